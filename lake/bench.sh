@@ -10,7 +10,7 @@ runs=${2:-1000000}
 python=${PYTHON:-${XDG_CACHE_HOME:-$HOME/.cache}/roofgap/lake/venv/bin/python}
 program=${ROOFGAP_TEST_LAKE:-lake/target/release/roofgap-lake}
 if [ ! -x "$program" ]; then
-    cargo build --release --quiet --manifest-path lake/Cargo.toml
+    cargo build --release --quiet -p roofgap-lake
 fi
 
 if [ ! -e "$folder/lake/roofgap.lake.json" ]; then

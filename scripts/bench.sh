@@ -16,7 +16,7 @@ work="${BENCH_DIR:-$target/bench}"
 mkdir -p "$work"
 
 cargo build --release -p roofgap
-cargo build --release -p roofgap-synth --example synth
+cargo build --release -p roofgap-testkit --example synth
 
 ours=false
 for argument in "$@"; do

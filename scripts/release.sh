@@ -12,7 +12,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 glibc=2.17
-features=mcp,serve
+features=mcp,parquet,serve
 host=$(rustc -vV | sed -n 's/^host: //p')
 metadata=$(cargo metadata --format-version 1 --no-deps)
 read -r version output < <(python3 -c '
@@ -66,7 +66,7 @@ if [ "${LAKE:-}" = 1 ]; then "$tools/bin/pip" install --quiet 'cargo-zigbuild>=0
 for target in "${targets[@]}"; do
     echo "==> $target"
     # maturin passes the linker on, so the native collector inside the program is linked for the same glibc.
-    PATH=$tools/bin:$PATH "$tools/bin/maturin" build --release --locked --features "$features" --zig --target "$target" \
+    PATH=$tools/bin:$PATH "$tools/bin/maturin" build --profile dist --locked --features "$features" --zig --target "$target" \
         --compatibility "manylinux_${glibc/./_}" --out "$scratch/$target"
     wheel=$(ls "$scratch/$target"/*.whl)
     python3 scripts/glibc.py --newest "$glibc" --parts 2 "$wheel"
@@ -80,8 +80,8 @@ name = next(name for name in wheel.namelist() if name.endswith(".data/scripts/ro
 open(sys.argv[2], "wb").write(wheel.read(name))' "$wheel" "$scratch/$folder/roofgap"
     chmod 755 "$scratch/$folder/roofgap"
     if [ "${LAKE:-}" = 1 ]; then
-        PATH=$tools/bin:$PATH cargo zigbuild --release --locked --manifest-path lake/Cargo.toml --target "$target.$glibc" --target-dir "$output/lake"
-        install -m 755 "$output/lake/$target/release/roofgap-lake" "$scratch/$folder/roofgap-lake"
+        PATH=$tools/bin:$PATH cargo zigbuild --profile dist --locked -p roofgap-lake --target "$target.$glibc"
+        install -m 755 "$output/$target/dist/roofgap-lake" "$scratch/$folder/roofgap-lake"
         python3 scripts/glibc.py --newest "$glibc" "$scratch/$folder/roofgap-lake"
     fi
 
@@ -111,7 +111,7 @@ open(sys.argv[2], "wb").write(wheel.read(name))' "$wheel" "$scratch/$folder/roof
         --filter-platform "$target" | python3 scripts/sbom.py >"$made/$folder.cdx.json"
     if [ "${LAKE:-}" = 1 ]; then
         cargo metadata --format-version 1 --locked --manifest-path lake/Cargo.toml --filter-platform "$target" |
-            python3 scripts/sbom.py --root roofgap-lake --lock lake/Cargo.lock >"$made/roofgap-lake-$version-$target.cdx.json"
+            python3 scripts/sbom.py --root roofgap-lake >"$made/roofgap-lake-$version-$target.cdx.json"
     fi
     mv "$wheel" "$made/"
 done

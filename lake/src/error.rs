@@ -3,7 +3,7 @@
 use std::io;
 
 use datafusion::error::DataFusionError;
-use roofgap_session::exit::Exit;
+use roofgap_base::exit::Exit;
 
 /// Error of a command.
 #[expect(missing_docs, reason = "the messages name the fields")]

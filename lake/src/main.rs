@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use args::{Arguments, Command};
 use clap::Parser as _;
 use output::{Message, deliver, print, printable};
+use roofgap_base::exit::Exit;
 use roofgap_lake::check::check;
 use roofgap_lake::compact::{Limits, compact};
 use roofgap_lake::error::LakeError;
@@ -21,7 +22,6 @@ use roofgap_lake::synth::planted::Extent;
 use roofgap_lake::synth::write::write;
 use roofgap_lake::tables::document::markdown;
 use roofgap_lake::trend::{TrendProps, regressions, trend};
-use roofgap_session::exit::Exit;
 
 fn main() -> ExitCode {
     let exit = match Arguments::try_parse() {
@@ -104,7 +104,7 @@ fn sql(query: &str) -> Result<String, LakeError> {
         return Ok(saved.text.to_owned());
     }
     if query.ends_with(".sql") {
-        let text = roofgap_collect::file::read_text(Path::new(query));
+        let text = roofgap_base::file::read_text(Path::new(query));
         return text.map_err(|source| LakeError::Store { action: "read", address: query.to_owned(), source });
     }
     if query.contains(char::is_whitespace) {

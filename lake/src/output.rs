@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal as _, Write as _, stderr, stdout};
 use std::path::Path;
 
-use roofgap_collect::file::write_atomic;
+use roofgap_base::file::write_atomic;
 use roofgap_lake::error::LakeError;
 use roofgap_lake::page::answer_page;
 use roofgap_lake::query::chart::bars;

@@ -9,7 +9,7 @@ use object_store::local::LocalFileSystem;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
-use roofgap_collect::file::write_atomic;
+use roofgap_base::file::write_atomic;
 
 use crate::error::LakeError;
 use crate::layout::MARKER;

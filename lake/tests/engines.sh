@@ -12,8 +12,8 @@ not_run() {
 }
 
 if [ -z "${ROOFGAP_TEST_LAKE:-}" ]; then
-    cargo build --quiet --manifest-path lake/Cargo.toml
-    target=$(cargo metadata --manifest-path lake/Cargo.toml --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
+    cargo build --quiet -p roofgap-lake
+    target=$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
     export ROOFGAP_TEST_LAKE=$target/debug/roofgap-lake
 fi
 # Without it every comparison would be skipped.

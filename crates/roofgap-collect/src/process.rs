@@ -4,30 +4,35 @@ use std::path::Path;
 
 /// A process in `/proc/PID/stat`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Process {
-    pub(crate) pid: i32,
-    pub(crate) name: String,
-    pub(crate) state: char,
-    pub(crate) parent: i32,
-    pub(crate) group: i32,
+pub struct Process {
+    /// Process id.
+    pub pid: i32,
+    /// Name of the program.
+    pub name: String,
+    /// State letter of the kernel.
+    pub state: char,
+    /// Process id of the parent.
+    pub parent: i32,
+    /// Process group.
+    pub group: i32,
     /// Start time, clock ticks since boot. With the process id, it identifies a process uniquely.
-    pub(crate) start: u64,
+    pub start: u64,
 }
 
 impl Process {
     /// Returns true when the process has ended and waits to be reaped.
-    pub(crate) fn is_zombie(&self) -> bool {
+    pub fn is_zombie(&self) -> bool {
         matches!(self.state, 'Z' | 'X')
     }
 }
 
 /// Reads the process with this id.
-pub(crate) fn of(pid: i32) -> Option<Process> {
+pub fn of(pid: i32) -> Option<Process> {
     parse(&std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).ok()?)
 }
 
 /// Lists all visible processes.
-pub(crate) fn all() -> Vec<Process> {
+pub fn all() -> Vec<Process> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return Vec::new();
     };
@@ -35,7 +40,7 @@ pub(crate) fn all() -> Vec<Process> {
 }
 
 /// Returns true when an assignment in the initial environment of a process begins with `start`, such as `NAME=VALUE`.
-pub(crate) fn has_variable(pid: i32, start: &str) -> bool {
+pub fn has_variable(pid: i32, start: &str) -> bool {
     let environment =
         std::fs::read(Path::new("/proc").join(pid.to_string()).join("environ")).unwrap_or_default();
     environment.split(|byte| *byte == 0).any(|entry| entry.starts_with(start.as_bytes()))

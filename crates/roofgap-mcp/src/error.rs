@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use rmcp::model::{ContentBlock, IntoContents};
-use roofgap_session::load::LoadError;
-use roofgap_session::run_dir::LocateError;
-use roofgap_session::runs::RunsError;
+use roofgap_runs::open::LoadError;
+use roofgap_runs::run_dir::LocateError;
+use roofgap_runs::runs::RunsError;
 
 /// Error of the server or of one of its tools.
 #[expect(missing_docs, reason = "the messages name the fields")]

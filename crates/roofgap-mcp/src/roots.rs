@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use roofgap_session::run_dir::LocateError;
-use roofgap_session::runs::resolve;
+use roofgap_runs::run_dir::LocateError;
+use roofgap_runs::runs::resolve;
 
 use crate::error::McpError;
 

@@ -7,8 +7,8 @@ use rmcp::handler::server::wrapper::Parameters;
 use rmcp::model::{Implementation, ServerCapabilities, ServerConfig};
 use rmcp::{Json, ServerHandler, ServiceExt, tool, tool_handler, tool_router};
 use roofgap_analyze::compare::{CompareOptions, Side, compare};
-use roofgap_session::cache::LoadCache;
-use roofgap_session::load::{Exporter, Loaded, Overrides, load_side};
+use roofgap_runs::cache::LoadCache;
+use roofgap_runs::open::{Exporter, Loaded, Overrides, load_side};
 
 use crate::error::McpError;
 use crate::roots::Roots;

@@ -4,10 +4,10 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use roofgap_report::html::NoTimeline;
-use roofgap_session::config::ConfigError;
-use roofgap_session::load::LoadError;
-use roofgap_session::run_dir::LocateError;
-use roofgap_session::runs::RunsError;
+use roofgap_runs::config::ConfigError;
+use roofgap_runs::open::LoadError;
+use roofgap_runs::run_dir::LocateError;
+use roofgap_runs::runs::RunsError;
 use serde_json::json;
 
 /// Error of a request.

@@ -10,7 +10,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use roofgap_session::runs::RunRef;
+use roofgap_runs::runs::RunRef;
 use rustix::fs::{Mode, OFlags, openat};
 use tokio::io::AsyncReadExt;
 

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use axum::response::sse::Event;
 use futures_util::{Stream, stream};
-use roofgap_collect::rundir::{RunState, run_state};
-use roofgap_session::run_dir::{PhaseStatus, RunRef, SessionRecord};
-use roofgap_session::runs::show;
+use roofgap_runs::run_dir::folder::{RunState, run_state};
+use roofgap_runs::run_dir::{PhaseStatus, RunRef, SessionRecord};
+use roofgap_runs::runs::show;
 use serde_json::{Value, json};
 
 use crate::api_error::ApiError;
@@ -141,7 +141,7 @@ impl Follower {
             if phase.status == PhaseStatus::Running && due {
                 let started = phase.started.as_deref().and_then(|text| text.parse::<jiff::Timestamp>().ok());
                 let elapsed =
-                    started.map(|started| roofgap_collect::clock::now().duration_since(started).as_millis());
+                    started.map(|started| roofgap_base::clock::now().duration_since(started).as_millis());
                 let data =
                     json!({ "phase": name, "elapsed_ms": elapsed.and_then(|ms| i64::try_from(ms).ok()) });
                 events.push_back(("progress", data));

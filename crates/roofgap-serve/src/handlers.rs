@@ -8,11 +8,11 @@ use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{Html, IntoResponse, Response};
 use http_body_util::LengthLimitError;
 use roofgap_analyze::compare::{CompareOptions, Side, compare};
-use roofgap_collect::file::read_document;
+use roofgap_base::file::read_document;
 use roofgap_report::html::{served, timeline_window};
 use roofgap_report::{Bundle, compare as render};
-use roofgap_session::load::{LoadedSide, Overrides, load_side};
-use roofgap_session::runs::{artifacts, list, show};
+use roofgap_runs::open::{LoadedSide, Overrides, load_side};
+use roofgap_runs::runs::{artifacts, list, show};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

@@ -5,8 +5,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use roofgap_collect::clock;
-use roofgap_collect::file::{read_document, write_atomic};
+use roofgap_base::clock;
+use roofgap_base::file::{read_document, write_atomic};
 use serde::{Deserialize, Serialize};
 
 use crate::request::RunRequest;

@@ -2,7 +2,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use roofgap_report::{size, time};
-use roofgap_session::runs::{RunDetails, RunSummary};
+use roofgap_runs::runs::{RunDetails, RunSummary};
 
 use crate::job::{JobRecord, JobState};
 

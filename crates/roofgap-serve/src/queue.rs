@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use roofgap_base::file::read_document;
 use roofgap_collect::child::{Cancel, Job, OutputTarget, StopPlan, Watch, run};
-use roofgap_collect::file::read_document;
-use roofgap_collect::rundir::{RunId, RunState, run_state};
+use roofgap_runs::run_dir::folder::{RunId, RunState, run_state};
 use serde_json::Value;
 
 use crate::api_error::ApiError;

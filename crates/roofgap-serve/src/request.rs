@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use roofgap_collect::command::CommandLine;
-use roofgap_session::config::{ConfigProps, compose, list};
+use roofgap_runs::config::{ConfigProps, compose, list};
 use serde::{Deserialize, Serialize};
 
 use crate::api_error::ApiError;

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use roofgap_collect::file::hash_file;
-use roofgap_collect::rundir::RunId;
+use roofgap_base::file::hash_file;
 use roofgap_collect::tool::Search;
-use roofgap_session::cache::LoadCache;
-use roofgap_session::load::Exporter;
-use roofgap_session::runs::RunRef;
+use roofgap_runs::cache::LoadCache;
+use roofgap_runs::open::Exporter;
+use roofgap_runs::run_dir::folder::RunId;
+use roofgap_runs::runs::RunRef;
 use tokio::sync::Semaphore;
 
 use crate::api_error::ApiError;

@@ -49,6 +49,7 @@ mod temporary;
 pub use error::ReadError;
 pub use gzip::Unpacked;
 pub use input::{detect, read, read_each};
+#[cfg(feature = "kineto")]
 pub use kineto::frames;
 pub use model::*;
 pub use reader::Input;

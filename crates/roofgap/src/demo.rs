@@ -2,8 +2,8 @@
 
 use crate::failure::Failure;
 use roofgap_analyze::model::{Architecture, Tokens};
-use roofgap_collect::file::write_atomic;
-use roofgap_session::load::Overrides;
+use roofgap_base::file::write_atomic;
+use roofgap_runs::open::Overrides;
 use std::path::{Path, PathBuf};
 
 /// Title of the reports.

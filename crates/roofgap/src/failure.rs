@@ -2,14 +2,14 @@
 
 use roofgap_analyze::compare::GateError;
 use roofgap_analyze::model::PresetError;
-use roofgap_session::config::ConfigError;
-use roofgap_session::exit::Exit;
-use roofgap_session::load::LoadError;
-use roofgap_session::run::SessionError;
-use roofgap_session::run::attach::AttachError;
-use roofgap_session::run_dir::LocateError;
-use roofgap_session::runs::RunsError;
-use roofgap_session::trial::TrialError;
+use roofgap_base::exit::Exit;
+use roofgap_record::run::SessionError;
+use roofgap_record::run::attach::AttachError;
+use roofgap_record::trial::TrialError;
+use roofgap_runs::config::ConfigError;
+use roofgap_runs::open::LoadError;
+use roofgap_runs::run_dir::LocateError;
+use roofgap_runs::runs::RunsError;
 use std::path::PathBuf;
 use thiserror::Error;
 
@@ -64,7 +64,7 @@ pub(crate) enum Failure {
     Workload(#[from] roofgap_workload::WorkloadError),
     /// Load cannot be sent, or the server failed.
     #[error(transparent)]
-    Load(#[from] roofgap_load::LoadError),
+    Load(#[from] roofgap_record::traffic::LoadError),
     /// A program cannot be watched or captured.
     #[error(transparent)]
     Attach(#[from] AttachError),
@@ -80,10 +80,10 @@ pub(crate) enum Failure {
     /// `man` names a command that does not exist.
     #[error("no command {command:?}; `roofgap --help` lists all")]
     NoCommand { command: String },
-    /// A command is a feature that this program was built without.
-    #[cfg(not(all(feature = "mcp", feature = "serve")))]
-    #[error("this roofgap was built without the command {command}")]
-    NotBuilt { command: &'static str },
+    /// A command or option is a feature that this program was built without.
+    #[cfg(not(all(feature = "mcp", feature = "parquet", feature = "serve")))]
+    #[error("this roofgap was built without the {what}")]
+    NotBuilt { what: &'static str },
     /// `roofgap-lake` is not installed.
     #[error("roofgap-lake is neither beside this program nor on PATH")]
     NoLake,
@@ -140,10 +140,10 @@ impl Failure {
             Self::Input(error) => error.exit(),
             Self::Attach(error) => error.exit(),
             Self::Load(error) => match error {
-                roofgap_load::LoadError::Cancelled => Exit::Interrupted,
-                roofgap_load::LoadError::Prompts { .. }
-                | roofgap_load::LoadError::TooManyRequests { .. }
-                | roofgap_load::LoadError::NoModel { .. } => Exit::Usage,
+                roofgap_record::traffic::LoadError::Cancelled => Exit::Interrupted,
+                roofgap_record::traffic::LoadError::Prompts { .. }
+                | roofgap_record::traffic::LoadError::TooManyRequests { .. }
+                | roofgap_record::traffic::LoadError::NoModel { .. } => Exit::Usage,
                 _ => Exit::ProgramFailed,
             },
             _ => Exit::Usage,
@@ -161,9 +161,9 @@ impl Failure {
             Self::NoLake => Some(
                 "`cargo install --path lake` builds it from the sources of roofgap; release archives made with LAKE=1 have it beside roofgap",
             ),
-            #[cfg(not(all(feature = "mcp", feature = "serve")))]
+            #[cfg(not(all(feature = "mcp", feature = "parquet", feature = "serve")))]
             Self::NotBuilt { .. } => Some(
-                "`cargo install --path crates/roofgap --features serve,mcp` builds it from the sources of roofgap; the programs of a release have it",
+                "`cargo install --path crates/roofgap --features mcp,parquet,serve` builds it from the sources of roofgap; the programs of a release have it",
             ),
             Self::ModelFile { .. } => Some("give the config.json of a Hugging Face model"),
             Self::Signals(_) | Self::Json(_) | Self::Panic => {

@@ -12,7 +12,7 @@ use args::ColorWhen;
 use clap::Parser;
 use failure::Failure;
 use printer::Printer;
-use roofgap_session::exit::Exit;
+use roofgap_base::exit::Exit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 

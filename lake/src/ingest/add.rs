@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use roofgap_collect::child::Cancel;
 use roofgap_collect::tool::Search;
-use roofgap_session::load::{Exporter, Overrides, load};
+use roofgap_runs::open::{Exporter, Overrides, load};
 
 use super::facts::{Facts, Stated, partition};
 use super::find::inputs;

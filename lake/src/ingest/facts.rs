@@ -5,9 +5,9 @@ use std::time::SystemTime;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use roofgap_session::load::{Loaded, is_run};
-use roofgap_session::run_dir::environment::Environment;
-use roofgap_session::run_dir::{Layout, SessionRecord};
+use roofgap_runs::open::{Loaded, is_run};
+use roofgap_runs::run_dir::environment::Environment;
+use roofgap_runs::run_dir::{Layout, SessionRecord};
 
 use crate::layout::{Partition, partition_value};
 use crate::tables::record::Micros;

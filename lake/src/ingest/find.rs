@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use roofgap_session::load::{is_report, is_run};
+use roofgap_runs::open::{is_report, is_run};
 use roofgap_trace::detect;
 
 /// Extensions of files that are captures and nothing else. One that cannot be read is an error, not another kind of file.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use roofgap_analyze::{ShortNames, family};
-use roofgap_session::load::Loaded;
+use roofgap_runs::open::Loaded;
 use roofgap_trace::OpKind;
 
 use crate::tables::rows::{EventRow, KernelRow};

@@ -6,10 +6,10 @@ use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
-use roofgap_collect::file::{copy_hashed, hash_file};
-use roofgap_session::load::{capture_format, is_run};
-use roofgap_session::run_dir::layout::stored;
-use roofgap_session::run_dir::{Layout, SessionRecord};
+use roofgap_base::file::{copy_hashed, hash_file};
+use roofgap_runs::open::{capture_format, is_run};
+use roofgap_runs::run_dir::layout::stored;
+use roofgap_runs::run_dir::{Layout, SessionRecord};
 use sha2::{Digest, Sha256};
 
 use crate::tables::SCHEMA;

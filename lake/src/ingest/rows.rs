@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use roofgap_analyze::{Analysis, Idle, Percentiles, Stage, StageKind, StageLimit, verdict};
-use roofgap_session::load::Loaded;
+use roofgap_runs::open::Loaded;
 
 use super::facts::Facts;
 use super::kernels::{events, kernels, shape};

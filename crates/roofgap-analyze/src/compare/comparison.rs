@@ -386,3 +386,13 @@ impl StageChange {
             || self.kernels.iter().any(|kernel| kernel.status != KernelStatus::Same)
     }
 }
+
+impl From<GateVerdict> for roofgap_base::exit::Exit {
+    fn from(verdict: GateVerdict) -> Self {
+        match verdict {
+            GateVerdict::Held => Self::Done,
+            GateVerdict::Broken => Self::GateBroken,
+            GateVerdict::NotMeasured => Self::Partial,
+        }
+    }
+}

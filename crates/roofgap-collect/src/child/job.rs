@@ -19,8 +19,8 @@ use super::outcome::{CapturedOutput, EndReason, Outcome, Usage, ns};
 use super::output::{self, Flow, Log, OutputTarget};
 use super::process_tree::{self, ProcessTree};
 use super::shutdown::{Cancel, Shutdown, StopPlan};
-use crate::clock;
 use crate::command::CommandLine;
+use roofgap_base::clock;
 
 /// Decision of a watcher after a line of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::file::write_atomic;
+use roofgap_base::file::write_atomic;
 
 /// Scripts and their paths. They find each other by these relative paths.
 const SCRIPTS: &[(&str, &str)] = &[

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::folder::{self, FolderError};
-use crate::file::{read_document, write_atomic};
-use crate::{clock, process};
+use crate::process;
+use roofgap_base::clock;
+use roofgap_base::file::{read_document, write_atomic};
 
 /// Name of a registration.
 const FILE: &str = "watch.json";

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use roofgap_session::load::{capture_format, is_run};
-use roofgap_session::runs;
+use roofgap_runs::open::{capture_format, is_run};
+use roofgap_runs::runs;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,7 @@
 //! `timeline`: the GPU operations of a time window.
 
 use roofgap_analyze::short_name;
-use roofgap_session::load::Loaded;
+use roofgap_runs::open::Loaded;
 use roofgap_trace::{OpKind, Trace};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -5,8 +5,8 @@ use clap::ValueEnum;
 use roofgap_analyze::gpu::UserLimits;
 use roofgap_analyze::model::{Architecture, Tokens, preset};
 use roofgap_collect::command::word_text;
-use roofgap_session::config::ConfigProps;
-use roofgap_session::load::Overrides as LoadOverrides;
+use roofgap_runs::config::ConfigProps;
+use roofgap_runs::open::Overrides as LoadOverrides;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -85,8 +85,7 @@ fn model(name: &str) -> Result<Architecture, Failure> {
         return Err(Failure::UnknownModel { name: name.to_owned(), preset: unknown });
     }
     let read = || -> Result<Architecture, Box<dyn std::error::Error>> {
-        let config: serde_json::Value =
-            serde_json::from_slice(&roofgap_collect::file::read_document(&path)?)?;
+        let config: serde_json::Value = serde_json::from_slice(&roofgap_base::file::read_document(&path)?)?;
         Ok(Architecture::from_config(&config)?)
     };
     read().map_err(|why| Failure::ModelFile { path, why })

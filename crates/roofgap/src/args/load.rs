@@ -3,7 +3,7 @@
 use super::common::Format;
 use crate::failure::Failure;
 use roofgap_collect::command::CommandLine;
-use roofgap_session::config::Span;
+use roofgap_runs::config::Span;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -94,10 +94,10 @@ pub(crate) struct Load {
     pub(crate) duration: Option<Span>,
     /// Prompt tokens: 512, 100-900 or lognormal:MEDIAN:SIGMA
     #[arg(long, default_value = "512")]
-    pub(crate) prompt_tokens: roofgap_load::Lengths,
+    pub(crate) prompt_tokens: roofgap_record::traffic::Lengths,
     /// Generated tokens, in the same form
     #[arg(long, default_value = "128")]
-    pub(crate) output_tokens: roofgap_load::Lengths,
+    pub(crate) output_tokens: roofgap_record::traffic::Lengths,
     /// JSONL file of prompts, used in turn: {"prompt": ...}, {"messages": ...} or {"prompt_tokens": N}, with "output_tokens"
     #[arg(long, value_name = "FILE")]
     pub(crate) prompts: Option<PathBuf>,
@@ -147,15 +147,15 @@ pub(crate) struct Load {
 
 impl Load {
     /// Returns the properties of the load.
-    pub(crate) fn props(&self) -> Result<roofgap_load::LoadProps, Failure> {
+    pub(crate) fn props(&self) -> Result<roofgap_record::traffic::LoadProps, Failure> {
         let arrivals = match self.rate {
-            None => roofgap_load::Arrivals::Closed { concurrency: self.concurrency },
+            None => roofgap_record::traffic::Arrivals::Closed { concurrency: self.concurrency },
             Some(rate) if rate > 0.0 && rate.is_finite() => {
-                roofgap_load::Arrivals::Open { rate, most_in_flight: self.concurrency }
+                roofgap_record::traffic::Arrivals::Open { rate, most_in_flight: self.concurrency }
             }
             Some(rate) => return Err(Failure::Rate { rate }),
         };
-        Ok(roofgap_load::LoadProps {
+        Ok(roofgap_record::traffic::LoadProps {
             url: self.url.clone(),
             model: self.model.clone(),
             arrivals,
@@ -170,7 +170,7 @@ impl Load {
             seed: self.seed,
             good_ttft: self.good_ttft.map(|span| span.0),
             good_itl: self.good_itl.map(|span| span.0),
-            pairs: self.overhead_pairs.map(|pairs| roofgap_load::PairProps {
+            pairs: self.overhead_pairs.map(|pairs| roofgap_record::traffic::PairProps {
                 pairs,
                 window: self.overhead_window.0,
                 after: self.overhead_after.0,

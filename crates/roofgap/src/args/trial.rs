@@ -1,7 +1,7 @@
 //! Arguments of `try`.
 
 use super::common::{Base, Format};
-use roofgap_session::config::Span;
+use roofgap_runs::config::Span;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Try {

@@ -1,9 +1,9 @@
 //! Arguments of `watch` and `capture`.
 
 use super::common::Format;
-use roofgap_session::config::Span;
-use roofgap_session::config::settings::DUTY;
-use roofgap_session::run::attach::WindowLength;
+use roofgap_record::run::attach::WindowLength;
+use roofgap_runs::config::Span;
+use roofgap_runs::config::settings::DUTY;
 use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;

@@ -6,16 +6,17 @@ use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::reading::with_bar;
 use roofgap_analyze::{About, RankInfo, Trials};
+use roofgap_base::exit::Exit;
+use roofgap_base::file::write_atomic;
 use roofgap_collect::child::Cancel;
-use roofgap_collect::file::write_atomic;
 use roofgap_collect::tool::Search;
+use roofgap_record::trial;
 use roofgap_report::chrome::{self, RankPlace};
+#[cfg(feature = "parquet")]
 use roofgap_report::parquet::{self, Partition};
 use roofgap_report::{Bundle, json, markdown, speedscope, stacks, telemetry, text};
-use roofgap_session::exit::Exit;
-use roofgap_session::load::{Exporter, LoadError, Loaded, Overrides, is_report, load};
-use roofgap_session::run_dir::Layout;
-use roofgap_session::trial;
+use roofgap_runs::open::{Exporter, LoadError, Loaded, Overrides, is_report, load};
+use roofgap_runs::run_dir::Layout;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -193,6 +194,7 @@ fn export(
 }
 
 /// Writes Parquet tables; of a job, those of every rank.
+#[cfg(feature = "parquet")]
 fn save_tables(
     dir: &Path,
     args: &Analyze,
@@ -218,6 +220,18 @@ fn save_tables(
         save(&load_rank(rank, &loaded.analysis.ranks, overrides, exporter)?, rank.rank)?;
     }
     Ok(())
+}
+
+#[cfg(not(feature = "parquet"))]
+fn save_tables(
+    _: &Path,
+    _: &Analyze,
+    _: &Loaded,
+    _: &Overrides,
+    _: &Exporter,
+    _: &Printer,
+) -> Result<(), Failure> {
+    Err(Failure::NotBuilt { what: "option --parquet" })
 }
 
 fn write_text(path: &Path, text: &str, printer: &Printer) -> Result<(), Failure> {
@@ -283,6 +297,7 @@ fn save_ranks(
     }
 }
 
+#[cfg(feature = "parquet")]
 /// Names a Parquet partition after the first input, without its extensions, in characters that are safe in a path.
 fn part_name(inputs: &[PathBuf]) -> String {
     let full = inputs.first().and_then(|path| path.canonicalize().ok());

@@ -6,10 +6,10 @@ use super::{answer, signals};
 use crate::args::Capture;
 use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_base::exit::Exit;
 use roofgap_collect::command::word_text;
 use roofgap_collect::watch::{Registration, Registry, Watched};
-use roofgap_session::exit::Exit;
-use roofgap_session::run::attach::{AttachError, CaptureProps, capture};
+use roofgap_record::run::attach::{AttachError, CaptureProps, capture};
 use serde::Serialize;
 use std::time::Duration;
 

@@ -5,9 +5,9 @@ use crate::args::{Compare, CompareFormat};
 use crate::failure::Failure;
 use crate::printer::Printer;
 use roofgap_analyze::compare::{CompareOptions, Gate, Side, compare};
+use roofgap_base::exit::Exit;
 use roofgap_report::{compare as render, json};
-use roofgap_session::exit::Exit;
-use roofgap_session::load::{LoadedSide, load_side};
+use roofgap_runs::open::{LoadedSide, load_side};
 use std::path::PathBuf;
 
 pub(super) fn run(args: Compare, printer: &Printer) -> Result<Exit, Failure> {

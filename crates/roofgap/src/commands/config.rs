@@ -4,9 +4,9 @@ use super::answer;
 use crate::args::{Config, Format};
 use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_base::exit::Exit;
 use roofgap_report::Screen;
-use roofgap_session::config::{Composed, Group, compose, list};
-use roofgap_session::exit::Exit;
+use roofgap_runs::config::{Composed, Group, compose, list};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 

@@ -6,9 +6,9 @@ use crate::args::Demo;
 use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::{browser, demo};
+use roofgap_base::exit::Exit;
 use roofgap_report::text;
-use roofgap_session::exit::Exit;
-use roofgap_session::load::load;
+use roofgap_runs::open::load;
 
 /// Kernels to list: the page has all of them.
 const KERNELS: usize = 5;

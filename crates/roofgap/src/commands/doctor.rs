@@ -4,9 +4,9 @@ use super::answer;
 use crate::args::Doctor;
 use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_base::exit::Exit;
 use roofgap_collect::doctor::{Check, DoctorProps, Status, SystemFacts, checks};
 use roofgap_report::Screen;
-use roofgap_session::exit::Exit;
 use std::fmt::Write;
 
 /// Columns before the text of a check.

@@ -6,8 +6,8 @@ use crate::failure::Failure;
 use crate::printer::Printer;
 use roofgap_analyze::findings::{Explanation, explain, explanations};
 use roofgap_analyze::knobs::of_finding;
+use roofgap_base::exit::Exit;
 use roofgap_report::Screen;
-use roofgap_session::exit::Exit;
 use serde_json::{Value, json};
 use std::fmt::Write;
 

@@ -2,8 +2,8 @@
 
 use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_base::exit::Exit;
 use roofgap_collect::command::is_executable;
-use roofgap_session::exit::Exit;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};

@@ -4,9 +4,9 @@ use super::{answer, signals};
 use crate::args::Load;
 use crate::failure::Failure;
 use crate::printer::Printer;
-use roofgap_load::{Progress, ServerProps, serve_and_load, server_account_path, write_account};
+use roofgap_base::exit::Exit;
+use roofgap_record::traffic::{Progress, ServerProps, serve_and_load, server_account_path, write_account};
 use roofgap_report::{count, requests_text};
-use roofgap_session::exit::Exit;
 
 pub(super) fn run(args: Load, printer: &Printer) -> Result<Exit, Failure> {
     let (load, account, format) = (args.props()?, args.account(), args.format);
@@ -35,7 +35,7 @@ pub(super) fn run(args: Load, printer: &Printer) -> Result<Exit, Failure> {
             };
             serve_and_load(&server, &load, &cancel, &mut print).map(|run| run.load)
         }
-        None => roofgap_load::run(&load, &cancel, &mut print),
+        None => roofgap_record::traffic::run(&load, &cancel, &mut print),
     };
     if let Some(pairs) = &load.pairs {
         pairs.remove_folder();

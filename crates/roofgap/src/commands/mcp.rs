@@ -2,11 +2,11 @@
 
 use crate::args::Mcp;
 use crate::failure::Failure;
+use roofgap_base::exit::Exit;
 use roofgap_collect::child::Cancel;
 use roofgap_collect::tool::Search;
 use roofgap_mcp::{McpProps, Roots};
-use roofgap_session::exit::Exit;
-use roofgap_session::load::Exporter;
+use roofgap_runs::open::Exporter;
 
 /// Serves until the client closes standard input. Standard output belongs to the protocol.
 pub(super) fn run(args: Mcp) -> Result<Exit, Failure> {

@@ -4,8 +4,8 @@ use crate::args::{Args, Document, Shell};
 use crate::failure::Failure;
 use crate::printer::Printer;
 use clap::{Command, CommandFactory};
-use roofgap_collect::file::write_atomic;
-use roofgap_session::exit::Exit;
+use roofgap_base::exit::Exit;
+use roofgap_base::file::write_atomic;
 use std::path::Path;
 
 pub(super) fn completions(shell: Shell, printer: &Printer) -> Result<Exit, Failure> {

@@ -28,9 +28,9 @@ mod workload;
 use crate::args::{Command, Format};
 use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_base::exit::Exit;
 use roofgap_collect::child::{Guardian, guard};
 use roofgap_collect::command::CommandLine;
-use roofgap_session::exit::Exit;
 use serde::Serialize;
 
 /// This program, even after its file was replaced.
@@ -63,11 +63,11 @@ pub(crate) fn run(command: Command, printer: &Printer) -> Result<Exit, Failure> 
         #[cfg(feature = "mcp")]
         Command::Mcp(args) => mcp::run(args),
         #[cfg(not(feature = "mcp"))]
-        Command::Mcp { .. } => Err(Failure::NotBuilt { command: "mcp" }),
+        Command::Mcp { .. } => Err(Failure::NotBuilt { what: "command mcp" }),
         #[cfg(feature = "serve")]
         Command::Serve(args) => serve::run(args, printer),
         #[cfg(not(feature = "serve"))]
-        Command::Serve { .. } => Err(Failure::NotBuilt { command: "serve" }),
+        Command::Serve { .. } => Err(Failure::NotBuilt { what: "command serve" }),
         Command::Lake { args } => lake::run(&args, printer),
         Command::Completions { shell } => meta::completions(shell, printer),
         Command::Explain { finding, format } => explain::run(finding.as_deref(), format, printer),

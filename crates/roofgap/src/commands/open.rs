@@ -5,11 +5,11 @@ use crate::args::Open;
 use crate::browser;
 use crate::failure::Failure;
 use crate::printer::Printer;
-use roofgap_session::exit::Exit;
-use roofgap_session::load::{Overrides, load};
-use roofgap_session::run::write_reports_with;
-use roofgap_session::run_dir::{Layout, locate};
-use roofgap_session::runs::resolve;
+use roofgap_base::exit::Exit;
+use roofgap_record::run::write_reports_with;
+use roofgap_runs::open::{Overrides, load};
+use roofgap_runs::run_dir::{Layout, locate};
+use roofgap_runs::runs::resolve;
 use std::path::{Path, PathBuf};
 
 pub(super) fn run(args: Open, printer: &Printer) -> Result<Exit, Failure> {

@@ -5,14 +5,14 @@ use super::signals::cancel_on_signal;
 use crate::args::{Format, Profile};
 use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_base::exit::Exit;
 use roofgap_collect::child::cancel_probes_with;
 use roofgap_collect::command::word_text;
+use roofgap_record::run::{JobOutcome, Outcome, ProfileAnswer, ProfileProps, dry_run, profile};
 use roofgap_report::text;
-use roofgap_session::config::compose;
-use roofgap_session::config::settings::WorkloadKind;
-use roofgap_session::exit::Exit;
-use roofgap_session::run::{JobOutcome, Outcome, ProfileAnswer, ProfileProps, dry_run, profile};
-use roofgap_session::run_dir::{Layout, PhaseName};
+use roofgap_runs::config::compose;
+use roofgap_runs::config::settings::WorkloadKind;
+use roofgap_runs::run_dir::{Layout, PhaseName};
 use std::path::PathBuf;
 
 pub(super) fn run(args: Profile, printer: &Printer) -> Result<Exit, Failure> {
@@ -24,7 +24,7 @@ pub(super) fn run(args: Profile, printer: &Printer) -> Result<Exit, Failure> {
         executable,
         version: env!("CARGO_PKG_VERSION").into(),
         search_path: std::env::split_paths(&path).collect::<Vec<PathBuf>>(),
-        native: roofgap_session::run::native::library(),
+        native: roofgap_record::run::native::library(),
     };
     if args.dry_run {
         return print_plan(&props, printer);
@@ -32,9 +32,8 @@ pub(super) fn run(args: Profile, printer: &Printer) -> Result<Exit, Failure> {
     let cancel = cancel_on_signal()?;
     cancel_probes_with(&cancel);
     let mut progress = Progress::new(&PhaseName::ALL, props.composed.config.run.counter_budget.0);
-    let outcome =
-        profile(&props, &cancel, &mut |event| progress.print(&event, printer))
-            .map_err(|error| if cancel.is_requested() { Failure::Interrupted } else { error.into() })?;
+    let outcome = profile(&props, &cancel, &mut |event| progress.print(&event, printer))
+        .map_err(|error| if cancel.is_requested() { Failure::Interrupted } else { error.into() })?;
     print_outcome(&outcome, args.format, printer)
 }
 
@@ -51,7 +50,7 @@ pub(super) fn print_outcome(outcome: &Outcome, format: Format, printer: &Printer
         printer.document(&format!("{answer}\n"))?;
         return Ok(outcome.exit);
     }
-    if let Ok(rendered) = roofgap_collect::file::read_document(&outcome.run_dir.join("metrics.json"))
+    if let Ok(rendered) = roofgap_base::file::read_document(&outcome.run_dir.join("metrics.json"))
         && let Ok(analysis) = serde_json::from_slice(&rendered)
     {
         let look = printer.text_options(text::TextOptions::default().kernels);

@@ -1,9 +1,9 @@
 //! Progress of a session: the phase, its number, the time elapsed and the time expected.
 
 use crate::printer::Printer;
+use roofgap_record::run::Event;
 use roofgap_report::time;
-use roofgap_session::run::Event;
-use roofgap_session::run_dir::{PhaseName, PhaseStatus};
+use roofgap_runs::run_dir::{PhaseName, PhaseStatus};
 use std::time::{Duration, Instant};
 
 /// Progress of a session.
@@ -109,7 +109,7 @@ fn quoted(log: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::{Progress, quoted};
-    use roofgap_session::run_dir::PhaseName;
+    use roofgap_runs::run_dir::PhaseName;
     use std::time::Duration;
 
     #[test]

@@ -3,10 +3,10 @@
 use crate::args::Report;
 use crate::failure::Failure;
 use crate::printer::Printer;
-use roofgap_session::exit::Exit;
-use roofgap_session::run::attach::add_requests;
-use roofgap_session::run::write_reports_with;
-use roofgap_session::runs::resolve;
+use roofgap_base::exit::Exit;
+use roofgap_record::run::attach::add_requests;
+use roofgap_record::run::write_reports_with;
+use roofgap_runs::runs::resolve;
 
 pub(super) fn run(args: Report, printer: &Printer) -> Result<Exit, Failure> {
     let run = resolve(&args.base.dir, &args.run)?.path;

@@ -5,11 +5,11 @@ use super::signals::cancel_on_signal;
 use crate::args::{Base, Format, OneRun, Runs};
 use crate::failure::Failure;
 use crate::printer::Printer;
-use roofgap_session::config::compose;
-use roofgap_session::exit::Exit;
-use roofgap_session::run::write_reports_with;
-use roofgap_session::runs::scrub::HostFacts;
-use roofgap_session::runs::{
+use roofgap_base::exit::Exit;
+use roofgap_record::run::write_reports_with;
+use roofgap_runs::config::compose;
+use roofgap_runs::runs::scrub::HostFacts;
+use roofgap_runs::runs::{
     PruneProps, ScrubProps, artifacts, execute, list, merge, plan, resolve, scrub, show, text,
 };
 use std::path::Path;

@@ -5,8 +5,8 @@ use super::signals::cancel_on_signal;
 use crate::args::Serve;
 use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_base::exit::Exit;
 use roofgap_serve::{Limits, Permissions, ServeProps, Server, TlsFiles, Token, serve};
-use roofgap_session::exit::Exit;
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -7,14 +7,14 @@ use crate::args::Try;
 use crate::failure::Failure;
 use crate::printer::Printer;
 use roofgap_analyze::{TRY_SCHEMA, TrialVerdict, Trials};
+use roofgap_base::exit::Exit;
 use roofgap_collect::child::cancel_probes_with;
 use roofgap_collect::command::word_text;
+use roofgap_record::run::ProfileProps;
+use roofgap_record::trial::{self, TrialEvent, TrialProps, text};
 use roofgap_report::time;
-use roofgap_session::config::{ConfigProps, compose};
-use roofgap_session::exit::Exit;
-use roofgap_session::run::ProfileProps;
-use roofgap_session::run_dir::{Layout, PhaseName, resolve};
-use roofgap_session::trial::{self, TrialEvent, TrialProps, text};
+use roofgap_runs::config::{ConfigProps, compose};
+use roofgap_runs::run_dir::{Layout, PhaseName, resolve};
 use std::io::{BufRead, IsTerminal, stderr, stdin};
 use std::path::PathBuf;
 
@@ -39,7 +39,7 @@ pub(super) fn run(args: Try, printer: &Printer) -> Result<Exit, Failure> {
         executable: std::env::current_exe().map_err(Failure::Executable)?,
         version: env!("CARGO_PKG_VERSION").into(),
         search_path: std::env::split_paths(&path).collect(),
-        native: roofgap_session::run::native::library(),
+        native: roofgap_record::run::native::library(),
     };
     let counter_budget = session.composed.config.run.counter_budget.0;
     let props = TrialProps {

@@ -3,10 +3,10 @@
 use crate::args::Watch;
 use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_base::exit::Exit;
 use roofgap_collect::watch::Registry;
-use roofgap_session::exit::Exit;
-use roofgap_session::run::attach::{AttachError, watch};
-use roofgap_session::run::native::library;
+use roofgap_record::run::attach::{AttachError, watch};
+use roofgap_record::run::native::library;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 

@@ -4,8 +4,8 @@ use super::answer;
 use crate::args::Workload;
 use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_base::exit::Exit;
 use roofgap_report::{count, time};
-use roofgap_session::exit::Exit;
 use roofgap_workload::{Account, Progress, Ranges};
 use std::fmt::Write;
 

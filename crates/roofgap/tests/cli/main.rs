@@ -10,6 +10,8 @@ mod examples;
 mod hostile;
 mod inputs;
 mod lake;
+#[cfg(feature = "mcp")]
+mod mcp;
 mod meta;
 mod native_ranks;
 mod open;
@@ -18,6 +20,8 @@ mod profile;
 mod ranks;
 mod readme;
 mod runs;
+#[cfg(all(feature = "serve", feature = "embedded"))]
+mod serve;
 mod server;
 mod support;
 mod terminal;

@@ -95,6 +95,7 @@ fn file_names_tell_ranks_as_a_last_resort() {
     assert_eq!((&matched["matched_by"], &matched["group"]), (&"order".into(), &Value::Null));
 }
 
+#[cfg(feature = "parquet")]
 #[test]
 fn parquet_has_a_partition_for_each_rank() {
     let folder = tempfile::tempdir().unwrap();

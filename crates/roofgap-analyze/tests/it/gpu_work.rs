@@ -1,0 +1,248 @@
+//! Copies, whole graphs, communication and ranks, on small captures whose numbers are added up by hand.
+
+use roofgap_analyze::{
+    About, Analysis, CommunicationRow, CopyKind, CopyRow, Options, analyze, model, verdict,
+};
+use roofgap_testkit::{Graphs, Program, Spec, nsys};
+use std::io::Write;
+use std::path::Path;
+
+const NCCL: &str = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)";
+const SEND: &str = "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*)";
+
+fn analysis_of(path: &Path, options: &Options) -> Analysis {
+    let input = roofgap_trace::read(&[path.to_path_buf()]).unwrap();
+    analyze(&input.trace, options).analysis
+}
+
+/// An event of a Kineto trace on device 0: category, name, stream, start and duration in microseconds, more arguments.
+fn event(category: &str, name: &str, stream: u32, (start, duration): (u32, u32), more: &str) -> String {
+    format!(
+        r#"{{"ph": "X", "cat": "{category}", "name": "{name}", "pid": 0, "tid": {stream}, "ts": {start}.0, "dur": {duration}.0,
+            "args": {{"device": 0, "stream": {stream}{more}}}}}"#
+    )
+}
+
+/// The arguments of a collective.
+fn collective(name: &str, elements: (u64, u64), ranks: u32) -> String {
+    format!(
+        r#", "Collective name": "{name}", "In msg nelems": {}, "Out msg nelems": {}, "Group size": {ranks}, "dtype": "Half",
+           "Process Group Name": "7", "Process Group Description": "mesh_tp""#,
+        elements.0, elements.1
+    )
+}
+
+/// Analyses a Kineto trace on one H100.
+fn kineto(events: &[String], header: &str, options: &Options) -> Analysis {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    write!(
+        file,
+        r#"{{"schemaVersion": 1, "deviceProperties": [{{"id": 0, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9, "computeMinor": 0,
+            "numSms": 132, "totalGlobalMem": 85045870592}}], {header} "traceEvents": [{}]}}"#,
+        events.join(",\n")
+    )
+    .unwrap();
+    analysis_of(file.path(), options)
+}
+
+#[test]
+fn communication_by_collective_with_its_hidden_part() {
+    let reduce = collective("allreduce", (1_000_000, 1_000_000), 8);
+    let gather = collective("_allgather_base", (500_000, 4_000_000), 8);
+    let events = [
+        event("kernel", NCCL, 20, (0, 100), &reduce),
+        event("kernel", "gemm", 7, (40, 30), ""),
+        event("kernel", NCCL, 20, (200, 100), &reduce),
+        event("kernel", "gemm", 7, (290, 50), ""),
+        event("kernel", "ncclDevKernel_AllGather_RING_LL(int)", 20, (400, 50), &gather),
+        // Two kernels at once, neither of which computes, and no arguments.
+        event("kernel", SEND, 21, (420, 60), ""),
+        event("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 7, (440, 10), r#", "bytes": 64"#),
+    ];
+    let header = r#""distributedInfo": {"backend": "nccl", "rank": 3, "world_size": 8},"#;
+    let analysis = kineto(&events, header, &Options::default());
+    let row = |collective: &str| -> &CommunicationRow {
+        let mut rows = analysis.communication.iter();
+        rows.find(|row| row.collective == collective).unwrap()
+    };
+    assert_eq!(analysis.communication.len(), 3);
+    let reduce = row("all_reduce");
+    assert_eq!((reduce.rank, reduce.device, reduce.calls), (Some(3), Some(0), 2));
+    assert_eq!(reduce.group.as_deref(), Some("7 (mesh_tp)"));
+    assert_eq!(reduce.group_size, Some(8));
+    assert_eq!((reduce.total_ns, reduce.exposed_ns), (200_000, 160_000));
+    assert_eq!(reduce.hidden_ns(), 40_000);
+    assert_eq!(reduce.bytes, Some(4_000_000));
+    // 4 MB in 200 us, times 2 * 7 / 8.
+    assert_eq!(reduce.bus_bandwidth_bytes_per_s.unwrap().round(), 35e9);
+    assert_eq!(reduce.algorithm_bandwidth_bytes_per_s.unwrap().round(), 20e9);
+    // 450 GB/s in one direction.
+    assert_eq!(reduce.link.as_deref(), Some("NVLink"));
+    assert_eq!(reduce.peak_pct.unwrap().round(), 8.0);
+    let gather = row("all_gather");
+    assert_eq!(gather.bytes, Some(8_000_000), "the output holds all parts");
+    assert_eq!(gather.bus_bandwidth_bytes_per_s.unwrap().round(), 140e9);
+    assert_eq!(gather.exposed_ns, 50_000);
+    let send = row("send_recv");
+    assert_eq!((send.bytes, send.bus_bandwidth_bytes_per_s), (None, None));
+    assert_eq!((send.group.as_ref(), send.group_size), (None, None));
+    assert_eq!(send.exposed_ns, 60_000);
+    let rank = &analysis.ranks[0];
+    assert_eq!((rank.rank, rank.world_size, &rank.devices[..]), (3, Some(8), &[0][..]));
+}
+
+/// A call that returns before its collective ends has no time, and NCCL beside a collective on the CPU does not hide it.
+#[test]
+fn communication_on_the_cpu_is_timed_where_its_calls_wait() {
+    let call = |collective: &str, wait: u8, span: (u32, u32)| {
+        let name =
+            format!("roofgap.collective {collective} group=0 size=2 in=4000 out=4000 on=host wait={wait}");
+        event("user_annotation", &name, 1, span, "")
+    };
+    let events = [
+        call("all_reduce", 1, (0, 100)),
+        call("broadcast", 0, (200, 50)),
+        call("all_reduce", 0, (300, 50)),
+        event("kernel", NCCL, 20, (20, 30), ""),
+        event("kernel", "gemm", 7, (60, 10), ""),
+    ];
+    let header = r#""distributedInfo": {"backend": "gloo", "rank": 0, "world_size": 2},"#;
+    let analysis = kineto(&events, header, &Options::default());
+    let row = |collective: &str| {
+        let mut rows = analysis.communication.iter().filter(|row| row.on == "cpu");
+        rows.find(|row| row.collective == collective).unwrap()
+    };
+    let (reduce, broadcast) = (row("all_reduce"), row("broadcast"));
+    assert_eq!((reduce.calls, reduce.untimed_calls), (2, 1));
+    assert!(reduce.is_timed() && !broadcast.is_timed());
+    assert_eq!((reduce.total_ns, reduce.exposed_ns), (100_000, 90_000));
+    assert_eq!((broadcast.calls, broadcast.untimed_calls), (1, 1));
+}
+
+#[test]
+fn copies_by_direction_and_memory() {
+    let copy = |kind: &str, time, bytes: u64| {
+        event("gpu_memcpy", &format!("Memcpy {kind}"), 9, time, &format!(r#", "bytes": {bytes}"#))
+    };
+    let events = [
+        copy("HtoD (Pinned -> Device)", (0, 100), 3_000_000),
+        copy("HtoD (Pinned -> Device)", (100, 100), 3_300_000),
+        copy("HtoD (Pageable -> Device)", (300, 100), 500_000),
+        copy("DtoD (Device -> Device)", (500, 10), 8_000_000),
+        copy("DtoH (Device -> Host)", (600, 10), 0),
+        copy("DtoD (Device -> Device)", (700, 20), 0),
+        event("kernel", "gemm", 7, (150, 75), ""),
+    ];
+    let analysis = kineto(&events, "", &Options::default());
+    let row = |kind: CopyKind, pinned: Option<bool>| -> &CopyRow {
+        let mut rows = analysis.copies.iter();
+        rows.find(|row| (row.kind, row.pinned) == (kind, pinned)).unwrap()
+    };
+    assert_eq!(analysis.copies.len(), 4);
+    let pinned = row(CopyKind::HostToDevice, Some(true));
+    assert_eq!((pinned.calls, pinned.bytes, pinned.total_ns), (2, Some(6_300_000), 200_000));
+    assert_eq!(pinned.overlapped_ns, 50_000);
+    assert_eq!(pinned.bandwidth_bytes_per_s, Some(31.5e9));
+    assert_eq!(pinned.link.as_deref(), Some("PCIe 5.0 x16"));
+    assert_eq!(pinned.peak_pct.unwrap().round(), 50.0);
+    assert_eq!(row(CopyKind::HostToDevice, Some(false)).overlapped_ns, 0);
+    let within = row(CopyKind::DeviceToDevice, None);
+    assert_eq!(within.link.as_deref(), Some("device memory"));
+    assert_eq!((within.calls, within.bytes, within.total_ns), (2, Some(8_000_000), 30_000));
+    // 800 GB/s of 3,352 GB/s, read and written; the copy without a size does not count.
+    assert_eq!(within.peak_pct.unwrap().round(), 48.0);
+    let unsized_ = row(CopyKind::DeviceToHost, None);
+    assert_eq!((unsized_.bytes, unsized_.bandwidth_bytes_per_s), (None, None));
+    // Without ranges the whole trace is a stage, and its copies are the same.
+    assert_eq!(analysis.stages[0].copies, analysis.copies);
+    let sum: i64 = analysis.copies.iter().map(|row| row.total_ns).sum();
+    assert_eq!(analysis.totals.memcpy_ns, Some(sum));
+}
+
+#[test]
+fn copies_that_keep_the_gpu_busy_are_the_verdict() {
+    let copies: Vec<String> = (0..10)
+        .map(|at| {
+            let time = (at * 100, 99);
+            let name = "Memcpy HtoD (Pinned -> Device)";
+            event("gpu_memcpy", name, 9, time, r#", "bytes": 2742300"#)
+        })
+        .collect();
+    let analysis = kineto(&copies, "", &Options::default());
+    let words = verdict(&analysis.stages[0]);
+    assert_eq!(words.label.as_str(), "copy-bound");
+    assert!(words.why.ends_with("host-to-device copies: 27.4 MB at 27.7 GB/s"), "{}", words.why);
+    let reason = analysis.reason(&About::Kernels).unwrap();
+    assert!(reason.ends_with("only copies and memory sets: 10"), "{reason}");
+}
+
+#[test]
+fn graphs_recorded_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("made.sqlite");
+    let program = Program::run(&Spec { graphs: Graphs::Whole, ..Spec::simple(5_000) });
+    nsys::write(&program, &path).unwrap();
+    let analysis = analysis_of(&path, &Options::default());
+    let events = &program.events.graphs;
+    assert!(!events.is_empty());
+    let row = &analysis.graphs[0];
+    assert_eq!((analysis.graphs.len(), row.graph), (1, Some(17)));
+    assert_eq!(row.launches, events.len() as u64);
+    assert_eq!(row.total_ns, events.iter().map(|e| e.end - e.start).sum::<i64>());
+    let of_stages = analysis.stages.iter().flat_map(|stage| &stage.graphs);
+    let in_stages: u64 = of_stages.map(|row| row.launches).sum();
+    assert!((1..=row.launches).contains(&in_stages), "{in_stages}");
+}
+
+/// One rank of a tensor-parallel job does a part of the model's work; without the size of that part there is no MFU.
+#[test]
+fn utilisation_of_one_rank() {
+    let mut events = vec![
+        r#"{"ph": "X", "cat": "user_annotation", "name": "prefill", "pid": 1, "tid": 1, "ts": 0.0, "dur": 900000.0}"#.to_owned(),
+        r#"{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 5.0, "dur": 5.0,
+            "args": {"correlation": 9}}"#
+            .to_owned(),
+    ];
+    events.push(event("kernel", "gemm", 7, (20, 800_000), r#", "correlation": 9"#));
+    let options = Options {
+        model: Some(model::preset("llama3_8b").unwrap()),
+        tokens: model::Tokens {
+            prompt: Some(1000),
+            generated: Some(1),
+            batch: Some(1),
+            ..model::Tokens::default()
+        },
+        ..Options::default()
+    };
+    let job = |groups: &str| {
+        format!(r#""distributedInfo": {{"rank": 0, "world_size": 8, "pg_config": [{groups}]}},"#)
+    };
+    let flops = |header: &str| {
+        let analysis = kineto(&events, header, &options);
+        let stage = analysis.stages.iter().find(|s| s.name == "prefill").unwrap();
+        let why = analysis.reason(&About::StageMfu("prefill".into())).map(str::to_owned);
+        (stage.mfu.as_ref().map(|mfu| mfu.flops), why)
+    };
+    let (whole, _) = flops("");
+    let whole = whole.unwrap();
+    let (unknown, why) = flops(&job(r#"{"pg_name": "0", "pg_desc": "default_pg", "pg_size": 8}"#));
+    assert_eq!(unknown, None);
+    assert!(why.unwrap().contains("rank 0 of a job with 8 ranks"));
+    let (share, _) = flops(&job(r#"{"pg_name": "1", "pg_desc": "mesh_tp", "pg_size": 8}"#));
+    assert!((share.unwrap() * 8.0 / whole - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn fixtures_agree_with_nsys() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/h200");
+    let analysis = analysis_of(&fixtures.join("dsocr2.sqlite.gz"), &Options::default());
+    let sum = |kind: CopyKind| {
+        let rows = analysis.copies.iter().filter(|row| row.kind == kind);
+        rows.fold((0, 0), |sum, row| (sum.0 + row.total_ns, sum.1 + row.calls))
+    };
+    // As `nsys stats --report cuda_gpu_mem_time_sum` gives them.
+    assert_eq!(sum(CopyKind::DeviceToDevice), (1_050_845, 1002));
+    assert_eq!(sum(CopyKind::HostToDevice), (115_616, 73));
+    assert_eq!(sum(CopyKind::DeviceToHost), (7_136, 4));
+    assert!(analysis.communication.is_empty() && analysis.graphs.is_empty());
+}

@@ -1,0 +1,17 @@
+//! Analyses of real and synthetic captures.
+
+// clippy allows these in #[test] functions only, not in their helpers.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod compare;
+mod counters_alone;
+mod engines;
+mod frames;
+mod gpu_work;
+mod layers;
+mod programs;
+mod roof;
+mod synth;
+mod transfers;
+mod truth;
+mod windows;

@@ -1,0 +1,652 @@
+//! Small programs played through on made-up GPUs: what holds each back must be what is said first.
+
+use roofgap_analyze::{About, Analysis, Finding, Options, Stage, analyze, verdict};
+use roofgap_trace::{
+    Call, CallClass, Device, DeviceId, GpuOp, LaunchShape, MemoryKind, OpKind, ProcessId, Range, RangeStyle,
+    ThreadId, Trace,
+};
+use std::collections::HashMap;
+
+const GEMM: &str = "nvjet_sm90_tst_128x64_64x16_4x1_v_bz_TNT";
+const NCCL: &str = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)";
+const US: i64 = 1_000;
+
+/// A thread that launches, and the devices that work behind it.
+struct Program {
+    trace: Trace,
+    process: ProcessId,
+    thread: ThreadId,
+    now: i64,
+    /// When each device and stream is done with what it was given.
+    done: HashMap<(u16, u32), i64>,
+    correlation: u32,
+}
+
+impl Program {
+    fn on(devices: u32) -> Self {
+        let mut trace = Trace::default();
+        let process = trace.add_process(1, "python");
+        let thread = trace.add_thread(process, 1, "main");
+        for number in 0..devices {
+            trace.add_device(Device {
+                number,
+                name: Some("NVIDIA H200".into()),
+                sms: Some(132),
+                uuid: Some(number.to_string()),
+                ..Device::default()
+            });
+        }
+        Self { trace, process, thread, now: 1_000_000, done: HashMap::new(), correlation: 0 }
+    }
+
+    fn range(&mut self, name: &str, body: impl FnOnce(&mut Self)) {
+        let start = self.now;
+        self.now += 200;
+        body(self);
+        self.now += 200;
+        let (domain, name) = (self.trace.names.intern("LLM"), self.trace.names.intern(name));
+        self.trace.ranges.rows.push(Range {
+            start,
+            end: self.now,
+            domain,
+            name,
+            process: self.process,
+            thread: self.thread,
+            end_thread: self.thread,
+            style: RangeStyle::PushPop,
+            open: false,
+        });
+    }
+
+    fn call(&mut self, name: &str, lasts: i64) -> u32 {
+        self.correlation += 1;
+        let id = self.trace.names.intern(name);
+        self.trace.calls.push(Call {
+            start: self.now,
+            end: self.now + lasts,
+            name: id,
+            class: CallClass::of(name),
+            process: self.process,
+            thread: self.thread,
+            correlation: self.correlation,
+        });
+        self.now += lasts;
+        self.correlation
+    }
+
+    /// Puts an operation behind what its stream has to do; answers when it is done.
+    fn put(&mut self, kind: OpKind, name: &str, device: u16, lasts: i64, ready: i64) -> i64 {
+        let done = self.done.entry((device, 7)).or_insert(0);
+        let start = (*done + 1_000).max(ready + 2_000);
+        *done = start + lasts;
+        let grid = if name == NCCL { 24 } else { 512 };
+        let shape = self.trace.ops.intern_shape(LaunchShape {
+            grid: [grid, 1, 1],
+            block: [128, 1, 1],
+            ..LaunchShape::default()
+        });
+        let memory = match kind {
+            OpKind::Copy if name.contains("Device-to-Host") => (MemoryKind::Device, MemoryKind::Pageable),
+            OpKind::Copy => (MemoryKind::Pageable, MemoryKind::Device),
+            _ => Default::default(),
+        };
+        let name = self.trace.names.intern(name);
+        self.trace.ops.push(GpuOp {
+            kind,
+            start,
+            end: start + lasts,
+            name,
+            device: DeviceId(device),
+            stream: 7,
+            process: self.process,
+            correlation: self.correlation,
+            shape,
+            bytes: 8,
+            graph_node: 0,
+            memory,
+        });
+        start + lasts
+    }
+
+    fn kernel(&mut self, name: &str, device: u16, lasts: i64) -> i64 {
+        let ready = self.now + 2_000;
+        self.call("cudaLaunchKernel", 4_000);
+        self.put(OpKind::Kernel, name, device, lasts, ready)
+    }
+
+    /// A copy of pageable memory, which holds the thread until it is done.
+    fn copy(&mut self, name: &str, lasts: i64) {
+        let (called, ready) = (self.now, self.now + 2_000);
+        self.correlation += 1;
+        let end = self.put(OpKind::Copy, name, 0, lasts, ready);
+        self.correlation -= 1;
+        self.call("cudaMemcpyAsync", end - called + 1_000);
+    }
+
+    fn wait(&mut self) {
+        let done = self.done.values().copied().max().unwrap_or(0);
+        self.call("cudaStreamSynchronize", (done - self.now).max(0) + 4_000);
+    }
+
+    fn decode(&mut self, steps: usize, mut step: impl FnMut(&mut Self)) {
+        self.range("decode_all", |program| {
+            for _ in 0..steps {
+                program.range("decode_step", &mut step);
+            }
+            program.wait();
+        });
+    }
+
+    fn analysis(mut self) -> Analysis {
+        self.trace.sort();
+        let analysis = analyze(&self.trace, &Options::default()).analysis;
+        for stage in &analysis.stages {
+            let share = stage.busy_share().unwrap();
+            assert!((0.0..=1.0).contains(&share), "{}: {share}", stage.name);
+        }
+        for finding in &analysis.findings {
+            let name = finding.stage.as_deref().unwrap();
+            let stage = analysis.stages.iter().find(|s| s.name == name).unwrap();
+            assert!(finding.bound_ns <= stage.elapsed_ns(), "{}", finding.id);
+            assert!(finding.bound_pct <= 100.0, "{}", finding.id);
+        }
+        analysis
+    }
+}
+
+fn decode(analysis: &Analysis) -> &Stage {
+    analysis.stages.iter().find(|s| s.name == "decode").unwrap()
+}
+
+fn first(analysis: &Analysis) -> &Finding {
+    analysis.findings.first().expect("something is found")
+}
+
+#[test]
+fn kernels_that_fill_the_device_are_no_finding() {
+    let mut program = Program::on(1);
+    program.decode(8, |p| {
+        for _ in 0..64 {
+            p.kernel(GEMM, 0, 60 * US);
+        }
+    });
+    let analysis = program.analysis();
+    assert_eq!(verdict(decode(&analysis)).label.as_str(), "GPU-bound");
+    assert!(analysis.findings.is_empty(), "{:?}", analysis.findings);
+}
+
+/// The CPU could run ahead, and waits in every layer instead: the gaps behind the waits are theirs, not the launches'.
+#[test]
+fn a_wait_in_every_layer() {
+    let mut program = Program::on(1);
+    program.decode(8, |p| {
+        for _ in 0..24 {
+            for _ in 0..6 {
+                p.kernel(GEMM, 0, 20 * US);
+            }
+            p.wait();
+            p.now += 40 * US;
+        }
+    });
+    let analysis = program.analysis();
+    let (stage, first) = (decode(&analysis), first(&analysis));
+    assert_eq!(first.id, "sync-in-step");
+    let idle = stage.idle.unwrap();
+    assert!(idle.launch_ns > 4 * idle.sync_ns, "{idle:?}");
+    let causes = stage.causes().unwrap();
+    assert_eq!(causes.total_ns(), idle.total_ns());
+    assert!(causes.sync_ns > idle.total_ns() * 8 / 10, "{causes:?}");
+    assert_eq!(first.bound_ns, causes.sync_ns);
+    assert!(first.action.contains(".item()"), "{}", first.action);
+    assert_eq!(verdict(stage).label.as_str(), "sync-bound");
+    assert!(analysis.findings.iter().all(|f| f.id != "launch-bound"));
+}
+
+/// Few launches, the GPU long done with them, and a wait that takes no time: the CPU is what is slow.
+#[test]
+fn a_slow_cpu_is_not_cured_by_fewer_waits() {
+    let mut program = Program::on(1);
+    program.decode(8, |p| {
+        for _ in 0..10 {
+            p.kernel(GEMM, 0, 50 * US);
+            p.now += 900 * US;
+        }
+        p.wait();
+    });
+    let analysis = program.analysis();
+    assert_eq!(first(&analysis).id, "launch-bound");
+    assert!(first(&analysis).action.contains("between launches"), "{}", first(&analysis).action);
+    assert_eq!(verdict(decode(&analysis)).label.as_str(), "launch-bound");
+}
+
+#[test]
+fn values_read_back_in_every_layer() {
+    let mut program = Program::on(1);
+    program.decode(8, |p| {
+        for _ in 0..24 {
+            for _ in 0..6 {
+                p.kernel(GEMM, 0, 10 * US);
+            }
+            p.copy("[CUDA memcpy Device-to-Host]", 1_500);
+            p.wait();
+            p.now += 30 * US;
+        }
+    });
+    let analysis = program.analysis();
+    assert_eq!(first(&analysis).id, "host-copies");
+    assert!(first(&analysis).action.contains(".item()"));
+    assert_eq!(verdict(decode(&analysis)).label.as_str(), "copy-bound");
+}
+
+#[test]
+fn weights_that_come_from_the_host_in_each_step() {
+    let mut program = Program::on(1);
+    program.decode(8, |p| {
+        for _ in 0..16 {
+            p.copy("[CUDA memcpy Host-to-Device]", 900 * US);
+            p.kernel(GEMM, 0, 20 * US);
+        }
+    });
+    let analysis = program.analysis();
+    assert_eq!(first(&analysis).id, "host-copies");
+    assert!(first(&analysis).action.contains("Weights"));
+    assert_eq!(verdict(decode(&analysis)).label.as_str(), "copy-bound");
+    // All copies can hide no more than there is work to hide behind.
+    let one_stream = analysis.findings.iter().find(|f| f.id == "one-stream").unwrap();
+    assert_eq!(one_stream.bound_ns, decode(&analysis).kernel_ns.unwrap());
+}
+
+/// Graphs are in use already: the advice cannot be to use graphs.
+#[test]
+fn gaps_between_graphs() {
+    for whole in [false, true] {
+        let mut program = Program::on(1);
+        program.decode(16, |p| {
+            let ready = p.now + 6_000;
+            p.call("cudaGraphLaunch", 12_000);
+            for _ in 0..if whole { 1 } else { 200 } {
+                let kind = if whole { OpKind::Graph } else { OpKind::Kernel };
+                p.put(kind, GEMM, 0, if whole { 800 * US } else { 3 * US }, ready);
+            }
+            p.now += 2_500 * US;
+        });
+        let analysis = program.analysis();
+        let first = first(&analysis);
+        assert_eq!((first.id.as_str(), whole), ("launch-bound", whole));
+        assert_eq!(first.evidence["graph_launches"], 16);
+        assert!(first.action.contains("already"), "{}", first.action);
+        assert!(!first.action.contains("0.0 µs"), "{}", first.action);
+    }
+}
+
+#[test]
+fn gpus_with_unequal_shares() {
+    let mut program = Program::on(2);
+    program.decode(8, |p| {
+        for _ in 0..16 {
+            p.kernel(GEMM, 0, 90 * US);
+            p.kernel(GEMM, 1, 20 * US);
+        }
+    });
+    let analysis = program.analysis();
+    let stage = decode(&analysis);
+    assert_eq!((stage.device_count, stage.devices_per_instance), (2, 2.0));
+    assert_eq!(first(&analysis).id, "devices-uneven");
+    assert_eq!(first(&analysis).bound_ns, 8 * 16 * 35 * US);
+    assert_eq!(verdict(stage).label.as_str(), "uneven");
+}
+
+#[test]
+fn gpus_that_take_turns() {
+    let mut program = Program::on(2);
+    program.decode(8, |p| {
+        for device in [0, 1] {
+            let before = p.done.values().copied().max().unwrap_or(0);
+            p.done.insert((device, 7), before);
+            for _ in 0..16 {
+                p.kernel(GEMM, device, 50 * US);
+            }
+        }
+        p.wait();
+    });
+    let analysis = program.analysis();
+    assert_eq!(first(&analysis).id, "devices-take-turns");
+    // Two that work at once need half the time.
+    assert_eq!(first(&analysis).bound_ns, 8 * 16 * 50 * US);
+}
+
+/// Gaps of two devices at the same time are no more than the stage's time, and no GPU is busy more than all the time.
+#[test]
+fn two_gpus_side_by_side() {
+    let mut program = Program::on(2);
+    program.decode(8, |p| {
+        for _ in 0..100 {
+            p.kernel(GEMM, 0, 5 * US);
+            p.kernel(GEMM, 1, 5 * US);
+        }
+    });
+    let analysis = program.analysis();
+    let stage = decode(&analysis);
+    let share = stage.busy_share().unwrap();
+    assert!((0.6..0.64).contains(&share), "{share}");
+    let first = first(&analysis);
+    assert_eq!(first.id, "launch-bound");
+    assert!(first.bound_ns <= stage.wall_ns - stage.busy_ns.unwrap() / 2);
+    assert_eq!(first.evidence["busy_pct"].as_f64().unwrap().round(), 62.0);
+}
+
+#[test]
+fn communication_that_nothing_hides() {
+    let mut program = Program::on(1);
+    program.decode(8, |p| {
+        for _ in 0..16 {
+            p.kernel(GEMM, 0, 30 * US);
+            p.kernel(NCCL, 0, 50 * US);
+        }
+    });
+    let analysis = program.analysis();
+    assert_eq!(first(&analysis).id, "communication-exposed");
+    // There are 30 µs of computation for each 50 µs.
+    assert_eq!(first(&analysis).bound_ns, 8 * 16 * 30 * US);
+    assert!(
+        analysis.findings.iter().all(|f| f.id != "small-kernels"),
+        "a collective is meant to use few blocks"
+    );
+}
+
+/// Nothing waits at the end of prefill: its work runs while decode has begun.
+#[test]
+fn a_stage_that_ends_before_its_work() {
+    let mut program = Program::on(1);
+    program.range("prefill", |p| {
+        for _ in 0..160 {
+            p.kernel(GEMM, 0, 400 * US);
+        }
+    });
+    program.decode(8, |p| {
+        for _ in 0..60 {
+            p.kernel(GEMM, 0, 9 * US);
+        }
+        p.wait();
+    });
+    let analysis = program.analysis();
+    let prefill = analysis.stages.iter().find(|s| s.name == "prefill").unwrap();
+    assert_eq!(prefill.busy_ns, Some(160 * 400 * US));
+    assert!(prefill.late_ns > 62_000 * US && prefill.wall_ns < 700 * US);
+    assert!(prefill.busy_share().unwrap() > 0.99);
+    let words = verdict(prefill);
+    assert_eq!(words.label.as_str(), "GPU-bound");
+    assert!(words.why.contains("to the end of its GPU work"), "{}", words.why);
+    let stage = decode(&analysis);
+    assert_eq!(stage.late_ns, 0);
+    assert!(stage.queued_ns > 62_000 * US, "{}", stage.queued_ns);
+    assert_eq!(verdict(stage).label.as_str(), "queued");
+    // Its first step waits long on the CPU for earlier work. On the GPU it takes as long as the others.
+    let steps = stage.steps.as_ref().unwrap();
+    let on_cpu = steps.cpu.as_ref().unwrap();
+    assert!(on_cpu.each_ns[0] > 100 * on_cpu.p50_ns);
+    assert!(steps.each_ns[0] < 2 * steps.p50_ns);
+    assert!(analysis.findings.is_empty(), "{:?}", analysis.findings);
+}
+
+/// Two annotations of one step are one step, and two of one part one note.
+#[test]
+fn ranges_inside_ranges_of_the_same_meaning() {
+    let mut program = Program::on(1);
+    program.range("prefill", |p| {
+        p.range("sam", |p| {
+            p.range("sam", |p| {
+                p.kernel(GEMM, 0, 10 * US);
+            });
+        });
+    });
+    program.decode(3, |p| {
+        p.range("decode_step", |p| {
+            p.kernel(GEMM, 0, 10 * US);
+        });
+    });
+    let analysis = program.analysis();
+    let steps = decode(&analysis).steps.as_ref().unwrap();
+    assert_eq!((steps.count, steps.launches_per_step), (3, Some(1.0)));
+    let prefill = analysis.stages.iter().find(|s| s.name == "prefill").unwrap();
+    let note = &prefill.notes[0];
+    assert_eq!((note.instances, note.kernel_count), (1, 1));
+    assert!(note.wall_ns < prefill.wall_ns);
+}
+
+/// A model whose work is not known has no MFU, and the reason is the model's, not that none was named.
+#[test]
+fn a_model_that_is_not_known() {
+    let account = serde_json::json!({"schema": "roofgap.workload/1", "tokens": {"prompt": 8, "generated": 8, "batch": 1},
+        "model": {"name": "new", "config": {"model_type": "newmodel", "hidden_size": 64}}});
+    let mut program = Program::on(1);
+    program.decode(8, |p| {
+        p.kernel(GEMM, 0, 60 * US);
+    });
+    program.trace.sort();
+    let options = Options { account: Some(serde_json::from_value(account).unwrap()), ..Options::default() };
+    let analysis = analyze(&program.trace, &options).analysis;
+    assert!(decode(&analysis).mfu.is_none() && decode(&analysis).mbu.is_none());
+    let reason = analysis.reasons.iter().find(|r| r.about == About::StageMfu("decode".into())).unwrap();
+    assert!(reason.why.contains("newmodel"), "{}", reason.why);
+}
+
+#[test]
+fn devices_that_worked_are_listed_in_order() {
+    let mut program = Program::on(4);
+    program.trace.devices.reverse();
+    program.decode(1, |p| {
+        p.kernel("first", 3, 1_000);
+        p.kernel("second", 1, 1_000);
+    });
+    let analysis = program.analysis();
+    let numbers: Vec<u32> = analysis.devices.iter().map(|device| device.id).collect();
+    assert_eq!(numbers, [0, 2]);
+
+    let nothing_ran = Program::on(2).analysis();
+    assert_eq!(nothing_ran.devices.len(), 2);
+}
+
+const LOADER: &str = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__";
+
+/// Steps of a training loop as the PyTorch profiler names them: a batch, kernels, and the CPU ahead of neither.
+fn training(steps: usize, loader: &str) -> Program {
+    let mut program = Program::on(1);
+    for step in 0..steps {
+        program.range(&format!("ProfilerStep#{step}"), |p| {
+            p.range(loader, |p| p.now += 5_000 * US);
+            for _ in 0..20 {
+                p.kernel(GEMM, 0, 30 * US);
+            }
+            p.wait();
+        });
+    }
+    program
+}
+
+#[test]
+fn a_training_loop_that_waits_for_data() {
+    let analysis = training(4, LOADER).analysis();
+    let [all] = analysis.stages.as_slice() else {
+        panic!("{:?}", analysis.stages);
+    };
+    let found = first(&analysis);
+    assert_eq!(found.id, "data-loading");
+    // The batch of the first step was loaded before any GPU work, and a part of each gap is for the wait before it.
+    assert!((13_000 * US..15_000 * US).contains(&found.bound_ns), "{}", found.bound_ns);
+    assert_eq!(found.bound_ns, all.data_loading_ns);
+    assert!(found.action.contains("num_workers"), "{}", found.action);
+    assert!(analysis.findings.iter().all(|f| f.id != "launch-bound"));
+    let words = verdict(all);
+    assert_eq!(words.label.as_str(), "data loading");
+    assert!(words.why.ends_with("data loader"), "{}", words.why);
+
+    // As long a gap outside of the loader is for the launch.
+    let analysis = training(4, "read_file").analysis();
+    assert_eq!(first(&analysis).id, "launch-bound");
+    assert!(analysis.findings.iter().all(|f| f.id != "data-loading"));
+    assert_eq!(analysis.stages[0].data_loading_ns, 0);
+}
+
+/// The last step of a capture has no successor: its GPU work alone is no period.
+#[test]
+fn a_last_step_without_a_successor_does_not_shorten_the_mean() {
+    let analysis = training(3, LOADER).analysis();
+    let steps = analysis.stages[0].steps.as_ref().unwrap();
+    let cpu = steps.cpu.as_ref().unwrap();
+    assert_eq!((steps.count, steps.each_ns.len()), (3, 3));
+    assert!((steps.mean_ns - cpu.mean_ns).abs() < cpu.mean_ns / 100, "{steps:?}");
+    // The steps add up to the time in which they ran.
+    let sums = [&steps.each_ns, &cpu.each_ns].map(|each| each.iter().sum::<i64>());
+    assert_eq!(sums[0], sums[1]);
+    // A single step takes as long as its range.
+    let analysis = training(1, LOADER).analysis();
+    let steps = analysis.stages[0].steps.as_ref().unwrap();
+    assert_eq!(steps.each_ns, steps.cpu.as_ref().unwrap().each_ns);
+    // Where the GPU works all the time, the last step is like the others.
+    let mut program = Program::on(1);
+    program.decode(4, |p| {
+        for _ in 0..64 {
+            p.kernel(GEMM, 0, 60 * US);
+        }
+    });
+    let analysis = program.analysis();
+    let steps = decode(&analysis).steps.as_ref().unwrap();
+    assert_eq!(steps.mean_ns, steps.each_ns.iter().sum::<i64>() / 4);
+}
+
+#[test]
+fn one_gap_is_not_averaged_over_all_launches() {
+    let mut program = Program::on(1);
+    let mut step = 0;
+    program.decode(8, |p| {
+        step += 1;
+        for _ in 0..20 {
+            p.kernel(GEMM, 0, 30 * US);
+        }
+        if step == 4 {
+            p.now += 400_000 * US;
+        }
+    });
+    let analysis = program.analysis();
+    let found = first(&analysis);
+    assert_eq!(found.id, "launch-bound");
+    assert!(found.title.ends_with(", 398 ms of it in one gap"), "{}", found.title);
+    assert!(
+        found.action.contains("before it launches nvjet")
+            && found.action.contains("one gap of 398 ms there is 100 %"),
+        "{}",
+        found.action
+    );
+    assert!(!found.action.contains("on average") && !found.evidence.contains_key("remedy"));
+}
+
+/// The headline repeats the remedy, so it must be that of the action.
+#[test]
+fn the_remedy_is_that_of_the_action() {
+    let eager = |gap: i64| {
+        let mut program = Program::on(1);
+        program.decode(8, |p| {
+            for _ in 0..20 {
+                p.kernel(GEMM, 0, 30 * US);
+                p.now += gap;
+            }
+        });
+        program.analysis()
+    };
+    let (short, long) = (eager(100 * US), eager(900 * US));
+    assert_eq!(first(&short).evidence["remedy"], "CUDA graphs");
+    assert!(first(&short).action.contains("CUDA graph"));
+    assert_eq!(first(&long).evidence["remedy"], "less CPU work between launches");
+    assert!(!first(&long).action.contains("CUDA graph"));
+}
+
+#[test]
+fn a_graph_beside_many_launches_is_not_the_work() {
+    let play = |graphs: usize, kernels: usize| {
+        let mut program = Program::on(1);
+        for _ in 0..graphs {
+            let ready = program.now + 6_000;
+            program.call("cudaGraphLaunch", 12_000);
+            for _ in 0..20 {
+                program.put(OpKind::Kernel, GEMM, 0, 3 * US, ready);
+            }
+            program.now += 500 * US;
+        }
+        for _ in 0..kernels {
+            program.kernel(GEMM, 0, 20 * US);
+            program.now += 80 * US;
+        }
+        program.analysis()
+    };
+    let one = play(1, 400);
+    assert_eq!(first(&one).evidence["graph_launches"], 1);
+    assert!(!first(&one).action.contains("already"), "{}", first(&one).action);
+    let many = play(20, 10);
+    let action = &first(&many).action;
+    assert!(action.contains("already"), "{action}");
+    assert!(!action.contains("token") && !action.contains("sample"), "{action}");
+}
+
+#[test]
+fn a_capture_without_kernels_has_no_limit_of_kernels() {
+    let copies = |lasts: i64, gap: i64| {
+        let mut program = Program::on(1);
+        for _ in 0..3 {
+            program.copy("[CUDA memcpy Host-to-Device]", lasts);
+            program.now += gap;
+        }
+        program.analysis()
+    };
+    let idle = copies(10 * US, 900 * US);
+    let words = verdict(&idle.stages[0]);
+    assert_eq!(words.label.as_str(), "not measured");
+    assert_eq!(words.why, "no kernels were recorded, only 3 copies");
+    assert!(idle.findings.iter().all(|f| f.id != "launch-bound"), "{:?}", idle.findings);
+    let busy = copies(900 * US, 10 * US);
+    assert_eq!(verdict(&busy.stages[0]).label.as_str(), "copy-bound");
+
+    let mut program = Program::on(1);
+    let ready = program.now;
+    program.call("cudaMemsetAsync", 4_000);
+    program.put(OpKind::Set, "[CUDA memset]", 0, 2_000, ready);
+    let set = program.analysis();
+    assert_eq!(verdict(&set.stages[0]).why, "no kernels were recorded, only 1 memory set");
+}
+
+#[test]
+fn a_gap_without_launch_records_has_no_cause() {
+    let mut program = Program::on(1);
+    for _ in 0..8 {
+        program.kernel(GEMM, 0, 30 * US);
+        program.now += 90 * US;
+    }
+    program.trace.calls = Default::default();
+    let analysis = program.analysis();
+    let words = verdict(&analysis.stages[0]);
+    assert!(words.why.contains("the cause is unknown"), "{}", words.why);
+    assert!(!words.why.contains("was launched"), "{}", words.why);
+}
+
+#[test]
+fn calls_without_records_of_the_gpu_are_named() {
+    let kernels = |trace: &Trace| {
+        let analysis = analyze(trace, &Options::default()).analysis;
+        let reason = analysis.reasons.into_iter().find(|r| r.about == About::Kernels);
+        reason.unwrap().why
+    };
+    let mut program = Program::on(1);
+    for _ in 0..3 {
+        program.kernel(GEMM, 0, 30 * US);
+    }
+    program.copy("[CUDA memcpy Host-to-Device]", 10 * US);
+    program.trace.ops = Default::default();
+    let why = kernels(&program.trace);
+    assert!(
+        why.contains("the calls of 3 launches and 1 copy or memory set were traced, but there are no records of the GPU"),
+        "{why}"
+    );
+    program.trace.calls = Default::default();
+    let why = kernels(&program.trace);
+    assert!(why.ends_with("no GPU work was recorded"), "{why}");
+}

@@ -1,0 +1,5 @@
+//! Helpers that every crate shares, each defined once.
+
+pub mod clock;
+pub mod exit;
+pub mod file;

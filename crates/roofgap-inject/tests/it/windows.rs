@@ -1,0 +1,270 @@
+//! Recordings that are turned on and off: by the program, the duty cycle, a limit and the control socket.
+
+use std::collections::BTreeMap;
+use std::io::BufReader;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::{PATIENCE, built, files, has_work, kernel_names, read, run, run_until};
+use roofgap_wire::{EndKind, Ending, WindowCause, older_segment};
+
+#[test]
+fn only_the_armed_windows_are_recorded() {
+    for dormant in ["1", "lazy"] {
+        let built = built();
+        for cupti in [&built.cupti, &built.old_cupti] {
+            let cupti = cupti.to_str().unwrap();
+            let run = run("windows", &[("ROOFGAP_NATIVE_DORMANT", dormant), ("CUPTI_LIBRARY", cupti)]);
+            assert!(run.status.success(), "{dormant}: {:?} {}", run.status, run.stderr);
+            let capture = run.capture();
+            assert_eq!(kernel_names(&capture), ["kernel_seen"]);
+            assert_eq!((capture.kernels.len(), capture.without_call), (6, 0));
+            assert_eq!(capture.copies.len(), 4);
+            assert_eq!(capture.ranges, ["LLM@decode_all"], "ranges are recorded all the time");
+            let (on, off) = ((true, WindowCause::Request), (false, WindowCause::Request));
+            assert_eq!(capture.edges, [(false, WindowCause::Begin), on, off, on, off], "{dormant}");
+            assert_eq!(capture.version, 2);
+            assert_eq!(capture.devices, ["Stand-in H200"]);
+            assert!(capture.losses.is_empty(), "{:?}", capture.losses);
+        }
+    }
+}
+
+#[test]
+fn a_recording_that_is_turned_off_says_when_it_began() {
+    let run = run_until("serve", &[("ROOFGAP_NATIVE_MAX_S", "1")], |capture| !capture.edges.is_empty());
+    assert!(run.status.success(), "{:?}", run.status);
+    let capture = run.capture();
+    assert_eq!(capture.edges, [(true, WindowCause::Begin), (false, WindowCause::Limit)]);
+    assert!(has_work(&capture));
+    assert_eq!(capture.version, 2);
+}
+
+#[test]
+fn cupti_is_loaded_on_the_first_request() {
+    let run = run("lazy", &[("ROOFGAP_NATIVE_DORMANT", "lazy")]);
+    assert!(run.status.success(), "{:?} {}", run.status, run.stderr);
+    assert_eq!(kernel_names(&run.capture()), ["kernel_seen"]);
+}
+
+#[test]
+fn one_of_n_steps_is_recorded() {
+    let run = run(
+        "steps",
+        &[
+            ("ROOFGAP_NATIVE_DUTY", "4"),
+            ("ROOFGAP_NATIVE_DUTY_MS", "600000"),
+            ("ROOFGAP_NATIVE_DUTY_FIRST", "0"),
+            ("ROOFGAP_NATIVE_DUTY_STEPS", "1"),
+        ],
+    );
+    assert!(run.status.success(), "{:?} {}", run.status, run.stderr);
+    let capture = run.capture();
+    let mut by_grid: BTreeMap<u32, usize> = BTreeMap::new();
+    for kernel in capture.kernels.iter().filter(|kernel| kernel.0 == "kernel_step") {
+        *by_grid.entry(kernel.1).or_default() += 1;
+    }
+    // Steps 0, 4 and 8; a grid is the number of its step plus 1.
+    assert_eq!(by_grid, BTreeMap::from([(1, 4), (5, 4), (9, 4)]));
+    assert_eq!(kernel_names(&capture), ["kernel_prefill", "kernel_step"]);
+    let steps = capture.ranges.iter().filter(|range| *range == "LLM@decode_step");
+    assert_eq!(steps.count(), 10, "every step is marked");
+    let by_steps = capture.edges.iter().filter(|edge| edge.1 == WindowCause::Steps);
+    // Off before step 1, on before 4, off before 5, on before 8, off before 9; on before the prefill unless time had armed it.
+    assert!((5..=6).contains(&by_steps.count()), "{:?}", capture.edges);
+    assert_eq!(capture.without_call, 0);
+}
+
+#[test]
+fn steps_are_recorded_in_a_row() {
+    let run = run(
+        "steps",
+        &[
+            ("ROOFGAP_NATIVE_DUTY", "3"),
+            ("ROOFGAP_NATIVE_DUTY_MS", "600000"),
+            ("ROOFGAP_NATIVE_DUTY_FIRST", "1"),
+            ("ROOFGAP_NATIVE_DUTY_STEPS", "2"),
+        ],
+    );
+    let capture = run.capture();
+    let steps: Vec<u32> = capture
+        .kernels
+        .iter()
+        .filter(|kernel| kernel.0 == "kernel_step")
+        .map(|kernel| kernel.1)
+        .step_by(4)
+        .collect();
+    // The first, then two of six.
+    assert_eq!(steps, [1, 2, 3, 8, 9]);
+    assert_eq!(capture.without_call, 0, "calls are recorded in every window");
+}
+
+#[test]
+fn a_program_with_few_steps_is_recorded_whole() {
+    let settings = [("ROOFGAP_NATIVE_DUTY", "4"), ("ROOFGAP_NATIVE_DUTY_MS", "600000")];
+    let run = run("steps", &settings);
+    assert!(run.status.success(), "{:?} {}", run.status, run.stderr);
+    let capture = run.capture();
+    assert_eq!((capture.kernels.len(), capture.without_call), (41, 0));
+    let off = capture.edges.iter().filter(|edge| !edge.0);
+    assert_eq!(off.count(), 1, "the state at the begin: {:?}", capture.edges);
+}
+
+#[test]
+fn the_socket_controls_a_running_program() {
+    use std::io::{BufRead, Write};
+    use std::os::unix::net::UnixStream;
+
+    let built = built();
+    let folder = tempfile::tempdir().unwrap();
+    let control = folder.path().join("control");
+    let captures = folder.path().join("captures");
+    std::fs::create_dir(&captures).unwrap();
+    let mut child = Command::new(&built.program)
+        .arg("serve")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .env("CUDA_INJECTION64_PATH", &built.library)
+        .env("NVTX_INJECTION64_PATH", &built.library)
+        .env("CUPTI_LIBRARY", &built.cupti)
+        .env("ROOFGAP_NATIVE_DIR", &captures)
+        .env("ROOFGAP_NATIVE_CONTROL", &control)
+        .env("ROOFGAP_NATIVE_DORMANT", "lazy")
+        .spawn()
+        .unwrap();
+    let path = control.join(format!("{}.sock", child.id()));
+    let deadline = Instant::now() + PATIENCE;
+    let stream = loop {
+        match UnixStream::connect(&path) {
+            Ok(stream) => break stream,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let mut answers = BufReader::new(stream.try_clone().unwrap());
+    let mut ask = |command: &str| {
+        (&stream).write_all(format!("{command}\n").as_bytes()).unwrap();
+        let mut line = String::new();
+        answers.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    };
+    // The program may not have started CUDA yet.
+    while ask("arm") != "ok armed" {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(ask("status").starts_with("ok armed windows=1 steps=0 cupti=loaded file="));
+    assert_eq!(ask("disarm"), "ok dormant");
+    assert!(ask("status").starts_with("ok dormant windows=1 "));
+    assert_eq!(ask("flush"), "ok flushed");
+    assert!(ask("dance").starts_with("error unknown command"));
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    assert!(!path.exists(), "the socket is removed");
+    let files = files(&captures);
+    let capture = read(&files[0]);
+    let on = capture.edges.iter().filter(|edge| edge.0).count();
+    assert_eq!((files.len(), on), (1, 1), "{:?}", capture.edges);
+}
+
+#[test]
+fn a_window_is_cut_out_of_a_running_program() {
+    cut_windows(1);
+}
+
+#[test]
+fn a_window_can_have_a_part_of_its_steps() {
+    cut_windows(4);
+}
+
+/// Cuts windows out of a running program that is recorded one of `duty` steps.
+fn cut_windows(duty: u64) {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    let built = built();
+    let folder = tempfile::tempdir().unwrap();
+    let control = folder.path().join("control");
+    let captures = folder.path().join("captures");
+    std::fs::create_dir(&captures).unwrap();
+    let mut child = Command::new(&built.program)
+        .arg("loop")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .env("CUDA_INJECTION64_PATH", &built.library)
+        .env("NVTX_INJECTION64_PATH", &built.library)
+        .env("CUPTI_LIBRARY", &built.cupti)
+        .env("ROOFGAP_NATIVE_DIR", &captures)
+        .env("ROOFGAP_NATIVE_CONTROL", &control)
+        .env("ROOFGAP_NATIVE_DORMANT", "lazy")
+        .env("ROOFGAP_NATIVE_DUTY", duty.to_string())
+        .env("ROOFGAP_NATIVE_DUTY_FIRST", "0")
+        .env("ROOFGAP_NATIVE_DUTY_STEPS", "1")
+        .spawn()
+        .unwrap();
+    let path = control.join(format!("{}.sock", child.id()));
+    let deadline = Instant::now() + PATIENCE;
+    // Each command has its own connection.
+    let ask = |command: &str| {
+        let stream = loop {
+            match UnixStream::connect(&path) {
+                Ok(stream) => break stream,
+                Err(error) => assert!(Instant::now() < deadline, "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        (&stream).write_all(format!("{command}\n").as_bytes()).unwrap();
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut BufReader::new(&stream), &mut line).unwrap();
+        line.trim_end().to_owned()
+    };
+    let steps = || {
+        let status = ask("status");
+        let word = status.split_whitespace().find_map(|word| word.strip_prefix("steps="));
+        word.unwrap().parse::<u64>().unwrap()
+    };
+    for _ in 0..2 {
+        while !ask("arm").starts_with("ok") {
+            assert!(Instant::now() < deadline);
+        }
+        // Records that CUPTI still holds would come after the cut.
+        for command in ["disarm", "flush", "cut"] {
+            assert!(ask(command).starts_with("ok"), "{command}");
+        }
+        let before = steps();
+        assert_eq!(ask("arm"), "ok armed");
+        while steps() < before + 4 * duty + 1 {
+            assert!(Instant::now() < deadline);
+        }
+        assert!(ask("status").starts_with("ok armed "));
+        assert_eq!((ask("disarm"), ask("flush")), ("ok dormant".into(), "ok flushed".into()));
+        let counted = steps() - before;
+        assert_eq!(ask("cut"), "ok cut");
+        let newest = files(&captures).into_iter().next().unwrap();
+        let capture = read(&older_segment(&newest));
+        assert_eq!(capture.ending, Some(Ending::Complete { how: EndKind::Other(2) }));
+        let on = capture.edges.iter().filter(|edge| edge.0).count() as u64;
+        // One window, or one for each recorded step.
+        let expected = if duty == 1 { 1 } else { counted.div_ceil(duty) };
+        assert_eq!(on, expected, "{counted} steps: {:?}", capture.edges);
+        let kernels = capture.kernels.len() as u64;
+        // Two kernels a step, and a step may be open at both ends.
+        assert!(kernels.abs_diff(2 * counted.div_ceil(duty)) <= 2, "{kernels} kernels in {counted} steps");
+    }
+    drop(child.stdin.take());
+    assert_eq!(child.wait().unwrap().code(), Some(7));
+}
+
+#[test]
+fn a_shared_folder_gets_no_socket() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let run = run("exit", &[("ROOFGAP_NATIVE_CONTROL", folder.path().to_str().unwrap())]);
+    assert!(run.status.success());
+    assert!(files(folder.path()).is_empty());
+    let capture = run.capture();
+    assert!(capture.losses["control.refused"].1.contains("0700"), "{:?}", capture.losses);
+    assert_eq!(capture.kernels.len(), 10);
+}

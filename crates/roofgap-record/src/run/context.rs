@@ -1,0 +1,197 @@
+//! The context shared by all phases, and the commands they run.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use roofgap_collect::child::{
+    self, Budget, Cancel, ChildError, DiskBudget, EndReason, Job, Outcome, OutputTarget, StopPlan, Watcher,
+};
+use roofgap_collect::command::CommandLine;
+use roofgap_collect::program::ComposedConfig;
+use roofgap_runs::run_dir::folder::RunDir;
+
+use super::props::Event;
+use roofgap_runs::config::Config;
+use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus, RecordWriter};
+
+/// Context shared by all phases of a session.
+pub(crate) struct PhaseContext<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) run_dir: &'a RunDir,
+    pub(crate) layout: Layout,
+    pub(crate) record: RecordWriter<'a>,
+    pub(crate) cancel: &'a Cancel,
+    pub(crate) events: &'a mut dyn FnMut(Event<'_>),
+    /// Failures of the program under a profiler that still wrote its output, with the phase.
+    pub(crate) program_failures: Vec<String>,
+    /// Configuration of a Hydra module as it runs.
+    pub(crate) module_config: Option<ComposedConfig>,
+}
+
+/// A command of a phase, described before it runs. A session runs it, `--dry-run` prints it.
+#[derive(Debug, Clone)]
+pub(crate) struct PhaseCommand {
+    pub(crate) phase: PhaseName,
+    pub(crate) line: CommandLine,
+    /// Folder of the logs.
+    folder: PathBuf,
+    /// Prefix of the names of the logs.
+    log: &'static str,
+    /// Time limit.
+    limit: Duration,
+    /// True for a profiler, which needs time to write its report when it is stopped.
+    is_profiler: bool,
+    /// File for the standard output, where it is a result and not a log.
+    stdout: Option<PathBuf>,
+}
+
+/// Commands of a phase with notes on them, as `--dry-run` prints them.
+#[derive(Debug, Default)]
+pub(crate) struct PhaseDescription {
+    pub(crate) commands: Vec<PhaseCommand>,
+    pub(crate) notes: Vec<String>,
+}
+
+impl PhaseCommand {
+    /// Describes a command with logs in `folder`, their names starting with `log`.
+    pub(crate) fn new(
+        phase: PhaseName,
+        line: CommandLine,
+        folder: PathBuf,
+        log: &'static str,
+        limit: Duration,
+    ) -> Self {
+        PhaseCommand { phase, line, folder, log, limit, is_profiler: false, stdout: None }
+    }
+
+    /// Marks the command as a profiler.
+    pub(crate) fn profiler(mut self) -> Self {
+        self.is_profiler = true;
+        self
+    }
+
+    /// Writes the standard output to a file.
+    pub(crate) fn stdout_to(mut self, path: PathBuf) -> Self {
+        self.stdout = Some(path);
+        self
+    }
+}
+
+/// Maximum size of a CSV on standard output, bytes: above any real one, below a full disk.
+const CSV_CAP: u64 = 4 << 30;
+
+/// Disk space kept free while commands run, for the record and the reports, bytes.
+const RESERVE: u64 = 64 << 20;
+
+impl PhaseContext<'_> {
+    /// Runs a command and records it. An error means that it did not start.
+    pub(crate) fn run(&mut self, command: &PhaseCommand) -> Result<Outcome, ChildError> {
+        self.run_watched(command, None)
+    }
+
+    /// Runs a command with a watcher of its output.
+    pub(crate) fn run_watched(
+        &mut self,
+        command: &PhaseCommand,
+        watcher: Option<Watcher>,
+    ) -> Result<Outcome, ChildError> {
+        let phase = command.phase;
+        self.record.command_begins(phase, &command.line);
+        (self.events)(Event::CommandBegins { phase, line: &command.line });
+        let log = |stream: &str| command.folder.join(format!("{}.{stream}.log", command.log));
+        let stdout = match &command.stdout {
+            Some(path) => OutputTarget::File { path: path.clone(), max_bytes: CSV_CAP },
+            None => OutputTarget::file(log("out")),
+        };
+        let mut job = Job::new(&command.line, stdout, OutputTarget::file(log("err")));
+        job.budget = Budget {
+            time: Some(command.limit),
+            disk: Some(DiskBudget {
+                folder: self.run_dir.path().to_owned(),
+                max_bytes: Some(self.config.retention.max_run_bytes.0),
+                min_free_bytes: Some(RESERVE),
+            }),
+        };
+        job.stop = stop_plan(command.is_profiler, self.config.run.grace.0);
+        job.cancel = self.cancel.clone();
+        job.watch = watcher;
+        let events = &mut *self.events;
+        let outcome = child::run(job, &mut |tick| {
+            events(Event::Tick { phase, elapsed: tick.elapsed, stopping: tick.stopping });
+        });
+        self.record.command_ends(phase, outcome.as_ref());
+        for left in outcome.iter().flat_map(|outcome| &outcome.leftovers) {
+            let note = format!("stopped {} (process {}), which was left behind", left.name, left.pid);
+            self.record.note(phase, note);
+        }
+        outcome
+    }
+
+    /// Starts a phase.
+    pub(crate) fn begin(&mut self, phase: PhaseName) {
+        self.record.phase_begins(phase);
+        (self.events)(Event::PhaseBegins(phase));
+    }
+
+    /// Ends a phase.
+    pub(crate) fn end(&mut self, phase: PhaseName, status: PhaseStatus) {
+        (self.events)(Event::PhaseEnds { phase, status: &status });
+        self.record.phase_ends(phase, status);
+    }
+
+    /// Skips a phase. A requested phase that is skipped is missing from the result.
+    pub(crate) fn skip(&mut self, phase: PhaseName, requested: bool, why: impl Into<String>) {
+        self.record.requested(phase, requested);
+        self.end(phase, PhaseStatus::skipped(why));
+    }
+
+    /// Adds a note and shows it as a warning.
+    pub(crate) fn warn(&mut self, phase: PhaseName, text: String) {
+        (self.events)(Event::Warning(&text));
+        self.record.note(phase, text);
+    }
+
+    /// Records that the program did not succeed under `tool`, although the tool wrote its output. Where the program failed by
+    /// itself, the result is partial and its last words are shown.
+    pub(crate) fn program_ended(&mut self, phase: PhaseName, tool: &str, outcome: &Outcome) {
+        if outcome.is_success() {
+            return;
+        }
+        let why = format!("under {tool} the program {}", outcome.describe());
+        if outcome.ended == EndReason::Exited {
+            let why = format!("{why}; the measurement may end there");
+            (self.events)(Event::ProgramFailed { phase, why: &why, log_tail: outcome.output_tail() });
+            self.program_failures.push(format!("{phase}: {why}"));
+        }
+        self.record.note(phase, why);
+    }
+
+    /// Records an output that was written, or notes the error.
+    pub(crate) fn note_output<E: std::fmt::Display>(
+        &mut self,
+        phase: PhaseName,
+        written: Result<PathBuf, E>,
+    ) {
+        match written {
+            Ok(path) => {
+                self.record.output(phase, &path);
+            }
+            Err(error) => self.record.note(phase, error.to_string()),
+        }
+    }
+
+    /// Records an output file; returns false where it is missing or empty.
+    pub(crate) fn output(&mut self, phase: PhaseName, path: &Path) -> bool {
+        self.record.output(phase, path)
+    }
+
+    /// Returns true once the user cancelled the session.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancel.is_requested()
+    }
+}
+
+/// Chooses the grace periods of a stop: all within the configured one, and time for a profiler to write its report.
+fn stop_plan(is_profiler: bool, grace: Duration) -> StopPlan {
+    if is_profiler { StopPlan::for_profiler().within(grace) } else { StopPlan::default().within(grace) }
+}

@@ -1,0 +1,76 @@
+//! A job of several nodes: sessions with the same `run.id` and folder become one run.
+//!
+//! Each session writes a run directory of its own, `ID/nodes/RUN`, so that none can harm another. The one that ends last finds that
+//! all others have ended, and makes the run `ID` of all of them. Where a node died, `roofgap report ID` makes it.
+
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use roofgap_runs::run_dir::folder::{RunDirError, RunState, run_state};
+
+use super::error::SessionError;
+use super::phases::report::write_reports;
+use super::props::JobOutcome;
+use roofgap_runs::config::Config;
+use roofgap_runs::run_dir::layout::nodes_in;
+use roofgap_runs::run_dir::locate;
+use roofgap_runs::runs::RunsError;
+
+/// The folder of a job.
+#[derive(Debug, Clone)]
+pub(super) struct Job {
+    folder: PathBuf,
+}
+
+impl Job {
+    /// Returns the job of a configuration; `None` for a session of its own.
+    pub(super) fn of(config: &Config) -> Option<Self> {
+        let id = config.run.id.as_ref()?;
+        let base = &config.artifacts.stage2_dir;
+        let base = std::path::absolute(base).unwrap_or_else(|_| base.clone());
+        Some(Job { folder: base.join(id) })
+    }
+
+    /// Returns the folder of the sessions.
+    pub(super) fn nodes(&self) -> PathBuf {
+        nodes_in(&self.folder)
+    }
+
+    /// Creates the folder of the sessions, which only its owner may read.
+    pub(super) fn create_nodes(&self) -> Result<PathBuf, RunDirError> {
+        let nodes = self.nodes();
+        let base = self.folder.parent().unwrap_or(&self.folder);
+        let created = std::fs::create_dir_all(base).and_then(|()| {
+            let mut builder = std::fs::DirBuilder::new();
+            builder.recursive(true).mode(0o700).create(&nodes)
+        });
+        match created {
+            Ok(()) => Ok(nodes),
+            Err(source) => Err(RunDirError::Create { path: nodes, source }),
+        }
+    }
+
+    /// Writes the run of the job, unless other sessions of it have not ended. This session has.
+    pub(super) fn end(&self) -> JobOutcome {
+        let mut outcome = JobOutcome { path: self.folder.clone(), ..JobOutcome::default() };
+        if let Err(error) = self.write(&mut outcome) {
+            outcome.problems.push(error.to_string());
+        }
+        outcome
+    }
+
+    fn write(&self, outcome: &mut JobOutcome) -> Result<(), SessionError> {
+        let runs = locate::all(&self.nodes()).map_err(RunsError::from)?;
+        outcome.nodes = runs.len();
+        let under_way = runs.iter().filter(|run| is_under_way(&run.path));
+        outcome.under_way = under_way.map(|run| run.id.clone()).collect();
+        if outcome.under_way.is_empty() {
+            outcome.problems = write_reports(&self.folder)?.unreadable;
+        }
+        Ok(())
+    }
+}
+
+fn is_under_way(run: &Path) -> bool {
+    run_state(run) == RunState::UnderWay
+}

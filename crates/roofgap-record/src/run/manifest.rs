@@ -1,0 +1,126 @@
+//! The manifest of inputs: a YAML list of images and prompts.
+
+use std::path::{Path, PathBuf};
+
+use super::error::ProgramError;
+use roofgap_runs::config::read_yaml;
+use roofgap_runs::config::tree::{Map, Node, Origin, Value};
+
+/// The items of `inputs.manifest`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Manifest {
+    pub(crate) items: Vec<ManifestItem>,
+}
+
+/// An image, a prompt, or both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ManifestItem {
+    /// Absolute path of the image.
+    pub(crate) image: Option<PathBuf>,
+    /// Text of the prompt.
+    pub(crate) prompt: Option<String>,
+}
+
+impl Manifest {
+    /// Reads a manifest: a list, or a map with the list under `inputs` or `items`. Paths are relative to the file.
+    pub(crate) fn read(path: &Path) -> Result<Self, ProgramError> {
+        let wrong = |why: String| ProgramError::Manifest { path: path.to_owned(), why };
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        let tree = read_yaml(&text, path, &|_| Origin::Program).map_err(|error| wrong(error.to_string()))?;
+        let list = match &tree.value {
+            Value::Map(map) => map.get("inputs").or_else(|| map.get("items")),
+            _ => Some(&tree),
+        };
+        let Some(Value::List(entries)) = list.map(|node| &node.value) else {
+            return Err(wrong("expected a list of images or prompts".to_owned()));
+        };
+        let full = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let folder = full.parent().unwrap_or(Path::new("/"));
+        let item = |(at, entry)| {
+            ManifestItem::of(entry, folder).map_err(|why| wrong(format!("entry {}: {why}", at + 1)))
+        };
+        let items: Vec<ManifestItem> = entries.iter().enumerate().map(item).collect::<Result<_, _>>()?;
+        if items.is_empty() {
+            return Err(wrong("the list is empty".to_owned()));
+        }
+        Ok(Manifest { items })
+    }
+
+    /// Returns the images, where every item is an image without a prompt.
+    pub(crate) fn images_only(&self) -> Option<Vec<&Path>> {
+        let image = |item: &'_ ManifestItem| item.prompt.is_none() && item.image.is_some();
+        self.items.iter().all(image).then(|| {
+            let images = self.items.iter().filter_map(|item| item.image.as_deref());
+            images.collect()
+        })
+    }
+}
+
+impl ManifestItem {
+    /// Reads an entry: a map, or a text that is an image where a file of that name exists, else a prompt.
+    fn of(entry: &Node, folder: &Path) -> Result<Self, String> {
+        let (image, prompt) = match &entry.value {
+            Value::Text(text) if folder.join(text).is_file() => (Some(text.clone()), None),
+            Value::Text(text) => (None, Some(text.clone())),
+            Value::Map(map) => (first_text(map, ["image", "path"]), first_text(map, ["prompt", "text"])),
+            _ => (None, None),
+        };
+        let image = image.map(|image| folder.join(image));
+        if let Some(image) = image.as_ref().filter(|image| !image.is_file()) {
+            return Err(format!("no such image {}", image.display()));
+        }
+        if image.is_none() && prompt.is_none() {
+            return Err("neither image nor prompt".to_owned());
+        }
+        Ok(ManifestItem { image, prompt })
+    }
+}
+
+fn first_text(map: &Map, keys: [&str; 2]) -> Option<String> {
+    keys.iter().find_map(|key| match &map.get(key)?.value {
+        Value::Text(text) => Some(text.clone()),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Manifest, ProgramError> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("page.png"), "x").unwrap();
+        let path = folder.path().join("inputs.yaml");
+        std::fs::write(&path, text).unwrap();
+        Manifest::read(&path)
+    }
+
+    #[test]
+    fn images_and_prompts_in_any_form() {
+        let found =
+            read("- page.png\n- What is this?\n- {image: page.png, prompt: Read it.}\n- text: Hello\n")
+                .unwrap();
+        let items: Vec<(bool, Option<&str>)> =
+            found.items.iter().map(|item| (item.image.is_some(), item.prompt.as_deref())).collect();
+        assert_eq!(
+            items,
+            [(true, None), (false, Some("What is this?")), (true, Some("Read it.")), (false, Some("Hello"))]
+        );
+        assert_eq!(found.images_only(), None);
+        let found = read("inputs:\n  - page.png\n  - {path: page.png}\n").unwrap();
+        assert_eq!(found.images_only().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_wrong_entry_is_named() {
+        for (text, said) in [
+            ("{}", "expected a list"),
+            ("- {image: gone.png}", "entry 1: no such image"),
+            ("- page.png\n- {size: 3}", "entry 2: neither image nor prompt"),
+            ("[]", "empty"),
+        ] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+}

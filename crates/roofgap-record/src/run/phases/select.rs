@@ -1,0 +1,199 @@
+//! Selects the kernels for ncu and writes `ncu/plan.json`.
+
+use std::time::Duration;
+
+use roofgap_analyze::gpu::Dtype;
+use roofgap_analyze::{Options, Pattern, Stage, StageSet, analyze};
+
+use super::baseline::Baseline;
+use super::measured_rank::MeasuredRank;
+use super::requested::Requested;
+use super::timeline::Timeline;
+use crate::run::context::PhaseContext;
+use crate::run::error::AttemptError;
+use crate::select::{Limits, Plan, Policies, choose, launch_groups};
+use roofgap_runs::config::Config;
+use roofgap_runs::config::settings::Ncu as NcuSettings;
+use roofgap_runs::run_dir::{PhaseName, PhaseStatus};
+
+const PHASE: PhaseName = PhaseName::Select;
+
+/// Returns the reason against counters, where the session does not request them.
+pub(super) fn not_requested(config: &Config, requested: Requested) -> Option<&'static str> {
+    match (requested.counters, config.runner.counters) {
+        (true, _) => None,
+        (false, true) => Some("the embedded model runs on the CPU"),
+        (false, false) => Some("runner.counters is false"),
+    }
+}
+
+/// Runs the phase. `None` where there is nothing to measure.
+pub(crate) fn run(
+    context: &mut PhaseContext<'_>,
+    timeline: Option<&Timeline>,
+    stages: &StageSet,
+    baseline: Option<&Baseline>,
+    requested: Requested,
+) -> Option<Plan> {
+    let reason = not_requested(context.config, requested);
+    let (timeline, skipped) = match (reason, timeline) {
+        (Some(why), _) => (None, why),
+        (None, None) => (None, "there is no timeline to select kernels from"),
+        (None, Some(timeline)) if timeline.input.trace.ops.is_empty() => {
+            (None, "the timeline has no kernels to select from")
+        }
+        (None, timeline) => (timeline, ""),
+    };
+    let Some(timeline) = timeline else {
+        context.skip(PHASE, false, skipped);
+        return None;
+    };
+    context.begin(PHASE);
+    let plan = attempt(context, timeline, stages, baseline);
+    let status = match &plan {
+        Ok(_) => PhaseStatus::Ok,
+        Err(error) => error.status(),
+    };
+    context.end(PHASE, status);
+    plan.ok()
+}
+
+fn attempt(
+    context: &mut PhaseContext<'_>,
+    timeline: &Timeline,
+    stages: &StageSet,
+    baseline: Option<&Baseline>,
+) -> Result<Plan, AttemptError> {
+    let config = context.config;
+    // The kernels of one rank: those of the other stages of a pipeline would never be measured.
+    let rank = MeasuredRank::of(config, &context.layout, timeline).one();
+    let rank = rank.filter(|rank| timeline.input.trace.ranks().contains(rank));
+    let own = rank.map(|rank| timeline.input.trace.of_rank(rank));
+    let trace = own.as_ref().unwrap_or(&timeline.input.trace);
+    let options = Options { stages: stages.clone(), ..Options::default() };
+    let analyzed = analyze(trace, &options);
+    let included = included(config.profiling.ncu.nvtx_include.as_deref(), &analyzed.analysis.stages)?;
+    let mut groups = launch_groups(trace, &analyzed);
+    if config.profiling.ncu.nvtx_include.is_some() {
+        groups.retain(|group| included.iter().any(|stage| stage.name == group.stage));
+    }
+    let mut ranges: Vec<String> = included.iter().flat_map(|stage| stage.ranges.clone()).collect();
+    ranges.sort();
+    ranges.dedup();
+    let is_engine = analyzed.stages.engine().is_some();
+    if is_engine {
+        // Steps are named by what they schedule, which differs from run to run.
+        ranges.clear();
+        let note = "the steps of the engine have other names in each run, so ncu measures the planned kernels outside warm-up, in whichever step";
+        context.record.note(PHASE, note.to_owned());
+    }
+    let plan =
+        choose(&groups, &ranges, &limits(config, baseline, is_engine), policies(&config.profiling.ncu));
+    context.run_dir.folder("ncu")?;
+    let path = context.run_dir.write_json("ncu/plan.json", &plan)?;
+    context.output(PHASE, &path);
+    if plan.kernels.is_empty() {
+        return Err(AttemptError::new(nothing_selected(&plan)));
+    }
+    for cover in plan.stages.iter().filter(|cover| cover.covered_pct < config.run.kernel_time_pct) {
+        let note = format!("{}: {:.1} % of its kernel time is covered", cover.name, cover.covered_pct);
+        context.record.note(PHASE, note);
+    }
+    Ok(plan)
+}
+
+/// Returns the stages whose name or range matches `profiling.ncu.nvtx_include`, or all without a pattern. A pattern without a
+/// domain matches ranges of any domain.
+fn included<'a>(pattern: Option<&str>, stages: &'a [Stage]) -> Result<Vec<&'a Stage>, AttemptError> {
+    let Some(written) = pattern else {
+        return Ok(stages.iter().collect());
+    };
+    // ncu itself marks a range of the push/pop kind with a slash at its end.
+    let text = written.strip_suffix('/').unwrap_or(written);
+    let pattern =
+        if text.contains('@') { Pattern::parse(text)? } else { Pattern::parse(&format!("*@{text}"))? };
+    let matches = |range: &str| {
+        let (domain, name) = range.split_once('@').unwrap_or(("", range));
+        pattern.matches(domain, name)
+    };
+    let found: Vec<&Stage> = stages
+        .iter()
+        .filter(|stage| matches(&stage.name) || stage.ranges.iter().any(|range| matches(range)))
+        .collect();
+    if found.is_empty() {
+        let names: Vec<&str> = stages.iter().map(|stage| stage.name.as_str()).collect();
+        return Err(AttemptError::new(format!(
+            "profiling.ncu.nvtx_include is {written}, which matches no stage; stages found: {}",
+            if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+        )));
+    }
+    Ok(found)
+}
+
+fn nothing_selected(plan: &Plan) -> String {
+    if plan.left_out.is_empty() {
+        return "no kernel of any stage takes time".to_owned();
+    }
+    format!(
+        "no kernel fits into {:.0} s, of which the program itself takes {:.0} s; raise run.counter_budget",
+        plan.budget_seconds, plan.expected_seconds
+    )
+}
+
+fn limits(config: &Config, baseline: Option<&Baseline>, is_engine: bool) -> Limits {
+    let (run, settings) = (&config.run, &config.profiling.ncu);
+    let most = config.runner.max_kernels;
+    let top_n = most.map_or(run.top_n_kernels, |most| most.min(run.top_n_kernels));
+    let seconds = |value: f64| Duration::try_from_secs_f64(value).unwrap_or_default();
+    let weights_gb = baseline.and_then(weights_gb).unwrap_or(0.0);
+    let per_gb = settings.seconds_per_pass_and_gb * f64::from(settings.passes_per_launch);
+    // The program loads more slowly under ncu; 1.5 times the baseline has been enough.
+    let program = baseline.map_or(Duration::ZERO, |baseline| baseline.wall.mul_f64(1.5));
+    Limits {
+        top_n: top_n as usize,
+        time_pct: run.kernel_time_pct,
+        budget: run.counter_budget.0,
+        // An engine takes minutes to start, so its budget begins with the first measured launch.
+        startup: match is_engine {
+            true => Duration::ZERO,
+            false => program.max(seconds(settings.startup_seconds)),
+        },
+        per_launch: seconds(settings.seconds_per_launch + per_gb * weights_gb),
+        passes_per_launch: settings.passes_per_launch,
+        launch_count: settings.launch_count,
+    }
+}
+
+/// Computes the size of the weights from the program's account, GB.
+fn weights_gb(baseline: &Baseline) -> Option<f64> {
+    let model = baseline.account.as_ref()?.model.as_ref()?;
+    let bits = model.dtype.as_deref()?.parse::<Dtype>().ok()?.bits();
+    Some(model.parameters? as f64 * bits / 8e9)
+}
+
+fn policies(settings: &NcuSettings) -> Policies {
+    fn word(value: impl serde::Serialize) -> String {
+        let value = serde_json::to_value(value).unwrap_or_default();
+        value.as_str().unwrap_or_default().to_owned()
+    }
+    Policies {
+        clock_control: word(settings.clock_control),
+        cache_control: word(settings.cache_control),
+        replay_mode: word(settings.replay_mode),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roofgap_runs::config::{ConfigProps, compose};
+
+    #[test]
+    fn the_start_of_an_engine_is_not_part_of_its_budget() {
+        let config = compose(&ConfigProps::default()).unwrap().config;
+        let baseline = Baseline { wall: Duration::from_secs(60), account: None };
+        let startup = |is_engine| limits(&config, Some(&baseline), is_engine).startup;
+        assert_eq!(startup(false), Duration::from_secs(90));
+        assert_eq!(startup(true), Duration::ZERO);
+    }
+}

@@ -1,0 +1,326 @@
+//! All requests of a load, in a closed or an open loop.
+
+use crate::traffic::client::{Client, Outcome, RequestError, agent, get};
+use crate::traffic::error::LoadError;
+use crate::traffic::metrics::{self, Exported};
+use crate::traffic::prompts::{self, Prompt};
+use crate::traffic::props::{Arrivals, LoadProps};
+use crate::traffic::stats;
+use jiff::Timestamp;
+use roofgap_collect::child::Cancel;
+use roofgap_wire::account::{PairedOverhead, RequestStats};
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Progress of a load.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Progress {
+    /// The server was started.
+    ServerStarted {
+        /// Command line.
+        command: String,
+    },
+    /// The server answers.
+    Ready {
+        /// Name of the model.
+        model: String,
+    },
+    /// The server does not accept an exact length of answers.
+    LengthNotExact,
+    /// The warm-up is over.
+    Warm {
+        /// Number of requests.
+        requests: u64,
+    },
+    /// All requests were sent and answered.
+    Done {
+        /// Number of requests.
+        requests: u64,
+    },
+    /// The overhead of the collector is measured: it is armed and dormant in turn.
+    Pairs {
+        /// Number of pairs.
+        pairs: u32,
+    },
+    /// The overhead of the collector was not measured.
+    NoPairs {
+        /// Reason.
+        why: String,
+    },
+    /// The server has ended.
+    ServerStopped,
+}
+
+/// A measured load.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LoadRun {
+    /// Latency and throughput.
+    pub requests: RequestStats,
+    /// Hash of all answers in the order of the prompts; `None` where a request failed or was not sent.
+    pub answers_hash: Option<String>,
+    /// Overhead of the collector in the server; `None` where it was not measured.
+    pub paired_overhead: Option<PairedOverhead>,
+}
+
+/// Time from the start of the load to the first sample of the server's gauges, and between samples after that.
+const FIRST_SAMPLE: Duration = Duration::from_millis(200);
+const SAMPLE: Duration = Duration::from_secs(1);
+
+/// Most requests of a load with its warm-up. Their prompts are all made before the first is sent.
+const MOST_REQUESTS: u64 = 10_000_000;
+
+/// Longest sleep between two checks for cancellation.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Sends load to a running server and measures it.
+///
+/// # Errors
+/// Fails when no server answers, when it names no model, when the prompts cannot be read or when no request was answered.
+pub fn run(
+    props: &LoadProps,
+    cancel: &Cancel,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<LoadRun, LoadError> {
+    let in_flight = match props.arrivals {
+        Arrivals::Closed { concurrency } => concurrency,
+        Arrivals::Open { most_in_flight, .. } => most_in_flight,
+    };
+    let agent = agent(props.timeout, in_flight as usize);
+    let model = match &props.model {
+        Some(model) => model.clone(),
+        None => first_model(&agent, &props.url)?,
+    };
+    progress(Progress::Ready { model: model.clone() });
+    let count = props.warmup.checked_add(props.requests);
+    let count = count
+        .filter(|count| *count <= MOST_REQUESTS)
+        .ok_or(LoadError::TooManyRequests { most: MOST_REQUESTS })?;
+    let mut prompts = prompts::all(props, count)?;
+    let measured = prompts.split_off((props.warmup as usize).min(prompts.len()));
+    let mut client = Client::new(agent.clone(), &props.url, model);
+    if let Some(first) = prompts.first().or(measured.first()) {
+        let answer = client.send(first, Duration::ZERO, Instant::now());
+        if matches!(answer.error, Some(RequestError::Status { status: 400 | 422, .. })) {
+            client.exact_length = false;
+            progress(Progress::LengthNotExact);
+        }
+    }
+    let warm = Arrivals::Closed { concurrency: in_flight };
+    send_all(&client, &prompts, warm, props, cancel)?;
+    progress(Progress::Warm { requests: prompts.len() as u64 });
+    let before = metrics::read(&agent, &props.url);
+    let (started, steady) = (Timestamp::now().as_nanosecond(), Instant::now());
+    let (outcomes, mut samples) =
+        sampled(&agent, &props.url, before, || send_all(&client, &measured, props.arrivals, props, cancel));
+    let outcomes = outcomes?;
+    let change = Timestamp::now().as_nanosecond() - started - steady.elapsed().as_nanos() as i128;
+    samples.push(metrics::read(&agent, &props.url));
+    progress(Progress::Done { requests: outcomes.len() as u64 });
+    let answers_hash = answers_hash(&outcomes, measured.len());
+    let mut stats = stats::summary(&outcomes, props, i64::try_from(started).unwrap_or_default());
+    stats.clock_change_ns = i64::try_from(change).ok();
+    if let (Some(before), Some(after)) = (samples.first(), samples.last()) {
+        stats.metrics = metrics::change(&before.counters, &after.counters);
+        stats.gauges = metrics::summarise(&samples);
+    }
+    if stats.completed == 0 {
+        if cancel.is_requested() {
+            return Err(LoadError::Cancelled);
+        }
+        let why = stats.failures.first().map_or_else(|| "no request was sent".to_owned(), |f| f.why.clone());
+        return Err(LoadError::AllFailed { requests: stats.sent, why });
+    }
+    let paired_overhead = props.pairs.as_ref().and_then(|pairs| {
+        let in_flight = mean_in_flight(&stats).min(in_flight);
+        progress(Progress::Pairs { pairs: pairs.pairs });
+        let load = Duration::from_nanos(stats.window_ns.unsigned_abs());
+        let measured = pairs.measure(&client, &measured, in_flight, load, cancel);
+        measured.map_err(|error| progress(Progress::NoPairs { why: error.to_string() })).ok()
+    });
+    Ok(LoadRun { requests: stats, answers_hash, paired_overhead })
+}
+
+/// Hashes all answers in the order of the prompts; `None` unless each of `prompts` was answered.
+fn answers_hash(outcomes: &[Outcome], prompts: usize) -> Option<String> {
+    let all = outcomes.len() == prompts && outcomes.iter().all(|outcome| outcome.error.is_none());
+    let mut sorted: Vec<&Outcome> = outcomes.iter().filter(|_| all && prompts > 0).collect();
+    sorted.sort_by_key(|outcome| outcome.number);
+    sorted.first()?;
+    let mut whole = Sha256::new();
+    for outcome in sorted {
+        whole.update(outcome.answer.clone().finalize());
+    }
+    let hex: String = whole.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    Some(format!("sha256:{hex}"))
+}
+
+/// Returns the mean number of requests in flight, at least one: their rate times their mean time.
+fn mean_in_flight(stats: &RequestStats) -> u32 {
+    let seconds = stats.e2e_ns.map_or(0.0, |e2e| e2e.mean as f64 / 1e9);
+    (stats.requests_per_s.unwrap_or(0.0) * seconds).round().clamp(1.0, f64::from(u32::MAX)) as u32
+}
+
+/// Runs a load and samples the server's gauges meanwhile. `first` is the sample before it.
+fn sampled<T>(
+    agent: &ureq::Agent,
+    url: &str,
+    first: Exported,
+    load: impl FnOnce() -> T,
+) -> (T, Vec<Exported>) {
+    let mut samples = vec![first];
+    // A server without metrics is not asked again.
+    if samples.iter().all(|sample| sample.gauges.is_empty()) {
+        return (load(), samples);
+    }
+    let over = Mutex::new(false);
+    let wake = Condvar::new();
+    let (result, during) = thread::scope(|scope| {
+        let sampler = scope.spawn(|| {
+            let mut during = Vec::new();
+            let mut wait = FIRST_SAMPLE;
+            let mut guard = over.lock().unwrap_or_else(PoisonError::into_inner);
+            loop {
+                let waited = wake.wait_timeout_while(guard, wait, |over| !*over);
+                guard = waited.unwrap_or_else(PoisonError::into_inner).0;
+                if *guard {
+                    return during;
+                }
+                drop(guard);
+                during.push(metrics::read(agent, url));
+                wait = SAMPLE;
+                guard = over.lock().unwrap_or_else(PoisonError::into_inner);
+            }
+        });
+        let result = load();
+        *over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        wake.notify_all();
+        (result, sampler.join().unwrap_or_default())
+    });
+    samples.extend(during);
+    (result, samples)
+}
+
+/// Sends the prompts. Times count from the start of this call.
+fn send_all(
+    client: &Client,
+    prompts: &[Prompt],
+    arrivals: Arrivals,
+    props: &LoadProps,
+    cancel: &Cancel,
+) -> Result<Vec<Outcome>, LoadError> {
+    let (workers, due) = match arrivals {
+        Arrivals::Closed { concurrency } => (concurrency, None),
+        Arrivals::Open { rate, most_in_flight } => {
+            (most_in_flight, Some(due_times(prompts.len(), rate, props.seed)))
+        }
+    };
+    let origin = Instant::now();
+    let over = || cancel.is_requested() || props.duration.is_some_and(|limit| origin.elapsed() >= limit);
+    let next = AtomicU64::new(0);
+    let outcomes: Mutex<Vec<Outcome>> = Mutex::new(Vec::with_capacity(prompts.len()));
+    let work = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::SeqCst) as usize;
+            let Some(prompt) = prompts.get(at) else {
+                return;
+            };
+            let due = due.as_ref().and_then(|due| due.get(at).copied());
+            while due.is_some_and(|due| origin.elapsed() < due) && !over() {
+                let left = due.unwrap_or_default().saturating_sub(origin.elapsed());
+                thread::sleep(left.min(TICK));
+            }
+            if over() {
+                return;
+            }
+            // A request counts from when it was due, so that waiting for a free connection is part of its latency.
+            let mut outcome = client.send(prompt, due.unwrap_or_else(|| origin.elapsed()), origin);
+            outcome.number = at;
+            let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+            outcomes.push(outcome);
+        }
+    };
+    let workers = (workers as usize).clamp(1, prompts.len().max(1));
+    let ended_well = thread::scope(|scope| {
+        let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().all(|thread| thread.join().is_ok())
+    });
+    if !ended_well {
+        return Err(LoadError::Thread);
+    }
+    Ok(outcomes.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Draws the times at which requests are due: the gaps of a Poisson process are exponential.
+fn due_times(count: usize, rate: f64, seed: u64) -> Vec<Duration> {
+    let mut random = fastrand::Rng::with_seed(seed ^ 0x5eed);
+    let mut at = 0.0;
+    let times = (0..count).map(|_| {
+        at += -(1.0 - random.f64()).ln() / rate.max(f64::MIN_POSITIVE);
+        Duration::try_from_secs_f64(at).unwrap_or(Duration::MAX)
+    });
+    times.collect()
+}
+
+#[derive(Deserialize)]
+struct Models {
+    data: Vec<ModelEntry>,
+}
+
+#[derive(Deserialize)]
+struct ModelEntry {
+    id: String,
+}
+
+fn first_model(agent: &ureq::Agent, url: &str) -> Result<String, LoadError> {
+    let unknown = |why: String| LoadError::NoModel { url: url.to_owned(), why };
+    let list = format!("{}/v1/models", url.trim_end_matches('/'));
+    let (status, text) = get(agent, &list, 1 << 20)
+        .map_err(|error| LoadError::NoServer { url: url.to_owned(), why: error.to_string() })?;
+    if status != 200 {
+        return Err(unknown(format!("HTTP status {status} from /v1/models")));
+    }
+    let models: Models = serde_json::from_str(&text).map_err(|error| unknown(error.to_string()))?;
+    let first = models.data.into_iter().next();
+    first.map(|model| model.id).ok_or_else(|| unknown("its list of models is empty".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_hashed_in_the_order_of_the_prompts() {
+        let answer = |number: usize, text: &str| Outcome {
+            number,
+            answer: Sha256::new_with_prefix(text),
+            ..Outcome::default()
+        };
+        let (a, b) = (answer(0, "a"), answer(1, "b"));
+        let hash = answers_hash(&[a.clone(), b.clone()], 2);
+        assert!(hash.as_ref().is_some_and(|hash| hash.starts_with("sha256:")));
+        assert_eq!(answers_hash(&[b.clone(), a.clone()], 2), hash);
+        assert_ne!(answers_hash(&[answer(0, "b"), answer(1, "a")], 2), hash);
+        assert_eq!(answers_hash(std::slice::from_ref(&a), 2), None);
+        let failed = Outcome { error: Some(RequestError::Cut), ..b };
+        assert_eq!(answers_hash(&[a, failed], 2), None);
+        assert_eq!(answers_hash(&[], 0), None);
+    }
+
+    #[test]
+    fn arrivals_have_the_rate_that_was_asked_for() {
+        let times = due_times(5_000, 50.0, 3);
+        let last = times.last().unwrap().as_secs_f64();
+        assert!((90.0..110.0).contains(&last), "{last}");
+        assert!(times.is_sorted());
+        // Exponential gaps: the standard deviation is as large as the mean.
+        let gaps: Vec<f64> = times.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+        assert!((0.9..1.1).contains(&(variance.sqrt() / mean)));
+    }
+}

@@ -1,0 +1,161 @@
+//! Percentiles and throughput of all requests.
+
+use crate::traffic::client::Outcome;
+use crate::traffic::props::LoadProps;
+use roofgap_wire::account::{MOST_KEPT, Percentiles, RequestFailure, RequestStats, RequestTimes};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Summarises the requests. `started_unix_ns` is the wall-clock time of their origin.
+pub(crate) fn summary(outcomes: &[Outcome], props: &LoadProps, started_unix_ns: i64) -> RequestStats {
+    let done: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.error.is_none()).collect();
+    let mut failures: BTreeMap<String, u64> = BTreeMap::new();
+    for error in outcomes.iter().filter_map(|outcome| outcome.error.as_ref()) {
+        *failures.entry(error.to_string()).or_default() += 1;
+    }
+    let mut failures: Vec<RequestFailure> =
+        failures.into_iter().map(|(why, count)| RequestFailure { why, count }).collect();
+    failures.sort_by_key(|failure| std::cmp::Reverse(failure.count));
+    let first = outcomes.iter().map(|outcome| outcome.due).min().unwrap_or_default();
+    let last = outcomes.iter().map(|outcome| outcome.end).max().unwrap_or_default();
+    let window = last.saturating_sub(first);
+    let per_s = |count: u64| (window > Duration::ZERO).then(|| count as f64 / window.as_secs_f64());
+    let sum = |of: fn(&Outcome) -> Option<u64>| done.iter().map(|outcome| of(outcome)).sum::<Option<u64>>();
+    let output_tokens = sum(|outcome| outcome.output_tokens);
+    let good = |outcome: &&&Outcome| {
+        let within = |limit: Option<Duration>, value: Option<Duration>| match limit {
+            Some(limit) => value.is_some_and(|value| value <= limit),
+            None => true,
+        };
+        within(props.good_ttft, ttft(outcome)) && within(props.good_itl, mean_gap(outcome))
+    };
+    let limited = props.good_ttft.is_some() || props.good_itl.is_some();
+    RequestStats {
+        sent: outcomes.len() as u64,
+        completed: done.len() as u64,
+        failed: (outcomes.len() - done.len()) as u64,
+        prompt_tokens: sum(|outcome| outcome.prompt_tokens),
+        output_tokens,
+        start_unix_ns: started_unix_ns.saturating_add(ns(first)),
+        window_ns: ns(window),
+        ttft_ns: percentiles(done.iter().filter_map(|outcome| ttft(outcome)).collect()),
+        itl_ns: percentiles(done.iter().flat_map(|outcome| gaps(outcome)).collect()),
+        e2e_ns: percentiles(done.iter().map(|outcome| outcome.end.saturating_sub(outcome.due)).collect()),
+        tokens_per_s: output_tokens.and_then(per_s),
+        requests_per_s: per_s(done.len() as u64),
+        good_requests_per_s: limited.then(|| per_s(done.iter().filter(good).count() as u64)).flatten(),
+        failures,
+        each: each(&done, first),
+        ..RequestStats::default()
+    }
+}
+
+/// Lists the times of requests, by their start. `origin` is the start of the window.
+fn each(done: &[&Outcome], origin: Duration) -> Vec<RequestTimes> {
+    let after = |time: Duration| ns(time.saturating_sub(origin));
+    let times = |outcome: &&Outcome| {
+        Some(RequestTimes {
+            start_ns: after(outcome.due),
+            first_ns: after(*outcome.parts.first()?),
+            last_ns: after(*outcome.parts.last()?),
+            prompt_tokens: outcome.prompt_tokens,
+            output_tokens: outcome.output_tokens,
+        })
+    };
+    let mut each: Vec<RequestTimes> = done.iter().filter_map(times).collect();
+    each.sort_by_key(|times| times.start_ns);
+    each.truncate(MOST_KEPT);
+    each
+}
+
+fn ttft(outcome: &Outcome) -> Option<Duration> {
+    Some(outcome.parts.first()?.saturating_sub(outcome.due))
+}
+
+fn gaps(outcome: &Outcome) -> impl Iterator<Item = Duration> {
+    let pairs = outcome.parts.windows(2);
+    pairs.filter_map(|pair| Some(pair.get(1)?.saturating_sub(*pair.first()?)))
+}
+
+/// Returns the mean time between tokens, by the number of tokens where the server gives it.
+fn mean_gap(outcome: &Outcome) -> Option<Duration> {
+    let (first, last) = (outcome.parts.first()?, outcome.parts.last()?);
+    let tokens = outcome.output_tokens.unwrap_or(outcome.parts.len() as u64);
+    let gaps = u32::try_from(tokens.checked_sub(1)?).ok().filter(|gaps| *gaps > 0)?;
+    Some(last.saturating_sub(*first) / gaps)
+}
+
+/// Summarises times; `None` without any. A percentile is the smallest value that at least that share does not exceed.
+fn percentiles(mut times: Vec<Duration>) -> Option<Percentiles> {
+    times.sort_unstable();
+    let at = |share: f64| {
+        let rank = (share * times.len() as f64).ceil() as usize;
+        times.get(rank.saturating_sub(1)).map(|time| ns(*time))
+    };
+    let total: u128 = times.iter().map(Duration::as_nanos).sum();
+    let mean = total.checked_div(times.len() as u128)?;
+    Some(Percentiles {
+        count: times.len() as u64,
+        mean: i64::try_from(mean).unwrap_or(i64::MAX),
+        p50: at(0.5)?,
+        p90: at(0.9)?,
+        p99: at(0.99)?,
+        max: at(1.0)?,
+    })
+}
+
+fn ns(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::traffic::client::RequestError;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn outcome(due: u64, parts: &[u64], end: u64) -> Outcome {
+        Outcome {
+            due: ms(due),
+            parts: parts.iter().map(|part| ms(*part)).collect(),
+            end: ms(end),
+            prompt_tokens: Some(10),
+            output_tokens: Some(parts.len() as u64),
+            ..Outcome::default()
+        }
+    }
+
+    #[test]
+    fn the_summary_is_that_of_the_completed_requests() {
+        let failed =
+            Outcome { due: ms(5), end: ms(1_000), error: Some(RequestError::Cut), ..Outcome::default() };
+        let outcomes = [outcome(0, &[100, 110, 130], 130), outcome(10, &[310, 340], 350), failed];
+        let props = LoadProps { good_ttft: Some(ms(200)), ..LoadProps::default() };
+        let stats = summary(&outcomes, &props, 7);
+        assert_eq!((stats.sent, stats.completed, stats.failed), (3, 2, 1));
+        assert_eq!(stats.prompt_tokens, Some(20));
+        assert_eq!(stats.output_tokens, Some(5));
+        assert_eq!((stats.start_unix_ns, stats.window_ns), (7, 1_000_000_000));
+        assert_eq!(stats.tokens_per_s, Some(5.0));
+        assert_eq!(stats.requests_per_s, Some(2.0));
+        assert_eq!(stats.good_requests_per_s, Some(1.0));
+        let ttft = stats.ttft_ns.unwrap();
+        assert_eq!((ttft.p50, ttft.p90, ttft.mean), (100_000_000, 300_000_000, 200_000_000));
+        let itl = stats.itl_ns.unwrap();
+        assert_eq!((itl.count, itl.p50, itl.max), (3, 20_000_000, 30_000_000));
+        assert_eq!(stats.e2e_ns.unwrap().max, 340_000_000);
+        assert_eq!(stats.failures[0].count, 1);
+        let times: Vec<_> =
+            stats.each.iter().map(|each| (each.start_ns, each.first_ns, each.last_ns)).collect();
+        assert_eq!(times, [(0, 100_000_000, 130_000_000), (10_000_000, 310_000_000, 340_000_000)]);
+    }
+
+    #[test]
+    fn nothing_measured_is_nothing() {
+        let stats = summary(&[], &LoadProps::default(), 0);
+        assert_eq!((stats.ttft_ns, stats.tokens_per_s, stats.good_requests_per_s), (None, None, None));
+    }
+}

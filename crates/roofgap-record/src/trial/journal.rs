@@ -1,0 +1,117 @@
+//! `try.json` on disk while a trial runs.
+
+use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use roofgap_analyze::{TRY_SCHEMA, Trial, Trials};
+use roofgap_base::file::write_atomic;
+
+use super::error::TrialError;
+use roofgap_runs::run_dir::{Layout, RunRef, trials};
+
+/// Writer of `try.json`. The trials that it had before stay.
+#[derive(Debug)]
+pub(super) struct Journal {
+    path: PathBuf,
+    trials: Trials,
+    /// Lock of the run directory, held until this is dropped.
+    _lock: File,
+}
+
+impl Journal {
+    /// Locks the run for a trial and reads its earlier trials.
+    pub(super) fn open(run: &RunRef, trial: &Trial) -> Result<Self, TrialError> {
+        let folder = &run.path;
+        let write_error = |source| TrialError::Write { path: folder.clone(), source };
+        let lock = File::open(folder).map_err(write_error)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(TrialError::Busy(folder.clone())),
+            // A file system without locks must not prevent a trial.
+            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {}
+            Err(TryLockError::Error(error)) => return Err(write_error(error)),
+        }
+        let layout = Layout::of(folder);
+        let mut trials = trials::read(&layout)?.unwrap_or_else(|| Trials {
+            schema: TRY_SCHEMA.to_owned(),
+            run_id: run.id.clone(),
+            trials: Vec::new(),
+        });
+        trials.trials.push(trial.clone());
+        let journal = Journal { path: layout.trials(), trials, _lock: lock };
+        journal.save()?;
+        Ok(journal)
+    }
+
+    /// Returns the path of the file.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes the trial as it stands.
+    pub(super) fn write(&mut self, trial: &Trial) -> Result<(), TrialError> {
+        if let Some(last) = self.trials.trials.last_mut() {
+            last.clone_from(trial);
+        }
+        self.save()
+    }
+
+    fn save(&self) -> Result<(), TrialError> {
+        let error = |source| TrialError::Write { path: self.path.clone(), source };
+        let mut bytes = serde_json::to_vec_pretty(&self.trials).map_err(|source| error(source.into()))?;
+        bytes.push(b'\n');
+        write_atomic(&self.path, &bytes).map_err(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roofgap_runs::run_dir::TrialsError;
+
+    fn run() -> (tempfile::TempDir, RunRef) {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunRef::at(folder.path());
+        (folder, run)
+    }
+
+    #[test]
+    fn earlier_trials_stay_and_the_last_is_replaced() {
+        let (folder, run) = run();
+        assert_eq!(trials::read(&Layout::of(folder.path())).unwrap(), None);
+        for number in 1..=2 {
+            let mut trial = Trial::default();
+            let mut journal = Journal::open(&run, &trial).unwrap();
+            trial.repeats = number;
+            journal.write(&trial).unwrap();
+        }
+        let trials = trials::read(&Layout::of(folder.path())).unwrap().unwrap().trials;
+        let repeats: Vec<u32> = trials.iter().map(|trial| trial.repeats).collect();
+        assert_eq!(repeats, [1, 2]);
+    }
+
+    #[test]
+    fn two_trials_of_a_run_do_not_collide() {
+        let (_folder, run) = run();
+        let first = Journal::open(&run, &Trial::default()).unwrap();
+        let second = Journal::open(&run, &Trial::default());
+        assert!(matches!(second, Err(TrialError::Busy(_))), "{second:?}");
+        drop(first);
+        Journal::open(&run, &Trial::default()).unwrap();
+    }
+
+    #[test]
+    fn a_damaged_record_is_not_overwritten() {
+        let (folder, run) = run();
+        let path = folder.path().join("try.json");
+        for (text, schema) in
+            [("{", false), (r#"{"schema": "roofgap.try/9", "run_id": "", "trials": []}"#, true)]
+        {
+            std::fs::write(&path, text).unwrap();
+            let error = Journal::open(&run, &Trial::default()).unwrap_err();
+            assert_eq!(matches!(error, TrialError::Trials(TrialsError::Schema { .. })), schema, "{error}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+    }
+}

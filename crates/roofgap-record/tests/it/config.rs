@@ -1,0 +1,404 @@
+//! Composing a configuration: layers, overrides, errors, and the round trip through `config.yaml`.
+
+// Helpers of tests may fail as tests do; clippy only sees that inside a #[test].
+use std::path::{Path, PathBuf};
+
+use roofgap_runs::config::settings::{Mode, Task, TimelineTool, WorkloadKind};
+use roofgap_runs::config::{Composed, ConfigError, ConfigProps, compose, list};
+
+fn with(overrides: &[&str]) -> Result<Composed, ConfigError> {
+    compose(&ConfigProps {
+        overrides: overrides.iter().map(|s| (*s).to_owned()).collect(),
+        ..Default::default()
+    })
+}
+
+fn error(overrides: &[&str]) -> String {
+    with(overrides).expect_err("was composed").to_string()
+}
+
+fn origin(composed: &Composed, key: &str) -> String {
+    composed.explain().into_iter().find(|e| e.key == key).unwrap_or_else(|| panic!("no {key}")).origin
+}
+
+fn write(folder: &Path, file: &str, text: &str) -> PathBuf {
+    let path = folder.join(file);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn the_defaults_are_the_embedded_model_in_deep_mode() {
+    let composed = with(&[]).unwrap();
+    let config = &composed.config;
+    assert_eq!(config.run.mode, Mode::Deep);
+    assert_eq!(config.run.counter_budget.0.as_secs(), 300);
+    assert_eq!(config.artifacts.stage2_dir, Path::new("tmp/stage2"));
+    assert_eq!(config.workload.kind, WorkloadKind::Embedded);
+    assert_eq!(config.profiling.timeline, TimelineTool::Auto);
+    assert_eq!(config.profiling.nsys.trace, ["cuda", "nvtx", "osrt"]);
+    assert_eq!(config.retention.keep, 5);
+    assert_eq!(config.hardware.peak_tflops, None);
+    assert_eq!(origin(&composed, "workload.tokens"), "built-in workload/embedded.yaml");
+    assert_eq!(origin(&composed, "workload.batch"), "built-in workload/_base.yaml");
+}
+
+#[test]
+fn the_typed_configuration_has_every_key_of_the_base_and_no_other() {
+    fn keys(value: &serde_json::Value, at: &str, out: &mut Vec<String>) {
+        match value.as_object() {
+            Some(map) if !map.is_empty() => map.iter().for_each(|(k, v)| keys(v, &format!("{at}.{k}"), out)),
+            _ => out.push(at.trim_start_matches('.').to_owned()),
+        }
+    }
+    let composed = with(&[]).unwrap();
+    let mut typed = Vec::new();
+    keys(&serde_json::to_value(&composed.config).unwrap(), "", &mut typed);
+    let mut base: Vec<String> = composed.explain().into_iter().map(|e| e.key).collect();
+    typed.sort();
+    base.sort();
+    assert_eq!(typed, base);
+}
+
+#[test]
+fn every_option_of_every_group_composes() {
+    for group in list(None).unwrap() {
+        for option in group.options {
+            let choice = format!("{}={}", group.name, option.name);
+            let mut props = ConfigProps { overrides: vec![choice.clone()], ..Default::default() };
+            match choice.as_str() {
+                "workload=command" | "workload=server" => props.program = vec!["true".to_owned()],
+                "workload=hf" => props.overrides.push("model=deepseek_ocr2".to_owned()),
+                "workload=hydra" => props.overrides.push("workload.module=a.b".to_owned()),
+                _ => {}
+            }
+            compose(&props).unwrap_or_else(|error| panic!("{choice}: {error}"));
+        }
+    }
+}
+
+#[test]
+fn light_mode_takes_the_light_options_unless_told_otherwise() {
+    let light = with(&["run.mode=light"]).unwrap();
+    assert!(!light.config.runner.operators);
+    assert_eq!(light.config.profiling.nsys.trace, ["cuda", "nvtx"]);
+    assert_eq!(light.config.profiling.ncu.sections, ["LaunchStats"]);
+    let mixed = with(&["profiling/ncu=deep", "run.mode=light"]).unwrap();
+    assert!(mixed.config.profiling.ncu.sections.len() > 1);
+    assert!(!mixed.config.runner.operators);
+}
+
+#[test]
+fn overrides_choose_set_add_and_remove() {
+    let composed = with(&[
+        "model=deepseek_ocr2",
+        "workload=hf",
+        "run.top_n_kernels=7",
+        "run.counter_budget=90s",
+        "profiling.nsys.trace=cuda,nvtx",
+        "+workload.env.OMP_NUM_THREADS=2",
+        "+stages.draft=[LLM@draft]",
+        "+model.set.num_hidden_layers=2",
+        "~model.revision",
+        "model.target='models/my model'",
+    ])
+    .unwrap();
+    let config = &composed.config;
+    assert_eq!(config.model.task, Task::ImageText);
+    assert_eq!(config.run.top_n_kernels, 7);
+    assert_eq!(config.run.counter_budget.0.as_secs(), 90);
+    assert_eq!(config.profiling.nsys.trace, ["cuda", "nvtx"]);
+    assert_eq!(config.workload.env["OMP_NUM_THREADS"], "2");
+    assert_eq!(config.stages["draft"], ["LLM@draft"]);
+    assert_eq!(config.model.set["num_hidden_layers"], 2);
+    assert_eq!(config.model.target.as_deref(), Some("models/my model"));
+    assert_eq!(origin(&composed, "run.top_n_kernels"), "command line: run.top_n_kernels=7");
+}
+
+#[test]
+fn a_plus_sets_an_existing_key_as_well() {
+    let composed = with(&[
+        "+run.mode=light",
+        "++run.top_n_kernels=3",
+        "+inputs.manifest=/abs/inputs.yaml",
+        "+hardware=auto",
+    ])
+    .unwrap();
+    assert_eq!(composed.config.run.mode, Mode::Light);
+    assert!(!composed.config.runner.operators, "the presets follow the mode");
+    assert_eq!(composed.config.run.top_n_kernels, 3);
+    assert_eq!(composed.config.inputs.manifest.as_deref(), Some(Path::new("/abs/inputs.yaml")));
+}
+
+#[test]
+fn preset_names_of_the_original_documents() {
+    let named = |mode: &str| {
+        with(&[
+            mode,
+            "profiling/nsys=nsys.default",
+            "profiling/ncu=ncu.default",
+            "profiling/torch=torch-profiler.min",
+            "runner=stage2.light",
+        ])
+        .unwrap()
+        .config
+    };
+    let deep = named("run.mode=deep");
+    assert_eq!(deep.profiling.nsys.trace, ["cuda", "nvtx", "osrt"]);
+    assert!(deep.profiling.ncu.sections.len() > 1);
+    assert!(!deep.profiling.torch.trace);
+    assert!(!deep.runner.operators);
+    assert_eq!(named("run.mode=light").profiling.nsys.trace, ["cuda", "nvtx"]);
+
+    let folder = tempfile::tempdir().unwrap();
+    write(
+        folder.path(),
+        "profiling/nsys/nsys.default.yaml",
+        "trace: cuda\ncapture_range: none\ncapture_range_end: null\nnvtx_capture: prefill\n",
+    );
+    let own = compose(&ConfigProps {
+        config_dir: Some(folder.path().to_owned()),
+        overrides: vec!["profiling/nsys=nsys.default".to_owned()],
+        ..Default::default()
+    })
+    .unwrap();
+    assert_eq!(own.config.profiling.nsys.trace, ["cuda"], "a file of that name wins");
+}
+
+#[test]
+fn a_gate_needs_its_range() {
+    let text = error(&["profiling.nsys.capture_range=nvtx"]);
+    assert!(text.contains("profiling.nsys.nvtx_capture"), "{text}");
+    with(&[
+        "profiling.nsys.capture_range=nvtx",
+        "profiling.nsys.nvtx_capture=LLM@decode_all",
+        "profiling.ncu.nvtx_include=decode*",
+    ])
+    .unwrap();
+    let text = error(&["profiling.nsys.capture_range=range"]);
+    assert!(text.contains("`none` or `nvtx`"), "{text}");
+}
+
+#[test]
+fn a_named_model_is_the_one_that_is_profiled() {
+    for named in ["model=qwen3_8b", "model.target=/folder", "+model.preset=llama3_8b"] {
+        let composed = with(&[named]).unwrap();
+        assert_eq!(composed.config.workload.kind, WorkloadKind::Hf, "{named}");
+        assert_eq!(origin(&composed, "workload.kind"), "built-in workload/hf.yaml", "{named}");
+        let choice = composed.choices.iter().find(|choice| choice.group == "workload");
+        let by = choice.unwrap().origin.to_string();
+        assert_eq!(by, format!("implied by {named}"));
+    }
+    for unnamed in ["model=auto", "model.target=null", "model.name=x"] {
+        let composed = with(&[unnamed]).unwrap();
+        assert_eq!(composed.config.workload.kind, WorkloadKind::Embedded, "{unnamed}");
+    }
+    let text = error(&["workload=embedded", "model=qwen3_8b"]);
+    assert!(text.contains("the embedded model is not qwen3_8b"), "{text}");
+    let command = compose(&ConfigProps {
+        overrides: vec!["model=qwen3_8b".to_owned()],
+        program: vec!["true".to_owned()],
+        ..Default::default()
+    })
+    .unwrap();
+    assert_eq!(command.config.workload.kind, WorkloadKind::Command);
+}
+
+#[test]
+fn a_folder_below_a_group_holds_options() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "model/llm/alt.yaml", "# Mine.\nname: mine\npreset: qwen3_0_6b\n");
+    for choice in ["model=llm/alt", "model/llm=alt", "+model/llm=alt"] {
+        let composed = compose(&ConfigProps {
+            config_dir: Some(folder.path().to_owned()),
+            overrides: vec![choice.to_owned()],
+            ..Default::default()
+        })
+        .unwrap();
+        assert_eq!(composed.config.model.name.as_deref(), Some("mine"), "{choice}");
+    }
+    let model = list(Some(folder.path())).unwrap();
+    let model = model.iter().find(|group| group.name == "model").unwrap();
+    assert!(model.options.iter().any(|option| option.name == "llm/alt"));
+}
+
+#[test]
+fn a_program_makes_the_workload_a_command() {
+    let program = vec!["python3".to_owned(), "x.py".to_owned(), "--n=1".to_owned()];
+    let composed = compose(&ConfigProps { program: program.clone(), ..Default::default() }).unwrap();
+    assert_eq!(composed.config.workload.kind, WorkloadKind::Command);
+    assert_eq!(composed.config.workload.program, program);
+    assert_eq!(origin(&composed, "workload.program"), "command line: after --");
+    let both = ConfigProps { program, overrides: vec!["workload=embedded".to_owned()], ..Default::default() };
+    assert!(compose(&both).unwrap_err().to_string().contains("workload=command"));
+}
+
+#[test]
+fn what_is_unknown_is_refused_with_the_nearest() {
+    for (written, meant) in [
+        (vec!["run.mod=light"], "did you mean run.mode?"),
+        (vec!["top_n_kernels=3"], "did you mean run.top_n_kernels?"),
+        (vec!["modle=alt"], "did you mean model?"),
+        (vec!["model=deepseek_ocr_2"], "did you mean deepseek_ocr2?"),
+        (vec!["profiling/nsis=deep"], "did you mean profiling/nsys?"),
+        (vec!["+run.modes=light"], "did you mean run.mode?"),
+        (vec!["~run.modes"], "did you mean run.mode?"),
+        (vec!["profiling.nsys=deep"], "write profiling/nsys=OPTION"),
+        (vec!["workload.env.A=1"], "add it with +workload.env.A=1"),
+        (vec!["+model="], "write model=OPTION"),
+        (vec!["model/llm=alt"], "has no option llm/alt"),
+        (vec!["profiling/nsys=nsys.unknown"], "has no option unknown"),
+        (vec!["run=light"], "set its keys one by one"),
+        (
+            vec!["run.mode=lite"],
+            "run.mode cannot be lite (command line: run.mode=lite): expected deep or light",
+        ),
+        (vec!["nonsense"], "write group=option"),
+    ] {
+        let text = error(&written);
+        assert!(text.contains(meant), "{written:?}: {text}");
+    }
+}
+
+#[test]
+fn a_value_of_the_wrong_kind_is_refused_with_its_key_and_origin() {
+    for (written, key, why) in [
+        (
+            vec!["run.top_n_kernels=many"],
+            "run.top_n_kernels cannot be many (command line: run.top_n_kernels=many)",
+            "a whole number",
+        ),
+        (vec!["run.top_n_kernels=-1"], "run.top_n_kernels cannot be -1", "a whole number"),
+        (vec!["run.counter_budget=5x"], "run.counter_budget", "expected a time"),
+        (vec!["profiling.timeline=perf"], "profiling.timeline", "`auto`, `nsys`, `native`"),
+        (vec!["workload=hf"], "workload.kind", "needs a model"),
+        (vec!["workload=hydra"], "workload.kind", "workload.module=NAME"),
+        (vec!["workload=command"], "workload.kind", "after --"),
+        (vec!["hardware.peak_tflops=0"], "hardware.peak_tflops", "more than 0"),
+        (vec!["~run.timeout"], "run cannot be this map", "missing timeout"),
+    ] {
+        let text = error(&written);
+        assert!(text.contains(key) && text.contains(why), "{written:?}: {text}");
+    }
+}
+
+#[test]
+fn a_users_folder_lies_over_the_presets() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    write(dir, "config.yaml", "defaults:\n  - model: mine\nrun:\n  top_n_kernels: 3\n");
+    let mine = write(dir, "model/mine.yaml", "# Mine.\nname: mine\npreset: qwen3_0_6b\n");
+    write(dir, "model/alt.yaml", "name: other\n");
+    let props = ConfigProps { config_dir: Some(dir.to_owned()), ..Default::default() };
+    let composed = compose(&props).unwrap();
+    assert_eq!(composed.config.model.name.as_deref(), Some("mine"));
+    assert_eq!(composed.config.model.dtype, "bf16");
+    assert_eq!(composed.config.run.top_n_kernels, 3);
+    assert_eq!(origin(&composed, "model.name"), format!("{}:2", mine.display()));
+
+    let alt = compose(&ConfigProps { overrides: vec!["model=alt".to_owned()], ..props.clone() }).unwrap();
+    assert_eq!(alt.config.model.name.as_deref(), Some("other"));
+    assert_eq!(
+        alt.config.model.preset.as_deref(),
+        Some("qwen3_0_6b"),
+        "the rest of the built-in option stays"
+    );
+
+    let groups = list(Some(dir)).unwrap();
+    let model = groups.iter().find(|g| g.name == "model").unwrap();
+    for name in ["mine", "alt", "llama3_8b"] {
+        let found = model.options.iter().filter(|option| option.name == name);
+        assert_eq!(found.count(), 1, "{name}");
+    }
+}
+
+#[test]
+fn a_users_folder_is_checked() {
+    for (file, text, want) in [
+        ("modle/x.yaml", "name: x\n", "did you mean model?"),
+        ("model/mine.yaml", "nmae: x\n", "did you mean model.name?"),
+        ("config.yaml", "defaults: {modle: x}\n", "did you mean model?"),
+        ("config.yaml", "defaults: 3\n", "expected a map"),
+        ("config.yaml", "run: {mode: [}\n", "cannot parse"),
+        ("config.yaml", "- 1\n", "expected keys"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), file, text);
+        let overrides = if file == "model/mine.yaml" { vec!["model=mine".to_owned()] } else { Vec::new() };
+        let props =
+            ConfigProps { config_dir: Some(folder.path().to_owned()), overrides, ..Default::default() };
+        let error = compose(&props).expect_err(text).to_string();
+        assert!(error.contains(want), "{file} {text:?}: {error}");
+    }
+    let props = ConfigProps { config_dir: Some("no/such/folder".into()), ..Default::default() };
+    assert!(matches!(compose(&props), Err(ConfigError::NoFolder { .. })));
+}
+
+#[test]
+fn the_resolved_file_gives_the_same_configuration_again() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "presets/model/mine.yaml", "name: mine\nmodel_type: llama\n");
+    let first = compose(&ConfigProps {
+        config_dir: Some(folder.path().join("presets")),
+        overrides: [
+            "model=mine",
+            "run.mode=light",
+            "+workload.env.A=x y",
+            "workload.overrides=[a=1, 'b: 2']",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+        program: Vec::new(),
+        config: None,
+    })
+    .unwrap();
+    let file = write(folder.path(), "config.yaml", &first.to_yaml());
+    // The user's folder is not there any more: all values stand in the file.
+    let props = ConfigProps { config: Some(file.clone()), ..Default::default() };
+    let again = compose(&props).unwrap();
+    assert_eq!(again.config, first.config);
+    assert_eq!(again.to_yaml(), first.to_yaml());
+    assert!(origin(&again, "model.name").starts_with(&file.display().to_string()));
+
+    let deep =
+        compose(&ConfigProps { overrides: vec!["run.mode=deep".to_owned()], ..props.clone() }).unwrap();
+    assert!(deep.config.runner.operators, "what follows the mode follows it");
+    assert_eq!(deep.config.model.name.as_deref(), Some("mine"));
+
+    let other = compose(&ConfigProps { overrides: vec!["model=llama3_8b".to_owned()], ..props }).unwrap();
+    assert_eq!(other.config.model.preset.as_deref(), Some("llama3_8b"));
+    assert_eq!(other.config.model.name.as_deref(), Some("meta-llama/Meta-Llama-3-8B"));
+}
+
+#[test]
+fn a_file_of_another_schema_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = write(folder.path(), "config.yaml", "schema: roofgap.config/9\n");
+    let error = compose(&ConfigProps { config: Some(file), ..Default::default() }).unwrap_err().to_string();
+    assert!(error.contains("roofgap.config/1"), "{error}");
+}
+
+#[test]
+fn the_annotated_form_says_where_each_value_came_from() {
+    let text = with(&["run.mode=light"]).unwrap().to_annotated_yaml();
+    assert!(text.contains("  mode: light  # command line: run.mode=light\n"), "{text}");
+    assert!(text.contains("  keep: 5  # built-in config.yaml\n"), "{text}");
+}
+
+#[test]
+fn the_sections_of_every_preset_are_those_that_ncu_has() {
+    let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/ncu/list_sections_ncu2025.txt");
+    let list = std::fs::read_to_string(list).unwrap();
+    let offered: Vec<&str> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    for (preset, expected) in
+        [("deep", &["SpeedOfLight", "LaunchStats", "Occupancy"][..]), ("light", &["LaunchStats"])]
+    {
+        let composed = with(&[&format!("profiling/ncu={preset}")]).unwrap();
+        let sections = composed.config.profiling.ncu.sections;
+        assert_eq!(sections, expected, "{preset}");
+        for section in &sections {
+            assert!(offered.contains(&section.as_str()), "{section}");
+        }
+    }
+}

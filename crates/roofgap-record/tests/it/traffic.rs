@@ -1,0 +1,237 @@
+//! Load against a stand-in server that streams with known delays.
+
+use roofgap_collect::child::Cancel;
+use roofgap_collect::command::CommandLine;
+use roofgap_record::traffic::{
+    Arrivals, Lengths, LoadError, LoadProps, PairProps, Progress, ServerProps, ServerRun, serve_and_load,
+};
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Delays of the stand-in, ns.
+const FIRST_NS: i64 = 30_000_000;
+const NEXT_NS: i64 = 5_000_000;
+
+/// Returns a port for a server to listen on. The system gives ports of another range to programs that ask for any, so that none of
+/// them takes it meanwhile.
+fn free_port() -> u16 {
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let asked = ASKED.fetch_add(1, Ordering::SeqCst);
+        let number = std::process::id().wrapping_mul(8).wrapping_add(asked);
+        let port = 10_000 + (number % 20_000) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+fn props(mode: &str) -> (ServerProps, LoadProps) {
+    let port = free_port();
+    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/stand-in/openai_server.py");
+    let server = ServerProps {
+        command: CommandLine::new("python3").arg(script).args([port.to_string().as_str(), mode]),
+        log: None,
+        health: None,
+        ready_timeout: Duration::from_secs(60),
+        grace: Duration::from_secs(20),
+    };
+    let load = LoadProps {
+        url: format!("http://127.0.0.1:{port}"),
+        arrivals: Arrivals::Closed { concurrency: 4 },
+        prompt_tokens: Lengths::Fixed(17),
+        output_tokens: Lengths::Fixed(6),
+        requests: 12,
+        warmup: 2,
+        ..LoadProps::default()
+    };
+    (server, load)
+}
+
+fn run(server: &ServerProps, load: &LoadProps) -> (Result<ServerRun, LoadError>, Vec<Progress>) {
+    let mut seen = Vec::new();
+    let result = serve_and_load(server, load, &Cancel::new(), &mut |progress| seen.push(progress));
+    (result, seen)
+}
+
+#[test]
+fn every_token_is_counted_and_no_time_is_shorter_than_the_server_took() {
+    let (server, load) = props("normal");
+    let (result, seen) = run(&server, &load);
+    let stats = result.unwrap().load.requests;
+    assert_eq!((stats.sent, stats.completed, stats.failed), (12, 12, 0));
+    assert_eq!((stats.prompt_tokens, stats.output_tokens), (Some(12 * 17), Some(12 * 6)));
+    let (ttft, itl, e2e) = (stats.ttft_ns.unwrap(), stats.itl_ns.unwrap(), stats.e2e_ns.unwrap());
+    assert!(ttft.p50 >= FIRST_NS, "{ttft:?}");
+    assert_eq!(itl.count, 12 * 5);
+    // Tokens may arrive together on a busy machine, but none arrives early. Means are rounded down.
+    assert!(ttft.mean + 5 * itl.mean + 6 >= FIRST_NS + 5 * NEXT_NS, "{ttft:?} {itl:?}");
+    assert!(e2e.p50 >= FIRST_NS + 5 * NEXT_NS, "{e2e:?}");
+    assert!(stats.window_ns >= 3 * (FIRST_NS + 5 * NEXT_NS), "four at a time: {stats:?}");
+    let (first, last) = (stats.each.first().unwrap(), stats.each.last().unwrap());
+    assert_eq!(stats.each.len(), 12);
+    assert!(first.start_ns >= 0 && last.last_ns <= stats.window_ns, "{first:?} {last:?}");
+    assert!(first.first_ns - first.start_ns >= FIRST_NS, "{first:?}");
+    assert_eq!(stats.gauges["vllm:kv_cache_usage_perc"].max, 0.25);
+    // The counters of the measured window only.
+    assert_eq!(stats.metrics.get("vllm:prompt_tokens_total"), Some(&f64::from(12 * 17)));
+    assert_eq!(stats.metrics.get("vllm:generation_tokens_total"), Some(&f64::from(12 * 6)));
+    assert!(seen.contains(&Progress::Ready { model: "stand-in".to_owned() }));
+    assert_eq!(seen.last(), Some(&Progress::ServerStopped));
+}
+
+#[test]
+fn an_open_loop_sends_every_request() {
+    let (server, mut load) = props("normal");
+    load.arrivals = Arrivals::Open { rate: 200.0, most_in_flight: 16 };
+    load.requests = 30;
+    let stats = run(&server, &load).0.unwrap().load.requests;
+    assert_eq!((stats.sent, stats.completed), (30, 30));
+    assert!(stats.ttft_ns.unwrap().p50 >= FIRST_NS);
+}
+
+#[test]
+fn a_server_that_refuses_unknown_fields_is_asked_without_them() {
+    let (server, load) = props("strict");
+    let (result, seen) = run(&server, &load);
+    assert_eq!(result.unwrap().load.requests.completed, 12);
+    assert!(seen.contains(&Progress::LengthNotExact));
+}
+
+#[test]
+fn failed_requests_are_counted_with_their_reason() {
+    let (server, load) = props("busy");
+    let stats = run(&server, &load).0.unwrap().load.requests;
+    assert_eq!(stats.completed + stats.failed, 12);
+    assert!(stats.failed > 0);
+    assert!(stats.failures[0].why.contains("429"), "{:?}", stats.failures);
+    let (server, load) = props("cut");
+    let error = run(&server, &load).0.unwrap_err();
+    assert!(matches!(&error, LoadError::AllFailed { requests: 12, .. }), "{error}");
+}
+
+#[test]
+fn an_answer_that_is_no_stream_is_named() {
+    let (server, load) = props("garbage");
+    let error = run(&server, &load).0.unwrap_err().to_string();
+    assert!(error.contains("not what an OpenAI-compatible server sends"), "{error}");
+}
+
+#[test]
+fn a_server_that_is_never_ready_is_given_up() {
+    let (mut server, mut load) = props("normal");
+    // Answers from the start, unlike a program, whose start may take longer than any limit.
+    let busy = TcpListener::bind("127.0.0.1:0").unwrap();
+    load.url = format!("http://{}", busy.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in busy.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request).unwrap();
+            let answer = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    server.ready_timeout = Duration::ZERO;
+    let (result, seen) = run(&server, &load);
+    let error = result.unwrap_err();
+    assert!(matches!(&error, LoadError::NotReady { last, .. } if last.contains("503")), "{error}");
+    assert_eq!(seen.last(), Some(&Progress::ServerStopped), "it was stopped");
+}
+
+#[test]
+fn a_server_that_dies_is_named_with_its_last_words() {
+    let (server, load) = props("dies");
+    let error = run(&server, &load).0.unwrap_err();
+    let LoadError::ServerEnded { when, tail, .. } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(*when, "under load");
+    assert!(tail.contains("out of memory"), "{tail}");
+    let (mut server, load) = props("normal");
+    server.command = CommandLine::new("python3").args(["-c", "raise SystemExit('no such model')"]);
+    let error = run(&server, &load).0.unwrap_err();
+    let LoadError::ServerEnded { when, tail, .. } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(*when, "before it was ready");
+    assert!(tail.contains("no such model"), "{tail}");
+}
+
+#[test]
+fn a_server_that_ignores_polite_signals_is_killed() {
+    let (mut server, load) = props("stubborn");
+    server.grace = Duration::from_millis(300);
+    let (result, _) = run(&server, &load);
+    assert_eq!(result.unwrap().load.requests.completed, 12);
+    assert!(std::net::TcpStream::connect(load.url.trim_start_matches("http://")).is_err());
+}
+
+#[test]
+fn the_collector_is_armed_and_dormant_in_turn() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut server, mut load) = props("normal");
+    let pairs = PairProps {
+        pairs: 3,
+        window: Duration::from_millis(800),
+        after: Duration::ZERO,
+        control: folder.path().join("control"),
+    };
+    pairs.create_folder().unwrap();
+    server.command = server.command.env("ROOFGAP_NATIVE_CONTROL", &pairs.control).cwd(folder.path());
+    load.output_tokens = Lengths::Fixed(40);
+    load.pairs = Some(pairs.clone());
+    let found = run(&server, &load).0.unwrap().load.paired_overhead.unwrap();
+    assert_eq!((found.pairs, found.window_ns), (3, 800_000_000));
+    // Tokens take 5 ms, and 30 ms more while it is armed.
+    assert!(found.armed_itl_ns >= 15_000_000, "{found:?}");
+    assert!(found.low <= found.ratio && found.ratio <= found.high, "{found:?}");
+    let commands = std::fs::read_to_string(folder.path().join("commands")).unwrap();
+    let switched: Vec<&str> = commands.lines().filter(|line| *line != "status").collect();
+    assert_eq!(switched, ["flush", "cut", "arm", "disarm", "disarm", "arm", "arm", "disarm", "disarm"]);
+    // What was recorded before the windows is kept apart.
+    assert!(pairs.control.join("1-2.main.rgcap").exists());
+    pairs.remove_folder();
+    assert!(!pairs.control.exists());
+}
+
+#[test]
+fn no_overhead_is_measured_after_a_short_load_or_without_a_collector() {
+    for (after, why) in [(3600, "less than 3600.0 s"), (0, "has the native collector")] {
+        let (server, mut load) = props("normal");
+        load.pairs = Some(PairProps {
+            pairs: 3,
+            window: Duration::from_millis(100),
+            after: Duration::from_secs(after),
+            control: "/nowhere".into(),
+        });
+        let (result, seen) = run(&server, &load);
+        assert_eq!(result.unwrap().load.paired_overhead, None);
+        let refused = seen.iter().find_map(|progress| match progress {
+            Progress::NoPairs { why } => Some(why.as_str()),
+            _ => None,
+        });
+        assert!(refused.unwrap().contains(why), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_line_without_an_end_is_refused() {
+    let (server, mut load) = props("endless");
+    (load.requests, load.warmup) = (2, 0);
+    let error = run(&server, &load).0.unwrap_err().to_string();
+    assert!(error.contains("a line of more than 4 MiB"), "{error}");
+}
+
+#[test]
+fn more_requests_than_fit_into_memory_are_refused() {
+    for (requests, warmup) in [(u64::MAX, 8), (u64::MAX - 8, 0)] {
+        let (server, mut load) = props("normal");
+        (load.requests, load.warmup) = (requests, warmup);
+        let error = run(&server, &load).0.unwrap_err();
+        assert!(matches!(error, LoadError::TooManyRequests { .. }), "{error}");
+    }
+}

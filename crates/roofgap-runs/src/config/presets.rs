@@ -1,0 +1,267 @@
+//! Presets: those built into the binary and those in a user's folder.
+
+use std::path::{Path, PathBuf};
+
+use roofgap_base::file::read_text;
+use serde::Serialize;
+
+use super::error::ConfigError;
+use super::layer::{self, GROUPS, nearest};
+use super::tree::{Map, Node, Origin, Value};
+use super::yaml;
+
+// `FILES`: path and text of every file below `presets`, listed by build.rs.
+include!(concat!(env!("OUT_DIR"), "/presets.rs"));
+
+/// Choice that follows `run.mode`.
+pub(super) const FOLLOWS_MODE: &str = "${run.mode}";
+const NOT_A_MAP: &str = "expected keys with values";
+
+/// A group of options.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Group {
+    /// Name, as in `name=option`.
+    pub name: String,
+    /// Description.
+    pub about: String,
+    /// Options.
+    pub options: Vec<PresetOption>,
+}
+
+/// One option of a group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PresetOption {
+    /// Name, as in `group=name`.
+    pub name: String,
+    /// Description: the first comment of the file.
+    pub about: String,
+}
+
+/// Built-in presets and those of a user's folder.
+#[derive(Debug, Default)]
+pub(crate) struct Presets {
+    folder: Option<PathBuf>,
+}
+
+/// Lists the groups and their options.
+pub fn list(config_dir: Option<&Path>) -> Result<Vec<Group>, ConfigError> {
+    let presets = Presets::open(config_dir)?;
+    GROUPS
+        .iter()
+        .map(|group| {
+            let about = builtin(&format!("{group}/_base.yaml")).map(about).unwrap_or_default();
+            Ok(Group { name: (*group).to_owned(), about, options: presets.options(group)? })
+        })
+        .collect()
+}
+
+impl Presets {
+    /// Opens the user's folder, where each file must belong to a group.
+    pub(crate) fn open(folder: Option<&Path>) -> Result<Self, ConfigError> {
+        let Some(folder) = folder else {
+            return Ok(Self::default());
+        };
+        if !folder.is_dir() {
+            return Err(ConfigError::NoFolder { folder: folder.to_owned() });
+        }
+        let mut files = Vec::new();
+        yaml_files(folder, Path::new(""), 0, &mut files)?;
+        for file in files {
+            let group = file.parent().map(|p| p.to_string_lossy().replace('\\', "/")).unwrap_or_default();
+            let known = GROUPS.iter().any(|known| Path::new(&group).starts_with(known));
+            if file != Path::new("config.yaml") && !known {
+                return Err(ConfigError::UnknownGroup {
+                    file: folder.join(&file),
+                    nearest: nearest(&group, GROUPS.iter().copied()),
+                    known: GROUPS.iter().map(|g| (*g).to_owned()).collect(),
+                });
+            }
+        }
+        Ok(Self { folder: Some(folder.to_owned()) })
+    }
+
+    /// Builds the base: every key with its default value, and the default option of each group.
+    pub(crate) fn base(&self) -> Result<(Node, Vec<(String, Node)>), ConfigError> {
+        let mut tree = read_builtin("config.yaml")?;
+        let mut defaults = layer::take_defaults(&mut tree)?;
+        for group in GROUPS {
+            let path: Vec<&str> = group.split('/').collect();
+            tree.set(&path, read_builtin(&format!("{group}/_base.yaml"))?);
+        }
+        if let Some(mut upper) = self.read_user("config.yaml")? {
+            layer::choose_all(&mut defaults, layer::take_defaults(&mut upper)?)?;
+            layer::check(&upper, &tree)?;
+            tree.lay_over(upper);
+        }
+        Ok((tree, defaults))
+    }
+
+    /// Returns the values of an option, without the base of its group.
+    pub(crate) fn option(&self, group: &str, option: &str, origin: &Origin) -> Result<Node, ConfigError> {
+        let file = format!("{group}/{option}.yaml");
+        let hidden = option.contains('\\')
+            || option.split('/').any(|part| part.is_empty() || part.starts_with(['_', '.']));
+        let lower = if !hidden && builtin(&file).is_some() { Some(read_builtin(&file)?) } else { None };
+        let upper = if hidden { None } else { self.read_user(&file)? };
+        match (lower, upper) {
+            (Some(mut lower), Some(upper)) => {
+                lower.lay_over(upper);
+                Ok(lower)
+            }
+            (Some(node), None) | (None, Some(node)) => Ok(node),
+            (None, None) => {
+                let known: Vec<String> = self.options(group)?.into_iter().map(|o| o.name).collect();
+                Err(ConfigError::UnknownOption {
+                    group: group.to_owned(),
+                    option: option.to_owned(),
+                    nearest: nearest(option, known.iter().map(String::as_str)),
+                    known,
+                    origin: Box::new(origin.clone()),
+                })
+            }
+        }
+    }
+
+    /// Resolves the name of an option in the documents of the original system, such as `nsys.default` or `stage2.light`. An
+    /// option that exists under that name wins.
+    pub(crate) fn resolve_name(&self, group: &str, option: &str) -> Result<String, ConfigError> {
+        let prefix = match group {
+            "runner" => "stage2.",
+            "profiling/nsys" => "nsys.",
+            "profiling/ncu" => "ncu.",
+            "profiling/torch" => "torch-profiler.",
+            _ => return Ok(option.to_owned()),
+        };
+        let Some(name) = option.strip_prefix(prefix) else {
+            return Ok(option.to_owned());
+        };
+        if self.options(group)?.iter().any(|known| known.name == option) {
+            return Ok(option.to_owned());
+        }
+        Ok(match name {
+            "default" => FOLLOWS_MODE,
+            "min" => "light",
+            "high" | "max" => "deep",
+            name => name,
+        }
+        .to_owned())
+    }
+
+    fn options(&self, group: &str) -> Result<Vec<PresetOption>, ConfigError> {
+        let mut options: Vec<PresetOption> = FILES
+            .iter()
+            .filter_map(|(file, text)| {
+                let name = file.strip_prefix(group)?.strip_prefix('/')?.strip_suffix(".yaml")?;
+                (!name.starts_with('_') && !name.contains('/'))
+                    .then(|| PresetOption { name: name.to_owned(), about: about(text) })
+            })
+            .collect();
+        if let Some(folder) = &self.folder {
+            let mut files = Vec::new();
+            yaml_files(folder, Path::new(""), 0, &mut files)?;
+            for file in &files {
+                // A file in a folder below the group is an option with a slash: `llm/alt`.
+                let Ok(below) = file.strip_prefix(group) else {
+                    continue;
+                };
+                let path = folder.join(file);
+                let name = below.with_extension("").to_string_lossy().replace('\\', "/");
+                let text = read_file(&path)?;
+                if !options.iter().any(|option| option.name == name) {
+                    options.push(PresetOption { name, about: about(&text) });
+                }
+            }
+        }
+        options.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(options)
+    }
+
+    fn read_user(&self, file: &str) -> Result<Option<Node>, ConfigError> {
+        match self.folder.as_ref().map(|folder| folder.join(file)) {
+            Some(path) if path.is_file() => read_user_file(&path).map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Reads a user file as a map.
+pub(crate) fn read_user_file(path: &Path) -> Result<Node, ConfigError> {
+    let text = read_file(path)?;
+    let node = yaml::read(&text, path, &|line| Origin::File { path: path.to_owned(), line })?;
+    as_map(node).ok_or_else(|| ConfigError::Yaml { file: path.to_owned(), why: NOT_A_MAP.to_owned() })
+}
+
+fn read_file(path: &Path) -> Result<String, ConfigError> {
+    read_text(path).map_err(|source| ConfigError::Read { file: path.to_owned(), source })
+}
+
+fn builtin(file: &str) -> Option<&'static str> {
+    FILES.iter().find(|(name, _)| *name == file).map(|(_, text)| *text)
+}
+
+fn read_builtin(file: &str) -> Result<Node, ConfigError> {
+    let broken = |why: String| ConfigError::Builtin { file: file.to_owned(), why };
+    let text = builtin(file).ok_or_else(|| broken("missing".to_owned()))?;
+    let node = yaml::read(text, Path::new(file), &|_| Origin::Builtin { file: file.to_owned() })
+        .map_err(|error| broken(error.to_string()))?;
+    as_map(node).ok_or_else(|| broken(NOT_A_MAP.to_owned()))
+}
+
+/// Converts a file to a map; a file with comments only is empty.
+fn as_map(node: Node) -> Option<Node> {
+    match node.value {
+        Value::Map(_) => Some(node),
+        Value::Null => Some(Node::new(Value::Map(Map::default()), node.origin)),
+        _ => None,
+    }
+}
+
+/// Returns the first comment of a preset.
+fn about(text: &str) -> String {
+    text.lines()
+        .next()
+        .and_then(|line| line.strip_prefix('#'))
+        .map(|line| line.trim().to_owned())
+        .unwrap_or_default()
+}
+
+fn yaml_files(
+    folder: &Path,
+    below: &Path,
+    depth: usize,
+    found: &mut Vec<PathBuf>,
+) -> Result<(), ConfigError> {
+    let here = folder.join(below);
+    let failed = |source| ConfigError::Read { file: here.clone(), source };
+    for entry in std::fs::read_dir(&here).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        if name.to_string_lossy().starts_with('.') {
+            continue;
+        }
+        let path = below.join(&name);
+        let kind = folder.join(&path);
+        if kind.is_dir() && depth < 3 {
+            yaml_files(folder, &path, depth + 1, found)?;
+        } else if kind.is_file() && path.extension().is_some_and(|e| e == "yaml" || e == "yml") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_has_a_description() {
+        for group in list(None).unwrap() {
+            assert!(!group.about.is_empty(), "{}", group.name);
+            for option in group.options {
+                assert!(!option.about.is_empty(), "{}/{}", group.name, option.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,694 @@
+//! The typed values of a configuration.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+use roofgap_collect::command::word_of_text;
+use roofgap_collect::ncu::{CacheControl, ClockControl, ReplayMode, TargetProcesses};
+use roofgap_collect::nsys::GraphTrace;
+
+use super::quantity::{Size, Span};
+
+/// A complete, checked configuration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// `run`.
+    pub run: Run,
+    /// `artifacts`.
+    pub artifacts: Artifacts,
+    /// `inputs`.
+    pub inputs: Inputs,
+    /// `stage1`.
+    pub stage1: Stage1,
+    /// Stages to add or replace: name to range patterns.
+    #[serde(deserialize_with = "stage_patterns")]
+    pub stages: BTreeMap<String, Vec<String>>,
+    /// `profiling`.
+    pub profiling: Profiling,
+    /// `retention`.
+    pub retention: Retention,
+    /// `runner`.
+    pub runner: Runner,
+    /// `workload`.
+    pub workload: Workload,
+    /// `server`.
+    pub server: Server,
+    /// `load`.
+    pub load: Load,
+    /// `model`.
+    pub model: Model,
+    /// `hardware`.
+    pub hardware: Hardware,
+}
+
+/// Amount of measurement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// All counters, kernels and operators.
+    Deep,
+    /// Fewer counters and kernels, no operators.
+    Light,
+}
+
+impl Mode {
+    /// Returns the name used in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Mode::Deep => "deep",
+            Mode::Light => "light",
+        }
+    }
+}
+
+/// `run`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// Id of a job whose sessions on several nodes become one run; `None` for a session of its own.
+    #[serde(deserialize_with = "job_id")]
+    pub id: Option<String>,
+    /// Amount of measurement.
+    pub mode: Mode,
+    /// Maximum number of launch groups per stage for ncu.
+    pub top_n_kernels: u32,
+    /// Share of a stage's kernel time at which the selection stops, %.
+    pub kernel_time_pct: f64,
+    /// Time budget of the counters phase.
+    pub counter_budget: Span,
+    /// Time limit of the program in a phase.
+    pub timeout: Span,
+    /// Time between a request to stop and a kill. A profiler gets more time to write its report.
+    pub grace: Span,
+    /// Free disk space below which a session warns.
+    pub min_free_bytes: Size,
+}
+
+/// `artifacts`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Artifacts {
+    /// Folder of the run directories.
+    pub stage2_dir: PathBuf,
+}
+
+/// `inputs`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Inputs {
+    /// YAML list of images or prompts.
+    pub manifest: Option<PathBuf>,
+}
+
+/// `stage1`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stage1 {
+    /// Folder of an earlier run.
+    pub run_dir: Option<PathBuf>,
+}
+
+/// `retention`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Retention {
+    /// Number of runs kept uncompressed.
+    pub keep: u32,
+    /// Maximum size of a run.
+    pub max_run_bytes: Size,
+}
+
+/// `runner`: the requested phases.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Runner {
+    /// Baseline run.
+    pub baseline: bool,
+    /// Timeline.
+    pub timeline: bool,
+    /// Operators from torch.profiler.
+    pub operators: bool,
+    /// Counters from ncu.
+    pub counters: bool,
+    /// Profiler overhead above which a lighter setup is suggested, %.
+    pub overhead_limit_pct: f64,
+    /// Limit below `run.top_n_kernels`.
+    pub max_kernels: Option<u32>,
+}
+
+/// `profiling`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profiling {
+    /// Tool for the timeline.
+    pub timeline: TimelineTool,
+    /// Ranges around the modules of a Python model.
+    pub layers: LayerRanges,
+    /// `profiling.native`.
+    pub native: Native,
+    /// `profiling.nsys`.
+    pub nsys: Nsys,
+    /// `profiling.ncu`.
+    pub ncu: Ncu,
+    /// `profiling.torch`.
+    pub torch: Torch,
+}
+
+/// Tool for the timeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TimelineTool {
+    /// nsys (in light mode native) where it is available, else the other.
+    Auto,
+    /// Nsight Systems.
+    Nsys,
+    /// The native collector.
+    Native,
+}
+
+/// Ranges around the modules of a Python model, by which kernels have layers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LayerRanges {
+    /// While a CUDA graph is captured.
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+impl LayerRanges {
+    /// Returns the value of `ROOFGAP_LAYERS`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::On => "on",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// `profiling.native`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Native {
+    /// Records copies and sets; by default in deep mode only.
+    pub copies: Option<bool>,
+    /// CUDA graphs.
+    pub graph: GraphTrace,
+    /// Records one of this many steps; without step ranges, one of this many windows of 50 ms. 1 records all; `None` is
+    /// [`DUTY`] in light mode and all in deep mode.
+    pub duty: Option<NonZeroU32>,
+    /// Pairs of windows, armed and dormant, that measure the overhead in a server; 0 measures none. `None` measures it after a load
+    /// that is long enough.
+    pub overhead_pairs: Option<u32>,
+}
+
+/// Default duty cycle of light mode and of `watch`: one of this many steps.
+pub const DUTY: NonZeroU32 = NonZeroU32::MIN.saturating_add(15);
+
+impl Native {
+    /// Returns the duty cycle in a mode; `None` records all.
+    pub fn duty_in(&self, mode: Mode) -> Option<NonZeroU32> {
+        let default = match mode {
+            Mode::Light => Some(DUTY),
+            Mode::Deep => None,
+        };
+        self.duty.or(default).filter(|every| every.get() > 1)
+    }
+}
+
+/// `profiling.nsys`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nsys {
+    /// Path of the executable.
+    pub path: Option<PathBuf>,
+    /// Traced APIs.
+    #[serde(deserialize_with = "words")]
+    pub trace: Vec<String>,
+    /// CPU sampling.
+    pub sample: String,
+    /// CPU context switches.
+    pub cpuctxsw: String,
+    /// CUDA graphs.
+    pub cuda_graph_trace: GraphTrace,
+    /// Records CUDA events.
+    pub cuda_event_trace: bool,
+    /// Gate of the recording; by default `nvtx_capture` decides.
+    pub capture_range: Option<CaptureGate>,
+    /// Range to record, `[domain@]name`.
+    pub nvtx_capture: Option<String>,
+    /// Action at the end of that range; by default [`RangeEnd::Stop`].
+    pub capture_range_end: Option<RangeEnd>,
+    /// Writes the kernel summary of nsys.
+    pub stats: bool,
+    /// Additional arguments.
+    pub extra_args: Vec<String>,
+}
+
+impl Nsys {
+    /// Returns the range that gates the recording; `None` where everything is recorded.
+    pub fn gate(&self) -> Option<&str> {
+        match self.capture_range {
+            Some(CaptureGate::None) => None,
+            Some(CaptureGate::Nvtx) | None => self.nvtx_capture.as_deref(),
+        }
+    }
+}
+
+/// Gate of a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CaptureGate {
+    /// Everything is recorded, whatever `nvtx_capture` says.
+    None,
+    /// The range of `nvtx_capture` is recorded.
+    Nvtx,
+}
+
+/// Action at the end of the range of a gated recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RangeEnd {
+    /// Continue the program without recording.
+    Stop,
+    /// Stop the program.
+    StopShutdown,
+}
+
+/// `profiling.ncu`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ncu {
+    /// Path of the executable.
+    pub path: Option<PathBuf>,
+    /// Section set.
+    pub set: Option<String>,
+    /// Additional sections.
+    #[serde(deserialize_with = "words")]
+    pub sections: Vec<String>,
+    /// Additional metrics; `auto` stands for those of verdicts and roofline on this device.
+    #[serde(deserialize_with = "words")]
+    pub metrics: Vec<String>,
+    /// Clock policy.
+    pub clock_control: ClockControl,
+    /// Cache policy.
+    pub cache_control: CacheControl,
+    /// Replay mode.
+    pub replay_mode: ReplayMode,
+    /// Target processes.
+    pub target_processes: TargetProcesses,
+    /// Stages to measure, as a pattern for their names or ranges, `[domain@]name`; by default all.
+    pub nvtx_include: Option<String>,
+    /// Rank whose kernels are measured in a job of several; `None` for every rank that ncu reaches.
+    pub rank: Option<u32>,
+    /// Launches measured per launch group.
+    pub launch_count: u32,
+    /// Estimated time of one measured launch, s.
+    pub seconds_per_launch: f64,
+    /// Estimated passes of one measured launch.
+    pub passes_per_launch: u32,
+    /// Estimated additional time of a pass per GB of weights, s.
+    pub seconds_per_pass_and_gb: f64,
+    /// Estimated time of start and end under ncu, s.
+    pub startup_seconds: f64,
+    /// Additional arguments.
+    pub extra_args: Vec<String>,
+}
+
+/// `profiling.torch`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Torch {
+    /// Keeps the trace.
+    pub trace: bool,
+}
+
+/// Kind of the profiled program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WorkloadKind {
+    /// The embedded model.
+    Embedded,
+    /// A Hugging Face model through torch.
+    Hf,
+    /// A Python module configured by Hydra.
+    Hydra,
+    /// The program after `--`.
+    Command,
+    /// The server after `--`, under load.
+    Server,
+}
+
+impl WorkloadKind {
+    /// Returns the name used in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            WorkloadKind::Embedded => "embedded",
+            WorkloadKind::Hf => "hf",
+            WorkloadKind::Hydra => "hydra",
+            WorkloadKind::Command => "command",
+            WorkloadKind::Server => "server",
+        }
+    }
+}
+
+/// `server`: the server of `workload=server`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Server {
+    /// Address.
+    pub url: String,
+    /// Path that answers with status 200 once the server is ready.
+    pub health: Option<String>,
+    /// Time limit for getting ready.
+    pub ready_timeout: Span,
+}
+
+/// `load`: the load of `workload=server`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    /// Model to ask for; the first that the server lists if `None`.
+    pub model: Option<String>,
+    /// Requests in flight; the most in flight with a rate.
+    pub concurrency: u32,
+    /// Mean requests per second at random times.
+    pub rate: Option<f64>,
+    /// Measured requests.
+    pub requests: u64,
+    /// Requests before them.
+    pub warmup: u64,
+    /// Time after which no more requests start.
+    pub duration: Option<Span>,
+    /// Tokens of the prompts.
+    #[serde(deserialize_with = "lengths")]
+    pub prompt_tokens: String,
+    /// Tokens of the answers.
+    #[serde(deserialize_with = "lengths")]
+    pub output_tokens: String,
+    /// JSONL file of prompts.
+    pub prompts: Option<PathBuf>,
+    /// Upper limit of random token ids.
+    pub vocabulary: u32,
+    /// Time limit of one request.
+    pub timeout: Span,
+    /// Largest time to first token of a good request.
+    pub good_ttft: Option<Span>,
+    /// Largest mean time between tokens of a good request.
+    pub good_itl: Option<Span>,
+}
+
+/// `workload`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Workload {
+    /// Kind.
+    pub kind: WorkloadKind,
+    /// Text tokens of the prompt; of a program that reports none, its prompt tokens, images included.
+    pub prompt_tokens: Option<u32>,
+    /// Tokens to generate; of a program that reports none, the tokens that it generates in a run.
+    pub tokens: Option<u32>,
+    /// Text of the prompt.
+    pub prompt: Option<String>,
+    /// Batch size.
+    pub batch: u32,
+    /// Measured repeats.
+    pub repeats: u32,
+    /// Warm-up repeats.
+    pub warmup: u32,
+    /// Seed of weights and inputs.
+    pub seed: u64,
+    /// dtype of the weights; by default that of the model.
+    pub dtype: Option<String>,
+    /// `auto`, `cpu`, `cuda`, `cuda:1`.
+    pub device: String,
+    /// Uses torch.compile.
+    pub compile: bool,
+    /// CUDA graphs.
+    pub cuda_graphs: bool,
+    /// Side of the generated image, pixels.
+    pub image_size: Option<u32>,
+    /// Size of the embedded model.
+    pub size: String,
+    /// Threads of the embedded model.
+    pub threads: Option<u32>,
+    /// KV cache of the embedded model.
+    pub kv_cache: bool,
+    /// Most positions that the embedded model reads again without a KV cache.
+    pub context_limit: Option<u32>,
+    /// Python interpreter.
+    pub python: String,
+    /// Hydra module.
+    pub module: Option<String>,
+    /// Overrides for the Hydra module.
+    pub overrides: Vec<String>,
+    /// Program and arguments. One that is not UTF-8 is `bytes:` and its bytes in URL encoding.
+    pub program: Vec<String>,
+    /// Adds NVTX ranges to a Python program.
+    pub annotate: bool,
+    /// Waits for the GPU between stages.
+    pub annotate_sync: bool,
+    /// Working directory.
+    pub cwd: Option<PathBuf>,
+    /// Environment variables.
+    #[serde(deserialize_with = "texts")]
+    pub env: BTreeMap<String, String>,
+}
+
+impl Workload {
+    /// Returns the program and its arguments as the system passes them on.
+    pub fn words(&self) -> Vec<OsString> {
+        self.program.iter().map(|word| word_of_text(word)).collect()
+    }
+}
+
+/// Task of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Task {
+    /// Text to text.
+    Causal,
+    /// Images and text to text.
+    ImageText,
+}
+
+/// `model`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Model {
+    /// Name in the reports.
+    pub name: Option<String>,
+    /// Built-in architecture.
+    pub preset: Option<String>,
+    /// A `config.json`.
+    pub config: Option<PathBuf>,
+    /// Local folder of the weights, or a preset.
+    pub target: Option<String>,
+    /// Revision of the weights.
+    pub revision: Option<String>,
+    /// dtype of the weights.
+    pub dtype: String,
+    /// Architecture name in transformers.
+    pub model_type: Option<String>,
+    /// Task.
+    pub task: Task,
+    /// Attention implementation of transformers.
+    pub attention: Option<String>,
+    /// Experts implementation of transformers.
+    pub experts: Option<String>,
+    /// Lets transformers run code from the weights.
+    pub trust_remote_code: bool,
+    /// Keys of `config.json` to change.
+    pub set: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Model {
+    /// Returns the folder, preset or file that names the model.
+    fn source(&self) -> Option<String> {
+        let file = self.config.as_ref().map(|path| path.display().to_string());
+        self.target.clone().or(self.preset.clone()).or(file)
+    }
+}
+
+/// `hardware`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hardware {
+    /// Dense peak, TFLOP/s.
+    pub peak_tflops: Option<f64>,
+    /// Memory bandwidth, GB/s.
+    pub bandwidth_gbs: Option<f64>,
+}
+
+impl Config {
+    /// Finds a value that is out of range or contradicts another. Returns its key and the reason.
+    pub(crate) fn contradiction(&self) -> Option<(&'static str, String)> {
+        let workload = &self.workload;
+        let model = &self.model;
+        let wrong = |key, why: &str| Some((key, why.to_owned()));
+        let positive = |value: Option<f64>| value.is_none_or(|v| v > 0.0);
+        if !(self.run.kernel_time_pct > 0.0 && self.run.kernel_time_pct <= 100.0) {
+            return wrong("run.kernel_time_pct", "expected more than 0 and at most 100");
+        }
+        if self.run.top_n_kernels == 0 {
+            return wrong(
+                "run.top_n_kernels",
+                "expected at least 1; runner.counters=false disables counters",
+            );
+        }
+        if !positive(self.hardware.peak_tflops) {
+            return wrong("hardware.peak_tflops", "expected more than 0");
+        }
+        if !positive(self.hardware.bandwidth_gbs) {
+            return wrong("hardware.bandwidth_gbs", "expected more than 0");
+        }
+        for (key, value) in [
+            ("workload.batch", workload.batch),
+            ("workload.repeats", workload.repeats),
+            ("workload.tokens", workload.tokens.unwrap_or(1)),
+        ] {
+            if value == 0 {
+                return wrong(key, "expected at least 1");
+            }
+        }
+        if matches!(workload.kind, WorkloadKind::Embedded | WorkloadKind::Hf) {
+            for (key, value) in
+                [("workload.tokens", workload.tokens), ("workload.prompt_tokens", workload.prompt_tokens)]
+            {
+                if value.is_none() {
+                    return wrong(key, "expected a number");
+                }
+            }
+        }
+        if self.profiling.nsys.capture_range == Some(CaptureGate::Nvtx)
+            && self.profiling.nsys.nvtx_capture.is_none()
+        {
+            return wrong(
+                "profiling.nsys.capture_range",
+                "it needs a range: profiling.nsys.nvtx_capture=[domain@]name",
+            );
+        }
+        if workload.kind == WorkloadKind::Embedded
+            && let Some(name) = self.model.source()
+        {
+            let why = format!(
+                "the embedded model is not {name}; write workload=hf to profile {name}, or model=auto to profile the embedded model"
+            );
+            return Some(("workload.kind", why));
+        }
+        match workload.kind {
+            WorkloadKind::Hf
+                if model.target.is_none()
+                    && model.config.is_none()
+                    && model.preset.is_none()
+                    && model.model_type.is_none() =>
+            {
+                wrong(
+                    "workload.kind",
+                    "it needs a model: model=NAME (see `config list`), model.target or model.config",
+                )
+            }
+            WorkloadKind::Hydra if workload.module.is_none() => {
+                wrong("workload.kind", "it needs a module: workload.module=NAME")
+            }
+            WorkloadKind::Command if workload.program.is_empty() => {
+                wrong("workload.kind", "it needs a program: put it after --")
+            }
+            WorkloadKind::Server if workload.program.is_empty() => {
+                wrong("workload.kind", "it needs a server: put its command after --")
+            }
+            WorkloadKind::Server if self.load.requests == 0 => wrong("load.requests", "expected at least 1"),
+            WorkloadKind::Server if self.load.concurrency == 0 => {
+                wrong("load.concurrency", "expected at least 1")
+            }
+            WorkloadKind::Server if self.load.rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) => {
+                wrong("load.rate", "expected a number above 0, or null")
+            }
+            WorkloadKind::Embedded | WorkloadKind::Hf | WorkloadKind::Hydra
+                if !workload.program.is_empty() =>
+            {
+                wrong("workload.program", "a program after -- requires workload=command")
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Reads lengths of prompts or answers: a number, or text in the form that `roofgap load` takes.
+fn lengths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected 512, 100-900 or lognormal:MEDIAN:SIGMA")]
+    enum Lengths {
+        Number(u32),
+        Text(String),
+    }
+    let text = match Lengths::deserialize(deserializer)? {
+        Lengths::Number(number) => number.to_string(),
+        Lengths::Text(text) => text,
+    };
+    text.parse::<super::traffic::Lengths>().map_err(serde::de::Error::custom)?;
+    Ok(text)
+}
+
+/// Reads the id of a job, which is the name of a folder; the number of a batch job is one.
+fn job_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let id = match serde_json::Value::deserialize(deserializer)? {
+        serde_json::Value::Null => return Ok(None),
+        serde_json::Value::String(text) => text,
+        serde_json::Value::Number(number) => number.to_string(),
+        _ => String::new(),
+    };
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if id.is_empty() || id.len() > 100 || id.starts_with('.') || !id.chars().all(allowed) {
+        let why = "expected letters, digits, `-`, `_` and `.`, at most 100 and no `.` in front";
+        return Err(serde::de::Error::custom(why));
+    }
+    Ok(Some(id))
+}
+
+/// Reads a list of words, or one text with commas.
+fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected a list of words, or words separated by commas")]
+    enum Words {
+        List(Vec<String>),
+        Text(String),
+    }
+    Ok(match Words::deserialize(deserializer)? {
+        Words::List(list) => list,
+        Words::Text(text) => {
+            text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+        }
+    })
+}
+
+/// Reads names with text. Numbers and booleans become text.
+fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+    let map = BTreeMap::<String, serde_json::Value>::deserialize(deserializer)?;
+    map.into_iter()
+        .map(|(name, value)| match value {
+            serde_json::Value::String(text) => Ok((name, text)),
+            serde_json::Value::Number(number) => Ok((name, number.to_string())),
+            serde_json::Value::Bool(value) => Ok((name, value.to_string())),
+            _ => Err(serde::de::Error::custom(format!("expected text for {name}"))),
+        })
+        .collect()
+}
+
+/// Reads stage names with a pattern or a list of patterns.
+fn stage_patterns<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, Vec<String>>, D::Error> {
+    #[derive(Deserialize)]
+    struct Patterns(#[serde(deserialize_with = "words")] Vec<String>);
+    let map = BTreeMap::<String, Patterns>::deserialize(deserializer)?;
+    Ok(map.into_iter().map(|(name, Patterns(patterns))| (name, patterns)).collect())
+}

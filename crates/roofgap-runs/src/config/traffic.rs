@@ -1,0 +1,117 @@
+//! Lengths of prompts and answers, as options state them.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Number of tokens of prompts or answers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Lengths {
+    /// The same for all requests.
+    Fixed(u32),
+    /// Even over a span, both ends included.
+    Uniform {
+        /// Smallest length.
+        min: u32,
+        /// Largest length.
+        max: u32,
+    },
+    /// Log-normal, as the lengths of real prompts are.
+    LogNormal {
+        /// Median length.
+        median: f64,
+        /// Standard deviation of the logarithm.
+        sigma: f64,
+    },
+}
+
+/// Limit of a drawn length, tokens.
+const MOST_TOKENS: f64 = 1_000_000.0;
+
+impl Lengths {
+    /// Draws a length of at least one token.
+    pub fn draw(self, random: &mut fastrand::Rng) -> u32 {
+        match self {
+            Self::Fixed(length) => length,
+            Self::Uniform { min, max } => random.u32(min..=max),
+            Self::LogNormal { median, sigma } => {
+                // Box-Muller; one minus the number, so that the logarithm is finite.
+                let radius = (-2.0 * (1.0 - random.f64()).ln()).sqrt();
+                let normal = radius * (std::f64::consts::TAU * random.f64()).cos();
+                (median * (sigma * normal).exp()).round().clamp(1.0, MOST_TOKENS) as u32
+            }
+        }
+    }
+}
+
+impl fmt::Display for Lengths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(length) => write!(f, "{length}"),
+            Self::Uniform { min, max } => write!(f, "{min}-{max}"),
+            Self::LogNormal { median, sigma } => write!(f, "lognormal:{median}:{sigma}"),
+        }
+    }
+}
+
+/// Text that is not a length.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no length; write 512, 100-900 or lognormal:MEDIAN:SIGMA")]
+pub struct LengthError {
+    text: String,
+}
+
+impl FromStr for Lengths {
+    type Err = LengthError;
+
+    fn from_str(text: &str) -> Result<Self, LengthError> {
+        let parse = || {
+            if let Some(rest) = text.strip_prefix("lognormal:") {
+                let (median, sigma) = rest.split_once(':')?;
+                let (median, sigma): (f64, f64) = (median.parse().ok()?, sigma.parse().ok()?);
+                let valid = (1.0..=MOST_TOKENS).contains(&median) && (0.0..=10.0).contains(&sigma);
+                return valid.then_some(Self::LogNormal { median, sigma });
+            }
+            let length = |text: &str| {
+                let length: u32 = text.trim().parse().ok()?;
+                (length > 0).then_some(length)
+            };
+            match text.split_once('-') {
+                Some((min, max)) => {
+                    let (min, max) = (length(min)?, length(max)?);
+                    (min <= max).then_some(Self::Uniform { min, max })
+                }
+                None => length(text).map(Self::Fixed),
+            }
+        };
+        parse().ok_or_else(|| LengthError { text: text.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_read_and_written_alike() {
+        for text in ["512", "100-900", "lognormal:300:0.7"] {
+            assert_eq!(text.parse::<Lengths>().unwrap().to_string(), text);
+        }
+        for wrong in ["", "0", "-5", "9-3", "0-3", "x", "lognormal:3", "lognormal:0:1", "lognormal:9:NaN"] {
+            assert!(wrong.parse::<Lengths>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn drawn_lengths_follow_their_distribution() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let uniform: Vec<u32> =
+            (0..2_000).map(|_| Lengths::Uniform { min: 3, max: 6 }.draw(&mut random)).collect();
+        assert_eq!((uniform.iter().min(), uniform.iter().max()), (Some(&3), Some(&6)));
+        let lengths = Lengths::LogNormal { median: 300.0, sigma: 0.5 };
+        let mut drawn: Vec<u32> = (0..4_001).map(|_| lengths.draw(&mut random)).collect();
+        drawn.sort_unstable();
+        assert!((270..330).contains(&drawn[2_000]), "median {}", drawn[2_000]);
+        // One standard deviation up: 300 * e^0.5 = 495.
+        assert!((430..560).contains(&drawn[3_366]), "84th percentile {}", drawn[3_366]);
+    }
+}

@@ -1,0 +1,233 @@
+//! Exports nsys reports to SQLite. Only nsys can read its own reports.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use roofgap_collect::child::{Cancel, Job, OutputTarget, run};
+use roofgap_collect::nsys;
+use roofgap_collect::tool::{Nsys, Search, Version};
+use roofgap_trace::Trace;
+use roofgap_trace::Unpacked;
+use tempfile::TempDir;
+
+use super::error::LoadError;
+
+/// Time limit of an export. A report of hours of recording has many gigabytes.
+const EXPORT_LIMIT: Duration = Duration::from_secs(3600);
+
+/// First bytes of every nsys report, followed by the version.
+const REPORT_MAGIC: &[u8] = b"NVIDIA Tegra Profiler Report ";
+
+/// nsys used for exports.
+#[derive(Debug, Clone)]
+pub struct Exporter {
+    /// Search for nsys.
+    pub search: Search,
+    /// Cancellation flag.
+    pub cancel: Cancel,
+}
+
+/// Returns true for an nsys report, which must be exported before it can be read.
+pub fn is_report(path: &Path) -> bool {
+    report_head(path).is_some()
+}
+
+/// SQLite export of a report in a temporary folder.
+pub(super) struct Export {
+    /// Report, as named by the user.
+    report: PathBuf,
+    /// SQLite file.
+    pub(super) sqlite: PathBuf,
+    _folder: TempDir,
+}
+
+impl Export {
+    /// Exports `path`; `None` where it is not an nsys report.
+    pub(super) fn of(path: &Path, exporter: &Exporter) -> Result<Option<Self>, LoadError> {
+        let Some(head) = report_head(path) else {
+            return Ok(None);
+        };
+        let made_by = version(&head);
+        let found = Nsys::find(&exporter.search);
+        let Some(tool) = found.tool else {
+            let tried: Vec<String> = found
+                .rejected
+                .iter()
+                .map(|rejected| format!("{}: {}", rejected.path.display(), rejected.why))
+                .collect();
+            return Err(LoadError::NoNsys {
+                path: path.to_owned(),
+                made_by,
+                why: match (&exporter.search.named, tried.is_empty()) {
+                    (Some(named), true) => format!("{} is not executable", named.display()),
+                    (None, true) => "none was found".to_owned(),
+                    (_, false) => format!("none is usable ({})", tried.join("; ")),
+                },
+            });
+        };
+        let temporary = |source| LoadError::Temporary { path: path.to_owned(), source };
+        let folder = tempfile::Builder::new().prefix("roofgap-").tempdir().map_err(temporary)?;
+        let report = if head.packed {
+            unpacked(path, folder.path()).map_err(temporary)?
+        } else {
+            // An absolute path is never taken for an option.
+            std::path::absolute(path).map_err(temporary)?
+        };
+        let sqlite = folder.path().join("report.sqlite");
+        let failed = |why: String| LoadError::Export {
+            path: path.to_owned(),
+            made_by: made_by.clone(),
+            nsys: tool.path.clone(),
+            why,
+        };
+        let command = nsys::export(&tool, &report, &sqlite);
+        let memory = || OutputTarget::Memory { max_bytes: 1 << 20 };
+        let mut job = Job::new(&command, memory(), memory());
+        job.budget.time = Some(EXPORT_LIMIT);
+        job.cancel = exporter.cancel.clone();
+        let outcome = run(job, &mut |_| {}).map_err(|error| failed(error.to_string()))?;
+        if exporter.cancel.is_requested() {
+            return Err(LoadError::Interrupted { path: path.to_owned() });
+        }
+        // Status 0 without a file is a failure, and so is a file without status 0.
+        let size = std::fs::metadata(&sqlite).map_or(0, |facts| facts.len());
+        if size == 0 || !outcome.is_success() {
+            let last = last_line(outcome.output_tail());
+            return Err(failed(format!("it {}, last output: {last}", outcome.describe())));
+        }
+        Ok(Some(Export { report: path.to_owned(), sqlite, _folder: folder }))
+    }
+
+    /// Replaces the path of the export by the path the user named.
+    pub(super) fn restore_name(&self, trace: &mut Trace) {
+        let exported = self.sqlite.display().to_string();
+        for source in trace.sources.iter_mut().filter(|source| source.path == exported) {
+            source.path = self.report.display().to_string();
+        }
+    }
+}
+
+/// First bytes of a report.
+struct ReportHead {
+    bytes: Vec<u8>,
+    packed: bool,
+}
+
+/// Reads the first bytes of an nsys report; `None` for other files. Read errors are left to the readers.
+fn report_head(path: &Path) -> Option<ReportHead> {
+    let first_bytes = |from: &mut dyn Read| {
+        let mut bytes = Vec::new();
+        from.take(128).read_to_end(&mut bytes).ok()?;
+        Some(bytes)
+    };
+    if !path.is_file() {
+        return None;
+    }
+    let bytes = first_bytes(&mut File::open(path).ok()?)?;
+    let packed = bytes.starts_with(&[0x1f, 0x8b]);
+    let bytes = if packed { first_bytes(&mut Unpacked::open(path).ok()?)? } else { bytes };
+    bytes.starts_with(REPORT_MAGIC).then_some(ReportHead { bytes, packed })
+}
+
+/// Parses the nsys version of a report: `2023@4@4@54-234433681190v0.` follows the first bytes.
+fn version(head: &ReportHead) -> String {
+    let rest = head.bytes.get(REPORT_MAGIC.len()..).unwrap_or_default();
+    let text: String = rest
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit() || **byte == b'@')
+        .map(|&byte| if byte == b'@' { '.' } else { char::from(byte) })
+        .collect();
+    Version::find(&text).map_or_else(|| "of unknown version".to_owned(), |_| text)
+}
+
+fn unpacked(path: &Path, folder: &Path) -> io::Result<PathBuf> {
+    let target = folder.join("report.nsys-rep");
+    io::copy(&mut Unpacked::open(path)?, &mut File::create_new(&target)?)?;
+    Ok(target)
+}
+
+/// Returns the last line of the output of a tool.
+fn last_line(text: &str) -> String {
+    let line = text.lines().rev().find(|line| !line.trim().is_empty());
+    line.map_or_else(|| "nothing".to_owned(), |line| line.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::open::{Overrides, load};
+    use std::io::Write;
+
+    fn no_nsys() -> Exporter {
+        Exporter { search: Search { named: None, path: Vec::new(), root: None }, cancel: Cancel::new() }
+    }
+
+    fn report(packed: bool) -> (TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("capture");
+        let bytes = b"NVIDIA Tegra Profiler Report 2025@3@1@90-253135822126v0.\n\x0bLocal (CLI)";
+        let file = File::create(&path).unwrap();
+        if packed {
+            let mut file = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
+            file.write_all(bytes).unwrap();
+            file.finish().unwrap();
+        } else {
+            (&file).write_all(bytes).unwrap();
+        }
+        (folder, path)
+    }
+
+    #[test]
+    fn a_report_without_an_nsys_names_its_version() {
+        for packed in [false, true] {
+            let (_folder, path) = report(packed);
+            let error = load(&[path], &Overrides::default(), &no_nsys()).unwrap_err();
+            assert!(
+                matches!(&error, LoadError::NoNsys { made_by, .. } if made_by == "2025.3.1.90"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_nsys_that_writes_no_file_is_quoted() {
+        let (folder, path) = report(false);
+        let tool = folder.path().join("nsys");
+        std::fs::write(
+            &tool,
+            "#!/bin/sh\ncase \"$1\" in --version) echo 'NVIDIA Nsight Systems version 2023.4.4.54';; \
+             export) case \"$2\" in --help) ;; *) echo 'this report is too new' >&2;; esac;; esac\n",
+        )
+        .unwrap();
+        std::fs::set_permissions(&tool, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let mut exporter = no_nsys();
+        exporter.search.named = Some(tool);
+        let entries = || std::fs::read_dir(folder.path()).unwrap().count();
+        let before = entries();
+        let error = load(&[path], &Overrides::default(), &exporter).unwrap_err();
+        let LoadError::Export { made_by, why, .. } = &error else {
+            panic!("{error}");
+        };
+        assert_eq!(made_by, "2025.3.1.90");
+        assert!(why.contains("this report is too new"), "{why}");
+        assert_eq!(entries(), before);
+    }
+
+    #[test]
+    fn a_run_directory_is_loaded_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("session.json"), "{}").unwrap();
+        let paths = [folder.path().to_owned(), PathBuf::from("other.sqlite")];
+        let error = load(&paths, &Overrides::default(), &no_nsys()).unwrap_err();
+        assert!(matches!(error, LoadError::NotAlone { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_malformed_stage_is_an_error_before_anything_is_read() {
+        let overrides = Overrides { stages: vec!["decode".to_owned()], ..Overrides::default() };
+        let error = load(&[PathBuf::from("absent")], &overrides, &no_nsys()).unwrap_err();
+        assert!(matches!(error, LoadError::Stage(_)), "{error}");
+    }
+}

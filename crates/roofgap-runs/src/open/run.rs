@@ -1,0 +1,299 @@
+//! Loads a run directory. Everything comes from disk, so that an interrupted or an old run is loaded like a new one.
+
+use std::path::{Path, PathBuf};
+
+use roofgap_analyze::gpu::UserLimits;
+use roofgap_analyze::model::Tokens;
+use roofgap_analyze::{About, Analysis, Options, Profiler, Reason, StageError, StageSet, analyze};
+use roofgap_report::{Context, PhaseLine};
+use roofgap_trace::account::Account;
+
+use super::accounts::{account_at, operators, overheads, program_account, recorded_requests};
+use super::error::LoadError;
+use super::input::read_each;
+use super::loaded::Loaded;
+use super::overrides::Overrides;
+use super::{ranks, workload};
+use crate::config::model::architecture;
+use crate::config::settings::WorkloadKind;
+use crate::config::{Config, ConfigProps, compose};
+use crate::run_dir::environment::Environment;
+use crate::run_dir::layout::stored;
+use crate::run_dir::{Layout, PhaseName, PhaseRecord, PhaseStatus, SessionRecord, trials};
+
+/// A run directory with its record and configuration.
+#[derive(Debug)]
+pub struct Run {
+    /// Files.
+    pub layout: Layout,
+    /// Record of the session.
+    pub record: SessionRecord,
+    /// Configuration.
+    pub config: Config,
+}
+
+impl Run {
+    /// Opens a run directory.
+    pub fn open(run_dir: &Path) -> Result<Self, LoadError> {
+        Self::open_with(run_dir, &[])
+    }
+
+    /// Opens a run directory with overrides of its configuration, in Hydra's syntax.
+    pub fn open_with(run_dir: &Path, overrides: &[String]) -> Result<Self, LoadError> {
+        let layout = Layout::of(run_dir);
+        let record = SessionRecord::read(run_dir)?;
+        let composed = compose(&ConfigProps {
+            config: Some(layout.config()),
+            overrides: overrides.to_vec(),
+            ..ConfigProps::default()
+        })?;
+        Ok(Run { layout, record, config: composed.config })
+    }
+
+    /// Reads and analyses the files of the run.
+    pub fn load(&self, overrides: &Overrides) -> Loaded {
+        load(&self.layout, &self.config, &self.record, overrides)
+    }
+}
+
+/// Builds the stage set of a configuration.
+pub fn stages(config: &Config) -> Result<StageSet, StageError> {
+    let mut set = StageSet::default();
+    for (name, patterns) in &config.stages {
+        set.set(&format!("{name}={}", patterns.join(",")))?;
+    }
+    Ok(set)
+}
+
+/// Reads and analyses a run directory under its configuration and the overrides.
+pub fn load(layout: &Layout, config: &Config, record: &SessionRecord, overrides: &Overrides) -> Loaded {
+    let mut unreadable = Vec::new();
+    let files = recordings(layout, record, &mut unreadable);
+    let division = ranks::divide(&files).ok().flatten();
+    // The ranks of a job are read one by one; here only what belongs to all of them.
+    let together = division.as_ref().map_or(&files, |division| &division.others);
+    let input = read_each(together, &mut unreadable);
+    // The pages of one ncu report each describe a part of every launch.
+    let counters = input.counters.into_iter().reduce(|mut whole, page| {
+        whole.absorb(page);
+        whole
+    });
+    let account = program_account(layout);
+    let tool = record.phase(PhaseName::Timeline).and_then(|phase| phase.tool.as_deref());
+    let mut stages = stages(config).unwrap_or_else(|error| {
+        unreadable.push(format!("stages: {error}"));
+        StageSet::default()
+    });
+    if let Err(error) = overrides.add_stages(&mut stages) {
+        unreadable.push(format!("stages: {error}"));
+    }
+    let model = overrides.model.clone().or_else(|| {
+        architecture(config).unwrap_or_else(|error| {
+            unreadable.push(format!("model: {error}"));
+            None
+        })
+    });
+    let options = Options {
+        stages,
+        counters: counters.into_iter().collect(),
+        model,
+        limits: UserLimits {
+            peak_tflops: overrides.limits.peak_tflops.or(config.hardware.peak_tflops),
+            bandwidth_gbs: overrides.limits.bandwidth_gbs.or(config.hardware.bandwidth_gbs),
+        },
+        model_name: model_name(config),
+        tokens: tokens(&overrides.tokens, config, account.as_ref()),
+        operators: operators(layout, account.as_ref()),
+        overhead: overheads(layout),
+        recorded_requests: recorded_requests(layout, tool),
+        workload: workload::facts(config),
+        account,
+    };
+    let read = |paths: &[PathBuf]| Ok(roofgap_trace::read(paths)?);
+    let ranks = match division {
+        Some(division) => Some(ranks::load_with(&division, &options, overrides.rank, read)),
+        None => ranks::load_divided(&input.trace, &options, overrides.rank),
+    };
+    let mut loaded = match ranks {
+        Some(Ok(mut ranks)) => {
+            ranks.unreadable.splice(0..0, unreadable);
+            ranks
+        }
+        not_ranks => {
+            let trace = match not_ranks {
+                Some(Err(error)) => {
+                    unreadable.push(error.to_string());
+                    read_each(&files, &mut unreadable).trace
+                }
+                _ => input.trace,
+            };
+            let analyzed = analyze(&trace, &options);
+            Loaded {
+                trace,
+                analysis: analyzed.analysis,
+                stages: analyzed.stages,
+                context: Context::default(),
+                unreadable,
+            }
+        }
+    };
+    loaded.context = context(record, layout, config);
+    match trials::read(layout) {
+        Ok(found) => loaded.context.trials = found,
+        Err(error) => loaded.unreadable.push(error.to_string()),
+    }
+    add_reasons(&mut loaded.analysis, layout, config, record, &loaded.unreadable);
+    loaded
+}
+
+/// Returns the tokens stated by the user; of a program whose account has none, those of the configuration.
+fn tokens(stated: &Tokens, config: &Config, account: Option<&Account>) -> Tokens {
+    let workload = &config.workload;
+    let reports = account.and_then(|account| account.tokens).is_some();
+    let program = matches!(workload.kind, WorkloadKind::Command | WorkloadKind::Hydra);
+    let configured = workload.prompt_tokens.or(workload.tokens).is_some();
+    if reports || !program || !configured {
+        return stated.clone();
+    }
+    Tokens {
+        prompt: stated.prompt.or(workload.prompt_tokens.map(u64::from)),
+        generated: stated.generated.or(workload.tokens.map(u64::from)),
+        batch: stated.batch.or(Some(workload.batch.into())),
+        ..stated.clone()
+    }
+}
+
+/// Returns the name of the model in the configuration: `model.name`, else the last part of `model.target`.
+fn model_name(config: &Config) -> Option<String> {
+    let model = &config.model;
+    let target = || {
+        let name = Path::new(model.target.as_ref()?).file_name()?;
+        Some(name.to_string_lossy().into_owned())
+    };
+    let named = config.workload.kind != WorkloadKind::Embedded;
+    model.name.clone().or_else(target).filter(|_| named)
+}
+
+/// Lists the recordings of a run.
+fn recordings(layout: &Layout, record: &SessionRecord, unreadable: &mut Vec<String>) -> Vec<PathBuf> {
+    let timeline = record.phase(PhaseName::Timeline);
+    let tool = timeline.and_then(|phase| phase.tool.as_deref());
+    let native = layout.native_captures();
+    let export = stored(layout.nsys_sqlite());
+    let mut files: Vec<PathBuf> = match tool {
+        Some("native") => native,
+        Some(_) => export.into_iter().collect(),
+        // The phase did not end; any complete recording is used.
+        None => export.map_or(native, |export| vec![export]),
+    };
+    if files.is_empty() && timeline.is_some_and(|phase| phase.status == PhaseStatus::Ok) {
+        let remedy = match stored(layout.nsys_report()) {
+            Some(report) => format!("; analyse {} instead, where nsys is installed", report.display()),
+            None => String::new(),
+        };
+        unreadable.push(format!("the recorded timeline is missing{remedy}"));
+    }
+    files.extend([layout.ncu_raw(), layout.ncu_details()].into_iter().filter_map(stored));
+    files
+}
+
+/// Adds the session's reasons for empty tables. They replace those of the analysis on the same subject, because the session
+/// knows the cause.
+fn add_reasons(
+    analysis: &mut Analysis,
+    layout: &Layout,
+    config: &Config,
+    record: &SessionRecord,
+    unreadable: &[String],
+) {
+    let subjects = [
+        (PhaseName::Baseline, About::Overhead),
+        (PhaseName::Timeline, About::Kernels),
+        (PhaseName::Operators, About::Operators),
+        (PhaseName::Counters, About::Counters),
+    ];
+    let mut known: Vec<Reason> = subjects
+        .into_iter()
+        .filter_map(|(name, about)| Some(Reason::new(about, absence(record.phase(name)?)?)))
+        .collect();
+    let baseline = record.phase(PhaseName::Baseline);
+    if baseline.is_some_and(|phase| phase.status == PhaseStatus::Ok)
+        && account_at(layout.baseline_account()).is_none()
+    {
+        let why = "the program writes no stage times, so profiler overhead cannot be computed";
+        known.push(Reason::new(About::Overhead, why));
+    }
+    // Pairs of windows need no baseline.
+    known.retain(|reason| reason.about != About::Overhead || analysis.overhead.is_empty());
+    let replaced = |reason: &Reason| known.iter().any(|own| own.about == reason.about);
+    analysis.reasons.retain(|reason| !replaced(reason));
+    analysis.reasons.extend(known);
+    let heavy = overhead_warnings(analysis, config.runner.overhead_limit_pct);
+    analysis.reasons.extend(heavy.into_iter().map(|why| Reason::new(About::Overhead, why)));
+    analysis.reasons.extend(unreadable.iter().map(|why| Reason::new(About::Sources, why.clone())));
+}
+
+/// Describes why a phase has no result.
+fn absence(phase: &PhaseRecord) -> Option<String> {
+    let name = phase.name;
+    match &phase.status {
+        PhaseStatus::Ok => None,
+        PhaseStatus::Pending => Some(format!("the session ended before its {name} phase")),
+        PhaseStatus::Running => Some(format!("the session ended during its {name} phase")),
+        PhaseStatus::Skipped { why } => Some(format!("the {name} phase was skipped: {why}")),
+        PhaseStatus::Failed { why, .. } => Some(format!("the {name} phase failed: {why}")),
+    }
+}
+
+/// Lists the tools whose overhead exceeds the limit, each with a lighter alternative.
+pub fn overhead_warnings(analysis: &Analysis, limit_pct: f64) -> Vec<String> {
+    let warning = |overhead: &roofgap_analyze::Overhead| {
+        let more_pct = (overhead.sure_ratio() - 1.0) * 100.0;
+        let lighter = match overhead.tool {
+            Profiler::Nsys => "profiling.timeline=native or run.mode=light has less overhead",
+            Profiler::Native => "use the kernel times, and take wall time from the baseline",
+            // ncu replays kernels and torch.profiler has its own run; their times are never shown as the program's.
+            _ => return None,
+        };
+        (more_pct > limit_pct).then(|| {
+            format!(
+                "profiler overhead: {} made {} {more_pct:.0} % slower; {lighter}",
+                overhead.tool, overhead.stage
+            )
+        })
+    };
+    analysis.overhead.iter().filter_map(warning).collect()
+}
+
+/// Builds the title, environment and phases for a report.
+pub fn context(record: &SessionRecord, layout: &Layout, config: &Config) -> Context {
+    let line = |phase: &PhaseRecord| PhaseLine {
+        name: phase.name.to_string(),
+        status: phase.status.word().to_owned(),
+        why: match phase.status.why() {
+            Some(why) => Some(why.to_owned()),
+            None => (!phase.notes.is_empty()).then(|| phase.notes.join("; ")),
+        },
+        seconds: phase.wall_ns.map(|ns| ns as f64 / 1e9),
+    };
+    let mut environment: Vec<(String, String)> = [
+        ("run", &record.run_id),
+        ("started", &record.started),
+        ("mode", &record.mode),
+        ("workload", &record.workload),
+        ("roofgap", &record.roofgap_version),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.clone()))
+    .into();
+    environment.extend(Environment::read(layout).lines());
+    if let Some(folder) = &config.stage1.run_dir {
+        environment.push(("stage 1 run".to_owned(), folder.display().to_string()));
+    }
+    Context {
+        title: record.run_id.clone(),
+        environment,
+        phases: record.phases.iter().map(line).collect(),
+        repeat: Some(record.repeat_command.clone()),
+        trials: None,
+    }
+}

@@ -1,0 +1,134 @@
+//! The files of a run with their purpose and hash.
+
+use std::path::{Path, PathBuf};
+
+use roofgap_base::file::hash_file;
+use roofgap_trace::native;
+use serde::Serialize;
+
+use super::error::RunsError;
+use super::files::{FoundFile, files};
+use super::summary::status;
+use crate::run_dir::{RunRef, SessionRecord};
+
+/// Schema of the list.
+pub const SCHEMA: &str = "roofgap.artifacts/1";
+
+/// The files of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ArtifactList {
+    /// Always [`SCHEMA`].
+    pub schema: &'static str,
+    /// Id of the run.
+    pub run_id: String,
+    /// Folder.
+    pub path: PathBuf,
+    /// State of the run: `done`, `partial`, `failed`, `interrupted`, `under_way`, `abandoned` or `unreadable`.
+    pub state: &'static str,
+    /// Files by path.
+    pub artifacts: Vec<Artifact>,
+    /// Disk usage, bytes. A file with two names counts once.
+    pub bytes: u64,
+}
+
+/// A file of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Artifact {
+    /// Path below the folder of the run.
+    pub path: String,
+    /// Purpose.
+    pub kind: &'static str,
+    /// Size, bytes.
+    pub bytes: u64,
+    /// SHA-256 in hexadecimal; `None` for a file that disappeared meanwhile.
+    pub sha256: Option<String>,
+}
+
+/// Lists the files of a run with their hashes.
+pub fn artifacts(run: &RunRef) -> Result<ArtifactList, RunsError> {
+    let found = files(&run.path)?;
+    let bytes = found.iter().map(|file| file.own_bytes).sum();
+    let artifact = |file: FoundFile| Artifact {
+        kind: kind(&file.path),
+        bytes: file.bytes,
+        sha256: hash_file(&run.path.join(&file.path)).ok().map(|hash| hash.sha256),
+        path: file.name(),
+    };
+    Ok(ArtifactList {
+        schema: SCHEMA,
+        run_id: run.id.clone(),
+        path: run.path.clone(),
+        state: status(&run.path, SessionRecord::read(&run.path).ok().as_ref()),
+        bytes,
+        artifacts: found.into_iter().filter(|file| !is_temporary(&file.path)).map(artifact).collect(),
+    })
+}
+
+/// Returns true for the name of a file in the middle of a write.
+pub(super) fn is_temporary(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy());
+    name.is_some_and(|name| {
+        name.starts_with('.') && (name.ends_with(".tmp") || name.ends_with(".tmp.sqlite"))
+    })
+}
+
+/// Names the purpose of a file.
+fn kind(path: &Path) -> &'static str {
+    let name = path.to_string_lossy();
+    let plain = name.strip_suffix(".gz").unwrap_or(&name);
+    match plain {
+        "session.json" => "record of the session",
+        "env.json" => "environment",
+        "secrets.json" => "hashes of secrets, for scrubbing",
+        "config.yaml" => "configuration",
+        "inputs.yaml" => "inputs",
+        "metrics.json" => "analysis",
+        "try.json" => "trials of findings",
+        "ncu/plan.json" => "plan for ncu",
+        ".running.json" => "marker of a run in progress",
+        _ if plain.ends_with(".md") || plain.ends_with(".html") => "report",
+        _ if plain.ends_with(".nsys-rep") => "nsys report",
+        _ if plain.ends_with(".sqlite") => "timeline (nsys)",
+        _ if native::is_capture(plain) => "timeline (native)",
+        _ if plain.starts_with("torch/trace") => "timeline (torch)",
+        _ if plain.ends_with(".ncu-rep") => "ncu report",
+        _ if plain.starts_with("ncu/") && plain.ends_with(".csv") => "counters",
+        _ if plain.starts_with("nsys/") && plain.ends_with(".csv") => "nsys summary",
+        _ if plain.ends_with("workload.json") || plain.ends_with("operators.json") => "workload account",
+        _ if plain.ends_with(".log") => "log",
+        _ if plain.starts_with("scripts/") => "script",
+        _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn files_are_listed_with_their_hashes_and_links_are_not_followed() {
+        let base = tempfile::tempdir().unwrap();
+        let root = base.path().join("20260101-000000");
+        fs::create_dir_all(root.join("nsys")).unwrap();
+        fs::write(root.join("session.json"), "{}").unwrap();
+        fs::write(root.join("nsys/run.sqlite.gz"), "abc").unwrap();
+        fs::write(root.join(".metrics.json.1-1.tmp"), "half").unwrap();
+        fs::hard_link(root.join("session.json"), root.join("again.json")).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", root.join("link")).unwrap();
+        let list = artifacts(&RunRef::at(&root)).unwrap();
+        let names: Vec<(&str, &str)> = list.artifacts.iter().map(|a| (a.path.as_str(), a.kind)).collect();
+        assert_eq!(
+            names,
+            [
+                ("again.json", "other"),
+                ("nsys/run.sqlite.gz", "timeline (nsys)"),
+                ("session.json", "record of the session"),
+            ]
+        );
+        assert_eq!(list.bytes, 2 + 3 + 4);
+        let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(list.artifacts[1].sha256.as_deref(), Some(abc));
+        assert_eq!(list.state, "unreadable", "it has no record");
+    }
+}

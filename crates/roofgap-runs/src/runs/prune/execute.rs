@@ -1,0 +1,145 @@
+//! Executes a plan file by file. Every file is readable at every moment.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::run_dir::folder::{RunState, run_state};
+use roofgap_collect::child::Cancel;
+use serde::Serialize;
+
+use super::gzip;
+use super::plan::{Action, PrunePlan, PruneStep, RunPlan};
+use crate::run_dir::layout::stored;
+use roofgap_base::exit::Exit;
+
+/// Result of pruning.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct PruneOutcome {
+    /// Pruned files.
+    pub done: Vec<PrunedFile>,
+    /// Files that are unchanged because of an error.
+    pub failed: Vec<FailedFile>,
+    /// Disk space saved, bytes.
+    pub saved_bytes: u64,
+    /// True where the user interrupted it.
+    pub interrupted: bool,
+}
+
+impl PruneOutcome {
+    /// Returns the exit status.
+    pub fn exit(&self) -> Exit {
+        if self.interrupted {
+            Exit::Interrupted
+        } else if self.failed.is_empty() {
+            Exit::Done
+        } else {
+            Exit::Partial
+        }
+    }
+}
+
+/// A pruned file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PrunedFile {
+    /// Id of the run.
+    pub run_id: String,
+    /// Path below the folder of the run.
+    pub path: PathBuf,
+    /// Action.
+    pub action: Action,
+    /// Disk space saved, bytes.
+    pub saved_bytes: u64,
+}
+
+/// A file that is unchanged because of an error.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FailedFile {
+    /// Id of the run.
+    pub run_id: String,
+    /// Path below the folder of the run.
+    pub path: PathBuf,
+    /// Reason.
+    pub why: String,
+}
+
+/// Error of one step.
+#[derive(Debug, thiserror::Error)]
+enum StepError {
+    #[error("the run is in progress")]
+    InProgress,
+    #[error("it is a link, or a folder above it is")]
+    NotInRun,
+    #[error("it has {size} bytes instead of {planned}: another process is writing it")]
+    Changed { size: u64, planned: u64 },
+    #[error("{}, from which it can be regenerated, is missing", path.display())]
+    SourceMissing { path: PathBuf },
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Executes a plan. An error on one file does not affect the others.
+pub fn execute(
+    plan: &PrunePlan,
+    cancel: &Cancel,
+    progress: &mut dyn FnMut(&str, &PruneStep),
+) -> PruneOutcome {
+    let mut outcome = PruneOutcome::default();
+    for run in &plan.runs {
+        for step in &run.steps {
+            if cancel.is_requested() {
+                outcome.interrupted = true;
+                return outcome;
+            }
+            progress(&run.run_id, step);
+            match execute_step(run, step) {
+                Ok(saved_bytes) => {
+                    outcome.saved_bytes += saved_bytes;
+                    outcome.done.push(PrunedFile {
+                        run_id: run.run_id.clone(),
+                        path: step.path.clone(),
+                        action: step.action,
+                        saved_bytes,
+                    });
+                }
+                Err(error) => outcome.failed.push(FailedFile {
+                    run_id: run.run_id.clone(),
+                    path: step.path.clone(),
+                    why: error.to_string(),
+                }),
+            }
+        }
+    }
+    outcome
+}
+
+/// Executes one step and returns the bytes saved. Everything is checked again, because time has passed since the plan.
+fn execute_step(run: &RunPlan, step: &PruneStep) -> Result<u64, StepError> {
+    if run_state(&run.path) == RunState::UnderWay {
+        return Err(StepError::InProgress);
+    }
+    let path = run.path.join(&step.path);
+    let facts = std::fs::symlink_metadata(&path)?;
+    let folder = path.parent().unwrap_or(&path).canonicalize()?;
+    if !facts.is_file() || !folder.starts_with(run.path.canonicalize()?) {
+        return Err(StepError::NotInRun);
+    }
+    let size = facts.len();
+    if size != step.bytes {
+        return Err(StepError::Changed { size, planned: step.bytes });
+    }
+    match step.action {
+        Action::Compress => {
+            let packed = gzip::pack(&path)?;
+            Ok(size.saturating_sub(packed))
+        }
+        Action::Delete => {
+            if let Some(from) = &step.made_from
+                && stored(run.path.join(from)).is_none()
+            {
+                return Err(StepError::SourceMissing { path: from.clone() });
+            }
+            std::fs::remove_file(&path)?;
+            Ok(size)
+        }
+    }
+}

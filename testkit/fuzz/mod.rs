@@ -1,0 +1,347 @@
+//! The fuzzer: damages an input of every reader, and checks what comes out of it.
+//!
+//! Shared by `examples/fuzz.rs`, which runs for as long as it is told to, and `tests/fuzz.rs`, which runs a fixed number of inputs.
+
+use flate2::read::MultiGzDecoder;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use roofgap_analyze::{Analysis, Options, analyze};
+use roofgap_report::parquet::Partition;
+use roofgap_report::{Bundle, Context, chrome, files, parquet as tables, text};
+use roofgap_testkit::mutate::{Content, Mutator};
+use roofgap_testkit::{Graphs, Program, Spec, kineto, nsys};
+use roofgap_trace::{OpKind, Trace};
+use roofgap_wire::FrameBuilder;
+use serde_json::Value;
+use std::fs::File;
+use std::io::Read;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+/// Bytes before the first frame of a native capture, and before the payload of a frame.
+const HEADER: usize = roofgap_wire::HEADER_LEN;
+const FRAME_HEAD: usize = 24;
+
+/// A format and its undamaged inputs.
+struct Seeds {
+    format: &'static str,
+    damage: Damage,
+    inputs: Vec<Vec<u8>>,
+}
+
+/// Method of damage.
+#[derive(Clone, Copy, PartialEq)]
+enum Damage {
+    /// The bytes of the file.
+    Bytes(Content),
+    /// The rows of its tables.
+    Tables,
+    /// The records inside of the frames, whose checksums stay right.
+    Records,
+}
+
+/// Undamaged inputs of every reader.
+pub(crate) struct Corpus(Vec<Seeds>);
+
+/// Outcome of one input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It was refused with an error.
+    Refused,
+    /// It was analysed, and everything about it is possible.
+    Analysed,
+}
+
+impl Corpus {
+    /// Collects real captures and synthetic ones.
+    pub(crate) fn load() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let exported = |spec: &Spec| {
+            let path = folder.path().join(format!("{}.sqlite", spec.seed));
+            nsys::write(&Program::run(spec), &path).unwrap();
+            std::fs::read(&path).unwrap()
+        };
+        let tangled = Spec::tangled(600);
+        let whole_graphs = Spec { graphs: Graphs::Whole, seed: 5, ..Spec::tangled(500) };
+        let databases = vec![
+            exported(&tangled),
+            exported(&whole_graphs),
+            fixture("h200/llama4.sqlite.gz"),
+            fixture("vllm/vllm_dense_graph.sqlite.gz"),
+        ];
+        let mut trace = Vec::new();
+        kineto::write(&Program::run(&Spec::simple(300)), &mut trace).unwrap();
+        let traces = vec![
+            trace,
+            first_events(&fixture("h200/llama4.kineto.json.gz"), 700),
+            first_events(&fixture("vllm/vllm_dense_graph.kineto.json.gz"), 700),
+        ];
+        let seeds = |format, damage, inputs| Seeds { format, damage, inputs };
+        let text = Damage::Bytes(Content::Text);
+        let capture = std::fs::read(fixtures().join("native/stand-in.rgcap")).unwrap();
+        Self(vec![
+            seeds("nsys rows", Damage::Tables, databases.clone()),
+            seeds("nsys pages", Damage::Bytes(Content::Binary), databases),
+            seeds("PyTorch trace", text, traces),
+            seeds(
+                "ncu raw page",
+                text,
+                vec![fixture("ncu/mt_basic_raw.csv.gz"), fixture("ncu/llama4_light_raw.csv.gz")],
+            ),
+            seeds(
+                "ncu details page",
+                text,
+                vec![fixture("ncu/mt_basic_details.csv.gz"), fixture("ncu/mt_basic_details_ncu2024.csv.gz")],
+            ),
+            seeds("ncu report", Damage::Bytes(Content::Binary), vec![fixture("ncu/mt_basic.ncu-rep.gz")]),
+            seeds(
+                "kernel summary",
+                text,
+                vec![
+                    fixture("kernel-summary/printed.csv.gz"),
+                    fixture("kernel-summary/grid_block.csv.gz"),
+                    fixture("h200/llama4_cuda_gpu_kern_sum.csv.gz"),
+                ],
+            ),
+            seeds("native records", Damage::Records, vec![capture.clone()]),
+            seeds("native capture", Damage::Bytes(Content::Binary), vec![capture]),
+            seeds("account", text, vec![ACCOUNT.into()]),
+        ])
+    }
+
+    /// Damages one input and checks what comes out of it. The number decides everything.
+    ///
+    /// # Errors
+    /// Describes a panic or an impossible result; the input lies in `folder` then.
+    pub(crate) fn run(&self, number: u64, folder: &Path) -> Result<Outcome, String> {
+        let seeds = &self.0[number as usize % self.0.len()];
+        let mut mutator = Mutator::new(number);
+        let path = folder.join("input");
+        seeds.damaged(&mut mutator, &path);
+        let outcome = catch_unwind(AssertUnwindSafe(|| check(&path, folder)));
+        outcome
+            .unwrap_or_else(|panic| Err(format!("panicked: {}", message(&*panic))))
+            .map_err(|why| format!("input {number}, {}: {why}", seeds.format))
+    }
+}
+
+impl Seeds {
+    fn damaged(&self, mutator: &mut Mutator, path: &Path) {
+        let pick = |mutator: &mut Mutator| self.inputs[mutator.below(self.inputs.len())].clone();
+        let (mut bytes, other) = (pick(mutator), pick(mutator));
+        match self.damage {
+            Damage::Bytes(content) => mutator.mutate(content, &mut bytes, &other),
+            Damage::Records => bytes = damaged_records(&bytes, mutator),
+            Damage::Tables => {
+                std::fs::write(path, &bytes).unwrap();
+                let db = rusqlite::Connection::open(path).unwrap();
+                mutator.mutate_tables(&db).unwrap();
+                return;
+            }
+        }
+        std::fs::write(path, bytes).unwrap();
+    }
+}
+
+fn fixtures() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures")
+}
+
+fn fixture(name: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let file = File::open(fixtures().join(name)).unwrap();
+    MultiGzDecoder::new(file).read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+/// Keeps the first events of a PyTorch trace, so that reading it does not take long.
+fn first_events(text: &[u8], most: usize) -> Vec<u8> {
+    let mut trace: Value = serde_json::from_slice(text).unwrap();
+    trace["traceEvents"].as_array_mut().unwrap().truncate(most);
+    serde_json::to_vec_pretty(&trace).unwrap()
+}
+
+/// Damages the payloads of a native capture and puts them into frames again.
+fn damaged_records(capture: &[u8], mutator: &mut Mutator) -> Vec<u8> {
+    let (header, mut rest) = capture.split_at(HEADER);
+    let mut payloads = Vec::new();
+    while rest.len() > FRAME_HEAD {
+        let word = |at: usize| u32::from_le_bytes(rest[at..at + 4].try_into().unwrap());
+        let (stored, raw, codec) = (word(8) as usize, word(12) as usize, word(16));
+        let body = &rest[FRAME_HEAD..FRAME_HEAD + stored];
+        payloads.push(match codec {
+            0 => body.to_vec(),
+            _ => lz4_flex::block::decompress(body, raw).unwrap(),
+        });
+        rest = &rest[FRAME_HEAD + stored..];
+    }
+    let other = payloads.concat();
+    let at = mutator.below(payloads.len());
+    mutator.mutate(Content::Binary, &mut payloads[at], &other);
+    let mut frames = FrameBuilder::new();
+    let mut bytes = header.to_vec();
+    for payload in payloads {
+        frames.put_encoded(&payload);
+        bytes.extend_from_slice(frames.close());
+    }
+    bytes
+}
+
+fn message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
+}
+
+/// Reads, analyses and exports an input, and reads the exports back.
+fn check(path: &Path, folder: &Path) -> Result<Outcome, String> {
+    let input = match roofgap_trace::read(&[path.to_path_buf()]) {
+        Ok(input) => input,
+        Err(error) if error.to_string().is_empty() => return Err("an empty error".to_owned()),
+        Err(_) => return Ok(Outcome::Refused),
+    };
+    let trace = input.trace;
+    let options = Options { counters: input.counters, account: input.account, ..Options::default() };
+    let analyzed = analyze(&trace, &options);
+    let analysis = &analyzed.analysis;
+    numbers(analysis, &trace)?;
+    let bundle =
+        Bundle { analysis, stages: &analyzed.stages, trace: Some(&trace), context: &Context::default() };
+    let first =
+        |report: &roofgap_report::ReportFile| (report.name == "metrics.json").then(|| report.bytes.clone());
+    let reports = files(bundle);
+    let json = reports.iter().find_map(first).unwrap_or_default();
+    let again: Analysis = serde_json::from_slice(&json).map_err(|error| format!("metrics.json: {error}"))?;
+    if again.stages.len() != analysis.stages.len() || again.kernels.len() != analysis.kernels.len() {
+        return Err("metrics.json reads back as another analysis".to_owned());
+    }
+    text::render(analysis, text::TextOptions::default());
+    if trace.span().is_some() {
+        let exported = folder.join("perfetto.json");
+        chrome::save(bundle, &exported).map_err(|error| error.to_string())?;
+        perfetto(&exported, &trace)?;
+    }
+    let partition = Partition { run: "fuzz".to_owned(), rank: 0 };
+    let written =
+        tables::save(bundle, &folder.join("parquet"), &partition).map_err(|error| error.to_string())?;
+    let kernels = trace.ops.kind.iter().filter(|kind| **kind == OpKind::Kernel).count();
+    for (name, rows) in [
+        ("kernels", kernels),
+        ("calls", trace.calls.len()),
+        ("ranges", trace.ranges.rows.len()),
+        ("counters", analysis.counters.len()),
+    ] {
+        let path = written.iter().find(|path| path.ends_with(format!("{name}.parquet")));
+        let file = File::open(path.ok_or(name)?).map_err(|error| error.to_string())?;
+        let reader = SerializedFileReader::new(file).map_err(|error| format!("{name}.parquet: {error}"))?;
+        let found = reader.get_row_iter(None).map_err(|error| error.to_string())?;
+        let found = found.filter(Result::is_ok).count();
+        if found != rows {
+            return Err(format!("{name}.parquet has {found} rows of {rows}"));
+        }
+    }
+    Ok(Outcome::Analysed)
+}
+
+/// Checks that a Perfetto trace is JSON with every operation, and that no event lasts less than nothing.
+fn perfetto(path: &Path, trace: &Trace) -> Result<(), String> {
+    let text = std::fs::read(path).map_err(|error| error.to_string())?;
+    let json: Value = serde_json::from_slice(&text).map_err(|error| format!("Perfetto: {error}"))?;
+    let events = json["traceEvents"].as_array().ok_or("Perfetto: no events")?;
+    let is_slice = |event: &&Value| event["ph"] == "X";
+    if let Some(event) = events.iter().filter(is_slice).find(|event| {
+        let time = |key: &str| event[key].as_f64().is_some_and(|time| time >= 0.0);
+        !time("ts") || !time("dur")
+    }) {
+        return Err(format!("Perfetto: {event}"));
+    }
+    let slices = events.iter().filter(is_slice).count();
+    if slices < trace.ops.len() {
+        return Err(format!("Perfetto: {slices} slices for {} operations", trace.ops.len()));
+    }
+    Ok(())
+}
+
+/// Checks that every number of an analysis is possible.
+fn numbers(analysis: &Analysis, trace: &Trace) -> Result<(), String> {
+    // JSON has no such numbers and would hide them as null.
+    let debug = without_strings(&format!("{analysis:?}"));
+    for absurd in ["NaN", "inf"] {
+        if let Some(at) = debug.find(absurd) {
+            return Err(format!("{absurd} in ...{}", &debug[at.saturating_sub(200)..at + 3]));
+        }
+    }
+    let json = serde_json::to_value(analysis).map_err(|error| error.to_string())?;
+    if let Some(negative) = negative(&json, "") {
+        return Err(format!("negative: {negative}"));
+    }
+    let require = |holds: bool, what: &str| if holds { Ok(()) } else { Err(what.to_owned()) };
+    let devices = trace.devices.len().max(1) as i128;
+    if let (Some(busy), Some((first, last))) = (analysis.totals.busy_ns, trace.span()) {
+        let span = i128::from(last) - i128::from(first);
+        require(i128::from(busy) <= span * devices, "busy time above wall time times devices")?;
+    }
+    for stage in &analysis.stages {
+        if let (Some(busy), Some(projected)) = (stage.busy_ns, stage.projected_ns) {
+            let most = i128::from(projected) * i128::from(stage.device_count.max(1));
+            let what = format!("{}: busy {busy} in {projected} ns on {}", stage.name, stage.device_count);
+            require(i128::from(busy) <= most, &what)?;
+        }
+    }
+    let staged = analysis.stages.iter().flat_map(|stage| &stage.kernels);
+    // Totals of a summary table are those of another tool.
+    for kernel in analysis.kernels.iter().chain(staged).filter(|_| !trace.ops.is_empty()) {
+        let (Some(min), Some(max), Some(median)) = (kernel.min_ns, kernel.max_ns, kernel.median_ns) else {
+            return Err(format!("{}: no shortest or longest call", kernel.short_name));
+        };
+        let ordered = min <= median && median <= max && min <= kernel.mean_ns && kernel.mean_ns <= max;
+        require(ordered && max <= kernel.total_ns, &format!("{kernel:?}"))?;
+    }
+    Ok(())
+}
+
+/// Finds a negative number and returns its key and value.
+fn negative(json: &Value, key: &str) -> Option<String> {
+    match json {
+        Value::Number(number) if number.as_f64().is_some_and(|value| value < 0.0) => {
+            Some(format!("{key}: {number}"))
+        }
+        Value::Array(items) => items.iter().find_map(|item| negative(item, key)),
+        Value::Object(fields) => fields.iter().find_map(|(key, item)| negative(item, key)),
+        _ => None,
+    }
+}
+
+/// Removes quoted strings, whose content comes from the input.
+fn without_strings(debug: &str) -> String {
+    let mut out = String::with_capacity(debug.len());
+    let (mut quoted, mut escaped) = (false, false);
+    for c in debug.chars() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' => quoted = !quoted,
+            c if !quoted => out.push(c),
+            _ => {}
+        }
+    }
+    out
+}
+
+/// A workload account with every field.
+const ACCOUNT: &str = r#"{
+  "schema": "roofgap.workload/1",
+  "model": {"name": "small", "parameters": 1000000, "active_parameters": 500000, "dtype": "bf16", "weights": "random",
+    "config": {"model_type": "llama", "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 4,
+      "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 32000}},
+  "tokens": {"prompt": 128, "generated": 32, "batch": 1, "vision": 16},
+  "device": {"kind": "cuda", "name": "NVIDIA H200"},
+  "repeats": [
+    {"warmup": true, "stages": [{"name": "prefill", "wall_ns": 9000000}]},
+    {"warmup": false, "stages": [
+      {"name": "prefill", "wall_ns": 5000000, "notes": [{"name": "sam", "wall_ns": 1000000}]},
+      {"name": "decode", "wall_ns": 80000000, "steps_ns": [2500000, 2600000, 2400000]}]}],
+  "operators": [{"name": "matmul", "stage": "decode", "calls": 12, "self_cpu_ns": 100, "total_cpu_ns": 200,
+    "self_gpu_ns": 300, "total_gpu_ns": 400}],
+  "token_hash": "00ff",
+  "peak": {"flops_per_s": 9.9e14, "bytes_per_s": 4.8e12, "how": "measured"},
+  "notes": ["a remark"]
+}"#;

@@ -1,0 +1,49 @@
+//! A fixed number of damaged inputs of every format. `cargo run -p roofgap-testkit --example fuzz` runs more of them.
+
+#[path = "../../fuzz/mod.rs"]
+mod fuzz;
+
+use fuzz::{Corpus, Outcome};
+use std::process::Command;
+
+/// Inputs of a run.
+const INPUTS: u64 = 200;
+
+/// Set in the process that runs the inputs.
+const LIMITED: &str = "ROOFGAP_FUZZ_LIMITED";
+
+/// No damaged input panics, takes too much memory, or has an impossible result.
+#[cfg(unix)]
+#[test]
+fn damaged_inputs_are_refused_or_analysed() {
+    if std::env::var_os(LIMITED).is_some() {
+        return run();
+    }
+    // The shell limits the address space, in kB; threads reserve a part of it without using it.
+    let script = r#"ulimit -v 6000000; exec "$0" damaged_inputs_are_refused_or_analysed --exact --nocapture"#;
+    let output = Command::new("sh")
+        .args(["-c", script])
+        .arg(std::env::current_exe().unwrap())
+        .env(LIMITED, "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{:?}\n{text}", output.status);
+}
+
+fn run() {
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = Corpus::load();
+    let mut analysed = 0;
+    for number in 0..INPUTS {
+        match corpus.run(number, folder.path()) {
+            Ok(outcome) => analysed += u64::from(outcome == Outcome::Analysed),
+            Err(why) => {
+                let kept = folder.keep();
+                panic!("{why}; the input is {}", kept.join("input").display());
+            }
+        }
+    }
+    // Damage that every reader refuses tests nothing but the refusal.
+    assert!(analysed > INPUTS / 4, "{analysed} of {INPUTS} were analysed");
+}

@@ -1,0 +1,8 @@
+//! Synthetic and damaged captures against the readers and the analysis.
+
+// clippy allows these in #[test] functions only, not in their helpers.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod fuzz;
+mod job;
+mod written;
