@@ -7,13 +7,13 @@ use std::path::PathBuf;
 /// Collect many runs as Parquet tables, and ask questions about them.
 #[derive(Debug, Parser)]
 #[command(name = "roofgap-lake", bin_name = "roofgap lake", version, arg_required_else_help = true)]
-pub(crate) struct Arguments {
+pub struct Arguments {
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub enum Command {
     /// Add run directories and captures; an input that is in the lake is skipped
     Add(Add),
     /// Answer a saved query, SQL, or a file with SQL
@@ -55,52 +55,52 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Lake {
+pub struct Lake {
     /// Lake: a folder or s3://BUCKET/PREFIX
     #[arg(long, value_name = "LAKE", env = "ROOFGAP_LAKE")]
-    pub(crate) lake: String,
+    pub lake: String,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Add {
+pub struct Add {
     /// Run directories, captures, and folders to search for both
     #[arg(required = true)]
-    pub(crate) paths: Vec<PathBuf>,
+    pub paths: Vec<PathBuf>,
     /// Lake: a folder or s3://BUCKET/PREFIX; created where it is missing
     #[arg(long, value_name = "LAKE", env = "ROOFGAP_LAKE")]
-    pub(crate) to: String,
+    pub to: String,
     /// Project
     #[arg(long, default_value = "default")]
-    pub(crate) project: String,
+    pub project: String,
     /// Host of the runs; by default that of the capture
     #[arg(long)]
-    pub(crate) host: Option<String>,
+    pub host: Option<String>,
     /// Date of the runs, YYYY-MM-DD; by default the start of the run, else the modification time of the input
     #[arg(long)]
-    pub(crate) date: Option<String>,
+    pub date: Option<String>,
     /// Label of the runs, KEY=VALUE; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
-    pub(crate) label: Vec<String>,
+    pub label: Vec<String>,
     /// Also add every single kernel, copy and memset
     #[arg(long)]
-    pub(crate) events: bool,
+    pub events: bool,
     /// Read each folder as one input: the captures in it are the ranks of one job
     #[arg(long)]
-    pub(crate) join: bool,
+    pub join: bool,
     /// Inputs to load at the same time
     #[arg(long, default_value_t = 2)]
-    pub(crate) jobs: usize,
+    pub jobs: usize,
     /// nsys to export reports with
     #[arg(long)]
-    pub(crate) nsys: Option<PathBuf>,
+    pub nsys: Option<PathBuf>,
     /// Print one JSON object for each input
     #[arg(long)]
-    pub(crate) json: bool,
+    pub json: bool,
 }
 
 /// Format of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub enum Format {
     /// Aligned columns
     Table,
     /// Array of objects
@@ -116,34 +116,34 @@ pub(crate) enum Format {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Output {
+pub struct Output {
     /// Format
     #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub(crate) format: Format,
+    pub format: Format,
     /// File to write; by default standard output
     #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
+    pub output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Ask {
+pub struct Ask {
     /// Name of a saved query, SQL, or FILE.sql
-    pub(crate) query: String,
+    pub query: String,
     #[command(flatten)]
-    pub(crate) lake: Lake,
+    pub lake: Lake,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub output: Output,
     /// Parameter of the query, NAME=VALUE; may be repeated
     #[arg(long, value_name = "NAME=VALUE")]
-    pub(crate) param: Vec<String>,
+    pub param: Vec<String>,
     /// CSV file with the columns gpu and price_per_hour: the table `prices`
     #[arg(long, value_name = "FILE")]
-    pub(crate) prices: Option<PathBuf>,
+    pub prices: Option<PathBuf>,
 }
 
 /// Property of runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Property {
+pub enum Property {
     /// Commit of the profiled program
     Commit,
     /// Date
@@ -169,69 +169,69 @@ impl From<Property> for By {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Trend {
+pub struct Trend {
     /// Metric: a column of the table stages, such as token_ns, elapsed_ns or mfu_pct
-    pub(crate) metric: String,
+    pub metric: String,
     #[command(flatten)]
-    pub(crate) lake: Lake,
+    pub lake: Lake,
     /// Stage
     #[arg(long, default_value = "decode")]
-    pub(crate) stage: String,
+    pub stage: String,
     /// Property of runs
     #[arg(long, value_enum, default_value_t = Property::Commit)]
-    pub(crate) by: Property,
+    pub by: Property,
     /// First date, YYYY-MM-DD
     #[arg(long)]
-    pub(crate) since: Option<String>,
+    pub since: Option<String>,
     /// Model
     #[arg(long)]
-    pub(crate) model: Option<String>,
+    pub model: Option<String>,
     /// Project
     #[arg(long)]
-    pub(crate) project: Option<String>,
+    pub project: Option<String>,
     /// Format
     #[arg(long, value_enum, default_value_t = Format::Chart)]
-    pub(crate) format: Format,
+    pub format: Format,
     /// File to write; by default standard output
     #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
+    pub output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Regress {
+pub struct Regress {
     #[command(flatten)]
-    pub(crate) lake: Lake,
+    pub lake: Lake,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub output: Output,
     /// First date, YYYY-MM-DD
     #[arg(long)]
-    pub(crate) since: Option<String>,
+    pub since: Option<String>,
     /// Parameter of the saved query `regressions`, NAME=VALUE; may be repeated
     #[arg(long, value_name = "NAME=VALUE")]
-    pub(crate) param: Vec<String>,
+    pub param: Vec<String>,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Synth {
+pub struct Synth {
     /// Lake to create
     #[arg(long)]
-    pub(crate) to: String,
+    pub to: String,
     /// Number of runs
     #[arg(long, default_value_t = 2000)]
-    pub(crate) runs: usize,
+    pub runs: usize,
     /// Number of days
     #[arg(long, default_value_t = 30)]
-    pub(crate) days: usize,
+    pub days: usize,
     /// Number of hosts
     #[arg(long, default_value_t = 16)]
-    pub(crate) hosts: usize,
+    pub hosts: usize,
     /// Seed of the noise
     #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
+    pub seed: u64,
     /// One file for each run, as `add` writes them
     #[arg(long)]
-    pub(crate) single: bool,
+    pub single: bool,
     /// Partitions to write at the same time
     #[arg(long, default_value_t = 2)]
-    pub(crate) jobs: usize,
+    pub jobs: usize,
 }

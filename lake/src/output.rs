@@ -17,21 +17,21 @@ use crate::args::Format;
 const WIDTH: usize = 100;
 
 /// A message beside the answer.
-pub(crate) enum Message {
+pub enum Message {
     /// A failure.
     Error,
 }
 
 impl Message {
     /// Prints the message on stderr.
-    pub(crate) fn show(&self, text: &dyn Display) {
+    pub fn show(&self, text: &dyn Display) {
         let Self::Error = self;
         let _ = writeln!(stderr(), "error: {}", printable(&text.to_string()));
     }
 }
 
 /// Prints an answer. A reader that closed the pipe has seen enough.
-pub(crate) fn print(text: &str) -> Result<(), LakeError> {
+pub fn print(text: &str) -> Result<(), LakeError> {
     print_bytes(text.as_bytes())
 }
 
@@ -44,7 +44,7 @@ fn print_bytes(bytes: &[u8]) -> Result<(), LakeError> {
 }
 
 /// Replaces control characters, which may come from names in captures.
-pub(crate) fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     let replace = |c: char| {
         if c.is_control() && c != '\n' { '\u{fffd}' } else { c }
     };
@@ -52,7 +52,7 @@ pub(crate) fn printable(text: &str) -> String {
 }
 
 /// Writes a file.
-pub(crate) fn save(path: &Path, bytes: &[u8]) -> Result<(), LakeError> {
+pub fn save(path: &Path, bytes: &[u8]) -> Result<(), LakeError> {
     write_atomic(path, bytes).map_err(|source| LakeError::Store {
         action: "write",
         address: path.display().to_string(),
@@ -61,12 +61,7 @@ pub(crate) fn save(path: &Path, bytes: &[u8]) -> Result<(), LakeError> {
 }
 
 /// Prints or saves an answer.
-pub(crate) fn deliver(
-    answer: &Answer,
-    format: Format,
-    output: Option<&Path>,
-    title: &str,
-) -> Result<(), LakeError> {
+pub fn deliver(answer: &Answer, format: Format, output: Option<&Path>, title: &str) -> Result<(), LakeError> {
     if !fits(format, output, stdout().is_terminal()) {
         return Err(LakeError::Terminal);
     }

@@ -9,7 +9,7 @@ use roofgap_trace::account::Account;
 
 /// Describes the workload: from the program's account; what it does not say from the named model and the stated tokens. `None`
 /// where nothing is known.
-pub(crate) fn workload(
+pub fn workload(
     account: Option<&Account>,
     name: Option<&str>,
     model: Option<&Architecture>,
@@ -47,7 +47,7 @@ fn of_account(account: &Account) -> WorkloadInfo {
 }
 
 /// Returns the tokens: each number from the user, else from the program.
-pub(crate) fn tokens(stated: &Tokens, account: Option<&Account>) -> Tokens {
+pub fn tokens(stated: &Tokens, account: Option<&Account>) -> Tokens {
     let own = account.and_then(|a| a.tokens).unwrap_or_default();
     Tokens {
         prompt: stated.prompt.or(own.prompt),
@@ -68,7 +68,7 @@ struct TimedStage<'a> {
 }
 
 /// Returns the stages as the program timed them, for a run without a timeline.
-pub(crate) fn stages(account: &Account) -> Vec<Stage> {
+pub fn stages(account: &Account) -> Vec<Stage> {
     let mut stages: ByName<'_, TimedStage<'_>> = ByName::default();
     for time in account.repeats.iter().filter(|r| !r.warmup).flat_map(|r| &r.stages) {
         let new = || TimedStage {

@@ -94,7 +94,7 @@ struct Sum {
 }
 
 /// Adds up the kernels of each stage by layer. Returns the reason too for kernels of graphs that have none.
-pub(crate) fn table(trace: &Trace, index: &StageIndex) -> (Vec<LayerRow>, Option<Reason>) {
+pub fn table(trace: &Trace, index: &StageIndex) -> (Vec<LayerRow>, Option<Reason>) {
     let modules = modules(trace);
     let mut layers = Layers::default();
     let of_call = places(trace, index, &modules, &mut layers);

@@ -13,7 +13,7 @@ const DATA: [&str; 3] = ["mesh_dp", "mesh_ddp", "data_parallel_group"];
 
 /// The part of the model that the devices of a capture work on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ModelShare {
+pub enum ModelShare {
     /// All of it.
     Whole,
     /// An even share of every layer.
@@ -26,7 +26,7 @@ pub(crate) enum ModelShare {
 }
 
 /// Lists the rank of the capture.
-pub(crate) fn table(trace: &Trace) -> Vec<RankInfo> {
+pub fn table(trace: &Trace) -> Vec<RankInfo> {
     let job = trace.distributed.as_ref();
     let rank = job.and_then(|job| {
         Some(RankInfo {
@@ -43,12 +43,12 @@ pub(crate) fn table(trace: &Trace) -> Vec<RankInfo> {
 }
 
 /// Lists the numbers of the devices of the capture.
-pub(crate) fn devices(trace: &Trace) -> Vec<u32> {
+pub fn devices(trace: &Trace) -> Vec<u32> {
     trace.used_devices().iter().map(|device| device.number).collect()
 }
 
 /// Adds the times of a rank from its analysis.
-pub(crate) fn add_times(rank: &mut RankInfo, analysis: &Analysis) {
+pub fn add_times(rank: &mut RankInfo, analysis: &Analysis) {
     rank.kernel_count = analysis.totals.kernel_count;
     rank.kernel_ns = analysis.totals.kernel_ns;
     rank.busy_ns = analysis.totals.busy_ns;
@@ -65,7 +65,7 @@ pub(crate) fn add_times(rank: &mut RankInfo, analysis: &Analysis) {
 }
 
 /// Tells the share of the model by the account of the engine, else by the process groups of the capture.
-pub(crate) fn model_share(trace: &Trace, program: Option<&Account>) -> ModelShare {
+pub fn model_share(trace: &Trace, program: Option<&Account>) -> ModelShare {
     let Some(job) = &trace.distributed else {
         return ModelShare::Whole;
     };

@@ -6,7 +6,7 @@ use crate::timeline::kernels::divide;
 
 /// Adds tokens per second and time per token to the stages, and the numbers of one run. `tokens` are those of a run, from the
 /// user or the program.
-pub(crate) fn add_rates(analysis: &mut Analysis, tokens: &Tokens) {
+pub fn add_rates(analysis: &mut Analysis, tokens: &Tokens) {
     let mut reasons = Vec::new();
     for stage in &mut analysis.stages {
         // The steps of an engine name their tokens.

@@ -70,7 +70,7 @@ impl fmt::Display for StageLimit {
 const BUSY: f64 = 0.8;
 
 /// Below this share of the stage's time, in %, a cause of idle time is not what holds the stage back.
-pub(crate) const LEAST_GAP_PCT: f64 = 20.0;
+pub const LEAST_GAP_PCT: f64 = 20.0;
 
 /// Judges a stage by where its wall time went.
 pub fn verdict(stage: &Stage) -> Verdict {

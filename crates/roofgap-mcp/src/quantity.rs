@@ -12,31 +12,31 @@ const MOST_SOURCES: usize = 8;
 
 /// A number with its unit and origin, or the reason for its absence.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub(crate) struct Quantity {
+pub struct Quantity {
     /// Value; null where it was not measured.
-    pub(crate) value: Option<Number>,
+    pub value: Option<Number>,
     /// Unit, such as `ns`, `%`, `bytes`, `count` or `tokens/s`.
-    pub(crate) unit: &'static str,
+    pub unit: &'static str,
     /// Origin: `timeline`, `workload account`, `counters`, ...
-    pub(crate) from: String,
+    pub from: String,
     /// Reason for a null value.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) not_measured: Option<String>,
+    pub not_measured: Option<String>,
 }
 
 impl Quantity {
     /// Makes a quantity from a whole number.
-    pub(crate) fn whole(value: Option<i64>, unit: &'static str, from: &str, why_not: &str) -> Self {
+    pub fn whole(value: Option<i64>, unit: &'static str, from: &str, why_not: &str) -> Self {
         Self::of(value.map(Number::from), unit, from, why_not)
     }
 
     /// Makes a quantity from a real number.
-    pub(crate) fn real(value: Option<f64>, unit: &'static str, from: &str, why_not: &str) -> Self {
+    pub fn real(value: Option<f64>, unit: &'static str, from: &str, why_not: &str) -> Self {
         Self::of(value.and_then(Number::from_f64), unit, from, why_not)
     }
 
     /// Makes a count.
-    pub(crate) fn count(value: u64, from: &str) -> Self {
+    pub fn count(value: u64, from: &str) -> Self {
         Self::of(Some(Number::from(value)), "count", from, "")
     }
 
@@ -47,45 +47,45 @@ impl Quantity {
 
 /// Unit and origin of a column of a table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub(crate) struct Column {
+pub struct Column {
     /// Field of the rows.
-    pub(crate) field: &'static str,
+    pub field: &'static str,
     /// Unit.
-    pub(crate) unit: &'static str,
+    pub unit: &'static str,
     /// Meaning and origin.
-    pub(crate) meaning: &'static str,
+    pub meaning: &'static str,
 }
 
 /// Makes the legend of a table from field, unit and meaning.
-pub(crate) fn columns<const N: usize>(rows: [(&'static str, &'static str, &'static str); N]) -> Vec<Column> {
+pub fn columns<const N: usize>(rows: [(&'static str, &'static str, &'static str); N]) -> Vec<Column> {
     rows.map(|(field, unit, meaning)| Column { field, unit, meaning }).to_vec()
 }
 
 /// The analysed input.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub(crate) struct InputRef {
+pub struct InputRef {
     /// Name of the input, as the tools take it.
-    pub(crate) input: String,
+    pub input: String,
     /// Files that the numbers come from.
-    pub(crate) sources: Vec<SourceRow>,
+    pub sources: Vec<SourceRow>,
     /// Number of further files.
-    pub(crate) more_sources: usize,
+    pub more_sources: usize,
 }
 
 /// A file that numbers come from.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub(crate) struct SourceRow {
+pub struct SourceRow {
     /// Path.
-    pub(crate) path: String,
+    pub path: String,
     /// Format, detected from content.
-    pub(crate) format: String,
+    pub format: String,
     /// Version of the tool that wrote it; null where the file does not tell.
-    pub(crate) tool_version: Option<String>,
+    pub tool_version: Option<String>,
 }
 
 impl InputRef {
     /// Names the sources of an analysis.
-    pub(crate) fn of(input: &str, analysis: &Analysis) -> Self {
+    pub fn of(input: &str, analysis: &Analysis) -> Self {
         let sources = analysis.sources.iter().take(MOST_SOURCES);
         InputRef {
             input: input.to_owned(),
@@ -102,12 +102,12 @@ impl InputRef {
 }
 
 /// Cuts a text from a capture to a bounded length.
-pub(crate) fn cut(text: &str) -> String {
+pub fn cut(text: &str) -> String {
     cut_to(text, MOST_TEXT)
 }
 
 /// Cuts a text to a number of characters; the last one says so.
-pub(crate) fn cut_to(text: &str, most: usize) -> String {
+pub fn cut_to(text: &str, most: usize) -> String {
     if text.chars().nth(most).is_none() {
         return text.to_owned();
     }

@@ -45,7 +45,7 @@ impl ExportError {
 
 /// Writes a file under a temporary name and renames it, so that the old file stays until the new one is complete. A
 /// device, such as `/dev/null`, is written to and stays what it is.
-pub(crate) fn write_whole(
+pub fn write_whole(
     path: &Path,
     fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> Result<(), ExportError> {

@@ -4,7 +4,7 @@ use roofgap_trace::Ns;
 
 /// Assigns items, sorted by start, to the first line that is free, in logarithmic time.
 #[derive(Debug, Default)]
-pub(crate) struct FreeLines {
+pub struct FreeLines {
     /// Number of lines.
     lines: usize,
     /// A binary tree of minima over the times at which lines become free; the leaves are its second half.
@@ -13,7 +13,7 @@ pub(crate) struct FreeLines {
 
 impl FreeLines {
     /// Returns the first line that is free at `start`, or a new one, and occupies it until `end`.
-    pub(crate) fn assign(&mut self, start: Ns, end: Ns) -> usize {
+    pub fn assign(&mut self, start: Ns, end: Ns) -> usize {
         let line = self.first_free(start).unwrap_or_else(|| self.add());
         let mut at = self.free.len() / 2 + line;
         self.set(at, end);

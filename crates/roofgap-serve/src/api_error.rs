@@ -12,7 +12,7 @@ use serde_json::json;
 
 /// Error of a request.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ApiError {
+pub enum ApiError {
     /// The token is missing or wrong.
     #[error("the request needs the header `Authorization: Bearer TOKEN`")]
     Unauthorized,
@@ -89,7 +89,7 @@ pub(crate) enum ApiError {
 
 impl ApiError {
     /// Returns the HTTP status.
-    pub(crate) fn status(&self) -> StatusCode {
+    pub fn status(&self) -> StatusCode {
         match self {
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::WrongHost(_) => StatusCode::MISDIRECTED_REQUEST,

@@ -25,7 +25,7 @@ const PRIVATE: [&str; 2] = ["secrets.json", "secrets.json.gz"];
 
 /// An open file of a run, its hash and the requested part.
 #[derive(Debug)]
-pub(crate) struct Download {
+pub struct Download {
     file: File,
     bytes: u64,
     etag: String,
@@ -44,12 +44,7 @@ enum Part {
 
 impl Download {
     /// Opens a file of a run. No link is followed, so nothing outside of the run is read.
-    pub(crate) fn open(
-        state: &AppState,
-        run: &RunRef,
-        path: &str,
-        headers: &HeaderMap,
-    ) -> Result<Self, ApiError> {
+    pub fn open(state: &AppState, run: &RunRef, path: &str, headers: &HeaderMap) -> Result<Self, ApiError> {
         let missing = || ApiError::NoFile { run: run.id.clone(), path: path.chars().take(200).collect() };
         // Without slashes at the end, which would make another name of the same file.
         let below: PathBuf = Path::new(path).components().collect();

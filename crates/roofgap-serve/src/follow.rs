@@ -46,7 +46,7 @@ struct Follower {
 }
 
 /// Follows a job or a run until it ends. Looks happen at the pace of the client, so that a slow one costs nothing.
-pub(crate) fn events(shared: Shared, id: String) -> impl Stream<Item = Result<Event, ApiError>> {
+pub fn events(shared: Shared, id: String) -> impl Stream<Item = Result<Event, ApiError>> {
     let follower = Follower {
         shared,
         id,

@@ -9,7 +9,7 @@ use crate::api_error::ApiError;
 use crate::state::Shared;
 
 /// Name of the cookie of a browser that logged in.
-pub(crate) const COOKIE: &str = "roofgap_token";
+pub const COOKIE: &str = "roofgap_token";
 
 /// Headers of every answer.
 const HEADERS: [(HeaderName, &str); 4] = [
@@ -20,7 +20,7 @@ const HEADERS: [(HeaderName, &str); 4] = [
 ];
 
 /// Lets a request pass if it is for this server, not from a page of another site, and carries the token.
-pub(crate) async fn check(State(shared): State<Shared>, request: Request, next: Next) -> Response {
+pub async fn check(State(shared): State<Shared>, request: Request, next: Next) -> Response {
     let mut response = match allowed(&shared, &request) {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),

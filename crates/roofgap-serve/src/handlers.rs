@@ -55,20 +55,17 @@ fn html(text: String, policy: &str) -> Response {
 }
 
 /// Answers any other path.
-pub(crate) async fn unknown() -> ApiError {
+pub async fn unknown() -> ApiError {
     ApiError::NoOperation
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Login {
+pub struct Login {
     token: String,
 }
 
 /// Exchanges the token for a cookie, for a browser.
-pub(crate) async fn login(
-    State(shared): State<Shared>,
-    Query(login): Query<Login>,
-) -> Result<Response, ApiError> {
+pub async fn login(State(shared): State<Shared>, Query(login): Query<Login>) -> Result<Response, ApiError> {
     if !shared.token.matches(&login.token) {
         return Err(ApiError::Unauthorized);
     }
@@ -79,14 +76,14 @@ pub(crate) async fn login(
 }
 
 /// Describes the operations.
-pub(crate) async fn openapi(State(shared): State<Shared>) -> Result<Response, ApiError> {
+pub async fn openapi(State(shared): State<Shared>) -> Result<Response, ApiError> {
     let mut document: Value = serde_json::from_str(OPENAPI).map_err(|_| ApiError::Panic)?;
     document["info"]["version"] = json!(shared.props.version);
     Ok(Json(document).into_response())
 }
 
 /// Shows the list of runs.
-pub(crate) async fn front(State(shared): State<Shared>) -> Result<Response, ApiError> {
+pub async fn front(State(shared): State<Shared>) -> Result<Response, ApiError> {
     blocking(shared, |state| {
         let runs = list(&state.props.runs)?;
         Ok(html(page::runs(&runs, &state.queue.open_jobs()), PAGE_POLICY))
@@ -95,7 +92,7 @@ pub(crate) async fn front(State(shared): State<Shared>) -> Result<Response, ApiE
 }
 
 /// Lists the runs and the queue.
-pub(crate) async fn runs(State(shared): State<Shared>) -> Result<Response, ApiError> {
+pub async fn runs(State(shared): State<Shared>) -> Result<Response, ApiError> {
     blocking(shared, |state| {
         let runs = list(&state.props.runs)?;
         document(&json!({ "runs": runs, "queue": state.queue.open_jobs() }))
@@ -104,15 +101,12 @@ pub(crate) async fn runs(State(shared): State<Shared>) -> Result<Response, ApiEr
 }
 
 /// Shows one run.
-pub(crate) async fn run(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Response, ApiError> {
+pub async fn run(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Response, ApiError> {
     blocking(shared, move |state| document(&show(&state.run(&id)?)?)).await
 }
 
 /// Shows the report of a run, or its progress.
-pub(crate) async fn run_page(
-    State(shared): State<Shared>,
-    Path(id): Path<String>,
-) -> Result<Response, ApiError> {
+pub async fn run_page(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Response, ApiError> {
     blocking(shared, move |state| {
         let run = state.run(&id)?;
         let file = run.path.join("report.html");
@@ -132,14 +126,14 @@ pub(crate) async fn run_page(
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct WindowQuery {
+pub struct WindowQuery {
     from_ns: Option<i64>,
     to_ns: Option<i64>,
     limit: Option<usize>,
 }
 
 /// Gives the items of a window of a run's timeline.
-pub(crate) async fn timeline(
+pub async fn timeline(
     State(shared): State<Shared>,
     Path(id): Path<String>,
     Query(query): Query<WindowQuery>,
@@ -169,7 +163,7 @@ pub(crate) async fn timeline(
 }
 
 /// Lists the files of a run with their hashes.
-pub(crate) async fn artifact_list(
+pub async fn artifact_list(
     State(shared): State<Shared>,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
@@ -177,7 +171,7 @@ pub(crate) async fn artifact_list(
 }
 
 /// Gives a file of a run, whole or in part.
-pub(crate) async fn artifact(
+pub async fn artifact(
     State(shared): State<Shared>,
     Path((id, path)): Path<(String, String)>,
     headers: HeaderMap,
@@ -186,7 +180,7 @@ pub(crate) async fn artifact(
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct CompareQuery {
+pub struct CompareQuery {
     base: String,
     head: String,
     #[serde(default)]
@@ -203,7 +197,7 @@ enum CompareFormat {
 }
 
 /// Compares two runs.
-pub(crate) async fn compare_runs(
+pub async fn compare_runs(
     State(shared): State<Shared>,
     Query(query): Query<CompareQuery>,
 ) -> Result<Response, ApiError> {
@@ -230,7 +224,7 @@ pub(crate) async fn compare_runs(
 }
 
 /// Requests a session.
-pub(crate) async fn start(State(shared): State<Shared>, request: Request) -> Result<Response, ApiError> {
+pub async fn start(State(shared): State<Shared>, request: Request) -> Result<Response, ApiError> {
     let limits = shared.props.limits;
     let body = read_body(request.into_body(), limits.body_bytes);
     let body = tokio::time::timeout(limits.client, body).await.map_err(|_| ApiError::TooSlow)??;
@@ -308,10 +302,7 @@ fn described(shared: &AppState, job: &JobRecord) -> Json<Value> {
 }
 
 /// Gives the state of a job.
-pub(crate) async fn job(
-    State(shared): State<Shared>,
-    Path(id): Path<String>,
-) -> Result<Json<Value>, ApiError> {
+pub async fn job(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
     blocking(shared, move |state| {
         let job = state.queue.find(&id).ok_or_else(|| ApiError::NoRun(id.chars().take(100).collect()))?;
         Ok(described(state, &job))
@@ -328,19 +319,13 @@ fn is_known(state: &AppState, id: &str) -> Result<(), ApiError> {
 }
 
 /// Follows a session.
-pub(crate) async fn events(
-    State(shared): State<Shared>,
-    Path(id): Path<String>,
-) -> Result<Response, ApiError> {
+pub async fn events(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Response, ApiError> {
     let id = blocking(shared.clone(), move |state| is_known(state, &id).map(|()| id)).await?;
     Ok(Sse::new(follow::events(shared, id)).keep_alive(KeepAlive::default()).into_response())
 }
 
 /// Cancels a session.
-pub(crate) async fn cancel(
-    State(shared): State<Shared>,
-    Path(id): Path<String>,
-) -> Result<Response, ApiError> {
+pub async fn cancel(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Response, ApiError> {
     blocking(shared, move |state| {
         is_known(state, &id)?;
         if !state.props.permissions.run {

@@ -2,11 +2,11 @@
 
 /// The names under which the server is reached.
 #[derive(Debug, Clone)]
-pub(crate) struct Hosts(pub(crate) Vec<String>);
+pub struct Hosts(pub Vec<String>);
 
 impl Hosts {
     /// Tells whether the value of a `Host` header, with or without a port, names this server.
-    pub(crate) fn has(&self, host: &str) -> bool {
+    pub fn has(&self, host: &str) -> bool {
         let name = match host.rsplit_once(':') {
             // The last colon of a bare IPv6 address is not that of a port.
             Some((name, port)) if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) => name,

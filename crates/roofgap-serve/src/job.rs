@@ -14,12 +14,12 @@ use crate::request::RunRequest;
 /// Schema of the document.
 const SCHEMA: &str = "roofgap.job/1";
 /// Ended jobs that are kept.
-pub(crate) const KEPT: usize = 1000;
+pub const KEPT: usize = 1000;
 
 /// State of a requested session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum JobState {
+pub enum JobState {
     /// Waits for its turn.
     Queued,
     /// Runs.
@@ -32,28 +32,28 @@ pub(crate) enum JobState {
 
 /// A requested session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct JobRecord {
+pub struct JobRecord {
     /// Always [`SCHEMA`].
-    pub(crate) schema: String,
+    pub schema: String,
     /// Id: `job-` and the time of the request.
-    pub(crate) job: String,
+    pub job: String,
     /// State.
-    pub(crate) state: JobState,
+    pub state: JobState,
     /// Time of the request (RFC 3339, UTC).
-    pub(crate) created: String,
+    pub created: String,
     /// Request.
-    pub(crate) request: RunRequest,
+    pub request: RunRequest,
     /// Run; null until the session has made its folder.
-    pub(crate) run_id: Option<String>,
+    pub run_id: Option<String>,
     /// Exit status of the session; null until it has ended, and if it was killed.
-    pub(crate) exit_status: Option<i32>,
+    pub exit_status: Option<i32>,
     /// Error, if the session ended without a run or was killed.
-    pub(crate) error: Option<String>,
+    pub error: Option<String>,
 }
 
 impl JobRecord {
     /// Makes the record of a new request. `unique` tells apart requests of the same moment.
-    pub(crate) fn new(request: RunRequest, unique: u64) -> Self {
+    pub fn new(request: RunRequest, unique: u64) -> Self {
         let now = clock::now();
         let id = now.to_string().replace(|c: char| !c.is_ascii_digit(), "");
         JobRecord {
@@ -69,13 +69,13 @@ impl JobRecord {
     }
 
     /// Returns true once nothing will change any more.
-    pub(crate) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         matches!(self.state, JobState::Ended | JobState::Cancelled)
     }
 }
 
 /// Returns the oldest of the ended jobs, given oldest first, of which `kept` stay.
-pub(crate) fn surplus<'a>(records: impl Iterator<Item = &'a JobRecord>, kept: usize) -> BTreeSet<String> {
+pub fn surplus<'a>(records: impl Iterator<Item = &'a JobRecord>, kept: usize) -> BTreeSet<String> {
     let ended: Vec<&JobRecord> = records.filter(|record| record.is_over()).collect();
     let surplus = ended.len().saturating_sub(kept);
     ended[..surplus].iter().map(|record| record.job.clone()).collect()
@@ -83,24 +83,24 @@ pub(crate) fn surplus<'a>(records: impl Iterator<Item = &'a JobRecord>, kept: us
 
 /// The folder of the jobs: a record, the answer and the messages of each.
 #[derive(Debug, Clone)]
-pub(crate) struct JobFolder(PathBuf);
+pub struct JobFolder(PathBuf);
 
 impl JobFolder {
     /// Opens the folder below that of the runs, and makes it if it is missing.
-    pub(crate) fn open(runs: &Path) -> io::Result<Self> {
+    pub fn open(runs: &Path) -> io::Result<Self> {
         let folder = runs.join(".serve");
         fs::create_dir_all(&folder)?;
         Ok(JobFolder(folder))
     }
 
     /// Writes a record.
-    pub(crate) fn write(&self, record: &JobRecord) -> io::Result<()> {
+    pub fn write(&self, record: &JobRecord) -> io::Result<()> {
         let bytes = serde_json::to_vec_pretty(record)?;
         write_atomic(&self.file(&record.job, "json"), &bytes)
     }
 
     /// Reads all records, oldest first. Files of other kinds are left alone; the oldest of too many are removed.
-    pub(crate) fn read(&self) -> io::Result<Vec<JobRecord>> {
+    pub fn read(&self) -> io::Result<Vec<JobRecord>> {
         let mut records = Vec::new();
         for entry in fs::read_dir(&self.0)? {
             let path = entry?.path();
@@ -120,7 +120,7 @@ impl JobFolder {
     }
 
     /// Removes the files of jobs. One that cannot be removed is tried again at the next start.
-    pub(crate) fn remove(&self, jobs: &BTreeSet<String>) {
+    pub fn remove(&self, jobs: &BTreeSet<String>) {
         for job in jobs {
             for extension in ["json", "out", "log"] {
                 let _ = fs::remove_file(self.file(job, extension));
@@ -129,12 +129,12 @@ impl JobFolder {
     }
 
     /// Returns the path of the answer of a session, `roofgap.profile/1`.
-    pub(crate) fn answer(&self, job: &str) -> PathBuf {
+    pub fn answer(&self, job: &str) -> PathBuf {
         self.file(job, "out")
     }
 
     /// Returns the path of the messages of a session.
-    pub(crate) fn messages(&self, job: &str) -> PathBuf {
+    pub fn messages(&self, job: &str) -> PathBuf {
         self.file(job, "log")
     }
 

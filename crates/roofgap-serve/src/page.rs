@@ -38,7 +38,7 @@ fn page(title: &str, refresh: bool, content: &Markup) -> String {
 }
 
 /// Renders the list of runs, newest first, with the queue before it.
-pub(crate) fn runs(runs: &[RunSummary], jobs: &[JobRecord]) -> String {
+pub fn runs(runs: &[RunSummary], jobs: &[JobRecord]) -> String {
     let busy = !jobs.is_empty() || runs.iter().any(|run| run.status == "under_way");
     let content = html! {
         h1 { "Runs" }
@@ -116,7 +116,7 @@ fn compare_form(runs: &[RunSummary]) -> Markup {
 }
 
 /// Renders a run that has no report, or none yet.
-pub(crate) fn progress(run: &RunDetails) -> String {
+pub fn progress(run: &RunDetails) -> String {
     let summary = &run.summary;
     let under_way = summary.status == "under_way";
     let content = html! {

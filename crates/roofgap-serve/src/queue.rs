@@ -21,7 +21,7 @@ const MOST_ERROR: usize = 4000;
 
 /// Requested sessions.
 #[derive(Debug)]
-pub(crate) struct Queue {
+pub struct Queue {
     jobs: Mutex<Jobs>,
     changed: Condvar,
     folder: JobFolder,
@@ -39,7 +39,7 @@ struct Jobs {
 
 impl Queue {
     /// Opens the queue as an earlier server left it: what waited waits again.
-    pub(crate) fn open(props: &ServeProps) -> std::io::Result<Arc<Self>> {
+    pub fn open(props: &ServeProps) -> std::io::Result<Arc<Self>> {
         let folder = JobFolder::open(&props.runs)?;
         let mut jobs = Jobs::default();
         for record in folder.read()? {
@@ -53,7 +53,7 @@ impl Queue {
     }
 
     /// Adds a request.
-    pub(crate) fn add(&self, request: RunRequest) -> Result<JobRecord, ApiError> {
+    pub fn add(&self, request: RunRequest) -> Result<JobRecord, ApiError> {
         let mut jobs = self.lock();
         if jobs.ending {
             return Err(ApiError::Ending);
@@ -74,14 +74,14 @@ impl Queue {
     }
 
     /// Finds a job by its id or that of its run.
-    pub(crate) fn find(&self, id: &str) -> Option<JobRecord> {
+    pub fn find(&self, id: &str) -> Option<JobRecord> {
         let jobs = self.lock();
         let by_run = || jobs.records.values().find(|record| record.run_id.as_deref() == Some(id));
         jobs.records.get(id).or_else(by_run).cloned()
     }
 
     /// Lists the jobs that are not over, in their order.
-    pub(crate) fn open_jobs(&self) -> Vec<JobRecord> {
+    pub fn open_jobs(&self) -> Vec<JobRecord> {
         let jobs = self.lock();
         let running = jobs.records.values().filter(|record| record.state == JobState::UnderWay);
         let waiting = jobs.waiting.iter().filter_map(|job| jobs.records.get(job));
@@ -89,19 +89,19 @@ impl Queue {
     }
 
     /// Returns the number of sessions before a waiting one.
-    pub(crate) fn position(&self, job: &str) -> Option<usize> {
+    pub fn position(&self, job: &str) -> Option<usize> {
         let jobs = self.lock();
         let before = jobs.waiting.iter().position(|waiting| waiting == job)?;
         Some(before + usize::from(jobs.running.is_some()))
     }
 
     /// Returns the folder of the jobs.
-    pub(crate) fn folder(&self) -> &JobFolder {
+    pub fn folder(&self) -> &JobFolder {
         &self.folder
     }
 
     /// Cancels a session: one that waits is removed, one that runs is interrupted; a second request kills it.
-    pub(crate) fn cancel(&self, id: &str) -> Result<JobRecord, ApiError> {
+    pub fn cancel(&self, id: &str) -> Result<JobRecord, ApiError> {
         let found = self.find(id).ok_or_else(|| ApiError::NotCancellable(id.to_owned()))?;
         let mut jobs = self.lock();
         if let Some((job, cancel)) = &jobs.running
@@ -119,7 +119,7 @@ impl Queue {
     }
 
     /// Ends the queue: interrupts the running session and starts no other. What waits stays on disk.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         let mut jobs = self.lock();
         jobs.ending = true;
         if let Some((_, cancel)) = &jobs.running {
@@ -129,7 +129,7 @@ impl Queue {
     }
 
     /// Runs the sessions until the queue ends.
-    pub(crate) fn work(self: &Arc<Self>) {
+    pub fn work(self: &Arc<Self>) {
         self.adopt();
         loop {
             let mut jobs = self.lock();

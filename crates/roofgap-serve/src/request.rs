@@ -15,28 +15,28 @@ const MOST_WORDS: usize = 256;
 /// Body of `POST /profile/run`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RunRequest {
+pub struct RunRequest {
     /// Presets, each `group=option`.
     #[serde(default)]
-    pub(crate) presets: Vec<String>,
+    pub presets: Vec<String>,
     /// Depth: `deep` or `light`.
     #[serde(default)]
-    pub(crate) mode: Option<Mode>,
+    pub mode: Option<Mode>,
     /// Number of kernels with counters in each stage.
     #[serde(default)]
-    pub(crate) top_n_kernels: Option<u32>,
+    pub top_n_kernels: Option<u32>,
     /// Program and arguments; needs `--allow-command`.
     #[serde(default)]
-    pub(crate) command: Vec<String>,
+    pub command: Vec<String>,
     /// True to answer when the session has ended, with the result of `roofgap profile`.
     #[serde(default, skip_serializing)]
-    pub(crate) wait: bool,
+    pub wait: bool,
 }
 
 /// Depth of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Mode {
+pub enum Mode {
     /// All phases.
     Deep,
     /// Fewer kernels and counters.
@@ -45,7 +45,7 @@ pub(crate) enum Mode {
 
 impl RunRequest {
     /// Refuses what the server may not start and what would not run.
-    pub(crate) fn check(&self, permissions: Permissions, config_dir: Option<&Path>) -> Result<(), ApiError> {
+    pub fn check(&self, permissions: Permissions, config_dir: Option<&Path>) -> Result<(), ApiError> {
         if !permissions.run {
             return Err(ApiError::RunsOff);
         }
@@ -78,7 +78,7 @@ impl RunRequest {
     }
 
     /// Builds the command line of the session.
-    pub(crate) fn command_line(&self, props: &ServeProps) -> CommandLine {
+    pub fn command_line(&self, props: &ServeProps) -> CommandLine {
         let mut line = CommandLine::new(&props.executable).args(["profile", "--format", "json"]);
         if let Some(folder) = &props.config_dir {
             line = line.arg("--config-dir").arg(folder);

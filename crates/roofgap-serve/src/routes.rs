@@ -29,7 +29,7 @@ fn operations() -> [(&'static str, MethodRouter<Shared>); 14] {
 }
 
 /// Builds the router. Every request passes the guard, also one for an unknown path.
-pub(crate) fn router(shared: Shared) -> Router {
+pub fn router(shared: Shared) -> Router {
     let mut router = Router::new();
     for (path, operation) in operations() {
         router = router.route(path, operation);

@@ -27,29 +27,29 @@ const MOST_HASHES: usize = 10_000;
 const WINDOWS: usize = 2;
 
 /// State that all requests share.
-pub(crate) type Shared = Arc<AppState>;
+pub type Shared = Arc<AppState>;
 
 /// Path, size and time of the last change of a file.
 type FileVersion = (PathBuf, u64, Option<SystemTime>);
 
 /// Settings, queue, loaded runs and remembered hashes.
 #[derive(Debug)]
-pub(crate) struct AppState {
-    pub(crate) props: ServeProps,
-    pub(crate) token: Token,
-    pub(crate) hosts: Hosts,
-    pub(crate) queue: Arc<Queue>,
+pub struct AppState {
+    pub props: ServeProps,
+    pub token: Token,
+    pub hosts: Hosts,
+    pub queue: Arc<Queue>,
     /// Runs whose timeline was asked for.
-    pub(crate) loaded: LoadCache,
+    pub loaded: LoadCache,
     /// Places for requests that make a window of a timeline; further ones wait.
-    pub(crate) windows: Arc<Semaphore>,
+    pub windows: Arc<Semaphore>,
     /// SHA-256 of files by path, size and time.
     hashes: Mutex<HashMap<FileVersion, String>>,
 }
 
 impl AppState {
     /// Makes the state of a server that is reached under `hosts`.
-    pub(crate) fn new(props: ServeProps, hosts: Hosts, queue: Arc<Queue>) -> Shared {
+    pub fn new(props: ServeProps, hosts: Hosts, queue: Arc<Queue>) -> Shared {
         let exporter = Exporter { search: Search::from_env(None), cancel: props.cancel.clone() };
         Arc::new(AppState {
             token: props.token.clone(),
@@ -63,7 +63,7 @@ impl AppState {
     }
 
     /// Finds a run by its id, or by that of the job that started it. Links are no runs.
-    pub(crate) fn run(&self, id: &str) -> Result<RunRef, ApiError> {
+    pub fn run(&self, id: &str) -> Result<RunRef, ApiError> {
         let unknown = || ApiError::NoRun(id.chars().take(100).collect());
         let job = || self.queue.find(id).and_then(|job| job.run_id);
         let run = RunId::parse(id).or_else(|| RunId::parse(&job()?)).ok_or_else(unknown)?;
@@ -75,12 +75,7 @@ impl AppState {
     }
 
     /// Hashes a file, unless it is unchanged since the last time.
-    pub(crate) fn hash(
-        &self,
-        path: PathBuf,
-        bytes: u64,
-        modified: Option<SystemTime>,
-    ) -> std::io::Result<String> {
+    pub fn hash(&self, path: PathBuf, bytes: u64, modified: Option<SystemTime>) -> std::io::Result<String> {
         let key = (path, bytes, modified);
         let known = || self.hashes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(hash) = known().get(&key) {

@@ -18,7 +18,7 @@ use crate::props::TlsFiles;
 ///
 /// # Errors
 /// Fails for a key that everyone can read, for files that hold none, and for a key of another certificate.
-pub(crate) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, ServeError> {
+pub fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, ServeError> {
     let chain = certificates(&files.cert)?;
     let key = key(&files.key)?;
     let refused = |error: tokio_rustls::rustls::Error| ServeError::Tls {

@@ -21,15 +21,15 @@ const MOST_RANKS: u32 = 1 << 16;
 
 /// A process group, as a member marks it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct GroupMark {
-    pub(crate) rank: u32,
-    pub(crate) world_size: u32,
+pub struct GroupMark {
+    pub rank: u32,
+    pub world_size: u32,
     group: ProcessGroup,
 }
 
 impl GroupMark {
     /// Parses the text of a mark; `None` for any other.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let fields = Fields(text.strip_prefix(GROUP)?);
         let (rank, world_size) = (fields.number("rank")?, fields.number("world")?);
         (rank < world_size).then(|| Self {
@@ -110,7 +110,7 @@ fn collective(text: &str, trace: &mut Trace) -> Option<ParsedCollective> {
 }
 
 /// Takes the collectives and groups out of the names of ranges and marks. The columns are in order.
-pub(crate) fn settle(trace: &mut Trace) {
+pub fn settle(trace: &mut Trace) {
     let texts = |prefix: &str| -> Vec<(NameId, String)> {
         let begins = |(_, text): &(NameId, &str)| text.starts_with(prefix);
         let names = trace.names.iter().filter(begins);

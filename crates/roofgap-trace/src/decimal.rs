@@ -3,11 +3,11 @@
 use crate::Ns;
 
 /// Times beyond this (146 years) are no times; below it the sum of two cannot overflow.
-pub(crate) const MAX_NS: Ns = Ns::MAX / 2;
+pub const MAX_NS: Ns = Ns::MAX / 2;
 
 /// Microseconds with any number of decimals as nanoseconds, rounded half away from zero beyond the third decimal.
 #[inline]
-pub(crate) fn micros_to_ns(text: &[u8]) -> Option<Ns> {
+pub fn micros_to_ns(text: &[u8]) -> Option<Ns> {
     let (negative, digits) = match text {
         [b'-', rest @ ..] => (true, rest),
         _ => (false, text),
@@ -42,7 +42,7 @@ fn small(digits: &[u8]) -> Option<u64> {
 }
 
 /// Parses an unsigned number in any decimal notation, multiplied by a power of ten and rounded half up.
-pub(crate) fn scaled(text: &[u8], power: i32) -> Option<i128> {
+pub fn scaled(text: &[u8], power: i32) -> Option<i128> {
     let text = std::str::from_utf8(text).ok()?;
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
@@ -69,7 +69,7 @@ pub(crate) fn scaled(text: &[u8], power: i32) -> Option<i128> {
 
 /// Parses an unsigned integer.
 #[inline]
-pub(crate) fn unsigned(text: &[u8]) -> Option<u64> {
+pub fn unsigned(text: &[u8]) -> Option<u64> {
     match text.len() {
         1..=15 => small(text),
         _ => std::str::from_utf8(text).ok()?.parse().ok(),
@@ -78,7 +78,7 @@ pub(crate) fn unsigned(text: &[u8]) -> Option<u64> {
 
 /// Parses an unsigned integer, possibly after words, as in `stream 7`.
 #[inline]
-pub(crate) fn trailing(text: &[u8]) -> Option<u32> {
+pub fn trailing(text: &[u8]) -> Option<u32> {
     let value = unsigned(text).or_else(|| {
         let digits = text.iter().rev().take_while(|b| b.is_ascii_digit()).count();
         let start = text.len() - digits;

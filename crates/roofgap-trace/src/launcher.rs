@@ -10,7 +10,7 @@ const VARIABLES: [(&str, &str); 4] = [
 ];
 
 /// Returns the rank and the number of ranks: those of the first launcher that tells a job of several.
-pub(crate) fn rank(value: impl Fn(&str) -> Option<u32>) -> Option<(u32, u32)> {
+pub fn rank(value: impl Fn(&str) -> Option<u32>) -> Option<(u32, u32)> {
     let both = |(rank, size): &(&str, &str)| value(rank).zip(value(size));
     let told = || VARIABLES.iter().filter_map(both).filter(|(rank, size)| rank < size);
     told().find(|(_, size)| *size > 1).or_else(|| told().next())

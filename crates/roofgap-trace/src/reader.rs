@@ -18,7 +18,7 @@ pub struct Input {
 }
 
 /// First bytes of a file, unpacked.
-pub(crate) struct Head {
+pub struct Head {
     pub(crate) bytes: Vec<u8>,
     /// True if these are all bytes of the file.
     pub(crate) whole: bool,
@@ -28,7 +28,7 @@ pub(crate) struct Head {
 
 /// Result of detecting a format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Detected {
+pub enum Detected {
     /// The file has this format.
     Yes(SourceFormat),
     /// The file has another format.
@@ -45,7 +45,7 @@ impl Detected {
 }
 
 /// A reader of one kind of input.
-pub(crate) struct Reader {
+pub struct Reader {
     pub(crate) detect: fn(&Head) -> Detected,
     /// True if `read` takes gzip files; otherwise they are unpacked to a temporary file.
     pub(crate) takes_gzip: bool,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// The unpacked content of a file.
 #[derive(Debug)]
-pub(crate) struct TemporaryCopy {
+pub struct TemporaryCopy {
     path: PathBuf,
     /// Keeps the content: a file without a name, or one that is removed at the end.
     _content: Content,
@@ -51,7 +51,7 @@ impl Content {
 
 impl TemporaryCopy {
     /// Unpacks a gzip file.
-    pub(crate) fn unpack(path: &Path) -> Result<Self, ReadError> {
+    pub fn unpack(path: &Path) -> Result<Self, ReadError> {
         let no_room = |e: io::Error| ReadError::Unsupported {
             path: path.to_path_buf(),
             what: format!("cannot unpack it into {}: {e}", std::env::temp_dir().display()),
@@ -72,14 +72,14 @@ impl TemporaryCopy {
     }
 
     /// Returns a path under which the copy can be opened.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
 /// Opens a path with a function that needs a name in a folder, which SQLite does. A copy without a name has one meanwhile.
 #[cfg_attr(not(feature = "nsys"), allow(dead_code))]
-pub(crate) fn open_by_name<T>(path: &Path, open: impl FnOnce(&Path) -> T) -> io::Result<T> {
+pub fn open_by_name<T>(path: &Path, open: impl FnOnce(&Path) -> T) -> io::Result<T> {
     #[cfg(target_os = "linux")]
     if path.starts_with(named::DESCRIPTORS) {
         let folder = tempfile::Builder::new().prefix("roofgap-").tempdir()?;
@@ -100,19 +100,19 @@ mod named {
     use std::path::{Path, PathBuf};
 
     /// Folder of the open files of this process.
-    pub(super) const DESCRIPTORS: &str = "/proc/self/fd";
+    pub const DESCRIPTORS: &str = "/proc/self/fd";
 
-    pub(super) fn path_of(file: &File) -> PathBuf {
+    pub fn path_of(file: &File) -> PathBuf {
         Path::new(DESCRIPTORS).join(file.as_raw_fd().to_string())
     }
 
     /// Gives a file a name. That is possible once.
-    pub(super) fn link(file: &Path, name: &Path) -> io::Result<()> {
+    pub fn link(file: &Path, name: &Path) -> io::Result<()> {
         Ok(linkat(CWD, file, CWD, name, AtFlags::SYMLINK_FOLLOW)?)
     }
 
     /// Tells whether the folder of temporary files lets a file without a name have one later.
-    pub(super) fn can_name() -> bool {
+    pub fn can_name() -> bool {
         let try_it = || {
             let folder = tempfile::Builder::new().prefix("roofgap-").tempdir()?;
             let file = tempfile::tempfile()?;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// Destination of encoded bytes.
-pub(crate) trait Sink {
+pub trait Sink {
     fn put_bytes(&mut self, bytes: &[u8]);
 }
 
@@ -32,7 +32,7 @@ impl<'a> Text<'a> {
 }
 
 /// A field at a fixed position in a record.
-pub(crate) trait Field<'a>: Sized {
+pub trait Field<'a>: Sized {
     fn put(&self, out: &mut impl Sink);
     fn take(bytes: &mut &'a [u8]) -> Option<Self>;
 }
@@ -76,7 +76,7 @@ impl<'a> Field<'a> for Text<'a> {
 }
 
 /// Appends `value` as a little-endian base-128 number.
-pub(crate) fn put_varint(out: &mut impl Sink, mut value: usize) {
+pub fn put_varint(out: &mut impl Sink, mut value: usize) {
     while value >= 0x80 {
         out.put_bytes(&[(value as u8 & 0x7f) | 0x80]);
         value >>= 7;
@@ -85,7 +85,7 @@ pub(crate) fn put_varint(out: &mut impl Sink, mut value: usize) {
 }
 
 /// Reads a number written by [`put_varint`]: at most five bytes, since no record is longer than 4 GiB.
-pub(crate) fn take_varint(bytes: &[u8]) -> Option<(usize, &[u8])> {
+pub fn take_varint(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let mut value = 0usize;
     for (at, &byte) in bytes.iter().enumerate().take(5) {
         value |= usize::from(byte & 0x7f) << (7 * at);

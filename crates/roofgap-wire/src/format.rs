@@ -11,20 +11,20 @@ pub const MAGIC: &[u8; 6] = b"RGCAP\0";
 pub const VERSION: u16 = WITH_WINDOWS;
 
 /// Version of a capture that was recorded without interruption.
-pub(crate) const CONTINUOUS: u16 = 1;
+pub const CONTINUOUS: u16 = 1;
 
 /// Version of a capture with [`Window`](crate::Window) records. Older readers would show the time between two windows as idle,
 /// so they must reject it.
 pub const WITH_WINDOWS: u16 = 2;
 
 /// First bytes of every frame.
-pub(crate) const FRAME_MARK: u32 = u32::from_le_bytes(*b"RGFR");
+pub const FRAME_MARK: u32 = u32::from_le_bytes(*b"RGFR");
 
 /// Codec of an uncompressed payload.
-pub(crate) const CODEC_PLAIN: u32 = 0;
+pub const CODEC_PLAIN: u32 = 0;
 
 /// Codec of a payload compressed as one lz4 block.
-pub(crate) const CODEC_LZ4: u32 = 1;
+pub const CODEC_LZ4: u32 = 1;
 
 /// Returns true if a file that begins with these bytes is a native capture of any version.
 #[must_use]

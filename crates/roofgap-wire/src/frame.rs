@@ -7,7 +7,7 @@ use crate::record::Record;
 pub const MAX_RAW: usize = 16 << 20;
 
 /// Length of a frame before its payload, bytes.
-pub(crate) const FRAME_HEAD: usize = 24;
+pub const FRAME_HEAD: usize = 24;
 
 /// Collects records and encodes them as frames.
 #[derive(Debug, Default)]
@@ -81,7 +81,7 @@ impl FrameBuilder {
 }
 
 /// Computes the checksum of a frame: all of its head but the mark and the checksum, and the stored payload.
-pub(crate) fn checksum(head: &[u8], stored: &[u8]) -> u32 {
+pub fn checksum(head: &[u8], stored: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(head.get(4..20).unwrap_or_default());
     hasher.update(stored);

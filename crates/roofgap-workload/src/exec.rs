@@ -7,13 +7,13 @@ use roofgap_wire::account::{NoteTime, OperatorTime};
 
 /// A stage of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub enum Stage {
     Prefill,
     Decode,
 }
 
 impl Stage {
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Stage::Prefill => "prefill",
             Stage::Decode => "decode",
@@ -38,7 +38,7 @@ struct Entry {
 }
 
 /// Times operators and opens ranges; passed down through the whole model.
-pub(crate) struct Exec<'a> {
+pub struct Exec<'a> {
     ranges: &'a dyn Ranges,
     stage: Option<Stage>,
     entries: Vec<Entry>,
@@ -48,17 +48,17 @@ pub(crate) struct Exec<'a> {
 }
 
 impl<'a> Exec<'a> {
-    pub(crate) fn new(ranges: &'a dyn Ranges) -> Exec<'a> {
+    pub fn new(ranges: &'a dyn Ranges) -> Exec<'a> {
         Exec { ranges, stage: None, entries: Vec::new(), inner: Vec::new(), notes: Vec::new() }
     }
 
     /// Times an operator that has no operator inside it.
-    pub(crate) fn op<T>(&mut self, name: &'static str, run: impl FnOnce() -> T) -> T {
+    pub fn op<T>(&mut self, name: &'static str, run: impl FnOnce() -> T) -> T {
         self.group(name, |_| run())
     }
 
     /// Times an operator made of others.
-    pub(crate) fn group<T>(&mut self, name: &'static str, run: impl FnOnce(&mut Exec<'a>) -> T) -> T {
+    pub fn group<T>(&mut self, name: &'static str, run: impl FnOnce(&mut Exec<'a>) -> T) -> T {
         self.inner.push(Duration::ZERO);
         let start = Instant::now();
         let result = run(self);
@@ -83,7 +83,7 @@ impl<'a> Exec<'a> {
     }
 
     /// Runs a stage inside its range; gives its wall time.
-    pub(crate) fn stage<T>(&mut self, stage: Stage, run: impl FnOnce(&mut Exec<'a>) -> T) -> (T, Duration) {
+    pub fn stage<T>(&mut self, stage: Stage, run: impl FnOnce(&mut Exec<'a>) -> T) -> (T, Duration) {
         let outer = self.stage.replace(stage);
         let timed = self.range(Some(LLM_DOMAIN), stage.range(), run);
         self.stage = outer;
@@ -91,17 +91,17 @@ impl<'a> Exec<'a> {
     }
 
     /// Runs a step of decode inside its range; gives its wall time.
-    pub(crate) fn step<T>(&mut self, run: impl FnOnce(&mut Exec<'a>) -> T) -> (T, Duration) {
+    pub fn step<T>(&mut self, run: impl FnOnce(&mut Exec<'a>) -> T) -> (T, Duration) {
         self.range(Some(LLM_DOMAIN), "decode_step", run)
     }
 
     /// Runs a warm-up inside its range.
-    pub(crate) fn warmup<T>(&mut self, run: impl FnOnce(&mut Exec<'a>) -> T) -> T {
+    pub fn warmup<T>(&mut self, run: impl FnOnce(&mut Exec<'a>) -> T) -> T {
         self.range(Some(LLM_DOMAIN), "warmup", run).0
     }
 
     /// Runs a part of a stage inside a range of the default domain, and notes its time.
-    pub(crate) fn note<T>(&mut self, name: &'static str, run: impl FnOnce(&mut Exec<'a>) -> T) -> T {
+    pub fn note<T>(&mut self, name: &'static str, run: impl FnOnce(&mut Exec<'a>) -> T) -> T {
         let (result, wall) = self.range(None, name, run);
         self.notes.push(NoteTime { name: name.to_owned(), wall_ns: nanoseconds(wall) });
         result
@@ -122,17 +122,17 @@ impl<'a> Exec<'a> {
     }
 
     /// Returns the parts noted since the last call.
-    pub(crate) fn take_notes(&mut self) -> Vec<NoteTime> {
+    pub fn take_notes(&mut self) -> Vec<NoteTime> {
         std::mem::take(&mut self.notes)
     }
 
     /// Forgets the operators seen so far: a warm-up is not part of the figures.
-    pub(crate) fn forget_operators(&mut self) {
+    pub fn forget_operators(&mut self) {
         self.entries.clear();
     }
 
     /// Returns the operators, by self time.
-    pub(crate) fn operators(&self) -> Vec<OperatorTime> {
+    pub fn operators(&self) -> Vec<OperatorTime> {
         let mut operators: Vec<OperatorTime> = self
             .entries
             .iter()
@@ -152,7 +152,7 @@ impl<'a> Exec<'a> {
 }
 
 /// Converts a duration to whole nanoseconds; it overflows after 292 years.
-pub(crate) fn nanoseconds(duration: Duration) -> i64 {
+pub fn nanoseconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 

@@ -5,17 +5,17 @@ use ndarray::{Array2, Array3};
 use crate::source;
 
 /// Colour channels of an image.
-pub(crate) const CHANNELS: usize = 3;
+pub const CHANNELS: usize = 3;
 
 /// A square image, channel by row by column, values near `-1..1`.
 #[derive(Debug)]
-pub(crate) struct Image {
+pub struct Image {
     pixels: Array3<f32>,
 }
 
 impl Image {
     /// Draws a page with dark lines of random glyphs on a bright ground.
-    pub(crate) fn page(size: usize, seed: u64) -> Image {
+    pub fn page(size: usize, seed: u64) -> Image {
         let mut state = source::mix(seed ^ 0x1ea9);
         let mut pixels = Array3::from_elem((CHANNELS, size, size), 1.0);
         let line = (size / 32).max(2);
@@ -35,7 +35,7 @@ impl Image {
     }
 
     /// Returns one row per patch: its pixels, channel by channel.
-    pub(crate) fn patches(&self, patch: usize) -> Array2<f32> {
+    pub fn patches(&self, patch: usize) -> Array2<f32> {
         let (_, height, width) = self.pixels.dim();
         let (rows, columns) = (height / patch, width / patch);
         let area = patch * patch;

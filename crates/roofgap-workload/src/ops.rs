@@ -12,7 +12,7 @@ const BLOCK: usize = 64;
 const MANY_ROWS: usize = 2 * BLOCK;
 
 /// Multiplies `x` with the transpose of `weight`, which is stored as output by input.
-pub(crate) fn matmul(x: ArrayView2<'_, f32>, weight: ArrayView2<'_, f32>) -> Array2<f32> {
+pub fn matmul(x: ArrayView2<'_, f32>, weight: ArrayView2<'_, f32>) -> Array2<f32> {
     let mut out = Array2::zeros((x.nrows(), weight.nrows()));
     if x.nrows() == 1 {
         // One row touches every weight once: packing blocks of weights would only read them twice.
@@ -41,7 +41,7 @@ pub(crate) fn matmul(x: ArrayView2<'_, f32>, weight: ArrayView2<'_, f32>) -> Arr
 }
 
 /// Computes the inner product over lanes that a compiler can keep in vector registers.
-pub(crate) fn dot(a: ArrayView1<'_, f32>, b: ArrayView1<'_, f32>) -> f32 {
+pub fn dot(a: ArrayView1<'_, f32>, b: ArrayView1<'_, f32>) -> f32 {
     const LANES: usize = 32;
     let (Some(a), Some(b)) = (a.as_slice(), b.as_slice()) else {
         return a.dot(&b);
@@ -59,11 +59,7 @@ pub(crate) fn dot(a: ArrayView1<'_, f32>, b: ArrayView1<'_, f32>) -> f32 {
 }
 
 /// Cuts a view along an axis into parts that can be written at once.
-pub(crate) fn parts<'a>(
-    mut rest: ArrayViewMut2<'a, f32>,
-    axis: Axis,
-    size: usize,
-) -> Vec<ArrayViewMut2<'a, f32>> {
+pub fn parts<'a>(mut rest: ArrayViewMut2<'a, f32>, axis: Axis, size: usize) -> Vec<ArrayViewMut2<'a, f32>> {
     let mut parts = Vec::new();
     while rest.len_of(axis) > size {
         let (part, after) = rest.split_at(axis, size);
@@ -77,7 +73,7 @@ pub(crate) fn parts<'a>(
 /// Computes attention of some rows of one head: `out = softmax(scale * q k^T + bias) v`.
 ///
 /// With `seen`, row `i` sees the first `seen + i` keys only.
-pub(crate) fn attend(
+pub fn attend(
     q: ArrayView2<'_, f32>,
     k: ArrayView2<'_, f32>,
     v: ArrayView2<'_, f32>,
@@ -103,7 +99,7 @@ pub(crate) fn attend(
 }
 
 /// Applies softmax in place.
-pub(crate) fn softmax(values: &mut [f32]) {
+pub fn softmax(values: &mut [f32]) {
     let most = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut sum = 0.0;
     for value in values.iter_mut() {
@@ -116,7 +112,7 @@ pub(crate) fn softmax(values: &mut [f32]) {
 }
 
 /// Applies layer norm to every row.
-pub(crate) fn layer_norm(x: &Array2<f32>, weight: &Array1<f32>, bias: &Array1<f32>) -> Array2<f32> {
+pub fn layer_norm(x: &Array2<f32>, weight: &Array1<f32>, bias: &Array1<f32>) -> Array2<f32> {
     rows(x, |row| {
         let n = row.len().max(1) as f32;
         let mean = row.iter().sum::<f32>() / n;
@@ -129,7 +125,7 @@ pub(crate) fn layer_norm(x: &Array2<f32>, weight: &Array1<f32>, bias: &Array1<f3
 }
 
 /// Applies root-mean-square norm to every row.
-pub(crate) fn rms_norm(x: &Array2<f32>, weight: &Array1<f32>) -> Array2<f32> {
+pub fn rms_norm(x: &Array2<f32>, weight: &Array1<f32>) -> Array2<f32> {
     rows(x, |row| {
         let n = row.len().max(1) as f32;
         let square = row.iter().map(|v| v * v).sum::<f32>() / n;
@@ -153,27 +149,27 @@ fn rows(x: &Array2<f32>, change: impl Fn(&mut [f32]) + Sync) -> Array2<f32> {
 }
 
 /// Changes every value by itself.
-pub(crate) fn each(x: &mut Array2<f32>, change: impl Fn(f32) -> f32 + Sync) {
+pub fn each(x: &mut Array2<f32>, change: impl Fn(f32) -> f32 + Sync) {
     x.axis_chunks_iter_mut(Axis(0), BLOCK).into_par_iter().for_each(|mut block| block.mapv_inplace(&change));
 }
 
 /// Computes `silu(gate) * up` into `gate`.
-pub(crate) fn gated(gate: &mut Array2<f32>, up: &Array2<f32>) {
+pub fn gated(gate: &mut Array2<f32>, up: &Array2<f32>) {
     gate.zip_mut_with(up, |gate, up| *gate = *gate / (1.0 + (-*gate).exp()) * up);
 }
 
 /// Computes GELU by its tanh approximation, with `tanh` written as one exponential.
-pub(crate) fn gelu(x: f32) -> f32 {
+pub fn gelu(x: f32) -> f32 {
     x / (1.0 + (-1.595_769 * (x + 0.044_715 * x * x * x)).exp())
 }
 
 /// Computes the faster GELU that CLIP uses.
-pub(crate) fn quick_gelu(x: f32) -> f32 {
+pub fn quick_gelu(x: f32) -> f32 {
     x / (1.0 + (-1.702 * x).exp())
 }
 
 /// Returns the index of the largest value, the first of equal ones.
-pub(crate) fn argmax(values: ArrayView1<'_, f32>) -> usize {
+pub fn argmax(values: ArrayView1<'_, f32>) -> usize {
     let mut best = (0, f32::NEG_INFINITY);
     for (i, &value) in values.iter().enumerate() {
         if value > best.1 {
@@ -184,7 +180,7 @@ pub(crate) fn argmax(values: ArrayView1<'_, f32>) -> usize {
 }
 
 /// Returns the indices of the `k` largest values, largest first, the earlier of equal ones.
-pub(crate) fn top_k(values: &[f32], k: usize) -> Vec<usize> {
+pub fn top_k(values: &[f32], k: usize) -> Vec<usize> {
     let mut order: Vec<(usize, f32)> = values.iter().copied().enumerate().collect();
     order.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     order.truncate(k);

@@ -18,7 +18,7 @@ const VALUES: usize = 16 << 20;
 const CHUNK: usize = 1 << 16;
 
 /// Measures arithmetic and memory bandwidth, each for about `budget` and at least three times; the best counts.
-pub(crate) fn measure(budget: Duration, threads: usize) -> MeasuredPeak {
+pub fn measure(budget: Duration, threads: usize) -> MeasuredPeak {
     let rows = SIDE.max(threads * ROWS_PER_THREAD);
     let (flops_per_s, products) = arithmetic(budget, rows);
     let (bytes_per_s, passes) = bandwidth(budget);

@@ -72,9 +72,9 @@ pub struct DecoderShape {
 }
 
 /// Ratio of the inner width of a layer to the width of the tower.
-pub(crate) const MLP_RATIO: usize = 4;
+pub const MLP_RATIO: usize = 4;
 /// Factor by which the convolutions shrink the grid of patches, per side.
-pub(crate) const GRID_SHRINK: usize = 4;
+pub const GRID_SHRINK: usize = 4;
 
 impl Shape {
     /// Returns the published DeepSeek-OCR. It is never run: its weights are 13 GB in f32.

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 ///
 /// The values of a tensor depend on the seed and its place in the order alone, never on the number of threads.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub struct Source {
     seed: Option<u64>,
     tensors: u64,
     parameters: u64,
@@ -15,22 +15,22 @@ pub(crate) struct Source {
 
 impl Source {
     /// Creates a source of random tensors.
-    pub(crate) fn seeded(seed: u64) -> Source {
+    pub fn seeded(seed: u64) -> Source {
         Source { seed: Some(seed), tensors: 0, parameters: 0 }
     }
 
     /// Creates a source of empty tensors, for counting parameters.
-    pub(crate) fn counting() -> Source {
+    pub fn counting() -> Source {
         Source { seed: None, tensors: 0, parameters: 0 }
     }
 
     /// Returns the number of parameters created.
-    pub(crate) fn parameters(&self) -> u64 {
+    pub fn parameters(&self) -> u64 {
         self.parameters
     }
 
     /// Creates uniform values with a variance of one over the number of columns, which keeps activations near one.
-    pub(crate) fn matrix(&mut self, rows: usize, columns: usize) -> Array2<f32> {
+    pub fn matrix(&mut self, rows: usize, columns: usize) -> Array2<f32> {
         let Some(seed) = self.begin(rows * columns) else {
             return Array2::zeros((0, 0));
         };
@@ -43,7 +43,7 @@ impl Source {
     }
 
     /// Creates a vector of one value, for norms and biases.
-    pub(crate) fn constant(&mut self, length: usize, value: f32) -> Array1<f32> {
+    pub fn constant(&mut self, length: usize, value: f32) -> Array1<f32> {
         match self.begin(length) {
             Some(_) => Array1::from_elem(length, value),
             None => Array1::zeros(0),
@@ -58,7 +58,7 @@ impl Source {
 }
 
 /// Fills with uniform values in `-bound..bound`, in blocks that each have a generator of their own.
-pub(crate) fn fill(values: &mut [f32], seed: u64, bound: f32) {
+pub fn fill(values: &mut [f32], seed: u64, bound: f32) {
     const BLOCK: usize = 1 << 14;
     values.par_chunks_mut(BLOCK).enumerate().for_each(|(block, values)| {
         let mut state = mix(seed ^ mix(block as u64 + 1));
@@ -69,14 +69,14 @@ pub(crate) fn fill(values: &mut [f32], seed: u64, bound: f32) {
 }
 
 /// Returns the next value in `0..1` of a SplitMix64 generator.
-pub(crate) fn unit(state: &mut u64) -> f32 {
+pub fn unit(state: &mut u64) -> f32 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     // The top 24 bits are as many as an f32 holds exactly.
     (mix(*state) >> 40) as f32 / (1u32 << 24) as f32
 }
 
 /// Applies the finaliser of SplitMix64.
-pub(crate) fn mix(mut x: u64) -> u64 {
+pub fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Reason why no browser was opened.
 #[derive(Debug, Error)]
-pub(crate) enum BrowserError {
+pub enum BrowserError {
     /// There is no screen, as in a session of ssh.
     #[error("no browser was opened, because this session has no display; open the page yourself")]
     NoDisplay,
@@ -30,7 +30,7 @@ pub(crate) enum BrowserError {
 }
 
 /// Opens a page. The browser outlives this process.
-pub(crate) fn open(page: &Path) -> Result<(), BrowserError> {
+pub fn open(page: &Path) -> Result<(), BrowserError> {
     let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     if !cfg!(target_os = "macos") && !DISPLAYS.iter().any(is_set) {
         return Err(BrowserError::NoDisplay);

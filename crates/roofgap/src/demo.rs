@@ -7,7 +7,7 @@ use roofgap_runs::open::Overrides;
 use std::path::{Path, PathBuf};
 
 /// Title of the reports.
-pub(crate) const TITLE: &str = "demo: a Llama with 4 layers on an NVIDIA H200";
+pub const TITLE: &str = "demo: a Llama with 4 layers on an NVIDIA H200";
 
 const CAPTURES: [(&str, &[u8]); 2] = [
     ("timeline.sqlite.gz", include_bytes!("../demo/timeline.sqlite.gz")),
@@ -15,7 +15,7 @@ const CAPTURES: [(&str, &[u8]); 2] = [
 ];
 
 /// Writes the captures into a folder and returns their paths.
-pub(crate) fn write(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+pub fn write(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     let failed = |path: &Path, source| Failure::Write { path: path.to_path_buf(), source };
     std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
     let mut paths = Vec::new();
@@ -28,7 +28,7 @@ pub(crate) fn write(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
 }
 
 /// Returns the model and its tokens, which the captures do not name.
-pub(crate) fn overrides() -> Overrides {
+pub fn overrides() -> Overrides {
     let config = serde_json::from_slice(include_bytes!("../demo/config.json")).unwrap_or_default();
     Overrides {
         // The test checks that the file describes a model.

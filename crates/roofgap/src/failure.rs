@@ -15,7 +15,7 @@ use thiserror::Error;
 
 /// A failure of a command.
 #[derive(Debug, Error)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// The inputs cannot be analysed.
     #[error(transparent)]
     Input(#[from] LoadError),
@@ -130,7 +130,7 @@ fn known(stages: &[String]) -> String {
 
 impl Failure {
     /// Returns the exit status that the failure ends with.
-    pub(crate) fn exit(&self) -> Exit {
+    pub fn exit(&self) -> Exit {
         match self {
             Self::Signals(_) | Self::Json(_) | Self::Panic => Exit::Bug,
             // As on a full disk: the work is done, its answer is incomplete.
@@ -151,7 +151,7 @@ impl Failure {
     }
 
     /// Returns what to do about it, where the message does not already say so.
-    pub(crate) fn hint(&self) -> Option<&'static str> {
+    pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Config(ConfigError::UnknownKey { .. }) => Some(
                 "`roofgap config show` prints every key; those of a Hydra module go into workload.overrides='[KEY=VALUE]'",

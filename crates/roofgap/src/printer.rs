@@ -19,7 +19,7 @@ const CLEAR_LINE: &str = "\r\x1b[2K";
 
 /// Output settings and the two streams.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Printer {
+pub struct Printer {
     quiet: bool,
     verbose: bool,
     /// Place of answers.
@@ -30,7 +30,7 @@ pub(crate) struct Printer {
 }
 
 impl Printer {
-    pub(crate) fn new(quiet: bool, verbose: bool, color: ColorWhen) -> Self {
+    pub fn new(quiet: bool, verbose: bool, color: ColorWhen) -> Self {
         // The choice of a stream respects NO_COLOR, CLICOLOR and TERM.
         let colored = |choice: ColorChoice| match color {
             ColorWhen::Auto => choice != ColorChoice::Never,
@@ -53,54 +53,54 @@ impl Printer {
     }
 
     /// Returns the width and the colours of answers.
-    pub(crate) fn screen(&self) -> Screen {
+    pub fn screen(&self) -> Screen {
         self.screen
     }
 
     /// Returns the options of an analysis or a comparison as text.
-    pub(crate) fn text_options(&self, kernels: usize) -> TextOptions {
+    pub fn text_options(&self, kernels: usize) -> TextOptions {
         TextOptions { color: self.screen.color, width: self.screen.width, kernels, ..TextOptions::default() }
     }
 
     /// Tells whether a line of progress can be replaced by the next.
-    pub(crate) fn is_live(&self) -> bool {
+    pub fn is_live(&self) -> bool {
         self.live
     }
 
     /// Colours a status in a message.
-    pub(crate) fn word(&self, status: &str) -> String {
+    pub fn word(&self, status: &str) -> String {
         self.messages.word(status)
     }
 
     /// Prints an answer for people.
-    pub(crate) fn text(&self, text: &str) -> Result<(), Failure> {
+    pub fn text(&self, text: &str) -> Result<(), Failure> {
         write_stdout(&printable(text))
     }
 
     /// Prints the path of a page, as the end of an answer.
-    pub(crate) fn page(&self, path: &Path) -> Result<(), Failure> {
+    pub fn page(&self, path: &Path) -> Result<(), Failure> {
         self.text(&format!("\npage: {}\n", path.display()))
     }
 
     /// Prints an answer for programs. It has control characters in the strings of JSON at most, where they are escaped.
-    pub(crate) fn document(&self, text: &str) -> Result<(), Failure> {
+    pub fn document(&self, text: &str) -> Result<(), Failure> {
         write_stdout(&escaped(text))
     }
 
     /// Prints an error of the command line.
-    pub(crate) fn usage(&self, text: &dyn Display) {
+    pub fn usage(&self, text: &dyn Display) {
         write_stderr(&printable(&text.to_string()));
     }
 
     /// Prints a line of progress, unless `--quiet` is set.
-    pub(crate) fn progress(&self, text: &dyn Display) {
+    pub fn progress(&self, text: &dyn Display) {
         if !self.quiet {
             self.line(text);
         }
     }
 
     /// Replaces the current line on a terminal; prints nothing elsewhere.
-    pub(crate) fn status_line(&self, text: &str) {
+    pub fn status_line(&self, text: &str) {
         if self.live {
             // A line that wraps could not be replaced.
             let most = self.messages.width.map_or(usize::MAX, |width| width.saturating_sub(1));
@@ -110,25 +110,25 @@ impl Printer {
     }
 
     /// Prints a question, to be answered on the same line.
-    pub(crate) fn question(&self, text: &str) {
+    pub fn question(&self, text: &str) {
         write_stderr(&printable(text));
     }
 
     /// Prints a line if `--verbose` is set.
-    pub(crate) fn detail(&self, text: &dyn Display) {
+    pub fn detail(&self, text: &dyn Display) {
         if self.verbose {
             self.line(text);
         }
     }
 
     /// Prints a warning.
-    pub(crate) fn warning(&self, text: &dyn Display) {
+    pub fn warning(&self, text: &dyn Display) {
         let word = self.messages.toned("warning:", Some(Tone::Notice));
         self.line(&format_args!("{word} {text}"));
     }
 
     /// Prints a failure, its causes and its hint.
-    pub(crate) fn failure(&self, failure: &Failure) {
+    pub fn failure(&self, failure: &Failure) {
         let word = self.messages.toned("error:", Some(Tone::Bad));
         let mut said = failure.to_string();
         self.line(&format_args!("{word} {said}"));

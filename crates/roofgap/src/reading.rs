@@ -16,7 +16,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 const BAR: usize = 20;
 
 /// Loads inputs while a bar on the terminal shows the bytes read; without a terminal, or for small inputs, nothing is shown.
-pub(crate) fn with_bar<T>(inputs: &[PathBuf], printer: &Printer, load: impl FnOnce() -> T) -> T {
+pub fn with_bar<T>(inputs: &[PathBuf], printer: &Printer, load: impl FnOnce() -> T) -> T {
     let total: u64 = inputs.iter().map(|path| bytes_of(path)).sum();
     let before = bytes_read().filter(|_| printer.is_live() && total >= LARGE);
     let Some(before) = before else {

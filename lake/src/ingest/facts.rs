@@ -14,23 +14,23 @@ use crate::tables::record::Micros;
 
 /// Facts about a run beside its analysis.
 #[derive(Debug, Default)]
-pub(super) struct Facts {
-    pub(super) kind: &'static str,
-    pub(super) run_id: Option<String>,
-    pub(super) started_at: Option<Micros>,
-    pub(super) commit: Option<String>,
-    pub(super) dirty: Option<bool>,
-    pub(super) driver: Option<String>,
+pub struct Facts {
+    pub kind: &'static str,
+    pub run_id: Option<String>,
+    pub started_at: Option<Micros>,
+    pub commit: Option<String>,
+    pub dirty: Option<bool>,
+    pub driver: Option<String>,
     /// GPUs of the machine.
-    pub(super) gpus: Vec<String>,
-    pub(super) cuda: Option<String>,
-    pub(super) workload: Option<String>,
-    pub(super) exit_status: Option<u8>,
+    pub gpus: Vec<String>,
+    pub cuda: Option<String>,
+    pub workload: Option<String>,
+    pub exit_status: Option<u8>,
 }
 
 impl Facts {
     /// Reads the facts of a run directory; a capture has none.
-    pub(super) fn of(input: &Path) -> Self {
+    pub fn of(input: &Path) -> Self {
         if !is_run(input) {
             return Self { kind: "capture", ..Self::default() };
         }
@@ -55,14 +55,14 @@ impl Facts {
 
 /// Values of partitions that the user states.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Stated<'a> {
-    pub(super) project: &'a str,
-    pub(super) host: Option<&'a str>,
-    pub(super) date: Option<&'a str>,
+pub struct Stated<'a> {
+    pub project: &'a str,
+    pub host: Option<&'a str>,
+    pub date: Option<&'a str>,
 }
 
 /// Returns the partition of an input and the origin of its date. `loaded` is `None` for one that cannot be read.
-pub(super) fn partition(
+pub fn partition(
     input: &Path,
     facts: &Facts,
     loaded: Option<&Loaded>,

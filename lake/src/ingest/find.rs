@@ -13,7 +13,7 @@ const MAYBE_CAPTURES: [&str; 2] = [".json", ".json.gz"];
 
 /// Lists the inputs below the paths, without duplicates, in order. A path that is no folder is an input as it is. In folders, run
 /// directories and timelines are inputs. With `join`, a folder that was named is one input, whose captures are ranks of one job.
-pub(super) fn inputs(paths: &[PathBuf], join: bool) -> Vec<PathBuf> {
+pub fn inputs(paths: &[PathBuf], join: bool) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for path in paths {
         if path.is_dir() && !is_run(path) && !join {

@@ -21,7 +21,7 @@ struct Sum {
 }
 
 /// Returns the kernels of a run. Where no launches were recorded, they come from the totals of the analysis.
-pub(super) fn kernels(key: &Text, loaded: &Loaded) -> Vec<KernelRow> {
+pub fn kernels(key: &Text, loaded: &Loaded) -> Vec<KernelRow> {
     let ops = &loaded.trace.ops;
     let all_ns = loaded.analysis.totals.kernel_ns;
     let share = |ns: i64| (all_ns > 0).then(|| ns as f64 / all_ns as f64 * 100.0);
@@ -99,7 +99,7 @@ fn sort(rows: &mut [KernelRow]) {
 }
 
 /// Returns every GPU operation of a run.
-pub(super) fn events(key: &Text, loaded: &Loaded) -> Vec<EventRow> {
+pub fn events(key: &Text, loaded: &Loaded) -> Vec<EventRow> {
     let ops = &loaded.trace.ops;
     let stages: Vec<Text> = loaded.analysis.stages.iter().map(|stage| stage.name.as_str().into()).collect();
     let mut names: HashMap<_, Text> = HashMap::new();
@@ -131,7 +131,7 @@ pub(super) fn events(key: &Text, loaded: &Loaded) -> Vec<EventRow> {
 }
 
 /// Formats a launch shape; `None` for an operation without one.
-pub(super) fn shape(sizes: [u32; 3]) -> Option<Text> {
+pub fn shape(sizes: [u32; 3]) -> Option<Text> {
     let [x, y, z] = sizes;
     (x > 0).then(|| format!("{x}x{y}x{z}").into())
 }

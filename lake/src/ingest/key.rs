@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use crate::tables::SCHEMA;
 
 /// Hashes an input with the project and the labels that it is added with. Compressing a file does not change the key.
-pub(super) fn key(input: &Path, project: &str, labels: &BTreeMap<String, String>) -> io::Result<String> {
+pub fn key(input: &Path, project: &str, labels: &BTreeMap<String, String>) -> io::Result<String> {
     let mut hash = Hash::new();
     hash.add(SCHEMA);
     hash.add(project);
@@ -38,7 +38,7 @@ pub(super) fn key(input: &Path, project: &str, labels: &BTreeMap<String, String>
 }
 
 /// Returns the key of an input whose content cannot be read.
-pub(super) fn key_of_path(input: &Path, project: &str) -> String {
+pub fn key_of_path(input: &Path, project: &str) -> String {
     let mut hash = Hash::new();
     hash.add(SCHEMA);
     hash.add(project);

@@ -17,10 +17,10 @@ type Text = Arc<str>;
 
 /// Rows by table.
 #[derive(Debug, Default)]
-pub(super) struct Rows(pub(super) BTreeMap<&'static str, Vec<Vec<Cell>>>);
+pub struct Rows(pub BTreeMap<&'static str, Vec<Vec<Cell>>>);
 
 impl Rows {
-    pub(super) fn push<R: Record>(&mut self, row: R) {
+    pub fn push<R: Record>(&mut self, row: R) {
         self.0.entry(R::TABLE.name).or_default().push(row.cells());
     }
 
@@ -31,16 +31,16 @@ impl Rows {
 
 /// Statements of the user that go into the row of a run.
 #[derive(Debug)]
-pub(super) struct Given<'a> {
-    pub(super) key: Text,
-    pub(super) source: String,
-    pub(super) date_from: &'a str,
-    pub(super) labels: &'a BTreeMap<String, String>,
-    pub(super) events: bool,
+pub struct Given<'a> {
+    pub key: Text,
+    pub source: String,
+    pub date_from: &'a str,
+    pub labels: &'a BTreeMap<String, String>,
+    pub events: bool,
 }
 
 /// Builds the rows of a run.
-pub(super) fn rows(loaded: &Loaded, facts: &Facts, given: &Given<'_>) -> Rows {
+pub fn rows(loaded: &Loaded, facts: &Facts, given: &Given<'_>) -> Rows {
     let mut rows = Rows::default();
     let (key, analysis) = (&given.key, &loaded.analysis);
     rows.push(run(loaded, facts, given));

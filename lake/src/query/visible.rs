@@ -18,9 +18,9 @@ use object_store::{
 
 /// The files of a lake that count, by path, with their sizes. Queries only read.
 #[derive(Debug)]
-pub(super) struct VisibleFiles {
-    pub(super) inner: Arc<dyn ObjectStore>,
-    pub(super) files: BTreeMap<String, u64>,
+pub struct VisibleFiles {
+    pub inner: Arc<dyn ObjectStore>,
+    pub files: BTreeMap<String, u64>,
 }
 
 impl VisibleFiles {

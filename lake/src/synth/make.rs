@@ -47,29 +47,29 @@ const KERNELS: [(&str, &str, &str, i64, i64); 4] = [
 
 /// Position of a run in the lake.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
-    pub(super) day: usize,
-    pub(super) project: usize,
-    pub(super) host: usize,
+pub struct Place {
+    pub day: usize,
+    pub project: usize,
+    pub host: usize,
     /// Number of the run in the lake.
-    pub(super) run: usize,
+    pub run: usize,
     /// Number of the run in its partition.
-    pub(super) index: usize,
+    pub index: usize,
 }
 
 /// The rows of one run.
 #[derive(Default)]
-pub(super) struct Made {
-    pub(super) run: RunRow,
-    pub(super) stages: Vec<StageRow>,
-    pub(super) steps: Vec<StepRow>,
-    pub(super) kernels: Vec<KernelRow>,
-    pub(super) counters: Vec<CounterRow>,
-    pub(super) findings: Vec<FindingRow>,
-    pub(super) communication: Vec<CommunicationRow>,
-    pub(super) ranks: Vec<RankRow>,
-    pub(super) requests: Vec<RequestRow>,
-    pub(super) errors: Vec<ErrorRow>,
+pub struct Made {
+    pub run: RunRow,
+    pub stages: Vec<StageRow>,
+    pub steps: Vec<StepRow>,
+    pub kernels: Vec<KernelRow>,
+    pub counters: Vec<CounterRow>,
+    pub findings: Vec<FindingRow>,
+    pub communication: Vec<CommunicationRow>,
+    pub ranks: Vec<RankRow>,
+    pub requests: Vec<RequestRow>,
+    pub errors: Vec<ErrorRow>,
 }
 
 /// Noise of a run: a sequence that depends on the seed and the number of the run only.
@@ -93,7 +93,7 @@ impl Noise {
 }
 
 /// Makes the rows of a run.
-pub(super) fn make(extent: &Extent, place: Place) -> Made {
+pub fn make(extent: &Extent, place: Place) -> Made {
     let mut noise = Noise(extent.seed ^ (place.run as u64).wrapping_mul(0xd134_2543_de82_ef95));
     let key: Text = format!("{:016x}{:016x}", noise.next(), noise.next()).into();
     let model_at = place.index % MODELS.len();

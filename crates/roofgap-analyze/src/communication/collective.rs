@@ -4,7 +4,7 @@ use crate::names::short_name;
 
 /// A collective, or a transfer between two ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum CollectiveKind {
+pub enum CollectiveKind {
     AllReduce,
     AllGather,
     ReduceScatter,
@@ -33,7 +33,7 @@ const MARKS: [(&str, CollectiveKind); 8] = [
 
 impl CollectiveKind {
     /// Returns the collective of a framework's name, such as `_allgather_base`.
-    pub(super) fn of_framework(name: &str) -> Option<Self> {
+    pub fn of_framework(name: &str) -> Option<Self> {
         let name = letters(name);
         Self::marked(&name).or(match name.trim_end_matches("oop") {
             "reduce" => Some(Self::Reduce),
@@ -47,7 +47,7 @@ impl CollectiveKind {
     }
 
     /// Returns the collective that the name of a kernel tells.
-    pub(super) fn of_kernel(name: &str) -> Option<Self> {
+    pub fn of_kernel(name: &str) -> Option<Self> {
         // Parameters and template arguments name types.
         let function = letters(&short_name(name));
         let of_nccl = ["nccldevkernel", "ncclkernel"].iter().find_map(|prefix| function.strip_prefix(prefix));
@@ -60,7 +60,7 @@ impl CollectiveKind {
     }
 
     /// Returns the name in the JSON.
-    pub(super) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::AllReduce => "all_reduce",
             Self::AllGather => "all_gather",
@@ -78,7 +78,7 @@ impl CollectiveKind {
     }
 
     /// Tells whether no rank ends it before every rank of the group has started it.
-    pub(super) fn synchronises(self) -> bool {
+    pub fn synchronises(self) -> bool {
         match self {
             Self::AllReduce | Self::AllGather | Self::ReduceScatter | Self::AllToAll | Self::Barrier => true,
             Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter => false,
@@ -88,7 +88,7 @@ impl CollectiveKind {
 
     /// Returns the ratio of bus bandwidth to message size over time, as nccl-tests defines it for `ranks` ranks; `None` where it
     /// has none or the number of ranks is unknown.
-    pub(super) fn bus_factor(self, ranks: u32) -> Option<f64> {
+    pub fn bus_factor(self, ranks: u32) -> Option<f64> {
         let n = f64::from(ranks);
         match self {
             _ if ranks < 2 => None,

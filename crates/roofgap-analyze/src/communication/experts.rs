@@ -4,7 +4,7 @@ use crate::names::is_expert;
 use roofgap_trace::{Ns, OpKind, Trace};
 
 /// Marks the names of kernels that compute experts; `None` without any.
-pub(crate) fn expert_names(trace: &Trace) -> Option<Vec<bool>> {
+pub fn expert_names(trace: &Trace) -> Option<Vec<bool>> {
     let mut seen = vec![false; trace.names.len()];
     let kernels = trace.ops.kind.iter().zip(&trace.ops.name);
     for (_, name) in kernels.filter(|(kind, _)| **kind == OpKind::Kernel) {
@@ -24,7 +24,7 @@ pub(crate) fn expert_names(trace: &Trace) -> Option<Vec<bool>> {
 
 /// Sums the time of expert kernels from each of some moments, in order, to the next, for the later of the two; empty without such kernels.
 /// Operations are in the order of their start.
-pub(super) fn times_before(trace: &Trace, moments: impl Iterator<Item = Ns>) -> Vec<Ns> {
+pub fn times_before(trace: &Trace, moments: impl Iterator<Item = Ns>) -> Vec<Ns> {
     let Some(experts) = expert_names(trace) else {
         return Vec::new();
     };

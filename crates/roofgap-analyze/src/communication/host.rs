@@ -7,26 +7,26 @@ use crate::timeline::{CoveredTime, IntervalSet};
 use roofgap_trace::{Collective, Ns, OpKind, Range, RangeCollective, Trace};
 
 /// The collectives of a trace that run on the CPU, and the time in which its devices compute.
-pub(super) struct HostCollectives<'t> {
+pub struct HostCollectives<'t> {
     trace: &'t Trace,
     compute: CoveredTime,
 }
 
 /// One collective on the CPU.
-pub(super) struct HostCollective<'t> {
-    pub(super) collective: &'t Collective,
-    pub(super) kind: Option<CollectiveKind>,
+pub struct HostCollective<'t> {
+    pub collective: &'t Collective,
+    pub kind: Option<CollectiveKind>,
     /// Time of the call in which it ran; `None` where the call returns before its end.
-    pub(super) span: Option<(Ns, Ns)>,
+    pub span: Option<(Ns, Ns)>,
     /// Part of the span in which no device computes, ns.
-    pub(super) exposed_ns: Ns,
+    pub exposed_ns: Ns,
     /// Range of the call.
-    pub(super) range: &'t Range,
+    pub range: &'t Range,
 }
 
 impl<'t> HostCollectives<'t> {
     /// Finds the collectives; `None` without any.
-    pub(super) fn of(trace: &'t Trace) -> Option<Self> {
+    pub fn of(trace: &'t Trace) -> Option<Self> {
         trace.ranges.collectives.iter().find(|collective| collective.on_host)?;
         let ops = &trace.ops;
         let communicate = performed_by_name(trace);
@@ -41,7 +41,7 @@ impl<'t> HostCollectives<'t> {
     }
 
     /// Iterates over the collectives in the order of their start.
-    pub(super) fn iter(&self) -> impl Iterator<Item = HostCollective<'t>> {
+    pub fn iter(&self) -> impl Iterator<Item = HostCollective<'t>> {
         let trace = self.trace;
         let on_host = trace.ranges.collectives.iter().filter(|found| found.on_host);
         on_host.filter_map(|found: &RangeCollective| {
@@ -60,7 +60,7 @@ impl<'t> HostCollectives<'t> {
 }
 
 /// Returns the first stage with an instance around a range of the same process.
-pub(super) fn stage_of(range: &Range, trace: &Trace, index: &StageIndex) -> Option<usize> {
+pub fn stage_of(range: &Range, trace: &Trace, index: &StageIndex) -> Option<usize> {
     let holds = |stage: &usize| {
         let instances = &index.spans(*stage).instances;
         let after = instances.partition_point(|span| span.start <= range.start);

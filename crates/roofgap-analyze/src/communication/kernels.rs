@@ -9,13 +9,13 @@ use rustc_hash::FxHashMap;
 
 /// The collective of a row: a known one, or the name of a kernel or collective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Performed {
+pub enum Performed {
     Known(CollectiveKind),
     Named(NameId),
 }
 
 /// The communication kernels of a trace, and the time in which its devices compute.
-pub(super) struct Kernels<'t> {
+pub struct Kernels<'t> {
     trace: &'t Trace,
     by_name: FxHashMap<NameId, Performed>,
     /// Collective of the range around the launch of a kernel.
@@ -25,7 +25,7 @@ pub(super) struct Kernels<'t> {
 
 impl<'t> Kernels<'t> {
     /// Finds the communication kernels; `None` without any.
-    pub(super) fn of(trace: &'t Trace, index: &StageIndex) -> Option<Self> {
+    pub fn of(trace: &'t Trace, index: &StageIndex) -> Option<Self> {
         let ops = &trace.ops;
         let by_name = performed_by_name(trace);
         if by_name.is_empty() {
@@ -45,7 +45,7 @@ impl<'t> Kernels<'t> {
     }
 
     /// Iterates over the communication kernels in the order of their start.
-    pub(super) fn ops(&self) -> impl Iterator<Item = usize> {
+    pub fn ops(&self) -> impl Iterator<Item = usize> {
         let ops = &self.trace.ops;
         let communicates =
             |op: &usize| ops.kind[*op] == OpKind::Kernel && self.by_name.contains_key(&ops.name[*op]);
@@ -75,19 +75,19 @@ impl<'t> Kernels<'t> {
     }
 
     /// Returns the description of a kernel by the framework or by the range around its launch.
-    pub(super) fn described(&self, op: usize) -> Option<&'t Collective> {
+    pub fn described(&self, op: usize) -> Option<&'t Collective> {
         let op = op as u32;
         let own = self.trace.ops.collectives.get(&op);
         own.or_else(|| self.by_range.get(&op).copied())
     }
 
     /// Returns the description of a kernel by the range around its launch.
-    pub(super) fn described_by_range(&self, op: usize) -> Option<&'t Collective> {
+    pub fn described_by_range(&self, op: usize) -> Option<&'t Collective> {
         self.by_range.get(&(op as u32)).copied()
     }
 
     /// Returns the collective of a kernel, by the framework or by its name.
-    pub(super) fn performed(&self, op: usize) -> Performed {
+    pub fn performed(&self, op: usize) -> Performed {
         match self.described(op) {
             Some(collective) => CollectiveKind::of_framework(self.trace.names.get(collective.name))
                 .map_or(Performed::Named(collective.name), Performed::Known),
@@ -96,7 +96,7 @@ impl<'t> Kernels<'t> {
     }
 
     /// Returns the part of a kernel in which its device computes nothing, ns.
-    pub(super) fn exposed_ns(&self, op: usize) -> Ns {
+    pub fn exposed_ns(&self, op: usize) -> Ns {
         let ops = &self.trace.ops;
         let hidden = self.compute.get(ops.device[op].index());
         let hidden = hidden.map_or(0, |covered| covered.overlap(ops.start[op], ops.end[op]));
@@ -105,7 +105,7 @@ impl<'t> Kernels<'t> {
 }
 
 /// Finds the names of communication kernels, and the collective that each name tells.
-pub(super) fn performed_by_name(trace: &Trace) -> FxHashMap<NameId, Performed> {
+pub fn performed_by_name(trace: &Trace) -> FxHashMap<NameId, Performed> {
     let ops = &trace.ops;
     let mut seen = vec![false; trace.names.len()];
     let mut found = FxHashMap::default();

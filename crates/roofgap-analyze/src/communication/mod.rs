@@ -6,8 +6,8 @@ mod host;
 mod kernels;
 mod transfer;
 
-pub(crate) use experts::expert_names;
-pub(crate) use transfer::{RankTransfer, transfers};
+pub use experts::expert_names;
+pub use transfer::{RankTransfer, transfers};
 
 use crate::gpu::{CopyLinks, UserLimits};
 use crate::names::short_name;
@@ -48,7 +48,7 @@ impl Sum {
 
 /// A collective that no rank ends before every rank has started it, as one rank ran it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RankCollective {
+pub struct RankCollective {
     /// Process group; `None` where unknown.
     pub group: Option<NameId>,
     /// Number of ranks in the group; 0 where unknown.
@@ -72,7 +72,7 @@ pub(crate) struct RankCollective {
 }
 
 /// Lists the collectives whose ranks wait for one another, in the order of their start.
-pub(crate) fn collectives(trace: &Trace, index: &StageIndex) -> Vec<RankCollective> {
+pub fn collectives(trace: &Trace, index: &StageIndex) -> Vec<RankCollective> {
     let mut found = on_devices(trace, index);
     let on_devices = found.len();
     let on_host = HostCollectives::of(trace);
@@ -132,7 +132,7 @@ fn on_devices(trace: &Trace, index: &StageIndex) -> Vec<RankCollective> {
 type RowKey = (Option<DeviceId>, Performed, bool, (NameId, u32));
 
 /// Builds the table of communication, most time first.
-pub(crate) fn table(trace: &Trace, index: &StageIndex, limits: UserLimits) -> Vec<CommunicationRow> {
+pub fn table(trace: &Trace, index: &StageIndex, limits: UserLimits) -> Vec<CommunicationRow> {
     let ops = &trace.ops;
     let no_group = (NameId::default(), 0);
     let mut sums: FxHashMap<RowKey, Sum> = FxHashMap::default();

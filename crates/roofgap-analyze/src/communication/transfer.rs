@@ -8,7 +8,7 @@ use roofgap_trace::{Collective, NameId, Ns, Trace};
 
 /// A send or receive with a known other rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RankTransfer {
+pub struct RankTransfer {
     /// The other rank.
     pub peer: u32,
     /// True for a send.
@@ -29,7 +29,7 @@ pub(crate) struct RankTransfer {
 }
 
 /// Lists the transfers of a rank whose other rank and whose time are known, in the order of their start.
-pub(crate) fn transfers(trace: &Trace, index: &StageIndex) -> Vec<RankTransfer> {
+pub fn transfers(trace: &Trace, index: &StageIndex) -> Vec<RankTransfer> {
     let in_ranges = trace.ranges.collectives.iter().map(|range| &range.collective);
     let mut described = trace.ops.collectives.values().chain(in_ranges);
     // Most jobs have none.

@@ -7,7 +7,7 @@ const WORK: [&str; 6] =
     ["model", "parameters", "prompt_tokens", "generated_tokens", "batch", "vision_tokens"];
 
 /// Returns the basis for one stage.
-pub(super) fn of_stage(differences: &[Difference], stage: &str) -> Basis {
+pub fn of_stage(differences: &[Difference], stage: &str) -> Basis {
     of(differences, |what| {
         let own = what.strip_prefix(stage).and_then(|rest| rest.strip_prefix('.'));
         own.unwrap_or(what)
@@ -15,7 +15,7 @@ pub(super) fn of_stage(differences: &[Difference], stage: &str) -> Basis {
 }
 
 /// Returns the basis for the two sides as a whole.
-pub(super) fn of_all(differences: &[Difference]) -> Basis {
+pub fn of_all(differences: &[Difference]) -> Basis {
     of(differences, |what| what.rsplit('.').next().unwrap_or(what))
 }
 
@@ -30,7 +30,7 @@ fn of<'a>(differences: &'a [Difference], subject: impl Fn(&'a str) -> &'a str) -
 }
 
 /// Withdraws the judgement of values of a whole instance where the sides did different work.
-pub(super) fn withdraw(stage: &mut StageChange) {
+pub fn withdraw(stage: &mut StageChange) {
     if stage.basis != Basis::StepAndToken {
         return;
     }
@@ -51,7 +51,7 @@ pub(super) fn withdraw(stage: &mut StageChange) {
 }
 
 /// Withdraws the judgement of a value that does not compare.
-pub(super) fn unjudged<T>(change: &mut Change<T>) {
+pub fn unjudged<T>(change: &mut Change<T>) {
     change.judgement = Judgement::Unknown;
 }
 

@@ -28,7 +28,7 @@ pub struct Side<'a> {
 }
 
 /// Lists the differences of two sides, and the facts that neither side gives.
-pub(super) fn differences(base: Side<'_>, head: Side<'_>) -> (Vec<Difference>, Vec<String>) {
+pub fn differences(base: Side<'_>, head: Side<'_>) -> (Vec<Difference>, Vec<String>) {
     let mut found = Found::default();
     found.hold(
         "gpu",
@@ -184,7 +184,7 @@ fn known(list: Vec<String>) -> Option<String> {
 }
 
 /// Returns the names of the GPUs, equal ones counted.
-pub(super) fn gpus(analysis: &Analysis) -> Vec<String> {
+pub fn gpus(analysis: &Analysis) -> Vec<String> {
     let mut names: Vec<(String, usize)> = Vec::new();
     for name in analysis.devices.iter().filter_map(|device| device.name.clone()) {
         match names.iter_mut().find(|(known, _)| *known == name) {
@@ -266,7 +266,7 @@ const OTHER_CALLS: f64 = 0.1;
 
 /// Compares the work that two timelines cover. A change of the program replaces kernels and leaves the others their calls; where
 /// those that take most of the common time run a different number of times, one side covers more of the run, such as a warm-up.
-pub(super) fn covered_work(base: Side<'_>, head: Side<'_>, kernels: &[KernelChange]) -> Option<Difference> {
+pub fn covered_work(base: Side<'_>, head: Side<'_>, kernels: &[KernelChange]) -> Option<Difference> {
     let (base, head) = (&base.analysis.totals, &head.analysis.totals);
     if [base, head].iter().any(|totals| totals.from == KernelOrigin::Counters) {
         return None;

@@ -8,7 +8,7 @@ use crate::result::{Analysis, Kernel, Stage};
 use rustc_hash::FxHashMap;
 
 /// Compares the kernels of two whole traces; empty where a side has none.
-pub(super) fn of_whole(base: &Analysis, head: &Analysis, floors: &Floors) -> Vec<KernelChange> {
+pub fn of_whole(base: &Analysis, head: &Analysis, floors: &Floors) -> Vec<KernelChange> {
     if base.kernels.is_empty() || head.kernels.is_empty() {
         return Vec::new();
     }
@@ -16,7 +16,7 @@ pub(super) fn of_whole(base: &Analysis, head: &Analysis, floors: &Floors) -> Vec
 }
 
 /// Compares the kernels of a stage; empty where a side did not measure them: what was not measured is not gone.
-pub(super) fn of_stage(base: &Stage, head: &Stage, floors: &Floors) -> Vec<KernelChange> {
+pub fn of_stage(base: &Stage, head: &Stage, floors: &Floors) -> Vec<KernelChange> {
     if base.kernel_ns.is_none() || head.kernel_ns.is_none() {
         return Vec::new();
     }
@@ -70,7 +70,7 @@ fn name_apart(changes: &mut [KernelChange]) {
 }
 
 /// Noise of the sum of all kernels: they move apart from one another.
-pub(super) fn noise_of_sum(changes: &[KernelChange]) -> f64 {
+pub fn noise_of_sum(changes: &[KernelChange]) -> f64 {
     let square = |change: &KernelChange| (change.noise_ns as f64) * (change.noise_ns as f64);
     changes.iter().map(square).sum::<f64>().sqrt()
 }

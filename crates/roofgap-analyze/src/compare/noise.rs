@@ -24,7 +24,7 @@ impl Default for Floors {
 }
 
 /// A share of a number.
-pub(super) fn share(value: i64, pct: f64) -> f64 {
+pub fn share(value: i64, pct: f64) -> f64 {
     value.unsigned_abs() as f64 * pct / 100.0
 }
 
@@ -32,7 +32,7 @@ pub(super) fn share(value: i64, pct: f64) -> f64 {
 ///
 /// Steps in the same place are held against one another, so that what all runs share (a longer first step, a growing cache)
 /// does not count. `None` with fewer than three steps.
-pub(super) fn of_steps(base: (&Steps, u64), head: (&Steps, u64)) -> Option<(f64, String)> {
+pub fn of_steps(base: (&Steps, u64), head: (&Steps, u64)) -> Option<(f64, String)> {
     let ((base, base_instances), (head, head_instances)) = (base, head);
     let (b, h) = (&base.each_ns, &head.each_ns);
     if b.len() < 3 || h.len() < 3 {
@@ -56,7 +56,7 @@ pub(super) fn of_steps(base: (&Steps, u64), head: (&Steps, u64)) -> Option<(f64,
 }
 
 /// Noise of the difference of two means of repeats. `None` with fewer than two repeats on a side.
-pub(super) fn of_repeats(base: &[i64], head: &[i64]) -> Option<f64> {
+pub fn of_repeats(base: &[i64], head: &[i64]) -> Option<f64> {
     if base.len() < 2 || head.len() < 2 {
         return None;
     }
@@ -70,7 +70,7 @@ pub(super) fn of_repeats(base: &[i64], head: &[i64]) -> Option<f64> {
 }
 
 /// Variance of the sum of a kernel's calls; from the range of their lengths, which is what an analysis keeps of them.
-pub(super) fn of_kernel(kernel: &Kernel, floors: &Floors) -> f64 {
+pub fn of_kernel(kernel: &Kernel, floors: &Floors) -> f64 {
     let calls = kernel.calls as f64;
     match (kernel.min_ns, kernel.max_ns) {
         (Some(min), Some(max)) if kernel.calls > 1 => {
@@ -86,7 +86,7 @@ pub(super) fn of_kernel(kernel: &Kernel, floors: &Floors) -> f64 {
 }
 
 /// Number of standard deviations of a sum of calls that count as noise.
-pub(super) const DEVIATIONS: f64 = 3.0;
+pub const DEVIATIONS: f64 = 3.0;
 
 /// The range of `n` normally distributed values, in standard deviations.
 fn expected_range(n: f64) -> f64 {
@@ -151,13 +151,13 @@ fn deviation(values: &[f64]) -> f64 {
 
 /// The direction that is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Better {
+pub enum Better {
     Lower,
     Higher,
 }
 
 /// A time on both sides with its noise.
-pub(super) fn time(base: Option<i64>, head: Option<i64>, noise: f64) -> Change<i64> {
+pub fn time(base: Option<i64>, head: Option<i64>, noise: f64) -> Change<i64> {
     let (Some(b), Some(h)) = (base, head) else {
         return Change { base, head, ..Change::default() };
     };
@@ -173,7 +173,7 @@ pub(super) fn time(base: Option<i64>, head: Option<i64>, noise: f64) -> Change<i
 }
 
 /// A number on both sides with its noise.
-pub(super) fn number(base: Option<f64>, head: Option<f64>, noise: f64, better: Better) -> Change<f64> {
+pub fn number(base: Option<f64>, head: Option<f64>, noise: f64, better: Better) -> Change<f64> {
     let (Some(b), Some(h)) = (base, head) else {
         return Change { base, head, ..Change::default() };
     };

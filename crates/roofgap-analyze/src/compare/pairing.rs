@@ -11,19 +11,19 @@ use rustc_hash::FxHashMap;
 
 /// The kernels of one canonical name, all devices together, of one instance.
 #[derive(Debug, Clone)]
-pub(super) struct Group {
-    pub(super) name: String,
-    pub(super) short_name: String,
-    pub(super) family: Family,
-    pub(super) total_ns: i64,
-    pub(super) calls: f64,
+pub struct Group {
+    pub name: String,
+    pub short_name: String,
+    pub family: Family,
+    pub total_ns: i64,
+    pub calls: f64,
     /// Variance of the total.
-    pub(super) variance: f64,
+    pub variance: f64,
     key: String,
 }
 
 /// Kernels by canonical name, in the order given; totals by instance.
-pub(super) fn groups(kernels: &[Kernel], instances: u64, variance: impl Fn(&Kernel) -> f64) -> Vec<Group> {
+pub fn groups(kernels: &[Kernel], instances: u64, variance: impl Fn(&Kernel) -> f64) -> Vec<Group> {
     let instances = instances.max(1);
     let mut at: FxHashMap<String, usize> = FxHashMap::default();
     let mut groups: Vec<(Group, i64)> = Vec::new();
@@ -56,7 +56,7 @@ pub(super) fn groups(kernels: &[Kernel], instances: u64, variance: impl Fn(&Kern
 }
 
 /// A sum over instances as that of one, rounded.
-pub(super) fn by_instance(total: i64, instances: u64) -> i64 {
+pub fn by_instance(total: i64, instances: u64) -> i64 {
     match i64::try_from(instances) {
         Ok(n) if n > 1 => (total as f64 / n as f64).round() as i64,
         _ => total,
@@ -65,7 +65,7 @@ pub(super) fn by_instance(total: i64, instances: u64) -> i64 {
 
 /// The way in which two groups were matched.
 #[derive(Debug)]
-pub(super) enum Pair {
+pub enum Pair {
     /// The same name.
     Named(Group, Group),
     /// Another name; why they are taken for one.
@@ -77,7 +77,7 @@ pub(super) enum Pair {
 }
 
 /// Pairs the kernels of two sides.
-pub(super) fn pair(base: Vec<Group>, head: Vec<Group>) -> Vec<Pair> {
+pub fn pair(base: Vec<Group>, head: Vec<Group>) -> Vec<Pair> {
     let mut of_key: FxHashMap<String, Group> = FxHashMap::default();
     let mut order = Vec::with_capacity(head.len());
     for group in head {

@@ -7,13 +7,13 @@ use super::pairing::by_instance;
 use crate::result::{Idle, Note, Stage};
 
 /// Times of a stage without a profiler, one per repeat, ns.
-pub(super) type Repeats<'a> = &'a [i64];
+pub type Repeats<'a> = &'a [i64];
 
 /// A stage with what else is known of it.
 #[derive(Clone, Copy)]
-pub(super) struct StageSide<'a> {
-    pub(super) stage: &'a Stage,
-    pub(super) repeats: Repeats<'a>,
+pub struct StageSide<'a> {
+    pub stage: &'a Stage,
+    pub repeats: Repeats<'a>,
 }
 
 /// Times of one instance.
@@ -44,7 +44,7 @@ impl Values {
 }
 
 /// Compares a stage of both sides.
-pub(super) fn change(base: StageSide<'_>, head: StageSide<'_>, floors: &Floors) -> StageChange {
+pub fn change(base: StageSide<'_>, head: StageSide<'_>, floors: &Floors) -> StageChange {
     let (b, h) = (Values::of(base.stage), Values::of(head.stage));
     let (wall_noise, wall_noise_from) = wall_noise(base, head, b.wall, floors);
     let kernels = kernels::of_stage(base.stage, head.stage, floors);

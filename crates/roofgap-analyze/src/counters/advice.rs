@@ -4,7 +4,7 @@ use roofgap_trace::ncu::{CounterSet, Rule, RuleKind, SpeedupScope};
 
 /// A rule of ncu that asks for a change.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Advice {
+pub struct Advice {
     /// The identifier of the rule.
     pub rule: String,
     /// The identifier of the section.
@@ -17,7 +17,7 @@ pub(crate) struct Advice {
 
 impl Advice {
     /// The advice for one launch, most to gain first.
-    pub(super) fn of(set: &CounterSet, launch: usize) -> Vec<Self> {
+    pub fn of(set: &CounterSet, launch: usize) -> Vec<Self> {
         let asks = |rule: &&Rule| rule.kind == RuleKind::Optimization || rule.kind == RuleKind::Warning;
         let mut advice: Vec<Self> = set.rules_of(launch).filter(asks).map(Self::from_rule).collect();
         advice.sort_by(|a, b| b.speedup_pct.unwrap_or(-1.0).total_cmp(&a.speedup_pct.unwrap_or(-1.0)));

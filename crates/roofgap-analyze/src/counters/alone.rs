@@ -15,7 +15,7 @@ use crate::timeline::kernels::from_durations;
 const NAME: &str = "the measured launches";
 
 /// Returns the devices of the launches, in the order of their numbers.
-pub(crate) fn devices(sets: &[CounterSet]) -> Vec<Device> {
+pub fn devices(sets: &[CounterSet]) -> Vec<Device> {
     let mut devices: Vec<Device> = Vec::new();
     for device in sets.iter().flat_map(CounterSet::devices) {
         if devices.iter().all(|known| known.number != device.number) {
@@ -37,7 +37,7 @@ pub(crate) fn devices(sets: &[CounterSet]) -> Vec<Device> {
 }
 
 /// Groups the launches with a duration by kernel and device, most time first.
-pub(crate) fn kernels(sets: &[CounterSet]) -> Vec<Kernel> {
+pub fn kernels(sets: &[CounterSet]) -> Vec<Kernel> {
     let mut forms: FxHashMap<&str, String> = FxHashMap::default();
     let mut at: FxHashMap<(String, u32), usize> = FxHashMap::default();
     let mut groups: Vec<(&str, u32, Vec<i64>)> = Vec::new();
@@ -63,7 +63,7 @@ pub(crate) fn kernels(sets: &[CounterSet]) -> Vec<Kernel> {
 }
 
 /// Puts beside each kernel the row of its launch shape with the most time.
-pub(crate) fn attach(kernels: &mut [Kernel], joined: &Joined) {
+pub fn attach(kernels: &mut [Kernel], joined: &Joined) {
     let mut largest: FxHashMap<String, &Measured> = FxHashMap::default();
     for measured in &joined.measured {
         let form = canonical(&measured.row.kernel);
@@ -85,7 +85,7 @@ fn total_ns(measured: &Measured) -> i64 {
 }
 
 /// The measured launches as a stage, with what the rules of the findings need.
-pub(crate) struct MeasuredLaunches {
+pub struct MeasuredLaunches {
     /// The launches together.
     pub stage: Stage,
     /// Launch shapes.
@@ -96,12 +96,7 @@ pub(crate) struct MeasuredLaunches {
 
 impl MeasuredLaunches {
     /// Takes all measured launches for one stage; `None` where no launch has a duration.
-    pub(crate) fn of(
-        sets: &[CounterSet],
-        joined: &Joined,
-        kernels: &[Kernel],
-        devices: &[Device],
-    ) -> Option<Self> {
+    pub fn of(sets: &[CounterSet], joined: &Joined, kernels: &[Kernel], devices: &[Device]) -> Option<Self> {
         let total: i64 = kernels.iter().map(|kernel| kernel.total_ns).sum();
         if total <= 0 {
             return None;

@@ -9,7 +9,7 @@ use crate::gpu::Dtype;
 
 /// Kinds of arithmetic with roofs of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum WorkKind {
+pub enum WorkKind {
     /// Double precision.
     Fp64,
     /// Single precision.
@@ -32,12 +32,12 @@ pub(crate) enum WorkKind {
 
 impl WorkKind {
     /// Tells whether the tensor cores do it.
-    pub(crate) fn is_tensor(self) -> bool {
+    pub fn is_tensor(self) -> bool {
         !matches!(self, Self::Fp64 | Self::Fp32 | Self::Fp16)
     }
 
     /// The format whose peak is its roof; half precision outside of the tensor cores has none in the table.
-    pub(crate) fn dtype(self) -> Option<Dtype> {
+    pub fn dtype(self) -> Option<Dtype> {
         Some(match self {
             Self::Fp16 => return None,
             Self::Fp64 | Self::TensorFp64 => Dtype::Fp64,
@@ -51,7 +51,7 @@ impl WorkKind {
     }
 
     /// A short name.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Fp64 => "fp64",
             Self::Fp32 => "fp32",
@@ -68,7 +68,7 @@ impl WorkKind {
 
 /// Generations of GPUs that count their work alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Arch {
+pub enum Arch {
     /// 7.0, 7.2
     Volta,
     /// 7.5
@@ -89,7 +89,7 @@ pub(super) enum Arch {
 
 /// A counter and the operations that one count of it stands for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Counter {
+pub struct Counter {
     /// The metric without its rollup.
     pub metric: &'static str,
     /// Kind of work it counts.
@@ -103,7 +103,7 @@ const fn counter(metric: &'static str, kind: WorkKind, factor: f64) -> Counter {
 }
 
 /// Instructions of single threads, on every architecture. A half-precision instruction works on two numbers at once.
-pub(super) const SCALAR: &[Counter] = &[
+pub const SCALAR: &[Counter] = &[
     counter("sm__sass_thread_inst_executed_op_fadd_pred_on", WorkKind::Fp32, 1.0),
     counter("sm__sass_thread_inst_executed_op_fmul_pred_on", WorkKind::Fp32, 1.0),
     counter("sm__sass_thread_inst_executed_op_ffma_pred_on", WorkKind::Fp32, 2.0),
@@ -116,7 +116,7 @@ pub(super) const SCALAR: &[Counter] = &[
 ];
 
 /// Two single-precision numbers in one instruction: data-centre Blackwell only.
-pub(super) const PACKED: &[Counter] = &[
+pub const PACKED: &[Counter] = &[
     counter("sm__sass_thread_inst_executed_op_fadd2_pred_on", WorkKind::Fp32, 2.0),
     counter("sm__sass_thread_inst_executed_op_fmul2_pred_on", WorkKind::Fp32, 2.0),
     counter("sm__sass_thread_inst_executed_op_ffma2_pred_on", WorkKind::Fp32, 4.0),
@@ -165,7 +165,7 @@ const BLACKWELL_CONSUMER: &[Counter] = &[
 
 impl Arch {
     /// The generation of a compute capability; `None` for one that is not known here.
-    pub(super) fn of(compute_capability: (u8, u8)) -> Option<Self> {
+    pub fn of(compute_capability: (u8, u8)) -> Option<Self> {
         Some(match compute_capability {
             (7, 0 | 2) => Self::Volta,
             (7, 5) => Self::Turing,
@@ -180,7 +180,7 @@ impl Arch {
     }
 
     /// The counters of tensor operations; no operation is in two of them.
-    pub(super) fn tensor_counters(self) -> &'static [Counter] {
+    pub fn tensor_counters(self) -> &'static [Counter] {
         match self {
             Self::Volta => VOLTA,
             Self::Turing => TURING,

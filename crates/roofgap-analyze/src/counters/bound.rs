@@ -10,14 +10,14 @@
 use std::fmt;
 
 /// Share of its peak, in %, from which on a unit is near its roof.
-pub(crate) const NEAR_ROOF_PCT: f64 = 60.0;
+pub const NEAR_ROOF_PCT: f64 = 60.0;
 
 /// Memory levels this close to the busiest one share its load.
 const SHARED_PCT: f64 = 10.0;
 
 /// The limit of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Bound {
+pub enum Bound {
     /// The multiprocessors.
     Compute,
     /// Device memory.
@@ -47,7 +47,7 @@ impl fmt::Display for Bound {
 
 /// Inputs of the rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Inputs {
+pub struct Inputs {
     /// Multiprocessors, % of peak.
     pub sm_pct: Option<f64>,
     /// The memory system as a whole, % of peak.
@@ -66,7 +66,7 @@ pub(super) struct Inputs {
 
 /// The answer of the rule.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Verdict {
+pub struct Verdict {
     /// Limit; `None` where the inputs do not tell it.
     pub bound: Option<Bound>,
     /// The share of the peak that was reached there.
@@ -76,7 +76,7 @@ pub(super) struct Verdict {
 }
 
 /// Applies the rule.
-pub(super) fn verdict(inputs: &Inputs) -> Verdict {
+pub fn verdict(inputs: &Inputs) -> Verdict {
     let l1 = inputs.l1_pct.map(|own| inputs.memory_pct.map_or(own, |whole| own.min(whole)));
     let levels = [(Bound::Dram, inputs.dram_pct), (Bound::L2, inputs.l2_pct), (Bound::L1, l1)];
     let known: Vec<(Bound, f64)> = levels.iter().filter_map(|(bound, pct)| Some((*bound, (*pct)?))).collect();

@@ -8,7 +8,7 @@ const L1: (&str, &str) = ("derived__l1tex__lsu_writeback_bytes_mem_lgds.sum", "l
 const L2: (&str, &str) = ("derived__lts__lts2xbar_bytes.sum", "lts");
 
 /// Reads the rates of one launch; `None` where none were collected.
-pub(super) fn rates(set: &CounterSet, launch: &LaunchCounters) -> Option<CacheRates> {
+pub fn rates(set: &CounterSet, launch: &LaunchCounters) -> Option<CacheRates> {
     // ncu states these metrics in bytes, in bytes per cycle or second, or without a unit.
     let units =
         [Unit::BYTE, Unit::BYTE_PER_SECOND, Unit::per(Base::Byte, Base::Cycle), Unit::ONE, Unit::UNSTATED];
@@ -32,7 +32,7 @@ pub(super) fn rates(set: &CounterSet, launch: &LaunchCounters) -> Option<CacheRa
 }
 
 /// Returns the mean of several launches; what only some have is the mean of those.
-pub(super) fn mean(all: impl Iterator<Item = CacheRates>) -> Option<CacheRates> {
+pub fn mean(all: impl Iterator<Item = CacheRates>) -> Option<CacheRates> {
     let rates: Vec<CacheRates> = all.collect();
     let mean = |get: fn(&CacheRates) -> Option<f64>| {
         let known: Vec<f64> = rates.iter().filter_map(get).collect();

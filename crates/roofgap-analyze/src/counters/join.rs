@@ -18,11 +18,11 @@ use crate::result::{CounterRow, Kernel};
 use crate::stages::{NamedPlace, StageSet};
 
 /// Durations under ncu within this ratio of the timeline's are taken for the same behaviour.
-pub(super) const REPRESENTATIVE: RangeInclusive<f64> = 0.67..=1.5;
+pub const REPRESENTATIVE: RangeInclusive<f64> = 0.67..=1.5;
 
 /// A row of counters with what findings need beside it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Measured {
+pub struct Measured {
     /// The row as it is printed.
     pub row: CounterRow,
     /// Limiting resource.
@@ -47,7 +47,7 @@ pub(crate) struct Measured {
 
 /// Counters joined with a timeline.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Joined {
+pub struct Joined {
     /// The rows: stage by stage in the order of the stages, most time first.
     pub measured: Vec<Measured>,
     /// Counters that could not be read or matched.
@@ -56,7 +56,7 @@ pub(crate) struct Joined {
 
 impl Joined {
     /// The rows as they are printed.
-    pub(crate) fn rows(&self) -> Vec<CounterRow> {
+    pub fn rows(&self) -> Vec<CounterRow> {
         self.measured.iter().map(|measured| measured.row.clone()).collect()
     }
 }
@@ -75,7 +75,7 @@ struct Group<'a> {
 }
 
 /// Merges the pages of one report, which describe the same launches.
-pub(crate) fn merge(sets: &[CounterSet]) -> Cow<'_, [CounterSet]> {
+pub fn merge(sets: &[CounterSet]) -> Cow<'_, [CounterSet]> {
     if sets.len() < 2 {
         return Cow::Borrowed(sets);
     }
@@ -85,12 +85,7 @@ pub(crate) fn merge(sets: &[CounterSet]) -> Cow<'_, [CounterSet]> {
 }
 
 /// Joins counters with a timeline, which may be empty. Rows that match nothing are there too.
-pub(crate) fn join(
-    sets: &[CounterSet],
-    timeline: &Timeline,
-    stages: &StageSet,
-    gpu: Option<&GpuFacts>,
-) -> Joined {
+pub fn join(sets: &[CounterSet], timeline: &Timeline, stages: &StageSet, gpu: Option<&GpuFacts>) -> Joined {
     // Counted apart, pages of one report would pass for more samples.
     let sets = merge(sets);
     let mut groups: Vec<Group<'_>> = Vec::new();
@@ -295,7 +290,7 @@ fn match_note(
 }
 
 /// Puts beside each kernel of a table the row of its launch shape with the most time, of the table's stage.
-pub(crate) fn attach(kernels: &mut [Kernel], joined: &Joined, stage: Option<&str>) {
+pub fn attach(kernels: &mut [Kernel], joined: &Joined, stage: Option<&str>) {
     let mut longest: FxHashMap<&str, &Measured> = FxHashMap::default();
     let own = joined
         .measured

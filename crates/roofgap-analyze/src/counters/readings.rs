@@ -8,7 +8,7 @@ use crate::result::CacheRates;
 
 /// The counters of a launch, or the mean of several.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Readings {
+pub struct Readings {
     /// Nanoseconds under ncu.
     pub duration_ns: Option<f64>,
     /// Compute throughput, % of peak.
@@ -37,7 +37,7 @@ pub(crate) struct Readings {
 
 impl Readings {
     /// Reads one launch.
-    pub(crate) fn of(set: &CounterSet, launch: &LaunchCounters) -> Self {
+    pub fn of(set: &CounterSet, launch: &LaunchCounters) -> Self {
         let percent = |names: &[&str]| names.iter().find_map(|name| set.value(launch, name, Unit::PERCENT));
         let bytes = |name: &str| set.value(launch, name, Unit::BYTE);
         let duration_ns = set.value(launch, "gpu__time_duration.sum", Unit::NANOSECOND);
@@ -69,7 +69,7 @@ impl Readings {
     }
 
     /// The mean of several launches of one kernel and shape; what only some have is the mean of those.
-    pub(crate) fn mean(all: &[Self]) -> Self {
+    pub fn mean(all: &[Self]) -> Self {
         let mean = |get: fn(&Self) -> Option<f64>| {
             let (sum, count) =
                 all.iter().filter_map(get).fold((0.0, 0u32), |(sum, n), value| (sum + value, n + 1));
@@ -92,7 +92,7 @@ impl Readings {
     }
 
     /// Floating-point operations.
-    pub(crate) fn flops(&self) -> Option<f64> {
+    pub fn flops(&self) -> Option<f64> {
         self.work.as_ref().and_then(Work::flops)
     }
 }

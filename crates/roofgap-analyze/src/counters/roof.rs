@@ -21,7 +21,7 @@ fn roof_ns(readings: &Readings, gpu: &GpuFacts) -> Option<f64> {
 }
 
 /// Adds up the launches of a timeline whose kernel and launch shape were measured in their stage.
-pub(crate) fn roofs(joined: &Joined, timeline: &Timeline, gpu: &GpuFacts) -> RoofSums {
+pub fn roofs(joined: &Joined, timeline: &Timeline, gpu: &GpuFacts) -> RoofSums {
     type Shape = ([u32; 3], [u32; 3]);
     let mut known: FxHashMap<(Option<&str>, &str, Shape), f64> = FxHashMap::default();
     for measured in &joined.measured {
@@ -50,7 +50,7 @@ pub(crate) fn roofs(joined: &Joined, timeline: &Timeline, gpu: &GpuFacts) -> Roo
 }
 
 /// Adds up measured launches without a timeline, under the names of the table of kernels.
-pub(crate) fn roofs_alone(joined: &Joined, kernels: &[Kernel], gpu: &GpuFacts) -> RoofSums {
+pub fn roofs_alone(joined: &Joined, kernels: &[Kernel], gpu: &GpuFacts) -> RoofSums {
     let names: FxHashMap<String, &str> =
         kernels.iter().map(|kernel| (canonical(&kernel.name), kernel.name.as_str())).collect();
     let took = |measured: &Measured| {

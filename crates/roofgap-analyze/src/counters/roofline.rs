@@ -5,7 +5,7 @@ use crate::gpu::GpuFacts;
 
 /// A point under a roofline.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Roofline {
+pub struct Roofline {
     /// Operations a byte of DRAM traffic.
     pub intensity: f64,
     /// Operations a second.
@@ -20,7 +20,7 @@ pub(crate) struct Roofline {
 
 impl Roofline {
     /// The point of a launch; `None` where work, bytes, time or a roof is not known.
-    pub(crate) fn of(readings: &Readings, gpu: &GpuFacts) -> Option<Self> {
+    pub fn of(readings: &Readings, gpu: &GpuFacts) -> Option<Self> {
         let work = readings.work.as_ref()?;
         let flops = work.flops().filter(|flops| *flops > 0.0)?;
         let bytes = readings.dram_bytes.filter(|bytes| *bytes > 0.0)?;
@@ -46,7 +46,7 @@ impl Roofline {
     }
 
     /// Returns the achieved share of the attainable rate, %.
-    pub(crate) fn reached_pct(&self) -> f64 {
+    pub fn reached_pct(&self) -> f64 {
         100.0 * self.achieved_flops_per_s / self.attainable_flops_per_s
     }
 }

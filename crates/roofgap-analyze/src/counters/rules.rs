@@ -8,7 +8,7 @@ use crate::result::NcuRule;
 
 /// Collects the results of ncu's rules: one row per kernel and rule, suggestions first, largest estimate first. The text is
 /// that of the launch with the largest estimate.
-pub(crate) fn rules(sets: &[CounterSet]) -> Vec<NcuRule> {
+pub fn rules(sets: &[CounterSet]) -> Vec<NcuRule> {
     let mut forms: FxHashMap<&str, String> = FxHashMap::default();
     let mut at: FxHashMap<(String, &str), usize> = FxHashMap::default();
     let mut rows: Vec<(NcuRule, FxHashSet<usize>)> = Vec::new();

@@ -8,7 +8,7 @@ use crate::stages::StageIndex;
 
 /// One kernel with one launch shape in one stage.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct TimelineKernel {
+pub struct TimelineKernel {
     /// The stage; `None` outside of all.
     pub stage: Option<String>,
     /// The name as the timeline has it.
@@ -25,8 +25,8 @@ pub(crate) struct TimelineKernel {
 
 /// The kernels of a timeline, found by any tool's name for them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Timeline {
-    pub(super) kernels: Vec<TimelineKernel>,
+pub struct Timeline {
+    pub kernels: Vec<TimelineKernel>,
     /// Positions by the name as the timeline has it.
     by_name: FxHashMap<String, Shapes>,
     /// Positions by canonical name.
@@ -38,7 +38,7 @@ type Shapes = FxHashMap<Option<([u32; 3], [u32; 3])>, Vec<usize>>;
 
 impl Timeline {
     /// Indexes kernels.
-    pub(crate) fn new(kernels: Vec<TimelineKernel>) -> Self {
+    pub fn new(kernels: Vec<TimelineKernel>) -> Self {
         let mut by_name: FxHashMap<String, Shapes> = FxHashMap::default();
         for (index, kernel) in kernels.iter().enumerate() {
             let shapes = match by_name.get_mut(&kernel.name) {
@@ -61,7 +61,7 @@ impl Timeline {
     }
 
     /// Groups the kernels of a trace; `stage_of` says in which stage the operation of a row is.
-    pub(crate) fn of<'a>(trace: &Trace, stage_of: impl Fn(usize) -> Option<&'a str>) -> Self {
+    pub fn of<'a>(trace: &Trace, stage_of: impl Fn(usize) -> Option<&'a str>) -> Self {
         type Key<'s> = (Option<&'s str>, NameId, [u32; 3], [u32; 3]);
         let ops = &trace.ops;
         let mut groups: FxHashMap<Key<'_>, Vec<i64>> = FxHashMap::default();
@@ -98,18 +98,18 @@ impl Timeline {
     }
 
     /// Groups the kernels of a trace by the stages of its index.
-    pub(crate) fn of_stages(trace: &Trace, index: &StageIndex) -> Self {
+    pub fn of_stages(trace: &Trace, index: &StageIndex) -> Self {
         Self::of(trace, |op| index.stage_of_op(op).map(|stage| index.name(stage)))
     }
 
     /// Tells whether there are no kernels.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.kernels.is_empty()
     }
 
     /// Finds the kernels by name and launch shape. Two kernels may share a canonical name; the one that is spelled the same is meant
     /// then. `None` if the timeline does not have the name.
-    pub(super) fn find(
+    pub fn find(
         &self,
         spelled: &str,
         form: &str,

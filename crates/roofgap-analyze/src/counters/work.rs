@@ -6,7 +6,7 @@ use super::arch::{Arch, Counter, PACKED, SCALAR, WorkKind};
 
 /// The arithmetic of a launch.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Work {
+pub struct Work {
     /// Operations by kind, for the kinds that were counted.
     pub by_kind: Vec<(WorkKind, f64)>,
     /// Tensor instructions ran, and no counter of what they did was collected: the sum would be far too small.
@@ -15,7 +15,7 @@ pub(crate) struct Work {
 
 impl Work {
     /// Reads the work of a launch; `None` where no counter of work was collected.
-    pub(crate) fn of(set: &CounterSet, launch: &LaunchCounters) -> Option<Self> {
+    pub fn of(set: &CounterSet, launch: &LaunchCounters) -> Option<Self> {
         let arch = launch.compute_capability.and_then(Arch::of);
         let mut work = Self::default();
         let mut tensor_counted = false;
@@ -52,17 +52,17 @@ impl Work {
     }
 
     /// Floating-point operations in all; `None` where the tensor cores' part is missing.
-    pub(crate) fn flops(&self) -> Option<f64> {
+    pub fn flops(&self) -> Option<f64> {
         (!self.tensor_uncounted).then(|| self.by_kind.iter().map(|(_, flops)| flops).sum())
     }
 
     /// Operations of the tensor cores.
-    pub(crate) fn tensor_flops(&self) -> f64 {
+    pub fn tensor_flops(&self) -> f64 {
         self.by_kind.iter().filter(|(kind, _)| kind.is_tensor()).map(|(_, flops)| flops).sum()
     }
 
     /// The kind with the most operations.
-    pub(crate) fn main_kind(&self) -> Option<WorkKind> {
+    pub fn main_kind(&self) -> Option<WorkKind> {
         let most = self.by_kind.iter().filter(|(_, flops)| *flops > 0.0).max_by(|a, b| a.1.total_cmp(&b.1));
         most.map(|(kind, _)| *kind)
     }

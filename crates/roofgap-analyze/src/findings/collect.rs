@@ -18,7 +18,7 @@ struct Kind {
 
 /// Kinds by name, each looked up once.
 #[derive(Default)]
-pub(super) struct Kinds(Vec<Option<Kind>>);
+pub struct Kinds(Vec<Option<Kind>>);
 
 impl Kinds {
     fn of(&mut self, trace: &Trace, name: NameId) -> Kind {
@@ -121,7 +121,7 @@ impl Beside {
     }
 }
 
-pub(super) struct Collector<'t, 'k> {
+pub struct Collector<'t, 'k> {
     trace: &'t Trace,
     kinds: &'k mut Kinds,
     shapes: FxHashMap<(NameId, ShapeId, u16), ShapeSum>,
@@ -144,7 +144,7 @@ pub(super) struct Collector<'t, 'k> {
 }
 
 impl<'t, 'k> Collector<'t, 'k> {
-    pub(super) fn new(trace: &'t Trace, kinds: &'k mut Kinds) -> Self {
+    pub fn new(trace: &'t Trace, kinds: &'k mut Kinds) -> Self {
         Self {
             trace,
             kinds,
@@ -165,7 +165,7 @@ impl<'t, 'k> Collector<'t, 'k> {
     }
 
     /// Operations come in the order of their start.
-    pub(super) fn add(&mut self, op: usize) {
+    pub fn add(&mut self, op: usize) {
         let ops = &self.trace.ops;
         let (Some(&kind), Some(&start), Some(&end), Some(&device), Some(&stream)) =
             (ops.kind.get(op), ops.start.get(op), ops.end.get(op), ops.device.get(op), ops.stream.get(op))
@@ -221,13 +221,13 @@ impl<'t, 'k> Collector<'t, 'k> {
     }
 
     /// Tells whether kernels run at the same time often enough to matter.
-    pub(super) fn needs_shared(&self) -> bool {
+    pub fn needs_shared(&self) -> bool {
         let shared: Ns = self.shared.values().map(IntervalSet::length).sum();
         shared > 0 && shared >= self.kernel_ns / 100 * LEAST_SHARED_PCT
     }
 
     /// Notes how long a kernel ran beside others.
-    pub(super) fn add_shared(&mut self, op: usize) {
+    pub fn add_shared(&mut self, op: usize) {
         let ops = &self.trace.ops;
         let (Some(OpKind::Kernel), Some(&start), Some(&end), Some(&device), Some(&name)) =
             (ops.kind.get(op), ops.start.get(op), ops.end.get(op), ops.device.get(op), ops.name.get(op))
@@ -243,13 +243,13 @@ impl<'t, 'k> Collector<'t, 'k> {
     }
 
     /// Tells whether compute times matter: there is something to overlap with them, or several devices share the work.
-    pub(super) fn needs_compute(&self) -> bool {
+    pub fn needs_compute(&self) -> bool {
         let one = |lane: &Lane| self.lanes.first().is_some_and(|first| first.device == lane.device);
         !self.talk.is_empty() || !self.copies.is_empty() || !self.lanes.iter().all(one)
     }
 
     /// Adds up the time in which the device computed, after all operations were added. They come in the order of their start.
-    pub(super) fn add_compute(&mut self, op: usize) {
+    pub fn add_compute(&mut self, op: usize) {
         let ops = &self.trace.ops;
         let (Some(&kind), Some(&start), Some(&end), Some(&device), Some(&name)) =
             (ops.kind.get(op), ops.start.get(op), ops.end.get(op), ops.device.get(op), ops.name.get(op))
@@ -303,7 +303,7 @@ impl<'t, 'k> Collector<'t, 'k> {
         }
     }
 
-    pub(super) fn finish(mut self) -> StageEvidence {
+    pub fn finish(mut self) -> StageEvidence {
         let mut chains = self.found.chains;
         for lane in &mut self.lanes {
             lane.close(&mut chains);
@@ -370,17 +370,17 @@ impl<'t, 'k> Collector<'t, 'k> {
 }
 
 /// Blocks of a grid; what a broken input overstates stays at the most.
-pub(crate) fn blocks_of(grid: [u32; 3]) -> u64 {
+pub fn blocks_of(grid: [u32; 3]) -> u64 {
     grid.iter().fold(1, |product, side| product.saturating_mul(u64::from(*side)))
 }
 
 /// Threads of a block.
-pub(crate) fn threads_of(block: [u32; 3]) -> u32 {
+pub fn threads_of(block: [u32; 3]) -> u32 {
     block.iter().fold(1, |product, side| product.saturating_mul(*side))
 }
 
 /// Collects the evidence of every stage, in the order of the index.
-pub(crate) fn evidence(trace: &Trace, index: &StageIndex) -> Vec<StageEvidence> {
+pub fn evidence(trace: &Trace, index: &StageIndex) -> Vec<StageEvidence> {
     let mut kinds = Kinds::default();
     (0..index.len())
         .map(|stage| {

@@ -5,7 +5,7 @@ use roofgap_trace::{Ns, OpKind};
 
 /// The evidence of one stage.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct StageEvidence {
+pub struct StageEvidence {
     /// The stage.
     pub stage: String,
     /// Kernels by name and launch shape, most time first.
@@ -32,7 +32,7 @@ pub(crate) struct StageEvidence {
 
 /// A gap in which the GPU waited for a launch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LaunchGap {
+pub struct LaunchGap {
     /// Its time, ns.
     pub ns: Ns,
     /// Kind of the operation that ended it.
@@ -43,7 +43,7 @@ pub(crate) struct LaunchGap {
 
 /// Computation on one device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct DeviceUse {
+pub struct DeviceUse {
     /// Device number.
     pub number: u32,
     /// Time in which a kernel ran that does not talk to other devices.
@@ -52,7 +52,7 @@ pub(crate) struct DeviceUse {
 
 /// Launches of one kernel in one shape.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct ShapeUse {
+pub struct ShapeUse {
     /// The kernel as the tool gave it.
     pub name: String,
     /// Kernel family.
@@ -81,7 +81,7 @@ pub(crate) struct ShapeUse {
 
 /// Copies between host and device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct CopyUse {
+pub struct CopyUse {
     /// Number of operations.
     pub count: u64,
     /// Number of copies from or to pageable memory.
@@ -98,7 +98,7 @@ pub(crate) struct CopyUse {
 
 /// Calls that wait for the device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct SyncUse {
+pub struct SyncUse {
     /// Inside the stage.
     pub count: u64,
     /// Inside its steps, where it has steps; else all but one for each instance, which ends it.
@@ -111,7 +111,7 @@ pub(crate) struct SyncUse {
 
 /// Runs of three kernels or more on one stream that only move and combine elements.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct ChainUse {
+pub struct ChainUse {
     /// Runs.
     pub count: u64,
     /// Kernels in them.
@@ -126,7 +126,7 @@ pub(crate) struct ChainUse {
 
 /// Kernels that talk to other devices.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct CommunicationUse {
+pub struct CommunicationUse {
     /// Number of operations.
     pub count: u64,
     /// Time in which at least one ran, summed over devices.

@@ -2,7 +2,7 @@
 
 /// The resource that keeps more blocks off a multiprocessor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Limit {
+pub enum Limit {
     /// Registers of its threads.
     Registers,
     /// Shared memory of its blocks.
@@ -17,7 +17,7 @@ pub(super) enum Limit {
 
 impl Limit {
     /// In words.
-    pub(super) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Registers => "registers",
             Self::SharedMemory => "shared memory",
@@ -30,7 +30,7 @@ impl Limit {
 
 /// Occupancy that a launch can reach at most.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Occupancy {
+pub struct Occupancy {
     /// Warps in % of what a multiprocessor holds.
     pub pct: f64,
     /// Limiting resources: one, or several that limit it equally.
@@ -53,7 +53,7 @@ fn slots(compute_capability: (u32, u32)) -> Option<(u32, u32, u32)> {
 
 /// The occupancy that a launch can reach by its registers, shared memory, block size and grid. `None` for a device whose limits
 /// are not known, or a launch without threads.
-pub(super) fn occupancy(
+pub fn occupancy(
     compute_capability: (u32, u32),
     sms: u32,
     blocks: u64,

@@ -116,7 +116,7 @@ pub struct Peak {
 
 /// The device as the capture reports it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct DeviceReport {
+pub struct DeviceReport {
     /// Memory bandwidth in bytes per second.
     pub bandwidth_bytes_per_s: Option<u64>,
     /// Highest clock of the multiprocessors in hertz.
@@ -280,7 +280,7 @@ impl GpuFacts {
 /// The capture does not name its GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the capture does not name its GPU")]
-pub(crate) struct NoDevice;
+pub struct NoDevice;
 
 impl GpuFacts {
     /// Returns the facts of the device of a run: its first GPU, or the CPU whose peak the program measured.

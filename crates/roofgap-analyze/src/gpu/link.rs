@@ -6,16 +6,16 @@ use roofgap_trace::Device;
 
 /// The peak of a link for one kind of copy.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct LinkPeak {
+pub struct LinkPeak {
     /// Name of the link.
-    pub(crate) name: String,
+    pub name: String,
     /// Bytes copied per second.
-    pub(crate) bytes_per_s: f64,
+    pub bytes_per_s: f64,
 }
 
 /// The links of a device, as far as they are known.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct CopyLinks {
+pub struct CopyLinks {
     host: Option<LinkPeak>,
     memory: Option<LinkPeak>,
     peer: Option<LinkPeak>,
@@ -23,7 +23,7 @@ pub(crate) struct CopyLinks {
 
 impl CopyLinks {
     /// Finds the links of a device in the table of GPUs.
-    pub(crate) fn of(device: &Device, limits: UserLimits) -> Self {
+    pub fn of(device: &Device, limits: UserLimits) -> Self {
         let facts = GpuFacts::of_trace_device(device, limits);
         let host = facts
             .host_link
@@ -46,12 +46,12 @@ impl CopyLinks {
     }
 
     /// Returns the peak of the link to other GPUs of the node, in one direction; `None` where unknown.
-    pub(crate) fn peer(&self) -> Option<&LinkPeak> {
+    pub fn peer(&self) -> Option<&LinkPeak> {
         self.peer.as_ref()
     }
 
     /// Returns the peak for a kind of copy; `None` where unknown.
-    pub(crate) fn peak(&self, kind: CopyKind) -> Option<LinkPeak> {
+    pub fn peak(&self, kind: CopyKind) -> Option<LinkPeak> {
         match kind {
             CopyKind::HostToDevice
             | CopyKind::DeviceToHost

@@ -14,7 +14,7 @@ static TABLE: OnceLock<Result<Vec<GpuFacts>, TableError>> = OnceLock::new();
 ///
 /// # Errors
 /// When the data file built into the library does not parse, which its tests exclude.
-pub(super) fn all() -> Result<&'static [GpuFacts], TableError> {
+pub fn all() -> Result<&'static [GpuFacts], TableError> {
     let parsed = TABLE.get_or_init(|| {
         serde_json::from_str(include_str!("gpus.json")).map_err(|error| TableError(error.to_string()))
     });

@@ -9,7 +9,7 @@ use roofgap_trace::{Ns, OpKind, Trace};
 const PARTS: i64 = 240;
 
 /// Divides the time of a trace into parts and tells how busy its devices are in each; `None` without GPU operations.
-pub(super) fn activity(trace: &Trace) -> Option<RankActivity> {
+pub fn activity(trace: &Trace) -> Option<RankActivity> {
     let ops = &trace.ops;
     let begin_ns = ops.start.iter().copied().min()?;
     let end = ops.end.iter().copied().max()?;

@@ -7,19 +7,19 @@ use roofgap_trace::Ns;
 
 /// The clock of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Clock {
+pub struct Clock {
     /// Time of the rank minus the time of the reference.
-    pub(super) offset_ns: Ns,
+    pub offset_ns: Ns,
     /// Largest error of the offset.
-    pub(super) error_ns: Ns,
+    pub error_ns: Ns,
     /// Rank whose clock is the reference.
-    pub(super) reference: u32,
+    pub reference: u32,
 }
 
 /// Aligns the clocks of the ranks; `None` for a rank without matched collectives.
 ///
 /// The lowest rank is the reference. A rank that shares no collective with it is aligned through others, whose errors add up.
-pub(super) fn align(records: &[RankRecord], sets: &[MatchedSet]) -> Vec<Option<Clock>> {
+pub fn align(records: &[RankRecord], sets: &[MatchedSet]) -> Vec<Option<Clock>> {
     let mut clocks: Vec<Option<Clock>> = vec![None; records.len()];
     let mut sets: Vec<&MatchedSet> = sets.iter().collect();
     // The more ends, the better the estimate.

@@ -28,7 +28,7 @@ struct Sum {
 }
 
 /// Compares the time of expert kernels over the ranks, stage by stage, and says why it cannot where there are such kernels.
-pub(super) fn balance(
+pub fn balance(
     records: &[RankRecord],
     sets: &[MatchedSet],
     clocks: &[Option<Clock>],

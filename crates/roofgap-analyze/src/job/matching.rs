@@ -8,22 +8,22 @@ use std::collections::BTreeMap;
 
 /// The matched collectives of one group and kind.
 #[derive(Debug)]
-pub(super) struct MatchedSet {
+pub struct MatchedSet {
     /// Label of the group; empty where unknown.
-    pub(super) group: String,
-    pub(super) collective: &'static str,
+    pub group: String,
+    pub collective: &'static str,
     /// Positions of the ranks among the records.
-    pub(super) ranks: Vec<usize>,
+    pub ranks: Vec<usize>,
     /// For each collective the position on each of `ranks`.
-    pub(super) rows: Vec<Vec<usize>>,
-    pub(super) by_sequence: bool,
+    pub rows: Vec<Vec<usize>>,
+    pub by_sequence: bool,
 }
 
 /// Matched collectives, and reasons for those that are not.
 #[derive(Debug, Default)]
-pub(super) struct Matched {
-    pub(super) sets: Vec<MatchedSet>,
-    pub(super) unmatched: Vec<String>,
+pub struct Matched {
+    pub sets: Vec<MatchedSet>,
+    pub unmatched: Vec<String>,
 }
 
 /// A process group by its label and, where known, its ranks.
@@ -33,7 +33,7 @@ type GroupKey<'r> = (&'r str, &'r [u32]);
 type RankRows = (usize, Vec<usize>);
 
 /// Matches the collectives of the ranks. The records are in the order of their ranks.
-pub(super) fn match_collectives(records: &[RankRecord]) -> Matched {
+pub fn match_collectives(records: &[RankRecord]) -> Matched {
     let mut groups: BTreeMap<GroupKey<'_>, Vec<RankRows>> = BTreeMap::new();
     for (at, record) in records.iter().enumerate() {
         let mut rows: FxHashMap<_, Vec<usize>> = FxHashMap::default();

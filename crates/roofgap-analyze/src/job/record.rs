@@ -12,39 +12,39 @@ use rustc_hash::FxHashMap;
 /// One rank of a job without its trace.
 #[derive(Debug)]
 pub struct RankRecord {
-    pub(super) info: RankInfo,
-    pub(super) collectives: Vec<RankCollective>,
-    pub(super) transfers: Vec<RankTransfer>,
+    pub(crate) info: RankInfo,
+    pub(crate) collectives: Vec<RankCollective>,
+    pub(crate) transfers: Vec<RankTransfer>,
     /// Labels of the process groups of collectives and transfers.
-    pub(super) groups: FxHashMap<NameId, String>,
+    pub groups: FxHashMap<NameId, String>,
     /// Ranks of the process groups by label, where known.
-    pub(super) members: FxHashMap<String, Vec<u32>>,
-    pub(super) stages: Vec<StageCost>,
+    pub members: FxHashMap<String, Vec<u32>>,
+    pub(crate) stages: Vec<StageCost>,
     /// Kernels of experts were recorded.
-    pub(super) has_experts: bool,
+    pub has_experts: bool,
 }
 
 /// Times of a stage on one rank.
 #[derive(Debug)]
-pub(super) struct StageCost {
-    pub(super) name: String,
-    pub(super) elapsed_ns: i64,
-    pub(super) idle_ns: Option<i64>,
+pub struct StageCost {
+    pub name: String,
+    pub elapsed_ns: i64,
+    pub idle_ns: Option<i64>,
     /// Total time of each kernel but communication, ns.
-    pub(super) kernels: FxHashMap<String, i64>,
-    pub(super) flops: Option<Spent>,
-    pub(super) bytes: Option<Spent>,
+    pub kernels: FxHashMap<String, i64>,
+    pub flops: Option<Spent>,
+    pub bytes: Option<Spent>,
 }
 
 /// Work of a stage, and what the devices of the rank can do.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Spent {
+pub struct Spent {
     /// FLOPs or bytes.
-    pub(super) work: f64,
+    pub work: f64,
     /// Peak of the devices of the rank, per second.
-    pub(super) peak_per_s: f64,
+    pub peak_per_s: f64,
     /// Time, s.
-    pub(super) seconds: f64,
+    pub seconds: f64,
 }
 
 impl Spent {

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 const LEAST_PART: i64 = 200;
 
 /// Lists the ranks for which others wait, most time first.
-pub(super) fn find(records: &[RankRecord], waits: &Waits) -> Vec<Straggler> {
+pub fn find(records: &[RankRecord], waits: &Waits) -> Vec<Straggler> {
     let mut found = Vec::new();
     for ((at, stage), late) in &waits.late {
         let record = &records[*at];

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 
 /// Matched transfers, and reasons for those that are not.
 #[derive(Debug, Default)]
-pub(super) struct Transfers {
-    pub(super) rows: Vec<MatchedTransfers>,
-    pub(super) unmatched: Vec<String>,
+pub struct Transfers {
+    pub rows: Vec<MatchedTransfers>,
+    pub unmatched: Vec<String>,
 }
 
 /// The transfers from one rank to another in a group.
@@ -27,7 +27,7 @@ struct Matched<'r> {
 }
 
 /// Matches the transfers of the ranks. The records are in the order of their ranks.
-pub(super) fn find(records: &[RankRecord], clocks: &[Option<Clock>]) -> Transfers {
+pub fn find(records: &[RankRecord], clocks: &[Option<Clock>]) -> Transfers {
     let mut pairs: BTreeMap<(u32, u32, &str), Pair<'_>> = BTreeMap::new();
     for record in records {
         for transfer in &record.transfers {

@@ -6,7 +6,7 @@ use std::fmt;
 
 /// Why MFU and MBU of a job are not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unknown {
+pub enum Unknown {
     /// Not every rank of the job was given.
     RankMissing,
     /// Those of a rank are not known.
@@ -28,10 +28,7 @@ impl fmt::Display for Unknown {
 ///
 /// # Errors
 /// Fails with the reason where the share of a rank is known and that of another is not given.
-pub(super) fn of_job(
-    records: &[RankRecord],
-    world_size: Option<u32>,
-) -> Result<Vec<StageUtilisation>, Unknown> {
+pub fn of_job(records: &[RankRecord], world_size: Option<u32>) -> Result<Vec<StageUtilisation>, Unknown> {
     let Some(first) = records.first() else {
         return Ok(Vec::new());
     };

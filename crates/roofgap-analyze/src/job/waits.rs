@@ -11,31 +11,31 @@ use std::collections::BTreeMap;
 
 /// Lateness of a rank at the collectives of a stage.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Lateness {
+pub struct Lateness {
     /// Number of collectives.
-    pub(super) count: u64,
+    pub count: u64,
     /// Number of collectives in which it arrived last.
-    pub(super) last_count: u64,
+    pub last_count: u64,
     /// Exposed time that the other ranks (their median) waited for it, ns.
-    pub(super) waited_for_ns: Ns,
+    pub waited_for_ns: Ns,
     /// Exposed time that it waited for the others, ns.
-    pub(super) waited_ns: Ns,
+    pub waited_ns: Ns,
 }
 
 /// Arrival of all ranks at all matched collectives.
 #[derive(Debug, Default)]
-pub(super) struct Waits {
+pub struct Waits {
     /// Matched collectives, most exposed wait first.
-    pub(super) rows: Vec<MatchedCollectives>,
+    pub rows: Vec<MatchedCollectives>,
     /// Lateness by position of the rank and of its stage.
-    pub(super) late: BTreeMap<(usize, Option<usize>), Lateness>,
+    pub late: BTreeMap<(usize, Option<usize>), Lateness>,
     /// Exposed wait by position of the rank; `None` without matched collectives.
     waited_ns: Vec<Option<Ns>>,
 }
 
 impl Waits {
     /// Compares the aligned starts of matched collectives. A spread that is not above the error of the clocks is no skew.
-    pub(super) fn of(records: &[RankRecord], sets: &[MatchedSet], clocks: &[Option<Clock>]) -> Self {
+    pub fn of(records: &[RankRecord], sets: &[MatchedSet], clocks: &[Option<Clock>]) -> Self {
         let mut waits = Self { waited_ns: vec![None; records.len()], ..Self::default() };
         for set in sets {
             let row = waits.add(records, set, clocks);
@@ -120,7 +120,7 @@ impl Waits {
     }
 
     /// Returns the exposed time that a rank waited for others, by stage.
-    pub(super) fn by_stage(&self, at: usize, record: &RankRecord) -> FxHashMap<String, Ns> {
+    pub fn by_stage(&self, at: usize, record: &RankRecord) -> FxHashMap<String, Ns> {
         let own = self.late.iter().filter(|((rank, _), _)| *rank == at);
         own.filter_map(|((_, stage), late)| {
             let stage = record.stages.get((*stage)?)?;
@@ -130,7 +130,7 @@ impl Waits {
     }
 
     /// Adds the sums of a rank.
-    pub(super) fn describe(&self, at: usize, info: &mut RankInfo) {
+    pub fn describe(&self, at: usize, info: &mut RankInfo) {
         let Some(waited_ns) = self.waited_ns[at] else {
             return;
         };
@@ -142,7 +142,7 @@ impl Waits {
 }
 
 /// Returns the largest error of the difference of two of the clocks.
-pub(super) fn error(clocks: impl Iterator<Item = Clock>) -> Option<Ns> {
+pub fn error(clocks: impl Iterator<Item = Clock>) -> Option<Ns> {
     let mut errors: Vec<Ns> = clocks.map(|clock| clock.error_ns).collect();
     errors.sort_unstable_by_key(|error| std::cmp::Reverse(*error));
     match errors[..] {

@@ -4,7 +4,7 @@ use super::facts::WorkloadFacts;
 use super::rule::{Case, KnobRule, set};
 use crate::result::{KnobChange, OutputEffect};
 
-pub(super) const KNOBS: [KnobRule; 2] = [
+pub const KNOBS: [KnobRule; 2] = [
     KnobRule {
         id: "embedded.kv_cache",
         title: "keep keys and values of earlier positions",

@@ -60,7 +60,7 @@ impl ProgramFacts {
 
 /// A flag of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Flag<'a> {
+pub struct Flag<'a> {
     /// The flag as written.
     pub(super) spelled: &'a str,
     /// Text after `=`, else the next word, which is the value of a flag that takes one.

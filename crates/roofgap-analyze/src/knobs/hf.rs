@@ -13,7 +13,7 @@ const OF_KERNELS: [&str; 3] = ["small-kernels", "unfused-elementwise", "memory-b
 /// Largest factor by which a batch grows in one trial.
 const MOST_GROWTH: f64 = 16.0;
 
-pub(super) const KNOBS: [KnobRule; 6] = [
+pub const KNOBS: [KnobRule; 6] = [
     KnobRule {
         id: "hf.cuda_graphs",
         title: "replay each decode step as a CUDA graph",

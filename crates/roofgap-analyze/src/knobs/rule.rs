@@ -5,24 +5,24 @@ use crate::result::{Finding, Knob, KnobChange, OutputEffect};
 
 /// A knob of one kind of workload.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct KnobRule {
+pub struct KnobRule {
     /// Id of the knob.
-    pub(super) id: &'static str,
+    pub id: &'static str,
     /// Sentence for people.
-    pub(super) title: &'static str,
+    pub title: &'static str,
     /// Findings whose action it carries out.
-    pub(super) findings: &'static [&'static str],
+    pub findings: &'static [&'static str],
     /// Effect on the output.
-    pub(super) output: OutputEffect,
+    pub output: OutputEffect,
     /// Condition for people.
-    pub(super) applies: &'static str,
+    pub applies: &'static str,
     /// Returns the changes; `None` where the knob does not apply or is set already.
-    pub(super) changes: fn(&Case<'_>) -> Option<Vec<KnobChange>>,
+    pub changes: fn(&Case<'_>) -> Option<Vec<KnobChange>>,
 }
 
 impl KnobRule {
     /// Makes the knob for a finding of a workload.
-    pub(super) fn knob(&self, case: &Case<'_>) -> Option<Knob> {
+    pub fn knob(&self, case: &Case<'_>) -> Option<Knob> {
         if !self.findings.contains(&case.finding.id.as_str()) {
             return None;
         }
@@ -38,18 +38,18 @@ impl KnobRule {
 
 /// A finding with the facts about its workload.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Case<'a> {
-    pub(super) workload: &'a WorkloadFacts,
-    pub(super) finding: &'a Finding,
+pub struct Case<'a> {
+    pub workload: &'a WorkloadFacts,
+    pub finding: &'a Finding,
     /// Serving engine, by the command or by the names of its steps.
-    pub(super) engine: Option<&'a str>,
+    pub engine: Option<&'a str>,
     /// The model has routed experts.
-    pub(super) has_experts: bool,
+    pub has_experts: bool,
 }
 
 impl<'a> Case<'a> {
     /// Returns the settings of a Hugging Face model.
-    pub(super) fn hf(&self) -> Option<&'a HfFacts> {
+    pub fn hf(&self) -> Option<&'a HfFacts> {
         match self.workload {
             WorkloadFacts::Hf(hf) => Some(hf),
             _ => None,
@@ -57,12 +57,12 @@ impl<'a> Case<'a> {
     }
 
     /// Returns the same in a finding about decode.
-    pub(super) fn hf_decode(&self) -> Option<&'a HfFacts> {
+    pub fn hf_decode(&self) -> Option<&'a HfFacts> {
         self.hf().filter(|_| self.finding.stage.as_deref() == Some("decode"))
     }
 
     /// Returns the program of an engine: its own command, or a script that uses it.
-    pub(super) fn program_of(&self, engine: &str) -> Option<&'a ProgramFacts> {
+    pub fn program_of(&self, engine: &str) -> Option<&'a ProgramFacts> {
         match self.workload {
             WorkloadFacts::Program(program) if self.engine == Some(engine) => Some(program),
             _ => None,
@@ -70,38 +70,38 @@ impl<'a> Case<'a> {
     }
 
     /// Returns the program where it is the command of the engine itself, which accepts all flags of the engine.
-    pub(super) fn command_of(&self, engine: &str) -> Option<&'a ProgramFacts> {
+    pub fn command_of(&self, engine: &str) -> Option<&'a ProgramFacts> {
         self.program_of(engine).filter(|program| program.engine_command.as_deref() == Some(engine))
     }
 
     /// Returns a number of the finding's evidence.
-    pub(super) fn evidence(&self, key: &str) -> Option<f64> {
+    pub fn evidence(&self, key: &str) -> Option<f64> {
         self.finding.evidence.get(key)?.as_f64()
     }
 }
 
 /// Sets a key of the configuration.
-pub(super) fn set(key: &str, value: impl ToString) -> KnobChange {
+pub fn set(key: &str, value: impl ToString) -> KnobChange {
     KnobChange::Setting { key: key.to_owned(), value: value.to_string() }
 }
 
 /// Adds a flag with a value.
-pub(super) fn flag(flag: &str, value: impl ToString) -> KnobChange {
+pub fn flag(flag: &str, value: impl ToString) -> KnobChange {
     KnobChange::AddFlag { flag: flag.to_owned(), value: Some(value.to_string()) }
 }
 
 /// Adds a switch.
-pub(super) fn switch(flag: &str) -> KnobChange {
+pub fn switch(flag: &str) -> KnobChange {
     KnobChange::AddFlag { flag: flag.to_owned(), value: None }
 }
 
 /// Removes a switch that the program has; `None` where it has it not.
-pub(super) fn without_switch(program: &ProgramFacts, name: &str) -> Option<KnobChange> {
+pub fn without_switch(program: &ProgramFacts, name: &str) -> Option<KnobChange> {
     Some(KnobChange::RemoveFlag { flag: program.flag(name)?.spelled.to_owned(), takes_value: false })
 }
 
 /// Raises the number of a flag that the program sets lower; `None` where it is not set, or high enough.
-pub(super) fn raised(program: &ProgramFacts, name: &str, least: f64) -> Option<KnobChange> {
+pub fn raised(program: &ProgramFacts, name: &str, least: f64) -> Option<KnobChange> {
     let found = program.flag(name)?;
     let now: f64 = found.value?.parse().ok()?;
     let wanted = (least.ceil().max(1.0) as u64).checked_next_power_of_two()?;

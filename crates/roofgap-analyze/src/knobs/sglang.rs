@@ -7,7 +7,7 @@ const ENGINE: &str = "SGLang";
 /// Prompt tokens of a step from which on a smaller limit is worth a trial; the default is 2048 or more.
 const PROMPT_TOKENS: u64 = 2048;
 
-pub(super) const KNOBS: [KnobRule; 6] = [
+pub const KNOBS: [KnobRule; 6] = [
     KnobRule {
         id: "sglang.cuda_graphs",
         title: "let SGLang use CUDA graphs",

@@ -10,7 +10,7 @@ const GRAPH_SIZE_STEP: u64 = 8;
 /// Prompt tokens of a step from which on a smaller limit is worth a trial; vLLM serves with 2048 or more by default.
 const PROMPT_TOKENS: u64 = 2048;
 
-pub(super) const KNOBS: [KnobRule; 8] = [
+pub const KNOBS: [KnobRule; 8] = [
     KnobRule {
         id: "vllm.no_enforce_eager",
         title: "let vLLM compile the model and use CUDA graphs",

@@ -31,7 +31,7 @@ impl Architecture {
 
 /// Bits that a stored weight takes, by kind of weight.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct WeightFormat {
+pub struct WeightFormat {
     /// Attention and dense MLP matrices of the decoder.
     pub(crate) linear_bits: f64,
     /// Routed experts.
@@ -44,7 +44,7 @@ pub(crate) struct WeightFormat {
 
 /// The language model: embedding, layers, output head.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Decoder {
+pub struct Decoder {
     /// Rows of the embedding.
     pub(crate) vocab: u64,
     /// Width of the hidden state.
@@ -57,7 +57,7 @@ pub(crate) struct Decoder {
 
 /// Layers of one shape.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct LayerGroup {
+pub struct LayerGroup {
     /// Number of layers.
     pub(crate) count: u64,
     /// Their attention.
@@ -70,7 +70,7 @@ pub(crate) struct LayerGroup {
 
 /// Attention of a layer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) enum Attention {
+pub enum Attention {
     /// Multi-head or grouped-query attention.
     Grouped {
         /// Query heads.
@@ -109,7 +109,7 @@ pub(crate) enum Attention {
 
 /// Feed-forward part of a layer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) enum Mlp {
+pub enum Mlp {
     /// One feed-forward network for every token.
     Dense {
         /// Inner width.
@@ -125,7 +125,7 @@ pub(crate) enum Mlp {
 
 /// A mixture of experts.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Experts {
+pub struct Experts {
     /// Experts to choose from.
     pub(crate) routed: u64,
     /// Experts a token goes through.
@@ -144,7 +144,7 @@ pub(crate) struct Experts {
 
 /// A matrix product of the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Linear {
+pub struct Linear {
     /// Name in the model.
     pub(crate) name: &'static str,
     /// Inputs.
@@ -241,7 +241,7 @@ impl Attention {
 }
 
 /// The projections of a feed-forward network.
-pub(crate) fn feed_forward(hidden: u64, inner: u64, gated: bool, bias: bool) -> Vec<Linear> {
+pub fn feed_forward(hidden: u64, inner: u64, gated: bool, bias: bool) -> Vec<Linear> {
     let mut linears = Vec::with_capacity(3);
     if gated {
         linears.push(Linear::new("gate", hidden, inner, bias));
@@ -253,7 +253,7 @@ pub(crate) fn feed_forward(hidden: u64, inner: u64, gated: bool, bias: bool) -> 
 
 /// The vision part of a model.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Vision {
+pub struct Vision {
     /// Encoders, in the order an image goes through them.
     pub(crate) towers: Vec<Tower>,
     /// From the encoders to the decoder's width.
@@ -266,7 +266,7 @@ pub(crate) struct Vision {
 
 /// One vision encoder.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) enum Tower {
+pub enum Tower {
     /// Segment Anything's image encoder with its neck.
     Sam(Sam),
     /// A plain vision transformer (CLIP, SigLIP, ViT).
@@ -277,7 +277,7 @@ pub(crate) enum Tower {
 
 /// Segment Anything's image encoder.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Sam {
+pub struct Sam {
     /// Width.
     pub(crate) hidden: u64,
     /// Layers.
@@ -308,7 +308,7 @@ pub(crate) struct Sam {
 
 /// A plain vision transformer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Vit {
+pub struct Vit {
     /// Name for the reader (`clip`, `vit`).
     pub(crate) name: &'static str,
     /// Width.
@@ -337,7 +337,7 @@ pub(crate) struct Vit {
 
 /// An encoder over patches of the tower before it and learned queries.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct VisionEncoder {
+pub struct VisionEncoder {
     /// Width.
     pub(crate) hidden: u64,
     /// Layers.
@@ -354,7 +354,7 @@ pub(crate) struct VisionEncoder {
 
 /// The projection of vision features to the decoder.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) enum Projector {
+pub enum Projector {
     /// One matrix product with a bias.
     Linear {
         /// Width of the features.

@@ -2,26 +2,26 @@
 
 use super::architecture::{Experts, Linear, Projector, Sam, Tower, VisionEncoder, Vit, feed_forward};
 
-pub(super) fn linears_text(linears: &[Linear]) -> String {
+pub fn linears_text(linears: &[Linear]) -> String {
     linears.iter().map(|l| format!("{} {}x{}", l.name, l.inputs, l.outputs)).collect::<Vec<_>>().join(" + ")
 }
 
-pub(super) fn matrices(linears: &[Linear]) -> f64 {
+pub fn matrices(linears: &[Linear]) -> f64 {
     linears.iter().map(Linear::matrix).sum()
 }
 
-pub(super) fn biases(linears: &[Linear]) -> f64 {
+pub fn biases(linears: &[Linear]) -> f64 {
     linears.iter().map(Linear::bias_values).sum()
 }
 
-pub(super) fn router_values(experts: &Experts, hidden: u64) -> f64 {
+pub fn router_values(experts: &Experts, hidden: u64) -> f64 {
     let bias = if experts.router_bias { experts.routed as f64 } else { 0.0 };
     hidden as f64 * experts.routed as f64 + bias
 }
 
 impl Tower {
     /// Width of its features.
-    pub(crate) fn width(&self) -> u64 {
+    pub fn width(&self) -> u64 {
         match self {
             Self::Sam(sam) => {
                 sam.downsample.last().copied().unwrap_or(if sam.neck > 0 { sam.neck } else { sam.hidden })
@@ -34,11 +34,11 @@ impl Tower {
 
 impl Sam {
     /// Patches on a side of an image of this many pixels.
-    pub(super) fn grid(&self, image_size: u64) -> u64 {
+    pub fn grid(&self, image_size: u64) -> u64 {
         image_size / self.patch.max(1)
     }
 
-    pub(super) fn linears(&self) -> Vec<Linear> {
+    pub fn linears(&self) -> Vec<Linear> {
         vec![
             Linear::new("qkv", self.hidden, 3 * self.hidden, self.qkv_bias),
             Linear::new("proj", self.hidden, self.hidden, true),
@@ -48,7 +48,7 @@ impl Sam {
     }
 
     /// Input and output channels of each strided convolution after the neck.
-    pub(super) fn downsample_steps(&self) -> Vec<(u64, u64)> {
+    pub fn downsample_steps(&self) -> Vec<(u64, u64)> {
         let mut inputs = if self.neck > 0 { self.neck } else { self.hidden };
         let mut steps = Vec::with_capacity(self.downsample.len());
         for &outputs in &self.downsample {
@@ -60,18 +60,18 @@ impl Sam {
 }
 
 /// Weights of a three by three convolution without bias.
-pub(super) fn conv3x3(inputs: u64, outputs: u64) -> f64 {
+pub fn conv3x3(inputs: u64, outputs: u64) -> f64 {
     9.0 * inputs as f64 * outputs as f64
 }
 
 impl Vit {
     /// Patches of an image of this many pixels a side.
-    pub(super) fn patches(&self, image_size: u64) -> u64 {
+    pub fn patches(&self, image_size: u64) -> u64 {
         let side = image_size / self.patch.max(1);
         side * side
     }
 
-    pub(super) fn linears(&self) -> Vec<Linear> {
+    pub fn linears(&self) -> Vec<Linear> {
         let mut linears = vec![
             Linear::new("qkv", self.hidden, 3 * self.hidden, true),
             Linear::new("proj", self.hidden, self.hidden, true),
@@ -82,7 +82,7 @@ impl Vit {
 }
 
 impl VisionEncoder {
-    pub(super) fn linears(&self) -> Vec<Linear> {
+    pub fn linears(&self) -> Vec<Linear> {
         let head_dim = self.hidden / self.heads.max(1);
         let mut linears = vec![
             Linear::new("q", self.hidden, self.heads * head_dim, true),
@@ -96,7 +96,7 @@ impl VisionEncoder {
 }
 
 /// Weights and biases of the projector, and how.
-pub(super) fn projector_values(projector: &Projector) -> (f64, String) {
+pub fn projector_values(projector: &Projector) -> (f64, String) {
     match *projector {
         Projector::Linear { inputs, outputs } => {
             (inputs as f64 * outputs as f64 + outputs as f64, format!("{inputs} x {outputs} + {outputs}"))

@@ -9,9 +9,9 @@ use serde_json::json;
 
 /// Parameters of a model, part by part.
 #[derive(Debug)]
-pub(super) struct ParameterCount {
-    pub(super) total: u64,
-    pub(super) active: u64,
+pub struct ParameterCount {
+    pub total: u64,
+    pub active: u64,
     parts: Vec<ParameterPart>,
 }
 
@@ -35,7 +35,7 @@ fn all_values(linears: &[Linear]) -> f64 {
 }
 
 impl Architecture {
-    pub(super) fn parameters(&self) -> ParameterCount {
+    pub(crate) fn parameters(&self) -> ParameterCount {
         let decoder = &self.decoder;
         let table = decoder.vocab as f64 * decoder.hidden as f64;
         let table_text = format!("{} x {}", decoder.vocab, decoder.hidden);

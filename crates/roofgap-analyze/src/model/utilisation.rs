@@ -11,7 +11,7 @@ use crate::stages::StageIndex;
 
 /// A value that MFU and MBU need is missing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NoUtilisation {
+pub enum NoUtilisation {
     #[error("{0}")]
     UnknownGpu(String),
     #[error("no dense {dtype} peak is known for {gpu}: set hardware.peak_tflops to give one")]
@@ -31,7 +31,7 @@ impl NoUtilisation {
 
 /// The time of a stage, all instances together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct StageTime {
+pub struct StageTime {
     /// Sum of its ranges on the CPU.
     pub wall_ns: i64,
     /// Time the GPU was busy with it.
@@ -41,12 +41,7 @@ pub(super) struct StageTime {
 }
 
 /// Computes the model FLOPs utilisation: FLOPs of the model divided by what the device can do in that time.
-pub(super) fn mfu(
-    work: &StageWork,
-    gpu: &GpuFacts,
-    dtype: Dtype,
-    time: StageTime,
-) -> Result<Mfu, NoUtilisation> {
+pub fn mfu(work: &StageWork, gpu: &GpuFacts, dtype: Dtype, time: StageTime) -> Result<Mfu, NoUtilisation> {
     let name = gpu.name.clone();
     let peak =
         gpu.peak(dtype).ok_or_else(|| NoUtilisation::of(gpu, NoUtilisation::NoPeak { dtype, gpu: name }))?;
@@ -74,7 +69,7 @@ pub(super) fn mfu(
 }
 
 /// Computes the memory bandwidth utilisation: bytes that must move divided by what the memory can move in that time.
-pub(super) fn mbu(work: &StageWork, gpu: &GpuFacts, time: StageTime) -> Result<Mbu, NoUtilisation> {
+pub fn mbu(work: &StageWork, gpu: &GpuFacts, time: StageTime) -> Result<Mbu, NoUtilisation> {
     let name = gpu.name.clone();
     let (bandwidth, source) =
         gpu.bandwidth().ok_or_else(|| NoUtilisation::of(gpu, NoUtilisation::NoBandwidth { gpu: name }))?;
@@ -114,7 +109,7 @@ fn beyond_peak(by_wall_pct: f64, by_busy_pct: Option<f64>) -> bool {
 }
 
 /// Adds MFU and MBU to every stage whose work is known, and their sum; adds a reason for every other stage.
-pub(crate) fn add_utilisation(
+pub fn add_utilisation(
     analysis: &mut Analysis,
     model: Result<&Architecture, impl ToString + Copy>,
     gpu: Result<&GpuFacts, impl ToString + Copy>,

@@ -40,7 +40,7 @@ pub fn is_communication(kernel: &str) -> bool {
     is_communication_lowercase(&kernel.to_lowercase())
 }
 
-pub(super) fn is_communication_lowercase(kernel: &str) -> bool {
+pub fn is_communication_lowercase(kernel: &str) -> bool {
     // A kernel of torch.compile that names a collective only computes with its result.
     triton::family(kernel).is_none()
         && (MARKS.iter().any(|mark| kernel.contains(mark)) || is_of_nodes(kernel))

@@ -89,7 +89,7 @@ fn short_names_of(kernels: &[Kernel]) -> FxHashMap<String, String> {
 
 /// Returns the short name of each kernel name, none of which is in `taken`. Where kernels would share one, the words in which they
 /// differ are appended.
-pub(crate) fn distinct_short_names<'a>(
+pub fn distinct_short_names<'a>(
     names: impl IntoIterator<Item = &'a str>,
     taken: FxHashSet<String>,
 ) -> FxHashMap<String, String> {

@@ -24,7 +24,7 @@ const MARKS: [&str; 15] = [
 const DEEP_GEMM_KIND: &str = "gemm::GemmType)";
 
 /// Tells whether a kernel computes experts of a mixture. Kernels of experts that run one by one have the names of any product.
-pub(crate) fn is_expert(kernel: &str) -> bool {
+pub fn is_expert(kernel: &str) -> bool {
     if is_grouped_deep_gemm(kernel) {
         return true;
     }

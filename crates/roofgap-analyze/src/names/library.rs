@@ -8,7 +8,7 @@ const PREFIXES: [&str; 8] =
 const MARKS: [&str; 5] = ["cublas", "cudnn::", "_xmma_", "_cudnn", "nvinfer"];
 
 /// Tells whether a kernel is part of a library whose source code is not public, so that its users cannot change it.
-pub(crate) fn is_closed_source(kernel: &str) -> bool {
+pub fn is_closed_source(kernel: &str) -> bool {
     let kernel = kernel.to_ascii_lowercase();
     PREFIXES.iter().any(|prefix| kernel.starts_with(prefix)) || MARKS.iter().any(|mark| kernel.contains(mark))
 }

@@ -16,19 +16,19 @@ pub use distinct::ShortNames;
 pub use family::{Family, family};
 pub use short::short_name;
 
-pub(crate) use distinct::distinct_short_names;
-pub(crate) use experts::is_expert;
-pub(crate) use library::is_closed_source;
-pub(crate) use module::{ModuleName, layer_kind, module_name};
-pub(crate) use operator::operator_name;
-pub(crate) use parts::Parts;
+pub use distinct::distinct_short_names;
+pub use experts::is_expert;
+pub use library::is_closed_source;
+pub use module::{ModuleName, layer_kind, module_name};
+pub use operator::operator_name;
+pub use parts::Parts;
 
 use roofgap_trace::{OpKind, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Short names and families of the kernels of a trace. Different kernels have different short names.
 #[derive(Debug, Default)]
-pub(crate) struct Naming(FxHashMap<String, (String, Family)>);
+pub struct Naming(FxHashMap<String, (String, Family)>);
 
 impl Naming {
     /// Names the kernels of a trace.

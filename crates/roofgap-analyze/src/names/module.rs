@@ -3,14 +3,14 @@
 use roofgap_trace::frames::MODULE;
 
 /// Beginning of the ranges that our annotation puts around modules; the qualified name follows.
-pub(crate) const LAYER: &str = "layer:";
+pub const LAYER: &str = "layer:";
 
 /// Beginning of the ranges of layer-wise NVTX hooks, the text of a Python dictionary.
 const HOOK: &str = "{'Module': '";
 
 /// The module that a range stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ModuleName<'a> {
+pub enum ModuleName<'a> {
     /// Qualified name within the model, such as `model.layers.3.mlp`.
     Qualified(&'a str),
     /// Class and number of an instance, such as `Linear_3`; only the modules around it tell its place in the model.
@@ -18,7 +18,7 @@ pub(crate) enum ModuleName<'a> {
 }
 
 /// Returns the module that a range of this name stands for; `None` for other ranges.
-pub(crate) fn module_name(range: &str) -> Option<ModuleName<'_>> {
+pub fn module_name(range: &str) -> Option<ModuleName<'_>> {
     let found = if let Some(name) = range.strip_prefix(LAYER) {
         ModuleName::Qualified(name.trim())
     } else if let Some(instance) = range.strip_prefix(MODULE) {
@@ -32,7 +32,7 @@ pub(crate) fn module_name(range: &str) -> Option<ModuleName<'_>> {
 }
 
 /// Returns the kind of a layer: its name with `*` for the numbers of list elements and of instances of a class.
-pub(crate) fn layer_kind(name: &str) -> String {
+pub fn layer_kind(name: &str) -> String {
     let part = |part: &str| {
         let text = part.trim_end_matches(|c: char| c.is_ascii_digit());
         let is_class = text.ends_with('_') && text.starts_with(|c: char| c.is_ascii_uppercase());

@@ -4,7 +4,7 @@
 const APPENDED: [&str; 6] = ["seq", "stashed seq", "op_id", "sizes", "input_op_ids", "op_ids"];
 
 /// Returns the name of an operator without the ids and sizes that torch's `emit_nvtx` appends to it.
-pub(crate) fn operator_name(text: &str) -> &str {
+pub fn operator_name(text: &str) -> &str {
     let appended = |rest: &str| {
         APPENDED
             .iter()

@@ -2,23 +2,23 @@
 
 /// The parts of a function's signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Parts<'a> {
+pub struct Parts<'a> {
     /// All but the return type.
-    pub(crate) signature: &'a str,
+    pub signature: &'a str,
     /// Name with namespaces and template arguments.
-    pub(super) whole: &'a str,
+    pub whole: &'a str,
     /// Namespaces before the name, with the `::` at their end.
-    pub(super) outer: &'a str,
+    pub outer: &'a str,
     /// Name alone.
-    pub(super) base: &'a str,
+    pub base: &'a str,
     /// Template arguments with their brackets; empty without any.
-    pub(super) arguments: &'a str,
+    pub arguments: &'a str,
     /// Call parameters with their parentheses; empty without any.
-    pub(super) parameters: &'a str,
+    pub parameters: &'a str,
 }
 
 /// Removes unnamed namespaces, control characters and what compilers append to a name.
-pub(super) fn clean(name: &str) -> String {
+pub fn clean(name: &str) -> String {
     let name = name.replace("<unnamed>::", "").replace("(anonymous namespace)::", "");
     let name: String = name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let name = name.trim();
@@ -39,7 +39,7 @@ fn compares(name: &str, at: usize) -> bool {
 
 impl<'a> Parts<'a> {
     /// Splits a clean name.
-    pub(crate) fn of(name: &'a str) -> Self {
+    pub fn of(name: &'a str) -> Self {
         let mut open: Vec<char> = Vec::new();
         // Positions at depth 0: where the name starts, its last part starts, its arguments start, and its parameters start.
         let (mut start, mut last, mut arguments, mut end) = (0, 0, None, name.len());

@@ -3,10 +3,10 @@
 use super::parts::{Parts, clean};
 
 /// The most characters a short name has.
-pub(super) const MOST: usize = 60;
+pub const MOST: usize = 60;
 
 /// Wrappers whose name says nothing; what they wrap is looked for in their template arguments.
-pub(super) const GENERIC: [&str; 22] = [
+pub const GENERIC: [&str; 22] = [
     "elementwise_kernel",
     "vectorized_elementwise_kernel",
     "unrolled_elementwise_kernel",
@@ -64,7 +64,7 @@ pub fn short_name(name: &str) -> String {
 }
 
 /// Returns the short name of a clean name, of any length.
-pub(super) fn readable(clean: &str) -> String {
+pub fn readable(clean: &str) -> String {
     let Parts { outer, base, arguments, .. } = Parts::of(clean);
     if base.is_empty() {
         return clean.to_owned();
@@ -153,7 +153,7 @@ fn detail(arguments: &str) -> Option<String> {
 const LEAST_BASE: usize = 12;
 
 /// Shortens a readable name to a number of characters. The operation in brackets at its end is kept, if there is room.
-pub(super) fn fit(name: &str, most: usize) -> String {
+pub fn fit(name: &str, most: usize) -> String {
     if name.chars().count() <= most {
         return name.to_owned();
     }
@@ -167,7 +167,7 @@ pub(super) fn fit(name: &str, most: usize) -> String {
 }
 
 /// Cuts to a number of characters, at the end, with an ellipsis.
-pub(super) fn cut(text: &str, most: usize) -> String {
+pub fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
     }

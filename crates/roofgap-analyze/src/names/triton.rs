@@ -37,7 +37,7 @@ const MOVES: [&str; 30] = [
 ];
 
 /// Returns the family of a generated kernel by its lowercase name; `None` for the name of any other kernel.
-pub(super) fn family(name: &str) -> Option<Family> {
+pub fn family(name: &str) -> Option<Family> {
     let (kind, fused) = name.strip_prefix("triton_")?.split_once('_')?;
     let has = |word: &str| fused.contains(word);
     Some(match kind {

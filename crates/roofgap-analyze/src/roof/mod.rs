@@ -7,13 +7,13 @@ mod modelled;
 mod sums;
 mod work;
 
-pub(crate) use modelled::add_modelled;
-pub(crate) use sums::{RoofSums, RoofTime};
+pub use modelled::add_modelled;
+pub use sums::{RoofSums, RoofTime};
 
 use crate::result::{Analysis, Kernel};
 
 /// Puts the distance to the roof beside every kernel and stage whose work is known.
-pub(crate) fn attach(analysis: &mut Analysis, sums: &RoofSums) {
+pub fn attach(analysis: &mut Analysis, sums: &RoofSums) {
     distances(&mut analysis.kernels, None, sums);
     for stage in &mut analysis.stages {
         distances(&mut stage.kernels, Some(&stage.name), sums);

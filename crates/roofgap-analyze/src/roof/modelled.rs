@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 
 /// Adds the launches of operators with recorded shapes that launch exactly one kernel. Kernels that were measured in their stage
 /// are left to the counters.
-pub(crate) fn add_modelled(sums: &mut RoofSums, trace: &Trace, index: &StageIndex, gpu: &GpuFacts) {
+pub fn add_modelled(sums: &mut RoofSums, trace: &Trace, index: &StageIndex, gpu: &GpuFacts) {
     let mut shaped: Vec<&ShapedOperator> = trace.shaped.iter().collect();
     shaped.sort_by_key(|op| (op.thread, op.start, Reverse(op.end)));
     // Launches of a kernel in a stage, by the operator and its shapes; `None` where those do not give the work.

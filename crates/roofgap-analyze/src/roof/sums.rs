@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 /// The time of some launches, and the part of it beyond the roof.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct RoofSum {
+pub struct RoofSum {
     covered_ns: i64,
     above_ns: f64,
     source: Option<RoofSource>,
@@ -23,7 +23,7 @@ impl RoofSum {
     }
 
     /// Returns the distance to the roof; empty without any launch.
-    pub(crate) fn distance(&self) -> RoofDistance {
+    pub fn distance(&self) -> RoofDistance {
         if self.covered_ns <= 0 {
             return RoofDistance::default();
         }
@@ -38,18 +38,18 @@ impl RoofSum {
 
 /// The time of launches beside the time of their work at the roof.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct RoofTime {
+pub struct RoofTime {
     /// Time that they took, ns.
-    pub(crate) total_ns: i64,
+    pub total_ns: i64,
     /// Time at the roof, ns.
-    pub(crate) roof_ns: f64,
+    pub roof_ns: f64,
     /// Origin of the work.
-    pub(crate) source: RoofSource,
+    pub source: RoofSource,
 }
 
 /// Sums by kernel, of the whole trace and of each stage.
 #[derive(Debug, Default)]
-pub(crate) struct RoofSums {
+pub struct RoofSums {
     kernels: FxHashMap<String, RoofSum>,
     stages: FxHashMap<String, StageSums>,
 }
@@ -63,7 +63,7 @@ struct StageSums {
 
 impl RoofSums {
     /// Adds launches of a kernel.
-    pub(crate) fn add(&mut self, stage: Option<&str>, kernel: &str, took: RoofTime) {
+    pub fn add(&mut self, stage: Option<&str>, kernel: &str, took: RoofTime) {
         sum(&mut self.kernels, kernel).add(took);
         if let Some(stage) = stage {
             let stage = self.stages.entry(stage.to_owned()).or_default();
@@ -73,7 +73,7 @@ impl RoofSums {
     }
 
     /// Returns the sum of a kernel in a stage, or in the whole trace.
-    pub(crate) fn of_kernel(&self, stage: Option<&str>, kernel: &str) -> RoofSum {
+    pub fn of_kernel(&self, stage: Option<&str>, kernel: &str) -> RoofSum {
         let kernels = match stage {
             Some(stage) => self.stages.get(stage).map(|stage| &stage.kernels),
             None => Some(&self.kernels),
@@ -82,12 +82,12 @@ impl RoofSums {
     }
 
     /// Tells whether launches of a kernel were added in a stage, or at all.
-    pub(crate) fn has(&self, stage: Option<&str>, kernel: &str) -> bool {
+    pub fn has(&self, stage: Option<&str>, kernel: &str) -> bool {
         self.of_kernel(stage, kernel) != RoofSum::default()
     }
 
     /// Returns the sum of a stage.
-    pub(crate) fn of_stage(&self, stage: &str) -> RoofSum {
+    pub fn of_stage(&self, stage: &str) -> RoofSum {
         self.stages.get(stage).map(|stage| stage.all).unwrap_or_default()
     }
 }

@@ -4,18 +4,18 @@ use crate::gpu::Dtype;
 
 /// FLOPs and bytes of an operator.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct OperatorWork {
+pub struct OperatorWork {
     /// Floating-point operations.
-    pub(super) flops: f64,
+    pub flops: f64,
     /// Bytes, with every input and output moved once.
-    pub(super) bytes: f64,
+    pub bytes: f64,
     /// Type of the inputs.
-    pub(super) dtype: Dtype,
+    pub dtype: Dtype,
 }
 
 impl OperatorWork {
     /// Returns the work of an operator; `None` where name, shapes or types do not tell it.
-    pub(super) fn of(operator: &str, dims: &str, types: &str) -> Option<Self> {
+    pub fn of(operator: &str, dims: &str, types: &str) -> Option<Self> {
         let dims: Vec<Vec<u64>> =
             serde_json::from_str::<Vec<serde_json::Value>>(dims).ok()?.iter().map(shape).collect();
         let types: Vec<String> = serde_json::from_str(types).ok()?;

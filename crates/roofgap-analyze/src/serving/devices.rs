@@ -8,19 +8,19 @@ use rustc_hash::{FxHashMap, FxHashSet};
 const MOST_SETS: usize = 16;
 
 /// The devices that ran work of each step.
-pub(super) struct StepDevices {
+pub struct StepDevices {
     first: Vec<Option<usize>>,
     /// Devices beside the first, by step.
     others: FxHashSet<(usize, usize)>,
 }
 
 impl StepDevices {
-    pub(super) fn new(steps: usize) -> Self {
+    pub fn new(steps: usize) -> Self {
         Self { first: vec![None; steps], others: FxHashSet::default() }
     }
 
     /// Adds a device of a step.
-    pub(super) fn add(&mut self, step: usize, device: usize) {
+    pub fn add(&mut self, step: usize, device: usize) {
         if let Some(first) = self.first.get_mut(step)
             && *first.get_or_insert(device) != device
         {
@@ -29,7 +29,7 @@ impl StepDevices {
     }
 
     /// Prepares questions about busy time.
-    pub(super) fn busy(self, activity: &Activity) -> BusyTime<'_> {
+    pub fn busy(self, activity: &Activity) -> BusyTime<'_> {
         let mut several: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
         for (step, device) in self.others {
             let first = self.first.get(step).copied().flatten();
@@ -41,7 +41,7 @@ impl StepDevices {
 }
 
 /// Busy time of the devices of each step.
-pub(super) struct BusyTime<'a> {
+pub struct BusyTime<'a> {
     activity: &'a Activity,
     first: Vec<Option<usize>>,
     /// All devices of the steps that have several, sorted.
@@ -53,7 +53,7 @@ pub(super) struct BusyTime<'a> {
 impl BusyTime<'_> {
     /// Returns the time in `start..end` in which a device of a step was busy, ns; with very many different sets of devices that of the
     /// busiest device.
-    pub(super) fn within(&mut self, step: usize, start: Ns, end: Ns) -> Ns {
+    pub fn within(&mut self, step: usize, start: Ns, end: Ns) -> Ns {
         let one = |device: usize| self.activity.busy_in(device, start, end);
         let Some(devices) = self.several.get(&step) else {
             return self.first.get(step).copied().flatten().map_or(0, one);

@@ -13,7 +13,7 @@ const MOST_CLOCK_CHANGE: u64 = 1_000_000;
 
 /// Reason why requests cannot be joined with steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NotJoined {
+pub enum NotJoined {
     #[error("the recording does not have the wall clock of the load generator; the native collector does")]
     OtherClock,
     #[error("the engine ran several copies of the model, and nothing tells which one served a request")]
@@ -32,7 +32,7 @@ pub(super) enum NotJoined {
 
 /// Reason why the time per token cannot be split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NotSplit {
+pub enum NotSplit {
     #[error("the account of the load does not give the tokens of the answers, or none has a second token")]
     NoTokens,
     #[error("no recorded step names the requests that generate in it")]
@@ -47,7 +47,7 @@ pub(super) enum NotSplit {
 }
 
 /// Splits the latency of the requests by what the engine did meanwhile. The time per token is left to [`token_time`].
-pub(super) fn join(steps: &[Step], requests: &RequestStats) -> Result<JoinedLatency, NotJoined> {
+pub fn join(steps: &[Step], requests: &RequestStats) -> Result<JoinedLatency, NotJoined> {
     if requests.each.is_empty() {
         return Err(NotJoined::NoTimes);
     }
@@ -167,7 +167,7 @@ impl EngineTime {
 }
 
 /// Splits the mean time per token after the first: in steps that generate, waiting for prefill steps, and the rest.
-pub(super) fn token_time(steps: &[Step], requests: &RequestStats) -> Result<Vec<LatencyPart>, NotSplit> {
+pub fn token_time(steps: &[Step], requests: &RequestStats) -> Result<Vec<LatencyPart>, NotSplit> {
     let (mut time, mut tokens) = (0i128, 0i128);
     for each in &requests.each {
         let count = i128::from(each.output_tokens.unwrap_or(0));

@@ -24,7 +24,7 @@ use steps::{Step, Steps};
 
 /// Measures the steps of an engine; `None` without any. `requests` were sent while the steps were recorded. Returns the reasons for
 /// values that are missing too.
-pub(crate) fn measure(
+pub fn measure(
     trace: &Trace,
     index: &StageIndex,
     activity: &Activity,

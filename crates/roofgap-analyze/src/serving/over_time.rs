@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 const SLICES: usize = 12;
 
 /// Cuts the span of the steps into slices of equal length.
-pub(super) fn slices(steps: &[Step]) -> Vec<ServingSlice> {
+pub fn slices(steps: &[Step]) -> Vec<ServingSlice> {
     let span = span_ns(steps);
     let Some(first) = steps.iter().map(|step| step.cpu.0).min().filter(|_| span > 0) else {
         return Vec::new();
@@ -44,7 +44,7 @@ pub(super) fn slices(steps: &[Step]) -> Vec<ServingSlice> {
 }
 
 /// Groups the decode steps by the number of requests in them, smallest first.
-pub(super) fn batches(steps: &[Step]) -> Vec<BatchRow> {
+pub fn batches(steps: &[Step]) -> Vec<BatchRow> {
     let mut groups: BTreeMap<u64, Vec<&Step>> = BTreeMap::new();
     for step in steps.iter().filter(|step| step.kind == StageKind::Decode) {
         if let Some(requests) = step.generating() {

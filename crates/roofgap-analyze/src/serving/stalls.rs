@@ -5,7 +5,7 @@ use crate::result::{StageKind, Stalls};
 
 /// Finds the prefill steps between two steps that generate. Of the requests in the later one, those that did not read a
 /// prompt in between have waited.
-pub(super) fn find(steps: &[Step]) -> Stalls {
+pub fn find(steps: &[Step]) -> Stalls {
     let mut stalls = Stalls::default();
     // Requests and end of the last step that generated, and the prefill steps since.
     let (mut before, mut ended) = (0, None);

@@ -8,44 +8,44 @@ use roofgap_trace::{Ns, OpKind, ProcessId, Trace};
 
 /// One step of an engine.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Step {
-    pub(super) process: ProcessId,
-    pub(super) kind: StageKind,
+pub struct Step {
+    pub process: ProcessId,
+    pub kind: StageKind,
     /// Requests and tokens in it.
-    pub(super) scheduled: EngineStep,
+    pub scheduled: EngineStep,
     /// Start and end on the CPU.
-    pub(super) cpu: (Ns, Ns),
+    pub cpu: (Ns, Ns),
     /// Start of its first and end of its last GPU operation.
-    pub(super) gpu: Option<(Ns, Ns)>,
+    pub gpu: Option<(Ns, Ns)>,
     /// Time between those in which one of its GPUs ran something, ns.
-    pub(super) busy_ns: Ns,
+    pub busy_ns: Ns,
     /// Kernels that CUDA graphs launched; a whole graph counts as one.
-    pub(super) graph_kernels: u64,
+    pub graph_kernels: u64,
     /// Kernels that were launched one by one.
-    pub(super) eager_kernels: u64,
+    pub eager_kernels: u64,
 }
 
 impl Step {
     /// Returns the time of the step: that of its GPU work, else that on the CPU.
-    pub(super) fn time(&self) -> (Ns, Ns) {
+    pub fn time(&self) -> (Ns, Ns) {
         self.gpu.unwrap_or(self.cpu)
     }
 
     /// Returns the requests that generate in it.
-    pub(super) fn generating(&self) -> Option<u64> {
+    pub fn generating(&self) -> Option<u64> {
         self.scheduled.generation.requests
     }
 }
 
 /// The steps of all processes, in the order of start.
-pub(super) struct Steps {
+pub struct Steps {
     steps: Vec<Step>,
     processes: Vec<ProcessId>,
 }
 
 impl Steps {
     /// Finds the steps of an engine; `None` without any.
-    pub(super) fn find(trace: &Trace, index: &StageIndex, activity: &Activity) -> Option<Self> {
+    pub fn find(trace: &Trace, index: &StageIndex, activity: &Activity) -> Option<Self> {
         let spans = index.engine_spans();
         if spans.is_empty() {
             return None;
@@ -111,7 +111,7 @@ impl Steps {
     }
 
     /// Returns the steps of the process that has the most.
-    pub(super) fn main(&self) -> Vec<Step> {
+    pub fn main(&self) -> Vec<Step> {
         let most = self.processes.iter().rev().max_by_key(|process| self.of(**process).count());
         most.map(|process| self.of(*process).copied().collect()).unwrap_or_default()
     }
@@ -119,20 +119,20 @@ impl Steps {
     /// Returns the number of copies of the model: that of the engine, at most one for each process. Of several processes it is unknown
     /// unless stated: equal steps do not tell parts of one model from copies with equal load, nor different ones copies from parts of
     /// which one was recorded for longer.
-    pub(super) fn replicas(&self, stated: Option<u64>) -> Option<u64> {
+    pub fn replicas(&self, stated: Option<u64>) -> Option<u64> {
         let most = self.processes.len().max(1) as u64;
         let known = if most == 1 { Some(1) } else { stated };
         known.map(|replicas| replicas.clamp(1, most))
     }
 
     /// Returns the number of processes with steps.
-    pub(super) fn processes(&self) -> usize {
+    pub fn processes(&self) -> usize {
         self.processes.len()
     }
 
     /// Returns the tokens per second of the span of the steps, added over the copies of the model; `None` where a step does not name
     /// its tokens.
-    pub(super) fn rate(&self, replicas: u64, tokens: impl Fn(&Step) -> Option<u64>) -> Option<f64> {
+    pub fn rate(&self, replicas: u64, tokens: impl Fn(&Step) -> Option<u64>) -> Option<f64> {
         let of = |process: &ProcessId| {
             let own: Vec<Step> = self.of(*process).copied().collect();
             let sum = own.iter().map(&tokens).sum::<Option<u64>>()?;
@@ -145,7 +145,7 @@ impl Steps {
 }
 
 /// Returns the time from the start of the first step to the end of the last, on CPU and GPU, ns.
-pub(super) fn span_ns(steps: &[Step]) -> Ns {
+pub fn span_ns(steps: &[Step]) -> Ns {
     let start = |step: &Step| step.gpu.map_or(step.cpu.0, |gpu| gpu.0.min(step.cpu.0));
     let end = |step: &Step| step.gpu.map_or(step.cpu.1, |gpu| gpu.1.max(step.cpu.1));
     let (first, last) = (steps.iter().map(start).min(), steps.iter().map(end).max());

@@ -8,15 +8,15 @@ use roofgap_trace::{NameId, Range, ThreadId, Trace};
 use rustc_hash::FxHashMap;
 
 /// The steps of one kind.
-pub(super) struct EngineStage {
-    pub(super) name: &'static str,
-    pub(super) kind: StageKind,
+pub struct EngineStage {
+    pub name: &'static str,
+    pub kind: StageKind,
     /// Rows of `Trace::ranges`, in the order of start.
-    pub(super) rows: Vec<u32>,
+    pub rows: Vec<u32>,
     /// The step of each row.
-    pub(super) steps: Vec<EngineStep>,
+    pub steps: Vec<EngineStep>,
     /// Extent with the steps that were not recorded; `None` if all were.
-    pub(super) all: Option<AllOfStage>,
+    pub all: Option<AllOfStage>,
 }
 
 impl EngineStage {
@@ -36,14 +36,14 @@ impl EngineStage {
 
 /// All steps of an engine, by kind.
 #[derive(Default)]
-pub(super) struct EngineSteps {
-    pub(super) engine: Option<Engine>,
-    pub(super) stages: Vec<EngineStage>,
+pub struct EngineSteps {
+    pub engine: Option<Engine>,
+    pub stages: Vec<EngineStage>,
 }
 
 impl EngineSteps {
     /// Finds the outermost steps that scheduled something. Steps inside a warm-up or a graph capture are left out.
-    pub(super) fn find(trace: &Trace, warmup: &Warmup) -> Self {
+    pub fn find(trace: &Trace, warmup: &Warmup) -> Self {
         let rows = &trace.ranges.rows;
         let mut parsed: FxHashMap<NameId, Option<EngineStep>> = FxHashMap::default();
         let mut step_of = |range: &Range| {

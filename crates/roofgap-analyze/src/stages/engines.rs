@@ -33,7 +33,7 @@ impl Engine {
     }
 
     /// Returns the engine of a spelling.
-    pub(super) fn named(name: &str) -> Option<Self> {
+    pub fn named(name: &str) -> Option<Self> {
         let all = [Self::Vllm, Self::Sglang, Self::TensorRtLlm, Self::Transformers];
         all.into_iter().find(|engine| engine.name() == name)
     }
@@ -147,7 +147,7 @@ impl EngineStep {
     }
 
     /// Describes a step of which only the kind is known; `certain` where it has no work of another kind.
-    pub(super) fn of_kind(engine: Engine, kind: StageKind, certain: bool) -> Self {
+    pub fn of_kind(engine: Engine, kind: StageKind, certain: bool) -> Self {
         let phase = |absent: bool| {
             if absent && certain { Scheduled::NONE } else { Scheduled::default() }
         };
@@ -159,7 +159,7 @@ impl EngineStep {
     }
 
     /// Returns name and kind of the stage of the step, by what it scheduled; `None` for a step that scheduled nothing.
-    pub(crate) fn stage(&self) -> Option<(&'static str, StageKind)> {
+    pub fn stage(&self) -> Option<(&'static str, StageKind)> {
         match (self.context.is_present(), self.generation.is_present()) {
             (true, false) => Some(("prefill", StageKind::Prefill)),
             (false, true) => Some(("decode", StageKind::Decode)),
@@ -174,7 +174,7 @@ impl EngineStep {
     }
 
     /// Returns true for a step of vLLM whose name tells new requests from others and no tokens: those others may still read their prompts.
-    pub(crate) fn may_read_prompts(&self) -> bool {
+    pub fn may_read_prompts(&self) -> bool {
         let generation = &self.generation;
         self.engine == Engine::Vllm
             && generation.is_present()
@@ -199,7 +199,7 @@ impl EngineStep {
 }
 
 /// Returns true for the range in which an engine captures a CUDA graph, such as `capture_32_FULL`.
-pub(super) fn is_graph_capture(name: &str) -> bool {
+pub fn is_graph_capture(name: &str) -> bool {
     let Some((size, mode)) = name.strip_prefix("capture_").and_then(|rest| rest.split_once('_')) else {
         return false;
     };
@@ -209,7 +209,7 @@ pub(super) fn is_graph_capture(name: &str) -> bool {
 }
 
 /// Returns true for the step range of PyTorch's profiler, `ProfilerStep#7`.
-pub(super) fn is_profiler_step(name: &str) -> bool {
+pub fn is_profiler_step(name: &str) -> bool {
     name.strip_prefix("ProfilerStep#").is_some_and(|number| number.parse::<u64>().is_ok())
 }
 

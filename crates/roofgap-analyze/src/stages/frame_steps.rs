@@ -16,8 +16,8 @@ use rustc_hash::FxHashMap;
 const LARGER: f64 = 4.0;
 
 /// Steps found by frames.
-pub(super) struct FrameSteps {
-    pub(super) engine: Engine,
+pub struct FrameSteps {
+    pub engine: Engine,
     /// Rows of `Trace::ranges` in the order of start, with the position of the call in its generation where known.
     steps: Vec<(u32, Option<Call>)>,
 }
@@ -32,11 +32,11 @@ enum Call {
 }
 
 /// The steps with their kind.
-pub(super) struct Phases {
+pub struct Phases {
     /// Row, kind and description of each step that has GPU work.
-    pub(super) steps: Vec<(u32, StageKind, EngineStep)>,
+    pub steps: Vec<(u32, StageKind, EngineStep)>,
     /// Evidence for the kinds, for people.
-    pub(super) told_by: String,
+    pub told_by: String,
 }
 
 /// GPU work of one step.
@@ -54,7 +54,7 @@ struct StepWork {
 
 impl FrameSteps {
     /// Finds the outermost steps of an engine, or the calls of the model inside a generation.
-    pub(super) fn find(trace: &Trace, warmup: &Warmup) -> Option<Self> {
+    pub fn find(trace: &Trace, warmup: &Warmup) -> Option<Self> {
         let domain = trace.names.find(FRAME_DOMAIN)?;
         let mut known: FxHashMap<NameId, Option<&'static Frame>> = FxHashMap::default();
         let mut frames: Vec<(u32, &Range, &'static Frame)> = Vec::new();
@@ -86,12 +86,12 @@ impl FrameSteps {
     }
 
     /// Returns the time spans of the steps.
-    pub(super) fn rows(&self) -> Vec<u32> {
+    pub fn rows(&self) -> Vec<u32> {
         self.steps.iter().map(|(row, _)| *row).collect()
     }
 
     /// Tells the kind of each step. `spans` are the spans of `rows()`, and `step_of_op` is the position of the step of an operation.
-    pub(super) fn phases(
+    pub fn phases(
         &self,
         trace: &Trace,
         spans: &[Span],

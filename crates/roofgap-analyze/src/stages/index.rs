@@ -61,7 +61,7 @@ pub struct StageIndex {
 
 /// A stage of the set that does not occur in the trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct AbsentStage {
+pub struct AbsentStage {
     /// Stage name.
     pub name: String,
     /// Reason.
@@ -70,7 +70,7 @@ pub(crate) struct AbsentStage {
 
 impl StageIndex {
     /// Finds the stages of `set` in a trace, in the order of their first instance. Returns the requested stages that are absent too.
-    pub(crate) fn build(
+    pub fn build(
         trace: &Trace,
         launches: Launches,
         contexts: Contexts,
@@ -319,7 +319,7 @@ impl StageIndex {
     }
 
     /// Returns the engine steps of all stages, in the order of start.
-    pub(crate) fn engine_spans(&self) -> &[Span] {
+    pub fn engine_spans(&self) -> &[Span] {
         &self.engine_spans
     }
 
@@ -384,7 +384,7 @@ impl StageIndex {
     /// Returns the step of each call that launched something, as a position in `spans`, or `u32::MAX`. A call belongs to the step whose
     /// range encloses it on its thread. In the stage of the whole trace it belongs to the step during which it began, on whichever
     /// thread: a backward pass is launched by threads of its own.
-    pub(crate) fn step_of_call(&self, trace: &Trace, stage: usize, spans: &[Span]) -> Vec<u32> {
+    pub fn step_of_call(&self, trace: &Trace, stage: usize, spans: &[Span]) -> Vec<u32> {
         let of_call = self.contexts.of_call.iter();
         if self.kind(stage) != StageKind::Whole {
             let step = self.span_of_context(spans);
@@ -404,7 +404,7 @@ impl StageIndex {
     }
 
     /// Returns, for each context, the position of the outermost of `spans` around it, or `u32::MAX`.
-    pub(crate) fn span_of_context(&self, spans: &[Span]) -> Vec<u32> {
+    pub fn span_of_context(&self, spans: &[Span]) -> Vec<u32> {
         let marked = spans.iter().enumerate();
         let rows = marked.filter_map(|(at, span)| Some((span.range? as usize, at as u32)));
         let last = spans.iter().filter_map(|span| span.range).max();

@@ -7,15 +7,15 @@ use rustc_hash::FxHashMap;
 
 /// Ranges found for one stage. All lists hold rows of `Trace::ranges`, in the order of their start.
 #[derive(Debug, Default)]
-pub(super) struct StageRanges {
+pub struct StageRanges {
     /// Outermost ranges that match; steps stand in where only steps were recorded.
-    pub(super) instances: Vec<u32>,
+    pub instances: Vec<u32>,
     /// Steps inside the instances.
-    pub(super) steps: Vec<u32>,
+    pub steps: Vec<u32>,
     /// Notes inside the instances.
-    pub(super) notes: Vec<u32>,
+    pub notes: Vec<u32>,
     /// Matching ranges that lie inside a warm-up.
-    pub(super) in_warmup: u64,
+    pub in_warmup: u64,
 }
 
 /// Answers whether a range matches, once for each distinct name.
@@ -39,17 +39,17 @@ impl<'a> Matcher<'a> {
 }
 
 /// Warm-up times by thread.
-pub(super) struct Warmup(FxHashMap<ThreadId, IntervalSet>);
+pub struct Warmup(FxHashMap<ThreadId, IntervalSet>);
 
 impl Warmup {
     /// Collects the warm-up ranges of a trace.
-    pub(super) fn of(trace: &Trace, set: &StageSet) -> Self {
+    pub fn of(trace: &Trace, set: &StageSet) -> Self {
         let mut matcher = Matcher::new(trace, &set.warmup);
         Self(IntervalSet::by_thread(trace.ranges.rows.iter().filter(|r| matcher.matches(r))))
     }
 
     /// Tells whether a range is inside a warm-up of its thread.
-    pub(super) fn holds(&self, range: &Range) -> bool {
+    pub fn holds(&self, range: &Range) -> bool {
         self.0.get(&range.thread).is_some_and(|u| u.encloses(range.start, range.end))
     }
 }
@@ -70,13 +70,13 @@ pub struct AllOfStage {
 }
 
 /// Tells whether a range lies in a recorded window of its process.
-pub(super) fn is_recorded(trace: &Trace, row: u32) -> bool {
+pub fn is_recorded(trace: &Trace, row: u32) -> bool {
     let range = trace.ranges.rows.get(row as usize);
     range.is_some_and(|range| trace.window_of(range.process, range.start, range.end).is_some())
 }
 
 /// Sums up instances and steps before those that were not recorded are left out.
-pub(super) fn all_of(trace: &Trace, instances: &[u32], steps: &[u32]) -> AllOfStage {
+pub fn all_of(trace: &Trace, instances: &[u32], steps: &[u32]) -> AllOfStage {
     let time = |rows: &[u32]| {
         let ranges = rows.iter().filter_map(|row| trace.ranges.rows.get(*row as usize));
         ranges.map(|range| range.end - range.start).sum()
@@ -94,7 +94,7 @@ pub(super) fn all_of(trace: &Trace, instances: &[u32], steps: &[u32]) -> AllOfSt
 impl StageRanges {
     /// Leaves only what was recorded as a whole. The recorded steps of a stage with gaps are its instances. Returns the extent
     /// before that; `None` if nothing was left out.
-    pub(super) fn keep_recorded(&mut self, trace: &Trace) -> Option<AllOfStage> {
+    pub fn keep_recorded(&mut self, trace: &Trace) -> Option<AllOfStage> {
         if trace.recorded.is_empty() || self.instances.iter().all(|row| is_recorded(trace, *row)) {
             return None;
         }
@@ -111,7 +111,7 @@ impl StageRanges {
     }
 
     /// Finds the ranges of one stage.
-    pub(super) fn find(trace: &Trace, rule: &StageRule, warmup: &Warmup, set: &StageSet) -> Self {
+    pub fn find(trace: &Trace, rule: &StageRule, warmup: &Warmup, set: &StageSet) -> Self {
         let mut found = Self::default();
         let rows = &trace.ranges.rows;
         let mut own_warmup = Matcher::new(trace, &set.warmup);

@@ -21,7 +21,7 @@ impl Span {
 }
 
 /// Returns the spans of ranges, given by their rows in `Trace::ranges`.
-pub(super) fn spans(trace: &Trace, rows: &[u32]) -> Vec<Span> {
+pub fn spans(trace: &Trace, rows: &[u32]) -> Vec<Span> {
     let span = |&row: &u32| {
         let range = trace.ranges.rows.get(row as usize)?;
         Some(Span { start: range.start, end: range.end, range: Some(row) })

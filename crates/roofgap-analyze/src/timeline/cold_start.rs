@@ -11,21 +11,21 @@ const SAME_WORK: f64 = 1.5;
 
 /// Time of an instance, and of the GPU operations in it, ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct InstanceTime {
-    pub(super) wall: Ns,
-    pub(super) gpu: Ns,
+pub struct InstanceTime {
+    pub wall: Ns,
+    pub gpu: Ns,
 }
 
 impl InstanceTime {
     /// Creates the time of an instance without GPU operations.
-    pub(super) fn of(span: &Span) -> Self {
+    pub fn of(span: &Span) -> Self {
         InstanceTime { wall: span.length(), gpu: 0 }
     }
 }
 
 /// Finds the instances before the first repeatable one. The later half of the instances is the reference, and two of them are
 /// needed to show that they repeat.
-pub(super) fn cold_start(instances: &[InstanceTime]) -> Option<ColdStart> {
+pub fn cold_start(instances: &[InstanceTime]) -> Option<ColdStart> {
     let warm = instances.get(instances.len() / 2..).filter(|warm| warm.len() >= 2)?;
     let (wall, gpu) = (median(warm, |time| time.wall), median(warm, |time| time.gpu));
     let is_longer = |time: &InstanceTime| time.wall as f64 > LONGER * wall as f64;

@@ -28,7 +28,7 @@ pub struct Contexts {
     most_stored: usize,
     threads: Vec<ThreadRanges>,
     /// True if calls of backward operators have the ranges around their forward operators alone, without their own.
-    pub(crate) forward_only: bool,
+    pub forward_only: bool,
 }
 
 /// Members of one context.
@@ -172,7 +172,7 @@ impl<'a> Iterator for EnclosingIter<'a> {
 impl Contexts {
     /// Combines, for each range, the values of the contexts that it encloses. `empty` combined with a value is that value; the order
     /// in which values are combined must not matter.
-    pub(crate) fn sum_by_range<T: Copy>(
+    pub fn sum_by_range<T: Copy>(
         &self,
         of_context: &[T],
         ranges: usize,
@@ -219,7 +219,7 @@ impl Contexts {
     }
 
     /// Returns, for each context, the first of its ranges, outermost first, for which `marked` gives a number; `none` without any.
-    pub(crate) fn outermost(&self, marked: impl Fn(u32) -> Option<u32>, none: u32) -> Vec<u32> {
+    pub fn outermost(&self, marked: impl Fn(u32) -> Option<u32>, none: u32) -> Vec<u32> {
         // The marked ranges of each thread that end later than all marked ones before: any other is inside one of them.
         let records = |ranges: &ThreadRanges| {
             let mut records: Vec<(Ns, usize, u32)> = Vec::new();

@@ -8,7 +8,7 @@ use roofgap_trace::{DeviceId, MemoryKind, NameId, OpKind, Trace};
 use rustc_hash::FxHashMap;
 
 /// Measures copies against the kernels beside them and the links of their devices.
-pub(crate) struct CopyMeter<'a> {
+pub struct CopyMeter<'a> {
     trace: &'a Trace,
     /// Times of the kernels and graphs beside copies, by device.
     kernels: Vec<CoveredTime>,
@@ -27,7 +27,7 @@ struct Sum {
 }
 
 impl<'a> CopyMeter<'a> {
-    pub(crate) fn new(trace: &'a Trace, limits: UserLimits) -> Self {
+    pub fn new(trace: &'a Trace, limits: UserLimits) -> Self {
         let ops = &trace.ops;
         let mut kinds = FxHashMap::default();
         for op in (0..ops.len()).filter(|&op| ops.kind[op] == OpKind::Copy) {
@@ -49,7 +49,7 @@ impl<'a> CopyMeter<'a> {
     }
 
     /// Groups the copies among `rows` of `Trace::ops`, most time first.
-    pub(crate) fn table(&self, rows: impl Iterator<Item = usize>) -> Vec<CopyRow> {
+    pub fn table(&self, rows: impl Iterator<Item = usize>) -> Vec<CopyRow> {
         let ops = &self.trace.ops;
         let mut sums: FxHashMap<(DeviceId, CopyKind, Option<bool>), Sum> = FxHashMap::default();
         for op in rows.filter(|&op| ops.kind[op] == OpKind::Copy) {

@@ -6,7 +6,7 @@ use roofgap_trace::{DeviceId, OpKind, ProcessId, Trace};
 use rustc_hash::FxHashMap;
 
 /// Groups the whole graphs among `rows` of `Trace::ops` by device and graph, most time first.
-pub(crate) fn table(trace: &Trace, rows: impl Iterator<Item = usize>) -> Vec<GraphRow> {
+pub fn table(trace: &Trace, rows: impl Iterator<Item = usize>) -> Vec<GraphRow> {
     let ops = &trace.ops;
     // Ids of graphs repeat across processes.
     let mut sums: FxHashMap<(DeviceId, ProcessId, u64), (u64, i64)> = FxHashMap::default();

@@ -7,7 +7,7 @@ use roofgap_trace::{CallClass, DeviceId, Ns, ThreadId, Trace};
 use rustc_hash::FxHashMap;
 
 /// Times at which each thread was waiting for the device or copying, and at which each device was busy with anything.
-pub(crate) struct Activity {
+pub struct Activity {
     waits: Waits,
     devices: Vec<IntervalSet>,
     /// Busy time before each interval of each device, ns.
@@ -16,28 +16,28 @@ pub(crate) struct Activity {
 
 /// Times at which each thread was waiting for the device or copying.
 #[derive(Default)]
-pub(crate) struct Waits {
+pub struct Waits {
     sync: FxHashMap<ThreadId, IntervalSet>,
     copy: FxHashMap<ThreadId, IntervalSet>,
 }
 
 /// Positions of the last gap of a device, where the next search starts.
 #[derive(Default, Clone)]
-pub(crate) struct Near {
+pub struct Near {
     device: usize,
     waits: NearWaits,
 }
 
 /// Positions of the last waits of the threads that launch on a device.
 #[derive(Default, Clone)]
-pub(crate) struct NearWaits {
+pub struct NearWaits {
     sync: usize,
     copy: usize,
 }
 
 impl Activity {
     /// Collects them from the whole trace.
-    pub(crate) fn of(trace: &Trace) -> Self {
+    pub fn of(trace: &Trace) -> Self {
         let devices = IntervalSet::by_device(trace, |_| true);
         Self {
             waits: Waits::of(trace),
@@ -47,12 +47,12 @@ impl Activity {
     }
 
     /// Returns the busy time, summed over devices, ns.
-    pub(crate) fn busy_ns(&self) -> Ns {
+    pub fn busy_ns(&self) -> Ns {
         self.devices.iter().map(IntervalSet::length).sum()
     }
 
     /// Returns the busy time of a device in a span of time, ns.
-    pub(crate) fn busy_in(&self, device: usize, start: Ns, end: Ns) -> Ns {
+    pub fn busy_in(&self, device: usize, start: Ns, end: Ns) -> Ns {
         let (Some(busy), Some(before)) = (self.devices.get(device), self.before.get(device)) else {
             return 0;
         };
@@ -65,7 +65,7 @@ impl Activity {
     }
 
     /// Returns the time in which one of the devices was busy.
-    pub(crate) fn joined(&self, devices: &[usize]) -> CoveredTime {
+    pub fn joined(&self, devices: &[usize]) -> CoveredTime {
         let sets = devices.iter().filter_map(|device| self.devices.get(*device));
         let all = sets.flat_map(|set| set.intervals().iter().copied()).collect();
         CoveredTime::of(IntervalSet::of(all))
@@ -73,7 +73,7 @@ impl Activity {
 
     /// Splits one gap of a device by cause, as [`Waits::split`] does, and returns the time in which the device ran other work.
     /// `near` speeds up gaps that follow one another.
-    pub(crate) fn split(
+    pub fn split(
         &self,
         trace: &Trace,
         device: DeviceId,
@@ -91,7 +91,7 @@ impl Activity {
 
 impl Waits {
     /// Collects them from the whole trace.
-    pub(crate) fn of(trace: &Trace) -> Self {
+    pub fn of(trace: &Trace) -> Self {
         let calls = &trace.calls;
         let mut waits = Self::default();
         for (row, class) in calls.class.iter().enumerate() {
@@ -114,7 +114,7 @@ impl Waits {
     ///
     /// A thread that waited when the device ran dry could have launched instead: as much of what is left of the gap as it had
     /// waited until then is added to `after`; it stays a part of `launch`.
-    pub(crate) fn split(
+    pub fn split(
         &self,
         trace: &Trace,
         (from, to): (Ns, Ns),

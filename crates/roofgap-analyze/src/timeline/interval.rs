@@ -24,7 +24,7 @@ impl IntervalSet {
     }
 
     /// Collects ranges by thread.
-    pub(crate) fn by_thread<'a>(ranges: impl Iterator<Item = &'a Range>) -> FxHashMap<ThreadId, Self> {
+    pub fn by_thread<'a>(ranges: impl Iterator<Item = &'a Range>) -> FxHashMap<ThreadId, Self> {
         let mut lists: FxHashMap<ThreadId, Vec<(Ns, Ns)>> = FxHashMap::default();
         for range in ranges {
             let list = lists.entry(range.thread).or_default();
@@ -34,7 +34,7 @@ impl IntervalSet {
     }
 
     /// Collects the times of the GPU operations for which `keep` holds, by device.
-    pub(crate) fn by_device(trace: &Trace, mut keep: impl FnMut(usize) -> bool) -> Vec<Self> {
+    pub fn by_device(trace: &Trace, mut keep: impl FnMut(usize) -> bool) -> Vec<Self> {
         let ops = &trace.ops;
         let mut sets = vec![Self::default(); trace.devices.len()];
         for row in (0..ops.len()).filter(|&row| keep(row)) {
@@ -69,7 +69,7 @@ impl IntervalSet {
     }
 
     /// Returns the time covered before each interval, ns, and after the last one the whole.
-    pub(crate) fn lengths_before(&self) -> Vec<Ns> {
+    pub fn lengths_before(&self) -> Vec<Ns> {
         let mut before = vec![0];
         let mut sum = 0;
         before.extend(self.0.iter().map(|(start, end)| {
@@ -129,7 +129,7 @@ impl IntervalSet {
     }
 
     /// The same, for questions that follow one another in time: `near` remembers where the last answer was found.
-    pub(crate) fn encloses_near(&self, start: Ns, end: Ns, near: &mut usize) -> bool {
+    pub fn encloses_near(&self, start: Ns, end: Ns, near: &mut usize) -> bool {
         // An interval that ends at `start` encloses an empty span there.
         *near = self.first_after(start.saturating_sub(1), *near);
         self.0.get(*near).is_some_and(|&(s, e)| s <= start && e >= end)
@@ -138,14 +138,14 @@ impl IntervalSet {
 
 /// A set of intervals with the time covered before each, so that long overlaps cost no more than short ones.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct CoveredTime {
+pub struct CoveredTime {
     set: IntervalSet,
     before: Vec<Ns>,
 }
 
 impl CoveredTime {
     /// Adds up the time before each interval.
-    pub(crate) fn of(set: IntervalSet) -> Self {
+    pub fn of(set: IntervalSet) -> Self {
         let mut sum = 0;
         let before = set.0.iter().map(|(start, end)| {
             let before = sum;
@@ -157,7 +157,7 @@ impl CoveredTime {
 
     /// Collects the times of the operations for which `beside` holds, by device, as far as they touch the times of the device in
     /// `these`: few do, so that this takes little memory.
-    pub(crate) fn beside(trace: &Trace, these: &[IntervalSet], beside: impl Fn(usize) -> bool) -> Vec<Self> {
+    pub fn beside(trace: &Trace, these: &[IntervalSet], beside: impl Fn(usize) -> bool) -> Vec<Self> {
         let ops = &trace.ops;
         let mut near = vec![0; these.len()];
         let sets = IntervalSet::by_device(trace, |op| {
@@ -170,7 +170,7 @@ impl CoveredTime {
     }
 
     /// Returns the time covered in `start..end`, ns.
-    pub(crate) fn overlap(&self, start: Ns, end: Ns) -> Ns {
+    pub fn overlap(&self, start: Ns, end: Ns) -> Ns {
         self.until(end) - self.until(start)
     }
 
@@ -186,17 +186,17 @@ impl CoveredTime {
 
 /// The first start and last end of a group of GPU operations.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Extent(pub(super) Ns, pub(super) Ns);
+pub struct Extent(pub Ns, pub Ns);
 
 impl Extent {
-    pub(super) const EMPTY: Self = Self(Ns::MAX, Ns::MIN);
+    pub const EMPTY: Self = Self(Ns::MAX, Ns::MIN);
 
-    pub(super) fn add(&mut self, start: Ns, end: Ns) {
+    pub fn add(&mut self, start: Ns, end: Ns) {
         *self = Self(self.0.min(start), self.1.max(end));
     }
 
     /// Returns the length, ns; `None` for an empty group.
-    pub(super) fn length(self) -> Option<Ns> {
+    pub fn length(self) -> Option<Ns> {
         (self.0 <= self.1).then(|| self.1 - self.0)
     }
 }

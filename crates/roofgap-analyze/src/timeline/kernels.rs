@@ -5,7 +5,7 @@ use crate::result::Kernel;
 use roofgap_trace::{DeviceId, NameId, OpKind, Trace};
 
 /// Groups the kernels among `rows` of `Trace::ops` by name and device, most time first.
-pub(crate) fn table(trace: &Trace, rows: impl Iterator<Item = usize>, naming: &mut Naming) -> Vec<Kernel> {
+pub fn table(trace: &Trace, rows: impl Iterator<Item = usize>, naming: &mut Naming) -> Vec<Kernel> {
     let ops = &trace.ops;
     let mut groups = Groups::default();
     let mut durations: Vec<(NameId, DeviceId, Vec<i64>)> = Vec::new();
@@ -31,7 +31,7 @@ pub(crate) fn table(trace: &Trace, rows: impl Iterator<Item = usize>, naming: &m
 }
 
 /// Builds the table of kernels from the durations of each on a device, most time first.
-pub(crate) fn from_durations(groups: Vec<(&str, u32, Vec<i64>)>, naming: &mut Naming) -> Vec<Kernel> {
+pub fn from_durations(groups: Vec<(&str, u32, Vec<i64>)>, naming: &mut Naming) -> Vec<Kernel> {
     let groups = groups.into_iter();
     let mut kernels: Vec<Kernel> =
         groups.map(|(name, device, list)| row(name, Some(device), list, naming)).collect();
@@ -84,7 +84,7 @@ impl Groups {
 }
 
 /// Kernels of a summary table: the totals that another tool added up.
-pub(crate) fn from_totals(trace: &Trace, naming: &mut Naming) -> Vec<Kernel> {
+pub fn from_totals(trace: &Trace, naming: &mut Naming) -> Vec<Kernel> {
     let mut kernels: Vec<Kernel> = trace
         .kernel_totals
         .iter()
@@ -117,12 +117,12 @@ fn sort(kernels: &mut [Kernel]) {
 }
 
 /// `a / b` to the nearest integer; 0 for an empty group.
-pub(crate) fn divide(a: i64, b: i64) -> i64 {
+pub fn divide(a: i64, b: i64) -> i64 {
     if b == 0 { 0 } else { (a as f64 / b as f64).round() as i64 }
 }
 
 /// The median, of an even number the mean of the middle two to the nearest integer.
-pub(crate) fn median(list: &mut [i64]) -> Option<i64> {
+pub fn median(list: &mut [i64]) -> Option<i64> {
     if list.is_empty() {
         return None;
     }

@@ -10,18 +10,18 @@ const DATA_LOADER: &str = "enumerate(DataLoader)";
 
 /// The launch gaps of a stage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct LaunchGaps {
+pub struct LaunchGaps {
     /// Launch time of the longest gap, ns.
-    pub(crate) longest_ns: Ns,
+    pub longest_ns: Ns,
     /// Operation that ended the longest gap.
-    pub(crate) longest_before: Option<usize>,
+    pub longest_before: Option<usize>,
     /// Launch time in which the launching thread was getting data, summed over gaps, ns.
-    pub(crate) data_loading_ns: Ns,
+    pub data_loading_ns: Ns,
 }
 
 impl LaunchGaps {
     /// Adds a gap that ended with an operation. `launch_ns` of it are for the launch.
-    pub(super) fn add(&mut self, op: usize, launch_ns: Ns, loading_ns: Ns) {
+    pub fn add(&mut self, op: usize, launch_ns: Ns, loading_ns: Ns) {
         if launch_ns > self.longest_ns {
             (self.longest_ns, self.longest_before) = (launch_ns, Some(op));
         }
@@ -30,18 +30,18 @@ impl LaunchGaps {
 }
 
 /// Times in which each thread was getting data from a data loader.
-pub(super) struct DataLoading(FxHashMap<ThreadId, IntervalSet>);
+pub struct DataLoading(FxHashMap<ThreadId, IntervalSet>);
 
 impl DataLoading {
     /// Collects them from the ranges of a trace.
-    pub(super) fn of(trace: &Trace) -> Self {
+    pub fn of(trace: &Trace) -> Self {
         let loads = |name| trace.names.get(name).starts_with(DATA_LOADER);
         let ranges = trace.ranges.rows.iter().filter(|range| loads(range.name));
         Self(IntervalSet::by_thread(ranges))
     }
 
     /// Returns the part of a gap in which the thread of the call that ended it was getting data, ns.
-    pub(super) fn during(&self, trace: &Trace, (from, to): (Ns, Ns), call: u32) -> Ns {
+    pub fn during(&self, trace: &Trace, (from, to): (Ns, Ns), call: u32) -> Ns {
         if self.0.is_empty() || call == NO_CALL {
             return 0;
         }

@@ -40,7 +40,7 @@ impl Launches {
 }
 
 /// Returns the calls that launched something, thread by thread in the order of their start, as rows of `Trace::calls`.
-pub(crate) fn launching_calls(trace: &Trace, call_of_op: &[u32]) -> Vec<Vec<u32>> {
+pub fn launching_calls(trace: &Trace, call_of_op: &[u32]) -> Vec<Vec<u32>> {
     let calls = &trace.calls;
     let mut launched = vec![false; calls.len()];
     for &call in call_of_op {

@@ -13,31 +13,31 @@ mod launches;
 mod nesting;
 mod range_table;
 mod stage_metrics;
-pub(crate) mod step_periods;
+pub mod step_periods;
 
-pub(crate) mod graphs;
-pub(crate) mod kernels;
-pub(crate) mod operators;
-pub(crate) mod steps;
+pub mod graphs;
+pub mod kernels;
+pub mod operators;
+pub mod steps;
 
 pub use call_tree::{CallKind, CallNode, call_tree};
 pub use contexts::Contexts;
-pub(crate) use copies::CopyMeter;
+pub use copies::CopyMeter;
 pub use gaps::{IdleCause, IdlePart, idle_parts};
-pub(crate) use idle::Activity;
-pub(crate) use interval::CoveredTime;
+pub use idle::Activity;
+pub use interval::CoveredTime;
 pub use interval::IntervalSet;
-pub(crate) use launch_gaps::LaunchGaps;
-pub(crate) use launches::launching_calls;
+pub use launch_gaps::LaunchGaps;
+pub use launches::launching_calls;
 pub use launches::{LaunchCount, Launches, NO_CALL, launch_counts};
 pub use nesting::{Scope, innermost, scopes};
-pub(crate) use operators::sort_operators;
-pub(crate) use range_table::range_table;
-pub(crate) use stage_metrics::{ByName, StageMeter};
+pub use operators::sort_operators;
+pub use range_table::range_table;
+pub use stage_metrics::{ByName, StageMeter};
 
 use roofgap_trace::{DeviceId, Trace};
 
 /// Returns the number by which the tool calls a device.
-pub(crate) fn device_number(trace: &Trace, device: DeviceId) -> Option<u32> {
+pub fn device_number(trace: &Trace, device: DeviceId) -> Option<u32> {
     trace.devices.get(device.index()).map(|device| device.number)
 }

@@ -18,7 +18,7 @@ struct Item {
 }
 
 /// Adds up operators. Without any in the trace, its push/pop ranges stand in.
-pub(crate) fn table(trace: &Trace, call_of_op: &[u32]) -> Vec<Operator> {
+pub fn table(trace: &Trace, call_of_op: &[u32]) -> Vec<Operator> {
     let ops = &trace.cpu_ops;
     let mut items: Vec<Item> = (0..ops.len())
         .map(|i| Item {
@@ -125,7 +125,7 @@ fn by_name(trace: &Trace, sums: FxHashMap<Key, Operator>) -> Vec<Operator> {
 }
 
 /// Sorts operators by their own GPU time, then CPU time, longest first.
-pub(crate) fn sort_operators(operators: &mut [Operator]) {
+pub fn sort_operators(operators: &mut [Operator]) {
     operators.sort_by(|a, b| {
         (b.self_gpu_ns, b.self_cpu_ns).cmp(&(a.self_gpu_ns, a.self_cpu_ns)).then_with(|| a.name.cmp(&b.name))
     });

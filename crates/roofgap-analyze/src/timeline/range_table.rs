@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 /// Adds up every range name with the GPU work launched inside it, longest first. Operators that torch's `emit_nvtx` numbers are one
 /// name. A range inside itself counts as an instance; its time counts once.
-pub(crate) fn range_table(trace: &Trace, index: &StageIndex) -> Vec<RangeInfo> {
+pub fn range_table(trace: &Trace, index: &StageIndex) -> Vec<RangeInfo> {
     let (ops, contexts) = (&trace.ops, index.contexts());
     #[derive(Clone, Copy)]
     struct Sum {

@@ -35,16 +35,16 @@ impl Sums {
 }
 
 /// Measures the stages of an index.
-pub(crate) struct StageMeter<'a> {
-    pub(crate) trace: &'a Trace,
-    pub(crate) index: &'a StageIndex,
-    pub(crate) activity: &'a Activity,
-    pub(crate) copies: &'a CopyMeter<'a>,
+pub struct StageMeter<'a> {
+    pub trace: &'a Trace,
+    pub index: &'a StageIndex,
+    pub activity: &'a Activity,
+    pub copies: &'a CopyMeter<'a>,
 }
 
 impl StageMeter<'_> {
     /// Measures every stage and its launch gaps, in the order of the index.
-    pub(crate) fn stages(&self, naming: &mut Naming) -> Vec<(Stage, LaunchGaps)> {
+    pub fn stages(&self, naming: &mut Naming) -> Vec<(Stage, LaunchGaps)> {
         let loading = DataLoading::of(self.trace);
         (0..self.index.len()).map(|stage| self.stage(stage, naming, &loading)).collect()
     }
@@ -373,8 +373,8 @@ fn phase_counts(steps: &[EngineStep], count: fn(&Scheduled) -> Option<u64>) -> O
 }
 
 /// A list of items with distinct names, in the order in which they were first seen.
-pub(crate) struct ByName<'n, T> {
-    pub(crate) items: Vec<T>,
+pub struct ByName<'n, T> {
+    pub items: Vec<T>,
     positions: FxHashMap<&'n str, usize>,
 }
 
@@ -386,7 +386,7 @@ impl<T> Default for ByName<'_, T> {
 
 impl<'n, T> ByName<'n, T> {
     /// Returns the item of a name, or a new one.
-    pub(crate) fn entry(&mut self, name: &'n str, new: impl FnOnce() -> T) -> &mut T {
+    pub fn entry(&mut self, name: &'n str, new: impl FnOnce() -> T) -> &mut T {
         let at = *self.positions.entry(name).or_insert_with(|| {
             self.items.push(new());
             self.items.len() - 1

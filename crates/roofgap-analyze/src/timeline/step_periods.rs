@@ -12,28 +12,28 @@ use rustc_hash::FxHashMap;
 
 /// The time of one step.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct StepPeriod {
+pub struct StepPeriod {
     /// Time of the step, ns.
-    pub(super) time_ns: Ns,
+    pub time_ns: Ns,
     /// Start and end of that time on the GPU; `None` for a step without GPU work.
-    pub(super) span: Option<(Ns, Ns)>,
+    pub span: Option<(Ns, Ns)>,
     /// Time after its last operation in which the GPU ran nothing, ns.
-    pub(super) idle_after_ns: Ns,
+    pub idle_after_ns: Ns,
     /// Time after its last operation in which the GPU ran other work, ns.
-    pub(super) busy_after_ns: Ns,
+    pub busy_after_ns: Ns,
 }
 
 /// The times of the steps of a stage.
 #[derive(Debug, Default)]
-pub(super) struct StepPeriods {
-    pub(super) each: Vec<StepPeriod>,
+pub struct StepPeriods {
+    pub each: Vec<StepPeriod>,
     /// True if any step has GPU work.
-    pub(super) on_gpu: bool,
+    pub on_gpu: bool,
 }
 
 impl StepPeriods {
     /// Measures the steps of a stage. Steps of an engine follow one another across its stages, other steps within an instance.
-    pub(super) fn measure(trace: &Trace, index: &StageIndex, activity: &Activity, stage: usize) -> Self {
+    pub fn measure(trace: &Trace, index: &StageIndex, activity: &Activity, stage: usize) -> Self {
         let spans = index.spans(stage);
         if spans.steps.is_empty() {
             return Self::default();
@@ -189,7 +189,7 @@ impl StepWork {
 }
 
 /// Returns the standard deviation of a sample; `None` for fewer than two values.
-pub(crate) fn sample_deviation(values: &[Ns]) -> Option<Ns> {
+pub fn sample_deviation(values: &[Ns]) -> Option<Ns> {
     if values.len() < 2 {
         return None;
     }

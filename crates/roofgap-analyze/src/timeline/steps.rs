@@ -5,7 +5,7 @@ use crate::result::{CpuSteps, Steps};
 
 /// Mean and percentiles of step times; `None` without steps. A percentile is the smallest value that at least that share of the
 /// steps does not exceed.
-pub(crate) fn summary(each_ns: Vec<i64>, launches_per_step: Option<f64>) -> Option<Steps> {
+pub fn summary(each_ns: Vec<i64>, launches_per_step: Option<f64>) -> Option<Steps> {
     let mut sorted = each_ns.clone();
     sorted.sort_unstable();
     let at = |share: f64| {
@@ -25,7 +25,7 @@ pub(crate) fn summary(each_ns: Vec<i64>, launches_per_step: Option<f64>) -> Opti
 }
 
 /// Adds the time of the steps on the CPU.
-pub(crate) fn with_cpu(mut steps: Steps, each_ns: Vec<i64>) -> Steps {
+pub fn with_cpu(mut steps: Steps, each_ns: Vec<i64>) -> Steps {
     steps.cpu = summary(each_ns, None).map(|cpu| CpuSteps {
         mean_ns: cpu.mean_ns,
         p50_ns: cpu.p50_ns,

@@ -7,15 +7,15 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use crate::process::{self, Process};
 
 /// Environment variable that marks every descendant of a child, even outside its process group.
-pub(super) const MARK: &str = "ROOFGAP_CHILD";
+pub const MARK: &str = "ROOFGAP_CHILD";
 
 /// Returns the beginning of all marks of the process `pid`, which started at `start`.
-pub(super) fn mark_prefix(pid: i32, start: u64) -> String {
+pub fn mark_prefix(pid: i32, start: u64) -> String {
     format!("{pid}-{start}-")
 }
 
 /// Adds the descendants of the processes in `tree`.
-pub(super) fn add_descendants(tree: &mut HashSet<i32>, processes: &[Process]) {
+pub fn add_descendants(tree: &mut HashSet<i32>, processes: &[Process]) {
     loop {
         let before = tree.len();
         for process in processes {
@@ -30,12 +30,12 @@ pub(super) fn add_descendants(tree: &mut HashSet<i32>, processes: &[Process]) {
 }
 
 /// Returns the id of this process.
-pub(super) fn own_pid() -> i32 {
+pub fn own_pid() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()
 }
 
 /// Signals exactly this process: opens a pidfd and compares start times, so that a reused process id is never hit.
-pub(super) fn send(target: &Process, signal: Signal) {
+pub fn send(target: &Process, signal: Signal) {
     let Some(pid) = Pid::from_raw(target.pid) else {
         return;
     };

@@ -11,19 +11,19 @@ const FIRST: Duration = Duration::from_millis(300);
 const LONGEST: Duration = Duration::from_secs(2);
 
 /// Processes of a child with the driver, looked for at growing intervals.
-pub(super) struct GpuUse {
+pub struct GpuUse {
     start: Instant,
     due: Instant,
     found: Vec<GpuProcess>,
 }
 
 impl GpuUse {
-    pub(super) fn new(start: Instant) -> Self {
+    pub fn new(start: Instant) -> Self {
         GpuUse { start, due: start + FIRST, found: Vec::new() }
     }
 
     /// Adds the processes that loaded the driver since the last look, if it is time for one.
-    pub(super) fn observe(&mut self, tree: &ProcessTree, now: Instant) {
+    pub fn observe(&mut self, tree: &ProcessTree, now: Instant) {
         if now < self.due {
             return;
         }
@@ -36,7 +36,7 @@ impl GpuUse {
         }
     }
 
-    pub(super) fn into_found(self) -> Vec<GpuProcess> {
+    pub fn into_found(self) -> Vec<GpuProcess> {
         self.found
     }
 }

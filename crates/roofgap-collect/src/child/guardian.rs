@@ -68,7 +68,7 @@ impl Drop for Guardian {
 /// Starts the guardian if it is installed and not running yet. Returns its process id.
 ///
 /// A guardian that cannot start is no reason not to profile.
-pub(super) fn ensure() -> Option<i32> {
+pub fn ensure() -> Option<i32> {
     let mut state = state();
     let state = state.as_mut()?;
     if state.started.is_none() {
@@ -90,7 +90,7 @@ pub(super) fn ensure() -> Option<i32> {
 }
 
 /// Returns the process id of the guardian, if it runs.
-pub(super) fn pid() -> Option<i32> {
+pub fn pid() -> Option<i32> {
     i32::try_from(state().as_ref()?.started.as_ref()?.id()).ok()
 }
 

@@ -159,6 +159,6 @@ fn as_ns<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, 
 }
 
 /// Converts to whole nanoseconds; saturates at 584 years.
-pub(super) fn ns(time: Duration) -> u64 {
+pub fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -50,7 +50,7 @@ const TAIL: usize = 8 << 10;
 const FILE_TAIL: u64 = 64 << 10;
 
 /// An open output target.
-pub(super) struct Log {
+pub struct Log {
     file: Option<(File, PathBuf)>,
     /// Bytes of the stream's start that the file keeps.
     head: u64,
@@ -150,7 +150,7 @@ impl Log {
 
 /// Drains `pipe` until it is closed, or until `flow.stop` is set and no data is waiting (an escaped process may hold the
 /// pipe open for ever).
-pub(super) fn drain<P: Read + AsFd>(
+pub fn drain<P: Read + AsFd>(
     mut pipe: P,
     mut log: Log,
     flow: &Flow,
@@ -201,7 +201,7 @@ fn lines(partial: &mut Vec<u8>, bytes: &[u8], line: &mut impl FnMut(&str)) {
 
 /// State shared between the drains of a child and its supervisor.
 #[derive(Default, Clone)]
-pub(super) struct Flow {
+pub struct Flow {
     /// Set after the child ended.
     pub(super) stop: Arc<AtomicBool>,
     /// Bytes read from both streams.

@@ -32,7 +32,7 @@ fn mark() -> String {
 }
 
 /// Makes orphaned descendants children of this process instead of init, so that they can be seen and reaped.
-pub(super) fn adopt_orphans() {
+pub fn adopt_orphans() {
     #[cfg(target_os = "linux")]
     {
         // If the kernel refuses, group and mark still find nearly everything.
@@ -41,7 +41,7 @@ pub(super) fn adopt_orphans() {
 }
 
 /// A child and all its descendants.
-pub(super) struct ProcessTree {
+pub struct ProcessTree {
     leader: i32,
     /// Start time of the leader, clock ticks since boot.
     since: u64,
@@ -50,7 +50,7 @@ pub(super) struct ProcessTree {
 
 impl ProcessTree {
     /// Starts a child, which must lead its own process group.
-    pub(super) fn start(command: &mut Command) -> io::Result<(Child, Self)> {
+    pub fn start(command: &mut Command) -> io::Result<(Child, Self)> {
         let mark = mark();
         guardian::ensure();
         // Locked while spawning, or another thread could take the new child for an orphan.
@@ -63,20 +63,20 @@ impl ProcessTree {
     }
 
     /// Returns the process id of the child.
-    pub(super) fn leader(&self) -> i32 {
+    pub fn leader(&self) -> i32 {
         self.leader
     }
 
     /// Signals the process group, as a terminal does. A profiler ends its helpers in other sessions itself; signalling
     /// them would lose the report.
-    pub(super) fn signal_group(&self, signal: Signal) {
+    pub fn signal_group(&self, signal: Signal) {
         if let Some(group) = Pid::from_raw(self.leader) {
             let _ = rustix::process::kill_process_group(group, signal);
         }
     }
 
     /// Signals the process group and all descendants outside it.
-    pub(super) fn signal_all(&self, signal: Signal) {
+    pub fn signal_all(&self, signal: Signal) {
         self.signal_group(signal);
         for process in self.alive().iter().filter(|process| process.group != self.leader) {
             send(process, signal);
@@ -84,7 +84,7 @@ impl ProcessTree {
     }
 
     /// Signals each process of the program behind a profiler once; skips the profiler and its helpers.
-    pub(super) fn signal_program(&self, signal: Signal, signalled: &mut HashSet<i32>) {
+    pub fn signal_program(&self, signal: Signal, signalled: &mut HashSet<i32>) {
         for process in self.alive().iter().filter(|process| !is_profiler(process.pid)) {
             if signalled.insert(process.pid) {
                 send(process, signal);
@@ -93,7 +93,7 @@ impl ProcessTree {
     }
 
     /// Lists the processes of the program: the child and its descendants, without a profiler and its helpers.
-    pub(super) fn program(&self) -> Vec<Process> {
+    pub fn program(&self) -> Vec<Process> {
         let mut processes = self.alive();
         processes.extend(process::of(self.leader));
         processes.retain(|process| !is_profiler(process.pid));
@@ -101,7 +101,7 @@ impl ProcessTree {
     }
 
     /// Ends the processes that outlive the child, and returns them.
-    pub(super) fn end_leftovers(&self, settle: Duration, terminate: Duration) -> Vec<Leftover> {
+    pub fn end_leftovers(&self, settle: Duration, terminate: Duration) -> Vec<Leftover> {
         if self.wait_until_gone(settle) {
             return Vec::new();
         }

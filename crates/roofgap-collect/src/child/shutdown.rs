@@ -113,7 +113,7 @@ const KILL: Step = Step { target: Target::Tree, signal: Signal::KILL, grace: Dur
 
 /// A shutdown in progress.
 #[derive(Debug)]
-pub(super) struct Shutdown {
+pub struct Shutdown {
     /// Remaining steps in reverse order.
     remaining: Vec<Step>,
     current: Step,

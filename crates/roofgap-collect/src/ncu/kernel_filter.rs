@@ -30,7 +30,7 @@ const MAX_NAME: usize = 1000;
 const MAX_EXPRESSION: usize = 120_000;
 
 /// Builds `regex:^(a|b|c)$` that matches these names literally; returns it and the number of names that fit.
-pub(super) fn alternation(names: &[String]) -> (String, usize) {
+pub fn alternation(names: &[String]) -> (String, usize) {
     let mut expression = String::from("regex:^(");
     let mut taken: Vec<String> = Vec::new();
     for name in names {

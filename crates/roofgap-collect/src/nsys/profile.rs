@@ -134,7 +134,7 @@ impl NsysProfile {
 }
 
 #[cfg(test)]
-pub(super) fn test_nsys(version: &str, options: &str, reports: &[&str]) -> Nsys {
+pub fn test_nsys(version: &str, options: &str, reports: &[&str]) -> Nsys {
     use crate::tool::{Help, ImporterState, ToolLocation, Version};
     Nsys {
         path: "/opt/nsys".into(),

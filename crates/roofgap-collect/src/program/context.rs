@@ -76,7 +76,7 @@ pub fn embedded_command(exe: &Path, args: &[String], context: &ProgramContext) -
 }
 
 #[cfg(test)]
-pub(super) fn example() -> ProgramContext {
+pub fn example() -> ProgramContext {
     ProgramContext {
         run_dir: "/runs/1".into(),
         phase: Phase::Baseline,

@@ -14,7 +14,7 @@ pub struct ComposedConfig {
 
 /// A section that configures torch.profiler.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ProfilerSection {
+pub struct ProfilerSection {
     /// Dotted key of the map.
     pub(super) key: String,
     /// Dotted key of its switch, if it has one.

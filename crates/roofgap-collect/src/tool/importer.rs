@@ -63,7 +63,7 @@ impl ImporterState {
 }
 
 /// Finds the importer of the nsys at `path` and starts it once.
-pub(super) fn check(path: &Path) -> ImporterState {
+pub fn check(path: &Path) -> ImporterState {
     let nsys = real_binary(path);
     let Some(folder) = nsys.as_deref().and_then(Path::parent) else {
         return ImporterState::Unknown {

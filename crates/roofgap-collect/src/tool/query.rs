@@ -51,7 +51,7 @@ pub enum ToolError {
 }
 
 /// Runs a query. Any exit status is accepted: `nsys stats --help-reports` exits with 1, and wrappers lose statuses.
-pub(super) fn query(path: &Path, args: &[&str]) -> Result<ProbeOutput, ToolError> {
+pub fn query(path: &Path, args: &[&str]) -> Result<ProbeOutput, ToolError> {
     let command = CommandLine::new(path).args(args.iter().copied());
     let output = probe(&command, TIME_LIMIT)?;
     if output.exited {
@@ -66,7 +66,7 @@ pub(super) fn query(path: &Path, args: &[&str]) -> Result<ProbeOutput, ToolError
 }
 
 /// Runs `--version`, which must satisfy `is_tool`; returns its output.
-pub(super) fn query_version(
+pub fn query_version(
     path: &Path,
     tool: &'static str,
     is_tool: impl FnOnce(&str) -> bool,

@@ -134,7 +134,7 @@ fn newest_first(mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
 }
 
 /// Expands a pattern below `root`. Each path component may contain one `*`.
-pub(crate) fn expand(root: &Path, pattern: &str) -> Vec<PathBuf> {
+pub fn expand(root: &Path, pattern: &str) -> Vec<PathBuf> {
     let mut paths = vec![root.to_path_buf()];
     for part in pattern.split('/') {
         paths = paths.iter().flat_map(|path| expand_component(path, part)).collect();

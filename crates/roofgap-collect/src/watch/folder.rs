@@ -17,7 +17,7 @@ pub enum FolderError {
 }
 
 /// Creates a private folder, or checks the one that exists. `variable`: variable of the environment that moves it.
-pub(super) fn private(path: &Path, variable: &'static str) -> Result<(), FolderError> {
+pub fn private(path: &Path, variable: &'static str) -> Result<(), FolderError> {
     let failed = |source| FolderError::Io { path: path.to_owned(), source };
     match std::fs::DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
@@ -32,7 +32,7 @@ pub(super) fn private(path: &Path, variable: &'static str) -> Result<(), FolderE
 }
 
 /// Creates or checks the folder for captures: `roofgap-UID` in the folder for temporary files.
-pub(super) fn of_captures(temporary: &Path) -> Result<PathBuf, FolderError> {
+pub fn of_captures(temporary: &Path) -> Result<PathBuf, FolderError> {
     let path = temporary.join(format!("roofgap-{}", rustix::process::geteuid().as_raw()));
     private(&path, "TMPDIR")?;
     Ok(path)
@@ -40,7 +40,7 @@ pub(super) fn of_captures(temporary: &Path) -> Result<PathBuf, FolderError> {
 
 /// Creates or checks the folder for registrations and sockets: `roofgap` in the user's runtime folder where there is one, else that for
 /// captures.
-pub(super) fn of_sockets(runtime: Option<&Path>, captures: &Path) -> Result<PathBuf, FolderError> {
+pub fn of_sockets(runtime: Option<&Path>, captures: &Path) -> Result<PathBuf, FolderError> {
     let Some(runtime) = runtime.filter(|path| path.is_absolute() && path.is_dir()) else {
         return Ok(captures.to_owned());
     };

@@ -14,12 +14,12 @@ use roofgap_wire::WindowCause;
 
 impl Session {
     /// Notes that the program has started CUDA.
-    pub(crate) fn start_gpu(&'static self) {
+    pub fn start_gpu(&'static self) {
         self.cuda_started(self.options.dormant == Some(Dormant::Loaded) || self.is_requested());
     }
 
     /// Notes that the program has started CUDA, and begins to record if that was requested. `load`: loads CUPTI in any case.
-    pub(crate) fn cuda_started(&'static self, load: bool) {
+    pub fn cuda_started(&'static self, load: bool) {
         let mut state = self.switch.lock();
         state.cuda = true;
         if self.gpu().is_none() && (load || state.wanted) {
@@ -32,7 +32,7 @@ impl Session {
     }
 
     /// Begins to record GPU work on request, all of it or by the duty cycle.
-    pub(crate) fn request(&'static self) -> Result<(), Refused> {
+    pub fn request(&'static self) -> Result<(), Refused> {
         let Some(cycle) = &self.cycle else {
             return self.begin_window(&mut self.switch.lock(), WindowCause::Request);
         };
@@ -50,7 +50,7 @@ impl Session {
     }
 
     /// Stops recording GPU work, and the duty cycle.
-    pub(crate) fn withdraw(&'static self, cause: WindowCause) {
+    pub fn withdraw(&'static self, cause: WindowCause) {
         if let Some(cycle) = &self.cycle {
             cycle.set_active(false);
         }
@@ -58,12 +58,12 @@ impl Session {
     }
 
     /// Stops recording GPU work.
-    pub(crate) fn disarm(&'static self, cause: WindowCause) {
+    pub fn disarm(&'static self, cause: WindowCause) {
         self.end_window(&mut self.switch.lock(), cause);
     }
 
     /// Turns the recording of GPU work on or off for the duty cycle.
-    pub(crate) fn set(&'static self, on: bool, cause: WindowCause) -> Result<(), Refused> {
+    pub fn set(&'static self, on: bool, cause: WindowCause) -> Result<(), Refused> {
         let mut state = self.switch.try_lock()?;
         // Meanwhile the cycle may have been stopped, or steps may have begun.
         let over = |cycle: &Cycle| !cycle.is_active() || cause == WindowCause::Time && cycle.by_steps();

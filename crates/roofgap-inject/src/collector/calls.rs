@@ -9,11 +9,11 @@ use crate::cupti::{Api, sys};
 const NUMBERS: u32 = 2_000;
 
 /// Bit that marks calls of the driver API.
-pub(crate) const DRIVER: u32 = 1 << 31;
+pub const DRIVER: u32 = 1 << 31;
 
 /// Calls to record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Selection {
+pub enum Selection {
     /// Calls that launch, copy, set or wait.
     All,
     /// Calls that launch, copy or set.
@@ -21,7 +21,7 @@ pub(crate) enum Selection {
 }
 
 /// Returns true if the call of this name is in a selection.
-pub(crate) fn wanted(name: &[u8], selection: Selection) -> bool {
+pub fn wanted(name: &[u8], selection: Selection) -> bool {
     let name = name.strip_prefix(b"__").unwrap_or(name);
     let Some(rest) = name
         .strip_prefix(b"cuda")
@@ -40,7 +40,7 @@ pub(crate) fn wanted(name: &[u8], selection: Selection) -> bool {
 }
 
 /// Returns the selected calls: domain, number, name.
-pub(crate) fn selected(api: &Api, selection: Selection) -> impl Iterator<Item = (u32, u32, &'static [u8])> {
+pub fn selected(api: &Api, selection: Selection) -> impl Iterator<Item = (u32, u32, &'static [u8])> {
     [sys::DOMAIN_RUNTIME, sys::DOMAIN_DRIVER].into_iter().flat_map(move |domain| {
         (1..NUMBERS).filter_map(move |number| {
             let name = api.call_name(domain, number).filter(|name| wanted(name, selection))?;
@@ -50,12 +50,12 @@ pub(crate) fn selected(api: &Api, selection: Selection) -> impl Iterator<Item = 
 }
 
 /// Returns the number of a call in the capture.
-pub(crate) fn key(domain: u32, number: u32) -> u32 {
+pub fn key(domain: u32, number: u32) -> u32 {
     if domain == sys::DOMAIN_DRIVER { number | DRIVER } else { number }
 }
 
 /// Returns domain and number of a call in the capture.
-pub(crate) fn split(key: u32) -> (u32, u32) {
+pub fn split(key: u32) -> (u32, u32) {
     if key & DRIVER != 0 { (sys::DOMAIN_DRIVER, key & !DRIVER) } else { (sys::DOMAIN_RUNTIME, key) }
 }
 

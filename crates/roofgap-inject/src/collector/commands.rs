@@ -38,7 +38,7 @@ impl Command {
 }
 
 /// Serves clients, one after another, until the program closes the socket.
-pub(crate) fn serve(session: &'static Session, control: &Control) {
+pub fn serve(session: &'static Session, control: &Control) {
     while let Some(client) = control.accept() {
         if of_same_user(&client) {
             // A client that fails ends its own connection.

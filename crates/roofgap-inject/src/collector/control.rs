@@ -17,14 +17,14 @@ const PATIENCE: libc::time_t = 10;
 
 /// The socket of a process.
 #[derive(Debug)]
-pub(crate) struct Control {
-    pub(crate) descriptor: Descriptor,
+pub struct Control {
+    pub descriptor: Descriptor,
     path: PathBuf,
 }
 
 impl Control {
     /// Creates the socket of this process in a private folder, which it creates if necessary.
-    pub(crate) fn create(folder: &Path, pid: u32) -> io::Result<Self> {
+    pub fn create(folder: &Path, pid: u32) -> io::Result<Self> {
         match DirBuilder::new().mode(0o700).create(folder) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
@@ -44,7 +44,7 @@ impl Control {
     }
 
     /// Waits for a client; `None` once the socket is not ours any more.
-    pub(crate) fn accept(&self) -> Option<Descriptor> {
+    pub fn accept(&self) -> Option<Descriptor> {
         loop {
             let socket = self.descriptor.file(0)?;
             // SAFETY: waits on the socket; no address is asked for.
@@ -70,13 +70,13 @@ impl Control {
     }
 
     /// Removes the socket.
-    pub(crate) fn remove(&self) {
+    pub fn remove(&self) {
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
 /// Returns true if a client belongs to this user, and sets the time limits of its connection.
-pub(crate) fn of_same_user(client: &Descriptor) -> bool {
+pub fn of_same_user(client: &Descriptor) -> bool {
     let Some(socket) = client.file(0) else {
         return false;
     };

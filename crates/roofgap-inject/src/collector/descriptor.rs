@@ -21,7 +21,7 @@ const HIGH: RawFd = 512;
 
 /// A descriptor number and the identity of the file that was opened there.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Descriptor {
+pub struct Descriptor {
     number: RawFd,
     device: u64,
     inode: u64,
@@ -30,14 +30,14 @@ pub(crate) struct Descriptor {
 /// A descriptor that the writer replaces and a forked child closes. A child that is made in between keeps it open, which
 /// does no harm.
 #[derive(Debug)]
-pub(crate) struct SharedDescriptor {
+pub struct SharedDescriptor {
     number: AtomicI32,
     device: AtomicU64,
     inode: AtomicU64,
 }
 
 impl SharedDescriptor {
-    pub(crate) fn new(descriptor: Descriptor) -> Self {
+    pub fn new(descriptor: Descriptor) -> Self {
         Self {
             number: AtomicI32::new(descriptor.number),
             device: AtomicU64::new(descriptor.device),
@@ -45,13 +45,13 @@ impl SharedDescriptor {
         }
     }
 
-    pub(crate) fn set(&self, descriptor: Descriptor) {
+    pub fn set(&self, descriptor: Descriptor) {
         self.number.store(descriptor.number, Ordering::Relaxed);
         self.device.store(descriptor.device, Ordering::Relaxed);
         self.inode.store(descriptor.inode, Ordering::Relaxed);
     }
 
-    pub(crate) fn get(&self) -> Descriptor {
+    pub fn get(&self) -> Descriptor {
         Descriptor {
             number: self.number.load(Ordering::Relaxed),
             device: self.device.load(Ordering::Relaxed),
@@ -62,7 +62,7 @@ impl SharedDescriptor {
 
 impl Descriptor {
     /// Moves an open file to a high number, close-on-exec. Keeps the number when no higher one is free.
-    pub(crate) fn new(file: File) -> io::Result<Self> {
+    pub fn new(file: File) -> io::Result<Self> {
         let metadata = file.metadata()?;
         let wanted = wanted(soft_limit());
         let number = [wanted, HIGH.min(wanted)]
@@ -75,7 +75,7 @@ impl Descriptor {
 
     /// Returns the file if the number still refers to it and it has at least `length` bytes. The length tells it from a new
     /// file with a reused inode.
-    pub(crate) fn file(&self, length: u64) -> Option<ManuallyDrop<File>> {
+    pub fn file(&self, length: u64) -> Option<ManuallyDrop<File>> {
         // SAFETY: never dropped here, so a number that is not ours any more is not closed; `fstat` accepts any number.
         let file = ManuallyDrop::new(unsafe { File::from_raw_fd(self.number) });
         let metadata = file.metadata().ok()?;
@@ -83,14 +83,14 @@ impl Descriptor {
     }
 
     /// Closes the file, unless the number refers to another one.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         if let Some(file) = self.file(0) {
             drop(ManuallyDrop::into_inner(file));
         }
     }
 
     /// Returns true if `metadata` is of the same file.
-    pub(crate) fn is(&self, metadata: &std::fs::Metadata) -> bool {
+    pub fn is(&self, metadata: &std::fs::Metadata) -> bool {
         metadata.dev() == self.device && metadata.ino() == self.inode
     }
 }

@@ -19,7 +19,7 @@ const MAJOR: c_int = 75;
 const MINOR: c_int = 76;
 
 /// Queries the driver that the program has loaded and passes the record to `take`; does nothing on failure.
-pub(crate) fn describe(id: u32, take: impl FnOnce(Record<'_>)) {
+pub fn describe(id: u32, take: impl FnOnce(Record<'_>)) {
     // SAFETY: only looks whether the library is loaded already.
     let driver = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
     if driver.is_null() {

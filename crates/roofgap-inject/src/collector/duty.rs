@@ -42,7 +42,7 @@ fn kind_of(name: &[u8]) -> Option<usize> {
 }
 
 /// Remembers the kind of a registered string.
-pub(crate) fn register(id: u32, text: &[u8]) {
+pub fn register(id: u32, text: &[u8]) {
     if let (Some(kind), Some(slot)) = (kind_of(text), OF_STRING.get(id as usize)) {
         slot.store(kind as u8 + 1, Ordering::Relaxed);
     }
@@ -60,10 +60,10 @@ fn kind_of_message(message: &Message<'_>) -> Option<usize> {
 }
 
 /// Position of a thread in its steps: the domain of the open step and the number of ranges inside it.
-pub(crate) type OpenStep = Cell<Option<(u32, u32)>>;
+pub type OpenStep = Cell<Option<(u32, u32)>>;
 
 /// Counts a range that is a step and not inside another one.
-pub(crate) fn count_step(steps: &AtomicU64, open: &OpenStep, domain: u32, message: &Message<'_>) {
+pub fn count_step(steps: &AtomicU64, open: &OpenStep, domain: u32, message: &Message<'_>) {
     match open.get() {
         Some((of, depth)) if of == domain => open.set(Some((of, depth.saturating_add(1)))),
         Some(_) => {}
@@ -76,7 +76,7 @@ pub(crate) fn count_step(steps: &AtomicU64, open: &OpenStep, domain: u32, messag
 }
 
 /// The duty cycle of a recording.
-pub(crate) struct Cycle {
+pub struct Cycle {
     /// True while the cycle runs. A recording that starts dormant waits for a request.
     active: AtomicBool,
     /// Time at which it started, ns.
@@ -90,7 +90,7 @@ pub(crate) struct Cycle {
 }
 
 impl Cycle {
-    pub(crate) fn new(duty: Duty, active: bool) -> Self {
+    pub fn new(duty: Duty, active: bool) -> Self {
         Self {
             active: AtomicBool::new(active),
             started: AtomicU64::new(now()),
@@ -102,7 +102,7 @@ impl Cycle {
     }
 
     /// Starts or stops the cycle. Its first steps are counted from the start.
-    pub(crate) fn set_active(&self, active: bool) {
+    pub fn set_active(&self, active: bool) {
         if active {
             self.started.store(now(), Ordering::Relaxed);
             self.counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
@@ -111,18 +111,18 @@ impl Cycle {
     }
 
     /// Returns true while the cycle runs.
-    pub(crate) fn is_active(&self) -> bool {
+    pub fn is_active(&self) -> bool {
         self.active.load(Ordering::Relaxed)
     }
 
     /// Returns the time since the cycle started; `None` while it does not run.
-    pub(crate) fn active_for(&self) -> Option<Duration> {
+    pub fn active_for(&self) -> Option<Duration> {
         let since = now().saturating_sub(self.started.load(Ordering::Relaxed));
         self.is_active().then(|| Duration::from_nanos(since))
     }
 
     /// Handles a range before it begins. Returns true if it is a step to record, and false if it is another step.
-    pub(crate) fn push(&self, tid: u32, open: &OpenStep, domain: u32, message: &Message<'_>) -> Option<bool> {
+    pub fn push(&self, tid: u32, open: &OpenStep, domain: u32, message: &Message<'_>) -> Option<bool> {
         if let Some((of, depth)) = open.get() {
             // A step inside a step is the same work again.
             if of == domain {
@@ -139,7 +139,7 @@ impl Cycle {
     }
 
     /// Handles a range after it ended.
-    pub(crate) fn pop(open: &OpenStep, domain: u32) {
+    pub fn pop(open: &OpenStep, domain: u32) {
         if let Some((of, depth)) = open.get()
             && of == domain
         {
@@ -171,14 +171,14 @@ impl Cycle {
     }
 
     /// Returns true while the program marks its steps.
-    pub(crate) fn by_steps(&self) -> bool {
+    pub fn by_steps(&self) -> bool {
         let last = self.last.load(Ordering::Relaxed);
         last != 0 && now().saturating_sub(last) <= STEPS_OVER
     }
 }
 
 /// The cycle by time, run by the flush thread.
-pub(crate) struct Clock {
+pub struct Clock {
     next: Instant,
     on: bool,
     /// True until the first window has begun.
@@ -186,21 +186,21 @@ pub(crate) struct Clock {
 }
 
 /// A turn of the cycle by time.
-pub(crate) struct Turn {
+pub struct Turn {
     /// True to record from now on, false to stop; `None` to go on.
-    pub(crate) set: Option<bool>,
+    pub set: Option<bool>,
     /// Time of the next turn.
-    pub(crate) next: Instant,
+    pub next: Instant,
 }
 
 impl Clock {
     /// Creates a clock that begins with a recorded window.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self { next: Instant::now(), on: false, first: true }
     }
 
     /// Returns the turn that is due.
-    pub(crate) fn turn(&mut self, cycle: &Cycle) -> Turn {
+    pub fn turn(&mut self, cycle: &Cycle) -> Turn {
         let turn = |set, next| Turn { set, next };
         if !cycle.is_active() {
             // The flush thread is woken when the cycle starts.

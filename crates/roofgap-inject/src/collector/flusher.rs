@@ -9,7 +9,7 @@ use roofgap_wire::WindowCause;
 
 /// Flushes CUPTI at intervals, and completely at the end; runs the duty cycle by time and ends windows at their limit. It has
 /// its own thread, because a flush can block while the rings must be drained.
-pub(crate) fn run(session: &'static Session) {
+pub fn run(session: &'static Session) {
     let Some(gpu) = session.gpu() else { return };
     let pause = session.options.flush_every.unwrap_or(Duration::from_secs(3600));
     let mut next = Instant::now() + pause;

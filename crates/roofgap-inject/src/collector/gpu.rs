@@ -17,7 +17,7 @@ use crate::cupti::{Api, Failure, Subscriber, sys};
 const TRIES: usize = 4;
 
 /// Finds CUPTI and sets it up; it records nothing yet. Failures are noted as losses.
-pub(crate) fn start(session: &'static Session) {
+pub fn start(session: &'static Session) {
     let surroundings = Surroundings::here();
     let candidates = surroundings.candidates();
     let (mut id, mut failures) = ("cupti.missing", Vec::new());
@@ -185,7 +185,7 @@ fn set_calls(gpu: &Gpu, on: bool) -> usize {
 }
 
 /// Begins to record GPU work. Calls come first, so that every kernel has its call.
-pub(crate) fn enable(session: &Session, gpu: &Gpu) {
+pub fn enable(session: &Session, gpu: &Gpu) {
     let all_calls = set_calls(gpu, true) == 0 && session.options.calls != Calls::None;
     if session.options.nodes == Nodes::Armed {
         graph_nodes::set(session, gpu, true);
@@ -209,7 +209,7 @@ pub(crate) fn enable(session: &Session, gpu: &Gpu) {
 }
 
 /// Stops recording GPU work, calls last.
-pub(crate) fn disable(session: &Session, gpu: &Gpu) {
+pub fn disable(session: &Session, gpu: &Gpu) {
     let mut refused = Vec::new();
     for (kind, name) in [KERNELS].iter().chain(&gpu.kinds) {
         if let Err(failure) = gpu.api.disable(*kind) {

@@ -10,7 +10,7 @@ use super::thread;
 use crate::cupti::sys;
 
 /// Starts or stops recording the nodes of graphs.
-pub(crate) fn set(session: &Session, gpu: &Gpu, on: bool) {
+pub fn set(session: &Session, gpu: &Gpu, on: bool) {
     let numbers = [sys::GRAPH_NODE_CREATED, sys::GRAPH_NODE_CLONED];
     let accepted = gpu.api.can_name_graph_nodes()
         && numbers
@@ -27,7 +27,7 @@ pub(crate) fn set(session: &Session, gpu: &Gpu, on: bool) {
 ///
 /// # Safety
 /// `data` must be null or what CUPTI passes to callbacks of the resource domain.
-pub(crate) unsafe fn on_resource(number: u32, data: *const c_void) {
+pub unsafe fn on_resource(number: u32, data: *const c_void) {
     if number != sys::GRAPH_NODE_CREATED && number != sys::GRAPH_NODE_CLONED {
         return;
     }

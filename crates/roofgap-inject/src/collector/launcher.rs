@@ -20,14 +20,14 @@ const VARIABLES: [&str; 11] = [
 ];
 
 /// Rank variables and host name, as they were when the recording began.
-pub(crate) struct Launcher {
+pub struct Launcher {
     variables: Vec<(&'static str, u32)>,
     host: Vec<u8>,
 }
 
 impl Launcher {
     /// Reads the variables that hold a number, and the host name.
-    pub(crate) fn read(get: impl Fn(&str) -> Option<OsString>) -> Self {
+    pub fn read(get: impl Fn(&str) -> Option<OsString>) -> Self {
         let number = |name: &'static str| Some((name, get(name)?.to_str()?.parse().ok()?));
         let host = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
         Self {
@@ -37,7 +37,7 @@ impl Launcher {
     }
 
     /// Adds the records to a frame.
-    pub(crate) fn put(&self, frame: &mut FrameBuilder) {
+    pub fn put(&self, frame: &mut FrameBuilder) {
         for (name, value) in &self.variables {
             frame.put(&Record::LauncherVariable(LauncherVariable {
                 value: *value,

@@ -28,29 +28,29 @@
 //! (its ring) and the registration of a name.
 
 mod arming;
-pub(crate) mod calls;
-pub(crate) mod commands;
-pub(crate) mod control;
-pub(crate) mod descriptor;
-pub(crate) mod device;
-pub(crate) mod duty;
-pub(crate) mod flusher;
-pub(crate) mod gpu;
-pub(crate) mod graph_nodes;
-pub(crate) mod launcher;
-pub(crate) mod names;
-pub(crate) mod options;
-pub(crate) mod output;
-pub(crate) mod pool;
-pub(crate) mod ring;
-pub(crate) mod session;
-pub(crate) mod switch;
-pub(crate) mod thread;
-pub(crate) mod transcode;
-pub(crate) mod writer;
+pub mod calls;
+pub mod commands;
+pub mod control;
+pub mod descriptor;
+pub mod device;
+pub mod duty;
+pub mod flusher;
+pub mod gpu;
+pub mod graph_nodes;
+pub mod launcher;
+pub mod names;
+pub mod options;
+pub mod output;
+pub mod pool;
+pub mod ring;
+pub mod session;
+pub mod switch;
+pub mod thread;
+pub mod transcode;
+pub mod writer;
 
 /// Reads the clock of the capture, which is also CUPTI's default: ns since the epoch.
-pub(crate) fn now() -> u64 {
+pub fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes one timespec.
     unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut time) };

@@ -15,7 +15,7 @@ static NEXT_STRING: AtomicU32 = AtomicU32::new(1);
 
 /// Owner of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Named {
+pub enum Named {
     Domain { id: u32 },
     String { id: u32, domain: u32 },
     Category { id: u32, domain: u32 },
@@ -29,14 +29,14 @@ struct Node {
 }
 
 /// Adds a domain and returns its id.
-pub(crate) fn add_domain(name: &[u8]) -> u32 {
+pub fn add_domain(name: &[u8]) -> u32 {
     let id = NEXT_DOMAIN.fetch_add(1, Ordering::Relaxed);
     add(Named::Domain { id }, name);
     id
 }
 
 /// Adds a registered string and returns its id.
-pub(crate) fn add_string(domain: u32, text: &[u8]) -> u32 {
+pub fn add_string(domain: u32, text: &[u8]) -> u32 {
     let id = NEXT_STRING.fetch_add(1, Ordering::Relaxed);
     duty::register(id, text);
     add(Named::String { id, domain }, text);
@@ -44,7 +44,7 @@ pub(crate) fn add_string(domain: u32, text: &[u8]) -> u32 {
 }
 
 /// Adds a name.
-pub(crate) fn add(named: Named, text: &[u8]) {
+pub fn add(named: Named, text: &[u8]) {
     let node = Box::leak(Box::new(Node { named, text: text.into(), next: ptr::null() }));
     let mut head = HEAD.load(Ordering::Relaxed);
     loop {
@@ -57,19 +57,19 @@ pub(crate) fn add(named: Named, text: &[u8]) {
 }
 
 /// Position of a reader in the list.
-pub(crate) struct Seen(*const Node);
+pub struct Seen(*const Node);
 
 // SAFETY: nodes are never changed after they are in the list, and never freed.
 unsafe impl Send for Seen {}
 
 impl Seen {
     /// Creates a position before all names.
-    pub(crate) fn nothing() -> Self {
+    pub fn nothing() -> Self {
         Self(ptr::null())
     }
 
     /// Calls `take` with each name added since the last call.
-    pub(crate) fn each_new(&mut self, mut take: impl FnMut(Record<'_>)) {
+    pub fn each_new(&mut self, mut take: impl FnMut(Record<'_>)) {
         let head = HEAD.load(Ordering::Acquire).cast_const();
         let mut node = head;
         while !node.is_null() && node != self.0 {

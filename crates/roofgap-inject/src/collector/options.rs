@@ -5,41 +5,41 @@ use std::time::Duration;
 
 /// Settings of a recording.
 #[derive(Debug, Clone)]
-pub(crate) struct Options {
+pub struct Options {
     /// `ROOFGAP_NATIVE_DIR`: folder of the file. Without it nothing is recorded.
-    pub(crate) folder: PathBuf,
+    pub folder: PathBuf,
     /// `ROOFGAP_NATIVE_COPIES`: copies and sets on the GPU (`0` leaves them out).
-    pub(crate) copies: bool,
+    pub copies: bool,
     /// `ROOFGAP_NATIVE_SYNC`: CUPTI's records of waits (`1` turns them on). The waiting calls are recorded anyway, and these
     /// records cost a launch-bound program a third of its time.
-    pub(crate) waits: bool,
+    pub waits: bool,
     /// `ROOFGAP_NATIVE_GRAPH`: `graph` records a graph launch as a whole, `node` (the default) each kernel.
-    pub(crate) whole_graphs: bool,
+    pub whole_graphs: bool,
     /// `ROOFGAP_NATIVE_NODES`: recording of the nodes of graphs as they are created.
-    pub(crate) nodes: Nodes,
+    pub nodes: Nodes,
     /// `ROOFGAP_NATIVE_CALLS`: method of recording CUDA calls.
-    pub(crate) calls: Calls,
+    pub calls: Calls,
     /// `ROOFGAP_NATIVE_FLUSH_MS`: interval of CUPTI flushes; 0 for none.
-    pub(crate) flush_every: Option<Duration>,
+    pub flush_every: Option<Duration>,
     /// `ROOFGAP_NATIVE_MAX_MB`: size limit of the file.
-    pub(crate) limit: u64,
+    pub limit: u64,
     /// `ROOFGAP_NATIVE_MAX_S`: time limit of a window, after which GPU work is not recorded until the next request.
-    pub(crate) armed_limit: Option<Duration>,
+    pub armed_limit: Option<Duration>,
     /// `ROOFGAP_NATIVE_LAST_MS`: keeps only the last events, between this time and twice of it.
-    pub(crate) keep_last: Option<Duration>,
+    pub keep_last: Option<Duration>,
     /// `ROOFGAP_NATIVE_DORMANT`: records no GPU work until it is requested.
-    pub(crate) dormant: Option<Dormant>,
+    pub dormant: Option<Dormant>,
     /// `ROOFGAP_NATIVE_CONTROL`: private folder of the control sockets, one per process.
-    pub(crate) control: Option<PathBuf>,
+    pub control: Option<PathBuf>,
     /// `ROOFGAP_NATIVE_DUTY`, `_MS`, `_STEPS` and `_FIRST`: records a part of the steps or of the time.
-    pub(crate) duty: Option<Duty>,
+    pub duty: Option<Duty>,
     /// Settings of CUPTI's buffers.
-    pub(crate) buffers: Buffers,
+    pub buffers: Buffers,
 }
 
 /// Recording of the nodes of graphs as they are created, by which a kernel of a graph gets the ranges of its capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Nodes {
+pub enum Nodes {
     /// `0`: never.
     Off,
     /// While GPU work is recorded.
@@ -50,7 +50,7 @@ pub(crate) enum Nodes {
 
 /// State of CUPTI while a recording that starts dormant waits for its first request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Dormant {
+pub enum Dormant {
     /// `1`: CUPTI is loaded and subscribed, and records nothing.
     Loaded,
     /// `lazy`: CUPTI is loaded on the first request.
@@ -60,35 +60,35 @@ pub(crate) enum Dormant {
 /// A duty cycle: `steps` steps in a row of `every` times as many, or one of `every` windows of time where the program has no step
 /// ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Duty {
-    pub(crate) every: u32,
-    pub(crate) window: Duration,
+pub struct Duty {
+    pub every: u32,
+    pub window: Duration,
     /// Number of first steps of each kind that are all recorded.
-    pub(crate) first: u32,
+    pub first: u32,
     /// Number of steps that are recorded in a row. Turning the recording on and off costs as much as a part of a step.
-    pub(crate) steps: u32,
+    pub steps: u32,
 }
 
 /// Settings of CUPTI's buffers; `None` is CUPTI's default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Buffers {
+pub struct Buffers {
     /// `ROOFGAP_NATIVE_BUFFER_KB`: length of a buffer for records, bytes.
-    pub(crate) size: usize,
+    pub size: usize,
     /// `ROOFGAP_NATIVE_BUFFERS`: number of these buffers.
-    pub(crate) count: usize,
+    pub count: usize,
     /// `ROOFGAP_NATIVE_ZEROED`: promise that these buffers are zeroed (`0` leaves it to CUPTI).
-    pub(crate) zeroed: bool,
+    pub zeroed: bool,
     /// `ROOFGAP_NATIVE_DEVICE_BUFFER_KB`: length of a buffer for times on the GPU, bytes.
-    pub(crate) device_size: Option<usize>,
+    pub device_size: Option<usize>,
     /// `ROOFGAP_NATIVE_DEVICE_BUFFERS`: number of these buffers that are allocated with a context.
-    pub(crate) device_count: Option<usize>,
+    pub device_count: Option<usize>,
     /// `ROOFGAP_NATIVE_PINNED`: `1` puts these buffers into pinned host memory, `0` into device memory.
-    pub(crate) pinned: Option<bool>,
+    pub pinned: Option<bool>,
 }
 
 /// Method of recording CUDA calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Calls {
+pub enum Calls {
     /// The best method of this CUPTI.
     Best,
     /// `activity`: activity records of selected calls.
@@ -124,12 +124,12 @@ const BUFFERS: u64 = 96;
 
 impl Options {
     /// Returns true if GPU work is recorded from the start to the end.
-    pub(crate) fn is_continuous(&self) -> bool {
+    pub fn is_continuous(&self) -> bool {
         self.dormant.is_none() && self.duty.is_none() && self.control.is_none()
     }
 
     /// Reads the environment through `get`; `None` when nothing is to be recorded.
-    pub(crate) fn read(get: impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<Self> {
+    pub fn read(get: impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<Self> {
         let folder = get("ROOFGAP_NATIVE_DIR").filter(|value| !value.is_empty()).map(PathBuf::from)?;
         let text = |name: &str| get(name).and_then(|value| value.into_string().ok());
         let number = |name: &str, otherwise: u64| {

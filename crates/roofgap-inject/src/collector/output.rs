@@ -13,7 +13,7 @@ use roofgap_wire::{HEADER_LEN, Header, Status, StopCode, WITH_WINDOWS, note_path
 const TRIES: u32 = 1000;
 
 /// A capture being written.
-pub(crate) struct Output {
+pub struct Output {
     header: Header,
     descriptor: Descriptor,
     /// Absolute path, because the program may change its folder.
@@ -35,7 +35,7 @@ enum State {
 
 impl Output {
     /// Creates `<pid>-<start>.rgcap` in `folder` and writes its header. Never overwrites a file.
-    pub(crate) fn create(folder: &Path, pid: u32, limit: u64) -> io::Result<Self> {
+    pub fn create(folder: &Path, pid: u32, limit: u64) -> io::Result<Self> {
         let folder = std::path::absolute(folder)?;
         let start = start_ticks().unwrap_or_default();
         for attempt in 0..TRIES {
@@ -64,7 +64,7 @@ impl Output {
     }
 
     /// Appends a frame, or ends the recording. `raw` is the uncompressed length of the frame, bytes.
-    pub(crate) fn append(&mut self, frame: &[u8], raw: usize) {
+    pub fn append(&mut self, frame: &[u8], raw: usize) {
         if frame.is_empty() {
             return;
         }
@@ -97,7 +97,7 @@ impl Output {
     }
 
     /// Marks the file as a capture with windows, which older readers reject.
-    pub(crate) fn mark_windows(&mut self) {
+    pub fn mark_windows(&mut self) {
         if self.header.version == WITH_WINDOWS || !matches!(self.state, State::Writing) {
             return;
         }
@@ -110,7 +110,7 @@ impl Output {
 
     /// Renames the file to the older segment, in place of the one before, and goes on in a new file. Returns false if nothing
     /// was changed.
-    pub(crate) fn rotate(&mut self) -> bool {
+    pub fn rotate(&mut self) -> bool {
         if !matches!(self.state, State::Writing) {
             return false;
         }
@@ -139,17 +139,17 @@ impl Output {
     }
 
     /// Returns true if half of the size limit is used.
-    pub(crate) fn is_half_full(&self) -> bool {
+    pub fn is_half_full(&self) -> bool {
         self.length > self.limit / 2
     }
 
     /// Returns true once nothing is appended any more.
-    pub(crate) fn has_ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         !matches!(self.state, State::Writing)
     }
 
     /// Returns the path of the file.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
@@ -189,12 +189,12 @@ impl Output {
     }
 
     /// Returns the descriptor of the file.
-    pub(crate) fn descriptor(&self) -> Descriptor {
+    pub fn descriptor(&self) -> Descriptor {
         self.descriptor
     }
 
     /// Records that the program exited normally.
-    pub(crate) fn finish(&mut self) {
+    pub fn finish(&mut self) {
         if matches!(self.state, State::Writing) {
             self.state = State::Stopped(Status { code: StopCode::Exit, errno: 0, at_ns: now(), lost: 0 });
         }

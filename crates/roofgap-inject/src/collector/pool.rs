@@ -21,7 +21,7 @@ struct Slot {
 }
 
 /// The buffers.
-pub(crate) struct Pool {
+pub struct Pool {
     memory: *mut u8,
     /// Length of a buffer, bytes.
     size: usize,
@@ -35,7 +35,7 @@ unsafe impl Send for Pool {}
 
 impl Pool {
     /// Maps `count` buffers of `size` bytes.
-    pub(crate) fn new(size: usize, count: usize) -> Option<Self> {
+    pub fn new(size: usize, count: usize) -> Option<Self> {
         let memory = map(size.checked_mul(count)?)?;
         // SAFETY: within the mapping, which nobody else knows yet.
         unsafe { ptr::write_bytes(memory, 0, size * WARM.min(count)) };
@@ -45,7 +45,7 @@ impl Pool {
     }
 
     /// Takes a zeroed buffer; returns it with its length.
-    pub(crate) fn take(&self) -> Option<(*mut u8, usize)> {
+    pub fn take(&self) -> Option<(*mut u8, usize)> {
         let taken = |slot: &Slot| {
             slot.state.load(Ordering::Relaxed) == FREE
                 && slot.state.compare_exchange(FREE, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -56,7 +56,7 @@ impl Pool {
     }
 
     /// Takes back a buffer with `valid` bytes of records; returns false for a foreign buffer.
-    pub(crate) fn complete(&self, buffer: *const u8, valid: usize) -> bool {
+    pub fn complete(&self, buffer: *const u8, valid: usize) -> bool {
         let offset = (buffer as usize).wrapping_sub(self.memory as usize);
         if !offset.is_multiple_of(self.size) {
             return false;
@@ -70,7 +70,7 @@ impl Pool {
     }
 
     /// Calls `read` with each full buffer, then zeroes and frees it. Only the writer may call it.
-    pub(crate) fn drain(&self, mut read: impl FnMut(*mut u8, usize)) {
+    pub fn drain(&self, mut read: impl FnMut(*mut u8, usize)) {
         for (at, slot) in self.slots.iter().enumerate() {
             if slot.state.load(Ordering::Acquire) != FULL {
                 continue;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, A
 use roofgap_wire::Thread;
 
 /// Length of a ring, bytes: about twenty thousand events. The writer is woken at half of it.
-pub(crate) const CAPACITY: usize = 1 << 20;
+pub const CAPACITY: usize = 1 << 20;
 
 /// Largest number of recorded threads at a time.
 const THREADS: usize = 1024;
@@ -20,7 +20,7 @@ const RETIRED: u8 = 2;
 
 /// Result of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pushed {
+pub enum Pushed {
     /// The record was added.
     In,
     /// The record was added, and the writer should be woken.
@@ -30,7 +30,7 @@ pub(crate) enum Pushed {
 }
 
 /// A byte ring.
-pub(crate) struct Ring {
+pub struct Ring {
     bytes: *mut u8,
     head: AtomicUsize,
     tail: AtomicUsize,
@@ -65,7 +65,7 @@ impl Ring {
     }
 
     /// Appends a record in two parts, leaving at least `spare` bytes free. Only the owner may call it.
-    pub(crate) fn push(&self, first: &[u8], second: &[u8], spare: usize) -> Pushed {
+    pub fn push(&self, first: &[u8], second: &[u8], spare: usize) -> Pushed {
         let length = first.len() + second.len();
         let head = self.head.load(Ordering::Relaxed);
         let used = head - self.tail.load(Ordering::Acquire);
@@ -92,7 +92,7 @@ impl Ring {
     }
 
     /// Passes the pushed bytes to `take`, in one or two pieces. Only the writer may call it.
-    pub(crate) fn drain(&self, mut take: impl FnMut(&[u8])) {
+    pub fn drain(&self, mut take: impl FnMut(&[u8])) {
         self.called.store(false, Ordering::Relaxed);
         let tail = self.tail.load(Ordering::Relaxed);
         let head = self.head.load(Ordering::Acquire);
@@ -112,14 +112,14 @@ impl Ring {
     }
 
     /// Sets the owner. Only the owner may call it.
-    pub(crate) fn belongs_to(&self, thread: &Thread) {
+    pub fn belongs_to(&self, thread: &Thread) {
         self.tid.store(thread.tid, Ordering::Relaxed);
         self.handle.store(thread.handle, Ordering::Relaxed);
         self.since.store(thread.at, Ordering::Relaxed);
     }
 
     /// Returns the owner, or the last one.
-    pub(crate) fn owner(&self) -> Thread {
+    pub fn owner(&self) -> Thread {
         Thread {
             tid: self.tid.load(Ordering::Relaxed),
             handle: self.handle.load(Ordering::Relaxed),
@@ -128,24 +128,24 @@ impl Ring {
     }
 
     /// Marks the ring for reuse when its owner ends.
-    pub(crate) fn retire(&self) {
+    pub fn retire(&self) {
         self.state.store(RETIRED, Ordering::Release);
     }
 }
 
 /// All rings of a process.
-pub(crate) struct Rings {
+pub struct Rings {
     slots: [AtomicPtr<Ring>; THREADS],
     used: AtomicUsize,
 }
 
 impl Rings {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self { slots: [const { AtomicPtr::new(ptr::null_mut()) }; THREADS], used: AtomicUsize::new(0) }
     }
 
     /// Returns a ring for a new thread; `None` when there are too many threads.
-    pub(crate) fn claim(&self) -> Option<&'static Ring> {
+    pub fn claim(&self) -> Option<&'static Ring> {
         for ring in self.iter() {
             if ring.state.compare_exchange(FREE, OWNED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 return Some(ring);
@@ -162,7 +162,7 @@ impl Rings {
     }
 
     /// Iterates over the rings in use.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &'static Ring> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = &'static Ring> + '_ {
         let used = self.used.load(Ordering::Relaxed).min(THREADS);
         self.slots.iter().take(used).filter_map(|slot| {
             let ring = slot.load(Ordering::Acquire);
@@ -172,7 +172,7 @@ impl Rings {
     }
 
     /// Calls `drain` for every ring, and frees the rings of ended threads.
-    pub(crate) fn each(&self, mut drain: impl FnMut(usize, &Ring)) {
+    pub fn each(&self, mut drain: impl FnMut(usize, &Ring)) {
         for (number, ring) in self.iter().enumerate() {
             // Read before draining: what a thread pushed before it retired is then certainly drained.
             let retired = ring.state.load(Ordering::Acquire) == RETIRED;
@@ -185,7 +185,7 @@ impl Rings {
 }
 
 /// Maps zeroed anonymous memory without reserving pages.
-pub(crate) fn map(length: usize) -> Option<*mut u8> {
+pub fn map(length: usize) -> Option<*mut u8> {
     // SAFETY: asks for new memory only.
     let memory = unsafe {
         libc::mmap(

@@ -37,102 +37,102 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Counters of the program's threads.
 #[derive(Default)]
-pub(crate) struct Counters {
+pub struct Counters {
     /// Annotations dropped because the ring was full.
-    pub(crate) ring_full: AtomicU64,
+    pub ring_full: AtomicU64,
     /// Annotations of a signal handler that interrupted another annotation.
-    pub(crate) reentered: AtomicU64,
+    pub reentered: AtomicU64,
     /// Annotations of threads without a ring.
-    pub(crate) no_ring: AtomicU64,
+    pub no_ring: AtomicU64,
     /// Requests of CUPTI without a free buffer.
-    pub(crate) no_buffer: AtomicU64,
+    pub no_buffer: AtomicU64,
     /// Failed flushes.
-    pub(crate) flush_refused: AtomicU64,
+    pub flush_refused: AtomicU64,
     /// Buffers that CUPTI returned to us and another user of CUPTI gave out.
-    pub(crate) foreign_buffer: AtomicU64,
+    pub foreign_buffer: AtomicU64,
     /// Forked children; they are recorded only if they start CUDA or another program.
-    pub(crate) forks: AtomicU64,
+    pub forks: AtomicU64,
 }
 
 /// CUPTI as this recording uses it.
-pub(crate) struct Gpu {
-    pub(crate) api: Api,
-    pub(crate) subscriber: Subscriber,
-    pub(crate) pool: Pool,
+pub struct Gpu {
+    pub api: Api,
+    pub subscriber: Subscriber,
+    pub pool: Pool,
     /// Flags of the `Cupti` record: [`CALLS_CHOSEN`] and the following.
-    pub(crate) options: u32,
+    pub options: u32,
     /// Clocks at the start.
-    pub(crate) clocks: Option<ClockPair>,
+    pub clocks: Option<ClockPair>,
     /// Kinds of activity to record beside kernels, with their names.
-    pub(crate) kinds: Vec<(u32, &'static str)>,
+    pub kinds: Vec<(u32, &'static str)>,
     /// Calls to record: domain, number and name; empty where CUPTI records all or none.
-    pub(crate) selected: Vec<(u32, u32, &'static [u8])>,
+    pub selected: Vec<(u32, u32, &'static [u8])>,
     /// True if callbacks record only the entry of a call.
-    pub(crate) entry_only: bool,
+    pub entry_only: bool,
     /// True once CUPTI has described the devices.
-    pub(crate) devices_told: AtomicBool,
+    pub devices_told: AtomicBool,
 }
 
 /// Only selected calls are recorded.
-pub(crate) const CALLS_CHOSEN: u32 = 1;
+pub const CALLS_CHOSEN: u32 = 1;
 /// Copies and sets are recorded.
-pub(crate) const COPIES: u32 = 2;
+pub const COPIES: u32 = 2;
 /// A graph launch is recorded as a whole.
-pub(crate) const WHOLE_GRAPHS: u32 = 4;
+pub const WHOLE_GRAPHS: u32 = 4;
 /// Calls are recorded through callbacks.
-pub(crate) const CALLBACKS: u32 = 8;
+pub const CALLBACKS: u32 = 8;
 
 /// Reads CUPTI's clock between two readings of the capture's clock.
-pub(crate) fn clocks(api: &Api) -> Option<ClockPair> {
+pub fn clocks(api: &Api) -> Option<ClockPair> {
     let before = now();
     let cupti = api.timestamp()?;
     Some(ClockPair { before, cupti, after: now() })
 }
 
 /// A loss that is known when it happens.
-pub(crate) struct Note {
-    pub(crate) id: &'static str,
-    pub(crate) count: u64,
-    pub(crate) detail: String,
+pub struct Note {
+    pub id: &'static str,
+    pub count: u64,
+    pub detail: String,
 }
 
 /// A recording.
-pub(crate) struct Session {
-    pub(crate) options: Options,
-    pub(crate) actions: Actions,
-    pub(crate) pid: u32,
+pub struct Session {
+    pub options: Options,
+    pub actions: Actions,
+    pub pid: u32,
     /// Place of the process in a distributed job.
-    pub(crate) launcher: Launcher,
+    pub launcher: Launcher,
     /// Descriptor of the output file, which a forked child inherits.
-    pub(crate) descriptor: SharedDescriptor,
+    pub descriptor: SharedDescriptor,
     /// Path of the capture.
-    pub(crate) file: PathBuf,
-    pub(crate) switch: Switch,
+    pub file: PathBuf,
+    pub switch: Switch,
     /// The duty cycle.
-    pub(crate) cycle: Option<Cycle>,
+    pub cycle: Option<Cycle>,
     control: OnceLock<Control>,
     /// Rounds of the writer.
-    pub(crate) rounds: AtomicU64,
+    pub rounds: AtomicU64,
     /// True until the writer has begun a new file on request.
-    pub(crate) cut: AtomicBool,
+    pub cut: AtomicBool,
     /// Steps that began in recorded windows; counted only where there is a control socket.
-    pub(crate) steps: AtomicU64,
-    pub(crate) rings: Rings,
-    pub(crate) counters: Counters,
+    pub steps: AtomicU64,
+    pub rings: Rings,
+    pub counters: Counters,
     gpu: OnceLock<Gpu>,
     notes: Mutex<Vec<Note>>,
     writer: OnceLock<Thread>,
     flusher: OnceLock<Thread>,
     /// True once the program ends; new events are dropped.
-    pub(crate) stopping: AtomicBool,
+    pub stopping: AtomicBool,
     /// True once CUPTI has delivered its last buffer, or CUPTI is not in use.
-    pub(crate) flushed: AtomicBool,
+    pub flushed: AtomicBool,
     /// True once the file is complete.
-    pub(crate) done: AtomicBool,
+    pub done: AtomicBool,
 }
 
 /// Returns the recording that takes new events.
-pub(crate) fn current() -> Option<&'static Session> {
+pub fn current() -> Option<&'static Session> {
     let session = CURRENT.load(Ordering::Acquire);
     // SAFETY: null, or a session, and sessions are never freed.
     let session = unsafe { session.as_ref() }?;
@@ -140,30 +140,30 @@ pub(crate) fn current() -> Option<&'static Session> {
 }
 
 /// Returns the recording that owns CUPTI's buffers, also while the program ends.
-pub(crate) fn owner_of_buffers() -> Option<&'static Session> {
+pub fn owner_of_buffers() -> Option<&'static Session> {
     // SAFETY: as above.
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
 }
 
 /// Functions that use a recording and that a recording calls.
 #[derive(Clone, Copy)]
-pub(crate) struct Actions {
+pub struct Actions {
     /// Runs the writer thread.
-    pub(crate) write: fn(&'static Session, Output),
+    pub write: fn(&'static Session, Output),
     /// Runs the flush thread.
-    pub(crate) flush: fn(&'static Session),
+    pub flush: fn(&'static Session),
     /// Serves the control socket.
-    pub(crate) serve: fn(&'static Session, &Control),
+    pub serve: fn(&'static Session, &Control),
     /// Finds CUPTI and sets it up.
-    pub(crate) load: fn(&'static Session),
+    pub load: fn(&'static Session),
     /// Begins to record GPU work.
-    pub(crate) enable: fn(&Session, &Gpu),
+    pub enable: fn(&Session, &Gpu),
     /// Stops recording GPU work.
-    pub(crate) disable: fn(&Session, &Gpu),
+    pub disable: fn(&Session, &Gpu),
 }
 
 /// Returns the recording, and starts it if necessary; `None` when the environment requests none or no file can be created.
-pub(crate) fn start(actions: Actions) -> Option<&'static Session> {
+pub fn start(actions: Actions) -> Option<&'static Session> {
     loop {
         match STATE.compare_exchange(IDLE, STARTING, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => break,
@@ -255,7 +255,7 @@ extern "C" fn in_child() {
 }
 
 /// Ends the recording: writes the last buffers and the last frame.
-pub(crate) fn finish() {
+pub fn finish() {
     let Some(session) = owner_of_buffers() else { return };
     // A child made without `fork`'s handlers shares nothing but the memory.
     if session.pid != std::process::id() || session.stopping.swap(true, Ordering::AcqRel) {
@@ -274,17 +274,17 @@ pub(crate) fn finish() {
 
 impl Session {
     /// Returns true while GPU work is recorded, all of it or by the duty cycle.
-    pub(crate) fn is_requested(&self) -> bool {
+    pub fn is_requested(&self) -> bool {
         self.switch.is_armed() || self.cycle.as_ref().is_some_and(Cycle::is_active)
     }
 
     /// Returns true while a recording that starts dormant waits for a request.
-    pub(crate) fn is_dormant(&self) -> bool {
+    pub fn is_dormant(&self) -> bool {
         self.options.dormant.is_some() && !self.is_requested()
     }
 
     /// Returns the time since recording began, with the gaps of the duty cycle.
-    pub(crate) fn requested_for(&self) -> Option<Duration> {
+    pub fn requested_for(&self) -> Option<Duration> {
         match &self.cycle {
             Some(cycle) => cycle.active_for(),
             None => self.switch.armed_for(),
@@ -292,12 +292,12 @@ impl Session {
     }
 
     /// Returns CUPTI, once it is set up.
-    pub(crate) fn gpu(&self) -> Option<&Gpu> {
+    pub fn gpu(&self) -> Option<&Gpu> {
         self.gpu.get()
     }
 
     /// Attaches CUPTI and starts the flush thread.
-    pub(crate) fn begin_gpu(&'static self, gpu: Gpu) -> Result<&'static Gpu, ()> {
+    pub fn begin_gpu(&'static self, gpu: Gpu) -> Result<&'static Gpu, ()> {
         self.gpu.set(gpu).map_err(|_| ())?;
         self.flushed.store(false, Ordering::Release);
         match spawn("roofgap-flush", move || (self.actions.flush)(self)) {
@@ -334,7 +334,7 @@ impl Session {
     }
 
     /// Has CUPTI deliver the records of finished work, and waits until they are written; false after 5 s.
-    pub(crate) fn flush_now(&self) -> bool {
+    pub fn flush_now(&self) -> bool {
         if let Some(gpu) = self.gpu()
             && gpu.api.flush(false).is_err()
         {
@@ -346,7 +346,7 @@ impl Session {
     }
 
     /// Has the writer end the file, which becomes the older segment, and go on in a new one; false after 5 s.
-    pub(crate) fn cut_now(&self) -> bool {
+    pub fn cut_now(&self) -> bool {
         self.cut.store(true, Ordering::Release);
         self.await_writer(|| !self.cut.load(Ordering::Acquire))
     }
@@ -365,28 +365,28 @@ impl Session {
     }
 
     /// Wakes the flush thread.
-    pub(crate) fn wake_flusher(&self) {
+    pub fn wake_flusher(&self) {
         if let Some(flusher) = self.flusher.get() {
             flusher.unpark();
         }
     }
 
     /// Wakes the writer.
-    pub(crate) fn wake(&self) {
+    pub fn wake(&self) {
         if let Some(writer) = self.writer.get() {
             writer.unpark();
         }
     }
 
     /// Notes a loss. Takes a lock, so it is called only at start and end.
-    pub(crate) fn note(&self, id: &'static str, count: u64, detail: &str) {
+    pub fn note(&self, id: &'static str, count: u64, detail: &str) {
         let note = Note { id, count, detail: detail.to_owned() };
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(note);
         self.wake();
     }
 
     /// Returns the notes since the last call.
-    pub(crate) fn take_notes(&self) -> Vec<Note> {
+    pub fn take_notes(&self) -> Vec<Note> {
         std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_millis(20);
 
 /// Reason GPU work cannot be recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub enum Refused {
     /// The program has not started CUDA; recording begins when it does.
     NoCuda,
     /// CUPTI is not available; the capture has the reason.
@@ -39,7 +39,7 @@ impl std::fmt::Display for Refused {
 
 /// The switch of a recording.
 #[derive(Default)]
-pub(crate) struct Switch {
+pub struct Switch {
     state: Mutex<State>,
     armed: AtomicBool,
     /// True once the capture takes no more records.
@@ -51,20 +51,20 @@ pub(crate) struct Switch {
 
 /// State that changes with a lock.
 #[derive(Default)]
-pub(crate) struct State {
+pub struct State {
     /// True if GPU work is to be recorded as soon as there is CUDA.
-    pub(crate) wanted: bool,
+    pub wanted: bool,
     /// True once the program has started CUDA.
-    pub(crate) cuda: bool,
+    pub cuda: bool,
     /// Begin of the current window.
-    pub(crate) since: Option<(Instant, u64)>,
+    pub since: Option<(Instant, u64)>,
     /// True once an edge was written; until then the capture is one window.
-    pub(crate) has_edges: bool,
+    pub has_edges: bool,
 }
 
 impl Switch {
     /// Creates the switch of a recording that begins with GPU work or without.
-    pub(crate) fn new(armed: bool) -> Self {
+    pub fn new(armed: bool) -> Self {
         let switch = Self::default();
         let mut state = switch.lock();
         state.wanted = armed;
@@ -77,12 +77,12 @@ impl Switch {
     }
 
     /// Waits for another thread that turns the recording on or off.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for another thread that turns the recording on or off, but not for ever: a signal handler may have interrupted it.
-    pub(crate) fn try_lock(&self) -> Result<MutexGuard<'_, State>, Refused> {
+    pub fn try_lock(&self) -> Result<MutexGuard<'_, State>, Refused> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             match self.state.try_lock() {
@@ -95,7 +95,7 @@ impl Switch {
     }
 
     /// Adds the edge of a window.
-    pub(crate) fn edge(&self, on: bool, cause: WindowCause, at: u64) {
+    pub fn edge(&self, on: bool, cause: WindowCause, at: u64) {
         self.windows.fetch_add(u32::from(on), Ordering::Relaxed);
         self.edges.lock().unwrap_or_else(PoisonError::into_inner).push(Window {
             on: u8::from(on),
@@ -105,27 +105,27 @@ impl Switch {
     }
 
     /// Returns the edges since the last call.
-    pub(crate) fn take_edges(&self) -> Vec<Window> {
+    pub fn take_edges(&self) -> Vec<Window> {
         std::mem::take(&mut *self.edges.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns true while GPU work is recorded.
-    pub(crate) fn is_armed(&self) -> bool {
+    pub fn is_armed(&self) -> bool {
         self.armed.load(Ordering::Relaxed)
     }
 
     /// Returns the number of windows that began.
-    pub(crate) fn windows(&self) -> u32 {
+    pub fn windows(&self) -> u32 {
         self.windows.load(Ordering::Relaxed)
     }
 
     /// Returns the length of the current window.
-    pub(crate) fn armed_for(&self) -> Option<Duration> {
+    pub fn armed_for(&self) -> Option<Duration> {
         self.lock().since.map(|(since, _)| since.elapsed())
     }
 
     /// Notes that GPU work is recorded from now on, or not.
-    pub(crate) fn set_armed(&self, armed: bool) {
+    pub fn set_armed(&self, armed: bool) {
         self.armed.store(armed, Ordering::Relaxed);
         if !armed {
             self.flushes_due.store(FLUSHES_AFTER, Ordering::Relaxed);
@@ -133,22 +133,22 @@ impl Switch {
     }
 
     /// Returns true once the capture takes no more records.
-    pub(crate) fn has_ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
     }
 
     /// Refuses all further requests.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }
 
     /// Returns true if work of the last window may still have to be delivered.
-    pub(crate) fn awaits_flush(&self) -> bool {
+    pub fn awaits_flush(&self) -> bool {
         self.flushes_due.load(Ordering::Relaxed) > 0
     }
 
     /// Returns true if CUPTI may have records to deliver.
-    pub(crate) fn take_flush(&self) -> bool {
+    pub fn take_flush(&self) -> bool {
         if self.is_armed() {
             return true;
         }

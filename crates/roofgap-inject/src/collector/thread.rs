@@ -126,22 +126,22 @@ fn with<R>(body: impl FnOnce(&'static Session, &Local, &Ring) -> R) -> Option<R>
 }
 
 /// Registers this thread, even if it makes no annotations.
-pub(crate) fn register() {
+pub fn register() {
     with(|_, _, _| ());
 }
 
 /// An NVTX event without the fields that the thread supplies.
 #[derive(Clone, Copy)]
-pub(crate) struct Event<'a> {
-    pub(crate) domain: u32,
-    pub(crate) category: u32,
-    pub(crate) payload_kind: u8,
-    pub(crate) payload: u64,
-    pub(crate) message: Message<'a>,
+pub struct Event<'a> {
+    pub domain: u32,
+    pub category: u32,
+    pub payload_kind: u8,
+    pub payload: u64,
+    pub message: Message<'a>,
 }
 
 /// Records the begin of a push/pop range.
-pub(crate) fn push(event: &Event<'_>) {
+pub fn push(event: &Event<'_>) {
     with(|session, local, ring| {
         if let Some(cycle) = &session.cycle {
             if let Some(on) = cycle.push(local.tid.get(), &local.step, event.domain, &event.message) {
@@ -159,7 +159,7 @@ pub(crate) fn push(event: &Event<'_>) {
 }
 
 /// Records the end of a push/pop range.
-pub(crate) fn pop(domain: u32) {
+pub fn pop(domain: u32) {
     with(|session, local, ring| {
         if local.step.get().is_some() {
             Cycle::pop(&local.step, domain);
@@ -174,7 +174,7 @@ pub(crate) fn pop(domain: u32) {
 }
 
 /// Records the begin of a start/end range; returns its id, 0 when nothing is recorded.
-pub(crate) fn start(event: &Event<'_>) -> u64 {
+pub fn start(event: &Event<'_>) -> u64 {
     with(|session, local, ring| {
         let count = local.ranges.get().wrapping_add(1);
         local.ranges.set(count);
@@ -187,7 +187,7 @@ pub(crate) fn start(event: &Event<'_>) -> u64 {
 }
 
 /// Records the end of a start/end range, on any thread.
-pub(crate) fn end(range: u64) {
+pub fn end(range: u64) {
     with(|session, local, ring| {
         let end = NvtxEnd { tid: local.tid.get(), range, at: now() };
         let pushed = ring.push(end.encode_head().as_bytes(), &[], 0);
@@ -196,12 +196,12 @@ pub(crate) fn end(range: u64) {
 }
 
 /// Notes the begin of a runtime call, or its end with 0.
-pub(crate) fn enter_runtime(correlation: u32) {
+pub fn enter_runtime(correlation: u32) {
     let _ = LOCAL.try_with(|local| local.runtime.set(correlation));
 }
 
 /// Records a call that is entered, without a duration. Driver calls that the runtime makes for the same launch are left out.
-pub(crate) fn enter(runtime: bool, api: u32, correlation: u32) {
+pub fn enter(runtime: bool, api: u32, correlation: u32) {
     with(|session, local, ring| {
         if runtime {
             local.runtime.set(correlation);
@@ -215,7 +215,7 @@ pub(crate) fn enter(runtime: bool, api: u32, correlation: u32) {
 }
 
 /// Records a call that returns. Driver calls that the runtime makes for the same launch are left out.
-pub(crate) fn leave(runtime: bool, api: u32, correlation: u32, result: u32, start: u64) {
+pub fn leave(runtime: bool, api: u32, correlation: u32, result: u32, start: u64) {
     with(|session, local, ring| {
         if runtime {
             local.runtime.set(0);
@@ -228,7 +228,7 @@ pub(crate) fn leave(runtime: bool, api: u32, correlation: u32, result: u32, star
 }
 
 /// Records a node of a graph that is created, or cloned from the node `original`.
-pub(crate) fn graph_node(node: u64, original: u64) {
+pub fn graph_node(node: u64, original: u64) {
     with(|session, local, ring| {
         let tid = local.tid.get();
         let record = GraphNode { tid, node, original };
@@ -237,7 +237,7 @@ pub(crate) fn graph_node(node: u64, original: u64) {
 }
 
 /// Records a mark.
-pub(crate) fn mark(event: &Event<'_>) {
+pub fn mark(event: &Event<'_>) {
     with(|session, local, ring| write(session, local, ring, EventKind::Mark, 0, event));
 }
 

@@ -13,7 +13,7 @@ use roofgap_wire::{
 
 /// A fast hash for short numeric keys. Keys are not under an attacker's control.
 #[derive(Default)]
-pub(crate) struct Quick(u64);
+pub struct Quick(u64);
 
 impl Hasher for Quick {
     fn finish(&self) -> u64 {
@@ -50,7 +50,7 @@ type ShapeKey = [u32; 11];
 
 /// State of the conversion.
 #[derive(Default)]
-pub(crate) struct Transcoder {
+pub struct Transcoder {
     texts: Quickly<Box<[u8]>, u32>,
     by_address: Quickly<usize, (u32, Box<[u8]>)>,
     shapes: Quickly<ShapeKey, u32>,
@@ -65,9 +65,9 @@ pub(crate) struct Transcoder {
     devices_used: Vec<u32>,
     devices_asked: usize,
     /// Number of kernels without times.
-    pub(crate) untimed: u64,
+    pub untimed: u64,
     /// Number of records of an unexpected kind.
-    pub(crate) strange: u64,
+    pub strange: u64,
 }
 
 /// Writes a record of a stream: the fields common to all, then the given ones.
@@ -90,7 +90,7 @@ impl Transcoder {
     ///
     /// # Safety
     /// `buffer` must be one CUPTI completed with `valid` bytes, and `last` null or what this returned before.
-    pub(crate) unsafe fn some(
+    pub unsafe fn some(
         &mut self,
         api: &Api,
         (buffer, valid): (*mut u8, usize),
@@ -295,7 +295,7 @@ impl Transcoder {
     }
 
     /// Writes everything again that later records refer to, for a new file.
-    pub(crate) fn define_again(&mut self, api: &Api, mut put: impl FnMut(&Record<'_>)) {
+    pub fn define_again(&mut self, api: &Api, mut put: impl FnMut(&Record<'_>)) {
         for (text, &id) in &self.texts {
             put(&Record::TextEntry(TextEntry { id, text: Text(text) }));
         }
@@ -325,13 +325,13 @@ impl Transcoder {
     }
 
     /// Returns the encoded descriptions of the devices that CUPTI gave.
-    pub(crate) fn device_records(&self) -> &[u8] {
+    pub fn device_records(&self) -> &[u8] {
         &self.device_records
     }
 
     /// Describes the devices in use through the driver. CUPTI describes all devices of the machine by its own numbers, while
     /// work carries the number that the program sees.
-    pub(crate) fn describe_devices(&mut self, frame: &mut FrameBuilder) {
+    pub fn describe_devices(&mut self, frame: &mut FrameBuilder) {
         while let Some(id) = self.devices_used.get(self.devices_asked).copied() {
             self.devices_asked += 1;
             device::describe(id, |record| frame.put(&record));

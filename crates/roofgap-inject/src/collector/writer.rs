@@ -53,7 +53,7 @@ struct Lost {
 }
 
 /// Runs the writer thread.
-pub(crate) fn run(session: &'static Session, output: Output) {
+pub fn run(session: &'static Session, output: Output) {
     let mut writer = Writer {
         session,
         output,

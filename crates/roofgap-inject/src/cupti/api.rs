@@ -9,7 +9,7 @@ use super::sys;
 
 /// Why CUPTI could not be used.
 #[derive(Debug, Clone)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// The loader would not open the file.
     Open(String),
     /// A function that is needed is not in it.
@@ -36,7 +36,7 @@ impl std::fmt::Display for Failure {
 }
 
 /// Subscriber handle of CUPTI.
-pub(crate) struct Subscriber(*mut c_void);
+pub struct Subscriber(*mut c_void);
 
 // SAFETY: a number to CUPTI, which takes it from any thread.
 unsafe impl Send for Subscriber {}
@@ -44,11 +44,11 @@ unsafe impl Send for Subscriber {}
 unsafe impl Sync for Subscriber {}
 
 /// An opened CUPTI.
-pub(crate) struct Api {
+pub struct Api {
     /// Path of the library.
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     /// Version that the library reports.
-    pub(crate) version: u32,
+    pub version: u32,
     subscribe: sys::Subscribe,
     register: sys::RegisterCallbacks,
     enable: sys::Enable,
@@ -89,7 +89,7 @@ macro_rules! required {
 
 impl Api {
     /// Opens the CUPTI at `path`.
-    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
+    pub fn open(path: &Path) -> Result<Self, Failure> {
         let name = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| Failure::Open("a NUL in its path".into()))?;
         // SAFETY: the name is a C string. The library stays open for the life of the process.
@@ -138,7 +138,7 @@ impl Api {
     }
 
     /// Becomes the one subscriber, so that two profilers never share buffers unknowingly.
-    pub(crate) fn subscribe(&self, callback: sys::Callback) -> Result<Subscriber, Failure> {
+    pub fn subscribe(&self, callback: sys::Callback) -> Result<Subscriber, Failure> {
         let mut subscriber = ptr::null_mut();
         // SAFETY: the callback lives as long as the library, which is never unloaded.
         let code = unsafe { (self.subscribe)(&raw mut subscriber, callback, ptr::null_mut()) };
@@ -146,7 +146,7 @@ impl Api {
     }
 
     /// Returns the name of the subscriber that keeps us out, where this version gives it.
-    pub(crate) fn other_subscriber(&self, callback: sys::Callback) -> Option<String> {
+    pub fn other_subscriber(&self, callback: sys::Callback) -> Option<String> {
         let mut name = [0 as c_char; 256];
         let mut subscriber = ptr::null_mut();
         let mut params = sys::SubscriberParams {
@@ -171,7 +171,7 @@ impl Api {
     }
 
     /// Says where buffers come from and go to.
-    pub(crate) fn register(
+    pub fn register(
         &self,
         requested: sys::BufferRequested,
         completed: sys::BufferCompleted,
@@ -182,37 +182,37 @@ impl Api {
     }
 
     /// Starts recording one kind of activity.
-    pub(crate) fn enable(&self, kind: u32) -> Result<(), Failure> {
+    pub fn enable(&self, kind: u32) -> Result<(), Failure> {
         // SAFETY: takes a number.
         self.check("cuptiActivityEnable", unsafe { (self.enable)(kind) })
     }
 
     /// Stops recording one kind of activity. Records of work that was launched before are still delivered.
-    pub(crate) fn disable(&self, kind: u32) -> Result<(), Failure> {
+    pub fn disable(&self, kind: u32) -> Result<(), Failure> {
         let disable = self.disable.ok_or(Failure::Lacks("cuptiActivityDisable"))?;
         // SAFETY: takes a number.
         self.check("cuptiActivityDisable", unsafe { disable(kind) })
     }
 
     /// Returns true if calls can be selected for activity records.
-    pub(crate) fn can_choose_calls(&self) -> bool {
+    pub fn can_choose_calls(&self) -> bool {
         self.enable_runtime.is_some() && self.enable_driver.is_some() && self.callback_name.is_some()
     }
 
     /// Returns true if calls can be selected for callbacks.
-    pub(crate) fn can_call_back(&self) -> bool {
+    pub fn can_call_back(&self) -> bool {
         self.enable_callback.is_some() && self.callback_name.is_some()
     }
 
     /// Starts or stops calling back about one call.
-    pub(crate) fn set_callback(&self, subscriber: &Subscriber, domain: u32, number: u32, on: bool) -> bool {
+    pub fn set_callback(&self, subscriber: &Subscriber, domain: u32, number: u32, on: bool) -> bool {
         // SAFETY: the subscriber is the one CUPTI gave us.
         self.enable_callback
             .is_some_and(|set| unsafe { set(u32::from(on), subscriber.0, domain, number) } == sys::SUCCESS)
     }
 
     /// Returns true if the nodes of graphs can be told apart.
-    pub(crate) fn can_name_graph_nodes(&self) -> bool {
+    pub fn can_name_graph_nodes(&self) -> bool {
         self.enable_callback.is_some() && self.graph_node_id.is_some()
     }
 
@@ -220,7 +220,7 @@ impl Api {
     ///
     /// # Safety
     /// `node` must be a node that CUPTI passed to the current callback.
-    pub(crate) unsafe fn graph_node_id(&self, node: *mut c_void) -> Option<u64> {
+    pub unsafe fn graph_node_id(&self, node: *mut c_void) -> Option<u64> {
         let mut id = 0;
         // SAFETY: as the caller promises; writes one u64.
         let code = unsafe { (self.graph_node_id?)(node, &raw mut id) };
@@ -228,14 +228,14 @@ impl Api {
     }
 
     /// Starts or stops recording one call.
-    pub(crate) fn set_call(&self, domain: u32, number: u32, on: bool) -> bool {
+    pub fn set_call(&self, domain: u32, number: u32, on: bool) -> bool {
         let function = if domain == sys::DOMAIN_DRIVER { self.enable_driver } else { self.enable_runtime };
         // SAFETY: takes two numbers.
         function.is_some_and(|enable| unsafe { enable(number, u8::from(on)) } == sys::SUCCESS)
     }
 
     /// Leaves out queries that found the work unfinished, where the version can.
-    pub(crate) fn leave_out_queries(&self) {
+    pub fn leave_out_queries(&self) {
         if let Some(set) = self.all_sync {
             // SAFETY: takes a flag; an error changes nothing.
             unsafe { set(0) };
@@ -243,12 +243,12 @@ impl Api {
     }
 
     /// Sets an attribute of one byte; returns true if CUPTI accepted it.
-    pub(crate) fn set_flag(&self, attribute: u32, on: bool) -> bool {
+    pub fn set_flag(&self, attribute: u32, on: bool) -> bool {
         self.set(attribute, &mut u8::from(on))
     }
 
     /// Sets an attribute of the type `size_t`; returns true if CUPTI accepted it.
-    pub(crate) fn set_size(&self, attribute: u32, mut value: usize) -> bool {
+    pub fn set_size(&self, attribute: u32, mut value: usize) -> bool {
         self.set(attribute, &mut value)
     }
 
@@ -262,20 +262,20 @@ impl Api {
     }
 
     /// Delivers buffers: those whose records are finished, or all of them.
-    pub(crate) fn flush(&self, all: bool) -> Result<(), Failure> {
+    pub fn flush(&self, all: bool) -> Result<(), Failure> {
         // SAFETY: takes a flag. Buffers come back through the callback given to `register`.
         self.check("cuptiActivityFlushAll", unsafe { (self.flush_all)(u32::from(all)) })
     }
 
     /// Reads CUPTI's clock.
-    pub(crate) fn timestamp(&self) -> Option<u64> {
+    pub fn timestamp(&self) -> Option<u64> {
         let mut now = 0;
         // SAFETY: writes one u64.
         (unsafe { (self.timestamp?)(&raw mut now) } == sys::SUCCESS).then_some(now)
     }
 
     /// Records CUPTI dropped since the last time it was asked.
-    pub(crate) fn dropped(&self) -> u64 {
+    pub fn dropped(&self) -> u64 {
         let mut count = 0;
         let Some(ask) = self.dropped else { return 0 };
         // SAFETY: no context and no stream means the global buffers; writes one size_t.
@@ -284,7 +284,7 @@ impl Api {
     }
 
     /// Returns the name of a call, as in the header.
-    pub(crate) fn call_name(&self, domain: u32, number: u32) -> Option<&'static [u8]> {
+    pub fn call_name(&self, domain: u32, number: u32) -> Option<&'static [u8]> {
         let mut name = ptr::null();
         // SAFETY: writes one pointer, to a string that lives as long as the library.
         let code = unsafe { (self.callback_name?)(domain, number, &raw mut name) };
@@ -299,7 +299,7 @@ impl Api {
     ///
     /// # Safety
     /// `buffer` must be one CUPTI completed with `valid` bytes, and `last` null or a record of it.
-    pub(crate) unsafe fn next_record(&self, buffer: *mut u8, valid: usize, last: *mut u8) -> *mut u8 {
+    pub unsafe fn next_record(&self, buffer: *mut u8, valid: usize, last: *mut u8) -> *mut u8 {
         let mut record = last;
         // SAFETY: as the caller promises; CUPTI moves `record` through the buffer.
         match unsafe { (self.next_record)(buffer, valid, &raw mut record) } {

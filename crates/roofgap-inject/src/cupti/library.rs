@@ -8,18 +8,18 @@ const BY_NAME: [&str; 4] = ["libcupti.so.13", "libcupti.so.12", "libcupti.so.11.
 
 /// Inputs of the search.
 #[derive(Debug, Default)]
-pub(crate) struct Surroundings {
+pub struct Surroundings {
     /// `CUPTI_LIBRARY`: path set by the user.
-    pub(crate) named: Option<PathBuf>,
+    pub named: Option<PathBuf>,
     /// `/proc/self/maps`.
-    pub(crate) maps: String,
+    pub maps: String,
     /// `CUDA_HOME`, `CUDA_PATH`.
-    pub(crate) toolkits: Vec<PathBuf>,
+    pub toolkits: Vec<PathBuf>,
 }
 
 impl Surroundings {
     /// Collects the inputs of this process.
-    pub(crate) fn here() -> Self {
+    pub fn here() -> Self {
         let path = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         Self {
             named: path("CUPTI_LIBRARY"),
@@ -29,7 +29,7 @@ impl Surroundings {
     }
 
     /// Files to try, best first, none twice.
-    pub(crate) fn candidates(&self) -> Vec<PathBuf> {
+    pub fn candidates(&self) -> Vec<PathBuf> {
         if let Some(named) = &self.named {
             return vec![named.clone()];
         }

@@ -1,7 +1,7 @@
 //! CUPTI, loaded at run time: [`sys`] is the raw interface, [`library`] finds the file, [`api`] has the functions.
 
-pub(crate) mod api;
-pub(crate) mod library;
-pub(crate) mod sys;
+pub mod api;
+pub mod library;
+pub mod sys;
 
-pub(crate) use api::{Api, Failure, Subscriber};
+pub use api::{Api, Failure, Subscriber};

@@ -11,7 +11,7 @@ use super::sys::{self, Callbacks, Function, GetExportTable};
 ///
 /// # Safety
 /// `get_table` must be the function that NVTX passed to the entry point.
-pub(crate) unsafe fn attach(get_table: GetExportTable) -> bool {
+pub unsafe fn attach(get_table: GetExportTable) -> bool {
     // SAFETY: as the caller promises; the answer is null or a table that says how long it is.
     unsafe {
         let callbacks = get_table(sys::TABLE_CALLBACKS).cast::<Callbacks>();

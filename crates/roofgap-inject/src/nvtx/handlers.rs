@@ -143,7 +143,7 @@ impl Default for Answer {
 }
 
 /// Returns the handlers of a module by their position in its table. Missing ones stay as they are.
-pub(crate) fn of_module(module: u32) -> Vec<(usize, Function)> {
+pub fn of_module(module: u32) -> Vec<(usize, Function)> {
     match module {
         sys::MODULE_CORE => vec![
             (1, mark_ex as Function),

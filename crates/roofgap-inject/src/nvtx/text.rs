@@ -5,13 +5,13 @@ use std::ffi::c_char;
 use libc::wchar_t;
 
 /// The longest text that is kept.
-pub(crate) const LONGEST: usize = 4096;
+pub const LONGEST: usize = 4096;
 
 /// Returns the bytes of a C string.
 ///
 /// # Safety
 /// `text` must be null or end in NUL and live through `'a`.
-pub(crate) unsafe fn narrow<'a>(text: *const c_char) -> &'a [u8] {
+pub unsafe fn narrow<'a>(text: *const c_char) -> &'a [u8] {
     if text.is_null() {
         return b"";
     }
@@ -23,7 +23,7 @@ pub(crate) unsafe fn narrow<'a>(text: *const c_char) -> &'a [u8] {
 }
 
 /// A wide text as UTF-8, without allocating.
-pub(crate) struct Wide {
+pub struct Wide {
     bytes: [u8; 512],
     length: usize,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Wide {
 impl Wide {
     /// # Safety
     /// `text` must be null or end in a wide NUL.
-    pub(crate) unsafe fn new(text: *const wchar_t) -> Self {
+    pub unsafe fn new(text: *const wchar_t) -> Self {
         let mut wide = Self { bytes: [0; 512], length: 0 };
         if text.is_null() {
             return wide;
@@ -52,7 +52,7 @@ impl Wide {
         wide
     }
 
-    pub(crate) fn as_bytes(&self) -> &[u8] {
+    pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..self.length).unwrap_or_default()
     }
 }

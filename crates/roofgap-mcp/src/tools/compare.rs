@@ -18,123 +18,123 @@ const MOST_FACTS: usize = 40;
 
 /// Request for a comparison.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub(crate) struct CompareRequest {
+pub struct CompareRequest {
     /// Before: a run (id, unique prefix or `latest`), or the path of a capture or of a metrics.json.
-    pub(crate) base: String,
+    pub base: String,
     /// After.
-    pub(crate) head: String,
+    pub head: String,
     #[serde(flatten)]
-    pub(crate) page: Page,
+    pub page: Page,
 }
 
 /// Two runs or captures side by side.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(crate) struct CompareAnswer {
+pub struct CompareAnswer {
     /// The main result in one sentence.
-    pub(crate) headline: String,
+    pub headline: String,
     /// Before: run id or file.
-    pub(crate) base: String,
+    pub base: String,
     /// After: run id or file.
-    pub(crate) head: String,
+    pub head: String,
     /// False if the two did different work or ran on different hardware, so that times do not compare.
-    pub(crate) comparable: bool,
+    pub comparable: bool,
     /// Unit of work that compares: `whole`, `instance` or `step and token`.
-    pub(crate) basis: &'static str,
+    pub basis: &'static str,
     /// Facts that differ, worst first.
-    pub(crate) differences: Vec<DifferenceRow>,
+    pub differences: Vec<DifferenceRow>,
     /// Facts that neither side gives, so that the two may differ in them.
-    pub(crate) unchecked: Vec<String>,
+    pub unchecked: Vec<String>,
     /// Stages that both have.
-    pub(crate) stages: Vec<StageRow>,
+    pub stages: Vec<StageRow>,
     /// Stages that only the base has.
-    pub(crate) stages_gone: Vec<String>,
+    pub stages_gone: Vec<String>,
     /// Stages that only the head has.
-    pub(crate) stages_added: Vec<String>,
+    pub stages_added: Vec<String>,
     /// Kernels of the whole trace, largest change first.
-    pub(crate) kernels: Vec<KernelRow>,
+    pub kernels: Vec<KernelRow>,
     /// Number of kernels.
-    pub(crate) kernel_count: usize,
+    pub kernel_count: usize,
     /// Units and meaning of the rows.
-    pub(crate) columns: Vec<Column>,
+    pub columns: Vec<Column>,
 }
 
 /// A fact that differs.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(crate) struct DifferenceRow {
+pub struct DifferenceRow {
     /// Fact: `gpu`, `model`, `prompt_tokens`, ...
-    pub(crate) what: String,
+    pub what: String,
     /// True if times do not compare because of it.
-    pub(crate) incomparable: bool,
+    pub incomparable: bool,
     /// On the base; null where it does not say.
-    pub(crate) base: Option<String>,
+    pub base: Option<String>,
     /// On the head.
-    pub(crate) head: Option<String>,
+    pub head: Option<String>,
     /// Meaning for the numbers.
-    pub(crate) meaning: String,
+    pub meaning: String,
 }
 
 /// A stage on both sides, one instance of it.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(crate) struct StageRow {
+pub struct StageRow {
     /// Stage name.
-    pub(crate) name: String,
+    pub name: String,
     /// Numbers on both sides.
-    pub(crate) numbers: Vec<ChangeRow>,
+    pub numbers: Vec<ChangeRow>,
     /// Parts of the change of wall time, largest first.
-    pub(crate) parts: Vec<PartRow>,
+    pub parts: Vec<PartRow>,
     /// Reason for missing parts.
-    pub(crate) no_parts: Option<String>,
+    pub no_parts: Option<String>,
 }
 
 /// A number on both sides.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(crate) struct ChangeRow {
+pub struct ChangeRow {
     /// Name.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// Unit.
-    pub(crate) unit: &'static str,
+    pub unit: &'static str,
     /// On the base; null where it was not measured.
-    pub(crate) base: Option<Number>,
+    pub base: Option<Number>,
     /// On the head; null where it was not measured.
-    pub(crate) head: Option<Number>,
+    pub head: Option<Number>,
     /// Head less base, in percent of the base.
-    pub(crate) delta_pct: Option<f64>,
+    pub delta_pct: Option<f64>,
     /// Amount by which the number may move by itself.
-    pub(crate) noise: Option<Number>,
+    pub noise: Option<Number>,
     /// `same`, `better`, `worse`, or why it is not judged.
-    pub(crate) judgement: &'static str,
+    pub judgement: &'static str,
 }
 
 /// A part of a change.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(crate) struct PartRow {
+pub struct PartRow {
     /// Kernel, or a few words.
-    pub(crate) name: String,
+    pub name: String,
     /// Head less base, ns.
-    pub(crate) delta_ns: i64,
+    pub delta_ns: i64,
     /// True if the change is larger than the noise of the part.
-    pub(crate) beyond_noise: bool,
+    pub beyond_noise: bool,
 }
 
 /// A kernel on both sides.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(crate) struct KernelRow {
+pub struct KernelRow {
     /// Short name.
-    pub(crate) name: String,
+    pub name: String,
     /// Kind of work.
-    pub(crate) family: String,
+    pub family: String,
     /// Change: `same`, `faster`, `slower`, `more calls`, `fewer calls`, `added` or `gone`.
-    pub(crate) status: &'static str,
+    pub status: &'static str,
     /// Total time on the base, ns; null where it is not there.
-    pub(crate) base_ns: Option<i64>,
+    pub base_ns: Option<i64>,
     /// Total time on the head, ns; null where it is not there.
-    pub(crate) head_ns: Option<i64>,
+    pub head_ns: Option<i64>,
     /// Head less base, ns.
-    pub(crate) delta_ns: i64,
+    pub delta_ns: i64,
 }
 
 /// Shortens a comparison.
-pub(crate) fn answer(comparison: &Comparison, page: Page) -> CompareAnswer {
+pub fn answer(comparison: &Comparison, page: Page) -> CompareAnswer {
     let names = |names: &[String]| names.iter().take(MOST).map(|name| cut(name)).collect();
     CompareAnswer {
         headline: cut_to(&headline(comparison), 1000),

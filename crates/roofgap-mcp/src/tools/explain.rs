@@ -12,26 +12,26 @@ use crate::quantity::InputRef;
 
 /// Request for an explanation.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub(crate) struct ExplainRequest {
+pub struct ExplainRequest {
     #[serde(flatten)]
-    pub(crate) input: InputRequest,
+    pub input: InputRequest,
     /// A finding: its rule, such as `launch-bound`, or its id, such as `/findings/0`.
-    pub(crate) finding: String,
+    pub finding: String,
     /// Stage, where a rule has findings in several; the first by default.
-    pub(crate) stage: Option<String>,
+    pub stage: Option<String>,
 }
 
 /// A finding in full.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(crate) struct ExplainAnswer {
+pub struct ExplainAnswer {
     #[serde(flatten)]
-    pub(crate) input: InputRef,
+    pub input: InputRef,
     /// Finding with its evidence and action.
-    pub(crate) finding: FindingRow,
+    pub finding: FindingRow,
     /// Meaning of the rule in general; null where there is no text for it.
-    pub(crate) meaning: Option<String>,
+    pub meaning: Option<String>,
     /// Ids of further findings of the same rule.
-    pub(crate) also: Vec<String>,
+    pub also: Vec<String>,
 }
 
 /// Returns the text on a rule in general.
@@ -41,11 +41,7 @@ fn meaning(rule: &str) -> Option<String> {
 }
 
 /// Explains a finding.
-pub(crate) fn answer(
-    input: &str,
-    analysis: &Analysis,
-    request: &ExplainRequest,
-) -> Result<ExplainAnswer, McpError> {
+pub fn answer(input: &str, analysis: &Analysis, request: &ExplainRequest) -> Result<ExplainAnswer, McpError> {
     let wanted = request.finding.as_str();
     let matches: Vec<_> = analysis
         .findings

@@ -12,77 +12,77 @@ use crate::quantity::{InputRef, Quantity, cut, cut_to};
 
 /// Request for findings.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub(crate) struct FindingsRequest {
+pub struct FindingsRequest {
     #[serde(flatten)]
-    pub(crate) input: InputRequest,
+    pub input: InputRequest,
     /// Stage whose findings to give; all by default.
-    pub(crate) stage: Option<String>,
+    pub stage: Option<String>,
     #[serde(flatten)]
-    pub(crate) page: Page,
+    pub page: Page,
 }
 
 /// Findings of a run or capture.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(crate) struct FindingsAnswer {
+pub struct FindingsAnswer {
     #[serde(flatten)]
-    pub(crate) input: InputRef,
+    pub input: InputRef,
     /// Findings, largest possible saving first.
-    pub(crate) findings: Vec<FindingRow>,
+    pub findings: Vec<FindingRow>,
     /// Number of findings that match.
-    pub(crate) count: usize,
+    pub count: usize,
 }
 
 /// A finding.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(crate) struct FindingRow {
+pub struct FindingRow {
     /// JSON pointer into the analysis (`roofgap analyze --format json`).
-    pub(crate) id: String,
+    pub id: String,
     /// Rule that made the finding; the parameter `finding` of the tool `explain`.
-    pub(crate) rule: String,
+    pub rule: String,
     /// Stage; null for the whole trace.
-    pub(crate) stage: Option<String>,
+    pub stage: Option<String>,
     /// Title of one line.
-    pub(crate) title: String,
+    pub title: String,
     /// Upper bound on the saving.
-    pub(crate) saves_at_most: Quantity,
+    pub saves_at_most: Quantity,
     /// Upper bound on the saving, share of the stage.
-    pub(crate) saves_at_most_share: Quantity,
+    pub saves_at_most_share: Quantity,
     /// Action to take.
-    pub(crate) action: String,
+    pub action: String,
     /// Numbers that the finding is based on.
-    pub(crate) evidence: Vec<Evidence>,
+    pub evidence: Vec<Evidence>,
     /// Changes of the workload that carry out the action; `roofgap try RUN RULE` measures them.
-    pub(crate) knobs: Vec<KnobRow>,
+    pub knobs: Vec<KnobRow>,
 }
 
 /// A change of the workload.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(crate) struct KnobRow {
+pub struct KnobRow {
     /// Id of the knob.
-    pub(crate) id: String,
+    pub id: String,
     /// Sentence for people.
-    pub(crate) title: String,
+    pub title: String,
     /// Settings, flags and variables to change, in one line.
-    pub(crate) changes: String,
+    pub changes: String,
     /// Effect on the output: `none`, `rounding` or `changes`.
-    pub(crate) output: &'static str,
+    pub output: &'static str,
 }
 
 /// A number that a finding is based on.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(crate) struct Evidence {
+pub struct Evidence {
     /// JSON pointer into the analysis.
-    pub(crate) id: String,
+    pub id: String,
     /// Name.
-    pub(crate) name: String,
+    pub name: String,
     /// Value: a number or a text.
-    pub(crate) value: Value,
+    pub value: Value,
     /// Unit; `dimensionless` for counts and ratios.
-    pub(crate) unit: &'static str,
+    pub unit: &'static str,
 }
 
 /// Lists findings.
-pub(crate) fn answer(
+pub fn answer(
     input: &str,
     analysis: &Analysis,
     request: &FindingsRequest,
@@ -105,7 +105,7 @@ pub(crate) fn answer(
 }
 
 /// Makes the row of a finding.
-pub(crate) fn row(position: usize, finding: &Finding) -> FindingRow {
+pub fn row(position: usize, finding: &Finding) -> FindingRow {
     let id = format!("/findings/{position}");
     let from = "computed from the evidence";
     FindingRow {

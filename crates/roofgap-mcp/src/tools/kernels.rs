@@ -11,77 +11,73 @@ use crate::quantity::{Column, InputRef, Quantity, columns, cut};
 
 /// Request for kernels.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub(crate) struct KernelsRequest {
+pub struct KernelsRequest {
     #[serde(flatten)]
-    pub(crate) input: InputRequest,
+    pub input: InputRequest,
     /// Stage; the whole trace by default.
-    pub(crate) stage: Option<String>,
+    pub stage: Option<String>,
     /// Text that the name or the family (`gemm`, `attention`, ...) must contain, in any case.
-    pub(crate) filter: Option<String>,
+    pub filter: Option<String>,
     #[serde(flatten)]
-    pub(crate) page: Page,
+    pub page: Page,
 }
 
 /// Kernels of a stage or of the whole trace.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(crate) struct KernelsAnswer {
+pub struct KernelsAnswer {
     #[serde(flatten)]
-    pub(crate) input: InputRef,
+    pub input: InputRef,
     /// Stage; null for the whole trace.
-    pub(crate) stage: Option<String>,
+    pub stage: Option<String>,
     /// Kernels, by total time.
-    pub(crate) kernels: Vec<KernelRow>,
+    pub kernels: Vec<KernelRow>,
     /// Number of kernels by name and device that match.
-    pub(crate) count: usize,
+    pub count: usize,
     /// Total time of all that match, also those that are not listed.
-    pub(crate) total_time: Quantity,
+    pub total_time: Quantity,
     /// Number of launches of all that match.
-    pub(crate) calls: Quantity,
+    pub calls: Quantity,
     /// Reason why hardware counters are missing.
-    pub(crate) counters_not_measured: Option<String>,
+    pub counters_not_measured: Option<String>,
     /// Units and meaning of the rows.
-    pub(crate) columns: Vec<Column>,
+    pub columns: Vec<Column>,
 }
 
 /// The launches of one kernel on one device.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(crate) struct KernelRow {
+pub struct KernelRow {
     /// JSON pointer into the analysis (`roofgap analyze --format json`).
-    pub(crate) id: String,
+    pub id: String,
     /// Short name.
-    pub(crate) name: String,
+    pub name: String,
     /// Demangled name, cut to 240 characters.
-    pub(crate) full_name: String,
+    pub full_name: String,
     /// Kind of work.
-    pub(crate) family: String,
+    pub family: String,
     /// Device number; null where only totals are known.
-    pub(crate) device: Option<u32>,
+    pub device: Option<u32>,
     /// Total time, ns.
-    pub(crate) total_ns: i64,
+    pub total_ns: i64,
     /// Share of the kernel time of the stage or trace, %; null without kernel time.
-    pub(crate) share_pct: Option<f64>,
+    pub share_pct: Option<f64>,
     /// Number of launches.
-    pub(crate) calls: u64,
+    pub calls: u64,
     /// Mean, ns.
-    pub(crate) mean_ns: i64,
+    pub mean_ns: i64,
     /// Median, ns; null where only totals are known.
-    pub(crate) median_ns: Option<i64>,
+    pub median_ns: Option<i64>,
     /// Limiting resource; null without counters.
-    pub(crate) bound: Option<String>,
+    pub bound: Option<String>,
     /// Rule and inputs of that verdict, or the reason for none; null without counters.
-    pub(crate) bound_reason: Option<String>,
+    pub bound_reason: Option<String>,
     /// Compute throughput, % of peak; null without counters.
-    pub(crate) sm_pct: Option<f64>,
+    pub sm_pct: Option<f64>,
     /// DRAM throughput, % of peak; null without counters.
-    pub(crate) dram_pct: Option<f64>,
+    pub dram_pct: Option<f64>,
 }
 
 /// Lists kernels.
-pub(crate) fn answer(
-    input: &str,
-    analysis: &Analysis,
-    request: &KernelsRequest,
-) -> Result<KernelsAnswer, McpError> {
+pub fn answer(input: &str, analysis: &Analysis, request: &KernelsRequest) -> Result<KernelsAnswer, McpError> {
     let (base, kernels, whole) = match &request.stage {
         Some(name) => {
             let (position, stage) = stage::find(analysis, name)?;

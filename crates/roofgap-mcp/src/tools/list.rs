@@ -20,75 +20,75 @@ const MOST_ENTRIES: usize = 20_000;
 
 /// Request for a list.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub(crate) struct ListRequest {
+pub struct ListRequest {
     /// Text that the name of a run or capture must contain.
-    pub(crate) filter: Option<String>,
+    pub filter: Option<String>,
     #[serde(flatten)]
-    pub(crate) page: Page,
+    pub page: Page,
 }
 
 /// Runs and captures.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(crate) struct ListAnswer {
+pub struct ListAnswer {
     /// Runs, newest first.
-    pub(crate) runs: Vec<RunRow>,
+    pub runs: Vec<RunRow>,
     /// Number of runs that match.
-    pub(crate) run_count: usize,
+    pub run_count: usize,
     /// Captures by path.
-    pub(crate) captures: Vec<CaptureRow>,
+    pub captures: Vec<CaptureRow>,
     /// Number of captures that match.
-    pub(crate) capture_count: usize,
+    pub capture_count: usize,
     /// Folders that were searched.
-    pub(crate) folders: Vec<String>,
+    pub folders: Vec<String>,
     /// True if the search ended early because the folders have too many files.
-    pub(crate) search_cut_short: bool,
+    pub search_cut_short: bool,
     /// Units of the rows.
-    pub(crate) columns: Vec<Column>,
+    pub columns: Vec<Column>,
 }
 
 /// A run.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(crate) struct RunRow {
+pub struct RunRow {
     /// Name for the parameter `input`.
-    pub(crate) input: String,
+    pub input: String,
     /// `done`, `partial`, `failed`, `interrupted`, `under_way`, `abandoned` or `unreadable`.
-    pub(crate) status: String,
+    pub status: String,
     /// Start time (RFC 3339, UTC).
-    pub(crate) started: Option<String>,
+    pub started: Option<String>,
     /// Workload kind.
-    pub(crate) workload: Option<String>,
+    pub workload: Option<String>,
     /// Model, as named by the program.
-    pub(crate) model: Option<String>,
+    pub model: Option<String>,
     /// GPUs, or the processor of the program.
-    pub(crate) devices: Vec<String>,
+    pub devices: Vec<String>,
     /// Mean wall time of an instance of each stage, ns.
-    pub(crate) stages: Vec<StageTime>,
+    pub stages: Vec<StageTime>,
     /// Disk usage, bytes.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 /// Time of a stage.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(crate) struct StageTime {
+pub struct StageTime {
     /// Stage name.
-    pub(crate) name: String,
+    pub name: String,
     /// Mean wall time of an instance, ns.
-    pub(crate) wall_ns: i64,
+    pub wall_ns: i64,
 }
 
 /// A capture.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(crate) struct CaptureRow {
+pub struct CaptureRow {
     /// Name for the parameter `input`.
-    pub(crate) input: String,
+    pub input: String,
     /// Format, detected from content.
-    pub(crate) format: String,
+    pub format: String,
     /// Size, bytes.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 /// Lists the runs and captures of the folders.
-pub(crate) fn answer(roots: &Roots, request: &ListRequest) -> Result<ListAnswer, McpError> {
+pub fn answer(roots: &Roots, request: &ListRequest) -> Result<ListAnswer, McpError> {
     let filter = request.filter.as_deref().unwrap_or_default();
     let mut runs = runs::list(roots.runs())?;
     runs.reverse();

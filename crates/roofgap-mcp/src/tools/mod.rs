@@ -1,12 +1,12 @@
 //! The tools: for each a request, an answer with a schema, and a pure function between them.
 
-pub(crate) mod compare;
-pub(crate) mod explain;
-pub(crate) mod findings;
-pub(crate) mod kernels;
-pub(crate) mod list;
-pub(crate) mod request;
-pub(crate) mod stage;
-pub(crate) mod steps;
-pub(crate) mod summary;
-pub(crate) mod timeline;
+pub mod compare;
+pub mod explain;
+pub mod findings;
+pub mod kernels;
+pub mod list;
+pub mod request;
+pub mod stage;
+pub mod steps;
+pub mod summary;
+pub mod timeline;

@@ -10,34 +10,34 @@ const MOST_ROWS: usize = 100;
 
 /// The input of a tool.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub(crate) struct InputRequest {
+pub struct InputRequest {
     /// A run (id, unique prefix or `latest`), or the path of a capture or of a folder of captures, as the tool `list` names them.
-    pub(crate) input: String,
+    pub input: String,
     /// Further captures to analyse together with `input`: counters of ncu, or other ranks of the job.
     #[serde(default)]
-    pub(crate) with: Vec<String>,
+    pub with: Vec<String>,
 }
 
 /// Bounds of a list.
 #[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
-pub(crate) struct Page {
+pub struct Page {
     /// Number of rows, 1 to 100; 10 by default.
-    pub(crate) limit: Option<usize>,
+    pub limit: Option<usize>,
     /// Number of rows to skip.
     #[serde(default)]
-    pub(crate) offset: usize,
+    pub offset: usize,
 }
 
 impl Page {
     /// Returns the rows of a list that belong to the page.
-    pub(crate) fn of<'a, T>(&self, rows: &'a [T]) -> &'a [T] {
+    pub fn of<'a, T>(&self, rows: &'a [T]) -> &'a [T] {
         let start = self.offset.min(rows.len());
         let end = start.saturating_add(self.rows()).min(rows.len());
         rows.get(start..end).unwrap_or_default()
     }
 
     /// Returns the number of rows.
-    pub(crate) fn rows(&self) -> usize {
+    pub fn rows(&self) -> usize {
         self.limit.unwrap_or(ROWS).clamp(1, MOST_ROWS)
     }
 }

@@ -5,7 +5,7 @@ use roofgap_analyze::{Analysis, Stage};
 use crate::error::McpError;
 
 /// Finds a stage and its position.
-pub(crate) fn find<'a>(analysis: &'a Analysis, wanted: &str) -> Result<(usize, &'a Stage), McpError> {
+pub fn find<'a>(analysis: &'a Analysis, wanted: &str) -> Result<(usize, &'a Stage), McpError> {
     let mut stages = analysis.stages.iter().enumerate();
     stages
         .find(|(_, stage)| stage.name == wanted)

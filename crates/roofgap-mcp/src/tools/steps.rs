@@ -15,59 +15,55 @@ const SLOWEST: usize = 5;
 
 /// Request for steps.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub(crate) struct StepsRequest {
+pub struct StepsRequest {
     #[serde(flatten)]
-    pub(crate) input: InputRequest,
+    pub input: InputRequest,
     /// Stage; the first with steps by default, decode before others.
-    pub(crate) stage: Option<String>,
+    pub stage: Option<String>,
     #[serde(flatten)]
-    pub(crate) page: Page,
+    pub page: Page,
 }
 
 /// Steps of a stage.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(crate) struct StepsAnswer {
+pub struct StepsAnswer {
     #[serde(flatten)]
-    pub(crate) input: InputRef,
+    pub input: InputRef,
     /// Stage; null where no stage has steps.
-    pub(crate) stage: Option<String>,
+    pub stage: Option<String>,
     /// Number of steps.
-    pub(crate) count: Quantity,
+    pub count: Quantity,
     /// Mean time.
-    pub(crate) mean: Quantity,
+    pub mean: Quantity,
     /// Median.
-    pub(crate) p50: Quantity,
+    pub p50: Quantity,
     /// 90th percentile.
-    pub(crate) p90: Quantity,
+    pub p90: Quantity,
     /// 99th percentile.
-    pub(crate) p99: Quantity,
+    pub p99: Quantity,
     /// Mean number of launches of a step.
-    pub(crate) launches_per_step: Quantity,
+    pub launches_per_step: Quantity,
     /// Mean time of a step on the CPU, where it differs.
-    pub(crate) cpu_mean: Quantity,
+    pub cpu_mean: Quantity,
     /// Steps in order.
-    pub(crate) steps: Vec<StepRow>,
+    pub steps: Vec<StepRow>,
     /// Slowest steps, slowest first.
-    pub(crate) slowest: Vec<StepRow>,
+    pub slowest: Vec<StepRow>,
     /// Units and meaning of the rows.
-    pub(crate) columns: Vec<Column>,
+    pub columns: Vec<Column>,
 }
 
 /// A step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-pub(crate) struct StepRow {
+pub struct StepRow {
     /// Position among the steps of the stage, from 0.
-    pub(crate) step: usize,
+    pub step: usize,
     /// Time, ns.
-    pub(crate) time_ns: i64,
+    pub time_ns: i64,
 }
 
 /// Lists the steps of a stage.
-pub(crate) fn answer(
-    input: &str,
-    analysis: &Analysis,
-    request: &StepsRequest,
-) -> Result<StepsAnswer, McpError> {
+pub fn answer(input: &str, analysis: &Analysis, request: &StepsRequest) -> Result<StepsAnswer, McpError> {
     let stage = match &request.stage {
         Some(name) => Some(stage::find(analysis, name)?.1),
         None => stage_with_steps(analysis),

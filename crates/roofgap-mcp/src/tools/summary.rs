@@ -12,102 +12,102 @@ const MOST: usize = 12;
 
 /// Summary of a run or capture.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(crate) struct SummaryAnswer {
+pub struct SummaryAnswer {
     #[serde(flatten)]
-    pub(crate) input: InputRef,
+    pub input: InputRef,
     /// The main result in one sentence; null where no stage was found.
-    pub(crate) headline: Option<String>,
+    pub headline: Option<String>,
     /// GPUs, the first of them.
-    pub(crate) devices: Vec<String>,
+    pub devices: Vec<String>,
     /// Number of GPUs.
-    pub(crate) device_count: usize,
+    pub device_count: usize,
     /// Serving engine, where its step names were found.
-    pub(crate) engine: Option<String>,
+    pub engine: Option<String>,
     /// Model, as named by the program.
-    pub(crate) model: Option<String>,
+    pub model: Option<String>,
     /// Number of kernels of the whole trace.
-    pub(crate) kernel_count: Quantity,
+    pub kernel_count: Quantity,
     /// Total kernel time of the whole trace.
-    pub(crate) kernel_time: Quantity,
+    pub kernel_time: Quantity,
     /// Time in which the GPUs were busy, summed over devices.
-    pub(crate) busy_time: Quantity,
+    pub busy_time: Quantity,
     /// Stages in the order of their first instance.
-    pub(crate) stages: Vec<StageSummary>,
+    pub stages: Vec<StageSummary>,
     /// Number of stages.
-    pub(crate) stage_count: usize,
+    pub stage_count: usize,
     /// Number of findings; the tool `findings` gives them.
-    pub(crate) finding_count: usize,
+    pub finding_count: usize,
     /// Losses of data on the way to these numbers.
-    pub(crate) losses: Vec<LossRow>,
+    pub losses: Vec<LossRow>,
     /// Parts of the analysis that were not measured, each with the reason.
-    pub(crate) not_measured: Vec<NotMeasured>,
+    pub not_measured: Vec<NotMeasured>,
     /// Number of parts that were not measured.
-    pub(crate) not_measured_count: usize,
+    pub not_measured_count: usize,
     /// Files that could not be read.
-    pub(crate) unreadable: Vec<String>,
+    pub unreadable: Vec<String>,
 }
 
 /// Summary of a stage.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(crate) struct StageSummary {
+pub struct StageSummary {
     /// JSON pointer into the analysis (`roofgap analyze --format json`).
-    pub(crate) id: String,
+    pub id: String,
     /// Stage name.
-    pub(crate) name: String,
+    pub name: String,
     /// Limit in a word or two, such as `launch-bound`.
-    pub(crate) limit: &'static str,
+    pub limit: &'static str,
     /// Reason for that judgement.
-    pub(crate) why: String,
+    pub why: String,
     /// Number of instances.
-    pub(crate) instances: Quantity,
+    pub instances: Quantity,
     /// Wall time of all instances.
-    pub(crate) wall_time: Quantity,
+    pub wall_time: Quantity,
     /// Time in which its GPU operations ran.
-    pub(crate) busy_time: Quantity,
+    pub busy_time: Quantity,
     /// Total kernel time.
-    pub(crate) kernel_time: Quantity,
+    pub kernel_time: Quantity,
     /// Number of kernels.
-    pub(crate) kernel_count: Quantity,
+    pub kernel_count: Quantity,
     /// Number of launches.
-    pub(crate) launch_count: Quantity,
+    pub launch_count: Quantity,
     /// Idle time because the CPU had not launched yet.
-    pub(crate) idle_launch: Quantity,
+    pub idle_launch: Quantity,
     /// Number of steps.
-    pub(crate) step_count: Quantity,
+    pub step_count: Quantity,
     /// Mean time of a step.
-    pub(crate) step_time: Quantity,
+    pub step_time: Quantity,
     /// Tokens per second, all sequences together.
-    pub(crate) tokens_per_s: Quantity,
+    pub tokens_per_s: Quantity,
     /// Model FLOPs utilisation by wall time.
-    pub(crate) mfu: Quantity,
+    pub mfu: Quantity,
     /// Memory bandwidth utilisation by wall time.
-    pub(crate) mbu: Quantity,
+    pub mbu: Quantity,
 }
 
 /// A loss of data.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(crate) struct LossRow {
+pub struct LossRow {
     /// Stable id.
-    pub(crate) id: String,
+    pub id: String,
     /// `info`, `warning` or `error`.
-    pub(crate) severity: String,
+    pub severity: String,
     /// Number of rows.
-    pub(crate) count: u64,
+    pub count: u64,
     /// Effect on the numbers.
-    pub(crate) meaning: String,
+    pub meaning: String,
 }
 
 /// A part that was not measured.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(crate) struct NotMeasured {
+pub struct NotMeasured {
     /// Part, as a path into the analysis.
-    pub(crate) about: String,
+    pub about: String,
     /// Reason.
-    pub(crate) why: String,
+    pub why: String,
 }
 
 /// Summarises an analysis.
-pub(crate) fn answer(input: &str, analysis: &Analysis, unreadable: &[String]) -> SummaryAnswer {
+pub fn answer(input: &str, analysis: &Analysis, unreadable: &[String]) -> SummaryAnswer {
     let kernels_from = format!("{:?}", analysis.totals.from).to_lowercase();
     let totals_only = "only totals are known, not when each operation ran";
     SummaryAnswer {

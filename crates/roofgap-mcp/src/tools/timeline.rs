@@ -12,76 +12,72 @@ use crate::quantity::{Column, InputRef, Quantity, columns, cut};
 
 /// Request for a window of the timeline.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub(crate) struct TimelineRequest {
+pub struct TimelineRequest {
     #[serde(flatten)]
-    pub(crate) input: InputRequest,
+    pub input: InputRequest,
     /// Start of the window, ns since the first event of the trace; 0 by default.
-    pub(crate) start_ns: Option<i64>,
+    pub start_ns: Option<i64>,
     /// End of the window, ns since the first event; the end of the trace by default.
-    pub(crate) end_ns: Option<i64>,
+    pub end_ns: Option<i64>,
     /// Device number; all devices by default.
-    pub(crate) device: Option<u32>,
+    pub device: Option<u32>,
     #[serde(flatten)]
-    pub(crate) page: Page,
+    pub page: Page,
 }
 
 /// GPU operations of a window.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(crate) struct TimelineAnswer {
+pub struct TimelineAnswer {
     #[serde(flatten)]
-    pub(crate) input: InputRef,
+    pub input: InputRef,
     /// Length of the trace.
-    pub(crate) trace_time: Quantity,
+    pub trace_time: Quantity,
     /// Start of the window since the first event.
-    pub(crate) start: Quantity,
+    pub start: Quantity,
     /// End of the window since the first event.
-    pub(crate) end: Quantity,
+    pub end: Quantity,
     /// Busy time of each device in the window.
-    pub(crate) devices: Vec<DeviceBusy>,
+    pub devices: Vec<DeviceBusy>,
     /// Operations in the order of their start.
-    pub(crate) operations: Vec<OperationRow>,
+    pub operations: Vec<OperationRow>,
     /// Number of operations in the window.
-    pub(crate) count: usize,
+    pub count: usize,
     /// Units and meaning of the rows.
-    pub(crate) columns: Vec<Column>,
+    pub columns: Vec<Column>,
 }
 
 /// Busy time of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub(crate) struct DeviceBusy {
+pub struct DeviceBusy {
     /// Device number.
-    pub(crate) device: u32,
+    pub device: u32,
     /// Time in the window with at least one operation, ns.
-    pub(crate) busy_ns: i64,
+    pub busy_ns: i64,
     /// Time in the window without any, ns.
-    pub(crate) idle_ns: i64,
+    pub idle_ns: i64,
 }
 
 /// A GPU operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub(crate) struct OperationRow {
+pub struct OperationRow {
     /// `kernel`, `copy`, `set` or `graph`.
-    pub(crate) kind: &'static str,
+    pub kind: &'static str,
     /// Short name.
-    pub(crate) name: String,
+    pub name: String,
     /// Start since the first event, ns.
-    pub(crate) start_ns: i64,
+    pub start_ns: i64,
     /// Duration, ns.
-    pub(crate) duration_ns: i64,
+    pub duration_ns: i64,
     /// Device number.
-    pub(crate) device: u32,
+    pub device: u32,
     /// Stream, as the tool numbers it.
-    pub(crate) stream: u32,
+    pub stream: u32,
     /// Stage; null outside of every stage.
-    pub(crate) stage: Option<String>,
+    pub stage: Option<String>,
 }
 
 /// Lists the operations of a window.
-pub(crate) fn answer(
-    input: &str,
-    loaded: &Loaded,
-    request: &TimelineRequest,
-) -> Result<TimelineAnswer, McpError> {
+pub fn answer(input: &str, loaded: &Loaded, request: &TimelineRequest) -> Result<TimelineAnswer, McpError> {
     let trace = &loaded.trace;
     let Some((first, last)) = trace.span().filter(|_| !trace.ops.is_empty()) else {
         return Err(McpError::NoTimeline { why: "this input has no GPU operations with times".to_owned() });

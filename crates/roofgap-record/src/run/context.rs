@@ -15,24 +15,24 @@ use roofgap_runs::config::Config;
 use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus, RecordWriter};
 
 /// Context shared by all phases of a session.
-pub(crate) struct PhaseContext<'a> {
-    pub(crate) config: &'a Config,
-    pub(crate) run_dir: &'a RunDir,
-    pub(crate) layout: Layout,
-    pub(crate) record: RecordWriter<'a>,
-    pub(crate) cancel: &'a Cancel,
-    pub(crate) events: &'a mut dyn FnMut(Event<'_>),
+pub struct PhaseContext<'a> {
+    pub config: &'a Config,
+    pub run_dir: &'a RunDir,
+    pub layout: Layout,
+    pub record: RecordWriter<'a>,
+    pub cancel: &'a Cancel,
+    pub events: &'a mut dyn FnMut(Event<'_>),
     /// Failures of the program under a profiler that still wrote its output, with the phase.
-    pub(crate) program_failures: Vec<String>,
+    pub program_failures: Vec<String>,
     /// Configuration of a Hydra module as it runs.
-    pub(crate) module_config: Option<ComposedConfig>,
+    pub module_config: Option<ComposedConfig>,
 }
 
 /// A command of a phase, described before it runs. A session runs it, `--dry-run` prints it.
 #[derive(Debug, Clone)]
-pub(crate) struct PhaseCommand {
-    pub(crate) phase: PhaseName,
-    pub(crate) line: CommandLine,
+pub struct PhaseCommand {
+    pub phase: PhaseName,
+    pub line: CommandLine,
     /// Folder of the logs.
     folder: PathBuf,
     /// Prefix of the names of the logs.
@@ -47,14 +47,14 @@ pub(crate) struct PhaseCommand {
 
 /// Commands of a phase with notes on them, as `--dry-run` prints them.
 #[derive(Debug, Default)]
-pub(crate) struct PhaseDescription {
-    pub(crate) commands: Vec<PhaseCommand>,
-    pub(crate) notes: Vec<String>,
+pub struct PhaseDescription {
+    pub commands: Vec<PhaseCommand>,
+    pub notes: Vec<String>,
 }
 
 impl PhaseCommand {
     /// Describes a command with logs in `folder`, their names starting with `log`.
-    pub(crate) fn new(
+    pub fn new(
         phase: PhaseName,
         line: CommandLine,
         folder: PathBuf,
@@ -65,13 +65,13 @@ impl PhaseCommand {
     }
 
     /// Marks the command as a profiler.
-    pub(crate) fn profiler(mut self) -> Self {
+    pub fn profiler(mut self) -> Self {
         self.is_profiler = true;
         self
     }
 
     /// Writes the standard output to a file.
-    pub(crate) fn stdout_to(mut self, path: PathBuf) -> Self {
+    pub fn stdout_to(mut self, path: PathBuf) -> Self {
         self.stdout = Some(path);
         self
     }
@@ -85,12 +85,12 @@ const RESERVE: u64 = 64 << 20;
 
 impl PhaseContext<'_> {
     /// Runs a command and records it. An error means that it did not start.
-    pub(crate) fn run(&mut self, command: &PhaseCommand) -> Result<Outcome, ChildError> {
+    pub fn run(&mut self, command: &PhaseCommand) -> Result<Outcome, ChildError> {
         self.run_watched(command, None)
     }
 
     /// Runs a command with a watcher of its output.
-    pub(crate) fn run_watched(
+    pub fn run_watched(
         &mut self,
         command: &PhaseCommand,
         watcher: Option<Watcher>,
@@ -128,32 +128,32 @@ impl PhaseContext<'_> {
     }
 
     /// Starts a phase.
-    pub(crate) fn begin(&mut self, phase: PhaseName) {
+    pub fn begin(&mut self, phase: PhaseName) {
         self.record.phase_begins(phase);
         (self.events)(Event::PhaseBegins(phase));
     }
 
     /// Ends a phase.
-    pub(crate) fn end(&mut self, phase: PhaseName, status: PhaseStatus) {
+    pub fn end(&mut self, phase: PhaseName, status: PhaseStatus) {
         (self.events)(Event::PhaseEnds { phase, status: &status });
         self.record.phase_ends(phase, status);
     }
 
     /// Skips a phase. A requested phase that is skipped is missing from the result.
-    pub(crate) fn skip(&mut self, phase: PhaseName, requested: bool, why: impl Into<String>) {
+    pub fn skip(&mut self, phase: PhaseName, requested: bool, why: impl Into<String>) {
         self.record.requested(phase, requested);
         self.end(phase, PhaseStatus::skipped(why));
     }
 
     /// Adds a note and shows it as a warning.
-    pub(crate) fn warn(&mut self, phase: PhaseName, text: String) {
+    pub fn warn(&mut self, phase: PhaseName, text: String) {
         (self.events)(Event::Warning(&text));
         self.record.note(phase, text);
     }
 
     /// Records that the program did not succeed under `tool`, although the tool wrote its output. Where the program failed by
     /// itself, the result is partial and its last words are shown.
-    pub(crate) fn program_ended(&mut self, phase: PhaseName, tool: &str, outcome: &Outcome) {
+    pub fn program_ended(&mut self, phase: PhaseName, tool: &str, outcome: &Outcome) {
         if outcome.is_success() {
             return;
         }
@@ -167,11 +167,7 @@ impl PhaseContext<'_> {
     }
 
     /// Records an output that was written, or notes the error.
-    pub(crate) fn note_output<E: std::fmt::Display>(
-        &mut self,
-        phase: PhaseName,
-        written: Result<PathBuf, E>,
-    ) {
+    pub fn note_output<E: std::fmt::Display>(&mut self, phase: PhaseName, written: Result<PathBuf, E>) {
         match written {
             Ok(path) => {
                 self.record.output(phase, &path);
@@ -181,12 +177,12 @@ impl PhaseContext<'_> {
     }
 
     /// Records an output file; returns false where it is missing or empty.
-    pub(crate) fn output(&mut self, phase: PhaseName, path: &Path) -> bool {
+    pub fn output(&mut self, phase: PhaseName, path: &Path) -> bool {
         self.record.output(phase, path)
     }
 
     /// Returns true once the user cancelled the session.
-    pub(crate) fn is_cancelled(&self) -> bool {
+    pub fn is_cancelled(&self) -> bool {
         self.cancel.is_requested()
     }
 }

@@ -17,7 +17,7 @@ const SCHEMA: &str = "roofgap.env/1";
 
 /// The document `env.json`.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Environment {
+pub struct Environment {
     schema: &'static str,
     roofgap_version: String,
     tools: BTreeMap<&'static str, ToolFacts>,
@@ -41,10 +41,10 @@ struct ToolFacts {
 }
 
 /// Python of the program, or the error from querying it.
-pub(crate) type PythonResult = Result<Python, PythonError>;
+pub type PythonResult = Result<Python, PythonError>;
 
 /// Queries the Python of the program; `None` for a program that is not Python.
-pub(crate) fn python_of(config: &Config) -> Option<PythonResult> {
+pub fn python_of(config: &Config) -> Option<PythonResult> {
     let workload = &config.workload;
     let interpreter = match workload.kind {
         WorkloadKind::Embedded => return None,
@@ -60,7 +60,7 @@ pub(crate) fn python_of(config: &Config) -> Option<PythonResult> {
 
 impl Environment {
     /// Gathers the document.
-    pub(crate) fn gather(
+    pub fn gather(
         props: &ProfileProps,
         tools: Option<&Tools>,
         gpus: &GpuFacts,

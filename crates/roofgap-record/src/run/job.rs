@@ -18,13 +18,13 @@ use roofgap_runs::runs::RunsError;
 
 /// The folder of a job.
 #[derive(Debug, Clone)]
-pub(super) struct Job {
+pub struct Job {
     folder: PathBuf,
 }
 
 impl Job {
     /// Returns the job of a configuration; `None` for a session of its own.
-    pub(super) fn of(config: &Config) -> Option<Self> {
+    pub fn of(config: &Config) -> Option<Self> {
         let id = config.run.id.as_ref()?;
         let base = &config.artifacts.stage2_dir;
         let base = std::path::absolute(base).unwrap_or_else(|_| base.clone());
@@ -32,12 +32,12 @@ impl Job {
     }
 
     /// Returns the folder of the sessions.
-    pub(super) fn nodes(&self) -> PathBuf {
+    pub fn nodes(&self) -> PathBuf {
         nodes_in(&self.folder)
     }
 
     /// Creates the folder of the sessions, which only its owner may read.
-    pub(super) fn create_nodes(&self) -> Result<PathBuf, RunDirError> {
+    pub fn create_nodes(&self) -> Result<PathBuf, RunDirError> {
         let nodes = self.nodes();
         let base = self.folder.parent().unwrap_or(&self.folder);
         let created = std::fs::create_dir_all(base).and_then(|()| {
@@ -51,7 +51,7 @@ impl Job {
     }
 
     /// Writes the run of the job, unless other sessions of it have not ended. This session has.
-    pub(super) fn end(&self) -> JobOutcome {
+    pub fn end(&self) -> JobOutcome {
         let mut outcome = JobOutcome { path: self.folder.clone(), ..JobOutcome::default() };
         if let Err(error) = self.write(&mut outcome) {
             outcome.problems.push(error.to_string());

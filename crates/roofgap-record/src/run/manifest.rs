@@ -8,22 +8,22 @@ use roofgap_runs::config::tree::{Map, Node, Origin, Value};
 
 /// The items of `inputs.manifest`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Manifest {
-    pub(crate) items: Vec<ManifestItem>,
+pub struct Manifest {
+    pub items: Vec<ManifestItem>,
 }
 
 /// An image, a prompt, or both.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ManifestItem {
+pub struct ManifestItem {
     /// Absolute path of the image.
-    pub(crate) image: Option<PathBuf>,
+    pub image: Option<PathBuf>,
     /// Text of the prompt.
-    pub(crate) prompt: Option<String>,
+    pub prompt: Option<String>,
 }
 
 impl Manifest {
     /// Reads a manifest: a list, or a map with the list under `inputs` or `items`. Paths are relative to the file.
-    pub(crate) fn read(path: &Path) -> Result<Self, ProgramError> {
+    pub fn read(path: &Path) -> Result<Self, ProgramError> {
         let wrong = |why: String| ProgramError::Manifest { path: path.to_owned(), why };
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
         let tree = read_yaml(&text, path, &|_| Origin::Program).map_err(|error| wrong(error.to_string()))?;
@@ -47,7 +47,7 @@ impl Manifest {
     }
 
     /// Returns the images, where every item is an image without a prompt.
-    pub(crate) fn images_only(&self) -> Option<Vec<&Path>> {
+    pub fn images_only(&self) -> Option<Vec<&Path>> {
         let image = |item: &'_ ManifestItem| item.prompt.is_none() && item.image.is_some();
         self.items.iter().all(image).then(|| {
             let images = self.items.iter().filter_map(|item| item.image.as_deref());

@@ -16,7 +16,7 @@ use roofgap_runs::run_dir::Layout;
 
 /// The profiled program.
 #[derive(Debug, Clone)]
-pub(crate) struct Program {
+pub struct Program {
     kind: Kind,
     run_dir: PathBuf,
     cwd: Option<PathBuf>,
@@ -49,16 +49,16 @@ enum Kind {
 
 /// Files written for the program.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ProgramFiles {
+pub struct ProgramFiles {
     /// Python scripts embedded in this binary.
-    pub(crate) scripts: Option<Scripts>,
+    pub scripts: Option<Scripts>,
     /// `config.json` of a preset.
-    pub(crate) model_config: Option<PathBuf>,
+    pub model_config: Option<PathBuf>,
 }
 
 impl ProgramFiles {
     /// Describes the files before they are written.
-    pub(crate) fn planned(config: &Config, layout: &Layout) -> Result<Self, ProgramError> {
+    pub fn planned(config: &Config, layout: &Layout) -> Result<Self, ProgramError> {
         let folder = layout.scripts();
         Ok(ProgramFiles {
             scripts: Some(Scripts { driver: folder.join("hf_driver.py"), annotate: folder.join("annotate") }),
@@ -69,7 +69,7 @@ impl ProgramFiles {
 
 impl Program {
     /// Builds the program of a configuration.
-    pub(crate) fn of(
+    pub fn of(
         config: &Config,
         executable: &Path,
         layout: &Layout,
@@ -124,7 +124,7 @@ impl Program {
     }
 
     /// Builds the command line of a phase. The program writes its account to `account`.
-    pub(crate) fn command(&self, phase: Phase, account: &Path) -> Result<CommandLine, ProgramError> {
+    pub fn command(&self, phase: Phase, account: &Path) -> Result<CommandLine, ProgramError> {
         let setting = self.setting(phase, account);
         match &self.kind {
             Kind::Embedded { executable, workload } => {
@@ -163,7 +163,7 @@ impl Program {
     }
 
     /// Returns the serving engine or the launcher of ranks that the command starts, where it names one.
-    pub(crate) fn serving_engine(&self) -> Option<&'static str> {
+    pub fn serving_engine(&self) -> Option<&'static str> {
         match &self.kind {
             Kind::Command(command) => serving_engine(&command.words).or_else(|| launcher(&command.words)),
             // Servers start processes of their own.
@@ -183,7 +183,7 @@ impl Program {
     }
 
     /// Returns the Hydra module, which is asked for the overrides it accepts.
-    pub(crate) fn hydra(&mut self) -> Option<(&mut HydraModule, PathBuf, ProgramContext)> {
+    pub fn hydra(&mut self) -> Option<(&mut HydraModule, PathBuf, ProgramContext)> {
         let setting = self.setting(Phase::Baseline, &self.run_dir.join("unused.json"));
         match &mut self.kind {
             Kind::Hydra { module, outputs, .. } => Some((module, outputs.join("check"), setting)),
@@ -266,7 +266,7 @@ fn absolute(path: PathBuf) -> PathBuf {
 const COUNTER_TOKENS: u32 = 8;
 
 /// Factor of the time limits of a server under ncu.
-pub(crate) const COUNTER_PATIENCE: u32 = 3;
+pub const COUNTER_PATIENCE: u32 = 3;
 
 /// Returns the repeats of a phase. Under ncu one repeat contains every launch shape.
 fn repeats_in(repeats: u32, phase: Phase) -> u32 {

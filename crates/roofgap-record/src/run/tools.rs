@@ -11,16 +11,16 @@ use super::props::ProfileProps;
 use roofgap_runs::config::Config;
 
 /// The tools of a session.
-pub(crate) struct Tools {
-    pub(crate) nsys: Result<Nsys, ToolUnavailable>,
-    pub(crate) native: Result<NativeLibrary, NativeUnavailable>,
-    pub(crate) ncu: Result<Ncu, ToolUnavailable>,
-    pub(crate) gpu: Result<(), GpuUnavailable>,
+pub struct Tools {
+    pub nsys: Result<Nsys, ToolUnavailable>,
+    pub native: Result<NativeLibrary, NativeUnavailable>,
+    pub ncu: Result<Ncu, ToolUnavailable>,
+    pub gpu: Result<(), GpuUnavailable>,
 }
 
 /// Error that prevents the use of nsys or ncu.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ToolUnavailable {
+pub enum ToolUnavailable {
     #[error("not searched: no phase needs it")]
     NotNeeded,
     #[error("{tool} was not found; install {product}, or set profiling.{tool}.path")]
@@ -35,7 +35,7 @@ pub(crate) enum ToolUnavailable {
 
 /// Error that prevents the use of a GPU.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum GpuUnavailable {
+pub enum GpuUnavailable {
     #[error("no GPU: nvidia-smi was not found")]
     NoNvidiaSmi,
     #[error("nvidia-smi failed: {0}")]
@@ -48,7 +48,7 @@ pub(crate) enum GpuUnavailable {
 
 impl Tools {
     /// Searches the tools.
-    pub(crate) fn find(props: &ProfileProps, gpu: Result<(), GpuUnavailable>) -> Self {
+    pub fn find(props: &ProfileProps, gpu: Result<(), GpuUnavailable>) -> Self {
         let profiling = &props.composed.config.profiling;
         let search = |named: &Option<PathBuf>| Search {
             named: named.clone(),
@@ -64,7 +64,7 @@ impl Tools {
     }
 
     /// Skips the search, for a session without GPU phases.
-    pub(crate) fn not_needed(props: &ProfileProps, gpu: Result<(), GpuUnavailable>) -> Self {
+    pub fn not_needed(props: &ProfileProps, gpu: Result<(), GpuUnavailable>) -> Self {
         Tools {
             nsys: Err(ToolUnavailable::NotNeeded),
             native: props.native.clone(),
@@ -104,14 +104,14 @@ fn missing(
 }
 
 /// The GPUs of the machine, and whether the program can use one.
-pub(crate) struct GpuFacts {
-    pub(crate) gpus: Option<Gpus>,
-    pub(crate) usable: Result<(), GpuUnavailable>,
+pub struct GpuFacts {
+    pub gpus: Option<Gpus>,
+    pub usable: Result<(), GpuUnavailable>,
 }
 
 impl GpuFacts {
     /// Queries `nvidia-smi`.
-    pub(crate) fn query(config: &Config, search_path: &[PathBuf]) -> Self {
+    pub fn query(config: &Config, search_path: &[PathBuf]) -> Self {
         let gpus = match find_on_path(Path::new("nvidia-smi"), search_path) {
             Some(smi) => Gpus::query(&smi).map_err(|error| GpuUnavailable::NvidiaSmi(error.to_string())),
             None => Err(GpuUnavailable::NoNvidiaSmi),

@@ -16,38 +16,38 @@ const MOST_LINE: u64 = 4 << 20;
 
 /// A server and a model on it.
 #[derive(Debug, Clone)]
-pub(crate) struct Client {
+pub struct Client {
     agent: Agent,
     url: String,
     model: String,
     /// Asks for exactly the tokens that were requested, which not every server can do.
-    pub(crate) exact_length: bool,
+    pub exact_length: bool,
 }
 
 /// One request after its end.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Outcome {
+pub struct Outcome {
     /// Time at which the request was due.
-    pub(crate) due: Duration,
+    pub due: Duration,
     /// Arrival of each part of the answer that holds text.
-    pub(crate) parts: Vec<Duration>,
+    pub parts: Vec<Duration>,
     /// Time at which the answer was complete.
-    pub(crate) end: Duration,
+    pub end: Duration,
     /// Tokens of the prompt, as the server counts them.
-    pub(crate) prompt_tokens: Option<u64>,
+    pub prompt_tokens: Option<u64>,
     /// Tokens of the answer, as the server counts them.
-    pub(crate) output_tokens: Option<u64>,
+    pub output_tokens: Option<u64>,
     /// Number of the prompt, from 0.
-    pub(crate) number: usize,
+    pub number: usize,
     /// Hash of the text of the answer so far.
-    pub(crate) answer: Sha256,
+    pub answer: Sha256,
     /// Failure of the request.
-    pub(crate) error: Option<RequestError>,
+    pub error: Option<RequestError>,
 }
 
 /// Failure of one request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum RequestError {
+pub enum RequestError {
     #[error("HTTP status {status}: {text}")]
     Status { status: u16, text: String },
     #[error("{0}")]
@@ -95,7 +95,7 @@ struct Usage {
 }
 
 /// Makes an agent that talks to the server itself, without a proxy.
-pub(crate) fn agent(timeout: Duration, connections: usize) -> Agent {
+pub fn agent(timeout: Duration, connections: usize) -> Agent {
     Agent::config_builder()
         .proxy(None)
         .http_status_as_error(false)
@@ -108,7 +108,7 @@ pub(crate) fn agent(timeout: Duration, connections: usize) -> Agent {
 }
 
 /// Gets a status and a short text.
-pub(crate) fn get(agent: &Agent, url: &str, limit: u64) -> Result<(u16, String), RequestError> {
+pub fn get(agent: &Agent, url: &str, limit: u64) -> Result<(u16, String), RequestError> {
     let call = agent.get(url).call();
     let response = call.map_err(transport)?;
     let status = response.status().as_u16();
@@ -119,12 +119,12 @@ pub(crate) fn get(agent: &Agent, url: &str, limit: u64) -> Result<(u16, String),
 }
 
 impl Client {
-    pub(crate) fn new(agent: Agent, url: &str, model: String) -> Self {
+    pub fn new(agent: Agent, url: &str, model: String) -> Self {
         Self { agent, url: url.trim_end_matches('/').to_owned(), model, exact_length: true }
     }
 
     /// Sends a request and reads its answer. Times count from `origin`.
-    pub(crate) fn send(&self, prompt: &Prompt, due: Duration, origin: Instant) -> Outcome {
+    pub fn send(&self, prompt: &Prompt, due: Duration, origin: Instant) -> Outcome {
         let mut outcome = Outcome { due, ..Outcome::default() };
         outcome.error = self.stream(prompt, origin, &mut outcome).err();
         outcome.end = origin.elapsed();

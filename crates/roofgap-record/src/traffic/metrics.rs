@@ -10,11 +10,11 @@ const MOST_BYTES: u64 = 4 << 20;
 
 /// Values that a server exports, by name.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Exported {
+pub struct Exported {
     /// Counters, summed over their labels.
-    pub(crate) counters: BTreeMap<String, f64>,
+    pub counters: BTreeMap<String, f64>,
     /// Gauges: the largest over the labels for a usage, else the sum.
-    pub(crate) gauges: BTreeMap<String, f64>,
+    pub gauges: BTreeMap<String, f64>,
 }
 
 /// Prefixes of the gauges of serving engines.
@@ -24,7 +24,7 @@ const ENGINES: [&str; 4] = ["vllm:", "sglang:", "trtllm_", "llamacpp:"];
 const NO_GAUGES: [&str; 3] = ["_bucket", "_created", "_info"];
 
 /// Reads the values of a server; empty where it exports none.
-pub(crate) fn read(agent: &Agent, url: &str) -> Exported {
+pub fn read(agent: &Agent, url: &str) -> Exported {
     let address = format!("{}/metrics", url.trim_end_matches('/'));
     match get(agent, &address, MOST_BYTES) {
         Ok((200, text)) => parse(&text),
@@ -57,7 +57,7 @@ fn parse(text: &str) -> Exported {
 }
 
 /// Summarises the samples of each gauge, the first of which is from before the window and the last from after it.
-pub(crate) fn summarise(samples: &[Exported]) -> BTreeMap<String, GaugeStats> {
+pub fn summarise(samples: &[Exported]) -> BTreeMap<String, GaugeStats> {
     let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
         return BTreeMap::new();
     };
@@ -83,7 +83,7 @@ pub(crate) fn summarise(samples: &[Exported]) -> BTreeMap<String, GaugeStats> {
 }
 
 /// Returns the counters that changed, and by how much.
-pub(crate) fn change(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
+pub fn change(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
     let change = |(name, value): (&String, &f64)| {
         let change = value - before.get(name).copied().unwrap_or(0.0);
         (change != 0.0).then(|| (name.clone(), change))

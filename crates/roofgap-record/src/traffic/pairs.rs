@@ -31,7 +31,7 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// Reason why no overhead was measured.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NoPairs {
+pub enum NoPairs {
     #[error("the load lasted {0:.1} s, less than {1:.1} s")]
     ShortLoad(f64, f64),
     #[error("fewer than {FEWEST_PAIRS} pairs were asked for")]
@@ -65,7 +65,7 @@ impl PairProps {
 
     /// Measures the overhead with `in_flight` requests at a time. What was recorded before stays a capture of its own, named
     /// `NAME.main.rgcap`; the windows are in the one that follows.
-    pub(crate) fn measure(
+    pub fn measure(
         &self,
         client: &Client,
         prompts: &[Prompt],

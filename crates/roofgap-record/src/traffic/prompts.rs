@@ -14,14 +14,14 @@ const MOST_BYTES: u64 = 1 << 30;
 
 /// A request: prompt and length of the answer.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Prompt {
-    pub(crate) content: Content,
-    pub(crate) output_tokens: u32,
+pub struct Prompt {
+    pub content: Content,
+    pub output_tokens: u32,
 }
 
 /// The prompt of a request.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Content {
+pub enum Content {
     /// Text or token ids for `/v1/completions`.
     Completion(Value),
     /// Messages for `/v1/chat/completions`.
@@ -42,7 +42,7 @@ struct Line {
 }
 
 /// Makes the prompts of all requests, so that nothing but sending happens under load.
-pub(crate) fn all(props: &LoadProps, count: u64) -> Result<Vec<Prompt>, LoadError> {
+pub fn all(props: &LoadProps, count: u64) -> Result<Vec<Prompt>, LoadError> {
     let mut random = fastrand::Rng::with_seed(props.seed);
     let lines = match &props.prompts {
         Some(_) => read(props)?,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Summarises the requests. `started_unix_ns` is the wall-clock time of their origin.
-pub(crate) fn summary(outcomes: &[Outcome], props: &LoadProps, started_unix_ns: i64) -> RequestStats {
+pub fn summary(outcomes: &[Outcome], props: &LoadProps, started_unix_ns: i64) -> RequestStats {
     let done: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.error.is_none()).collect();
     let mut failures: BTreeMap<String, u64> = BTreeMap::new();
     for error in outcomes.iter().filter_map(|outcome| outcome.error.as_ref()) {

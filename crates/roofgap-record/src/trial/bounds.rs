@@ -10,7 +10,7 @@ use super::sample::DECODE;
 ///
 /// The bound of a stage is the sum of the bounds of its findings, of which each counts once. A change may affect stages that its
 /// findings say nothing of. In the bound of a whole run these count as if they took no time afterwards.
-pub(super) fn bound_ratio(
+pub fn bound_ratio(
     of: &MeasuredTime,
     changes: &[&Candidate],
     stages: &[StageShare],

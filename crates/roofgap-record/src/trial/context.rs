@@ -22,7 +22,7 @@ const SCRATCH: &str = ".try-";
 
 /// Reason to end a trial early.
 #[derive(Debug)]
-pub(super) enum Stop {
+pub enum Stop {
     /// The user cancelled it.
     Cancelled,
     /// The budget is spent.
@@ -40,13 +40,13 @@ impl From<TrialError> for Stop {
 }
 
 /// State of a trial while it runs.
-pub(super) struct TrialContext<'a> {
-    pub(super) props: &'a TrialProps,
-    pub(super) plan: &'a TrialPlan,
-    pub(super) cancel: &'a Cancel,
-    pub(super) events: &'a mut dyn FnMut(TrialEvent<'_>),
-    pub(super) trial: Trial,
-    pub(super) journal: Journal,
+pub struct TrialContext<'a> {
+    pub props: &'a TrialProps,
+    pub plan: &'a TrialPlan,
+    pub cancel: &'a Cancel,
+    pub events: &'a mut dyn FnMut(TrialEvent<'_>),
+    pub trial: Trial,
+    pub journal: Journal,
     began: Instant,
     scratch: TempDir,
     /// Runs of the unchanged workload.
@@ -57,7 +57,7 @@ pub(super) struct TrialContext<'a> {
 
 impl<'a> TrialContext<'a> {
     /// Locks the run and starts its record.
-    pub(super) fn begin(
+    pub fn begin(
         props: &'a TrialProps,
         plan: &'a TrialPlan,
         cancel: &'a Cancel,
@@ -87,28 +87,28 @@ impl<'a> TrialContext<'a> {
     }
 
     /// Returns the configuration of the unchanged workload.
-    pub(super) fn config(&self) -> &'a Config {
+    pub fn config(&self) -> &'a Config {
         &self.props.session.composed.config
     }
 
     /// Returns the budget that is left.
-    pub(super) fn left(&self) -> Duration {
+    pub fn left(&self) -> Duration {
         self.props.budget.saturating_sub(self.began.elapsed())
     }
 
     /// Returns the expected time of a run: that of the unchanged workload. Zero where it is not known.
-    pub(super) fn expected(&self) -> Duration {
+    pub fn expected(&self) -> Duration {
         self.base_took.unwrap_or_default()
     }
 
     /// Writes `try.json` as it stands.
-    pub(super) fn save(&mut self) -> Result<(), TrialError> {
+    pub fn save(&mut self) -> Result<(), TrialError> {
         self.trial.spent_ns = i64::try_from(self.began.elapsed().as_nanos()).unwrap_or(i64::MAX);
         self.journal.write(&self.trial)
     }
 
     /// Runs a workload once. Returns its measurements with the time it took, or its failure.
-    pub(super) fn sample(
+    pub fn sample(
         &mut self,
         variant: &Variant,
         pair: usize,

@@ -12,7 +12,7 @@ use roofgap_runs::run_dir::{Layout, RunRef, trials};
 
 /// Writer of `try.json`. The trials that it had before stay.
 #[derive(Debug)]
-pub(super) struct Journal {
+pub struct Journal {
     path: PathBuf,
     trials: Trials,
     /// Lock of the run directory, held until this is dropped.
@@ -21,7 +21,7 @@ pub(super) struct Journal {
 
 impl Journal {
     /// Locks the run for a trial and reads its earlier trials.
-    pub(super) fn open(run: &RunRef, trial: &Trial) -> Result<Self, TrialError> {
+    pub fn open(run: &RunRef, trial: &Trial) -> Result<Self, TrialError> {
         let folder = &run.path;
         let write_error = |source| TrialError::Write { path: folder.clone(), source };
         let lock = File::open(folder).map_err(write_error)?;
@@ -45,12 +45,12 @@ impl Journal {
     }
 
     /// Returns the path of the file.
-    pub(super) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Writes the trial as it stands.
-    pub(super) fn write(&mut self, trial: &Trial) -> Result<(), TrialError> {
+    pub fn write(&mut self, trial: &Trial) -> Result<(), TrialError> {
         if let Some(last) = self.trials.trials.last_mut() {
             last.clone_from(trial);
         }

@@ -15,7 +15,7 @@ const NARROW: f64 = 0.02;
 const NARROW_OF_GAIN: f64 = 0.05;
 
 /// Compares the times of pairs of runs, before and after a change, in the order of the first.
-pub(super) fn compare_times(pairs: &[(&Sample, &Sample)]) -> Vec<TimeChange> {
+pub fn compare_times(pairs: &[(&Sample, &Sample)]) -> Vec<TimeChange> {
     let Some((first, _)) = pairs.first() else {
         return Vec::new();
     };
@@ -42,13 +42,13 @@ pub(super) fn compare_times(pairs: &[(&Sample, &Sample)]) -> Vec<TimeChange> {
 }
 
 /// Adds the predicted bound of a time. An interval that is above it entirely is an error of the prediction.
-pub(super) fn set_bound(change: &mut TimeChange, bound_ratio: Option<f64>) {
+pub fn set_bound(change: &mut TimeChange, bound_ratio: Option<f64>) {
     change.bound_ratio = bound_ratio;
     change.within_bound = bound_ratio.zip(change.interval).map(|(bound, (low, _))| low <= bound);
 }
 
 /// Tells whether more pairs would not tell more: the interval is narrow, or far from 1 for its width.
-pub(super) fn is_narrow(change: &TimeChange) -> bool {
+pub fn is_narrow(change: &TimeChange) -> bool {
     change.interval.is_some_and(|(low, high)| {
         let half = (high / low).ln() / 2.0;
         let gain = (high * low).ln().abs() / 2.0;
@@ -57,7 +57,7 @@ pub(super) fn is_narrow(change: &TimeChange) -> bool {
 }
 
 /// Compares the output of a changed workload with the one it changes.
-pub(super) fn compare_output(before: &[&Sample], after: &[&Sample]) -> OutputCheck {
+pub fn compare_output(before: &[&Sample], after: &[&Sample]) -> OutputCheck {
     let not_known = |why: &str| OutputCheck::NotKnown { why: why.to_owned() };
     let Some(expected) = before.first().and_then(|sample| sample.token_hash.as_ref()) else {
         return not_known("the program reports no hash of its tokens");
@@ -82,7 +82,7 @@ pub(super) fn compare_output(before: &[&Sample], after: &[&Sample]) -> OutputChe
 }
 
 /// Returns the verdict on a row whose runs have ended.
-pub(super) fn verdict(row: &TrialRow, effect: OutputEffect, repeats: u32) -> TrialVerdict {
+pub fn verdict(row: &TrialRow, effect: OutputEffect, repeats: u32) -> TrialVerdict {
     if row.verdict == TrialVerdict::Failed {
         return TrialVerdict::Failed;
     }
@@ -99,7 +99,7 @@ pub(super) fn verdict(row: &TrialRow, effect: OutputEffect, repeats: u32) -> Tri
 }
 
 /// Returns the reason not to keep a faster row; `None` where it can be kept.
-pub(super) fn hindrance(row: &TrialRow, effect: OutputEffect, accept_changed_output: bool) -> Option<String> {
+pub fn hindrance(row: &TrialRow, effect: OutputEffect, accept_changed_output: bool) -> Option<String> {
     let accepted = "--accept-changed-output keeps it";
     match (&row.output, effect) {
         _ if accept_changed_output && effect != OutputEffect::None => None,
@@ -112,7 +112,7 @@ pub(super) fn hindrance(row: &TrialRow, effect: OutputEffect, accept_changed_out
 }
 
 /// Summarises the runs of the unchanged workload.
-pub(super) fn base_runs(samples: &[Sample]) -> BaseRuns {
+pub fn base_runs(samples: &[Sample]) -> BaseRuns {
     let Some(first) = samples.first() else {
         return BaseRuns::default();
     };

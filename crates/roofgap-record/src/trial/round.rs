@@ -21,12 +21,12 @@ const MOST_PAIRS: u32 = 4;
 
 /// A changed workload that is measured.
 #[derive(Debug)]
-pub(super) struct Contender {
-    pub(super) variant: Variant,
+pub struct Contender {
+    pub variant: Variant,
     /// Effect of its changes on the output.
-    pub(super) effect: OutputEffect,
+    pub effect: OutputEffect,
     /// Index of its row.
-    pub(super) row: usize,
+    pub row: usize,
     /// Runs by block; `None` where it did not run.
     samples: Vec<Option<Sample>>,
     took: Option<Duration>,
@@ -35,14 +35,14 @@ pub(super) struct Contender {
 
 impl Contender {
     /// Starts without runs.
-    pub(super) fn new(variant: Variant, effect: OutputEffect, row: usize) -> Self {
+    pub fn new(variant: Variant, effect: OutputEffect, row: usize) -> Self {
         Contender { variant, effect, row, samples: Vec::new(), took: None, open: true }
     }
 }
 
 /// Measures changed workloads against `reference` until each has a verdict, or the trial must stop. Either way each row has what
 /// was measured.
-pub(super) fn measure(
+pub fn measure(
     context: &mut TrialContext<'_>,
     reference: &Variant,
     contenders: &mut [Contender],
@@ -71,7 +71,7 @@ pub(super) fn measure(
 }
 
 /// Ends the contenders that have no verdict yet.
-pub(super) fn abandon(context: &mut TrialContext<'_>, contenders: &mut [Contender], stop: Option<&Stop>) {
+pub fn abandon(context: &mut TrialContext<'_>, contenders: &mut [Contender], stop: Option<&Stop>) {
     for contender in contenders.iter_mut().filter(|contender| contender.open) {
         close(context, contender, stop);
     }

@@ -15,16 +15,16 @@ use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus};
 
 /// Measurements of one run.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Sample {
+pub struct Sample {
     /// Times, ns. The first decides.
-    pub(super) times: Vec<(MeasuredTime, f64)>,
-    pub(super) token_hash: Option<String>,
-    pub(super) device_memory_bytes: Option<u64>,
+    pub times: Vec<(MeasuredTime, f64)>,
+    pub token_hash: Option<String>,
+    pub device_memory_bytes: Option<u64>,
 }
 
 impl Sample {
     /// Returns a time, ns.
-    pub(super) fn time(&self, of: &MeasuredTime) -> Option<f64> {
+    pub fn time(&self, of: &MeasuredTime) -> Option<f64> {
         let found = self.times.iter().find(|(known, _)| known == of);
         found.map(|(_, ns)| *ns)
     }
@@ -32,9 +32,9 @@ impl Sample {
 
 /// Failure of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Failure {
-    pub(super) why: String,
-    pub(super) log_tail: Option<String>,
+pub struct Failure {
+    pub why: String,
+    pub log_tail: Option<String>,
 }
 
 impl Failure {
@@ -45,14 +45,14 @@ impl Failure {
 
 /// End of an attempt to run a workload.
 #[derive(Debug)]
-pub(super) enum Attempt {
+pub enum Attempt {
     Measured(Sample),
     Failed(Failure),
     Cancelled,
 }
 
 /// Runs the workload of a run with changes, as a session of its baseline phase in a folder of its own, which is removed again.
-pub(super) fn attempt(
+pub fn attempt(
     session: &ProfileProps,
     config: &Path,
     changes: &[String],
@@ -215,7 +215,7 @@ fn of_stages(account: &Account) -> Vec<(MeasuredTime, f64)> {
 }
 
 /// Stage that generates tokens.
-pub(super) const DECODE: &str = "decode";
+pub const DECODE: &str = "decode";
 
 #[cfg(test)]
 mod tests {

@@ -9,30 +9,30 @@ use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::WorkloadKind;
 
 /// Override that makes a session one of its own. With the id of a job, it would become another node of it.
-pub(super) const NO_JOB: &str = "run.id=null";
+pub const NO_JOB: &str = "run.id=null";
 
 /// A workload with changes. Without any it is the workload of the run.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Variant {
+pub struct Variant {
     /// Changes, in the order in which they are applied.
-    pub(super) knobs: Vec<Knob>,
+    pub knobs: Vec<Knob>,
 }
 
 impl Variant {
     /// Adds a change.
-    pub(super) fn with(&self, knob: &Knob) -> Self {
+    pub fn with(&self, knob: &Knob) -> Self {
         let mut knobs = self.knobs.clone();
         knobs.push(knob.clone());
         Variant { knobs }
     }
 
     /// Returns the ids of the changes.
-    pub(super) fn ids(&self) -> Vec<String> {
+    pub fn ids(&self) -> Vec<String> {
         self.knobs.iter().map(|knob| knob.id.clone()).collect()
     }
 
     /// Returns the name in messages.
-    pub(super) fn label(&self) -> String {
+    pub fn label(&self) -> String {
         if self.knobs.is_empty() { "base".to_owned() } else { self.ids().join(" + ") }
     }
 
@@ -58,7 +58,7 @@ impl Variant {
     }
 
     /// Returns the overrides that make these changes to the configuration of the run.
-    pub(super) fn overrides(&self, config: &Config) -> Vec<String> {
+    pub fn overrides(&self, config: &Config) -> Vec<String> {
         let mut overrides: Vec<String> = self
             .changes()
             .filter_map(|change| match change {
@@ -78,7 +78,7 @@ impl Variant {
     }
 
     /// Returns the command that profiles the workload with these changes.
-    pub(super) fn profile_command(&self, run: &Path, config: &Config) -> String {
+    pub fn profile_command(&self, run: &Path, config: &Config) -> String {
         let line = CommandLine::new("roofgap").args(["profile", "--config"]);
         line.arg(run.join("config.yaml"))
             .args(self.overrides(config))
@@ -88,7 +88,7 @@ impl Variant {
 
     /// Returns the command that runs the workload with these changes: that of the program itself where only its flags and its
     /// environment change.
-    pub(super) fn command(&self, run: &Path, config: &Config) -> String {
+    pub fn command(&self, run: &Path, config: &Config) -> String {
         let own = matches!(config.workload.kind, WorkloadKind::Command | WorkloadKind::Server)
             && !self.changes().any(|change| matches!(change, KnobChange::Setting { .. }));
         let mut words = self.program(config).into_iter().map(|word| word_of_text(&word));
@@ -112,7 +112,7 @@ impl Variant {
 }
 
 /// Tells whether two knobs change the same setting, flag or variable.
-pub(super) fn conflict(a: &Knob, b: &Knob) -> bool {
+pub fn conflict(a: &Knob, b: &Knob) -> bool {
     fn subject(change: &KnobChange) -> (u8, String) {
         match change {
             KnobChange::Setting { key, .. } => (0, key.clone()),
@@ -149,7 +149,7 @@ fn spelled(flag: &str) -> String {
 }
 
 /// Quotes a value of an override.
-pub(super) fn quoted(value: &str) -> String {
+pub fn quoted(value: &str) -> String {
     format!("'{}'", value.replace('\\', "\\\\").replace('\'', "\\'"))
 }
 

@@ -8,11 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// Writes the number of operations of each device that were launched and have not ended.
-pub(super) fn waiting<W: Write>(
-    trace: &Trace,
-    launches: &Launches,
-    writer: &mut Writer<'_, W>,
-) -> io::Result<()> {
+pub fn waiting<W: Write>(trace: &Trace, launches: &Launches, writer: &mut Writer<'_, W>) -> io::Result<()> {
     let ops = &trace.ops;
     let mut changes: BTreeMap<u16, Vec<(Ns, i64)>> = BTreeMap::new();
     for row in 0..ops.len() {
@@ -48,11 +44,7 @@ const MEASURES: [Measure; 3] = [
 ];
 
 /// Writes the measured percentages for every launch of the same kernel and shape.
-pub(super) fn measured<W: Write>(
-    analysis: &Analysis,
-    trace: &Trace,
-    writer: &mut Writer<'_, W>,
-) -> io::Result<()> {
+pub fn measured<W: Write>(analysis: &Analysis, trace: &Trace, writer: &mut Writer<'_, W>) -> io::Result<()> {
     let mut rows: BTreeMap<(&str, [u32; 3], [u32; 3]), &CounterRow> = BTreeMap::new();
     for row in &analysis.counters {
         rows.entry((&row.kernel, row.grid, row.block)).or_insert(row);

@@ -6,18 +6,18 @@ use std::io::{self, Write};
 
 /// A track: a thread of a process in terms of the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Track {
+pub struct Track {
     pub pid: u32,
     pub tid: u32,
 }
 
 impl Track {
     /// Track of the stages.
-    pub(super) const STAGES: Self = Self { pid: 1, tid: 1 };
+    pub const STAGES: Self = Self { pid: 1, tid: 1 };
 }
 
 /// Writes events.
-pub(super) struct Writer<'a, W: Write> {
+pub struct Writer<'a, W: Write> {
     out: &'a mut W,
     first: Ns,
     any: bool,
@@ -44,13 +44,13 @@ const PROCESSES: u32 = 2_000_000;
 
 impl<'a, W: Write> Writer<'a, W> {
     /// Starts the document.
-    pub(super) fn new(out: &'a mut W, first: Ns) -> io::Result<Self> {
+    pub fn new(out: &'a mut W, first: Ns) -> io::Result<Self> {
         out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
         Ok(Self { out, first, any: false, line: Vec::new(), group: Group::default() })
     }
 
     /// Begins the processes of a rank, the `at`th of several, whose first moment is `first`.
-    pub(super) fn rank(&mut self, at: usize, rank: u32, first: Ns) {
+    pub fn rank(&mut self, at: usize, rank: u32, first: Ns) {
         self.first = first;
         self.group = Group {
             first_pid: PROCESSES.saturating_mul(at as u32),
@@ -61,19 +61,19 @@ impl<'a, W: Write> Writer<'a, W> {
     }
 
     /// Ends the document.
-    pub(super) fn finish(self) -> io::Result<()> {
+    pub fn finish(self) -> io::Result<()> {
         self.out.write_all(b"\n]}\n")
     }
 
     /// Names a process and sets its position among the others.
-    pub(super) fn process(&mut self, pid: u32, name: &str, order: i64) -> io::Result<()> {
+    pub fn process(&mut self, pid: u32, name: &str, order: i64) -> io::Result<()> {
         let name = format!("{}{name}", self.group.prefix);
         let order = self.group.order + order;
         self.describe("process", Track { pid, tid: 0 }, &name, order)
     }
 
     /// Names a track and sets its position in its process.
-    pub(super) fn thread(&mut self, track: Track, name: &str, order: i64) -> io::Result<()> {
+    pub fn thread(&mut self, track: Track, name: &str, order: i64) -> io::Result<()> {
         self.describe("thread", track, name, order)
     }
 
@@ -88,7 +88,7 @@ impl<'a, W: Write> Writer<'a, W> {
     }
 
     /// Writes a slice that nests in its track.
-    pub(super) fn slice(
+    pub fn slice(
         &mut self,
         track: Track,
         category: &str,
@@ -106,7 +106,7 @@ impl<'a, W: Write> Writer<'a, W> {
     }
 
     /// Writes a slice that need not nest.
-    pub(super) fn async_slice(
+    pub fn async_slice(
         &mut self,
         track: Track,
         name: &str,
@@ -125,7 +125,7 @@ impl<'a, W: Write> Writer<'a, W> {
     }
 
     /// Writes an instant.
-    pub(super) fn instant(&mut self, track: Track, name: &str, at: Ns) -> io::Result<()> {
+    pub fn instant(&mut self, track: Track, name: &str, at: Ns) -> io::Result<()> {
         self.begin("i", track.pid, track.tid)?;
         self.time("ts", at.saturating_sub(self.first))?;
         self.line.extend_from_slice(b",\"s\":\"t\",\"cat\":\"mark\"");
@@ -134,7 +134,7 @@ impl<'a, W: Write> Writer<'a, W> {
     }
 
     /// Writes an arrow from a call to an operation.
-    pub(super) fn flow(&mut self, from: (Track, Ns), to: (Track, Ns), id: u64) -> io::Result<()> {
+    pub fn flow(&mut self, from: (Track, Ns), to: (Track, Ns), id: u64) -> io::Result<()> {
         for (phase, (track, at)) in [("s", from), ("f", to)] {
             self.begin(phase, track.pid, track.tid)?;
             self.time("ts", at.saturating_sub(self.first))?;
@@ -149,7 +149,7 @@ impl<'a, W: Write> Writer<'a, W> {
     }
 
     /// Writes a counter value of a process.
-    pub(super) fn counter(&mut self, pid: u32, name: &str, at: Ns, value: f64) -> io::Result<()> {
+    pub fn counter(&mut self, pid: u32, name: &str, at: Ns, value: f64) -> io::Result<()> {
         self.begin("C", pid, 0)?;
         self.time("ts", at.saturating_sub(self.first))?;
         self.name(name)?;

@@ -16,7 +16,7 @@ const FIRST_CALLS: u32 = 10_000_000;
 const FIRST_STREAM: u32 = 20_000_000;
 
 /// Returns the process that stands for a device.
-pub(super) fn device(index: usize) -> u32 {
+pub fn device(index: usize) -> u32 {
     FIRST_DEVICE + index as u32
 }
 
@@ -24,7 +24,7 @@ pub(super) fn device(index: usize) -> u32 {
 type StreamLine = (u16, u32, u32, u32);
 
 /// The tracks of a trace.
-pub(super) struct Tracks {
+pub struct Tracks {
     threads: Vec<u32>,
     streams: Vec<StreamLine>,
     /// Position in `streams`, by row of the operations.
@@ -33,7 +33,7 @@ pub(super) struct Tracks {
 
 impl Tracks {
     /// Assigns every thread and GPU operation to a track.
-    pub(super) fn of(trace: &Trace) -> Self {
+    pub fn of(trace: &Trace) -> Self {
         let ops = &trace.ops;
         let mut ends: BTreeMap<(u16, u32, u32), FreeLines> = BTreeMap::new();
         let mut lines: BTreeMap<StreamLine, Vec<u32>> = BTreeMap::new();
@@ -57,19 +57,19 @@ impl Tracks {
     }
 
     /// Returns the track of a thread's ranges and operators.
-    pub(super) fn thread(&self, thread: ThreadId) -> Option<Track> {
+    pub fn thread(&self, thread: ThreadId) -> Option<Track> {
         let process = self.threads.get(thread.index())?;
         Some(Track { pid: FIRST_PROCESS + process, tid: FIRST_PROCESS + thread.0 })
     }
 
     /// Returns the track of a thread's calls.
-    pub(super) fn calls(&self, thread: ThreadId) -> Option<Track> {
+    pub fn calls(&self, thread: ThreadId) -> Option<Track> {
         let track = self.thread(thread)?;
         Some(Track { tid: FIRST_CALLS + thread.0, ..track })
     }
 
     /// Returns the track of a GPU operation.
-    pub(super) fn operation(&self, row: usize) -> Option<Track> {
+    pub fn operation(&self, row: usize) -> Option<Track> {
         let at = *self.of_op.get(row)?;
         self.stream(at)
     }
@@ -80,7 +80,7 @@ impl Tracks {
     }
 
     /// Writes the names of all processes and tracks.
-    pub(super) fn describe<W: Write>(&self, trace: &Trace, writer: &mut Writer<'_, W>) -> io::Result<()> {
+    pub fn describe<W: Write>(&self, trace: &Trace, writer: &mut Writer<'_, W>) -> io::Result<()> {
         for (at, process) in trace.processes.iter().enumerate() {
             let name = match trace.names.get(process.name) {
                 "" => "process",

@@ -20,7 +20,7 @@ pub fn headline(comparison: &Comparison) -> String {
 }
 
 /// Returns the tone of the conclusion; `None` for a mixed or a neutral one.
-pub(super) fn tone(comparison: &Comparison) -> Option<Tone> {
+pub fn tone(comparison: &Comparison) -> Option<Tone> {
     let any = |wanted: Judgement| {
         let mut stages = comparison.stages.iter();
         stages.any(|stage| judgement(stage) == Some(wanted))
@@ -101,7 +101,7 @@ fn total(comparison: &Comparison) -> String {
 }
 
 /// Names the side on which a number was not measured, where the other has it.
-pub(super) fn unmeasured_side(change: &Change<i64>) -> Option<&'static str> {
+pub fn unmeasured_side(change: &Change<i64>) -> Option<&'static str> {
     match (change.base, change.head) {
         (Some(_), None) => Some("head"),
         (None, Some(_)) => Some("base"),
@@ -141,7 +141,7 @@ fn words(change: &Change<i64>) -> String {
 }
 
 /// Describes the change of a stage.
-pub(super) fn stage(stage: &StageChange) -> String {
+pub fn stage(stage: &StageChange) -> String {
     if stage.basis == Basis::StepAndToken {
         return different_work(stage);
     }
@@ -179,7 +179,7 @@ fn different_work(stage: &StageChange) -> String {
 }
 
 /// Describes a difference of the two sides.
-pub(super) fn difference(difference: &Difference) -> String {
+pub fn difference(difference: &Difference) -> String {
     let value = |side: &Option<String>| side.clone().unwrap_or_else(|| "unknown".to_owned());
     format!(
         "{}: {} against {}; {}",
@@ -191,7 +191,7 @@ pub(super) fn difference(difference: &Difference) -> String {
 }
 
 /// Warns that the two sides are not comparable at all. The headline names differences in the work.
-pub(super) fn alarm(comparison: &Comparison) -> Option<String> {
+pub fn alarm(comparison: &Comparison) -> Option<String> {
     let of_work = comparison.not_whole_because();
     let what: Vec<&str> = comparison
         .differences

@@ -4,18 +4,18 @@ use crate::view::stages::{PARTS, TimePart};
 use roofgap_analyze::compare::{Basis, Change, StageChange};
 
 /// The bar of one side.
-pub(super) struct SideBar {
-    pub(super) label: &'static str,
+pub struct SideBar {
+    pub label: &'static str,
     /// Time of the stage or of a step, ns.
-    pub(super) total_ns: i64,
+    pub total_ns: i64,
     /// Length relative to the longer bar, %.
-    pub(super) width_pct: f64,
+    pub width_pct: f64,
     /// Parts with their time in ns; empty where only the total is known.
-    pub(super) parts: Vec<(&'static TimePart, i64)>,
+    pub parts: Vec<(&'static TimePart, i64)>,
 }
 
 /// Returns the bars of base and head; `None` where one of them has no time. Where the sides did different work, the bars are of a step.
-pub(super) fn sides(stage: &StageChange) -> Option<(&'static str, [SideBar; 2])> {
+pub fn sides(stage: &StageChange) -> Option<(&'static str, [SideBar; 2])> {
     let by_step = stage.basis == Basis::StepAndToken;
     let (what, time) =
         if by_step { ("time of a step", &stage.step_ns) } else { ("wall time", &stage.wall_ns) };

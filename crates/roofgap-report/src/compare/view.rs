@@ -11,48 +11,48 @@ use roofgap_analyze::compare::{
 
 /// The most rows of the tables.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Size {
-    pub(super) parts: usize,
-    pub(super) kernels: usize,
+pub struct Size {
+    pub parts: usize,
+    pub kernels: usize,
 }
 
 /// A comparison.
-pub(super) struct View {
-    pub(super) headline: String,
+pub struct View {
+    pub headline: String,
     /// Tone of the headline: that of a broken gate, or of stages that are all worse or all better.
-    pub(super) tone: Option<Tone>,
+    pub tone: Option<Tone>,
     /// Warning that the two sides are not comparable.
-    pub(super) alarm: Option<String>,
+    pub alarm: Option<String>,
     /// Differences of the two sides, then what is unknown on both.
-    pub(super) differences: Vec<String>,
-    pub(super) one_sided: Vec<String>,
-    pub(super) gates: Table,
-    pub(super) stages: Vec<StageView>,
+    pub differences: Vec<String>,
+    pub one_sided: Vec<String>,
+    pub gates: Table,
+    pub stages: Vec<StageView>,
     /// Kernels of the whole trace, if no stage is on both sides.
-    pub(super) kernels: Table,
-    pub(super) renamed: Vec<String>,
+    pub kernels: Table,
+    pub renamed: Vec<String>,
 }
 
 /// One stage of a comparison.
-pub(super) struct StageView {
-    pub(super) name: String,
-    pub(super) sentence: String,
-    pub(super) noise: String,
-    pub(super) numbers: Table,
-    pub(super) parts: Table,
+pub struct StageView {
+    pub name: String,
+    pub sentence: String,
+    pub noise: String,
+    pub numbers: Table,
+    pub parts: Table,
     /// Parts of the change of wall time, ns.
-    pub(super) bars: Vec<(String, i64)>,
-    pub(super) why_no_parts: Option<String>,
-    pub(super) kernels: Table,
+    pub bars: Vec<(String, i64)>,
+    pub why_no_parts: Option<String>,
+    pub kernels: Table,
     /// Side on which the kernels were not measured.
-    pub(super) why_no_kernels: Option<String>,
-    pub(super) more_kernels: usize,
-    pub(super) renamed: Vec<String>,
+    pub why_no_kernels: Option<String>,
+    pub more_kernels: usize,
+    pub renamed: Vec<String>,
 }
 
 impl View {
     /// Builds the view of a comparison.
-    pub(super) fn of(comparison: &Comparison, size: Size) -> Self {
+    pub fn of(comparison: &Comparison, size: Size) -> Self {
         let base = comparison.stages_gone.iter().map(|name| (name, "base"));
         let head = comparison.stages_added.iter().map(|name| (name, "head"));
         let one_sided = base.chain(head).map(|(name, side)| format!("stage {name} is on the {side} only"));
@@ -172,7 +172,7 @@ fn change_cells<T: Copy>(name: &str, change: &Change<T>, show: impl Fn(T) -> Str
 }
 
 /// Formats a change of time as milliseconds with a sign.
-pub(super) fn signed_ms(ns: i64) -> String {
+pub fn signed_ms(ns: i64) -> String {
     let sign = if ns < 0 { "" } else { "+" };
     format!("{sign}{}", ms(ns))
 }
@@ -192,7 +192,7 @@ fn parts(stage: &StageChange, most: usize) -> Vec<(String, i64, &'static str)> {
 }
 
 /// Label of the sum of all parts.
-pub(super) const SUM: &str = "sum: the change of wall time";
+pub const SUM: &str = "sum: the change of wall time";
 
 fn parts_table(stage: &StageChange, parts: &[(String, i64, &str)]) -> Table {
     let mut table = Table::of(parts)

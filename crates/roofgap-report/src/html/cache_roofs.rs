@@ -49,7 +49,7 @@ impl Level {
 }
 
 /// Lists the intensities of all points, for the axis.
-pub(super) fn intensities(analysis: &Analysis) -> impl Iterator<Item = f64> {
+pub fn intensities(analysis: &Analysis) -> impl Iterator<Item = f64> {
     LEVELS.iter().flat_map(move |level| level.points(analysis).map(|point| point.1))
 }
 
@@ -62,7 +62,7 @@ fn slope(bandwidth: f64, scale: &Scale, highest: f64) -> [(f64, f64); 2] {
 }
 
 /// Writes the names of the roofs, which stand above the dots.
-pub(super) fn names(analysis: &Analysis, scale: &Scale, highest: f64) -> Markup {
+pub fn names(analysis: &Analysis, scale: &Scale, highest: f64) -> Markup {
     html! {
         @for level in &LEVELS {
             @if let Some(bandwidth) = level.bandwidth(analysis) {
@@ -76,7 +76,7 @@ pub(super) fn names(analysis: &Analysis, scale: &Scale, highest: f64) -> Markup 
 }
 
 /// Draws the roof of each cache up to the highest compute peak, and a ring for each kernel.
-pub(super) fn draw(analysis: &Analysis, scale: &Scale, highest: f64) -> Markup {
+pub fn draw(analysis: &Analysis, scale: &Scale, highest: f64) -> Markup {
     html! {
         @for level in &LEVELS {
             @if let Some(bandwidth) = level.bandwidth(analysis) {
@@ -94,7 +94,7 @@ pub(super) fn draw(analysis: &Analysis, scale: &Scale, highest: f64) -> Markup {
 }
 
 /// Explains the rings; says which caches have no roof.
-pub(super) fn hint(analysis: &Analysis) -> String {
+pub fn hint(analysis: &Analysis) -> String {
     let known: Vec<&str> =
         LEVELS.iter().filter(|level| level.bandwidth(analysis).is_some()).map(|level| level.name).collect();
     if known.is_empty() {

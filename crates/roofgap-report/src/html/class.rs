@@ -4,7 +4,7 @@ use roofgap_analyze::IdleCause;
 use roofgap_trace::{CallClass, OpKind};
 
 /// All classes, which the page refers to by position. Kernel families come first.
-pub(super) const CLASSES: [&str; 27] = [
+pub const CLASSES: [&str; 27] = [
     "gemm",
     "gemv",
     "attention",
@@ -35,13 +35,13 @@ pub(super) const CLASSES: [&str; 27] = [
 ];
 
 /// Returns the position of a class, or that of `other` for an unknown name.
-pub(super) fn position(name: &str) -> u32 {
+pub fn position(name: &str) -> u32 {
     let at = CLASSES.iter().position(|c| *c == name);
     at.or_else(|| CLASSES.iter().position(|c| *c == "other")).unwrap_or(0) as u32
 }
 
 /// Returns the class of a GPU operation by its kind and the name of the kernel.
-pub(super) fn of_op(kind: OpKind, name: &str) -> u32 {
+pub fn of_op(kind: OpKind, name: &str) -> u32 {
     position(match kind {
         OpKind::Kernel => roofgap_analyze::family(name).as_str(),
         OpKind::Copy => "memcpy",
@@ -51,7 +51,7 @@ pub(super) fn of_op(kind: OpKind, name: &str) -> u32 {
 }
 
 /// Returns the class of a call; `None` for a call that is not drawn.
-pub(super) fn of_call(class: CallClass) -> Option<&'static str> {
+pub fn of_call(class: CallClass) -> Option<&'static str> {
     match class {
         CallClass::Launch => Some("launch"),
         CallClass::GraphLaunch => Some("graph"),
@@ -63,7 +63,7 @@ pub(super) fn of_call(class: CallClass) -> Option<&'static str> {
 }
 
 /// Returns the class of idle time.
-pub(super) fn of_idle(cause: IdleCause) -> &'static str {
+pub fn of_idle(cause: IdleCause) -> &'static str {
     match cause {
         IdleCause::Launch => "idle-launch",
         IdleCause::Sync => "idle-sync",
@@ -73,7 +73,7 @@ pub(super) fn of_idle(cause: IdleCause) -> &'static str {
 }
 
 /// Returns the name of a class in the style sheet.
-pub(super) fn css(name: &str) -> &'static str {
+pub fn css(name: &str) -> &'static str {
     match CLASSES[position(name) as usize] {
         "copy/layout" => "layout",
         other => other,

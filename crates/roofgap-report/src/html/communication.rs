@@ -9,7 +9,7 @@ use roofgap_analyze::{Analysis, CommunicationRow};
 const MOST: usize = 12;
 
 /// Renders a bar for each of the longest rows.
-pub(super) fn bars(analysis: &Analysis) -> Markup {
+pub fn bars(analysis: &Analysis) -> Markup {
     let timed = analysis.communication.iter().filter(|row| row.total_ns > 0);
     let rows: Vec<&CommunicationRow> = timed.take(MOST).collect();
     let widest = rows.iter().map(|row| row.total_ns).max().unwrap_or(0).max(1);

@@ -14,7 +14,7 @@ const WIDTH: f64 = 1000.0;
 const HEIGHT: f64 = 26.0;
 
 /// Renders the middle of the longest instance of a stage; `None` where it has too few operations.
-pub(super) fn cut(bundle: Bundle<'_>, stage: usize, idle: &[IdlePart]) -> Option<Markup> {
+pub fn cut(bundle: Bundle<'_>, stage: usize, idle: &[IdlePart]) -> Option<Markup> {
     let trace = bundle.trace?;
     let spans = bundle.stages.spans(stage);
     let (at, _) = spans.instances.iter().enumerate().max_by_key(|(_, span)| span.length())?;

@@ -19,7 +19,7 @@ struct Step<'a> {
 }
 
 /// Renders the charts; `None` without engine steps.
-pub(super) fn engine_steps(bundle: Bundle<'_>) -> Option<Markup> {
+pub fn engine_steps(bundle: Bundle<'_>) -> Option<Markup> {
     let mut steps: Vec<Step<'_>> = Vec::new();
     for (at, stage) in bundle.analysis.stages.iter().enumerate() {
         let spans = bundle.stages.spans(at).instances.iter();

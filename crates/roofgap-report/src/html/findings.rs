@@ -16,7 +16,7 @@ use serde_json::Value;
 const OPEN: usize = 3;
 
 /// Renders all findings. The first of each stage has a piece of its timeline.
-pub(super) fn findings(bundle: Bundle<'_>, idle: &[IdlePart]) -> Markup {
+pub fn findings(bundle: Bundle<'_>, idle: &[IdlePart]) -> Markup {
     let analysis = bundle.analysis;
     let list = &analysis.findings;
     if list.is_empty() {

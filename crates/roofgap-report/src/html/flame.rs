@@ -13,7 +13,7 @@ const LEAST: f64 = 0.25;
 const DEEPEST: usize = 24;
 
 /// Renders the tree; `None` without GPU work inside ranges or operators.
-pub(super) fn flame(tree: &[CallNode]) -> Option<Markup> {
+pub fn flame(tree: &[CallNode]) -> Option<Markup> {
     let all: Ns = tree.iter().map(|node| node.gpu_ns).sum();
     let named = |node: &CallNode| matches!(node.kind, CallKind::Range | CallKind::Operator);
     if all <= 0 || !tree.iter().any(named) {

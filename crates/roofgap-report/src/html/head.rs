@@ -12,7 +12,7 @@ use maud::{Markup, html};
 use roofgap_analyze::{About, Analysis, Stage, verdict};
 
 /// Renders the facts of the run and a card for each stage.
-pub(super) fn head(bundle: Bundle<'_>) -> Markup {
+pub fn head(bundle: Bundle<'_>) -> Markup {
     let analysis = bundle.analysis;
     let (workload, totals) = (analysis.workload.as_ref(), &analysis.totals);
     let unknown = |why: &str| html! { (NONE) " " small { "(" (why) ")" } };

@@ -24,7 +24,7 @@ const LONGEST: usize = 1500;
 
 /// The rows that the page sorts and searches.
 #[derive(Debug, Serialize)]
-pub(super) struct Data {
+pub struct Data {
     /// Kernel time of each scope, ns: the whole trace, then every stage.
     totals: Vec<i64>,
     scopes: Vec<String>,
@@ -82,7 +82,7 @@ type Row = (
 );
 
 /// Collects all kernels for the page.
-pub(super) fn data(analysis: &Analysis, timeline: Option<&BTreeMap<String, u32>>) -> Data {
+pub fn data(analysis: &Analysis, timeline: Option<&BTreeMap<String, u32>>) -> Data {
     let scopes: Vec<(&str, &[Kernel])> = std::iter::once(("whole trace", analysis.kernels.as_slice()))
         .chain(analysis.stages.iter().map(|s| (s.name.as_str(), s.kernels.as_slice())))
         .collect();
@@ -132,7 +132,7 @@ pub(super) fn data(analysis: &Analysis, timeline: Option<&BTreeMap<String, u32>>
 }
 
 /// Joins grid and block by commas.
-pub(super) fn shape(row: &CounterRow) -> String {
+pub fn shape(row: &CounterRow) -> String {
     let numbers: Vec<String> = row.grid.iter().chain(&row.block).map(u32::to_string).collect();
     numbers.join(",")
 }
@@ -210,7 +210,7 @@ fn rules(analysis: &Analysis) -> Markup {
 }
 
 /// Renders the table with its first rows, or why there is none.
-pub(super) fn table(analysis: &Analysis) -> Markup {
+pub fn table(analysis: &Analysis) -> Markup {
     if analysis.kernels.is_empty() {
         return absent(&missing(analysis, &About::Kernels));
     }

@@ -4,13 +4,13 @@ use maud::{Markup, html};
 use std::fmt::Write;
 
 /// Renders a sentence on a missing part.
-pub(crate) fn absent(sentence: &str) -> Markup {
+pub fn absent(sentence: &str) -> Markup {
     html! { p.absent { (sentence) } }
 }
 
 /// Returns the character to show: control characters become spaces, and those that reverse the writing direction a
 /// replacement character.
-pub(super) fn visible(c: char) -> char {
+pub fn visible(c: char) -> char {
     match c {
         '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
         c if c.is_control() => ' ',
@@ -19,13 +19,13 @@ pub(super) fn visible(c: char) -> char {
 }
 
 /// Replaces invisible characters in text or markup, except for line ends.
-pub(crate) fn visible_text(text: &str) -> String {
+pub fn visible_text(text: &str) -> String {
     let shown = |c| if c == '\n' { c } else { visible(c) };
     text.chars().map(shown).collect()
 }
 
 /// Serializes a value as JSON that can stand in a script element: nothing in it ends the element or a line of script.
-pub(super) fn script_json(value: &impl serde::Serialize) -> String {
+pub fn script_json(value: &impl serde::Serialize) -> String {
     // Plain data always serializes; the script of the page would notice an empty object.
     let json = serde_json::to_string(value).unwrap_or_else(|_| "{}".into());
     let mut out = String::with_capacity(json.len() + 64);

@@ -2,18 +2,18 @@
 
 /// Numbers as variable-length integers: seven bits per byte, the top bit set on all but the last byte of each.
 #[derive(Debug, Default)]
-pub(super) struct Packer {
+pub struct Packer {
     bytes: Vec<u8>,
 }
 
 impl Packer {
     /// Returns the offset of the next number.
-    pub(super) fn offset(&self) -> usize {
+    pub fn offset(&self) -> usize {
         self.bytes.len()
     }
 
     /// Appends an unsigned number.
-    pub(super) fn unsigned(&mut self, mut value: u64) {
+    pub fn unsigned(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.bytes.push((value & 0x7f) as u8 | 0x80);
             value >>= 7;
@@ -22,18 +22,18 @@ impl Packer {
     }
 
     /// Appends a signed number in zigzag encoding.
-    pub(super) fn signed(&mut self, value: i64) {
+    pub fn signed(&mut self, value: i64) {
         self.unsigned(((value << 1) ^ (value >> 63)) as u64);
     }
 
     /// Encodes all numbers as base64.
-    pub(crate) fn base64(&self) -> String {
+    pub fn base64(&self) -> String {
         base64(&self.bytes)
     }
 }
 
 /// Encodes bytes as base64 with padding.
-pub(crate) fn base64(bytes: &[u8]) -> String {
+pub fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let letter = |v: u32| char::from(LETTERS[(v & 63) as usize]);
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use roofgap_analyze::About;
 
 /// Renders the section.
-pub(super) fn provenance(bundle: Bundle<'_>) -> Markup {
+pub fn provenance(bundle: Bundle<'_>) -> Markup {
     let (analysis, context) = (bundle.analysis, bundle.context);
     let mut environment = Table::new(&["name", "value"]);
     for (name, value) in &context.environment {

@@ -15,7 +15,7 @@ const GAP: f64 = 4.0;
 const LABEL: f64 = 70.0;
 
 /// Draws the map; `None` unless several ranks were given.
-pub(super) fn map(analysis: &Analysis) -> Option<Markup> {
+pub fn map(analysis: &Analysis) -> Option<Markup> {
     let ranks: Vec<(&RankInfo, &RankActivity)> =
         analysis.ranks.iter().filter_map(|rank| Some((rank, rank.activity.as_ref()?))).collect();
     if ranks.len() < 2 {

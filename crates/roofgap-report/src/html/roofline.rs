@@ -15,7 +15,7 @@ use std::collections::{HashMap, HashSet};
 const LABEL: f64 = 20.0;
 
 /// Renders the drawing, or why there is none.
-pub(super) fn roofline(analysis: &Analysis) -> Markup {
+pub fn roofline(analysis: &Analysis) -> Markup {
     let dots = dots(analysis);
     if dots.is_empty() {
         let why = match analysis.reason(&About::Counters) {

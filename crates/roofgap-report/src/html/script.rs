@@ -24,12 +24,12 @@ const SCRIPTS: [&str; 12] = [
 const CHARSET: &str = "<meta charset=\"utf-8\">";
 
 /// Returns the script.
-pub(super) fn script() -> String {
+pub fn script() -> String {
     format!("(() => {{\n\"use strict\";\n{}}})();\n", SCRIPTS.concat())
 }
 
 /// Returns the policy of a page with the script. Only a page that a server gives asks for anything, and only that server.
-pub(super) fn policy(script: &str) -> String {
+pub fn policy(script: &str) -> String {
     let hash = base64(&Sha256::digest(script.as_bytes()));
     format!(
         "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{hash}'; connect-src 'self'"

@@ -19,7 +19,7 @@ const BARS: usize = 400;
 const HEIGHT: f64 = 100.0;
 
 /// Renders the bars and the table of all stages, and the steps of each.
-pub(super) fn stages(bundle: Bundle<'_>) -> Markup {
+pub fn stages(bundle: Bundle<'_>) -> Markup {
     let stages = &bundle.analysis.stages;
     let widest = stages.iter().map(Stage::elapsed_ns).max().unwrap_or(0).max(1);
     html! {
@@ -46,7 +46,7 @@ pub(super) fn stages(bundle: Bundle<'_>) -> Markup {
 }
 
 /// Returns the parts of a stage's time that are not empty, with their time in ns and their share in %.
-pub(super) fn shares(stage: &Stage) -> Vec<(&'static TimePart, i64, f64)> {
+pub fn shares(stage: &Stage) -> Vec<(&'static TimePart, i64, f64)> {
     let parts = parts(stage);
     let all = parts.iter().flatten().sum::<i64>().max(1) as f64;
     let shares = PARTS.iter().zip(parts.into_iter().flatten());

@@ -23,7 +23,7 @@ const KEYS: [(&str, &str); 15] = [
 ];
 
 /// Renders the frame, or the reason why there is no timeline.
-pub(super) fn timeline(missing: Option<&str>) -> Markup {
+pub fn timeline(missing: Option<&str>) -> Markup {
     html! {
         @if let Some(sentence) = missing { (absent(sentence)) }
         div #timeline-view hidden[missing.is_some()] {

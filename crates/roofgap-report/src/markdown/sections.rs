@@ -41,13 +41,13 @@ const RULES: [&str; 5] = ["kernel", "launches", "rule", "kind", "estimated savin
 const RANGES: usize = 30;
 
 /// Renders the environment.
-pub(super) fn environment(bundle: Bundle<'_>) -> String {
+pub fn environment(bundle: Bundle<'_>) -> String {
     let table = provenance::environment(bundle);
     if table.is_empty() { "Unknown: nothing was recorded.\n".into() } else { table.markdown() }
 }
 
 /// Renders the table of stages with a verdict for each. `causes` adds idle time by cause and the reason of each verdict.
-pub(super) fn stages(analysis: &Analysis, causes: bool) -> String {
+pub fn stages(analysis: &Analysis, causes: bool) -> String {
     if analysis.stages.is_empty() {
         let mut out = format!("{}\n", escape_line(&missing(analysis, &About::Stages)));
         let rows = ranges::rows(analysis);
@@ -85,7 +85,7 @@ pub(super) fn stages(analysis: &Analysis, causes: bool) -> String {
 }
 
 /// Renders the headline and the numbers of one run.
-pub(super) fn summary(analysis: &Analysis) -> String {
+pub fn summary(analysis: &Analysis) -> String {
     let per_run = headline::per_run(analysis).map(|line| format!("{}.", capitalized(&line)));
     let lines = headline::headline(analysis).into_iter().chain(per_run);
     let lines: Vec<String> = lines.map(|line| format!("{}\n", escape_line(&line))).collect();
@@ -93,7 +93,7 @@ pub(super) fn summary(analysis: &Analysis) -> String {
 }
 
 /// Renders MFU and MBU of each stage, and why some are missing.
-pub(super) fn utilisation(analysis: &Analysis) -> String {
+pub fn utilisation(analysis: &Analysis) -> String {
     let table = utilisation_view::table(analysis);
     let mut out = if table.is_empty() { String::new() } else { table.markdown() };
     let mut lines = utilisation_view::sources(analysis);
@@ -108,7 +108,7 @@ pub(super) fn utilisation(analysis: &Analysis) -> String {
 }
 
 /// Renders the first findings, with their evidence or without.
-pub(super) fn findings(bundle: Bundle<'_>, most: usize, evidence: bool) -> String {
+pub fn findings(bundle: Bundle<'_>, most: usize, evidence: bool) -> String {
     let analysis = bundle.analysis;
     if analysis.findings.is_empty() {
         return format!("{}\n", escape_line(&findings_view::none_found(analysis)));
@@ -134,7 +134,7 @@ pub(super) fn findings(bundle: Bundle<'_>, most: usize, evidence: bool) -> Strin
 }
 
 /// Renders the changes that were tried; `None` where none were.
-pub(super) fn tried(bundle: Bundle<'_>) -> Option<String> {
+pub fn tried(bundle: Bundle<'_>) -> Option<String> {
     let trials = bundle.context.trials.as_ref()?;
     let trial = trials.latest()?;
     let mut out = String::new();
@@ -155,7 +155,7 @@ pub(super) fn tried(bundle: Bundle<'_>) -> Option<String> {
 }
 
 /// Renders the kernels that ncu measured without a timeline: the table and a verdict for each.
-pub(super) fn measured_kernels(analysis: &Analysis, most: usize) -> String {
+pub fn measured_kernels(analysis: &Analysis, most: usize) -> String {
     if analysis.kernels.is_empty() {
         return format!("{}\n", escape_line(&missing(analysis, &About::Kernels)));
     }
@@ -173,7 +173,7 @@ pub(super) fn measured_kernels(analysis: &Analysis, most: usize) -> String {
 }
 
 /// Renders the first results of ncu's own rules.
-pub(super) fn ncu_rules(analysis: &Analysis, most: usize) -> String {
+pub fn ncu_rules(analysis: &Analysis, most: usize) -> String {
     let mut out = measured::rules(analysis, most).pick(&RULES).markdown();
     out.push('\n');
     for rule in analysis.ncu_rules.iter().take(most) {
@@ -187,7 +187,7 @@ pub(super) fn ncu_rules(analysis: &Analysis, most: usize) -> String {
 }
 
 /// Renders the first operators, or why there are none.
-pub(super) fn operators(analysis: &Analysis, most: usize) -> String {
+pub fn operators(analysis: &Analysis, most: usize) -> String {
     if analysis.operators.is_empty() {
         return format!("{}\n", escape_line(&missing(analysis, &About::Operators)));
     }
@@ -196,7 +196,7 @@ pub(super) fn operators(analysis: &Analysis, most: usize) -> String {
 }
 
 /// Renders the requests that a load generator sent to the server.
-pub(super) fn requests(analysis: &Analysis, requests: &RequestStats) -> String {
+pub fn requests(analysis: &Analysis, requests: &RequestStats) -> String {
     let mut out = view::requests::table(requests).markdown();
     let lines = view::requests::sentences(requests).into_iter();
     for line in lines.chain(view::requests::against_steps(analysis)) {
@@ -207,7 +207,7 @@ pub(super) fn requests(analysis: &Analysis, requests: &RequestStats) -> String {
 }
 
 /// Renders the steps of a serving engine together.
-pub(super) fn serving(analysis: &Analysis, serving: &Serving) -> String {
+pub fn serving(analysis: &Analysis, serving: &Serving) -> String {
     let mut out = String::new();
     for line in view::serving::sentences(analysis) {
         let _ = writeln!(out, "- {}", escape_line(&line));
@@ -224,7 +224,7 @@ pub(super) fn serving(analysis: &Analysis, serving: &Serving) -> String {
 }
 
 /// Renders the figures of a Stage 1 runner, if one ran the model.
-pub(super) fn stage1(analysis: &Analysis, most: usize) -> Option<String> {
+pub fn stage1(analysis: &Analysis, most: usize) -> Option<String> {
     let figures = analysis.stage1.as_ref()?;
     let mut out = format!(
         "{}\n\n{}\n{}",

@@ -8,7 +8,7 @@ use parquet::schema::types::Type;
 
 /// Values in the type in which they are stored.
 #[derive(Debug)]
-pub(super) enum Values {
+pub enum Values {
     Long(Vec<i64>),
     MaybeLong(Vec<Option<i64>>),
     MaybeInt(Vec<Option<i32>>),
@@ -20,44 +20,44 @@ pub(super) enum Values {
 
 /// A column of some rows.
 #[derive(Debug)]
-pub(super) struct Column {
+pub struct Column {
     pub name: &'static str,
     pub values: Values,
 }
 
 impl Column {
     /// Creates a column.
-    pub(super) fn new(name: &'static str, values: Values) -> Self {
+    pub fn new(name: &'static str, values: Values) -> Self {
         Self { name, values }
     }
 
     /// Creates a column of integers.
-    pub(super) fn long(name: &'static str, values: impl Iterator<Item = i64>) -> Self {
+    pub fn long(name: &'static str, values: impl Iterator<Item = i64>) -> Self {
         Self::new(name, Values::Long(values.collect()))
     }
 
     /// Creates a column of optional integers.
-    pub(super) fn maybe_long(name: &'static str, values: impl Iterator<Item = Option<i64>>) -> Self {
+    pub fn maybe_long(name: &'static str, values: impl Iterator<Item = Option<i64>>) -> Self {
         Self::new(name, Values::MaybeLong(values.collect()))
     }
 
     /// Creates a column of flags.
-    pub(super) fn flag(name: &'static str, values: impl Iterator<Item = bool>) -> Self {
+    pub fn flag(name: &'static str, values: impl Iterator<Item = bool>) -> Self {
         Self::new(name, Values::Flag(values.collect()))
     }
 
     /// Creates a column of text.
-    pub(super) fn text(name: &'static str, values: impl Iterator<Item = ByteArray>) -> Self {
+    pub fn text(name: &'static str, values: impl Iterator<Item = ByteArray>) -> Self {
         Self::new(name, Values::Text(values.collect()))
     }
 
     /// Creates a column of optional text.
-    pub(super) fn maybe_text(name: &'static str, values: impl Iterator<Item = Option<ByteArray>>) -> Self {
+    pub fn maybe_text(name: &'static str, values: impl Iterator<Item = Option<ByteArray>>) -> Self {
         Self::new(name, Values::MaybeText(values.collect()))
     }
 
     /// Declares the column in the schema of a file.
-    pub(super) fn declaration(&self) -> Result<Type> {
+    pub fn declaration(&self) -> Result<Type> {
         let (physical, optional) = match &self.values {
             Values::Long(_) => (Physical::INT64, false),
             Values::MaybeLong(_) => (Physical::INT64, true),
@@ -76,7 +76,7 @@ impl Column {
     }
 
     /// Writes the values.
-    pub(super) fn write(self, writer: &mut SerializedColumnWriter<'_>) -> Result<()> {
+    pub fn write(self, writer: &mut SerializedColumnWriter<'_>) -> Result<()> {
         match self.values {
             Values::Long(v) => writer.typed::<Int64Type>().write_batch(&v, None, None)?,
             Values::Flag(v) => writer.typed::<BoolType>().write_batch(&v, None, None)?,

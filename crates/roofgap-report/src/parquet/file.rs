@@ -14,7 +14,7 @@ use std::sync::Arc;
 const GROUP: usize = 250_000;
 
 /// Writes a table of `rows` rows.
-pub(super) fn write(
+pub fn write(
     out: &mut (impl Write + Send),
     rows: usize,
     columns: &dyn Fn(Range<usize>) -> Vec<Column>,

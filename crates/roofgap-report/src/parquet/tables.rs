@@ -7,13 +7,13 @@ use roofgap_trace::{CallClass, MemoryKind, NameId, OpKind, ProcessId, RangeStyle
 use std::ops::Range;
 
 /// The sources of all tables.
-pub(super) struct Tables<'a> {
+pub struct Tables<'a> {
     analysis: &'a Analysis,
     trace: &'a Trace,
     /// Rows of the operations that are kernels or graphs.
-    pub(super) kernels: Vec<u32>,
+    pub kernels: Vec<u32>,
     /// Rows of the operations that are copies or sets.
-    pub(super) copies: Vec<u32>,
+    pub copies: Vec<u32>,
     index: &'a StageIndex,
     /// Text of every name, shared by all rows with that name.
     names: Vec<ByteArray>,
@@ -22,7 +22,7 @@ pub(super) struct Tables<'a> {
 }
 
 impl<'a> Tables<'a> {
-    pub(super) fn new(analysis: &'a Analysis, index: &'a StageIndex, trace: &'a Trace) -> Self {
+    pub fn new(analysis: &'a Analysis, index: &'a StageIndex, trace: &'a Trace) -> Self {
         let transfer = |kind: &OpKind| matches!(kind, OpKind::Copy | OpKind::Set);
         let pick = |copies: bool| {
             let kinds = trace.ops.kind.iter().enumerate();
@@ -110,7 +110,7 @@ impl<'a> Tables<'a> {
     }
 
     /// Returns kernels, and whole graphs whose kernels were not recorded.
-    pub(super) fn kernels(&self, range: Range<usize>) -> Vec<Column> {
+    pub fn kernels(&self, range: Range<usize>) -> Vec<Column> {
         let rows = self.kernels.get(range).unwrap_or(&[]);
         let ops = &self.trace.ops;
         let mut columns = self.operations(rows);
@@ -148,7 +148,7 @@ impl<'a> Tables<'a> {
     }
 
     /// Returns copies and memory sets.
-    pub(super) fn copies(&self, range: Range<usize>) -> Vec<Column> {
+    pub fn copies(&self, range: Range<usize>) -> Vec<Column> {
         let rows = self.copies.get(range).unwrap_or(&[]);
         let transfers = &self.trace.ops.transfers;
         let bytes = |r: &u32| i64::try_from(transfers.get(r)?.bytes).ok();
@@ -172,7 +172,7 @@ impl<'a> Tables<'a> {
     }
 
     /// Returns CUDA calls.
-    pub(super) fn calls(&self, rows: Range<usize>) -> Vec<Column> {
+    pub fn calls(&self, rows: Range<usize>) -> Vec<Column> {
         let calls = &self.trace.calls;
         let class = |c: CallClass| match c {
             CallClass::Launch => "launch",
@@ -201,7 +201,7 @@ impl<'a> Tables<'a> {
     }
 
     /// Returns the ranges of the program.
-    pub(super) fn ranges(&self, rows: Range<usize>) -> Vec<Column> {
+    pub fn ranges(&self, rows: Range<usize>) -> Vec<Column> {
         let rows = self.trace.ranges.rows.get(rows).unwrap_or(&[]);
         let style = |s: RangeStyle| match s {
             RangeStyle::PushPop => "push_pop",
@@ -221,7 +221,7 @@ impl<'a> Tables<'a> {
     }
 
     /// Returns hardware counters, a row for each kernel, launch shape and stage.
-    pub(super) fn counters(&self, rows: Range<usize>) -> Vec<Column> {
+    pub fn counters(&self, rows: Range<usize>) -> Vec<Column> {
         let rows = self.analysis.counters.get(rows).unwrap_or(&[]);
         let real = |f: fn(&CounterRow) -> Option<f64>| Values::MaybeReal(rows.iter().map(f).collect());
         let size = |n: Option<u64>| n.and_then(|n| i64::try_from(n).ok());

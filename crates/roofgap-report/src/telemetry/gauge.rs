@@ -4,7 +4,7 @@ use roofgap_analyze::{Analysis, Stage};
 
 /// The unit of a gauge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unit {
+pub enum Unit {
     Seconds,
     /// A share from 0 to 1, or a quotient.
     Ratio,
@@ -16,23 +16,23 @@ pub(super) enum Unit {
 
 /// A number and its labels.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Point {
-    pub(super) labels: Vec<(&'static str, String)>,
-    pub(super) value: f64,
+pub struct Point {
+    pub labels: Vec<(&'static str, String)>,
+    pub value: f64,
 }
 
 /// A gauge with all its points.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Gauge {
+pub struct Gauge {
     /// Words of the name, without the unit.
-    pub(super) name: &'static [&'static str],
-    pub(super) unit: Unit,
-    pub(super) help: &'static str,
-    pub(super) points: Vec<Point>,
+    pub name: &'static [&'static str],
+    pub unit: Unit,
+    pub help: &'static str,
+    pub points: Vec<Point>,
 }
 
 /// Collects the gauges that have points.
-pub(super) fn gauges(analysis: &Analysis) -> Vec<Gauge> {
+pub fn gauges(analysis: &Analysis) -> Vec<Gauge> {
     let mut all = stage_gauges(&analysis.stages);
     all.extend(run_gauges(analysis));
     all.retain(|gauge| !gauge.points.is_empty());

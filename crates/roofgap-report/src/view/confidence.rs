@@ -34,7 +34,7 @@ impl Fact {
 }
 
 /// States the confidence in the numbers of the main stage, with the facts behind it; `None` without a measured stage.
-pub(crate) fn line(analysis: &Analysis) -> Option<String> {
+pub fn line(analysis: &Analysis) -> Option<String> {
     let stage = main_stage(analysis)?;
     let facts: Vec<Fact> =
         [Some(repeats(stage)), Some(overhead(analysis, stage)), sampled(stage), Some(losses(analysis))]

@@ -5,11 +5,11 @@ use roofgap_analyze::{Analysis, Finding, Knob, Stage, StageLimit, verdict};
 use serde_json::Value;
 
 /// Note on several findings.
-pub(crate) const SAVINGS_OVERLAP: &str =
+pub const SAVINGS_OVERLAP: &str =
     "Each saving is an upper bound for that finding alone; savings overlap and do not add up.";
 
 /// States the upper bound on the time a finding saves.
-pub(crate) fn saving(analysis: &Analysis, finding: &Finding) -> String {
+pub fn saving(analysis: &Analysis, finding: &Finding) -> String {
     let stage = finding.stage.as_deref();
     let known = analysis.stages.iter().find(|s| Some(s.name.as_str()) == stage);
     let stage = known.map(Stage::spoken).or(stage);
@@ -18,19 +18,19 @@ pub(crate) fn saving(analysis: &Analysis, finding: &Finding) -> String {
 }
 
 /// States the upper bound on the time a finding saves, and its id for `roofgap explain` and `roofgap try`.
-pub(crate) fn saving_with_id(analysis: &Analysis, finding: &Finding) -> String {
+pub fn saving_with_id(analysis: &Analysis, finding: &Finding) -> String {
     format!("{} [{}]", saving(analysis, finding), finding.id)
 }
 
 /// Returns the command that tries the changes of a finding, and the changes; `None` for a finding without any.
-pub(crate) fn trial(finding: &Finding, run: &str) -> Option<(String, String)> {
+pub fn trial(finding: &Finding, run: &str) -> Option<(String, String)> {
     let changes: Vec<String> = finding.knobs.iter().map(Knob::spoken).collect();
     let command = format!("roofgap try {run} {}", finding.id);
     (!changes.is_empty()).then(|| (command, changes.join("; ")))
 }
 
 /// States the command that tries the changes of a finding, and the changes, in one line.
-pub(crate) fn to_try(finding: &Finding, run: &str) -> Option<String> {
+pub fn to_try(finding: &Finding, run: &str) -> Option<String> {
     let (command, changes) = trial(finding, run)?;
     Some(format!("try: {command} ({changes})"))
 }
@@ -52,7 +52,7 @@ const EVIDENCE_NAMES: [(&str, &str); 12] = [
 ];
 
 /// Returns the name of a piece of evidence, without the unit its value is shown with.
-pub(crate) fn evidence_name(key: &str) -> String {
+pub fn evidence_name(key: &str) -> String {
     if let Some((_, name)) = EVIDENCE_NAMES.iter().find(|(known, _)| *known == key) {
         return (*name).to_owned();
     }
@@ -61,7 +61,7 @@ pub(crate) fn evidence_name(key: &str) -> String {
 }
 
 /// Formats a piece of evidence in the unit its key names.
-pub(crate) fn evidence_value(key: &str, value: &Value) -> String {
+pub fn evidence_value(key: &str, value: &Value) -> String {
     let number = match value {
         Value::Number(number) => number,
         Value::String(text) => return text.clone(),
@@ -83,7 +83,7 @@ pub(crate) fn evidence_value(key: &str, value: &Value) -> String {
 }
 
 /// Says why there is no finding, and which input would show more.
-pub(crate) fn none_found(analysis: &Analysis) -> String {
+pub fn none_found(analysis: &Analysis) -> String {
     let bound = analysis.stages.iter().filter(|s| verdict(s).label == StageLimit::Gpu);
     let busy: Vec<&str> = bound.map(|s| s.name.as_str()).collect();
     if busy.is_empty() {

@@ -61,11 +61,7 @@ const SMALLEST: usize = 8;
 const GAP: usize = 2;
 
 /// Fits the lines of a table, of which the first has the headings, into a width. Returns the headings that are left and the lines.
-pub(super) fn fit(
-    headings: &[Heading],
-    lines: &[Vec<String>],
-    width: usize,
-) -> (Vec<Heading>, Vec<Vec<String>>) {
+pub fn fit(headings: &[Heading], lines: &[Vec<String>], width: usize) -> (Vec<Heading>, Vec<Vec<String>>) {
     let natural: Vec<usize> = (0..headings.len())
         .map(|i| lines.iter().filter_map(|line| line.get(i)).map(|cell| length(cell)).max().unwrap_or(0))
         .collect();

@@ -5,20 +5,20 @@ use super::table::Table;
 use roofgap_analyze::{Analysis, CommunicationRow, CopyKind, CopyRow, GraphRow, Stage};
 
 /// Explains the columns of the table of communication.
-pub(crate) const COMMUNICATION: &str = "Exposed is time in which the device ran no kernel but communication; the rest is hidden behind \
+pub const COMMUNICATION: &str = "Exposed is time in which the device ran no kernel but communication; the rest is hidden behind \
      computation. Communication on the CPU is timed by its calls; one that returns before the end has no time. Bus bandwidth is that of \
      nccl-tests, and time spent waiting for a slower rank counts as communication. The peak is that of the GPU's link to others of its node in \
      one direction; reduction in the switch (NVLS) can exceed it. The network limits a group of several nodes unless NVLink spans them.";
 
 /// Explains the columns of the table of copies.
-pub(crate) const COPIES: &str = "Overlapped is time in which the device also ran a kernel. The peak is that of the GPU's link in one \
+pub const COPIES: &str = "Overlapped is time in which the device also ran a kernel. The peak is that of the GPU's link in one \
      direction; a copy within the device reads and writes every byte of it.";
 
 /// Explains the table of graphs.
-pub(crate) const GRAPHS: &str = "These graphs were recorded as one operation each, without their kernels.";
+pub const GRAPHS: &str = "These graphs were recorded as one operation each, without their kernels.";
 
 /// Builds the table of copies; empty without copies.
-pub(crate) fn copies(analysis: &Analysis) -> Table {
+pub fn copies(analysis: &Analysis) -> Table {
     Table::of(&analysis.copies)
         .text("copy", |row: &CopyRow| row.kind.to_string())
         .text("device", |row| device(row.device))
@@ -39,7 +39,7 @@ pub(crate) fn copies(analysis: &Analysis) -> Table {
 }
 
 /// Builds the table of whole graphs; empty without any.
-pub(crate) fn graphs(analysis: &Analysis) -> Table {
+pub fn graphs(analysis: &Analysis) -> Table {
     Table::of(&analysis.graphs)
         .text("graph", |row: &GraphRow| or_none(row.graph, |id| id.to_string()))
         .text("device", |row| device(row.device))
@@ -50,7 +50,7 @@ pub(crate) fn graphs(analysis: &Analysis) -> Table {
 }
 
 /// Builds the table of communication; empty without any.
-pub(crate) fn communication(analysis: &Analysis) -> Table {
+pub fn communication(analysis: &Analysis) -> Table {
     let timed = |row: &CommunicationRow, ns: i64| row.is_timed().then_some(ns);
     Table::of(&analysis.communication)
         .text("collective", |row: &CommunicationRow| row.collective.clone())
@@ -75,7 +75,7 @@ pub(crate) fn communication(analysis: &Analysis) -> Table {
 }
 
 /// Describes the whole graphs of a stage.
-pub(crate) fn graphs_of_stage(stage: &Stage) -> Option<String> {
+pub fn graphs_of_stage(stage: &Stage) -> Option<String> {
     let total_ns: i64 = stage.graphs.iter().map(|row| row.total_ns).sum();
     let launches: u64 = stage.graphs.iter().map(|row| row.launches).sum();
     (launches > 0).then(|| {
@@ -88,7 +88,7 @@ pub(crate) fn graphs_of_stage(stage: &Stage) -> Option<String> {
 }
 
 /// Formats a number of launches.
-pub(crate) fn launches(n: u64) -> String {
+pub fn launches(n: u64) -> String {
     match n {
         1 => "1 launch".to_owned(),
         n => format!("{} launches", count(n)),
@@ -96,7 +96,7 @@ pub(crate) fn launches(n: u64) -> String {
 }
 
 /// Describes the copies of a stage, where they take at least 5 % of its busy time.
-pub(crate) fn copies_of_stage(stage: &Stage) -> Option<String> {
+pub fn copies_of_stage(stage: &Stage) -> Option<String> {
     let total_ns: i64 = stage.copies.iter().map(|row| row.total_ns).sum();
     if total_ns == 0 || total_ns < stage.busy_ns? / 20 {
         return None;

@@ -2,16 +2,16 @@
 
 /// The heading of a column, with its unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Heading {
+pub struct Heading {
     /// Name and unit.
-    pub(crate) name: String,
+    pub name: String,
     /// Numbers are aligned to the right.
-    pub(crate) numeric: bool,
+    pub numeric: bool,
 }
 
 impl Heading {
     /// Returns the class of its cells in a style sheet.
-    pub(crate) fn class(&self) -> Option<&'static str> {
+    pub fn class(&self) -> Option<&'static str> {
         self.numeric.then_some("n")
     }
 }

@@ -132,7 +132,7 @@ fn decimals(times: f64) -> usize {
 }
 
 /// States the mean and the standard deviation of each stage over its instances, and the time to first token.
-pub(crate) fn per_run(analysis: &Analysis) -> Option<String> {
+pub fn per_run(analysis: &Analysis) -> Option<String> {
     let named = |stage: &&Stage| stage.tokens.is_none() && stage.kind != StageKind::Whole;
     let stages = analysis.stages.iter().filter(named);
     let mut parts: Vec<String> = stages
@@ -152,7 +152,7 @@ pub(crate) fn per_run(analysis: &Analysis) -> Option<String> {
 }
 
 /// Builds the table of mean, standard deviation and token rates of each stage.
-pub(crate) fn rates(analysis: &Analysis) -> Table {
+pub fn rates(analysis: &Analysis) -> Table {
     Table::of(&analysis.stages)
         .text("stage", |s: &Stage| s.name.clone())
         .count("instances", |s| s.instances)
@@ -165,7 +165,7 @@ pub(crate) fn rates(analysis: &Analysis) -> Table {
 }
 
 /// States GPU, model, engine and tools in one line.
-pub(crate) fn environment(bundle: Bundle<'_>) -> Option<String> {
+pub fn environment(bundle: Bundle<'_>) -> Option<String> {
     let analysis = bundle.analysis;
     let mut facts: Vec<String> = Vec::new();
     let mut gpus: Vec<(&str, usize)> = Vec::new();

@@ -8,33 +8,33 @@ use roofgap_analyze::{
 };
 
 /// Explains the columns of the table of ranks.
-pub(crate) const RANKS: &str = "Hidden and exposed are of the communication; idle time is that between the GPU operations of the \
+pub const RANKS: &str = "Hidden and exposed are of the communication; idle time is that between the GPU operations of the \
      stages, by cause. Waited is exposed time in collectives before their last rank arrived; waited for is the time of the others \
      (their median) before this rank arrived. Both are of collectives that could be matched, among the ranks given.";
 
 /// Explains the columns of the table of matched collectives.
-pub(crate) const COLLECTIVES: &str = "Latency is the shortest duration over the ranks. Skew is the spread of their starts, in clocks aligned by \
+pub const COLLECTIVES: &str = "Latency is the shortest duration over the ranks. Skew is the spread of their starts, in clocks aligned by \
      the ends of the collectives, where it is above the error of the clocks. Last is the rank that arrived last most often.";
 
 /// Explains the columns of the table of stragglers.
-pub(crate) const STRAGGLERS: &str = "More is time above the median of the other ranks in the same stage: of the kernel with the largest \
+pub const STRAGGLERS: &str = "More is time above the median of the other ranks in the same stage: of the kernel with the largest \
      difference, and of idle time.";
 
 /// Explains the columns of the table of experts.
-pub(crate) const EXPERTS: &str = "Time of grouped products and fused experts, by their names, before each matched collective: of the slowest rank \
+pub const EXPERTS: &str = "Time of grouped products and fused experts, by their names, before each matched collective: of the slowest rank \
      there, and the mean of the ranks. Waited is exposed time in these collectives, summed over ranks. Even experts would save at most the \
      time of the slowest above the mean, where a rank was seen to wait as long.";
 
 /// Explains the columns of the table of transfers.
-pub(crate) const TRANSFERS: &str = "Sends and receives of two ranks, matched by their numbers or their order. The receiver waits before the \
+pub const TRANSFERS: &str = "Sends and receives of two ranks, matched by their numbers or their order. The receiver waits before the \
      sender arrives and the sender before the receiver does: exposed time, in clocks aligned by collectives. In a pipeline it is the bubble.";
 
 /// Explains the columns of the table of utilisation.
-pub(crate) const UTILISATION: &str = "By wall time and the share of the model that each rank has. All ranks: their work divided by what their \
+pub const UTILISATION: &str = "By wall time and the share of the model that each rank has. All ranks: their work divided by what their \
      devices can do in the time of the slowest.";
 
 /// Names the rank of a capture and the size of its job, or the ranks that were given.
-pub(crate) fn ranks_line(analysis: &Analysis) -> Option<String> {
+pub fn ranks_line(analysis: &Analysis) -> Option<String> {
     let size = |world_size: Option<u32>| match world_size {
         Some(size) => format!(" of {}", plural(u64::from(size), "rank")),
         None => String::new(),
@@ -49,7 +49,7 @@ pub(crate) fn ranks_line(analysis: &Analysis) -> Option<String> {
 }
 
 /// Builds the table of ranks; empty unless several were given.
-pub(crate) fn ranks(analysis: &Analysis) -> Table {
+pub fn ranks(analysis: &Analysis) -> Table {
     let ranks = match analysis.job {
         Some(_) => &analysis.ranks[..],
         None => &[],
@@ -81,7 +81,7 @@ pub(crate) fn ranks(analysis: &Analysis) -> Table {
 }
 
 /// Builds the table of collectives that were matched across ranks.
-pub(crate) fn collectives(analysis: &Analysis) -> Table {
+pub fn collectives(analysis: &Analysis) -> Table {
     let rows = analysis.job.as_ref().map_or(&[][..], |job| &job.collectives);
     let each = |sum: i64, row: &MatchedCollectives| sum / (row.count.max(1) as i64);
     Table::of(rows)
@@ -102,7 +102,7 @@ pub(crate) fn collectives(analysis: &Analysis) -> Table {
 }
 
 /// Builds the table of ranks that others wait for.
-pub(crate) fn stragglers(analysis: &Analysis) -> Table {
+pub fn stragglers(analysis: &Analysis) -> Table {
     let rows = analysis.job.as_ref().map_or(&[][..], |job| &job.stragglers);
     Table::of(rows)
         .number("rank", |row: &Straggler| row.rank.to_string())
@@ -116,7 +116,7 @@ pub(crate) fn stragglers(analysis: &Analysis) -> Table {
 }
 
 /// Builds the table of the balance of experts.
-pub(crate) fn experts(analysis: &Analysis) -> Table {
+pub fn experts(analysis: &Analysis) -> Table {
     let rows = analysis.job.as_ref().map_or(&[][..], |job| &job.experts);
     Table::of(rows)
         .text("stage", |row: &ExpertBalance| row.stage.clone().unwrap_or_else(|| NONE.into()))
@@ -132,7 +132,7 @@ pub(crate) fn experts(analysis: &Analysis) -> Table {
 }
 
 /// Builds the table of transfers between ranks.
-pub(crate) fn transfers(analysis: &Analysis) -> Table {
+pub fn transfers(analysis: &Analysis) -> Table {
     let rows = analysis.job.as_ref().map_or(&[][..], |job| &job.transfers);
     Table::of(rows)
         .number("from", |row: &MatchedTransfers| row.from.to_string())
@@ -148,7 +148,7 @@ pub(crate) fn transfers(analysis: &Analysis) -> Table {
 }
 
 /// Builds the table of MFU and MBU of each rank and of all together; empty where no share of the model is known.
-pub(crate) fn utilisation(analysis: &Analysis) -> Table {
+pub fn utilisation(analysis: &Analysis) -> Table {
     let Some(job) = &analysis.job else {
         return Table::default();
     };
@@ -169,7 +169,7 @@ pub(crate) fn utilisation(analysis: &Analysis) -> Table {
 }
 
 /// Says what is not known about the ranks and their collectives.
-pub(crate) fn gaps(analysis: &Analysis) -> Vec<String> {
+pub fn gaps(analysis: &Analysis) -> Vec<String> {
     let about =
         |about: &About| matches!(about, About::Other(path) if path == "ranks" || path == "job.collectives");
     let reasons = analysis.reasons.iter().filter(|reason| about(&reason.about));

@@ -9,11 +9,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 /// The stages in which each kernel ran.
-pub(crate) struct KernelStages<'a>(BTreeMap<&'a str, Vec<(usize, &'a Kernel)>>);
+pub struct KernelStages<'a>(BTreeMap<&'a str, Vec<(usize, &'a Kernel)>>);
 
 impl<'a> KernelStages<'a> {
     /// Finds the stages of every kernel.
-    pub(crate) fn of(analysis: &'a Analysis) -> Self {
+    pub fn of(analysis: &'a Analysis) -> Self {
         let mut rows: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (at, stage) in analysis.stages.iter().enumerate() {
             for kernel in &stage.kernels {
@@ -24,7 +24,7 @@ impl<'a> KernelStages<'a> {
     }
 
     /// Returns the positions of the stages of a kernel on the given devices, the one with most of its time first.
-    pub(crate) fn positions(&self, name: &str, on: impl Fn(Option<u32>) -> bool) -> Vec<usize> {
+    pub fn positions(&self, name: &str, on: impl Fn(Option<u32>) -> bool) -> Vec<usize> {
         let mut times: BTreeMap<usize, i64> = BTreeMap::new();
         for (at, kernel) in self.0.get(name).into_iter().flatten().filter(|(_, k)| on(k.device)) {
             *times.entry(*at).or_default() += kernel.total_ns;
@@ -36,7 +36,7 @@ impl<'a> KernelStages<'a> {
 }
 
 /// Builds the table of some kernels; a share is of `whole_ns`. A report picks its columns.
-pub(crate) fn table(analysis: &Analysis, kernels: &[Kernel], whole_ns: i64) -> Table {
+pub fn table(analysis: &Analysis, kernels: &[Kernel], whole_ns: i64) -> Table {
     let stages = KernelStages::of(analysis);
     let names = |kernel: &Kernel| {
         let positions = stages.positions(&kernel.name, |device| device == kernel.device);
@@ -64,14 +64,14 @@ pub(crate) fn table(analysis: &Analysis, kernels: &[Kernel], whole_ns: i64) -> T
 }
 
 /// Tells whether kernels ran on more than one device, so that a row needs its device.
-pub(crate) fn on_several_devices(analysis: &Analysis) -> bool {
+pub fn on_several_devices(analysis: &Analysis) -> bool {
     let mut devices = analysis.kernels.iter().filter_map(|kernel| kernel.device);
     let first = devices.next();
     devices.any(|device| Some(device) != first)
 }
 
 /// Returns the columns of a table of kernels in Markdown.
-pub(crate) fn markdown_columns(kernels: &[Kernel]) -> Vec<&'static str> {
+pub fn markdown_columns(kernels: &[Kernel]) -> Vec<&'static str> {
     roof::columns(&MARKDOWN, &roof::of_kernels(kernels))
 }
 
@@ -79,7 +79,7 @@ const MARKDOWN: [&str; 9] =
     ["kernel", "device", "total ms", "calls", "mean ms", "share %", "stage", "family", "bound"];
 
 /// The columns of the kernel table of the page; the device only where there are several.
-pub(crate) const PAGE: [&str; 12] = [
+pub const PAGE: [&str; 12] = [
     "kernel",
     "family",
     "stage",
@@ -100,7 +100,7 @@ fn bound(row: Option<&CounterRow>) -> String {
 
 /// Sums the time of each kernel over all stages, or over the whole capture if it has no stages. Returns the kernels by time
 /// and the total, ns.
-pub(crate) fn by_time(analysis: &Analysis) -> (Vec<(&str, i64)>, i64) {
+pub fn by_time(analysis: &Analysis) -> (Vec<(&str, i64)>, i64) {
     let mut kernels: Vec<&Kernel> = analysis.stages.iter().flat_map(|s| &s.kernels).collect();
     if kernels.is_empty() {
         kernels.extend(&analysis.kernels);
@@ -122,7 +122,7 @@ pub(crate) fn by_time(analysis: &Analysis) -> (Vec<(&str, i64)>, i64) {
 }
 
 /// States what the operators are, if they are not those of a framework, and that calls outside the stages count.
-pub(crate) fn operator_scope(analysis: &Analysis) -> String {
+pub fn operator_scope(analysis: &Analysis) -> String {
     let what = analysis.reason(&About::Operators);
     let what = what.map_or_else(String::new, |what| format!("{what}; "));
     let scope = "all recorded calls count, also those outside the stages, such as warm-up";
@@ -130,7 +130,7 @@ pub(crate) fn operator_scope(analysis: &Analysis) -> String {
 }
 
 /// Builds the table of the first operators.
-pub(crate) fn operators(analysis: &Analysis, most: usize) -> Table {
+pub fn operators(analysis: &Analysis, most: usize) -> Table {
     Table::of(&analysis.operators[..analysis.operators.len().min(most)])
         .text("operator", |o: &Operator| o.name.clone())
         .count("calls", |o| o.calls)
@@ -143,7 +143,7 @@ pub(crate) fn operators(analysis: &Analysis, most: usize) -> Table {
 }
 
 /// Builds the table of the first counter rows. A report picks its columns.
-pub(crate) fn counters(analysis: &Analysis, most: usize) -> Table {
+pub fn counters(analysis: &Analysis, most: usize) -> Table {
     let dims = |d: [u32; 3]| format!("{}x{}x{}", d[0], d[1], d[2]);
     let short_names = ShortNames::of(analysis);
     Table::of(&analysis.counters[..analysis.counters.len().min(most)])

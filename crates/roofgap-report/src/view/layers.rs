@@ -5,15 +5,15 @@ use super::table::Table;
 use roofgap_analyze::{About, Analysis, LayerRow};
 
 /// Explains the columns of the table of layers.
-pub(crate) const LAYERS: &str = "Shares are of the kernel time of the stage. A kernel counts for the innermost module around its launch, or, in a \
+pub const LAYERS: &str = "Shares are of the kernel time of the stage. A kernel counts for the innermost module around its launch, or, in a \
      CUDA graph, around the capture of its node.";
 
 /// Columns for a terminal.
-pub(crate) const TEXT: [&str; 8] =
+pub const TEXT: [&str; 8] =
     ["stage", "layer", "layers", "kernel ms", "share %", "kernels", "calls", "ms per layer"];
 
 /// Builds the table of layers; empty where the capture names no modules.
-pub(crate) fn table(analysis: &Analysis) -> Table {
+pub fn table(analysis: &Analysis) -> Table {
     Table::of(&analysis.layers)
         .text("stage", |row: &LayerRow| row.stage.clone())
         .text("layer", |row| row.layer.clone().unwrap_or_else(|| "(no module)".into()))
@@ -33,6 +33,6 @@ pub(crate) fn table(analysis: &Analysis) -> Table {
 }
 
 /// Returns the reason for kernels without a layer.
-pub(crate) fn unnamed(analysis: &Analysis) -> Option<&str> {
+pub fn unnamed(analysis: &Analysis) -> Option<&str> {
     analysis.reason(&About::Other("layers".into()))
 }

@@ -6,12 +6,12 @@ use super::table::Table;
 use roofgap_analyze::{Analysis, CounterRow, Kernel, KernelOrigin, NcuRule, ShortNames};
 
 /// Tells whether the kernels of an analysis are launches that ncu measured.
-pub(crate) fn alone(analysis: &Analysis) -> bool {
+pub fn alone(analysis: &Analysis) -> bool {
     analysis.totals.from == KernelOrigin::Counters
 }
 
 /// States the number of measured launches and kernels, and their time.
-pub(crate) fn summary(analysis: &Analysis) -> String {
+pub fn summary(analysis: &Analysis) -> String {
     let launches: u64 = analysis.counters.iter().map(|row| row.samples).sum();
     let launches = plural(launches, "launch").replace("launchs", "launches");
     if analysis.kernels.is_empty() {
@@ -25,7 +25,7 @@ pub(crate) fn summary(analysis: &Analysis) -> String {
 }
 
 /// Note on the percentages of [`table`].
-pub(crate) const OF_LARGEST: &str =
+pub const OF_LARGEST: &str =
     "Percentages of peak and bound are those of the launch shape with the most time of each kernel.";
 
 /// Columns of the table of kernels.
@@ -33,7 +33,7 @@ const COLUMNS: [&str; 9] =
     ["kernel", "launches", "mean µs", "share %", "SM %", "memory %", "DRAM %", "occupancy %", "bound"];
 
 /// Builds the table of the first kernels.
-pub(crate) fn table(analysis: &Analysis, most: usize) -> Table {
+pub fn table(analysis: &Analysis, most: usize) -> Table {
     let whole = analysis.totals.kernel_ns;
     let counter = |get: fn(&CounterRow) -> Option<f64>| move |k: &Kernel| k.counters.as_ref().and_then(get);
     let shown = &analysis.kernels[..analysis.kernels.len().min(most)];
@@ -58,7 +58,7 @@ pub(crate) fn table(analysis: &Analysis, most: usize) -> Table {
 }
 
 /// Lists the verdict of each of the first kernels, with its reason.
-pub(crate) fn verdicts(analysis: &Analysis, most: usize) -> Vec<String> {
+pub fn verdicts(analysis: &Analysis, most: usize) -> Vec<String> {
     let sentence = |kernel: &Kernel| {
         let row = kernel.counters.as_ref()?;
         let bound = row.bound.as_deref().unwrap_or("no verdict");
@@ -69,7 +69,7 @@ pub(crate) fn verdicts(analysis: &Analysis, most: usize) -> Vec<String> {
 }
 
 /// Builds the table of the first results of ncu's own rules.
-pub(crate) fn rules(analysis: &Analysis, most: usize) -> Table {
+pub fn rules(analysis: &Analysis, most: usize) -> Table {
     let names = ShortNames::of(analysis);
     Table::of(&analysis.ncu_rules[..analysis.ncu_rules.len().min(most)])
         .text("kernel", |r: &NcuRule| names.get(&r.kernel))
@@ -90,7 +90,7 @@ fn saving(rule: &NcuRule, pct: f64) -> String {
 }
 
 /// States how many results of ncu's rules a report leaves out.
-pub(crate) fn more_rules(analysis: &Analysis, shown: usize) -> Option<String> {
+pub fn more_rules(analysis: &Analysis, shown: usize) -> Option<String> {
     let more = analysis.ncu_rules.len().saturating_sub(shown);
     (more > 0).then(|| format!("{} more are in metrics.json", count(more as u64)))
 }

@@ -17,7 +17,7 @@ const HIGH_OVERHEAD: f64 = 1.25;
 const MESSAGES: usize = 4;
 
 /// Sentence for an analysis without losses.
-pub(crate) const NO_LOSSES: &str = "None: every row of the input was read and used.";
+pub const NO_LOSSES: &str = "None: every row of the input was read and used.";
 
 /// Sentence for an analysis of times without a profiler.
 const NO_PROFILER: &str = "No profiler overhead: no profiler ran, and the times are the program's own.";
@@ -27,10 +27,10 @@ const NO_ROOF: &str = "The distance to the roof is not known: it needs counters 
      `roofgap profile` with ncu.";
 
 /// Advice for a high profiler overhead.
-pub(crate) const LOWER_OVERHEAD: &str = "Above 1.25 the profiler distorts its own measurement. `run.mode=light` or `profiling.timeline=native` costs less.";
+pub const LOWER_OVERHEAD: &str = "Above 1.25 the profiler distorts its own measurement. `run.mode=light` or `profiling.timeline=native` costs less.";
 
 /// Says that a part of the analysis is missing, and why.
-pub(crate) fn missing(analysis: &Analysis, part: &About) -> String {
+pub fn missing(analysis: &Analysis, part: &About) -> String {
     let why = analysis.reason(part).unwrap_or(match part {
         About::Kernels => "the input has no kernels",
         About::Operators => "none were recorded",
@@ -48,13 +48,13 @@ pub(crate) fn missing(analysis: &Analysis, part: &About) -> String {
 }
 
 /// Tells whether the times are the program's own and nothing was profiled.
-pub(crate) fn is_unprofiled(analysis: &Analysis) -> bool {
+pub fn is_unprofiled(analysis: &Analysis) -> bool {
     let own = |stage: &Stage| stage.from == StageOrigin::Workload;
     analysis.sources.is_empty() && !analysis.stages.is_empty() && analysis.stages.iter().all(own)
 }
 
 /// Says where the distance to the roof comes from, if kernels have none and there are no counters.
-pub(crate) fn no_roof(analysis: &Analysis) -> Option<&'static str> {
+pub fn no_roof(analysis: &Analysis) -> Option<&'static str> {
     // A selection of kernels without counters has no reason.
     let no_counters = analysis.counters.is_empty() && analysis.reason(&About::Counters).is_some();
     let unknown = no_counters && roof::note(analysis).is_none();
@@ -62,7 +62,7 @@ pub(crate) fn no_roof(analysis: &Analysis) -> Option<&'static str> {
 }
 
 /// Lists the facts of a device that are known: name, compute capability, SMs, memory, bandwidth.
-pub(crate) fn device(device: &DeviceInfo) -> String {
+pub fn device(device: &DeviceInfo) -> String {
     let mut facts = vec![device.name.clone().unwrap_or_else(|| "unknown GPU".into())];
     let capability = device.compute_capability.as_ref();
     facts.extend(capability.map(|cc| format!("compute capability {cc}")));
@@ -75,7 +75,7 @@ pub(crate) fn device(device: &DeviceInfo) -> String {
 }
 
 /// Lists the facts of the model that are known: name, parameters, dtype, weights.
-pub(crate) fn model(workload: &WorkloadInfo) -> String {
+pub fn model(workload: &WorkloadInfo) -> String {
     let mut facts = vec![workload.model.clone().unwrap_or_else(|| "unknown model".into())];
     facts.extend(workload.parameters.map(|p| format!("{} parameters", si(p as f64).trim_end())));
     facts.extend(workload.dtype.clone());
@@ -84,7 +84,7 @@ pub(crate) fn model(workload: &WorkloadInfo) -> String {
 }
 
 /// Lists the facts of a serving engine: name, version, parallelism above one, and the evidence for it and its phases.
-pub(crate) fn engine(engine: &EngineInfo) -> String {
+pub fn engine(engine: &EngineInfo) -> String {
     let version = engine.version.as_ref().map(|version| format!(" {version}"));
     let mut facts = vec![format!("{}{}", engine.name, version.unwrap_or_default())];
     let split = engine.parallelism.iter().flatten().filter(|(_, parts)| **parts > 1);
@@ -98,7 +98,7 @@ pub(crate) fn engine(engine: &EngineInfo) -> String {
 }
 
 /// Builds the table of environment, devices, model and inputs.
-pub(crate) fn environment(bundle: Bundle<'_>) -> Table {
+pub fn environment(bundle: Bundle<'_>) -> Table {
     let mut table = Table::new(&["name", "value"]);
     for (name, value) in &bundle.context.environment {
         table.row([name.clone(), value.clone()]);
@@ -138,7 +138,7 @@ pub(crate) fn environment(bundle: Bundle<'_>) -> Table {
 }
 
 /// Builds the table of totals over the whole capture.
-pub(crate) fn aggregates(analysis: &Analysis) -> Table {
+pub fn aggregates(analysis: &Analysis) -> Table {
     let totals = &analysis.totals;
     let measured = totals.kernel_count > 0 || totals.busy_ns.is_some();
     let mut table = Table::new(&["total", "value>"]);
@@ -159,7 +159,7 @@ pub(crate) fn aggregates(analysis: &Analysis) -> Table {
 }
 
 /// Builds the table of inputs.
-pub(crate) fn sources(analysis: &Analysis) -> Table {
+pub fn sources(analysis: &Analysis) -> Table {
     let version = |v: &Option<String>| or_none(v.clone(), |v| v);
     Table::of(&analysis.sources)
         .text("file", |s: &SourceInfo| s.path.clone())
@@ -170,7 +170,7 @@ pub(crate) fn sources(analysis: &Analysis) -> Table {
 }
 
 /// Builds the table of phases that have ended; the phase that writes the report is still running.
-pub(crate) fn phases(bundle: Bundle<'_>) -> Table {
+pub fn phases(bundle: Bundle<'_>) -> Table {
     let ended: Vec<&PhaseLine> = bundle.context.phases.iter().filter(|p| p.status != "running").collect();
     Table::of(&ended)
         .text("phase", |p| p.name.clone())
@@ -181,7 +181,7 @@ pub(crate) fn phases(bundle: Bundle<'_>) -> Table {
 }
 
 /// Says which phases were skipped or failed, and why.
-pub(crate) fn incomplete_phases(bundle: Bundle<'_>) -> Vec<String> {
+pub fn incomplete_phases(bundle: Bundle<'_>) -> Vec<String> {
     let incomplete = |p: &&PhaseLine| p.status == "skipped" || p.status == "failed";
     let sentence = |p: &PhaseLine| {
         let why = p.why.as_deref().unwrap_or("no reason given");
@@ -191,7 +191,7 @@ pub(crate) fn incomplete_phases(bundle: Bundle<'_>) -> Vec<String> {
 }
 
 /// Builds the table of profiler overhead.
-pub(crate) fn overhead(analysis: &Analysis) -> Table {
+pub fn overhead(analysis: &Analysis) -> Table {
     Table::of(&analysis.overhead)
         .text("tool", |o: &Overhead| o.tool.to_string())
         .text("stage", |o| o.stage.clone())
@@ -207,7 +207,7 @@ pub(crate) fn overhead(analysis: &Analysis) -> Table {
 }
 
 /// Names the stages whose times a profiler distorts.
-pub(crate) fn high_overhead(analysis: &Analysis) -> Vec<String> {
+pub fn high_overhead(analysis: &Analysis) -> Vec<String> {
     let high = analysis.overhead.iter().filter(|o| o.sure_ratio() > HIGH_OVERHEAD);
     let sentence = |o: &Overhead| {
         format!(
@@ -219,7 +219,7 @@ pub(crate) fn high_overhead(analysis: &Analysis) -> Vec<String> {
 }
 
 /// Builds the table of one instance of each stage: unprofiled wall time beside what the profiled run attributes to it.
-pub(crate) fn unprofiled(analysis: &Analysis) -> Table {
+pub fn unprofiled(analysis: &Analysis) -> Table {
     let timed = analysis.timeline_overhead().filter(|o| o.ratio > 0.0);
     let rows: Vec<(&Stage, f64)> =
         timed.filter_map(|o| Some((analysis.stages.iter().find(|s| s.name == o.stage)?, o.ratio))).collect();
@@ -239,7 +239,7 @@ pub(crate) fn unprofiled(analysis: &Analysis) -> Table {
 }
 
 /// Builds the table of losses.
-pub(crate) fn losses(analysis: &Analysis) -> Table {
+pub fn losses(analysis: &Analysis) -> Table {
     Table::of(&analysis.losses)
         .text("loss", |l: &LossInfo| l.id.clone())
         .text("severity", |l| l.severity.to_string())
@@ -252,7 +252,7 @@ pub(crate) fn losses(analysis: &Analysis) -> Table {
 }
 
 /// Quotes the first texts that the recording tool gave for a loss.
-pub(crate) fn messages(loss: &LossInfo) -> Vec<String> {
+pub fn messages(loss: &LossInfo) -> Vec<String> {
     let quoted = |message: &LossMessage| {
         let text = plain(&message.text);
         match message.count {
@@ -272,7 +272,7 @@ pub(crate) fn messages(loss: &LossInfo) -> Vec<String> {
 }
 
 /// Builds the table of values that are missing or estimated, with the reasons.
-pub(crate) fn reasons(analysis: &Analysis) -> Table {
+pub fn reasons(analysis: &Analysis) -> Table {
     Table::of(&analysis.reasons)
         .text("value", |r: &Reason| r.about.to_string())
         .text("why", |r| r.why.clone())

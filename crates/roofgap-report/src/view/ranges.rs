@@ -11,7 +11,7 @@ const LEAST_NUMBERED: usize = 3;
 const NAME: usize = 100;
 
 /// Lists the ranges, longest first. Names that differ only in numbers are one row, as the pattern that matches all of them.
-pub(crate) fn rows(analysis: &Analysis) -> Vec<RangeInfo> {
+pub fn rows(analysis: &Analysis) -> Vec<RangeInfo> {
     let mut of_pattern: HashMap<(&str, &str, String), Vec<&RangeInfo>> = HashMap::new();
     for range in &analysis.ranges {
         let key = (range.domain.as_str(), range.style.as_str(), pattern(&range.name));
@@ -41,7 +41,7 @@ pub(crate) fn rows(analysis: &Analysis) -> Vec<RangeInfo> {
 }
 
 /// Builds the table of the first rows.
-pub(crate) fn table(rows: &[RangeInfo], most: usize) -> Table {
+pub fn table(rows: &[RangeInfo], most: usize) -> Table {
     Table::of(&rows[..rows.len().min(most)])
         .text("domain", |r: &RangeInfo| r.domain.clone())
         .text("range", |r| cut(&r.name, NAME))

@@ -6,7 +6,7 @@ use super::table::{Table, plain};
 use roofgap_analyze::{Analysis, GaugeStats, RequestStats, ServerGauges, Stage, StageKind, Steps};
 
 /// Builds the table of latencies.
-pub(crate) fn table(requests: &RequestStats) -> Table {
+pub fn table(requests: &RequestStats) -> Table {
     let mut table = Table::new(&["latency", "mean>", "p50>", "p90>", "p99>", "max>"]);
     for (name, value) in [
         ("time to first token", requests.ttft_ns),
@@ -27,7 +27,7 @@ pub(crate) fn table(requests: &RequestStats) -> Table {
 }
 
 /// Describes the number of requests, their tokens and the throughput.
-pub(crate) fn sentences(requests: &RequestStats) -> Vec<String> {
+pub fn sentences(requests: &RequestStats) -> Vec<String> {
     let mut lines = Vec::new();
     let failed = match requests.failed {
         0 => String::new(),
@@ -79,7 +79,7 @@ fn gauges(requests: &RequestStats) -> Option<String> {
 }
 
 /// Joins the latency of requests with the steps of the engine that served them.
-pub(crate) fn against_steps(analysis: &Analysis) -> Vec<String> {
+pub fn against_steps(analysis: &Analysis) -> Vec<String> {
     let Some(requests) = &analysis.requests else {
         return Vec::new();
     };

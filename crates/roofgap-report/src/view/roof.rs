@@ -4,7 +4,7 @@ use super::numbers::{ms, or_none, percent, time};
 use roofgap_analyze::{Analysis, Kernel, RoofDistance, RoofSource, Stage};
 
 /// Columns of the distance to the roof.
-pub(crate) const COLUMNS: [&str; 2] = ["% of roof", "ms above the roof"];
+pub const COLUMNS: [&str; 2] = ["% of roof", "ms above the roof"];
 
 /// Explains the columns.
 const NOTE: &str = "The roof is the time of the same work at the peaks of the GPU: the greater of its FLOPs at the dense peak of \
@@ -19,24 +19,24 @@ const PART: &str = "In brackets: the share of the kernel's time that % of roof a
      launches is not known.";
 
 /// Returns columns, with those of the distance to the roof where a row has one.
-pub(crate) fn columns<'a>(names: &[&'a str], rows: &[RoofDistance]) -> Vec<&'a str> {
+pub fn columns<'a>(names: &[&'a str], rows: &[RoofDistance]) -> Vec<&'a str> {
     let known = rows.iter().any(|row| row.roof_pct.is_some());
     let roof = COLUMNS.iter().filter(|_| known);
     names.iter().chain(roof).copied().collect()
 }
 
 /// Returns the distances of a table of kernels.
-pub(crate) fn of_kernels(kernels: &[Kernel]) -> Vec<RoofDistance> {
+pub fn of_kernels(kernels: &[Kernel]) -> Vec<RoofDistance> {
     kernels.iter().map(|kernel| kernel.roof).collect()
 }
 
 /// Returns the distances of all stages.
-pub(crate) fn of_stages(stages: &[Stage]) -> Vec<RoofDistance> {
+pub fn of_stages(stages: &[Stage]) -> Vec<RoofDistance> {
     stages.iter().map(|stage| stage.roof).collect()
 }
 
 /// Formats the share of the time that the roof needs, with a mark if it is modelled.
-pub(crate) fn pct(roof: &RoofDistance) -> String {
+pub fn pct(roof: &RoofDistance) -> String {
     let mark = match roof.roof_source {
         Some(RoofSource::Modelled | RoofSource::Mixed) => "*",
         _ => "",
@@ -46,7 +46,7 @@ pub(crate) fn pct(roof: &RoofDistance) -> String {
 
 /// Formats the share of a kernel's time that the roof needs, and in brackets the part of that time which has a roof, where it is not
 /// all.
-pub(crate) fn pct_of(kernel: &Kernel) -> String {
+pub fn pct_of(kernel: &Kernel) -> String {
     let share = pct(&kernel.roof);
     match covered(kernel) {
         Some(part) if part < 1.0 => format!("{share} (<1 %)"),
@@ -63,12 +63,12 @@ fn covered(kernel: &Kernel) -> Option<f64> {
 }
 
 /// Formats the time beyond the roof, ms.
-pub(crate) fn above(roof: &RoofDistance) -> String {
+pub fn above(roof: &RoofDistance) -> String {
     or_none(roof.above_roof_ns, ms)
 }
 
 /// Explains the columns; `None` where no distance is known.
-pub(crate) fn note(analysis: &Analysis) -> Option<String> {
+pub fn note(analysis: &Analysis) -> Option<String> {
     let stages = analysis.stages.iter().map(|stage| stage.roof);
     let all = analysis.kernels.iter().map(|kernel| kernel.roof).chain(stages);
     let mut sources = all.filter_map(|roof| roof.roof_source).peekable();
@@ -85,7 +85,7 @@ pub(crate) fn note(analysis: &Analysis) -> Option<String> {
 }
 
 /// Describes the distance of a stage, and the part of its kernel time that it is known for.
-pub(crate) fn of_stage(stage: &Stage) -> Option<String> {
+pub fn of_stage(stage: &Stage) -> Option<String> {
     let roof = &stage.roof;
     let (pct, above, covered) = (roof.roof_pct?, roof.above_roof_ns?, roof.roof_covered_ns?);
     let by = match roof.roof_source? {

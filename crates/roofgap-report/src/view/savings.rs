@@ -4,7 +4,7 @@ use super::numbers::time;
 use roofgap_analyze::{Analysis, Finding};
 
 /// States the upper bound on the time that a finding saves per token, where the tokens of its stage are known.
-pub(crate) fn per_token(analysis: &Analysis, finding: &Finding) -> Option<String> {
+pub fn per_token(analysis: &Analysis, finding: &Finding) -> Option<String> {
     let name = finding.stage.as_deref()?;
     let stage = analysis.stages.iter().find(|stage| stage.name == name)?;
     let (token, elapsed) = (stage.token_ns?, stage.elapsed_ns());

@@ -5,17 +5,17 @@ use super::table::Table;
 use roofgap_analyze::{About, Analysis, BatchRow, JoinedLatency, LatencyPart, Serving, ServingSlice};
 
 /// Meaning of the tables of latency.
-pub(crate) const LATENCY: &str = "A request is joined with the last recorded step that read prompts and ended before its first token; a prompt \
+pub const LATENCY: &str = "A request is joined with the last recorded step that read prompts and ended before its first token; a prompt \
      longer than the tokens of that step also with steps before it. Requests and steps have the wall clock of one host.";
 
 /// Returns the steps of an engine together, where there is more than one.
-pub(crate) fn of(analysis: &Analysis) -> Option<&Serving> {
+pub fn of(analysis: &Analysis) -> Option<&Serving> {
     let serving = analysis.serving.as_ref();
     serving.filter(|serving| serving.over_time.len() > 1)
 }
 
 /// States rates over the whole span, and waits for prompts of others.
-pub(crate) fn sentences(analysis: &Analysis) -> Vec<String> {
+pub fn sentences(analysis: &Analysis) -> Vec<String> {
     let Some(serving) = of(analysis) else {
         return Vec::new();
     };
@@ -68,7 +68,7 @@ fn rates(serving: &Serving) -> String {
 }
 
 /// Builds the table of slices of time.
-pub(crate) fn over_time(serving: &Serving) -> Table {
+pub fn over_time(serving: &Serving) -> Table {
     Table::of(&serving.over_time)
         .number("from ms", |slice: &ServingSlice| ms(slice.start_ns))
         .count("prefill", |slice| slice.prefill_steps)
@@ -81,7 +81,7 @@ pub(crate) fn over_time(serving: &Serving) -> Table {
 }
 
 /// Builds the table of decode steps by batch size.
-pub(crate) fn batches(serving: &Serving) -> Table {
+pub fn batches(serving: &Serving) -> Table {
     Table::of(&serving.batches)
         .count("requests", |batch: &BatchRow| batch.requests)
         .count("decode steps", |batch| batch.steps)
@@ -91,7 +91,7 @@ pub(crate) fn batches(serving: &Serving) -> Table {
 }
 
 /// Builds the tables of the time to first token and of the time per token.
-pub(crate) fn latency(latency: &JoinedLatency) -> [Table; 2] {
+pub fn latency(latency: &JoinedLatency) -> [Table; 2] {
     [parts(&latency.ttft), parts(&latency.token_time)]
 }
 

@@ -6,7 +6,7 @@ use roofgap_analyze::{Analysis, Stage, StageOrigin};
 use roofgap_trace::account::{Stage1Figures, Stage1Mfu, Stage1Operator, Stage1Time};
 
 /// Explains the columns of the operator table.
-pub(crate) const OPERATOR_TIMES: &str = "The runner adds the self time and the total time of an operator.";
+pub const OPERATOR_TIMES: &str = "The runner adds the self time and the total time of an operator.";
 
 /// Profiled times of one instance of a stage or of a part of one, ns, and the kernel that takes the most of it.
 #[derive(Default)]
@@ -44,7 +44,7 @@ impl Profiled {
 }
 
 /// Says where the figures come from, and what stands beside them.
-pub(crate) fn source(analysis: &Analysis, figures: &Stage1Figures) -> String {
+pub fn source(analysis: &Analysis, figures: &Stage1Figures) -> String {
     let beside =
         if is_profiled(analysis) { ", beside one instance of each stage in the timeline" } else { "" };
     format!("Mean over the runs of the Stage 1 runner, from {}{beside}.", figures.path)
@@ -55,7 +55,7 @@ fn is_profiled(analysis: &Analysis) -> bool {
 }
 
 /// Builds the table of Stage 1 times, beside one instance of each stage where there is a timeline.
-pub(crate) fn times(analysis: &Analysis, figures: &Stage1Figures) -> Table {
+pub fn times(analysis: &Analysis, figures: &Stage1Figures) -> Table {
     let rows: Vec<(&Stage1Time, Profiled)> =
         figures.times.iter().map(|time| (time, Profiled::of(analysis, &time.name))).collect();
     let table = Table::of(&rows)
@@ -71,7 +71,7 @@ pub(crate) fn times(analysis: &Analysis, figures: &Stage1Figures) -> Table {
 }
 
 /// Builds the table of tokens, throughput and MFU as the runner computed them.
-pub(crate) fn rates(figures: &Stage1Figures) -> Table {
+pub fn rates(figures: &Stage1Figures) -> Table {
     let mut table = Table::new(&["Stage 1 figure", "mean>", "std>"]);
     for (name, value) in [("generated tokens", figures.tokens), ("tokens/s", figures.tokens_per_s)] {
         let cells = value.map(|v| [name.to_owned(), format!("{:.2}", v.mean), format!("{:.2}", v.std)]);
@@ -86,7 +86,7 @@ pub(crate) fn rates(figures: &Stage1Figures) -> Table {
 }
 
 /// Builds the table of operators of the runner.
-pub(crate) fn operators(figures: &Stage1Figures, most: usize) -> Table {
+pub fn operators(figures: &Stage1Figures, most: usize) -> Table {
     Table::of(&figures.operators[..figures.operators.len().min(most)])
         .text("Stage 1 operator", |o: &Stage1Operator| o.name.clone())
         .count("calls", |o| o.calls)

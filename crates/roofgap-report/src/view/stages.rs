@@ -7,11 +7,11 @@ use super::table::Table;
 use roofgap_analyze::{Analysis, CpuSteps, Idle, Note, Stage, StageCoverage, StageKind, StageOrigin, Steps};
 
 /// Columns of a table of stages for the time outside its operations: [`OUTSIDE`] and the parts after it.
-pub(crate) const REST: [&str; 4] = ["outside ms", "queued ms", "other work ms", "shared ms"];
+pub const REST: [&str; 4] = ["outside ms", "queued ms", "other work ms", "shared ms"];
 
 /// Builds the table of all stages. A report picks its columns. GPU busy, idle and the columns of [`REST`] add up to the time of a
 /// stage.
-pub(crate) fn table(analysis: &Analysis) -> Table {
+pub fn table(analysis: &Analysis) -> Table {
     let stages = &analysis.stages;
     let gpu = |stage: &Stage, n: u64| stage.busy_ns.map(|_| n);
     let idle = |f: fn(&Idle) -> i64| move |s: &Stage| s.idle.as_ref().map(|idle| s.each_device(f(idle)));
@@ -52,12 +52,12 @@ pub(crate) fn table(analysis: &Analysis) -> Table {
 
 /// Tells whether the time of a stage is not the wall time of its ranges: it has the periods of engine steps, or GPU work after its
 /// ranges of over 1 %.
-pub(crate) fn two_clocks(stages: &[Stage]) -> bool {
+pub fn two_clocks(stages: &[Stage]) -> bool {
     stages.iter().any(|s| s.period_ns.is_some() || s.late_ns > s.wall_ns / 100)
 }
 
 /// Explains the columns of the table of stages: the two times of a stage, and times on several GPUs.
-pub(crate) fn columns_note(stages: &[Stage]) -> Option<String> {
+pub fn columns_note(stages: &[Stage]) -> Option<String> {
     let mut lines = Vec::new();
     if two_clocks(stages) {
         lines.push(
@@ -74,7 +74,7 @@ pub(crate) fn columns_note(stages: &[Stage]) -> Option<String> {
 }
 
 /// Says how much kernel time lies outside the stages that were found.
-pub(crate) fn outside(analysis: &Analysis) -> Option<String> {
+pub fn outside(analysis: &Analysis) -> Option<String> {
     // Stages that the user named may overlap.
     let apart = |kind| matches!(kind, StageKind::Prefill | StageKind::Decode | StageKind::Mixed);
     let stages = &analysis.stages;
@@ -92,18 +92,18 @@ pub(crate) fn outside(analysis: &Analysis) -> Option<String> {
 }
 
 /// Formats the share of a stage's time in which its GPUs were busy, in %.
-pub(crate) fn busy_percent(stage: &Stage) -> String {
+pub fn busy_percent(stage: &Stage) -> String {
     let busy = stage.busy_ns.and_then(|_| stage.busy_share());
     or_none(busy, |share| format!("{:.1}", 100.0 * share))
 }
 
 /// Says whether the times of a stage are the program's own.
-pub(crate) fn own_times(stage: &Stage) -> bool {
+pub fn own_times(stage: &Stage) -> bool {
     stage.from == StageOrigin::Workload
 }
 
 /// Lists the sentences on a stage: GPU work after its ranges, steps, notes.
-pub(crate) fn details(stage: &Stage) -> Vec<String> {
+pub fn details(stage: &Stage) -> Vec<String> {
     let mut lines: Vec<String> = stage.coverage.as_ref().map(coverage).into_iter().collect();
     if stage.closes_early() {
         lines.push(format!(
@@ -126,7 +126,7 @@ pub(crate) fn details(stage: &Stage) -> Vec<String> {
 }
 
 /// Describes the recorded part of a stage, and what is estimated from it.
-pub(crate) fn coverage(part: &StageCoverage) -> String {
+pub fn coverage(part: &StageCoverage) -> String {
     let kernel = part.kernel_ns.map(|estimate| {
         let interval = estimate.low.zip(estimate.high);
         let interval = interval.map(|(low, high)| format!(" (95 %: {} to {})", time(low), time(high)));
@@ -142,7 +142,7 @@ pub(crate) fn coverage(part: &StageCoverage) -> String {
 }
 
 /// Describes the steps of a stage.
-pub(crate) fn steps(steps: &Steps) -> String {
+pub fn steps(steps: &Steps) -> String {
     let launches = steps
         .launches_per_step
         .map(|launches| format!(", {} per step", gpu_work::launches(launches.round() as u64)));
@@ -242,15 +242,15 @@ fn note(stage: &Stage, note: &Note) -> String {
 
 /// A part of a stage's time.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct TimePart {
+pub struct TimePart {
     /// Class in the style sheet.
-    pub(crate) class: &'static str,
-    pub(crate) name: &'static str,
-    pub(crate) meaning: &'static str,
+    pub class: &'static str,
+    pub name: &'static str,
+    pub meaning: &'static str,
 }
 
 /// The parts of a stage's time, in the order of [`parts`].
-pub(crate) const PARTS: [TimePart; 9] = [
+pub const PARTS: [TimePart; 9] = [
     part("busy", "GPU busy", "at least one operation ran"),
     part("idle-launch", "idle: launch", "the CPU had not launched the next operation yet"),
     part("idle-sync", "idle: sync", "the launching thread was waiting for the device"),
@@ -273,7 +273,7 @@ const FOREIGN: usize = 7;
 const SHARED: usize = 8;
 
 /// Returns the duration of each part of a stage, ns; `None` without GPU work.
-pub(crate) fn parts(stage: &Stage) -> Option<[i64; 9]> {
+pub fn parts(stage: &Stage) -> Option<[i64; 9]> {
     let (busy, idle) = (stage.busy_ns?, stage.idle?);
     let each = |ns| stage.each_device(ns);
     let elapsed = stage.elapsed_ns();
@@ -296,19 +296,19 @@ pub(crate) fn parts(stage: &Stage) -> Option<[i64; 9]> {
 }
 
 /// Returns the positions of the parts to show: those that every program can have, and others that a stage has.
-pub(crate) fn used_parts(stages: &[Stage]) -> Vec<usize> {
+pub fn used_parts(stages: &[Stage]) -> Vec<usize> {
     let has = |part: usize| stages.iter().any(|s| parts(s).is_some_and(|p| p[part] > 0));
     (0..PARTS.len()).filter(|part| *part <= OUTSIDE || has(*part)).collect()
 }
 
 /// Tells whether the parts of a stage add up to more than its time.
-pub(crate) fn parts_exceed_time(stage: &Stage) -> bool {
+pub fn parts_exceed_time(stage: &Stage) -> bool {
     let elapsed = stage.elapsed_ns();
     parts(stage).is_some_and(|p| p.iter().sum::<i64>() > elapsed + elapsed / 50)
 }
 
 /// Names the stages of a kernel, or a dash.
-pub(crate) fn joined(names: &[&str]) -> String {
+pub fn joined(names: &[&str]) -> String {
     if names.is_empty() { NONE.to_owned() } else { names.join(", ") }
 }
 

@@ -14,7 +14,7 @@ const HTML_CELL: usize = 1000;
 
 /// A table of text cells.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Table {
+pub struct Table {
     pub(crate) headings: Vec<Heading>,
     pub(crate) rows: Vec<Vec<String>>,
 }
@@ -146,7 +146,7 @@ fn align(headings: &[Heading], lines: &mut [Vec<String>]) {
 }
 
 /// Builds a table column by column.
-pub(crate) struct TableBuilder<'a, R> {
+pub struct TableBuilder<'a, R> {
     table: Table,
     rows: &'a [R],
 }
@@ -204,14 +204,14 @@ pub fn columns<const N: usize>(
 }
 
 /// Makes the first letter a capital.
-pub(crate) fn capitalized(text: &str) -> String {
+pub fn capitalized(text: &str) -> String {
     let mut chars = text.chars();
     let first = chars.next().into_iter().flat_map(char::to_uppercase);
     first.chain(chars).collect()
 }
 
 /// Cuts text to at most `most` characters, with an ellipsis for the rest.
-pub(crate) fn cut(text: &str, most: usize) -> String {
+pub fn cut(text: &str, most: usize) -> String {
     if text.len() <= most || text.chars().count() <= most {
         return text.to_owned();
     }
@@ -221,18 +221,18 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
 }
 
 /// Replaces control characters by spaces.
-pub(crate) fn plain(text: &str) -> String {
+pub fn plain(text: &str) -> String {
     let visible = |c: char| if c.is_control() { ' ' } else { c };
     text.chars().map(visible).collect()
 }
 
 /// Escapes text for any place of a Markdown document and cuts it to the size of a cell.
-pub(crate) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     escape_long(&cut(text, MARKDOWN_CELL))
 }
 
 /// Escapes text for any place of a Markdown document.
-pub(crate) fn escape_long(text: &str) -> String {
+pub fn escape_long(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 8);
     for c in text.chars() {
         match c {
@@ -248,7 +248,7 @@ pub(crate) fn escape_long(text: &str) -> String {
 }
 
 /// Escapes a sentence of a Markdown document: markup and tags only, so that the source stays readable.
-pub(crate) fn escape_line(text: &str) -> String {
+pub fn escape_line(text: &str) -> String {
     plain(text)
         .replace('&', "&amp;")
         .replace('<', "&lt;")

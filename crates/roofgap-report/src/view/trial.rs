@@ -7,19 +7,19 @@ use roofgap_analyze::{
 };
 
 /// Meaning of the tables.
-pub(crate) const MEANING: &str = "Unwatched runs of the workload, changed and unchanged in turn. A factor of 2 is twice as fast; its \
+pub const MEANING: &str = "Unwatched runs of the workload, changed and unchanged in turn. A factor of 2 is twice as fast; its \
                                   interval holds the true factor with 95 % confidence. The prediction is an upper bound from the \
                                   findings.";
 
 /// Meaning of the second table.
-pub(crate) const TIMES: &str = "Every time that was compared:";
+pub const TIMES: &str = "Every time that was compared:";
 
 /// Number words up to ten.
 const WORDS: [&str; 11] =
     ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
 
 /// Returns the line for a manager: what the kept changes gave together. `None` before anything was measured.
-pub(crate) fn headline(trials: &Trials) -> Option<String> {
+pub fn headline(trials: &Trials) -> Option<String> {
     let trial = trials.latest()?;
     let measured = trial.rows.iter().filter(|row| is_tried(row)).count();
     if measured == 0 {
@@ -83,7 +83,7 @@ fn output_words(row: &TrialRow) -> String {
 }
 
 /// Tabulates the changes: one row each, with the time that decides.
-pub(crate) fn table(trial: &Trial) -> Table {
+pub fn table(trial: &Trial) -> Table {
     Table::of(&trial.rows)
         .text("change", name)
         .text("outcome", |row| row.verdict.word().to_owned())
@@ -103,7 +103,7 @@ pub(crate) fn table(trial: &Trial) -> Table {
 }
 
 /// Tabulates every compared time of every change; `None` where no change has more than the one that decides.
-pub(crate) fn times(trial: &Trial) -> Option<Table> {
+pub fn times(trial: &Trial) -> Option<Table> {
     if trial.rows.iter().all(|row| row.times.len() <= 1) {
         return None;
     }
@@ -146,7 +146,7 @@ fn mean(values: &[i64]) -> Option<i64> {
 }
 
 /// Lists the sentences below the tables: changes with their titles and reasons, commands, and remarks.
-pub(crate) fn sentences(trial: &Trial) -> Vec<String> {
+pub fn sentences(trial: &Trial) -> Vec<String> {
     let mut lines = Vec::new();
     for row in &trial.rows {
         lines.extend(row_sentence(row));
@@ -210,7 +210,7 @@ fn state(trial: &Trial) -> Option<String> {
 }
 
 /// States the number of runs and the time of a trial.
-pub(crate) fn cost(trial: &Trial) -> String {
+pub fn cost(trial: &Trial) -> String {
     // The runs that a change on top of others is compared with are not those of the unchanged workload.
     let reference = |row: &TrialRow| match row.deciding() {
         Some(time) if !row.on_top_of.is_empty() => time.before_ns.len() as u64,

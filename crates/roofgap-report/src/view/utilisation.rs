@@ -7,7 +7,7 @@ use roofgap_analyze::{About, Analysis, Mbu, Mfu, Stage, Term};
 type Row<'a> = (&'a str, Option<&'a Mfu>, Option<&'a Mbu>);
 
 /// Builds the table of MFU and MBU by stage, and for all stages together.
-pub(crate) fn table(analysis: &Analysis) -> Table {
+pub fn table(analysis: &Analysis) -> Table {
     let stages = analysis.stages.iter();
     let mut rows: Vec<Row<'_>> = stages.map(|s| (s.name.as_str(), s.mfu.as_ref(), s.mbu.as_ref())).collect();
     let whole = analysis.whole.iter();
@@ -29,7 +29,7 @@ pub(crate) fn table(analysis: &Analysis) -> Table {
 }
 
 /// States where the peaks of the table come from, each source once.
-pub(crate) fn sources(analysis: &Analysis) -> Vec<String> {
+pub fn sources(analysis: &Analysis) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for stage in &analysis.stages {
         let peak = stage.mfu.iter().map(|mfu| {
@@ -49,13 +49,13 @@ pub(crate) fn sources(analysis: &Analysis) -> Vec<String> {
 }
 
 /// Returns why MBU or MFU of a stage is missing. A missing MBU has the reason of the MFU unless it has its own.
-pub(crate) fn why_missing<'a>(analysis: &'a Analysis, about: &About, stage: &str) -> &'a str {
+pub fn why_missing<'a>(analysis: &'a Analysis, about: &About, stage: &str) -> &'a str {
     let mfu = || analysis.reason(&About::StageMfu(stage.to_owned()));
     analysis.reason(about).or_else(mfu).unwrap_or("unknown")
 }
 
 /// Groups the stages without MFU or MBU by reason: one sentence a reason.
-pub(crate) fn missing(analysis: &Analysis) -> Vec<String> {
+pub fn missing(analysis: &Analysis) -> Vec<String> {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for reason in &analysis.reasons {
         let (About::StageMfu(stage) | About::StageMbu(stage)) = &reason.about else {
@@ -76,15 +76,15 @@ pub(crate) fn missing(analysis: &Analysis) -> Vec<String> {
 }
 
 /// The work of a stage, term by term.
-pub(crate) struct Work<'a> {
-    pub(crate) table: Table,
+pub struct Work<'a> {
+    pub table: Table,
     /// Derivation of each term: too long for a cell of the table.
-    pub(crate) derivations: Vec<(&'a str, &'a str)>,
-    pub(crate) assumptions: Vec<&'a str>,
+    pub derivations: Vec<(&'a str, &'a str)>,
+    pub assumptions: Vec<&'a str>,
 }
 
 /// Collects the terms of MFU and MBU of a stage, each once; `None` if there are none.
-pub(crate) fn work(stage: &Stage) -> Option<Work<'_>> {
+pub fn work(stage: &Stage) -> Option<Work<'_>> {
     let (mfu, mbu) = (stage.mfu.as_ref(), stage.mbu.as_ref());
     let all = mfu.iter().flat_map(|m| &m.terms).chain(mbu.iter().flat_map(|m| &m.terms));
     let mut terms: Vec<&Term> = Vec::new();

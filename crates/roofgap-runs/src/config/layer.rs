@@ -4,24 +4,24 @@ use super::error::ConfigError;
 use super::tree::{Node, Origin, Value};
 
 /// Groups in display order.
-pub(crate) const GROUPS: &[&str] =
+pub const GROUPS: &[&str] =
     &["workload", "model", "runner", "profiling/nsys", "profiling/ncu", "profiling/torch", "hardware"];
 
 /// Maps with keys chosen by the user.
 const FREE: &[&str] = &["stages", "workload.env", "model.set"];
 
 /// Returns true where any key is allowed below this one.
-pub(crate) fn is_free(key: &str) -> bool {
+pub fn is_free(key: &str) -> bool {
     FREE.iter().any(|free| key == *free || key.strip_prefix(free).is_some_and(|rest| rest.starts_with('.')))
 }
 
 /// Checks that every key of a layer exists in the base.
-pub(crate) fn check(layer: &Node, base: &Node) -> Result<(), ConfigError> {
+pub fn check(layer: &Node, base: &Node) -> Result<(), ConfigError> {
     check_below(layer, base, base, "")
 }
 
 /// Checks a layer that belongs at a path of the tree.
-pub(crate) fn check_at(layer: &Node, base: &Node, path: &[&str]) -> Result<(), ConfigError> {
+pub fn check_at(layer: &Node, base: &Node, path: &[&str]) -> Result<(), ConfigError> {
     match base.at(path) {
         Some(below) => check_below(layer, below, base, &path.join(".")),
         None => Err(unknown_key(&path.join("."), base, &layer.origin)),
@@ -54,7 +54,7 @@ fn check_below(layer: &Node, known: &Node, base: &Node, key: &str) -> Result<(),
 }
 
 /// Builds the error for an unknown key.
-pub(crate) fn unknown_key(key: &str, base: &Node, origin: &Origin) -> ConfigError {
+pub fn unknown_key(key: &str, base: &Node, origin: &Origin) -> ConfigError {
     let leaves = base.leaves();
     let names = leaves.iter().map(|(name, _)| name.as_str()).chain(GROUPS.iter().copied());
     ConfigError::UnknownKey {
@@ -65,10 +65,7 @@ pub(crate) fn unknown_key(key: &str, base: &Node, origin: &Origin) -> ConfigErro
 }
 
 /// Replaces choices by those of an upper layer.
-pub(crate) fn choose_all(
-    choices: &mut [(String, Node)],
-    upper: Vec<(String, Node)>,
-) -> Result<(), ConfigError> {
+pub fn choose_all(choices: &mut [(String, Node)], upper: Vec<(String, Node)>) -> Result<(), ConfigError> {
     for (group, node) in upper {
         match choices.iter_mut().find(|(name, _)| *name == group) {
             Some((_, chosen)) => *chosen = node,
@@ -85,7 +82,7 @@ pub(crate) fn choose_all(
 }
 
 /// Removes the chosen options from a layer: a map, or Hydra's list of maps.
-pub(crate) fn take_defaults(layer: &mut Node) -> Result<Vec<(String, Node)>, ConfigError> {
+pub fn take_defaults(layer: &mut Node) -> Result<Vec<(String, Node)>, ConfigError> {
     let Some(defaults) = layer.remove(&["defaults"]) else {
         return Ok(Vec::new());
     };
@@ -105,7 +102,7 @@ pub(crate) fn take_defaults(layer: &mut Node) -> Result<Vec<(String, Node)>, Con
 }
 
 /// Finds the candidate most similar to a written name, if one is similar enough.
-pub(crate) fn nearest<'a>(written: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
+pub fn nearest<'a>(written: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
     candidates
         .into_iter()
         .map(|candidate| (similarity(written, candidate), candidate))

@@ -5,18 +5,18 @@ use super::tree::{Map, Node, Origin, Value};
 
 /// A parsed override.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Override {
+pub struct Override {
     /// Action.
-    pub(crate) action: Action,
+    pub action: Action,
     /// Key or group as written.
-    pub(crate) key: String,
+    pub key: String,
     /// Override as written.
-    pub(crate) text: String,
+    pub text: String,
 }
 
 /// Action of an override.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Action {
+pub enum Action {
     /// `key=value`: chooses an option or sets an existing key. `plain` is the unparsed value, for options.
     Set { value: Node, plain: String },
     /// `+key=value` and `++key=value`: adds a key or sets an existing one.
@@ -27,12 +27,12 @@ pub(crate) enum Action {
 
 impl Override {
     /// Returns the origin of its value.
-    pub(crate) fn origin(&self) -> Origin {
+    pub fn origin(&self) -> Origin {
         Origin::Override { text: self.text.clone() }
     }
 
     /// Parses one override.
-    pub(crate) fn parse(text: &str) -> Result<Self, ConfigError> {
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let wrong = |why: &str| ConfigError::Override { text: text.to_owned(), why: why.to_owned() };
         let origin = Origin::Override { text: text.to_owned() };
         if let Some(key) = text.strip_prefix('~') {

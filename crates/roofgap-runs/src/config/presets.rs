@@ -14,7 +14,7 @@ use super::yaml;
 include!(concat!(env!("OUT_DIR"), "/presets.rs"));
 
 /// Choice that follows `run.mode`.
-pub(super) const FOLLOWS_MODE: &str = "${run.mode}";
+pub const FOLLOWS_MODE: &str = "${run.mode}";
 const NOT_A_MAP: &str = "expected keys with values";
 
 /// A group of options.
@@ -39,7 +39,7 @@ pub struct PresetOption {
 
 /// Built-in presets and those of a user's folder.
 #[derive(Debug, Default)]
-pub(crate) struct Presets {
+pub struct Presets {
     folder: Option<PathBuf>,
 }
 
@@ -185,7 +185,7 @@ impl Presets {
 }
 
 /// Reads a user file as a map.
-pub(crate) fn read_user_file(path: &Path) -> Result<Node, ConfigError> {
+pub fn read_user_file(path: &Path) -> Result<Node, ConfigError> {
     let text = read_file(path)?;
     let node = yaml::read(&text, path, &|line| Origin::File { path: path.to_owned(), line })?;
     as_map(node).ok_or_else(|| ConfigError::Yaml { file: path.to_owned(), why: NOT_A_MAP.to_owned() })

@@ -99,7 +99,7 @@ fn write_map(map: &Map, depth: usize, note: &dyn Fn(&Node) -> Option<String>, ou
 }
 
 /// Writes a value on one line.
-pub(crate) fn inline(node: &Node) -> String {
+pub fn inline(node: &Node) -> String {
     match &node.value {
         Value::Null => "null".to_owned(),
         Value::Bool(value) => value.to_string(),

@@ -35,7 +35,7 @@ const CAPTURES: [&str; 10] = [
 
 /// Files of one rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct RankFiles {
+pub struct RankFiles {
     /// Timelines.
     paths: Vec<PathBuf>,
     /// Rank in the capture, else in the file name.
@@ -46,7 +46,7 @@ pub(super) struct RankFiles {
 
 /// Inputs divided into ranks.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Division {
+pub struct Division {
     pub(super) ranks: Vec<RankFiles>,
     /// Captures of processes that tell no rank.
     pub(super) without_rank: Vec<PathBuf>,
@@ -55,7 +55,7 @@ pub(super) struct Division {
 }
 
 /// Replaces folders by the captures in them. A folder without captures stays, for the reader to refuse.
-pub(super) fn expand(paths: &[PathBuf]) -> Vec<PathBuf> {
+pub fn expand(paths: &[PathBuf]) -> Vec<PathBuf> {
     let mut files = Vec::with_capacity(paths.len());
     for path in paths {
         let inside = if path.is_dir() { captures_in(path) } else { Vec::new() };
@@ -118,7 +118,7 @@ fn captures_in(folder: &Path) -> Vec<PathBuf> {
 ///
 /// Native captures are processes of one program, unless they or their file names tell ranks. The processes of one rank on one host
 /// belong together.
-pub(super) fn divide(paths: &[PathBuf]) -> Result<Option<Division>, LoadError> {
+pub fn divide(paths: &[PathBuf]) -> Result<Option<Division>, LoadError> {
     let mut timelines = Vec::new();
     let mut others = Vec::new();
     for path in paths {
@@ -204,18 +204,14 @@ struct ReadRank {
 }
 
 /// Loads ranks as one analysis: that of the rank the user names, else of the lowest, with the others beside it.
-pub(super) fn load(
-    division: &Division,
-    overrides: &Overrides,
-    exporter: &Exporter,
-) -> Result<Loaded, LoadError> {
+pub fn load(division: &Division, overrides: &Overrides, exporter: &Exporter) -> Result<Loaded, LoadError> {
     let others = read(&division.others, exporter)?;
     let options = Options { counters: others.counters, account: others.account, ..overrides.options()? };
     load_with(division, &options, overrides.rank, |paths| read(paths, exporter))
 }
 
 /// Loads ranks under some options, each read by `read`.
-pub(super) fn load_with(
+pub fn load_with(
     division: &Division,
     options: &Options,
     wanted_rank: Option<u32>,
@@ -263,7 +259,7 @@ pub(super) fn load_with(
 }
 
 /// Divides a trace that holds several ranks, such as an nsys report of a launcher, and joins their analyses; `None` for any other.
-pub(super) fn load_divided(
+pub fn load_divided(
     trace: &Trace,
     options: &Options,
     wanted_rank: Option<u32>,

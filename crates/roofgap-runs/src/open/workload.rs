@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::config::settings::WorkloadKind;
 
 /// Returns the facts about the workload of a configuration; `None` for a Hydra module, whose settings are its own.
-pub(super) fn facts(config: &Config) -> Option<WorkloadFacts> {
+pub fn facts(config: &Config) -> Option<WorkloadFacts> {
     let (workload, model) = (&config.workload, &config.model);
     match workload.kind {
         WorkloadKind::Embedded => Some(WorkloadFacts::Embedded {

@@ -9,25 +9,25 @@ use super::error::RunsError;
 
 /// A file below the folder of a run.
 #[derive(Debug, Clone)]
-pub(super) struct FoundFile {
+pub struct FoundFile {
     /// Path below the folder.
-    pub(super) path: PathBuf,
-    pub(super) bytes: u64,
+    pub path: PathBuf,
+    pub bytes: u64,
     /// Size, or 0 where another name of the file was counted before.
-    pub(super) own_bytes: u64,
+    pub own_bytes: u64,
     /// Time since the last write, s.
-    pub(super) age_s: u64,
+    pub age_s: u64,
 }
 
 impl FoundFile {
     /// Returns the path as text.
-    pub(super) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         self.path.to_string_lossy().into_owned()
     }
 }
 
 /// Lists the regular files of a run by path. Links are not followed, because they lead out of it.
-pub(super) fn files(root: &Path) -> Result<Vec<FoundFile>, RunsError> {
+pub fn files(root: &Path) -> Result<Vec<FoundFile>, RunsError> {
     let mut found = Vec::new();
     let mut known = HashSet::new();
     let mut folders = vec![root.to_owned()];

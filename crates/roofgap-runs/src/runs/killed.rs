@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use super::files::files;
 
 /// A test that works in a process of its own, where a variable names its folder.
-pub(super) struct ChildTest {
+pub struct ChildTest {
     /// Path of the test.
-    pub(super) name: &'static str,
-    pub(super) variable: &'static str,
+    pub name: &'static str,
+    pub variable: &'static str,
 }
 
 impl ChildTest {
@@ -24,14 +24,14 @@ impl ChildTest {
     }
 
     /// Lets the work end and returns the time it took.
-    pub(super) fn whole(&self, folder: &Path) -> Duration {
+    pub fn whole(&self, folder: &Path) -> Duration {
         let began = Instant::now();
         assert!(self.start(folder).wait().unwrap().success());
         began.elapsed()
     }
 
     /// Kills the work after a time.
-    pub(super) fn kill_after(&self, folder: &Path, time: Duration) {
+    pub fn kill_after(&self, folder: &Path, time: Duration) {
         let mut child = self.start(folder);
         std::thread::sleep(time);
         child.kill().unwrap();
@@ -39,7 +39,7 @@ impl ChildTest {
     }
 
     /// Kills the work as soon as it has an unfinished file. Returns true if one is left, so that the kill was in the middle of it.
-    pub(super) fn kill_in_the_middle(&self, folder: &Path) -> bool {
+    pub fn kill_in_the_middle(&self, folder: &Path) -> bool {
         let is_unfinished = || {
             let found = files(folder).unwrap_or_default();
             found.iter().any(|file| super::artifacts::is_temporary(&file.path))
@@ -55,7 +55,7 @@ impl ChildTest {
 }
 
 /// Returns moments that are spread evenly over a time, whatever their number.
-pub(super) fn moments(count: u32, whole: Duration) -> impl Iterator<Item = Duration> {
+pub fn moments(count: u32, whole: Duration) -> impl Iterator<Item = Duration> {
     // Multiples of the golden ratio.
     (0..count).map(move |at| whole.mul_f64((f64::from(at) * 0.618_034).fract()))
 }

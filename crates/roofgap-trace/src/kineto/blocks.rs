@@ -9,31 +9,31 @@ use std::path::Path;
 
 /// Room for a piece of text, and for the rows that are read from it.
 #[derive(Debug)]
-pub(super) struct Block {
+pub struct Block {
     room: Vec<u8>,
     length: usize,
-    pub(super) rows: Rows,
+    pub rows: Rows,
 }
 
 impl Block {
-    pub(super) fn new(size: usize) -> Self {
+    pub fn new(size: usize) -> Self {
         Self { room: vec![0; size.max(1)], length: 0, rows: Rows::default() }
     }
 
     /// Returns the text.
-    pub(super) fn text(&self) -> &[u8] {
+    pub fn text(&self) -> &[u8] {
         self.room.get(..self.length).unwrap_or_default()
     }
 
     /// Returns the text and the target of its rows.
-    pub(super) fn split(&mut self) -> (&[u8], &mut Rows) {
+    pub fn split(&mut self) -> (&[u8], &mut Rows) {
         (self.room.get(..self.length).unwrap_or_default(), &mut self.rows)
     }
 }
 
 /// Why the next block cannot be had.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub enum Failure {
     /// The file cannot be read.
     Io(io::Error),
     /// The compressed data is broken.
@@ -43,7 +43,7 @@ pub(super) enum Failure {
 }
 
 /// A file as text, unpacked where it is compressed.
-pub(super) struct Blocks {
+pub struct Blocks {
     input: Input,
     /// Bytes read after the end of the last block.
     carry: Vec<u8>,
@@ -57,7 +57,7 @@ enum Input {
 
 impl Blocks {
     /// Opens a file; whether it is compressed is told by its first bytes.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    pub fn open(path: &Path) -> io::Result<Self> {
         let mut file = File::open(path)?;
         let mut magic = Vec::with_capacity(2);
         (&mut file).take(2).read_to_end(&mut magic)?;
@@ -71,7 +71,7 @@ impl Blocks {
     }
 
     /// Fills a block with the text that follows; `false` when there is none left.
-    pub(super) fn next(&mut self, block: &mut Block) -> Result<bool, Failure> {
+    pub fn next(&mut self, block: &mut Block) -> Result<bool, Failure> {
         block.length = 0;
         if self.ended {
             return Ok(false);

@@ -8,7 +8,7 @@ use crate::{Collective, Trace};
 
 /// An argument of a collective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Field {
+pub enum Field {
     Name,
     InputElements,
     OutputElements,
@@ -22,7 +22,7 @@ pub(super) enum Field {
 
 /// The arguments of a collective, as they are written.
 #[derive(Debug, Default)]
-pub(super) struct CollectiveText<'a> {
+pub struct CollectiveText<'a> {
     name: Option<&'a [u8]>,
     input_elements: Option<&'a [u8]>,
     output_elements: Option<&'a [u8]>,
@@ -37,7 +37,7 @@ pub(super) struct CollectiveText<'a> {
 impl<'a> CollectiveText<'a> {
     /// Returns the field of a key.
     #[inline(always)]
-    pub(super) fn field(key: &[u8]) -> Option<Field> {
+    pub fn field(key: &[u8]) -> Option<Field> {
         Some(match key {
             b"Collective name" => Field::Name,
             b"In msg nelems" => Field::InputElements,
@@ -53,7 +53,7 @@ impl<'a> CollectiveText<'a> {
         })
     }
 
-    pub(super) fn set(&mut self, field: Field, value: Option<&'a [u8]>) {
+    pub fn set(&mut self, field: Field, value: Option<&'a [u8]>) {
         *match field {
             Field::Name => &mut self.name,
             Field::InputElements => &mut self.input_elements,
@@ -68,7 +68,7 @@ impl<'a> CollectiveText<'a> {
     }
 
     /// Keeps it for the operation that is added next.
-    pub(super) fn keep(&self, filler: &mut Filler<'a, '_>) {
+    pub fn keep(&self, filler: &mut Filler<'a, '_>) {
         let Some(name) = self.name.filter(|name| !name.is_empty()) else {
             return;
         };
@@ -95,7 +95,7 @@ impl<'a> CollectiveText<'a> {
 
 impl CollectiveRow {
     /// Resolves the names of the block.
-    pub(super) fn resolve(&self, names: &mut BlockNames<'_>, trace: &mut Trace) -> Collective {
+    pub fn resolve(&self, names: &mut BlockNames<'_>, trace: &mut Trace) -> Collective {
         let group = self.group.map_or("", |group| names.text(group));
         let described = self.description.map_or("", |text| names.text(text));
         Collective {

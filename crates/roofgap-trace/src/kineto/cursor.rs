@@ -10,7 +10,7 @@ const SHORT: usize = 32;
 
 /// Why reading stopped before the end of what was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stop {
+pub enum Stop {
     /// The block ended first; more text may complete it.
     Incomplete,
     /// Syntax error at the cursor.
@@ -19,7 +19,7 @@ pub(super) enum Stop {
 
 /// Expected syntax at the cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Expected {
+pub enum Expected {
     Value,
     Key,
     Colon,
@@ -34,7 +34,7 @@ pub(super) enum Expected {
 
 impl Expected {
     /// Returns the description for a message.
-    pub(super) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Value => "a value",
             Self::Key => "a key in quotes",
@@ -52,25 +52,25 @@ impl Expected {
 
 /// A position in a block of JSON text.
 #[derive(Debug, Clone)]
-pub(super) struct Cursor<'a> {
+pub struct Cursor<'a> {
     text: &'a [u8],
     /// Offset of the cursor, bytes.
-    pub(super) at: usize,
+    pub at: usize,
 }
 
 impl<'a> Cursor<'a> {
-    pub(super) fn new(text: &'a [u8], at: usize) -> Self {
+    pub fn new(text: &'a [u8], at: usize) -> Self {
         Self { text, at }
     }
 
     /// Returns the text from `from` up to the cursor.
-    pub(super) fn since(&self, from: usize) -> &'a [u8] {
+    pub fn since(&self, from: usize) -> &'a [u8] {
         self.text.get(from..self.at).unwrap_or_default()
     }
 
     /// Passes over white space; the byte after it, which is not consumed.
     #[inline(always)]
-    pub(super) fn peek(&mut self) -> Result<u8, Stop> {
+    pub fn peek(&mut self) -> Result<u8, Stop> {
         loop {
             match self.text.get(self.at) {
                 Some(&byte) if byte > b' ' => return Ok(byte),
@@ -82,7 +82,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Passes over the mark that some editors put before text.
-    pub(super) fn byte_order_mark(&mut self) -> Result<(), Stop> {
+    pub fn byte_order_mark(&mut self) -> Result<(), Stop> {
         const MARK: &[u8] = b"\xef\xbb\xbf";
         let rest = self.text.get(self.at..).unwrap_or_default();
         if rest.starts_with(MARK) {
@@ -95,7 +95,7 @@ impl<'a> Cursor<'a> {
 
     /// Passes over white space and one given byte.
     #[inline(always)]
-    pub(super) fn take(&mut self, byte: u8, expected: Expected) -> Result<(), Stop> {
+    pub fn take(&mut self, byte: u8, expected: Expected) -> Result<(), Stop> {
         if self.peek()? != byte {
             return Err(Stop::Invalid(expected));
         }
@@ -105,7 +105,7 @@ impl<'a> Cursor<'a> {
 
     /// Parses a key and its colon.
     #[inline(always)]
-    pub(super) fn key(&mut self) -> Result<&'a [u8], Stop> {
+    pub fn key(&mut self) -> Result<&'a [u8], Stop> {
         self.take(b'"', Expected::Key)?;
         let key = self.string_rest()?;
         self.take(b':', Expected::Colon)?;
@@ -114,7 +114,7 @@ impl<'a> Cursor<'a> {
 
     /// Passes over `text` if exactly that stands here.
     #[inline(always)]
-    pub(super) fn take_exactly(&mut self, text: &[u8]) -> bool {
+    pub fn take_exactly(&mut self, text: &[u8]) -> bool {
         let is_there = self.text.get(self.at..).is_some_and(|rest| rest.starts_with(text));
         if is_there {
             self.at += text.len();
@@ -124,7 +124,7 @@ impl<'a> Cursor<'a> {
 
     /// Parses the rest of a string after its opening quote; returns the raw bytes with escapes.
     #[inline(always)]
-    pub(super) fn string_rest(&mut self) -> Result<&'a [u8], Stop> {
+    pub fn string_rest(&mut self) -> Result<&'a [u8], Stop> {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let mut from = 0;
         while from < SHORT
@@ -158,7 +158,7 @@ impl<'a> Cursor<'a> {
 
     /// Parses a string, number or literal; skips a list or an object and returns `None`.
     #[inline(always)]
-    pub(super) fn scalar(&mut self) -> Result<Option<&'a [u8]>, Stop> {
+    pub fn scalar(&mut self) -> Result<Option<&'a [u8]>, Stop> {
         match self.peek()? {
             b'"' => {
                 self.at += 1;
@@ -207,7 +207,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Passes over one value of any kind, checking its grammar.
-    pub(super) fn skip(&mut self) -> Result<(), Stop> {
+    pub fn skip(&mut self) -> Result<(), Stop> {
         let mut open = Open::default();
         loop {
             // A value stands here.

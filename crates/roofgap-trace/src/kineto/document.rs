@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// Position of the cursor in a list of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub enum Place {
     /// After the opening bracket.
     First,
     /// After a comma.
@@ -20,7 +20,7 @@ pub(super) enum Place {
 
 /// Reads events until the list closes (the cursor is left on the bracket) or something stops it. After
 /// [`Stop::Incomplete`] the cursor stands where reading can go on with more text.
-pub(super) fn events<'a>(
+pub fn events<'a>(
     cursor: &mut Cursor<'a>,
     place: &mut Place,
     filler: &mut Filler<'a, '_>,
@@ -51,7 +51,7 @@ pub(super) fn events<'a>(
 
 /// Part of the document that contains the cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub enum State {
     /// Before anything.
     Start,
     /// Before a key of the outermost object, or its end where `first`.
@@ -66,42 +66,42 @@ pub(super) enum State {
 
 /// Values of the document's header.
 #[derive(Debug, Default)]
-pub(super) struct Header {
-    pub(super) schema_version: Option<String>,
+pub struct Header {
+    pub schema_version: Option<String>,
     /// Offset added to every time, ns.
-    pub(super) base: Ns,
-    pub(super) devices: Vec<DeviceProperties>,
-    pub(super) distributed: Option<Distributed>,
+    pub base: Ns,
+    pub devices: Vec<DeviceProperties>,
+    pub distributed: Option<Distributed>,
     /// Options of the profiler that slow the program down.
-    pub(super) options: Vec<LossKind>,
+    pub options: Vec<LossKind>,
 }
 
 /// A GPU as the header describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct DeviceProperties {
-    pub(super) number: u32,
-    pub(super) name: Option<String>,
-    pub(super) compute_capability: Option<(u32, u32)>,
-    pub(super) sms: Option<u32>,
-    pub(super) memory_bytes: Option<u64>,
+pub struct DeviceProperties {
+    pub number: u32,
+    pub name: Option<String>,
+    pub compute_capability: Option<(u32, u32)>,
+    pub sms: Option<u32>,
+    pub memory_bytes: Option<u64>,
 }
 
 /// A document read so far.
 #[derive(Debug)]
-pub(super) struct Document {
-    pub(super) state: State,
-    pub(super) header: Header,
+pub struct Document {
+    pub state: State,
+    pub header: Header,
     /// Returns true if the list of events was found.
-    pub(super) has_events: bool,
+    pub has_events: bool,
 }
 
 impl Document {
-    pub(super) fn new() -> Self {
+    pub fn new() -> Self {
         Self { state: State::Start, header: Header::default(), has_events: false }
     }
 
     /// Reads on until the text ends (which is [`Stop::Incomplete`], with the cursor where reading goes on) or is wrong.
-    pub(super) fn advance<'a>(&mut self, cursor: &mut Cursor<'a>, filler: &mut Filler<'a, '_>) -> Stop {
+    pub fn advance<'a>(&mut self, cursor: &mut Cursor<'a>, filler: &mut Filler<'a, '_>) -> Stop {
         loop {
             if let Err(stop) = self.step(cursor, filler) {
                 return stop;

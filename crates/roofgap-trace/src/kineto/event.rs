@@ -11,7 +11,7 @@ use crate::{LaunchShape, LossKind, Ns, OpKind};
 
 /// The fields of an event that are of use, as they are written.
 #[derive(Debug, Default)]
-pub(super) struct Event<'a> {
+pub struct Event<'a> {
     phase: Option<&'a [u8]>,
     category: Option<Category>,
     name: Option<&'a [u8]>,
@@ -50,7 +50,7 @@ struct Arguments<'a> {
 impl<'a> Event<'a> {
     /// Reads an event up to and with its closing brace.
     #[inline]
-    pub(super) fn read(&mut self, cursor: &mut Cursor<'a>) -> Result<(), Stop> {
+    pub fn read(&mut self, cursor: &mut Cursor<'a>) -> Result<(), Stop> {
         cursor.take(b'{', Expected::Event)?;
         if self.read_usual(cursor)? {
             // The members that nearly all events begin with were all there.
@@ -118,7 +118,7 @@ impl<'a> Event<'a> {
 
     /// Turns the event into a row, or counts why it is none.
     #[inline]
-    pub(super) fn keep(&self, filler: &mut Filler<'a, '_>) {
+    pub fn keep(&self, filler: &mut Filler<'a, '_>) {
         filler.rows.events += 1;
         let Some(category) = self.category else {
             return self.keep_uncategorised(filler);
@@ -359,7 +359,7 @@ fn triple(cursor: &mut Cursor<'_>) -> Result<[u32; 3], Stop> {
 
 /// Kind of a trace event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Category {
+pub enum Category {
     /// An operator of the framework.
     CpuOp,
     /// A call into CUDA.
@@ -380,7 +380,7 @@ pub(super) enum Category {
 impl Category {
     /// Returns the category of a name. Capitalised names are those of the profiler's first releases.
     #[inline]
-    pub(super) fn of(name: &[u8]) -> Self {
+    pub fn of(name: &[u8]) -> Self {
         match name {
             b"cpu_op" | b"Operator" => Self::CpuOp,
             b"cuda_runtime" | b"cuda_driver" | b"Runtime" => Self::Call,
@@ -419,7 +419,7 @@ impl Category {
 
     /// Returns true if arguments of such an event are read.
     #[inline]
-    pub(super) fn has_arguments(self) -> bool {
+    pub fn has_arguments(self) -> bool {
         matches!(self, Self::CpuOp | Self::Call | Self::Kernel | Self::Copy | Self::Set)
     }
 }

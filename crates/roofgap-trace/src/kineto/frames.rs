@@ -79,7 +79,7 @@ impl Frame {
 }
 
 /// Returns true for the frame of a module's call, `nn.Module: CLASS_NUMBER`.
-pub(super) fn is_module(raw: &[u8]) -> bool {
+pub fn is_module(raw: &[u8]) -> bool {
     raw.strip_prefix(MODULE.as_bytes()).is_some_and(|module| class_of(module).is_some())
 }
 
@@ -92,7 +92,7 @@ fn class_of(module: &[u8]) -> Option<&[u8]> {
 }
 
 /// Returns the name of a kept frame, `FILE: FUNCTION` or `nn.Module: CLASS`, without folder, line and number; `None` for others.
-pub(super) fn kept(raw: &[u8]) -> Option<String> {
+pub fn kept(raw: &[u8]) -> Option<String> {
     if let Some(module) = raw.strip_prefix(MODULE.as_bytes()) {
         let class = class_of(module)?;
         let model = |frame: &Frame| frame.file.is_empty() && class.ends_with(frame.function.as_bytes());

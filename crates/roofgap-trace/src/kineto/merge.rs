@@ -16,7 +16,7 @@ use std::borrow::Cow;
 
 /// What a reading adds to a trace. Ids of processes and threads are handed out at once; what they are called, which process
 /// launched an operation and what the time base is, is known only at the end.
-pub(super) struct Merge<'t> {
+pub struct Merge<'t> {
     trace: &'t mut Trace,
     /// Number of rows before this input.
     first_op: usize,
@@ -42,7 +42,7 @@ pub(super) struct Merge<'t> {
 }
 
 impl<'t> Merge<'t> {
-    pub(super) fn new(trace: &'t mut Trace) -> Self {
+    pub fn new(trace: &'t mut Trace) -> Self {
         Self {
             first_op: trace.ops.len(),
             first_call: trace.calls.len(),
@@ -66,23 +66,23 @@ impl<'t> Merge<'t> {
     }
 
     /// Returns the number of events of a known kind.
-    pub(super) fn known(&self) -> u64 {
+    pub fn known(&self) -> u64 {
         self.known
     }
 
     /// Returns true if processes have the names that XLA gives to devices and hosts, in JAX and TensorFlow.
-    pub(super) fn is_of_xla(&self) -> bool {
+    pub fn is_of_xla(&self) -> bool {
         let named = |name: &String| name.starts_with("/device:") || name.starts_with("/host:");
         self.process_names.values().any(named)
     }
 
     /// Returns the number of events.
-    pub(super) fn events(&self) -> u64 {
+    pub fn events(&self) -> u64 {
         self.events
     }
 
     /// Adds the rows of a block.
-    pub(super) fn add(&mut self, rows: &Rows) {
+    pub fn add(&mut self, rows: &Rows) {
         self.known += rows.known;
         self.whole_micros += rows.whole_micros;
         self.events += rows.events;
@@ -229,7 +229,7 @@ impl<'t> Merge<'t> {
     }
 
     /// Completes what needed the whole file: devices, launching processes, names, the time base.
-    pub(super) fn finish(mut self, header: &Header) {
+    pub fn finish(mut self, header: &Header) {
         if header.distributed.is_some() {
             self.trace.distributed.clone_from(&header.distributed);
         }

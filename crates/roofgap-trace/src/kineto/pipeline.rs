@@ -19,11 +19,11 @@ const MAX_UNKNOWN: u64 = 64 << 20;
 
 /// Division of the work between threads.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Division {
+pub struct Division {
     /// Bytes of a block.
-    pub(super) block: usize,
+    pub block: usize,
     /// Threads that parse.
-    pub(super) threads: usize,
+    pub threads: usize,
 }
 
 impl Default for Division {
@@ -36,7 +36,7 @@ impl Default for Division {
 
 /// Why a document could not be read to its end.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub enum Fault {
     /// No text to be had.
     Source(Failure),
     /// The document is none of ours.
@@ -65,7 +65,7 @@ struct Feed {
 }
 
 /// Reads a whole document into `merge`; the answer is its header.
-pub(super) fn run(blocks: Blocks, division: Division, merge: &mut Merge<'_>) -> Result<Header, Fault> {
+pub fn run(blocks: Blocks, division: Division, merge: &mut Merge<'_>) -> Result<Header, Fault> {
     let (give_free, free) = channel();
     let (give_parsed, parsed) = channel();
     let feed = Mutex::new(Feed { blocks, free, next: 0, failed: false });

@@ -8,14 +8,14 @@ use crate::{ReadError, Source, SourceFormat, Trace};
 use memchr::memmem;
 use std::path::Path;
 
-pub(crate) const READER: Reader = Reader {
+pub const READER: Reader = Reader {
     detect: |head| Detected::when(looks_like(&head.bytes), SourceFormat::Kineto),
     takes_gzip: true,
     read: |path, _, input| read(path, &mut input.trace),
 };
 
 /// Returns true if unpacked text that begins with `head` looks like a PyTorch profiler trace.
-pub(super) fn looks_like(head: &[u8]) -> bool {
+pub fn looks_like(head: &[u8]) -> bool {
     let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
     let has = |word: &str| memmem::find(text, word.as_bytes()).is_some();
     match text.first() {
@@ -27,12 +27,12 @@ pub(super) fn looks_like(head: &[u8]) -> bool {
 
 /// Reads a PyTorch profiler trace, compressed or not, into `trace`. After an error `trace` has a part of it and must not
 /// be used.
-pub(super) fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
+pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
     read_divided(path, Division::default(), trace)
 }
 
 /// Reads a trace with a given division of the work.
-pub(super) fn read_divided(path: &Path, division: Division, trace: &mut Trace) -> Result<(), ReadError> {
+pub fn read_divided(path: &Path, division: Division, trace: &mut Trace) -> Result<(), ReadError> {
     let blocks = Blocks::open(path).map_err(|e| ReadError::io(path, e))?;
     let mut merge = Merge::new(trace);
     let header = run(blocks, division, &mut merge).map_err(|fault| explain(path, fault))?;

@@ -7,101 +7,101 @@ use super::text::decode;
 
 /// A GPU operation.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct OpRow {
-    pub(super) kind: OpKind,
-    pub(super) start: Ns,
-    pub(super) end: Ns,
-    pub(super) name: u32,
-    pub(super) device: u32,
-    pub(super) stream: u32,
-    pub(super) correlation: u32,
-    pub(super) shape: LaunchShape,
-    pub(super) bytes: u64,
-    pub(super) graph_node: u64,
+pub struct OpRow {
+    pub kind: OpKind,
+    pub start: Ns,
+    pub end: Ns,
+    pub name: u32,
+    pub device: u32,
+    pub stream: u32,
+    pub correlation: u32,
+    pub shape: LaunchShape,
+    pub bytes: u64,
+    pub graph_node: u64,
 }
 
 /// The collective of a kernel. Names are ids of the block.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct CollectiveRow {
-    pub(super) name: u32,
-    pub(super) group: Option<u32>,
+pub struct CollectiveRow {
+    pub name: u32,
+    pub group: Option<u32>,
     /// Purpose of the group.
-    pub(super) description: Option<u32>,
-    pub(super) group_size: u32,
-    pub(super) input_bytes: Option<u64>,
-    pub(super) output_bytes: Option<u64>,
-    pub(super) sequence: Option<u64>,
-    pub(super) peer: Option<u32>,
+    pub description: Option<u32>,
+    pub group_size: u32,
+    pub input_bytes: Option<u64>,
+    pub output_bytes: Option<u64>,
+    pub sequence: Option<u64>,
+    pub peer: Option<u32>,
 }
 
 /// Something that a thread did: a call, an operator, a range or a Python frame.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct ThreadRow {
-    pub(super) start: Ns,
-    pub(super) end: Ns,
-    pub(super) name: u32,
-    pub(super) thread: u32,
-    pub(super) correlation: u32,
+pub struct ThreadRow {
+    pub start: Ns,
+    pub end: Ns,
+    pub name: u32,
+    pub thread: u32,
+    pub correlation: u32,
 }
 
 /// The autograd sequence number of an operator.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct SequenceRow {
+pub struct SequenceRow {
     /// Position among the operators of the block.
-    pub(super) op: usize,
-    pub(super) number: u64,
+    pub op: usize,
+    pub number: u64,
     /// True for a backward operator.
-    pub(super) backward: bool,
+    pub backward: bool,
 }
 
 /// The shapes of an operator's inputs. Names are ids of the block.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct ShapeRow {
+pub struct ShapeRow {
     /// Position among the operators of the block.
-    pub(super) op: usize,
-    pub(super) dims: u32,
-    pub(super) types: u32,
+    pub op: usize,
+    pub dims: u32,
+    pub types: u32,
 }
 
 /// A thread, by the texts that stand for it and its process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct ThreadKey {
-    pub(super) pid: String,
-    pub(super) tid: String,
+pub struct ThreadKey {
+    pub pid: String,
+    pub tid: String,
 }
 
 /// The rows of a block.
 #[derive(Debug, Default)]
-pub(super) struct Rows {
-    pub(super) ops: Vec<OpRow>,
+pub struct Rows {
+    pub ops: Vec<OpRow>,
     /// Collectives of kernels, by position in `ops`, in that order.
-    pub(super) collectives: Vec<(usize, CollectiveRow)>,
-    pub(super) calls: Vec<ThreadRow>,
-    pub(super) cpu_ops: Vec<ThreadRow>,
-    pub(super) sequences: Vec<SequenceRow>,
-    pub(super) shapes: Vec<ShapeRow>,
-    pub(super) ranges: Vec<ThreadRow>,
-    pub(super) frames: Vec<ThreadRow>,
-    pub(super) modules: Vec<ThreadRow>,
+    pub collectives: Vec<(usize, CollectiveRow)>,
+    pub calls: Vec<ThreadRow>,
+    pub cpu_ops: Vec<ThreadRow>,
+    pub sequences: Vec<SequenceRow>,
+    pub shapes: Vec<ShapeRow>,
+    pub ranges: Vec<ThreadRow>,
+    pub frames: Vec<ThreadRow>,
+    pub modules: Vec<ThreadRow>,
     /// The names that the rows refer to, in the order of first sight.
-    pub(super) names: Vec<String>,
+    pub names: Vec<String>,
     /// The threads that the rows refer to, in the order of first sight.
-    pub(super) threads: Vec<ThreadKey>,
+    pub threads: Vec<ThreadKey>,
     /// Names of processes and of threads, as metadata events give them.
-    pub(super) process_names: Vec<(String, String)>,
-    pub(super) thread_names: Vec<(ThreadKey, String)>,
-    pub(super) losses: Losses,
+    pub process_names: Vec<(String, String)>,
+    pub thread_names: Vec<(ThreadKey, String)>,
+    pub losses: Losses,
     /// GPU operations whose duration has no decimals.
-    pub(super) whole_micros: u64,
+    pub whole_micros: u64,
     /// Events that the profiler is known to write, read or not.
-    pub(super) known: u64,
+    pub known: u64,
     /// All events.
-    pub(super) events: u64,
+    pub events: u64,
 }
 
 impl Rows {
     /// Empties it and keeps the room.
-    pub(super) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.ops.clear();
         self.collectives.clear();
         self.calls.clear();
@@ -121,15 +121,15 @@ impl Rows {
         self.events = 0;
     }
 
-    pub(super) fn lose(&mut self, kind: LossKind) {
+    pub fn lose(&mut self, kind: LossKind) {
         self.losses.add(kind, 1);
     }
 }
 
 /// Fills [`Rows`] from one block. Names and threads are looked up by the bytes in the text, so that nothing is copied for a
 /// row but its numbers.
-pub(super) struct Filler<'a, 'r> {
-    pub(super) rows: &'r mut Rows,
+pub struct Filler<'a, 'r> {
+    pub rows: &'r mut Rows,
     names: FxHashMap<&'a [u8], u32>,
     threads: FxHashMap<(&'a [u8], &'a [u8]), u32>,
     last_thread: Option<(&'a [u8], &'a [u8], u32)>,
@@ -137,14 +137,14 @@ pub(super) struct Filler<'a, 'r> {
 
 impl<'a, 'r> Filler<'a, 'r> {
     /// Starts a block; `rows` is emptied.
-    pub(super) fn new(rows: &'r mut Rows) -> Self {
+    pub fn new(rows: &'r mut Rows) -> Self {
         rows.clear();
         Self { rows, names: FxHashMap::default(), threads: FxHashMap::default(), last_thread: None }
     }
 
     /// Returns the block's id of a raw name.
     #[inline]
-    pub(super) fn name(&mut self, raw: &'a [u8]) -> u32 {
+    pub fn name(&mut self, raw: &'a [u8]) -> u32 {
         let next = self.rows.names.len() as u32;
         let id = *self.names.entry(raw).or_insert(next);
         if id == next {
@@ -155,7 +155,7 @@ impl<'a, 'r> Filler<'a, 'r> {
 
     /// Returns the block's id of a thread.
     #[inline]
-    pub(super) fn thread(&mut self, pid: &'a [u8], tid: &'a [u8]) -> u32 {
+    pub fn thread(&mut self, pid: &'a [u8], tid: &'a [u8]) -> u32 {
         if let Some((last_pid, last_tid, id)) = self.last_thread
             && last_pid == pid
             && last_tid == tid

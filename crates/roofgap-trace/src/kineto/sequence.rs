@@ -6,14 +6,14 @@ use rustc_hash::FxHashMap;
 
 /// Sequence numbers of operators, by row in the trace.
 #[derive(Debug, Default)]
-pub(super) struct Sequences {
+pub struct Sequences {
     forward: Vec<(u64, usize)>,
     backward: Vec<(u64, usize)>,
 }
 
 impl Sequences {
     /// Adds the numbers of a block whose first operator has row `first`.
-    pub(super) fn add(&mut self, rows: &[SequenceRow], first: usize) {
+    pub fn add(&mut self, rows: &[SequenceRow], first: usize) {
         for row in rows {
             let list = match row.backward {
                 true => &mut self.backward,
@@ -24,7 +24,7 @@ impl Sequences {
     }
 
     /// Adds the links to the trace. Rows of operators are still those of the file.
-    pub(super) fn link(&self, trace: &mut Trace) {
+    pub fn link(&self, trace: &mut Trace) {
         if self.backward.is_empty() {
             return;
         }

@@ -17,24 +17,24 @@ const OPERATORS: [&[u8]; 6] = [
 const LONGEST: usize = 400;
 
 /// Tells whether the shapes of an operator are kept.
-pub(super) fn is_kept(operator: &[u8], dims: &[u8]) -> bool {
+pub fn is_kept(operator: &[u8], dims: &[u8]) -> bool {
     operator.starts_with(b"aten::") && OPERATORS.contains(&operator) && dims.len() <= LONGEST
 }
 
 /// Shapes of operators, by row in the trace.
 #[derive(Debug, Default)]
-pub(super) struct Shapes(Vec<(usize, NameId, NameId)>);
+pub struct Shapes(Vec<(usize, NameId, NameId)>);
 
 impl Shapes {
     /// Adds the shapes of a block whose first operator has row `first`.
-    pub(super) fn add(&mut self, rows: &[ShapeRow], first: usize, mut name: impl FnMut(u32) -> NameId) {
+    pub fn add(&mut self, rows: &[ShapeRow], first: usize, mut name: impl FnMut(u32) -> NameId) {
         for row in rows {
             self.0.push((first + row.op, name(row.dims), name(row.types)));
         }
     }
 
     /// Adds the operators to the trace. Rows of operators are still those of the file.
-    pub(super) fn link(&self, trace: &mut Trace) {
+    pub fn link(&self, trace: &mut Trace) {
         let ops = &trace.cpu_ops;
         let shaped = self.0.iter().filter_map(|&(op, dims, types)| {
             Some(ShapedOperator {

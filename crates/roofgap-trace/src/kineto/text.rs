@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 /// Decodes the raw bytes between quotes. Unknown escapes are kept (old profilers wrote Windows paths without escaping them),
 /// and invalid UTF-8 is replaced.
-pub(super) fn decode(raw: &[u8]) -> Cow<'_, str> {
+pub fn decode(raw: &[u8]) -> Cow<'_, str> {
     if !raw.contains(&b'\\') {
         return String::from_utf8_lossy(raw);
     }

@@ -60,7 +60,7 @@ impl ProcessGroup {
 }
 
 /// Formats a process group as its name with its purpose.
-pub(crate) fn group_label(name: &str, description: &str) -> String {
+pub fn group_label(name: &str, description: &str) -> String {
     match (name, description) {
         (name, "" | "undefined") => name.to_owned(),
         ("", description) => description.to_owned(),

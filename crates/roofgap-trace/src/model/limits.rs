@@ -12,14 +12,14 @@ const MOST_TOTAL: i128 = (Ns::MAX / 2) as i128;
 /// The events last longer together than a sum can hold.
 #[derive(Debug, thiserror::Error)]
 #[error("its events last more than 146 years together")]
-pub(crate) struct TooLong;
+pub struct TooLong;
 
 impl Trace {
     /// Leaves out events more than a year away from the others, and counts them as a loss. Readers call it before they sort.
     ///
     /// # Errors
     /// Fails when the durations of the events cannot be added up.
-    pub(crate) fn limit_times(&mut self) -> Result<(), TooLong> {
+    pub fn limit_times(&mut self) -> Result<(), TooLong> {
         if !self.is_in_range() {
             self.leave_out_of_range();
         }

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 
 /// A permutation of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Order {
+pub enum Order {
     /// A few rows at the end belong among the sorted ones before them: first the rows, in order, then for each of them the row
     /// in front of which it belongs.
     Merge(Vec<u32>, Vec<u32>),
@@ -17,7 +17,7 @@ pub(super) enum Order {
 /// Computes the order of rows by start, equal starts by `tie`; `None` if they are in order.
 ///
 /// Starts rarely repeat, so they are sorted by themselves, beside their row numbers, and `tie` is asked only where it matters.
-pub(super) fn by_start(start: &[Ns], tie: impl Fn(usize, usize) -> Ordering) -> Option<Order> {
+pub fn by_start(start: &[Ns], tie: impl Fn(usize, usize) -> Ordering) -> Option<Order> {
     let compare = |a: usize, b: usize| start[a].cmp(&start[b]).then_with(|| tie(a, b));
     let sorted =
         (1..start.len()).find(|&row| start[row - 1] >= start[row] && compare(row - 1, row).is_gt())?;
@@ -51,7 +51,7 @@ pub(super) fn by_start(start: &[Ns], tie: impl Fn(usize, usize) -> Ordering) -> 
 
 impl Order {
     /// Puts one column in this order.
-    pub(super) fn apply<T: Copy>(&self, column: &mut Vec<T>) {
+    pub fn apply<T: Copy>(&self, column: &mut Vec<T>) {
         match self {
             Self::All(order) => *column = order.iter().map(|&row| column[row as usize]).collect(),
             Self::Merge(last, places) => {
@@ -69,7 +69,7 @@ impl Order {
     }
 
     /// Values kept by row number, under the rows' new numbers.
-    pub(super) fn renumber<T: Copy>(&self, values: &FxHashMap<u32, T>) -> FxHashMap<u32, T> {
+    pub fn renumber<T: Copy>(&self, values: &FxHashMap<u32, T>) -> FxHashMap<u32, T> {
         match self {
             Self::All(order) => order
                 .iter()

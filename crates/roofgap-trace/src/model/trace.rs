@@ -135,7 +135,7 @@ pub struct KernelTotal {
 }
 
 /// Limit of devices, above that of any machine.
-pub(crate) const MOST_DEVICES: usize = 4096;
+pub const MOST_DEVICES: usize = 4096;
 
 /// One program run as the tools saw it.
 #[derive(Debug, Clone, Default)]

@@ -26,7 +26,7 @@ struct Row {
 
 /// The annotations of one process.
 #[derive(Debug, Default)]
-pub(super) struct Annotations {
+pub struct Annotations {
     rows: Vec<Row>,
     marks: Vec<(u64, u32, Called, u32)>,
     /// Open push/pop ranges by thread and domain: positions in `rows`.
@@ -42,15 +42,15 @@ pub(super) struct Annotations {
 }
 
 impl Annotations {
-    pub(super) fn name_domain(&mut self, id: u32, name: NameId) {
+    pub fn name_domain(&mut self, id: u32, name: NameId) {
         self.domains.insert(id, name);
     }
 
-    pub(super) fn name_string(&mut self, id: u32, name: NameId) {
+    pub fn name_string(&mut self, id: u32, name: NameId) {
         self.strings.insert(id, name);
     }
 
-    pub(super) fn event(&mut self, event: &NvtxEvent<'_>, trace: &mut Trace) {
+    pub fn event(&mut self, event: &NvtxEvent<'_>, trace: &mut Trace) {
         let called = match event.message {
             Message::None => Called::Nothing,
             Message::Inline(text) => Called::Text(trace.names.intern(&text.to_str())),
@@ -71,13 +71,13 @@ impl Annotations {
         self.rows.push(Row { start: event.at, end: None, domain, called, tid, end_tid: tid, style });
     }
 
-    pub(super) fn pop(&mut self, pop: &NvtxPop) {
+    pub fn pop(&mut self, pop: &NvtxPop) {
         self.edges += 1;
         let open = self.stacks.get_mut(&(pop.tid, pop.domain)).and_then(Vec::pop);
         self.close(open, pop.at, pop.tid);
     }
 
-    pub(super) fn end(&mut self, end: &NvtxEnd) {
+    pub fn end(&mut self, end: &NvtxEnd) {
         let open = self.started.remove(&end.range);
         self.close(open, end.at, end.tid);
     }
@@ -93,12 +93,12 @@ impl Annotations {
     }
 
     /// Returns the number of pushes and pops so far.
-    pub(super) fn edges(&self) -> u64 {
+    pub fn edges(&self) -> u64 {
         self.edges
     }
 
     /// Returns the open push/pop ranges of a thread, outermost first, by their number; at most [`GraphNodes::DEEPEST`].
-    pub(super) fn open_on(&self, tid: u32) -> Vec<usize> {
+    pub fn open_on(&self, tid: u32) -> Vec<usize> {
         let stacks = self.stacks.iter().filter(|((thread, _), _)| *thread == tid);
         let outer = stacks.flat_map(|(_, rows)| rows.iter().copied().take(GraphNodes::DEEPEST));
         let mut open: Vec<usize> = outer.collect();
@@ -108,7 +108,7 @@ impl Annotations {
     }
 
     /// Returns the name of a range by its number; `None` where it has none.
-    pub(super) fn name_of(&self, range: usize) -> Option<NameId> {
+    pub fn name_of(&self, range: usize) -> Option<NameId> {
         match self.rows.get(range)?.called {
             Called::Nothing => None,
             Called::Text(name) => Some(name),
@@ -117,7 +117,7 @@ impl Annotations {
     }
 
     /// Puts everything into the trace. Ranges that were never closed end at `last`.
-    pub(super) fn settle(self, process: ProcessId, last: Ns, who: &mut Identity, trace: &mut Trace) {
+    pub fn settle(self, process: ProcessId, last: Ns, who: &mut Identity, trace: &mut Trace) {
         let empty = trace.names.intern("");
         let (mut nameless, mut homeless, mut missing) = (0, 0, 0);
         let mut resolve = |called: Called, domain: u32| {

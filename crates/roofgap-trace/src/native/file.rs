@@ -22,7 +22,7 @@ pub fn find_older(capture: &Path) -> Option<PathBuf> {
 }
 
 /// Returns the path of a capture without the extension of a compressed one.
-pub(super) fn plain(capture: &Path) -> PathBuf {
+pub fn plain(capture: &Path) -> PathBuf {
     match capture.extension() {
         Some(extension) if extension == "gz" => capture.with_extension(""),
         _ => capture.to_owned(),
@@ -30,12 +30,12 @@ pub(super) fn plain(capture: &Path) -> PathBuf {
 }
 
 /// Opens a capture, plain or compressed.
-pub(super) fn open(path: &Path) -> Result<Reader<Box<dyn Read>>, ReadError> {
+pub fn open(path: &Path) -> Result<Reader<Box<dyn Read>>, ReadError> {
     Reader::open(content(path)?).map_err(|error| failed(path, error))
 }
 
 /// Opens the uncompressed bytes of a capture.
-pub(super) fn content(path: &Path) -> Result<Box<dyn Read>, ReadError> {
+pub fn content(path: &Path) -> Result<Box<dyn Read>, ReadError> {
     let io = |error| ReadError::io(path, error);
     Ok(if is_packed(path)? {
         Box::new(BufReader::with_capacity(1 << 18, Unpacked::open(path).map_err(io)?))
@@ -45,7 +45,7 @@ pub(super) fn content(path: &Path) -> Result<Box<dyn Read>, ReadError> {
 }
 
 /// Returns true for a file compressed with gzip.
-pub(super) fn is_packed(path: &Path) -> Result<bool, ReadError> {
+pub fn is_packed(path: &Path) -> Result<bool, ReadError> {
     let io = |error| ReadError::io(path, error);
     let mut start = Vec::new();
     let file = File::open(path).map_err(io)?;
@@ -54,7 +54,7 @@ pub(super) fn is_packed(path: &Path) -> Result<bool, ReadError> {
 }
 
 /// Describes an error of the wire format in a file.
-pub(super) fn failed(path: &Path, error: WireError) -> ReadError {
+pub fn failed(path: &Path, error: WireError) -> ReadError {
     match error {
         WireError::Io(source) => ReadError::io(path, source),
         WireError::Version { .. } => ReadError::Unsupported {

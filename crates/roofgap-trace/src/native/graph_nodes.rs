@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 /// The graph nodes of one process.
 #[derive(Debug, Default)]
-pub(super) struct NodeRanges {
+pub struct NodeRanges {
     /// Open ranges by their number, outermost first; nodes share them.
     stacks: Vec<Vec<usize>>,
     of_node: FxHashMap<u64, u32>,
@@ -17,7 +17,7 @@ pub(super) struct NodeRanges {
 
 impl NodeRanges {
     /// Adds a node. The events of its thread before it have been read.
-    pub(super) fn add(&mut self, node: &GraphNode, annotations: &Annotations) {
+    pub fn add(&mut self, node: &GraphNode, annotations: &Annotations) {
         if node.original != 0 {
             // The original of a graph that was captured before the recording is unknown, and so is its clone.
             match self.of_node.get(&node.original).copied() {
@@ -39,7 +39,7 @@ impl NodeRanges {
     }
 
     /// Puts the nodes into the trace.
-    pub(super) fn settle(self, process: ProcessId, annotations: &Annotations, trace: &mut Trace) {
+    pub fn settle(self, process: ProcessId, annotations: &Annotations, trace: &mut Trace) {
         let names = |stack: &Vec<usize>| -> Vec<NameId> {
             stack.iter().filter_map(|range| annotations.name_of(*range)).collect()
         };

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 /// Threads and devices of one process.
 #[derive(Debug, Default)]
-pub(super) struct Identity {
+pub struct Identity {
     /// By pthread handle: since when it means which thread.
     handles: FxHashMap<u32, Vec<(u64, u32)>>,
     names: FxHashMap<u32, (bool, String)>,
@@ -21,12 +21,12 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    pub(super) fn see_thread(&mut self, thread: &wire::Thread) {
+    pub fn see_thread(&mut self, thread: &wire::Thread) {
         self.handles.entry(thread.handle).or_default().push((thread.at, thread.tid));
     }
 
     /// Names a thread. A name from the program replaces the operating system's.
-    pub(super) fn name_thread(&mut self, name: &wire::ThreadName<'_>) {
+    pub fn name_thread(&mut self, name: &wire::ThreadName<'_>) {
         let given = name.given != 0;
         let known = self.names.get(&name.tid).is_some_and(|known| known.0 && !given);
         if !known {
@@ -35,7 +35,7 @@ impl Identity {
         }
     }
 
-    pub(super) fn see_device(&mut self, device: &wire::Device<'_>) {
+    pub fn see_device(&mut self, device: &wire::Device<'_>) {
         let some = |value: u64| (value > 0).then_some(value);
         let name = device.name.to_str().into_owned();
         let facts = Device {
@@ -77,7 +77,7 @@ impl Identity {
     }
 
     /// Returns the thread of a thread id.
-    pub(super) fn thread(&mut self, process: ProcessId, tid: u32, trace: &mut Trace) -> ThreadId {
+    pub fn thread(&mut self, process: ProcessId, tid: u32, trace: &mut Trace) -> ThreadId {
         if let Some(&id) = self.threads.get(&tid) {
             return id;
         }
@@ -88,7 +88,7 @@ impl Identity {
     }
 
     /// Puts thread ids in place of the handles in the calls from row `first` on.
-    pub(super) fn settle_threads(&mut self, process: ProcessId, first: usize, trace: &mut Trace) {
+    pub fn settle_threads(&mut self, process: ProcessId, first: usize, trace: &mut Trace) {
         for seen in self.handles.values_mut() {
             seen.sort_unstable();
         }
@@ -112,7 +112,7 @@ impl Identity {
     }
 
     /// Puts device ids in place of the numbers in the operations from row `first` on.
-    pub(super) fn settle_devices(&self, first: usize, trace: &mut Trace) {
+    pub fn settle_devices(&self, first: usize, trace: &mut Trace) {
         let mut column = std::mem::take(&mut trace.ops.device);
         let mut known: FxHashMap<u16, (DeviceId, bool)> = FxHashMap::default();
         let mut unknown = 0;

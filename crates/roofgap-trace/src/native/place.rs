@@ -7,14 +7,14 @@ use rustc_hash::FxHashMap;
 
 /// Variables and host of a process, as far as they are read.
 #[derive(Debug, Default)]
-pub(super) struct Place {
+pub struct Place {
     variables: FxHashMap<String, u32>,
     host: Option<String>,
 }
 
 impl Place {
     /// Takes a record that tells something of the place.
-    pub(super) fn take(&mut self, record: &Record<'_>) {
+    pub fn take(&mut self, record: &Record<'_>) {
         match record {
             Record::LauncherVariable(variable) => {
                 self.variables.insert(variable.name.to_str().into_owned(), variable.value);
@@ -27,7 +27,7 @@ impl Place {
     }
 
     /// Returns the rank in a job of several; `None` without one.
-    pub(super) fn distributed(&self) -> Option<Distributed> {
+    pub fn distributed(&self) -> Option<Distributed> {
         let (rank, world_size) = launcher::rank(|name| self.variables.get(name).copied())?;
         (world_size > 1).then(|| Distributed {
             rank: Some(rank),
@@ -37,7 +37,7 @@ impl Place {
     }
 
     /// Takes the host name.
-    pub(super) fn take_host(&mut self) -> Option<String> {
+    pub fn take_host(&mut self) -> Option<String> {
         self.host.take()
     }
 }

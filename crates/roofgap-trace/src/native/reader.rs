@@ -19,7 +19,7 @@ use std::path::Path;
 use crate::reader::{Detected, Reader as InputReader};
 use roofgap_wire::Ending;
 
-pub(crate) const READER: InputReader = InputReader {
+pub const READER: InputReader = InputReader {
     detect: |head| Detected::when(wire::looks_like(&head.bytes), SourceFormat::Native),
     // The older segment is found beside the file itself.
     takes_gzip: true,
@@ -28,7 +28,7 @@ pub(crate) const READER: InputReader = InputReader {
 
 /// Facts of a capture beside its events.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct CaptureFacts {
+pub struct CaptureFacts {
     /// The process.
     pub(super) pid: u32,
     /// End of the recording.
@@ -38,7 +38,7 @@ pub(super) struct CaptureFacts {
 }
 
 /// Reads a capture into `trace`, which may have other inputs already. The caller sorts.
-pub(super) fn read(path: &Path, trace: &mut Trace) -> Result<CaptureFacts, ReadError> {
+pub fn read(path: &Path, trace: &mut Trace) -> Result<CaptureFacts, ReadError> {
     // Unpacked before the first event: damaged compressed data adds none.
     let unpacked = match is_packed(path)? {
         true => Some(TemporaryCopy::unpack(path)?),

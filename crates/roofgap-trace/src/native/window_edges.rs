@@ -8,7 +8,7 @@ use rustc_hash::FxHashSet;
 
 /// Removes operations of graphs that are not inside one window. A window whose last graph launches lost kernels ends before the first of them, so
 /// that no step counts as recorded without all of its kernels. `first`: first operation and first call of the capture.
-pub(super) fn settle(first: (usize, usize), recorded: &mut RecordedWindows, trace: &mut Trace) {
+pub fn settle(first: (usize, usize), recorded: &mut RecordedWindows, trace: &mut Trace) {
     let ops = &trace.ops;
     let is_cut = |row: usize| {
         row >= first.0

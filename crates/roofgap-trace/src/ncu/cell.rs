@@ -2,7 +2,7 @@
 
 /// Content of a cell.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Cell<'a> {
+pub enum Cell<'a> {
     /// Nothing was printed.
     Empty,
     /// The tool says that it has no value (`n/a`, `nan`, `inf`).
@@ -16,7 +16,7 @@ pub(super) enum Cell<'a> {
 }
 
 /// Reads a cell: `1,234.50`, `n/a`, `all`, `5504 (64; 64; 48)`, `5504 (0: 64; 1: 48)`.
-pub(super) fn parse(text: &str) -> Cell<'_> {
+pub fn parse(text: &str) -> Cell<'_> {
     let text = text.trim();
     if text.is_empty() {
         return Cell::Empty;
@@ -44,7 +44,7 @@ fn is_not_available(text: &str) -> bool {
 }
 
 /// Parses a number with or without thousands commas. Groups must have three digits, so that a decimal comma is not misread.
-pub(super) fn number(text: &str) -> Option<f64> {
+pub fn number(text: &str) -> Option<f64> {
     let (sign, digits) = match text.strip_prefix('-') {
         Some(rest) => (-1.0, rest),
         None => (1.0, text),

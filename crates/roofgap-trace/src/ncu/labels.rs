@@ -21,7 +21,7 @@ static METRICS: LazyLock<FxHashMap<(&str, &str), &str>> = LazyLock::new(|| {
 });
 
 /// Returns the metric of a label.
-pub(super) fn metric(section: &str, label: &str) -> Option<&'static str> {
+pub fn metric(section: &str, label: &str) -> Option<&'static str> {
     let section = match section {
         // Before 2021.3 the section had the shorter name.
         "GPU Speed Of Light" => "GPU Speed Of Light Throughput",
@@ -31,7 +31,7 @@ pub(super) fn metric(section: &str, label: &str) -> Option<&'static str> {
 }
 
 /// Returns true if a label is the metric's own name, as for metrics requested with `--metrics`.
-pub(super) fn is_name(section: &str, label: &str) -> bool {
+pub fn is_name(section: &str, label: &str) -> bool {
     section.is_empty() || section == "Command line profiler metrics" || label.contains("__")
 }
 

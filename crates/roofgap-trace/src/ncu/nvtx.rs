@@ -8,7 +8,7 @@ use super::model::{NvtxKind, NvtxRange};
 const DEFAULT_DOMAIN: &str = "<default domain>";
 
 /// Reads a cell of one of the two NVTX columns.
-pub(super) fn ranges(cell: &str, kind: NvtxKind, out: &mut Vec<NvtxRange>) {
+pub fn ranges(cell: &str, kind: NvtxKind, out: &mut Vec<NvtxRange>) {
     let mut rest = cell;
     while let Some(open) = rest.find('"') {
         let Some(inside) = rest.get(open + 1..) else {
@@ -28,7 +28,7 @@ pub(super) fn ranges(cell: &str, kind: NvtxKind, out: &mut Vec<NvtxRange>) {
 }
 
 /// Converts the name of a domain to that of the model.
-pub(super) fn domain(name: &str) -> Option<String> {
+pub fn domain(name: &str) -> Option<String> {
     if name.is_empty() || name == DEFAULT_DOMAIN { None } else { Some(name.to_owned()) }
 }
 

@@ -13,7 +13,7 @@ const LINE_LIMIT: usize = 64 << 20;
 
 /// The CSV alone: what stands before the header (the program's own output, ncu's `==PROF==` lines) and `==` lines
 /// between rows are passed over.
-pub(super) struct PageLines<R> {
+pub struct PageLines<R> {
     input: BufReader<R>,
     line: Vec<u8>,
     at: usize,
@@ -24,7 +24,7 @@ pub(super) struct PageLines<R> {
 }
 
 impl<R: Read> PageLines<R> {
-    pub(super) fn new(input: R) -> Self {
+    pub fn new(input: R) -> Self {
         Self {
             input: BufReader::new(input),
             line: Vec::new(),
@@ -81,7 +81,7 @@ impl<R: Read> Read for PageLines<R> {
 }
 
 /// Returns true if a line is the header of a page.
-pub(super) fn is_header(line: &[u8]) -> bool {
+pub fn is_header(line: &[u8]) -> bool {
     line.starts_with(b"\"ID\",\"") || line.starts_with(b"ID,Process ID")
 }
 
@@ -97,18 +97,18 @@ impl std::fmt::Display for LineTooLong {
 impl std::error::Error for LineTooLong {}
 
 /// Rows of a page.
-pub(super) struct Page<R: Read> {
+pub struct Page<R: Read> {
     rows: csv::Reader<PageLines<R>>,
     raw: csv::ByteRecord,
     /// Smallest number of fields of a complete row.
-    pub(super) least: usize,
+    pub least: usize,
     /// Number of fields of the last row.
     last: usize,
 }
 
 impl<R: Read> Page<R> {
     /// Opens a page and reads its header.
-    pub(super) fn open(input: R) -> Result<(Self, StringRecord), NcuError> {
+    pub fn open(input: R) -> Result<(Self, StringRecord), NcuError> {
         let rows =
             csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(PageLines::new(input));
         let mut page = Self { rows, raw: csv::ByteRecord::new(), least: 0, last: 0 };
@@ -118,7 +118,7 @@ impl<R: Read> Page<R> {
     }
 
     /// Reads the next row; invalid UTF-8 is replaced.
-    pub(super) fn next(&mut self) -> Result<Option<StringRecord>, NcuError> {
+    pub fn next(&mut self) -> Result<Option<StringRecord>, NcuError> {
         match self.rows.read_byte_record(&mut self.raw) {
             Ok(true) => {
                 self.last = self.raw.len();
@@ -149,7 +149,7 @@ fn page_error(error: csv::Error) -> NcuError {
 
 /// Positions of the columns that identify a launch.
 #[derive(Debug, Default)]
-pub(super) struct LaunchColumns {
+pub struct LaunchColumns {
     id: Option<usize>,
     process: Option<usize>,
     process_name: Option<usize>,
@@ -167,7 +167,7 @@ pub(super) struct LaunchColumns {
 }
 
 impl LaunchColumns {
-    pub(super) fn of(header: &StringRecord) -> Self {
+    pub fn of(header: &StringRecord) -> Self {
         let mut columns = Self::default();
         for (index, name) in header.iter().enumerate() {
             let slot = match name.trim() {
@@ -195,7 +195,7 @@ impl LaunchColumns {
     }
 
     /// Returns true if a column identifies the launch and is not a metric.
-    pub(super) fn contains(&self, index: usize) -> bool {
+    pub fn contains(&self, index: usize) -> bool {
         [
             self.id,
             self.process,
@@ -215,12 +215,12 @@ impl LaunchColumns {
     }
 
     /// Returns the number of the launch; `None` if the row is not ncu's.
-    pub(super) fn id(&self, row: &StringRecord) -> Option<u64> {
+    pub fn id(&self, row: &StringRecord) -> Option<u64> {
         row.get(self.id?)?.trim().parse().ok()
     }
 
     /// Returns the launch of a row.
-    pub(super) fn launch(&self, row: &StringRecord) -> Option<LaunchCounters> {
+    pub fn launch(&self, row: &StringRecord) -> Option<LaunchCounters> {
         let get = |column: Option<usize>| {
             column.and_then(|at| row.get(at)).map(str::trim).filter(|t| !t.is_empty())
         };

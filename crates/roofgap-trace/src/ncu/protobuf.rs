@@ -2,7 +2,7 @@
 
 /// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Wire<'a> {
+pub enum Wire<'a> {
     Varint(u64),
     Fixed64(u64),
     Fixed32(u32),
@@ -11,15 +11,15 @@ pub(super) enum Wire<'a> {
 
 /// The bytes are no protobuf message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub struct Malformed;
 
 /// The fields of a message, in the order they are written.
-pub(super) struct Fields<'a> {
+pub struct Fields<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Fields<'a> {
-    pub(super) fn of(message: &'a [u8]) -> Self {
+    pub fn of(message: &'a [u8]) -> Self {
         Self { rest: message }
     }
 
@@ -77,21 +77,21 @@ impl<'a> Iterator for Fields<'a> {
 }
 
 impl<'a> Wire<'a> {
-    pub(super) fn unsigned(self) -> Option<u64> {
+    pub fn unsigned(self) -> Option<u64> {
         match self {
             Self::Varint(value) => Some(value),
             _ => None,
         }
     }
 
-    pub(super) fn bytes(self) -> Option<&'a [u8]> {
+    pub fn bytes(self) -> Option<&'a [u8]> {
         match self {
             Self::Bytes(value) => Some(value),
             _ => None,
         }
     }
 
-    pub(super) fn text(self) -> Option<String> {
+    pub fn text(self) -> Option<String> {
         self.bytes().map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     }
 }

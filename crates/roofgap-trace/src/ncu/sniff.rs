@@ -9,7 +9,7 @@ use crate::reader::Detected;
 const PREAMBLE: usize = 1 << 20;
 
 /// Detects an input of ncu from its first bytes; `whole` is true if there are no more.
-pub(super) fn sniff(head: &[u8], whole: bool) -> Detected {
+pub fn sniff(head: &[u8], whole: bool) -> Detected {
     let more = if whole { Detected::No } else { Detected::NeedMore };
     if head.starts_with(rep::MAGIC) {
         return Detected::Yes(SourceFormat::NcuReport);

@@ -22,7 +22,7 @@ struct Part {
 }
 
 /// Reads the calls.
-pub(super) fn calls(
+pub fn calls(
     db: &Database,
     strings: &Strings,
     who: &mut Identity,

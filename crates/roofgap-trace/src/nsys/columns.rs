@@ -5,7 +5,7 @@ use std::hash::Hash;
 
 /// A dictionary of values, numbered in the order of first occurrence.
 #[derive(Debug)]
-pub(super) struct Distinct<T> {
+pub struct Distinct<T> {
     values: Vec<T>,
     numbers: FxHashMap<T, u32>,
     /// Number last returned for each hint.
@@ -24,7 +24,7 @@ const MOST_HINTS: usize = 1 << 16;
 impl<T: Copy + Eq + Hash> Distinct<T> {
     /// Returns the number of a value. A value that repeats under its hint is found without the map.
     #[inline]
-    pub(super) fn number(&mut self, value: T, hint: usize) -> u32 {
+    pub fn number(&mut self, value: T, hint: usize) -> u32 {
         let hint = hint.min(MOST_HINTS);
         if let Some(&last) = self.last.get(hint)
             && self.values.get(last as usize) == Some(&value)
@@ -44,13 +44,13 @@ impl<T: Copy + Eq + Hash> Distinct<T> {
     }
 
     /// Returns the values in the order of their numbers.
-    pub(super) fn values(&self) -> &[T] {
+    pub fn values(&self) -> &[T] {
         &self.values
     }
 }
 
 /// Appends a column; the first one is taken over with its capacity.
-pub(super) fn append<T: Copy>(to: &mut Vec<T>, from: Vec<T>) {
+pub fn append<T: Copy>(to: &mut Vec<T>, from: Vec<T>) {
     if to.is_empty() {
         *to = from;
     } else {
@@ -59,7 +59,7 @@ pub(super) fn append<T: Copy>(to: &mut Vec<T>, from: Vec<T>) {
 }
 
 /// Replaces the numbers of a part by their values, in place where both have one size.
-pub(super) fn replace<T: Copy>(numbers: Vec<u32>, values: &[T]) -> Vec<T> {
+pub fn replace<T: Copy>(numbers: Vec<u32>, values: &[T]) -> Vec<T> {
     numbers.into_iter().map(|number| values[number as usize]).collect()
 }
 

@@ -16,7 +16,7 @@ struct Node {
 }
 
 /// Reads the nodes. The ranges of the export, from `first_range` on, have been read.
-pub(super) fn graph_nodes(
+pub fn graph_nodes(
     db: &Database,
     first_range: usize,
     who: &mut Identity,

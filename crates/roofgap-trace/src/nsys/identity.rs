@@ -10,7 +10,7 @@ const PROCESS_BITS: u64 = !0x00FF_FFFF;
 
 /// Process and thread ids of one export, made as rows mention them.
 #[derive(Debug, Default)]
-pub(super) struct Identity {
+pub struct Identity {
     processes: FxHashMap<u64, ProcessId>,
     threads: FxHashMap<u64, ThreadId>,
     devices: FxHashMap<(u32, u32), DeviceId>,
@@ -23,7 +23,7 @@ pub(super) struct Identity {
 
 impl Identity {
     /// Reads the small tables that describe processes, threads and GPUs.
-    pub(super) fn read(db: &Database, strings: &Strings, trace: &Trace) -> Result<Self, ReadError> {
+    pub fn read(db: &Database, strings: &Strings, trace: &Trace) -> Result<Self, ReadError> {
         let mut found = Self::default();
         db.each("PROCESSES", &["globalPid", "name"], |row| {
             if let (Some(pid), Some(name)) = (row[0].int(), row[1].text()) {
@@ -107,12 +107,12 @@ impl Identity {
     }
 
     /// Returns the process of rows that name none, if there are any.
-    pub(super) fn unnamed_process(&self) -> Option<ProcessId> {
+    pub fn unnamed_process(&self) -> Option<ProcessId> {
         self.processes.get(&0).copied()
     }
 
     /// Returns the process of a packed id, whose lower bits are ignored.
-    pub(super) fn process(&mut self, global: u64, trace: &mut Trace) -> ProcessId {
+    pub fn process(&mut self, global: u64, trace: &mut Trace) -> ProcessId {
         let key = global & PROCESS_BITS;
         if let Some(&id) = self.processes.get(&key) {
             return id;
@@ -124,7 +124,7 @@ impl Identity {
     }
 
     /// Returns the thread of a packed id.
-    pub(super) fn thread(&mut self, global: u64, trace: &mut Trace) -> ThreadId {
+    pub fn thread(&mut self, global: u64, trace: &mut Trace) -> ThreadId {
         if let Some(&id) = self.threads.get(&global) {
             return id;
         }
@@ -136,7 +136,7 @@ impl Identity {
     }
 
     /// Returns the device that a process calls `number`. Processes may see the same GPUs under different numbers.
-    pub(super) fn device(&mut self, global_pid: u64, number: u32, trace: &mut Trace) -> DeviceId {
+    pub fn device(&mut self, global_pid: u64, number: u32, trace: &mut Trace) -> DeviceId {
         let pid = pid_of(global_pid);
         if let Some(&id) = self.devices.get(&(pid, number)) {
             return id;

@@ -5,7 +5,7 @@ use crate::sqlite::Database;
 use crate::{Distributed, ReadError};
 
 /// Reads the rank that the launcher gave to the recorded program; `None` without one.
-pub(super) fn distributed(db: &Database) -> Result<Option<Distributed>, ReadError> {
+pub fn distributed(db: &Database) -> Result<Option<Distributed>, ReadError> {
     let mut found = None;
     db.each("META_DATA_CAPTURE", &["name", "value"], |row| {
         if let (Some(name), Some(value)) = (row[0].text(), row[1].text())

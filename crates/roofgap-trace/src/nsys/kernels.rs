@@ -31,7 +31,7 @@ struct Part {
 }
 
 /// Reads the kernels.
-pub(super) fn kernels(
+pub fn kernels(
     db: &Database,
     strings: &Strings,
     who: &mut Identity,

@@ -14,4 +14,4 @@ mod work;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use reader::READER;
+pub use reader::READER;

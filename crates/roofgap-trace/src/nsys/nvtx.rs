@@ -30,7 +30,7 @@ struct Row {
 
 /// Reads ranges and marks. A range without an end is given `i64::MAX` and marked open; the reader closes it when it knows
 /// when the capture ended.
-pub(super) fn ranges(
+pub fn ranges(
     db: &Database,
     strings: &Strings,
     who: &mut Identity,

@@ -8,7 +8,7 @@ use crate::sqlite::Database;
 use crate::{LossKind, Ns, ReadError, Source, SourceFormat, Trace};
 use std::path::Path;
 
-pub(crate) const READER: Reader = Reader {
+pub const READER: Reader = Reader {
     detect: |head| Detected::when(head.bytes.starts_with(b"SQLite format 3\0"), SourceFormat::NsysSqlite),
     takes_gzip: false,
     read: |path, _, input| read(path, &mut input.trace),
@@ -72,7 +72,7 @@ fn open(path: &Path) -> Result<Database, ReadError> {
 }
 
 /// Reads an export into `trace`, which may hold other inputs already. The caller sorts.
-pub(crate) fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
+pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
     let db = open(path)?;
     let before = (trace.ops.len(), trace.calls.len(), trace.ranges.rows.len());
     trace.sources.push(source(&db, path)?);

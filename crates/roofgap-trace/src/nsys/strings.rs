@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 /// Ids are nearly always numbered from 0 without holes, so they are positions in a list; a map takes the others.
 #[derive(Debug, Default)]
-pub(super) struct Strings {
+pub struct Strings {
     list: Vec<Option<NameId>>,
     others: FxHashMap<i64, NameId>,
 }
@@ -14,7 +14,7 @@ pub(super) struct Strings {
 const MOST_MISSING: usize = 4096;
 
 impl Strings {
-    pub(super) fn insert(&mut self, id: i64, name: NameId) {
+    pub fn insert(&mut self, id: i64, name: NameId) {
         match usize::try_from(id) {
             Ok(at) if at < self.list.len() + MOST_MISSING => {
                 if at >= self.list.len() {
@@ -26,7 +26,7 @@ impl Strings {
         }
     }
 
-    pub(super) fn get(&self, id: i64) -> Option<NameId> {
+    pub fn get(&self, id: i64) -> Option<NameId> {
         match usize::try_from(id).ok().and_then(|at| self.list.get(at)) {
             Some(Some(name)) => Some(*name),
             _ => self.others.get(&id).copied(),

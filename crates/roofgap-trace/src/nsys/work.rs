@@ -5,7 +5,7 @@ use crate::sqlite::{Database, Value};
 use crate::{GpuOp, LossKind, MemoryKind, NameId, Ns, OpKind, ReadError, ShapeId, Trace};
 
 /// Columns that every table of GPU work has.
-pub(super) const COMMON: [&str; 6] = ["start", "end", "deviceId", "streamId", "correlationId", "globalPid"];
+pub const COMMON: [&str; 6] = ["start", "end", "deviceId", "streamId", "correlationId", "globalPid"];
 
 /// A row of GPU work before its ids are resolved.
 #[derive(Clone, Copy)]
@@ -20,11 +20,7 @@ struct RawOp {
 }
 
 /// Reads copies, sets and whole graphs.
-pub(super) fn transfers_and_graphs(
-    db: &Database,
-    who: &mut Identity,
-    trace: &mut Trace,
-) -> Result<(), ReadError> {
+pub fn transfers_and_graphs(db: &Database, who: &mut Identity, trace: &mut Trace) -> Result<(), ReadError> {
     transfers(db, who, trace)?;
     graphs(db, who, trace)
 }

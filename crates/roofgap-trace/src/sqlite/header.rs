@@ -6,22 +6,22 @@ use std::io::Read;
 use std::path::Path;
 
 /// The letters every SQLite file begins with.
-pub(crate) const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+pub const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
 /// The bytes a journal begins with as long as what it undoes is not done; a finished one is gone, empty or zeroed.
 const JOURNAL_MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
 
 /// Header fields that the page reader needs.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Header {
+pub struct Header {
     /// Bytes of a page.
-    pub(super) page_size: usize,
+    pub page_size: usize,
     /// Bytes at the end of every page that are not SQLite's.
-    pub(super) reserved: usize,
+    pub reserved: usize,
     /// Pages of the file.
-    pub(super) pages: u64,
+    pub pages: u64,
     /// True if text is stored as UTF-8.
-    pub(super) utf8: bool,
+    pub utf8: bool,
 }
 
 fn begins_with(path: &Path, bytes: [u8; 8]) -> bool {
@@ -30,7 +30,7 @@ fn begins_with(path: &Path, bytes: [u8; 8]) -> bool {
 }
 
 /// Refuses a file that is shorter than its header says, or that has a log not yet merged or a journal not yet done with.
-pub(super) fn check(path: &Path) -> Result<Header, ReadError> {
+pub fn check(path: &Path) -> Result<Header, ReadError> {
     let damaged = |what: String| Err(ReadError::damaged(path, "SQLite file", what));
     let mut file = File::open(path).map_err(|e| ReadError::io(path, e))?;
     let length = file.metadata().map_err(|e| ReadError::io(path, e))?.len();

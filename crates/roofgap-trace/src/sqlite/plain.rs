@@ -35,13 +35,13 @@ const STEPS: u64 = 50_000_000;
 const STEPS_PER_BYTE: u64 = 64;
 
 #[derive(Debug)]
-pub(super) struct Plain {
+pub struct Plain {
     path: PathBuf,
     connection: Mutex<Connection>,
 }
 
 impl Plain {
-    pub(super) fn open(path: &Path) -> Result<Self, ReadError> {
+    pub fn open(path: &Path) -> Result<Self, ReadError> {
         let flags =
             OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let failed = |e| ReadError::damaged(path, "SQLite file", e);
@@ -91,7 +91,7 @@ impl Plain {
     }
 
     /// Reads the names of all tables and views, without their columns.
-    pub(super) fn names(&self) -> Result<Vec<String>, ReadError> {
+    pub fn names(&self) -> Result<Vec<String>, ReadError> {
         let connection = self.connection();
         let mut statement = connection
             .prepare("SELECT name FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY name")
@@ -120,7 +120,7 @@ impl Plain {
     ///
     /// # Errors
     /// Fails when the schema is damaged, and for views of views, whose columns can take forever to find out.
-    pub(super) fn schema(&self) -> Result<BTreeMap<String, Table>, ReadError> {
+    pub fn schema(&self) -> Result<BTreeMap<String, Table>, ReadError> {
         let connection = self.connection();
         let views = self.views(&connection).map_err(|e| self.damaged(e))?;
         for (name, sql) in &views {
@@ -191,7 +191,7 @@ impl Plain {
     }
 
     /// Steps through all rows of a table in the order of their ids.
-    pub(super) fn scan(
+    pub fn scan(
         &self,
         name: &str,
         table: &Table,

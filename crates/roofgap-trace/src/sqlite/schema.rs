@@ -2,30 +2,30 @@
 
 /// A column of a table.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Column {
-    pub(super) name: String,
+pub struct Column {
+    pub name: String,
     /// True for an alias of the row id, which is stored outside the record.
-    pub(super) row_id: bool,
+    pub row_id: bool,
     /// True if SQLite stores numbers without a fraction as integers.
-    pub(super) real: bool,
+    pub real: bool,
     /// True if rows older than the column have a value other than null.
-    pub(super) default: bool,
+    pub default: bool,
 }
 
 /// A table.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Table {
+pub struct Table {
     /// The columns in the order in which a record stores them.
-    pub(super) columns: Vec<Column>,
+    pub columns: Vec<Column>,
     /// The page its tree begins on, where the tree is the usual one of rows by id.
-    pub(super) root: Option<u32>,
+    pub root: Option<u32>,
     /// True for a virtual table and for a view that is more than columns of one table; their rows are not read.
-    pub(super) refused: bool,
+    pub refused: bool,
 }
 
 impl Table {
     /// Returns the position of a column.
-    pub(super) fn position(&self, column: &str) -> Option<usize> {
+    pub fn position(&self, column: &str) -> Option<usize> {
         self.columns.iter().position(|c| c.name == column)
     }
 }
@@ -33,7 +33,7 @@ impl Table {
 /// Returns true if a column of this declared type converts integers to floating-point numbers.
 ///
 /// SQLite goes by the words the type contains, the first rule that fits.
-pub(super) fn has_real_affinity(declared: &str) -> bool {
+pub fn has_real_affinity(declared: &str) -> bool {
     let declared = declared.to_ascii_uppercase();
     let any = |words: &[&str]| words.iter().any(|w| declared.contains(w));
     !any(&["INT", "CHAR", "CLOB", "TEXT", "BLOB"]) && any(&["REAL", "FLOA", "DOUB"])

@@ -3,7 +3,7 @@
 /// Returns the table of a view of the form `CREATE VIEW name AS SELECT columns FROM table`; `None` for any other view.
 ///
 /// Calls, subqueries, joins, conditions and comments are other views.
-pub(super) fn table_of(sql: &str) -> Option<String> {
+pub fn table_of(sql: &str) -> Option<String> {
     let tokens = tokens(sql)?;
     let word = |at: usize, word: &str| matches!(tokens.get(at), Some(Token::Word(w)) if w.eq_ignore_ascii_case(word));
     if !(word(0, "create") && word(1, "view") && word(3, "as") && word(4, "select")) {
@@ -29,7 +29,7 @@ pub(super) fn table_of(sql: &str) -> Option<String> {
 }
 
 /// Returns true if the text of a view names another object.
-pub(super) fn mentions(sql: &str, other: &str) -> bool {
+pub fn mentions(sql: &str, other: &str) -> bool {
     let part_of_name = |c: char| c.is_alphanumeric() || c == '_';
     let (sql, other) = (sql.to_lowercase(), other.to_lowercase());
     match other.chars().all(part_of_name) {

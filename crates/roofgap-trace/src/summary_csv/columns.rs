@@ -4,28 +4,28 @@ use crate::decimal::{MAX_NS, scaled};
 
 /// A column of times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TimeColumn {
-    pub(super) at: usize,
-    pub(super) unit: TimeUnit,
+pub struct TimeColumn {
+    pub at: usize,
+    pub unit: TimeUnit,
 }
 
 /// The columns of a kernel summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Columns {
+pub struct Columns {
     /// Number of columns.
-    pub(super) count: usize,
-    pub(super) share: Option<usize>,
-    pub(super) total: TimeColumn,
-    pub(super) instances: usize,
-    pub(super) median: Option<TimeColumn>,
-    pub(super) min: Option<TimeColumn>,
-    pub(super) max: Option<TimeColumn>,
-    pub(super) name: usize,
+    pub count: usize,
+    pub share: Option<usize>,
+    pub total: TimeColumn,
+    pub instances: usize,
+    pub median: Option<TimeColumn>,
+    pub min: Option<TimeColumn>,
+    pub max: Option<TimeColumn>,
+    pub name: usize,
 }
 
 impl Columns {
     /// Parses a header line; `None` if it is not the header of a kernel summary.
-    pub(super) fn of(line: &str) -> Option<Self> {
+    pub fn of(line: &str) -> Option<Self> {
         let titles: Vec<&str> = line.trim().split(',').map(|title| title.trim().trim_matches('"')).collect();
         let parsed: Vec<(String, Option<TimeUnit>)> = titles.iter().map(|title| split_title(title)).collect();
         let find = |names: &[&str]| parsed.iter().position(|(name, _)| names.contains(&name.as_str()));
@@ -59,7 +59,7 @@ fn split_title(title: &str) -> (String, Option<TimeUnit>) {
 
 /// A unit of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TimeUnit {
+pub enum TimeUnit {
     Nanoseconds,
     Microseconds,
     Milliseconds,
@@ -68,7 +68,7 @@ pub(super) enum TimeUnit {
 
 impl TimeUnit {
     /// Parses the abbreviation in a column header.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "ns" | "nsec" => Self::Nanoseconds,
             "us" | "usec" | "\u{3bc}s" | "\u{b5}s" => Self::Microseconds,
@@ -89,26 +89,26 @@ impl TimeUnit {
     }
 
     /// Parses a time, ns.
-    pub(super) fn ns(self, text: &str) -> Option<i64> {
+    pub fn ns(self, text: &str) -> Option<i64> {
         let ns = i64::try_from(scaled(number(text).as_bytes(), self.power())?).ok()?;
         (ns <= MAX_NS).then_some(ns)
     }
 
     /// Parses a time with one decimal, ns.
-    pub(super) fn tenths(self, text: &str) -> Option<f64> {
+    pub fn tenths(self, text: &str) -> Option<f64> {
         let tenths = scaled(number(text).as_bytes(), self.power() + 1)?;
         (tenths <= i128::from(MAX_NS)).then_some(tenths as f64 / 10.0)
     }
 
     /// Returns true if a time is written with fewer digits than nanoseconds.
-    pub(super) fn is_rounded(self, text: &str) -> bool {
+    pub fn is_rounded(self, text: &str) -> bool {
         let decimals = text.split_once('.').map_or(0, |(_, decimals)| decimals.len());
         !text.contains(['e', 'E']) && (decimals as i32) < self.power()
     }
 }
 
 /// Removes the commas between thousands.
-pub(super) fn number(text: &str) -> String {
+pub fn number(text: &str) -> String {
     let text = text.trim();
     let whole = text.split_once('.').map_or(text, |(whole, _)| whole);
     let mut groups = whole.split(',');

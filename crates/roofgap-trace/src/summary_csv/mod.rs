@@ -6,4 +6,4 @@
 mod columns;
 mod reader;
 
-pub(crate) use reader::READER;
+pub use reader::READER;

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-pub(crate) const READER: Reader = Reader {
+pub const READER: Reader = Reader {
     detect: |head| match looks_like(&head.bytes) {
         true => Detected::Yes(SourceFormat::KernelSummary),
         // Tables of other reports may precede the summary.
@@ -32,7 +32,7 @@ const MOST_TOTAL: i64 = i64::MAX / 2;
 const SHARE_TOLERANCE: f64 = 0.0501;
 
 /// Returns true if a file that begins with `head` looks like a kernel summary.
-pub(super) fn looks_like(head: &[u8]) -> bool {
+pub fn looks_like(head: &[u8]) -> bool {
     let text = String::from_utf8_lossy(head);
     find_header(&text).is_some()
 }
@@ -43,7 +43,7 @@ fn may_follow(head: &[u8]) -> bool {
 }
 
 /// Reads a kernel summary into `trace`.
-pub(super) fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
+pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
     let text = load(path)?;
     let (columns, table) = find_header(&text).ok_or_else(|| ReadError::Unrecognised {
         path: path.to_path_buf(),

@@ -13,7 +13,7 @@ const ROWS: usize = 64;
 
 /// Self-attention in which every token of a sequence sees every other.
 #[derive(Debug)]
-pub(crate) struct VisionAttention {
+pub struct VisionAttention {
     qkv: Linear,
     out: Linear,
     heads: usize,
@@ -21,12 +21,7 @@ pub(crate) struct VisionAttention {
 }
 
 impl VisionAttention {
-    pub(crate) fn new(
-        source: &mut Source,
-        width: usize,
-        heads: usize,
-        side: Option<usize>,
-    ) -> VisionAttention {
+    pub fn new(source: &mut Source, width: usize, heads: usize, side: Option<usize>) -> VisionAttention {
         VisionAttention {
             qkv: Linear::with_bias(source, width, 3 * width),
             out: Linear::with_bias(source, width, width),
@@ -36,7 +31,7 @@ impl VisionAttention {
     }
 
     /// Attends within each run of `length` rows of `x`.
-    pub(crate) fn forward(&self, exec: &mut Exec<'_>, x: &Array2<f32>, length: usize) -> Array2<f32> {
+    pub fn forward(&self, exec: &mut Exec<'_>, x: &Array2<f32>, length: usize) -> Array2<f32> {
         let qkv = self.qkv.forward(exec, x);
         let mixed = exec.op("attention", || self.attend(&qkv, length));
         self.out.forward(exec, &mixed)
@@ -107,7 +102,7 @@ impl RelativePosition {
 }
 
 /// Cuts a grid of `side` squared tokens into windows, padded with zeros at the right and the bottom.
-pub(crate) fn into_windows(x: &Array2<f32>, side: usize, window: usize) -> Array2<f32> {
+pub fn into_windows(x: &Array2<f32>, side: usize, window: usize) -> Array2<f32> {
     let mut out = Array2::zeros((padded_tokens(side, window), x.ncols()));
     for (token, row) in x.rows().into_iter().enumerate() {
         let place = window_place(token / side, token % side, side, window);
@@ -117,7 +112,7 @@ pub(crate) fn into_windows(x: &Array2<f32>, side: usize, window: usize) -> Array
 }
 
 /// Puts the windows back into the grid and drops the padding.
-pub(crate) fn from_windows(windows: &Array2<f32>, side: usize, window: usize) -> Array2<f32> {
+pub fn from_windows(windows: &Array2<f32>, side: usize, window: usize) -> Array2<f32> {
     let mut out = Array2::zeros((side * side, windows.ncols()));
     for (token, mut row) in out.rows_mut().into_iter().enumerate() {
         let place = window_place(token / side, token % side, side, window);

@@ -11,7 +11,7 @@ use crate::source::Source;
 
 /// The tower.
 #[derive(Debug)]
-pub(crate) struct Clip {
+pub struct Clip {
     class: Array2<f32>,
     position: Array2<f32>,
     norm: LayerNorm,
@@ -27,7 +27,7 @@ struct Block {
 }
 
 impl Clip {
-    pub(crate) fn new(source: &mut Source, shape: &Shape) -> Clip {
+    pub fn new(source: &mut Source, shape: &Shape) -> Clip {
         let (width, heads) = (shape.clip.width, shape.clip.heads);
         let tokens = shape.vision_grid() * shape.vision_grid();
         Clip {
@@ -46,7 +46,7 @@ impl Clip {
     }
 
     /// Computes a token for each input token; the class token is dropped at the end.
-    pub(crate) fn forward(&self, exec: &mut Exec<'_>, tokens: &Array2<f32>) -> Array2<f32> {
+    pub fn forward(&self, exec: &mut Exec<'_>, tokens: &Array2<f32>) -> Array2<f32> {
         let mut x = exec.op("add", || {
             let mut x = self.position.clone();
             x.slice_mut(s![..1, ..]).scaled_add(1.0, &self.class);
@@ -68,7 +68,7 @@ impl Clip {
 }
 
 /// Joins the tokens of both towers side by side, for the projector.
-pub(crate) fn side_by_side(clip: &Array2<f32>, sam: &Array2<f32>) -> Array2<f32> {
+pub fn side_by_side(clip: &Array2<f32>, sam: &Array2<f32>) -> Array2<f32> {
     let mut out = Array2::zeros((clip.nrows(), clip.ncols() + sam.ncols()));
     out.slice_mut(s![.., ..clip.ncols()]).assign(clip);
     out.slice_mut(s![.., clip.ncols()..]).assign(sam);
@@ -76,7 +76,7 @@ pub(crate) fn side_by_side(clip: &Array2<f32>, sam: &Array2<f32>) -> Array2<f32>
 }
 
 /// Lays out the grid: each row ends in the newline token, all of it in the separator.
-pub(crate) fn as_lines(
+pub fn as_lines(
     tokens: &Array2<f32>,
     side: usize,
     newline: &Array2<f32>,

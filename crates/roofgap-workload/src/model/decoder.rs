@@ -17,7 +17,7 @@ const ROTARY_BASE: f32 = 10_000.0;
 
 /// Embedding, layers and head.
 #[derive(Debug)]
-pub(crate) struct Decoder {
+pub struct Decoder {
     embedding: Array2<f32>,
     layers: Vec<Layer>,
     norm: RmsNorm,
@@ -49,7 +49,7 @@ struct Attention {
 
 /// Keys and values of what was seen so far.
 #[derive(Debug)]
-pub(crate) struct KvCache {
+pub struct KvCache {
     layers: Vec<LayerCache>,
     length: usize,
 }
@@ -63,7 +63,7 @@ struct LayerCache {
 
 impl KvCache {
     /// Creates a cache for `capacity` positions.
-    pub(crate) fn new(shape: &DecoderShape, capacity: usize) -> KvCache {
+    pub fn new(shape: &DecoderShape, capacity: usize) -> KvCache {
         let size = (shape.heads, capacity, shape.hidden / shape.heads);
         KvCache {
             layers: (0..shape.layers)
@@ -75,18 +75,18 @@ impl KvCache {
 
     /// Positions seen so far.
     #[cfg(test)]
-    pub(crate) fn length(&self) -> usize {
+    pub fn length(&self) -> usize {
         self.length
     }
 
     /// Forgets all, keeping the memory.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.length = 0;
     }
 }
 
 impl Decoder {
-    pub(crate) fn new(source: &mut Source, shape: &DecoderShape) -> Decoder {
+    pub fn new(source: &mut Source, shape: &DecoderShape) -> Decoder {
         let hidden = shape.hidden;
         Decoder {
             embedding: source.matrix(shape.vocabulary, hidden),
@@ -114,17 +114,12 @@ impl Decoder {
     }
 
     /// Returns the embeddings of tokens.
-    pub(crate) fn embed(&self, exec: &mut Exec<'_>, tokens: &[usize]) -> Array2<f32> {
+    pub fn embed(&self, exec: &mut Exec<'_>, tokens: &[usize]) -> Array2<f32> {
         exec.op("embedding", || self.embedding.select(Axis(0), tokens))
     }
 
     /// Takes new positions into the cache; gives the scores of the token after the last.
-    pub(crate) fn forward(
-        &self,
-        exec: &mut Exec<'_>,
-        mut x: Array2<f32>,
-        cache: &mut KvCache,
-    ) -> Array2<f32> {
+    pub fn forward(&self, exec: &mut Exec<'_>, mut x: Array2<f32>, cache: &mut KvCache) -> Array2<f32> {
         let past = cache.length;
         for (layer, cache) in self.layers.iter().zip(&mut cache.layers) {
             let normed = layer.norm1.forward(exec, &x);

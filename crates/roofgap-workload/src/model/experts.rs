@@ -11,7 +11,7 @@ use crate::source::Source;
 
 /// One layer's experts.
 #[derive(Debug)]
-pub(crate) struct Experts {
+pub struct Experts {
     router: Linear,
     routed: Vec<GatedMlp>,
     shared: GatedMlp,
@@ -26,7 +26,7 @@ struct Sent {
 }
 
 impl Experts {
-    pub(crate) fn new(source: &mut Source, shape: &DecoderShape) -> Experts {
+    pub fn new(source: &mut Source, shape: &DecoderShape) -> Experts {
         let (hidden, inner) = (shape.hidden, shape.expert_intermediate);
         Experts {
             router: Linear::new(source, hidden, shape.routed_experts),
@@ -37,7 +37,7 @@ impl Experts {
         }
     }
 
-    pub(crate) fn forward(&self, exec: &mut Exec<'_>, x: &Array2<f32>) -> Array2<f32> {
+    pub fn forward(&self, exec: &mut Exec<'_>, x: &Array2<f32>) -> Array2<f32> {
         let sent = exec.group("router", |exec| self.route(exec, x));
         let routed = exec.op("experts", || self.apply(x, &sent));
         let mut out = exec.group("shared_experts", |exec| self.shared.forward(exec, x));

@@ -8,21 +8,21 @@ use crate::source::Source;
 
 /// A linear layer; its weight is stored as output by input.
 #[derive(Debug)]
-pub(crate) struct Linear {
-    pub(crate) weight: Array2<f32>,
+pub struct Linear {
+    pub weight: Array2<f32>,
     bias: Option<Array1<f32>>,
 }
 
 impl Linear {
-    pub(crate) fn new(source: &mut Source, input: usize, output: usize) -> Linear {
+    pub fn new(source: &mut Source, input: usize, output: usize) -> Linear {
         Linear { weight: source.matrix(output, input), bias: None }
     }
 
-    pub(crate) fn with_bias(source: &mut Source, input: usize, output: usize) -> Linear {
+    pub fn with_bias(source: &mut Source, input: usize, output: usize) -> Linear {
         Linear { weight: source.matrix(output, input), bias: Some(source.constant(output, 0.0)) }
     }
 
-    pub(crate) fn forward(&self, exec: &mut Exec<'_>, x: &Array2<f32>) -> Array2<f32> {
+    pub fn forward(&self, exec: &mut Exec<'_>, x: &Array2<f32>) -> Array2<f32> {
         exec.op("matmul", || {
             let mut out = ops::matmul(x.view(), self.weight.view());
             if let Some(bias) = &self.bias {
@@ -35,47 +35,47 @@ impl Linear {
 
 /// Layer norm.
 #[derive(Debug)]
-pub(crate) struct LayerNorm {
+pub struct LayerNorm {
     weight: Array1<f32>,
     bias: Array1<f32>,
 }
 
 impl LayerNorm {
-    pub(crate) fn new(source: &mut Source, width: usize) -> LayerNorm {
+    pub fn new(source: &mut Source, width: usize) -> LayerNorm {
         LayerNorm { weight: source.constant(width, 1.0), bias: source.constant(width, 0.0) }
     }
 
-    pub(crate) fn forward(&self, exec: &mut Exec<'_>, x: &Array2<f32>) -> Array2<f32> {
+    pub fn forward(&self, exec: &mut Exec<'_>, x: &Array2<f32>) -> Array2<f32> {
         exec.op("norm", || ops::layer_norm(x, &self.weight, &self.bias))
     }
 }
 
 /// Root-mean-square norm.
 #[derive(Debug)]
-pub(crate) struct RmsNorm {
+pub struct RmsNorm {
     weight: Array1<f32>,
 }
 
 impl RmsNorm {
-    pub(crate) fn new(source: &mut Source, width: usize) -> RmsNorm {
+    pub fn new(source: &mut Source, width: usize) -> RmsNorm {
         RmsNorm { weight: source.constant(width, 1.0) }
     }
 
-    pub(crate) fn forward(&self, exec: &mut Exec<'_>, x: &Array2<f32>) -> Array2<f32> {
+    pub fn forward(&self, exec: &mut Exec<'_>, x: &Array2<f32>) -> Array2<f32> {
         exec.op("norm", || ops::rms_norm(x, &self.weight))
     }
 }
 
 /// The two-layer network of a vision transformer.
 #[derive(Debug)]
-pub(crate) struct Mlp {
+pub struct Mlp {
     up: Linear,
     down: Linear,
     activation: fn(f32) -> f32,
 }
 
 impl Mlp {
-    pub(crate) fn new(source: &mut Source, width: usize, inner: usize, activation: fn(f32) -> f32) -> Mlp {
+    pub fn new(source: &mut Source, width: usize, inner: usize, activation: fn(f32) -> f32) -> Mlp {
         Mlp {
             up: Linear::with_bias(source, width, inner),
             down: Linear::with_bias(source, inner, width),
@@ -83,7 +83,7 @@ impl Mlp {
         }
     }
 
-    pub(crate) fn forward(&self, exec: &mut Exec<'_>, x: &Array2<f32>) -> Array2<f32> {
+    pub fn forward(&self, exec: &mut Exec<'_>, x: &Array2<f32>) -> Array2<f32> {
         let mut inner = self.up.forward(exec, x);
         exec.op("activation", || ops::each(&mut inner, self.activation));
         self.down.forward(exec, &inner)
@@ -92,14 +92,14 @@ impl Mlp {
 
 /// The gated network of a decoder layer or an expert.
 #[derive(Debug)]
-pub(crate) struct GatedMlp {
+pub struct GatedMlp {
     gate: Linear,
     up: Linear,
     down: Linear,
 }
 
 impl GatedMlp {
-    pub(crate) fn new(source: &mut Source, width: usize, inner: usize) -> GatedMlp {
+    pub fn new(source: &mut Source, width: usize, inner: usize) -> GatedMlp {
         GatedMlp {
             gate: Linear::new(source, width, inner),
             up: Linear::new(source, width, inner),
@@ -107,7 +107,7 @@ impl GatedMlp {
         }
     }
 
-    pub(crate) fn forward(&self, exec: &mut Exec<'_>, x: &Array2<f32>) -> Array2<f32> {
+    pub fn forward(&self, exec: &mut Exec<'_>, x: &Array2<f32>) -> Array2<f32> {
         let mut inner = self.gate.forward(exec, x);
         let up = self.up.forward(exec, x);
         exec.op("activation", || ops::gated(&mut inner, &up));
@@ -115,7 +115,7 @@ impl GatedMlp {
     }
 
     /// Runs the network without timing, for experts that run in parallel.
-    pub(crate) fn apply(&self, x: &Array2<f32>) -> Array2<f32> {
+    pub fn apply(&self, x: &Array2<f32>) -> Array2<f32> {
         let mut inner = ops::matmul(x.view(), self.gate.weight.view());
         let up = ops::matmul(x.view(), self.up.weight.view());
         ops::gated(&mut inner, &up);

@@ -8,5 +8,5 @@ mod layers;
 mod sam;
 mod whole;
 
-pub(crate) use decoder::KvCache;
-pub(crate) use whole::Model;
+pub use decoder::KvCache;
+pub use whole::Model;

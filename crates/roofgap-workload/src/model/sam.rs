@@ -12,7 +12,7 @@ use crate::source::Source;
 
 /// The tower.
 #[derive(Debug)]
-pub(crate) struct Sam {
+pub struct Sam {
     patch: usize,
     grid: usize,
     window: usize,
@@ -41,7 +41,7 @@ struct Neck {
 }
 
 impl Sam {
-    pub(crate) fn new(source: &mut Source, shape: &Shape) -> Sam {
+    pub fn new(source: &mut Source, shape: &Shape) -> Sam {
         let sam = &shape.sam;
         let (width, grid) = (sam.tower.width, shape.grid());
         Sam {
@@ -77,7 +77,7 @@ impl Sam {
     }
 
     /// Computes a token per cell of the reduced grid, as wide as the CLIP-like tower.
-    pub(crate) fn forward(&self, exec: &mut Exec<'_>, image: &Image) -> Array2<f32> {
+    pub fn forward(&self, exec: &mut Exec<'_>, image: &Image) -> Array2<f32> {
         let patches = exec.op("patches", || image.patches(self.patch));
         let mut x = self.embed.forward(exec, &patches);
         exec.op("add", || x += &self.position);

@@ -14,7 +14,7 @@ use crate::source::Source;
 
 /// The whole model.
 #[derive(Debug)]
-pub(crate) struct Model {
+pub struct Model {
     shape: Shape,
     sam: Sam,
     clip: Clip,
@@ -26,7 +26,7 @@ pub(crate) struct Model {
 
 impl Model {
     /// Takes its tensors from a source, always in the same order.
-    pub(crate) fn new(source: &mut Source, shape: Shape) -> Model {
+    pub fn new(source: &mut Source, shape: Shape) -> Model {
         let hidden = shape.decoder.hidden;
         Model {
             sam: Sam::new(source, &shape),
@@ -40,19 +40,19 @@ impl Model {
     }
 
     /// Counts the parameters of a shape without allocating them.
-    pub(crate) fn count_parameters(shape: &Shape) -> u64 {
+    pub fn count_parameters(shape: &Shape) -> u64 {
         let mut source = Source::counting();
         drop(Model::new(&mut source, shape.clone()));
         source.parameters()
     }
 
     /// Creates an empty cache for `capacity` positions.
-    pub(crate) fn cache(&self, capacity: usize) -> KvCache {
+    pub fn cache(&self, capacity: usize) -> KvCache {
         KvCache::new(&self.shape.decoder, capacity)
     }
 
     /// Reads the image and the prompt; gives the first token, and the prompt as the decoder takes it.
-    pub(crate) fn prefill(
+    pub fn prefill(
         &self,
         exec: &mut Exec<'_>,
         image: &Image,
@@ -67,14 +67,14 @@ impl Model {
     }
 
     /// Takes one token; gives the next.
-    pub(crate) fn step(&self, exec: &mut Exec<'_>, token: usize, cache: &mut KvCache) -> usize {
+    pub fn step(&self, exec: &mut Exec<'_>, token: usize, cache: &mut KvCache) -> usize {
         let x = self.decoder.embed(exec, &[token]);
         let scores = self.decoder.forward(exec, x, cache);
         pick(exec, &scores)
     }
 
     /// Reads the prompt and all tokens after it again, at most the last `limit` positions; gives the next token.
-    pub(crate) fn step_again(
+    pub fn step_again(
         &self,
         exec: &mut Exec<'_>,
         prompt: &Array2<f32>,

@@ -8,49 +8,49 @@ use roofgap_report::{KernelOrder, NameFilter, Selection};
 use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Analyze {
+pub struct Analyze {
     /// Files, folders of captures, or a run directory; formats are detected from content. Timelines of several ranks are one analysis
     #[arg(required = true, value_name = "INPUT")]
-    pub(crate) inputs: Vec<PathBuf>,
+    pub inputs: Vec<PathBuf>,
     /// Write all reports into this folder
     #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
+    pub out: Option<PathBuf>,
     /// Write the timeline as a trace for Perfetto or chrome://tracing; compressed if the name ends in .gz
     #[arg(long, value_name = "FILE")]
-    pub(crate) perfetto: Option<PathBuf>,
+    pub perfetto: Option<PathBuf>,
     /// Write tables of events as Parquet into this folder, as run=NAME/rank=N/TABLE.parquet
     #[arg(long, value_name = "DIR")]
-    pub(crate) parquet: Option<PathBuf>,
+    pub parquet: Option<PathBuf>,
     /// Write GPU time by ranges and operators as a profile for speedscope
     #[arg(long, value_name = "FILE")]
-    pub(crate) speedscope: Option<PathBuf>,
+    pub speedscope: Option<PathBuf>,
     /// Write GPU time by ranges and operators as folded stacks for flame graphs, in nanoseconds
     #[arg(long, value_name = "FILE")]
-    pub(crate) folded: Option<PathBuf>,
+    pub folded: Option<PathBuf>,
     /// Write times, tokens per second, MFU and overhead in the text format of Prometheus
     #[arg(long, value_name = "FILE")]
-    pub(crate) prometheus: Option<PathBuf>,
+    pub prometheus: Option<PathBuf>,
     /// Write the same numbers as OpenTelemetry metrics (OTLP JSON)
     #[arg(long, value_name = "FILE")]
-    pub(crate) otlp: Option<PathBuf>,
+    pub otlp: Option<PathBuf>,
     /// Output format
     #[arg(long, value_enum, default_value_t = AnalysisFormat::Text)]
-    pub(crate) format: AnalysisFormat,
+    pub format: AnalysisFormat,
     #[command(flatten)]
-    pub(crate) shown: Shown,
+    pub shown: Shown,
     #[command(flatten)]
-    pub(crate) overrides: AnalysisOverrides,
+    pub overrides: AnalysisOverrides,
     /// Rank whose analysis is shown, of several ranks of a job; by default the lowest
     #[arg(long, value_name = "N")]
-    pub(crate) rank: Option<u32>,
+    pub rank: Option<u32>,
     /// The nsys that exports a .nsys-rep file, if it is not on the PATH
     #[arg(long, value_name = "FILE")]
-    pub(crate) nsys: Option<PathBuf>,
+    pub nsys: Option<PathBuf>,
 }
 
 /// Output format of an analysis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum AnalysisFormat {
+pub enum AnalysisFormat {
     /// Tables for people
     Text,
     /// JSON for programs
@@ -62,24 +62,24 @@ pub(crate) enum AnalysisFormat {
 /// The part of an analysis that is shown.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "What is shown")]
-pub(crate) struct Shown {
+pub struct Shown {
     /// Show this stage only
     #[arg(long, value_name = "STAGE")]
-    pub(crate) only: Option<String>,
+    pub only: Option<String>,
     /// Show only kernels whose full or short name matches this regular expression
     #[arg(long, value_name = "REGEX")]
-    pub(crate) kernel: Option<String>,
+    pub kernel: Option<String>,
     /// Order of the kernels
     #[arg(long, value_enum, default_value_t = SortBy::Total, value_name = "BY")]
-    pub(crate) sort: SortBy,
+    pub sort: SortBy,
     /// Number of kernels to list; 0 lists none
     #[arg(long, default_value_t = 12, value_name = "N")]
-    pub(crate) top: usize,
+    pub top: usize,
 }
 
 /// Order of kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum SortBy {
+pub enum SortBy {
     /// Total time, longest first
     Total,
     /// Mean time, longest first
@@ -94,7 +94,7 @@ pub(crate) enum SortBy {
 
 impl Shown {
     /// Returns the selection for the reports.
-    pub(crate) fn props(&self) -> Result<Selection, Failure> {
+    pub fn props(&self) -> Result<Selection, Failure> {
         let regex = |pattern: &String| {
             Regex::new(pattern).map_err(|why| Failure::Regex { pattern: pattern.clone(), why })
         };
@@ -115,37 +115,37 @@ impl Shown {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Demo {
+pub struct Demo {
     /// Folder for the capture and its reports (default: a new one for temporary files)
     #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
+    pub out: Option<PathBuf>,
     /// Print the path of the page without opening it
     #[arg(long)]
-    pub(crate) no_browser: bool,
+    pub no_browser: bool,
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Open {
+pub struct Open {
     /// Run (id, prefix, folder or `latest`), a folder with a page, or captures, whose page is written to a temporary folder
     #[arg(value_name = "RUN|CAPTURE")]
-    pub(crate) inputs: Vec<String>,
+    pub inputs: Vec<String>,
     /// Print the path of the page without opening it
     #[arg(long)]
-    pub(crate) no_browser: bool,
+    pub no_browser: bool,
     #[command(flatten)]
-    pub(crate) base: Base,
+    pub base: Base,
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Report {
+pub struct Report {
     /// Run: an id, a unique prefix of one, a folder, or `latest`
-    pub(crate) run: String,
+    pub run: String,
     /// Overrides of the run's configuration, such as model=qwen3_8b workload.prompt_tokens=512 workload.tokens=64
     #[arg(value_name = "OVERRIDE")]
-    pub(crate) overrides: Vec<String>,
+    pub overrides: Vec<String>,
     /// Account of `roofgap load` whose requests the server of a captured window served
     #[arg(long, value_name = "FILE")]
-    pub(crate) requests: Option<PathBuf>,
+    pub requests: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) base: Base,
+    pub base: Base,
 }

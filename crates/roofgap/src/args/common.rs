@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 /// Output format of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub enum Format {
     /// Tables for people
     Text,
     /// JSON for programs
@@ -21,40 +21,40 @@ pub(crate) enum Format {
 
 /// Facts that override what the inputs say.
 #[derive(Debug, clap::Args)]
-pub(crate) struct AnalysisOverrides {
+pub struct AnalysisOverrides {
     // Not a doc comment: rustdoc would read the brackets as a link.
     #[arg(
         long,
         value_name = "NAME=PATTERN",
         help = "Replace or add a stage: its name and its ranges, as [domain@]name, separated by commas"
     )]
-    pub(crate) stage: Vec<String>,
+    pub stage: Vec<String>,
     /// Model that ran: a preset such as deepseek_ocr, a config.json, or a folder with one
     #[arg(long, value_name = "NAME|config.json")]
-    pub(crate) model: Option<String>,
+    pub model: Option<String>,
     /// Prompt tokens, including image tokens
     #[arg(long, value_name = "N")]
-    pub(crate) prompt_tokens: Option<u64>,
+    pub prompt_tokens: Option<u64>,
     /// Tokens generated per run
     #[arg(long, value_name = "N")]
-    pub(crate) new_tokens: Option<u64>,
+    pub new_tokens: Option<u64>,
     /// Image tokens in the prompt
     #[arg(long, value_name = "N")]
-    pub(crate) vision_tokens: Option<u64>,
+    pub vision_tokens: Option<u64>,
     /// Batch size: sequences decoded together
     #[arg(long, value_name = "N")]
-    pub(crate) batch: Option<u64>,
+    pub batch: Option<u64>,
     /// Dense peak of the GPU, TFLOP/s; replaces the known value
     #[arg(long, value_name = "TFLOPS")]
-    pub(crate) peak_tflops: Option<f64>,
+    pub peak_tflops: Option<f64>,
     /// Memory bandwidth of the GPU, GB/s; replaces the known value
     #[arg(long, value_name = "GBS")]
-    pub(crate) bandwidth_gbs: Option<f64>,
+    pub bandwidth_gbs: Option<f64>,
 }
 
 impl AnalysisOverrides {
     /// Returns the overrides for the loader; reads the model file if one is named.
-    pub(crate) fn props(&self) -> Result<LoadOverrides, Failure> {
+    pub fn props(&self) -> Result<LoadOverrides, Failure> {
         Ok(LoadOverrides {
             stages: self.stage.clone(),
             model: self.model.as_deref().map(model).transpose()?,
@@ -93,21 +93,21 @@ fn model(name: &str) -> Result<Architecture, Failure> {
 
 /// Sources of a configuration.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Composition {
+pub struct Composition {
     /// Overrides: group=option, key=value, +key=value, ~key
     #[arg(value_name = "OVERRIDE")]
-    pub(crate) overrides: Vec<String>,
+    pub overrides: Vec<String>,
     /// Folder of presets that override the built-in ones
     #[arg(long, value_name = "DIR")]
-    pub(crate) config_dir: Option<PathBuf>,
+    pub config_dir: Option<PathBuf>,
     /// Resolved configuration, such as the config.yaml of a run
     #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
+    pub config: Option<PathBuf>,
 }
 
 impl Composition {
     /// Returns the properties that a configuration is composed from.
-    pub(crate) fn props(self, program: &[OsString]) -> ConfigProps {
+    pub fn props(self, program: &[OsString]) -> ConfigProps {
         ConfigProps {
             config_dir: self.config_dir,
             config: self.config,
@@ -119,19 +119,19 @@ impl Composition {
 
 /// Folder that contains the runs.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Base {
+pub struct Base {
     /// Folder that contains the runs
     #[arg(long, value_name = "DIR", default_value = "tmp/stage2")]
-    pub(crate) dir: PathBuf,
+    pub dir: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct OneRun {
+pub struct OneRun {
     /// Run: an id, a unique prefix of one, a folder, or `latest`
-    pub(crate) run: String,
+    pub run: String,
     #[command(flatten)]
-    pub(crate) base: Base,
+    pub base: Base,
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub(crate) format: Format,
+    pub format: Format,
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 /// Output format of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum CompareFormat {
+pub enum CompareFormat {
     /// Tables for people
     Text,
     /// JSON for programs
@@ -18,27 +18,27 @@ pub(crate) enum CompareFormat {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Compare {
+pub struct Compare {
     /// Before: a run (id, prefix, folder or `latest`), a metrics.json or a capture
     #[arg(value_name = "BASE")]
-    pub(crate) before: String,
+    pub before: String,
     /// After
     #[arg(value_name = "HEAD")]
-    pub(crate) after: String,
+    pub after: String,
     /// Exit with status 5 if a number is worse by more than this and by more than its noise: 5%, decode.wall=3%, prefill.busy=2ms
     #[arg(long, value_name = "LIMIT")]
-    pub(crate) fail_on: Vec<String>,
+    pub fail_on: Vec<String>,
     /// Output format
     #[arg(long, value_enum, default_value_t = CompareFormat::Text)]
-    pub(crate) format: CompareFormat,
+    pub format: CompareFormat,
     #[command(flatten)]
-    pub(crate) base: Base,
+    pub base: Base,
     #[command(flatten)]
-    pub(crate) overrides: AnalysisOverrides,
+    pub overrides: AnalysisOverrides,
     /// The nsys that exports a .nsys-rep file, if it is not on the PATH
     #[arg(long, value_name = "FILE")]
-    pub(crate) nsys: Option<PathBuf>,
+    pub nsys: Option<PathBuf>,
     /// Number of kernels and parts of a change to list
     #[arg(long, default_value_t = 12, value_name = "N")]
-    pub(crate) top: usize,
+    pub top: usize,
 }

@@ -11,21 +11,21 @@ mod serve;
 mod trial;
 mod watch;
 
-pub(crate) use analyze::{AnalysisFormat, Analyze, Demo, Open, Report};
-pub(crate) use clap_complete::Shell;
-pub(crate) use common::{Base, Format, OneRun};
-pub(crate) use compare::{Compare, CompareFormat};
-pub(crate) use load::Load;
+pub use analyze::{AnalysisFormat, Analyze, Demo, Open, Report};
+pub use clap_complete::Shell;
+pub use common::{Base, Format, OneRun};
+pub use compare::{Compare, CompareFormat};
+pub use load::Load;
 #[cfg(feature = "embedded")]
-pub(crate) use load::Workload;
-pub(crate) use profile::{Config, Doctor, Profile};
-pub(crate) use runs::Runs;
+pub use load::Workload;
+pub use profile::{Config, Doctor, Profile};
+pub use runs::Runs;
 #[cfg(feature = "mcp")]
-pub(crate) use serve::Mcp;
+pub use serve::Mcp;
 #[cfg(feature = "serve")]
-pub(crate) use serve::Serve;
-pub(crate) use trial::Try;
-pub(crate) use watch::{Capture, Watch};
+pub use serve::Serve;
+pub use trial::Try;
+pub use watch::{Capture, Watch};
 
 use clap::{Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -36,7 +36,7 @@ const GLOBAL: &str = "Global options";
 
 /// When to use colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ColorWhen {
+pub enum ColorWhen {
     /// On a terminal, unless NO_COLOR is set
     Auto,
     /// Always
@@ -48,22 +48,22 @@ pub(crate) enum ColorWhen {
 /// Profile LLMs on NVIDIA GPUs: where the time goes, how far it is from the roofline, and what to do first.
 #[derive(Debug, Parser)]
 #[command(name = "roofgap", version, propagate_version = true, arg_required_else_help = true)]
-pub(crate) struct Args {
+pub struct Args {
     /// Print only the answer, warnings and errors
     #[arg(short, long, global = true, help_heading = GLOBAL)]
-    pub(crate) quiet: bool,
+    pub quiet: bool,
     /// Print more progress
     #[arg(short, long, global = true, help_heading = GLOBAL)]
-    pub(crate) verbose: bool,
+    pub verbose: bool,
     /// When to use colours; auto respects NO_COLOR
     #[arg(long, global = true, value_enum, default_value_t = ColorWhen::Auto, value_name = "WHEN", help_heading = GLOBAL)]
-    pub(crate) color: ColorWhen,
+    pub color: ColorWhen,
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub enum Command {
     /// Profile a program under nsys and ncu and write a run directory; by default the embedded model
     Profile(Profile),
     /// Analyse captures: nsys exports, PyTorch traces, ncu reports, native captures, run directories
@@ -163,7 +163,7 @@ pub(crate) enum Command {
 
 /// Document with a JSON Schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Document {
+pub enum Document {
     /// metrics.json, and the output of analyze --format json
     Analysis,
     /// try.json

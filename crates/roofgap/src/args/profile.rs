@@ -6,32 +6,32 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Profile {
+pub struct Profile {
     #[command(flatten)]
-    pub(crate) composition: Composition,
+    pub composition: Composition,
     /// Check everything and print the commands without running them
     #[arg(long)]
-    pub(crate) dry_run: bool,
+    pub dry_run: bool,
     /// Output format; json prints the run, its state, what is missing and the paths of its files
     #[arg(long, value_enum, default_value_t = Format::Text, conflicts_with = "dry_run")]
-    pub(crate) format: Format,
+    pub format: Format,
     /// Program to profile and its arguments
     #[arg(last = true, value_name = "PROGRAM")]
-    pub(crate) program: Vec<OsString>,
+    pub program: Vec<OsString>,
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Doctor {
+pub struct Doctor {
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub(crate) format: Format,
+    pub format: Format,
     /// Python of the workload
     #[arg(long, default_value = "python3")]
-    pub(crate) python: PathBuf,
+    pub python: PathBuf,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Config {
+pub enum Config {
     /// Show every value and its origin
     Show {
         #[command(flatten)]

@@ -5,7 +5,7 @@ use clap::Subcommand;
 use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Runs {
+pub enum Runs {
     /// List every run with its model, device, status, stage times and size
     List {
         #[command(flatten)]

@@ -4,42 +4,42 @@ use super::common::{Base, Format};
 use roofgap_runs::config::Span;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Try {
+pub struct Try {
     /// Run: an id, a unique prefix of one, a folder, or `latest`; with --history, the folder that contains the runs
     #[arg(required_unless_present = "history")]
-    pub(crate) run: Option<String>,
+    pub run: Option<String>,
     /// Findings of the run, such as launch-bound, or single changes, such as hf.cuda_graphs; by default the first finding with a change
     #[arg(value_name = "FINDING")]
-    pub(crate) findings: Vec<String>,
+    pub findings: Vec<String>,
     /// Try the changes of every finding
     #[arg(long, conflicts_with = "findings")]
-    pub(crate) all: bool,
+    pub all: bool,
     /// Try an environment variable of the program, as a change of its own
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
-    pub(crate) env: Vec<(String, String)>,
+    pub env: Vec<(String, String)>,
     /// Time to spend on runs
     #[arg(long, value_name = "TIME", default_value = "20m")]
-    pub(crate) budget: Span,
+    pub budget: Span,
     /// Fewest runs of each workload; noisy ones run up to four times as often
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=1000))]
-    pub(crate) repeats: u32,
+    pub repeats: u32,
     /// Keep changes that may change the output, such as another dtype
     #[arg(long)]
-    pub(crate) accept_changed_output: bool,
+    pub accept_changed_output: bool,
     /// Start without asking
     #[arg(long)]
-    pub(crate) yes: bool,
+    pub yes: bool,
     /// Print the plan and its cost without running anything
     #[arg(long)]
-    pub(crate) dry_run: bool,
+    pub dry_run: bool,
     /// Compare predicted with measured gains of all runs in a folder
     #[arg(long, conflicts_with_all = ["findings", "all", "env", "dry_run", "yes"])]
-    pub(crate) history: bool,
+    pub history: bool,
     #[command(flatten)]
-    pub(crate) base: Base,
+    pub base: Base,
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub(crate) format: Format,
+    pub format: Format,
 }
 
 /// Reason against the value of `--env`.

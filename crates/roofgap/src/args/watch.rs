@@ -10,20 +10,20 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Watch {
+pub struct Watch {
     /// Record the first 64 steps of a capture and then one of N, 8 in a row; 1 records all
     #[arg(long, value_name = "N", default_value_t = DUTY)]
-    pub(crate) duty: NonZeroU32,
+    pub duty: NonZeroU32,
     /// Program to start and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
-    pub(crate) program: Vec<OsString>,
+    pub program: Vec<OsString>,
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Capture {
+pub struct Capture {
     /// Process of a watched program, or `latest`
     #[arg(value_name = "PID")]
-    pub(crate) process: Option<String>,
+    pub process: Option<String>,
     /// Length of the window, such as 5s; with --steps, the longest time to wait for them
     #[arg(long = "for", value_name = "TIME")]
     time: Option<Span>,
@@ -32,15 +32,15 @@ pub(crate) struct Capture {
     steps: Option<u64>,
     /// Folder that gets the run (default: artifacts.stage2_dir)
     #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
+    pub out: Option<PathBuf>,
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub(crate) format: Format,
+    pub format: Format,
 }
 
 impl Capture {
     /// Returns the length of the window.
-    pub(crate) fn length(&self) -> WindowLength {
+    pub fn length(&self) -> WindowLength {
         let time = self.time.map(|span| span.0);
         match self.steps {
             Some(count) => WindowLength::Steps { count, limit: time.unwrap_or(STEPS_LIMIT) },

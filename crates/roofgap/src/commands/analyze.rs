@@ -21,7 +21,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-pub(super) fn run(args: Analyze, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: Analyze, printer: &Printer) -> Result<Exit, Failure> {
     let exporter = exporter(&args.inputs, args.nsys.clone())?;
     let overrides = Overrides { rank: args.rank, ..args.overrides.props()? };
     let selection = args.shown.props()?;
@@ -104,7 +104,7 @@ fn check_stage(only: Option<&str>, loaded: &Loaded) -> Result<(), Failure> {
 }
 
 /// Writes all reports into a folder and returns the path of the page.
-pub(super) fn write_reports(dir: &Path, loaded: &Loaded, printer: &Printer) -> Result<PathBuf, Failure> {
+pub fn write_reports(dir: &Path, loaded: &Loaded, printer: &Printer) -> Result<PathBuf, Failure> {
     let failed = |path: &Path, source| Failure::Write { path: path.to_path_buf(), source };
     std::fs::create_dir_all(dir).map_err(|error| failed(dir, error))?;
     for file in roofgap_report::files(bundle(loaded)) {
@@ -129,7 +129,7 @@ fn missing_stages(requested: &[String], loaded: &Loaded) -> Vec<String> {
 }
 
 /// Finds the nsys that exports reports. Signals are only handled if it may run: otherwise Ctrl-C ends the program at once.
-pub(super) fn exporter(inputs: &[PathBuf], nsys: Option<PathBuf>) -> Result<Exporter, Failure> {
+pub fn exporter(inputs: &[PathBuf], nsys: Option<PathBuf>) -> Result<Exporter, Failure> {
     let cancel = if inputs.iter().any(|path| is_report(path)) { cancel_on_signal()? } else { Cancel::new() };
     Ok(Exporter { search: Search::from_env(nsys), cancel })
 }

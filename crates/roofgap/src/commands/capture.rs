@@ -13,7 +13,7 @@ use roofgap_record::run::attach::{AttachError, CaptureProps, capture};
 use serde::Serialize;
 use std::time::Duration;
 
-pub(super) fn run(args: Capture, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: Capture, printer: &Printer) -> Result<Exit, Failure> {
     let registry = Registry::open().map_err(AttachError::from)?;
     let Some(process) = &args.process else {
         let list: Vec<Row> = registry.list().into_iter().map(Row::of).collect();

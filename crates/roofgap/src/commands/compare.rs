@@ -10,7 +10,7 @@ use roofgap_report::{compare as render, json};
 use roofgap_runs::open::{LoadedSide, load_side};
 use std::path::PathBuf;
 
-pub(super) fn run(args: Compare, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: Compare, printer: &Printer) -> Result<Exit, Failure> {
     let mut gates = Vec::new();
     for limit in &args.fail_on {
         gates.extend(Gate::parse_list(limit)?);

@@ -10,7 +10,7 @@ use roofgap_runs::config::{Composed, Group, compose, list};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 
-pub(super) fn run(args: Config, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: Config, printer: &Printer) -> Result<Exit, Failure> {
     match args {
         Config::List { config_dir, format } => {
             answer(&list(config_dir.as_deref())?, |found| groups(found, printer.screen()), format, printer)?

@@ -13,7 +13,7 @@ use roofgap_runs::open::load;
 /// Kernels to list: the page has all of them.
 const KERNELS: usize = 5;
 
-pub(super) fn run(args: Demo, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: Demo, printer: &Printer) -> Result<Exit, Failure> {
     let folder = args.out.map_or_else(kept_folder, Ok)?;
     let captures = demo::write(&folder)?;
     let mut loaded = load(&captures, &demo::overrides(), &exporter(&captures, None)?)?;

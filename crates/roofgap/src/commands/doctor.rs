@@ -12,7 +12,7 @@ use std::fmt::Write;
 /// Columns before the text of a check.
 const INDENT: usize = 28;
 
-pub(super) fn run(args: Doctor, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: Doctor, printer: &Printer) -> Result<Exit, Failure> {
     let props = DoctorProps { python: args.python, ..DoctorProps::default() };
     let checks = checks(&SystemFacts::collect(&props), &props);
     let screen = printer.screen();

@@ -11,7 +11,7 @@ use roofgap_report::Screen;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-pub(super) fn run(finding: Option<&str>, format: Format, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(finding: Option<&str>, format: Format, printer: &Printer) -> Result<Exit, Failure> {
     let screen = printer.screen();
     let Some(finding) = finding else {
         let all: Vec<&Explanation> = explanations().collect();

@@ -31,7 +31,7 @@ roofgap-lake does the work, and it is neither beside this program nor on PATH.
 `cargo install --path lake` builds it from the sources of roofgap; release archives made with LAKE=1 have it beside roofgap.
 ";
 
-pub(super) fn run(args: &[OsString], printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: &[OsString], printer: &Printer) -> Result<Exit, Failure> {
     let Some(path) = find() else {
         let asks_for_help =
             args.first().is_none_or(|arg| ["--help", "-h", "help"].iter().any(|help| arg == help));

@@ -8,7 +8,7 @@ use roofgap_base::exit::Exit;
 use roofgap_record::traffic::{Progress, ServerProps, serve_and_load, server_account_path, write_account};
 use roofgap_report::{count, requests_text};
 
-pub(super) fn run(args: Load, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: Load, printer: &Printer) -> Result<Exit, Failure> {
     let (load, account, format) = (args.props()?, args.account(), args.format);
     let cancel = signals::cancel_on_signal()?;
     let mut print = |progress: Progress| printer.progress(&line(&progress));

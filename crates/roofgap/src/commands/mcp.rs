@@ -9,7 +9,7 @@ use roofgap_mcp::{McpProps, Roots};
 use roofgap_runs::open::Exporter;
 
 /// Serves until the client closes standard input. Standard output belongs to the protocol.
-pub(super) fn run(args: Mcp) -> Result<Exit, Failure> {
+pub fn run(args: Mcp) -> Result<Exit, Failure> {
     roofgap_mcp::run(McpProps {
         roots: Roots::new(&args.base.dir, &args.folders)?,
         exporter: Exporter { search: Search::from_env(args.nsys), cancel: Cancel::new() },

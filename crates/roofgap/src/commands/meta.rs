@@ -8,14 +8,14 @@ use roofgap_base::exit::Exit;
 use roofgap_base::file::write_atomic;
 use std::path::Path;
 
-pub(super) fn completions(shell: Shell, printer: &Printer) -> Result<Exit, Failure> {
+pub fn completions(shell: Shell, printer: &Printer) -> Result<Exit, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Args::command(), "roofgap", &mut script);
     print(&script, printer)
 }
 
 /// Prints the manual page of a command, or writes all pages into a folder.
-pub(super) fn man(command: &[String], dir: Option<&Path>, printer: &Printer) -> Result<Exit, Failure> {
+pub fn man(command: &[String], dir: Option<&Path>, printer: &Printer) -> Result<Exit, Failure> {
     let mut all = Args::command();
     all.build();
     if let Some(dir) = dir {
@@ -60,7 +60,7 @@ fn page(command: &Command) -> Result<Vec<u8>, Failure> {
     Ok(page)
 }
 
-pub(super) fn schema(document: Document, printer: &Printer) -> Result<Exit, Failure> {
+pub fn schema(document: Document, printer: &Printer) -> Result<Exit, Failure> {
     let schema = match document {
         Document::Analysis => roofgap_report::json::SCHEMA,
         Document::Try => roofgap_report::json::TRY_SCHEMA,

@@ -37,7 +37,7 @@ use serde::Serialize;
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// Runs a command.
-pub(crate) fn run(command: Command, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(command: Command, printer: &Printer) -> Result<Exit, Failure> {
     // Whatever a command starts dies with this process.
     let _guardian = Guardian::install(CommandLine::new(THIS_PROGRAM).arg("guard"));
     match command {

@@ -12,7 +12,7 @@ use roofgap_runs::run_dir::{Layout, locate};
 use roofgap_runs::runs::resolve;
 use std::path::{Path, PathBuf};
 
-pub(super) fn run(args: Open, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: Open, printer: &Printer) -> Result<Exit, Failure> {
     let page = page(&args, printer)?;
     printer.text(&format!("{}\n", page.display()))?;
     if args.no_browser {
@@ -62,7 +62,7 @@ fn capture_page(inputs: &[String], printer: &Printer) -> Result<PathBuf, Failure
 }
 
 /// Creates a folder for temporary files that stays, because a browser reads it later.
-pub(super) fn kept_folder() -> Result<PathBuf, Failure> {
+pub fn kept_folder() -> Result<PathBuf, Failure> {
     let folder = tempfile::Builder::new().prefix("roofgap-").tempdir();
     folder
         .map(tempfile::TempDir::keep)

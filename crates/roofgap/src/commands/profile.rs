@@ -15,7 +15,7 @@ use roofgap_runs::config::settings::WorkloadKind;
 use roofgap_runs::run_dir::{Layout, PhaseName};
 use std::path::PathBuf;
 
-pub(super) fn run(args: Profile, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: Profile, printer: &Printer) -> Result<Exit, Failure> {
     let executable = std::env::current_exe().map_err(Failure::Executable)?;
     let path = std::env::var_os("PATH").unwrap_or_default();
     let props = ProfileProps {
@@ -38,7 +38,7 @@ pub(super) fn run(args: Profile, printer: &Printer) -> Result<Exit, Failure> {
 }
 
 /// Prints the result of a session: the analysis as text, or the run as JSON.
-pub(super) fn print_outcome(outcome: &Outcome, format: Format, printer: &Printer) -> Result<Exit, Failure> {
+pub fn print_outcome(outcome: &Outcome, format: Format, printer: &Printer) -> Result<Exit, Failure> {
     for missing in &outcome.record.missing {
         printer.warning(&format_args!("missing: {missing}"));
     }

@@ -7,7 +7,7 @@ use roofgap_runs::run_dir::{PhaseName, PhaseStatus};
 use std::time::{Duration, Instant};
 
 /// Progress of a session.
-pub(super) struct Progress<'a> {
+pub struct Progress<'a> {
     /// Phases of the session, in order.
     phases: &'a [PhaseName],
     /// Time limit of the counters.
@@ -20,12 +20,12 @@ pub(super) struct Progress<'a> {
 
 impl<'a> Progress<'a> {
     /// Starts with no phase.
-    pub(super) fn new(phases: &'a [PhaseName], counter_budget: Duration) -> Self {
+    pub fn new(phases: &'a [PhaseName], counter_budget: Duration) -> Self {
         Self { phases, counter_budget, began: Instant::now(), unprofiled: None }
     }
 
     /// Prints an event. Elapsed time is shown on a terminal only.
-    pub(super) fn print(&mut self, event: &Event<'_>, printer: &Printer) {
+    pub fn print(&mut self, event: &Event<'_>, printer: &Printer) {
         match event {
             Event::Started { run_id, path } => {
                 printer.progress(&format_args!("run {run_id} in {}", path.display()));

@@ -8,7 +8,7 @@ use roofgap_record::run::attach::add_requests;
 use roofgap_record::run::write_reports_with;
 use roofgap_runs::runs::resolve;
 
-pub(super) fn run(args: Report, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: Report, printer: &Printer) -> Result<Exit, Failure> {
     let run = resolve(&args.base.dir, &args.run)?.path;
     if let Some(load) = &args.requests {
         add_requests(&run, load)?;

@@ -14,7 +14,7 @@ use roofgap_runs::runs::{
 };
 use std::path::Path;
 
-pub(super) fn run(args: Runs, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: Runs, printer: &Printer) -> Result<Exit, Failure> {
     let screen = printer.screen();
     match args {
         Runs::List { base, format } => {

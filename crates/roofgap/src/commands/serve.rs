@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Serves until a signal ends it.
-pub(super) fn run(args: Serve, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: Serve, printer: &Printer) -> Result<Exit, Failure> {
     let token_file = args.token_file.or_else(state_file).ok_or(Failure::NoStateFolder)?;
     let (token, new) = Token::open(&token_file)?;
     let text = token.text().to_owned();

@@ -6,7 +6,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 /// Takes over the signals. The first cancels, the second kills the children, the third ends this program.
-pub(super) fn cancel_on_signal() -> Result<Cancel, Failure> {
+pub fn cancel_on_signal() -> Result<Cancel, Failure> {
     let cancel = Cancel::new();
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(Failure::Signals)?;
     let shared = cancel.clone();

@@ -18,7 +18,7 @@ use roofgap_runs::run_dir::{Layout, PhaseName, resolve};
 use std::io::{BufRead, IsTerminal, stderr, stdin};
 use std::path::PathBuf;
 
-pub(super) fn run(args: Try, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: Try, printer: &Printer) -> Result<Exit, Failure> {
     let screen = printer.screen();
     let Some(wanted) = args.run.as_ref().filter(|_| !args.history) else {
         let base = args.run.map_or(args.base.dir, PathBuf::from);

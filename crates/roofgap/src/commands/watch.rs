@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 /// Replaces this process by the program: the same process id, streams, terminal, signals and exit status.
-pub(super) fn run(args: Watch, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: Watch, printer: &Printer) -> Result<Exit, Failure> {
     let library = library().map_err(AttachError::from)?;
     let registry = Registry::open().map_err(AttachError::from)?;
     let Some(plan) = watch(&registry, &args.program, &library, args.duty)? else {

@@ -9,7 +9,7 @@ use roofgap_report::{count, time};
 use roofgap_workload::{Account, Progress, Ranges};
 use std::fmt::Write;
 
-pub(super) fn run(args: Workload, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: Workload, printer: &Printer) -> Result<Exit, Failure> {
     let format = args.format;
     let mut print = |progress: Progress| printer.progress(&line(&progress));
     let account = roofgap_workload::run_with(&args.props(), &Nvtx, &mut print)?;

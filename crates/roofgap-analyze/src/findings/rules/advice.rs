@@ -8,7 +8,7 @@ use crate::result::Finding;
 
 /// ncu's rules with an estimate for the whole kernel, for kernels of this stage. The bound is that estimate applied to the
 /// time of the kernel and launch shape in the stage.
-pub(in crate::findings) fn ncu_rules(view: &View<'_>, findings: &mut Vec<Finding>) {
+pub fn ncu_rules(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     // One line for a kernel and rule: the launch shapes that a rule speaks of are added up.
     let mut said: Vec<Said<'_>> = Vec::new();
@@ -74,7 +74,7 @@ struct Said<'a> {
 }
 
 /// Explains `ncu-*`.
-pub(in crate::findings) const NCU_RULES: Explanation = Explanation {
+pub const NCU_RULES: Explanation = Explanation {
     id: "ncu-*",
     remedy: "the advice of ncu",
     meaning: "A rule of Nsight Compute has advice for a kernel, with an estimate of what it gains.",

@@ -7,7 +7,7 @@ use crate::result::Finding;
 
 /// Runs of three or more kernels that only move and combine elements. The bound is their time without the longest of each
 /// run; the launches they cost are in the launch-bound finding.
-pub(in crate::findings) fn unfused(view: &View<'_>, findings: &mut Vec<Finding>) {
+pub fn unfused(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let Some(chains) = view.evidence.map(|evidence| evidence.chains) else {
         return;
@@ -38,7 +38,7 @@ pub(in crate::findings) fn unfused(view: &View<'_>, findings: &mut Vec<Finding>)
 }
 
 /// Explains `unfused-elementwise`.
-pub(in crate::findings) const UNFUSED: Explanation = Explanation {
+pub const UNFUSED: Explanation = Explanation {
     id: "unfused-elementwise",
     remedy: "fused elementwise kernels",
     meaning: "Several kernels in a row only move or combine elements. Each reads from memory what the one before \

@@ -11,7 +11,7 @@ const HIDEABLE_NS: &str = "hideable_ns";
 const KERNELS: &str = "communication_kernels";
 
 /// Time in which a device ran only kernels that talk to other devices.
-pub(in crate::findings) fn exposed(view: &View<'_>, findings: &mut Vec<Finding>) {
+pub fn exposed(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let Some(talk) = view.evidence.and_then(|evidence| evidence.communication) else {
         return;
@@ -28,11 +28,7 @@ pub(in crate::findings) fn exposed(view: &View<'_>, findings: &mut Vec<Finding>)
 
 /// Takes the time that the rank waited for others out of the bounds: computation does not hide a rank that is late. `waited_ns`
 /// returns that time of a stage.
-pub(in crate::findings) fn without_waits(
-    stages: &[Stage],
-    waited_ns: impl Fn(&str) -> Option<i64>,
-    findings: &mut Vec<Finding>,
-) {
+pub fn without_waits(stages: &[Stage], waited_ns: impl Fn(&str) -> Option<i64>, findings: &mut Vec<Finding>) {
     let waited = |finding: &Finding| {
         let stage = stages.iter().find(|stage| finding.stage.as_deref() == Some(&stage.name))?;
         let mut exposed = Exposed::of(finding)?;
@@ -126,7 +122,7 @@ impl Exposed {
 }
 
 /// Explains `communication-exposed`.
-pub(in crate::findings) const EXPOSED: Explanation = Explanation {
+pub const EXPOSED: Explanation = Explanation {
     id: "communication-exposed",
     remedy: "communication hidden behind computation",
     meaning: "A GPU runs nothing but communication kernels, because the next computation needs their result, or \

@@ -6,7 +6,7 @@ use crate::numbers::time;
 use crate::result::Finding;
 
 /// A stage in which the GPU is idle while the launching thread gets the next batch from its data loader.
-pub(in crate::findings) fn waits_for_data(view: &View<'_>, findings: &mut Vec<Finding>) {
+pub fn waits_for_data(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let Some(idle) = stage.idle.filter(|_| stage.data_loading_ns > 0) else {
         return;
@@ -33,7 +33,7 @@ pub(in crate::findings) fn waits_for_data(view: &View<'_>, findings: &mut Vec<Fi
 }
 
 /// Explains `data-loading`.
-pub(in crate::findings) const DATA_LOADING: Explanation = Explanation {
+pub const DATA_LOADING: Explanation = Explanation {
     id: "data-loading",
     remedy: "faster data loading",
     meaning: "The GPU waits for the next batch: the thread that launches its work is inside the data loader and \

@@ -11,7 +11,7 @@ const LEAST_UNEVEN_PCT: f64 = 10.0;
 const MOST_SHARED_PCT: f64 = 10.0;
 
 /// A stage on several devices of which one computes longer than the rest. The bound is what an even share would save.
-pub(in crate::findings) fn uneven(view: &View<'_>, findings: &mut Vec<Finding>) {
+pub fn uneven(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let Some(devices) = view.evidence.map(|e| &e.devices).filter(|d| d.len() > 1) else {
         return;
@@ -46,7 +46,7 @@ pub(in crate::findings) fn uneven(view: &View<'_>, findings: &mut Vec<Finding>) 
 }
 
 /// A stage whose devices compute one after another. The bound is what is left out if all compute at once.
-pub(in crate::findings) fn take_turns(view: &View<'_>, findings: &mut Vec<Finding>) {
+pub fn take_turns(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let Some(evidence) = view.evidence else { return };
     let Some(any) = evidence.any_device_ns else { return };
@@ -70,7 +70,7 @@ pub(in crate::findings) fn take_turns(view: &View<'_>, findings: &mut Vec<Findin
 }
 
 /// Explains `devices-uneven`.
-pub(in crate::findings) const UNEVEN: Explanation = Explanation {
+pub const UNEVEN: Explanation = Explanation {
     id: "devices-uneven",
     remedy: "an even load of the GPUs",
     meaning: "One GPU of the stage computes longer than the others, which wait for it.",
@@ -81,7 +81,7 @@ pub(in crate::findings) const UNEVEN: Explanation = Explanation {
 };
 
 /// Explains `devices-take-turns`.
-pub(in crate::findings) const TAKE_TURNS: Explanation = Explanation {
+pub const TAKE_TURNS: Explanation = Explanation {
     id: "devices-take-turns",
     remedy: "GPUs that compute at the same time",
     meaning: "The GPUs of the stage compute one after another, as with layers spread over devices and a single \

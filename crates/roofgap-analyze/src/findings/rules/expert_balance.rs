@@ -9,7 +9,7 @@ use crate::result::Finding;
 const LEAST_PART: i64 = 200;
 
 /// A stage in which ranks wait for the experts of others.
-pub(in crate::findings) fn uneven(view: &View<'_>, findings: &mut Vec<Finding>) {
+pub fn uneven(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let rows = view.inputs.analysis.job.iter().flat_map(|job| &job.experts);
     for row in rows.filter(|row| row.stage.as_deref() == Some(&stage.name)) {
@@ -43,7 +43,7 @@ pub(in crate::findings) fn uneven(view: &View<'_>, findings: &mut Vec<Finding>) 
 }
 
 /// Explains `expert-imbalance`.
-pub(in crate::findings) const UNEVEN: Explanation = Explanation {
+pub const UNEVEN: Explanation = Explanation {
     id: "expert-imbalance",
     remedy: "evenly loaded experts",
     meaning: "Ranks of an expert-parallel job compute their experts for different times, and wait for the slowest in the collective \

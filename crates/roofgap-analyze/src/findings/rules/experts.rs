@@ -13,7 +13,7 @@ const PRODUCTS: f64 = 3.0;
 
 /// A decode whose matrix products are as many as one for each expert and projection, where a grouped kernel would need two or
 /// three a layer. The bound is the idle time that the launches too many cost, at the stage's mean.
-pub(in crate::findings) fn one_by_one(view: &View<'_>, findings: &mut Vec<Finding>) {
+pub fn one_by_one(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let Some(model) = view.inputs.model else { return };
     let Some(steps) = stage.steps.as_ref().map(|steps| steps.count).filter(|count| *count > 0) else {
@@ -78,7 +78,7 @@ pub(in crate::findings) fn one_by_one(view: &View<'_>, findings: &mut Vec<Findin
 }
 
 /// Explains `experts-one-by-one`.
-pub(in crate::findings) const ONE_BY_ONE: Explanation = Explanation {
+pub const ONE_BY_ONE: Explanation = Explanation {
     id: "experts-one-by-one",
     remedy: "grouped products of the experts",
     meaning: "A mixture-of-experts layer runs its experts in a loop, one set of matrix products for each.",

@@ -34,7 +34,7 @@ enum Advice<'a> {
 /// A stage in which the GPU is idle because the next operation was not launched yet, and not because the CPU had waited for
 /// the GPU or got data before. Where only totals are known (a summary table and a wall time), all that the kernels do not cover
 /// counts, since one cannot tell gaps apart.
-pub(in crate::findings) fn launch_bound(view: &View<'_>, findings: &mut Vec<Finding>) {
+pub fn launch_bound(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let launches = if stage.launch_count > 0 { stage.launch_count } else { stage.kernel_count };
     let (Some(busy_ns), Some(busy_share)) = (stage.busy_ns.or(stage.kernel_ns), stage.busy_share()) else {
@@ -244,7 +244,7 @@ fn light_kernels(stage: &Stage) -> u64 {
 }
 
 /// Explains `launch-bound`.
-pub(in crate::findings) const LAUNCH_BOUND: Explanation = Explanation {
+pub const LAUNCH_BOUND: Explanation = Explanation {
     id: "launch-bound",
     remedy: "shorter gaps between launches",
     meaning: "The GPU waits for the CPU: it finishes its work before the next operation is launched, and runs \

@@ -26,7 +26,7 @@ const FEWER_FROM_L2: &str = "Ask less of L2: keep what a block reads again in sh
 
 /// Kernels at or near the roof of DRAM by their counters, or without counters a stage whose model needs most of the bandwidth. The
 /// bound is half their time: weights or cache at half the bits.
-pub(in crate::findings) fn at_the_roof(view: &View<'_>, findings: &mut Vec<Finding>) {
+pub fn at_the_roof(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let kernels: Vec<&Measured> = view.counters().filter(|row| row.bound == Some(Bound::Dram)).collect();
     if let Some((largest, total_ns)) = largest(&kernels) {
@@ -67,7 +67,7 @@ pub(in crate::findings) fn at_the_roof(view: &View<'_>, findings: &mut Vec<Findi
 
 /// Kernels that wait for memory and are far from the roof of DRAM, or without counters a busy decode whose model needs little
 /// of the bandwidth. The bound is the time that the roof would not need.
-pub(in crate::findings) fn far_from_the_roof(view: &View<'_>, findings: &mut Vec<Finding>) {
+pub fn far_from_the_roof(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let kernels: Vec<&Measured> = view.counters().filter(|row| waits_for_memory(row)).collect();
     if let Some((largest, _)) = largest(&kernels) {
@@ -104,7 +104,7 @@ pub(in crate::findings) fn far_from_the_roof(view: &View<'_>, findings: &mut Vec
 }
 
 /// Kernels that a cache holds back. The bound is the time that its peak would not need.
-pub(in crate::findings) fn bound_by_a_cache(view: &View<'_>, findings: &mut Vec<Finding>) {
+pub fn bound_by_a_cache(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let kernels: Vec<&Measured> =
         view.counters().filter(|row| matches!(row.bound, Some(Bound::L1 | Bound::L2))).collect();
@@ -193,7 +193,7 @@ fn by_model(view: &View<'_>, stage: &Stage) -> Option<(f64, i64, f64)> {
 }
 
 /// Explains `memory-at-roof`.
-pub(in crate::findings) const AT_ROOF: Explanation = Explanation {
+pub const AT_ROOF: Explanation = Explanation {
     id: "memory-at-roof",
     remedy: "moving fewer bytes",
     meaning: "Kernels read and write memory at least at 60 % of the bandwidth of the GPU: near the roof, and at it from \
@@ -206,7 +206,7 @@ pub(in crate::findings) const AT_ROOF: Explanation = Explanation {
 };
 
 /// Explains `memory-below-roof`.
-pub(in crate::findings) const BELOW_ROOF: Explanation = Explanation {
+pub const BELOW_ROOF: Explanation = Explanation {
     id: "memory-below-roof",
     remedy: "memory access nearer to the roof",
     meaning: "Kernels wait for memory, yet DRAM is far from its bandwidth: latency or the access pattern hold them \
@@ -224,7 +224,7 @@ pub(in crate::findings) const BELOW_ROOF: Explanation = Explanation {
 };
 
 /// Explains `cache-bound`.
-pub(in crate::findings) const CACHE_BOUND: Explanation = Explanation {
+pub const CACHE_BOUND: Explanation = Explanation {
     id: "cache-bound",
     remedy: "fewer accesses to a cache",
     meaning: "Kernels use the L1 cache (shared memory is a part of it) or the L2 cache at 60 % of its peak or more, and \

@@ -20,17 +20,17 @@ mod streams;
 mod tensor;
 mod waits;
 
-pub(super) use communication::without_waits;
-pub(super) use overhead::PROFILER_OVERHEAD;
+pub use communication::without_waits;
+pub use overhead::PROFILER_OVERHEAD;
 
 use super::{Explanation, View};
 use crate::result::Finding;
 
 /// Looks at a stage and adds what it finds.
-pub(super) type Rule = fn(&View<'_>, &mut Vec<Finding>);
+pub type Rule = fn(&View<'_>, &mut Vec<Finding>);
 
 /// The rules that judge measured launches without a timeline.
-pub(super) const OF_COUNTERS: [Rule; 7] = [
+pub const OF_COUNTERS: [Rule; 7] = [
     small::small_kernels,
     memory::at_the_roof,
     memory::far_from_the_roof,
@@ -41,10 +41,10 @@ pub(super) const OF_COUNTERS: [Rule; 7] = [
 ];
 
 /// The rules that compare the ranks of a job.
-pub(super) const OF_JOB: [Rule; 2] = [stragglers::late_ranks, expert_balance::uneven];
+pub const OF_JOB: [Rule; 2] = [stragglers::late_ranks, expert_balance::uneven];
 
 /// Every rule about a single capture.
-pub(super) const ALL: [Rule; 26] = [
+pub const ALL: [Rule; 26] = [
     launch::launch_bound,
     data_loading::waits_for_data,
     waits::synchronisation,
@@ -74,7 +74,7 @@ pub(super) const ALL: [Rule; 26] = [
 ];
 
 /// The explanation of every finding.
-pub(super) const EXPLANATIONS: [&Explanation; 28] = [
+pub const EXPLANATIONS: [&Explanation; 28] = [
     &launch::LAUNCH_BOUND,
     &data_loading::DATA_LOADING,
     &waits::SYNC_IN_STEP,

@@ -17,7 +17,7 @@ const LEAST_KERNEL_PCT: f64 = 5.0;
 
 /// Kernels whose counters show a low occupancy and no roof near, with the resources that limit it by their launch shape.
 /// The bound is their time less what the better of their two throughputs explains.
-pub(in crate::findings) fn low_occupancy(view: &View<'_>, findings: &mut Vec<Finding>) {
+pub fn low_occupancy(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let (Some(evidence), Some(kernel_ns)) = (view.evidence, stage.kernel_ns) else {
         return;
@@ -109,7 +109,7 @@ fn of_one(limit: Limit, shape: &ShapeUse, sms: u32) -> String {
 }
 
 /// Explains `low-occupancy`.
-pub(in crate::findings) const LOW_OCCUPANCY: Explanation = Explanation {
+pub const LOW_OCCUPANCY: Explanation = Explanation {
     id: "low-occupancy",
     remedy: "a higher occupancy",
     meaning: "Few warps run at a time on a multiprocessor, so that it has nothing to issue while they wait for \

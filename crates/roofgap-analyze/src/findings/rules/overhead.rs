@@ -8,10 +8,10 @@ use crate::result::{Finding, Profiler, StageOrigin};
 const DOUBTFUL: f64 = 1.25;
 
 /// Id of the finding.
-pub(in crate::findings) const PROFILER_OVERHEAD: &str = "profiler-overhead";
+pub const PROFILER_OVERHEAD: &str = "profiler-overhead";
 
 /// Finds a profiler that made the stage slower by more than a quarter. The bound is the overhead in the wall time.
-pub(in crate::findings) fn watching(view: &View<'_>, findings: &mut Vec<Finding>) {
+pub fn watching(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     if stage.from == StageOrigin::Workload {
         // Without a timeline no time includes the overhead.
@@ -50,7 +50,7 @@ pub(in crate::findings) fn watching(view: &View<'_>, findings: &mut Vec<Finding>
 }
 
 /// Explains `profiler-overhead`.
-pub(in crate::findings) const WATCHING: Explanation = Explanation {
+pub const WATCHING: Explanation = Explanation {
     id: "profiler-overhead",
     remedy: "a lighter profiler",
     meaning: "The profiler made the stage slower by more than a quarter. Times between kernels are inflated; \

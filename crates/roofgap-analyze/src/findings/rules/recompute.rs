@@ -18,7 +18,7 @@ const LEAST_PREFILL_SHARE: f64 = 0.5;
 /// A decode without a KV cache: a step takes about as long as the prefill, and its time grows in proportion to its context, in
 /// every instance. Only steps in which the context is at most twice the prompt are compared, since the attention to a long cached
 /// context grows too. The bound leaves each step the share of one position, and the model's bytes at the memory bandwidth.
-pub(in crate::findings) fn context_again(view: &View<'_>, findings: &mut Vec<Finding>) {
+pub fn context_again(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let analysis = view.inputs.analysis;
     let prompt = analysis.workload.as_ref().and_then(|workload| workload.prompt_tokens);
@@ -127,7 +127,7 @@ fn median(values: &[i64]) -> i64 {
 }
 
 /// Explains `context-recomputed`.
-pub(in crate::findings) const CONTEXT_AGAIN: Explanation = Explanation {
+pub const CONTEXT_AGAIN: Explanation = Explanation {
     id: "context-recomputed",
     remedy: "a KV cache",
     meaning: "Each decode step computes all earlier positions again, as if it were a prefill, where a step with a cache of \

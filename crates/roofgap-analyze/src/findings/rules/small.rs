@@ -11,7 +11,7 @@ const LEAST_KERNEL_PCT: f64 = 20.0;
 
 /// Kernels with fewer blocks than the device has multiprocessors; those that talk to other devices are meant to be small. Time in
 /// which another kernel runs beside them does not count. The bound is the time that a full device would not need.
-pub(in crate::findings) fn small_kernels(view: &View<'_>, findings: &mut Vec<Finding>) {
+pub fn small_kernels(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let (Some(evidence), Some(kernel_ns)) = (view.evidence, stage.kernel_ns) else {
         return;
@@ -67,7 +67,7 @@ pub(in crate::findings) fn small_kernels(view: &View<'_>, findings: &mut Vec<Fin
 }
 
 /// Explains `small-kernels`.
-pub(in crate::findings) const SMALL_KERNELS: Explanation = Explanation {
+pub const SMALL_KERNELS: Explanation = Explanation {
     id: "small-kernels",
     remedy: "larger kernels",
     meaning: "Kernels have fewer blocks than the GPU has multiprocessors, so that a part of the GPU has nothing to \

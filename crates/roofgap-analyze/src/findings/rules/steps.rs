@@ -11,7 +11,7 @@ const LEAST_STEPS: usize = 8;
 const TAIL: i64 = 2;
 
 /// Steps that took more than twice the median. The bound is what they took beyond it.
-pub(in crate::findings) fn long_tail(view: &View<'_>, findings: &mut Vec<Finding>) {
+pub fn long_tail(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let Some(steps) = stage.steps.as_ref().filter(|s| s.each_ns.len() >= LEAST_STEPS && s.p50_ns > 0) else {
         return;
@@ -56,7 +56,7 @@ pub(in crate::findings) fn long_tail(view: &View<'_>, findings: &mut Vec<Finding
 }
 
 /// Explains `step-tail`.
-pub(in crate::findings) const STEP_TAIL: Explanation = Explanation {
+pub const STEP_TAIL: Explanation = Explanation {
     id: "step-tail",
     remedy: "steps without a tail",
     meaning: "A few steps take more than twice the median. They are what users see as a stall.",

@@ -7,7 +7,7 @@ use crate::numbers::{count, time};
 use crate::result::{Finding, Straggler};
 
 /// A rank that arrives last at the collectives of a stage.
-pub(in crate::findings) fn late_ranks(view: &View<'_>, findings: &mut Vec<Finding>) {
+pub fn late_ranks(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let Some(job) = &view.inputs.analysis.job else {
         return;
@@ -61,7 +61,7 @@ fn action(late: &Straggler) -> String {
 }
 
 /// Explains `rank-straggler`.
-pub(in crate::findings) const LATE_RANKS: Explanation = Explanation {
+pub const LATE_RANKS: Explanation = Explanation {
     id: "rank-straggler",
     remedy: "a rank that is not late",
     meaning: "One rank of the job arrives last at most collectives, and the others wait for it.",

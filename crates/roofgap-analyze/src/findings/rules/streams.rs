@@ -12,7 +12,7 @@ const SMALL_PCT: f64 = 20.0;
 /// A busy stage on a single stream in which kernels fill half the device or less, or copies to and from the host stand
 /// between the kernels. The bound is half the time of those kernels, at most what is left of it without their longest launch, and as much of the
 /// copies as other work could hide.
-pub(in crate::findings) fn one_stream(view: &View<'_>, findings: &mut Vec<Finding>) {
+pub fn one_stream(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let (Some(evidence), Some(busy_ns), Some(kernel_ns)) = (view.evidence, stage.busy_ns, stage.kernel_ns)
     else {
@@ -53,7 +53,7 @@ pub(in crate::findings) fn one_stream(view: &View<'_>, findings: &mut Vec<Findin
 }
 
 /// Explains `one-stream`.
-pub(in crate::findings) const ONE_STREAM: Explanation = Explanation {
+pub const ONE_STREAM: Explanation = Explanation {
     id: "one-stream",
     remedy: "more than one stream",
     meaning: "All work of a busy stage is on one stream, in which kernels that fill half the GPU or less, or \

@@ -24,7 +24,7 @@ fn on_cuda_cores(name: &str) -> bool {
 /// A stage of matrix products, part of which run on the CUDA cores by their counters, or where there are none by the names of
 /// their kernels. Products with one row (gemv) are left out: they wait for memory, not for arithmetic. The bound is what the
 /// ratio of peaks would save.
-pub(in crate::findings) fn tensor_cores_idle(view: &View<'_>, findings: &mut Vec<Finding>) {
+pub fn tensor_cores_idle(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let Some(kernel_ns) = stage.kernel_ns else { return };
     let gemm_ns: i64 = stage.kernels.iter().filter(|k| k.family == Family::Gemm).map(|k| k.total_ns).sum();
@@ -89,7 +89,7 @@ fn faster_format(view: &View<'_>) -> Option<(Dtype, f64)> {
 }
 
 /// Explains `tensor-cores-idle`.
-pub(in crate::findings) const TENSOR_CORES_IDLE: Explanation = Explanation {
+pub const TENSOR_CORES_IDLE: Explanation = Explanation {
     id: "tensor-cores-idle",
     remedy: "matrix products on the tensor cores",
     meaning: "Matrix products run on the CUDA cores, which are many times slower than the tensor cores.",

@@ -10,7 +10,7 @@ const ONCE_A_STEP: f64 = 1.5;
 
 /// Calls that wait for the device inside a step (or inside a stage without steps), with the idle time they cause: while the
 /// thread waits, and after, until it has launched again what it could have launched meanwhile.
-pub(in crate::findings) fn synchronisation(view: &View<'_>, findings: &mut Vec<Finding>) {
+pub fn synchronisation(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let (Some(evidence), Some(idle)) = (view.evidence, stage.idle) else {
         return;
@@ -62,7 +62,7 @@ const LEAST_EXPOSED_PCT: f64 = 10.0;
 
 /// Copies between host and device inside the stage: pageable ones block the CPU, one for each token adds up, and large ones take
 /// time of their own.
-pub(in crate::findings) fn host_copies(view: &View<'_>, findings: &mut Vec<Finding>) {
+pub fn host_copies(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let (Some(evidence), Some(idle)) = (view.evidence, stage.idle) else {
         return;
@@ -120,7 +120,7 @@ pub(in crate::findings) fn host_copies(view: &View<'_>, findings: &mut Vec<Findi
 }
 
 /// Explains `sync-in-step`.
-pub(in crate::findings) const SYNC_IN_STEP: Explanation = Explanation {
+pub const SYNC_IN_STEP: Explanation = Explanation {
     id: "sync-in-step",
     remedy: "fewer waits for the device",
     meaning: "The CPU waits for the GPU in the middle of the work. While it waits it launches nothing, so that the \
@@ -134,7 +134,7 @@ pub(in crate::findings) const SYNC_IN_STEP: Explanation = Explanation {
 };
 
 /// Explains `host-copies`.
-pub(in crate::findings) const HOST_COPIES: Explanation = Explanation {
+pub const HOST_COPIES: Explanation = Explanation {
     id: "host-copies",
     remedy: "fewer copies between host and device",
     meaning: "Data moves between host and device inside the stage. A copy from or to pageable memory also holds \

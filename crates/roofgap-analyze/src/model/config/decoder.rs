@@ -54,7 +54,7 @@ const OTHER_MIXERS: [&str; 8] = [
 
 const MOST_LAYERS: u64 = 4096;
 
-pub(super) fn read(top: &Fields<'_>, text: &Fields<'_>) -> Result<Decoder, ConfigError> {
+pub fn read(top: &Fields<'_>, text: &Fields<'_>) -> Result<Decoder, ConfigError> {
     let kind = text.text("model_type").or_else(|| top.text("model_type")).unwrap_or_default();
     let kind = kind.to_ascii_lowercase();
     let unsupported = |why: String| Err(ConfigError::Unsupported { model_type: kind.clone(), why });

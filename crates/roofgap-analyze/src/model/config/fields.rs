@@ -47,55 +47,55 @@ const MOST: u64 = 1 << 24;
 
 /// An object of the configuration and where it stands.
 #[derive(Debug, Clone)]
-pub(super) struct Fields<'a> {
+pub struct Fields<'a> {
     map: &'a Map<String, Value>,
     path: String,
 }
 
 impl<'a> Fields<'a> {
-    pub(super) fn new(value: &'a Value, path: &str) -> Result<Self, ConfigError> {
+    pub fn new(value: &'a Value, path: &str) -> Result<Self, ConfigError> {
         let map = value.as_object().ok_or_else(|| ConfigError::NotAnObject(path.to_owned()))?;
         Ok(Self { map, path: path.to_owned() })
     }
 
     /// A nested object.
-    pub(super) fn object(&self, key: &str) -> Option<Fields<'a>> {
+    pub fn object(&self, key: &str) -> Option<Fields<'a>> {
         let map = self.map.get(key)?.as_object()?;
         Some(Fields { map, path: format!("{}.{key}", self.path) })
     }
 
     /// The names of all its values.
-    pub(super) fn keys(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+    pub fn keys(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         self.map.keys().map(String::as_str)
     }
 
-    pub(super) fn has(&self, key: &str) -> bool {
+    pub fn has(&self, key: &str) -> bool {
         self.map.get(key).is_some_and(|value| !value.is_null())
     }
 
     /// The first key of the object for which `wanted` holds.
-    pub(super) fn has_any(&self, keys: &[&'static str]) -> Option<&'static str> {
+    pub fn has_any(&self, keys: &[&'static str]) -> Option<&'static str> {
         keys.iter().copied().find(|key| self.has(key))
     }
 
-    pub(super) fn text(&self, key: &str) -> Option<String> {
+    pub fn text(&self, key: &str) -> Option<String> {
         self.map.get(key)?.as_str().map(str::to_owned)
     }
 
-    pub(super) fn flag(&self, key: &str) -> Option<bool> {
+    pub fn flag(&self, key: &str) -> Option<bool> {
         self.map.get(key)?.as_bool()
     }
 
-    pub(super) fn number(&self, key: &str) -> Option<f64> {
+    pub fn number(&self, key: &str) -> Option<f64> {
         self.map.get(key)?.as_f64()
     }
 
-    pub(super) fn list(&self, key: &str) -> Option<&'a [Value]> {
+    pub fn list(&self, key: &str) -> Option<&'a [Value]> {
         self.map.get(key)?.as_array().map(Vec::as_slice)
     }
 
     /// A list of sizes.
-    pub(super) fn sizes(&self, key: &str) -> Result<Option<Vec<u64>>, ConfigError> {
+    pub fn sizes(&self, key: &str) -> Result<Option<Vec<u64>>, ConfigError> {
         let Some(list) = self.list(key) else {
             return Ok(None);
         };
@@ -103,17 +103,17 @@ impl<'a> Fields<'a> {
     }
 
     /// The first of these keys that is there, as a size of at least 1. A list of equal sides counts as one.
-    pub(super) fn size(&self, keys: &[&str]) -> Result<Option<u64>, ConfigError> {
+    pub fn size(&self, keys: &[&str]) -> Result<Option<u64>, ConfigError> {
         self.at_least(keys, 1)
     }
 
     /// The same, where 0 means "none".
-    pub(super) fn size_or_zero(&self, keys: &[&str]) -> Result<Option<u64>, ConfigError> {
+    pub fn size_or_zero(&self, keys: &[&str]) -> Result<Option<u64>, ConfigError> {
         self.at_least(keys, 0)
     }
 
     /// A size that has to be there.
-    pub(super) fn need(&self, keys: &[&str]) -> Result<u64, ConfigError> {
+    pub fn need(&self, keys: &[&str]) -> Result<u64, ConfigError> {
         self.size(keys)?.ok_or_else(|| ConfigError::Missing {
             path: self.path.clone(),
             key: keys.first().copied().unwrap_or_default().to_owned(),

@@ -3,7 +3,7 @@
 use super::fields::{ConfigError, Fields};
 use crate::model::{Projector, Sam, Tower, Vision, VisionEncoder, Vit};
 
-pub(super) fn read(
+pub fn read(
     top: &Fields<'_>,
     decoder_hidden: u64,
     assumptions: &mut Vec<String>,

@@ -6,7 +6,7 @@ use crate::model::WeightFormat;
 
 impl WeightFormat {
     /// Every weight in one format.
-    pub(crate) fn plain(dtype: Dtype) -> Self {
+    pub fn plain(dtype: Dtype) -> Self {
         let bits = dtype.bits();
         Self {
             linear_bits: bits,
@@ -17,7 +17,7 @@ impl WeightFormat {
     }
 }
 
-pub(super) fn read(
+pub fn read(
     top: &Fields<'_>,
     text: &Fields<'_>,
     dtype: Dtype,

@@ -7,7 +7,7 @@ use crate::model::matrices::{biases, linears_text, matrices, router_values};
 
 /// A prefill.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct PrefillInput {
+pub struct PrefillInput {
     /// Sequences at once.
     pub batch: u64,
     /// Tokens of a sequence, those of images included.
@@ -18,7 +18,7 @@ pub(crate) struct PrefillInput {
 
 /// Steps of decode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct DecodeInput {
+pub struct DecodeInput {
     /// Sequences at once.
     pub batch: u64,
     /// Tokens in the cache before the first step.
@@ -28,7 +28,7 @@ pub(crate) struct DecodeInput {
 }
 
 /// Distinct experts that a number of tokens touches, when each picks `per_token` of `routed` at random and independently.
-pub(crate) fn distinct_experts(routed: u64, per_token: u64, tokens: u64) -> f64 {
+pub fn distinct_experts(routed: u64, per_token: u64, tokens: u64) -> f64 {
     let routed = routed as f64;
     if routed == 0.0 {
         return 0.0;
@@ -38,7 +38,7 @@ pub(crate) fn distinct_experts(routed: u64, per_token: u64, tokens: u64) -> f64 
 }
 
 /// Tokens looked at by `count` tokens in a row, the first of which looks at `first`, none at more than `window`.
-pub(super) fn looked_at(first: u64, count: u64, window: Option<u64>) -> f64 {
+pub fn looked_at(first: u64, count: u64, window: Option<u64>) -> f64 {
     let sum = |from: f64, n: f64| n * from + n * (n - 1.0) / 2.0;
     let (first, count) = (first as f64, count as f64);
     match window.map(|window| window as f64) {
@@ -51,7 +51,7 @@ pub(super) fn looked_at(first: u64, count: u64, window: Option<u64>) -> f64 {
 }
 
 /// Passes over the layers: their sizes and their number.
-pub(super) struct Pass<'a> {
+pub struct Pass<'a> {
     architecture: &'a Architecture,
     /// Tokens of one pass, all sequences together.
     tokens: u64,
@@ -69,7 +69,7 @@ pub(super) struct Pass<'a> {
 
 impl Architecture {
     /// The work of a prefill, with the vision part where there are images.
-    pub(crate) fn prefill(&self, input: &PrefillInput) -> StageWork {
+    pub fn prefill(&self, input: &PrefillInput) -> StageWork {
         let tokens = input.batch.saturating_mul(input.prompt);
         let mut assumptions = self.common_assumptions();
         assumptions
@@ -94,7 +94,7 @@ impl Architecture {
     }
 
     /// The work of steps of decode.
-    pub(crate) fn decode(&self, input: &DecodeInput) -> StageWork {
+    pub fn decode(&self, input: &DecodeInput) -> StageWork {
         let mut terms = Vec::new();
         let pass = Pass {
             architecture: self,
@@ -112,7 +112,7 @@ impl Architecture {
         StageWork { stage: "decode".to_owned(), terms, steps: Some(input.steps), devices: 1, assumptions }
     }
 
-    pub(super) fn common_assumptions(&self) -> Vec<String> {
+    pub(crate) fn common_assumptions(&self) -> Vec<String> {
         let mut assumptions = self.assumptions.clone();
         assumptions.push(format!("weights: {}; cache and activations in {}", self.weights.how, self.dtype));
         assumptions.push(
@@ -144,11 +144,11 @@ impl Architecture {
 
 impl<'a> Pass<'a> {
     /// Describes steps of an engine with a number of tokens and of rows of the output head, without attention over the cache.
-    pub(super) fn of_steps(architecture: &'a Architecture, tokens: u64, heads: u64, steps: u64) -> Self {
+    pub fn of_steps(architecture: &'a Architecture, tokens: u64, heads: u64, steps: u64) -> Self {
         Pass { architecture, tokens, passes: steps, sequences: 0, added: 0, first_look: 1, heads }
     }
 
-    pub(super) fn terms(&self, terms: &mut Vec<Term>) {
+    pub fn terms(&self, terms: &mut Vec<Term>) {
         let decoder = &self.architecture.decoder;
         let rows = self.tokens as f64 * self.passes as f64;
         let width = decoder.hidden as f64;

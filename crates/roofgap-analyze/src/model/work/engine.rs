@@ -25,7 +25,7 @@ impl Architecture {
     ///
     /// # Errors
     /// [`Misfit::StepTokens`] where a name does not give its tokens.
-    pub(crate) fn engine_work(&self, stage: &str, steps: &[EngineStep]) -> Result<StageWork, Misfit> {
+    pub fn engine_work(&self, stage: &str, steps: &[EngineStep]) -> Result<StageWork, Misfit> {
         let mut sizes: BTreeMap<(u64, u64), u64> = BTreeMap::new();
         let mut tokens_in_all = 0u64;
         for step in steps {

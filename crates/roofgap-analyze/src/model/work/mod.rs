@@ -12,8 +12,8 @@ mod vision;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use decoder::{DecodeInput, PrefillInput, distinct_experts};
+pub use decoder::{DecodeInput, PrefillInput, distinct_experts};
 pub use run::Tokens;
-pub(crate) use run::{Misfit, StageKind};
-pub(crate) use stage::{StageWork, Term};
+pub use run::{Misfit, StageKind};
+pub use stage::{StageWork, Term};
 pub use vision::View;

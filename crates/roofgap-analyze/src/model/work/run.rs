@@ -20,7 +20,7 @@ pub struct Tokens {
 
 /// The two kinds of stage whose work is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StageKind {
+pub enum StageKind {
     /// The prompt, all tokens at once.
     Prefill,
     /// One token a step.
@@ -29,7 +29,7 @@ pub(crate) enum StageKind {
 
 /// The work of a stage is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Misfit {
+pub enum Misfit {
     /// The number of tokens is unknown.
     #[error(
         "the number of {0} is not known: the program wrote no account of it and none was given ({option})",
@@ -74,7 +74,7 @@ impl Architecture {
     ///
     /// # Errors
     /// A [`Misfit`] that says what is not known or does not fit.
-    pub(crate) fn stage_work(
+    pub fn stage_work(
         &self,
         kind: StageKind,
         tokens: &Tokens,

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// A term of the work of a stage, with its formula so that a reader can check it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Term {
+pub struct Term {
     /// Name.
     pub name: String,
     /// Floating-point operations (a multiplication and an addition are two).
@@ -21,14 +21,14 @@ pub(crate) struct Term {
 
 impl Term {
     /// Bytes that must cross the memory bus: weights and cached keys and values.
-    pub(crate) fn moved_bytes(&self) -> f64 {
+    pub fn moved_bytes(&self) -> f64 {
         self.weight_bytes + self.kv_bytes
     }
 }
 
 /// The work of a stage.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct StageWork {
+pub struct StageWork {
     /// The stage.
     pub stage: String,
     /// Terms.
@@ -43,29 +43,29 @@ pub(crate) struct StageWork {
 
 impl StageWork {
     /// Floating-point operations in all.
-    pub(crate) fn flops(&self) -> f64 {
+    pub fn flops(&self) -> f64 {
         self.terms.iter().map(|term| term.flops).sum()
     }
 
     /// Bytes that must move.
-    pub(crate) fn moved_bytes(&self) -> f64 {
+    pub fn moved_bytes(&self) -> f64 {
         self.terms.iter().map(Term::moved_bytes).sum()
     }
 
     /// The least a decode step can take at this bandwidth, in nanoseconds.
-    pub(crate) fn floor_step_ns(&self, bandwidth_bytes_per_s: f64) -> Option<f64> {
+    pub fn floor_step_ns(&self, bandwidth_bytes_per_s: f64) -> Option<f64> {
         let steps = self.steps.filter(|steps| *steps > 0)?;
         (bandwidth_bytes_per_s > 0.0).then(|| self.moved_bytes() / steps as f64 / bandwidth_bytes_per_s * 1e9)
     }
 
     /// The same work shared by several devices.
-    pub(crate) fn on_devices(mut self, devices: u32) -> Self {
+    pub fn on_devices(mut self, devices: u32) -> Self {
         self.devices = devices.max(1);
         self
     }
 
     /// The work of one of several ranks that split every term.
-    pub(crate) fn split_over(mut self, ranks: u32) -> Self {
+    pub fn split_over(mut self, ranks: u32) -> Self {
         let part = 1.0 / f64::from(ranks.max(1));
         for term in &mut self.terms {
             term.flops *= part;
@@ -81,7 +81,7 @@ impl StageWork {
     }
 
     /// The same work done several times.
-    pub(crate) fn times(mut self, count: u64) -> Self {
+    pub fn times(mut self, count: u64) -> Self {
         if count != 1 {
             let factor = count as f64;
             for term in &mut self.terms {
@@ -97,7 +97,7 @@ impl StageWork {
     }
 
     /// The work of several stages together.
-    pub(crate) fn together(stage: &str, parts: &[&Self]) -> Self {
+    pub fn together(stage: &str, parts: &[&Self]) -> Self {
         let mut whole = Self {
             stage: stage.to_owned(),
             terms: Vec::new(),

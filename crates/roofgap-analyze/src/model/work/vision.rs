@@ -16,12 +16,12 @@ pub struct View {
 
 impl Vision {
     /// Features that one image of this size becomes.
-    pub(crate) fn features(&self, image_size: u64) -> u64 {
+    pub fn features(&self, image_size: u64) -> u64 {
         self.towers.iter().fold(0, |before, tower| tower.features(image_size, before))
     }
 
     /// The images that give this many vision tokens, where exactly one way of laying them out is known for it.
-    pub(crate) fn views_for(&self, vision_tokens: u64) -> Option<Vec<View>> {
+    pub fn views_for(&self, vision_tokens: u64) -> Option<Vec<View>> {
         if vision_tokens == 0 {
             return Some(Vec::new());
         }
@@ -95,7 +95,7 @@ impl VisionEncoder {
 }
 
 impl Architecture {
-    pub(super) fn vision_terms(&self, vision: &Vision, views: &[View], batch: u64, terms: &mut Vec<Term>) {
+    pub(crate) fn vision_terms(&self, vision: &Vision, views: &[View], batch: u64, terms: &mut Vec<Term>) {
         let context = Context { value_bytes: self.dtype.bits() / 8.0, weight_bits: self.weights.other_bits };
         for (index, view) in views.iter().enumerate() {
             let images = view.count.saturating_mul(batch);

@@ -21,26 +21,22 @@ const PHASE: PhaseName = PhaseName::Baseline;
 
 /// Result of the baseline run.
 #[derive(Debug, Clone)]
-pub(crate) struct Baseline {
+pub struct Baseline {
     /// Wall time of the whole program.
-    pub(crate) wall: Duration,
+    pub wall: Duration,
     /// Account of the program.
-    pub(crate) account: Option<Account>,
+    pub account: Option<Account>,
 }
 
 /// Describes the command of the phase.
-pub(crate) fn command(
-    config: &Config,
-    layout: &Layout,
-    program: &Program,
-) -> Result<PhaseCommand, ProgramError> {
+pub fn command(config: &Config, layout: &Layout, program: &Program) -> Result<PhaseCommand, ProgramError> {
     let line = program.command(Phase::Baseline, &layout.baseline_account())?;
     let limit = config.run.timeout.0;
     Ok(PhaseCommand::new(PHASE, line, layout.baseline(), "program", limit))
 }
 
 /// Runs the phase. An error is the exit status of a session that cannot continue.
-pub(crate) fn run(
+pub fn run(
     context: &mut PhaseContext<'_>,
     program: &Program,
     requested: Requested,

@@ -15,7 +15,7 @@ use roofgap_runs::run_dir::PhaseName;
 const PHASE: PhaseName = PhaseName::Preflight;
 
 /// Writes `inputs.yaml`: the input files of the configuration and those that the program says it read, with size and hash.
-pub(super) fn write_inputs(context: &mut PhaseContext<'_>, read_by_program: &[PathBuf]) {
+pub fn write_inputs(context: &mut PhaseContext<'_>, read_by_program: &[PathBuf]) {
     let mut items = Vec::new();
     let mut files = input_files(context.config, read_by_program);
     let mut known = HashSet::new();

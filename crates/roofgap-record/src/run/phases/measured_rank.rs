@@ -16,7 +16,7 @@ use roofgap_runs::config::Config;
 use roofgap_runs::run_dir::Layout;
 
 /// Variable that tells the annotation which rank is measured.
-pub(super) const VARIABLE: &str = "ROOFGAP_COUNTERS_RANK";
+pub const VARIABLE: &str = "ROOFGAP_COUNTERS_RANK";
 
 /// Ranges that the annotation opens in the other ranks, and in the measured one.
 const OTHER: &str = "roofgap.other_rank";
@@ -24,7 +24,7 @@ const MEASURED: &str = "roofgap.counters rank=";
 
 /// The rank to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum MeasuredRank {
+pub enum MeasuredRank {
     /// The program has no ranks, or the kernels of every rank are measured.
     Every,
     /// One rank of this session.
@@ -40,7 +40,7 @@ pub(super) enum MeasuredRank {
 
 impl MeasuredRank {
     /// Decides by the ranks in the timeline.
-    pub(super) fn of(config: &Config, layout: &Layout, timeline: &Timeline) -> Self {
+    pub fn of(config: &Config, layout: &Layout, timeline: &Timeline) -> Self {
         let here: BTreeSet<u32> = match timeline.tool {
             Recorder::Native => {
                 let captures = layout.native_captures().into_iter();
@@ -60,7 +60,7 @@ impl MeasuredRank {
     }
 
     /// Returns the rank that this session measures, if it is one of several.
-    pub(super) fn one(&self) -> Option<u32> {
+    pub fn one(&self) -> Option<u32> {
         match self {
             MeasuredRank::One(rank) => Some(*rank),
             MeasuredRank::Every | MeasuredRank::Elsewhere { .. } => None,
@@ -68,7 +68,7 @@ impl MeasuredRank {
     }
 
     /// Returns the range that is open in the ranks to leave out.
-    pub(super) fn excluded(&self) -> Option<NvtxRange> {
+    pub fn excluded(&self) -> Option<NvtxRange> {
         self.one().and_then(|_| NvtxRange::parse(OTHER))
     }
 }
@@ -82,7 +82,7 @@ fn ranks_of(trace: &Trace) -> BTreeSet<u32> {
 }
 
 /// Says which rank the counters belong to.
-pub(super) fn told(wanted: u32, launches: &[LaunchCounters]) -> String {
+pub fn told(wanted: u32, launches: &[LaunchCounters]) -> String {
     let ranks: BTreeSet<Option<&str>> = launches.iter().map(rank_of).collect();
     if let [Some(rank)] = ranks.iter().copied().collect::<Vec<_>>()[..] {
         return format!("the counters are those of rank {rank}; ncu left out the other ranks");

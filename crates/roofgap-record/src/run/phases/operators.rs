@@ -15,23 +15,19 @@ use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus};
 const PHASE: PhaseName = PhaseName::Operators;
 
 /// Describes the command of the phase.
-pub(crate) fn command(
-    config: &Config,
-    layout: &Layout,
-    program: &Program,
-) -> Result<PhaseCommand, ProgramError> {
+pub fn command(config: &Config, layout: &Layout, program: &Program) -> Result<PhaseCommand, ProgramError> {
     let line = program.command(Phase::Operators, &layout.torch_other_account())?;
     let limit = config.run.timeout.0;
     Ok(PhaseCommand::new(PHASE, line, layout.torch(), "program", limit))
 }
 
 /// Returns true where roofgap can run the program under torch.profiler.
-pub(crate) fn is_supported(config: &Config) -> bool {
+pub fn is_supported(config: &Config) -> bool {
     config.workload.kind == WorkloadKind::Hf
 }
 
 /// Runs the phase.
-pub(crate) fn run(context: &mut PhaseContext<'_>, program: &Program, baseline: Option<&Baseline>) {
+pub fn run(context: &mut PhaseContext<'_>, program: &Program, baseline: Option<&Baseline>) {
     let own = baseline
         .and_then(|baseline| baseline.account.as_ref())
         .map_or(0, |account| account_operators(account).len());

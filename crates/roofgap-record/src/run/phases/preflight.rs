@@ -27,7 +27,7 @@ const PHASE: PhaseName = PhaseName::Preflight;
 
 /// Checks that the session is possible before a run directory is created, so that a wrong name leaves nothing behind. Returns
 /// the Python of the program, because asking it takes time.
-pub(crate) fn check(props: &ProfileProps) -> Result<Option<PythonResult>, ProgramError> {
+pub fn check(props: &ProfileProps) -> Result<Option<PythonResult>, ProgramError> {
     let config = &props.composed.config;
     let layout = Layout::of(Path::new(""));
     let files = ProgramFiles::planned(config, &layout)?;
@@ -43,7 +43,7 @@ pub(crate) fn check(props: &ProfileProps) -> Result<Option<PythonResult>, Progra
 }
 
 /// Runs the phase. `None` where the session cannot start.
-pub(crate) fn run(
+pub fn run(
     context: &mut PhaseContext<'_>,
     props: &ProfileProps,
     python: Option<&PythonResult>,

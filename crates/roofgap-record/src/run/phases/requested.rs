@@ -6,17 +6,17 @@ use roofgap_runs::run_dir::{PhaseName, RecordWriter};
 
 /// The phases that a configuration requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Requested {
-    pub(crate) baseline: bool,
-    pub(crate) timeline: bool,
-    pub(crate) operators: bool,
-    pub(crate) counters: bool,
+pub struct Requested {
+    pub baseline: bool,
+    pub timeline: bool,
+    pub operators: bool,
+    pub counters: bool,
 }
 
 impl Requested {
     /// Reads the phases from the configuration. The embedded model runs on the CPU, so it requests no GPU phase unless a
     /// recorder is named.
-    pub(crate) fn of(config: &Config) -> Self {
+    pub fn of(config: &Config) -> Self {
         let runner = &config.runner;
         let embedded = config.workload.kind == WorkloadKind::Embedded;
         Requested {
@@ -28,12 +28,12 @@ impl Requested {
     }
 
     /// Returns true where a phase needs nsys, ncu or the native collector.
-    pub(crate) fn needs_tools(self) -> bool {
+    pub fn needs_tools(self) -> bool {
         self.timeline || self.counters
     }
 
     /// Records the requested phases.
-    pub(crate) fn record(self, record: &mut RecordWriter<'_>) {
+    pub fn record(self, record: &mut RecordWriter<'_>) {
         record.requested(PhaseName::Baseline, self.baseline);
         record.requested(PhaseName::Timeline, self.timeline);
         record.requested(PhaseName::Operators, self.operators);

@@ -19,7 +19,7 @@ use roofgap_runs::run_dir::{PhaseName, PhaseStatus};
 const PHASE: PhaseName = PhaseName::Select;
 
 /// Returns the reason against counters, where the session does not request them.
-pub(super) fn not_requested(config: &Config, requested: Requested) -> Option<&'static str> {
+pub fn not_requested(config: &Config, requested: Requested) -> Option<&'static str> {
     match (requested.counters, config.runner.counters) {
         (true, _) => None,
         (false, true) => Some("the embedded model runs on the CPU"),
@@ -28,7 +28,7 @@ pub(super) fn not_requested(config: &Config, requested: Requested) -> Option<&'s
 }
 
 /// Runs the phase. `None` where there is nothing to measure.
-pub(crate) fn run(
+pub fn run(
     context: &mut PhaseContext<'_>,
     timeline: Option<&Timeline>,
     stages: &StageSet,

@@ -15,17 +15,17 @@ const ACCOUNTS: [&str; 3] = ["baseline/workload.json", "workload.json", "account
 
 /// Account of an earlier run.
 #[derive(Debug)]
-pub(crate) struct Stage1 {
+pub struct Stage1 {
     /// File it was read from.
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     /// Account.
-    pub(crate) account: Account,
+    pub account: Account,
     /// Account as JSON.
-    pub(crate) text: String,
+    pub text: String,
 }
 
 /// Reads the account of an earlier run. An account is taken as it is; a `metrics.json` gives its stage times.
-pub(crate) fn read(folder: &Path) -> Result<Stage1, ProgramError> {
+pub fn read(folder: &Path) -> Result<Stage1, ProgramError> {
     let unusable = |path: &Path, why: String| ProgramError::Stage1 { path: path.to_owned(), why };
     let mut accounts = ACCOUNTS.iter().map(|name| folder.join(name));
     if let Some(path) = accounts.find(|path| path.is_file()) {

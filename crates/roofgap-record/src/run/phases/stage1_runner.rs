@@ -59,7 +59,7 @@ fn ns(ms: f64) -> i64 {
 }
 
 /// Finds the `metrics.json` of a Stage 1 runner in its output folder.
-pub(crate) fn metrics_file(folder: &Path) -> Option<PathBuf> {
+pub fn metrics_file(folder: &Path) -> Option<PathBuf> {
     let mut files = FOLDERS.iter().map(|below| folder.join(below).join("metrics.json"));
     files.find(|file| json(file).is_some_and(|json| json.get("aggregates").is_some()))
 }
@@ -74,7 +74,7 @@ fn json(file: &Path) -> Option<Json> {
 }
 
 /// Reads the means of a run as an account with one repeat. The runner keeps no times of single images.
-pub(crate) fn read(file: &Path) -> Result<Account, String> {
+pub fn read(file: &Path) -> Result<Account, String> {
     let text = read_document(file).map_err(|error| error.to_string())?;
     let metrics: Metrics = serde_json::from_slice(&text)
         .map_err(|error| format!("not the metrics of a Stage 1 runner: {error}"))?;
@@ -94,7 +94,7 @@ pub(crate) fn read(file: &Path) -> Result<Account, String> {
 
 /// Adds the output of a Stage 1 runner to the account of a Hydra program, or writes the account where the program wrote none.
 /// Lists the inputs that it read, and warns where its torch.profiler ran.
-pub(crate) fn write_account(context: &mut PhaseContext<'_>, name: PhaseName, phase: Phase, account: &Path) {
+pub fn write_account(context: &mut PhaseContext<'_>, name: PhaseName, phase: Phase, account: &Path) {
     if context.config.workload.kind != WorkloadKind::Hydra {
         return;
     }

@@ -4,7 +4,7 @@ use roofgap_trace::Ns;
 
 /// An item of a lane, or several merged items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Block {
+pub struct Block {
     /// Start, ns.
     pub start: Ns,
     /// End, ns.
@@ -22,12 +22,7 @@ const LONGEST: Ns = 8;
 
 /// Merges the rows of a lane, sorted by start, into blocks: neighbours shorter than `grain` and less than that apart become
 /// one. A grain of 0 merges nothing.
-pub(super) fn blocks(
-    rows: &[u32],
-    span: impl Fn(u32) -> (Ns, Ns),
-    grain: Ns,
-    mut emit: impl FnMut(Block, &[u32]),
-) {
+pub fn blocks(rows: &[u32], span: impl Fn(u32) -> (Ns, Ns), grain: Ns, mut emit: impl FnMut(Block, &[u32])) {
     blocks_while(rows, span, grain, |block, of| {
         emit(block, of);
         true
@@ -80,7 +75,7 @@ const SAMPLED: usize = SAMPLE * SAMPLE_OF * 16;
 
 /// Finds approximately the smallest grain at which all lanes together have at most `budget` blocks: by a sample of their rows, then
 /// coarser until all rows fit.
-pub(super) fn grain(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: usize) -> Ns {
+pub fn grain(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: usize) -> Ns {
     let rows = |lanes: &[&[u32]]| lanes.iter().map(|l| l.len()).sum::<usize>();
     if rows(lanes) <= budget {
         return 0;

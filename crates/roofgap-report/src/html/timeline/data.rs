@@ -30,7 +30,7 @@ const NO_NAME: u32 = u32::MAX;
 
 /// A timeline for the page.
 #[derive(Debug)]
-pub(in crate::html) struct Timeline {
+pub struct Timeline {
     /// Description of the columns.
     pub meta: Meta,
     /// Packed columns in base64.
@@ -40,12 +40,12 @@ pub(in crate::html) struct Timeline {
 }
 
 /// Builds the timeline of a trace.
-pub(in crate::html) fn timeline(bundle: Bundle<'_>, parts: &[IdlePart]) -> Result<Timeline, NoTimeline> {
+pub fn timeline(bundle: Bundle<'_>, parts: &[IdlePart]) -> Result<Timeline, NoTimeline> {
     build(bundle, parts, [MOST_RANGES, MOST, MOST_GAPS], |_, _| true)
 }
 
 /// Returns the trace of which a timeline can be drawn, and its span.
-pub(super) fn drawn(bundle: Bundle<'_>) -> Result<(&Trace, (Ns, Ns)), NoTimeline> {
+pub fn drawn(bundle: Bundle<'_>) -> Result<(&Trace, (Ns, Ns)), NoTimeline> {
     let trace = bundle.trace.ok_or(NoTimeline::NoCapture)?;
     if trace.ops.is_empty() && !trace.kernel_totals.is_empty() {
         return Err(NoTimeline::TotalsOnly);
@@ -58,7 +58,7 @@ pub(super) fn drawn(bundle: Bundle<'_>) -> Result<(&Trace, (Ns, Ns)), NoTimeline
 
 /// Builds the timeline of the rows that `keep` takes from each group. The lanes are those of all rows. `most` has the largest
 /// number of ranges and of operators, of calls and of GPU operations, and of parts of gaps.
-pub(super) fn build(
+pub fn build(
     bundle: Bundle<'_>,
     parts: &[IdlePart],
     most: [usize; 3],

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// The groups of lanes, from top to bottom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Group {
+pub enum Group {
     /// Ranges of the program.
     Ranges,
     /// Operators of a framework.
@@ -35,7 +35,7 @@ impl Group {
     }
 
     /// Names the items of a lane.
-    pub(super) fn items(self) -> &'static str {
+    pub fn items(self) -> &'static str {
         match self {
             Self::Ranges => "ranges",
             Self::Operators => "operators",
@@ -48,7 +48,7 @@ impl Group {
 
 /// The owner of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Owner {
+pub enum Owner {
     /// A position in `Trace::threads`.
     Thread(u32),
     /// A position in `Trace::devices`.
@@ -57,7 +57,7 @@ pub(super) enum Owner {
 
 impl Owner {
     /// Returns the kind for the page.
-    pub(super) fn kind(self) -> &'static str {
+    pub fn kind(self) -> &'static str {
         match self {
             Self::Thread(_) => "thread",
             Self::Device(_) => "gpu",
@@ -65,7 +65,7 @@ impl Owner {
     }
 
     /// Names the owner.
-    pub(super) fn label(self, trace: &Trace) -> String {
+    pub fn label(self, trace: &Trace) -> String {
         match self {
             Self::Thread(thread) => thread_name(trace, thread),
             Self::Device(device) => format!("GPU {}", device_number(trace, device)),
@@ -75,7 +75,7 @@ impl Owner {
 
 /// One line of the timeline: rows of one table of the trace, sorted by start.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub struct Lane {
     pub label: String,
     pub owner: Owner,
     pub rows: Vec<u32>,
@@ -83,7 +83,7 @@ pub(super) struct Lane {
 
 /// The lanes of a group, and the number of lanes and rows left out.
 #[derive(Debug)]
-pub(super) struct Lanes {
+pub struct Lanes {
     pub group: Group,
     pub lanes: Vec<Lane>,
     pub left_out_lanes: usize,
@@ -109,13 +109,13 @@ impl Lanes {
 }
 
 /// Assigns ranges to one lane per thread and depth.
-pub(super) fn ranges(trace: &Trace) -> Lanes {
+pub fn ranges(trace: &Trace) -> Lanes {
     let rows = trace.ranges.rows.iter().enumerate();
     nested(trace, Group::Ranges, rows.map(|(row, r)| (row as u32, r.thread.0, r.start, r.end)))
 }
 
 /// Assigns operators of a framework to one lane per thread and depth.
-pub(super) fn operators(trace: &Trace) -> Lanes {
+pub fn operators(trace: &Trace) -> Lanes {
     let ops = &trace.cpu_ops;
     let rows = ops
         .start
@@ -152,7 +152,7 @@ fn nested(trace: &Trace, group: Group, rows: impl Iterator<Item = (u32, u32, Ns,
 }
 
 /// Assigns the calls that launch, copy, set or wait to one lane per thread.
-pub(super) fn calls(trace: &Trace) -> Lanes {
+pub fn calls(trace: &Trace) -> Lanes {
     let mut threads: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     let shown = |c: &CallClass| class::of_call(*c).is_some();
     for (row, (_, thread)) in
@@ -169,7 +169,7 @@ pub(super) fn calls(trace: &Trace) -> Lanes {
 }
 
 /// Assigns GPU operations to one lane per device, process and stream.
-pub(super) fn streams(trace: &Trace) -> Lanes {
+pub fn streams(trace: &Trace) -> Lanes {
     let ops = &trace.ops;
     let mut streams: BTreeMap<(u16, u32, u32), Vec<u32>> = BTreeMap::new();
     for (row, ((device, process), stream)) in ops.device.iter().zip(&ops.process).zip(&ops.stream).enumerate()
@@ -191,7 +191,7 @@ pub(super) fn streams(trace: &Trace) -> Lanes {
 }
 
 /// Assigns the parts of gaps to one lane per device and cause.
-pub(super) fn idle(trace: &Trace, parts: &[IdlePart]) -> Lanes {
+pub fn idle(trace: &Trace, parts: &[IdlePart]) -> Lanes {
     let mut lanes: BTreeMap<(u32, u16, usize), Vec<u32>> = BTreeMap::new();
     for (row, part) in parts.iter().enumerate() {
         let device = part.device.0;

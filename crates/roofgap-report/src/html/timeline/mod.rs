@@ -11,6 +11,6 @@ mod lanes;
 mod meta;
 mod window;
 
-pub(super) use data::timeline;
+pub use data::timeline;
 pub use meta::NoTimeline;
 pub use window::{TimelineWindow, timeline_window};

@@ -12,12 +12,12 @@ use roofgap_base::file::{copy_hashed, write_atomic_with};
 use crate::run_dir::layout::packed_name;
 
 /// Compresses a file in place and returns its new size, bytes.
-pub(super) fn pack(path: &Path) -> io::Result<u64> {
+pub fn pack(path: &Path) -> io::Result<u64> {
     pack_through(path, |file| file)
 }
 
 /// Compresses a file through a wrapper of the output file.
-pub(super) fn pack_through<W: Write>(path: &Path, wrap: impl FnOnce(File) -> W) -> io::Result<u64> {
+pub fn pack_through<W: Write>(path: &Path, wrap: impl FnOnce(File) -> W) -> io::Result<u64> {
     let target = packed_name(path);
     let size = write_atomic_with(&target, |file| compress(path, file, wrap))?;
     sync_folder(&target)?;
@@ -50,7 +50,7 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 }
 
 /// Estimates the compressed share of a file from up to three samples.
-pub(super) fn estimate(path: &Path, size: u64) -> io::Result<f64> {
+pub fn estimate(path: &Path, size: u64) -> io::Result<f64> {
     const PIECE: u64 = 1 << 20;
     let mut file = File::open(path)?;
     let places = if size <= 3 * PIECE {

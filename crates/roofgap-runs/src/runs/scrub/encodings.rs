@@ -5,7 +5,7 @@ const LEAST: usize = 8;
 
 /// Lists the forms of a secret: plain, escaped as in JSON, quoted for a shell, for HTML, URL-encoded, UTF-16, base64 and
 /// hexadecimal; each also in a string of JSON.
-pub(super) fn of(secret: &str) -> Vec<String> {
+pub fn of(secret: &str) -> Vec<String> {
     let mut forms = vec![secret.to_owned(), json(secret), json(&json(secret))];
     forms.push(secret.replace('\'', "'\\''"));
     forms.push(secret.replace('\'', "'\"'\"'"));

@@ -18,7 +18,7 @@ use super::text::is_packed;
 ///
 /// # Errors
 /// Fails for a pipe, a folder or anything else that an archive must not replace.
-pub(super) fn is_device(target: &Path) -> Result<bool, RunsError> {
+pub fn is_device(target: &Path) -> Result<bool, RunsError> {
     match fs::metadata(target) {
         Ok(facts) if facts.file_type().is_char_device() => Ok(true),
         Ok(facts) if !facts.is_file() => {
@@ -31,7 +31,7 @@ pub(super) fn is_device(target: &Path) -> Result<bool, RunsError> {
 
 /// Packs files below a folder named after the run, and searches the archive for private data. A device is written to and stays
 /// what it is.
-pub(super) fn pack(
+pub fn pack(
     root: &Path,
     run_id: &str,
     files: &[PathBuf],
@@ -102,7 +102,7 @@ fn write(
 }
 
 /// Searches a file, plain or compressed, for private data. Returns its kind.
-pub(super) fn still_in(path: &Path, private: &Private) -> Result<Option<String>, RunsError> {
+pub fn still_in(path: &Path, private: &Private) -> Result<Option<String>, RunsError> {
     let io = || RunsError::io("search", path);
     let packed = is_packed(path).map_err(io())?;
     let file = BufReader::new(File::open(path).map_err(io())?);

@@ -13,14 +13,14 @@ use super::variables::is_secret;
 use super::{encodings, shapes};
 
 /// Placeholder for removed text.
-pub(super) const REMOVED: &str = "<removed>";
+pub const REMOVED: &str = "<removed>";
 
 /// Placeholder for a home path.
 const HOME: &str = "~";
 
 /// Private data to remove.
 #[derive(Debug, Default)]
-pub(super) struct Private {
+pub struct Private {
     /// Secrets with their description, such as "the variable HF_TOKEN". The length comes first in the key, so that the longest
     /// secret is the first.
     secrets: BTreeMap<(Reverse<usize>, String), String>,
@@ -50,7 +50,7 @@ const GENERIC_NAMES: [&str; 12] = [
 
 impl Private {
     /// Collects the private data of a machine.
-    pub(super) fn of(host: &HostFacts) -> Self {
+    pub fn of(host: &HostFacts) -> Self {
         let mut private = Private::default();
         for (name, value) in &host.variables {
             private.variable(name, value);
@@ -68,12 +68,12 @@ impl Private {
     }
 
     /// Adds the secrets of a machine that recorded the run.
-    pub(super) fn remember(&mut self, remembered: RememberedSecrets) {
+    pub fn remember(&mut self, remembered: RememberedSecrets) {
         self.remembered.push(RememberedSearch::new(remembered));
     }
 
     /// Adds a variable, where its value is private.
-    pub(super) fn variable(&mut self, name: &str, value: &str) {
+    pub fn variable(&mut self, name: &str, value: &str) {
         match name {
             "HOME" => self.home(value),
             "USER" | "LOGNAME" | "SUDO_USER" => self.word(value, "the user name"),
@@ -88,7 +88,7 @@ impl Private {
     }
 
     /// Adds the variables of `NAME=value` pairs in a text.
-    pub(super) fn variables_in(&mut self, text: &str, between: char) {
+    pub fn variables_in(&mut self, text: &str, between: char) {
         for pair in text.split([between, '\0', '\n']) {
             if let Some((name, value)) = pair.trim().split_once('=')
                 && is_name(name)
@@ -99,7 +99,7 @@ impl Private {
     }
 
     /// Adds the values of options with a secret name, such as `--api-key`.
-    pub(super) fn arguments(&mut self, argv: &[String]) {
+    pub fn arguments(&mut self, argv: &[String]) {
         for (at, word) in argv.iter().enumerate() {
             let (name, value) = match word.split_once('=') {
                 Some((name, value)) => (name, Some(value)),
@@ -118,7 +118,7 @@ impl Private {
     }
 
     /// Adds a user or host name.
-    pub(super) fn word(&mut self, word: &str, what: &str) {
+    pub fn word(&mut self, word: &str, what: &str) {
         let known = self.words.iter().any(|(known, _)| known == word);
         if word.len() >= 3 && !known && !GENERIC_NAMES.contains(&word) {
             self.words.push((word.to_owned(), what.to_owned()));
@@ -140,7 +140,7 @@ impl Private {
     }
 
     /// Removes private data from a text and counts it by kind; `None` where there was none.
-    pub(super) fn clean(&self, text: &str, count: &mut BTreeMap<String, u64>) -> Option<String> {
+    pub fn clean(&self, text: &str, count: &mut BTreeMap<String, u64>) -> Option<String> {
         let mut clean = std::borrow::Cow::Borrowed(text);
         for ((_, secret), what) in &self.secrets {
             let times = clean.matches(secret.as_str()).count();
@@ -197,7 +197,7 @@ impl Private {
     }
 
     /// Searches bytes for private data. Returns its kind, never the data itself.
-    pub(super) fn found_in(&self, source: &mut dyn Read) -> io::Result<Option<String>> {
+    pub fn found_in(&self, source: &mut dyn Read) -> io::Result<Option<String>> {
         let needles = self.needles();
         let longest = needles
             .iter()

@@ -5,11 +5,11 @@ use memchr::memmem;
 
 /// A secret in a text, by byte offsets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Found {
-    pub(super) start: usize,
-    pub(super) end: usize,
+pub struct Found {
+    pub start: usize,
+    pub end: usize,
     /// Kind of secret, for messages.
-    pub(super) what: &'static str,
+    pub what: &'static str,
 }
 
 /// A token that starts with a known prefix.
@@ -44,10 +44,10 @@ const PREFIXES: [Prefix; 14] = [
 ];
 
 /// Longest token that is found across two reads of a stream, bytes.
-pub(super) const LONGEST_TOKEN: usize = 4 << 10;
+pub const LONGEST_TOKEN: usize = 4 << 10;
 
 /// Finds tokens and private keys. They are long and regular, so that binary data holds none by chance.
-pub(super) fn tokens(text: &[u8]) -> Vec<Found> {
+pub fn tokens(text: &[u8]) -> Vec<Found> {
     let mut found = Vec::new();
     for prefix in &PREFIXES {
         for start in memmem::find_iter(text, prefix.start) {
@@ -96,7 +96,7 @@ pub(super) fn tokens(text: &[u8]) -> Vec<Found> {
 }
 
 /// Finds all secrets of a text, in order and without overlaps.
-pub(super) fn all(text: &str) -> Vec<Found> {
+pub fn all(text: &str) -> Vec<Found> {
     let bytes = text.as_bytes();
     let mut found = tokens(bytes);
     logins(bytes, &mut found);
@@ -115,7 +115,7 @@ pub(super) fn all(text: &str) -> Vec<Found> {
 }
 
 /// Returns true for the name of an option or field that holds a secret. `max-new-tokens` and `pad_token_id` are none.
-pub(super) fn is_secret_name(name: &str) -> bool {
+pub fn is_secret_name(name: &str) -> bool {
     let lower = name.trim_start_matches('-').to_ascii_lowercase();
     let mut words = lower.split(['-', '_', '.']).rev();
     let (last, before) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());

@@ -64,7 +64,7 @@ impl Table {
 }
 
 /// Collects the private data of an export.
-pub(super) fn collect(path: &Path, private: &mut Private) -> Result<(), Error> {
+pub fn collect(path: &Path, private: &mut Private) -> Result<(), Error> {
     let old = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     let there = |name: &str| -> Result<bool, Error> {
         let sql = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?1";
@@ -103,7 +103,7 @@ pub(super) fn collect(path: &Path, private: &mut Private) -> Result<(), Error> {
 }
 
 /// Rewrites an export to `target`, which must not exist, through the temporary file `between`. Returns the dropped tables.
-pub(super) fn rewrite(
+pub fn rewrite(
     source: &Path,
     between: &Path,
     target: &Path,

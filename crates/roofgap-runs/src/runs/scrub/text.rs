@@ -16,19 +16,15 @@ use super::private::Private;
 const LARGEST: u64 = 4 << 30;
 
 /// A text file after cleaning.
-pub(super) struct CleanText {
+pub struct CleanText {
     /// Content, uncompressed.
-    pub(super) bytes: Vec<u8>,
-    pub(super) changed: bool,
+    pub bytes: Vec<u8>,
+    pub changed: bool,
     packed: bool,
 }
 
 /// Reads a text file and cleans it. Bytes that are not UTF-8 are kept.
-pub(super) fn clean(
-    path: &Path,
-    private: &Private,
-    count: &mut BTreeMap<String, u64>,
-) -> io::Result<CleanText> {
+pub fn clean(path: &Path, private: &Private, count: &mut BTreeMap<String, u64>) -> io::Result<CleanText> {
     let packed = is_packed(path)?;
     let mut bytes = Vec::new();
     let file = File::open(path)?;
@@ -58,7 +54,7 @@ pub(super) fn clean(
 
 impl CleanText {
     /// Replaces the file, compressed where it was.
-    pub(super) fn write(&self, path: &Path) -> io::Result<()> {
+    pub fn write(&self, path: &Path) -> io::Result<()> {
         if !self.packed {
             return write_atomic(path, &self.bytes);
         }
@@ -74,7 +70,7 @@ fn is_json(bytes: &[u8]) -> bool {
 }
 
 /// Returns true for a file compressed with gzip.
-pub(super) fn is_packed(path: &Path) -> io::Result<bool> {
+pub fn is_packed(path: &Path) -> io::Result<bool> {
     let mut start = Vec::new();
     File::open(path)?.take(2).read_to_end(&mut start)?;
     Ok(start == [0x1f, 0x8b])

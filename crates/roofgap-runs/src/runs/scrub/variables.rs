@@ -11,7 +11,7 @@ const PATH_SUFFIXES: [&str; 5] = ["PATH", "_FILE", "_DIR", "_SOCK", "_HOME"];
 
 /// Returns true where the value of a variable must be removed everywhere. Short and common values such as "1" or "bfloat16"
 /// are kept.
-pub(super) fn is_secret(name: &str, value: &str) -> bool {
+pub fn is_secret(name: &str, value: &str) -> bool {
     let harmless = variables::allowed([(name.to_owned(), value.to_owned())]).contains_key(name);
     let upper = name.to_ascii_uppercase();
     if harmless || PATH_SUFFIXES.iter().any(|ending| upper.ends_with(ending)) {

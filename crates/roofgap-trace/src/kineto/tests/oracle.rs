@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 /// What a document of one process holds. Only for times below 2^52 ns after which a tree of floating-point numbers is wrong.
-pub(super) fn expected(document: &Value) -> Snapshot {
+pub fn expected(document: &Value) -> Snapshot {
     let mut snapshot = Snapshot::default();
     let base = document.get("baseTimeNanoseconds").and_then(Value::as_i64).unwrap_or(0);
     for device in document.get("deviceProperties").and_then(Value::as_array).into_iter().flatten() {
@@ -198,7 +198,7 @@ fn document() -> impl Strategy<Value = (Value, bool)> {
     )
 }
 
-pub(super) fn write((document, pretty): &(Value, bool)) -> String {
+pub fn write((document, pretty): &(Value, bool)) -> String {
     match pretty {
         true => serde_json::to_string_pretty(document).unwrap(),
         false => document.to_string(),

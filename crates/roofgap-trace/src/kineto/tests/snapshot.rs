@@ -4,16 +4,16 @@ use crate::{Ns, Trace};
 
 /// What a trace holds, in the order in which it was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Snapshot {
-    pub(super) devices: Vec<String>,
-    pub(super) ops: Vec<String>,
-    pub(super) calls: Vec<String>,
-    pub(super) cpu_ops: Vec<String>,
-    pub(super) ranges: Vec<String>,
+pub struct Snapshot {
+    pub devices: Vec<String>,
+    pub ops: Vec<String>,
+    pub calls: Vec<String>,
+    pub cpu_ops: Vec<String>,
+    pub ranges: Vec<String>,
 }
 
 impl Snapshot {
-    pub(super) fn of(trace: &Trace) -> Self {
+    pub fn of(trace: &Trace) -> Self {
         let name = |id| trace.names.get(id);
         let pid = |id: crate::ProcessId| trace.processes[id.index()].pid;
         let thread = |id: crate::ThreadId| {
@@ -82,9 +82,9 @@ impl Snapshot {
     }
 }
 
-pub(super) type Shape = ([u32; 3], [u32; 3], u32, u32);
+pub type Shape = ([u32; 3], [u32; 3], u32, u32);
 
-pub(super) fn op_line(
+pub fn op_line(
     kind: &str,
     time: (Ns, Ns),
     name: &str,
@@ -96,6 +96,6 @@ pub(super) fn op_line(
     format!("{kind} {time:?} {name:?} {place:?} {launch:?} {shape:?} {other:?}")
 }
 
-pub(super) fn thread_line(time: (Ns, Ns), name: &str, thread: &str) -> String {
+pub fn thread_line(time: (Ns, Ns), name: &str, thread: &str) -> String {
     format!("{time:?} {name:?} {thread}")
 }

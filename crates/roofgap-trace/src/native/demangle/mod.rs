@@ -11,7 +11,7 @@ mod types;
 use parser::Parser;
 
 /// Demangles a function name; `None` if it is not mangled or not understood.
-pub(crate) fn demangle(name: &str) -> Option<String> {
+pub fn demangle(name: &str) -> Option<String> {
     let mangled = name.strip_prefix("_Z")?;
     let mut parser = Parser::new(mangled.as_bytes());
     let text = parser.encoding()?;

@@ -4,25 +4,25 @@ use super::parser::{Parser, Piece};
 
 /// A name, and what of it matters to the function it names.
 #[derive(Debug, Default)]
-pub(super) struct Name {
-    pub(super) text: String,
+pub struct Name {
+    pub text: String,
     /// It ends in template arguments, so the function's return type is spelled out.
-    pub(super) is_template: bool,
+    pub is_template: bool,
     /// ` const`, for a member function.
-    pub(super) qualifiers: String,
+    pub qualifiers: String,
     /// Constructors and conversions have no return type spelled out.
-    pub(super) no_return: bool,
+    pub no_return: bool,
 }
 
 impl Parser<'_> {
     /// Parses a function with its parameters, or a variable.
-    pub(super) fn encoding(&mut self) -> Option<String> {
+    pub fn encoding(&mut self) -> Option<String> {
         let (name, function) = self.encoding_parts()?;
         Some(function.unwrap_or(name))
     }
 
     /// Parses a function, or a variable, and returns its name alone.
-    pub(super) fn encoding_name(&mut self) -> Option<String> {
+    pub fn encoding_name(&mut self) -> Option<String> {
         Some(self.encoding_parts()?.0)
     }
 
@@ -46,7 +46,7 @@ impl Parser<'_> {
     }
 
     /// Types until the end of the function, `void` alone being none.
-    pub(super) fn parameters(&mut self) -> Option<String> {
+    pub fn parameters(&mut self) -> Option<String> {
         let mut types = Vec::new();
         while !self.is_done() && !matches!(self.peek(0), b'E' | b'.') {
             types.push(self.type_piece()?.text());
@@ -58,7 +58,7 @@ impl Parser<'_> {
         Some(types.join(", "))
     }
 
-    pub(super) fn name(&mut self) -> Option<Name> {
+    pub fn name(&mut self) -> Option<Name> {
         self.deeper(|parser| match (parser.peek(0), parser.peek(1)) {
             (b'N', _) => parser.nested(),
             (b'Z', _) => parser.local(),
@@ -198,7 +198,7 @@ impl Parser<'_> {
         Some(text)
     }
 
-    pub(super) fn source_name(&mut self) -> Option<String> {
+    pub fn source_name(&mut self) -> Option<String> {
         let length = self.number()?;
         let text = self.slice(length)?;
         Some(if text.starts_with("_GLOBAL__N_") { "<unnamed>".to_owned() } else { text.to_owned() })

@@ -8,24 +8,24 @@ const DEEPEST: u32 = 200;
 
 /// A type in two halves, because a declarator stands inside it: `void (*` and `)(int)`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Piece {
-    pub(super) left: String,
-    pub(super) right: String,
+pub struct Piece {
+    pub left: String,
+    pub right: String,
 }
 
 impl Piece {
-    pub(super) fn plain(text: impl Into<String>) -> Self {
+    pub fn plain(text: impl Into<String>) -> Self {
         Self { left: text.into(), right: String::new() }
     }
 
-    pub(super) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         format!("{}{}", self.left, self.right)
     }
 }
 
 /// The state of one name.
 #[derive(Debug)]
-pub(super) struct Parser<'a> {
+pub struct Parser<'a> {
     input: &'a [u8],
     at: usize,
     depth: u32,
@@ -34,24 +34,24 @@ pub(super) struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    pub(super) fn new(input: &'a [u8]) -> Self {
+    pub fn new(input: &'a [u8]) -> Self {
         Self { input, at: 0, depth: 0, written: 0, seen: Vec::new() }
     }
 
-    pub(super) fn is_done(&self) -> bool {
+    pub fn is_done(&self) -> bool {
         self.at >= self.input.len()
     }
 
     /// Returns the byte at `ahead`; 0 beyond the end, which no rule accepts.
-    pub(super) fn peek(&self, ahead: usize) -> u8 {
+    pub fn peek(&self, ahead: usize) -> u8 {
         self.input.get(self.at + ahead).copied().unwrap_or(0)
     }
 
-    pub(super) fn skip(&mut self, count: usize) {
+    pub fn skip(&mut self, count: usize) {
         self.at += count;
     }
 
-    pub(super) fn take(&mut self, text: &str) -> bool {
+    pub fn take(&mut self, text: &str) -> bool {
         let found = self.input.get(self.at..).is_some_and(|rest| rest.starts_with(text.as_bytes()));
         if found {
             self.at += text.len();
@@ -60,7 +60,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Takes the next `count` bytes as text.
-    pub(super) fn slice(&mut self, count: usize) -> Option<&'a str> {
+    pub fn slice(&mut self, count: usize) -> Option<&'a str> {
         let end = self.at.checked_add(count)?;
         let text = std::str::from_utf8(self.input.get(self.at..end)?).ok()?;
         self.at = end;
@@ -68,7 +68,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses a decimal number.
-    pub(super) fn number(&mut self) -> Option<usize> {
+    pub fn number(&mut self) -> Option<usize> {
         let begun = self.at;
         let mut value = 0usize;
         while self.peek(0).is_ascii_digit() {
@@ -79,7 +79,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses an index in the given base: `_` is 0, `0_` is 1, and so on.
-    pub(super) fn index(&mut self, base: u32) -> Option<usize> {
+    pub fn index(&mut self, base: u32) -> Option<usize> {
         if self.take("_") {
             return Some(0);
         }
@@ -97,7 +97,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Remembers what later parts may refer back to.
-    pub(super) fn remember(&mut self, piece: Piece) -> Option<()> {
+    pub fn remember(&mut self, piece: Piece) -> Option<()> {
         self.written = self.written.checked_add(piece.left.len() + piece.right.len())?;
         if self.written > LONGEST {
             return None;
@@ -107,16 +107,16 @@ impl<'a> Parser<'a> {
     }
 
     /// Takes back the last thing remembered.
-    pub(super) fn forget(&mut self) {
+    pub fn forget(&mut self) {
         self.seen.pop();
     }
 
-    pub(super) fn remembered(&self, at: usize) -> Option<Piece> {
+    pub fn remembered(&self, at: usize) -> Option<Piece> {
         self.seen.get(at).cloned()
     }
 
     /// Runs one rule, unless the name is nested too deeply or grows too long.
-    pub(super) fn deeper<R>(&mut self, rule: impl FnOnce(&mut Self) -> Option<R>) -> Option<R> {
+    pub fn deeper<R>(&mut self, rule: impl FnOnce(&mut Self) -> Option<R>) -> Option<R> {
         self.depth += 1;
         let result = if self.depth > DEEPEST { None } else { rule(self) };
         self.depth -= 1;

@@ -3,7 +3,7 @@
 use super::parser::{Parser, Piece};
 
 impl Parser<'_> {
-    pub(super) fn type_piece(&mut self) -> Option<Piece> {
+    pub fn type_piece(&mut self) -> Option<Piece> {
         self.deeper(Self::type_rule)
     }
 
@@ -180,14 +180,14 @@ impl Parser<'_> {
     }
 
     /// Parses a template parameter: `T_` is the first, `T0_` the second.
-    pub(super) fn template_parameter(&mut self) -> Option<String> {
+    pub fn template_parameter(&mut self) -> Option<String> {
         if !self.take("T") {
             return None;
         }
         Some(format!("T{}", self.index(10)? + 1))
     }
 
-    pub(super) fn substitution(&mut self) -> Option<Piece> {
+    pub fn substitution(&mut self) -> Option<Piece> {
         const KNOWN: [(&str, &str); 6] = [
             ("Sa", "std::allocator"),
             ("Sb", "std::basic_string"),
@@ -206,7 +206,7 @@ impl Parser<'_> {
         self.remembered(at)
     }
 
-    pub(super) fn arguments(&mut self) -> Option<String> {
+    pub fn arguments(&mut self) -> Option<String> {
         if !self.take("I") {
             return None;
         }

@@ -3,12 +3,12 @@
 use std::io::{self, Read};
 
 /// First bytes of a report.
-pub(in crate::ncu) const MAGIC: &[u8] = b"NVR\0";
+pub const MAGIC: &[u8] = b"NVR\0";
 
 /// A message that is read whole is never this large; one that claims to be is not read.
 const MESSAGE_LIMIT: u32 = 512 << 20;
 
-pub(super) enum Stop {
+pub enum Stop {
     Io(io::Error),
     NotAReport,
     Malformed(&'static str),
@@ -16,7 +16,7 @@ pub(super) enum Stop {
 }
 
 impl Stop {
-    pub(super) fn problem(&self) -> String {
+    pub fn problem(&self) -> String {
         match self {
             Self::Io(_) => "the file breaks off".to_owned(),
             Self::NotAReport => "it is no report".to_owned(),
@@ -26,14 +26,14 @@ impl Stop {
     }
 }
 
-pub(super) struct Counted<R> {
-    pub(super) input: R,
-    pub(super) offset: u64,
+pub struct Counted<R> {
+    pub input: R,
+    pub offset: u64,
 }
 
 impl<R: Read> Counted<R> {
     /// Reads a length; `None` at the end of the file.
-    pub(super) fn length(&mut self) -> Result<Option<u32>, Stop> {
+    pub fn length(&mut self) -> Result<Option<u32>, Stop> {
         let mut bytes = [0u8; 4];
         let mut filled = 0;
         while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -49,7 +49,7 @@ impl<R: Read> Counted<R> {
         Ok(Some(u32::from_le_bytes(bytes)))
     }
 
-    pub(super) fn message(&mut self, length: u32) -> Result<Vec<u8>, Stop> {
+    pub fn message(&mut self, length: u32) -> Result<Vec<u8>, Stop> {
         if length > MESSAGE_LIMIT {
             return Err(Stop::TooLarge(length));
         }
@@ -64,7 +64,7 @@ impl<R: Read> Counted<R> {
         }
     }
 
-    pub(super) fn skip(&mut self, length: u64) -> Result<(), Stop> {
+    pub fn skip(&mut self, length: u64) -> Result<(), Stop> {
         let skipped = io::copy(&mut (&mut self.input).take(length), &mut io::sink()).map_err(Stop::Io)?;
         self.offset += skipped;
         if skipped == length { Ok(()) } else { Err(Stop::Io(io::ErrorKind::UnexpectedEof.into())) }

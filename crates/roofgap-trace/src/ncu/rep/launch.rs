@@ -8,7 +8,7 @@ use super::report::{Block, Report};
 use crate::model::LossKind;
 
 impl Report {
-    pub(super) fn launch(&mut self, message: &[u8], block: &Block) -> Result<(), Malformed> {
+    pub fn launch(&mut self, message: &[u8], block: &Block) -> Result<(), Malformed> {
         let mut launch = LaunchCounters {
             id: self.set.launches.len() as u64,
             process: block.process,

@@ -6,11 +6,7 @@ use super::super::protobuf::{Fields, Malformed, Wire};
 use rustc_hash::FxHashMap;
 
 /// Reads the stacks of the launching thread, and the ranges open across threads.
-pub(super) fn ranges(
-    state: &[u8],
-    launching: Option<u64>,
-    out: &mut Vec<NvtxRange>,
-) -> Result<(), Malformed> {
+pub fn ranges(state: &[u8], launching: Option<u64>, out: &mut Vec<NvtxRange>) -> Result<(), Malformed> {
     let mut domains: FxHashMap<u64, String> = FxHashMap::default();
     for field in Fields::of(state) {
         if let (1, Wire::Bytes(info)) = field? {

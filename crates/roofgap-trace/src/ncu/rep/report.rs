@@ -39,7 +39,7 @@ pub fn read(input: impl Read) -> Result<CounterSet, NcuError> {
 
 /// State of reading a report.
 #[derive(Default)]
-pub(super) struct Report {
+pub struct Report {
     pub(super) set: CounterSet,
     /// The table of names, by the index that metrics refer to.
     pub(super) names: Vec<(MetricId, Option<Unit>)>,
@@ -49,7 +49,7 @@ pub(super) struct Report {
 
 /// Fields of a block header.
 #[derive(Default)]
-pub(super) struct Block {
+pub struct Block {
     sources: u64,
     results: u64,
     payload: u64,

@@ -5,7 +5,7 @@ use super::super::protobuf::{Fields, Malformed, Wire};
 use super::report::Report;
 
 impl Report {
-    pub(super) fn rule(&mut self, message: &[u8]) -> Result<(), Malformed> {
+    pub fn rule(&mut self, message: &[u8]) -> Result<(), Malformed> {
         let (mut name, mut section, mut body) = (String::new(), String::new(), None);
         for field in Fields::of(message) {
             match field? {

@@ -8,20 +8,20 @@ use std::path::{Path, PathBuf};
 
 /// The file, read at any position by any thread.
 #[derive(Debug)]
-pub(in super::super) struct PageFile {
+pub struct PageFile {
     path: PathBuf,
     file: File,
     /// Bytes of a page.
-    pub(super) page_size: usize,
+    pub page_size: usize,
     /// Bytes of a page that SQLite uses.
-    pub(super) usable: usize,
+    pub usable: usize,
     /// The number of the last page; the first is 1.
-    pub(super) last: u32,
+    pub last: u32,
 }
 
 impl PageFile {
     /// Opens the file, unless its pages cannot be read directly.
-    pub(in super::super) fn open(path: &Path, header: Header) -> Result<Option<Self>, ReadError> {
+    pub fn open(path: &Path, header: Header) -> Result<Option<Self>, ReadError> {
         let usable = header.page_size - header.reserved;
         if !header.utf8 || usable < SMALLEST_USABLE {
             return Ok(None);
@@ -34,7 +34,7 @@ impl PageFile {
     }
 
     /// Reads `count` pages from page `first` on, and leaves [`PADDING`] zeros behind them.
-    pub(super) fn read(&self, first: u32, count: usize, buffer: &mut Vec<u8>) -> Result<(), ReadError> {
+    pub fn read(&self, first: u32, count: usize, buffer: &mut Vec<u8>) -> Result<(), ReadError> {
         let Some(skipped) =
             first.checked_sub(1).filter(|s| u64::from(*s) + count as u64 <= u64::from(self.last))
         else {
@@ -50,7 +50,7 @@ impl PageFile {
     }
 
     /// Creates the error for invalid content.
-    pub(super) fn damaged(&self, what: impl ToString) -> ReadError {
+    pub fn damaged(&self, what: impl ToString) -> ReadError {
         ReadError::damaged(&self.path, "SQLite file", what)
     }
 }
@@ -59,25 +59,25 @@ impl PageFile {
 const SMALLEST_USABLE: usize = 480;
 
 /// Zeros behind the last page, so that an integer can always be loaded as eight bytes.
-pub(super) const PADDING: usize = 8;
+pub const PADDING: usize = 8;
 
 /// Reads a big-endian number of two bytes.
 #[inline]
-pub(super) fn two(bytes: &[u8], at: usize) -> Option<usize> {
+pub fn two(bytes: &[u8], at: usize) -> Option<usize> {
     let bytes: [u8; 2] = bytes.get(at..at + 2)?.try_into().ok()?;
     Some(usize::from(u16::from_be_bytes(bytes)))
 }
 
 /// Reads a big-endian number of four bytes.
 #[inline]
-pub(super) fn four(bytes: &[u8], at: usize) -> Option<u32> {
+pub fn four(bytes: &[u8], at: usize) -> Option<u32> {
     let bytes: [u8; 4] = bytes.get(at..at + 4)?.try_into().ok()?;
     Some(u32::from_be_bytes(bytes))
 }
 
 /// Reads a varint; returns it and the position after it.
 #[inline]
-pub(super) fn varint(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
+pub fn varint(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     let first = *bytes.get(at)?;
     if first < 0x80 {
         return Some((u64::from(first), at + 1));

@@ -15,18 +15,18 @@ type Words = [u64; LONGEST / 8];
 
 /// A value asked for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Piece {
+pub struct Piece {
     /// Position among the requested values.
-    pub(super) slot: u8,
+    pub slot: u8,
     /// Encoding.
-    pub(super) form: Form,
+    pub form: Form,
     /// Offset from the start of the record, bytes.
-    pub(super) offset: u32,
+    pub offset: u32,
 }
 
 /// Encoding of a value.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Form {
+pub enum Form {
     Null,
     RowId,
     /// An integer that the type alone tells.
@@ -39,24 +39,24 @@ pub(super) enum Form {
 
 /// Cached positions for one header.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Layout {
-    pub(super) pieces: Vec<Piece>,
+pub struct Layout {
+    pub pieces: Vec<Piece>,
     /// Bytes of a record with this header: exactly so many, or at least so many where not all types were looked at.
-    pub(super) length: usize,
-    pub(super) exact: bool,
+    pub length: usize,
+    pub exact: bool,
 }
 
 /// The headers met so far; a new one takes the place of an older one where both want the same.
-pub(super) struct Layouts(Vec<(Words, Layout)>);
+pub struct Layouts(Vec<(Words, Layout)>);
 
 impl Layouts {
-    pub(super) fn new() -> Self {
+    pub fn new() -> Self {
         Self(vec![([0; LONGEST / 8], Layout::default()); PLACES])
     }
 
     /// Puts the values of a record in their places if its header is known; otherwise says so.
     #[inline]
-    pub(super) fn decode<'a>(&self, record: &Record<'a>, values: &mut [Value<'a>]) -> bool {
+    pub fn decode<'a>(&self, record: &Record<'a>, values: &mut [Value<'a>]) -> bool {
         let Some(own) = record.bytes.get(record.start..) else {
             return false;
         };
@@ -90,7 +90,7 @@ impl Layouts {
     }
 
     /// Remembers the layout of a record that was taken apart the long way.
-    pub(super) fn keep(&mut self, record: &Record<'_>, layout: Layout) {
+    pub fn keep(&mut self, record: &Record<'_>, layout: Layout) {
         if let Some(words) = record.bytes.get(record.start..).and_then(header)
             && let Some(entry) = self.0.get_mut(place(&words))
         {
@@ -102,7 +102,7 @@ impl Layouts {
 impl Plan {
     /// Returns the positions of the requested values in a valid record, if they can be cached: integers in a header whose
     /// types have one byte each.
-    pub(super) fn layout(&self, record: &Record<'_>) -> Option<Layout> {
+    pub fn layout(&self, record: &Record<'_>) -> Option<Layout> {
         let header = usize::from(*record.bytes.get(record.start)?);
         let types = record.bytes.get(record.start + 1..record.start + header)?;
         let mut layout =

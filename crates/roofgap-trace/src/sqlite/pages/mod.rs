@@ -11,6 +11,6 @@ mod record;
 mod scan;
 mod tree;
 
-pub(super) use file::PageFile;
-pub(super) use record::Plan;
-pub(super) use scan::{each, scan};
+pub use file::PageFile;
+pub use record::Plan;
+pub use scan::{each, scan};

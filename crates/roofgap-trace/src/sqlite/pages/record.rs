@@ -5,32 +5,32 @@ use super::file::varint;
 
 /// Columns of a record to keep, and their positions in the result.
 #[derive(Debug)]
-pub(in super::super) struct Plan {
+pub struct Plan {
     /// The page on which the table's tree begins.
-    pub(super) root: u32,
+    pub root: u32,
     /// Handling of each stored column, up to the last requested one.
-    pub(super) steps: Vec<Step>,
+    pub steps: Vec<Step>,
     /// Number of requested columns.
-    pub(super) width: usize,
+    pub width: usize,
     /// The fewest bytes of a leaf that a row takes: its place in the list, two lengths, its id and a type for each column.
-    pub(super) least: usize,
+    pub least: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Step {
+pub struct Step {
     /// The place among the values asked for; [`SKIP`] for a column nobody asked for.
-    pub(super) slot: u8,
+    pub slot: u8,
     /// True if the value is the row id.
-    pub(super) row_id: bool,
+    pub row_id: bool,
     /// True if an integer stands for a floating-point number.
-    pub(super) real: bool,
+    pub real: bool,
 }
 
-pub(super) const SKIP: u8 = u8::MAX;
+pub const SKIP: u8 = u8::MAX;
 
 impl Plan {
     /// Creates a plan for the columns; `None` if they or the table need SQLite's own engine.
-    pub(in super::super) fn new(table: &Table, columns: &[&str]) -> Option<Self> {
+    pub fn new(table: &Table, columns: &[&str]) -> Option<Self> {
         if columns.len() > MOST_COLUMNS {
             return None;
         }
@@ -55,7 +55,7 @@ impl Plan {
 
 /// Result of decoding a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub enum Outcome {
     /// All values asked for are there.
     Done,
     /// A value asked for, or the header, lies behind the local part.
@@ -66,23 +66,23 @@ pub(super) enum Outcome {
 
 /// A record, or the part of it that lies on the leaf.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Record<'a> {
+pub struct Record<'a> {
     /// The bytes it lies in; they may go on behind its end.
-    pub(super) bytes: &'a [u8],
+    pub bytes: &'a [u8],
     /// Offset of the record.
-    pub(super) start: usize,
+    pub start: usize,
     /// End of the part on this leaf.
-    pub(super) local_end: usize,
+    pub local_end: usize,
     /// End of the record, were all of it on this leaf.
-    pub(super) end: usize,
+    pub end: usize,
     /// The row's id.
-    pub(super) row_id: i64,
+    pub row_id: i64,
 }
 
 impl<'a> Record<'a> {
     /// Puts the values that the plan asks for in their places.
     #[inline]
-    pub(super) fn decode(&self, plan: &Plan, values: &mut [Value<'a>]) -> Outcome {
+    pub fn decode(&self, plan: &Plan, values: &mut [Value<'a>]) -> Outcome {
         let bytes = self.bytes;
         let Some((header, mut at)) = varint(bytes, self.start) else {
             return Outcome::Damaged("no header");
@@ -154,7 +154,7 @@ const WIDTHS: [u8; 10] = [0, 1, 2, 3, 4, 6, 8, 8, 0, 0];
 
 /// Bytes of a value of a type.
 #[inline]
-pub(super) fn width(kind: u64) -> Option<usize> {
+pub fn width(kind: u64) -> Option<usize> {
     match kind {
         0..=9 => WIDTHS.get(kind as usize).map(|w| usize::from(*w)),
         10 | 11 => None,

@@ -18,7 +18,7 @@ const LEAVES_A_PART: usize = 64;
 const LEAF_HEADER: usize = 8;
 
 /// Goes through all rows in parts, one a processor, and returns the states of the parts in row order.
-pub(in super::super) fn scan<S: Send>(
+pub fn scan<S: Send>(
     file: &PageFile,
     plan: &Plan,
     new: impl Fn(usize) -> S + Sync,
@@ -65,11 +65,7 @@ fn rows_a_leaf(file: &PageFile, plan: &Plan, leaves: &[u32]) -> Result<usize, Re
 }
 
 /// Goes through all rows in order.
-pub(in super::super) fn each(
-    file: &PageFile,
-    plan: &Plan,
-    row: &mut impl FnMut(&[Value<'_>]),
-) -> Result<(), ReadError> {
+pub fn each(file: &PageFile, plan: &Plan, row: &mut impl FnMut(&[Value<'_>])) -> Result<(), ReadError> {
     through(file, plan, &leaves(file, plan.root)?, row)
 }
 

@@ -4,7 +4,7 @@ use super::file::{PADDING, PageFile, four, two};
 use crate::ReadError;
 
 /// The first byte of a leaf of a table.
-pub(super) const LEAF: u8 = 0x0d;
+pub const LEAF: u8 = 0x0d;
 /// The first byte of an inner page of a table.
 const INNER: u8 = 0x05;
 /// Offset of the cell pointers of an inner page, bytes.
@@ -14,7 +14,7 @@ const INNER_HEADER: usize = 12;
 ///
 /// All leaves of a sound tree lie equally deep, so the tree is opened level by level and no leaf need be read to know
 /// that it is one. A page that is met twice is an error, which also ends every cycle.
-pub(super) fn leaves(file: &PageFile, root: u32) -> Result<Vec<u32>, ReadError> {
+pub fn leaves(file: &PageFile, root: u32) -> Result<Vec<u32>, ReadError> {
     let mut seen = vec![0u64; file.last as usize / 64 + 1];
     let mut buffer = Vec::new();
     let mut level = vec![root];

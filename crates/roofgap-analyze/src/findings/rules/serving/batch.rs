@@ -14,7 +14,7 @@ const HELD_BACK: f64 = 1.5;
 
 /// Decode steps whose batch is far below the one at which compute, not memory, is the limit. Bytes never fall with the batch, so that
 /// one is an upper estimate, and so is the bound: the time at the compute roof for the same tokens is taken off.
-pub(in crate::findings) fn small_batch(view: &View<'_>, findings: &mut Vec<Finding>) {
+pub fn small_batch(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let Some(serving) = ServedStage::of(view).filter(|_| stage.kind == StageKind::Decode) else {
         return;
@@ -79,7 +79,7 @@ pub(in crate::findings) fn small_batch(view: &View<'_>, findings: &mut Vec<Findi
 }
 
 /// Explains `batch-too-small`.
-pub(in crate::findings) const BATCH_TOO_SMALL: Explanation = Explanation {
+pub const BATCH_TOO_SMALL: Explanation = Explanation {
     id: "batch-too-small",
     remedy: "a larger batch",
     meaning: "A decode step serves few requests. It reads all weights for them, and could serve more with the same \

@@ -16,7 +16,7 @@ const PAUSE: i64 = 10;
 const LEAST_IN_FLIGHT: f64 = 2.0;
 
 /// Time between steps in which the GPU runs nothing, while requests are in flight. Pauses of the load are left out.
-pub(in crate::findings) fn between_steps(view: &View<'_>, findings: &mut Vec<Finding>) {
+pub fn between_steps(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let (Some(serving), Some(period_ns)) = (ServedStage::of(view), stage.period_ns) else {
         return;
@@ -65,7 +65,7 @@ pub(in crate::findings) fn between_steps(view: &View<'_>, findings: &mut Vec<Fin
 }
 
 /// Explains `gaps-between-steps`.
-pub(in crate::findings) const GAPS_BETWEEN_STEPS: Explanation = Explanation {
+pub const GAPS_BETWEEN_STEPS: Explanation = Explanation {
     id: "gaps-between-steps",
     remedy: "shorter gaps between steps",
     meaning: "The GPU runs nothing between the steps of a busy server, while the CPU prepares the next one.",

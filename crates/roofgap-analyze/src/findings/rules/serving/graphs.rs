@@ -11,7 +11,7 @@ const NAMED: usize = 8;
 
 /// Decode steps that launch their kernels one by one, while others of the same engine replay graphs: their batch size was not
 /// captured. The bound is the idle time inside these steps.
-pub(in crate::findings) fn eager_batches(view: &View<'_>, findings: &mut Vec<Finding>) {
+pub fn eager_batches(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let serving = view.inputs.analysis.serving.as_ref();
     let Some(serving) = serving.filter(|_| stage.kind == StageKind::Decode && stage.requests.is_some())
@@ -65,7 +65,7 @@ pub(in crate::findings) fn eager_batches(view: &View<'_>, findings: &mut Vec<Fin
         );
 }
 
-pub(in crate::findings) const EAGER_BATCHES: Explanation = Explanation {
+pub const EAGER_BATCHES: Explanation = Explanation {
     id: "graphs-not-used",
     remedy: "CUDA graphs for every batch size",
     meaning: "The engine replays decode steps as CUDA graphs, except for some batch sizes. Their steps launch kernels one by \

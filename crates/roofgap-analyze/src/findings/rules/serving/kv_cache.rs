@@ -15,7 +15,7 @@ const FULL: f64 = 0.95;
 
 /// A KV cache that was full while requests waited, or from which requests were evicted. With memory for all of them, a step would
 /// serve the waiting requests too, and evicted ones would be computed once: the bound takes both shares off the time of decode.
-pub(in crate::findings) fn kv_cache_full(view: &View<'_>, findings: &mut Vec<Finding>) {
+pub fn kv_cache_full(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let Some(served) = ServedStage::of(view).filter(|_| stage.kind == StageKind::Decode) else {
         return;
@@ -76,7 +76,7 @@ fn evicted(requests: &RequestStats) -> f64 {
     counts.copied().fold(0.0, f64::max)
 }
 
-pub(in crate::findings) const KV_CACHE_FULL: Explanation = Explanation {
+pub const KV_CACHE_FULL: Explanation = Explanation {
     id: "kv-cache-full",
     remedy: "a larger KV cache",
     meaning: "The cache of keys and values was full while requests waited, or requests were evicted from it and computed again.",

@@ -10,7 +10,7 @@ use crate::result::{Finding, StageKind};
 const LEAST_RATIO: f64 = 1.2;
 
 /// A time between tokens well above the time of a step. The bound is the difference, once for each step of decode.
-pub(in crate::findings) fn outside_steps(view: &View<'_>, findings: &mut Vec<Finding>) {
+pub fn outside_steps(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let Some(serving) = ServedStage::of(view).filter(|_| stage.kind == StageKind::Decode) else {
         return;
@@ -52,7 +52,7 @@ pub(in crate::findings) fn outside_steps(view: &View<'_>, findings: &mut Vec<Fin
 }
 
 /// Explains `latency-outside-steps`.
-pub(in crate::findings) const LATENCY_OUTSIDE_STEPS: Explanation = Explanation {
+pub const LATENCY_OUTSIDE_STEPS: Explanation = Explanation {
     id: "latency-outside-steps",
     remedy: "less time between the steps and the client",
     meaning: "Clients wait longer for a token than a step of the engine takes. The rest is outside of the model: \

@@ -11,7 +11,7 @@ const LEAST_RATIO: f64 = 1.5;
 
 /// Steps that read prompts and take longer than a step that only generates. Mixed steps serve requests that generate by definition;
 /// prefill steps count where the time between tokens has such delays. The bound is what these steps take beyond a decode step.
-pub(in crate::findings) fn starved_decode(view: &View<'_>, findings: &mut Vec<Finding>) {
+pub fn starved_decode(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let (Some(serving), Some(decode)) = (ServedStage::of(view), steps_of(view, StageKind::Decode)) else {
         return;
@@ -66,7 +66,7 @@ pub(in crate::findings) fn starved_decode(view: &View<'_>, findings: &mut Vec<Fi
 }
 
 /// Explains `decode-starved`.
-pub(in crate::findings) const DECODE_STARVED: Explanation = Explanation {
+pub const DECODE_STARVED: Explanation = Explanation {
     id: "decode-starved",
     remedy: "smaller chunks of prompts",
     meaning: "Steps that read prompts take much longer than steps that only generate, and requests that generate \

@@ -80,7 +80,7 @@ fn limit(config: &Config, start: Option<Duration>) -> Duration {
 }
 
 /// Describes the phase before a timeline exists.
-pub(crate) fn describe(
+pub fn describe(
     config: &Config,
     layout: &Layout,
     tools: &Tools,
@@ -105,7 +105,7 @@ pub(crate) fn describe(
 }
 
 /// Runs the phase.
-pub(crate) fn run(
+pub fn run(
     context: &mut PhaseContext<'_>,
     tools: &Tools,
     program: &Program,

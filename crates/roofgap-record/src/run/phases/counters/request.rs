@@ -15,13 +15,13 @@ use roofgap_runs::config::settings::Ncu as NcuSettings;
 use roofgap_runs::run_dir::Layout;
 
 /// ncu options for a plan, with notes on them.
-pub(super) struct Request {
-    pub(super) options: NcuProfile,
-    pub(super) notes: Vec<String>,
+pub struct Request {
+    pub options: NcuProfile,
+    pub notes: Vec<String>,
 }
 
 /// Builds the ncu options for a plan.
-pub(super) fn request(
+pub fn request(
     config: &Config,
     layout: &Layout,
     tool: &Ncu,
@@ -58,7 +58,7 @@ pub(super) fn request(
 }
 
 /// Builds the ncu options that do not depend on a timeline: no kernels, ranges or metrics.
-pub(super) fn base_options(config: &Config, layout: &Layout) -> NcuProfile {
+pub fn base_options(config: &Config, layout: &Layout) -> NcuProfile {
     let settings = &config.profiling.ncu;
     NcuProfile {
         launches_per_config: settings.launch_count.max(1),

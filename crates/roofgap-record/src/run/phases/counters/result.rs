@@ -13,7 +13,7 @@ use roofgap_runs::run_dir::PhaseName;
 
 /// Finds the stage of each measured launch: by the ranges around it, else by the plan where only one stage has the kernel
 /// and shape.
-pub(super) fn stages_of_launches(
+pub fn stages_of_launches(
     counters: &CounterSet,
     trace: &Trace,
     set: &StageSet,
@@ -50,7 +50,7 @@ pub(super) fn stages_of_launches(
 }
 
 /// Writes the rows of each stage to a file of its own. A report that holds one stage only is linked under its name.
-pub(super) fn split_by_stage(
+pub fn split_by_stage(
     context: &mut PhaseContext<'_>,
     raw: &Path,
     report: &Path,

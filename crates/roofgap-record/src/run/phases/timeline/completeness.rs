@@ -9,7 +9,7 @@ use roofgap_trace::{NameId, ProcessId, SourceFormat, Trace};
 
 /// Result of the check.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Completeness {
+pub enum Completeness {
     /// Nothing is known to be missing.
     Complete,
     /// Some GPU work was recorded, and processes that may have had some are missing.
@@ -19,7 +19,7 @@ pub(super) enum Completeness {
 }
 
 /// Compares a recording with the processes that loaded the CUDA driver and with the account of the program.
-pub(super) fn check(trace: &Trace, seen: &[GpuProcess], account: Option<&Account>) -> Completeness {
+pub fn check(trace: &Trace, seen: &[GpuProcess], account: Option<&Account>) -> Completeness {
     let recorded = recorded_processes(trace);
     let missing: Vec<String> = seen
         .iter()
@@ -58,7 +58,7 @@ pub(super) fn check(trace: &Trace, seen: &[GpuProcess], account: Option<&Account
 const LEAST_RECORDED: f64 = 0.999;
 
 /// Describes the processes of which less of the launched work was recorded.
-pub(super) fn missing_kernels(trace: &Trace) -> Vec<String> {
+pub fn missing_kernels(trace: &Trace) -> Vec<String> {
     launch_counts(trace).iter().filter_map(missing_of).collect()
 }
 

@@ -29,18 +29,18 @@ use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus};
 const PHASE: PhaseName = PhaseName::Timeline;
 
 /// A recorded timeline.
-pub(crate) struct Timeline {
+pub struct Timeline {
     /// Tool that recorded it.
-    pub(crate) tool: Recorder,
+    pub tool: Recorder,
     /// Recording.
-    pub(crate) input: Input,
+    pub input: Input,
     /// Reason why the tool named in the configuration was replaced.
-    pub(crate) degraded: Option<String>,
+    pub degraded: Option<String>,
 }
 
 /// A tool that records timelines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Recorder {
+pub enum Recorder {
     /// Nsight Systems.
     Nsys,
     /// The native collector.
@@ -75,7 +75,7 @@ fn serving_engine(layout: &Layout, program: &Program) -> Option<String> {
 }
 
 /// Describes the commands of the first usable recorder.
-pub(crate) fn describe(
+pub fn describe(
     config: &Config,
     layout: &Layout,
     tools: &Tools,
@@ -104,7 +104,7 @@ pub(crate) fn describe(
 }
 
 /// Runs the phase with the first recorder that succeeds.
-pub(crate) fn run(
+pub fn run(
     context: &mut PhaseContext<'_>,
     tools: &Tools,
     program: &Program,

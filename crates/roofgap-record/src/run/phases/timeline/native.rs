@@ -18,11 +18,7 @@ use roofgap_runs::config::settings::{LayerRanges, Mode, Profiling};
 use roofgap_runs::run_dir::Layout;
 
 /// Describes the command of a recording: the program with the collector loaded into it.
-pub(super) fn command(
-    config: &Config,
-    layout: &Layout,
-    program: &Program,
-) -> Result<PhaseCommand, ProgramError> {
+pub fn command(config: &Config, layout: &Layout, program: &Program) -> Result<PhaseCommand, ProgramError> {
     let mut line = program
         .command(Phase::Timeline, &layout.native_account())?
         .env("CUDA_INJECTION64_PATH", layout.native_library())
@@ -57,7 +53,7 @@ fn settings(profiling: &Profiling, mode: Mode) -> Vec<(&'static str, String)> {
 }
 
 /// Records with the native collector.
-pub(super) fn record(
+pub fn record(
     context: &mut PhaseContext<'_>,
     library: &NativeLibrary,
     program: &Program,

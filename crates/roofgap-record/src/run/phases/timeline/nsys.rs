@@ -21,7 +21,7 @@ use roofgap_runs::run_dir::Layout;
 
 /// Gating of a recording by `profiling.nsys.nvtx_capture`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Gating {
+pub enum Gating {
     /// On, if configured.
     Configured,
     /// Off.
@@ -29,13 +29,13 @@ pub(super) enum Gating {
 }
 
 /// The commands of a recording with nsys.
-pub(super) struct NsysCommands {
-    pub(super) record: PhaseCommand,
-    pub(super) export: PhaseCommand,
+pub struct NsysCommands {
+    pub record: PhaseCommand,
+    pub export: PhaseCommand,
     /// Kernel summary of nsys, and the file it writes. A check of our numbers, never their source.
-    pub(super) stats: Option<(PhaseCommand, PathBuf)>,
+    pub stats: Option<(PhaseCommand, PathBuf)>,
     /// Options that this nsys does not support.
-    pub(super) left_out: Vec<String>,
+    pub left_out: Vec<String>,
     profile: NsysProfile,
 }
 
@@ -52,7 +52,7 @@ impl NsysCommands {
 const SIGTERM: i32 = 15;
 
 /// Describes the commands of a recording.
-pub(super) fn commands(
+pub fn commands(
     config: &Config,
     layout: &Layout,
     nsys: &Nsys,
@@ -111,11 +111,7 @@ fn profile(config: &Config, layout: &Layout) -> Result<NsysProfile, ProgramError
 }
 
 /// Records with nsys; without a gate where the gated range never opened.
-pub(super) fn record(
-    context: &mut PhaseContext<'_>,
-    nsys: &Nsys,
-    program: &Program,
-) -> Result<Input, AttemptError> {
+pub fn record(context: &mut PhaseContext<'_>, nsys: &Nsys, program: &Program) -> Result<Input, AttemptError> {
     let gated = commands(context.config, &context.layout, nsys, program, Gating::Configured)?;
     match run(context, &gated) {
         Err(error)
