@@ -3,6 +3,6 @@
 // clippy allows these in #[test] functions only, not in their helpers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod fuzz;
+mod damaged;
 mod job;
 mod written;
