@@ -67,7 +67,7 @@ fn write_account(account: &Account, path: &Path) -> Result<(), WorkloadError> {
         source: std::io::Error::other(source),
     };
     let text = account.to_json().map_err(failed)?;
-    write_atomic(path, text.as_bytes())
+    write_atomic(path, &text)
         .map_err(|source| WorkloadError::WriteAccount { path: path.to_owned(), source })
 }
 
