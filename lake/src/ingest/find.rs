@@ -2,14 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use roofgap_runs::open::{is_report, is_run};
-use roofgap_trace::detect;
-
-/// Extensions of files that are captures and nothing else. One that cannot be read is an error, not another kind of file.
-const ONLY_CAPTURES: [&str; 5] = [".rgcap", ".rgcap.gz", ".nsys-rep", ".sqlite", ".sqlite.gz"];
-
-/// Extensions of files that may be captures.
-const MAYBE_CAPTURES: [&str; 2] = [".json", ".json.gz"];
+use roofgap_runs::open::{CAPTURES, is_report, is_run};
+use roofgap_trace::{SourceFormat, detect};
 
 /// Lists the inputs below the paths, without duplicates, in order. A path that is no folder is an input as it is. In folders, run
 /// directories and timelines are inputs. With `join`, a folder that was named is one input, whose captures are ranks of one job.
@@ -48,13 +42,18 @@ fn search(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+/// Tells whether a file in a folder is a capture.
 fn is_input(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let ends = |extensions: &[&str]| extensions.iter().any(|extension| name.ends_with(extension));
-    if name.starts_with('.') || !path.is_file() {
+    if name.starts_with('.') || !path.is_file() || !CAPTURES.iter().any(|ending| name.ends_with(ending)) {
         return false;
     }
-    ends(&ONLY_CAPTURES) || (ends(&MAYBE_CAPTURES) && detect(path).is_ok_and(|format| format.is_timeline()))
+    // A text may be anything. Another capture that cannot be read is an error, not another kind of file.
+    let plain = name.strip_suffix(".gz").unwrap_or(&name);
+    let is_text = plain.ends_with(".json") || plain.ends_with(".csv");
+    // Totals may be those of a timeline beside them.
+    let is_capture = |format: SourceFormat| format.is_timeline() && format != SourceFormat::KernelSummary;
+    !is_text || detect(path).is_ok_and(is_capture)
 }
 
 /// Tells whether the export of a report is beside it.

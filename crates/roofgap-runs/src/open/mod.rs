@@ -29,7 +29,7 @@ pub use error::LoadError;
 pub use loaded::Loaded;
 pub use nsys_report::{Exporter, is_report};
 pub use overrides::Overrides;
-pub use ranks::capture_format;
+pub use ranks::{CAPTURES, capture_format};
 pub use side::{LoadedSide, load_side};
 
 pub use crate::run_dir::locate::is_run;

@@ -20,7 +20,7 @@ use super::overrides::Overrides;
 const AT_ONCE: usize = 2;
 
 /// Extensions of captures that a folder is searched for. Other files in it are left alone.
-const CAPTURES: [&str; 10] = [
+pub const CAPTURES: [&str; 10] = [
     ".csv",
     ".csv.gz",
     ".json",
