@@ -26,7 +26,6 @@ pub mod sqlite;
 mod annotated;
 mod decimal;
 mod error;
-mod gzip;
 mod input;
 mod kineto;
 mod launcher;
@@ -37,7 +36,6 @@ mod summary_csv;
 mod temporary;
 
 pub use error::ReadError;
-pub use gzip::Unpacked;
 pub use input::{detect, read, read_each};
 pub use kineto::frames;
 pub use model::*;
