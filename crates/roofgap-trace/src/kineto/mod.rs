@@ -21,4 +21,4 @@ mod text;
 #[cfg(test)]
 mod tests;
 
-pub use reader::READER;
+pub use reader::FORMAT;

@@ -3,15 +3,21 @@
 use super::blocks::{Blocks, Failure};
 use super::merge::Merge;
 use super::pipeline::{Division, Fault, run};
-use crate::reader::{Detected, Reader};
-use crate::{ReadError, Source, SourceFormat, Trace};
+use crate::{Format, ReadError, Source, SourceFormat, Trace};
 use memchr::memmem;
 use std::path::Path;
 
-pub const READER: Reader = Reader {
-    detect: |head| Detected::when(looks_like(&head.bytes), SourceFormat::Kineto),
-    takes_gzip: true,
-    read: |path, _, input| read(path, &mut input.trace),
+pub const FORMAT: Format = Format {
+    name: "kineto",
+    description: "a PyTorch trace (.json, .json.gz)",
+    profiler: "torch.profiler",
+    is_timeline: true,
+    endings: &[".json"],
+    gpu_work_advice: "; the PyTorch profiler records it with ProfilerActivity.CUDA",
+    stages_advice: "name the stages of the program with torch.profiler.record_function (prefill, decode_all, decode_step)",
+    range_word: "annotation",
+    detect: |head| looks_like(&head.bytes).into(),
+    read: |file, input| read(&file.path, &mut input.trace),
 };
 
 /// Returns true if unpacked text that begins with `head` looks like a PyTorch profiler trace.
@@ -37,12 +43,8 @@ pub fn read_divided(path: &Path, division: Division, trace: &mut Trace) -> Resul
     let mut merge = Merge::new(trace);
     let header = run(blocks, division, &mut merge).map_err(|fault| explain(path, fault))?;
     merge.finish(&header);
-    trace.sources.push(Source {
-        path: path.display().to_string(),
-        format: SourceFormat::Kineto,
-        tool_version: None,
-        schema_version: header.schema_version,
-    });
+    let source = Source::new(path, SourceFormat::Kineto);
+    trace.sources.push(Source { schema_version: header.schema_version, ..source });
     Ok(())
 }
 

@@ -26,5 +26,5 @@ pub use ops::{GpuOp, GpuOps, LaunchShape, MemoryKind, OpKind, ShapeId};
 pub use ranges::{Mark, Range, RangeCollective, RangeStyle, Ranges};
 pub use shaped::ShapedOperator;
 pub(crate) use trace::MOST_DEVICES;
-pub use trace::{Device, KernelTotal, Process, Source, SourceFormat, Thread, Trace, range_name};
+pub use trace::{Device, KernelTotal, Process, Source, Thread, Trace, range_name};
 pub use windows::RecordedWindows;

@@ -1,65 +1,12 @@
 //! The trace: everything the readers found, in one model.
 
-use serde::{Deserialize, Serialize};
+use crate::SourceFormat;
+use std::path::Path;
 
 use super::{
     BackwardLink, Calls, CpuOps, DeviceId, Distributed, GpuOps, GraphNodes, Losses, NameId, Names, Ns,
     ProcessId, Range, Ranges, RecordedWindows, ShapedOperator, ThreadId,
 };
-
-macro_rules! source_formats {
-    ($($(#[$doc:meta])* $variant:ident, $name:literal, timeline: $timeline:literal;)*) => {
-        /// Format of an input file.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-        #[non_exhaustive]
-        pub enum SourceFormat {
-            $($(#[$doc])* #[serde(rename = $name)] $variant,)*
-        }
-
-        impl SourceFormat {
-            /// Returns the name used in reports and JSON.
-            pub fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $name,)* }
-            }
-
-            /// Returns true for a timeline, of which one command takes one.
-            pub fn is_timeline(self) -> bool {
-                match self { $(Self::$variant => $timeline,)* }
-            }
-        }
-    };
-}
-
-source_formats! {
-    /// SQLite export of an nsys report.
-    NsysSqlite, "nsys-sqlite", timeline: true;
-    /// Capture of the native collector.
-    Native, "native", timeline: true;
-    /// PyTorch profiler trace.
-    Kineto, "kineto", timeline: true;
-    /// Kernel summary of `nsys stats` in CSV.
-    KernelSummary, "nsys-kernel-summary", timeline: true;
-    /// Nsight Compute report.
-    NcuReport, "ncu-rep", timeline: false;
-    /// Raw page of `ncu --csv`.
-    NcuRawPage, "ncu-raw-csv", timeline: false;
-    /// Details page of `ncu --csv`.
-    NcuDetailsPage, "ncu-details-csv", timeline: false;
-    /// Workload account of the profiled program.
-    WorkloadAccount, "workload-account", timeline: false;
-}
-
-impl std::fmt::Display for SourceFormat {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str(self.as_str())
-    }
-}
-
-impl From<SourceFormat> for String {
-    fn from(format: SourceFormat) -> Self {
-        format.as_str().to_owned()
-    }
-}
 
 /// An input file of the trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +19,13 @@ pub struct Source {
     pub tool_version: Option<String>,
     /// Version of the file's schema, where it says.
     pub schema_version: Option<String>,
+}
+
+impl Source {
+    /// Describes a file that does not say which version wrote it.
+    pub fn new(path: &Path, format: SourceFormat) -> Self {
+        Self { path: path.display().to_string(), format, tool_version: None, schema_version: None }
+    }
 }
 
 /// A GPU.

@@ -15,7 +15,7 @@ pub(crate) use demangle::demangle;
 pub use file::{find_older, is_capture};
 pub use host::{host, write_without_host};
 pub use rank::{CaptureRank, rank};
-pub(crate) use reader::READER;
+pub(crate) use reader::FORMAT;
 pub use reader::{frames, kernel_names};
 pub use roofgap_wire::older_segment;
 

@@ -7,24 +7,25 @@ use super::graph_nodes::NodeRanges;
 use super::identity::Identity;
 use super::place::Place;
 use super::window_edges;
-use crate::temporary::TemporaryCopy;
 use crate::{
-    Call, CallClass, DeviceId, GpuOp, LaunchShape, LossKind, MemoryKind, NameId, Ns, OpKind, ProcessId,
-    ReadError, RecordedWindows, ShapeId, Source, SourceFormat, ThreadId, Trace,
+    Call, CallClass, DeviceId, Format, GpuOp, LaunchShape, LossKind, MemoryKind, NameId, Ns, OpKind,
+    ProcessId, ReadError, RecordedWindows, ShapeId, Sniffed, Source, SourceFormat, ThreadId, Trace,
 };
-use roofgap_base::file::is_gzip;
 use roofgap_wire::{self as wire, Header, Record};
 use rustc_hash::FxHashMap;
 use std::path::Path;
 
-use crate::reader::{Detected, Reader as InputReader};
 use roofgap_wire::Ending;
 
-pub const READER: InputReader = InputReader {
-    detect: |head| Detected::when(wire::looks_like(&head.bytes), SourceFormat::Native),
-    // The older segment is found beside the file itself.
-    takes_gzip: true,
-    read: |path, _, input| read(path, &mut input.trace).map(drop),
+pub const FORMAT: Format = Format {
+    name: "native",
+    description: "a native capture",
+    profiler: "native",
+    is_timeline: true,
+    endings: &[".rgcap"],
+    detect: |head| wire::looks_like(&head.bytes).into(),
+    read: |file, input| read(file, &mut input.trace).map(drop),
+    ..Format::DEFAULT
 };
 
 /// Facts of a capture beside its events.
@@ -39,26 +40,24 @@ pub struct CaptureFacts {
 }
 
 /// Reads a capture into `trace`, which may have other inputs already. The caller sorts.
-pub fn read(path: &Path, trace: &mut Trace) -> Result<CaptureFacts, ReadError> {
+pub fn read(file: &Sniffed, trace: &mut Trace) -> Result<CaptureFacts, ReadError> {
     // Unpacked before the first event: damaged compressed data adds none.
-    let unpacked = match is_gzip(path).map_err(|error| ReadError::io(path, error))? {
-        true => Some(TemporaryCopy::unpack(path)?),
-        false => None,
-    };
-    let content = unpacked.as_ref().map_or(path, TemporaryCopy::path);
-    let mut reader = open(content).map_err(|error| error.about(path))?;
-    let header = *reader.header();
-    let mut capture = Capture::new(&header, path, trace);
-    capture.read_older(path, &header);
-    while let Some(records) = reader.next_frame().map_err(|error| failed(path, error))? {
-        for record in records {
-            capture.record(&record);
+    file.unpacked(|content| {
+        let path = &file.path;
+        let mut reader = open(content)?;
+        let header = *reader.header();
+        let mut capture = Capture::new(&header, path, trace);
+        capture.read_older(path, &header);
+        while let Some(records) = reader.next_frame().map_err(|error| failed(path, error))? {
+            for record in records {
+                capture.record(&record);
+            }
         }
-    }
-    // `next_frame` has returned `None`, so the ending is known.
-    let ending = reader.ending().unwrap_or(Ending::Cut { at: 0, why: wire::CutReason::Torn });
-    let has_note = wire::note_path(&plain(path)).exists();
-    Ok(capture.finish(header.pid, ending, has_note))
+        // `next_frame` has returned `None`, so the ending is known.
+        let ending = reader.ending().unwrap_or(Ending::Cut { at: 0, why: wire::CutReason::Torn });
+        let has_note = wire::note_path(&plain(path)).exists();
+        Ok(capture.finish(header.pid, ending, has_note))
+    })
 }
 
 /// Reads the kernel names of a capture as pairs: demangled, as in the trace, and mangled, as other tools need them.
@@ -116,12 +115,8 @@ struct Capture<'t> {
 
 impl<'t> Capture<'t> {
     fn new(header: &Header, path: &Path, trace: &'t mut Trace) -> Self {
-        trace.sources.push(Source {
-            path: path.display().to_string(),
-            format: SourceFormat::Native,
-            tool_version: None,
-            schema_version: Some(header.version.to_string()),
-        });
+        let source = Source::new(path, SourceFormat::Native);
+        trace.sources.push(Source { schema_version: Some(header.version.to_string()), ..source });
         Self {
             process: trace.add_process(header.pid, ""),
             who: Identity::default(),

@@ -29,31 +29,31 @@ pub use model::{
 };
 pub use unit::{Base, Quantity, Unit};
 
-use crate::reader::Reader;
-use crate::{ReadError, Source, SourceFormat};
+use crate::{Format, Input, ReadError, Sniffed, Source, SourceFormat};
 use roofgap_base::file::Unpacked;
 use std::io::BufReader;
-use std::path::Path;
 
-pub(crate) const READER: Reader = Reader {
-    detect: |head| sniff::sniff(&head.bytes, head.whole),
-    takes_gzip: true,
-    read: |path, format, input| {
-        let set = read(path, format)?;
-        let total: f64 = input.counters.iter().chain([&set]).map(total_ns).sum();
-        if total > MOST_TOTAL {
-            let what = "its launches last more than 146 years together";
-            return Err(ReadError::damaged(path, NAME, what));
-        }
-        input.trace.sources.push(Source {
-            path: path.display().to_string(),
-            format,
-            tool_version: set.tool.version.clone(),
-            schema_version: None,
-        });
-        input.counters.push(set);
-        Ok(())
-    },
+pub(crate) const REPORT: Format = Format {
+    name: "ncu-rep",
+    description: "an ncu report or CSV page",
+    profiler: "ncu",
+    endings: &[".ncu-rep"],
+    detect: |head| sniff::is(SourceFormat::NcuReport, head),
+    read: add,
+    ..Format::DEFAULT
+};
+
+pub(crate) const RAW_PAGE: Format = Format {
+    name: "ncu-raw-csv",
+    endings: &[".csv"],
+    detect: |head| sniff::is(SourceFormat::NcuRawPage, head),
+    ..REPORT
+};
+
+pub(crate) const DETAILS_PAGE: Format = Format {
+    name: "ncu-details-csv",
+    detect: |head| sniff::is(SourceFormat::NcuDetailsPage, head),
+    ..RAW_PAGE
 };
 
 /// Name of the format in messages.
@@ -71,15 +71,24 @@ fn total_ns(set: &CounterSet) -> f64 {
     durations.map(f64::abs).sum()
 }
 
-/// Reads counters, compressed or not.
-fn read(path: &Path, format: SourceFormat) -> Result<CounterSet, ReadError> {
-    let input = BufReader::new(Unpacked::open(path).map_err(|e| ReadError::io(path, e))?);
-    let set = match format {
-        SourceFormat::NcuReport => rep::read(input),
-        SourceFormat::NcuDetailsPage => details::read(input),
-        _ => raw::read(input),
+/// Adds the counters of a file.
+fn add(file: &Sniffed, input: &mut Input) -> Result<(), ReadError> {
+    let damaged = |what: String| ReadError::damaged(&file.path, NAME, what);
+    let content = BufReader::new(Unpacked::open(&file.path).map_err(|e| ReadError::io(&file.path, e))?);
+    let set = match file.format {
+        SourceFormat::NcuReport => rep::read(content),
+        SourceFormat::NcuDetailsPage => details::read(content),
+        _ => raw::read(content),
     };
-    set.map_err(|e| ReadError::damaged(path, NAME, chain(&e)))
+    let set = set.map_err(|e| damaged(chain(&e)))?;
+    let total: f64 = input.counters.iter().chain([&set]).map(total_ns).sum();
+    if total > MOST_TOTAL {
+        return Err(damaged("its launches last more than 146 years together".into()));
+    }
+    let source = Source::new(&file.path, file.format);
+    input.trace.sources.push(Source { tool_version: set.tool.version.clone(), ..source });
+    input.counters.push(set);
+    Ok(())
 }
 
 /// Formats an error with its causes on one line.

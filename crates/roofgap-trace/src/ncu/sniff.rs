@@ -3,43 +3,51 @@
 use super::page;
 use super::rep;
 use crate::SourceFormat;
-use crate::reader::Detected;
+use crate::format::{Detected, Head};
 
 /// Bytes searched for a header, since output of the program may precede it.
 const PREAMBLE: usize = 1 << 20;
 
+/// Tells whether a file has one of the formats of ncu.
+pub fn is(format: SourceFormat, head: &Head) -> Detected {
+    match sniff(&head.bytes, head.whole) {
+        Ok(found) => (found == Some(format)).into(),
+        Err(NeedMore) => Detected::NeedMore,
+    }
+}
+
+/// The bytes are too few to decide.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NeedMore;
+
 /// Detects an input of ncu from its first bytes; `whole` is true if there are no more.
-pub fn sniff(head: &[u8], whole: bool) -> Detected {
-    let more = if whole { Detected::No } else { Detected::NeedMore };
+pub fn sniff(head: &[u8], whole: bool) -> Result<Option<SourceFormat>, NeedMore> {
+    let more = if whole { Ok(None) } else { Err(NeedMore) };
     if head.starts_with(rep::MAGIC) {
-        return Detected::Yes(SourceFormat::NcuReport);
+        return Ok(Some(SourceFormat::NcuReport));
     }
     if rep::MAGIC.starts_with(head) {
         return more;
     }
     let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
     if text.iter().take(4096).any(|byte| *byte == 0) {
-        return Detected::No;
+        return Ok(None);
     }
-    let first = text.split(|byte| *byte == b'\n').position(page::is_header);
-    let Some(line) = first.and_then(|at| text.split(|byte| *byte == b'\n').nth(at)) else {
+    let Some(line) = text.split(|byte| *byte == b'\n').find(|line| page::is_header(line)) else {
         let says_ncu = text.starts_with(b"==") || memchr::memmem::find(text, b"\n==PROF==").is_some();
         // Bytes that stop inside the header, or that carry ncu's marks, may still turn out to be a page.
-        return if text.len() >= PREAMBLE || !(says_ncu || b"\"ID\",\"".starts_with(text)) {
-            Detected::No
-        } else {
-            more
-        };
+        let may_be = text.len() < PREAMBLE && (says_ncu || b"\"ID\",\"".starts_with(text));
+        return if may_be { more } else { Ok(None) };
     };
     let holds = |needle: &[u8]| memchr::memmem::find(line, needle).is_some();
     if holds(b"Metric Name") {
-        Detected::Yes(SourceFormat::NcuDetailsPage)
+        Ok(Some(SourceFormat::NcuDetailsPage))
     } else if holds(b"__") && (holds(b"Kernel Name") || holds(b"Function Name")) {
-        Detected::Yes(SourceFormat::NcuRawPage)
+        Ok(Some(SourceFormat::NcuRawPage))
     } else if line.len() == text.len() {
         more
     } else {
-        Detected::No
+        Ok(None)
     }
 }
 
@@ -52,30 +60,30 @@ mod tests {
 
     #[test]
     fn tells_the_three() {
-        assert_eq!(sniff(b"NVR\0\x02\0\0\0", true), Detected::Yes(SourceFormat::NcuReport));
-        assert_eq!(sniff(RAW, true), Detected::Yes(SourceFormat::NcuRawPage));
-        assert_eq!(sniff(DETAILS, true), Detected::Yes(SourceFormat::NcuDetailsPage));
+        assert_eq!(sniff(b"NVR\0\x02\0\0\0", true), Ok(Some(SourceFormat::NcuReport)));
+        assert_eq!(sniff(RAW, true), Ok(Some(SourceFormat::NcuRawPage)));
+        assert_eq!(sniff(DETAILS, true), Ok(Some(SourceFormat::NcuDetailsPage)));
     }
 
     #[test]
     fn output_before_the_header() {
         let page = [b"tokens: 12\n==PROF== Connected to process 7\n".as_slice(), DETAILS].concat();
-        assert_eq!(sniff(&page, true), Detected::Yes(SourceFormat::NcuDetailsPage));
-        assert_eq!(sniff(b"==PROF== Connected to process 7\n", false), Detected::NeedMore);
-        assert_eq!(sniff(b"==PROF== Connected to process 7\n", true), Detected::No);
+        assert_eq!(sniff(&page, true), Ok(Some(SourceFormat::NcuDetailsPage)));
+        assert_eq!(sniff(b"==PROF== Connected to process 7\n", false), Err(NeedMore));
+        assert_eq!(sniff(b"==PROF== Connected to process 7\n", true), Ok(None));
     }
 
     #[test]
     fn too_few_bytes() {
-        assert_eq!(sniff(b"NV", false), Detected::NeedMore);
-        assert_eq!(sniff(b"NV", true), Detected::No);
-        assert_eq!(sniff(&RAW[..20], false), Detected::NeedMore);
+        assert_eq!(sniff(b"NV", false), Err(NeedMore));
+        assert_eq!(sniff(b"NV", true), Ok(None));
+        assert_eq!(sniff(&RAW[..20], false), Err(NeedMore));
     }
 
     #[test]
     fn others() {
-        assert_eq!(sniff(b"SQLite format 3\0", true), Detected::No);
-        assert_eq!(sniff(b"{\"traceEvents\": []}", false), Detected::No);
-        assert_eq!(sniff(b"Time (%),Total Time (ns)\n", true), Detected::No);
+        assert_eq!(sniff(b"SQLite format 3\0", true), Ok(None));
+        assert_eq!(sniff(b"{\"traceEvents\": []}", false), Ok(None));
+        assert_eq!(sniff(b"Time (%),Total Time (ns)\n", true), Ok(None));
     }
 }

@@ -14,4 +14,4 @@ mod work;
 #[cfg(test)]
 mod tests;
 
-pub use reader::READER;
+pub use reader::{EXPORT, REPORT, REPORT_MAGIC};

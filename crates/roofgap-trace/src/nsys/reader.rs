@@ -3,15 +3,37 @@
 use super::identity::Identity;
 use super::strings::Strings;
 use super::{calls, graph_nodes, job, kernels, nvtx, work};
-use crate::reader::{Detected, Reader};
 use crate::sqlite::Database;
-use crate::{LossKind, Ns, ReadError, Source, SourceFormat, Trace};
+use crate::{Format, LossKind, Ns, ReadError, Source, SourceFormat, Trace};
 use std::path::Path;
 
-pub const READER: Reader = Reader {
-    detect: |head| Detected::when(head.bytes.starts_with(b"SQLite format 3\0"), SourceFormat::NsysSqlite),
-    takes_gzip: false,
-    read: |path, _, input| read(path, &mut input.trace),
+pub const EXPORT: Format = Format {
+    name: "nsys-sqlite",
+    description: "an nsys SQLite export",
+    profiler: "nsys",
+    is_timeline: true,
+    endings: &[".sqlite"],
+    gpu_work_advice: "; nsys records it with `--trace=cuda,nvtx`, in the processes that it starts",
+    detect: |head| head.bytes.starts_with(b"SQLite format 3\0").into(),
+    read: |file, input| file.unpacked(|path| read(path, &mut input.trace)),
+    ..Format::DEFAULT
+};
+
+/// First bytes of every nsys report, followed by the version.
+pub const REPORT_MAGIC: &[u8] = b"NVIDIA Tegra Profiler Report ";
+
+pub const REPORT: Format = Format {
+    name: "nsys-rep",
+    endings: &[".nsys-rep"],
+    detect: |head| head.bytes.starts_with(REPORT_MAGIC).into(),
+    read: |file, _| {
+        Err(ReadError::Unsupported {
+            path: file.path.clone(),
+            what: "a report of nsys, which only nsys can export".into(),
+            remedy: "export it with `nsys export --type=sqlite` and give the .sqlite".into(),
+        })
+    },
+    ..EXPORT
 };
 
 /// Beginnings of table names of which an export has at least one beside its strings. Old exports without events have only tables
@@ -137,12 +159,7 @@ fn close_open_ranges((ops, calls, ranges): (usize, usize, usize), trace: &mut Tr
 }
 
 fn source(db: &Database, path: &Path) -> Result<Source, ReadError> {
-    let mut source = Source {
-        path: path.display().to_string(),
-        format: SourceFormat::NsysSqlite,
-        tool_version: None,
-        schema_version: None,
-    };
+    let mut source = Source::new(path, SourceFormat::NsysSqlite);
     for table in ["META_DATA_EXPORT", "EXPORT_META_DATA"] {
         db.each(table, &["name", "value"], |row| {
             let (Some(name), Some(value)) = (row[0].text(), row[1].text()) else {

@@ -6,4 +6,4 @@
 mod columns;
 mod reader;
 
-pub use reader::READER;
+pub use reader::FORMAT;

@@ -1,22 +1,27 @@
 //! Reads kernel totals from a file.
 
 use super::columns::{Columns, TimeColumn, number};
-use crate::reader::{Detected, Reader};
-use crate::{KernelTotal, LossKind, NameId, ReadError, Source, SourceFormat, Trace};
+use crate::format::Detected;
+use crate::{Format, KernelTotal, LossKind, NameId, ReadError, Source, SourceFormat, Trace};
+use roofgap_base::file::Unpacked;
 use rustc_hash::FxHashMap;
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-pub const READER: Reader = Reader {
+pub const FORMAT: Format = Format {
+    name: "nsys-kernel-summary",
+    description: "an nsys kernel summary CSV",
+    profiler: "nsys",
+    is_timeline: true,
+    endings: &[".csv"],
     detect: |head| match looks_like(&head.bytes) {
-        true => Detected::Yes(SourceFormat::KernelSummary),
+        true => Detected::Yes,
         // Tables of other reports may precede the summary.
         false if !head.whole && may_follow(&head.bytes) => Detected::NeedMore,
         false => Detected::No,
     },
-    takes_gzip: false,
-    read: |path, _, input| read(path, &mut input.trace),
+    read: |file, input| read(&file.path, &mut input.trace),
+    ..Format::DEFAULT
 };
 
 /// Name of the format in messages.
@@ -64,20 +69,17 @@ pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
     trace.losses.add(LossKind::TimeRounded, totals.rounded);
     trace.losses.add(LossKind::CaptureCut, u64::from(totals.misses_rows()));
     trace.kernel_totals.extend(totals.rows);
-    trace.sources.push(Source {
-        path: path.display().to_string(),
-        format: SourceFormat::KernelSummary,
-        tool_version: None,
-        schema_version: None,
-    });
+    trace.sources.push(Source::new(path, SourceFormat::KernelSummary));
     Ok(())
 }
 
 /// Reads the whole text of a file.
 fn load(path: &Path) -> Result<String, ReadError> {
-    let mut file = File::open(path).map_err(|e| ReadError::io(path, e))?;
+    let content = Unpacked::open(path).map_err(|e| ReadError::io(path, e))?;
+    let packed = content.is_packed();
     let mut bytes = Vec::new();
-    (&mut file).take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(|e| ReadError::io(path, e))?;
+    let read = content.take(MAX_BYTES + 1).read_to_end(&mut bytes);
+    read.map_err(|e| ReadError::content(path, packed, e))?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(ReadError::damaged(path, NAME, format!("longer than {} MiB", MAX_BYTES >> 20)));
     }
