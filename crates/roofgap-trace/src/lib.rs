@@ -29,7 +29,6 @@ mod error;
 mod format;
 mod input;
 mod kineto;
-mod launcher;
 mod model;
 mod nsys;
 mod summary_csv;

@@ -1,21 +1,17 @@
 //! Reads a capture into the trace.
 
-use super::annotations::Annotations;
+use super::annotations::{Annotations, NodeRanges};
 use super::demangle::demangle;
-use super::file::{failed, find_older, open, plain};
-use super::graph_nodes::NodeRanges;
 use super::identity::Identity;
 use super::place::Place;
-use super::window_edges;
+use super::{failed, find_older, open, plain};
 use crate::{
     Call, CallClass, DeviceId, Format, GpuOp, LaunchShape, LossKind, MemoryKind, NameId, Ns, OpKind,
     ProcessId, ReadError, RecordedWindows, ShapeId, Sniffed, Source, SourceFormat, ThreadId, Trace,
 };
-use roofgap_wire::{self as wire, Header, Record};
-use rustc_hash::FxHashMap;
+use roofgap_wire::{self as wire, Ending, Header, Record};
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::path::Path;
-
-use roofgap_wire::Ending;
 
 pub const FORMAT: Format = Format {
     name: "native",
@@ -319,7 +315,7 @@ impl<'t> Capture<'t> {
         let Some(mut op) = self.op(OpKind::Copy, times, copy.stream_id, copy.correlation) else {
             return;
         };
-        op.name = self.trace.names.intern(copy_name(copy.kind));
+        op.name = self.trace.names.intern(OpKind::copy_name(copy.kind.into()));
         op.bytes = copy.bytes;
         op.graph_node = copy.node;
         op.memory = (memory(copy.from), memory(copy.to));
@@ -392,7 +388,7 @@ impl<'t> Capture<'t> {
         trace.host = trace.host.take().or(self.place.take_host());
         if !self.edges.is_empty() {
             let mut recorded = RecordedWindows::from_edges(self.process, &self.edges, self.last);
-            window_edges::settle(self.first, &mut recorded, trace);
+            cut_at_window_edges(self.first, &mut recorded, trace);
             trace.losses.add(LossKind::PartlyRecorded, recorded.gaps());
             trace.recorded.push(recorded);
         }
@@ -436,22 +432,6 @@ fn loss_kind(id: &str) -> Option<LossKind> {
     })
 }
 
-fn copy_name(kind: u8) -> &'static str {
-    match kind {
-        1 => "[CUDA memcpy Host-to-Device]",
-        2 => "[CUDA memcpy Device-to-Host]",
-        3 => "[CUDA memcpy Host-to-Array]",
-        4 => "[CUDA memcpy Array-to-Host]",
-        5 => "[CUDA memcpy Array-to-Array]",
-        6 => "[CUDA memcpy Array-to-Device]",
-        7 => "[CUDA memcpy Device-to-Array]",
-        8 => "[CUDA memcpy Device-to-Device]",
-        9 => "[CUDA memcpy Host-to-Host]",
-        10 => "[CUDA memcpy Peer-to-Peer]",
-        _ => "[CUDA memcpy]",
-    }
-}
-
 /// Maps CUPTI's memory kinds.
 fn memory(kind: u8) -> MemoryKind {
     match kind {
@@ -461,4 +441,40 @@ fn memory(kind: u8) -> MemoryKind {
         5 | 7 => MemoryKind::Managed,
         _ => MemoryKind::Unknown,
     }
+}
+
+/// Removes kernels of graphs that are not inside one window: CUPTI gives one that runs while recording ends the end time of a later
+/// launch of the same graph, and one that runs while recording begins the start time of an earlier launch. Kernels launched one by one
+/// have their own times.
+///
+/// A window whose last graph launches lost kernels ends before the first of them, so
+/// that no step counts as recorded without all of its kernels. `first`: first operation and first call of the capture.
+fn cut_at_window_edges(first: (usize, usize), recorded: &mut RecordedWindows, trace: &mut Trace) {
+    let ops = &trace.ops;
+    let is_cut = |row: usize| {
+        row >= first.0
+            && ops.kind[row] != OpKind::Graph
+            && ops.graph_node[row] != 0
+            && recorded.window_of(ops.start[row], ops.end[row]).is_none()
+    };
+    let (cut, kept): (Vec<u32>, Vec<u32>) = (0..ops.len() as u32).partition(|&row| is_cut(row as usize));
+    if cut.is_empty() {
+        return;
+    }
+    let launches: FxHashSet<u32> = cut.iter().map(|&row| ops.correlation[row as usize]).collect();
+    let calls = &trace.calls;
+    let mut ends: Vec<Ns> = recorded.windows.iter().map(|window| window.1).collect();
+    for row in first.1..calls.len() {
+        let at = calls.start[row];
+        if launches.contains(&calls.correlation[row])
+            && let Some(end) = recorded.window_of(at, at).and_then(|window| ends.get_mut(window))
+        {
+            *end = (*end).min(at.saturating_sub(1));
+        }
+    }
+    for (window, end) in recorded.windows.iter_mut().zip(ends) {
+        window.1 = end.max(window.0);
+    }
+    trace.losses.add(LossKind::WindowEdge, cut.len() as u64);
+    trace.ops.keep_rows(kept);
 }
