@@ -1,11 +1,15 @@
 //! A capture made from an nsys export must read as the export does; and what only a capture has.
 
-use super::reader::{kernel_names, read};
-use crate::{LossKind, OpKind, RangeStyle, Trace};
+use super::reader::{CaptureFacts, kernel_names};
+use crate::{LossKind, OpKind, RangeStyle, ReadError, Sniffed, Trace};
 use roofgap_wire as wire;
 use roofgap_wire::Ending;
 use roofgap_wire::{self, EventKind, FrameBuilder, Header, Message, NvtxEvent, NvtxPop, Record, Text};
 use std::path::{Path, PathBuf};
+
+fn read(path: &Path, trace: &mut Trace) -> Result<CaptureFacts, ReadError> {
+    super::reader::read(&Sniffed::of(path)?, trace)
+}
 
 /// Writes records as a capture, some to a frame.
 fn write(folder: &Path, records: &[Record<'_>], ended: bool) -> PathBuf {

@@ -318,7 +318,7 @@ fn fixtures_are_told_by_their_first_bytes() {
         ("mt_basic_details.csv.gz", SourceFormat::NcuDetailsPage),
     ] {
         let bytes = fixture(name);
-        assert_eq!(sniff::sniff(&bytes[..4096], false), Detected::Yes(format), "{name}");
+        assert_eq!(sniff(&bytes[..4096], false), Ok(Some(format)), "{name}");
     }
 }
 
@@ -343,13 +343,13 @@ proptest! {
         for (at, value) in &edits {
             bytes[at.index(length)] = *value;
         }
-        let _ = (raw::read(bytes.as_slice()), details::read(bytes.as_slice()), sniff::sniff(&bytes, true));
+        let _ = (raw::read(bytes.as_slice()), details::read(bytes.as_slice()), sniff(&bytes, true));
     }
 
     #[test]
     fn any_bytes_behind_the_magic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let _ = rep::read([b"NVR\0".as_slice(), &bytes].concat().as_slice());
-        let _ = sniff::sniff(&bytes, false);
+        let _ = sniff(&bytes, false);
     }
 }
 
