@@ -320,7 +320,7 @@ fn a_newer_capture_and_another_file_are_refused() {
 fn a_capture_is_told_by_its_content() {
     let folder = tempfile::tempdir().unwrap();
     let path = write(folder.path(), &basics(), true);
-    assert_eq!(crate::detect(&path).unwrap(), crate::SourceFormat::Native);
+    assert_eq!(Sniffed::of(&path).unwrap().format, crate::SourceFormat::Native);
 }
 
 fn fixture(name: &str) -> PathBuf {

@@ -43,22 +43,22 @@ pub fn read(input: impl Read) -> Result<CounterSet, NcuError> {
 
 /// State of reading a report.
 #[derive(Default)]
-pub struct Report {
-    pub(super) set: CounterSet,
+struct Report {
+    set: CounterSet,
     /// The table of names, by the index that metrics refer to.
-    pub(super) names: Vec<(MetricId, Option<Unit>)>,
+    names: Vec<(MetricId, Option<Unit>)>,
     /// The metrics in `names`.
     known: FxHashSet<MetricId>,
 }
 
 /// Fields of a block header.
 #[derive(Default)]
-pub struct Block {
+struct Block {
     sources: u64,
     results: u64,
     payload: u64,
-    pub(super) process: Option<u32>,
-    pub(super) process_name: Option<String>,
+    process: Option<u32>,
+    process_name: Option<String>,
 }
 
 fn blocks<R: Read>(input: &mut Counted<R>, report: &mut Report) -> Result<(), Stop> {
@@ -186,7 +186,7 @@ fn file_name(path: &str) -> String {
 }
 
 impl Report {
-    pub fn launch(&mut self, message: &[u8], block: &Block) -> Result<(), Malformed> {
+    fn launch(&mut self, message: &[u8], block: &Block) -> Result<(), Malformed> {
         let mut launch = LaunchCounters {
             id: self.set.launches.len() as u64,
             process: block.process,
@@ -317,7 +317,7 @@ fn dimensions(message: &[u8]) -> Result<Option<[u32; 3]>, Malformed> {
 }
 
 impl Report {
-    pub fn rule(&mut self, message: &[u8]) -> Result<(), Malformed> {
+    fn rule(&mut self, message: &[u8]) -> Result<(), Malformed> {
         let (mut name, mut section, mut body) = (String::new(), String::new(), None);
         for field in Fields::of(message) {
             match field? {

@@ -10,7 +10,6 @@ use proptest::prelude::*;
 use super::*;
 use crate::SourceFormat;
 use crate::model::LossKind;
-use crate::reader::Detected;
 
 fn fixture(name: &str) -> Vec<u8> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/ncu").join(name);
