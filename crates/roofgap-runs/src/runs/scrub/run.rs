@@ -467,7 +467,7 @@ fn timeline(
         // Searched before it replaces the original.
         check_clean(&clean, private)?;
         if !dry_run {
-            replace(path, clean, work)?;
+            replace(path, &clean)?;
         }
         Ok(dropped)
     })
