@@ -128,8 +128,10 @@ mod tests {
         let plain = folder.path().join("a.json");
         std::fs::write(&plain, "{}").unwrap();
         let packed = folder.path().join("b.json.gz");
-        let mut gz =
-            flate2::write::GzEncoder::new(File::create(&packed).unwrap(), flate2::Compression::fast());
+        let mut gz = flate2::write::GzEncoder::new(
+            std::fs::File::create(&packed).unwrap(),
+            flate2::Compression::fast(),
+        );
         gz.write_all(b"{}").unwrap();
         gz.finish().unwrap();
         let none = BTreeMap::new();

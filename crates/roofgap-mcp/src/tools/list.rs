@@ -1,7 +1,7 @@
 //! `list`: the runs and captures that the other tools can read.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use roofgap_runs::open::is_run;
 use roofgap_runs::runs;
