@@ -177,7 +177,7 @@ fn add_one(
     if store.exists(&key_mark(&key))? {
         return Ok(added(&key, Outcome::Present));
     }
-    let exporter = Exporter { search: Search::from_env(props.nsys.clone()), cancel: Cancel::new() };
+    let exporter = Exporter::new(Search::from_env(props.nsys.clone()), Cancel::new());
     let loaded = match load(&[input.to_owned()], &Overrides::default(), &exporter) {
         Ok(loaded) => loaded,
         Err(error) => {
