@@ -71,7 +71,7 @@ impl Token {
     fn random() -> Result<Self, ServeError> {
         let mut bytes = [0_u8; 32];
         getrandom::fill(&mut bytes).map_err(|error| ServeError::Random(error.to_string()))?;
-        Ok(Token(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+        Ok(Token(roofgap_base::text::hex(&bytes)))
     }
 }
 

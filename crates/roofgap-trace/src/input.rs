@@ -6,9 +6,8 @@ use crate::ncu;
 use crate::reader::{Detected, Head, Input, Reader};
 use crate::temporary::TemporaryCopy;
 use crate::{ReadError, SourceFormat, Trace};
-use flate2::read::MultiGzDecoder;
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use roofgap_base::file::Unpacked;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Readers in the order in which they are asked.
@@ -166,16 +165,13 @@ fn find_reader(path: &Path) -> Result<(SourceFormat, &'static Reader, bool), Rea
 
 /// Reads the first bytes of a file.
 fn head(path: &Path, most: u64) -> Result<Head, ReadError> {
-    let mut file = File::open(path).map_err(|e| ReadError::io(path, e))?;
+    let content = Unpacked::open(path).map_err(|e| ReadError::io(path, e))?;
+    let packed = content.is_packed();
     let mut bytes = Vec::new();
-    (&mut file).take(most).read_to_end(&mut bytes).map_err(|e| ReadError::io(path, e))?;
-    let packed = bytes.starts_with(&[0x1f, 0x8b]);
-    if packed {
-        file.seek(SeekFrom::Start(0)).map_err(|e| ReadError::io(path, e))?;
-        bytes.clear();
-        let mut inside = MultiGzDecoder::new(file).take(most);
-        inside.read_to_end(&mut bytes).map_err(|e| ReadError::damaged(path, "gzip file", e))?;
-    }
+    content.take(most).read_to_end(&mut bytes).map_err(|e| match packed {
+        true => ReadError::damaged(path, "gzip file", e),
+        false => ReadError::io(path, e),
+    })?;
     let whole = (bytes.len() as u64) < most;
     Ok(Head { bytes, whole, packed })
 }

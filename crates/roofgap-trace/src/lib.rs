@@ -32,7 +32,6 @@ mod annotated;
 #[cfg_attr(not(feature = "kineto"), allow(dead_code))]
 mod decimal;
 mod error;
-mod gzip;
 mod input;
 #[cfg(feature = "kineto")]
 mod kineto;
@@ -47,7 +46,6 @@ mod summary_csv;
 mod temporary;
 
 pub use error::ReadError;
-pub use gzip::Unpacked;
 pub use input::{detect, read, read_each};
 #[cfg(feature = "kineto")]
 pub use kineto::frames;

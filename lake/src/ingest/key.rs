@@ -1,12 +1,11 @@
 //! The key of an input: a hash of its content.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufReader};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use flate2::read::MultiGzDecoder;
-use roofgap_base::file::{copy_hashed, hash_file};
+use roofgap_base::file::{Unpacked, copy_hashed, hash_file};
+use roofgap_base::text::hex;
 use roofgap_runs::open::{capture_format, is_run};
 use roofgap_runs::run_dir::layout::stored;
 use roofgap_runs::run_dir::{Layout, SessionRecord};
@@ -93,15 +92,9 @@ fn captures(folder: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// Hashes the content of a file, unpacked.
 fn content(path: &Path) -> io::Result<String> {
-    let packed = path.extension().is_some_and(|extension| extension == "gz");
-    if packed {
-        let mut unpacked = MultiGzDecoder::new(BufReader::new(File::open(path)?));
-        // A damaged archive still has a key.
-        if let Ok(hash) = copy_hashed(&mut unpacked, &mut io::sink()) {
-            return Ok(hash.sha256);
-        }
-    }
-    Ok(hash_file(path)?.sha256)
+    // A damaged archive still has a key.
+    let unpacked = copy_hashed(&mut Unpacked::open(path)?, &mut io::sink());
+    Ok(unpacked.or_else(|_| hash_file(path))?.sha256)
 }
 
 /// SHA-256 of a list of texts.
@@ -119,8 +112,7 @@ impl Hash {
     }
 
     fn finish(self) -> String {
-        let digest = self.0.finalize();
-        digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+        hex(&self.0.finalize()).chars().take(32).collect()
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use roofgap_base::text::cut;
+
 use super::answer::NONE;
 use super::engine::Answer;
 use crate::error::LakeError;
@@ -26,7 +28,7 @@ pub fn draw(answer: &Answer, value: usize, width: usize) -> Result<String, LakeE
     let label = |row: &Vec<Option<String>>| {
         let parts = labels.iter().filter_map(|at| row.get(*at)?.as_deref());
         let text = parts.collect::<Vec<_>>().join(" ").replace(['\n', '\r', '\t'], " ");
-        cut(&text)
+        cut(&text, LABEL)
     };
     let labels: Vec<String> = rows.iter().map(label).collect();
     let label_width = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
@@ -52,14 +54,6 @@ fn bar(share: f64, space: usize) -> String {
     let mut bar = "█".repeat(eighths / 8);
     bar.extend(EIGHTHS.get(eighths % 8).filter(|c| **c != ' '));
     bar
-}
-
-fn cut(text: &str) -> String {
-    if text.chars().count() <= LABEL {
-        return text.to_owned();
-    }
-    let start: String = text.chars().take(LABEL - 1).collect();
-    format!("{start}…")
 }
 
 #[cfg(test)]

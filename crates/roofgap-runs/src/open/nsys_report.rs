@@ -5,11 +5,11 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use roofgap_base::file::Unpacked;
 use roofgap_collect::child::{Cancel, Job, OutputTarget, run};
 use roofgap_collect::nsys;
 use roofgap_collect::tool::{Nsys, Search, Version};
 use roofgap_trace::Trace;
-use roofgap_trace::Unpacked;
 use tempfile::TempDir;
 
 use super::error::LoadError;
@@ -117,17 +117,13 @@ struct ReportHead {
 
 /// Reads the first bytes of an nsys report; `None` for other files. Read errors are left to the readers.
 fn report_head(path: &Path) -> Option<ReportHead> {
-    let first_bytes = |from: &mut dyn Read| {
-        let mut bytes = Vec::new();
-        from.take(128).read_to_end(&mut bytes).ok()?;
-        Some(bytes)
-    };
     if !path.is_file() {
         return None;
     }
-    let bytes = first_bytes(&mut File::open(path).ok()?)?;
-    let packed = bytes.starts_with(&[0x1f, 0x8b]);
-    let bytes = if packed { first_bytes(&mut Unpacked::open(path).ok()?)? } else { bytes };
+    let content = Unpacked::open(path).ok()?;
+    let packed = content.is_packed();
+    let mut bytes = Vec::new();
+    content.take(128).read_to_end(&mut bytes).ok()?;
     bytes.starts_with(REPORT_MAGIC).then_some(ReportHead { bytes, packed })
 }
 

@@ -1,8 +1,8 @@
 //! The files of a capture, which may be compressed with gzip.
 
-use crate::{ReadError, Unpacked};
+use crate::ReadError;
+use roofgap_base::file::Unpacked;
 use roofgap_wire::{Reader, WireError, older_segment};
-use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
@@ -36,21 +36,8 @@ pub fn open(path: &Path) -> Result<Reader<Box<dyn Read>>, ReadError> {
 
 /// Opens the uncompressed bytes of a capture.
 pub fn content(path: &Path) -> Result<Box<dyn Read>, ReadError> {
-    let io = |error| ReadError::io(path, error);
-    Ok(if is_packed(path)? {
-        Box::new(BufReader::with_capacity(1 << 18, Unpacked::open(path).map_err(io)?))
-    } else {
-        Box::new(BufReader::with_capacity(1 << 20, File::open(path).map_err(io)?))
-    })
-}
-
-/// Returns true for a file compressed with gzip.
-pub fn is_packed(path: &Path) -> Result<bool, ReadError> {
-    let io = |error| ReadError::io(path, error);
-    let mut start = Vec::new();
-    let file = File::open(path).map_err(io)?;
-    file.take(2).read_to_end(&mut start).map_err(io)?;
-    Ok(start == [0x1f, 0x8b])
+    let content = Unpacked::open(path).map_err(|error| ReadError::io(path, error))?;
+    Ok(Box::new(BufReader::with_capacity(1 << 18, content)))
 }
 
 /// Describes an error of the wire format in a file.

@@ -2,7 +2,7 @@
 
 use super::annotations::Annotations;
 use super::demangle::demangle;
-use super::file::{failed, find_older, is_packed, open, plain};
+use super::file::{failed, find_older, open, plain};
 use super::graph_nodes::NodeRanges;
 use super::identity::Identity;
 use super::place::Place;
@@ -12,6 +12,7 @@ use crate::{
     Call, CallClass, DeviceId, GpuOp, LaunchShape, LossKind, MemoryKind, NameId, Ns, OpKind, ProcessId,
     ReadError, RecordedWindows, ShapeId, Source, SourceFormat, ThreadId, Trace,
 };
+use roofgap_base::file::is_gzip;
 use roofgap_wire::{self as wire, Header, Record};
 use rustc_hash::FxHashMap;
 use std::path::Path;
@@ -40,7 +41,7 @@ pub struct CaptureFacts {
 /// Reads a capture into `trace`, which may have other inputs already. The caller sorts.
 pub fn read(path: &Path, trace: &mut Trace) -> Result<CaptureFacts, ReadError> {
     // Unpacked before the first event: damaged compressed data adds none.
-    let unpacked = match is_packed(path)? {
+    let unpacked = match is_gzip(path).map_err(|error| ReadError::io(path, error))? {
         true => Some(TemporaryCopy::unpack(path)?),
         false => None,
     };

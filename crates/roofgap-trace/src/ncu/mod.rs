@@ -29,11 +29,10 @@ pub use model::{
 };
 pub use unit::{Base, Quantity, Unit};
 
-use crate::gzip::Unpacked;
 use crate::reader::Reader;
 use crate::{ReadError, Source, SourceFormat};
-use std::fs::File;
-use std::io::{BufReader, Read};
+use roofgap_base::file::Unpacked;
+use std::io::BufReader;
 use std::path::Path;
 
 pub(crate) const READER: Reader = Reader {
@@ -74,14 +73,7 @@ fn total_ns(set: &CounterSet) -> f64 {
 
 /// Reads counters, compressed or not.
 fn read(path: &Path, format: SourceFormat) -> Result<CounterSet, ReadError> {
-    let io = |e| ReadError::io(path, e);
-    let mut file = File::open(path).map_err(io)?;
-    let mut start = [0; 2];
-    let input: Box<dyn Read> = match file.read_exact(&mut start) {
-        Ok(()) if start == [0x1f, 0x8b] => Box::new(Unpacked::open(path).map_err(io)?),
-        _ => Box::new(File::open(path).map_err(io)?),
-    };
-    let input = BufReader::new(input);
+    let input = BufReader::new(Unpacked::open(path).map_err(|e| ReadError::io(path, e))?);
     let set = match format {
         SourceFormat::NcuReport => rep::read(input),
         SourceFormat::NcuDetailsPage => details::read(input),

@@ -149,7 +149,7 @@ fn real_exports_read_the_same_both_ways() {
     ] {
         let path = folder.path().join("capture.sqlite");
         let mut file = std::fs::File::create(&path).unwrap();
-        let mut unpacked = crate::Unpacked::open(&fixtures.join(name)).unwrap();
+        let mut unpacked = roofgap_base::file::Unpacked::open(&fixtures.join(name)).unwrap();
         std::io::copy(&mut unpacked, &mut file).unwrap();
         assert!(agree(&path) > 100, "{name}");
     }

@@ -15,7 +15,7 @@ fn read_bytes(bytes: &[u8]) -> Result<Trace, ReadError> {
 fn fixture(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
     let mut text = String::new();
-    let mut unpacked = crate::Unpacked::open(&folder.join(name)).unwrap();
+    let mut unpacked = roofgap_base::file::Unpacked::open(&folder.join(name)).unwrap();
     unpacked.read_to_string(&mut text).unwrap();
     text
 }
