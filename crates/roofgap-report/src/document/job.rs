@@ -96,7 +96,7 @@ fn ranks(analysis: &Analysis) -> Table {
         .text("error", |row| row.clock_error_ns.map(time))
         .build();
     let hosts = analysis.ranks.iter().any(|rank| rank.host.is_some());
-    if hosts { table } else { table.without("host") }
+    if hosts { table } else { table.without(&["host"]) }
 }
 
 fn collectives(job: &Job) -> Table {

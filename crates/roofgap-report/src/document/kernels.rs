@@ -163,7 +163,7 @@ impl Document<'_> {
         if !self.is_text() {
             return section.with([Block::Note(LAYERS.to_owned()), Block::Table(table)]).with(unnamed);
         }
-        let mut table = table.without("longest");
+        let mut table = table.without(&["longest"]);
         let all = table.rows.len();
         let mut listed: HashMap<String, usize> = HashMap::new();
         table.rows.retain(|row| {
@@ -216,7 +216,7 @@ impl Document<'_> {
             .build();
         let mut texts = None;
         if !self.is_page() {
-            table = table.without("text");
+            table = table.without(&["text"]);
             texts = Block::list(rules.iter().take(most).map(|rule| format!("{}: {}", rule.rule, text(rule))));
         }
         section.with(Block::first_rows(table, most)).with(self.not_in_text(texts))
@@ -239,10 +239,13 @@ impl Document<'_> {
             .ms("mean CPU", |o| o.total_cpu_ns / (o.calls.max(1) as i64))
             .build();
         if self.is_page() {
-            table = table.without("mean CPU ms");
+            table = table.without(&["mean CPU ms"]);
         }
         let scope = Block::Note(operator_scope(analysis));
-        section.with([scope]).with(Block::first_rows(table, self.most(30)))
+        let mut blocks = Block::first_rows(table, self.most(30));
+        // The other rows are in `operators.md`.
+        blocks.truncate(if self.is_page() || self.form == Form::List { 2 } else { 1 });
+        section.with([scope]).with(blocks)
     }
 }
 

@@ -53,7 +53,7 @@ impl Document<'_> {
         }
         let table = table(stages);
         let idle = self.form == Form::Report && stages.iter().any(|stage| stage.idle.is_some());
-        let shown = if self.is_text() { table.without("idle ms") } else { table.pick(&REPORT) };
+        let shown = if self.is_text() { table.without(&["idle ms"]) } else { table.pick(&REPORT) };
         let section = section
             .with([Block::Table(shown)])
             .with(idle.then(|| Block::Table(table.pick(&IDLE))))

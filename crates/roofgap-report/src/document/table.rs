@@ -116,9 +116,9 @@ impl Table {
         self.columns(&names.iter().filter_map(position).collect::<Vec<_>>())
     }
 
-    /// Leaves out a column.
-    pub(crate) fn without(&self, name: &str) -> Self {
-        self.filtered(|i| self.headings[i].name != name)
+    /// Leaves out columns.
+    pub(crate) fn without(&self, names: &[&str]) -> Self {
+        self.filtered(|i| !names.contains(&self.headings[i].name.as_str()))
     }
 
     /// Leaves out the columns after the first in which no row has a value.

@@ -211,7 +211,7 @@ pub fn table(analysis: &Analysis) -> Markup {
             thead { tr {
                 @for (key, heading) in keys.iter().zip(&table.headings) {
                     th class=[heading.class()] scope="col" data-key=(key) aria-sort=[(*key == "total").then_some("descending")] {
-                        (capitalized(&heading.name))
+                        @if *key == "device" { "GPU" } @else { (capitalized(&heading.name)) }
                     }
                 }
             } }

@@ -2,7 +2,6 @@
 //! communication, hidden and exposed.
 
 use crate::bundle::Bundle;
-use crate::document::roof;
 use crate::document::stages::{
     PARTS, TimePart, columns_note, coverage, parts, parts_exceed_time, steps as steps_sentence, table,
     used_parts,
@@ -84,30 +83,8 @@ fn bar(stage: &Stage, width: f64) -> Markup {
     }
 }
 
-/// Columns of the table of stages.
-const COLUMNS: [&str; 18] = [
-    "stage",
-    "wall ms",
-    "time ms",
-    "CPU wall ms",
-    "GPU busy ms",
-    "idle: launch ms",
-    "sync ms",
-    "copy ms",
-    "other ms",
-    "outside ms",
-    "queued ms",
-    "other work ms",
-    "shared ms",
-    "busy %",
-    "kernel ms",
-    "kernels",
-    "launches",
-    roof::COLUMNS[0],
-];
-
 fn stage_table(stages: &[Stage]) -> Markup {
-    let all = table(stages).pick(&[&COLUMNS[..], &roof::COLUMNS[1..]].concat());
+    let all = table(stages).without(&["instances", "idle ms", "MFU %", "MBU %"]);
     let mut table = Table { rows: Vec::new(), ..all.clone() };
     for (stage, row) in stages.iter().zip(all.rows) {
         table.row(row);
@@ -157,10 +134,8 @@ fn step_chart(stage: &Stage, steps: &Steps, timeline: Option<usize>) -> Markup {
                 svg viewBox={ "0 0 " (bars.len()) " " (HEIGHT) } preserveAspectRatio="none" {
                     @for (i, part) in bars.iter().enumerate() {
                         @let longest = part.iter().copied().max().unwrap_or(0);
-                        rect class=[(longest * 2 > steps.p50_ns * 3).then_some("slow")] x=(format!("{:.2}", i as f64 + 0.075))
-                            y=(format!("{:.2}", HEIGHT - height(longest))) width="0.85" height=(format!("{:.2}", height(longest))) {
-                            title { (step_label(i * group + 1, part, longest)) }
-                        }
+                        @let class = if longest * 2 > steps.p50_ns * 3 { "slow" } else { "" };
+                        (column(class, i, 0.0, height(longest), html! { title { (step_label(i * group + 1, part, longest)) } }))
                     }
                     line x1="0" x2=(bars.len()) y1=(median) y2=(median) {}
                 }
@@ -171,6 +146,14 @@ fn step_chart(stage: &Stage, steps: &Steps, timeline: Option<usize>) -> Markup {
                 @if timeline.is_some() { " Select a bar to see it in the timeline." }
             }
         }
+    }
+}
+
+/// Draws a part of the `i`th column of a chart.
+fn column(class: &str, i: usize, from: f64, height: f64, content: Markup) -> Markup {
+    let (x, y) = (i as f64 + 0.075, HEIGHT - from - height);
+    html! {
+        rect class=[(!class.is_empty()).then_some(class)] x=(format!("{x:.2}")) y=(format!("{y:.2}")) width="0.85" height=(format!("{height:.2}")) { (content) }
     }
 }
 
@@ -231,15 +214,14 @@ fn chart(steps: &[Step<'_>], name: &str, value: fn(&Scheduled) -> Option<u64>) -
                 @for (i, part) in bars.iter().enumerate() {
                     @if let Some((at, step)) = part.iter().enumerate().max_by_key(|(_, step)| total(step)) {
                         @let (context, generation) = known(step).unwrap_or_default();
-                        @let x = format!("{:.2}", i as f64 + 0.075);
                         g {
                             title {
                                 "step " (count((i * group + at + 1) as u64)) ", " (cut(step.stage, 60)) ": "
                                 (or_none(value(&step.step.context), count)) " context, " (or_none(value(&step.step.generation), count)) " generation " (name)
                                 @if known(step).is_none() { " (" (NONE) ": not in the name of the step)" }
                             }
-                            rect.f-attention x=(x) y=(format!("{:.2}", HEIGHT - height(context))) width="0.85" height=(format!("{:.2}", height(context))) {}
-                            rect.f-gemm x=(x) y=(format!("{:.2}", HEIGHT - height(context + generation))) width="0.85" height=(format!("{:.2}", height(generation))) {}
+                            (column("f-attention", i, 0.0, height(context), html! {}))
+                            (column("f-gemm", i, height(context), height(generation), html! {}))
                         }
                     }
                 }

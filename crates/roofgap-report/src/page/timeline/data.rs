@@ -72,27 +72,20 @@ pub fn build(
         lanes
     };
     let (trace, (first, last)) = drawn(bundle)?;
-    let mut builder = Builder::new(bundle, trace, first);
-    let (ranges, operators) = (&trace.ranges.rows, &trace.cpu_ops);
-    let (calls, ops) = (&trace.calls, &trace.ops);
-    let span = |row: u32| (ranges[row as usize].start, ranges[row as usize].end);
-    builder.group(&kept(lanes::ranges(trace)), span, most_ranges, |b, row| {
-        b.name(ranges[row as usize].name, "range")
+    let mut builder = Builder::new(bundle, trace, parts, first);
+    let calls = &trace.calls;
+    builder.group(&kept(lanes::ranges(trace)), most_ranges, |b, row| {
+        b.name(trace.ranges.rows[row].name, "range")
     });
-    let span = |row: u32| (operators.start[row as usize], operators.end[row as usize]);
-    builder.group(&kept(lanes::operators(trace)), span, most_ranges, |b, row| {
-        b.name(operators.name[row as usize], "operator")
+    builder.group(&kept(lanes::operators(trace)), most_ranges, |b, row| {
+        b.name(trace.cpu_ops.name[row], "operator")
     });
-    let span = |row: u32| (calls.start[row as usize], calls.end[row as usize]);
-    builder.group(&kept(lanes::calls(trace)), span, most, |b, row| {
-        let class = class::of_call(calls.class[row as usize]);
-        class.map_or(NO_NAME, |class| b.name(calls.name[row as usize], class))
+    builder.group(&kept(lanes::calls(trace)), most, |b, row| {
+        class::of_call(calls.class[row]).map_or(NO_NAME, |class| b.name(calls.name[row], class))
     });
-    let span = |row: u32| (ops.start[row as usize], ops.end[row as usize]);
-    builder.group(&kept(lanes::streams(trace)), span, most, |b, row| b.op_name(row as usize));
-    let span = |row: u32| (parts[row as usize].start, parts[row as usize].end);
-    builder.group(&kept(lanes::idle(trace, parts)), span, most_gaps, |b, row| {
-        b.idle_name(class::of_idle(parts[row as usize].cause))
+    builder.group(&kept(lanes::streams(trace)), most, Builder::op_name);
+    builder.group(&kept(lanes::idle(trace, parts)), most_gaps, |b, row| {
+        b.idle_name(class::of_idle(parts[row].cause))
     });
     Ok(builder.finish(bundle, last))
 }
@@ -104,6 +97,7 @@ fn visible_name(text: &str) -> String {
 
 struct Builder<'a> {
     trace: &'a Trace,
+    parts: &'a [IdlePart],
     first: Ns,
     packer: Packer,
     lanes: Vec<LaneMeta>,
@@ -120,9 +114,10 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn new(bundle: Bundle<'a>, trace: &'a Trace, first: Ns) -> Self {
+    fn new(bundle: Bundle<'a>, trace: &'a Trace, parts: &'a [IdlePart], first: Ns) -> Self {
         Self {
             trace,
+            parts,
             first,
             packer: Packer::default(),
             lanes: Vec::new(),
@@ -175,13 +170,9 @@ impl<'a> Builder<'a> {
         self.kernels[id.index()]
     }
 
-    fn group(
-        &mut self,
-        lanes: &Lanes,
-        span: impl Fn(u32) -> (Ns, Ns),
-        budget: usize,
-        mut name: impl FnMut(&mut Self, u32) -> u32,
-    ) {
+    fn group(&mut self, lanes: &Lanes, budget: usize, mut name: impl FnMut(&mut Self, usize) -> u32) {
+        let (trace, parts) = (self.trace, self.parts);
+        let span = |row: u32| lanes.group.span(trace, parts, row);
         let rows: Vec<&[u32]> = lanes.lanes.iter().map(|l| l.rows.as_slice()).collect();
         let grain = blocks::grain(&rows, &span, budget);
         let mut drawn = 0;
@@ -207,7 +198,7 @@ impl<'a> Builder<'a> {
         group: Group,
         lane: &Lane,
         list: &[Block],
-        name: &mut impl FnMut(&mut Self, u32) -> u32,
+        name: &mut impl FnMut(&mut Self, usize) -> u32,
     ) {
         let merged = list.iter().any(|b| b.count > 1);
         let offset = self.packer.bytes.len();
@@ -221,7 +212,7 @@ impl<'a> Builder<'a> {
         }
         for block in list {
             // The position plus one; 0 for a block of several items.
-            let at = if block.count > 1 { NO_NAME } else { name(self, block.row) };
+            let at = if block.count > 1 { NO_NAME } else { name(self, block.row as usize) };
             self.packer.unsigned(if at == NO_NAME { 0 } else { u64::from(at) + 1 });
         }
         if group == Group::Streams {

@@ -35,6 +35,18 @@ impl Group {
         }
     }
 
+    /// Returns the start and the end of a row.
+    pub fn span(self, trace: &Trace, parts: &[IdlePart], row: u32) -> (Ns, Ns) {
+        let row = row as usize;
+        match self {
+            Self::Ranges => (trace.ranges.rows[row].start, trace.ranges.rows[row].end),
+            Self::Operators => (trace.cpu_ops.start[row], trace.cpu_ops.end[row]),
+            Self::Calls => (trace.calls.start[row], trace.calls.end[row]),
+            Self::Streams => (trace.ops.start[row], trace.ops.end[row]),
+            Self::Idle => (parts[row].start, parts[row].end),
+        }
+    }
+
     /// Names the items of a lane.
     pub fn items(self) -> &'static str {
         match self {

@@ -92,7 +92,7 @@ impl<'a> Window<'a> {
         let before_end = trace.ops.start.partition_point(|&start| start <= to);
         for row in 0..before_end {
             let call = window.call_of(row);
-            if window.op(row) && call < window.launched.len() {
+            if window.reaches((trace.ops.start[row], trace.ops.end[row])) && call < window.launched.len() {
                 window.launched[call] = true;
             }
         }
@@ -110,47 +110,32 @@ impl<'a> Window<'a> {
     }
 
     fn has(&self, group: Group, row: u32) -> bool {
-        let row = row as usize;
+        let span = group.span(self.trace, self.parts, row);
         match group {
-            Group::Ranges => {
-                let range = self.trace.ranges.rows.get(row);
-                range.is_some_and(|range| self.around(range.start, range.end))
-            }
-            Group::Operators => {
-                let ops = &self.trace.cpu_ops;
-                self.around(ops.start[row], ops.end[row])
-            }
-            Group::Calls => self.launched[row] || self.call(row),
+            Group::Ranges | Group::Operators => self.reaches(span) || self.has_launch(span),
+            Group::Calls => self.launched[row as usize] || self.reaches(span),
             Group::Streams => {
-                let call = self.call_of(row);
-                self.op(row) || call < self.launched.len() && self.call(call)
+                let call = self.call_of(row as usize);
+                let launch = |call: usize| Group::Calls.span(self.trace, self.parts, call as u32);
+                self.reaches(span) || call < self.launched.len() && self.reaches(launch(call))
             }
-            Group::Idle => {
-                let part = self.parts.get(row);
-                part.is_some_and(|part| part.start <= self.to && part.end >= self.from)
-            }
+            Group::Idle => self.reaches(span),
         }
     }
 
-    /// Tells whether a span reaches into the window or encloses a call that launched something in it.
-    fn around(&self, start: Ns, end: Ns) -> bool {
-        let reaches = start <= self.to && end >= self.from;
+    /// Tells whether a span reaches into the window.
+    fn reaches(&self, (start, end): (Ns, Ns)) -> bool {
+        start <= self.to && end >= self.from
+    }
+
+    /// Tells whether a span encloses a call that launched something in the window.
+    fn has_launch(&self, (start, end): (Ns, Ns)) -> bool {
         let later = self.launches.partition_point(|launch| launch.0 < start);
-        reaches || self.launches.get(later).is_some_and(|launch| launch.1 <= end)
+        self.launches.get(later).is_some_and(|launch| launch.1 <= end)
     }
 
     /// Returns the row of the call that launched an operation; beyond all rows where it is not known.
     fn call_of(&self, op: usize) -> usize {
         self.call_of_op.get(op).copied().unwrap_or(NO_CALL) as usize
-    }
-
-    /// Tells whether an operation reaches into the window.
-    fn op(&self, row: usize) -> bool {
-        self.trace.ops.start[row] <= self.to && self.trace.ops.end[row] >= self.from
-    }
-
-    /// Tells whether a call reaches into the window.
-    fn call(&self, row: usize) -> bool {
-        self.trace.calls.start[row] <= self.to && self.trace.calls.end[row] >= self.from
     }
 }
