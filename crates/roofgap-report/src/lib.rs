@@ -8,7 +8,14 @@ pub mod telemetry;
 
 mod bundle;
 mod document;
-mod render;
+
+/// Renderers: each walks the sections of a document.
+mod render {
+    pub mod html;
+    pub mod markdown;
+    pub mod screen;
+    pub mod text;
+}
 
 pub use bundle::{Bundle, Context, PhaseLine, ReportFile, files};
 pub use document::headline::{headline, main_stage};

@@ -3,7 +3,7 @@
 use super::table::Table;
 use super::{Block, Document, Form, Item, Section, gpu_work, roof};
 use roofgap_analyze::{
-    About, Analysis, CpuSteps, Idle, Mbu, Mfu, Note, RangeInfo, Stage, StageCoverage, StageKind, StageOrigin,
+    About, Analysis, CpuSteps, Mbu, Mfu, Note, RangeInfo, Stage, StageCoverage, StageKind, StageOrigin,
     Steps, Term, verdict,
 };
 use roofgap_base::numbers::{NONE, count, counted, percent, share, si, time};
@@ -168,9 +168,8 @@ fn terms(stage: &Stage) -> Vec<Block> {
 /// Tabulates stages. A report picks its columns. GPU busy, idle and the columns from outside to shared add up to the time of a stage.
 pub fn table(stages: &[Stage]) -> Table {
     let gpu = |stage: &Stage, n: u64| stage.busy_ns.map(|_| n);
-    let idle = |f: fn(&Idle) -> i64| move |s: &Stage| s.idle.as_ref().map(|idle| s.each_device(f(idle)));
     let used = used_parts(stages);
-    let rest = |at: usize| {
+    let part = |at: usize| {
         let shown = used.contains(&at);
         move |s: &Stage| parts(s).map(|parts| parts[at]).filter(|_| shown)
     };
@@ -184,18 +183,18 @@ pub fn table(stages: &[Stage]) -> Table {
         .ms("CPU wall", |s| only(two_clocks, s.wall_ns))
         .ms("GPU busy", |s| s.busy_ns.map(|ns| s.each_device(ns)))
         .number("busy %", |s| s.busy_ns.and_then(|_| s.busy_share()).map(|share| 100.0 * share))
-        .ms("idle", idle(Idle::total_ns))
+        .ms("idle", |s| s.idle.map(|idle| s.each_device(idle.total_ns())))
         .ms("kernel", |s| s.kernel_ns)
         .number("kernels", |s| gpu(s, s.kernel_count))
         .number("launches", |s| gpu(s, s.launch_count))
-        .ms("idle: launch", idle(|i| i.launch_ns))
-        .ms("sync", idle(|i| i.sync_ns))
-        .ms("copy", idle(|i| i.copy_ns))
-        .ms("other", idle(|i| i.other_ns))
-        .ms("outside", rest(OUTSIDE))
-        .ms("queued", rest(OUTSIDE + 1))
-        .ms("other work", rest(OUTSIDE + 2))
-        .ms("shared", rest(OUTSIDE + 3))
+        .ms("idle: launch", part(1))
+        .ms("sync", part(2))
+        .ms("copy", part(3))
+        .ms("other", part(4))
+        .ms("outside", part(OUTSIDE))
+        .ms("queued", part(OUTSIDE + 1))
+        .ms("other work", part(OUTSIDE + 2))
+        .ms("shared", part(OUTSIDE + 3))
         .number("MFU %", |s| Some(share(s.mfu.as_ref()?.by_wall_pct)))
         .number("MBU %", |s| Some(share(s.mbu.as_ref()?.by_wall_pct)))
         .number(roof::COLUMNS[0], |s| roof::pct(&s.roof))

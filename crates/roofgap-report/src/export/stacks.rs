@@ -2,7 +2,7 @@
 
 use crate::bundle::Bundle;
 use crate::export::{ExportError, write_whole};
-use roofgap_analyze::{NO_CALL, innermost, scopes};
+use roofgap_analyze::{innermost, scopes};
 use roofgap_trace::{NameId, Ns, Range, ThreadId, Trace, range_name};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -18,14 +18,6 @@ const NOT_RECORDED: &str = "(launch not recorded)";
 /// The root of the tree, which is no frame.
 const ROOT: u32 = 0;
 
-/// A tree of stacks: ranges and operators, outermost first, with the GPU operation as the last frame.
-#[derive(Debug)]
-struct Stacks {
-    /// Names of the frames.
-    frames: Vec<String>,
-    nodes: Vec<Node>,
-}
-
 /// One place in the tree.
 #[derive(Debug, Clone, Copy)]
 struct Node {
@@ -35,53 +27,17 @@ struct Node {
     own_ns: Ns,
 }
 
-/// A stack with GPU time of its own.
-#[derive(Debug)]
-struct Stack {
-    /// Positions in [`Stacks::frames`], outermost first.
-    frames: Vec<u32>,
-    /// GPU time, ns.
-    ns: Ns,
-}
-
-impl Stacks {
-    /// Adds up the operations of a trace. Overlapping operations count in full, each for its own stack.
-    fn of(bundle: Bundle<'_>, trace: &Trace) -> Self {
-        let mut builder = Builder::new(bundle, trace);
-        builder.fill();
-        Self { frames: builder.frames, nodes: builder.nodes }
-    }
-
-    /// Iterates over the stacks with GPU time of their own, in the order of their first launch.
-    fn iter(&self) -> impl Iterator<Item = Stack> {
-        let with_time = self.nodes.iter().filter(|node| node.own_ns > 0);
-        with_time.map(|node| {
-            let mut frames = vec![node.frame];
-            let mut at = node.parent;
-            while let Some(node) = self.nodes.get(at as usize).filter(|_| at != ROOT) {
-                frames.push(node.frame);
-                at = node.parent;
-            }
-            frames.reverse();
-            Stack { frames, ns: node.own_ns }
-        })
-    }
-}
-
 /// Writes stacks in the folded form of flame graph tools: frames separated by semicolons, and GPU time in nanoseconds.
 pub fn save_folded(bundle: Bundle<'_>, path: &Path) -> Result<(), ExportError> {
     let stacks = Stacks::of(bundle, timeline(bundle, path)?);
-    write_whole(path, |out| folded(&stacks, out))
-}
-
-fn folded(stacks: &Stacks, out: &mut impl Write) -> io::Result<()> {
     let names: Vec<String> = stacks.frames.iter().map(|name| plain(name)).collect();
-    for stack in stacks.iter() {
-        let frames = stack.frames.iter().filter_map(|&frame| names.get(frame as usize));
-        let frames: Vec<&str> = frames.map(String::as_str).collect();
-        writeln!(out, "{} {}", frames.join(";"), stack.ns)?;
-    }
-    Ok(())
+    write_whole(path, |out| {
+        for (frames, ns) in stacks.iter() {
+            let frames: Vec<&str> = frames.iter().map(|frame| names[*frame as usize].as_str()).collect();
+            writeln!(out, "{} {ns}", frames.join(";"))?;
+        }
+        Ok(())
+    })
 }
 
 /// Writes a profile for speedscope.
@@ -92,9 +48,8 @@ pub fn save_speedscope(bundle: Bundle<'_>, path: &Path) -> Result<(), ExportErro
 }
 
 /// Builds the document: a sampled profile, in which each stack is a sample that weighs its GPU time.
-fn profile(title: &str, stacks: &Stacks) -> Value {
-    let (samples, weights): (Vec<Vec<u32>>, Vec<i64>) =
-        stacks.iter().map(|Stack { frames, ns }| (frames, ns)).unzip();
+fn profile(title: &str, stacks: &Stacks<'_>) -> Value {
+    let (samples, weights): (Vec<Vec<u32>>, Vec<i64>) = stacks.iter().unzip();
     let total: i64 = weights.iter().sum();
     let frames: Vec<Value> = stacks.frames.iter().map(|name| json!({ "name": name })).collect();
     json!({
@@ -144,30 +99,48 @@ enum Key {
     NotRecorded,
 }
 
-struct Builder<'a> {
+/// A tree of stacks: ranges and operators, outermost first, with the GPU operation as the last frame.
+struct Stacks<'a> {
     bundle: Bundle<'a>,
     trace: &'a Trace,
     /// Short name of each kernel by its full name.
     short_names: HashMap<&'a str, &'a str>,
+    /// Names of the frames.
     frames: Vec<String>,
     frame_of_key: HashMap<Key, u32>,
     nodes: Vec<Node>,
     children: HashMap<(u32, u32), u32>,
 }
 
-impl<'a> Builder<'a> {
-    fn new(bundle: Bundle<'a>, trace: &'a Trace) -> Self {
+impl<'a> Stacks<'a> {
+    /// Adds up the operations of a trace. Overlapping operations count in full, each for its own stack.
+    fn of(bundle: Bundle<'a>, trace: &'a Trace) -> Self {
         let kernels = bundle.analysis.kernels.iter();
-        let root = Node { parent: ROOT, frame: 0, own_ns: 0 };
-        Self {
+        let mut stacks = Self {
             bundle,
             trace,
             short_names: kernels.map(|k| (k.name.as_str(), k.short_name.as_str())).collect(),
             frames: Vec::new(),
             frame_of_key: HashMap::new(),
-            nodes: vec![root],
+            nodes: vec![Node { parent: ROOT, frame: 0, own_ns: 0 }],
             children: HashMap::new(),
-        }
+        };
+        stacks.fill();
+        stacks
+    }
+
+    /// Iterates over the stacks with GPU time of their own, in the order of their first launch: frames, outermost first, and time in ns.
+    fn iter(&self) -> impl Iterator<Item = (Vec<u32>, Ns)> {
+        self.nodes.iter().filter(|node| node.own_ns > 0).map(|node| {
+            let mut frames = vec![node.frame];
+            let mut at = node.parent;
+            while at != ROOT {
+                frames.push(self.nodes[at as usize].frame);
+                at = self.nodes[at as usize].parent;
+            }
+            frames.reverse();
+            (frames, node.own_ns)
+        })
     }
 
     /// Adds up the operations below the ranges and operators around their launches.
@@ -194,8 +167,7 @@ impl<'a> Builder<'a> {
         let calls = &self.trace.calls;
         let launch = |row: usize| {
             let call = self.call_of(row)?;
-            let (thread, start) = (*calls.thread.get(call)?, *calls.start.get(call)?);
-            Some((thread, start, *calls.end.get(call)?, row))
+            Some((calls.thread[call], calls.start[call], calls.end[call], row))
         };
         let mut launches: Vec<_> = (0..self.trace.ops.len()).filter_map(launch).collect();
         launches.sort_unstable();
@@ -203,18 +175,15 @@ impl<'a> Builder<'a> {
     }
 
     fn call_of(&self, row: usize) -> Option<usize> {
-        let call = *self.bundle.stages.launches().call_of_op.get(row)?;
-        let call = (call != NO_CALL).then_some(call as usize)?;
+        let call = *self.bundle.stages.launches().call_of_op.get(row)? as usize;
         (call < self.trace.calls.len()).then_some(call)
     }
 
     /// Adds the time of an operation below a node.
     fn add(&mut self, parent: u32, row: usize) {
         let node = self.node(parent, Key::Operation(self.trace.ops.name[row]));
-        let ns = self.trace.ops.duration(row);
-        if let Some(node) = self.nodes.get_mut(node as usize) {
-            node.own_ns = node.own_ns.saturating_add(ns);
-        }
+        let own_ns = &mut self.nodes[node as usize].own_ns;
+        *own_ns = own_ns.saturating_add(self.trace.ops.duration(row));
     }
 
     fn node(&mut self, parent: u32, key: Key) -> u32 {

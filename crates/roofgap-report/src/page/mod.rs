@@ -8,7 +8,7 @@
 //! - `stages`: the time of stages, steps and collectives as bars; `ranks`: the map of ranks by time
 //! - `roofline`, `kernels`, `flame`: the drawings of those names
 //! - `timeline`: the data of the timeline and its frame
-//! - `class`: colours; `script`: the script, also for a page that a server gives
+//! - `class`: colours
 
 mod class;
 mod findings;
@@ -17,20 +17,37 @@ mod head;
 mod kernels;
 mod ranks;
 mod roofline;
-mod script;
 mod stages;
 mod timeline;
 
 pub use crate::render::html::{STYLE, Shell, shell};
-pub use script::{ServedPage, served};
 pub use timeline::{NoTimeline, TimelineWindow, timeline_window};
 
 use crate::bundle::Bundle;
 use crate::document::{Document, Form};
-use crate::render::html::{script_json, sections};
+use crate::render::html::{policy, script_json, sections};
 use maud::{PreEscaped, html};
 use roofgap_analyze::{call_tree, idle_parts};
 use roofgap_base::text::cut;
+
+/// The scripts, in the order in which they run; each is a part of one strict function.
+const SCRIPTS: [&str; 12] = [
+    include_str!("columns.js"),
+    include_str!("sections.js"),
+    include_str!("canvas.js"),
+    include_str!("detail.js"),
+    include_str!("span.js"),
+    include_str!("search.js"),
+    include_str!("gestures.js"),
+    include_str!("pieces.js"),
+    include_str!("timeline.js"),
+    include_str!("table.js"),
+    include_str!("ranks.js"),
+    include_str!("app.js"),
+];
+
+/// First element of the head.
+const CHARSET: &str = "<meta charset=\"utf-8\">";
 
 /// Renders the page.
 pub fn render(bundle: Bundle<'_>) -> String {
@@ -79,7 +96,7 @@ pub fn render(bundle: Bundle<'_>) -> String {
     let data = html! {
         @for (id, kind, content) in data { script type=(kind) id=(id) { (PreEscaped(content)) } "\n" }
     };
-    let script = script::script();
+    let script = script();
     shell(&Shell {
         title: &title,
         styles: &[STYLE],
@@ -88,5 +105,33 @@ pub fn render(bundle: Bundle<'_>) -> String {
         script: Some(&script),
         asks_server: true,
         refresh: None,
+    })
+}
+
+/// Returns the script.
+fn script() -> String {
+    format!("(() => {{\n\"use strict\";\n{}}})();\n", SCRIPTS.concat())
+}
+
+/// A page for a server to give.
+#[derive(Debug)]
+pub struct ServedPage {
+    /// Page that names the address of its timeline.
+    pub page: String,
+    /// Value of the header `Content-Security-Policy`: the browser runs no other script, whatever the page contains.
+    pub policy: String,
+}
+
+/// Names in a page of this version the address at which its script finds windows of the timeline. Returns `None` for a page of
+/// another version, whose script is not known.
+pub fn served(page: &str, timeline: &str) -> Option<ServedPage> {
+    let policy = policy(Some(&script()), true);
+    let (before, after) = page.split_once(CHARSET)?;
+    // The policy of the page is the next element.
+    let known = after.find(&policy).is_some_and(|at| at < 100);
+    let source = html! { meta name="roofgap-timeline" content=(timeline); };
+    known.then(|| ServedPage {
+        page: format!("{before}{CHARSET}{}{after}", source.into_string()),
+        policy: format!("{policy}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"),
     })
 }

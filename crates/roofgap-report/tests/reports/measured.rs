@@ -25,7 +25,7 @@ fn every_report_judges_the_kernels_that_ncu_measured() {
     }
     let report = markdown::report(case.bundle());
     assert!(report.contains("\n## Rules of ncu\n"), "{report}");
-    assert!(page::render(case.bundle()).contains("<h2>Rules of ncu</h3>"));
+    assert!(page::render(case.bundle()).contains("<h2>Rules of ncu</h2>"));
 }
 
 #[test]
