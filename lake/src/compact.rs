@@ -217,6 +217,6 @@ fn align(table: &Table, batch: &RecordBatch) -> Result<RecordBatch, ArrowError> 
 }
 
 /// Identifies a set of runs.
-pub(crate) fn hash(keys: &[String]) -> String {
+pub fn hash(keys: &[String]) -> String {
     sha256(keys.join(",").as_bytes()).chars().take(32).collect()
 }

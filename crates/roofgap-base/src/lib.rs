@@ -4,9 +4,10 @@
 //! - [`numbers`]: numbers formatted for people
 //! - [`stats`]: medians, percentiles, quantiles
 //! - [`text`]: short forms and encodings of text
-//! - [`clock`]: the time of day; [`exit`]: the exit statuses
+//! - [`clock`]: the time of day; [`error`]: the error above the libraries; [`exit`]: the exit statuses
 
 pub mod clock;
+pub mod error;
 pub mod exit;
 pub mod file;
 pub mod numbers;

@@ -8,16 +8,14 @@ use std::time::{Duration, Instant};
 use rayon::ThreadPoolBuilder;
 use roofgap_base::file::{sha256, write_atomic};
 use roofgap_wire::account::{
-    Account, AccountError, DeviceFacts, MeasuredPeak, ModelFacts, Repeat, SCHEMA, StageTime, TokenCounts,
+    Account, DeviceFacts, MeasuredPeak, ModelFacts, Repeat, SCHEMA, StageTime, TokenCounts,
 };
 
-use crate::error::WorkloadError;
-use crate::exec::{Exec, Stage, nanoseconds};
+use crate::exec::{Exec, Ranges, Silent, Stage, nanoseconds};
 use crate::image::Image;
 use crate::model::{KvCache, Model};
 use crate::peak;
-use crate::props::{Preset, Progress, WorkloadProps};
-use crate::ranges::{Ranges, Silent};
+use crate::props::{Preset, Progress, WorkloadError, WorkloadProps};
 use crate::shape::Shape;
 use crate::source::{self, Source};
 
@@ -62,12 +60,8 @@ pub fn run_with(
 
 /// Writes the account atomically.
 fn write_account(account: &Account, path: &Path) -> Result<(), WorkloadError> {
-    let failed = |source: AccountError| WorkloadError::WriteAccount {
-        path: path.to_owned(),
-        source: std::io::Error::other(source),
-    };
-    let text = account.to_json().map_err(failed)?;
-    write_atomic(path, text.as_bytes())
+    let text = account.to_json().map_err(std::io::Error::other);
+    text.and_then(|text| write_atomic(path, &text))
         .map_err(|source| WorkloadError::WriteAccount { path: path.to_owned(), source })
 }
 
@@ -225,19 +219,15 @@ impl Input {
             }
             steps
         });
+        let time = |stage: Stage, wall, steps_ns, notes| StageTime {
+            name: stage.name().to_owned(),
+            wall_ns: nanoseconds(wall),
+            steps_ns,
+            notes,
+        };
         Pass {
-            prefill: StageTime {
-                name: Stage::Prefill.name().to_owned(),
-                wall_ns: nanoseconds(prefill),
-                steps_ns: None,
-                notes,
-            },
-            decode: StageTime {
-                name: Stage::Decode.name().to_owned(),
-                wall_ns: nanoseconds(decode),
-                steps_ns: Some(steps),
-                notes: Vec::new(),
-            },
+            prefill: time(Stage::Prefill, prefill, None, notes),
+            decode: time(Stage::Decode, decode, Some(steps), Vec::new()),
             tokens,
         }
     }

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use roofgap_base::file::{Unpacked, copy_hashed, hash_file};
 use roofgap_base::text::hex;
-use roofgap_runs::open::{capture_format, is_run};
+use roofgap_runs::open::is_run;
 use roofgap_runs::run_dir::layout::stored;
 use roofgap_runs::run_dir::{Layout, SessionRecord};
+use roofgap_trace::Sniffed;
 use sha2::{Digest, Sha256};
 
 use crate::tables::SCHEMA;
@@ -85,7 +86,7 @@ fn captures(folder: &Path) -> io::Result<Vec<PathBuf>> {
     for entry in std::fs::read_dir(folder)? {
         paths.push(entry?.path());
     }
-    paths.retain(|path| capture_format(path).is_some());
+    paths.retain(|path| matches!(Sniffed::in_folder(path), Some(Ok(_))));
     paths.sort();
     Ok(paths)
 }
@@ -119,6 +120,7 @@ impl Hash {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
     use std::io::Write as _;
 
     #[test]
@@ -127,8 +129,10 @@ mod tests {
         let plain = folder.path().join("a.json");
         std::fs::write(&plain, "{}").unwrap();
         let packed = folder.path().join("b.json.gz");
-        let mut gz =
-            flate2::write::GzEncoder::new(File::create(&packed).unwrap(), flate2::Compression::fast());
+        let mut gz = flate2::write::GzEncoder::new(
+            std::fs::File::create(&packed).unwrap(),
+            flate2::Compression::fast(),
+        );
         gz.write_all(b"{}").unwrap();
         gz.finish().unwrap();
         let none = BTreeMap::new();

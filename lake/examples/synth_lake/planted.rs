@@ -127,7 +127,6 @@ pub fn decode_mbu_pct(model: usize, gpu: usize) -> f64 {
 
 /// Answers that queries must give.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "the names are those of the columns")]
 pub struct Planted {
     pub regression: Regression,
     pub batch_change: BatchChange,
@@ -139,7 +138,6 @@ pub struct Planted {
 
 /// A stage of one model and project that takes longer from one commit on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "the names are those of the columns")]
 pub struct Regression {
     pub project: &'static str,
     pub model: &'static str,
@@ -150,7 +148,6 @@ pub struct Regression {
 
 /// A model and project whose stages take longer from one commit on because the batch is larger. No query may call it slower.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "the names are those of the columns")]
 pub struct BatchChange {
     pub project: &'static str,
     pub model: &'static str,
@@ -160,7 +157,6 @@ pub struct BatchChange {
 
 /// A host on which every stage takes longer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "the names are those of the columns")]
 pub struct SlowHost {
     pub host: String,
     pub slowdown_pct: f64,
@@ -168,7 +164,6 @@ pub struct SlowHost {
 
 /// A driver with which one kernel takes longer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "the names are those of the columns")]
 pub struct SlowDriver {
     pub driver: &'static str,
     pub previous_driver: &'static str,
@@ -178,7 +173,6 @@ pub struct SlowDriver {
 
 /// A rank that computes longer than the others of its jobs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "the names are those of the columns")]
 pub struct SlowRank {
     pub rank: i64,
     pub slowdown_pct: f64,
@@ -186,7 +180,6 @@ pub struct SlowRank {
 
 /// The utilisation of every run of a model on a GPU.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "the names are those of the columns")]
 pub struct Utilisation {
     pub model: &'static str,
     pub gpu: &'static str,

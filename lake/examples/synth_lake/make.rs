@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::planted::{
+use crate::planted::{
     BATCH, Extent, GPUS, LARGER_BATCH, MODELS, NEW_DRIVER, OLD_DRIVER, PROJECTS, SLOW_KERNEL, SLOW_RANK,
     decode_mbu_pct, prefill_mfu_pct,
 };
-use crate::tables::record::Micros;
-use crate::tables::rows::{
+use roofgap_lake::tables::record::Micros;
+use roofgap_lake::tables::rows::{
     CommunicationRow, CounterRow, ErrorRow, FindingRow, KernelRow, RankRow, RequestRow, RunRow, StageRow,
     StepRow,
 };

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::make::{Made, Place, make};
-use super::planted::{Extent, PROJECTS};
-use crate::compact::hash;
-use crate::error::LakeError;
-use crate::layout::{Partition, key_mark, merged_file, run_file};
-use crate::store::Store;
-use crate::tables::record::{Cell, Record};
-use crate::tables::rows::{ErrorRow, RunRow};
-use crate::tables::{TABLES, batch};
+use crate::make::{Made, Place, make};
+use crate::planted::{Extent, PROJECTS};
+use roofgap_lake::compact::hash;
+use roofgap_lake::error::LakeError;
+use roofgap_lake::layout::{Partition, key_mark, merged_file, run_file};
+use roofgap_lake::store::Store;
+use roofgap_lake::tables::record::{Cell, Record};
+use roofgap_lake::tables::rows::{ErrorRow, RunRow};
+use roofgap_lake::tables::{TABLES, batch};
 
 /// Rows of a partition by table.
 type Tables = BTreeMap<&'static str, Vec<Vec<Cell>>>;
@@ -144,11 +144,7 @@ fn put<'a>(
             }
             None => run_file(table, partition, &id),
         };
-        let built =
-            batch::batch(table, rows).map_err(|source| LakeError::Rows { table: table.name, source })?;
-        let bytes = batch::parquet(table, &[built], keys)
-            .map_err(|source| LakeError::Parquet { path: path.clone(), source })?;
-        store.put(&path, bytes)?;
+        store.put(&path, batch::file(table, rows, keys, &path)?)?;
     }
     Ok(())
 }
