@@ -1,7 +1,7 @@
 //! Expected failures, each with its message, hint and exit status.
 
 use roofgap_analyze::compare::GateError;
-use roofgap_analyze::model::PresetError;
+use roofgap_analyze::model::UnknownModel;
 use roofgap_base::exit::Exit;
 use roofgap_record::run::SessionError;
 use roofgap_record::run::attach::AttachError;
@@ -51,7 +51,7 @@ pub enum Failure {
     Stdout(std::io::Error),
     /// `--model` names neither a preset nor a file.
     #[error("{preset}, and {name} is not a file")]
-    UnknownModel { name: String, preset: PresetError },
+    UnknownModel { name: String, preset: UnknownModel },
     /// The file that `--model` names does not describe a model.
     #[error("cannot use {} as a model: {why}", path.display())]
     ModelFile { path: PathBuf, why: Box<dyn std::error::Error> },

@@ -62,9 +62,9 @@ impl<'t> Kernels<'t> {
         let mut taken = vec![false; ranges.len()];
         for op in self.ops() {
             let context = index.context_of_op(op);
-            let at = |row: &u32| ranges.binary_search_by_key(row, |range| range.row).ok();
+            let at = |row: u32| ranges.binary_search_by_key(&row, |range| range.row).ok();
             // The innermost range is the last.
-            let Some(at) = index.contexts().ranges(context).iter().filter_map(at).last() else {
+            let Some(at) = index.contexts().ranges(context).filter_map(at).last() else {
                 continue;
             };
             if !std::mem::replace(&mut taken[at], true) {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use roofgap_analyze::model::{Architecture, PresetError, preset, preset_config};
+use roofgap_analyze::model::{Architecture, UnknownModel, preset, preset_config};
 use roofgap_base::file::read_document;
 
 use super::settings::{Config, Model, WorkloadKind};
@@ -19,10 +19,10 @@ pub enum ModelError {
     Malformed { path: PathBuf, why: String },
     /// `model.preset` is unknown.
     #[error(transparent)]
-    Preset(#[from] PresetError),
+    Preset(#[from] UnknownModel),
     /// `model.target` is unknown.
     #[error("model.target is {target}, which is neither a folder nor the name of a preset: {source}")]
-    Target { target: String, source: PresetError },
+    Target { target: String, source: UnknownModel },
 }
 
 /// Returns the folder of the weights, where `model.target` names one.

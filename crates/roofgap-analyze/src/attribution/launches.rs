@@ -41,21 +41,26 @@ impl Launches {
 
 /// Returns the calls that launched something, thread by thread in the order of their start, as rows of `Trace::calls`.
 pub fn launching_calls(trace: &Trace, call_of_op: &[u32]) -> Vec<Vec<u32>> {
-    let calls = &trace.calls;
-    let mut launched = vec![false; calls.len()];
-    for &call in call_of_op {
-        if let Some(flag) = launched.get_mut(call as usize) {
-            *flag = true;
-        }
-    }
+    let launched = calls_with_work(trace, call_of_op);
     // Calls are in the order of their start.
     let mut threads: Vec<Vec<u32>> = vec![Vec::new(); trace.threads.len()];
-    for (row, thread) in (0u32..).zip(&calls.thread).filter(|(row, _)| launched[*row as usize]) {
+    for (row, thread) in (0u32..).zip(&trace.calls.thread).filter(|(row, _)| launched[*row as usize]) {
         if let Some(list) = threads.get_mut(thread.index()) {
             list.push(row);
         }
     }
     threads
+}
+
+/// Marks the calls that launched something.
+fn calls_with_work(trace: &Trace, call_of_op: &[u32]) -> Vec<bool> {
+    let mut launched = vec![false; trace.calls.len()];
+    for &call in call_of_op {
+        if let Some(flag) = launched.get_mut(call as usize) {
+            *flag = true;
+        }
+    }
+    launched
 }
 
 /// Launches of one process against the GPU work that was recorded of them.
@@ -88,10 +93,8 @@ impl LaunchCount {
 
 /// Counts the launches of each process and the recorded work of them.
 pub fn launch_counts(trace: &Trace) -> Vec<LaunchCount> {
-    let mut losses = Losses::default();
-    let tables = Table::build(trace, &mut losses);
-    let launches = Launches::join(trace, &mut losses);
-    count_launches(trace, &tables, &launches.call_of_op)
+    let losses = &mut Losses::default();
+    count_launches(trace, &Table::build(trace, losses), &Launches::join(trace, losses).call_of_op)
 }
 
 /// A process has records of graph captures.
@@ -102,12 +105,7 @@ const LAUNCHES_GRAPHS: u8 = 2;
 /// Counts launches and those without work, by process. While a process captures a graph its launches run nothing.
 fn count_launches(trace: &Trace, tables: &[Table], call_of_op: &[u32]) -> Vec<LaunchCount> {
     let calls = &trace.calls;
-    let mut has_work = vec![false; calls.len()];
-    for call in call_of_op {
-        if let Some(has_work) = has_work.get_mut(*call as usize) {
-            *has_work = true;
-        }
-    }
+    let has_work = calls_with_work(trace, call_of_op);
     let captures: Vec<i32> = trace
         .names
         .iter()
