@@ -11,7 +11,7 @@ use crate::gpu::{Dtype, GpuFacts, UserLimits};
 use crate::knobs::{self, WorkloadFacts};
 use crate::model::{Architecture, Tokens, WorkFacts};
 use crate::names::Naming;
-use crate::numbers::count;
+use crate::numbers::{all_counted, count};
 use crate::rates::add_rates;
 use crate::result::*;
 use crate::roof::{self, RoofSums};
@@ -97,6 +97,15 @@ impl<'a> Inputs<'a> {
         Self { trace, options, program: options.account.as_ref(), counters, counter_devices, from }
     }
 
+    /// Builds the table of kernels.
+    fn kernels(&self, naming: &mut Naming) -> Vec<Kernel> {
+        match self.from {
+            KernelOrigin::Timeline => kernel_table(self.trace, 0..self.trace.ops.len(), naming),
+            KernelOrigin::Summary => from_totals(self.trace, naming),
+            KernelOrigin::Counters => counters::alone::kernels(&self.counters),
+        }
+    }
+
     /// Returns the devices of the trace; without any, those of the counters.
     fn devices(&self) -> Vec<&Device> {
         let own = self.trace.used_devices();
@@ -177,6 +186,7 @@ impl Timed {
         }
         let of_timeline = stages.iter().all(|stage| stage.from == StageOrigin::Timeline);
         let graphs = graph_table(trace, 0..trace.ops.len());
+        let copies = copies.table(0..trace.ops.len());
         let absent =
             attributed.absent.iter().map(|stage| Reason::new(About::Stage(stage.name.clone()), &*stage.why));
         let reasons = kernels_reason(inputs, &kernels, &graphs).into_iter().chain(absent);
@@ -186,7 +196,7 @@ impl Timed {
             schema: SCHEMA.into(),
             sources: sources(trace),
             devices: inputs.devices().into_iter().map(device_info).collect(),
-            totals: totals(inputs, index, &activity, &kernels),
+            totals: totals(inputs, index, &activity, (&kernels, &copies)),
             coverage: coverage(trace, &stages),
             stages,
             kernels,
@@ -195,7 +205,7 @@ impl Timed {
             overhead: inputs.options.overhead.clone(),
             engine: engine(trace, index, program),
             requests: program.and_then(|account| account.requests.clone()),
-            copies: copies.table(0..trace.ops.len()),
+            copies,
             graphs,
             stage1: program.and_then(|account| account.stage1.clone()),
             reasons: reasons.chain(more.into_iter().flatten()).collect(),
@@ -327,17 +337,6 @@ fn join_counters(
     (CounterRows { measured, alone, losses }, roofs.unwrap_or_default())
 }
 
-impl Inputs<'_> {
-    /// Builds the table of kernels.
-    fn kernels(&self, naming: &mut Naming) -> Vec<Kernel> {
-        match self.from {
-            KernelOrigin::Timeline => kernel_table(self.trace, 0..self.trace.ops.len(), naming),
-            KernelOrigin::Summary => from_totals(self.trace, naming),
-            KernelOrigin::Counters => counters::alone::kernels(&self.counters),
-        }
-    }
-}
-
 /// Describes the longest launch gap of a stage.
 fn longest_gap(trace: &Trace, gaps: &LaunchGaps) -> Option<LaunchGap> {
     let op = gaps.longest_before?;
@@ -380,12 +379,11 @@ fn no_kernels(trace: &Trace, graphs: &[GraphRow]) -> String {
             count(launches)
         );
     }
-    match trace.ops.len() {
-        0 => format!("the capture holds no kernels: {}", no_gpu_work(trace)),
-        transfers => {
-            format!("the capture holds no kernels, only copies and memory sets: {}", count(transfers as u64))
-        }
-    }
+    let (only, why) = match trace.ops.len() as u64 {
+        0 => ("", no_gpu_work(trace)),
+        transfers => (", only copies and memory sets", count(transfers)),
+    };
+    format!("the capture holds no kernels{only}: {why}")
 }
 
 /// Explains why no GPU work was recorded: the tool was not told to, or it traced the calls and got no records of the GPU.
@@ -396,13 +394,10 @@ fn no_gpu_work(trace: &Trace) -> String {
     if launches + transfers == 0 {
         return format!("no GPU work was recorded{}", how_to_record(trace));
     }
-    let traced =
-        [(launches, "launch", "launches"), (transfers, "copy or memory set", "copies and memory sets")]
-            .into_iter()
-            .filter(|(number, ..)| *number > 0)
-            .map(|(number, one, many)| format!("{} {}", count(number), if number == 1 { one } else { many }))
-            .collect::<Vec<_>>()
-            .join(" and ");
+    let traced = all_counted([
+        (launches, "launch", "launches"),
+        (transfers, "copy or memory set", "copies and memory sets"),
+    ]);
     format!(
         "the calls of {traced} were traced, but there are no records of the GPU. Usual reasons: the user may not profile the GPU, the \
          tool is older than the driver, a virtual GPU or WSL2, or recording stopped before the records were written"
@@ -422,14 +417,14 @@ fn how_to_record(trace: &Trace) -> &'static str {
 
 /// Explains why there are no kernels, or what the times of measured launches are.
 fn kernels_reason(inputs: &Inputs<'_>, kernels: &[Kernel], graphs: &[GraphRow]) -> Option<Reason> {
-    let why = match (inputs.from, kernels.is_empty()) {
+    let why: Cow<'_, str> = match (inputs.from, kernels.is_empty()) {
         (KernelOrigin::Counters, false) => {
-            "the times are those of single launches as ncu measured them, not of a run of the program".to_owned()
+            "the times are those of single launches as ncu measured them, not of a run of the program".into()
         }
         (KernelOrigin::Counters, true) => {
-            "ncu did not collect the duration of the launches (gpu__time_duration.sum); what it collected is in the counters".to_owned()
+            "ncu did not collect the duration of the launches (gpu__time_duration.sum); what it collected is in the counters".into()
         }
-        (_, true) => no_kernels(inputs.trace, graphs),
+        (_, true) => no_kernels(inputs.trace, graphs).into(),
         (_, false) => return None,
     };
     Some(Reason::new(About::Kernels, why))
@@ -581,20 +576,22 @@ fn operators(inputs: &Inputs<'_>, index: &StageIndex) -> (Vec<Operator>, Option<
     (operators, why.map(|why| Reason::new(About::Operators, why)))
 }
 
-fn totals(inputs: &Inputs<'_>, index: &StageIndex, activity: &Activity, kernels: &[Kernel]) -> Totals {
+fn totals(
+    inputs: &Inputs<'_>,
+    index: &StageIndex,
+    activity: &Activity,
+    (kernels, copies): (&[Kernel], &[CopyRow]),
+) -> Totals {
     let ops = &inputs.trace.ops;
-    let time = |kind: OpKind| {
-        let own = ops.kind.iter().enumerate().filter(|(_, own)| **own == kind);
-        own.map(|(op, _)| ops.duration(op)).sum::<Ns>()
-    };
+    let sets = ops.kind.iter().enumerate().filter(|(_, kind)| **kind == OpKind::Set);
     // Without any operation it is not known whether the GPU was recorded at all.
     let known = !ops.is_empty();
     Totals {
         kernel_count: kernels.iter().map(|k| k.calls).sum(),
         kernel_ns: kernels.iter().map(|k| k.total_ns).sum(),
         busy_ns: known.then(|| activity.busy_ns()),
-        memcpy_ns: known.then(|| time(OpKind::Copy)),
-        memset_ns: known.then(|| time(OpKind::Set)),
+        memcpy_ns: known.then(|| copies.iter().map(|row| row.total_ns).sum()),
+        memset_ns: known.then(|| sets.map(|(op, _)| ops.duration(op)).sum()),
         unattributed_count: index.launches().call_of_op.iter().filter(|c| **c == NO_CALL).count() as u64,
         from: inputs.from,
     }

@@ -205,8 +205,11 @@ fn places<'t>(trace: &'t Trace, index: &StageIndex, modules: &[&Range], layers: 
         Inside { place, instances }
     };
     let call_of_op = &index.launches().call_of_op;
-    let inside = around_calls(trace, call_of_op, items.into_iter(), DEEPEST, root, child);
-    inside.into_iter().map(|inside| inside.place).collect()
+    let mut places = vec![NOWHERE; trace.calls.len()];
+    for (call, inside) in around_calls(trace, call_of_op, items.into_iter(), DEEPEST, root, child) {
+        places[call] = inside.place;
+    }
+    places
 }
 
 /// Stage and kind of layers; `None` for what has no layer.

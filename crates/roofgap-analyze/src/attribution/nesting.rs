@@ -80,8 +80,8 @@ pub fn operator_scopes<'t, K: 't>(
     })
 }
 
-/// Returns the node of the innermost item around each row of `Trace::calls`; `root` for calls that launched nothing. The rest is as for
-/// [`innermost`].
+/// Iterates over the calls that launched something, as rows of `Trace::calls`, each with the node of the innermost item around it. The rest
+/// is as for [`innermost`].
 pub fn around_calls<K: Copy, N: Copy>(
     trace: &Trace,
     call_of_op: &[u32],
@@ -89,16 +89,13 @@ pub fn around_calls<K: Copy, N: Copy>(
     deepest: usize,
     root: N,
     child: impl FnMut(N, K) -> N,
-) -> Vec<N> {
+) -> impl Iterator<Item = (usize, N)> {
     let calls = &trace.calls;
-    let launches = launching_calls(trace, call_of_op);
-    let rows = || launches.iter().flatten().map(|&call| call as usize);
-    let spans = rows().map(|call| (calls.thread[call], calls.start[call], calls.end[call]));
-    let mut nodes = vec![root; calls.len()];
-    for (call, node) in rows().zip(innermost(items, spans, deepest, root, child)) {
-        nodes[call] = node;
-    }
-    nodes
+    let rows: Vec<u32> = launching_calls(trace, call_of_op).into_iter().flatten().collect();
+    let spans = rows.iter().map(|&call| call as usize);
+    let spans = spans.map(|call| (calls.thread[call], calls.start[call], calls.end[call]));
+    let nodes = innermost(items, spans, deepest, root, child);
+    rows.into_iter().map(|call| call as usize).zip(nodes)
 }
 
 /// An item that has not ended, with its node.
@@ -262,7 +259,10 @@ pub fn call_tree(trace: &Trace, index: &StageIndex) -> Vec<CallNode> {
     };
     let items = scopes(trace, |range| Key::Range(range.domain, range.name), Key::Operator);
     let child = |parent: u32, key: Key| arena.child(parent as usize, key) as u32;
-    let node_of_call = around_calls(trace, call_of_op, items, DEEPEST, 0, child);
+    let mut node_of_call = vec![0; trace.calls.len()];
+    for (call, node) in around_calls(trace, call_of_op, items, DEEPEST, 0, child) {
+        node_of_call[call] = node;
+    }
     for op in 0..ops.len() {
         let call = call_of_op.get(op).copied().unwrap_or(NO_CALL);
         let parent = node_of_call.get(call as usize).copied().unwrap_or(0) as usize;

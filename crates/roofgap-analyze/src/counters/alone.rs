@@ -135,7 +135,8 @@ fn in_stage(measured: &Measured) -> Measured {
 
 /// Describes the launch shape of each row, by its first launch.
 fn shapes(sets: &[CounterSet], rows: &[Measured], devices: &[Device]) -> Vec<ShapeUse> {
-    let mut first: FxHashMap<(Rc<str>, Option<Shape>), (&CounterSet, &LaunchCounters)> = FxHashMap::default();
+    type Launches<'a> = FxHashMap<(Rc<str>, Option<Shape>), (&'a CounterSet, &'a LaunchCounters)>;
+    let mut first: Launches<'_> = FxHashMap::default();
     let mut forms = CanonicalNames::default();
     for (set, launch) in launches(sets) {
         first.entry((forms.of(&launch.kernel), launch.grid.zip(launch.block))).or_insert((set, launch));

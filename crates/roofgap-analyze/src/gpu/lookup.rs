@@ -277,7 +277,9 @@ mod tests {
     fn fp32_follows_from_multiprocessors_and_clock() {
         let mut checked = 0;
         for row in all().unwrap() {
-            let (Some(sms), Some(mhz), Some(fp32)) = (row.sms, row.clock_mhz, row.dense_tflops.fp32) else {
+            let (Some(sms), Some(mhz), Some(fp32)) =
+                (row.sms, row.clock_mhz, row.dense_tflops.tflops(Dtype::Fp32))
+            else {
                 continue;
             };
             let lanes = match row.compute_capability.unwrap() {
@@ -289,6 +291,15 @@ mod tests {
             checked += 1;
         }
         assert!(checked > 30, "{checked}");
+    }
+
+    #[test]
+    fn peaks_are_those_of_known_formats() {
+        let is_known = |name: &&String| *name == "fp64_tensor" || name.parse::<Dtype>().is_ok();
+        for row in all().unwrap() {
+            let mut names = row.dense_tflops.0.keys().chain(row.sparse_tflops.0.keys());
+            assert!(names.all(|name| is_known(&name)), "{}", row.name);
+        }
     }
 
     #[test]
@@ -307,7 +318,8 @@ mod tests {
     #[test]
     fn sixteen_bit_formats_have_one_rate() {
         for row in all().unwrap() {
-            if let (Some(fp16), Some(bf16)) = (row.dense_tflops.fp16, row.dense_tflops.bf16) {
+            let peaks = [Dtype::Fp16, Dtype::Bf16].map(|dtype| row.dense_tflops.tflops(dtype));
+            if let [Some(fp16), Some(bf16)] = peaks {
                 assert_eq!(fp16, bf16, "{}", row.name);
             }
         }

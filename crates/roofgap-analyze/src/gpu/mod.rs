@@ -15,57 +15,33 @@ pub use lookup::{UnknownGpu, lookup};
 
 use roofgap_trace::Device;
 use roofgap_trace::account::Account;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use std::collections::BTreeMap;
 
-/// Peaks by number format, in TFLOP/s (TOP/s for int8). What no source states is `None`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TensorPeaks {
-    /// 64-bit on the CUDA cores.
-    pub fp64: Option<f64>,
-    /// 64-bit on the tensor cores.
-    pub fp64_tensor: Option<f64>,
-    /// 32-bit on the CUDA cores.
-    pub fp32: Option<f64>,
-    /// TF32 on the tensor cores.
-    pub tf32: Option<f64>,
-    /// fp16 on the tensor cores, with fp32 accumulation.
-    pub fp16: Option<f64>,
-    /// bf16 on the tensor cores, with fp32 accumulation.
-    pub bf16: Option<f64>,
-    /// int8 on the tensor cores.
-    pub int8: Option<f64>,
-    /// fp8 on the tensor cores, with fp32 accumulation.
-    pub fp8: Option<f64>,
-    /// fp4 on the tensor cores.
-    pub fp4: Option<f64>,
-}
+/// Dense or sparse peaks by number format, in TFLOP/s (TOP/s for int8): `fp64` and `fp32` on the CUDA cores, `fp64_tensor` and the others on
+/// the tensor cores, with fp32 accumulation. What no source states is missing.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(transparent)]
+pub struct TensorPeaks(BTreeMap<String, f64>);
 
 impl TensorPeaks {
-    /// The best rate for a format, in TFLOP/s.
+    /// Returns the best rate for a format, in TFLOP/s.
     #[must_use]
     pub fn tflops(&self, dtype: Dtype) -> Option<f64> {
-        match dtype {
-            Dtype::Fp64 => self.fp64_tensor.or(self.fp64),
-            Dtype::Fp32 => self.fp32,
-            Dtype::Tf32 => self.tf32,
-            Dtype::Fp16 => self.fp16,
-            Dtype::Bf16 => self.bf16,
-            Dtype::Int8 => self.int8,
-            Dtype::Fp8 => self.fp8,
-            Dtype::Fp4 => self.fp4,
-        }
+        let stated = |name: &str| self.0.get(name).copied();
+        let on_tensor_cores = stated("fp64_tensor").filter(|_| dtype == Dtype::Fp64);
+        on_tensor_cores.or_else(|| stated(dtype.name()))
     }
 }
 
 /// The facts of one GPU model.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GpuFacts {
     /// Our name for the model.
     pub name: String,
     /// The names under which drivers and tools report it.
-    #[serde(skip_serializing, default)]
+    #[serde(default)]
     pub reported: Vec<String>,
     /// Compute capability, major and minor.
     pub compute_capability: Option<(u32, u32)>,
@@ -83,7 +59,7 @@ pub struct GpuFacts {
     #[serde(default)]
     pub host_link: Option<String>,
     /// Bandwidth of NVLink in both directions together, in GB/s; 0 without NVLink, `None` where a bridge is optional or it is unknown.
-    #[serde(default, skip_serializing)]
+    #[serde(default)]
     pub nvlink_gbs: Option<f64>,
     /// Peaks without sparsity.
     pub dense_tflops: TensorPeaks,
@@ -107,7 +83,7 @@ pub struct GpuFacts {
     #[serde(default)]
     pub unknown: Option<String>,
     /// Ratio of the device's own clock to the published one; 1 where unknown.
-    #[serde(skip_deserializing, default = "one")]
+    #[serde(skip, default = "one")]
     pub clock_ratio: f64,
 }
 
@@ -116,7 +92,7 @@ fn one() -> f64 {
 }
 
 /// A dense peak with where it comes from.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Peak {
     /// Operations per second.
     pub flops_per_s: f64,

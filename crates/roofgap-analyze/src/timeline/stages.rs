@@ -2,9 +2,7 @@
 
 use super::idle::{Activity, DataLoading, LaunchGaps, Near};
 use super::interval::{CoveredTime, Extent, IntervalSet};
-use super::steps::{
-    InstanceTime, StepPeriod, StepPeriods, cold_start, sample_deviation, step_summary, with_cpu,
-};
+use super::steps::{InstanceTime, StepPeriods, cold_start, sample_deviation, step_summary, with_cpu};
 use super::tables::{CopyMeter, Grouped, divide, graph_table, kernel_table};
 use crate::attribution::NO_CALL;
 use crate::names::Naming;
@@ -92,15 +90,6 @@ impl Members {
     }
 }
 
-/// The time of a stage beyond its own work.
-struct StageExtent {
-    period_ns: Option<Ns>,
-    between_ns: Ns,
-    after_ns: Ns,
-    foreign: Option<ForeignWork>,
-    each_instance: Vec<Ns>,
-}
-
 /// Measures the stages of an index.
 pub struct StageMeter<'a> {
     pub trace: &'a Trace,
@@ -117,7 +106,7 @@ impl StageMeter<'_> {
     }
 
     fn stage(&self, stage: usize, naming: &mut Naming, loading: &DataLoading) -> (Stage, LaunchGaps) {
-        let (trace, ops) = (self.trace, &self.trace.ops);
+        let trace = self.trace;
         let spans = self.index.spans(stage);
         let instances = &spans.instances;
         let members = Members::of(self, stage);
@@ -126,19 +115,18 @@ impl StageMeter<'_> {
         let Sums { busy_ns, idle, launch_after, foreign_ns, gaps } = self.busy_and_idle(&members, loading);
         let engine_steps = self.index.engine_steps(stage);
         let periods = StepPeriods::measure(trace, self.index, self.activity, stage);
-        let extent = self.extent(stage, &members, &periods, foreign_ns);
+        let elapsed = self.elapsed(stage, &members, &periods, foreign_ns);
         let tokens = phase_counts(engine_steps, |phase| phase.tokens);
         let all_tokens = tokens.and_then(|tokens| Some(tokens.context? + tokens.generation?));
         let tokens_per_s = all_tokens
-            .zip(extent.period_ns.filter(|time| *time > 0))
+            .zip(elapsed.period_ns.filter(|time| *time > 0))
             .map(|(tokens, time)| tokens as f64 * 1e9 / time as f64);
         let calls = self.index.contexts().of_call.iter();
         let launches = calls.filter(|context| self.index.instance_of_context(stage, **context).is_some());
-        let copies = rows().filter(|&op| ops.kind[op] == OpKind::Copy);
+        let copies = self.copies.table(rows());
         let with_work = |list: &[Extent]| list.iter().filter(|extent| extent.length().is_some()).count();
         let gpu = !members.ops.is_empty();
-        let measured = !ops.is_empty();
-        let each = &extent.each_instance;
+        let measured = !trace.ops.is_empty();
         let stage = Stage {
             name: self.index.name(stage).to_owned(),
             kind: self.index.kind(stage),
@@ -155,8 +143,7 @@ impl StageMeter<'_> {
                 as u64,
             devices_per_instance: with_work(&members.device_extents) as f64
                 / with_work(&members.extents).max(1) as f64,
-            memcpy_ns: measured.then(|| copies.map(|op| ops.duration(op)).sum()),
-            after_ns: extent.after_ns,
+            memcpy_ns: measured.then(|| copies.iter().map(|row| row.total_ns).sum()),
             queued_ns: self.queued_ns(instances, &members),
             late_ns: members.late_ns(instances),
             idle: gpu.then_some(idle),
@@ -168,55 +155,44 @@ impl StageMeter<'_> {
             requests: phase_counts(engine_steps, |phase| phase.requests),
             tokens,
             tokens_per_s,
-            mean_ns: (!each.is_empty()).then(|| divide(each.iter().sum(), each.len() as i64)),
-            std_ns: sample_deviation(each),
-            period_ns: extent.period_ns,
-            between_ns: extent.between_ns,
-            foreign: extent.foreign,
-            copies: self.copies.table(rows()),
+            copies,
             graphs: graph_table(trace, rows()),
             coverage: self.coverage(stage, &members.ops),
             // Steps of an engine differ in size, and its preparation has ranges of its own.
             cold_start: cold_start(&members.instance_times).filter(|_| engine_steps.is_empty()),
-            ..Stage::default()
+            ..elapsed
         };
         (stage, gaps)
     }
 
-    /// Measures the time of a stage beyond its own work. `foreign_ns` is the time of other work in its gaps.
-    fn extent(&self, stage: usize, members: &Members, periods: &StepPeriods, foreign_ns: Ns) -> StageExtent {
+    /// Measures the time of instances and of the work of others in it. `foreign_ns` is the time of such work in the gaps of the stage.
+    fn elapsed(&self, stage: usize, members: &Members, periods: &StepPeriods, foreign_ns: Ns) -> Stage {
         let instances = &self.index.spans(stage).instances;
-        let sum = |of: fn(&StepPeriod) -> Ns| periods.each.iter().map(of).sum::<Ns>();
+        let steps = &periods.each;
         let in_steps = !self.index.engine_steps(stage).is_empty() && !members.ops.is_empty();
-        let (period_ns, between_ns, after_ns, other_ns) = match in_steps {
+        let (each, times): (Vec<Ns>, Vec<(Ns, Ns)>) = match in_steps {
             true => (
-                Some(sum(|step| step.time_ns)),
-                sum(|step| step.idle_after_ns),
-                0,
-                sum(|step| step.busy_after_ns),
+                steps.iter().map(|step| step.time_ns).collect(),
+                steps.iter().filter_map(|step| step.span).collect(),
             ),
             false => {
-                let after_ns = self.other_work_after(stage, members);
-                (None, 0, after_ns, after_ns)
-            }
-        };
-        let foreign_ns = foreign_ns + other_ns;
-        let times = || match in_steps {
-            true => periods.each.iter().filter_map(|step| step.span).collect(),
-            false => {
                 let both = members.extents.iter().zip(instances);
-                both.map(|(extent, span)| (extent.0, extent.1.max(span.end))).collect()
+                let times = both.map(|(extent, span)| (extent.0, extent.1.max(span.end)));
+                (instances.iter().map(Span::length).collect(), times.collect())
             }
         };
-        StageExtent {
-            period_ns,
-            between_ns,
+        let total: Ns = each.iter().sum();
+        let after_ns = if in_steps { 0 } else { self.other_work_after(stage, members) };
+        let after_steps = steps.iter().filter(|_| in_steps).map(|step| step.busy_after_ns);
+        let foreign_ns = foreign_ns + after_ns + after_steps.sum::<Ns>();
+        Stage {
+            period_ns: in_steps.then_some(total),
+            between_ns: steps.iter().filter(|_| in_steps).map(|step| step.idle_after_ns).sum(),
             after_ns,
-            foreign: (foreign_ns > 0).then(|| self.foreign(stage, times(), foreign_ns)),
-            each_instance: match in_steps {
-                true => periods.each.iter().map(|step| step.time_ns).collect(),
-                false => instances.iter().map(Span::length).collect(),
-            },
+            foreign: (foreign_ns > 0).then(|| self.foreign(stage, times, foreign_ns)),
+            mean_ns: (!each.is_empty()).then(|| divide(total, each.len() as i64)),
+            std_ns: sample_deviation(&each),
+            ..Stage::default()
         }
     }
 
