@@ -406,13 +406,7 @@ fn no_gpu_work(trace: &Trace) -> String {
 
 /// Says which setting of the recording tool records GPU work.
 fn how_to_record(trace: &Trace) -> &'static str {
-    match trace.sources.first().map(|source| source.format) {
-        Some(SourceFormat::NsysSqlite) => {
-            "; nsys records it with `--trace=cuda,nvtx`, in the processes that it starts"
-        }
-        Some(SourceFormat::Kineto) => "; the PyTorch profiler records it with ProfilerActivity.CUDA",
-        _ => "",
-    }
+    trace.sources.first().map_or("", |source| source.format.facts().gpu_work_advice)
 }
 
 /// Explains why there are no kernels, or what the times of measured launches are.
@@ -431,32 +425,31 @@ fn kernels_reason(inputs: &Inputs<'_>, kernels: &[Kernel], graphs: &[GraphRow]) 
 }
 
 /// Explains why there are no stages.
-fn no_stages(inputs: &Inputs<'_>) -> &'static str {
-    let format = inputs.trace.sources.first().map(|source| source.format);
-    match (inputs.from, inputs.trace.ranges.rows.is_empty()) {
+fn no_stages(inputs: &Inputs<'_>) -> String {
+    let why = match (inputs.from, inputs.trace.ranges.rows.is_empty()) {
         (KernelOrigin::Summary, _) => "a summary table has no ranges",
         (KernelOrigin::Counters, true) => {
             "ncu measures single launches and records no timeline; add an nsys, PyTorch or native capture of the same program"
         }
-        (_, true) if format == Some(SourceFormat::Kineto) => {
-            "the capture has no ranges; name the stages of the program with torch.profiler.record_function (prefill, decode_all, decode_step)"
-        }
         (_, true) => {
-            "the capture has no ranges; add NVTX ranges to the program (domain LLM: prefill, decode_all, decode_step)"
+            let first = inputs.trace.sources.first();
+            let format = first.map_or(SourceFormat::NsysSqlite, |source| source.format);
+            return format!("the capture has no ranges; {}", format.facts().stages_advice);
         }
         (_, false) => "no range matches a stage; name one with --stage NAME=PATTERN",
-    }
+    };
+    why.to_owned()
 }
 
 /// Describes the serving engine: by the names of its steps, else by the account of the program.
 fn engine(trace: &Trace, index: &StageIndex, program: Option<&Account>) -> Option<EngineInfo> {
     let own = program.and_then(|account| account.engine.as_ref());
     let own_name = own.and_then(|engine| engine.name.as_deref());
-    let kineto = |source: &roofgap_trace::Source| source.format == SourceFormat::Kineto;
+    let timeline = trace.sources.iter().find(|source| source.format.is_timeline());
+    let range_word = timeline.map_or("range", |source| source.format.facts().range_word);
     let (name, told_by) = match index.engine() {
         Some(engine) if index.phases_told_by().is_some() => (engine.name(), "frames"),
-        Some(engine) if trace.sources.iter().any(kineto) => (engine.name(), "annotation"),
-        Some(engine) => (engine.name(), "range"),
+        Some(engine) => (engine.name(), range_word),
         None => (own_name?, "account"),
     };
     let own = own.filter(|_| own_name == Some(name));

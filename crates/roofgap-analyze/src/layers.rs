@@ -8,7 +8,7 @@ use crate::names::{ModuleName, layer_kind, module_name};
 use crate::numbers;
 use crate::result::{About, LayerRow, LayerSpread, Reason};
 use crate::stages::StageIndex;
-use crate::timeline::median;
+use roofgap_base::stats::median;
 use roofgap_trace::{NameId, Ns, OpKind, Range, RangeStyle, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Reverse;

@@ -2,6 +2,7 @@
 
 use super::names::CanonicalNames;
 use crate::stages::StageIndex;
+use roofgap_base::stats::median_f64;
 use roofgap_trace::{NameId, OpKind, Trace};
 use rustc_hash::FxHashMap;
 
@@ -62,13 +63,14 @@ impl Timeline {
         }
         let mut kernels: Vec<TimelineKernel> = groups
             .into_iter()
-            .map(|((stage, name, shape), mut durations)| TimelineKernel {
+            .map(|((stage, name, shape), durations)| TimelineKernel {
                 stage: stage.map(str::to_owned),
                 name: trace.names.get(name).to_owned(),
                 shape: Some(shape).filter(|(grid, _)| *grid != [0; 3]),
                 calls: durations.len() as u64,
                 total_ns: durations.iter().sum(),
-                median_ns: median(&mut durations),
+                median_ns: median_f64(&mut durations.iter().map(|ns| *ns as f64).collect::<Vec<_>>())
+                    .unwrap_or_default(),
             })
             .collect();
         kernels.extend(trace.kernel_totals.iter().filter(|_| ops.is_empty()).filter_map(|total| {
@@ -110,16 +112,5 @@ fn position(positions: &mut FxHashMap<String, Vec<usize>>, name: &str, at: usize
         None => {
             positions.insert(name.to_owned(), vec![at]);
         }
-    }
-}
-
-fn median(durations: &mut [i64]) -> f64 {
-    durations.sort_unstable();
-    let middle = durations.len() / 2;
-    let at = |index: usize| durations.get(index).map_or(0.0, |ns| *ns as f64);
-    match durations.len() {
-        0 => 0.0,
-        count if count % 2 == 1 => at(middle),
-        _ => (at(middle - 1) + at(middle)) / 2.0,
     }
 }

@@ -1,8 +1,9 @@
 //! Collectives of several ranks that belong together, and the clocks that their ends tell.
 
 use super::record::RankRecord;
-use super::{median, spans};
+use super::spans;
 use crate::communication::RankCollective;
+use roofgap_base::stats::median;
 use roofgap_trace::Ns;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
@@ -305,7 +306,7 @@ fn estimate(records: &[RankRecord], set: &MatchedSet, base: usize, rank: usize) 
             (base, own)
         })
     };
-    let offset = median(pairs().map(|(base, own)| own.end - base.end).collect())?;
+    let offset = median(&mut pairs().map(|(base, own)| own.end - base.end).collect::<Vec<Ns>>())?;
     let spread = pairs().map(|(base, own)| (own.end - base.end - offset).abs()).max()?;
     let least = pairs().map(|(base, own)| own.start - base.end).max()?;
     let most = pairs().map(|(base, own)| own.end - base.start).min()?;

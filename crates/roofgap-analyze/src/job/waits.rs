@@ -1,9 +1,9 @@
 //! Arrival of the ranks at matched collectives, and where a late rank loses its time.
 
 use super::matching::{Clock, MatchedSet};
-use super::median;
 use super::record::{RankRecord, StageCost};
 use crate::result::{MatchedCollectives, RankInfo, Straggler};
+use roofgap_base::stats::median;
 use roofgap_trace::Ns;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
@@ -100,7 +100,7 @@ impl Waits {
             last_counts[last] += 1;
             let late = self.late.entry(place(last)).or_default();
             late.last_count += 1;
-            late.waited_for_ns = median(others).unwrap_or(0).saturating_add(late.waited_for_ns);
+            late.waited_for_ns = median(&mut others).unwrap_or(0).saturating_add(late.waited_for_ns);
         }
         let above = |skew: Ns| Some(skew).filter(|skew| error_ns.is_some_and(|error| *skew > error));
         sum.skew_mean_ns = above(skew_sum / (set.rows.len().max(1) as i64));
@@ -157,7 +157,7 @@ pub fn stragglers(records: &[RankRecord], waits: &Waits) -> Vec<Straggler> {
             .unwrap_or_default();
         let kernel = own.and_then(|own| slower_kernel(own, &others));
         let idle: Option<Vec<i64>> = others.iter().map(|other| other.idle_ns).collect();
-        let idle = idle.and_then(median).zip(own.and_then(|own| own.idle_ns));
+        let idle = idle.and_then(|mut idle| median(&mut idle)).zip(own.and_then(|own| own.idle_ns));
         found.push(Straggler {
             rank: record.rank(),
             stage: own.map(|own| own.name.clone()),
@@ -180,8 +180,8 @@ fn slower_kernel(own: &StageCost, others: &[&StageCost]) -> Option<(String, i64)
     }
     let total = |kernels: &FxHashMap<String, i64>, name: &str| kernels.get(name).copied().unwrap_or(0);
     let excess = own.kernels.iter().filter_map(|(name, own_ns)| {
-        let others = others.iter().map(|other| total(&other.kernels, name)).collect();
-        Some((own_ns - median(others)?, name))
+        let mut others: Vec<i64> = others.iter().map(|other| total(&other.kernels, name)).collect();
+        Some((own_ns - median(&mut others)?, name))
     });
     let (excess_ns, name) = excess.max_by(|a, b| a.0.cmp(&b.0).then_with(|| b.1.cmp(a.1)))?;
     (excess_ns > 0).then(|| (name.clone(), excess_ns))

@@ -11,5 +11,5 @@ pub use interval::{CoveredTime, Extent, IntervalSet};
 pub use stages::StageMeter;
 pub use steps::{sample_deviation, step_summary};
 pub use tables::{
-    CopyMeter, Grouped, device_number, divide, from_durations, from_totals, graph_table, kernel_table, median,
+    CopyMeter, Grouped, device_number, divide, from_durations, from_totals, graph_table, kernel_table,
 };

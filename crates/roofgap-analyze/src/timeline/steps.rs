@@ -9,6 +9,7 @@ use super::interval::Extent;
 use super::tables::divide;
 use crate::result::{ColdStart, CpuSteps, Steps};
 use crate::stages::{Span, StageIndex};
+use roofgap_base::stats::{median, percentile};
 use roofgap_trace::{Ns, ProcessId, Trace};
 use rustc_hash::FxHashMap;
 
@@ -200,21 +201,16 @@ pub fn sample_deviation(values: &[Ns]) -> Option<Ns> {
     Some((squares / (values.len() - 1) as f64).sqrt().round() as Ns)
 }
 
-/// Mean and percentiles of step times; `None` without steps. A percentile is the smallest value that at least that share of the
-/// steps does not exceed.
+/// Mean and percentiles of step times; `None` without steps.
 pub fn step_summary(each_ns: Vec<i64>, launches_per_step: Option<f64>) -> Option<Steps> {
     let mut sorted = each_ns.clone();
     sorted.sort_unstable();
-    let at = |share: f64| {
-        let rank = (share * sorted.len() as f64).ceil() as usize;
-        sorted.get(rank.saturating_sub(1)).copied()
-    };
     Some(Steps {
         count: sorted.len() as u64,
         mean_ns: divide(sorted.iter().sum(), sorted.len() as i64),
-        p50_ns: at(0.5)?,
-        p90_ns: at(0.9)?,
-        p99_ns: at(0.99)?,
+        p50_ns: percentile(&sorted, 0.5)?,
+        p90_ns: percentile(&sorted, 0.9)?,
+        p99_ns: percentile(&sorted, 0.99)?,
         launches_per_step,
         each_ns,
         cpu: None,
@@ -254,7 +250,8 @@ impl InstanceTime {
 /// needed to show that they repeat.
 pub fn cold_start(instances: &[InstanceTime]) -> Option<ColdStart> {
     let warm = instances.get(instances.len() / 2..).filter(|warm| warm.len() >= 2)?;
-    let (wall, gpu) = (median(warm, |time| time.wall), median(warm, |time| time.gpu));
+    let middle = |of: fn(&InstanceTime) -> Ns| median(&mut warm.iter().map(of).collect::<Vec<Ns>>());
+    let (wall, gpu) = (middle(|time| time.wall)?, middle(|time| time.gpu)?);
     let is_longer = |time: &InstanceTime| time.wall as f64 > LONGER * wall as f64;
     if warm.iter().any(is_longer) {
         return None;
@@ -267,12 +264,6 @@ pub fn cold_start(instances: &[InstanceTime]) -> Option<ColdStart> {
         mean_ns: mean(cold),
         warm_mean_ns: mean(rest),
     })
-}
-
-fn median(times: &[InstanceTime], of: impl Fn(&InstanceTime) -> Ns) -> Ns {
-    let mut sorted: Vec<Ns> = times.iter().map(of).collect();
-    sorted.sort_unstable();
-    sorted.get(sorted.len() / 2).copied().unwrap_or(0)
 }
 
 fn mean(times: &[InstanceTime]) -> Ns {
