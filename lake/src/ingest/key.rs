@@ -120,6 +120,7 @@ impl Hash {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
     use std::io::Write as _;
 
     #[test]
