@@ -174,11 +174,11 @@ impl<'a> Builder<'a> {
         let (trace, parts) = (self.trace, self.parts);
         let span = |row: u32| lanes.group.span(trace, parts, row);
         let rows: Vec<&[u32]> = lanes.lanes.iter().map(|l| l.rows.as_slice()).collect();
-        let grain = blocks::grain(&rows, &span, budget);
+        let grain = blocks::grain(&rows, span, budget);
         let mut drawn = 0;
         for lane in &lanes.lanes {
             let mut list: Vec<Block> = Vec::new();
-            blocks::blocks(&lane.rows, &span, grain, |block, rows| {
+            blocks::blocks(&lane.rows, span, grain, |block, rows| {
                 list.push(block);
                 if lanes.group == Group::Calls {
                     let number = (drawn + list.len()) as u32;
