@@ -66,7 +66,7 @@ impl ThreadRanges {
     }
 
     /// Collects the first `opened` ranges that end at `until` or later, innermost first; `None` if that takes more than `most` steps.
-    fn open(&self, opened: usize, until: Ns, most: usize) -> Option<Vec<&u32>> {
+    fn open(&self, opened: usize, until: Ns, most: usize) -> Option<Vec<u32>> {
         let mut found = Vec::new();
         let mut before = opened.min(self.rows.len());
         let mut steps = 0;
@@ -77,7 +77,7 @@ impl ThreadRanges {
             }
             let at = before - 1;
             if self.ends[at] >= until {
-                found.push(&self.rows[at]);
+                found.push(self.rows[at]);
                 before = at;
             } else {
                 before = self.after_longer[at];
@@ -114,56 +114,22 @@ impl<T: Copy> PrefixSums<T> {
     }
 }
 
-/// The ranges of a context.
-#[derive(Debug, Clone, Copy)]
-pub struct Enclosing<'a> {
-    contexts: &'a Contexts,
-    context: u32,
-}
-
-impl<'a> Enclosing<'a> {
-    /// Iterates over rows in `Trace::ranges`, outermost first.
-    pub fn iter(self) -> EnclosingIter<'a> {
-        match self.contexts.members.get(self.context as usize) {
-            Some(&Members::Stored { from, to }) => {
-                let rows = self.contexts.stored.get(from..to).unwrap_or(&[]);
-                EnclosingIter::Stored(rows.iter())
-            }
-            Some(&Members::Open { thread, opened, until }) => {
-                let ranges = self.contexts.threads.get(thread);
-                let rows = ranges.and_then(|ranges| ranges.open(opened, until, usize::MAX));
-                EnclosingIter::Open(rows.unwrap_or_default())
-            }
-            None => EnclosingIter::Stored([].iter()),
-        }
-    }
-}
-
-impl<'a> IntoIterator for Enclosing<'a> {
-    type Item = &'a u32;
-    type IntoIter = EnclosingIter<'a>;
-
-    fn into_iter(self) -> EnclosingIter<'a> {
-        self.iter()
-    }
-}
-
-/// Iterator over the ranges of a context.
+/// Iterator over the ranges of a context, as rows in `Trace::ranges`, outermost first.
 #[derive(Debug, Clone)]
-pub enum EnclosingIter<'a> {
+pub enum Enclosing<'a> {
     /// Rows that are stored.
     Stored(std::slice::Iter<'a, u32>),
     /// Rows that were computed, the next one last.
-    Open(Vec<&'a u32>),
+    Open(Vec<u32>),
 }
 
-impl<'a> Iterator for EnclosingIter<'a> {
-    type Item = &'a u32;
+impl Iterator for Enclosing<'_> {
+    type Item = u32;
 
     #[inline]
-    fn next(&mut self) -> Option<&'a u32> {
+    fn next(&mut self) -> Option<u32> {
         match self {
-            Self::Stored(rows) => rows.next(),
+            Self::Stored(rows) => rows.next().copied(),
             Self::Open(rows) => rows.pop(),
         }
     }
@@ -189,10 +155,7 @@ impl Contexts {
         let mut computed: Vec<Vec<(usize, Ns, T)>> = vec![Vec::new(); self.threads.len()];
         for (members, value) in self.members.iter().zip(of_context) {
             match *members {
-                Members::Stored { from, to } => {
-                    let rows = self.stored.get(from..to).unwrap_or_default();
-                    rows.iter().for_each(|row| add(*row, value));
-                }
+                Members::Stored { .. } => self.stored(members).iter().for_each(|row| add(*row, value)),
                 Members::Open { thread, opened, until } => computed[thread].push((opened, until, *value)),
             }
         }
@@ -234,10 +197,7 @@ impl Contexts {
         };
         let records: Vec<Vec<(Ns, usize, u32)>> = self.threads.iter().map(records).collect();
         let first = |members: &Members| match *members {
-            Members::Stored { from, to } => {
-                let rows = self.stored.get(from..to).unwrap_or_default();
-                rows.iter().find_map(|row| marked(*row))
-            }
+            Members::Stored { .. } => self.stored(members).iter().find_map(|row| marked(*row)),
             Members::Open { thread, opened, until } => {
                 let records = records.get(thread)?;
                 let first = records.partition_point(|(end, ..)| *end < until);
@@ -251,7 +211,23 @@ impl Contexts {
 
     /// The ranges of a context, outermost first.
     pub fn ranges(&self, context: u32) -> Enclosing<'_> {
-        Enclosing { contexts: self, context }
+        match self.members.get(context as usize) {
+            Some(members @ Members::Stored { .. }) => Enclosing::Stored(self.stored(members).iter()),
+            Some(&Members::Open { thread, opened, until }) => {
+                let ranges = self.threads.get(thread);
+                let rows = ranges.and_then(|ranges| ranges.open(opened, until, usize::MAX));
+                Enclosing::Open(rows.unwrap_or_default())
+            }
+            None => Enclosing::Stored([].iter()),
+        }
+    }
+
+    /// Returns the rows of a context that stores them.
+    fn stored(&self, members: &Members) -> &[u32] {
+        match *members {
+            Members::Stored { from, to } => self.stored.get(from..to).unwrap_or_default(),
+            Members::Open { .. } => &[],
+        }
     }
 
     /// The context of a call; `NO_CONTEXT` for no call.
@@ -320,10 +296,8 @@ impl Contexts {
             let opened = ranges.rows.partition_point(|row| start(row) <= link.forward_start);
             let forward =
                 Members::Open { thread: link.forward_thread.index(), opened, until: link.forward_end };
-            let around: Vec<u32> = match room {
-                true => {
-                    ranges.open(opened, link.forward_end, usize::MAX).into_iter().flatten().copied().collect()
-                }
+            let around = match room {
+                true => ranges.open(opened, link.forward_end, usize::MAX).unwrap_or_default(),
                 false => Vec::new(),
             };
             if room && around.is_empty() {
@@ -351,7 +325,7 @@ impl Contexts {
 
     /// Adds a context of the ranges of another one and those `around` a forward operator; false if there is no room.
     fn join(&mut self, own: u32, around: &[u32]) -> bool {
-        let mut rows: Vec<u32> = self.ranges(own).iter().copied().collect();
+        let mut rows: Vec<u32> = self.ranges(own).collect();
         rows.extend(around);
         // Rows are in the order of their start, so that outer ranges come first.
         rows.sort_unstable();
@@ -486,7 +460,7 @@ mod tests {
             let around = rows.filter(|(r, _)| r.start <= start && r.end >= end);
             let expected: Vec<u32> = around.map(|(_, row)| row).collect();
             let found = contexts.ranges(contexts.of(call as u32));
-            assert_eq!(found.iter().copied().collect::<Vec<_>>(), expected, "call {call}");
+            assert_eq!(found.collect::<Vec<_>>(), expected, "call {call}");
         }
     }
 
@@ -532,7 +506,7 @@ mod tests {
             });
         }
         let contexts = build(&trace);
-        let rows = |call: u32| contexts.ranges(contexts.of(call)).iter().copied().collect::<Vec<_>>();
+        let rows = |call: u32| contexts.ranges(contexts.of(call)).collect::<Vec<_>>();
         assert_eq!(rows(0), [0, 1]);
         assert_eq!(rows(1), [0, 1, 3], "the outermost backward operator decides");
         assert!(rows(2).is_empty());
@@ -577,12 +551,12 @@ mod tests {
             let mut first = vec![u32::MAX; contexts.len()];
             let marked = |row: u32| (row % 5 == 2).then_some(row + 1_000);
             for (context, value) in values.iter().enumerate() {
-                let members = || contexts.ranges(context as u32).iter();
-                for &row in members() {
+                let members = || contexts.ranges(context as u32);
+                for row in members() {
                     let sum: &mut (u64, i64) = &mut sums[row as usize];
                     *sum = (sum.0 + value.0, sum.1.max(value.1));
                 }
-                first[context] = members().find_map(|row| marked(*row)).unwrap_or(u32::MAX);
+                first[context] = members().find_map(marked).unwrap_or(u32::MAX);
             }
             let combine = |sum: &mut (u64, i64), value: &(u64, i64)| {
                 *sum = (sum.0 + value.0, sum.1.max(value.1));
@@ -605,7 +579,7 @@ mod tests {
         assert!(contexts.stored.len() <= 2 * MOST_STORED * count as usize);
         for call in [0, 1_000, 1_999] {
             let found = contexts.ranges(contexts.of(call));
-            assert!(found.iter().copied().eq(0..=call), "call {call}");
+            assert!(found.eq(0..=call), "call {call}");
         }
     }
 }

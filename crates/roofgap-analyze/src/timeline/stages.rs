@@ -1,16 +1,13 @@
 //! The numbers of each stage: time, GPU work, idle time by cause, steps and notes.
 
-use super::cold_start::{InstanceTime, cold_start};
-use super::copies::CopyMeter;
-use super::idle::{Activity, Near};
+use super::idle::{Activity, DataLoading, LaunchGaps, Near};
 use super::interval::{CoveredTime, Extent, IntervalSet};
-use super::launch_gaps::{DataLoading, LaunchGaps};
-use super::step_periods::{StepPeriods, sample_deviation};
-use super::{NO_CALL, graphs, kernels, steps};
+use super::steps::{InstanceTime, StepPeriods, cold_start, sample_deviation, step_summary, with_cpu};
+use super::tables::{CopyMeter, Grouped, divide, graph_table, kernel_table};
+use crate::attribution::NO_CALL;
 use crate::names::Naming;
 use crate::result::{
-    Estimate, ForeignWork, Idle, LaunchAfter, Note, PhaseCounts, RoofDistance, Stage, StageCoverage,
-    StageOrigin, Steps,
+    Estimate, ForeignWork, Idle, LaunchAfter, Note, PhaseCounts, Stage, StageCoverage, Steps,
 };
 use crate::stages::{EngineStep, Scheduled, Span, StageIndex};
 use roofgap_trace::{Ns, OpKind, ThreadId, Trace, range_name};
@@ -34,6 +31,65 @@ impl Sums {
     }
 }
 
+/// The GPU operations of a stage, and the time that they take.
+struct Members {
+    ops: Vec<u32>,
+    /// Number of devices of the trace.
+    devices: usize,
+    /// Extent of the work of each instance.
+    extents: Vec<Extent>,
+    /// The same on each device, device by device within an instance.
+    device_extents: Vec<Extent>,
+    instance_times: Vec<InstanceTime>,
+}
+
+impl Members {
+    fn of(meter: &StageMeter<'_>, stage: usize) -> Self {
+        let ops = &meter.trace.ops;
+        let instances = &meter.index.spans(stage).instances;
+        let devices = meter.trace.devices.len().max(1);
+        let mut members = Self {
+            ops: Vec::new(),
+            devices,
+            extents: vec![Extent::EMPTY; instances.len()],
+            device_extents: vec![Extent::EMPTY; instances.len() * devices],
+            instance_times: instances.iter().map(InstanceTime::of).collect(),
+        };
+        for op in 0..ops.len() {
+            let Some(at) = meter.index.instance_of(stage, op) else {
+                continue;
+            };
+            members.ops.push(op as u32);
+            members.instance_times[at].gpu += ops.duration(op);
+            members.extents[at].add(ops.start[op], ops.end[op]);
+            let on_device = members.device_extents.get_mut(at * devices + ops.device[op].index());
+            if let Some(extent) = on_device {
+                extent.add(ops.start[op], ops.end[op]);
+            }
+        }
+        members
+    }
+
+    /// Iterates over instance, device and extent of the work on each device.
+    fn with_work(&self) -> impl Iterator<Item = (usize, usize, Extent)> {
+        let all = self.device_extents.iter().enumerate();
+        all.filter(|(_, extent)| extent.length().is_some())
+            .map(|(at, extent)| (at / self.devices, at % self.devices, *extent))
+    }
+
+    /// Iterates over the extents of the work of the instances on one device.
+    fn on_device(&self, device: usize) -> impl Iterator<Item = &Extent> {
+        let own = self.device_extents.iter().skip(device).step_by(self.devices);
+        own.filter(|extent| extent.length().is_some())
+    }
+
+    /// Returns the time from the end of each instance on the CPU to the end of its GPU work, ns.
+    fn late_ns(&self, instances: &[Span]) -> Ns {
+        let with_work = instances.iter().zip(&self.extents).filter(|(_, extent)| extent.length().is_some());
+        with_work.map(|(span, extent)| extent.1.saturating_sub(span.end).max(0)).sum()
+    }
+}
+
 /// Measures the stages of an index.
 pub struct StageMeter<'a> {
     pub trace: &'a Trace,
@@ -50,147 +106,126 @@ impl StageMeter<'_> {
     }
 
     fn stage(&self, stage: usize, naming: &mut Naming, loading: &DataLoading) -> (Stage, LaunchGaps) {
-        let (trace, ops) = (self.trace, &self.trace.ops);
+        let trace = self.trace;
         let spans = self.index.spans(stage);
         let instances = &spans.instances;
-        let devices = trace.devices.len().max(1);
-        let mut members: Vec<u32> = Vec::new();
-        let mut extents = vec![Extent::EMPTY; instances.len()];
-        let mut instance_times: Vec<InstanceTime> = instances.iter().map(InstanceTime::of).collect();
-        let mut device_extents = vec![Extent::EMPTY; instances.len() * devices];
-        for op in 0..ops.len() {
-            let Some(at) = self.index.instance_of(stage, op) else {
-                continue;
-            };
-            members.push(op as u32);
-            instance_times[at].gpu += ops.duration(op);
-            extents[at].add(ops.start[op], ops.end[op]);
-            if let Some(extent) = device_extents.get_mut(at * devices + ops.device[op].index()) {
-                extent.add(ops.start[op], ops.end[op]);
-            }
-        }
+        let members = Members::of(self, stage);
+        let rows = || members.ops.iter().map(|&op| op as usize);
+        let kernels = kernel_table(trace, rows(), naming);
+        let Sums { busy_ns, idle, launch_after, foreign_ns, gaps } = self.busy_and_idle(&members, loading);
+        let engine_steps = self.index.engine_steps(stage);
+        let periods = StepPeriods::measure(trace, self.index, self.activity, stage);
+        let elapsed = self.elapsed(stage, &members, &periods, foreign_ns);
+        let tokens = phase_counts(engine_steps, |phase| phase.tokens);
+        let all_tokens = tokens.and_then(|tokens| Some(tokens.context? + tokens.generation?));
+        let tokens_per_s = all_tokens
+            .zip(elapsed.period_ns.filter(|time| *time > 0))
+            .map(|(tokens, time)| tokens as f64 * 1e9 / time as f64);
         let calls = self.index.contexts().of_call.iter();
         let launches = calls.filter(|context| self.index.instance_of_context(stage, **context).is_some());
-        let kernels = kernels::table(trace, members.iter().map(|&op| op as usize), naming);
-        let Sums { busy_ns, idle, launch_after, mut foreign_ns, gaps } =
-            self.busy_and_idle(&members, &device_extents, devices, loading);
-        let engine_steps = self.index.engine_steps(stage);
-        let periods = StepPeriods::measure(self.trace, self.index, self.activity, stage);
-        let (mut period_ns, mut between_ns) = (None, 0);
-        let mut after_ns = self.other_work_after(stage, &device_extents, devices);
-        let mut times: Vec<(Ns, Ns)> =
-            extents.iter().zip(instances).map(|(extent, span)| (extent.0, extent.1.max(span.end))).collect();
-        if !engine_steps.is_empty() && !members.is_empty() {
-            period_ns = Some(periods.each.iter().map(|step| step.time_ns).sum());
-            between_ns = periods.each.iter().map(|step| step.idle_after_ns).sum();
-            foreign_ns += periods.each.iter().map(|step| step.busy_after_ns).sum::<Ns>();
-            times = periods.each.iter().filter_map(|step| step.span).collect();
-            after_ns = 0;
-        }
-        foreign_ns += after_ns;
-        let foreign = (foreign_ns > 0).then(|| self.foreign(stage, times, foreign_ns));
-        let tokens = phase_counts(engine_steps, |phase| phase.tokens);
-        let tokens_per_s = match (tokens, period_ns) {
-            (Some(tokens), Some(time)) if time > 0 => tokens
-                .context
-                .zip(tokens.generation)
-                .map(|(context, generation)| (context + generation) as f64 * 1e9 / time as f64),
-            _ => None,
-        };
-        let each_instance: Vec<Ns> = match period_ns {
-            Some(_) => periods.each.iter().map(|step| step.time_ns).collect(),
-            None => instances.iter().map(Span::length).collect(),
-        };
-        let device_count = (0..devices)
-            .filter(|&device| {
-                let mut own = device_extents.iter().skip(device).step_by(devices);
-                own.any(|extent| extent.length().is_some())
-            })
-            .count() as u64;
+        let copies = self.copies.table(rows());
         let with_work = |list: &[Extent]| list.iter().filter(|extent| extent.length().is_some()).count();
-        let late = |(span, extent): (&Span, &Extent)| match extent.length() {
-            Some(_) => extent.1.saturating_sub(span.end).max(0),
-            None => 0,
-        };
-        let queued = |(at, extent): (usize, &Extent)| {
-            let start = instances.get(at / devices)?.start;
-            extent.length()?;
-            Some(self.activity.busy_in(at % devices, start, extent.0))
-        };
-        let copies = members.iter().filter(|&&op| ops.kind[op as usize] == OpKind::Copy);
-        let gpu = !members.is_empty();
-        let measured = !ops.is_empty();
+        let gpu = !members.ops.is_empty();
+        let measured = !trace.ops.is_empty();
         let stage = Stage {
             name: self.index.name(stage).to_owned(),
             kind: self.index.kind(stage),
             ranges: self.range_names(instances),
             instances: instances.len() as u64,
             wall_ns: instances.iter().map(Span::length).sum(),
-            projected_ns: gpu.then(|| extents.iter().filter_map(|extent| extent.length()).sum()),
+            projected_ns: gpu.then(|| members.extents.iter().filter_map(|extent| extent.length()).sum()),
             kernel_ns: measured.then(|| kernels.iter().map(|k| k.total_ns).sum()),
             busy_ns: measured.then_some(busy_ns),
             kernel_count: kernels.iter().map(|k| k.calls).sum(),
-            gpu_op_count: members.len() as u64,
+            gpu_op_count: members.ops.len() as u64,
             launch_count: launches.count() as u64,
-            device_count,
-            devices_per_instance: with_work(&device_extents) as f64 / with_work(&extents).max(1) as f64,
-            memcpy_ns: measured.then(|| copies.map(|&op| ops.duration(op as usize)).sum()),
-            after_ns,
-            queued_ns: device_extents.iter().enumerate().filter_map(queued).sum(),
-            late_ns: instances.iter().zip(&extents).map(late).sum(),
+            device_count: (0..members.devices).filter(|&at| members.on_device(at).next().is_some()).count()
+                as u64,
+            devices_per_instance: with_work(&members.device_extents) as f64
+                / with_work(&members.extents).max(1) as f64,
+            memcpy_ns: measured.then(|| copies.iter().map(|row| row.total_ns).sum()),
+            queued_ns: self.queued_ns(instances, &members),
+            late_ns: members.late_ns(instances),
             idle: gpu.then_some(idle),
             launch_after,
             data_loading_ns: gaps.data_loading_ns,
             steps: self.steps(stage, &spans.steps, &periods),
             kernels,
             notes: self.notes(&spans.notes),
-            mfu: None,
-            mbu: None,
-            from: StageOrigin::Timeline,
             requests: phase_counts(engine_steps, |phase| phase.requests),
             tokens,
             tokens_per_s,
-            token_ns: None,
-            mean_ns: (!each_instance.is_empty())
-                .then(|| kernels::divide(each_instance.iter().sum(), each_instance.len() as i64)),
-            std_ns: sample_deviation(&each_instance),
-            period_ns,
-            between_ns,
-            foreign,
-            copies: self.copies.table(members.iter().map(|&op| op as usize)),
-            graphs: graphs::table(trace, members.iter().map(|&op| op as usize)),
-            coverage: self.coverage(stage, &members),
+            copies,
+            graphs: graph_table(trace, rows()),
+            coverage: self.coverage(stage, &members.ops),
             // Steps of an engine differ in size, and its preparation has ranges of its own.
-            cold_start: cold_start(&instance_times).filter(|_| engine_steps.is_empty()),
-            roof: RoofDistance::default(),
+            cold_start: cold_start(&members.instance_times).filter(|_| engine_steps.is_empty()),
+            ..elapsed
         };
         (stage, gaps)
     }
 
-    /// Returns the time from the last operation to the end of each instance in which the GPU ran work of others, ns.
-    fn other_work_after(&self, stage: usize, extents: &[Extent], devices: usize) -> Ns {
+    /// Measures the time of instances and of the work of others in it. `foreign_ns` is the time of such work in the gaps of the stage.
+    fn elapsed(&self, stage: usize, members: &Members, periods: &StepPeriods, foreign_ns: Ns) -> Stage {
         let instances = &self.index.spans(stage).instances;
-        let rest = |(at, extent): (usize, &Extent)| {
-            let end = instances.get(at / devices)?.end;
-            extent.length()?;
-            (extent.1 < end).then_some((at % devices, extent.1, end))
+        let steps = &periods.each;
+        let in_steps = !self.index.engine_steps(stage).is_empty() && !members.ops.is_empty();
+        let (each, times): (Vec<Ns>, Vec<(Ns, Ns)>) = match in_steps {
+            true => (
+                steps.iter().map(|step| step.time_ns).collect(),
+                steps.iter().filter_map(|step| step.span).collect(),
+            ),
+            false => {
+                let both = members.extents.iter().zip(instances);
+                let times = both.map(|(extent, span)| (extent.0, extent.1.max(span.end)));
+                (instances.iter().map(Span::length).collect(), times.collect())
+            }
         };
-        let rests: Vec<(usize, Ns, Ns)> = extents.iter().enumerate().filter_map(rest).collect();
+        let total: Ns = each.iter().sum();
+        let after_ns = if in_steps { 0 } else { self.other_work_after(stage, members) };
+        let after_steps = steps.iter().filter(|_| in_steps).map(|step| step.busy_after_ns);
+        let foreign_ns = foreign_ns + after_ns + after_steps.sum::<Ns>();
+        Stage {
+            period_ns: in_steps.then_some(total),
+            between_ns: steps.iter().filter(|_| in_steps).map(|step| step.idle_after_ns).sum(),
+            after_ns,
+            foreign: (foreign_ns > 0).then(|| self.foreign(stage, times, foreign_ns)),
+            mean_ns: (!each.is_empty()).then(|| divide(total, each.len() as i64)),
+            std_ns: sample_deviation(&each),
+            ..Stage::default()
+        }
+    }
+
+    /// Returns the time before the first operation of each instance in which the GPU ran earlier work, ns.
+    fn queued_ns(&self, instances: &[Span], members: &Members) -> Ns {
+        let queued = |(at, device, extent): (usize, usize, Extent)| {
+            Some(self.activity.busy_in(device, instances.get(at)?.start, extent.0))
+        };
+        members.with_work().filter_map(queued).sum()
+    }
+
+    /// Returns the time from the last operation to the end of each instance in which the GPU ran work of others, ns.
+    fn other_work_after(&self, stage: usize, members: &Members) -> Ns {
+        let instances = &self.index.spans(stage).instances;
+        let rest = |(at, device, extent): (usize, usize, Extent)| {
+            let end = instances.get(at)?.end;
+            (extent.1 < end).then_some((device, extent.1, end))
+        };
+        let rests: Vec<(usize, Ns, Ns)> = members.with_work().filter_map(rest).collect();
         let busy = |(device, from, to): &(usize, Ns, Ns)| self.activity.busy_in(*device, *from, *to);
         let all: Ns = rests.iter().map(busy).sum();
         if all == 0 {
             return 0;
         }
         // Other instances of the stage may run at the same time.
-        let mut times = vec![Vec::new(); devices];
+        let mut times = vec![Vec::new(); members.devices];
         for (device, from, to) in &rests {
             times[*device].push((*from, *to));
         }
         let times: Vec<IntervalSet> = times.into_iter().map(IntervalSet::of).collect();
         let own = CoveredTime::beside(self.trace, &times, |op| self.index.holds(stage, op));
         let own = |(device, from, to): &(usize, Ns, Ns)| {
-            let covered = own.get(*device);
-            covered.map_or(0, |covered| covered.overlap(*from, *to))
+            own.get(*device).map_or(0, |covered| covered.overlap(*from, *to))
         };
         all - rests.iter().map(own).sum::<Ns>()
     }
@@ -253,13 +288,7 @@ impl StageMeter<'_> {
     }
 
     /// Adds up the busy time of a stage and its gaps by cause. Operations are in the order of their start.
-    fn busy_and_idle(
-        &self,
-        members: &[u32],
-        extents: &[Extent],
-        devices: usize,
-        loading: &DataLoading,
-    ) -> Sums {
+    fn busy_and_idle(&self, members: &Members, loading: &DataLoading) -> Sums {
         let ops = &self.trace.ops;
         let mut sums = Sums::default();
         struct Sweep {
@@ -268,19 +297,15 @@ impl StageMeter<'_> {
             near_inside: usize,
             near: Near,
         }
-        let mut sweeps: Vec<Sweep> = (0..devices)
-            .map(|device| {
-                // Time between two instances does not belong to the stage.
-                let own = extents.iter().skip(device).step_by(devices).filter(|s| s.length().is_some());
-                Sweep {
-                    inside: IntervalSet::of(own.map(|s| (s.0, s.1)).collect()),
-                    covered: None,
-                    near_inside: 0,
-                    near: Near::default(),
-                }
-            })
-            .collect();
-        for &op in members {
+        let sweep = |device: usize| Sweep {
+            // Time between two instances does not belong to the stage.
+            inside: IntervalSet::of(members.on_device(device).map(|extent| (extent.0, extent.1)).collect()),
+            covered: None,
+            near_inside: 0,
+            near: Near::default(),
+        };
+        let mut sweeps: Vec<Sweep> = (0..members.devices).map(sweep).collect();
+        for &op in &members.ops {
             let op = op as usize;
             let (start, end, device) = (ops.start[op], ops.end[op], ops.device[op]);
             let Some(sweep) = sweeps.get_mut(device.index()) else {
@@ -317,8 +342,8 @@ impl StageMeter<'_> {
         let launches = step_of_call.iter().filter(|at| **at != u32::MAX);
         let known = !self.trace.ops.is_empty() && !each.is_empty();
         let per_step = known.then(|| launches.count() as f64 / each.len() as f64);
-        let steps = steps::summary(each, per_step)?;
-        Some(if periods.on_gpu { steps::with_cpu(steps, on_cpu) } else { steps })
+        let steps = step_summary(each, per_step)?;
+        Some(if periods.on_gpu { with_cpu(steps, on_cpu) } else { steps })
     }
 
     fn notes(&self, spans: &[Span]) -> Vec<Note> {
@@ -333,7 +358,7 @@ impl StageMeter<'_> {
                 }
             }
         }
-        let mut notes: ByName<'_, Note> = ByName::default();
+        let mut notes: Grouped<&str, Note> = Grouped::default();
         for (span, &(count, ns)) in spans.iter().zip(&work) {
             let Some(range) = span.range.and_then(|row| self.trace.ranges.rows.get(row as usize)) else {
                 continue;
@@ -370,27 +395,4 @@ fn phase_counts(steps: &[EngineStep], count: fn(&Scheduled) -> Option<u64>) -> O
         context: steps.iter().map(|step| count(&step.context)).sum(),
         generation: steps.iter().map(|step| count(&step.generation)).sum(),
     })
-}
-
-/// A list of items with distinct names, in the order in which they were first seen.
-pub struct ByName<'n, T> {
-    pub items: Vec<T>,
-    positions: FxHashMap<&'n str, usize>,
-}
-
-impl<T> Default for ByName<'_, T> {
-    fn default() -> Self {
-        Self { items: Vec::new(), positions: FxHashMap::default() }
-    }
-}
-
-impl<'n, T> ByName<'n, T> {
-    /// Returns the item of a name, or a new one.
-    pub fn entry(&mut self, name: &'n str, new: impl FnOnce() -> T) -> &mut T {
-        let at = *self.positions.entry(name).or_insert_with(|| {
-            self.items.push(new());
-            self.items.len() - 1
-        });
-        &mut self.items[at]
-    }
 }

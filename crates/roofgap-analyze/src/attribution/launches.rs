@@ -1,6 +1,7 @@
 //! From a GPU operation to the call that launched it: process and correlation id.
 
 use roofgap_trace::{CallClass, LossKind, Losses, Trace};
+use rustc_hash::FxHashMap;
 
 /// Stands for "no launch record".
 pub const NO_CALL: u32 = u32::MAX;
@@ -41,21 +42,26 @@ impl Launches {
 
 /// Returns the calls that launched something, thread by thread in the order of their start, as rows of `Trace::calls`.
 pub fn launching_calls(trace: &Trace, call_of_op: &[u32]) -> Vec<Vec<u32>> {
-    let calls = &trace.calls;
-    let mut launched = vec![false; calls.len()];
-    for &call in call_of_op {
-        if let Some(flag) = launched.get_mut(call as usize) {
-            *flag = true;
-        }
-    }
+    let launched = calls_with_work(trace, call_of_op);
     // Calls are in the order of their start.
     let mut threads: Vec<Vec<u32>> = vec![Vec::new(); trace.threads.len()];
-    for (row, thread) in (0u32..).zip(&calls.thread).filter(|(row, _)| launched[*row as usize]) {
+    for (row, thread) in (0u32..).zip(&trace.calls.thread).filter(|(row, _)| launched[*row as usize]) {
         if let Some(list) = threads.get_mut(thread.index()) {
             list.push(row);
         }
     }
     threads
+}
+
+/// Marks the calls that launched something.
+fn calls_with_work(trace: &Trace, call_of_op: &[u32]) -> Vec<bool> {
+    let mut launched = vec![false; trace.calls.len()];
+    for &call in call_of_op {
+        if let Some(flag) = launched.get_mut(call as usize) {
+            *flag = true;
+        }
+    }
+    launched
 }
 
 /// Launches of one process against the GPU work that was recorded of them.
@@ -88,10 +94,8 @@ impl LaunchCount {
 
 /// Counts the launches of each process and the recorded work of them.
 pub fn launch_counts(trace: &Trace) -> Vec<LaunchCount> {
-    let mut losses = Losses::default();
-    let tables = Table::build(trace, &mut losses);
-    let launches = Launches::join(trace, &mut losses);
-    count_launches(trace, &tables, &launches.call_of_op)
+    let losses = &mut Losses::default();
+    count_launches(trace, &Table::build(trace, losses), &Launches::join(trace, losses).call_of_op)
 }
 
 /// A process has records of graph captures.
@@ -102,12 +106,7 @@ const LAUNCHES_GRAPHS: u8 = 2;
 /// Counts launches and those without work, by process. While a process captures a graph its launches run nothing.
 fn count_launches(trace: &Trace, tables: &[Table], call_of_op: &[u32]) -> Vec<LaunchCount> {
     let calls = &trace.calls;
-    let mut has_work = vec![false; calls.len()];
-    for call in call_of_op {
-        if let Some(has_work) = has_work.get_mut(*call as usize) {
-            *has_work = true;
-        }
-    }
+    let has_work = calls_with_work(trace, call_of_op);
     let captures: Vec<i32> = trace
         .names
         .iter()
@@ -168,18 +167,16 @@ fn count_launches(trace: &Trace, tables: &[Table], call_of_op: &[u32]) -> Vec<La
     counts
 }
 
-/// Calls of one process by correlation id: an array where the ids lie close together, as they do in practice, else a sorted
-/// list.
+/// Calls of one process by correlation id: an array where the ids lie close together, as they do in practice, else a map.
 enum Table {
     Dense { first: u32, rows: Vec<u32> },
-    Sorted(Vec<(u32, u32)>),
+    Sparse(FxHashMap<u32, u32>),
 }
 
 impl Table {
     fn build(trace: &Trace, losses: &mut Losses) -> Vec<Self> {
         let calls = &trace.calls;
-        let processes = trace.processes.len();
-        let mut spans = vec![(u32::MAX, 0u32, 0usize); processes];
+        let mut spans = vec![(u32::MAX, 0u32, 0usize); trace.processes.len()];
         for (process, &id) in calls.process.iter().zip(&calls.correlation) {
             if let Some(span) = spans.get_mut(process.index())
                 && id != 0
@@ -187,38 +184,25 @@ impl Table {
                 *span = (span.0.min(id), span.1.max(id), span.2 + 1);
             }
         }
-        let mut tables: Vec<Self> = spans
-            .iter()
-            .map(|&(first, last, count)| {
-                let width = if count == 0 { 0 } else { (last - first) as usize + 1 };
-                if width <= 8 * count + 4096 {
-                    Self::Dense { first, rows: vec![NO_CALL; width] }
-                } else {
-                    Self::Sorted(Vec::with_capacity(count))
-                }
-            })
-            .collect();
+        let table = |&(first, last, count): &(u32, u32, usize)| {
+            let width = if count == 0 { 0 } else { (last - first) as usize + 1 };
+            match width <= 8 * count + 4096 {
+                true => Self::Dense { first, rows: vec![NO_CALL; width] },
+                false => Self::Sparse(FxHashMap::default()),
+            }
+        };
+        let mut tables: Vec<Self> = spans.iter().map(table).collect();
         let mut duplicates = 0;
-        for (row, (process, &id)) in calls.process.iter().zip(&calls.correlation).enumerate() {
-            if id == 0 {
-                continue;
-            }
-            match tables.get_mut(process.index()) {
-                Some(Self::Dense { first, rows }) => match rows.get_mut((id - *first) as usize) {
-                    // Calls are in the order of their start: the first to come is the earliest.
-                    Some(slot) if *slot == NO_CALL => *slot = row as u32,
-                    _ => duplicates += 1,
-                },
-                Some(Self::Sorted(list)) => list.push((id, row as u32)),
-                None => {}
-            }
-        }
-        for table in &mut tables {
-            if let Self::Sorted(list) = table {
-                list.sort_unstable();
-                let before = list.len();
-                list.dedup_by_key(|entry| entry.0);
-                duplicates += (before - list.len()) as u64;
+        for (row, (process, &id)) in (0u32..).zip(calls.process.iter().zip(&calls.correlation)) {
+            let slot = match tables.get_mut(process.index()).filter(|_| id != 0) {
+                Some(Self::Dense { first, rows }) => rows.get_mut((id - *first) as usize),
+                Some(Self::Sparse(map)) => Some(map.entry(id).or_insert(NO_CALL)),
+                None => continue,
+            };
+            match slot {
+                // Calls are in the order of their start: the first to come is the earliest.
+                Some(slot) if *slot == NO_CALL => *slot = row,
+                _ => duplicates += 1,
             }
         }
         losses.add(LossKind::CallDuplicate, duplicates);
@@ -226,16 +210,11 @@ impl Table {
     }
 
     fn find(&self, id: u32) -> u32 {
-        match self {
-            Self::Dense { first, rows } => {
-                id.checked_sub(*first).and_then(|at| rows.get(at as usize)).copied().unwrap_or(NO_CALL)
-            }
-            Self::Sorted(list) => list
-                .binary_search_by_key(&id, |entry| entry.0)
-                .ok()
-                .and_then(|at| list.get(at))
-                .map_or(NO_CALL, |entry| entry.1),
-        }
+        let row = match self {
+            Self::Dense { first, rows } => id.checked_sub(*first).and_then(|at| rows.get(at as usize)),
+            Self::Sparse(map) => map.get(&id),
+        };
+        row.copied().unwrap_or(NO_CALL)
     }
 }
 
