@@ -178,7 +178,8 @@ mod tests {
         assert_eq!(cut_to("äöüx", 3), "äö…");
         let long = "x".repeat(3000);
         let answer =
-            serde_json::to_value(Bounded(json!({"name": long, "why": [long], "each": [0; 1000]}))).unwrap();
+            serde_json::to_value(Bounded(json!({"name": long, "why": [long], "each": vec![0; 1000]})))
+                .unwrap();
         let length = |at: &str| answer.pointer(at).unwrap().as_str().unwrap().chars().count();
         assert_eq!((length("/name"), length("/why/0")), (MOST_NAME, MOST_TEXT));
         assert_eq!(answer["each"].as_array().unwrap().len(), MOST_VALUES);
