@@ -43,14 +43,7 @@ impl<T: JsonSchema> JsonSchema for Bounded<T> {
 /// Cuts texts and lists; the last character of a text that was cut says so.
 fn cut(value: &mut Value, most: usize) {
     match value {
-        Value::String(text) => {
-            if let Some((end, _)) = text.char_indices().nth(most - 1)
-                && text.chars().nth(most).is_some()
-            {
-                text.truncate(end);
-                text.push('…');
-            }
-        }
+        Value::String(text) => *text = roofgap_base::text::cut(text, most),
         Value::Array(values) => {
             values.truncate(MOST_VALUES);
             values.iter_mut().for_each(|value| cut(value, most));
