@@ -3,12 +3,13 @@
 use super::{Page, State};
 use crate::answer::{Column, columns};
 use crate::error::McpError;
-use roofgap_runs::open::{capture_format, is_run};
+use roofgap_runs::open::is_run;
 use roofgap_runs::runs;
+use roofgap_trace::Sniffed;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Depth to which the folders are searched for captures.
 const DEPTH: usize = 4;
@@ -97,13 +98,13 @@ pub fn answer(state: &State, request: &ListRequest) -> Result<ListAnswer, McpErr
     for folder in roots.folders() {
         search.add(folder, DEPTH);
     }
-    search.found.sort();
-    search.found.dedup();
-    search.found.retain(|path| path.to_string_lossy().contains(filter));
-    let capture = |path: &PathBuf| CaptureRow {
-        input: roots.name_of(path),
-        format: capture_format(path).unwrap_or("unknown").to_owned(),
-        bytes: fs::metadata(path).map_or(0, |facts| facts.len()),
+    search.found.sort_by(|a, b| a.path.cmp(&b.path));
+    search.found.dedup_by(|a, b| a.path == b.path);
+    search.found.retain(|file| file.path.to_string_lossy().contains(filter));
+    let capture = |file: &Sniffed| CaptureRow {
+        input: roots.name_of(&file.path),
+        format: file.format.into(),
+        bytes: fs::metadata(&file.path).map_or(0, |facts| facts.len()),
     };
     Ok(ListAnswer {
         run_count: runs.len(),
@@ -136,7 +137,7 @@ fn row(run: &runs::RunSummary) -> RunRow {
 /// Search for captures. Runs, hidden folders and links are left out.
 #[derive(Debug, Default)]
 struct Search {
-    found: Vec<PathBuf>,
+    found: Vec<Sniffed>,
     entries: usize,
 }
 
@@ -153,7 +154,9 @@ impl Search {
                 Ok(kind) if kind.is_dir() && !hidden && depth > 0 && !is_run(&path) => {
                     self.add(&path, depth - 1);
                 }
-                Ok(kind) if kind.is_file() && capture_format(&path).is_some() => self.found.push(path),
+                Ok(kind) if kind.is_file() => {
+                    self.found.extend(Sniffed::in_folder(&path).and_then(Result::ok))
+                }
                 _ => {}
             }
         }
