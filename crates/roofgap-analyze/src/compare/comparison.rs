@@ -5,7 +5,6 @@
 
 use crate::names::Family;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// The name of this schema.
 pub const COMPARISON_SCHEMA: &str = "roofgap.comparison/1";
@@ -310,20 +309,6 @@ pub enum KernelStatus {
     Added,
     /// Only the base has it.
     Gone,
-}
-
-impl fmt::Display for KernelStatus {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.pad(match self {
-            Self::Same => "same",
-            Self::Faster => "faster",
-            Self::Slower => "slower",
-            Self::MoreCalls => "more calls",
-            Self::FewerCalls => "fewer calls",
-            Self::Added => "added",
-            Self::Gone => "gone",
-        })
-    }
 }
 
 /// A kernel on one side.

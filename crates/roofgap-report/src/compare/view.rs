@@ -1,12 +1,12 @@
 //! The view model of a comparison: rows and sentences that text, Markdown and HTML render.
 
-use crate::view::numbers::{NONE, ms, or_none, time, us};
-use crate::view::screen::Tone;
-use crate::view::table::Table;
+use crate::document::table::Table;
+use crate::render::screen::Tone;
 use roofgap_analyze::compare::{
     Basis, Change, Comparison, Difference, GateOutcome, GateResult, GateVerdict, Judgement, KernelChange,
     KernelSide, KernelStatus, METRICS, MatchedBy, StageChange, Weight,
 };
+use roofgap_base::numbers::{NONE, ms, or_none, time, us};
 
 /// The most rows of the tables.
 #[derive(Debug, Clone, Copy)]
@@ -103,21 +103,21 @@ impl StageView {
 }
 
 fn gates(comparison: &Comparison) -> Table {
-    let outcome = |outcome| match outcome {
-        GateOutcome::Held => "held",
-        GateOutcome::WithinNoise => "within noise",
-        GateOutcome::Broken => "BROKEN",
-        GateOutcome::NotMeasured => "not measured",
+    let outcome = |gate: &GateResult| match gate.outcome {
+        GateOutcome::Held => ("held", Some(Tone::Good)),
+        GateOutcome::WithinNoise => ("within noise", Some(Tone::Notice)),
+        GateOutcome::Broken => ("BROKEN", Some(Tone::Bad)),
+        GateOutcome::NotMeasured => ("not measured", Some(Tone::Notice)),
     };
     Table::of(&comparison.gates)
         .text("gate", |gate: &GateResult| gate.gate.clone())
-        .text("outcome", move |gate| outcome(gate.outcome).to_owned())
+        .judged("outcome", outcome)
         .text("why", |gate| gate.why.clone())
         .build()
 }
 
 fn numbers(stage: &StageChange) -> Table {
-    let mut table = Table::new(&["", "base>", "head>", "change %>", "noise>", "is"]);
+    let mut table = Table::new(&["", "base>", "head>", "change %>", "noise>", "is!"]);
     for metric in METRICS {
         let change = metric.of(stage);
         // A time of nothing on both sides has no row.
@@ -130,14 +130,20 @@ fn numbers(stage: &StageChange) -> Table {
             _ if metric.is_time() => ms(value as i64),
             _ => format!("{value:.2}"),
         };
-        table.row([
+        let tone = match change.judgement {
+            Judgement::Better => Some(Tone::Good),
+            Judgement::Worse => Some(Tone::Bad),
+            Judgement::Same | Judgement::Unknown => None,
+        };
+        let cells = [
             metric.label.to_owned(),
             or_none(change.base, show),
             or_none(change.head, show),
             or_none(change.delta_pct, |pct| format!("{pct:+.1}")),
             or_none(change.noise, show),
             change.judgement.as_str().unwrap_or(NONE).to_owned(),
-        ]);
+        ];
+        table.judged_row(cells, tone);
     }
     table
 }
@@ -189,7 +195,7 @@ fn kernels(changes: &[KernelChange], most: usize) -> (Table, usize) {
             let renamed = k.matched_by == MatchedBy::FamilyAndPlace;
             format!("{}{}", k.short_name, if renamed { " (renamed)" } else { "" })
         })
-        .text("is", |k| k.status.to_string())
+        .judged("is", |k| status(k.status))
         .number("change ms", |k| signed_ms(k.delta_ns))
         .number("base ms", move |k| total(&k.base))
         .number("head ms", move |k| total(&k.head))
@@ -205,6 +211,18 @@ fn both(kernel: &KernelChange, show: impl Fn(&KernelSide) -> String) -> String {
         (Some(base), Some(head)) if base == head => base,
         (Some(base), Some(head)) => format!("{base} → {head}"),
         (one, other) => one.or(other).unwrap_or_default(),
+    }
+}
+
+fn status(status: KernelStatus) -> (&'static str, Option<Tone>) {
+    match status {
+        KernelStatus::Same => ("same", None),
+        KernelStatus::Faster => ("faster", Some(Tone::Good)),
+        KernelStatus::Slower => ("slower", Some(Tone::Bad)),
+        KernelStatus::MoreCalls => ("more calls", Some(Tone::Notice)),
+        KernelStatus::FewerCalls => ("fewer calls", Some(Tone::Good)),
+        KernelStatus::Added => ("added", None),
+        KernelStatus::Gone => ("gone", None),
     }
 }
 
