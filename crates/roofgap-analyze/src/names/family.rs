@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 
 /// The kind of work that a kernel does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Family {
     /// Matrix times matrix.

@@ -5,11 +5,12 @@ use serde::{Deserialize, Serialize};
 
 /// The recorded part of a capture with gaps.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Coverage {
-    /// Number of steps that were recorded as a whole; `None` where no stage has steps.
+    /// Number of steps that were recorded as a whole; null where no stage has steps.
     pub recorded_steps: Option<u64>,
-    /// Number of all steps; `None` where no stage has steps.
+    /// Number of all steps; null where no stage has steps.
     pub all_steps: Option<u64>,
     /// Recorded time, summed over processes, ns.
     pub recorded_ns: i64,
@@ -19,6 +20,7 @@ pub struct Coverage {
 
 /// The recorded part of a stage. Its other numbers are of this part.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct StageCoverage {
     /// Number of steps, or of instances where it has none, that were recorded as a whole.
@@ -27,18 +29,19 @@ pub struct StageCoverage {
     pub all: u64,
     /// CPU time of all, ns. It is measured: ranges are recorded all the time.
     pub wall_ns: i64,
-    /// Kernel time of all; `None` where nothing was recorded.
+    /// Kernel time of all, estimated, ns; null where nothing was recorded.
     pub kernel_ns: Option<Estimate>,
 }
 
 /// An estimate from a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Estimate {
     /// Estimate.
     pub value: i64,
-    /// Lower end of the interval of 95 %; `None` for a single sample.
+    /// Lower end of the interval of 95 %; null for a single sample.
     pub low: Option<i64>,
-    /// Upper end of the interval of 95 %; `None` for a single sample.
+    /// Upper end of the interval of 95 %; null for a single sample.
     pub high: Option<i64>,
 }
 
