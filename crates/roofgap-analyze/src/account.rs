@@ -2,6 +2,7 @@
 
 use crate::model::{Architecture, Tokens};
 use crate::result::{Note, Operator, Stage, StageOrigin, WorkloadInfo};
+use crate::stages::kind_of;
 use crate::timeline::kernels::divide;
 use crate::timeline::step_periods::sample_deviation;
 use crate::timeline::{ByName, sort_operators, steps};
@@ -72,7 +73,12 @@ pub fn stages(account: &Account) -> Vec<Stage> {
     let mut stages: ByName<'_, TimedStage<'_>> = ByName::default();
     for time in account.repeats.iter().filter(|r| !r.warmup).flat_map(|r| &r.stages) {
         let new = || TimedStage {
-            stage: Stage { name: time.name.clone(), from: StageOrigin::Workload, ..Stage::default() },
+            stage: Stage {
+                name: time.name.clone(),
+                kind: kind_of(&time.name),
+                from: StageOrigin::Workload,
+                ..Stage::default()
+            },
             ..TimedStage::default()
         };
         let timed = stages.entry(&time.name, new);

@@ -2,6 +2,7 @@
 
 use crate::counters::alone::MeasuredLaunches;
 use crate::counters::{self, Timeline};
+use crate::engines::EngineStep;
 use crate::gpu::{Dtype, GpuFacts, UserLimits};
 use crate::knobs::{self, WorkloadFacts};
 use crate::model::{Architecture, ConfigError, Tokens, add_utilisation};
@@ -10,7 +11,7 @@ use crate::numbers::count;
 use crate::rates::add_rates;
 use crate::result::*;
 use crate::roof::{self, RoofSums};
-use crate::stages::{EngineStep, StageIndex, StageSet};
+use crate::stages::{StageIndex, StageSet};
 use crate::timeline::{
     Activity, Contexts, CopyMeter, LaunchGaps, Launches, NO_CALL, StageMeter, graphs, kernels, operators,
     range_table,
@@ -372,9 +373,9 @@ fn engine(trace: &Trace, index: &StageIndex, program: Option<&Account>) -> Optio
     let own_name = own.and_then(|engine| engine.name.as_deref());
     let kineto = |source: &roofgap_trace::Source| source.format == SourceFormat::Kineto;
     let (name, told_by) = match index.engine() {
-        Some(engine) if index.phases_told_by().is_some() => (engine.name(), "frames"),
-        Some(engine) if trace.sources.iter().any(kineto) => (engine.name(), "annotation"),
-        Some(engine) => (engine.name(), "range"),
+        Some(engine) if index.phases_told_by().is_some() => (engine.name, "frames"),
+        Some(engine) if trace.sources.iter().any(kineto) => (engine.name, "annotation"),
+        Some(engine) => (engine.name, "range"),
         None => (own_name?, "account"),
     };
     let own = own.filter(|_| own_name == Some(name));
@@ -389,14 +390,9 @@ fn engine(trace: &Trace, index: &StageIndex, program: Option<&Account>) -> Optio
 
 /// Says that steps which read a prompt may be among those of decode.
 fn phases_reason(index: &StageIndex) -> Option<Reason> {
-    let is_unsure = |stage: usize| {
-        let mut steps = index.engine_steps(stage).iter();
-        index.kind(stage) == StageKind::Decode && steps.any(EngineStep::may_read_prompts)
-    };
-    (0..index.len()).any(is_unsure).then(|| {
-        let why = "the names of these vLLM steps have no tokens: the later parts of a prompt that is read in several steps count as decode";
-        Reason::new(About::Other("engine.phases_told_by".into()), why)
-    })
+    let decode = (0..index.len()).filter(|stage| index.kind(*stage) == StageKind::Decode);
+    let why = decode.flat_map(|stage| index.engine_steps(stage)).find_map(EngineStep::doubt)?;
+    Some(Reason::new(About::Other("engine.phases_told_by".into()), why))
 }
 
 /// Says that calls of backward operators are missing from ranges on their own threads.

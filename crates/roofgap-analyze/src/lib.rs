@@ -19,6 +19,7 @@
 //! Each question has one owner:
 //!
 //! - `result`: the types of the JSON;
+//! - `engines`: a file for each serving engine ([`ENGINES`]): names of its steps, metrics, knobs, advice;
 //! - `stages`: which stage an operation or a span of time belongs to ([`StageIndex`]);
 //! - `timeline`: launches, idle time, kernels, copies, graphs, operators, ranges;
 //! - `communication`: collectives and their bandwidth; `ranks`: the rank of a capture and its share of the model;
@@ -42,6 +43,7 @@ pub mod numbers;
 mod account;
 mod analyze;
 mod communication;
+mod engines;
 mod job;
 mod layers;
 mod names;
@@ -56,13 +58,12 @@ mod verdict;
 
 pub use account::operators as account_operators;
 pub use analyze::{Analyzed, Options, analyze};
+pub use engines::{ENGINES, Engine, EngineStep, Grammar, Scheduled, ServerGauges};
 pub use job::{RankRecord, join_ranks};
 pub use names::{Family, ShortNames, family, is_communication, short_name};
 pub use result::*;
-pub use serving::ServerGauges;
 pub use stages::{
-    AllOfStage, Engine, EngineStep, GRAMMARS, Grammar, NamedPlace, Pattern, Scheduled, Span, StageError,
-    StageIndex, StageRule, StageSet, StageSpans,
+    AllOfStage, NamedPlace, Pattern, Span, StageError, StageIndex, StageRule, StageSet, StageSpans,
 };
 pub use timeline::{
     CallKind, CallNode, Contexts, IdleCause, IdlePart, IntervalSet, LaunchCount, Launches, NO_CALL, Scope,

@@ -1,12 +1,12 @@
 //! MFU and MBU: the work of a stage divided by what the device can do in its time.
 
 use super::Architecture;
-use super::work::{StageKind, StageWork, Term, Tokens};
+use super::work::{Misfit, StageWork, Term, Tokens};
 use crate::gpu::{Dtype, GpuFacts};
 use crate::names::Family;
 use crate::numbers::time;
 use crate::ranks::ModelShare;
-use crate::result::{self, About, Analysis, Mbu, Mfu, Reason, Whole};
+use crate::result::{self, About, Analysis, Mbu, Mfu, Reason, StageKind, Whole};
 use crate::stages::StageIndex;
 
 /// A value that MFU and MBU need is missing.
@@ -101,9 +101,6 @@ const ONE_OF_SEVERAL: &str = "its kernels exchange data with other GPUs and the 
 const PART_CLOSES_EARLY: &str =
     "only a part of its steps was recorded, and its ranges close before the GPU has finished";
 
-const OTHER_STAGE: &str =
-    "the work of a model is known for prefill, for decode and for the steps of an engine only";
-
 fn beyond_peak(by_wall_pct: f64, by_busy_pct: Option<f64>) -> bool {
     by_wall_pct > 100.0 || by_busy_pct.is_some_and(|pct| pct > 100.0)
 }
@@ -127,15 +124,10 @@ pub fn add_utilisation(
         let mut missing = |what: &[&About], why: &str| {
             reasons.extend(what.iter().map(|about| Reason::new((*about).clone(), why)));
         };
-        let kind = match stage.name.as_str() {
-            "prefill" => StageKind::Prefill,
-            "decode" => StageKind::Decode,
-            _ if engine.is_some() => StageKind::Prefill,
-            _ => {
-                missing(&[&no_mfu, &no_mbu], OTHER_STAGE);
-                continue;
-            }
-        };
+        if engine.is_none() && !matches!(stage.kind, StageKind::Prefill | StageKind::Decode) {
+            missing(&[&no_mfu, &no_mbu], &Misfit::OtherStage.to_string());
+            continue;
+        }
         let share_known = matches!(share, ModelShare::TensorParallel { .. });
         if one_device && !share_known && stage.kernels.iter().any(|k| k.family == Family::Communication) {
             missing(&[&no_mfu, &no_mbu], ONE_OF_SEVERAL);
@@ -155,11 +147,11 @@ pub fn add_utilisation(
                 return Err(why.clone());
             }
             let work = match engine {
-                Some(steps) => model.engine_work(&stage.name, steps),
+                Some(steps) => model.engine_work(steps),
                 None => {
                     let instances = all.map_or(stage.instances, |all| all.instances);
                     let steps = steps.map(|steps| all.map_or(steps, |all| all.count));
-                    model.stage_work(kind, tokens, instances, steps)
+                    model.stage_work(stage.kind, tokens, instances, steps)
                 }
             };
             Ok((model, gpu, work.map_err(|why| why.to_string())?))
@@ -210,7 +202,7 @@ pub fn add_utilisation(
             },
             ..time
         };
-        parts.push((work, time));
+        parts.push((stage.name.clone(), work, time));
     }
     if let (Ok(model), Ok(gpu), true) = (model, gpu, parts.len() > 1) {
         analysis.whole = Some(whole(&parts, gpu, dtype.unwrap_or(model.dtype)));
@@ -219,12 +211,11 @@ pub fn add_utilisation(
 }
 
 /// Adds up stages.
-fn whole(parts: &[(StageWork, StageTime)], gpu: &GpuFacts, dtype: Dtype) -> Whole {
-    let works: Vec<&StageWork> = parts.iter().map(|p| &p.0).collect();
-    let work = StageWork::together("whole", &works);
+fn whole(parts: &[(String, StageWork, StageTime)], gpu: &GpuFacts, dtype: Dtype) -> Whole {
+    let work = StageWork::together(parts.iter().map(|(name, work, _)| (name.as_str(), work)));
     let time = StageTime {
-        wall_ns: parts.iter().map(|p| p.1.wall_ns).sum(),
-        busy_ns: parts.iter().map(|p| p.1.busy_ns).sum(),
+        wall_ns: parts.iter().map(|(_, _, time)| time.wall_ns).sum(),
+        busy_ns: parts.iter().map(|(_, _, time)| time.busy_ns).sum(),
         step_ns: None,
     };
     Whole {

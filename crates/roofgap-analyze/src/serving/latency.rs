@@ -213,7 +213,7 @@ pub fn token_time(steps: &[Step], requests: &RequestStats) -> Result<Vec<Latency
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stages::EngineStep;
+    use crate::engines::EngineStep;
     use roofgap_trace::ProcessId;
 
     /// A step with GPU work from `start` to `end`, ms, the GPU busy for half of it.

@@ -1,20 +1,16 @@
 //! The steps of a serving engine together: rates over their whole span, batches over time, and the latency of requests by its parts.
 //!
 //! - `devices`: the devices of each step;
-//! - `gauges`: gauges of the server by their meaning;
 //! - `steps`: the recorded steps with their GPU work;
 //! - `over_time`: slices of time, and decode steps by batch;
 //! - `stalls`: waits of requests that generate for prompts of others;
 //! - `latency`: requests joined with steps by time.
 
 mod devices;
-mod gauges;
 mod latency;
 mod over_time;
 mod stalls;
 mod steps;
-
-pub use gauges::ServerGauges;
 
 use crate::result::{About, Reason, RequestStats, Serving};
 use crate::stages::StageIndex;

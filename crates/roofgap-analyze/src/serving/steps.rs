@@ -1,8 +1,9 @@
 //! The recorded steps of an engine with their GPU work.
 
 use super::devices::StepDevices;
+use crate::engines::EngineStep;
 use crate::result::StageKind;
-use crate::stages::{EngineStep, StageIndex};
+use crate::stages::StageIndex;
 use crate::timeline::Activity;
 use roofgap_trace::{Ns, OpKind, ProcessId, Trace};
 

@@ -1,7 +1,7 @@
 //! The steps of a serving engine among the ranges of a trace, as stages.
 
-use super::engines::{Engine, EngineStep, is_graph_capture};
 use super::instances::{AllOfStage, Warmup, all_of, is_recorded};
+use crate::engines::{Engine, EngineStep};
 use crate::result::StageKind;
 use crate::timeline::IntervalSet;
 use roofgap_trace::{NameId, Range, ThreadId, Trace};
@@ -9,7 +9,6 @@ use rustc_hash::FxHashMap;
 
 /// The steps of one kind.
 pub struct EngineStage {
-    pub name: &'static str,
     pub kind: StageKind,
     /// Rows of `Trace::ranges`, in the order of start.
     pub rows: Vec<u32>,
@@ -37,7 +36,7 @@ impl EngineStage {
 /// All steps of an engine, by kind.
 #[derive(Default)]
 pub struct EngineSteps {
-    pub engine: Option<Engine>,
+    pub engine: Option<&'static Engine>,
     pub stages: Vec<EngineStage>,
 }
 
@@ -69,7 +68,7 @@ impl EngineSteps {
         if outermost.is_empty() {
             return Self::default();
         }
-        let is_capture = |range: &&Range| is_graph_capture(trace.names.get(range.name));
+        let is_capture = |range: &&Range| Engine::captures_in(trace.names.get(range.name));
         let captures = IntervalSet::by_thread(rows.iter().filter(is_capture));
         let counts = |(row, _): &(u32, EngineStep)| {
             rows.get(*row as usize).is_some_and(|range| {
@@ -80,12 +79,12 @@ impl EngineSteps {
         let engine = outermost.first().map(|(_, step)| step.engine);
         let mut found = Self { engine, stages: Vec::new() };
         for (row, step) in outermost.into_iter().filter(counts) {
-            let Some((name, kind)) = step.stage() else {
+            let Some(kind) = step.kind() else {
                 continue;
             };
             let at = found.stages.iter().position(|stage| stage.kind == kind);
             let at = at.unwrap_or_else(|| {
-                found.stages.push(EngineStage { name, kind, rows: Vec::new(), steps: Vec::new(), all: None });
+                found.stages.push(EngineStage { kind, rows: Vec::new(), steps: Vec::new(), all: None });
                 found.stages.len() - 1
             });
             if let Some(stage) = found.stages.get_mut(at) {

@@ -3,21 +3,24 @@
 //! A frame says where a step begins and ends, not what it scheduled. Prefill and decode are told apart by the order of the calls, by
 //! the names of the attention kernels, or by how much larger some steps are; where none of these decides, they are one stage.
 
-use super::engines::{Engine, EngineStep};
 use super::instances::Warmup;
 use super::span::Span;
+use crate::engines::{Engine, EngineStep};
 use crate::names::{Family, family};
 use crate::result::StageKind;
-use roofgap_trace::frames::{FRAME_DOMAIN, Frame, FrameRole};
+use roofgap_trace::frames::{FRAME_DOMAIN, FrameRole};
 use roofgap_trace::{NameId, Ns, OpKind, Range, ThreadId, Trace};
 use rustc_hash::FxHashMap;
 
 /// Factor between two steps from which on they differ in kind.
 const LARGER: f64 = 4.0;
 
+/// Row and range of a frame, and its meaning.
+type KeptFrame<'a> = (u32, &'a Range, FrameRole);
+
 /// Steps found by frames.
 pub struct FrameSteps {
-    pub engine: Engine,
+    pub engine: &'static Engine,
     /// Rows of `Trace::ranges` in the order of start, with the position of the call in its generation where known.
     steps: Vec<(u32, Option<Call>)>,
 }
@@ -56,23 +59,27 @@ impl FrameSteps {
     /// Finds the outermost steps of an engine, or the calls of the model inside a generation.
     pub fn find(trace: &Trace, warmup: &Warmup) -> Option<Self> {
         let domain = trace.names.find(FRAME_DOMAIN)?;
-        let mut known: FxHashMap<NameId, Option<&'static Frame>> = FxHashMap::default();
-        let mut frames: Vec<(u32, &Range, &'static Frame)> = Vec::new();
+        let mut known: FxHashMap<NameId, Option<(&'static Engine, FrameRole)>> = FxHashMap::default();
+        let mut frames: Vec<KeptFrame<'_>> = Vec::new();
+        let mut first: Option<(&'static Engine, bool)> = None;
         for (row, range) in trace.ranges.rows.iter().enumerate() {
             if range.domain != domain {
                 continue;
             }
-            let named = || Frame::named(trace.names.get(range.name));
-            if let Some(frame) = known.entry(range.name).or_insert_with(named) {
-                frames.push((row as u32, range, frame));
+            let of_frame = || Engine::of_frame(trace.names.get(range.name));
+            if let Some((engine, role)) = *known.entry(range.name).or_insert_with(of_frame) {
+                // The engine of the first step, else of the first frame.
+                let is_step = role == FrameRole::Step;
+                if first.is_none_or(|(_, known_step)| is_step && !known_step) {
+                    first = Some((engine, is_step));
+                }
+                frames.push((row as u32, range, role));
             }
         }
-        let is_step = |(_, _, frame): &&(u32, &Range, &'static Frame)| frame.role == FrameRole::Step;
-        let engine = frames.iter().find(is_step).or(frames.first())?.2.engine;
-        let steps = if frames.iter().any(|frame| is_step(&frame)) {
-            outermost(frames.iter().filter(is_step).map(|(row, range, _)| (*row, *range)))
-                .map(|row| (row, None))
-                .collect()
+        let (engine, has_steps) = first?;
+        let steps = if has_steps {
+            let steps = frames.iter().filter(|(_, _, role)| *role == FrameRole::Step);
+            outermost(steps.map(|(row, range, _)| (*row, *range))).map(|row| (row, None)).collect()
         } else {
             calls(&frames)
         };
@@ -81,7 +88,6 @@ impl FrameSteps {
             range.is_some_and(|range| !warmup.holds(range))
         };
         let steps: Vec<_> = steps.into_iter().filter(counts).collect();
-        let engine = Engine::named(engine)?;
         (!steps.is_empty()).then_some(Self { engine, steps })
     }
 
@@ -131,7 +137,7 @@ fn outermost<'a>(ranges: impl Iterator<Item = (u32, &'a Range)>) -> impl Iterato
 
 /// Returns the outermost calls of the model inside generations. The first one of a generation reads the prompt; so do all inside a
 /// prefill frame.
-fn calls(frames: &[(u32, &Range, &'static Frame)]) -> Vec<(u32, Option<Call>)> {
+fn calls(frames: &[KeptFrame<'_>]) -> Vec<(u32, Option<Call>)> {
     #[derive(Default)]
     struct Open {
         generation: Option<Ns>,
@@ -142,10 +148,10 @@ fn calls(frames: &[(u32, &Range, &'static Frame)]) -> Vec<(u32, Option<Call>)> {
     }
     let mut threads: FxHashMap<ThreadId, Open> = FxHashMap::default();
     let mut found = Vec::new();
-    for (row, range, frame) in frames {
+    for (row, range, role) in frames {
         let open = threads.entry(range.thread).or_default();
         let inside = |end: Option<Ns>| end.is_some_and(|end| range.end <= end);
-        match frame.role {
+        match role {
             FrameRole::Generation if !inside(open.generation) => {
                 *open = Open { generation: Some(range.end), ..Open::default() };
             }

@@ -1,11 +1,11 @@
 //! The index of stages: the time spans of each stage and the GPU operations that belong to it.
 
 use super::engine_steps::EngineSteps;
-use super::engines::{Engine, EngineStep, is_profiler_step};
 use super::frame_steps::FrameSteps;
 use super::instances::{AllOfStage, StageRanges, Warmup};
 use super::rule::{StageRule, StageSet};
 use super::span::{Span, spans};
+use crate::engines::{Engine, EngineStep};
 use crate::result::StageKind;
 use crate::timeline::{Contexts, Launches};
 use roofgap_trace::{ProcessId, Trace, range_name};
@@ -53,7 +53,7 @@ pub struct StageIndex {
     contexts: Contexts,
     /// All engine steps of all stages, in the order of start.
     engine_spans: Vec<Span>,
-    engine: Option<Engine>,
+    engine: Option<&'static Engine>,
     /// Position of the recorded window of each operation, for the stage that holds the whole trace; empty without gaps.
     window_of_op: Vec<u32>,
     phases_told_by: Option<String>,
@@ -102,7 +102,7 @@ impl StageIndex {
             };
             index.stages.push(IndexedStage {
                 name: rule.name.clone(),
-                kind: kind_of(&rule.name),
+                kind: rule.kind,
                 rule: position,
                 instance_of_context: index.span_of_context(&spans.instances),
                 spans,
@@ -131,11 +131,11 @@ impl StageIndex {
         self.engine = found.engine;
         for (position, stage) in found.stages.into_iter().enumerate() {
             if let (true, Some(all)) = (stage.rows.is_empty(), stage.all) {
-                absent.push(AbsentStage { name: stage.name.to_owned(), why: not_recorded(all) });
+                absent.push(AbsentStage { name: stage.kind.as_str().to_owned(), why: not_recorded(all) });
                 continue;
             }
             let steps = (stage.rows.as_slice(), stage.steps);
-            self.add_steps(trace, stage.name, stage.kind, position, steps, stage.all);
+            self.add_steps(trace, stage.kind.as_str(), stage.kind, position, steps, stage.all);
         }
         self.engine_spans.sort_by_key(|span| (span.start, span.range));
     }
@@ -309,7 +309,7 @@ impl StageIndex {
     }
 
     /// Returns the engine whose step names were found.
-    pub fn engine(&self) -> Option<Engine> {
+    pub fn engine(&self) -> Option<&'static Engine> {
         self.engine
     }
 
@@ -419,13 +419,9 @@ impl StageIndex {
     }
 }
 
-/// Returns the kind of a stage of the rules, by its name.
-fn kind_of(name: &str) -> StageKind {
-    match name {
-        "prefill" => StageKind::Prefill,
-        "decode" => StageKind::Decode,
-        _ => StageKind::Custom,
-    }
+/// Returns true for the step range of PyTorch's profiler, `ProfilerStep#7`.
+fn is_profiler_step(name: &str) -> bool {
+    name.strip_prefix("ProfilerStep#").is_some_and(|number| number.parse::<u64>().is_ok())
 }
 
 /// Explains why a stage has no numbers although its ranges were found.
@@ -453,4 +449,14 @@ fn no_match(trace: &Trace, rule: &StageRule) -> String {
         more => format!("the capture has {} and {more} more", names.join(", ")),
     };
     format!("no range matches {}; {there}", patterns.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_profiler_step;
+
+    #[test]
+    fn profiler_steps_have_a_number() {
+        assert!(is_profiler_step("ProfilerStep#12") && !is_profiler_step("ProfilerStep*"));
+    }
 }

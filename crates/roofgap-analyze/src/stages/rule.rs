@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::engines::EngineStep;
+use crate::engines::EngineStep;
+use crate::result::StageKind;
 use roofgap_trace::ncu::NvtxRange;
 use thiserror::Error;
 
@@ -85,6 +86,8 @@ fn glob(pattern: &str, text: &str) -> bool {
 pub struct StageRule {
     /// Stage name.
     pub name: String,
+    /// Kind of the stage.
+    pub kind: StageKind,
     /// Ranges that are instances of it.
     pub patterns: Vec<Pattern>,
     /// True if the user gave the patterns: then steps never stand in for missing instances.
@@ -108,32 +111,42 @@ fn patterns(list: &[&str]) -> Vec<Pattern> {
     list.iter().filter_map(|p| Pattern::parse(p).ok()).collect()
 }
 
+/// Returns the kind of a stage that a program names itself.
+pub fn kind_of(name: &str) -> StageKind {
+    let known = [StageKind::Prefill, StageKind::Decode].into_iter().find(|kind| kind.as_str() == name);
+    known.unwrap_or(StageKind::Custom)
+}
+
 impl Default for StageSet {
     fn default() -> Self {
-        let prefill = StageRule {
-            name: "prefill".into(),
-            patterns: patterns(&["LLM@prefill", "prefill"]),
+        let rule = |kind: StageKind, ranges: &[&str], steps: &[&str], notes: &[&str]| StageRule {
+            name: kind.as_str().to_owned(),
+            kind,
+            patterns: patterns(ranges),
             requested: false,
-            steps: Vec::new(),
-            notes: patterns(&[
-                "sam",
-                "clip",
-                "vision_encoder",
-                "projector",
-                "LLM@sam",
-                "LLM@clip",
-                "LLM@vision_encoder",
-                "LLM@projector",
-            ]),
+            steps: patterns(steps),
+            notes: patterns(notes),
         };
-        let decode = StageRule {
-            name: "decode".into(),
-            patterns: patterns(&["LLM@decode_all", "LLM@decode", "decode_all", "decode"]),
-            requested: false,
-            steps: patterns(&["LLM@decode_step", "decode_step"]),
-            notes: Vec::new(),
-        };
-        Self { stages: vec![prefill, decode], warmup: patterns(&["*@warmup*"]) }
+        let prefill = ["LLM@prefill", "prefill"];
+        let parts = [
+            "sam",
+            "clip",
+            "vision_encoder",
+            "projector",
+            "LLM@sam",
+            "LLM@clip",
+            "LLM@vision_encoder",
+            "LLM@projector",
+        ];
+        let decode = ["LLM@decode_all", "LLM@decode", "decode_all", "decode"];
+        let steps = ["LLM@decode_step", "decode_step"];
+        Self {
+            stages: vec![
+                rule(StageKind::Prefill, &prefill, &[], &parts),
+                rule(StageKind::Decode, &decode, &steps, &[]),
+            ],
+            warmup: patterns(&["*@warmup*"]),
+        }
     }
 }
 
@@ -169,33 +182,42 @@ impl StageSet {
         } else {
             let step = || {
                 let steps = ranges.iter().filter_map(|range| EngineStep::parse(&range.name));
-                let stage = steps.filter_map(|step| step.stage()).next();
-                stage.map_or(NamedPlace::Outside, |(name, _)| NamedPlace::Step(name))
+                let kind = steps.filter_map(|step| step.kind()).next();
+                kind.map_or(NamedPlace::Outside, |kind| NamedPlace::Step(kind.as_str()))
             };
             self.stages.iter().position(holds).ok_or_else(step)
         };
         position.map_or_else(|nowhere| nowhere, NamedPlace::Stage)
     }
 
-    /// Replaces or adds a stage by `NAME=PATTERN[,PATTERN...]`. Steps and notes of a replaced stage stay.
+    /// Replaces, renames or adds a stage by `NAME=PATTERN[,PATTERN...]`. A new name for patterns of a known stage renames it. Kind,
+    /// steps and notes of a replaced or renamed stage stay.
     pub fn set(&mut self, text: &str) -> Result<(), StageError> {
-        let (name, list) = text.split_once('=').ok_or_else(|| StageError::NotAStage(text.to_owned()))?;
+        let not_a_stage = || StageError::NotAStage(text.to_owned());
+        let (name, list) = text.split_once('=').ok_or_else(not_a_stage)?;
         if name.is_empty() || list.is_empty() {
-            return Err(StageError::NotAStage(text.to_owned()));
+            return Err(not_a_stage());
         }
         let patterns = list.split(',').map(Pattern::parse).collect::<Result<Vec<_>, _>>()?;
-        match self.stages.iter_mut().find(|s| s.name == name) {
+        let of_name = self.stages.iter().position(|stage| stage.name == name);
+        let is_same = |rule: &StageRule| {
+            !rule.requested && patterns.iter().all(|pattern| rule.patterns.contains(pattern))
+        };
+        let replaced = of_name.or_else(|| self.stages.iter().position(is_same));
+        let rule = StageRule {
+            name: name.to_owned(),
+            kind: StageKind::Custom,
+            patterns,
+            requested: true,
+            steps: Vec::new(),
+            notes: Vec::new(),
+        };
+        match replaced.and_then(|at| self.stages.get_mut(at)) {
             Some(stage) => {
-                stage.patterns = patterns;
-                stage.requested = true;
+                let StageRule { kind, steps, notes, .. } = stage.clone();
+                *stage = StageRule { kind, steps, notes, ..rule };
             }
-            None => self.stages.push(StageRule {
-                name: name.to_owned(),
-                patterns,
-                requested: true,
-                steps: Vec::new(),
-                notes: Vec::new(),
-            }),
+            None => self.stages.push(rule),
         }
         Ok(())
     }
@@ -248,9 +270,23 @@ mod tests {
         set.set("decode=gen,LLM@gen").unwrap();
         set.set("vision=sam").unwrap();
         assert_eq!(set.stages.len(), 3);
+        assert_eq!(set.stages[2].kind, StageKind::Custom);
         assert!(set.stages[1].patterns[1].matches("LLM", "gen"));
         assert!(!set.stages[1].steps.is_empty(), "steps of decode stay");
         assert!(set.set("decode").is_err());
         assert!(set.set("=x").is_err());
+    }
+
+    #[test]
+    fn a_new_name_for_known_ranges_renames_their_stage() {
+        let mut set = StageSet::default();
+        set.set("generate=decode_all,LLM@decode_all").unwrap();
+        assert_eq!(set.stages.len(), 2);
+        let generate = &set.stages[1];
+        assert_eq!((generate.name.as_str(), generate.kind), ("generate", StageKind::Decode));
+        assert_eq!((generate.patterns.len(), generate.steps.len()), (2, 2));
+        // A second name for the same ranges is a stage beside it.
+        set.set("again=decode_all").unwrap();
+        assert_eq!((set.stages.len(), set.stages[2].kind), (3, StageKind::Custom));
     }
 }

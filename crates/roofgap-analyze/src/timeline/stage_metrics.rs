@@ -7,12 +7,13 @@ use super::interval::{CoveredTime, Extent, IntervalSet};
 use super::launch_gaps::{DataLoading, LaunchGaps};
 use super::step_periods::{StepPeriods, sample_deviation};
 use super::{NO_CALL, graphs, kernels, steps};
+use crate::engines::{EngineStep, Scheduled};
 use crate::names::Naming;
 use crate::result::{
     Estimate, ForeignWork, Idle, LaunchAfter, Note, PhaseCounts, RoofDistance, Stage, StageCoverage,
     StageOrigin, Steps,
 };
-use crate::stages::{EngineStep, Scheduled, Span, StageIndex};
+use crate::stages::{Span, StageIndex};
 use roofgap_trace::{Ns, OpKind, ThreadId, Trace, range_name};
 use rustc_hash::FxHashMap;
 

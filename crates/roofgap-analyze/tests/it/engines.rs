@@ -1,6 +1,7 @@
 //! Steps of a serving engine as stages, against what nsys says of the same capture.
 
-use roofgap_analyze::{About, Analyzed, Options, Stage, StageKind, StageLimit, analyze, verdict};
+use roofgap_analyze::model::Tokens;
+use roofgap_analyze::{About, Analyzed, Options, Stage, StageKind, StageLimit, StageSet, analyze, verdict};
 use roofgap_trace::SourceFormat;
 use roofgap_trace::account::{Account, EngineFacts, RequestStats, RequestTimes};
 use std::io::Read;
@@ -286,6 +287,30 @@ fn engine_steps_have_mfu_and_mbu_with_a_model() {
     let workload = analyzed.analysis.workload.as_ref().unwrap();
     assert_eq!(workload.model.as_deref(), Some("qwen3_0_6b"));
     assert!(analyzed.analysis.whole.is_some());
+}
+
+#[test]
+fn a_renamed_stage_keeps_mfu_and_rates() {
+    let trace = roofgap_trace::read(&[fixture("h200/llama4.sqlite.gz")]).unwrap().trace;
+    let plain = analyze(&trace, &Options::default());
+    let decode = stage(&plain, "decode");
+    let generated = decode.steps.unwrap().count / decode.instances;
+    let mut stages = StageSet::default();
+    let mut with = |rename: Option<&str>| {
+        rename.into_iter().for_each(|text| stages.set(text).unwrap());
+        let tokens = Tokens { prompt: Some(512), generated: Some(generated), ..Tokens::default() };
+        let model = roofgap_analyze::model::preset("qwen3_0_6b").ok();
+        analyze(&trace, &Options { stages: stages.clone(), model, tokens, ..Options::default() })
+    };
+    let (known, renamed) = (with(None), with(Some("generate=LLM@decode_all")));
+    let expected = Stage { name: "generate".to_owned(), ..stage(&known, "decode") };
+    let generate = stage(&renamed, "generate");
+    assert_eq!(generate, expected);
+    assert!(generate.mfu.is_some() && generate.mbu.is_some() && generate.tokens_per_s.is_some());
+    assert_eq!(renamed.analysis.stages.len(), 2);
+    assert_eq!(renamed.analysis.per_run, known.analysis.per_run);
+    let whole = |analyzed: Analyzed| analyzed.analysis.whole.unwrap().mfu.unwrap().flops;
+    assert_eq!(whole(renamed), whole(known));
 }
 
 #[test]

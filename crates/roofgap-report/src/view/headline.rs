@@ -5,10 +5,10 @@ use super::table::{Table, capitalized};
 use super::{measured, provenance};
 use crate::bundle::Bundle;
 use roofgap_analyze::findings::explain;
-use roofgap_analyze::{Analysis, Finding, Stage, StageKind, StageLimit, Steps, verdict};
+use roofgap_analyze::{Analysis, Engine, Finding, Stage, StageKind, StageLimit, Steps, verdict};
 
-/// Facts of the environment that a manager asks for, beside GPU, model and engine.
-const FACTS: [&str; 4] = ["driver", "torch", "vllm", "transformers"];
+/// Facts of the environment that a manager asks for, beside GPU, model and packages of engines.
+const FACTS: [&str; 2] = ["driver", "torch"];
 
 /// Factor from which on a gain is not told.
 const MOST_TIMES: f64 = 100.0;
@@ -27,7 +27,7 @@ pub fn headline(analysis: &Analysis) -> Option<String> {
 
 /// Returns the stage that a reader asks about first: decode, else the one with the most time.
 pub fn main_stage(analysis: &Analysis) -> Option<&Stage> {
-    let decode = |stage: &&Stage| stage.kind == StageKind::Decode || stage.name == "decode";
+    let decode = |stage: &&Stage| stage.kind == StageKind::Decode;
     let stages = &analysis.stages;
     let longest = || stages.iter().max_by_key(|stage| stage.elapsed_ns());
     stages.iter().find(decode).or_else(longest)
@@ -185,7 +185,8 @@ pub fn environment(bundle: Bundle<'_>) -> Option<String> {
     }
     facts.extend(workload.map(|w| format!("model {}", provenance::model(w))));
     facts.extend(analysis.engine.as_ref().map(|engine| engine.name.clone()));
-    let wanted = |name: &str| FACTS.iter().any(|fact| name.eq_ignore_ascii_case(fact));
+    let wanted =
+        |name: &str| FACTS.into_iter().chain(Engine::packages()).any(|fact| name.eq_ignore_ascii_case(fact));
     let known = bundle.context.environment.iter().filter(|(name, _)| wanted(name));
     facts.extend(known.map(|(name, value)| format!("{name} {value}")));
     let tools = analysis.sources.iter().filter_map(|source| {

@@ -1,7 +1,7 @@
 //! The settings of a workload that findings can change.
 
+use roofgap_analyze::Engine;
 use roofgap_analyze::knobs::{HfFacts, ProgramFacts, WorkloadFacts};
-use roofgap_collect::program::serving_engine;
 
 use crate::config::Config;
 use crate::config::settings::WorkloadKind;
@@ -24,7 +24,7 @@ pub fn facts(config: &Config) -> Option<WorkloadFacts> {
         })),
         WorkloadKind::Command | WorkloadKind::Server => Some(WorkloadFacts::Program(ProgramFacts {
             words: workload.program.clone(),
-            engine_command: serving_engine(&workload.words()).map(str::to_owned),
+            engine_command: Engine::of_command(&workload.words()),
         })),
         WorkloadKind::Hydra => None,
     }
@@ -60,7 +60,7 @@ mod tests {
         let Some(WorkloadFacts::Program(program)) = server else {
             panic!("{server:?}");
         };
-        assert_eq!(program.engine_command.as_deref(), Some("vLLM"));
+        assert_eq!(program.engine_command.map(|engine| engine.name), Some("vLLM"));
         assert_eq!(program.words.len(), 4);
         assert_eq!(facts_of(&["workload=hydra", "workload.module=m"]), None);
     }

@@ -1,6 +1,6 @@
 use crate::gpu::Dtype;
-use crate::model::work::StageKind;
 use crate::model::{Architecture, Attention, ConfigError, Mlp, Projector, Tokens, preset};
+use crate::result::StageKind;
 use serde_json::{Value, json};
 
 fn llama() -> Value {

@@ -90,7 +90,7 @@ impl Architecture {
             heads: input.batch,
         };
         pass.terms(&mut terms);
-        StageWork { stage: "prefill".to_owned(), terms, steps: None, devices: 1, assumptions }
+        StageWork { terms, steps: None, devices: 1, assumptions }
     }
 
     /// The work of steps of decode.
@@ -109,7 +109,7 @@ impl Architecture {
         let mut assumptions = self.common_assumptions();
         assumptions
             .push("each decode step reads every weight it uses once and the whole cache once".to_owned());
-        StageWork { stage: "decode".to_owned(), terms, steps: Some(input.steps), devices: 1, assumptions }
+        StageWork { terms, steps: Some(input.steps), devices: 1, assumptions }
     }
 
     pub(crate) fn common_assumptions(&self) -> Vec<String> {

@@ -3,9 +3,9 @@
 use super::decoder::{Pass, looked_at};
 use super::run::Misfit;
 use super::{StageWork, Term};
+use crate::engines::EngineStep;
 use crate::model::Architecture;
 use crate::model::architecture::LayerGroup;
-use crate::stages::EngineStep;
 use std::collections::BTreeMap;
 
 /// Pairs of tokens that attention looks at, and tokens of the cache that it reads and writes, in all steps.
@@ -25,7 +25,7 @@ impl Architecture {
     ///
     /// # Errors
     /// [`Misfit::StepTokens`] where a name does not give its tokens.
-    pub fn engine_work(&self, stage: &str, steps: &[EngineStep]) -> Result<StageWork, Misfit> {
+    pub fn engine_work(&self, steps: &[EngineStep]) -> Result<StageWork, Misfit> {
         let mut sizes: BTreeMap<(u64, u64), u64> = BTreeMap::new();
         let mut tokens_in_all = 0u64;
         for step in steps {
@@ -63,7 +63,6 @@ impl Architecture {
             terms.push(self.cache_term(group, &cached));
         }
         Ok(StageWork {
-            stage: stage.to_owned(),
             terms,
             steps: Some(steps.len() as u64),
             devices: 1,
@@ -195,8 +194,7 @@ mod tests {
     fn one_prompt_is_the_prefill_of_that_prompt() {
         for name in ["llama3_8b", "qwen3_30b_a3b"] {
             let model = preset(name).unwrap();
-            let engine =
-                model.engine_work("prefill", &steps(&["execute_context_1(512)_generation_0(0)"])).unwrap();
+            let engine = model.engine_work(&steps(&["execute_context_1(512)_generation_0(0)"])).unwrap();
             let prefill = model.prefill(&PrefillInput { batch: 1, prompt: 512, views: Vec::new() });
             assert_eq!(engine.flops(), prefill.flops(), "{name}");
             assert_eq!(engine.moved_bytes(), prefill.moved_bytes(), "{name}");
@@ -207,7 +205,7 @@ mod tests {
     fn generating_steps_have_the_products_of_decode_and_no_cache() {
         let model = preset("qwen3_30b_a3b").unwrap();
         let name = "execute_context_0(0)_generation_4(4)";
-        let engine = model.engine_work("decode", &steps(&[name, name, name])).unwrap();
+        let engine = model.engine_work(&steps(&[name, name, name])).unwrap();
         let decode = model.decode(&DecodeInput { batch: 4, context: 100, steps: 3 });
         assert_eq!(flops_of(&engine, false), flops_of(&decode, false));
         assert_eq!(flops_of(&engine, true), 0.0);
@@ -220,9 +218,8 @@ mod tests {
     fn steps_of_several_sizes_add_up() {
         let model = preset("qwen3_30b_a3b").unwrap();
         let names = ["execute_context_0(0)_generation_4(4)", "execute_context_2(300)_generation_3(3)"];
-        let each: f64 =
-            names.iter().map(|name| model.engine_work("x", &steps(&[name])).unwrap().flops()).sum();
-        let both = model.engine_work("x", &steps(&names)).unwrap();
+        let each: f64 = names.iter().map(|name| model.engine_work(&steps(&[name])).unwrap().flops()).sum();
+        let both = model.engine_work(&steps(&names)).unwrap();
         assert!((both.flops() / each - 1.0).abs() < 1e-12);
         assert!(both.terms[0].how.starts_with("2 steps with 307 tokens"), "{:?}", both.terms[0]);
     }
@@ -232,7 +229,7 @@ mod tests {
         let model = preset("llama3_8b").unwrap();
         let mut unknown = steps(&["execute_context_0(0)_generation_4(4)"]);
         unknown[0].generation.tokens = None;
-        let why = model.engine_work("decode", &unknown).unwrap_err().to_string();
+        let why = model.engine_work(&unknown).unwrap_err().to_string();
         assert!(why.contains("step names"), "{why}");
     }
 
@@ -241,7 +238,7 @@ mod tests {
         let model = preset("llama3_8b").unwrap();
         let mut known = steps(&["execute_context_0(0)_generation_4(4)"]);
         known[0].generation.sequence_tokens = Some(404);
-        let engine = model.engine_work("decode", &known).unwrap();
+        let engine = model.engine_work(&known).unwrap();
         let decode = model.decode(&DecodeInput { batch: 4, context: 100, steps: 1 });
         assert_eq!(engine.flops(), decode.flops());
         assert_eq!(engine.moved_bytes(), decode.moved_bytes());

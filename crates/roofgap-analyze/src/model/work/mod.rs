@@ -13,7 +13,6 @@ mod vision;
 mod tests;
 
 pub use decoder::{DecodeInput, PrefillInput, distinct_experts};
-pub use run::Tokens;
-pub use run::{Misfit, StageKind};
+pub use run::{Misfit, Tokens};
 pub use stage::{StageWork, Term};
 pub use vision::View;

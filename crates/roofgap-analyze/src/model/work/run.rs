@@ -2,6 +2,7 @@
 
 use super::{DecodeInput, PrefillInput, StageWork, View};
 use crate::model::Architecture;
+use crate::result::StageKind;
 
 /// Tokens of one repeat, as the program or the user states them.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -16,15 +17,6 @@ pub struct Tokens {
     pub vision: Option<u64>,
     /// Images of one sequence; where not given they follow from `vision` if that is unambiguous.
     pub views: Option<Vec<View>>,
-}
-
-/// The two kinds of stage whose work is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StageKind {
-    /// The prompt, all tokens at once.
-    Prefill,
-    /// One token a step.
-    Decode,
 }
 
 /// The work of a stage is unknown.
@@ -55,6 +47,9 @@ pub enum Misfit {
     /// The steps of an engine do not name their tokens.
     #[error("the step names do not give the number of tokens")]
     StepTokens,
+    /// A stage whose work does not follow from the tokens of a run.
+    #[error("the work of a model is known for prefill, for decode and for the steps of an engine only")]
+    OtherStage,
     /// No instance of the stage.
     #[error("the stage has no instance")]
     NoInstance,
@@ -99,6 +94,7 @@ impl Architecture {
                     .noting(note)
                     .times(instances)
             }
+            StageKind::Mixed | StageKind::Whole | StageKind::Custom => return Err(Misfit::OtherStage),
         };
         if batch.is_none() {
             work.assumptions.push("one sequence at a time: no batch size is stated".to_owned());

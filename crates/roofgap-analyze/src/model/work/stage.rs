@@ -29,8 +29,6 @@ impl Term {
 /// The work of a stage.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StageWork {
-    /// The stage.
-    pub stage: String,
     /// Terms.
     pub terms: Vec<Term>,
     /// Decode steps it stands for, where it is a decode.
@@ -96,21 +94,15 @@ impl StageWork {
         self
     }
 
-    /// The work of several stages together.
-    pub fn together(stage: &str, parts: &[&Self]) -> Self {
-        let mut whole = Self {
-            stage: stage.to_owned(),
-            terms: Vec::new(),
-            steps: None,
-            devices: 1,
-            assumptions: Vec::new(),
-        };
-        for part in parts {
+    /// The work of several stages together, each with its name.
+    pub fn together<'a>(parts: impl IntoIterator<Item = (&'a str, &'a Self)>) -> Self {
+        let mut whole = Self { terms: Vec::new(), steps: None, devices: 1, assumptions: Vec::new() };
+        for (stage, part) in parts {
             whole.devices = whole.devices.max(part.devices);
             whole.terms.extend(
                 part.terms
                     .iter()
-                    .map(|term| Term { name: format!("{}: {}", part.stage, term.name), ..term.clone() }),
+                    .map(|term| Term { name: format!("{stage}: {}", term.name), ..term.clone() }),
             );
             for assumption in &part.assumptions {
                 if !whole.assumptions.contains(assumption) {

@@ -1,6 +1,7 @@
 use super::run::Misfit;
 use super::*;
 use crate::model::{Architecture, preset};
+use crate::result::StageKind;
 
 fn term<'a>(work: &'a StageWork, name: &str) -> &'a Term {
     work.terms.iter().find(|term| term.name == name).unwrap()
@@ -177,7 +178,7 @@ fn stages_together_keep_their_terms() {
     let model = preset("llama3_8b").unwrap();
     let prefill = model.prefill(&PrefillInput { batch: 1, prompt: 16, views: vec![] });
     let decode = model.decode(&DecodeInput { batch: 1, context: 16, steps: 4 });
-    let whole = StageWork::together("whole", &[&prefill, &decode]);
+    let whole = StageWork::together([("prefill", &prefill), ("decode", &decode)]);
     assert_eq!(whole.flops(), prefill.flops() + decode.flops());
     assert_eq!(whole.terms.len(), prefill.terms.len() + decode.terms.len());
     assert_eq!(whole.terms[0].name, "prefill: embedding");
