@@ -388,10 +388,9 @@ fn engine(trace: &Trace, index: &StageIndex, program: Option<&Account>) -> Optio
     })
 }
 
-/// Says that steps which read a prompt may be among those of decode.
+/// Says that the names of steps leave a doubt about their phase.
 fn phases_reason(index: &StageIndex) -> Option<Reason> {
-    let decode = (0..index.len()).filter(|stage| index.kind(*stage) == StageKind::Decode);
-    let why = decode.flat_map(|stage| index.engine_steps(stage)).find_map(EngineStep::doubt)?;
+    let why = (0..index.len()).flat_map(|stage| index.engine_steps(stage)).find_map(EngineStep::doubt)?;
     Some(Reason::new(About::Other("engine.phases_told_by".into()), why))
 }
 

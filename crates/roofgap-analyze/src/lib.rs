@@ -26,7 +26,7 @@
 //! - `serving`: the steps of a serving engine together, and the latency of requests by its parts;
 //! - `job`: several ranks together ([`join_ranks`]): clocks, matched collectives, stragglers;
 //! - `layers`: kernels by layer of the model;
-//! - `names`: short name and [`Family`] of a kernel, [`is_communication`];
+//! - `names`: short name and [`Family`] of a kernel;
 //! - [`gpu`]: peaks and bandwidth of a device; [`model`]: work of a model; [`counters`]: hardware counters;
 //! - [`findings`]: one file per rule in `findings/rules`; [`compare`]: two analyses side by side;
 //! - [`knobs`]: changes of a workload that carry out the action of a finding;
@@ -60,7 +60,7 @@ pub use account::operators as account_operators;
 pub use analyze::{Analyzed, Options, analyze};
 pub use engines::{ENGINES, Engine, EngineStep, Grammar, Scheduled, ServerGauges};
 pub use job::{RankRecord, join_ranks};
-pub use names::{Family, ShortNames, family, is_communication, short_name};
+pub use names::{Family, ShortNames, family, short_name};
 pub use result::*;
 pub use stages::{
     AllOfStage, NamedPlace, Pattern, Span, StageError, StageIndex, StageRule, StageSet, StageSpans,

@@ -5,6 +5,7 @@
 
 mod custom;
 mod llama_cpp;
+mod lmdeploy;
 mod sglang;
 mod step;
 mod tensorrt_llm;
@@ -23,11 +24,12 @@ use std::fmt;
 use std::path::Path;
 
 /// All engines.
-pub static ENGINES: [&Engine; 6] = [
+pub static ENGINES: [&Engine; 7] = [
     &TRANSFORMERS,
     &vllm::VLLM,
     &sglang::SGLANG,
     &tensorrt_llm::TENSORRT_LLM,
+    &lmdeploy::LMDEPLOY,
     &llama_cpp::LLAMA_CPP,
     &custom::CUSTOM,
 ];
@@ -48,8 +50,10 @@ pub struct Engine {
     pub grammars: &'static [Grammar],
     /// Other engines write names of its form beside their own.
     lends_names: bool,
-    /// Doubt about the phase of a step whose name has no tokens.
-    doubt_without_tokens: Option<&'static str>,
+    /// A step can read prompts and generate. If it cannot, a name that leaves both open does not tell the phase.
+    mixes: bool,
+    /// Doubt about the phase of a step whose name does not tell it, or has no tokens.
+    doubt: Option<&'static str>,
     /// Tells whether it captures a CUDA graph in a range of this name.
     is_capture: fn(&str) -> bool,
     /// Python frames that delimit its steps.
@@ -114,7 +118,8 @@ impl Engine {
         gauges: GaugeNames { cache_usage: &[], running: &[], waiting: &[], evictions: &[] },
         grammars: &[],
         lends_names: false,
-        doubt_without_tokens: None,
+        mixes: true,
+        doubt: None,
         is_capture: |_| false,
         frames: &[],
         knobs: &[],
@@ -229,6 +234,11 @@ mod tests {
         for names in [
             ["vllm:gpu_cache_usage_perc", "vllm:num_requests_running", "vllm:num_requests_waiting"],
             ["sglang:token_usage", "sglang:num_running_reqs", "sglang:num_queue_reqs"],
+            [
+                "lmdeploy:gpu_cache_usage_perc",
+                "lmdeploy:num_requests_running",
+                "lmdeploy:num_requests_waiting",
+            ],
         ] {
             let requests = sampled(&names);
             let found = ServerGauges::of(&requests);

@@ -96,21 +96,25 @@ impl EngineStep {
         }
     }
 
-    /// Returns the kind of the step by what it scheduled; `None` for a step that scheduled nothing.
+    /// Returns the kind of the step by what it scheduled: custom where the name does not tell the phase, and `None` for a step that
+    /// scheduled nothing.
     pub fn kind(&self) -> Option<StageKind> {
         match (self.context.is_present(), self.generation.is_present()) {
             (true, false) => Some(StageKind::Prefill),
             (false, true) => Some(StageKind::Decode),
-            (true, true) => Some(StageKind::Mixed),
+            (true, true) => Some(if self.engine.mixes { StageKind::Mixed } else { StageKind::Custom }),
             (false, false) => None,
         }
     }
 
-    /// Returns the doubt about a step whose name has no tokens: requests that seem to generate may still read their prompts.
+    /// Returns the doubt about the phase of a step; `None` where its name leaves none.
     pub fn doubt(&self) -> Option<&'static str> {
-        let generation = &self.generation;
-        let is_open = generation.is_present() && generation.requests.is_some() && generation.tokens.is_none();
-        self.engine.doubt_without_tokens.filter(|_| is_open)
+        let has_doubt = match self.kind()? {
+            // Without tokens, requests that seem to generate may still read their prompts.
+            StageKind::Decode => self.generation.requests.is_some() && self.generation.tokens.is_none(),
+            kind => kind == StageKind::Custom,
+        };
+        self.engine.doubt.filter(|_| has_doubt)
     }
 
     /// Fills in what this name leaves open from the name of a step inside or around it.

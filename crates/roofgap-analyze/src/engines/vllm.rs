@@ -36,7 +36,7 @@ pub static VLLM: Engine = Engine {
         },
     ],
     lends_names: true,
-    doubt_without_tokens: Some(
+    doubt: Some(
         "the names of these vLLM steps have no tokens: the later parts of a prompt that is read in several steps count as decode",
     ),
     is_capture,

@@ -1,9 +1,10 @@
 //! The activity of a rank over time.
 
-use crate::names::is_communication;
+use crate::names::{Family, family};
 use crate::result::RankActivity;
 use crate::timeline::IntervalSet;
-use roofgap_trace::{Ns, OpKind, Trace};
+use roofgap_trace::{NameId, Ns, OpKind, Trace};
+use rustc_hash::FxHashMap;
 
 /// Number of parts.
 const PARTS: i64 = 240;
@@ -15,10 +16,12 @@ pub fn activity(trace: &Trace) -> Option<RankActivity> {
     let end = ops.end.iter().copied().max()?;
     let part_ns = ((end - begin_ns) / PARTS + 1).max(1);
     let parts = ((end - begin_ns) / part_ns + 1) as usize;
-    let communicates: Vec<bool> = trace.names.iter().map(|(_, name)| is_communication(name)).collect();
-    let talks = |op: usize| {
-        ops.kind[op] == OpKind::Kernel && communicates.get(ops.name[op].index()).copied().unwrap_or(false)
-    };
+    let mut communicates: FxHashMap<NameId, bool> = FxHashMap::default();
+    for op in (0..ops.len()).filter(|op| ops.kind[*op] == OpKind::Kernel) {
+        let is = || family(trace.names.get(ops.name[op])) == Family::Communication;
+        communicates.entry(ops.name[op]).or_insert_with(is);
+    }
+    let talks = |op: usize| ops.kind[op] == OpKind::Kernel && communicates.get(&ops.name[op]) == Some(&true);
     let compute = IntervalSet::by_device(trace, |op| !talks(op));
     let all = IntervalSet::by_device(trace, |_| true);
     let devices = all.iter().filter(|set| !set.intervals().is_empty()).count().max(1) as i64;

@@ -3,7 +3,7 @@
 use super::activity::activity;
 use crate::analyze::Analyzed;
 use crate::communication::{RankCollective, RankTransfer, collectives, expert_names, transfers};
-use crate::names::is_communication;
+use crate::names::Family;
 use crate::ranks;
 use crate::result::{RankInfo, Stage, StageUtilisation};
 use roofgap_trace::{NameId, Trace};
@@ -130,7 +130,7 @@ fn utilisation(stage: &Stage) -> Option<StageUtilisation> {
 impl StageCost {
     fn of(stage: &Stage) -> Self {
         let mut kernels = FxHashMap::default();
-        for kernel in stage.kernels.iter().filter(|kernel| !is_communication(&kernel.name)) {
+        for kernel in stage.kernels.iter().filter(|kernel| kernel.family != Family::Communication) {
             // A kernel has a row for each device.
             *kernels.entry(kernel.name.clone()).or_default() += kernel.total_ns;
         }

@@ -1,7 +1,6 @@
 //! Short names that differ for different kernels.
 
-use super::parts::{Parts, clean};
-use super::short::{MOST, cut, fit, readable, short_name};
+use super::short::{MOST, Parts, clean, cut, fit, readable, short_name};
 use crate::counters::canonical;
 use crate::result::{Analysis, Kernel};
 use rustc_hash::{FxHashMap, FxHashSet};

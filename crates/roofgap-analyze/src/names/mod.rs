@@ -1,27 +1,14 @@
-//! Kernel names: short name, family, and whether a kernel communicates. Names of operators and of modules.
+//! Kernel names: short name, family and other classes. Names of operators and of modules.
 
-mod communication;
 mod distinct;
-mod experts;
 mod family;
-mod library;
-mod module;
-mod operator;
-mod parts;
+mod range;
 mod short;
-mod triton;
 
-pub use communication::is_communication;
-pub use distinct::ShortNames;
-pub use family::{Family, family};
-pub use short::short_name;
-
-pub use distinct::distinct_short_names;
-pub use experts::is_expert;
-pub use library::is_closed_source;
-pub use module::{ModuleName, layer_kind, module_name};
-pub use operator::operator_name;
-pub use parts::Parts;
+pub use distinct::{ShortNames, distinct_short_names};
+pub use family::{Family, attention_phase, family, is_closed_source, is_expert};
+pub use range::{ModuleName, layer_kind, module_name, operator_name};
+pub use short::{Parts, short_name};
 
 use roofgap_trace::{OpKind, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};

@@ -1,13 +1,10 @@
-//! The one owner of "which stage": the rule, the instances it finds in a trace, and the index of what belongs to them.
+//! The one owner of "which stage", and of its kind: the rule, the ranges of a trace that it finds, and the index of what belongs to them.
 
-mod engine_steps;
 mod frame_steps;
 mod index;
-mod instances;
+mod ranges;
 mod rule;
-mod span;
 
-pub use index::{StageIndex, StageSpans};
-pub use instances::AllOfStage;
+pub use index::{Span, StageIndex, StageSpans};
+pub use ranges::AllOfStage;
 pub use rule::{NamedPlace, Pattern, StageError, StageRule, StageSet, kind_of};
-pub use span::Span;

@@ -117,6 +117,11 @@ pub fn kind_of(name: &str) -> StageKind {
     known.unwrap_or(StageKind::Custom)
 }
 
+/// Names the stage of the engine steps of a kind.
+pub fn step_stage(kind: StageKind) -> &'static str {
+    if kind == StageKind::Custom { "step" } else { kind.as_str() }
+}
+
 impl Default for StageSet {
     fn default() -> Self {
         let rule = |kind: StageKind, ranges: &[&str], steps: &[&str], notes: &[&str]| StageRule {
@@ -183,7 +188,7 @@ impl StageSet {
             let step = || {
                 let steps = ranges.iter().filter_map(|range| EngineStep::parse(&range.name));
                 let kind = steps.filter_map(|step| step.kind()).next();
-                kind.map_or(NamedPlace::Outside, |kind| NamedPlace::Step(kind.as_str()))
+                kind.map_or(NamedPlace::Outside, |kind| NamedPlace::Step(step_stage(kind)))
             };
             self.stages.iter().position(holds).ok_or_else(step)
         };

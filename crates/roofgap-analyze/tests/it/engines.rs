@@ -239,6 +239,31 @@ fn decode_steps_that_may_read_prompts_are_declared() {
     }
 }
 
+/// The names do not tell a prefill from a decode step without a graph.
+#[test]
+fn lmdeploy_steps_without_a_graph_are_prefill_where_others_have_one() {
+    let about = About::Other("engine.phases_told_by".into());
+    let of = |names: &[&str]| {
+        let step = |(at, name): (usize, &&str)| {
+            let start = 100 + 1000 * at as u32;
+            let mut events = vec![event("user_annotation", name, 10, start, 100, "")];
+            events.extend(launched(1 + at as u32, 10, start + 10, start + 12, 5));
+            events
+        };
+        let events: Vec<_> = names.iter().enumerate().flat_map(step).collect();
+        let analysis = analyze(&kineto(&events), &Options::default()).analysis;
+        assert_eq!(analysis.engine.as_ref().unwrap().name, "LMDeploy");
+        assert_eq!(analysis.reason(&about).is_some(), names.contains(&"forward_eager"));
+        let stages = analysis.stages.iter();
+        stages.map(|stage| (stage.name.clone(), stage.kind, stage.instances)).collect::<Vec<_>>()
+    };
+    let (prefill, decode) =
+        (("prefill".to_owned(), StageKind::Prefill, 1), ("decode".to_owned(), StageKind::Decode, 2));
+    assert_eq!(of(&["forward_eager", "forward_cudagraph", "forward_cudagraph"]), [prefill, decode.clone()]);
+    assert_eq!(of(&["forward_cudagraph", "forward_cudagraph"]), [decode]);
+    assert_eq!(of(&["forward_eager", "forward_eager"]), [("step".to_owned(), StageKind::Custom, 2)]);
+}
+
 #[test]
 fn an_engine_that_writes_two_names_is_named_by_its_own() {
     let mut events = vec![
@@ -303,7 +328,8 @@ fn a_renamed_stage_keeps_mfu_and_rates() {
         analyze(&trace, &Options { stages: stages.clone(), model, tokens, ..Options::default() })
     };
     let (known, renamed) = (with(None), with(Some("generate=LLM@decode_all")));
-    let expected = Stage { name: "generate".to_owned(), ..stage(&known, "decode") };
+    let mut expected = stage(&known, "decode");
+    expected.name = "generate".to_owned();
     let generate = stage(&renamed, "generate");
     assert_eq!(generate, expected);
     assert!(generate.mfu.is_some() && generate.mbu.is_some() && generate.tokens_per_s.is_some());

@@ -357,7 +357,7 @@ impl<'a> Builder<'a> {
             meta: Meta {
                 span: last - self.first,
                 names: self.names,
-                classes: class::CLASSES.to_vec(),
+                classes: class::all().collect(),
                 sections,
                 lanes: self.lanes,
                 stages,
