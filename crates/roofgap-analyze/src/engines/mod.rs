@@ -3,9 +3,8 @@
 //! The file of an engine holds all that is known about it: its command, package and metrics, the names and Python frames of its steps,
 //! its knobs, and advice. `step` reads step names.
 
-mod custom;
-mod llama_cpp;
 mod lmdeploy;
+mod others;
 mod sglang;
 mod step;
 mod tensorrt_llm;
@@ -30,8 +29,8 @@ pub static ENGINES: [&Engine; 7] = [
     &sglang::SGLANG,
     &tensorrt_llm::TENSORRT_LLM,
     &lmdeploy::LMDEPLOY,
-    &llama_cpp::LLAMA_CPP,
-    &custom::CUSTOM,
+    &others::LLAMA_CPP,
+    &others::CUSTOM,
 ];
 
 /// A serving engine, or a framework that names its steps.

@@ -2,7 +2,7 @@
 
 use super::frame_steps::FrameSteps;
 use super::ranges::{AllOfStage, EngineStage, StageRanges, Warmup};
-use super::rule::{StageRule, StageSet, step_stage};
+use super::{StageRule, StageSet, step_stage};
 use crate::engines::{Engine, EngineStep};
 use crate::result::StageKind;
 use crate::timeline::{Contexts, Launches};

@@ -1,6 +1,6 @@
 //! Stages among the ranges of a trace: the ranges that match a rule, and the steps that an engine names.
 
-use super::rule::{Pattern, StageRule, StageSet};
+use super::{Pattern, StageRule, StageSet};
 use crate::engines::{Engine, EngineStep};
 use crate::result::StageKind;
 use crate::timeline::IntervalSet;

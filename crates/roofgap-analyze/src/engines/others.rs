@@ -1,8 +1,9 @@
-//! A program that names its own steps, as `roofgap.step` of the Python package does.
+//! Programs that name their own steps, and engines of which only the metrics are known.
 
 use super::step::phases;
 use super::{Engine, Grammar};
 
+/// A program that names its own steps, as `roofgap.step` of the Python package does.
 pub static CUSTOM: Engine = Engine {
     name: "custom",
     grammars: &[Grammar {
@@ -12,3 +13,6 @@ pub static CUSTOM: Engine = Engine {
     }],
     ..Engine::UNKNOWN
 };
+
+/// llama.cpp. Its server exports metrics; its steps have no names.
+pub static LLAMA_CPP: Engine = Engine { name: "llama.cpp", metrics: Some("llamacpp:"), ..Engine::UNKNOWN };
