@@ -4,22 +4,20 @@ use std::io;
 use std::path::PathBuf;
 
 use roofgap_analyze::StageError;
+use roofgap_base::error::Error;
 use roofgap_collect::child::Outcome;
 use roofgap_collect::program::HydraError;
-use roofgap_runs::run_dir::folder::RunDirError;
 
 use roofgap_base::exit::Exit;
-use roofgap_runs::config::model::ModelError;
 use roofgap_runs::open::LoadError;
 use roofgap_runs::run_dir::PhaseStatus;
-use roofgap_runs::runs::RunsError;
 
 /// Error that prevents a session, or the reports of a run.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// The run directory is not writable.
     #[error(transparent)]
-    RunDir(#[from] RunDirError),
+    RunDir(#[from] Error),
     /// The run is not readable.
     #[error(transparent)]
     Load(#[from] LoadError),
@@ -29,15 +27,19 @@ pub enum SessionError {
     /// The program cannot run.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// The runs of the nodes of a job cannot be joined.
-    #[error(transparent)]
-    Runs(#[from] RunsError),
 }
 
 impl SessionError {
     /// Returns the exit status.
     pub fn exit(&self) -> Exit {
         Exit::Usage
+    }
+}
+
+impl From<SessionError> for Error {
+    fn from(error: SessionError) -> Self {
+        let exit = error.exit();
+        Error::of(error).with_exit(exit)
     }
 }
 
@@ -105,9 +107,6 @@ pub enum ProgramError {
     /// `stage1.run_dir` is not usable.
     #[error("stage1.run_dir: {}: {why}", path.display())]
     Stage1 { path: PathBuf, why: String },
-    /// The model is not usable.
-    #[error(transparent)]
-    Model(#[from] ModelError),
     /// A required key is not set.
     #[error("{0}")]
     Unset(&'static str),
@@ -122,7 +121,7 @@ pub enum ProgramError {
     Scripts { folder: PathBuf, source: io::Error },
     /// A file for the program cannot be written.
     #[error(transparent)]
-    Write(#[from] RunDirError),
+    Write(#[from] Error),
 }
 
 /// Failure of an attempt to run a phase: the reason, and the last lines of the log of the failed command.

@@ -6,7 +6,9 @@
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use roofgap_runs::run_dir::folder::{RunDirError, RunState, run_state};
+use roofgap_runs::run_dir::folder::{RunState, cannot_create, run_state};
+
+use roofgap_base::error::Error;
 
 use super::error::SessionError;
 use super::phases::report::write_reports;
@@ -14,7 +16,6 @@ use super::props::JobOutcome;
 use roofgap_runs::config::Config;
 use roofgap_runs::run_dir::layout::nodes_in;
 use roofgap_runs::run_dir::locate;
-use roofgap_runs::runs::RunsError;
 
 /// The folder of a job.
 #[derive(Debug, Clone)]
@@ -37,17 +38,15 @@ impl Job {
     }
 
     /// Creates the folder of the sessions, which only its owner may read.
-    pub fn create_nodes(&self) -> Result<PathBuf, RunDirError> {
+    pub fn create_nodes(&self) -> Result<PathBuf, Error> {
         let nodes = self.nodes();
         let base = self.folder.parent().unwrap_or(&self.folder);
         let created = std::fs::create_dir_all(base).and_then(|()| {
             let mut builder = std::fs::DirBuilder::new();
             builder.recursive(true).mode(0o700).create(&nodes)
         });
-        match created {
-            Ok(()) => Ok(nodes),
-            Err(source) => Err(RunDirError::Create { path: nodes, source }),
-        }
+        created.map_err(cannot_create(&nodes))?;
+        Ok(nodes)
     }
 
     /// Writes the run of the job, unless other sessions of it have not ended. This session has.
@@ -60,7 +59,7 @@ impl Job {
     }
 
     fn write(&self, outcome: &mut JobOutcome) -> Result<(), SessionError> {
-        let runs = locate::all(&self.nodes()).map_err(RunsError::from)?;
+        let runs = locate::all(&self.nodes()).map_err(Error::from)?;
         outcome.nodes = runs.len();
         let under_way = runs.iter().filter(|run| is_under_way(&run.path));
         outcome.under_way = under_way.map(|run| run.id.clone()).collect();

@@ -1,5 +1,7 @@
 //! Failures to send load.
 
+use roofgap_base::error::Error;
+use roofgap_base::exit::Exit;
 use roofgap_collect::child::ChildError;
 use std::path::PathBuf;
 
@@ -74,4 +76,17 @@ pub enum LoadError {
     /// A thread that sends requests ended early.
     #[error("a sending thread ended early")]
     Thread,
+}
+
+impl From<LoadError> for Error {
+    fn from(error: LoadError) -> Self {
+        let exit = match error {
+            LoadError::Cancelled => Exit::Interrupted,
+            LoadError::Prompts { .. } | LoadError::TooManyRequests { .. } | LoadError::NoModel { .. } => {
+                Exit::Usage
+            }
+            _ => Exit::ProgramFailed,
+        };
+        Error::of(error).with_exit(exit)
+    }
 }

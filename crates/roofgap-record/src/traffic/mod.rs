@@ -27,6 +27,6 @@ pub use account::{server_account_path, write_account};
 pub use error::LoadError;
 pub use props::{Arrivals, LoadProps, PairProps};
 pub use ratio::PairedRatio;
-pub use roofgap_runs::config::traffic::{LengthError, Lengths};
+pub use roofgap_runs::config::traffic::Lengths;
 pub use run::{LoadRun, Progress, run};
 pub use server::{ServerProps, ServerRun, serve_and_load};

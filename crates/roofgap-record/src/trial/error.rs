@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use crate::run::ProgramError;
+use roofgap_base::error::Error;
 use roofgap_runs::config::ConfigError;
 use roofgap_runs::open::LoadError;
-use roofgap_runs::run_dir::{LocateError, TrialsError};
+use roofgap_runs::run_dir::LocateError;
 
 /// Error that prevents a trial, or its record.
 #[expect(missing_docs, reason = "the messages name the fields")]
@@ -53,10 +54,16 @@ pub enum TrialError {
     Busy(PathBuf),
     /// The record of earlier trials is not readable.
     #[error("{0}; rename it to start a new record")]
-    Trials(#[from] TrialsError),
+    Trials(#[from] Error),
     /// A file of the trial cannot be written.
     #[error("cannot write {}: {source}", path.display())]
     Write { path: PathBuf, source: std::io::Error },
+}
+
+impl From<TrialError> for Error {
+    fn from(error: TrialError) -> Self {
+        Error::of(error)
+    }
 }
 
 /// Names the findings that have a change to try.

@@ -18,7 +18,6 @@ pub mod writer;
 pub use layout::Layout;
 pub use locate::{LocateError, RunRef, resolve};
 pub use record::{
-    CommandRecord, OutputFile, PhaseName, PhaseRecord, PhaseStatus, RecordError, SessionRecord, SessionState,
+    CommandRecord, OutputFile, PhaseName, PhaseRecord, PhaseStatus, SessionRecord, SessionState,
 };
-pub use trials::TrialsError;
 pub use writer::RecordWriter;

@@ -4,8 +4,8 @@ use super::profile::print_outcome;
 use super::progress::Progress;
 use super::{answer, signals};
 use crate::args::Capture;
-use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::command::word_text;
 use roofgap_collect::watch::{Registration, Registry, Watched};
@@ -13,7 +13,7 @@ use roofgap_record::run::attach::{AttachError, CaptureProps, capture};
 use serde::Serialize;
 use std::time::Duration;
 
-pub fn run(args: Capture, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: Capture, printer: &Printer) -> Result<Exit, Error> {
     let registry = Registry::open().map_err(AttachError::from)?;
     let Some(process) = &args.process else {
         let list: Vec<Row> = registry.list().into_iter().map(Row::of).collect();

@@ -1,8 +1,8 @@
 //! `roofgap watch`: starts a program with the native collector loaded and dormant.
 
 use crate::args::Watch;
-use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::watch::Registry;
 use roofgap_record::run::attach::{AttachError, watch};
@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 /// Replaces this process by the program: the same process id, streams, terminal, signals and exit status.
-pub fn run(args: Watch, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: Watch, printer: &Printer) -> Result<Exit, Error> {
     let library = library().map_err(AttachError::from)?;
     let registry = Registry::open().map_err(AttachError::from)?;
     let Some(plan) = watch(&registry, &args.program, &library, args.duty)? else {

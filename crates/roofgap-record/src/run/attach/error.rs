@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use roofgap_base::error::Error;
 use roofgap_collect::watch::WatchError;
-use roofgap_runs::run_dir::folder::RunDirError;
 
 use crate::run::native::NativeUnavailable;
 use roofgap_base::exit::Exit;
@@ -24,7 +24,7 @@ pub enum AttachError {
     Write { path: PathBuf, source: std::io::Error },
     /// The run directory is not writable.
     #[error(transparent)]
-    RunDir(#[from] RunDirError),
+    RunDir(#[from] Error),
     /// The configuration of the run cannot be composed.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -58,5 +58,12 @@ impl AttachError {
             Self::NotLoaded { .. } | Self::Busy { .. } | Self::Refused { .. } => Exit::Partial,
             _ => Exit::Usage,
         }
+    }
+}
+
+impl From<AttachError> for Error {
+    fn from(error: AttachError) -> Self {
+        let exit = error.exit();
+        Error::of(error).with_exit(exit)
     }
 }

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use roofgap_analyze::Analysis;
+use roofgap_base::error::Error;
 use roofgap_base::file::write_atomic;
 use roofgap_report::{Bundle, ReportFile, files};
-use roofgap_runs::run_dir::folder::RunDirError;
 
 use crate::run::context::PhaseContext;
 use crate::run::error::SessionError;
@@ -43,8 +43,7 @@ pub fn write_reports_with(run_dir: &Path, overrides: &[String]) -> Result<Writte
     let mut files = Vec::new();
     for file in render(&loaded) {
         let path = run_dir.join(file.name);
-        write_atomic(&path, &file.bytes)
-            .map_err(|source| RunDirError::Write { path: path.clone(), source })?;
+        write_atomic(&path, &file.bytes).map_err(Error::io("write", &path))?;
         files.push(path);
     }
     Ok(WrittenReports { analysis: loaded.analysis, record: run.record, files, unreadable: loaded.unreadable })
