@@ -7,8 +7,8 @@ use roofgap_report::html::STYLE;
 
 use crate::error::LakeError;
 use crate::query::answer::NONE;
-use crate::query::engine::{Answer, Engine};
 use crate::query::saved::{Query, fill};
+use crate::query::{Answer, Engine};
 use crate::trend::{By, TrendProps, trend};
 
 /// Most rows of a table of the fleet page.

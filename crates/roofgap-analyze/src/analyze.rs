@@ -308,13 +308,7 @@ fn no_gpu_work(trace: &Trace) -> String {
 
 /// Says which setting of the recording tool records GPU work.
 fn how_to_record(trace: &Trace) -> &'static str {
-    match trace.sources.first().map(|source| source.format) {
-        Some(SourceFormat::NsysSqlite) => {
-            "; nsys records it with `--trace=cuda,nvtx`, in the processes that it starts"
-        }
-        Some(SourceFormat::Kineto) => "; the PyTorch profiler records it with ProfilerActivity.CUDA",
-        _ => "",
-    }
+    trace.sources.first().map_or("", |source| source.format.facts().gpu_work_advice)
 }
 
 /// Tells where the kernels come from: the timeline; without kernels in it a summary table, or the launches that ncu measured.
@@ -356,12 +350,9 @@ fn no_stages(trace: &Trace, from: KernelOrigin) -> String {
         "a summary table has no ranges".into()
     } else if from == KernelOrigin::Counters && trace.ranges.rows.is_empty() {
         "ncu measures single launches and records no timeline; add an nsys, PyTorch or native capture of the same program".into()
-    } else if trace.ranges.rows.is_empty()
-        && trace.sources.first().map(|source| source.format) == Some(SourceFormat::Kineto)
-    {
-        "the capture has no ranges; name the stages of the program with torch.profiler.record_function (prefill, decode_all, decode_step)".into()
     } else if trace.ranges.rows.is_empty() {
-        "the capture has no ranges; add NVTX ranges to the program (domain LLM: prefill, decode_all, decode_step)".into()
+        let format = trace.sources.first().map_or(SourceFormat::NsysSqlite, |source| source.format);
+        format!("the capture has no ranges; {}", format.facts().stages_advice)
     } else {
         "no range matches a stage; name one with --stage NAME=PATTERN".into()
     }
@@ -371,11 +362,11 @@ fn no_stages(trace: &Trace, from: KernelOrigin) -> String {
 fn engine(trace: &Trace, index: &StageIndex, program: Option<&Account>) -> Option<EngineInfo> {
     let own = program.and_then(|account| account.engine.as_ref());
     let own_name = own.and_then(|engine| engine.name.as_deref());
-    let kineto = |source: &roofgap_trace::Source| source.format == SourceFormat::Kineto;
+    let timeline = trace.sources.iter().find(|source| source.format.is_timeline());
+    let range_word = timeline.map_or("range", |source| source.format.facts().range_word);
     let (name, told_by) = match index.engine() {
         Some(engine) if index.phases_told_by().is_some() => (engine.name, "frames"),
-        Some(engine) if trace.sources.iter().any(kineto) => (engine.name, "annotation"),
-        Some(engine) => (engine.name, "range"),
+        Some(engine) => (engine.name, range_word),
         None => (own_name?, "account"),
     };
     let own = own.filter(|_| own_name == Some(name));

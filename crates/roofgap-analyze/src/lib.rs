@@ -30,7 +30,7 @@
 //! - [`gpu`]: peaks and bandwidth of a device; [`model`]: work of a model; [`counters`]: hardware counters;
 //! - [`findings`]: one file per rule in `findings/rules`; [`compare`]: two analyses side by side;
 //! - [`knobs`]: changes of a workload that carry out the action of a finding;
-//! - `roof`: the distance of kernels and stages to the roof; [`numbers`]: numbers formatted for people.
+//! - `roof`: the distance of kernels and stages to the roof.
 
 pub mod compare;
 pub mod counters;
@@ -38,7 +38,6 @@ pub mod findings;
 pub mod gpu;
 pub mod knobs;
 pub mod model;
-pub mod numbers;
 
 mod account;
 mod analyze;
@@ -55,6 +54,8 @@ mod serving;
 mod stages;
 mod timeline;
 mod verdict;
+
+use roofgap_base::numbers;
 
 pub use account::operators as account_operators;
 pub use analyze::{Analyzed, Options, analyze};

@@ -1,5 +1,6 @@
-//! Export errors, and writing a file under a temporary name before renaming it.
+//! Export errors, and writing whole files.
 
+use roofgap_base::file::write_atomic_with;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileTypeExt;
@@ -43,30 +44,23 @@ impl ExportError {
     }
 }
 
-/// Writes a file under a temporary name and renames it, so that the old file stays until the new one is complete. A
-/// device, such as `/dev/null`, is written to and stays what it is.
+/// Writes a file atomically. A device, such as `/dev/null`, is written to and stays what it is.
 pub fn write_whole(
     path: &Path,
-    fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+    fill: impl FnOnce(&mut BufWriter<&mut File>) -> io::Result<()>,
 ) -> Result<(), ExportError> {
-    let fill_whole = |file: File| {
+    let fill_whole = |file: &mut File| {
         let mut out = BufWriter::with_capacity(1 << 20, file);
         fill(&mut out)?;
         out.flush()
     };
     if fs::metadata(path).is_ok_and(|facts| facts.file_type().is_char_device()) {
         let opened = File::options().write(true).open(path);
-        return opened.and_then(fill_whole).map_err(|e| ExportError::write(path, e));
+        return opened
+            .and_then(|mut device| fill_whole(&mut device))
+            .map_err(|e| ExportError::write(path, e));
     }
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".part");
-    let part = path.with_file_name(name);
-    let written = File::create(&part).and_then(fill_whole);
-    written.and_then(|()| fs::rename(&part, path)).map_err(|e| {
-        // The first error is the one to report.
-        let _ = fs::remove_file(&part);
-        ExportError::write(path, e)
-    })
+    write_atomic_with(path, fill_whole).map_err(|e| ExportError::write(path, e))
 }
 
 #[cfg(test)]

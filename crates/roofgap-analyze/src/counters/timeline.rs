@@ -1,5 +1,6 @@
 //! The kernels of a timeline by stage, name and launch shape: what counters are joined with.
 
+use roofgap_base::stats::median_f64;
 use roofgap_trace::{NameId, OpKind, Trace};
 use rustc_hash::FxHashMap;
 
@@ -74,13 +75,14 @@ impl Timeline {
         }
         let mut kernels: Vec<TimelineKernel> = groups
             .into_iter()
-            .map(|((stage, name, grid, block), mut durations)| TimelineKernel {
+            .map(|((stage, name, grid, block), durations)| TimelineKernel {
                 stage: stage.map(str::to_owned),
                 name: trace.names.get(name).to_owned(),
                 shape: (grid != [0; 3]).then_some((grid, block)),
                 calls: durations.len() as u64,
                 total_ns: durations.iter().sum(),
-                median_ns: median(&mut durations),
+                median_ns: median_f64(&mut durations.iter().map(|ns| *ns as f64).collect::<Vec<_>>())
+                    .unwrap_or_default(),
             })
             .collect();
         kernels.extend(trace.kernel_totals.iter().filter(|_| ops.is_empty()).filter_map(|total| {
@@ -118,16 +120,5 @@ impl Timeline {
         let shapes = self.by_name.get(spelled).or_else(|| self.by_form.get(form))?;
         let positions = shapes.get(&shape).into_iter().flatten();
         Some(positions.filter_map(|at| self.kernels.get(*at)).collect())
-    }
-}
-
-fn median(durations: &mut [i64]) -> f64 {
-    durations.sort_unstable();
-    let middle = durations.len() / 2;
-    let at = |index: usize| durations.get(index).map_or(0.0, |ns| *ns as f64);
-    match durations.len() {
-        0 => 0.0,
-        count if count % 2 == 1 => at(middle),
-        _ => (at(middle - 1) + at(middle)) / 2.0,
     }
 }

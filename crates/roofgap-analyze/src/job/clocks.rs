@@ -1,8 +1,8 @@
 //! Offsets between the clocks of the ranks, from the ends of matched collectives.
 
 use super::matching::MatchedSet;
-use super::median;
 use super::record::RankRecord;
+use roofgap_base::stats::median;
 use roofgap_trace::Ns;
 
 /// The clock of a rank.
@@ -79,7 +79,7 @@ fn estimate(records: &[RankRecord], set: &MatchedSet, base: usize, rank: usize) 
             (base, own)
         })
     };
-    let offset = median(pairs().map(|(base, own)| own.end - base.end).collect())?;
+    let offset = median(&mut pairs().map(|(base, own)| own.end - base.end).collect::<Vec<Ns>>())?;
     let spread = pairs().map(|(base, own)| (own.end - base.end - offset).abs()).max()?;
     let least = pairs().map(|(base, own)| own.start - base.end).max()?;
     let most = pairs().map(|(base, own)| own.end - base.start).min()?;

@@ -141,9 +141,3 @@ fn spans(numbers: &[u32]) -> String {
     };
     spans.iter().map(text).collect::<Vec<_>>().join(", ")
 }
-
-/// Returns the median of some numbers, the lower of two in the middle; `None` without any.
-fn median(mut numbers: Vec<i64>) -> Option<i64> {
-    let middle = numbers.len().checked_sub(1)? / 2;
-    Some(*numbers.select_nth_unstable(middle).1)
-}

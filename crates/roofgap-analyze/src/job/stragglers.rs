@@ -1,9 +1,9 @@
 //! The stage and kernel in which a late rank loses its time.
 
-use super::median;
 use super::record::{RankRecord, StageCost};
 use super::waits::Waits;
 use crate::result::Straggler;
+use roofgap_base::stats::median;
 use rustc_hash::FxHashMap;
 
 /// Least wait of a straggler, in parts of the time of its stage.
@@ -28,7 +28,7 @@ pub fn find(records: &[RankRecord], waits: &Waits) -> Vec<Straggler> {
             .unwrap_or_default();
         let kernel = own.and_then(|own| slower_kernel(own, &others));
         let idle: Option<Vec<i64>> = others.iter().map(|other| other.idle_ns).collect();
-        let idle = idle.and_then(median).zip(own.and_then(|own| own.idle_ns));
+        let idle = idle.and_then(|mut idle| median(&mut idle)).zip(own.and_then(|own| own.idle_ns));
         found.push(Straggler {
             rank: record.rank(),
             stage: own.map(|own| own.name.clone()),
@@ -51,8 +51,8 @@ fn slower_kernel(own: &StageCost, others: &[&StageCost]) -> Option<(String, i64)
     }
     let total = |kernels: &FxHashMap<String, i64>, name: &str| kernels.get(name).copied().unwrap_or(0);
     let excess = own.kernels.iter().filter_map(|(name, own_ns)| {
-        let others = others.iter().map(|other| total(&other.kernels, name)).collect();
-        Some((own_ns - median(others)?, name))
+        let mut others: Vec<i64> = others.iter().map(|other| total(&other.kernels, name)).collect();
+        Some((own_ns - median(&mut others)?, name))
     });
     let (excess_ns, name) = excess.max_by(|a, b| a.0.cmp(&b.0).then_with(|| b.1.cmp(a.1)))?;
     (excess_ns > 0).then(|| (name.clone(), excess_ns))

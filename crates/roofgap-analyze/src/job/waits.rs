@@ -2,9 +2,9 @@
 
 use super::clocks::Clock;
 use super::matching::MatchedSet;
-use super::median;
 use super::record::RankRecord;
 use crate::result::{MatchedCollectives, RankInfo};
+use roofgap_base::stats::median;
 use roofgap_trace::Ns;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -105,7 +105,7 @@ impl Waits {
             last_counts[last] += 1;
             let late = self.late.entry((set.ranks[last], own(last).stage)).or_default();
             late.last_count += 1;
-            late.waited_for_ns = median(others).unwrap_or(0).saturating_add(late.waited_for_ns);
+            late.waited_for_ns = median(&mut others).unwrap_or(0).saturating_add(late.waited_for_ns);
         }
         let above = |skew: Ns| Some(skew).filter(|skew| error_ns.is_some_and(|error| *skew > error));
         sum.skew_mean_ns = above(skew_sum / (set.rows.len().max(1) as i64));

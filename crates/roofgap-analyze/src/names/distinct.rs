@@ -1,8 +1,9 @@
 //! Short names that differ for different kernels.
 
-use super::short::{MOST, Parts, clean, cut, fit, readable, short_name};
+use super::short::{MOST, Parts, clean, fit, readable, short_name};
 use crate::counters::canonical;
 use crate::result::{Analysis, Kernel};
+use roofgap_base::text::cut;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 

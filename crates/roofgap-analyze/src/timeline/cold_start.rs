@@ -2,6 +2,7 @@
 
 use crate::result::ColdStart;
 use crate::stages::Span;
+use roofgap_base::stats::median;
 use roofgap_trace::Ns;
 
 /// Wall time of a cold instance over that of the later ones, at least.
@@ -27,7 +28,8 @@ impl InstanceTime {
 /// needed to show that they repeat.
 pub fn cold_start(instances: &[InstanceTime]) -> Option<ColdStart> {
     let warm = instances.get(instances.len() / 2..).filter(|warm| warm.len() >= 2)?;
-    let (wall, gpu) = (median(warm, |time| time.wall), median(warm, |time| time.gpu));
+    let middle = |of: fn(&InstanceTime) -> Ns| median(&mut warm.iter().map(of).collect::<Vec<Ns>>());
+    let (wall, gpu) = (middle(|time| time.wall)?, middle(|time| time.gpu)?);
     let is_longer = |time: &InstanceTime| time.wall as f64 > LONGER * wall as f64;
     if warm.iter().any(is_longer) {
         return None;
@@ -40,12 +42,6 @@ pub fn cold_start(instances: &[InstanceTime]) -> Option<ColdStart> {
         mean_ns: mean(cold),
         warm_mean_ns: mean(rest),
     })
-}
-
-fn median(times: &[InstanceTime], of: impl Fn(&InstanceTime) -> Ns) -> Ns {
-    let mut sorted: Vec<Ns> = times.iter().map(of).collect();
-    sorted.sort_unstable();
-    sorted.get(sorted.len() / 2).copied().unwrap_or(0)
 }
 
 fn mean(times: &[InstanceTime]) -> Ns {

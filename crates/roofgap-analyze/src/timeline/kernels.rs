@@ -2,6 +2,7 @@
 
 use crate::names::Naming;
 use crate::result::Kernel;
+use roofgap_base::stats::median;
 use roofgap_trace::{DeviceId, NameId, OpKind, Trace};
 
 /// Groups the kernels among `rows` of `Trace::ops` by name and device, most time first.
@@ -119,30 +120,4 @@ fn sort(kernels: &mut [Kernel]) {
 /// `a / b` to the nearest integer; 0 for an empty group.
 pub fn divide(a: i64, b: i64) -> i64 {
     if b == 0 { 0 } else { (a as f64 / b as f64).round() as i64 }
-}
-
-/// The median, of an even number the mean of the middle two to the nearest integer.
-pub fn median(list: &mut [i64]) -> Option<i64> {
-    if list.is_empty() {
-        return None;
-    }
-    let even = list.len().is_multiple_of(2);
-    let (below, &mut at, _) = list.select_nth_unstable(list.len() / 2);
-    // Of an even number the other middle value is the largest of the lower half.
-    let other = if even { below.iter().max().copied() } else { None };
-    Some(other.map_or(at, |other| divide(at + other, 2)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn medians() {
-        assert_eq!(median(&mut []), None);
-        assert_eq!(median(&mut [5]), Some(5));
-        assert_eq!(median(&mut [9, 1]), Some(5));
-        assert_eq!(median(&mut [3, 1, 2]), Some(2));
-        assert_eq!(median(&mut [4, 1, 3, 2]), Some(3), "2.5 rounds away from zero");
-    }
 }

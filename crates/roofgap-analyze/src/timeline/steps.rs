@@ -2,22 +2,18 @@
 
 use super::kernels::divide;
 use crate::result::{CpuSteps, Steps};
+use roofgap_base::stats::percentile;
 
-/// Mean and percentiles of step times; `None` without steps. A percentile is the smallest value that at least that share of the
-/// steps does not exceed.
+/// Mean and percentiles of step times; `None` without steps.
 pub fn summary(each_ns: Vec<i64>, launches_per_step: Option<f64>) -> Option<Steps> {
     let mut sorted = each_ns.clone();
     sorted.sort_unstable();
-    let at = |share: f64| {
-        let rank = (share * sorted.len() as f64).ceil() as usize;
-        sorted.get(rank.saturating_sub(1)).copied()
-    };
     Some(Steps {
         count: sorted.len() as u64,
         mean_ns: divide(sorted.iter().sum(), sorted.len() as i64),
-        p50_ns: at(0.5)?,
-        p90_ns: at(0.9)?,
-        p99_ns: at(0.99)?,
+        p50_ns: percentile(&sorted, 0.5)?,
+        p90_ns: percentile(&sorted, 0.9)?,
+        p99_ns: percentile(&sorted, 0.99)?,
         launches_per_step,
         each_ns,
         cpu: None,

@@ -5,6 +5,7 @@ use crate::view::numbers::si;
 use crate::view::table::cut;
 use maud::{Markup, html};
 use roofgap_analyze::{Analysis, CacheRates, CounterRow, short_name};
+use roofgap_base::stats::median_f64;
 
 /// A cache: its name, the traffic and the peak of a row.
 struct Level {
@@ -34,8 +35,7 @@ impl Level {
     fn bandwidth(&self, analysis: &Analysis) -> Option<f64> {
         let rates = analysis.counters.iter().filter_map(|row| row.caches.as_ref());
         let mut peaks: Vec<f64> = rates.filter_map(self.peak).filter(|peak| *peak > 0.0).collect();
-        peaks.sort_by(f64::total_cmp);
-        peaks.get(peaks.len() / 2).copied()
+        median_f64(&mut peaks)
     }
 
     /// Lists the rows with work and traffic of this cache: intensity and FLOP/s.

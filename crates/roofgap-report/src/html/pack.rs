@@ -1,5 +1,7 @@
 //! Columns of numbers as text: variable-length integers in base64. The page decodes them once.
 
+pub use roofgap_base::text::base64;
+
 /// Numbers as variable-length integers: seven bits per byte, the top bit set on all but the last byte of each.
 #[derive(Debug, Default)]
 pub struct Packer {
@@ -32,34 +34,9 @@ impl Packer {
     }
 }
 
-/// Encodes bytes as base64 with padding.
-pub fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let letter = |v: u32| char::from(LETTERS[(v & 63) as usize]);
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for part in bytes.chunks(3) {
-        let at = |i: usize| part.get(i).map_or(0, |b| u32::from(*b));
-        let word = at(0) << 16 | at(1) << 8 | at(2);
-        out.push(letter(word >> 18));
-        out.push(letter(word >> 12));
-        out.push(if part.len() > 1 { letter(word >> 6) } else { '=' });
-        out.push(if part.len() > 2 { letter(word) } else { '=' });
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn base64_as_others_write_it() {
-        assert_eq!(base64(b""), "");
-        assert_eq!(base64(b"M"), "TQ==");
-        assert_eq!(base64(b"Ma"), "TWE=");
-        assert_eq!(base64(b"Man"), "TWFu");
-        assert_eq!(base64(&[0xfb, 0xff, 0xfe]), "+//+");
-    }
 
     #[test]
     fn numbers_by_their_bytes() {

@@ -4,7 +4,7 @@ use super::sections;
 use crate::bundle::Bundle;
 use crate::view::findings as findings_view;
 use crate::view::kernels::{by_time, markdown_columns, table};
-use crate::view::numbers::{count, percent, plural, time};
+use crate::view::numbers::{count, counted, percent, time};
 use crate::view::provenance::{self, missing};
 use crate::view::table::{capitalized, escape, escape_line};
 use crate::view::{confidence, headline, measured, trial};
@@ -73,7 +73,7 @@ fn recommendations(bundle: Bundle<'_>) -> String {
         _ if analysis.findings.is_empty() => {}
         0 => out.push_str("\nThe evidence is in `report.md`.\n"),
         more => {
-            let more = plural(more as u64, "smaller finding");
+            let more = counted(more as u64, "smaller finding");
             let _ = writeln!(out, "\nThe evidence is in `report.md`, with {more}.");
         }
     }

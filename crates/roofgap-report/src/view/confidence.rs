@@ -1,7 +1,7 @@
 //! The confidence in the numbers of the main stage: repeats, profiler overhead, sampling and losses.
 
 use super::headline::main_stage;
-use super::numbers::{count, plural, significant};
+use super::numbers::{count, counted, significant};
 use super::provenance::is_unprofiled;
 use roofgap_analyze::{Analysis, Stage};
 
@@ -75,7 +75,7 @@ fn repeats(stage: &Stage) -> Fact {
     match stage.steps.as_ref().map_or(0, |steps| steps.count) {
         0 => Fact::new(format!("{} was measured once", stage.spoken()), None),
         steps => Fact::new(
-            format!("{} was measured once, with {}", stage.spoken(), plural(steps, "step")),
+            format!("{} was measured once, with {}", stage.spoken(), counted(steps, "step")),
             (steps >= MANY_STEPS).then_some(true),
         ),
     }

@@ -1,6 +1,6 @@
 //! Several ranks of a job: their times, the collectives they share, and the ranks that others wait for.
 
-use super::numbers::{NONE, count, or_none, plural, share, size, time};
+use super::numbers::{NONE, count, counted, or_none, share, size, time};
 use super::table::Table;
 use roofgap_analyze::{
     About, Analysis, ExpertBalance, MatchedCollectives, MatchedTransfers, RankInfo, StageUtilisation,
@@ -36,7 +36,7 @@ pub const UTILISATION: &str = "By wall time and the share of the model that each
 /// Names the rank of a capture and the size of its job, or the ranks that were given.
 pub fn ranks_line(analysis: &Analysis) -> Option<String> {
     let size = |world_size: Option<u32>| match world_size {
-        Some(size) => format!(" of {}", plural(u64::from(size), "rank")),
+        Some(size) => format!(" of {}", counted(u64::from(size), "rank")),
         None => String::new(),
     };
     match (&analysis.job, &analysis.ranks[..]) {

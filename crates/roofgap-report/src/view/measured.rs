@@ -1,6 +1,6 @@
 //! Launches that ncu measured without a timeline: the table by kernel, a verdict for each, and ncu's own rules.
 
-use super::numbers::{NONE, count, or_none, percent, plural, time, us};
+use super::numbers::{NONE, count, counted, or_none, percent, time, us};
 use super::roof;
 use super::table::Table;
 use roofgap_analyze::{Analysis, CounterRow, Kernel, KernelOrigin, NcuRule, ShortNames};
@@ -13,13 +13,13 @@ pub fn alone(analysis: &Analysis) -> bool {
 /// States the number of measured launches and kernels, and their time.
 pub fn summary(analysis: &Analysis) -> String {
     let launches: u64 = analysis.counters.iter().map(|row| row.samples).sum();
-    let launches = plural(launches, "launch").replace("launchs", "launches");
+    let launches = counted(launches, "launch").replace("launchs", "launches");
     if analysis.kernels.is_empty() {
         return format!("measured by ncu: {launches}, without their durations");
     }
     format!(
         "measured by ncu: {launches} of {}, {} in total under ncu",
-        plural(analysis.kernels.len() as u64, "kernel"),
+        counted(analysis.kernels.len() as u64, "kernel"),
         time(analysis.totals.kernel_ns)
     )
 }

@@ -1,6 +1,5 @@
 //! The view model: rows, sentences and numbers of a report. Text, Markdown and HTML render the same ones.
 //!
-//! - `numbers`: quantities formatted for people
 //! - `table`: a table and its text, Markdown and HTML forms
 //! - `headline`: the first lines, with time per token and the numbers of one run
 //! - `confidence`: how far the numbers can be trusted, and why
@@ -34,7 +33,6 @@ pub mod job;
 pub mod kernels;
 pub mod layers;
 pub mod measured;
-pub mod numbers;
 pub mod provenance;
 pub mod ranges;
 pub mod requests;
@@ -48,3 +46,5 @@ pub mod stages;
 pub mod table;
 pub mod trial;
 pub mod utilisation;
+
+pub use roofgap_base::numbers;

@@ -1,6 +1,6 @@
 //! Requests that a load generator sent to a server: latency and throughput.
 
-use super::numbers::{count, or_none, plural, significant, time};
+use super::numbers::{count, counted, or_none, significant, time};
 use super::screen::Screen;
 use super::table::{Table, plain};
 use roofgap_analyze::{Analysis, GaugeStats, RequestStats, ServerGauges, Stage, StageKind, Steps};
@@ -35,7 +35,7 @@ pub fn sentences(requests: &RequestStats) -> Vec<String> {
     };
     lines.push(format!(
         "{} completed{failed}, in {}",
-        plural(requests.completed, "request"),
+        counted(requests.completed, "request"),
         time(requests.window_ns)
     ));
     let tokens = |tokens: Option<u64>| or_none(tokens, count);
@@ -60,7 +60,7 @@ pub fn sentences(requests: &RequestStats) -> Vec<String> {
     }
     lines.extend(gauges(requests));
     for failure in &requests.failures {
-        lines.push(format!("{} failed: {}", plural(failure.count, "request"), failure.why));
+        lines.push(format!("{} failed: {}", counted(failure.count, "request"), failure.why));
     }
     lines
 }

@@ -1,6 +1,6 @@
 //! The steps of a serving engine together: rates, batches over time, and the latency of requests by its parts.
 
-use super::numbers::{count, ms, or_none, percent, plural, time};
+use super::numbers::{count, counted, ms, or_none, percent, time};
 use super::table::Table;
 use roofgap_analyze::{About, Analysis, BatchRow, JoinedLatency, LatencyPart, Serving, ServingSlice};
 
@@ -26,7 +26,7 @@ pub fn sentences(analysis: &Analysis) -> Vec<String> {
     if stalls.steps > 0 {
         lines.push(format!(
             "requests that generate waited for {} of prompts of others: {} in all, {} at most without a step that generates",
-            plural(stalls.steps, "prefill step"),
+            counted(stalls.steps, "prefill step"),
             time(stalls.total_ns),
             time(stalls.longest_ns)
         ));

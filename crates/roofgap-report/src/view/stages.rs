@@ -1,7 +1,7 @@
 //! Stages: their table, the sentences on each, and the parts of their time.
 
 use super::gpu_work;
-use super::numbers::{NONE, count, or_none, percent, plural, share, time};
+use super::numbers::{NONE, count, counted, or_none, percent, share, time};
 use super::roof;
 use super::table::Table;
 use roofgap_analyze::{Analysis, CpuSteps, Idle, Note, Stage, StageCoverage, StageKind, StageOrigin, Steps};
@@ -156,7 +156,7 @@ pub fn steps(steps: &Steps) -> String {
             time(steps.p99_ns)
         ),
     };
-    format!("{}: {times}{}", plural(steps.count, "step"), launches.unwrap_or_default()) + &cpu_steps(steps)
+    format!("{}: {times}{}", counted(steps.count, "step"), launches.unwrap_or_default()) + &cpu_steps(steps)
 }
 
 /// Adds the time of the steps on the CPU where it differs by more than 10 %.
@@ -175,9 +175,9 @@ fn scheduled(stage: &Stage) -> Option<String> {
     let phase = |name: &str, requests: Option<u64>, tokens: Option<u64>| match (requests, tokens) {
         (Some(0), _) => None,
         (Some(requests), Some(tokens)) => {
-            Some(format!("{} {name} tokens for {}", count(tokens), plural(requests, "request")))
+            Some(format!("{} {name} tokens for {}", count(tokens), counted(requests, "request")))
         }
-        (Some(requests), None) => Some(format!("{} in {name}", plural(requests, "request"))),
+        (Some(requests), None) => Some(format!("{} in {name}", counted(requests, "request"))),
         (None, _) => None,
     };
     let phases = [
@@ -208,7 +208,7 @@ fn cold_start(stage: &Stage) -> Option<String> {
     let others = stage.instances.saturating_sub(cold.instances);
     Some(format!(
         "cold start: the first {} took {} on average, the {} after that {}, with about the same GPU work",
-        plural(cold.instances, "instance"),
+        counted(cold.instances, "instance"),
         time(cold.mean_ns),
         count(others),
         time(cold.warm_mean_ns)
@@ -223,14 +223,14 @@ fn foreign(stage: &Stage) -> Option<String> {
     });
     Some(format!(
         "the GPU also ran {} from outside the stage in this time ({} without work of the stage){thread}",
-        plural(work.kernel_count, "kernel"),
+        counted(work.kernel_count, "kernel"),
         time(work.busy_ns)
     ))
 }
 
 fn note(stage: &Stage, note: &Note) -> String {
     let kernels =
-        note.kernel_ns.map(|ns| format!(", {} in {}", time(ns), plural(note.kernel_count, "kernel")));
+        note.kernel_ns.map(|ns| format!(", {} in {}", time(ns), counted(note.kernel_count, "kernel")));
     format!(
         "of which {}: {} wall ({} % of the stage){}",
         note.name,

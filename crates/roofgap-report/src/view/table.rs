@@ -5,6 +5,7 @@ use super::heading::Heading;
 use super::numbers::{NONE, count, ms, or_none};
 use super::screen::Screen;
 use maud::{Markup, html};
+pub use roofgap_base::text::{cut, without_controls as plain};
 
 /// The longest cell of a Markdown table, in characters.
 const MARKDOWN_CELL: usize = 100;
@@ -208,22 +209,6 @@ pub fn capitalized(text: &str) -> String {
     let mut chars = text.chars();
     let first = chars.next().into_iter().flat_map(char::to_uppercase);
     first.chain(chars).collect()
-}
-
-/// Cuts text to at most `most` characters, with an ellipsis for the rest.
-pub fn cut(text: &str, most: usize) -> String {
-    if text.len() <= most || text.chars().count() <= most {
-        return text.to_owned();
-    }
-    let mut short: String = text.chars().take(most.saturating_sub(1)).collect();
-    short.push('…');
-    short
-}
-
-/// Replaces control characters by spaces.
-pub fn plain(text: &str) -> String {
-    let visible = |c: char| if c.is_control() { ' ' } else { c };
-    text.chars().map(visible).collect()
 }
 
 /// Escapes text for any place of a Markdown document and cuts it to the size of a cell.

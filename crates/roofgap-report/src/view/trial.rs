@@ -1,6 +1,6 @@
 //! Changes of the workload that `roofgap try` measured.
 
-use super::numbers::{NONE, or_none, plural, significant, size, time};
+use super::numbers::{NONE, counted, or_none, significant, size, time};
 use super::table::{Table, capitalized};
 use roofgap_analyze::{
     OutputCheck, OutputEffect, TimeChange, Trial, TrialRow, TrialState, TrialVerdict, Trials, Winner,
@@ -217,7 +217,7 @@ pub fn cost(trial: &Trial) -> String {
         _ => 0,
     };
     let runs = trial.rows.iter().map(|row| row.runs + reference(row)).sum::<u64>() + trial.base.runs;
-    format!("{} in {}.", capitalized(&plural(runs, "run")), time(trial.spent_ns))
+    format!("{} in {}.", capitalized(&counted(runs, "run")), time(trial.spent_ns))
 }
 
 #[cfg(test)]
