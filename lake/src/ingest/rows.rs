@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn the_rate_of_decode_is_not_that_of_the_run() {
         let mut decode = Stage::default();
-        decode.kind = StageKind::Decode;
+        decode.kind = roofgap_analyze::StageKind::Decode;
         decode.tokens_per_s = Some(100.0);
         let mut analysis = Analysis::default();
         analysis.stages.push(decode);
