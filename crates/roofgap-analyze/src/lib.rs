@@ -21,7 +21,8 @@
 //! - `result`: the types of the JSON;
 //! - `engines`: a file for each serving engine ([`ENGINES`]): names of its steps, metrics, knobs, advice;
 //! - `stages`: which stage an operation or a span of time belongs to ([`StageIndex`]);
-//! - `timeline`: launches, idle time, kernels, copies, graphs, operators, ranges;
+//! - `attribution`: the launch call of an operation, and the ranges and operators around it;
+//! - `timeline`: idle time, steps, kernels, copies and graphs;
 //! - `communication`: collectives and their bandwidth; `ranks`: the rank of a capture and its share of the model;
 //! - `serving`: the steps of a serving engine together, and the latency of requests by its parts;
 //! - `job`: several ranks together ([`join_ranks`]): clocks, matched collectives, stragglers;
@@ -41,6 +42,7 @@ pub mod model;
 
 mod account;
 mod analyze;
+mod attribution;
 mod communication;
 mod engines;
 mod job;
@@ -59,6 +61,10 @@ use roofgap_base::numbers;
 
 pub use account::operators as account_operators;
 pub use analyze::{Analyzed, Options, analyze};
+pub use attribution::{
+    CallKind, CallNode, Contexts, LaunchCount, Launches, NO_CALL, Scope, call_tree, innermost, launch_counts,
+    scopes,
+};
 pub use engines::{ENGINES, Engine, EngineStep, Grammar, Scheduled, ServerGauges};
 pub use job::{RankRecord, join_ranks};
 pub use names::{Family, ShortNames, family, short_name};
@@ -66,8 +72,5 @@ pub use result::*;
 pub use stages::{
     AllOfStage, NamedPlace, Pattern, Span, StageError, StageIndex, StageRule, StageSet, StageSpans,
 };
-pub use timeline::{
-    CallKind, CallNode, Contexts, IdleCause, IdlePart, IntervalSet, LaunchCount, Launches, NO_CALL, Scope,
-    call_tree, idle_parts, innermost, launch_counts, scopes,
-};
+pub use timeline::{IdleCause, IdlePart, IntervalSet, idle_parts};
 pub use verdict::{StageLimit, Verdict, verdict};

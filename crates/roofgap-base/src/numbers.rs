@@ -45,6 +45,13 @@ pub fn counted(n: u64, noun: &str) -> String {
     format!("{} {noun}{plural}", count(n))
 }
 
+/// Formats the numbers of things that are there, each with its noun in the singular and in the plural: `1 copy and 3 memory sets`.
+pub fn all_counted<const N: usize>(things: [(u64, &str, &str); N]) -> String {
+    let there = things.into_iter().filter(|(n, ..)| *n > 0);
+    let texts = there.map(|(n, one, many)| format!("{} {}", count(n), if n == 1 { one } else { many }));
+    texts.collect::<Vec<_>>().join(" and ")
+}
+
 /// Formats a number of times.
 pub fn times(count: u64) -> String {
     if count == 1 { "once".to_owned() } else { format!("{} times", self::count(count)) }

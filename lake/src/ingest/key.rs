@@ -120,7 +120,6 @@ impl Hash {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::File;
     use std::io::Write as _;
 
     #[test]

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     fn steps(each: &[i64]) -> Steps {
-        crate::timeline::steps::summary(each.to_vec(), None).unwrap()
+        crate::timeline::step_summary(each.to_vec(), None).unwrap()
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Matching and clocks on records made by hand.
 
-use super::clocks::{Clock, align};
 use super::experts::balance;
 use super::matching::match_collectives;
+use super::matching::{Clock, align};
 use super::record::RankRecord;
 use super::spans;
 use crate::communication::RankCollective;

@@ -3,9 +3,9 @@
 use super::frame_steps::FrameSteps;
 use super::ranges::{AllOfStage, EngineStage, StageRanges, Warmup};
 use super::{StageRule, StageSet, step_stage};
+use crate::attribution::{Contexts, Launches, NO_CALL};
 use crate::engines::{Engine, EngineStep};
 use crate::result::StageKind;
-use crate::timeline::{Contexts, Launches};
 use roofgap_trace::{Ns, ProcessId, Trace, range_name};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -365,7 +365,7 @@ impl StageIndex {
 
     pub(crate) fn context_of_op(&self, op: usize) -> u32 {
         let call = self.launches.call_of_op.get(op).copied();
-        self.contexts.of(call.unwrap_or(crate::timeline::NO_CALL))
+        self.contexts.of(call.unwrap_or(NO_CALL))
     }
 
     pub(crate) fn instance_of_context(&self, stage: usize, context: u32) -> Option<usize> {

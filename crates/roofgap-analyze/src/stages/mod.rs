@@ -7,7 +7,7 @@ mod frame_steps;
 mod index;
 mod ranges;
 
-pub use index::{Span, StageIndex, StageSpans};
+pub use index::{AbsentStage, Span, StageIndex, StageSpans};
 pub use ranges::AllOfStage;
 
 use std::fmt;

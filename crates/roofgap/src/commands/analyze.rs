@@ -11,10 +11,11 @@ use roofgap_base::file::write_atomic;
 use roofgap_collect::child::Cancel;
 use roofgap_collect::tool::Search;
 use roofgap_record::trial;
-use roofgap_report::chrome::{self, RankPlace};
+use roofgap_report::export::chrome::{self, RankPlace};
 #[cfg(feature = "parquet")]
-use roofgap_report::parquet::{self, Partition};
-use roofgap_report::{Bundle, json, markdown, speedscope, stacks, telemetry, text};
+use roofgap_report::export::parquet::{self, Partition};
+use roofgap_report::export::stacks;
+use roofgap_report::{Bundle, json, markdown, telemetry, text};
 use roofgap_runs::open::{Exporter, LoadError, Loaded, Overrides, load};
 use roofgap_runs::run_dir::Layout;
 use std::io::ErrorKind;
@@ -164,7 +165,7 @@ fn export(
         Ok(())
     };
     let speedscope = |path: &PathBuf| -> Result<(), Error> {
-        speedscope::save(bundle, path).map_err(Error::of)?;
+        stacks::save_speedscope(bundle, path).map_err(Error::of)?;
         wrote(path);
         Ok(())
     };

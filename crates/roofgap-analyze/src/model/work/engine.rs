@@ -1,11 +1,9 @@
 //! The work of the steps of a serving engine, from the requests and tokens in their names.
 
 use super::decoder::{Pass, looked_at};
-use super::run::Misfit;
-use super::{StageWork, Term};
+use super::{StageWork, Term, that_hold};
 use crate::engines::EngineStep;
 use crate::model::Architecture;
-use crate::model::architecture::LayerGroup;
 use std::collections::BTreeMap;
 
 /// Pairs of tokens that attention looks at, and tokens of the cache that it reads and writes, in all steps.
@@ -24,13 +22,16 @@ impl Architecture {
     /// Sums the work of engine steps. Matrix products follow from the tokens exactly; attention is the least that the names allow.
     ///
     /// # Errors
-    /// [`Misfit::StepTokens`] where a name does not give its tokens.
-    pub fn engine_work(&self, steps: &[EngineStep]) -> Result<StageWork, Misfit> {
+    /// Fails where a name does not give its tokens.
+    pub fn engine_work(&self, stage: &str, steps: &[EngineStep]) -> Result<StageWork, String> {
         let mut sizes: BTreeMap<(u64, u64), u64> = BTreeMap::new();
         let mut tokens_in_all = 0u64;
         for step in steps {
-            let (context, generation) =
-                step.context.tokens.zip(step.generation.tokens).ok_or(Misfit::StepTokens)?;
+            let (context, generation) = step
+                .context
+                .tokens
+                .zip(step.generation.tokens)
+                .ok_or("the step names do not give the number of tokens")?;
             let tokens = context.saturating_add(generation);
             let prompts = step.context.requests.unwrap_or(1).min(context);
             *sizes.entry((tokens, prompts.saturating_add(generation))).or_default() += 1;
@@ -38,84 +39,56 @@ impl Architecture {
         }
         let mut terms: Vec<Term> = Vec::new();
         for (&(tokens, heads), &passes) in &sizes {
-            let mut own = Vec::new();
-            Pass::of_steps(self, tokens, heads, passes).terms(&mut own);
+            // Attention over the cache differs from step to step.
+            let pass =
+                Pass { architecture: self, tokens, passes, sequences: 0, added: 0, first_look: 1, heads };
+            let own = pass.terms();
             if terms.is_empty() {
                 terms = own;
-            } else {
-                terms.iter_mut().zip(own).for_each(|(sum, own)| add(sum, &own));
+                continue;
+            }
+            for (sum, own) in terms.iter_mut().zip(own) {
+                sum.flops += own.flops;
+                sum.bytes += own.bytes;
             }
         }
-        if sizes.len() > 1 {
-            for term in &mut terms {
-                term.how = format!(
-                    "{} steps with {tokens_in_all} tokens in all, added up by size; the smallest: {}",
-                    steps.len(),
-                    term.how
-                );
-            }
+        for term in terms.iter_mut().filter(|_| sizes.len() > 1) {
+            term.how = format!(
+                "{} steps with {tokens_in_all} tokens in all, added up by size; the smallest: {}",
+                steps.len(),
+                term.how
+            );
         }
         let mut left_out = Cached::default();
         for group in &self.decoder.groups {
             let cached = Cached::of(steps, group.attention.window());
             left_out.lengths_unknown |= cached.lengths_unknown;
             left_out.equal_prompts |= cached.equal_prompts;
-            terms.push(self.cache_term(group, &cached));
+            terms.push(self.cache_term(group, None, (cached.pairs, cached.read, cached.written)));
         }
-        Ok(StageWork {
-            terms,
-            steps: Some(steps.len() as u64),
-            devices: 1,
-            assumptions: self.engine_assumptions(&left_out),
-        })
-    }
-
-    fn engine_assumptions(&self, cached: &Cached) -> Vec<String> {
         let mut assumptions = self.common_assumptions();
-        assumptions.push(
-            "each step reads every weight it uses once; the output head is computed for the last token of each prompt and for \
-             every generated token"
-                .to_owned(),
-        );
-        if cached.lengths_unknown {
-            assumptions.push(
-                "the step names do not give the length of the sequences that generate: attention over their cache is left out, so \
-                 FLOPs and bytes are lower bounds"
-                    .to_owned(),
-            );
-        }
-        if cached.equal_prompts {
-            assumptions.push(
-                "attention of prompts is the least that their tokens allow: prompts of a step of equal length, nothing of them in the \
-                 cache before"
-                    .to_owned(),
-            );
-        }
-        if self.vision.is_some() {
-            assumptions
-                .push("the vision part is left out: step names do not tell the number of images".to_owned());
-        }
-        assumptions
-    }
-
-    fn cache_term(&self, group: &LayerGroup, cached: &Cached) -> Term {
-        let (keys, values) = group.attention.pair_widths();
-        let layers = group.count as f64;
-        let value_bytes = self.dtype.bits() / 8.0;
-        let per_token = group.attention.cached_values();
-        let Cached { pairs, read, written, .. } = cached;
-        Term {
-            name: "attention over the cache".to_owned(),
-            flops: 2.0 * layers * pairs * (keys + values) as f64,
-            weight_bytes: 0.0,
-            kv_bytes: layers * (read + written) * per_token as f64 * value_bytes,
-            activation_bytes: layers * written * (2 * keys + values) as f64 * value_bytes,
-            how: format!(
-                "2 x {} layers x {pairs} pairs of tokens x ({keys} + {values}); cache: {per_token} values of {value_bytes} bytes a \
-                 token and layer, {read} tokens read, {written} written",
-                group.count
+        assumptions.extend(that_hold([
+            (
+                true,
+                "each step reads every weight it uses once; the output head is computed for the last token of each prompt and for \
+                 every generated token",
             ),
-        }
+            (
+                left_out.lengths_unknown,
+                "the step names do not give the length of the sequences that generate: attention over their cache is left out, so \
+                 FLOPs and bytes are lower bounds",
+            ),
+            (
+                left_out.equal_prompts,
+                "attention of prompts is the least that their tokens allow: prompts of a step of equal length, nothing of them in \
+                 the cache before",
+            ),
+            (
+                self.vision.is_some(),
+                "the vision part is left out: step names do not tell the number of images",
+            ),
+        ]));
+        Ok(StageWork::new(stage, terms, Some(steps.len() as u64), assumptions))
     }
 }
 
@@ -167,13 +140,6 @@ impl Cached {
     }
 }
 
-fn add(sum: &mut Term, own: &Term) {
-    sum.flops += own.flops;
-    sum.weight_bytes += own.weight_bytes;
-    sum.kv_bytes += own.kv_bytes;
-    sum.activation_bytes += own.activation_bytes;
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,7 +160,8 @@ mod tests {
     fn one_prompt_is_the_prefill_of_that_prompt() {
         for name in ["llama3_8b", "qwen3_30b_a3b"] {
             let model = preset(name).unwrap();
-            let engine = model.engine_work(&steps(&["execute_context_1(512)_generation_0(0)"])).unwrap();
+            let engine =
+                model.engine_work("prefill", &steps(&["execute_context_1(512)_generation_0(0)"])).unwrap();
             let prefill = model.prefill(&PrefillInput { batch: 1, prompt: 512, views: Vec::new() });
             assert_eq!(engine.flops(), prefill.flops(), "{name}");
             assert_eq!(engine.moved_bytes(), prefill.moved_bytes(), "{name}");
@@ -205,7 +172,7 @@ mod tests {
     fn generating_steps_have_the_products_of_decode_and_no_cache() {
         let model = preset("qwen3_30b_a3b").unwrap();
         let name = "execute_context_0(0)_generation_4(4)";
-        let engine = model.engine_work(&steps(&[name, name, name])).unwrap();
+        let engine = model.engine_work("decode", &steps(&[name, name, name])).unwrap();
         let decode = model.decode(&DecodeInput { batch: 4, context: 100, steps: 3 });
         assert_eq!(flops_of(&engine, false), flops_of(&decode, false));
         assert_eq!(flops_of(&engine, true), 0.0);
@@ -218,8 +185,9 @@ mod tests {
     fn steps_of_several_sizes_add_up() {
         let model = preset("qwen3_30b_a3b").unwrap();
         let names = ["execute_context_0(0)_generation_4(4)", "execute_context_2(300)_generation_3(3)"];
-        let each: f64 = names.iter().map(|name| model.engine_work(&steps(&[name])).unwrap().flops()).sum();
-        let both = model.engine_work(&steps(&names)).unwrap();
+        let each: f64 =
+            names.iter().map(|name| model.engine_work("x", &steps(&[name])).unwrap().flops()).sum();
+        let both = model.engine_work("x", &steps(&names)).unwrap();
         assert!((both.flops() / each - 1.0).abs() < 1e-12);
         assert!(both.terms[0].how.starts_with("2 steps with 307 tokens"), "{:?}", both.terms[0]);
     }
@@ -229,7 +197,7 @@ mod tests {
         let model = preset("llama3_8b").unwrap();
         let mut unknown = steps(&["execute_context_0(0)_generation_4(4)"]);
         unknown[0].generation.tokens = None;
-        let why = model.engine_work(&unknown).unwrap_err().to_string();
+        let why = model.engine_work("decode", &unknown).unwrap_err();
         assert!(why.contains("step names"), "{why}");
     }
 
@@ -238,7 +206,7 @@ mod tests {
         let model = preset("llama3_8b").unwrap();
         let mut known = steps(&["execute_context_0(0)_generation_4(4)"]);
         known[0].generation.sequence_tokens = Some(404);
-        let engine = model.engine_work(&known).unwrap();
+        let engine = model.engine_work("decode", &known).unwrap();
         let decode = model.decode(&DecodeInput { batch: 4, context: 100, steps: 1 });
         assert_eq!(engine.flops(), decode.flops());
         assert_eq!(engine.moved_bytes(), decode.moved_bytes());
