@@ -21,6 +21,19 @@ pub enum StageKind {
     Custom,
 }
 
+impl StageKind {
+    /// Returns the name in the JSON, which is also that of a stage of engine steps.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
+            Self::Mixed => "mixed",
+            Self::Whole => "whole",
+            Self::Custom => "custom",
+        }
+    }
+}
+
 /// A count of each phase of a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

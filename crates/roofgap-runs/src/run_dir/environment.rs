@@ -1,5 +1,6 @@
 //! Reads `env.json`. Missing keys are skipped, so that documents of any version can be read.
 
+use roofgap_analyze::Engine;
 use roofgap_base::file::read_document;
 use serde_json::Value;
 
@@ -72,7 +73,7 @@ impl Environment {
         add("memory", memory.map(|bytes| format!("{:.1} GiB", bytes / f64::from(1 << 30))));
         add("system", self.text("/machine/os"));
         add("Python", self.text("/python/version"));
-        for package in ["torch", "transformers", "vllm"] {
+        for package in std::iter::once("torch").chain(Engine::packages()) {
             add(package, self.text(&format!("/python/packages/{package}")));
         }
         let modified = self.0.pointer("/workload_revision/modified") == Some(&Value::Bool(true));
