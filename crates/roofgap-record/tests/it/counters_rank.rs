@@ -106,7 +106,7 @@ fn ncu_measures_one_rank_and_the_session_says_which() {
 
     let (bench, outcome) = profile_ranks(&[0, 1], &["profiling.ncu.rank=1"]);
     assert!(phases(&bench).contains("counters 1\n"), "{}", phases(&bench));
-    assert_eq!(status(&outcome, PhaseName::Counters).word(), "ok");
+    assert_eq!(status(&outcome, PhaseName::Counters).word(), "ok", "{}", why(&outcome, PhaseName::Counters));
 }
 
 #[test]
