@@ -1,6 +1,6 @@
 //! Helpers that every crate shares, each defined once.
 //!
-//! - [`file`]: bounded reads, atomic writes, hashes, and files that may be compressed
+//! - [`mod@file`]: bounded reads, atomic writes, hashes, and files that may be compressed
 //! - [`numbers`]: numbers formatted for people
 //! - [`stats`]: medians, percentiles, quantiles
 //! - [`text`]: short forms and encodings of text
