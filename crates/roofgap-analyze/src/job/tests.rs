@@ -151,14 +151,7 @@ fn clocks_are_aligned_through_other_ranks_and_errors_add_up() {
         .collect();
     assert_eq!(
         seen,
-        [
-            Some((0, 0, 0)),
-            Some((4_998, 2, 0)),
-            Some((5_901, 5, 0)),
-            Some((0, 0, 4)),
-            Some((40, 0, 4)),
-            None
-        ]
+        [Some((0, 0, 0)), Some((4_998, 2, 0)), Some((5_901, 5, 0)), Some((0, 0, 4)), Some((40, 0, 4)), None]
     );
 }
 
