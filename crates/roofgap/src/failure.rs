@@ -3,9 +3,6 @@
 use roofgap_analyze::compare::GateError;
 use roofgap_analyze::model::PresetError;
 use roofgap_base::exit::Exit;
-use roofgap_record::run::SessionError;
-use roofgap_record::run::attach::AttachError;
-use roofgap_record::trial::TrialError;
 use roofgap_runs::config::ConfigError;
 use roofgap_runs::open::LoadError;
 use roofgap_runs::run_dir::LocateError;
@@ -22,18 +19,15 @@ pub enum Failure {
     /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A session cannot start, or a run cannot be read.
+    /// A session, a capture, a load or a trial cannot start, or failed.
     #[error(transparent)]
-    Session(#[from] SessionError),
+    Record(#[from] roofgap_record::Error),
     /// No run matches.
     #[error(transparent)]
     Locate(#[from] LocateError),
     /// A run cannot be listed, pruned or scrubbed.
     #[error(transparent)]
     Runs(#[from] RunsError),
-    /// A finding cannot be tried.
-    #[error(transparent)]
-    Trial(#[from] TrialError),
     /// A trial needs consent, and there is nobody to ask.
     #[error("the runs take time; --yes starts them without asking")]
     Consent,
@@ -62,12 +56,6 @@ pub enum Failure {
     #[cfg(feature = "embedded")]
     #[error(transparent)]
     Workload(#[from] roofgap_workload::WorkloadError),
-    /// Load cannot be sent, or the server failed.
-    #[error(transparent)]
-    Load(#[from] roofgap_record::traffic::LoadError),
-    /// A program cannot be watched or captured.
-    #[error(transparent)]
-    Attach(#[from] AttachError),
     /// `--only` names a stage that the analysis does not have.
     #[error("no stage {stage}; {}", known(stages))]
     NoStage { stage: String, stages: Vec<String> },
@@ -138,14 +126,7 @@ impl Failure {
             Self::Interrupted => Exit::Interrupted,
             Self::Runs(error) => error.exit(),
             Self::Input(error) => error.exit(),
-            Self::Attach(error) => error.exit(),
-            Self::Load(error) => match error {
-                roofgap_record::traffic::LoadError::Cancelled => Exit::Interrupted,
-                roofgap_record::traffic::LoadError::Prompts { .. }
-                | roofgap_record::traffic::LoadError::TooManyRequests { .. }
-                | roofgap_record::traffic::LoadError::NoModel { .. } => Exit::Usage,
-                _ => Exit::ProgramFailed,
-            },
+            Self::Record(error) => error.exit(),
             _ => Exit::Usage,
         }
     }

@@ -1,6 +1,6 @@
 //! Child processes: started in their own process group, with bounded logs and budgets, and stopped completely.
 //!
-//! - `job`: a command with its limits, and running it
+//! - `run`: a command with its limits, and running it
 //! - `outcome`: exit status, resource usage and output of a finished child
 //! - `output`: draining stdout and stderr into files of bounded size
 //! - `budget`: limits on time and disk space
@@ -15,17 +15,17 @@ mod budget;
 mod descent;
 mod gpu_use;
 mod guardian;
-mod job;
 mod outcome;
 mod output;
 mod probe;
 mod process_tree;
+mod run;
 mod shutdown;
 
 pub use budget::{Budget, DiskBudget, free_bytes};
 pub use guardian::{Guardian, guard};
-pub use job::{ChildError, Job, Progress, Watch, Watcher, run};
 pub use outcome::{CapturedOutput, EndReason, GpuProcess, Leftover, Outcome, Usage};
 pub use output::OutputTarget;
 pub use probe::{ProbeOutput, cancel_probes_with, probe};
+pub use run::{ChildError, ChildSpec, Progress, Watch, Watcher, run};
 pub use shutdown::{Cancel, StopPlan};

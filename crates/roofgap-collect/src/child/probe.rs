@@ -4,9 +4,9 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::budget::Budget;
-use super::job::{ChildError, Job, run};
 use super::outcome::EndReason;
 use super::output::OutputTarget;
+use super::run::{ChildError, ChildSpec, run};
 use super::shutdown::{Cancel, StopPlan};
 use crate::command::CommandLine;
 
@@ -60,16 +60,16 @@ pub fn cancel_probes_with(cancel: &Cancel) {
 /// Runs a command for at most `limit` and returns its output.
 pub fn probe(command: &CommandLine, limit: Duration) -> Result<ProbeOutput, ChildError> {
     let memory = || OutputTarget::Memory { max_bytes: 4 << 20 };
-    let mut job = Job::new(command, memory(), memory());
-    job.cancel = CANCEL.get().cloned().unwrap_or_default();
-    job.budget = Budget { time: Some(limit), disk: None };
-    job.stop = StopPlan {
+    let mut spec = ChildSpec::new(command, memory(), memory());
+    spec.cancel = CANCEL.get().cloned().unwrap_or_default();
+    spec.budget = Budget { time: Some(limit), disk: None };
+    spec.stop = StopPlan {
         interrupt: Duration::ZERO,
         report: Duration::ZERO,
         terminate: Duration::from_secs(1),
         settle: Duration::from_millis(200),
     };
-    let outcome = run(job, &mut |_| {})?;
+    let outcome = run(spec, &mut |_| {})?;
     Ok(ProbeOutput {
         success: outcome.is_success(),
         exited: outcome.ended == EndReason::Exited && outcome.code.is_some(),

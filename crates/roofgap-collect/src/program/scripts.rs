@@ -47,7 +47,12 @@ impl Scripts {
             }
             write_atomic(&path, text.as_bytes())?;
         }
-        Ok(Scripts { driver: folder.join("hf_driver.py"), annotate: folder.join("annotate") })
+        Ok(Scripts::of(folder))
+    }
+
+    /// Returns the paths of scripts in `folder`.
+    pub fn of(folder: &Path) -> Scripts {
+        Scripts { driver: folder.join("hf_driver.py"), annotate: folder.join("annotate") }
     }
 }
 

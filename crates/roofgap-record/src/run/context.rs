@@ -3,19 +3,23 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use roofgap_base::clock;
 use roofgap_collect::child::{
-    self, Budget, Cancel, ChildError, DiskBudget, EndReason, Job, Outcome, OutputTarget, StopPlan, Watcher,
+    self, Budget, Cancel, ChildError, ChildSpec, DiskBudget, EndReason, Outcome, OutputTarget, StopPlan,
+    Watcher,
 };
 use roofgap_collect::command::CommandLine;
-use roofgap_collect::program::ComposedConfig;
-use roofgap_runs::run_dir::folder::RunDir;
-
-use super::props::Event;
 use roofgap_runs::config::Config;
-use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus, RecordWriter};
+use roofgap_runs::run_dir::folder::{RunDir, RunDirError};
+use roofgap_runs::run_dir::record::SCHEMA;
+use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus, RecordWriter, SessionRecord, SessionState};
+
+use super::props::{Event, ProfileProps};
+use crate::stage1::ComposedConfig;
 
 /// Context shared by all phases of a session.
 pub struct PhaseContext<'a> {
+    pub props: &'a ProfileProps,
     pub config: &'a Config,
     pub run_dir: &'a RunDir,
     pub layout: Layout,
@@ -77,13 +81,59 @@ impl PhaseCommand {
     }
 }
 
+impl From<PhaseCommand> for PhaseDescription {
+    fn from(command: PhaseCommand) -> Self {
+        PhaseDescription { commands: vec![command], notes: Vec::new() }
+    }
+}
+
 /// Maximum size of a CSV on standard output, bytes: above any real one, below a full disk.
 const CSV_CAP: u64 = 4 << 30;
 
 /// Disk space kept free while commands run, for the record and the reports, bytes.
 const RESERVE: u64 = 64 << 20;
 
-impl PhaseContext<'_> {
+impl<'a> PhaseContext<'a> {
+    /// Writes the first files of a session. `repeat_command` repeats it. A session whose configuration cannot be kept is not worth
+    /// running.
+    pub fn begin_session(
+        props: &'a ProfileProps,
+        run_dir: &'a RunDir,
+        repeat_command: String,
+        cancel: &'a Cancel,
+        events: &'a mut dyn FnMut(Event<'_>),
+    ) -> Result<Self, RunDirError> {
+        let config = &props.composed.config;
+        run_dir.write("config.yaml", props.composed.to_yaml().as_bytes())?;
+        events(Event::Started { run_id: run_dir.id().as_str(), path: run_dir.path() });
+        let record = SessionRecord {
+            schema: SCHEMA.to_owned(),
+            run_id: run_dir.id().to_string(),
+            roofgap_version: props.version.clone(),
+            command_line: props.command_line.clone(),
+            repeat_command,
+            mode: config.run.mode.as_str().to_owned(),
+            workload: config.workload.kind.as_str().to_owned(),
+            started: clock::now().to_string(),
+            finished: None,
+            state: SessionState::Running,
+            exit_status: None,
+            missing: Vec::new(),
+            phases: Vec::new(),
+        };
+        Ok(PhaseContext {
+            props,
+            config,
+            run_dir,
+            layout: Layout::of(run_dir.path()),
+            record: RecordWriter::begin(run_dir, record),
+            cancel,
+            events,
+            program_failures: Vec::new(),
+            module_config: None,
+        })
+    }
+
     /// Runs a command and records it. An error means that it did not start.
     pub fn run(&mut self, command: &PhaseCommand) -> Result<Outcome, ChildError> {
         self.run_watched(command, None)
@@ -103,20 +153,22 @@ impl PhaseContext<'_> {
             Some(path) => OutputTarget::File { path: path.clone(), max_bytes: CSV_CAP },
             None => OutputTarget::file(log("out")),
         };
-        let mut job = Job::new(&command.line, stdout, OutputTarget::file(log("err")));
-        job.budget = Budget {
-            time: Some(command.limit),
-            disk: Some(DiskBudget {
-                folder: self.run_dir.path().to_owned(),
-                max_bytes: Some(self.config.retention.max_run_bytes.0),
-                min_free_bytes: Some(RESERVE),
-            }),
+        let disk = DiskBudget {
+            folder: self.run_dir.path().to_owned(),
+            max_bytes: Some(self.config.retention.max_run_bytes.0),
+            min_free_bytes: Some(RESERVE),
         };
-        job.stop = stop_plan(command.is_profiler, self.config.run.grace.0);
-        job.cancel = self.cancel.clone();
-        job.watch = watcher;
+        // All within the configured grace period, and time for a profiler to write its report.
+        let stop = if command.is_profiler { StopPlan::for_profiler() } else { StopPlan::default() };
+        let child = ChildSpec {
+            budget: Budget { time: Some(command.limit), disk: Some(disk) },
+            stop: stop.within(self.config.run.grace.0),
+            cancel: self.cancel.clone(),
+            watch: watcher,
+            ..ChildSpec::new(&command.line, stdout, OutputTarget::file(log("err")))
+        };
         let events = &mut *self.events;
-        let outcome = child::run(job, &mut |tick| {
+        let outcome = child::run(child, &mut |tick| {
             events(Event::Tick { phase, elapsed: tick.elapsed, stopping: tick.stopping });
         });
         self.record.command_ends(phase, outcome.as_ref());
@@ -127,10 +179,10 @@ impl PhaseContext<'_> {
         outcome
     }
 
-    /// Starts a phase.
-    pub fn begin(&mut self, phase: PhaseName) {
+    /// Starts a phase. `expected` states the time that it can be expected to take.
+    pub fn begin(&mut self, phase: PhaseName, expected: Option<String>) {
         self.record.phase_begins(phase);
-        (self.events)(Event::PhaseBegins(phase));
+        (self.events)(Event::PhaseBegins { phase, expected });
     }
 
     /// Ends a phase.
@@ -185,9 +237,4 @@ impl PhaseContext<'_> {
     pub fn is_cancelled(&self) -> bool {
         self.cancel.is_requested()
     }
-}
-
-/// Chooses the grace periods of a stop: all within the configured one, and time for a profiler to write its report.
-fn stop_plan(is_profiler: bool, grace: Duration) -> StopPlan {
-    if is_profiler { StopPlan::for_profiler().within(grace) } else { StopPlan::default().within(grace) }
 }

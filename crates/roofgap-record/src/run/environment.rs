@@ -4,13 +4,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use roofgap_collect::provenance::{Gpus, Machine, Python, PythonError, Revision, variables};
+use roofgap_collect::provenance::{Gpus, Machine, Python, Revision, variables};
 use serde::Serialize;
 
 use super::props::ProfileProps;
-use super::tools::{GpuFacts, Tools};
-use roofgap_runs::config::Config;
-use roofgap_runs::config::settings::WorkloadKind;
+use super::tools::{GpuCheck, PythonResult, Tools};
 
 /// Schema of the document.
 const SCHEMA: &str = "roofgap.env/1";
@@ -40,30 +38,12 @@ struct ToolFacts {
     unusable_because: Option<String>,
 }
 
-/// Python of the program, or the error from querying it.
-pub type PythonResult = Result<Python, PythonError>;
-
-/// Queries the Python of the program; `None` for a program that is not Python.
-pub fn python_of(config: &Config) -> Option<PythonResult> {
-    let workload = &config.workload;
-    let interpreter = match workload.kind {
-        WorkloadKind::Embedded => return None,
-        WorkloadKind::Hf | WorkloadKind::Hydra => PathBuf::from(&workload.python),
-        WorkloadKind::Command | WorkloadKind::Server => {
-            let first = PathBuf::from(workload.words().into_iter().next()?);
-            let is_python = first.file_name()?.to_str()?.starts_with("python");
-            is_python.then_some(first)?
-        }
-    };
-    Some(Python::query(&interpreter))
-}
-
 impl Environment {
     /// Gathers the document.
     pub fn gather(
         props: &ProfileProps,
         tools: Option<&Tools>,
-        gpus: &GpuFacts,
+        gpus: &GpuCheck,
         python: Option<&PythonResult>,
     ) -> Self {
         let config = &props.composed.config;
@@ -73,10 +53,10 @@ impl Environment {
             roofgap_version: props.version.clone(),
             tools: tools.map(tool_facts).unwrap_or_default(),
             gpus: gpus.gpus.clone(),
-            no_gpu_because: gpus.usable.as_ref().err().map(ToString::to_string),
+            no_gpu_because: gpus.usable.as_ref().err().cloned(),
             machine: Machine::current(),
             python: python.and_then(|python| python.as_ref().ok().cloned()),
-            no_python_because: python.and_then(|python| python.as_ref().err().map(ToString::to_string)),
+            no_python_because: python.and_then(|python| python.as_ref().err().cloned()),
             workload_revision: folder.as_deref().and_then(Revision::of),
             variables: variables::current(),
         }

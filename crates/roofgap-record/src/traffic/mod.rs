@@ -12,7 +12,6 @@
 
 mod account;
 mod client;
-mod error;
 mod metrics;
 mod pairs;
 mod prompts;
@@ -24,7 +23,6 @@ mod server;
 mod stats;
 
 pub use account::{server_account_path, write_account};
-pub use error::LoadError;
 pub use props::{Arrivals, LoadProps, PairProps};
 pub use ratio::PairedRatio;
 pub use roofgap_runs::config::traffic::{LengthError, Lengths};

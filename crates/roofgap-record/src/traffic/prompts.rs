@@ -1,6 +1,6 @@
 //! Prompts: random token ids, or the lines of a JSONL file.
 
-use crate::traffic::error::LoadError;
+use crate::error::Error;
 use crate::traffic::props::LoadProps;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ struct Line {
 }
 
 /// Makes the prompts of all requests, so that nothing but sending happens under load.
-pub fn all(props: &LoadProps, count: u64) -> Result<Vec<Prompt>, LoadError> {
+pub fn all(props: &LoadProps, count: u64) -> Result<Vec<Prompt>, Error> {
     let mut random = fastrand::Rng::with_seed(props.seed);
     let lines = match &props.prompts {
         Some(_) => read(props)?,
@@ -69,9 +69,9 @@ pub fn all(props: &LoadProps, count: u64) -> Result<Vec<Prompt>, LoadError> {
     Ok(prompts.collect())
 }
 
-fn read(props: &LoadProps) -> Result<Vec<Line>, LoadError> {
+fn read(props: &LoadProps) -> Result<Vec<Line>, Error> {
     let path = props.prompts.clone().unwrap_or_default();
-    let wrong = |why: String| LoadError::Prompts { path: path.clone(), why };
+    let wrong = |why: String| Error::new(format!("cannot read the prompts in {}: {why}", path.display()));
     let file = File::open(&path).map_err(|error| wrong(error.to_string()))?;
     let mut lines = Vec::new();
     for (number, line) in BufReader::new(file.take(MOST_BYTES)).lines().enumerate() {
@@ -136,6 +136,6 @@ mod tests {
         let error = all(&props, 1).unwrap_err().to_string();
         assert!(error.contains("line 2"), "{error}");
         props.prompts = Some(folder.path().join("none"));
-        assert!(matches!(all(&props, 1), Err(LoadError::Prompts { .. })));
+        assert!(all(&props, 1).unwrap_err().to_string().starts_with("cannot read the prompts"));
     }
 }

@@ -1,12 +1,13 @@
 //! All requests of a load, in a closed or an open loop.
 
+use crate::error::Error;
 use crate::traffic::client::{Client, Outcome, RequestError, agent, get};
-use crate::traffic::error::LoadError;
 use crate::traffic::metrics::{self, Exported};
 use crate::traffic::prompts::{self, Prompt};
 use crate::traffic::props::{Arrivals, LoadProps};
 use crate::traffic::stats;
 use jiff::Timestamp;
+use roofgap_base::exit::Exit;
 use roofgap_collect::child::Cancel;
 use roofgap_wire::account::{PairedOverhead, RequestStats};
 use serde::Deserialize;
@@ -81,11 +82,7 @@ const TICK: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// Fails when no server answers, when it names no model, when the prompts cannot be read or when no request was answered.
-pub fn run(
-    props: &LoadProps,
-    cancel: &Cancel,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<LoadRun, LoadError> {
+pub fn run(props: &LoadProps, cancel: &Cancel, progress: &mut dyn FnMut(Progress)) -> Result<LoadRun, Error> {
     let in_flight = match props.arrivals {
         Arrivals::Closed { concurrency } => concurrency,
         Arrivals::Open { most_in_flight, .. } => most_in_flight,
@@ -99,7 +96,11 @@ pub fn run(
     let count = props.warmup.checked_add(props.requests);
     let count = count
         .filter(|count| *count <= MOST_REQUESTS)
-        .ok_or(LoadError::TooManyRequests { most: MOST_REQUESTS })?;
+        .ok_or_else(|| {
+            Error::new(format!(
+                "more than {MOST_REQUESTS} requests with those of the warm-up; send fewer (load.requests, load.warmup)"
+            ))
+        })?;
     let mut prompts = prompts::all(props, count)?;
     let measured = prompts.split_off((props.warmup as usize).min(prompts.len()));
     let mut client = Client::new(agent.clone(), &props.url, model);
@@ -130,10 +131,11 @@ pub fn run(
     }
     if stats.completed == 0 {
         if cancel.is_requested() {
-            return Err(LoadError::Cancelled);
+            return Err(cancelled());
         }
         let why = stats.failures.first().map_or_else(|| "no request was sent".to_owned(), |f| f.why.clone());
-        return Err(LoadError::AllFailed { requests: stats.sent, why });
+        let message = format!("all {} requests failed; most often: {why}", stats.sent);
+        return Err(Error::new(message).exiting(Exit::ProgramFailed));
     }
     let paired_overhead = props.pairs.as_ref().and_then(|pairs| {
         let in_flight = mean_in_flight(&stats).min(in_flight);
@@ -143,6 +145,11 @@ pub fn run(
         measured.map_err(|error| progress(Progress::NoPairs { why: error.to_string() })).ok()
     });
     Ok(LoadRun { requests: stats, answers_hash, paired_overhead })
+}
+
+/// Makes the error of a load that the user cancelled.
+pub fn cancelled() -> Error {
+    Error::new("interrupted").exiting(Exit::Interrupted)
 }
 
 /// Hashes all answers in the order of the prompts; `None` unless each of `prompts` was answered.
@@ -212,7 +219,7 @@ fn send_all(
     arrivals: Arrivals,
     props: &LoadProps,
     cancel: &Cancel,
-) -> Result<Vec<Outcome>, LoadError> {
+) -> Result<Vec<Outcome>, Error> {
     let (workers, due) = match arrivals {
         Arrivals::Closed { concurrency } => (concurrency, None),
         Arrivals::Open { rate, most_in_flight } => {
@@ -250,7 +257,7 @@ fn send_all(
         threads.into_iter().all(|thread| thread.join().is_ok())
     });
     if !ended_well {
-        return Err(LoadError::Thread);
+        return Err(Error::new("a sending thread ended early").exiting(Exit::ProgramFailed));
     }
     Ok(outcomes.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
@@ -276,11 +283,13 @@ struct ModelEntry {
     id: String,
 }
 
-fn first_model(agent: &ureq::Agent, url: &str) -> Result<String, LoadError> {
-    let unknown = |why: String| LoadError::NoModel { url: url.to_owned(), why };
+fn first_model(agent: &ureq::Agent, url: &str) -> Result<String, Error> {
+    let unknown =
+        |why: String| Error::new(format!("{url} names no model: {why}; name it with --model (load.model)"));
     let list = format!("{}/v1/models", url.trim_end_matches('/'));
-    let (status, text) = get(agent, &list, 1 << 20)
-        .map_err(|error| LoadError::NoServer { url: url.to_owned(), why: error.to_string() })?;
+    let (status, text) = get(agent, &list, 1 << 20).map_err(|error| {
+        Error::new(format!("no server answers at {url}: {error}")).exiting(Exit::ProgramFailed)
+    })?;
     if status != 200 {
         return Err(unknown(format!("HTTP status {status} from /v1/models")));
     }

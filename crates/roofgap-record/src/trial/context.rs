@@ -7,13 +7,13 @@ use roofgap_analyze::Trial;
 use roofgap_collect::child::Cancel;
 use tempfile::TempDir;
 
-use super::error::TrialError;
-use super::journal::Journal;
+use super::journal::{Journal, cannot_write};
 use super::judge::base_runs;
 use super::plan::TrialPlan;
 use super::props::{TrialEvent, TrialProps};
 use super::sample::{Attempt, Failure, Sample, attempt};
 use super::variant::Variant;
+use crate::error::Error;
 use roofgap_runs::config::Config;
 use roofgap_runs::run_dir::Layout;
 
@@ -30,11 +30,11 @@ pub enum Stop {
     /// The workload that changes are compared with failed.
     Failed { label: String, failure: Failure },
     /// `try.json` cannot be written.
-    Record(TrialError),
+    Record(Error),
 }
 
-impl From<TrialError> for Stop {
-    fn from(error: TrialError) -> Self {
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
         Stop::Record(error)
     }
 }
@@ -63,7 +63,7 @@ impl<'a> TrialContext<'a> {
         cancel: &'a Cancel,
         events: &'a mut dyn FnMut(TrialEvent<'_>),
         trial: Trial,
-    ) -> Result<Self, TrialError> {
+    ) -> Result<Self, Error> {
         let folder = &props.run.path;
         let journal = Journal::open(&props.run, &trial)?;
         // The lock is held: what lies here was left by a trial that was killed.
@@ -71,7 +71,7 @@ impl<'a> TrialContext<'a> {
         let scratch = tempfile::Builder::new()
             .prefix(SCRATCH)
             .tempdir_in(folder)
-            .map_err(|source| TrialError::Write { path: folder.clone(), source })?;
+            .map_err(|source| cannot_write(folder, &source))?;
         Ok(TrialContext {
             props,
             plan,
@@ -102,7 +102,7 @@ impl<'a> TrialContext<'a> {
     }
 
     /// Writes `try.json` as it stands.
-    pub fn save(&mut self) -> Result<(), TrialError> {
+    pub fn save(&mut self) -> Result<(), Error> {
         self.trial.spent_ns = i64::try_from(self.began.elapsed().as_nanos()).unwrap_or(i64::MAX);
         self.journal.write(&self.trial)
     }

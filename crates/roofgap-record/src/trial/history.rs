@@ -5,7 +5,7 @@ use std::path::Path;
 use roofgap_analyze::{MeasuredTime, Trials};
 use serde::Serialize;
 
-use super::error::TrialError;
+use crate::error::Error;
 use roofgap_runs::run_dir::{Layout, locate, trials};
 
 /// Schema of the history.
@@ -55,7 +55,7 @@ pub struct HistoryRow {
 ///
 /// # Errors
 /// Fails when the runs cannot be listed. A run whose trials are not readable is named.
-pub fn history(base: &Path) -> Result<History, TrialError> {
+pub fn history(base: &Path) -> Result<History, Error> {
     let mut all = Vec::new();
     let mut unreadable = Vec::new();
     for run in locate::all(base)? {

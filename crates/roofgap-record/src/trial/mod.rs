@@ -1,6 +1,6 @@
 //! `roofgap try`: applies the actions of findings, measures each in pairs of runs, and keeps what helps.
 //!
-//! - [`props`]: input, events and outcome of a trial; [`error`]: its errors;
+//! - [`props`]: input, events and outcome of a trial;
 //! - [`mod@plan`]: the changes to try, and what trying them costs;
 //! - `variant`: a workload with changes, as overrides and as a command;
 //! - `sample`: one run of a workload without a profiler;
@@ -10,7 +10,6 @@
 //! - [`mod@history`]: predicted against measured gains of all runs;
 //! - [`text`]: the plan and the history for people.
 
-pub mod error;
 pub mod history;
 pub mod plan;
 pub mod props;
@@ -25,7 +24,6 @@ mod round;
 mod sample;
 mod variant;
 
-pub use error::TrialError;
 pub use history::{History, history};
 pub use plan::{TrialPlan, plan};
 pub use props::{TrialEvent, TrialOutcome, TrialProps};

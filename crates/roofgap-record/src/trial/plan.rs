@@ -6,8 +6,8 @@ use roofgap_analyze::{Analysis, Finding, Knob, KnobChange, OutputEffect};
 use roofgap_runs::run_dir::folder::{RunState, run_state};
 use serde::Serialize;
 
-use super::error::TrialError;
 use super::props::TrialProps;
+use crate::error::Error;
 use crate::run::phases::preflight;
 use roofgap_runs::config::settings::WorkloadKind;
 use roofgap_runs::open::Overrides;
@@ -106,26 +106,37 @@ pub struct StageShare {
 ///
 /// # Errors
 /// Fails when the run is not readable or in progress, its program cannot run here, or there is nothing of what is asked for to try.
-pub fn plan(props: &TrialProps) -> Result<TrialPlan, TrialError> {
+pub fn plan(props: &TrialProps) -> Result<TrialPlan, Error> {
     let path = &props.run.path;
     if run_state(path) == RunState::UnderWay {
-        return Err(TrialError::InProgress(path.clone()));
+        let path = path.display();
+        return Err(Error::new(format!("{path} is in progress; try its findings when it has ended")));
     }
     if sessions_of_job(path) > 1 {
-        return Err(TrialError::SeveralNodes);
+        return Err(Error::new(
+            "the program of the run needs several sessions, one on each node, and `try` starts one",
+        ));
     }
     let run = Run::open(path)?;
     let workload = &run.config.workload;
     let started = !matches!(workload.kind, WorkloadKind::Command | WorkloadKind::Server);
     if !started && workload.program.is_empty() {
-        return Err(TrialError::NoProgram);
+        return Err(Error::new(
+            "the run does not say how its program was started, so it cannot be run again",
+        ));
     }
-    preflight::check(&props.session)?;
+    preflight::check(&props.session).map_err(|error| {
+        Error::new(format!(
+            "the workload of the run cannot run: {error}; relative paths of its config.yaml count from the current folder"
+        ))
+    })?;
     let analysis = run.load(&Overrides::default()).analysis;
     let mut candidates = candidates(&analysis, props)?;
     candidates.extend(props.env.iter().map(|(name, value)| variable(name, value)));
     if candidates.is_empty() {
-        return Err(TrialError::Nothing);
+        return Err(Error::new(
+            "no finding of the run has a change of this workload to try; --env NAME=VALUE tries an environment variable",
+        ));
     }
     let first_runs = u64::from(props.repeats) * (candidates.len() as u64 + 1);
     let run_ns = wall_ns(&run.record, &[PhaseName::Baseline]);
@@ -142,7 +153,7 @@ pub fn plan(props: &TrialProps) -> Result<TrialPlan, TrialError> {
         first_runs,
         run_ns,
         first_ns: run_ns.map(|ns| ns.saturating_mul(first_runs)),
-        watched_ns: wall_ns(&run.record, &PhaseName::ALL),
+        watched_ns: wall_ns(&run.record, PhaseName::ALL),
         budget_ns: u64::try_from(props.budget.as_nanos()).unwrap_or(u64::MAX),
         candidates,
     })
@@ -163,7 +174,7 @@ fn wall_ns(record: &SessionRecord, phases: &[PhaseName]) -> Option<u64> {
 
 /// Collects the chosen changes: those of the findings that are named, and those named themselves. A change of several findings is
 /// tried once.
-fn candidates(analysis: &Analysis, props: &TrialProps) -> Result<Vec<Candidate>, TrialError> {
+fn candidates(analysis: &Analysis, props: &TrialProps) -> Result<Vec<Candidate>, Error> {
     let with_knobs = || {
         let mut ids: Vec<String> = Vec::new();
         for finding in analysis.findings.iter().filter(|finding| !finding.knobs.is_empty()) {
@@ -180,10 +191,13 @@ fn candidates(analysis: &Analysis, props: &TrialProps) -> Result<Vec<Candidate>,
     for wanted in props.findings.iter().filter(|wanted| !is_knob(wanted)) {
         let mut named = analysis.findings.iter().filter(|finding| finding.id == *wanted);
         let Some(first) = named.next() else {
-            return Err(TrialError::NoFinding { finding: wanted.clone(), findings: with_knobs() });
+            return Err(Error::new(format!("the run has no finding {wanted:?}; {}", known(&with_knobs()))));
         };
         if first.knobs.is_empty() && named.all(|finding| finding.knobs.is_empty()) {
-            return Err(TrialError::NoKnob { finding: wanted.clone(), findings: with_knobs() });
+            return Err(Error::new(format!(
+                "no change of this workload is known that carries out the action of {wanted:?}; {}",
+                known(&with_knobs())
+            )));
         }
     }
     let chosen: Vec<String> = if props.all {
@@ -233,5 +247,14 @@ fn variable(name: &str, value: &str) -> Candidate {
             applies: "given by the user".to_owned(),
         },
         findings: Vec::new(),
+    }
+}
+
+/// Names the findings that have a change to try.
+fn known(findings: &[String]) -> String {
+    if findings.is_empty() {
+        "none of its findings has a change to try".to_owned()
+    } else {
+        format!("findings with a change to try: {}", findings.join(", "))
     }
 }

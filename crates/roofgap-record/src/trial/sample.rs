@@ -7,7 +7,7 @@ use roofgap_analyze::MeasuredTime;
 use roofgap_collect::child::Cancel;
 use roofgap_trace::account::{self, Account, RequestStats};
 
-use super::variant::{NO_JOB, quoted};
+use super::variant::{OWN_RUN, quoted};
 use crate::run::{Event, Outcome, ProfileProps, profile};
 use roofgap_base::exit::Exit;
 use roofgap_runs::config::{Config, ConfigProps, compose};
@@ -65,7 +65,7 @@ pub fn attempt(
     overrides.extend([
         "runner=unwatched".to_owned(),
         "stage1.run_dir=null".to_owned(),
-        NO_JOB.to_owned(),
+        OWN_RUN.to_owned(),
         format!("artifacts.stage2_dir={}", quoted(&scratch.to_string_lossy())),
         format!("run.timeout={:.3}s", limit.as_secs_f64().max(SHORTEST)),
     ]);

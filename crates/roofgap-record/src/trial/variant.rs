@@ -8,8 +8,8 @@ use roofgap_collect::command::{CommandLine, word_of_text};
 use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::WorkloadKind;
 
-/// Override that makes a session one of its own. With the id of a job, it would become another node of it.
-pub const NO_JOB: &str = "run.id=null";
+/// Override that makes a session one of its own. With the id of a run of several nodes, it would become another of them.
+pub const OWN_RUN: &str = "run.id=null";
 
 /// A workload with changes. Without any it is the workload of the run.
 #[derive(Debug, Clone, Default)]
@@ -82,7 +82,7 @@ impl Variant {
         let line = CommandLine::new("roofgap").args(["profile", "--config"]);
         line.arg(run.join("config.yaml"))
             .args(self.overrides(config))
-            .args(config.run.id.as_ref().map(|_| NO_JOB))
+            .args(config.run.id.as_ref().map(|_| OWN_RUN))
             .to_string()
     }
 

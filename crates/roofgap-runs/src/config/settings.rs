@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
+use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use roofgap_collect::command::word_of_text;
@@ -12,6 +13,7 @@ use roofgap_collect::ncu::{CacheControl, ClockControl, ReplayMode, TargetProcess
 use roofgap_collect::nsys::GraphTrace;
 
 use super::quantity::{Size, Span};
+use crate::run_dir::PhaseName;
 
 /// A complete, checked configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -124,21 +126,55 @@ pub struct Retention {
 }
 
 /// `runner`: the requested phases.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Runner {
-    /// Baseline run.
-    pub baseline: bool,
-    /// Timeline.
-    pub timeline: bool,
-    /// Operators from torch.profiler.
-    pub operators: bool,
-    /// Counters from ncu.
-    pub counters: bool,
+    /// Switches of the phases.
+    #[serde(flatten)]
+    pub phases: BTreeMap<PhaseName, bool>,
     /// Profiler overhead above which a lighter setup is suggested, %.
     pub overhead_limit_pct: f64,
     /// Limit below `run.top_n_kernels`.
     pub max_kernels: Option<u32>,
+}
+
+impl Runner {
+    /// Returns the switch of a phase. A phase without a switch is on.
+    pub fn is_on(&self, phase: PhaseName) -> bool {
+        self.phases.get(&phase).copied().unwrap_or(true)
+    }
+}
+
+impl<'de> Deserialize<'de> for Runner {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Keys;
+        impl<'de> Visitor<'de> for Keys {
+            type Value = Runner;
+
+            fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                out.write_str("the phases of a session")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Runner, A::Error> {
+                let mut runner =
+                    Runner { phases: BTreeMap::new(), overhead_limit_pct: f64::MAX, max_kernels: None };
+                while let Some(key) = map.next_key::<String>()? {
+                    match key.as_str() {
+                        "overhead_limit_pct" => runner.overhead_limit_pct = map.next_value()?,
+                        "max_kernels" => runner.max_kernels = map.next_value()?,
+                        name => {
+                            let phase = PhaseName::ALL.iter().find(|phase| phase.as_str() == name);
+                            let unknown =
+                                || serde::de::Error::custom(format_args!("no phase is named {name}"));
+                            let phase = *phase.ok_or_else(unknown)?;
+                            runner.phases.insert(phase, map.next_value()?);
+                        }
+                    }
+                }
+                Ok(runner)
+            }
+        }
+        deserializer.deserialize_map(Keys)
+    }
 }
 
 /// `profiling`.

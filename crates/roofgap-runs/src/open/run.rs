@@ -206,15 +206,10 @@ fn add_reasons(
     record: &SessionRecord,
     unreadable: &[String],
 ) {
-    let subjects = [
-        (PhaseName::Baseline, About::Overhead),
-        (PhaseName::Timeline, About::Kernels),
-        (PhaseName::Operators, About::Operators),
-        (PhaseName::Counters, About::Counters),
-    ];
-    let mut known: Vec<Reason> = subjects
-        .into_iter()
-        .filter_map(|(name, about)| Some(Reason::new(about, absence(record.phase(name)?)?)))
+    let mut known: Vec<Reason> = record
+        .phases
+        .iter()
+        .filter_map(|phase| Some(Reason::new(phase.name.results()?, absence(phase)?)))
         .collect();
     let baseline = record.phase(PhaseName::Baseline);
     if baseline.is_some_and(|phase| phase.status == PhaseStatus::Ok)

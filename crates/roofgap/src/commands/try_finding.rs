@@ -10,7 +10,7 @@ use roofgap_analyze::{TRY_SCHEMA, TrialVerdict, Trials};
 use roofgap_base::exit::Exit;
 use roofgap_collect::child::cancel_probes_with;
 use roofgap_collect::command::word_text;
-use roofgap_record::run::ProfileProps;
+use roofgap_record::run::{NativeLibrary, ProfileProps};
 use roofgap_record::trial::{self, TrialEvent, TrialProps, text};
 use roofgap_report::time;
 use roofgap_runs::config::{ConfigProps, compose};
@@ -39,9 +39,8 @@ pub fn run(args: Try, printer: &Printer) -> Result<Exit, Failure> {
         executable: std::env::current_exe().map_err(Failure::Executable)?,
         version: env!("CARGO_PKG_VERSION").into(),
         search_path: std::env::split_paths(&path).collect(),
-        native: roofgap_record::run::native::library(),
+        native: NativeLibrary::embedded(),
     };
-    let counter_budget = session.composed.config.run.counter_budget.0;
     let props = TrialProps {
         run,
         session,
@@ -63,7 +62,7 @@ pub fn run(args: Try, printer: &Printer) -> Result<Exit, Failure> {
     }
     let cancel = cancel_on_signal()?;
     cancel_probes_with(&cancel);
-    let mut watched = Progress::new(&PhaseName::ALL, counter_budget);
+    let mut watched = Progress::new(PhaseName::ALL);
     let outcome = trial::run(&props, &plan, &cancel, &mut |event| {
         print(&event, &mut watched, printer);
     })?;

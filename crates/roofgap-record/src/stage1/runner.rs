@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 use roofgap_analyze::numbers::time;
 use roofgap_base::file::{read_document, read_text, write_atomic};
-use roofgap_collect::program::{ComposedConfig, Phase};
 use roofgap_trace::account::{
     self, Account, ModelFacts, NoteTime, Repeat, SCHEMA, Stage1Figures, Stage1Mfu, Stage1Operator,
     Stage1Time, StageTime, Statistic, TokenCounts,
@@ -16,8 +15,9 @@ use roofgap_trace::account::{
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use super::inputs::write_inputs;
+use super::ComposedConfig;
 use crate::run::context::PhaseContext;
+use crate::run::inputs::write_inputs;
 use roofgap_runs::config::read_yaml;
 use roofgap_runs::config::settings::WorkloadKind;
 use roofgap_runs::config::tree::{Origin, Value};
@@ -94,11 +94,11 @@ pub fn read(file: &Path) -> Result<Account, String> {
 
 /// Adds the output of a Stage 1 runner to the account of a Hydra program, or writes the account where the program wrote none.
 /// Lists the inputs that it read, and warns where its torch.profiler ran.
-pub fn write_account(context: &mut PhaseContext<'_>, name: PhaseName, phase: Phase, account: &Path) {
+pub fn complete_account(context: &mut PhaseContext<'_>, name: PhaseName, account: &Path) {
     if context.config.workload.kind != WorkloadKind::Hydra {
         return;
     }
-    let outputs = context.layout.program_outputs().join(phase.as_str());
+    let outputs = context.layout.program_outputs().join(name.as_str());
     let Some(file) = metrics_file(&outputs) else {
         return;
     };

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use roofgap_collect::child::probe;
-use roofgap_collect::program::{AcceptedOverrides, HydraError, HydraModule, Phase, ProgramContext};
+use roofgap_collect::program::ProgramContext;
+use roofgap_record::Error;
+use roofgap_record::stage1::{AcceptedOverrides, HydraModule};
 
 const APP: &str = r#"
 import json, os
@@ -38,7 +40,7 @@ fn module(folder: &Path, python: PathBuf) -> (HydraModule, ProgramContext) {
     };
     let context = ProgramContext {
         run_dir: folder.join("run"),
-        phase: Phase::Timeline,
+        phase: "timeline",
         account: folder.join("run/workload.json"),
         cwd: Some(folder.to_path_buf()),
         env: Vec::new(),
@@ -59,7 +61,7 @@ fn inject(
     hydra: &mut HydraModule,
     output: &Path,
     context: &ProgramContext,
-) -> Result<AcceptedOverrides, HydraError> {
+) -> Result<AcceptedOverrides, Error> {
     let own = hydra.own_config(output, context, LIMIT)?;
     hydra.inject_light_overrides(&own, 2, output, context, LIMIT)
 }

@@ -1,12 +1,82 @@
-//! A Python module configured by Hydra, with its output in the run directory and its own profilers off.
+//! A Python module configured by Hydra: with its output in the run directory and its own profilers off.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::context::ProgramContext;
-use super::hydra_config::ComposedConfig;
-use crate::child::{ChildError, ProbeOutput, probe};
-use crate::command::CommandLine;
+use roofgap_collect::child::{ProbeOutput, probe};
+use roofgap_collect::command::CommandLine;
+use roofgap_collect::program::ProgramContext;
+use roofgap_runs::run_dir::PhaseName;
+
+use crate::error::Error;
+use crate::run::context::PhaseContext;
+use crate::run::inputs::Manifest;
+use crate::run::program::Program;
+
+/// Time limit of a question to a Hydra module, which imports its libraries first.
+const MODULE_LIMIT: Duration = Duration::from_secs(120);
+
+/// Configures a Hydra module for all phases: gives it the manifest, and turns off its own measurements where it accepts that.
+pub fn configure_module(context: &mut PhaseContext<'_>, program: &mut Program) -> Result<(), Error> {
+    let Some((module, output, setting)) = program.hydra() else {
+        return Ok(());
+    };
+    let own = module.own_config(&output, &setting, MODULE_LIMIT)?;
+    let inputs = match &context.config.inputs.manifest {
+        Some(path) => give_manifest(context, module, &own, path)?,
+        None => 1,
+    };
+    let accepted = module.inject_light_overrides(&own, inputs, &output, &setting, MODULE_LIMIT)?;
+    for text in accepted.dropped {
+        let note = format!("the module does not accept {text}; it was left out");
+        context.record.note(PhaseName::Preflight, note);
+    }
+    for section in accepted.profilers_on {
+        let warning = format!(
+            "torch.profiler of the module stays on ({section}): its times include that, and it can block nsys and ncu; turn it off with workload.overrides"
+        );
+        context.warn(PhaseName::Preflight, warning);
+    }
+    context.module_config = Some(accepted.config);
+    Ok(())
+}
+
+/// Gives the manifest to a module that has a key for it, or its images to a Stage 1 runner as a list of files. Returns the number
+/// of inputs.
+fn give_manifest(
+    context: &PhaseContext<'_>,
+    module: &mut HydraModule,
+    own: &ComposedConfig,
+    path: &Path,
+) -> Result<usize, Error> {
+    /// Key of the Stage 1 runner: a file with one image a line.
+    const FILE_LIST: &str = "dataset.subset_filelist";
+    let unused = |why| {
+        Error::new(format!(
+            "the module would not use every item of {}: {why}; give it its inputs with workload.overrides, or remove inputs.manifest",
+            path.display()
+        ))
+    };
+    if own.has("inputs.manifest") {
+        // The format is that of the module.
+        return Ok(Manifest::read(path).map_or(1, |manifest| manifest.items.len()));
+    }
+    if !own.has(FILE_LIST) {
+        return Err(unused(
+            "it has neither inputs.manifest nor dataset.subset_filelist in its configuration",
+        ));
+    }
+    let manifest = Manifest::read(path)?;
+    let images = manifest
+        .images_only()
+        .ok_or_else(|| unused("it takes a list of images, and some items have a prompt"))?;
+    let list: String = images.iter().map(|image| format!("{}\n", image.display())).collect();
+    context.run_dir.folder("program")?;
+    let file = context.run_dir.write("program/inputs.txt", list.as_bytes())?;
+    module.manifest = None;
+    module.set(FILE_LIST, &file.to_string_lossy());
+    Ok(images.len())
+}
 
 /// A Hydra module and its overrides.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +136,7 @@ impl HydraModule {
         output: &Path,
         context: &ProgramContext,
         limit: Duration,
-    ) -> Result<ComposedConfig, HydraError> {
+    ) -> Result<ComposedConfig, Error> {
         let bare =
             HydraModule { mode: String::new(), manifest: None, light_overrides: Vec::new(), ..self.clone() };
         let answer = bare.probe(output, context, limit)?;
@@ -117,7 +187,7 @@ impl HydraModule {
         output: &Path,
         context: &ProgramContext,
         limit: Duration,
-    ) -> Result<AcceptedOverrides, HydraError> {
+    ) -> Result<AcceptedOverrides, Error> {
         self.lighten(own, inputs);
         let mut dropped = Vec::new();
         loop {
@@ -148,7 +218,7 @@ impl HydraModule {
         }
     }
 
-    fn probe(&self, output: &Path, context: &ProgramContext, limit: Duration) -> Result<Answer, HydraError> {
+    fn probe(&self, output: &Path, context: &ProgramContext, limit: Duration) -> Result<Answer, Error> {
         let line = context.apply(self.line(output).args(["--cfg", "job"]));
         let output = probe(&line, limit)?;
         Ok(Answer { line, output })
@@ -221,12 +291,13 @@ struct Answer {
 }
 
 impl Answer {
-    fn rejected(&self) -> HydraError {
-        HydraError::Rejected {
-            command: self.line.to_string(),
-            ended: self.output.ended.clone(),
-            output: last_lines(&self.output.text(), 12),
-        }
+    fn rejected(&self) -> Error {
+        Error::new(format!(
+            "the module rejects its configuration: it {}\n{}\nto reproduce: {}",
+            self.output.ended,
+            last_lines(&self.output.text(), 12),
+            self.line
+        ))
     }
 }
 
@@ -258,24 +329,6 @@ fn lighter_profiler(own: &ComposedConfig, rejected: &str) -> Vec<String> {
     let mut all = vec![format!("profiling/torch@{section}=torch-profiler.min")];
     all.extend(LIGHTER.map(|(name, value)| set_or_add(own, &format!("{section}.{name}"), value)));
     all
-}
-
-/// Failure to configure a Hydra module.
-#[derive(Debug, thiserror::Error)]
-pub enum HydraError {
-    /// The module cannot be started.
-    #[error(transparent)]
-    Child(#[from] ChildError),
-    /// The module rejects its configuration.
-    #[error("the module rejects its configuration: it {ended}\n{output}\nto reproduce: {command}")]
-    Rejected {
-        /// Command line.
-        command: String,
-        /// Description of the end.
-        ended: String,
-        /// Last lines of the output.
-        output: String,
-    },
 }
 
 /// Extracts the key of an override, without `+`, `++`, `~` and `@package`.
@@ -323,10 +376,146 @@ fn last_lines(text: &str, count: usize) -> String {
     lines.get(lines.len().saturating_sub(count)..).unwrap_or_default().join("\n")
 }
 
+/// Keys that turn a part of a configuration on or off, the one that wins first.
+const SWITCHES: [&str; 2] = ["enable", "enabled"];
+
+/// Maps whose switch turns on a report that costs time under a profiler.
+const REPORTS: [&str; 4] = ["static", "static_analysis", "prediction", "visualization"];
+
+/// The configuration of a module: dotted keys with their values. A map or a list has an empty value.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ComposedConfig {
+    entries: Vec<(String, String)>,
+}
+
+/// A section that configures torch.profiler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ProfilerSection {
+    /// Dotted key of the map.
+    key: String,
+    /// Dotted key of its switch, if it has one.
+    switch: Option<String>,
+}
+
+impl ComposedConfig {
+    /// Parses the YAML that OmegaConf writes: block style, one key a line. Other lines are ignored, because a module may
+    /// print before Hydra does.
+    pub fn parse(yaml: &str) -> Self {
+        let mut entries = Vec::new();
+        let mut parents: Vec<(usize, String)> = Vec::new();
+        for line in yaml.lines() {
+            let text = line.trim();
+            let indent = line.len() - line.trim_start().len();
+            let (key, value) = match text.split_once(": ") {
+                Some((key, value)) => (key, value.trim()),
+                None => match text.strip_suffix(':') {
+                    Some(key) => (key, ""),
+                    None => continue,
+                },
+            };
+            let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
+            if key.is_empty() || key.starts_with('-') || !key.chars().all(plain) {
+                continue;
+            }
+            parents.retain(|(of, _)| *of < indent);
+            let path = match parents.last() {
+                Some((_, parent)) => format!("{parent}.{key}"),
+                None => key.to_owned(),
+            };
+            entries.push((path.clone(), value.trim_matches(['\'', '"']).to_owned()));
+            parents.push((indent, path));
+        }
+        ComposedConfig { entries }
+    }
+
+    /// Returns true where the key exists.
+    pub fn has(&self, key: &str) -> bool {
+        self.entries.iter().any(|(own, _)| own == key)
+    }
+
+    /// Returns the value of a key. A value that is another key, `${other.key}`, is followed.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        let mut key = key;
+        // A chain of references is short; a circle ends here.
+        for _ in 0..8 {
+            let (_, value) = self.entries.iter().find(|(own, _)| own == key)?;
+            match value.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')) {
+                Some(other) => key = other,
+                None => return Some(value),
+            }
+        }
+        None
+    }
+
+    /// Returns true unless the switch says off. A value that only the module can resolve counts as on.
+    fn is_on(&self, key: &str) -> bool {
+        let off = |value: &str| {
+            matches!(value.to_ascii_lowercase().as_str(), "false" | "no" | "off" | "0" | "null")
+        };
+        self.has(key) && !self.get(key).is_some_and(off)
+    }
+
+    /// Finds the switch of a map.
+    fn switch(&self, section: &str) -> Option<String> {
+        let keys = SWITCHES.map(|name| format!("{section}.{name}"));
+        keys.into_iter().find(|key| self.has(key))
+    }
+
+    /// Lists the sections of torch.profiler that are on: maps with `activities`, or named `torch_profiler`. Without a switch a
+    /// section with activities is on.
+    fn profilers_on(&self) -> Vec<ProfilerSection> {
+        let mut found: Vec<ProfilerSection> = Vec::new();
+        for (key, value) in &self.entries {
+            let section = match key.rsplit_once('.') {
+                Some((parent, "activities")) => parent,
+                _ if last(key) == "torch_profiler" && value.is_empty() => key,
+                _ => continue,
+            };
+            let switch = self.switch(section);
+            let on = match &switch {
+                Some(switch) => self.is_on(switch),
+                None => self.has(&format!("{section}.activities")),
+            };
+            if on && !found.iter().any(|other| other.key == section) {
+                found.push(ProfilerSection { key: section.to_owned(), switch });
+            }
+        }
+        found
+    }
+
+    /// Lists the switches of reports that are on.
+    fn reports_on(&self) -> Vec<&str> {
+        let is_report = |key: &str| {
+            key.rsplit_once('.').is_some_and(|(section, switch)| {
+                SWITCHES.contains(&switch) && REPORTS.contains(&last(section))
+            })
+        };
+        self.entries
+            .iter()
+            .map(|(key, _)| key.as_str())
+            .filter(|key| is_report(key) && self.is_on(key))
+            .collect()
+    }
+}
+
+/// Returns the last part of a dotted key.
+fn last(key: &str) -> &str {
+    key.rsplit_once('.').map_or(key, |(_, last)| last)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::context::example;
     use super::*;
+
+    fn example() -> ProgramContext {
+        ProgramContext {
+            run_dir: "/runs/1".into(),
+            phase: "baseline",
+            account: "/runs/1/baseline/workload.json".into(),
+            cwd: None,
+            env: Vec::new(),
+        }
+    }
 
     fn module() -> HydraModule {
         HydraModule {
@@ -481,5 +670,63 @@ mod tests {
         ] {
             assert_eq!(quote(value), quoted);
         }
+    }
+
+    const YAML: &str = "\
+loading the module: done
+dataset:
+  root: '/data/with: colon'
+  patterns:
+  - images/*.png
+pipeline:
+  static_analysis:
+    enable: true
+  torch_profiler:
+    enabled: true
+    activities:
+    - cpu
+    enable: ${pipeline.torch_profiler.enabled}
+    output:
+      visualization:
+        enable: true
+profiling:
+  activities:
+  - cpu
+circle: ${circle}
+repeats: 3
+";
+
+    #[test]
+    fn keys_have_the_path_of_their_maps() {
+        let config = ComposedConfig::parse(YAML);
+        assert_eq!(config.get("repeats"), Some("3"));
+        assert_eq!(config.get("dataset.root"), Some("/data/with: colon"));
+        assert_eq!(config.get("pipeline.torch_profiler.enable"), Some("true"));
+        assert_eq!(config.get("circle"), None);
+        assert!(config.has("pipeline.torch_profiler") && !config.has("torch_profiler"));
+    }
+
+    #[test]
+    fn profilers_and_reports_that_are_on() {
+        let config = ComposedConfig::parse(YAML);
+        let section = |key: &str, switch: Option<&str>| ProfilerSection {
+            key: key.to_owned(),
+            switch: switch.map(str::to_owned),
+        };
+        assert_eq!(
+            config.profilers_on(),
+            [
+                section("pipeline.torch_profiler", Some("pipeline.torch_profiler.enable")),
+                section("profiling", None)
+            ]
+        );
+        assert_eq!(
+            config.reports_on(),
+            ["pipeline.static_analysis.enable", "pipeline.torch_profiler.output.visualization.enable"]
+        );
+        let unknown = ComposedConfig::parse("torch_profiler:\n  enabled: ${oc.env:PROFILE}\n");
+        assert_eq!(unknown.profilers_on().len(), 1);
+        let off = ComposedConfig::parse("torch_profiler:\n  enabled: false\n  activities:\n  - cpu\n");
+        assert_eq!(off.profilers_on(), []);
     }
 }

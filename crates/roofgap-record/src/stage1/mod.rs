@@ -1,4 +1,12 @@
-//! Takes the baseline from an earlier, unprofiled run: `stage1.run_dir`.
+//! Stage 1 runners and other Hydra modules: configuring them for a session, and reading what they wrote.
+//!
+//! - `hydra`: a module, its configuration and its overrides;
+//! - `runner`: the output folder of a Stage 1 runner.
+//!
+//! [`read`] takes the baseline from an earlier, unprofiled run: `stage1.run_dir`.
+
+mod hydra;
+mod runner;
 
 use std::path::{Path, PathBuf};
 
@@ -7,15 +15,18 @@ use roofgap_base::file::{read_document, read_text};
 use roofgap_trace::account::{self, Account};
 use serde_json::{Value, json};
 
-use super::stage1_runner;
-use crate::run::error::ProgramError;
+use crate::error::Error;
+
+pub(crate) use hydra::configure_module;
+pub use hydra::{AcceptedOverrides, ComposedConfig, HydraModule};
+pub(crate) use runner::complete_account;
 
 /// Names of an account in the folder of a run.
 const ACCOUNTS: [&str; 3] = ["baseline/workload.json", "workload.json", "account.json"];
 
 /// Account of an earlier run.
 #[derive(Debug)]
-pub struct Stage1 {
+pub(crate) struct Stage1 {
     /// File it was read from.
     pub path: PathBuf,
     /// Account.
@@ -25,16 +36,17 @@ pub struct Stage1 {
 }
 
 /// Reads the account of an earlier run. An account is taken as it is; a `metrics.json` gives its stage times.
-pub fn read(folder: &Path) -> Result<Stage1, ProgramError> {
-    let unusable = |path: &Path, why: String| ProgramError::Stage1 { path: path.to_owned(), why };
+pub(crate) fn read(folder: &Path) -> Result<Stage1, Error> {
+    let unusable =
+        |path: &Path, why: String| Error::new(format!("stage1.run_dir: {}: {why}", path.display()));
     let mut accounts = ACCOUNTS.iter().map(|name| folder.join(name));
     if let Some(path) = accounts.find(|path| path.is_file()) {
         let account = account::read(&path).map_err(|error| unusable(&path, error.to_string()))?;
         let text = read_text(&path).map_err(|error| unusable(&path, error.to_string()))?;
         return Ok(Stage1 { path, account, text });
     }
-    if let Some(path) = stage1_runner::metrics_file(folder) {
-        let account = stage1_runner::read(&path).map_err(|why| unusable(&path, why))?;
+    if let Some(path) = runner::metrics_file(folder) {
+        let account = runner::read(&path).map_err(|why| unusable(&path, why))?;
         let text = account.to_json().map_err(|error| unusable(&path, error.to_string()))?;
         let text = String::from_utf8_lossy(&text).into_owned();
         return Ok(Stage1 { path, account, text });
@@ -73,9 +85,10 @@ mod tests {
     #[test]
     fn an_analysis_gives_its_mean_stage_times() {
         let folder = tempfile::tempdir().unwrap();
-        let path_of = |error: ProgramError| match error {
-            ProgramError::Stage1 { path, .. } => path,
-            other => panic!("{other}"),
+        let path_of = |error: Error| {
+            let text = error.to_string();
+            let path = text.strip_prefix("stage1.run_dir: ").and_then(|rest| rest.split(": ").next());
+            PathBuf::from(path.unwrap())
         };
         assert_eq!(path_of(read(folder.path()).unwrap_err()), folder.path());
         let mut decode = Stage::default();

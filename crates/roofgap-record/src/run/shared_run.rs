@@ -1,4 +1,4 @@
-//! A job of several nodes: sessions with the same `run.id` and folder become one run.
+//! The run of several nodes: sessions with the same `run.id` and folder become one run.
 //!
 //! Each session writes a run directory of its own, `ID/nodes/RUN`, so that none can harm another. The one that ends last finds that
 //! all others have ended, and makes the run `ID` of all of them. Where a node died, `roofgap report ID` makes it.
@@ -8,27 +8,26 @@ use std::path::{Path, PathBuf};
 
 use roofgap_runs::run_dir::folder::{RunDirError, RunState, run_state};
 
-use super::error::SessionError;
 use super::phases::report::write_reports;
-use super::props::JobOutcome;
+use super::props::SharedRunOutcome;
+use crate::error::Error;
 use roofgap_runs::config::Config;
 use roofgap_runs::run_dir::layout::nodes_in;
 use roofgap_runs::run_dir::locate;
-use roofgap_runs::runs::RunsError;
 
-/// The folder of a job.
+/// The folder of a run of several nodes.
 #[derive(Debug, Clone)]
-pub struct Job {
+pub struct SharedRun {
     folder: PathBuf,
 }
 
-impl Job {
-    /// Returns the job of a configuration; `None` for a session of its own.
+impl SharedRun {
+    /// Returns the shared run of a configuration; `None` for a session of its own.
     pub fn of(config: &Config) -> Option<Self> {
         let id = config.run.id.as_ref()?;
         let base = &config.artifacts.stage2_dir;
         let base = std::path::absolute(base).unwrap_or_else(|_| base.clone());
-        Some(Job { folder: base.join(id) })
+        Some(SharedRun { folder: base.join(id) })
     }
 
     /// Returns the folder of the sessions.
@@ -50,17 +49,17 @@ impl Job {
         }
     }
 
-    /// Writes the run of the job, unless other sessions of it have not ended. This session has.
-    pub fn end(&self) -> JobOutcome {
-        let mut outcome = JobOutcome { path: self.folder.clone(), ..JobOutcome::default() };
+    /// Writes the shared run once all of its sessions have ended. This one has.
+    pub fn end(&self) -> SharedRunOutcome {
+        let mut outcome = SharedRunOutcome { path: self.folder.clone(), ..SharedRunOutcome::default() };
         if let Err(error) = self.write(&mut outcome) {
             outcome.problems.push(error.to_string());
         }
         outcome
     }
 
-    fn write(&self, outcome: &mut JobOutcome) -> Result<(), SessionError> {
-        let runs = locate::all(&self.nodes()).map_err(RunsError::from)?;
+    fn write(&self, outcome: &mut SharedRunOutcome) -> Result<(), Error> {
+        let runs = locate::all(&self.nodes())?;
         outcome.nodes = runs.len();
         let under_way = runs.iter().filter(|run| is_under_way(&run.path));
         outcome.under_way = under_way.map(|run| run.id.clone()).collect();

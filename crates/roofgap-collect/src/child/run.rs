@@ -35,7 +35,7 @@ pub enum Watch {
 pub type Watcher = Box<dyn FnMut(&str) -> Watch + Send>;
 
 /// A command to run and its limits.
-pub struct Job<'a> {
+pub struct ChildSpec<'a> {
     /// Command line.
     pub command: &'a CommandLine,
     /// Destination of stdout.
@@ -52,10 +52,10 @@ pub struct Job<'a> {
     pub watch: Option<Watcher>,
 }
 
-impl<'a> Job<'a> {
-    /// Creates a job without limits.
+impl<'a> ChildSpec<'a> {
+    /// Creates a child without limits.
     pub fn new(command: &'a CommandLine, stdout: OutputTarget, stderr: OutputTarget) -> Self {
-        Job {
+        ChildSpec {
             command,
             stdout,
             stderr,
@@ -130,24 +130,24 @@ enum Event {
     StopRequested,
 }
 
-/// Runs a job to its end; calls `progress` several times a second.
-pub fn run(mut job: Job<'_>, progress: &mut dyn FnMut(Progress)) -> Result<Outcome, ChildError> {
-    let stdout_log = open(&job.stdout)?;
-    let stderr_log = open(&job.stderr)?;
-    let program = job.command.name();
+/// Runs a child to its end; calls `progress` several times a second.
+pub fn run(mut spec: ChildSpec<'_>, progress: &mut dyn FnMut(Progress)) -> Result<Outcome, ChildError> {
+    let stdout_log = open(&spec.stdout)?;
+    let stderr_log = open(&spec.stderr)?;
+    let program = spec.command.name();
     process_tree::adopt_orphans();
     let started = clock::now();
     let start = Instant::now();
     let (mut child, tree) =
-        ProcessTree::start(&mut command(job.command)).map_err(|source| ChildError::Start {
-            program: job.command.program.display().to_string(),
-            hint: start_hint(&source, job.command),
+        ProcessTree::start(&mut command(spec.command)).map_err(|source| ChildError::Start {
+            program: spec.command.program.display().to_string(),
+            hint: start_hint(&source, spec.command),
             source,
         })?;
     let pid = child.id();
 
     let (events, received) = channel();
-    let watch = job.watch.take().map(|watcher| Arc::new(Mutex::new(watcher)));
+    let watch = spec.watch.take().map(|watcher| Arc::new(Mutex::new(watcher)));
     let flow = Flow::default();
     let out = child.stdout.take().map(|pipe| spawn_drain(pipe, stdout_log, &flow, &watch, &events));
     let err = child.stderr.take().map(|pipe| spawn_drain(pipe, stderr_log, &flow, &watch, &events));
@@ -158,19 +158,19 @@ pub fn run(mut job: Job<'_>, progress: &mut dyn FnMut(Progress)) -> Result<Outco
         gpu_use.observe(&tree, start + tick.elapsed);
         progress(tick);
     };
-    let (ended, exit) = supervise(&job, &tree, &received, start, &flow, &mut observe)
+    let (ended, exit) = supervise(&spec, &tree, &received, start, &flow, &mut observe)
         .ok_or_else(|| ChildError::Stuck { program: program.clone(), pid })?;
     // The child is still a zombie, so its process id and group cannot have been reused.
-    let settle = if job.cancel.is_forced() {
+    let settle = if spec.cancel.is_forced() {
         Duration::ZERO
     } else {
-        job.stop.settle_after(ended != EndReason::Exited)
+        spec.stop.settle_after(ended != EndReason::Exited)
     };
-    let leftovers = tree.end_leftovers(settle, job.stop.terminate);
+    let leftovers = tree.end_leftovers(settle, spec.stop.terminate);
     let wait_error = |source| ChildError::Wait { program: program.clone(), source };
     let reaped = child.wait4();
     flow.stop.store(true, Ordering::SeqCst);
-    let (stdout, stderr) = (join(out, &job.stdout), join(err, &job.stderr));
+    let (stdout, stderr) = (join(out, &spec.stdout), join(err, &spec.stderr));
     let (end, finished) = exit.map_err(wait_error)?;
     let reaped = reaped.map_err(wait_error)?;
     Ok(Outcome {
@@ -194,7 +194,7 @@ pub fn run(mut job: Job<'_>, progress: &mut dyn FnMut(Progress)) -> Result<Outco
 
 /// Waits for the child to end, and stops it when a limit is exceeded; `None` if it survives SIGKILL.
 fn supervise(
-    job: &Job<'_>,
+    spec: &ChildSpec<'_>,
     tree: &ProcessTree,
     received: &Receiver<Event>,
     start: Instant,
@@ -221,28 +221,28 @@ fn supervise(
             stopping: shutdown.is_some(),
         });
         if let Some(shutdown) = &mut shutdown {
-            if job.cancel.is_requested() && ended != EndReason::Cancelled {
+            if spec.cancel.is_requested() && ended != EndReason::Cancelled {
                 // The user does not wait for a profiler that finishes at its own pace.
                 ended = EndReason::Cancelled;
-                *shutdown = Shutdown::begin(tree, &job.stop, false, now);
+                *shutdown = Shutdown::begin(tree, &spec.stop, false, now);
                 continue;
             }
-            if !shutdown.advance(tree, now, job.cancel.is_forced()) {
+            if !shutdown.advance(tree, now, spec.cancel.is_forced()) {
                 return None;
             }
             continue;
         }
-        if job.cancel.is_requested() {
+        if spec.cancel.is_requested() {
             reason = Some(EndReason::Cancelled);
-        } else if let Some(limit) = job.budget.time.filter(|limit| now.duration_since(start) >= *limit) {
+        } else if let Some(limit) = spec.budget.time.filter(|limit| now.duration_since(start) >= *limit) {
             reason = Some(EndReason::TimeBudget { limit_ns: ns(limit) });
-        } else if let Some(disk) = job.budget.disk.as_ref().filter(|_| now >= disk_due) {
+        } else if let Some(disk) = spec.budget.disk.as_ref().filter(|_| now >= disk_due) {
             disk_due = now + DISK_TICK;
             reason = disk.exceeded().map(|found| EndReason::DiskBudget { found }).or(reason);
         }
         if let Some(reason) = reason {
             let program_first = reason == EndReason::StoppedByWatcher;
-            shutdown = Some(Shutdown::begin(tree, &job.stop, program_first, now));
+            shutdown = Some(Shutdown::begin(tree, &spec.stop, program_first, now));
             ended = reason;
         }
     }
