@@ -1,26 +1,25 @@
-//! A command with its limits, and running it.
+//! A command with its limits, running it, and short queries to a tool that are answered in memory.
 
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use roofgap_base::clock;
 use rustix::process::{Pid, WaitId, WaitIdOptions};
 use wait4::Wait4;
 
-use super::budget::Budget;
-use super::gpu_use::GpuUse;
-use super::outcome::{CapturedOutput, EndReason, Outcome, Usage, ns};
-use super::output::{self, Flow, Log, OutputTarget};
-use super::process_tree::{self, ProcessTree};
+use super::output::{CapturedOutput, EndReason, Flow, GpuProcess, Log, Outcome, OutputTarget, Usage, ns};
+use super::process_tree::ProcessTree;
 use super::shutdown::{Cancel, Shutdown, StopPlan};
+use super::{output, process_tree};
 use crate::command::CommandLine;
-use roofgap_base::clock;
 
 /// Decision of a watcher after a line of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -337,4 +336,209 @@ fn join(drain: Option<JoinHandle<CapturedOutput>>, target: &OutputTarget) -> Cap
         tail: String::new(),
         write_error: Some("reading the output failed".to_owned()),
     })
+}
+
+/// Limits of a child; unlimited by default.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Budget {
+    /// Maximum run time.
+    pub time: Option<Duration>,
+    /// Disk space limits.
+    pub disk: Option<DiskBudget>,
+}
+
+/// Disk space limits of a child.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskBudget {
+    /// Folder the child writes to.
+    pub folder: PathBuf,
+    /// Maximum size of that folder, bytes.
+    pub max_bytes: Option<u64>,
+    /// Minimum free space on its file system, bytes.
+    pub min_free_bytes: Option<u64>,
+}
+
+impl DiskBudget {
+    /// Describes the exceeded limit; `None` within the limits, or when usage is unknown.
+    pub(super) fn exceeded(&self) -> Option<String> {
+        if let Some(limit) = self.max_bytes {
+            let used = folder_bytes(&self.folder);
+            if used > limit {
+                return Some(format!(
+                    "{} holds {used} bytes, over its limit of {limit}",
+                    self.folder.display()
+                ));
+            }
+        }
+        if let Some(limit) = self.min_free_bytes {
+            let free = free_bytes(&self.folder)?;
+            if free < limit {
+                return Some(format!(
+                    "only {free} bytes are free at {}, and {limit} must stay free",
+                    self.folder.display()
+                ));
+            }
+        }
+        None
+    }
+}
+
+/// Returns the bytes an unprivileged user may still write on the file system of `path`; `None` if unknown.
+pub fn free_bytes(path: &Path) -> Option<u64> {
+    let facts = rustix::fs::statvfs(path).ok()?;
+    facts.f_bavail.checked_mul(facts.f_frsize)
+}
+
+/// Sums the sizes of all files below `folder`. Links are not followed; files that vanish meanwhile count as 0.
+fn folder_bytes(folder: &Path) -> u64 {
+    let mut total = 0_u64;
+    let mut pending = vec![folder.to_path_buf()];
+    while let Some(current) = pending.pop() {
+        let Ok(entries) = std::fs::read_dir(&current) else {
+            continue;
+        };
+        for entry in entries.flatten() {
+            let Ok(facts) = entry.metadata() else { continue };
+            if facts.is_dir() {
+                pending.push(entry.path());
+            } else if facts.is_file() {
+                total = total.saturating_add(facts.len());
+            }
+        }
+    }
+    total
+}
+
+/// Time from the start to the first look.
+const FIRST: Duration = Duration::from_millis(300);
+/// Longest time between two looks. Each reads the list of all processes.
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// Processes of a child with the driver, looked for at growing intervals.
+pub struct GpuUse {
+    start: Instant,
+    due: Instant,
+    found: Vec<GpuProcess>,
+}
+
+impl GpuUse {
+    pub fn new(start: Instant) -> Self {
+        GpuUse { start, due: start + FIRST, found: Vec::new() }
+    }
+
+    /// Adds the processes that loaded the driver since the last look, if it is time for one.
+    pub fn observe(&mut self, tree: &ProcessTree, now: Instant) {
+        if now < self.due {
+            return;
+        }
+        self.due = now + now.duration_since(self.start).clamp(FIRST, LONGEST);
+        for process in tree.program() {
+            let known = self.found.iter().any(|found| found.pid == process.pid);
+            if !known && loads_driver(process.pid) {
+                self.found.push(GpuProcess { pid: process.pid, name: process.name });
+            }
+        }
+    }
+
+    pub fn into_found(self) -> Vec<GpuProcess> {
+        self.found
+    }
+}
+
+/// Returns true when `libcuda.so` is mapped into a process.
+fn loads_driver(pid: i32) -> bool {
+    let maps = std::fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    String::from_utf8_lossy(&maps).contains("/libcuda.so")
+}
+
+/// Output of a tool that was queried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProbeOutput {
+    /// The tool exited by itself with status 0.
+    pub success: bool,
+    /// The tool exited by itself, with any status.
+    pub exited: bool,
+    /// Description of the end, such as `ended with status 1`.
+    pub ended: String,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+impl ProbeOutput {
+    /// Returns both streams: tools disagree on where an answer belongs.
+    pub fn text(&self) -> String {
+        format!("{}{}", self.stdout, self.stderr)
+    }
+
+    /// Returns the first line, shortened and quoted for a message.
+    pub fn summary(&self) -> String {
+        let text = self.text();
+        let Some(line) = text.lines().map(str::trim).find(|line| !line.is_empty()) else {
+            return "no output".to_owned();
+        };
+        let plain = |c: &char| !c.is_control() && *c != char::REPLACEMENT_CHARACTER;
+        let mut summary: String = line.chars().filter(plain).take(SUMMARY_CHARS).collect();
+        if line.chars().nth(SUMMARY_CHARS).is_some() {
+            summary.push_str("...");
+        }
+        format!("output {summary:?}")
+    }
+}
+
+/// Characters of the output that a message quotes.
+const SUMMARY_CHARS: usize = 160;
+
+/// Cancellation flag of all probes.
+static CANCEL: OnceLock<Cancel> = OnceLock::new();
+
+/// Lets `cancel` end all probes of this process. Only the first call has an effect.
+pub fn cancel_probes_with(cancel: &Cancel) {
+    let _ = CANCEL.set(cancel.clone());
+}
+
+/// Runs a command for at most `limit` and returns its output.
+pub fn probe(command: &CommandLine, limit: Duration) -> Result<ProbeOutput, ChildError> {
+    let memory = || OutputTarget::Memory { max_bytes: 4 << 20 };
+    let mut spec = ChildSpec::new(command, memory(), memory());
+    spec.cancel = CANCEL.get().cloned().unwrap_or_default();
+    spec.budget = Budget { time: Some(limit), disk: None };
+    spec.stop = StopPlan {
+        interrupt: Duration::ZERO,
+        report: Duration::ZERO,
+        terminate: Duration::from_secs(1),
+        settle: Duration::from_millis(200),
+    };
+    let outcome = run(spec, &mut |_| {})?;
+    Ok(ProbeOutput {
+        success: outcome.is_success(),
+        exited: outcome.ended == EndReason::Exited && outcome.code.is_some(),
+        ended: outcome.describe(),
+        stdout: outcome.stdout.tail,
+        stderr: outcome.stderr.tail,
+    })
+}
+
+#[cfg(test)]
+mod budget_tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_counted_with_what_is_below_it() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("a")).unwrap();
+        std::fs::write(folder.path().join("a/x"), [0; 100]).unwrap();
+        std::fs::write(folder.path().join("y"), [0; 11]).unwrap();
+        assert_eq!(folder_bytes(folder.path()), 111);
+
+        let mut budget =
+            DiskBudget { folder: folder.path().into(), max_bytes: Some(111), min_free_bytes: None };
+        assert_eq!(budget.exceeded(), None);
+        budget.max_bytes = Some(110);
+        assert!(budget.exceeded().unwrap().contains("holds 111 bytes"));
+        budget.max_bytes = None;
+        budget.min_free_bytes = Some(u64::MAX);
+        assert!(budget.exceeded().unwrap().contains("must stay free"));
+    }
 }

@@ -406,10 +406,10 @@ fn processes_with_the_cuda_driver_are_seen() {
     std::fs::write(stand.path().join("libcudart.so.12"), vec![0u8; 4096]).unwrap();
     let map = |library: &str| {
         format!(
-            "python3 -c \"import mmap, time; f = open('{library}'); m = mmap.mmap(f.fileno(), 0, prot=1); time.sleep(2)\""
+            "python3 -c \"import mmap, time; f = open('{library}'); m = mmap.mmap(f.fileno(), 0, prot=1); time.sleep(8)\""
         )
     };
-    // In a child of the child; the runtime alone uses no GPU.
+    // Long enough for a look, of which there is one every 2 s. In a child of the child; the runtime alone uses no GPU.
     let outcome = stand.run(&format!(
         "({} & echo $! > user; wait) & {} & wait",
         map("libcuda.so.1"),

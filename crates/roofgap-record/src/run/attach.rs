@@ -281,10 +281,10 @@ fn record(
         context.record.phase_ends(phase.name(), PhaseStatus::skipped(why));
     }
     context.begin(NAME, None);
-    context.record.tool(NAME, "native");
+    context.tool("native");
     wait(&mut context, props, processes);
     let status = collect(&mut context, props, processes);
-    context.end(NAME, status);
+    context.end(status);
     let mut found = Results::default();
     for phase in ORDER.iter().filter(|phase| phase.is_conclusion()) {
         // Its failure is in the record.
@@ -302,7 +302,7 @@ fn wait(context: &mut PhaseContext<'_>, props: &CaptureProps, processes: &mut Ve
         std::thread::sleep(props.length.look().min(limit.saturating_sub(began.elapsed())));
         let found = props.watched.processes();
         if found.is_empty() {
-            context.warn(NAME, "the program ended before the window did".to_owned());
+            context.warn("the program ended before the window did");
             return;
         }
         let is_new = |process: &WatchedProcess| processes.iter().all(|known| known.process != *process);
@@ -322,7 +322,7 @@ fn wait(context: &mut PhaseContext<'_>, props: &CaptureProps, processes: &mut Ve
             0 => "the program marked no steps; use --for to record a time".to_owned(),
             found => format!("the program made {found} of {count} steps"),
         };
-        context.warn(NAME, format!("{why} (in {} s)", limit.as_secs_f64()));
+        context.warn(format!("{why} (in {} s)", limit.as_secs_f64()));
     }
 }
 
@@ -351,7 +351,7 @@ fn collect(context: &mut PhaseContext<'_>, props: &CaptureProps, processes: &[Re
         let is_cut = ask(socket, "cut").is_ok();
         match take(context, &recorded.file, is_cut) {
             Ok(capture) => captures.push(capture),
-            Err(error) => context.warn(NAME, format!("{}: {error}", recorded.file.display())),
+            Err(error) => context.warn(format!("{}: {error}", recorded.file.display())),
         }
     }
     let account = props.watched.account();
@@ -359,9 +359,9 @@ fn collect(context: &mut PhaseContext<'_>, props: &CaptureProps, processes: &[Re
     let accounts = [account.clone(), crate::traffic::server_account_path(&account)];
     if let Some(account) = accounts.iter().find(|path| path.is_file()) {
         let copied = std::fs::copy(account, context.layout.native_account());
-        context.note_output(NAME, copied.map(|_| context.layout.native_account()));
+        context.note_output(copied.map(|_| context.layout.native_account()));
     }
-    captures.retain(|capture| context.output(NAME, capture));
+    captures.retain(|capture| context.output(capture));
     let mut unreadable = Vec::new();
     let input = read_each(&captures, &mut unreadable);
     let refused = processes.iter().filter_map(|recorded| {
@@ -369,7 +369,7 @@ fn collect(context: &mut PhaseContext<'_>, props: &CaptureProps, processes: &[Re
         Some(format!("process {}: {why}", recorded.process.pid))
     });
     for note in refused {
-        context.record.note(NAME, note);
+        context.note(note);
     }
     if input.trace.ops.is_empty() {
         unreadable.insert(0, "no GPU work was recorded in the window".to_owned());

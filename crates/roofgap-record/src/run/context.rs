@@ -24,6 +24,8 @@ pub struct PhaseContext<'a> {
     pub run_dir: &'a RunDir,
     pub layout: Layout,
     pub record: RecordWriter<'a>,
+    /// Phase that runs, or ran last.
+    pub phase: PhaseName,
     pub cancel: &'a Cancel,
     pub events: &'a mut dyn FnMut(Event<'_>),
     /// Failures of the program under a profiler that still wrote its output, with the phase.
@@ -35,7 +37,6 @@ pub struct PhaseContext<'a> {
 /// A command of a phase, described before it runs. A session runs it, `--dry-run` prints it.
 #[derive(Debug, Clone)]
 pub struct PhaseCommand {
-    pub phase: PhaseName,
     pub line: CommandLine,
     /// Folder of the logs.
     folder: PathBuf,
@@ -58,14 +59,8 @@ pub struct PhaseDescription {
 
 impl PhaseCommand {
     /// Describes a command with logs in `folder`, their names starting with `log`.
-    pub fn new(
-        phase: PhaseName,
-        line: CommandLine,
-        folder: PathBuf,
-        log: &'static str,
-        limit: Duration,
-    ) -> Self {
-        PhaseCommand { phase, line, folder, log, limit, is_profiler: false, stdout: None }
+    pub fn new(line: CommandLine, folder: PathBuf, log: &'static str, limit: Duration) -> Self {
+        PhaseCommand { line, folder, log, limit, is_profiler: false, stdout: None }
     }
 
     /// Marks the command as a profiler.
@@ -127,6 +122,7 @@ impl<'a> PhaseContext<'a> {
             run_dir,
             layout: Layout::of(run_dir.path()),
             record: RecordWriter::begin(run_dir, record),
+            phase: PhaseName::Preflight,
             cancel,
             events,
             program_failures: Vec::new(),
@@ -145,7 +141,7 @@ impl<'a> PhaseContext<'a> {
         command: &PhaseCommand,
         watcher: Option<Watcher>,
     ) -> Result<Outcome, ChildError> {
-        let phase = command.phase;
+        let phase = self.phase;
         self.record.command_begins(phase, &command.line);
         (self.events)(Event::CommandBegins { phase, line: &command.line });
         let log = |stream: &str| command.folder.join(format!("{}.{stream}.log", command.log));
@@ -181,56 +177,70 @@ impl<'a> PhaseContext<'a> {
 
     /// Starts a phase. `expected` states the time that it can be expected to take.
     pub fn begin(&mut self, phase: PhaseName, expected: Option<String>) {
+        self.phase = phase;
         self.record.phase_begins(phase);
         (self.events)(Event::PhaseBegins { phase, expected });
     }
 
-    /// Ends a phase.
-    pub fn end(&mut self, phase: PhaseName, status: PhaseStatus) {
-        (self.events)(Event::PhaseEnds { phase, status: &status });
-        self.record.phase_ends(phase, status);
+    /// Ends the phase.
+    pub fn end(&mut self, status: PhaseStatus) {
+        (self.events)(Event::PhaseEnds { phase: self.phase, status: &status });
+        self.record.phase_ends(self.phase, status);
     }
 
     /// Skips a phase. A requested phase that is skipped is missing from the result.
     pub fn skip(&mut self, phase: PhaseName, requested: bool, why: impl Into<String>) {
+        self.phase = phase;
         self.record.requested(phase, requested);
-        self.end(phase, PhaseStatus::skipped(why));
+        self.end(PhaseStatus::skipped(why));
+    }
+
+    /// Records the tool of the phase.
+    pub fn tool(&mut self, tool: &str) {
+        self.record.tool(self.phase, tool);
+    }
+
+    /// Adds a note to the phase.
+    pub fn note(&mut self, text: impl Into<String>) {
+        self.record.note(self.phase, text);
     }
 
     /// Adds a note and shows it as a warning.
-    pub fn warn(&mut self, phase: PhaseName, text: String) {
+    pub fn warn(&mut self, text: impl Into<String>) {
+        let text = text.into();
         (self.events)(Event::Warning(&text));
-        self.record.note(phase, text);
+        self.note(text);
     }
 
     /// Records that the program did not succeed under `tool`, although the tool wrote its output. Where the program failed by
     /// itself, the result is partial and its last words are shown.
-    pub fn program_ended(&mut self, phase: PhaseName, tool: &str, outcome: &Outcome) {
+    pub fn program_ended(&mut self, tool: &str, outcome: &Outcome) {
         if outcome.is_success() {
             return;
         }
+        let phase = self.phase;
         let why = format!("under {tool} the program {}", outcome.describe());
         if outcome.ended == EndReason::Exited {
             let why = format!("{why}; the measurement may end there");
             (self.events)(Event::ProgramFailed { phase, why: &why, log_tail: outcome.output_tail() });
             self.program_failures.push(format!("{phase}: {why}"));
         }
-        self.record.note(phase, why);
+        self.note(why);
     }
 
     /// Records an output that was written, or notes the error.
-    pub fn note_output<E: std::fmt::Display>(&mut self, phase: PhaseName, written: Result<PathBuf, E>) {
+    pub fn note_output<E: std::fmt::Display>(&mut self, written: Result<PathBuf, E>) {
         match written {
             Ok(path) => {
-                self.record.output(phase, &path);
+                self.output(&path);
             }
-            Err(error) => self.record.note(phase, error.to_string()),
+            Err(error) => self.note(error.to_string()),
         }
     }
 
     /// Records an output file; returns false where it is missing or empty.
-    pub fn output(&mut self, phase: PhaseName, path: &Path) -> bool {
-        self.record.output(phase, path)
+    pub fn output(&mut self, path: &Path) -> bool {
+        self.record.output(self.phase, path)
     }
 
     /// Returns true once the user cancelled the session.

@@ -109,7 +109,12 @@ pub fn write_inputs(context: &mut PhaseContext<'_>, read_by_program: &[PathBuf])
     map.insert("inputs", node(Value::List(items)));
     let yaml = write_yaml(&node(Value::Map(map)), &|_| None);
     let written = context.run_dir.write("inputs.yaml", yaml.as_bytes());
-    context.note_output(PhaseName::Preflight, written);
+    match written {
+        Ok(path) => {
+            context.record.output(PhaseName::Preflight, &path);
+        }
+        Err(error) => context.record.note(PhaseName::Preflight, error.to_string()),
+    }
 }
 
 /// Lists the input files: those that the program says it read, else those of the configuration.

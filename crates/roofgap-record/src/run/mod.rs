@@ -80,7 +80,7 @@ fn warn_about_size(context: &mut PhaseContext<'_>) {
             context.config.artifacts.stage2_dir.display()
         );
         let warning = text::over_cap(&plan, cap, &command);
-        context.warn(PhaseName::Report, warning);
+        context.warn(warning);
     }
 }
 
@@ -152,7 +152,7 @@ pub fn dry_run(props: &ProfileProps) -> Result<DryRun, Error> {
     let session = PlannedSession { config, layout: &layout, program: &program, tools: &tools };
     for phase in ORDER.iter().filter(|phase| phase.not_requested(config).is_none()) {
         let described = phase.commands(&session)?;
-        dry_run.commands.extend(described.commands.into_iter().map(|command| (command.phase, command.line)));
+        dry_run.commands.extend(described.commands.into_iter().map(|command| (phase.name(), command.line)));
         dry_run.remarks.extend(described.notes.into_iter().map(|note| (phase.name(), note)));
     }
     Ok(dry_run)

@@ -6,7 +6,6 @@ use std::time::Duration;
 use roofgap_collect::child::{ProbeOutput, probe};
 use roofgap_collect::command::CommandLine;
 use roofgap_collect::program::ProgramContext;
-use roofgap_runs::run_dir::PhaseName;
 
 use crate::error::Error;
 use crate::run::context::PhaseContext;
@@ -29,13 +28,13 @@ pub fn configure_module(context: &mut PhaseContext<'_>, program: &mut Program) -
     let accepted = module.inject_light_overrides(&own, inputs, &output, &setting, MODULE_LIMIT)?;
     for text in accepted.dropped {
         let note = format!("the module does not accept {text}; it was left out");
-        context.record.note(PhaseName::Preflight, note);
+        context.note(note);
     }
     for section in accepted.profilers_on {
         let warning = format!(
             "torch.profiler of the module stays on ({section}): its times include that, and it can block nsys and ncu; turn it off with workload.overrides"
         );
-        context.warn(PhaseName::Preflight, warning);
+        context.warn(warning);
     }
     context.module_config = Some(accepted.config);
     Ok(())

@@ -21,7 +21,6 @@ use crate::run::inputs::write_inputs;
 use roofgap_runs::config::read_yaml;
 use roofgap_runs::config::settings::WorkloadKind;
 use roofgap_runs::config::tree::{Origin, Value};
-use roofgap_runs::run_dir::PhaseName;
 
 /// Folders of `metrics.json` below the output folder of the runner, or of a session of the original system.
 const FOLDERS: [&str; 3] = ["", "torch_profiler", "stage1"];
@@ -94,11 +93,11 @@ pub fn read(file: &Path) -> Result<Account, String> {
 
 /// Adds the output of a Stage 1 runner to the account of a Hydra program, or writes the account where the program wrote none.
 /// Lists the inputs that it read, and warns where its torch.profiler ran.
-pub fn complete_account(context: &mut PhaseContext<'_>, name: PhaseName, account: &Path) {
+pub fn complete_account(context: &mut PhaseContext<'_>, account: &Path) {
     if context.config.workload.kind != WorkloadKind::Hydra {
         return;
     }
-    let outputs = context.layout.program_outputs().join(name.as_str());
+    let outputs = context.layout.program_outputs().join(context.phase.as_str());
     let Some(file) = metrics_file(&outputs) else {
         return;
     };
@@ -106,17 +105,18 @@ pub fn complete_account(context: &mut PhaseContext<'_>, name: PhaseName, account
         Ok(found) => found,
         Err(why) => {
             let note = format!("cannot use {}: {why}", file.display());
-            context.record.note(name, note);
+            context.note(note);
             return;
         }
     };
     let operators = found.stage1.as_ref().map_or(0, |figures| figures.operators.len());
     if operators > 0 {
         let warning = format!(
-            "{name}: torch.profiler of the module ran ({operators} operators in {}), so its times include that; turn it off with workload.overrides",
+            "{}: torch.profiler of the module ran ({operators} operators in {}), so its times include that; turn it off with workload.overrides",
+            context.phase,
             file.with_file_name("operators.md").display()
         );
-        context.warn(name, warning);
+        context.warn(warning);
     }
     let images = images_read(&file, context.module_config.as_ref());
     write_inputs(context, &images);
@@ -129,7 +129,7 @@ pub fn complete_account(context: &mut PhaseContext<'_>, name: PhaseName, account
         Ok(()) => format!("Stage 1 figures are those of {}", file.display()),
         Err(why) => format!("cannot use {}: {why}", file.display()),
     };
-    context.record.note(name, note);
+    context.note(note);
 }
 
 /// Completes the program's own account, which has the time of each repeat, with that of its Stage 1 runner. The configuration of

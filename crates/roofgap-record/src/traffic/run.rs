@@ -1,11 +1,9 @@
 //! All requests of a load, in a closed or an open loop.
 
+use super::client::{Client, Outcome, Prompt, RequestError, agent, get, make_prompts};
+use super::stats::{self, Exported};
+use super::{Arrivals, LoadProps};
 use crate::error::Error;
-use crate::traffic::client::{Client, Outcome, RequestError, agent, get};
-use crate::traffic::metrics::{self, Exported};
-use crate::traffic::prompts::{self, Prompt};
-use crate::traffic::props::{Arrivals, LoadProps};
-use crate::traffic::stats;
 use jiff::Timestamp;
 use roofgap_base::exit::Exit;
 use roofgap_collect::child::Cancel;
@@ -101,7 +99,7 @@ pub fn run(props: &LoadProps, cancel: &Cancel, progress: &mut dyn FnMut(Progress
                 "more than {MOST_REQUESTS} requests with those of the warm-up; send fewer (load.requests, load.warmup)"
             ))
         })?;
-    let mut prompts = prompts::all(props, count)?;
+    let mut prompts = make_prompts(props, count)?;
     let measured = prompts.split_off((props.warmup as usize).min(prompts.len()));
     let mut client = Client::new(agent.clone(), &props.url, model);
     if let Some(first) = prompts.first().or(measured.first()) {
@@ -114,20 +112,20 @@ pub fn run(props: &LoadProps, cancel: &Cancel, progress: &mut dyn FnMut(Progress
     let warm = Arrivals::Closed { concurrency: in_flight };
     send_all(&client, &prompts, warm, props, cancel)?;
     progress(Progress::Warm { requests: prompts.len() as u64 });
-    let before = metrics::read(&agent, &props.url);
+    let before = stats::read_exported(&agent, &props.url);
     let (started, steady) = (Timestamp::now().as_nanosecond(), Instant::now());
     let (outcomes, mut samples) =
         sampled(&agent, &props.url, before, || send_all(&client, &measured, props.arrivals, props, cancel));
     let outcomes = outcomes?;
     let change = Timestamp::now().as_nanosecond() - started - steady.elapsed().as_nanos() as i128;
-    samples.push(metrics::read(&agent, &props.url));
+    samples.push(stats::read_exported(&agent, &props.url));
     progress(Progress::Done { requests: outcomes.len() as u64 });
     let answers_hash = answers_hash(&outcomes, measured.len());
     let mut stats = stats::summary(&outcomes, props, i64::try_from(started).unwrap_or_default());
     stats.clock_change_ns = i64::try_from(change).ok();
     if let (Some(before), Some(after)) = (samples.first(), samples.last()) {
-        stats.metrics = metrics::change(&before.counters, &after.counters);
-        stats.gauges = metrics::summarise(&samples);
+        stats.metrics = stats::counter_changes(&before.counters, &after.counters);
+        stats.gauges = stats::summarise_gauges(&samples);
     }
     if stats.completed == 0 {
         if cancel.is_requested() {
@@ -198,7 +196,7 @@ fn sampled<T>(
                     return during;
                 }
                 drop(guard);
-                during.push(metrics::read(agent, url));
+                during.push(stats::read_exported(agent, url));
                 wait = SAMPLE;
                 guard = over.lock().unwrap_or_else(PoisonError::into_inner);
             }

@@ -1,9 +1,9 @@
 //! Starting a server, waiting until it is ready, sending load and stopping it.
 
+use super::LoadProps;
+use super::client::{RequestError, agent, get};
+use super::run::{self, LoadRun, Progress};
 use crate::error::Error;
-use crate::traffic::client::{RequestError, agent, get};
-use crate::traffic::props::LoadProps;
-use crate::traffic::run::{self, LoadRun, Progress};
 use roofgap_base::exit::Exit;
 use roofgap_collect::child::{
     Cancel, ChildSpec, EndReason, Outcome, OutputTarget, StopPlan, run as run_child,

@@ -11,12 +11,11 @@ use roofgap_base::clock;
 use roofgap_collect::child::Cancel;
 use roofgap_collect::command::CommandLine;
 
-use super::context::{Stop, TrialContext};
 use super::judge::hindrance;
 use super::plan::{Candidate, TrialPlan};
-use super::props::{TrialEvent, TrialOutcome, TrialProps};
-use super::round::{Contender, abandon, measure};
-use super::variant::{OWN_RUN, Variant, conflict, quoted};
+use super::round::{Contender, Stop, TrialContext, abandon, measure};
+use super::sample::{OWN_RUN, Variant, conflict, quoted};
+use super::{TrialEvent, TrialOutcome, TrialProps};
 use crate::error::Error;
 use crate::run::{ProfileProps, profile, write_reports};
 use roofgap_base::exit::Exit;

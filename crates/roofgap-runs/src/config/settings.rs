@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use roofgap_collect::command::word_of_text;
 use roofgap_collect::ncu::{CacheControl, ClockControl, ReplayMode, TargetProcesses};
-use roofgap_collect::nsys::GraphTrace;
+use roofgap_collect::nsys::{CaptureEnd, GraphTrace};
 
 use super::quantity::{Size, Span};
 use crate::run_dir::PhaseName;
@@ -281,8 +281,8 @@ pub struct Nsys {
     pub capture_range: Option<CaptureGate>,
     /// Range to record, `[domain@]name`.
     pub nvtx_capture: Option<String>,
-    /// Action at the end of that range; by default [`RangeEnd::Stop`].
-    pub capture_range_end: Option<RangeEnd>,
+    /// Action at the end of that range; by default [`CaptureEnd::Stop`].
+    pub capture_range_end: Option<CaptureEnd>,
     /// Writes the kernel summary of nsys.
     pub stats: bool,
     /// Additional arguments.
@@ -307,16 +307,6 @@ pub enum CaptureGate {
     None,
     /// The range of `nvtx_capture` is recorded.
     Nvtx,
-}
-
-/// Action at the end of the range of a gated recording.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RangeEnd {
-    /// Continue the program without recording.
-    Stop,
-    /// Stop the program.
-    StopShutdown,
 }
 
 /// `profiling.ncu`.

@@ -19,6 +19,7 @@ use crate::config::settings::WorkloadKind;
 use crate::config::{Config, ConfigProps, compose};
 use crate::run_dir::environment::Environment;
 use crate::run_dir::layout::stored;
+use crate::run_dir::phases::input_paths;
 use crate::run_dir::{Layout, PhaseName, PhaseRecord, PhaseStatus, SessionRecord, trials};
 
 /// A run directory with its record and configuration.
@@ -193,7 +194,7 @@ fn recordings(layout: &Layout, record: &SessionRecord, unreadable: &mut Vec<Stri
         };
         unreadable.push(format!("the recorded timeline is missing{remedy}"));
     }
-    files.extend([layout.ncu_raw(), layout.ncu_details()].into_iter().filter_map(stored));
+    files.extend(input_paths().filter_map(|path| stored(layout.root().join(path))));
     files
 }
 

@@ -13,6 +13,8 @@ pub struct FileRule {
     /// Purpose.
     pub kind: &'static str,
     packing: Packing,
+    /// True for a file that every analysis reads. The timeline has one of several.
+    is_input: bool,
     /// Source of files that can be regenerated.
     pub source: Option<FileSource>,
 }
@@ -39,7 +41,7 @@ pub struct FileSource {
 }
 
 const fn file(pattern: &'static str, kind: &'static str) -> FileRule {
-    FileRule { pattern, kind, packing: Packing::Never, source: None }
+    FileRule { pattern, kind, packing: Packing::Never, is_input: false, source: None }
 }
 
 const fn recording(pattern: &'static str, kind: &'static str) -> FileRule {
@@ -51,6 +53,10 @@ impl FileRule {
         FileRule { source: Some(FileSource { order, path, how }), ..self }
     }
 
+    const fn input(self) -> Self {
+        FileRule { is_input: true, ..self }
+    }
+
     fn matches(&self, path: &str) -> bool {
         match self.pattern.split_once('*') {
             None => self.pattern == path,
@@ -59,6 +65,12 @@ impl FileRule {
             }
         }
     }
+}
+
+/// Lists the paths of the files that every analysis of a run reads, in the order of the phases.
+pub fn input_paths() -> impl Iterator<Item = &'static str> {
+    let rules = PhaseName::ALL.iter().flat_map(|phase| phase.files());
+    rules.filter(|rule| rule.is_input).map(|rule| rule.pattern)
 }
 
 /// Finds the rule of a file, plain or compressed. Rules of the session come first, then those of the phases in order.
@@ -95,6 +107,7 @@ const REST: [FileRule; 1] = [recording("*.csv", "other")];
 
 const NSYS_REPORT: &str = "nsys/run.nsys-rep";
 const NCU_REPORT: &str = "ncu/plan.ncu-rep";
+const NCU_IMPORT: &str = "`ncu --import` regenerates it";
 const ACCOUNT: FileRule = file("*workload.json", "workload account");
 
 macro_rules! phases {
@@ -167,7 +180,9 @@ phases! {
     Counters = "counters", Some(About::Counters), [
         recording("ncu/*.ncu-rep", "ncu report").from(2, NCU_REPORT, "the report of the whole plan has its content"),
         recording("*.ncu-rep", "ncu report"),
-        recording("ncu/*.csv", "counters").from(3, NCU_REPORT, "`ncu --import` regenerates it"),
+        recording("ncu/plan_raw.csv", "counters").from(3, NCU_REPORT, NCU_IMPORT).input(),
+        recording("ncu/plan_details.csv", "counters").from(3, NCU_REPORT, NCU_IMPORT).input(),
+        recording("ncu/*.csv", "counters").from(3, NCU_REPORT, NCU_IMPORT),
     ];
     /// Analyses all recordings together.
     Analyze = "analyze", None, [file("metrics.json", "analysis"),];

@@ -22,7 +22,7 @@ pub fn run(args: Try, printer: &Printer) -> Result<Exit, Failure> {
     let screen = printer.screen();
     let Some(wanted) = args.run.as_ref().filter(|_| !args.history) else {
         let base = args.run.map_or(args.base.dir, PathBuf::from);
-        let history = trial::history(&base)?;
+        let history = trial::collect_history(&base)?;
         answer(&history, |history| text::history(history, screen), args.format, printer)?;
         return Ok(Exit::Done);
     };

@@ -103,7 +103,7 @@ impl Bench {
     fn is_quiet(&self) {
         let mut left = Vec::new();
         let began = Instant::now();
-        while began.elapsed() < Duration::from_secs(60) {
+        while began.elapsed() < LIMIT {
             left = self.living();
             if left.is_empty() {
                 return;

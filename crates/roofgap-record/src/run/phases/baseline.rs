@@ -60,7 +60,7 @@ impl Phase for BaselineRun {
 
 fn command(config: &Config, layout: &Layout, program: &Program) -> Result<PhaseCommand, Error> {
     let line = program.command(NAME, &layout.baseline_account())?;
-    Ok(PhaseCommand::new(NAME, line, layout.baseline(), "program", config.run.timeout.0))
+    Ok(PhaseCommand::new(line, layout.baseline(), "program", config.run.timeout.0))
 }
 
 /// Takes the times of an earlier run.
@@ -68,8 +68,8 @@ fn take_stage1(context: &mut PhaseContext<'_>, folder: &Path) -> Result<Baseline
     let found = stage1::read(folder).map_err(|error| AttemptError::skipped(error.to_string()))?;
     context.run_dir.folder("baseline")?;
     let copy = context.run_dir.write("baseline/workload.json", found.text.as_bytes())?;
-    context.output(NAME, &copy);
-    context.record.note(NAME, format!("not run: times taken from {}", found.path.display()));
+    context.output(&copy);
+    context.note(format!("not run: times taken from {}", found.path.display()));
     let stages = found.account.repeats.iter().flat_map(|repeat| &repeat.stages);
     let wall_ns = stages.map(|stage| stage.wall_ns.max(0) as u64).sum();
     Ok(Baseline { wall: Duration::from_nanos(wall_ns), account: Some(found.account) })
@@ -97,7 +97,7 @@ fn run_program(context: &mut PhaseContext<'_>, program: &Program) -> Result<Base
         return Err(AttemptError::after(why, &outcome).ending(exit));
     }
     let path = context.layout.baseline_account();
-    stage1::complete_account(context, NAME, &path);
+    stage1::complete_account(context, &path);
     let account = account::read(&path);
     if let Err(error) = &account {
         let how = match path.exists() {
@@ -106,9 +106,9 @@ fn run_program(context: &mut PhaseContext<'_>, program: &Program) -> Result<Base
         };
         let wall = time(ns(outcome.wall));
         let note = format!("the program ran {wall}; {how}, so only the time of the whole process is known");
-        context.record.note(NAME, note);
+        context.note(note);
     } else {
-        context.output(NAME, &path);
+        context.output(&path);
     }
     Ok(Baseline { wall: outcome.wall, account: account.ok() })
 }

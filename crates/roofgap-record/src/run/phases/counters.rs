@@ -92,7 +92,7 @@ impl Phase for Counters {
         if let MeasuredRank::Elsewhere { rank, here } = rank {
             return Err(accompany(context, program, rank, &here));
         }
-        context.record.tool(NAME, "ncu");
+        context.tool("ncu");
         let tool = tools.ncu.as_ref().map_err(AttemptError::new)?;
         let timeline = found.timeline.as_ref().ok_or_else(|| AttemptError::new(NO_TIMELINE))?;
         let plan = found.plan.clone().ok_or_else(|| AttemptError::new(no_plan(context)))?;
@@ -130,7 +130,7 @@ fn commands(
         watched = watched.env(measured_rank::VARIABLE, rank.to_string());
     }
     let planned = options.command(tool, &watched);
-    let command = |line, log, limit| PhaseCommand::new(NAME, line, layout.ncu(), log, limit);
+    let command = |line, log, limit| PhaseCommand::new(line, layout.ncu(), log, limit);
     let import =
         |page, log| command(ncu::import(tool, &options.report(), page), log, Duration::from_secs(600));
     Ok(NcuCommands {
@@ -159,7 +159,7 @@ fn accompany(
     let limit = limit(context.config, Some(start));
     let ended = context.run_dir.folder("ncu").map_err(AttemptError::from).and_then(|folder| {
         let line = program.command(NAME, &account)?;
-        Ok(context.run(&PhaseCommand::new(NAME, line, folder, "program", limit))?)
+        Ok(context.run(&PhaseCommand::new(line, folder, "program", limit))?)
     });
     let here: Vec<String> = here.iter().map(u32::to_string).collect();
     let mut why = format!(
@@ -195,28 +195,28 @@ fn measure(
     let start = engine.as_ref().map(|_| start_limit(context.config, unwatched_time(context)));
     let commands = commands(context.config, &context.layout, tool, program, &request.options, start, rank)?;
     for note in &request.notes {
-        context.record.note(NAME, note.clone());
+        context.note(note.clone());
     }
     for option in commands.left_out.clone() {
-        context.warn(NAME, option);
+        context.warn(option);
     }
     // By function name ncu also measures kernels outside the plan, so their count says nothing about the plan.
     let expected = (request.options.name_base == NameBase::Mangled).then_some(plan.expected_launches);
     let watcher = until_complete(expected, context.config.run.counter_budget.0, engine.is_some());
     let outcome = context.run_watched(&commands.measure, Some(watcher))?;
     let report = request.options.report();
-    if !context.output(NAME, &report) {
+    if !context.output(&report) {
         return Err(nothing_measured(&folder, &outcome, engine.as_deref()));
     }
-    context.program_ended(NAME, "ncu", &outcome);
+    context.program_ended("ncu", &outcome);
     let account = context.layout.ncu_account();
-    stage1::complete_account(context, NAME, &account);
-    context.output(NAME, &account);
+    stage1::complete_account(context, &account);
+    context.output(&account);
     let raw = context.layout.ncu_raw();
     import(context, &commands.import_raw, &raw)?;
     // The details page only adds ncu's rules.
     if let Err(error) = import(context, &commands.import_details, &context.layout.ncu_details()) {
-        context.record.note(NAME, error.why);
+        context.note(error.why);
     }
     let counters = roofgap_trace::read(std::slice::from_ref(&raw))?.counters;
     let counters = counters
@@ -224,14 +224,14 @@ fn measure(
         .filter(|counters| !counters.launches.is_empty())
         .ok_or_else(|| AttemptError::after("the ncu report has no launches", &outcome))?;
     if let Some(rank) = rank.one() {
-        context.record.note(NAME, measured_rank::told(rank, &counters.launches));
+        context.note(measured_rank::told(rank, &counters.launches));
     }
     let stage_of = stages_of_launches(counters, &timeline.input.trace, stages, &plan);
     plan.add_result(&measured(counters, &stage_of), |counted, planned| {
         canonical(counted) == canonical(planned)
     });
     let written = context.run_dir.write_json("ncu/plan.json", &plan);
-    context.note_output(NAME, written);
+    context.note_output(written);
     split_by_stage(context, &raw, &report, &stage_of, &plan);
     note_coverage(context, &plan);
     Ok(())
@@ -259,7 +259,7 @@ fn note_coverage(context: &mut PhaseContext<'_>, plan: &Plan) {
         let note = format!(
             "{unmeasured} of {all} planned launch groups were not measured; ncu/plan.json names them"
         );
-        context.record.note(NAME, note);
+        context.note(note);
     }
     let shared = plan.groups.iter().filter(|group| group.measured_in.is_some()).count();
     if shared > 0 {
@@ -267,7 +267,7 @@ fn note_coverage(context: &mut PhaseContext<'_>, plan: &Plan) {
             "{shared} of {all} planned launch groups run in several stages; ncu measures each once, so the measurement in one \
              stage stands for the others (measured_in in ncu/plan.json)"
         );
-        context.record.note(NAME, note);
+        context.note(note);
     }
 }
 
@@ -339,7 +339,7 @@ fn nothing_measured(folder: &Path, outcome: &Outcome, engine: Option<&str>) -> A
 /// Writes a page of the report as CSV.
 fn import(context: &mut PhaseContext<'_>, command: &PhaseCommand, csv: &Path) -> Result<(), AttemptError> {
     let outcome = context.run(command)?;
-    if context.output(NAME, csv) {
+    if context.output(csv) {
         return Ok(());
     }
     let why = format!("ncu wrote no {}: it {}", csv.display(), outcome.describe());
@@ -527,7 +527,7 @@ fn split_by_stage(
         match split(raw, &csv, stage_of, &cover.name) {
             Ok(0) => {}
             Ok(_) => {
-                context.output(NAME, &csv);
+                context.output(&csv);
                 if !stage_of.iter().all(|own| own.as_ref() == Some(&cover.name)) {
                     continue;
                 }
@@ -535,12 +535,12 @@ fn split_by_stage(
                 let _ = std::fs::remove_file(&link);
                 // A link costs nothing, a copy 100 MB.
                 if std::fs::hard_link(report, &link).is_ok() {
-                    context.output(NAME, &link);
+                    context.output(&link);
                 }
             }
             Err(error) => {
                 let note = format!("cannot write {}: {error}", csv.display());
-                context.record.note(NAME, note);
+                context.note(note);
             }
         }
     }

@@ -202,9 +202,9 @@ pub(crate) fn run_phase(
     let unprofiled = baseline.filter(|phase| phase.status == PhaseStatus::Ok).and_then(|phase| phase.wall_ns);
     context.begin(name, phase.expected(context.config, unprofiled.map(Duration::from_nanos)));
     match phase.run(context, found) {
-        Ok(()) => context.end(name, PhaseStatus::Ok),
+        Ok(()) => context.end(PhaseStatus::Ok),
         Err(error) => {
-            context.end(name, error.status());
+            context.end(error.status());
             if let Some(exit) = error.exit {
                 return Err(Stop::Failed(exit));
             }
@@ -220,4 +220,14 @@ fn without_profiler(unprofiled: Option<Duration>) -> Option<String> {
 
 fn ns(time: Duration) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_phases_run_in_the_order_of_their_names() {
+        assert_eq!(ORDER.map(|phase| phase.name()).as_slice(), PhaseName::ALL);
+    }
 }

@@ -48,22 +48,22 @@ impl Phase for Operators {
     fn run(&self, context: &mut PhaseContext<'_>, found: &mut Results) -> Result<(), AttemptError> {
         let own = own_operators(found);
         if own > 0 {
-            context.record.tool(NAME, "program");
+            context.tool("program");
             let note = format!("the program timed {own} operators itself; no separate run is needed");
-            context.record.note(NAME, note);
+            context.note(note);
             return Ok(());
         }
         context.run_dir.folder("torch")?;
         let command = command(context.config, &context.layout, &found.ready()?.program)?;
         let outcome = context.run(&command)?;
         let path = context.layout.torch_account();
-        context.record.tool(NAME, "torch.profiler");
-        context.output(NAME, &path);
-        context.output(NAME, &context.layout.torch_trace());
+        context.tool("torch.profiler");
+        context.output(&path);
+        context.output(&context.layout.torch_trace());
         let why = match account::read(&path).map(|account| account.operators.len()) {
             Ok(0) => "torch.profiler recorded no operator".to_owned(),
             Ok(_) => {
-                context.program_ended(NAME, "torch.profiler", &outcome);
+                context.program_ended("torch.profiler", &outcome);
                 return Ok(());
             }
             Err(error) => format!("{error}; under torch.profiler the program {}", outcome.describe()),
@@ -74,7 +74,7 @@ impl Phase for Operators {
 
 fn command(config: &Config, layout: &Layout, program: &Program) -> Result<PhaseCommand, Error> {
     let line = program.command(NAME, &layout.torch_other_account())?;
-    Ok(PhaseCommand::new(NAME, line, layout.torch(), "program", config.run.timeout.0))
+    Ok(PhaseCommand::new(line, layout.torch(), "program", config.run.timeout.0))
 }
 
 /// Returns true where roofgap can run the program under torch.profiler.

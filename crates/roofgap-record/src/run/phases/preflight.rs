@@ -68,12 +68,12 @@ fn prepare(context: &mut PhaseContext<'_>, python: Option<&PythonResult>) -> Res
     let problems = needed.iter().filter_map(|tool| tools.problem(*tool));
     let no_gpu = tools.gpu.as_ref().err().filter(|_| !needed.is_empty());
     for why in no_gpu.into_iter().chain(problems) {
-        context.warn(NAME, why.clone());
+        context.warn(why.clone());
     }
     let searched = (!needed.is_empty()).then_some(&tools);
     let environment = Environment::gather(props, searched, &gpus, python);
     let written = context.run_dir.write_json("env.json", &environment);
-    context.note_output(NAME, written);
+    context.note_output(written);
     remember_secrets(context);
     write_inputs(context, &[]);
     let files = write_program_files(context)?;
@@ -93,7 +93,7 @@ fn warn_about_disk_space(context: &mut PhaseContext<'_>) {
             context.run_dir.path().display(),
             size(wanted)
         );
-        context.warn(NAME, note);
+        context.warn(note);
     }
 }
 
@@ -107,11 +107,11 @@ fn remember_secrets(context: &mut PhaseContext<'_>) {
         Ok(None) => {}
         Ok(Some(secrets)) => {
             let written = context.run_dir.write_json(remembered::FILE, &secrets);
-            context.note_output(NAME, written);
+            context.note_output(written);
         }
         Err(error) => {
             let note = format!("secrets are not remembered for scrubbing: {error}");
-            context.record.note(NAME, note);
+            context.note(note);
         }
     }
 }

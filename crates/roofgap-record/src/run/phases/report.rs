@@ -67,10 +67,10 @@ impl Phase for Analyze {
         let record = phases.record.record();
         let loaded = load(&phases.layout, phases.config, record, &Overrides::default());
         for why in &loaded.unreadable {
-            phases.record.note(self.name(), why.clone());
+            phases.note(why.clone());
         }
         for warning in overhead_warnings(&loaded.analysis, phases.config.runner.overhead_limit_pct) {
-            phases.warn(self.name(), warning);
+            phases.warn(warning);
         }
         let result = check(&loaded.unreadable);
         found.loaded = Some(loaded);
@@ -98,7 +98,7 @@ impl Phase for Report {
         for file in render(loaded) {
             match phases.run_dir.write(file.name, &file.bytes) {
                 Ok(path) => {
-                    phases.output(self.name(), &path);
+                    phases.output(&path);
                 }
                 Err(error) => errors.push(error.to_string()),
             }

@@ -92,19 +92,19 @@ fn plan(
         // Steps are named by what they schedule, which differs from run to run.
         ranges.clear();
         let note = "the steps of the engine have other names in each run, so ncu measures the planned kernels outside warm-up, in whichever step";
-        context.record.note(NAME, note.to_owned());
+        context.note(note);
     }
     let plan =
         choose(&groups, &ranges, &limits(config, baseline, is_engine), policies(&config.profiling.ncu));
     context.run_dir.folder("ncu")?;
     let path = context.run_dir.write_json("ncu/plan.json", &plan)?;
-    context.output(NAME, &path);
+    context.output(&path);
     if plan.kernels.is_empty() {
         return Err(AttemptError::new(nothing_selected(&plan)));
     }
     for cover in plan.stages.iter().filter(|cover| cover.covered_pct < config.run.kernel_time_pct) {
         let note = format!("{}: {:.1} % of its kernel time is covered", cover.name, cover.covered_pct);
-        context.record.note(NAME, note);
+        context.note(note);
     }
     Ok(plan)
 }
@@ -179,14 +179,10 @@ fn weights_gb(baseline: &Baseline) -> Option<f64> {
 }
 
 fn policies(settings: &NcuSettings) -> Policies {
-    fn word(value: impl serde::Serialize) -> String {
-        let value = serde_json::to_value(value).unwrap_or_default();
-        value.as_str().unwrap_or_default().to_owned()
-    }
     Policies {
-        clock_control: word(settings.clock_control),
-        cache_control: word(settings.cache_control),
-        replay_mode: word(settings.replay_mode),
+        clock_control: settings.clock_control.as_str().to_owned(),
+        cache_control: settings.cache_control.as_str().to_owned(),
+        replay_mode: settings.replay_mode.as_str().to_owned(),
     }
 }
 

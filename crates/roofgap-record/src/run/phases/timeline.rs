@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use roofgap_base::file::hash_file;
 use roofgap_collect::child::Outcome;
-use roofgap_collect::nsys::{self, CaptureEnd, CaptureRange, GraphTrace, NsysProfile};
+use roofgap_collect::nsys::{self, CaptureEnd, CaptureRange, NsysProfile};
 use roofgap_collect::range::NvtxRange;
 use roofgap_collect::tool::Nsys;
 use roofgap_runs::config::Config;
-use roofgap_runs::config::settings::{LayerRanges, Mode, Profiling, RangeEnd, TimelineTool, WorkloadKind};
+use roofgap_runs::config::settings::{LayerRanges, Mode, Profiling, TimelineTool, WorkloadKind};
 use roofgap_runs::open::accounts::account_at;
 use roofgap_runs::open::input::read_each;
 use roofgap_runs::run_dir::{Layout, PhaseName};
@@ -143,7 +143,7 @@ fn record(context: &mut PhaseContext<'_>, ready: &Ready) -> Result<Timeline, Att
     if let Some(engine) = engine.filter(|_| recorders != order(wanted, mode, false)) {
         let note =
             format!("{engine} runs in several processes, so the native collector is tried before nsys");
-        context.record.note(NAME, note);
+        context.note(note);
     }
     for recorder in recorders {
         if context.is_cancelled() {
@@ -176,24 +176,24 @@ fn finish(
     input: Input,
     failures: &[(Recorder, AttemptError)],
 ) -> Timeline {
-    context.record.tool(NAME, recorder.as_str());
+    context.tool(recorder.as_str());
     let replaced = failures.first().map(|(first, error)| {
         let (first, used) = (first.as_str(), recorder.as_str());
         format!("{first} recorded no timeline ({}); {used} was used instead", error.why)
     });
     if let Some(note) = &replaced {
-        context.record.note(NAME, note.clone());
+        context.note(note.clone());
     }
     if input.trace.ops.is_empty() {
         let why = match &tools.gpu {
             Ok(()) => "the program used no GPU".to_owned(),
             Err(why) => why.clone(),
         };
-        context.record.note(NAME, format!("no GPU operation was recorded: {why}"));
+        context.note(format!("no GPU operation was recorded: {why}"));
     }
     if context.is_cancelled() {
         let note = "interrupted: the timeline holds what was recorded until then";
-        context.warn(NAME, note.to_owned());
+        context.warn(note);
     }
     Timeline {
         tool: recorder,
@@ -264,7 +264,7 @@ fn nsys_commands(
         profile.capture_range = None;
         log = "nsys-ungated";
     }
-    let command = |line, log| PhaseCommand::new(NAME, line, layout.nsys(), log, config.run.timeout.0);
+    let command = |line, log| PhaseCommand::new(line, layout.nsys(), log, config.run.timeout.0);
     let layers = config.profiling.layers.as_str();
     let program = program.command(NAME, &layout.nsys_account())?.env("ROOFGAP_LAYERS", layers);
     let planned = profile.command(nsys, &program);
@@ -293,10 +293,7 @@ fn nsys_options(config: &Config, layout: &Layout) -> Result<NsysProfile, Error> 
             range: NvtxRange::parse(text).ok_or_else(|| {
                 Error::new(format!("profiling.nsys.nvtx_capture is {text:?}; write it as [domain@]name"))
             })?,
-            end: match settings.capture_range_end.unwrap_or(RangeEnd::Stop) {
-                RangeEnd::Stop => CaptureEnd::Stop,
-                RangeEnd::StopShutdown => CaptureEnd::StopShutdown,
-            },
+            end: settings.capture_range_end.unwrap_or_default(),
         }),
     };
     Ok(NsysProfile {
@@ -332,7 +329,7 @@ fn record_with_nsys(
                 error.why,
                 most_frequent_ranges(&input)
             );
-            context.record.note(NAME, note);
+            context.note(note);
             Ok(input)
         }
         other => other,
@@ -342,10 +339,10 @@ fn record_with_nsys(
 fn run_nsys(context: &mut PhaseContext<'_>, commands: &NsysCommands) -> Result<Input, AttemptError> {
     context.run_dir.folder("nsys")?;
     for left in &commands.left_out {
-        context.record.note(NAME, left.clone());
+        context.note(left.clone());
     }
     let outcome = context.run(&commands.record)?;
-    if !context.output(NAME, &commands.profile.report()) {
+    if !context.output(&commands.profile.report()) {
         let why = if commands.profile.unimported().exists() {
             "nsys recorded but failed to import the recording (it left a .qdstrm); see `roofgap doctor`"
                 .to_owned()
@@ -358,13 +355,13 @@ fn run_nsys(context: &mut PhaseContext<'_>, commands: &NsysCommands) -> Result<I
     }
     if commands.is_shutdown(&outcome) {
         let note = "nsys ended the program after the capture range".to_owned();
-        context.record.note(NAME, note);
+        context.note(note);
     } else {
-        context.program_ended(NAME, "nsys", &outcome);
+        context.program_ended("nsys", &outcome);
     }
     let account = context.layout.nsys_account();
-    stage1::complete_account(context, NAME, &account);
-    context.output(NAME, &account);
+    stage1::complete_account(context, &account);
+    context.output(&account);
     let sqlite = export(context, commands)?;
     if context.config.profiling.nsys.stats {
         summarise(context, commands)?;
@@ -388,7 +385,7 @@ fn export(context: &mut PhaseContext<'_>, commands: &NsysCommands) -> Result<Pat
     }
     let (partial, sqlite) = (context.layout.nsys_export(), context.layout.nsys_sqlite());
     let outcome = context.run(&commands.export)?;
-    if outcome.is_success() && std::fs::rename(&partial, &sqlite).is_ok() && context.output(NAME, &sqlite) {
+    if outcome.is_success() && std::fs::rename(&partial, &sqlite).is_ok() && context.output(&sqlite) {
         return Ok(sqlite);
     }
     let _ = std::fs::remove_file(&partial);
@@ -401,13 +398,13 @@ fn export(context: &mut PhaseContext<'_>, commands: &NsysCommands) -> Result<Pat
 
 fn summarise(context: &mut PhaseContext<'_>, commands: &NsysCommands) -> Result<(), AttemptError> {
     let Some((stats, file)) = &commands.stats else {
-        context.record.note(NAME, "this nsys has no kernel summary");
+        context.note("this nsys has no kernel summary");
         return Ok(());
     };
     context.run(stats)?;
-    if !context.output(NAME, file) {
+    if !context.output(file) {
         let note = "nsys stats wrote no kernel summary: the recording has no kernels";
-        context.record.note(NAME, note);
+        context.note(note);
     }
     Ok(())
 }
@@ -445,20 +442,16 @@ fn native_command(config: &Config, layout: &Layout, program: &Program) -> Result
         line = line.env(name, value);
     }
     let limit = config.run.timeout.0;
-    Ok(PhaseCommand::new(NAME, line, layout.native(), "program", limit))
+    Ok(PhaseCommand::new(line, layout.native(), "program", limit))
 }
 
 /// Returns the settings of the collector as variables of the environment.
 fn collector_settings(profiling: &Profiling, mode: Mode) -> Vec<(&'static str, String)> {
     let native = &profiling.native;
     let copies = native.copies.unwrap_or(mode == Mode::Deep);
-    let graph = match native.graph {
-        GraphTrace::Node => "node",
-        GraphTrace::Graph => "graph",
-    };
     let mut settings = vec![
         ("ROOFGAP_NATIVE_COPIES", u8::from(copies).to_string()),
-        ("ROOFGAP_NATIVE_GRAPH", graph.to_owned()),
+        ("ROOFGAP_NATIVE_GRAPH", native.graph.as_str().to_owned()),
     ];
     if profiling.layers != LayerRanges::Off {
         // Engines capture their graphs as they start, also outside of the recorded steps.
@@ -484,7 +477,7 @@ fn record_natively(
     let found = context.layout.native_captures();
     keep_main(&found);
     let found = context.layout.native_captures();
-    let captures: Vec<PathBuf> = found.into_iter().filter(|capture| context.output(NAME, capture)).collect();
+    let captures: Vec<PathBuf> = found.into_iter().filter(|capture| context.output(capture)).collect();
     if captures.is_empty() {
         let how = if outcome.is_success() {
             "used neither CUDA nor NVTX ranges".to_owned()
@@ -494,10 +487,10 @@ fn record_natively(
         let why = format!("the native collector left no capture: the program {how}");
         return Err(AttemptError::after(why, &outcome));
     }
-    context.program_ended(NAME, "the native collector", &outcome);
+    context.program_ended("the native collector", &outcome);
     let account = context.layout.native_account();
-    stage1::complete_account(context, NAME, &account);
-    context.output(NAME, &account);
+    stage1::complete_account(context, &account);
+    context.output(&account);
     read_complete(context, &captures, &outcome, account)
 }
 
@@ -521,7 +514,7 @@ fn write_library(context: &mut PhaseContext<'_>, library: &NativeLibrary) -> Res
         let why = format!("{} has SHA-256 {found}, expected {}", path.display(), library.sha256);
         return Err(AttemptError::new(why));
     }
-    context.record.note(NAME, format!("native collector, SHA-256 {found}"));
+    context.note(format!("native collector, SHA-256 {found}"));
     Ok(())
 }
 
@@ -534,13 +527,13 @@ fn read_complete(
 ) -> Result<Input, AttemptError> {
     let input = read(context, paths)?;
     for note in completeness::missing_kernels(&input.trace) {
-        context.warn(NAME, note);
+        context.warn(note);
     }
     let account = account_at(account);
     match completeness::check(&input.trace, &outcome.gpu_processes, account.as_ref()) {
         Completeness::Complete => Ok(input),
         Completeness::MissingProcesses(note) => {
-            context.record.note(NAME, note);
+            context.note(note);
             Ok(input)
         }
         Completeness::NoGpuWork(why) => Err(AttemptError::new(why)),
@@ -557,7 +550,7 @@ fn read(context: &mut PhaseContext<'_>, paths: &[PathBuf]) -> Result<Input, Atte
         _ if is_empty => Err(AttemptError::new("the recording has neither GPU operations nor NVTX ranges")),
         _ => {
             for error in unreadable {
-                context.record.note(NAME, error);
+                context.note(error);
             }
             Ok(input)
         }

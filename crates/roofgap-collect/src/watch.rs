@@ -1,16 +1,17 @@
-//! The programs that are watched: a folder each, with a registration and the sockets of its processes.
+//! Programs that run with a dormant collector: a folder each, with a registration and the sockets that control it.
 
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use super::folder::{self, FolderError};
-use crate::process;
 use roofgap_base::clock;
 use roofgap_base::file::{read_document, write_atomic};
+use serde::{Deserialize, Serialize};
+
+use crate::process;
 
 /// Name of a registration.
 const FILE: &str = "watch.json";
@@ -25,9 +26,12 @@ const LARGEST_PID: u32 = 4_194_304;
 #[expect(missing_docs, reason = "the messages name the fields")]
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
-    /// A private folder cannot be used.
-    #[error(transparent)]
-    Folder(#[from] FolderError),
+    /// A private folder cannot be created or read.
+    #[error("cannot use the folder {}: {source}", path.display())]
+    Folder { path: PathBuf, source: io::Error },
+    /// Others can enter a private folder.
+    #[error("{} must be a folder of this user with mode 0700; remove it, or set {variable} to another place", path.display())]
+    NotPrivate { path: PathBuf, variable: &'static str },
     /// A file cannot be written.
     #[error("cannot write {}: {source}", path.display())]
     Write { path: PathBuf, source: io::Error },
@@ -95,8 +99,8 @@ impl Registry {
     }
 
     fn open_in(runtime: Option<&Path>, temporary: &Path) -> Result<Self, WatchError> {
-        let captures = folder::of_captures(temporary)?;
-        let sockets = folder::of_sockets(runtime, &captures)?;
+        let captures = captures_folder(temporary)?;
+        let sockets = sockets_folder(runtime, &captures)?;
         Ok(Self { sockets, captures })
     }
 
@@ -216,6 +220,111 @@ fn socket_of(sockets: &Path, pid: i32) -> PathBuf {
     sockets.join(format!("{pid}.sock"))
 }
 
+/// Creates a private folder, or checks the one that exists. `variable`: variable of the environment that moves it.
+fn private(path: &Path, variable: &'static str) -> Result<(), WatchError> {
+    let failed = |source| WatchError::Folder { path: path.to_owned(), source };
+    match std::fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+        _ => {}
+    }
+    let found = std::fs::symlink_metadata(path).map_err(failed)?;
+    let user = rustix::process::geteuid().as_raw();
+    if !found.is_dir() || found.uid() != user || found.mode() & 0o077 != 0 {
+        return Err(WatchError::NotPrivate { path: path.to_owned(), variable });
+    }
+    Ok(())
+}
+
+/// Creates or checks the folder for captures: `roofgap-UID` in the folder for temporary files.
+fn captures_folder(temporary: &Path) -> Result<PathBuf, WatchError> {
+    let path = temporary.join(format!("roofgap-{}", rustix::process::geteuid().as_raw()));
+    private(&path, "TMPDIR")?;
+    Ok(path)
+}
+
+/// Creates or checks the folder for registrations and sockets: `roofgap` in the user's runtime folder where there is one, else that for
+/// captures.
+fn sockets_folder(runtime: Option<&Path>, captures: &Path) -> Result<PathBuf, WatchError> {
+    let Some(runtime) = runtime.filter(|path| path.is_absolute() && path.is_dir()) else {
+        return Ok(captures.to_owned());
+    };
+    let path = runtime.join("roofgap");
+    private(&path, "XDG_RUNTIME_DIR")?;
+    Ok(path)
+}
+
+/// Time limit of an answer. A flush takes up to 5 s, and another client may be served first.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Longest answer, bytes: a line with a path.
+const LONGEST: u64 = 8192;
+
+/// Failure of a command to a collector.
+#[expect(missing_docs, reason = "the messages name the fields")]
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// The process does not answer; it may have ended.
+    #[error("{} does not answer: {source}", socket.display())]
+    Io { socket: PathBuf, source: io::Error },
+    /// The collector refused the command.
+    #[error("{why}")]
+    Refused { why: String },
+}
+
+/// State of the collector inside a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// True while GPU work is recorded.
+    pub armed: bool,
+    /// Number of steps that began while it was.
+    pub steps: u64,
+    /// Path of the capture.
+    pub file: PathBuf,
+}
+
+/// Sends a command and returns the answer without its `ok`.
+pub fn ask(socket: &Path, command: &str) -> Result<String, ControlError> {
+    let exchange = || -> io::Result<String> {
+        let stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        (&stream).write_all(format!("{command}\n").as_bytes())?;
+        let mut line = String::new();
+        BufReader::new(&stream).take(LONGEST).read_line(&mut line)?;
+        Ok(line)
+    };
+    let line = exchange().map_err(|source| ControlError::Io { socket: socket.to_owned(), source })?;
+    answer(&line).map_err(|why| match why {
+        Some(why) => ControlError::Refused { why },
+        None => ControlError::Io { socket: socket.to_owned(), source: io::ErrorKind::UnexpectedEof.into() },
+    })
+}
+
+/// Asks for the state of a collector.
+pub fn status(socket: &Path) -> Result<Status, ControlError> {
+    let line = ask(socket, "status")?;
+    parse_status(&line).ok_or_else(|| ControlError::Refused { why: format!("an unknown answer: {line}") })
+}
+
+/// Splits an answer: the text after `ok`, or the reason after `error`; `None` for anything else.
+fn answer(line: &str) -> Result<String, Option<String>> {
+    let line = line.strip_suffix('\n').ok_or(None)?;
+    match line.split_once(' ') {
+        Some(("ok", rest)) => Ok(rest.to_owned()),
+        Some(("error", why)) => Err(Some(why.to_owned())),
+        _ => Err(None),
+    }
+}
+
+fn parse_status(line: &str) -> Option<Status> {
+    // The path is last, and may contain spaces.
+    let (words, file) = line.split_once(" file=")?;
+    let mut words = words.split(' ');
+    let armed = words.next()? == "armed";
+    let steps = words.find_map(|word| word.strip_prefix("steps="))?;
+    Some(Status { armed, steps: steps.parse().ok()?, file: file.into() })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -261,5 +370,66 @@ mod tests {
         std::fs::create_dir(&long).unwrap();
         let error = registry(&long).register(Vec::new()).unwrap_err();
         assert!(error.to_string().contains("XDG_RUNTIME_DIR"), "{error}");
+    }
+}
+
+#[cfg(test)]
+mod folder_tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_folder_that_others_can_enter_is_refused() {
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("own");
+        private(&path, "TMPDIR").unwrap();
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o700);
+        private(&path, "TMPDIR").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let error = private(&path, "TMPDIR").unwrap_err();
+        assert!(error.to_string().contains("mode 0700"), "{error}");
+        let link = base.path().join("link");
+        std::os::unix::fs::symlink(base.path(), &link).unwrap();
+        assert!(private(&link, "TMPDIR").is_err());
+    }
+
+    #[test]
+    fn sockets_are_in_the_runtime_folder_if_there_is_one() {
+        let base = tempfile::tempdir().unwrap();
+        let captures = captures_folder(base.path()).unwrap();
+        let sockets = |runtime: Option<&Path>| sockets_folder(runtime, &captures).unwrap();
+        assert_eq!(sockets(Some(base.path())), base.path().join("roofgap"));
+        assert_eq!(sockets(None), captures);
+        assert_eq!(sockets(Some(Path::new("relative"))), captures);
+        assert_eq!(sockets(Some(&base.path().join("missing"))), captures);
+    }
+}
+
+#[cfg(test)]
+mod control_tests {
+    use super::*;
+
+    #[test]
+    fn answers() {
+        assert_eq!(answer("ok armed\n"), Ok("armed".to_owned()));
+        assert_eq!(answer("error no CUDA\n"), Err(Some("no CUDA".to_owned())));
+        for line in ["", "ok armed", "what\n"] {
+            assert_eq!(answer(line), Err(None), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_state_has_steps_and_a_path() {
+        let line = "armed windows=2 steps=17 cupti=loaded file=/tmp/a b/1-2.rgcap";
+        let expected = Status { armed: true, steps: 17, file: "/tmp/a b/1-2.rgcap".into() };
+        assert_eq!(parse_status(line), Some(expected));
+        assert!(!parse_status("dormant steps=0 file=/x").unwrap().armed);
+        assert_eq!(parse_status("dormant file=/x"), None);
+    }
+
+    #[test]
+    fn a_missing_socket_is_named() {
+        let error = ask(Path::new("/nowhere/1.sock"), "arm").unwrap_err();
+        assert!(error.to_string().contains("/nowhere/1.sock"), "{error}");
     }
 }

@@ -1,33 +1,28 @@
-//! `nsys profile`: recording a program.
+//! Command lines of nsys, as values: recording a program, and exporting the report to SQLite and CSV.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
-use crate::command::{CommandLine, PlannedCommand, escape_percent, with_suffix};
+use crate::command::{CommandLine, PlannedCommand, escape_percent, option_values, with_suffix};
 use crate::range::NvtxRange;
 use crate::tool::Nsys;
 
-/// Granularity of CUDA graph records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum GraphTrace {
-    /// One record per kernel, as stage attribution needs.
-    #[default]
-    Node,
-    /// One record per graph launch: less overhead.
-    Graph,
-}
-
-/// Action at the end of a capture range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CaptureEnd {
-    /// Stop recording; the program continues.
-    #[default]
-    Stop,
-    /// Stop recording and end the program (status 143).
-    StopShutdown,
+option_values! {
+    /// Granularity of CUDA graph records.
+    GraphTrace {
+        /// One record per kernel, as stage attribution needs.
+        #[default]
+        Node = "node",
+        /// One record per graph launch: less overhead.
+        Graph = "graph",
+    }
+    /// Action at the end of a capture range.
+    CaptureEnd {
+        /// Stop recording; the program continues.
+        #[default]
+        Stop = "stop",
+        /// Stop recording and end the program (status 143).
+        StopShutdown = "stop-shutdown",
+    }
 }
 
 /// Restricts recording to one NVTX range. Work still queued on the GPU at its end is lost, so this is opt-in.
@@ -91,11 +86,7 @@ impl NsysProfile {
         // Neither defaults to none, and both add overhead.
         line = line.option("--sample", &self.sample).option("--cpuctxsw", &self.cpuctxsw);
         if help.has("--cuda-graph-trace") {
-            let graph = match self.graph {
-                GraphTrace::Node => "node",
-                GraphTrace::Graph => "graph",
-            };
-            line = line.option("--cuda-graph-trace", graph);
+            line = line.option("--cuda-graph-trace", self.graph.as_str());
         }
         if help.has("--cuda-event-trace") {
             line = line.option("--cuda-event-trace", if self.events { "true" } else { "false" });
@@ -106,11 +97,7 @@ impl NsysProfile {
         }
         if let Some(capture) = &self.capture_range {
             line = line.option("--capture-range", "nvtx").option("--nvtx-capture", capture.range.for_nsys());
-            let end = match capture.end {
-                CaptureEnd::Stop => "stop",
-                CaptureEnd::StopShutdown => "stop-shutdown",
-            };
-            line = line.option("--capture-range-end", end);
+            line = line.option("--capture-range-end", capture.end.as_str());
             // Otherwise only registered strings open the range, and most programs register none.
             line = line.env("NSYS_NVTX_PROFILER_REGISTER_ONLY", "0");
         }
@@ -135,16 +122,56 @@ impl NsysProfile {
 
 #[cfg(test)]
 pub fn test_nsys(version: &str, options: &str, reports: &[&str]) -> Nsys {
-    use crate::tool::{Help, ImporterState, ToolLocation, Version};
+    use crate::tool::{Help, ImporterState, Version};
     Nsys {
         path: "/opt/nsys".into(),
-        location: ToolLocation::Path,
         version: Version::find(version),
         profile: Help::parse(options),
         export: Help::parse("\t-l, --lazy=\n\t-q, --quiet=\n"),
         reports: reports.iter().map(|&name| name.to_owned()).collect(),
         importer: ImporterState::Unknown { why: String::new() },
     }
+}
+
+/// Builds `nsys export` of a report to SQLite.
+pub fn export(nsys: &Nsys, report: &Path, sqlite: &Path) -> CommandLine {
+    let mut line = CommandLine::new(&nsys.path).args(["export", "--type=sqlite", "--force-overwrite=true"]);
+    if nsys.export.has("--quiet") {
+        line = line.arg("--quiet=true");
+    }
+    line.option("--output", sqlite).arg(report)
+}
+
+/// Builds `nsys stats` of a report or its SQLite export; each summary goes to `BASE_<report>.csv`.
+///
+/// nsys exits with status 0 even when it writes nothing, so check the files.
+pub fn stats(nsys: &Nsys, input: &Path, reports: &[&str], base: &Path) -> CommandLine {
+    CommandLine::new(&nsys.path)
+        .args(["stats", "--force-overwrite=true", "--format", "csv", "--report"])
+        .arg(reports.join(","))
+        .arg("--output")
+        .arg(base)
+        .arg(input)
+}
+
+/// The kernel summary of `nsys stats`, whose name depends on the version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelSummary {
+    /// Name of the summary.
+    pub report: &'static str,
+    /// Path of the CSV file.
+    pub file: PathBuf,
+}
+
+/// Returns the kernel summary of this nsys; `None` if it has none.
+pub fn kernel_summary(nsys: &Nsys, base: &Path) -> Option<KernelSummary> {
+    let lists = |name: &str| nsys.reports.iter().any(|report| report == name);
+    let report = match () {
+        () if lists("cuda_gpu_kern_sum") || nsys.reports.is_empty() => "cuda_gpu_kern_sum",
+        () if lists("gpukernsum") => "gpukernsum",
+        () => return None,
+    };
+    Some(KernelSummary { report, file: with_suffix(base, &format!("_{report}.csv")) })
 }
 
 #[cfg(test)]
@@ -221,5 +248,45 @@ mod tests {
         let planned = profile.command(&test_nsys("2022.4.2", OLD, &[]), &program());
         assert!(planned.command.to_string().contains("--trace=cuda,nvtx,cublas "), "{}", planned.command);
         assert_eq!(planned.left_out, ["--trace=python-gil: not supported by this nsys"]);
+    }
+}
+
+#[cfg(test)]
+mod export_tests {
+    use super::test_nsys;
+    use super::*;
+
+    #[test]
+    fn export_and_stats() {
+        let tool = test_nsys("2023.4.4", "", &["cuda_gpu_kern_sum"]);
+        assert_eq!(
+            export(&tool, Path::new("a b.nsys-rep"), Path::new("run.sqlite")).to_string(),
+            "/opt/nsys export --type=sqlite --force-overwrite=true --quiet=true --output=run.sqlite 'a b.nsys-rep'"
+        );
+        assert_eq!(
+            stats(
+                &tool,
+                Path::new("run.sqlite"),
+                &["cuda_gpu_kern_sum", "cuda_api_sum"],
+                Path::new("summary")
+            )
+            .to_string(),
+            "/opt/nsys stats --force-overwrite=true --format csv --report cuda_gpu_kern_sum,cuda_api_sum \
+             --output summary run.sqlite"
+        );
+    }
+
+    #[test]
+    fn the_name_of_the_kernel_summary_follows_the_tool() {
+        let summary =
+            |reports: &[&str]| kernel_summary(&test_nsys("2022.4.2", "", reports), Path::new("x/summary"));
+        let new = summary(&["cuda_api_sum", "cuda_gpu_kern_sum"]).unwrap();
+        assert_eq!(
+            (new.report, new.file.as_path()),
+            ("cuda_gpu_kern_sum", Path::new("x/summary_cuda_gpu_kern_sum.csv"))
+        );
+        assert_eq!(summary(&["gpukernsum"]).unwrap().file, Path::new("x/summary_gpukernsum.csv"));
+        assert_eq!(summary(&["something"]), None);
+        assert_eq!(summary(&[]).unwrap().report, "cuda_gpu_kern_sum");
     }
 }
