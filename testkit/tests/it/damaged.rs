@@ -20,7 +20,8 @@ fn damaged_inputs_are_refused_or_analysed() {
         return run();
     }
     // The shell limits the address space, in kB; threads reserve a part of it without using it.
-    let script = r#"ulimit -v 6000000; exec "$0" damaged_inputs_are_refused_or_analysed --exact --nocapture"#;
+    let script =
+        r#"ulimit -v 6000000; exec "$0" damaged::damaged_inputs_are_refused_or_analysed --exact --nocapture"#;
     let output = Command::new("sh")
         .args(["-c", script])
         .arg(std::env::current_exe().unwrap())
@@ -28,7 +29,8 @@ fn damaged_inputs_are_refused_or_analysed() {
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{:?}\n{text}", output.status);
+    let ran = String::from_utf8_lossy(&output.stdout).contains("1 passed");
+    assert!(output.status.success() && ran, "{:?}\n{text}", output.status);
 }
 
 fn run() {

@@ -1,6 +1,5 @@
 //! Composing a configuration: layers, overrides, errors, and the round trip through `config.yaml`.
 
-// Helpers of tests may fail as tests do; clippy only sees that inside a #[test].
 use std::path::{Path, PathBuf};
 
 use roofgap_runs::config::settings::{Mode, Task, TimelineTool, WorkloadKind};

@@ -1,6 +1,5 @@
 //! Counters of a job of several ranks, which are those of one rank.
 
-// Helpers of tests may fail as tests do; clippy only sees that inside a #[test].
 use std::path::PathBuf;
 
 use crate::support::{Bench, MODEL, NVIDIA_SMI, notes, stand_in, status, why};

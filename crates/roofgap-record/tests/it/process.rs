@@ -1,6 +1,5 @@
 //! Sessions in a process of their own, which can be limited and killed.
 
-// Helpers of tests may fail as tests do; clippy only sees that inside a #[test].
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -26,7 +25,10 @@ fn in_a_process_of_its_own() {
 /// This test binary again, at the test above, behind `sh -c prelude`.
 fn child(folder: &Path, prelude: &str) -> std::process::Command {
     let mut command = std::process::Command::new("sh");
-    command.args(["-c", &format!("{prelude}\nexec \"$0\" --exact in_a_process_of_its_own --test-threads 1")]);
+    command.args([
+        "-c",
+        &format!("{prelude}\nexec \"$0\" --exact process::in_a_process_of_its_own --test-threads 1"),
+    ]);
     command.arg(std::env::current_exe().unwrap());
     command.env("ROOFGAP_TEST_SESSION_IN", folder);
     command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());

@@ -1,6 +1,5 @@
 //! The plan for ncu on real timelines.
 
-// Helpers of tests may fail as tests do; clippy only sees that inside a #[test].
 use std::io::Read;
 use std::path::Path;
 use std::time::Duration;

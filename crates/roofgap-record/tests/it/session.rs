@@ -1,6 +1,5 @@
 //! Whole sessions with stand-in programs: what they leave, how they end.
 
-// Helpers of tests may fail as tests do; clippy only sees that inside a #[test].
 use std::path::{Path, PathBuf};
 
 use crate::support::{Bench, MODEL, is_whole, notes, status, why};

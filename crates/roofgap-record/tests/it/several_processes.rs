@@ -1,6 +1,5 @@
 //! Sessions of programs whose GPU work nsys does not see: serving engines, children made by fork.
 
-// Helpers of tests may fail as tests do; clippy only sees that inside a #[test].
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

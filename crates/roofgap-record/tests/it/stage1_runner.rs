@@ -1,7 +1,6 @@
 //! Sessions of a stand-in for the Stage 1 runner under a real Hydra. `ROOFGAP_TEST_HYDRA` names a Python with hydra-core; run with
 //! `--ignored real_hydra`.
 
-// Helpers of tests may fail as tests do; clippy only sees that inside a #[test].
 use std::path::Path;
 
 use crate::support::{Bench, NVIDIA_SMI, is_whole, json, stand_in};

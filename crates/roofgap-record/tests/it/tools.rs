@@ -1,6 +1,5 @@
 //! Whole sessions under stand-ins for nsys and ncu, which play back real recordings and fail as the real ones do.
 
-// Helpers of tests may fail as tests do; clippy only sees that inside a #[test].
 use crate::support::{Bench, MODEL, NVIDIA_SMI, is_whole, json, notes, stand_in, status, why};
 use roofgap_base::exit::Exit;
 use roofgap_collect::child::Cancel;
