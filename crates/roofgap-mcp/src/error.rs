@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use rmcp::model::{ContentBlock, IntoContents};
+use roofgap_base::error::Error;
 use roofgap_runs::open::LoadError;
 use roofgap_runs::run_dir::LocateError;
-use roofgap_runs::runs::RunsError;
 
 /// Error of the server or of one of its tools.
 #[expect(missing_docs, reason = "the messages name the fields")]
@@ -28,7 +28,7 @@ pub enum McpError {
     Load(#[from] LoadError),
     /// The runs cannot be listed.
     #[error(transparent)]
-    Runs(#[from] RunsError),
+    Runs(#[from] Error),
     /// The analysis has no such stage.
     #[error("no stage {wanted:?}; the stages are: {known}")]
     NoStage { wanted: String, known: String },

@@ -6,11 +6,8 @@
 //! - [`traffic`]: load for a server, and its latency
 //! - [`trial`]: `roofgap try`: measures the changes that findings suggest
 
-mod error;
 pub mod run;
 pub mod select;
 pub mod stage1;
 pub mod traffic;
 pub mod trial;
-
-pub use error::Error;

@@ -3,11 +3,11 @@
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use roofgap_base::error::Error;
 use roofgap_report::html::NoTimeline;
 use roofgap_runs::config::ConfigError;
 use roofgap_runs::open::LoadError;
 use roofgap_runs::run_dir::LocateError;
-use roofgap_runs::runs::RunsError;
 use serde_json::json;
 
 /// Error of a request.
@@ -70,9 +70,12 @@ pub enum ApiError {
     /// A window ends before it starts.
     #[error("the window from {from} ns to {to} ns is empty; to_ns must be larger than from_ns")]
     EmptyWindow { from: i64, to: i64 },
+    /// No run matches.
+    #[error(transparent)]
+    Locate(#[from] LocateError),
     /// The runs cannot be read.
     #[error(transparent)]
-    Runs(#[from] RunsError),
+    Runs(#[from] Error),
     /// The state of the queue cannot be written.
     #[error("cannot write the queue: {0}")]
     Queue(std::io::Error),
@@ -95,7 +98,7 @@ impl ApiError {
             Self::WrongHost(_) => StatusCode::MISDIRECTED_REQUEST,
             Self::WrongOrigin | Self::RunsOff | Self::CommandsOff => StatusCode::FORBIDDEN,
             Self::NoRun(_) | Self::NoFile { .. } | Self::NoOperation => StatusCode::NOT_FOUND,
-            Self::Runs(RunsError::Locate(_)) | Self::Load(LoadError::Locate(_)) => StatusCode::NOT_FOUND,
+            Self::Locate(_) | Self::Load(LoadError::Locate(_)) => StatusCode::NOT_FOUND,
             Self::NoPreset(_) | Self::Config(_) | Self::Body(_) | Self::EmptyWindow { .. } => {
                 StatusCode::BAD_REQUEST
             }
@@ -107,12 +110,6 @@ impl ApiError {
             Self::Ending => StatusCode::SERVICE_UNAVAILABLE,
             Self::Runs(_) | Self::Queue(_) | Self::Read(_) | Self::Panic => StatusCode::INTERNAL_SERVER_ERROR,
         }
-    }
-}
-
-impl From<LocateError> for ApiError {
-    fn from(error: LocateError) -> Self {
-        Self::Runs(error.into())
     }
 }
 

@@ -20,7 +20,6 @@ pub mod token;
 
 mod api_error;
 mod download;
-mod error;
 mod follow;
 mod guard;
 mod handlers;
@@ -35,7 +34,6 @@ mod routes;
 mod state;
 mod tls;
 
-pub use error::ServeError;
 pub use listen::{Server, serve};
 pub use openapi::OPENAPI;
 pub use props::{Limits, Permissions, ServeProps, TlsFiles};

@@ -19,13 +19,13 @@ use tokio::sync::Semaphore;
 use tokio::time::Sleep;
 use tokio_rustls::TlsAcceptor;
 
-use crate::error::ServeError;
 use crate::hosts::Hosts;
 use crate::props::{Limits, ServeProps};
 use crate::queue::Queue;
 use crate::routes::router;
 use crate::state::AppState;
 use crate::tls;
+use roofgap_base::error::Error;
 
 /// Interval between checks of the cancellation flag.
 const TICK: Duration = Duration::from_millis(100);
@@ -60,16 +60,20 @@ impl Server {
     /// # Errors
     /// Fails for an address that is taken, or that other machines can reach without encryption, and for a certificate or key that
     /// cannot be used.
-    pub fn bind(props: ServeProps) -> Result<Self, ServeError> {
+    pub fn bind(props: ServeProps) -> Result<Self, Error> {
         let listen = props.listen;
         if !listen.ip().is_loopback() && !props.behind_tls_proxy && props.tls.is_none() {
-            return Err(ServeError::NotEncrypted { listen });
+            return Err(Error::new(format!(
+                "{listen} can be reached from other machines, and connections are not encrypted; listen on 127.0.0.1, add --tls-cert \
+                 and --tls-key, or put a proxy with TLS in front and add --behind-tls-proxy"
+            )));
         }
         if listen.ip().is_unspecified() && props.hosts.is_empty() {
-            return Err(ServeError::NoHost { listen });
+            let why = "is every address of this machine; name the host that clients use with --host";
+            return Err(Error::new(format!("{listen} {why}")));
         }
         let tls = props.tls.as_ref().map(tls::acceptor).transpose()?;
-        let failed = |source| ServeError::Listen { listen, source };
+        let failed = |error: std::io::Error| Error::new(format!("cannot listen on {listen}: {error}"));
         let listener = std::net::TcpListener::bind(listen).map_err(failed)?;
         // Connections that wait for a place. The default is too short for a burst.
         socket2::SockRef::from(&listener).listen(BACKLOG).map_err(failed)?;
@@ -103,16 +107,16 @@ fn hosts(props: &ServeProps, ip: IpAddr) -> Vec<String> {
 ///
 /// # Errors
 /// Fails if the folder of the runs is not writable.
-pub fn serve(server: Server) -> Result<(), ServeError> {
+pub fn serve(server: Server) -> Result<(), Error> {
     let props = server.props;
-    let queue =
-        Queue::open(&props).map_err(|source| ServeError::Runs { path: props.runs.clone(), source })?;
+    let queue = Queue::open(&props).map_err(Error::io("use the folder of the runs", &props.runs))?;
+    let not_started = |error: std::io::Error| Error::new(format!("cannot start the server: {error}"));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .max_blocking_threads(BLOCKING_THREADS)
         .enable_all()
         .build()
-        .map_err(ServeError::Runtime)?;
+        .map_err(not_started)?;
     let worker = {
         let queue = queue.clone();
         std::thread::spawn(move || queue.work())
@@ -120,7 +124,7 @@ pub fn serve(server: Server) -> Result<(), ServeError> {
     let (cancel, limits) = (props.cancel.clone(), props.limits);
     let router = router(AppState::new(props, server.hosts, queue.clone()));
     let served = runtime.block_on(async {
-        let listener = TcpListener::from_std(server.listener).map_err(ServeError::Runtime)?;
+        let listener = TcpListener::from_std(server.listener).map_err(not_started)?;
         accept(&listener, &router, server.tls.as_ref(), limits, &cancel).await;
         Ok(())
     });

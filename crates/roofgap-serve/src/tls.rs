@@ -11,20 +11,19 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::error::ServeError;
 use crate::props::TlsFiles;
+use roofgap_base::error::Error;
 
 /// Reads the certificate and its key.
 ///
 /// # Errors
 /// Fails for a key that everyone can read, for files that hold none, and for a key of another certificate.
-pub fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, ServeError> {
+pub fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, Error> {
     let chain = certificates(&files.cert)?;
     let key = key(&files.key)?;
-    let refused = |error: tokio_rustls::rustls::Error| ServeError::Tls {
-        cert: files.cert.clone(),
-        key: files.key.clone(),
-        why: error.to_string(),
+    let refused = |error: tokio_rustls::rustls::Error| {
+        let (cert, key) = (files.cert.display(), files.key.display());
+        Error::new(format!("cannot use the certificate {cert} with the key {key}: {error}"))
     };
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -36,24 +35,19 @@ pub fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, ServeError> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, ServeError> {
-    fs::read(path).map_err(|source| ServeError::TlsFile { path: path.to_owned(), source })
-}
-
-fn malformed(path: &Path, wanted: &'static str) -> impl FnOnce(pem::Error) -> ServeError {
-    move |error| ServeError::TlsMalformed {
-        path: path.to_owned(),
-        wanted,
-        why: match error {
+fn malformed(path: &Path, wanted: &'static str) -> impl FnOnce(pem::Error) -> Error {
+    move |error| {
+        let why = match error {
             pem::Error::NoItemsFound => "it has none".to_owned(),
             error => error.to_string(),
-        },
+        };
+        Error::new(format!("{} must hold {wanted}: {why}", path.display()))
     }
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ServeError> {
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     const WANTED: &str = "a certificate in PEM form";
-    let text = read(path)?;
+    let text = fs::read(path).map_err(Error::io("read", path))?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let chain = chain.map_err(malformed(path, WANTED))?;
     if chain.is_empty() {
@@ -62,11 +56,12 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ServeError>
     Ok(chain)
 }
 
-fn key(path: &Path) -> Result<PrivateKeyDer<'static>, ServeError> {
-    let text = read(path)?;
+fn key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
+    let text = fs::read(path).map_err(Error::io("read", path))?;
     // A group of its own for keys is usual.
     if fs::metadata(path).is_ok_and(|facts| facts.mode() & 0o007 != 0) {
-        return Err(ServeError::TlsKeyExposed { path: path.to_owned() });
+        let path = path.display();
+        return Err(Error::new(format!("the key {path} can be read by everyone; `chmod 600` it")));
     }
     PrivateKeyDer::from_pem_slice(&text)
         .map_err(malformed(path, "a private key in PEM form without a password"))
@@ -89,19 +84,18 @@ mod tests {
         let files = TlsFiles { cert: cert.clone(), key: key.clone() };
         let made = || rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         let (own, other) = (made(), made());
-        assert!(matches!(acceptor(&files), Err(ServeError::TlsFile { .. })));
+        let error = || acceptor(&files).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error().starts_with("cannot read "));
         write(&cert, &own.cert.pem(), 0o644);
         write(&key, &own.signing_key.serialize_pem(), 0o640);
         assert!(acceptor(&files).is_ok());
         write(&key, &own.signing_key.serialize_pem(), 0o644);
-        assert!(matches!(acceptor(&files), Err(ServeError::TlsKeyExposed { .. })));
+        assert!(error().contains("can be read by everyone"));
         write(&key, &other.signing_key.serialize_pem(), 0o600);
-        assert!(matches!(acceptor(&files), Err(ServeError::Tls { .. })));
+        assert!(error().starts_with("cannot use the certificate "));
         write(&key, &own.cert.pem(), 0o600);
-        let error = acceptor(&files).err().map(|error| error.to_string());
-        assert!(error.is_some_and(|text| text.contains("key.pem") && text.contains("it has none")));
+        assert!(error().contains("key.pem") && error().contains("it has none"));
         write(&cert, "no certificate", 0o644);
-        let error = acceptor(&files).err().map(|error| error.to_string());
-        assert!(error.is_some_and(|text| text.contains("cert.pem") && text.contains("it has none")));
+        assert!(error().contains("cert.pem") && error().contains("it has none"));
     }
 }

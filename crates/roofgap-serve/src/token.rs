@@ -8,7 +8,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use crate::error::ServeError;
+use roofgap_base::error::Error;
 
 /// Characters of a token at least.
 const SHORTEST: usize = 32;
@@ -28,17 +28,22 @@ impl Token {
     ///
     /// # Errors
     /// Fails for a file that others can read, that holds no token, or that cannot be written.
-    pub fn open(path: &Path) -> Result<(Self, bool), ServeError> {
-        let failed = |action| move |source| ServeError::TokenFile { action, path: path.to_owned(), source };
+    pub fn open(path: &Path) -> Result<(Self, bool), Error> {
+        let failed = |action: &str| Error::io(&format!("{action} the token file"), path);
         match fs::read_to_string(path) {
             Ok(text) => {
                 let facts = fs::metadata(path).map_err(failed("read"))?;
                 if facts.mode() & 0o077 != 0 {
-                    return Err(ServeError::TokenExposed { path: path.to_owned() });
+                    let remedy = "`chmod 600` it, or delete it to get a new token";
+                    return Err(Error::new(format!(
+                        "the token file {} can be read by others; {remedy}",
+                        path.display()
+                    )));
                 }
                 let text = text.trim();
                 if text.len() < SHORTEST || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-                    return Err(ServeError::TokenMalformed { path: path.to_owned() });
+                    let wanted = "token of at least 32 characters without spaces; delete it to get a new one";
+                    return Err(Error::new(format!("{} holds no {wanted}", path.display())));
                 }
                 Ok((Token(text.to_owned()), false))
             }
@@ -68,9 +73,9 @@ impl Token {
         Sha256::digest(self.0.as_bytes()) == Sha256::digest(given.as_bytes())
     }
 
-    fn random() -> Result<Self, ServeError> {
+    fn random() -> Result<Self, Error> {
         let mut bytes = [0_u8; 32];
-        getrandom::fill(&mut bytes).map_err(|error| ServeError::Random(error.to_string()))?;
+        getrandom::fill(&mut bytes).map_err(|error| Error::new(format!("cannot make a token: {error}")))?;
         Ok(Token(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 }
@@ -103,12 +108,13 @@ mod tests {
         let path = folder.path().join("token");
         fs::write(&path, "0123456789012345678901234567890123456789").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(matches!(Token::open(&path), Err(ServeError::TokenExposed { .. })));
+        let refused = || Token::open(&path).unwrap_err().to_string();
+        assert!(refused().contains("can be read by others"));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         assert!(Token::open(&path).is_ok());
         for text in ["", "short", "0123456789 0123456789 0123456789 0123456789"] {
             fs::write(&path, text).unwrap();
-            assert!(matches!(Token::open(&path), Err(ServeError::TokenMalformed { .. })), "{text}");
+            assert!(refused().contains("holds no token"), "{text}");
         }
     }
 }

@@ -3,8 +3,9 @@
 // clippy allows these in #[test] functions only, not in their helpers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use roofgap_base::error::Error;
 use roofgap_collect::child::Cancel;
-use roofgap_serve::{Limits, Permissions, ServeError, ServeProps, Server, TlsFiles, Token, serve};
+use roofgap_serve::{Limits, Permissions, ServeProps, Server, TlsFiles, Token, serve};
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -26,7 +27,7 @@ struct Running {
     address: SocketAddr,
     token: String,
     cancel: Cancel,
-    thread: Option<JoinHandle<Result<(), ServeError>>>,
+    thread: Option<JoinHandle<Result<(), Error>>>,
 }
 
 impl Running {

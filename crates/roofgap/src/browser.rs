@@ -1,10 +1,10 @@
 //! Opens a page in the user's browser.
 
+use roofgap_base::error::Error;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use thiserror::Error;
 
 /// Program that opens a file in the application the user has chosen for it.
 const OPENER: &str = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
@@ -15,27 +15,17 @@ const DISPLAYS: [&str; 4] = ["DISPLAY", "WAYLAND_DISPLAY", "WSL_DISTRO_NAME", "B
 /// Time in which the opener reports an error. Some openers end with the browser only.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Reason why no browser was opened.
-#[derive(Debug, Error)]
-pub enum BrowserError {
-    /// There is no screen, as in a session of ssh.
-    #[error("no browser was opened, because this session has no display; open the page yourself")]
-    NoDisplay,
-    /// The opener cannot be started.
-    #[error("no browser was opened, because {program} cannot be started: {source}; open the page yourself")]
-    Start { program: &'static str, source: std::io::Error },
-    /// The opener failed.
-    #[error("no browser was opened: {program} ended with {status}; open the page yourself")]
-    Failed { program: &'static str, status: std::process::ExitStatus },
-}
-
 /// Opens a page. The browser outlives this process.
-pub fn open(page: &Path) -> Result<(), BrowserError> {
+pub fn open(page: &Path) -> Result<(), Error> {
     let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     if !cfg!(target_os = "macos") && !DISPLAYS.iter().any(is_set) {
-        return Err(BrowserError::NoDisplay);
+        let why = "no browser was opened, because this session has no display; open the page yourself";
+        return Err(Error::new(why));
     }
-    let start = |source| BrowserError::Start { program: OPENER, source };
+    let start = |error: std::io::Error| {
+        let why = format!("because {OPENER} cannot be started: {error}");
+        Error::new(format!("no browser was opened, {why}; open the page yourself"))
+    };
     let page: PathBuf = page.canonicalize().map_err(start)?;
     let mut opener = Command::new(OPENER)
         .arg(page)
@@ -51,7 +41,8 @@ pub fn open(page: &Path) -> Result<(), BrowserError> {
         match opener.try_wait().map_err(start)? {
             Some(status) if status.success() => return Ok(()),
             Some(status) => {
-                return Err(BrowserError::Failed { program: OPENER, status });
+                let why = format!("{OPENER} ended with {status}");
+                return Err(Error::new(format!("no browser was opened: {why}; open the page yourself")));
             }
             None => std::thread::sleep(Duration::from_millis(20)),
         }

@@ -1,7 +1,7 @@
 //! The capture inside the binary: a small Llama on an H200, its timeline and its counters.
 
-use crate::failure::Failure;
 use roofgap_analyze::model::{Architecture, Tokens};
+use roofgap_base::error::Error;
 use roofgap_base::file::write_atomic;
 use roofgap_runs::open::Overrides;
 use std::path::{Path, PathBuf};
@@ -15,13 +15,12 @@ const CAPTURES: [(&str, &[u8]); 2] = [
 ];
 
 /// Writes the captures into a folder and returns their paths.
-pub fn write(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let failed = |path: &Path, source| Failure::Write { path: path.to_path_buf(), source };
-    std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
+pub fn write(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    std::fs::create_dir_all(folder).map_err(Error::io("write", folder))?;
     let mut paths = Vec::new();
     for (name, bytes) in CAPTURES {
         let path = folder.join(name);
-        write_atomic(&path, bytes).map_err(|error| failed(&path, error))?;
+        write_atomic(&path, bytes).map_err(Error::io("write", &path))?;
         paths.push(path);
     }
     Ok(paths)

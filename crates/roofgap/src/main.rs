@@ -4,13 +4,12 @@ mod args;
 mod browser;
 mod commands;
 mod demo;
-mod failure;
 mod printer;
 mod reading;
 
 use args::ColorWhen;
 use clap::Parser;
-use failure::Failure;
+use commands::bug;
 use printer::Printer;
 use roofgap_base::exit::Exit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,7 +33,7 @@ fn main() -> ExitCode {
     let printer = Printer::new(args.quiet, args.verbose, args.color);
     // No state is used after a panic, so none can be seen half changed.
     let outcome = catch_unwind(AssertUnwindSafe(|| commands::run(args.command, &printer)));
-    let exit = outcome.unwrap_or(Err(Failure::Panic)).unwrap_or_else(|failure| {
+    let exit = outcome.unwrap_or_else(|_| Err(bug("roofgap panicked"))).unwrap_or_else(|failure| {
         printer.failure(&failure);
         failure.exit()
     });

@@ -1,8 +1,9 @@
 //! The printer: answers go to stdout, everything else to stderr. No other module writes to either.
 
 use crate::args::ColorWhen;
-use crate::failure::Failure;
 use anstream::{AutoStream, ColorChoice};
+use roofgap_base::error::Error;
+use roofgap_base::exit::Exit;
 use roofgap_report::text::TextOptions;
 use roofgap_report::{Screen, Tone};
 use std::borrow::Cow;
@@ -73,17 +74,17 @@ impl Printer {
     }
 
     /// Prints an answer for people.
-    pub fn text(&self, text: &str) -> Result<(), Failure> {
+    pub fn text(&self, text: &str) -> Result<(), Error> {
         write_stdout(&printable(text))
     }
 
     /// Prints the path of a page, as the end of an answer.
-    pub fn page(&self, path: &Path) -> Result<(), Failure> {
+    pub fn page(&self, path: &Path) -> Result<(), Error> {
         self.text(&format!("\npage: {}\n", path.display()))
     }
 
     /// Prints an answer for programs. It has control characters in the strings of JSON at most, where they are escaped.
-    pub fn document(&self, text: &str) -> Result<(), Failure> {
+    pub fn document(&self, text: &str) -> Result<(), Error> {
         write_stdout(&escaped(text))
     }
 
@@ -128,7 +129,7 @@ impl Printer {
     }
 
     /// Prints a failure, its causes and its hint.
-    pub fn failure(&self, failure: &Failure) {
+    pub fn failure(&self, failure: &Error) {
         let word = self.messages.toned("error:", Some(Tone::Bad));
         let mut said = failure.to_string();
         self.line(&format_args!("{word} {said}"));
@@ -167,12 +168,15 @@ fn terminal_size_of(stream: impl AsFd) -> Option<usize> {
     (width > 0).then(|| usize::from(width))
 }
 
-fn write_stdout(text: &str) -> Result<(), Failure> {
+fn write_stdout(text: &str) -> Result<(), Error> {
     let mut out = stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // The reader has closed the pipe, as `head` does: not a failure.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        other => other.map_err(Failure::Stdout),
+        other => other.map_err(|error| {
+            // As on a full disk: the work is done, its answer is incomplete.
+            Error::new(format!("cannot write to standard output: {error}")).with_exit(Exit::Partial)
+        }),
     }
 }
 

@@ -25,7 +25,7 @@ use super::context::PhaseContext;
 use super::phases::{ORDER, Results, Stop, run_phase};
 use super::props::{Event, Outcome, ProfileProps};
 use super::tools::NativeLibrary;
-use crate::error::Error;
+use roofgap_base::error::Error;
 
 /// Size limit of the two files of a process, MB. Half of it is the limit of a window.
 const MAX_MB: u64 = 16_384;
@@ -54,12 +54,12 @@ pub fn watch(
     if words.is_empty() {
         return Ok(None);
     }
-    let watched = registry.register(words.iter().map(|word| word_text(word)).collect())?;
+    let watched = registry.register(words.iter().map(|word| word_text(word)).collect()).map_err(Error::of)?;
     let files = &watched.registration.files;
-    std::fs::create_dir_all(watched.captures()).map_err(cannot_write(files))?;
+    std::fs::create_dir_all(watched.captures()).map_err(Error::io("write", files))?;
     let collector = files.join("libroofgap_inject.so");
-    write_atomic(&collector, library.bytes).map_err(cannot_write(&collector))?;
-    let scripts = Scripts::install(&files.join("scripts")).map_err(cannot_write(files))?;
+    write_atomic(&collector, library.bytes).map_err(Error::io("write", &collector))?;
+    let scripts = Scripts::install(&files.join("scripts")).map_err(Error::io("write", files))?;
     let command = command(words, &watched, &collector, &scripts, duty);
     Ok(command.map(|command| WatchPlan { command, watched }))
 }
@@ -194,7 +194,7 @@ pub fn capture(
 
 /// Makes an error of a program that cannot be recorded now.
 fn partial(why: String) -> Error {
-    Error::new(why).exiting(Exit::Partial)
+    Error::new(why).with_exit(Exit::Partial)
 }
 
 /// Turns the recording on in every process.
@@ -421,12 +421,7 @@ pub fn add_requests(run_dir: &Path, load: &Path) -> Result<(), Error> {
         ..account_at(path.clone()).unwrap_or_default()
     };
     let text = joined.to_json().map_err(|error| wrong(error.to_string()))?;
-    write_atomic(&path, &text).map_err(cannot_write(&path))
-}
-
-fn cannot_write(path: &Path) -> impl Fn(std::io::Error) -> Error {
-    let path = path.to_owned();
-    move |source| Error::new(format!("cannot write {}: {source}", path.display()))
+    write_atomic(&path, &text).map_err(Error::io("write", &path))
 }
 
 #[cfg(test)]

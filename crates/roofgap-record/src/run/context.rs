@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use roofgap_base::clock;
+use roofgap_base::error::Error;
 use roofgap_collect::child::{
     self, Budget, Cancel, ChildError, ChildSpec, DiskBudget, EndReason, Outcome, OutputTarget, StopPlan,
     Watcher,
 };
 use roofgap_collect::command::CommandLine;
 use roofgap_runs::config::Config;
-use roofgap_runs::run_dir::folder::{RunDir, RunDirError};
+use roofgap_runs::run_dir::folder::RunDir;
 use roofgap_runs::run_dir::record::SCHEMA;
 use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus, RecordWriter, SessionRecord, SessionState};
 
@@ -97,7 +98,7 @@ impl<'a> PhaseContext<'a> {
         repeat_command: String,
         cancel: &'a Cancel,
         events: &'a mut dyn FnMut(Event<'_>),
-    ) -> Result<Self, RunDirError> {
+    ) -> Result<Self, Error> {
         let config = &props.composed.config;
         run_dir.write("config.yaml", props.composed.to_yaml().as_bytes())?;
         events(Event::Started { run_id: run_dir.id().as_str(), path: run_dir.path() });

@@ -10,7 +10,7 @@ use roofgap_runs::config::{Config, read_yaml, write_yaml};
 use roofgap_runs::run_dir::PhaseName;
 
 use super::context::PhaseContext;
-use crate::error::Error;
+use roofgap_base::error::Error;
 
 /// The items of `inputs.manifest`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //!
 //! - [`props`]: input, events and result of a session;
 //! - [`phases`]: what a phase is, their order, and one file a phase;
-//! - `context`: the context of the phases and the description of their commands;
+//! - `context`, `attempt`: the context of the phases, the description of their commands, and their failures;
 //! - `program`, `inputs`, `tools`, `environment`: the profiled program, its inputs, the profilers and the machine;
 //! - `shared_run`: sessions of several nodes as one run;
 //! - [`attach`]: a window of a program that runs.
@@ -11,6 +11,7 @@ pub mod attach;
 pub mod phases;
 pub mod props;
 
+pub(crate) mod attempt;
 pub(crate) mod context;
 mod environment;
 pub(crate) mod inputs;
@@ -27,10 +28,10 @@ use roofgap_runs::run_dir::folder::RunDir;
 use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus, RunRef};
 use roofgap_runs::runs::{prune, text};
 
-use crate::error::Error;
 use context::PhaseContext;
 use phases::{ORDER, PlannedSession, Results, Stop, needed_tools, preflight, run_all};
 use program::{Program, ProgramFiles};
+use roofgap_base::error::Error;
 use shared_run::SharedRun;
 use tools::{GpuCheck, Tools};
 
@@ -45,7 +46,7 @@ pub fn profile(
     events: &mut dyn FnMut(Event<'_>),
 ) -> Result<Outcome, Error> {
     let config = &props.composed.config;
-    let stages = stages(config)?;
+    let stages = stages(config).map_err(Error::of)?;
     let python = preflight::check(props)?;
     let shared_run = SharedRun::of(config);
     let run_dir = match &shared_run {
@@ -130,7 +131,7 @@ pub struct DryRun {
 /// Checks a session and lists its commands. Creates no run directory and does not run the program.
 pub fn dry_run(props: &ProfileProps) -> Result<DryRun, Error> {
     let config = &props.composed.config;
-    stages(config)?;
+    stages(config).map_err(Error::of)?;
     preflight::check(props)?;
     let base = match SharedRun::of(config) {
         Some(shared) => shared.nodes(),

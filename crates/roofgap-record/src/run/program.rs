@@ -9,8 +9,8 @@ use roofgap_runs::config::settings::{Task, Workload, WorkloadKind};
 use roofgap_runs::config::{Config, Span, model};
 use roofgap_runs::run_dir::{Layout, PhaseName};
 
-use crate::error::Error;
 use crate::stage1::HydraModule;
+use roofgap_base::error::Error;
 
 /// The profiled program.
 #[derive(Debug, Clone)]

@@ -6,11 +6,11 @@
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use roofgap_runs::run_dir::folder::{RunDirError, RunState, run_state};
+use roofgap_base::error::Error;
+use roofgap_runs::run_dir::folder::{RunState, cannot_create, run_state};
 
 use super::phases::report::write_reports;
 use super::props::SharedRunOutcome;
-use crate::error::Error;
 use roofgap_runs::config::Config;
 use roofgap_runs::run_dir::layout::nodes_in;
 use roofgap_runs::run_dir::locate;
@@ -36,17 +36,15 @@ impl SharedRun {
     }
 
     /// Creates the folder of the sessions, which only its owner may read.
-    pub fn create_nodes(&self) -> Result<PathBuf, RunDirError> {
+    pub fn create_nodes(&self) -> Result<PathBuf, Error> {
         let nodes = self.nodes();
         let base = self.folder.parent().unwrap_or(&self.folder);
         let created = std::fs::create_dir_all(base).and_then(|()| {
             let mut builder = std::fs::DirBuilder::new();
             builder.recursive(true).mode(0o700).create(&nodes)
         });
-        match created {
-            Ok(()) => Ok(nodes),
-            Err(source) => Err(RunDirError::Create { path: nodes, source }),
-        }
+        created.map_err(cannot_create(&nodes))?;
+        Ok(nodes)
     }
 
     /// Writes the shared run once all of its sessions have ended. This one has.

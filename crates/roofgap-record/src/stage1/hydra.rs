@@ -7,10 +7,10 @@ use roofgap_collect::child::{ProbeOutput, probe};
 use roofgap_collect::command::CommandLine;
 use roofgap_collect::program::ProgramContext;
 
-use crate::error::Error;
 use crate::run::context::PhaseContext;
 use crate::run::inputs::Manifest;
 use crate::run::program::Program;
+use roofgap_base::error::Error;
 
 /// Time limit of a question to a Hydra module, which imports its libraries first.
 const MODULE_LIMIT: Duration = Duration::from_secs(120);
@@ -219,7 +219,7 @@ impl HydraModule {
 
     fn probe(&self, output: &Path, context: &ProgramContext, limit: Duration) -> Result<Answer, Error> {
         let line = context.apply(self.line(output).args(["--cfg", "job"]));
-        let output = probe(&line, limit)?;
+        let output = probe(&line, limit).map_err(Error::of)?;
         Ok(Answer { line, output })
     }
 

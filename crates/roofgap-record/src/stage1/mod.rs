@@ -15,7 +15,7 @@ use roofgap_base::file::{read_document, read_text};
 use roofgap_trace::account::{self, Account};
 use serde_json::{Value, json};
 
-use crate::error::Error;
+use roofgap_base::error::Error;
 
 pub(crate) use hydra::configure_module;
 pub use hydra::{AcceptedOverrides, ComposedConfig, HydraModule};

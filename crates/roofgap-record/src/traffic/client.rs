@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use ureq::Agent;
 
 use super::LoadProps;
-use crate::error::Error;
+use roofgap_base::error::Error;
 
 /// Most bytes of an answer that are kept for a message.
 const MOST_SHOWN: u64 = 300;

@@ -15,7 +15,7 @@ mod server;
 mod stats;
 
 pub use ratio::PairedRatio;
-pub use roofgap_runs::config::traffic::{LengthError, Lengths};
+pub use roofgap_runs::config::traffic::Lengths;
 pub use run::{LoadRun, Progress, run};
 pub use server::{ServerProps, ServerRun, serve_and_load};
 

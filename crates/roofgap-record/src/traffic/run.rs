@@ -3,8 +3,8 @@
 use super::client::{Client, Outcome, Prompt, RequestError, agent, get, make_prompts};
 use super::stats::{self, Exported};
 use super::{Arrivals, LoadProps};
-use crate::error::Error;
 use jiff::Timestamp;
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::child::Cancel;
 use roofgap_wire::account::{PairedOverhead, RequestStats};
@@ -133,7 +133,7 @@ pub fn run(props: &LoadProps, cancel: &Cancel, progress: &mut dyn FnMut(Progress
         }
         let why = stats.failures.first().map_or_else(|| "no request was sent".to_owned(), |f| f.why.clone());
         let message = format!("all {} requests failed; most often: {why}", stats.sent);
-        return Err(Error::new(message).exiting(Exit::ProgramFailed));
+        return Err(Error::new(message).with_exit(Exit::ProgramFailed));
     }
     let paired_overhead = props.pairs.as_ref().and_then(|pairs| {
         let in_flight = mean_in_flight(&stats).min(in_flight);
@@ -147,7 +147,7 @@ pub fn run(props: &LoadProps, cancel: &Cancel, progress: &mut dyn FnMut(Progress
 
 /// Makes the error of a load that the user cancelled.
 pub fn cancelled() -> Error {
-    Error::new("interrupted").exiting(Exit::Interrupted)
+    Error::new("interrupted").with_exit(Exit::Interrupted)
 }
 
 /// Hashes all answers in the order of the prompts; `None` unless each of `prompts` was answered.
@@ -255,7 +255,7 @@ fn send_all(
         threads.into_iter().all(|thread| thread.join().is_ok())
     });
     if !ended_well {
-        return Err(Error::new("a sending thread ended early").exiting(Exit::ProgramFailed));
+        return Err(Error::new("a sending thread ended early").with_exit(Exit::ProgramFailed));
     }
     Ok(outcomes.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
@@ -286,7 +286,7 @@ fn first_model(agent: &ureq::Agent, url: &str) -> Result<String, Error> {
         |why: String| Error::new(format!("{url} names no model: {why}; name it with --model (load.model)"));
     let list = format!("{}/v1/models", url.trim_end_matches('/'));
     let (status, text) = get(agent, &list, 1 << 20).map_err(|error| {
-        Error::new(format!("no server answers at {url}: {error}")).exiting(Exit::ProgramFailed)
+        Error::new(format!("no server answers at {url}: {error}")).with_exit(Exit::ProgramFailed)
     })?;
     if status != 200 {
         return Err(unknown(format!("HTTP status {status} from /v1/models")));

@@ -3,7 +3,7 @@
 use super::LoadProps;
 use super::client::{RequestError, agent, get};
 use super::run::{self, LoadRun, Progress};
-use crate::error::Error;
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::child::{
     Cancel, ChildSpec, EndReason, Outcome, OutputTarget, StopPlan, run as run_child,
@@ -78,7 +78,7 @@ pub fn serve_and_load(
         scope.spawn(|| {
             let result = run_child(child, &mut |_| {});
             if let Ok(mut outcome) = outcome.lock() {
-                *outcome = Some(result.map_err(|error| Error::from(error).exiting(Exit::ProgramFailed)));
+                *outcome = Some(result.map_err(|error| Error::of(error).with_exit(Exit::ProgramFailed)));
             }
             ended.store(true, Ordering::SeqCst);
         });
@@ -102,7 +102,7 @@ pub fn serve_and_load(
         Some(Ok(outcome)) if outcome.ended == EndReason::Exited && !answered(&result) => {
             let when = if is_ready { "under load" } else { "before it was ready" };
             let message = format!("the server {} {when}\n{}", outcome.describe(), outcome.output_tail());
-            Err(Error::new(message).exiting(Exit::ProgramFailed))
+            Err(Error::new(message).with_exit(Exit::ProgramFailed))
         }
         _ => result,
     }
@@ -131,7 +131,7 @@ fn wait_until_ready(
             return Err(run::cancelled());
         }
         if ended.load(Ordering::SeqCst) {
-            return Err(Error::new("the server ended before it was ready").exiting(Exit::ProgramFailed));
+            return Err(Error::new("the server ended before it was ready").with_exit(Exit::ProgramFailed));
         }
         let last = match health(&agent, server, load) {
             Ok(200) => return Ok(()),
@@ -141,7 +141,7 @@ fn wait_until_ready(
         if start.elapsed() >= server.ready_timeout {
             let (url, seconds) = (&load.url, server.ready_timeout.as_secs());
             let message = format!("the server at {url} was not ready after {seconds} s: {last}");
-            return Err(Error::new(message).exiting(Exit::ProgramFailed));
+            return Err(Error::new(message).with_exit(Exit::ProgramFailed));
         }
         thread::sleep(POLL);
     }

@@ -13,8 +13,8 @@ use serde::Serialize;
 
 use super::TrialProps;
 use super::sample::DECODE;
-use crate::error::Error;
 use crate::run::phases::preflight;
+use roofgap_base::error::Error;
 
 /// Schema of the plan.
 pub const SCHEMA: &str = "roofgap.try-plan/1";

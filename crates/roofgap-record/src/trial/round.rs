@@ -22,7 +22,7 @@ use super::judge::{base_runs, compare_output, compare_times, hindrance, is_narro
 use super::plan::{Candidate, TrialPlan, bound_ratio};
 use super::sample::{Attempt, Failure, Sample, Variant, attempt};
 use super::{TrialEvent, TrialProps};
-use crate::error::Error;
+use roofgap_base::error::Error;
 
 /// Most pairs of runs, as a multiple of the fewest. A noisier time is decided by what these show.
 const MOST_PAIRS: u32 = 4;
@@ -294,7 +294,7 @@ impl<'a> TrialContext<'a> {
         let scratch = tempfile::Builder::new()
             .prefix(SCRATCH)
             .tempdir_in(folder)
-            .map_err(|source| cannot_write(folder, &source))?;
+            .map_err(|source| Error::io("write", folder)(source))?;
         Ok(TrialContext {
             props,
             plan,
@@ -411,7 +411,7 @@ impl Journal {
     /// Locks the run for a trial and reads its earlier trials.
     pub fn open(run: &RunRef, trial: &Trial) -> Result<Self, Error> {
         let folder = &run.path;
-        let write_error = |source| cannot_write(folder, &source);
+        let write_error = |source| Error::io("write", folder)(source);
         let lock = File::open(folder).map_err(write_error)?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -450,16 +450,11 @@ impl Journal {
     }
 
     fn save(&self) -> Result<(), Error> {
-        let error = |source| cannot_write(&self.path, &source);
+        let error = |source| Error::io("write", &self.path)(source);
         let mut bytes = serde_json::to_vec_pretty(&self.trials).map_err(|source| error(source.into()))?;
         bytes.push(b'\n');
         write_atomic(&self.path, &bytes).map_err(error)
     }
-}
-
-/// Makes the error of a file of the trial that cannot be written.
-pub fn cannot_write(path: &Path, source: &std::io::Error) -> Error {
-    Error::new(format!("cannot write {}: {source}", path.display()))
 }
 
 #[cfg(test)]

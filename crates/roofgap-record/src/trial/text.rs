@@ -12,7 +12,7 @@ use roofgap_runs::run_dir::{Layout, locate, trials};
 use serde::Serialize;
 
 use super::plan::{Candidate, TrialPlan};
-use crate::error::Error;
+use roofgap_base::error::Error;
 
 /// Placeholder for an unknown value.
 const NONE: &str = "–";
@@ -444,7 +444,7 @@ mod history_tests {
                 std::fs::write(run.join("try.json"), text).unwrap();
             }
         }
-        let history = history(base.path()).unwrap();
+        let history = collect_history(base.path()).unwrap();
         assert_eq!(history.unreadable.len(), 1);
         assert!(history.unreadable[0].contains("20260101-000000"), "{history:?}");
     }

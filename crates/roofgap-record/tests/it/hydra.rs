@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use roofgap_base::error::Error;
 use roofgap_collect::child::probe;
 use roofgap_collect::program::ProgramContext;
-use roofgap_record::Error;
 use roofgap_record::stage1::{AcceptedOverrides, HydraModule};
 
 const APP: &str = r#"

@@ -4,9 +4,9 @@
 use std::path::Path;
 
 use crate::support::{Bench, NVIDIA_SMI, is_whole, json, stand_in};
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::child::Cancel;
-use roofgap_record::Error;
 use roofgap_record::run::{Event, Outcome, profile};
 use roofgap_runs::run_dir::PhaseName;
 use serde_json::Value;

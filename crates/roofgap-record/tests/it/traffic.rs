@@ -1,9 +1,9 @@
 //! Load against a stand-in server that streams with known delays.
 
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::child::Cancel;
 use roofgap_collect::command::CommandLine;
-use roofgap_record::Error;
 use roofgap_record::traffic::{
     Arrivals, Lengths, LoadProps, PairProps, Progress, ServerProps, ServerRun, serve_and_load,
 };

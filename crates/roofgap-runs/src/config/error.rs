@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use roofgap_base::error::Error;
+
 use super::tree::Origin;
 
 /// Error of a configuration, with its origin and the most similar known name.
@@ -41,6 +43,18 @@ pub enum ConfigError {
     /// A built-in preset is broken; a bug.
     #[error("the built-in preset {file} is broken: {why}")]
     Builtin { file: String, why: String },
+}
+
+impl From<ConfigError> for Error {
+    fn from(error: ConfigError) -> Self {
+        let hint = match error {
+            ConfigError::UnknownKey { .. } => {
+                "`roofgap config show` prints every key; those of a Hydra module go into workload.overrides='[KEY=VALUE]'"
+            }
+            _ => "`roofgap config list` shows every group and option",
+        };
+        Error::of(error).with_hint(hint)
+    }
 }
 
 fn did_you_mean(nearest: &Option<String>) -> String {

@@ -2,28 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use roofgap_analyze::model::{Architecture, PresetError, preset, preset_config};
+use roofgap_analyze::model::{Architecture, preset, preset_config};
+use roofgap_base::error::Error;
 use roofgap_base::file::read_document;
 
 use super::settings::{Config, Model, WorkloadKind};
-
-/// Error from reading the model of a configuration.
-#[expect(missing_docs, reason = "the messages name the fields")]
-#[derive(Debug, thiserror::Error)]
-pub enum ModelError {
-    /// A `config.json` is not readable.
-    #[error("cannot read {}: {source}", path.display())]
-    Read { path: PathBuf, source: std::io::Error },
-    /// A `config.json` describes no known architecture.
-    #[error("{}: {why}", path.display())]
-    Malformed { path: PathBuf, why: String },
-    /// `model.preset` is unknown.
-    #[error(transparent)]
-    Preset(#[from] PresetError),
-    /// `model.target` is unknown.
-    #[error("model.target is {target}, which is neither a folder nor the name of a preset: {source}")]
-    Target { target: String, source: PresetError },
-}
 
 /// Returns the folder of the weights, where `model.target` names one.
 pub fn weights(model: &Model) -> Option<PathBuf> {
@@ -40,7 +23,7 @@ fn preset_name(model: &Model) -> Option<&str> {
 }
 
 /// Returns the `config.json` of the preset that random weights need; `None` where there are weights or a `model.config`.
-pub fn config_json(config: &Config) -> Result<Option<&'static str>, ModelError> {
+pub fn config_json(config: &Config) -> Result<Option<&'static str>, Error> {
     let model = &config.model;
     if config.workload.kind != WorkloadKind::Hf || weights(model).is_some() || model.config.is_some() {
         return Ok(None);
@@ -50,13 +33,15 @@ pub fn config_json(config: &Config) -> Result<Option<&'static str>, ModelError> 
     };
     match (preset_config(name), &model.target) {
         (Ok(text), _) => Ok(Some(text)),
-        (Err(source), Some(target)) => Err(ModelError::Target { target: target.clone(), source }),
-        (Err(error), None) => Err(error.into()),
+        (Err(error), Some(target)) => Err(Error::new(format!(
+            "model.target is {target}, which is neither a folder nor the name of a preset: {error}"
+        ))),
+        (Err(error), None) => Err(Error::of(error)),
     }
 }
 
 /// Reads the architecture for FLOPs and bytes; `None` where only the program's account can name it.
-pub(crate) fn architecture(config: &Config) -> Result<Option<Architecture>, ModelError> {
+pub(crate) fn architecture(config: &Config) -> Result<Option<Architecture>, Error> {
     let model = &config.model;
     if config.workload.kind == WorkloadKind::Embedded {
         // The embedded model is far smaller than the model it imitates; its account has its own configuration.
@@ -67,17 +52,14 @@ pub(crate) fn architecture(config: &Config) -> Result<Option<Architecture>, Mode
     match (file, preset_name(model)) {
         (Some(file), _) => read(&file).map(Some),
         // Changed keys make another model than the preset; the account has their configuration.
-        (None, Some(name)) if model.set.is_empty() => Ok(Some(preset(name)?)),
+        (None, Some(name)) if model.set.is_empty() => preset(name).map(Some).map_err(Error::of),
         (None, _) => Ok(None),
     }
 }
 
-fn read(path: &Path) -> Result<Architecture, ModelError> {
-    let bytes = read_document(path).map_err(|source| ModelError::Read { path: path.to_owned(), source })?;
-    let malformed = |error: &dyn std::error::Error| ModelError::Malformed {
-        path: path.to_owned(),
-        why: error.to_string(),
-    };
+fn read(path: &Path) -> Result<Architecture, Error> {
+    let bytes = read_document(path).map_err(Error::io("read", path))?;
+    let malformed = |error: &dyn std::error::Error| Error::new(format!("{}: {error}", path.display()));
     let json = serde_json::from_slice(&bytes).map_err(|error| malformed(&error))?;
     Architecture::from_config(&json).map_err(|error| malformed(&error))
 }
@@ -100,7 +82,7 @@ mod tests {
         assert_eq!(config_json(&weights).unwrap(), None);
         let text = config_json(&composed("qwen3_0_6b")).unwrap().unwrap();
         assert!(text.contains("Qwen3-0.6B"));
-        let error = config_json(&composed("no/such/folder")).unwrap_err();
-        assert!(matches!(error, ModelError::Target { .. }), "{error}");
+        let error = config_json(&composed("no/such/folder")).unwrap_err().to_string();
+        assert!(error.contains("neither a folder nor the name of a preset"), "{error}");
     }
 }

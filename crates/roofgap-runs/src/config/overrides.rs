@@ -38,7 +38,7 @@ impl Override {
         if let Some(key) = text.strip_prefix('~') {
             // Hydra also accepts `~key=value`; the value is ignored.
             let key = key.split_once('=').map_or(key, |(key, _)| key);
-            check_key(key).map_err(|error| wrong(&error.0))?;
+            check_key(key).map_err(|error| wrong(&error))?;
             return Ok(Self { action: Action::Remove, key: key.to_owned(), text: text.to_owned() });
         }
         let (key, value_text) = text.split_once('=').ok_or_else(|| {
@@ -48,33 +48,24 @@ impl Override {
             Some(key) => (true, key.strip_prefix('+').unwrap_or(key)),
             None => (false, key),
         };
-        check_key(key).map_err(|error| wrong(&error.0))?;
+        check_key(key).map_err(|error| wrong(&error))?;
         let value = ValueParser { rest: value_text.trim(), origin: &origin }
             .whole()
-            .map_err(|error| wrong(&error.0))?;
+            .map_err(|error| wrong(&error))?;
         let plain = value_text.trim().to_owned();
         let action = if adds { Action::Add { value, plain } } else { Action::Set { value, plain } };
         Ok(Self { action, key: key.to_owned(), text: text.to_owned() })
     }
 }
 
-/// Reason against a malformed override.
-struct Malformed(String);
-
-impl Malformed {
-    fn err<T>(why: impl Into<String>) -> Result<T, Malformed> {
-        Err(Malformed(why.into()))
-    }
-}
-
-fn check_key(key: &str) -> Result<(), Malformed> {
+fn check_key(key: &str) -> Result<(), String> {
     let bad = |c: char| !(c.is_ascii_alphanumeric() || "_-./".contains(c));
     if key.is_empty() {
-        Malformed::err("the key is empty")
+        Err("the key is empty".to_owned())
     } else if let Some(c) = key.chars().find(|c| bad(*c)) {
-        Malformed::err(format!("a key cannot contain {c:?}"))
+        Err(format!("a key cannot contain {c:?}"))
     } else if key.split(['.', '/']).any(str::is_empty) {
-        Malformed::err("a part of the key is empty")
+        Err("a part of the key is empty".to_owned())
     } else {
         Ok(())
     }
@@ -88,7 +79,7 @@ struct ValueParser<'a> {
 
 impl ValueParser<'_> {
     /// Parses the whole text as one value.
-    fn whole(&mut self) -> Result<Node, Malformed> {
+    fn whole(&mut self) -> Result<Node, String> {
         if !self.rest.starts_with(['[', '{', '"', '\'']) {
             // A plain value may contain commas, brackets and blanks: `trace=cuda,nvtx`.
             return Ok(self.node(plain(self.rest)));
@@ -98,7 +89,7 @@ impl ValueParser<'_> {
         if self.rest.is_empty() {
             Ok(node)
         } else {
-            Malformed::err(format!("unexpected {:?} after the value", self.rest))
+            Err(format!("unexpected {:?} after the value", self.rest))
         }
     }
 
@@ -121,15 +112,15 @@ impl ValueParser<'_> {
         }
     }
 
-    fn value(&mut self, depth: usize) -> Result<Node, Malformed> {
+    fn value(&mut self, depth: usize) -> Result<Node, String> {
         if depth > 32 {
-            return Malformed::err("the value is nested too deeply");
+            return Err("the value is nested too deeply".to_owned());
         }
         if self.take('[') {
             let mut items = Vec::new();
             while !self.take(']') {
                 if !items.is_empty() && !self.take(',') {
-                    return Malformed::err("expected , or ] in the list");
+                    return Err("expected , or ] in the list".to_owned());
                 }
                 items.push(self.value(depth + 1)?);
             }
@@ -139,15 +130,15 @@ impl ValueParser<'_> {
             let mut map = Map::default();
             while !self.take('}') {
                 if !map.is_empty() && !self.take(',') {
-                    return Malformed::err("expected , or } in the map");
+                    return Err("expected , or } in the map".to_owned());
                 }
                 let key = match self.scalar(":,]}")?.value {
                     Value::Text(text) => text,
                     Value::Int(number) => number.to_string(),
-                    _ => return Malformed::err("expected a name in the map"),
+                    _ => return Err("expected a name in the map".to_owned()),
                 };
                 if !self.take(':') {
-                    return Malformed::err(format!("expected : after {key:?} in the map"));
+                    return Err(format!("expected : after {key:?} in the map"));
                 }
                 let value = self.value(depth + 1)?;
                 map.insert(&key, value);
@@ -157,13 +148,13 @@ impl ValueParser<'_> {
         self.scalar(",]}")
     }
 
-    fn scalar(&mut self, ends: &str) -> Result<Node, Malformed> {
+    fn scalar(&mut self, ends: &str) -> Result<Node, String> {
         self.skip_blanks();
         let Some(quote) = self.rest.chars().next().filter(|c| matches!(c, '"' | '\'')) else {
             let end = self.rest.find(|c| ends.contains(c)).unwrap_or(self.rest.len());
             let (text, rest) = self.rest.split_at(end);
             if text.trim().is_empty() {
-                return Malformed::err("a value is missing");
+                return Err("a value is missing".to_owned());
             }
             self.rest = rest;
             return Ok(self.node(plain(text.trim())));
@@ -183,7 +174,7 @@ impl ValueParser<'_> {
                 c => text.push(c),
             }
         }
-        Malformed::err("a quote is not closed")
+        Err("a quote is not closed".to_owned())
     }
 }
 

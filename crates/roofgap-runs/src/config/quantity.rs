@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use roofgap_base::error::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A time: seconds, or text such as `90s`, `5m`, `1h30m`.
@@ -15,18 +16,8 @@ pub struct Span(pub Duration);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size(pub u64);
 
-/// Error from parsing a time or size.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("expected {expected}, found {found:?}")]
-pub struct QuantityError {
-    expected: &'static str,
-    found: String,
-}
-
-impl QuantityError {
-    fn new(expected: &'static str, found: &str) -> Self {
-        QuantityError { expected, found: found.to_owned() }
-    }
+fn expected(expected: &str, found: &str) -> Error {
+    Error::new(format!("expected {expected}, found {found:?}"))
 }
 
 /// Longest time: ten years. No sum of a few of them with a clock overflows.
@@ -36,19 +27,16 @@ const TIME: &str = "a time of at most ten years, such as 90, 90s, 5m or 1h30m";
 const SIZE: &str = "a size such as 1000000, 500MB or 2GiB";
 
 impl FromStr for Span {
-    type Err = QuantityError;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Self, QuantityError> {
+    fn from_str(text: &str) -> Result<Self, Error> {
         let duration = match text.trim().parse::<f64>() {
             Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
             Err(_) => {
                 text.parse::<SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok())
             }
         };
-        duration
-            .filter(|duration| *duration <= LONGEST)
-            .map(Span)
-            .ok_or_else(|| QuantityError::new(TIME, text))
+        duration.filter(|duration| *duration <= LONGEST).map(Span).ok_or_else(|| expected(TIME, text))
     }
 }
 
@@ -64,11 +52,11 @@ impl fmt::Display for Span {
 }
 
 impl FromStr for Size {
-    type Err = QuantityError;
+    type Err = Error;
 
     // By hand: `bytesize` neither refuses values above 2^53 nor is a dependency already.
-    fn from_str(text: &str) -> Result<Self, QuantityError> {
-        let wrong = || QuantityError::new(SIZE, text);
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let wrong = || expected(SIZE, text);
         let text_trimmed = text.trim();
         let digits =
             text_trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text_trimmed.len());
@@ -95,7 +83,7 @@ impl FromStr for Size {
 /// Visitor of a number or text.
 struct Amount<T>(std::marker::PhantomData<T>, &'static str);
 
-impl<T: FromStr<Err = QuantityError>> de::Visitor<'_> for Amount<T> {
+impl<T: FromStr<Err = Error>> de::Visitor<'_> for Amount<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use roofgap_base::error::Error;
+
 /// Number of tokens of prompts or answers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Lengths {
@@ -53,17 +55,10 @@ impl fmt::Display for Lengths {
     }
 }
 
-/// Text that is not a length.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no length; write 512, 100-900 or lognormal:MEDIAN:SIGMA")]
-pub struct LengthError {
-    text: String,
-}
-
 impl FromStr for Lengths {
-    type Err = LengthError;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Self, LengthError> {
+    fn from_str(text: &str) -> Result<Self, Error> {
         let parse = || {
             if let Some(rest) = text.strip_prefix("lognormal:") {
                 let (median, sigma) = rest.split_once(':')?;
@@ -83,7 +78,9 @@ impl FromStr for Lengths {
                 None => length(text).map(Self::Fixed),
             }
         };
-        parse().ok_or_else(|| LengthError { text: text.to_owned() })
+        parse().ok_or_else(|| {
+            Error::new(format!("{text:?} is no length; write 512, 100-900 or lognormal:MEDIAN:SIGMA"))
+        })
     }
 }
 

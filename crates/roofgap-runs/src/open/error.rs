@@ -7,7 +7,8 @@ use roofgap_analyze::StageError;
 use roofgap_trace::ReadError;
 
 use crate::config::ConfigError;
-use crate::run_dir::{LocateError, RecordError};
+use crate::run_dir::LocateError;
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 
 /// Error from loading captures or a run.
@@ -22,7 +23,7 @@ pub enum LoadError {
     Stage(#[from] StageError),
     /// The record of a run is not readable.
     #[error(transparent)]
-    Record(#[from] RecordError),
+    Record(#[from] Error),
     /// The configuration of a run is not readable.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -91,12 +92,12 @@ fn listed(ranks: &[u32]) -> String {
     ranks.join(", ")
 }
 
-impl LoadError {
-    /// Returns the exit status.
-    pub fn exit(&self) -> Exit {
-        match self {
+impl From<LoadError> for Error {
+    fn from(error: LoadError) -> Self {
+        let exit = match error {
             LoadError::Interrupted { .. } => Exit::Interrupted,
             _ => Exit::Usage,
-        }
+        };
+        Error::of(error).with_exit(exit)
     }
 }

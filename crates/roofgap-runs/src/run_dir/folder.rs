@@ -10,6 +10,7 @@ use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
 use roofgap_base::clock;
+use roofgap_base::error::Error;
 use roofgap_base::file::{read_document, write_atomic};
 use roofgap_collect::process;
 
@@ -47,33 +48,13 @@ impl std::fmt::Display for RunId {
     }
 }
 
-/// Failure to create or write a run directory.
-#[derive(Debug, thiserror::Error)]
-pub enum RunDirError {
-    /// A folder cannot be created.
-    #[error("cannot create the run folder {path}: {source}; set artifacts.stage2_dir to a writable folder")]
-    Create {
-        /// Path of the folder.
-        path: PathBuf,
-        /// Cause.
-        source: io::Error,
-    },
-    /// A file cannot be written.
-    #[error("cannot write {path}: {source}")]
-    Write {
-        /// Path of the file.
-        path: PathBuf,
-        /// Cause.
-        source: io::Error,
-    },
-    /// All ten thousand names of this second are taken.
-    #[error("no free run name that starts with {first} in {base}; remove old runs")]
-    NoName {
-        /// First name tried.
-        first: String,
-        /// Folder of all runs.
-        base: PathBuf,
-    },
+/// Returns a function that says what to do about a folder that cannot be created.
+pub fn cannot_create(path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
+    let path = path.display().to_string();
+    move |source| {
+        let remedy = "set artifacts.stage2_dir to a writable folder";
+        Error::new(format!("cannot create the run folder {path}: {source}; {remedy}"))
+    }
 }
 
 /// Name of the file that marks a run in progress.
@@ -88,17 +69,13 @@ pub struct RunDir {
 
 impl RunDir {
     /// Creates a new run below `base`. Creates `base` if it is missing.
-    pub fn create(base: &Path) -> Result<Self, RunDirError> {
+    pub fn create(base: &Path) -> Result<Self, Error> {
         Self::create_at(base, clock::now())
     }
 
-    fn create_at(base: &Path, now: Timestamp) -> Result<Self, RunDirError> {
-        let create_error = |path: &Path| {
-            let path = path.to_path_buf();
-            move |source| RunDirError::Create { path, source }
-        };
-        fs::create_dir_all(base).map_err(create_error(base))?;
-        let base = fs::canonicalize(base).map_err(create_error(base))?;
+    fn create_at(base: &Path, now: Timestamp) -> Result<Self, Error> {
+        fs::create_dir_all(base).map_err(cannot_create(base))?;
+        let base = fs::canonicalize(base).map_err(cannot_create(base))?;
         for attempt in 1..10_000 {
             let id = RunId::at(now, attempt);
             let path = base.join(id.as_str());
@@ -111,10 +88,12 @@ impl RunDir {
                     return Ok(run);
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(source) => return Err(create_error(&path)(source)),
+                Err(source) => return Err(cannot_create(&path)(source)),
             }
         }
-        Err(RunDirError::NoName { first: RunId::at(now, 1).0, base })
+        let first = RunId::at(now, 1);
+        let base = base.display();
+        Err(Error::new(format!("no free run name that starts with {first} in {base}; remove old runs")))
     }
 
     /// Returns the run id.
@@ -133,24 +112,24 @@ impl RunDir {
     }
 
     /// Creates a folder in the run.
-    pub fn folder(&self, name: impl AsRef<Path>) -> Result<PathBuf, RunDirError> {
+    pub fn folder(&self, name: impl AsRef<Path>) -> Result<PathBuf, Error> {
         let path = self.join(name);
-        fs::create_dir_all(&path).map_err(|source| RunDirError::Create { path: path.clone(), source })?;
+        fs::create_dir_all(&path).map_err(cannot_create(&path))?;
         Ok(path)
     }
 
     /// Writes a file in the run atomically.
-    pub fn write(&self, name: impl AsRef<Path>, bytes: &[u8]) -> Result<PathBuf, RunDirError> {
+    pub fn write(&self, name: impl AsRef<Path>, bytes: &[u8]) -> Result<PathBuf, Error> {
         let path = self.join(name);
-        write_atomic(&path, bytes).map_err(|source| RunDirError::Write { path: path.clone(), source })?;
+        write_atomic(&path, bytes).map_err(Error::io("write", &path))?;
         Ok(path)
     }
 
     /// Writes a value as JSON atomically.
-    pub fn write_json(&self, name: impl AsRef<Path>, value: &impl Serialize) -> Result<PathBuf, RunDirError> {
+    pub fn write_json(&self, name: impl AsRef<Path>, value: &impl Serialize) -> Result<PathBuf, Error> {
         let path = self.join(&name);
-        let mut bytes = serde_json::to_vec_pretty(value)
-            .map_err(|error| RunDirError::Write { path: path.clone(), source: error.into() })?;
+        let mut bytes =
+            serde_json::to_vec_pretty(value).map_err(|error| Error::io("write", &path)(error.into()))?;
         bytes.push(b'\n');
         self.write(name, &bytes)
     }

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use roofgap_base::error::Error;
+
 use crate::run_dir::folder::{self, RunId};
 
 use super::layout::nodes_in;
@@ -25,6 +27,12 @@ pub enum LocateError {
     /// Several runs match.
     #[error("{wanted:?} matches {count} runs: {some}; write more of the id")]
     Ambiguous { wanted: String, count: usize, some: String },
+}
+
+impl From<LocateError> for Error {
+    fn from(error: LocateError) -> Self {
+        Error::of(error)
+    }
 }
 
 /// Reference to a run: id and folder.

@@ -20,8 +20,5 @@ pub mod writer;
 pub use layout::Layout;
 pub use locate::{LocateError, RunRef, resolve};
 pub use phases::PhaseName;
-pub use record::{
-    CommandRecord, OutputFile, PhaseRecord, PhaseStatus, RecordError, SessionRecord, SessionState,
-};
-pub use trials::TrialsError;
+pub use record::{CommandRecord, OutputFile, PhaseRecord, PhaseStatus, SessionRecord, SessionState};
 pub use writer::RecordWriter;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use roofgap_base::error::Error;
 use roofgap_base::file::read_document;
 use roofgap_collect::child::Outcome;
 use roofgap_collect::command::{CommandLine, word_text};
@@ -237,24 +238,13 @@ impl SessionRecord {
     }
 
     /// Reads the record of a run.
-    pub fn read(run_dir: &Path) -> Result<Self, RecordError> {
+    pub fn read(run_dir: &Path) -> Result<Self, Error> {
         let path = run_dir.join("session.json");
-        let bytes =
-            read_document(&path).map_err(|source| RecordError::Read { path: path.clone(), source })?;
-        serde_json::from_slice(&bytes).map_err(|source| RecordError::Malformed { path, source })
+        let bytes = read_document(&path).map_err(|source| {
+            Error::new(format!("cannot read {}: {source}; not a run directory?", path.display()))
+        })?;
+        serde_json::from_slice(&bytes).map_err(|source| Error::io("parse", &path)(source.into()))
     }
-}
-
-/// Error from reading `session.json`.
-#[expect(missing_docs, reason = "the messages name the fields")]
-#[derive(Debug, thiserror::Error)]
-pub enum RecordError {
-    /// The file is not readable.
-    #[error("cannot read {}: {source}; not a run directory?", path.display())]
-    Read { path: std::path::PathBuf, source: std::io::Error },
-    /// The file does not follow the schema.
-    #[error("cannot parse {}: {source}", path.display())]
-    Malformed { path: std::path::PathBuf, source: serde_json::Error },
 }
 
 #[cfg(test)]

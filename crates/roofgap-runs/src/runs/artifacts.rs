@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use roofgap_base::file::hash_file;
 use serde::Serialize;
 
-use super::error::RunsError;
 use super::files::{FoundFile, files};
 use super::summary::status;
 use crate::run_dir::phases::file_rule;
 use crate::run_dir::{RunRef, SessionRecord};
+use roofgap_base::error::Error;
 
 /// Schema of the list.
 pub const SCHEMA: &str = "roofgap.artifacts/1";
@@ -45,7 +45,7 @@ pub struct Artifact {
 }
 
 /// Lists the files of a run with their hashes.
-pub fn artifacts(run: &RunRef) -> Result<ArtifactList, RunsError> {
+pub fn artifacts(run: &RunRef) -> Result<ArtifactList, Error> {
     let found = files(&run.path)?;
     let bytes = found.iter().map(|file| file.own_bytes).sum();
     let artifact = |file: FoundFile| Artifact {

@@ -5,7 +5,13 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::error::RunsError;
+use crate::run_dir::RunRef;
+use roofgap_base::error::Error;
+
+/// Makes the error of a run that is still written.
+pub fn in_progress(run: &RunRef) -> Error {
+    Error::new(format!("the run {} is in progress; wait until it ends", run.id))
+}
 
 /// A file below the folder of a run.
 #[derive(Debug, Clone)]
@@ -27,7 +33,7 @@ impl FoundFile {
 }
 
 /// Lists the regular files of a run by path. Links are not followed, because they lead out of it.
-pub fn files(root: &Path) -> Result<Vec<FoundFile>, RunsError> {
+pub fn files(root: &Path) -> Result<Vec<FoundFile>, Error> {
     let mut found = Vec::new();
     let mut known = HashSet::new();
     let mut folders = vec![root.to_owned()];
@@ -36,10 +42,10 @@ pub fn files(root: &Path) -> Result<Vec<FoundFile>, RunsError> {
             Ok(entries) => entries,
             // Another process may remove a folder meanwhile.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && folder != root => continue,
-            Err(source) => return Err(RunsError::io("list", &folder)(source)),
+            Err(source) => return Err(Error::io("list", &folder)(source)),
         };
         for entry in entries {
-            let entry = entry.map_err(RunsError::io("list", &folder))?;
+            let entry = entry.map_err(Error::io("list", &folder))?;
             let path = entry.path();
             let Ok(facts) = fs::symlink_metadata(&path) else {
                 continue;

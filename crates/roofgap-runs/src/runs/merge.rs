@@ -11,12 +11,12 @@ use roofgap_base::file::{copy_hashed, hash_file, write_atomic, write_atomic_with
 use roofgap_trace::native::{self, CaptureRank};
 use serde::Serialize;
 
-use super::error::RunsError;
-use super::files::files;
+use super::files::{files, in_progress};
 use super::summary::status;
 use crate::run_dir::layout::nodes_in;
 use crate::run_dir::locate::{self, LocateError, is_run};
 use crate::run_dir::{Layout, PhaseName, RunRef, SessionRecord};
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 
 /// Marks a folder as the result of a merge.
@@ -54,13 +54,16 @@ struct Found {
 ///
 /// # Errors
 /// Fails when a run is in progress, the folder holds something else, or a file cannot be copied.
-pub fn merge(runs: &[RunRef], out: &Path) -> Result<MergeOutcome, RunsError> {
+pub fn merge(runs: &[RunRef], out: &Path) -> Result<MergeOutcome, Error> {
     let taken = fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some());
     if taken && !out.join(MARK).is_file() {
-        return Err(RunsError::NotEmpty { path: out.to_owned() });
+        return Err(Error::new(format!(
+            "{} holds files that no merge wrote; name an empty or a new folder",
+            out.display()
+        )));
     }
     if let Some(run) = runs.iter().find(|run| is_under_way(run)) {
-        return Err(RunsError::InProgress { run: run.id.clone() });
+        return Err(in_progress(run));
     }
     assemble(runs, out, Captures::Copied)
 }
@@ -69,7 +72,7 @@ pub fn merge(runs: &[RunRef], out: &Path) -> Result<MergeOutcome, RunsError> {
 ///
 /// # Errors
 /// Fails when no node has a run, or a file cannot be copied.
-pub fn join_nodes(job: &Path) -> Result<MergeOutcome, RunsError> {
+pub fn join_nodes(job: &Path) -> Result<MergeOutcome, Error> {
     let base = nodes_in(job);
     let runs = locate::all(&base)?;
     // A session that was ended in its first moments has no record.
@@ -102,7 +105,7 @@ enum Captures {
     InPlace,
 }
 
-fn assemble(runs: &[RunRef], out: &Path, captures_are: Captures) -> Result<MergeOutcome, RunsError> {
+fn assemble(runs: &[RunRef], out: &Path, captures_are: Captures) -> Result<MergeOutcome, Error> {
     let mut outcome = MergeOutcome { run: out.to_owned(), ..MergeOutcome::default() };
     let mut found: Vec<(&RunRef, Vec<Found>)> = Vec::new();
     for run in runs {
@@ -187,7 +190,7 @@ fn recorded_twice(rank: u32, recorded: &[Recorded]) -> Option<String> {
 }
 
 /// Copies everything but captures, reports that depend on them, trials, which the merged run has of its own, and hidden files.
-fn copy_base(base: &RunRef, out: &Path) -> Result<(), RunsError> {
+fn copy_base(base: &RunRef, out: &Path) -> Result<(), Error> {
     for file in files(&base.path)? {
         let name = file.name();
         let hidden =
@@ -202,8 +205,8 @@ fn copy_base(base: &RunRef, out: &Path) -> Result<(), RunsError> {
 
 /// Copies a capture under its own name, or with its hash in front where another capture has that name. A copy that is there already
 /// counts once.
-fn add_capture(path: &Path, folder: &Path, names: &mut BTreeMap<String, String>) -> Result<(), RunsError> {
-    let hash = hash_file(path).map_err(RunsError::io("read", path))?.sha256;
+fn add_capture(path: &Path, folder: &Path, names: &mut BTreeMap<String, String>) -> Result<(), Error> {
+    let hash = hash_file(path).map_err(Error::io("read", path))?.sha256;
     if names.values().any(|known| *known == hash) {
         return Ok(());
     }
@@ -224,28 +227,25 @@ fn add_capture(path: &Path, folder: &Path, names: &mut BTreeMap<String, String>)
 }
 
 /// Copies a file whole, unless the same is there.
-fn copy(from: &Path, to: &Path) -> Result<(), RunsError> {
+fn copy(from: &Path, to: &Path) -> Result<(), Error> {
     if let (Ok(own), Ok(there)) = (hash_file(from), hash_file(to))
         && own == there
     {
         return Ok(());
     }
     if let Some(parent) = to.parent() {
-        fs::create_dir_all(parent).map_err(RunsError::io("create", parent))?;
+        fs::create_dir_all(parent).map_err(Error::io("create", parent))?;
     }
-    let mut source = File::open(from).map_err(RunsError::io("read", from))?;
-    write_atomic_with(to, |file| copy_hashed(&mut source, file)).map_err(RunsError::io("write", to))?;
+    let mut source = File::open(from).map_err(Error::io("read", from))?;
+    write_atomic_with(to, |file| copy_hashed(&mut source, file)).map_err(Error::io("write", to))?;
     Ok(())
 }
 
 /// Writes the record of the base under the id of the folder, and the mark of the merge.
-fn write_record(base: &RunRef, out: &Path, outcome: &MergeOutcome) -> Result<(), RunsError> {
+fn write_record(base: &RunRef, out: &Path, outcome: &MergeOutcome) -> Result<(), Error> {
     let path = base.path.join("session.json");
-    let mut record = SessionRecord::read(&base.path).map_err(|error| RunsError::Io {
-        action: "read",
-        path,
-        source: std::io::Error::other(error.to_string()),
-    })?;
+    let mut record = SessionRecord::read(&base.path)
+        .map_err(|error| Error::io("read", &path)(std::io::Error::other(error.to_string())))?;
     record.run_id = RunRef::at(out).id;
     let note = format!("merged from {}", outcome.from.join(", "));
     for phase in &mut record.phases {
@@ -260,7 +260,7 @@ fn write_record(base: &RunRef, out: &Path, outcome: &MergeOutcome) -> Result<(),
     {
         let path = out.join(name);
         let written = bytes.map_err(std::io::Error::other).and_then(|bytes| write_atomic(&path, &bytes));
-        written.map_err(RunsError::io("write", &path))?;
+        written.map_err(Error::io("write", &path))?;
     }
     Ok(())
 }

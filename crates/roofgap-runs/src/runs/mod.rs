@@ -5,11 +5,9 @@
 //! - [`merge`](mod@merge): `runs merge`, runs of several nodes as one;
 //! - [`prune`]: `runs prune`, compresses old runs and drops files that can be regenerated;
 //! - `scrub`: `runs scrub`, removes private data and packs the rest;
-//! - [`text`]: the answers as text;
-//! - [`error`]: the error types.
+//! - [`text`]: the answers as text.
 
 pub mod artifacts;
-pub mod error;
 pub mod merge;
 pub mod prune;
 pub mod scrub;
@@ -22,7 +20,6 @@ mod killed;
 
 pub use crate::run_dir::{RunRef, resolve};
 pub use artifacts::{Artifact, ArtifactList, artifacts};
-pub use error::RunsError;
 pub use merge::{MergeOutcome, merge};
 pub use prune::{PruneOutcome, PrunePlan, PruneProps, execute, plan};
 pub use scrub::{ScrubOutcome, ScrubProps, scrub};

@@ -6,11 +6,11 @@ use crate::run_dir::folder::{RunState, run_state};
 use roofgap_base::file::read_document;
 use serde::{Deserialize, Serialize};
 
-use super::error::RunsError;
 use super::files::files;
 use crate::run_dir::environment::Environment;
 use crate::run_dir::phases::is_packed_recording;
 use crate::run_dir::{Layout, PhaseRecord, PhaseStatus, RunRef, SessionRecord, SessionState, locate};
+use roofgap_base::error::Error;
 
 /// Summary of a run for a list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -95,12 +95,12 @@ pub struct PhaseSummary {
 const ABANDONED: &str = "abandoned";
 
 /// Lists the runs below `base`, oldest first.
-pub fn list(base: &Path) -> Result<Vec<RunSummary>, RunsError> {
+pub fn list(base: &Path) -> Result<Vec<RunSummary>, Error> {
     locate::all(base)?.iter().map(|run| Ok(summary(run)?.0)).collect()
 }
 
 /// Shows one run.
-pub fn show(run: &RunRef) -> Result<RunDetails, RunsError> {
+pub fn show(run: &RunRef) -> Result<RunDetails, Error> {
     let (summary, record, metrics, files) = summary(run)?;
     let killed = summary.status == ABANDONED;
     let phase = |phase: &PhaseRecord| PhaseSummary {
@@ -125,7 +125,7 @@ pub fn show(run: &RunRef) -> Result<RunDetails, RunsError> {
     })
 }
 
-fn summary(run: &RunRef) -> Result<(RunSummary, Option<SessionRecord>, Metrics, usize), RunsError> {
+fn summary(run: &RunRef) -> Result<(RunSummary, Option<SessionRecord>, Metrics, usize), Error> {
     let layout = Layout::of(&run.path);
     let files = files(&run.path)?;
     let metrics: Metrics = Metrics::read(&layout);

@@ -1,9 +1,9 @@
 //! Arguments of the commands that read captures.
 
 use super::common::{AnalysisOverrides, Base};
-use crate::failure::Failure;
 use clap::ValueEnum;
 use regex_lite::Regex;
+use roofgap_base::error::Error;
 use roofgap_report::{KernelOrder, NameFilter, Selection};
 use std::path::PathBuf;
 
@@ -94,9 +94,10 @@ pub enum SortBy {
 
 impl Shown {
     /// Returns the selection for the reports.
-    pub fn props(&self) -> Result<Selection, Failure> {
+    pub fn props(&self) -> Result<Selection, Error> {
         let regex = |pattern: &String| {
-            Regex::new(pattern).map_err(|why| Failure::Regex { pattern: pattern.clone(), why })
+            Regex::new(pattern)
+                .map_err(|why| Error::new(format!("{pattern:?} is not a regular expression: {why}")))
         };
         let kernel = self.kernel.as_ref().map(regex).transpose()?;
         let matches = |regex: Regex| -> NameFilter { Box::new(move |name| regex.is_match(name)) };

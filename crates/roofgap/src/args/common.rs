@@ -1,9 +1,9 @@
 //! Arguments of several commands.
 
-use crate::failure::Failure;
 use clap::ValueEnum;
 use roofgap_analyze::gpu::UserLimits;
 use roofgap_analyze::model::{Architecture, Tokens, preset};
+use roofgap_base::error::Error;
 use roofgap_collect::command::word_text;
 use roofgap_runs::config::ConfigProps;
 use roofgap_runs::open::Overrides as LoadOverrides;
@@ -54,7 +54,7 @@ pub struct AnalysisOverrides {
 
 impl AnalysisOverrides {
     /// Returns the overrides for the loader; reads the model file if one is named.
-    pub fn props(&self) -> Result<LoadOverrides, Failure> {
+    pub fn props(&self) -> Result<LoadOverrides, Error> {
         Ok(LoadOverrides {
             stages: self.stage.clone(),
             model: self.model.as_deref().map(model).transpose()?,
@@ -72,7 +72,7 @@ impl AnalysisOverrides {
 }
 
 /// Returns the model that `--model` names: a preset, or a Hugging Face `config.json`.
-fn model(name: &str) -> Result<Architecture, Failure> {
+fn model(name: &str) -> Result<Architecture, Error> {
     let unknown = match preset(name) {
         Ok(architecture) => return Ok(architecture),
         Err(error) => error,
@@ -82,13 +82,16 @@ fn model(name: &str) -> Result<Architecture, Failure> {
         path.push("config.json");
     }
     if !path.is_file() {
-        return Err(Failure::UnknownModel { name: name.to_owned(), preset: unknown });
+        return Err(Error::new(format!("{unknown}, and {name} is not a file")));
     }
     let read = || -> Result<Architecture, Box<dyn std::error::Error>> {
         let config: serde_json::Value = serde_json::from_slice(&roofgap_base::file::read_document(&path)?)?;
         Ok(Architecture::from_config(&config)?)
     };
-    read().map_err(|why| Failure::ModelFile { path, why })
+    read().map_err(|why| {
+        Error::new(format!("cannot use {} as a model: {why}", path.display()))
+            .with_hint("give the config.json of a Hugging Face model")
+    })
 }
 
 /// Sources of a configuration.

@@ -1,7 +1,7 @@
 //! Arguments of `load` and of the embedded model.
 
 use super::common::Format;
-use crate::failure::Failure;
+use roofgap_base::error::Error;
 use roofgap_collect::command::CommandLine;
 use roofgap_runs::config::Span;
 use std::ffi::OsString;
@@ -147,13 +147,16 @@ pub struct Load {
 
 impl Load {
     /// Returns the properties of the load.
-    pub fn props(&self) -> Result<roofgap_record::traffic::LoadProps, Failure> {
+    pub fn props(&self) -> Result<roofgap_record::traffic::LoadProps, Error> {
         let arrivals = match self.rate {
             None => roofgap_record::traffic::Arrivals::Closed { concurrency: self.concurrency },
             Some(rate) if rate > 0.0 && rate.is_finite() => {
                 roofgap_record::traffic::Arrivals::Open { rate, most_in_flight: self.concurrency }
             }
-            Some(rate) => return Err(Failure::Rate { rate }),
+            Some(rate) => {
+                let why = "requests per second is not a rate; give a number above 0";
+                return Err(Error::new(format!("{rate} {why}")));
+            }
         };
         Ok(roofgap_record::traffic::LoadProps {
             url: self.url.clone(),

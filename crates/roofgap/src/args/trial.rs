@@ -1,6 +1,7 @@
 //! Arguments of `try`.
 
 use super::common::{Base, Format};
+use roofgap_base::error::Error;
 use roofgap_runs::config::Span;
 
 #[derive(Debug, clap::Args)]
@@ -42,19 +43,14 @@ pub struct Try {
     pub format: Format,
 }
 
-/// Reason against the value of `--env`.
-#[derive(Debug, thiserror::Error)]
-#[error("expected NAME=VALUE, with a name of letters, digits and underscores")]
-struct NotAVariable;
-
 /// Parses an environment variable.
-fn variable(text: &str) -> Result<(String, String), NotAVariable> {
-    let (name, value) = text.split_once('=').ok_or(NotAVariable)?;
-    let mut letters = name.chars();
-    let starts = letters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
-    if starts && letters.all(|c| c.is_ascii_alphanumeric() || c == '_') {
-        Ok((name.to_owned(), value.to_owned()))
-    } else {
-        Err(NotAVariable)
-    }
+fn variable(text: &str) -> Result<(String, String), Error> {
+    let is_name = |name: &str| {
+        let mut letters = name.chars();
+        letters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+            && letters.all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    let pair = text.split_once('=').filter(|(name, _)| is_name(name));
+    pair.map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .ok_or_else(|| Error::new("expected NAME=VALUE, with a name of letters, digits and underscores"))
 }

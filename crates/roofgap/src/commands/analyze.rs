@@ -2,10 +2,10 @@
 
 use super::signals::cancel_on_signal;
 use crate::args::{AnalysisFormat, Analyze};
-use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::reading::with_bar;
 use roofgap_analyze::{About, RankInfo, Trials};
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_base::file::write_atomic;
 use roofgap_collect::child::Cancel;
@@ -21,7 +21,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-pub fn run(args: Analyze, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: Analyze, printer: &Printer) -> Result<Exit, Error> {
     let exporter = exporter(&args.inputs, args.nsys.clone())?;
     let overrides = Overrides { rank: args.rank, ..args.overrides.props()? };
     let selection = args.shown.props()?;
@@ -65,7 +65,7 @@ pub fn run(args: Analyze, printer: &Printer) -> Result<Exit, Failure> {
 }
 
 /// Checks that the folder of every output can hold it, before the inputs are read.
-fn check_outputs(args: &Analyze) -> Result<(), Failure> {
+fn check_outputs(args: &Analyze) -> Result<(), Error> {
     let files = [&args.perfetto, &args.speedscope, &args.folded, &args.prometheus, &args.otlp];
     for path in files.into_iter().flatten() {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -77,39 +77,41 @@ fn check_outputs(args: &Analyze) -> Result<(), Failure> {
             Err(error) => Some(error),
         };
         if let Some(source) = problem {
-            let path = path.clone();
-            return Err(Failure::Write { path, source });
+            return Err(Error::io("write", path)(source));
         }
     }
     // These are created, with the folders above them.
     for path in [&args.out, &args.parquet].into_iter().flatten() {
         let above = path.ancestors().find(|folder| folder.exists());
         if above.is_some_and(|folder| !folder.is_dir()) {
-            return Err(Failure::Write { path: path.clone(), source: ErrorKind::NotADirectory.into() });
+            return Err(Error::io("write", path)(ErrorKind::NotADirectory.into()));
         }
     }
     Ok(())
 }
 
 /// Checks that the analysis has the stage of `--only`.
-fn check_stage(only: Option<&str>, loaded: &Loaded) -> Result<(), Failure> {
+fn check_stage(only: Option<&str>, loaded: &Loaded) -> Result<(), Error> {
     let stages = &loaded.analysis.stages;
     match only {
-        Some(stage) if stages.iter().all(|known| known.name != stage) => Err(Failure::NoStage {
-            stage: stage.to_owned(),
-            stages: stages.iter().map(|known| known.name.clone()).collect(),
-        }),
+        Some(stage) if stages.iter().all(|known| known.name != stage) => {
+            let known: Vec<&str> = stages.iter().map(|known| known.name.as_str()).collect();
+            let known = match known.as_slice() {
+                [] => "the analysis has no stages".to_owned(),
+                known => format!("the stages are {}", known.join(", ")),
+            };
+            Err(Error::new(format!("no stage {stage}; {known}")))
+        }
         _ => Ok(()),
     }
 }
 
 /// Writes all reports into a folder and returns the path of the page.
-pub fn write_reports(dir: &Path, loaded: &Loaded, printer: &Printer) -> Result<PathBuf, Failure> {
-    let failed = |path: &Path, source| Failure::Write { path: path.to_path_buf(), source };
-    std::fs::create_dir_all(dir).map_err(|error| failed(dir, error))?;
+pub fn write_reports(dir: &Path, loaded: &Loaded, printer: &Printer) -> Result<PathBuf, Error> {
+    std::fs::create_dir_all(dir).map_err(Error::io("write", dir))?;
     for file in roofgap_report::files(bundle(loaded)) {
         let path = dir.join(file.name);
-        write_atomic(&path, &file.bytes).map_err(|error| failed(&path, error))?;
+        write_atomic(&path, &file.bytes).map_err(Error::io("write", &path))?;
         printer.progress(&format_args!("wrote {}", path.display()));
     }
     Ok(Layout::of(dir).page())
@@ -129,7 +131,7 @@ fn missing_stages(requested: &[String], loaded: &Loaded) -> Vec<String> {
 }
 
 /// Finds the nsys that exports reports. Signals are only handled if it may run: otherwise Ctrl-C ends the program at once.
-pub fn exporter(inputs: &[PathBuf], nsys: Option<PathBuf>) -> Result<Exporter, Failure> {
+pub fn exporter(inputs: &[PathBuf], nsys: Option<PathBuf>) -> Result<Exporter, Error> {
     let cancel = if inputs.iter().any(|path| is_report(path)) { cancel_on_signal()? } else { Cancel::new() };
     Ok(Exporter { search: Search::from_env(nsys), cancel })
 }
@@ -151,24 +153,24 @@ fn export(
     overrides: &Overrides,
     exporter: &Exporter,
     printer: &Printer,
-) -> Result<(), Failure> {
+) -> Result<(), Error> {
     let bundle = bundle(loaded);
     let wrote = |path: &Path| printer.progress(&format_args!("wrote {}", path.display()));
-    let perfetto = |path: &PathBuf| -> Result<(), Failure> {
+    let perfetto = |path: &PathBuf| -> Result<(), Error> {
         match &loaded.analysis.job {
             Some(job) => save_ranks(path, job.shown_rank, loaded, overrides, exporter)?,
-            None => chrome::save(bundle, path)?,
+            None => chrome::save(bundle, path).map_err(Error::of)?,
         }
         wrote(path);
         Ok(())
     };
-    let speedscope = |path: &PathBuf| -> Result<(), Failure> {
-        speedscope::save(bundle, path)?;
+    let speedscope = |path: &PathBuf| -> Result<(), Error> {
+        speedscope::save(bundle, path).map_err(Error::of)?;
         wrote(path);
         Ok(())
     };
-    let folded = |path: &PathBuf| -> Result<(), Failure> {
-        stacks::save_folded(bundle, path)?;
+    let folded = |path: &PathBuf| -> Result<(), Error> {
+        stacks::save_folded(bundle, path).map_err(Error::of)?;
         wrote(path);
         Ok(())
     };
@@ -187,7 +189,7 @@ fn export(
         args.parquet.as_ref().map(parquet),
     ];
     let exports = exports.into_iter().flatten();
-    let mut failures: Vec<Failure> = exports.filter_map(Result::err).collect();
+    let mut failures: Vec<Error> = exports.filter_map(Result::err).collect();
     let last = failures.pop();
     failures.iter().for_each(|failure| printer.failure(failure));
     last.map_or(Ok(()), Err)
@@ -202,11 +204,11 @@ fn save_tables(
     overrides: &Overrides,
     exporter: &Exporter,
     printer: &Printer,
-) -> Result<(), Failure> {
+) -> Result<(), Error> {
     let run = part_name(&args.inputs);
-    let save = |loaded: &Loaded, rank: u32| -> Result<(), Failure> {
+    let save = |loaded: &Loaded, rank: u32| -> Result<(), Error> {
         let partition = Partition { run: run.clone(), rank };
-        for path in parquet::save(bundle(loaded), dir, &partition)? {
+        for path in parquet::save(bundle(loaded), dir, &partition).map_err(Error::of)? {
             printer.progress(&format_args!("wrote {}", path.display()));
         }
         Ok(())
@@ -230,13 +232,12 @@ fn save_tables(
     _: &Overrides,
     _: &Exporter,
     _: &Printer,
-) -> Result<(), Failure> {
-    Err(Failure::NotBuilt { what: "option --parquet" })
+) -> Result<(), Error> {
+    Err(super::not_built("option --parquet"))
 }
 
-fn write_text(path: &Path, text: &str, printer: &Printer) -> Result<(), Failure> {
-    write_atomic(path, text.as_bytes())
-        .map_err(|source| Failure::Write { path: path.to_path_buf(), source })?;
+fn write_text(path: &Path, text: &str, printer: &Printer) -> Result<(), Error> {
+    write_atomic(path, text.as_bytes()).map_err(Error::io("write", path))?;
     printer.progress(&format_args!("wrote {}", path.display()));
     Ok(())
 }
@@ -261,7 +262,7 @@ fn save_ranks(
     loaded: &Loaded,
     overrides: &Overrides,
     exporter: &Exporter,
-) -> Result<(), Failure> {
+) -> Result<(), Error> {
     let ranks = &loaded.analysis.ranks;
     let offset = |rank: &RankInfo| rank.clock_offset_ns.unwrap_or(0);
     let begin = |rank: &RankInfo| Some(rank.activity.as_ref()?.begin_ns - offset(rank));
@@ -293,7 +294,7 @@ fn save_ranks(
     });
     match failed {
         Some(error) => Err(error.into()),
-        None => Ok(written?),
+        None => written.map_err(Error::of),
     }
 }
 

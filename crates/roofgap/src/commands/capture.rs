@@ -4,24 +4,23 @@ use super::profile::print_outcome;
 use super::progress::Progress;
 use super::{answer, signals};
 use crate::args::Capture;
-use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::command::word_text;
 use roofgap_collect::watch::{Registration, Registry, Watched};
-use roofgap_record::Error;
 use roofgap_record::run::attach::{CaptureProps, capture};
 use serde::Serialize;
 
-pub fn run(args: Capture, printer: &Printer) -> Result<Exit, Failure> {
-    let registry = Registry::open().map_err(Error::from)?;
+pub fn run(args: Capture, printer: &Printer) -> Result<Exit, Error> {
+    let registry = Registry::open().map_err(Error::of)?;
     let Some(process) = &args.process else {
         let list: Vec<Row> = registry.list().into_iter().map(Row::of).collect();
         answer(&list, |list| text(list), args.format, printer)?;
         return Ok(Exit::Done);
     };
     let props = CaptureProps {
-        watched: registry.find(process).map_err(Error::from)?,
+        watched: registry.find(process).map_err(Error::of)?,
         length: args.length(),
         base: args.out.clone(),
         command_line: std::env::args_os().map(|word| word_text(&word)).collect(),

@@ -2,18 +2,18 @@
 
 use super::analyze::exporter;
 use crate::args::{Compare, CompareFormat};
-use crate::failure::Failure;
 use crate::printer::Printer;
 use roofgap_analyze::compare::{CompareOptions, Gate, Side, compare};
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_report::{compare as render, json};
 use roofgap_runs::open::{LoadedSide, load_side};
 use std::path::PathBuf;
 
-pub fn run(args: Compare, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: Compare, printer: &Printer) -> Result<Exit, Error> {
     let mut gates = Vec::new();
     for limit in &args.fail_on {
-        gates.extend(Gate::parse_list(limit)?);
+        gates.extend(Gate::parse_list(limit).map_err(Error::of)?);
     }
     let overrides = args.overrides.props()?;
     let sides = [PathBuf::from(&args.before), PathBuf::from(&args.after)];

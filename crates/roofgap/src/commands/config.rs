@@ -2,15 +2,15 @@
 
 use super::answer;
 use crate::args::{Config, Format};
-use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_report::Screen;
 use roofgap_runs::config::{Composed, Group, compose, list};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 
-pub fn run(args: Config, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: Config, printer: &Printer) -> Result<Exit, Error> {
     match args {
         Config::List { config_dir, format } => {
             answer(&list(config_dir.as_deref())?, |found| groups(found, printer.screen()), format, printer)?

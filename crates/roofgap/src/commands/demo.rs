@@ -3,9 +3,9 @@
 use super::analyze::{exporter, write_reports};
 use super::open::kept_folder;
 use crate::args::Demo;
-use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::{browser, demo};
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_report::text;
 use roofgap_runs::open::load;
@@ -13,7 +13,7 @@ use roofgap_runs::open::load;
 /// Kernels to list: the page has all of them.
 const KERNELS: usize = 5;
 
-pub fn run(args: Demo, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: Demo, printer: &Printer) -> Result<Exit, Error> {
     let folder = args.out.map_or_else(kept_folder, Ok)?;
     let captures = demo::write(&folder)?;
     let mut loaded = load(&captures, &demo::overrides(), &exporter(&captures, None)?)?;

@@ -2,8 +2,8 @@
 
 use super::answer;
 use crate::args::Doctor;
-use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::doctor::{Check, DoctorProps, Status, SystemFacts, checks};
 use roofgap_report::Screen;
@@ -12,7 +12,7 @@ use std::fmt::Write;
 /// Columns before the text of a check.
 const INDENT: usize = 28;
 
-pub fn run(args: Doctor, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: Doctor, printer: &Printer) -> Result<Exit, Error> {
     let props = DoctorProps { python: args.python, ..DoctorProps::default() };
     let checks = checks(&SystemFacts::collect(&props), &props);
     let screen = printer.screen();

@@ -2,16 +2,16 @@
 
 use super::answer;
 use crate::args::Format;
-use crate::failure::Failure;
 use crate::printer::Printer;
 use roofgap_analyze::findings::{Explanation, explain, explanations};
 use roofgap_analyze::knobs::of_finding;
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_report::Screen;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-pub fn run(finding: Option<&str>, format: Format, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(finding: Option<&str>, format: Format, printer: &Printer) -> Result<Exit, Error> {
     let screen = printer.screen();
     let Some(finding) = finding else {
         let all: Vec<&Explanation> = explanations().collect();
@@ -19,9 +19,9 @@ pub fn run(finding: Option<&str>, format: Format, printer: &Printer) -> Result<E
         answer(&documents, |_| list(&all, screen), format, printer)?;
         return Ok(Exit::Done);
     };
-    let text = explain(finding).ok_or_else(|| Failure::NoFinding {
-        finding: finding.to_owned(),
-        known: explanations().map(|text| text.id).collect(),
+    let text = explain(finding).ok_or_else(|| {
+        let known: Vec<&str> = explanations().map(|text| text.id).collect();
+        Error::new(format!("no finding {finding:?}; the findings are {}", known.join(", ")))
     })?;
     answer(&document(text), |_| page(finding, text, screen), format, printer)?;
     Ok(Exit::Done)

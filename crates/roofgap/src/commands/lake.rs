@@ -1,7 +1,7 @@
 //! `roofgap lake`: hands over to `roofgap-lake`, a program of its own because its query engine is larger than roofgap.
 
-use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::command::is_executable;
 use std::ffi::OsString;
@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const PROGRAM: &str = "roofgap-lake";
+
+/// Way to get the program.
+const INSTALL: &str = "`cargo install --path lake` builds it from the sources of roofgap; release archives made with LAKE=1 have it beside roofgap";
 
 /// Help without the program.
 const HELP: &str = "\
@@ -28,22 +31,20 @@ Commands:
   check    Check every file
 
 roofgap-lake does the work, and it is neither beside this program nor on PATH.
-`cargo install --path lake` builds it from the sources of roofgap; release archives made with LAKE=1 have it beside roofgap.
 ";
 
-pub fn run(args: &[OsString], printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: &[OsString], printer: &Printer) -> Result<Exit, Error> {
     let Some(path) = find() else {
         let asks_for_help =
             args.first().is_none_or(|arg| ["--help", "-h", "help"].iter().any(|help| arg == help));
         if asks_for_help {
-            printer.text(HELP)?;
+            printer.text(&format!("{HELP}{INSTALL}.\n"))?;
             return Ok(Exit::Done);
         }
-        return Err(Failure::NoLake);
+        return Err(Error::new("roofgap-lake is neither beside this program nor on PATH").with_hint(INSTALL));
     };
     // It replaces this process, so that streams, signals and the exit status are its own. It returns only on failure.
-    let source = Command::new(&path).args(args).exec();
-    Err(Failure::Lake { path, source })
+    Err(Error::io("start", &path)(Command::new(&path).args(args).exec()))
 }
 
 /// Finds the program beside this one, then on PATH.

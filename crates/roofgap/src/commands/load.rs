@@ -2,13 +2,13 @@
 
 use super::{answer, signals};
 use crate::args::Load;
-use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_record::traffic::{Progress, ServerProps, serve_and_load, server_account_path, write_account};
 use roofgap_report::{count, requests_text};
 
-pub fn run(args: Load, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: Load, printer: &Printer) -> Result<Exit, Error> {
     let (load, account, format) = (args.props()?, args.account(), args.format);
     let cancel = signals::cancel_on_signal()?;
     let mut print = |progress: Progress| printer.progress(&line(&progress));
@@ -16,8 +16,7 @@ pub fn run(args: Load, printer: &Printer) -> Result<Exit, Failure> {
         Some(command) => {
             let command = match &load.pairs {
                 Some(pairs) => {
-                    let path = pairs.control.clone();
-                    pairs.create_folder().map_err(|source| Failure::Write { path, source })?;
+                    pairs.create_folder().map_err(Error::io("write", &pairs.control))?;
                     command.env("ROOFGAP_NATIVE_CONTROL", &pairs.control)
                 }
                 None => command,
@@ -46,7 +45,7 @@ pub fn run(args: Load, printer: &Printer) -> Result<Exit, Failure> {
         printer.warning(&format!("{} requests failed: {}", count(failure.count), failure.why));
     }
     if let Some(path) = account {
-        write_account(&path, &result).map_err(|source| Failure::Write { path, source })?;
+        write_account(&path, &result).map_err(Error::io("write", &path))?;
     }
     let screen = printer.screen();
     answer(requests, |requests| requests_text(requests, screen), format, printer)?;

@@ -1,7 +1,7 @@
 //! `roofgap mcp`: serves tools for agents.
 
 use crate::args::Mcp;
-use crate::failure::Failure;
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::child::Cancel;
 use roofgap_collect::tool::Search;
@@ -9,11 +9,12 @@ use roofgap_mcp::{McpProps, Roots};
 use roofgap_runs::open::Exporter;
 
 /// Serves until the client closes standard input. Standard output belongs to the protocol.
-pub fn run(args: Mcp) -> Result<Exit, Failure> {
+pub fn run(args: Mcp) -> Result<Exit, Error> {
     roofgap_mcp::run(McpProps {
-        roots: Roots::new(&args.base.dir, &args.folders)?,
+        roots: Roots::new(&args.base.dir, &args.folders).map_err(Error::of)?,
         exporter: Exporter { search: Search::from_env(args.nsys), cancel: Cancel::new() },
         version: env!("CARGO_PKG_VERSION").into(),
-    })?;
+    })
+    .map_err(Error::of)?;
     Ok(Exit::Done)
 }

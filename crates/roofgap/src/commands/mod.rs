@@ -26,18 +26,19 @@ mod watch;
 mod workload;
 
 use crate::args::{Command, Format};
-use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::child::{Guardian, guard};
 use roofgap_collect::command::CommandLine;
 use serde::Serialize;
+use std::path::PathBuf;
 
 /// This program, even after its file was replaced.
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// Runs a command.
-pub fn run(command: Command, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(command: Command, printer: &Printer) -> Result<Exit, Error> {
     // Whatever a command starts dies with this process.
     let _guardian = Guardian::install(CommandLine::new(THIS_PROGRAM).arg("guard"));
     match command {
@@ -63,11 +64,11 @@ pub fn run(command: Command, printer: &Printer) -> Result<Exit, Failure> {
         #[cfg(feature = "mcp")]
         Command::Mcp(args) => mcp::run(args),
         #[cfg(not(feature = "mcp"))]
-        Command::Mcp { .. } => Err(Failure::NotBuilt { what: "command mcp" }),
+        Command::Mcp { .. } => Err(not_built("command mcp")),
         #[cfg(feature = "serve")]
         Command::Serve(args) => serve::run(args, printer),
         #[cfg(not(feature = "serve"))]
-        Command::Serve { .. } => Err(Failure::NotBuilt { what: "command serve" }),
+        Command::Serve { .. } => Err(not_built("command serve")),
         Command::Lake { args } => lake::run(&args, printer),
         Command::Completions { shell } => meta::completions(shell, printer),
         Command::Explain { finding, format } => explain::run(finding.as_deref(), format, printer),
@@ -76,15 +77,42 @@ pub fn run(command: Command, printer: &Printer) -> Result<Exit, Failure> {
     }
 }
 
+/// Returns the path of this program, by which a session runs the embedded model.
+fn this_executable() -> Result<PathBuf, Error> {
+    std::env::current_exe()
+        .map_err(|error| Error::new(format!("cannot find the path of this program: {error}")))
+}
+
+/// Makes the error of a bug.
+pub fn bug(message: impl Into<String>) -> Error {
+    Error::new(message)
+        .with_exit(Exit::Bug)
+        .with_hint("this is a bug; please report the command line and the output above")
+}
+
+/// Makes the error of a command or option that is a feature, and that this program was built without.
+#[cfg(not(all(feature = "mcp", feature = "parquet", feature = "serve")))]
+fn not_built(what: &str) -> Error {
+    Error::new(format!("this roofgap was built without the {what}")).with_hint(
+        "`cargo install --path crates/roofgap --features mcp,parquet,serve` builds it from the sources of roofgap; the programs of a release have it",
+    )
+}
+
+/// Returns JSON for people and programs.
+fn to_json(value: &impl Serialize) -> Result<String, Error> {
+    let text = serde_json::to_string_pretty(value);
+    text.map(|text| text + "\n").map_err(|error| bug(format!("cannot write JSON: {error}")))
+}
+
 /// Prints a value as JSON or as text.
 fn answer<T: Serialize>(
     value: &T,
     text: impl FnOnce(&T) -> String,
     format: Format,
     printer: &Printer,
-) -> Result<(), Failure> {
+) -> Result<(), Error> {
     match format {
         Format::Text => printer.text(&text(value)),
-        Format::Json => printer.document(&format!("{}\n", serde_json::to_string_pretty(value)?)),
+        Format::Json => printer.document(&to_json(value)?),
     }
 }

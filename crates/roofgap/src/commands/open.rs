@@ -3,8 +3,8 @@
 use super::analyze::{exporter, write_reports};
 use crate::args::Open;
 use crate::browser;
-use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_record::run::write_reports_with;
 use roofgap_runs::open::{Overrides, load};
@@ -12,7 +12,7 @@ use roofgap_runs::run_dir::{Layout, locate};
 use roofgap_runs::runs::resolve;
 use std::path::{Path, PathBuf};
 
-pub fn run(args: Open, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: Open, printer: &Printer) -> Result<Exit, Error> {
     let page = page(&args, printer)?;
     printer.text(&format!("{}\n", page.display()))?;
     if args.no_browser {
@@ -28,7 +28,7 @@ pub fn run(args: Open, printer: &Printer) -> Result<Exit, Failure> {
 }
 
 /// Finds the page of the input, or writes it.
-fn page(args: &Open, printer: &Printer) -> Result<PathBuf, Failure> {
+fn page(args: &Open, printer: &Printer) -> Result<PathBuf, Error> {
     let run = match args.inputs.as_slice() {
         [] => "latest",
         [one] if is_run_name(one) => one,
@@ -52,7 +52,7 @@ fn is_run_name(text: &str) -> bool {
 }
 
 /// Writes the reports of captures into a folder of their own, because nothing is written beside an input.
-fn capture_page(inputs: &[String], printer: &Printer) -> Result<PathBuf, Failure> {
+fn capture_page(inputs: &[String], printer: &Printer) -> Result<PathBuf, Error> {
     let inputs: Vec<PathBuf> = inputs.iter().map(PathBuf::from).collect();
     let loaded = load(&inputs, &Overrides::default(), &exporter(&inputs, None)?)?;
     for why in &loaded.unreadable {
@@ -62,9 +62,7 @@ fn capture_page(inputs: &[String], printer: &Printer) -> Result<PathBuf, Failure
 }
 
 /// Creates a folder for temporary files that stays, because a browser reads it later.
-pub fn kept_folder() -> Result<PathBuf, Failure> {
+pub fn kept_folder() -> Result<PathBuf, Error> {
     let folder = tempfile::Builder::new().prefix("roofgap-").tempdir();
-    folder
-        .map(tempfile::TempDir::keep)
-        .map_err(|source| Failure::Write { path: std::env::temp_dir(), source })
+    folder.map(tempfile::TempDir::keep).map_err(Error::io("write", &std::env::temp_dir()))
 }

@@ -2,9 +2,10 @@
 
 use super::progress::Progress;
 use super::signals::cancel_on_signal;
+use super::{this_executable, to_json};
 use crate::args::{Format, Profile};
-use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::child::cancel_probes_with;
 use roofgap_collect::command::word_text;
@@ -17,8 +18,8 @@ use roofgap_runs::config::settings::WorkloadKind;
 use roofgap_runs::run_dir::{Layout, PhaseName};
 use std::path::PathBuf;
 
-pub fn run(args: Profile, printer: &Printer) -> Result<Exit, Failure> {
-    let executable = std::env::current_exe().map_err(Failure::Executable)?;
+pub fn run(args: Profile, printer: &Printer) -> Result<Exit, Error> {
+    let executable = this_executable()?;
     let path = std::env::var_os("PATH").unwrap_or_default();
     let props = ProfileProps {
         composed: compose(&args.composition.props(&args.program))?,
@@ -34,13 +35,17 @@ pub fn run(args: Profile, printer: &Printer) -> Result<Exit, Failure> {
     let cancel = cancel_on_signal()?;
     cancel_probes_with(&cancel);
     let mut progress = Progress::new(PhaseName::ALL);
-    let outcome = profile(&props, &cancel, &mut |event| progress.print(&event, printer))
-        .map_err(|error| if cancel.is_requested() { Failure::Interrupted } else { error.into() })?;
+    let outcome = profile(&props, &cancel, &mut |event| progress.print(&event, printer)).map_err(
+        |error| match cancel.is_requested() {
+            true => Error::new("interrupted before the run started").with_exit(Exit::Interrupted),
+            false => error,
+        },
+    )?;
     print_outcome(&outcome, args.format, printer)
 }
 
 /// Prints the result of a session: the analysis as text, or the run as JSON.
-pub fn print_outcome(outcome: &Outcome, format: Format, printer: &Printer) -> Result<Exit, Failure> {
+pub fn print_outcome(outcome: &Outcome, format: Format, printer: &Printer) -> Result<Exit, Error> {
     for missing in &outcome.record.missing {
         printer.warning(&format_args!("missing: {missing}"));
     }
@@ -48,8 +53,7 @@ pub fn print_outcome(outcome: &Outcome, format: Format, printer: &Printer) -> Re
         printer.warning(&format_args!("job: {problem}"));
     }
     if format == Format::Json {
-        let answer = serde_json::to_string_pretty(&ProfileAnswer::of(outcome))?;
-        printer.document(&format!("{answer}\n"))?;
+        printer.document(&to_json(&ProfileAnswer::of(outcome))?)?;
         return Ok(outcome.exit);
     }
     if let Some(analysis) = &outcome.analysis {
@@ -86,7 +90,7 @@ fn shared_run_line(shared: &SharedRunOutcome) -> String {
 }
 
 /// Prints the commands that a session would run.
-fn print_plan(props: &ProfileProps, printer: &Printer) -> Result<Exit, Failure> {
+fn print_plan(props: &ProfileProps, printer: &Printer) -> Result<Exit, Error> {
     let plan = dry_run(props)?;
     let mut out = String::new();
     for (phase, remark) in &plan.remarks {

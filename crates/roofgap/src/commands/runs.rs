@@ -3,8 +3,8 @@
 use super::answer;
 use super::signals::cancel_on_signal;
 use crate::args::{Base, Format, OneRun, Runs};
-use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_record::run::write_reports_with;
 use roofgap_runs::config::compose;
@@ -14,7 +14,7 @@ use roofgap_runs::runs::{
 };
 use std::path::Path;
 
-pub fn run(args: Runs, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: Runs, printer: &Printer) -> Result<Exit, Error> {
     let screen = printer.screen();
     match args {
         Runs::List { base, format } => {
@@ -55,7 +55,7 @@ fn merge_runs(
     base: &Base,
     format: Format,
     printer: &Printer,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, Error> {
     let runs = runs.iter().map(|run| resolve(&base.dir, run));
     let outcome = merge(&runs.collect::<Result<Vec<_>, _>>()?, out)?;
     let rendered = write_reports_with(out, &[])?;
@@ -66,7 +66,7 @@ fn merge_runs(
     Ok(if rendered.unreadable.is_empty() { outcome.exit() } else { Exit::Partial })
 }
 
-fn prune(props: &PruneProps, dry_run: bool, format: Format, printer: &Printer) -> Result<Exit, Failure> {
+fn prune(props: &PruneProps, dry_run: bool, format: Format, printer: &Printer) -> Result<Exit, Error> {
     let screen = printer.screen();
     let plan = plan(props)?;
     if dry_run {

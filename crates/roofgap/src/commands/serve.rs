@@ -3,16 +3,19 @@
 use super::THIS_PROGRAM;
 use super::signals::cancel_on_signal;
 use crate::args::Serve;
-use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_serve::{Limits, Permissions, ServeProps, Server, TlsFiles, Token, serve};
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Serves until a signal ends it.
-pub fn run(args: Serve, printer: &Printer) -> Result<Exit, Failure> {
-    let token_file = args.token_file.or_else(state_file).ok_or(Failure::NoStateFolder)?;
+pub fn run(args: Serve, printer: &Printer) -> Result<Exit, Error> {
+    let token_file = args
+        .token_file
+        .or_else(state_file)
+        .ok_or_else(|| Error::new("neither XDG_STATE_HOME nor HOME is set; name a file with --token-file"))?;
     let (token, new) = Token::open(&token_file)?;
     let text = token.text().to_owned();
     let tls = args.tls_cert.zip(args.tls_key);

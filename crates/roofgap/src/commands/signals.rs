@@ -1,14 +1,16 @@
 //! Signals: Ctrl-C, SIGTERM and SIGHUP cancel what runs.
 
-use crate::failure::Failure;
+use super::bug;
+use roofgap_base::error::Error;
 use roofgap_collect::child::Cancel;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 /// Takes over the signals. The first cancels, the second kills the children, the third ends this program.
-pub fn cancel_on_signal() -> Result<Cancel, Failure> {
+pub fn cancel_on_signal() -> Result<Cancel, Error> {
     let cancel = Cancel::new();
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(Failure::Signals)?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
+        .map_err(|error| bug(format!("cannot handle signals: {error}")))?;
     let shared = cancel.clone();
     std::thread::spawn(move || {
         for signal in signals.forever() {

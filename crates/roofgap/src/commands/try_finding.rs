@@ -1,12 +1,12 @@
 //! `roofgap try`: tries the actions of findings.
 
-use super::answer;
 use super::progress::Progress;
 use super::signals::cancel_on_signal;
+use super::{answer, this_executable};
 use crate::args::Try;
-use crate::failure::Failure;
 use crate::printer::Printer;
 use roofgap_analyze::{TRY_SCHEMA, TrialVerdict, Trials};
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::child::cancel_probes_with;
 use roofgap_collect::command::word_text;
@@ -18,7 +18,7 @@ use roofgap_runs::run_dir::{Layout, PhaseName, resolve};
 use std::io::{BufRead, IsTerminal, stderr, stdin};
 use std::path::PathBuf;
 
-pub fn run(args: Try, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: Try, printer: &Printer) -> Result<Exit, Error> {
     let screen = printer.screen();
     let Some(wanted) = args.run.as_ref().filter(|_| !args.history) else {
         let base = args.run.map_or(args.base.dir, PathBuf::from);
@@ -36,7 +36,7 @@ pub fn run(args: Try, printer: &Printer) -> Result<Exit, Failure> {
             ..ConfigProps::default()
         })?,
         command_line: std::env::args_os().map(|word| word_text(&word)).collect(),
-        executable: std::env::current_exe().map_err(Failure::Executable)?,
+        executable: this_executable()?,
         version: env!("CARGO_PKG_VERSION").into(),
         search_path: std::env::split_paths(&path).collect(),
         native: NativeLibrary::embedded(),
@@ -81,9 +81,10 @@ pub fn run(args: Try, printer: &Printer) -> Result<Exit, Failure> {
 }
 
 /// Asks whether to start.
-fn consent(printer: &Printer) -> Result<bool, Failure> {
+fn consent(printer: &Printer) -> Result<bool, Error> {
     if !stdin().is_terminal() || !stderr().is_terminal() {
-        return Err(Failure::Consent);
+        return Err(Error::new("the runs take time; --yes starts them without asking")
+            .with_hint("`--dry-run` prints the plan and its cost"));
     }
     printer.question("start? [y/N] ");
     let mut answer = String::new();

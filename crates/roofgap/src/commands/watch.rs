@@ -1,20 +1,19 @@
 //! `roofgap watch`: starts a program with the native collector loaded and dormant.
 
 use crate::args::Watch;
-use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::watch::Registry;
-use roofgap_record::Error;
 use roofgap_record::run::NativeLibrary;
 use roofgap_record::run::attach::watch;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 /// Replaces this process by the program: the same process id, streams, terminal, signals and exit status.
-pub fn run(args: Watch, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: Watch, printer: &Printer) -> Result<Exit, Error> {
     let library = NativeLibrary::embedded().map_err(Error::new)?;
-    let registry = Registry::open().map_err(Error::from)?;
+    let registry = Registry::open().map_err(Error::of)?;
     let Some(plan) = watch(&registry, &args.program, &library, args.duty)? else {
         return Ok(Exit::Usage);
     };
@@ -33,5 +32,5 @@ pub fn run(args: Watch, printer: &Printer) -> Result<Exit, Failure> {
     }
     let source = command.exec();
     let program = line.name();
-    Err(Error::new(format!("cannot start {program}: {source}")).into())
+    Err(Error::new(format!("cannot start {program}: {source}")))
 }

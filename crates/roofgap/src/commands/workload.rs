@@ -2,17 +2,17 @@
 
 use super::answer;
 use crate::args::Workload;
-use crate::failure::Failure;
 use crate::printer::Printer;
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_report::{count, time};
 use roofgap_workload::{Account, Progress, Ranges};
 use std::fmt::Write;
 
-pub fn run(args: Workload, printer: &Printer) -> Result<Exit, Failure> {
+pub fn run(args: Workload, printer: &Printer) -> Result<Exit, Error> {
     let format = args.format;
     let mut print = |progress: Progress| printer.progress(&line(&progress));
-    let account = roofgap_workload::run_with(&args.props(), &Nvtx, &mut print)?;
+    let account = roofgap_workload::run_with(&args.props(), &Nvtx, &mut print).map_err(Error::of)?;
     answer(&account, text, format, printer)?;
     Ok(Exit::Done)
 }

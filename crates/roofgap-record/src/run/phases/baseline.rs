@@ -11,10 +11,11 @@ use roofgap_runs::run_dir::{Layout, PhaseName};
 use roofgap_trace::account::{self, Account};
 
 use super::{Phase, PlannedSession, Results, Skip, ns};
-use crate::error::{AttemptError, Error};
+use crate::run::attempt::AttemptError;
 use crate::run::context::{PhaseCommand, PhaseContext, PhaseDescription};
 use crate::run::program::Program;
 use crate::stage1;
+use roofgap_base::error::Error;
 
 const NAME: PhaseName = PhaseName::Baseline;
 

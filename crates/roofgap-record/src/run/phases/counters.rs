@@ -23,13 +23,14 @@ use super::measured_rank::{self, MeasuredRank};
 use super::select::{NO_TIMELINE, no_counters};
 use super::timeline::{Recorder, Timeline};
 use super::{Phase, PlannedSession, Ready, Results, Skip, ns};
-use crate::error::{AttemptError, Error};
+use crate::run::attempt::AttemptError;
 use crate::run::context::{PhaseCommand, PhaseContext, PhaseDescription};
 use crate::run::program::{COUNTER_PATIENCE, Program};
 use crate::run::tools::ToolName;
 use crate::select::plan::Measured;
 use crate::select::{Plan, WHOLE, mangled_in_native, mangled_in_nsys};
 use crate::stage1;
+use roofgap_base::error::Error;
 
 const NAME: PhaseName = PhaseName::Counters;
 

@@ -31,9 +31,10 @@ use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus};
 use super::context::{PhaseContext, PhaseDescription};
 use super::program::Program;
 use super::tools::{PythonResult, ToolName, Tools};
-use crate::error::{AttemptError, Error};
+use crate::run::attempt::AttemptError;
 use crate::select::Plan;
 use baseline::Baseline;
+use roofgap_base::error::Error;
 use timeline::Timeline;
 
 /// The phases in the order in which they run.

@@ -9,9 +9,10 @@ use roofgap_runs::run_dir::{Layout, PhaseName};
 use roofgap_trace::account;
 
 use super::{Phase, PlannedSession, Results, Skip, without_profiler};
-use crate::error::{AttemptError, Error};
+use crate::run::attempt::AttemptError;
 use crate::run::context::{PhaseCommand, PhaseContext, PhaseDescription};
 use crate::run::program::Program;
+use roofgap_base::error::Error;
 
 const NAME: PhaseName = PhaseName::Operators;
 

@@ -13,7 +13,7 @@ use roofgap_runs::run_dir::{Layout, PhaseName};
 use roofgap_runs::runs::scrub::remembered::{self, RememberedSecrets};
 
 use super::{Phase, Ready, Results, needed_tools};
-use crate::error::{AttemptError, Error};
+use crate::run::attempt::AttemptError;
 use crate::run::context::PhaseContext;
 use crate::run::environment::Environment;
 use crate::run::inputs::{Manifest, write_inputs};
@@ -21,6 +21,7 @@ use crate::run::program::{Program, ProgramFiles};
 use crate::run::props::ProfileProps;
 use crate::run::tools::{GpuCheck, PythonResult, Tools, python_of};
 use crate::stage1;
+use roofgap_base::error::Error;
 
 const NAME: PhaseName = PhaseName::Preflight;
 

@@ -3,18 +3,19 @@
 use std::path::{Path, PathBuf};
 
 use roofgap_analyze::Analysis;
+use roofgap_base::error::Error;
 use roofgap_base::file::write_atomic;
 use roofgap_report::{Bundle, ReportFile, files};
 use roofgap_runs::open::run::{Run, context, load, overhead_warnings};
 use roofgap_runs::open::{Loaded, Overrides};
-use roofgap_runs::run_dir::folder::RunDirError;
 use roofgap_runs::run_dir::locate::is_job;
 use roofgap_runs::run_dir::{PhaseName, SessionRecord};
 use roofgap_runs::runs::merge::join_nodes;
 
 use super::{Phase, Results};
-use crate::error::{AttemptError, Error};
+use crate::run::attempt::AttemptError;
 use crate::run::context::PhaseContext;
+use roofgap_base::error::Error;
 
 /// Reports of a run, written again.
 #[derive(Debug)]
@@ -44,8 +45,7 @@ pub fn write_reports_with(run_dir: &Path, overrides: &[String]) -> Result<Writte
     let mut files = Vec::new();
     for file in render(&loaded) {
         let path = run_dir.join(file.name);
-        write_atomic(&path, &file.bytes)
-            .map_err(|source| RunDirError::Write { path: path.clone(), source })?;
+        write_atomic(&path, &file.bytes).map_err(Error::io("write", &path))?;
         files.push(path);
     }
     Ok(WrittenReports { analysis: loaded.analysis, record: run.record, files, unreadable: loaded.unreadable })

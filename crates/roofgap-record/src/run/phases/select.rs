@@ -12,7 +12,7 @@ use super::baseline::Baseline;
 use super::measured_rank::MeasuredRank;
 use super::timeline::Timeline;
 use super::{Phase, Results, Skip};
-use crate::error::AttemptError;
+use crate::run::attempt::AttemptError;
 use crate::run::context::PhaseContext;
 use crate::select::{Limits, Plan, Policies, choose, launch_groups};
 

@@ -19,11 +19,12 @@ use roofgap_trace::{Input, range_name};
 
 use super::completeness::{self, Completeness};
 use super::{Phase, PlannedSession, Ready, Results, without_profiler};
-use crate::error::{AttemptError, Error};
+use crate::run::attempt::AttemptError;
 use crate::run::context::{PhaseCommand, PhaseContext, PhaseDescription};
 use crate::run::program::Program;
 use crate::run::tools::{NativeLibrary, ToolName, Tools};
 use crate::stage1;
+use roofgap_base::error::Error;
 
 const NAME: PhaseName = PhaseName::Timeline;
 

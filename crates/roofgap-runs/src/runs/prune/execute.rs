@@ -1,6 +1,5 @@
 //! Executes a plan file by file. Every file is readable at every moment.
 
-use std::io;
 use std::path::PathBuf;
 
 use crate::run_dir::folder::{RunState, run_state};
@@ -10,6 +9,7 @@ use serde::Serialize;
 use super::gzip;
 use super::plan::{Action, PrunePlan, PruneStep, RunPlan};
 use crate::run_dir::layout::stored;
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 
 /// Result of pruning.
@@ -62,21 +62,6 @@ pub struct FailedFile {
     pub why: String,
 }
 
-/// Error of one step.
-#[derive(Debug, thiserror::Error)]
-enum StepError {
-    #[error("the run is in progress")]
-    InProgress,
-    #[error("it is a link, or a folder above it is")]
-    NotInRun,
-    #[error("it has {size} bytes instead of {planned}: another process is writing it")]
-    Changed { size: u64, planned: u64 },
-    #[error("{}, from which it can be regenerated, is missing", path.display())]
-    SourceMissing { path: PathBuf },
-    #[error(transparent)]
-    Io(#[from] io::Error),
-}
-
 /// Executes a plan. An error on one file does not affect the others.
 pub fn execute(
     plan: &PrunePlan,
@@ -113,32 +98,36 @@ pub fn execute(
 }
 
 /// Executes one step and returns the bytes saved. Everything is checked again, because time has passed since the plan.
-fn execute_step(run: &RunPlan, step: &PruneStep) -> Result<u64, StepError> {
+fn execute_step(run: &RunPlan, step: &PruneStep) -> Result<u64, Error> {
     if run_state(&run.path) == RunState::UnderWay {
-        return Err(StepError::InProgress);
+        return Err(Error::new("the run is in progress"));
     }
     let path = run.path.join(&step.path);
-    let facts = std::fs::symlink_metadata(&path)?;
-    let folder = path.parent().unwrap_or(&path).canonicalize()?;
-    if !facts.is_file() || !folder.starts_with(run.path.canonicalize()?) {
-        return Err(StepError::NotInRun);
+    let facts = std::fs::symlink_metadata(&path).map_err(Error::of)?;
+    let folder = path.parent().unwrap_or(&path).canonicalize().map_err(Error::of)?;
+    if !facts.is_file() || !folder.starts_with(run.path.canonicalize().map_err(Error::of)?) {
+        return Err(Error::new("it is a link, or a folder above it is"));
     }
     let size = facts.len();
     if size != step.bytes {
-        return Err(StepError::Changed { size, planned: step.bytes });
+        return Err(Error::new(format!(
+            "it has {size} bytes instead of {}: another process is writing it",
+            step.bytes
+        )));
     }
     match step.action {
         Action::Compress => {
-            let packed = gzip::pack(&path)?;
+            let packed = gzip::pack(&path).map_err(Error::of)?;
             Ok(size.saturating_sub(packed))
         }
         Action::Delete => {
             if let Some(from) = &step.made_from
                 && stored(run.path.join(from)).is_none()
             {
-                return Err(StepError::SourceMissing { path: from.clone() });
+                let path = from.display();
+                return Err(Error::new(format!("{path}, from which it can be regenerated, is missing")));
             }
-            std::fs::remove_file(&path)?;
+            std::fs::remove_file(&path).map_err(Error::of)?;
             Ok(size)
         }
     }

@@ -6,11 +6,11 @@ use crate::run_dir::folder::{RunState, run_state};
 use serde::Serialize;
 
 use super::super::artifacts::is_temporary;
-use super::super::error::RunsError;
 use super::super::files::{FoundFile, files};
 use super::gzip;
 use crate::run_dir::phases::{file_rule, is_unpacked_recording};
 use crate::run_dir::{RunRef, locate};
+use roofgap_base::error::Error;
 
 /// Settings of pruning.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,7 +90,7 @@ const NOT_WORTH: f64 = 0.9;
 const LEFT_BEHIND_S: u64 = 3600;
 
 /// Plans the steps for all runs.
-pub fn plan(props: &PruneProps) -> Result<PrunePlan, RunsError> {
+pub fn plan(props: &PruneProps) -> Result<PrunePlan, Error> {
     let mut runs = locate::all(&props.base)?;
     // Any folder may be named like a date; a run has a record, or the marker of its writer.
     runs.retain(|run| locate::is_run(&run.path) || run_state(&run.path) == RunState::UnderWay);
@@ -114,7 +114,7 @@ pub fn plan(props: &PruneProps) -> Result<PrunePlan, RunsError> {
     })
 }
 
-fn left_alone(run: &RunRef, why: &str) -> Result<RunPlan, RunsError> {
+fn left_alone(run: &RunRef, why: &str) -> Result<RunPlan, Error> {
     Ok(RunPlan {
         run_id: run.id.clone(),
         path: run.path.clone(),
@@ -127,7 +127,7 @@ fn left_alone(run: &RunRef, why: &str) -> Result<RunPlan, RunsError> {
 }
 
 /// Plans the steps for one run; `old` for a run that is not among the latest.
-pub fn of_run(run: &RunRef, old: bool, cap: u64) -> Result<RunPlan, RunsError> {
+pub fn of_run(run: &RunRef, old: bool, cap: u64) -> Result<RunPlan, Error> {
     let found = files(&run.path)?;
     let bytes: u64 = found.iter().map(|file| file.own_bytes).sum();
     let mut steps: Vec<PruneStep> = found.iter().filter_map(left_behind).collect();

@@ -10,20 +10,21 @@ use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use roofgap_base::file::{FileHash, hash_file};
 
-use super::super::error::RunsError;
 use super::private::Private;
 use super::text::is_packed;
+use roofgap_base::error::Error;
+use roofgap_base::exit::Exit;
 
 /// Returns true for a device to write to, such as `/dev/null`, and false for a file to create or replace.
 ///
 /// # Errors
 /// Fails for a pipe, a folder or anything else that an archive must not replace.
-pub fn is_device(target: &Path) -> Result<bool, RunsError> {
+pub fn is_device(target: &Path) -> Result<bool, Error> {
     match fs::metadata(target) {
         Ok(facts) if facts.file_type().is_char_device() => Ok(true),
         Ok(facts) if !facts.is_file() => {
             let source = io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
-            Err(RunsError::io("write", target)(source))
+            Err(Error::io("write", target)(source))
         }
         _ => Ok(false),
     }
@@ -37,7 +38,7 @@ pub fn pack(
     files: &[PathBuf],
     target: &Path,
     private: &Private,
-) -> Result<FileHash, RunsError> {
+) -> Result<FileHash, Error> {
     let is_device = is_device(target)?;
     let beside = target.parent().filter(|folder| !folder.as_os_str().is_empty());
     let beside = beside.unwrap_or(Path::new("."));
@@ -47,15 +48,15 @@ pub fn pack(
         .prefix(".roofgap-pack-")
         .suffix(".tmp")
         .tempfile_in(folder)
-        .map_err(RunsError::io("write into", folder))?;
+        .map_err(Error::io("write into", folder))?;
     write(root, run_id, files, archive.as_file_mut(), private)?;
-    let failed = || RunsError::io("write", target);
+    let failed = || Error::io("write", target);
     archive.as_file().sync_all().map_err(failed())?;
     archive.as_file_mut().seek(SeekFrom::Start(0)).map_err(failed())?;
     // A last search over every unpacked byte, file names included.
     let mut whole = MultiGzDecoder::new(BufReader::new(archive.as_file()));
     if let Some(what) = private.found_in(&mut whole).map_err(failed())? {
-        return Err(RunsError::NotClean { path: target.to_owned(), what });
+        return Err(not_clean(target, &what));
     }
     let hash = hash_file(archive.path()).map_err(failed())?;
     if is_device {
@@ -75,15 +76,15 @@ fn write(
     files: &[PathBuf],
     archive: &mut File,
     private: &Private,
-) -> Result<(), RunsError> {
+) -> Result<(), Error> {
     let encoder = GzEncoder::new(BufWriter::new(archive), Compression::new(6));
     let mut tar = tar::Builder::new(encoder);
     for name in files {
         let path = root.join(name);
         if let Some(what) = still_in(&path, private)? {
-            return Err(RunsError::NotClean { path, what });
+            return Err(not_clean(&path, &what));
         }
-        let io = || RunsError::io("pack", &path);
+        let io = || Error::io("pack", &path);
         let mut file = File::open(&path).map_err(io())?;
         let facts = file.metadata().map_err(io())?;
         // No owner and group: they have names.
@@ -96,14 +97,20 @@ fn write(
         header.set_mtime(modified.map_or(0, |since| since.as_secs()));
         tar.append_data(&mut header, Path::new(run_id).join(name), &mut file).map_err(io())?;
     }
-    let io = || RunsError::io("pack", root);
+    let io = || Error::io("pack", root);
     let encoder = tar.into_inner().map_err(io())?;
     encoder.finish().map_err(io())?.flush().map_err(io())
 }
 
+fn not_clean(path: &Path, what: &str) -> Error {
+    let path = path.display();
+    Error::new(format!("{path} still holds {what} after scrubbing; no archive was written"))
+        .with_exit(Exit::Partial)
+}
+
 /// Searches a file, plain or compressed, for private data. Returns its kind.
-pub fn still_in(path: &Path, private: &Private) -> Result<Option<String>, RunsError> {
-    let io = || RunsError::io("search", path);
+pub fn still_in(path: &Path, private: &Private) -> Result<Option<String>, Error> {
+    let io = || Error::io("search", path);
     let packed = is_packed(path).map_err(io())?;
     let file = BufReader::new(File::open(path).map_err(io())?);
     let mut source: Box<dyn Read> = if packed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };

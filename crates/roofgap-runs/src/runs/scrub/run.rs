@@ -14,13 +14,13 @@ use roofgap_trace::native;
 use serde::Serialize;
 
 use super::super::artifacts::is_temporary;
-use super::super::error::RunsError;
-use super::super::files::{FoundFile, files};
+use super::super::files::{FoundFile, files, in_progress};
 use super::host::HostFacts;
 use super::private::Private;
 use super::remembered::RememberedSecrets;
 use super::{pack, remembered, sqlite, text};
 use crate::run_dir::{Layout, RunRef, SessionRecord};
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 
 /// Schema of the result.
@@ -136,10 +136,10 @@ enum Treatment {
 ///
 /// Each file is replaced atomically. The records and the timelines, which tell what to look for, come last, so that an
 /// interrupted scrub can be repeated.
-pub fn scrub(run: &RunRef, props: &ScrubProps) -> Result<ScrubOutcome, RunsError> {
+pub fn scrub(run: &RunRef, props: &ScrubProps) -> Result<ScrubOutcome, Error> {
     let mut folders = std::iter::once(run.path.clone()).chain(Layout::of(&run.path).nodes());
     if folders.any(|folder| run_state(&folder) == RunState::UnderWay) {
-        return Err(RunsError::InProgress { run: run.id.clone() });
+        return Err(in_progress(run));
     }
     if let Some(target) = &props.pack {
         pack::is_device(target)?;
@@ -194,7 +194,7 @@ pub fn scrub(run: &RunRef, props: &ScrubProps) -> Result<ScrubOutcome, RunsError
     }
     let note = serde_json::to_vec_pretty(&outcome).unwrap_or_default();
     let path = run.path.join(NOTE);
-    write_atomic(&path, &note).map_err(RunsError::io("write", &path))?;
+    write_atomic(&path, &note).map_err(Error::io("write", &path))?;
     if let Some(target) = &props.pack {
         clean.retain(|file| file != Path::new(NOTE));
         clean.push(PathBuf::from(NOTE));
@@ -217,7 +217,7 @@ const NOTE: &str = "scrubbed.json";
 const WORK: &str = ".scrub-";
 
 /// Deletes the leftovers of a killed scrub, which hold private data.
-fn remove_leftovers(root: &Path) -> Result<(), RunsError> {
+fn remove_leftovers(root: &Path) -> Result<(), Error> {
     for file in files(root)? {
         let path = root.join(&file.path);
         let work = path.ancestors().find(|folder| {
@@ -232,7 +232,7 @@ fn remove_leftovers(root: &Path) -> Result<(), RunsError> {
         match gone {
             // Its folder was deleted with an earlier file.
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(RunsError::io("remove", &path)(error));
+                return Err(Error::io("remove", &path)(error));
             }
             _ => {}
         }
@@ -448,7 +448,7 @@ enum ScrubError {
     #[error("cannot be searched: {why}")]
     Unreadable { why: String },
     #[error(transparent)]
-    Search(#[from] RunsError),
+    Search(#[from] Error),
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
     #[error(transparent)]
