@@ -15,7 +15,6 @@ use roofgap_runs::runs::merge::join_nodes;
 use super::{Phase, Results};
 use crate::run::attempt::AttemptError;
 use crate::run::context::PhaseContext;
-use roofgap_base::error::Error;
 
 /// Reports of a run, written again.
 #[derive(Debug)]
