@@ -37,8 +37,22 @@ const NAMES: &[&str] = &[
 const PREFIXES: &[&str] =
     &["PYTORCH_", "TORCH_", "TORCHINDUCTOR_", "NCCL_", "VLLM_", "NSYS_", "ROOFGAP_", "TRITON_"];
 
-const SECRET: &[&str] =
-    &["KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL", "AUTH", "COOKIE", "URL", "URI", "ENDPOINT", "PROXY"];
+/// Words in the name of a variable that holds a secret.
+const SECRET: &[&str] = &[
+    "KEY",
+    "TOKEN",
+    "SECRET",
+    "PASS",
+    "CREDENTIAL",
+    "AUTH",
+    "COOKIE",
+    "PRIVATE",
+    "SESSION",
+    "URL",
+    "URI",
+    "ENDPOINT",
+    "PROXY",
+];
 
 /// Keeps the variables that may be recorded.
 pub fn allowed<I: IntoIterator<Item = (String, String)>>(all: I) -> BTreeMap<String, String> {
@@ -57,8 +71,13 @@ fn is_allowed(name: &str) -> bool {
     if NAMES.contains(&name) {
         return true;
     }
+    PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && !names_a_secret(name)
+}
+
+/// Tells whether the name of a variable has a word of secrets.
+pub fn names_a_secret(name: &str) -> bool {
     let upper = name.to_ascii_uppercase();
-    PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && !SECRET.iter().any(|word| upper.contains(word))
+    SECRET.iter().any(|word| upper.contains(word))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use roofgap_collect::program::{Annotation, ProgramContext, Scripts};
 use roofgap_collect::watch::{ControlError, Registry, Watched, WatchedProcess, ask, status};
 use roofgap_runs::config::{ConfigProps, compose};
 use roofgap_runs::open::accounts::account_at;
-use roofgap_runs::open::input::read_each;
+use roofgap_runs::open::read_each;
 use roofgap_runs::run_dir::folder::RunDir;
 use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus, SessionRecord};
 use roofgap_trace::account::{Account, SCHEMA};

@@ -6,6 +6,7 @@ use super::{Arrivals, LoadProps};
 use jiff::Timestamp;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
+use roofgap_base::text::hex;
 use roofgap_collect::child::Cancel;
 use roofgap_wire::account::{PairedOverhead, RequestStats};
 use serde::Deserialize;
@@ -160,8 +161,7 @@ fn answers_hash(outcomes: &[Outcome], prompts: usize) -> Option<String> {
     for outcome in sorted {
         whole.update(outcome.answer.clone().finalize());
     }
-    let hex: String = whole.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Some(format!("sha256:{hex}"))
+    Some(format!("sha256:{}", hex(&whole.finalize())))
 }
 
 /// Returns the mean number of requests in flight, at least one: their rate times their mean time.

@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use roofgap_analyze::numbers::{decimal, significant};
 use roofgap_analyze::{MeasuredTime, OutputCheck, TimeChange, Trial, TrialRow, TrialState, Trials};
+use roofgap_base::numbers::{decimal, significant};
 use roofgap_report::{Screen, columns, count, size, time};
 use roofgap_runs::config::Span;
 use roofgap_runs::run_dir::{Layout, locate, trials};

@@ -16,7 +16,7 @@ const KERNELS: usize = 5;
 pub fn run(args: Demo, printer: &Printer) -> Result<Exit, Error> {
     let folder = args.out.map_or_else(kept_folder, Ok)?;
     let captures = demo::write(&folder)?;
-    let mut loaded = load(&captures, &demo::overrides(), &exporter(&captures, None)?)?;
+    let mut loaded = load(&captures, &demo::overrides(), &exporter(None))?;
     loaded.context.title = demo::TITLE.to_owned();
     let page = write_reports(&folder, &loaded, printer)?;
     let look = printer.text_options(KERNELS);

@@ -54,7 +54,7 @@ fn is_run_name(text: &str) -> bool {
 /// Writes the reports of captures into a folder of their own, because nothing is written beside an input.
 fn capture_page(inputs: &[String], printer: &Printer) -> Result<PathBuf, Error> {
     let inputs: Vec<PathBuf> = inputs.iter().map(PathBuf::from).collect();
-    let loaded = load(&inputs, &Overrides::default(), &exporter(&inputs, None)?)?;
+    let loaded = load(&inputs, &Overrides::default(), &exporter(None))?;
     for why in &loaded.unreadable {
         printer.warning(why);
     }

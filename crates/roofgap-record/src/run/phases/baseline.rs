@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use roofgap_analyze::numbers::time;
 use roofgap_base::exit::Exit;
+use roofgap_base::numbers::time;
 use roofgap_collect::child::EndReason;
 use roofgap_runs::config::Config;
 use roofgap_runs::run_dir::{Layout, PhaseName};

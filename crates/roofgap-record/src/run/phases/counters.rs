@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use roofgap_analyze::counters::{canonical, light_metrics};
-use roofgap_analyze::numbers::time;
 use roofgap_analyze::{NamedPlace, StageSet};
 use roofgap_base::file::write_atomic;
+use roofgap_base::numbers::time;
 use roofgap_collect::child::{Outcome, Watch, Watcher};
 use roofgap_collect::ncu::{self, NameBase, NcuFailure, NcuProfile, Page, ProfiledLaunch};
 use roofgap_collect::range::NvtxRange;

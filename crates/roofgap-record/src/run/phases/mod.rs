@@ -22,8 +22,8 @@ mod timeline;
 use std::time::Duration;
 
 use roofgap_analyze::StageSet;
-use roofgap_analyze::numbers::time;
 use roofgap_base::exit::Exit;
+use roofgap_base::numbers::time;
 use roofgap_runs::config::Config;
 use roofgap_runs::open::Loaded;
 use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus};

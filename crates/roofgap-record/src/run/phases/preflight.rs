@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use roofgap_analyze::numbers::size;
 use roofgap_base::exit::Exit;
+use roofgap_base::numbers::size;
 use roofgap_collect::child::free_bytes;
 use roofgap_collect::command::{find_on_path, is_executable};
 use roofgap_collect::program::Scripts;

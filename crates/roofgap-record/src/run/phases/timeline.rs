@@ -13,7 +13,7 @@ use roofgap_collect::tool::Nsys;
 use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::{LayerRanges, Mode, Profiling, TimelineTool, WorkloadKind};
 use roofgap_runs::open::accounts::account_at;
-use roofgap_runs::open::input::read_each;
+use roofgap_runs::open::read_each;
 use roofgap_runs::run_dir::{Layout, PhaseName};
 use roofgap_trace::{Input, range_name};
 

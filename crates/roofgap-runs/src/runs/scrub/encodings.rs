@@ -1,5 +1,7 @@
 //! The forms in which a known secret appears in files.
 
+use roofgap_base::text::{base64, hex};
+
 /// Least length of a form in base64 or hexadecimal. Shorter ones occur by chance.
 const LEAST: usize = 8;
 
@@ -22,9 +24,9 @@ pub fn of(secret: &str) -> Vec<String> {
         let letters: Vec<String> = secret.chars().map(String::from).collect();
         forms.push(letters.join("\0"));
     }
-    let hex: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let hex = hex(secret.as_bytes());
     let encoded = (0..3).flat_map(|offset| {
-        let standard = base64(secret.as_bytes(), offset);
+        let standard = base64_after(offset, secret.as_bytes());
         let for_urls = standard.replace('+', "-").replace('/', "_");
         [standard, for_urls]
     });
@@ -83,23 +85,10 @@ fn url(text: &str, digits: &str) -> String {
 }
 
 /// Returns the characters of base64 that depend on the secret alone, where `offset` bytes precede it in its group of three.
-fn base64(secret: &[u8], offset: usize) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let bits = secret.len() * 8;
-    // The first character that starts inside the secret, counted in bits from its start.
-    let first = (6 - (offset * 8) % 6) % 6;
-    let bit = |at: usize| {
-        let byte = secret.get(at / 8).copied().unwrap_or(0);
-        usize::from(byte >> (7 - at % 8) & 1)
-    };
-    let mut out = String::new();
-    let mut at = first;
-    while at + 6 <= bits {
-        let value = (at..at + 6).fold(0, |value, at| value << 1 | bit(at));
-        out.push(char::from(ALPHABET.get(value).copied().unwrap_or(b'A')));
-        at += 6;
-    }
-    out
+fn base64_after(offset: usize, secret: &[u8]) -> String {
+    let bytes = [&vec![0; offset], secret].concat();
+    let (start, end) = ((offset * 8).div_ceil(6), bytes.len() * 8 / 6);
+    base64(&bytes).get(start..end).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

@@ -1,17 +1,16 @@
 //! Writes one archive of the clean files.
 
 use std::fs::{self, File};
-use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufReader, BufWriter, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
-use roofgap_base::file::{FileHash, hash_file};
+use roofgap_base::file::{FileHash, Unpacked, hash_file};
 
 use super::private::Private;
-use super::text::is_packed;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 
@@ -111,8 +110,6 @@ fn not_clean(path: &Path, what: &str) -> Error {
 /// Searches a file, plain or compressed, for private data. Returns its kind.
 pub fn still_in(path: &Path, private: &Private) -> Result<Option<String>, Error> {
     let io = || Error::io("search", path);
-    let packed = is_packed(path).map_err(io())?;
-    let file = BufReader::new(File::open(path).map_err(io())?);
-    let mut source: Box<dyn Read> = if packed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
+    let mut source = Unpacked::open(path).map_err(io())?;
     private.found_in(&mut source).map_err(io())
 }

@@ -9,6 +9,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use roofgap_base::file::read_document;
+use roofgap_base::text::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -212,10 +213,6 @@ fn fingerprint(key: u64, head: u64) -> u16 {
 
 fn hash(salt: &[u8], form: &[u8]) -> Vec<u8> {
     Sha256::new().chain_update(salt).chain_update(form).finalize().to_vec()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn unhex(text: &str) -> Vec<u8> {

@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 
 use crate::run_dir::folder::{RunState, run_state};
 use flate2::Compression;
-use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
-use roofgap_base::file::write_atomic;
+use roofgap_base::file::{Unpacked, is_gzip, write_atomic, write_atomic_with};
 use roofgap_trace::native;
 use serde::Serialize;
 
@@ -393,7 +392,7 @@ fn capture(path: &Path, dry_run: bool, private: &Private) -> Result<bool, ScrubE
         native::write_without_host(plain, &mut File::create(&clean)?).map_err(unreadable)?;
         check_capture(&clean, private)?;
         if !dry_run {
-            replace(path, clean, work)?;
+            replace(path, &clean)?;
         }
         Ok(true)
     })
@@ -468,25 +467,24 @@ fn timeline(
         // Searched before it replaces the original.
         check_clean(&clean, private)?;
         if !dry_run {
-            replace(path, clean, work)?;
+            replace(path, &clean)?;
         }
         Ok(dropped)
     })
 }
 
-/// Replaces a file by its clean copy in the work folder beside it, compressed where the file was.
-fn replace(path: &Path, clean: PathBuf, work: &Path) -> Result<(), ScrubError> {
-    let ready = if text::is_packed(path)? {
-        let packed = work.join(".packed.tmp");
-        let mut encoder = GzEncoder::new(BufWriter::new(File::create(&packed)?), Compression::new(6));
-        io::copy(&mut File::open(&clean)?, &mut encoder)?;
-        encoder.finish()?.flush()?;
-        packed
-    } else {
-        clean
-    };
-    File::open(&ready)?.sync_all()?;
-    fs::rename(&ready, path)?;
+/// Replaces a file by its clean copy, compressed where the file was.
+fn replace(path: &Path, clean: &Path) -> Result<(), ScrubError> {
+    let packed = is_gzip(path)?;
+    write_atomic_with(path, |file| {
+        let mut source = File::open(clean)?;
+        if !packed {
+            return io::copy(&mut source, file).map(|_| ());
+        }
+        let mut encoder = GzEncoder::new(BufWriter::new(file), Compression::new(6));
+        io::copy(&mut source, &mut encoder)?;
+        encoder.finish()?.flush()
+    })?;
     Ok(())
 }
 
@@ -504,11 +502,11 @@ fn with_plain<T>(
     } else {
         builder.tempdir_in(path.parent().unwrap_or(Path::new(".")))?
     };
-    if !text::is_packed(path)? {
+    let mut source = Unpacked::open(path)?;
+    if !source.is_packed() {
         return work(path, folder.path());
     }
     let plain = folder.path().join(".plain.tmp");
-    let mut source = MultiGzDecoder::new(BufReader::new(File::open(path)?));
     let mut target = BufWriter::new(File::create(&plain)?);
     io::copy(&mut source, &mut target)?;
     target.flush()?;

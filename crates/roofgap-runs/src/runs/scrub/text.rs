@@ -1,14 +1,12 @@
 //! Cleans documents, logs and pages, plain or compressed.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
 use flate2::Compression;
-use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
-use roofgap_base::file::write_atomic;
+use roofgap_base::file::{Unpacked, write_atomic};
 
 use super::private::Private;
 
@@ -25,11 +23,10 @@ pub struct CleanText {
 
 /// Reads a text file and cleans it. Bytes that are not UTF-8 are kept.
 pub fn clean(path: &Path, private: &Private, count: &mut BTreeMap<String, u64>) -> io::Result<CleanText> {
-    let packed = is_packed(path)?;
+    let source = Unpacked::open(path)?;
+    let packed = source.is_packed();
     let mut bytes = Vec::new();
-    let file = File::open(path)?;
-    let mut source: Box<dyn Read> = if packed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
-    (&mut source).take(LARGEST).read_to_end(&mut bytes)?;
+    source.take(LARGEST).read_to_end(&mut bytes)?;
     if bytes.len() as u64 == LARGEST {
         return Err(io::Error::other("too large to clean"));
     }
@@ -67,11 +64,4 @@ impl CleanText {
 fn is_json(bytes: &[u8]) -> bool {
     let starts = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
     matches!(starts, Some(b'{' | b'[')) && serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok()
-}
-
-/// Returns true for a file compressed with gzip.
-pub fn is_packed(path: &Path) -> io::Result<bool> {
-    let mut start = Vec::new();
-    File::open(path)?.take(2).read_to_end(&mut start)?;
-    Ok(start == [0x1f, 0x8b])
 }

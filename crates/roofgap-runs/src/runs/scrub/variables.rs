@@ -2,10 +2,6 @@
 
 use roofgap_collect::provenance::variables;
 
-/// Words in the name of a variable that holds a secret.
-const SECRET_NAMES: [&str; 10] =
-    ["KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL", "AUTH", "COOKIE", "PRIVATE", "SESSION", "PROXY"];
-
 /// Suffixes of variables that hold a path, which is not a secret.
 const PATH_SUFFIXES: [&str; 5] = ["PATH", "_FILE", "_DIR", "_SOCK", "_HOME"];
 
@@ -17,7 +13,7 @@ pub fn is_secret(name: &str, value: &str) -> bool {
     if harmless || PATH_SUFFIXES.iter().any(|ending| upper.ends_with(ending)) {
         return false;
     }
-    if SECRET_NAMES.iter().any(|word| upper.contains(word)) {
+    if variables::names_a_secret(name) {
         return value.len() >= 6;
     }
     if value.starts_with('/') {
