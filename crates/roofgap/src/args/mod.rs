@@ -17,7 +17,7 @@ pub use common::{Base, Format, OneRun};
 pub use compare::{Compare, CompareFormat};
 pub use load::Load;
 #[cfg(feature = "embedded")]
-pub use load::Workload;
+pub use load::{Workload, account_from_environment};
 pub use profile::{Config, Doctor, Profile};
 pub use runs::Runs;
 #[cfg(feature = "mcp")]

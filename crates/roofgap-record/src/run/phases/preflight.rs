@@ -12,7 +12,7 @@ use super::inputs::write_inputs;
 use super::requested::Requested;
 use super::stage1;
 use crate::run::context::PhaseContext;
-use crate::run::environment::{Environment, PythonResult, python_of};
+use crate::run::environment::{PythonResult, gather, python_of};
 use crate::run::error::{AttemptError, EMBEDDED_INSTEAD, ProgramError};
 use crate::run::manifest::Manifest;
 use crate::run::program::{Program, ProgramFiles};
@@ -78,7 +78,7 @@ fn attempt(
     if let Some(tools) = needed {
         warn_about_tools(context, tools, requested);
     }
-    let environment = Environment::gather(props, needed, &gpus, python);
+    let environment = gather(props, needed, &gpus, python);
     let written = context.run_dir.write_json("env.json", &environment);
     context.note_output(PHASE, written);
     write_inputs(context, &[]);
