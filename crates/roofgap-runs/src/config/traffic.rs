@@ -13,6 +13,7 @@ use super::quantity::Span;
 /// The load on a server: `load` in a configuration, and the options of `roofgap load`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, clap::Args)]
 #[serde(deny_unknown_fields)]
+#[group(skip)]
 pub struct Load {
     /// Model to ask for (default: the first that the server lists)
     #[arg(long)]
