@@ -81,10 +81,8 @@ fn plant(root: &Path) {
         let bytes = match name {
             "metrics.json" => {
                 let reasons = lines.iter().map(|line| Reason::new(About::Sources, line.clone()));
-                let analysis = Analysis {
-                    reasons: reasons.collect(),
-                    ..analyze(&Trace::default(), &Options::default()).analysis
-                };
+                let mut analysis = analyze(&Trace::default(), &Options::default()).analysis;
+                analysis.reasons = reasons.collect();
                 serde_json::to_vec(&analysis).unwrap()
             }
             _ if name.contains(".json") => {
