@@ -59,7 +59,7 @@ fn sum_of_all(db: &Database) -> i64 {
             *sum = sum.wrapping_add(value.int().unwrap_or(0));
         }
     };
-    let parts = db.scan("CUPTI_ACTIVITY_KIND_KERNEL", &KERNEL_COLUMNS, || 0, add).unwrap();
+    let parts = db.scan("CUPTI_ACTIVITY_KIND_KERNEL", &KERNEL_COLUMNS, |_| 0, add).unwrap();
     parts.iter().fold(0, |a, b| a.wrapping_add(*b))
 }
 
@@ -73,9 +73,7 @@ fn parts(c: &mut Criterion) {
     group.sample_size(10).throughput(Throughput::Elements(made.kernels));
 
     let pages = Database::open(&made.export).unwrap();
-    let plain = Database::open(&made.export).unwrap().without_pages();
-    group.bench_function("scan kernels, by pages", |b| b.iter(|| sum_of_all(black_box(&pages))));
-    group.bench_function("scan kernels, by SQLite", |b| b.iter(|| sum_of_all(black_box(&plain))));
+    group.bench_function("scan kernels", |b| b.iter(|| sum_of_all(black_box(&pages))));
 
     group.bench_function("read an export", |b| b.iter(|| trace(black_box(&made.export))));
     group.bench_function("read an export in no order", |b| b.iter(|| trace(black_box(&made.shuffled))));

@@ -13,15 +13,11 @@ use std::path::{Path, PathBuf};
 
 /// Readers in the order in which they are asked.
 const READERS: &[Reader] = &[
-    #[cfg(feature = "nsys")]
     crate::nsys::READER,
-    #[cfg(feature = "native")]
     crate::native::READER,
     ncu::READER,
-    #[cfg(feature = "summary-csv")]
     crate::summary_csv::READER,
     account::READER,
-    #[cfg(feature = "kineto")]
     crate::kineto::READER,
 ];
 

@@ -16,40 +16,29 @@
 //! # Ok::<(), roofgap_trace::ReadError>(())
 //! ```
 //!
-//! Each format is a folder with a `READER` constant, listed in `input.rs`. Cargo features select readers: `nsys`, `kineto`,
-//! `native` and `summary-csv`, all on by default. The readers of Nsight Compute and of workload accounts are always there,
-//! because their types are part of [`Input`].
+//! Each format is a folder with a `READER` constant, listed in `input.rs`.
 
 pub mod account;
-#[cfg(feature = "native")]
 pub mod native;
 pub mod ncu;
-#[cfg(feature = "nsys")]
 pub mod sqlite;
 
 mod annotated;
-#[cfg(any(feature = "kineto", feature = "summary-csv"))]
-#[cfg_attr(not(feature = "kineto"), allow(dead_code))]
 mod decimal;
 mod error;
 mod gzip;
 mod input;
-#[cfg(feature = "kineto")]
 mod kineto;
-#[cfg(any(feature = "nsys", feature = "native"))]
 mod launcher;
 mod model;
-#[cfg(feature = "nsys")]
 mod nsys;
 mod reader;
-#[cfg(feature = "summary-csv")]
 mod summary_csv;
 mod temporary;
 
 pub use error::ReadError;
 pub use gzip::Unpacked;
 pub use input::{detect, read, read_each};
-#[cfg(feature = "kineto")]
 pub use kineto::frames;
 pub use model::*;
 pub use reader::Input;

@@ -1,9 +1,10 @@
-//! Unpacked copies of compressed inputs. A killed process leaves none behind: the copy has no name.
+//! Unpacked copies of compressed inputs. A killed process leaves none behind: where possible, the copy has no name.
 
 use crate::ReadError;
 use crate::gzip::Unpacked;
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 /// The unpacked content of a file.
@@ -15,38 +16,10 @@ pub struct TemporaryCopy {
 }
 
 #[derive(Debug)]
+#[expect(dead_code, reason = "held until the copy is no longer read")]
 enum Content {
-    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "needs /proc"))]
     Nameless(File),
-    Named(tempfile::NamedTempFile),
-}
-
-impl Content {
-    fn create() -> io::Result<Self> {
-        #[cfg(target_os = "linux")]
-        if named::can_name() {
-            return tempfile::tempfile().map(Self::Nameless);
-        }
-        let named = tempfile::Builder::new().prefix("roofgap-").tempfile()?;
-        Ok(Self::Named(named))
-    }
-
-    fn file(&mut self) -> &mut File {
-        match self {
-            Self::Nameless(file) => file,
-            Self::Named(file) => file.as_file_mut(),
-        }
-    }
-
-    fn path(&self) -> PathBuf {
-        match self {
-            #[cfg(target_os = "linux")]
-            Self::Nameless(file) => named::path_of(file),
-            #[cfg(not(target_os = "linux"))]
-            Self::Nameless(_) => PathBuf::new(),
-            Self::Named(file) => file.path().to_path_buf(),
-        }
-    }
+    Named(tempfile::TempPath),
 }
 
 impl TemporaryCopy {
@@ -58,17 +31,26 @@ impl TemporaryCopy {
             remedy: "unpack it with gunzip first, or set TMPDIR to a folder with more room".into(),
         };
         let mut inside = Unpacked::open(path).map_err(|e| ReadError::io(path, e))?;
-        let mut content = Content::create().map_err(no_room)?;
+        let (copy, mut file) = Self::create().map_err(no_room)?;
         let mut buffer = vec![0u8; 1 << 18];
         // Not `io::copy`: errors of reading and of writing differ.
         loop {
             match inside.read(&mut buffer).map_err(|e| ReadError::damaged(path, "gzip file", e))? {
-                0 => break,
-                n => content.file().write_all(buffer.get(..n).unwrap_or_default()).map_err(no_room)?,
+                0 => return Ok(copy),
+                n => file.write_all(buffer.get(..n).unwrap_or_default()).map_err(no_room)?,
             }
         }
-        content.file().flush().map_err(no_room)?;
-        Ok(Self { path: content.path(), _content: content })
+    }
+
+    /// Creates an empty copy and returns it with the file to write to.
+    fn create() -> io::Result<(Self, File)> {
+        let nameless = tempfile::tempfile()?;
+        if let Some(path) = path_of(&nameless) {
+            let file = nameless.try_clone()?;
+            return Ok((Self { path, _content: Content::Nameless(nameless) }, file));
+        }
+        let (file, path) = tempfile::Builder::new().prefix("roofgap-").tempfile()?.into_parts();
+        Ok((Self { path: path.to_path_buf(), _content: Content::Named(path) }, file))
     }
 
     /// Returns a path under which the copy can be opened.
@@ -77,47 +59,8 @@ impl TemporaryCopy {
     }
 }
 
-/// Opens a path with a function that needs a name in a folder, which SQLite does. A copy without a name has one meanwhile.
-#[cfg_attr(not(feature = "nsys"), allow(dead_code))]
-pub fn open_by_name<T>(path: &Path, open: impl FnOnce(&Path) -> T) -> io::Result<T> {
-    #[cfg(target_os = "linux")]
-    if path.starts_with(named::DESCRIPTORS) {
-        let folder = tempfile::Builder::new().prefix("roofgap-").tempdir()?;
-        let name = folder.path().join("copy");
-        named::link(path, &name)?;
-        return Ok(open(&name));
-    }
-    Ok(open(path))
-}
-
-/// Names of files without one.
-#[cfg(target_os = "linux")]
-mod named {
-    use rustix::fs::{AtFlags, CWD, linkat};
-    use std::fs::File;
-    use std::io;
-    use std::os::fd::AsRawFd;
-    use std::path::{Path, PathBuf};
-
-    /// Folder of the open files of this process.
-    pub const DESCRIPTORS: &str = "/proc/self/fd";
-
-    pub fn path_of(file: &File) -> PathBuf {
-        Path::new(DESCRIPTORS).join(file.as_raw_fd().to_string())
-    }
-
-    /// Gives a file a name. That is possible once.
-    pub fn link(file: &Path, name: &Path) -> io::Result<()> {
-        Ok(linkat(CWD, file, CWD, name, AtFlags::SYMLINK_FOLLOW)?)
-    }
-
-    /// Tells whether the folder of temporary files lets a file without a name have one later.
-    pub fn can_name() -> bool {
-        let try_it = || {
-            let folder = tempfile::Builder::new().prefix("roofgap-").tempdir()?;
-            let file = tempfile::tempfile()?;
-            link(&path_of(&file), &folder.path().join("probe"))
-        };
-        try_it().is_ok()
-    }
+/// Returns a path of an open file without a name, where `/proc` is mounted.
+fn path_of(file: &File) -> Option<PathBuf> {
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    File::open(&path).is_ok().then_some(path)
 }

@@ -12,7 +12,7 @@ pub fn from_nsys(sqlite: &Path) -> Result<HashMap<String, Vec<String>>, ReadErro
     const TABLE: &str = "CUPTI_ACTIVITY_KIND_KERNEL";
     let database = Database::open(sqlite)?;
     let mut names = HashMap::new();
-    if !database.has(TABLE) || !database.has_column(TABLE, "mangledName") {
+    if !database.has_column(TABLE, "mangledName") {
         return Ok(names);
     }
     let mut pairs: HashSet<(i64, i64)> = HashSet::new();

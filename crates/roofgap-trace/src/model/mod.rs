@@ -25,7 +25,6 @@ pub use losses::{Loss, LossKind, Losses, Severity};
 pub use ops::{GpuOp, GpuOps, LaunchShape, MemoryKind, OpKind, ShapeId};
 pub use ranges::{Mark, Range, RangeCollective, RangeStyle, Ranges};
 pub use shaped::ShapedOperator;
-#[cfg(feature = "kineto")]
 pub(crate) use trace::MOST_DEVICES;
 pub use trace::{Device, KernelTotal, Process, Source, SourceFormat, Thread, Trace, range_name};
 pub use windows::RecordedWindows;

@@ -189,7 +189,6 @@ impl GpuOps {
     }
 
     /// Keeps the given rows, in the given order.
-    #[cfg(feature = "native")]
     pub(crate) fn keep_rows(&mut self, rows: Vec<u32>) {
         self.take(&Order::All(rows));
     }

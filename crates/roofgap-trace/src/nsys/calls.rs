@@ -30,7 +30,7 @@ pub fn calls(
 ) -> Result<(), ReadError> {
     let columns = ["start", "end", "globalTid", "nameId", "correlationId"];
     let unnamed = trace.names.intern("");
-    let parts = db.scan_sized("CUPTI_ACTIVITY_KIND_RUNTIME", &columns, Part::with_room, |part, row| {
+    let parts = db.scan("CUPTI_ACTIVITY_KIND_RUNTIME", &columns, Part::with_room, |part, row| {
         part.add(row, strings, unnamed)
     })?;
     let mut classes = vec![None; trace.names.len()];

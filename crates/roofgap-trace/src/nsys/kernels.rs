@@ -59,8 +59,7 @@ pub fn kernels(
         ])
         .collect();
     let unnamed = trace.names.intern("");
-    let parts =
-        db.scan_sized(TABLE, &columns, Part::with_room, |part, row| part.add(row, strings, unnamed))?;
+    let parts = db.scan(TABLE, &columns, Part::with_room, |part, row| part.add(row, strings, unnamed))?;
     for part in parts {
         part.append(who, trace);
     }

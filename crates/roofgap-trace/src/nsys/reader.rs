@@ -53,22 +53,9 @@ fn unrecognised(path: &Path, tables: &[&str]) -> ReadError {
 
 /// Opens a database that is an nsys export.
 fn open(path: &Path) -> Result<Database, ReadError> {
-    match Database::open(path) {
-        Ok(db) => {
-            let tables: Vec<&str> = db.tables().collect();
-            if !looks_like(&tables) {
-                return Err(unrecognised(path, &tables));
-            }
-            Ok(db)
-        }
-        // The views of another tool may be refused before its tables tell that it is another tool.
-        Err(error) => {
-            let names = Database::names(path).unwrap_or_default();
-            let tables: Vec<&str> = names.iter().map(String::as_str).collect();
-            let foreign = !tables.is_empty() && !looks_like(&tables);
-            Err(if foreign { unrecognised(path, &tables) } else { error })
-        }
-    }
+    let db = Database::open(path)?;
+    let tables: Vec<&str> = db.tables().collect();
+    if looks_like(&tables) { Ok(db) } else { Err(unrecognised(path, &tables)) }
 }
 
 /// Reads an export into `trace`, which may hold other inputs already. The caller sorts.

@@ -1,22 +1,26 @@
-//! Tables of a SQLite file, read without writing to it or its folder.
+//! Tables of a SQLite file, read page by page without writing to it or its folder.
 //!
-//! [`Database::scan`] passes rows to a function. `pages` decodes tables in the usual storage form by hand, because that is
-//! several times faster than SQLite and runs in parallel; tests compare it with SQLite. `plain` reads all others through SQLite.
+//! [`Database::scan`] passes rows to a function. Pages are decoded by hand, because that is several times faster than SQLite and
+//! runs in parallel; tests compare it with SQLite. Tables stored in another form than the usual one are refused by name.
+//!
+//! `schema` finds the tables, `file` reads pages and trees of pages, `record` takes a row apart, `layout` spares it the work for
+//! rows that are like earlier ones, and `scan` goes through the rows of a table.
 
-mod header;
-mod pages;
-mod plain;
+mod file;
+mod layout;
+mod record;
+mod scan;
 mod schema;
-mod view;
 
 #[cfg(test)]
 mod tests;
 
 use crate::ReadError;
-use pages::{PageFile, Plan};
+use file::PageFile;
+use record::Plan;
 use schema::Table;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A value of a row, borrowed while the row is looked at.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -52,47 +56,22 @@ impl<'a> Value<'a> {
     }
 }
 
-/// A SQLite file opened read-only and immutable.
+/// A SQLite file opened read-only.
 #[derive(Debug)]
 pub struct Database {
-    path: PathBuf,
+    file: PageFile,
     tables: BTreeMap<String, Table>,
-    plain: plain::Plain,
-    pages: Option<PageFile>,
 }
 
-/// The most columns a scan may ask for and still be fast.
-const MOST_COLUMNS: usize = 32;
-
 impl Database {
-    /// Opens a file after checking that its header and its length agree.
+    /// Opens a file and reads its list of tables.
+    ///
+    /// # Errors
+    /// Fails when the file is damaged or cut off, when another program has not finished writing it, or when its text is UTF-16.
     pub fn open(path: &Path) -> Result<Self, ReadError> {
-        let header = header::check(path)?;
-        let plain = plain::Plain::open(path)?;
-        let tables = plain.schema()?;
-        let pages = PageFile::open(path, header)?;
-        Ok(Self { path: path.to_path_buf(), tables, plain, pages })
-    }
-
-    /// Returns the names of the tables of a file, also of one whose views cannot be read.
-    pub fn names(path: &Path) -> Result<Vec<String>, ReadError> {
-        header::check(path)?;
-        plain::Plain::open(path)?.names()
-    }
-
-    /// Returns the database with every row read by SQLite's own engine: the oracle of the tests.
-    pub fn without_pages(self) -> Self {
-        Self { pages: None, ..self }
-    }
-
-    /// Returns the path of the file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Returns true if the table exists.
-    pub fn has(&self, table: &str) -> bool {
-        self.tables.contains_key(table)
+        let file = PageFile::open(path)?;
+        let tables = schema::tables(&file)?;
+        Ok(Self { file, tables })
     }
 
     /// Returns true if the table exists and has the column.
@@ -100,44 +79,28 @@ impl Database {
         self.tables.get(table).is_some_and(|t| t.position(column).is_some())
     }
 
-    /// Iterates over the names of all tables.
+    /// Iterates over the names of all tables and views.
     pub fn tables(&self) -> impl Iterator<Item = &str> {
         self.tables.keys().map(String::as_str)
     }
 
     /// Steps through all rows of a table, in parts that may run at the same time.
     ///
-    /// `new` makes the state of a part, `row` takes one row with the values in the order of `columns`; a column that the
+    /// `new` makes the state of a part, given the expected number of rows: for the first part about that of the table, since the
+    /// others are likely to be appended to it. `row` takes one row with the values in the order of `columns`; a column that the
     /// table lacks is [`Value::Null`]. The states come back in row order. A missing table has no rows. After an error, what
     /// `row` was given is not the table.
     pub fn scan<S: Send>(
         &self,
         table: &str,
         columns: &[&str],
-        new: impl Fn() -> S + Sync,
-        row: impl Fn(&mut S, &[Value<'_>]) + Sync,
-    ) -> Result<Vec<S>, ReadError> {
-        self.scan_sized(table, columns, |_| new(), row)
-    }
-
-    /// Scans like [`Database::scan`], and passes `new` the expected number of rows: for the first part about that of the table,
-    /// since the others are likely to be appended to it.
-    pub fn scan_sized<S: Send>(
-        &self,
-        table: &str,
-        columns: &[&str],
         new: impl Fn(usize) -> S + Sync,
         row: impl Fn(&mut S, &[Value<'_>]) + Sync,
     ) -> Result<Vec<S>, ReadError> {
-        let Some(found) = self.tables.get(table) else {
-            return Ok(Vec::new());
-        };
-        if let Some((pages, plan)) = self.direct(found, columns) {
-            return pages::scan(pages, &plan, new, row);
+        match self.plan(table, columns)? {
+            Some(plan) => scan::scan(&self.file, &plan, new, row),
+            None => Ok(Vec::new()),
         }
-        let mut state = new(0);
-        self.plain.scan(table, found, columns, &mut |values| row(&mut state, values))?;
-        Ok(vec![state])
     }
 
     /// Steps through all rows of a table in order.
@@ -147,17 +110,22 @@ impl Database {
         columns: &[&str],
         mut row: impl FnMut(&[Value<'_>]),
     ) -> Result<(), ReadError> {
-        let Some(found) = self.tables.get(table) else {
-            return Ok(());
-        };
-        match self.direct(found, columns) {
-            Some((pages, plan)) => pages::each(pages, &plan, &mut row),
-            None => self.plain.scan(table, found, columns, &mut row),
+        match self.plan(table, columns)? {
+            Some(plan) => scan::each(&self.file, &plan, &mut row),
+            None => Ok(()),
         }
     }
 
-    /// Returns the plan for reading pages directly, if that is possible.
-    fn direct(&self, table: &Table, columns: &[&str]) -> Option<(&PageFile, Plan)> {
-        Some((self.pages.as_ref()?, Plan::new(table, columns)?))
+    /// Returns the plan for reading columns of a table; `None` if there is no such table.
+    fn plan(&self, table: &str, columns: &[&str]) -> Result<Option<Plan>, ReadError> {
+        let Some(found) = self.tables.get(table) else {
+            return Ok(None);
+        };
+        match &found.odd {
+            Some(odd) => {
+                Err(self.file.unsupported(format!("the table `{table}` is {odd}, which is not read")))
+            }
+            None => Ok(Some(Plan::new(found, columns))),
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Damaged files: the right rows or an error, never a panic, never a part.
 
-use super::{all, plain, repeatable};
+use super::{all, by_sqlite, repeatable};
 use crate::ReadError;
 use crate::sqlite::Database;
 use proptest::prelude::*;
@@ -36,18 +36,20 @@ const COLUMNS: [&str; 4] = ["c", "b", "id", "a"];
 const ASKED: [(&str, &[&str]); 4] =
     [("t", &COLUMNS), ("t", &["a", "id"]), ("n", &["d", "c", "b", "a"]), ("n", &["c", "a"])];
 
-/// How many of the questions the pages answered; the answers must be SQLite's own.
+/// Counts the questions that were answered; the answers must be SQLite's own, where it does not refuse the schema.
 fn held(path: &Path) -> usize {
     let Ok(fast) = Database::open(path) else { return 0 };
-    let slow = plain(path).unwrap();
     let mut answered = 0;
     for (table, columns) in ASKED {
         match all(&fast, table, columns) {
             Ok(rows) => {
-                assert_eq!(rows, all(&slow, table, columns).unwrap());
+                match by_sqlite(path, table, columns) {
+                    Ok(expected) => assert_eq!(rows, expected),
+                    Err(error) => assert!(error.to_string().contains("malformed database schema"), "{error}"),
+                }
                 answered += 1;
             }
-            Err(ReadError::Damaged { .. } | ReadError::Io { .. }) => {}
+            Err(ReadError::Damaged { .. } | ReadError::Io { .. } | ReadError::Unsupported { .. }) => {}
             Err(other) => panic!("{other}"),
         }
     }
@@ -102,7 +104,7 @@ fn a_file_cut_off_is_refused() {
 fn an_inner_page_below_itself_ends_in_an_error() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), &*SOUND).unwrap();
-    let root = Database::open(file.path()).unwrap().tables["t"].root.unwrap() as usize;
+    let root = Database::open(file.path()).unwrap().tables["t"].root as usize;
     let mut bytes = SOUND.clone();
     let page = (root - 1) * 512;
     assert_eq!(bytes[page], 5, "the root is an inner page");
@@ -126,7 +128,7 @@ fn a_changed_header_gives_the_same_rows_or_an_error() {
             };
             for (table, columns) in ASKED {
                 // SQLite also refuses headers that say nothing about rows, such as one that claims a page of pointers.
-                let slow = plain(file.path()).and_then(|db| all(&db, table, columns));
+                let slow = by_sqlite(file.path(), table, columns);
                 if let (Ok(fast), Ok(slow)) = (all(&fast, table, columns), slow) {
                     assert_eq!(fast, slow, "byte {at} is {value}");
                 }

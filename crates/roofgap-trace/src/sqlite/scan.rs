@@ -1,12 +1,14 @@
 //! All rows of a table, leaf after leaf.
 
-use super::super::{MOST_COLUMNS, Value};
-use super::file::{PADDING, PageFile, four, two, varint};
+use super::Value;
+use super::file::{LEAF, PADDING, PageFile, four, page_header, two, varint};
 use super::layout::Layouts;
 use super::record::{Outcome, Plan, Record};
-use super::tree::{LEAF, leaves};
 use crate::ReadError;
 use std::num::NonZero;
+
+/// The most columns a scan may ask for.
+pub const MOST_COLUMNS: usize = 32;
 
 /// Bytes read at once, where the leaves lie together.
 const SPAN: usize = 1 << 19;
@@ -24,7 +26,7 @@ pub fn scan<S: Send>(
     new: impl Fn(usize) -> S + Sync,
     row: impl Fn(&mut S, &[Value<'_>]) + Sync,
 ) -> Result<Vec<S>, ReadError> {
-    let leaves = leaves(file, plan.root)?;
+    let leaves = file.leaves(plan.root)?;
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
     let parts = processors.min(leaves.len() / LEAVES_A_PART).max(1);
     let part = |about: usize, leaves: &[u32]| {
@@ -66,7 +68,7 @@ fn rows_a_leaf(file: &PageFile, plan: &Plan, leaves: &[u32]) -> Result<usize, Re
 
 /// Goes through all rows in order.
 pub fn each(file: &PageFile, plan: &Plan, row: &mut impl FnMut(&[Value<'_>])) -> Result<(), ReadError> {
-    through(file, plan, &leaves(file, plan.root)?, row)
+    through(file, plan, &file.leaves(plan.root)?, row)
 }
 
 /// Goes through the rows of some leaves.
@@ -91,8 +93,8 @@ fn through(
         for &leaf in now {
             let skipped = (leaf - first) as usize * file.page_size;
             let page = buffer.get(skipped..skipped + file.page_size + PADDING).unwrap_or_default();
-            let rows =
-                rows_of(file, plan, page, &mut layouts, &mut long, row).map_err(|e| e.at(file, leaf))?;
+            let rows = rows_of(file, plan, (page, page_header(leaf)), &mut layouts, &mut long, row)
+                .map_err(|e| e.at(file, leaf))?;
             if rows == 0 && leaf != plan.root {
                 return Err(Fault::Damaged("no rows").at(file, leaf));
             }
@@ -148,29 +150,30 @@ impl Fault {
     }
 }
 
-/// Goes through the rows of one leaf, which has padding behind it, and says how many there were.
+/// Goes through the rows of one leaf, which has padding behind it and its header at `header`, and says how many there were.
 #[inline]
 fn rows_of(
     file: &PageFile,
     plan: &Plan,
-    page: &[u8],
+    (page, header): (&[u8], usize),
     layouts: &mut Layouts,
     long: &mut Long,
     row: &mut impl FnMut(&[Value<'_>]),
 ) -> Result<usize, Fault> {
     let damaged = |what| Err(Fault::Damaged(what));
-    if page.first() != Some(&LEAF) {
+    if page.get(header) != Some(&LEAF) {
         return damaged("no leaf where one should be");
     }
-    let cells = two(page, 3).unwrap_or(0);
-    let listed = LEAF_HEADER + 2 * cells;
+    let cells = two(page, header + 3).unwrap_or(0);
+    let first = header + LEAF_HEADER;
+    let listed = first + 2 * cells;
     if listed > file.usable {
         return damaged("more cells than fit on it");
     }
     let most_local = file.usable - 35;
     let mut values = [Value::Null; MOST_COLUMNS];
     for cell in 0..cells {
-        let at = two(page, LEAF_HEADER + 2 * cell).filter(|at| *at >= listed && *at < file.usable);
+        let at = two(page, first + 2 * cell).filter(|at| *at >= listed && *at < file.usable);
         let Some((payload, at)) = at.and_then(|at| varint(page, at)) else {
             return damaged("a cell outside of it");
         };

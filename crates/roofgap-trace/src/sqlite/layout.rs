@@ -2,7 +2,7 @@
 //!
 //! The rows of a table share a few headers, so most rows need no walk over their types.
 
-use super::super::Value;
+use super::Value;
 use super::record::{Plan, Record, SKIP, width};
 
 /// Headers up to this length are remembered.

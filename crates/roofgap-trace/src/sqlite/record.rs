@@ -1,7 +1,9 @@
 //! One row: a header of types, then the values.
 
-use super::super::{MOST_COLUMNS, Value, schema::Table};
+use super::Value;
 use super::file::varint;
+use super::scan::MOST_COLUMNS;
+use super::schema::Table;
 
 /// Columns of a record to keep, and their positions in the result.
 #[derive(Debug)]
@@ -24,32 +26,27 @@ pub struct Step {
     pub row_id: bool,
     /// True if an integer stands for a floating-point number.
     pub real: bool,
+    /// True if a row older than the column has a value that only the schema tells.
+    default: bool,
 }
 
 pub const SKIP: u8 = u8::MAX;
 
 impl Plan {
-    /// Creates a plan for the columns; `None` if they or the table need SQLite's own engine.
-    pub fn new(table: &Table, columns: &[&str]) -> Option<Self> {
-        if columns.len() > MOST_COLUMNS {
-            return None;
-        }
+    /// Creates a plan for the columns, which are different ones.
+    pub fn new(table: &Table, columns: &[&str]) -> Self {
+        debug_assert!(columns.len() <= MOST_COLUMNS);
         let mut steps = Vec::new();
         for (slot, name) in columns.iter().enumerate() {
-            let Some(position) = table.position(name) else {
-                continue;
-            };
-            let column = table.columns.get(position)?;
-            if column.default {
-                return None;
-            }
+            let column = table.position(name).and_then(|at| Some((at, table.columns.get(at)?)));
+            let Some((position, column)) = column else { continue };
             if steps.len() <= position {
-                steps.resize(position + 1, Step { slot: SKIP, row_id: false, real: false });
+                steps.resize(position + 1, Step { slot: SKIP, row_id: false, real: false, default: false });
             }
-            let step = steps.get_mut(position).filter(|s| s.slot == SKIP)?;
-            *step = Step { slot: slot as u8, row_id: column.row_id, real: column.real };
+            steps[position] =
+                Step { slot: slot as u8, row_id: column.row_id, real: column.real, default: column.default };
         }
-        Some(Self { root: table.root?, steps, width: columns.len(), least: table.columns.len() + 5 })
+        Self { root: table.root, steps, width: columns.len(), least: table.columns.len() + 5 }
     }
 }
 
@@ -190,6 +187,9 @@ fn value(bytes: &[u8], begin: usize, end: usize, kind: u64) -> Option<Value<'_>>
 #[cold]
 fn nothing_from<'a>(plan: &Plan, first: usize, values: &mut [Value<'a>]) -> Outcome {
     for step in plan.steps.get(first..).unwrap_or_default() {
+        if step.default {
+            return Outcome::Damaged("a row older than a column that has a default value");
+        }
         if let Some(place) = values.get_mut(usize::from(step.slot)) {
             *place = Value::Null;
         }
