@@ -1,9 +1,10 @@
 //! CPU, memory and operating system.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The machine of a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Machine {
     /// CPU model.
     pub cpu: Option<String>,

@@ -10,7 +10,8 @@ use crate::child::{ChildError, probe};
 use crate::command::CommandLine;
 
 /// A Python interpreter and its packages.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Python {
     /// Path of the interpreter.
     pub executable: PathBuf,
@@ -19,7 +20,6 @@ pub struct Python {
     /// Versions of the relevant packages that are installed.
     pub packages: BTreeMap<String, String>,
     /// CUPTI libraries in installed packages.
-    #[serde(default)]
     pub cupti: Vec<PathBuf>,
 }
 

@@ -33,12 +33,27 @@ const NAMES: &[&str] = &[
     "TZ",
 ];
 
-/// Prefixes of such variables. A name that contains a word of [`SECRET`] is not allowed.
+/// Prefixes of such variables. A name that contains a word of [`SECRET_WORDS`] is not allowed.
 const PREFIXES: &[&str] =
     &["PYTORCH_", "TORCH_", "TORCHINDUCTOR_", "NCCL_", "VLLM_", "NSYS_", "ROOFGAP_", "TRITON_"];
 
-const SECRET: &[&str] =
-    &["KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL", "AUTH", "COOKIE", "URL", "URI", "ENDPOINT", "PROXY"];
+/// Words in the name of a variable that holds a secret.
+pub const SECRET_WORDS: &[&str] = &[
+    "KEY",
+    "TOKEN",
+    "SECRET",
+    "PASS",
+    "_PWD",
+    "CREDENTIAL",
+    "AUTH",
+    "COOKIE",
+    "PRIVATE",
+    "SESSION",
+    "URL",
+    "URI",
+    "ENDPOINT",
+    "PROXY",
+];
 
 /// Keeps the variables that may be recorded.
 pub fn allowed<I: IntoIterator<Item = (String, String)>>(all: I) -> BTreeMap<String, String> {
@@ -58,7 +73,8 @@ fn is_allowed(name: &str) -> bool {
         return true;
     }
     let upper = name.to_ascii_uppercase();
-    PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && !SECRET.iter().any(|word| upper.contains(word))
+    PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        && !SECRET_WORDS.iter().any(|word| upper.contains(word))
 }
 
 #[cfg(test)]

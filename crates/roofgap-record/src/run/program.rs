@@ -200,7 +200,7 @@ fn load_words(executable: &Path, config: &Config, phase: Phase) -> Vec<OsString>
         let output = COUNTER_TOKENS.to_string();
         (load.requests.min(u64::from(load.concurrency)), 0, output)
     } else {
-        (load.requests, load.warmup, load.output_tokens.clone())
+        (load.requests, load.warmup, load.output_tokens.to_string())
     };
     // A server starts and answers more slowly under ncu, and requests at a rate would pile up.
     let slower = |span: Span| {
@@ -219,7 +219,7 @@ fn load_words(executable: &Path, config: &Config, phase: Phase) -> Vec<OsString>
         ("--requests", Some(requests.to_string())),
         ("--warmup", Some(warmup.to_string())),
         ("--duration", unless_counters(load.duration).map(seconds)),
-        ("--prompt-tokens", Some(load.prompt_tokens.clone())),
+        ("--prompt-tokens", Some(load.prompt_tokens.to_string())),
         ("--output-tokens", Some(output)),
         ("--vocabulary", Some(load.vocabulary.to_string())),
         ("--timeout", Some(seconds(slower(load.timeout)))),

@@ -79,7 +79,6 @@ fn kind(path: &Path) -> &'static str {
     match plain {
         "session.json" => "record of the session",
         "env.json" => "environment",
-        "secrets.json" => "hashes of secrets, for scrubbing",
         "config.yaml" => "configuration",
         "inputs.yaml" => "inputs",
         "metrics.json" => "analysis",

@@ -12,7 +12,7 @@ use super::inputs::write_inputs;
 use super::requested::Requested;
 use super::stage1;
 use crate::run::context::PhaseContext;
-use crate::run::environment::{Environment, PythonResult, python_of};
+use crate::run::environment::{PythonResult, gather, python_of};
 use crate::run::error::{AttemptError, EMBEDDED_INSTEAD, ProgramError};
 use crate::run::manifest::Manifest;
 use crate::run::program::{Program, ProgramFiles};
@@ -21,7 +21,6 @@ use crate::run::tools::{GpuFacts, Tools};
 use roofgap_runs::config::settings::WorkloadKind;
 use roofgap_runs::config::{Config, model};
 use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus};
-use roofgap_runs::runs::scrub::remembered::{self, RememberedSecrets};
 
 const PHASE: PhaseName = PhaseName::Preflight;
 
@@ -79,10 +78,9 @@ fn attempt(
     if let Some(tools) = needed {
         warn_about_tools(context, tools, requested);
     }
-    let environment = Environment::gather(props, needed, &gpus, python);
+    let environment = gather(props, needed, &gpus, python);
     let written = context.run_dir.write_json("env.json", &environment);
     context.note_output(PHASE, written);
-    remember_secrets(context);
     write_inputs(context, &[]);
     let files = write_program_files(context)?;
     let mut program = Program::of(context.config, &props.executable, &context.layout, &files)?;
@@ -116,25 +114,6 @@ fn warn_about_tools(context: &mut PhaseContext<'_>, tools: &Tools, requested: Re
     }
     for line in missing {
         context.warn(PHASE, line);
-    }
-}
-
-/// Writes salted hashes of the secrets in the environment of the program, so that scrubbing finds them later and elsewhere.
-fn remember_secrets(context: &mut PhaseContext<'_>) {
-    let inherited = std::env::vars_os();
-    let inherited =
-        inherited.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let own = context.config.workload.env.clone();
-    match RememberedSecrets::of(inherited.chain(own)) {
-        Ok(None) => {}
-        Ok(Some(secrets)) => {
-            let written = context.run_dir.write_json(remembered::FILE, &secrets);
-            context.note_output(PHASE, written);
-        }
-        Err(error) => {
-            let note = format!("secrets are not remembered for scrubbing: {error}");
-            context.record.note(PHASE, note);
-        }
     }
 }
 
