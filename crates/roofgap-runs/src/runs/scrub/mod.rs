@@ -274,7 +274,7 @@ pub fn scrub(run: &RunRef, props: &ScrubProps) -> Result<ScrubOutcome, Error> {
 fn gather(root: &Path, folders: &[PathBuf], found: &[FoundFile], host: &HostFacts) -> Private {
     let mut private = Private::of(host);
     for folder in folders {
-        for record in SessionRecord::read(folder) {
+        if let Ok(record) = SessionRecord::read(folder) {
             private.arguments(&record.command_line);
             for command in record.phases.iter().flat_map(|phase| &phase.commands) {
                 private.arguments(&command.argv);

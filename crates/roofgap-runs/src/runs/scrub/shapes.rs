@@ -220,7 +220,10 @@ pub fn value_length(name: &str, is_option: bool, value: &[u8]) -> usize {
     let is_structure = value.first().is_none_or(|byte| b"[]{}()".contains(byte));
     // A number of tokens, and code such as `pad_token=tokenizer.eos_token`, are no secrets. A special token of a tokenizer, such
     // as `[PAD]`, is short.
-    let is_number = || std::str::from_utf8(text).is_ok_and(|text| text.parse::<f64>().is_ok());
+    let is_number = || {
+        std::str::from_utf8(text)
+            .is_ok_and(|text| text.trim_end_matches(['}', ']', ')']).parse::<f64>().is_ok())
+    };
     let is_code = || {
         let plain = words.len() == 1 || text.contains(&b'.');
         !is_option && plain && !text.iter().any(u8::is_ascii_digit)
