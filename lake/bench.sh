@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 folder=${1:?usage: lake/bench.sh FOLDER [RUNS]}
 runs=${2:-1000000}
 python=${PYTHON:-${XDG_CACHE_HOME:-$HOME/.cache}/roofgap/lake/venv/bin/python}
-program=${ROOFGAP_TEST_LAKE:-lake/target/release/roofgap-lake}
+program=${ROOFGAP_TEST_LAKE:-target/release/roofgap-lake}
 if [ ! -x "$program" ]; then
     cargo build --release --quiet -p roofgap-lake
 fi
@@ -16,7 +16,7 @@ fi
 if [ ! -e "$folder/lake/roofgap.lake.json" ]; then
     mkdir -p "$folder"
     began=$(date +%s%N)
-    "$program" synth --runs "$runs" --to "$folder/lake" >"$folder/planted.json"
+    cargo run --release --quiet -p roofgap-lake --example synth_lake -- --runs "$runs" --to "$folder/lake" >"$folder/planted.json"
     echo "synthetic lake of $runs runs: $((($(date +%s%N) - began) / 1000000)) ms"
 fi
 

@@ -1,7 +1,8 @@
 //! Arguments of `roofgap-lake`.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use roofgap_lake::trend::By;
+use roofgap_lake::ingest::AddProps;
+use roofgap_lake::trend::TrendProps;
 use std::path::PathBuf;
 
 /// Collect many runs as Parquet tables, and ask questions about them.
@@ -49,9 +50,6 @@ pub enum Command {
     },
     /// Describe the tables as Markdown
     Schema,
-    /// Write a synthetic lake and print the answers that it has
-    #[command(hide = true)]
-    Synth(Synth),
 }
 
 #[derive(Debug, Args)]
@@ -63,36 +61,11 @@ pub struct Lake {
 
 #[derive(Debug, Args)]
 pub struct Add {
-    /// Run directories, captures, and folders to search for both
-    #[arg(required = true)]
-    pub paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub props: AddProps,
     /// Lake: a folder or s3://BUCKET/PREFIX; created where it is missing
     #[arg(long, value_name = "LAKE", env = "ROOFGAP_LAKE")]
     pub to: String,
-    /// Project
-    #[arg(long, default_value = "default")]
-    pub project: String,
-    /// Host of the runs; by default that of the capture
-    #[arg(long)]
-    pub host: Option<String>,
-    /// Date of the runs, YYYY-MM-DD; by default the start of the run, else the modification time of the input
-    #[arg(long)]
-    pub date: Option<String>,
-    /// Label of the runs, KEY=VALUE; may be repeated
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub label: Vec<String>,
-    /// Also add every single kernel, copy and memset
-    #[arg(long)]
-    pub events: bool,
-    /// Read each folder as one input: the captures in it are the ranks of one job
-    #[arg(long)]
-    pub join: bool,
-    /// Inputs to load at the same time
-    #[arg(long, default_value_t = 2)]
-    pub jobs: usize,
-    /// nsys to export reports with
-    #[arg(long)]
-    pub nsys: Option<PathBuf>,
     /// Print one JSON object for each input
     #[arg(long)]
     pub json: bool,
@@ -141,54 +114,12 @@ pub struct Ask {
     pub prices: Option<PathBuf>,
 }
 
-/// Property of runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Property {
-    /// Commit of the profiled program
-    Commit,
-    /// Date
-    Date,
-    /// GPU driver
-    Driver,
-    /// Version of the serving engine
-    EngineVersion,
-    /// Host
-    Host,
-}
-
-impl From<Property> for By {
-    fn from(property: Property) -> Self {
-        match property {
-            Property::Commit => Self::Commit,
-            Property::Date => Self::Date,
-            Property::Driver => Self::Driver,
-            Property::EngineVersion => Self::EngineVersion,
-            Property::Host => Self::Host,
-        }
-    }
-}
-
 #[derive(Debug, Args)]
 pub struct Trend {
-    /// Metric: a column of the table stages, such as token_ns, elapsed_ns or mfu_pct
-    pub metric: String,
+    #[command(flatten)]
+    pub props: TrendProps,
     #[command(flatten)]
     pub lake: Lake,
-    /// Stage
-    #[arg(long, default_value = "decode")]
-    pub stage: String,
-    /// Property of runs
-    #[arg(long, value_enum, default_value_t = Property::Commit)]
-    pub by: Property,
-    /// First date, YYYY-MM-DD
-    #[arg(long)]
-    pub since: Option<String>,
-    /// Model
-    #[arg(long)]
-    pub model: Option<String>,
-    /// Project
-    #[arg(long)]
-    pub project: Option<String>,
     /// Format
     #[arg(long, value_enum, default_value_t = Format::Chart)]
     pub format: Format,
@@ -209,29 +140,4 @@ pub struct Regress {
     /// Parameter of the saved query `regressions`, NAME=VALUE; may be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     pub param: Vec<String>,
-}
-
-#[derive(Debug, Args)]
-pub struct Synth {
-    /// Lake to create
-    #[arg(long)]
-    pub to: String,
-    /// Number of runs
-    #[arg(long, default_value_t = 2000)]
-    pub runs: usize,
-    /// Number of days
-    #[arg(long, default_value_t = 30)]
-    pub days: usize,
-    /// Number of hosts
-    #[arg(long, default_value_t = 16)]
-    pub hosts: usize,
-    /// Seed of the noise
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// One file for each run, as `add` writes them
-    #[arg(long)]
-    pub single: bool,
-    /// Partitions to write at the same time
-    #[arg(long, default_value_t = 2)]
-    pub jobs: usize,
 }

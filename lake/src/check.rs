@@ -126,7 +126,7 @@ fn check_folder(
         checked.found(path, ProblemKind::Temporary, "a file that was not finished");
     }
     for (key, path) in &folder.single {
-        let rows = check_file(store, table, path, Keys::One(key), quick, checked)?;
+        let rows = check_file(store, table, path, &HashSet::from([key.clone()]), quick, checked)?;
         if folder.merged_has(key) {
             checked.found(path, ProblemKind::Leftover, "a merged file has its rows");
         } else if table.name != ErrorRow::TABLE.name && !runs.contains(key.as_str()) {
@@ -138,7 +138,7 @@ fn check_folder(
     overlaps(folder, checked);
     let current: HashSet<&str> = folder.current().map(|merged| merged.path.as_str()).collect();
     for merged in &folder.merged {
-        let rows = check_file(store, table, &merged.path, Keys::Many(&merged.keys), quick, checked)?;
+        let rows = check_file(store, table, &merged.path, &merged.keys, quick, checked)?;
         if current.contains(merged.path.as_str()) {
             *checked.rows.entry(table.name).or_default() += rows;
         } else {
@@ -148,35 +148,12 @@ fn check_folder(
     Ok(())
 }
 
-/// The runs that a file may have.
-#[derive(Clone, Copy)]
-enum Keys<'a> {
-    One(&'a str),
-    Many(&'a HashSet<String>),
-}
-
-impl Keys<'_> {
-    fn contain(self, key: &str) -> bool {
-        match self {
-            Self::One(own) => own == key,
-            Self::Many(keys) => keys.contains(key),
-        }
-    }
-
-    fn count(self) -> usize {
-        match self {
-            Self::One(_) => 1,
-            Self::Many(keys) => keys.len(),
-        }
-    }
-}
-
 /// Checks one file and returns its rows.
 fn check_file(
     store: &Store,
     table: &Table,
     path: &str,
-    keys: Keys<'_>,
+    keys: &HashSet<String>,
     quick: bool,
     checked: &mut Checked,
 ) -> Result<u64, LakeError> {
@@ -199,8 +176,8 @@ fn check_file(
     if rows == 0 {
         why = why.or_else(|| Some("the file has no rows".to_owned()));
     }
-    if table.name == RunRow::TABLE.name && rows != keys.count() as u64 {
-        why = why.or_else(|| Some(format!("{rows} rows for {} runs", keys.count())));
+    if table.name == RunRow::TABLE.name && rows != keys.len() as u64 {
+        why = why.or_else(|| Some(format!("{rows} rows for {} runs", keys.len())));
     }
     if why.is_none() && !quick {
         why = match compact::read(store, table, path) {
@@ -234,11 +211,11 @@ fn footer_problem(table: &Table, footer: &ParquetMetaData) -> Option<String> {
 }
 
 /// Finds a row of another run.
-fn foreign_key(batch: &RecordBatch, keys: Keys<'_>) -> Option<String> {
+fn foreign_key(batch: &RecordBatch, keys: &HashSet<String>) -> Option<String> {
     let column = batch.column_by_name("run_key")?;
     (0..column.len()).find_map(|row| {
         let key = array_value_to_string(column, row).unwrap_or_default();
-        (!keys.contain(&key)).then(|| format!("it has a row of the run {key}"))
+        (!keys.contains(&key)).then(|| format!("it has a row of the run {key}"))
     })
 }
 
@@ -286,7 +263,7 @@ mod tests {
         let store = Store::create(folder.path().to_str().unwrap()).unwrap();
         let mut checked = Checked::default();
         let path = "runs/date=2026-03-01/project=p/host=h/merged-1.parquet";
-        let rows = check_file(&store, &RunRow::TABLE, path, Keys::One("k"), false, &mut checked).unwrap();
+        let rows = check_file(&store, &RunRow::TABLE, path, &HashSet::new(), false, &mut checked).unwrap();
         assert_eq!((rows, checked.files, checked.problems), (0, 0, Vec::new()));
     }
 }

@@ -11,7 +11,7 @@ use arrow::compute::{cast, filter_record_batch};
 use arrow::error::ArrowError;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::errors::ParquetError;
-use sha2::{Digest, Sha256};
+use roofgap_base::file::sha256;
 
 use crate::error::LakeError;
 use crate::layout::merged_file;
@@ -217,7 +217,6 @@ fn align(table: &Table, batch: &RecordBatch) -> Result<RecordBatch, ArrowError> 
 }
 
 /// Identifies a set of runs.
-pub(crate) fn hash(keys: &[String]) -> String {
-    let digest = Sha256::digest(keys.join(","));
-    digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+pub fn hash(keys: &[String]) -> String {
+    sha256(keys.join(",").as_bytes()).chars().take(32).collect()
 }

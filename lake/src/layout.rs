@@ -132,7 +132,8 @@ pub fn partition_value(what: &'static str, value: &str) -> Result<String, LakeEr
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if value.is_empty() || !value.chars().all(allowed) || value.chars().all(|c| c == '.') || value.len() > 128
     {
-        return Err(LakeError::PartitionValue { what, value: value.to_owned() });
+        let allowed = "use letters, digits, `.`, `_` and `-`, and not only dots";
+        return Err(LakeError::Usage(format!("{what} {value:?}: {allowed}")));
     }
     Ok(value.to_owned())
 }
@@ -142,7 +143,7 @@ pub fn date(what: &'static str, value: &str) -> Result<String, LakeError> {
     let parsed: Option<jiff::civil::Date> = (value.len() == 10).then(|| value.parse().ok()).flatten();
     match parsed {
         Some(date) => Ok(date.to_string()),
-        None => Err(LakeError::Date { what, value: value.to_owned() }),
+        None => Err(LakeError::Usage(format!("{what} {value:?} is not a date; write YYYY-MM-DD"))),
     }
 }
 

@@ -6,7 +6,6 @@
 //! - [`query`]: the query engine, saved queries and formats of answers;
 //! - [`trend`]: metrics over commits, and regressions; [`page`]: HTML;
 //! - [`compact`](mod@compact), [`check`](mod@check): care of the files;
-//! - [`synth`]: synthetic lakes with known answers;
 //! - [`error`]: errors and exit statuses.
 
 pub mod check;
@@ -18,6 +17,5 @@ pub mod listing;
 pub mod page;
 pub mod query;
 pub mod store;
-pub mod synth;
 pub mod tables;
 pub mod trend;

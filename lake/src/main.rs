@@ -8,25 +8,23 @@ use std::process::ExitCode;
 
 use args::{Arguments, Command};
 use clap::Parser as _;
-use output::{Message, deliver, print, printable};
+use output::{deliver, print, print_error, printable};
 use roofgap_base::exit::Exit;
 use roofgap_lake::check::check;
 use roofgap_lake::compact::{Limits, compact};
 use roofgap_lake::error::LakeError;
-use roofgap_lake::ingest::add::{AddProps, Added, Outcome, add};
+use roofgap_lake::ingest::{Added, Outcome, add};
 use roofgap_lake::page::fleet_page;
-use roofgap_lake::query::engine::Engine;
+use roofgap_lake::query::Engine;
 use roofgap_lake::query::saved::{Query, fill, parameters};
 use roofgap_lake::store::Store;
-use roofgap_lake::synth::planted::Extent;
-use roofgap_lake::synth::write::write;
-use roofgap_lake::tables::document::markdown;
-use roofgap_lake::trend::{TrendProps, regressions, trend};
+use roofgap_lake::tables::markdown;
+use roofgap_lake::trend::{regressions, trend};
 
 fn main() -> ExitCode {
     let exit = match Arguments::try_parse() {
         Ok(arguments) => run(arguments.command).unwrap_or_else(|error| {
-            Message::Error.show(&error);
+            print_error(&error);
             error.exit()
         }),
         Err(error) => {
@@ -50,16 +48,8 @@ fn run(command: Command) -> Result<Exit, LakeError> {
         Command::Queries { name } => run_queries(name.as_deref()),
         Command::Trend(args) => {
             let engine = Engine::open(&Store::open(&args.lake.lake)?, None)?;
-            let title = format!("{} of {}", args.metric, args.stage);
-            let props = TrendProps {
-                metric: args.metric,
-                stage: args.stage,
-                by: args.by.into(),
-                since: args.since,
-                model: args.model,
-                project: args.project,
-            };
-            deliver(&trend(&engine, &props)?, args.format, args.output.as_deref(), &title)?;
+            let title = format!("{} of {}", args.props.metric, args.props.stage);
+            deliver(&trend(&engine, &args.props)?, args.format, args.output.as_deref(), &title)?;
             Ok(Exit::Done)
         }
         Command::Regress(args) => {
@@ -87,51 +77,29 @@ fn run(command: Command) -> Result<Exit, LakeError> {
             print(&markdown())?;
             Ok(Exit::Done)
         }
-        Command::Synth(args) => {
-            let extent =
-                Extent { runs: args.runs, days: args.days.max(1), hosts: args.hosts.max(1), seed: args.seed };
-            write(&Store::create(&args.to)?, &extent, args.single, args.jobs)?;
-            let planted = serde_json::to_string_pretty(&extent.planted()).unwrap_or_default();
-            print(&format!("{planted}\n"))?;
-            Ok(Exit::Done)
-        }
     }
 }
 
 /// Returns the text of a saved query, of a file, or the SQL itself.
 fn sql(query: &str) -> Result<String, LakeError> {
-    if let Some(saved) = Query::named(query) {
-        return Ok(saved.text.to_owned());
-    }
     if query.ends_with(".sql") {
         let text = roofgap_base::file::read_text(Path::new(query));
-        return text.map_err(|source| LakeError::Store { action: "read", address: query.to_owned(), source });
+        return text.map_err(|source| LakeError::store("read", query, source));
     }
     if query.contains(char::is_whitespace) {
         return Ok(query.to_owned());
     }
-    Err(LakeError::UnknownQuery { name: query.to_owned() })
+    Query::required(query).map(|query| query.text.to_owned())
 }
 
 fn run_add(args: args::Add) -> Result<Exit, LakeError> {
-    let props = AddProps {
-        labels: AddProps::labels(&args.label)?,
-        paths: args.paths,
-        project: args.project,
-        host: args.host,
-        date: args.date,
-        events: args.events,
-        join: args.join,
-        jobs: args.jobs,
-        nsys: args.nsys,
-    };
     let store = Store::create(&args.to)?;
     let each = |added: &Added| {
         let line = if args.json { json_line(added) } else { text_line(added) };
         // The lake is what matters; a closed pipe does not stop the work.
         let _ = print(&line);
     };
-    let added = add(&store, &props, &each)?;
+    let added = add(&store, &args.props, &each)?;
     let failed = added.iter().filter(|added| matches!(added.outcome, Outcome::Unreadable(_))).count();
     Ok(match failed {
         0 => Exit::Done,
@@ -171,8 +139,7 @@ fn run_queries(name: Option<&str>) -> Result<Exit, LakeError> {
         print(&Query::all().map(line).collect::<String>())?;
         return Ok(Exit::Done);
     };
-    let query = Query::named(name).ok_or_else(|| LakeError::UnknownQuery { name: name.to_owned() })?;
-    print(query.text)?;
+    print(Query::required(name)?.text)?;
     Ok(Exit::Done)
 }
 

@@ -1,14 +1,13 @@
 //! The one place that writes to stdout and stderr, and the formats of answers.
 
-use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal as _, Write as _, stderr, stdout};
 use std::path::Path;
 
 use roofgap_base::file::write_atomic;
 use roofgap_lake::error::LakeError;
 use roofgap_lake::page::answer_page;
-use roofgap_lake::query::chart::bars;
-use roofgap_lake::query::engine::Answer;
+use roofgap_lake::query::Answer;
+use roofgap_lake::query::answer::bars;
 use terminal_size::{Width, terminal_size};
 
 use crate::args::Format;
@@ -16,18 +15,9 @@ use crate::args::Format;
 /// Width of a chart that does not go to a terminal.
 const WIDTH: usize = 100;
 
-/// A message beside the answer.
-pub enum Message {
-    /// A failure.
-    Error,
-}
-
-impl Message {
-    /// Prints the message on stderr.
-    pub fn show(&self, text: &dyn Display) {
-        let Self::Error = self;
-        let _ = writeln!(stderr(), "error: {}", printable(&text.to_string()));
-    }
+/// Prints an error on stderr.
+pub fn print_error(error: &LakeError) {
+    let _ = writeln!(stderr(), "error: {}", printable(&error.to_string()));
 }
 
 /// Prints an answer. A reader that closed the pipe has seen enough.
@@ -53,17 +43,14 @@ pub fn printable(text: &str) -> String {
 
 /// Writes a file.
 pub fn save(path: &Path, bytes: &[u8]) -> Result<(), LakeError> {
-    write_atomic(path, bytes).map_err(|source| LakeError::Store {
-        action: "write",
-        address: path.display().to_string(),
-        source,
-    })
+    write_atomic(path, bytes).map_err(|source| LakeError::store("write", path.display().to_string(), source))
 }
 
 /// Prints or saves an answer.
 pub fn deliver(answer: &Answer, format: Format, output: Option<&Path>, title: &str) -> Result<(), LakeError> {
     if !fits(format, output, stdout().is_terminal()) {
-        return Err(LakeError::Terminal);
+        let why = "Parquet is not text: give a file with --output, or send the answer into a pipe";
+        return Err(LakeError::Usage(why.to_owned()));
     }
     let width = terminal_size().map_or(WIDTH, |(Width(width), _)| width.into());
     let bytes = match format {

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
-use roofgap_report::html::STYLE;
+use maud::{Markup, html};
+use roofgap_report::page::{STYLE, Shell, shell};
 
 use crate::error::LakeError;
 use crate::query::answer::NONE;
-use crate::query::engine::{Answer, Engine};
 use crate::query::saved::{Query, fill};
+use crate::query::{Answer, Engine};
 use crate::trend::{By, TrendProps, trend};
 
 /// Most rows of a table of the fleet page.
@@ -100,26 +100,14 @@ pub fn fleet_page(engine: &Engine, address: &str) -> Result<String, LakeError> {
 }
 
 fn page(title: &str, body: &Markup, links: &[(&str, &str)]) -> String {
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
-                title { (title) }
-                style { (PreEscaped(STYLE)) (PreEscaped(OWN_STYLE)) }
-            }
-            body {
-                header { p.kicker { "roofgap" } h1 { (title) } }
-                @if !links.is_empty() {
-                    nav { @for (id, title) in links { a href={ "#" (id) } { (title) } } }
-                }
-                main { (body) }
-            }
+    let body = html! {
+        header { p.kicker { "roofgap" } h1 { (title) } }
+        @if !links.is_empty() {
+            nav { @for (id, title) in links { a href={ "#" (id) } { (title) } } }
         }
+        main { (body) }
     };
-    page.into_string()
+    shell(&Shell { title, styles: &[STYLE, OWN_STYLE], body, ..Shell::default() })
 }
 
 /// Renders a table; the column `bars` also has bars. Rows without a value in any of the columns `needed` are left out.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use object_store::local::LocalFileSystem;
-use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
+use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 use roofgap_base::file::write_atomic;
@@ -22,15 +22,11 @@ const FOOTER: u64 = 64 << 10;
 #[derive(Debug)]
 pub struct Store {
     address: String,
-    place: Place,
+    /// Files below the lake.
+    pub(crate) objects: Arc<dyn ObjectStore>,
+    /// Folder of the lake; `None` for one in an object store.
+    folder: Option<PathBuf>,
     runtime: tokio::runtime::Runtime,
-}
-
-/// Paths are below the lake in both cases.
-#[derive(Debug)]
-enum Place {
-    Folder(PathBuf),
-    Objects(Arc<dyn ObjectStore>),
 }
 
 /// A file of a lake.
@@ -45,15 +41,23 @@ pub struct Entry {
 impl Store {
     /// Opens a lake that exists.
     pub fn open(address: &str) -> Result<Self, LakeError> {
-        let store = Self::at(address)?;
-        match store.schema()? {
-            Some(()) => Ok(store),
-            None => Err(LakeError::NotALake { address: address.to_owned() }),
+        let missing = || {
+            let hint = format!("`roofgap lake add RUN --to {address}` creates one");
+            LakeError::Usage(format!("{address} is not a lake: it has no {MARKER}; {hint}"))
+        };
+        if !address.contains("://") && !Path::new(address).is_dir() {
+            return Err(missing());
         }
+        let store = Self::at(address)?;
+        store.schema()?.ok_or_else(missing).map(|()| store)
     }
 
     /// Opens a lake, or creates it.
     pub fn create(address: &str) -> Result<Self, LakeError> {
+        if !address.contains("://") {
+            let created = std::fs::create_dir_all(address);
+            created.map_err(|source| LakeError::store("create", address, source))?;
+        }
         let store = Self::at(address)?;
         if store.schema()?.is_none() {
             store.put(MARKER, format!("{{\"schema\": \"{SCHEMA}\"}}\n").into_bytes())?;
@@ -67,20 +71,21 @@ impl Store {
             .enable_all()
             .build()
             .map_err(LakeError::Runtime)?;
-        let place = if address.contains("://") {
-            Place::Objects(objects(address)?)
-        } else {
-            Place::Folder(PathBuf::from(address))
+        let folder = (!address.contains("://")).then(|| PathBuf::from(address));
+        let objects = match &folder {
+            Some(folder) => Arc::new(
+                LocalFileSystem::new_with_prefix(folder)
+                    .map_err(|source| LakeError::store("open", address, source))?,
+            ),
+            None => objects(address)?,
         };
-        Ok(Self { address: address.trim_end_matches('/').to_owned(), place, runtime })
+        Ok(Self { address: address.trim_end_matches('/').to_owned(), objects, folder, runtime })
     }
 
     /// Checks the schema of the lake; `None` where there is no lake.
     fn schema(&self) -> Result<Option<()>, LakeError> {
         let bytes = match self.read(MARKER) {
-            Err(LakeError::Store { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                return Ok(None);
-            }
+            Err(error) if error.is_gone() => return Ok(None),
             read => read?,
         };
         let marker: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
@@ -88,7 +93,8 @@ impl Store {
         if found == SCHEMA {
             return Ok(Some(()));
         }
-        Err(LakeError::Schema { address: self.address.clone(), found: found.to_owned() })
+        let reads = format!("this version of roofgap-lake reads {SCHEMA}");
+        Err(LakeError::Usage(format!("{} has the schema {found:?}, and {reads}", self.address)))
     }
 
     /// Returns the address of a path.
@@ -98,57 +104,40 @@ impl Store {
 
     /// Lists the files below a path, by name.
     pub fn list(&self, below: &str) -> Result<Vec<Entry>, LakeError> {
+        use futures::TryStreamExt as _;
         let mut found = Vec::new();
-        let listed = match &self.place {
-            Place::Folder(root) => walk(root, below, &mut found),
-            Place::Objects(store) => self.list_objects(store.as_ref(), below, &mut found),
+        let listed = match &self.folder {
+            Some(root) => walk(root, below, &mut found),
+            None => {
+                let prefix = object_store::path::Path::from(below);
+                let entry =
+                    |object: ObjectMeta| Entry { path: object.location.to_string(), bytes: object.size };
+                let objects = self.objects.list(Some(&prefix)).map_ok(entry).try_collect();
+                self.runtime.block_on(objects).map(|objects| found = objects).map_err(io::Error::from)
+            }
         };
         listed.map_err(|source| LakeError::store("list", self.address(below), source))?;
         found.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(found)
     }
 
-    fn list_objects(&self, store: &dyn ObjectStore, below: &str, found: &mut Vec<Entry>) -> io::Result<()> {
-        use futures::TryStreamExt as _;
-        let prefix = object_store::path::Path::from(below);
-        let objects: Vec<_> = self.runtime.block_on(store.list(Some(&prefix)).try_collect())?;
-        found.extend(
-            objects.into_iter().map(|object| Entry { path: object.location.to_string(), bytes: object.size }),
-        );
-        Ok(())
-    }
-
     /// Reads a file.
     pub fn read(&self, path: &str) -> Result<Bytes, LakeError> {
-        let read = match &self.place {
-            Place::Folder(root) => std::fs::read(root.join(path)).map(Bytes::from),
-            Place::Objects(store) => self
-                .runtime
-                .block_on(async { store.get(&path.into()).await?.bytes().await })
-                .map_err(io::Error::from),
-        };
+        let read = self.runtime.block_on(async { self.objects.get(&path.into()).await?.bytes().await });
         read.map_err(|source| LakeError::store("read", self.address(path), source))
     }
 
     /// Reads the footer of a Parquet file.
     pub fn footer(&self, path: &str) -> Result<ParquetMetaData, LakeError> {
-        let unreadable = |source| LakeError::Parquet { path: self.address(path), source };
-        let footer = match &self.place {
-            Place::Folder(root) => {
-                let file = std::fs::File::open(root.join(path));
-                let file = file.map_err(|source| LakeError::store("read", self.address(path), source))?;
-                ParquetMetaDataReader::new().parse_and_finish(&file)
-            }
-            Place::Objects(store) => footer_from_end(|bytes| self.read_end(store.as_ref(), path, bytes))?,
-        };
-        footer.map_err(unreadable)
+        footer_from_end(|bytes| self.read_end(path, bytes))?
+            .map_err(|source| LakeError::Parquet { path: self.address(path), source })
     }
 
     /// Reads the last bytes of an object, and its size.
-    fn read_end(&self, store: &dyn ObjectStore, path: &str, bytes: u64) -> Result<(Bytes, u64), LakeError> {
+    fn read_end(&self, path: &str, bytes: u64) -> Result<(Bytes, u64), LakeError> {
         let options = GetOptions { range: Some(GetRange::Suffix(bytes)), ..GetOptions::default() };
         let read = self.runtime.block_on(async {
-            let found = store.get_opts(&path.into(), options).await?;
+            let found = self.objects.get_opts(&path.into(), options).await?;
             let size = found.meta.size;
             Ok::<_, object_store::Error>((found.bytes().await?, size))
         });
@@ -165,27 +154,20 @@ impl Store {
 
     /// Tells whether a file exists.
     pub fn exists(&self, path: &str) -> Result<bool, LakeError> {
-        let found = match &self.place {
-            Place::Folder(root) => std::fs::metadata(root.join(path)).map(|_| ()),
-            Place::Objects(store) => {
-                let head = self.runtime.block_on(store.head(&path.into()));
-                head.map(|_| ()).map_err(io::Error::from)
-            }
-        };
-        match found {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        match self.runtime.block_on(self.objects.head(&path.into())) {
+            Ok(_) => Ok(true),
+            Err(object_store::Error::NotFound { .. }) => Ok(false),
             Err(source) => Err(LakeError::store("look for", self.address(path), source)),
         }
     }
 
     /// Writes a file. Readers see all of it or nothing.
     pub fn put(&self, path: &str, bytes: Vec<u8>) -> Result<(), LakeError> {
-        let written = match &self.place {
-            Place::Folder(root) => put_file(&root.join(path), &bytes),
-            Place::Objects(store) => {
-                let (path, bytes) = (path.into(), PutPayload::from(bytes));
-                self.runtime.block_on(store.put(&path, bytes)).map(|_| ()).map_err(io::Error::from)
+        let written = match &self.folder {
+            Some(root) => put_file(&root.join(path), &bytes),
+            None => {
+                let put = self.runtime.block_on(self.objects.put(&path.into(), PutPayload::from(bytes)));
+                put.map(|_| ()).map_err(io::Error::from)
             }
         };
         written.map_err(|source| LakeError::store("write", self.address(path), source))
@@ -193,9 +175,9 @@ impl Store {
 
     /// Writes a file unless it exists; `false` where it does.
     pub fn put_new(&self, path: &str, bytes: Vec<u8>) -> Result<bool, LakeError> {
-        let objects = self.objects()?;
         let payload = PutPayload::from(bytes.clone());
-        let written = self.runtime.block_on(objects.put_opts(&path.into(), payload, PutMode::Create.into()));
+        let written =
+            self.runtime.block_on(self.objects.put_opts(&path.into(), payload, PutMode::Create.into()));
         match written {
             Ok(_) => Ok(true),
             Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
@@ -207,30 +189,9 @@ impl Store {
 
     /// Removes a file. One that is gone already is no error.
     pub fn delete(&self, path: &str) -> Result<(), LakeError> {
-        let removed = match &self.place {
-            Place::Folder(root) => std::fs::remove_file(root.join(path)),
-            Place::Objects(store) => {
-                let path = path.into();
-                self.runtime.block_on(store.delete(&path)).map_err(io::Error::from)
-            }
-        };
-        match removed {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                Err(LakeError::store("remove", self.address(path), source))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Returns the lake as an object store, for the query engine.
-    pub fn objects(&self) -> Result<Arc<dyn ObjectStore>, LakeError> {
-        match &self.place {
-            Place::Folder(root) => {
-                let local = LocalFileSystem::new_with_prefix(root);
-                let local = local.map_err(|source| LakeError::store("open", self.address.clone(), source))?;
-                Ok(Arc::new(local))
-            }
-            Place::Objects(store) => Ok(Arc::clone(store)),
+        match self.runtime.block_on(self.objects.delete(&path.into())) {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(source) => Err(LakeError::store("remove", self.address(path), source)),
         }
     }
 }
@@ -254,7 +215,7 @@ fn footer_from_end(
 fn objects(address: &str) -> Result<Arc<dyn ObjectStore>, LakeError> {
     use object_store::aws::AmazonS3Builder;
     use object_store::prefix::PrefixStore;
-    let wrong = || LakeError::Address { address: address.to_owned() };
+    let wrong = || LakeError::Usage(format!("{address}: give a folder or s3://BUCKET/PREFIX"));
     let rest = address.strip_prefix("s3://").ok_or_else(wrong)?;
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     if bucket.is_empty() {
@@ -272,7 +233,8 @@ fn objects(address: &str) -> Result<Arc<dyn ObjectStore>, LakeError> {
 
 #[cfg(not(feature = "s3"))]
 fn objects(address: &str) -> Result<Arc<dyn ObjectStore>, LakeError> {
-    Err(LakeError::Address { address: address.to_owned() })
+    let why = "this roofgap-lake was built without the feature s3";
+    Err(LakeError::Usage(format!("{address}: give a folder; {why}")))
 }
 
 fn put_file(path: &Path, bytes: &[u8]) -> io::Result<()> {

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use clap::{Args, ValueEnum};
+
 use crate::error::LakeError;
-use crate::query::engine::{Answer, Engine};
 use crate::query::saved::{Query, fill};
+use crate::query::{Answer, Engine};
 
 /// Metrics of a stage: column and unit.
 pub const METRICS: [(&str, &str); 12] = [
@@ -23,17 +25,17 @@ pub const METRICS: [(&str, &str); 12] = [
 ];
 
 /// A property of runs that a trend runs over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum By {
-    /// Commit of the profiled program, in the order of the first run.
+    /// Commit of the profiled program
     Commit,
-    /// Date.
+    /// Date
     Date,
-    /// GPU driver.
+    /// GPU driver
     Driver,
-    /// Version of the serving engine.
+    /// Version of the serving engine
     EngineVersion,
-    /// Host.
+    /// Host
     Host,
 }
 
@@ -51,19 +53,24 @@ impl By {
 }
 
 /// The question of a trend.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct TrendProps {
-    /// Metric: a column of `stages`.
+    /// Metric: a column of the table stages, such as token_ns, elapsed_ns or mfu_pct
     pub metric: String,
-    /// Stage.
+    /// Stage
+    #[arg(long, default_value = "decode")]
     pub stage: String,
-    /// Property of runs.
+    /// Property of runs
+    #[arg(long, value_enum, default_value_t = By::Commit)]
     pub by: By,
-    /// First date.
+    /// First date, YYYY-MM-DD
+    #[arg(long)]
     pub since: Option<String>,
-    /// Model; all without it.
+    /// Model
+    #[arg(long)]
     pub model: Option<String>,
-    /// Project; all without it.
+    /// Project
+    #[arg(long)]
     pub project: Option<String>,
 }
 
@@ -72,10 +79,8 @@ pub struct TrendProps {
 pub fn trend(engine: &Engine, props: &TrendProps) -> Result<Answer, LakeError> {
     let metric = props.metric.as_str();
     if !METRICS.iter().any(|(name, _)| *name == metric) {
-        return Err(LakeError::UnknownMetric {
-            name: metric.to_owned(),
-            known: METRICS.iter().map(|(name, _)| *name).collect(),
-        });
+        let known = METRICS.map(|(name, _)| name).join(", ");
+        return Err(LakeError::Usage(format!("no metric {metric:?}; the metrics are {known}")));
     }
     let by = props.by.column();
     let sql = format!(
@@ -110,9 +115,7 @@ pub struct Regressions {
 
 /// Finds commits at which a stage became slower or faster.
 pub fn regressions(engine: &Engine, given: &BTreeMap<String, String>) -> Result<Regressions, LakeError> {
-    let name = "regressions";
-    let query = Query::named(name).ok_or_else(|| LakeError::UnknownQuery { name: name.to_owned() })?;
-    let answer = engine.query(&fill(query.text, given)?)?;
+    let answer = engine.query(&fill(Query::required("regressions")?.text, given)?)?;
     let column = answer.names().iter().position(|name| *name == "change_pct");
     let changes = column.map_or_else(|| Ok(Vec::new()), |column| answer.numbers(column))?;
     let worse = changes.iter().flatten().filter(|change| **change > 0.0).count();

@@ -12,7 +12,7 @@ not_run() {
 }
 
 if [ -z "${ROOFGAP_TEST_LAKE:-}" ]; then
-    cargo build --quiet -p roofgap-lake
+    cargo build --quiet -p roofgap-lake --bins --example synth_lake
     target=$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
     export ROOFGAP_TEST_LAKE=$target/debug/roofgap-lake
 fi

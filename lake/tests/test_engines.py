@@ -23,7 +23,7 @@ sys.path.insert(0, str(SQL))
 
 import engines  # noqa: E402
 
-PROGRAM = pathlib.Path(os.environ.get("ROOFGAP_TEST_LAKE", ROOT / "lake" / "target" / "debug" / "roofgap-lake"))
+PROGRAM = pathlib.Path(os.environ.get("ROOFGAP_TEST_LAKE", ROOT / "target" / "debug" / "roofgap-lake"))
 PRICES = SQL / "prices.example.csv"
 # The synthetic lake has runs from March 2026 on.
 VALUES = {"changes-since": {"date": "2026-03-09"}, "new-values": {"date": "2026-03-03"}}
@@ -113,7 +113,8 @@ class Answers(unittest.TestCase):
         cls.addClassCleanup(shutil.rmtree, folder)
         cls.lake = os.path.join(folder, "lake")
         size = ["--runs", "1440", "--days", "12", "--hosts", "3", "--seed", "7"]
-        made = subprocess.run([PROGRAM, "synth", "--to", cls.lake, *size], check=True, capture_output=True)
+        synth = PROGRAM.parent / "examples" / "synth_lake"
+        made = subprocess.run([synth, "--to", cls.lake, *size], check=True, capture_output=True)
         cls.planted = json.loads(made.stdout)
         program = DataFusion(cls.lake, PRICES)
         cls.expected = {name: program.saved(name, VALUES.get(name, {})) for name in engines.names()}

@@ -23,7 +23,7 @@ sys.path.insert(0, str(JOB.parent))
 
 import ingest  # noqa: E402
 
-PROGRAM = pathlib.Path(os.environ.get("ROOFGAP_TEST_LAKE", ROOT / "lake" / "target" / "debug" / "roofgap-lake"))
+PROGRAM = pathlib.Path(os.environ.get("ROOFGAP_TEST_LAKE", ROOT / "target" / "debug" / "roofgap-lake"))
 CAPTURES = int(os.environ.get("ROOFGAP_TEST_CAPTURES", "60"))
 
 # Stands in for roofgap-lake: does what the name of the capture says, and counts its calls.

@@ -5,8 +5,9 @@
 use flate2::read::MultiGzDecoder;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use roofgap_analyze::{Analysis, Options, analyze};
-use roofgap_report::parquet::Partition;
-use roofgap_report::{Bundle, Context, chrome, files, parquet as tables, text};
+use roofgap_report::export::chrome;
+use roofgap_report::export::parquet::{self as tables, Partition};
+use roofgap_report::{Bundle, Context, files, text};
 use roofgap_testkit::mutate::{Content, Mutator};
 use roofgap_testkit::{Graphs, Program, Spec, kineto, nsys};
 use roofgap_trace::{OpKind, Trace};

@@ -1,10 +1,9 @@
 //! Parts of the analysis from the program's own account.
 
+use crate::attribution::{add_operator, sort_operators};
 use crate::model::{Architecture, Tokens};
 use crate::result::{Note, Operator, Stage, StageOrigin, WorkloadInfo};
-use crate::timeline::kernels::divide;
-use crate::timeline::step_periods::sample_deviation;
-use crate::timeline::{ByName, sort_operators, steps};
+use crate::timeline::{Grouped, divide, sample_deviation, step_summary};
 use roofgap_trace::account::Account;
 
 /// Describes the workload: from the program's account; what it does not say from the named model and the stated tokens. `None`
@@ -64,12 +63,12 @@ struct TimedStage<'a> {
     stage: Stage,
     steps: Vec<i64>,
     walls: Vec<i64>,
-    notes: ByName<'a, Note>,
+    notes: Grouped<&'a str, Note>,
 }
 
 /// Returns the stages as the program timed them, for a run without a timeline.
 pub fn stages(account: &Account) -> Vec<Stage> {
-    let mut stages: ByName<'_, TimedStage<'_>> = ByName::default();
+    let mut stages: Grouped<&str, TimedStage<'_>> = Grouped::default();
     for time in account.repeats.iter().filter(|r| !r.warmup).flat_map(|r| &r.stages) {
         let new = || TimedStage {
             stage: Stage { name: time.name.clone(), from: StageOrigin::Workload, ..Stage::default() },
@@ -88,7 +87,7 @@ pub fn stages(account: &Account) -> Vec<Stage> {
         }
     }
     let finish = |timed: TimedStage<'_>| Stage {
-        steps: steps::summary(timed.steps, None),
+        steps: step_summary(timed.steps, None),
         notes: timed.notes.items,
         mean_ns: Some(divide(timed.stage.wall_ns, timed.walls.len() as i64)),
         std_ns: sample_deviation(&timed.walls),
@@ -99,20 +98,18 @@ pub fn stages(account: &Account) -> Vec<Stage> {
 
 /// Returns the operators as the program timed them, added up by name.
 pub fn operators(account: &Account) -> Vec<Operator> {
-    let mut operators: ByName<'_, Operator> = ByName::default();
+    let mut operators: Grouped<&str, Operator> = Grouped::default();
     for own in &account.operators {
-        let new = || Operator { name: own.name.clone(), ..Operator::default() };
-        let sum = operators.entry(&own.name, new);
-        sum.calls = sum.calls.saturating_add(own.calls);
-        sum.self_cpu_ns += own.self_cpu_ns;
-        sum.total_cpu_ns += own.total_cpu_ns;
-        let add = |sum: &mut Option<i64>, value: Option<i64>| {
-            if let Some(value) = value {
-                *sum.get_or_insert(0) += value;
-            }
+        let sum = operators.entry(&own.name, || Operator { name: own.name.clone(), ..Operator::default() });
+        let own = Operator {
+            name: String::new(),
+            calls: own.calls,
+            self_cpu_ns: own.self_cpu_ns,
+            self_gpu_ns: own.self_gpu_ns,
+            total_cpu_ns: own.total_cpu_ns,
+            total_gpu_ns: own.total_gpu_ns,
         };
-        add(&mut sum.self_gpu_ns, own.self_gpu_ns);
-        add(&mut sum.total_gpu_ns, own.total_gpu_ns);
+        add_operator(sum, &own);
     }
     let mut operators = operators.items;
     sort_operators(&mut operators);

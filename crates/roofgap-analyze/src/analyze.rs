@@ -1,24 +1,27 @@
-//! The analysis of a trace.
+//! The analysis of a trace, in steps. Each step takes the result of the one before it.
+//!
+//! [`Attributed`] says what belongs to what, [`Timed`] has the times, [`Rated`] the work of the model in these times, [`Counted`] the
+//! hardware counters beside them; findings are about all of it.
 
+use crate::attribution::{Contexts, Launches, NO_CALL, operator_table, range_table};
 use crate::counters::alone::MeasuredLaunches;
-use crate::counters::{self, Timeline};
+use crate::counters::{self, Joined, Measured, Timeline};
+use crate::findings::{LaunchGap, StageEvidence};
 use crate::gpu::{Dtype, GpuFacts, UserLimits};
 use crate::knobs::{self, WorkloadFacts};
-use crate::model::{Architecture, ConfigError, Tokens, add_utilisation};
+use crate::model::{Architecture, Tokens, WorkFacts};
 use crate::names::Naming;
-use crate::numbers::count;
+use crate::numbers::{all_counted, count};
 use crate::rates::add_rates;
 use crate::result::*;
 use crate::roof::{self, RoofSums};
-use crate::stages::{EngineStep, StageIndex, StageSet};
-use crate::timeline::{
-    Activity, Contexts, CopyMeter, LaunchGaps, Launches, NO_CALL, StageMeter, graphs, kernels, operators,
-    range_table,
-};
+use crate::stages::{AbsentStage, EngineStep, StageIndex, StageSet};
+use crate::timeline::{Activity, CopyMeter, LaunchGaps, StageMeter, from_totals, graph_table, kernel_table};
 use crate::{account, communication, findings, layers, ranks, serving};
 use roofgap_trace::account::Account;
 use roofgap_trace::ncu::CounterSet;
 use roofgap_trace::{CallClass, Device, LossKind, Losses, Ns, OpKind, RecordedWindows, SourceFormat, Trace};
+use std::borrow::Cow;
 
 /// Options of an analysis.
 #[derive(Debug, Clone, Default)]
@@ -58,171 +61,286 @@ pub struct Analyzed {
 
 /// Analyses a trace.
 pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
-    let mut losses = trace.losses.clone();
-    let launches = Launches::join(trace, &mut losses);
-    let contexts = Contexts::build(trace, &launches.call_of_op);
-    let (index, absent) = StageIndex::build(trace, launches, contexts, &options.stages);
-    let activity = Activity::of(trace);
-    let copies = CopyMeter::new(trace, options.limits);
-    let meter = StageMeter { trace, index: &index, activity: &activity, copies: &copies };
-    let program = options.account.as_ref();
-    let mut naming = Naming::of_trace(trace);
-    let mut reasons = Vec::new();
+    let inputs = Inputs::of(trace, options);
+    let attributed = Attributed::of(&inputs);
+    let timed = Timed::of(&inputs, &attributed);
+    let rated = Rated::of(&inputs, &attributed, timed);
+    let counted = Counted::of(&inputs, &attributed, rated);
+    let analysis = counted.judged(&inputs, attributed.losses);
+    Analyzed { analysis, stages: attributed.index }
+}
 
-    let from = kernel_origin(trace, options);
-    let counter_sets = counters::merge(&options.counters);
-    // The two sides take about the same time.
-    let (
-        (kernels, measured_stages),
-        ((operators, operator_reason), ranges, mut evidence, communication, by_layer),
-    ) = both(
-        || {
-            let kernels = match from {
-                KernelOrigin::Timeline => kernels::table(trace, 0..trace.ops.len(), &mut naming),
-                KernelOrigin::Summary => kernels::from_totals(trace, &mut naming),
-                KernelOrigin::Counters => counters::alone::kernels(&counter_sets),
-            };
-            (kernels, meter.stages(&mut naming))
-        },
-        || {
-            let evidence = findings::evidence(trace, &index);
-            (
-                operator_table(trace, &index, options),
-                range_table(trace, &index),
-                evidence,
-                communication::table(trace, &index, options.limits),
-                layers::table(trace, &index),
-            )
-        },
-    );
-    let (mut stages, gaps): (Vec<Stage>, Vec<LaunchGaps>) = measured_stages.into_iter().unzip();
-    for (evidence, gaps) in evidence.iter_mut().zip(&gaps) {
-        evidence.longest_launch_gap = longest_gap(trace, gaps);
-    }
-    let graphs = graphs::table(trace, 0..trace.ops.len());
-    reasons.extend(kernels_reason(trace, from, &kernels, &graphs));
-    reasons.extend(absent.into_iter().map(|stage| Reason::new(About::Stage(stage.name), stage.why)));
-    let no_own_stages = stages.iter().all(|stage| stage.kind == StageKind::Whole);
-    if let Some(program) = program.filter(|_| stages.is_empty()) {
-        stages = account::stages(program);
-    }
-    if no_own_stages && stages.iter().all(|stage| stage.from == StageOrigin::Timeline) {
-        reasons.push(Reason::new(About::Stages, no_stages(trace, from)));
-    }
-    reasons.extend(phases_reason(&index));
-    reasons.extend(forward_reason(&index));
-    reasons.extend(operator_reason);
-    let (by_layer, layer_reason) = by_layer;
-    reasons.extend(layer_reason);
-    let own_devices = trace.used_devices();
-    let counter_devices = counters::alone::devices(&counter_sets);
-    let devices: Vec<&Device> =
-        if own_devices.is_empty() { counter_devices.iter().collect() } else { own_devices };
-    let coverage = coverage(trace, &stages);
-    let mut analysis = Analysis {
-        schema: SCHEMA.into(),
-        sources: sources(trace),
-        devices: devices.iter().map(|device| device_info(device)).collect(),
-        totals: totals(trace, &index, &activity, &kernels, from),
-        stages,
-        kernels,
-        operators,
-        layers: by_layer,
-        ranges,
-        overhead: options.overhead.clone(),
-        engine: engine(trace, &index, program),
-        requests: program.and_then(|account| account.requests.clone()),
-        copies: copies.table(0..trace.ops.len()),
-        graphs,
-        communication,
-        ranks: ranks::table(trace),
-        stage1: program.and_then(|account| account.stage1.clone()),
-        coverage,
-        reasons,
-        ..Analysis::default()
-    };
+/// What is analysed.
+struct Inputs<'a> {
+    trace: &'a Trace,
+    options: &'a Options,
+    /// The program's own account.
+    program: Option<&'a Account>,
+    /// Counters, those of one report together.
+    counters: Cow<'a, [CounterSet]>,
+    /// Devices of the counters.
+    counter_devices: Vec<Device>,
+    /// Origin of the kernels.
+    from: KernelOrigin,
+}
 
-    add_serving(&mut analysis, trace, &index, &activity, options);
-
-    let mut own_rank = std::mem::take(&mut analysis.ranks);
-    own_rank.iter_mut().for_each(|rank| ranks::add_times(rank, &analysis));
-    analysis.ranks = own_rank;
-
-    let gpu = GpuFacts::of_run(devices.first().copied(), program, options.limits);
-    let own_config = || program?.model.as_ref()?.config.as_ref();
-    let model = match (&options.model, own_config()) {
-        (Some(model), _) => Ok(model.clone()),
-        (None, Some(config)) => Architecture::from_config(config).map_err(NoModel::Config),
-        (None, None) => Err(NoModel::NotNamed),
-    };
-    let dtype = program.and_then(|a| a.model.as_ref()?.dtype.as_deref()?.parse::<Dtype>().ok());
-    let tokens = account::tokens(&options.tokens, program);
-    let share = ranks::model_share(trace, program);
-    add_rates(&mut analysis, &tokens);
-    add_utilisation(&mut analysis, model.as_ref(), gpu.as_ref(), &tokens, dtype, &share, &index);
-    let model = model.ok();
-    analysis.workload = account::workload(program, options.model_name.as_deref(), model.as_ref(), &tokens);
-
-    let mut measured = Vec::new();
-    let mut alone = None;
-    let mut roofs = RoofSums::default();
-    if options.counters.is_empty() {
-        analysis.reasons.push(Reason::new(About::Counters, "no counters were given"));
-    } else {
-        let timeline = Timeline::of_stages(trace, &index);
-        let joined = counters::join(&counter_sets, &timeline, &options.stages, gpu.as_ref().ok());
-        analysis.counters = joined.rows();
-        losses.merge(&joined.losses);
-        analysis.ncu_rules = counters::rules(&counter_sets);
-        if from == KernelOrigin::Counters {
-            counters::alone::attach(&mut analysis.kernels, &joined);
-            if let Ok(gpu) = &gpu {
-                roofs = counters::roofs_alone(&joined, &analysis.kernels, gpu);
-            }
-            let kernels = &analysis.kernels;
-            alone = MeasuredLaunches::of(&counter_sets, &joined, kernels, &counter_devices);
-        } else {
-            counters::attach(&mut analysis.kernels, &joined, None);
-            if let Ok(gpu) = &gpu {
-                roofs = counters::roofs(&joined, &timeline, gpu);
-            }
-        }
-        for stage in &mut analysis.stages {
-            counters::attach(&mut stage.kernels, &joined, Some(&stage.name));
-        }
-        measured = joined.measured;
-    }
-    if let Ok(gpu) = &gpu {
-        roof::add_modelled(&mut roofs, trace, &index, gpu);
-    }
-    roof::attach(&mut analysis, &roofs);
-    let inputs = findings::Inputs {
-        analysis: &analysis,
-        evidence: &evidence,
-        model: model.as_ref(),
-        counters: &measured,
-    };
-    let mut found = findings::find(inputs);
-    if let Some(alone) = &alone {
-        let inputs = findings::Inputs {
-            evidence: std::slice::from_ref(&alone.evidence),
-            counters: &alone.rows,
-            ..inputs
+impl<'a> Inputs<'a> {
+    fn of(trace: &'a Trace, options: &'a Options) -> Self {
+        let counters = counters::merge(&options.counters);
+        // Without kernels in the timeline they come from a summary table, or from the launches that ncu measured.
+        let from = match (trace.ops.is_empty(), trace.kernel_totals.is_empty(), counters.is_empty()) {
+            (true, false, _) => KernelOrigin::Summary,
+            (true, true, false) => KernelOrigin::Counters,
+            _ => KernelOrigin::Timeline,
         };
-        found.extend(findings::find_alone(inputs, &alone.stage));
+        let counter_devices = counters::alone::devices(&counters);
+        Self { trace, options, program: options.account.as_ref(), counters, counter_devices, from }
     }
-    analysis.findings = found;
-    if let Some(workload) = &options.workload {
-        knobs::attach(&mut analysis, workload, model.as_ref());
+
+    /// Builds the table of kernels.
+    fn kernels(&self, naming: &mut Naming) -> Vec<Kernel> {
+        match self.from {
+            KernelOrigin::Timeline => kernel_table(self.trace, 0..self.trace.ops.len(), naming),
+            KernelOrigin::Summary => from_totals(self.trace, naming),
+            KernelOrigin::Counters => counters::alone::kernels(&self.counters),
+        }
     }
-    analysis.losses = loss_rows(&losses);
-    Analyzed { analysis, stages: index }
+
+    /// Returns the devices of the trace; without any, those of the counters.
+    fn devices(&self) -> Vec<&Device> {
+        let own = self.trace.used_devices();
+        if own.is_empty() { self.counter_devices.iter().collect() } else { own }
+    }
+
+    /// Returns the model that the user named, else that of the program's account.
+    fn model(&self) -> Result<Architecture, String> {
+        let own = self.program.and_then(|program| program.model.as_ref()?.config.as_ref());
+        match (&self.options.model, own) {
+            (Some(model), _) => Ok(model.clone()),
+            (None, Some(config)) => Architecture::from_config(config)
+                .map_err(|why| format!("the model configuration of the program is not supported: {why}")),
+            (None, None) => Err("the model is unknown; name it with --model NAME|config.json".to_owned()),
+        }
+    }
+}
+
+/// What belongs to what: GPU operations to calls, calls to ranges, ranges to stages.
+struct Attributed {
+    index: StageIndex,
+    /// Stages that were requested and do not occur.
+    absent: Vec<AbsentStage>,
+    losses: Losses,
+}
+
+impl Attributed {
+    fn of(inputs: &Inputs<'_>) -> Self {
+        let trace = inputs.trace;
+        let mut losses = trace.losses.clone();
+        let launches = Launches::join(trace, &mut losses);
+        let contexts = Contexts::build(trace, &launches.call_of_op);
+        let (index, absent) = StageIndex::build(trace, launches, contexts, &inputs.options.stages);
+        Self { index, absent, losses }
+    }
+}
+
+/// The analysis with all that the times of a capture tell.
+struct Timed {
+    analysis: Analysis,
+    /// Evidence for findings by stage.
+    evidence: Vec<StageEvidence>,
+}
+
+impl Timed {
+    fn of(inputs: &Inputs<'_>, attributed: &Attributed) -> Self {
+        let (trace, index, program) = (inputs.trace, &attributed.index, inputs.program);
+        let limits = inputs.options.limits;
+        let activity = Activity::of(trace);
+        let copies = CopyMeter::new(trace, limits);
+        let meter = StageMeter { trace, index, activity: &activity, copies: &copies };
+        // The two sides take about the same time.
+        let (
+            (kernels, measured),
+            (mut evidence, (operators, no_operators), (by_layer, no_layer), mut analysis),
+        ) = both(
+            || {
+                let mut naming = Naming::of_trace(trace);
+                (inputs.kernels(&mut naming), meter.stages(&mut naming))
+            },
+            || {
+                let tables = Analysis {
+                    ranges: range_table(trace, index),
+                    communication: communication::table(trace, index, limits),
+                    ..Analysis::default()
+                };
+                let evidence = findings::evidence(trace, index);
+                (evidence, operators(inputs, index), layers::table(trace, index), tables)
+            },
+        );
+        let (mut stages, gaps): (Vec<Stage>, Vec<LaunchGaps>) = measured.into_iter().unzip();
+        for (evidence, gaps) in evidence.iter_mut().zip(&gaps) {
+            evidence.longest_launch_gap = longest_gap(trace, gaps);
+        }
+        let no_own_stages = stages.iter().all(|stage| stage.kind == StageKind::Whole);
+        if let Some(program) = program.filter(|_| stages.is_empty()) {
+            stages = account::stages(program);
+        }
+        let of_timeline = stages.iter().all(|stage| stage.from == StageOrigin::Timeline);
+        let graphs = graph_table(trace, 0..trace.ops.len());
+        let copies = copies.table(0..trace.ops.len());
+        let absent =
+            attributed.absent.iter().map(|stage| Reason::new(About::Stage(stage.name.clone()), &*stage.why));
+        let reasons = kernels_reason(inputs, &kernels, &graphs).into_iter().chain(absent);
+        let no_stages = (no_own_stages && of_timeline).then(|| Reason::new(About::Stages, no_stages(inputs)));
+        let more = [no_stages, phases_reason(index), forward_reason(index), no_operators, no_layer];
+        analysis = Analysis {
+            schema: SCHEMA.into(),
+            sources: sources(trace),
+            devices: inputs.devices().into_iter().map(device_info).collect(),
+            totals: totals(inputs, index, &activity, (&kernels, &copies)),
+            coverage: coverage(trace, &stages),
+            stages,
+            kernels,
+            operators,
+            layers: by_layer,
+            overhead: inputs.options.overhead.clone(),
+            engine: engine(trace, index, program),
+            requests: program.and_then(|account| account.requests.clone()),
+            copies,
+            graphs,
+            stage1: program.and_then(|account| account.stage1.clone()),
+            reasons: reasons.chain(more.into_iter().flatten()).collect(),
+            ..analysis
+        };
+        add_serving(&mut analysis, inputs, index, &activity);
+        analysis.ranks = ranks::of_capture(trace, &analysis, None).into_iter().collect();
+        Self { analysis, evidence }
+    }
+}
+
+/// The analysis with the work of the model in the times that were measured.
+struct Rated {
+    timed: Timed,
+    gpu: Result<GpuFacts, &'static str>,
+    model: Option<Architecture>,
+}
+
+impl Rated {
+    fn of(inputs: &Inputs<'_>, attributed: &Attributed, mut timed: Timed) -> Self {
+        let (options, program) = (inputs.options, inputs.program);
+        let gpu = GpuFacts::of_run(inputs.devices().first().copied(), program, options.limits);
+        let model = inputs.model();
+        let tokens = account::tokens(&options.tokens, program);
+        let dtype = program.and_then(|a| a.model.as_ref()?.dtype.as_deref()?.parse::<Dtype>().ok());
+        let analysis = &mut timed.analysis;
+        add_rates(analysis, &tokens);
+        let facts = WorkFacts {
+            model: model.as_ref().map_err(String::as_str),
+            gpu: gpu.as_ref().map_err(|why| *why),
+            tokens: &tokens,
+            dtype,
+            share: &ranks::model_share(inputs.trace, program),
+            index: &attributed.index,
+        };
+        facts.add_utilisation(analysis);
+        let model = model.ok();
+        analysis.workload =
+            account::workload(program, options.model_name.as_deref(), model.as_ref(), &tokens);
+        Self { timed, gpu, model }
+    }
+}
+
+/// The analysis with counters and the distance to the roof.
+struct Counted {
+    rated: Rated,
+    counters: CounterRows,
+}
+
+/// Counters for the rules of findings.
+#[derive(Default)]
+struct CounterRows {
+    /// Rows joined with the timeline.
+    measured: Vec<Measured>,
+    /// Measured launches without a timeline.
+    alone: Option<MeasuredLaunches>,
+    losses: Losses,
+}
+
+impl Counted {
+    fn of(inputs: &Inputs<'_>, attributed: &Attributed, mut rated: Rated) -> Self {
+        let index = &attributed.index;
+        let (mut rows, mut roofs) = (CounterRows::default(), RoofSums::default());
+        let gpu = rated.gpu.as_ref().ok();
+        let analysis = &mut rated.timed.analysis;
+        if inputs.counters.is_empty() {
+            analysis.reasons.push(Reason::new(About::Counters, "no counters were given"));
+        } else {
+            (rows, roofs) = join_counters(inputs, index, analysis, gpu);
+        }
+        if let Some(gpu) = gpu {
+            roof::add_modelled(&mut roofs, inputs.trace, index, gpu);
+        }
+        roof::attach(analysis, &roofs);
+        Self { rated, counters: rows }
+    }
+
+    /// Adds findings, their knobs, and the losses of all steps.
+    fn judged(self, inputs: &Inputs<'_>, mut losses: Losses) -> Analysis {
+        let Rated { timed: Timed { mut analysis, evidence }, model, .. } = self.rated;
+        let CounterRows { measured, alone, losses: of_counters } = self.counters;
+        let rules = findings::Inputs {
+            analysis: &analysis,
+            evidence: &evidence,
+            model: model.as_ref(),
+            counters: &measured,
+        };
+        let mut found = findings::find(rules);
+        if let Some(alone) = &alone {
+            let evidence = std::slice::from_ref(&alone.evidence);
+            let rules = findings::Inputs { evidence, counters: &alone.rows, ..rules };
+            found.extend(findings::find_alone(rules, &alone.stage));
+        }
+        analysis.findings = found;
+        if let Some(workload) = &inputs.options.workload {
+            knobs::attach(&mut analysis, workload, model.as_ref());
+        }
+        losses.merge(&of_counters);
+        analysis.losses = loss_rows(&losses);
+        analysis
+    }
+}
+
+/// Joins the counters with the timeline, and puts them beside the kernels. Returns the roofs of the measured launches too.
+fn join_counters(
+    inputs: &Inputs<'_>,
+    index: &StageIndex,
+    analysis: &mut Analysis,
+    gpu: Option<&GpuFacts>,
+) -> (CounterRows, RoofSums) {
+    let timeline = Timeline::of_stages(inputs.trace, index);
+    let joined = counters::join(&inputs.counters, &timeline, &inputs.options.stages, gpu);
+    analysis.counters = joined.rows();
+    analysis.ncu_rules = counters::rules(&inputs.counters);
+    let mut alone = None;
+    let roofs = if inputs.from == KernelOrigin::Counters {
+        counters::alone::attach(&mut analysis.kernels, &joined);
+        let kernels = &analysis.kernels;
+        alone = MeasuredLaunches::of(&inputs.counters, &joined, kernels, &inputs.counter_devices);
+        gpu.map(|gpu| counters::roofs_alone(&joined, kernels, gpu))
+    } else {
+        counters::attach(&mut analysis.kernels, &joined, None);
+        gpu.map(|gpu| counters::roofs(&joined, &timeline, gpu))
+    };
+    for stage in &mut analysis.stages {
+        counters::attach(&mut stage.kernels, &joined, Some(&stage.name));
+    }
+    let Joined { measured, losses } = joined;
+    (CounterRows { measured, alone, losses }, roofs.unwrap_or_default())
 }
 
 /// Describes the longest launch gap of a stage.
-fn longest_gap(trace: &Trace, gaps: &LaunchGaps) -> Option<findings::LaunchGap> {
+fn longest_gap(trace: &Trace, gaps: &LaunchGaps) -> Option<LaunchGap> {
     let op = gaps.longest_before?;
-    Some(findings::LaunchGap {
+    Some(LaunchGap {
         ns: gaps.longest_ns,
         kind: *trace.ops.kind.get(op)?,
         name: trace.names.get(*trace.ops.name.get(op)?).to_owned(),
@@ -230,31 +348,16 @@ fn longest_gap(trace: &Trace, gaps: &LaunchGaps) -> Option<findings::LaunchGap> 
 }
 
 /// Adds the steps of an engine together. Times of single requests are used here and are not part of the result.
-fn add_serving(
-    analysis: &mut Analysis,
-    trace: &Trace,
-    index: &StageIndex,
-    activity: &Activity,
-    options: &Options,
-) {
+fn add_serving(analysis: &mut Analysis, inputs: &Inputs<'_>, index: &StageIndex, activity: &Activity) {
     let parallelism = analysis.engine.as_ref().and_then(|engine| engine.parallelism.as_ref());
     let replicas = parallelism.and_then(|ways| ways.get("data").copied());
-    let sent = options.recorded_requests.as_ref().or(analysis.requests.as_ref());
-    let (serving, reasons) = serving::measure(trace, index, activity, replicas, sent);
+    let sent = inputs.options.recorded_requests.as_ref().or(analysis.requests.as_ref());
+    let (serving, reasons) = serving::measure(inputs.trace, index, activity, replicas, sent);
     analysis.serving = serving;
     analysis.reasons.extend(reasons);
     if let Some(requests) = &mut analysis.requests {
         requests.each.clear();
     }
-}
-
-/// The model is not known.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-enum NoModel {
-    #[error("the model is unknown; name it with --model NAME|config.json")]
-    NotNamed,
-    #[error("the model configuration of the program is not supported: {0}")]
-    Config(ConfigError),
 }
 
 /// Runs both, the second on a thread of its own.
@@ -276,12 +379,11 @@ fn no_kernels(trace: &Trace, graphs: &[GraphRow]) -> String {
             count(launches)
         );
     }
-    match trace.ops.len() {
-        0 => format!("the capture holds no kernels: {}", no_gpu_work(trace)),
-        transfers => {
-            format!("the capture holds no kernels, only copies and memory sets: {}", count(transfers as u64))
-        }
-    }
+    let (only, why) = match trace.ops.len() as u64 {
+        0 => ("", no_gpu_work(trace)),
+        transfers => (", only copies and memory sets", count(transfers)),
+    };
+    format!("the capture holds no kernels{only}: {why}")
 }
 
 /// Explains why no GPU work was recorded: the tool was not told to, or it traced the calls and got no records of the GPU.
@@ -292,13 +394,10 @@ fn no_gpu_work(trace: &Trace) -> String {
     if launches + transfers == 0 {
         return format!("no GPU work was recorded{}", how_to_record(trace));
     }
-    let traced =
-        [(launches, "launch", "launches"), (transfers, "copy or memory set", "copies and memory sets")]
-            .into_iter()
-            .filter(|(number, ..)| *number > 0)
-            .map(|(number, one, many)| format!("{} {}", count(number), if number == 1 { one } else { many }))
-            .collect::<Vec<_>>()
-            .join(" and ");
+    let traced = all_counted([
+        (launches, "launch", "launches"),
+        (transfers, "copy or memory set", "copies and memory sets"),
+    ]);
     format!(
         "the calls of {traced} were traced, but there are no records of the GPU. Usual reasons: the user may not profile the GPU, the \
          tool is older than the driver, a virtual GPU or WSL2, or recording stopped before the records were written"
@@ -307,74 +406,50 @@ fn no_gpu_work(trace: &Trace) -> String {
 
 /// Says which setting of the recording tool records GPU work.
 fn how_to_record(trace: &Trace) -> &'static str {
-    match trace.sources.first().map(|source| source.format) {
-        Some(SourceFormat::NsysSqlite) => {
-            "; nsys records it with `--trace=cuda,nvtx`, in the processes that it starts"
-        }
-        Some(SourceFormat::Kineto) => "; the PyTorch profiler records it with ProfilerActivity.CUDA",
-        _ => "",
-    }
-}
-
-/// Tells where the kernels come from: the timeline; without kernels in it a summary table, or the launches that ncu measured.
-fn kernel_origin(trace: &Trace, options: &Options) -> KernelOrigin {
-    if !trace.ops.is_empty() {
-        KernelOrigin::Timeline
-    } else if !trace.kernel_totals.is_empty() {
-        KernelOrigin::Summary
-    } else if !options.counters.is_empty() {
-        KernelOrigin::Counters
-    } else {
-        KernelOrigin::Timeline
-    }
+    trace.sources.first().map_or("", |source| source.format.facts().gpu_work_advice)
 }
 
 /// Explains why there are no kernels, or what the times of measured launches are.
-fn kernels_reason(
-    trace: &Trace,
-    from: KernelOrigin,
-    kernels: &[Kernel],
-    graphs: &[GraphRow],
-) -> Option<Reason> {
-    let why = match (from, kernels.is_empty()) {
+fn kernels_reason(inputs: &Inputs<'_>, kernels: &[Kernel], graphs: &[GraphRow]) -> Option<Reason> {
+    let why: Cow<'_, str> = match (inputs.from, kernels.is_empty()) {
         (KernelOrigin::Counters, false) => {
-            "the times are those of single launches as ncu measured them, not of a run of the program"
+            "the times are those of single launches as ncu measured them, not of a run of the program".into()
         }
         (KernelOrigin::Counters, true) => {
-            "ncu did not collect the duration of the launches (gpu__time_duration.sum); what it collected is in the counters"
+            "ncu did not collect the duration of the launches (gpu__time_duration.sum); what it collected is in the counters".into()
         }
-        (_, true) => return Some(Reason::new(About::Kernels, no_kernels(trace, graphs))),
+        (_, true) => no_kernels(inputs.trace, graphs).into(),
         (_, false) => return None,
     };
     Some(Reason::new(About::Kernels, why))
 }
 
 /// Explains why there are no stages.
-fn no_stages(trace: &Trace, from: KernelOrigin) -> String {
-    if from == KernelOrigin::Summary {
-        "a summary table has no ranges".into()
-    } else if from == KernelOrigin::Counters && trace.ranges.rows.is_empty() {
-        "ncu measures single launches and records no timeline; add an nsys, PyTorch or native capture of the same program".into()
-    } else if trace.ranges.rows.is_empty()
-        && trace.sources.first().map(|source| source.format) == Some(SourceFormat::Kineto)
-    {
-        "the capture has no ranges; name the stages of the program with torch.profiler.record_function (prefill, decode_all, decode_step)".into()
-    } else if trace.ranges.rows.is_empty() {
-        "the capture has no ranges; add NVTX ranges to the program (domain LLM: prefill, decode_all, decode_step)".into()
-    } else {
-        "no range matches a stage; name one with --stage NAME=PATTERN".into()
-    }
+fn no_stages(inputs: &Inputs<'_>) -> String {
+    let why = match (inputs.from, inputs.trace.ranges.rows.is_empty()) {
+        (KernelOrigin::Summary, _) => "a summary table has no ranges",
+        (KernelOrigin::Counters, true) => {
+            "ncu measures single launches and records no timeline; add an nsys, PyTorch or native capture of the same program"
+        }
+        (_, true) => {
+            let first = inputs.trace.sources.first();
+            let format = first.map_or(SourceFormat::NsysSqlite, |source| source.format);
+            return format!("the capture has no ranges; {}", format.facts().stages_advice);
+        }
+        (_, false) => "no range matches a stage; name one with --stage NAME=PATTERN",
+    };
+    why.to_owned()
 }
 
 /// Describes the serving engine: by the names of its steps, else by the account of the program.
 fn engine(trace: &Trace, index: &StageIndex, program: Option<&Account>) -> Option<EngineInfo> {
     let own = program.and_then(|account| account.engine.as_ref());
     let own_name = own.and_then(|engine| engine.name.as_deref());
-    let kineto = |source: &roofgap_trace::Source| source.format == SourceFormat::Kineto;
+    let timeline = trace.sources.iter().find(|source| source.format.is_timeline());
+    let range_word = timeline.map_or("range", |source| source.format.facts().range_word);
     let (name, told_by) = match index.engine() {
         Some(engine) if index.phases_told_by().is_some() => (engine.name(), "frames"),
-        Some(engine) if trace.sources.iter().any(kineto) => (engine.name(), "annotation"),
-        Some(engine) => (engine.name(), "range"),
+        Some(engine) => (engine.name(), range_word),
         None => (own_name?, "account"),
     };
     let own = own.filter(|_| own_name == Some(name));
@@ -472,46 +547,45 @@ fn loss_messages(losses: &Losses, kind: LossKind) -> Vec<LossMessage> {
 }
 
 /// Takes the operators of the options, of the trace or of the program's account; without any, of the ranges.
-fn operator_table(trace: &Trace, index: &StageIndex, options: &Options) -> (Vec<Operator>, Option<Reason>) {
-    let reason = |why: &str| Some(Reason::new(About::Operators, why));
-    if let Some(operators) = options.operators.as_ref().filter(|o| !o.is_empty()) {
+fn operators(inputs: &Inputs<'_>, index: &StageIndex) -> (Vec<Operator>, Option<Reason>) {
+    let trace = inputs.trace;
+    if let Some(operators) = inputs.options.operators.as_ref().filter(|o| !o.is_empty()) {
         return (operators.clone(), None);
     }
-    if trace.cpu_ops.is_empty()
-        && let Some(program) = options.account.as_ref().filter(|a| !a.operators.is_empty())
-    {
-        return (account::operators(program), reason("as the program itself timed them"));
-    }
-    let operators = operators::table(trace, &index.launches().call_of_op);
-    let why = if operators.is_empty() {
-        reason("the capture holds neither operators of a framework nor ranges")
+    let timed = inputs.program.filter(|program| trace.cpu_ops.is_empty() && !program.operators.is_empty());
+    let operators = match timed {
+        Some(program) => account::operators(program),
+        None => operator_table(trace, &index.launches().call_of_op),
+    };
+    let why = if timed.is_some() {
+        Some("as the program itself timed them")
+    } else if operators.is_empty() {
+        Some("the capture holds neither operators of a framework nor ranges")
     } else if trace.cpu_ops.is_empty() {
-        reason("no operators of a framework in the capture; ranges of the program stand in")
+        Some("no operators of a framework in the capture; ranges of the program stand in")
     } else {
         None
     };
-    (operators, why)
+    (operators, why.map(|why| Reason::new(About::Operators, why)))
 }
 
 fn totals(
-    trace: &Trace,
+    inputs: &Inputs<'_>,
     index: &StageIndex,
     activity: &Activity,
-    kernels: &[Kernel],
-    from: KernelOrigin,
+    (kernels, copies): (&[Kernel], &[CopyRow]),
 ) -> Totals {
-    let ops = &trace.ops;
-    let time =
-        |kind: OpKind| (0..ops.len()).filter(|&i| ops.kind[i] == kind).map(|i| ops.duration(i)).sum::<Ns>();
+    let ops = &inputs.trace.ops;
+    let sets = ops.kind.iter().enumerate().filter(|(_, kind)| **kind == OpKind::Set);
     // Without any operation it is not known whether the GPU was recorded at all.
     let known = !ops.is_empty();
     Totals {
         kernel_count: kernels.iter().map(|k| k.calls).sum(),
         kernel_ns: kernels.iter().map(|k| k.total_ns).sum(),
         busy_ns: known.then(|| activity.busy_ns()),
-        memcpy_ns: known.then(|| time(OpKind::Copy)),
-        memset_ns: known.then(|| time(OpKind::Set)),
+        memcpy_ns: known.then(|| copies.iter().map(|row| row.total_ns).sum()),
+        memset_ns: known.then(|| sets.map(|(op, _)| ops.duration(op)).sum()),
         unattributed_count: index.launches().call_of_op.iter().filter(|c| **c == NO_CALL).count() as u64,
-        from,
+        from: inputs.from,
     }
 }

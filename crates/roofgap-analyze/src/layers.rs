@@ -3,12 +3,12 @@
 //! A kernel belongs to the innermost module around its launch call. A kernel of a CUDA graph belongs to the innermost module
 //! around the creation of its node, where that was recorded.
 
+use crate::attribution::{NO_CALL, Scope, around_calls};
 use crate::names::{ModuleName, layer_kind, module_name};
 use crate::numbers;
 use crate::result::{About, LayerRow, LayerSpread, Reason};
 use crate::stages::StageIndex;
-use crate::timeline::kernels::median;
-use crate::timeline::{NO_CALL, Scope, innermost, launching_calls};
+use roofgap_base::stats::median;
 use roofgap_trace::{NameId, Ns, OpKind, Range, RangeStyle, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Reverse;
@@ -184,19 +184,12 @@ struct Inside<'a> {
 
 /// Returns the place of each call: the innermost module around it, on its thread.
 fn places<'t>(trace: &'t Trace, index: &StageIndex, modules: &[&Range], layers: &mut Layers) -> Vec<Place> {
-    let calls = &trace.calls;
     if modules.is_empty() {
         return Vec::new();
     }
-    let mut places = vec![NOWHERE; calls.len()];
-    let launching = launching_calls(trace, &index.launches().call_of_op);
     let items = modules.iter().zip(0u32..);
     let mut items: Vec<_> = items.map(|(range, run)| Scope::of_range(range, (range.name, run))).collect();
     items.sort_by_key(Scope::order);
-    let around = launching.iter().flatten().map(|&call| {
-        let call = call as usize;
-        (calls.thread[call], calls.start[call], calls.end[call])
-    });
     let root = Inside { place: NOWHERE, instances: [None; AROUND] };
     let child = |outer: Inside<'t>, (name, run): (NameId, u32)| -> Inside<'t> {
         let Some(module) = module_name(trace.names.get(name)) else {
@@ -211,9 +204,10 @@ fn places<'t>(trace: &'t Trace, index: &StageIndex, modules: &[&Range], layers: 
         }
         Inside { place, instances }
     };
-    let inside = innermost(items.into_iter(), around, DEEPEST, root, child);
-    for (call, inside) in launching.iter().flatten().zip(inside) {
-        places[*call as usize] = inside.place;
+    let call_of_op = &index.launches().call_of_op;
+    let mut places = vec![NOWHERE; trace.calls.len()];
+    for (call, inside) in around_calls(trace, call_of_op, items.into_iter(), DEEPEST, root, child) {
+        places[call] = inside.place;
     }
     places
 }

@@ -20,7 +20,8 @@
 //!
 //! - `result`: the types of the JSON;
 //! - `stages`: which stage an operation or a span of time belongs to ([`StageIndex`]);
-//! - `timeline`: launches, idle time, kernels, copies, graphs, operators, ranges;
+//! - `attribution`: the launch call of an operation, and the ranges and operators around it;
+//! - `timeline`: idle time, steps, kernels, copies and graphs;
 //! - `communication`: collectives and their bandwidth; `ranks`: the rank of a capture and its share of the model;
 //! - `serving`: the steps of a serving engine together, and the latency of requests by its parts;
 //! - `job`: several ranks together ([`join_ranks`]): clocks, matched collectives, stragglers;
@@ -29,7 +30,7 @@
 //! - [`gpu`]: peaks and bandwidth of a device; [`model`]: work of a model; [`counters`]: hardware counters;
 //! - [`findings`]: one file per rule in `findings/rules`; [`compare`]: two analyses side by side;
 //! - [`knobs`]: changes of a workload that carry out the action of a finding;
-//! - `roof`: the distance of kernels and stages to the roof; [`numbers`]: numbers formatted for people.
+//! - `roof`: the distance of kernels and stages to the roof.
 
 pub mod compare;
 pub mod counters;
@@ -37,10 +38,10 @@ pub mod findings;
 pub mod gpu;
 pub mod knobs;
 pub mod model;
-pub mod numbers;
 
 mod account;
 mod analyze;
+mod attribution;
 mod communication;
 mod job;
 mod layers;
@@ -54,8 +55,14 @@ mod stages;
 mod timeline;
 mod verdict;
 
+use roofgap_base::numbers;
+
 pub use account::operators as account_operators;
 pub use analyze::{Analyzed, Options, analyze};
+pub use attribution::{
+    CallKind, CallNode, Contexts, LaunchCount, Launches, NO_CALL, Scope, call_tree, innermost, launch_counts,
+    scopes,
+};
 pub use job::{RankRecord, join_ranks};
 pub use names::{Family, ShortNames, family, is_communication, short_name};
 pub use result::*;
@@ -64,8 +71,5 @@ pub use stages::{
     AllOfStage, Engine, EngineStep, GRAMMARS, Grammar, NamedPlace, Pattern, Scheduled, Span, StageError,
     StageIndex, StageRule, StageSet, StageSpans,
 };
-pub use timeline::{
-    CallKind, CallNode, Contexts, IdleCause, IdlePart, IntervalSet, LaunchCount, Launches, NO_CALL, Scope,
-    call_tree, idle_parts, innermost, launch_counts, scopes,
-};
+pub use timeline::{IdleCause, IdlePart, IntervalSet, idle_parts};
 pub use verdict::{StageLimit, Verdict, verdict};

@@ -1,6 +1,6 @@
 //! Ranks of a distributed job: the rank of a capture, and its share of the model.
 
-use crate::result::{Analysis, Idle, RankInfo};
+use crate::result::{Analysis, CommunicationRow, Idle, RankInfo};
 use roofgap_trace::account::Account;
 use roofgap_trace::{Distributed, Trace};
 use std::collections::BTreeMap;
@@ -25,43 +25,33 @@ pub enum ModelShare {
     Unknown(String),
 }
 
-/// Lists the rank of the capture.
-pub fn table(trace: &Trace) -> Vec<RankInfo> {
+/// Describes the rank of a capture: that of the trace; without one, `named`, which the file name tells. `None` without either.
+pub fn of_capture(trace: &Trace, analysis: &Analysis, named: Option<u32>) -> Option<RankInfo> {
     let job = trace.distributed.as_ref();
-    let rank = job.and_then(|job| {
-        Some(RankInfo {
-            rank: job.rank?,
-            world_size: job.world_size,
-            host: trace.host.clone(),
-            devices: devices(trace),
-            told_by: "trace".to_owned(),
-            sources: trace.sources.iter().map(|source| source.path.clone()).collect(),
-            ..RankInfo::default()
-        })
-    });
-    rank.into_iter().collect()
-}
-
-/// Lists the numbers of the devices of the capture.
-pub fn devices(trace: &Trace) -> Vec<u32> {
-    trace.used_devices().iter().map(|device| device.number).collect()
-}
-
-/// Adds the times of a rank from its analysis.
-pub fn add_times(rank: &mut RankInfo, analysis: &Analysis) {
-    rank.kernel_count = analysis.totals.kernel_count;
-    rank.kernel_ns = analysis.totals.kernel_ns;
-    rank.busy_ns = analysis.totals.busy_ns;
-    rank.communication_ns = analysis.communication.iter().map(|row| row.total_ns).sum();
-    rank.untimed_calls = analysis.communication.iter().map(|row| row.untimed_calls).sum();
-    rank.exposed_ns = analysis.communication.iter().map(|row| row.exposed_ns).sum();
+    let own = job.and_then(|job| job.rank);
+    let sum = |of: fn(&CommunicationRow) -> i64| analysis.communication.iter().map(of).sum();
     let idle = analysis.stages.iter().filter_map(|stage| stage.idle);
-    rank.idle = idle.reduce(|a, b| Idle {
-        launch_ns: a.launch_ns + b.launch_ns,
-        sync_ns: a.sync_ns + b.sync_ns,
-        copy_ns: a.copy_ns + b.copy_ns,
-        other_ns: a.other_ns + b.other_ns,
-    });
+    Some(RankInfo {
+        rank: own.or(named)?,
+        world_size: job.and_then(|job| job.world_size),
+        host: trace.host.clone(),
+        devices: trace.used_devices().iter().map(|device| device.number).collect(),
+        told_by: if own.is_some() { "trace" } else { "file_name" }.to_owned(),
+        sources: trace.sources.iter().map(|source| source.path.clone()).collect(),
+        kernel_count: analysis.totals.kernel_count,
+        kernel_ns: analysis.totals.kernel_ns,
+        busy_ns: analysis.totals.busy_ns,
+        communication_ns: sum(|row| row.total_ns),
+        untimed_calls: analysis.communication.iter().map(|row| row.untimed_calls).sum(),
+        exposed_ns: sum(|row| row.exposed_ns),
+        idle: idle.reduce(|a, b| Idle {
+            launch_ns: a.launch_ns + b.launch_ns,
+            sync_ns: a.sync_ns + b.sync_ns,
+            copy_ns: a.copy_ns + b.copy_ns,
+            other_ns: a.other_ns + b.other_ns,
+        }),
+        ..RankInfo::default()
+    })
 }
 
 /// Tells the share of the model by the account of the engine, else by the process groups of the capture.

@@ -1,8 +1,8 @@
 //! Tokens per second, time per token and time to first token.
 
-use crate::model::{Misfit, Tokens};
+use crate::model::{Tokens, unknown_tokens};
 use crate::result::{About, Analysis, PerRun, Reason, Stage};
-use crate::timeline::kernels::divide;
+use crate::timeline::divide;
 
 /// Adds tokens per second and time per token to the stages, and the numbers of one run. `tokens` are those of a run, from the
 /// user or the program.
@@ -18,7 +18,7 @@ pub fn add_rates(analysis: &mut Analysis, tokens: &Tokens) {
                 }
                 Some(Err(why)) => {
                     let about = About::StageTokens(stage.name.clone());
-                    reasons.push(Reason::new(about, why.to_string()));
+                    reasons.push(Reason::new(about, why));
                 }
                 None => {}
             }
@@ -38,7 +38,7 @@ pub fn add_rates(analysis: &mut Analysis, tokens: &Tokens) {
 }
 
 /// Counts the tokens that a stage processed in all instances; `None` for a stage that is neither prefill nor decode.
-fn processed(stage: &Stage, tokens: &Tokens) -> Option<Result<u64, Misfit>> {
+fn processed(stage: &Stage, tokens: &Tokens) -> Option<Result<u64, String>> {
     let batch = tokens.batch.unwrap_or(1);
     let of_each = |count: u64| count.saturating_mul(batch).saturating_mul(stage.instances);
     let stated = tokens.prompt.or(tokens.generated).or(tokens.batch).is_some();
@@ -51,7 +51,7 @@ fn processed(stage: &Stage, tokens: &Tokens) -> Option<Result<u64, Misfit>> {
         _ => return None,
     };
     let what = if stage.name == "prefill" { "prompt tokens" } else { "generated tokens" };
-    Some(count.filter(|count| *count > 0).ok_or(Misfit::Unknown(what)))
+    Some(count.filter(|count| *count > 0).ok_or_else(|| unknown_tokens(what)))
 }
 
 /// Returns the numbers of one run, and why there is no time to first token.
@@ -100,14 +100,14 @@ fn first_step_ns(decode: &Stage) -> Result<i64, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::timeline::steps::summary;
+    use crate::timeline::step_summary;
 
     fn stage(name: &str, instances: u64, wall_ns: i64, each: &[i64]) -> Stage {
         Stage {
             name: name.into(),
             instances,
             wall_ns,
-            steps: summary(each.to_vec(), None),
+            steps: step_summary(each.to_vec(), None),
             ..Stage::default()
         }
     }

@@ -1,7 +1,7 @@
 //! The limit of a stage in one line.
 
-use crate::numbers::{count, size};
-use crate::result::{CopyKind, Stage};
+use crate::numbers::{all_counted, count, size};
+use crate::result::{CopyKind, Idle, Stage};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -74,25 +74,67 @@ pub const LEAST_GAP_PCT: f64 = 20.0;
 
 /// Judges a stage by where its wall time went.
 pub fn verdict(stage: &Stage) -> Verdict {
+    let limited = |label, why| Verdict { label, why };
     let (Some(busy), Some(idle)) = (stage.busy_ns, stage.causes()) else {
-        let why = "no GPU work was recorded for this stage".to_owned();
-        return Verdict { label: StageLimit::NotMeasured, why };
+        return limited(StageLimit::NotMeasured, "no GPU work was recorded for this stage".to_owned());
     };
     if !stage.computes() && !copies_fill(stage) {
-        return Verdict { label: StageLimit::NotMeasured, why: only_transfers(stage) };
+        return limited(StageLimit::NotMeasured, only_transfers(stage));
     }
     // Work of other ranges and threads, and earlier work, keep the GPU busy too.
     let elapsed = stage.elapsed_ns().max(1) as f64;
-    let outside = stage.outside();
+    let queued_ns = stage.outside().queued_ns;
     let foreign = stage.each_device(stage.foreign_ns()) as f64 / elapsed;
-    let queued = outside.queued_ns as f64 / elapsed;
+    let queued = queued_ns as f64 / elapsed;
     let own = stage.busy_share().unwrap_or(0.0);
     let share = (own + foreign + queued).min(1.0_f64.max(own));
-    let of_each = if stage.device_count > 1 {
-        format!(" on the average of {} GPUs", stage.device_count)
+    let time = spoken_time(stage);
+    let causes = causes(stage, busy, idle);
+    let lost: i64 = causes.iter().map(|c| c.0).sum();
+    let (ns, label, cause) =
+        causes.into_iter().max_by_key(|c| c.0).unwrap_or((0, StageLimit::NotMeasured, ""));
+    if queued_ns > ns && queued > own {
+        let why = format!(
+            "the GPU works on what came before the stage for {:.1} % of {time}, and on the stage for {:.1} %",
+            100.0 * queued,
+            100.0 * own
+        );
+        return limited(StageLimit::Queued, why);
+    }
+    let busy_for = format!("the GPU is busy {:.1} % of {time}", 100.0 * share);
+    let with_copies = || (StageLimit::Copy, format!("{busy_for}, most of that with {}", main_copies(stage)));
+    let copies_lead = copies_lead(stage, busy);
+    let longer_copies = copies_lead && stage.each_device(stage.memcpy_ns.unwrap_or(0)) > ns;
+    let ns_share = ns as f64 / elapsed;
+    let (label, why) = if share >= BUSY {
+        let graphs: i64 = stage.graphs.iter().map(|graph| graph.total_ns).sum();
+        let launches: u64 = stage.graphs.iter().map(|graph| graph.launches).sum();
+        match graphs > busy / 2 {
+            _ if copies_lead => with_copies(),
+            true => (
+                StageLimit::Gpu,
+                format!("{busy_for}, most of that with {} launches of whole CUDA graphs", count(launches)),
+            ),
+            false => (StageLimit::Gpu, busy_for),
+        }
+    } else if longer_copies {
+        with_copies()
+    } else if 100.0 * ns_share < LEAST_GAP_PCT && ns_share < share {
+        let why = format!("{busy_for}, and no cause of its idle time takes {LEAST_GAP_PCT:.0} %");
+        (StageLimit::Gpu, why)
     } else {
-        String::new()
+        // A gap has a cause only if the launch that ended it is known.
+        let cause = match label == StageLimit::GpuGaps && stage.launch_count == 0 {
+            true => "the cause is unknown, because no launches of its work were recorded".to_owned(),
+            false => format!("in {:.0} % of that {cause}", 100.0 * ns as f64 / lost.max(1) as f64),
+        };
+        (label, format!("the GPU is idle {:.1} % of {time}; {cause}", 100.0 * (1.0 - share)))
     };
+    limited(label, why)
+}
+
+/// Names the time of a stage in a sentence.
+fn spoken_time(stage: &Stage) -> String {
     // GPU work that ran after the ranges belongs to the stage too.
     let time = if stage.period_ns.is_some() {
         "the time of its steps"
@@ -101,96 +143,59 @@ pub fn verdict(stage: &Stage) -> Verdict {
     } else {
         "the wall time"
     };
-    let apart = if stage.devices_per_instance > 1.0 && stage.projected_ns.is_some() {
-        let all = stage.each_device(busy.saturating_add(idle.total_ns()));
-        let projected = stage.projected_ns.unwrap_or(0);
-        let known = match stage.period_ns {
-            Some(_) => all,
-            None => all.saturating_add((stage.elapsed_ns() - projected).max(0)),
-        };
-        stage.elapsed_ns().saturating_sub(known).max(0)
-    } else {
-        0
+    match stage.device_count {
+        0 | 1 => time.to_owned(),
+        devices => format!("{time} on the average of {devices} GPUs"),
+    }
+}
+
+/// Returns the causes of lost time: its length, ns, the limit that it stands for, and a sentence.
+fn causes(stage: &Stage, busy: i64, idle: Idle) -> [(i64, StageLimit, &'static str); 7] {
+    let apart = match stage.projected_ns {
+        Some(projected) if stage.devices_per_instance > 1.0 => {
+            let all = stage.each_device(busy.saturating_add(idle.total_ns()));
+            let before = match stage.period_ns {
+                Some(_) => 0,
+                None => (stage.elapsed_ns() - projected).max(0),
+            };
+            stage.elapsed_ns().saturating_sub(all.saturating_add(before)).max(0)
+        }
+        _ => 0,
     };
-    let (label, after) = match stage.period_ns {
+    let (outside, after) = match stage.period_ns {
         Some(_) => (StageLimit::StepGaps, "the CPU had not launched the next step yet"),
         None => (StageLimit::Host, "the CPU worked before the first or after the last GPU operation"),
     };
-    let causes = [
+    let each = |ns: i64| stage.each_device(ns);
+    [
         (
-            stage.each_device(idle.launch_ns - stage.data_loading_ns),
+            each(idle.launch_ns - stage.data_loading_ns),
             StageLimit::Launch,
             "the CPU had not launched the next operation yet",
         ),
         (
-            stage.each_device(stage.data_loading_ns),
+            each(stage.data_loading_ns),
             StageLimit::DataLoading,
             "the launching thread was getting data from its data loader",
         ),
         (
-            stage.each_device(idle.sync_ns),
+            each(idle.sync_ns),
             StageLimit::Sync,
             "the launching thread was waiting for the device, or late because it had waited",
         ),
         (
-            stage.each_device(idle.copy_ns),
+            each(idle.copy_ns),
             StageLimit::Copy,
             "the launching thread was inside a copy call, or late because of one",
         ),
-        (stage.each_device(idle.other_ns), StageLimit::GpuGaps, "work was launched and had not started"),
+        (each(idle.other_ns), StageLimit::GpuGaps, "work was launched and had not started"),
         (
             apart,
             StageLimit::Uneven,
             "one GPU had nothing to do before its first or after its last operation, while another worked",
         ),
-        (outside.idle_ns, label, after),
-    ];
-    let lost: i64 = causes.iter().map(|c| c.0).sum();
-    let (ns, label, cause) =
-        causes.into_iter().max_by_key(|c| c.0).unwrap_or((0, StageLimit::NotMeasured, ""));
-    if outside.queued_ns > ns && queued > own {
-        let why = format!(
-            "the GPU works on what came before the stage for {:.1} % of {time}{of_each}, and on the stage for {:.1} %",
-            100.0 * queued,
-            100.0 * own
-        );
-        return Verdict { label: StageLimit::Queued, why };
-    }
-    if share >= BUSY {
-        let (label, work) = busy_with(stage, busy);
-        let why = format!("the GPU is busy {:.1} % of {time}{of_each}{work}", 100.0 * share);
-        return Verdict { label, why };
-    }
-    let copies = stage.each_device(stage.memcpy_ns.unwrap_or(0));
-    if copies > ns && copies_lead(stage, busy) {
-        let why = format!(
-            "the GPU is busy {:.1} % of {time}{of_each}, most of that with {}",
-            100.0 * share,
-            main_copies(stage)
-        );
-        return Verdict { label: StageLimit::Copy, why };
-    }
-    let ns_share = ns as f64 / elapsed;
-    if 100.0 * ns_share < LEAST_GAP_PCT && ns_share < share {
-        let why = format!(
-            "the GPU is busy {:.1} % of {time}{of_each}, and no cause of its idle time takes {LEAST_GAP_PCT:.0} %",
-            100.0 * share
-        );
-        return Verdict { label: StageLimit::Gpu, why };
-    }
-    let idle_pct = 100.0 * (1.0 - share);
-    // A gap has a cause only if the launch that ended it is known.
-    let why = if label == StageLimit::GpuGaps && stage.launch_count == 0 {
-        format!(
-            "the GPU is idle {idle_pct:.1} % of {time}{of_each}; the cause is unknown, because no launches of its work were recorded"
-        )
-    } else {
-        format!(
-            "the GPU is idle {idle_pct:.1} % of {time}{of_each}; in {:.0} % of that {cause}",
-            100.0 * ns as f64 / lost.max(1) as f64,
-        )
-    };
-    Verdict { label, why }
+        (stage.outside().idle_ns, outside, after),
+    ]
 }
 
 /// Tells whether copies take most of the busy time, and more than kernels.
@@ -208,27 +213,8 @@ fn copies_fill(stage: &Stage) -> bool {
 fn only_transfers(stage: &Stage) -> String {
     let copies: u64 = stage.copies.iter().map(|row| row.calls).sum();
     let sets = stage.gpu_op_count.saturating_sub(copies);
-    let number = |number: u64, one: &str, many: &str| {
-        (number > 0).then(|| format!("{} {}", count(number), if number == 1 { one } else { many }))
-    };
-    let parts = [number(copies, "copy", "copies"), number(sets, "memory set", "memory sets")];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    format!("no kernels were recorded, only {}", parts.join(" and "))
-}
-
-/// Returns the limit of a stage that keeps the GPU busy, and the work that takes most of that time if it is not kernels.
-fn busy_with(stage: &Stage, busy: i64) -> (StageLimit, String) {
-    if copies_lead(stage, busy) {
-        return (StageLimit::Copy, format!(", most of that with {}", main_copies(stage)));
-    }
-    let (launches, graphs) =
-        stage.graphs.iter().fold((0, 0), |sum, graph| (sum.0 + graph.launches, sum.1 + graph.total_ns));
-    let work = if graphs > busy / 2 {
-        format!(", most of that with {} launches of whole CUDA graphs", count(launches))
-    } else {
-        String::new()
-    };
-    (StageLimit::Gpu, work)
+    let things = all_counted([(copies, "copy", "copies"), (sets, "memory set", "memory sets")]);
+    format!("no kernels were recorded, only {things}")
 }
 
 /// Describes the kind of copies that takes the most time, such as "host-to-device copies: 25.5 GB at 27.7 GB/s".
@@ -244,22 +230,20 @@ fn main_copies(stage: &Stage) -> String {
         }
     }
     let most = kinds.into_iter().max_by_key(|(_, (ns, ..))| *ns);
-    match most {
-        Some((CopyKind::Unknown, _)) | None => "copies".to_owned(),
-        Some((kind, (_, bytes, seconds))) if seconds > 0.0 => format!(
-            "{} copies: {} at {}/s",
-            kind.as_str().replace(' ', "-"),
-            size(bytes),
-            size((bytes as f64 / seconds) as u64)
-        ),
-        Some((kind, _)) => format!("{} copies", kind.as_str().replace(' ', "-")),
-    }
+    let Some((kind, (_, bytes, seconds))) = most.filter(|(kind, _)| *kind != CopyKind::Unknown) else {
+        return "copies".to_owned();
+    };
+    let rate = match seconds > 0.0 {
+        true => format!(": {} at {}/s", size(bytes), size((bytes as f64 / seconds) as u64)),
+        false => String::new(),
+    };
+    format!("{} copies{rate}", kind.as_str().replace(' ', "-"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::{CopyRow, ForeignWork, GraphRow, Idle};
+    use crate::result::{CopyRow, ForeignWork, GraphRow};
 
     fn stage(wall: i64, projected: i64, busy: i64, idle: Idle) -> Stage {
         Stage {

@@ -1,14 +1,17 @@
-//! Whole-file operations: bounded reads, atomic writes and SHA-256.
+//! Files: bounded reads, atomic writes, SHA-256, and content that may be compressed with gzip.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File};
 use std::hash::BuildHasher;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use flate2::bufread::MultiGzDecoder;
 use sha2::{Digest, Sha256};
+
+use crate::text::hex;
 
 /// Limit of a document that is read whole, bytes.
 const MOST_DOCUMENT: u64 = 512 << 20;
@@ -116,9 +119,103 @@ pub fn copy_hashed(from: &mut impl Read, to: &mut impl Write) -> io::Result<File
         to.write_all(part)?;
         bytes += part.len() as u64;
     }
-    let digest = hasher.finalize();
-    let sha256 = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(FileHash { bytes, sha256 })
+    Ok(FileHash { bytes, sha256: hex(&hasher.finalize()) })
+}
+
+/// Returns the SHA-256 of some bytes in lowercase hexadecimal.
+pub fn sha256(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+/// First bytes of a gzip file.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// Growth limit of large compressed files. Captures grow 3 to 40 times.
+const MOST_GROWTH: u64 = 200;
+
+/// Size below which growth is not limited, bytes.
+const SMALL: u64 = 64 << 20;
+
+/// Content of a file, unpacked where it is compressed with gzip. Reading fails with `FileTooLarge` when compressed data grows
+/// beyond the limit.
+pub struct Unpacked {
+    source: Source,
+    /// Number of bytes returned.
+    given: u64,
+}
+
+enum Source {
+    Plain(BufReader<File>),
+    Gzip(Box<MultiGzDecoder<Counted>>),
+}
+
+/// A buffered file that counts the bytes read.
+struct Counted {
+    file: BufReader<File>,
+    read: u64,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(buffer)?;
+        self.read += count as u64;
+        Ok(count)
+    }
+}
+
+impl BufRead for Counted {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.file.fill_buf()
+    }
+
+    fn consume(&mut self, amount: usize) {
+        self.read += amount as u64;
+        self.file.consume(amount);
+    }
+}
+
+impl Unpacked {
+    /// Opens a file. Its first bytes tell whether it is compressed.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let mut file = BufReader::with_capacity(1 << 18, File::open(path)?);
+        let source = if file.fill_buf()?.starts_with(&GZIP) {
+            Source::Gzip(Box::new(MultiGzDecoder::new(Counted { file, read: 0 })))
+        } else {
+            Source::Plain(file)
+        };
+        Ok(Self { source, given: 0 })
+    }
+
+    /// Tells whether the file is compressed.
+    pub fn is_packed(&self) -> bool {
+        matches!(self.source, Source::Gzip(_))
+    }
+}
+
+impl Read for Unpacked {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let decoder = match &mut self.source {
+            Source::Plain(file) => return file.read(buffer),
+            Source::Gzip(decoder) => decoder,
+        };
+        let count = decoder.read(buffer)?;
+        self.given += count as u64;
+        if self.given > SMALL && self.given / decoder.get_ref().read.max(1) > MOST_GROWTH {
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                format!(
+                    "the compressed data grows more than {MOST_GROWTH} times, which no capture does; \
+                     unpack it to read it all the same"
+                ),
+            ));
+        }
+        Ok(count)
+    }
+}
+
+/// Tells whether a file is compressed with gzip.
+pub fn is_gzip(path: &Path) -> io::Result<bool> {
+    Unpacked::open(path).map(|content| content.is_packed())
 }
 
 #[cfg(test)]
@@ -190,5 +287,35 @@ mod tests {
         assert_eq!(hash.bytes, 3);
         assert_eq!(hash.sha256, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
         assert!(hash_file(&folder.path().join("none")).is_err());
+    }
+
+    fn zeros(megabytes: usize, each: &[u8]) -> io::Result<u64> {
+        let mut file = tempfile::NamedTempFile::new()?;
+        let mut encoder = flate2::write::GzEncoder::new(&mut file, flate2::Compression::best());
+        for _ in 0..megabytes {
+            encoder.write_all(&[0; 1 << 20])?;
+            encoder.write_all(each)?;
+        }
+        encoder.finish()?;
+        io::copy(&mut Unpacked::open(file.path())?, &mut io::sink())
+    }
+
+    #[test]
+    fn growth_beyond_reason_ends_the_reading() {
+        let error = zeros(100, b"").unwrap_err();
+        assert!(error.to_string().contains("grows more than 200 times"), "{error}");
+    }
+
+    #[test]
+    fn what_is_small_or_dense_enough_is_read_whole() {
+        assert_eq!(zeros(20, b"").unwrap(), 20 << 20);
+        let mut noise: u32 = 1;
+        let dense: Vec<u8> = std::iter::repeat_with(|| {
+            noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (noise >> 24) as u8
+        })
+        .take(8 << 10)
+        .collect();
+        assert_eq!(zeros(80, &dense).unwrap(), 80 * ((1 << 20) + (8 << 10)));
     }
 }

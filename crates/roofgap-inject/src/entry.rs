@@ -4,13 +4,13 @@ use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::collector::session::Actions;
-use crate::collector::{commands, flusher, gpu, session, thread, writer};
+use crate::collector::{arming, commands, gpu, session, thread, writer};
 use crate::nvtx::attach;
 use roofgap_wire::WindowCause;
 
 const ACTIONS: Actions = Actions {
     write: writer::run,
-    flush: flusher::run,
+    flush: arming::run_flusher,
     serve: commands::serve,
     load: gpu::start,
     enable: gpu::enable,
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(
     let attached = catch_unwind(AssertUnwindSafe(|| {
         let Some(get_table) = get_table else { return false };
         // SAFETY: as the caller promises.
-        session::start(ACTIONS).is_some() && unsafe { attach::attach(get_table) }
+        session::start(ACTIONS).is_some() && unsafe { attach(get_table) }
     }));
     c_int::from(attached.unwrap_or(false))
 }

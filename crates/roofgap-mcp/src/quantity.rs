@@ -1,6 +1,7 @@
 //! A number with its unit and origin, and the legend of a table.
 
 use roofgap_analyze::Analysis;
+pub use roofgap_base::text::cut as cut_to;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Number;
@@ -106,16 +107,6 @@ pub fn cut(text: &str) -> String {
     cut_to(text, MOST_TEXT)
 }
 
-/// Cuts a text to a number of characters; the last one says so.
-pub fn cut_to(text: &str, most: usize) -> String {
-    if text.chars().nth(most).is_none() {
-        return text.to_owned();
-    }
-    let mut short: String = text.chars().take(most.saturating_sub(1)).collect();
-    short.push('…');
-    short
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,11 +123,5 @@ mod tests {
             serde_json::to_value(unknown).unwrap(),
             serde_json::json!({"value": null, "unit": "%", "from": "counters", "not_measured": "no counters"})
         );
-    }
-
-    #[test]
-    fn long_names_are_cut_at_a_character() {
-        assert_eq!(cut_to("äöü", 3), "äöü");
-        assert_eq!(cut_to("äöüx", 3), "äö…");
     }
 }

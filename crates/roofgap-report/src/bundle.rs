@@ -1,5 +1,7 @@
-//! The input of every exporter.
+//! The input of every report, and the report files of a run directory.
 
+use crate::render::markdown;
+use crate::{json, page};
 use roofgap_analyze::{Analysis, StageIndex, Trials};
 use roofgap_trace::Trace;
 use serde::{Deserialize, Serialize};
@@ -43,4 +45,28 @@ pub struct Bundle<'a> {
     pub trace: Option<&'a Trace>,
     /// Facts about the run.
     pub context: &'a Context,
+}
+
+/// A report file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReportFile {
+    /// Name in the run directory.
+    pub name: &'static str,
+    /// Content.
+    pub bytes: Vec<u8>,
+}
+
+/// Renders every report file of a run directory.
+pub fn files(bundle: Bundle<'_>) -> Vec<ReportFile> {
+    let reports = [
+        ("metrics.json", json::pretty(bundle.analysis)),
+        ("kernels.md", markdown::kernels(bundle)),
+        ("operators.md", markdown::operators(bundle)),
+        ("report.md", markdown::report(bundle)),
+        ("stakeholder_summary.md", markdown::stakeholder_summary(bundle)),
+        ("report.html", page::render(bundle)),
+    ];
+    let file = |(name, text): (&'static str, String)| ReportFile { name, bytes: text.into_bytes() };
+    reports.map(file).into()
 }

@@ -1,29 +1,27 @@
 #![doc = include_str!("../README.md")]
 
-pub mod chrome;
 pub mod compare;
-pub mod html;
+pub mod export;
 pub mod json;
-pub mod markdown;
-#[cfg(feature = "parquet")]
-pub mod parquet;
-pub mod speedscope;
-pub mod stacks;
+pub mod page;
 pub mod telemetry;
-pub mod text;
 
 mod bundle;
-mod export;
-mod files;
-mod free_lines;
-mod view;
+mod document;
 
-pub use bundle::{Bundle, Context, PhaseLine};
+/// Renderers: each walks the sections of a document.
+mod render {
+    pub mod html;
+    pub mod markdown;
+    pub mod screen;
+    pub mod text;
+}
+
+pub use bundle::{Bundle, Context, PhaseLine, ReportFile, files};
+pub use document::headline::{headline, main_stage};
+pub use document::selection::{KernelOrder, NameFilter, Selection};
+pub use document::serving::requests_text;
 pub use export::ExportError;
-pub use files::{ReportFile, files};
-pub use view::headline::{headline, main_stage};
-pub use view::numbers::{count, size, time, times};
-pub use view::requests::requests_text;
-pub use view::screen::{Screen, Tone};
-pub use view::selection::{KernelOrder, NameFilter, Selection};
-pub use view::table::columns;
+pub use render::screen::{Screen, Tone, columns};
+pub use render::{markdown, text};
+pub use roofgap_base::numbers::{count, size, time, times};

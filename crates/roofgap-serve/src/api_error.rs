@@ -4,7 +4,7 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use roofgap_base::error::Error;
-use roofgap_report::html::NoTimeline;
+use roofgap_report::page::NoTimeline;
 use roofgap_runs::config::ConfigError;
 use roofgap_runs::open::LoadError;
 use roofgap_runs::run_dir::LocateError;

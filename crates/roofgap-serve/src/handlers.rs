@@ -9,7 +9,7 @@ use axum::response::{Html, IntoResponse, Response};
 use http_body_util::LengthLimitError;
 use roofgap_analyze::compare::{CompareOptions, Side, compare};
 use roofgap_base::file::read_document;
-use roofgap_report::html::{served, timeline_window};
+use roofgap_report::page::{served, timeline_window};
 use roofgap_report::{Bundle, compare as render};
 use roofgap_runs::open::{LoadedSide, Overrides, load_side};
 use roofgap_runs::runs::{artifacts, list, show};

@@ -1,6 +1,7 @@
 //! Pages for a browser: the list of runs, and the progress of a run without a report.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
+use roofgap_report::page::{Shell, shell};
 use roofgap_report::{size, time};
 use roofgap_runs::runs::{RunDetails, RunSummary};
 
@@ -17,24 +18,11 @@ a { color: #1559b7 } .muted { color: #6b7386 } select, button { font: inherit; p
 ";
 
 /// Seconds after which a page with something in progress is loaded again.
-const REFRESH: &str = "3";
+const REFRESH: u32 = 3;
 
-fn page(title: &str, refresh: bool, content: &Markup) -> String {
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width";
-                @if refresh { meta http-equiv="refresh" content=(REFRESH); }
-                title { (title) }
-                link rel="icon" href="data:,";
-                style { (PreEscaped(STYLE)) }
-            }
-            body { (content) }
-        }
-    };
-    page.into_string()
+fn page(title: &str, refresh: bool, body: Markup) -> String {
+    let refresh = refresh.then_some(REFRESH);
+    shell(&Shell { title, styles: &[STYLE], body, refresh, ..Shell::default() })
 }
 
 /// Renders the list of runs, newest first, with the queue before it.
@@ -57,7 +45,7 @@ pub fn runs(runs: &[RunSummary], jobs: &[JobRecord]) -> String {
         @if runs.len() > 1 { (compare_form(runs)) }
         p class="muted" { "The operations are described in " a href="/openapi.json" { "openapi.json" } "." }
     };
-    page("roofgap: runs", busy, &content)
+    page("Runs", busy, content)
 }
 
 fn queue(jobs: &[JobRecord]) -> Markup {
@@ -137,5 +125,5 @@ pub fn progress(run: &RunDetails) -> String {
         }
         p { a href={ "/profile/" (summary.run_id) "/artifacts" } { "Files" } }
     };
-    page(&format!("roofgap: {}", summary.run_id), under_way, &content)
+    page(&summary.run_id, under_way, content)
 }

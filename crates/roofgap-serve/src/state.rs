@@ -50,7 +50,7 @@ pub struct AppState {
 impl AppState {
     /// Makes the state of a server that is reached under `hosts`.
     pub fn new(props: ServeProps, hosts: Hosts, queue: Arc<Queue>) -> Shared {
-        let exporter = Exporter { search: Search::from_env(None), cancel: props.cancel.clone() };
+        let exporter = Exporter::new(Search::from_env(None), props.cancel.clone());
         Arc::new(AppState {
             token: props.token.clone(),
             props,

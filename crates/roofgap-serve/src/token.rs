@@ -76,7 +76,7 @@ impl Token {
     fn random() -> Result<Self, Error> {
         let mut bytes = [0_u8; 32];
         getrandom::fill(&mut bytes).map_err(|error| Error::new(format!("cannot make a token: {error}")))?;
-        Ok(Token(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+        Ok(Token(roofgap_base::text::hex(&bytes)))
     }
 }
 

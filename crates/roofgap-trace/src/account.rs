@@ -1,7 +1,8 @@
 //! Reads the workload account of a profiled program.
 
-use crate::reader::{Detected, Reader};
-use crate::{ReadError, SourceFormat};
+use crate::{Format, ReadError};
+use roofgap_base::file::Unpacked;
+use std::io::Read;
 use std::path::Path;
 
 pub use roofgap_wire::account::{
@@ -10,36 +11,39 @@ pub use roofgap_wire::account::{
     Stage1Figures, Stage1Mfu, Stage1Operator, Stage1Time, StageTime, Statistic, TokenCounts,
 };
 
-pub(crate) const READER: Reader = Reader {
-    detect: |head| {
-        let found = memchr::memmem::find(&head.bytes, SCHEMA.as_bytes()).is_some();
-        Detected::when(found, SourceFormat::WorkloadAccount)
-    },
-    takes_gzip: false,
-    read: |path, _, input| {
-        input.account = Some(read(path)?);
+pub(crate) const FORMAT: Format = Format {
+    name: "workload-account",
+    endings: &[".json"],
+    detect: |head| memchr::memmem::find(&head.bytes, SCHEMA.as_bytes()).is_some().into(),
+    read: |file, input| {
+        input.account = Some(read(&file.path)?);
         Ok(())
     },
+    ..Format::DEFAULT
 };
 
 /// Size limit of an account, bytes.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// Reads an account.
+/// Reads an account, which may be compressed with gzip.
 ///
 /// # Errors
 /// Fails when the file is not readable, too large, or not an account.
 pub fn read(path: &Path) -> Result<Account, ReadError> {
-    let kind = std::fs::metadata(path).map_err(|e| ReadError::io(path, e))?;
-    if !kind.is_file() {
-        return Err(ReadError::damaged(path, "workload account", "not a regular file"));
+    let io = |error| ReadError::io(path, error);
+    let damaged = |what: String| ReadError::damaged(path, "workload account", what);
+    if !std::fs::metadata(path).map_err(io)?.is_file() {
+        return Err(damaged("not a regular file".into()));
     }
-    let length = kind.len();
-    if length > MOST_BYTES {
-        return Err(ReadError::damaged(path, "workload account", format!("{length} bytes long")));
+    let content = Unpacked::open(path).map_err(io)?;
+    let packed = content.is_packed();
+    let mut text = Vec::new();
+    let read = content.take(MOST_BYTES + 1).read_to_end(&mut text);
+    read.map_err(|error| ReadError::content(path, packed, error))?;
+    if text.len() as u64 > MOST_BYTES {
+        return Err(damaged(format!("longer than {} MiB", MOST_BYTES >> 20)));
     }
-    let text = std::fs::read(path).map_err(|e| ReadError::io(path, e))?;
-    Account::from_json(&text).map_err(|e| ReadError::damaged(path, "workload account", e))
+    Account::from_json(&text).map_err(|error| damaged(error.to_string()))
 }
 
 #[cfg(test)]

@@ -50,6 +50,11 @@ impl ReadError {
         Self::Io { path: path.to_path_buf(), source }
     }
 
+    /// Describes a failure to read content, which may be unpacked on the way.
+    pub(crate) fn content(path: &Path, packed: bool, source: std::io::Error) -> Self {
+        if packed { Self::damaged(path, "gzip file", source) } else { Self::io(path, source) }
+    }
+
     pub(crate) fn damaged(path: &Path, format: &'static str, what: impl ToString) -> Self {
         Self::Damaged { path: path.to_path_buf(), format, what: what.to_string() }
     }

@@ -1,25 +1,15 @@
-//! Detects the format of each input from its content and calls its reader.
+//! The one door for inputs: a file is opened, its format is detected from its content, and its reader is called.
 
-use crate::account;
 use crate::annotated;
-use crate::ncu;
-use crate::reader::{Detected, Head, Input, Reader};
+use crate::format::{Detected, Head, SourceFormat};
+use crate::native::{self, CaptureRank};
+use crate::ncu::CounterSet;
 use crate::temporary::TemporaryCopy;
-use crate::{ReadError, SourceFormat, Trace};
-use flate2::read::MultiGzDecoder;
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use crate::{ReadError, Trace};
+use roofgap_base::file::Unpacked;
+use roofgap_wire::account::Account;
+use std::io::Read;
 use std::path::{Path, PathBuf};
-
-/// Readers in the order in which they are asked.
-const READERS: &[Reader] = &[
-    crate::nsys::READER,
-    crate::native::READER,
-    ncu::READER,
-    crate::summary_csv::READER,
-    account::READER,
-    crate::kineto::READER,
-];
 
 /// Bytes read to detect the format.
 const HEAD: u64 = 64 * 1024;
@@ -27,157 +17,197 @@ const HEAD: u64 = 64 * 1024;
 /// Bytes read when the first ones are not sufficient.
 const LONG_HEAD: u64 = 2 << 20;
 
+/// Contents of all inputs of one command.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Input {
+    /// Timeline; empty if no input is one.
+    pub trace: Trace,
+    /// Counters, one set per file.
+    pub counters: Vec<CounterSet>,
+    /// Workload account of the program.
+    pub account: Option<Account>,
+}
+
+/// A file whose format is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sniffed {
+    /// Path, as named by the user.
+    pub path: PathBuf,
+    /// Format, as detected from content.
+    pub format: SourceFormat,
+    /// True if the file is compressed with gzip.
+    pub packed: bool,
+}
+
+impl Sniffed {
+    /// Detects the format of a file from its content.
+    ///
+    /// # Errors
+    /// Fails when the file cannot be read or has an unknown format.
+    pub fn of(path: &Path) -> Result<Self, ReadError> {
+        let unrecognised = |found: String| ReadError::Unrecognised {
+            path: path.to_path_buf(),
+            expected: SourceFormat::expected(),
+            found,
+        };
+        let kind = std::fs::metadata(path).map_err(|e| ReadError::io(path, e))?;
+        if kind.is_dir() {
+            return Err(unrecognised("a folder without a session.json".into()));
+        }
+        if !kind.is_file() {
+            return Err(ReadError::Unsupported {
+                path: path.to_path_buf(),
+                what: "a pipe or a device, but a capture is read from its beginning more than once".into(),
+                remedy: "write it to a file first".into(),
+            });
+        }
+        let (head, packed) = head(path, HEAD)?;
+        let mut long_head = None;
+        for &format in SourceFormat::ALL {
+            let detect = format.facts().detect;
+            let mut detected = detect(&head);
+            if detected == Detected::NeedMore {
+                let long_head = match &mut long_head {
+                    Some(known) => known,
+                    empty => empty.insert(self::head(path, LONG_HEAD)?.0),
+                };
+                detected = detect(long_head);
+            }
+            if detected == Detected::Yes {
+                return Ok(Self { path: path.to_path_buf(), format, packed });
+            }
+        }
+        Err(unrecognised(describe(&head.bytes)))
+    }
+
+    /// Looks at a file in a folder. Returns `None` for a file that is no capture, and an error for one that is not readable and has a
+    /// name that only timelines of one format have.
+    pub fn in_folder(path: &Path) -> Option<Result<Self, ReadError>> {
+        let name = path.file_name()?.to_string_lossy();
+        let plain = name.strip_suffix(".gz").unwrap_or(&name);
+        let named = |format: &&SourceFormat| format.facts().endings.iter().any(|end| plain.ends_with(end));
+        let named: Vec<&SourceFormat> = SourceFormat::ALL.iter().filter(named).collect();
+        if named.is_empty() || !path.is_file() {
+            return None;
+        }
+        match (Self::of(path), &named[..]) {
+            (Err(error), [only]) if only.is_timeline() => Some(Err(error)),
+            (sniffed, _) => sniffed.ok().map(Ok),
+        }
+    }
+
+    /// Reads the rank and the host in a native capture of a job of several; `None` where it tells none or is damaged.
+    pub fn rank(&self) -> Option<CaptureRank> {
+        (self.format == SourceFormat::Native).then(|| native::rank(&self.path).ok().flatten()).flatten()
+    }
+
+    /// Calls a function that needs an uncompressed file.
+    pub(crate) fn unpacked<T>(
+        &self,
+        read: impl FnOnce(&Path) -> Result<T, ReadError>,
+    ) -> Result<T, ReadError> {
+        if !self.packed {
+            return read(&self.path);
+        }
+        let copy = TemporaryCopy::unpack(&self.path)?;
+        read(copy.path()).map_err(|error| error.about(&self.path))
+    }
+}
+
+/// Reads the first bytes of a file; returns them, and true if it is compressed.
+fn head(path: &Path, most: u64) -> Result<(Head, bool), ReadError> {
+    let content = Unpacked::open(path).map_err(|e| ReadError::io(path, e))?;
+    let packed = content.is_packed();
+    let mut bytes = Vec::new();
+    content.take(most).read_to_end(&mut bytes).map_err(|e| ReadError::content(path, packed, e))?;
+    let whole = (bytes.len() as u64) < most;
+    Ok((Head { bytes, whole }, packed))
+}
+
 /// Reads all inputs into one.
 ///
 /// # Errors
 /// Fails when a file cannot be read, has an unknown format, is damaged, or is a second timeline. Captures of the native
 /// collector count as one timeline, because it writes a file per process.
 pub fn read(paths: &[PathBuf]) -> Result<Input, ReadError> {
-    let mut input = Input::default();
-    let mut timeline = None;
-    for path in paths {
-        add(path, &mut timeline, &mut input)?;
-    }
-    limit_times(timeline, &mut input)?;
-    input.trace.sort();
-    annotated::settle(&mut input.trace);
-    Ok(input)
+    read_files(&paths.iter().map(|path| Sniffed::of(path)).collect::<Result<Vec<_>, _>>()?)
+}
+
+/// Reads files whose format is known into one input, as [`read`] does.
+///
+/// # Errors
+/// Fails when a file is damaged or a second timeline.
+pub fn read_files(files: &[Sniffed]) -> Result<Input, ReadError> {
+    let mut reading = Reading::default();
+    files.iter().try_for_each(|file| reading.add(file))?;
+    let (input, error) = reading.finish();
+    error.map_or(Ok(input), Err)
 }
 
 /// Reads the readable inputs into one and returns the errors of the others. Each file is read once.
-pub fn read_each(paths: &[PathBuf]) -> (Input, Vec<ReadError>) {
-    let mut input = Input::default();
-    let mut timeline = None;
-    let mut errors = Vec::new();
-    for path in paths {
-        errors.extend(add(path, &mut timeline, &mut input).err());
-    }
-    errors.extend(limit_times(timeline, &mut input).err());
-    input.trace.sort();
-    annotated::settle(&mut input.trace);
+pub fn read_each(files: &[Sniffed]) -> (Input, Vec<ReadError>) {
+    let mut reading = Reading::default();
+    let mut errors: Vec<ReadError> = files.iter().filter_map(|file| reading.add(file).err()).collect();
+    let (input, error) = reading.finish();
+    errors.extend(error);
     (input, errors)
 }
 
-/// Leaves out events whose times cannot be; without the timeline if none of it can be used.
-fn limit_times(timeline: Option<(SourceFormat, &Path)>, input: &mut Input) -> Result<(), ReadError> {
-    input.trace.limit_times().map_err(|why| {
-        let sources = std::mem::take(&mut input.trace.sources);
-        input.trace = Trace { sources, ..Trace::default() };
-        ReadError::damaged(timeline.map_or(Path::new(""), |(_, path)| path), "capture", why)
-    })
+/// Inputs as far as they are read.
+#[derive(Default)]
+struct Reading {
+    input: Input,
+    /// The last timeline.
+    timeline: Option<Sniffed>,
 }
 
-/// Adds one file. A file that fails adds no events.
-fn add<'p>(
-    path: &'p Path,
-    timeline: &mut Option<(SourceFormat, &'p Path)>,
-    input: &mut Input,
-) -> Result<(), ReadError> {
-    let (format, reader, packed) = find_reader(path)?;
-    if format.is_timeline()
-        && let Some((known, first)) = *timeline
-        && (known, format) != (SourceFormat::Native, SourceFormat::Native)
-    {
-        return Err(ReadError::Unsupported {
-            path: path.to_path_buf(),
-            what: format!("a second timeline beside {}, with a clock of its own", first.display()),
-            remedy: "analyse one at a time, or compare the two with `roofgap compare`".into(),
-        });
+impl Reading {
+    /// Adds one file. A file that fails adds no events.
+    fn add(&mut self, file: &Sniffed) -> Result<(), ReadError> {
+        let is_timeline = file.format.is_timeline();
+        let is_native = file.format == SourceFormat::Native;
+        if let Some(first) = self.timeline.as_ref().filter(|_| is_timeline)
+            && !(is_native && first.format == SourceFormat::Native)
+        {
+            return Err(ReadError::Unsupported {
+                path: file.path.clone(),
+                what: format!("a second timeline beside {}, with a clock of its own", first.path.display()),
+                remedy: "analyse one at a time, or compare the two with `roofgap compare`".into(),
+            });
+        }
+        let sources = self.input.trace.sources.clone();
+        if let Err(error) = (file.format.facts().read)(file, &mut self.input) {
+            // A native capture fails at its header, before its first event. Any other timeline is the only one.
+            if is_timeline && !is_native {
+                self.input.trace = Trace { sources, ..Trace::default() };
+            }
+            return Err(error);
+        }
+        if is_timeline {
+            // The reader may have seen an unpacked copy.
+            if let Some(source) = self.input.trace.sources.last_mut() {
+                source.path = file.path.display().to_string();
+            }
+            self.timeline = Some(file.clone());
+        }
+        Ok(())
     }
-    let sources = input.trace.sources.clone();
-    if let Err(error) = read_one(path, format, reader, packed, input) {
-        // A native capture fails at its header, before its first event. Any other timeline is the only one.
-        if format.is_timeline() && format != SourceFormat::Native {
+
+    /// Leaves out events whose times cannot be, and the timeline if none of it can be used; puts the events in order.
+    fn finish(self) -> (Input, Option<ReadError>) {
+        let Self { mut input, timeline } = self;
+        let error = input.trace.limit_times().err().map(|why| {
+            let sources = std::mem::take(&mut input.trace.sources);
             input.trace = Trace { sources, ..Trace::default() };
-        }
-        return Err(error);
-    }
-    if format.is_timeline() {
-        *timeline = Some((format, path));
-    }
-    Ok(())
-}
-
-fn read_one(
-    path: &Path,
-    format: SourceFormat,
-    reader: &Reader,
-    packed: bool,
-    input: &mut Input,
-) -> Result<(), ReadError> {
-    if !packed || reader.takes_gzip {
-        return (reader.read)(path, format, input);
-    }
-    let unpacked = TemporaryCopy::unpack(path)?;
-    (reader.read)(unpacked.path(), format, input).map_err(|e| e.about(path))?;
-    if let Some(source) = input.trace.sources.last_mut().filter(|_| format.is_timeline()) {
-        source.path = path.display().to_string();
-    }
-    Ok(())
-}
-
-/// Detects the format of a file from its content.
-///
-/// # Errors
-/// Fails when the file cannot be read or has an unknown format.
-pub fn detect(path: &Path) -> Result<SourceFormat, ReadError> {
-    find_reader(path).map(|(format, ..)| format)
-}
-
-/// Returns the format of a file, its reader, and true if it is compressed with gzip.
-fn find_reader(path: &Path) -> Result<(SourceFormat, &'static Reader, bool), ReadError> {
-    let unrecognised = |found: String| ReadError::Unrecognised {
-        path: path.to_path_buf(),
-        expected: EXPECTED.into(),
-        found,
-    };
-    let kind = std::fs::metadata(path).map_err(|e| ReadError::io(path, e))?;
-    if kind.is_dir() {
-        return Err(unrecognised("a folder without a session.json".into()));
-    }
-    if !kind.is_file() {
-        return Err(ReadError::Unsupported {
-            path: path.to_path_buf(),
-            what: "a pipe or a device, but a capture is read from its beginning more than once".into(),
-            remedy: "write it to a file first".into(),
+            let path = timeline.map_or_else(PathBuf::new, |file| file.path);
+            ReadError::damaged(&path, "capture", why)
         });
+        input.trace.sort();
+        annotated::settle(&mut input.trace);
+        (input, error)
     }
-    let head = head(path, HEAD)?;
-    let mut long_head = None;
-    for reader in READERS {
-        let mut detected = (reader.detect)(&head);
-        if detected == Detected::NeedMore {
-            let long_head = match &mut long_head {
-                Some(known) => known,
-                empty => empty.insert(self::head(path, LONG_HEAD)?),
-            };
-            detected = (reader.detect)(long_head);
-        }
-        if let Detected::Yes(format) = detected {
-            return Ok((format, reader, head.packed));
-        }
-    }
-    Err(unrecognised(describe(&head.bytes)))
 }
-
-/// Reads the first bytes of a file.
-fn head(path: &Path, most: u64) -> Result<Head, ReadError> {
-    let mut file = File::open(path).map_err(|e| ReadError::io(path, e))?;
-    let mut bytes = Vec::new();
-    (&mut file).take(most).read_to_end(&mut bytes).map_err(|e| ReadError::io(path, e))?;
-    let packed = bytes.starts_with(&[0x1f, 0x8b]);
-    if packed {
-        file.seek(SeekFrom::Start(0)).map_err(|e| ReadError::io(path, e))?;
-        bytes.clear();
-        let mut inside = MultiGzDecoder::new(file).take(most);
-        inside.read_to_end(&mut bytes).map_err(|e| ReadError::damaged(path, "gzip file", e))?;
-    }
-    let whole = (bytes.len() as u64) < most;
-    Ok(Head { bytes, whole, packed })
-}
-
-const EXPECTED: &str = "an nsys SQLite export, a PyTorch trace (.json, .json.gz), an nsys kernel summary CSV, an ncu report or CSV page, \
-                        a native capture, or a run directory";
 
 /// Describes the first bytes for an error message.
 fn describe(head: &[u8]) -> String {
@@ -236,7 +266,7 @@ mod tests {
         ] {
             let file = tempfile::NamedTempFile::new().unwrap();
             std::fs::write(file.path(), bytes).unwrap();
-            let error = super::detect(file.path()).unwrap_err().to_string();
+            let error = super::Sniffed::of(file.path()).unwrap_err().to_string();
             assert!(error.contains(named), "{error}");
         }
     }
@@ -246,7 +276,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 123\n";
         std::fs::write(file.path(), pointer).unwrap();
-        let error = super::detect(file.path()).unwrap_err().to_string();
+        let error = super::Sniffed::of(file.path()).unwrap_err().to_string();
         assert!(error.contains("a Git LFS pointer"), "{error}");
         assert!(error.contains("git lfs pull"), "{error}");
     }

@@ -16,7 +16,7 @@
 //! # Ok::<(), roofgap_trace::ReadError>(())
 //! ```
 //!
-//! Each format is a folder with a `READER` constant, listed in `input.rs`.
+//! [`Sniffed::of`] answers what a file is. Each format is a folder with a row of facts, a [`Format`], listed in `format.rs`.
 
 pub mod account;
 pub mod native;
@@ -26,19 +26,17 @@ pub mod sqlite;
 mod annotated;
 mod decimal;
 mod error;
-mod gzip;
+mod format;
 mod input;
 mod kineto;
-mod launcher;
 mod model;
 mod nsys;
-mod reader;
 mod summary_csv;
 mod temporary;
 
 pub use error::ReadError;
-pub use gzip::Unpacked;
-pub use input::{detect, read, read_each};
+pub use format::{Format, SourceFormat};
+pub use input::{Input, Sniffed, read, read_each, read_files};
 pub use kineto::frames;
 pub use model::*;
-pub use reader::Input;
+pub use nsys::REPORT_MAGIC;

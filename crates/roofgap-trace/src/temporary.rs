@@ -1,7 +1,7 @@
 //! Unpacked copies of compressed inputs. A killed process leaves none behind: where possible, the copy has no name.
 
 use crate::ReadError;
-use crate::gzip::Unpacked;
+use roofgap_base::file::Unpacked;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;

@@ -13,21 +13,18 @@
 //! # Ok::<(), roofgap_workload::WorkloadError>(())
 //! ```
 
-mod error;
 mod exec;
 mod image;
 mod model;
 mod ops;
 mod peak;
 mod props;
-mod ranges;
 mod run;
 mod shape;
 mod source;
 
-pub use error::WorkloadError;
-pub use props::{Preset, Progress, WorkloadProps};
-pub use ranges::{LLM_DOMAIN, Ranges, Silent};
+pub use exec::{LLM_DOMAIN, Ranges, Silent};
+pub use props::{Preset, Progress, WorkloadError, WorkloadProps};
 pub use roofgap_wire::account::Account;
 pub use run::{run, run_with};
 pub use shape::{DecoderShape, SamShape, Shape, TowerShape};

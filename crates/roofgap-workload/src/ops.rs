@@ -14,17 +14,7 @@ const MANY_ROWS: usize = 2 * BLOCK;
 /// Multiplies `x` with the transpose of `weight`, which is stored as output by input.
 pub fn matmul(x: ArrayView2<'_, f32>, weight: ArrayView2<'_, f32>) -> Array2<f32> {
     let mut out = Array2::zeros((x.nrows(), weight.nrows()));
-    if x.nrows() == 1 {
-        // One row touches every weight once: packing blocks of weights would only read them twice.
-        out.axis_chunks_iter_mut(Axis(1), BLOCK)
-            .into_par_iter()
-            .zip(weight.axis_chunks_iter(Axis(0), BLOCK))
-            .for_each(|(mut out, weight)| {
-                for (out, row) in out.iter_mut().zip(weight.rows()) {
-                    *out = dot(x.row(0), row);
-                }
-            });
-    } else if x.nrows() >= MANY_ROWS {
+    if x.nrows() >= MANY_ROWS {
         out.axis_chunks_iter_mut(Axis(0), BLOCK)
             .into_par_iter()
             .zip(x.axis_chunks_iter(Axis(0), BLOCK))
@@ -34,7 +24,14 @@ pub fn matmul(x: ArrayView2<'_, f32>, weight: ArrayView2<'_, f32>) -> Array2<f32
             .into_par_iter()
             .zip(weight.axis_chunks_iter(Axis(0), BLOCK))
             .for_each(|(mut out, weight)| {
-                general_mat_mul(1.0, &x, &weight.t(), 0.0, &mut out);
+                if x.nrows() > 1 {
+                    general_mat_mul(1.0, &x, &weight.t(), 0.0, &mut out);
+                    return;
+                }
+                // One row touches every weight once: packing blocks of weights would only read them twice.
+                for (out, row) in out.iter_mut().zip(weight.rows()) {
+                    *out = dot(x.row(0), row);
+                }
             });
     }
     out

@@ -6,18 +6,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rayon::ThreadPoolBuilder;
+use roofgap_base::file::{sha256, write_atomic};
 use roofgap_wire::account::{
-    Account, AccountError, DeviceFacts, MeasuredPeak, ModelFacts, Repeat, SCHEMA, StageTime, TokenCounts,
+    Account, DeviceFacts, MeasuredPeak, ModelFacts, Repeat, SCHEMA, StageTime, TokenCounts,
 };
-use sha2::{Digest, Sha256};
 
-use crate::error::WorkloadError;
-use crate::exec::{Exec, Stage, nanoseconds};
+use crate::exec::{Exec, Ranges, Silent, Stage, nanoseconds};
 use crate::image::Image;
 use crate::model::{KvCache, Model};
 use crate::peak;
-use crate::props::{Preset, Progress, WorkloadProps};
-use crate::ranges::{Ranges, Silent};
+use crate::props::{Preset, Progress, WorkloadError, WorkloadProps};
 use crate::shape::Shape;
 use crate::source::{self, Source};
 
@@ -60,21 +58,11 @@ pub fn run_with(
     Ok(account)
 }
 
-/// Writes the account atomically: to a temporary file beside `path`, which is then renamed.
+/// Writes the account atomically.
 fn write_account(account: &Account, path: &Path) -> Result<(), WorkloadError> {
-    let failed = |source: AccountError| WorkloadError::WriteAccount {
-        path: path.to_owned(),
-        source: std::io::Error::other(source),
-    };
-    let text = account.to_json().map_err(failed)?;
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    let temporary = path.with_file_name(name);
-    std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, path)).map_err(|source| {
-        // A leftover temporary file adds nothing to the first error.
-        let _ = std::fs::remove_file(&temporary);
-        WorkloadError::WriteAccount { path: path.to_owned(), source }
-    })
+    let text = account.to_json().map_err(std::io::Error::other);
+    text.and_then(|text| write_atomic(path, &text))
+        .map_err(|source| WorkloadError::WriteAccount { path: path.to_owned(), source })
 }
 
 fn work(
@@ -231,19 +219,15 @@ impl Input {
             }
             steps
         });
+        let time = |stage: Stage, wall, steps_ns, notes| StageTime {
+            name: stage.name().to_owned(),
+            wall_ns: nanoseconds(wall),
+            steps_ns,
+            notes,
+        };
         Pass {
-            prefill: StageTime {
-                name: Stage::Prefill.name().to_owned(),
-                wall_ns: nanoseconds(prefill),
-                steps_ns: None,
-                notes,
-            },
-            decode: StageTime {
-                name: Stage::Decode.name().to_owned(),
-                wall_ns: nanoseconds(decode),
-                steps_ns: Some(steps),
-                notes: Vec::new(),
-            },
+            prefill: time(Stage::Prefill, prefill, None, notes),
+            decode: time(Stage::Decode, decode, Some(steps), Vec::new()),
             tokens,
         }
     }
@@ -252,9 +236,7 @@ impl Input {
 /// Hashes token ids: SHA-256 of their decimal numbers, separated by commas.
 fn hash(tokens: &[usize]) -> String {
     let text: Vec<String> = tokens.iter().map(usize::to_string).collect();
-    let digest = Sha256::digest(text.join(",").as_bytes());
-    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}")
+    format!("sha256:{}", sha256(text.join(",").as_bytes()))
 }
 
 fn notes(props: &WorkloadProps, peak: &Option<MeasuredPeak>, passes: &[Pass]) -> Vec<String> {

@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::error::WorkloadError;
-use crate::props::Preset;
+use crate::props::{Preset, WorkloadError};
 
 /// All sizes of the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,34 +76,6 @@ pub const MLP_RATIO: usize = 4;
 pub const GRID_SHRINK: usize = 4;
 
 impl Shape {
-    /// Returns the published DeepSeek-OCR. It is never run: its weights are 13 GB in f32.
-    pub fn full() -> Shape {
-        Shape {
-            image_size: 1024,
-            sam: SamShape {
-                patch: 16,
-                tower: tower(768, 12, 12),
-                window: 14,
-                global_layers: vec![2, 5, 8, 11],
-                neck: 256,
-                halved: 512,
-            },
-            clip: tower(1024, 24, 16),
-            decoder: DecoderShape {
-                hidden: 1280,
-                layers: 12,
-                heads: 10,
-                intermediate: 6848,
-                expert_intermediate: 896,
-                routed_experts: 64,
-                shared_experts: 2,
-                experts_per_token: 6,
-                dense_layers: 1,
-                vocabulary: 129_280,
-            },
-        }
-    }
-
     /// Returns the sizes of a preset.
     pub fn of(preset: Preset) -> Shape {
         match preset {

@@ -70,7 +70,7 @@ impl Printer {
 
     /// Colours a status in a message.
     pub fn word(&self, status: &str) -> String {
-        self.messages.word(status)
+        self.messages.status(status)
     }
 
     /// Prints an answer for people.

@@ -9,6 +9,7 @@ use roofgap_runs::open::{Loaded, is_run};
 use roofgap_runs::run_dir::environment::Environment;
 use roofgap_runs::run_dir::{Layout, SessionRecord};
 
+use super::AddProps;
 use crate::layout::{Partition, partition_value};
 use crate::tables::record::Micros;
 
@@ -52,31 +53,23 @@ impl Facts {
     }
 }
 
-/// Values of partitions that the user states.
-#[derive(Debug, Clone, Default)]
-pub struct Stated<'a> {
-    pub project: &'a str,
-    pub host: Option<&'a str>,
-    pub date: Option<&'a str>,
-}
-
 /// Returns the partition of an input and the origin of its date. `loaded` is `None` for one that cannot be read.
 pub fn partition(
     input: &Path,
     facts: &Facts,
     loaded: Option<&Loaded>,
-    stated: &Stated<'_>,
+    stated: &AddProps,
 ) -> (Partition, &'static str) {
     let started = facts.started_at.and_then(|at| Timestamp::from_microsecond(at.0).ok());
-    let (date, from) = match (stated.date, started) {
-        (Some(date), _) => (date.to_owned(), "flag"),
+    let (date, from) = match (&stated.date, started) {
+        (Some(date), _) => (date.clone(), "flag"),
         (None, Some(started)) => (day(started), "run"),
         (None, None) => (day(modified(input)), "file"),
     };
-    let host = stated.host.map(str::to_owned).or_else(|| host(loaded?));
+    let host = stated.host.clone().or_else(|| host(loaded?));
     let partition = Partition {
         date,
-        project: stated.project.to_owned(),
+        project: stated.project.clone(),
         host: host.unwrap_or_else(|| "unknown".to_owned()),
     };
     (partition, from)

@@ -2,14 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use roofgap_runs::open::{is_report, is_run};
-use roofgap_trace::detect;
-
-/// Extensions of files that are captures and nothing else. One that cannot be read is an error, not another kind of file.
-const ONLY_CAPTURES: [&str; 5] = [".rgcap", ".rgcap.gz", ".nsys-rep", ".sqlite", ".sqlite.gz"];
-
-/// Extensions of files that may be captures.
-const MAYBE_CAPTURES: [&str; 2] = [".json", ".json.gz"];
+use roofgap_runs::open::is_run;
+use roofgap_trace::{Sniffed, SourceFormat};
 
 /// Lists the inputs below the paths, without duplicates, in order. A path that is no folder is an input as it is. In folders, run
 /// directories and timelines are inputs. With `join`, a folder that was named is one input, whose captures are ranks of one job.
@@ -42,28 +36,23 @@ fn search(folder: &Path, found: &mut Vec<PathBuf>) {
             found.push(path.clone());
         } else if is_folder {
             search(path, found);
-        } else if is_input(path) && !is_exported(path) {
+        } else if is_input(path) {
             found.push(path.clone());
         }
     }
 }
 
+/// Tells whether a file is a timeline, or should be one by its name. The export of a report may be beside it.
 fn is_input(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let ends = |extensions: &[&str]| extensions.iter().any(|extension| name.ends_with(extension));
-    if name.starts_with('.') || !path.is_file() {
-        return false;
+    let hidden = path.file_name().unwrap_or_default().to_string_lossy().starts_with('.');
+    let is_exported = || ["sqlite", "sqlite.gz"].iter().any(|end| path.with_extension(end).is_file());
+    match Sniffed::in_folder(path).filter(|_| !hidden) {
+        Some(Ok(file)) if file.format == SourceFormat::NsysReport => !is_exported(),
+        Some(Ok(file)) => file.format.is_timeline(),
+        // One that cannot be read is an error, not another kind of file.
+        Some(Err(_)) => true,
+        None => false,
     }
-    ends(&ONLY_CAPTURES) || (ends(&MAYBE_CAPTURES) && detect(path).is_ok_and(|format| format.is_timeline()))
-}
-
-/// Tells whether the export of a report is beside it.
-fn is_exported(path: &Path) -> bool {
-    let is_export = |extension| {
-        let export = path.with_extension(extension);
-        *path != export && export.is_file()
-    };
-    (is_export("sqlite") || is_export("sqlite.gz")) && is_report(path)
 }
 
 #[cfg(test)]

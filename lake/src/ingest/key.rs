@@ -1,15 +1,15 @@
 //! The key of an input: a hash of its content.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufReader};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use flate2::read::MultiGzDecoder;
-use roofgap_base::file::{copy_hashed, hash_file};
-use roofgap_runs::open::{capture_format, is_run};
+use roofgap_base::file::{Unpacked, copy_hashed, hash_file};
+use roofgap_base::text::hex;
+use roofgap_runs::open::is_run;
 use roofgap_runs::run_dir::layout::stored;
 use roofgap_runs::run_dir::{Layout, SessionRecord};
+use roofgap_trace::Sniffed;
 use sha2::{Digest, Sha256};
 
 use crate::tables::SCHEMA;
@@ -86,22 +86,16 @@ fn captures(folder: &Path) -> io::Result<Vec<PathBuf>> {
     for entry in std::fs::read_dir(folder)? {
         paths.push(entry?.path());
     }
-    paths.retain(|path| capture_format(path).is_some());
+    paths.retain(|path| matches!(Sniffed::in_folder(path), Some(Ok(_))));
     paths.sort();
     Ok(paths)
 }
 
 /// Hashes the content of a file, unpacked.
 fn content(path: &Path) -> io::Result<String> {
-    let packed = path.extension().is_some_and(|extension| extension == "gz");
-    if packed {
-        let mut unpacked = MultiGzDecoder::new(BufReader::new(File::open(path)?));
-        // A damaged archive still has a key.
-        if let Ok(hash) = copy_hashed(&mut unpacked, &mut io::sink()) {
-            return Ok(hash.sha256);
-        }
-    }
-    Ok(hash_file(path)?.sha256)
+    // A damaged archive still has a key.
+    let unpacked = copy_hashed(&mut Unpacked::open(path)?, &mut io::sink());
+    Ok(unpacked.or_else(|_| hash_file(path))?.sha256)
 }
 
 /// SHA-256 of a list of texts.
@@ -119,8 +113,7 @@ impl Hash {
     }
 
     fn finish(self) -> String {
-        let digest = self.0.finalize();
-        digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+        hex(&self.0.finalize()).chars().take(32).collect()
     }
 }
 
@@ -135,8 +128,10 @@ mod tests {
         let plain = folder.path().join("a.json");
         std::fs::write(&plain, "{}").unwrap();
         let packed = folder.path().join("b.json.gz");
-        let mut gz =
-            flate2::write::GzEncoder::new(File::create(&packed).unwrap(), flate2::Compression::fast());
+        let mut gz = flate2::write::GzEncoder::new(
+            std::fs::File::create(&packed).unwrap(),
+            flate2::Compression::fast(),
+        );
         gz.write_all(b"{}").unwrap();
         gz.finish().unwrap();
         let none = BTreeMap::new();

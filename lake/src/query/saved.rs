@@ -28,6 +28,12 @@ impl Query {
         Self::all().find(|query| query.name == name)
     }
 
+    /// Finds a saved query, or says how to list them.
+    pub fn required(name: &str) -> Result<Self, LakeError> {
+        let hint = "`roofgap lake queries` lists them, and SQL has a space in it";
+        Self::named(name).ok_or_else(|| LakeError::Usage(format!("no saved query {name:?}; {hint}")))
+    }
+
     /// Returns the title: the first line of the head.
     pub fn title(&self) -> &'static str {
         let first = self.text.lines().next().unwrap_or_default();
@@ -75,7 +81,8 @@ impl Kind {
 pub fn parameters(texts: &[String]) -> Result<BTreeMap<String, String>, LakeError> {
     let parameter = |text: &String| {
         let parts = text.split_once('=').filter(|(name, _)| !name.is_empty());
-        let (name, value) = parts.ok_or_else(|| LakeError::Parameter { value: text.clone() })?;
+        let (name, value) =
+            parts.ok_or_else(|| LakeError::Usage(format!("--param {text:?}: write NAME=VALUE")))?;
         Ok((name.to_owned(), value.to_owned()))
     };
     texts.iter().map(parameter).collect()
@@ -87,7 +94,11 @@ pub fn fill(sql: &str, given: &BTreeMap<String, String>) -> Result<String, LakeE
     let mut known: Vec<String> = Vec::new();
     let mut rest = sql;
     while let Some((before, after)) = rest.split_once("{{") {
-        let syntax = || LakeError::ParameterSyntax { near: after.chars().take(40).collect() };
+        let syntax = || {
+            let near: String = after.chars().take(40).collect();
+            let rule = "the query has {{ without }}, or a parameter that is not {{name:default}}";
+            LakeError::Usage(format!("{rule}: {near:?}"))
+        };
         let (inside, end) = after.split_once("}}").ok_or_else(syntax)?;
         let (name, default) = inside.split_once(':').ok_or_else(syntax)?;
         let is_name = !name.is_empty() && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase());
@@ -103,7 +114,13 @@ pub fn fill(sql: &str, given: &BTreeMap<String, String>) -> Result<String, LakeE
     known.sort();
     known.dedup();
     match given.keys().find(|name| !known.contains(name)) {
-        Some(name) => Err(LakeError::UnknownParameter { name: name.clone(), known }),
+        Some(name) if known.is_empty() => {
+            Err(LakeError::Usage(format!("--param {name}: the query has no parameters")))
+        }
+        Some(name) => {
+            let known = known.join(", ");
+            Err(LakeError::Usage(format!("--param {name}: the query has the parameters {known}")))
+        }
         None => Ok(filled),
     }
 }
@@ -116,12 +133,10 @@ fn literal(name: &str, value: &str, default: &str) -> Result<String, LakeError> 
         Kind::Text => true,
     };
     if !fits {
-        return Err(LakeError::ParameterType {
-            name: name.to_owned(),
-            value: value.to_owned(),
-            expected: kind.noun(),
-            default: default.to_owned(),
-        });
+        let expected = kind.noun();
+        return Err(LakeError::Usage(format!(
+            "--param {name}={value}: expected {expected}, as the default {default:?} is"
+        )));
     }
     Ok(match kind {
         Kind::Number => value.to_owned(),
@@ -165,11 +180,13 @@ mod tests {
         let sql = "limit {{n:5}}";
         for value in ["5; drop", "1e3", "", "--1", "1.", "5 or 1=1"] {
             let error = filled(sql, &[("n", value)]).unwrap_err();
-            assert!(matches!(error, LakeError::ParameterType { .. }), "{error}");
+            assert!(error.to_string().contains("expected a number"), "{error}");
         }
-        assert!(matches!(filled(sql, &[("m", "1")]), Err(LakeError::UnknownParameter { .. })));
+        let unknown = filled(sql, &[("m", "1")]).unwrap_err().to_string();
+        assert_eq!(unknown, "--param m: the query has the parameters n");
         for broken in ["{{n:5", "{{n}}", "{{N:5}}", "{{:5}}"] {
-            assert!(matches!(filled(broken, &[]), Err(LakeError::ParameterSyntax { .. })), "{broken}");
+            let error = filled(broken, &[]).unwrap_err().to_string();
+            assert!(error.contains("without }}"), "{error}");
         }
     }
 

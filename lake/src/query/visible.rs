@@ -49,20 +49,20 @@ impl fmt::Display for VisibleFiles {
     }
 }
 
+/// Refuses an operation that changes a lake.
+fn refused(operation: &str) -> object_store::Error {
+    let (operation, implementer) = (operation.to_owned(), "a query".to_owned());
+    object_store::Error::NotImplemented { operation, implementer }
+}
+
 #[async_trait::async_trait]
 impl ObjectStore for VisibleFiles {
     async fn put_opts(&self, _: &Path, _: PutPayload, _: PutOptions) -> Result<PutResult> {
-        Err(object_store::Error::NotImplemented {
-            operation: "put".to_owned(),
-            implementer: "a query".to_owned(),
-        })
+        Err(refused("put"))
     }
 
     async fn put_multipart_opts(&self, _: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
-        Err(object_store::Error::NotImplemented {
-            operation: "put".to_owned(),
-            implementer: "a query".to_owned(),
-        })
+        Err(refused("put"))
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
@@ -74,13 +74,7 @@ impl ObjectStore for VisibleFiles {
     }
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        let refused = |_| {
-            Err(object_store::Error::NotImplemented {
-                operation: "delete".to_owned(),
-                implementer: "a query".to_owned(),
-            })
-        };
-        locations.map(refused).boxed()
+        locations.map(|_| Err(refused("delete"))).boxed()
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
@@ -103,9 +97,6 @@ impl ObjectStore for VisibleFiles {
     }
 
     async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> Result<()> {
-        Err(object_store::Error::NotImplemented {
-            operation: "copy".to_owned(),
-            implementer: "a query".to_owned(),
-        })
+        Err(refused("copy"))
     }
 }

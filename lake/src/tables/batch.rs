@@ -18,6 +18,7 @@ use parquet::file::properties::WriterProperties;
 
 use super::SCHEMA;
 use super::record::{Cell, Column, Kind, Table};
+use crate::error::LakeError;
 
 /// Footer entry with the schema of a file.
 pub const SCHEMA_ENTRY: &str = "roofgap.schema";
@@ -90,6 +91,17 @@ pub fn parquet(
     }
     writer.close()?;
     Ok(bytes)
+}
+
+/// Builds the Parquet file of some rows. `keys` are those of a merged file; `path` is for the error.
+pub fn file(
+    table: &Table,
+    rows: Vec<Vec<Cell>>,
+    keys: Option<&[String]>,
+    path: &str,
+) -> Result<Vec<u8>, LakeError> {
+    let built = batch(table, rows).map_err(|source| LakeError::Rows { table: table.name, source })?;
+    parquet(table, &[built], keys).map_err(|source| LakeError::Parquet { path: path.to_owned(), source })
 }
 
 fn position(table: &Table, name: &str) -> Option<usize> {

@@ -1,6 +1,6 @@
 //! Support for tests: runs the binary, makes lakes, compares answers.
 
-use roofgap_lake::query::engine::Engine;
+use roofgap_lake::query::Engine;
 use roofgap_lake::query::saved::{Query, fill};
 use roofgap_lake::store::Store;
 use roofgap_lake::tables::TABLES;
@@ -61,13 +61,13 @@ impl TestLake {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// Makes a synthetic lake.
+    /// Makes a synthetic lake with the example `synth_lake`, which is built with the tests.
     pub(crate) fn synthetic(more: &[&str]) -> (Self, Value) {
         let lake = Self::new();
-        let mut args = vec!["synth", "--to", lake.path()];
-        args.extend(more);
-        let planted = serde_json::from_str(&ok(args)).unwrap();
-        (lake, planted)
+        let program = Path::new(env!("CARGO_BIN_EXE_roofgap-lake")).with_file_name("examples/synth_lake");
+        let made = Command::new(program).args(["--to", lake.path()]).args(more).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        (lake, serde_json::from_slice(&made.stdout).unwrap())
     }
 
     pub(crate) fn path(&self) -> &str {

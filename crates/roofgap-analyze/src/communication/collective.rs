@@ -59,46 +59,43 @@ impl CollectiveKind {
         mark.map(|(_, kind)| *kind)
     }
 
+    /// Returns the name in the JSON; whether no rank ends it before every rank of the group has started it; and the ratio of bus bandwidth
+    /// to message size over time as nccl-tests defines it, with whether it counts the other ranks of the group alone.
+    fn row(self) -> (&'static str, bool, Option<(f64, bool)>) {
+        const ALL: Option<(f64, bool)> = Some((1.0, false));
+        const OTHERS: Option<(f64, bool)> = Some((1.0, true));
+        match self {
+            Self::AllReduce => ("all_reduce", true, Some((2.0, true))),
+            Self::AllGather => ("all_gather", true, OTHERS),
+            Self::ReduceScatter => ("reduce_scatter", true, OTHERS),
+            Self::AllToAll => ("all_to_all", true, OTHERS),
+            Self::Broadcast => ("broadcast", false, ALL),
+            Self::Reduce => ("reduce", false, ALL),
+            Self::Gather => ("gather", false, OTHERS),
+            Self::Scatter => ("scatter", false, OTHERS),
+            Self::Send => ("send", false, ALL),
+            Self::Receive => ("recv", false, ALL),
+            Self::SendReceive => ("send_recv", false, ALL),
+            Self::Barrier => ("barrier", true, None),
+        }
+    }
+
     /// Returns the name in the JSON.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::AllReduce => "all_reduce",
-            Self::AllGather => "all_gather",
-            Self::ReduceScatter => "reduce_scatter",
-            Self::AllToAll => "all_to_all",
-            Self::Broadcast => "broadcast",
-            Self::Reduce => "reduce",
-            Self::Gather => "gather",
-            Self::Scatter => "scatter",
-            Self::Send => "send",
-            Self::Receive => "recv",
-            Self::SendReceive => "send_recv",
-            Self::Barrier => "barrier",
-        }
+        self.row().0
     }
 
     /// Tells whether no rank ends it before every rank of the group has started it.
     pub fn synchronises(self) -> bool {
-        match self {
-            Self::AllReduce | Self::AllGather | Self::ReduceScatter | Self::AllToAll | Self::Barrier => true,
-            Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter => false,
-            Self::Send | Self::Receive | Self::SendReceive => false,
-        }
+        self.row().1
     }
 
-    /// Returns the ratio of bus bandwidth to message size over time, as nccl-tests defines it for `ranks` ranks; `None` where it
-    /// has none or the number of ranks is unknown.
+    /// Returns the ratio of bus bandwidth to message size over time for `ranks` ranks; `None` where it has none or the number of ranks is
+    /// unknown.
     pub fn bus_factor(self, ranks: u32) -> Option<f64> {
         let n = f64::from(ranks);
-        match self {
-            _ if ranks < 2 => None,
-            Self::AllReduce => Some(2.0 * (n - 1.0) / n),
-            Self::AllGather | Self::ReduceScatter | Self::AllToAll | Self::Gather | Self::Scatter => {
-                Some((n - 1.0) / n)
-            }
-            Self::Broadcast | Self::Reduce | Self::Send | Self::Receive | Self::SendReceive => Some(1.0),
-            Self::Barrier => None,
-        }
+        let (ratio, others) = self.row().2.filter(|_| ranks > 1)?;
+        Some(if others { ratio * (n - 1.0) / n } else { ratio })
     }
 }
 

@@ -1,22 +1,16 @@
 //! Communication with other GPUs: time by collective and group, the part that no computation hides, and bus bandwidth.
 
 mod collective;
-mod experts;
-mod host;
-mod kernels;
-mod transfer;
-
-pub use experts::expert_names;
-pub use transfer::{RankTransfer, transfers};
+mod recorded;
 
 use crate::gpu::{CopyLinks, UserLimits};
-use crate::names::short_name;
+use crate::names::{is_expert, short_name};
 use crate::result::CommunicationRow;
 use crate::stages::StageIndex;
 use crate::timeline::device_number;
-use host::{HostCollectives, stage_of};
-use kernels::{Kernels, Performed};
-use roofgap_trace::{Collective, DeviceId, NameId, Ns, Trace};
+use collective::CollectiveKind;
+use recorded::{Performed, Recorded, kernel_names};
+use roofgap_trace::{DeviceId, NameId, Ns, OpKind, Trace};
 use rustc_hash::FxHashMap;
 
 /// Sums of one row.
@@ -73,59 +67,112 @@ pub struct RankCollective {
 
 /// Lists the collectives whose ranks wait for one another, in the order of their start.
 pub fn collectives(trace: &Trace, index: &StageIndex) -> Vec<RankCollective> {
-    let mut found = on_devices(trace, index);
-    let on_devices = found.len();
-    let on_host = HostCollectives::of(trace);
-    found.extend(on_host.iter().flat_map(HostCollectives::iter).filter_map(|host| {
-        let kind = host.kind.filter(|kind| kind.synchronises())?;
-        let (start, end) = host.span?;
+    let recorded = Recorded::of(trace, index);
+    let collective = recorded.iter().filter_map(|own| {
+        let kind = own.kind().filter(|kind| kind.synchronises())?;
+        let (start, end) = own.span?;
         Some(RankCollective {
-            group: Some(host.collective.group),
-            group_size: host.collective.group_size,
+            group: own.described.map(|collective| collective.group),
+            group_size: own.described.map_or(0, |collective| collective.group_size),
             collective: kind.as_str(),
-            sequence: host.collective.sequence,
+            sequence: own.described.and_then(|collective| collective.sequence),
             start,
             end,
-            exposed_ns: host.exposed_ns,
-            bytes: host.collective.message_bytes(),
-            stage: stage_of(host.range, trace, index),
+            exposed_ns: own.exposed_ns,
+            bytes: own.bytes(),
+            stage: own.stage,
             experts_ns: 0,
         })
-    }));
-    if on_devices > 0 && on_devices < found.len() {
-        found.sort_by_key(|collective| collective.start);
-    }
-    let experts = experts::times_before(trace, found.iter().map(|collective| collective.start));
-    for (collective, experts_ns) in found.iter_mut().zip(experts) {
-        collective.experts_ns = experts_ns;
-    }
+    });
+    let mut found: Vec<RankCollective> = collective.collect();
+    found.sort_by_key(|collective| collective.start);
+    add_expert_times(trace, &mut found);
     found
 }
 
-/// Lists those that run as kernels.
-fn on_devices(trace: &Trace, index: &StageIndex) -> Vec<RankCollective> {
-    let Some(kernels) = Kernels::of(trace, index) else {
+/// Marks the names of kernels that compute experts; `None` without any.
+pub fn expert_names(trace: &Trace) -> Option<Vec<bool>> {
+    let mut marks = vec![false; trace.names.len()];
+    for name in kernel_names(trace) {
+        marks[name.index()] = is_expert(trace.names.get(name));
+    }
+    marks.contains(&true).then_some(marks)
+}
+
+/// Sums the time of expert kernels from the start of each collective to that of the next, for the later of the two. Operations and
+/// collectives are in the order of their start.
+fn add_expert_times(trace: &Trace, collectives: &mut [RankCollective]) {
+    let Some(experts) = expert_names(trace) else {
+        return;
+    };
+    let ops = &trace.ops;
+    let is_expert = |op: usize| {
+        ops.kind[op] == OpKind::Kernel && experts.get(ops.name[op].index()).copied().unwrap_or(false)
+    };
+    let mut op = 0;
+    for collective in collectives {
+        while op < ops.len() && ops.start[op] < collective.start {
+            if is_expert(op) {
+                collective.experts_ns += ops.duration(op);
+            }
+            op += 1;
+        }
+    }
+}
+
+/// A send or receive with a known other rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RankTransfer {
+    /// The other rank.
+    pub peer: u32,
+    /// True for a send.
+    pub sends: bool,
+    /// Process group.
+    pub group: NameId,
+    /// Number among the transfers from one of the two ranks to the other in the group, where the capture has it. Ranges of this project
+    /// count like that; PyTorch counts all transfers of a rank, so that its numbers differ between the two ranks.
+    pub sequence: Option<u64>,
+    /// First moment, in the clock of the rank.
+    pub start: Ns,
+    /// Last moment, in the clock of the rank.
+    pub end: Ns,
+    /// Part in which the device computes nothing, ns.
+    pub exposed_ns: Ns,
+    /// Message size, bytes.
+    pub bytes: Option<u64>,
+}
+
+/// Lists the transfers of a rank whose other rank and whose time are known, in the order of their start.
+pub fn transfers(trace: &Trace, index: &StageIndex) -> Vec<RankTransfer> {
+    let in_ranges = trace.ranges.collectives.iter().map(|range| &range.collective);
+    let mut described = trace.ops.collectives.values().chain(in_ranges);
+    // Most jobs have none.
+    if described.all(|collective| collective.peer.is_none()) {
         return Vec::new();
-    };
-    let collective = |op: usize| {
-        let Performed::Known(kind) = kernels.performed(op) else {
-            return None;
+    }
+    let recorded = Recorded::of(trace, index);
+    let transfer = recorded.iter().filter_map(|own| {
+        let sends = match own.kind()? {
+            CollectiveKind::Send => true,
+            CollectiveKind::Receive => false,
+            _ => return None,
         };
-        let described = kernels.described(op);
-        kind.synchronises().then(|| RankCollective {
-            group: described.map(|collective| collective.group),
-            group_size: described.map_or(0, |collective| collective.group_size),
-            collective: kind.as_str(),
-            sequence: described.and_then(|collective| collective.sequence),
-            start: trace.ops.start[op],
-            end: trace.ops.end[op],
-            exposed_ns: kernels.exposed_ns(op),
-            bytes: described.and_then(Collective::message_bytes),
-            stage: index.stage_of_op(op),
-            experts_ns: 0,
+        let (start, end) = own.span?;
+        let described = own.described?;
+        Some(RankTransfer {
+            peer: described.peer?,
+            sends,
+            group: described.group,
+            sequence: own.ranged.and_then(|range| range.sequence),
+            start,
+            end,
+            exposed_ns: own.exposed_ns,
+            bytes: described.message_bytes(),
         })
-    };
-    kernels.ops().filter_map(collective).collect()
+    });
+    let mut found: Vec<RankTransfer> = transfer.collect();
+    found.sort_by_key(|transfer| transfer.start);
+    found
 }
 
 /// Key of a row: device, or `None` on the CPU; the collective; whether it is described; and its group with its size.
@@ -133,26 +180,11 @@ type RowKey = (Option<DeviceId>, Performed, bool, (NameId, u32));
 
 /// Builds the table of communication, most time first.
 pub fn table(trace: &Trace, index: &StageIndex, limits: UserLimits) -> Vec<CommunicationRow> {
-    let ops = &trace.ops;
-    let no_group = (NameId::default(), 0);
     let mut sums: FxHashMap<RowKey, Sum> = FxHashMap::default();
-    let kernels = Kernels::of(trace, index);
-    for (kernels, op) in kernels.iter().flat_map(|kernels| kernels.ops().map(move |op| (kernels, op))) {
-        let described = kernels.described(op);
-        let group = described.map_or(no_group, |collective| (collective.group, collective.group_size));
-        let device = Some(ops.device[op]);
-        let sum = sums.entry((device, kernels.performed(op), described.is_some(), group)).or_default();
-        let size = described.and_then(Collective::message_bytes);
-        sum.add(size, Some(ops.duration(op)), kernels.exposed_ns(op));
-    }
-    let on_host = HostCollectives::of(trace);
-    for host in on_host.iter().flat_map(HostCollectives::iter) {
-        let collective = host.collective;
-        let performed = host.kind.map_or(Performed::Named(collective.name), Performed::Known);
-        let group = (collective.group, collective.group_size);
-        let length = host.span.map(|(start, end)| end - start);
-        let sum = sums.entry((None, performed, true, group)).or_default();
-        sum.add(collective.message_bytes(), length, host.exposed_ns);
+    for own in Recorded::of(trace, index).iter() {
+        let group = own.described.map_or((NameId::default(), 0), |own| (own.group, own.group_size));
+        let sum = sums.entry((own.device, own.performed, own.described.is_some(), group)).or_default();
+        sum.add(own.bytes(), own.span.map(|(start, end)| end - start), own.exposed_ns);
     }
     let rank = trace.distributed.as_ref().and_then(|job| job.rank);
     let links: Vec<CopyLinks> = match sums.is_empty() {

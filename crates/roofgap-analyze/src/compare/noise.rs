@@ -2,6 +2,7 @@
 
 use super::comparison::{Change, Judgement};
 use crate::result::{Kernel, Steps};
+use roofgap_base::stats::{Confidence, interpolate, student_t};
 
 /// What is taken for noise where nothing was measured, and the least that is taken for it anywhere: within one run there is
 /// nothing to be seen of what differs between two (clocks, neighbours, addresses).
@@ -43,7 +44,7 @@ pub fn of_steps(base: (&Steps, u64), head: (&Steps, u64)) -> Option<(f64, String
         let n = differences.len();
         let spread = deviation(&differences) * (n as f64).sqrt() / base_instances.max(1) as f64;
         let how = format!("the differences of {n} steps in the same place");
-        return Some((quantile(n - 1) * spread, how));
+        return Some((student_t(n - 1, Confidence::Pct99) * spread, how));
     }
     let variance = |each: &[i64], instances: u64| {
         let values: Vec<f64> = each.iter().map(|&ns| ns as f64).collect();
@@ -52,7 +53,7 @@ pub fn of_steps(base: (&Steps, u64), head: (&Steps, u64)) -> Option<(f64, String
     };
     let sum = variance(b, base_instances) + variance(h, head_instances);
     let how = format!("the spread of {} and {} steps", b.len(), h.len());
-    Some((quantile(b.len().min(h.len()) - 1) * sum.sqrt(), how))
+    Some((student_t(b.len().min(h.len()) - 1, Confidence::Pct99) * sum.sqrt(), how))
 }
 
 /// Noise of the difference of two means of repeats. `None` with fewer than two repeats on a side.
@@ -66,7 +67,7 @@ pub fn of_repeats(base: &[i64], head: &[i64]) -> Option<f64> {
         spread * spread / values.len() as f64
     };
     let freedom = base.len() + head.len() - 2;
-    Some(quantile(freedom) * (variance(base) + variance(head)).sqrt())
+    Some(student_t(freedom, Confidence::Pct99) * (variance(base) + variance(head)).sqrt())
 }
 
 /// Variance of the sum of a kernel's calls; from the range of their lengths, which is what an analysis keeps of them.
@@ -103,40 +104,6 @@ fn expected_range(n: f64) -> f64 {
         (1_000_000.0, 9.8),
     ];
     interpolate(&KNOWN, n)
-}
-
-/// Two-sided 99 % quantile of Student's distribution.
-fn quantile(freedom: usize) -> f64 {
-    const KNOWN: [(f64, f64); 10] = [
-        (1.0, 63.66),
-        (2.0, 9.925),
-        (3.0, 5.841),
-        (4.0, 4.604),
-        (5.0, 4.032),
-        (7.0, 3.499),
-        (10.0, 3.169),
-        (20.0, 2.845),
-        (60.0, 2.660),
-        (1_000.0, 2.581),
-    ];
-    interpolate(&KNOWN, freedom as f64)
-}
-
-/// A table read between its rows, in the logarithm of the first column; its ends hold beyond them.
-fn interpolate(known: &[(f64, f64)], x: f64) -> f64 {
-    let (mut low, mut high) = (None, None);
-    for &row in known {
-        if row.0 <= x {
-            low = Some(row);
-        } else if high.is_none() {
-            high = Some(row);
-        }
-    }
-    match (low, high) {
-        (Some(a), Some(b)) => a.1 + (b.1 - a.1) * (x.ln() - a.0.ln()) / (b.0.ln() - a.0.ln()),
-        (Some(only), None) | (None, Some(only)) => only.1,
-        (None, None) => 1.0,
-    }
 }
 
 /// Standard deviation of a sample; 0 with fewer than two values.
@@ -207,7 +174,7 @@ mod tests {
     use super::*;
 
     fn steps(each: &[i64]) -> Steps {
-        crate::timeline::steps::summary(each.to_vec(), None).unwrap()
+        crate::timeline::step_summary(each.to_vec(), None).unwrap()
     }
 
     #[test]
@@ -248,9 +215,7 @@ mod tests {
 
     #[test]
     fn tables_hold_between_and_beyond_their_rows() {
-        assert_eq!(quantile(1), 63.66);
-        assert!(quantile(6) < 4.032 && quantile(6) > 3.499);
-        assert_eq!(quantile(1_000_000), 2.581);
-        assert_eq!(expected_range(1e9), 9.8);
+        assert_eq!([1.0, 2.0, 1e9].map(expected_range), [1.128, 1.128, 9.8]);
+        assert!((1.693..2.326).contains(&expected_range(4.0)));
     }
 }

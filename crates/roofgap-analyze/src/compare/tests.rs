@@ -34,7 +34,7 @@ fn analysis() -> Analysis {
             kernel_count: 40,
             launch_count: 44,
             idle: Some(Idle { launch_ns: 40_000, sync_ns: 20_000, ..Idle::default() }),
-            steps: crate::timeline::steps::summary(
+            steps: crate::timeline::step_summary(
                 vec![24_990, 25_010, 25_000, 25_005, 24_995, 25_000, 25_002, 24_998],
                 Some(5.5),
             ),
@@ -111,7 +111,7 @@ fn instances_do_not_count_twice() {
         kernel.calls *= 2;
     }
     let each = stage.steps.as_ref().unwrap().each_ns.clone();
-    stage.steps = crate::timeline::steps::summary([each.clone(), each].concat(), Some(5.5));
+    stage.steps = crate::timeline::step_summary([each.clone(), each].concat(), Some(5.5));
     let comparison = run(&analysis(), &head, "1%");
     assert!(!comparison.stages[0].has_changed(), "{:#?}", comparison.stages[0]);
     let what: Vec<&str> = comparison.differences.iter().map(|d| d.what.as_str()).collect();
@@ -133,7 +133,7 @@ fn more_tokens() -> (Analysis, Analysis) {
         stage.token_ns = Some(stage.wall_ns / tokens as i64);
         let each = stage.steps.as_ref().unwrap().each_ns.iter();
         let each = each.map(|ns| ns + ns / 10 * slower).collect();
-        stage.steps = crate::timeline::steps::summary(each, Some(5.5));
+        stage.steps = crate::timeline::step_summary(each, Some(5.5));
         side
     };
     (side(8, 0), side(16, 1))
@@ -226,7 +226,7 @@ fn a_slower_kernel_behind_idle_time_breaks_the_gate() {
 fn a_change_inside_the_noise_breaks_nothing() {
     let mut base = analysis();
     let mut head = analysis();
-    let jumpy = |each: [i64; 8]| crate::timeline::steps::summary(each.to_vec(), Some(5.5));
+    let jumpy = |each: [i64; 8]| crate::timeline::step_summary(each.to_vec(), Some(5.5));
     base.stages[0].steps = jumpy([20_000, 30_000, 24_000, 26_000, 22_000, 28_000, 25_000, 25_000]);
     head.stages[0].steps = jumpy([31_000, 21_000, 25_000, 27_000, 29_000, 23_000, 26_000, 34_000]);
     head.stages[0].wall_ns += 16_000;

@@ -1,15 +1,17 @@
 //! Counters without a timeline: kernels, devices and evidence from the measured launches themselves.
 
-use roofgap_trace::Device;
-use roofgap_trace::ncu::{CounterSet, LaunchCounters, Unit};
-use rustc_hash::FxHashMap;
-
 use super::join::{Joined, Measured};
-use super::names::canonical;
+use super::names::{CanonicalNames, canonical};
+use super::readings::DURATION;
+use super::timeline::Shape;
 use crate::findings::{ShapeUse, StageEvidence, blocks_of, threads_of};
 use crate::names::{Naming, family};
 use crate::result::{Kernel, Stage};
-use crate::timeline::kernels::from_durations;
+use crate::timeline::{Grouped, from_durations};
+use roofgap_trace::Device;
+use roofgap_trace::ncu::{CounterSet, LaunchCounters, Unit};
+use rustc_hash::FxHashMap;
+use std::rc::Rc;
 
 /// Name of the measured launches in sentences.
 const NAME: &str = "the measured launches";
@@ -38,28 +40,22 @@ pub fn devices(sets: &[CounterSet]) -> Vec<Device> {
 
 /// Groups the launches with a duration by kernel and device, most time first.
 pub fn kernels(sets: &[CounterSet]) -> Vec<Kernel> {
-    let mut forms: FxHashMap<&str, String> = FxHashMap::default();
-    let mut at: FxHashMap<(String, u32), usize> = FxHashMap::default();
-    let mut groups: Vec<(&str, u32, Vec<i64>)> = Vec::new();
-    for set in sets {
-        for launch in &set.launches {
-            let Some(ns) = set.value(launch, "gpu__time_duration.sum", Unit::NANOSECOND) else {
-                continue;
-            };
-            let name = launch.kernel.as_str();
-            let form = forms.entry(name).or_insert_with(|| canonical(name)).clone();
-            let device = launch.device.unwrap_or_default();
-            let group = *at.entry((form, device)).or_insert_with(|| {
-                groups.push((name, device, Vec::new()));
-                groups.len() - 1
-            });
-            if let Some((_, _, durations)) = groups.get_mut(group) {
-                durations.push(ns.round() as i64);
-            }
+    let mut forms = CanonicalNames::default();
+    let mut groups: Grouped<_, (&str, u32, Vec<i64>)> = Grouped::default();
+    for (set, launch) in launches(sets) {
+        if let Some(ns) = set.value(launch, DURATION, Unit::NANOSECOND) {
+            let (name, device) = (launch.kernel.as_str(), launch.device.unwrap_or_default());
+            let group = groups.entry((forms.of(name), device), || (name, device, Vec::new()));
+            group.2.push(ns.round() as i64);
         }
     }
-    let mut naming = Naming::of_names(groups.iter().map(|(name, ..)| *name));
+    let mut naming = Naming::of_names(groups.items.iter().map(|(name, ..)| *name));
+    let groups = groups.items.into_iter().map(|(name, device, list)| (name, Some(device), list));
     from_durations(groups, &mut naming)
+}
+
+fn launches(sets: &[CounterSet]) -> impl Iterator<Item = (&CounterSet, &LaunchCounters)> {
+    sets.iter().flat_map(|set| set.launches.iter().map(move |launch| (set, launch)))
 }
 
 /// Puts beside each kernel the row of its launch shape with the most time.
@@ -139,18 +135,14 @@ fn in_stage(measured: &Measured) -> Measured {
 
 /// Describes the launch shape of each row, by its first launch.
 fn shapes(sets: &[CounterSet], rows: &[Measured], devices: &[Device]) -> Vec<ShapeUse> {
-    type Shape = Option<([u32; 3], [u32; 3])>;
-    let mut first: FxHashMap<(String, Shape), (&CounterSet, &LaunchCounters)> = FxHashMap::default();
-    let mut forms: FxHashMap<&str, String> = FxHashMap::default();
-    for set in sets {
-        for launch in &set.launches {
-            let form = forms.entry(&launch.kernel).or_insert_with(|| canonical(&launch.kernel));
-            let key = (form.clone(), launch.grid.zip(launch.block));
-            first.entry(key).or_insert((set, launch));
-        }
+    type Launches<'a> = FxHashMap<(Rc<str>, Option<Shape>), (&'a CounterSet, &'a LaunchCounters)>;
+    let mut first: Launches<'_> = FxHashMap::default();
+    let mut forms = CanonicalNames::default();
+    for (set, launch) in launches(sets) {
+        first.entry((forms.of(&launch.kernel), launch.grid.zip(launch.block))).or_insert((set, launch));
     }
     let describe = |row: &Measured| {
-        let key = (canonical(&row.row.kernel), Some((row.row.grid, row.row.block)));
+        let key = (canonical(&row.row.kernel).into(), Some((row.row.grid, row.row.block)));
         let (set, launch) = first.get(&key)?;
         let number = |name: &str| set.quantity(launch, name).map(|found| found.value as u32);
         let registers = number("launch__registers_per_thread");

@@ -7,6 +7,7 @@
 //! 2. Else, with fewer blocks than multiprocessors, the launch is too small for the device.
 //! 3. Else nothing is near its roof: the kernel is latency-bound.
 
+use super::readings::Readings;
 use std::fmt;
 
 /// Share of its peak, in %, from which on a unit is near its roof.
@@ -45,25 +46,6 @@ impl fmt::Display for Bound {
     }
 }
 
-/// Inputs of the rule.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Inputs {
-    /// Multiprocessors, % of peak.
-    pub sm_pct: Option<f64>,
-    /// The memory system as a whole, % of peak.
-    pub memory_pct: Option<f64>,
-    /// DRAM, % of peak.
-    pub dram_pct: Option<f64>,
-    /// L2, % of peak.
-    pub l2_pct: Option<f64>,
-    /// L1, % of peak while active.
-    pub l1_pct: Option<f64>,
-    /// Blocks in the grid.
-    pub blocks: Option<u64>,
-    /// Multiprocessors of the device.
-    pub sms: Option<u64>,
-}
-
 /// The answer of the rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
@@ -75,141 +57,130 @@ pub struct Verdict {
     pub reason: String,
 }
 
-/// Applies the rule.
-pub fn verdict(inputs: &Inputs) -> Verdict {
-    let l1 = inputs.l1_pct.map(|own| inputs.memory_pct.map_or(own, |whole| own.min(whole)));
-    let levels = [(Bound::Dram, inputs.dram_pct), (Bound::L2, inputs.l2_pct), (Bound::L1, l1)];
+/// Applies the rule to the counters of a launch, its blocks and the multiprocessors of the device.
+pub fn verdict(readings: &Readings, blocks: Option<u64>, sms: Option<u64>) -> Verdict {
+    let none = |reason: String| Verdict { bound: None, reached_pct: None, reason };
+    let l1 = readings.l1_pct.map(|own| readings.memory_pct.map_or(own, |whole| own.min(whole)));
+    let levels = [(Bound::Dram, readings.dram_pct), (Bound::L2, readings.l2_pct), (Bound::L1, l1)];
     let known: Vec<(Bound, f64)> = levels.iter().filter_map(|(bound, pct)| Some((*bound, (*pct)?))).collect();
     let busiest = known.iter().map(|(_, pct)| *pct).fold(f64::NEG_INFINITY, f64::max);
     let memory = known
         .iter()
         .find(|(_, pct)| *pct >= busiest - SHARED_PCT && *pct >= NEAR_ROOF_PCT.min(busiest))
         .copied();
-    let compute = inputs.sm_pct.map(|pct| (Bound::Compute, pct));
+    let compute = readings.sm_pct.map(|pct| (Bound::Compute, pct));
     let top = [compute, memory].into_iter().flatten().max_by(|a, b| a.1.total_cmp(&b.1));
-    let seen = shares(inputs);
     let Some((bound, reached)) = top else {
-        return Verdict {
-            bound: None,
-            reached_pct: None,
-            reason: "no throughput of the multiprocessors or of memory was collected".to_owned(),
-        };
+        return none("no throughput of the multiprocessors or of memory was collected".to_owned());
     };
-    if reached >= NEAR_ROOF_PCT {
-        let reason = format!("{seen}: {} is at {NEAR_ROOF_PCT} % of its peak or more", unit(bound));
-        return Verdict { bound: Some(bound), reached_pct: Some(reached), reason };
-    }
-    if compute.is_none() || memory.is_none() {
-        let missing = if compute.is_none() { "the multiprocessors" } else { "memory" };
-        return Verdict {
-            bound: None,
-            reached_pct: None,
-            reason: format!("{seen}: not near a roof, and the throughput of {missing} was not collected"),
-        };
-    }
+    let seen = shares(readings);
     // L1 may show more than what the verdict says of everything, while it is active.
-    let overall =
-        if inputs.l1_pct.is_some_and(|own| own >= NEAR_ROOF_PCT) { " over the whole kernel" } else { "" };
-    match (inputs.blocks, inputs.sms) {
-        (Some(blocks), Some(sms)) if blocks < sms => Verdict {
-            bound: Some(Bound::TooSmall),
-            reached_pct: Some(reached),
-            reason: format!(
-                "{seen}: nothing at {NEAR_ROOF_PCT} % of its peak{overall}, and {blocks} block{} for {sms} multiprocessors",
-                if blocks == 1 { "" } else { "s" }
+    let overall = match readings.l1_pct.is_some_and(|own| own >= NEAR_ROOF_PCT) {
+        true => " over the whole kernel",
+        false => "",
+    };
+    let (bound, reason) = if reached >= NEAR_ROOF_PCT {
+        let unit = match bound {
+            Bound::Dram => "DRAM",
+            Bound::L2 => "L2",
+            Bound::L1 => "L1",
+            _ => "compute",
+        };
+        (bound, format!("{unit} is at {NEAR_ROOF_PCT} % of its peak or more"))
+    } else if compute.is_none() || memory.is_none() {
+        let missing = if compute.is_none() { "the multiprocessors" } else { "memory" };
+        return none(format!("{seen}: not near a roof, and the throughput of {missing} was not collected"));
+    } else if let Some((blocks, sms)) = blocks.zip(sms).filter(|(blocks, sms)| blocks < sms) {
+        let plural = if blocks == 1 { "" } else { "s" };
+        (
+            Bound::TooSmall,
+            format!(
+                "nothing at {NEAR_ROOF_PCT} % of its peak{overall}, and {blocks} block{plural} for {sms} multiprocessors"
             ),
-        },
-        _ => Verdict {
-            bound: Some(Bound::Latency),
-            reached_pct: Some(reached),
-            reason: format!("{seen}: nothing at {NEAR_ROOF_PCT} % of its peak{overall}"),
-        },
-    }
+        )
+    } else {
+        (Bound::Latency, format!("nothing at {NEAR_ROOF_PCT} % of its peak{overall}"))
+    };
+    Verdict { bound: Some(bound), reached_pct: Some(reached), reason: format!("{seen}: {reason}") }
 }
 
-fn unit(bound: Bound) -> &'static str {
-    match bound {
-        Bound::Compute => "compute",
-        Bound::Dram => "DRAM",
-        Bound::L2 => "L2",
-        Bound::L1 => "L1",
-        Bound::Latency | Bound::TooSmall => "nothing",
-    }
-}
-
-fn shares(inputs: &Inputs) -> String {
-    let whole_is_low = inputs.memory_pct.is_some_and(|whole| whole < NEAR_ROOF_PCT);
-    let parts: Vec<String> =
-        [("compute", inputs.sm_pct), ("DRAM", inputs.dram_pct), ("L2", inputs.l2_pct), ("L1", inputs.l1_pct)]
-            .into_iter()
-            .map(|(name, pct)| match pct {
-                None => format!("{name} not collected"),
-                Some(pct) if name == "L1" && whole_is_low && pct >= NEAR_ROOF_PCT => {
-                    format!("{name} {pct:.1} % while active")
-                }
-                Some(pct) => format!("{name} {pct:.1} %"),
-            })
-            .collect();
-    parts.join(", ")
+fn shares(readings: &Readings) -> String {
+    let whole_is_low = readings.memory_pct.is_some_and(|whole| whole < NEAR_ROOF_PCT);
+    let shares = [
+        ("compute", readings.sm_pct),
+        ("DRAM", readings.dram_pct),
+        ("L2", readings.l2_pct),
+        ("L1", readings.l1_pct),
+    ];
+    let text = |(name, pct): (&str, Option<f64>)| match pct {
+        None => format!("{name} not collected"),
+        Some(pct) if name == "L1" && whole_is_low && pct >= NEAR_ROOF_PCT => {
+            format!("{name} {pct:.1} % while active")
+        }
+        Some(pct) => format!("{name} {pct:.1} %"),
+    };
+    shares.map(text).join(", ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn inputs(sm: f64, dram: f64, l2: f64, l1: f64) -> Inputs {
-        Inputs {
+    fn inputs(sm: f64, dram: f64, l2: f64, l1: f64) -> Readings {
+        Readings {
             sm_pct: Some(sm),
             memory_pct: Some(dram.max(l2)),
             dram_pct: Some(dram),
             l2_pct: Some(l2),
             l1_pct: Some(l1),
-            blocks: Some(4096),
-            sms: Some(132),
+            ..Readings::default()
         }
+    }
+
+    /// Applies the rule on a device of 132 multiprocessors.
+    fn with_blocks(blocks: u64, readings: Readings) -> Verdict {
+        verdict(&readings, Some(blocks), Some(132))
     }
 
     #[test]
     fn each_verdict() {
-        let bound = |inputs| verdict(&inputs).bound;
+        let bound = |readings| with_blocks(4096, readings).bound;
         assert_eq!(bound(inputs(90.0, 20.0, 30.0, 40.0)), Some(Bound::Compute));
         assert_eq!(bound(inputs(9.0, 76.0, 78.9, 17.0)), Some(Bound::Dram));
         assert_eq!(bound(inputs(9.0, 20.0, 78.9, 17.0)), Some(Bound::L2));
         assert_eq!(
-            bound(Inputs { memory_pct: Some(85.0), ..inputs(9.0, 20.0, 40.0, 88.0) }),
+            bound(Readings { memory_pct: Some(85.0), ..inputs(9.0, 20.0, 40.0, 88.0) }),
             Some(Bound::L1)
         );
         assert_eq!(bound(inputs(9.0, 20.0, 40.0, 3.0)), Some(Bound::Latency));
-        assert_eq!(bound(Inputs { blocks: Some(4), ..inputs(9.0, 20.0, 40.0, 3.0) }), Some(Bound::TooSmall));
+        assert_eq!(with_blocks(4, inputs(9.0, 20.0, 40.0, 3.0)).bound, Some(Bound::TooSmall));
     }
 
     #[test]
     fn a_small_grid_at_the_roof_is_not_too_small() {
-        assert_eq!(
-            verdict(&Inputs { blocks: Some(126), ..inputs(5.2, 76.0, 78.9, 17.5) }).bound,
-            Some(Bound::Dram)
-        );
+        assert_eq!(with_blocks(126, inputs(5.2, 76.0, 78.9, 17.5)).bound, Some(Bound::Dram));
     }
 
     #[test]
     fn l1_of_a_kernel_that_hardly_ran_is_no_roof() {
         // 4 blocks: L1 at 57 % of the few cycles it was active in, memory as a whole at 1 %.
-        let tiny = Inputs { memory_pct: Some(1.0), blocks: Some(4), ..inputs(0.0, 0.1, 1.0, 97.0) };
-        assert_eq!(verdict(&tiny).bound, Some(Bound::TooSmall));
+        let tiny = Readings { memory_pct: Some(1.0), ..inputs(0.0, 0.1, 1.0, 97.0) };
+        assert_eq!(with_blocks(4, tiny).bound, Some(Bound::TooSmall));
     }
 
     #[test]
     fn half_the_counters_give_no_guess() {
-        let only_sm = Inputs { sm_pct: Some(12.0), ..Inputs::default() };
-        assert_eq!(verdict(&only_sm).bound, None);
-        assert!(verdict(&only_sm).reason.contains("memory was not collected"));
-        assert_eq!(verdict(&Inputs { sm_pct: Some(92.0), ..Inputs::default() }).bound, Some(Bound::Compute));
-        assert_eq!(verdict(&Inputs::default()).bound, None);
+        let only_sm = |pct| verdict(&Readings { sm_pct: Some(pct), ..Readings::default() }, None, None);
+        assert_eq!(only_sm(12.0).bound, None);
+        assert!(only_sm(12.0).reason.contains("memory was not collected"));
+        assert_eq!(only_sm(92.0).bound, Some(Bound::Compute));
+        assert_eq!(verdict(&Readings::default(), None, None).bound, None);
     }
 
     #[test]
     fn a_busy_l1_is_said_to_be_busy_while_active() {
-        let verdict = verdict(&Inputs { memory_pct: Some(40.6), ..inputs(40.2, 40.2, 39.7, 81.1) });
+        let verdict =
+            with_blocks(4096, Readings { memory_pct: Some(40.6), ..inputs(40.2, 40.2, 39.7, 81.1) });
         assert_eq!(verdict.bound, Some(Bound::Latency));
         assert_eq!(
             verdict.reason,
@@ -220,7 +191,7 @@ mod tests {
 
     #[test]
     fn the_inputs_stand_in_the_reason() {
-        let reason = verdict(&inputs(5.2, 76.0, 78.9, 17.5)).reason;
+        let reason = with_blocks(4096, inputs(5.2, 76.0, 78.9, 17.5)).reason;
         assert_eq!(
             reason,
             "compute 5.2 %, DRAM 76.0 %, L2 78.9 %, L1 17.5 %: DRAM is at 60 % of its peak or more"

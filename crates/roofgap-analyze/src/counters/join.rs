@@ -1,21 +1,22 @@
 //! The rows of `counters[]`: every kernel and launch shape that ncu measured, beside the same in the timeline.
 
-use std::borrow::Cow;
-use std::ops::RangeInclusive;
-
+use super::bound::{Bound, verdict};
+use super::names::CanonicalNames;
+use super::readings::Readings;
+use super::roof::Roofline;
+use super::rules::advice;
+use super::timeline::{Shape, Timeline, TimelineKernel};
+use crate::gpu::GpuFacts;
+use crate::result::{CounterRow, Kernel, NcuRule};
+use crate::stages::{NamedPlace, StageSet};
+use crate::timeline::Grouped;
 use roofgap_trace::ncu::{CounterSet, LaunchCounters};
 use roofgap_trace::{LossKind, Losses};
 use rustc_hash::FxHashMap;
-
-use super::advice::Advice;
-use super::bound::{Bound, Inputs, verdict};
-use super::names::canonical;
-use super::readings::Readings;
-use super::roofline::Roofline;
-use super::timeline::{Timeline, TimelineKernel};
-use crate::gpu::GpuFacts;
-use crate::result::{CounterRow, Kernel};
-use crate::stages::{NamedPlace, StageSet};
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::ops::RangeInclusive;
+use std::rc::Rc;
 
 /// Durations under ncu within this ratio of the timeline's are taken for the same behaviour.
 pub const REPRESENTATIVE: RangeInclusive<f64> = 0.67..=1.5;
@@ -39,10 +40,8 @@ pub struct Measured {
     pub timeline_total_ns: i64,
     /// The counters by meaning.
     pub readings: Readings,
-    /// Point under the roofline, where the device's roofs are known.
-    pub roofline: Option<Roofline>,
     /// Advice of ncu's own rules.
-    pub advice: Vec<Advice>,
+    pub advice: Vec<NcuRule>,
 }
 
 /// Counters joined with a timeline.
@@ -61,16 +60,12 @@ impl Joined {
     }
 }
 
-/// The key of a row; launches with the same key are its samples.
-#[derive(PartialEq, Eq, Hash)]
-struct Key {
-    stage: NamedPlace,
-    kernel: String,
-    shape: Option<([u32; 3], [u32; 3])>,
-}
-
+/// Launches of one kernel and launch shape in one place.
 struct Group<'a> {
-    key: Key,
+    stage: NamedPlace,
+    /// Canonical name.
+    form: Rc<str>,
+    shape: Option<Shape>,
     samples: Vec<(&'a CounterSet, usize, &'a LaunchCounters)>,
 }
 
@@ -88,44 +83,34 @@ pub fn merge(sets: &[CounterSet]) -> Cow<'_, [CounterSet]> {
 pub fn join(sets: &[CounterSet], timeline: &Timeline, stages: &StageSet, gpu: Option<&GpuFacts>) -> Joined {
     // Counted apart, pages of one report would pass for more samples.
     let sets = merge(sets);
-    let mut groups: Vec<Group<'_>> = Vec::new();
-    let mut index: FxHashMap<Key, usize> = FxHashMap::default();
+    let mut forms = CanonicalNames::default();
+    let mut groups: Grouped<_, Group<'_>> = Grouped::default();
     let mut joined = Joined::default();
     for set in sets.iter() {
         joined.losses.merge(&set.losses);
         for (at, launch) in set.launches.iter().enumerate() {
-            let key = || Key {
-                stage: stages.place(&launch.nvtx),
-                kernel: canonical(&launch.kernel),
-                shape: launch.grid.zip(launch.block),
-            };
-            let group = *index.entry(key()).or_insert_with(|| {
-                groups.push(Group { key: key(), samples: Vec::new() });
-                groups.len() - 1
+            let (stage, form) = (stages.place(&launch.nvtx), forms.of(&launch.kernel));
+            let shape = launch.grid.zip(launch.block);
+            let group = groups.entry((stage, Rc::clone(&form), shape), || Group {
+                stage,
+                form,
+                shape,
+                samples: Vec::new(),
             });
-            if let Some(group) = groups.get_mut(group) {
-                group.samples.push((set, at, launch));
-            }
+            group.samples.push((set, at, launch));
         }
     }
-    joined.measured = groups.iter().map(|group| measure(group, timeline, stages, gpu)).collect();
+    joined.measured = groups.items.iter().map(|group| measure(group, timeline, stages, gpu)).collect();
     let unmatched = joined.measured.iter().filter(|measured| !measured.matched).count();
     if !timeline.is_empty() {
         joined.losses.add(LossKind::CounterUnmatched, unmatched as u64);
     }
-    let order = |stage: &Option<String>| {
-        stages.stages.iter().position(|rule| Some(&rule.name) == stage.as_ref()).unwrap_or(usize::MAX)
-    };
-    joined.measured.sort_by(|a, b| {
-        let time = |m: &Measured| {
-            m.timeline_total_ns.max(if m.matched { 0 } else { m.row.duration_ns.unwrap_or(0) })
-        };
-        (order(&a.row.stage), std::cmp::Reverse(time(a)), &a.row.kernel, a.row.grid).cmp(&(
-            order(&b.row.stage),
-            std::cmp::Reverse(time(b)),
-            &b.row.kernel,
-            b.row.grid,
-        ))
+    joined.measured.sort_by_cached_key(|measured| {
+        let row = &measured.row;
+        let mut rules = stages.stages.iter();
+        let stage = rules.position(|rule| Some(&rule.name) == row.stage.as_ref()).unwrap_or(usize::MAX);
+        let own_ns = if measured.matched { 0 } else { row.duration_ns.unwrap_or(0) };
+        (stage, Reverse(measured.timeline_total_ns.max(own_ns)), row.kernel.clone(), row.grid)
     });
     joined
 }
@@ -142,8 +127,8 @@ impl<'a> Match<'a> {
     fn find(group: &Group<'_>, timeline: &'a Timeline, stage: Option<&str>) -> Self {
         let sample = group.samples.first();
         let spelled = sample.map_or("", |(_, _, launch)| launch.kernel.as_str());
-        let find = |shape| timeline.find(spelled, &group.key.kernel, shape);
-        let shaped = group.key.shape.and_then(|shape| find(Some(shape)));
+        let find = |shape| timeline.find(spelled, &group.form, shape);
+        let shaped = group.shape.and_then(|shape| find(Some(shape)));
         let shaped = shaped.unwrap_or_default();
         if shaped.is_empty() {
             let shapeless = find(None);
@@ -178,58 +163,30 @@ impl<'a> Match<'a> {
 }
 
 fn measure(group: &Group<'_>, timeline: &Timeline, stages: &StageSet, gpu: Option<&GpuFacts>) -> Measured {
-    let own_stage = match group.key.stage {
+    let own_stage = match group.stage {
         NamedPlace::Stage(at) => stages.stages.get(at).map(|rule| rule.name.as_str()),
         NamedPlace::Step(name) => Some(name),
         NamedPlace::Warmup | NamedPlace::Outside => None,
     };
     let found = Match::find(group, timeline, own_stage);
-    let all: Vec<Readings> = group.samples.iter().map(|(set, _, launch)| Readings::of(set, launch)).collect();
-    let readings = Readings::mean(&all);
-    let (grid, block) = group.key.shape.unwrap_or_default();
-    let blocks = group.key.shape.map(|(grid, _)| grid.iter().map(|n| u64::from(*n)).product());
+    let readings =
+        Readings::mean(group.samples.iter().map(|(set, _, launch)| Readings::of(set, launch)).collect());
+    let blocks = group.shape.map(|(grid, _)| grid.iter().map(|n| u64::from(*n)).product());
     let sms = readings.sms.map(|sms| sms as u64).or_else(|| gpu.and_then(|gpu| gpu.sms).map(u64::from));
-    let verdict = verdict(&Inputs {
-        sm_pct: readings.sm_pct,
-        memory_pct: readings.memory_pct,
-        dram_pct: readings.dram_pct,
-        l2_pct: readings.l2_pct,
-        l1_pct: readings.l1_pct,
-        blocks,
-        sms,
-    });
-    let roofline = gpu.and_then(|gpu| Roofline::of(&readings, gpu));
+    let verdict = verdict(&readings, blocks, sms);
     let timeline_ratio = readings.duration_ns.zip(found.median_ns()).map(|(own, other)| own / other);
-    let representative = timeline_ratio.map(|ratio| REPRESENTATIVE.contains(&ratio));
-    let matched = !found.kernels.is_empty();
-    let flops = readings.flops();
-    let dram_bytes = readings.dram_bytes;
-    let stage = match group.key.stage {
-        NamedPlace::Stage(_) | NamedPlace::Step(_) => own_stage,
-        NamedPlace::Warmup => None,
-        NamedPlace::Outside => found.stage(),
-    };
-    let clocks_locked = group.samples.iter().any(|(_, _, launch)| launch.clocks_locked == Some(true));
+    let stage = if group.stage == NamedPlace::Outside { found.stage() } else { own_stage };
     let mut reasons = vec![verdict.reason];
-    if let Some(point) = &roofline {
-        reasons.push(format!("{:.1} % of what the roofline allows ({})", point.reached_pct(), point.roof));
-    }
-    if readings.work.as_ref().is_some_and(|work| work.tensor_uncounted) {
-        reasons
-            .push("flops unknown: tensor instructions ran and their operations were not counted".to_owned());
-    } else if readings.work.is_none() {
-        reasons.push("flops unknown: no counter of work was collected".to_owned());
-    }
-    if group.key.stage == NamedPlace::Warmup {
-        reasons.push("launched inside a warm-up".to_owned());
-    }
-    reasons.extend(match_note(&found, timeline, timeline_ratio, clocks_locked));
+    reasons.extend(notes(group, &readings, gpu));
+    reasons.extend(match_note(group, &found, timeline, timeline_ratio));
     let first = group.samples.first();
-    let name = found.kernels.first().map(|kernel| kernel.name.clone());
+    let name = found.kernels.first().map(|kernel| &kernel.name);
+    let (flops, dram_bytes) = (readings.flops(), readings.dram_bytes);
+    let (grid, block) = group.shape.unwrap_or_default();
     Measured {
         row: CounterRow {
             stage: stage.map(str::to_owned),
-            kernel: name.or_else(|| first.map(|(_, _, launch)| launch.kernel.clone())).unwrap_or_default(),
+            kernel: name.or(first.map(|(_, _, launch)| &launch.kernel)).cloned().unwrap_or_default(),
             grid,
             block,
             samples: group.samples.len() as u64,
@@ -253,40 +210,54 @@ fn measure(group: &Group<'_>, timeline: &Timeline, stages: &StageSet, gpu: Optio
         },
         bound: verdict.bound,
         reached_pct: verdict.reached_pct,
-        representative,
-        matched,
+        representative: timeline_ratio.map(|ratio| REPRESENTATIVE.contains(&ratio)),
+        matched: !found.kernels.is_empty(),
         timeline_calls: found.kernels.iter().map(|kernel| kernel.calls).sum(),
         timeline_total_ns: found.kernels.iter().map(|kernel| kernel.total_ns).sum(),
-        advice: first.map(|(set, at, _)| Advice::of(set, *at)).unwrap_or_default(),
+        advice: first.map(|(set, at, _)| advice(set, *at)).unwrap_or_default(),
         readings,
-        roofline,
     }
 }
 
+/// Says what else is known of a row, and what is not.
+fn notes(group: &Group<'_>, readings: &Readings, gpu: Option<&GpuFacts>) -> Vec<String> {
+    let point = gpu.and_then(|gpu| Roofline::of(readings, gpu));
+    let reached =
+        point.map(|at| format!("{:.1} % of what the roofline allows ({})", at.reached_pct, at.roof));
+    let unknown = match &readings.work {
+        Some(work) if work.tensor_uncounted => {
+            Some("flops unknown: tensor instructions ran and their operations were not counted")
+        }
+        None => Some("flops unknown: no counter of work was collected"),
+        Some(_) => None,
+    };
+    let warmup = (group.stage == NamedPlace::Warmup).then_some("launched inside a warm-up");
+    reached.into_iter().chain([unknown, warmup].into_iter().flatten().map(str::to_owned)).collect()
+}
+
 fn match_note(
+    group: &Group<'_>,
     found: &Match<'_>,
     timeline: &Timeline,
     ratio: Option<f64>,
-    clocks_locked: bool,
 ) -> Option<String> {
-    if timeline.is_empty() {
-        return None;
-    }
-    if found.kernels.is_empty() {
-        return Some(if found.by_name_only {
-            "not in the timeline with this grid and block".to_owned()
-        } else {
-            "not in the timeline".to_owned()
-        });
-    }
-    if let Some(ratio) = ratio.filter(|ratio| !REPRESENTATIVE.contains(ratio)) {
-        let why = if clocks_locked { "; ncu held the clocks at base" } else { "" };
-        let (low, high) = (REPRESENTATIVE.start(), REPRESENTATIVE.end());
-        return Some(format!(
-            "not representative: {ratio:.2} times the timeline's median, outside {low} to {high}{why}"
-        ));
-    }
-    found.by_name_only.then(|| "matched by name alone: the timeline has no launch shapes".to_owned())
+    let note = match (found.kernels.is_empty(), found.by_name_only) {
+        _ if timeline.is_empty() => return None,
+        (true, true) => "not in the timeline with this grid and block",
+        (true, false) => "not in the timeline",
+        (false, by_name) => {
+            if let Some(ratio) = ratio.filter(|ratio| !REPRESENTATIVE.contains(ratio)) {
+                let locked = group.samples.iter().any(|(_, _, launch)| launch.clocks_locked == Some(true));
+                let why = if locked { "; ncu held the clocks at base" } else { "" };
+                let (low, high) = (REPRESENTATIVE.start(), REPRESENTATIVE.end());
+                return Some(format!(
+                    "not representative: {ratio:.2} times the timeline's median, outside {low} to {high}{why}"
+                ));
+            }
+            by_name.then_some("matched by name alone: the timeline has no launch shapes")?
+        }
+    };
+    Some(note.to_owned())
 }
 
 /// Puts beside each kernel of a table the row of its launch shape with the most time, of the table's stage.

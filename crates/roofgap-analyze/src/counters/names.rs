@@ -6,6 +6,19 @@
 //! the last part of every qualified name, and the template arguments.
 
 use crate::names::Parts;
+use rustc_hash::FxHashMap;
+use std::rc::Rc;
+
+/// Canonical names, each computed once.
+#[derive(Default)]
+pub struct CanonicalNames<'a>(FxHashMap<&'a str, Rc<str>>);
+
+impl<'a> CanonicalNames<'a> {
+    /// Returns the canonical form of a name.
+    pub fn of(&mut self, name: &'a str) -> Rc<str> {
+        Rc::clone(self.0.entry(name).or_insert_with(|| canonical(name).into()))
+    }
+}
 
 /// The form of a kernel's name in which tools agree.
 ///

@@ -1,10 +1,50 @@
 //! The counters of one launch by meaning instead of by metric.
 
+use crate::gpu::{Arch, SCALAR, WorkKind, scalar_metric};
+use crate::result::CacheRates;
 use roofgap_trace::ncu::{Base, CounterSet, LaunchCounters, Unit};
 
-use super::caches;
-use super::work::Work;
-use crate::result::CacheRates;
+/// Duration of a launch.
+pub const DURATION: &str = "gpu__time_duration.sum";
+const SM: &str = "sm__throughput.avg.pct_of_peak_sustained_elapsed";
+const MEMORY: &str = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed";
+const DRAM: &str = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed";
+const L2: &str = "lts__throughput.avg.pct_of_peak_sustained_elapsed";
+const L1: &str = "l1tex__throughput.avg.pct_of_peak_sustained_active";
+const OCCUPANCY: &str = "sm__warps_active.avg.pct_of_peak_sustained_active";
+const DRAM_READ: &str = "dram__bytes_read.sum";
+const DRAM_WRITTEN: &str = "dram__bytes_write.sum";
+const TENSOR_INSTRUCTIONS: &str = "sm__inst_executed_pipe_tensor.sum";
+
+/// Metrics that a session requests on every device: time, share of each roof, occupancy and DRAM traffic.
+const COMMON: [&str; 11] = [
+    DURATION,
+    SM,
+    MEMORY,
+    DRAM,
+    L2,
+    L1,
+    OCCUPANCY,
+    DRAM_READ,
+    DRAM_WRITTEN,
+    "lts__t_bytes.sum",
+    TENSOR_INSTRUCTIONS,
+];
+
+/// Returns the metrics for verdicts and a roofline, by compute capability: few, so that a launch needs few passes. Double precision does
+/// not occur in models. On a device that is not known the tensor operations are left out.
+#[must_use]
+pub fn light_metrics(compute_capability: Option<(u8, u8)>) -> Vec<String> {
+    let mut metrics: Vec<String> = COMMON.map(str::to_owned).into();
+    // Packed instructions and double precision would cost passes.
+    metrics.extend(SCALAR.iter().take(6).map(|(operation, ..)| format!("{}.sum", scalar_metric(operation))));
+    if let Some(arch) = compute_capability.and_then(Arch::of) {
+        let counters =
+            Arch::tensor_counters(Some(arch)).filter(|counter| counter.kind != WorkKind::TensorFp64);
+        metrics.extend(counters.map(|counter| format!("{}.sum", counter.metric)));
+    }
+    metrics
+}
 
 /// The counters of a launch, or the mean of several.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,8 +65,6 @@ pub struct Readings {
     pub occupancy_pct: Option<f64>,
     /// Bytes to and from DRAM.
     pub dram_bytes: Option<f64>,
-    /// Bytes through L2.
-    pub l2_bytes: Option<f64>,
     /// Multiprocessors.
     pub sms: Option<f64>,
     /// The arithmetic.
@@ -38,10 +76,10 @@ pub struct Readings {
 impl Readings {
     /// Reads one launch.
     pub fn of(set: &CounterSet, launch: &LaunchCounters) -> Self {
-        let percent = |names: &[&str]| names.iter().find_map(|name| set.value(launch, name, Unit::PERCENT));
+        let percent = |name: &str| set.value(launch, name, Unit::PERCENT);
         let bytes = |name: &str| set.value(launch, name, Unit::BYTE);
-        let duration_ns = set.value(launch, "gpu__time_duration.sum", Unit::NANOSECOND);
-        let read_and_written = || Some(bytes("dram__bytes_read.sum")? + bytes("dram__bytes_write.sum")?);
+        let duration_ns = set.value(launch, DURATION, Unit::NANOSECOND);
+        let read_and_written = || Some(bytes(DRAM_READ)? + bytes(DRAM_WRITTEN)?);
         let from_rate = || {
             let rate = set.value(launch, "dram__bytes.sum.per_second", Unit::BYTE_PER_SECOND)?;
             Some(rate * duration_ns? * 1e-9)
@@ -51,44 +89,52 @@ impl Readings {
             .or_else(|| set.value(launch, "device__attribute_multiprocessor_count", Unit::ONE));
         Self {
             duration_ns,
-            sm_pct: percent(&["sm__throughput.avg.pct_of_peak_sustained_elapsed"]),
-            memory_pct: percent(&["gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"]),
-            dram_pct: percent(&[
-                "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
-                "dram__throughput.avg.pct_of_peak_sustained_elapsed",
-            ]),
-            l2_pct: percent(&["lts__throughput.avg.pct_of_peak_sustained_elapsed"]),
-            l1_pct: percent(&["l1tex__throughput.avg.pct_of_peak_sustained_active"]),
-            occupancy_pct: percent(&["sm__warps_active.avg.pct_of_peak_sustained_active"]),
+            sm_pct: percent(SM),
+            memory_pct: percent(MEMORY),
+            dram_pct: percent(DRAM).or_else(|| percent("dram__throughput.avg.pct_of_peak_sustained_elapsed")),
+            l2_pct: percent(L2),
+            l1_pct: percent(L1),
+            occupancy_pct: percent(OCCUPANCY),
             dram_bytes: bytes("dram__bytes.sum").or_else(read_and_written).or_else(from_rate),
-            l2_bytes: bytes("lts__t_bytes.sum"),
             sms,
             work: Work::of(set, launch),
-            caches: caches::rates(set, launch),
+            caches: cache_rates(set, launch),
         }
     }
 
+    /// Returns its numbers, so that all are treated alike.
+    fn numbers(&mut self) -> [&mut Option<f64>; 9] {
+        [
+            &mut self.duration_ns,
+            &mut self.sm_pct,
+            &mut self.memory_pct,
+            &mut self.dram_pct,
+            &mut self.l2_pct,
+            &mut self.l1_pct,
+            &mut self.occupancy_pct,
+            &mut self.dram_bytes,
+            &mut self.sms,
+        ]
+    }
+
     /// The mean of several launches of one kernel and shape; what only some have is the mean of those.
-    pub fn mean(all: &[Self]) -> Self {
-        let mean = |get: fn(&Self) -> Option<f64>| {
-            let (sum, count) =
-                all.iter().filter_map(get).fold((0.0, 0u32), |(sum, n), value| (sum + value, n + 1));
-            (count > 0).then(|| sum / f64::from(count))
+    pub fn mean(mut all: Vec<Self>) -> Self {
+        let caches: Vec<CacheRates> = all.iter().filter_map(|readings| readings.caches).collect();
+        let cache = |get: fn(&CacheRates) -> Option<f64>| mean(caches.iter().filter_map(get));
+        let mut readings = Self {
+            work: Work::mean(&all),
+            caches: (!caches.is_empty()).then(|| CacheRates {
+                l1_bytes_per_s: cache(|rates| rates.l1_bytes_per_s),
+                l1_peak_bytes_per_s: cache(|rates| rates.l1_peak_bytes_per_s),
+                l2_bytes_per_s: cache(|rates| rates.l2_bytes_per_s),
+                l2_peak_bytes_per_s: cache(|rates| rates.l2_peak_bytes_per_s),
+            }),
+            ..Self::default()
         };
-        Self {
-            duration_ns: mean(|r| r.duration_ns),
-            sm_pct: mean(|r| r.sm_pct),
-            memory_pct: mean(|r| r.memory_pct),
-            dram_pct: mean(|r| r.dram_pct),
-            l2_pct: mean(|r| r.l2_pct),
-            l1_pct: mean(|r| r.l1_pct),
-            occupancy_pct: mean(|r| r.occupancy_pct),
-            dram_bytes: mean(|r| r.dram_bytes),
-            l2_bytes: mean(|r| r.l2_bytes),
-            sms: mean(|r| r.sms),
-            work: mean_work(all),
-            caches: caches::mean(all.iter().filter_map(|r| r.caches)),
+        for (at, number) in readings.numbers().into_iter().enumerate() {
+            *number = mean(all.iter_mut().filter_map(|own| *own.numbers()[at]));
         }
+        readings
     }
 
     /// Floating-point operations.
@@ -97,15 +143,157 @@ impl Readings {
     }
 }
 
-fn mean_work(all: &[Readings]) -> Option<Work> {
-    let works: Vec<&Work> = all.iter().filter_map(|r| r.work.as_ref()).collect();
-    let first = works.first()?;
-    let mut mean =
-        Work { by_kind: Vec::new(), tensor_uncounted: works.iter().any(|work| work.tensor_uncounted) };
-    for (kind, _) in &first.by_kind {
-        let of =
-            |work: &&Work| work.by_kind.iter().find(|(own, _)| own == kind).map_or(0.0, |(_, flops)| *flops);
-        mean.by_kind.push((*kind, works.iter().map(of).sum::<f64>() / works.len() as f64));
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = values.fold((0.0, 0u32), |(sum, count), value| (sum + value, count + 1));
+    (count > 0).then(|| sum / f64::from(count))
+}
+
+/// Reads the rates of the caches that ncu's hierarchical roofline charts collect; `None` where none were collected.
+fn cache_rates(set: &CounterSet, launch: &LaunchCounters) -> Option<CacheRates> {
+    // Metric of the traffic and unit whose cycles its peak is given by.
+    let l1 = ("derived__l1tex__lsu_writeback_bytes_mem_lgds.sum", "l1tex");
+    let l2 = ("derived__lts__lts2xbar_bytes.sum", "lts");
+    // ncu states these metrics in bytes, in bytes per cycle or second, or without a unit.
+    let units =
+        [Unit::BYTE, Unit::BYTE_PER_SECOND, Unit::per(Base::Byte, Base::Cycle), Unit::ONE, Unit::UNSTATED];
+    let bytes = |name: &str| {
+        let found = units.iter().find_map(|unit| set.value(launch, name, *unit));
+        found.filter(|value| value.is_finite() && *value > 0.0)
+    };
+    let rate = |(metric, _): (&str, &str)| bytes(&format!("{metric}.per_second"));
+    let peak = |(metric, unit): (&str, &str)| {
+        let clock = format!("{unit}__cycles_elapsed.avg.per_second");
+        let clock = set.value(launch, &clock, Unit::HERTZ).filter(|hertz| *hertz > 0.0)?;
+        Some(bytes(&format!("{metric}.peak_sustained"))? * clock)
+    };
+    let rates = CacheRates {
+        l1_bytes_per_s: rate(l1),
+        l1_peak_bytes_per_s: peak(l1),
+        l2_bytes_per_s: rate(l2),
+        l2_peak_bytes_per_s: peak(l2),
+    };
+    (rates != CacheRates::default()).then_some(rates)
+}
+
+/// The arithmetic of a launch, from the counters that were collected.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Work {
+    /// Operations by kind, for the kinds that were counted.
+    pub by_kind: Vec<(WorkKind, f64)>,
+    /// Tensor instructions ran, and no counter of what they did was collected: the sum would be far too small.
+    pub tensor_uncounted: bool,
+}
+
+impl Work {
+    /// Reads the work of a launch; `None` where no counter of work was collected.
+    pub fn of(set: &CounterSet, launch: &LaunchCounters) -> Option<Self> {
+        let mut work = Self::default();
+        let mut half_instructions = 0.0;
+        for (operation, kind, factor) in SCALAR {
+            if let Some(count) = count(set, launch, &scalar_metric(operation)) {
+                work.add(kind, count * factor);
+                if operation == "hfma" {
+                    half_instructions = count;
+                }
+            }
+        }
+        let arch = launch.compute_capability.and_then(Arch::of);
+        let counted = Arch::tensor_counters(arch).filter_map(|counter| {
+            Some((counter.metric, counter.kind, tensor_count(set, launch, counter.metric)?))
+        });
+        let counted: Vec<(&str, WorkKind, f64)> = counted.collect();
+        for (metric, kind, count) in &counted {
+            // `src_fp8_dst_fp32` is a part of `src_fp8` where a device has both.
+            let is_part = |whole: &str| metric.strip_prefix(whole).is_some_and(|rest| rest.starts_with('_'));
+            if !counted.iter().any(|(other, ..)| is_part(other)) {
+                work.add(*kind, *count);
+            }
+        }
+        let ran = set.value(launch, TENSOR_INSTRUCTIONS, Unit::INSTRUCTION).unwrap_or(0.0);
+        // From Ampere on, half-precision instructions run in the tensor pipe; 32 threads make one of its instructions.
+        work.tensor_uncounted = counted.is_empty() && ran > half_instructions / 32.0 + 0.5;
+        (!work.by_kind.is_empty()).then_some(work)
     }
-    Some(mean)
+
+    /// The mean of several launches, for the kinds of the first.
+    fn mean(all: &[Readings]) -> Option<Self> {
+        let works: Vec<&Self> = all.iter().filter_map(|readings| readings.work.as_ref()).collect();
+        let of = |work: &Self, kind: WorkKind| {
+            work.by_kind.iter().find(|(own, _)| *own == kind).map_or(0.0, |(_, flops)| *flops)
+        };
+        let kinds = works.first()?.by_kind.iter().map(|(kind, _)| *kind);
+        let mean = |kind| works.iter().map(|work| of(work, kind)).sum::<f64>() / works.len() as f64;
+        Some(Self {
+            by_kind: kinds.map(|kind| (kind, mean(kind))).collect(),
+            tensor_uncounted: works.iter().any(|work| work.tensor_uncounted),
+        })
+    }
+
+    /// Floating-point operations in all; `None` where the tensor cores' part is missing.
+    pub fn flops(&self) -> Option<f64> {
+        (!self.tensor_uncounted).then(|| self.by_kind.iter().map(|(_, flops)| flops).sum())
+    }
+
+    /// Operations of the tensor cores.
+    pub fn tensor_flops(&self) -> f64 {
+        self.by_kind.iter().filter(|(kind, _)| kind.is_tensor()).map(|(_, flops)| flops).sum()
+    }
+
+    /// The kind with the most operations.
+    pub fn main_kind(&self) -> Option<WorkKind> {
+        let most = self.by_kind.iter().filter(|(_, flops)| *flops > 0.0).max_by(|a, b| a.1.total_cmp(&b.1));
+        most.map(|(kind, _)| *kind)
+    }
+
+    fn add(&mut self, kind: WorkKind, flops: f64) {
+        match self.by_kind.iter_mut().find(|(own, _)| *own == kind) {
+            Some((_, sum)) => *sum += flops,
+            None => self.by_kind.push((kind, flops)),
+        }
+    }
+}
+
+/// The whole, or dense and sparse apart where only those were collected.
+fn tensor_count(set: &CounterSet, launch: &LaunchCounters, metric: &str) -> Option<f64> {
+    count(set, launch, metric).or_else(|| {
+        let part = |suffix: &str| count(set, launch, &format!("{metric}_{suffix}"));
+        let (off, on) = (part("sparsity_off"), part("sparsity_on"));
+        off.or(on).map(|_| off.unwrap_or(0.0) + on.unwrap_or(0.0))
+    })
+}
+
+/// A count over the whole launch: as such, or from its rate and the time or cycles.
+fn count(set: &CounterSet, launch: &LaunchCounters, metric: &str) -> Option<f64> {
+    let get = |name: &str, rollup: &str| {
+        let found = set.quantity(launch, &format!("{name}.sum{rollup}"))?;
+        matches!(found.unit.of, Base::One | Base::Instruction | Base::Operation).then_some(found.value)
+    };
+    let quarter = metric.replacen("sm__", "smsp__", 1);
+    if let Some(sum) = get(metric, "").or_else(|| get(&quarter, "")) {
+        return Some(sum);
+    }
+    if let Some(rate) = get(metric, ".per_second") {
+        return Some(rate * set.value(launch, DURATION, Unit::NANOSECOND)? * 1e-9);
+    }
+    let rate = get(&quarter, ".per_cycle_elapsed").or_else(|| get(metric, ".per_cycle_elapsed"))?;
+    let cycles = ["smsp__cycles_elapsed.avg", "sm__cycles_elapsed.avg", "gpc__cycles_elapsed.max"];
+    Some(rate * cycles.iter().find_map(|name| set.value(launch, name, Unit::CYCLE))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Options, analyze};
+
+    #[test]
+    fn a_hierarchical_roofline_has_the_peaks_of_both_caches() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/ncu/llama2_roofline_raw.csv.gz");
+        let input = roofgap_trace::read(&[path.into()]).unwrap();
+        let options = Options { counters: input.counters, ..Options::default() };
+        let analysis = analyze(&input.trace, &options).analysis;
+        let rates = analysis.counters.iter().find_map(|row| row.caches).unwrap();
+        // An H200: 132 x 128 bytes per cycle of L1 and 6,016 of L2, at clocks of 1.5 to 2 GHz.
+        let (l1, l2) = (rates.l1_peak_bytes_per_s.unwrap(), rates.l2_peak_bytes_per_s.unwrap());
+        assert!((25e12..34e12).contains(&l1) && (8e12..13e12).contains(&l2), "{l1} {l2}");
+        assert!(rates.l1_bytes_per_s.unwrap() < l1 && rates.l2_bytes_per_s.unwrap() < l2);
+    }
 }

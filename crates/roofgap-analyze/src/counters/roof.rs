@@ -1,28 +1,52 @@
-//! The time of measured kernels at the roof of the device.
-
-use rustc_hash::FxHashMap;
+//! The roof of measured kernels: their point under the roofline, and their time at the roof.
 
 use super::join::{Joined, Measured};
 use super::names::canonical;
 use super::readings::Readings;
-use super::timeline::Timeline;
+use super::timeline::{Shape, Timeline};
 use crate::gpu::GpuFacts;
 use crate::result::{Kernel, RoofSource};
 use crate::roof::{RoofSums, RoofTime};
+use rustc_hash::FxHashMap;
+
+/// A point under a roofline.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Roofline {
+    /// Achieved share of the rate that is attainable at its intensity: the lower of peak and bandwidth x intensity, %.
+    pub reached_pct: f64,
+    /// The lower of the two, in words.
+    pub roof: String,
+}
+
+impl Roofline {
+    /// The point of a launch; `None` where work, bytes, time or a roof is not known.
+    pub fn of(readings: &Readings, gpu: &GpuFacts) -> Option<Self> {
+        let work = readings.work.as_ref()?;
+        let flops = work.flops().filter(|flops| *flops > 0.0)?;
+        let bytes = readings.dram_bytes.filter(|bytes| *bytes > 0.0)?;
+        let seconds = readings.duration_ns.filter(|ns| *ns > 0.0)? * 1e-9;
+        let kind = work.main_kind()?;
+        let peak = gpu.peak(kind.dtype()?)?.flops_per_s;
+        let (bandwidth, _) = gpu.bandwidth()?;
+        let by_bandwidth = flops / bytes * bandwidth;
+        Some(Self {
+            reached_pct: 100.0 * (flops / seconds) / by_bandwidth.min(peak),
+            roof: match by_bandwidth < peak {
+                true => format!("{:.0} GB/s", bandwidth / 1e9),
+                false => format!("{} peak", kind.name()),
+            },
+        })
+    }
+}
 
 /// Returns the time of a launch at the roof, ns; `None` where its operations, its bytes or a peak are not known.
 fn roof_ns(readings: &Readings, gpu: &GpuFacts) -> Option<f64> {
     let work = readings.work.as_ref()?;
-    let flops = work.flops()?;
-    let bytes = readings.dram_bytes?;
-    let (bandwidth, _) = gpu.bandwidth()?;
-    let compute = if flops > 0.0 { flops / gpu.peak(work.main_kind()?.dtype()?)?.flops_per_s } else { 0.0 };
-    Some(1e9 * compute.max(bytes / bandwidth)).filter(|ns| ns.is_finite() && *ns > 0.0)
+    gpu.roof_ns(work.flops()?, readings.dram_bytes?, work.main_kind().and_then(|kind| kind.dtype()))
 }
 
 /// Adds up the launches of a timeline whose kernel and launch shape were measured in their stage.
 pub fn roofs(joined: &Joined, timeline: &Timeline, gpu: &GpuFacts) -> RoofSums {
-    type Shape = ([u32; 3], [u32; 3]);
     let mut known: FxHashMap<(Option<&str>, &str, Shape), f64> = FxHashMap::default();
     for measured in &joined.measured {
         let usable = measured.matched && measured.representative != Some(false);
@@ -38,11 +62,8 @@ pub fn roofs(joined: &Joined, timeline: &Timeline, gpu: &GpuFacts) -> RoofSums {
         // Counters without ranges do not tell the stage.
         let found = known.get(&(stage, name, shape)).or_else(|| known.get(&(None, name, shape)));
         if let Some(ns) = found {
-            let took = RoofTime {
-                total_ns: kernel.total_ns,
-                roof_ns: ns * kernel.calls as f64,
-                source: RoofSource::Counters,
-            };
+            let roof_ns = ns * kernel.calls as f64;
+            let took = RoofTime { total_ns: kernel.total_ns, roof_ns, source: RoofSource::Counters };
             sums.add(stage, name, took);
         }
     }
@@ -72,10 +93,10 @@ pub fn roofs_alone(joined: &Joined, kernels: &[Kernel], gpu: &GpuFacts) -> RoofS
 
 #[cfg(test)]
 mod tests {
-    use super::super::arch::WorkKind;
+    use super::super::readings::Work;
     use super::super::timeline::TimelineKernel;
-    use super::super::work::Work;
     use super::*;
+    use crate::gpu::WorkKind;
     use crate::result::CounterRow;
 
     /// A device of 100 TFLOP/s and 1000 GB/s.
@@ -111,7 +132,6 @@ mod tests {
             timeline_calls: 1,
             timeline_total_ns: 1,
             readings,
-            roofline: None,
             advice: Vec::new(),
         }
     }

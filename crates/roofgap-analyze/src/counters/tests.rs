@@ -1,8 +1,9 @@
 //! Real counters against a real timeline, against third-party pages, and against ncu's own lists.
 
-use super::arch::{Arch, WorkKind};
+use super::readings::Work;
+use super::roof::Roofline;
 use super::timeline::TimelineKernel;
-use super::work::Work;
+use crate::gpu::{Arch, SCALAR, WorkKind, scalar_metric};
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::PathBuf;
@@ -58,8 +59,10 @@ fn every_metric_asked_for_exists_on_the_chip() {
         let listed: BTreeSet<String> = listed(chip).into_iter().map(|(name, _)| name).collect();
         assert!(listed.len() > 40, "{chip}");
         let arch = Arch::of(capability).expect("a known architecture");
-        let counters = arch.tensor_counters().iter().chain(super::arch::SCALAR).map(|c| c.metric.to_owned());
-        for metric in light_metrics(Some(capability)).into_iter().chain(counters) {
+        let tensor = Arch::tensor_counters(Some(arch)).map(|counter| counter.metric.to_owned());
+        // The packed instructions are Blackwell's.
+        let scalar = SCALAR.iter().take(9).map(|(operation, ..)| scalar_metric(operation));
+        for metric in light_metrics(Some(capability)).into_iter().chain(tensor).chain(scalar) {
             let base = metric.split('.').next().unwrap_or_default();
             assert!(listed.contains(base), "{base} on {chip}");
         }
@@ -81,7 +84,7 @@ fn units_by_name_are_the_listed_ones() {
 fn no_tensor_operation_is_counted_twice() {
     for (chip, capability) in CHIPS {
         let arch = Arch::of(capability).expect("a known architecture");
-        let names: Vec<&str> = arch.tensor_counters().iter().map(|counter| counter.metric).collect();
+        let names: Vec<&str> = Arch::tensor_counters(Some(arch)).map(|counter| counter.metric).collect();
         for name in &names {
             // A name with more words behind it is a part of the shorter one.
             let part_of = names
@@ -128,9 +131,9 @@ fn the_lm_head_of_a_decode_step_by_hand() {
     assert!((row.achieved_flops_per_s.expect("a rate") - 1_056_964_608.0 / 36_544e-9).abs() < 1.0);
     // 126 blocks are fewer than 132 multiprocessors, but the memory is at its roof.
     assert_eq!(head.bound, Some(Bound::Dram));
-    let point = head.roofline.as_ref().expect("a point");
-    assert!(point.under_bandwidth);
-    assert!((point.reached_pct() - 76.0).abs() < 2.5, "{}", point.reached_pct());
+    let point = Roofline::of(&head.readings, gpu).expect("a point");
+    assert!(point.roof.ends_with("GB/s"), "{}", point.roof);
+    assert!((point.reached_pct - 76.0).abs() < 2.5, "{}", point.reached_pct);
 }
 
 #[test]
@@ -270,10 +273,11 @@ fn counters_of_a_model_meet_its_timeline() {
     assert!(flagged.len() > 10 && flagged.iter().all(|m| m.row.reason.contains("not representative")));
     // ncu's own share of the DRAM peak and the table's bandwidth are two ways to one number.
     for m in joined.measured.iter().filter(|m| m.row.dram_pct.is_some_and(|pct| pct > 20.0)) {
-        let Some(point) = m.roofline.as_ref().filter(|point| point.under_bandwidth) else {
+        let point = Roofline::of(&m.readings, gpu).filter(|point| point.roof.ends_with("GB/s"));
+        let Some(point) = point else {
             continue;
         };
-        assert!((point.reached_pct() - m.row.dram_pct.unwrap_or(0.0)).abs() < 1.0, "{}", m.row.kernel);
+        assert!((point.reached_pct - m.row.dram_pct.unwrap_or(0.0)).abs() < 1.0, "{}", m.row.kernel);
     }
     let decode: Vec<&Measured> =
         joined.measured.iter().filter(|m| m.row.stage.as_deref() == Some("decode")).collect();

@@ -1,10 +1,13 @@
 //! The kernels of a timeline by stage, name and launch shape: what counters are joined with.
 
+use super::names::CanonicalNames;
+use crate::stages::StageIndex;
+use roofgap_base::stats::median_f64;
 use roofgap_trace::{NameId, OpKind, Trace};
 use rustc_hash::FxHashMap;
 
-use super::names::canonical;
-use crate::stages::StageIndex;
+/// Blocks of a grid, and threads of a block.
+pub type Shape = ([u32; 3], [u32; 3]);
 
 /// One kernel with one launch shape in one stage.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,8 +16,8 @@ pub struct TimelineKernel {
     pub stage: Option<String>,
     /// The name as the timeline has it.
     pub name: String,
-    /// Blocks and threads of a block; `None` where the timeline does not say.
-    pub shape: Option<([u32; 3], [u32; 3])>,
+    /// Launch shape; `None` where the timeline does not say.
+    pub shape: Option<Shape>,
     /// Median duration.
     pub median_ns: f64,
     /// Launches.
@@ -28,41 +31,26 @@ pub struct TimelineKernel {
 pub struct Timeline {
     pub kernels: Vec<TimelineKernel>,
     /// Positions by the name as the timeline has it.
-    by_name: FxHashMap<String, Shapes>,
+    by_name: FxHashMap<String, Vec<usize>>,
     /// Positions by canonical name.
-    by_form: FxHashMap<String, Shapes>,
+    by_form: FxHashMap<String, Vec<usize>>,
 }
-
-/// Positions of kernels by launch shape.
-type Shapes = FxHashMap<Option<([u32; 3], [u32; 3])>, Vec<usize>>;
 
 impl Timeline {
     /// Indexes kernels.
     pub fn new(kernels: Vec<TimelineKernel>) -> Self {
-        let mut by_name: FxHashMap<String, Shapes> = FxHashMap::default();
-        for (index, kernel) in kernels.iter().enumerate() {
-            let shapes = match by_name.get_mut(&kernel.name) {
-                Some(shapes) => shapes,
-                None => by_name.entry(kernel.name.clone()).or_default(),
-            };
-            shapes.entry(kernel.shape).or_default().push(index);
+        let mut forms = CanonicalNames::default();
+        let (mut by_name, mut by_form) = (FxHashMap::default(), FxHashMap::default());
+        for (at, kernel) in kernels.iter().enumerate() {
+            position(&mut by_name, &kernel.name, at);
+            position(&mut by_form, &forms.of(&kernel.name), at);
         }
-        let mut by_form: FxHashMap<String, Shapes> = FxHashMap::default();
-        for (name, shapes) in &by_name {
-            let own = by_form.entry(canonical(name)).or_default();
-            for (shape, positions) in shapes {
-                own.entry(*shape).or_default().extend(positions);
-            }
-        }
-        // Names come in any order; positions do not.
-        let lists = by_form.values_mut().flat_map(|shapes| shapes.values_mut());
-        lists.for_each(|positions| positions.sort_unstable());
-        Self { kernels, by_name, by_form }
+        Self { by_name, by_form, kernels }
     }
 
     /// Groups the kernels of a trace; `stage_of` says in which stage the operation of a row is.
     pub fn of<'a>(trace: &Trace, stage_of: impl Fn(usize) -> Option<&'a str>) -> Self {
-        type Key<'s> = (Option<&'s str>, NameId, [u32; 3], [u32; 3]);
+        type Key<'s> = (Option<&'s str>, NameId, Shape);
         let ops = &trace.ops;
         let mut groups: FxHashMap<Key<'_>, Vec<i64>> = FxHashMap::default();
         for row in 0..ops.len() {
@@ -70,17 +58,19 @@ impl Timeline {
                 continue;
             };
             let shape = ops.shape_of(row);
-            groups.entry((stage_of(row), name, shape.grid, shape.block)).or_default().push(ops.duration(row));
+            let shape = (shape.grid, shape.block);
+            groups.entry((stage_of(row), name, shape)).or_default().push(ops.duration(row));
         }
         let mut kernels: Vec<TimelineKernel> = groups
             .into_iter()
-            .map(|((stage, name, grid, block), mut durations)| TimelineKernel {
+            .map(|((stage, name, shape), durations)| TimelineKernel {
                 stage: stage.map(str::to_owned),
                 name: trace.names.get(name).to_owned(),
-                shape: (grid != [0; 3]).then_some((grid, block)),
+                shape: Some(shape).filter(|(grid, _)| *grid != [0; 3]),
                 calls: durations.len() as u64,
                 total_ns: durations.iter().sum(),
-                median_ns: median(&mut durations),
+                median_ns: median_f64(&mut durations.iter().map(|ns| *ns as f64).collect::<Vec<_>>())
+                    .unwrap_or_default(),
             })
             .collect();
         kernels.extend(trace.kernel_totals.iter().filter(|_| ops.is_empty()).filter_map(|total| {
@@ -109,25 +99,18 @@ impl Timeline {
 
     /// Finds the kernels by name and launch shape. Two kernels may share a canonical name; the one that is spelled the same is meant
     /// then. `None` if the timeline does not have the name.
-    pub fn find(
-        &self,
-        spelled: &str,
-        form: &str,
-        shape: Option<([u32; 3], [u32; 3])>,
-    ) -> Option<Vec<&TimelineKernel>> {
-        let shapes = self.by_name.get(spelled).or_else(|| self.by_form.get(form))?;
-        let positions = shapes.get(&shape).into_iter().flatten();
-        Some(positions.filter_map(|at| self.kernels.get(*at)).collect())
+    pub fn find(&self, spelled: &str, form: &str, shape: Option<Shape>) -> Option<Vec<&TimelineKernel>> {
+        let positions = self.by_name.get(spelled).or_else(|| self.by_form.get(form))?;
+        let kernels = positions.iter().filter_map(|at| self.kernels.get(*at));
+        Some(kernels.filter(|kernel| kernel.shape == shape).collect())
     }
 }
 
-fn median(durations: &mut [i64]) -> f64 {
-    durations.sort_unstable();
-    let middle = durations.len() / 2;
-    let at = |index: usize| durations.get(index).map_or(0.0, |ns| *ns as f64);
-    match durations.len() {
-        0 => 0.0,
-        count if count % 2 == 1 => at(middle),
-        _ => (at(middle - 1) + at(middle)) / 2.0,
+fn position(positions: &mut FxHashMap<String, Vec<usize>>, name: &str, at: usize) {
+    match positions.get_mut(name) {
+        Some(list) => list.push(at),
+        None => {
+            positions.insert(name.to_owned(), vec![at]);
+        }
     }
 }

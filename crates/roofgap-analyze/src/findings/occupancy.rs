@@ -1,5 +1,7 @@
 //! The possible occupancy of a launch, and its limit.
 
+use crate::gpu::multiprocessor_slots;
+
 /// The resource that keeps more blocks off a multiprocessor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
@@ -37,20 +39,6 @@ pub struct Occupancy {
     pub limits: Vec<Limit>,
 }
 
-/// Slots of a multiprocessor: threads, blocks, and bytes of shared memory.
-fn slots(compute_capability: (u32, u32)) -> Option<(u32, u32, u32)> {
-    match compute_capability {
-        (7, 0) => Some((2048, 32, 96 << 10)),
-        (7, 5) => Some((1024, 16, 64 << 10)),
-        (8, 0) => Some((2048, 32, 164 << 10)),
-        (8, 6) => Some((1536, 16, 100 << 10)),
-        (8, 9) => Some((1536, 24, 100 << 10)),
-        (9, 0) | (10, _) => Some((2048, 32, 228 << 10)),
-        (12, _) => Some((1536, 24, 100 << 10)),
-        _ => None,
-    }
-}
-
 /// The occupancy that a launch can reach by its registers, shared memory, block size and grid. `None` for a device whose limits
 /// are not known, or a launch without threads.
 pub fn occupancy(
@@ -63,7 +51,7 @@ pub fn occupancy(
 ) -> Option<Occupancy> {
     const WARP: u32 = 32;
     const REGISTERS: u32 = 65_536;
-    let (thread_slots, block_slots, shared) = slots(compute_capability)?;
+    let (thread_slots, block_slots, shared) = multiprocessor_slots(compute_capability)?;
     if threads == 0 || blocks == 0 || sms == 0 {
         return None;
     }

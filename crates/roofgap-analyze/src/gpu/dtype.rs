@@ -26,6 +26,19 @@ pub enum Dtype {
     Fp4,
 }
 
+/// Name in reports, bits of a stored value, and the names that torch, safetensors and Hugging Face configurations use; in the order of the
+/// formats.
+const FORMATS: [(Dtype, &str, f64, &[&str]); 8] = [
+    (Dtype::Fp64, "fp64", 64.0, &["float64", "double", "f64"]),
+    (Dtype::Fp32, "fp32", 32.0, &["float32", "float", "f32"]),
+    (Dtype::Tf32, "tf32", 32.0, &[]),
+    (Dtype::Fp16, "fp16", 16.0, &["float16", "half", "f16"]),
+    (Dtype::Bf16, "bf16", 16.0, &["bfloat16"]),
+    (Dtype::Fp8, "fp8", 8.0, &["float8", "float8_e4m3fn", "float8_e5m2", "f8_e4m3", "f8_e5m2"]),
+    (Dtype::Int8, "int8", 8.0, &["i8"]),
+    (Dtype::Fp4, "fp4", 4.0, &["mxfp4", "nvfp4"]),
+];
+
 /// A name that no known number format has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown number format {0:?}: expected one of fp64, fp32, tf32, fp16, bf16, fp8, int8, fp4")]
@@ -35,28 +48,13 @@ impl Dtype {
     /// The name used in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Fp64 => "fp64",
-            Self::Fp32 => "fp32",
-            Self::Tf32 => "tf32",
-            Self::Fp16 => "fp16",
-            Self::Bf16 => "bf16",
-            Self::Fp8 => "fp8",
-            Self::Int8 => "int8",
-            Self::Fp4 => "fp4",
-        }
+        FORMATS[self as usize].1
     }
 
     /// Bits that one stored value takes.
     #[must_use]
     pub fn bits(self) -> f64 {
-        match self {
-            Self::Fp64 => 64.0,
-            Self::Fp32 | Self::Tf32 => 32.0,
-            Self::Fp16 | Self::Bf16 => 16.0,
-            Self::Fp8 | Self::Int8 => 8.0,
-            Self::Fp4 => 4.0,
-        }
+        FORMATS[self as usize].2
     }
 }
 
@@ -69,20 +67,11 @@ impl fmt::Display for Dtype {
 impl FromStr for Dtype {
     type Err = UnknownDtype;
 
-    /// Reads the names that torch, safetensors and Hugging Face configurations use.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let lower = text.trim().to_ascii_lowercase();
-        match lower.strip_prefix("torch.").unwrap_or(&lower) {
-            "fp64" | "float64" | "double" | "f64" => Ok(Self::Fp64),
-            "fp32" | "float32" | "float" | "f32" => Ok(Self::Fp32),
-            "tf32" => Ok(Self::Tf32),
-            "fp16" | "float16" | "half" | "f16" => Ok(Self::Fp16),
-            "bf16" | "bfloat16" => Ok(Self::Bf16),
-            "fp8" | "float8" | "float8_e4m3fn" | "float8_e5m2" | "f8_e4m3" | "f8_e5m2" => Ok(Self::Fp8),
-            "int8" | "i8" => Ok(Self::Int8),
-            "fp4" | "mxfp4" | "nvfp4" => Ok(Self::Fp4),
-            _ => Err(UnknownDtype(text.to_owned())),
-        }
+        let wanted = lower.strip_prefix("torch.").unwrap_or(&lower);
+        let found = FORMATS.iter().find(|(_, name, _, others)| *name == wanted || others.contains(&wanted));
+        found.map(|(dtype, ..)| *dtype).ok_or_else(|| UnknownDtype(text.to_owned()))
     }
 }
 
@@ -97,6 +86,13 @@ mod tests {
         }
         assert_eq!("half".parse(), Ok(Dtype::Fp16));
         assert_eq!("bf17".parse::<Dtype>(), Err(UnknownDtype("bf17".into())));
+    }
+
+    #[test]
+    fn the_table_is_in_the_order_of_the_formats() {
+        for (at, (dtype, name, ..)) in FORMATS.iter().enumerate() {
+            assert_eq!((*dtype as usize, serde_json::to_string(dtype).unwrap()), (at, format!("\"{name}\"")));
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub struct CopyLinks {
 impl CopyLinks {
     /// Finds the links of a device in the table of GPUs.
     pub fn of(device: &Device, limits: UserLimits) -> Self {
-        let facts = GpuFacts::of_trace_device(device, limits);
+        let facts = GpuFacts::of_device(device, limits);
         let host = facts
             .host_link
             .as_deref()
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn every_link_of_the_table_has_a_peak() {
-        let rows = super::super::table::all().unwrap();
+        let rows = super::super::lookup::all().unwrap();
         let links: Vec<&str> = rows.iter().filter_map(|row| row.host_link.as_deref()).collect();
         assert!(links.len() > 35, "{}", links.len());
         for link in links {

@@ -1,61 +1,21 @@
-//! From the name a driver or tool reports to the row of the table.
+//! The table of GPUs (`gpus.json`, read once), and the row of the name that a driver or tool reports.
 
-use super::{GpuFacts, TableError, table};
+use super::GpuFacts;
+use std::sync::OnceLock;
 
-/// A device without facts.
+/// Why a device has no facts: never the nearest row.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UnknownGpu {
-    /// No row has this name.
-    #[error(
-        "no peak is known for the GPU {0:?}: set hardware.peak_tflops and hardware.bandwidth_gbs to give one"
-    )]
-    NotListed(String),
-    /// Several rows could be meant.
-    #[error(
-        "the GPU name {name:?} could be any of {candidates}: set hardware.peak_tflops and hardware.bandwidth_gbs"
-    )]
-    Ambiguous {
-        /// As reported.
-        name: String,
-        /// The rows it could be.
-        candidates: String,
-    },
-    /// A slice of a GPU.
-    #[error(
-        "{0:?} is a slice of a GPU (MIG or virtual GPU), whose peak depends on the slice: set hardware.peak_tflops and \
-         hardware.bandwidth_gbs"
-    )]
-    Slice(String),
-    /// The device is not what its name says.
-    #[error("{name:?} has compute capability {found} where the table has {expected} for {row}")]
-    ComputeCapability {
-        /// As reported.
-        name: String,
-        /// The row of that name.
-        row: String,
-        /// As reported.
-        found: String,
-        /// As in the table.
-        expected: String,
-    },
-    /// The device is not what its name says.
-    #[error(
-        "{name:?} reports {found_gb} GB of memory where {row} has {expected_gb} GB: a slice or another variant, so no peak \
-         is assumed"
-    )]
-    Memory {
-        /// As reported.
-        name: String,
-        /// The row of that name.
-        row: String,
-        /// As reported, rounded.
-        found_gb: u64,
-        /// As in the table, rounded.
-        expected_gb: u64,
-    },
-    /// The table itself is broken.
-    #[error(transparent)]
-    Table(#[from] TableError),
+#[error("{0}")]
+pub struct UnknownGpu(String);
+
+/// Returns every GPU in the table.
+pub fn all() -> Result<&'static [GpuFacts], UnknownGpu> {
+    static TABLE: OnceLock<Result<Vec<GpuFacts>, UnknownGpu>> = OnceLock::new();
+    let parsed = TABLE.get_or_init(|| {
+        serde_json::from_str(include_str!("gpus.json"))
+            .map_err(|error| UnknownGpu(format!("the built-in table of GPUs cannot be read: {error}")))
+    });
+    parsed.as_deref().map_err(Clone::clone)
 }
 
 /// Finds the facts of a device by the name it reports, checked against its compute capability and memory where known.
@@ -75,61 +35,54 @@ pub fn lookup(
 ) -> Result<&'static GpuFacts, UnknownGpu> {
     let wanted = canonical(name);
     if is_slice(&wanted) {
-        return Err(UnknownGpu::Slice(name.to_owned()));
+        return Err(UnknownGpu(format!(
+            "{name:?} is a slice of a GPU (MIG or virtual GPU), whose peak depends on the slice: set hardware.peak_tflops and \
+             hardware.bandwidth_gbs"
+        )));
     }
-    let rows = table::all()?;
-    let named: Vec<&GpuFacts> =
-        rows.iter().filter(|row| row.reported.iter().any(|reported| canonical(reported) == wanted)).collect();
-    if named.is_empty() {
-        return Err(unlisted(name, &wanted, rows));
-    }
-    if let Some(found) = compute_capability
-        && !named.iter().any(|row| row.compute_capability.is_none_or(|own| own == found))
-    {
-        let row = named.first().map_or("", |row| row.name.as_str());
-        let expected = named.first().and_then(|row| row.compute_capability);
-        return Err(UnknownGpu::ComputeCapability {
-            name: name.to_owned(),
-            row: row.to_owned(),
-            found: format!("{}.{}", found.0, found.1),
-            expected: expected.map_or_else(String::new, |(major, minor)| format!("{major}.{minor}")),
-        });
-    }
-    let fitting: Vec<&GpuFacts> = match memory_bytes {
-        Some(bytes) => named.iter().copied().filter(|row| memory_fits(row, bytes)).collect(),
-        None => named.clone(),
+    let rows = all()?;
+    let reported = |is: &dyn Fn(&str) -> bool| -> Vec<&'static GpuFacts> {
+        rows.iter().filter(|row| row.reported.iter().any(|name| is(&canonical(name)))).collect()
     };
-    match (fitting.as_slice(), named.first(), memory_bytes) {
-        ([row], _, _) => Ok(row),
-        ([], Some(row), Some(bytes)) => Err(UnknownGpu::Memory {
-            name: name.to_owned(),
-            row: row.name.clone(),
-            found_gb: (bytes as f64 / 1e9).round() as u64,
-            expected_gb: row.memory_gb.unwrap_or_default().round() as u64,
-        }),
-        (several, _, _) => Err(UnknownGpu::Ambiguous {
-            name: name.to_owned(),
-            candidates: join_names(several.iter().copied()),
-        }),
+    let ambiguous = |rows: &[&GpuFacts]| {
+        let candidates = rows.iter().map(|row| row.name.as_str()).collect::<Vec<_>>().join(", ");
+        UnknownGpu(format!(
+            "the GPU name {name:?} could be any of {candidates}: set hardware.peak_tflops and hardware.bandwidth_gbs"
+        ))
+    };
+    let named = reported(&|reported| reported == wanted);
+    let Some(first) = named.first() else {
+        // A name that begins several rows ("H100") is ambiguous; any other is unlisted.
+        let candidates = reported(&|reported| reported.starts_with(&format!("{wanted} ")));
+        if !wanted.is_empty() && !candidates.is_empty() {
+            return Err(ambiguous(&candidates));
+        }
+        return Err(UnknownGpu(format!(
+            "no peak is known for the GPU {name:?}: set hardware.peak_tflops and hardware.bandwidth_gbs to give one"
+        )));
+    };
+    if let Some((major, minor)) = compute_capability
+        && !named.iter().any(|row| row.compute_capability.is_none_or(|own| own == (major, minor)))
+    {
+        let expected = first.compute_capability.map(|(major, minor)| format!("{major}.{minor}"));
+        return Err(UnknownGpu(format!(
+            "{name:?} has compute capability {major}.{minor} where the table has {} for {}",
+            expected.unwrap_or_default(),
+            first.name
+        )));
     }
-}
-
-/// A name that begins several rows ("H100") is ambiguous; any other is unlisted.
-fn unlisted(name: &str, wanted: &str, rows: &[GpuFacts]) -> UnknownGpu {
-    let prefix = format!("{wanted} ");
-    let candidates: Vec<&GpuFacts> = rows
-        .iter()
-        .filter(|row| row.reported.iter().any(|reported| canonical(reported).starts_with(&prefix)))
-        .collect();
-    if wanted.is_empty() || candidates.is_empty() {
-        UnknownGpu::NotListed(name.to_owned())
-    } else {
-        UnknownGpu::Ambiguous { name: name.to_owned(), candidates: join_names(candidates.into_iter()) }
+    let fits = |row: &&GpuFacts| memory_bytes.is_none_or(|bytes| memory_fits(row, bytes));
+    let fitting: Vec<&GpuFacts> = named.iter().copied().filter(fits).collect();
+    match (fitting.as_slice(), memory_bytes) {
+        ([row], _) => Ok(row),
+        ([], Some(bytes)) => Err(UnknownGpu(format!(
+            "{name:?} reports {:.0} GB of memory where {} has {:.0} GB: a slice or another variant, so no peak is assumed",
+            bytes as f64 / 1e9,
+            first.name,
+            first.memory_gb.unwrap_or_default()
+        ))),
+        (several, _) => Err(ambiguous(several)),
     }
-}
-
-fn join_names<'a>(rows: impl Iterator<Item = &'a GpuFacts>) -> String {
-    rows.map(|row| row.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 /// Lower case, single spaces, without the words that tools put in or leave out.
@@ -164,8 +117,13 @@ fn memory_fits(row: &GpuFacts, bytes: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gpu::Dtype;
 
     const GIB: u64 = 1 << 30;
+
+    fn why(name: &str) -> String {
+        lookup(name, None, None).unwrap_err().to_string()
+    }
 
     #[test]
     fn names_as_tools_report_them() {
@@ -226,17 +184,16 @@ mod tests {
             "Graphics Device",
             "",
         ] {
-            assert!(matches!(lookup(name, None, None), Err(UnknownGpu::NotListed(_))), "{name}");
+            assert!(why(name).starts_with("no peak is known"), "{name}");
         }
     }
 
     #[test]
     fn a_family_name_is_ambiguous() {
         for name in ["H100", "NVIDIA A100", "V100", "GH200", "RTX PRO 6000 Blackwell"] {
-            let error = lookup(name, None, None).unwrap_err();
-            assert!(matches!(error, UnknownGpu::Ambiguous { .. }), "{name}: {error}");
+            assert!(why(name).contains("could be any of"), "{name}");
         }
-        assert!(lookup("H100", None, None).unwrap_err().to_string().contains("H100 PCIe"));
+        assert!(why("H100").contains("H100 PCIe"));
     }
 
     #[test]
@@ -249,7 +206,7 @@ mod tests {
         assert_eq!(orin(61.4).unwrap().sms, Some(16));
         assert_eq!(orin(29.8).unwrap().sms, Some(14));
         assert!(orin(15.3).is_err(), "a module that is not listed");
-        assert!(matches!(lookup(name, None, None), Err(UnknownGpu::Ambiguous { .. })));
+        assert!(why(name).contains("could be any of"));
     }
 
     #[test]
@@ -260,11 +217,14 @@ mod tests {
             "GRID A100-4C",
             "NVIDIA A10-24Q",
         ] {
-            assert!(matches!(lookup(name, None, None), Err(UnknownGpu::Slice(_))), "{name}");
+            assert!(why(name).contains("is a slice"), "{name}");
         }
         // A MIG device may keep the whole GPU's name: its memory gives it away.
         let error = lookup("NVIDIA A100-SXM4-80GB", Some((8, 0)), Some(40 * GIB)).unwrap_err();
-        assert!(matches!(error, UnknownGpu::Memory { .. }), "{error}");
+        assert!(
+            error.to_string().contains("reports 43 GB of memory where A100 SXM4 80GB has 80 GB"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -291,10 +251,76 @@ mod tests {
 
     #[test]
     fn every_row_is_found_by_every_name_it_lists() {
-        for row in table::all().unwrap() {
+        for row in all().unwrap() {
             let bytes = row.memory_gb.map(|gb| (gb * 1e9) as u64);
             for name in &row.reported {
                 assert_eq!(lookup(name, row.compute_capability, bytes).unwrap().name, row.name, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_row_names_its_source_and_how_it_is_reported() {
+        let rows = all().unwrap();
+        assert!(rows.len() > 45);
+        for row in rows {
+            assert!(row.source.contains("NVIDIA"), "{}", row.name);
+            assert!(!row.reported.is_empty(), "{}", row.name);
+            assert!(row.bandwidth_gbs.is_some() && row.memory_gb.is_some(), "{}", row.name);
+            assert!(row.compute_capability.is_some(), "{}", row.name);
+            assert_eq!(row.clock_ratio, 1.0);
+        }
+    }
+
+    /// Two lanes' operations a clock: 64 fp32 lanes a multiprocessor on Volta, Turing and GA100, 128 on the rest.
+    #[test]
+    fn fp32_follows_from_multiprocessors_and_clock() {
+        let mut checked = 0;
+        for row in all().unwrap() {
+            let (Some(sms), Some(mhz), Some(fp32)) =
+                (row.sms, row.clock_mhz, row.dense_tflops.tflops(Dtype::Fp32))
+            else {
+                continue;
+            };
+            let lanes = match row.compute_capability.unwrap() {
+                (7, _) | (8, 0) => 64.0,
+                _ => 128.0,
+            };
+            let expected = f64::from(sms) * lanes * 2.0 * mhz / 1e6;
+            assert!((fp32 / expected - 1.0).abs() < 0.012, "{}: {fp32} against {expected}", row.name);
+            checked += 1;
+        }
+        assert!(checked > 30, "{checked}");
+    }
+
+    #[test]
+    fn peaks_are_those_of_known_formats() {
+        let is_known = |name: &&String| *name == "fp64_tensor" || name.parse::<Dtype>().is_ok();
+        for row in all().unwrap() {
+            let mut names = row.dense_tflops.0.keys().chain(row.sparse_tflops.0.keys());
+            assert!(names.all(|name| is_known(&name)), "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn sparse_is_twice_dense() {
+        for row in all().unwrap() {
+            for dtype in [Dtype::Tf32, Dtype::Fp16, Dtype::Bf16, Dtype::Int8, Dtype::Fp8] {
+                if let (Some(dense), Some(sparse)) =
+                    (row.dense_tflops.tflops(dtype), row.sparse_tflops.tflops(dtype))
+                {
+                    assert!((sparse / dense / 2.0 - 1.0).abs() < 0.015, "{} {dtype}", row.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sixteen_bit_formats_have_one_rate() {
+        for row in all().unwrap() {
+            let peaks = [Dtype::Fp16, Dtype::Bf16].map(|dtype| row.dense_tflops.tflops(dtype));
+            if let [Some(fp16), Some(bf16)] = peaks {
+                assert_eq!(fp16, bf16, "{}", row.name);
             }
         }
     }

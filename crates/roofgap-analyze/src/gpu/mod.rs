@@ -1,17 +1,337 @@
-//! Facts of GPUs: peaks, bandwidth and sizes from NVIDIA's own publications, found by the name that a tool reports.
+//! Facts of GPUs: peaks, bandwidth and sizes from NVIDIA's own publications, found by the name that a tool reports; counters and limits
+//! of each architecture.
 //!
 //! An unknown GPU has no peak: [`lookup`] answers with a reason instead of a guess.
 
+mod arch;
 mod dtype;
-mod facts;
 mod link;
 mod lookup;
-mod table;
 
+pub(crate) use arch::{Arch, SCALAR, WorkKind, multiprocessor_slots, scalar_metric};
 pub use dtype::{Dtype, UnknownDtype};
-#[cfg(test)]
-pub(crate) use facts::DeviceReport;
-pub use facts::{GpuFacts, Peak, TensorPeaks, UserLimits};
 pub(crate) use link::CopyLinks;
 pub use lookup::{UnknownGpu, lookup};
-pub use table::TableError;
+
+use roofgap_trace::Device;
+use roofgap_trace::account::Account;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// Dense or sparse peaks by number format, in TFLOP/s (TOP/s for int8): `fp64` and `fp32` on the CUDA cores, `fp64_tensor` and the others on
+/// the tensor cores, with fp32 accumulation. What no source states is missing.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(transparent)]
+pub struct TensorPeaks(BTreeMap<String, f64>);
+
+impl TensorPeaks {
+    /// Returns the best rate for a format, in TFLOP/s.
+    #[must_use]
+    pub fn tflops(&self, dtype: Dtype) -> Option<f64> {
+        let stated = |name: &str| self.0.get(name).copied();
+        let on_tensor_cores = stated("fp64_tensor").filter(|_| dtype == Dtype::Fp64);
+        on_tensor_cores.or_else(|| stated(dtype.name()))
+    }
+}
+
+/// The facts of one GPU model.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GpuFacts {
+    /// Our name for the model.
+    pub name: String,
+    /// The names under which drivers and tools report it.
+    #[serde(default)]
+    pub reported: Vec<String>,
+    /// Compute capability, major and minor.
+    pub compute_capability: Option<(u32, u32)>,
+    /// Streaming multiprocessors.
+    pub sms: Option<u32>,
+    /// The boost clock the peaks belong to.
+    pub clock_mhz: Option<f64>,
+    /// Memory, as marketed.
+    pub memory_gb: Option<f64>,
+    /// Second-level cache.
+    pub l2_mib: Option<f64>,
+    /// Bandwidth of the device memory, in GB/s.
+    pub bandwidth_gbs: Option<f64>,
+    /// Link to the host: PCIe generation and lanes, or `NVLink-C2C`; `None` where the platform decides.
+    #[serde(default)]
+    pub host_link: Option<String>,
+    /// Bandwidth of NVLink in both directions together, in GB/s; 0 without NVLink, `None` where a bridge is optional or it is unknown.
+    #[serde(default)]
+    pub nvlink_gbs: Option<f64>,
+    /// Peaks without sparsity.
+    pub dense_tflops: TensorPeaks,
+    /// Peaks with 2:4 structured sparsity, for reference only: no ratio is taken against them.
+    pub sparse_tflops: TensorPeaks,
+    /// Source of the figures.
+    pub source: String,
+    /// Notes on the peaks.
+    #[serde(default)]
+    pub notes: Option<String>,
+    /// Source of the bandwidth, when not `source`.
+    #[serde(default)]
+    pub bandwidth_source: Option<String>,
+    /// One peak for the format in use that comes before the table, in TFLOP/s: set by the user, or measured.
+    #[serde(default)]
+    pub stated_tflops: Option<f64>,
+    /// Source of that peak.
+    #[serde(default)]
+    pub stated_source: Option<String>,
+    /// Reason why the device is not in the table.
+    #[serde(default)]
+    pub unknown: Option<String>,
+    /// Ratio of the device's own clock to the published one; 1 where unknown.
+    #[serde(skip, default = "one")]
+    pub clock_ratio: f64,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+/// A dense peak with where it comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Peak {
+    /// Operations per second.
+    pub flops_per_s: f64,
+    /// The format it holds for.
+    pub dtype: Dtype,
+    /// Source in words.
+    pub source: String,
+}
+
+/// Figures set by the user (`hardware.peak_tflops`, `hardware.bandwidth_gbs`).
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct UserLimits {
+    /// Dense peak of the format in use, in TFLOP/s.
+    pub peak_tflops: Option<f64>,
+    /// Memory bandwidth in GB/s.
+    pub bandwidth_gbs: Option<f64>,
+}
+
+impl UserLimits {
+    /// Tells whether the user set a usable (positive, finite) number.
+    fn is_set(&self) -> bool {
+        usable(self.peak_tflops).or(usable(self.bandwidth_gbs)).is_some()
+    }
+}
+
+const SET_BY_USER: &str = "set by the user";
+
+fn usable(value: Option<f64>) -> Option<f64> {
+    value.filter(|v| v.is_finite() && *v > 0.0)
+}
+
+impl GpuFacts {
+    /// Returns the facts of the device of a run: its first GPU, or the CPU whose peak the program measured.
+    ///
+    /// # Errors
+    /// When nothing names the device.
+    pub(crate) fn of_run(
+        device: Option<&Device>,
+        account: Option<&Account>,
+        limits: UserLimits,
+    ) -> Result<Self, &'static str> {
+        let own = account.and_then(|account| account.device.as_ref());
+        let is_cpu = own.and_then(|device| device.kind.as_deref()) == Some("cpu");
+        if let Some(peak) = account.filter(|_| is_cpu).and_then(|account| account.peak.as_ref()) {
+            let name = own.and_then(|device| device.name.as_deref()).unwrap_or("this CPU");
+            let measured = Self::measured(name, peak.flops_per_s, peak.bytes_per_s, &peak.how);
+            return Ok(measured.with_user_limits(limits));
+        }
+        match device {
+            Some(device) => Ok(Self::of_device(device, limits)),
+            None if limits.is_set() => Ok(Self::named("the device", SET_BY_USER).with_user_limits(limits)),
+            None => Err("the capture does not name its GPU"),
+        }
+    }
+
+    /// Returns all that is known of a device: the row of the table where there is one, over it what the capture says of the device, over
+    /// that what the user set. A device that the table does not know has no peak unless the user gives one, and says why.
+    pub(crate) fn of_device(device: &Device, limits: UserLimits) -> Self {
+        let name = device.name.as_deref().unwrap_or("");
+        let known = match lookup(name, device.compute_capability, device.memory_bytes) {
+            Ok(row) => row.clone(),
+            Err(why) => Self { unknown: Some(why.to_string()), ..Self::named(name, "not in the table") },
+        };
+        known.on_device(device).with_user_limits(limits)
+    }
+
+    /// Facts of a device of which only the name is known.
+    fn named(name: &str, source: &str) -> Self {
+        Self { name: name.to_owned(), source: source.to_owned(), clock_ratio: 1.0, ..Self::default() }
+    }
+
+    /// Facts of a device whose limits the program measured itself (a CPU, for one).
+    fn measured(name: &str, flops_per_s: Option<f64>, bytes_per_s: Option<f64>, how: &str) -> Self {
+        let source = match how.starts_with("measured") {
+            true => how.to_owned(),
+            false => format!("measured: {how}"),
+        };
+        let stated_tflops = usable(flops_per_s.map(|peak| peak / 1e12));
+        let bandwidth_gbs = usable(bytes_per_s.map(|bytes| bytes / 1e9));
+        Self {
+            stated_tflops,
+            stated_source: stated_tflops.map(|_| source.clone()),
+            bandwidth_gbs,
+            bandwidth_source: bandwidth_gbs.map(|_| source.clone()),
+            ..Self::named(name, &source)
+        }
+    }
+
+    /// The same facts with the user's figures over them.
+    fn with_user_limits(mut self, limits: UserLimits) -> Self {
+        if let Some(peak) = usable(limits.peak_tflops) {
+            self.stated_tflops = Some(peak);
+            self.stated_source = Some(SET_BY_USER.to_owned());
+        }
+        if let Some(bandwidth) = usable(limits.bandwidth_gbs) {
+            self.bandwidth_gbs = Some(bandwidth);
+            self.bandwidth_source = Some(SET_BY_USER.to_owned());
+        }
+        self
+    }
+
+    /// The same facts with what the capture says of its own device: its bandwidth replaces the published one, and the
+    /// peaks follow its clock and its number of multiprocessors where the published ones are known too.
+    pub(crate) fn on_device(mut self, device: &Device) -> Self {
+        if let Some(bandwidth) = usable(device.bandwidth_bytes_per_s.map(|b| b as f64 / 1e9)) {
+            self.bandwidth_gbs = Some(bandwidth);
+            self.bandwidth_source = Some("as the device reports it".to_owned());
+        }
+        let ratio = |own: Option<f64>, published: Option<f64>| {
+            usable(own).zip(usable(published)).map_or(1.0, |(own, published)| own / published)
+        };
+        let clock = ratio(device.clock_hz.map(|hertz| hertz as f64 / 1e6), self.clock_mhz);
+        self.clock_ratio = clock * ratio(device.sms.map(f64::from), self.sms.map(f64::from));
+        self
+    }
+
+    /// The dense peak for a format, or `None` where no source states one.
+    #[must_use]
+    pub fn peak(&self, dtype: Dtype) -> Option<Peak> {
+        if let Some(tflops) = self.stated_tflops {
+            let source = self.stated_source.clone().unwrap_or_else(|| SET_BY_USER.to_owned());
+            return Some(Peak { flops_per_s: tflops * 1e12, dtype, source });
+        }
+        let tflops = self.dense_tflops.tflops(dtype)?;
+        // Below half a per cent the ratio is rounding of the published clock.
+        let ratio = if (self.clock_ratio - 1.0).abs() < 0.005 { 1.0 } else { self.clock_ratio };
+        let source = if ratio == 1.0 {
+            format!("{tflops} TFLOP/s dense: {}", self.source)
+        } else {
+            format!(
+                "{tflops} TFLOP/s dense ({}) times {ratio:.3} for the clock and multiprocessors the device reports",
+                self.source
+            )
+        };
+        Some(Peak { flops_per_s: tflops * 1e12 * ratio, dtype, source })
+    }
+
+    /// Memory bandwidth in bytes per second, with where it comes from.
+    #[must_use]
+    pub fn bandwidth(&self) -> Option<(f64, &str)> {
+        let gbs = self.bandwidth_gbs?;
+        Some((gbs * 1e9, self.bandwidth_source.as_deref().unwrap_or(&self.source)))
+    }
+
+    /// Returns the time of work at the roof, ns: the greater of its FLOPs at the peak of their format and its bytes at the bandwidth.
+    /// `None` where a limit is not known. Work without FLOPs needs no format.
+    pub(crate) fn roof_ns(&self, flops: f64, bytes: f64, dtype: Option<Dtype>) -> Option<f64> {
+        let (bandwidth, _) = self.bandwidth()?;
+        let compute = if flops > 0.0 { flops / self.peak(dtype?)?.flops_per_s } else { 0.0 };
+        Some(1e9 * compute.max(bytes / bandwidth)).filter(|ns| ns.is_finite() && *ns > 0.0)
+    }
+
+    /// Returns the reason why the device is not in the table, else the one that is given for its name.
+    pub(crate) fn why_unknown(&self, otherwise: impl FnOnce(&str) -> String) -> String {
+        self.unknown.clone().unwrap_or_else(|| otherwise(&self.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn h200() -> GpuFacts {
+        lookup("NVIDIA H200", Some((9, 0)), Some(150_109_880_320)).unwrap().clone()
+    }
+
+    #[test]
+    fn the_device_report_comes_before_the_table() {
+        // As nsys recorded it on an H200.
+        let report = Device {
+            bandwidth_bytes_per_s: Some(4_814_304_000_000),
+            clock_hz: Some(1_980_000_000),
+            sms: Some(132),
+            ..Device::default()
+        };
+        let facts = h200().on_device(&report);
+        assert_eq!(facts.bandwidth().unwrap(), (4_814_304_000_000.0, "as the device reports it"));
+        assert_eq!(facts.peak(Dtype::Bf16).unwrap().flops_per_s, 989.4e12);
+    }
+
+    #[test]
+    fn a_slower_clock_lowers_the_peak_and_says_so() {
+        let report = Device { clock_hz: Some(990_000_000), ..Device::default() };
+        let peak = h200().on_device(&report).peak(Dtype::Bf16).unwrap();
+        assert_eq!(peak.flops_per_s, 989.4e12 / 2.0);
+        assert!(peak.source.contains("times 0.500"), "{}", peak.source);
+    }
+
+    #[test]
+    fn the_user_comes_before_everything() {
+        let limits = UserLimits { peak_tflops: Some(100.0), bandwidth_gbs: Some(50.0) };
+        let facts = h200().with_user_limits(limits);
+        assert_eq!(facts.peak(Dtype::Fp4).unwrap().flops_per_s, 1e14);
+        assert_eq!(facts.bandwidth().unwrap(), (5e10, "set by the user"));
+        let own = GpuFacts::named("prototype", SET_BY_USER).with_user_limits(limits);
+        assert_eq!(own.peak(Dtype::Bf16).unwrap().source, "set by the user");
+        assert_eq!(own.bandwidth().unwrap().0, 5e10);
+    }
+
+    #[test]
+    fn an_unknown_device_keeps_what_it_reports_and_what_the_user_sets() {
+        let device = |name: &str, compute_capability| Device {
+            name: Some(name.to_owned()),
+            compute_capability,
+            bandwidth_bytes_per_s: Some(1_000_000_000_000),
+            ..Device::default()
+        };
+        let of = |limits| GpuFacts::of_device(&device("NVIDIA X900", Some((11, 0))), limits);
+        let facts = of(UserLimits::default());
+        assert_eq!(facts.peak(Dtype::Bf16), None);
+        assert!(facts.unknown.as_ref().unwrap().contains("X900"));
+        assert_eq!(facts.bandwidth().unwrap(), (1e12, "as the device reports it"));
+        let facts = of(UserLimits { peak_tflops: Some(500.0), bandwidth_gbs: None });
+        assert_eq!(facts.peak(Dtype::Bf16).unwrap().flops_per_s, 5e14);
+        let known = GpuFacts::of_device(&device("NVIDIA H200", None), UserLimits::default());
+        assert_eq!((known.name.as_str(), known.unknown), ("H200 SXM", None));
+        assert_eq!(known.bandwidth_gbs, Some(1000.0));
+    }
+
+    #[test]
+    fn a_measured_device_says_how() {
+        let cpu = GpuFacts::measured("cpu", Some(2e11), None, "a burst of fp32 matrix products");
+        let peak = cpu.peak(Dtype::Fp32).unwrap();
+        assert_eq!(peak.flops_per_s, 2e11);
+        assert_eq!(peak.source, "measured: a burst of fp32 matrix products");
+        assert_eq!(cpu.bandwidth(), None);
+    }
+
+    #[test]
+    fn a_useless_user_figure_changes_nothing() {
+        for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let limits = UserLimits { peak_tflops: Some(bad), bandwidth_gbs: Some(bad) };
+            assert!(!limits.is_set());
+            assert_eq!(h200().with_user_limits(limits), h200());
+        }
+    }
+
+    #[test]
+    fn a_format_without_a_published_peak_has_none() {
+        assert_eq!(h200().peak(Dtype::Fp4), None);
+    }
+}

@@ -1,11 +1,10 @@
 //! Balance of the experts of a mixture over the ranks: their time before each matched collective.
 
-use super::clocks::Clock;
-use super::matching::MatchedSet;
+use super::matching::{Clock, MatchedSet};
 use super::record::RankRecord;
-use super::waits::error;
 use crate::result::{ExpertBalance, ExpertTime};
 use roofgap_trace::Ns;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// Reason for expert kernels whose times are not compared.
@@ -39,7 +38,7 @@ pub fn balance(
     }
     let why = sums.is_empty() && records.iter().any(|record| record.has_experts);
     let mut rows: Vec<ExpertBalance> = sums.into_iter().map(|(stage, sum)| sum.row(stage, records)).collect();
-    rows.sort_by_key(|row| std::cmp::Reverse(row.bound_ns));
+    rows.sort_by_key(|row| Reverse(row.bound_ns));
     (rows, why.then_some(NOT_COMPARED))
 }
 
@@ -49,39 +48,32 @@ fn add(
     set: &MatchedSet,
     clocks: &[Option<Clock>],
 ) {
-    let clock_error = error(set.ranks.iter().filter_map(|at| clocks[*at]));
-    for rows in &set.rows {
-        let own = |column: usize| &records[set.ranks[column]].collectives[rows[column]];
-        let columns = 0..set.ranks.len();
-        let experts = |column: usize| own(column).experts_ns;
+    let clock_error = set.clock_error(clocks);
+    for meeting in set.meetings(records, clocks) {
+        let columns = meeting.columns();
+        let experts = |column: usize| meeting.own(column).experts_ns;
         let total: Ns = columns.clone().map(experts).sum();
-        let Some(slowest) =
-            columns.clone().max_by_key(|column| (experts(*column), std::cmp::Reverse(*column)))
-        else {
+        let slowest = columns.clone().max_by_key(|column| (experts(*column), Reverse(*column)));
+        let Some(slowest) = slowest.filter(|_| total != 0) else {
             continue;
         };
-        if total == 0 {
-            continue;
-        }
-        let stage = own(0).stage.and_then(|stage| records[set.ranks[0]].stages.get(stage));
+        let stage = meeting.own(0).stage.and_then(|stage| records[meeting.rank(0)].stages.get(stage));
         let sum = sums.entry(stage.map(|stage| stage.name.clone())).or_default();
         let mean = total as f64 / set.ranks.len() as f64;
         sum.sections += 1;
         sum.slowest_ns += experts(slowest);
         sum.mean_ns += mean;
         for column in columns.clone() {
-            let (time, count) = sum.ranks.entry(set.ranks[column]).or_default();
+            let (time, count) = sum.ranks.entry(meeting.rank(column)).or_default();
             *time += experts(column);
             *count += u64::from(column == slowest);
         }
         let Some(clock_error) = clock_error else {
             continue;
         };
-        let start =
-            |column: usize| own(column).start - clocks[set.ranks[column]].map_or(0, |clock| clock.offset_ns);
-        let last = columns.clone().map(start).max().unwrap_or(0);
-        let waited = |column: usize| match last - start(column) {
-            skew if skew > clock_error => skew.min(own(column).exposed_ns),
+        let last = meeting.last().map_or(0, |(start, _)| start);
+        let waited = |column: usize| match last - meeting.start(column) {
+            skew if skew > clock_error => skew.min(meeting.own(column).exposed_ns),
             _ => 0,
         };
         let waits = columns.clone().map(waited);
@@ -90,7 +82,7 @@ fn add(
         let longest = waits.max().unwrap_or(0);
         let saved = (experts(slowest) as f64 - mean).min(longest as f64);
         for column in columns {
-            *sum.bounds.entry(set.ranks[column]).or_default() += saved;
+            *sum.bounds.entry(meeting.rank(column)).or_default() += saved;
         }
     }
 }

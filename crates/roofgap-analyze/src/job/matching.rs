@@ -1,10 +1,14 @@
-//! Collectives of several ranks that belong together: by sequence number, else by their order within the group.
+//! Collectives of several ranks that belong together, and the clocks that their ends tell.
 
 use super::record::RankRecord;
 use super::spans;
 use crate::communication::RankCollective;
+use roofgap_base::stats::median;
+use roofgap_trace::Ns;
 use rustc_hash::FxHashMap;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// The matched collectives of one group and kind.
 #[derive(Debug)]
@@ -17,6 +21,64 @@ pub struct MatchedSet {
     /// For each collective the position on each of `ranks`.
     pub rows: Vec<Vec<usize>>,
     pub by_sequence: bool,
+}
+
+impl MatchedSet {
+    /// Iterates over its collectives.
+    pub fn meetings<'r>(
+        &'r self,
+        records: &'r [RankRecord],
+        clocks: &'r [Option<Clock>],
+    ) -> impl Iterator<Item = Meeting<'r>> {
+        self.rows.iter().map(move |rows| Meeting { set: self, rows, records, clocks })
+    }
+
+    /// Returns the largest error of the difference of two of its clocks; `None` where fewer are known.
+    pub fn clock_error(&self, clocks: &[Option<Clock>]) -> Option<Ns> {
+        let mut errors: Vec<Ns> =
+            self.ranks.iter().filter_map(|at| clocks[*at]).map(|clock| clock.error_ns).collect();
+        errors.sort_unstable_by_key(|error| Reverse(*error));
+        match errors[..] {
+            [a, b, ..] => Some(a + b),
+            _ => None,
+        }
+    }
+}
+
+/// One collective as each of its ranks ran it.
+#[derive(Clone, Copy)]
+pub struct Meeting<'r> {
+    set: &'r MatchedSet,
+    rows: &'r [usize],
+    records: &'r [RankRecord],
+    clocks: &'r [Option<Clock>],
+}
+
+impl<'r> Meeting<'r> {
+    /// Returns the columns of its ranks.
+    pub fn columns(&self) -> Range<usize> {
+        0..self.set.ranks.len()
+    }
+
+    /// Returns the position of the rank of a column.
+    pub fn rank(&self, column: usize) -> usize {
+        self.set.ranks[column]
+    }
+
+    /// Returns the collective as the rank of a column ran it.
+    pub fn own(&self, column: usize) -> &'r RankCollective {
+        &self.records[self.rank(column)].collectives[self.rows[column]]
+    }
+
+    /// Returns its start in the clock of the reference. Times of a rank whose clock is not known cannot be compared.
+    pub fn start(&self, column: usize) -> Ns {
+        self.own(column).start - self.clocks[self.rank(column)].map_or(0, |clock| clock.offset_ns)
+    }
+
+    /// Returns the last start, and its column.
+    pub fn last(&self) -> Option<(Ns, usize)> {
+        self.columns().map(|column| (self.start(column), column)).max()
+    }
 }
 
 /// Matched collectives, and reasons for those that are not.
@@ -109,36 +171,45 @@ fn match_group(
             }
         }
         if sets.is_empty() {
+            let ranks = spans(&names);
             return Err(format!(
-                "the collectives of {group} on ranks {} have no sequence number in common",
-                spans(&names)
+                "the collectives of {group} on ranks {ranks} have no sequence number in common"
             ));
         }
         return Ok(sets.into_values().collect());
     }
-    for (at, rows) in others {
-        if rows.len() != first_rows.len() {
-            return Err(format!(
-                "{group} has {} collectives on rank {} and {} on rank {}, without sequence numbers to tell which belong together",
-                first_rows.len(),
-                records[*first].rank(),
-                rows.len(),
-                records[*at].rank()
-            ));
-        }
-        let same = |(&a, &b): (&usize, &usize)| row(*first, a).collective == row(*at, b).collective;
-        if !first_rows.iter().zip(rows).all(same) {
-            return Err(format!(
-                "the collectives of {group} have another order on rank {} than on rank {}, without sequence numbers to tell which belong together",
-                records[*at].rank(),
-                records[*first].rank()
-            ));
-        }
-    }
+    same_order(records, &group, ranks)?;
     for number in 0..first_rows.len() {
         add(ranks.iter().map(|(_, rows)| rows[number]).collect(), false);
     }
     Ok(sets.into_values().collect())
+}
+
+/// Checks that all ranks have the same collectives in the same order.
+fn same_order(records: &[RankRecord], group: &str, ranks: &[RankRows]) -> Result<(), String> {
+    let kinds = |(at, rows): &RankRows| -> Vec<&str> {
+        rows.iter().map(|row| records[*at].collectives[*row].collective).collect()
+    };
+    let [first, others @ ..] = ranks else {
+        return Ok(());
+    };
+    let (first_kinds, first_rank) = (kinds(first), records[first.0].rank());
+    for other in others {
+        let (other_kinds, rank) = (kinds(other), records[other.0].rank());
+        let differ = if other_kinds.len() != first_kinds.len() {
+            format!(
+                "{group} has {} collectives on rank {first_rank} and {} on rank {rank}",
+                first_kinds.len(),
+                other_kinds.len()
+            )
+        } else if other_kinds != first_kinds {
+            format!("the collectives of {group} have another order on rank {rank} than on rank {first_rank}")
+        } else {
+            continue;
+        };
+        return Err(format!("{differ}, without sequence numbers to tell which belong together"));
+    }
+    Ok(())
 }
 
 /// Collectives of one rank by kind and sequence number.
@@ -159,4 +230,90 @@ fn numbered(records: &[RankRecord], ranks: &[RankRows]) -> Option<Vec<Numbered>>
         Some(numbered)
     };
     ranks.iter().map(of_rank).collect()
+}
+
+/// The clock of a rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Clock {
+    /// Time of the rank minus the time of the reference.
+    pub offset_ns: Ns,
+    /// Largest error of the offset.
+    pub error_ns: Ns,
+    /// Rank whose clock is the reference.
+    pub reference: u32,
+}
+
+/// Aligns the clocks of the ranks; `None` for a rank without matched collectives.
+///
+/// The lowest rank is the reference. A rank that shares no collective with it is aligned through others, whose errors add up.
+pub fn align(records: &[RankRecord], sets: &[MatchedSet]) -> Vec<Option<Clock>> {
+    let mut clocks: Vec<Option<Clock>> = vec![None; records.len()];
+    let mut sets: Vec<&MatchedSet> = sets.iter().collect();
+    // The more ends, the better the estimate.
+    sets.sort_by_key(|set| Reverse(set.rows.len()));
+    let reference = |clocks: &mut Vec<Option<Clock>>, at: usize| {
+        clocks[at] = Some(Clock { offset_ns: 0, error_ns: 0, reference: records[at].rank() });
+    };
+    let first = sets.iter().flat_map(|set| &set.ranks).min();
+    if let Some(&first) = first {
+        reference(&mut clocks, first);
+    }
+    loop {
+        let mut changed = false;
+        for set in &sets {
+            let known = |column: &usize| clocks[set.ranks[*column]].map(|clock| (clock.error_ns, *column));
+            let Some((_, base)) = (0..set.ranks.len()).filter_map(|column| known(&column)).min() else {
+                continue;
+            };
+            let Some(base_clock) = clocks[set.ranks[base]] else {
+                continue;
+            };
+            for column in 0..set.ranks.len() {
+                if clocks[set.ranks[column]].is_some() {
+                    continue;
+                }
+                if let Some((offset_ns, error_ns)) = estimate(records, set, base, column) {
+                    clocks[set.ranks[column]] = Some(Clock {
+                        offset_ns: base_clock.offset_ns + offset_ns,
+                        error_ns: base_clock.error_ns + error_ns,
+                        ..base_clock
+                    });
+                    changed = true;
+                }
+            }
+        }
+        if changed {
+            continue;
+        }
+        // A part of the job that shares no collective with the others has a reference of its own.
+        let apart = sets.iter().flat_map(|set| &set.ranks).filter(|at| clocks[**at].is_none()).min();
+        let Some(&apart) = apart else {
+            return clocks;
+        };
+        reference(&mut clocks, apart);
+    }
+}
+
+/// Estimates the offset of a rank from that of another and its largest error.
+///
+/// The offset is the median difference of the ends. Its error is the largest difference from it; where no drift contradicts it, the
+/// fact that no rank ends a collective before the other has started it can make the error smaller.
+fn estimate(records: &[RankRecord], set: &MatchedSet, base: usize, rank: usize) -> Option<(Ns, Ns)> {
+    let pairs = || {
+        set.rows.iter().map(|rows| {
+            let base = &records[set.ranks[base]].collectives[rows[base]];
+            let own = &records[set.ranks[rank]].collectives[rows[rank]];
+            (base, own)
+        })
+    };
+    let offset = median(&mut pairs().map(|(base, own)| own.end - base.end).collect::<Vec<Ns>>())?;
+    let spread = pairs().map(|(base, own)| (own.end - base.end - offset).abs()).max()?;
+    let least = pairs().map(|(base, own)| own.start - base.end).max()?;
+    let most = pairs().map(|(base, own)| own.end - base.start).min()?;
+    let error = if (least..=most).contains(&offset) {
+        spread.min((offset - least).max(most - offset))
+    } else {
+        spread
+    };
+    Some((offset, error))
 }

@@ -1,23 +1,15 @@
 //! Several ranks of one job: each is reduced to a [`RankRecord`], and [`join_ranks`] puts the records together.
 //!
 //! - `record`: what is kept of a rank after its trace is gone;
-//! - `activity`: the activity of a rank over time;
-//! - `matching`: collectives of the ranks that belong together;
-//! - `clocks`: offsets between the clocks of the ranks;
-//! - `waits`: which rank arrives last, and which ranks wait for it;
+//! - `matching`: collectives of the ranks that belong together, and the offsets between clocks that they tell;
+//! - `waits`: which rank arrives last, which ranks wait for it, and where it loses its time;
 //! - `experts`: time of the experts of a mixture on each rank;
-//! - `stragglers`: the stage and kernel in which a late rank loses its time;
-//! - `transfers`: sends and receives that belong together;
-//! - `utilisation`: MFU and MBU of all ranks together.
+//! - `transfers`: sends and receives that belong together.
 
-mod activity;
-mod clocks;
 mod experts;
 mod matching;
 mod record;
-mod stragglers;
 mod transfers;
-mod utilisation;
 mod waits;
 
 #[cfg(test)]
@@ -27,9 +19,9 @@ pub use record::RankRecord;
 
 use crate::findings;
 use crate::result::{About, Analysis, Job, Reason};
-use clocks::align;
-use matching::match_collectives;
-use waits::Waits;
+use matching::{align, match_collectives};
+use record::utilisation_of_job;
+use waits::{Waits, stragglers};
 
 /// The most missing ranks that are listed; more are those of a broken file.
 const MOST_MISSING: usize = 1 << 16;
@@ -39,56 +31,21 @@ const NO_COLLECTIVES: &str = "no collective was recorded in which every rank wai
      all-to-all, barrier), so clocks, skew and waits are not known";
 
 /// Adds the ranks of a job to the analysis of one of them. Of several records of one rank, the first counts.
-pub fn join_ranks(analysis: &mut Analysis, shown_rank: u32, mut records: Vec<RankRecord>) {
+pub fn join_ranks(analysis: &mut Analysis, shown_rank: u32, records: Vec<RankRecord>) {
     let mut reasons = Vec::new();
-    records.sort_by_key(RankRecord::rank);
-    records.dedup_by(|later, first| {
-        let same = later.rank() == first.rank();
-        if same {
-            reasons.push(format!(
-                "rank {} was given more than once: {} is left out beside {}",
-                first.rank(),
-                later.info.sources.join(", "),
-                first.info.sources.join(", ")
-            ));
-        }
-        same
-    });
-    let told = || records.iter().filter_map(|record| record.info.world_size);
-    let world_size = told().max();
-    if told().min() != world_size {
-        reasons.push("the captures tell different numbers of ranks; the largest counts".to_owned());
-    }
-    let present = |rank: &u32| records.binary_search_by_key(rank, RankRecord::rank).is_ok();
-    let absent = (0..world_size.unwrap_or(0)).filter(|rank| !present(rank));
-    let missing: Vec<u32> = absent.take(MOST_MISSING).collect();
-    if let Some(size) = world_size.filter(|_| !missing.is_empty()) {
-        let given = records.iter().filter(|record| record.rank() < size).count();
-        reasons.push(format!(
-            "{} of {size} ranks were not given: {}{}",
-            size as usize - given,
-            spans(&missing),
-            if missing.len() == MOST_MISSING { " and more" } else { "" }
-        ));
-    }
-
+    let GivenRanks { mut records, world_size, missing } = GivenRanks::of(records, &mut reasons);
     let mut matched = match_collectives(&records);
     if records.iter().all(|record| record.collectives.is_empty()) {
         matched.unmatched.push(NO_COLLECTIVES.to_owned());
     }
     let clocks = align(&records, &matched.sets);
     let waits = Waits::of(&records, &matched.sets, &clocks);
-    let stragglers = stragglers::find(&records, &waits);
+    let stragglers = stragglers(&records, &waits);
     let (experts, experts_reason) = experts::balance(&records, &matched.sets, &clocks);
     let transfers = transfers::find(&records, &clocks);
     reasons.extend(transfers.unmatched);
-    let utilisation = match utilisation::of_job(&records, world_size) {
-        Ok(rows) => rows,
-        Err(why) => {
-            reasons.push(why.to_string());
-            Vec::new()
-        }
-    };
+    let utilisation = utilisation_of_job(&records, world_size);
+    let utilisation = utilisation.map_err(|why| reasons.push(why)).unwrap_or_default();
     let shown = records.iter().position(|record| record.rank() == shown_rank);
     // Waits are not known without clocks.
     let waited_ns = shown
@@ -118,13 +75,56 @@ pub fn join_ranks(analysis: &mut Analysis, shown_rank: u32, mut records: Vec<Ran
         utilisation,
         other_processes: Vec::new(),
     });
-    let about = |path: &str| About::Other(path.to_owned());
-    analysis.reasons.extend(reasons.into_iter().map(|why| Reason::new(about("ranks"), why)));
-    analysis.reasons.extend(experts_reason.map(|why| Reason::new(about("job.experts"), why)));
-    analysis
-        .reasons
-        .extend(matched.unmatched.into_iter().map(|why| Reason::new(about("job.collectives"), why)));
+    let mut add =
+        |path: &str, why: String| analysis.reasons.push(Reason::new(About::Other(path.to_owned()), why));
+    reasons.into_iter().for_each(|why| add("ranks", why));
+    experts_reason.into_iter().for_each(|why| add("job.experts", why.to_owned()));
+    matched.unmatched.into_iter().for_each(|why| add("job.collectives", why));
     findings::add_of_job(analysis, &waited_ns);
+}
+
+/// The ranks that were given.
+struct GivenRanks {
+    /// In the order of their numbers.
+    records: Vec<RankRecord>,
+    world_size: Option<u32>,
+    missing: Vec<u32>,
+}
+
+impl GivenRanks {
+    fn of(mut records: Vec<RankRecord>, reasons: &mut Vec<String>) -> Self {
+        records.sort_by_key(RankRecord::rank);
+        records.dedup_by(|later, first| {
+            let same = later.rank() == first.rank();
+            if same {
+                reasons.push(format!(
+                    "rank {} was given more than once: {} is left out beside {}",
+                    first.rank(),
+                    later.info.sources.join(", "),
+                    first.info.sources.join(", ")
+                ));
+            }
+            same
+        });
+        let told = || records.iter().filter_map(|record| record.info.world_size);
+        let world_size = told().max();
+        if told().min() != world_size {
+            reasons.push("the captures tell different numbers of ranks; the largest counts".to_owned());
+        }
+        let present = |rank: &u32| records.binary_search_by_key(rank, RankRecord::rank).is_ok();
+        let absent = (0..world_size.unwrap_or(0)).filter(|rank| !present(rank));
+        let missing: Vec<u32> = absent.take(MOST_MISSING).collect();
+        if let Some(size) = world_size.filter(|_| !missing.is_empty()) {
+            let given = records.iter().filter(|record| record.rank() < size).count();
+            reasons.push(format!(
+                "{} of {size} ranks were not given: {}{}",
+                size as usize - given,
+                spans(&missing),
+                if missing.len() == MOST_MISSING { " and more" } else { "" }
+            ));
+        }
+        Self { records, world_size, missing }
+    }
 }
 
 /// Formats sorted numbers as spans, such as `1, 4-6`.
@@ -140,10 +140,4 @@ fn spans(numbers: &[u32]) -> String {
         if first == last { first.to_string() } else { format!("{first}-{last}") }
     };
     spans.iter().map(text).collect::<Vec<_>>().join(", ")
-}
-
-/// Returns the median of some numbers, the lower of two in the middle; `None` without any.
-fn median(mut numbers: Vec<i64>) -> Option<i64> {
-    let middle = numbers.len().checked_sub(1)? / 2;
-    Some(*numbers.select_nth_unstable(middle).1)
 }

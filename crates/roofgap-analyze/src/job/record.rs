@@ -1,12 +1,12 @@
 //! A rank, reduced to what the other ranks are compared with.
 
-use super::activity::activity;
 use crate::analyze::Analyzed;
 use crate::communication::{RankCollective, RankTransfer, collectives, expert_names, transfers};
 use crate::names::is_communication;
 use crate::ranks;
-use crate::result::{RankInfo, Stage, StageUtilisation};
-use roofgap_trace::{NameId, Trace};
+use crate::result::{RankActivity, RankInfo, Stage, StageUtilisation};
+use crate::timeline::IntervalSet;
+use roofgap_trace::{NameId, Ns, OpKind, Trace};
 use rustc_hash::FxHashMap;
 
 /// One rank of a job without its trace.
@@ -63,21 +63,13 @@ impl RankRecord {
     /// Reduces an analysed trace. The rank is that of the trace; without one, `named`, which the file name tells. `None` without either.
     pub fn of(trace: &Trace, analyzed: &Analyzed, named: Option<u32>) -> Option<Self> {
         let analysis = &analyzed.analysis;
-        let mut info = match analysis.ranks.first() {
-            Some(known) => known.clone(),
-            None => RankInfo {
-                rank: named?,
-                world_size: trace.distributed.as_ref().and_then(|job| job.world_size),
-                host: trace.host.clone(),
-                devices: ranks::devices(trace),
-                told_by: "file_name".to_owned(),
-                sources: trace.sources.iter().map(|source| source.path.clone()).collect(),
-                ..RankInfo::default()
-            },
-        };
-        ranks::add_times(&mut info, analysis);
+        let mut info = ranks::of_capture(trace, analysis, named)?;
         let collectives = collectives(trace, &analyzed.stages);
         let transfers = transfers(trace, &analyzed.stages);
+        let utilisation = |stage: &Stage| {
+            let mbu_pct = stage.mbu.as_ref().map(|mbu| mbu.by_wall_pct);
+            known_utilisation(&stage.name, stage.mfu.as_ref().map(|mfu| mfu.by_wall_pct), mbu_pct)
+        };
         info.utilisation = analysis.stages.iter().filter_map(utilisation).collect();
         info.activity = activity(trace);
         let label = |group: NameId| (group, trace.names.get(group).to_owned());
@@ -117,14 +109,10 @@ impl RankRecord {
     }
 }
 
-/// Returns MFU and MBU of a stage; `None` where neither is known.
-fn utilisation(stage: &Stage) -> Option<StageUtilisation> {
-    let row = StageUtilisation {
-        stage: stage.name.clone(),
-        mfu_pct: stage.mfu.as_ref().map(|mfu| mfu.by_wall_pct),
-        mbu_pct: stage.mbu.as_ref().map(|mbu| mbu.by_wall_pct),
-    };
-    (row.mfu_pct.is_some() || row.mbu_pct.is_some()).then_some(row)
+/// Describes MFU and MBU of a stage; `None` where neither is known.
+fn known_utilisation(stage: &str, mfu_pct: Option<f64>, mbu_pct: Option<f64>) -> Option<StageUtilisation> {
+    mfu_pct.or(mbu_pct)?;
+    Some(StageUtilisation { stage: stage.to_owned(), mfu_pct, mbu_pct })
 }
 
 impl StageCost {
@@ -134,19 +122,103 @@ impl StageCost {
             // A kernel has a row for each device.
             *kernels.entry(kernel.name.clone()).or_default() += kernel.total_ns;
         }
+        let spent = |work, by_wall_pct| Spent::of(work, by_wall_pct, stage.elapsed_ns());
         Self {
             name: stage.name.clone(),
             elapsed_ns: stage.elapsed_ns(),
             idle_ns: stage.idle.map(|idle| idle.total_ns()),
             kernels,
-            flops: stage
-                .mfu
-                .as_ref()
-                .and_then(|mfu| Spent::of(mfu.flops, mfu.by_wall_pct, stage.elapsed_ns())),
-            bytes: stage
-                .mbu
-                .as_ref()
-                .and_then(|mbu| Spent::of(mbu.bytes, mbu.by_wall_pct, stage.elapsed_ns())),
+            flops: stage.mfu.as_ref().and_then(|mfu| spent(mfu.flops, mfu.by_wall_pct)),
+            bytes: stage.mbu.as_ref().and_then(|mbu| spent(mbu.bytes, mbu.by_wall_pct)),
         }
     }
+}
+
+/// Number of parts.
+const PARTS: i64 = 240;
+
+/// Divides the time of a trace into parts and tells how busy its devices are in each; `None` without GPU operations.
+pub fn activity(trace: &Trace) -> Option<RankActivity> {
+    let ops = &trace.ops;
+    let begin_ns = ops.start.iter().copied().min()?;
+    let end = ops.end.iter().copied().max()?;
+    let part_ns = ((end - begin_ns) / PARTS + 1).max(1);
+    let parts = ((end - begin_ns) / part_ns + 1) as usize;
+    let communicates: Vec<bool> = trace.names.iter().map(|(_, name)| is_communication(name)).collect();
+    let talks = |op: usize| {
+        ops.kind[op] == OpKind::Kernel && communicates.get(ops.name[op].index()).copied().unwrap_or(false)
+    };
+    let compute = IntervalSet::by_device(trace, |op| !talks(op));
+    let all = IntervalSet::by_device(trace, |_| true);
+    let devices = all.iter().filter(|set| !set.intervals().is_empty()).count().max(1) as i64;
+    let spread = |sets: &[IntervalSet]| {
+        let mut busy = vec![0; parts];
+        let intervals = sets.iter().flat_map(|set| set.intervals());
+        intervals.for_each(|(start, end)| add(&mut busy, begin_ns, part_ns, *start, *end));
+        busy
+    };
+    let (compute, all) = (spread(&compute), spread(&all));
+    let percent = |ns: Ns| (100 * ns / (part_ns * devices)).clamp(0, 100) as u8;
+    let exposed = all.iter().zip(&compute).map(|(all, compute)| all - compute);
+    Some(RankActivity {
+        begin_ns,
+        part_ns,
+        exposed_pct: exposed.map(percent).collect(),
+        compute_pct: compute.iter().copied().map(percent).collect(),
+    })
+}
+
+/// Adds an interval to the parts that it covers.
+fn add(busy: &mut [Ns], begin: Ns, part: Ns, start: Ns, end: Ns) {
+    let mut at = start;
+    while at < end {
+        let number = (at - begin) / part;
+        let until = end.min(begin + (number + 1) * part);
+        if let Some(busy) = busy.get_mut(number as usize) {
+            *busy += until - at;
+        }
+        at = until;
+    }
+}
+
+/// Computes MFU and MBU of each stage: the work of all ranks, divided by what their devices can do in the time of the slowest.
+///
+/// # Errors
+/// Fails with the reason where the share of a rank is known and that of another is not given.
+pub fn utilisation_of_job(
+    records: &[RankRecord],
+    world_size: Option<u32>,
+) -> Result<Vec<StageUtilisation>, String> {
+    let Some(first) = records.first() else {
+        return Ok(Vec::new());
+    };
+    let known = |record: &RankRecord| !record.info.utilisation.is_empty();
+    if !records.iter().any(known) {
+        return Ok(Vec::new());
+    }
+    if world_size.is_none_or(|size| size as usize != records.len()) {
+        return Err("MFU and MBU of the job need every rank of it".to_owned());
+    }
+    if let Some(without) = records.iter().find(|record| !known(record)) {
+        let rank = without.rank();
+        return Err(format!("MFU and MBU of the job are not known, because those of rank {rank} are not"));
+    }
+    let rows = first.stages.iter().filter_map(|stage| {
+        let mfu_pct = together(records, &stage.name, |stage| stage.flops);
+        known_utilisation(&stage.name, mfu_pct, together(records, &stage.name, |stage| stage.bytes))
+    });
+    Ok(rows.collect())
+}
+
+/// Returns the utilisation of a stage, %; `None` unless it is known on every rank.
+fn together(records: &[RankRecord], name: &str, spent: fn(&StageCost) -> Option<Spent>) -> Option<f64> {
+    let (mut work, mut peak_per_s, mut seconds) = (0.0, 0.0, 0.0_f64);
+    for record in records {
+        let stage = record.stages.iter().find(|stage| stage.name == name)?;
+        let own = spent(stage)?;
+        work += own.work;
+        peak_per_s += own.peak_per_s;
+        seconds = seconds.max(own.seconds);
+    }
+    Some(100.0 * work / (peak_per_s * seconds))
 }

@@ -1,10 +1,10 @@
 //! Matching and clocks on records made by hand.
 
-use super::clocks::{Clock, align};
 use super::experts::balance;
 use super::matching::match_collectives;
+use super::matching::{Clock, align};
 use super::record::RankRecord;
-use super::{median, spans};
+use super::spans;
 use crate::communication::RankCollective;
 use crate::result::RankInfo;
 use roofgap_trace::NameId;
@@ -165,5 +165,4 @@ fn clocks_are_aligned_through_other_ranks_and_errors_add_up() {
 #[test]
 fn numbers_in_words() {
     assert_eq!(spans(&[0, 2, 3, 4, 9]), "0, 2-4, 9");
-    assert_eq!((median(vec![3, 1, 2]), median(vec![4, 1]), median(Vec::new())), (Some(2), Some(1), None));
 }

@@ -1,6 +1,6 @@
 //! Sends and receives of two ranks that belong together: by sequence number, else by their order.
 
-use super::clocks::Clock;
+use super::matching::Clock;
 use super::record::RankRecord;
 use crate::communication::RankTransfer;
 use crate::result::MatchedTransfers;

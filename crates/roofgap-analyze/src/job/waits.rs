@@ -1,12 +1,12 @@
-//! Arrival of the ranks at matched collectives.
+//! Arrival of the ranks at matched collectives, and where a late rank loses its time.
 
-use super::clocks::Clock;
-use super::matching::MatchedSet;
-use super::median;
-use super::record::RankRecord;
-use crate::result::{MatchedCollectives, RankInfo};
+use super::matching::{Clock, MatchedSet};
+use super::record::{RankRecord, StageCost};
+use crate::result::{MatchedCollectives, RankInfo, Straggler};
+use roofgap_base::stats::median;
 use roofgap_trace::Ns;
 use rustc_hash::FxHashMap;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// Lateness of a rank at the collectives of a stage.
@@ -42,7 +42,7 @@ impl Waits {
             waits.rows.push(row);
         }
         waits.rows.sort_by(|a, b| {
-            let rest = |row: &MatchedCollectives| (std::cmp::Reverse(row.latency_ns), row.group.clone());
+            let rest = |row: &MatchedCollectives| (Reverse(row.latency_ns), row.group.clone());
             b.waited_ns.cmp(&a.waited_ns).then_with(|| rest(a).cmp(&rest(b)))
         });
         waits
@@ -54,8 +54,7 @@ impl Waits {
         set: &MatchedSet,
         clocks: &[Option<Clock>],
     ) -> MatchedCollectives {
-        let clock = |column: usize| clocks[set.ranks[column]];
-        let error_ns = error(set.ranks.iter().filter_map(|at| clocks[*at]));
+        let error_ns = set.clock_error(clocks);
         let mut sum = MatchedCollectives {
             group: Some(set.group.clone()).filter(|group| !group.is_empty()),
             collective: set.collective.to_owned(),
@@ -69,24 +68,20 @@ impl Waits {
             self.waited_ns[*at].get_or_insert(0);
         }
         let mut last_counts = vec![0_u64; set.ranks.len()];
-        let mut skew_sum: Ns = 0;
-        let mut skew_max = 0;
-        for rows in &set.rows {
-            let own = |column: usize| &records[set.ranks[column]].collectives[rows[column]];
-            let columns = 0..set.ranks.len();
-            // Times of the reference; times of a rank whose clock is not known cannot be compared.
-            let start = |column: usize| own(column).start - clock(column).map_or(0, |clock| clock.offset_ns);
-            let latency = columns.clone().map(|column| own(column).end - own(column).start).min();
-            sum.latency_ns += latency.unwrap_or(0);
+        let (mut skew_sum, mut skew_max): (Ns, Ns) = (0, 0);
+        for meeting in set.meetings(records, clocks) {
+            let columns = meeting.columns();
+            let own = |column: usize| meeting.own(column);
+            let place = |column: usize| (meeting.rank(column), own(column).stage);
+            sum.latency_ns += columns.clone().map(|at| own(at).end - own(at).start).min().unwrap_or(0);
             sum.bytes = sum.bytes.zip(own(0).bytes).and_then(|(sum, own)| sum.checked_add(own));
             for column in columns.clone() {
-                self.late.entry((set.ranks[column], own(column).stage)).or_default().count += 1;
+                self.late.entry(place(column)).or_default().count += 1;
             }
-            let first = columns.clone().map(start).min().unwrap_or(0);
-            let Some((last_start, last)) = columns.clone().map(|column| (start(column), column)).max() else {
+            let Some((last_start, last)) = meeting.last() else {
                 continue;
             };
-            let skew = last_start - first;
+            let skew = last_start - columns.clone().map(|at| meeting.start(at)).min().unwrap_or(0);
             skew_sum = skew.saturating_add(skew_sum);
             skew_max = skew_max.max(skew);
             if error_ns.is_none_or(|error| skew <= error) {
@@ -94,24 +89,23 @@ impl Waits {
             }
             let mut others = Vec::with_capacity(set.ranks.len());
             for column in columns.filter(|column| *column != last) {
-                let waited = (last_start - start(column)).min(own(column).exposed_ns);
+                let waited = (last_start - meeting.start(column)).min(own(column).exposed_ns);
                 others.push(waited);
-                sum.waited_ns = waited.saturating_add(sum.waited_ns);
-                let total = self.waited_ns[set.ranks[column]].get_or_insert(0);
-                *total = waited.saturating_add(*total);
-                let in_stage = self.late.entry((set.ranks[column], own(column).stage)).or_default();
-                in_stage.waited_ns = waited.saturating_add(in_stage.waited_ns);
+                let in_all = self.waited_ns[meeting.rank(column)].get_or_insert(0);
+                let in_stage = &mut self.late.entry(place(column)).or_default().waited_ns;
+                for total in [&mut sum.waited_ns, in_all, in_stage] {
+                    *total = waited.saturating_add(*total);
+                }
             }
             last_counts[last] += 1;
-            let late = self.late.entry((set.ranks[last], own(last).stage)).or_default();
+            let late = self.late.entry(place(last)).or_default();
             late.last_count += 1;
-            late.waited_for_ns = median(others).unwrap_or(0).saturating_add(late.waited_for_ns);
+            late.waited_for_ns = median(&mut others).unwrap_or(0).saturating_add(late.waited_for_ns);
         }
         let above = |skew: Ns| Some(skew).filter(|skew| error_ns.is_some_and(|error| *skew > error));
         sum.skew_mean_ns = above(skew_sum / (set.rows.len().max(1) as i64));
         sum.skew_max_ns = above(skew_max);
-        let most =
-            (0..set.ranks.len()).max_by_key(|column| (last_counts[*column], std::cmp::Reverse(*column)));
+        let most = (0..set.ranks.len()).max_by_key(|column| (last_counts[*column], Reverse(*column)));
         if let Some(column) = most.filter(|column| last_counts[*column] > 0) {
             sum.last_rank = Some(records[set.ranks[column]].rank());
             sum.last_count = last_counts[column];
@@ -141,12 +135,54 @@ impl Waits {
     }
 }
 
-/// Returns the largest error of the difference of two of the clocks.
-pub fn error(clocks: impl Iterator<Item = Clock>) -> Option<Ns> {
-    let mut errors: Vec<Ns> = clocks.map(|clock| clock.error_ns).collect();
-    errors.sort_unstable_by_key(|error| std::cmp::Reverse(*error));
-    match errors[..] {
-        [a, b, ..] => Some(a + b),
-        _ => None,
+/// Least wait of a straggler, in parts of the time of its stage.
+const LEAST_PART: i64 = 200;
+
+/// Lists the ranks for which others wait, most time first.
+pub fn stragglers(records: &[RankRecord], waits: &Waits) -> Vec<Straggler> {
+    let mut found = Vec::new();
+    for ((at, stage), late) in &waits.late {
+        let record = &records[*at];
+        let own = stage.and_then(|stage| record.stages.get(stage));
+        let least = own.map_or(0, |own| own.elapsed_ns / LEAST_PART);
+        if late.waited_for_ns <= least {
+            continue;
+        }
+        let others: Vec<&StageCost> = own
+            .map(|own| {
+                let same = |other: &RankRecord| other.rank() != record.rank();
+                let ranks = records.iter().filter(|other| same(other));
+                ranks.filter_map(|other| other.stages.iter().find(|stage| stage.name == own.name)).collect()
+            })
+            .unwrap_or_default();
+        let kernel = own.and_then(|own| slower_kernel(own, &others));
+        let idle: Option<Vec<i64>> = others.iter().map(|other| other.idle_ns).collect();
+        let idle = idle.and_then(|mut idle| median(&mut idle)).zip(own.and_then(|own| own.idle_ns));
+        found.push(Straggler {
+            rank: record.rank(),
+            stage: own.map(|own| own.name.clone()),
+            last_count: late.last_count,
+            collective_count: late.count,
+            waited_for_ns: late.waited_for_ns,
+            kernel: kernel.as_ref().map(|(name, _)| name.clone()),
+            kernel_excess_ns: kernel.map(|(_, excess)| excess),
+            idle_excess_ns: idle.map(|(others, own)| own - others),
+        });
     }
+    found.sort_by_key(|straggler| (Reverse(straggler.waited_for_ns), straggler.rank));
+    found
+}
+
+/// Returns the kernel that takes most time above the median of the other ranks, and that time.
+fn slower_kernel(own: &StageCost, others: &[&StageCost]) -> Option<(String, i64)> {
+    if others.is_empty() {
+        return None;
+    }
+    let total = |kernels: &FxHashMap<String, i64>, name: &str| kernels.get(name).copied().unwrap_or(0);
+    let excess = own.kernels.iter().filter_map(|(name, own_ns)| {
+        let mut others: Vec<i64> = others.iter().map(|other| total(&other.kernels, name)).collect();
+        Some((own_ns - median(&mut others)?, name))
+    });
+    let (excess_ns, name) = excess.max_by(|a, b| a.0.cmp(&b.0).then_with(|| b.1.cmp(a.1)))?;
+    (excess_ns > 0).then(|| (name.clone(), excess_ns))
 }

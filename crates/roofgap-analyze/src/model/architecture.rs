@@ -1,15 +1,12 @@
 //! The shape of a model: the sizes that its work and its memory traffic follow from.
 
 use crate::gpu::Dtype;
-use serde::Serialize;
 
 /// A whole model.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Architecture {
     /// Name for the reader.
     pub(crate) name: String,
-    /// `model_type` of its configuration.
-    pub(crate) model_type: String,
     /// Format of activations, and of the matrix products.
     pub(crate) dtype: Dtype,
     /// Storage of the weights.
@@ -30,46 +27,46 @@ impl Architecture {
 }
 
 /// Bits that a stored weight takes, by kind of weight.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct WeightFormat {
     /// Attention and dense MLP matrices of the decoder.
-    pub(crate) linear_bits: f64,
+    pub linear_bits: f64,
     /// Routed experts.
-    pub(crate) expert_bits: f64,
+    pub expert_bits: f64,
     /// Embedding, output head, norms, biases, router and the vision part.
-    pub(crate) other_bits: f64,
+    pub other_bits: f64,
     /// In words.
-    pub(crate) how: String,
+    pub how: String,
 }
 
 /// The language model: embedding, layers, output head.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Decoder {
     /// Rows of the embedding.
-    pub(crate) vocab: u64,
+    pub vocab: u64,
     /// Width of the hidden state.
-    pub(crate) hidden: u64,
+    pub hidden: u64,
     /// True if the output head is the embedding.
-    pub(crate) tied: bool,
+    pub tied: bool,
     /// Layers, those of one shape together.
-    pub(crate) groups: Vec<LayerGroup>,
+    pub groups: Vec<LayerGroup>,
 }
 
 /// Layers of one shape.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct LayerGroup {
     /// Number of layers.
-    pub(crate) count: u64,
+    pub count: u64,
     /// Their attention.
-    pub(crate) attention: Attention,
+    pub attention: Attention,
     /// Their feed-forward part.
-    pub(crate) mlp: Mlp,
+    pub mlp: Mlp,
     /// Norm vectors of the hidden width in a layer.
-    pub(crate) norms: u64,
+    pub norms: u64,
 }
 
 /// Attention of a layer.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Attention {
     /// Multi-head or grouped-query attention.
     Grouped {
@@ -108,7 +105,7 @@ pub enum Attention {
 }
 
 /// Feed-forward part of a layer.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Mlp {
     /// One feed-forward network for every token.
     Dense {
@@ -124,72 +121,67 @@ pub enum Mlp {
 }
 
 /// A mixture of experts.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Experts {
     /// Experts to choose from.
-    pub(crate) routed: u64,
+    pub routed: u64,
     /// Experts a token goes through.
-    pub(crate) per_token: u64,
+    pub per_token: u64,
     /// Inner width of a routed expert.
-    pub(crate) inner: u64,
+    pub inner: u64,
     /// Inner width of the shared experts together (0 without).
-    pub(crate) shared_inner: u64,
+    pub shared_inner: u64,
     /// A gate on the shared expert.
-    pub(crate) shared_gate: bool,
+    pub shared_gate: bool,
     /// Biases in the experts.
-    pub(crate) bias: bool,
+    pub bias: bool,
     /// Bias (or correction) of the router.
-    pub(crate) router_bias: bool,
+    pub router_bias: bool,
 }
 
 /// A matrix product of the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Linear {
     /// Name in the model.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// Inputs.
-    pub(crate) inputs: u64,
+    pub inputs: u64,
     /// Outputs.
-    pub(crate) outputs: u64,
+    pub outputs: u64,
     /// True if it adds a bias.
-    pub(crate) bias: bool,
+    pub bias: bool,
 }
 
 impl Linear {
-    pub(crate) fn new(name: &'static str, inputs: u64, outputs: u64, bias: bool) -> Self {
+    pub fn new(name: &'static str, inputs: u64, outputs: u64, bias: bool) -> Self {
         Self { name, inputs, outputs, bias }
     }
+}
 
-    /// Weights without the bias.
-    pub(crate) fn matrix(&self) -> f64 {
-        self.inputs as f64 * self.outputs as f64
-    }
-
-    /// Bias values.
-    pub(crate) fn bias_values(&self) -> f64 {
-        if self.bias { self.outputs as f64 } else { 0.0 }
-    }
+/// Lists the four projections of attention, by the widths of all query heads and of all key heads.
+fn projections(hidden: u64, queries: u64, keys: u64, qkv_bias: bool, output_bias: bool) -> Vec<Linear> {
+    vec![
+        Linear::new("q", hidden, queries, qkv_bias),
+        Linear::new("k", hidden, keys, qkv_bias),
+        Linear::new("v", hidden, keys, qkv_bias),
+        Linear::new("o", queries, hidden, output_bias),
+    ]
 }
 
 impl Attention {
     /// The projections of one layer.
-    pub(crate) fn linears(&self, hidden: u64) -> Vec<Linear> {
+    pub fn linears(&self, hidden: u64) -> Vec<Linear> {
         match *self {
-            Self::Grouped { heads, kv_heads, head_dim, qkv_bias, output_bias, .. } => vec![
-                Linear::new("q", hidden, heads * head_dim, qkv_bias),
-                Linear::new("k", hidden, kv_heads * head_dim, qkv_bias),
-                Linear::new("v", hidden, kv_heads * head_dim, qkv_bias),
-                Linear::new("o", heads * head_dim, hidden, output_bias),
-            ],
+            Self::Grouped { heads, kv_heads, head_dim, qkv_bias, output_bias, .. } => {
+                projections(hidden, heads * head_dim, kv_heads * head_dim, qkv_bias, output_bias)
+            }
             Self::Latent { heads, q_rank, kv_rank, nope_dim, rope_dim, v_dim } => {
                 let queries = heads * (nope_dim + rope_dim);
                 let mut linears = match q_rank {
-                    Some(rank) => {
-                        vec![
-                            Linear::new("q_a", hidden, rank, false),
-                            Linear::new("q_b", rank, queries, false),
-                        ]
-                    }
+                    Some(rank) => vec![
+                        Linear::new("q_a", hidden, rank, false),
+                        Linear::new("q_b", rank, queries, false),
+                    ],
                     None => vec![Linear::new("q", hidden, queries, false)],
                 };
                 linears.extend([
@@ -203,7 +195,7 @@ impl Attention {
     }
 
     /// Small vectors of one layer: norms inside attention, sinks.
-    pub(crate) fn vectors(&self) -> f64 {
+    pub fn vectors(&self) -> f64 {
         match *self {
             Self::Grouped { heads, head_dim, qk_norm, sinks, .. } => {
                 let norms = if qk_norm { 2.0 * head_dim as f64 } else { 0.0 };
@@ -214,7 +206,7 @@ impl Attention {
     }
 
     /// Values kept in the cache for a token, in one layer.
-    pub(crate) fn cached_values(&self) -> u64 {
+    pub fn cached_values(&self) -> u64 {
         match *self {
             Self::Grouped { kv_heads, head_dim, .. } => 2 * kv_heads * head_dim,
             Self::Latent { kv_rank, rope_dim, .. } => kv_rank + rope_dim,
@@ -222,7 +214,7 @@ impl Attention {
     }
 
     /// Width of all query heads and of all value heads: what a pair of tokens costs.
-    pub(crate) fn pair_widths(&self) -> (u64, u64) {
+    pub fn pair_widths(&self) -> (u64, u64) {
         match *self {
             Self::Grouped { heads, head_dim, .. } => (heads * head_dim, heads * head_dim),
             Self::Latent { heads, nope_dim, rope_dim, v_dim, .. } => {
@@ -232,7 +224,7 @@ impl Attention {
     }
 
     /// Returns the number of tokens that a token attends to, where that is bounded.
-    pub(crate) fn window(&self) -> Option<u64> {
+    pub fn window(&self) -> Option<u64> {
         match *self {
             Self::Grouped { window, .. } => window,
             Self::Latent { .. } => None,
@@ -252,20 +244,20 @@ pub fn feed_forward(hidden: u64, inner: u64, gated: bool, bias: bool) -> Vec<Lin
 }
 
 /// The vision part of a model.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Vision {
     /// Encoders, in the order an image goes through them.
-    pub(crate) towers: Vec<Tower>,
+    pub towers: Vec<Tower>,
     /// From the encoders to the decoder's width.
-    pub(crate) projector: Projector,
+    pub projector: Projector,
     /// Learned vectors of the decoder's width (line break, view separator).
-    pub(crate) loose_vectors: u64,
+    pub loose_vectors: u64,
     /// Side of an image in pixels unless the run says otherwise.
-    pub(crate) image_size: u64,
+    pub image_size: u64,
 }
 
 /// One vision encoder.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Tower {
     /// Segment Anything's image encoder with its neck.
     Sam(Sam),
@@ -276,84 +268,84 @@ pub enum Tower {
 }
 
 /// Segment Anything's image encoder.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Sam {
     /// Width.
-    pub(crate) hidden: u64,
+    pub hidden: u64,
     /// Layers.
-    pub(crate) layers: u64,
+    pub layers: u64,
     /// Heads.
-    pub(crate) heads: u64,
+    pub heads: u64,
     /// Inner width of the feed-forward part.
-    pub(crate) inner: u64,
+    pub inner: u64,
     /// Side of a patch in pixels.
-    pub(crate) patch: u64,
+    pub patch: u64,
     /// Side of the image the position tables are made for.
-    pub(crate) image_size: u64,
+    pub image_size: u64,
     /// Side of an attention window in patches.
-    pub(crate) window: u64,
+    pub window: u64,
     /// Layers that attend to the whole image.
-    pub(crate) global_layers: u64,
+    pub global_layers: u64,
     /// A table of absolute positions.
-    pub(crate) absolute_positions: bool,
+    pub absolute_positions: bool,
     /// Relative position tables in every layer.
-    pub(crate) relative_positions: bool,
+    pub relative_positions: bool,
     /// Channels of the neck (0 without).
-    pub(crate) neck: u64,
+    pub neck: u64,
     /// Channels of the strided convolutions after the neck.
-    pub(crate) downsample: Vec<u64>,
+    pub downsample: Vec<u64>,
     /// Biases on the query, key and value projection.
-    pub(crate) qkv_bias: bool,
+    pub qkv_bias: bool,
 }
 
 /// A plain vision transformer.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Vit {
     /// Name for the reader (`clip`, `vit`).
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// Width.
-    pub(crate) hidden: u64,
+    pub hidden: u64,
     /// Layers.
-    pub(crate) layers: u64,
+    pub layers: u64,
     /// Heads.
-    pub(crate) heads: u64,
+    pub heads: u64,
     /// Inner width of the feed-forward part.
-    pub(crate) inner: u64,
+    pub inner: u64,
     /// Gate and up projection rather than one.
-    pub(crate) gated: bool,
+    pub gated: bool,
     /// Side of a patch in pixels (0 without a patch embedding).
-    pub(crate) patch: u64,
+    pub patch: u64,
     /// A class token before the patches.
-    pub(crate) class_token: bool,
+    pub class_token: bool,
     /// Bias on the patch embedding.
-    pub(crate) patch_bias: bool,
+    pub patch_bias: bool,
     /// Norms of the hidden width outside the layers (with bias).
-    pub(crate) outer_norms: u64,
+    pub outer_norms: u64,
     /// Learned positions (0 without).
-    pub(crate) positions: u64,
+    pub positions: u64,
     /// Takes the features of the tower before it instead of patches of its own.
-    pub(crate) fed_by_previous: bool,
+    pub fed_by_previous: bool,
 }
 
 /// An encoder over patches of the tower before it and learned queries.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct VisionEncoder {
     /// Width.
-    pub(crate) hidden: u64,
+    pub hidden: u64,
     /// Layers.
-    pub(crate) layers: u64,
+    pub layers: u64,
     /// Heads.
-    pub(crate) heads: u64,
+    pub heads: u64,
     /// Key and value heads.
-    pub(crate) kv_heads: u64,
+    pub kv_heads: u64,
     /// Inner width of the gated feed-forward part.
-    pub(crate) inner: u64,
+    pub inner: u64,
     /// Sizes of the learned query tables, smallest first.
-    pub(crate) queries: Vec<u64>,
+    pub queries: Vec<u64>,
 }
 
 /// The projection of vision features to the decoder.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Projector {
     /// One matrix product with a bias.
     Linear {
@@ -371,4 +363,102 @@ pub enum Projector {
     },
     /// The configuration does not say.
     Unknown,
+}
+
+pub fn linears_text(linears: &[Linear]) -> String {
+    linears.iter().map(|l| format!("{} {}x{}", l.name, l.inputs, l.outputs)).collect::<Vec<_>>().join(" + ")
+}
+
+pub fn matrices(linears: &[Linear]) -> f64 {
+    linears.iter().map(|linear| linear.inputs as f64 * linear.outputs as f64).sum()
+}
+
+pub fn biases(linears: &[Linear]) -> f64 {
+    linears.iter().filter(|linear| linear.bias).map(|linear| linear.outputs as f64).sum()
+}
+
+pub fn router_values(experts: &Experts, hidden: u64) -> f64 {
+    let bias = if experts.router_bias { experts.routed as f64 } else { 0.0 };
+    hidden as f64 * experts.routed as f64 + bias
+}
+
+impl Tower {
+    /// Width of its features.
+    pub fn width(&self) -> u64 {
+        match self {
+            Self::Sam(sam) if sam.downsample.is_empty() && sam.neck == 0 => sam.hidden,
+            Self::Sam(sam) => sam.downsample.last().copied().unwrap_or(sam.neck),
+            Self::Vit(vit) => vit.hidden,
+            Self::Encoder(encoder) => encoder.hidden,
+        }
+    }
+}
+
+impl Sam {
+    /// Patches on a side of an image of this many pixels.
+    pub fn grid(&self, image_size: u64) -> u64 {
+        image_size / self.patch.max(1)
+    }
+
+    pub fn linears(&self) -> Vec<Linear> {
+        vec![
+            Linear::new("qkv", self.hidden, 3 * self.hidden, self.qkv_bias),
+            Linear::new("proj", self.hidden, self.hidden, true),
+            Linear::new("lin1", self.hidden, self.inner, true),
+            Linear::new("lin2", self.inner, self.hidden, true),
+        ]
+    }
+
+    /// Input and output channels of each strided convolution after the neck.
+    pub fn downsample_steps(&self) -> Vec<(u64, u64)> {
+        let first = if self.neck > 0 { self.neck } else { self.hidden };
+        let inputs = std::iter::once(first).chain(self.downsample.iter().copied());
+        inputs.zip(self.downsample.iter().copied()).collect()
+    }
+}
+
+/// Weights of a three by three convolution without bias.
+pub fn conv3x3(inputs: u64, outputs: u64) -> f64 {
+    9.0 * inputs as f64 * outputs as f64
+}
+
+impl Vit {
+    /// Patches of an image of this many pixels a side.
+    pub fn patches(&self, image_size: u64) -> u64 {
+        let side = image_size / self.patch.max(1);
+        side * side
+    }
+
+    pub fn linears(&self) -> Vec<Linear> {
+        let mut linears = vec![
+            Linear::new("qkv", self.hidden, 3 * self.hidden, true),
+            Linear::new("proj", self.hidden, self.hidden, true),
+        ];
+        linears.extend(feed_forward(self.hidden, self.inner, self.gated, true));
+        linears
+    }
+}
+
+impl VisionEncoder {
+    pub fn linears(&self) -> Vec<Linear> {
+        let head_dim = self.hidden / self.heads.max(1);
+        let (queries, keys) = (self.heads * head_dim, self.kv_heads * head_dim);
+        let mut linears = projections(self.hidden, queries, keys, true, false);
+        linears.extend(feed_forward(self.hidden, self.inner, true, false));
+        linears
+    }
+}
+
+/// Weights and biases of the projector, and how.
+pub fn projector_values(projector: &Projector) -> (f64, String) {
+    match *projector {
+        Projector::Linear { inputs, outputs } => {
+            (inputs as f64 * outputs as f64 + outputs as f64, format!("{inputs} x {outputs} + {outputs}"))
+        }
+        Projector::TwoLayer { inputs, outputs } => (
+            (inputs as f64 + outputs as f64) * outputs as f64 + 2.0 * outputs as f64,
+            format!("{inputs} x {outputs} + {outputs} x {outputs} + 2 x {outputs}"),
+        ),
+        Projector::Unknown => (0.0, "not described by the configuration, left out".to_owned()),
+    }
 }

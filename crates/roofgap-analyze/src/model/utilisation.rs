@@ -1,33 +1,13 @@
 //! MFU and MBU: the work of a stage divided by what the device can do in its time.
 
 use super::Architecture;
-use super::work::{StageKind, StageWork, Term, Tokens};
+use super::work::{StageWork, Term, Tokens};
 use crate::gpu::{Dtype, GpuFacts};
 use crate::names::Family;
 use crate::numbers::time;
 use crate::ranks::ModelShare;
-use crate::result::{self, About, Analysis, Mbu, Mfu, Reason, Whole};
-use crate::stages::StageIndex;
-
-/// A value that MFU and MBU need is missing.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoUtilisation {
-    #[error("{0}")]
-    UnknownGpu(String),
-    #[error("no dense {dtype} peak is known for {gpu}: set hardware.peak_tflops to give one")]
-    NoPeak { dtype: Dtype, gpu: String },
-    #[error("no memory bandwidth is known for {gpu}: set hardware.bandwidth_gbs to give one")]
-    NoBandwidth { gpu: String },
-    #[error("the wall time of the stage is 0")]
-    NoTime,
-}
-
-impl NoUtilisation {
-    /// Prefers the reason why the GPU is unknown.
-    fn of(gpu: &GpuFacts, otherwise: Self) -> Self {
-        gpu.unknown.clone().map_or(otherwise, Self::UnknownGpu)
-    }
-}
+use crate::result::{About, Analysis, Mbu, Mfu, Reason, Stage, StageKind, Whole};
+use crate::stages::{AllOfStage, StageIndex};
 
 /// The time of a stage, all instances together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -40,52 +20,70 @@ pub struct StageTime {
     pub step_ns: Option<i64>,
 }
 
+impl StageTime {
+    /// Returns an amount of work in % of what `devices` of this rate do in the wall time, and one in the busy time.
+    fn percent(&self, amount: f64, rate: f64, devices: f64) -> Result<(f64, Option<f64>), String> {
+        let percent = |ns: i64, devices: f64| {
+            let seconds = ns as f64 / 1e9;
+            (ns > 0).then(|| 100.0 * amount / (seconds * devices * rate))
+        };
+        let wall = percent(self.wall_ns, devices).ok_or("the wall time of the stage is 0")?;
+        Ok((wall, self.busy_ns.and_then(|ns| percent(ns, 1.0))))
+    }
+}
+
 /// Computes the model FLOPs utilisation: FLOPs of the model divided by what the device can do in that time.
-pub fn mfu(work: &StageWork, gpu: &GpuFacts, dtype: Dtype, time: StageTime) -> Result<Mfu, NoUtilisation> {
-    let name = gpu.name.clone();
-    let peak =
-        gpu.peak(dtype).ok_or_else(|| NoUtilisation::of(gpu, NoUtilisation::NoPeak { dtype, gpu: name }))?;
-    let wall = seconds(time.wall_ns).ok_or(NoUtilisation::NoTime)?;
+///
+/// # Errors
+/// Says which value is missing.
+pub fn mfu(work: &StageWork, gpu: &GpuFacts, dtype: Dtype, time: StageTime) -> Result<Mfu, String> {
+    let peak = gpu.peak(dtype).ok_or_else(|| {
+        gpu.why_unknown(|name| {
+            format!("no dense {dtype} peak is known for {name}: set hardware.peak_tflops to give one")
+        })
+    })?;
     let flops = work.flops();
     let devices = f64::from(work.devices.max(1));
-    let percent = |seconds: f64| 100.0 * flops / (seconds * peak.flops_per_s);
+    let (by_wall_pct, by_busy_pct) = time.percent(flops, peak.flops_per_s, devices)?;
     let mut assumptions = work.assumptions.clone();
     if devices > 1.0 {
         assumptions.push(format!("by wall time the peak of {devices} devices counts"));
     }
-    if let Some(notes) = &gpu.notes {
-        assumptions.push(format!("{}: {notes}", gpu.name));
-    }
+    assumptions.extend(gpu.notes.as_ref().map(|notes| format!("{}: {notes}", gpu.name)));
     Ok(Mfu {
         flops,
         peak_flops_per_s: peak.flops_per_s,
         dtype: dtype.name().to_owned(),
         peak_source: peak.source,
-        by_wall_pct: percent(wall * devices),
-        by_busy_pct: time.busy_ns.and_then(seconds).map(percent),
-        terms: work.terms.iter().filter(|term| term.flops > 0.0).map(analysis_term).collect(),
+        by_wall_pct,
+        by_busy_pct,
+        terms: work.terms.iter().filter(|term| term.flops > 0.0).cloned().collect(),
         assumptions,
     })
 }
 
 /// Computes the memory bandwidth utilisation: bytes that must move divided by what the memory can move in that time.
-pub fn mbu(work: &StageWork, gpu: &GpuFacts, time: StageTime) -> Result<Mbu, NoUtilisation> {
-    let name = gpu.name.clone();
-    let (bandwidth, source) =
-        gpu.bandwidth().ok_or_else(|| NoUtilisation::of(gpu, NoUtilisation::NoBandwidth { gpu: name }))?;
-    let wall = seconds(time.wall_ns).ok_or(NoUtilisation::NoTime)?;
+///
+/// # Errors
+/// Says which value is missing.
+pub fn mbu(work: &StageWork, gpu: &GpuFacts, time: StageTime) -> Result<Mbu, String> {
+    let (bandwidth, source) = gpu.bandwidth().ok_or_else(|| {
+        gpu.why_unknown(|name| {
+            format!("no memory bandwidth is known for {name}: set hardware.bandwidth_gbs to give one")
+        })
+    })?;
     let bytes = work.moved_bytes();
     let devices = f64::from(work.devices.max(1));
-    let percent = |seconds: f64| 100.0 * bytes / (seconds * bandwidth);
+    let (by_wall_pct, by_busy_pct) = time.percent(bytes, bandwidth, devices)?;
     Ok(Mbu {
         bytes,
         bandwidth_bytes_per_s: bandwidth,
         bandwidth_source: source.to_owned(),
-        by_wall_pct: percent(wall * devices),
-        by_busy_pct: time.busy_ns.and_then(seconds).map(percent),
+        by_wall_pct,
+        by_busy_pct,
         floor_step_ns: work.floor_step_ns(bandwidth * devices).map(|ns| ns.round() as i64),
         step_ns: time.step_ns,
-        terms: work.terms.iter().filter(|term| term.moved_bytes() > 0.0).map(analysis_term).collect(),
+        terms: work.terms.iter().filter(|term: &&Term| term.bytes > 0.0).cloned().collect(),
         assumptions: work.assumptions.clone(),
     })
 }
@@ -104,78 +102,99 @@ const PART_CLOSES_EARLY: &str =
 const OTHER_STAGE: &str =
     "the work of a model is known for prefill, for decode and for the steps of an engine only";
 
-fn beyond_peak(by_wall_pct: f64, by_busy_pct: Option<f64>) -> bool {
-    by_wall_pct > 100.0 || by_busy_pct.is_some_and(|pct| pct > 100.0)
+/// What the work of a stage follows from, and the device that does it.
+pub struct WorkFacts<'a> {
+    /// The model, or why it is not known.
+    pub model: Result<&'a Architecture, &'a str>,
+    /// The device, or why it is not known.
+    pub gpu: Result<&'a GpuFacts, &'a str>,
+    /// Tokens of a run.
+    pub tokens: &'a Tokens,
+    /// Number format in use, where it is not that of the model.
+    pub dtype: Option<Dtype>,
+    /// The part of the model on the devices of the capture.
+    pub share: &'a ModelShare,
+    /// The stages.
+    pub index: &'a StageIndex,
 }
 
-/// Adds MFU and MBU to every stage whose work is known, and their sum; adds a reason for every other stage.
-pub fn add_utilisation(
-    analysis: &mut Analysis,
-    model: Result<&Architecture, impl ToString + Copy>,
-    gpu: Result<&GpuFacts, impl ToString + Copy>,
-    tokens: &Tokens,
-    dtype: Option<Dtype>,
-    share: &ModelShare,
-    index: &StageIndex,
-) {
-    let mut reasons = Vec::new();
-    let mut parts = Vec::new();
-    let one_device = analysis.devices.len() < 2;
-    for (at, stage) in analysis.stages.iter_mut().enumerate() {
-        let engine = stage.tokens.is_some().then(|| index.engine_steps(at));
-        let (no_mfu, no_mbu) = (About::StageMfu(stage.name.clone()), About::StageMbu(stage.name.clone()));
-        let mut missing = |what: &[&About], why: &str| {
-            reasons.extend(what.iter().map(|about| Reason::new((*about).clone(), why)));
-        };
-        let kind = match stage.name.as_str() {
-            "prefill" => StageKind::Prefill,
-            "decode" => StageKind::Decode,
-            _ if engine.is_some() => StageKind::Prefill,
-            _ => {
-                missing(&[&no_mfu, &no_mbu], OTHER_STAGE);
-                continue;
-            }
-        };
-        let share_known = matches!(share, ModelShare::TensorParallel { .. });
-        if one_device && !share_known && stage.kernels.iter().any(|k| k.family == Family::Communication) {
-            missing(&[&no_mfu, &no_mbu], ONE_OF_SEVERAL);
-            continue;
-        }
-        // The names of an engine's steps have the work of the recorded part. For others the work of all is known, and the time of all,
-        // because ranges are recorded all the time.
-        let all = index.all_of(at).filter(|_| engine.is_none());
-        if all.is_some() && stage.closes_early() {
-            missing(&[&no_mfu, &no_mbu], PART_CLOSES_EARLY);
-            continue;
-        }
-        let steps = stage.steps.as_ref().map(|s| s.count);
-        let known = model.map_err(|why| why.to_string()).and_then(|model| {
-            let gpu = gpu.map_err(|why| why.to_string())?;
-            if let ModelShare::Unknown(why) = share {
-                return Err(why.clone());
-            }
-            let work = match engine {
-                Some(steps) => model.engine_work(&stage.name, steps),
-                None => {
-                    let instances = all.map_or(stage.instances, |all| all.instances);
-                    let steps = steps.map(|steps| all.map_or(steps, |all| all.count));
-                    model.stage_work(kind, tokens, instances, steps)
+impl<'a> WorkFacts<'a> {
+    /// Adds MFU and MBU to every stage whose work is known, and their sum; adds a reason for every other stage.
+    pub fn add_utilisation(&self, analysis: &mut Analysis) {
+        let mut parts = Vec::new();
+        let one_device = analysis.devices.len() < 2;
+        for (at, stage) in analysis.stages.iter_mut().enumerate() {
+            let known = self.stage_work(at, stage, one_device);
+            let (mfu, mbu) = match known {
+                Ok((work, gpu, dtype, time)) => {
+                    let mfu = mfu(&work, gpu, dtype, time);
+                    let mbu = mbu(&work, gpu, time);
+                    // In the sum, GPU work after the end of a stage would count twice.
+                    let wall_ns = match self.all_of(at, stage) {
+                        Some(_) => time.wall_ns,
+                        None => stage.period_ns.unwrap_or(stage.wall_ns),
+                    };
+                    parts.push((work, StageTime { wall_ns, ..time }));
+                    (mfu, mbu)
                 }
+                Err(why) => (Err(why.clone()), Err(why)),
             };
-            Ok((model, gpu, work.map_err(|why| why.to_string())?))
-        });
-        let (model, gpu, work) = match known {
-            Ok(known) => known,
-            Err(why) => {
-                missing(&[&no_mfu, &no_mbu], &why);
-                continue;
+            let reasons = &mut analysis.reasons;
+            let (about_mfu, about_mbu) =
+                (About::StageMfu(stage.name.clone()), About::StageMbu(stage.name.clone()));
+            stage.mfu = below_peak(mfu, |mfu| (mfu.by_wall_pct, mfu.by_busy_pct), about_mfu, reasons);
+            stage.mbu = below_peak(mbu, |mbu| (mbu.by_wall_pct, mbu.by_busy_pct), about_mbu, reasons);
+        }
+        if let (Ok(model), Ok(gpu), true) = (self.model, self.gpu, parts.len() > 1) {
+            analysis.whole = Some(whole(&parts, gpu, self.dtype.unwrap_or(model.dtype)));
+        }
+    }
+
+    /// Returns the extent of a stage that was recorded in part. The names of an engine's steps have the work of the recorded part. For
+    /// others the work of all is known, and the time of all, because ranges are recorded all the time.
+    fn all_of(&self, at: usize, stage: &Stage) -> Option<AllOfStage> {
+        self.index.all_of(at).filter(|_| stage.tokens.is_none())
+    }
+
+    /// Returns the work of a stage, the device that does it, the number format and the time.
+    fn stage_work(
+        &self,
+        at: usize,
+        stage: &Stage,
+        one_device: bool,
+    ) -> Result<(StageWork, &'a GpuFacts, Dtype, StageTime), String> {
+        let engine = stage.tokens.is_some().then(|| self.index.engine_steps(at));
+        let kind = match stage.name.as_str() {
+            "decode" => StageKind::Decode,
+            "prefill" => StageKind::Prefill,
+            _ if engine.is_some() => StageKind::Prefill,
+            _ => return Err(OTHER_STAGE.to_owned()),
+        };
+        let share_known = matches!(self.share, ModelShare::TensorParallel { .. });
+        if one_device && !share_known && stage.kernels.iter().any(|k| k.family == Family::Communication) {
+            return Err(ONE_OF_SEVERAL.to_owned());
+        }
+        let all = self.all_of(at, stage);
+        if all.is_some() && stage.closes_early() {
+            return Err(PART_CLOSES_EARLY.to_owned());
+        }
+        let (model, gpu) = (self.model?, self.gpu?);
+        if let ModelShare::Unknown(why) = self.share {
+            return Err(why.clone());
+        }
+        let work = match engine {
+            Some(steps) => model.engine_work(&stage.name, steps)?,
+            None => {
+                let instances = all.map_or(stage.instances, |all| all.instances);
+                let steps = stage.steps.as_ref().map(|steps| all.map_or(steps.count, |all| all.count));
+                model.stage_work(kind, self.tokens, instances, steps)?
             }
         };
-        let mut work = match share {
+        let work = match self.share {
             ModelShare::TensorParallel { ranks } => work.split_over(*ranks),
             _ => work,
-        }
-        .on_devices(stage.device_count as u32);
+        };
+        let mut work = work.on_devices(stage.device_count as u32);
         if stage.closes_early() {
             work.assumptions.push(format!(
                 "the ranges of {} end {} before its GPU work, so the time to the end of that work counts",
@@ -188,34 +207,23 @@ pub fn add_utilisation(
             busy_ns: stage.busy_ns.filter(|_| all.is_none()),
             step_ns: stage.steps.as_ref().map(|s| s.mean_ns),
         };
-        match mfu(&work, gpu, dtype.unwrap_or(model.dtype), time) {
-            Ok(value) if beyond_peak(value.by_wall_pct, value.by_busy_pct) => {
-                missing(&[&no_mfu], BEYOND_PEAK)
-            }
-            Ok(value) => stage.mfu = Some(value),
-            Err(why) => missing(&[&no_mfu], &why.to_string()),
-        }
-        match mbu(&work, gpu, time) {
-            Ok(value) if beyond_peak(value.by_wall_pct, value.by_busy_pct) => {
-                missing(&[&no_mbu], BEYOND_PEAK)
-            }
-            Ok(value) => stage.mbu = Some(value),
-            Err(why) => missing(&[&no_mbu], &why.to_string()),
-        }
-        // In the sum, GPU work after the end of a stage would count twice.
-        let time = StageTime {
-            wall_ns: match all {
-                Some(all) => all.elapsed_ns,
-                None => stage.period_ns.unwrap_or(stage.wall_ns),
-            },
-            ..time
-        };
-        parts.push((work, time));
+        Ok((work, gpu, self.dtype.unwrap_or(model.dtype), time))
     }
-    if let (Ok(model), Ok(gpu), true) = (model, gpu, parts.len() > 1) {
-        analysis.whole = Some(whole(&parts, gpu, dtype.unwrap_or(model.dtype)));
-    }
-    analysis.reasons.extend(reasons);
+}
+
+/// Returns a utilisation that does not exceed the peak; notes the reason where there is none.
+fn below_peak<T>(
+    value: Result<T, String>,
+    percent: fn(&T) -> (f64, Option<f64>),
+    about: About,
+    reasons: &mut Vec<Reason>,
+) -> Option<T> {
+    let checked = value.and_then(|value| {
+        let (by_wall, by_busy) = percent(&value);
+        let beyond = by_wall > 100.0 || by_busy.is_some_and(|pct| pct > 100.0);
+        if beyond { Err(BEYOND_PEAK.to_owned()) } else { Ok(value) }
+    });
+    checked.map_err(|why| reasons.push(Reason::new(about, why))).ok()
 }
 
 /// Adds up stages.
@@ -235,31 +243,18 @@ fn whole(parts: &[(StageWork, StageTime)], gpu: &GpuFacts, dtype: Dtype) -> Whol
     }
 }
 
-fn seconds(ns: i64) -> Option<f64> {
-    (ns > 0).then(|| ns as f64 / 1e9)
-}
-
-fn analysis_term(term: &Term) -> result::Term {
-    result::Term {
-        name: term.name.clone(),
-        flops: term.flops,
-        bytes: term.moved_bytes(),
-        how: term.how.clone(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gpu::{DeviceReport, UserLimits, lookup};
+    use crate::gpu::lookup;
     use crate::model::preset;
     use crate::model::work::DecodeInput;
+    use roofgap_trace::Device;
 
     const DOCUMENT: &str = include_str!("../../../../docs/mfu.md");
 
     fn h200() -> GpuFacts {
-        let report =
-            DeviceReport { bandwidth_bytes_per_s: Some(4_814_304_000_000), ..DeviceReport::default() };
+        let report = Device { bandwidth_bytes_per_s: Some(4_814_304_000_000), ..Device::default() };
         lookup("NVIDIA H200", Some((9, 0)), None).unwrap().clone().on_device(&report)
     }
 
@@ -329,7 +324,7 @@ mod tests {
             reason.to_string(),
             "no dense fp4 peak is known for H200 SXM: set hardware.peak_tflops to give one"
         );
-        let user = GpuFacts::set_by_user("own", UserLimits { peak_tflops: Some(10.0), bandwidth_gbs: None });
+        let user = GpuFacts { name: "own".into(), stated_tflops: Some(10.0), ..GpuFacts::default() };
         assert!(mbu(&work, &user, time).unwrap_err().to_string().contains("hardware.bandwidth_gbs"));
         assert_eq!(mfu(&work, &user, Dtype::Bf16, time).unwrap().by_busy_pct, None);
         assert!(mfu(&work, &user, Dtype::Bf16, StageTime::default()).is_err());

@@ -1,6 +1,7 @@
 //! A kernel name that a person can read in a table.
 
 use super::parts::{Parts, clean};
+use roofgap_base::text::cut;
 
 /// The most characters a short name has.
 pub const MOST: usize = 60;
@@ -164,16 +165,6 @@ pub fn fit(name: &str, most: usize) -> String {
         (room >= LEAST_BASE).then(|| format!("{}{operation}", cut(base, room)))
     });
     split.unwrap_or_else(|| cut(name, most))
-}
-
-/// Cuts to a number of characters, at the end, with an ellipsis.
-pub fn cut(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
-        return text.to_owned();
-    }
-    let mut short: String = text.chars().take(most.saturating_sub(1)).collect();
-    short.push('…');
-    short
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The recorded part of a program that was not recorded all the time.
 
+use roofgap_base::stats::{Confidence, student_t};
 use serde::{Deserialize, Serialize};
 
 /// The recorded part of a capture with gaps.
@@ -81,7 +82,7 @@ impl Estimate {
             let count = groups.len() as f64;
             let deviation = (squares * count / (count - 1.0)).sqrt() / known;
             let unknown = (1.0 - known / all).max(0.0);
-            student(groups.len() - 1) * all * deviation * unknown.sqrt()
+            student_t(groups.len() - 1, Confidence::Pct95) * all * deviation * unknown.sqrt()
         });
         Some(Self {
             value: value.round() as i64,
@@ -101,20 +102,6 @@ struct Group {
 impl Group {
     fn of(values: &[i64]) -> Self {
         Self { sum: values.iter().map(|&value| value as f64).sum(), count: values.len() as f64 }
-    }
-}
-
-/// Returns the quantile 0.975 of Student's distribution, rounded up.
-fn student(freedom: usize) -> f64 {
-    const FEW: [f64; 10] = [12.71, 4.31, 3.19, 2.78, 2.58, 2.45, 2.37, 2.31, 2.27, 2.23];
-    match freedom {
-        0 => f64::INFINITY,
-        1..=10 => FEW.get(freedom - 1).copied().unwrap_or(f64::INFINITY),
-        11..=20 => 2.21,
-        21..=30 => 2.09,
-        31..=60 => 2.05,
-        61..=120 => 2.00,
-        _ => 1.98,
     }
 }
 

@@ -199,15 +199,9 @@ pub enum Profiler {
 impl Profiler {
     /// Returns the profiler that writes timelines of a format; `None` for a file that is no timeline.
     pub(super) fn of_timeline(format: &str) -> Option<Self> {
-        const FORMATS: [(SourceFormat, Profiler); 4] = [
-            (SourceFormat::NsysSqlite, Profiler::Nsys),
-            (SourceFormat::KernelSummary, Profiler::Nsys),
-            (SourceFormat::Native, Profiler::Native),
-            (SourceFormat::Kineto, Profiler::Torch),
-        ];
-        let mut known = FORMATS.iter();
-        let found = known.find(|(known, _)| known.as_str() == format);
-        found.map(|(_, profiler)| *profiler)
+        let facts = SourceFormat::named(format)?.facts();
+        let mut profilers = [Self::Nsys, Self::Native, Self::Torch].into_iter();
+        profilers.find(|profiler| facts.is_timeline && profiler.as_str() == facts.profiler)
     }
 
     /// Returns the name in the JSON.

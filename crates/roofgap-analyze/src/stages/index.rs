@@ -6,8 +6,8 @@ use super::frame_steps::FrameSteps;
 use super::instances::{AllOfStage, StageRanges, Warmup};
 use super::rule::{StageRule, StageSet};
 use super::span::{Span, spans};
+use crate::attribution::{Contexts, Launches, NO_CALL};
 use crate::result::StageKind;
-use crate::timeline::{Contexts, Launches};
 use roofgap_trace::{ProcessId, Trace, range_name};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -364,7 +364,7 @@ impl StageIndex {
 
     pub(crate) fn context_of_op(&self, op: usize) -> u32 {
         let call = self.launches.call_of_op.get(op).copied();
-        self.contexts.of(call.unwrap_or(crate::timeline::NO_CALL))
+        self.contexts.of(call.unwrap_or(NO_CALL))
     }
 
     pub(crate) fn instance_of_context(&self, stage: usize, context: u32) -> Option<usize> {

@@ -9,7 +9,7 @@ mod rule;
 mod span;
 
 pub use engines::{Engine, EngineStep, GRAMMARS, Grammar, Scheduled};
-pub use index::{StageIndex, StageSpans};
+pub use index::{AbsentStage, StageIndex, StageSpans};
 pub use instances::AllOfStage;
 pub use rule::{NamedPlace, Pattern, StageError, StageRule, StageSet};
 pub use span::Span;

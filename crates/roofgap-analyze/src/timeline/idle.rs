@@ -1,17 +1,16 @@
 //! Idle time of the GPU by cause: what the launching thread did in each gap.
 
 use super::interval::{CoveredTime, IntervalSet};
-use super::launches::NO_CALL;
+use crate::attribution::NO_CALL;
 use crate::result::{Idle, LaunchAfter};
-use roofgap_trace::{CallClass, DeviceId, Ns, ThreadId, Trace};
+use crate::stages::StageIndex;
+use roofgap_trace::{CallClass, DeviceId, Ns, ProcessId, ThreadId, Trace};
 use rustc_hash::FxHashMap;
 
 /// Times at which each thread was waiting for the device or copying, and at which each device was busy with anything.
 pub struct Activity {
     waits: Waits,
-    devices: Vec<IntervalSet>,
-    /// Busy time before each interval of each device, ns.
-    before: Vec<Vec<Ns>>,
+    devices: Vec<CoveredTime>,
 }
 
 /// Times at which each thread was waiting for the device or copying.
@@ -39,35 +38,24 @@ impl Activity {
     /// Collects them from the whole trace.
     pub fn of(trace: &Trace) -> Self {
         let devices = IntervalSet::by_device(trace, |_| true);
-        Self {
-            waits: Waits::of(trace),
-            before: devices.iter().map(IntervalSet::lengths_before).collect(),
-            devices,
-        }
+        Self { waits: Waits::of(trace), devices: devices.into_iter().map(CoveredTime::of).collect() }
     }
 
     /// Returns the busy time, summed over devices, ns.
     pub fn busy_ns(&self) -> Ns {
-        self.devices.iter().map(IntervalSet::length).sum()
+        self.devices.iter().map(|device| device.set.length()).sum()
     }
 
     /// Returns the busy time of a device in a span of time, ns.
     pub fn busy_in(&self, device: usize, start: Ns, end: Ns) -> Ns {
-        let (Some(busy), Some(before)) = (self.devices.get(device), self.before.get(device)) else {
-            return 0;
-        };
-        let until = |moment: Ns| {
-            let at = busy.intervals().partition_point(|(_, end)| *end <= moment);
-            let part = busy.intervals().get(at).map_or(0, |(start, _)| (moment - start).max(0));
-            before.get(at).copied().unwrap_or(0) + part
-        };
-        if start < end { until(end) - until(start) } else { 0 }
+        let busy = self.devices.get(device).filter(|_| start < end);
+        busy.map_or(0, |busy| busy.overlap(start, end))
     }
 
     /// Returns the time in which one of the devices was busy.
     pub fn joined(&self, devices: &[usize]) -> CoveredTime {
         let sets = devices.iter().filter_map(|device| self.devices.get(*device));
-        let all = sets.flat_map(|set| set.intervals().iter().copied()).collect();
+        let all = sets.flat_map(|device| device.set.intervals().iter().copied()).collect();
         CoveredTime::of(IntervalSet::of(all))
     }
 
@@ -82,8 +70,10 @@ impl Activity {
         near: &mut Near,
         sums: (&mut Idle, &mut LaunchAfter),
     ) -> Ns {
-        let elsewhere =
-            self.devices.get(device.index()).map_or(0, |u| u.overlap_near(gap.0, gap.1, &mut near.device));
+        let elsewhere = self
+            .devices
+            .get(device.index())
+            .map_or(0, |busy| busy.set.overlap_near(gap.0, gap.1, &mut near.device));
         self.waits.split(trace, gap, elsewhere, call, &mut near.waits, sums);
         elsewhere
     }
@@ -160,22 +150,197 @@ impl Waits {
     }
 }
 
+/// The cause of idle time, as in [`Idle`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum IdleCause {
+    /// The CPU had not launched the next operation yet.
+    Launch,
+    /// The launching thread was waiting for the device.
+    Sync,
+    /// The launching thread was in a copy call.
+    Copy,
+    /// Launched and not started, or without a known launch.
+    Other,
+}
+
+impl IdleCause {
+    /// Every cause, in the order of the reports.
+    pub const ALL: [Self; 4] = [Self::Launch, Self::Sync, Self::Copy, Self::Other];
+}
+
+/// A part of a gap of a device with one cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IdlePart {
+    /// Device that ran nothing.
+    pub device: DeviceId,
+    /// Process that launched the operation after the gap.
+    pub process: ProcessId,
+    /// Start, ns on the clock of the trace.
+    pub start: Ns,
+    /// End, ns on the clock of the trace.
+    pub end: Ns,
+    /// Cause.
+    pub cause: IdleCause,
+}
+
+/// Lists the time in which each device ran nothing between its first and its last operation, in the order of the operations that
+/// ended it. The launch of that operation decides on the cause, by the rule of the stages' idle time. The parts of a gap with
+/// several causes follow each other: waits, then copies, then the launch. Time that was not recorded is left out.
+pub fn idle_parts(trace: &Trace, index: &StageIndex) -> Vec<IdlePart> {
+    let ops = &trace.ops;
+    let waits = Waits::of(trace);
+    let mut devices: Vec<(Option<Ns>, NearWaits)> = vec![Default::default(); trace.devices.len().max(1)];
+    let mut parts = Vec::new();
+    for op in 0..ops.len() {
+        let (start, end, device, process) = (ops.start[op], ops.end[op], ops.device[op], ops.process[op]);
+        let Some((covered, near)) = devices.get_mut(device.index()) else {
+            continue;
+        };
+        let until = covered.unwrap_or(start);
+        *covered = Some(until.max(end));
+        if start <= until || !recorded(trace, process, until, start) {
+            continue;
+        }
+        let call = index.launches().call_of_op.get(op).copied();
+        let (mut idle, mut after) = (Idle::default(), LaunchAfter::default());
+        let sums = (&mut idle, &mut after);
+        // No other work ran meanwhile: all operations of the device are looked at.
+        waits.split(trace, (until, start), 0, call.unwrap_or(NO_CALL), near, sums);
+        let mut from = until;
+        for (cause, ns) in [
+            (IdleCause::Sync, idle.sync_ns),
+            (IdleCause::Copy, idle.copy_ns),
+            (IdleCause::Launch, idle.launch_ns),
+            (IdleCause::Other, idle.other_ns),
+        ] {
+            if ns > 0 {
+                parts.push(IdlePart { device, process, start: from, end: from + ns, cause });
+                from += ns;
+            }
+        }
+    }
+    parts
+}
+
+/// Tells whether all work that a process launched in a span of time is in the trace.
+fn recorded(trace: &Trace, process: ProcessId, start: Ns, end: Ns) -> bool {
+    let windows = trace.recorded.iter().find(|windows| windows.process == process);
+    windows.is_none_or(|windows| windows.window_of(start, end).is_some())
+}
+
+/// Start of the name under which PyTorch marks the time that it takes to get a batch from a data loader.
+const DATA_LOADER: &str = "enumerate(DataLoader)";
+
+/// The launch gaps of a stage.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LaunchGaps {
+    /// Launch time of the longest gap, ns.
+    pub longest_ns: Ns,
+    /// Operation that ended the longest gap.
+    pub longest_before: Option<usize>,
+    /// Launch time in which the launching thread was getting data, summed over gaps, ns.
+    pub data_loading_ns: Ns,
+}
+
+impl LaunchGaps {
+    /// Adds a gap that ended with an operation. `launch_ns` of it are for the launch.
+    pub fn add(&mut self, op: usize, launch_ns: Ns, loading_ns: Ns) {
+        if launch_ns > self.longest_ns {
+            (self.longest_ns, self.longest_before) = (launch_ns, Some(op));
+        }
+        self.data_loading_ns += loading_ns.min(launch_ns).max(0);
+    }
+}
+
+/// Times in which each thread was getting data from a data loader.
+pub struct DataLoading(FxHashMap<ThreadId, IntervalSet>);
+
+impl DataLoading {
+    /// Collects them from the ranges of a trace.
+    pub fn of(trace: &Trace) -> Self {
+        let loads = |name| trace.names.get(name).starts_with(DATA_LOADER);
+        let ranges = trace.ranges.rows.iter().filter(|range| loads(range.name));
+        Self(IntervalSet::by_thread(ranges))
+    }
+
+    /// Returns the part of a gap in which the thread of the call that ended it was getting data, ns.
+    pub fn during(&self, trace: &Trace, (from, to): (Ns, Ns), call: u32) -> Ns {
+        if self.0.is_empty() || call == NO_CALL {
+            return 0;
+        }
+        let calls = &trace.calls;
+        let (Some(thread), Some(start)) = (calls.thread.get(call as usize), calls.start.get(call as usize))
+        else {
+            return 0;
+        };
+        let times = self.0.get(thread);
+        times.map_or(0, |times| times.overlap(from, (*start).clamp(from, to)))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Options, analyze};
     use proptest::prelude::*;
+    use roofgap_trace::RecordedWindows;
 
     proptest! {
         #[test]
         fn the_busy_time_of_a_span_is_the_overlap(list in prop::collection::vec((0i64..200, 0i64..40), 0..40), from in -10i64..250, length in -5i64..90) {
             let set = IntervalSet::of(list.iter().map(|(start, length)| (*start, start + length)).collect());
-            let activity = Activity {
-                waits: Waits::default(),
-                before: vec![set.lengths_before()],
-                devices: vec![set.clone()],
-            };
+            let activity = Activity { waits: Waits::default(), devices: vec![CoveredTime::of(set.clone())] };
             prop_assert_eq!(activity.busy_in(0, from, from + length), set.overlap(from, (from + length).max(from)));
             prop_assert_eq!(activity.busy_in(1, from, from + length), 0);
         }
+    }
+
+    fn fixture() -> Trace {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/h200/llama4.sqlite.gz");
+        roofgap_trace::read(&[path.into()]).unwrap().trace
+    }
+
+    #[test]
+    fn parts_inside_a_stage_add_up_to_its_idle_time() {
+        let trace = fixture();
+        let analyzed = analyze(&trace, &Options::default());
+        let parts = idle_parts(&trace, &analyzed.stages);
+        for (at, stage) in analyzed.analysis.stages.iter().enumerate() {
+            let own = (0..trace.ops.len()).filter(|op| analyzed.stages.holds(at, *op));
+            let (first, last) = own.fold((Ns::MAX, Ns::MIN), |(first, last), op| {
+                (first.min(trace.ops.start[op]), last.max(trace.ops.end[op]))
+            });
+            let sum = |cause| {
+                let inside =
+                    |part: &&IdlePart| part.start >= first && part.end <= last && part.cause == cause;
+                let parts = parts.iter().filter(inside);
+                parts.map(|part| part.end - part.start).sum::<Ns>()
+            };
+            let idle = stage.idle.unwrap();
+            assert!(idle.launch_ns > 0);
+            assert_eq!(
+                IdleCause::ALL.map(sum),
+                [idle.launch_ns, idle.sync_ns, idle.copy_ns, idle.other_ns],
+                "{}",
+                stage.name
+            );
+        }
+    }
+
+    #[test]
+    fn time_that_was_not_recorded_is_not_idle() {
+        let mut trace = fixture();
+        let analyzed = analyze(&trace, &Options::default());
+        let before = idle_parts(&trace, &analyzed.stages);
+        let longest = *before.iter().max_by_key(|part| part.end - part.start).unwrap();
+        let (first, last) = trace.span().unwrap();
+        trace.recorded = vec![RecordedWindows {
+            process: longest.process,
+            windows: vec![(first, longest.start + 1), (longest.end - 1, last)],
+            span: (first, last),
+        }];
+        let after = idle_parts(&trace, &analyzed.stages);
+        assert!(before.contains(&longest) && !after.contains(&longest));
+        assert!(after.len() < before.len() && !after.is_empty());
     }
 }

@@ -68,34 +68,20 @@ impl IntervalSet {
         self.0.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// Returns the time covered before each interval, ns, and after the last one the whole.
-    pub fn lengths_before(&self) -> Vec<Ns> {
-        let mut before = vec![0];
-        let mut sum = 0;
-        before.extend(self.0.iter().map(|(start, end)| {
-            sum += end - start;
-            sum
-        }));
-        before
-    }
-
     /// Returns the time covered in `start..end`, ns.
     pub fn overlap(&self, start: Ns, end: Ns) -> Ns {
-        let first = self.0.partition_point(|&(_, e)| e <= start);
-        self.0[first..].iter().take_while(|(s, _)| *s < end).map(|&(s, e)| e.min(end) - s.max(start)).sum()
+        self.overlap_from(self.0.partition_point(|&(_, e)| e <= start), start, end)
     }
 
     /// The same, for questions that follow one another in time: `near` remembers where the last answer was found.
     pub fn overlap_near(&self, start: Ns, end: Ns, near: &mut usize) -> Ns {
-        let first = self.first_after(start, *near);
-        *near = first;
-        self.0
-            .get(first..)
-            .unwrap_or_default()
-            .iter()
-            .take_while(|(s, _)| *s < end)
-            .map(|&(s, e)| e.min(end) - s.max(start))
-            .sum()
+        *near = self.first_after(start, *near);
+        self.overlap_from(*near, start, end)
+    }
+
+    fn overlap_from(&self, first: usize, start: Ns, end: Ns) -> Ns {
+        let after = self.0.get(first..).unwrap_or_default().iter();
+        after.take_while(|(s, _)| *s < end).map(|&(s, e)| e.min(end) - s.max(start)).sum()
     }
 
     /// Tells whether any part of `start..end` is covered; `near` as above.
@@ -139,7 +125,8 @@ impl IntervalSet {
 /// A set of intervals with the time covered before each, so that long overlaps cost no more than short ones.
 #[derive(Debug, Clone, Default)]
 pub struct CoveredTime {
-    set: IntervalSet,
+    /// The intervals.
+    pub set: IntervalSet,
     before: Vec<Ns>,
 }
 

@@ -33,17 +33,16 @@ const NAMES: &[&str] = &[
     "TZ",
 ];
 
-/// Prefixes of such variables. A name that contains a word of [`SECRET_WORDS`] is not allowed.
+/// Prefixes of such variables. A name that contains a word of [`SECRET`] is not allowed.
 const PREFIXES: &[&str] =
     &["PYTORCH_", "TORCH_", "TORCHINDUCTOR_", "NCCL_", "VLLM_", "NSYS_", "ROOFGAP_", "TRITON_"];
 
 /// Words in the name of a variable that holds a secret.
-pub const SECRET_WORDS: &[&str] = &[
+const SECRET: &[&str] = &[
     "KEY",
     "TOKEN",
     "SECRET",
     "PASS",
-    "_PWD",
     "CREDENTIAL",
     "AUTH",
     "COOKIE",
@@ -72,9 +71,13 @@ fn is_allowed(name: &str) -> bool {
     if NAMES.contains(&name) {
         return true;
     }
+    PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && !names_a_secret(name)
+}
+
+/// Tells whether the name of a variable has a word of secrets.
+pub fn names_a_secret(name: &str) -> bool {
     let upper = name.to_ascii_uppercase();
-    PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-        && !SECRET_WORDS.iter().any(|word| upper.contains(word))
+    SECRET.iter().any(|word| upper.contains(word))
 }
 
 #[cfg(test)]

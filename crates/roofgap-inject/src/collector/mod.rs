@@ -5,8 +5,7 @@
 //! | `session` | the recording of one process: start, fork, end |
 //! | `options` | settings from the environment |
 //! | `switch` | state of the recording of GPU work |
-//! | `arming` | recording of GPU work, on and off |
-//! | `flusher` | the flush thread |
+//! | `arming` | recording of GPU work, on and off, and the flush thread |
 //! | `duty` | the duty cycle: a part of the steps or of the time |
 //! | `control` | the control socket |
 //! | `launcher` | rank and host in a distributed job |
@@ -27,14 +26,13 @@
 //! Nothing here parses, formats, locks or allocates on a thread of the program, except for the first event of a thread
 //! (its ring) and the registration of a name.
 
-mod arming;
+pub mod arming;
 pub mod calls;
 pub mod commands;
 pub mod control;
 pub mod descriptor;
 pub mod device;
 pub mod duty;
-pub mod flusher;
 pub mod gpu;
 pub mod graph_nodes;
 pub mod launcher;

@@ -1,7 +1,349 @@
-//! CUPTI, loaded at run time: [`sys`] is the raw interface, [`library`] finds the file, [`api`] has the functions.
+//! CUPTI, loaded at run time: [`sys`] is the raw interface, [`library`] finds the file, [`Api`] has the functions of the one that was
+//! opened. What a version lacks is `None`; only a handful are required.
 
-pub mod api;
 pub mod library;
 pub mod sys;
 
-pub use api::{Api, Failure, Subscriber};
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::ptr;
+
+/// Why CUPTI could not be used.
+#[derive(Debug, Clone)]
+pub enum Failure {
+    /// The loader would not open the file.
+    Open(String),
+    /// A function that is needed is not in it.
+    Lacks(&'static str),
+    /// A function answered with an error.
+    Refused {
+        /// The function.
+        call: &'static str,
+        /// Result code.
+        code: u32,
+        /// The answer in words.
+        text: String,
+    },
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Open(text) => write!(out, "{text}"),
+            Self::Lacks(name) => write!(out, "{name} is not in it"),
+            Self::Refused { call, code, text } => write!(out, "{call} answered {code} ({text})"),
+        }
+    }
+}
+
+/// Subscriber handle of CUPTI.
+pub struct Subscriber(*mut c_void);
+
+// SAFETY: a number to CUPTI, which takes it from any thread.
+unsafe impl Send for Subscriber {}
+// SAFETY: as above.
+unsafe impl Sync for Subscriber {}
+
+/// An opened CUPTI.
+pub struct Api {
+    /// Path of the library.
+    pub path: PathBuf,
+    /// Version that the library reports.
+    pub version: u32,
+    subscribe: sys::Subscribe,
+    register: sys::RegisterCallbacks,
+    enable: sys::Enable,
+    disable: Option<sys::Enable>,
+    subscribe_named: Option<sys::SubscribeNamed>,
+    unsubscribe: Option<sys::Unsubscribe>,
+    flush_all: sys::FlushAll,
+    next_record: sys::GetNextRecord,
+    timestamp: Option<sys::GetTimestamp>,
+    dropped: Option<sys::GetDropped>,
+    set_attribute: Option<sys::SetAttribute>,
+    enable_runtime: Option<sys::EnableCall>,
+    enable_driver: Option<sys::EnableCall>,
+    enable_callback: Option<sys::EnableCallback>,
+    all_sync: Option<sys::SetFlag>,
+    callback_name: Option<sys::GetCallbackName>,
+    graph_node_id: Option<sys::GetGraphNodeId>,
+    result_string: Option<sys::GetResultString>,
+}
+
+/// Looks up one function; the type is the caller's word for what the library declares.
+macro_rules! symbol {
+    ($handle:expr, $name:literal, $type:ty) => {{
+        // SAFETY: the handle is open, the name ends in NUL, and a function pointer is as wide as an object pointer
+        // on every system CUPTI runs on.
+        unsafe {
+            let found = libc::dlsym($handle, concat!($name, "\0").as_ptr().cast::<c_char>());
+            if found.is_null() { None } else { Some(std::mem::transmute::<*mut c_void, $type>(found)) }
+        }
+    }};
+}
+
+macro_rules! required {
+    ($handle:expr, $name:literal, $type:ty) => {
+        symbol!($handle, $name, $type).ok_or(Failure::Lacks($name))?
+    };
+}
+
+impl Api {
+    /// Opens the CUPTI at `path`.
+    pub fn open(path: &Path) -> Result<Self, Failure> {
+        let name = CString::new(path.as_os_str().as_bytes())
+            .map_err(|_| Failure::Open("a NUL in its path".into()))?;
+        // SAFETY: the name is a C string. The library stays open for the life of the process.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        if handle.is_null() {
+            return Err(Failure::Open(loader_error()));
+        }
+        let get_version = required!(handle, "cuptiGetVersion", sys::GetVersion);
+        let mut version = 0;
+        let result_string = symbol!(handle, "cuptiGetResultString", sys::GetResultString);
+        // SAFETY: the function writes one u32.
+        let code = unsafe { get_version(&raw mut version) };
+        if code != sys::SUCCESS {
+            let text = words(result_string, code);
+            return Err(Failure::Refused { call: "cuptiGetVersion", code, text });
+        }
+        Ok(Self {
+            path: loaded_path(get_version as *const c_void).unwrap_or_else(|| path.to_path_buf()),
+            version,
+            subscribe: required!(handle, "cuptiSubscribe", sys::Subscribe),
+            register: required!(handle, "cuptiActivityRegisterCallbacks", sys::RegisterCallbacks),
+            enable: required!(handle, "cuptiActivityEnable", sys::Enable),
+            disable: symbol!(handle, "cuptiActivityDisable", sys::Enable),
+            subscribe_named: symbol!(handle, "cuptiSubscribe_v2", sys::SubscribeNamed),
+            unsubscribe: symbol!(handle, "cuptiUnsubscribe", sys::Unsubscribe),
+            flush_all: required!(handle, "cuptiActivityFlushAll", sys::FlushAll),
+            next_record: required!(handle, "cuptiActivityGetNextRecord", sys::GetNextRecord),
+            timestamp: symbol!(handle, "cuptiGetTimestamp", sys::GetTimestamp),
+            dropped: symbol!(handle, "cuptiActivityGetNumDroppedRecords", sys::GetDropped),
+            set_attribute: symbol!(handle, "cuptiActivitySetAttribute", sys::SetAttribute),
+            enable_runtime: symbol!(handle, "cuptiActivityEnableRuntimeApi", sys::EnableCall),
+            enable_driver: symbol!(handle, "cuptiActivityEnableDriverApi", sys::EnableCall),
+            enable_callback: symbol!(handle, "cuptiEnableCallback", sys::EnableCallback),
+            all_sync: symbol!(handle, "cuptiActivityEnableAllSyncRecords", sys::SetFlag),
+            callback_name: symbol!(handle, "cuptiGetCallbackName", sys::GetCallbackName),
+            graph_node_id: symbol!(handle, "cuptiGetGraphNodeId", sys::GetGraphNodeId),
+            result_string,
+        })
+    }
+
+    fn check(&self, call: &'static str, code: u32) -> Result<(), Failure> {
+        if code == sys::SUCCESS {
+            return Ok(());
+        }
+        Err(Failure::Refused { call, code, text: words(self.result_string, code) })
+    }
+
+    /// Becomes the one subscriber, so that two profilers never share buffers unknowingly.
+    pub fn subscribe(&self, callback: sys::Callback) -> Result<Subscriber, Failure> {
+        let mut subscriber = ptr::null_mut();
+        // SAFETY: the callback lives as long as the library, which is never unloaded.
+        let code = unsafe { (self.subscribe)(&raw mut subscriber, callback, ptr::null_mut()) };
+        self.check("cuptiSubscribe", code).map(|()| Subscriber(subscriber))
+    }
+
+    /// Returns the name of the subscriber that keeps us out, where this version gives it.
+    pub fn other_subscriber(&self, callback: sys::Callback) -> Option<String> {
+        let mut name = [0 as c_char; 256];
+        let mut subscriber = ptr::null_mut();
+        let mut params = sys::SubscriberParams {
+            size: size_of::<sys::SubscriberParams>(),
+            name: c"roofgap".as_ptr(),
+            other_name: name.as_mut_ptr(),
+            other_length: name.len() - 1,
+        };
+        // SAFETY: the parameters live across the call; CUPTI writes at most the given length of the name.
+        let code = unsafe {
+            (self.subscribe_named?)(&raw mut subscriber, callback, ptr::null_mut(), &raw mut params)
+        };
+        if code == sys::SUCCESS
+            && let Some(unsubscribe) = self.unsubscribe
+        {
+            // SAFETY: the subscriber that CUPTI has just given us.
+            unsafe { unsubscribe(subscriber) };
+        }
+        // SAFETY: the last byte is never written, so the text ends.
+        let text = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy();
+        Some(text.trim().to_owned()).filter(|name| code != sys::SUCCESS && !name.is_empty())
+    }
+
+    /// Says where buffers come from and go to.
+    pub fn register(
+        &self,
+        requested: sys::BufferRequested,
+        completed: sys::BufferCompleted,
+    ) -> Result<(), Failure> {
+        // SAFETY: both functions live as long as the library, which is never unloaded.
+        let code = unsafe { (self.register)(requested, completed) };
+        self.check("cuptiActivityRegisterCallbacks", code)
+    }
+
+    /// Starts recording one kind of activity.
+    pub fn enable(&self, kind: u32) -> Result<(), Failure> {
+        // SAFETY: takes a number.
+        self.check("cuptiActivityEnable", unsafe { (self.enable)(kind) })
+    }
+
+    /// Stops recording one kind of activity. Records of work that was launched before are still delivered.
+    pub fn disable(&self, kind: u32) -> Result<(), Failure> {
+        let disable = self.disable.ok_or(Failure::Lacks("cuptiActivityDisable"))?;
+        // SAFETY: takes a number.
+        self.check("cuptiActivityDisable", unsafe { disable(kind) })
+    }
+
+    /// Returns true if calls can be selected for activity records.
+    pub fn can_choose_calls(&self) -> bool {
+        self.enable_runtime.is_some() && self.enable_driver.is_some() && self.callback_name.is_some()
+    }
+
+    /// Returns true if calls can be selected for callbacks.
+    pub fn can_call_back(&self) -> bool {
+        self.enable_callback.is_some() && self.callback_name.is_some()
+    }
+
+    /// Starts or stops calling back about one call.
+    pub fn set_callback(&self, subscriber: &Subscriber, domain: u32, number: u32, on: bool) -> bool {
+        // SAFETY: the subscriber is the one CUPTI gave us.
+        self.enable_callback
+            .is_some_and(|set| unsafe { set(u32::from(on), subscriber.0, domain, number) } == sys::SUCCESS)
+    }
+
+    /// Returns true if the nodes of graphs can be told apart.
+    pub fn can_name_graph_nodes(&self) -> bool {
+        self.enable_callback.is_some() && self.graph_node_id.is_some()
+    }
+
+    /// Returns the id of a graph node, which kernel records carry too.
+    ///
+    /// # Safety
+    /// `node` must be a node that CUPTI passed to the current callback.
+    pub unsafe fn graph_node_id(&self, node: *mut c_void) -> Option<u64> {
+        let mut id = 0;
+        // SAFETY: as the caller promises; writes one u64.
+        let code = unsafe { (self.graph_node_id?)(node, &raw mut id) };
+        (code == sys::SUCCESS).then_some(id)
+    }
+
+    /// Starts or stops recording one call.
+    pub fn set_call(&self, domain: u32, number: u32, on: bool) -> bool {
+        let function = if domain == sys::DOMAIN_DRIVER { self.enable_driver } else { self.enable_runtime };
+        // SAFETY: takes two numbers.
+        function.is_some_and(|enable| unsafe { enable(number, u8::from(on)) } == sys::SUCCESS)
+    }
+
+    /// Leaves out queries that found the work unfinished, where the version can.
+    pub fn leave_out_queries(&self) {
+        if let Some(set) = self.all_sync {
+            // SAFETY: takes a flag; an error changes nothing.
+            unsafe { set(0) };
+        }
+    }
+
+    /// Sets an attribute of one byte; returns true if CUPTI accepted it.
+    pub fn set_flag(&self, attribute: u32, on: bool) -> bool {
+        self.set(attribute, &mut u8::from(on))
+    }
+
+    /// Sets an attribute of the type `size_t`; returns true if CUPTI accepted it.
+    pub fn set_size(&self, attribute: u32, mut value: usize) -> bool {
+        self.set(attribute, &mut value)
+    }
+
+    fn set<T: Copy>(&self, attribute: u32, value: &mut T) -> bool {
+        let mut size = size_of::<T>();
+        self.set_attribute.is_some_and(|set| {
+            // SAFETY: size and value live across the call, and the value is `size` bytes long.
+            let code = unsafe { set(attribute, &raw mut size, ptr::from_mut(value).cast()) };
+            code == sys::SUCCESS
+        })
+    }
+
+    /// Delivers buffers: those whose records are finished, or all of them.
+    pub fn flush(&self, all: bool) -> Result<(), Failure> {
+        // SAFETY: takes a flag. Buffers come back through the callback given to `register`.
+        self.check("cuptiActivityFlushAll", unsafe { (self.flush_all)(u32::from(all)) })
+    }
+
+    /// Reads CUPTI's clock.
+    pub fn timestamp(&self) -> Option<u64> {
+        let mut now = 0;
+        // SAFETY: writes one u64.
+        (unsafe { (self.timestamp?)(&raw mut now) } == sys::SUCCESS).then_some(now)
+    }
+
+    /// Records CUPTI dropped since the last time it was asked.
+    pub fn dropped(&self) -> u64 {
+        let mut count = 0;
+        let Some(ask) = self.dropped else { return 0 };
+        // SAFETY: no context and no stream means the global buffers; writes one size_t.
+        let code = unsafe { ask(ptr::null_mut(), 0, &raw mut count) };
+        if code == sys::SUCCESS { count as u64 } else { 0 }
+    }
+
+    /// Returns the name of a call, as in the header.
+    pub fn call_name(&self, domain: u32, number: u32) -> Option<&'static [u8]> {
+        let mut name = ptr::null();
+        // SAFETY: writes one pointer, to a string that lives as long as the library.
+        let code = unsafe { (self.callback_name?)(domain, number, &raw mut name) };
+        if code != sys::SUCCESS || name.is_null() {
+            return None;
+        }
+        // SAFETY: CUPTI's names are C strings of its own.
+        Some(unsafe { CStr::from_ptr(name) }.to_bytes())
+    }
+
+    /// Returns the record after `last` in a buffer, or the first one if it is null; null at the end.
+    ///
+    /// # Safety
+    /// `buffer` must be one CUPTI completed with `valid` bytes, and `last` null or a record of it.
+    pub unsafe fn next_record(&self, buffer: *mut u8, valid: usize, last: *mut u8) -> *mut u8 {
+        let mut record = last;
+        // SAFETY: as the caller promises; CUPTI moves `record` through the buffer.
+        match unsafe { (self.next_record)(buffer, valid, &raw mut record) } {
+            sys::SUCCESS => record,
+            _ => ptr::null_mut(),
+        }
+    }
+}
+
+/// Returns CUPTI's description of a result code.
+fn words(ask: Option<sys::GetResultString>, code: u32) -> String {
+    let mut text = ptr::null();
+    match ask {
+        // SAFETY: writes a pointer to a constant string.
+        Some(ask) if unsafe { ask(code, &raw mut text) } == sys::SUCCESS && !text.is_null() => {
+            // SAFETY: as above.
+            unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+        }
+        _ => format!("error {code}"),
+    }
+}
+
+/// Returns the last error of the loader.
+fn loader_error() -> String {
+    // SAFETY: the string belongs to the loader and is copied at once.
+    let text = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return "the loader gave no reason".into();
+    }
+    // SAFETY: as above.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+/// Returns the file that contains `address`.
+fn loaded_path(address: *const c_void) -> Option<PathBuf> {
+    // SAFETY: dladdr fills the struct or answers 0.
+    unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        if libc::dladdr(address, &raw mut info) == 0 || info.dli_fname.is_null() {
+            return None;
+        }
+        let bytes = CStr::from_ptr(info.dli_fname).to_bytes();
+        Some(PathBuf::from(std::ffi::OsStr::from_bytes(bytes)))
+    }
+}

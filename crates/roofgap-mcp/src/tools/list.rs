@@ -1,10 +1,11 @@
 //! `list`: the runs and captures that the other tools can read.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use roofgap_runs::open::{capture_format, is_run};
+use roofgap_runs::open::is_run;
 use roofgap_runs::runs;
+use roofgap_trace::Sniffed;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -97,9 +98,9 @@ pub fn answer(roots: &Roots, request: &ListRequest) -> Result<ListAnswer, McpErr
     for folder in roots.folders() {
         search.add(folder, DEPTH);
     }
-    search.found.sort();
+    search.found.sort_by(|a, b| a.path.cmp(&b.path));
     search.found.dedup();
-    search.found.retain(|path| path.to_string_lossy().contains(filter));
+    search.found.retain(|file| file.path.to_string_lossy().contains(filter));
     Ok(ListAnswer {
         run_count: runs.len(),
         runs: request.page.of(&runs).iter().map(row).collect(),
@@ -108,10 +109,10 @@ pub fn answer(roots: &Roots, request: &ListRequest) -> Result<ListAnswer, McpErr
             .page
             .of(&search.found)
             .iter()
-            .map(|path| CaptureRow {
-                input: roots.name_of(path),
-                format: capture_format(path).unwrap_or("unknown").to_owned(),
-                bytes: fs::metadata(path).map_or(0, |facts| facts.len()),
+            .map(|file| CaptureRow {
+                input: roots.name_of(&file.path),
+                format: file.format.into(),
+                bytes: fs::metadata(&file.path).map_or(0, |facts| facts.len()),
             })
             .collect(),
         folders: roots.folders().iter().map(|f| f.display().to_string()).collect(),
@@ -144,7 +145,7 @@ fn row(run: &runs::RunSummary) -> RunRow {
 /// Search for captures. Runs, hidden folders and links are left out.
 #[derive(Debug, Default)]
 struct Search {
-    found: Vec<PathBuf>,
+    found: Vec<Sniffed>,
     entries: usize,
     cut_short: bool,
 }
@@ -163,7 +164,9 @@ impl Search {
                 Ok(kind) if kind.is_dir() && !hidden && depth > 0 && !is_run(&path) => {
                     self.add(&path, depth - 1);
                 }
-                Ok(kind) if kind.is_file() && capture_format(&path).is_some() => self.found.push(path),
+                Ok(kind) if kind.is_file() => {
+                    self.found.extend(Sniffed::in_folder(&path).and_then(Result::ok))
+                }
                 _ => {}
             }
         }

@@ -1,5 +1,7 @@
 //! The ratio of two times that were measured in pairs.
 
+use roofgap_base::stats::{Confidence, student_t};
+
 /// Ratio of paired times with its 95 % confidence interval.
 ///
 /// It is computed from the logarithms of the ratios of the pairs, so that slow changes of the machine, which both times of a pair
@@ -23,25 +25,13 @@ impl PairedRatio {
         let count = logs.len() as f64;
         let mean = logs.iter().sum::<f64>() / count;
         let squares: f64 = logs.iter().map(|log| (log - mean).powi(2)).sum();
-        let error = (squares / (count - 1.0) / count).sqrt() * student_97_5(degrees);
+        let error = (squares / (count - 1.0) / count).sqrt() * student_t(degrees, Confidence::Pct95);
         (mean.is_finite() && error.is_finite()).then(|| PairedRatio {
             ratio: mean.exp(),
             low: (mean - error).exp(),
             high: (mean + error).exp(),
         })
     }
-}
-
-/// Returns the 97.5 % quantile of Student's t distribution.
-fn student_97_5(degrees: usize) -> f64 {
-    const QUANTILES: [f64; 30] = [
-        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
-        2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048,
-        2.045, 2.042,
-    ];
-    let at = degrees.saturating_sub(1);
-    // Slightly above the normal distribution, whose quantile is 1.960, for all larger numbers.
-    QUANTILES.get(at).copied().unwrap_or(2.042)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use crate::traffic::prompts::{self, Prompt};
 use crate::traffic::props::{Arrivals, LoadProps};
 use crate::traffic::stats;
 use jiff::Timestamp;
+use roofgap_base::text::hex;
 use roofgap_collect::child::Cancel;
 use roofgap_wire::account::{PairedOverhead, RequestStats};
 use serde::Deserialize;
@@ -155,8 +156,7 @@ fn answers_hash(outcomes: &[Outcome], prompts: usize) -> Option<String> {
     for outcome in sorted {
         whole.update(outcome.answer.clone().finalize());
     }
-    let hex: String = whole.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Some(format!("sha256:{hex}"))
+    Some(format!("sha256:{}", hex(&whole.finalize())))
 }
 
 /// Returns the mean number of requests in flight, at least one: their rate times their mean time.

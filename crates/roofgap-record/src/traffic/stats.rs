@@ -2,6 +2,7 @@
 
 use crate::traffic::client::Outcome;
 use crate::traffic::props::LoadProps;
+use roofgap_base::stats::percentile;
 use roofgap_wire::account::{MOST_KEPT, Percentiles, RequestFailure, RequestStats, RequestTimes};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -85,13 +86,10 @@ fn mean_gap(outcome: &Outcome) -> Option<Duration> {
     Some(last.saturating_sub(*first) / gaps)
 }
 
-/// Summarises times; `None` without any. A percentile is the smallest value that at least that share does not exceed.
+/// Summarises times; `None` without any.
 fn percentiles(mut times: Vec<Duration>) -> Option<Percentiles> {
     times.sort_unstable();
-    let at = |share: f64| {
-        let rank = (share * times.len() as f64).ceil() as usize;
-        times.get(rank.saturating_sub(1)).map(|time| ns(*time))
-    };
+    let at = |share: f64| percentile(&times, share).map(ns);
     let total: u128 = times.iter().map(Duration::as_nanos).sum();
     let mean = total.checked_div(times.len() as u128)?;
     Some(Percentiles {

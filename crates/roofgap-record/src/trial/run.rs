@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use roofgap_analyze::numbers::{decimal, time};
 use roofgap_analyze::{
     BaseRuns, Knob, OutputCheck, OutputEffect, Trial, TrialRow, TrialState, TrialVerdict, Winner,
 };
 use roofgap_base::clock;
+use roofgap_base::numbers::{decimal, time};
 use roofgap_collect::child::Cancel;
 use roofgap_collect::command::CommandLine;
 

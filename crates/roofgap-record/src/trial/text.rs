@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use roofgap_analyze::numbers::{decimal, significant};
 use roofgap_analyze::{OutputCheck, TimeChange, Trial, TrialRow, TrialState};
+use roofgap_base::numbers::{decimal, significant};
 use roofgap_report::{Screen, columns, count, size, time};
 
 use super::history::History;

@@ -15,8 +15,7 @@ use roofgap_runs::runs::{
 
 /// No overrides, and no nsys.
 fn defaults() -> (Overrides, Exporter) {
-    let exporter =
-        Exporter { search: Search { named: None, path: Vec::new(), root: None }, cancel: Cancel::new() };
+    let exporter = Exporter::new(Search { named: None, path: Vec::new(), root: None }, Cancel::new());
     (Overrides::default(), exporter)
 }
 

@@ -2,13 +2,11 @@
 
 use super::sides::{SideBar, sides};
 use super::view::{SUM, Size, StageView, View, signed_ms};
-use crate::html::markup::visible_text;
-use crate::html::{STYLE, base64};
-use crate::view::numbers::time;
-use crate::view::table::Table;
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use crate::document::table::Table;
+use crate::render::html::{STYLE, Shell, shell};
+use maud::{Markup, html};
 use roofgap_analyze::compare::{Comparison, StageChange};
-use sha2::{Digest, Sha256};
+use roofgap_base::numbers::time;
 
 /// Styles of this page, after those of the report.
 const OWN_STYLE: &str = include_str!("style.css");
@@ -19,9 +17,6 @@ pub fn html(comparison: &Comparison) -> String {
     let size = Size { parts: 24, kernels: 200 };
     let view = View::of(comparison, size);
     let (base, head) = (&comparison.base.title, &comparison.head.title);
-    let hash = base64(&Sha256::digest(SCRIPT.as_bytes()));
-    let policy =
-        format!("default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{hash}'");
     let body = html! {
         main {
             p.kicker { "roofgap compare" }
@@ -36,27 +31,13 @@ pub fn html(comparison: &Comparison) -> String {
             (list(&view.renamed))
         }
     };
-    html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(policy);
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                meta name="referrer" content="no-referrer";
-                title { (visible_text(&format!("{head} against {base} · roofgap"))) }
-                link rel="icon" href="data:,";
-                style { (PreEscaped(STYLE)) (PreEscaped(OWN_STYLE)) }
-            }
-            body {
-                (PreEscaped(visible_text(&body.into_string())))
-                script { (PreEscaped(SCRIPT)) }
-            }
-        }
-        "\n"
-    }
-    .into_string()
+    shell(&Shell {
+        title: &format!("{head} against {base}"),
+        styles: &[STYLE, OWN_STYLE],
+        body,
+        script: Some(SCRIPT),
+        ..Shell::default()
+    })
 }
 
 fn stage(stage: &StageView, change: &StageChange) -> Markup {
@@ -110,7 +91,7 @@ fn side(what: &str, bar: &SideBar) -> Markup {
     }
 }
 
-fn legend(mut parts: Vec<&'static crate::view::stages::TimePart>) -> Markup {
+fn legend(mut parts: Vec<&'static crate::document::stages::TimePart>) -> Markup {
     let mut seen = Vec::new();
     parts.retain(|part| {
         let new = !seen.contains(&part.class);

@@ -1,7 +1,7 @@
 //! A comparison as a comment on a pull request: the conclusion first, tables folded.
 
 use super::view::{Size, View};
-use crate::view::table::{escape, escape_long};
+use crate::render::markdown::{escape, escape_long};
 use roofgap_analyze::compare::{Comparison, GateVerdict};
 use std::fmt::Write;
 

@@ -1,10 +1,10 @@
 //! The sentences above the tables.
 
-use crate::view::numbers::time;
-use crate::view::screen::Tone;
+use crate::render::screen::Tone;
 use roofgap_analyze::compare::{
     Basis, Change, Comparison, Difference, GateOutcome, GateVerdict, Judgement, StageChange, Weight,
 };
+use roofgap_base::numbers::time;
 
 /// States the conclusion; before it, that the two are not comparable as a whole.
 pub fn headline(comparison: &Comparison) -> String {

@@ -1,6 +1,6 @@
 //! The time of a stage on both sides, split into busy and idle time, for two bars with one scale.
 
-use crate::view::stages::{PARTS, TimePart};
+use crate::document::stages::{PARTS, TimePart};
 use roofgap_analyze::compare::{Basis, Change, StageChange};
 
 /// The bar of one side.

@@ -121,7 +121,7 @@ fn the_page_stands_alone() {
     let (_, script) = page.split_once("<script>").unwrap();
     let (script, _) = script.split_once("</script>").unwrap();
     use sha2::Digest;
-    let hash = crate::html::base64(&sha2::Sha256::digest(script.as_bytes()));
+    let hash = roofgap_base::text::base64(&sha2::Sha256::digest(script.as_bytes()));
     assert!(page.contains(&format!("script-src 'sha256-{hash}'")));
     for outside in ["<b>|", "http:", "https:", "stylesheet", "@import", "src="] {
         assert!(!page.contains(outside), "{outside}");

@@ -2,8 +2,8 @@
 
 use super::view::{Size, View};
 use crate::text::TextOptions;
-use crate::view::table::plain;
 use roofgap_analyze::compare::Comparison;
+use roofgap_base::text::without_controls;
 use std::fmt::Write;
 
 /// Renders a comparison as text.
@@ -13,8 +13,8 @@ pub fn text(comparison: &Comparison, options: TextOptions) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
     let screen = options.screen();
-    let bold = |text: &str| screen.bold(&screen.wrapped(&plain(text), 2));
-    let line = |text: &str| screen.wrapped(&plain(text), 2);
+    let bold = |text: &str| screen.bold(&screen.wrapped(&without_controls(text), 2));
+    let line = |text: &str| screen.wrapped(&without_controls(text), 2);
     if let Some(alarm) = &view.alarm {
         let _ = writeln!(out, "{}", bold(alarm));
     }
@@ -23,7 +23,7 @@ pub fn text(comparison: &Comparison, options: TextOptions) -> String {
     let headline = bold(&view.headline);
     let _ = writeln!(out, "{}", screen.toned(&headline, view.tone));
     for difference in &view.differences {
-        let _ = writeln!(out, "{}", screen.wrapped(&format!("  {}", plain(difference)), 2));
+        let _ = writeln!(out, "{}", screen.wrapped(&format!("  {}", without_controls(difference)), 2));
     }
     for sentence in &view.one_sided {
         let _ = writeln!(out, "{}", line(sentence));

@@ -1,13 +1,13 @@
 //! The view model of a comparison: rows and sentences that text, Markdown and HTML render.
 
 use super::sentences;
-use crate::view::numbers::{NONE, ms, or_none, us};
-use crate::view::screen::Tone;
-use crate::view::table::Table;
+use crate::document::table::Table;
+use crate::render::screen::Tone;
 use roofgap_analyze::compare::{
     Basis, Change, Comparison, GateOutcome, GateResult, Judgement, KernelChange, KernelSide, KernelStatus,
     MatchedBy, StageChange,
 };
+use roofgap_base::numbers::{NONE, ms, or_none, us};
 
 /// The most rows of the tables.
 #[derive(Debug, Clone, Copy)]
@@ -104,15 +104,15 @@ impl StageView {
 }
 
 fn gates(comparison: &Comparison) -> Table {
-    let outcome = |outcome| match outcome {
-        GateOutcome::Held => "held",
-        GateOutcome::WithinNoise => "within noise",
-        GateOutcome::Broken => "BROKEN",
-        GateOutcome::NotMeasured => "not measured",
+    let outcome = |gate: &GateResult| match gate.outcome {
+        GateOutcome::Held => ("held", Some(Tone::Good)),
+        GateOutcome::WithinNoise => ("within noise", Some(Tone::Notice)),
+        GateOutcome::Broken => ("BROKEN", Some(Tone::Bad)),
+        GateOutcome::NotMeasured => ("not measured", Some(Tone::Notice)),
     };
     Table::of(&comparison.gates)
         .text("gate", |gate: &GateResult| gate.gate.clone())
-        .text("outcome", move |gate| outcome(gate.outcome).to_owned())
+        .judged("outcome", outcome)
         .text("why", |gate| gate.why.clone())
         .build()
 }
@@ -136,39 +136,40 @@ fn numbers(stage: &StageChange) -> Table {
         ("MFU %", &stage.mfu_pct),
         ("MBU %", &stage.mbu_pct),
     ];
-    let mut table = Table::new(&["", "base>", "head>", "change %>", "noise>", "is"]);
+    let mut table = Table::new(&["", "base>", "head>", "change %>", "noise>", "is!"]);
     for (name, change) in times {
         if change.base.unwrap_or(0) != 0 || change.head.unwrap_or(0) != 0 {
-            table.row(change_cells(name, change, ms));
+            change_row(&mut table, name, change, ms);
         }
     }
     let token = &stage.token_ns;
     if token.base.is_some() || token.head.is_some() {
-        table.row(change_cells("per token µs", token, us));
+        change_row(&mut table, "per token µs", token, us);
     }
     for (name, change) in quantities {
         if change.base.is_some() || change.head.is_some() {
-            table.row(change_cells(name, change, |value| format!("{value:.2}")));
+            change_row(&mut table, name, change, |value| format!("{value:.2}"));
         }
     }
     table
 }
 
-fn change_cells<T: Copy>(name: &str, change: &Change<T>, show: impl Fn(T) -> String) -> [String; 6] {
-    let judgement = match change.judgement {
-        Judgement::Same => "same",
-        Judgement::Better => "better",
-        Judgement::Worse => "worse",
-        Judgement::Unknown => NONE,
+fn change_row<T: Copy>(table: &mut Table, name: &str, change: &Change<T>, show: impl Fn(T) -> String) {
+    let (judgement, tone) = match change.judgement {
+        Judgement::Same => ("same", None),
+        Judgement::Better => ("better", Some(Tone::Good)),
+        Judgement::Worse => ("worse", Some(Tone::Bad)),
+        Judgement::Unknown => (NONE, None),
     };
-    [
+    let cells = [
         name.to_owned(),
         or_none(change.base, &show),
         or_none(change.head, &show),
         or_none(change.delta_pct, |pct| format!("{pct:+.1}")),
         or_none(change.noise, &show),
         judgement.to_owned(),
-    ]
+    ];
+    table.judged_row(cells, tone);
 }
 
 /// Formats a change of time as milliseconds with a sign.
@@ -218,7 +219,7 @@ fn kernels(changes: &[KernelChange], most: usize) -> (Table, usize) {
             let renamed = k.matched_by == MatchedBy::FamilyAndPlace;
             format!("{}{}", k.short_name, if renamed { " (renamed)" } else { "" })
         })
-        .text("is", |k| status(k.status).to_owned())
+        .judged("is", |k| status(k.status))
         .number("change ms", |k| signed_ms(k.delta_ns))
         .number("base ms", move |k| total(&k.base))
         .number("head ms", move |k| total(&k.head))
@@ -237,15 +238,15 @@ fn both(kernel: &KernelChange, show: impl Fn(&KernelSide) -> String) -> String {
     }
 }
 
-fn status(status: KernelStatus) -> &'static str {
+fn status(status: KernelStatus) -> (&'static str, Option<Tone>) {
     match status {
-        KernelStatus::Same => "same",
-        KernelStatus::Faster => "faster",
-        KernelStatus::Slower => "slower",
-        KernelStatus::MoreCalls => "more calls",
-        KernelStatus::FewerCalls => "fewer calls",
-        KernelStatus::Added => "added",
-        KernelStatus::Gone => "gone",
+        KernelStatus::Same => ("same", None),
+        KernelStatus::Faster => ("faster", Some(Tone::Good)),
+        KernelStatus::Slower => ("slower", Some(Tone::Bad)),
+        KernelStatus::MoreCalls => ("more calls", Some(Tone::Notice)),
+        KernelStatus::FewerCalls => ("fewer calls", Some(Tone::Good)),
+        KernelStatus::Added => ("added", None),
+        KernelStatus::Gone => ("gone", None),
     }
 }
 

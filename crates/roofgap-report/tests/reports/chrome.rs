@@ -1,7 +1,8 @@
 //! The Chrome trace: valid, complete, nested, with arrows that begin and end inside slices.
 
 use crate::fixtures::{Case, PLAIN, fixture, fixture_with_stages, made};
-use roofgap_report::{ExportError, chrome};
+use roofgap_report::ExportError;
+use roofgap_report::export::chrome;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -122,7 +123,7 @@ fn a_requested_stage_of_warmups_is_in_the_trace_and_in_the_page() {
     let events = events(&case);
     let slices = phase(&events, "X").filter(|e| e["cat"] == "stage" && e["name"] == "warm");
     assert_eq!(slices.count() as u64, warm.instances);
-    let page = roofgap_report::html::page(case.bundle());
+    let page = roofgap_report::page::render(case.bundle());
     let (_, stage) = page.split_once("{\"name\":\"warm\",\"at\":[[").unwrap();
     let (instances, _) = stage.split_once("]]").unwrap();
     assert_eq!(instances.split("],[").count() as u64, warm.instances);

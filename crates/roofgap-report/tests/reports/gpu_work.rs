@@ -2,7 +2,7 @@
 
 use crate::fixtures::{Case, PLAIN, made};
 use roofgap_analyze::{CommunicationRow, GraphRow, RankInfo};
-use roofgap_report::{html, json, markdown, text};
+use roofgap_report::{json, markdown, page, text};
 
 fn distributed() -> Case {
     let mut case = made(PLAIN);
@@ -86,12 +86,12 @@ fn tables_are_in_text_and_markdown() {
 
 #[test]
 fn the_page_has_a_section_for_each_table_with_rows() {
-    let page = html::page(distributed().bundle());
+    let page = page::render(distributed().bundle());
     for id in ["graphs", "copies", "communication"] {
         assert!(page.contains(&format!("<section id=\"{id}\">")), "{id}");
         assert!(page.contains(&format!("<a href=\"#{id}\">")), "{id}");
     }
-    let plain = html::page(made(PLAIN).bundle());
+    let plain = page::render(made(PLAIN).bundle());
     assert!(!plain.contains("id=\"communication\"") && !plain.contains("id=\"graphs\""));
 }
 
@@ -109,12 +109,12 @@ fn communication_without_a_time_has_dashes() {
     let text = text::render(&case.analysis, text::TextOptions::default());
     let row = cells(&text, "broadcast");
     assert_eq!(row[row.len() - 4..], ["–"; 4], "{row:?}");
-    let page = html::page(case.bundle());
+    let page = page::render(case.bundle());
     assert!(page.contains("all_reduce, GPU 0: 80.0 % exposed"));
     assert!(page.contains("broadcast") && !page.contains("broadcast, CPU: "));
     case.analysis.communication[1].untimed_calls = 3;
     case.analysis.communication[1].total_ns = 7_000;
-    let page = html::page(case.bundle());
+    let page = page::render(case.bundle());
     assert!(page.contains("broadcast, CPU: 0.0 % exposed"));
     let unknown = RankInfo { untimed_calls: 4, ..RankInfo::default() };
     assert_eq!((unknown.hidden_ns(), unknown.measured_exposed_ns()), (None, None));
@@ -150,7 +150,7 @@ fn queued_time_is_shown() {
     stage.queued_ns = outside / 2;
     let text = text::render(&case.analysis, text::TextOptions::default());
     assert!(text.contains("  queued: for "), "{text}");
-    assert!(html::page(case.bundle()).contains("class=\"queued\""));
-    let plain = html::page(made(PLAIN).bundle());
+    assert!(page::render(case.bundle()).contains("class=\"queued\""));
+    let plain = page::render(made(PLAIN).bundle());
     assert!(!plain.contains("class=\"queued\""));
 }

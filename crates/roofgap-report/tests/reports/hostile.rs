@@ -1,7 +1,7 @@
 //! Names that try to be markup, in every format.
 
 use crate::fixtures::{Case, made};
-use roofgap_report::{html, json, markdown, text};
+use roofgap_report::{json, markdown, page, text};
 
 const SCRIPT: &str = "</script><script>alert(`1`)</script>";
 
@@ -77,9 +77,9 @@ fn html_has_no_markup_but_its_own() {
             .map(|t| page.matches(t).count())
     };
     let plain = made(crate::fixtures::PLAIN);
-    let expected = tags(&html::page(plain.bundle()));
+    let expected = tags(&page::render(plain.bundle()));
     for case in cases() {
-        let page = html::page(case.bundle());
+        let page = page::render(case.bundle());
         let mut found = tags(&page);
         // As text of an attribute or an element they are there, but never behind an open tag.
         found[5] = 0;

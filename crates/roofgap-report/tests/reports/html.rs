@@ -1,10 +1,10 @@
 //! The page without a browser: what is there, what is said to be missing, how large it is.
 
 use crate::fixtures::{Case, PLAIN, fixture, made};
-use roofgap_report::{Bundle, html};
+use roofgap_report::{Bundle, page};
 
 fn page(case: &Case) -> String {
-    html::page(case.bundle())
+    page::render(case.bundle())
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn what_is_missing_is_said() {
     assert!(shown.contains("No timeline: a summary table holds totals"));
     assert!(shown.contains("No stages: "));
     let case = made(PLAIN);
-    let without = html::page(Bundle { trace: None, ..case.bundle() });
+    let without = page::render(Bundle { trace: None, ..case.bundle() });
     assert!(without.contains("No timeline: the capture was not kept"));
     let counters = page(&fixture(&["ncu/llama2_roofline_raw.csv.gz"]));
     assert!(counters.contains("Measured by ncu: 40 launches") && counters.contains("<circle "));

@@ -5,7 +5,7 @@ use roofgap_analyze::{
     About, ExpertBalance, ExpertTime, Idle, Job, MatchedCollectives, MatchedTransfers, OtherProcess,
     RankActivity, RankInfo, Reason, StageUtilisation, Straggler,
 };
-use roofgap_report::{html, json, markdown, text};
+use roofgap_report::{json, markdown, page, text};
 
 fn two_ranks() -> Case {
     let mut case = made(PLAIN);
@@ -179,12 +179,12 @@ fn markdown_and_the_page_have_the_tables() {
     ] {
         assert!(report.contains(title), "{title}");
     }
-    let page = html::page(case.bundle());
+    let page = page::render(case.bundle());
     for id in ["ranks", "collectives", "stragglers", "experts", "transfers", "utilisation"] {
         assert!(page.contains(&format!("<section id=\"{id}\">")), "{id}");
     }
     assert!(page.contains("<svg class=\"rank-map\"") && page.contains("<g data-rank=\"1\">"));
-    let plain = html::page(made(PLAIN).bundle());
+    let plain = page::render(made(PLAIN).bundle());
     assert!(!plain.contains("<svg class=\"rank-map\""));
     assert!(!plain.contains("id=\"ranks\""));
 }

@@ -2,7 +2,7 @@
 
 use crate::fixtures::{Case, PLAIN, made};
 use roofgap_analyze::{About, LayerRow, LayerSpread, Reason};
-use roofgap_report::{html, json, markdown, text};
+use roofgap_report::{json, markdown, page, text};
 
 fn with_layers() -> Case {
     let mut case = made(PLAIN);
@@ -35,7 +35,7 @@ fn layers_are_in_every_report() {
     let cells: Vec<&str> = line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
     assert_eq!(cells, ["decode", "model.layers.*.mlp", "28", "0.056", "80.0", "56", "28", "0.001 to 0.003"]);
     let report = markdown::report(case.bundle());
-    let page = html::page(case.bundle());
+    let page = page::render(case.bundle());
     for (name, document) in [("text", &text), ("markdown", &report), ("html", &page)] {
         assert!(document.contains("(no module)"), "{name}");
     }
@@ -51,7 +51,7 @@ fn a_report_without_layers_does_not_mention_them() {
     let text = text::render(&case.analysis, text::TextOptions::default());
     assert!(!text.contains("by layer"));
     assert!(!markdown::report(case.bundle()).contains("by layer"));
-    assert!(!html::page(case.bundle()).contains("id=\"layers\""));
+    assert!(!page::render(case.bundle()).contains("id=\"layers\""));
 }
 
 #[test]

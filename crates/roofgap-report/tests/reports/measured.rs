@@ -1,7 +1,7 @@
 //! Reports of ncu input without a timeline.
 
 use crate::fixtures::{fixture, fixture_with_model};
-use roofgap_report::{html, markdown, text};
+use roofgap_report::{markdown, page, text};
 
 #[test]
 fn every_report_judges_the_kernels_that_ncu_measured() {
@@ -13,7 +13,7 @@ fn every_report_judges_the_kernels_that_ncu_measured() {
         markdown::report(case.bundle()),
         markdown::stakeholder_summary(case.bundle()),
         markdown::kernels(case.bundle()),
-        html::page(case.bundle()),
+        page::render(case.bundle()),
     ];
     for report in reports {
         assert!(!report.contains("no GPU work"), "{report}");
@@ -25,7 +25,7 @@ fn every_report_judges_the_kernels_that_ncu_measured() {
     }
     let report = markdown::report(case.bundle());
     assert!(report.contains("\n## Rules of ncu\n"), "{report}");
-    assert!(html::page(case.bundle()).contains("<h3>Rules of ncu</h3>"));
+    assert!(page::render(case.bundle()).contains("<h2>Rules of ncu</h2>"));
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn every_report_begins_with_what_a_manager_asks() {
     assert!(step.is_some() && problem < step, "{next}");
     let report = markdown::report(case.bundle());
     let text = text::render(&case.analysis, text::TextOptions::default());
-    let page = html::page(case.bundle());
+    let page = page::render(case.bundle());
     for report in [&report, &text, &page] {
         assert!(report.contains("Decode takes 29.9 ms per token (33.4 tokens/s)"), "{report}");
         assert!(report.contains("time to first token"), "{report}");

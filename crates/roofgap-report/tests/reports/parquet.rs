@@ -4,7 +4,7 @@ use crate::fixtures::{Case, PLAIN, fixture, made};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field, Row};
 use roofgap_report::ExportError;
-use roofgap_report::parquet::{Partition, save};
+use roofgap_report::export::parquet::{Partition, save};
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;

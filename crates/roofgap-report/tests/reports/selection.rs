@@ -9,7 +9,7 @@ use roofgap_report::text::{self, TextOptions};
 fn a_single_stage_says_nothing_of_the_others() {
     let selection = Selection { stage: Some("decode".into()), ..Selection::default() };
     let part = selection.of(&made(PLAIN).analysis);
-    let of_the_trace = ["outside the stages: ", "Copies, whole trace"];
+    let of_the_trace = ["outside the stages: ", "\nCopies\n"];
     let all = text::render(&part, TextOptions::default());
     assert!(of_the_trace.iter().all(|part| all.contains(part)), "{all}");
     let only = TextOptions { stages_only: true, ..TextOptions::default() };

@@ -2,7 +2,7 @@
 
 use crate::fixtures::{PLAIN, fixture, made};
 use roofgap_analyze::{Mfu, Term};
-use roofgap_report::{files, html, json, markdown, text};
+use roofgap_report::{files, json, markdown, page, text};
 
 #[test]
 fn text_and_markdown_of_a_timeline_with_counters() {
@@ -75,7 +75,7 @@ fn json_of_a_made_up_trace() {
 #[test]
 fn html_of_a_made_up_trace() {
     let case = made(PLAIN);
-    let page = html::page(case.bundle());
+    let page = page::render(case.bundle());
     // Style and script are files of their own; the hash of the script stands in the policy.
     let (_, body) = page.split_once("<body>").unwrap();
     let (body, _) = body.split_once("<script>(").unwrap();
@@ -116,7 +116,7 @@ fn stage_1_figures_stand_beside_the_profiled_run() {
     let (section, _) = section.split_once("\n## ").unwrap();
     insta::assert_snapshot!("stage1_section", section);
     assert!(markdown::stakeholder_summary(case.bundle()).contains("| tokens/s "));
-    assert!(html::page(case.bundle()).contains("aten::mm"));
+    assert!(page::render(case.bundle()).contains("aten::mm"));
     assert!(text::render(&case.analysis, text::TextOptions::default()).contains("tokens/s"));
     assert!(markdown::operators(case.bundle()).contains("\n## Stage 1\n"));
     // Without a timeline nothing stands beside them.

@@ -1,7 +1,8 @@
 //! Folded stacks and the speedscope profile: complete, nested, with the time of every operation.
 
 use crate::fixtures::{Case, PLAIN, fixture, made};
-use roofgap_report::{ExportError, speedscope, stacks};
+use roofgap_report::ExportError;
+use roofgap_report::export::stacks;
 use serde_json::Value;
 
 fn folded(case: &Case) -> String {
@@ -14,7 +15,7 @@ fn folded(case: &Case) -> String {
 fn profile(case: &Case) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("profile.json");
-    speedscope::save(case.bundle(), &path).unwrap();
+    stacks::save_speedscope(case.bundle(), &path).unwrap();
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 

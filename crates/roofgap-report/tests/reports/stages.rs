@@ -2,7 +2,7 @@
 
 use crate::fixtures::{Case, PLAIN, fixture, made};
 use roofgap_analyze::{About, CopyKind, CopyRow, Mfu, StageKind};
-use roofgap_report::{html, markdown, text};
+use roofgap_report::{markdown, page, text};
 
 fn render(case: &Case) -> String {
     text::render(&case.analysis, text::TextOptions::default())
@@ -81,7 +81,7 @@ fn stages_of_an_engine_have_the_time_of_their_steps() {
         summary.contains("- decode takes 3.55 ms on average of 23 instances (50.7 % of the stages)"),
         "{summary}"
     );
-    let page = html::page(case.bundle());
+    let page = page::render(case.bundle());
     let (_, card) = page.split_once("<h3>decode</h3>").unwrap();
     let (card, _) = card.split_once("</article>").unwrap();
     assert!(card.contains("<dt>Time</dt><dd>81.7 ms"), "{card}");
@@ -120,7 +120,7 @@ fn on_two_devices() -> Case {
 fn times_on_several_gpus_mean_the_same_everywhere() {
     let case = on_two_devices();
     let meaning = "GPU busy, idle and outside are averages over the GPUs of a stage";
-    for report in [render(&case), markdown::report(case.bundle()), html::page(case.bundle())] {
+    for report in [render(&case), markdown::report(case.bundle()), page::render(case.bundle())] {
         assert!(report.contains("7.000") && !report.contains("14.000"), "{report}");
         assert!(report.contains(meaning), "{report}");
     }
@@ -132,10 +132,10 @@ fn rows_of_several_gpus_name_theirs() {
     let case = on_two_devices();
     let shown = render(&case);
     assert!(shown.contains("host to device on GPU 0 2.00 ms; host to device on GPU 1 2.00 ms"), "{shown}");
-    let page = html::page(case.bundle());
+    let page = page::render(case.bundle());
     assert!(page.contains("data-key=\"device\">GPU</th>"), "{page}");
     assert!(page.contains("\"devices\":true"), "{page}");
-    let page = html::page(made(PLAIN).bundle());
+    let page = page::render(made(PLAIN).bundle());
     assert!(!page.contains("data-key=\"device\""), "{page}");
 }
 
@@ -143,7 +143,7 @@ fn rows_of_several_gpus_name_theirs() {
 fn every_finding_shows_its_id() {
     let case = fixture(&["h200/dsocr2.sqlite.gz"]);
     let (shown, report) = (render(&case), markdown::report(case.bundle()));
-    let page = html::page(case.bundle());
+    let page = page::render(case.bundle());
     assert!(case.analysis.findings.len() > 1);
     for finding in case.analysis.findings.iter().take(5) {
         let id = format!(" [{}]\n", finding.id);
@@ -160,7 +160,7 @@ fn a_trace_without_stages_says_the_whole_trace_and_why_mfu_is_missing() {
     assert_eq!(stage.kind, StageKind::Whole);
     let why = case.analysis.reason(&About::StageMfu(stage.name.clone()));
     assert!(why.is_some_and(|why| why.contains("prefill")), "{why:?}");
-    let page = html::page(case.bundle());
+    let page = page::render(case.bundle());
     assert!(!page.contains("\">unknown</small>") && !page.contains("% of all)"));
     let shown = render(&case);
     assert!(shown.contains("% of the whole trace) ["), "{shown}");
@@ -182,8 +182,8 @@ fn operators_outside_the_stages_are_announced() {
 
 #[test]
 fn a_page_without_stages_has_no_section_for_them() {
-    let page = html::page(fixture(&["ncu/mt_basic_raw.csv.gz"]).bundle());
-    assert!(!page.contains("Where the time goes") && !page.contains("href=\"#stages\""));
+    let page = page::render(fixture(&["ncu/mt_basic_raw.csv.gz"]).bundle());
+    assert!(!page.contains("href=\"#stages\""));
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn a_small_share_reads_the_same_in_text_and_page() {
     let mut case = made(PLAIN);
     case.analysis.stages[1].mfu = Some(Mfu { by_wall_pct: 0.0071, ..Mfu::default() });
     assert!(render(&case).contains("0.0071"));
-    assert!(html::page(case.bundle()).contains("<dd>0.0071 %</dd>"));
+    assert!(page::render(case.bundle()).contains("<dd>0.0071 %</dd>"));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use roofgap_analyze::{
     Knob, KnobChange, MeasuredTime, OutputCheck, OutputEffect, TRY_SCHEMA, TimeChange, Trial, TrialRow,
     TrialState, TrialVerdict, Trials, Winner,
 };
-use roofgap_report::{html, json, markdown, text};
+use roofgap_report::{json, markdown, page, text};
 
 fn knob(id: &str, changes: Vec<KnobChange>) -> Knob {
     Knob {
@@ -108,7 +108,7 @@ fn a_finding_names_the_command_that_tries_it() {
     let id = &case.analysis.findings[0].id;
     let line = |run: &str| format!("try: roofgap try {run} {id} ({changes})");
     assert!(markdown::report(case.bundle()).contains(&line("20261115-120000")));
-    let page = html::page(case.bundle());
+    let page = page::render(case.bundle());
     assert!(page.contains(&format!("<span>roofgap try 20261115-120000 {id}</span>")));
     assert!(page.contains(&format!("({changes})")));
     let text = text::render(&case.analysis, text::TextOptions::default());
@@ -132,7 +132,7 @@ fn reports_show_what_was_tried() {
         ),
         "{summary}"
     );
-    let page = html::page(case.bundle());
+    let page = page::render(case.bundle());
     let (_, section) = page.split_once("<section id=\"tried\">").unwrap();
     let (section, _) = section.split_once("</section>").unwrap();
     for part in ["8.10", "12.4", "hf.cuda_graphs", "hf.&lt;b&gt;", "refused", "1.5 GB"] {

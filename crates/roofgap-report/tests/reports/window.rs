@@ -3,7 +3,7 @@
 use crate::fixtures::{PLAIN, fixture, made};
 use roofgap_analyze::{Options, analyze};
 use roofgap_report::Bundle;
-use roofgap_report::html::{self, NoTimeline, served, timeline_window};
+use roofgap_report::page::{self, NoTimeline, served, timeline_window};
 use serde_json::Value;
 
 /// Sums the items of the lanes of a group.
@@ -26,7 +26,7 @@ fn meta(page: &str) -> Value {
 #[test]
 fn a_window_has_the_lanes_of_the_page_and_the_items_around_it() {
     let case = fixture(&["h200/dsocr2.sqlite.gz"]);
-    let page = meta(&html::page(case.bundle()));
+    let page = meta(&page::render(case.bundle()));
     let whole = timeline_window(case.bundle(), 0, i64::MAX, 100_000).unwrap();
     assert_eq!((whole.from_ns, whole.to_ns), (0, whole.span_ns));
     let whole = serde_json::to_value(&whole).unwrap();
@@ -108,7 +108,7 @@ fn inputs_without_a_timeline_have_no_window() {
 
 #[test]
 fn only_a_page_with_this_script_is_told_where_its_timeline_is() {
-    let page = html::page(made(PLAIN).bundle());
+    let page = page::render(made(PLAIN).bundle());
     assert!(!page.contains("<meta name=\"roofgap-timeline\""));
     let given = served(&page, "/profile/20260101-000000/timeline").unwrap();
     assert!(

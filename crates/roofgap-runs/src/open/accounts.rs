@@ -10,9 +10,7 @@ use crate::run_dir::layout::stored;
 
 /// Reads a workload account, plain or compressed.
 pub fn account_at(path: PathBuf) -> Option<Account> {
-    let path = stored(path)?;
-    let plain = account::read(&path).ok();
-    plain.or_else(|| roofgap_trace::read(&[path]).ok()?.account)
+    account::read(&stored(path)?).ok()
 }
 
 /// Reads the first account of a run, the one of the baseline before those under a profiler.

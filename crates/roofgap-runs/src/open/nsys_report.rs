@@ -5,20 +5,17 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use roofgap_base::file::Unpacked;
 use roofgap_collect::child::{Cancel, Job, OutputTarget, run};
 use roofgap_collect::nsys;
 use roofgap_collect::tool::{Nsys, Search, Version};
-use roofgap_trace::Trace;
-use roofgap_trace::Unpacked;
+use roofgap_trace::{REPORT_MAGIC, Sniffed, SourceFormat, Trace};
 use tempfile::TempDir;
 
 use super::error::LoadError;
 
 /// Time limit of an export. A report of hours of recording has many gigabytes.
 const EXPORT_LIMIT: Duration = Duration::from_secs(3600);
-
-/// First bytes of every nsys report, followed by the version.
-const REPORT_MAGIC: &[u8] = b"NVIDIA Tegra Profiler Report ";
 
 /// nsys used for exports.
 #[derive(Debug, Clone)]
@@ -27,29 +24,34 @@ pub struct Exporter {
     pub search: Search,
     /// Cancellation flag.
     pub cancel: Cancel,
+    /// Called before nsys runs, to let signals set the flag.
+    pub before_export: fn(&Cancel),
 }
 
-/// Returns true for an nsys report, which must be exported before it can be read.
-pub fn is_report(path: &Path) -> bool {
-    report_head(path).is_some()
+impl Exporter {
+    /// Creates an exporter that handles no signals.
+    pub fn new(search: Search, cancel: Cancel) -> Self {
+        Self { search, cancel, before_export: |_| {} }
+    }
 }
 
 /// SQLite export of a report in a temporary folder.
 pub(super) struct Export {
     /// Report, as named by the user.
     report: PathBuf,
-    /// SQLite file.
-    pub(super) sqlite: PathBuf,
+    pub(super) sqlite: Sniffed,
     _folder: TempDir,
 }
 
 impl Export {
-    /// Exports `path`; `None` where it is not an nsys report.
-    pub(super) fn of(path: &Path, exporter: &Exporter) -> Result<Option<Self>, LoadError> {
-        let Some(head) = report_head(path) else {
+    /// Exports a file; `None` where it is not an nsys report.
+    pub(super) fn of(file: &Sniffed, exporter: &Exporter) -> Result<Option<Self>, LoadError> {
+        if file.format != SourceFormat::NsysReport {
             return Ok(None);
-        };
-        let made_by = version(&head);
+        }
+        let path = &file.path;
+        let temporary = |source| LoadError::Temporary { path: path.clone(), source };
+        let made_by = version(path).map_err(temporary)?;
         let found = Nsys::find(&exporter.search);
         let Some(tool) = found.tool else {
             let tried: Vec<String> = found
@@ -67,9 +69,8 @@ impl Export {
                 },
             });
         };
-        let temporary = |source| LoadError::Temporary { path: path.to_owned(), source };
         let folder = tempfile::Builder::new().prefix("roofgap-").tempdir().map_err(temporary)?;
-        let report = if head.packed {
+        let report = if file.packed {
             unpacked(path, folder.path()).map_err(temporary)?
         } else {
             // An absolute path is never taken for an option.
@@ -82,6 +83,7 @@ impl Export {
             nsys: tool.path.clone(),
             why,
         };
+        (exporter.before_export)(&exporter.cancel);
         let command = nsys::export(&tool, &report, &sqlite);
         let memory = || OutputTarget::Memory { max_bytes: 1 << 20 };
         let mut job = Job::new(&command, memory(), memory());
@@ -97,49 +99,30 @@ impl Export {
             let last = last_line(outcome.output_tail());
             return Err(failed(format!("it {}, last output: {last}", outcome.describe())));
         }
+        let sqlite = Sniffed { path: sqlite, format: SourceFormat::NsysSqlite, packed: false };
         Ok(Some(Export { report: path.to_owned(), sqlite, _folder: folder }))
     }
 
     /// Replaces the path of the export by the path the user named.
     pub(super) fn restore_name(&self, trace: &mut Trace) {
-        let exported = self.sqlite.display().to_string();
+        let exported = self.sqlite.path.display().to_string();
         for source in trace.sources.iter_mut().filter(|source| source.path == exported) {
             source.path = self.report.display().to_string();
         }
     }
 }
 
-/// First bytes of a report.
-struct ReportHead {
-    bytes: Vec<u8>,
-    packed: bool,
-}
-
-/// Reads the first bytes of an nsys report; `None` for other files. Read errors are left to the readers.
-fn report_head(path: &Path) -> Option<ReportHead> {
-    let first_bytes = |from: &mut dyn Read| {
-        let mut bytes = Vec::new();
-        from.take(128).read_to_end(&mut bytes).ok()?;
-        Some(bytes)
-    };
-    if !path.is_file() {
-        return None;
-    }
-    let bytes = first_bytes(&mut File::open(path).ok()?)?;
-    let packed = bytes.starts_with(&[0x1f, 0x8b]);
-    let bytes = if packed { first_bytes(&mut Unpacked::open(path).ok()?)? } else { bytes };
-    bytes.starts_with(REPORT_MAGIC).then_some(ReportHead { bytes, packed })
-}
-
-/// Parses the nsys version of a report: `2023@4@4@54-234433681190v0.` follows the first bytes.
-fn version(head: &ReportHead) -> String {
-    let rest = head.bytes.get(REPORT_MAGIC.len()..).unwrap_or_default();
+/// Reads the nsys version of a report: `2023@4@4@54-234433681190v0.` follows the first bytes.
+fn version(path: &Path) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    Unpacked::open(path)?.take(128).read_to_end(&mut bytes)?;
+    let rest = bytes.get(REPORT_MAGIC.len()..).unwrap_or_default();
     let text: String = rest
         .iter()
         .take_while(|byte| byte.is_ascii_digit() || **byte == b'@')
         .map(|&byte| if byte == b'@' { '.' } else { char::from(byte) })
         .collect();
-    Version::find(&text).map_or_else(|| "of unknown version".to_owned(), |_| text)
+    Ok(Version::find(&text).map_or_else(|| "of unknown version".to_owned(), |_| text))
 }
 
 fn unpacked(path: &Path, folder: &Path) -> io::Result<PathBuf> {
@@ -161,7 +144,7 @@ mod tests {
     use std::io::Write;
 
     fn no_nsys() -> Exporter {
-        Exporter { search: Search { named: None, path: Vec::new(), root: None }, cancel: Cancel::new() }
+        Exporter::new(Search { named: None, path: Vec::new(), root: None }, Cancel::new())
     }
 
     fn report(packed: bool) -> (TempDir, PathBuf) {

@@ -1,4 +1,5 @@
-//! Several timelines as ranks of one job: which files belong to which rank, and their analyses joined into one.
+//! Folders of captures, and several timelines as ranks of one job: which files belong to which rank, and their analyses joined into
+//! one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -8,36 +9,18 @@ use roofgap_analyze::{
     About, Analysis, Analyzed, Options, OtherProcess, RankRecord, Reason, analyze, join_ranks,
 };
 use roofgap_report::Context;
-use roofgap_trace::{Input, OpKind, SourceFormat, Trace, detect, native};
+use roofgap_trace::{Input, OpKind, Sniffed, SourceFormat, Trace};
 
-use super::error::LoadError;
-use super::input::read;
-use super::loaded::Loaded;
-use super::nsys_report::{Exporter, is_report};
-use super::overrides::Overrides;
+use super::{LoadError, Loaded};
 
 /// Ranks that are read at the same time. Each is reduced before the next is read, so memory does not grow with their number.
 const AT_ONCE: usize = 2;
 
-/// Extensions of captures that a folder is searched for. Other files in it are left alone.
-const CAPTURES: [&str; 10] = [
-    ".csv",
-    ".csv.gz",
-    ".json",
-    ".json.gz",
-    ".sqlite",
-    ".sqlite.gz",
-    ".nsys-rep",
-    ".ncu-rep",
-    ".rgcap",
-    ".rgcap.gz",
-];
-
 /// Files of one rank.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct RankFiles {
     /// Timelines.
-    paths: Vec<PathBuf>,
+    files: Vec<Sniffed>,
     /// Rank in the capture, else in the file name.
     named: Option<u32>,
     /// Host in the capture.
@@ -45,122 +28,92 @@ pub struct RankFiles {
 }
 
 /// Inputs divided into ranks.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Division {
-    pub(super) ranks: Vec<RankFiles>,
+    ranks: Vec<RankFiles>,
     /// Captures of processes that tell no rank.
-    pub(super) without_rank: Vec<PathBuf>,
+    without_rank: Vec<Sniffed>,
     /// Counters and accounts.
-    pub(super) others: Vec<PathBuf>,
+    pub(super) others: Vec<Sniffed>,
 }
 
-/// Replaces folders by the captures in them. A folder without captures stays, for the reader to refuse.
-pub fn expand(paths: &[PathBuf]) -> Vec<PathBuf> {
+/// Detects the formats of inputs, and of the captures in folders among them. A folder without captures is an error.
+pub fn expand(paths: &[PathBuf]) -> Result<Vec<Sniffed>, LoadError> {
     let mut files = Vec::with_capacity(paths.len());
     for path in paths {
         let inside = if path.is_dir() { captures_in(path) } else { Vec::new() };
         if inside.is_empty() {
-            files.push(path.clone());
+            files.push(Sniffed::of(path)?);
         } else {
             files.extend(inside);
         }
     }
-    files
-}
-
-/// Names the format of a capture that is found in a folder; `None` for other files.
-pub fn capture_format(path: &Path) -> Option<&'static str> {
-    let format = found_format(path)?;
-    Some(if is_report(path) { "nsys-rep" } else { format.as_str() })
-}
-
-/// Returns the format of a file in a folder, as its export has it; `None` where the name or the content is not that of a capture.
-fn found_format(path: &Path) -> Option<SourceFormat> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    if !CAPTURES.iter().any(|extension| name.ends_with(extension)) || !path.is_file() {
-        return None;
-    }
-    if is_report(path) {
-        return Some(SourceFormat::NsysSqlite);
-    }
-    detect(path).ok()
+    Ok(files)
 }
 
 /// Lists the captures in a folder by name.
-fn captures_in(folder: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(folder) else {
-        return Vec::new();
-    };
-    let format = |path: PathBuf| Some((found_format(&path)?, path));
-    let mut found: Vec<(SourceFormat, PathBuf)> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter_map(format)
+fn captures_in(folder: &Path) -> Vec<Sniffed> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    let mut found: Vec<Sniffed> = entries
+        .filter_map(|entry| Sniffed::in_folder(&entry.ok()?.path())?.ok())
         // Totals say less than a timeline and cannot be joined with one.
-        .filter(|(format, _)| *format != SourceFormat::KernelSummary)
+        .filter(|file| file.format != SourceFormat::KernelSummary)
         .collect();
     // The pages of an ncu report may be beside it.
-    if found.iter().any(|(format, _)| *format == SourceFormat::NcuReport) {
+    if found.iter().any(|file| file.format == SourceFormat::NcuReport) {
         let is_page = |format| matches!(format, SourceFormat::NcuRawPage | SourceFormat::NcuDetailsPage);
-        found.retain(|(format, _)| !is_page(*format));
+        found.retain(|file| !is_page(file.format));
     }
-    let mut files: Vec<PathBuf> = found.into_iter().map(|(_, path)| path).collect();
     // The export of a report may be beside it.
-    let all = files.clone();
-    files.retain(|path| {
-        let export = path.with_extension("sqlite");
-        *path == export || !all.contains(&export) || !is_report(path)
+    let all: Vec<PathBuf> = found.iter().map(|file| file.path.clone()).collect();
+    found.retain(|file| {
+        file.format != SourceFormat::NsysReport || !all.contains(&file.path.with_extension("sqlite"))
     });
-    files.sort();
-    files
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    found
 }
 
 /// Divides the inputs into ranks; `None` where they are one timeline.
 ///
 /// Native captures are processes of one program, unless they or their file names tell ranks. The processes of one rank on one host
 /// belong together.
-pub fn divide(paths: &[PathBuf]) -> Result<Option<Division>, LoadError> {
-    let mut timelines = Vec::new();
-    let mut others = Vec::new();
-    for path in paths {
-        let format = if is_report(path) { SourceFormat::NsysSqlite } else { detect(path)? };
-        match format {
-            SourceFormat::KernelSummary => return Ok(None),
-            format if format.is_timeline() => timelines.push((path, format)),
-            _ => others.push(path.clone()),
-        }
-    }
-    let native = timelines.iter().filter(|(_, format)| *format == SourceFormat::Native).count();
-    if timelines.len() < 2 || (native > 0 && native < timelines.len()) {
-        return Ok(None);
+pub fn divide(files: &[Sniffed]) -> Option<Division> {
+    let (timelines, others): (Vec<Sniffed>, Vec<Sniffed>) =
+        files.iter().cloned().partition(|file| file.format.is_timeline());
+    let is = |format| move |file: &&Sniffed| file.format == format;
+    let native = timelines.iter().filter(is(SourceFormat::Native)).count();
+    let has_summary = timelines.iter().any(|file| file.format == SourceFormat::KernelSummary);
+    if has_summary || timelines.len() < 2 || (native > 0 && native < timelines.len()) {
+        return None;
     }
     let mut ranks: Vec<RankFiles> = Vec::new();
     let mut without_rank = Vec::new();
-    for (path, format) in timelines {
-        let mut named = rank_in_name(path);
+    for file in timelines {
+        let mut named = rank_in_name(&file.path);
         let mut host = None;
-        if format == SourceFormat::Native {
+        if file.format == SourceFormat::Native {
             // A damaged capture fails when it is read as a whole.
-            if let Ok(Some(told)) = native::rank(path) {
+            if let Some(told) = file.rank() {
                 (named, host) = (Some(told.rank), told.host);
             }
             if named.is_none() {
-                without_rank.push(path.clone());
+                without_rank.push(file);
                 continue;
             }
             // The captures of another run are of another start of the program.
-            let folder = path.parent();
             let same = |rank: &&mut RankFiles| {
-                let beside = rank.paths.first().is_some_and(|first| first.parent() == folder);
+                let beside =
+                    rank.files.first().is_some_and(|first| first.path.parent() == file.path.parent());
                 beside && (rank.named, &rank.host) == (named, &host)
             };
             if let Some(known) = ranks.iter_mut().find(same) {
-                known.paths.push(path.clone());
+                known.files.push(file);
                 continue;
             }
         }
-        ranks.push(RankFiles { paths: vec![path.clone()], named, host });
+        ranks.push(RankFiles { files: vec![file], named, host });
     }
-    Ok((ranks.len() > 1).then_some(Division { ranks, without_rank, others }))
+    (ranks.len() > 1).then_some(Division { ranks, without_rank, others })
 }
 
 /// Finds a rank in the name of a file: the number after the last `rank`, else after the only `TP`, as SGLang writes it.
@@ -203,31 +156,25 @@ struct ReadRank {
     result: Result<Option<RankRecord>, LoadError>,
 }
 
-/// Loads ranks as one analysis: that of the rank the user names, else of the lowest, with the others beside it.
-pub fn load(division: &Division, overrides: &Overrides, exporter: &Exporter) -> Result<Loaded, LoadError> {
-    let others = read(&division.others, exporter)?;
-    let options = Options { counters: others.counters, account: others.account, ..overrides.options()? };
-    load_with(division, &options, overrides.rank, |paths| read(paths, exporter))
-}
-
-/// Loads ranks under some options, each read by `read`.
-pub fn load_with(
+/// Loads ranks as one analysis: that of the rank the user names, else of the lowest, with the others beside it. `read` gets the
+/// position of a rank and its files.
+pub fn load(
     division: &Division,
     options: &Options,
     wanted_rank: Option<u32>,
-    read: impl Fn(&[PathBuf]) -> Result<Input, LoadError> + Sync,
+    read: impl Fn(usize, &[Sniffed]) -> Result<Input, LoadError> + Sync,
 ) -> Result<Loaded, LoadError> {
     let next = AtomicUsize::new(0);
     let shown: Mutex<Option<Shown>> = Mutex::new(None);
     let done: Mutex<Vec<ReadRank>> = Mutex::new(Vec::new());
     let work = || {
-        while let Some((at, files)) = {
+        while let Some((at, rank)) = {
             let at = next.fetch_add(1, Ordering::Relaxed);
-            division.ranks.get(at).map(|files| (at, files))
+            division.ranks.get(at).map(|rank| (at, rank))
         } {
-            let result = read(&files.paths).map(|input| {
+            let result = read(at, &rank.files).map(|input| {
                 let analyzed = analyze(&input.trace, options);
-                let record = RankRecord::of(&input.trace, &analyzed, files.named)?;
+                let record = RankRecord::of(&input.trace, &analyzed, rank.named)?;
                 let rank = record.rank();
                 let wanted = wanted_rank.is_none_or(|wanted| wanted == rank);
                 let mut shown = lock(&shown);
@@ -249,9 +196,9 @@ pub fn load_with(
     let mut done = into_inner(done);
     done.sort_by_key(|rank| rank.at);
     let mut loaded = join(division, done, into_inner(shown), wanted_rank)?;
-    for path in &division.without_rank {
-        match read(std::slice::from_ref(path)) {
-            Ok(input) => add_other_process(&mut loaded.analysis, path, &input.trace),
+    for (at, file) in (division.ranks.len()..).zip(&division.without_rank) {
+        match read(at, std::slice::from_ref(file)) {
+            Ok(input) => add_other_process(&mut loaded.analysis, &file.path, &input.trace),
             Err(error) => loaded.unreadable.push(error.to_string()),
         }
     }
@@ -268,27 +215,23 @@ pub fn load_divided(
     if ranks.len() < 2 {
         return None;
     }
-    let files = |rank: &u32| RankFiles {
-        paths: trace.sources.iter().map(|source| PathBuf::from(&source.path)).collect(),
-        named: Some(*rank),
-        host: None,
-    };
+    let sources = trace.sources.iter();
+    let files: Vec<Sniffed> = sources
+        .map(|source| Sniffed { path: PathBuf::from(&source.path), format: source.format, packed: false })
+        .collect();
+    let of_rank = |rank: &u32| RankFiles { files: files.clone(), named: Some(*rank), host: None };
     let division =
-        Division { ranks: ranks.iter().map(files).collect(), without_rank: Vec::new(), others: Vec::new() };
-    let next = AtomicUsize::new(0);
-    // All are of the same files, so each call takes any rank that is left.
-    let read = |_: &[PathBuf]| {
-        let at = next.fetch_add(1, Ordering::Relaxed);
+        Division { ranks: ranks.iter().map(of_rank).collect(), without_rank: Vec::new(), others: Vec::new() };
+    let read = |at: usize, _: &[Sniffed]| {
         let mut input = Input::default();
         input.trace = trace.of_rank(ranks.get(at).copied().unwrap_or(u32::MAX));
         Ok(input)
     };
-    let loaded = load_with(&division, options, wanted_rank, read).map(|mut loaded| {
-        let path = division.ranks[0].paths.first().cloned().unwrap_or_default();
+    Some(load(&division, options, wanted_rank, read).map(|mut loaded| {
+        let path = files.first().map(|file| file.path.clone()).unwrap_or_default();
         add_other_process(&mut loaded.analysis, &path, &trace.without_ranks());
         loaded
-    });
-    Some(loaded)
+    }))
 }
 
 /// Names a process that did GPU work and tells no rank.
@@ -326,7 +269,7 @@ fn join(
     let mut reasons = Vec::new();
     let mut first_error = None;
     for ReadRank { at, result } in done {
-        let path = &division.ranks[at].paths[0];
+        let path = &division.ranks[at].files[0].path;
         match result {
             Ok(Some(record)) => records.push(record),
             Ok(None) => {
@@ -363,8 +306,8 @@ fn join(
     }
     if distinct < 2 && records.len() + unreadable.len() > 1 && first_error.is_none() {
         return Err(LoadError::NotRanks {
-            path: division.ranks[1].paths[0].clone(),
-            first: division.ranks[0].paths[0].clone(),
+            path: division.ranks[1].files[0].path.clone(),
+            first: division.ranks[0].files[0].path.clone(),
             why: match ranks.first() {
                 Some(rank) if ranks.len() > 1 => format!("both are of rank {rank}"),
                 _ => "nothing tells that they are ranks of one job".to_owned(),
@@ -386,7 +329,7 @@ fn join(
     analysis.reasons.extend(reasons);
     join_ranks(&mut analysis, shown.rank, records);
     let title: Vec<String> =
-        division.ranks[shown.at].paths.iter().map(|path| path.display().to_string()).collect();
+        division.ranks[shown.at].files.iter().map(|file| file.path.display().to_string()).collect();
     Ok(Loaded {
         analysis,
         stages: shown.analyzed.stages,

@@ -3,17 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use roofgap_analyze::gpu::UserLimits;
+use roofgap_analyze::knobs::{HfFacts, ProgramFacts, WorkloadFacts};
 use roofgap_analyze::model::Tokens;
-use roofgap_analyze::{About, Analysis, Options, Profiler, Reason, StageError, StageSet, analyze};
+use roofgap_analyze::{About, Analysis, Options, Profiler, Reason, StageError, StageSet};
+use roofgap_collect::program::serving_engine;
 use roofgap_report::{Context, PhaseLine};
 use roofgap_trace::account::Account;
+use roofgap_trace::{Sniffed, read_files};
 
 use super::accounts::{account_at, operators, overheads, program_account, recorded_requests};
-use super::error::LoadError;
-use super::input::read_each;
-use super::loaded::Loaded;
-use super::overrides::Overrides;
-use super::{ranks, workload};
+use super::{LoadError, Loaded, Overrides, ranks, read_sniffed, sniff_each};
 use crate::config::model::architecture;
 use crate::config::settings::WorkloadKind;
 use crate::config::{Config, ConfigProps, compose};
@@ -68,11 +67,12 @@ pub fn stages(config: &Config) -> Result<StageSet, StageError> {
 /// Reads and analyses a run directory under its configuration and the overrides.
 pub fn load(layout: &Layout, config: &Config, record: &SessionRecord, overrides: &Overrides) -> Loaded {
     let mut unreadable = Vec::new();
-    let files = recordings(layout, record, &mut unreadable);
-    let division = ranks::divide(&files).ok().flatten();
+    let paths = recordings(layout, record, &mut unreadable);
+    let files = sniff_each(&paths, &mut unreadable);
+    let division = ranks::divide(&files);
     // The ranks of a job are read one by one; here only what belongs to all of them.
     let together = division.as_ref().map_or(&files, |division| &division.others);
-    let input = read_each(together, &mut unreadable);
+    let input = read_sniffed(together, &mut unreadable);
     // The pages of one ncu report each describe a part of every launch.
     let counters = input.counters.into_iter().reduce(|mut whole, page| {
         whole.absorb(page);
@@ -106,12 +106,12 @@ pub fn load(layout: &Layout, config: &Config, record: &SessionRecord, overrides:
         operators: operators(layout, account.as_ref()),
         overhead: overheads(layout),
         recorded_requests: recorded_requests(layout, tool),
-        workload: workload::facts(config),
+        workload: workload_facts(config),
         account,
     };
-    let read = |paths: &[PathBuf]| Ok(roofgap_trace::read(paths)?);
+    let read = |_, files: &[Sniffed]| Ok(read_files(files)?);
     let ranks = match division {
-        Some(division) => Some(ranks::load_with(&division, &options, overrides.rank, read)),
+        Some(division) => Some(ranks::load(&division, &options, overrides.rank, read)),
         None => ranks::load_divided(&input.trace, &options, overrides.rank),
     };
     let mut loaded = match ranks {
@@ -123,18 +123,11 @@ pub fn load(layout: &Layout, config: &Config, record: &SessionRecord, overrides:
             let trace = match not_ranks {
                 Some(Err(error)) => {
                     unreadable.push(error.to_string());
-                    read_each(&files, &mut unreadable).trace
+                    read_sniffed(&files, &mut unreadable).trace
                 }
                 _ => input.trace,
             };
-            let analyzed = analyze(&trace, &options);
-            Loaded {
-                trace,
-                analysis: analyzed.analysis,
-                stages: analyzed.stages,
-                context: Context::default(),
-                unreadable,
-            }
+            Loaded { unreadable, ..Loaded::analyze(trace, &options, String::new()) }
         }
     };
     loaded.context = context(record, layout, config);
@@ -144,6 +137,30 @@ pub fn load(layout: &Layout, config: &Config, record: &SessionRecord, overrides:
     }
     add_reasons(&mut loaded.analysis, layout, config, record, &loaded.unreadable);
     loaded
+}
+
+/// Returns the facts about the workload of a configuration; `None` for a Hydra module, whose settings are its own.
+fn workload_facts(config: &Config) -> Option<WorkloadFacts> {
+    let (workload, model) = (&config.workload, &config.model);
+    match workload.kind {
+        WorkloadKind::Embedded => Some(WorkloadFacts::Embedded {
+            kv_cache: workload.kv_cache,
+            context_limit: workload.context_limit.map(u64::from),
+        }),
+        WorkloadKind::Hf => Some(WorkloadFacts::Hf(HfFacts {
+            compile: workload.compile,
+            cuda_graphs: workload.cuda_graphs,
+            batch: workload.batch.into(),
+            dtype: workload.dtype.clone().unwrap_or_else(|| model.dtype.clone()),
+            attention: model.attention.clone(),
+            experts: model.experts.clone(),
+        })),
+        WorkloadKind::Command | WorkloadKind::Server => Some(WorkloadFacts::Program(ProgramFacts {
+            words: workload.program.clone(),
+            engine_command: serving_engine(&workload.words()).map(str::to_owned),
+        })),
+        WorkloadKind::Hydra => None,
+    }
 }
 
 /// Returns the tokens stated by the user; of a program whose account has none, those of the configuration.
@@ -295,5 +312,41 @@ pub fn context(record: &SessionRecord, layout: &Layout, config: &Config) -> Cont
         phases: record.phases.iter().map(line).collect(),
         repeat: Some(record.repeat_command.clone()),
         trials: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{ConfigProps, compose};
+
+    fn facts_of(overrides: &[&str]) -> Option<WorkloadFacts> {
+        let overrides = overrides.iter().map(|text| (*text).to_owned()).collect();
+        let props = ConfigProps { overrides, ..ConfigProps::default() };
+        workload_facts(&compose(&props).unwrap().config)
+    }
+
+    #[test]
+    fn the_settings_of_each_kind_of_workload() {
+        assert_eq!(
+            facts_of(&["workload.kv_cache=false"]),
+            Some(WorkloadFacts::Embedded { kv_cache: false, context_limit: None })
+        );
+        assert_eq!(
+            facts_of(&["model=qwen3_0_6b", "workload.batch=4", "model.experts=grouped_mm"]),
+            Some(WorkloadFacts::Hf(HfFacts {
+                batch: 4,
+                dtype: "bf16".to_owned(),
+                experts: Some("grouped_mm".to_owned()),
+                ..HfFacts::default()
+            }))
+        );
+        let server = facts_of(&["workload=server", "workload.program=[vllm, serve, m, --enforce-eager]"]);
+        let Some(WorkloadFacts::Program(program)) = server else {
+            panic!("{server:?}");
+        };
+        assert_eq!(program.engine_command.as_deref(), Some("vLLM"));
+        assert_eq!(program.words.len(), 4);
+        assert_eq!(facts_of(&["workload=hydra", "workload.module=m"]), None);
     }
 }

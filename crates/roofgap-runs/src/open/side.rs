@@ -9,10 +9,7 @@ use roofgap_analyze::compare::SideFacts;
 use roofgap_base::file::read_document;
 
 use super::accounts::account_at;
-use super::capture;
-use super::error::LoadError;
-use super::nsys_report::Exporter;
-use super::overrides::Overrides;
+use super::{Exporter, LoadError, Overrides, load_captures};
 use crate::run_dir::{Layout, LocateError, RunRef, SessionRecord, locate};
 
 /// One side of a comparison.
@@ -46,7 +43,7 @@ pub fn load_side(
         let analysis = if names_schema(&path) {
             read_analysis(&path)?
         } else {
-            capture::load(&[path], overrides, exporter)?.analysis
+            load_captures(&[path], overrides, exporter)?.analysis
         };
         return Ok(LoadedSide::new(analysis, wanted));
     }

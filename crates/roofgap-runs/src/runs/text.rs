@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use roofgap_analyze::numbers::counted;
+use roofgap_base::numbers::counted;
 use roofgap_report::{Screen, columns, size, time, times};
 
 use super::artifacts::ArtifactList;

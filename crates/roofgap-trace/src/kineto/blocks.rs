@@ -1,10 +1,9 @@
 //! The text of a file in blocks, cut where an event probably begins.
 
 use super::rows::Rows;
-use crate::gzip::Unpacked;
 use memchr::memrchr;
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use roofgap_base::file::Unpacked;
+use std::io::{self, Read};
 use std::path::Path;
 
 /// Room for a piece of text, and for the rows that are read from it.
@@ -44,30 +43,16 @@ pub enum Failure {
 
 /// A file as text, unpacked where it is compressed.
 pub struct Blocks {
-    input: Input,
+    input: Unpacked,
     /// Bytes read after the end of the last block.
     carry: Vec<u8>,
     ended: bool,
 }
 
-enum Input {
-    Plain(File),
-    Gzip(Box<Unpacked>),
-}
-
 impl Blocks {
-    /// Opens a file; whether it is compressed is told by its first bytes.
+    /// Opens a file, compressed or not.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let mut file = File::open(path)?;
-        let mut magic = Vec::with_capacity(2);
-        (&mut file).take(2).read_to_end(&mut magic)?;
-        file.seek(SeekFrom::Start(0))?;
-        let input = if magic == [0x1f, 0x8b] {
-            Input::Gzip(Box::new(Unpacked::open(path)?))
-        } else {
-            Input::Plain(file)
-        };
-        Ok(Self { input, carry: Vec::new(), ended: false })
+        Ok(Self { input: Unpacked::open(path)?, carry: Vec::new(), ended: false })
     }
 
     /// Fills a block with the text that follows; `false` when there is none left.
@@ -83,7 +68,7 @@ impl Blocks {
         }
         self.carry.clear();
         while let Some(free) = block.room.get_mut(block.length..).filter(|free| !free.is_empty()) {
-            let count = self.input.read(free)?;
+            let count = read(&mut self.input, free)?;
             if count == 0 {
                 self.ended = true;
                 return Ok(true);
@@ -100,26 +85,18 @@ impl Blocks {
     }
 }
 
-impl Input {
-    fn read(&mut self, room: &mut [u8]) -> Result<usize, Failure> {
-        loop {
-            let result = match self {
-                Self::Plain(file) => file.read(room),
-                Self::Gzip(decoder) => decoder.read(room),
-            };
-            return match result {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => Err(match (self, error.kind()) {
-                    (Self::Gzip(_), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) => {
-                        Failure::Gzip(error)
-                    }
-                    (Self::Gzip(_), io::ErrorKind::UnexpectedEof) => Failure::Gzip(error),
-                    (Self::Gzip(_), io::ErrorKind::FileTooLarge) => Failure::Growth(error),
-                    _ => Failure::Io(error),
-                }),
-                Ok(count) => Ok(count),
-            };
-        }
+fn read(input: &mut Unpacked, room: &mut [u8]) -> Result<usize, Failure> {
+    use io::ErrorKind::{FileTooLarge, Interrupted, InvalidData, InvalidInput, UnexpectedEof};
+    loop {
+        return match input.read(room) {
+            Err(error) if error.kind() == Interrupted => continue,
+            Err(error) => Err(match error.kind() {
+                InvalidData | InvalidInput | UnexpectedEof if input.is_packed() => Failure::Gzip(error),
+                FileTooLarge if input.is_packed() => Failure::Growth(error),
+                _ => Failure::Io(error),
+            }),
+            Ok(count) => Ok(count),
+        };
     }
 }
 

@@ -1,92 +1,57 @@
 //! The collective that the framework attaches to a communication kernel.
 
-use super::block_names::BlockNames;
-use super::rows::{CollectiveRow, Filler};
+use super::rows::{BlockNames, CollectiveRow, Filler};
 use crate::decimal::unsigned;
 use crate::model::group_label;
 use crate::{Collective, Trace};
 
-/// An argument of a collective.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Field {
-    Name,
-    InputElements,
-    OutputElements,
-    Dtype,
-    GroupSize,
-    Group,
-    Description,
-    Sequence,
-    Peer,
-}
-
 /// The arguments of a collective, as they are written.
 #[derive(Debug, Default)]
-pub struct CollectiveText<'a> {
-    name: Option<&'a [u8]>,
-    input_elements: Option<&'a [u8]>,
-    output_elements: Option<&'a [u8]>,
-    dtype: Option<&'a [u8]>,
-    group_size: Option<&'a [u8]>,
-    group: Option<&'a [u8]>,
-    description: Option<&'a [u8]>,
-    sequence: Option<&'a [u8]>,
-    peer: Option<&'a [u8]>,
-}
+pub struct CollectiveText<'a>([Option<&'a [u8]>; 9]);
 
 impl<'a> CollectiveText<'a> {
-    /// Returns the field of a key.
+    /// Returns the position of a key.
     #[inline(always)]
-    pub fn field(key: &[u8]) -> Option<Field> {
+    pub fn field(key: &[u8]) -> Option<usize> {
         Some(match key {
-            b"Collective name" => Field::Name,
-            b"In msg nelems" => Field::InputElements,
-            b"Out msg nelems" => Field::OutputElements,
-            b"dtype" => Field::Dtype,
-            b"Group size" => Field::GroupSize,
-            b"Process Group Name" => Field::Group,
-            b"Process Group Description" => Field::Description,
-            b"Seq" => Field::Sequence,
+            b"Collective name" => 0,
+            b"In msg nelems" => 1,
+            b"Out msg nelems" => 2,
+            b"dtype" => 3,
+            b"Group size" => 4,
+            b"Process Group Name" => 5,
+            b"Process Group Description" => 6,
+            b"Seq" => 7,
             // A send names its target and a receive its source.
-            b"Src Rank" | b"Dst Rank" => Field::Peer,
+            b"Src Rank" | b"Dst Rank" => 8,
             _ => return None,
         })
     }
 
-    pub fn set(&mut self, field: Field, value: Option<&'a [u8]>) {
-        *match field {
-            Field::Name => &mut self.name,
-            Field::InputElements => &mut self.input_elements,
-            Field::OutputElements => &mut self.output_elements,
-            Field::Dtype => &mut self.dtype,
-            Field::GroupSize => &mut self.group_size,
-            Field::Group => &mut self.group,
-            Field::Description => &mut self.description,
-            Field::Sequence => &mut self.sequence,
-            Field::Peer => &mut self.peer,
-        } = value;
+    pub fn set(&mut self, field: usize, value: Option<&'a [u8]>) {
+        if let Some(text) = self.0.get_mut(field) {
+            *text = value;
+        }
     }
 
     /// Keeps it for the operation that is added next.
     pub fn keep(&self, filler: &mut Filler<'a, '_>) {
-        let Some(name) = self.name.filter(|name| !name.is_empty()) else {
+        let [name, input, output, dtype, group_size, group, description, sequence, peer] = self.0;
+        let Some(name) = name.filter(|name| !name.is_empty()) else {
             return;
         };
-        let element = self.dtype.and_then(element_bytes);
+        let element = dtype.and_then(element_bytes);
         let bytes = |elements: Option<&[u8]>| unsigned(elements?)?.checked_mul(element?);
+        let small = |text: Option<&[u8]>| u32::try_from(unsigned(text?)?).ok();
         let row = CollectiveRow {
             name: filler.name(name),
-            group: self.group.map(|group| filler.name(group)),
-            description: self.description.map(|text| filler.name(text)),
-            group_size: self
-                .group_size
-                .and_then(unsigned)
-                .and_then(|size| u32::try_from(size).ok())
-                .unwrap_or(0),
-            input_bytes: bytes(self.input_elements),
-            output_bytes: bytes(self.output_elements),
-            sequence: self.sequence.and_then(unsigned),
-            peer: self.peer.and_then(unsigned).and_then(|rank| u32::try_from(rank).ok()),
+            group: group.map(|group| filler.name(group)),
+            description: description.map(|text| filler.name(text)),
+            group_size: small(group_size).unwrap_or(0),
+            input_bytes: bytes(input),
+            output_bytes: bytes(output),
+            sequence: sequence.and_then(unsigned),
+            peer: small(peer),
         };
         let op = filler.rows.ops.len();
         filler.rows.collectives.push((op, row));

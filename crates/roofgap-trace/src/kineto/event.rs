@@ -1,11 +1,10 @@
 //! One trace event.
 
 use super::collective::CollectiveText;
-use super::cursor::{Cursor, Expected, Stop};
+use super::cursor::{Cursor, Expected, Stop, decode};
 use super::frames;
+use super::operators::has_kept_shapes;
 use super::rows::{Filler, OpRow, SequenceRow, ShapeRow, ThreadKey, ThreadRow};
-use super::shapes;
-use super::text::decode;
 use crate::decimal::{MAX_NS, micros_to_ns, trailing, unsigned};
 use crate::{LaunchShape, LossKind, Ns, OpKind};
 
@@ -240,7 +239,7 @@ impl<'a> Event<'a> {
                     });
                 }
                 if let (Some(dims), Some(types)) = (self.arguments.dims, self.arguments.types)
-                    && shapes::is_kept(name, dims)
+                    && has_kept_shapes(name, dims)
                 {
                     let row = ShapeRow {
                         op: filler.rows.cpu_ops.len(),

@@ -1,11 +1,9 @@
 //! The rows of the blocks, put into the trace under the ids of the trace.
 
-use super::block_names::BlockNames;
 use super::document::Header;
 use super::frames::{self, FRAME_DOMAIN};
-use super::rows::{Rows, ThreadKey, ThreadRow};
-use super::sequence::Sequences;
-use super::shapes::Shapes;
+use super::operators::{Sequences, Shapes};
+use super::rows::{BlockNames, Rows, ThreadKey, ThreadRow};
 use crate::model::MOST_DEVICES;
 use crate::{
     Call, CallClass, Device, DeviceId, GpuOp, LossKind, MemoryKind, NameId, Ns, OpKind, Process, ProcessId,

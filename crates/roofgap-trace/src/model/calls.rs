@@ -1,6 +1,6 @@
 //! CPU activity: CUDA API calls and framework operators.
 
-use super::order::{Order, by_start};
+use super::order::{Order, by_start, columns};
 use super::{NameId, Ns, ProcessId, ThreadId};
 
 /// Class of a CUDA API call, as the analysis needs it.
@@ -110,26 +110,12 @@ pub struct Calls {
     pub correlation: Vec<u32>,
 }
 
+columns!(Calls: Call, start, end, name, class, process, thread, correlation);
+
 impl Calls {
-    /// Returns the number of calls.
-    pub fn len(&self) -> usize {
-        self.start.len()
-    }
-
-    /// Returns true if there are no calls.
-    pub fn is_empty(&self) -> bool {
-        self.start.is_empty()
-    }
-
     /// Appends a row.
     pub fn push(&mut self, call: Call) {
-        self.start.push(call.start);
-        self.end.push(call.end);
-        self.name.push(call.name);
-        self.class.push(call.class);
-        self.process.push(call.process);
-        self.thread.push(call.thread);
-        self.correlation.push(call.correlation);
+        self.push_columns(call);
     }
 
     /// Puts the rows in the order of (start, end, thread, correlation).
@@ -143,13 +129,7 @@ impl Calls {
 
     /// Keeps the rows of `order`, in that order.
     pub(super) fn take(&mut self, order: &Order) {
-        order.apply(&mut self.start);
-        order.apply(&mut self.end);
-        order.apply(&mut self.name);
-        order.apply(&mut self.class);
-        order.apply(&mut self.process);
-        order.apply(&mut self.thread);
-        order.apply(&mut self.correlation);
+        self.take_columns(order);
     }
 }
 
@@ -204,4 +184,38 @@ impl CpuOps {
         order.apply(&mut self.name);
         order.apply(&mut self.thread);
     }
+}
+
+/// A backward operator and its forward operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BackwardLink {
+    /// The thread that ran the backward operator.
+    pub thread: ThreadId,
+    /// When it was entered.
+    pub start: Ns,
+    /// When it was left.
+    pub end: Ns,
+    /// The thread that ran the forward operator.
+    pub forward_thread: ThreadId,
+    /// When that was entered.
+    pub forward_start: Ns,
+    /// When that was left.
+    pub forward_end: Ns,
+}
+
+/// A matrix product or an attention with the shapes of its inputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShapedOperator {
+    /// Thread that called it.
+    pub thread: ThreadId,
+    /// Start on the CPU.
+    pub start: Ns,
+    /// End on the CPU.
+    pub end: Ns,
+    /// Operator name.
+    pub name: NameId,
+    /// Shapes of the inputs as the profiler writes them, such as `[[8, 4096], [4096, 4096]]`.
+    pub dims: NameId,
+    /// Types of the inputs as the profiler writes them, such as `["c10::BFloat16", "c10::BFloat16"]`.
+    pub types: NameId,
 }

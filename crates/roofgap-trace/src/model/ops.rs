@@ -1,7 +1,7 @@
 //! GPU operations.
 
 use super::ids::id;
-use super::order::{Order, by_start};
+use super::order::{Order, by_start, columns};
 use super::{Collective, DeviceId, NameId, Ns, ProcessId};
 use rustc_hash::FxHashMap;
 
@@ -16,6 +16,29 @@ pub enum OpKind {
     Set,
     /// A whole graph, where the tool recorded graphs and not their nodes.
     Graph,
+}
+
+impl OpKind {
+    /// Returns the name of a copy of one of CUPTI's kinds.
+    pub(crate) fn copy_name(kind: i64) -> &'static str {
+        const NAMES: [&str; 13] = [
+            "[CUDA memcpy Host-to-Device]",
+            "[CUDA memcpy Device-to-Host]",
+            "[CUDA memcpy Host-to-Array]",
+            "[CUDA memcpy Array-to-Host]",
+            "[CUDA memcpy Array-to-Array]",
+            "[CUDA memcpy Array-to-Device]",
+            "[CUDA memcpy Device-to-Array]",
+            "[CUDA memcpy Device-to-Device]",
+            "[CUDA memcpy Host-to-Host]",
+            "[CUDA memcpy Peer-to-Peer]",
+            "[CUDA memcpy Unified Host-to-Device]",
+            "[CUDA memcpy Unified Device-to-Host]",
+            "[CUDA memcpy Unified Device-to-Device]",
+        ];
+        let at = usize::try_from(kind).ok().and_then(|kind| kind.checked_sub(1));
+        at.and_then(|at| NAMES.get(at)).copied().unwrap_or("[CUDA memcpy]")
+    }
 }
 
 /// Kind of memory of a copy, as far as the tool records it.
@@ -124,17 +147,9 @@ pub struct Transfer {
     pub memory: (MemoryKind, MemoryKind),
 }
 
+columns!(GpuOps: GpuOp, start, end, kind, name, device, stream, process, correlation, shape, graph_node);
+
 impl GpuOps {
-    /// Returns the number of operations.
-    pub fn len(&self) -> usize {
-        self.start.len()
-    }
-
-    /// Returns true if there are no operations.
-    pub fn is_empty(&self) -> bool {
-        self.start.is_empty()
-    }
-
     /// Returns the id of a launch shape, and adds it if it is new.
     pub fn intern_shape(&mut self, shape: LaunchShape) -> ShapeId {
         if self.shapes.is_empty() {
@@ -160,16 +175,7 @@ impl GpuOps {
             let row = self.start.len() as u32;
             self.transfers.insert(row, Transfer { bytes: op.bytes, memory: op.memory });
         }
-        self.start.push(op.start);
-        self.end.push(op.end);
-        self.kind.push(op.kind);
-        self.name.push(op.name);
-        self.device.push(op.device);
-        self.stream.push(op.stream);
-        self.process.push(op.process);
-        self.correlation.push(op.correlation);
-        self.shape.push(op.shape);
-        self.graph_node.push(op.graph_node);
+        self.push_columns(op);
     }
 
     /// Returns the duration of a row, ns.
@@ -195,16 +201,7 @@ impl GpuOps {
 
     /// Keeps the rows of `order`, in that order.
     pub(super) fn take(&mut self, order: &Order) {
-        order.apply(&mut self.start);
-        order.apply(&mut self.end);
-        order.apply(&mut self.kind);
-        order.apply(&mut self.name);
-        order.apply(&mut self.device);
-        order.apply(&mut self.stream);
-        order.apply(&mut self.process);
-        order.apply(&mut self.correlation);
-        order.apply(&mut self.shape);
-        order.apply(&mut self.graph_node);
+        self.take_columns(order);
         self.transfers = order.renumber(&self.transfers);
         self.collectives = order.renumber(&self.collectives);
     }

@@ -49,6 +49,32 @@ pub fn by_start(start: &[Ns], tie: impl Fn(usize, usize) -> Ordering) -> Option<
     Some(Order::All(rows.into_iter().map(|row| row.1).collect()))
 }
 
+/// Methods of rows that are kept in columns: their number, appending one, and keeping those of an order.
+macro_rules! columns {
+    ($rows:ident: $row:ident, $($column:ident),*) => {
+        impl $rows {
+            /// Returns the number of rows.
+            pub fn len(&self) -> usize {
+                self.start.len()
+            }
+
+            /// Returns true if there are no rows.
+            pub fn is_empty(&self) -> bool {
+                self.start.is_empty()
+            }
+
+            fn push_columns(&mut self, row: $row) {
+                $(self.$column.push(row.$column);)*
+            }
+
+            fn take_columns(&mut self, order: &Order) {
+                $(order.apply(&mut self.$column);)*
+            }
+        }
+    };
+}
+pub(super) use columns;
+
 impl Order {
     /// Puts one column in this order.
     pub fn apply<T: Copy>(&self, column: &mut Vec<T>) {

@@ -1,65 +1,12 @@
 //! The trace: everything the readers found, in one model.
 
-use serde::{Deserialize, Serialize};
-
+use super::order::Order;
 use super::{
-    BackwardLink, Calls, CpuOps, DeviceId, Distributed, GpuOps, GraphNodes, Losses, NameId, Names, Ns,
-    ProcessId, Range, Ranges, RecordedWindows, ShapedOperator, ThreadId,
+    BackwardLink, Calls, CpuOps, DeviceId, Distributed, GpuOps, GraphNodes, Losses, Mark, NameId, Names, Ns,
+    ProcessId, Range, Ranges, ShapedOperator, ThreadId,
 };
-
-macro_rules! source_formats {
-    ($($(#[$doc:meta])* $variant:ident, $name:literal, timeline: $timeline:literal;)*) => {
-        /// Format of an input file.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-        #[non_exhaustive]
-        pub enum SourceFormat {
-            $($(#[$doc])* #[serde(rename = $name)] $variant,)*
-        }
-
-        impl SourceFormat {
-            /// Returns the name used in reports and JSON.
-            pub fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $name,)* }
-            }
-
-            /// Returns true for a timeline, of which one command takes one.
-            pub fn is_timeline(self) -> bool {
-                match self { $(Self::$variant => $timeline,)* }
-            }
-        }
-    };
-}
-
-source_formats! {
-    /// SQLite export of an nsys report.
-    NsysSqlite, "nsys-sqlite", timeline: true;
-    /// Capture of the native collector.
-    Native, "native", timeline: true;
-    /// PyTorch profiler trace.
-    Kineto, "kineto", timeline: true;
-    /// Kernel summary of `nsys stats` in CSV.
-    KernelSummary, "nsys-kernel-summary", timeline: true;
-    /// Nsight Compute report.
-    NcuReport, "ncu-rep", timeline: false;
-    /// Raw page of `ncu --csv`.
-    NcuRawPage, "ncu-raw-csv", timeline: false;
-    /// Details page of `ncu --csv`.
-    NcuDetailsPage, "ncu-details-csv", timeline: false;
-    /// Workload account of the profiled program.
-    WorkloadAccount, "workload-account", timeline: false;
-}
-
-impl std::fmt::Display for SourceFormat {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str(self.as_str())
-    }
-}
-
-impl From<SourceFormat> for String {
-    fn from(format: SourceFormat) -> Self {
-        format.as_str().to_owned()
-    }
-}
+use crate::SourceFormat;
+use std::path::Path;
 
 /// An input file of the trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +19,13 @@ pub struct Source {
     pub tool_version: Option<String>,
     /// Version of the file's schema, where it says.
     pub schema_version: Option<String>,
+}
+
+impl Source {
+    /// Describes a file that does not say which version wrote it.
+    pub fn new(path: &Path, format: SourceFormat) -> Self {
+        Self { path: path.display().to_string(), format, tool_version: None, schema_version: None }
+    }
 }
 
 /// A GPU.
@@ -259,5 +213,160 @@ impl Trace {
         let first = first.chain(self.ranges.rows.iter().map(|r| r.start)).min()?;
         let last = last.chain(self.ranges.rows.iter().map(|r| r.end)).max()?;
         Some((first, last))
+    }
+}
+
+impl Trace {
+    /// Lists the ranks of a trace that holds several, in order; empty for any other.
+    pub fn ranks(&self) -> Vec<u32> {
+        let mut ranks: Vec<u32> = self.process_ranks.iter().filter_map(|(_, job)| job.rank).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        ranks
+    }
+
+    /// Copies a trace with the events of one of its ranks only. Processes, threads, names and losses stay.
+    pub fn of_rank(&self, rank: u32) -> Self {
+        let of_rank = self.process_ranks.iter().filter(|(_, job)| job.rank == Some(rank));
+        let processes: Vec<ProcessId> = of_rank.clone().map(|(process, _)| *process).collect();
+        let mut own = self.clone();
+        own.distributed = of_rank.map(|(_, job)| job.clone()).next();
+        own.process_ranks.clear();
+        own.keep_processes(|process| processes.contains(&process));
+        own
+    }
+
+    /// Copies a trace with the events of the processes that tell no rank, of a trace that holds several.
+    pub fn without_ranks(&self) -> Self {
+        let mut own = self.clone();
+        own.distributed = None;
+        own.process_ranks.clear();
+        own.keep_processes(|process| self.process_ranks.iter().all(|(known, _)| *known != process));
+        own
+    }
+
+    fn keep_processes(&mut self, keep: impl Fn(ProcessId) -> bool) {
+        let rows = |keeps: &mut dyn Iterator<Item = bool>| {
+            let rows = keeps.zip(0_u32..).filter_map(|(keep, row)| keep.then_some(row));
+            Order::All(rows.collect())
+        };
+        let process_of = |thread: ThreadId| self.threads.get(thread.index()).map(|thread| thread.process);
+        let ops = rows(&mut self.ops.process.iter().map(|process| keep(*process)));
+        let calls = rows(&mut self.calls.process.iter().map(|process| keep(*process)));
+        let cpu_ops =
+            rows(&mut self.cpu_ops.thread.iter().map(|thread| process_of(*thread).is_some_and(&keep)));
+        let marks = |mark: &Mark| process_of(mark.thread).is_some_and(&keep);
+        self.ranges.marks.retain(marks);
+        self.ops.take(&ops);
+        self.calls.take(&calls);
+        self.cpu_ops.take(&cpu_ops);
+        let ranges = &mut self.ranges;
+        let mut new_row = Vec::with_capacity(ranges.rows.len());
+        let mut kept = 0_u32;
+        for range in &ranges.rows {
+            let keep = keep(range.process);
+            new_row.push(keep.then_some(kept));
+            kept += u32::from(keep);
+        }
+        ranges.rows.retain(|range| keep(range.process));
+        ranges.collectives.retain_mut(|collective| match new_row.get(collective.row as usize) {
+            Some(Some(row)) => {
+                collective.row = *row;
+                true
+            }
+            _ => false,
+        });
+        self.recorded.retain(|recorded| keep(recorded.process));
+    }
+}
+
+/// Recorded windows of a process. GPU work that was launched outside of them is not in the trace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordedWindows {
+    /// The process.
+    pub process: ProcessId,
+    /// Start and end of each window, ns, in order and apart.
+    pub windows: Vec<(Ns, Ns)>,
+    /// First and last time of the recording, ns.
+    pub span: (Ns, Ns),
+}
+
+impl RecordedWindows {
+    /// Makes windows of edges, each with true where recording began. A window that is open at the end lasts until `last`.
+    pub fn from_edges(process: ProcessId, edges: &[(bool, Ns)], last: Ns) -> Self {
+        let mut windows: Vec<(Ns, Ns)> = Vec::new();
+        let mut open = None;
+        for &(on, at) in edges {
+            match (on, open) {
+                (true, None) => open = Some(at),
+                (false, Some(start)) => {
+                    windows.push((start, at.max(start)));
+                    open = None;
+                }
+                _ => {}
+            }
+        }
+        if let Some(start) = open {
+            windows.push((start, last.max(start)));
+        }
+        windows.sort_unstable();
+        let first = edges.iter().map(|edge| edge.1).min().unwrap_or(last);
+        let end = edges.iter().map(|edge| edge.1).max().unwrap_or(last);
+        Self { process, windows, span: (first, end.max(last)) }
+    }
+
+    /// Returns the position of the window that holds a time span as a whole.
+    pub fn window_of(&self, start: Ns, end: Ns) -> Option<usize> {
+        let at = self.windows.partition_point(|window| window.0 <= start).checked_sub(1)?;
+        self.windows.get(at).filter(|window| end <= window.1).map(|_| at)
+    }
+
+    /// Returns the recorded time, ns.
+    pub fn recorded_ns(&self) -> Ns {
+        let lengths = self.windows.iter().map(|window| window.1.saturating_sub(window.0));
+        lengths.fold(0, Ns::saturating_add)
+    }
+
+    /// Returns the time of the recording with the gaps, ns.
+    pub fn all_ns(&self) -> Ns {
+        self.span.1.saturating_sub(self.span.0)
+    }
+
+    /// Returns the number of times that were not recorded.
+    pub fn gaps(&self) -> u64 {
+        let mut covered = self.span.0;
+        let mut gaps = 0;
+        for &(start, end) in &self.windows {
+            gaps += u64::from(start > covered);
+            covered = covered.max(end);
+        }
+        gaps + u64::from(covered < self.span.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn windows(edges: &[(bool, Ns)], last: Ns) -> RecordedWindows {
+        RecordedWindows::from_edges(ProcessId(0), edges, last)
+    }
+
+    #[test]
+    fn edges_become_windows() {
+        let found = windows(&[(false, 0), (true, 10), (true, 12), (false, 20), (false, 21), (true, 30)], 50);
+        assert_eq!(found.windows, [(10, 20), (30, 50)]);
+        assert_eq!((found.recorded_ns(), found.all_ns(), found.gaps()), (30, 50, 2));
+        assert_eq!(found.window_of(10, 20), Some(0));
+        assert_eq!(found.window_of(31, 40), Some(1));
+        assert_eq!(found.window_of(19, 21), None);
+        assert_eq!(found.window_of(5, 7), None);
+        let never = windows(&[(false, 3)], 50);
+        assert!(never.windows.is_empty());
+        assert_eq!((never.recorded_ns(), never.gaps()), (0, 1));
+        let cut = windows(&[(true, 1), (false, 40)], 50);
+        assert_eq!((cut.windows.as_slice(), cut.gaps()), (&[(1, 40)][..], 1));
+        let whole = windows(&[(true, 1)], 50);
+        assert_eq!((whole.windows.as_slice(), whole.gaps()), (&[(1, 50)][..], 0));
     }
 }

@@ -4,6 +4,7 @@
 //! explain the numbers may come after the rows that use them.
 
 use crate::{Device, DeviceId, LossKind, ProcessId, ThreadId, Trace};
+use roofgap_base::text::hex;
 use roofgap_wire as wire;
 use rustc_hash::FxHashMap;
 
@@ -138,12 +139,6 @@ fn uuid(bytes: &[u8]) -> Option<String> {
     if bytes.len() != 16 || bytes.iter().all(|&byte| byte == 0) {
         return None;
     }
-    let mut text = String::with_capacity(36);
-    for (at, byte) in bytes.iter().enumerate() {
-        if [4, 6, 8, 10].contains(&at) {
-            text.push('-');
-        }
-        text.push_str(&format!("{byte:02x}"));
-    }
-    Some(text)
+    let parts = [0..4, 4..6, 6..8, 8..10, 10..16].map(|part| bytes.get(part).map(hex).unwrap_or_default());
+    Some(parts.join("-"))
 }

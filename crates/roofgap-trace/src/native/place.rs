@@ -1,9 +1,13 @@
 //! Place of a process in a distributed job: variables of its launcher, and its host.
 
-use crate::Distributed;
-use crate::launcher;
-use roofgap_wire::Record;
+use super::{content, failed, open};
+use crate::annotated::GroupMark;
+use crate::model::launcher_rank;
+use crate::{Distributed, ReadError};
+use roofgap_wire::{EventKind, FrameBuilder, HEADER_LEN, Host, Message, Record, Text};
 use rustc_hash::FxHashMap;
+use std::io::{self, Read, Write};
+use std::path::Path;
 
 /// Variables and host of a process, as far as they are read.
 #[derive(Debug, Default)]
@@ -28,7 +32,7 @@ impl Place {
 
     /// Returns the rank in a job of several; `None` without one.
     pub fn distributed(&self) -> Option<Distributed> {
-        let (rank, world_size) = launcher::rank(|name| self.variables.get(name).copied())?;
+        let (rank, world_size) = launcher_rank(|name| self.variables.get(name).copied())?;
         (world_size > 1).then(|| Distributed {
             rank: Some(rank),
             world_size: Some(world_size),
@@ -40,4 +44,84 @@ impl Place {
     pub fn take_host(&mut self) -> Option<String> {
         self.host.take()
     }
+}
+
+/// Frames that are searched for the mark of a process group. A program joins its group before it computes.
+const MOST_FRAMES: usize = 64;
+
+/// The rank of a capture in a job of several.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CaptureRank {
+    /// Rank.
+    pub rank: u32,
+    /// Host name, where the capture has it.
+    pub host: Option<String>,
+}
+
+/// Reads the rank in a job of several from the begin of a capture, which may be compressed with gzip; `None` without one.
+///
+/// # Errors
+/// Fails when the file is not a readable capture.
+pub fn rank(path: &Path) -> Result<Option<CaptureRank>, ReadError> {
+    let mut reader = open(path)?;
+    let mut place = Place::default();
+    for _ in 0..MOST_FRAMES {
+        let Some(records) = reader.next_frame().map_err(|error| failed(path, error))? else {
+            break;
+        };
+        for record in records {
+            place.take(&record);
+            if let Record::NvtxEvent(event) = record
+                && event.kind == EventKind::Mark
+                && let Message::Inline(text) = event.message
+                && let Some(mark) = GroupMark::parse(&text.to_str())
+                && mark.world_size > 1
+            {
+                return Ok(Some(CaptureRank { rank: mark.rank, host: place.take_host() }));
+            }
+        }
+    }
+    let launched = place.distributed().and_then(|job| job.rank);
+    Ok(launched.map(|rank| CaptureRank { rank, host: place.take_host() }))
+}
+
+/// Returns the host name; `None` without one.
+///
+/// # Errors
+/// Fails when the file is not a readable capture.
+pub fn host(path: &Path) -> Result<Option<String>, ReadError> {
+    let mut reader = open(path)?;
+    let first = reader.next_frame().map_err(|error| failed(path, error))?;
+    let host = |record: Record<'_>| match record {
+        Record::Host(host) => Some(host.name.to_str().into_owned()).filter(|name| !name.is_empty()),
+        _ => None,
+    };
+    Ok(first.into_iter().flatten().find_map(host))
+}
+
+/// Writes a capture without its host name, uncompressed.
+///
+/// # Errors
+/// Fails when the file is not a readable capture, or cannot be written.
+pub fn write_without_host(path: &Path, to: &mut dyn Write) -> Result<(), ReadError> {
+    let mut reader = open(path)?;
+    let mut frame = FrameBuilder::new();
+    let first = reader.next_frame().map_err(|error| failed(path, error))?;
+    for record in first.into_iter().flatten() {
+        // An empty name keeps the frame: a frame without records would be missing from the sequence.
+        let nameless = Record::Host(Host { name: Text(b"") });
+        let is_host = matches!(record, Record::Host(_));
+        frame.put(if is_host { &nameless } else { &record });
+    }
+    let first_frame = reader.offset().saturating_sub(HEADER_LEN as u64);
+    let mut content = content(path)?;
+    let mut copied = || -> io::Result<()> {
+        let mut header = [0; HEADER_LEN];
+        content.read_exact(&mut header)?;
+        to.write_all(&header)?;
+        to.write_all(frame.close())?;
+        io::copy(&mut (&mut content).take(first_frame), &mut io::sink())?;
+        io::copy(&mut content, to).map(drop)
+    };
+    copied().map_err(|error| ReadError::io(path, error))
 }

@@ -1,29 +1,27 @@
 //! Reads a capture into the trace.
 
-use super::annotations::Annotations;
+use super::annotations::{Annotations, NodeRanges};
 use super::demangle::demangle;
-use super::file::{failed, find_older, is_packed, open, plain};
-use super::graph_nodes::NodeRanges;
 use super::identity::Identity;
 use super::place::Place;
-use super::window_edges;
-use crate::temporary::TemporaryCopy;
+use super::{failed, find_older, open, plain};
 use crate::{
-    Call, CallClass, DeviceId, GpuOp, LaunchShape, LossKind, MemoryKind, NameId, Ns, OpKind, ProcessId,
-    ReadError, RecordedWindows, ShapeId, Source, SourceFormat, ThreadId, Trace,
+    Call, CallClass, DeviceId, Format, GpuOp, LaunchShape, LossKind, MemoryKind, NameId, Ns, OpKind,
+    ProcessId, ReadError, RecordedWindows, ShapeId, Sniffed, Source, SourceFormat, ThreadId, Trace,
 };
-use roofgap_wire::{self as wire, Header, Record};
-use rustc_hash::FxHashMap;
+use roofgap_wire::{self as wire, Ending, Header, Record};
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::path::Path;
 
-use crate::reader::{Detected, Reader as InputReader};
-use roofgap_wire::Ending;
-
-pub const READER: InputReader = InputReader {
-    detect: |head| Detected::when(wire::looks_like(&head.bytes), SourceFormat::Native),
-    // The older segment is found beside the file itself.
-    takes_gzip: true,
-    read: |path, _, input| read(path, &mut input.trace).map(drop),
+pub const FORMAT: Format = Format {
+    name: "native",
+    description: "a native capture",
+    profiler: "native",
+    is_timeline: true,
+    endings: &[".rgcap"],
+    detect: |head| wire::looks_like(&head.bytes).into(),
+    read: |file, input| read(file, &mut input.trace).map(drop),
+    ..Format::DEFAULT
 };
 
 /// Facts of a capture beside its events.
@@ -38,26 +36,24 @@ pub struct CaptureFacts {
 }
 
 /// Reads a capture into `trace`, which may have other inputs already. The caller sorts.
-pub fn read(path: &Path, trace: &mut Trace) -> Result<CaptureFacts, ReadError> {
+pub fn read(file: &Sniffed, trace: &mut Trace) -> Result<CaptureFacts, ReadError> {
     // Unpacked before the first event: damaged compressed data adds none.
-    let unpacked = match is_packed(path)? {
-        true => Some(TemporaryCopy::unpack(path)?),
-        false => None,
-    };
-    let content = unpacked.as_ref().map_or(path, TemporaryCopy::path);
-    let mut reader = open(content).map_err(|error| error.about(path))?;
-    let header = *reader.header();
-    let mut capture = Capture::new(&header, path, trace);
-    capture.read_older(path, &header);
-    while let Some(records) = reader.next_frame().map_err(|error| failed(path, error))? {
-        for record in records {
-            capture.record(&record);
+    file.unpacked(|content| {
+        let path = &file.path;
+        let mut reader = open(content)?;
+        let header = *reader.header();
+        let mut capture = Capture::new(&header, path, trace);
+        capture.read_older(path, &header);
+        while let Some(records) = reader.next_frame().map_err(|error| failed(path, error))? {
+            for record in records {
+                capture.record(&record);
+            }
         }
-    }
-    // `next_frame` has returned `None`, so the ending is known.
-    let ending = reader.ending().unwrap_or(Ending::Cut { at: 0, why: wire::CutReason::Torn });
-    let has_note = wire::note_path(&plain(path)).exists();
-    Ok(capture.finish(header.pid, ending, has_note))
+        // `next_frame` has returned `None`, so the ending is known.
+        let ending = reader.ending().unwrap_or(Ending::Cut { at: 0, why: wire::CutReason::Torn });
+        let has_note = wire::note_path(&plain(path)).exists();
+        Ok(capture.finish(header.pid, ending, has_note))
+    })
 }
 
 /// Reads the kernel names of a capture as pairs: demangled, as in the trace, and mangled, as other tools need them.
@@ -115,12 +111,8 @@ struct Capture<'t> {
 
 impl<'t> Capture<'t> {
     fn new(header: &Header, path: &Path, trace: &'t mut Trace) -> Self {
-        trace.sources.push(Source {
-            path: path.display().to_string(),
-            format: SourceFormat::Native,
-            tool_version: None,
-            schema_version: Some(header.version.to_string()),
-        });
+        let source = Source::new(path, SourceFormat::Native);
+        trace.sources.push(Source { schema_version: Some(header.version.to_string()), ..source });
         Self {
             process: trace.add_process(header.pid, ""),
             who: Identity::default(),
@@ -323,7 +315,7 @@ impl<'t> Capture<'t> {
         let Some(mut op) = self.op(OpKind::Copy, times, copy.stream_id, copy.correlation) else {
             return;
         };
-        op.name = self.trace.names.intern(copy_name(copy.kind));
+        op.name = self.trace.names.intern(OpKind::copy_name(copy.kind.into()));
         op.bytes = copy.bytes;
         op.graph_node = copy.node;
         op.memory = (memory(copy.from), memory(copy.to));
@@ -396,7 +388,7 @@ impl<'t> Capture<'t> {
         trace.host = trace.host.take().or(self.place.take_host());
         if !self.edges.is_empty() {
             let mut recorded = RecordedWindows::from_edges(self.process, &self.edges, self.last);
-            window_edges::settle(self.first, &mut recorded, trace);
+            cut_at_window_edges(self.first, &mut recorded, trace);
             trace.losses.add(LossKind::PartlyRecorded, recorded.gaps());
             trace.recorded.push(recorded);
         }
@@ -440,22 +432,6 @@ fn loss_kind(id: &str) -> Option<LossKind> {
     })
 }
 
-fn copy_name(kind: u8) -> &'static str {
-    match kind {
-        1 => "[CUDA memcpy Host-to-Device]",
-        2 => "[CUDA memcpy Device-to-Host]",
-        3 => "[CUDA memcpy Host-to-Array]",
-        4 => "[CUDA memcpy Array-to-Host]",
-        5 => "[CUDA memcpy Array-to-Array]",
-        6 => "[CUDA memcpy Array-to-Device]",
-        7 => "[CUDA memcpy Device-to-Array]",
-        8 => "[CUDA memcpy Device-to-Device]",
-        9 => "[CUDA memcpy Host-to-Host]",
-        10 => "[CUDA memcpy Peer-to-Peer]",
-        _ => "[CUDA memcpy]",
-    }
-}
-
 /// Maps CUPTI's memory kinds.
 fn memory(kind: u8) -> MemoryKind {
     match kind {
@@ -465,4 +441,40 @@ fn memory(kind: u8) -> MemoryKind {
         5 | 7 => MemoryKind::Managed,
         _ => MemoryKind::Unknown,
     }
+}
+
+/// Removes kernels of graphs that are not inside one window: CUPTI gives one that runs while recording ends the end time of a later
+/// launch of the same graph, and one that runs while recording begins the start time of an earlier launch. Kernels launched one by one
+/// have their own times.
+///
+/// A window whose last graph launches lost kernels ends before the first of them, so
+/// that no step counts as recorded without all of its kernels. `first`: first operation and first call of the capture.
+fn cut_at_window_edges(first: (usize, usize), recorded: &mut RecordedWindows, trace: &mut Trace) {
+    let ops = &trace.ops;
+    let is_cut = |row: usize| {
+        row >= first.0
+            && ops.kind[row] != OpKind::Graph
+            && ops.graph_node[row] != 0
+            && recorded.window_of(ops.start[row], ops.end[row]).is_none()
+    };
+    let (cut, kept): (Vec<u32>, Vec<u32>) = (0..ops.len() as u32).partition(|&row| is_cut(row as usize));
+    if cut.is_empty() {
+        return;
+    }
+    let launches: FxHashSet<u32> = cut.iter().map(|&row| ops.correlation[row as usize]).collect();
+    let calls = &trace.calls;
+    let mut ends: Vec<Ns> = recorded.windows.iter().map(|window| window.1).collect();
+    for row in first.1..calls.len() {
+        let at = calls.start[row];
+        if launches.contains(&calls.correlation[row])
+            && let Some(end) = recorded.window_of(at, at).and_then(|window| ends.get_mut(window))
+        {
+            *end = (*end).min(at.saturating_sub(1));
+        }
+    }
+    for (window, end) in recorded.windows.iter_mut().zip(ends) {
+        window.1 = end.max(window.0);
+    }
+    trace.losses.add(LossKind::WindowEdge, cut.len() as u64);
+    trace.ops.keep_rows(kept);
 }

@@ -1,11 +1,15 @@
 //! A capture made from an nsys export must read as the export does; and what only a capture has.
 
-use super::reader::{kernel_names, read};
-use crate::{LossKind, OpKind, RangeStyle, Trace};
+use super::reader::{CaptureFacts, kernel_names};
+use crate::{LossKind, OpKind, RangeStyle, ReadError, Sniffed, Trace};
 use roofgap_wire as wire;
 use roofgap_wire::Ending;
 use roofgap_wire::{self, EventKind, FrameBuilder, Header, Message, NvtxEvent, NvtxPop, Record, Text};
 use std::path::{Path, PathBuf};
+
+fn read(path: &Path, trace: &mut Trace) -> Result<CaptureFacts, ReadError> {
+    super::reader::read(&Sniffed::of(path)?, trace)
+}
 
 /// Writes records as a capture, some to a frame.
 fn write(folder: &Path, records: &[Record<'_>], ended: bool) -> PathBuf {
@@ -316,7 +320,7 @@ fn a_newer_capture_and_another_file_are_refused() {
 fn a_capture_is_told_by_its_content() {
     let folder = tempfile::tempdir().unwrap();
     let path = write(folder.path(), &basics(), true);
-    assert_eq!(crate::detect(&path).unwrap(), crate::SourceFormat::Native);
+    assert_eq!(Sniffed::of(&path).unwrap().format, crate::SourceFormat::Native);
 }
 
 fn fixture(name: &str) -> PathBuf {

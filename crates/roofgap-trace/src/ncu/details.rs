@@ -7,12 +7,11 @@ use std::io::Read;
 
 use csv::StringRecord;
 
-use super::cell::{self, Cell};
-use super::error::NcuError;
-use super::labels;
-use super::model::{CounterSet, LaunchCounters, Metric, Rule, RuleKind, Speedup, SpeedupScope};
-use super::page::{LaunchColumns, Page};
-use super::unit::{Scaled, Unit};
+use super::NcuError;
+use super::metric::{is_name, metric_of_label};
+use super::model::{CounterSet, LaunchCounters, Rule, RuleKind, Speedup, SpeedupScope};
+use super::page::{LaunchColumns, Page, number};
+use super::unit::Scaled;
 use crate::model::LossKind;
 
 struct Columns {
@@ -126,27 +125,14 @@ fn metric(
     columns: &Columns,
     row: &StringRecord,
 ) {
-    let id = match labels::metric(section, label) {
+    let id = match metric_of_label(section, label) {
         Some(name) => set.intern(name),
-        None if labels::is_name(section, label) => set.intern(label),
+        None if is_name(section, label) => set.intern(label),
         // A label alone says too little, as two sections share some.
         None => set.intern(&format!("{section}: {label}")),
     };
-    match cell::parse(row.get(columns.value).unwrap_or_default()) {
-        Cell::Empty | Cell::NotAvailable => launch.missing.push(id),
-        Cell::Text(text) => launch.texts.push((id, text.into())),
-        Cell::Malformed => set.losses.add(LossKind::CounterMalformed, 1),
-        Cell::Number { value, .. } => {
-            let (unit, value) = match row.get(columns.unit).and_then(Scaled::parse) {
-                Some(scaled) => (scaled.unit, scaled.apply(value)),
-                None => {
-                    set.losses.add(LossKind::UnitUnknown, 1);
-                    (Unit::UNSTATED, value)
-                }
-            };
-            launch.metrics.push(Metric { id, unit, value });
-        }
-    }
+    let unit = row.get(columns.unit).and_then(Scaled::parse);
+    set.add_cell(launch, id, row.get(columns.value).unwrap_or_default(), unit);
 }
 
 fn rule_kind(text: &str) -> RuleKind {
@@ -165,5 +151,5 @@ fn speedup(scope: &str, percent: &str) -> Option<Speedup> {
         "local" => SpeedupScope::Local,
         _ => return None,
     };
-    Some(Speedup { scope, percent: cell::number(percent.trim())? })
+    Some(Speedup { scope, percent: number(percent.trim())? })
 }

@@ -4,6 +4,8 @@
 //! is a share, a rate or a count.
 
 use super::unit::{Base, Unit};
+use rustc_hash::FxHashMap;
+use std::sync::LazyLock;
 
 /// Returns the base unit of a metric, as ncu prints it; `None` if its name follows no known rule.
 ///
@@ -141,4 +143,51 @@ fn ratio(counter: &str) -> Option<Unit> {
         return Some(Unit::ONE);
     }
     None
+}
+
+/// Metrics by section and label.
+static METRICS: LazyLock<FxHashMap<(&str, &str), &str>> = LazyLock::new(|| {
+    let mut section = "";
+    let mut metrics = FxHashMap::default();
+    for line in include_str!("labels.tsv").lines() {
+        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            section = name;
+        } else if let Some((label, metric)) = line.split_once('\t') {
+            metrics.insert((section, label), metric);
+        }
+    }
+    metrics
+});
+
+/// Returns the metric of a label.
+pub fn metric_of_label(section: &str, label: &str) -> Option<&'static str> {
+    let section = match section {
+        // Before 2021.3 the section had the shorter name.
+        "GPU Speed Of Light" => "GPU Speed Of Light Throughput",
+        section => section,
+    };
+    METRICS.get(&(section, label)).copied()
+}
+
+/// Returns true if a label is the metric's own name, as for metrics requested with `--metrics`.
+pub fn is_name(section: &str, label: &str) -> bool {
+    section.is_empty() || section == "Command line profiler metrics" || label.contains("__")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_means_what_its_section_says() {
+        assert_eq!(
+            metric_of_label("GPU Speed Of Light Throughput", "Memory Throughput"),
+            Some("gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed")
+        );
+        assert_eq!(
+            metric_of_label("Memory Workload Analysis", "Memory Throughput"),
+            Some("dram__bytes.sum.per_second")
+        );
+        assert_eq!(metric_of_label("Some Section", "Memory Throughput"), None);
+    }
 }

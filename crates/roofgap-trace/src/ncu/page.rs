@@ -1,12 +1,12 @@
 //! Common parts of ncu's CSV pages: surrounding lines, and the columns that identify a launch.
 
-use std::io::{self, BufRead, BufReader, Read};
-
-use csv::StringRecord;
-
-use super::error::NcuError;
-use super::model::{LaunchCounters, NvtxKind};
+use super::NcuError;
+use super::model::{CounterSet, LaunchCounters, Metric, MetricId, NvtxKind};
 use super::nvtx;
+use super::unit::{Scaled, Unit};
+use crate::model::LossKind;
+use csv::StringRecord;
+use std::io::{self, BufRead, BufReader, Read};
 
 /// No line of ncu comes near this; an input without line ends must not fill the memory.
 const LINE_LIMIT: usize = 64 << 20;
@@ -262,6 +262,136 @@ fn compute_capability(text: &str) -> Option<(u8, u8)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
+/// Content of a cell.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cell<'a> {
+    /// Nothing was printed.
+    Empty,
+    /// The tool says that it has no value (`n/a`, `nan`, `inf`).
+    NotAvailable,
+    /// A number. What each instance of the unit counted, which a page may list behind it, is left out.
+    Number(f64),
+    /// A word.
+    Text(&'a str),
+    /// Digits that are no number as ncu writes them: better lost than misread.
+    Malformed,
+}
+
+/// Reads a cell: `1,234.50`, `n/a`, `all`, `5504 (64; 64; 48)`, `5504 (0: 64; 1: 48)`.
+pub fn parse_cell(text: &str) -> Cell<'_> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Cell::Empty;
+    }
+    if is_not_available(text) {
+        return Cell::NotAvailable;
+    }
+    if let Some(value) = number(text) {
+        return Cell::Number(value);
+    }
+    if let Some(cell) = with_instances(text) {
+        return cell;
+    }
+    let looks_numeric = text.bytes().any(|b| b.is_ascii_digit())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_digit() || matches!(b, b',' | b'.' | b'-' | b'+' | b' ' | b';' | b'\''));
+    if looks_numeric { Cell::Malformed } else { Cell::Text(text) }
+}
+
+impl CounterSet {
+    /// Adds the value of a metric to a launch; an empty cell is a value that is missing.
+    pub(super) fn add_cell(
+        &mut self,
+        launch: &mut LaunchCounters,
+        id: MetricId,
+        text: &str,
+        unit: Option<Scaled>,
+    ) {
+        match parse_cell(text) {
+            Cell::Empty | Cell::NotAvailable => launch.missing.push(id),
+            Cell::Text(text) => launch.texts.push((id, text.into())),
+            Cell::Malformed => self.losses.add(LossKind::CounterMalformed, 1),
+            Cell::Number(value) => {
+                self.losses.add(LossKind::UnitUnknown, u64::from(unit.is_none()));
+                let (unit, value) =
+                    unit.map_or((Unit::UNSTATED, value), |unit| (unit.unit, unit.apply(value)));
+                launch.metrics.push(Metric { id, unit, value });
+            }
+        }
+    }
+}
+
+fn is_not_available(text: &str) -> bool {
+    ["n/a", "nan", "-nan", "inf", "-inf", "(!) n/a", "(!) nan"]
+        .iter()
+        .any(|word| text.eq_ignore_ascii_case(word))
+}
+
+/// Parses a number with or without thousands commas. Groups must have three digits, so that a decimal comma is not misread.
+pub fn number(text: &str) -> Option<f64> {
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(rest) => (-1.0, rest),
+        None => (1.0, text),
+    };
+    if !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
+        return None;
+    }
+    if !digits.contains(',') {
+        return digits.parse::<f64>().ok().filter(|v| v.is_finite()).map(|v| sign * v);
+    }
+    let (whole, fraction) = match digits.split_once('.') {
+        Some((whole, fraction)) => (whole, Some(fraction)),
+        None => (digits, None),
+    };
+    let mut groups = whole.split(',');
+    let first = groups.next()?;
+    let mut plain = String::with_capacity(digits.len());
+    let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    if !is_digits(first) || first.len() > 3 {
+        return None;
+    }
+    plain.push_str(first);
+    for group in groups {
+        if group.len() != 3 || !is_digits(group) {
+            return None;
+        }
+        plain.push_str(group);
+    }
+    if let Some(fraction) = fraction {
+        if !fraction.bytes().all(|b| b.is_ascii_digit()) {
+            return None;
+        }
+        plain.push('.');
+        plain.push_str(fraction);
+    }
+    plain.parse::<f64>().ok().filter(|v| v.is_finite()).map(|v| sign * v)
+}
+
+/// Splits `total (a; b; c)` or `total (id: a; id: b)`; the total may be missing, as in `(burn)`.
+fn with_instances(text: &str) -> Option<Cell<'_>> {
+    let open = text.find('(')?;
+    let inner = text.get(open + 1..)?.strip_suffix(')')?;
+    let head = text.get(..open)?.trim_end();
+    if let Some(value) = number(head) {
+        return Some(Cell::Number(value));
+    }
+    let listed = last_of_pair(inner.split(';').next()?);
+    match (head.is_empty(), listed) {
+        // `all (all)`: the aggregate is the word.
+        (false, one) if one == head => Some(Cell::Text(head)),
+        (true, one) if !inner.contains(';') && !one.is_empty() => match number(one) {
+            Some(value) => Some(Cell::Number(value)),
+            None => Some(Cell::Text(one)),
+        },
+        _ => None,
+    }
+}
+
+fn last_of_pair(part: &str) -> &str {
+    part.rsplit_once(": ").map_or(part, |(_, value)| value).trim()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -288,5 +418,48 @@ mod tests {
         assert_eq!(dimensions("(256, 1, 1)"), Some([256, 1, 1]));
         assert_eq!(dimensions("(256, 1)"), None);
         assert_eq!(dimensions("256"), None);
+    }
+}
+
+#[cfg(test)]
+mod cell_tests {
+    use super::*;
+
+    fn plain(value: f64) -> Cell<'static> {
+        Cell::Number(value)
+    }
+
+    #[test]
+    fn numbers() {
+        assert_eq!(parse_cell("0"), plain(0.0));
+        assert_eq!(parse_cell("1,048,576"), plain(1_048_576.0));
+        assert_eq!(parse_cell("152,646,341,463.41"), plain(152_646_341_463.41));
+        assert_eq!(parse_cell(" -3.5 "), plain(-3.5));
+        assert_eq!(parse_cell("1e3"), plain(1000.0));
+    }
+
+    #[test]
+    fn a_decimal_comma_is_not_misread() {
+        assert_eq!(parse_cell("1.048,58"), Cell::Malformed);
+        assert_eq!(parse_cell("3,18"), Cell::Malformed);
+        assert_eq!(parse_cell("1 048 576"), Cell::Malformed);
+    }
+
+    #[test]
+    fn absent_and_words() {
+        assert_eq!(parse_cell(""), Cell::Empty);
+        assert_eq!(parse_cell("n/a"), Cell::NotAvailable);
+        assert_eq!(parse_cell("nan"), Cell::NotAvailable);
+        assert_eq!(parse_cell("PolicySpread"), Cell::Text("PolicySpread"));
+        assert_eq!(parse_cell("NVIDIA H200"), Cell::Text("NVIDIA H200"));
+    }
+
+    #[test]
+    fn instances_follow_the_total() {
+        assert_eq!(parse_cell("4096 (4096)"), Cell::Number(4096.0));
+        assert_eq!(parse_cell("5,504 (64; 64; 48)"), Cell::Number(5504.0));
+        assert_eq!(parse_cell("176 (0: 64; 512: 112)"), Cell::Number(176.0));
+        assert_eq!(parse_cell("all (0: all)"), Cell::Text("all"));
+        assert_eq!(parse_cell("(burn)"), Cell::Text("burn"));
     }
 }

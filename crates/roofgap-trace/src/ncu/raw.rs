@@ -4,11 +4,10 @@ use std::io::Read;
 
 use csv::StringRecord;
 
-use super::cell::{self, Cell};
-use super::error::NcuError;
-use super::model::{CounterSet, Metric, MetricId};
+use super::NcuError;
+use super::model::{CounterSet, MetricId};
 use super::page::{LaunchColumns, Page};
-use super::unit::{Scaled, Unit};
+use super::unit::Scaled;
 use crate::model::LossKind;
 
 struct Column {
@@ -71,21 +70,9 @@ pub fn read(input: impl Read) -> Result<CounterSet, NcuError> {
             continue;
         }
         for column in &metrics {
-            match cell::parse(row.get(column.index).unwrap_or_default()) {
-                Cell::Empty => {}
-                Cell::NotAvailable => launch.missing.push(column.id),
-                Cell::Text(text) => launch.texts.push((column.id, text.into())),
-                Cell::Malformed => set.losses.add(LossKind::CounterMalformed, 1),
-                Cell::Number { value, .. } => {
-                    let (unit, value) = match column.unit {
-                        Some(scaled) => (scaled.unit, scaled.apply(value)),
-                        None => {
-                            set.losses.add(LossKind::UnitUnknown, 1);
-                            (Unit::UNSTATED, value)
-                        }
-                    };
-                    launch.metrics.push(Metric { id: column.id, unit, value });
-                }
+            match row.get(column.index).unwrap_or_default().trim() {
+                "" => {}
+                text => set.add_cell(&mut launch, column.id, text, column.unit),
             }
         }
         set.losses.add(LossKind::CounterMalformed, launch.seal());

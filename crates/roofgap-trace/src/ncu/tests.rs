@@ -10,7 +10,6 @@ use proptest::prelude::*;
 use super::*;
 use crate::SourceFormat;
 use crate::model::LossKind;
-use crate::reader::Detected;
 
 fn fixture(name: &str) -> Vec<u8> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/ncu").join(name);
@@ -318,7 +317,7 @@ fn fixtures_are_told_by_their_first_bytes() {
         ("mt_basic_details.csv.gz", SourceFormat::NcuDetailsPage),
     ] {
         let bytes = fixture(name);
-        assert_eq!(sniff::sniff(&bytes[..4096], false), Detected::Yes(format), "{name}");
+        assert_eq!(sniff(&bytes[..4096], false), Ok(Some(format)), "{name}");
     }
 }
 
@@ -343,13 +342,13 @@ proptest! {
         for (at, value) in &edits {
             bytes[at.index(length)] = *value;
         }
-        let _ = (raw::read(bytes.as_slice()), details::read(bytes.as_slice()), sniff::sniff(&bytes, true));
+        let _ = (raw::read(bytes.as_slice()), details::read(bytes.as_slice()), sniff(&bytes, true));
     }
 
     #[test]
     fn any_bytes_behind_the_magic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let _ = rep::read([b"NVR\0".as_slice(), &bytes].concat().as_slice());
-        let _ = sniff::sniff(&bytes, false);
+        let _ = sniff(&bytes, false);
     }
 }
 

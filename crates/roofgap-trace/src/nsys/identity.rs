@@ -1,8 +1,9 @@
 //! Processes, threads and devices behind the packed ids of an export.
 
-use super::strings::Strings;
+use super::columns::Strings;
+use crate::model::launcher_rank;
 use crate::sqlite::Database;
-use crate::{Device, DeviceId, ProcessId, ReadError, ThreadId, Trace};
+use crate::{Device, DeviceId, Distributed, ProcessId, ReadError, ThreadId, Trace};
 use rustc_hash::FxHashMap;
 
 /// The bits of a `globalTid` that name the process (hardware, virtual machine and process id).
@@ -156,4 +157,31 @@ fn memory_bytes(size: u64) -> u64 {
 
 fn pid_of(global: u64) -> u32 {
     ((global >> 24) & 0x00FF_FFFF) as u32
+}
+
+/// Reads the rank that the launcher gave to the recorded program; `None` without one.
+pub fn distributed(db: &Database) -> Result<Option<Distributed>, ReadError> {
+    let mut found = None;
+    db.each("META_DATA_CAPTURE", &["name", "value"], |row| {
+        if let (Some(name), Some(value)) = (row[0].text(), row[1].text())
+            && name.ends_with("ENVIRONMENT_VARIABLE")
+            && found.is_none()
+        {
+            found = in_environment(&value);
+        }
+    })?;
+    Ok(found.map(|(rank, world_size)| Distributed {
+        rank: Some(rank),
+        world_size: Some(world_size),
+        ..Distributed::default()
+    }))
+}
+
+/// Finds the rank and the number of ranks in variables that are separated by zeros.
+fn in_environment(variables: &str) -> Option<(u32, u32)> {
+    launcher_rank(|name| {
+        let mut variables = variables.split('\0').filter_map(|variable| variable.split_once('='));
+        let (_, value) = variables.find(|(known, _)| *known == name)?;
+        value.parse().ok()
+    })
 }

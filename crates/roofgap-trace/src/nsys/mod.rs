@@ -1,17 +1,248 @@
 //! Exports of Nsight Systems (`nsys export --type sqlite`), by looking at which tables and columns exist.
 
-mod calls;
+use crate::sqlite::Database;
+use crate::{Format, LossKind, Ns, ReadError, Source, SourceFormat, Trace};
+use columns::Strings;
+use identity::Identity;
+use std::path::Path;
+
+mod activity;
 mod columns;
 mod graph_nodes;
 mod identity;
-mod job;
-mod kernels;
 mod nvtx;
-mod reader;
-mod strings;
-mod work;
 
 #[cfg(test)]
 mod tests;
 
-pub use reader::READER;
+pub const EXPORT: Format = Format {
+    name: "nsys-sqlite",
+    description: "an nsys SQLite export",
+    profiler: "nsys",
+    is_timeline: true,
+    endings: &[".sqlite"],
+    gpu_work_advice: "; nsys records it with `--trace=cuda,nvtx`, in the processes that it starts",
+    detect: |head| head.bytes.starts_with(b"SQLite format 3\0").into(),
+    read: |file, input| file.unpacked(|path| read(path, &mut input.trace)),
+    ..Format::DEFAULT
+};
+
+/// First bytes of every nsys report, followed by the version.
+pub const REPORT_MAGIC: &[u8] = b"NVIDIA Tegra Profiler Report ";
+
+pub const REPORT: Format = Format {
+    name: "nsys-rep",
+    endings: &[".nsys-rep"],
+    detect: |head| head.bytes.starts_with(REPORT_MAGIC).into(),
+    read: |file, _| {
+        Err(ReadError::Unsupported {
+            path: file.path.clone(),
+            what: "a report of nsys, which only nsys can export".into(),
+            remedy: "export it with `nsys export --type=sqlite` and give the .sqlite".into(),
+        })
+    },
+    ..EXPORT
+};
+
+/// Beginnings of table names of which an export has at least one beside its strings. Old exports without events have only tables
+/// that describe the machine.
+const SIGNS: [&str; 6] = [
+    "META_DATA_EXPORT",
+    "EXPORT_META_DATA",
+    "NVTX_EVENTS",
+    "CUPTI_ACTIVITY_KIND_",
+    "OSRT_API",
+    "TARGET_INFO_",
+];
+
+/// Most tables of another database that are listed.
+const LISTED: usize = 5;
+
+/// Returns true if a database with these tables is an nsys export.
+fn looks_like(tables: &[&str]) -> bool {
+    let is_sign = |table: &&str| SIGNS.iter().any(|sign| table.starts_with(sign));
+    tables.contains(&"StringIds") && tables.iter().any(is_sign)
+}
+
+/// Names the database of another tool by its tables.
+fn unrecognised(path: &Path, tables: &[&str]) -> ReadError {
+    let found = if tables.is_empty() {
+        "a SQLite file without tables".into()
+    } else if tables.iter().any(|table| table.starts_with("rocpd_")) {
+        "a profile of AMD's ROCm (tables rocpd_*); for AMD GPUs, give a trace of the PyTorch profiler".into()
+    } else {
+        let more = if tables.len() > LISTED { ", ..." } else { "" };
+        format!("tables {}{more}", tables[..tables.len().min(LISTED)].join(", "))
+    };
+    ReadError::Unrecognised {
+        path: path.to_path_buf(),
+        expected: "an export of Nsight Systems (tables StringIds, NVTX_EVENTS, CUPTI_ACTIVITY_KIND_*)".into(),
+        found,
+    }
+}
+
+/// Opens a database that is an nsys export.
+fn open(path: &Path) -> Result<Database, ReadError> {
+    let db = Database::open(path)?;
+    let tables: Vec<&str> = db.tables().collect();
+    if looks_like(&tables) { Ok(db) } else { Err(unrecognised(path, &tables)) }
+}
+
+/// Reads an export into `trace`, which may hold other inputs already. The caller sorts.
+pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
+    let db = open(path)?;
+    let before = (trace.ops.len(), trace.calls.len(), trace.ranges.rows.len());
+    trace.sources.push(source(&db, path)?);
+    let mut strings = Strings::default();
+    db.each("StringIds", &["id", "value"], |row| {
+        if let (Some(id), Some(text)) = (row[0].int(), row[1].text()) {
+            strings.insert(id, trace.names.intern(&text));
+        }
+    })?;
+    let mut who = Identity::read(&db, &strings, trace)?;
+    activity::kernels(&db, &strings, &mut who, trace)?;
+    activity::transfers_and_graphs(&db, &mut who, trace)?;
+    activity::calls(&db, &strings, &mut who, trace)?;
+    nvtx::ranges(&db, &strings, &mut who, trace)?;
+    diagnostics(&db, trace)?;
+    if let Some(job) = identity::distributed(&db)? {
+        trace.distributed = Some(job);
+    }
+    place_unnamed(before, &who, trace);
+    close_open_ranges(before, trace);
+    graph_nodes::graph_nodes(&db, before.2, &mut who, trace)?;
+    if trace.ops.len() > before.0 && trace.calls.len() == before.1 {
+        trace.losses.add(LossKind::NoRuntime, 1);
+    }
+    Ok(())
+}
+
+/// Keeps the errors and warnings that nsys wrote into the report.
+fn diagnostics(db: &Database, trace: &mut Trace) -> Result<(), ReadError> {
+    // Values of `ENUM_DIAGNOSTIC_SEVERITY_LEVEL`.
+    const WARNING: i64 = 2;
+    const ERROR: i64 = 3;
+    db.each("DIAGNOSTIC_EVENT", &["severity", "text"], |row| {
+        let text = row[1].text().unwrap_or_default();
+        let kind = match row[0].int() {
+            Some(WARNING) if is_about_graphics(&text) => return,
+            Some(WARNING) => LossKind::ToolWarning,
+            Some(ERROR) => LossKind::ToolError,
+            _ => return,
+        };
+        trace.losses.add_message(kind, &text);
+    })
+}
+
+/// Tells whether a diagnostic is about missing events of a graphics API. nsys records some by default, and no number here is about
+/// them.
+fn is_about_graphics(text: &str) -> bool {
+    const APIS: [&str; 7] = ["OpenGL", "Vulkan", "DX11", "DX12", "DX9", "OpenXR", "WDDM"];
+    let text = text.trim();
+    let subject = ["No ", "Not all "].iter().find_map(|start| text.strip_prefix(start));
+    let subject = subject.unwrap_or(text);
+    let after = APIS.iter().find_map(|api| subject.strip_prefix(api));
+    after.is_some_and(|rest| rest.starts_with(" events") || rest.starts_with(" profiling"))
+}
+
+/// Gives work that names no process to the one process that made calls, where there is only one.
+fn place_unnamed((ops, calls, _): (usize, usize, usize), who: &Identity, trace: &mut Trace) {
+    let launching = trace.calls.process.get(calls..).unwrap_or_default();
+    if let (Some(unnamed), Some(&first)) = (who.unnamed_process(), launching.first())
+        && launching.iter().all(|process| *process == first)
+    {
+        let work = trace.ops.process.iter_mut().skip(ops);
+        work.filter(|process| **process == unnamed).for_each(|process| *process = first);
+    }
+}
+
+/// Lets ranges that were never closed end with the last event of this export.
+fn close_open_ranges((ops, calls, ranges): (usize, usize, usize), trace: &mut Trace) {
+    let last = |column: &[Ns], from: usize| column.get(from..).unwrap_or(&[]).iter().copied().max();
+    let closed = trace.ranges.rows[ranges..].iter().map(|r| if r.open { r.start } else { r.end }).max();
+    let end = [last(&trace.ops.end, ops), last(&trace.calls.end, calls), closed].into_iter().flatten().max();
+    for range in trace.ranges.rows[ranges..].iter_mut().filter(|r| r.open) {
+        range.end = end.unwrap_or(range.start).max(range.start);
+    }
+}
+
+fn source(db: &Database, path: &Path) -> Result<Source, ReadError> {
+    let mut source = Source::new(path, SourceFormat::NsysSqlite);
+    for table in ["META_DATA_EXPORT", "EXPORT_META_DATA"] {
+        db.each(table, &["name", "value"], |row| {
+            let (Some(name), Some(value)) = (row[0].text(), row[1].text()) else {
+                return;
+            };
+            match &*name {
+                "EXPORT_PRODUCT_VERSION" => source.tool_version = Some(value.into_owned()),
+                "EXPORT_SCHEMA_VERSION" => source.schema_version = Some(value.into_owned()),
+                _ => {}
+            }
+        })?;
+    }
+    // A report may be exported by a later version than the one that recorded it.
+    if let Some(recorded) = recording_version(db)?
+        && !source.tool_version.as_deref().is_some_and(|exporter| exporter.starts_with(&recorded))
+    {
+        source.tool_version = Some(recorded);
+    }
+    Ok(source)
+}
+
+/// Returns the version of nsys that recorded the report, from the folder that it ran from.
+fn recording_version(db: &Database) -> Result<Option<String>, ReadError> {
+    let mut found = None;
+    db.each("TARGET_INFO_SYSTEM_ENV", &["name", "value"], |row| {
+        if let (Some("TargetInstallDir"), Some(folder)) = (row[0].text().as_deref(), row[1].text()) {
+            found = found.take().or_else(|| version_in_path(&folder));
+        }
+    })?;
+    if found.is_none() {
+        // nsys names the libraries that it loads.
+        db.each("DIAGNOSTIC_EVENT", &["text"], |row| {
+            if let Some(text) = row[0].text() {
+                found = found.take().or_else(|| version_in_path(&text));
+            }
+        })?;
+    }
+    Ok(found)
+}
+
+/// Finds the version in a path such as `/opt/nvidia/nsight-systems/2023.4.4/target-linux-x64`.
+fn version_in_path(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once("nsight-systems")?;
+    let rest = rest.strip_prefix("-cli").unwrap_or(rest);
+    let rest = rest.strip_prefix(['/', '-', '\\'])?;
+    let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.'));
+    let version = rest.get(..end.unwrap_or(rest.len()))?;
+    let parts: Vec<&str> = version.split('.').collect();
+    let numbers = parts.iter().all(|part| part.parse::<u32>().is_ok());
+    (numbers && parts.len() >= 2 && parts[0].len() == 4).then(|| version.to_owned())
+}
+
+#[cfg(test)]
+mod version_tests {
+    use super::version_in_path;
+
+    #[test]
+    fn the_folder_of_nsys_has_its_version() {
+        let version = |text: &str| version_in_path(text);
+        let found = Some("2023.4.4".to_owned());
+        assert_eq!(version("/opt/nvidia/nsight-systems/2023.4.4/target-linux-x64"), found);
+        assert_eq!(
+            version(
+                "Loaded CUPTI library: /opt/nvidia/nsight-systems-cli/2023.4.4/target-linux-x64/libcupti.so.12.3"
+            ),
+            found
+        );
+        assert_eq!(version("/usr/local/cuda-12.3/nsight-systems-2023.4.4/bin"), found);
+        for other in [
+            "/usr/lib/x86_64-linux-gnu/nsight-systems/target-linux-x64",
+            "/opt/nvidia/nsight-compute/2025.3.1/host/target-linux-x64/libcupti.so.13.0",
+            "/opt/nsight-systems/12.3/bin",
+            "nsight-systems/2023",
+        ] {
+            assert_eq!(version(other), None, "{other}");
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! NVTX ranges and marks with their domains.
 
+use super::columns::Strings;
 use super::identity::Identity;
-use super::strings::Strings;
 use crate::sqlite::Database;
 use crate::{LossKind, Mark, NameId, Ns, Range, RangeStyle, ReadError, Trace};
 use rustc_hash::FxHashMap;

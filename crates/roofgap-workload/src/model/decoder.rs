@@ -4,7 +4,7 @@ use ndarray::{Array2, Array3, ArrayView2, Axis, s};
 use rayon::prelude::*;
 
 use super::experts::Experts;
-use super::layers::{GatedMlp, Linear, RmsNorm};
+use super::layers::{GatedMlp, Linear, Norm};
 use crate::exec::Exec;
 use crate::ops;
 use crate::shape::DecoderShape;
@@ -20,15 +20,15 @@ const ROTARY_BASE: f32 = 10_000.0;
 pub struct Decoder {
     embedding: Array2<f32>,
     layers: Vec<Layer>,
-    norm: RmsNorm,
+    norm: Norm,
     head: Linear,
 }
 
 #[derive(Debug)]
 struct Layer {
-    norm1: RmsNorm,
+    norm1: Norm,
     attention: Attention,
-    norm2: RmsNorm,
+    norm2: Norm,
     network: Network,
 }
 
@@ -92,7 +92,7 @@ impl Decoder {
             embedding: source.matrix(shape.vocabulary, hidden),
             layers: (0..shape.layers)
                 .map(|layer| Layer {
-                    norm1: RmsNorm::new(source, hidden),
+                    norm1: Norm::rms(source, hidden),
                     attention: Attention {
                         query: Linear::new(source, hidden, hidden),
                         key: Linear::new(source, hidden, hidden),
@@ -100,7 +100,7 @@ impl Decoder {
                         out: Linear::new(source, hidden, hidden),
                         heads: shape.heads,
                     },
-                    norm2: RmsNorm::new(source, hidden),
+                    norm2: Norm::rms(source, hidden),
                     network: if layer < shape.dense_layers {
                         Network::Dense(GatedMlp::new(source, hidden, shape.intermediate))
                     } else {
@@ -108,7 +108,7 @@ impl Decoder {
                     },
                 })
                 .collect(),
-            norm: RmsNorm::new(source, hidden),
+            norm: Norm::rms(source, hidden),
             head: Linear::new(source, hidden, shape.vocabulary),
         }
     }

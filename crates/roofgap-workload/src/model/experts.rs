@@ -96,7 +96,7 @@ fn dispatch(scores: &Array2<f32>, picked: usize) -> Vec<Vec<Sent>> {
 mod tests {
     use super::*;
     use crate::Preset;
-    use crate::ranges::Silent;
+    use crate::exec::Silent;
     use crate::shape::Shape;
     use ndarray::array;
 

@@ -33,36 +33,29 @@ impl Linear {
     }
 }
 
-/// Layer norm.
+/// A norm of rows: layer norm where it has a bias, else root-mean-square norm.
 #[derive(Debug)]
-pub struct LayerNorm {
+pub struct Norm {
     weight: Array1<f32>,
-    bias: Array1<f32>,
+    bias: Option<Array1<f32>>,
 }
 
-impl LayerNorm {
-    pub fn new(source: &mut Source, width: usize) -> LayerNorm {
-        LayerNorm { weight: source.constant(width, 1.0), bias: source.constant(width, 0.0) }
+impl Norm {
+    /// Creates a layer norm.
+    pub fn layer(source: &mut Source, width: usize) -> Norm {
+        Norm { weight: source.constant(width, 1.0), bias: Some(source.constant(width, 0.0)) }
+    }
+
+    /// Creates a root-mean-square norm.
+    pub fn rms(source: &mut Source, width: usize) -> Norm {
+        Norm { weight: source.constant(width, 1.0), bias: None }
     }
 
     pub fn forward(&self, exec: &mut Exec<'_>, x: &Array2<f32>) -> Array2<f32> {
-        exec.op("norm", || ops::layer_norm(x, &self.weight, &self.bias))
-    }
-}
-
-/// Root-mean-square norm.
-#[derive(Debug)]
-pub struct RmsNorm {
-    weight: Array1<f32>,
-}
-
-impl RmsNorm {
-    pub fn new(source: &mut Source, width: usize) -> RmsNorm {
-        RmsNorm { weight: source.constant(width, 1.0) }
-    }
-
-    pub fn forward(&self, exec: &mut Exec<'_>, x: &Array2<f32>) -> Array2<f32> {
-        exec.op("norm", || ops::rms_norm(x, &self.weight))
+        exec.op("norm", || match &self.bias {
+            Some(bias) => ops::layer_norm(x, &self.weight, bias),
+            None => ops::rms_norm(x, &self.weight),
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! `roofgap analyze`: analyses captures.
 
-use super::signals::cancel_on_signal;
+use super::signals::request_on_signal;
 use crate::args::{AnalysisFormat, Analyze};
 use crate::printer::Printer;
 use crate::reading::with_bar;
@@ -11,18 +11,19 @@ use roofgap_base::file::write_atomic;
 use roofgap_collect::child::Cancel;
 use roofgap_collect::tool::Search;
 use roofgap_record::trial;
-use roofgap_report::chrome::{self, RankPlace};
+use roofgap_report::export::chrome::{self, RankPlace};
 #[cfg(feature = "parquet")]
-use roofgap_report::parquet::{self, Partition};
-use roofgap_report::{Bundle, json, markdown, speedscope, stacks, telemetry, text};
-use roofgap_runs::open::{Exporter, LoadError, Loaded, Overrides, is_report, load};
+use roofgap_report::export::parquet::{self, Partition};
+use roofgap_report::export::stacks;
+use roofgap_report::{Bundle, json, markdown, telemetry, text};
+use roofgap_runs::open::{Exporter, LoadError, Loaded, Overrides, load};
 use roofgap_runs::run_dir::Layout;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 pub fn run(args: Analyze, printer: &Printer) -> Result<Exit, Error> {
-    let exporter = exporter(&args.inputs, args.nsys.clone())?;
+    let exporter = exporter(args.nsys.clone());
     let overrides = Overrides { rank: args.rank, ..args.overrides.props()? };
     let selection = args.shown.props()?;
     check_outputs(&args)?;
@@ -130,10 +131,9 @@ fn missing_stages(requested: &[String], loaded: &Loaded) -> Vec<String> {
     absent.map(|name| format!("no stage {name}: {}", why(name))).collect()
 }
 
-/// Finds the nsys that exports reports. Signals are only handled if it may run: otherwise Ctrl-C ends the program at once.
-pub fn exporter(inputs: &[PathBuf], nsys: Option<PathBuf>) -> Result<Exporter, Error> {
-    let cancel = if inputs.iter().any(|path| is_report(path)) { cancel_on_signal()? } else { Cancel::new() };
-    Ok(Exporter { search: Search::from_env(nsys), cancel })
+/// Finds the nsys that exports reports. Signals are only handled while it runs: otherwise Ctrl-C ends the program at once.
+pub fn exporter(nsys: Option<PathBuf>) -> Exporter {
+    Exporter { before_export: request_on_signal, ..Exporter::new(Search::from_env(nsys), Cancel::new()) }
 }
 
 fn bundle(loaded: &Loaded) -> Bundle<'_> {
@@ -165,7 +165,7 @@ fn export(
         Ok(())
     };
     let speedscope = |path: &PathBuf| -> Result<(), Error> {
-        speedscope::save(bundle, path).map_err(Error::of)?;
+        stacks::save_speedscope(bundle, path).map_err(Error::of)?;
         wrote(path);
         Ok(())
     };

@@ -8,7 +8,6 @@ use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_report::{compare as render, json};
 use roofgap_runs::open::{LoadedSide, load_side};
-use std::path::PathBuf;
 
 pub fn run(args: Compare, printer: &Printer) -> Result<Exit, Error> {
     let mut gates = Vec::new();
@@ -16,8 +15,7 @@ pub fn run(args: Compare, printer: &Printer) -> Result<Exit, Error> {
         gates.extend(Gate::parse_list(limit).map_err(Error::of)?);
     }
     let overrides = args.overrides.props()?;
-    let sides = [PathBuf::from(&args.before), PathBuf::from(&args.after)];
-    let exporter = exporter(&sides, args.nsys)?;
+    let exporter = exporter(args.nsys);
     let side = |wanted: &str| load_side(&args.base.dir, wanted, &overrides, &exporter);
     let (before, after) = (side(&args.before)?, side(&args.after)?);
     let options = CompareOptions { gates, ..CompareOptions::default() };

@@ -71,7 +71,7 @@ fn checks_text(checks: &[Check], screen: Screen) -> String {
             Status::Bad => "bad",
         };
         // Writing to a string cannot fail.
-        let word = screen.word(&format!("{word:<8}"));
+        let word = screen.status(&format!("{word:<8}"));
         let line = format!("{word} {:<18} {}", check.id, check.found);
         let _ = writeln!(out, "{}", screen.wrapped(&line, INDENT));
         if let Some(remedy) = &check.remedy {

@@ -12,7 +12,7 @@ use roofgap_runs::open::Exporter;
 pub fn run(args: Mcp) -> Result<Exit, Error> {
     roofgap_mcp::run(McpProps {
         roots: Roots::new(&args.base.dir, &args.folders).map_err(Error::of)?,
-        exporter: Exporter { search: Search::from_env(args.nsys), cancel: Cancel::new() },
+        exporter: Exporter::new(Search::from_env(args.nsys), Cancel::new()),
         version: env!("CARGO_PKG_VERSION").into(),
     })
     .map_err(Error::of)?;

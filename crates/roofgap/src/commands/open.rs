@@ -57,7 +57,7 @@ fn is_run_name(text: &str) -> bool {
 /// Writes the reports of captures into a folder of their own, because nothing is written beside an input.
 fn capture_page(inputs: &[String], printer: &Printer) -> Result<PathBuf, Error> {
     let inputs: Vec<PathBuf> = inputs.iter().map(PathBuf::from).collect();
-    let loaded = load(&inputs, &Overrides::default(), &exporter(&inputs, None)?)?;
+    let loaded = load(&inputs, &Overrides::default(), &exporter(None))?;
     for why in &loaded.unreadable {
         printer.warning(why);
     }
@@ -77,7 +77,7 @@ const DEMO_KERNELS: usize = 5;
 pub fn demo(args: Demo, printer: &Printer) -> Result<Exit, Error> {
     let folder = args.out.map_or_else(kept_folder, Ok)?;
     let captures = demo::write(&folder)?;
-    let mut loaded = load(&captures, &demo::overrides(), &exporter(&captures, None)?)?;
+    let mut loaded = load(&captures, &demo::overrides(), &exporter(None))?;
     loaded.context.title = demo::TITLE.to_owned();
     let page = write_reports(&folder, &loaded, printer)?;
     let look = printer.text_options(DEMO_KERNELS);

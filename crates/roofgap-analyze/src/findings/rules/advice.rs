@@ -1,10 +1,9 @@
 //! Advice of ncu's own rules.
 
-use crate::counters::Advice;
 use crate::findings::builder::FindingBuilder;
 use crate::findings::{Explanation, View};
 use crate::numbers::time;
-use crate::result::Finding;
+use crate::result::{Finding, NcuRule};
 
 /// ncu's rules with an estimate for the whole kernel, for kernels of this stage. The bound is that estimate applied to the
 /// time of the kernel and launch shape in the stage.
@@ -66,7 +65,7 @@ struct Said<'a> {
     /// Time of the launch shapes that the rule is about, ns.
     kernel_ns: i64,
     /// Result with the largest estimate.
-    advice: &'a Advice,
+    advice: &'a NcuRule,
     /// Largest estimate, %.
     percent: f64,
     /// Sum over the launch shapes, ns.

@@ -4,6 +4,7 @@ use crate::findings::builder::FindingBuilder;
 use crate::findings::{Explanation, View};
 use crate::numbers::{count, time};
 use crate::result::{Finding, Stage};
+use roofgap_base::stats::{median, median_f64};
 
 /// Fewer steps of an instance show no trend.
 const LEAST_STEPS: usize = 12;
@@ -49,12 +50,11 @@ pub fn context_again(view: &View<'_>, findings: &mut Vec<Finding>) {
             && trend.median_ns as f64 >= LEAST_PREFILL_SHARE * text_ns(prefill) as f64
     };
     let mut shares: Vec<f64> = trends.iter().map(|trend| trend.share).collect();
-    shares.sort_by(f64::total_cmp);
-    let share = shares.get(shares.len() / 2).copied().unwrap_or_default();
+    let share = median_f64(&mut shares).unwrap_or_default();
     if share < LEAST_SHARE || !trends.iter().all(is_again) {
         return;
     }
-    let median_ns = median(&steps.each_ns);
+    let median_ns = median_of(&steps.each_ns);
     let context = prompt as f64 + (of_instance as f64 - 1.0) / 2.0;
     let floor_ns = stage.mbu.as_ref().and_then(|mbu| mbu.floor_step_ns).unwrap_or(0);
     let least_ns = (stage.elapsed_ns() as f64 / context).max(floor_ns as f64 * steps.count as f64);
@@ -105,25 +105,20 @@ impl Trend {
         let steps = each.len() as f64;
         // The middles of the two thirds are two thirds of the steps apart.
         let slope = growth / (steps * 2.0 / 3.0);
-        let median_ns = median(each);
+        let median_ns = median_of(each);
         Self { median_ns, share: slope * (prompt + steps / 2.0) / median_ns.max(1) as f64 }
     }
 
     /// Returns the median of a third of the steps, ns.
     fn third(each: &[i64], number: usize) -> i64 {
         let (from, to) = (each.len() * number / 3, each.len() * (number + 1) / 3);
-        median(&each[from..to])
+        median_of(&each[from..to])
     }
 }
 
 /// Returns the median; 0 for no values.
-fn median(values: &[i64]) -> i64 {
-    let mut sorted = values.to_vec();
-    let middle = sorted.len() / 2;
-    if sorted.is_empty() {
-        return 0;
-    }
-    *sorted.select_nth_unstable(middle).1
+fn median_of(values: &[i64]) -> i64 {
+    median(&mut values.to_vec()).unwrap_or(0)
 }
 
 /// Explains `context-recomputed`.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::counters::testing::{Readings, Work, WorkKind};
-use crate::counters::{Advice, Bound, Measured};
+use crate::counters::{Bound, Measured};
 use crate::findings::evidence::{ChainUse, CommunicationUse, CopyUse, ShapeUse, SyncUse};
 use crate::names::Family;
 use crate::result::*;
@@ -205,7 +205,6 @@ fn measured(bound: Option<Bound>, row: CounterRow) -> Measured {
         timeline_calls: 1000,
         timeline_total_ns: 98 * MS,
         readings: Readings::default(),
-        roofline: None,
         advice: Vec::new(),
     }
 }
@@ -564,11 +563,12 @@ fn rules_of_ncu_are_carried_in() {
         let mut row = measured(None, CounterRow::default());
         row.row.stage = Some(stage.into());
         row.timeline_total_ns = total_ns;
-        row.advice = vec![Advice {
+        row.advice = vec![NcuRule {
             rule: "AchievedOccupancy".into(),
             section: "Occupancy".into(),
             text: format!(" Look at the block size of {total_ns}. "),
             speedup_pct: percent,
+            ..NcuRule::default()
         }];
         row
     };

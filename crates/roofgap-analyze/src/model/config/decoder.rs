@@ -1,6 +1,6 @@
 //! The language model of a configuration.
 
-use super::fields::{ConfigError, Fields};
+use super::{Fields, UnknownModel};
 use crate::model::{Attention, Decoder, Experts, LayerGroup, Mlp};
 use serde_json::Value;
 
@@ -54,11 +54,15 @@ const OTHER_MIXERS: [&str; 8] = [
 
 const MOST_LAYERS: u64 = 4096;
 
-pub fn read(top: &Fields<'_>, text: &Fields<'_>) -> Result<Decoder, ConfigError> {
-    let kind = text.text("model_type").or_else(|| top.text("model_type")).unwrap_or_default();
+pub fn read(top: &Fields<'_>, text: &Fields<'_>) -> Result<Decoder, UnknownModel> {
+    let kind = text.text("model_type").or(top.text("model_type")).unwrap_or_default();
     let kind = kind.to_ascii_lowercase();
-    let unsupported = |why: String| Err(ConfigError::Unsupported { model_type: kind.clone(), why });
-    if let Some(key) = text.has_any(&OTHER_MIXERS) {
+    let unsupported = |why: String| {
+        Err(UnknownModel(format!(
+            "model type {kind:?} is not understood ({why}): give the sizes of a supported one, or a preset"
+        )))
+    };
+    if let Some(key) = OTHER_MIXERS.iter().find(|key| text.has(key)) {
         return unsupported(format!("it has {key}, so not every layer is attention"));
     }
     if !KNOWN.contains(&kind.as_str()) {
@@ -109,16 +113,16 @@ impl Reader<'_, '_> {
         if matches!(self.kind, "gemma2" | "gemma3_text") { 4 } else { 2 }
     }
 
-    fn attention(&self, layer: u64) -> Result<Attention, ConfigError> {
+    fn attention(&self, layer: u64) -> Result<Attention, UnknownModel> {
         let text = self.text;
         let heads = text.need(&["num_attention_heads"])?;
-        let latent_rank = text.size_or_zero(&["kv_lora_rank"])?.unwrap_or(0);
-        let nope_dim = text.size_or_zero(&["qk_nope_head_dim"])?.unwrap_or(0);
-        if latent_rank > 0 && nope_dim > 0 && text.flag("use_mla") != Some(false) {
+        let kv_rank = text.size_or_zero(&["kv_lora_rank"])?;
+        let nope_dim = text.size_or_zero(&["qk_nope_head_dim"])?;
+        if kv_rank > 0 && nope_dim > 0 && text.flag("use_mla") != Some(false) {
             return Ok(Attention::Latent {
                 heads,
-                q_rank: text.size_or_zero(&["q_lora_rank"])?.filter(|rank| *rank > 0),
-                kv_rank: latent_rank,
+                q_rank: Some(text.size_or_zero(&["q_lora_rank"])?).filter(|rank| *rank > 0),
+                kv_rank,
                 nope_dim,
                 rope_dim: text.need(&["qk_rope_head_dim"])?,
                 v_dim: text.need(&["v_head_dim"])?,
@@ -137,15 +141,13 @@ impl Reader<'_, '_> {
         })
     }
 
-    fn window(&self, layer: u64) -> Result<Option<u64>, ConfigError> {
-        let window = self.text.size_or_zero(&["sliding_window"])?.filter(|window| *window > 0);
+    fn window(&self, layer: u64) -> Result<Option<u64>, UnknownModel> {
+        let window = Some(self.text.size_or_zero(&["sliding_window"])?).filter(|window| *window > 0);
         if window.is_none() || self.text.flag("use_sliding_window") == Some(false) {
             return Ok(None);
         }
-        if let Some(kinds) = self.text.list("layer_types") {
-            let kind =
-                usize::try_from(layer).ok().and_then(|layer| kinds.get(layer)).and_then(|k| k.as_str());
-            return Ok(window.filter(|_| kind == Some("sliding_attention")));
+        if let Some(slides) = self.listed("layer_types", layer, "sliding_attention") {
+            return Ok(window.filter(|_| slides));
         }
         let slides = match self.kind {
             "gpt_oss" | "gemma2" => layer.is_multiple_of(2),
@@ -156,17 +158,22 @@ impl Reader<'_, '_> {
             // Qwen slides from a given layer on, and only where it says so.
             kind if kind.starts_with("qwen") => {
                 self.text.flag("use_sliding_window") == Some(true)
-                    && layer >= self.text.size_or_zero(&["max_window_layers"])?.unwrap_or(0)
+                    && layer >= self.text.size_or_zero(&["max_window_layers"])?
             }
             _ => true,
         };
         Ok(window.filter(|_| slides))
     }
 
-    fn mlp(&self, layer: u64) -> Result<Mlp, ConfigError> {
+    /// Tells whether a list of the kinds of all layers names this kind for one; `None` without such a list.
+    fn listed(&self, key: &str, layer: u64, kind: &str) -> Option<bool> {
+        let kinds = self.text.list(key)?;
+        Some(kinds.get(layer as usize).and_then(Value::as_str) == Some(kind))
+    }
+
+    fn mlp(&self, layer: u64) -> Result<Mlp, UnknownModel> {
         let text = self.text;
-        let routed =
-            text.size_or_zero(&["n_routed_experts", "num_experts", "num_local_experts"])?.unwrap_or(0);
+        let routed = text.size_or_zero(&["n_routed_experts", "num_experts", "num_local_experts"])?;
         if routed == 0 || !self.sparse(layer)? {
             return Ok(Mlp::Dense {
                 inner: text.need(&["intermediate_size"])?,
@@ -175,9 +182,9 @@ impl Reader<'_, '_> {
             });
         }
         let inner = text.need(&["moe_intermediate_size", "intermediate_size"])?;
-        let shared = match text.size_or_zero(&["shared_expert_intermediate_size"])? {
+        let shared = match text.at_least(&["shared_expert_intermediate_size"], 0)? {
             Some(width) => width,
-            None => text.size_or_zero(&["n_shared_experts"])?.unwrap_or(0) * inner,
+            None => text.size_or_zero(&["n_shared_experts"])? * inner,
         };
         Ok(Mlp::Experts(Experts {
             routed,
@@ -186,23 +193,20 @@ impl Reader<'_, '_> {
             shared_inner: shared,
             shared_gate: self.kind == "qwen2_moe",
             bias: self.kind == "gpt_oss",
-            router_bias: self.kind == "gpt_oss" || text.text("topk_method").as_deref() == Some("noaux_tc"),
+            router_bias: self.kind == "gpt_oss" || text.text("topk_method") == Some("noaux_tc"),
         }))
     }
 
     /// Tells whether this layer has experts; model families say so in different ways.
-    fn sparse(&self, layer: u64) -> Result<bool, ConfigError> {
+    fn sparse(&self, layer: u64) -> Result<bool, UnknownModel> {
         let text = self.text;
-        if let Some(kinds) = text.list("mlp_layer_types") {
-            let kind =
-                usize::try_from(layer).ok().and_then(|layer| kinds.get(layer)).and_then(|k| k.as_str());
-            return Ok(kind == Some("sparse"));
+        if let Some(sparse) = self.listed("mlp_layer_types", layer, "sparse") {
+            return Ok(sparse);
         }
         if text.sizes("mlp_only_layers")?.is_some_and(|dense| dense.contains(&layer)) {
             return Ok(false);
         }
-        let first = text.size_or_zero(&["first_k_dense_replace"])?.unwrap_or(0);
-        if layer < first {
+        if layer < text.size_or_zero(&["first_k_dense_replace"])? {
             return Ok(false);
         }
         let every = text.size(&["moe_layer_freq"])?.unwrap_or(1);

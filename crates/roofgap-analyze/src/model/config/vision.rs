@@ -1,13 +1,13 @@
 //! The vision part of a configuration.
 
-use super::fields::{ConfigError, Fields};
+use super::{Fields, UnknownModel};
 use crate::model::{Projector, Sam, Tower, Vision, VisionEncoder, Vit};
 
 pub fn read(
     top: &Fields<'_>,
     decoder_hidden: u64,
     assumptions: &mut Vec<String>,
-) -> Result<Option<Vision>, ConfigError> {
+) -> Result<Option<Vision>, UnknownModel> {
     let Some(vision) = top.object("vision_config") else {
         return Ok(None);
     };
@@ -26,7 +26,7 @@ fn published_deepseek(
     vision: &Fields<'_>,
     width: &Fields<'_>,
     decoder_hidden: u64,
-) -> Result<Vision, ConfigError> {
+) -> Result<Vision, UnknownModel> {
     let image_size = vision.size(&["image_size"])?.unwrap_or(1024);
     let mut towers = Vec::new();
     if let Some(fields) = width.object("sam_vit_b") {
@@ -80,13 +80,13 @@ fn published_deepseek(
 }
 
 /// Learned positions of the CLIP-like tower: its own patches and the class token.
-fn clip_positions(fields: &Fields<'_>) -> Result<u64, ConfigError> {
+fn clip_positions(fields: &Fields<'_>) -> Result<u64, UnknownModel> {
     let side = fields.size(&["image_size"])?.unwrap_or(224) / fields.size(&["patch_size"])?.unwrap_or(14);
     Ok(side * side + u64::from(fields.flag("class_token").unwrap_or(true)))
 }
 
 /// The form of the transformers library: `vision_config.sam_config` and `.encoder_config`.
-fn transformers_deepseek(vision: &Fields<'_>, decoder_hidden: u64) -> Result<Vision, ConfigError> {
+fn transformers_deepseek(vision: &Fields<'_>, decoder_hidden: u64) -> Result<Vision, UnknownModel> {
     let mut towers = Vec::new();
     let mut image_size = 1024;
     if let Some(fields) = vision.object("sam_config") {
@@ -109,7 +109,7 @@ fn transformers_deepseek(vision: &Fields<'_>, decoder_hidden: u64) -> Result<Vis
     Ok(Vision { towers, projector, loose_vectors: 1, image_size })
 }
 
-fn sam(fields: &Fields<'_>, image_size: u64, downsample: Vec<u64>) -> Result<Sam, ConfigError> {
+fn sam(fields: &Fields<'_>, image_size: u64, downsample: Vec<u64>) -> Result<Sam, UnknownModel> {
     let hidden = fields.size(&["width", "hidden_size"])?.unwrap_or(768);
     let layers = fields.size(&["layers", "num_hidden_layers"])?.unwrap_or(12);
     let global = fields.sizes("global_attn_indexes")?.unwrap_or_else(|| vec![2, 5, 8, 11]);
@@ -127,18 +127,18 @@ fn sam(fields: &Fields<'_>, image_size: u64, downsample: Vec<u64>) -> Result<Sam
         global_layers: global.iter().filter(|layer| **layer < layers).count() as u64,
         absolute_positions: fields.flag("use_abs_pos").unwrap_or(true),
         relative_positions: fields.flag("use_rel_pos").unwrap_or(true),
-        neck: fields.size_or_zero(&["neck_channels", "output_channels"])?.unwrap_or(256),
+        neck: fields.at_least(&["neck_channels", "output_channels"], 0)?.unwrap_or(256),
         downsample: fields.sizes("downsample_channels")?.unwrap_or(downsample),
         qkv_bias: fields.flag("qkv_bias").unwrap_or(true),
     })
 }
 
 /// Inner width of a tower: four times its width unless the tower itself says otherwise.
-fn inner(fields: &Fields<'_>, hidden: u64) -> Result<u64, ConfigError> {
+fn inner(fields: &Fields<'_>, hidden: u64) -> Result<u64, UnknownModel> {
     if let Some(inner) = fields.size(&["intermediate_size"])? {
         return Ok(inner);
     }
-    let ratio = fields.number("mlp_ratio").filter(|ratio| (0.1..=64.0).contains(ratio)).unwrap_or(4.0);
+    let ratio = fields.number("mlp_ratio", 0.1, 64.0).unwrap_or(4.0);
     Ok((hidden as f64 * ratio) as u64)
 }
 
@@ -148,7 +148,7 @@ fn plain(
     vision: &Fields<'_>,
     decoder_hidden: u64,
     assumptions: &mut Vec<String>,
-) -> Result<Option<Vision>, ConfigError> {
+) -> Result<Option<Vision>, UnknownModel> {
     let kind = vision.text("model_type").unwrap_or_default();
     let named = |part: &str| kind.contains(part);
     let fixed_size = named("clip") || named("siglip") || kind == "vit";

@@ -1,9 +1,11 @@
 //! The work of the language model: prefill of a prompt, steps of decode.
 
 use super::vision::View;
-use super::{StageWork, Term};
-use crate::model::architecture::{Architecture, Experts, LayerGroup, Linear, Mlp, feed_forward};
-use crate::model::matrices::{biases, linears_text, matrices, router_values};
+use super::{StageWork, Term, term, that_hold};
+use crate::model::architecture::{
+    Architecture, Attention, Experts, LayerGroup, Linear, Mlp, biases, feed_forward, linears_text, matrices,
+    router_values,
+};
 
 /// A prefill.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,50 +54,44 @@ pub fn looked_at(first: u64, count: u64, window: Option<u64>) -> f64 {
 
 /// Passes over the layers: their sizes and their number.
 pub struct Pass<'a> {
-    architecture: &'a Architecture,
+    pub architecture: &'a Architecture,
     /// Tokens of one pass, all sequences together.
-    tokens: u64,
+    pub tokens: u64,
     /// Passes; each reads the weights once.
-    passes: u64,
+    pub passes: u64,
     /// Sequences of a pass; 0 leaves out attention over the cache.
-    sequences: u64,
+    pub sequences: u64,
     /// Tokens that one sequence adds in a pass.
-    added: u64,
+    pub added: u64,
     /// Tokens looked at by the first token of a sequence in the first pass.
-    first_look: u64,
+    pub first_look: u64,
     /// Positions of a pass for which the output head is computed.
-    heads: u64,
+    pub heads: u64,
 }
 
 impl Architecture {
     /// The work of a prefill, with the vision part where there are images.
     pub fn prefill(&self, input: &PrefillInput) -> StageWork {
-        let tokens = input.batch.saturating_mul(input.prompt);
-        let mut assumptions = self.common_assumptions();
-        assumptions
-            .push("prefill computes the output head for the last token of each sequence only".to_owned());
-        let mut terms = Vec::new();
-        if let Some(vision) = &self.vision
-            && !input.views.is_empty()
-        {
-            self.vision_terms(vision, &input.views, input.batch, &mut terms);
-        }
+        let mut terms = match &self.vision {
+            Some(vision) => self.vision_terms(vision, &input.views, input.batch),
+            None => Vec::new(),
+        };
         let pass = Pass {
             architecture: self,
-            tokens,
+            tokens: input.batch.saturating_mul(input.prompt),
             passes: 1,
             sequences: input.batch,
             added: input.prompt,
             first_look: 1,
             heads: input.batch,
         };
-        pass.terms(&mut terms);
-        StageWork { stage: "prefill".to_owned(), terms, steps: None, devices: 1, assumptions }
+        terms.extend(pass.terms());
+        let head = "prefill computes the output head for the last token of each sequence only";
+        StageWork::new("prefill", terms, None, self.common_assumptions()).noting(Some(head.to_owned()))
     }
 
     /// The work of steps of decode.
     pub fn decode(&self, input: &DecodeInput) -> StageWork {
-        let mut terms = Vec::new();
         let pass = Pass {
             architecture: self,
             tokens: input.batch,
@@ -105,153 +101,141 @@ impl Architecture {
             first_look: input.context.saturating_add(1),
             heads: input.batch,
         };
-        pass.terms(&mut terms);
-        let mut assumptions = self.common_assumptions();
-        assumptions
-            .push("each decode step reads every weight it uses once and the whole cache once".to_owned());
-        StageWork { stage: "decode".to_owned(), terms, steps: Some(input.steps), devices: 1, assumptions }
+        let once = "each decode step reads every weight it uses once and the whole cache once";
+        StageWork::new("decode", pass.terms(), Some(input.steps), self.common_assumptions())
+            .noting(Some(once.to_owned()))
     }
 
     pub(crate) fn common_assumptions(&self) -> Vec<String> {
+        let any = |holds: fn(&LayerGroup) -> bool| self.decoder.groups.iter().any(holds);
         let mut assumptions = self.assumptions.clone();
         assumptions.push(format!("weights: {}; cache and activations in {}", self.weights.how, self.dtype));
-        assumptions.push(
-            "matrix products and attention are counted, a multiply-add as two; norms, softmax, positions and activation \
-             functions are not"
-                .to_owned(),
-        );
-        assumptions.push("attention is causal: a token looks at itself and those before it".to_owned());
-        assumptions.push(
-            "bytes that must move are weights and the cache of keys and values; activations are taken to stay on chip"
-                .to_owned(),
-        );
-        let groups = &self.decoder.groups;
-        if groups.iter().any(|group| matches!(group.mlp, Mlp::Experts(_))) {
-            assumptions.push(
-                "tokens choose experts at random and independently: n tokens touch E x (1 - (1 - k/E)^n) of E experts"
-                    .to_owned(),
-            );
-        }
-        if groups.iter().any(|g| matches!(g.attention, crate::model::Attention::Latent { .. })) {
-            assumptions.push(
-                "the cache holds the compressed keys and values; an implementation that caches them expanded moves more"
-                    .to_owned(),
-            );
-        }
+        assumptions.extend(that_hold([
+            (
+                true,
+                "matrix products and attention are counted, a multiply-add as two; norms, softmax, positions and activation \
+                 functions are not",
+            ),
+            (true, "attention is causal: a token looks at itself and those before it"),
+            (
+                true,
+                "bytes that must move are weights and the cache of keys and values; activations are taken to stay on chip",
+            ),
+            (
+                any(|group| matches!(group.mlp, Mlp::Experts(_))),
+                "tokens choose experts at random and independently: n tokens touch E x (1 - (1 - k/E)^n) of E experts",
+            ),
+            (
+                any(|group| matches!(group.attention, Attention::Latent { .. })),
+                "the cache holds the compressed keys and values; an implementation that caches them expanded moves more",
+            ),
+        ]));
         assumptions
+    }
+
+    /// The term of attention over the cache in layers of one shape: the pairs of tokens that it looks at, and the tokens of the cache
+    /// that it reads and writes, for each of a number of sequences or for all.
+    pub(crate) fn cache_term(
+        &self,
+        group: &LayerGroup,
+        sequences: Option<u64>,
+        (pairs, read, written): (f64, f64, f64),
+    ) -> Term {
+        let (keys, values) = group.attention.pair_widths();
+        let cached = group.attention.cached_values();
+        let value_bytes = self.dtype.bits() / 8.0;
+        let layers = group.count as f64 * sequences.map_or(1.0, |sequences| sequences as f64);
+        let each = sequences.map_or_else(String::new, |sequences| format!("{sequences} sequences x "));
+        let window = group.attention.window().filter(|_| sequences.is_some());
+        let window = window.map_or_else(String::new, |window| format!(", at most {window} back"));
+        term(
+            "attention over the cache",
+            2.0 * layers * pairs * (keys + values) as f64,
+            layers * ((read + written) * cached as f64) * value_bytes,
+            format!(
+                "2 x {} layers x {each}{pairs} pairs of tokens x ({keys} + {values}){window}; cache: {cached} values of {value_bytes} \
+                 bytes a token and layer, {read} tokens read, {written} written",
+                group.count
+            ),
+        )
     }
 }
 
-impl<'a> Pass<'a> {
-    /// Describes steps of an engine with a number of tokens and of rows of the output head, without attention over the cache.
-    pub fn of_steps(architecture: &'a Architecture, tokens: u64, heads: u64, steps: u64) -> Self {
-        Pass { architecture, tokens, passes: steps, sequences: 0, added: 0, first_look: 1, heads }
-    }
-
-    pub fn terms(&self, terms: &mut Vec<Term>) {
+impl Pass<'_> {
+    pub fn terms(&self) -> Vec<Term> {
         let decoder = &self.architecture.decoder;
+        let weights = &self.architecture.weights;
         let rows = self.tokens as f64 * self.passes as f64;
-        let width = decoder.hidden as f64;
-        let other = self.architecture.weights.other_bits / 8.0;
-        terms.push(Term {
-            name: "embedding".to_owned(),
-            flops: 0.0,
-            weight_bytes: rows * width * other,
-            kv_bytes: 0.0,
-            activation_bytes: rows * width * self.value_bytes(),
-            how: format!("{}{} rows of {}", self.passes_text(), self.tokens, decoder.hidden),
-        });
+        let mut terms = vec![term(
+            "embedding",
+            0.0,
+            rows * decoder.hidden as f64 * (weights.other_bits / 8.0),
+            format!("{}{} rows of {}", self.passes_text(), self.tokens, decoder.hidden),
+        )];
         for group in &decoder.groups {
-            self.attention(group, terms);
+            self.attention(group, &mut terms);
             match &group.mlp {
                 Mlp::Dense { inner, gated, bias } => {
                     let linears = feed_forward(decoder.hidden, *inner, *gated, *bias);
-                    let bits = self.architecture.weights.linear_bits;
-                    terms.push(self.products("dense feed-forward", group.count, &linears, bits));
+                    terms.push(self.products(
+                        "dense feed-forward",
+                        group.count,
+                        &linears,
+                        self.tokens,
+                        weights.linear_bits,
+                    ));
                 }
-                Mlp::Experts(experts) => self.experts(experts, group.count, terms),
+                Mlp::Experts(experts) => self.experts(experts, group.count, &mut terms),
             }
         }
         terms.push(self.norms());
         let head = [Linear::new("output head", decoder.hidden, decoder.vocab, false)];
-        let mut term =
-            self.products_of("output head", 1, &head, self.heads, self.architecture.weights.other_bits);
+        let mut head = self.products("output head", 1, &head, self.heads, weights.other_bits);
         if decoder.tied {
-            term.how.push_str(" (the embedding table)");
+            head.how.push_str(" (the embedding table)");
         }
-        terms.push(term);
-    }
-
-    fn value_bytes(&self) -> f64 {
-        self.architecture.dtype.bits() / 8.0
+        terms.push(head);
+        terms
     }
 
     fn passes_text(&self) -> String {
         if self.passes == 1 { String::new() } else { format!("{} steps x ", self.passes) }
     }
 
-    fn products(&self, name: &str, layers: u64, linears: &[Linear], bits: f64) -> Term {
-        self.products_of(name, layers, linears, self.tokens, bits)
-    }
-
     /// Matrix products over a number of rows in each pass.
-    fn products_of(&self, name: &str, layers: u64, linears: &[Linear], rows: u64, bits: f64) -> Term {
+    fn products(&self, name: &str, layers: u64, linears: &[Linear], rows: u64, bits: f64) -> Term {
         let passes = self.passes as f64 * layers as f64;
-        let values = matrices(linears);
-        let bias = biases(linears);
-        let sides: f64 = linears.iter().map(|l| (l.inputs + l.outputs) as f64).sum();
-        let text = linears_text(linears);
+        let (values, bias) = (matrices(linears), biases(linears));
         let bias_text = if bias > 0.0 { format!(", biases {bias}") } else { String::new() };
-        Term {
-            name: name.to_owned(),
-            flops: 2.0 * rows as f64 * values * passes,
-            weight_bytes: passes * (values * bits + bias * self.architecture.weights.other_bits) / 8.0,
-            kv_bytes: 0.0,
-            activation_bytes: passes * rows as f64 * sides * self.value_bytes(),
-            how: format!(
-                "2 x {rows} tokens x {}{layers} layers x ({text}){bias_text}; weights at {bits} bits read once a pass",
-                self.passes_text()
+        term(
+            name,
+            2.0 * rows as f64 * values * passes,
+            passes * (values * bits + bias * self.architecture.weights.other_bits) / 8.0,
+            format!(
+                "2 x {rows} tokens x {}{layers} layers x ({}){bias_text}; weights at {bits} bits read once a pass",
+                self.passes_text(),
+                linears_text(linears)
             ),
-        }
+        )
     }
 
     fn attention(&self, group: &LayerGroup, terms: &mut Vec<Term>) {
-        let attention = &group.attention;
-        let hidden = self.architecture.decoder.hidden;
-        let bits = self.architecture.weights.linear_bits;
+        let weights = &self.architecture.weights;
+        let linears = group.attention.linears(self.architecture.decoder.hidden);
         let mut projections =
-            self.products("attention projections", group.count, &attention.linears(hidden), bits);
-        let vectors = attention.vectors() * self.architecture.weights.other_bits / 8.0;
-        projections.weight_bytes += vectors * group.count as f64 * self.passes as f64;
+            self.products("attention projections", group.count, &linears, self.tokens, weights.linear_bits);
+        let vectors = group.attention.vectors() * weights.other_bits / 8.0;
+        projections.bytes += vectors * group.count as f64 * self.passes as f64;
         terms.push(projections);
-        if self.sequences == 0 {
-            return;
+        if self.sequences > 0 {
+            let added = self.added as f64 * self.passes as f64;
+            let tokens = self.added.saturating_mul(self.passes);
+            let pairs = looked_at(self.first_look, tokens, group.attention.window());
+            // A prefill writes what it computes; a step of decode reads what was there before and writes its own.
+            let read_back = if self.first_look > 1 { pairs - added } else { 0.0 };
+            let cached = (pairs, read_back, added);
+            terms.push(self.architecture.cache_term(group, Some(self.sequences), cached));
         }
-
-        let (keys, values) = attention.pair_widths();
-        let cached = attention.cached_values();
-        let window = attention.window();
-        let layers = group.count as f64;
-        let sequences = self.sequences as f64;
-        let added = self.added as f64 * self.passes as f64;
-        let pairs = looked_at(self.first_look, self.added.saturating_mul(self.passes), window);
-        // A prefill writes what it computes; a step of decode reads what was there before and writes its own.
-        let read_back = if self.first_look > 1 { pairs - added } else { 0.0 };
-        let cache_values = (read_back + added) * cached as f64;
-        let value_bytes = self.value_bytes();
-        let window_text = window.map_or_else(String::new, |w| format!(", at most {w} back"));
-        terms.push(Term {
-            name: "attention over the cache".to_owned(),
-            flops: 2.0 * layers * sequences * pairs * (keys + values) as f64,
-            weight_bytes: 0.0,
-            kv_bytes: layers * sequences * cache_values * value_bytes,
-            activation_bytes: layers * sequences * added * (2 * keys + values) as f64 * value_bytes,
-            how: format!(
-                "2 x {} layers x {} sequences x {pairs} pairs of tokens x ({keys} + {values}){window_text}; cache: {} values \
-                 of {value_bytes} bytes a token and layer, {read_back} tokens read, {added} written",
-                group.count, self.sequences, cached
-            ),
-        });
     }
 
     fn experts(&self, experts: &Experts, layers: u64, terms: &mut Vec<Term>) {
@@ -263,14 +247,11 @@ impl<'a> Pass<'a> {
         let one_bytes = (one * weights.expert_bits + biases(&linears) * weights.other_bits) / 8.0;
         let touched = distinct_experts(experts.routed, experts.per_token, self.tokens);
         let chosen = experts.per_token as f64 * self.tokens as f64;
-        let sides: f64 = linears.iter().map(|l| (l.inputs + l.outputs) as f64).sum();
-        terms.push(Term {
-            name: "routed experts".to_owned(),
-            flops: 2.0 * passes * chosen * one,
-            weight_bytes: passes * touched * one_bytes,
-            kv_bytes: 0.0,
-            activation_bytes: passes * chosen * sides * self.value_bytes(),
-            how: format!(
+        terms.push(term(
+            "routed experts",
+            2.0 * passes * chosen * one,
+            passes * touched * one_bytes,
+            format!(
                 "2 x {} tokens x {} experts x {}{layers} layers x ({}); {touched:.2} of {} experts read a pass, {} bits a weight",
                 self.tokens,
                 experts.per_token,
@@ -279,19 +260,19 @@ impl<'a> Pass<'a> {
                 experts.routed,
                 weights.expert_bits
             ),
-        });
+        ));
         if experts.shared_inner > 0 {
             let shared = feed_forward(hidden, experts.shared_inner, true, false);
-            let mut term = self.products("shared experts", layers, &shared, weights.linear_bits);
+            let mut term = self.products("shared experts", layers, &shared, self.tokens, weights.linear_bits);
             if experts.shared_gate {
                 term.flops += 2.0 * self.tokens as f64 * passes * hidden as f64;
-                term.weight_bytes += passes * hidden as f64 * weights.other_bits / 8.0;
+                term.bytes += passes * hidden as f64 * weights.other_bits / 8.0;
             }
             terms.push(term);
         }
         let router = [Linear::new("router", hidden, experts.routed, experts.router_bias)];
-        let mut term = self.products("router", layers, &router, weights.other_bits);
-        term.weight_bytes = passes * router_values(experts, hidden) * weights.other_bits / 8.0;
+        let mut term = self.products("router", layers, &router, self.tokens, weights.other_bits);
+        term.bytes = passes * router_values(experts, hidden) * weights.other_bits / 8.0;
         terms.push(term);
     }
 
@@ -299,14 +280,8 @@ impl<'a> Pass<'a> {
         let decoder = &self.architecture.decoder;
         let vectors: u64 = decoder.groups.iter().map(|group| group.count * group.norms).sum::<u64>() + 1;
         let values = vectors as f64 * decoder.hidden as f64 * self.passes as f64;
-        Term {
-            name: "norms".to_owned(),
-            flops: 0.0,
-            weight_bytes: values * self.architecture.weights.other_bits / 8.0,
-            kv_bytes: 0.0,
-            activation_bytes: 2.0 * values * self.tokens as f64 * self.value_bytes(),
-            how: format!("{}{vectors} vectors of {}", self.passes_text(), decoder.hidden),
-        }
+        let how = format!("{}{vectors} vectors of {}", self.passes_text(), decoder.hidden);
+        term("norms", 0.0, values * self.architecture.weights.other_bits / 8.0, how)
     }
 }
 

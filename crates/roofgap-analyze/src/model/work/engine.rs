@@ -1,10 +1,8 @@
 //! The work of the steps of a serving engine, from the requests and tokens in their names.
 
 use super::decoder::{Pass, looked_at};
-use super::run::Misfit;
-use super::{StageWork, Term};
+use super::{StageWork, Term, that_hold};
 use crate::model::Architecture;
-use crate::model::architecture::LayerGroup;
 use crate::stages::EngineStep;
 use std::collections::BTreeMap;
 
@@ -24,13 +22,16 @@ impl Architecture {
     /// Sums the work of engine steps. Matrix products follow from the tokens exactly; attention is the least that the names allow.
     ///
     /// # Errors
-    /// [`Misfit::StepTokens`] where a name does not give its tokens.
-    pub fn engine_work(&self, stage: &str, steps: &[EngineStep]) -> Result<StageWork, Misfit> {
+    /// Fails where a name does not give its tokens.
+    pub fn engine_work(&self, stage: &str, steps: &[EngineStep]) -> Result<StageWork, String> {
         let mut sizes: BTreeMap<(u64, u64), u64> = BTreeMap::new();
         let mut tokens_in_all = 0u64;
         for step in steps {
-            let (context, generation) =
-                step.context.tokens.zip(step.generation.tokens).ok_or(Misfit::StepTokens)?;
+            let (context, generation) = step
+                .context
+                .tokens
+                .zip(step.generation.tokens)
+                .ok_or("the step names do not give the number of tokens")?;
             let tokens = context.saturating_add(generation);
             let prompts = step.context.requests.unwrap_or(1).min(context);
             *sizes.entry((tokens, prompts.saturating_add(generation))).or_default() += 1;
@@ -38,85 +39,56 @@ impl Architecture {
         }
         let mut terms: Vec<Term> = Vec::new();
         for (&(tokens, heads), &passes) in &sizes {
-            let mut own = Vec::new();
-            Pass::of_steps(self, tokens, heads, passes).terms(&mut own);
+            // Attention over the cache differs from step to step.
+            let pass =
+                Pass { architecture: self, tokens, passes, sequences: 0, added: 0, first_look: 1, heads };
+            let own = pass.terms();
             if terms.is_empty() {
                 terms = own;
-            } else {
-                terms.iter_mut().zip(own).for_each(|(sum, own)| add(sum, &own));
+                continue;
+            }
+            for (sum, own) in terms.iter_mut().zip(own) {
+                sum.flops += own.flops;
+                sum.bytes += own.bytes;
             }
         }
-        if sizes.len() > 1 {
-            for term in &mut terms {
-                term.how = format!(
-                    "{} steps with {tokens_in_all} tokens in all, added up by size; the smallest: {}",
-                    steps.len(),
-                    term.how
-                );
-            }
+        for term in terms.iter_mut().filter(|_| sizes.len() > 1) {
+            term.how = format!(
+                "{} steps with {tokens_in_all} tokens in all, added up by size; the smallest: {}",
+                steps.len(),
+                term.how
+            );
         }
         let mut left_out = Cached::default();
         for group in &self.decoder.groups {
             let cached = Cached::of(steps, group.attention.window());
             left_out.lengths_unknown |= cached.lengths_unknown;
             left_out.equal_prompts |= cached.equal_prompts;
-            terms.push(self.cache_term(group, &cached));
+            terms.push(self.cache_term(group, None, (cached.pairs, cached.read, cached.written)));
         }
-        Ok(StageWork {
-            stage: stage.to_owned(),
-            terms,
-            steps: Some(steps.len() as u64),
-            devices: 1,
-            assumptions: self.engine_assumptions(&left_out),
-        })
-    }
-
-    fn engine_assumptions(&self, cached: &Cached) -> Vec<String> {
         let mut assumptions = self.common_assumptions();
-        assumptions.push(
-            "each step reads every weight it uses once; the output head is computed for the last token of each prompt and for \
-             every generated token"
-                .to_owned(),
-        );
-        if cached.lengths_unknown {
-            assumptions.push(
-                "the step names do not give the length of the sequences that generate: attention over their cache is left out, so \
-                 FLOPs and bytes are lower bounds"
-                    .to_owned(),
-            );
-        }
-        if cached.equal_prompts {
-            assumptions.push(
-                "attention of prompts is the least that their tokens allow: prompts of a step of equal length, nothing of them in the \
-                 cache before"
-                    .to_owned(),
-            );
-        }
-        if self.vision.is_some() {
-            assumptions
-                .push("the vision part is left out: step names do not tell the number of images".to_owned());
-        }
-        assumptions
-    }
-
-    fn cache_term(&self, group: &LayerGroup, cached: &Cached) -> Term {
-        let (keys, values) = group.attention.pair_widths();
-        let layers = group.count as f64;
-        let value_bytes = self.dtype.bits() / 8.0;
-        let per_token = group.attention.cached_values();
-        let Cached { pairs, read, written, .. } = cached;
-        Term {
-            name: "attention over the cache".to_owned(),
-            flops: 2.0 * layers * pairs * (keys + values) as f64,
-            weight_bytes: 0.0,
-            kv_bytes: layers * (read + written) * per_token as f64 * value_bytes,
-            activation_bytes: layers * written * (2 * keys + values) as f64 * value_bytes,
-            how: format!(
-                "2 x {} layers x {pairs} pairs of tokens x ({keys} + {values}); cache: {per_token} values of {value_bytes} bytes a \
-                 token and layer, {read} tokens read, {written} written",
-                group.count
+        assumptions.extend(that_hold([
+            (
+                true,
+                "each step reads every weight it uses once; the output head is computed for the last token of each prompt and for \
+                 every generated token",
             ),
-        }
+            (
+                left_out.lengths_unknown,
+                "the step names do not give the length of the sequences that generate: attention over their cache is left out, so \
+                 FLOPs and bytes are lower bounds",
+            ),
+            (
+                left_out.equal_prompts,
+                "attention of prompts is the least that their tokens allow: prompts of a step of equal length, nothing of them in \
+                 the cache before",
+            ),
+            (
+                self.vision.is_some(),
+                "the vision part is left out: step names do not tell the number of images",
+            ),
+        ]));
+        Ok(StageWork::new(stage, terms, Some(steps.len() as u64), assumptions))
     }
 }
 
@@ -166,13 +138,6 @@ impl Cached {
             None => self.lengths_unknown = true,
         }
     }
-}
-
-fn add(sum: &mut Term, own: &Term) {
-    sum.flops += own.flops;
-    sum.weight_bytes += own.weight_bytes;
-    sum.kv_bytes += own.kv_bytes;
-    sum.activation_bytes += own.activation_bytes;
 }
 
 #[cfg(test)]
@@ -232,7 +197,7 @@ mod tests {
         let model = preset("llama3_8b").unwrap();
         let mut unknown = steps(&["execute_context_0(0)_generation_4(4)"]);
         unknown[0].generation.tokens = None;
-        let why = model.engine_work("decode", &unknown).unwrap_err().to_string();
+        let why = model.engine_work("decode", &unknown).unwrap_err();
         assert!(why.contains("step names"), "{why}");
     }
 

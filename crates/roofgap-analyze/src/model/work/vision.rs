@@ -1,12 +1,13 @@
 //! The work of the vision part.
 
-use super::Term;
-use crate::model::architecture::{Architecture, Linear, Projector, Sam, Tower, Vision, VisionEncoder, Vit};
-use crate::model::matrices::{biases, conv3x3, linears_text, matrices, projector_values};
-use serde::Serialize;
+use super::{Term, term};
+use crate::model::architecture::{
+    Architecture, Linear, Projector, Sam, Tower, Vision, VisionEncoder, Vit, biases, conv3x3, linears_text,
+    matrices, projector_values,
+};
 
 /// Images of one size that go through the vision part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View {
     /// Side in pixels.
     pub image_size: u64,
@@ -95,87 +96,92 @@ impl VisionEncoder {
 }
 
 impl Architecture {
-    pub(crate) fn vision_terms(&self, vision: &Vision, views: &[View], batch: u64, terms: &mut Vec<Term>) {
-        let context = Context { value_bytes: self.dtype.bits() / 8.0, weight_bits: self.weights.other_bits };
+    pub(crate) fn vision_terms(&self, vision: &Vision, views: &[View], batch: u64) -> Vec<Term> {
+        let mut terms = Vec::new();
+        let weight_bytes = self.weights.other_bits / 8.0;
         for (index, view) in views.iter().enumerate() {
             let images = view.count.saturating_mul(batch);
             if images == 0 {
                 continue;
             }
-            let first = terms.len();
+            // Further views run through the same weights, which one pass over all of them could read once.
+            let weight_bytes = if index > 0 { 0.0 } else { weight_bytes };
+            let mut images = Images { size: view.image_size, images, weight_bytes, terms: &mut terms };
             let mut before = 0;
             for tower in &vision.towers {
                 match tower {
-                    Tower::Sam(sam) => context.sam(sam, view.image_size, images, terms),
-                    Tower::Vit(vit) => context.vit(vit, view.image_size, before, images, terms),
-                    Tower::Encoder(encoder) => context.encoder(encoder, before, images, terms),
+                    Tower::Sam(sam) => images.sam(sam),
+                    Tower::Vit(vit) => images.vit(vit, before),
+                    Tower::Encoder(encoder) => images.encoder(encoder, before),
                 }
                 before = tower.features(view.image_size, before);
             }
-            context.projector(&vision.projector, before, images, terms);
-            // Further views run through the same weights, which one pass over all of them could read once.
-            if index > 0 {
-                for term in terms.iter_mut().skip(first) {
-                    term.weight_bytes = 0.0;
-                }
-            }
+            images.projector(&vision.projector, before);
         }
+        terms
     }
 }
 
-struct Context {
-    value_bytes: f64,
-    weight_bits: f64,
+/// Images of one size, and the terms of their work so far.
+struct Images<'t> {
+    size: u64,
+    images: u64,
+    /// Bytes of a weight; 0 for weights that were read before.
+    weight_bytes: f64,
+    terms: &'t mut Vec<Term>,
 }
 
-impl Context {
-    fn term(&self, name: String, flops: f64, weights: f64, activations: f64, how: String) -> Term {
-        Term {
+impl Images<'_> {
+    /// Adds the term of a number of multiplications and additions for each image. `how` is their formula.
+    fn add(&mut self, name: &str, multiplies: f64, weights: f64, how: String) {
+        self.add_flops(
             name,
-            flops,
-            weight_bytes: weights * self.weight_bits / 8.0,
-            kv_bytes: 0.0,
-            activation_bytes: activations * self.value_bytes,
-            how,
-        }
+            2.0 * self.images as f64 * multiplies,
+            weights,
+            format!("2 x {} images x {how}", self.images),
+        );
     }
 
-    /// The matrix products of the layers of a tower.
-    fn products(
-        &self,
-        name: &str,
-        layers: u64,
-        linears: &[Linear],
-        rows: f64,
-        images: u64,
-        norms: f64,
-    ) -> Term {
+    fn add_flops(&mut self, name: &str, flops: f64, weights: f64, how: String) {
+        self.terms.push(term(name, flops, weights * self.weight_bytes, how));
+    }
+
+    fn patches(&mut self, name: &str, patches: f64, (side, hidden): (u64, u64), more: f64) {
+        let pixels = 3.0 * (side as f64).powi(2);
+        let values = pixels * hidden as f64;
+        let how = format!("{patches} patches x {pixels} values x {hidden}");
+        self.add(&format!("{name}: patches"), patches * values, values + more, how);
+    }
+
+    /// Adds the matrix products of the layers of a tower.
+    fn products(&mut self, name: &str, layers: u64, linears: &[Linear], tokens: f64, norms: f64) {
         let depth = layers as f64;
-        let all_rows = rows * images as f64;
-        let sides: f64 = linears.iter().map(|l| (l.inputs + l.outputs) as f64).sum();
-        self.term(
-            format!("{name}: products"),
-            2.0 * all_rows * depth * matrices(linears),
-            depth * (matrices(linears) + biases(linears) + norms),
-            all_rows * depth * sides,
-            format!("2 x {images} images x {rows} tokens x {layers} layers x ({})", linears_text(linears)),
-        )
+        let values = matrices(linears);
+        self.add(
+            &format!("{name}: products"),
+            tokens * depth * values,
+            depth * (values + biases(linears) + norms),
+            format!("{tokens} tokens x {layers} layers x ({})", linears_text(linears)),
+        );
     }
 
-    fn sam(&self, sam: &Sam, image_size: u64, images: u64, terms: &mut Vec<Term>) {
-        let grid = sam.grid(image_size) as f64;
+    /// Adds the attention of the layers of a tower: pairs of tokens, and how many they are.
+    fn attention(&mut self, name: &str, (layers, hidden): (u64, u64), pairs: f64, weights: f64, how: String) {
+        let images = self.images;
+        self.add_flops(
+            &format!("{name}: attention"),
+            4.0 * images as f64 * layers as f64 * hidden as f64 * pairs,
+            weights,
+            format!("4 x {images} images x {layers} layers x {hidden} x {how}"),
+        );
+    }
+
+    fn sam(&mut self, sam: &Sam) {
+        let grid = sam.grid(self.size) as f64;
         let tokens = grid * grid;
         let hidden = sam.hidden as f64;
-        let count = images as f64;
-        let pixels = 3.0 * (sam.patch as f64).powi(2);
         let positions = if sam.absolute_positions { tokens * hidden } else { 0.0 };
-        terms.push(self.term(
-            "sam: patches".to_owned(),
-            2.0 * count * tokens * pixels * hidden,
-            pixels * hidden + hidden + positions,
-            count * tokens * (pixels + hidden),
-            format!("2 x {images} images x {tokens} patches x {pixels} values x {}", sam.hidden),
-        ));
+        self.patches("sam", tokens, (sam.patch, sam.hidden), hidden + positions);
         // Windows are padded to whole ones before the attention, and its projections run over the padding too.
         let side = sam.window.max(1) as f64;
         let windows = (grid / side).ceil().powi(2);
@@ -184,150 +190,92 @@ impl Context {
         let local = sam.layers as f64 - global;
         let linears = sam.linears();
         let (attention, inner) = linears.split_at(2.min(linears.len()));
-        let attention_rows = count * (local * padded + global * tokens);
-        let inner_rows = count * sam.layers as f64 * tokens;
-        let norms = 4.0 * hidden;
-        terms.push(self.term(
-            "sam: products".to_owned(),
-            2.0 * (attention_rows * matrices(attention) + inner_rows * matrices(inner)),
-            sam.layers as f64 * (matrices(&linears) + biases(&linears) + norms),
-            attention_rows * 6.0 * hidden + inner_rows * 2.0 * (hidden + sam.inner as f64),
+        let attention_rows = local * padded + global * tokens;
+        self.add(
+            "sam: products",
+            attention_rows * matrices(attention) + sam.layers as f64 * tokens * matrices(inner),
+            sam.layers as f64 * (matrices(&linears) + biases(&linears) + 4.0 * hidden),
             format!(
-                "2 x {images} images x (({local} windowed layers x {padded} tokens + {global} global x {tokens}) x ({}) + {} \
-                 layers x {tokens} x ({}))",
+                "(({local} windowed layers x {padded} tokens + {global} global x {tokens}) x ({}) + {} layers x {tokens} x ({}))",
                 linears_text(attention),
                 sam.layers,
                 linears_text(inner)
             ),
-        ));
+        );
         let pairs = local * windows * (side * side).powi(2) + global * tokens * tokens;
-        let relative = if sam.relative_positions {
-            2.0 * hidden * (local * padded * 2.0 * side + global * tokens * 2.0 * grid)
-        } else {
-            0.0
-        };
-        let head_dim = hidden / sam.heads.max(1) as f64;
-        let tables = if sam.relative_positions {
-            2.0 * head_dim * (local * (2.0 * side - 1.0) + global * (2.0 * grid - 1.0))
-        } else {
-            0.0
-        };
-        terms.push(self.term(
-            "sam: attention".to_owned(),
-            count * (4.0 * hidden * pairs + relative),
-            tables,
-            attention_rows * 4.0 * hidden,
-            format!(
-                "{images} images x (4 x {} x ({local} layers x {windows} windows x {}^2 + {global} layers x {tokens}^2) + relative \
-                 positions {relative})",
-                sam.hidden,
-                side * side
-            ),
-        ));
-        self.sam_neck(sam, tokens, images, terms);
+        let (mut relative, mut tables) = (0.0, 0.0);
+        if sam.relative_positions {
+            relative = 2.0 * hidden * (local * padded * 2.0 * side + global * tokens * 2.0 * grid);
+            let head_dim = hidden / sam.heads.max(1) as f64;
+            tables = 2.0 * head_dim * (local * (2.0 * side - 1.0) + global * (2.0 * grid - 1.0));
+        }
+        let how = format!(
+            "{} images x (4 x {} x ({local} layers x {windows} windows x {}^2 + {global} layers x {tokens}^2) + relative positions \
+             {relative})",
+            self.images,
+            sam.hidden,
+            side * side
+        );
+        let flops = self.images as f64 * (4.0 * hidden * pairs + relative);
+        self.add_flops("sam: attention", flops, tables, how);
+        self.sam_neck(sam, tokens);
     }
 
-    fn sam_neck(&self, sam: &Sam, tokens: f64, images: u64, terms: &mut Vec<Term>) {
-        let mut multiplies = 0.0;
-        let mut weights = 0.0;
-        let mut activations = 0.0;
+    fn sam_neck(&mut self, sam: &Sam, tokens: f64) {
+        let (mut multiplies, mut weights) = (0.0, 0.0);
         let mut how = Vec::new();
         if sam.neck > 0 {
-            let first = sam.hidden as f64 * sam.neck as f64;
-            let second = conv3x3(sam.neck, sam.neck);
-            multiplies += tokens * (first + second);
-            weights += first + second + 4.0 * sam.neck as f64;
-            activations += tokens * (sam.hidden + 3 * sam.neck) as f64;
+            let both = sam.hidden as f64 * sam.neck as f64 + conv3x3(sam.neck, sam.neck);
+            multiplies += tokens * both;
+            weights += both + 4.0 * sam.neck as f64;
             how.push(format!("{tokens} x ({}x{} + 9x{}x{})", sam.hidden, sam.neck, sam.neck, sam.neck));
         }
         let mut cells = tokens;
         for (inputs, outputs) in sam.downsample_steps() {
-            let before = cells;
             cells /= 4.0;
             multiplies += cells * conv3x3(inputs, outputs);
             weights += conv3x3(inputs, outputs);
-            activations += before * inputs as f64 + cells * outputs as f64;
             how.push(format!("{cells} x 9x{inputs}x{outputs}"));
         }
         if multiplies > 0.0 {
-            let count = images as f64;
-            terms.push(self.term(
-                "sam: neck and downsampling".to_owned(),
-                2.0 * count * multiplies,
-                weights,
-                count * activations,
-                format!("2 x {images} images x ({})", how.join(" + ")),
-            ));
+            self.add("sam: neck and downsampling", multiplies, weights, format!("({})", how.join(" + ")));
         }
     }
 
-    fn vit(&self, vit: &Vit, image_size: u64, before: u64, images: u64, terms: &mut Vec<Term>) {
+    fn vit(&mut self, vit: &Vit, before: u64) {
         let name = vit.name;
         let hidden = vit.hidden as f64;
-        let count = images as f64;
-        let patches = if vit.fed_by_previous { before } else { vit.patches(image_size) } as f64;
+        let patches = if vit.fed_by_previous { before } else { vit.patches(self.size) } as f64;
         if !vit.fed_by_previous {
-            let pixels = 3.0 * (vit.patch as f64).powi(2);
-            terms.push(self.term(
-                format!("{name}: patches"),
-                2.0 * count * patches * pixels * hidden,
-                pixels * hidden,
-                count * patches * (pixels + hidden),
-                format!("2 x {images} images x {patches} patches x {pixels} values x {}", vit.hidden),
-            ));
+            self.patches(name, patches, (vit.patch, vit.hidden), 0.0);
         }
         let tokens = patches + if vit.class_token { 1.0 } else { 0.0 };
-        terms.push(self.products(name, vit.layers, &vit.linears(), tokens, images, 4.0 * hidden));
-        let pairs = tokens * tokens;
-        terms.push(self.term(
-            format!("{name}: attention"),
-            4.0 * count * vit.layers as f64 * hidden * pairs,
-            vit.positions.min(tokens as u64) as f64 * hidden,
-            4.0 * count * vit.layers as f64 * tokens * hidden,
-            format!("4 x {images} images x {} layers x {} x {tokens}^2", vit.layers, vit.hidden),
-        ));
+        self.products(name, vit.layers, &vit.linears(), tokens, 4.0 * hidden);
+        let positions = vit.positions.min(tokens as u64) as f64 * hidden;
+        self.attention(name, (vit.layers, vit.hidden), tokens * tokens, positions, format!("{tokens}^2"));
     }
 
-    fn encoder(&self, encoder: &VisionEncoder, before: u64, images: u64, terms: &mut Vec<Term>) {
+    fn encoder(&mut self, encoder: &VisionEncoder, before: u64) {
         let patches = before as f64;
         let queries = encoder.queries_for(before) as f64;
         let hidden = encoder.hidden as f64;
-        let count = images as f64;
-        let tokens = patches + queries;
         let name = "vision_encoder";
-        terms.push(self.products(name, encoder.layers, &encoder.linears(), tokens, images, 2.0 * hidden));
+        self.products(name, encoder.layers, &encoder.linears(), patches + queries, 2.0 * hidden);
         // Patches look at all patches; queries at all patches and at the queries before them.
         let pairs = patches * patches + queries * patches + queries * (queries + 1.0) / 2.0;
-        terms.push(self.term(
-            format!("{name}: attention"),
-            4.0 * count * encoder.layers as f64 * hidden * pairs,
-            queries * hidden + hidden,
-            4.0 * count * encoder.layers as f64 * tokens * hidden,
-            format!(
-                "4 x {images} images x {} layers x {} x ({patches}^2 + {queries} x {patches} + {queries} x {} / 2)",
-                encoder.layers,
-                encoder.hidden,
-                queries + 1.0
-            ),
-        ));
+        let how = format!("({patches}^2 + {queries} x {patches} + {queries} x {} / 2)", queries + 1.0);
+        let weights = queries * hidden + hidden;
+        self.attention(name, (encoder.layers, encoder.hidden), pairs, weights, how);
     }
 
-    fn projector(&self, projector: &Projector, features: u64, images: u64, terms: &mut Vec<Term>) {
-        let (inputs, multiplies) = match *projector {
-            Projector::Linear { inputs, outputs } => (inputs, inputs as f64 * outputs as f64),
-            Projector::TwoLayer { inputs, outputs } => {
-                (inputs, (inputs as f64 + outputs as f64) * outputs as f64)
-            }
+    fn projector(&mut self, projector: &Projector, features: u64) {
+        let multiplies = match *projector {
+            Projector::Linear { inputs, outputs } => inputs as f64 * outputs as f64,
+            Projector::TwoLayer { inputs, outputs } => (inputs as f64 + outputs as f64) * outputs as f64,
             Projector::Unknown => return,
         };
         let (values, how) = projector_values(projector);
-        let rows = features as f64 * images as f64;
-        terms.push(self.term(
-            "projector".to_owned(),
-            2.0 * rows * multiplies,
-            values,
-            rows * inputs as f64,
-            format!("2 x {images} images x {features} features x ({how})"),
-        ));
+        let how = format!("{features} features x ({how})");
+        self.add("projector", features as f64 * multiplies, values, how);
     }
 }

@@ -16,7 +16,7 @@ use crate::run::phases::report;
 use crate::run::props::{Event, Outcome};
 use crate::run::{Stop, conclude};
 use roofgap_runs::config::{ConfigProps, compose};
-use roofgap_runs::open::input::read_each;
+use roofgap_runs::open::read_each;
 use roofgap_runs::run_dir::record::SCHEMA;
 use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus, RecordWriter, SessionRecord, SessionState};
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use roofgap_analyze::numbers::time;
+use roofgap_base::numbers::time;
 use roofgap_collect::child::EndReason;
 use roofgap_collect::program::Phase;
 use roofgap_trace::account::{self, Account};

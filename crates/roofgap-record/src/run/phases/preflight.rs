@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use roofgap_analyze::numbers::size;
+use roofgap_base::numbers::size;
 use roofgap_collect::child::free_bytes;
 use roofgap_collect::command::{find_on_path, is_executable};
 use roofgap_collect::program::{ComposedConfig, HydraModule, Scripts};

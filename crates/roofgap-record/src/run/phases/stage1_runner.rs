@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use roofgap_analyze::numbers::time;
 use roofgap_base::file::{read_document, read_text, write_atomic};
+use roofgap_base::numbers::time;
 use roofgap_collect::program::{ComposedConfig, Phase};
 use roofgap_trace::account::{
     self, Account, ModelFacts, NoteTime, Repeat, SCHEMA, Stage1Figures, Stage1Mfu, Stage1Operator,

@@ -26,9 +26,9 @@ use flate2::write::GzEncoder;
 use roofgap_analyze::{Analysis, StageIndex};
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
-use roofgap_base::file::{FileHash, hash_file, read_text, write_atomic, write_atomic_with};
+use roofgap_base::file::{FileHash, Unpacked, hash_file, read_text, write_atomic, write_atomic_with};
 use roofgap_report::{Bundle, Context};
-use roofgap_trace::{Unpacked, native};
+use roofgap_trace::native;
 use serde::Serialize;
 
 use super::artifacts::is_temporary;
@@ -354,7 +354,7 @@ impl Scrubber<'_> {
 
     /// Cleans a document or a table, plain or compressed. Returns true if it changed.
     fn document(&self, path: &Path, treatment: &Treatment, removed: &mut Removed) -> Result<bool, Error> {
-        let (mut content, is_packed) = open(path).map_err(Error::of)?;
+        let mut content = Unpacked::open(path).map_err(Error::of)?;
         let mut bytes = Vec::new();
         content.read_to_end(&mut bytes).map_err(Error::of)?;
         let clean = match treatment {
@@ -373,7 +373,7 @@ impl Scrubber<'_> {
         }
         match &clean {
             Some(clean) if !self.dry_run => {
-                write_as(path, is_packed, |file| file.write_all(clean)).map_err(Error::of)?;
+                write_as(path, content.is_packed(), |file| file.write_all(clean)).map_err(Error::of)?;
             }
             _ => {}
         }
@@ -451,7 +451,7 @@ impl Scrubber<'_> {
         self.check_capture(copy.path())?;
         removed.insert("the host name".to_owned(), 1);
         if !self.dry_run {
-            let (_, is_packed) = open(path).map_err(Error::of)?;
+            let is_packed = Unpacked::open(path).map_err(Error::of)?.is_packed();
             let mut clean = File::open(copy.path()).map_err(Error::of)?;
             write_as(path, is_packed, |file| io::copy(&mut clean, file).map(drop)).map_err(Error::of)?;
         }
@@ -470,7 +470,7 @@ impl Scrubber<'_> {
         if let Some(what) = found {
             return Err(still_holds(&what));
         }
-        let (mut content, _) = open(path).map_err(Error::of)?;
+        let mut content = Unpacked::open(path).map_err(Error::of)?;
         io::copy(&mut (&mut content).take(whole), &mut io::sink()).map_err(Error::of)?;
         if BufReader::new(content).bytes().any(|byte| !matches!(byte, Ok(0))) {
             return Err(Error::new(format!("cannot be searched: it is damaged after {whole} bytes")));
@@ -481,7 +481,7 @@ impl Scrubber<'_> {
 
     /// Searches a file that the user named.
     fn named(&self, path: &Path) -> Result<(), Error> {
-        let (mut content, _) = open(path).map_err(Error::of)?;
+        let mut content = Unpacked::open(path).map_err(Error::of)?;
         let found = self.private.found_in(&mut content, Extent { names: false, fields: true });
         found.map_err(Error::of)?.map_or(Ok(()), |what| Err(still_holds(&what)))
     }
@@ -493,16 +493,6 @@ fn still_holds(what: &str) -> Error {
 
 fn unreadable(error: roofgap_trace::ReadError) -> Error {
     Error::new(format!("cannot be searched: {error}"))
-}
-
-/// Opens the content of a file, unpacked where it is compressed. Returns true if it is.
-fn open(path: &Path) -> io::Result<(Box<dyn Read>, bool)> {
-    let mut start = Vec::new();
-    File::open(path)?.take(2).read_to_end(&mut start)?;
-    let is_packed = start == [0x1f, 0x8b];
-    let content: Box<dyn Read> =
-        if is_packed { Box::new(Unpacked::open(path)?) } else { Box::new(File::open(path)?) };
-    Ok((content, is_packed))
 }
 
 /// Replaces a file, compressed where it was.

@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::path::PathBuf;
 
 use memchr::memmem::Finder;
+use roofgap_base::text::{base64, hex};
 use roofgap_collect::provenance::variables;
 
 use super::shapes::{self, Found, is_secret_name, value_length};
@@ -56,7 +57,7 @@ fn is_secret(name: &str, value: &str) -> bool {
     if harmless || PATH_SUFFIXES.iter().any(|ending| upper.ends_with(ending)) {
         return false;
     }
-    if variables::SECRET_WORDS.iter().any(|word| upper.contains(word)) {
+    if variables::names_a_secret(name) {
         return value.len() >= 6;
     }
     if value.starts_with('/') {
@@ -79,7 +80,7 @@ fn forms(secret: &str) -> Vec<String> {
     });
     let in_json = in_json.get(1..in_json.len() - 1).unwrap_or_default().to_owned();
     let mut forms = vec![secret.to_owned(), in_json, secret.replace('\'', r"'\''"), in_url.collect()];
-    let mut encoded = vec![secret.bytes().map(|byte| format!("{byte:02x}")).collect::<String>()];
+    let mut encoded = vec![hex(secret.as_bytes())];
     for before in 0..3 {
         let bytes: Vec<u8> = std::iter::repeat_n(0, before).chain(secret.bytes()).collect();
         // Only the characters that depend on the secret alone.
@@ -89,15 +90,6 @@ fn forms(secret: &str) -> Vec<String> {
     }
     forms.extend(encoded.into_iter().filter(|form| form.len() >= LEAST_ENCODED));
     forms
-}
-
-/// Encodes bytes as base64 without padding.
-fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let bit = |at: usize| bytes.get(at / 8).map_or(0, |byte| usize::from(byte >> (7 - at % 8) & 1));
-    let letters =
-        (0..bytes.len() * 8).step_by(6).map(|at| (at..at + 6).fold(0, |value, at| value << 1 | bit(at)));
-    letters.filter_map(|value| LETTERS.get(value)).map(|letter| char::from(*letter)).collect()
 }
 
 /// Private data to remove.

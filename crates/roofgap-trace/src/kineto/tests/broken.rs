@@ -103,7 +103,7 @@ fn cut_compressed_data_is_refused() {
 fn what_is_not_a_file_is_said() {
     let folder = tempfile::tempdir().unwrap();
     for path in [folder.path().to_path_buf(), folder.path().join("missing.json")] {
-        let error = crate::kineto::reader::read(&path, &mut Trace::default()).unwrap_err();
+        let error = crate::kineto::read(&path, &mut Trace::default()).unwrap_err();
         assert!(matches!(error, ReadError::Io { .. }), "{error}");
         assert!(error.to_string().contains(&*path.to_string_lossy()));
     }

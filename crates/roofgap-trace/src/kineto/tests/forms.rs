@@ -191,7 +191,7 @@ fn processes_with_the_same_correlation_ids_are_told_apart() {
 fn a_second_file_has_processes_of_its_own() {
     let mut trace = Trace::default();
     for _ in 0..2 {
-        crate::kineto::reader::read(&fixture(), &mut trace).unwrap();
+        crate::kineto::read(&fixture(), &mut trace).unwrap();
     }
     assert_eq!((trace.processes.len(), trace.devices.len(), trace.sources.len()), (2, 1, 2));
     assert_eq!(trace.ops.len(), 2 * (1679 + 4));
@@ -225,7 +225,7 @@ fn threads_that_are_pointers_keep_their_number_as_a_name() {
 
 #[test]
 fn a_trace_is_told_by_its_head() {
-    use crate::kineto::reader::looks_like;
+    use crate::kineto::looks_like;
     let text = fixture_text();
     assert!(looks_like(&text[..4096]));
     assert!(looks_like(b"\xef\xbb\xbf \n[ {\"ph\": \"X\"}"));

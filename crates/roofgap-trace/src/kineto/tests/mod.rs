@@ -6,7 +6,7 @@ mod oracle;
 mod snapshot;
 
 use super::pipeline::Division;
-use super::reader::read_divided;
+use super::read_divided;
 use crate::{ReadError, Trace};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};

@@ -80,7 +80,7 @@ fn the_real_trace_is_read_as_the_plain_reader_reads_it() {
     assert_eq!(expected.cpu_ops.len(), 5984);
     assert_eq!(expected.devices.len(), 1);
     let mut trace = Trace::default();
-    crate::kineto::reader::read(&fixture(), &mut trace).unwrap();
+    crate::kineto::read(&fixture(), &mut trace).unwrap();
     assert_eq!(Snapshot::of(&trace), expected);
     let losses: Vec<&str> = trace.losses.iter().map(|loss| loss.kind.id()).collect();
     assert_eq!(losses, ["profiler_record_shapes"]);
@@ -125,7 +125,7 @@ fn nesting_in_time_says_what_external_ids_say() {
     };
     let (call_ids, op_ids) = (ids(&["cuda_runtime", "cuda_driver"]), ids(&["cpu_op"]));
     let mut trace = Trace::default();
-    crate::kineto::reader::read(&fixture(), &mut trace).unwrap();
+    crate::kineto::read(&fixture(), &mut trace).unwrap();
     let (calls, ops) = (&trace.calls, &trace.cpu_ops);
     assert_eq!((call_ids.len(), op_ids.len()), (calls.len(), ops.len()));
     for (i, id) in call_ids.iter().enumerate() {

@@ -127,7 +127,7 @@ fn real_exports_have_the_rows_that_sqlite_finds() {
     ] {
         let path = folder.path().join("capture.sqlite");
         let mut file = std::fs::File::create(&path).unwrap();
-        let mut unpacked = crate::Unpacked::open(&fixtures.join(name)).unwrap();
+        let mut unpacked = roofgap_base::file::Unpacked::open(&fixtures.join(name)).unwrap();
         std::io::copy(&mut unpacked, &mut file).unwrap();
         assert!(agree(&path) > 100, "{name}");
     }

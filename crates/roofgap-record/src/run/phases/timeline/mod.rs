@@ -23,7 +23,7 @@ use completeness::Completeness;
 use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::{Mode, TimelineTool};
 use roofgap_runs::open::accounts::account_at;
-use roofgap_runs::open::input::read_each;
+use roofgap_runs::open::read_each;
 use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus};
 
 const PHASE: PhaseName = PhaseName::Timeline;

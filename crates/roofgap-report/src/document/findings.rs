@@ -1,0 +1,204 @@
+//! Findings: savings, evidence, and the sentence for no findings.
+
+use super::{Block, Document, Form, Item, Section};
+use roofgap_analyze::{Analysis, Finding, Knob, Stage, StageLimit, verdict};
+use roofgap_base::numbers::{NONE, count, counted, si, significant, time};
+use serde_json::Value;
+
+/// The most findings of text and of the summary.
+const FIRST: usize = 5;
+
+/// Note on several findings.
+pub const SAVINGS_OVERLAP: &str =
+    "Each saving is an upper bound for that finding alone; savings overlap and do not add up.";
+
+/// States the upper bound on the time a finding saves.
+pub fn saving(analysis: &Analysis, finding: &Finding) -> String {
+    let stage = stage_of(analysis, finding).map(Stage::spoken).or(finding.stage.as_deref());
+    let stage = stage.unwrap_or("the measured launches");
+    format!("saves at most {} ({:.1} % of {stage})", time(finding.bound_ns), finding.bound_pct)
+}
+
+/// States the upper bound on the time a finding saves, and its id for `roofgap explain` and `roofgap try`.
+pub fn saving_with_id(analysis: &Analysis, finding: &Finding) -> String {
+    format!("{} [{}]", saving(analysis, finding), finding.id)
+}
+
+/// States the upper bound on the time that a finding saves per token, where the tokens of its stage are known.
+pub fn saving_per_token(analysis: &Analysis, finding: &Finding) -> Option<String> {
+    let stage = stage_of(analysis, finding)?;
+    let (token, elapsed) = (stage.token_ns?, stage.elapsed_ns());
+    let saved = token as f64 * (finding.bound_ns as f64 / elapsed as f64).clamp(0.0, 1.0);
+    (token > 0 && elapsed > 0)
+        .then(|| format!("at most {} of the {} per token", time(saved.round() as i64), time(token)))
+}
+
+/// Returns the stage that a finding is about.
+pub fn stage_of<'a>(analysis: &'a Analysis, finding: &Finding) -> Option<&'a Stage> {
+    analysis.stages.iter().find(|stage| Some(&stage.name) == finding.stage.as_ref())
+}
+
+/// Returns the command that tries the changes of a finding, and the changes; `None` for a finding without any.
+pub fn trial(finding: &Finding, run: &str) -> Option<(String, String)> {
+    let changes: Vec<String> = finding.knobs.iter().map(Knob::spoken).collect();
+    let command = format!("roofgap try {run} {}", finding.id);
+    (!changes.is_empty()).then(|| (command, changes.join("; ")))
+}
+
+/// Names of evidence whose key without its unit does not say what was measured.
+const EVIDENCE_NAMES: [(&str, &str); 12] = [
+    ("busy_ns", "busy time"),
+    ("busy_pct", "busy share"),
+    ("chain_ns", "time of chains"),
+    ("communication_ns", "communication time"),
+    ("compute_ns", "computation time"),
+    ("copy_ns", "time of copies"),
+    ("gemm_ns", "time of matrix products"),
+    ("idle_ns", "idle time"),
+    ("kernel_ns", "kernel time"),
+    ("prefill_ns", "time of prefill"),
+    ("small_kernel_ns", "time of small kernels"),
+    ("wall_ns", "wall time"),
+];
+
+/// Returns the name of a piece of evidence, without the unit its value is shown with.
+pub fn evidence_name(key: &str) -> String {
+    if let Some((_, name)) = EVIDENCE_NAMES.iter().find(|(known, _)| *known == key) {
+        return (*name).to_owned();
+    }
+    let bare = ["_ns", "_pct"].iter().find_map(|unit| key.strip_suffix(unit));
+    bare.unwrap_or(key).replace('_', " ")
+}
+
+/// Formats a piece of evidence in the unit its key names.
+pub fn evidence_value(key: &str, value: &Value) -> String {
+    let number = match value {
+        Value::Number(number) => number,
+        Value::String(text) => return text.clone(),
+        Value::Null => return NONE.into(),
+        other => return other.to_string(),
+    };
+    let real = number.as_f64().unwrap_or(0.0);
+    if key.ends_with("_ns") {
+        time(real.round() as i64)
+    } else if key.ends_with("_pct") {
+        format!("{real:.1} %")
+    } else if key.ends_with("bytes") {
+        format!("{}B", si(real))
+    } else if let Some(whole) = number.as_u64() {
+        count(whole)
+    } else {
+        significant(real)
+    }
+}
+
+/// Says why there is no finding, and which input would show more.
+pub fn none_found(analysis: &Analysis) -> String {
+    let bound = analysis.stages.iter().filter(|s| verdict(s).label == StageLimit::Gpu);
+    let busy: Vec<&str> = bound.map(|s| s.name.as_str()).collect();
+    if busy.is_empty() {
+        return "No findings: no rule applies to the data.".into();
+    }
+    let mut inputs = Vec::new();
+    if analysis.counters.is_empty() {
+        inputs.push("ncu counters");
+    }
+    if analysis.stages.iter().all(|stage| stage.mbu.is_none()) {
+        inputs.push("the model (--model)");
+    }
+    let next = if inputs.is_empty() {
+        String::new()
+    } else {
+        let inputs = inputs.join(" and ");
+        format!(" Provide {inputs} to see how far they are from the hardware's roof.")
+    };
+    format!("No findings: the GPU is busy in {}, so its kernels are the limit.{next}", busy.join(" and "))
+}
+
+impl Document<'_> {
+    /// Lists what to do, the largest saving first.
+    pub(super) fn findings(&self) -> Section {
+        let (analysis, found) = (self.analysis, &self.analysis.findings);
+        let section = Section::new("findings", "What to do first");
+        if self.is_page() {
+            return section.with([Block::Drawing]);
+        }
+        let Some(first) = found.first() else {
+            let known = !self.is_text() || !analysis.stages.is_empty();
+            return section.with(known.then(|| Block::Line(none_found(analysis))));
+        };
+        let most = if self.form == Form::Report { usize::MAX } else { FIRST };
+        let more = found.len().saturating_sub(most);
+        let steps = Block::Steps(found.iter().take(most).map(|finding| self.finding(finding)).collect());
+        match self.form {
+            Form::Text(_) => {
+                section.with([steps]).with(Block::rest(found.len(), most, "")).with([Block::Line(format!(
+                    "`roofgap explain {}` says how it was computed and how to fix it",
+                    first.id
+                ))])
+            }
+            Form::Summary => {
+                let overlap = (found.len() > 1).then(|| Block::Note(SAVINGS_OVERLAP.to_owned()));
+                let more = match more {
+                    0 => String::new(),
+                    more => format!(", with {}", counted(more as u64, "smaller finding")),
+                };
+                let evidence = Block::Markdown(format!("The evidence is in `report.md`{more}.\n"));
+                section.with(overlap).with([steps, evidence])
+            }
+            _ => section.with([steps]),
+        }
+    }
+
+    fn finding(&self, finding: &Finding) -> Item {
+        let mut lines = vec![saving_with_id(self.analysis, finding)];
+        if self.form == Form::Report {
+            let piece = |(key, value): (&String, &Value)| {
+                format!("{} {}", evidence_name(key), evidence_value(key, value))
+            };
+            let pieces: Vec<String> = finding.evidence.iter().map(piece).collect();
+            lines.push(format!("evidence: {}", pieces.join(", ")));
+        }
+        lines.push(finding.action.clone());
+        let run = if self.is_text() { "RUN" } else { &self.context.title };
+        lines.extend(trial(finding, run).map(|(command, changes)| format!("try: {command} ({changes})")));
+        Item { name: finding.title.clone(), lines, ..Item::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn evidence_has_its_unit() {
+        assert_eq!(evidence_name("gap_per_launch_ns"), "gap per launch");
+        assert_eq!(evidence_name("small_kernel_ns"), "time of small kernels");
+        assert_eq!(evidence_name("small_kernels"), "small kernels");
+        for (key, value, shown) in [
+            ("gap_per_launch_ns", json!(1500.4), "1.50 µs"),
+            ("busy_pct", json!(8.25), "8.2 %"),
+            ("bytes", json!(2_000_000), "2.00 MB"),
+            ("launches", json!(12345), "12,345"),
+            ("kernel", json!("<b>"), "<b>"),
+            ("x", json!(null), "–"),
+        ] {
+            assert_eq!(evidence_value(key, &value), shown);
+        }
+    }
+
+    #[test]
+    fn a_saving_per_token_is_its_share_of_the_stage() {
+        let mut stage = Stage::default();
+        (stage.name, stage.wall_ns, stage.token_ns) = ("decode".into(), 80_000, Some(10_000));
+        let mut analysis = Analysis::default();
+        analysis.stages = vec![stage];
+        let mut finding = Finding::default();
+        (finding.stage, finding.bound_ns) = (Some("decode".into()), 60_000);
+        let shown = saving_per_token(&analysis, &finding);
+        assert_eq!(shown.as_deref(), Some("at most 7.50 µs of the 10.0 µs per token"));
+        analysis.stages[0].token_ns = None;
+        assert_eq!(saving_per_token(&analysis, &finding), None);
+    }
+}

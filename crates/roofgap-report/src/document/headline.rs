@@ -1,0 +1,497 @@
+//! The first lines of a report: time per token, what limits it, what could be gained, the numbers of one run, the environment, and
+//! the confidence in the numbers of the main stage: repeats, profiler overhead, sampling and losses.
+
+use super::table::Table;
+use super::{Block, Document, Form, Section, capitalized, kernels, provenance};
+use roofgap_analyze::findings::explain;
+use roofgap_analyze::{Analysis, Finding, SourceInfo, Stage, StageKind, StageLimit, Steps, verdict};
+use roofgap_base::numbers::{count, counted, ms, significant, time};
+
+/// Facts of the environment that a manager asks for, beside GPU, model and engine.
+const FACTS: [&str; 4] = ["driver", "torch", "vllm", "transformers"];
+
+/// Profiler overhead up to which the times are close to those without a profiler.
+const CLOSE: f64 = 1.1;
+
+/// Profiler overhead above which the times are distorted.
+const DISTORTED: f64 = 1.25;
+
+/// Standard deviation of repeats, %, up to which they agree.
+const AGREE_PCT: f64 = 5.0;
+
+/// Standard deviation of repeats, %, above which they do not.
+const DISAGREE_PCT: f64 = 10.0;
+
+/// Steps from which on a single instance is repeated enough.
+const MANY_STEPS: u64 = 8;
+
+/// Factor from which on a gain is not told.
+const MOST_TIMES: f64 = 100.0;
+
+/// States in one sentence how fast the main stage is, what limits it, and what could be gained.
+pub fn headline(analysis: &Analysis) -> Option<String> {
+    if kernels::only_measured(analysis) && analysis.stages.is_empty() {
+        return Some(format!("{}.", capitalized(&kernels::measured_summary(analysis))));
+    }
+    let stage = main_stage(analysis)?;
+    let mut parts = vec![capitalized(&pace(analysis, stage))];
+    parts.extend(limit(stage));
+    parts.extend(gain(analysis, stage));
+    Some(format!("{}.", parts.join("; ")))
+}
+
+/// Returns the stage that a reader asks about first: decode, else the one with the most time.
+pub fn main_stage(analysis: &Analysis) -> Option<&Stage> {
+    let decode = |stage: &&Stage| stage.kind == StageKind::Decode || stage.name == "decode";
+    let stages = &analysis.stages;
+    let longest = || stages.iter().max_by_key(|stage| stage.elapsed_ns());
+    stages.iter().find(decode).or_else(longest)
+}
+
+/// Says how long a token, a step or an instance takes.
+fn pace(analysis: &Analysis, stage: &Stage) -> String {
+    let name = stage.spoken();
+    let rate = stage.tokens_per_s.map(|rate| format!("{} tokens/s", significant(rate)));
+    let batch = analysis.workload.as_ref().and_then(|w| w.batch).unwrap_or(1);
+    let steps = stage.steps.as_ref().filter(|steps| steps.count > 0);
+    match (steps, rate, stage.token_ns) {
+        (Some(_), Some(rate), Some(token)) if batch == 1 && stage.tokens.is_none() => {
+            format!("{name} takes {} per token ({rate})", time(token))
+        }
+        (Some(steps), Some(rate), _) => format!("{} ({rate})", of_step(name, steps)),
+        (Some(steps), None, _) if steps.mean_ns > 0 && steps.count > 1 => {
+            format!("{} ({} steps/s)", of_step(name, steps), significant(1e9 / steps.mean_ns as f64))
+        }
+        (Some(steps), None, _) if steps.mean_ns > 0 => of_step(name, steps),
+        (_, rate, _) => {
+            let each = match stage.instances {
+                0 | 1 => String::new(),
+                n => format!(" on average of {}", count(n)),
+            };
+            let rate = rate.map_or_else(String::new, |rate| format!(" ({rate})"));
+            format!("{name} takes {}{each}{rate}", time(of_instance(stage)))
+        }
+    }
+}
+
+/// Says how long a step takes.
+fn of_step(stage: &str, steps: &Steps) -> String {
+    match steps.count {
+        1 => format!("the one step of {stage} takes {}", time(steps.mean_ns)),
+        _ => format!("a step of {stage} takes {} on average", time(steps.mean_ns)),
+    }
+}
+
+/// Returns the mean time of an instance, ns.
+fn of_instance(stage: &Stage) -> i64 {
+    stage.elapsed_ns() / (stage.instances.max(1) as i64)
+}
+
+/// Says what limits a stage; `None` where no GPU work was recorded for it.
+fn limit(stage: &Stage) -> Option<String> {
+    let verdict = verdict(stage);
+    let busy = stage.busy_share().filter(|_| stage.idle.is_some())?;
+    if verdict.label != StageLimit::Launch {
+        return Some(verdict.why);
+    }
+    let foreign = stage.each_device(stage.foreign_ns()) as f64 / stage.elapsed_ns().max(1) as f64;
+    let idle = 100.0 * (1.0 - busy - foreign).clamp(0.0, 1.0);
+    let launches = stage.steps.as_ref().and_then(|steps| steps.launches_per_step);
+    let launches = launches.map_or_else(String::new, |launches| {
+        format!(" ({} launches a step)", count(launches.round() as u64))
+    });
+    Some(format!(
+        "the GPU is idle {idle:.0} % of {}, above all because the CPU has not launched the next work yet{launches}",
+        if steps_fill(stage) { "that time" } else { stage.spoken() }
+    ))
+}
+
+/// Tells whether the steps make up the time of a stage, so that a share or a factor of the stage is one of its steps too; true
+/// without steps.
+fn steps_fill(stage: &Stage) -> bool {
+    let steps = stage.steps.as_ref().filter(|steps| steps.count > 0);
+    steps.is_none_or(|steps| {
+        let sum = steps.mean_ns.saturating_mul(i64::try_from(steps.count).unwrap_or(i64::MAX));
+        let elapsed = stage.elapsed_ns();
+        elapsed.saturating_sub(sum).abs() <= elapsed / 20
+    })
+}
+
+/// Says how much faster the stage could be without what its first finding is about.
+fn gain(analysis: &Analysis, stage: &Stage) -> Option<String> {
+    let own = |finding: &&Finding| {
+        finding.stage.as_deref() == Some(stage.name.as_str()) && finding.id != "profiler-overhead"
+    };
+    let finding = analysis.findings.iter().find(own)?;
+    let elapsed = stage.elapsed_ns();
+    let rest = elapsed.saturating_sub(finding.bound_ns);
+    if elapsed <= 0 || rest <= 0 {
+        return None;
+    }
+    let times = elapsed as f64 / rest as f64;
+    // A rule that gives different advice from case to case names the remedy in its evidence.
+    let own = finding.evidence.get("remedy").and_then(|remedy| remedy.as_str());
+    let what = match own {
+        Some(remedy) => remedy,
+        None => explain(&finding.id)?.remedy,
+    };
+    let whose = if steps_fill(stage) { "it" } else { stage.spoken() };
+    // Where the GPU does next to nothing a factor says nothing either.
+    (1.01..MOST_TIMES)
+        .contains(&times)
+        .then(|| format!("{what} could make {whose} up to {times:.*} times as fast", decimals(times)))
+}
+
+fn decimals(times: f64) -> usize {
+    if times >= 10.0 { 0 } else { 2 }
+}
+
+/// States the mean and the standard deviation of each stage over its instances, and the time to first token.
+pub fn per_run(analysis: &Analysis) -> Option<String> {
+    let named = |stage: &&Stage| stage.tokens.is_none() && stage.kind != StageKind::Whole;
+    let stages = analysis.stages.iter().filter(named);
+    let mut parts: Vec<String> = stages
+        .filter_map(|stage| {
+            let mean = stage.mean_ns?;
+            let spread = stage
+                .std_ns
+                .map(|std| format!(" ± {} (standard deviation of {})", time(std), count(stage.instances)));
+            Some(format!("{} {}{}", stage.name, time(mean), spread.unwrap_or_default()))
+        })
+        .collect();
+    let run = analysis.per_run.as_ref();
+    if let Some(ttft) = run.and_then(|run| run.ttft_ns) {
+        parts.push(format!("time to first token {} (prefill plus first decode step)", time(ttft)));
+    }
+    (!parts.is_empty()).then(|| format!("per run: {}", parts.join(", ")))
+}
+
+impl Document<'_> {
+    /// Describes the inputs and states the totals and the headline.
+    pub(super) fn first_lines(&self) -> Section {
+        let mut lines: Vec<String> = Vec::new();
+        if self.is_text() {
+            lines.extend(provenance::inputs(self.analysis));
+            if kernels::only_measured(self.analysis) {
+                lines.push(kernels::measured_summary(self.analysis));
+            } else {
+                let recorded = totals(self.analysis);
+                lines.push(recorded.clone().unwrap_or_else(|| "no GPU work was recorded".to_owned()));
+                lines.extend(recorded.into_iter().flat_map(|_| self.headlines()));
+            }
+        } else if !self.is_page() {
+            lines.extend(self.headlines());
+        }
+        let title = if self.is_text() { "" } else { "Summary" };
+        Section::new("summary", title).with(lines.into_iter().map(Block::Line))
+    }
+
+    /// Returns the headline and the numbers of one run.
+    pub(super) fn headlines(&self) -> impl Iterator<Item = String> {
+        let per_run = per_run(self.analysis).map(|line| self.sentence(&line));
+        headline(self.analysis).into_iter().chain(per_run)
+    }
+
+    /// Tabulates mean, standard deviation and token rates of each stage.
+    pub(super) fn per_run(&self) -> Section {
+        let section = Section::new("per-run", if self.form == Form::Summary { "Per Run" } else { "Per run" });
+        if self.is_text() || self.is_page() {
+            return section;
+        }
+        let table = Table::of(&self.analysis.stages)
+            .text("stage", |s| &s.name)
+            .number("instances", |s| s.instances)
+            .ms("mean", |s| s.mean_ns)
+            .ms("std", |s| s.std_ns)
+            .ms("step", |s| s.steps.as_ref().map(|steps| steps.mean_ns))
+            .number("ms per token", |s| s.token_ns.map(ms))
+            .number("tokens/s", |s| s.tokens_per_s.map(significant))
+            .build();
+        section.with(Block::table(table))
+    }
+
+    /// States GPU, model, engine and tools in one line.
+    pub(super) fn environment_line(&self) -> Option<String> {
+        let analysis = self.analysis;
+        let mut gpus: Vec<(&str, usize)> = Vec::new();
+        for name in analysis.devices.iter().filter_map(|device| device.name.as_deref()) {
+            match gpus.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, number)) => *number += 1,
+                None => gpus.push((name, 1)),
+            }
+        }
+        let mut facts: Vec<String> = gpus
+            .into_iter()
+            .map(|(name, number)| if number == 1 { name.to_owned() } else { format!("{number} x {name}") })
+            .collect();
+        let workload = analysis.workload.as_ref();
+        if facts.is_empty() {
+            facts.extend(workload.and_then(|w| w.device.clone()));
+        }
+        facts.extend(workload.map(|w| format!("model {}", provenance::model(w))));
+        facts.extend(analysis.engine.as_ref().map(|engine| engine.name.clone()));
+        let wanted = |name: &str| FACTS.iter().any(|fact| name.eq_ignore_ascii_case(fact));
+        let known = self.context.environment.iter().filter(|(name, _)| wanted(name));
+        facts.extend(known.map(|(name, value)| format!("{name} {value}")));
+        let tool = |source: &SourceInfo| Some(format!("{} {}", source.format, source.tool_version.as_ref()?));
+        facts.extend(analysis.sources.iter().filter_map(tool));
+        (!facts.is_empty()).then(|| format!("Environment: {}.", facts.join("; ")))
+    }
+}
+
+/// States the kernels and their time in the whole trace; `None` where no GPU work was recorded.
+fn totals(analysis: &Analysis) -> Option<String> {
+    let totals = &analysis.totals;
+    let launches: u64 = analysis.graphs.iter().map(|graph| graph.launches).sum();
+    (totals.kernel_count > 0 || totals.busy_ns.is_some()).then(|| {
+        format!(
+            "whole trace: {}, {} of kernel time{}{}",
+            counted(totals.kernel_count, "kernel"),
+            time(totals.kernel_ns),
+            if launches == 0 {
+                String::new()
+            } else {
+                format!(", {} launches of whole graphs", count(launches))
+            },
+            totals.busy_ns.map_or_else(String::new, |busy| format!(", GPU busy {}", time(busy)))
+        )
+    })
+}
+
+/// A fact about the numbers, and whether it speaks for them, against them, or neither.
+type Fact = (String, Option<bool>);
+
+/// States the confidence in the numbers of the main stage, with the facts behind it; `None` without a measured stage.
+pub fn confidence(analysis: &Analysis) -> Option<String> {
+    let stage = main_stage(analysis)?;
+    let facts: Vec<Fact> =
+        [Some(repeats(stage)), Some(overhead(analysis, stage)), sampled(stage), Some(losses(analysis))]
+            .into_iter()
+            .flatten()
+            .collect();
+    let level = if facts.iter().any(|fact| fact.1 == Some(false)) {
+        "low"
+    } else if facts.iter().all(|fact| fact.1 == Some(true)) {
+        "high"
+    } else {
+        "medium"
+    };
+    let facts: Vec<String> = facts.into_iter().map(|fact| fact.0).collect();
+    Some(format!("Confidence: {level}: {}.", facts.join("; ")))
+}
+
+/// Judges the number of repeats and how far they agree.
+fn repeats(stage: &Stage) -> Fact {
+    let instances = stage.instances;
+    if let (Some(mean), Some(std)) = (stage.mean_ns.filter(|mean| *mean > 0), stage.std_ns) {
+        let pct = 100.0 * std as f64 / mean as f64;
+        let speaks = match pct {
+            pct if pct <= AGREE_PCT => Some(true),
+            pct if pct > DISAGREE_PCT => Some(false),
+            _ => None,
+        };
+        // Steps of an engine differ in size, so that their spread is no error.
+        let speaks = speaks.filter(|_| stage.tokens.is_none());
+        let text = format!(
+            "{} instances of {} with a standard deviation of {} %",
+            count(instances),
+            stage.spoken(),
+            significant(pct)
+        );
+        return (text, speaks);
+    }
+    match stage.steps.as_ref().map_or(0, |steps| steps.count) {
+        0 => (format!("{} was measured once", stage.spoken()), None),
+        steps => (
+            format!("{} was measured once, with {}", stage.spoken(), counted(steps, "step")),
+            (steps >= MANY_STEPS).then_some(true),
+        ),
+    }
+}
+
+/// Judges the overhead of the profiler that recorded the times, as far as it is sure.
+fn overhead(analysis: &Analysis, stage: &Stage) -> Fact {
+    let own = analysis.timeline_overhead().filter(|o| o.stage == stage.name);
+    let Some(worst) = own.max_by(|a, b| a.sure_ratio().total_cmp(&b.sure_ratio())) else {
+        return if provenance::is_unprofiled(analysis) {
+            ("no profiler ran".to_owned(), Some(true))
+        } else {
+            ("the profiler overhead is unknown".to_owned(), None)
+        };
+    };
+    let highest = worst.interval.map_or(worst.ratio, |(_, high)| high);
+    let speaks =
+        if highest <= CLOSE { Some(true) } else { (worst.sure_ratio() > DISTORTED).then_some(false) };
+    let interval = worst.interval.map(|(low, high)| format!(" (95 %: {low:.2} to {high:.2})"));
+    let text = format!(
+        "it takes {:.2} times as long{} under {} as without",
+        worst.ratio,
+        interval.unwrap_or_default(),
+        worst.tool
+    );
+    (text, speaks)
+}
+
+/// States the recorded part of a stage that was sampled.
+fn sampled(stage: &Stage) -> Option<Fact> {
+    let part = stage.coverage.as_ref()?;
+    let text = format!("{} of {} were recorded", count(part.recorded), count(part.all));
+    Some((text, None))
+}
+
+/// Judges what was lost.
+fn losses(analysis: &Analysis) -> Fact {
+    let named = |severity: &str| {
+        let losses = analysis.losses.iter().filter(|loss| loss.severity == severity);
+        let ids: Vec<&str> = losses.map(|loss| loss.id.as_str()).collect();
+        (!ids.is_empty()).then(|| ids.join(", "))
+    };
+    if let Some(ids) = named("error") {
+        return (format!("some numbers are wrong because of losses in the recording ({ids})"), Some(false));
+    }
+    if let Some(ids) = named("warning") {
+        return (format!("the recording has losses ({ids})"), None);
+    }
+    ("nothing that matters was lost".to_owned(), Some(true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roofgap_analyze::{Idle, LossInfo, Overhead, Profiler};
+
+    /// A stage of 100 ms with steps of `step` ms and a launch-bound finding of 50 ms.
+    fn analysis(steps: u64, step: i64, remedy: Option<&str>) -> Analysis {
+        const MS: i64 = 1_000_000;
+        let mut stage = Stage::default();
+        (stage.name, stage.kind) = ("all".into(), StageKind::Whole);
+        (stage.wall_ns, stage.projected_ns, stage.busy_ns) = (100 * MS, Some(100 * MS), Some(50 * MS));
+        stage.idle = Some(Idle { launch_ns: 50 * MS, ..Idle::default() });
+        stage.steps = Some(Steps { count: steps, mean_ns: step * MS, ..Steps::default() });
+        let mut finding = Finding::default();
+        (finding.id, finding.stage) = ("launch-bound".into(), Some("all".into()));
+        finding.bound_ns = 50 * MS;
+        if let Some(remedy) = remedy {
+            finding.evidence.insert("remedy".into(), remedy.into());
+        }
+        let mut analysis = Analysis::default();
+        analysis.stages = vec![stage];
+        analysis.findings = vec![finding];
+        analysis
+    }
+
+    #[test]
+    fn the_remedy_is_that_of_the_finding() {
+        let words = headline(&analysis(10, 10, Some("less CPU work between launches"))).unwrap();
+        assert!(
+            words.ends_with("; less CPU work between launches could make it up to 2.00 times as fast."),
+            "{words}"
+        );
+        let words = headline(&analysis(10, 10, None)).unwrap();
+        assert!(
+            !words.contains("CUDA graphs") && words.contains("shorter gaps between launches could"),
+            "{words}"
+        );
+    }
+
+    #[test]
+    fn a_factor_is_of_the_time_that_is_named() {
+        let words = headline(&analysis(2, 35, None)).unwrap();
+        assert!(words.starts_with("A step of the whole trace takes 35.0 ms on average (28.6 steps/s);"));
+        assert!(
+            words.contains("idle 50 % of the whole trace,")
+                && words.contains("could make the whole trace up to 2.00"),
+            "{words}"
+        );
+        let words = headline(&analysis(1, 100, None)).unwrap();
+        assert!(
+            words.starts_with(
+                "The one step of the whole trace takes 100 ms; the GPU is idle 50 % of that time"
+            ),
+            "{words}"
+        );
+    }
+
+    fn repeated(ratio: f64) -> Analysis {
+        let mut stage = Stage::default();
+        (stage.name, stage.instances, stage.wall_ns) = ("decode".to_owned(), 3, 300);
+        (stage.mean_ns, stage.std_ns) = (Some(100), Some(2));
+        let mut analysis = Analysis::default();
+        analysis.sources = vec![SourceInfo { format: "nsys-sqlite".to_owned(), ..SourceInfo::default() }];
+        analysis.stages = vec![stage];
+        analysis.overhead = vec![Overhead {
+            tool: Profiler::Nsys,
+            stage: "decode".to_owned(),
+            ratio,
+            interval: None,
+            pairs: None,
+        }];
+        analysis
+    }
+
+    fn level(analysis: &Analysis) -> String {
+        let line = confidence(analysis).expect("a line");
+        line.split(": ").nth(1).expect("a level").to_owned()
+    }
+
+    /// Only the profiler that recorded the times distorts them, and only as far as the interval is sure.
+    #[test]
+    fn the_overhead_is_that_of_the_recording() {
+        let mut both = repeated(1.5);
+        both.overhead.push(Overhead {
+            tool: Profiler::Native,
+            stage: "decode".to_owned(),
+            ratio: 1.02,
+            interval: Some((0.97, 1.07)),
+            pairs: Some(9),
+        });
+        assert_eq!(level(&both), "low");
+        both.sources[0].format = "native".to_owned();
+        let text = confidence(&both).expect("a line");
+        let own = "it takes 1.02 times as long (95 %: 0.97 to 1.07) under native as without";
+        assert!(text.starts_with("Confidence: high: ") && text.contains(own), "{text}");
+        (both.overhead[1].ratio, both.overhead[1].interval) = (1.4, Some((0.9, 1.9)));
+        assert_eq!(level(&both), "medium");
+        both.overhead[1].interval = Some((1.3, 1.5));
+        assert_eq!(level(&both), "low");
+    }
+
+    #[test]
+    fn times_without_a_profiler_speak_for_themselves() {
+        let mut own = repeated(1.0);
+        own.overhead.clear();
+        let text = confidence(&own).expect("a line");
+        assert!(text.contains("the profiler overhead is unknown"), "{text}");
+        own.sources.clear();
+        own.stages[0].from = roofgap_analyze::StageOrigin::Workload;
+        let text = confidence(&own).expect("a line");
+        assert!(text.starts_with("Confidence: high: ") && text.contains("; no profiler ran;"), "{text}");
+    }
+
+    #[test]
+    fn the_level_follows_from_the_facts() {
+        assert_eq!(confidence(&Analysis::default()), None);
+        assert_eq!(
+            confidence(&repeated(1.04)).as_deref(),
+            Some(
+                "Confidence: high: 3 instances of decode with a standard deviation of 2.00 %; it takes 1.04 times as long \
+                 under nsys as without; nothing that matters was lost."
+            )
+        );
+        assert_eq!(level(&repeated(1.2)), "medium");
+        assert_eq!(level(&repeated(1.5)), "low");
+        let mut once = repeated(1.04);
+        once.stages[0].std_ns = None;
+        assert_eq!(level(&once), "medium");
+        let mut lost = repeated(1.04);
+        lost.losses = vec![LossInfo {
+            id: "x".to_owned(),
+            severity: "error".to_owned(),
+            count: 1,
+            ..LossInfo::default()
+        }];
+        assert_eq!(level(&lost), "low");
+        lost.losses[0].severity = "warning".to_owned();
+        assert_eq!(losses(&lost).0, "the recording has losses (x)");
+    }
+}

@@ -1,0 +1,169 @@
+//! Several ranks of a job: their times, the collectives they share, and the ranks that others wait for.
+
+use super::table::Table;
+use super::{Block, Document, Section};
+use roofgap_analyze::{About, Analysis, Job, RankInfo, StageUtilisation, short_name};
+use roofgap_base::numbers::{count, counted, share, size, time};
+
+/// Ranks that text lists even where it lists fewer kernels.
+const LISTED: usize = 64;
+
+/// Explains the columns of the table of ranks.
+const RANKS: &str = "Hidden and exposed are of the communication; idle time is that between the GPU operations of the \
+     stages, by cause. Waited is exposed time in collectives before their last rank arrived; waited for is the time of the others \
+     (their median) before this rank arrived. Both are of collectives that could be matched, among the ranks given.";
+
+/// Explains the columns of the table of matched collectives.
+const COLLECTIVES: &str = "Latency is the shortest duration over the ranks. Skew is the spread of their starts, in clocks aligned by \
+     the ends of the collectives, where it is above the error of the clocks. Last is the rank that arrived last most often.";
+
+/// Explains the columns of the table of stragglers.
+const STRAGGLERS: &str = "More is time above the median of the other ranks in the same stage: of the kernel with the largest \
+     difference, and of idle time.";
+
+/// Explains the columns of the table of experts.
+const EXPERTS: &str = "Time of grouped products and fused experts, by their names, before each matched collective: of the slowest rank \
+     there, and the mean of the ranks. Waited is exposed time in these collectives, summed over ranks. Even experts would save at most the \
+     time of the slowest above the mean, where a rank was seen to wait as long.";
+
+/// Explains the columns of the table of transfers.
+const TRANSFERS: &str = "Sends and receives of two ranks, matched by their numbers or their order. The receiver waits before the \
+     sender arrives and the sender before the receiver does: exposed time, in clocks aligned by collectives. In a pipeline it is the bubble.";
+
+/// Explains the columns of the table of utilisation.
+const UTILISATION: &str = "By wall time and the share of the model that each rank has. All ranks: their work divided by what their \
+     devices can do in the time of the slowest.";
+
+impl Document<'_> {
+    /// Tabulates the ranks and what they do together.
+    pub(super) fn job(&self) -> Vec<Section> {
+        let Some(job) = &self.analysis.job else {
+            return vec![self.gaps()];
+        };
+        let most = self.text().kernels.max(LISTED);
+        let tables = [
+            ("ranks", "Ranks", RANKS, ranks(self.analysis)),
+            ("collectives", "Collectives across ranks", COLLECTIVES, collectives(job)),
+            ("stragglers", "Ranks that others wait for", STRAGGLERS, stragglers(job)),
+            ("experts", "Balance of experts", EXPERTS, experts(job)),
+            ("transfers", "Transfers between ranks", TRANSFERS, transfers(job)),
+            ("utilisation", "Utilisation of ranks", UTILISATION, utilisation(job, &self.analysis.ranks)),
+        ];
+        let sections = tables.map(|(id, title, meaning, table)| self.tabled(id, title, meaning, table, most));
+        sections.into_iter().chain([self.gaps()]).collect()
+    }
+
+    /// Says in text what is not known about the ranks and their collectives.
+    fn gaps(&self) -> Section {
+        let about = |about: &About| matches!(about, About::Other(path) if path == "ranks" || path == "job.collectives");
+        let reasons = self.analysis.reasons.iter().filter(|reason| self.is_text() && about(&reason.about));
+        Section::new("ranks", "").with(reasons.map(|reason| Block::Line(reason.why.clone())))
+    }
+}
+
+/// Names the rank of a capture and the size of its job, or the ranks that were given.
+pub fn ranks_line(analysis: &Analysis) -> Option<String> {
+    let size = |world_size: Option<u32>| match world_size {
+        Some(size) => format!(" of {}", counted(u64::from(size), "rank")),
+        None => String::new(),
+    };
+    match (&analysis.job, &analysis.ranks[..]) {
+        (None, [rank, ..]) => Some(format!("{}{}", rank.rank, size(rank.world_size))),
+        (None, []) => None,
+        (Some(job), ranks) => {
+            Some(format!("{}{}; {} given", job.shown_rank, size(job.world_size), count(ranks.len() as u64)))
+        }
+    }
+}
+
+fn ranks(analysis: &Analysis) -> Table {
+    let table = Table::of(&analysis.ranks)
+        .number("rank", |row| row.rank)
+        .text("host", |row| row.host.as_ref())
+        .number("kernels", |row| row.kernel_count)
+        .ms("kernel", |row| row.kernel_ns)
+        .ms("busy", |row| row.busy_ns)
+        .ms("hidden", RankInfo::hidden_ns)
+        .ms("exposed", RankInfo::measured_exposed_ns)
+        .ms("idle: launch", |row| row.idle.map(|idle| idle.launch_ns))
+        .ms("sync", |row| row.idle.map(|idle| idle.sync_ns))
+        .ms("copy", |row| row.idle.map(|idle| idle.copy_ns))
+        .ms("other", |row| row.idle.map(|idle| idle.other_ns))
+        .ms("waited", |row| row.waited_ns)
+        .ms("waited for", |row| row.waited_for_ns)
+        .number("last", |row| row.last_count)
+        .text("clock offset", |row| row.clock_offset_ns.map(time))
+        .text("error", |row| row.clock_error_ns.map(time))
+        .build();
+    let hosts = analysis.ranks.iter().any(|rank| rank.host.is_some());
+    if hosts { table } else { table.without(&["host"]) }
+}
+
+fn collectives(job: &Job) -> Table {
+    Table::of(&job.collectives)
+        .text("collective", |row| &row.collective)
+        .text("group", |row| row.group.as_ref())
+        .number("ranks", |row| row.ranks.len().to_string())
+        .number("matched", |row| row.count)
+        .text("by", |row| &row.matched_by)
+        .number("bytes", |row| row.bytes.map(size))
+        .text("mean latency", |row| time(row.latency_ns / (row.count.max(1) as i64)))
+        .text("mean skew", |row| row.skew_mean_ns.map(time))
+        .text("largest skew", |row| row.skew_max_ns.map(time))
+        .ms("waited", |row| row.waited_ns)
+        .text("last", |row| Some(format!("rank {}, {} times", row.last_rank?, count(row.last_count))))
+        .build()
+}
+
+fn stragglers(job: &Job) -> Table {
+    Table::of(&job.stragglers)
+        .number("rank", |row| row.rank)
+        .text("stage", |row| row.stage.as_ref())
+        .ms("waited for", |row| row.waited_for_ns)
+        .number("last at", |row| format!("{} of {}", count(row.last_count), count(row.collective_count)))
+        .text("kernel", |row| row.kernel.as_deref().map(short_name))
+        .ms("more", |row| row.kernel_excess_ns)
+        .ms("more idle", |row| row.idle_excess_ns)
+        .build()
+}
+
+fn experts(job: &Job) -> Table {
+    Table::of(&job.experts)
+        .text("stage", |row| row.stage.as_ref())
+        .number("collectives", |row| row.sections)
+        .number("ranks", |row| row.ranks.len().to_string())
+        .ms("slowest", |row| row.slowest_ns)
+        .ms("mean", |row| row.mean_ns)
+        .number("slowest / mean", |row| format!("{:.2}", row.imbalance))
+        .text("slowest rank", |row| format!("rank {}, {} times", row.slowest_rank, count(row.slowest_count)))
+        .ms("waited", |row| row.waited_ns)
+        .ms("even saves", |row| row.bound_ns)
+        .build()
+}
+
+fn transfers(job: &Job) -> Table {
+    Table::of(&job.transfers)
+        .number("from", |row| row.from)
+        .number("to", |row| row.to)
+        .text("group", |row| row.group.as_ref())
+        .number("matched", |row| row.count)
+        .text("by", |row| &row.matched_by)
+        .number("bytes", |row| row.bytes.map(size))
+        .ms("receives", |row| row.receive_ns)
+        .ms("receiver waited", |row| row.receiver_waited_ns)
+        .ms("sender waited", |row| row.sender_waited_ns)
+        .build()
+}
+
+/// Tabulates MFU and MBU of each rank and of all together; empty where no share of the model is known.
+fn utilisation(job: &Job, ranks: &[RankInfo]) -> Table {
+    let all = job.utilisation.iter().map(|row| ("all".to_owned(), row));
+    let each = ranks.iter().flat_map(|rank| rank.utilisation.iter().map(|row| (rank.rank.to_string(), row)));
+    let rows: Vec<(String, &StageUtilisation)> = all.chain(each).collect();
+    Table::of(&rows)
+        .text("rank", |(rank, _)| rank)
+        .text("stage", |(_, row)| &row.stage)
+        .number("MFU %", |(_, row)| row.mfu_pct.map(share))
+        .number("MBU %", |(_, row)| row.mbu_pct.map(share))
+        .build()
+}

@@ -1,0 +1,430 @@
+//! Kernels, of a timeline or measured by ncu; operators, counters, ncu's own rules, and kernels by layer of the model.
+
+use super::table::Table;
+use super::{Block, Document, Form, KERNELS, Section, capitalized, gpu_work, roof};
+use crate::render::text::TextOptions;
+use roofgap_analyze::{
+    About, Analysis, CounterRow, Kernel, KernelOrigin, NcuRule, ShortNames, Stage, StageKind,
+};
+use roofgap_base::numbers::{NONE, count, counted, decimal, ms, percent, si, time, us};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+
+/// Explains the columns of the table of layers.
+const LAYERS: &str = "Shares are of the kernel time of the stage. A kernel counts for the innermost module around its launch, or, in a \
+     CUDA graph, around the capture of its node.";
+
+/// Note on the percentages of kernels that ncu measured.
+const OF_LARGEST: &str =
+    "Percentages of peak and bound are those of the launch shape with the most time of each kernel.";
+
+/// Columns of the table of kernels that ncu measured.
+const MEASURED: [&str; 9] =
+    ["kernel", "launches", "mean µs", "share %", "SM %", "memory %", "DRAM %", "occupancy %", "bound"];
+
+/// Columns of the table of kernels in Markdown.
+const MARKDOWN: [&str; 9] =
+    ["kernel", "device", "total ms", "calls", "mean ms", "share %", "stage", "family", "bound"];
+
+impl Document<'_> {
+    /// Lists the kernels: of the whole trace in text and on the page, of each stage in text and in the report.
+    pub(super) fn kernels(&self) -> Vec<Section> {
+        let analysis = self.analysis;
+        if only_measured(analysis) {
+            let drawn = self.on_page(Block::Drawing).filter(|_| !analysis.kernels.is_empty());
+            let measured = Section::new("kernels", "Kernels measured by ncu").with(self.measured());
+            return vec![measured, Section::new("kernels", "All kernels").inner().with(drawn)];
+        }
+        let mut sections = Vec::new();
+        let whole = Section::new("kernels", "Kernels");
+        if analysis.kernels.is_empty() && self.form != Form::Report {
+            return vec![whole.with([self.missing(&About::Kernels)])];
+        }
+        let TextOptions { stages_only, kernels: most, .. } = self.text();
+        if self.is_page() {
+            return vec![whole.with([Block::Drawing])];
+        } else if self.is_text() && !stages_only {
+            sections.push(whole.with(self.of_kernels(&analysis.kernels, analysis.totals.kernel_ns, most)));
+        }
+        // The tables of stages are shorter where the whole trace has one, too.
+        let most = if self.is_text() && !stages_only { most.div_ceil(2) } else { self.most(0) };
+        let own = |stage: &&Stage| stages_only || !self.is_text() || stage.kind != StageKind::Whole;
+        for stage in analysis.stages.iter().filter(own).filter(|stage| !stage.kernels.is_empty()) {
+            let shares = Block::Note("Shares are of the stage's kernel time.".to_owned());
+            let kernels = self.of_kernels(&stage.kernels, stage.kernel_ns.unwrap_or(0), most);
+            let section = Section::new("kernels", format!("Kernels of {}", stage.name));
+            sections.push(section.with(self.not_in_text(Some(shares))).with(kernels));
+        }
+        if let Some(last) = sections.last_mut().filter(|_| self.is_text()) {
+            last.blocks.extend(roof::note_or_source(analysis).map(Block::Note));
+        }
+        sections
+    }
+
+    /// Tabulates the first kernels; a share is of `whole_ns`.
+    fn of_kernels(&self, kernels: &[Kernel], whole_ns: i64, most: usize) -> Vec<Block> {
+        let (shown, rest) = kernels.split_at(kernels.len().min(most));
+        let mut columns = MARKDOWN.to_vec();
+        let mut of = String::new();
+        if self.is_text() {
+            columns = vec!["kernel", "device", "family", "total ms", "share %", "calls", "mean µs"];
+            columns.retain(|name| *name != "device" || on_several_devices(self.analysis));
+        }
+        if self.form != Form::Report {
+            let noun = if self.is_text() { "" } else { " kernels" };
+            let total: i64 = rest.iter().map(|kernel| kernel.total_ns).sum();
+            of = format!("{noun} with {} in total", time(total));
+        }
+        let columns = roof::columns(&columns, if self.is_text() { kernels } else { shown });
+        let table = table(self.analysis, shown, whole_ns, &columns);
+        Block::table(table).into_iter().chain(Block::rest(kernels.len(), shown.len(), &of)).collect()
+    }
+
+    /// Lists the kernels of `kernels.md`.
+    pub fn all_kernels(&self) -> Section {
+        let (kernels, totals) = (&self.analysis.kernels, &self.analysis.totals);
+        let section = Section::new("kernels", "");
+        if !self.has_timeline_kernels() {
+            return section.with(self.measured());
+        }
+        let line = format!(
+            "{} kernels in {} launches, {} of kernel time. Sorted by total time; shares are of all kernel time.",
+            count(kernels.len() as u64),
+            count(totals.kernel_count),
+            time(totals.kernel_ns)
+        );
+        section
+            .with([Block::Line(line)])
+            .with(self.of_kernels(kernels, totals.kernel_ns, KERNELS))
+            .with(roof::note(self.analysis).map(Block::Note))
+    }
+
+    /// Lists the kernels with the most time for stakeholders.
+    pub(super) fn top_kernels(&self) -> Section {
+        let section = Section::new("kernels", "Top Kernels");
+        if !self.has_timeline_kernels() {
+            return section.with(self.measured());
+        }
+        let (kernels, totals) = (&self.analysis.kernels, &self.analysis.totals);
+        let first = self.of_kernels(kernels, totals.kernel_ns, self.most(0)).into_iter().take(1);
+        section.with([self.whole_capture()]).with(first)
+    }
+
+    /// Tells whether there are kernels of a timeline.
+    pub fn has_timeline_kernels(&self) -> bool {
+        !self.analysis.kernels.is_empty() && !only_measured(self.analysis)
+    }
+
+    /// Lists the kernels that ncu measured, with a verdict for each.
+    fn measured(&self) -> Vec<Block> {
+        let analysis = self.analysis;
+        let kernels = &analysis.kernels;
+        if kernels.is_empty() {
+            return vec![self.missing(&About::Kernels)];
+        }
+        let most = match self.form {
+            Form::Report => usize::MAX,
+            Form::List => KERNELS,
+            _ => self.most(50),
+        };
+        let summary = Block::Line(self.sentence(&measured_summary(analysis)));
+        let mut blocks: Vec<Block> = self.not_in_text(Some(summary)).into_iter().collect();
+        let shown = &kernels[..kernels.len().min(most)];
+        let columns = roof::columns(&MEASURED, shown);
+        blocks.extend(Block::table(table(analysis, shown, analysis.totals.kernel_ns, &columns)));
+        blocks.extend(Block::rest(kernels.len(), most, ""));
+        blocks.push(Block::Note(OF_LARGEST.to_owned()));
+        blocks.extend(roof::note_or_source(analysis).filter(|_| self.is_text()).map(Block::Note));
+        blocks.extend(Block::list(verdicts(analysis, most)));
+        blocks
+    }
+
+    /// Lists the kernels of each stage by layer.
+    pub(super) fn layers(&self) -> Section {
+        let section = Section::new("layers", "Kernel time by layer");
+        let table = Table::of(&self.analysis.layers)
+            .text("stage", |row| &row.stage)
+            .text("layer", |row| row.layer.as_deref().unwrap_or("(no module)"))
+            .number("layers", |row| row.layers)
+            .ms("kernel", |row| row.kernel_ns)
+            .number("share %", |row| row.share_pct)
+            .number("kernels", |row| row.kernel_count)
+            .number("calls", |row| row.calls)
+            .number("ms per layer", |row| {
+                row.spread.as_ref().map(|spread| format!("{} to {}", ms(spread.min_ns), ms(spread.max_ns)))
+            })
+            .text("longest", |row| row.spread.as_ref().map(|spread| &spread.longest))
+            .build();
+        if table.is_empty() {
+            return section;
+        }
+        let unnamed = self.analysis.reason(&About::Other("layers".into())).filter(|_| !self.is_page());
+        let unnamed = unnamed.map(|why| Block::Line(why.to_owned()));
+        if !self.is_text() {
+            return section.with([Block::Note(LAYERS.to_owned()), Block::Table(table)]).with(unnamed);
+        }
+        let mut table = table.without(&["longest"]);
+        let all = table.rows.len();
+        let mut listed: HashMap<String, usize> = HashMap::new();
+        table.rows.retain(|row| {
+            let listed = listed.entry(row[0].clone()).or_default();
+            *listed += 1;
+            *listed <= self.text().kernels
+        });
+        let shown = table.rows.len();
+        section.with(Block::table(table)).with(Block::rest(all, shown, "")).with(unnamed)
+    }
+
+    /// Tabulates the counters of each kernel and launch shape.
+    pub(super) fn counters(&self) -> Section {
+        let analysis = self.analysis;
+        let section = Section::new("counters", "Counters");
+        if self.is_page() {
+            return section;
+        }
+        if self.is_text() {
+            // Kernels that were measured in one launch shape each are in their own table already.
+            let by_shape = analysis.counters.len() > analysis.kernels.len();
+            let columns = ["kernel", "stage", "µs", "SM %", "DRAM %", "L2 %", "FLOP/B", "bound"];
+            let table =
+                Some(counters(analysis).pick(&columns)).filter(|_| by_shape || !only_measured(analysis));
+            return section.with(Block::first_rows(table.unwrap_or_default(), self.text().kernels));
+        }
+        if analysis.counters.is_empty() {
+            let no_roof = roof::no_roof(analysis).map(|line| Block::Line(line.to_owned()));
+            return section.with([self.missing(&About::Counters)]).with(no_roof);
+        }
+        section.with(Block::table(counters(analysis)))
+    }
+
+    /// Lists the first results of ncu's own rules.
+    pub(super) fn ncu_rules(&self) -> Section {
+        let section = Section::new("rules", "Rules of ncu");
+        if self.is_text() && !only_measured(self.analysis) {
+            return section;
+        }
+        let (rules, most) = (&self.analysis.ncu_rules, self.most(50));
+        let names = ShortNames::of(self.analysis);
+        let text = |rule: &NcuRule| rule.text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let mut table = Table::of(rules)
+            .text("kernel", |r| names.get(&r.kernel))
+            .number("launches", |r| r.launches)
+            .text("rule", |r| &r.rule)
+            .text("kind", |r| &r.kind)
+            .text("estimated saving", |r| r.speedup_pct.map(|pct| saving(r, pct)))
+            .text("text", text)
+            .build();
+        let mut texts = None;
+        if !self.is_page() {
+            table = table.without(&["text"]);
+            texts = Block::list(rules.iter().take(most).map(|rule| format!("{}: {}", rule.rule, text(rule))));
+        }
+        section.with(Block::first_rows(table, most)).with(self.not_in_text(texts))
+    }
+
+    /// Lists the first operators, or says why there are none.
+    pub fn operators(&self) -> Section {
+        let analysis = self.analysis;
+        let section = Section::new("operators", "Operators");
+        if analysis.operators.is_empty() {
+            return section.with([self.missing(&About::Operators)]);
+        }
+        let mut table = Table::of(&analysis.operators)
+            .text("operator", |o| &o.name)
+            .number("calls", |o| o.calls)
+            .ms("self CPU", |o| o.self_cpu_ns)
+            .ms("total CPU", |o| o.total_cpu_ns)
+            .ms("self GPU", |o| o.self_gpu_ns)
+            .ms("total GPU", |o| o.total_gpu_ns)
+            .ms("mean CPU", |o| o.total_cpu_ns / (o.calls.max(1) as i64))
+            .build();
+        if self.is_page() {
+            table = table.without(&["mean CPU ms"]);
+        }
+        let scope = Block::Note(operator_scope(analysis));
+        let mut blocks = Block::first_rows(table, self.most(30));
+        // The other rows are in `operators.md`.
+        blocks.truncate(if self.is_page() || self.form == Form::List { 2 } else { 1 });
+        section.with([scope]).with(blocks)
+    }
+}
+
+/// The stages in which each kernel ran.
+pub struct KernelStages<'a>(BTreeMap<&'a str, Vec<(usize, &'a Kernel)>>);
+
+impl<'a> KernelStages<'a> {
+    /// Finds the stages of every kernel.
+    pub fn of(analysis: &'a Analysis) -> Self {
+        let mut rows: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (at, stage) in analysis.stages.iter().enumerate() {
+            for kernel in &stage.kernels {
+                rows.entry(kernel.name.as_str()).or_default().push((at, kernel));
+            }
+        }
+        Self(rows)
+    }
+
+    /// Returns the positions of the stages of a kernel on the given devices, the one with most of its time first.
+    pub fn positions(&self, name: &str, on: impl Fn(Option<u32>) -> bool) -> Vec<usize> {
+        let mut times: BTreeMap<usize, i64> = BTreeMap::new();
+        for (at, kernel) in self.0.get(name).into_iter().flatten().filter(|(_, k)| on(k.device)) {
+            *times.entry(*at).or_default() += kernel.total_ns;
+        }
+        let mut positions: Vec<usize> = times.keys().copied().collect();
+        positions.sort_by_key(|at| Reverse(times.get(at)));
+        positions
+    }
+}
+
+/// Tabulates some columns of kernels; a share is of `whole_ns`.
+pub fn table(analysis: &Analysis, kernels: &[Kernel], whole_ns: i64, columns: &[&str]) -> Table {
+    let stages = KernelStages::of(analysis);
+    let names = |kernel: &Kernel| {
+        let positions = stages.positions(&kernel.name, |device| device == kernel.device);
+        let names: Vec<&str> =
+            positions.iter().filter_map(|at| Some(analysis.stages.get(*at)?.name.as_str())).collect();
+        if names.is_empty() { NONE.to_owned() } else { names.join(", ") }
+    };
+    let counter = |get: fn(&CounterRow) -> Option<f64>| move |k: &Kernel| k.counters.as_ref().and_then(get);
+    Table::of(kernels)
+        .only(columns)
+        .text("kernel", |k| &k.short_name)
+        .number("launches", |k| k.calls)
+        .text("device", |k| k.device)
+        .ms("total", |k| k.total_ns)
+        .number("calls", |k| k.calls)
+        .number("mean ms", |k| decimal(k.mean_ns as f64 / 1e6, 6))
+        .number("share %", |k| percent(k.total_ns, whole_ns))
+        .text("stage", names)
+        .text("family", |k| k.family.as_str())
+        .text("bound", |k| k.counters.as_ref().and_then(|row| row.bound.as_ref()))
+        .number("mean µs", |k| us(k.mean_ns))
+        .number("median µs", |k| k.median_ns.map(us))
+        .number("min µs", |k| k.min_ns.map(us))
+        .number("max µs", |k| k.max_ns.map(us))
+        .number("SM %", counter(|row| row.sm_pct))
+        .number("memory %", counter(|row| row.memory_pct))
+        .number("DRAM %", counter(|row| row.dram_pct))
+        .number("occupancy %", counter(|row| row.occupancy_pct))
+        .number(roof::COLUMNS[0], roof::pct_of)
+        .number(roof::COLUMNS[1], |k| roof::above(&k.roof))
+        .build()
+}
+
+/// Tells whether kernels ran on more than one device, so that a row needs its device.
+pub fn on_several_devices(analysis: &Analysis) -> bool {
+    let mut devices = analysis.kernels.iter().filter_map(|kernel| kernel.device);
+    let first = devices.next();
+    devices.any(|device| Some(device) != first)
+}
+
+/// Sums the time of each kernel over all stages, or over the whole capture if it has no stages. Returns the kernels by time
+/// and the total, ns.
+pub fn by_time(analysis: &Analysis) -> (Vec<(&str, i64)>, i64) {
+    let mut kernels: Vec<&Kernel> = analysis.stages.iter().flat_map(|s| &s.kernels).collect();
+    if kernels.is_empty() {
+        kernels.extend(&analysis.kernels);
+    }
+    let mut sums: Vec<(&str, i64)> = Vec::new();
+    let mut known: HashMap<&str, usize> = HashMap::new();
+    for kernel in kernels {
+        let at = *known.entry(&kernel.short_name).or_insert_with(|| {
+            sums.push((&kernel.short_name, 0));
+            sums.len() - 1
+        });
+        if let Some((_, ns)) = sums.get_mut(at) {
+            *ns += kernel.total_ns;
+        }
+    }
+    sums.sort_by_key(|(_, ns)| Reverse(*ns));
+    let whole = sums.iter().map(|(_, ns)| ns).sum();
+    (sums, whole)
+}
+
+/// States what the operators are, if they are not those of a framework, and that calls outside the stages count.
+fn operator_scope(analysis: &Analysis) -> String {
+    let what = analysis.reason(&About::Operators);
+    let what = what.map_or_else(String::new, |what| format!("{what}; "));
+    let scope = "all recorded calls count, also those outside the stages, such as warm-up";
+    format!("{}.", capitalized(&format!("{what}{scope}")))
+}
+
+/// Tabulates counters. A report picks its columns.
+fn counters(analysis: &Analysis) -> Table {
+    let dims = |d: [u32; 3]| format!("{}x{}x{}", d[0], d[1], d[2]);
+    let short_names = ShortNames::of(analysis);
+    Table::of(&analysis.counters)
+        .text("kernel", |r| short_names.get(&r.kernel))
+        .text("stage", |r| r.stage.as_ref())
+        .text("grid", |r| dims(r.grid))
+        .text("block", |r| dims(r.block))
+        .number("µs", |r| r.duration_ns.map(us))
+        .number("× timeline", |r| r.timeline_ratio.map(|ratio| format!("{ratio:.2}")))
+        .number("SM %", |r| r.sm_pct)
+        .number("memory %", |r| r.memory_pct)
+        .number("DRAM %", |r| r.dram_pct)
+        .number("L2 %", |r| r.l2_pct)
+        .number("L1 %", |r| r.l1_pct)
+        .number("occupancy %", |r| r.occupancy_pct)
+        .number("FLOP/B", |r| r.intensity)
+        .number("FLOP/s", |r| r.achieved_flops_per_s.map(si))
+        .text("bound", |r| r.bound.as_ref())
+        .text("reason", |r| &r.reason)
+        .build()
+}
+
+/// Tells whether the kernels of an analysis are launches that ncu measured.
+pub fn only_measured(analysis: &Analysis) -> bool {
+    analysis.totals.from == KernelOrigin::Counters
+}
+
+/// States the number of measured launches and kernels, and their time.
+pub fn measured_summary(analysis: &Analysis) -> String {
+    let launches: u64 = analysis.counters.iter().map(|row| row.samples).sum();
+    let launches = gpu_work::launches(launches);
+    if analysis.kernels.is_empty() {
+        return format!("measured by ncu: {launches}, without their durations");
+    }
+    format!(
+        "measured by ncu: {launches} of {}, {} in total under ncu",
+        counted(analysis.kernels.len() as u64, "kernel"),
+        time(analysis.totals.kernel_ns)
+    )
+}
+
+/// Lists the verdict of each of the first kernels, with its reason.
+pub fn verdicts(analysis: &Analysis, most: usize) -> Vec<String> {
+    let sentence = |kernel: &Kernel| {
+        let row = kernel.counters.as_ref()?;
+        let bound = row.bound.as_deref().unwrap_or("no verdict");
+        Some(format!("{}: {bound}: {}", kernel.short_name, row.reason))
+    };
+    let shown = analysis.kernels.iter().take(most);
+    shown.filter_map(sentence).collect()
+}
+
+fn saving(rule: &NcuRule, pct: f64) -> String {
+    let of = match rule.speedup_of.as_deref() {
+        Some("kernel") => "of the kernel",
+        _ => "of the part it is about",
+    };
+    format!("{pct:.1} % {of}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_times_of_a_name_are_added_up() {
+        let kernel = |name: String, total_ns| Kernel { short_name: name, total_ns, ..Kernel::default() };
+        // With so many names, a search through all of them for each would take minutes.
+        let names = (0..300_000).map(|at| kernel(format!("kernel {at}"), 1));
+        let mut analysis = Analysis::default();
+        analysis.kernels.extend(names);
+        analysis.kernels.push(kernel("kernel 7".to_owned(), 5));
+        let (kernels, whole) = by_time(&analysis);
+        assert_eq!((kernels.len(), whole), (300_000, 300_005));
+        assert_eq!(kernels.first(), Some(&("kernel 7", 6)));
+    }
+}

@@ -1,0 +1,269 @@
+//! Reports as documents: ordered sections of sentences, tables and drawings, which text, Markdown and HTML render.
+//!
+//! - `table`: a table of cells
+//! - `headline`: the first lines: time per token, the numbers of one run, the confidence in them
+//! - `findings`, `trial`: what to do, and changes of the workload that were measured
+//! - `stages`: the time of each stage, its MFU and MBU
+//! - `serving`: requests, and the steps of a serving engine
+//! - `kernels`: kernels, operators, counters and layers, with their distance to the `roof`
+//! - `job`, `gpu_work`: several ranks; copies, graphs and communication
+//! - `provenance`: inputs, environment, phases, profiler overhead, losses, and why a part is missing
+//! - `stage1`: figures of a Stage 1 runner
+//! - `summary`: the document for stakeholders
+//! - `selection`: the part of an analysis that a user asks for
+
+pub mod findings;
+pub mod gpu_work;
+pub mod headline;
+pub mod job;
+pub mod kernels;
+pub mod provenance;
+pub mod roof;
+pub mod selection;
+pub mod serving;
+mod stage1;
+pub mod stages;
+mod summary;
+pub mod table;
+mod trial;
+
+use crate::bundle::{Bundle, Context};
+use crate::render::screen::Tone;
+use crate::render::text::TextOptions;
+use roofgap_analyze::{About, Analysis};
+use table::Table;
+
+/// The most kernels of a list of all kernels.
+pub const KERNELS: usize = 500;
+
+/// A part of a document.
+#[derive(Debug, Default)]
+pub struct Section {
+    /// Anchor on the page.
+    pub id: &'static str,
+    /// Heading; empty for the first lines of a document.
+    pub title: String,
+    /// On the page, a part of the section before it.
+    pub inner: bool,
+    pub blocks: Vec<Block>,
+}
+
+/// A piece of a section.
+#[derive(Debug)]
+pub enum Block {
+    /// A sentence.
+    Line(String),
+    /// A sentence that explains a table.
+    Note(String),
+    /// A sentence on a part that is missing.
+    Missing(String),
+    /// A list.
+    List(Vec<Item>),
+    /// A numbered list.
+    Steps(Vec<Item>),
+    Table(Table),
+    /// Rows that a table leaves out, and what they have together.
+    Rest {
+        all: usize,
+        shown: usize,
+        of: String,
+    },
+    /// A command.
+    Code(String),
+    /// Markdown of this program; no other format shows it.
+    Markdown(String),
+    /// The place of what only the page draws.
+    Drawing,
+}
+
+/// An item of a list.
+#[derive(Debug, Default)]
+pub struct Item {
+    /// Name in bold; empty for a plain item.
+    pub name: String,
+    /// Verdict on what is named.
+    pub word: Option<(&'static str, Tone)>,
+    pub text: String,
+    /// Lines below the item.
+    pub lines: Vec<String>,
+}
+
+impl From<String> for Item {
+    fn from(text: String) -> Self {
+        Self { text, ..Self::default() }
+    }
+}
+
+impl Block {
+    /// Returns a list; `None` for no lines.
+    fn list(lines: impl IntoIterator<Item = String>) -> Option<Self> {
+        let items: Vec<Item> = lines.into_iter().map(Item::from).collect();
+        (!items.is_empty()).then_some(Self::List(items))
+    }
+
+    /// Returns a table; `None` for one without rows.
+    fn table(table: Table) -> Option<Self> {
+        (!table.is_empty()).then_some(Self::Table(table))
+    }
+
+    /// States how many rows were left out; `None` where all are shown.
+    fn rest(all: usize, most: usize, of: &str) -> Option<Self> {
+        (all > most).then(|| Self::Rest { all, shown: most, of: of.to_owned() })
+    }
+
+    /// Returns the first rows of a table, and the number of the others.
+    fn first_rows(mut table: Table, most: usize) -> Vec<Self> {
+        let all = table.rows.len();
+        table.rows.truncate(most);
+        Self::table(table).into_iter().chain(Self::rest(all, most, "")).collect()
+    }
+}
+
+impl Section {
+    fn new(id: &'static str, title: impl Into<String>) -> Self {
+        Self { id, title: title.into(), ..Self::default() }
+    }
+
+    /// Adds blocks.
+    fn with(mut self, blocks: impl IntoIterator<Item = Block>) -> Self {
+        self.blocks.extend(blocks);
+        self
+    }
+
+    /// Makes it a part of the section before it.
+    fn inner(self) -> Self {
+        Self { inner: true, ..self }
+    }
+
+    /// Gives it another title.
+    pub fn titled(self, title: &str) -> Self {
+        Self { title: title.to_owned(), ..self }
+    }
+}
+
+/// The form of a document: how much of everything it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// For a terminal.
+    Text(TextOptions),
+    /// `report.md`.
+    Report,
+    /// `stakeholder_summary.md`.
+    Summary,
+    /// A list of everything of one kind.
+    List,
+    /// `report.html`.
+    Page,
+}
+
+/// An analysis as a document.
+#[derive(Debug, Clone, Copy)]
+pub struct Document<'a> {
+    pub analysis: &'a Analysis,
+    pub context: &'a Context,
+    pub form: Form,
+}
+
+impl<'a> Document<'a> {
+    pub fn of(bundle: Bundle<'a>, form: Form) -> Self {
+        Self { analysis: bundle.analysis, context: bundle.context, form }
+    }
+
+    /// Lists the sections of a report, in order.
+    pub fn sections(&self) -> Vec<Section> {
+        let drawn = |id, title: &str| Section::new(id, title).with(self.on_page(Block::Drawing));
+        let mut all = vec![
+            self.first_lines(),
+            self.findings(),
+            self.tried(),
+            self.stages(),
+            self.per_run(),
+            self.requests(),
+            self.serving(),
+            self.utilisation(),
+            drawn("timeline", "Timeline"),
+            drawn("roofline", "Roofline"),
+        ];
+        all.extend(self.kernels());
+        all.push(self.layers());
+        all.extend(self.job());
+        all.extend(self.gpu_work());
+        all.extend([self.counters(), self.ncu_rules(), drawn("flame", "Flame graph")]);
+        if !self.is_text() {
+            all.push(self.operators());
+        }
+        all.extend(self.provenance());
+        all.retain(|section| !section.blocks.is_empty());
+        all
+    }
+
+    /// Returns the options of text; the defaults of any other form.
+    fn text(&self) -> TextOptions {
+        match self.form {
+            Form::Text(options) => options,
+            _ => TextOptions::default(),
+        }
+    }
+
+    fn is_text(&self) -> bool {
+        matches!(self.form, Form::Text(_))
+    }
+
+    fn is_page(&self) -> bool {
+        self.form == Form::Page
+    }
+
+    /// Returns a block of the page.
+    fn on_page(&self, block: Block) -> Option<Block> {
+        self.is_page().then_some(block)
+    }
+
+    /// Returns a block that text leaves out.
+    fn not_in_text(&self, block: Option<Block>) -> Option<Block> {
+        block.filter(|_| !self.is_text())
+    }
+
+    /// Returns the most rows of a table in this form.
+    fn most(&self, page: usize) -> usize {
+        match self.form {
+            Form::Text(options) => options.kernels,
+            Form::Report => 25,
+            Form::Summary => 10,
+            Form::List => 200,
+            Form::Page => page,
+        }
+    }
+
+    /// Says that a part of the analysis is missing, and why.
+    fn missing(&self, part: &About) -> Block {
+        Block::Missing(provenance::missing(self.analysis, part))
+    }
+
+    /// Ends a phrase as a sentence, except in text.
+    fn closed(&self, phrase: String) -> String {
+        if self.is_text() { phrase } else { phrase + "." }
+    }
+
+    /// Makes a phrase a sentence, except in text.
+    fn sentence(&self, phrase: &str) -> String {
+        if self.is_text() { phrase.to_owned() } else { format!("{}.", capitalized(phrase)) }
+    }
+
+    /// Returns a section with one table and its meaning.
+    fn tabled(&self, id: &'static str, title: &str, meaning: &str, table: Table, most: usize) -> Section {
+        let section = Section::new(id, title);
+        if table.is_empty() || self.is_text() {
+            return section.with(Block::first_rows(table, most));
+        }
+        let drawing = self.on_page(Block::Drawing);
+        let scope = if self.is_page() { "" } else { "The whole capture. " };
+        section.with([Block::Note(format!("{scope}{meaning}"))]).with(drawing).with(Block::table(table))
+    }
+}
+
+/// Makes the first letter a capital.
+pub fn capitalized(text: &str) -> String {
+    let mut chars = text.chars();
+    let first = chars.next().into_iter().flat_map(char::to_uppercase);
+    first.chain(chars).collect()
+}

@@ -1,0 +1,410 @@
+//! Provenance: inputs, environment, phases, profiler overhead, losses, and why a part is missing.
+
+use super::table::Table;
+use super::{Block, Document, Form, Item, Section, job};
+use crate::bundle::PhaseLine;
+use roofgap_analyze::{
+    About, Analysis, DeviceInfo, EngineInfo, LossInfo, LossMessage, Overhead, Stage, StageOrigin,
+    WorkloadInfo,
+};
+use roofgap_base::numbers::{count, ms, percent, si, times};
+use roofgap_base::text::without_controls;
+
+/// Measured time over unprofiled time above which a tool distorts its own measurement.
+const HIGH_OVERHEAD: f64 = 1.25;
+
+/// Most texts of the recording tool that are quoted for a loss.
+const MESSAGES: usize = 4;
+
+/// Sentence for an analysis of times without a profiler.
+const NO_PROFILER: &str = "No profiler overhead: no profiler ran, and the times are the program's own.";
+
+/// Advice for a high profiler overhead.
+const LOWER_OVERHEAD: &str = "Above 1.25 the profiler distorts its own measurement. `run.mode=light` or `profiling.timeline=native` costs less.";
+
+/// Meaning of the table of unprofiled times.
+const UNPROFILED: &str = "One instance of each stage: its unprofiled wall time (profiled wall time over the ratio above), and the GPU \
+     time that the profiled run attributes to it:";
+
+/// How the numbers of a report were obtained.
+const METHOD: &str = "\
+- A GPU operation belongs to every range that encloses its launch call on the launching thread, joined by process and correlation id,
+  not by the time at which it ran. Ranges inside a warm-up are excluded from the stages.
+- `wall` is the sum of a stage's ranges on the CPU; `kernel` is the sum of kernel durations; `busy` is the union of the stage's GPU
+  operations, per device; `idle` is the time between the first and the last operation in which the GPU ran nothing at all.
+- `outside` is the time of a stage before its first and after its last operation, averaged over GPUs. Time before the first operation
+  in which the GPU ran earlier work is `queued`, not idle; time in which it ran only work from outside the stage is `other work`. With
+  busy and idle time they add up to the time of the stage.
+- Idle time is `launch` if the launch of the next operation began after the device ran out of work, less the time that the launching
+  thread spent waiting (`sync`) or copying (`copy`) before that launch; it is `other` if the operation had been launched already.
+- A dash stands for a value that was not measured.
+";
+
+impl Document<'_> {
+    /// Lists the sections on the origin of the numbers. On the page all but the first are parts of one section.
+    pub(super) fn provenance(&self) -> Vec<Section> {
+        if self.is_text() {
+            return vec![self.stage1(), self.losses()];
+        }
+        let markdown = |text: &str| (!self.is_page()).then(|| Block::Markdown(text.to_owned()));
+        let repeat = self.context.repeat.clone().map(Block::Code);
+        let inner = [
+            Section::new("inputs", "Inputs").with(self.inputs()),
+            self.environment(),
+            self.aggregates(),
+            Section::new("overhead", "Profiler overhead").with(self.overhead()),
+            Section::new("phases", "Phases").with(self.phases()),
+            self.losses(),
+            Section::new("reasons", "Missing or estimated values").with(self.reasons()),
+            Section::new("method", "How the numbers were obtained").with(markdown(METHOD)),
+            Section::new("repeat", "Reproduce").with(repeat),
+        ];
+        let first = Section::new("provenance", "Provenance").with(self.on_page(Block::Drawing));
+        [self.stage1(), first].into_iter().chain(inner.map(Section::inner)).collect()
+    }
+
+    /// Returns a table, or says why it has no rows.
+    fn or_missing(&self, table: Table, why: &str) -> Block {
+        if table.is_empty() { Block::Missing(why.to_owned()) } else { Block::Table(table) }
+    }
+
+    fn inputs(&self) -> Option<Block> {
+        let table = Table::of(&self.analysis.sources)
+            .text("file", |s| &s.path)
+            .text("format", |s| &s.format)
+            .text("tool version", |s| s.tool_version.as_ref())
+            .text("schema version", |s| s.schema_version.as_ref())
+            .build();
+        self.on_page(self.or_missing(table, "None: the numbers were reported by the program."))
+    }
+
+    /// Tabulates the environment; in Markdown also devices, model and inputs.
+    pub(super) fn environment(&self) -> Section {
+        let mut table = Table::new(&["name", "value"]);
+        for (name, value) in &self.context.environment {
+            table.row([name.clone(), value.clone()]);
+        }
+        let mut why = "Not recorded: the capture was made elsewhere.";
+        if !self.is_page() {
+            table.rows.extend(facts(self.analysis).into_iter().map(Vec::from));
+            why = "Unknown: nothing was recorded.";
+        }
+        Section::new("environment", "Environment").with([self.or_missing(table, why)])
+    }
+
+    /// Tabulates the totals over the whole capture.
+    pub(super) fn aggregates(&self) -> Section {
+        let section = Section::new("aggregates", "Aggregates");
+        let table = aggregates(self.analysis);
+        let scope = (self.form == Form::Summary).then(|| self.whole_capture());
+        if self.is_page() { section } else { section.with(scope).with([Block::Table(table)]) }
+    }
+
+    /// States the scope of the tables of the summary.
+    pub(super) fn whole_capture(&self) -> Block {
+        Block::Note("The whole capture, including loading and warm-up.".to_owned())
+    }
+
+    fn overhead(&self) -> Vec<Block> {
+        let analysis = self.analysis;
+        let table = Table::of(&analysis.overhead)
+            .text("tool", |o| &o.tool)
+            .text("stage", |o| &o.stage)
+            .number("profiled / unprofiled", |o| format!("{:.2}", o.ratio))
+            .text("95 % interval", |o| o.interval.map(|(low, high)| format!("{low:.3} to {high:.3}")))
+            .text("measured by", |o| match o.pairs {
+                Some(pairs) => format!(
+                    "time between tokens, armed against dormant, in {pairs} pairs of windows of one server"
+                ),
+                None => "a run with and a run without it".to_owned(),
+            })
+            .build();
+        let (high, known) = (high_overhead(analysis), !table.is_empty());
+        let mut blocks = vec![self.or_missing(table, &missing(analysis, &About::Overhead))];
+        let unprofiled = unprofiled(analysis);
+        if self.is_page() {
+            blocks.extend(high.into_iter().map(Block::Note));
+            return blocks;
+        }
+        if known && !unprofiled.is_empty() {
+            blocks.extend([Block::Note(UNPROFILED.to_owned()), Block::Table(unprofiled)]);
+        }
+        if !high.is_empty() {
+            blocks.push(Block::Markdown(format!("{LOWER_OVERHEAD}\n")));
+        }
+        blocks
+    }
+
+    /// Tabulates the phases that have ended; the phase that writes the report is still running.
+    fn phases(&self) -> Option<Block> {
+        let phases = &self.context.phases;
+        let ended: Vec<&PhaseLine> = phases.iter().filter(|p| p.status != "running").collect();
+        let table = Table::of(&ended)
+            .text("phase", |p| &p.name)
+            .text("status", |p| &p.status)
+            .number("seconds", |p| p.seconds)
+            .text("why", |p| p.why.as_deref().unwrap_or_default())
+            .build();
+        let shown = self.is_page() || !phases.is_empty();
+        shown.then(|| self.or_missing(table, "None: the capture was made elsewhere."))
+    }
+
+    /// Says which phases were skipped or failed, and why.
+    pub(super) fn incomplete_phases(&self) -> impl Iterator<Item = String> {
+        let phases = self.context.phases.iter().filter(|p| p.status == "skipped" || p.status == "failed");
+        phases.map(|p| {
+            let why = p.why.as_deref().unwrap_or("no reason given");
+            format!("Not measured: {} {}: {why}.", p.name, p.status)
+        })
+    }
+
+    /// Lists what was lost.
+    fn losses(&self) -> Section {
+        let losses = &self.analysis.losses;
+        let section = Section::new("losses", "Losses");
+        if self.is_text() {
+            let item = |loss: &LossInfo| Item {
+                text: format!("{} ({}): {}: {}", loss.id, loss.severity, count(loss.count), loss.meaning),
+                lines: messages(loss),
+                ..Item::default()
+            };
+            let items: Vec<Item> = losses.iter().map(item).collect();
+            return section.with((!items.is_empty()).then_some(Block::List(items)));
+        }
+        let table = Table::of(losses)
+            .text("loss", |l| &l.id)
+            .text("severity", |l| &l.severity)
+            .number("rows", |l| l.count)
+            .text("meaning", |l| match messages(l).as_slice() {
+                [] => l.meaning.clone(),
+                texts => format!("{}: {}", l.meaning, texts.join("; ")),
+            })
+            .build();
+        section.with([self.or_missing(table, "None: every row of the input was read and used.")])
+    }
+
+    fn reasons(&self) -> Option<Block> {
+        let table =
+            Table::of(&self.analysis.reasons).text("value", |r| &r.about).text("why", |r| &r.why).build();
+        self.on_page(self.or_missing(table, "None."))
+    }
+}
+
+/// Says that a part of the analysis is missing, and why.
+pub fn missing(analysis: &Analysis, part: &About) -> String {
+    let why = analysis.reason(part).unwrap_or(match part {
+        About::Kernels => "the input has no kernels",
+        About::Operators => "none were recorded",
+        About::Counters => "none were measured",
+        About::Overhead => "there is no run without a profiler to compare with",
+        _ => "none were found",
+    });
+    let why = why.trim_end_matches('.');
+    match part {
+        About::Overhead if is_unprofiled(analysis) => NO_PROFILER.to_owned(),
+        About::Overhead => format!("Profiler overhead unknown: {why}."),
+        About::Stages if !analysis.stages.is_empty() => format!("The whole trace is one stage: {why}."),
+        _ => format!("No {part}: {why}."),
+    }
+}
+
+/// Tells whether the times are the program's own and nothing was profiled.
+pub fn is_unprofiled(analysis: &Analysis) -> bool {
+    let own = |stage: &Stage| stage.from == StageOrigin::Workload;
+    analysis.sources.is_empty() && !analysis.stages.is_empty() && analysis.stages.iter().all(own)
+}
+
+/// Describes the inputs, the devices, the model, the rank and the engine, a line each.
+pub fn inputs(analysis: &Analysis) -> Vec<String> {
+    let mut lines = Vec::new();
+    for source in &analysis.sources {
+        let version = source.tool_version.as_ref().map(|version| format!(", version {version}"));
+        lines.push(format!("{}: {}{}", source.path, source.format, version.unwrap_or_default()));
+    }
+    lines.extend(analysis.devices.iter().map(|gpu| format!("GPU {}: {}", gpu.id, device(gpu))));
+    lines.extend(analysis.workload.as_ref().map(|workload| format!("model: {}", model(workload))));
+    lines.extend(job::ranks_line(analysis).map(|rank| format!("rank: {rank}")));
+    lines.extend(analysis.engine.as_ref().map(|found| format!("engine: {}", engine(found))));
+    lines
+}
+
+/// Lists the facts of a device that are known: name, compute capability, SMs, memory, bandwidth.
+pub fn device(device: &DeviceInfo) -> String {
+    let mut facts = vec![device.name.clone().unwrap_or_else(|| "unknown GPU".into())];
+    let capability = device.compute_capability.as_ref();
+    facts.extend(capability.map(|cc| format!("compute capability {cc}")));
+    facts.extend(device.sms.map(|sms| format!("{sms} SMs")));
+    let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / f64::from(1u32 << 30));
+    facts.extend(device.memory_bytes.map(gib));
+    let bandwidth = device.bandwidth_bytes_per_s;
+    facts.extend(bandwidth.map(|b| format!("{}B/s", si(b as f64))));
+    facts.join(", ")
+}
+
+/// Lists the facts of the model that are known: name, parameters, dtype, weights.
+pub fn model(workload: &WorkloadInfo) -> String {
+    let mut facts = vec![workload.model.clone().unwrap_or_else(|| "unknown model".into())];
+    facts.extend(workload.parameters.map(|p| format!("{} parameters", si(p as f64).trim_end())));
+    facts.extend(workload.dtype.clone());
+    facts.extend(workload.weights.as_ref().map(|w| format!("{w} weights")));
+    facts.join(", ")
+}
+
+/// Lists the facts of a serving engine: name, version, parallelism above one, and the evidence for it and its phases.
+pub fn engine(engine: &EngineInfo) -> String {
+    let version = engine.version.as_ref().map(|version| format!(" {version}"));
+    let mut facts = vec![format!("{}{}", engine.name, version.unwrap_or_default())];
+    let split = engine.parallelism.iter().flatten().filter(|(_, parts)| **parts > 1);
+    facts.extend(split.map(|(kind, parts)| format!("{kind} parallel {parts}")));
+    facts.push(match engine.told_by.as_str() {
+        "account" => "by the account of the program".to_owned(),
+        told_by => format!("by the {told_by} of its steps"),
+    });
+    let phases = engine.phases_told_by.as_ref();
+    facts.join(", ") + &phases.map(|why| format!("; {why}")).unwrap_or_default()
+}
+
+/// Lists the facts of devices, rank, model, engine and inputs as name and value.
+fn facts(analysis: &Analysis) -> Vec<[String; 2]> {
+    let mut rows: Vec<[String; 2]> = Vec::new();
+    rows.extend(analysis.devices.iter().map(|gpu| [format!("GPU {}", gpu.id), device(gpu)]));
+    rows.extend(job::ranks_line(analysis).map(|rank| ["rank".to_owned(), rank]));
+    if let Some(w) = &analysis.workload {
+        let facts = [
+            ("model", w.model.clone()),
+            ("revision", w.revision.clone()),
+            ("parameters", w.parameters.map(count)),
+            ("active parameters", w.active_parameters.map(count)),
+            ("dtype", w.dtype.clone()),
+            ("weights", w.weights.clone()),
+            ("prompt tokens", w.prompt_tokens.map(count)),
+            ("vision tokens", w.vision_tokens.map(count)),
+            ("generated tokens", w.generated_tokens.map(count)),
+            ("batch", w.batch.map(count)),
+            ("device", w.device.clone()),
+        ];
+        rows.extend(facts.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value?])));
+    }
+    rows.extend(analysis.engine.as_ref().map(|found| ["engine".to_owned(), engine(found)]));
+    rows.extend(analysis.sources.iter().map(|source| {
+        let version = source.tool_version.as_deref().unwrap_or("unknown version");
+        [format!("input ({})", source.format), format!("{} ({version})", source.path)]
+    }));
+    rows
+}
+
+fn aggregates(analysis: &Analysis) -> Table {
+    let totals = &analysis.totals;
+    let measured = totals.kernel_count > 0 || totals.busy_ns.is_some();
+    let rows = [
+        ("kernel launches", measured.then(|| count(totals.kernel_count))),
+        ("kernel time, ms", measured.then(|| ms(totals.kernel_ns))),
+        ("GPU busy, ms", totals.busy_ns.map(ms)),
+        ("copies, ms", totals.memcpy_ns.map(ms)),
+        ("memory sets, ms", totals.memset_ns.map(ms)),
+        ("GPU operations without a launch record", measured.then(|| count(totals.unattributed_count))),
+    ];
+    Table::of(&rows).text("total", |row| row.0).number("value", |row| row.1.as_ref()).build()
+}
+
+/// Names the stages whose times a profiler distorts.
+pub fn high_overhead(analysis: &Analysis) -> Vec<String> {
+    let high = analysis.overhead.iter().filter(|o| o.sure_ratio() > HIGH_OVERHEAD);
+    let sentence = |o: &Overhead| {
+        format!(
+            "Profiler overhead: with {} {} takes {:.2} times as long; its times are distorted.",
+            o.tool, o.stage, o.ratio
+        )
+    };
+    high.map(sentence).collect()
+}
+
+/// Tabulates one instance of each stage: unprofiled wall time beside what the profiled run attributes to it.
+fn unprofiled(analysis: &Analysis) -> Table {
+    let timed = analysis.timeline_overhead().filter(|o| o.ratio > 0.0);
+    let rows: Vec<(&Stage, f64)> =
+        timed.filter_map(|o| Some((analysis.stages.iter().find(|s| s.name == o.stage)?, o.ratio))).collect();
+    let each = |stage: &Stage, ns: i64| ns / (stage.instances.max(1) as i64);
+    let wall = |(stage, ratio): &(&Stage, f64)| (each(stage, stage.wall_ns) as f64 / ratio) as i64;
+    Table::of(&rows)
+        .text("stage", |(stage, _)| &stage.name)
+        .ms("unprofiled wall", wall)
+        .ms("profiled wall", |(stage, _)| each(stage, stage.wall_ns))
+        .ms("kernel", |(stage, _)| stage.kernel_ns.map(|ns| each(stage, ns)))
+        .ms("GPU busy", |(stage, _)| stage.busy_ns.map(|ns| each(stage, ns)))
+        .number("busy % of unprofiled", |row| {
+            let busy = row.0.busy_ns.map(|ns| each(row.0, row.0.each_device(ns)));
+            busy.map(|busy| percent(busy, wall(row)))
+        })
+        .build()
+}
+
+/// Quotes the first texts that the recording tool gave for a loss.
+fn messages(loss: &LossInfo) -> Vec<String> {
+    let quoted = |message: &LossMessage| {
+        let text = without_controls(&message.text);
+        match message.count {
+            1 => format!("“{text}”"),
+            n => format!("“{text}”, {}", times(n)),
+        }
+    };
+    let first = &loss.messages[..loss.messages.len().min(MESSAGES)];
+    let shown: u64 = first.iter().map(|message| message.count).sum();
+    let mut texts: Vec<String> = first.iter().map(quoted).collect();
+    // Not every text is kept, so the rest is counted by the rows.
+    let more = loss.count.saturating_sub(shown);
+    if more > 0 && !texts.is_empty() {
+        texts.push(format!("and {} more", count(more)));
+    }
+    texts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roofgap_analyze::SourceInfo;
+    use roofgap_base::numbers::NONE;
+
+    #[test]
+    fn times_of_the_program_have_no_overhead() {
+        let mut analysis = Analysis::default();
+        let unknown = missing(&analysis, &About::Overhead);
+        assert!(unknown.starts_with("Profiler overhead unknown: "), "{unknown}");
+        analysis.stages = vec![Stage::default()];
+        analysis.stages[0].from = StageOrigin::Workload;
+        assert_eq!(missing(&analysis, &About::Overhead), NO_PROFILER);
+        analysis.sources = vec![SourceInfo::default()];
+        assert_eq!(missing(&analysis, &About::Overhead), unknown);
+    }
+
+    #[test]
+    fn totals_that_were_not_recorded_are_dashes() {
+        let values = |analysis: &Analysis| -> Vec<String> {
+            let rows = aggregates(analysis).rows;
+            rows.into_iter().filter_map(|row| row.into_iter().nth(1)).collect()
+        };
+        let mut analysis = Analysis::default();
+        assert!(values(&analysis).iter().all(|value| value == NONE));
+        analysis.totals.busy_ns = Some(0);
+        assert_eq!(values(&analysis)[..3], ["0", "0.000", "0.000"]);
+    }
+
+    #[test]
+    fn facts_of_a_model_are_words() {
+        let workload = WorkloadInfo {
+            model: Some("m".to_owned()),
+            parameters: Some(43_788_608),
+            ..WorkloadInfo::default()
+        };
+        assert_eq!(model(&workload), "m, 43.79 M parameters");
+    }
+
+    #[test]
+    fn the_first_texts_are_quoted_and_all_others_counted() {
+        let message = |(text, count): (&str, u64)| LossMessage { text: text.to_owned(), count };
+        let kept = [("e", 7), ("a", 1), ("b", 1), ("c", 1), ("d", 1)];
+        let loss = LossInfo { count: 100, messages: kept.map(message).to_vec(), ..LossInfo::default() };
+        let texts = messages(&loss);
+        assert_eq!(texts, ["“e”, 7 times", "“a”", "“b”", "“c”", "and 90 more"]);
+    }
+}

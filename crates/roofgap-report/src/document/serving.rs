@@ -1,0 +1,323 @@
+//! Requests that a load generator sent to a server, and the steps of its engine together: rates, batches over time, and the latency
+//! of requests by its parts.
+
+use super::table::Table;
+use super::{Block, Document, Section};
+use crate::render::screen::Screen;
+use crate::render::text;
+use roofgap_analyze::{
+    About, Analysis, GaugeStats, LatencyPart, RequestStats, ServerGauges, Serving, Stage, StageKind, Steps,
+};
+use roofgap_base::numbers::{count, counted, ms, or_none, percent, significant, time};
+
+/// Meaning of the tables of latency.
+const LATENCY: &str = "A request is joined with the last recorded step that read prompts and ended before its first token; a prompt \
+     longer than the tokens of that step also with steps before it. Requests and steps have the wall clock of one host.";
+
+impl Document<'_> {
+    /// Describes the requests that a load generator sent.
+    pub(super) fn requests(&self) -> Section {
+        let requests = self.analysis.requests.as_ref();
+        let lines = against_steps(self.analysis);
+        let blocks = requests.map(|requests| request_blocks(requests, lines)).into_iter().flatten();
+        Section::new("requests", "Requests").with(blocks)
+    }
+
+    /// Describes the steps of a serving engine together, where there is more than one.
+    pub(super) fn serving(&self) -> Section {
+        let section = Section::new("serving", "Steps of the engine");
+        let serving = self.analysis.serving.as_ref();
+        let Some(serving) = serving.filter(|serving| serving.over_time.len() > 1) else {
+            return section;
+        };
+        let latency = serving.latency.iter().flat_map(|latency| [&latency.ttft, &latency.token_time]);
+        let meaning = serving.latency.as_ref().map(|_| Block::Note(LATENCY.to_owned()));
+        section
+            .with(Block::list(step_sentences(self.analysis, serving)))
+            .with(Block::table(over_time(serving)))
+            .with(self.not_in_text(Block::table(batches(serving))))
+            .with(latency.filter_map(|parts| Block::table(latency_parts(parts))))
+            .with(self.not_in_text(meaning))
+    }
+}
+
+/// Renders the requests for a terminal.
+pub fn requests_text(requests: &RequestStats, screen: Screen) -> String {
+    text::blocks(&request_blocks(requests, Vec::new()), screen)
+}
+
+fn request_blocks(requests: &RequestStats, more: Vec<String>) -> Vec<Block> {
+    let latencies = [
+        ("time to first token", requests.ttft_ns),
+        ("time between tokens", requests.itl_ns),
+        ("whole request", requests.e2e_ns),
+    ];
+    let table = Table::of(&latencies)
+        .text("latency", |row| row.0)
+        .number("mean", |row| Some(time(row.1?.mean)))
+        .number("p50", |row| Some(time(row.1?.p50)))
+        .number("p90", |row| Some(time(row.1?.p90)))
+        .number("p99", |row| Some(time(row.1?.p99)))
+        .number("max", |row| Some(time(row.1?.max)))
+        .build();
+    let lines = sentences(requests).into_iter().chain(more);
+    [Block::Table(table)].into_iter().chain(Block::list(lines)).collect()
+}
+
+/// Describes the number of requests, their tokens and the throughput.
+fn sentences(requests: &RequestStats) -> Vec<String> {
+    let mut lines = Vec::new();
+    let failed = match requests.failed {
+        0 => String::new(),
+        failed => format!(", {} failed", count(failed)),
+    };
+    lines.push(format!(
+        "{} completed{failed}, in {}",
+        counted(requests.completed, "request"),
+        time(requests.window_ns)
+    ));
+    let tokens = |tokens: Option<u64>| or_none(tokens, count);
+    if requests.prompt_tokens.is_some() || requests.output_tokens.is_some() {
+        lines.push(format!(
+            "{} prompt tokens, {} generated tokens, as the server counts them",
+            tokens(requests.prompt_tokens),
+            tokens(requests.output_tokens)
+        ));
+    }
+    let rate = |rate: Option<f64>, what: &str| rate.map(|rate| format!("{} {what}", significant(rate)));
+    let rates: Vec<String> = [
+        rate(requests.tokens_per_s, "generated tokens/s"),
+        rate(requests.requests_per_s, "requests/s"),
+        rate(requests.good_requests_per_s, "requests/s within the limits"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if !rates.is_empty() {
+        lines.push(rates.join(", "));
+    }
+    lines.extend(gauges(requests));
+    for failure in &requests.failures {
+        lines.push(format!("{} failed: {}", counted(failure.count, "request"), failure.why));
+    }
+    lines
+}
+
+/// States the use of the KV cache and the queue, as the server exported them.
+fn gauges(requests: &RequestStats) -> Option<String> {
+    let gauges = ServerGauges::of(requests);
+    let queue = |found: Option<&GaugeStats>, what: &str| {
+        found.map(|found| format!("{:.1} requests {what} on average, {:.0} at most", found.mean, found.max))
+    };
+    let cache =
+        gauges.cache_usage.map(|cache| format!("{:.1} % of the KV cache in use at most", 100.0 * cache.max));
+    let parts = [cache, queue(gauges.running, "run"), queue(gauges.waiting, "wait")];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| format!("as the server exports: {}", parts.join("; ")))
+}
+
+/// Joins the latency of requests with the steps of the engine that served them.
+fn against_steps(analysis: &Analysis) -> Vec<String> {
+    let Some(requests) = &analysis.requests else {
+        return Vec::new();
+    };
+    let engine_stages = analysis.stages.iter().filter(|stage| stage.requests.is_some());
+    engine_stages
+        .filter_map(|stage| {
+            let steps = stage.steps.as_ref().filter(|steps| steps.count > 0)?;
+            against(requests, stage, steps)
+        })
+        .collect()
+}
+
+/// Compares the median step of a stage with the latency that it is a part of.
+fn against(requests: &RequestStats, stage: &Stage, steps: &Steps) -> Option<String> {
+    let step = format!("a {} step takes {} at the median", stage.name, time(steps.p50_ns));
+    if stage.kind != StageKind::Decode {
+        let ttft = requests.ttft_ns?.p50;
+        return Some(format!("{step}, the time to first token {}", time(ttft)));
+    }
+    let itl = requests.itl_ns?.p50;
+    let batch = stage.requests.and_then(|requests| requests.generation);
+    let batch = batch.map_or_else(String::new, |generation| {
+        let mean = generation as f64 / steps.count as f64;
+        format!("; {mean:.1} requests in a step on average")
+    });
+    Some(format!("{step}, the time between tokens {}{batch}", time(itl)))
+}
+
+/// States rates over the whole span, and waits for prompts of others.
+fn step_sentences(analysis: &Analysis, serving: &Serving) -> Vec<String> {
+    let mut lines = vec![rates(serving)];
+    let why = analysis.reason(&About::Other("serving.generation_tokens_per_s".into()));
+    lines.extend(why.map(|why| format!("tokens per second of all steps are not known: {why}")));
+    let stalls = serving.stalls;
+    if stalls.steps > 0 {
+        lines.push(format!(
+            "requests that generate waited for {} of prompts of others: {} in all, {} at most without a step that generates",
+            counted(stalls.steps, "prefill step"),
+            time(stalls.total_ns),
+            time(stalls.longest_ns)
+        ));
+    }
+    if let Some(latency) = serving.latency.as_ref().filter(|latency| latency.joined < latency.requests) {
+        lines.push(format!(
+            "{} of {} requests are joined with recorded steps",
+            count(latency.joined),
+            count(latency.requests)
+        ));
+    }
+    let why = analysis.reason(&About::Other("serving.latency".into()));
+    lines.extend(why.map(|why| format!("the latency of requests is not split: {why}")));
+    let why = analysis.reason(&About::Other("serving.latency.token_time".into()));
+    lines.extend(why.map(|why| format!("the time per token is not split: {why}")));
+    lines
+}
+
+/// States the tokens per second of the whole span.
+fn rates(serving: &Serving) -> String {
+    let rate = |rate: Option<f64>, what: &str| {
+        rate.filter(|rate| *rate > 0.0).map(|rate| format!("{} {what} tokens/s", count(rate.round() as u64)))
+    };
+    let rates =
+        [rate(serving.generation_tokens_per_s, "generated"), rate(serving.context_tokens_per_s, "prompt")];
+    let rates: Vec<String> = rates.into_iter().flatten().collect();
+    let copies = match serving.replicas {
+        None | Some(0 | 1) => String::new(),
+        Some(copies) => format!(", {copies} copies of the model together"),
+    };
+    match rates.is_empty() {
+        true => format!("the steps span {}", time(serving.span_ns)),
+        false => format!(
+            "the steps span {}, time between them included: {}{copies}; the first token of each request counts as prompt work",
+            time(serving.span_ns),
+            rates.join(", ")
+        ),
+    }
+}
+
+fn over_time(serving: &Serving) -> Table {
+    Table::of(&serving.over_time)
+        .number("from ms", |slice| ms(slice.start_ns))
+        .number("prefill", |slice| slice.prefill_steps)
+        .number("mixed", |slice| slice.mixed_steps)
+        .number("decode", |slice| slice.decode_steps)
+        .number("requests/step", |slice| slice.requests_per_step)
+        .number("prompt tokens", |slice| slice.context_tokens)
+        .number("generated tokens", |slice| slice.generation_tokens)
+        .build()
+}
+
+/// Tabulates decode steps by batch size.
+fn batches(serving: &Serving) -> Table {
+    Table::of(&serving.batches)
+        .number("requests", |batch| batch.requests)
+        .number("decode steps", |batch| batch.steps)
+        .number("with CUDA graphs", |batch| batch.graph_steps)
+        .ms("mean", |batch| batch.mean_ns)
+        .build()
+}
+
+/// Tabulates the parts of a latency, of which the first is the whole.
+fn latency_parts(parts: &[LatencyPart]) -> Table {
+    let (name, whole) = parts.first().map_or(("part", 0), |part| (part.part.as_str(), part.mean_ns));
+    Table::of(parts.get(1..).unwrap_or_default())
+        .text(name, |part| &part.part)
+        .ms("mean", |part| part.mean_ns)
+        .number("%", |part| percent(part.mean_ns, whole))
+        .ms("p50", |part| part.p50_ns)
+        .ms("p90", |part| part.p90_ns)
+        .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roofgap_analyze::{JoinedLatency, Percentiles, PhaseCounts, Reason, ServingSlice, Stalls};
+
+    fn part(name: &str, mean_ns: i64) -> LatencyPart {
+        LatencyPart { part: name.into(), mean_ns, p50_ns: Some(mean_ns), p90_ns: None }
+    }
+
+    fn said(analysis: &Analysis) -> Vec<String> {
+        step_sentences(analysis, analysis.serving.as_ref().unwrap())
+    }
+
+    #[test]
+    fn rates_stalls_and_the_parts_of_latency_are_stated() {
+        let mut analysis = Analysis::default();
+        analysis.serving = Some(Serving {
+            span_ns: 380_000_000,
+            replicas: Some(1),
+            over_time: vec![ServingSlice::default(); 2],
+            generation_tokens_per_s: Some(5_305.3),
+            stalls: Stalls { steps: 1, total_ns: 20_000_000, longest_ns: 26_000_000, request_ns: 40_000_000 },
+            latency: Some(JoinedLatency {
+                requests: 3,
+                joined: 2,
+                ttft: vec![part("time to first token", 40_000_000), part("after its step", 10_000_000)],
+                ..JoinedLatency::default()
+            }),
+            ..Serving::default()
+        });
+        assert_eq!(
+            said(&analysis),
+            [
+                "the steps span 380 ms, time between them included: 5,305 generated tokens/s; the first token of each request \
+                 counts as prompt work",
+                "requests that generate waited for 1 prefill step of prompts of others: 20.0 ms in all, 26.0 ms at most without a \
+                 step that generates",
+                "2 of 3 requests are joined with recorded steps",
+            ]
+        );
+        let about = About::Other("serving.generation_tokens_per_s".into());
+        analysis.reasons.push(Reason::new(about, "two processes ran steps"));
+        assert_eq!(
+            said(&analysis)[1],
+            "tokens per second of all steps are not known: two processes ran steps"
+        );
+        let about = About::Other("serving.latency.token_time".into());
+        analysis.reasons.push(Reason::new(about, "steps overlap"));
+        assert_eq!(
+            said(&analysis).last().map(String::as_str),
+            Some("the time per token is not split: steps overlap")
+        );
+        let serving = analysis.serving.as_ref().unwrap();
+        let latency = serving.latency.as_ref().unwrap();
+        let (ttft, token_time) = (latency_parts(&latency.ttft), latency_parts(&latency.token_time));
+        assert_eq!(ttft.rows, [["after its step", "10.000", "25.0", "10.000", "–"]]);
+        assert!(token_time.is_empty());
+    }
+
+    #[test]
+    fn latency_stands_beside_the_steps_of_the_engine() {
+        let mut stage = Stage::default();
+        stage.name = "decode".into();
+        stage.kind = StageKind::Decode;
+        stage.requests = Some(PhaseCounts { context: Some(0), generation: Some(25) });
+        stage.steps = Some(Steps { count: 10, p50_ns: 8_000_000, ..Steps::default() });
+        let p50 = |p50| Some(Percentiles { p50, ..Percentiles::default() });
+        let mut analysis = Analysis::default();
+        analysis.stages = vec![stage];
+        assert_eq!(against_steps(&analysis), Vec::<String>::new());
+        analysis.requests = Some(RequestStats {
+            itl_ns: p50(9_000_000),
+            ttft_ns: p50(90_000_000),
+            ..RequestStats::default()
+        });
+        assert_eq!(
+            against_steps(&analysis),
+            [
+                "a decode step takes 8.00 ms at the median, the time between tokens 9.00 ms; 2.5 requests in a step on average"
+            ]
+        );
+        analysis.stages[0].name = "mixed".into();
+        analysis.stages[0].kind = StageKind::Mixed;
+        assert_eq!(
+            against_steps(&analysis),
+            ["a mixed step takes 8.00 ms at the median, the time to first token 90.0 ms"]
+        );
+        analysis.stages[0].requests = None;
+        assert_eq!(against_steps(&analysis), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,633 @@
+//! Stages: their table, the sentences on each, the parts of their time, their MFU and MBU, and the ranges of a capture without stages.
+
+use super::table::Table;
+use super::{Block, Document, Form, Item, Section, gpu_work, roof};
+use roofgap_analyze::{
+    About, Analysis, CpuSteps, Mbu, Mfu, Note, RangeInfo, Stage, StageCoverage, StageKind, StageOrigin,
+    Steps, Term, verdict,
+};
+use roofgap_base::numbers::{NONE, count, counted, percent, share, si, time};
+use roofgap_base::text::cut;
+use std::collections::HashMap;
+
+/// Columns of the table of a report.
+const REPORT: [&str; 17] = [
+    "stage",
+    "instances",
+    "wall ms",
+    "time ms",
+    "CPU wall ms",
+    "GPU busy ms",
+    "busy %",
+    "idle ms",
+    "outside ms",
+    "queued ms",
+    "other work ms",
+    "shared ms",
+    "kernel ms",
+    "kernels",
+    "launches",
+    roof::COLUMNS[0],
+    roof::COLUMNS[1],
+];
+
+/// Columns of the table of idle time by cause.
+const IDLE: [&str; 5] = ["stage", "idle: launch ms", "sync ms", "copy ms", "other ms"];
+
+/// So many ranges whose names differ only in numbers are one row.
+const LEAST_NUMBERED: usize = 3;
+
+/// Most characters of the name of a range.
+const RANGE_NAME: usize = 100;
+
+impl Document<'_> {
+    /// Tabulates the stages, with a verdict on each; says why there are none.
+    pub(super) fn stages(&self) -> Section {
+        let (analysis, stages) = (self.analysis, &self.analysis.stages);
+        let section = Section::new("stages", "Stages");
+        if self.is_page() {
+            return section.with((!stages.is_empty()).then_some(Block::Drawing));
+        }
+        if stages.is_empty() {
+            return section.with(self.no_stages());
+        }
+        let table = table(stages);
+        let idle = self.form == Form::Report && stages.iter().any(|stage| stage.idle.is_some());
+        let shown = if self.is_text() { table.without(&["idle ms"]) } else { table.pick(&REPORT) };
+        let section = section
+            .with([Block::Table(shown)])
+            .with(idle.then(|| Block::Table(table.pick(&IDLE))))
+            .with(columns_note(stages).map(Block::Note))
+            .with([Block::List(stages.iter().map(|stage| self.stage(stage)).collect())]);
+        if !self.is_text() {
+            return section;
+        }
+        // Without a model no stage has them, and the table has no columns for them.
+        let modelled = analysis.workload.as_ref().is_some_and(|workload| workload.model.is_some());
+        let missing = missing(analysis).into_iter().filter(|_| modelled);
+        // Stages that are not shown are not outside.
+        let outside = outside(analysis).filter(|_| !self.text().stages_only);
+        let whole = stages.iter().all(|stage| stage.kind == StageKind::Whole);
+        section
+            .with(missing.map(|line| Block::Line(format!("no MFU or MBU of {line}"))))
+            .with(outside.map(Block::Line))
+            .with(whole.then(|| self.no_stages()).into_iter().flatten())
+    }
+
+    /// States the verdict on a stage, and its details.
+    fn stage(&self, stage: &Stage) -> Item {
+        let verdict = verdict(stage);
+        let why = if self.form == Form::Summary { String::new() } else { format!(": {}", verdict.why) };
+        let own = own_times(stage) && !self.is_text();
+        let own = if own { " (times reported by the program)" } else { "" };
+        Item {
+            name: stage.name.clone(),
+            word: Some((verdict.label.as_str(), verdict.label.into())),
+            text: self.closed(format!("{why}{own}")),
+            lines: details(stage).into_iter().map(|line| self.closed(line)).collect(),
+        }
+    }
+
+    /// Says why no stage was found and lists the ranges that are there.
+    fn no_stages(&self) -> Vec<Block> {
+        let mut blocks = vec![self.missing(&About::Stages)];
+        let rows = ranges(self.analysis);
+        if !rows.is_empty() {
+            let table = Table::of(&rows)
+                .text("domain", |r| &r.domain)
+                .text("range", |r| cut(&r.name, RANGE_NAME))
+                .number("count", |r| r.instances)
+                .ms("wall", |r| r.wall_ns)
+                .number("kernels", |r| r.kernel_count)
+                .build();
+            blocks.push(Block::Line("Ranges in the input:".to_owned()));
+            blocks.extend(Block::first_rows(table, if self.is_text() { 20 } else { 30 }));
+        }
+        blocks
+    }
+
+    /// Tabulates MFU and MBU by stage and for all stages together, and says why some are missing.
+    pub(super) fn utilisation(&self) -> Section {
+        let section = Section::new("mfu", "MFU and MBU");
+        if self.is_text() || self.is_page() {
+            return section;
+        }
+        let (analysis, all) = (self.analysis, &self.analysis.whole);
+        let stages = analysis.stages.iter().map(|s| (s.name.as_str(), s.mfu.as_ref(), s.mbu.as_ref()));
+        let all = all.iter().map(|all| ("whole", all.mfu.as_ref(), all.mbu.as_ref()));
+        let rows: Vec<(&str, Option<&Mfu>, Option<&Mbu>)> = stages.chain(all).collect();
+        let peak = |m: &Mfu| format!("{} ({})", si(m.peak_flops_per_s).trim_end(), m.dtype);
+        let table = Table::of(&rows)
+            .text("stage", |r| r.0)
+            .number("FLOPs", |r| Some(si(r.1?.flops)))
+            .number("peak FLOP/s", |r| r.1.map(peak))
+            .number("MFU by wall %", |r| Some(share(r.1?.by_wall_pct)))
+            .number("MFU by busy %", |r| r.1?.by_busy_pct.map(share))
+            .number("bytes", |r| Some(si(r.2?.bytes)))
+            .number("bandwidth B/s", |r| Some(si(r.2?.bandwidth_bytes_per_s)))
+            .number("MBU by wall %", |r| Some(share(r.2?.by_wall_pct)))
+            .number("MBU by busy %", |r| r.2?.by_busy_pct.map(share))
+            .number("step floor", |r| r.2?.floor_step_ns.map(time))
+            .number("step took", |r| r.2?.step_ns.map(time))
+            .build();
+        let lines = sources(analysis).into_iter().chain(missing(analysis));
+        let terms = analysis.stages.iter().filter(|_| self.form == Form::Report).flat_map(terms);
+        section.with(Block::table(table)).with(Block::list(lines)).with(terms)
+    }
+}
+
+/// Tabulates the terms of MFU and MBU of a stage, each once, with their derivations and assumptions.
+fn terms(stage: &Stage) -> Vec<Block> {
+    let (mfu, mbu) = (stage.mfu.as_ref(), stage.mbu.as_ref());
+    let mut terms: Vec<&Term> = Vec::new();
+    for term in mfu.iter().flat_map(|m| &m.terms).chain(mbu.iter().flat_map(|m| &m.terms)) {
+        if terms.iter().all(|seen| seen.name != term.name) {
+            terms.push(term);
+        }
+    }
+    if terms.is_empty() {
+        return Vec::new();
+    }
+    let mut lines: Vec<String> = terms.iter().map(|term| format!("{}: {}", term.name, term.how)).collect();
+    let assumed = mfu.iter().flat_map(|m| &m.assumptions).chain(mbu.iter().flat_map(|m| &m.assumptions));
+    for line in assumed.map(|assumption| format!("assumed: {assumption}")) {
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    let amount = |value: f64| if value == 0.0 { NONE.to_owned() } else { si(value) };
+    let table = Table::of(&terms)
+        .text("term", |t| &t.name)
+        .number("FLOPs", |t| amount(t.flops))
+        .number("bytes", |t| amount(t.bytes))
+        .build();
+    let title = Block::Line(format!("Work of {}, term by term:", stage.name));
+    [title, Block::Table(table)].into_iter().chain(Block::list(lines)).collect()
+}
+
+/// Tabulates stages. A report picks its columns. GPU busy, idle and the columns from outside to shared add up to the time of a stage.
+pub fn table(stages: &[Stage]) -> Table {
+    let gpu = |stage: &Stage, n: u64| stage.busy_ns.map(|_| n);
+    let used = used_parts(stages);
+    let part = |at: usize| {
+        let shown = used.contains(&at);
+        move |s: &Stage| parts(s).map(|parts| parts[at]).filter(|_| shown)
+    };
+    let two_clocks = two_clocks(stages);
+    let only = |shown: bool, ns: i64| shown.then_some(ns);
+    Table::of(stages)
+        .text("stage", |s| &s.name)
+        .number("instances", |s| s.instances)
+        .ms("wall", |s| only(!two_clocks, s.wall_ns))
+        .ms("time", |s| only(two_clocks, s.elapsed_ns()))
+        .ms("CPU wall", |s| only(two_clocks, s.wall_ns))
+        .ms("GPU busy", |s| s.busy_ns.map(|ns| s.each_device(ns)))
+        .number("busy %", |s| s.busy_ns.and_then(|_| s.busy_share()).map(|share| 100.0 * share))
+        .ms("idle", |s| s.idle.map(|idle| s.each_device(idle.total_ns())))
+        .ms("kernel", |s| s.kernel_ns)
+        .number("kernels", |s| gpu(s, s.kernel_count))
+        .number("launches", |s| gpu(s, s.launch_count))
+        .ms("idle: launch", part(1))
+        .ms("sync", part(2))
+        .ms("copy", part(3))
+        .ms("other", part(4))
+        .ms("outside", part(OUTSIDE))
+        .ms("queued", part(OUTSIDE + 1))
+        .ms("other work", part(OUTSIDE + 2))
+        .ms("shared", part(OUTSIDE + 3))
+        .number("MFU %", |s| Some(share(s.mfu.as_ref()?.by_wall_pct)))
+        .number("MBU %", |s| Some(share(s.mbu.as_ref()?.by_wall_pct)))
+        .number(roof::COLUMNS[0], |s| roof::pct(&s.roof))
+        .number(roof::COLUMNS[1], |s| roof::above(&s.roof))
+        .build()
+        .measured()
+}
+
+/// Tells whether the time of a stage is not the wall time of its ranges: it has the periods of engine steps, or GPU work after its
+/// ranges of over 1 %.
+pub fn two_clocks(stages: &[Stage]) -> bool {
+    stages.iter().any(|s| s.period_ns.is_some() || s.late_ns > s.wall_ns / 100)
+}
+
+/// Explains the columns of the table of stages: the two times of a stage, and times on several GPUs.
+pub fn columns_note(stages: &[Stage]) -> Option<String> {
+    let mut lines = Vec::new();
+    if two_clocks(stages) {
+        lines.push(
+            "Time is that of the GPU work: the periods of an engine's steps, or the ranges with the work that goes on after them; CPU \
+             wall is the time of the ranges.",
+        );
+    }
+    if stages.iter().any(|s| s.devices_per_instance > 1.0) {
+        lines.push(
+            "GPU busy, idle and outside are averages over the GPUs of a stage; kernel time, kernels and launches are sums over them.",
+        );
+    }
+    (!lines.is_empty()).then(|| lines.join(" "))
+}
+
+/// Says how much kernel time lies outside the stages that were found.
+fn outside(analysis: &Analysis) -> Option<String> {
+    // Stages that the user named may overlap.
+    let apart = |kind| matches!(kind, StageKind::Prefill | StageKind::Decode | StageKind::Mixed);
+    let stages = &analysis.stages;
+    if stages.is_empty() || !stages.iter().all(|s| apart(s.kind) && !own_times(s)) {
+        return None;
+    }
+    let inside: i64 = stages.iter().filter_map(|s| s.kernel_ns).sum();
+    let total = analysis.totals.kernel_ns;
+    let rest = total.checked_sub(inside).filter(|rest| *rest > 0)?;
+    Some(format!(
+        "outside the stages: {} of kernel time ({} % of the trace)",
+        time(rest),
+        percent(rest, total)
+    ))
+}
+
+/// Says whether the times of a stage are the program's own.
+pub fn own_times(stage: &Stage) -> bool {
+    stage.from == StageOrigin::Workload
+}
+
+/// Lists the sentences on a stage: GPU work after its ranges, steps, notes.
+fn details(stage: &Stage) -> Vec<String> {
+    let mut lines: Vec<String> = stage.coverage.as_ref().map(coverage).into_iter().collect();
+    if stage.closes_early() {
+        lines.push(format!(
+            "the ranges of {} close before the GPU has finished: GPU work goes on for {} more; \
+             synchronize with the device at the end of the range to time all of it",
+            stage.name,
+            time(stage.late_ns)
+        ));
+    }
+    lines.extend(scheduled(stage));
+    lines.extend(queued(stage));
+    lines.extend(roof::of_stage(stage));
+    lines.extend(gpu_work::graphs_of_stage(stage));
+    lines.extend(gpu_work::copies_of_stage(stage));
+    lines.extend(cold_start(stage));
+    lines.extend(stage.steps.as_ref().map(steps));
+    lines.extend(foreign(stage));
+    lines.extend(stage.notes.iter().map(|n| note(stage, n)));
+    lines
+}
+
+/// Describes the recorded part of a stage, and what is estimated from it.
+pub fn coverage(part: &StageCoverage) -> String {
+    let kernel = part.kernel_ns.map(|estimate| {
+        let interval = estimate.low.zip(estimate.high);
+        let interval = interval.map(|(low, high)| format!(" (95 %: {} to {})", time(low), time(high)));
+        format!(", with an estimated kernel time of {}{}", time(estimate.value), interval.unwrap_or_default())
+    });
+    format!(
+        "recorded in part: {} of {}; all took {} on the CPU{}",
+        count(part.recorded),
+        count(part.all),
+        time(part.wall_ns),
+        kernel.unwrap_or_default()
+    )
+}
+
+/// Describes the steps of a stage.
+pub fn steps(steps: &Steps) -> String {
+    let launches = steps
+        .launches_per_step
+        .map(|launches| format!(", {} per step", gpu_work::launches(launches.round() as u64)));
+    let times = match steps.count {
+        1 => time(steps.mean_ns),
+        _ => format!(
+            "mean {}, p50 {}, p90 {}, p99 {}",
+            time(steps.mean_ns),
+            time(steps.p50_ns),
+            time(steps.p90_ns),
+            time(steps.p99_ns)
+        ),
+    };
+    format!("{}: {times}{}", counted(steps.count, "step"), launches.unwrap_or_default()) + &cpu_steps(steps)
+}
+
+/// Adds the time of the steps on the CPU where it differs by more than 10 %.
+fn cpu_steps(steps: &Steps) -> String {
+    let differs = |cpu: &&CpuSteps| (cpu.p50_ns - steps.p50_ns).abs() > steps.p50_ns / 10;
+    let cpu = steps.cpu.as_ref().filter(differs);
+    cpu.map_or_else(String::new, |cpu| match steps.count {
+        1 => format!("; on the CPU {}", time(cpu.mean_ns)),
+        _ => format!("; on the CPU mean {}, p50 {}", time(cpu.mean_ns), time(cpu.p50_ns)),
+    })
+}
+
+/// Describes the requests and tokens that an engine scheduled in a stage.
+fn scheduled(stage: &Stage) -> Option<String> {
+    let (requests, tokens) = (stage.requests?, stage.tokens?);
+    let phase = |name: &str, requests: Option<u64>, tokens: Option<u64>| match (requests, tokens) {
+        (Some(0), _) => None,
+        (Some(requests), Some(tokens)) => {
+            Some(format!("{} {name} tokens for {}", count(tokens), counted(requests, "request")))
+        }
+        (Some(requests), None) => Some(format!("{} in {name}", counted(requests, "request"))),
+        (None, _) => None,
+    };
+    let phases = [
+        phase("context", requests.context, tokens.context),
+        phase("generation", requests.generation, tokens.generation),
+    ];
+    let rate = stage.tokens_per_s.map(|rate| format!("{} tokens/s", count(rate.round() as u64)));
+    let parts: Vec<String> = phases.into_iter().flatten().chain(rate).collect();
+    (!parts.is_empty()).then(|| format!("scheduled: {}", parts.join(", ")))
+}
+
+/// Says how long a stage waited for earlier work, from 1 % of its time on.
+fn queued(stage: &Stage) -> Option<String> {
+    let queued = stage.outside().queued_ns;
+    let elapsed = stage.elapsed_ns();
+    (queued > 0 && queued >= elapsed / 100).then(|| {
+        format!(
+            "queued: for {} ({} % of its time) the GPU worked on what came before the stage",
+            time(queued),
+            percent(queued, elapsed)
+        )
+    })
+}
+
+/// Describes the cold instances of a stage apart from the others.
+fn cold_start(stage: &Stage) -> Option<String> {
+    let cold = stage.cold_start?;
+    let others = stage.instances.saturating_sub(cold.instances);
+    Some(format!(
+        "cold start: the first {} took {} on average, the {} after that {}, with about the same GPU work",
+        counted(cold.instances, "instance"),
+        time(cold.mean_ns),
+        count(others),
+        time(cold.warm_mean_ns)
+    ))
+}
+
+/// Describes the GPU work of other ranges and threads in the time of a stage.
+fn foreign(stage: &Stage) -> Option<String> {
+    let work = stage.foreign.as_ref().filter(|work| work.kernel_count > 0)?;
+    let thread = work.thread.as_ref().map_or_else(String::new, |thread| {
+        format!(", {} of them launched by thread {thread}", count(work.thread_kernel_count))
+    });
+    Some(format!(
+        "the GPU also ran {} from outside the stage in this time ({} without work of the stage){thread}",
+        counted(work.kernel_count, "kernel"),
+        time(work.busy_ns)
+    ))
+}
+
+fn note(stage: &Stage, note: &Note) -> String {
+    let kernels =
+        note.kernel_ns.map(|ns| format!(", {} in {}", time(ns), counted(note.kernel_count, "kernel")));
+    format!(
+        "of which {}: {} wall ({} % of the stage){}",
+        note.name,
+        time(note.wall_ns),
+        percent(note.wall_ns, stage.wall_ns),
+        kernels.unwrap_or_default()
+    )
+}
+
+/// A part of a stage's time.
+#[derive(Debug, Clone, Copy)]
+pub struct TimePart {
+    /// Class in the style sheet.
+    pub class: &'static str,
+    pub name: &'static str,
+    pub meaning: &'static str,
+}
+
+/// The parts of a stage's time, in the order of [`parts`].
+pub const PARTS: [TimePart; 9] = [
+    part("busy", "GPU busy", "at least one operation ran"),
+    part("idle-launch", "idle: launch", "the CPU had not launched the next operation yet"),
+    part("idle-sync", "idle: sync", "the launching thread was waiting for the device"),
+    part("idle-copy", "idle: copy", "the launching thread was inside a copy call"),
+    part("idle-other", "idle: other", "launched and not started"),
+    part("outside", "outside", "before the first and after the last GPU operation of the stage"),
+    part("queued", "queued", "the GPU worked on what came before the stage"),
+    part("foreign", "other work", "the GPU ran only work from outside the stage"),
+    part("shared", "shared", "concurrent instances on one GPU, whose time counts once"),
+];
+
+const fn part(class: &'static str, name: &'static str, meaning: &'static str) -> TimePart {
+    TimePart { class, name, meaning }
+}
+
+/// Position of the time before the first and after the last operation; the parts after it only some programs have.
+const OUTSIDE: usize = 5;
+
+/// Returns the duration of each part of a stage, ns; `None` without GPU work.
+pub fn parts(stage: &Stage) -> Option<[i64; 9]> {
+    let (busy, idle) = (stage.busy_ns?, stage.idle?);
+    let each = |ns| stage.each_device(ns);
+    let elapsed = stage.elapsed_ns();
+    let outside = stage.outside();
+    let foreign = each(stage.foreign_ns());
+    let known = each(busy + idle.total_ns()) + outside.idle_ns + outside.queued_ns + foreign;
+    // Less than one per cent is rounding at the edges of instances.
+    let shared = Some(elapsed - known).filter(|rest| *rest > elapsed / 100);
+    Some([
+        each(busy),
+        each(idle.launch_ns),
+        each(idle.sync_ns),
+        each(idle.copy_ns),
+        each(idle.other_ns),
+        outside.idle_ns,
+        outside.queued_ns,
+        foreign,
+        shared.unwrap_or(0),
+    ])
+}
+
+/// Returns the positions of the parts to show: those that every program can have, and others that a stage has.
+pub fn used_parts(stages: &[Stage]) -> Vec<usize> {
+    let has = |part: usize| stages.iter().any(|s| parts(s).is_some_and(|p| p[part] > 0));
+    (0..PARTS.len()).filter(|part| *part <= OUTSIDE || has(*part)).collect()
+}
+
+/// Tells whether the parts of a stage add up to more than its time.
+pub fn parts_exceed_time(stage: &Stage) -> bool {
+    let elapsed = stage.elapsed_ns();
+    parts(stage).is_some_and(|p| p.iter().sum::<i64>() > elapsed + elapsed / 50)
+}
+
+/// States where the peaks of the table come from, each source once.
+fn sources(analysis: &Analysis) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for stage in &analysis.stages {
+        let peak = stage.mfu.iter().map(|mfu| {
+            format!("peak of {}FLOP/s ({}): {}.", si(mfu.peak_flops_per_s), mfu.dtype, mfu.peak_source)
+        });
+        let bandwidth = stage.mbu.iter().map(|mbu| {
+            let bandwidth = si(mbu.bandwidth_bytes_per_s);
+            format!("bandwidth of {bandwidth}B/s: {}.", mbu.bandwidth_source)
+        });
+        for line in peak.chain(bandwidth) {
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+    }
+    lines
+}
+
+/// Returns why MBU or MFU of a stage is missing. A missing MBU has the reason of the MFU unless it has its own.
+pub fn why_missing<'a>(analysis: &'a Analysis, about: &About, stage: &str) -> &'a str {
+    let mfu = || analysis.reason(&About::StageMfu(stage.to_owned()));
+    analysis.reason(about).or_else(mfu).unwrap_or("unknown")
+}
+
+/// Groups the stages without MFU or MBU by reason: one sentence a reason.
+fn missing(analysis: &Analysis) -> Vec<String> {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for reason in &analysis.reasons {
+        let (About::StageMfu(stage) | About::StageMbu(stage)) = &reason.about else {
+            continue;
+        };
+        let stage = stage.as_str();
+        match reasons.iter_mut().find(|(why, _)| *why == reason.why) {
+            Some((_, stages)) if stages.contains(&stage) => {}
+            Some((_, stages)) => stages.push(stage),
+            None => reasons.push((&reason.why, vec![stage])),
+        }
+    }
+    let sentence = |(why, stages): &(&str, Vec<&str>)| format!("{}: {why}.", stages.join(", "));
+    if reasons.is_empty() && analysis.stages.is_empty() && analysis.whole.is_none() {
+        return vec!["No MFU: the model is unknown; name it with --model NAME|config.json.".into()];
+    }
+    reasons.iter().map(sentence).collect()
+}
+
+/// Lists the ranges, longest first. Names that differ only in numbers are one row, as the pattern that matches all of them.
+fn ranges(analysis: &Analysis) -> Vec<RangeInfo> {
+    let mut of_pattern: HashMap<(&str, &str, String), Vec<&RangeInfo>> = HashMap::new();
+    for range in &analysis.ranges {
+        let key = (range.domain.as_str(), range.style.as_str(), pattern(&range.name));
+        of_pattern.entry(key).or_default().push(range);
+    }
+    let mut rows: Vec<RangeInfo> = Vec::new();
+    for ((_, _, name), ranges) in of_pattern {
+        match ranges.as_slice() {
+            [first, rest @ ..] if ranges.len() >= LEAST_NUMBERED => {
+                let mut sum = RangeInfo { name, ..(*first).clone() };
+                for range in rest {
+                    sum.instances += range.instances;
+                    sum.wall_ns += range.wall_ns;
+                    sum.kernel_count += range.kernel_count;
+                }
+                rows.push(sum);
+            }
+            few => rows.extend(few.iter().map(|range| (*range).clone())),
+        }
+    }
+    rows.sort_by(|a, b| {
+        b.wall_ns
+            .cmp(&a.wall_ns)
+            .then_with(|| (&a.domain, &a.name, &a.style).cmp(&(&b.domain, &b.name, &b.style)))
+    });
+    rows
+}
+
+/// Replaces numbers in a name by `*`.
+fn pattern(name: &str) -> String {
+    let mut pattern = String::with_capacity(name.len());
+    for c in name.chars() {
+        match c {
+            '0'..='9' if pattern.ends_with('*') => {}
+            '0'..='9' => pattern.push('*'),
+            c => pattern.push(c),
+        }
+    }
+    pattern
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::text::TextOptions;
+    use roofgap_analyze::Estimate;
+
+    #[test]
+    fn a_stage_recorded_in_part_says_so_first() {
+        let mut part = StageCoverage::default();
+        (part.recorded, part.all, part.wall_ns) = (3, 24, 48_000_000);
+        let mut stage = Stage::default();
+        stage.coverage = Some(part.clone());
+        let bare = "recorded in part: 3 of 24; all took 48.0 ms on the CPU";
+        assert_eq!(details(&stage)[0], bare);
+        let (value, low, high) = (24_000_000, Some(23_000_000), Some(25_000_000));
+        part.kernel_ns = Some(Estimate { value, low, high });
+        let estimated = coverage(&part);
+        let expected = ", with an estimated kernel time of 24.0 ms (95 %: 23.0 ms to 25.0 ms)";
+        assert_eq!(estimated.strip_prefix(bare), Some(expected));
+    }
+
+    #[test]
+    fn each_source_of_a_peak_is_named_once() {
+        let mut stage = Stage::default();
+        stage.mfu = Some(Mfu {
+            peak_flops_per_s: 19.22e9,
+            dtype: "fp32".to_owned(),
+            peak_source: "measured on this CPU".to_owned(),
+            ..Mfu::default()
+        });
+        let mut analysis = Analysis::default();
+        analysis.stages = vec![stage.clone(), stage];
+        assert_eq!(sources(&analysis), ["peak of 19.22 GFLOP/s (fp32): measured on this CPU."]);
+    }
+
+    fn with_ranges(names: &[(&str, i64)]) -> Analysis {
+        let range = |(name, wall_ns): &(&str, i64)| RangeInfo {
+            name: (*name).to_owned(),
+            style: "push_pop".into(),
+            instances: 2,
+            wall_ns: *wall_ns,
+            kernel_count: 5,
+            ..RangeInfo::default()
+        };
+        let mut analysis = Analysis::default();
+        analysis.ranges = names.iter().map(range).collect();
+        analysis
+    }
+
+    #[test]
+    fn names_that_differ_in_numbers_are_one_row() {
+        let analysis = with_ranges(&[
+            ("forward", 50),
+            ("layer_10_forward", 30),
+            ("layer_2_forward", 20),
+            ("layer_1_forward", 10),
+            ("batch 1", 3),
+            ("batch 2", 2),
+        ]);
+        let rows = ranges(&analysis);
+        let seen: Vec<(&str, u64, i64, u64)> =
+            rows.iter().map(|r| (r.name.as_str(), r.instances, r.wall_ns, r.kernel_count)).collect();
+        assert_eq!(
+            seen,
+            [
+                ("layer_*_forward", 6, 60, 15),
+                ("forward", 2, 50, 5),
+                ("batch 1", 2, 3, 5),
+                ("batch 2", 2, 2, 5),
+            ]
+        );
+    }
+
+    #[test]
+    fn ranges_of_another_style_are_rows_of_their_own() {
+        let mut analysis = with_ranges(&[("batch 1", 4), ("batch 2", 3), ("batch 3", 2), ("batch 4", 1)]);
+        analysis.ranges[3].style = "start_end".into();
+        let rows = ranges(&analysis);
+        let seen: Vec<(&str, i64)> = rows.iter().map(|r| (r.name.as_str(), r.wall_ns)).collect();
+        assert_eq!(seen, [("batch *", 9), ("batch 4", 1)]);
+    }
+
+    #[test]
+    fn a_long_name_is_cut() {
+        let long = "x".repeat(5000);
+        let analysis = with_ranges(&[(&long, 1)]);
+        let shown = crate::render::text::render(&analysis, TextOptions::default());
+        assert!(shown.contains("xx…") && shown.len() < 1000, "{shown}");
+    }
+}

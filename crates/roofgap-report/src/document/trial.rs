@@ -1,0 +1,354 @@
+//! Changes of the workload that `roofgap try` measured.
+
+use super::table::Table;
+use super::{Block, Document, Section, capitalized};
+use roofgap_analyze::{
+    OutputCheck, OutputEffect, TimeChange, Trial, TrialRow, TrialState, TrialVerdict, Trials, Winner,
+};
+use roofgap_base::numbers::{NONE, counted, or_none, significant, size, time};
+
+/// Meaning of the tables.
+const MEANING: &str = "Unwatched runs of the workload, changed and unchanged in turn. A factor of 2 is twice as fast; its \
+     interval holds the true factor with 95 % confidence. The prediction is an upper bound from the findings.";
+
+/// Meaning of the second table.
+const TIMES: &str = "Every time that was compared:";
+
+/// Number words up to ten.
+const WORDS: [&str; 11] =
+    ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
+
+impl Document<'_> {
+    /// Describes the changes that were tried.
+    pub(super) fn tried(&self) -> Section {
+        let section = Section::new("tried", "Tried");
+        let trials = self.context.trials.as_ref();
+        let Some((trials, trial)) = trials.and_then(|trials| Some((trials, trials.latest()?))) else {
+            return section;
+        };
+        let times = times(trial).map(|times| [Block::Note(TIMES.to_owned()), Block::Table(times.measured())]);
+        section
+            .with(headline(trials).map(Block::Line))
+            .with([Block::Note(MEANING.to_owned())])
+            .with(Block::table(table(trial).measured()))
+            .with(times.into_iter().flatten())
+            .with(Block::list(sentences(trial).into_iter().chain([cost(trial)])))
+    }
+}
+
+/// Returns the line for a manager: what the kept changes gave together. `None` before anything was measured.
+pub fn headline(trials: &Trials) -> Option<String> {
+    let trial = trials.latest()?;
+    let measured = trial.rows.iter().filter(|row| is_tried(row)).count();
+    if measured == 0 {
+        return None;
+    }
+    let Some(winner) = &trial.winner else {
+        return Some(format!("{} tried: none is kept.", changes(measured)));
+    };
+    Some(match trial.winner_row().and_then(TrialRow::deciding) {
+        Some(time) if time.ratio.is_some() => format!(
+            "{} by {}{}.",
+            faster(time),
+            all_measured(winner.knobs.len()),
+            trial.winner_row().map(output_words).unwrap_or_default()
+        ),
+        _ => format!(
+            "{} of {measured} tried changes kept; together they were not measured.",
+            winner.knobs.len()
+        ),
+    })
+}
+
+/// Returns true for the row of a change by itself that ran.
+fn is_tried(row: &TrialRow) -> bool {
+    row.knob.is_some() && row.on_top_of.is_empty() && (row.runs > 0 || row.verdict == TrialVerdict::Failed)
+}
+
+/// Formats a number of changes with a word.
+fn changes(count: usize) -> String {
+    let number = WORDS.get(count).map_or_else(|| count.to_string(), |word| (*word).to_owned());
+    let noun = if count == 1 { "change" } else { "changes" };
+    capitalized(&format!("{number} {noun}"))
+}
+
+/// Formats the number of changes that make the gain.
+fn all_measured(count: usize) -> String {
+    let changes = changes(count).to_lowercase();
+    match count {
+        1 => format!("{changes}, measured"),
+        2 => format!("{changes}, both measured"),
+        _ => format!("{changes}, all measured"),
+    }
+}
+
+/// Formats a factor with its interval.
+fn faster(time: &TimeChange) -> String {
+    let interval = time.interval.map_or_else(String::new, |(low, high)| {
+        format!("; 95 % interval {} to {}", significant(low), significant(high))
+    });
+    let factor = or_none(time.ratio, significant);
+    format!("{factor} times as fast ({}{interval})", time.of.name())
+}
+
+/// States the output of a changed workload in a sentence.
+fn output_words(row: &TrialRow) -> String {
+    match &row.output {
+        OutputCheck::Identical => "; the output is identical".to_owned(),
+        OutputCheck::Different => "; the output differs".to_owned(),
+        OutputCheck::NotKnown { why } => format!("; the output was not compared: {why}"),
+    }
+}
+
+/// Tabulates the changes: one row each, with the time that decides.
+fn table(trial: &Trial) -> Table {
+    Table::of(&trial.rows)
+        .text("change", name)
+        .text("outcome", |row| row.verdict.word())
+        .number("factor", |row| row.deciding()?.ratio.map(significant))
+        .number("interval", |row| row.deciding()?.interval.map(interval))
+        .number("predicted at most", |row| row.deciding()?.bound_ratio.map(significant))
+        .text("output", |row| match row.output {
+            OutputCheck::Identical => "identical",
+            OutputCheck::Different => "differs",
+            OutputCheck::NotKnown { .. } => NONE,
+        })
+        .number("memory", |row| row.device_memory_bytes.map(size))
+        .number("runs", |row| row.runs.to_string())
+        .build()
+}
+
+/// Tabulates every compared time of every change; `None` where no change has more than the one that decides.
+fn times(trial: &Trial) -> Option<Table> {
+    let rows: Vec<(&TrialRow, &TimeChange)> =
+        trial.rows.iter().flat_map(|row| row.times.iter().map(move |time| (row, time))).collect();
+    trial.rows.iter().any(|row| row.times.len() > 1).then(|| {
+        Table::of(&rows)
+            .text("change", |(row, _)| name(row))
+            .text("time", |(_, time)| time.of.name())
+            .ms("before", |(_, time)| mean(&time.before_ns))
+            .ms("after", |(_, time)| mean(&time.after_ns))
+            .number("factor", |(_, time)| time.ratio.map(significant))
+            .number("interval", |(_, time)| time.interval.map(interval))
+            .number("predicted at most", |(_, time)| time.bound_ratio.map(significant))
+            .build()
+    })
+}
+
+fn interval((low, high): (f64, f64)) -> String {
+    format!("{}–{}", significant(low), significant(high))
+}
+
+/// Names a change, and what it is measured on top of.
+fn name(row: &TrialRow) -> String {
+    let own = match &row.knob {
+        Some(knob) => knob.id.clone(),
+        None => format!("together: {}", row.knobs.join(", ")),
+    };
+    if row.on_top_of.is_empty() { own } else { format!("{own}, on top of {}", row.on_top_of.join(", ")) }
+}
+
+fn mean(values: &[i64]) -> Option<i64> {
+    let count = i64::try_from(values.len()).ok().filter(|count| *count > 0)?;
+    Some(values.iter().sum::<i64>() / count)
+}
+
+/// Lists the sentences below the tables: changes with their titles and reasons, commands, and remarks.
+fn sentences(trial: &Trial) -> Vec<String> {
+    let mut lines: Vec<String> = trial.rows.iter().filter_map(row_sentence).collect();
+    if trial.base.deterministic == Some(false) {
+        lines.push(
+            "The unchanged workload gives different outputs from run to run, so outputs cannot be compared."
+                .to_owned(),
+        );
+    }
+    lines
+        .extend(trial.base.times_reason.clone().map(|why| format!("Times are of the whole process: {why}.")));
+    lines.extend(trial.winner.as_ref().into_iter().flat_map(keep));
+    lines.extend(state(trial));
+    lines.extend(trial.notes.iter().cloned());
+    lines
+}
+
+/// Describes one change and the reason of its outcome.
+fn row_sentence(row: &TrialRow) -> Option<String> {
+    let knob = row.knob.as_ref()?;
+    let mut line = format!("{}: {} ({})", knob.id, knob.title, knob.spoken());
+    match (knob.output, row.verdict) {
+        (_, TrialVerdict::Failed | TrialVerdict::Refused) | (OutputEffect::None, _) => {}
+        (OutputEffect::Rounding, _) => line.push_str("; the same computation in another order"),
+        (OutputEffect::Changes, _) => line.push_str("; changes the output"),
+    }
+    if let Some(why) = &row.reason {
+        line.push_str(&format!("; {}: {why}", row.verdict.word()));
+    }
+    if let OutputCheck::NotKnown { why } = &row.output {
+        line.push_str(&format!("; output not compared: {why}"));
+    }
+    line.push('.');
+    Some(line)
+}
+
+/// Lists the commands that keep the winner and explain it.
+fn keep(winner: &Winner) -> Vec<String> {
+    let mut lines = vec![format!("To keep it: {}", winner.command)];
+    lines.extend(winner.compare_command.as_ref().map(|command| format!("To see why: {command}")));
+    lines.extend(winner.watched_reason.as_ref().map(|why| format!("Profile of the kept changes: {why}.")));
+    lines
+}
+
+/// Describes a trial that did not end by itself.
+fn state(trial: &Trial) -> Option<String> {
+    let why = trial.reason.as_deref();
+    let text = match trial.state {
+        TrialState::Done => return why.map(|why| format!("{}.", capitalized(why))),
+        TrialState::Running => "The trial has not ended",
+        TrialState::Interrupted => "The trial was interrupted; the rows are what was measured until then",
+        TrialState::Failed => "The workload to compare with failed",
+    };
+    Some(format!("{text}{}.", why.map(|why| format!(": {why}")).unwrap_or_default()))
+}
+
+/// States the number of runs and the time of a trial.
+fn cost(trial: &Trial) -> String {
+    // The runs that a change on top of others is compared with are not those of the unchanged workload.
+    let reference = |row: &TrialRow| match row.deciding() {
+        Some(time) if !row.on_top_of.is_empty() => time.before_ns.len() as u64,
+        _ => 0,
+    };
+    let runs = trial.rows.iter().map(|row| row.runs + reference(row)).sum::<u64>() + trial.base.runs;
+    format!("{} in {}.", capitalized(&counted(runs, "run")), time(trial.spent_ns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roofgap_analyze::{BaseRuns, Knob, KnobChange, MeasuredTime};
+
+    fn time(of: MeasuredTime, ratio: f64) -> TimeChange {
+        TimeChange {
+            of,
+            before_ns: vec![20_000_000, 22_000_000],
+            after_ns: vec![10_000_000, 11_000_000],
+            ratio: Some(ratio),
+            interval: Some((ratio - 0.1, ratio + 0.1)),
+            bound_ratio: Some(12.4),
+            within_bound: Some(true),
+        }
+    }
+
+    fn row(id: &str, verdict: TrialVerdict, times: Vec<TimeChange>) -> TrialRow {
+        TrialRow {
+            knob: Some(Knob {
+                id: id.to_owned(),
+                title: "replay each decode step as a CUDA graph".to_owned(),
+                changes: vec![KnobChange::Setting {
+                    key: "workload.cuda_graphs".to_owned(),
+                    value: "true".to_owned(),
+                }],
+                output: OutputEffect::Rounding,
+                applies: "decode".to_owned(),
+            }),
+            on_top_of: Vec::new(),
+            knobs: vec![id.to_owned()],
+            findings: vec!["launch-bound".to_owned()],
+            verdict,
+            reason: None,
+            log_tail: None,
+            runs: 5,
+            times,
+            output: OutputCheck::Identical,
+            device_memory_bytes: Some(2_000_000_000),
+            command: "roofgap profile workload.cuda_graphs=true".to_owned(),
+        }
+    }
+
+    fn trials() -> Trials {
+        let decode = MeasuredTime::Stage("decode".to_owned());
+        let mut failed = row("hf.compile", TrialVerdict::Failed, Vec::new());
+        failed.reason = Some("out of memory".to_owned());
+        failed.output = OutputCheck::NotKnown { why: "no run ended".to_owned() };
+        Trials {
+            trials: vec![Trial {
+                state: TrialState::Done,
+                spent_ns: 90_000_000_000,
+                base: BaseRuns { runs: 6, ..BaseRuns::default() },
+                rows: vec![
+                    row(
+                        "hf.cuda_graphs",
+                        TrialVerdict::Kept,
+                        vec![time(MeasuredTime::Run, 2.9), time(decode, 8.1)],
+                    ),
+                    failed,
+                ],
+                winner: Some(Winner {
+                    knobs: vec!["hf.cuda_graphs".to_owned()],
+                    row: Some(0),
+                    command: "roofgap profile workload.cuda_graphs=true".to_owned(),
+                    ..Winner::default()
+                }),
+                ..Trial::default()
+            }],
+            ..Trials::default()
+        }
+    }
+
+    #[test]
+    fn the_line_for_a_manager_counts_the_changes() {
+        assert_eq!(
+            headline(&trials()).as_deref(),
+            Some(
+                "2.90 times as fast (whole run; 95 % interval 2.80 to 3.00) by one change, measured; the output is identical."
+            )
+        );
+        assert!(all_measured(2).ends_with("two changes, both measured"));
+        assert!(all_measured(12).starts_with("12 changes"));
+        let mut none = trials();
+        none.trials[0].winner = None;
+        assert_eq!(headline(&none).as_deref(), Some("Two changes tried: none is kept."));
+        // A row without any run is not tried.
+        none.trials[0].rows[0].runs = 0;
+        assert_eq!(headline(&none).as_deref(), Some("One change tried: none is kept."));
+        none.trials[0].rows.clear();
+        assert_eq!(headline(&none), None);
+    }
+
+    #[test]
+    fn a_change_on_top_of_others_is_not_another_change() {
+        let mut trials = trials();
+        let trial = &mut trials.trials[0];
+        assert!(cost(trial).starts_with("16 runs"), "{}", cost(trial));
+        let mut on_top = row("hf.compile", TrialVerdict::Kept, vec![time(MeasuredTime::Run, 1.5)]);
+        on_top.on_top_of = vec!["hf.cuda_graphs".to_owned()];
+        trial.rows.push(on_top);
+        // Five of its own, and two of what it is on top of.
+        assert!(cost(trial).starts_with("23 runs"), "{}", cost(trial));
+        if let Some(winner) = &mut trial.winner {
+            winner.knobs.push("hf.compile".to_owned());
+            winner.row = None;
+        }
+        assert_eq!(
+            headline(&trials).as_deref(),
+            Some("2 of 2 tried changes kept; together they were not measured.")
+        );
+    }
+
+    #[test]
+    fn a_reference_that_failed_need_not_be_the_unchanged_workload() {
+        let mut trials = trials();
+        let trial = &mut trials.trials[0];
+        trial.state = TrialState::Failed;
+        trial.reason = Some("hf.cuda_graphs failed: status 1".to_owned());
+        let lines = sentences(trial).join("\n");
+        assert!(lines.contains("The workload to compare with failed: hf.cuda_graphs failed"), "{lines}");
+    }
+
+    #[test]
+    fn a_trial_that_did_not_end_says_so() {
+        let mut trials = trials();
+        trials.trials[0].state = TrialState::Interrupted;
+        trials.trials[0].winner = None;
+        let lines = sentences(&trials.trials[0]);
+        assert!(lines.iter().any(|line| line.contains("was interrupted")), "{lines:?}");
+    }
+}

@@ -1,0 +1,262 @@
+//! The timeline as a Chrome trace for Perfetto and `chrome://tracing`.
+//!
+//! Stages have a track of their own. Each thread has a track for its ranges and operators and one for its CUDA calls, each
+//! stream one for its operations. Arrows lead from a launch to its operation. Counters show the launched operations that have
+//! not ended on each device, and the percentages measured for a kernel and launch shape.
+//!
+//! - `tracks`: assigns events to tracks
+//! - `event`: writes single events
+
+mod event;
+mod tracks;
+
+use crate::bundle::Bundle;
+use crate::export::{ExportError, write_whole};
+use event::{Track, Writer};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use roofgap_analyze::{Analysis, CounterRow, Launches, NO_CALL};
+use roofgap_trace::{Ns, OpKind, RangeStyle, Trace};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::Path;
+use tracks::{Tracks, device};
+
+/// Writes the trace to a file, compressed if its name ends in `.gz`.
+pub fn save(bundle: Bundle<'_>, path: &Path) -> Result<(), ExportError> {
+    let nothing = |why| ExportError::Nothing { what: "timeline", path: path.to_path_buf(), why };
+    let trace = bundle.trace.ok_or_else(|| nothing("the capture is not available"))?;
+    if trace.span().is_none() {
+        return Err(nothing("the inputs have totals or counters, but no single events"));
+    }
+    save_packed(path, |out| write(bundle, trace, out))
+}
+
+/// Writes a file, compressed if its name ends in `.gz`.
+fn save_packed(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), ExportError> {
+    write_whole(path, |out| {
+        if path.extension().is_some_and(|e| e == "gz") {
+            let mut packed = GzEncoder::new(out, Compression::default());
+            fill(&mut packed)?;
+            packed.finish().map(|_| ())
+        } else {
+            fill(out)
+        }
+    })
+}
+
+/// Writes the trace.
+pub fn write(bundle: Bundle<'_>, trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
+    // Marks do not count for the span, so one may come before it.
+    let marks = trace.ranges.marks.iter().map(|mark| mark.at);
+    let first = trace.span().map(|span| span.0).into_iter().chain(marks).min();
+    let mut writer = Writer::new(out, first.unwrap_or(0))?;
+    events(bundle, trace, &mut writer)?;
+    writer.finish()
+}
+
+/// A rank of a job, and the moment in its clock that is the begin of the document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RankPlace {
+    /// Rank.
+    pub rank: u32,
+    /// Begin of the document in the clock of the rank, ns.
+    pub begin: Ns,
+}
+
+/// Writes the trace of one rank.
+type WriteRank<'a> = dyn FnMut(Bundle<'_>) -> io::Result<()> + 'a;
+
+/// Writes the traces of several ranks to a file, each rank as a group of processes, in one clock. `load` passes a rank to the function
+/// that it is given, so that only one is in memory.
+pub fn save_ranks(
+    path: &Path,
+    ranks: &[RankPlace],
+    mut load: impl FnMut(u32, &mut WriteRank<'_>) -> io::Result<()>,
+) -> Result<(), ExportError> {
+    save_packed(path, |out| {
+        let mut writer = Writer::new(out, 0)?;
+        for (at, place) in ranks.iter().enumerate() {
+            writer.rank(at, place.rank, place.begin);
+            load(place.rank, &mut |bundle| match bundle.trace {
+                Some(trace) => events(bundle, trace, &mut writer),
+                None => Ok(()),
+            })?;
+        }
+        writer.finish()
+    })
+}
+
+fn events(bundle: Bundle<'_>, trace: &Trace, writer: &mut Writer<'_>) -> io::Result<()> {
+    let tracks = Tracks::of(trace);
+    tracks.describe(trace, writer)?;
+    stages(bundle, writer)?;
+    ranges(trace, &tracks, writer)?;
+    operators(trace, &tracks, writer)?;
+    calls(trace, &tracks, writer)?;
+    let launches = bundle.stages.launches();
+    operations(trace, &tracks, launches, writer)?;
+    waiting(trace, launches, writer)?;
+    measured(bundle.analysis, trace, writer)
+}
+
+fn stages(bundle: Bundle<'_>, writer: &mut Writer<'_>) -> io::Result<()> {
+    if !bundle.stages.is_empty() {
+        writer.process(Track::STAGES.pid, "stages", 0)?;
+        writer.thread(Track::STAGES, "stages", 0)?;
+    }
+    for (at, stage) in bundle.analysis.stages.iter().enumerate() {
+        for span in &bundle.stages.spans(at).instances {
+            writer.slice(Track::STAGES, "stage", &stage.name, (span.start, span.end), &[])?;
+        }
+    }
+    Ok(())
+}
+
+fn ranges(trace: &Trace, tracks: &Tracks, writer: &mut Writer<'_>) -> io::Result<()> {
+    for (row, range) in trace.ranges.rows.iter().enumerate() {
+        let Some(track) = tracks.thread(range.thread) else {
+            continue;
+        };
+        let (name, domain) = (trace.names.get(range.name), trace.names.get(range.domain));
+        let domain = [("domain", domain.into())];
+        let args = if domain[0].1 == "" { &domain[..0] } else { &domain[..] };
+        let time = (range.start, range.end);
+        match range.style {
+            RangeStyle::PushPop => writer.slice(track, "range", name, time, args)?,
+            RangeStyle::StartEnd => writer.async_slice(track, name, time, row as u64 + 1)?,
+        }
+    }
+    for mark in &trace.ranges.marks {
+        if let Some(track) = tracks.thread(mark.thread) {
+            writer.instant(track, trace.names.get(mark.name), mark.at)?;
+        }
+    }
+    Ok(())
+}
+
+fn operators(trace: &Trace, tracks: &Tracks, writer: &mut Writer<'_>) -> io::Result<()> {
+    let ops = &trace.cpu_ops;
+    for (row, thread) in ops.thread.iter().enumerate() {
+        if let Some(track) = tracks.thread(*thread) {
+            let time = (ops.start[row], ops.end[row]);
+            writer.slice(track, "operator", trace.names.get(ops.name[row]), time, &[])?;
+        }
+    }
+    Ok(())
+}
+
+fn calls(trace: &Trace, tracks: &Tracks, writer: &mut Writer<'_>) -> io::Result<()> {
+    let calls = &trace.calls;
+    for (row, thread) in calls.thread.iter().enumerate() {
+        let Some(track) = tracks.calls(*thread) else { continue };
+        let correlation = Some(calls.correlation[row]).filter(|id| *id != 0);
+        let args: Vec<_> = correlation.map(|id| ("correlation", id.into())).into_iter().collect();
+        let time = (calls.start[row], calls.end[row]);
+        writer.slice(track, "cuda", trace.names.get(calls.name[row]), time, &args)?;
+    }
+    Ok(())
+}
+
+fn operations(
+    trace: &Trace,
+    tracks: &Tracks,
+    launches: &Launches,
+    writer: &mut Writer<'_>,
+) -> io::Result<()> {
+    let ops = &trace.ops;
+    for row in 0..ops.len() {
+        let Some(track) = tracks.operation(row) else {
+            continue;
+        };
+        let time: (Ns, Ns) = (ops.start[row], ops.end[row]);
+        let name = trace.names.get(ops.name[row]);
+        let category = match ops.kind[row] {
+            OpKind::Kernel => "kernel",
+            OpKind::Copy => "memcpy",
+            OpKind::Set => "memset",
+            OpKind::Graph => "graph",
+        };
+        let args = if ops.kind[row] == OpKind::Kernel {
+            let shape = ops.shape_of(row);
+            let shared = u64::from(shape.static_shared) + u64::from(shape.dynamic_shared);
+            vec![
+                ("grid", json!(shape.grid)),
+                ("block", json!(shape.block)),
+                ("registers", shape.registers.into()),
+                ("shared_bytes", shared.into()),
+            ]
+        } else {
+            ops.transfers.get(&(row as u32)).map(|t| ("bytes", t.bytes.into())).into_iter().collect()
+        };
+        writer.slice(track, category, name, time, &args)?;
+        let call = launches.call_of_op.get(row).copied().unwrap_or(NO_CALL) as usize;
+        let thread = trace.calls.thread.get(call);
+        if let (Some(from), Some(at)) = (thread.and_then(|t| tracks.calls(*t)), trace.calls.start.get(call)) {
+            writer.flow((from, *at), (track, time.0), row as u64 + 1)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes the number of operations of each device that were launched and have not ended.
+fn waiting(trace: &Trace, launches: &Launches, writer: &mut Writer<'_>) -> io::Result<()> {
+    let ops = &trace.ops;
+    let mut changes: BTreeMap<u16, Vec<(Ns, i64)>> = BTreeMap::new();
+    for row in 0..ops.len() {
+        let call = launches.call_of_op.get(row).copied().unwrap_or(NO_CALL);
+        let launched = trace.calls.start.get(call as usize).copied();
+        let from = launched.unwrap_or(ops.start[row]).min(ops.start[row]);
+        let list = changes.entry(ops.device[row].0).or_default();
+        list.push((from, 1));
+        list.push((ops.end[row], -1));
+    }
+    for (index, mut list) in changes {
+        list.sort_unstable();
+        let mut level = 0;
+        let mut at = 0;
+        while let Some(&(time, _)) = list.get(at) {
+            while let Some((_, change)) = list.get(at).filter(|c| c.0 == time) {
+                level += change;
+                at += 1;
+            }
+            writer.counter(device(index as usize), "launched and not ended", time, level as f64)?;
+        }
+    }
+    Ok(())
+}
+
+/// The name of a measured percentage and its value in a row.
+type Measure = (&'static str, fn(&CounterRow) -> Option<f64>);
+
+const MEASURES: [Measure; 3] = [
+    ("SM % measured for the launch shape", |r| r.sm_pct),
+    ("DRAM % measured for the launch shape", |r| r.dram_pct),
+    ("occupancy % measured for the launch shape", |r| r.occupancy_pct),
+];
+
+/// Writes the measured percentages for every launch of the same kernel and shape.
+fn measured(analysis: &Analysis, trace: &Trace, writer: &mut Writer<'_>) -> io::Result<()> {
+    let mut rows: BTreeMap<(&str, [u32; 3], [u32; 3]), &CounterRow> = BTreeMap::new();
+    for row in &analysis.counters {
+        rows.entry((&row.kernel, row.grid, row.block)).or_insert(row);
+    }
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let ops = &trace.ops;
+    for op in (0..ops.len()).filter(|&op| ops.kind[op] == OpKind::Kernel) {
+        let shape = ops.shape_of(op);
+        let Some(row) = rows.get(&(trace.names.get(ops.name[op]), shape.grid, shape.block)) else {
+            continue;
+        };
+        for (name, value) in MEASURES {
+            if let Some(value) = value(row) {
+                writer.counter(device(ops.device[op].index()), name, ops.start[op], value)?;
+                writer.counter(device(ops.device[op].index()), name, ops.end[op], 0.0)?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,179 @@
+//! Findings by saving, with their evidence drawn, an action to copy and a link to the timeline.
+
+use super::class;
+use super::stages::{share_bar, shares};
+use crate::bundle::Bundle;
+use crate::document::findings::{
+    SAVINGS_OVERLAP, evidence_name, evidence_value, none_found, saving, saving_per_token, stage_of, trial,
+};
+use crate::render::html::absent;
+use maud::{Markup, html};
+use roofgap_analyze::{Finding, IdleCause, IdlePart, short_name};
+use roofgap_base::numbers::time;
+use roofgap_base::text::cut;
+use roofgap_trace::{Ns, Trace};
+use serde_json::Value;
+
+/// Number of findings that are open at first.
+const OPEN: usize = 3;
+
+/// Renders all findings. The first of each stage has a piece of its timeline.
+pub fn findings(bundle: Bundle<'_>, idle: &[IdlePart]) -> Markup {
+    let analysis = bundle.analysis;
+    let list = &analysis.findings;
+    if list.is_empty() {
+        return absent(&none_found(analysis));
+    }
+    let first = |i: usize, finding: &Finding| !list[..i].iter().any(|before| before.stage == finding.stage);
+    html! {
+        @if list.len() > 1 { p.hint { (SAVINGS_OVERLAP) } }
+        ol.findings {
+            @for (i, finding) in list.iter().enumerate() {
+                li id={ "finding-" (finding.id) } { details open[i < OPEN] {
+                    summary {
+                        b { (finding.title) }
+                        span.saving {
+                            (saving(analysis, finding))
+                            @if let Some(token) = saving_per_token(analysis, finding) { ", " (token) }
+                            " " code { (finding.id) }
+                        }
+                    }
+                    p.action { b { "Do: " } span { (finding.action) } " " button.copy type="button" hidden { "Copy" } }
+                    @if let Some((command, changes)) = trial(finding, &bundle.context.title) {
+                        p.action { b { "Try: " } span { (command) } " " button.copy type="button" hidden { "Copy" } " (" (changes) ")" }
+                    }
+                    (proof(bundle, finding))
+                    @if let Some(at) = place(bundle, finding).filter(|_| first(i, finding)) {
+                        @if let Some(drawing) = piece(bundle, at, idle) { (drawing) }
+                    }
+                    dl.evidence {
+                        @for (key, value) in &finding.evidence {
+                            div { dt { (evidence_name(key)) } dd { (evidence(key, value)) } }
+                        }
+                    }
+                    @if let Some(link) = link(bundle, finding) { (link) }
+                } }
+            }
+        }
+    }
+}
+
+/// Draws the time of the stage, and below it the part that the finding is about.
+fn proof(bundle: Bundle<'_>, finding: &Finding) -> Markup {
+    let bound = finding.bound_pct.clamp(0.0, 100.0);
+    let stage = stage_of(bundle.analysis, finding);
+    let parts = stage.map(shares).unwrap_or_default();
+    let whole = stage.map_or_else(|| "the measured launches".to_owned(), |s| cut(s.spoken(), 60));
+    let label = format!("{bound:.1} % of {whole} at most would go");
+    html! {
+        div.proof role="img" aria-label=(label) {
+            @if !parts.is_empty() {
+                div.bar.thin { (share_bar(&parts, 0.0)) }
+            }
+            div.gain { i style=(format!("width:{bound:.1}%")) {} }
+            small { (label) }
+        }
+    }
+}
+
+fn evidence(key: &str, value: &Value) -> Markup {
+    let shown = evidence_value(key, value);
+    html! {
+        @if value.is_string() { span title=(cut(&shown, 2000)) { (cut(&shown, 120)) } }
+        @else { (cut(&shown, 200)) }
+    }
+}
+
+/// Returns the position of the stage of a finding, if the timeline has it.
+fn place(bundle: Bundle<'_>, finding: &Finding) -> Option<usize> {
+    let name = finding.stage.as_ref()?;
+    let at = bundle.analysis.stages.iter().position(|s| s.name == *name)?;
+    let found = bundle.trace.is_some() && !bundle.stages.spans(at).instances.is_empty();
+    found.then_some(at)
+}
+
+/// Renders a button that shows the finding in the timeline; `None` if its stage is not there.
+fn link(bundle: Bundle<'_>, finding: &Finding) -> Option<Markup> {
+    let at = place(bundle, finding)?;
+    let spans = bundle.stages.spans(at);
+    let evidence = |key: &str| finding.evidence.get(key);
+    let kernel = ["kernel", "largest"].iter().find_map(|key| evidence(key)?.as_str());
+    let step = evidence("slowest_step").and_then(Value::as_u64);
+    let step = step.filter(|s| kernel.is_none() && (1..=spans.steps.len() as u64).contains(s));
+    let stage = cut(finding.stage.as_deref().unwrap_or_default(), 60);
+    let label = match (kernel, step) {
+        (Some(_), _) => format!("Show this kernel in {stage}"),
+        (None, Some(step)) => format!("Show step {step} of {stage}"),
+        (None, None) => format!("Show {stage} in the timeline"),
+    };
+    Some(html! {
+        button.jump type="button" data-stage=(at) data-kernel=[kernel] data-step=[step.map(|s| s - 1)] { (label) }
+    })
+}
+
+/// Number of operations in a piece.
+const OPS: usize = 24;
+const WIDTH: f64 = 1000.0;
+const HEIGHT: f64 = 26.0;
+
+/// Renders the middle of the longest instance of a stage; `None` where it has too few operations.
+fn piece(bundle: Bundle<'_>, stage: usize, idle: &[IdlePart]) -> Option<Markup> {
+    let trace = bundle.trace?;
+    let spans = bundle.stages.spans(stage);
+    let (at, _) = spans.instances.iter().enumerate().max_by_key(|(_, span)| span.length())?;
+    let own = (0..trace.ops.len()).filter(|op| bundle.stages.instance_of(stage, *op) == Some(at));
+    let own: Vec<usize> = own.collect();
+    if own.len() < OPS {
+        return None;
+    }
+    let device = trace.ops.device.get(own[own.len() / 2])?;
+    let own: Vec<usize> = own.into_iter().filter(|op| trace.ops.device.get(*op) == Some(device)).collect();
+    let middle = own.len().saturating_sub(OPS) / 2;
+    let piece = own.get(middle..middle + OPS.min(own.len()))?;
+    let (first, last) = piece.iter().fold((Ns::MAX, Ns::MIN), |(first, last), op| {
+        (first.min(trace.ops.start[*op]), last.max(trace.ops.end[*op]))
+    });
+    // Gaps of several devices are not in the order of their start.
+    let inside = |part: &&IdlePart| part.device == *device && part.start >= first && part.end <= last;
+    let gaps: Vec<&IdlePart> = idle.iter().filter(inside).collect();
+    Some(draw(trace, piece, &gaps, (first, last)))
+}
+
+fn draw(trace: &Trace, piece: &[usize], gaps: &[&IdlePart], (first, last): (Ns, Ns)) -> Markup {
+    let length = (last - first).max(1);
+    let x = |t: Ns| WIDTH * (t - first) as f64 / length as f64;
+    let place =
+        |start: Ns, end: Ns| (format!("{:.2}", x(start)), format!("{:.2}", (x(end) - x(start)).max(0.6)));
+    let idle: Ns = gaps.iter().map(|part| part.end - part.start).sum();
+    let share = 100.0 * idle as f64 / length as f64;
+    let sentence = format!(
+        "{} operations in the middle of the longest instance: {}, in which the GPU ran nothing for {} ({share:.0} %).",
+        piece.len(),
+        time(length),
+        time(idle)
+    );
+    html! {
+        figure.cut {
+            svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } preserveAspectRatio="none" role="img" aria-label=(sentence) {
+                @for part in gaps {
+                    @let (at, wide) = place(part.start, part.end);
+                    rect class=(class::of_idle(part.cause)) x=(at) y="8" width=(wide) height="10" { title { (cause(part.cause)) ": " (time(part.end - part.start)) } }
+                }
+                @for &op in piece {
+                    @let (start, end) = (trace.ops.start[op], trace.ops.end[op]);
+                    @let (at, wide) = place(start, end);
+                    @let name = trace.names.get(trace.ops.name[op]);
+                    @let family = class::CLASSES[class::of_op(trace.ops.kind[op], name) as usize];
+                    rect class={ "f-" (class::css(family)) } x=(at) y="0" width=(wide) height=(HEIGHT) {
+                        title { (cut(&short_name(name), 120)) ": " (time(end - start)) }
+                    }
+                }
+            }
+            figcaption.hint { (sentence) }
+        }
+    }
+}
+
+fn cause(cause: IdleCause) -> String {
+    class::of_idle(cause).replace('-', ": ")
+}

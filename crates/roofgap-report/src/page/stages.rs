@@ -1,0 +1,295 @@
+//! The time of each stage: a bar per stage, a table, and a bar per step; requests and tokens of each step of a serving engine; and
+//! communication, hidden and exposed.
+
+use crate::bundle::Bundle;
+use crate::document::stages::{
+    PARTS, TimePart, columns_note, coverage, parts, parts_exceed_time, steps as steps_sentence, table,
+    used_parts,
+};
+use crate::document::table::Table;
+use crate::render::html::absent;
+use maud::{Markup, html};
+use roofgap_analyze::{Analysis, CommunicationRow, EngineStep, Note, Scheduled, Stage, Steps};
+use roofgap_base::numbers::{NONE, count, ms, or_none, time};
+use roofgap_base::text::cut;
+use roofgap_trace::Ns;
+
+/// The most bars of steps; a bar stands for several of more steps.
+const BARS: usize = 400;
+/// Height of the drawing of steps.
+const HEIGHT: f64 = 100.0;
+
+/// Renders the bars and the table of all stages, and the steps of each.
+pub fn stages(bundle: Bundle<'_>) -> Markup {
+    let stages = &bundle.analysis.stages;
+    let widest = stages.iter().map(Stage::elapsed_ns).max().unwrap_or(0).max(1);
+    html! {
+        @if !stages.is_empty() {
+            ul.legend {
+                @for part in used_parts(stages).into_iter().map(|at| PARTS[at]) {
+                    li { i class=(part.class) {} (part.name) " " small { (part.meaning) } }
+                }
+            }
+            @for stage in stages { (bar(stage, 100.0 * stage.elapsed_ns() as f64 / widest as f64)) }
+            (stage_table(stages))
+        }
+        @for stage in stages {
+            @if let Some(part) = &stage.coverage { p { (cut(&stage.name, 60)) ": " (coverage(part)) } }
+        }
+        @for (at, stage) in stages.iter().enumerate() {
+            @if let Some(steps) = stage.steps.as_ref().filter(|s| s.count > 0) {
+                @let found = bundle.trace.is_some() && !bundle.stages.spans(at).steps.is_empty();
+                (step_chart(stage, steps, found.then_some(at)))
+            }
+        }
+        @if let Some(charts) = engine_steps(bundle) { (charts) }
+    }
+}
+
+/// Returns the parts of a stage's time that are not empty, with their time in ns and their share in %.
+pub fn shares(stage: &Stage) -> Vec<(&'static TimePart, i64, f64)> {
+    let parts = parts(stage);
+    let all = parts.iter().flatten().sum::<i64>().max(1) as f64;
+    let shares = PARTS.iter().zip(parts.into_iter().flatten());
+    shares.filter(|p| p.1 > 0).map(|(part, ns)| (part, ns, 100.0 * ns as f64 / all)).collect()
+}
+
+/// Renders the parts of a bar of a width in %; parts that are wide enough have a label.
+pub fn share_bar(shares: &[(&TimePart, i64, f64)], width: f64) -> Markup {
+    html! {
+        @for (part, ns, share) in shares {
+            span class=(part.class) style=(format!("flex:{share:.4}")) title=(format!("{}: {}, {share:.1} %", part.name, time(*ns))) {
+                @if share * width >= 450.0 { (format!("{share:.0} %")) }
+            }
+        }
+    }
+}
+
+fn bar(stage: &Stage, width: f64) -> Markup {
+    let name = cut(&stage.name, 60);
+    let parts = parts(stage);
+    let shares = shares(stage);
+    let label: Vec<String> =
+        shares.iter().map(|(part, _, share)| format!("{} {share:.1} %", part.name)).collect();
+    let label = parts.map(|_| format!("{name}: {}", label.join(", ")));
+    html! {
+        div.bar-row {
+            span.bar-name { (name) " " b { (time(stage.elapsed_ns())) } }
+            div.bar role=[label.as_ref().map(|_| "img")] style=(format!("width:{width:.3}%")) aria-label=[label] {
+                @if parts.is_none() { span.unknown style="flex:1" { "no GPU work recorded" } }
+                (share_bar(&shares, width))
+            }
+        }
+    }
+}
+
+fn stage_table(stages: &[Stage]) -> Markup {
+    let all = table(stages).without(&["instances", "idle ms", "MFU %", "MBU %"]);
+    let mut table = Table { rows: Vec::new(), ..all.clone() };
+    for (stage, row) in stages.iter().zip(all.rows) {
+        table.row(row);
+        for note in &stage.notes {
+            table.notes.push(table.rows.len());
+            let row: Vec<String> =
+                table.headings.iter().map(|heading| note_cell(&heading.name, note)).collect();
+            table.row(row);
+        }
+    }
+    html! {
+        (table.html())
+        @if let Some(note) = columns_note(stages) { p.hint { (note) } }
+        @if stages.iter().any(parts_exceed_time) {
+            p.hint { "Parts can add up to more than the time of a stage: GPU work of one instance may run in the time of another." }
+        }
+    }
+}
+
+/// Returns the cell of a part of a stage.
+fn note_cell(column: &str, note: &Note) -> String {
+    match column {
+        "stage" => format!("of which {}", cut(&note.name, 60)),
+        "wall ms" | "CPU wall ms" => ms(note.wall_ns),
+        "kernel ms" => or_none(note.kernel_ns, ms),
+        "kernels" => count(note.kernel_count),
+        _ => String::new(),
+    }
+}
+
+/// Renders the time of each step as bars. `timeline` is the position of the stage whose steps the timeline can show.
+fn step_chart(stage: &Stage, steps: &Steps, timeline: Option<usize>) -> Markup {
+    let name = cut(&stage.name, 60);
+    let group = steps.each_ns.len().div_ceil(BARS).max(1);
+    let bars: Vec<&[i64]> = steps.each_ns.chunks(group).collect();
+    let most = steps.each_ns.iter().copied().max().unwrap_or(0).max(1);
+    let height = |ns: i64| (HEIGHT * ns as f64 / most as f64).max(0.5);
+    let median = format!("{:.2}", HEIGHT - height(steps.p50_ns));
+    html! {
+        h3 { "Steps of " (name) }
+        p { (steps_sentence(steps)) "." }
+        @if bars.is_empty() { (absent("No bars: the duration of each step was not recorded.")) }
+        @else {
+            div.steps data-stage=[timeline] data-group=[timeline.map(|_| group)] data-steps=[timeline.map(|_| steps.each_ns.len())]
+                tabindex=[timeline.map(|_| 0)] role="img" aria-label={ "time of each step of " (name) } {
+                span.axis { (time(most)) }
+                svg viewBox={ "0 0 " (bars.len()) " " (HEIGHT) } preserveAspectRatio="none" {
+                    @for (i, part) in bars.iter().enumerate() {
+                        @let longest = part.iter().copied().max().unwrap_or(0);
+                        @let class = if longest * 2 > steps.p50_ns * 3 { "slow" } else { "" };
+                        (column(class, i, 0.0, height(longest), html! { title { (step_label(i * group + 1, part, longest)) } }))
+                    }
+                    line x1="0" x2=(bars.len()) y1=(median) y2=(median) {}
+                }
+            }
+            p.hint {
+                "The line is the median; bars over 1.5 times the median are marked."
+                @if group > 1 { " A bar is the longest of " (group) " steps." }
+                @if timeline.is_some() { " Select a bar to see it in the timeline." }
+            }
+        }
+    }
+}
+
+/// Draws a part of the `i`th column of a chart.
+fn column(class: &str, i: usize, from: f64, height: f64, content: Markup) -> Markup {
+    let (x, y) = (i as f64 + 0.075, HEIGHT - from - height);
+    html! {
+        rect class=[(!class.is_empty()).then_some(class)] x=(format!("{x:.2}")) y=(format!("{y:.2}")) width="0.85" height=(format!("{height:.2}")) { (content) }
+    }
+}
+
+fn step_label(first: usize, steps: &[i64], longest: i64) -> String {
+    if steps.len() == 1 {
+        return format!("step {first}: {}", time(longest));
+    }
+    let mean = steps.iter().sum::<i64>() / (steps.len().max(1) as i64);
+    let last = first + steps.len() - 1;
+    format!("steps {first} to {last}: mean {}, longest {}", time(mean), time(longest))
+}
+
+/// A step of a serving engine.
+struct Step<'a> {
+    start: Ns,
+    stage: &'a str,
+    step: EngineStep,
+}
+
+/// Renders the charts; `None` without engine steps.
+fn engine_steps(bundle: Bundle<'_>) -> Option<Markup> {
+    let mut steps: Vec<Step<'_>> = Vec::new();
+    for (at, stage) in bundle.analysis.stages.iter().enumerate() {
+        let spans = bundle.stages.spans(at).instances.iter();
+        let own = spans.zip(bundle.stages.engine_steps(at));
+        steps.extend(own.map(|(span, step)| Step { start: span.start, stage: &stage.name, step: *step }));
+    }
+    if steps.is_empty() {
+        return None;
+    }
+    steps.sort_by_key(|step| step.start);
+    Some(html! {
+        h3 { "Batch of each engine step" }
+        (chart(&steps, "requests", |phase| phase.requests))
+        (chart(&steps, "tokens", |phase| phase.tokens))
+        ul.legend {
+            li { i.f-attention {} "context (prefill)" }
+            li { i.f-gemm {} "generation (decode)" }
+        }
+    })
+}
+
+/// Renders one quantity of all steps: context below, generation on top.
+fn chart(steps: &[Step<'_>], name: &str, value: fn(&Scheduled) -> Option<u64>) -> Markup {
+    let known = |step: &Step<'_>| value(&step.step.context).zip(value(&step.step.generation));
+    let total = |step: &Step<'_>| known(step).map_or(0, |(context, generation)| context + generation);
+    if steps.iter().all(|step| known(step).is_none()) {
+        return absent(&format!("No {name}: the names of the steps do not tell them."));
+    }
+    let group = steps.len().div_ceil(BARS).max(1);
+    let bars: Vec<&[Step<'_>]> = steps.chunks(group).collect();
+    let most = steps.iter().map(total).max().unwrap_or(0).max(1);
+    let height = |n: u64| HEIGHT * n as f64 / most as f64;
+    html! {
+        div.steps role="img" aria-label={ (name) " of " (count(steps.len() as u64)) " engine steps, at most " (count(most)) } {
+            span.axis { (count(most)) " " (name) }
+            svg viewBox={ "0 0 " (bars.len()) " " (HEIGHT) } preserveAspectRatio="none" {
+                @for (i, part) in bars.iter().enumerate() {
+                    @if let Some((at, step)) = part.iter().enumerate().max_by_key(|(_, step)| total(step)) {
+                        @let (context, generation) = known(step).unwrap_or_default();
+                        g {
+                            title {
+                                "step " (count((i * group + at + 1) as u64)) ", " (cut(step.stage, 60)) ": "
+                                (or_none(value(&step.step.context), count)) " context, " (or_none(value(&step.step.generation), count)) " generation " (name)
+                                @if known(step).is_none() { " (" (NONE) ": not in the name of the step)" }
+                            }
+                            (column("f-attention", i, 0.0, height(context), html! {}))
+                            (column("f-gemm", i, height(context), height(generation), html! {}))
+                        }
+                    }
+                }
+            }
+        }
+        @if group > 1 { p.hint { "A bar is the largest of " (group) " steps." } }
+    }
+}
+
+/// The most bars; the table below has all rows, also those without a time.
+const COLLECTIVES: usize = 12;
+
+/// Renders a bar for each of the longest rows.
+pub fn communication(analysis: &Analysis) -> Markup {
+    let timed = analysis.communication.iter().filter(|row| row.total_ns > 0);
+    let rows: Vec<&CommunicationRow> = timed.take(COLLECTIVES).collect();
+    let widest = rows.iter().map(|row| row.total_ns).max().unwrap_or(0).max(1);
+    html! {
+        @if !rows.is_empty() {
+            ul.legend {
+                li { i.busy {} "hidden " small { "behind computation" } }
+                li { i.idle-launch {} "exposed " small { "no computation at the same time" } }
+            }
+            @for row in rows { (collective(row, widest)) }
+        }
+    }
+}
+
+fn collective(row: &CommunicationRow, widest: i64) -> Markup {
+    let name = cut(&row.collective, 60);
+    let device = match row.device {
+        Some(device) => format!(", GPU {device}"),
+        None if row.on == "cpu" => ", CPU".to_owned(),
+        None => String::new(),
+    };
+    let exposed = row.exposed_ns.clamp(0, row.total_ns);
+    let share = 100.0 * exposed as f64 / row.total_ns as f64;
+    let label = format!("{name}{device}: {share:.1} % exposed");
+    html! {
+        div.bar-row {
+            span.bar-name { (name) (device) " " b { (time(row.total_ns)) } }
+            div.bar.thin role="img" aria-label=(label) title=(label) style=(format!("width:{:.3}%", 100.0 * row.total_ns as f64 / widest as f64)) {
+                span.busy style=(format!("flex:{:.4}", 100.0 - share)) {}
+                span.idle-launch style=(format!("flex:{share:.4}")) {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roofgap_analyze::Engine;
+
+    /// The title of a bar names the step whose numbers it has.
+    #[test]
+    fn a_bar_of_several_steps_names_the_largest() {
+        let scheduled = |requests| Scheduled { requests: Some(requests), ..Scheduled::default() };
+        let mut steps: Vec<Step<'_>> = (0..800)
+            .map(|start| Step {
+                start,
+                stage: "decode",
+                step: EngineStep { engine: Engine::Vllm, context: scheduled(0), generation: scheduled(1) },
+            })
+            .collect();
+        steps[3].step.generation = scheduled(7);
+        let drawn = chart(&steps, "requests", |phase| phase.requests).into_string();
+        assert!(drawn.contains("step 4, decode: 0 context, 7 generation requests"), "{drawn}");
+        assert!(drawn.contains("A bar is the largest of 2 steps."));
+    }
+}

@@ -1,0 +1,284 @@
+//! The lanes of the timeline: ranges by thread and depth, calls by thread, operations by device and stream, gaps by device and cause.
+
+use crate::export::free_lines::FreeLines;
+use crate::page::class;
+use roofgap_analyze::{IdleCause, IdlePart};
+use roofgap_base::text::cut;
+use roofgap_trace::{Ns, Trace};
+use std::collections::{BTreeMap, HashSet};
+
+/// The groups of lanes, from top to bottom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Group {
+    /// Ranges of the program.
+    Ranges,
+    /// Operators of a framework.
+    Operators,
+    /// CUDA calls.
+    Calls,
+    /// GPU operations.
+    Streams,
+    /// Times in which a GPU ran nothing.
+    Idle,
+}
+
+impl Group {
+    /// Returns the most lanes that are drawn.
+    fn most(self) -> usize {
+        match self {
+            Self::Ranges => 16,
+            Self::Operators => 8,
+            Self::Calls => 8,
+            Self::Streams => 32,
+            Self::Idle => 64,
+        }
+    }
+
+    /// Returns the start and the end of a row.
+    pub fn span(self, trace: &Trace, parts: &[IdlePart], row: u32) -> (Ns, Ns) {
+        let row = row as usize;
+        match self {
+            Self::Ranges => (trace.ranges.rows[row].start, trace.ranges.rows[row].end),
+            Self::Operators => (trace.cpu_ops.start[row], trace.cpu_ops.end[row]),
+            Self::Calls => (trace.calls.start[row], trace.calls.end[row]),
+            Self::Streams => (trace.ops.start[row], trace.ops.end[row]),
+            Self::Idle => (parts[row].start, parts[row].end),
+        }
+    }
+
+    /// Names the items of a lane.
+    pub fn items(self) -> &'static str {
+        match self {
+            Self::Ranges => "ranges",
+            Self::Operators => "operators",
+            Self::Calls => "calls",
+            Self::Streams => "GPU operations",
+            Self::Idle => "parts of gaps",
+        }
+    }
+}
+
+/// The owner of a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// A position in `Trace::threads`.
+    Thread(u32),
+    /// A position in `Trace::devices`.
+    Device(u16),
+}
+
+impl Owner {
+    /// Returns the kind for the page.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::Thread(_) => "thread",
+            Self::Device(_) => "gpu",
+        }
+    }
+
+    /// Names the owner.
+    pub fn label(self, trace: &Trace) -> String {
+        match self {
+            Self::Thread(thread) => thread_name(trace, thread),
+            Self::Device(device) => format!("GPU {}", device_number(trace, device)),
+        }
+    }
+}
+
+/// One line of the timeline: rows of one table of the trace, sorted by start.
+#[derive(Debug)]
+pub struct Lane {
+    pub label: String,
+    pub owner: Owner,
+    pub rows: Vec<u32>,
+}
+
+/// The lanes of a group, and the number of lanes and rows left out.
+#[derive(Debug)]
+pub struct Lanes {
+    pub group: Group,
+    pub lanes: Vec<Lane>,
+    pub left_out_lanes: usize,
+    pub left_out_rows: usize,
+}
+
+impl Lanes {
+    /// Keeps the lanes with the most rows, in their order.
+    fn of(group: Group, lanes: impl Iterator<Item = Lane>) -> Self {
+        let mut lanes: Vec<Lane> = lanes.collect();
+        let count = |lanes: &[Lane]| (lanes.len(), lanes.iter().map(|l| l.rows.len()).sum::<usize>());
+        let all = count(&lanes);
+        let mut order: Vec<usize> = (0..lanes.len()).collect();
+        order.sort_by_key(|&i| (std::cmp::Reverse(lanes[i].rows.len()), i));
+        let kept: HashSet<usize> = order.into_iter().take(group.most()).collect();
+        let mut at = 0..;
+        lanes.retain(|_| at.next().is_some_and(|i| kept.contains(&i)));
+        let shown = count(&lanes);
+        Self { group, left_out_lanes: all.0 - shown.0, left_out_rows: all.1 - shown.1, lanes }
+    }
+}
+
+/// Assigns ranges to one lane per thread and depth.
+pub fn ranges(trace: &Trace) -> Lanes {
+    let rows = trace.ranges.rows.iter().enumerate();
+    nested(trace, Group::Ranges, rows.map(|(row, r)| (row as u32, r.thread.0, r.start, r.end)))
+}
+
+/// Assigns operators of a framework to one lane per thread and depth.
+pub fn operators(trace: &Trace) -> Lanes {
+    let ops = &trace.cpu_ops;
+    let rows = (0..ops.start.len()).map(|row| (row as u32, ops.thread[row].0, ops.start[row], ops.end[row]));
+    nested(trace, Group::Operators, rows)
+}
+
+/// Assigns items that nest, sorted by start and then longest first on each thread, to the first free depth.
+fn nested(trace: &Trace, group: Group, rows: impl Iterator<Item = (u32, u32, Ns, Ns)>) -> Lanes {
+    let mut depths: BTreeMap<u32, (FreeLines, Vec<Vec<u32>>)> = BTreeMap::new();
+    for (row, thread, start, end) in rows {
+        let (lines, lanes) = depths.entry(thread).or_default();
+        let line = lines.assign(start, end);
+        if line == lanes.len() {
+            lanes.push(Vec::new());
+        }
+        if let Some(lane) = lanes.get_mut(line) {
+            lane.push(row);
+        }
+    }
+    let lanes = depths.into_iter().flat_map(|(thread, (_, lanes))| {
+        let name = thread_name(trace, thread);
+        lanes.into_iter().enumerate().map(move |(depth, rows)| Lane {
+            label: if depth == 0 { name.clone() } else { String::new() },
+            owner: Owner::Thread(thread),
+            rows,
+        })
+    });
+    Lanes::of(group, lanes)
+}
+
+/// Assigns the calls that launch, copy, set or wait to one lane per thread.
+pub fn calls(trace: &Trace) -> Lanes {
+    let mut threads: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for (row, class) in trace.calls.class.iter().enumerate() {
+        if class::of_call(*class).is_some() {
+            threads.entry(trace.calls.thread[row].0).or_default().push(row as u32);
+        }
+    }
+    let lanes = threads.into_iter().map(|(thread, rows)| Lane {
+        label: thread_name(trace, thread),
+        owner: Owner::Thread(thread),
+        rows,
+    });
+    Lanes::of(Group::Calls, lanes)
+}
+
+/// Assigns GPU operations to one lane per device, process and stream.
+pub fn streams(trace: &Trace) -> Lanes {
+    let ops = &trace.ops;
+    let mut streams: BTreeMap<(u16, u32, u32), Vec<u32>> = BTreeMap::new();
+    for row in 0..ops.len() {
+        let key = (ops.device[row].0, ops.process[row].0, ops.stream[row]);
+        streams.entry(key).or_default().push(row as u32);
+    }
+    let several = streams.keys().any(|k| k.1 != streams.keys().next().map_or(0, |f| f.1));
+    let number = |device: u16| device_number(trace, device);
+    let mut streams: Vec<_> = streams.into_iter().collect();
+    streams.sort_by_key(|((device, ..), _)| number(*device));
+    let lanes = streams.into_iter().map(|((device, process, stream), rows)| {
+        let number = number(device);
+        let pid = trace.processes.get(process as usize).map(|p| p.pid);
+        let process = pid.filter(|_| several).map(|p| format!(" pid {p}")).unwrap_or_default();
+        Lane { label: format!("GPU {number} stream {stream}{process}"), owner: Owner::Device(device), rows }
+    });
+    Lanes::of(Group::Streams, lanes)
+}
+
+/// Assigns the parts of gaps to one lane per device and cause.
+pub fn idle(trace: &Trace, parts: &[IdlePart]) -> Lanes {
+    let mut lanes: BTreeMap<(u32, u16, usize), Vec<u32>> = BTreeMap::new();
+    for (row, part) in parts.iter().enumerate() {
+        let device = part.device.0;
+        let cause = IdleCause::ALL.iter().position(|cause| *cause == part.cause);
+        let key = (device_number(trace, device), device, cause.unwrap_or(0));
+        lanes.entry(key).or_default().push(row as u32);
+    }
+    let lanes = lanes.into_iter().map(|((number, device, cause), rows)| Lane {
+        label: format!(
+            "GPU {number} {}",
+            IdleCause::ALL.get(cause).map_or("idle", |cause| class::of_idle(*cause))
+        ),
+        owner: Owner::Device(device),
+        rows,
+    });
+    Lanes::of(Group::Idle, lanes)
+}
+
+/// Returns the number by which the tool calls a device.
+fn device_number(trace: &Trace, device: u16) -> u32 {
+    let found = trace.devices.get(usize::from(device));
+    found.map_or(u32::from(device), |found| found.number)
+}
+
+fn thread_name(trace: &Trace, thread: u32) -> String {
+    let Some(found) = trace.threads.get(thread as usize) else {
+        return "thread".into();
+    };
+    let name = match trace.names.get(found.name) {
+        "" => "thread".to_owned(),
+        name => cut(name, 24),
+    };
+    let several = trace.processes.len() > 1;
+    let pid = trace.processes.get(found.process.index()).filter(|_| several);
+    let pid = pid.map(|p| format!(" of {}", p.pid)).unwrap_or_default();
+    // Some tools include the number in the name.
+    let number = found.tid.to_string();
+    if name.contains(&number) {
+        return format!("{name}{pid}");
+    }
+    format!("{name} {number}{pid}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roofgap_trace::{Device, GpuOp, OpKind, ShapeId};
+
+    #[test]
+    fn devices_are_in_the_order_of_their_numbers() {
+        let mut trace = Trace::default();
+        let process = trace.add_process(1, "python");
+        let name = trace.names.intern("k");
+        for number in [2, 0, 1] {
+            let device = trace.add_device(Device { number, ..Device::default() });
+            trace.ops.push(GpuOp {
+                kind: OpKind::Kernel,
+                start: 0,
+                end: 1,
+                name,
+                device,
+                stream: 7,
+                process,
+                correlation: 0,
+                shape: ShapeId(0),
+                bytes: 0,
+                graph_node: 0,
+                memory: Default::default(),
+            });
+        }
+        let labels: Vec<String> = streams(&trace).lanes.into_iter().map(|lane| lane.label).collect();
+        assert_eq!(labels, ["GPU 0 stream 7", "GPU 1 stream 7", "GPU 2 stream 7"]);
+    }
+
+    #[test]
+    fn nested_items_go_down_and_left_out_lanes_are_counted() {
+        let trace = Trace::default();
+        let rows = [(0, 0, 0, 100), (1, 0, 10, 50), (2, 0, 50, 60), (3, 0, 100, 120)];
+        let lanes = nested(&trace, Group::Ranges, rows.into_iter());
+        let rows: Vec<&[u32]> = lanes.lanes.iter().map(|l| l.rows.as_slice()).collect();
+        assert_eq!(rows, [&[0, 3][..], &[1, 2]]);
+        let deep = (0..40).map(|i| (i, 0, Ns::from(i), 1000 - Ns::from(i)));
+        let lanes = nested(&trace, Group::Ranges, deep);
+        assert_eq!((lanes.lanes.len(), lanes.left_out_lanes, lanes.left_out_rows), (16, 24, 24));
+        assert_eq!(lanes.lanes[0].rows, [0], "the outermost stay");
+    }
+}

@@ -1,0 +1,98 @@
+//! A document for a terminal.
+
+use super::screen::Screen;
+use crate::bundle::Context;
+use crate::document::{Block, Document, Form, Item};
+use roofgap_analyze::Analysis;
+use roofgap_base::numbers::count;
+use roofgap_base::text::without_controls;
+
+/// Options for text output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TextOptions {
+    /// Bold headings, and colours for verdicts and statuses.
+    pub color: bool,
+    /// The most kernels listed.
+    pub kernels: usize,
+    /// Columns of the terminal; `None` for lines of any length.
+    pub width: Option<usize>,
+    /// Leave out tables of the whole trace.
+    pub stages_only: bool,
+}
+
+impl Default for TextOptions {
+    fn default() -> Self {
+        Self { color: false, kernels: 12, width: None, stages_only: false }
+    }
+}
+
+impl TextOptions {
+    /// Returns the width and the colours.
+    pub(crate) fn screen(self) -> Screen {
+        Screen { color: self.color, width: self.width }
+    }
+}
+
+/// Renders an analysis as text.
+pub fn render(analysis: &Analysis, options: TextOptions) -> String {
+    let document = Document { analysis, context: &Context::default(), form: Form::Text(options) };
+    let screen = options.screen();
+    let mut out = String::new();
+    for section in document.sections() {
+        if !section.title.is_empty() {
+            out.push_str(&format!("\n{}\n", screen.bold(&without_controls(&section.title))));
+        }
+        out.push_str(&blocks(&section.blocks, screen));
+    }
+    out
+}
+
+/// Renders the blocks of a section. An empty line stands between two tables.
+pub fn blocks(blocks: &[Block], screen: Screen) -> String {
+    let mut out = String::new();
+    let mut after_table = false;
+    for block in blocks {
+        let is_table = matches!(block, Block::Table(_));
+        if is_table && after_table {
+            out.push('\n');
+        }
+        after_table = is_table;
+        out.push_str(&text(block, screen));
+    }
+    out
+}
+
+fn text(block: &Block, screen: Screen) -> String {
+    let line = |text: &str, indent| format!("{}\n", screen.wrapped(&without_controls(text), indent));
+    match block {
+        Block::Line(text) | Block::Note(text) | Block::Missing(text) => line(text, 2),
+        Block::List(items) => items.iter().map(|item| list_item(item, "", 2, screen)).collect(),
+        Block::Steps(items) => {
+            let numbered = items.iter().zip(1..);
+            numbered.map(|(item, i)| list_item(item, &format!("{i}. "), 3, screen)).collect()
+        }
+        Block::Table(table) => table.text(screen),
+        Block::Rest { all, shown: 0, of } if of.is_empty() => {
+            format!("{}, none listed\n", count(*all as u64))
+        }
+        Block::Rest { all, shown: 0, of } => {
+            line(&format!("{} kernels{of}, none listed", count(*all as u64)), 2)
+        }
+        Block::Rest { all, shown, of } => format!("and {} more{of}\n", count((all - shown) as u64)),
+        Block::Code(_) | Block::Markdown(_) | Block::Drawing => String::new(),
+    }
+}
+
+/// Renders an item after a mark. Its lines are indented by the width of a mark.
+fn list_item(item: &Item, mark: &str, indent: usize, screen: Screen) -> String {
+    let word =
+        item.word.map_or_else(String::new, |(word, tone)| format!(": {}", screen.toned(word, Some(tone))));
+    let plain = without_controls;
+    let mut out = screen.wrapped(&format!("{mark}{}{word}{}", plain(&item.name), plain(&item.text)), indent);
+    let (own, more) = if mark.is_empty() { ("  ", 2) } else { ("   ", 0) };
+    for text in &item.lines {
+        out.push('\n');
+        out.push_str(&screen.wrapped(&format!("{own}{}", plain(text)), more));
+    }
+    out + "\n"
+}
