@@ -1,7 +1,6 @@
 //! The profiled program as a command line.
 //!
 //! - `context`: environment of every profiled program, and the embedded model
-//! - `engine`: serving engines, recognised from a command
 //! - `hf`: a Hugging Face model, run by the driver
 //! - `hydra`: a Python module configured by Hydra
 //! - `hydra_config`: the configuration that such a module composes
@@ -10,7 +9,6 @@
 //! - `scripts`: the Python files inside this binary
 
 mod context;
-mod engine;
 mod hf;
 mod hydra;
 mod hydra_config;
@@ -19,7 +17,6 @@ mod scripts;
 mod user_command;
 
 pub use context::{Phase, ProgramContext, embedded_command};
-pub use engine::serving_engine;
 pub use hf::{HfDriver, HfModel, OperatorOutputs};
 pub use hydra::{AcceptedOverrides, HydraError, HydraModule};
 pub use hydra_config::ComposedConfig;

@@ -50,8 +50,6 @@ const PACKAGES: &[&str] = &[
     "triton",
     "flash-attn",
     "xformers",
-    "vllm",
-    "sglang",
     "accelerate",
     "bitsandbytes",
     "safetensors",
@@ -95,9 +93,13 @@ pub enum PythonError {
 }
 
 impl Python {
-    /// Queries an interpreter.
-    pub fn query(interpreter: &Path) -> Result<Python, PythonError> {
-        let line = CommandLine::new(interpreter).args(["-c", QUERY]).args(PACKAGES.iter().copied());
+    /// Queries an interpreter. `engines` are packages to look for beside the usual ones.
+    pub fn query(
+        interpreter: &Path,
+        engines: impl IntoIterator<Item = &'static str>,
+    ) -> Result<Python, PythonError> {
+        let line =
+            CommandLine::new(interpreter).args(["-c", QUERY]).args(PACKAGES.iter().copied()).args(engines);
         let output = probe(&line, Duration::from_secs(60))?;
         if !output.success {
             let message = output.text().trim().lines().next_back().unwrap_or("no output").to_owned();
@@ -125,7 +127,7 @@ mod tests {
 
     #[test]
     fn an_interpreter_answers_or_fails() {
-        let query = |interpreter: &str| Python::query(Path::new(interpreter));
+        let query = |interpreter: &str| Python::query(Path::new(interpreter), []);
         assert!(matches!(query("/no/such/python"), Err(PythonError::Start(_))));
         assert!(matches!(query("false"), Err(PythonError::Failed { .. })));
         assert!(matches!(query("echo"), Err(PythonError::Answer { .. })));

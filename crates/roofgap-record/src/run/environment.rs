@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use roofgap_analyze::Engine;
 use roofgap_collect::provenance::{Machine, Python, PythonError, Revision, variables};
 
 use super::props::ProfileProps;
@@ -27,7 +28,7 @@ pub fn python_of(config: &Config) -> Option<PythonResult> {
             is_python.then_some(first)?
         }
     };
-    Some(Python::query(&interpreter))
+    Some(Python::query(&interpreter, Engine::packages()))
 }
 
 /// Gathers the document.

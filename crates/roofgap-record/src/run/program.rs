@@ -3,10 +3,11 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use roofgap_analyze::Engine;
 use roofgap_collect::command::CommandLine;
 use roofgap_collect::program::{
     Annotation, HfDriver, HfModel, HydraModule, OperatorOutputs, Phase, ProgramContext, Scripts, UserCommand,
-    embedded_command, launcher, serving_engine,
+    embedded_command, launcher,
 };
 
 use super::error::ProgramError;
@@ -164,10 +165,11 @@ impl Program {
 
     /// Returns the serving engine or the launcher of ranks that the command starts, where it names one.
     pub fn serving_engine(&self) -> Option<&'static str> {
+        let engine = |words: &[OsString]| Engine::of_command(words).map(|engine| engine.name);
         match &self.kind {
-            Kind::Command(command) => serving_engine(&command.words).or_else(|| launcher(&command.words)),
+            Kind::Command(command) => engine(&command.words).or_else(|| launcher(&command.words)),
             // Servers start processes of their own.
-            Kind::Server { config, .. } => serving_engine(&config.workload.words()).or(Some("a server")),
+            Kind::Server { config, .. } => engine(&config.workload.words()).or(Some("a server")),
             _ => None,
         }
     }

@@ -1,6 +1,7 @@
 //! Counters and gauges that a server exports in the text format of Prometheus.
 
 use crate::traffic::client::get;
+use roofgap_analyze::Engine;
 use roofgap_wire::account::GaugeStats;
 use std::collections::BTreeMap;
 use ureq::Agent;
@@ -16,9 +17,6 @@ pub struct Exported {
     /// Gauges: the largest over the labels for a usage, else the sum.
     pub gauges: BTreeMap<String, f64>,
 }
-
-/// Prefixes of the gauges of serving engines.
-const ENGINES: [&str; 4] = ["vllm:", "sglang:", "trtllm_", "llamacpp:"];
 
 /// Ends of names that are no values of their own: parts of histograms, times of creation and descriptions.
 const NO_GAUGES: [&str; 3] = ["_bucket", "_created", "_info"];
@@ -48,7 +46,7 @@ fn parse(text: &str) -> Exported {
         let ends = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
         if ends(&["_total", "_sum", "_count"]) {
             *found.counters.entry(name.to_owned()).or_default() += value;
-        } else if ENGINES.iter().any(|engine| name.starts_with(engine)) && !ends(&NO_GAUGES) {
+        } else if Engine::exports(name) && !ends(&NO_GAUGES) {
             let gauge = found.gauges.entry(name.to_owned()).or_default();
             *gauge = if name.contains("usage") { gauge.max(value) } else { *gauge + value };
         }

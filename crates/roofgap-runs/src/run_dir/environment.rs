@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use roofgap_analyze::Engine;
 use roofgap_base::file::read_document;
 use roofgap_collect::provenance::{Gpu, Gpus, Machine, Python, Revision};
 use serde::{Deserialize, Serialize};
@@ -103,7 +104,7 @@ impl Environment {
         add("memory", machine.memory_bytes.map(memory));
         add("system", machine.os.clone());
         add("Python", self.python.as_ref().map(|python| python.version.clone()));
-        for package in ["torch", "transformers", "vllm"] {
+        for package in std::iter::once("torch").chain(Engine::packages()) {
             add(package, self.package(package));
         }
         let revision = |revision: &Revision| {

@@ -11,6 +11,7 @@ mod nsys;
 
 use std::path::PathBuf;
 
+use roofgap_analyze::Engine;
 use roofgap_collect::child::Outcome;
 use roofgap_trace::Input;
 
@@ -70,8 +71,8 @@ fn order(wanted: TimelineTool, mode: Mode, is_engine: bool) -> [Recorder; 2] {
 fn serving_engine(layout: &Layout, program: &Program) -> Option<String> {
     let by_account = || account_at(layout.baseline_account())?.engine?.name;
     let by_command = program.serving_engine().map(str::to_owned);
-    // Continuous batching of transformers stays in the process of the program.
-    by_command.or_else(by_account).filter(|engine| engine != "transformers")
+    let is_apart = |name: &String| Engine::named(name).is_none_or(|engine| !engine.in_process);
+    by_command.or_else(by_account).filter(is_apart)
 }
 
 /// Describes the commands of the first usable recorder.
