@@ -144,7 +144,7 @@ impl Seeds {
 }
 
 fn fixtures() -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures")
 }
 
 fn fixture(name: &str) -> Vec<u8> {

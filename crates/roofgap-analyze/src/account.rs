@@ -3,6 +3,7 @@
 use crate::attribution::{add_operator, sort_operators};
 use crate::model::{Architecture, Tokens};
 use crate::result::{Note, Operator, Stage, StageOrigin, WorkloadInfo};
+use crate::stages::kind_of;
 use crate::timeline::{Grouped, divide, sample_deviation, step_summary};
 use roofgap_trace::account::Account;
 
@@ -71,7 +72,12 @@ pub fn stages(account: &Account) -> Vec<Stage> {
     let mut stages: Grouped<&str, TimedStage<'_>> = Grouped::default();
     for time in account.repeats.iter().filter(|r| !r.warmup).flat_map(|r| &r.stages) {
         let new = || TimedStage {
-            stage: Stage { name: time.name.clone(), from: StageOrigin::Workload, ..Stage::default() },
+            stage: Stage {
+                name: time.name.clone(),
+                kind: kind_of(&time.name),
+                from: StageOrigin::Workload,
+                ..Stage::default()
+            },
             ..TimedStage::default()
         };
         let timed = stages.entry(&time.name, new);

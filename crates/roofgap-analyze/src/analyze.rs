@@ -6,6 +6,7 @@
 use crate::attribution::{Contexts, Launches, NO_CALL, operator_table, range_table};
 use crate::counters::alone::MeasuredLaunches;
 use crate::counters::{self, Joined, Measured, Timeline};
+use crate::engines::EngineStep;
 use crate::findings::{LaunchGap, StageEvidence};
 use crate::gpu::{Dtype, GpuFacts, UserLimits};
 use crate::knobs::{self, WorkloadFacts};
@@ -15,7 +16,7 @@ use crate::numbers::{all_counted, count};
 use crate::rates::add_rates;
 use crate::result::*;
 use crate::roof::{self, RoofSums};
-use crate::stages::{AbsentStage, EngineStep, StageIndex, StageSet};
+use crate::stages::{AbsentStage, StageIndex, StageSet};
 use crate::timeline::{Activity, CopyMeter, LaunchGaps, StageMeter, from_totals, graph_table, kernel_table};
 use crate::{account, communication, findings, layers, ranks, serving};
 use roofgap_trace::account::Account;
@@ -448,8 +449,8 @@ fn engine(trace: &Trace, index: &StageIndex, program: Option<&Account>) -> Optio
     let timeline = trace.sources.iter().find(|source| source.format.is_timeline());
     let range_word = timeline.map_or("range", |source| source.format.facts().range_word);
     let (name, told_by) = match index.engine() {
-        Some(engine) if index.phases_told_by().is_some() => (engine.name(), "frames"),
-        Some(engine) => (engine.name(), range_word),
+        Some(engine) if index.phases_told_by().is_some() => (engine.name, "frames"),
+        Some(engine) => (engine.name, range_word),
         None => (own_name?, "account"),
     };
     let own = own.filter(|_| own_name == Some(name));
@@ -462,16 +463,10 @@ fn engine(trace: &Trace, index: &StageIndex, program: Option<&Account>) -> Optio
     })
 }
 
-/// Says that steps which read a prompt may be among those of decode.
+/// Says that the names of steps leave a doubt about their phase.
 fn phases_reason(index: &StageIndex) -> Option<Reason> {
-    let is_unsure = |stage: usize| {
-        let mut steps = index.engine_steps(stage).iter();
-        index.kind(stage) == StageKind::Decode && steps.any(EngineStep::may_read_prompts)
-    };
-    (0..index.len()).any(is_unsure).then(|| {
-        let why = "the names of these vLLM steps have no tokens: the later parts of a prompt that is read in several steps count as decode";
-        Reason::new(About::Other("engine.phases_told_by".into()), why)
-    })
+    let why = (0..index.len()).flat_map(|stage| index.engine_steps(stage)).find_map(EngineStep::doubt)?;
+    Some(Reason::new(About::Other("engine.phases_told_by".into()), why))
 }
 
 /// Says that calls of backward operators are missing from ranges on their own threads.

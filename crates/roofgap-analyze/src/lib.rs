@@ -19,6 +19,7 @@
 //! Each question has one owner:
 //!
 //! - `result`: the types of the JSON;
+//! - `engines`: a file for each serving engine ([`ENGINES`]): names of its steps, metrics, knobs, advice;
 //! - `stages`: which stage an operation or a span of time belongs to ([`StageIndex`]);
 //! - `attribution`: the launch call of an operation, and the ranges and operators around it;
 //! - `timeline`: idle time, steps, kernels, copies and graphs;
@@ -26,7 +27,7 @@
 //! - `serving`: the steps of a serving engine together, and the latency of requests by its parts;
 //! - `job`: several ranks together ([`join_ranks`]): clocks, matched collectives, stragglers;
 //! - `layers`: kernels by layer of the model;
-//! - `names`: short name and [`Family`] of a kernel, [`is_communication`];
+//! - `names`: short name and [`Family`] of a kernel;
 //! - [`gpu`]: peaks and bandwidth of a device; [`model`]: work of a model; [`counters`]: hardware counters;
 //! - [`findings`]: one file per rule in `findings/rules`; [`compare`]: two analyses side by side;
 //! - [`knobs`]: changes of a workload that carry out the action of a finding;
@@ -43,6 +44,7 @@ mod account;
 mod analyze;
 mod attribution;
 mod communication;
+mod engines;
 mod job;
 mod layers;
 mod names;
@@ -63,13 +65,12 @@ pub use attribution::{
     CallKind, CallNode, Contexts, LaunchCount, Launches, NO_CALL, Scope, call_tree, innermost, launch_counts,
     scopes,
 };
+pub use engines::{ENGINES, Engine, EngineStep, Grammar, Scheduled, ServerGauges};
 pub use job::{RankRecord, join_ranks};
-pub use names::{Family, ShortNames, family, is_communication, short_name};
+pub use names::{Family, ShortNames, family, short_name};
 pub use result::*;
-pub use serving::ServerGauges;
 pub use stages::{
-    AllOfStage, Engine, EngineStep, GRAMMARS, Grammar, NamedPlace, Pattern, Scheduled, Span, StageError,
-    StageIndex, StageRule, StageSet, StageSpans,
+    AllOfStage, NamedPlace, Pattern, Span, StageError, StageIndex, StageRule, StageSet, StageSpans,
 };
 pub use timeline::{IdleCause, IdlePart, IntervalSet, idle_parts};
 pub use verdict::{StageLimit, Verdict, verdict};

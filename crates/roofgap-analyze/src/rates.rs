@@ -1,7 +1,7 @@
 //! Tokens per second, time per token and time to first token.
 
 use crate::model::{Tokens, unknown_tokens};
-use crate::result::{About, Analysis, PerRun, Reason, Stage};
+use crate::result::{About, Analysis, PerRun, Reason, Stage, StageKind};
 use crate::timeline::divide;
 
 /// Adds tokens per second and time per token to the stages, and the numbers of one run. `tokens` are those of a run, from the
@@ -43,14 +43,13 @@ fn processed(stage: &Stage, tokens: &Tokens) -> Option<Result<u64, String>> {
     let of_each = |count: u64| count.saturating_mul(batch).saturating_mul(stage.instances);
     let stated = tokens.prompt.or(tokens.generated).or(tokens.batch).is_some();
     let steps = stage.steps.as_ref().map(|steps| steps.count).filter(|n| *n > 0);
-    let count = match (stage.name.as_str(), steps) {
-        ("prefill", _) => tokens.prompt.map(of_each),
+    let (count, what) = match (stage.kind, steps) {
+        (StageKind::Prefill, _) => (tokens.prompt.map(of_each), "prompt tokens"),
         // A step gives one token to each sequence.
-        ("decode", Some(steps)) => stated.then(|| steps.saturating_mul(batch)),
-        ("decode", None) => tokens.generated.map(of_each),
+        (StageKind::Decode, Some(steps)) => (stated.then(|| steps.saturating_mul(batch)), "generated tokens"),
+        (StageKind::Decode, None) => (tokens.generated.map(of_each), "generated tokens"),
         _ => return None,
     };
-    let what = if stage.name == "prefill" { "prompt tokens" } else { "generated tokens" };
     Some(count.filter(|count| *count > 0).ok_or_else(|| unknown_tokens(what)))
 }
 
@@ -61,8 +60,8 @@ fn per_run(analysis: &Analysis) -> Result<(PerRun, Option<&'static str>), &'stat
             "steps of an engine serve several requests, and their names do not tell when a request began",
         );
     }
-    let stage = |name: &str| analysis.stages.iter().find(|stage| stage.name == name);
-    let (Some(prefill), Some(decode)) = (stage("prefill"), stage("decode")) else {
+    let stage = |kind: StageKind| analysis.stages.iter().find(|stage| stage.kind == kind);
+    let (Some(prefill), Some(decode)) = (stage(StageKind::Prefill), stage(StageKind::Decode)) else {
         return Err("a run is a prefill and a decode, and the capture does not have both");
     };
     if prefill.coverage.is_some() || decode.coverage.is_some() {
@@ -105,6 +104,7 @@ mod tests {
     fn stage(name: &str, instances: u64, wall_ns: i64, each: &[i64]) -> Stage {
         Stage {
             name: name.into(),
+            kind: crate::stages::kind_of(name),
             instances,
             wall_ns,
             steps: step_summary(each.to_vec(), None),

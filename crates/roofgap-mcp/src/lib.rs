@@ -4,14 +4,14 @@
 //! bounded. A number has its unit and origin; one that was not measured is null with a reason.
 //!
 //! - [`roots`]: the folders that may be read, and the inputs in them;
-//! - `quantity`: a number with unit and origin, and the legend of a table;
-//! - `tools`: a request, an answer and a pure function for each tool;
+//! - `answer`: a number with unit and origin, the legend of a table, and the bounds of texts;
+//! - `tools`: a request, an answer and a function for each tool; rows are types of the analysis;
 //! - `server`: the protocol.
 
 pub mod roots;
 
+mod answer;
 mod error;
-mod quantity;
 mod server;
 mod tools;
 

@@ -19,6 +19,22 @@ const HEADERS: [(HeaderName, &str); 4] = [
     (header::CACHE_CONTROL, "no-cache, private"),
 ];
 
+/// The names under which the server is reached.
+#[derive(Debug, Clone)]
+pub struct Hosts(pub Vec<String>);
+
+impl Hosts {
+    /// Tells whether the value of a `Host` header, with or without a port, names this server.
+    pub fn has(&self, host: &str) -> bool {
+        let name = match host.rsplit_once(':') {
+            // The last colon of a bare IPv6 address is not that of a port.
+            Some((name, port)) if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+            _ => host,
+        };
+        self.0.iter().any(|known| known.eq_ignore_ascii_case(name))
+    }
+}
+
 /// Lets a request pass if it is for this server, not from a page of another site, and carries the token.
 pub async fn check(State(shared): State<Shared>, request: Request, next: Next) -> Response {
     let mut response = match allowed(&shared, &request) {
@@ -77,7 +93,7 @@ fn cookie(headers: &HeaderMap) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use crate::hosts::Hosts;
+    use super::Hosts;
 
     #[test]
     fn a_host_is_known_with_and_without_its_port() {

@@ -21,9 +21,9 @@ use crate::download::Download;
 use crate::follow;
 use crate::guard::COOKIE;
 use crate::job::JobRecord;
-use crate::openapi::OPENAPI;
 use crate::page;
 use crate::request::RunRequest;
+use crate::routes::OPENAPI;
 use crate::state::{AppState, Shared};
 
 /// Policy of our own pages.
@@ -344,7 +344,7 @@ mod tests {
     use roofgap_collect::child::Cancel;
 
     use super::*;
-    use crate::hosts::Hosts;
+    use crate::guard::Hosts;
     use crate::props::{Limits, Permissions, ServeProps};
     use crate::queue::Queue;
     use crate::token::Token;

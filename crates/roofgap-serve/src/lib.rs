@@ -23,10 +23,8 @@ mod download;
 mod follow;
 mod guard;
 mod handlers;
-mod hosts;
 mod job;
 mod listen;
-mod openapi;
 mod page;
 mod queue;
 mod request;
@@ -35,6 +33,6 @@ mod state;
 mod tls;
 
 pub use listen::{Server, serve};
-pub use openapi::OPENAPI;
 pub use props::{Limits, Permissions, ServeProps, TlsFiles};
+pub use routes::OPENAPI;
 pub use token::Token;

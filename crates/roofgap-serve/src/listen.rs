@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Sleep;
 use tokio_rustls::TlsAcceptor;
 
-use crate::hosts::Hosts;
+use crate::guard::Hosts;
 use crate::props::{Limits, ServeProps};
 use crate::queue::Queue;
 use crate::routes::router;

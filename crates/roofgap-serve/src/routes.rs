@@ -8,6 +8,9 @@ use crate::guard;
 use crate::handlers;
 use crate::state::Shared;
 
+/// Description of the operations (OpenAPI 3.1).
+pub const OPENAPI: &str = include_str!("openapi.json");
+
 /// Returns the operations by path, as the router writes paths.
 fn operations() -> [(&'static str, MethodRouter<Shared>); 14] {
     [
@@ -43,7 +46,6 @@ pub fn router(shared: Shared) -> Router {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::openapi::OPENAPI;
     use serde_json::Value;
     use std::collections::BTreeSet;
 

@@ -15,7 +15,7 @@ use roofgap_runs::runs::RunRef;
 use tokio::sync::Semaphore;
 
 use crate::api_error::ApiError;
-use crate::hosts::Hosts;
+use crate::guard::Hosts;
 use crate::props::ServeProps;
 use crate::queue::Queue;
 use crate::token::Token;

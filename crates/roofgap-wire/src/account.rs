@@ -188,6 +188,7 @@ pub struct MeasuredPeak {
 
 /// Figures of a Stage 1 runner (`llm_profile_runner`), as it wrote them.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Stage1Figures {
     /// Output folder of the runner.
@@ -208,6 +209,7 @@ pub struct Stage1Figures {
 
 /// Mean and standard deviation over the runs of a Stage 1 runner.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Statistic {
     /// Mean.
     pub mean: f64,
@@ -217,6 +219,7 @@ pub struct Statistic {
 
 /// Time of a stage over the runs of a Stage 1 runner.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Stage1Time {
     /// Name, such as `prefill` or `sam`.
     pub name: String,
@@ -228,6 +231,7 @@ pub struct Stage1Time {
 
 /// MFU of a stage as a Stage 1 runner computed it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Stage1Mfu {
     /// Stage, or `model` for all of them.
     pub name: String,
@@ -237,6 +241,7 @@ pub struct Stage1Mfu {
 
 /// Operator of a Stage 1 runner. The runner adds the self time and the total time of an operator.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Stage1Operator {
     /// Name, such as `aten::mm`.
     pub name: String,

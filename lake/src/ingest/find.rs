@@ -45,7 +45,8 @@ fn search(folder: &Path, found: &mut Vec<PathBuf>) {
 /// Tells whether a file is a timeline, or should be one by its name. The export of a report may be beside it.
 fn is_input(path: &Path) -> bool {
     let hidden = path.file_name().unwrap_or_default().to_string_lossy().starts_with('.');
-    let is_exported = || ["sqlite", "sqlite.gz"].iter().any(|end| path.with_extension(end).is_file());
+    let is_export = |export: PathBuf| export != path && export.is_file();
+    let is_exported = || ["sqlite", "sqlite.gz"].iter().any(|end| is_export(path.with_extension(end)));
     match Sniffed::in_folder(path).filter(|_| !hidden) {
         Some(Ok(file)) if file.format == SourceFormat::NsysReport => !is_exported(),
         Some(Ok(file)) => file.format.is_timeline(),

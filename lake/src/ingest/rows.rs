@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use roofgap_analyze::{Analysis, Idle, Percentiles, Stage, StageKind, StageLimit, verdict};
+use roofgap_analyze::{Analysis, Idle, Percentiles, Stage, StageLimit, verdict};
 use roofgap_runs::open::Loaded;
 
 use super::facts::Facts;
@@ -131,7 +131,7 @@ fn stage(key: &Text, stage: &Stage) -> StageRow {
     StageRow {
         run_key: Arc::clone(key),
         stage: stage.name.as_str().into(),
-        kind: kind(stage.kind).into(),
+        kind: stage.kind.as_str().into(),
         instances: count_of(stage.instances),
         wall_ns: stage.wall_ns,
         elapsed_ns: stage.elapsed_ns(),
@@ -155,17 +155,6 @@ fn stage(key: &Text, stage: &Stage) -> StageRow {
         generation_tokens: stage.tokens.and_then(|tokens| int(tokens.generation)),
         limited_by: (limit != StageLimit::NotMeasured).then(|| limit.as_str().into()),
         devices_per_instance: (stage.device_count > 0).then_some(stage.devices_per_instance),
-    }
-}
-
-/// Returns the kind of a stage as in the JSON.
-fn kind(kind: StageKind) -> &'static str {
-    match kind {
-        StageKind::Prefill => "prefill",
-        StageKind::Decode => "decode",
-        StageKind::Mixed => "mixed",
-        StageKind::Whole => "whole",
-        StageKind::Custom => "custom",
     }
 }
 
@@ -317,7 +306,7 @@ mod tests {
     #[test]
     fn the_rate_of_decode_is_not_that_of_the_run() {
         let mut decode = Stage::default();
-        decode.kind = StageKind::Decode;
+        decode.kind = roofgap_analyze::StageKind::Decode;
         decode.tokens_per_s = Some(100.0);
         let mut analysis = Analysis::default();
         analysis.stages.push(decode);

@@ -1,6 +1,9 @@
-//! The sides of a comparison, and the differences that make them incomparable.
+//! The sides of a comparison, the differences that make them incomparable, and the basis on which they compare: the whole,
+//! one instance, or a step and a token.
 
-use super::comparison::{Difference, KernelChange, MatchedBy, Weight};
+use super::comparison::Weight::{Caution, Incomparable};
+use super::comparison::{Basis, Comparison, Difference, KernelChange, MatchedBy, StageChange, Weight};
+use super::metric::METRICS;
 use crate::numbers::count;
 use crate::result::{Analysis, KernelOrigin, PhaseCounts, Stage, WorkloadInfo};
 use std::collections::BTreeMap;
@@ -27,152 +30,151 @@ pub struct Side<'a> {
     pub facts: &'a SideFacts,
 }
 
+impl<'a> Side<'a> {
+    fn workload(self) -> Option<&'a WorkloadInfo> {
+        self.analysis.workload.as_ref()
+    }
+}
+
+/// A fact of a side: its name, the weight of a difference, whether to name it where neither side gives it, the meaning of a
+/// difference, and the value.
+type Fact = (&'static str, Weight, bool, &'static str, fn(Side<'_>) -> Option<String>);
+
+/// A fact of a stage that both sides have: its name, the weight and meaning of a difference, the value to compare and the one
+/// to show.
+type StageFact =
+    (&'static str, Weight, &'static str, fn(&Stage) -> Option<String>, fn(&Stage) -> Option<String>);
+
+const HARDWARE: &str = "times of different hardware do not compare";
+const MODEL: &str = "a different model does different work";
+const TOKENS: &str = "a different number of tokens is a different amount of work";
+
+const FACTS: &[Fact] = &[
+    ("gpu", Incomparable, true, HARDWARE, |side| known(gpus(side.analysis))),
+    ("model", Incomparable, true, MODEL, |side| side.workload()?.model.clone()),
+    ("dtype", Incomparable, true, "a different number format does different work", |side| {
+        side.workload()?.dtype.clone()
+    }),
+    ("parameters", Incomparable, false, MODEL, |side| number(side.workload()?.parameters)),
+    ("prompt_tokens", Incomparable, true, TOKENS, |side| number(side.workload()?.prompt_tokens)),
+    ("generated_tokens", Incomparable, true, TOKENS, |side| number(side.workload()?.generated_tokens)),
+    ("batch", Incomparable, true, TOKENS, |side| number(side.workload()?.batch)),
+    ("vision_tokens", Incomparable, false, TOKENS, |side| number(side.workload()?.vision_tokens)),
+    ("device", Incomparable, false, HARDWARE, |side| side.workload()?.device.clone()),
+    ("mode", Incomparable, true, "deep and light runs have different profiler overhead", |side| {
+        side.facts.mode.clone()
+    }),
+    (
+        "timeline",
+        Caution,
+        true,
+        "profilers have different overhead: wall and idle times do not compare, kernel times do",
+        |side| timeline(side.analysis),
+    ),
+    ("revision", Caution, false, "different weights may generate different tokens", |side| {
+        side.workload()?.revision.clone()
+    }),
+    ("weights", Caution, false, "random weights may route and generate differently", |side| {
+        side.workload()?.weights.clone()
+    }),
+    ("workload", Caution, false, "the program was started differently", |side| side.facts.workload.clone()),
+    (
+        "output",
+        Caution,
+        false,
+        "the same input gave different tokens: the change may alter results",
+        |side| side.workload()?.token_hash.clone(),
+    ),
+];
+
+/// The recording of a stage.
+const RECORDING: &[StageFact] = &[
+    (
+        "steps",
+        Incomparable,
+        "the stage has a different number of steps: compare by step",
+        |stage| Some((stage.steps.as_ref()?.count as f64 / stage.instances.max(1) as f64).to_string()),
+        |stage| Some(format!("{} in {} instances", stage.steps.as_ref()?.count, stage.instances)),
+    ),
+    (
+        "coverage",
+        Incomparable,
+        "one side was recorded in part: its numbers are those of the recorded steps",
+        |stage| Some(stage.coverage.is_some().to_string()),
+        |stage| match &stage.coverage {
+            Some(part) => Some(format!("{} of {}", part.recorded, part.all)),
+            None => Some("all".to_owned()),
+        },
+    ),
+    ("from", Caution, "one is timed by a profiler, the other by the program", origin, origin),
+];
+
+/// The work of a stage.
+const WORK: &[StageFact] = &[
+    ("tokens", Incomparable, TOKENS, tokens, tokens),
+    ("requests", Caution, "steps of a different batch take a different time", requests, requests),
+    ("instances", Caution, "totals do not compare, values of one instance do", instances, instances),
+];
+
+fn origin(stage: &Stage) -> Option<String> {
+    Some(stage.from.to_string())
+}
+
+fn tokens(stage: &Stage) -> Option<String> {
+    counted(stage.tokens?)
+}
+
+fn requests(stage: &Stage) -> Option<String> {
+    counted(stage.requests?)
+}
+
+fn instances(stage: &Stage) -> Option<String> {
+    number(Some(stage.instances))
+}
+
 /// Lists the differences of two sides, and the facts that neither side gives.
 pub fn differences(base: Side<'_>, head: Side<'_>) -> (Vec<Difference>, Vec<String>) {
-    let mut found = Found::default();
-    found.hold(
-        "gpu",
-        Weight::Incomparable,
-        "times of different hardware do not compare",
-        (known(gpus(base.analysis)), known(gpus(head.analysis))),
-    );
-    let word = |get: fn(&WorkloadInfo) -> Option<String>| {
-        let of = |side: &Side<'_>| side.analysis.workload.as_ref().and_then(get);
-        (of(&base), of(&head))
-    };
-    let model = "a different model does different work";
-    let tokens = "a different number of tokens is a different amount of work";
-    found.hold("model", Weight::Incomparable, model, word(|w| w.model.clone()));
-    found.hold(
-        "dtype",
-        Weight::Incomparable,
-        "a different number format does different work",
-        word(|w| w.dtype.clone()),
-    );
-    found.quiet("parameters", Weight::Incomparable, model, word(|w| number(w.parameters)));
-    found.hold("prompt_tokens", Weight::Incomparable, tokens, word(|w| number(w.prompt_tokens)));
-    found.hold("generated_tokens", Weight::Incomparable, tokens, word(|w| number(w.generated_tokens)));
-    found.hold("batch", Weight::Incomparable, tokens, word(|w| number(w.batch)));
-    found.quiet("vision_tokens", Weight::Incomparable, tokens, word(|w| number(w.vision_tokens)));
-    found.quiet(
-        "device",
-        Weight::Incomparable,
-        "times of different hardware do not compare",
-        word(|w| w.device.clone()),
-    );
-    found.hold(
-        "mode",
-        Weight::Incomparable,
-        "deep and light runs have different profiler overhead",
-        (base.facts.mode.clone(), head.facts.mode.clone()),
-    );
-    found.hold(
-        "timeline",
-        Weight::Caution,
-        "profilers have different overhead: wall and idle times do not compare, kernel times do",
-        (timeline(base.analysis), timeline(head.analysis)),
-    );
-    found.quiet(
-        "revision",
-        Weight::Caution,
-        "different weights may generate different tokens",
-        word(|w| w.revision.clone()),
-    );
-    found.quiet(
-        "weights",
-        Weight::Caution,
-        "random weights may route and generate differently",
-        word(|w| w.weights.clone()),
-    );
-    found.quiet(
-        "workload",
-        Weight::Caution,
-        "the program was started differently",
-        (base.facts.workload.clone(), head.facts.workload.clone()),
-    );
-    found.quiet(
-        "output",
-        Weight::Caution,
-        "the same input gave different tokens: the change may alter results",
-        word(|w| w.token_hash.clone()),
-    );
+    let (mut found, mut unchecked) = (Vec::new(), Vec::new());
+    for &(what, weight, is_named, meaning, of) in FACTS {
+        let (base, head) = (of(base), of(head));
+        if is_named && base.is_none() && head.is_none() {
+            unchecked.push(what.to_owned());
+        }
+        if base != head {
+            let (weight, meaning) = match (&base, &head) {
+                (Some(_), Some(_)) => (weight, meaning),
+                _ => (Caution, "only one side gives it: not checked"),
+            };
+            found.push(Difference { what: what.to_owned(), weight, base, head, meaning: meaning.to_owned() });
+        }
+    }
+    found.extend(stage_differences(base, head, RECORDING));
+    found.extend(measured_launches(base, head));
+    found.extend(stage_differences(base, head, WORK));
+    (found, unchecked)
+}
+
+/// Lists the differences of the stages that both sides have.
+fn stage_differences(base: Side<'_>, head: Side<'_>, facts: &[StageFact]) -> Vec<Difference> {
+    let mut found = Vec::new();
     for stage in &base.analysis.stages {
-        let Some(other) = head.analysis.stages.iter().find(|s| s.name == stage.name) else {
+        let Some(other) = head.analysis.stages.iter().find(|other| other.name == stage.name) else {
             continue;
         };
-        let per_instance = |s: &crate::result::Stage| {
-            let steps = s.steps.as_ref()?;
-            Some(format!("{} in {} instances", steps.count, s.instances))
-        };
-        let rate = |s: &crate::result::Stage| {
-            s.steps.as_ref().map(|steps| steps.count as f64 / s.instances.max(1) as f64)
-        };
-        if let (Some(b), Some(h)) = (rate(stage), rate(other))
-            && b != h
-        {
-            found.list.push(Difference {
-                what: format!("{}.steps", stage.name),
-                weight: Weight::Incomparable,
-                base: per_instance(stage),
-                head: per_instance(other),
-                meaning: "the stage has a different number of steps: compare by step".into(),
-            });
-        }
-        if stage.coverage.is_some() != other.coverage.is_some() {
-            let part = |s: &crate::result::Stage| match &s.coverage {
-                Some(part) => format!("{} of {}", part.recorded, part.all),
-                None => "all".to_owned(),
-            };
-            found.list.push(Difference {
-                what: format!("{}.coverage", stage.name),
-                weight: Weight::Incomparable,
-                base: Some(part(stage)),
-                head: Some(part(other)),
-                meaning: "one side was recorded in part: its numbers are those of the recorded steps".into(),
-            });
-        }
-        if stage.from != other.from {
-            found.list.push(Difference {
-                what: format!("{}.from", stage.name),
-                weight: Weight::Caution,
-                base: Some(stage.from.to_string()),
-                head: Some(other.from.to_string()),
-                meaning: "one is timed by a profiler, the other by the program".into(),
-            });
+        for (what, weight, meaning, compared, shown) in facts {
+            let (base, head) = (compared(stage), compared(other));
+            if base.is_some() && head.is_some() && base != head {
+                found.push(Difference {
+                    what: format!("{}.{what}", stage.name),
+                    weight: *weight,
+                    base: shown(stage),
+                    head: shown(other),
+                    meaning: (*meaning).to_owned(),
+                });
+            }
         }
     }
-    found.list.extend(stage_differences(base, head));
-    (found.list, found.unchecked)
-}
-
-#[derive(Default)]
-struct Found {
-    list: Vec<Difference>,
-    unchecked: Vec<String>,
-}
-
-impl Found {
-    /// Adds a difference, or the fact as unchecked where neither side gives it.
-    fn hold(&mut self, what: &str, weight: Weight, meaning: &str, sides: (Option<String>, Option<String>)) {
-        if sides == (None, None) {
-            self.unchecked.push(what.to_owned());
-        }
-        self.quiet(what, weight, meaning, sides);
-    }
-
-    /// Adds a difference where there is one.
-    fn quiet(&mut self, what: &str, weight: Weight, meaning: &str, sides: (Option<String>, Option<String>)) {
-        let (base, head) = sides;
-        if base == head {
-            return;
-        }
-        let (weight, meaning) = if base.is_some() && head.is_some() {
-            (weight, meaning.to_owned())
-        } else {
-            (Weight::Caution, "only one side gives it: not checked".to_owned())
-        };
-        self.list.push(Difference { what: what.to_owned(), weight, base, head, meaning });
-    }
+    found
 }
 
 fn number(value: Option<u64>) -> Option<String> {
@@ -205,55 +207,13 @@ fn timeline(analysis: &Analysis) -> Option<String> {
     Some(source.format.clone())
 }
 
-/// Lists the differences in the instances and tokens of the stages that both sides have, and in the launches that ncu measured.
-fn stage_differences(base: Side<'_>, head: Side<'_>) -> Vec<Difference> {
-    let mut list: Vec<Difference> = measured_launches(base, head).into_iter().collect();
-    for stage in &base.analysis.stages {
-        let Some(other) = head.analysis.stages.iter().find(|s| s.name == stage.name) else {
-            continue;
-        };
-        let mut add = |what: &str, weight, show: &dyn Fn(&Stage) -> Option<String>, meaning: &str| {
-            let (base, head) = (show(stage), show(other));
-            if base != head && base.is_some() && head.is_some() {
-                list.push(Difference {
-                    what: format!("{}.{what}", stage.name),
-                    weight,
-                    base,
-                    head,
-                    meaning: meaning.to_owned(),
-                });
-            }
-        };
-        let counts = |of: fn(&Stage) -> Option<PhaseCounts>| move |stage: &Stage| of(stage).and_then(counted);
-        add(
-            "tokens",
-            Weight::Incomparable,
-            &counts(|stage| stage.tokens),
-            "a different number of tokens is a different amount of work",
-        );
-        add(
-            "requests",
-            Weight::Caution,
-            &counts(|stage| stage.requests),
-            "steps of a different batch take a different time",
-        );
-        add(
-            "instances",
-            Weight::Caution,
-            &|stage| Some(stage.instances.to_string()),
-            "totals do not compare, values of one instance do",
-        );
-    }
-    list
-}
-
 /// Compares the numbers of launches where a side has nothing but launches that ncu measured.
 fn measured_launches(base: Side<'_>, head: Side<'_>) -> Option<Difference> {
     let (base, head) = (&base.analysis.totals, &head.analysis.totals);
     let measured = [base, head].iter().any(|totals| totals.from == KernelOrigin::Counters);
     (measured && base.kernel_count != head.kernel_count).then(|| Difference {
         what: "launches".to_owned(),
-        weight: Weight::Caution,
+        weight: Caution,
         base: Some(base.kernel_count.to_string()),
         head: Some(head.kernel_count.to_string()),
         meaning: "ncu measures a selection of launches: totals do not compare, means of a kernel do"
@@ -284,7 +244,7 @@ pub fn covered_work(base: Side<'_>, head: Side<'_>, kernels: &[KernelChange]) ->
     }
     (other > common / 2.0).then(|| Difference {
         what: "launches".to_owned(),
-        weight: Weight::Incomparable,
+        weight: Incomparable,
         base: Some(count(base.kernel_count)),
         head: Some(count(head.kernel_count)),
         meaning: "the same kernels ran a different number of times: the whole traces cover different work"
@@ -300,4 +260,48 @@ fn counted(counts: PhaseCounts) -> Option<String> {
     let phases = [phase("context", counts.context), phase("generation", counts.generation)];
     let known: Vec<String> = phases.into_iter().flatten().collect();
     (!known.is_empty()).then(|| known.join(", "))
+}
+
+/// Facts of the workload that change the work.
+const WORKLOAD: &[&str] =
+    &["model", "parameters", "prompt_tokens", "generated_tokens", "batch", "vision_tokens"];
+
+/// Returns the basis for one stage.
+pub fn stage_basis(differences: &[Difference], stage: &str) -> Basis {
+    basis(differences, |what| {
+        let own = what.strip_prefix(stage).and_then(|rest| rest.strip_prefix('.'));
+        own.unwrap_or(what)
+    })
+}
+
+/// Returns the basis for the two sides as a whole.
+pub fn whole_basis(differences: &[Difference]) -> Basis {
+    basis(differences, |what| what.rsplit('.').next().unwrap_or(what))
+}
+
+fn basis<'a>(differences: &'a [Difference], subject: impl Fn(&'a str) -> &'a str) -> Basis {
+    let of = |difference: &'a Difference| match subject(&difference.what) {
+        "instances" | "launches" => Basis::Instance,
+        "tokens" | "steps" => Basis::StepAndToken,
+        what if WORKLOAD.contains(&what) && difference.weight == Incomparable => Basis::StepAndToken,
+        _ => Basis::Whole,
+    };
+    differences.iter().map(of).max().unwrap_or_default()
+}
+
+/// Withdraws the judgement of values of a whole instance where the sides did different work.
+pub fn withdraw(stage: &mut StageChange) {
+    if stage.basis != Basis::StepAndToken {
+        return;
+    }
+    METRICS.iter().filter(|metric| !metric.of_any_work).for_each(|metric| metric.withdraw(stage));
+}
+
+impl Comparison {
+    /// Lists the facts for which the two sides are not comparable as a whole.
+    pub fn not_whole_because(&self) -> Vec<&Difference> {
+        let counts =
+            |difference: &&Difference| whole_basis(std::slice::from_ref(*difference)) != Basis::Whole;
+        self.differences.iter().filter(counts).collect()
+    }
 }

@@ -11,6 +11,7 @@ pub const COMPARISON_SCHEMA: &str = "roofgap.comparison/1";
 
 /// The basis of a comparison. A later one holds for more differences between the sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Basis {
     /// Both sides did the same work.
@@ -24,6 +25,7 @@ pub enum Basis {
 
 /// Two runs side by side.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Comparison {
     /// Always [`COMPARISON_SCHEMA`].
     pub schema: String,
@@ -54,6 +56,7 @@ pub struct Comparison {
 
 /// Facts of one side.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SideInfo {
     /// A run id or the name of a file.
     pub title: String,
@@ -69,6 +72,7 @@ pub struct SideInfo {
 
 /// The effect of a difference between the sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Weight {
     /// The two did not do the same work, or not on the same hardware: times do not compare.
@@ -79,6 +83,7 @@ pub enum Weight {
 
 /// Something in which the two sides are not the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Difference {
     /// Fact: `gpu`, `model`, `prompt_tokens`, ...
     pub what: String,
@@ -94,6 +99,7 @@ pub struct Difference {
 
 /// The judgement of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Judgement {
     /// None, or within the noise.
@@ -107,8 +113,21 @@ pub enum Judgement {
     Unknown,
 }
 
+impl Judgement {
+    /// Returns the word for people; `None` where it is unknown.
+    pub fn as_str(self) -> Option<&'static str> {
+        match self {
+            Self::Same => Some("same"),
+            Self::Better => Some("better"),
+            Self::Worse => Some("worse"),
+            Self::Unknown => None,
+        }
+    }
+}
+
 /// A number on both sides.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Change<T> {
     /// On the base; `None` where it was not measured.
     pub base: Option<T>,
@@ -124,8 +143,28 @@ pub struct Change<T> {
     pub judgement: Judgement,
 }
 
+impl<T: Copy> Change<T> {
+    /// Converts the values.
+    pub fn map<U>(&self, convert: impl Fn(T) -> U) -> Change<U> {
+        let [base, head, delta, noise] =
+            [self.base, self.head, self.delta, self.noise].map(|value| value.map(&convert));
+        Change { base, head, delta, delta_pct: self.delta_pct, noise, judgement: self.judgement }
+    }
+
+    /// Tells whether at least one side has it.
+    pub fn is_on_a_side(&self) -> bool {
+        self.base.is_some() || self.head.is_some()
+    }
+
+    /// Tells whether both sides have it.
+    pub fn is_on_both_sides(&self) -> bool {
+        self.base.is_some() && self.head.is_some()
+    }
+}
+
 /// A stage on both sides, by instance.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StageChange {
     /// Name.
     pub name: String,
@@ -177,6 +216,7 @@ pub struct StageChange {
 
 /// The parts whose sum is the change of a stage's wall time, exactly.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Explanation {
     /// The change to explain.
     pub wall_delta_ns: i64,
@@ -188,6 +228,7 @@ pub struct Explanation {
 
 /// Of what kind a part is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum PartKind {
     /// A kernel.
@@ -212,6 +253,7 @@ pub enum PartKind {
 
 /// A part of a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Part {
     /// Kind.
     pub kind: PartKind,
@@ -225,6 +267,7 @@ pub struct Part {
 
 /// The whole trace on both sides.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TotalsChange {
     /// Sum of kernel durations.
     pub kernel_ns: Change<i64>,
@@ -236,6 +279,7 @@ pub struct TotalsChange {
 
 /// The way in which two kernels were matched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum MatchedBy {
     /// The same name.
@@ -248,6 +292,7 @@ pub enum MatchedBy {
 
 /// The change of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum KernelStatus {
     /// Within the noise.
@@ -268,6 +313,7 @@ pub enum KernelStatus {
 
 /// A kernel on one side.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KernelSide {
     /// As the tool gave it.
     pub name: String,
@@ -281,6 +327,7 @@ pub struct KernelSide {
 
 /// A kernel on both sides, all devices together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KernelChange {
     /// For tables; that of the head where there is one.
     pub short_name: String,
@@ -308,6 +355,7 @@ pub struct KernelChange {
 
 /// The outcome of a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum GateOutcome {
     /// Within its limit.
@@ -322,6 +370,7 @@ pub enum GateOutcome {
 
 /// A gate held against one number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GateResult {
     /// The gate as it was asked for.
     pub gate: String,
@@ -339,6 +388,7 @@ pub struct GateResult {
 
 /// The outcome of all gates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum GateVerdict {
     /// All held, or there was none.

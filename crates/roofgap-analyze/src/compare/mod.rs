@@ -1,9 +1,9 @@
 //! Compares two analyses: what changed, what explains it, and which gates fail.
 //!
 //! - [`comparison`]: the result, field by field as in the JSON;
+//! - [`METRICS`]: the numbers of a stage: one table for gates, reports and agents;
 //! - [`gate`]: limits on a change, parsed from text and checked against a comparison;
-//! - `basis`: what compares where the two did different work;
-//! - `comparability`: the sides, and whether they can be compared at all;
+//! - `comparability`: the sides, whether they can be compared at all, and on what basis;
 //! - `noise`: how much a number may move by itself;
 //! - `pairing`, `kernels`: which kernels correspond, and how each changed;
 //! - `stage`: the change of a stage, and the parts that add up to it.
@@ -11,20 +11,116 @@
 pub mod comparison;
 pub mod gate;
 
-mod basis;
 mod comparability;
-#[expect(clippy::module_inception, reason = "the function of the folder's name")]
-mod compare;
 mod kernels;
+mod metric;
 mod noise;
 mod pairing;
 mod stage;
 
 pub use comparability::{Side, SideFacts};
-pub use compare::{CompareOptions, compare};
 pub use comparison::*;
-pub use gate::{Gate, GateError, Limit, Metric};
+pub use gate::{Gate, GateError, Limit};
+pub use metric::{Better, METRICS, Metric};
 pub use noise::Floors;
+
+use crate::result::{Analysis, Stage};
+use stage::StageSide;
+
+/// Options of a comparison.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct CompareOptions {
+    /// Gates to check.
+    pub gates: Vec<Gate>,
+    /// Lower limits of noise.
+    pub floors: Floors,
+}
+
+/// Compares two runs.
+pub fn compare(base: Side<'_>, head: Side<'_>, options: &CompareOptions) -> Comparison {
+    let floors = &options.floors;
+    let kernels = kernels::of_whole(base.analysis, head.analysis, floors);
+    let (mut differences, unchecked) = comparability::differences(base, head);
+    differences.extend(comparability::covered_work(base, head, &kernels));
+    differences.sort_by_key(|difference| difference.weight);
+    let mut stages = Vec::new();
+    let mut stages_gone = Vec::new();
+    for stage in &base.analysis.stages {
+        match head.analysis.stages.iter().find(|other| other.name == stage.name) {
+            Some(other) => {
+                let mut change = stage::change(side_of(base, stage), side_of(head, other), floors);
+                change.basis = comparability::stage_basis(&differences, &stage.name);
+                comparability::withdraw(&mut change);
+                stages.push(change);
+            }
+            None => stages_gone.push(stage.name.clone()),
+        }
+    }
+    let known = |name: &str| base.analysis.stages.iter().any(|stage| stage.name == name);
+    let added = head.analysis.stages.iter().map(|stage| stage.name.clone());
+    let stages_added = added.filter(|name| !known(name)).collect();
+    let basis = comparability::whole_basis(&differences);
+    let mut totals = totals(base.analysis, head.analysis, kernels::noise_of_sum(&kernels), floors);
+    if basis != Basis::Whole {
+        for judgement in [
+            &mut totals.kernel_ns.judgement,
+            &mut totals.busy_ns.judgement,
+            &mut totals.kernel_count.judgement,
+        ] {
+            *judgement = Judgement::Unknown;
+        }
+    }
+    let mut comparison = Comparison {
+        schema: COMPARISON_SCHEMA.into(),
+        base: info(base),
+        head: info(head),
+        basis,
+        differences,
+        unchecked,
+        stages,
+        stages_gone,
+        stages_added,
+        totals,
+        kernels,
+        gates: Vec::new(),
+    };
+    comparison.gates = options.gates.iter().flat_map(|gate| gate::results(gate, &comparison)).collect();
+    comparison
+}
+
+fn side_of<'a>(side: Side<'a>, stage: &'a Stage) -> StageSide<'a> {
+    StageSide { stage, repeats: side.facts.unwatched.get(&stage.name).map_or(&[], Vec::as_slice) }
+}
+
+fn info(side: Side<'_>) -> SideInfo {
+    SideInfo {
+        title: side.facts.title.clone(),
+        sources: side.analysis.sources.iter().map(|source| source.path.clone()).collect(),
+        gpus: comparability::gpus(side.analysis),
+        model: side.analysis.workload.as_ref().and_then(|workload| workload.model.clone()),
+        mode: side.facts.mode.clone(),
+    }
+}
+
+fn totals(base: &Analysis, head: &Analysis, kernel_noise: f64, floors: &Floors) -> TotalsChange {
+    let measured = |analysis: &Analysis| (!analysis.kernels.is_empty()).then_some(analysis.totals.kernel_ns);
+    let count = |analysis: &Analysis| measured(analysis).map(|_| analysis.totals.kernel_count as f64);
+    let noise = kernel_noise.max(noise::share(base.totals.kernel_ns, floors.gpu_pct));
+    TotalsChange {
+        kernel_ns: noise::time(measured(base), measured(head), noise),
+        busy_ns: noise::time(
+            measured(base).and(base.totals.busy_ns),
+            measured(head).and(head.totals.busy_ns),
+            noise,
+        ),
+        kernel_count: noise::number(
+            count(base),
+            count(head),
+            count(base).unwrap_or(0.0) * floors.gpu_pct / 100.0,
+            Better::Lower,
+        ),
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! The noise of a number, estimated from the runs themselves.
 
 use super::comparison::{Change, Judgement};
+use super::metric::Better;
 use crate::result::{Kernel, Steps};
 use roofgap_base::stats::{Confidence, interpolate, student_t};
 
@@ -114,13 +115,6 @@ fn deviation(values: &[f64]) -> f64 {
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     let squares: f64 = values.iter().map(|v| (v - mean) * (v - mean)).sum();
     (squares / (values.len() - 1) as f64).sqrt()
-}
-
-/// The direction that is better.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Better {
-    Lower,
-    Higher,
 }
 
 /// A time on both sides with its noise.

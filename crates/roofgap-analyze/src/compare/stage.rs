@@ -1,8 +1,11 @@
 //! One stage on both sides, and the parts that the change of its wall time is the sum of.
 
-use super::comparison::{Basis, Explanation, KernelChange, KernelStatus, Part, PartKind, StageChange};
+use super::comparison::{
+    Basis, Change, Explanation, KernelChange, KernelStatus, Part, PartKind, StageChange,
+};
 use super::kernels;
-use super::noise::{self, Better, Floors};
+use super::metric::Better;
+use super::noise::{self, Floors};
 use super::pairing::by_instance;
 use crate::result::{Idle, Note, Stage};
 
@@ -41,6 +44,19 @@ impl Values {
             }),
         }
     }
+
+    /// Returns the times of [`GPU_PARTS`], where all are known.
+    fn gpu(&self) -> Option<[i64; 6]> {
+        let (idle, busy) = (self.idle?, self.busy?);
+        Some([
+            busy.saturating_sub(self.kernel?),
+            idle.launch_ns,
+            idle.sync_ns,
+            idle.copy_ns,
+            idle.other_ns,
+            self.wall.saturating_sub(self.projected?),
+        ])
+    }
 }
 
 /// Compares a stage of both sides.
@@ -50,36 +66,31 @@ pub fn change(base: StageSide<'_>, head: StageSide<'_>, floors: &Floors) -> Stag
     let kernels = kernels::of_stage(base.stage, head.stage, floors);
     let gpu_noise =
         kernels::noise_of_sum(&kernels).max(noise::share(b.busy.or(b.kernel).unwrap_or(0), floors.gpu_pct));
-    let idle_noise = wall_noise.hypot(gpu_noise);
-    let idle =
-        |get: fn(&Idle) -> i64| noise::time(b.idle.as_ref().map(get), h.idle.as_ref().map(get), idle_noise);
-    let rate = |stage: &Stage| Some(stage.steps.as_ref()?.count as f64 / stage.instances.max(1) as f64);
-    let steps = [rate(base.stage), rate(head.stage)];
-    let relative_noise = wall_noise / b.wall.max(1) as f64;
-    let step = |stage: &Stage| stage.steps.as_ref().map(|steps| steps.mean_ns);
-    let step_noise = step(base.stage).map_or(0.0, |ns| relative_noise * ns as f64);
-    let token_noise = base.stage.token_ns.map_or(0.0, |ns| relative_noise * ns as f64);
-    let launches = |stage: &Stage| {
-        let known = stage.busy_ns.is_some();
-        known.then(|| stage.launch_count as f64 / stage.instances.max(1) as f64)
+    let idle = |get: fn(&Idle) -> i64| {
+        noise::time(b.idle.as_ref().map(get), h.idle.as_ref().map(get), wall_noise.hypot(gpu_noise))
     };
-    let few = |value: Option<f64>| value.unwrap_or(0.0) * floors.gpu_pct / 100.0;
-    let per_step = |stage: &Stage| stage.steps.as_ref().and_then(|steps| steps.launches_per_step);
-    let mfu = |stage: &Stage| stage.mfu.as_ref().map(|mfu| mfu.by_wall_pct);
-    let mbu = |stage: &Stage| stage.mbu.as_ref().map(|mbu| mbu.by_wall_pct);
-    let utilisation = |get: &dyn Fn(&Stage) -> Option<f64>| {
+    let relative_noise = wall_noise / b.wall.max(1) as f64;
+    let part = |get: fn(&Stage) -> Option<i64>| {
+        let (b, h) = (get(base.stage), get(head.stage));
+        noise::time(b, h, b.map_or(0.0, |ns| relative_noise * ns as f64))
+    };
+    let count = |get: fn(&Stage) -> Option<f64>| {
+        let (b, h) = (get(base.stage), get(head.stage));
+        noise::number(b, h, b.unwrap_or(0.0) * floors.gpu_pct / 100.0, Better::Lower)
+    };
+    let utilisation = |get: fn(&Stage) -> Option<f64>| {
         let (b, h) = (get(base.stage), get(head.stage));
         noise::number(b, h, relative_noise * b.unwrap_or(0.0), Better::Higher)
     };
-    let explanation = explain(base.stage, head.stage, (&b, &h), &kernels, (wall_noise, gpu_noise));
+    let rate = |stage: &Stage| Some(stage.steps.as_ref()?.count as f64 / stage.instances.max(1) as f64);
     StageChange {
         name: base.stage.name.clone(),
         instances: [base.stage.instances, head.stage.instances],
-        steps,
+        steps: [rate(base.stage), rate(head.stage)],
         wall_noise_from,
         wall_ns: noise::time(Some(b.wall), Some(h.wall), wall_noise),
-        step_ns: noise::time(step(base.stage), step(head.stage), step_noise),
-        token_ns: noise::time(base.stage.token_ns, head.stage.token_ns, token_noise),
+        step_ns: part(|stage| Some(stage.steps.as_ref()?.mean_ns)),
+        token_ns: part(|stage| stage.token_ns),
         basis: Basis::Whole,
         unwatched_ns: unwatched(base.repeats, head.repeats, floors),
         busy_ns: noise::time(b.busy, h.busy, gpu_noise),
@@ -89,21 +100,13 @@ pub fn change(base: StageSide<'_>, head: StageSide<'_>, floors: &Floors) -> Stag
         idle_sync_ns: idle(|idle| idle.sync_ns),
         idle_copy_ns: idle(|idle| idle.copy_ns),
         idle_other_ns: idle(|idle| idle.other_ns),
-        launches: noise::number(
-            launches(base.stage),
-            launches(head.stage),
-            few(launches(base.stage)),
-            Better::Lower,
-        ),
-        launches_per_step: noise::number(
-            per_step(base.stage),
-            per_step(head.stage),
-            few(per_step(base.stage)),
-            Better::Lower,
-        ),
-        mfu_pct: utilisation(&mfu),
-        mbu_pct: utilisation(&mbu),
-        explanation,
+        launches: count(|stage| {
+            stage.busy_ns.map(|_| stage.launch_count as f64 / stage.instances.max(1) as f64)
+        }),
+        launches_per_step: count(|stage| stage.steps.as_ref()?.launches_per_step),
+        mfu_pct: utilisation(|stage| Some(stage.mfu.as_ref()?.by_wall_pct)),
+        mbu_pct: utilisation(|stage| Some(stage.mbu.as_ref()?.by_wall_pct)),
+        explanation: explain(base.stage, head.stage, (&b, &h), &kernels, (wall_noise, gpu_noise)),
         kernels,
     }
 }
@@ -144,7 +147,7 @@ fn wall_noise(base: StageSide<'_>, head: StageSide<'_>, wall: i64, floors: &Floo
     }
 }
 
-fn unwatched(base: Repeats<'_>, head: Repeats<'_>, floors: &Floors) -> super::comparison::Change<i64> {
+fn unwatched(base: Repeats<'_>, head: Repeats<'_>, floors: &Floors) -> Change<i64> {
     let middle = |repeats: Repeats<'_>| {
         let mut sorted = repeats.to_vec();
         sorted.sort_unstable();
@@ -178,7 +181,7 @@ fn explain(
         delta_ns,
         beyond_noise: delta_ns.unsigned_abs() as f64 > noise,
     };
-    match (gpu(b), gpu(h)) {
+    match (b.gpu(), h.gpu()) {
         (Some(b), Some(h)) => {
             parts.extend(kernels.iter().map(|kernel| Part {
                 kind: PartKind::Kernel,
@@ -186,25 +189,10 @@ fn explain(
                 delta_ns: kernel.delta_ns,
                 beyond_noise: kernel.status != KernelStatus::Same,
             }));
-            let mut add = |kind, name, get: &dyn Fn(&Gpu) -> i64, noise| {
-                parts.push(part(kind, name, get(&h).saturating_sub(get(&b)), noise));
-            };
-            add(
-                PartKind::OtherGpuWork,
-                "copies, sets and graphs, less what ran at once",
-                &|gpu| gpu.busy.saturating_sub(gpu.kernel),
-                gpu_noise,
-            );
-            add(PartKind::IdleLaunch, "idle: not launched yet", &|g| g.idle.launch_ns, wall_noise);
-            add(PartKind::IdleSync, "idle: waiting for the device", &|g| g.idle.sync_ns, wall_noise);
-            add(PartKind::IdleCopy, "idle: in a copy call", &|g| g.idle.copy_ns, wall_noise);
-            add(PartKind::IdleOther, "idle: launched, not started", &|g| g.idle.other_ns, wall_noise);
-            add(
-                PartKind::OutsideGpu,
-                "CPU before the first and after the last GPU operation",
-                &|gpu| gpu.wall.saturating_sub(gpu.projected),
-                wall_noise,
-            );
+            parts.extend(b.iter().zip(h).zip(GPU_PARTS).map(|((b, h), (kind, name))| {
+                let noise = if *kind == PartKind::OtherGpuWork { gpu_noise } else { wall_noise };
+                part(*kind, name, h.saturating_sub(*b), noise)
+            }));
         }
         (None, None) => {
             parts.extend(notes(base, head, wall_noise));
@@ -226,24 +214,15 @@ fn explain(
     Explanation { wall_delta_ns, parts, why_not }
 }
 
-/// GPU times of an instance, where all are known.
-struct Gpu {
-    wall: i64,
-    projected: i64,
-    busy: i64,
-    kernel: i64,
-    idle: Idle,
-}
-
-fn gpu(values: &Values) -> Option<Gpu> {
-    Some(Gpu {
-        wall: values.wall,
-        projected: values.projected?,
-        busy: values.busy?,
-        kernel: values.kernel?,
-        idle: values.idle?,
-    })
-}
+/// Parts of an instance on the GPU, beside its kernels.
+const GPU_PARTS: &[(PartKind, &str)] = &[
+    (PartKind::OtherGpuWork, "copies, sets and graphs, less what ran at once"),
+    (PartKind::IdleLaunch, "idle: not launched yet"),
+    (PartKind::IdleSync, "idle: waiting for the device"),
+    (PartKind::IdleCopy, "idle: in a copy call"),
+    (PartKind::IdleOther, "idle: launched, not started"),
+    (PartKind::OutsideGpu, "CPU before the first and after the last GPU operation"),
+];
 
 fn notes(base: &Stage, head: &Stage, wall_noise: f64) -> Vec<Part> {
     let value = |stage: &Stage, note: &Note| by_instance(note.wall_ns, stage.instances);

@@ -2,7 +2,7 @@
 
 use crate::analyze::Analyzed;
 use crate::communication::{RankCollective, RankTransfer, collectives, expert_names, transfers};
-use crate::names::is_communication;
+use crate::names::{Family, family};
 use crate::ranks;
 use crate::result::{RankActivity, RankInfo, Stage, StageUtilisation};
 use crate::timeline::IntervalSet;
@@ -118,7 +118,7 @@ fn known_utilisation(stage: &str, mfu_pct: Option<f64>, mbu_pct: Option<f64>) ->
 impl StageCost {
     fn of(stage: &Stage) -> Self {
         let mut kernels = FxHashMap::default();
-        for kernel in stage.kernels.iter().filter(|kernel| !is_communication(&kernel.name)) {
+        for kernel in stage.kernels.iter().filter(|kernel| kernel.family != Family::Communication) {
             // A kernel has a row for each device.
             *kernels.entry(kernel.name.clone()).or_default() += kernel.total_ns;
         }
@@ -144,10 +144,12 @@ pub fn activity(trace: &Trace) -> Option<RankActivity> {
     let end = ops.end.iter().copied().max()?;
     let part_ns = ((end - begin_ns) / PARTS + 1).max(1);
     let parts = ((end - begin_ns) / part_ns + 1) as usize;
-    let communicates: Vec<bool> = trace.names.iter().map(|(_, name)| is_communication(name)).collect();
-    let talks = |op: usize| {
-        ops.kind[op] == OpKind::Kernel && communicates.get(ops.name[op].index()).copied().unwrap_or(false)
-    };
+    let mut communicates: FxHashMap<NameId, bool> = FxHashMap::default();
+    for op in (0..ops.len()).filter(|op| ops.kind[*op] == OpKind::Kernel) {
+        let is = || family(trace.names.get(ops.name[op])) == Family::Communication;
+        communicates.entry(ops.name[op]).or_insert_with(is);
+    }
+    let talks = |op: usize| ops.kind[op] == OpKind::Kernel && communicates.get(&ops.name[op]) == Some(&true);
     let compute = IntervalSet::by_device(trace, |op| !talks(op));
     let all = IntervalSet::by_device(trace, |_| true);
     let devices = all.iter().filter(|set| !set.intervals().is_empty()).count().max(1) as i64;

@@ -153,7 +153,7 @@ fn clocks_are_aligned_through_other_ranks_and_errors_add_up() {
         seen,
         [
             Some((0, 0, 0)),
-            Some((4_996, 4, 0)),
+            Some((4_998, 2, 0)),
             Some((4_996 + 900, 4 + 6, 0)),
             Some((0, 0, 4)),
             Some((40, 0, 4)),

@@ -1,7 +1,7 @@
 use super::*;
 use crate::findings;
 use crate::model;
-use crate::result::{EngineInfo, KnobChange, OutputEffect};
+use crate::result::{EngineInfo, OutputEffect, Stage};
 use serde_json::json;
 
 fn finding(id: &str, stage: &str, evidence: serde_json::Value) -> Finding {
@@ -14,7 +14,12 @@ fn finding(id: &str, stage: &str, evidence: serde_json::Value) -> Finding {
 }
 
 fn knobs(finding: Finding, workload: &WorkloadFacts, model: Option<&Architecture>) -> Vec<Knob> {
-    let mut analysis = Analysis { findings: vec![finding], ..Analysis::default() };
+    let (name, kind) = match finding.stage.as_deref() {
+        Some("decode") => ("decode", StageKind::Decode),
+        _ => ("prefill", StageKind::Prefill),
+    };
+    let stages = vec![Stage { name: name.to_owned(), kind, ..Stage::default() }];
+    let mut analysis = Analysis { findings: vec![finding], stages, ..Analysis::default() };
     attach(&mut analysis, workload, model);
     analysis.findings.remove(0).knobs
 }
@@ -28,10 +33,10 @@ fn hf() -> HfFacts {
 }
 
 fn command(line: &str) -> WorkloadFacts {
-    let engine = ["vLLM", "SGLang"].into_iter().find(|name| line.starts_with(&name.to_lowercase()));
+    let words: Vec<std::ffi::OsString> = line.split(' ').map(Into::into).collect();
     WorkloadFacts::Program(ProgramFacts {
         words: line.split(' ').map(str::to_owned).collect(),
-        engine_command: engine.map(str::to_owned),
+        engine_command: Engine::of_command(&words),
     })
 }
 
@@ -39,7 +44,7 @@ fn command(line: &str) -> WorkloadFacts {
 fn launch_bound_decode_offers_graphs_and_compilation() {
     let found = knobs(finding("launch-bound", "decode", json!({})), &WorkloadFacts::Hf(hf()), None);
     assert_eq!(ids(&found), ["hf.cuda_graphs", "hf.compile"]);
-    assert_eq!(found[0].changes, [rule::set("workload.cuda_graphs", true)]);
+    assert_eq!(found[0].changes, [set("workload.cuda_graphs", true)]);
     assert_eq!(found[0].output, OutputEffect::Rounding);
 }
 
@@ -62,7 +67,7 @@ fn graphs_of_a_mixture_of_experts_need_batched_experts() {
     let launch = || finding("launch-bound", "decode", json!({}));
     let found = knobs(launch(), &WorkloadFacts::Hf(hf()), Some(&model));
     assert_eq!(ids(&found), ["hf.cuda_graphs", "hf.compile", "hf.experts"]);
-    let batched = rule::set("model.experts", "batched_mm");
+    let batched = set("model.experts", "batched_mm");
     assert_eq!(found[0].changes[1], batched);
     assert_eq!(found[2].changes, [batched]);
     let already = WorkloadFacts::Hf(HfFacts { experts: Some("batched_mm".to_owned()), ..hf() });
@@ -90,7 +95,7 @@ fn a_batch_fills_the_device_by_the_evidence() {
         None,
     );
     let batch = found.iter().find(|knob| knob.id == "hf.batch").unwrap();
-    assert_eq!(batch.changes, [rule::set("workload.batch", 4)]);
+    assert_eq!(batch.changes, [set("workload.batch", 4)]);
     assert_eq!(batch.output, OutputEffect::Changes);
 }
 
@@ -110,7 +115,7 @@ fn the_embedded_model_gets_its_cache_back() {
     let again = || finding("context-recomputed", "decode", json!({"mean_context_tokens": 90.5}));
     let found = knobs(again(), &facts, None);
     assert_eq!(ids(&found), ["embedded.kv_cache", "embedded.context_limit"]);
-    assert_eq!(found[1].changes, [rule::set("workload.context_limit", 22)]);
+    assert_eq!(found[1].changes, [set("workload.context_limit", 22)]);
     assert_eq!(found[1].output, OutputEffect::Changes);
     let cached = WorkloadFacts::Embedded { kv_cache: true, context_limit: None };
     assert!(knobs(again(), &cached, None).is_empty());
@@ -153,13 +158,13 @@ fn values_come_from_the_evidence() {
     let graphs =
         finding("graphs-not-used", "decode", json!({"batch_sizes": [3, 75], "largest_graph_batch": 64}));
     let found = knobs(graphs.clone(), &command("vllm serve m"), None);
-    assert_eq!(found[0].changes, [rule::flag("--max-cudagraph-capture-size", 80)]);
+    assert_eq!(found[0].changes, [flag("--max-cudagraph-capture-size", 80)]);
     let found = knobs(graphs, &command("sglang.launch_server"), None);
-    assert_eq!(found[0].changes, [rule::flag("--cuda-graph-max-bs", 75)]);
+    assert_eq!(found[0].changes, [flag("--cuda-graph-max-bs", 75)]);
 
     let batch = finding("batch-too-small", "decode", json!({"requests_in_flight": 50.2}));
     let found = knobs(batch.clone(), &command("vllm serve m --max-num-seqs 16"), None);
-    assert_eq!(found[0].changes, [rule::flag("--max-num-seqs", 64)]);
+    assert_eq!(found[0].changes, [flag("--max-num-seqs", 64)]);
     for high_enough in ["vllm serve m --max-num-seqs=64", "vllm serve m"] {
         assert!(knobs(batch.clone(), &command(high_enough), None).is_empty(), "{high_enough}");
     }
@@ -175,8 +180,7 @@ fn prompts_are_read_in_smaller_chunks() {
     ] {
         let found = knobs(starved(), &command(line), None);
         let changes: Vec<KnobChange> = found.into_iter().flat_map(|knob| knob.changes).collect();
-        let wanted: Vec<KnobChange> =
-            changed.into_iter().map(|(name, value)| rule::flag(name, value)).collect();
+        let wanted: Vec<KnobChange> = changed.into_iter().map(|(name, value)| flag(name, value)).collect();
         assert_eq!(changes, wanted, "{line}");
     }
 }

@@ -164,9 +164,8 @@ impl<'a> WorkFacts<'a> {
         one_device: bool,
     ) -> Result<(StageWork, &'a GpuFacts, Dtype, StageTime), String> {
         let engine = stage.tokens.is_some().then(|| self.index.engine_steps(at));
-        let kind = match stage.name.as_str() {
-            "decode" => StageKind::Decode,
-            "prefill" => StageKind::Prefill,
+        let kind = match stage.kind {
+            kind @ (StageKind::Decode | StageKind::Prefill) => kind,
             _ if engine.is_some() => StageKind::Prefill,
             _ => return Err(OTHER_STAGE.to_owned()),
         };
@@ -195,6 +194,7 @@ impl<'a> WorkFacts<'a> {
             _ => work,
         };
         let mut work = work.on_devices(stage.device_count as u32);
+        work.stage.clone_from(&stage.name);
         if stage.closes_early() {
             work.assumptions.push(format!(
                 "the ranges of {} end {} before its GPU work, so the time to the end of that work counts",

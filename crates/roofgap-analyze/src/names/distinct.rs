@@ -1,7 +1,6 @@
 //! Short names that differ for different kernels.
 
-use super::parts::{Parts, clean};
-use super::short::{MOST, fit, readable, short_name};
+use super::short::{MOST, Parts, clean, fit, readable, short_name};
 use crate::counters::canonical;
 use crate::result::{Analysis, Kernel};
 use roofgap_base::text::cut;

@@ -1,15 +1,15 @@
-//! The kind of work of a kernel, by rules in `families.txt`.
+//! Classes of kernels by their names, by the rules in `families.txt`.
 
-use super::communication::is_communication_lowercase;
-use super::parts::{Parts, clean};
-use super::short::GENERIC;
-use super::triton;
+use super::short::{GENERIC, Parts, clean};
+use crate::result::StageKind;
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::LazyLock;
 
 /// The kind of work that a kernel does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Family {
     /// Matrix times matrix.
@@ -48,49 +48,38 @@ pub enum Family {
 }
 
 impl Family {
-    /// All families, `other` last.
-    pub const ALL: [Self; 15] = [
-        Self::Gemm,
-        Self::Gemv,
-        Self::Attention,
-        Self::Elementwise,
-        Self::Reduction,
-        Self::Norm,
-        Self::Softmax,
-        Self::CopyLayout,
-        Self::Moe,
-        Self::Embedding,
-        Self::Sampling,
-        Self::Communication,
-        Self::Quantization,
-        Self::Convolution,
-        Self::Other,
+    /// All families with their names in the JSON, in the order of the enum, `other` last.
+    const NAMES: [(Self, &'static str); 15] = [
+        (Self::Gemm, "gemm"),
+        (Self::Gemv, "gemv"),
+        (Self::Attention, "attention"),
+        (Self::Elementwise, "elementwise"),
+        (Self::Reduction, "reduction"),
+        (Self::Norm, "norm"),
+        (Self::Softmax, "softmax"),
+        (Self::CopyLayout, "copy/layout"),
+        (Self::Moe, "moe"),
+        (Self::Embedding, "embedding"),
+        (Self::Sampling, "sampling"),
+        (Self::Communication, "communication"),
+        (Self::Quantization, "quantization"),
+        (Self::Convolution, "convolution"),
+        (Self::Other, "other"),
     ];
+
+    /// Lists all families, `other` last.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::NAMES.into_iter().map(|(family, _)| family)
+    }
 
     /// Returns the family of a name in the JSON.
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|family| family.as_str() == name)
+        Self::NAMES.into_iter().find(|(_, known)| *known == name).map(|(family, _)| family)
     }
 
     /// Returns the name in the JSON.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Gemm => "gemm",
-            Self::Gemv => "gemv",
-            Self::Attention => "attention",
-            Self::Elementwise => "elementwise",
-            Self::Reduction => "reduction",
-            Self::Norm => "norm",
-            Self::Softmax => "softmax",
-            Self::CopyLayout => "copy/layout",
-            Self::Moe => "moe",
-            Self::Embedding => "embedding",
-            Self::Sampling => "sampling",
-            Self::Communication => "communication",
-            Self::Quantization => "quantization",
-            Self::Convolution => "convolution",
-            Self::Other => "other",
-        }
+        Self::NAMES.get(self as usize).map_or("", |(_, name)| name)
     }
 }
 
@@ -100,51 +89,126 @@ impl fmt::Display for Family {
     }
 }
 
+/// A rule, in lowercase.
 struct Rule {
+    /// Family of the class; `Other` where the class is none.
     family: Family,
-    /// Lowercase text that the name contains.
+    /// Text that the name contains, or begins with.
     needle: &'static str,
-    /// Lowercase text that the name does not contain.
+    is_beginning: bool,
+    /// Other text that the name contains.
+    and: &'static str,
+    /// Text that the name does not contain.
     not: Option<&'static str>,
 }
 
-static RULES: LazyLock<Vec<Rule>> =
-    LazyLock::new(|| include_str!("families.txt").lines().filter_map(rule).collect());
+/// The rules by class. Those of families are under the empty class, except communication.
+static RULES: LazyLock<FxHashMap<&'static str, Vec<Rule>>> = LazyLock::new(|| {
+    let mut rules: FxHashMap<&'static str, Vec<Rule>> = FxHashMap::default();
+    for line in include_str!("families.txt").lines().filter(|line| !line.starts_with('#')) {
+        let Some((class, text)) = line.split_once(':') else {
+            continue;
+        };
+        let (class, family) = match (class.split_once(' '), Family::named(class)) {
+            (_, Some(Family::Communication)) => (class, Family::Communication),
+            (_, Some(family)) => ("", family),
+            (Some(("triton", family)), _) => ("triton", Family::named(family).unwrap_or_default()),
+            _ => (class, Family::Other),
+        };
+        let (needle, not) = text.split_once('!').map_or((text, None), |(text, not)| (text, Some(not.trim())));
+        let (needle, and) = needle.trim().split_once('+').unwrap_or((needle.trim(), ""));
+        let (needle, is_beginning) =
+            needle.strip_prefix('^').map_or((needle, false), |needle| (needle, true));
+        rules.entry(class).or_default().push(Rule { family, needle, is_beginning, and, not });
+    }
+    rules
+});
 
-fn rule(line: &'static str) -> Option<Rule> {
-    let (family, rest) = line.split_once(':').filter(|_| !line.starts_with('#'))?;
-    let family = Family::named(family.trim())?;
-    let (needle, not) = match rest.split_once('!') {
-        Some((needle, not)) => (needle.trim(), Some(not.trim())),
-        None => (rest.trim(), None),
+/// Returns the family of the first rule of a class that matches lowercase text.
+fn first(class: &str, text: &str) -> Option<Family> {
+    let matches = |rule: &&Rule| {
+        let has = if rule.is_beginning { text.starts_with(rule.needle) } else { text.contains(rule.needle) };
+        has && text.contains(rule.and) && rule.not.is_none_or(|not| !text.contains(not))
     };
-    Some(Rule { family, needle, not })
+    RULES.get(class)?.iter().find(matches).map(|rule| rule.family)
 }
 
 /// Returns the family of a kernel by its full name.
 ///
 /// The name of the function decides. Template arguments count where it says nothing (`cutlass::Kernel2<...>`); types of
-/// parameters never do.
+/// parameters count for communication alone. A kernel that communicates, replayed by ncu on one rank, would wait forever for the others.
+///
+/// ```
+/// use roofgap_analyze::{Family, family};
+/// let all_reduce = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)";
+/// assert_eq!(family(all_reduce), Family::Communication);
+/// assert_eq!(family("void at::native::reduce_kernel<512, 1>()"), Family::Reduction);
+/// ```
 pub fn family(name: &str) -> Family {
     let clean = clean(name);
     let lowercase = clean.to_lowercase();
-    if let Some(family) = triton::family(&lowercase) {
+    // A kernel of torch.compile that names a collective only computes with its result.
+    if let Some(family) = generated(&lowercase).or_else(|| first("communication", &lowercase)) {
         return family;
-    }
-    if is_communication_lowercase(&lowercase) {
-        return Family::Communication;
     }
     let generic = GENERIC.contains(&Parts::of(&clean).base);
     let parts = Parts::of(&lowercase);
     let own = [parts.outer, parts.base].concat();
-    let by_own_name = if generic { None } else { by_rules(&own) };
-    by_own_name.or_else(|| by_rules(parts.whole)).unwrap_or(Family::Other)
+    let by_own_name = if generic { None } else { first("", &own) };
+    by_own_name.or_else(|| first("", parts.whole)).unwrap_or(Family::Other)
 }
 
-/// Returns the family of the first rule that matches lowercase text.
-fn by_rules(text: &str) -> Option<Family> {
-    let matches = |rule: &&Rule| text.contains(rule.needle) && rule.not.is_none_or(|not| !text.contains(not));
-    RULES.iter().find(matches).map(|rule| rule.family)
+/// Returns the family of a kernel of torch.compile by its lowercase name; `None` for the name of any other kernel. Such names list the
+/// operators that were fused, and many only touch the result of one.
+fn generated(name: &str) -> Option<Family> {
+    let (kind, fused) = name.strip_prefix("triton_")?.split_once('_')?;
+    Some(match kind {
+        "poi" | "for" => {
+            let is_number = |word: &str| word.bytes().all(|b| b.is_ascii_digit());
+            let mut operators = fused
+                .split('_')
+                .filter(|word| !is_number(word) && !["fused", "unsafe"].contains(word))
+                .peekable();
+            let moves =
+                |word: &str| RULES.get("moves").is_some_and(|rules| rules.iter().any(|r| r.needle == word));
+            if fused.starts_with("fused_embedding") {
+                Family::Embedding
+            } else if operators.peek().is_some() && operators.all(moves) {
+                Family::CopyLayout
+            } else {
+                Family::Elementwise
+            }
+        }
+        "red" | "per" | "spl" => first("triton", fused).unwrap_or(Family::Reduction),
+        "tem" | "mm" if fused.contains("attention") => Family::Attention,
+        "tem" | "mm" if fused.contains("convolution") => Family::Convolution,
+        "tem" | "mm" => Family::Gemm,
+        _ => return None,
+    })
+}
+
+/// Returns the phase that an attention kernel is made for, where its name says it.
+pub fn attention_phase(name: &str) -> Option<StageKind> {
+    let name = name.to_ascii_lowercase();
+    let is = |class: &str| first(class, &name).is_some();
+    let context = || is("prefill attention").then_some(StageKind::Prefill);
+    if is("decode attention") { Some(StageKind::Decode) } else { context() }
+}
+
+/// Tells whether a kernel is part of a library whose source code is not public, so that its users cannot change it.
+pub fn is_closed_source(kernel: &str) -> bool {
+    first("closed source", &kernel.to_ascii_lowercase()).is_some()
+}
+
+/// Tells whether a kernel computes experts of a mixture. Kernels of experts that run one by one have the names of any product.
+pub fn is_expert(kernel: &str) -> bool {
+    // A DeepGEMM product with groups of rows, or of columns for the gradient of the weights. 0 is a plain product and 4 a batch of them.
+    let is_grouped = kernel.split_once("gemm::GemmType)").is_some_and(|(_, rest)| {
+        let kind = rest.split(|c: char| !c.is_ascii_digit()).next();
+        matches!(kind, Some("1" | "2" | "3" | "5" | "6"))
+    });
+    let letters = || kernel.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase());
+    is_grouped || first("experts", &letters().collect::<String>()).is_some()
 }
 
 #[cfg(test)]
@@ -155,8 +219,8 @@ mod tests {
     fn every_line_is_a_rule() {
         let lines = include_str!("families.txt").lines();
         let rules = lines.filter(|line| !line.starts_with('#') && !line.is_empty());
-        assert_eq!(RULES.len(), rules.count());
-        for rule in RULES.iter() {
+        assert_eq!(RULES.values().map(Vec::len).sum::<usize>(), rules.count());
+        for rule in RULES.values().flatten() {
             assert!(!rule.needle.is_empty() && rule.needle == rule.needle.to_lowercase(), "{}", rule.needle);
         }
     }
@@ -401,10 +465,111 @@ mod tests {
 
     #[test]
     fn json_keeps_the_names() {
-        for family in Family::ALL {
+        for family in Family::all() {
             assert_eq!(serde_json::to_value(family).unwrap(), family.as_str());
         }
         let read = |text: &str| serde_json::from_value::<Family>(text.into()).unwrap();
         assert_eq!((read("copy/layout"), read("a new family")), (Family::CopyLayout, Family::Other));
+    }
+
+    #[test]
+    fn communication_is_known() {
+        for name in [
+            "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+            "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>(vllm::RankData*)",
+            "void tensorrt_llm::kernels::oneShotAllReduceKernel<float>()",
+            "void deep_ep::internode::dispatch<false, 8>(int4*)",
+            "void dpsk::ep::internode::combine<false, 8, __nv_bfloat16, 8, 2, 16, 24>(int4*, float*)",
+            "void dpsk::ep::internode_ll::combine<3, 10, 7168, 9>(void*)",
+            "mori::moe::EpDispatchIntraNodeKernel",
+            "EpDispatchInterNodeV1Kernel_bf16",
+            "void hybrid_ep::dispatch_kernel<4>(int)",
+            "a2a_combine_recv_kernel",
+        ] {
+            assert_eq!(family(name), Family::Communication, "{name}");
+        }
+        for name in [
+            "void at::native::reduce_kernel<512, 1>()",
+            "sm90_xmma_gemm_bf16bf16_bf16f32",
+            "void tree::updatePointerNodes<int>(int*)",
+            "triton_poi_fused_add_all_reduce_0",
+        ] {
+            assert_ne!(family(name), Family::Communication, "{name}");
+        }
+    }
+
+    #[test]
+    fn experts_are_known() {
+        for name in [
+            "fused_moe_kernel",
+            "fused_moe_kernel_gptq_awq",
+            "void cutlass::Kernel2<cutlass::gemm::kernel::GemmGrouped<cutlass::gemm::threadblock::MmaMultistage>>()",
+            "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<cutlass::gemm::GroupProblemShape<int>>>()",
+            "void tensorrt_llm::cutlass_extensions::MoeFCGemm<float>()",
+            "void marlin_moe_wna16::Marlin<__nv_bfloat16, 256>(int4 const*)",
+            "void deep_gemm::fp8_gemm_kernel<4096u, GemmType::MGroupedContiguous>()",
+            "void deep_gemm::sm90_fp8_gemm_1d2d_impl<(cute::UMMA::Major)0, 0u, 4096u, 7168u, 8u, 128u, (deep_gemm::GemmType)1, cutlass::bfloat16_t>(float*)",
+            "void dpsk::gemm::fp8_gemm_kernel<4096u, (dpsk::gemm::GemmType)2>(int*)",
+            "void deep_gemm::sm100_fp8_fp4_gemm_1d1d_impl<(cute::UMMA::Major)0, 4096u, 7168u, 32u, (deep_gemm::GemmType)2, (bool)0>(int*)",
+        ] {
+            assert!(is_expert(name), "{name}");
+        }
+        for name in [
+            "nvjet_tst_192x192_64x4_v_bz",
+            "void vllm::moe::moe_align_block_size_kernel<int>(int const*)",
+            "void vllm::moe::topkGatingSoftmax<8, 64, 4, 16>(float const*)",
+            "_fwd_grouped_kernel_stage1",
+            "rms_norm_grouped_kernel",
+            "void deep_gemm::sm90_bf16_gemm_impl<(cute::UMMA::Major)1, 0u, 576u, 7168u, 1u, (deep_gemm::GemmType)0, float>(int*)",
+            "void deep_gemm::sm90_bf16_gemm_impl<(cute::UMMA::Major)2, 0u, 512u, 128u, 16u, (deep_gemm::GemmType)4, float>(int*)",
+            "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
+        ] {
+            assert!(!is_expert(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn kernels_of_closed_libraries_are_known() {
+        for name in [
+            "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_TNT",
+            "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_tn",
+            "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas",
+            "void cublasLt::splitKreduce_kernel<(int)32, (int)16, int, float>(cublasLt::cublasSplitKParams<T6>)",
+            "void cudnn::bn_bw_1C11_singleread<float, 512, true, 1, 2, 0>(cudnn::bn_bw_1C11_args<float>)",
+        ] {
+            assert!(is_closed_source(name), "{name}");
+        }
+        for name in [
+            "void at::native::vectorized_elementwise_kernel<8, at::native::CUDAFunctor_add<float>>(int)",
+            "void flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4>>(Flash_fwd_params)",
+            "triton_red_fused_native_layer_norm_2",
+            "void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_tn_align1>(T1::Params)",
+        ] {
+            assert!(!is_closed_source(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn attention_kernels_of_one_phase_are_known() {
+        let (context, generation) = (Some(StageKind::Prefill), Some(StageKind::Decode));
+        for (name, phase) in [
+            ("fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKvCausalP16VarSeqQ128Kv128PersistentContext", context),
+            ("void ck_tile::kentry<(int)2, ck_tile::FmhaBatchPrefillWithPagedKVCacheKernel<>>()", context),
+            ("void flashinfer::BatchPrefillWithRaggedKVCacheKernel<flashinfer::KernelTraits<>>()", context),
+            ("void flashinfer::BatchPrefillWithPagedKVCacheKernel<flashinfer::KernelTraits<>>()", None),
+            ("void flashinfer::BatchDecodeWithPagedKVCacheKernel<2, 4>()", generation),
+            ("void vllm::paged_attention_v2_kernel<__half, __half, 128, 16>()", generation),
+            ("void paged_attention_ll4mi_QKV_mfma16_kernel<0, __hip_bfloat16>()", generation),
+            ("kernel_unified_attention_3d", generation),
+            ("kernel_unified_attention_2d", None),
+            ("void flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64>>()", None),
+        ] {
+            assert_eq!(attention_phase(name), phase, "{name}");
+        }
+    }
+
+    #[test]
+    fn names_are_in_the_order_of_the_enum() {
+        assert!(Family::all().enumerate().all(|(at, family)| family as usize == at));
     }
 }

@@ -1,28 +1,14 @@
-//! Kernel names: short name, family, and whether a kernel communicates. Names of operators and of modules.
+//! Kernel names: short name, family and other classes. Names of operators and of modules.
 
-mod communication;
 mod distinct;
-mod experts;
 mod family;
-mod library;
-mod module;
-mod operator;
-mod parts;
 mod short;
-mod triton;
 
-pub use communication::is_communication;
-pub use distinct::ShortNames;
-pub use family::{Family, family};
-pub use short::short_name;
+pub use distinct::{ShortNames, distinct_short_names};
+pub use family::{Family, attention_phase, family, is_closed_source, is_expert};
+pub use short::{Parts, short_name};
 
-pub use distinct::distinct_short_names;
-pub use experts::is_expert;
-pub use library::is_closed_source;
-pub use module::{ModuleName, layer_kind, module_name};
-pub use operator::operator_name;
-pub use parts::Parts;
-
+use roofgap_trace::frames::MODULE;
 use roofgap_trace::{OpKind, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -63,5 +49,127 @@ impl Naming {
         let found = (short_name(name), family(name));
         self.0.insert(name.to_owned(), found.clone());
         found
+    }
+}
+
+/// Beginning of the ranges that our annotation puts around modules; the qualified name follows.
+pub const LAYER: &str = "layer:";
+
+/// Beginning of the ranges of layer-wise NVTX hooks, the text of a Python dictionary.
+const HOOK: &str = "{'Module': '";
+
+/// The module that a range stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModuleName<'a> {
+    /// Qualified name within the model, such as `model.layers.3.mlp`.
+    Qualified(&'a str),
+    /// Class and number of an instance, such as `Linear_3`; only the modules around it tell its place in the model.
+    Instance(&'a str),
+}
+
+/// Returns the module that a range of this name stands for; `None` for other ranges.
+pub fn module_name(range: &str) -> Option<ModuleName<'_>> {
+    let found = if let Some(name) = range.strip_prefix(LAYER) {
+        ModuleName::Qualified(name.trim())
+    } else if let Some(instance) = range.strip_prefix(MODULE) {
+        ModuleName::Instance(instance.trim())
+    } else {
+        let (name, _) = range.strip_prefix(HOOK)?.split_once('\'')?;
+        ModuleName::Qualified(name.trim())
+    };
+    let (ModuleName::Qualified(text) | ModuleName::Instance(text)) = found;
+    (!text.is_empty()).then_some(found)
+}
+
+/// Returns the kind of a layer: its name with `*` for the numbers of list elements and of instances of a class.
+pub fn layer_kind(name: &str) -> String {
+    let part = |part: &str| {
+        let text = part.trim_end_matches(|c: char| c.is_ascii_digit());
+        let is_class = text.ends_with('_') && text.starts_with(|c: char| c.is_ascii_uppercase());
+        match text.len() < part.len() && (text.is_empty() || is_class) {
+            true => format!("{text}*"),
+            false => part.to_owned(),
+        }
+    };
+    let parts: Vec<String> = name.split('.').map(part).collect();
+    parts.join(".")
+}
+
+/// Keys that torch's `emit_nvtx` appends to the name of an operator, each after a comma and before `=`.
+const APPENDED: [&str; 6] = ["seq", "stashed seq", "op_id", "sizes", "input_op_ids", "op_ids"];
+
+/// Returns the name of an operator without the ids and sizes that torch's `emit_nvtx` appends to it.
+pub fn operator_name(text: &str) -> &str {
+    let appended = |rest: &str| {
+        APPENDED
+            .iter()
+            .any(|key| rest.strip_prefix(key).is_some_and(|value| value.trim_start().starts_with('=')))
+    };
+    text.match_indices(", ")
+        .find(|&(at, comma)| appended(&text[at + comma.len()..]))
+        .map_or(text, |(at, _)| &text[..at])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_are_recognised_in_three_grammars() {
+        use ModuleName::{Instance, Qualified};
+        for (range, expected) in [
+            ("layer:model.layers.3.mlp", Some(Qualified("model.layers.3.mlp"))),
+            ("nn.Module: Linear_12", Some(Instance("Linear_12"))),
+            (
+                "{'Module': 'Qwen3ForCausalLM.model.layers.0', 'Inputs': [[4, 8]]}",
+                Some(Qualified("Qwen3ForCausalLM.model.layers.0")),
+            ),
+            ("layer:", None),
+            ("nn.Module: ", None),
+            ("{'Module': 'x", None),
+            ("decode_step", None),
+            ("aten::mm", None),
+        ] {
+            assert_eq!(module_name(range), expected, "{range}");
+        }
+    }
+
+    #[test]
+    fn layers_of_a_kind_differ_in_their_numbers() {
+        for (name, kind) in [
+            ("model.layers.31.mlp.gate_up_proj", "model.layers.*.mlp.gate_up_proj"),
+            ("model.layers.3.mlp.experts.17.w2", "model.layers.*.mlp.experts.*.w2"),
+            ("DecoderLayer_3.MLP_4.Linear_29", "DecoderLayer_*.MLP_*.Linear_*"),
+            ("transformer.h.0.ln_1", "transformer.h.*.ln_1"),
+            ("lm_head", "lm_head"),
+            ("vision.conv1d", "vision.conv1d"),
+            ("vision.conv1", "vision.conv1"),
+        ] {
+            assert_eq!(layer_kind(name), kind);
+        }
+    }
+
+    #[test]
+    fn ids_and_sizes_are_not_part_of_the_name() {
+        for (text, name) in [
+            ("aten::mm, seq = 1, op_id = 2", "aten::mm"),
+            ("aten::empty, op_id = 17", "aten::empty"),
+            ("aten::mm, seq = 5", "aten::mm"),
+            (
+                "aten::add, seq = 3, op_id = 9, sizes = [[2, 3], [2, 3], []], input_op_ids = [(4,0), (5,0)]",
+                "aten::add",
+            ),
+            ("AddmmBackward0, stashed seq=1, seq=12", "AddmmBackward0"),
+            (
+                "autograd::engine::evaluate_function: MmBackward0, seq = 7, op_id = 90",
+                "autograd::engine::evaluate_function: MmBackward0",
+            ),
+            ("prefill, batch 4", "prefill, batch 4"),
+            ("run, sequence = 4", "run, sequence = 4"),
+            ("prefill", "prefill"),
+            ("", ""),
+        ] {
+            assert_eq!(operator_name(text), name, "{text}");
+        }
     }
 }

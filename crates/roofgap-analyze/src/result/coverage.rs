@@ -5,11 +5,12 @@ use serde::{Deserialize, Serialize};
 
 /// The recorded part of a capture with gaps.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Coverage {
-    /// Number of steps that were recorded as a whole; `None` where no stage has steps.
+    /// Number of steps that were recorded as a whole; null where no stage has steps.
     pub recorded_steps: Option<u64>,
-    /// Number of all steps; `None` where no stage has steps.
+    /// Number of all steps; null where no stage has steps.
     pub all_steps: Option<u64>,
     /// Recorded time, summed over processes, ns.
     pub recorded_ns: i64,
@@ -19,6 +20,7 @@ pub struct Coverage {
 
 /// The recorded part of a stage. Its other numbers are of this part.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct StageCoverage {
     /// Number of steps, or of instances where it has none, that were recorded as a whole.
@@ -27,18 +29,19 @@ pub struct StageCoverage {
     pub all: u64,
     /// CPU time of all, ns. It is measured: ranges are recorded all the time.
     pub wall_ns: i64,
-    /// Kernel time of all; `None` where nothing was recorded.
+    /// Kernel time of all, estimated, ns; null where nothing was recorded.
     pub kernel_ns: Option<Estimate>,
 }
 
 /// An estimate from a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Estimate {
     /// Estimate.
     pub value: i64,
-    /// Lower end of the interval of 95 %; `None` for a single sample.
+    /// Lower end of the interval of 95 %; null for a single sample.
     pub low: Option<i64>,
-    /// Upper end of the interval of 95 %; `None` for a single sample.
+    /// Upper end of the interval of 95 %; null for a single sample.
     pub high: Option<i64>,
 }
 
@@ -138,8 +141,8 @@ mod tests {
         let group = [0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
         let estimate = Estimate::after(&known, &group, 0, 1_000).unwrap();
         assert_eq!(estimate.value, 20_000);
-        // Sums of the groups are 90 away from the mean: 12.71 * 1000 * sqrt(2 * 2 * 90^2) / 10 * sqrt(0.99).
-        assert_eq!((estimate.low, estimate.high), (Some(0), Some(247_633)));
+        // Sums of the groups are 90 away from the mean: 12.706 * 1000 * sqrt(2 * 2 * 90^2) / 10 * sqrt(0.99).
+        assert_eq!((estimate.low, estimate.high), (Some(0), Some(247_562)));
     }
 
     #[test]
@@ -148,10 +151,10 @@ mod tests {
         assert_eq!((single.value, single.low, single.high), (70, None, None));
         let same = of_sample(&[5, 5, 5], 30).unwrap();
         assert_eq!((same.value, same.low, same.high), (150, Some(150), Some(150)));
-        // Mean 20, deviation 10; 4.31 * 100 * 10 / sqrt(3) * sqrt(0.97).
+        // Mean 20, deviation 10; 4.303 * 100 * 10 / sqrt(3) * sqrt(0.97).
         let spread = of_sample(&[10, 20, 30], 100).unwrap();
         assert_eq!(spread.value, 2000);
-        assert_eq!((spread.low, spread.high), (Some(0), Some(4451)));
+        assert_eq!((spread.low, spread.high), (Some(0), Some(4447)));
         let all = of_sample(&[10, 20, 30], 3).unwrap();
         assert_eq!((all.value, all.low, all.high), (60, Some(60), Some(60)));
     }

@@ -1,11 +1,235 @@
-//! GPU work other than kernels by name: copies, whole graphs and communication; ranks of a distributed job.
+//! Kernels, layers, operators and counters; copies and whole graphs; the distance to the roof.
 
-use super::{Idle, StageUtilisation};
+use crate::names::Family;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+/// The launches of one kernel on one device.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Kernel {
+    /// Demangled name as the tool gave it.
+    pub name: String,
+    /// Short name for tables.
+    pub short_name: String,
+    /// Kind of work.
+    pub family: Family,
+    /// Device number; null where only totals are known.
+    pub device: Option<u32>,
+    /// Total time, ns.
+    pub total_ns: i64,
+    /// Number of launches.
+    pub calls: u64,
+    /// Mean time of a launch, ns.
+    pub mean_ns: i64,
+    /// Median, ns.
+    pub median_ns: Option<i64>,
+    /// Shortest, ns.
+    pub min_ns: Option<i64>,
+    /// Longest, ns.
+    pub max_ns: Option<i64>,
+    /// Counters of the launch shape with the most time.
+    pub counters: Option<CounterRow>,
+    /// Distance to the roof.
+    #[serde(flatten)]
+    pub roof: RoofDistance,
+}
+
+/// The kernels of the layers of one kind in one stage.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct LayerRow {
+    /// Stage name.
+    pub stage: String,
+    /// Module name, with `*` for the numbers in which the layers of the kind differ; null for kernels outside every named module.
+    pub layer: Option<String>,
+    /// Number of layers of the kind; null for kernels outside every named module.
+    pub layers: Option<u64>,
+    /// Kernel time, ns. A kernel counts for the innermost module around it.
+    pub kernel_ns: i64,
+    /// Number of kernels.
+    pub kernel_count: u64,
+    /// Number of times the layers ran; null for kernels outside every named module.
+    pub calls: Option<u64>,
+    /// Kernel time, % of the kernel time of the stage.
+    pub share_pct: f64,
+    /// Kernel time of the single layers; null for a layer that is alone of its kind.
+    pub spread: Option<LayerSpread>,
+}
+
+/// Kernel time of the single layers of a kind.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct LayerSpread {
+    /// Shortest, ns.
+    pub min_ns: i64,
+    /// Median, ns.
+    pub median_ns: i64,
+    /// Longest, ns.
+    pub max_ns: i64,
+    /// Name of the layer with the longest time.
+    pub longest: String,
+}
+
+/// A framework operator.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Operator {
+    /// Operator name.
+    pub name: String,
+    /// Number of calls.
+    pub calls: u64,
+    /// CPU time without nested operators, ns.
+    pub self_cpu_ns: i64,
+    /// GPU time of its own launches, ns.
+    pub self_gpu_ns: Option<i64>,
+    /// CPU time with nested operators, ns.
+    pub total_cpu_ns: i64,
+    /// GPU time of all launches inside it, ns.
+    pub total_gpu_ns: Option<i64>,
+}
+
+/// Hardware counters of one kernel and launch shape in one stage.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CounterRow {
+    /// Stage name; null where neither counters nor timeline tell it.
+    pub stage: Option<String>,
+    /// Kernel name in the timeline, else in the counters.
+    pub kernel: String,
+    /// Grid, blocks.
+    pub grid: [u32; 3],
+    /// Block, threads.
+    pub block: [u32; 3],
+    /// Number of measured launches.
+    pub samples: u64,
+    /// Mean duration under ncu, ns.
+    pub duration_ns: Option<i64>,
+    /// `duration_ns` divided by the median of the same kernel and shape in the timeline.
+    pub timeline_ratio: Option<f64>,
+    /// Compute throughput, % of peak.
+    pub sm_pct: Option<f64>,
+    /// Memory throughput, % of peak.
+    pub memory_pct: Option<f64>,
+    /// DRAM throughput, % of peak.
+    pub dram_pct: Option<f64>,
+    /// L2 throughput, % of peak.
+    pub l2_pct: Option<f64>,
+    /// L1 throughput, % of peak.
+    pub l1_pct: Option<f64>,
+    /// Achieved occupancy, %.
+    pub occupancy_pct: Option<f64>,
+    /// DRAM traffic, bytes.
+    pub dram_bytes: Option<u64>,
+    /// Executed floating-point operations.
+    pub flops: Option<u64>,
+    /// FLOPs per byte of DRAM traffic.
+    pub intensity: Option<f64>,
+    /// FLOPs per second.
+    pub achieved_flops_per_s: Option<f64>,
+    /// Limiting resource.
+    pub bound: Option<String>,
+    /// Rule and inputs of the verdict, or the reason for none.
+    pub reason: String,
+    /// Traffic of the caches; left out where it was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caches: Option<CacheRates>,
+}
+
+/// Rates of the caches, as ncu's hierarchical roofline charts define them.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CacheRates {
+    /// Traffic of the L1 caches, bytes per second.
+    pub l1_bytes_per_s: Option<f64>,
+    /// Peak of the L1 caches at the measured clock, bytes per second.
+    pub l1_peak_bytes_per_s: Option<f64>,
+    /// Traffic from the L2 cache, bytes per second.
+    pub l2_bytes_per_s: Option<f64>,
+    /// Peak of the L2 cache at the measured clock, bytes per second.
+    pub l2_peak_bytes_per_s: Option<f64>,
+}
+
+/// The result of one of ncu's own rules for a kernel.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct NcuRule {
+    /// Kernel name in the counters.
+    pub kernel: String,
+    /// Number of measured launches with this result.
+    pub launches: u64,
+    /// Identifier of the rule.
+    pub rule: String,
+    /// Identifier of the section.
+    pub section: String,
+    /// Kind of the result: `optimization`, `warning` or `info`.
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = ["optimization", "warning", "info"])))]
+    pub kind: String,
+    /// Largest estimated saving, %; null without an estimate.
+    pub speedup_pct: Option<f64>,
+    /// Base of the estimate: `kernel` (its duration) or `part` (the part that the rule is about).
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = ["kernel", "part", null])))]
+    pub speedup_of: Option<String>,
+    /// Text of the rule.
+    pub text: String,
+}
+
+/// Origin of the work that a roof is computed from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum RoofSource {
+    /// FLOPs and DRAM bytes that ncu measured.
+    Counters,
+    /// FLOPs and bytes of the recorded shapes of operators. Every operand counts as DRAM traffic, also one that is in a cache.
+    Modelled,
+    /// Both.
+    Mixed,
+}
+
+impl RoofSource {
+    /// Returns the name in the JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Counters => "counters",
+            Self::Modelled => "modelled",
+            Self::Mixed => "mixed",
+        }
+    }
+}
+
+impl fmt::Display for RoofSource {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(self.as_str())
+    }
+}
+
+/// The distance to the roof: the time that the work would take at the peaks of the device, beside the time it took.
+///
+/// The roof of a launch is the greater of its floating-point operations at the dense peak of their type and its DRAM bytes at the
+/// bandwidth of the device. A launch that is faster than that counts as one at the roof: ncu empties the caches, so that it may
+/// count more bytes than the launch moves in the program. Launches whose work was measured count together by launch shape, by
+/// their mean.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct RoofDistance {
+    /// Time at the roof, % of the time of the launches whose work is known; null where none is.
+    #[serde(default)]
+    pub roof_pct: Option<f64>,
+    /// Time beyond the roof of the launches whose work is known, ns.
+    #[serde(default)]
+    pub above_roof_ns: Option<i64>,
+    /// Time of the launches whose work is known, ns.
+    #[serde(default)]
+    pub roof_covered_ns: Option<i64>,
+    /// Origin of the work.
+    #[serde(default)]
+    pub roof_source: Option<RoofSource>,
+}
+
 /// The direction of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CopyKind {
     /// From host memory to the device.
@@ -55,12 +279,13 @@ impl fmt::Display for CopyKind {
 
 /// The copies of one kind on one device.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CopyRow {
     /// Device number.
     pub device: Option<u32>,
     /// Direction.
     pub kind: CopyKind,
-    /// Amount of the copies whose size is recorded, bytes; `None` without any.
+    /// Amount of the copies whose size is recorded, bytes; null without any.
     pub bytes: Option<u64>,
     /// Total time, ns.
     pub total_ns: i64,
@@ -68,176 +293,28 @@ pub struct CopyRow {
     pub calls: u64,
     /// `bytes` divided by the time of those copies, bytes per second.
     pub bandwidth_bytes_per_s: Option<f64>,
-    /// True for pinned host memory, false for pageable; `None` without host memory or where unknown.
+    /// True for pinned host memory, false for pageable; null without host memory or where unknown.
     pub pinned: Option<bool>,
     /// Part of `total_ns` in which the device also ran a kernel or a graph, ns.
     pub overlapped_ns: i64,
-    /// Link of the copies, such as "PCIe 5.0 x16"; `None` where unknown.
+    /// Link of the copies, such as "PCIe 5.0 x16"; null where unknown.
     pub link: Option<String>,
     /// Peak of the link for such copies, bytes per second.
     pub peak_bytes_per_s: Option<f64>,
-    /// `bandwidth_bytes_per_s` in % of the peak; `None` above 100 %, where a cache served the copies.
+    /// `bandwidth_bytes_per_s` in % of the peak; null above 100 %, where a cache served the copies.
     pub peak_pct: Option<f64>,
 }
 
 /// The launches of one graph that was recorded as one operation.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GraphRow {
     /// Device number.
     pub device: Option<u32>,
-    /// Graph id as the tool numbers it; `None` where unknown.
+    /// Graph id as the tool numbers it; null where unknown.
     pub graph: Option<u64>,
     /// Number of launches.
     pub launches: u64,
     /// Total time, ns.
     pub total_ns: i64,
-}
-
-/// The communication kernels of one collective and group on one device, or the calls of one that runs on the CPU.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct CommunicationRow {
-    /// Rank that was recorded; `None` where unknown.
-    pub rank: Option<u32>,
-    /// Device number; `None` where unknown, or on the CPU.
-    pub device: Option<u32>,
-    /// Processor that runs it: `gpu` (kernels) or `cpu` (a backend such as gloo, by the ranges of its calls).
-    #[serde(default = "on_gpu")]
-    pub on: String,
-    /// Collective, such as `all_reduce`; the name of the kernel where it is none of the known ones.
-    pub collective: String,
-    /// Process group; `None` where unknown.
-    pub group: Option<String>,
-    /// Number of ranks in the group; `None` where unknown.
-    pub group_size: Option<u32>,
-    /// Number of kernels; on the CPU, of calls.
-    pub calls: u64,
-    /// Number of calls without a time: on the CPU, those that return before the collective ends.
-    #[serde(default)]
-    pub untimed_calls: u64,
-    /// Recorded message sizes as nccl-tests counts them (the larger of input and output of the rank), summed, bytes; `None` without any.
-    pub bytes: Option<u64>,
-    /// Total kernel time, ns; on the CPU, time of the calls that return at its end.
-    pub total_ns: i64,
-    /// Part of `total_ns` in which the device ran no kernel but communication, ns; on the CPU, in which no device computed.
-    pub exposed_ns: i64,
-    /// Bus bandwidth by the formulas of nccl-tests, bytes per second; time that a rank waits for another counts.
-    pub bus_bandwidth_bytes_per_s: Option<f64>,
-    /// Algorithm bandwidth, message size over time, bytes per second; time that a rank waits for another counts.
-    #[serde(default)]
-    pub algorithm_bandwidth_bytes_per_s: Option<f64>,
-    /// Link to other GPUs of the node, such as `NVLink`; `None` where unknown, or on the CPU.
-    #[serde(default)]
-    pub link: Option<String>,
-    /// Peak of the link in one direction, bytes per second.
-    #[serde(default)]
-    pub peak_bytes_per_s: Option<f64>,
-    /// `bus_bandwidth_bytes_per_s` in % of the peak; above 100 % where the switch reduces.
-    #[serde(default)]
-    pub peak_pct: Option<f64>,
-}
-
-/// Returns the processor of older analyses.
-fn on_gpu() -> String {
-    "gpu".to_owned()
-}
-
-impl CommunicationRow {
-    /// Tells whether the time of at least one call was measured.
-    pub fn is_timed(&self) -> bool {
-        self.untimed_calls < self.calls
-    }
-
-    /// Returns the time hidden behind computation, ns.
-    pub fn hidden_ns(&self) -> i64 {
-        self.total_ns - self.exposed_ns
-    }
-}
-
-/// A rank of a distributed job.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct RankInfo {
-    /// Rank.
-    pub rank: u32,
-    /// Number of ranks of the job; `None` where unknown.
-    pub world_size: Option<u32>,
-    /// Host name; `None` where unknown.
-    pub host: Option<String>,
-    /// Numbers of the devices that it used.
-    pub devices: Vec<u32>,
-    /// Evidence of the rank: `trace` or `file_name`.
-    #[serde(default)]
-    pub told_by: String,
-    /// Files of the rank.
-    #[serde(default)]
-    pub sources: Vec<String>,
-    /// Number of kernels.
-    #[serde(default)]
-    pub kernel_count: u64,
-    /// Total kernel time, ns.
-    #[serde(default)]
-    pub kernel_ns: i64,
-    /// Time with at least one GPU operation, summed over devices, ns; `None` where only totals are known.
-    #[serde(default)]
-    pub busy_ns: Option<i64>,
-    /// Total time of communication kernels, and of calls that communicate on the CPU and return at its end, ns.
-    #[serde(default)]
-    pub communication_ns: i64,
-    /// Number of calls that communicate on the CPU and have no time, because they return before the end.
-    #[serde(default)]
-    pub untimed_calls: u64,
-    /// Part of `communication_ns` in which the device ran no kernel but communication, ns.
-    #[serde(default)]
-    pub exposed_ns: i64,
-    /// Idle time by cause, summed over stages; `None` without stages on the GPU.
-    #[serde(default)]
-    pub idle: Option<Idle>,
-    /// Clock of the rank minus the clock of `clock_reference`, ns; `None` where no collective tells it.
-    #[serde(default)]
-    pub clock_offset_ns: Option<i64>,
-    /// Largest error of `clock_offset_ns`, by the ends of matched collectives, ns.
-    #[serde(default)]
-    pub clock_error_ns: Option<i64>,
-    /// Rank whose clock is the reference.
-    #[serde(default)]
-    pub clock_reference: Option<u32>,
-    /// Exposed time in matched collectives before the last of their ranks arrived, ns; `None` without matched collectives.
-    #[serde(default)]
-    pub waited_ns: Option<i64>,
-    /// Number of matched collectives in which it arrived last.
-    #[serde(default)]
-    pub last_count: Option<u64>,
-    /// Exposed time that the other ranks (their median) waited for it, ns.
-    #[serde(default)]
-    pub waited_for_ns: Option<i64>,
-    /// MFU and MBU of each stage by the rank's share of the model; a stage for which neither is known has no row.
-    #[serde(default)]
-    pub utilisation: Vec<StageUtilisation>,
-    /// Activity of the devices over time; `None` for a rank given alone.
-    #[serde(default)]
-    pub activity: Option<RankActivity>,
-}
-
-/// Activity of the devices of a rank in parts of equal length.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct RankActivity {
-    /// First moment of the first part, in the clock of the rank, ns.
-    pub begin_ns: i64,
-    /// Length of a part, ns.
-    pub part_ns: i64,
-    /// Busy time of each part in % of its length and of the devices, without communication.
-    pub compute_pct: Vec<u8>,
-    /// Time of each part in communication kernels that no computation hides, in the same units.
-    pub exposed_pct: Vec<u8>,
-}
-
-impl RankInfo {
-    /// Returns the communication time hidden behind computation, ns; `None` where no communication was timed.
-    pub fn hidden_ns(&self) -> Option<i64> {
-        Some(self.communication_ns - self.measured_exposed_ns()?)
-    }
-
-    /// Returns the communication time that no computation hides, ns; `None` where no communication was timed.
-    pub fn measured_exposed_ns(&self) -> Option<i64> {
-        (self.communication_ns > 0 || self.untimed_calls == 0).then_some(self.exposed_ns)
-    }
 }

@@ -1,61 +1,56 @@
 //! The result of an analysis, `roofgap.analysis/1`, field by field as in the JSON.
 //!
-//! Times are integer nanoseconds, sizes are bytes, percentages run from 0 to 100. A value that was not measured is `None`.
+//! Times are integer nanoseconds, sizes are bytes, percentages run from 0 to 100. A value that was not measured is null (`None`).
 
 mod capture;
 mod coverage;
+mod finding;
 mod gpu_work;
 mod job;
-mod knob;
-mod layers;
-mod per_run;
-mod reason;
-mod roof;
 mod serving;
 mod stage;
-mod tables;
 mod trial;
-mod utilisation;
 
 pub use capture::{
-    DeviceInfo, EngineInfo, KernelOrigin, LossInfo, LossMessage, RangeInfo, SourceInfo, Totals, WorkloadInfo,
+    DeviceInfo, EngineInfo, KernelOrigin, LossInfo, LossMessage, Overhead, Profiler, RangeInfo, SourceInfo,
+    Totals, WorkloadInfo,
 };
 pub use coverage::{Coverage, Estimate, StageCoverage};
-pub use gpu_work::{CommunicationRow, CopyKind, CopyRow, GraphRow, RankActivity, RankInfo};
+pub use finding::{Finding, Knob, KnobChange, OutputEffect};
+pub use gpu_work::{
+    CacheRates, CopyKind, CopyRow, CounterRow, GraphRow, Kernel, LayerRow, LayerSpread, NcuRule, Operator,
+    RoofDistance, RoofSource,
+};
 pub use job::{
-    ExpertBalance, ExpertTime, Job, MatchedCollectives, MatchedTransfers, OtherProcess, StageUtilisation,
-    Straggler,
+    CommunicationRow, ExpertBalance, ExpertTime, Job, MatchedCollectives, MatchedTransfers, OtherProcess,
+    RankActivity, RankInfo, StageUtilisation, Straggler,
 };
-pub use knob::{Knob, KnobChange, OutputEffect};
-pub use layers::{LayerRow, LayerSpread};
-pub use per_run::PerRun;
-pub use reason::{About, Reason};
-pub use roof::{RoofDistance, RoofSource};
-pub use serving::{BatchRow, JoinedLatency, LatencyPart, Serving, ServingSlice, Stalls};
+pub use serving::{BatchRow, JoinedLatency, LatencyPart, PerRun, Serving, ServingSlice, Stalls};
 pub use stage::{
-    ColdStart, CpuSteps, ForeignWork, Idle, LaunchAfter, Note, Outside, PhaseCounts, Stage, StageKind,
-    StageOrigin, Steps,
+    ColdStart, CpuSteps, ForeignWork, Idle, LaunchAfter, Mbu, Mfu, Note, Outside, PhaseCounts, Stage,
+    StageKind, StageOrigin, Steps, Term, Whole,
 };
-pub use tables::{CacheRates, CounterRow, Finding, Kernel, NcuRule, Operator, Overhead, Profiler};
 pub use trial::{
     BaseRuns, Direction, MeanTime, MeasuredTime, OutputCheck, TRY_SCHEMA, TimeChange, Trial, TrialRow,
     TrialState, TrialVerdict, Trials, Winner,
 };
-pub use utilisation::{Mbu, Mfu, Term, Whole};
 
 pub use roofgap_trace::account::{GaugeStats, Percentiles, RequestFailure, RequestStats};
 
 use roofgap_trace::account::Stage1Figures;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// The name of the schema.
 pub const SCHEMA: &str = "roofgap.analysis/1";
 
 /// The analysis of one run or capture.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Analysis {
-    /// Always [`SCHEMA`].
+    /// Name of the schema.
+    #[cfg_attr(feature = "schema", schemars(extend("const" = SCHEMA)))]
     pub schema: String,
     /// Input files.
     pub sources: Vec<SourceInfo>,
@@ -86,13 +81,13 @@ pub struct Analysis {
     /// Sum of the stages whose work is known.
     #[serde(default)]
     pub whole: Option<Whole>,
-    /// Range names, by time.
+    /// Range names, by time; operators that torch's `emit_nvtx` numbers count as one name.
     #[serde(default)]
     pub ranges: Vec<RangeInfo>,
     /// The workload, from the program's own account.
     #[serde(default)]
     pub workload: Option<WorkloadInfo>,
-    /// Numbers of one run; `None` where the capture does not consist of runs.
+    /// Numbers of one run; null where the capture does not consist of runs.
     #[serde(default)]
     pub per_run: Option<PerRun>,
     /// Serving engine, where its step names were found.
@@ -101,7 +96,7 @@ pub struct Analysis {
     /// Requests that a load generator sent to the server, without a profiler where such a run was made.
     #[serde(default)]
     pub requests: Option<RequestStats>,
-    /// Steps of the engine together, and the latency of requests joined with them; `None` without engine steps.
+    /// Steps of the engine together, and the latency of requests joined with them; null without engine steps.
     #[serde(default)]
     pub serving: Option<Serving>,
     /// Copies by device, direction and kind of host memory, by total time.
@@ -116,13 +111,13 @@ pub struct Analysis {
     /// Ranks of a distributed job.
     #[serde(default)]
     pub ranks: Vec<RankInfo>,
-    /// The ranks together; `None` where fewer than two were given.
+    /// The ranks together; null where fewer than two were given.
     #[serde(default)]
     pub job: Option<Job>,
-    /// Figures of the Stage 1 runner that ran the model.
+    /// Figures of the Stage 1 runner that ran the model, as it wrote them.
     #[serde(default)]
     pub stage1: Option<Stage1Figures>,
-    /// The recorded part; `None` where everything was recorded.
+    /// The recorded part; null where everything was recorded.
     #[serde(default)]
     pub coverage: Option<Coverage>,
     /// Reasons for values that are null or empty.
@@ -143,5 +138,120 @@ impl Analysis {
         let mut recorders = self.sources.iter().filter_map(|source| Profiler::of_timeline(&source.format));
         let recorder = recorders.next();
         self.overhead.iter().filter(move |overhead| Some(overhead.tool) == recorder)
+    }
+}
+
+/// A reason for a value that is null or empty.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Reason {
+    /// The part of the analysis, as a path into the JSON such as `stages.decode.mfu`.
+    pub about: About,
+    /// The reason, as a sentence without a full stop.
+    pub why: String,
+}
+
+impl Reason {
+    /// Gives a reason for a part of the analysis.
+    pub fn new(about: About, why: impl Into<String>) -> Self {
+        Self { about, why: why.into() }
+    }
+}
+
+/// The part of an analysis that a reason is about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(from = "String", into = "String")]
+#[non_exhaustive]
+pub enum About {
+    /// `sources`
+    Sources,
+    /// `stages`
+    Stages,
+    /// `stages.NAME`
+    Stage(String),
+    /// `stages.NAME.mfu`
+    StageMfu(String),
+    /// `stages.NAME.mbu`
+    StageMbu(String),
+    /// `stages.NAME.tokens_per_s`
+    StageTokens(String),
+    /// `kernels`
+    Kernels,
+    /// `operators`
+    Operators,
+    /// `counters`
+    Counters,
+    /// `overhead`
+    Overhead,
+    /// Any other path.
+    Other(String),
+}
+
+impl fmt::Display for About {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sources => out.write_str("sources"),
+            Self::Stages => out.write_str("stages"),
+            Self::Stage(name) => write!(out, "stages.{name}"),
+            Self::StageMfu(name) => write!(out, "stages.{name}.mfu"),
+            Self::StageMbu(name) => write!(out, "stages.{name}.mbu"),
+            Self::StageTokens(name) => write!(out, "stages.{name}.tokens_per_s"),
+            Self::Kernels => out.write_str("kernels"),
+            Self::Operators => out.write_str("operators"),
+            Self::Counters => out.write_str("counters"),
+            Self::Overhead => out.write_str("overhead"),
+            Self::Other(path) => out.write_str(path),
+        }
+    }
+}
+
+impl From<About> for String {
+    fn from(about: About) -> Self {
+        about.to_string()
+    }
+}
+
+impl From<String> for About {
+    fn from(path: String) -> Self {
+        match path.as_str() {
+            "sources" => Self::Sources,
+            "stages" => Self::Stages,
+            "kernels" => Self::Kernels,
+            "operators" => Self::Operators,
+            "counters" => Self::Counters,
+            "overhead" => Self::Overhead,
+            _ => match path.strip_prefix("stages.") {
+                Some(stage) => match stage.rsplit_once('.') {
+                    Some((name, "mfu")) => Self::StageMfu(name.to_owned()),
+                    Some((name, "mbu")) => Self::StageMbu(name.to_owned()),
+                    Some((name, "tokens_per_s")) => Self::StageTokens(name.to_owned()),
+                    _ => Self::Stage(stage.to_owned()),
+                },
+                None => Self::Other(path),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_survive_a_round_trip() {
+        for path in [
+            "sources",
+            "stages",
+            "stages.decode",
+            "stages.a.b.mfu",
+            "stages.decode.mbu",
+            "stages.decode.tokens_per_s",
+            "kernels",
+            "requests",
+        ] {
+            assert_eq!(About::from(path.to_owned()).to_string(), path);
+        }
+        assert_eq!(About::from("stages.a.b.mfu".to_owned()), About::StageMfu("a.b".into()));
     }
 }

@@ -1,10 +1,11 @@
 //! The numbers of one stage.
 
-use super::{CopyRow, GraphRow, Kernel, Mbu, Mfu, RoofDistance, StageCoverage};
+use super::{CopyRow, GraphRow, Kernel, RoofDistance, StageCoverage};
 use serde::{Deserialize, Serialize};
 
 /// The kind of a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StageKind {
     /// Requests read their prompt.
@@ -20,17 +21,32 @@ pub enum StageKind {
     Custom,
 }
 
+impl StageKind {
+    /// Returns the name in the JSON, which is also that of a stage of engine steps.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
+            Self::Mixed => "mixed",
+            Self::Whole => "whole",
+            Self::Custom => "custom",
+        }
+    }
+}
+
 /// A count of each phase of a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PhaseCounts {
-    /// Requests that read their prompt, or their tokens; `None` where unknown.
+    /// Requests that read their prompt, or their tokens; null where unknown.
     pub context: Option<u64>,
-    /// Requests that generate, or their tokens; `None` where unknown.
+    /// Requests that generate, or their tokens; null where unknown.
     pub generation: Option<u64>,
 }
 
 /// Instances before the first repeatable one: the same GPU work in more than twice the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ColdStart {
     /// Number of cold instances.
     pub instances: u64,
@@ -42,12 +58,13 @@ pub struct ColdStart {
 
 /// GPU work of other ranges and threads in the time of a stage.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ForeignWork {
     /// Time in which the GPU ran only such work, ns.
     pub busy_ns: i64,
     /// Number of its kernels.
     pub kernel_count: u64,
-    /// Thread that launched most of those kernels; `None` where unknown.
+    /// Thread that launched most of those kernels; null where unknown.
     pub thread: Option<String>,
     /// Number of kernels launched by that thread.
     pub thread_kernel_count: u64,
@@ -55,11 +72,12 @@ pub struct ForeignWork {
 
 /// A stage of the program, such as prefill or decode.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Stage {
     /// Stage name.
     pub name: String,
-    /// Kind.
+    /// Kind of the stage.
     #[serde(default)]
     pub kind: StageKind,
     /// Names of the ranges that mark it, as `domain@name`.
@@ -68,7 +86,7 @@ pub struct Stage {
     pub instances: u64,
     /// Total CPU time of the instances, ns.
     pub wall_ns: i64,
-    /// First start to last end of its GPU work, summed over instances, ns; `None` without GPU work.
+    /// First start to last end of its GPU work, summed over instances, ns; null without GPU work.
     pub projected_ns: Option<i64>,
     /// Total kernel time, ns.
     pub kernel_ns: Option<i64>,
@@ -86,10 +104,11 @@ pub struct Stage {
     /// Mean number of GPUs per instance; less than `device_count` where each process has its own GPU.
     #[serde(default)]
     pub devices_per_instance: f64,
-    /// Total copy time, ns; `None` where only totals are known.
+    /// Total copy time, ns; null where only totals are known.
     #[serde(default)]
     pub memcpy_ns: Option<i64>,
-    /// Time from the end of an instance on the CPU to the end of its GPU work, summed over instances, ns.
+    /// Time from the end of an instance on the CPU to the end of its GPU work, summed over instances, ns; above 0
+    /// where a range is closed before the GPU has finished.
     #[serde(default)]
     pub late_ns: i64,
     /// Time before its first operation in which the GPU ran earlier work, summed over instances and devices, ns.
@@ -119,10 +138,10 @@ pub struct Stage {
     /// Origin of its times.
     #[serde(default)]
     pub from: StageOrigin,
-    /// Requests that an engine scheduled, summed over steps; `None` where the stage has no engine steps.
+    /// Requests that an engine scheduled, summed over steps; null where the stage has no engine steps.
     #[serde(default)]
     pub requests: Option<PhaseCounts>,
-    /// Tokens that an engine scheduled, summed over steps; `None` where the stage has no engine steps.
+    /// Tokens that an engine scheduled, summed over steps; null where the stage has no engine steps.
     #[serde(default)]
     pub tokens: Option<PhaseCounts>,
     /// Tokens per second of its time, all sequences together.
@@ -134,7 +153,7 @@ pub struct Stage {
     /// Mean time of an instance, ns.
     #[serde(default)]
     pub mean_ns: Option<i64>,
-    /// Standard deviation over instances, ns; `None` for a single one.
+    /// Standard deviation over instances, ns; null for a single one.
     #[serde(default)]
     pub std_ns: Option<i64>,
     /// Time from the first operation of each engine step to that of the next step, summed, ns.
@@ -143,7 +162,7 @@ pub struct Stage {
     /// Part of `period_ns` in which the GPU ran nothing after the step's last operation, ns.
     #[serde(default)]
     pub between_ns: i64,
-    /// GPU work of other ranges and threads in its time; `None` where there is none.
+    /// GPU work of other ranges and threads in its time; null where there is none.
     #[serde(default)]
     pub foreign: Option<ForeignWork>,
     /// Copies, by total time.
@@ -152,7 +171,7 @@ pub struct Stage {
     /// Graphs that were recorded as one operation, by total time.
     #[serde(default)]
     pub graphs: Vec<GraphRow>,
-    /// The recorded part, of which all other numbers are; `None` where all of it was recorded.
+    /// The recorded part, of which all other numbers are; null where all of it was recorded.
     #[serde(default)]
     pub coverage: Option<StageCoverage>,
     /// Cold instances at the beginning, which are part of the other numbers; left out where there are none.
@@ -242,6 +261,7 @@ pub struct Outside {
 
 /// The origin of the times of a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StageOrigin {
     /// A recorded timeline.
@@ -262,6 +282,7 @@ impl std::fmt::Display for StageOrigin {
 
 /// Idle time in which the CPU launched late because it had waited before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LaunchAfter {
     /// After a wait for the device, ns.
     pub sync_ns: i64,
@@ -271,6 +292,7 @@ pub struct LaunchAfter {
 
 /// Idle time of the GPU by cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Idle {
     /// The CPU had not launched the next operation yet, ns.
     pub launch_ns: i64,
@@ -291,6 +313,7 @@ impl Idle {
 
 /// Steps of a stage.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Steps {
     /// Number of steps.
     pub count: u64,
@@ -308,13 +331,14 @@ pub struct Steps {
     /// Time of each step in order, ns.
     #[serde(default)]
     pub each_ns: Vec<i64>,
-    /// Time of the steps on the CPU; `None` where `each_ns` is that time.
+    /// Time of the steps on the CPU; null where `each_ns` is that time.
     #[serde(default)]
     pub cpu: Option<CpuSteps>,
 }
 
 /// Steps as their ranges on the CPU lasted.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CpuSteps {
     /// Mean, ns.
     pub mean_ns: i64,
@@ -326,6 +350,7 @@ pub struct CpuSteps {
 
 /// A named part of a stage.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Note {
     /// Range name.
     pub name: String,
@@ -337,4 +362,78 @@ pub struct Note {
     pub kernel_ns: Option<i64>,
     /// Number of kernels.
     pub kernel_count: u64,
+}
+
+/// The sum of the stages whose work is known.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Whole {
+    /// Total wall time, ns.
+    pub wall_ns: i64,
+    /// Total busy time, ns.
+    pub busy_ns: Option<i64>,
+    /// Model FLOPs utilisation.
+    pub mfu: Option<Mfu>,
+    /// Memory bandwidth utilisation.
+    pub mbu: Option<Mbu>,
+}
+
+/// A term of the work of a stage, with its formula so that a reader can check it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Term {
+    /// Name of the term.
+    pub name: String,
+    /// Floating-point operations.
+    pub flops: f64,
+    /// Bytes that must move.
+    pub bytes: f64,
+    /// The formula with its numbers.
+    pub how: String,
+}
+
+/// Model FLOPs utilisation of a stage.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Mfu {
+    /// Model FLOPs of all instances.
+    pub flops: f64,
+    /// Dense peak, FLOPs per second.
+    pub peak_flops_per_s: f64,
+    /// Number format of the peak.
+    pub dtype: String,
+    /// Source of the peak.
+    pub peak_source: String,
+    /// Utilisation over wall time, %.
+    pub by_wall_pct: f64,
+    /// Utilisation over busy time, %.
+    pub by_busy_pct: Option<f64>,
+    /// Terms of the FLOPs.
+    pub terms: Vec<Term>,
+    /// Assumptions.
+    pub assumptions: Vec<String>,
+}
+
+/// Memory bandwidth utilisation of a stage.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Mbu {
+    /// Bytes that must move in all instances.
+    pub bytes: f64,
+    /// Memory bandwidth, bytes per second.
+    pub bandwidth_bytes_per_s: f64,
+    /// Source of the bandwidth.
+    pub bandwidth_source: String,
+    /// Utilisation over wall time, %.
+    pub by_wall_pct: f64,
+    /// Utilisation over busy time, %.
+    pub by_busy_pct: Option<f64>,
+    /// Lower bound of a decode step at that bandwidth, ns.
+    pub floor_step_ns: Option<i64>,
+    /// Mean time of a step, ns.
+    pub step_ns: Option<i64>,
+    /// Terms of the bytes.
+    pub terms: Vec<Term>,
+    /// Assumptions.
+    pub assumptions: Vec<String>,
 }

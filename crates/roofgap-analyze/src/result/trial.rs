@@ -3,7 +3,7 @@
 //! A trial measures changes of a workload against the workload as it was, in blocks of one run each. Ratios are time before
 //! divided by time after: 2 is twice as fast.
 
-use super::knob::Knob;
+use super::Knob;
 use serde::{Deserialize, Serialize};
 
 /// Schema of [`Trials`].
@@ -11,8 +11,10 @@ pub const TRY_SCHEMA: &str = "roofgap.try/1";
 
 /// All trials of one run, `try.json`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Trials {
-    /// Always [`TRY_SCHEMA`].
+    /// Name of the schema.
+    #[cfg_attr(feature = "schema", schemars(extend("const" = TRY_SCHEMA)))]
     pub schema: String,
     /// Id of the run whose findings are tried.
     pub run_id: String,
@@ -29,12 +31,13 @@ impl Trials {
 
 /// One call of `roofgap try`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Trial {
     /// Version of roofgap.
     pub roofgap_version: String,
     /// Start time (RFC 3339, UTC).
     pub started: String,
-    /// End time; `None` while it runs, and where it was killed.
+    /// End time; null while it runs, and where it was killed.
     pub finished: Option<String>,
     /// State.
     pub state: TrialState,
@@ -53,7 +56,7 @@ pub struct Trial {
     pub base: BaseRuns,
     /// Changed workloads, in the order of measurement.
     pub rows: Vec<TrialRow>,
-    /// The workload with every change that is kept; `None` where nothing is.
+    /// The workload with every change that is kept; null where nothing is.
     pub winner: Option<Winner>,
     /// Remarks for the reader, such as gains above their bounds.
     #[serde(default)]
@@ -69,6 +72,7 @@ impl Trial {
 
 /// State of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TrialState {
     /// Running, or killed before it ended.
@@ -85,12 +89,13 @@ pub enum TrialState {
 
 /// Runs of the unchanged workload.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BaseRuns {
     /// Number of runs.
     pub runs: u64,
     /// Hash of the output where all runs have the same.
     pub token_hash: Option<String>,
-    /// True where two runs or more have the same output, false where outputs differ; `None` where it is not known.
+    /// True where two runs or more have the same output, false where outputs differ; null where it is not known.
     pub deterministic: Option<bool>,
     /// Peak memory: of tensors on the device, or of the process where the device is the CPU, bytes.
     pub device_memory_bytes: Option<u64>,
@@ -103,6 +108,7 @@ pub struct BaseRuns {
 
 /// Mean of a time over runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MeanTime {
     /// Measured quantity.
     pub of: MeasuredTime,
@@ -112,6 +118,7 @@ pub struct MeanTime {
 
 /// A time that is compared.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", content = "name", rename_all = "snake_case")]
 pub enum MeasuredTime {
     /// All stages of one sequence.
@@ -148,8 +155,9 @@ impl MeasuredTime {
 
 /// A changed workload against the one it changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TrialRow {
-    /// The change; `None` for all kept changes together against the unchanged workload.
+    /// The change; null for all kept changes together against the unchanged workload.
     pub knob: Option<Knob>,
     /// Ids of the knobs that both sides have.
     pub on_top_of: Vec<String>,
@@ -191,6 +199,7 @@ impl TrialRow {
 
 /// Result of a changed workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TrialVerdict {
     /// Too few pairs to decide.
@@ -227,6 +236,7 @@ impl TrialVerdict {
 
 /// A time before and after a change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TimeChange {
     /// Measured quantity.
     pub of: MeasuredTime,
@@ -236,12 +246,12 @@ pub struct TimeChange {
     pub after_ns: Vec<i64>,
     /// Time before divided by time after: geometric mean over pairs.
     pub ratio: Option<f64>,
-    /// Ends of the 95 % confidence interval of `ratio`; `None` with fewer than two pairs.
+    /// Ends of the 95 % confidence interval of `ratio`; null with fewer than two pairs.
     pub interval: Option<(f64, f64)>,
     /// Largest ratio that the findings predict: the time divided by the time without the bounds of all tried findings of the
-    /// change; `None` where they have no bound on it.
+    /// change; null where they have no bound on it.
     pub bound_ratio: Option<f64>,
-    /// True where the ratio can be within its bound, false where the whole interval is above; `None` without a bound.
+    /// True where the ratio can be within its bound, false where the whole interval is above; null without a bound.
     pub within_bound: Option<bool>,
 }
 
@@ -272,6 +282,7 @@ pub enum Direction {
 
 /// Comparison of the output with that of the unchanged workload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "tokens", rename_all = "snake_case")]
 pub enum OutputCheck {
     /// All runs have the tokens of the unchanged workload.
@@ -280,17 +291,18 @@ pub enum OutputCheck {
     Different,
     /// Not compared.
     NotKnown {
-        /// Reason.
+        /// Reason why it was not compared.
         why: String,
     },
 }
 
 /// The workload with every change that is kept.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Winner {
     /// Ids of the knobs, in the order in which they were kept.
     pub knobs: Vec<String>,
-    /// Index of the row that measures it against the unchanged workload; `None` where the budget was spent before.
+    /// Index of the row that measures it against the unchanged workload; null where the budget was spent before.
     pub row: Option<usize>,
     /// Command that profiles the workload with these changes.
     pub command: String,

@@ -1,9 +1,8 @@
-//! Requests joined with the steps that served them, by time.
+//! Requests joined with the steps that served them, by time, and their waits for the prompts of others.
 
-use super::stalls;
 use super::steps::Step;
 use crate::numbers;
-use crate::result::{JoinedLatency, LatencyPart, RequestStats, StageKind};
+use crate::result::{JoinedLatency, LatencyPart, RequestStats, StageKind, Stalls};
 use crate::timeline::{CoveredTime, IntervalSet};
 use roofgap_trace::Ns;
 use roofgap_trace::account::RequestTimes;
@@ -191,7 +190,7 @@ pub fn token_time(steps: &[Step], requests: &RequestStats) -> Result<Vec<Latency
     if generated == 0 {
         return Err(NotSplit::NoSteps);
     }
-    let stalled = i128::from(stalls::find(&inside).request_ns) / generated;
+    let stalled = i128::from(stalls(&inside).request_ns) / generated;
     let (mean, own) = (time / tokens, in_steps / generated);
     if own + stalled > mean {
         return Err(NotSplit::StepsAreLonger { mean_ns: mean as Ns, steps_ns: (own + stalled) as Ns });
@@ -210,10 +209,42 @@ pub fn token_time(steps: &[Step], requests: &RequestStats) -> Result<Vec<Latency
     ])
 }
 
+/// Finds the prefill steps between two steps that generate. Of the requests in the later one, those that did not read a
+/// prompt in between have waited.
+pub fn stalls(steps: &[Step]) -> Stalls {
+    let mut found = Stalls::default();
+    // Requests and end of the last step that generated, and the prefill steps since.
+    let (mut before, mut ended) = (0, None);
+    let mut between: Vec<&Step> = Vec::new();
+    for step in steps {
+        if step.kind == StageKind::Prefill {
+            between.push(step);
+            continue;
+        }
+        let now = step.generating().unwrap_or(0);
+        if !between.is_empty() {
+            let new: Option<u64> = between.iter().map(|step| step.scheduled.context.requests).sum();
+            let waiting = new.map_or(0, |new| now.saturating_sub(new).min(before));
+            if waiting > 0 {
+                let times = between.iter().map(|step| step.time());
+                let total: i64 = times.map(|(start, end)| end - start).sum();
+                found.steps += between.len() as u64;
+                found.total_ns += total;
+                found.request_ns = found.request_ns.saturating_add(total.saturating_mul(waiting as i64));
+                let pause = ended.map_or(0, |ended| step.time().0 - ended);
+                found.longest_ns = found.longest_ns.max(pause);
+            }
+            between.clear();
+        }
+        (before, ended) = (now, Some(step.time().1));
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stages::EngineStep;
+    use crate::engines::EngineStep;
     use roofgap_trace::ProcessId;
 
     /// A step with GPU work from `start` to `end`, ms, the GPU busy for half of it.
@@ -320,13 +351,13 @@ mod tests {
 
     #[test]
     fn only_requests_that_go_on_generating_are_stalled() {
-        let found = stalls::find(&steps());
+        let found = stalls(&steps());
         // Two of three requests after the prefill step generated before it.
         assert_eq!((found.steps, found.total_ns, found.request_ns), (1, 20_000_000, 40_000_000));
         // From the end of the decode step before it to the start of the one after it.
         assert_eq!(found.longest_ns, 26_000_000);
         let mut all_new = steps();
         all_new[1].scheduled = EngineStep::parse("execute_context_3(300)_generation_0(0)").unwrap();
-        assert_eq!(stalls::find(&all_new).steps, 0);
+        assert_eq!(stalls(&all_new).steps, 0);
     }
 }

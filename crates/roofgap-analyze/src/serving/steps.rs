@@ -1,10 +1,11 @@
-//! The recorded steps of an engine with their GPU work.
+//! The recorded steps of an engine with their GPU work, and the devices of each.
 
-use super::devices::StepDevices;
+use crate::engines::EngineStep;
 use crate::result::StageKind;
-use crate::stages::{EngineStep, StageIndex};
-use crate::timeline::Activity;
+use crate::stages::StageIndex;
+use crate::timeline::{Activity, CoveredTime};
 use roofgap_trace::{Ns, OpKind, ProcessId, Trace};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// One step of an engine.
 #[derive(Debug, Clone, Copy)]
@@ -150,4 +151,68 @@ pub fn span_ns(steps: &[Step]) -> Ns {
     let end = |step: &Step| step.gpu.map_or(step.cpu.1, |gpu| gpu.1.max(step.cpu.1));
     let (first, last) = (steps.iter().map(start).min(), steps.iter().map(end).max());
     first.zip(last).map_or(0, |(first, last)| last - first)
+}
+
+/// Most sets of devices whose busy time is joined. Programs have one or two.
+const MOST_SETS: usize = 16;
+
+/// The devices that ran work of each step.
+struct StepDevices {
+    first: Vec<Option<usize>>,
+    /// Devices beside the first, by step.
+    others: FxHashSet<(usize, usize)>,
+}
+
+impl StepDevices {
+    fn new(steps: usize) -> Self {
+        Self { first: vec![None; steps], others: FxHashSet::default() }
+    }
+
+    /// Adds a device of a step.
+    fn add(&mut self, step: usize, device: usize) {
+        if let Some(first) = self.first.get_mut(step)
+            && *first.get_or_insert(device) != device
+        {
+            self.others.insert((step, device));
+        }
+    }
+
+    /// Prepares questions about busy time.
+    fn busy(self, activity: &Activity) -> BusyTime<'_> {
+        let mut several: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
+        for (step, device) in self.others {
+            let first = self.first.get(step).copied().flatten();
+            several.entry(step).or_insert_with(|| first.into_iter().collect()).push(device);
+        }
+        several.values_mut().for_each(|devices| devices.sort_unstable());
+        BusyTime { activity, first: self.first, several, joined: FxHashMap::default() }
+    }
+}
+
+/// Busy time of the devices of each step.
+struct BusyTime<'a> {
+    activity: &'a Activity,
+    first: Vec<Option<usize>>,
+    /// All devices of the steps that have several, sorted.
+    several: FxHashMap<usize, Vec<usize>>,
+    /// Time in which one of several devices was busy.
+    joined: FxHashMap<Vec<usize>, CoveredTime>,
+}
+
+impl BusyTime<'_> {
+    /// Returns the time in `start..end` in which a device of a step was busy, ns; with very many different sets of devices that of the
+    /// busiest device.
+    fn within(&mut self, step: usize, start: Ns, end: Ns) -> Ns {
+        let one = |device: usize| self.activity.busy_in(device, start, end);
+        let Some(devices) = self.several.get(&step) else {
+            return self.first.get(step).copied().flatten().map_or(0, one);
+        };
+        if !self.joined.contains_key(devices) && self.joined.len() < MOST_SETS {
+            self.joined.insert(devices.clone(), self.activity.joined(devices));
+        }
+        match self.joined.get(devices) {
+            Some(covered) => covered.overlap(start, end),
+            None => devices.iter().map(|device| one(*device)).max().unwrap_or(0),
+        }
+    }
 }

@@ -3,21 +3,23 @@
 //! A frame says where a step begins and ends, not what it scheduled. Prefill and decode are told apart by the order of the calls, by
 //! the names of the attention kernels, or by how much larger some steps are; where none of these decides, they are one stage.
 
-use super::engines::{Engine, EngineStep};
-use super::instances::Warmup;
-use super::span::Span;
-use crate::names::{Family, family};
+use super::ranges::{EngineStage, Warmup, outermost};
+use crate::engines::{Engine, EngineStep};
+use crate::names::{Family, attention_phase, family};
 use crate::result::StageKind;
-use roofgap_trace::frames::{FRAME_DOMAIN, Frame, FrameRole};
+use roofgap_trace::frames::{FRAME_DOMAIN, FrameRole};
 use roofgap_trace::{NameId, Ns, OpKind, Range, ThreadId, Trace};
 use rustc_hash::FxHashMap;
 
 /// Factor between two steps from which on they differ in kind.
 const LARGER: f64 = 4.0;
 
+/// Row and range of a frame, and its meaning.
+type KeptFrame<'a> = (u32, &'a Range, FrameRole);
+
 /// Steps found by frames.
 pub struct FrameSteps {
-    pub engine: Engine,
+    pub engine: &'static Engine,
     /// Rows of `Trace::ranges` in the order of start, with the position of the call in its generation where known.
     steps: Vec<(u32, Option<Call>)>,
 }
@@ -31,13 +33,8 @@ enum Call {
     Later,
 }
 
-/// The steps with their kind.
-pub struct Phases {
-    /// Row, kind and description of each step that has GPU work.
-    pub steps: Vec<(u32, StageKind, EngineStep)>,
-    /// Evidence for the kinds, for people.
-    pub told_by: String,
-}
+/// Row of a step, its position in its generation where known, and its GPU work.
+type StepWithWork = (u32, Option<Call>, StepWork);
 
 /// GPU work of one step.
 #[derive(Debug, Clone, Copy, Default)]
@@ -56,23 +53,28 @@ impl FrameSteps {
     /// Finds the outermost steps of an engine, or the calls of the model inside a generation.
     pub fn find(trace: &Trace, warmup: &Warmup) -> Option<Self> {
         let domain = trace.names.find(FRAME_DOMAIN)?;
-        let mut known: FxHashMap<NameId, Option<&'static Frame>> = FxHashMap::default();
-        let mut frames: Vec<(u32, &Range, &'static Frame)> = Vec::new();
+        let mut known: FxHashMap<NameId, Option<(&'static Engine, FrameRole)>> = FxHashMap::default();
+        let mut frames: Vec<KeptFrame<'_>> = Vec::new();
+        let mut first: Option<(&'static Engine, bool)> = None;
         for (row, range) in trace.ranges.rows.iter().enumerate() {
             if range.domain != domain {
                 continue;
             }
-            let named = || Frame::named(trace.names.get(range.name));
-            if let Some(frame) = known.entry(range.name).or_insert_with(named) {
-                frames.push((row as u32, range, frame));
+            let of_frame = || Engine::of_frame(trace.names.get(range.name));
+            if let Some((engine, role)) = *known.entry(range.name).or_insert_with(of_frame) {
+                // The engine of the first step, else of the first frame.
+                let is_step = role == FrameRole::Step;
+                if first.is_none_or(|(_, known_step)| is_step && !known_step) {
+                    first = Some((engine, is_step));
+                }
+                frames.push((row as u32, range, role));
             }
         }
-        let is_step = |(_, _, frame): &&(u32, &Range, &'static Frame)| frame.role == FrameRole::Step;
-        let engine = frames.iter().find(is_step).or(frames.first())?.2.engine;
-        let steps = if frames.iter().any(|frame| is_step(&frame)) {
-            outermost(frames.iter().filter(is_step).map(|(row, range, _)| (*row, *range)))
-                .map(|row| (row, None))
-                .collect()
+        let (engine, has_steps) = first?;
+        let steps = if has_steps {
+            let mut is_outermost = outermost(false);
+            let steps = frames.iter().filter(|(_, _, role)| *role == FrameRole::Step);
+            steps.filter(|(_, range, _)| is_outermost(range)).map(|(row, ..)| (*row, None)).collect()
         } else {
             calls(&frames)
         };
@@ -81,7 +83,6 @@ impl FrameSteps {
             range.is_some_and(|range| !warmup.holds(range))
         };
         let steps: Vec<_> = steps.into_iter().filter(counts).collect();
-        let engine = Engine::named(engine)?;
         (!steps.is_empty()).then_some(Self { engine, steps })
     }
 
@@ -90,48 +91,42 @@ impl FrameSteps {
         self.steps.iter().map(|(row, _)| *row).collect()
     }
 
-    /// Tells the kind of each step. `spans` are the spans of `rows()`, and `step_of_op` is the position of the step of an operation.
-    pub fn phases(
+    /// Returns the steps that have GPU work, by kind, and the evidence for the kinds, for people. `step_of_op` is the position in
+    /// `rows()` of the step of an operation.
+    pub fn stages(
         &self,
         trace: &Trace,
-        spans: &[Span],
         step_of_op: impl Fn(usize) -> Option<usize>,
-    ) -> Phases {
-        let works = works(trace, spans.len(), step_of_op);
-        let with_work: Vec<(u32, Option<Call>, StepWork)> = self
+    ) -> (Vec<EngineStage>, String) {
+        let works = works(trace, self.steps.len(), step_of_op);
+        let with_work: Vec<StepWithWork> = self
             .steps
             .iter()
-            .zip(&works)
+            .zip(works)
             .filter(|(_, work)| work.operations > 0)
-            .map(|((row, call), work)| (*row, *call, *work))
+            .map(|((row, call), work)| (*row, *call, work))
             .collect();
         let (kinds, told_by) = kinds(&with_work);
-        let steps = with_work.iter().zip(kinds);
-        let steps = steps.map(|((row, call, work), kind)| {
+        let mut steps: Vec<_> = with_work.iter().zip(kinds).collect();
+        // The sort keeps the order of start within a kind.
+        steps.sort_by_key(|(_, kind)| match kind {
+            StageKind::Prefill => 0,
+            StageKind::Mixed => 1,
+            StageKind::Decode => 2,
+            StageKind::Whole | StageKind::Custom => 3,
+        });
+        let steps = steps.into_iter().map(|((row, call, work), kind)| {
             // A step that is only larger than the others may generate too.
             let certain = call.is_some() || work.context || work.generation;
             (*row, kind, EngineStep::of_kind(self.engine, kind, certain))
         });
-        Phases { steps: steps.collect(), told_by }
+        (EngineStage::collect(trace, steps), told_by)
     }
-}
-
-/// Returns the rows of the ranges that are not inside another one of their thread.
-fn outermost<'a>(ranges: impl Iterator<Item = (u32, &'a Range)>) -> impl Iterator<Item = u32> {
-    let mut open: FxHashMap<ThreadId, Ns> = FxHashMap::default();
-    ranges.filter_map(move |(row, range)| {
-        let end = open.entry(range.thread).or_insert(Ns::MIN);
-        if range.end <= *end {
-            return None;
-        }
-        *end = range.end;
-        Some(row)
-    })
 }
 
 /// Returns the outermost calls of the model inside generations. The first one of a generation reads the prompt; so do all inside a
 /// prefill frame.
-fn calls(frames: &[(u32, &Range, &'static Frame)]) -> Vec<(u32, Option<Call>)> {
+fn calls(frames: &[KeptFrame<'_>]) -> Vec<(u32, Option<Call>)> {
     #[derive(Default)]
     struct Open {
         generation: Option<Ns>,
@@ -142,10 +137,10 @@ fn calls(frames: &[(u32, &Range, &'static Frame)]) -> Vec<(u32, Option<Call>)> {
     }
     let mut threads: FxHashMap<ThreadId, Open> = FxHashMap::default();
     let mut found = Vec::new();
-    for (row, range, frame) in frames {
+    for (row, range, role) in frames {
         let open = threads.entry(range.thread).or_default();
         let inside = |end: Option<Ns>| end.is_some_and(|end| range.end <= end);
-        match frame.role {
+        match role {
             FrameRole::Generation if !inside(open.generation) => {
                 *open = Open { generation: Some(range.end), ..Open::default() };
             }
@@ -190,33 +185,8 @@ fn works(trace: &Trace, steps: usize, step_of_op: impl Fn(usize) -> Option<usize
     works
 }
 
-/// Returns the phase that an attention kernel is made for, where its name says it. Kernels for prompts that some libraries use for
-/// single tokens too (FlashInfer's paged prefill) say nothing.
-fn attention_phase(name: &str) -> Option<StageKind> {
-    const GENERATION: [&str; 8] = [
-        "decode",
-        "paged_attention_v",
-        "paged_attention_ll4mi",
-        "unified_attention_3d",
-        "forgen",
-        "splitkv_mla",
-        "_fwd_grouped_kernel_stage1",
-        "_fwd_kernel_stage1",
-    ];
-    let name = name.to_ascii_lowercase();
-    let has = |word: &&str| name.contains(word);
-    if GENERATION.iter().any(has) {
-        return Some(StageKind::Decode);
-    }
-    let context = (has(&"fmhasm") && has(&"context"))
-        || has(&"context_attention")
-        || has(&"fmhabatchprefill")
-        || (has(&"prefill") && !has(&"batchprefillwithpaged"));
-    context.then_some(StageKind::Prefill)
-}
-
 /// Returns the kind of each step and the evidence.
-fn kinds(steps: &[(u32, Option<Call>, StepWork)]) -> (Vec<StageKind>, String) {
+fn kinds(steps: &[StepWithWork]) -> (Vec<StageKind>, String) {
     let by_call: Option<Vec<StageKind>> = steps
         .iter()
         .map(|(_, call, _)| {
@@ -245,7 +215,7 @@ fn kinds(steps: &[(u32, Option<Call>, StepWork)]) -> (Vec<StageKind>, String) {
 }
 
 /// Tells the steps apart by size: most are alike, and those that are several times larger read prompts.
-fn by_size(steps: &[(u32, Option<Call>, StepWork)]) -> (Vec<StageKind>, String) {
+fn by_size(steps: &[StepWithWork]) -> (Vec<StageKind>, String) {
     let has_rows = steps.iter().all(|(_, _, work)| work.rows > 0);
     let (what, size): (_, fn(&StepWork) -> f64) = if has_rows {
         ("largest normalization grid", |work| work.rows as f64)
@@ -262,7 +232,7 @@ fn by_size(steps: &[(u32, Option<Call>, StepWork)]) -> (Vec<StageKind>, String) 
     match widest {
         Some((below, _)) if below >= 2 && 2 * below >= sizes.len() => {
             let least = sizes.get(below).copied().unwrap_or(f64::INFINITY);
-            let kind = |(_, _, work): &(u32, Option<Call>, StepWork)| {
+            let kind = |(_, _, work): &StepWithWork| {
                 if size(work) >= least { StageKind::Prefill } else { StageKind::Decode }
             };
             let told_by = format!(
@@ -274,29 +244,5 @@ fn by_size(steps: &[(u32, Option<Call>, StepWork)]) -> (Vec<StageKind>, String) 
             vec![StageKind::Custom; steps.len()],
             "nothing in the capture tells prefill and decode apart, so all steps are one stage".into(),
         ),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn attention_kernels_of_one_phase_are_known() {
-        let (context, generation) = (Some(StageKind::Prefill), Some(StageKind::Decode));
-        for (name, phase) in [
-            ("fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKvCausalP16VarSeqQ128Kv128PersistentContext", context),
-            ("void ck_tile::kentry<(int)2, ck_tile::FmhaBatchPrefillWithPagedKVCacheKernel<>>()", context),
-            ("void flashinfer::BatchPrefillWithRaggedKVCacheKernel<flashinfer::KernelTraits<>>()", context),
-            ("void flashinfer::BatchPrefillWithPagedKVCacheKernel<flashinfer::KernelTraits<>>()", None),
-            ("void flashinfer::BatchDecodeWithPagedKVCacheKernel<2, 4>()", generation),
-            ("void vllm::paged_attention_v2_kernel<__half, __half, 128, 16>()", generation),
-            ("void paged_attention_ll4mi_QKV_mfma16_kernel<0, __hip_bfloat16>()", generation),
-            ("kernel_unified_attention_3d", generation),
-            ("kernel_unified_attention_2d", None),
-            ("void flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64>>()", None),
-        ] {
-            assert_eq!(attention_phase(name), phase, "{name}");
-        }
     }
 }

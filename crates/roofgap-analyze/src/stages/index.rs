@@ -1,18 +1,43 @@
 //! The index of stages: the time spans of each stage and the GPU operations that belong to it.
 
-use super::engine_steps::EngineSteps;
-use super::engines::{Engine, EngineStep, is_profiler_step};
 use super::frame_steps::FrameSteps;
-use super::instances::{AllOfStage, StageRanges, Warmup};
-use super::rule::{StageRule, StageSet};
-use super::span::{Span, spans};
+use super::ranges::{AllOfStage, EngineStage, StageRanges, Warmup};
+use super::{StageRule, StageSet, step_stage};
 use crate::attribution::{Contexts, Launches, NO_CALL};
+use crate::engines::{Engine, EngineStep};
 use crate::result::StageKind;
-use roofgap_trace::{ProcessId, Trace, range_name};
+use roofgap_trace::{Ns, ProcessId, Trace, range_name};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Marks a context outside of every instance, or outside of every stage.
 const NOWHERE: u32 = u32::MAX;
+
+/// A span of time on the CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// Start, ns on the clock of the trace.
+    pub start: Ns,
+    /// End, ns on the clock of the trace.
+    pub end: Ns,
+    /// Row in `Trace::ranges` of the range that marks it; `None` for a span found by other means.
+    pub range: Option<u32>,
+}
+
+impl Span {
+    /// Returns the length, ns.
+    pub fn length(&self) -> Ns {
+        self.end - self.start
+    }
+}
+
+/// Returns the spans of ranges, given by their rows in `Trace::ranges`.
+fn spans(trace: &Trace, rows: &[u32]) -> Vec<Span> {
+    let span = |&row: &u32| {
+        let range = trace.ranges.rows.get(row as usize)?;
+        Some(Span { start: range.start, end: range.end, range: Some(row) })
+    };
+    rows.iter().filter_map(span).collect()
+}
 
 /// The time spans of one stage, each list in the order of start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -35,12 +60,23 @@ struct IndexedStage {
     spans: StageSpans,
     /// The engine step of each instance; empty for other stages.
     engine_steps: Vec<EngineStep>,
-    /// Holds every operation, launched in a known context or not.
-    whole: bool,
     /// Extent with the part that was not recorded; `None` if all was.
     all: Option<AllOfStage>,
     /// Position of the instance for each context, or [`NOWHERE`].
     instance_of_context: Vec<u32>,
+}
+
+impl IndexedStage {
+    /// The stage of a position that has none.
+    const NONE: Self = Self {
+        name: String::new(),
+        kind: StageKind::Custom,
+        rule: 0,
+        spans: StageSpans { instances: Vec::new(), steps: Vec::new(), notes: Vec::new() },
+        engine_steps: Vec::new(),
+        all: None,
+        instance_of_context: Vec::new(),
+    };
 }
 
 /// Answers which time spans and which operations belong to a stage. Stages are numbered as in `Analysis::stages`.
@@ -53,7 +89,7 @@ pub struct StageIndex {
     contexts: Contexts,
     /// All engine steps of all stages, in the order of start.
     engine_spans: Vec<Span>,
-    engine: Option<Engine>,
+    engine: Option<&'static Engine>,
     /// Position of the recorded window of each operation, for the stage that holds the whole trace; empty without gaps.
     window_of_op: Vec<u32>,
     phases_told_by: Option<String>,
@@ -100,22 +136,32 @@ impl StageIndex {
                 steps: spans(trace, &found.steps),
                 notes: spans(trace, &found.notes),
             };
-            index.stages.push(IndexedStage {
-                name: rule.name.clone(),
-                kind: kind_of(&rule.name),
+            let name = rule.name.clone();
+            index.add(IndexedStage {
+                name,
+                kind: rule.kind,
                 rule: position,
-                instance_of_context: index.span_of_context(&spans.instances),
                 spans,
-                engine_steps: Vec::new(),
-                whole: false,
                 all,
+                ..IndexedStage::NONE
             });
         }
-        if index.stages.is_empty() {
-            index.add_engine_stages(trace, &warmup, &mut absent);
+        if index.stages.is_empty()
+            && let Some((engine, stages)) = EngineStage::find(trace, &warmup)
+        {
+            index.add_engine_stages(trace, engine, stages, &mut absent);
         }
-        if index.stages.is_empty() {
-            index.add_frame_stages(trace, &warmup);
+        if index.stages.is_empty()
+            && let Some(found) = FrameSteps::find(trace, &warmup)
+        {
+            let all = spans(trace, &found.rows());
+            let step_of_context = index.span_of_context(&all);
+            let step_of_op = |op: usize| known(step_of_context.get(index.context_of_op(op) as usize));
+            let (stages, told_by) = found.stages(trace, step_of_op);
+            if !stages.is_empty() {
+                index.add_engine_stages(trace, found.engine, stages, &mut absent);
+                index.phases_told_by = Some(told_by);
+            }
         }
         if index.stages.is_empty() && set.stages.iter().all(|rule| !rule.requested) {
             index.add_whole_trace(trace);
@@ -125,78 +171,41 @@ impl StageIndex {
         (index, absent)
     }
 
-    /// Adds the stages that the step names of a serving engine give.
-    fn add_engine_stages(&mut self, trace: &Trace, warmup: &Warmup, absent: &mut Vec<AbsentStage>) {
-        let found = EngineSteps::find(trace, warmup);
-        self.engine = found.engine;
-        for (position, stage) in found.stages.into_iter().enumerate() {
-            if let (true, Some(all)) = (stage.rows.is_empty(), stage.all) {
-                absent.push(AbsentStage { name: stage.name.to_owned(), why: not_recorded(all) });
-                continue;
-            }
-            let steps = (stage.rows.as_slice(), stage.steps);
-            self.add_steps(trace, stage.name, stage.kind, position, steps, stage.all);
-        }
-        self.engine_spans.sort_by_key(|span| (span.start, span.range));
+    /// Adds a stage after it has found the contexts of its instances.
+    fn add(&mut self, stage: IndexedStage) {
+        let instance_of_context = self.span_of_context(&stage.spans.instances);
+        self.stages.push(IndexedStage { instance_of_context, ..stage });
     }
 
-    /// Adds the stages that the Python frames of an engine give.
-    fn add_frame_stages(&mut self, trace: &Trace, warmup: &Warmup) {
-        let Some(found) = FrameSteps::find(trace, warmup) else {
-            return;
-        };
-        let all = spans(trace, &found.rows());
-        let step_of_context = self.span_of_context(&all);
-        let step_of_op = |op: usize| {
-            let step = step_of_context.get(self.context_of_op(op) as usize)?;
-            (*step != NOWHERE).then_some(*step as usize)
-        };
-        let phases = found.phases(trace, &all, step_of_op);
-        if phases.steps.is_empty() {
-            return;
-        }
-        let kinds = [
-            ("prefill", StageKind::Prefill),
-            ("mixed", StageKind::Mixed),
-            ("decode", StageKind::Decode),
-            ("step", StageKind::Custom),
-        ];
-        for (position, (name, kind)) in kinds.into_iter().enumerate() {
-            let own = phases.steps.iter().filter(|(_, own, _)| *own == kind);
-            let (rows, engine_steps): (Vec<u32>, Vec<EngineStep>) =
-                own.map(|(row, _, step)| (*row, *step)).unzip();
-            self.add_steps(trace, name, kind, position, (&rows, engine_steps), None);
-        }
-        self.engine_spans.sort_by_key(|span| (span.start, span.range));
-        self.engine = Some(found.engine);
-        self.phases_told_by = Some(phases.told_by);
-    }
-
-    /// Adds a stage whose instances are steps of an engine.
-    fn add_steps(
+    /// Adds stages whose instances are steps of an engine.
+    fn add_engine_stages(
         &mut self,
         trace: &Trace,
-        name: &str,
-        kind: StageKind,
-        rule: usize,
-        (rows, engine_steps): (&[u32], Vec<EngineStep>),
-        all: Option<AllOfStage>,
+        engine: &'static Engine,
+        stages: Vec<EngineStage>,
+        absent: &mut Vec<AbsentStage>,
     ) {
-        if rows.is_empty() {
-            return;
+        self.engine = Some(engine);
+        for (rule, EngineStage { kind, rows, steps, all }) in stages.into_iter().enumerate() {
+            let name = step_stage(kind).to_owned();
+            if let (true, Some(all)) = (rows.is_empty(), all) {
+                absent.push(AbsentStage { name, why: not_recorded(all) });
+                continue;
+            }
+            let instances = spans(trace, &rows);
+            self.engine_spans.extend(&instances);
+            let spans = StageSpans { steps: instances.clone(), instances, notes: Vec::new() };
+            self.add(IndexedStage {
+                name,
+                kind,
+                rule,
+                spans,
+                engine_steps: steps,
+                all,
+                ..IndexedStage::NONE
+            });
         }
-        let instances = spans(trace, rows);
-        self.engine_spans.extend(&instances);
-        self.stages.push(IndexedStage {
-            name: name.to_owned(),
-            kind,
-            rule,
-            instance_of_context: self.span_of_context(&instances),
-            spans: StageSpans { steps: instances.clone(), instances, notes: Vec::new() },
-            engine_steps,
-            whole: false,
-            all,
-        });
+        self.engine_spans.sort_by_key(|span| (span.start, span.range));
     }
 
     /// Adds a stage for all GPU work, so that a trace without stages has an answer too.
@@ -204,25 +213,16 @@ impl StageIndex {
         let (Some(&start), Some(&end)) = (trace.ops.start.iter().min(), trace.ops.end.iter().max()) else {
             return;
         };
-        let is_step = |row: &usize| {
-            let name = trace.ranges.rows.get(*row).map(|range| trace.names.get(range.name));
-            name.is_some_and(is_profiler_step)
-        };
-        let steps: Vec<u32> = (0..trace.ranges.rows.len()).filter(is_step).map(|row| row as u32).collect();
+        let ranges = trace.ranges.rows.iter().enumerate();
+        let steps = ranges.filter(|(_, range)| is_profiler_step(trace.names.get(range.name)));
+        let steps: Vec<u32> = steps.map(|(row, _)| row as u32).collect();
         let mut instances = vec![Span { start, end, range: None }];
         if !trace.recorded.is_empty() {
             (instances, self.window_of_op) = self.recorded_windows(trace);
         }
-        self.stages.push(IndexedStage {
-            name: "all".to_owned(),
-            kind: StageKind::Whole,
-            rule: 0,
-            instance_of_context: Vec::new(),
-            spans: StageSpans { instances, steps: spans(trace, &steps), notes: Vec::new() },
-            engine_steps: Vec::new(),
-            whole: true,
-            all: None,
-        });
+        let spans = StageSpans { instances, steps: spans(trace, &steps), notes: Vec::new() };
+        let (name, kind) = ("all".to_owned(), StageKind::Whole);
+        self.add(IndexedStage { name, kind, spans, ..IndexedStage::NONE });
     }
 
     /// Returns the recorded windows that have operations, and for each operation the position of the window in which it was launched.
@@ -262,11 +262,8 @@ impl StageIndex {
         let mut order: Vec<(usize, &IndexedStage)> = self.stages.iter().enumerate().collect();
         order.sort_by_key(|(_, stage)| stage.rule);
         let first = |context: usize| {
-            let holds = |stage: &IndexedStage| {
-                let at = stage.instance_of_context.get(context);
-                at.is_some_and(|at| *at != NOWHERE)
-            };
-            let found = order.iter().find(|(_, stage)| holds(stage));
+            let found =
+                order.iter().find(|(_, stage)| known(stage.instance_of_context.get(context)).is_some());
             found.map_or(NOWHERE, |(position, _)| *position as u32)
         };
         (0..self.contexts.len()).map(first).collect()
@@ -282,34 +279,38 @@ impl StageIndex {
         self.stages.is_empty()
     }
 
+    fn at(&self, stage: usize) -> &IndexedStage {
+        static NONE: IndexedStage = IndexedStage::NONE;
+        self.stages.get(stage).unwrap_or(&NONE)
+    }
+
     /// Returns the name of a stage; empty for a stage that is not in the index.
     pub fn name(&self, stage: usize) -> &str {
-        self.stages.get(stage).map_or("", |stage| &stage.name)
+        &self.at(stage).name
     }
 
     /// Returns the time spans of a stage; none for a stage that is not in the index.
     pub fn spans(&self, stage: usize) -> &StageSpans {
-        static NONE: StageSpans = StageSpans { instances: Vec::new(), steps: Vec::new(), notes: Vec::new() };
-        self.stages.get(stage).map_or(&NONE, |stage| &stage.spans)
+        &self.at(stage).spans
     }
 
     /// Returns the kind of a stage.
     pub fn kind(&self, stage: usize) -> StageKind {
-        self.stages.get(stage).map_or(StageKind::Custom, |stage| stage.kind)
+        self.at(stage).kind
     }
 
     /// Returns the extent of a stage with the part that was not recorded; `None` if all of it was recorded.
     pub fn all_of(&self, stage: usize) -> Option<AllOfStage> {
-        self.stages.get(stage)?.all
+        self.at(stage).all
     }
 
     /// Returns the engine step of each instance of a stage; empty for a stage that is not made of engine steps.
     pub fn engine_steps(&self, stage: usize) -> &[EngineStep] {
-        self.stages.get(stage).map_or(&[], |stage| &stage.engine_steps)
+        &self.at(stage).engine_steps
     }
 
     /// Returns the engine whose step names were found.
-    pub fn engine(&self) -> Option<Engine> {
+    pub fn engine(&self) -> Option<&'static Engine> {
         self.engine
     }
 
@@ -325,7 +326,7 @@ impl StageIndex {
 
     /// Returns the position of the stage that holds the whole trace.
     fn whole(&self) -> Option<usize> {
-        self.stages.iter().position(|stage| stage.whole)
+        self.stages.iter().position(|stage| stage.kind == StageKind::Whole)
     }
 
     /// Returns the stage of a GPU operation. Of several stages that hold it, the first in the order of the rules.
@@ -347,7 +348,7 @@ impl StageIndex {
 
     /// Returns the instance of a stage that a GPU operation belongs to, as a position in `spans(stage).instances`.
     pub fn instance_of(&self, stage: usize, op: usize) -> Option<usize> {
-        if self.stages.get(stage)?.whole {
+        if self.kind(stage) == StageKind::Whole {
             return Some(self.window_of_op.get(op).map_or(0, |at| *at as usize));
         }
         self.instance_of_context(stage, self.context_of_op(op))
@@ -368,17 +369,15 @@ impl StageIndex {
     }
 
     pub(crate) fn instance_of_context(&self, stage: usize, context: u32) -> Option<usize> {
-        let stage = self.stages.get(stage)?;
-        if stage.whole {
+        let stage = self.at(stage);
+        if stage.kind == StageKind::Whole {
             return ((context as usize) < self.contexts.len()).then_some(0);
         }
-        let at = stage.instance_of_context.get(context as usize)?;
-        (*at != NOWHERE).then_some(*at as usize)
+        known(stage.instance_of_context.get(context as usize))
     }
 
     fn stage_of_context(&self, context: u32) -> Option<usize> {
-        let at = self.stage_of_context.get(context as usize)?;
-        (*at != NOWHERE).then_some(*at as usize)
+        known(self.stage_of_context.get(context as usize))
     }
 
     /// Returns the step of each call that launched something, as a position in `spans`, or `u32::MAX`. A call belongs to the step whose
@@ -419,13 +418,14 @@ impl StageIndex {
     }
 }
 
-/// Returns the kind of a stage of the rules, by its name.
-fn kind_of(name: &str) -> StageKind {
-    match name {
-        "prefill" => StageKind::Prefill,
-        "decode" => StageKind::Decode,
-        _ => StageKind::Custom,
-    }
+/// Returns a position that is not [`NOWHERE`].
+fn known(position: Option<&u32>) -> Option<usize> {
+    position.filter(|at| **at != NOWHERE).map(|at| *at as usize)
+}
+
+/// Returns true for the step range of PyTorch's profiler, `ProfilerStep#7`.
+fn is_profiler_step(name: &str) -> bool {
+    name.strip_prefix("ProfilerStep#").is_some_and(|number| number.parse::<u64>().is_ok())
 }
 
 /// Explains why a stage has no numbers although its ranges were found.
@@ -453,4 +453,14 @@ fn no_match(trace: &Trace, rule: &StageRule) -> String {
         more => format!("the capture has {} and {more} more", names.join(", ")),
     };
     format!("no range matches {}; {there}", patterns.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_profiler_step;
+
+    #[test]
+    fn profiler_steps_have_a_number() {
+        assert!(is_profiler_step("ProfilerStep#12") && !is_profiler_step("ProfilerStep*"));
+    }
 }

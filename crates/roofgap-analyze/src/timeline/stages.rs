@@ -5,11 +5,12 @@ use super::interval::{CoveredTime, Extent, IntervalSet};
 use super::steps::{InstanceTime, StepPeriods, cold_start, sample_deviation, step_summary, with_cpu};
 use super::tables::{CopyMeter, Grouped, divide, graph_table, kernel_table};
 use crate::attribution::NO_CALL;
+use crate::engines::{EngineStep, Scheduled};
 use crate::names::Naming;
 use crate::result::{
     Estimate, ForeignWork, Idle, LaunchAfter, Note, PhaseCounts, Stage, StageCoverage, Steps,
 };
-use crate::stages::{EngineStep, Scheduled, Span, StageIndex};
+use crate::stages::{Span, StageIndex};
 use roofgap_trace::{Ns, OpKind, ThreadId, Trace, range_name};
 use rustc_hash::FxHashMap;
 

@@ -1,6 +1,7 @@
 //! Steps of a serving engine as stages, against what nsys says of the same capture.
 
-use roofgap_analyze::{About, Analyzed, Options, Stage, StageKind, StageLimit, analyze, verdict};
+use roofgap_analyze::model::Tokens;
+use roofgap_analyze::{About, Analyzed, Options, Stage, StageKind, StageLimit, StageSet, analyze, verdict};
 use roofgap_trace::SourceFormat;
 use roofgap_trace::account::{Account, EngineFacts, RequestStats, RequestTimes};
 use std::io::Read;
@@ -238,6 +239,31 @@ fn decode_steps_that_may_read_prompts_are_declared() {
     }
 }
 
+/// The names do not tell a prefill from a decode step without a graph.
+#[test]
+fn lmdeploy_steps_without_a_graph_are_prefill_where_others_have_one() {
+    let about = About::Other("engine.phases_told_by".into());
+    let of = |names: &[&str]| {
+        let step = |(at, name): (usize, &&str)| {
+            let start = 100 + 1000 * at as u32;
+            let mut events = vec![event("user_annotation", name, 10, start, 100, "")];
+            events.extend(launched(1 + at as u32, 10, start + 10, start + 12, 5));
+            events
+        };
+        let events: Vec<_> = names.iter().enumerate().flat_map(step).collect();
+        let analysis = analyze(&kineto(&events), &Options::default()).analysis;
+        assert_eq!(analysis.engine.as_ref().unwrap().name, "LMDeploy");
+        assert_eq!(analysis.reason(&about).is_some(), names.contains(&"forward_eager"));
+        let stages = analysis.stages.iter();
+        stages.map(|stage| (stage.name.clone(), stage.kind, stage.instances)).collect::<Vec<_>>()
+    };
+    let (prefill, decode) =
+        (("prefill".to_owned(), StageKind::Prefill, 1), ("decode".to_owned(), StageKind::Decode, 2));
+    assert_eq!(of(&["forward_eager", "forward_cudagraph", "forward_cudagraph"]), [prefill, decode.clone()]);
+    assert_eq!(of(&["forward_cudagraph", "forward_cudagraph"]), [decode]);
+    assert_eq!(of(&["forward_eager", "forward_eager"]), [("step".to_owned(), StageKind::Custom, 2)]);
+}
+
 #[test]
 fn an_engine_that_writes_two_names_is_named_by_its_own() {
     let mut events = vec![
@@ -286,6 +312,31 @@ fn engine_steps_have_mfu_and_mbu_with_a_model() {
     let workload = analyzed.analysis.workload.as_ref().unwrap();
     assert_eq!(workload.model.as_deref(), Some("qwen3_0_6b"));
     assert!(analyzed.analysis.whole.is_some());
+}
+
+#[test]
+fn a_renamed_stage_keeps_mfu_and_rates() {
+    let trace = roofgap_trace::read(&[fixture("h200/llama4.sqlite.gz")]).unwrap().trace;
+    let plain = analyze(&trace, &Options::default());
+    let decode = stage(&plain, "decode");
+    let generated = decode.steps.unwrap().count / decode.instances;
+    let mut stages = StageSet::default();
+    let mut with = |rename: Option<&str>| {
+        rename.into_iter().for_each(|text| stages.set(text).unwrap());
+        let tokens = Tokens { prompt: Some(512), generated: Some(generated), ..Tokens::default() };
+        let model = roofgap_analyze::model::preset("qwen3_0_6b").ok();
+        analyze(&trace, &Options { stages: stages.clone(), model, tokens, ..Options::default() })
+    };
+    let (known, renamed) = (with(None), with(Some("generate=LLM@decode_all")));
+    let mut expected = stage(&known, "decode");
+    expected.name = "generate".to_owned();
+    let generate = stage(&renamed, "generate");
+    assert_eq!(generate, expected);
+    assert!(generate.mfu.is_some() && generate.mbu.is_some() && generate.tokens_per_s.is_some());
+    assert_eq!(renamed.analysis.stages.len(), 2);
+    assert_eq!(renamed.analysis.per_run, known.analysis.per_run);
+    let whole = |analyzed: Analyzed| analyzed.analysis.whole.unwrap().mfu.unwrap().flops;
+    assert_eq!(whole(renamed), whole(known));
 }
 
 #[test]

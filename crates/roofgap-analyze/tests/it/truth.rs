@@ -1,7 +1,7 @@
 //! Our numbers against those of `nsys stats` for the same captures: equal, to the nanosecond.
 
 use flate2::read::GzDecoder;
-use roofgap_analyze::{Analysis, Options, Pattern, StageRule, StageSet, analyze};
+use roofgap_analyze::{Analysis, Options, Pattern, StageKind, StageRule, StageSet, analyze};
 use roofgap_trace::Trace;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -84,7 +84,14 @@ fn every_range_a_stage(trace: &Trace) -> (Options, Analysis) {
     let stages = plain.ranges.iter().map(|r| {
         let pattern = format!("{}@{}", r.domain, r.name);
         let patterns = vec![Pattern::parse(&pattern).unwrap()];
-        StageRule { name: pattern, patterns, requested: true, steps: Vec::new(), notes: Vec::new() }
+        StageRule {
+            name: pattern,
+            kind: StageKind::Custom,
+            patterns,
+            requested: true,
+            steps: Vec::new(),
+            notes: Vec::new(),
+        }
     });
     (
         Options { stages: StageSet { stages: stages.collect(), warmup: Vec::new() }, ..Options::default() },

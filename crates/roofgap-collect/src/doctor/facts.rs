@@ -79,7 +79,7 @@ impl SystemFacts {
             let nsys = scope.spawn(|| Nsys::find(&Search::from_env(props.nsys.clone())));
             let ncu = scope.spawn(|| Ncu::find(&Search::from_env(props.ncu.clone())));
             let gpus = scope.spawn(Gpus::find);
-            let python = Python::query(&props.python);
+            let python = Python::query(&props.python, []);
             (join(nsys), join(ncu), join(gpus), python)
         });
         let mut cupti = find_cupti(Path::new("/"), &folders_in_variable("LD_LIBRARY_PATH"));

@@ -1,9 +1,7 @@
 //! The profiled program as a command line: its environment, annotation of Python, and what a command starts.
 //!
-//! - `engine`: serving engines, recognised from a command
 //! - `scripts`: the Python files inside this binary
 
-mod engine;
 mod scripts;
 
 use std::ffi::OsString;
@@ -11,7 +9,6 @@ use std::path::{Path, PathBuf};
 
 use crate::command::CommandLine;
 
-pub use engine::serving_engine;
 pub use scripts::Scripts;
 
 /// Environment of a profiled program.

@@ -3,14 +3,15 @@
 use std::path::Path;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::child::probe;
 use crate::command::{CommandLine, find_on_path, folders_in_variable};
 use crate::tool::ToolError;
 
 /// A GPU. Facts the driver does not report are `None`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Gpu {
     /// Index in `nvidia-smi`.
     pub index: u32,
@@ -51,7 +52,8 @@ pub struct Gpu {
 }
 
 /// GPUs of this machine.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Gpus {
     /// Driver version.
     pub driver: Option<String>,

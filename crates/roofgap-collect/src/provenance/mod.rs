@@ -14,13 +14,14 @@ pub use python::Python;
 use std::path::Path;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::child::probe;
 use crate::command::CommandLine;
 
 /// The machine of a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Machine {
     /// CPU model.
     pub cpu: Option<String>,
@@ -84,7 +85,8 @@ fn container() -> Option<String> {
 }
 
 /// Git revision of a folder.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Revision {
     /// Commit hash.
     pub commit: String,

@@ -11,7 +11,8 @@ use crate::command::CommandLine;
 use crate::tool::ToolError;
 
 /// A Python interpreter and its packages.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Python {
     /// Path of the interpreter.
     pub executable: PathBuf,
@@ -20,7 +21,6 @@ pub struct Python {
     /// Versions of the relevant packages that are installed.
     pub packages: BTreeMap<String, String>,
     /// CUPTI libraries in installed packages.
-    #[serde(default)]
     pub cupti: Vec<PathBuf>,
 }
 
@@ -51,8 +51,6 @@ const PACKAGES: &[&str] = &[
     "triton",
     "flash-attn",
     "xformers",
-    "vllm",
-    "sglang",
     "accelerate",
     "bitsandbytes",
     "safetensors",
@@ -70,9 +68,13 @@ const PACKAGES: &[&str] = &[
 ];
 
 impl Python {
-    /// Queries an interpreter.
-    pub fn query(interpreter: &Path) -> Result<Python, ToolError> {
-        let line = CommandLine::new(interpreter).args(["-c", QUERY]).args(PACKAGES.iter().copied());
+    /// Queries an interpreter. `engines` are packages to look for beside the usual ones.
+    pub fn query(
+        interpreter: &Path,
+        engines: impl IntoIterator<Item = &'static str>,
+    ) -> Result<Python, ToolError> {
+        let line =
+            CommandLine::new(interpreter).args(["-c", QUERY]).args(PACKAGES.iter().copied()).args(engines);
         let output = probe(&line, Duration::from_secs(60))?;
         if !output.success {
             let message = output.text().trim().lines().next_back().unwrap_or("no output").to_owned();
@@ -96,7 +98,7 @@ mod tests {
 
     #[test]
     fn an_interpreter_answers_or_fails() {
-        let query = |interpreter: &str| Python::query(Path::new(interpreter));
+        let query = |interpreter: &str| Python::query(Path::new(interpreter), []);
         for (interpreter, why) in [
             ("/no/such/python", "cannot start /no/such/python"),
             ("false", "false ended with status 1"),

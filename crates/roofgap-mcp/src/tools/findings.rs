@@ -1,17 +1,16 @@
-//! `findings`: what is worth fixing, with the evidence.
+//! `findings`: what is worth fixing, with the evidence; `explain`: one finding in full.
 
-use roofgap_analyze::{Analysis, Finding};
+use super::{InputRequest, Page, State, find_stage, listed};
+use crate::answer::{InputRef, Origin, Quantity};
+use crate::error::McpError;
+use roofgap_analyze::findings::explain;
+use roofgap_analyze::{Finding, Knob};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::request::{InputRequest, Page};
-use super::stage;
-use crate::error::McpError;
-use crate::quantity::{InputRef, Quantity, cut, cut_to};
-
 /// Request for findings.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 pub struct FindingsRequest {
     #[serde(flatten)]
     pub input: InputRequest,
@@ -22,7 +21,7 @@ pub struct FindingsRequest {
 }
 
 /// Findings of a run or capture.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[derive(Serialize, JsonSchema)]
 pub struct FindingsAnswer {
     #[serde(flatten)]
     pub input: InputRef,
@@ -33,7 +32,7 @@ pub struct FindingsAnswer {
 }
 
 /// A finding.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[derive(Serialize, JsonSchema)]
 pub struct FindingRow {
     /// JSON pointer into the analysis (`roofgap analyze --format json`).
     pub id: String,
@@ -52,24 +51,11 @@ pub struct FindingRow {
     /// Numbers that the finding is based on.
     pub evidence: Vec<Evidence>,
     /// Changes of the workload that carry out the action; `roofgap try RUN RULE` measures them.
-    pub knobs: Vec<KnobRow>,
-}
-
-/// A change of the workload.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-pub struct KnobRow {
-    /// Id of the knob.
-    pub id: String,
-    /// Sentence for people.
-    pub title: String,
-    /// Settings, flags and variables to change, in one line.
-    pub changes: String,
-    /// Effect on the output: `none`, `rounding` or `changes`.
-    pub output: &'static str,
+    pub knobs: Vec<Knob>,
 }
 
 /// A number that a finding is based on.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[derive(Serialize, JsonSchema)]
 pub struct Evidence {
     /// JSON pointer into the analysis.
     pub id: String,
@@ -82,64 +68,42 @@ pub struct Evidence {
 }
 
 /// Lists findings.
-pub fn answer(
-    input: &str,
-    analysis: &Analysis,
-    request: &FindingsRequest,
-) -> Result<FindingsAnswer, McpError> {
+pub fn answer(state: &State, request: &FindingsRequest) -> Result<FindingsAnswer, McpError> {
+    let (input, loaded) = state.load(&request.input)?;
     let wanted = request.stage.as_deref();
     if let Some(name) = wanted {
-        stage::find(analysis, name)?;
+        find_stage(&loaded.analysis, name)?;
     }
-    let rows: Vec<(usize, &Finding)> = analysis
-        .findings
-        .iter()
-        .enumerate()
-        .filter(|(_, finding)| wanted.is_none() || finding.stage.as_deref() == wanted)
-        .collect();
+    let findings = loaded.analysis.findings.iter().enumerate();
+    let rows: Vec<(usize, &Finding)> =
+        findings.filter(|(_, finding)| wanted.is_none() || finding.stage.as_deref() == wanted).collect();
+    let shown = request.page.of(&rows).iter();
     Ok(FindingsAnswer {
-        input: InputRef::of(input, analysis),
+        input,
         count: rows.len(),
-        findings: request.page.of(&rows).iter().map(|(position, finding)| row(*position, finding)).collect(),
+        findings: shown.map(|(position, finding)| row(*position, finding)).collect(),
     })
 }
 
 /// Makes the row of a finding.
-pub fn row(position: usize, finding: &Finding) -> FindingRow {
+fn row(position: usize, finding: &Finding) -> FindingRow {
     let id = format!("/findings/{position}");
-    let from = "computed from the evidence";
+    let from = Origin { from: "computed from the evidence", why_not: "the time of the stage is unknown" };
+    let evidence = finding.evidence.iter().map(|(name, value)| Evidence {
+        id: format!("{id}/evidence/{}", name.replace('~', "~0").replace('/', "~1")),
+        unit: if value.is_number() { unit(name) } else { "text" },
+        value: value.clone(),
+        name: name.clone(),
+    });
     FindingRow {
+        evidence: evidence.collect(),
         rule: finding.id.clone(),
-        stage: finding.stage.as_deref().map(cut),
-        title: cut_to(&finding.title, 600),
-        saves_at_most: Quantity::whole(Some(finding.bound_ns), "ns", from, ""),
-        saves_at_most_share: Quantity::real(
-            Some(finding.bound_pct),
-            "%",
-            from,
-            "the time of the stage is unknown",
-        ),
-        action: cut_to(&finding.action, 2000),
-        evidence: finding
-            .evidence
-            .iter()
-            .map(|(name, value)| Evidence {
-                id: format!("{id}/evidence/{}", name.replace('~', "~0").replace('/', "~1")),
-                unit: if value.is_number() { unit(name) } else { "text" },
-                value: bounded(value),
-                name: name.clone(),
-            })
-            .collect(),
-        knobs: finding
-            .knobs
-            .iter()
-            .map(|knob| KnobRow {
-                id: cut(&knob.id),
-                title: cut(&knob.title),
-                changes: cut_to(&knob.spoken(), 600),
-                output: knob.output.as_str(),
-            })
-            .collect(),
+        stage: finding.stage.clone(),
+        title: finding.title.clone(),
+        saves_at_most: from.ns(finding.bound_ns),
+        saves_at_most_share: from.real(finding.bound_pct, "%"),
+        action: finding.action.clone(),
+        knobs: finding.knobs.clone(),
         id,
     }
 }
@@ -159,17 +123,55 @@ fn unit(name: &str) -> &'static str {
     known.map_or("dimensionless", |(_, unit)| unit)
 }
 
-/// Cuts texts and long lists.
-fn bounded(value: &Value) -> Value {
-    match value {
-        Value::String(text) => Value::String(cut(text)),
-        Value::Array(values) => values.iter().take(16).map(bounded).collect(),
-        Value::Object(fields) => {
-            let fields = fields.iter().take(16);
-            Value::Object(fields.map(|(name, value)| (cut(name), bounded(value))).collect())
-        }
-        value => value.clone(),
-    }
+/// Request for an explanation.
+#[derive(Deserialize, JsonSchema)]
+pub struct ExplainRequest {
+    #[serde(flatten)]
+    pub input: InputRequest,
+    /// A finding: its rule, such as `launch-bound`, or its id, such as `/findings/0`.
+    pub finding: String,
+    /// Stage, where a rule has findings in several; the first by default.
+    pub stage: Option<String>,
+}
+
+/// A finding in full.
+#[derive(Serialize, JsonSchema)]
+pub struct ExplainAnswer {
+    #[serde(flatten)]
+    pub input: InputRef,
+    /// Finding with its evidence and action.
+    pub finding: FindingRow,
+    /// Meaning of the rule in general; null where there is no text for it.
+    pub meaning: Option<String>,
+    /// Ids of further findings of the same rule.
+    pub also: Vec<String>,
+}
+
+/// Explains a finding.
+pub fn answer_one(state: &State, request: &ExplainRequest) -> Result<ExplainAnswer, McpError> {
+    let (input, loaded) = state.load(&request.input)?;
+    let wanted = request.finding.as_str();
+    let pointer = |position: usize| format!("/findings/{position}");
+    let findings = &loaded.analysis.findings;
+    let mut matches = findings
+        .iter()
+        .enumerate()
+        .filter(|(position, finding)| finding.id == wanted || pointer(*position) == wanted)
+        .filter(|(_, finding)| request.stage.is_none() || finding.stage == request.stage);
+    let Some((position, finding)) = matches.next() else {
+        let known = findings.iter().take(20).map(|finding| match &finding.stage {
+            Some(stage) => format!("{} ({stage})", finding.id),
+            None => finding.id.clone(),
+        });
+        return Err(McpError::NoFinding { wanted: wanted.to_owned(), known: listed(known) });
+    };
+    Ok(ExplainAnswer {
+        input,
+        finding: row(position, finding),
+        meaning: explain(&finding.id)
+            .map(|text| format!("{} Computed: {} Fix: {}", text.meaning, text.computed, text.fix)),
+        also: matches.take(10).map(|(position, _)| pointer(position)).collect(),
+    })
 }
 
 #[cfg(test)]

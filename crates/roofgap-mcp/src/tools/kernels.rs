@@ -1,16 +1,14 @@
 //! `kernels`: kernels by total time.
 
-use roofgap_analyze::{About, Analysis, Kernel};
+use super::{InputRequest, Page, State, find_stage};
+use crate::answer::{Column, InputRef, Origin, Quantity, columns};
+use crate::error::McpError;
+use roofgap_analyze::{About, Kernel};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::request::{InputRequest, Page};
-use super::stage;
-use crate::error::McpError;
-use crate::quantity::{Column, InputRef, Quantity, columns, cut};
-
 /// Request for kernels.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 pub struct KernelsRequest {
     #[serde(flatten)]
     pub input: InputRequest,
@@ -23,7 +21,7 @@ pub struct KernelsRequest {
 }
 
 /// Kernels of a stage or of the whole trace.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[derive(Serialize, JsonSchema)]
 pub struct KernelsAnswer {
     #[serde(flatten)]
     pub input: InputRef,
@@ -44,43 +42,25 @@ pub struct KernelsAnswer {
 }
 
 /// The launches of one kernel on one device.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[derive(Serialize, JsonSchema)]
 pub struct KernelRow {
     /// JSON pointer into the analysis (`roofgap analyze --format json`).
     pub id: String,
-    /// Short name.
-    pub name: String,
-    /// Demangled name, cut to 240 characters.
-    pub full_name: String,
-    /// Kind of work.
-    pub family: String,
-    /// Device number; null where only totals are known.
-    pub device: Option<u32>,
-    /// Total time, ns.
-    pub total_ns: i64,
     /// Share of the kernel time of the stage or trace, %; null without kernel time.
     pub share_pct: Option<f64>,
-    /// Number of launches.
-    pub calls: u64,
-    /// Mean, ns.
-    pub mean_ns: i64,
-    /// Median, ns; null where only totals are known.
-    pub median_ns: Option<i64>,
     /// Limiting resource; null without counters.
     pub bound: Option<String>,
-    /// Rule and inputs of that verdict, or the reason for none; null without counters.
-    pub bound_reason: Option<String>,
-    /// Compute throughput, % of peak; null without counters.
-    pub sm_pct: Option<f64>,
-    /// DRAM throughput, % of peak; null without counters.
-    pub dram_pct: Option<f64>,
+    #[serde(flatten)]
+    pub kernel: Kernel,
 }
 
 /// Lists kernels.
-pub fn answer(input: &str, analysis: &Analysis, request: &KernelsRequest) -> Result<KernelsAnswer, McpError> {
+pub fn answer(state: &State, request: &KernelsRequest) -> Result<KernelsAnswer, McpError> {
+    let (input, loaded) = state.load(&request.input)?;
+    let analysis = &loaded.analysis;
     let (base, kernels, whole) = match &request.stage {
         Some(name) => {
-            let (position, stage) = stage::find(analysis, name)?;
+            let (position, stage) = find_stage(analysis, name)?;
             (format!("/stages/{position}/kernels"), &stage.kernels, stage.kernel_ns)
         }
         None => ("/kernels".to_owned(), &analysis.kernels, Some(analysis.totals.kernel_ns)),
@@ -91,56 +71,36 @@ pub fn answer(input: &str, analysis: &Analysis, request: &KernelsRequest) -> Res
         texts.iter().any(|text| text.to_lowercase().contains(&filter))
     };
     let rows: Vec<(usize, &Kernel)> =
-        kernels.iter().enumerate().filter(|(_, kernel)| filter.is_empty() || matches(kernel)).collect();
-    let total: i64 = rows.iter().map(|(_, kernel)| kernel.total_ns).sum();
-    let calls = rows.iter().map(|(_, kernel)| kernel.calls).sum();
+        kernels.iter().enumerate().filter(|(_, kernel)| matches(kernel)).collect();
     let shown = request.page.of(&rows);
-    let without =
-        || analysis.reason(&About::Counters).unwrap_or("no counters were measured for these kernels");
+    let share = |kernel: &Kernel| {
+        let whole = whole.filter(|whole| *whole > 0)?;
+        Some(100.0 * kernel.total_ns as f64 / whole as f64)
+    };
+    let row = |(position, kernel): &(usize, &Kernel)| KernelRow {
+        id: format!("{base}/{position}"),
+        share_pct: share(kernel),
+        bound: kernel.counters.as_ref().and_then(|counters| counters.bound.clone()),
+        kernel: (*kernel).clone(),
+    };
+    let without = shown.iter().any(|(_, kernel)| kernel.counters.is_none());
+    let why = analysis.reason(&About::Counters).unwrap_or("no counters were measured for these kernels");
+    let timeline = Origin { from: "timeline", why_not: "" };
     Ok(KernelsAnswer {
-        input: InputRef::of(input, analysis),
+        input,
         stage: request.stage.clone(),
         count: rows.len(),
-        total_time: Quantity::whole(Some(total), "ns", "timeline", ""),
-        calls: Quantity::count(calls, "timeline"),
-        counters_not_measured: shown
-            .iter()
-            .any(|(_, kernel)| kernel.counters.is_none())
-            .then(|| without().to_owned()),
-        kernels: shown
-            .iter()
-            .map(|(position, kernel)| row(format!("{base}/{position}"), kernel, whole))
-            .collect(),
+        total_time: timeline.ns(rows.iter().map(|(_, kernel)| kernel.total_ns).sum::<i64>()),
+        calls: timeline.count(rows.iter().map(|(_, kernel)| kernel.calls).sum::<u64>()),
+        counters_not_measured: without.then(|| why.to_owned()),
+        kernels: shown.iter().map(row).collect(),
         columns: columns([
             ("total_ns", "ns", "sum of durations on the GPU, from the timeline"),
             ("share_pct", "%", "of the kernel time of the stage, or of the whole trace"),
             ("calls", "count", "launches, from the timeline"),
-            ("mean_ns", "ns", "from the timeline"),
-            ("median_ns", "ns", "from the timeline"),
-            ("sm_pct", "%", "of the peak of compute, from ncu, for the launch shape with the most time"),
-            ("dram_pct", "%", "of the peak of DRAM, from ncu, for the launch shape with the most time"),
+            ("mean_ns, median_ns, min_ns, max_ns", "ns", "of one launch, from the timeline"),
+            ("counters", "in the names", "from ncu, for the launch shape with the most time"),
+            ("roof_pct", "%", "time at the roof of the device, of the time whose work is known"),
         ]),
     })
-}
-
-fn row(id: String, kernel: &Kernel, whole: Option<i64>) -> KernelRow {
-    let counters = kernel.counters.as_ref();
-    KernelRow {
-        id,
-        name: cut(&kernel.short_name),
-        full_name: cut(&kernel.name),
-        family: kernel.family.to_string(),
-        device: kernel.device,
-        total_ns: kernel.total_ns,
-        share_pct: whole
-            .filter(|whole| *whole > 0)
-            .map(|whole| 100.0 * kernel.total_ns as f64 / whole as f64),
-        calls: kernel.calls,
-        mean_ns: kernel.mean_ns,
-        median_ns: kernel.median_ns,
-        bound: counters.and_then(|counters| counters.bound.clone()),
-        bound_reason: counters.map(|counters| cut(&counters.reason)),
-        sm_pct: counters.and_then(|counters| counters.sm_pct),
-        dram_pct: counters.and_then(|counters| counters.dram_pct),
-    }
 }

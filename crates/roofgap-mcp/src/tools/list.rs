@@ -1,26 +1,25 @@
 //! `list`: the runs and captures that the other tools can read.
 
-use std::fs;
-use std::path::Path;
-
+use super::{Page, State};
+use crate::answer::{Column, columns};
+use crate::error::McpError;
 use roofgap_runs::open::is_run;
 use roofgap_runs::runs;
 use roofgap_trace::Sniffed;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use super::request::Page;
-use crate::error::McpError;
-use crate::quantity::{Column, columns, cut};
-use crate::roots::Roots;
+use std::fs;
+use std::path::Path;
 
 /// Depth to which the folders are searched for captures.
 const DEPTH: usize = 4;
 /// Files and folders that a search looks at.
 const MOST_ENTRIES: usize = 20_000;
+/// Devices and stages of a run that an answer names.
+const MOST_PARTS: usize = 8;
 
 /// Request for a list.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 pub struct ListRequest {
     /// Text that the name of a run or capture must contain.
     pub filter: Option<String>,
@@ -29,7 +28,7 @@ pub struct ListRequest {
 }
 
 /// Runs and captures.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[derive(Serialize, JsonSchema)]
 pub struct ListAnswer {
     /// Runs, newest first.
     pub runs: Vec<RunRow>,
@@ -48,7 +47,7 @@ pub struct ListAnswer {
 }
 
 /// A run.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[derive(Serialize, JsonSchema)]
 pub struct RunRow {
     /// Name for the parameter `input`.
     pub input: String,
@@ -69,7 +68,7 @@ pub struct RunRow {
 }
 
 /// Time of a stage.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[derive(Serialize, JsonSchema)]
 pub struct StageTime {
     /// Stage name.
     pub name: String,
@@ -78,7 +77,7 @@ pub struct StageTime {
 }
 
 /// A capture.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[derive(Serialize, JsonSchema)]
 pub struct CaptureRow {
     /// Name for the parameter `input`.
     pub input: String,
@@ -89,7 +88,8 @@ pub struct CaptureRow {
 }
 
 /// Lists the runs and captures of the folders.
-pub fn answer(roots: &Roots, request: &ListRequest) -> Result<ListAnswer, McpError> {
+pub fn answer(state: &State, request: &ListRequest) -> Result<ListAnswer, McpError> {
+    let roots = &state.roots;
     let filter = request.filter.as_deref().unwrap_or_default();
     let mut runs = runs::list(roots.runs())?;
     runs.reverse();
@@ -99,24 +99,20 @@ pub fn answer(roots: &Roots, request: &ListRequest) -> Result<ListAnswer, McpErr
         search.add(folder, DEPTH);
     }
     search.found.sort_by(|a, b| a.path.cmp(&b.path));
-    search.found.dedup();
+    search.found.dedup_by(|a, b| a.path == b.path);
     search.found.retain(|file| file.path.to_string_lossy().contains(filter));
+    let capture = |file: &Sniffed| CaptureRow {
+        input: roots.name_of(&file.path),
+        format: file.format.into(),
+        bytes: fs::metadata(&file.path).map_or(0, |facts| facts.len()),
+    };
     Ok(ListAnswer {
         run_count: runs.len(),
         runs: request.page.of(&runs).iter().map(row).collect(),
         capture_count: search.found.len(),
-        captures: request
-            .page
-            .of(&search.found)
-            .iter()
-            .map(|file| CaptureRow {
-                input: roots.name_of(&file.path),
-                format: file.format.into(),
-                bytes: fs::metadata(&file.path).map_or(0, |facts| facts.len()),
-            })
-            .collect(),
-        folders: roots.folders().iter().map(|f| f.display().to_string()).collect(),
-        search_cut_short: search.cut_short,
+        captures: request.page.of(&search.found).iter().map(capture).collect(),
+        folders: roots.folders().iter().map(|folder| folder.display().to_string()).collect(),
+        search_cut_short: search.entries > MOST_ENTRIES,
         columns: columns([
             ("bytes", "bytes", "size on disk"),
             ("stages.wall_ns", "ns", "mean wall time of one instance, from the run's metrics.json"),
@@ -125,19 +121,15 @@ pub fn answer(roots: &Roots, request: &ListRequest) -> Result<ListAnswer, McpErr
 }
 
 fn row(run: &runs::RunSummary) -> RunRow {
+    let stages = run.stages.iter().take(MOST_PARTS);
     RunRow {
         input: run.run_id.clone(),
         status: run.status.clone(),
         started: run.started.clone(),
         workload: run.workload.clone(),
-        model: run.model.as_deref().map(cut),
-        devices: run.devices.iter().take(8).map(|name| cut(name)).collect(),
-        stages: run
-            .stages
-            .iter()
-            .take(8)
-            .map(|stage| StageTime { name: cut(&stage.name), wall_ns: stage.wall_ns })
-            .collect(),
+        model: run.model.clone(),
+        devices: run.devices.iter().take(MOST_PARTS).cloned().collect(),
+        stages: stages.map(|stage| StageTime { name: stage.name.clone(), wall_ns: stage.wall_ns }).collect(),
         bytes: run.bytes,
     }
 }
@@ -147,7 +139,6 @@ fn row(run: &runs::RunSummary) -> RunRow {
 struct Search {
     found: Vec<Sniffed>,
     entries: usize,
-    cut_short: bool,
 }
 
 impl Search {
@@ -155,7 +146,6 @@ impl Search {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             self.entries += 1;
             if self.entries > MOST_ENTRIES {
-                self.cut_short = true;
                 return;
             }
             let path = entry.path();

@@ -1,20 +1,18 @@
 //! `steps`: the steps of a stage, and the slowest of them.
 
-use roofgap_analyze::{Analysis, Stage};
+use super::{InputRequest, Page, State, find_stage};
+use crate::answer::{Column, InputRef, Origin, Quantity, columns};
+use crate::error::McpError;
+use roofgap_analyze::{Analysis, Stage, Steps};
 use roofgap_report::main_stage;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use super::request::{InputRequest, Page};
-use super::stage;
-use crate::error::McpError;
-use crate::quantity::{Column, InputRef, Quantity, columns};
 
 /// Slowest steps that an answer names.
 const SLOWEST: usize = 5;
 
 /// Request for steps.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 pub struct StepsRequest {
     #[serde(flatten)]
     pub input: InputRequest,
@@ -25,7 +23,7 @@ pub struct StepsRequest {
 }
 
 /// Steps of a stage.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[derive(Serialize, JsonSchema)]
 pub struct StepsAnswer {
     #[serde(flatten)]
     pub input: InputRef,
@@ -54,7 +52,7 @@ pub struct StepsAnswer {
 }
 
 /// A step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Serialize, JsonSchema)]
 pub struct StepRow {
     /// Position among the steps of the stage, from 0.
     pub step: usize,
@@ -63,53 +61,37 @@ pub struct StepRow {
 }
 
 /// Lists the steps of a stage.
-pub fn answer(input: &str, analysis: &Analysis, request: &StepsRequest) -> Result<StepsAnswer, McpError> {
+pub fn answer(state: &State, request: &StepsRequest) -> Result<StepsAnswer, McpError> {
+    let (input, loaded) = state.load(&request.input)?;
     let stage = match &request.stage {
-        Some(name) => Some(stage::find(analysis, name)?.1),
-        None => stage_with_steps(analysis),
+        Some(name) => Some(find_stage(&loaded.analysis, name)?.1),
+        None => stage_with_steps(&loaded.analysis),
     };
     let steps = stage.and_then(|stage| stage.steps.as_ref());
-    let why = match stage {
+    let missing = match stage {
         Some(stage) if steps.is_none() => format!("no ranges mark the steps of {}", stage.name),
         _ => "no stage of this input has steps".to_owned(),
     };
-    let rows: Vec<StepRow> = steps
-        .iter()
-        .flat_map(|steps| &steps.each_ns)
-        .enumerate()
-        .map(|(step, &time_ns)| StepRow { step, time_ns })
-        .collect();
+    // A value that steps can be without has its own reason.
+    let or = |why_not| Origin { from: "timeline", why_not: if steps.is_some() { why_not } else { &missing } };
+    let time = |get: fn(&Steps) -> i64| or("").ns(steps.map(get));
+    let each = steps.iter().flat_map(|steps| &steps.each_ns).enumerate();
+    let rows: Vec<StepRow> = each.map(|(step, &time_ns)| StepRow { step, time_ns }).collect();
     let mut slowest = rows.clone();
     slowest.sort_by_key(|row| (std::cmp::Reverse(row.time_ns), row.step));
     slowest.truncate(SLOWEST);
-    let time = |value| Quantity::whole(value, "ns", "timeline", &why);
-    let same =
-        if steps.is_some() { "the times of the steps are those of the CPU already" } else { why.as_str() };
     Ok(StepsAnswer {
-        input: InputRef::of(input, analysis),
+        input,
         stage: stage.map(|stage| stage.name.clone()),
-        count: Quantity::whole(
-            steps.and_then(|steps| i64::try_from(steps.count).ok()),
-            "count",
-            "timeline",
-            &why,
-        ),
-        mean: time(steps.map(|steps| steps.mean_ns)),
-        p50: time(steps.map(|steps| steps.p50_ns)),
-        p90: time(steps.map(|steps| steps.p90_ns)),
-        p99: time(steps.map(|steps| steps.p99_ns)),
-        launches_per_step: Quantity::real(
-            steps.and_then(|steps| steps.launches_per_step),
-            "count",
-            "timeline",
-            if steps.is_some() { "no launches were recorded" } else { &why },
-        ),
-        cpu_mean: Quantity::whole(
-            steps.and_then(|steps| steps.cpu.as_ref()).map(|cpu| cpu.mean_ns),
-            "ns",
-            "timeline",
-            same,
-        ),
+        count: or("").count(steps.map(|steps| steps.count)),
+        mean: time(|steps| steps.mean_ns),
+        p50: time(|steps| steps.p50_ns),
+        p90: time(|steps| steps.p90_ns),
+        p99: time(|steps| steps.p99_ns),
+        launches_per_step: or("no launches were recorded")
+            .real(steps.and_then(|steps| steps.launches_per_step), "count"),
+        cpu_mean: or("the times of the steps are those of the CPU already")
+            .ns(steps.and_then(|steps| Some(steps.cpu.as_ref()?.mean_ns))),
         steps: request.page.of(&rows).to_vec(),
         slowest,
         columns: columns([(
@@ -130,7 +112,6 @@ fn stage_with_steps(analysis: &Analysis) -> Option<&Stage> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roofgap_analyze::Steps;
 
     #[test]
     fn the_stage_is_that_of_the_summary() {

@@ -1,17 +1,18 @@
 //! `summary`: the first things to know about a run or capture.
 
-use roofgap_analyze::{About, Analysis, Stage, verdict};
+use super::{InputRequest, State};
+use crate::answer::{InputRef, Origin, Quantity};
+use crate::error::McpError;
+use roofgap_analyze::{About, Analysis, LossInfo, Reason, Stage, StageOrigin, verdict};
 use roofgap_report::headline;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::quantity::{InputRef, Quantity, cut, cut_to};
-
-/// Stages, devices, losses and reasons that a summary names.
+/// Stages, devices, losses and unreadable files that a summary names.
 const MOST: usize = 12;
 
 /// Summary of a run or capture.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[derive(Serialize, JsonSchema)]
 pub struct SummaryAnswer {
     #[serde(flatten)]
     pub input: InputRef,
@@ -38,9 +39,9 @@ pub struct SummaryAnswer {
     /// Number of findings; the tool `findings` gives them.
     pub finding_count: usize,
     /// Losses of data on the way to these numbers.
-    pub losses: Vec<LossRow>,
+    pub losses: Vec<LossInfo>,
     /// Parts of the analysis that were not measured, each with the reason.
-    pub not_measured: Vec<NotMeasured>,
+    pub not_measured: Vec<Reason>,
     /// Number of parts that were not measured.
     pub not_measured_count: usize,
     /// Files that could not be read.
@@ -48,7 +49,7 @@ pub struct SummaryAnswer {
 }
 
 /// Summary of a stage.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[derive(Serialize, JsonSchema)]
 pub struct StageSummary {
     /// JSON pointer into the analysis (`roofgap analyze --format json`).
     pub id: String,
@@ -84,140 +85,76 @@ pub struct StageSummary {
     pub mbu: Quantity,
 }
 
-/// A loss of data.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-pub struct LossRow {
-    /// Stable id.
-    pub id: String,
-    /// `info`, `warning` or `error`.
-    pub severity: String,
-    /// Number of rows.
-    pub count: u64,
-    /// Effect on the numbers.
-    pub meaning: String,
-}
-
-/// A part that was not measured.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-pub struct NotMeasured {
-    /// Part, as a path into the analysis.
-    pub about: String,
-    /// Reason.
-    pub why: String,
-}
-
 /// Summarises an analysis.
-pub fn answer(input: &str, analysis: &Analysis, unreadable: &[String]) -> SummaryAnswer {
-    let kernels_from = format!("{:?}", analysis.totals.from).to_lowercase();
-    let totals_only = "only totals are known, not when each operation ran";
-    SummaryAnswer {
-        input: InputRef::of(input, analysis),
-        headline: headline(analysis).map(|text| cut_to(&text, 1000)),
-        devices: analysis
-            .devices
-            .iter()
-            .take(MOST)
-            .map(|device| {
-                let name = device.name.as_deref().unwrap_or("unknown GPU");
-                format!("{}: {}", device.id, cut(name))
-            })
+pub fn answer(state: &State, request: &InputRequest) -> Result<SummaryAnswer, McpError> {
+    let (input, loaded) = state.load(request)?;
+    let analysis = &loaded.analysis;
+    let totals = &analysis.totals;
+    let from = format!("{:?}", totals.from).to_lowercase();
+    let kernels = Origin { from: &from, why_not: "only totals are known, not when each operation ran" };
+    let devices = analysis.devices.iter().take(MOST);
+    let stages = analysis.stages.iter().take(MOST).enumerate();
+    Ok(SummaryAnswer {
+        input,
+        headline: headline(analysis),
+        devices: devices
+            .map(|device| format!("{}: {}", device.id, device.name.as_deref().unwrap_or("unknown GPU")))
             .collect(),
         device_count: analysis.devices.len(),
-        engine: analysis.engine.as_ref().map(|engine| cut(&engine.name)),
-        model: analysis.workload.as_ref().and_then(|workload| workload.model.as_deref()).map(cut),
-        kernel_count: Quantity::count(analysis.totals.kernel_count, &kernels_from),
-        kernel_time: Quantity::whole(Some(analysis.totals.kernel_ns), "ns", &kernels_from, ""),
-        busy_time: Quantity::whole(analysis.totals.busy_ns, "ns", &kernels_from, totals_only),
-        stages: analysis
-            .stages
-            .iter()
-            .take(MOST)
-            .enumerate()
-            .map(|(position, stage)| summary_of(analysis, position, stage))
-            .collect(),
+        engine: analysis.engine.as_ref().map(|engine| engine.name.clone()),
+        model: analysis.workload.as_ref().and_then(|workload| workload.model.clone()),
+        kernel_count: kernels.count(totals.kernel_count),
+        kernel_time: kernels.ns(totals.kernel_ns),
+        busy_time: kernels.ns(totals.busy_ns),
+        stages: stages.map(|(position, stage)| summary_of(analysis, position, stage)).collect(),
         stage_count: analysis.stages.len(),
         finding_count: analysis.findings.len(),
-        losses: analysis
-            .losses
-            .iter()
-            .take(MOST)
-            .map(|loss| LossRow {
-                id: loss.id.clone(),
-                severity: loss.severity.clone(),
-                count: loss.count,
-                meaning: cut_to(&loss.meaning, 600),
-            })
-            .collect(),
-        not_measured: analysis
-            .reasons
-            .iter()
-            .take(2 * MOST)
-            .map(|reason| NotMeasured {
-                about: cut(&reason.about.to_string()),
-                why: cut_to(&reason.why, 600),
-            })
-            .collect(),
+        losses: analysis.losses.iter().take(MOST).cloned().collect(),
+        not_measured: analysis.reasons.iter().take(2 * MOST).cloned().collect(),
         not_measured_count: analysis.reasons.len(),
-        unreadable: unreadable.iter().take(MOST).map(|why| cut_to(why, 600)).collect(),
-    }
+        unreadable: loaded.unreadable.iter().take(MOST).cloned().collect(),
+    })
 }
 
 fn summary_of(analysis: &Analysis, position: usize, stage: &Stage) -> StageSummary {
     let from = match stage.from {
-        roofgap_analyze::StageOrigin::Timeline => "timeline",
-        roofgap_analyze::StageOrigin::Workload => "workload account",
+        StageOrigin::Timeline => "timeline",
+        StageOrigin::Workload => "workload account",
     };
-    let name = || stage.name.clone();
-    let reason = |about: About, otherwise: &str| {
-        let why = analysis.reason(&about).or_else(|| analysis.reason(&About::Stage(name())));
-        why.unwrap_or(otherwise).to_owned()
+    let reason = |about: fn(String) -> About, otherwise| {
+        let why = |about: fn(String) -> About| analysis.reason(&about(stage.name.clone()));
+        why(about).or_else(|| why(About::Stage)).unwrap_or(otherwise)
     };
-    let no_gpu = reason(About::Stage(name()), "no GPU work was recorded for this stage");
-    let no_steps = "no ranges mark the steps of this stage";
-    let steps = stage.steps.as_ref();
+    let gpu = Origin { from, why_not: reason(About::Stage, "no GPU work was recorded for this stage") };
+    let of_steps = Origin { from, why_not: "no ranges mark the steps of this stage" };
+    let work = |about| Origin {
+        from: "model FLOPs and bytes over wall time, against the peak of the GPU",
+        why_not: reason(about, "the work of the model is not known"),
+    };
+    let tokens = Origin {
+        from: "tokens of the engine or of the workload account, over the time of the stage",
+        why_not: reason(About::StageTokens, "the number of tokens is not known"),
+    };
     // Without GPU work a count of 0 would be a guess.
-    let on_gpu = |count: u64| {
-        let count = i64::try_from(count).ok().filter(|_| stage.kernel_ns.is_some());
-        Quantity::whole(count, "count", from, &no_gpu)
-    };
+    let on_gpu = |count: u64| gpu.count(stage.kernel_ns.map(|_| count));
+    let steps = stage.steps.as_ref();
     let verdict = verdict(stage);
-    let work = "model FLOPs and bytes over wall time, against the peak of the GPU";
     StageSummary {
         id: format!("/stages/{position}"),
-        name: cut(&stage.name),
+        name: stage.name.clone(),
         limit: verdict.label.as_str(),
-        why: cut_to(&verdict.why, 600),
-        instances: Quantity::count(stage.instances, from),
-        wall_time: Quantity::whole(Some(stage.wall_ns), "ns", from, ""),
-        busy_time: Quantity::whole(stage.busy_ns, "ns", from, &no_gpu),
-        kernel_time: Quantity::whole(stage.kernel_ns, "ns", from, &no_gpu),
+        why: verdict.why,
+        instances: gpu.count(stage.instances),
+        wall_time: gpu.ns(stage.wall_ns),
+        busy_time: gpu.ns(stage.busy_ns),
+        kernel_time: gpu.ns(stage.kernel_ns),
         kernel_count: on_gpu(stage.kernel_count),
         launch_count: on_gpu(stage.launch_count),
-        idle_launch: Quantity::whole(stage.idle.map(|idle| idle.launch_ns), "ns", from, &no_gpu),
-        step_count: Quantity::whole(
-            steps.and_then(|steps| i64::try_from(steps.count).ok()),
-            "count",
-            from,
-            no_steps,
-        ),
-        step_time: Quantity::whole(steps.map(|steps| steps.mean_ns), "ns", from, no_steps),
-        tokens_per_s: Quantity::real(
-            stage.tokens_per_s,
-            "tokens/s",
-            "tokens of the engine or of the workload account, over the time of the stage",
-            &reason(About::StageTokens(name()), "the number of tokens is not known"),
-        ),
-        mfu: Quantity::real(
-            stage.mfu.as_ref().map(|mfu| mfu.by_wall_pct),
-            "%",
-            work,
-            &reason(About::StageMfu(name()), "the work of the model is not known"),
-        ),
-        mbu: Quantity::real(
-            stage.mbu.as_ref().map(|mbu| mbu.by_wall_pct),
-            "%",
-            work,
-            &reason(About::StageMbu(name()), "the work of the model is not known"),
-        ),
+        idle_launch: gpu.ns(stage.idle.map(|idle| idle.launch_ns)),
+        step_count: of_steps.count(steps.map(|steps| steps.count)),
+        step_time: of_steps.ns(steps.map(|steps| steps.mean_ns)),
+        tokens_per_s: tokens.real(stage.tokens_per_s, "tokens/s"),
+        mfu: work(About::StageMfu).real(stage.mfu.as_ref().map(|mfu| mfu.by_wall_pct), "%"),
+        mbu: work(About::StageMbu).real(stage.mbu.as_ref().map(|mbu| mbu.by_wall_pct), "%"),
     }
 }

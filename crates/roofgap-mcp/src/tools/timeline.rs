@@ -1,17 +1,17 @@
 //! `timeline`: the GPU operations of a time window.
 
-use roofgap_analyze::short_name;
+use super::{InputRequest, Page, State};
+use crate::answer::{Column, InputRef, Origin, Quantity, columns};
+use crate::error::McpError;
+use roofgap_analyze::{IntervalSet, short_name};
 use roofgap_runs::open::Loaded;
 use roofgap_trace::{OpKind, Trace};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use super::request::{InputRequest, Page};
-use crate::error::McpError;
-use crate::quantity::{Column, InputRef, Quantity, columns, cut};
+use std::collections::BTreeMap;
 
 /// Request for a window of the timeline.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 pub struct TimelineRequest {
     #[serde(flatten)]
     pub input: InputRequest,
@@ -26,7 +26,7 @@ pub struct TimelineRequest {
 }
 
 /// GPU operations of a window.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[derive(Serialize, JsonSchema)]
 pub struct TimelineAnswer {
     #[serde(flatten)]
     pub input: InputRef,
@@ -47,7 +47,7 @@ pub struct TimelineAnswer {
 }
 
 /// Busy time of a device.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Serialize, JsonSchema)]
 pub struct DeviceBusy {
     /// Device number.
     pub device: u32,
@@ -58,7 +58,7 @@ pub struct DeviceBusy {
 }
 
 /// A GPU operation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Serialize, JsonSchema)]
 pub struct OperationRow {
     /// `kernel`, `copy`, `set` or `graph`.
     pub kind: &'static str,
@@ -77,7 +77,8 @@ pub struct OperationRow {
 }
 
 /// Lists the operations of a window.
-pub fn answer(input: &str, loaded: &Loaded, request: &TimelineRequest) -> Result<TimelineAnswer, McpError> {
+pub fn answer(state: &State, request: &TimelineRequest) -> Result<TimelineAnswer, McpError> {
+    let (input, loaded) = state.load(&request.input)?;
     let trace = &loaded.trace;
     let Some((first, last)) = trace.span().filter(|_| !trace.ops.is_empty()) else {
         return Err(McpError::NoTimeline { why: "this input has no GPU operations with times".to_owned() });
@@ -99,15 +100,15 @@ pub fn answer(input: &str, loaded: &Loaded, request: &TimelineRequest) -> Result
         .filter(|&row| ops.end[row] > window.0)
         .filter(|&row| request.device.is_none_or(|device| number(trace, row) == device))
         .collect();
-    let from = "timeline";
+    let timeline = Origin { from: "timeline", why_not: "" };
     Ok(TimelineAnswer {
-        input: InputRef::of(input, &loaded.analysis),
-        trace_time: Quantity::whole(Some(length), "ns", from, ""),
-        start: Quantity::whole(Some(start_ns), "ns", from, ""),
-        end: Quantity::whole(Some(end_ns), "ns", from, ""),
+        input,
+        trace_time: timeline.ns(length),
+        start: timeline.ns(start_ns),
+        end: timeline.ns(end_ns),
         devices: busy(trace, &rows, window),
         count: rows.len(),
-        operations: request.page.of(&rows).iter().map(|&row| operation(loaded, row, first)).collect(),
+        operations: request.page.of(&rows).iter().map(|&row| operation(&loaded, row, first)).collect(),
         columns: columns([
             ("start_ns", "ns", "since the first event of the trace, from the timeline"),
             ("duration_ns", "ns", "on the GPU, from the timeline"),
@@ -120,18 +121,15 @@ pub fn answer(input: &str, loaded: &Loaded, request: &TimelineRequest) -> Result
 fn operation(loaded: &Loaded, row: usize, first: i64) -> OperationRow {
     let ops = &loaded.trace.ops;
     let name = loaded.trace.names.get(ops.name[row]);
+    let (kind, name) = match ops.kind[row] {
+        OpKind::Kernel => ("kernel", short_name(name).to_string()),
+        OpKind::Copy => ("copy", name.to_owned()),
+        OpKind::Set => ("set", name.to_owned()),
+        OpKind::Graph => ("graph", name.to_owned()),
+    };
     OperationRow {
-        kind: match ops.kind[row] {
-            OpKind::Kernel => "kernel",
-            OpKind::Copy => "copy",
-            OpKind::Set => "set",
-            OpKind::Graph => "graph",
-        },
-        name: cut(&if ops.kind[row] == OpKind::Kernel {
-            short_name(name).to_string()
-        } else {
-            name.to_owned()
-        }),
+        kind,
+        name,
         start_ns: ops.start[row] - first,
         duration_ns: ops.duration(row),
         device: number(&loaded.trace, row),
@@ -146,26 +144,16 @@ fn number(trace: &Trace, row: usize) -> u32 {
     trace.devices.get(device.index()).map_or(u32::from(device.0), |device| device.number)
 }
 
-/// Sums the busy time of each device. Rows are in the order of start.
+/// Sums the busy time of each device with operations in the window.
 fn busy(trace: &Trace, rows: &[usize], window: (i64, i64)) -> Vec<DeviceBusy> {
-    // Device, busy time so far, end of the last operation.
-    let mut devices: Vec<(u32, i64, i64)> = Vec::new();
+    let mut devices: BTreeMap<u32, Vec<(i64, i64)>> = BTreeMap::new();
     for &row in rows {
-        let number = number(trace, row);
-        let end = trace.ops.end[row].min(window.1);
-        let position = devices.iter().position(|(known, ..)| *known == number);
-        let position = position.unwrap_or_else(|| {
-            devices.push((number, 0, window.0));
-            devices.len() - 1
-        });
-        if let Some((_, busy, until)) = devices.get_mut(position) {
-            *busy += (end - trace.ops.start[row].max(*until)).max(0);
-            *until = (*until).max(end);
-        }
+        let (start, end) = (trace.ops.start[row].max(window.0), trace.ops.end[row].min(window.1));
+        devices.entry(number(trace, row)).or_default().push((start, end));
     }
-    devices.sort_unstable();
-    devices
-        .into_iter()
-        .map(|(device, busy_ns, _)| DeviceBusy { device, busy_ns, idle_ns: window.1 - window.0 - busy_ns })
-        .collect()
+    let busy = |(device, times)| {
+        let busy_ns = IntervalSet::of(times).length();
+        DeviceBusy { device, busy_ns, idle_ns: window.1 - window.0 - busy_ns }
+    };
+    devices.into_iter().map(busy).collect()
 }

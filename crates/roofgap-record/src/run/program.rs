@@ -3,8 +3,9 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use roofgap_analyze::Engine;
 use roofgap_collect::command::CommandLine;
-use roofgap_collect::program::{Annotation, ProgramContext, Scripts, launcher, serving_engine};
+use roofgap_collect::program::{Annotation, ProgramContext, Scripts, launcher};
 use roofgap_runs::config::settings::{Task, Workload, WorkloadKind};
 use roofgap_runs::config::{Config, Span, model};
 use roofgap_runs::run_dir::{Layout, PhaseName};
@@ -103,10 +104,11 @@ impl Program {
     /// Returns the serving engine or the launcher of ranks that the command starts, where it names one.
     pub fn serving_engine(&self) -> Option<&'static str> {
         let words = self.config.workload.words();
+        let engine = || Engine::of_command(&words).map(|engine| engine.name);
         match self.config.workload.kind {
-            WorkloadKind::Command => serving_engine(&words).or_else(|| launcher(&words)),
+            WorkloadKind::Command => engine().or_else(|| launcher(&words)),
             // Servers start processes of their own.
-            WorkloadKind::Server => serving_engine(&words).or(Some("a server")),
+            WorkloadKind::Server => engine().or(Some("a server")),
             _ => None,
         }
     }
@@ -204,7 +206,7 @@ fn load_words(executable: &Path, config: &Config, phase: PhaseName) -> Vec<OsStr
         let output = COUNTER_TOKENS.to_string();
         (load.requests.min(u64::from(load.concurrency)), 0, output)
     } else {
-        (load.requests, load.warmup, load.output_tokens.clone())
+        (load.requests, load.warmup, load.output_tokens.to_string())
     };
     // A server starts and answers more slowly under ncu, and requests at a rate would pile up.
     let slower = |span: Span| {
@@ -223,7 +225,7 @@ fn load_words(executable: &Path, config: &Config, phase: PhaseName) -> Vec<OsStr
         ("--requests", Some(requests.to_string())),
         ("--warmup", Some(warmup.to_string())),
         ("--duration", unless_counters(load.duration).map(seconds)),
-        ("--prompt-tokens", Some(load.prompt_tokens.clone())),
+        ("--prompt-tokens", Some(load.prompt_tokens.to_string())),
         ("--output-tokens", Some(output)),
         ("--vocabulary", Some(load.vocabulary.to_string())),
         ("--timeout", Some(seconds(slower(load.timeout)))),

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use roofgap_analyze::Engine;
 use roofgap_collect::command::find_on_path;
 use roofgap_collect::provenance::{Gpus, Python, visible_gpus};
 use roofgap_collect::tool::{Ncu, Nsys, RejectedCandidate, Search};
@@ -147,7 +148,7 @@ pub fn python_of(config: &Config) -> Option<PythonResult> {
             is_python.then_some(first)?
         }
     };
-    Some(Python::query(&interpreter).map_err(|error| error.to_string()))
+    Some(Python::query(&interpreter, Engine::packages()).map_err(|error| error.to_string()))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use roofgap_analyze::is_communication;
+use roofgap_analyze::{Family, family};
 use serde::{Deserialize, Serialize};
 
 use super::LaunchGroup;
@@ -325,7 +325,7 @@ fn wanted_of<'a>(
             break;
         }
         sum += group.total_ns as f64;
-        if is_communication(&group.kernel) {
+        if family(&group.kernel) == Family::Communication {
             left_out.push(LeftOut {
                 stage: group.stage.clone(),
                 kernel: group.kernel.clone(),

@@ -24,6 +24,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use roofgap_base::file::write_atomic;
+use roofgap_runs::config::Span;
+use roofgap_runs::config::traffic::Load;
 use roofgap_wire::account::{Account, SCHEMA};
 
 /// Start of requests.
@@ -78,25 +80,36 @@ pub struct LoadProps {
     pub pairs: Option<PairProps>,
 }
 
+impl LoadProps {
+    /// Builds the load on a server from its options. Only a rate above 0 makes an open loop.
+    pub fn new(url: String, options: Load, pairs: Option<PairProps>) -> Self {
+        let span = |span: Span| span.0;
+        Self {
+            url,
+            arrivals: match options.rate {
+                None => Arrivals::Closed { concurrency: options.concurrency },
+                Some(rate) => Arrivals::Open { rate, most_in_flight: options.concurrency },
+            },
+            model: options.model,
+            prompt_tokens: options.prompt_tokens,
+            output_tokens: options.output_tokens,
+            prompts: options.prompts,
+            vocabulary: options.vocabulary,
+            requests: options.requests,
+            warmup: options.warmup,
+            duration: options.duration.map(span),
+            timeout: options.timeout.0,
+            seed: options.seed,
+            good_ttft: options.good_ttft.map(span),
+            good_itl: options.good_itl.map(span),
+            pairs,
+        }
+    }
+}
+
 impl Default for LoadProps {
     fn default() -> Self {
-        Self {
-            url: "http://127.0.0.1:8000".to_owned(),
-            model: None,
-            arrivals: Arrivals::Closed { concurrency: 8 },
-            prompt_tokens: Lengths::Fixed(512),
-            output_tokens: Lengths::Fixed(128),
-            prompts: None,
-            vocabulary: 10_000,
-            requests: 64,
-            warmup: 8,
-            duration: None,
-            timeout: Duration::from_secs(300),
-            seed: 0,
-            good_ttft: None,
-            good_itl: None,
-            pairs: None,
-        }
+        Self::new("http://127.0.0.1:8000".to_owned(), Load::default(), None)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Percentiles and throughput of all requests; counters and gauges that a server exports in the text format of Prometheus.
 
+use roofgap_analyze::Engine;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -121,9 +122,6 @@ pub struct Exported {
     pub gauges: BTreeMap<String, f64>,
 }
 
-/// Prefixes of the gauges of serving engines.
-const ENGINES: [&str; 4] = ["vllm:", "sglang:", "trtllm_", "llamacpp:"];
-
 /// Ends of names that are no values of their own: parts of histograms, times of creation and descriptions.
 const NO_GAUGES: [&str; 3] = ["_bucket", "_created", "_info"];
 
@@ -152,7 +150,7 @@ fn parse_exported(text: &str) -> Exported {
         let ends = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
         if ends(&["_total", "_sum", "_count"]) {
             *found.counters.entry(name.to_owned()).or_default() += value;
-        } else if ENGINES.iter().any(|engine| name.starts_with(engine)) && !ends(&NO_GAUGES) {
+        } else if Engine::exports(name) && !ends(&NO_GAUGES) {
             let gauge = found.gauges.entry(name.to_owned()).or_default();
             *gauge = if name.contains("usage") { gauge.max(value) } else { *gauge + value };
         }

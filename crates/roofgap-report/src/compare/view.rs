@@ -1,13 +1,12 @@
 //! The view model of a comparison: rows and sentences that text, Markdown and HTML render.
 
-use super::sentences;
 use crate::document::table::Table;
 use crate::render::screen::Tone;
 use roofgap_analyze::compare::{
-    Basis, Change, Comparison, GateOutcome, GateResult, Judgement, KernelChange, KernelSide, KernelStatus,
-    MatchedBy, StageChange,
+    Basis, Change, Comparison, Difference, GateOutcome, GateResult, GateVerdict, Judgement, KernelChange,
+    KernelSide, KernelStatus, METRICS, MatchedBy, StageChange, Weight,
 };
-use roofgap_base::numbers::{NONE, ms, or_none, us};
+use roofgap_base::numbers::{NONE, ms, or_none, time, us};
 
 /// The most rows of the tables.
 #[derive(Debug, Clone, Copy)]
@@ -56,16 +55,16 @@ impl View {
         let base = comparison.stages_gone.iter().map(|name| (name, "base"));
         let head = comparison.stages_added.iter().map(|name| (name, "head"));
         let one_sided = base.chain(head).map(|(name, side)| format!("stage {name} is on the {side} only"));
-        let mut differences: Vec<String> = comparison.differences.iter().map(sentences::difference).collect();
+        let mut differences: Vec<String> = comparison.differences.iter().map(difference_sentence).collect();
         if !comparison.unchecked.is_empty() {
             differences.push(format!("unknown on both sides: {}", comparison.unchecked.join(", ")));
         }
         // Stages that are on both sides hold the kernels.
         let whole: &[KernelChange] = if comparison.stages.is_empty() { &comparison.kernels } else { &[] };
         View {
-            headline: sentences::headline(comparison),
-            tone: sentences::tone(comparison),
-            alarm: sentences::alarm(comparison),
+            headline: headline(comparison),
+            tone: tone(comparison),
+            alarm: alarm(comparison),
             differences,
             one_sided: one_sided.collect(),
             gates: gates(comparison),
@@ -84,7 +83,7 @@ impl StageView {
         let bars = if different { Vec::new() } else { parts(stage, size.parts) };
         StageView {
             name: stage.name.clone(),
-            sentence: sentences::stage(stage),
+            sentence: stage_sentence(stage),
             noise: format!("noise of wall time: {}", stage.wall_noise_from),
             numbers: numbers(stage),
             parts: parts_table(stage, &bars),
@@ -95,7 +94,7 @@ impl StageView {
                 stage.explanation.why_not.clone()
             },
             kernels,
-            why_no_kernels: sentences::unmeasured_side(&stage.kernel_ns)
+            why_no_kernels: unmeasured_side(&stage.kernel_ns)
                 .map(|side| format!("the kernels do not compare: they were not measured on the {side}")),
             more_kernels,
             renamed: renamed(&stage.kernels),
@@ -118,58 +117,35 @@ fn gates(comparison: &Comparison) -> Table {
 }
 
 fn numbers(stage: &StageChange) -> Table {
-    let times: [(&str, &Change<i64>); 10] = [
-        ("wall ms", &stage.wall_ns),
-        ("unprofiled ms", &stage.unwatched_ns),
-        ("step ms", &stage.step_ns),
-        ("GPU busy ms", &stage.busy_ns),
-        ("kernels ms", &stage.kernel_ns),
-        ("idle ms", &stage.idle_ns),
-        ("  not launched yet", &stage.idle_launch_ns),
-        ("  waiting for the device", &stage.idle_sync_ns),
-        ("  in a copy call", &stage.idle_copy_ns),
-        ("  other", &stage.idle_other_ns),
-    ];
-    let quantities: [(&str, &Change<f64>); 4] = [
-        ("launches", &stage.launches),
-        ("launches per step", &stage.launches_per_step),
-        ("MFU %", &stage.mfu_pct),
-        ("MBU %", &stage.mbu_pct),
-    ];
     let mut table = Table::new(&["", "base>", "head>", "change %>", "noise>", "is!"]);
-    for (name, change) in times {
-        if change.base.unwrap_or(0) != 0 || change.head.unwrap_or(0) != 0 {
-            change_row(&mut table, name, change, ms);
+    for metric in METRICS {
+        let change = metric.of(stage);
+        // A time of nothing on both sides has no row.
+        let has_row = |value: Option<f64>| value.is_some_and(|value| !metric.is_time() || value != 0.0);
+        if !has_row(change.base) && !has_row(change.head) {
+            continue;
         }
-    }
-    let token = &stage.token_ns;
-    if token.base.is_some() || token.head.is_some() {
-        change_row(&mut table, "per token µs", token, us);
-    }
-    for (name, change) in quantities {
-        if change.base.is_some() || change.head.is_some() {
-            change_row(&mut table, name, change, |value| format!("{value:.2}"));
-        }
+        let show = |value: f64| match metric.field {
+            "token_ns" => us(value as i64),
+            _ if metric.is_time() => ms(value as i64),
+            _ => format!("{value:.2}"),
+        };
+        let tone = match change.judgement {
+            Judgement::Better => Some(Tone::Good),
+            Judgement::Worse => Some(Tone::Bad),
+            Judgement::Same | Judgement::Unknown => None,
+        };
+        let cells = [
+            metric.label.to_owned(),
+            or_none(change.base, show),
+            or_none(change.head, show),
+            or_none(change.delta_pct, |pct| format!("{pct:+.1}")),
+            or_none(change.noise, show),
+            change.judgement.as_str().unwrap_or(NONE).to_owned(),
+        ];
+        table.judged_row(cells, tone);
     }
     table
-}
-
-fn change_row<T: Copy>(table: &mut Table, name: &str, change: &Change<T>, show: impl Fn(T) -> String) {
-    let (judgement, tone) = match change.judgement {
-        Judgement::Same => ("same", None),
-        Judgement::Better => ("better", Some(Tone::Good)),
-        Judgement::Worse => ("worse", Some(Tone::Bad)),
-        Judgement::Unknown => (NONE, None),
-    };
-    let cells = [
-        name.to_owned(),
-        or_none(change.base, &show),
-        or_none(change.head, &show),
-        or_none(change.delta_pct, |pct| format!("{pct:+.1}")),
-        or_none(change.noise, &show),
-        judgement.to_owned(),
-    ];
-    table.judged_row(cells, tone);
 }
 
 /// Formats a change of time as milliseconds with a sign.
@@ -259,4 +235,189 @@ fn renamed(changes: &[KernelChange]) -> Vec<String> {
         Some(format!("renamed: {} matches {}: {why}", name(head), name(base)))
     };
     changes.iter().filter_map(pair).take(8).collect()
+}
+
+/// States the conclusion; before it, that the two are not comparable as a whole.
+pub fn headline(comparison: &Comparison) -> String {
+    let by = match comparison.basis {
+        Basis::Whole => return conclusion(comparison),
+        Basis::Instance => "by instance",
+        Basis::StepAndToken => "by step and token",
+    };
+    let because = comparison.not_whole_because();
+    let because: Vec<&str> = because.iter().map(|difference| difference.what.as_str()).collect();
+    let conclusion = conclusion(comparison);
+    format!("not comparable as a whole (different {}); {by}: {conclusion}", because.join(", "))
+}
+
+/// Returns the tone of the conclusion; `None` for a mixed or a neutral one.
+fn tone(comparison: &Comparison) -> Option<Tone> {
+    let any = |wanted: Judgement| {
+        let mut stages = comparison.stages.iter();
+        stages.any(|stage| judgement(stage) == Some(wanted))
+    };
+    match (comparison.verdict(), any(Judgement::Worse), any(Judgement::Better)) {
+        (GateVerdict::Broken, ..) => Some(Tone::Bad),
+        (GateVerdict::NotMeasured, ..) => Some(Tone::Notice),
+        (GateVerdict::Held, true, false) => Some(Tone::Bad),
+        (GateVerdict::Held, false, true) => Some(Tone::Good),
+        (GateVerdict::Held, ..) => None,
+    }
+}
+
+fn conclusion(comparison: &Comparison) -> String {
+    let mut broken: Vec<String> = Vec::new();
+    for gate in comparison.gates.iter().filter(|gate| gate.outcome == GateOutcome::Broken) {
+        let name = format!("{}.{}", gate.stage.as_deref().unwrap_or("total"), gate.metric);
+        if !broken.contains(&name) {
+            broken.push(name);
+        }
+    }
+    match comparison.verdict() {
+        GateVerdict::Broken => format!("the gate is broken: {}", broken.join(", ")),
+        GateVerdict::NotMeasured => "a gate was not measured".to_owned(),
+        GateVerdict::Held => {
+            let of = |wanted: Judgement| -> Vec<String> {
+                let stages = comparison.stages.iter().filter(|stage| judgement(stage) == Some(wanted));
+                stages.map(|stage| stage.name.clone()).collect()
+            };
+            let (worse, better) = (of(Judgement::Worse), of(Judgement::Better));
+            let mut parts = Vec::new();
+            if !worse.is_empty() {
+                parts.push(format!("worse: {}", worse.join(", ")));
+            }
+            if !better.is_empty() {
+                parts.push(format!("better: {}", better.join(", ")));
+            }
+            if parts.is_empty() {
+                let other = comparison.stages.iter().any(StageChange::has_changed);
+                parts.push(if other {
+                    "no change of stage times beyond the noise".to_owned()
+                } else if comparison.stages.is_empty() {
+                    total(comparison)
+                } else {
+                    "no change beyond the noise".to_owned()
+                });
+            }
+            parts.join("; ")
+        }
+    }
+}
+
+fn total(comparison: &Comparison) -> String {
+    let kernels = &comparison.totals.kernel_ns;
+    match kernels.judgement {
+        Judgement::Unknown if kernels.is_on_both_sides() => {
+            "no stage on both sides; the kernels compare by call".to_owned()
+        }
+        Judgement::Unknown => match unmeasured_side(kernels) {
+            Some(side) => {
+                format!("no stage on both sides, and the {side} has no kernels: nothing to compare")
+            }
+            None => "no stage and no kernel on either side: nothing to compare".to_owned(),
+        },
+        _ => format!("no stage on both sides; kernel time of the whole trace: {}", words(kernels)),
+    }
+}
+
+/// Names the side on which a number was not measured, where the other has it.
+fn unmeasured_side(change: &Change<i64>) -> Option<&'static str> {
+    match (change.base, change.head) {
+        (Some(_), None) => Some("head"),
+        (None, Some(_)) => Some("base"),
+        _ => None,
+    }
+}
+
+/// Judges a stage by its wall time or, if that did not change, by its GPU time; where the sides did different work, by the time of
+/// a step or, if that did not change, of a token.
+fn judgement(stage: &StageChange) -> Option<Judgement> {
+    let by_instance = [&stage.wall_ns, &stage.unwatched_ns, &stage.busy_ns, &stage.kernel_ns];
+    let by_work = [&stage.step_ns, &stage.token_ns];
+    let changes: &[&Change<i64>] = match stage.basis {
+        Basis::StepAndToken => &by_work,
+        _ => &by_instance,
+    };
+    let judgements = changes.iter().map(|change| change.judgement);
+    judgements.into_iter().find(|judgement| matches!(judgement, Judgement::Worse | Judgement::Better))
+}
+
+/// Describes a change: `71.6 ms to 78.8 ms, +10.0 %, worse`.
+fn words(change: &Change<i64>) -> String {
+    let (base, head, delta) = match (change.base, change.head, change.delta) {
+        (Some(base), Some(head), Some(delta)) => (base, head, delta),
+        (Some(base), ..) => return format!("{} on the base, not measured on the head", time(base)),
+        (_, Some(head), _) => return format!("{} on the head, not measured on the base", time(head)),
+        _ => return "measured on neither side".to_owned(),
+    };
+    let pct = change.delta_pct.map(|pct| format!(", {pct:+.1} %")).unwrap_or_default();
+    let judgement = match change.judgement {
+        Judgement::Worse => "worse",
+        Judgement::Better => "better",
+        _ if delta == 0 => "the same",
+        _ => "within the noise",
+    };
+    format!("{} to {}{pct}, {judgement}", time(base), time(head))
+}
+
+/// Describes the change of a stage.
+fn stage_sentence(stage: &StageChange) -> String {
+    if stage.basis == Basis::StepAndToken {
+        return different_work(stage);
+    }
+    let mut text = format!("wall {}", words(&stage.wall_ns));
+    if stage.busy_ns.is_on_a_side() {
+        text.push_str(&format!("; GPU busy {}", words(&stage.busy_ns)));
+    }
+    text.push('.');
+    let still = stage.wall_ns.judgement == Judgement::Same;
+    match stage.busy_ns.judgement {
+        Judgement::Worse if still => {
+            text.push_str(" The GPU is busy for longer; less idle time hides that.");
+        }
+        Judgement::Better if still => {
+            text.push_str(
+                " The GPU is busy for less time and idle for longer: something else limits this stage.",
+            );
+        }
+        _ => {}
+    }
+    text
+}
+
+/// Describes the change of a stage in which the sides did different work.
+fn different_work(stage: &StageChange) -> String {
+    let values = [("step", &stage.step_ns), ("time per token", &stage.token_ns)];
+    let known = values.iter().filter(|(_, change)| change.is_on_both_sides());
+    let parts: Vec<String> = known.map(|(name, change)| format!("{name} {}", words(change))).collect();
+    if parts.is_empty() {
+        return "the sides did different work, and the time of a step or a token is not known on both."
+            .to_owned();
+    }
+    format!("{}. Values of the whole stage do not compare.", parts.join("; "))
+}
+
+/// Describes a difference of the two sides.
+fn difference_sentence(difference: &Difference) -> String {
+    let value = |side: &Option<String>| side.clone().unwrap_or_else(|| "unknown".to_owned());
+    format!(
+        "{}: {} against {}; {}",
+        difference.what,
+        value(&difference.base),
+        value(&difference.head),
+        difference.meaning
+    )
+}
+
+/// Warns that the two sides are not comparable at all. The headline names differences in the work.
+fn alarm(comparison: &Comparison) -> Option<String> {
+    let of_work = comparison.not_whole_because();
+    let what: Vec<&str> = comparison
+        .differences
+        .iter()
+        .filter(|difference| difference.weight == Weight::Incomparable)
+        .filter(|difference| !of_work.contains(difference))
+        .map(|difference| difference.what.as_str())
+        .collect();
+    (!what.is_empty()).then(|| format!("NOT COMPARABLE: different {}", what.join(", ")))
 }

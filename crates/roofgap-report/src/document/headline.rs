@@ -4,11 +4,11 @@
 use super::table::Table;
 use super::{Block, Document, Form, Section, capitalized, kernels, provenance};
 use roofgap_analyze::findings::explain;
-use roofgap_analyze::{Analysis, Finding, SourceInfo, Stage, StageKind, StageLimit, Steps, verdict};
+use roofgap_analyze::{Analysis, Engine, Finding, SourceInfo, Stage, StageKind, StageLimit, Steps, verdict};
 use roofgap_base::numbers::{count, counted, ms, significant, time};
 
-/// Facts of the environment that a manager asks for, beside GPU, model and engine.
-const FACTS: [&str; 4] = ["driver", "torch", "vllm", "transformers"];
+/// Facts of the environment that a manager asks for, beside GPU, model and packages of engines.
+const FACTS: [&str; 2] = ["driver", "torch"];
 
 /// Profiler overhead up to which the times are close to those without a profiler.
 const CLOSE: f64 = 1.1;
@@ -42,7 +42,7 @@ pub fn headline(analysis: &Analysis) -> Option<String> {
 
 /// Returns the stage that a reader asks about first: decode, else the one with the most time.
 pub fn main_stage(analysis: &Analysis) -> Option<&Stage> {
-    let decode = |stage: &&Stage| stage.kind == StageKind::Decode || stage.name == "decode";
+    let decode = |stage: &&Stage| stage.kind == StageKind::Decode;
     let stages = &analysis.stages;
     let longest = || stages.iter().max_by_key(|stage| stage.elapsed_ns());
     stages.iter().find(decode).or_else(longest)
@@ -230,7 +230,9 @@ impl Document<'_> {
         }
         facts.extend(workload.map(|w| format!("model {}", provenance::model(w))));
         facts.extend(analysis.engine.as_ref().map(|engine| engine.name.clone()));
-        let wanted = |name: &str| FACTS.iter().any(|fact| name.eq_ignore_ascii_case(fact));
+        let wanted = |name: &str| {
+            FACTS.into_iter().chain(Engine::packages()).any(|fact| name.eq_ignore_ascii_case(fact))
+        };
         let known = self.context.environment.iter().filter(|(name, _)| wanted(name));
         facts.extend(known.map(|(name, value)| format!("{name} {value}")));
         let tool = |source: &SourceInfo| Some(format!("{} {}", source.format, source.tool_version.as_ref()?));

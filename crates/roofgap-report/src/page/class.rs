@@ -1,25 +1,10 @@
 //! Classes of the items on the page; each has a colour.
 
-use roofgap_analyze::IdleCause;
+use roofgap_analyze::{Family, IdleCause};
 use roofgap_trace::{CallClass, OpKind};
 
-/// All classes, which the page refers to by position. Kernel families come first.
-pub const CLASSES: [&str; 27] = [
-    "gemm",
-    "gemv",
-    "attention",
-    "elementwise",
-    "reduction",
-    "norm",
-    "softmax",
-    "copy/layout",
-    "moe",
-    "embedding",
-    "sampling",
-    "communication",
-    "quantization",
-    "convolution",
-    "other",
+/// Classes of what is not a kernel.
+const OTHERS: [&str; 12] = [
     "memcpy",
     "memset",
     "graph",
@@ -34,10 +19,19 @@ pub const CLASSES: [&str; 27] = [
     "idle-other",
 ];
 
+/// Lists all classes, which the page refers to by position. Kernel families come first.
+pub fn all() -> impl Iterator<Item = &'static str> {
+    Family::all().map(Family::as_str).chain(OTHERS)
+}
+
 /// Returns the position of a class, or that of `other` for an unknown name.
 pub fn position(name: &str) -> u32 {
-    let at = CLASSES.iter().position(|c| *c == name);
-    at.or_else(|| CLASSES.iter().position(|c| *c == "other")).unwrap_or(0) as u32
+    all().position(|class| class == name).unwrap_or(Family::Other as usize) as u32
+}
+
+/// Returns the class at a position.
+pub fn name(position: u32) -> &'static str {
+    all().nth(position as usize).unwrap_or("other")
 }
 
 /// Returns the class of a GPU operation by its kind and the name of the kernel.
@@ -74,9 +68,9 @@ pub fn of_idle(cause: IdleCause) -> &'static str {
 
 /// Returns the name of a class in the style sheet.
 pub fn css(name: &str) -> &'static str {
-    match CLASSES[position(name) as usize] {
-        "copy/layout" => "layout",
-        other => other,
+    match all().find(|class| *class == name) {
+        Some("copy/layout") => "layout",
+        known => known.unwrap_or("other"),
     }
 }
 
@@ -87,9 +81,10 @@ mod tests {
     #[test]
     fn every_class_has_a_colour() {
         let style = include_str!("style.css");
-        for class in CLASSES {
+        for class in all() {
             assert!(style.contains(&format!("--c-{}:", css(class))), "{class}");
         }
-        assert_eq!(CLASSES[position("new family") as usize], "other");
+        assert_eq!(name(position("new family")), "other");
+        assert_eq!(css("new family"), "other");
     }
 }

@@ -163,7 +163,7 @@ fn draw(trace: &Trace, piece: &[usize], gaps: &[&IdlePart], (first, last): (Ns, 
                     @let (start, end) = (trace.ops.start[op], trace.ops.end[op]);
                     @let (at, wide) = place(start, end);
                     @let name = trace.names.get(trace.ops.name[op]);
-                    @let family = class::CLASSES[class::of_op(trace.ops.kind[op], name) as usize];
+                    @let family = class::name(class::of_op(trace.ops.kind[op], name));
                     rect class={ "f-" (class::css(family)) } x=(at) y="0" width=(wide) height=(HEIGHT) {
                         title { (cut(&short_name(name), 120)) ": " (time(end - start)) }
                     }

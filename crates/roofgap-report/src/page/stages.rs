@@ -274,7 +274,7 @@ fn collective(row: &CommunicationRow, widest: i64) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roofgap_analyze::Engine;
+    use roofgap_analyze::ENGINES;
 
     /// The title of a bar names the step whose numbers it has.
     #[test]
@@ -284,7 +284,7 @@ mod tests {
             .map(|start| Step {
                 start,
                 stage: "decode",
-                step: EngineStep { engine: Engine::Vllm, context: scheduled(0), generation: scheduled(1) },
+                step: EngineStep { engine: ENGINES[0], context: scheduled(0), generation: scheduled(1) },
             })
             .collect();
         steps[3].step.generation = scheduled(7);

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 #[test]
 fn prometheus_has_the_numbers_of_the_analysis() {
     let case = fixture_with_model(&["h200/dsocr2.sqlite.gz"], "deepseek_ocr2", (512, 8));
-    insta::assert_snapshot!(prometheus::render(case.bundle()));
+    insta::assert_snapshot!(prometheus(case.bundle()));
 }
 
 /// Each series has one value, and each line is a name, labels and a number.
@@ -18,7 +18,7 @@ fn prometheus_has_the_numbers_of_the_analysis() {
 fn series_are_distinct_and_values_are_numbers() {
     for name in ["h200/llama4.sqlite.gz", "vllm/vllm_dense_graph.kineto.json.gz", "native/stand-in.rgcap"] {
         let case = fixture(&[name]);
-        let text = prometheus::render(case.bundle());
+        let text = prometheus(case.bundle());
         let mut series = BTreeSet::new();
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let (labels, value) = line.rsplit_once(' ').unwrap();
@@ -33,13 +33,13 @@ fn series_are_distinct_and_values_are_numbers() {
 #[test]
 fn counts_that_were_not_measured_have_no_points() {
     let mut case = made(PLAIN);
-    let text = prometheus::render(case.bundle());
+    let text = prometheus(case.bundle());
     assert!(text.contains("stage_launches") && text.contains("roofgap_kernels"), "{text}");
     case.analysis.totals = Totals::default();
     for stage in &mut case.analysis.stages {
         (stage.busy_ns, stage.launch_count) = (None, 0);
     }
-    let text = prometheus::render(case.bundle());
+    let text = prometheus(case.bundle());
     assert!(!text.contains("stage_launches") && !text.contains("roofgap_kernel"), "{text}");
     assert!(text.contains("roofgap_stage_time"), "{text}");
 }
@@ -48,7 +48,7 @@ fn counts_that_were_not_measured_have_no_points() {
 fn labels_are_escaped() {
     let mut case = fixture(&["native/stand-in.rgcap"]);
     case.context.title = "a\"b\\c\nd".into();
-    let text = prometheus::render(case.bundle());
+    let text = prometheus(case.bundle());
     assert!(text.contains(r#"run="a\"b\\c\nd""#), "{text}");
 }
 
@@ -56,12 +56,12 @@ fn labels_are_escaped() {
 fn opentelemetry_has_the_same_series() {
     let case = fixture(&["h200/llama4.sqlite.gz"]);
     let at = SystemTime::UNIX_EPOCH + Duration::from_secs(7);
-    let document: Value = serde_json::from_str(&otlp::render(case.bundle(), at)).unwrap();
+    let document: Value = serde_json::from_str(&otlp(case.bundle(), at)).unwrap();
     let resource = &document["resourceMetrics"][0];
     let metrics = resource["scopeMetrics"][0]["metrics"].as_array().unwrap();
     let points: Vec<&Value> =
         metrics.iter().flat_map(|metric| metric["gauge"]["dataPoints"].as_array().unwrap()).collect();
-    let text = prometheus::render(case.bundle());
+    let text = prometheus(case.bundle());
     let series = text.lines().filter(|line| !line.starts_with('#')).count();
     assert_eq!(points.len(), series);
     assert!(points.iter().all(|point| point["timeUnixNano"] == "7000000000"));

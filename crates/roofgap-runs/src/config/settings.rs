@@ -13,6 +13,7 @@ use roofgap_collect::ncu::{CacheControl, ClockControl, ReplayMode, TargetProcess
 use roofgap_collect::nsys::{CaptureEnd, GraphTrace};
 
 use super::quantity::{Size, Span};
+use super::traffic::Load;
 use crate::run_dir::PhaseName;
 
 /// A complete, checked configuration.
@@ -398,40 +399,6 @@ pub struct Server {
     pub ready_timeout: Span,
 }
 
-/// `load`: the load of `workload=server`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Load {
-    /// Model to ask for; the first that the server lists if `None`.
-    pub model: Option<String>,
-    /// Requests in flight; the most in flight with a rate.
-    pub concurrency: u32,
-    /// Mean requests per second at random times.
-    pub rate: Option<f64>,
-    /// Measured requests.
-    pub requests: u64,
-    /// Requests before them.
-    pub warmup: u64,
-    /// Time after which no more requests start.
-    pub duration: Option<Span>,
-    /// Tokens of the prompts.
-    #[serde(deserialize_with = "lengths")]
-    pub prompt_tokens: String,
-    /// Tokens of the answers.
-    #[serde(deserialize_with = "lengths")]
-    pub output_tokens: String,
-    /// JSONL file of prompts.
-    pub prompts: Option<PathBuf>,
-    /// Upper limit of random token ids.
-    pub vocabulary: u32,
-    /// Time limit of one request.
-    pub timeout: Span,
-    /// Largest time to first token of a good request.
-    pub good_ttft: Option<Span>,
-    /// Largest mean time between tokens of a good request.
-    pub good_itl: Option<Span>,
-}
-
 /// `workload`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -646,22 +613,6 @@ impl Config {
             _ => None,
         }
     }
-}
-
-/// Reads lengths of prompts or answers: a number, or text in the form that `roofgap load` takes.
-fn lengths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged, expecting = "expected 512, 100-900 or lognormal:MEDIAN:SIGMA")]
-    enum Lengths {
-        Number(u32),
-        Text(String),
-    }
-    let text = match Lengths::deserialize(deserializer)? {
-        Lengths::Number(number) => number.to_string(),
-        Lengths::Text(text) => text,
-    };
-    text.parse::<super::traffic::Lengths>().map_err(serde::de::Error::custom)?;
-    Ok(text)
 }
 
 /// Reads the id of a job, which is the name of a folder; the number of a batch job is one.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use roofgap_analyze::{Operator, Overhead, Profiler};
+use roofgap_analyze::{Operator, Overhead, Profiler, StageKind};
 use roofgap_trace::account::{self, Account, RequestStats};
 
 use crate::run_dir::Layout;
@@ -36,19 +36,18 @@ pub fn recorded_requests(layout: &Layout, tool: Option<&str>) -> Option<RequestS
     account_at(path)?.requests
 }
 
-/// Stage whose steps make the time between tokens.
-const TOKEN_STAGE: &str = "decode";
-
 /// Returns the overhead of each stage for every tool that ran: by pairs of windows of one server where they were measured, else of the
 /// profiled run against the baseline.
 pub fn overheads(layout: &Layout) -> Vec<Overhead> {
     let paired = account_at(layout.native_account()).and_then(|account| account.paired_overhead);
     let mut found = of_runs(layout);
     if let Some(paired) = paired {
-        found.retain(|overhead| overhead.tool != Profiler::Native || overhead.stage != TOKEN_STAGE);
+        // Its steps make the time between tokens.
+        let stage = StageKind::Decode.as_str();
+        found.retain(|overhead| overhead.tool != Profiler::Native || overhead.stage != stage);
         found.push(Overhead {
             tool: Profiler::Native,
-            stage: TOKEN_STAGE.to_owned(),
+            stage: stage.to_owned(),
             ratio: paired.ratio,
             interval: Some((paired.low, paired.high)),
             pairs: Some(paired.pairs),

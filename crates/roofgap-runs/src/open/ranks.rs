@@ -67,7 +67,8 @@ fn captures_in(folder: &Path) -> Vec<Sniffed> {
     // The export of a report may be beside it.
     let all: Vec<PathBuf> = found.iter().map(|file| file.path.clone()).collect();
     found.retain(|file| {
-        file.format != SourceFormat::NsysReport || !all.contains(&file.path.with_extension("sqlite"))
+        let export = file.path.with_extension("sqlite");
+        file.format != SourceFormat::NsysReport || export == file.path || !all.contains(&export)
     });
     found.sort_by(|a, b| a.path.cmp(&b.path));
     found

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use roofgap_analyze::gpu::UserLimits;
 use roofgap_analyze::knobs::{HfFacts, ProgramFacts, WorkloadFacts};
 use roofgap_analyze::model::Tokens;
-use roofgap_analyze::{About, Analysis, Options, Profiler, Reason, StageError, StageSet};
-use roofgap_collect::program::serving_engine;
+use roofgap_analyze::{About, Analysis, Engine, Options, Profiler, Reason, StageError, StageSet};
 use roofgap_report::{Context, PhaseLine};
 use roofgap_trace::account::Account;
 use roofgap_trace::{Sniffed, read_files};
@@ -158,7 +157,7 @@ fn workload_facts(config: &Config) -> Option<WorkloadFacts> {
         })),
         WorkloadKind::Command | WorkloadKind::Server => Some(WorkloadFacts::Program(ProgramFacts {
             words: workload.program.clone(),
-            engine_command: serving_engine(&workload.words()).map(str::to_owned),
+            engine_command: Engine::of_command(&workload.words()),
         })),
         WorkloadKind::Hydra => None,
     }
@@ -341,7 +340,7 @@ mod tests {
         let Some(WorkloadFacts::Program(program)) = server else {
             panic!("{server:?}");
         };
-        assert_eq!(program.engine_command.as_deref(), Some("vLLM"));
+        assert_eq!(program.engine_command.map(|engine| engine.name), Some("vLLM"));
         assert_eq!(program.words.len(), 4);
         assert_eq!(facts_of(&["workload=hydra", "workload.module=m"]), None);
     }

@@ -151,7 +151,6 @@ phases! {
     /// Checks tools, GPU, disk space and program.
     Preflight = "preflight", None, [
         file("env.json", "environment"),
-        file("secrets.json", "hashes of secrets, for scrubbing"),
         file("inputs.yaml", "inputs"),
         file("scripts/*", "script"),
     ];

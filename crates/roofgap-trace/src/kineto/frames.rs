@@ -1,6 +1,6 @@
 //! Python frames that delimit the steps of an engine.
 //!
-//! With stacks, a trace has a frame for every Python call: hundreds of thousands. The reader keeps those of [`FRAMES`], as ranges.
+//! With stacks, a trace has a frame for every Python call: hundreds of thousands. The reader keeps those of the tables below, as ranges.
 
 /// Domain of the ranges that stand for Python frames.
 pub const FRAME_DOMAIN: &str = "python";
@@ -21,8 +21,6 @@ pub enum FrameRole {
 /// A frame that is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
-    /// Engine, in its own spelling.
-    pub engine: &'static str,
     /// Meaning.
     pub role: FrameRole,
     /// End of the file's path; empty for a module's call.
@@ -31,50 +29,60 @@ pub struct Frame {
     function: &'static str,
 }
 
-const fn frame(engine: &'static str, role: FrameRole, file: &'static str, function: &'static str) -> Frame {
-    Frame { engine, role, file, function }
+const fn frame(role: FrameRole, file: &'static str, function: &'static str) -> Frame {
+    Frame { role, file, function }
 }
 
+const SCHEDULER: &str = "sglang/srt/managers/scheduler.py";
 const GENERATE: &str = "transformers/generation/utils.py";
 
-/// Every frame that is kept.
-pub const FRAMES: &[Frame] = &[
-    frame("vLLM", FrameRole::Step, "vllm/v1/worker/gpu_worker.py", "execute_model"),
-    frame("vLLM", FrameRole::Step, "vllm/v1/worker/gpu_model_runner.py", "execute_model"),
-    frame("vLLM", FrameRole::Step, "vllm/v1/worker/gpu/model_runner.py", "execute_model"),
-    frame("vLLM", FrameRole::Step, "vllm/worker/worker_base.py", "execute_model"),
-    frame("vLLM", FrameRole::Step, "vllm/worker/model_runner.py", "execute_model"),
-    frame("SGLang", FrameRole::Step, "sglang/srt/managers/scheduler.py", "run_batch"),
-    frame("SGLang", FrameRole::Step, "sglang/srt/managers/scheduler.py", "_run_batch_inner"),
-    frame("transformers", FrameRole::Generation, GENERATE, "generate"),
-    frame("transformers", FrameRole::Generation, GENERATE, "_sample"),
-    frame("transformers", FrameRole::Generation, GENERATE, "sample"),
-    frame("transformers", FrameRole::Generation, GENERATE, "_greedy_search"),
-    frame("transformers", FrameRole::Generation, GENERATE, "greedy_search"),
-    frame("transformers", FrameRole::Prefill, GENERATE, "_prefill"),
-    frame("transformers", FrameRole::ModelCall, "", "ForCausalLM"),
-    frame("transformers", FrameRole::ModelCall, "", "ForConditionalGeneration"),
-    frame("transformers", FrameRole::ModelCall, "", "LMHeadModel"),
+/// Frames of vLLM.
+pub const VLLM: &[Frame] = &[
+    frame(FrameRole::Step, "vllm/v1/worker/gpu_worker.py", "execute_model"),
+    frame(FrameRole::Step, "vllm/v1/worker/gpu_model_runner.py", "execute_model"),
+    frame(FrameRole::Step, "vllm/v1/worker/gpu/model_runner.py", "execute_model"),
+    frame(FrameRole::Step, "vllm/worker/worker_base.py", "execute_model"),
+    frame(FrameRole::Step, "vllm/worker/model_runner.py", "execute_model"),
 ];
+
+/// Frames of SGLang.
+pub const SGLANG: &[Frame] =
+    &[frame(FrameRole::Step, SCHEDULER, "run_batch"), frame(FrameRole::Step, SCHEDULER, "_run_batch_inner")];
+
+/// Frames of transformers.
+pub const TRANSFORMERS: &[Frame] = &[
+    frame(FrameRole::Generation, GENERATE, "generate"),
+    frame(FrameRole::Generation, GENERATE, "_sample"),
+    frame(FrameRole::Generation, GENERATE, "sample"),
+    frame(FrameRole::Generation, GENERATE, "_greedy_search"),
+    frame(FrameRole::Generation, GENERATE, "greedy_search"),
+    frame(FrameRole::Prefill, GENERATE, "_prefill"),
+    frame(FrameRole::ModelCall, "", "ForCausalLM"),
+    frame(FrameRole::ModelCall, "", "ForConditionalGeneration"),
+    frame(FrameRole::ModelCall, "", "LMHeadModel"),
+];
+
+/// Returns every frame that is kept.
+fn all() -> impl Iterator<Item = &'static Frame> {
+    [VLLM, SGLANG, TRANSFORMERS].into_iter().flatten()
+}
 
 /// Beginning of the frames of a module's call, which end with the number of the module.
 pub const MODULE: &str = "nn.Module: ";
 
 impl Frame {
-    /// Finds the frame of a name that the reader gave to a range.
+    /// Tells whether the reader gives this frame a name.
     ///
     /// ```
-    /// use roofgap_trace::frames::{Frame, FrameRole};
-    /// let frame = Frame::named("vllm/v1/worker/gpu_worker.py: execute_model").unwrap();
-    /// assert_eq!((frame.engine, frame.role), ("vLLM", FrameRole::Step));
-    /// assert_eq!(Frame::named("vllm/v1/worker/gpu_worker.py: profile"), None);
+    /// use roofgap_trace::frames::VLLM;
+    /// assert!(VLLM[0].is_named("vllm/v1/worker/gpu_worker.py: execute_model"));
+    /// assert!(!VLLM[0].is_named("vllm/v1/worker/gpu_worker.py: profile"));
     /// ```
-    pub fn named(name: &str) -> Option<&'static Self> {
-        let module = name.strip_prefix(MODULE);
-        FRAMES.iter().find(|frame| match module {
-            Some(class) => frame.file.is_empty() && class.ends_with(frame.function),
-            None => name.split_once(": ") == Some((frame.file, frame.function)),
-        })
+    pub fn is_named(&self, name: &str) -> bool {
+        match name.strip_prefix(MODULE) {
+            Some(class) => self.file.is_empty() && class.ends_with(self.function),
+            None => name.split_once(": ") == Some((self.file, self.function)),
+        }
     }
 }
 
@@ -96,9 +104,9 @@ pub fn kept(raw: &[u8]) -> Option<String> {
     if let Some(module) = raw.strip_prefix(MODULE.as_bytes()) {
         let class = class_of(module)?;
         let model = |frame: &Frame| frame.file.is_empty() && class.ends_with(frame.function.as_bytes());
-        return FRAMES.iter().any(model).then(|| format!("{MODULE}{}", String::from_utf8_lossy(class)));
+        return all().any(model).then(|| format!("{MODULE}{}", String::from_utf8_lossy(class)));
     }
-    let found = FRAMES.iter().find(|frame| !frame.file.is_empty() && is(raw, frame))?;
+    let found = all().find(|frame| !frame.file.is_empty() && is(raw, frame))?;
     Some(format!("{}: {}", found.file, found.function))
 }
 
@@ -135,7 +143,7 @@ mod tests {
             ),
         ] {
             assert_eq!(kept(raw.as_bytes()).as_deref(), Some(name));
-            assert!(Frame::named(name).is_some(), "{name}");
+            assert!(all().any(|frame| frame.is_named(name)), "{name}");
         }
         for other in [
             "vllm/v1/worker/gpu_model_runner.py(753): _update_states",
@@ -161,13 +169,13 @@ mod tests {
 
     #[test]
     fn every_frame_of_the_table_is_found_by_its_name() {
-        for frame in FRAMES {
+        for frame in all() {
             let raw = match frame.file {
                 "" => format!("{MODULE}Model{}_0", frame.function),
                 file => format!("/site-packages/{file}(1): {}", frame.function),
             };
             let name = kept(raw.as_bytes()).unwrap();
-            assert_eq!(Frame::named(&name), Some(frame), "{raw}");
+            assert_eq!(all().find(|frame| frame.is_named(&name)), Some(frame), "{raw}");
         }
     }
 }

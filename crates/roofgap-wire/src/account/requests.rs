@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 /// Latency and throughput of the requests of one window of load.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RequestStats {
     /// Requests sent, without those of the warm-up.
@@ -13,9 +14,9 @@ pub struct RequestStats {
     pub completed: u64,
     /// Requests that failed.
     pub failed: u64,
-    /// Prompt tokens, as the server counts them; `None` if it does not.
+    /// Prompt tokens, as the server counts them; null if it does not.
     pub prompt_tokens: Option<u64>,
-    /// Generated tokens, as the server counts them; `None` if it does not.
+    /// Generated tokens, as the server counts them; null if it does not.
     pub output_tokens: Option<u64>,
     /// Start of the window, ns since 1970.
     pub start_unix_ns: i64,
@@ -31,7 +32,7 @@ pub struct RequestStats {
     pub tokens_per_s: Option<f64>,
     /// Completed requests per second of the window.
     pub requests_per_s: Option<f64>,
-    /// Completed requests per second within the limits that the user set; `None` without limits.
+    /// Completed requests per second within the limits that the user set; null without limits.
     pub good_requests_per_s: Option<f64>,
     /// Failures by message, the most frequent first.
     pub failures: Vec<RequestFailure>,
@@ -40,10 +41,10 @@ pub struct RequestStats {
     /// Gauges that the server exports, sampled about once a second of the window.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub gauges: BTreeMap<String, GaugeStats>,
-    /// Change of the wall clock against the steady clock over the window, ns; `None` where it was not compared.
+    /// Change of the wall clock against the steady clock over the window, ns; left out where it was not compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_change_ns: Option<i64>,
-    /// Times of the completed requests, by their start; at most [`MOST_KEPT`].
+    /// Times of the completed requests, by their start; at most 10,000; left out without any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub each: Vec<RequestTimes>,
 }
@@ -53,6 +54,7 @@ pub const MOST_KEPT: usize = 10_000;
 
 /// Times of one request, ns from `RequestStats::start_unix_ns`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RequestTimes {
     /// Time at which the request was due.
@@ -69,6 +71,7 @@ pub struct RequestTimes {
 
 /// Samples of a gauge. Usages are the largest over the labels of the gauge, other values are sums.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct GaugeStats {
     /// Number of samples.
@@ -105,6 +108,7 @@ pub struct PairedOverhead {
 
 /// Mean and percentiles of a time, ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Percentiles {
     /// Number of values.
@@ -123,6 +127,7 @@ pub struct Percentiles {
 
 /// Failures with the same message.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RequestFailure {
     /// Message.

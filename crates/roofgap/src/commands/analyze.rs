@@ -174,9 +174,9 @@ fn export(
         wrote(path);
         Ok(())
     };
-    let prometheus = |path: &PathBuf| write_text(path, &telemetry::prometheus::render(bundle), printer);
+    let prometheus = |path: &PathBuf| write_text(path, &telemetry::prometheus(bundle), printer);
     let otlp = |path: &PathBuf| {
-        let text = telemetry::otlp::render(bundle, SystemTime::now());
+        let text = telemetry::otlp(bundle, SystemTime::now());
         write_text(path, &text, printer)
     };
     let parquet = |dir: &PathBuf| save_tables(dir, args, loaded, overrides, exporter, printer);

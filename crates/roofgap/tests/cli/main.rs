@@ -5,6 +5,7 @@
 
 mod agreement;
 mod analyze;
+mod architecture;
 mod broken;
 mod examples;
 mod hostile;

@@ -1,11 +1,11 @@
 //! The GPU waits for the CPU to launch.
 
+use crate::engines::Engine;
 use crate::findings::builder::{FindingBuilder, percent};
 use crate::findings::{Explanation, LaunchGap, View};
 use crate::names::Family;
 use crate::numbers::{count, time};
 use crate::result::{Finding, Stage, StageKind};
-use crate::stages::Engine;
 use crate::verdict::{LEAST_GAP_PCT, StageLimit, verdict};
 use roofgap_trace::OpKind;
 
@@ -15,9 +15,6 @@ const LONG_GAP_NS: i64 = 200_000;
 
 /// A step of so few launches is recorded as a graph nearly whole.
 const FEW_LAUNCHES: f64 = 32.0;
-
-/// Engines that use CUDA graphs by themselves.
-const ENGINES: [Engine; 3] = [Engine::Vllm, Engine::Sglang, Engine::TensorRtLlm];
 
 /// The advice of the finding.
 enum Advice<'a> {
@@ -191,18 +188,16 @@ fn between_graphs(stage: &Stage) -> &'static str {
 
 fn fewer_launches(view: &View<'_>, graphs: &GraphUse) -> String {
     let stage = view.stage;
-    let engine = view.inputs.analysis.engine.as_ref();
-    let engine = engine
-        .map(|engine| engine.name.as_str())
-        .filter(|name| ENGINES.iter().any(|engine| engine.name() == *name));
+    let engine = Engine::of(view.inputs.analysis.engine.as_ref()).filter(|engine| engine.uses_graphs);
     let how = match engine {
         _ if graphs.partly => {
             "Launch less often: part of the work is in CUDA graphs already, record the rest too (static shapes, no read-back in between)"
                 .to_owned()
         }
         Some(engine) => format!(
-            "Launch less often: let {engine} run its steps as CUDA graphs; eager mode, and batches larger than the graphs it has \
-             captured, run without them"
+            "Launch less often: let {} run its steps as CUDA graphs; eager mode, and batches larger than the graphs it has \
+             captured, run without them",
+            engine.name
         ),
         None if stage.steps.is_some() => {
             "Launch less often: record a step once and replay it as a CUDA graph (torch.compile with mode=\"reduce-overhead\", or a \

@@ -3,7 +3,7 @@
 use crate::findings::builder::FindingBuilder;
 use crate::findings::{Explanation, View};
 use crate::numbers::{count, time};
-use crate::result::{Finding, Stage};
+use crate::result::{Finding, Stage, StageKind};
 use roofgap_base::stats::{median, median_f64};
 
 /// Fewer steps of an instance show no trend.
@@ -23,12 +23,12 @@ pub fn context_again(view: &View<'_>, findings: &mut Vec<Finding>) {
     let stage = view.stage;
     let analysis = view.inputs.analysis;
     let prompt = analysis.workload.as_ref().and_then(|workload| workload.prompt_tokens);
-    let prefill = analysis.stages.iter().find(|other| other.name == "prefill");
+    let prefill = analysis.stages.iter().find(|other| other.kind == StageKind::Prefill);
     let (Some(prompt), Some(prefill), Some(steps)) = (prompt, prefill, &stage.steps) else {
         return;
     };
     // Steps of an engine serve several requests, each with its own context; a sampled recording has gaps between its steps.
-    if stage.name != "decode" || stage.requests.is_some() || stage.coverage.is_some() {
+    if stage.kind != StageKind::Decode || stage.requests.is_some() || stage.coverage.is_some() {
         return;
     }
     let instances = usize::try_from(stage.instances).unwrap_or(usize::MAX).max(1);

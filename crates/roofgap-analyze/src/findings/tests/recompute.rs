@@ -1,5 +1,5 @@
 use super::*;
-use crate::result::{Mbu, Note, PhaseCounts, Stage, Steps, WorkloadInfo};
+use crate::result::{Mbu, Note, PhaseCounts, Stage, StageKind, Steps, WorkloadInfo};
 
 const PROMPT: i64 = 64;
 const STEPS: i64 = 48;
@@ -11,6 +11,7 @@ fn analysis(step_ns: impl Fn(i64) -> i64) -> Analysis {
     let vision = Note { name: "sam".to_owned(), instances: 3, wall_ns: 3 * 5_000_000, ..Note::default() };
     let prefill = Stage {
         name: "prefill".to_owned(),
+        kind: StageKind::Prefill,
         instances: 3,
         wall_ns: 3 * (5_000_000 + PROMPT * POSITION_NS),
         notes: vec![vision],
@@ -18,6 +19,7 @@ fn analysis(step_ns: impl Fn(i64) -> i64) -> Analysis {
     };
     let decode = Stage {
         name: "decode".to_owned(),
+        kind: StageKind::Decode,
         instances: 3,
         wall_ns: each_ns.iter().sum(),
         steps: Some(Steps { count: each_ns.len() as u64, p50_ns: 1, each_ns, ..Steps::default() }),
@@ -47,7 +49,7 @@ fn a_step_that_reads_its_context_again_is_found() {
     let least = (decode.wall_ns as f64 / 87.5) as i64;
     assert_eq!(finding.bound_ns, decode.wall_ns - least);
     assert!(finding.title.contains("prefill of 64 tokens 640 µs"), "{}", finding.title);
-    assert!(finding.title.contains("from 720 µs to 1.04 ms within 48 steps"), "{}", finding.title);
+    assert!(finding.title.contains("from 715 µs to 1.03 ms within 48 steps"), "{}", finding.title);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use super::decoder::{Pass, looked_at};
 use super::{StageWork, Term, that_hold};
+use crate::engines::EngineStep;
 use crate::model::Architecture;
-use crate::stages::EngineStep;
 use std::collections::BTreeMap;
 
 /// Pairs of tokens that attention looks at, and tokens of the cache that it reads and writes, in all steps.

@@ -78,7 +78,7 @@ fn missing_of(count: &LaunchCount) -> Option<String> {
 
 /// Tells whether an engine has named steps and all recorded GPU work is older than the first of them.
 fn ends_before_the_steps(trace: &Trace) -> bool {
-    let is_step = |name: &str| EngineStep::parse(name).is_some_and(|step| !step.is_empty());
+    let is_step = |name: &str| EngineStep::parse(name).is_some_and(|step| step.kind().is_some());
     let steps: HashSet<NameId> =
         trace.names.iter().filter(|(_, name)| is_step(name)).map(|(id, _)| id).collect();
     let rows = trace.ranges.rows.iter();

@@ -10,12 +10,11 @@ use roofgap_collect::program::Scripts;
 use roofgap_runs::config::settings::WorkloadKind;
 use roofgap_runs::config::{Config, model};
 use roofgap_runs::run_dir::{Layout, PhaseName};
-use roofgap_runs::runs::scrub::remembered::{self, RememberedSecrets};
 
 use super::{Phase, Ready, Results, needed_tools};
 use crate::run::attempt::AttemptError;
 use crate::run::context::PhaseContext;
-use crate::run::environment::Environment;
+use crate::run::environment::gather;
 use crate::run::inputs::{Manifest, write_inputs};
 use crate::run::program::{Program, ProgramFiles};
 use crate::run::props::ProfileProps;
@@ -72,10 +71,9 @@ fn prepare(context: &mut PhaseContext<'_>, python: Option<&PythonResult>) -> Res
         context.warn(why.clone());
     }
     let searched = (!needed.is_empty()).then_some(&tools);
-    let environment = Environment::gather(props, searched, &gpus, python);
+    let environment = gather(props, searched, &gpus, python);
     let written = context.run_dir.write_json("env.json", &environment);
     context.note_output(written);
-    remember_secrets(context);
     write_inputs(context, &[]);
     let files = write_program_files(context)?;
     let mut program = Program::of(context.config, &props.executable, &context.layout, files)?;
@@ -95,25 +93,6 @@ fn warn_about_disk_space(context: &mut PhaseContext<'_>) {
             size(wanted)
         );
         context.warn(note);
-    }
-}
-
-/// Writes salted hashes of the secrets in the environment of the program, so that scrubbing finds them later and elsewhere.
-fn remember_secrets(context: &mut PhaseContext<'_>) {
-    let inherited = std::env::vars_os();
-    let inherited =
-        inherited.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let own = context.config.workload.env.clone();
-    match RememberedSecrets::of(inherited.chain(own)) {
-        Ok(None) => {}
-        Ok(Some(secrets)) => {
-            let written = context.run_dir.write_json(remembered::FILE, &secrets);
-            context.note_output(written);
-        }
-        Err(error) => {
-            let note = format!("secrets are not remembered for scrubbing: {error}");
-            context.note(note);
-        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use roofgap_analyze::Engine;
 use roofgap_base::file::hash_file;
 use roofgap_collect::child::Outcome;
 use roofgap_collect::nsys::{self, CaptureEnd, CaptureRange, NsysProfile};
@@ -73,8 +74,8 @@ fn order(wanted: TimelineTool, mode: Mode, is_engine: bool) -> [Recorder; 2] {
 fn serving_engine(layout: &Layout, program: &Program) -> Option<String> {
     let by_account = || account_at(layout.baseline_account())?.engine?.name;
     let by_command = program.serving_engine().map(str::to_owned);
-    // Continuous batching of transformers stays in the process of the program.
-    by_command.or_else(by_account).filter(|engine| engine != "transformers")
+    let is_apart = |name: &String| Engine::named(name).is_none_or(|engine| !engine.in_process);
+    by_command.or_else(by_account).filter(is_apart)
 }
 
 impl Phase for TimelineRecording {

@@ -320,7 +320,7 @@ impl<'a> Builder<'a> {
                 sections: self.owners.iter().map(section).collect(),
                 shapes: shapes.collect(),
                 names: self.names,
-                classes: class::CLASSES.to_vec(),
+                classes: class::all().collect(),
                 lanes: self.lanes,
                 notes: self.notes,
             },

@@ -1,6 +1,6 @@
 //! Decode steps with few requests: each reads all weights for little work.
 
-use super::{ServedStage, Settings};
+use super::ServedStage;
 use crate::findings::builder::FindingBuilder;
 use crate::findings::{Explanation, View};
 use crate::numbers::count;
@@ -46,18 +46,7 @@ pub fn small_batch(view: &View<'_>, findings: &mut Vec<Finding>) {
     let more = "Serve more requests at once where the latency allows it: clients with more requests in flight, or fewer replicas.";
     let action = match in_flight {
         Some(flying) if flying >= HELD_BACK * batch => {
-            let setting = match serving.settings {
-                Some(Settings::Vllm) => {
-                    "a larger --max-num-seqs, or a larger --gpu-memory-utilization for the KV cache"
-                }
-                Some(Settings::Sglang) => {
-                    "a larger --max-running-requests, or a larger --mem-fraction-static for the KV cache"
-                }
-                Some(Settings::TensorRtLlm) => {
-                    "a larger max_batch_size, or a larger kv_cache_config.free_gpu_memory_fraction for the KV cache"
-                }
-                None => "a larger batch limit of the engine, or more memory for the KV cache",
-            };
+            let setting = serving.advice.larger_batch;
             format!(
                 "About {flying:.0} requests were in flight on average, so the engine held some back: try {setting}."
             )

@@ -1,6 +1,6 @@
 //! The GPU runs nothing between the steps of a busy server.
 
-use super::{ServedStage, Settings};
+use super::ServedStage;
 use crate::findings::builder::{FindingBuilder, percent};
 use crate::findings::{Explanation, View};
 use crate::numbers::time;
@@ -39,18 +39,7 @@ pub fn between_steps(view: &View<'_>, findings: &mut Vec<Finding>) {
         time(gap_ns / counted),
         time(steps.p50_ns)
     );
-    let setting = match serving.settings {
-        Some(Settings::Vllm) => {
-            "prepare the next step while the GPU runs this one (--async-scheduling, where it is not the default)"
-        }
-        Some(Settings::Sglang) => {
-            "prepare the next step while the GPU runs this one (the default; do not pass --disable-overlap-schedule)"
-        }
-        Some(Settings::TensorRtLlm) => {
-            "prepare the next step while the GPU runs this one (the default; do not set disable_overlap_scheduler)"
-        }
-        None => "prepare the next step while the GPU runs this one, where the engine can",
-    };
+    let setting = serving.advice.overlap;
     let action = format!(
         "Take the CPU off the path from step to step: {setting}; sampling on the GPU, fewer features a request (log probabilities, \
          structured output), and CPU cores of its own for the engine."

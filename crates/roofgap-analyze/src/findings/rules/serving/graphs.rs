@@ -1,6 +1,6 @@
 //! Decode steps without CUDA graphs in an engine that uses them.
 
-use super::Settings;
+use super::advice;
 use crate::findings::builder::FindingBuilder;
 use crate::findings::{Explanation, View};
 use crate::numbers::{count, time};
@@ -38,16 +38,7 @@ pub fn eager_batches(view: &View<'_>, findings: &mut Vec<Finding>) {
         time(idle_ns),
         sizes.join(", ")
     );
-    let setting = match Settings::of(view) {
-        Some(Settings::Vllm) => "--max-cudagraph-capture-size, or --cudagraph-capture-sizes with these sizes",
-        Some(Settings::Sglang) => {
-            "--cuda-graph-max-bs-decode (--cuda-graph-max-bs in older versions), and no --disable-cuda-graph-padding"
-        }
-        Some(Settings::TensorRtLlm) => {
-            "cuda_graph_config.max_batch_size, and cuda_graph_config.enable_padding: true"
-        }
-        None => "the batch sizes for which the engine captures graphs",
-    };
+    let setting = advice(view).graph_sizes;
     let largest =
         serving.batches.iter().filter(|batch| batch.graph_steps > 0).map(|batch| batch.requests).max();
     FindingBuilder::new("graphs-not-used", stage, idle_ns)

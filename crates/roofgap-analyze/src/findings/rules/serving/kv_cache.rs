@@ -1,14 +1,11 @@
 //! The KV cache limits the number of requests at once.
 
-use super::{ServedStage, Settings};
+use super::ServedStage;
+use crate::engines::ServerGauges;
 use crate::findings::builder::FindingBuilder;
 use crate::findings::{Explanation, View};
 use crate::numbers::count;
-use crate::result::{Finding, RequestStats, StageKind};
-use crate::serving::ServerGauges;
-
-/// Counters of requests that lost their cache and are computed again.
-const EVICTED: [&str; 2] = ["vllm:num_preemptions_total", "sglang:num_retracted_requests_total"];
+use crate::result::{Finding, StageKind};
 
 /// Used share from which on the cache is full.
 const FULL: f64 = 0.95;
@@ -23,7 +20,7 @@ pub fn kv_cache_full(view: &View<'_>, findings: &mut Vec<Finding>) {
     let requests = served.requests;
     let gauges = ServerGauges::of(requests);
     let peak = gauges.cache_usage.map(|usage| usage.max);
-    let evicted = evicted(requests);
+    let evicted = gauges.evictions.map_or(0.0, |evictions| evictions.max(0.0));
     let waiting = gauges.waiting.map_or(0.0, |waiting| waiting.mean);
     let is_full = peak.is_some_and(|peak| peak >= FULL);
     if !is_full && evicted == 0.0 {
@@ -42,18 +39,7 @@ pub fn kv_cache_full(view: &View<'_>, findings: &mut Vec<Finding>) {
     if waiting > 0.0 {
         parts.push(format!("{waiting:.1} requests waited on average while {running:.1} ran"));
     }
-    let setting = match served.settings {
-        Some(Settings::Vllm) => {
-            "a larger --gpu-memory-utilization, --kv-cache-dtype fp8, or a smaller --max-num-seqs against preemption"
-        }
-        Some(Settings::Sglang) => {
-            "a larger --mem-fraction-static, --kv-cache-dtype fp8_e5m2, or a smaller --max-running-requests against retraction"
-        }
-        Some(Settings::TensorRtLlm) => {
-            "a larger kv_cache_config.free_gpu_memory_fraction, or kv_cache_config.dtype: fp8"
-        }
-        None => "more memory for the KV cache, or a smaller number format in it",
-    };
+    let setting = served.advice.larger_cache;
     let bound = stage.elapsed_ns() as f64 * share;
     let draft = FindingBuilder::new("kv-cache-full", stage, bound.round() as i64)
         .with("evictions", evicted)
@@ -68,12 +54,6 @@ pub fn kv_cache_full(view: &View<'_>, findings: &mut Vec<Finding>) {
         format!("Give the KV cache more room: {setting}. More GPUs or shorter contexts do the same."),
         findings,
     );
-}
-
-/// Returns the number of evictions in the window.
-fn evicted(requests: &RequestStats) -> f64 {
-    let counts = EVICTED.iter().filter_map(|name| requests.metrics.get(*name));
-    counts.copied().fold(0.0, f64::max)
 }
 
 pub const KV_CACHE_FULL: Explanation = Explanation {

@@ -1,6 +1,6 @@
 //! The time between tokens that clients see is longer than a step.
 
-use super::{ServedStage, Settings, steps_of};
+use super::{ServedStage, steps_of};
 use crate::findings::builder::FindingBuilder;
 use crate::findings::{Explanation, View};
 use crate::numbers::time;
@@ -32,12 +32,7 @@ pub fn outside_steps(view: &View<'_>, findings: &mut Vec<Finding>) {
         time(step),
         time(outside)
     );
-    let more = match serving.settings {
-        Some(Settings::Vllm) => " vLLM takes --api-server-count for more of them.",
-        Some(Settings::Sglang) => " SGLang takes --tokenizer-worker-num for more of them.",
-        Some(Settings::TensorRtLlm) => " TensorRT-LLM takes --num_postprocess_workers for more of them.",
-        None => "",
-    };
+    let more = serving.advice.more_frontends;
     let action = format!(
         "Look at the server around the model: processes that tokenise, format and stream answers, and the CPU cores they share with \
          the engine.{more} A part of several tokens (a stream interval, speculative decoding) and prefill steps between those of \

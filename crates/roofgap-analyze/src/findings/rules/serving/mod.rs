@@ -22,35 +22,20 @@ pub use latency::outside_steps;
 pub use prefill::DECODE_STARVED;
 pub use prefill::starved_decode;
 
+use crate::engines::{Advice, Engine};
 use crate::findings::View;
 use crate::result::{RequestStats, Stage, StageKind, Steps};
-
-/// A serving engine whose settings are known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Settings {
-    Vllm,
-    Sglang,
-    TensorRtLlm,
-}
 
 /// Engine steps of a stage and the requests that they served.
 struct ServedStage<'a> {
     requests: &'a RequestStats,
     steps: &'a Steps,
-    settings: Option<Settings>,
+    advice: &'static Advice,
 }
 
-impl Settings {
-    /// Returns the settings of the engine of a view.
-    fn of(view: &View<'_>) -> Option<Self> {
-        let engine = view.inputs.analysis.engine.as_ref()?;
-        match engine.name.as_str() {
-            "vLLM" => Some(Self::Vllm),
-            "SGLang" => Some(Self::Sglang),
-            "TensorRT-LLM" => Some(Self::TensorRtLlm),
-            _ => None,
-        }
-    }
+/// Returns the advice for the engine of a view.
+fn advice(view: &View<'_>) -> &'static Advice {
+    Engine::of(view.inputs.analysis.engine.as_ref()).map_or(&Advice::GENERIC, |engine| &engine.advice)
 }
 
 impl<'a> ServedStage<'a> {
@@ -60,7 +45,7 @@ impl<'a> ServedStage<'a> {
         Some(Self {
             requests: requests.filter(|found| found.completed > 0)?,
             steps: engine_steps(view.stage)?,
-            settings: Settings::of(view),
+            advice: advice(view),
         })
     }
 

@@ -1,6 +1,6 @@
 //! Requests that generate wait for the prompts of others.
 
-use super::{ServedStage, Settings, steps_of};
+use super::{ServedStage, steps_of};
 use crate::findings::builder::FindingBuilder;
 use crate::findings::{Explanation, View};
 use crate::numbers::{count, time};
@@ -40,18 +40,7 @@ pub fn starved_decode(view: &View<'_>, findings: &mut Vec<Finding>) {
         time(steps.mean_ns),
         time(decode.p50_ns)
     );
-    let action = match serving.settings {
-        Some(Settings::Vllm) => {
-            "Schedule fewer prompt tokens a step: a smaller --max-num-batched-tokens, or --long-prefill-token-threshold for long prompts."
-        }
-        Some(Settings::Sglang) => {
-            "Schedule fewer prompt tokens a step: a smaller --chunked-prefill-size, and --enable-mixed-chunk so that decode goes on meanwhile."
-        }
-        Some(Settings::TensorRtLlm) => {
-            "Schedule fewer prompt tokens a step: enable_chunked_prefill: true and a smaller max_num_tokens."
-        }
-        None => "Schedule fewer prompt tokens a step, in chunks beside decode.",
-    };
+    let action = serving.advice.smaller_prompts;
     FindingBuilder::new("decode-starved", stage, beyond)
         .with("steps", steps.count)
         .with("mean_ns", steps.mean_ns)

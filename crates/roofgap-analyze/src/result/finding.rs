@@ -1,12 +1,37 @@
-//! Changes of a workload that carry out the action of a finding.
-
-use std::fmt;
+//! Findings, and the changes of a workload that carry out their actions.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A finding: evidence, an upper bound on the saving, and an action.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct Finding {
+    /// Stable id of the rule.
+    pub id: String,
+    /// Stage that it is about; null for the whole trace.
+    pub stage: Option<String>,
+    /// Title of one line.
+    pub title: String,
+    /// Evidence in numbers.
+    pub evidence: BTreeMap<String, serde_json::Value>,
+    /// Upper bound on the saving, ns.
+    pub bound_ns: i64,
+    /// Upper bound on the saving, % of the stage's time.
+    pub bound_pct: f64,
+    /// Action to take.
+    pub action: String,
+    /// Changes of the workload that carry out the action; left out where no such change is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub knobs: Vec<Knob>,
+}
 
 /// A change of the workload that the action of a finding asks for. The workload stays as it is without it: leaving the change
 /// out undoes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Knob {
     /// Stable id: the workload or the engine, and the setting, e.g. `hf.cuda_graphs`, `vllm.cuda_graphs`.
     pub id: String,
@@ -22,6 +47,7 @@ pub struct Knob {
 
 /// One change of a workload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum KnobChange {
     /// A setting of roofgap's configuration: `workload.cuda_graphs=true`.
@@ -35,7 +61,7 @@ pub enum KnobChange {
     AddFlag {
         /// Flag with its dashes.
         flag: String,
-        /// Value; `None` for a switch.
+        /// Value; left out for a switch.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         value: Option<String>,
     },
@@ -48,15 +74,16 @@ pub enum KnobChange {
     },
     /// An environment variable of the program.
     Environment {
-        /// Name.
+        /// Name of the variable.
         name: String,
-        /// Value.
+        /// Value of the variable.
         value: String,
     },
 }
 
 /// Effect of a knob on the output of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OutputEffect {
     /// The same output.

@@ -1,6 +1,8 @@
-//! The instances of each stage, its steps and its notes among the ranges of a trace.
+//! Stages among the ranges of a trace: the ranges that match a rule, and the steps that an engine names.
 
-use super::rule::{Pattern, StageRule, StageSet};
+use super::{Pattern, StageRule, StageSet};
+use crate::engines::{Engine, EngineStep};
+use crate::result::StageKind;
 use crate::timeline::IntervalSet;
 use roofgap_trace::{NameId, Ns, Range, ThreadId, Trace};
 use rustc_hash::FxHashMap;
@@ -70,13 +72,13 @@ pub struct AllOfStage {
 }
 
 /// Tells whether a range lies in a recorded window of its process.
-pub fn is_recorded(trace: &Trace, row: u32) -> bool {
+fn is_recorded(trace: &Trace, row: u32) -> bool {
     let range = trace.ranges.rows.get(row as usize);
     range.is_some_and(|range| trace.window_of(range.process, range.start, range.end).is_some())
 }
 
 /// Sums up instances and steps before those that were not recorded are left out.
-pub fn all_of(trace: &Trace, instances: &[u32], steps: &[u32]) -> AllOfStage {
+fn all_of(trace: &Trace, instances: &[u32], steps: &[u32]) -> AllOfStage {
     let time = |rows: &[u32]| {
         let ranges = rows.iter().filter_map(|row| trace.ranges.rows.get(*row as usize));
         ranges.map(|range| range.end - range.start).sum()
@@ -88,6 +90,18 @@ pub fn all_of(trace: &Trace, instances: &[u32], steps: &[u32]) -> AllOfStage {
         instances: instances.len() as u64,
         elapsed_ns: time(instances),
         leading: parts.iter().take_while(|row| is_recorded(trace, **row)).count() as u64,
+    }
+}
+
+/// Leaves out ranges inside one before them on their thread: they are the same time again. With `by_name` only one of the same name
+/// counts.
+pub fn outermost(by_name: bool) -> impl FnMut(&Range) -> bool {
+    let mut open: FxHashMap<(ThreadId, Option<NameId>), Ns> = FxHashMap::default();
+    move |range| {
+        let end = open.entry((range.thread, by_name.then_some(range.name))).or_insert(Ns::MIN);
+        let is_outermost = range.end > *end;
+        *end = range.end.max(*end);
+        is_outermost
     }
 }
 
@@ -116,40 +130,27 @@ impl StageRanges {
         let rows = &trace.ranges.rows;
         let mut own_warmup = Matcher::new(trace, &set.warmup);
         let mut matcher = Matcher::new(trace, &rule.patterns);
-        let mut open: FxHashMap<ThreadId, i64> = FxHashMap::default();
+        let mut is_outermost = outermost(false);
         for (row, range) in rows.iter().enumerate().filter(|(_, r)| matcher.matches(r)) {
             // A stage that is a warm-up by name was asked for; only what lies inside one is left out.
             if warmup.holds(range) && !own_warmup.matches(range) {
                 found.in_warmup += 1;
-                continue;
+            } else if is_outermost(range) {
+                found.instances.push(row as u32);
             }
-            // `decode` inside `decode_all` is the same time again.
-            let end = open.entry(range.thread).or_insert(i64::MIN);
-            if range.end <= *end {
-                continue;
-            }
-            *end = range.end;
-            found.instances.push(row as u32);
         }
         let own = found.instances.iter().filter_map(|&row| rows.get(row as usize));
         let inside = IntervalSet::by_thread(own);
         let pick = |patterns: &[Pattern], anywhere: bool, by_name: bool| -> Vec<u32> {
             let mut matcher = Matcher::new(trace, patterns);
-            let wanted =
-                |r: &Range| anywhere || inside.get(&r.thread).is_some_and(|u| u.encloses(r.start, r.end));
+            let mut is_outermost = outermost(by_name);
+            let wanted = |range: &Range| {
+                let set = inside.get(&range.thread);
+                (anywhere || set.is_some_and(|set| set.encloses(range.start, range.end)))
+                    && !warmup.holds(range)
+            };
             let picked = rows.iter().enumerate().filter(|(_, r)| matcher.matches(r));
-            // A step inside a step is the same time again; so is a note inside one of its name.
-            let mut open: FxHashMap<(ThreadId, Option<NameId>), i64> = FxHashMap::default();
-            picked
-                .filter(|(_, r)| wanted(r) && !warmup.holds(r))
-                .filter(|(_, r)| {
-                    let end = open.entry((r.thread, by_name.then_some(r.name))).or_insert(i64::MIN);
-                    let inside = r.end <= *end;
-                    *end = r.end.max(*end);
-                    !inside
-                })
-                .map(|(row, _)| row as u32)
-                .collect()
+            picked.filter(|(_, r)| wanted(r) && is_outermost(r)).map(|(row, _)| row as u32).collect()
         };
         let from_steps = found.instances.is_empty() && !rule.requested;
         found.steps = pick(&rule.steps, from_steps, false);
@@ -158,5 +159,85 @@ impl StageRanges {
             found.instances.clone_from(&found.steps);
         }
         found
+    }
+}
+
+/// The steps of an engine of one kind.
+pub struct EngineStage {
+    pub kind: StageKind,
+    /// Rows of `Trace::ranges`, in the order of start.
+    pub rows: Vec<u32>,
+    /// The step of each row.
+    pub steps: Vec<EngineStep>,
+    /// Extent with the steps that were not recorded; `None` if all were.
+    pub all: Option<AllOfStage>,
+}
+
+impl EngineStage {
+    /// Collects steps by kind, in the order in which the kinds occur. Only steps that were recorded as a whole are kept.
+    pub fn collect(trace: &Trace, steps: impl Iterator<Item = (u32, StageKind, EngineStep)>) -> Vec<Self> {
+        let mut stages: Vec<Self> = Vec::new();
+        for (row, kind, step) in steps {
+            let at = stages.iter().position(|stage| stage.kind == kind).unwrap_or(stages.len());
+            if at == stages.len() {
+                stages.push(Self { kind, rows: Vec::new(), steps: Vec::new(), all: None });
+            }
+            stages[at].rows.push(row);
+            stages[at].steps.push(step);
+        }
+        for stage in stages.iter_mut().filter(|_| !trace.recorded.is_empty()) {
+            let recorded: Vec<bool> = stage.rows.iter().map(|row| is_recorded(trace, *row)).collect();
+            if recorded.contains(&false) {
+                stage.all = Some(all_of(trace, &stage.rows, &[]));
+                let mut keep = recorded.iter();
+                stage.rows.retain(|_| keep.next() == Some(&true));
+                let mut keep = recorded.iter();
+                stage.steps.retain(|_| keep.next() == Some(&true));
+            }
+        }
+        stages
+    }
+
+    /// Finds the outermost steps that engines name and that scheduled something, and their engine. Steps inside a warm-up or a graph
+    /// capture are left out.
+    pub fn find(trace: &Trace, warmup: &Warmup) -> Option<(&'static Engine, Vec<Self>)> {
+        let rows = &trace.ranges.rows;
+        let mut parsed: FxHashMap<NameId, Option<EngineStep>> = FxHashMap::default();
+        let mut found: Vec<(u32, EngineStep)> = Vec::new();
+        let mut open: FxHashMap<ThreadId, usize> = FxHashMap::default();
+        for (row, range) in rows.iter().enumerate() {
+            let parse = || EngineStep::parse(trace.names.get(range.name));
+            let Some(step) = *parsed.entry(range.name).or_insert_with(parse) else {
+                continue;
+            };
+            if let Some((around, outer)) = open.get(&range.thread).and_then(|at| found.get_mut(*at))
+                && rows.get(*around as usize).is_some_and(|outer| range.end <= outer.end)
+            {
+                // Two names of one step: the inner one may know more.
+                outer.complete(&step);
+                continue;
+            }
+            open.insert(range.thread, found.len());
+            found.push((row as u32, step));
+        }
+        let engine = found.first()?.1.engine;
+        let captures =
+            IntervalSet::by_thread(rows.iter().filter(|r| Engine::captures_in(trace.names.get(r.name))));
+        found.retain(|(row, _)| {
+            rows.get(*row as usize).is_some_and(|range| {
+                let capturing = captures.get(&range.thread);
+                !warmup.holds(range) && !capturing.is_some_and(|set| set.encloses(range.start, range.end))
+            })
+        });
+        // Where an engine names its decode steps, those without a phase are prefill.
+        let names_decode = found.iter().any(|(_, step)| step.kind() == Some(StageKind::Decode));
+        let steps = found.into_iter().filter_map(|(row, step)| {
+            let kind = match step.kind()? {
+                StageKind::Custom if names_decode => StageKind::Prefill,
+                kind => kind,
+            };
+            Some((row, kind, step))
+        });
+        Some((engine, Self::collect(trace, steps)))
     }
 }

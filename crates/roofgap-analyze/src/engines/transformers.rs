@@ -1,8 +1,11 @@
-//! Knobs of a Hugging Face model in the driver.
+//! Hugging Face transformers. Steps of its continuous batching have names; those of `generate` are marked by Python frames. The knobs are
+//! those of the driver.
 
-use super::facts::HfFacts;
-use super::rule::{Case, KnobRule, set};
+use super::step::phases;
+use super::{Engine, Grammar};
+use crate::knobs::{Case, HfFacts, KnobRule, set};
 use crate::result::{KnobChange, OutputEffect};
+use roofgap_trace::frames;
 
 /// Experts as batched products: the fastest for few tokens, and what a CUDA graph can hold.
 const BATCHED: &str = "batched_mm";
@@ -13,7 +16,21 @@ const OF_KERNELS: [&str; 3] = ["small-kernels", "unfused-elementwise", "memory-b
 /// Largest factor by which a batch grows in one trial.
 const MOST_GROWTH: f64 = 16.0;
 
-pub const KNOBS: [KnobRule; 6] = [
+pub static TRANSFORMERS: Engine = Engine {
+    name: "transformers",
+    package: Some("transformers"),
+    grammars: &[Grammar {
+        example: "transformers_context_3(14)_generation_5(5)",
+        seen: "the annotation of this project, transformers 5.17",
+        parse: |name| phases(name.strip_prefix("transformers_context_")?),
+    }],
+    frames: frames::TRANSFORMERS,
+    knobs: &KNOBS,
+    in_process: true,
+    ..Engine::UNKNOWN
+};
+
+const KNOBS: [KnobRule; 6] = [
     KnobRule {
         id: "hf.cuda_graphs",
         title: "replay each decode step as a CUDA graph",

@@ -1,0 +1,281 @@
+//! Serving engines and frameworks: a file for each, and a row in [`ENGINES`].
+//!
+//! The file of an engine holds all that is known about it: its command, package and metrics, the names and Python frames of its steps,
+//! its knobs, and advice. `step` reads step names.
+
+mod lmdeploy;
+mod others;
+mod sglang;
+mod step;
+mod tensorrt_llm;
+mod transformers;
+mod vllm;
+
+pub(crate) use transformers::TRANSFORMERS;
+
+pub use step::{EngineStep, Grammar, Scheduled};
+
+use crate::knobs::KnobRule;
+use crate::result::{EngineInfo, GaugeStats, RequestStats};
+use roofgap_trace::frames::{Frame, FrameRole};
+use std::ffi::OsString;
+use std::fmt;
+use std::path::Path;
+
+/// All engines.
+pub static ENGINES: [&Engine; 7] = [
+    &TRANSFORMERS,
+    &vllm::VLLM,
+    &sglang::SGLANG,
+    &tensorrt_llm::TENSORRT_LLM,
+    &lmdeploy::LMDEPLOY,
+    &others::LLAMA_CPP,
+    &others::CUSTOM,
+];
+
+/// A serving engine, or a framework that names its steps.
+pub struct Engine {
+    /// Engine name, in its own spelling.
+    pub name: &'static str,
+    /// Commands and Python modules that start it.
+    commands: &'static [&'static str],
+    /// Python package.
+    package: Option<&'static str>,
+    /// Beginning of the names of its metrics.
+    metrics: Option<&'static str>,
+    /// Names of its gauges and counters.
+    gauges: GaugeNames,
+    /// Forms of its step names.
+    pub grammars: &'static [Grammar],
+    /// Other engines write names of its form beside their own.
+    lends_names: bool,
+    /// A step can read prompts and generate. If it cannot, a name that leaves both open does not tell the phase.
+    mixes: bool,
+    /// Doubt about the phase of a step whose name does not tell it, or has no tokens.
+    doubt: Option<&'static str>,
+    /// Tells whether it captures a CUDA graph in a range of this name.
+    is_capture: fn(&str) -> bool,
+    /// Python frames that delimit its steps.
+    frames: &'static [Frame],
+    /// Changes of its settings.
+    pub(crate) knobs: &'static [KnobRule],
+    /// Settings to name in the actions of findings.
+    pub(crate) advice: Advice,
+    /// Runs its steps as CUDA graphs unless told otherwise.
+    pub(crate) uses_graphs: bool,
+    /// Runs in the process of the program, not in processes of its own.
+    pub in_process: bool,
+}
+
+/// Names of the metrics of an engine, by their meaning.
+struct GaugeNames {
+    /// Used share of the KV cache, 0 to 1.
+    cache_usage: &'static [&'static str],
+    /// Number of requests that run.
+    running: &'static [&'static str],
+    /// Number of requests that wait.
+    waiting: &'static [&'static str],
+    /// Counter of requests that lost their cache and are computed again.
+    evictions: &'static [&'static str],
+}
+
+/// Settings of an engine that carry out an action, as parts of sentences.
+pub struct Advice {
+    /// Allows more requests in a step.
+    pub larger_batch: &'static str,
+    /// Reads fewer prompt tokens in a step; a sentence.
+    pub smaller_prompts: &'static str,
+    /// Starts more processes around the model; a sentence after a space, or empty.
+    pub more_frontends: &'static str,
+    /// Prepares a step while the GPU runs the one before.
+    pub overlap: &'static str,
+    /// Captures graphs for more batch sizes.
+    pub graph_sizes: &'static str,
+    /// Gives the KV cache more room.
+    pub larger_cache: &'static str,
+}
+
+impl Advice {
+    /// Advice for an engine whose settings are not known.
+    pub const GENERIC: Self = Self {
+        larger_batch: "a larger batch limit of the engine, or more memory for the KV cache",
+        smaller_prompts: "Schedule fewer prompt tokens a step, in chunks beside decode.",
+        more_frontends: "",
+        overlap: "prepare the next step while the GPU runs this one, where the engine can",
+        graph_sizes: "the batch sizes for which the engine captures graphs",
+        larger_cache: "more memory for the KV cache, or a smaller number format in it",
+    };
+}
+
+impl Engine {
+    /// An engine of which nothing is known.
+    const UNKNOWN: Self = Self {
+        name: "",
+        commands: &[],
+        package: None,
+        metrics: None,
+        gauges: GaugeNames { cache_usage: &[], running: &[], waiting: &[], evictions: &[] },
+        grammars: &[],
+        lends_names: false,
+        mixes: true,
+        doubt: None,
+        is_capture: |_| false,
+        frames: &[],
+        knobs: &[],
+        advice: Advice::GENERIC,
+        uses_graphs: false,
+        in_process: false,
+    };
+
+    /// Returns the engine of a name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        ENGINES.into_iter().find(|engine| engine.name == name)
+    }
+
+    /// Returns the engine of an analysis.
+    pub(crate) fn of(info: Option<&EngineInfo>) -> Option<&'static Self> {
+        Self::named(&info?.name)
+    }
+
+    /// Returns the serving engine that a command starts, such as `vllm serve ...` or `python3 -m sglang.launch_server ...`. Such an
+    /// engine runs in several processes.
+    pub fn of_command(words: &[OsString]) -> Option<&'static Self> {
+        let program = words.first().and_then(|word| Path::new(word).file_name());
+        let after_m = words.iter().skip_while(|word| *word != "-m").nth(1);
+        [program, after_m.map(OsString::as_os_str)].into_iter().flatten().find_map(|name| {
+            let first = name.to_str()?.split(['.', '-']).next()?;
+            ENGINES.into_iter().find(|engine| engine.commands.contains(&first))
+        })
+    }
+
+    /// Returns the engine and the role of a Python frame that the reader kept.
+    pub(crate) fn of_frame(name: &str) -> Option<(&'static Self, FrameRole)> {
+        ENGINES.into_iter().find_map(|engine| {
+            let frame = engine.frames.iter().find(|frame| frame.is_named(name))?;
+            Some((engine, frame.role))
+        })
+    }
+
+    /// Lists the Python packages of all engines.
+    pub fn packages() -> impl Iterator<Item = &'static str> {
+        ENGINES.into_iter().filter_map(|engine| engine.package)
+    }
+
+    /// Tells whether a metric is one of an engine.
+    pub fn exports(metric: &str) -> bool {
+        let mut prefixes = ENGINES.into_iter().filter_map(|engine| engine.metrics);
+        prefixes.any(|prefix| metric.starts_with(prefix))
+    }
+
+    /// Tells whether some engine captures a CUDA graph in a range of this name.
+    pub(crate) fn captures_in(range: &str) -> bool {
+        ENGINES.into_iter().any(|engine| (engine.is_capture)(range))
+    }
+}
+
+/// Names are unique.
+impl PartialEq for Engine {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Engine {}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name)
+    }
+}
+
+/// Metrics of a server while load was sent; `None` for one that it does not export.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct ServerGauges<'a> {
+    /// Used share of the KV cache, 0 to 1.
+    pub cache_usage: Option<&'a GaugeStats>,
+    /// Number of requests that run.
+    pub running: Option<&'a GaugeStats>,
+    /// Number of requests that wait.
+    pub waiting: Option<&'a GaugeStats>,
+    /// Number of evictions of requests, which are computed again.
+    pub evictions: Option<f64>,
+}
+
+impl<'a> ServerGauges<'a> {
+    /// Finds the metrics among those that were sampled.
+    pub fn of(requests: &'a RequestStats) -> Self {
+        type Names = fn(&GaugeNames) -> &'static [&'static str];
+        let names = |of: Names| ENGINES.into_iter().flat_map(move |engine| of(&engine.gauges));
+        let gauge = |of: Names| names(of).find_map(|name| requests.gauges.get(*name));
+        let evictions = names(|gauges| gauges.evictions).filter_map(|name| requests.metrics.get(*name));
+        Self {
+            cache_usage: gauge(|gauges| gauges.cache_usage),
+            running: gauge(|gauges| gauges.running),
+            waiting: gauge(|gauges| gauges.waiting),
+            evictions: evictions.copied().reduce(f64::max),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_engine_has_its_metrics() {
+        let sampled = |names: &[&str]| {
+            let gauge = |(at, name): (usize, &&str)| {
+                let stats = GaugeStats { mean: at as f64, ..GaugeStats::default() };
+                ((*name).to_owned(), stats)
+            };
+            RequestStats { gauges: names.iter().enumerate().map(gauge).collect(), ..RequestStats::default() }
+        };
+        for names in [
+            ["vllm:gpu_cache_usage_perc", "vllm:num_requests_running", "vllm:num_requests_waiting"],
+            ["sglang:token_usage", "sglang:num_running_reqs", "sglang:num_queue_reqs"],
+            [
+                "lmdeploy:gpu_cache_usage_perc",
+                "lmdeploy:num_requests_running",
+                "lmdeploy:num_requests_waiting",
+            ],
+        ] {
+            let requests = sampled(&names);
+            let found = ServerGauges::of(&requests);
+            let means =
+                [found.cache_usage, found.running, found.waiting].map(|gauge| gauge.map(|gauge| gauge.mean));
+            assert_eq!(means, [Some(0.0), Some(1.0), Some(2.0)], "{names:?}");
+            assert!(names.into_iter().all(Engine::exports));
+        }
+        assert_eq!(ServerGauges::of(&sampled(&["other:gauge"])), ServerGauges::default());
+        assert!(!Engine::exports("other:gauge"));
+    }
+
+    #[test]
+    fn engines_are_known_by_command_and_module() {
+        let of = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            Engine::of_command(&words).map(|engine| engine.name)
+        };
+        assert_eq!(of("/usr/bin/vllm serve Qwen/Qwen3-8B"), Some("vLLM"));
+        assert_eq!(of("python3 -m vllm.entrypoints.openai.api_server"), Some("vLLM"));
+        assert_eq!(of("python3 -u -m sglang.launch_server --model x"), Some("SGLang"));
+        assert_eq!(of("trtllm-serve model"), Some("TensorRT-LLM"));
+        assert_eq!(of("python3 vllm_offline.py"), None);
+        assert_eq!(of("./run --tool vllm"), None);
+        assert_eq!(Engine::of_command(&[]), None);
+    }
+
+    #[test]
+    fn names_are_unique() {
+        for engine in ENGINES {
+            assert_eq!(Engine::named(engine.name), Some(engine));
+            assert_eq!(ENGINES.iter().filter(|other| **other == engine).count(), 1, "{engine:?}");
+        }
+    }
+
+    #[test]
+    fn graph_captures_are_known() {
+        assert!(Engine::captures_in("capture_32_FULL") && Engine::captures_in("capture_8192_PIECEWISE"));
+        assert!(!Engine::captures_in("capture_the_flag") && !Engine::captures_in("capture_32_"));
+    }
+}

@@ -1,0 +1,114 @@
+//! SGLang.
+
+use super::step::{Phases, quantity};
+use super::{Advice, Engine, GaugeNames, Grammar, Scheduled};
+use crate::knobs::{self, KnobRule, flag, raised, without_switch};
+use roofgap_trace::frames;
+
+pub static SGLANG: Engine = Engine {
+    name: "SGLang",
+    commands: &["sglang"],
+    package: Some("sglang"),
+    metrics: Some("sglang:"),
+    gauges: GaugeNames {
+        cache_usage: &["sglang:token_usage"],
+        running: &["sglang:num_running_reqs"],
+        waiting: &["sglang:num_queue_reqs"],
+        evictions: &["sglang:num_retracted_requests_total"],
+    },
+    grammars: &[Grammar { example: "step[EXTEND bs=15 toks=15360]", seen: "SGLang 0.5", parse: step }],
+    frames: frames::SGLANG,
+    knobs: &KNOBS,
+    advice: Advice {
+        larger_batch: "a larger --max-running-requests, or a larger --mem-fraction-static for the KV cache",
+        smaller_prompts: "Schedule fewer prompt tokens a step: a smaller --chunked-prefill-size, and --enable-mixed-chunk so that decode goes on meanwhile.",
+        more_frontends: " SGLang takes --tokenizer-worker-num for more of them.",
+        overlap: "prepare the next step while the GPU runs this one (the default; do not pass --disable-overlap-schedule)",
+        graph_sizes: "--cuda-graph-max-bs-decode (--cuda-graph-max-bs in older versions), and no --disable-cuda-graph-padding",
+        larger_cache: "a larger --mem-fraction-static, --kv-cache-dtype fp8_e5m2, or a smaller --max-running-requests against retraction",
+    },
+    uses_graphs: true,
+    ..Engine::UNKNOWN
+};
+
+/// Reads `step[MODE bs=N toks=T c_sq=.. g_sk=..]`.
+fn step(name: &str) -> Option<Phases> {
+    let inside = name.strip_prefix("step[")?.strip_suffix(']')?;
+    let mode = inside.split_ascii_whitespace().next()?;
+    let text = |key: &str| {
+        let mut fields = inside.split_ascii_whitespace().filter_map(|word| word.split_once('='));
+        fields.find(|(name, _)| *name == key).map(|(_, value)| value)
+    };
+    let field = |key: &str| quantity(text(key)?);
+    let batch = field("raw_bs").or_else(|| field("bs"))?;
+    let phase = |requests: Option<u64>, tokens: Option<u64>, prefix: &str| Scheduled {
+        requests,
+        tokens: field(&format!("{prefix}_sq")).or(tokens),
+        sequence_tokens: field(&format!("{prefix}_sk")),
+        query_key_pairs: text(&format!("{prefix}_sqsk")).and_then(|pairs| pairs.parse().ok()),
+    };
+    Some(match mode {
+        "EXTEND" | "SPLIT_PREFILL" | "DLLM_EXTEND" => {
+            (phase(Some(batch), field("toks"), "c"), Scheduled::NONE)
+        }
+        // One new token for each request.
+        "DECODE" => (Scheduled::NONE, phase(Some(batch), Some(batch), "g")),
+        "MIXED" => (phase(field("c"), None, "c"), phase(field("g"), None, "g")),
+        // Speculative decoding: draft tokens and their check serve requests that generate. How many tokens they yield is not in
+        // the name.
+        "TARGET_VERIFY" | "DRAFT_LOOP" | "DRAFT_EXTEND" | "DRAFT_EXTEND_V2" => (
+            Scheduled::NONE,
+            Scheduled { requests: Some(batch), sequence_tokens: field("g_sk"), ..Scheduled::default() },
+        ),
+        "IDLE" | "PREBUILT" => (Scheduled::NONE, Scheduled::NONE),
+        _ => return None,
+    })
+}
+
+const KNOBS: [KnobRule; 6] = [
+    KnobRule {
+        id: "sglang.cuda_graphs",
+        title: "let SGLang use CUDA graphs",
+        applies: "--disable-cuda-graph is set; starting takes longer, and graphs take memory",
+        changes: |case| Some(vec![without_switch(case.program()?, "--disable-cuda-graph")?]),
+        ..knobs::GRAPHS
+    },
+    KnobRule {
+        id: "sglang.graph_sizes",
+        applies: "batches without a graph; graphs take memory and time at the start",
+        changes: |case| {
+            let (program, (largest, by_graph)) = (case.command()?, case.eager_batches()?);
+            if largest > by_graph {
+                // Newer versions have one flag for each phase, and accept the old one for decode.
+                let found = program.flag("--cuda-graph-max-bs-decode");
+                let name = found.map_or("--cuda-graph-max-bs", |found| found.spelled);
+                return Some(vec![flag(name, largest)]);
+            }
+            // A batch between captured sizes runs without a graph unless it is padded.
+            Some(vec![without_switch(program, "--disable-cuda-graph-padding")?])
+        },
+        ..knobs::GRAPH_SIZES
+    },
+    KnobRule {
+        id: "sglang.overlap_schedule",
+        applies: "--disable-overlap-schedule is set",
+        changes: |case| Some(vec![without_switch(case.program()?, "--disable-overlap-schedule")?]),
+        ..knobs::OVERLAP
+    },
+    KnobRule {
+        id: "sglang.max_running_requests",
+        applies: "--max-running-requests is below the number of requests in flight",
+        changes: |case| raised(case, "--max-running-requests"),
+        ..knobs::MORE_REQUESTS
+    },
+    KnobRule {
+        id: "sglang.chunked_prefill_size",
+        changes: |case| knobs::quartered(case, "--chunked-prefill-size"),
+        ..knobs::FEWER_PROMPT_TOKENS
+    },
+    KnobRule {
+        id: "sglang.kv_cache_dtype",
+        changes: |case| knobs::unset(case, "--kv-cache-dtype", "fp8_e5m2"),
+        ..knobs::SMALLER_CACHE
+    },
+];

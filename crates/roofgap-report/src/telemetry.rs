@@ -1,0 +1,287 @@
+//! The main numbers of a run for monitoring: gauges in the text format of Prometheus and in the JSON format of OpenTelemetry.
+
+use crate::bundle::Bundle;
+use roofgap_analyze::{Analysis, Stage};
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::time::SystemTime;
+
+/// The unit of a gauge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Seconds,
+    /// A share from 0 to 1, or a quotient.
+    Ratio,
+    /// Tokens per second.
+    TokensPerSecond,
+    /// A number of things.
+    Count,
+}
+
+/// A number and its labels.
+struct Point {
+    labels: Vec<(&'static str, String)>,
+    value: f64,
+}
+
+/// A gauge: the words of its name, its unit, the field of the analysis that it comes from, a sentence for people, and its points. A
+/// number that was not measured has no point.
+type Gauge = (&'static str, Unit, &'static str, &'static str, fn(&Analysis) -> Vec<Point>);
+
+const GAUGES: &[Gauge] = &[
+    ("stage.time", Unit::Seconds, "stages.wall_ns", "Time of a stage, all instances together.", |analysis| {
+        of_stages(analysis, |stage| Some(seconds(stage.elapsed_ns())))
+    }),
+    ("stage.instances", Unit::Count, "stages.instances", "Number of instances of a stage.", |analysis| {
+        of_stages(analysis, |stage| Some(stage.instances as f64))
+    }),
+    (
+        "stage.gpu.busy",
+        Unit::Seconds,
+        "stages.busy_ns",
+        "Time with at least one GPU operation of a stage, summed over devices.",
+        |analysis| of_stages(analysis, |stage| stage.busy_ns.map(seconds)),
+    ),
+    ("stage.kernel", Unit::Seconds, "stages.kernel_ns", "Kernel time of a stage.", |analysis| {
+        of_stages(analysis, |stage| stage.kernel_ns.map(seconds))
+    }),
+    (
+        "stage.gpu.idle",
+        Unit::Seconds,
+        "stages.idle",
+        "Time between the first and the last GPU operation of a stage in which the GPU ran nothing, by cause.",
+        idle,
+    ),
+    (
+        "stage.launches",
+        Unit::Count,
+        "stages.launch_count",
+        "Number of calls that launched GPU work.",
+        |analysis| of_stages(analysis, |stage| stage.busy_ns.map(|_| stage.launch_count as f64)),
+    ),
+    ("stage.step", Unit::Seconds, "stages.steps.mean_ns", "Mean time of a step.", |analysis| {
+        of_stages(analysis, |stage| Some(seconds(stage.steps.as_ref()?.mean_ns)))
+    }),
+    (
+        "stage.token",
+        Unit::Seconds,
+        "stages.token_ns",
+        "Time per token, all sequences together.",
+        |analysis| of_stages(analysis, |stage| stage.token_ns.map(seconds)),
+    ),
+    (
+        "stage.tokens",
+        Unit::TokensPerSecond,
+        "stages.tokens_per_s",
+        "Tokens per second, all sequences together.",
+        |analysis| of_stages(analysis, |stage| stage.tokens_per_s),
+    ),
+    (
+        "stage.mfu",
+        Unit::Ratio,
+        "stages.mfu.by_wall_pct",
+        "Model FLOPs utilisation over wall time.",
+        |analysis| of_stages(analysis, |stage| Some(stage.mfu.as_ref()?.by_wall_pct / 100.0)),
+    ),
+    (
+        "stage.mbu",
+        Unit::Ratio,
+        "stages.mbu.by_wall_pct",
+        "Memory bandwidth utilisation over wall time.",
+        |analysis| of_stages(analysis, |stage| Some(stage.mbu.as_ref()?.by_wall_pct / 100.0)),
+    ),
+    ("kernel", Unit::Seconds, "totals.kernel_ns", "Kernel time of the whole trace.", |analysis| {
+        of_run((analysis.totals.kernel_count > 0).then(|| seconds(analysis.totals.kernel_ns)))
+    }),
+    ("kernels", Unit::Count, "totals.kernel_count", "Number of kernels in the whole trace.", |analysis| {
+        of_run(Some(analysis.totals.kernel_count as f64).filter(|count| *count > 0.0))
+    }),
+    (
+        "time.to.first.token",
+        Unit::Seconds,
+        "per_run.ttft_ns",
+        "Prefill and the first step of decode, mean over runs.",
+        |analysis| of_run(analysis.per_run.as_ref().and_then(|run| run.ttft_ns).map(seconds)),
+    ),
+    (
+        "profiler.overhead",
+        Unit::Ratio,
+        "overhead.ratio",
+        "Time under a profiler divided by the time without it.",
+        |analysis| {
+            let overhead = analysis.overhead.iter().map(|overhead| Point {
+                labels: vec![("stage", overhead.stage.clone()), ("tool", overhead.tool.to_string())],
+                value: overhead.ratio,
+            });
+            overhead.collect()
+        },
+    ),
+    (
+        "finding.saving",
+        Unit::Seconds,
+        "findings.bound_ns",
+        "Upper bound on what fixing a finding saves; bounds overlap.",
+        savings,
+    ),
+];
+
+fn seconds(ns: i64) -> f64 {
+    ns as f64 / 1e9
+}
+
+fn of_stages(analysis: &Analysis, value: fn(&Stage) -> Option<f64>) -> Vec<Point> {
+    let point = |stage| Some(Point { labels: vec![stage_label(stage)], value: value(stage)? });
+    analysis.stages.iter().filter_map(point).collect()
+}
+
+fn of_run(value: Option<f64>) -> Vec<Point> {
+    value.into_iter().map(|value| Point { labels: Vec::new(), value }).collect()
+}
+
+fn stage_label(stage: &Stage) -> (&'static str, String) {
+    ("stage", stage.name.clone())
+}
+
+fn idle(analysis: &Analysis) -> Vec<Point> {
+    let idle = analysis.stages.iter().filter_map(|stage| Some((stage, stage.causes()?)));
+    let points = idle.flat_map(|(stage, idle)| {
+        let causes = [
+            ("launch", idle.launch_ns),
+            ("sync", idle.sync_ns),
+            ("copy", idle.copy_ns),
+            ("other", idle.other_ns),
+        ];
+        causes.map(|(cause, ns)| Point {
+            labels: vec![stage_label(stage), ("cause", cause.to_owned())],
+            value: seconds(ns),
+        })
+    });
+    points.collect()
+}
+
+/// Lists the savings of findings. A series has one value: of points with the same labels, the largest.
+fn savings(analysis: &Analysis) -> Vec<Point> {
+    let mut kept: Vec<Point> = Vec::new();
+    for finding in &analysis.findings {
+        let stage = finding.stage.clone().unwrap_or_default();
+        let labels = vec![("finding", finding.id.clone()), ("stage", stage)];
+        let value = seconds(finding.bound_ns);
+        match kept.iter_mut().find(|known| known.labels == labels) {
+            Some(known) => known.value = known.value.max(value),
+            None => kept.push(Point { labels, value }),
+        }
+    }
+    kept
+}
+
+/// Renders the gauges of a run for the textfile collector of Prometheus' node exporter, or for a push gateway.
+pub fn prometheus(bundle: Bundle<'_>) -> String {
+    let run = bundle.context.title.as_str();
+    let mut out = String::new();
+    for (words, unit, _, help, points) in GAUGES {
+        let points = points(bundle.analysis);
+        if points.is_empty() {
+            continue;
+        }
+        let unit = match unit {
+            Unit::Seconds => "_seconds",
+            Unit::Ratio => "_ratio",
+            Unit::TokensPerSecond => "_per_second",
+            Unit::Count => "",
+        };
+        let name = format!("roofgap_{}{unit}", words.replace('.', "_"));
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge");
+        for point in &points {
+            let own = point.labels.iter().map(|(key, value)| (*key, value.as_str()));
+            let labels = std::iter::once(("run", run)).chain(own);
+            let labels: Vec<String> =
+                labels.map(|(key, value)| format!("{key}=\"{}\"", escaped(value))).collect();
+            let _ = writeln!(out, "{name}{{{}}} {}", labels.join(","), point.value);
+        }
+    }
+    out
+}
+
+/// Escapes the value of a label.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// Renders the gauges of a run, measured at a time, as a collector of OpenTelemetry takes them at `/v1/metrics`.
+pub fn otlp(bundle: Bundle<'_>, at: SystemTime) -> String {
+    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let at = since.as_nanos().to_string();
+    let device = bundle.analysis.devices.iter().find_map(|device| device.name.as_deref());
+    let model = bundle.analysis.workload.as_ref().and_then(|workload| workload.model.as_deref());
+    let resource: Vec<Value> = [
+        ("service.name", Some("roofgap")),
+        ("roofgap.run", Some(bundle.context.title.as_str())),
+        ("roofgap.device", device),
+        ("roofgap.model", model),
+    ]
+    .into_iter()
+    .filter_map(|(key, value)| Some(attribute(key, value?)))
+    .collect();
+    let metrics: Vec<Value> = GAUGES.iter().filter_map(|gauge| metric(gauge, bundle.analysis, &at)).collect();
+    let document = json!({
+        "resourceMetrics": [{
+            "resource": { "attributes": resource },
+            "scopeMetrics": [{
+                "scope": { "name": "roofgap", "version": env!("CARGO_PKG_VERSION") },
+                "metrics": metrics,
+            }],
+        }],
+    });
+    format!("{document}\n")
+}
+
+fn metric((words, unit, _, help, points): &Gauge, analysis: &Analysis, at: &str) -> Option<Value> {
+    // UCUM, as OpenTelemetry asks for.
+    let unit = match unit {
+        Unit::Seconds => "s",
+        Unit::Ratio => "1",
+        Unit::TokensPerSecond => "{token}/s",
+        Unit::Count => "{count}",
+    };
+    let data_point = |point: &Point| {
+        let labels: Vec<Value> = point.labels.iter().map(|(key, value)| attribute(key, value)).collect();
+        json!({ "timeUnixNano": at, "asDouble": point.value, "attributes": labels })
+    };
+    let points: Vec<Value> = points(analysis).iter().map(data_point).collect();
+    (!points.is_empty()).then(|| {
+        json!({
+            "name": format!("roofgap.{words}"),
+            "description": help,
+            "unit": unit,
+            "gauge": { "dataPoints": points },
+        })
+    })
+}
+
+fn attribute(key: &str, value: &str) -> Value {
+    json!({ "key": key, "value": { "stringValue": value } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_gauge_comes_from_a_field_of_the_analysis() {
+        let schema: Value = serde_json::from_str(crate::json::SCHEMA).unwrap();
+        for (words, _, field, ..) in GAUGES {
+            let mut place = &schema;
+            for part in field.split('.') {
+                let own =
+                    place.pointer("/items/$ref").or(place.pointer("/anyOf/0/$ref")).or(place.get("$ref"));
+                if let Some(name) = own.and_then(Value::as_str) {
+                    place = schema.pointer(name.trim_start_matches('#')).unwrap();
+                }
+                place = place
+                    .pointer(&format!("/properties/{part}"))
+                    .unwrap_or_else(|| panic!("{words}: {field}"));
+            }
+        }
+    }
+}
