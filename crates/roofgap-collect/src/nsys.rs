@@ -121,7 +121,7 @@ impl NsysProfile {
 }
 
 #[cfg(test)]
-pub fn test_nsys(version: &str, options: &str, reports: &[&str]) -> Nsys {
+fn test_nsys(version: &str, options: &str, reports: &[&str]) -> Nsys {
     use crate::tool::{Help, ImporterState, Version};
     Nsys {
         path: "/opt/nsys".into(),
