@@ -1,7 +1,7 @@
 //! Finding the profilers, building their command lines, and running children.
 //!
 //! This crate produces files and knows nothing of their contents. It builds [`command::CommandLine`] values and runs
-//! them as [`child::Job`]s.
+//! them as [`child::ChildSpec`]s.
 
 pub mod child;
 pub mod command;

@@ -1,11 +1,13 @@
-//! Recording: sessions, running programs, load for servers, and trials of changes.
+//! Recording: profiling sessions, running programs, load for servers, and trials of changes.
 //!
-//! - [`run`]: one session, phase by phase;
-//! - [`select`]: the plan for ncu;
-//! - [`traffic`]: requests to a server and their latency;
-//! - [`trial`]: the actions of findings, tried and measured.
+//! - [`run`]: a profiling session and its phases; a window of a program that runs
+//! - [`stage1`]: Stage 1 runners and other Hydra modules
+//! - [`select`]: the kernels that ncu measures
+//! - [`traffic`]: load for a server, and its latency
+//! - [`trial`]: `roofgap try`: measures the changes that findings suggest
 
 pub mod run;
 pub mod select;
+pub mod stage1;
 pub mod traffic;
 pub mod trial;

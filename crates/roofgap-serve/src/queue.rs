@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use roofgap_base::file::read_document;
-use roofgap_collect::child::{Cancel, Job, OutputTarget, StopPlan, Watch, run};
+use roofgap_collect::child::{Cancel, ChildSpec, OutputTarget, StopPlan, Watch, run};
 use roofgap_runs::run_dir::folder::{RunId, RunState, run_state};
 use serde_json::Value;
 
@@ -181,7 +181,7 @@ impl Queue {
         let (answer, messages) = (self.folder.answer(&record.job), self.folder.messages(&record.job));
         let (queue, job) = (self.clone(), record.job.clone());
         let outcome = run(
-            Job {
+            ChildSpec {
                 cancel,
                 // A session writes its reports after an interrupt, and profilers theirs before.
                 stop: StopPlan { interrupt: Duration::from_secs(180), ..StopPlan::default() },
@@ -192,7 +192,7 @@ impl Queue {
                     }
                     Watch::Continue
                 })),
-                ..Job::new(&command, OutputTarget::file(&answer), OutputTarget::file(messages))
+                ..ChildSpec::new(&command, OutputTarget::file(&answer), OutputTarget::file(messages))
             },
             &mut |_| {},
         );

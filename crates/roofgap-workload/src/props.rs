@@ -48,30 +48,41 @@ impl FromStr for Preset {
     }
 }
 
-/// Properties of a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Properties of a run, and the options of `roofgap workload`.
+#[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 pub struct WorkloadProps {
-    /// Size of the model.
+    /// Size of the model: nano, tiny or small
+    #[arg(long, default_value_t = Preset::default())]
     pub preset: Preset,
-    /// Seed of weights, image and prompt; the same seed gives the same tokens.
+    /// Seed of the weights, the image and the prompt
+    #[arg(long, default_value_t = WorkloadProps::default().seed)]
     pub seed: u64,
-    /// Text tokens of the prompt; the image adds its own.
+    /// Text tokens of the prompt
+    #[arg(long, default_value_t = WorkloadProps::default().prompt_tokens)]
     pub prompt_tokens: usize,
-    /// Tokens to generate, one a decode step.
+    /// Tokens to generate
+    #[arg(long, default_value_t = WorkloadProps::default().new_tokens)]
     pub new_tokens: usize,
-    /// Measured repeats.
+    /// Measured repeats
+    #[arg(long, default_value_t = WorkloadProps::default().repeats)]
     pub repeats: usize,
-    /// Repeats before them that are marked as warm-up.
+    /// Warm-up repeats before them
+    #[arg(long, default_value_t = WorkloadProps::default().warmup)]
     pub warmup: usize,
-    /// Side of the square image in pixels; the preset's own when absent.
+    /// Width and height of the image, pixels
+    #[arg(long)]
     pub image_size: Option<usize>,
-    /// Threads to use; all the machine has when absent.
+    /// Threads (default: all processors)
+    #[arg(long)]
     pub threads: Option<usize>,
-    /// Keeps keys and values of earlier positions. Without them every decode step reads the whole context again.
+    /// Decode without a KV cache: a deliberately slow path, to try the tool on
+    #[arg(long = "no-kv-cache", action = clap::ArgAction::SetFalse)]
     pub kv_cache: bool,
-    /// Most positions that a decode step without a KV cache reads again, the latest ones; all when absent.
+    /// With --no-kv-cache: read only the last N positions again, which changes the output
+    #[arg(long, value_name = "N", requires = "kv_cache")]
     pub context_limit: Option<usize>,
-    /// Path of the account; `None` writes no account.
+    /// File for the account of the run (default: $ROOFGAP_WORKLOAD_JSON, if set)
+    #[arg(long, value_name = "FILE")]
     pub account: Option<PathBuf>,
 }
 

@@ -38,18 +38,17 @@ impl Facts {
         let environment = Environment::read(&Layout::of(input));
         let record = SessionRecord::read(input).ok();
         let record = record.as_ref();
-        let (commit, dirty) = environment.workload_revision().unzip();
         Self {
             kind: "run",
             run_id: record.map(|record| record.run_id.clone()),
             started_at: record.and_then(|record| moment(&record.started)),
-            commit,
-            dirty: dirty.flatten(),
             driver: environment.driver(),
             gpus: environment.gpu_names(),
             cuda: environment.package("nvidia-cuda-runtime"),
             workload: record.map(|record| record.workload.clone()),
             exit_status: record.and_then(|record| record.exit_status),
+            dirty: environment.workload_revision.as_ref().map(|revision| revision.modified),
+            commit: environment.workload_revision.map(|revision| revision.commit),
         }
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 
-use super::descent::{MARK, add_descendants, mark_prefix, own_pid, send};
+use super::process_tree::{MARK, add_descendants, mark_prefix, own_pid, send};
 use crate::command::CommandLine;
 use crate::process::{self, Process};
 

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitOptions};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
-use super::descent::{MARK, add_descendants, mark_prefix, own_pid, send};
 use super::guardian;
-use super::outcome::Leftover;
-use crate::process::{self, Process};
+use super::output::Leftover;
+use crate::process;
+use crate::process::Process;
 
 /// Leaders of the running trees. A reparented orphan names no tree, so a tree claims it only while it is the only one.
 static RUNNING: Mutex<Vec<i32>> = Mutex::new(Vec::new());
@@ -185,15 +185,15 @@ impl Drop for ProcessTree {
 /// Starts a program. Retries on ETXTBSY: a file written a moment ago may be open in a process that another thread just
 /// forked.
 fn spawn(command: &mut Command) -> io::Result<Child> {
-    for _ in 0..50 {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
         match command.spawn() {
-            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy && Instant::now() < deadline => {
                 std::thread::sleep(Duration::from_millis(20));
             }
             done => return done,
         }
     }
-    command.spawn()
 }
 
 /// Returns true when a process belongs to Nsight Systems or Nsight Compute, by its executable.
@@ -207,4 +207,50 @@ fn is_profiler(pid: i32) -> bool {
         || ["nsight-compute", "nsightcompute", "nsight-systems", "target-linux-", "host-linux-"]
             .iter()
             .any(|part| folder.contains(part))
+}
+
+/// Environment variable that marks every descendant of a child, even outside its process group.
+pub const MARK: &str = "ROOFGAP_CHILD";
+
+/// Returns the beginning of all marks of the process `pid`, which started at `start`.
+pub fn mark_prefix(pid: i32, start: u64) -> String {
+    format!("{pid}-{start}-")
+}
+
+/// Adds the descendants of the processes in `tree`.
+pub fn add_descendants(tree: &mut HashSet<i32>, processes: &[Process]) {
+    loop {
+        let before = tree.len();
+        for process in processes {
+            if tree.contains(&process.parent) {
+                tree.insert(process.pid);
+            }
+        }
+        if tree.len() == before {
+            return;
+        }
+    }
+}
+
+/// Returns the id of this process.
+pub fn own_pid() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
+}
+
+/// Signals exactly this process: opens a pidfd and compares start times, so that a reused process id is never hit.
+pub fn send(target: &Process, signal: Signal) {
+    let Some(pid) = Pid::from_raw(target.pid) else {
+        return;
+    };
+    match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(handle) => {
+            if process::of(target.pid).is_some_and(|now| now.start == target.start) {
+                let _ = rustix::process::pidfd_send_signal(&handle, signal);
+            }
+        }
+        Err(rustix::io::Errno::NOSYS) => {
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+        Err(_) => {}
+    }
 }

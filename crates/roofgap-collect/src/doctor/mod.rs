@@ -1,13 +1,488 @@
-//! Checks of this machine: tools, driver, counter access, Python and disk, each with a remedy.
+//! Checks of this machine: tools, driver, counter access, Python and disk, each with a remedy where something is missing or broken.
 //!
 //! - `facts`: collecting the facts
-//! - `checks`: judging them
-//! - `counters`: access to performance counters
 
-mod checks;
-mod counters;
 mod facts;
 
-pub use checks::{Check, Status, checks};
-pub use counters::CounterAccess;
-pub use facts::{Disk, DoctorProps, SystemFacts};
+pub use facts::{CounterAccess, Disk, DoctorProps, SystemFacts};
+
+use serde::Serialize;
+
+use crate::ncu::NcuFailure;
+use crate::provenance::visible_gpus;
+use crate::tool::{ImporterState, RejectedCandidate, Version};
+
+/// Status of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// Works.
+    Ok,
+    /// Works, with a limitation.
+    Warn,
+    /// Missing; phases that need it are skipped.
+    Absent,
+    /// Present, but broken.
+    Bad,
+}
+
+/// Result of one check.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// Stable identifier.
+    pub id: &'static str,
+    /// Status.
+    pub status: Status,
+    /// Facts found.
+    pub found: String,
+    /// Remedy, if one is needed.
+    pub remedy: Option<String>,
+}
+
+impl Check {
+    fn ok(id: &'static str, found: impl Into<String>) -> Check {
+        Check { id, status: Status::Ok, found: found.into(), remedy: None }
+    }
+
+    fn new(id: &'static str, status: Status, found: impl Into<String>, remedy: impl Into<String>) -> Check {
+        Check { status, remedy: Some(remedy.into()), ..Check::ok(id, found) }
+    }
+
+    fn warn(id: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Check {
+        Check::new(id, Status::Warn, found, remedy)
+    }
+
+    fn absent(id: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Check {
+        Check::new(id, Status::Absent, found, remedy)
+    }
+
+    fn bad(id: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Check {
+        Check::new(id, Status::Bad, found, remedy)
+    }
+}
+
+/// Runs all checks, in the order of the printed list.
+pub fn checks(facts: &SystemFacts, props: &DoctorProps) -> Vec<Check> {
+    let mut checks = vec![driver(facts)];
+    checks.extend(gpus(facts));
+    checks.push(nsys(facts));
+    checks.extend(importer(facts));
+    checks.push(ncu(facts));
+    checks.push(counters(facts));
+    checks.push(cupti(facts));
+    checks.extend(python(facts, props));
+    checks.push(disk(facts, props));
+    checks
+}
+
+fn driver(facts: &SystemFacts) -> Check {
+    match &facts.gpus {
+        Ok(gpus) => match &gpus.driver {
+            Some(version) => Check::ok("driver", format!("NVIDIA driver {version}")),
+            None => Check::warn(
+                "driver",
+                "nvidia-smi reports no driver version",
+                "run nvidia-smi and read its output",
+            ),
+        },
+        Err(error) => Check::absent(
+            "driver",
+            error.to_string(),
+            "on a machine with an NVIDIA GPU, install the driver until nvidia-smi works; start a container with --gpus all",
+        ),
+    }
+}
+
+fn gpus(facts: &SystemFacts) -> Vec<Check> {
+    let Ok(found) = &facts.gpus else {
+        return Vec::new();
+    };
+    if found.gpus.is_empty() {
+        return vec![Check::absent(
+            "gpu",
+            "the driver finds no GPU",
+            "check that the GPU is seated, and assigned to this container or virtual machine",
+        )];
+    }
+    let unknown = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
+    let mut checks: Vec<Check> = found
+        .gpus
+        .iter()
+        .map(|gpu| {
+            let facts = format!(
+                "{}: {}, compute capability {}, {}",
+                gpu.index,
+                unknown(&gpu.name),
+                unknown(&gpu.compute_capability),
+                unknown(&gpu.uuid)
+            );
+            match gpu.utilization_pct.filter(|percent| *percent > 10) {
+                Some(percent) => Check::warn(
+                    "gpu",
+                    format!("{facts}; {percent} % busy now"),
+                    "stop other work on it (see nvidia-smi), or it affects the measurements",
+                ),
+                None => Check::ok("gpu", facts),
+            }
+        })
+        .collect();
+    if found.is_mig_enabled() {
+        checks.push(Check::warn(
+            "mig",
+            format!("MIG is enabled, with {} instances", found.mig.len()),
+            "select one instance with CUDA_VISIBLE_DEVICES=MIG-...; some counters are shared between instances and not available",
+        ));
+    }
+    if let Some(value) = &facts.visible_devices {
+        let visible = visible_gpus(&found.gpus, Some(value));
+        checks.push(if visible.is_empty() && !value.contains("MIG-") {
+            Check::bad(
+                "cuda_visible_devices",
+                format!("CUDA_VISIBLE_DEVICES={value} hides all GPUs"),
+                "unset CUDA_VISIBLE_DEVICES, or name a GPU of nvidia-smi -L",
+            )
+        } else {
+            Check::ok("cuda_visible_devices", format!("CUDA_VISIBLE_DEVICES={value}"))
+        });
+    }
+    checks
+}
+
+fn nsys(facts: &SystemFacts) -> Check {
+    match &facts.nsys.tool {
+        Some(nsys) => Check::ok("nsys", format!("{}, {}", version(&nsys.version), nsys.path.display())),
+        None => missing(
+            "nsys",
+            &facts.nsys.rejected,
+            "install Nsight Systems (package nsight-systems or nsight-systems-cli), or set profiling.nsys.path; \
+             without it, the native collector records the timeline",
+        ),
+    }
+}
+
+fn importer(facts: &SystemFacts) -> Option<Check> {
+    const ID: &str = "nsys_import";
+    let state = &facts.nsys.tool.as_ref()?.importer;
+    let problem = match state {
+        ImporterState::Works { importer } => {
+            return Some(Check::ok(ID, format!("the importer starts: {}", importer.display())));
+        }
+        ImporterState::Unknown { why } => {
+            return Some(Check::warn(
+                ID,
+                format!("unknown whether nsys can import: {why}"),
+                "none needed if the first run writes a .nsys-rep",
+            ));
+        }
+        ImporterState::Missing { beside } => format!("no QdstrmImporter beside {}", beside.display()),
+        ImporterState::Broken { importer, library: Some(library), .. } => {
+            format!("{} needs {library}, which is missing", importer.display())
+        }
+        ImporterState::Broken { message, .. } => message.clone(),
+    };
+    Some(Check::bad(
+        ID,
+        format!("{problem}: nsys would record but write no report"),
+        state.remedy().unwrap_or_default(),
+    ))
+}
+
+fn ncu(facts: &SystemFacts) -> Check {
+    match &facts.ncu.tool {
+        Some(ncu) => Check::ok("ncu", format!("{}, {}", version(&ncu.version), ncu.path.display())),
+        None => missing(
+            "ncu",
+            &facts.ncu.rejected,
+            "install Nsight Compute (package nsight-compute), or set profiling.ncu.path; without it there are no counters",
+        ),
+    }
+}
+
+fn missing(tool: &'static str, rejected: &[RejectedCandidate], remedy: &str) -> Check {
+    match rejected.first() {
+        Some(first) => {
+            Check::bad(tool, format!("{} does not work: {}", first.path.display(), first.why), remedy)
+        }
+        None => Check::absent(
+            tool,
+            format!("{tool} is neither on the PATH nor in a common install folder"),
+            remedy,
+        ),
+    }
+}
+
+fn counters(facts: &SystemFacts) -> Check {
+    const ID: &str = "counters";
+    let remedy = NcuFailure::Permission.remedy();
+    match facts.counters {
+        CounterAccess::Everybody => Check::ok(ID, "the driver allows all users to read counters"),
+        CounterAccess::Administrator => {
+            Check::ok(ID, "the driver allows only administrators to read counters; this user is one")
+        }
+        CounterAccess::Closed => Check::bad(
+            ID,
+            "the driver allows only administrators to read counters (ERR_NVGPUCTRPERM)",
+            remedy,
+        ),
+        CounterAccess::Unknown if facts.gpus.is_err() => {
+            Check::absent(ID, "no driver to query", "see driver")
+        }
+        CounterAccess::Unknown => Check::warn(ID, "the driver does not report who may read counters", remedy),
+    }
+}
+
+fn cupti(facts: &SystemFacts) -> Check {
+    match facts.cupti.first() {
+        Some(path) if !facts.cupti_users.is_empty() => {
+            let users = facts.cupti_users.iter();
+            let users: Vec<String> = users.map(|(name, user)| format!("{user} ({name})")).collect();
+            Check::warn(
+                "cupti",
+                format!(
+                    "{}; the environment announces another user of CUPTI: {}",
+                    path.display(),
+                    users.join(", ")
+                ),
+                "CUPTI serves one profiler per process: beside another one, the native collector records ranges and no GPU work, and \
+                 declares that loss; it replaces the value of CUDA_INJECTION64_PATH. Unset the variables, or use profiling.timeline=nsys",
+            )
+        }
+        Some(path) => Check::ok("cupti", path.display().to_string()),
+        None => Check::absent(
+            "cupti",
+            "no libcupti in a common install folder",
+            "install the CUDA toolkit or torch with CUDA, or add the folder of libcupti.so to LD_LIBRARY_PATH; \
+             only the native collector needs it",
+        ),
+    }
+}
+
+fn python(facts: &SystemFacts, props: &DoctorProps) -> Vec<Check> {
+    let missing = if props.needs_torch { Status::Bad } else { Status::Absent };
+    let python = match &facts.python {
+        Ok(python) => python,
+        Err(error) => {
+            return vec![Check::new(
+                "python",
+                missing,
+                error.to_string(),
+                "install Python 3, or set workload.python; only workload=hf and workload=hydra need it",
+            )];
+        }
+    };
+    let executable = python.executable.display().to_string();
+    let mut checks = vec![Check::ok("python", format!("{}, {executable}", python.version))];
+    for package in ["torch", "transformers"] {
+        checks.push(match python.package(package) {
+            Some(version) => Check::ok(package, version),
+            None => Check::new(
+                package,
+                missing,
+                format!("{package} is not installed for {executable}"),
+                format!("{executable} -m pip install {package}    (only workload=hf needs it)"),
+            ),
+        });
+    }
+    checks.push(nvtx(facts, python.package("nvtx"), &executable, props.needs_torch));
+    checks
+}
+
+fn nvtx(facts: &SystemFacts, installed: Option<&str>, python: &str, needed: bool) -> Check {
+    let Some(installed) = installed else {
+        return Check::new(
+            "nvtx",
+            if needed { Status::Warn } else { Status::Absent },
+            "the Python package nvtx is missing: ranges use the default domain through torch",
+            format!("{python} -m pip install nvtx"),
+        );
+    };
+    let new =
+        Version::find(installed).zip(Version::find("0.2.12")).is_some_and(|(have, first)| have >= first);
+    let nsys = facts.nsys.tool.as_ref();
+    let old_nsys =
+        nsys.and_then(|nsys| nsys.version.as_ref()).is_some_and(|version| !version.at_least(2024, 1));
+    if new && old_nsys {
+        Check::bad(
+            "nvtx",
+            format!("nvtx {installed} records no ranges under nsys 2023.4 or older"),
+            format!("{python} -m pip install nvtx==0.2.11, or install a newer nsys"),
+        )
+    } else {
+        Check::ok("nvtx", installed)
+    }
+}
+
+fn disk(facts: &SystemFacts, props: &DoctorProps) -> Check {
+    const ID: &str = "disk";
+    let disk = &facts.disk;
+    let folder = disk.folder.display();
+    if !disk.writable {
+        return Check::bad(
+            ID,
+            format!("{folder} is not writable"),
+            "set artifacts.stage2_dir to a writable folder",
+        );
+    }
+    let gigabytes = |bytes: u64| format!("{}.{} GB", bytes / 1_000_000_000, bytes / 100_000_000 % 10);
+    match disk.free_bytes {
+        Some(free) if free < props.min_free_bytes => Check::bad(
+            ID,
+            format!(
+                "{} free at {folder}; a run may need {}",
+                gigabytes(free),
+                gigabytes(props.min_free_bytes)
+            ),
+            "free some space (roofgap runs prune), or set artifacts.stage2_dir to another disk",
+        ),
+        Some(free) => Check::ok(ID, format!("{} free at {folder}", gigabytes(free))),
+        None => Check::warn(ID, format!("the free space at {folder} is unknown"), "check it with df"),
+    }
+}
+
+fn version(version: &Option<Version>) -> String {
+    version.as_ref().map_or_else(|| "unknown version".to_owned(), Version::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::facts::Disk;
+    use super::*;
+    use crate::provenance::{Gpus, Python};
+    use crate::tool::{Help, Ncu, Nsys, SearchResult, ToolError};
+    use std::path::PathBuf;
+
+    fn bare() -> SystemFacts {
+        SystemFacts {
+            nsys: SearchResult { tool: None, rejected: Vec::new() },
+            ncu: SearchResult { tool: None, rejected: Vec::new() },
+            gpus: Err(ToolError("nvidia-smi is not on the PATH".to_owned())),
+            visible_devices: None,
+            counters: CounterAccess::Unknown,
+            cupti: Vec::new(),
+            cupti_users: Vec::new(),
+            disk: Disk { folder: "runs".into(), free_bytes: Some(10_500_000_000), writable: true },
+            python: Err(ToolError("python3 does not start".to_owned())),
+        }
+    }
+
+    fn tool(version: &str, importer: ImporterState) -> Nsys {
+        Nsys {
+            path: "/opt/nsys".into(),
+            version: Version::find(version),
+            profile: Help::default(),
+            export: Help::default(),
+            reports: Vec::new(),
+            importer,
+        }
+    }
+
+    fn full() -> SystemFacts {
+        let works = ImporterState::Works { importer: "/opt/QdstrmImporter".into() };
+        let mut facts = bare();
+        facts.nsys.tool = Some(tool("2025.3.1", works));
+        facts.ncu.tool = Some(Ncu {
+            path: "/opt/ncu".into(),
+            version: Version::find("2025.3.1"),
+            help: Help::default(),
+            sets: Vec::new(),
+            sections: Vec::new(),
+        });
+        facts.gpus = Ok(Gpus { driver: Some("580.1".to_owned()), gpus: Vec::new(), mig: Vec::new() });
+        facts.counters = CounterAccess::Everybody;
+        facts.cupti = vec![PathBuf::from("/usr/local/cuda/libcupti.so.13")];
+        facts.python = Ok(Python {
+            executable: "/usr/bin/python3".into(),
+            version: "3.12.1".to_owned(),
+            packages: [("torch", "2.11.0"), ("transformers", "5.17.0"), ("nvtx", "0.2.13")]
+                .map(|(name, version)| (name.to_owned(), version.to_owned()))
+                .into(),
+            cupti: Vec::new(),
+        });
+        facts
+    }
+
+    fn status(checks: &[Check], id: &str) -> Status {
+        checks.iter().find(|check| check.id == id).unwrap_or_else(|| panic!("no check {id}")).status
+    }
+
+    #[test]
+    fn a_bare_machine_lacks_things_and_has_nothing_broken() {
+        let checks = checks(&bare(), &DoctorProps::default());
+        assert!(
+            checks.iter().all(|check| matches!(check.status, Status::Ok | Status::Absent)),
+            "{checks:#?}"
+        );
+        assert_eq!(status(&checks, "disk"), Status::Ok);
+        assert!(checks.iter().filter(|check| check.status != Status::Ok).all(|check| check.remedy.is_some()));
+        let with_torch = DoctorProps { needs_torch: true, ..DoctorProps::default() };
+        assert_eq!(status(&super::checks(&bare(), &with_torch), "python"), Status::Bad);
+    }
+
+    #[test]
+    fn a_broken_importer_has_a_remedy() {
+        let mut facts = full();
+        let broken = ImporterState::Broken {
+            importer: "/opt/QdstrmImporter".into(),
+            library: Some("libdw.so.1".to_owned()),
+            message: String::new(),
+        };
+        facts.nsys.tool = Some(tool("2025.3.1", broken));
+        let checks = checks(&facts, &DoctorProps::default());
+        let import = checks.iter().find(|check| check.id == "nsys_import").unwrap();
+        assert_eq!(import.status, Status::Bad);
+        assert!(import.found.contains("libdw.so.1") && import.remedy.as_deref().unwrap().contains("libdw1"));
+    }
+
+    #[test]
+    fn a_new_nvtx_under_an_old_nsys() {
+        let mut facts = full();
+        assert_eq!(status(&checks(&facts, &DoctorProps::default()), "nvtx"), Status::Ok);
+        facts.nsys.tool = Some(tool("2023.4.4", ImporterState::Unknown { why: String::new() }));
+        assert_eq!(status(&checks(&facts, &DoctorProps::default()), "nvtx"), Status::Bad);
+    }
+
+    #[test]
+    fn closed_counters_a_full_disk_and_a_broken_tool() {
+        let mut facts = full();
+        facts.counters = CounterAccess::Closed;
+        facts.disk.free_bytes = Some(1_000_000);
+        facts.ncu = SearchResult {
+            tool: None,
+            rejected: vec![RejectedCandidate {
+                path: "/usr/bin/ncu".into(),
+                why: ToolError("it cannot import its recordings".to_owned()),
+            }],
+        };
+        let checks = checks(&facts, &DoctorProps::default());
+        for id in ["counters", "disk", "ncu"] {
+            assert_eq!(status(&checks, id), Status::Bad, "{id}");
+        }
+        let json = serde_json::to_value(&checks).unwrap();
+        assert!(
+            json.as_array()
+                .unwrap()
+                .iter()
+                .all(|check| check["id"].is_string() && check["status"].is_string())
+        );
+    }
+
+    #[test]
+    fn this_machine_can_be_checked() {
+        let props = DoctorProps::default();
+        let checks = checks(&SystemFacts::collect(&props), &props);
+        for id in ["driver", "nsys", "ncu", "counters", "cupti", "python", "disk"] {
+            assert!(checks.iter().any(|check| check.id == id), "{id}");
+        }
+    }
+
+    #[test]
+    fn another_user_of_cupti_is_named() {
+        let mut facts = full();
+        facts.cupti_users = vec![("NSYS_PROFILING_SESSION_ID", "Nsight Systems")];
+        let check = cupti(&facts);
+        assert_eq!(check.status, Status::Warn);
+        assert!(check.found.ends_with("Nsight Systems (NSYS_PROFILING_SESSION_ID)"), "{}", check.found);
+        facts.cupti_users.clear();
+        assert_eq!(cupti(&facts).status, Status::Ok);
+    }
+}

@@ -5,27 +5,31 @@ use std::path::{Path, PathBuf};
 
 use roofgap_base::file::write_atomic;
 
+macro_rules! scripts {
+    ($($name:literal,)*) => { &[$(($name, include_str!(concat!("../../python/", $name))),)*] };
+}
+
 /// Scripts and their paths. They find each other by these relative paths.
-const SCRIPTS: &[(&str, &str)] = &[
-    ("hf_driver.py", include_str!("../../python/hf_driver.py")),
-    ("hf_common.py", include_str!("../../python/hf_common.py")),
-    ("hf_model.py", include_str!("../../python/hf_model.py")),
-    ("hf_loop.py", include_str!("../../python/hf_loop.py")),
-    ("hf_deepseek_ocr.py", include_str!("../../python/hf_deepseek_ocr.py")),
-    ("roofgap_probe.py", include_str!("../../python/roofgap_probe.py")),
-    ("annotate/sitecustomize.py", include_str!("../../python/annotate/sitecustomize.py")),
-    ("annotate/roofgap_annotate.py", include_str!("../../python/annotate/roofgap_annotate.py")),
-    ("adapters/roofgap_steps.py", include_str!("../../python/adapters/roofgap_steps.py")),
-    ("adapters/roofgap_layers.py", include_str!("../../python/adapters/roofgap_layers.py")),
-    ("adapters/vllm.py", include_str!("../../python/adapters/vllm.py")),
-    ("adapters/vllm_offline.py", include_str!("../../python/adapters/vllm_offline.py")),
-    ("adapters/vllm_layers.py", include_str!("../../python/adapters/vllm_layers.py")),
-    ("adapters/sglang_graphs.py", include_str!("../../python/adapters/sglang_graphs.py")),
-    ("adapters/sglang.py", include_str!("../../python/adapters/sglang.py")),
-    ("adapters/tensorrt_llm.py", include_str!("../../python/adapters/tensorrt_llm.py")),
-    ("adapters/transformers_batching.py", include_str!("../../python/adapters/transformers_batching.py")),
-    ("adapters/counters_rank.py", include_str!("../../python/adapters/counters_rank.py")),
-    ("adapters/torch_distributed.py", include_str!("../../python/adapters/torch_distributed.py")),
+const SCRIPTS: &[(&str, &str)] = scripts![
+    "hf_driver.py",
+    "hf_common.py",
+    "hf_model.py",
+    "hf_loop.py",
+    "hf_deepseek_ocr.py",
+    "roofgap_probe.py",
+    "annotate/sitecustomize.py",
+    "annotate/roofgap_annotate.py",
+    "adapters/roofgap_steps.py",
+    "adapters/roofgap_layers.py",
+    "adapters/vllm.py",
+    "adapters/vllm_offline.py",
+    "adapters/vllm_layers.py",
+    "adapters/sglang_graphs.py",
+    "adapters/sglang.py",
+    "adapters/tensorrt_llm.py",
+    "adapters/transformers_batching.py",
+    "adapters/counters_rank.py",
+    "adapters/torch_distributed.py",
 ];
 
 /// Paths of the written scripts.
@@ -47,7 +51,12 @@ impl Scripts {
             }
             write_atomic(&path, text.as_bytes())?;
         }
-        Ok(Scripts { driver: folder.join("hf_driver.py"), annotate: folder.join("annotate") })
+        Ok(Scripts::of(folder))
+    }
+
+    /// Returns the paths of scripts in `folder`.
+    pub fn of(folder: &Path) -> Scripts {
+        Scripts { driver: folder.join("hf_driver.py"), annotate: folder.join("annotate") }
     }
 }
 

@@ -3,13 +3,15 @@
 use std::path::Path;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::child::{ChildError, probe};
+use crate::child::probe;
 use crate::command::{CommandLine, find_on_path, folders_in_variable};
+use crate::tool::ToolError;
 
 /// A GPU. Facts the driver does not report are `None`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Gpu {
     /// Index in `nvidia-smi`.
     pub index: u32,
@@ -50,7 +52,8 @@ pub struct Gpu {
 }
 
 /// GPUs of this machine.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Gpus {
     /// Driver version.
     pub driver: Option<String>,
@@ -85,36 +88,17 @@ const FIELDS: &[&str] = &[
 /// Time limit of `nvidia-smi`, which may have to load the driver.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 
-/// Failure to query the GPUs.
-#[derive(Debug, thiserror::Error)]
-pub enum GpuError {
-    /// `nvidia-smi` is missing.
-    #[error("nvidia-smi is not on the PATH")]
-    NotFound,
-    /// `nvidia-smi` cannot be started.
-    #[error(transparent)]
-    Start(#[from] ChildError),
-    /// `nvidia-smi` failed.
-    #[error("nvidia-smi {ended}: {message}")]
-    Failed {
-        /// Description of the end.
-        ended: String,
-        /// First line of the output.
-        message: String,
-    },
-}
-
 impl Gpus {
     /// Finds `nvidia-smi` and queries it.
-    pub(crate) fn find() -> Result<Gpus, GpuError> {
+    pub(crate) fn find() -> Result<Gpus, ToolError> {
         let nvidia_smi = find_on_path(Path::new("nvidia-smi"), &folders_in_variable("PATH"))
             .or_else(|| find_on_path(Path::new("/usr/bin/nvidia-smi"), &[]))
-            .ok_or(GpuError::NotFound)?;
+            .ok_or_else(|| ToolError("nvidia-smi is not on the PATH".to_owned()))?;
         Gpus::query(&nvidia_smi)
     }
 
     /// Queries `nvidia-smi`.
-    pub fn query(nvidia_smi: &Path) -> Result<Gpus, GpuError> {
+    pub fn query(nvidia_smi: &Path) -> Result<Gpus, ToolError> {
         let mut fields = FIELDS.to_vec();
         loop {
             let line = CommandLine::new(nvidia_smi)
@@ -136,7 +120,7 @@ impl Gpus {
             else {
                 let message = text.trim().lines().next().unwrap_or("no output").to_owned();
                 let ended = output.ended;
-                return Err(GpuError::Failed { ended, message });
+                return Err(ToolError(format!("nvidia-smi {ended}: {message}")));
             };
             fields.remove(unknown);
         }
@@ -277,9 +261,7 @@ mod tests {
         )
         .unwrap();
         let error = Gpus::query(&script).unwrap_err();
-        assert!(
-            matches!(&error, GpuError::Failed { message, .. } if message.contains("could not talk to the driver"))
-        );
+        assert!(error.to_string().contains("could not talk to the driver"));
     }
 
     #[test]

@@ -1,18 +1,171 @@
-//! Provenance of a run: GPUs, machine, Python, git revision, environment variables.
+//! Provenance of a run: machine, git revision, GPUs, Python, environment variables.
 //!
 //! - `gpu`: GPUs and driver, from `nvidia-smi`
-//! - `machine`: CPU, memory, operating system
 //! - `python`: Python interpreter and package versions
-//! - `revision`: git revision of a folder
 //! - [`variables`]: environment variables on an allow-list
 
 mod gpu;
-mod machine;
 mod python;
-mod revision;
 pub mod variables;
 
-pub use gpu::{Gpu, GpuError, Gpus, visible_gpus};
-pub use machine::Machine;
-pub use python::{Python, PythonError};
-pub use revision::Revision;
+pub use gpu::{Gpu, Gpus, visible_gpus};
+pub use python::Python;
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::child::probe;
+use crate::command::CommandLine;
+
+/// The machine of a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Machine {
+    /// CPU model.
+    pub cpu: Option<String>,
+    /// CPUs available to a program.
+    pub cores: Option<usize>,
+    /// Memory size, bytes.
+    pub memory_bytes: Option<u64>,
+    /// Memory limit of the control group, bytes.
+    pub memory_limit_bytes: Option<u64>,
+    /// Operating system.
+    pub os: Option<String>,
+    /// Kernel release.
+    pub kernel: Option<String>,
+    /// CPU architecture.
+    pub arch: String,
+    /// Container runtime, if one is detected.
+    pub container: Option<String>,
+}
+
+impl Machine {
+    /// Reads the facts of this machine.
+    pub fn current() -> Machine {
+        let read = |path: &str| std::fs::read_to_string(path).ok();
+        let system = rustix::system::uname();
+        Machine {
+            cpu: read("/proc/cpuinfo").and_then(|text| cpu_model(&text)),
+            cores: std::thread::available_parallelism().ok().map(std::num::NonZeroUsize::get),
+            memory_bytes: read("/proc/meminfo").and_then(|text| memory_total(&text)),
+            memory_limit_bytes: read("/sys/fs/cgroup/memory.max").and_then(|text| text.trim().parse().ok()),
+            os: read("/etc/os-release").and_then(|text| os_name(&text)),
+            kernel: Some(system.release().to_string_lossy().into_owned()),
+            arch: std::env::consts::ARCH.to_owned(),
+            container: container(),
+        }
+    }
+}
+
+fn cpu_model(text: &str) -> Option<String> {
+    let model = text.lines().find(|line| line.starts_with("model name"))?;
+    Some(model.split_once(':')?.1.trim().to_owned())
+}
+
+fn memory_total(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+fn os_name(text: &str) -> Option<String> {
+    let name = text.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="))?;
+    Some(name.trim_matches('"').to_owned())
+}
+
+fn container() -> Option<String> {
+    if std::path::Path::new("/.dockerenv").exists() {
+        return Some("docker".to_owned());
+    }
+    if std::path::Path::new("/run/.containerenv").exists() {
+        return Some("podman".to_owned());
+    }
+    std::env::var_os("KUBERNETES_SERVICE_HOST").map(|_| "kubernetes".to_owned())
+}
+
+/// Git revision of a folder.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Revision {
+    /// Commit hash.
+    pub commit: String,
+    /// Branch, if one is checked out.
+    pub branch: Option<String>,
+    /// Tracked files differ from the commit.
+    pub modified: bool,
+}
+
+impl Revision {
+    /// Reads the revision of a folder; `None` outside git, or without git.
+    pub fn of(folder: &Path) -> Option<Revision> {
+        let git = |args: &[&str]| {
+            let line = CommandLine::new("git")
+                .arg("-C")
+                .arg(folder)
+                // A query must not write or wait for a lock.
+                .arg("--no-optional-locks")
+                .args(args.iter().copied())
+                .env("GIT_TERMINAL_PROMPT", "0");
+            let output = probe(&line, Duration::from_secs(10)).ok()?;
+            output.success.then(|| output.stdout.trim().to_owned())
+        };
+        let commit = git(&["rev-parse", "HEAD"])?;
+        let branch = git(&["rev-parse", "--abbrev-ref", "HEAD"]).filter(|name| name != "HEAD");
+        let status = git(&["status", "--porcelain", "--untracked-files=no"]);
+        Some(Revision { commit, branch, modified: status.is_some_and(|text| !text.is_empty()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_out_of_proc() {
+        assert_eq!(
+            cpu_model("processor\t: 0\nmodel name\t: AMD EPYC 9654: X\n").as_deref(),
+            Some("AMD EPYC 9654: X")
+        );
+        assert_eq!(memory_total("MemTotal:       131072000 kB\nMemFree: 1 kB\n"), Some(131_072_000 * 1024));
+        assert_eq!(os_name("ID=debian\nPRETTY_NAME=\"Debian 13\"\n").as_deref(), Some("Debian 13"));
+        assert_eq!((cpu_model(""), memory_total("MemTotal: many"), os_name("")), (None, None, None));
+    }
+
+    #[test]
+    fn this_machine_has_cores_and_a_kernel() {
+        let machine = Machine::current();
+        assert!(machine.cores.is_some_and(|cores| cores > 0));
+        assert!(machine.kernel.is_some());
+    }
+}
+
+#[cfg(test)]
+mod revision_tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn clean_modified_and_not_under_git() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(Revision::of(folder.path()), None);
+        let git = |args: &[&str]| {
+            let done = Command::new("git")
+                .arg("-C")
+                .arg(folder.path())
+                .args(["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"])
+                .args(args)
+                .output();
+            done.is_ok_and(|output| output.status.success())
+        };
+        if !crate::test_support::require("git", git(&["init", "-q", "-b", "main"])) {
+            return;
+        }
+        std::fs::write(folder.path().join("a"), "1").unwrap();
+        assert!(git(&["add", "a"]) && git(&["commit", "-q", "-m", "a", "--no-verify"]));
+        let clean = Revision::of(folder.path()).unwrap();
+        assert_eq!((clean.commit.len(), clean.branch.as_deref(), clean.modified), (40, Some("main"), false));
+        std::fs::write(folder.path().join("a"), "2").unwrap();
+        assert!(Revision::of(folder.path()).unwrap().modified);
+    }
+}

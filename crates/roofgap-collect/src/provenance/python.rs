@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::child::{ChildError, probe};
+use crate::child::probe;
 use crate::command::CommandLine;
+use crate::tool::ToolError;
 
 /// A Python interpreter and its packages.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Python {
     /// Path of the interpreter.
     pub executable: PathBuf,
@@ -19,7 +21,6 @@ pub struct Python {
     /// Versions of the relevant packages that are installed.
     pub packages: BTreeMap<String, String>,
     /// CUPTI libraries in installed packages.
-    #[serde(default)]
     pub cupti: Vec<PathBuf>,
 }
 
@@ -66,53 +67,23 @@ const PACKAGES: &[&str] = &[
     "nvidia-cuda-cupti",
 ];
 
-/// Failure to query a Python interpreter.
-#[derive(Debug, thiserror::Error)]
-pub enum PythonError {
-    /// The interpreter cannot be started.
-    #[error(transparent)]
-    Start(#[from] ChildError),
-    /// The query failed.
-    #[error("{interpreter} {ended}: {message}")]
-    Failed {
-        /// Path or name of the interpreter.
-        interpreter: PathBuf,
-        /// Description of the end.
-        ended: String,
-        /// Last line of the output.
-        message: String,
-    },
-    /// The answer is not the expected JSON.
-    #[error("unexpected answer from {interpreter}: {source}")]
-    Answer {
-        /// Path or name of the interpreter.
-        interpreter: PathBuf,
-        /// Cause.
-        source: serde_json::Error,
-    },
-}
-
 impl Python {
     /// Queries an interpreter. `engines` are packages to look for beside the usual ones.
     pub fn query(
         interpreter: &Path,
         engines: impl IntoIterator<Item = &'static str>,
-    ) -> Result<Python, PythonError> {
+    ) -> Result<Python, ToolError> {
         let line =
             CommandLine::new(interpreter).args(["-c", QUERY]).args(PACKAGES.iter().copied()).args(engines);
         let output = probe(&line, Duration::from_secs(60))?;
         if !output.success {
             let message = output.text().trim().lines().next_back().unwrap_or("no output").to_owned();
-            return Err(PythonError::Failed {
-                interpreter: interpreter.to_path_buf(),
-                ended: output.ended,
-                message,
-            });
+            return Err(ToolError(format!("{} {}: {message}", interpreter.display(), output.ended)));
         }
         // A sitecustomize may print other lines first.
         let json = output.stdout.trim().lines().next_back().unwrap_or_default();
         serde_json::from_str(json)
-            .map_err(|source| PythonError::Answer { interpreter: interpreter.to_path_buf(), source })
+            .map_err(|error| ToolError(format!("unexpected answer from {}: {error}", interpreter.display())))
     }
 
     /// Returns the version of a package, if it is installed.
@@ -128,9 +99,14 @@ mod tests {
     #[test]
     fn an_interpreter_answers_or_fails() {
         let query = |interpreter: &str| Python::query(Path::new(interpreter), []);
-        assert!(matches!(query("/no/such/python"), Err(PythonError::Start(_))));
-        assert!(matches!(query("false"), Err(PythonError::Failed { .. })));
-        assert!(matches!(query("echo"), Err(PythonError::Answer { .. })));
+        for (interpreter, why) in [
+            ("/no/such/python", "cannot start /no/such/python"),
+            ("false", "false ended with status 1"),
+            ("echo", "unexpected answer from echo"),
+        ] {
+            let error = query(interpreter).unwrap_err().to_string();
+            assert!(error.starts_with(why), "{error}");
+        }
         let python = query("python3");
         if crate::test_support::require("python3", python.is_ok()) {
             let python = python.unwrap();

@@ -43,6 +43,7 @@ const SECRET: &[&str] = &[
     "TOKEN",
     "SECRET",
     "PASS",
+    "_PWD",
     "CREDENTIAL",
     "AUTH",
     "COOKIE",

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use roofgap_collect::child::{
-    Cancel, ChildError, DiskBudget, EndReason, Job, Outcome, OutputTarget, StopPlan, Watch, run,
+    Cancel, ChildError, ChildSpec, DiskBudget, EndReason, Outcome, OutputTarget, StopPlan, Watch, run,
 };
 use roofgap_collect::command::CommandLine;
 
@@ -38,10 +38,11 @@ impl Stand {
         CommandLine::new("bash").args(["-c", script]).cwd(self.path())
     }
 
-    fn job<'a>(&self, command: &'a CommandLine) -> Job<'a> {
-        let mut job = Job::new(command, OutputTarget::file(self.out()), OutputTarget::file(self.err()));
-        job.stop = quick();
-        job
+    fn child<'a>(&self, command: &'a CommandLine) -> ChildSpec<'a> {
+        let mut child =
+            ChildSpec::new(command, OutputTarget::file(self.out()), OutputTarget::file(self.err()));
+        child.stop = quick();
+        child
     }
 
     fn out(&self) -> PathBuf {
@@ -53,16 +54,16 @@ impl Stand {
     }
 
     fn run(&self, script: &str) -> Outcome {
-        run(self.job(&self.bash(script)), &mut |_| {}).unwrap()
+        run(self.child(&self.bash(script)), &mut |_| {}).unwrap()
     }
 
     /// Runs a script until its first output, then cancels it.
     fn cancel_once_ready(&self, script: &str) -> Outcome {
         let command = self.bash(script);
-        let mut job = self.job(&command);
+        let mut child = self.child(&command);
         let cancel = Cancel::new();
-        job.cancel = cancel.clone();
-        run(job, &mut |tick| {
+        child.cancel = cancel.clone();
+        run(child, &mut |tick| {
             if tick.output_bytes > 0 && !cancel.is_requested() {
                 cancel.request();
             }
@@ -134,10 +135,10 @@ fn a_hang_ends_with_its_time_budget() {
     let stand = Stand::new();
     // However slow the machine is to start it, it will not have ended by then.
     let command = stand.bash("sleep 1000");
-    let mut job = stand.job(&command);
-    job.budget.time = Some(Duration::from_millis(400));
+    let mut child = stand.child(&command);
+    child.budget.time = Some(Duration::from_millis(400));
     let mut ticks = 0;
-    let outcome = run(job, &mut |_| ticks += 1).unwrap();
+    let outcome = run(child, &mut |_| ticks += 1).unwrap();
     assert_eq!(outcome.ended, EndReason::TimeBudget { limit_ns: 400_000_000 });
     assert!(outcome.describe().contains("time budget"), "{}", outcome.describe());
     assert!(ticks > 0);
@@ -183,18 +184,18 @@ fn a_process_that_left_the_session_is_found() {
 fn children_that_end_soon_by_themselves_are_no_leftovers() {
     let stand = Stand::new();
     let command = stand.bash("sleep 0.2 & true");
-    let mut job = stand.job(&command);
-    job.stop.settle = Duration::from_secs(20);
-    assert_eq!(run(job, &mut |_| {}).unwrap().leftovers, []);
+    let mut child = stand.child(&command);
+    child.stop.settle = Duration::from_secs(20);
+    assert_eq!(run(child, &mut |_| {}).unwrap().leftovers, []);
 }
 
 #[test]
 fn gigabytes_of_output_stay_within_the_limit() {
     let stand = Stand::new();
     let command = stand.bash("echo first; head -c 200000000 /dev/zero | tr '\\0' x; echo; echo last");
-    let mut job = stand.job(&command);
-    job.stdout = OutputTarget::File { path: stand.out(), max_bytes: 1_000_000 };
-    let outcome = run(job, &mut |_| {}).unwrap();
+    let mut child = stand.child(&command);
+    child.stdout = OutputTarget::File { path: stand.out(), max_bytes: 1_000_000 };
+    let outcome = run(child, &mut |_| {}).unwrap();
     assert!(outcome.is_success());
     assert_eq!(outcome.stdout.bytes, 200_000_000 + "first\n\nlast\n".len() as u64);
     assert!(outcome.stdout.left_out > 198_000_000);
@@ -209,10 +210,10 @@ fn gigabytes_of_output_stay_within_the_limit() {
 fn a_full_disk_is_reported_and_does_not_block_the_child() {
     let stand = Stand::new();
     let command = stand.bash("head -c 5000000 /dev/zero | tr '\\0' x; echo; echo last");
-    let mut job = stand.job(&command);
+    let mut child = stand.child(&command);
     // Every write to it fails as on a full disk.
-    job.stdout = OutputTarget::File { path: "/dev/full".into(), max_bytes: 1_000_000 };
-    let outcome = run(job, &mut |_| {}).unwrap();
+    child.stdout = OutputTarget::File { path: "/dev/full".into(), max_bytes: 1_000_000 };
+    let outcome = run(child, &mut |_| {}).unwrap();
     assert!(outcome.is_success());
     assert!(outcome.stdout.write_error.unwrap().contains("No space left"));
     assert!(outcome.stdout.tail.ends_with("last\n"));
@@ -222,10 +223,10 @@ fn a_full_disk_is_reported_and_does_not_block_the_child() {
 fn filling_the_disk_is_stopped() {
     let stand = Stand::new();
     let command = stand.bash("while :; do head -c 1000000 /dev/zero >> big; sleep 0.01; done");
-    let mut job = stand.job(&command);
-    job.budget.disk =
+    let mut child = stand.child(&command);
+    child.budget.disk =
         Some(DiskBudget { folder: stand.path().into(), max_bytes: Some(3_000_000), min_free_bytes: None });
-    let outcome = run(job, &mut |_| {}).unwrap();
+    let outcome = run(child, &mut |_| {}).unwrap();
     assert!(matches!(outcome.ended, EndReason::DiskBudget { .. }), "{:?}", outcome.ended);
     assert!(outcome.describe().contains("over its limit of 3000000"));
 }
@@ -235,11 +236,11 @@ fn the_cancel_flag_interrupts_first() {
     let stand = Stand::new();
     let command =
         stand.bash("trap 'echo report written; exit 7' INT; echo ready; while :; do sleep 0.02; done");
-    let mut job = stand.job(&command);
-    job.stop.interrupt = Duration::from_secs(30);
+    let mut child = stand.child(&command);
+    child.stop.interrupt = Duration::from_secs(30);
     let cancel = Cancel::new();
-    job.cancel = cancel.clone();
-    let outcome = run(job, &mut |tick| {
+    child.cancel = cancel.clone();
+    let outcome = run(child, &mut |tick| {
         if tick.output_bytes > 0 && !tick.stopping {
             cancel.request();
         }
@@ -253,16 +254,16 @@ fn the_cancel_flag_interrupts_first() {
 fn a_second_request_does_not_wait() {
     let stand = Stand::new();
     let command = stand.bash("trap '' INT TERM; echo ready; while :; do sleep 0.02; done");
-    let mut job = stand.job(&command);
-    job.stop = StopPlan {
+    let mut child = stand.child(&command);
+    child.stop = StopPlan {
         interrupt: Duration::from_secs(1000),
         report: Duration::ZERO,
         terminate: Duration::from_secs(1000),
         settle: Duration::ZERO,
     };
     let cancel = Cancel::new();
-    job.cancel = cancel.clone();
-    let outcome = run(job, &mut |tick| {
+    child.cancel = cancel.clone();
+    let outcome = run(child, &mut |tick| {
         if tick.output_bytes > 0 {
             cancel.request();
         }
@@ -277,15 +278,15 @@ fn a_watcher_that_has_seen_enough_ends_the_program_but_not_its_profiler() {
     // The outer shell stands for a profiler: it writes its report when the program behind it is gone.
     let command = stand
         .bash("bash -c 'for i in 1 2 3 4 5; do echo kernel $i; done; sleep 1000; true'; echo report; exit 0");
-    let mut job = stand.job(&command);
-    job.stop.interrupt = Duration::from_secs(30);
+    let mut child = stand.child(&command);
+    child.stop.interrupt = Duration::from_secs(30);
     let seen = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&seen);
-    job.watch = Some(Box::new(move |line| {
+    child.watch = Some(Box::new(move |line| {
         let enough = line.starts_with("kernel") && count.fetch_add(1, Ordering::SeqCst) == 2;
         if enough { Watch::Stop } else { Watch::Continue }
     }));
-    let outcome = run(job, &mut |_| {}).unwrap();
+    let outcome = run(child, &mut |_| {}).unwrap();
     assert_eq!((outcome.ended.clone(), outcome.code), (EndReason::StoppedByWatcher, Some(0)), "{outcome:?}");
     assert!(outcome.stdout.tail.ends_with("report\n"));
 }
@@ -297,12 +298,12 @@ fn a_program_that_ignores_signals_is_killed_and_its_profiler_writes_the_report()
         "trap 'true' INT; bash -c 'trap \"\" INT TERM; echo ready; while :; do sleep 0.05; done' & program=$!; \
          while kill -0 $program 2>/dev/null; do wait $program; done; echo report",
     );
-    let mut job = stand.job(&command);
+    let mut child = stand.child(&command);
     // Longer than any test may take, so that only a kill of the program alone ends it.
-    job.stop.report = Duration::from_secs(100_000);
+    child.stop.report = Duration::from_secs(100_000);
     let cancel = Cancel::new();
-    job.cancel = cancel.clone();
-    let outcome = run(job, &mut |tick| {
+    child.cancel = cancel.clone();
+    let outcome = run(child, &mut |tick| {
         if tick.output_bytes > 0 && !cancel.is_requested() {
             cancel.request();
         }
@@ -317,12 +318,12 @@ fn a_cancel_ends_a_stop_that_waits() {
     let stand = Stand::new();
     let command =
         stand.bash("bash -c 'trap \"\" INT TERM; echo kernel; while :; do sleep 0.05; done'; echo report");
-    let mut job = stand.job(&command);
-    job.stop.report = Duration::from_secs(100_000);
-    job.watch = Some(Box::new(|_| Watch::Stop));
+    let mut child = stand.child(&command);
+    child.stop.report = Duration::from_secs(100_000);
+    child.watch = Some(Box::new(|_| Watch::Stop));
     let cancel = Cancel::new();
-    job.cancel = cancel.clone();
-    let outcome = run(job, &mut |tick| {
+    child.cancel = cancel.clone();
+    let outcome = run(child, &mut |tick| {
         if tick.stopping && !cancel.is_requested() {
             cancel.request();
         }
@@ -335,17 +336,17 @@ fn a_cancel_ends_a_stop_that_waits() {
 fn a_missing_program_is_reported() {
     let stand = Stand::new();
     let missing = CommandLine::new("/no/such/program");
-    let error = run(stand.job(&missing), &mut |_| {}).unwrap_err();
+    let error = run(stand.child(&missing), &mut |_| {}).unwrap_err();
     assert!(matches!(error, ChildError::Start { .. }));
     assert!(error.to_string().contains("/no/such/program") && error.to_string().contains("install it"));
 
     let plain = stand.path().join("plain");
     std::fs::write(&plain, "no program").unwrap();
-    let error = run(stand.job(&CommandLine::new(&plain)), &mut |_| {}).unwrap_err();
+    let error = run(stand.child(&CommandLine::new(&plain)), &mut |_| {}).unwrap_err();
     assert!(error.to_string().contains("chmod +x"), "{error}");
 
     let nowhere = CommandLine::new("true").cwd("/no/such/folder");
-    let error = run(stand.job(&nowhere), &mut |_| {}).unwrap_err();
+    let error = run(stand.child(&nowhere), &mut |_| {}).unwrap_err();
     assert!(error.to_string().contains("working folder"), "{error}");
 }
 
@@ -360,7 +361,7 @@ fn a_program_that_is_still_being_written_is_waited_for() {
         std::thread::sleep(Duration::from_millis(100));
         drop(writer);
     });
-    let outcome = run(stand.job(&CommandLine::new(&path)), &mut |_| {}).unwrap();
+    let outcome = run(stand.child(&CommandLine::new(&path)), &mut |_| {}).unwrap();
     assert_eq!(outcome.code, Some(5));
     closes.join().unwrap();
 }
@@ -369,11 +370,11 @@ fn a_program_that_is_still_being_written_is_waited_for() {
 fn an_unwritable_log_is_reported_before_the_run() {
     let stand = Stand::new();
     let command = stand.bash("touch ran");
-    let mut job = stand.job(&command);
+    let mut child = stand.child(&command);
     // A folder of that name stands in the way: true for root as well, whom a read-only mode would not stop.
     std::fs::create_dir(stand.out()).unwrap();
-    job.stdout = OutputTarget::file(stand.out());
-    let error = run(job, &mut |_| {}).unwrap_err();
+    child.stdout = OutputTarget::file(stand.out());
+    let error = run(child, &mut |_| {}).unwrap_err();
     assert!(matches!(error, ChildError::Log { .. }), "{error}");
     assert!(!stand.path().join("ran").exists());
 }
@@ -405,10 +406,10 @@ fn processes_with_the_cuda_driver_are_seen() {
     std::fs::write(stand.path().join("libcudart.so.12"), vec![0u8; 4096]).unwrap();
     let map = |library: &str| {
         format!(
-            "python3 -c \"import mmap, time; f = open('{library}'); m = mmap.mmap(f.fileno(), 0, prot=1); time.sleep(2)\""
+            "python3 -c \"import mmap, time; f = open('{library}'); m = mmap.mmap(f.fileno(), 0, prot=1); time.sleep(8)\""
         )
     };
-    // In a child of the child; the runtime alone uses no GPU.
+    // Long enough for a look, of which there is one every 2 s. In a child of the child; the runtime alone uses no GPU.
     let outcome = stand.run(&format!(
         "({} & echo $! > user; wait) & {} & wait",
         map("libcuda.so.1"),

@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod child;
-mod hydra;
 mod odd_tools;
 mod stand_in;
 mod tools;

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use roofgap_collect::child::{Cancel, EndReason, Job, Outcome, OutputTarget, StopPlan, Watch, run};
+use roofgap_collect::child::{Cancel, ChildSpec, EndReason, Outcome, OutputTarget, StopPlan, Watch, run};
 use roofgap_collect::command::CommandLine;
 use roofgap_collect::ncu::{self, NcuFailure, NcuProfile, Page, ProfiledLaunch, split_supported};
 use roofgap_collect::nsys::{self, CaptureEnd, CaptureRange, NsysProfile};
 use roofgap_collect::range::NvtxRange;
-use roofgap_collect::tool::{Ncu, Nsys, Search, ToolLocation};
+use roofgap_collect::tool::{Ncu, Nsys, Search};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/stand-in").canonicalize().unwrap()
@@ -50,32 +50,29 @@ impl Stage {
         self.run_with(command, mode, |_| {})
     }
 
-    fn run_with(&self, command: CommandLine, mode: &str, change: impl FnOnce(&mut Job<'_>)) -> Outcome {
+    fn run_with(&self, command: CommandLine, mode: &str, change: impl FnOnce(&mut ChildSpec<'_>)) -> Outcome {
         let command = command.env("STANDIN_MODE", mode).cwd(self.folder.path());
-        let mut job = Job::new(
+        let mut child = ChildSpec::new(
             &command,
             OutputTarget::file(self.path("out.log")),
             OutputTarget::file(self.path("err.log")),
         );
-        job.budget.time = Some(Duration::from_secs(600));
-        job.stop = StopPlan {
+        child.budget.time = Some(Duration::from_secs(600));
+        child.stop = StopPlan {
             interrupt: Duration::from_secs(60),
             report: Duration::ZERO,
             terminate: Duration::from_secs(20),
             settle: Duration::from_millis(500),
         };
-        change(&mut job);
-        run(job, &mut |_| {}).unwrap()
+        change(&mut child);
+        run(child, &mut |_| {}).unwrap()
     }
 }
 
 #[test]
 fn they_are_found_and_recognised() {
     let nsys = nsys();
-    assert_eq!(
-        (nsys.location, nsys.version.unwrap().to_string().as_str()),
-        (ToolLocation::Path, "2025.3.1.90")
-    );
+    assert_eq!(nsys.version.unwrap().to_string(), "2025.3.1.90");
     assert!(nsys.profile.has("--cuda-event-trace") && nsys.reports.contains(&"cuda_gpu_kern_sum".to_owned()));
     let ncu = ncu();
     assert_eq!(ncu.version.as_ref().unwrap().to_string(), "2025.3.1.0");
@@ -151,9 +148,9 @@ fn an_interrupted_recording_leaves_its_report() {
     let cancel = Cancel::new();
     let asked = cancel.clone();
     let command = profile.command(&nsys, &program("echo ready; sleep 1000 & wait")).command;
-    let outcome = stage.run_with(command, "playback", |job| {
-        job.cancel = cancel.clone();
-        job.watch = Some(Box::new(move |line| {
+    let outcome = stage.run_with(command, "playback", |child| {
+        child.cancel = cancel.clone();
+        child.watch = Some(Box::new(move |line| {
             if line == "ready" {
                 asked.request();
             }
@@ -183,8 +180,8 @@ fn ncu_measures_and_shows() {
     assert_eq!(counted, 3);
     for (page, expected) in [(Page::Raw, "Kernel Name"), (Page::Details, "Metric Value")] {
         let command = ncu::import(&ncu, &profile.report(), page);
-        let outcome = stage.run_with(command, "playback", |job| {
-            job.stdout = OutputTarget::File { path: stage.path("page.csv"), max_bytes: 64 << 20 };
+        let outcome = stage.run_with(command, "playback", |child| {
+            child.stdout = OutputTarget::File { path: stage.path("page.csv"), max_bytes: 64 << 20 };
         });
         assert!(outcome.is_success());
         assert_eq!(outcome.stdout.left_out, 0);
@@ -216,9 +213,9 @@ fn a_plan_that_is_met_ends_the_program_and_keeps_the_report() {
     let (stage, ncu) = (Stage::new(), ncu());
     let profile = NcuProfile::new(stage.path("met"));
     let outcome =
-        stage.run_with(profile.command(&ncu, &program("sleep 1000; true")).command, "watch", |job| {
+        stage.run_with(profile.command(&ncu, &program("sleep 1000; true")).command, "watch", |child| {
             let mut left = 3;
-            job.watch = Some(Box::new(move |line| {
+            child.watch = Some(Box::new(move |line| {
                 left -= i32::from(ProfiledLaunch::parse(line).is_some());
                 if left == 0 { Watch::Stop } else { Watch::Continue }
             }));
@@ -232,10 +229,10 @@ fn a_profiler_that_hangs_is_ended_with_its_program() {
     let (stage, nsys) = (Stage::new(), nsys());
     let profile = NsysProfile::new(stage.path("run"));
     let command = profile.command(&nsys, &program("exit 0")).command.env("STANDIN_HANG_S", "1000");
-    let outcome = stage.run_with(command, "hang", |job| {
-        job.budget.time = Some(Duration::from_millis(700));
-        job.stop.interrupt = Duration::from_millis(300);
-        job.stop.terminate = Duration::from_millis(300);
+    let outcome = stage.run_with(command, "hang", |child| {
+        child.budget.time = Some(Duration::from_millis(700));
+        child.stop.interrupt = Duration::from_millis(300);
+        child.stop.terminate = Duration::from_millis(300);
     });
     assert!(matches!(outcome.ended, EndReason::TimeBudget { .. }));
 }

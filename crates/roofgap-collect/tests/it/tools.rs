@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use roofgap_collect::child::{Cancel, EndReason, Job, Outcome, OutputTarget, StopPlan, run};
+use roofgap_collect::child::{Cancel, ChildSpec, EndReason, Outcome, OutputTarget, StopPlan, run};
 use roofgap_collect::command::CommandLine;
 use roofgap_collect::doctor::checks;
 use roofgap_collect::doctor::{DoctorProps, Status, SystemFacts};
@@ -62,16 +62,16 @@ fn program(nsys: &Nsys, folder: &Path) -> PathBuf {
     binary
 }
 
-fn execute(command: &CommandLine, folder: &Path, change: impl FnOnce(&mut Job<'_>)) -> Outcome {
-    let mut job = Job::new(
+fn execute(command: &CommandLine, folder: &Path, change: impl FnOnce(&mut ChildSpec<'_>)) -> Outcome {
+    let mut child = ChildSpec::new(
         command,
         OutputTarget::file(folder.join("out.log")),
         OutputTarget::file(folder.join("err.log")),
     );
-    job.budget.time = Some(Duration::from_secs(240));
-    job.stop = StopPlan::for_profiler();
-    change(&mut job);
-    run(job, &mut |_| {}).unwrap()
+    child.budget.time = Some(Duration::from_secs(240));
+    child.stop = StopPlan::for_profiler();
+    change(&mut child);
+    run(child, &mut |_| {}).unwrap()
 }
 
 /// Returns true when the SQLite file contains the text.
@@ -160,15 +160,15 @@ fn real_nsys_keeps_an_interrupted_recording() {
     let program = program(&nsys, folder.path());
     let profile = NsysProfile::new(folder.path().join("run"));
     let command = profile.command(&nsys, &CommandLine::new(&program).arg("hang")).command;
-    let mut job = Job::new(
+    let mut child = ChildSpec::new(
         &command,
         OutputTarget::file(folder.path().join("out")),
         OutputTarget::file(folder.path().join("err")),
     );
-    job.stop = StopPlan::for_profiler();
+    child.stop = StopPlan::for_profiler();
     let cancel = Cancel::new();
-    job.cancel = cancel.clone();
-    let outcome = run(job, &mut |tick| {
+    child.cancel = cancel.clone();
+    let outcome = run(child, &mut |tick| {
         let said = std::fs::read_to_string(folder.path().join("out")).unwrap_or_default();
         if !tick.stopping && said.contains("done") {
             cancel.request();

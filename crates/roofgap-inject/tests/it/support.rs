@@ -66,7 +66,7 @@ pub struct Run {
 }
 
 /// Longest wait for a capture to have what a test needs.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 pub fn run(how: &str, environment: &[(&str, &str)]) -> Run {
     run_until(how, environment, |_| true)

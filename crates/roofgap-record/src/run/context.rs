@@ -3,23 +3,30 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use roofgap_base::clock;
+use roofgap_base::error::Error;
 use roofgap_collect::child::{
-    self, Budget, Cancel, ChildError, DiskBudget, EndReason, Job, Outcome, OutputTarget, StopPlan, Watcher,
+    self, Budget, Cancel, ChildError, ChildSpec, DiskBudget, EndReason, Outcome, OutputTarget, StopPlan,
+    Watcher,
 };
 use roofgap_collect::command::CommandLine;
-use roofgap_collect::program::ComposedConfig;
-use roofgap_runs::run_dir::folder::RunDir;
-
-use super::props::Event;
 use roofgap_runs::config::Config;
-use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus, RecordWriter};
+use roofgap_runs::run_dir::folder::RunDir;
+use roofgap_runs::run_dir::record::SCHEMA;
+use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus, RecordWriter, SessionRecord, SessionState};
+
+use super::props::{Event, ProfileProps};
+use crate::stage1::ComposedConfig;
 
 /// Context shared by all phases of a session.
 pub struct PhaseContext<'a> {
+    pub props: &'a ProfileProps,
     pub config: &'a Config,
     pub run_dir: &'a RunDir,
     pub layout: Layout,
     pub record: RecordWriter<'a>,
+    /// Phase that runs, or ran last.
+    pub phase: PhaseName,
     pub cancel: &'a Cancel,
     pub events: &'a mut dyn FnMut(Event<'_>),
     /// Failures of the program under a profiler that still wrote its output, with the phase.
@@ -31,7 +38,6 @@ pub struct PhaseContext<'a> {
 /// A command of a phase, described before it runs. A session runs it, `--dry-run` prints it.
 #[derive(Debug, Clone)]
 pub struct PhaseCommand {
-    pub phase: PhaseName,
     pub line: CommandLine,
     /// Folder of the logs.
     folder: PathBuf,
@@ -54,14 +60,8 @@ pub struct PhaseDescription {
 
 impl PhaseCommand {
     /// Describes a command with logs in `folder`, their names starting with `log`.
-    pub fn new(
-        phase: PhaseName,
-        line: CommandLine,
-        folder: PathBuf,
-        log: &'static str,
-        limit: Duration,
-    ) -> Self {
-        PhaseCommand { phase, line, folder, log, limit, is_profiler: false, stdout: None }
+    pub fn new(line: CommandLine, folder: PathBuf, log: &'static str, limit: Duration) -> Self {
+        PhaseCommand { line, folder, log, limit, is_profiler: false, stdout: None }
     }
 
     /// Marks the command as a profiler.
@@ -77,13 +77,60 @@ impl PhaseCommand {
     }
 }
 
+impl From<PhaseCommand> for PhaseDescription {
+    fn from(command: PhaseCommand) -> Self {
+        PhaseDescription { commands: vec![command], notes: Vec::new() }
+    }
+}
+
 /// Maximum size of a CSV on standard output, bytes: above any real one, below a full disk.
 const CSV_CAP: u64 = 4 << 30;
 
 /// Disk space kept free while commands run, for the record and the reports, bytes.
 const RESERVE: u64 = 64 << 20;
 
-impl PhaseContext<'_> {
+impl<'a> PhaseContext<'a> {
+    /// Writes the first files of a session. `repeat_command` repeats it. A session whose configuration cannot be kept is not worth
+    /// running.
+    pub fn begin_session(
+        props: &'a ProfileProps,
+        run_dir: &'a RunDir,
+        repeat_command: String,
+        cancel: &'a Cancel,
+        events: &'a mut dyn FnMut(Event<'_>),
+    ) -> Result<Self, Error> {
+        let config = &props.composed.config;
+        run_dir.write("config.yaml", props.composed.to_yaml().as_bytes())?;
+        events(Event::Started { run_id: run_dir.id().as_str(), path: run_dir.path() });
+        let record = SessionRecord {
+            schema: SCHEMA.to_owned(),
+            run_id: run_dir.id().to_string(),
+            roofgap_version: props.version.clone(),
+            command_line: props.command_line.clone(),
+            repeat_command,
+            mode: config.run.mode.as_str().to_owned(),
+            workload: config.workload.kind.as_str().to_owned(),
+            started: clock::now().to_string(),
+            finished: None,
+            state: SessionState::Running,
+            exit_status: None,
+            missing: Vec::new(),
+            phases: Vec::new(),
+        };
+        Ok(PhaseContext {
+            props,
+            config,
+            run_dir,
+            layout: Layout::of(run_dir.path()),
+            record: RecordWriter::begin(run_dir, record),
+            phase: PhaseName::Preflight,
+            cancel,
+            events,
+            program_failures: Vec::new(),
+            module_config: None,
+        })
+    }
+
     /// Runs a command and records it. An error means that it did not start.
     pub fn run(&mut self, command: &PhaseCommand) -> Result<Outcome, ChildError> {
         self.run_watched(command, None)
@@ -95,7 +142,7 @@ impl PhaseContext<'_> {
         command: &PhaseCommand,
         watcher: Option<Watcher>,
     ) -> Result<Outcome, ChildError> {
-        let phase = command.phase;
+        let phase = self.phase;
         self.record.command_begins(phase, &command.line);
         (self.events)(Event::CommandBegins { phase, line: &command.line });
         let log = |stream: &str| command.folder.join(format!("{}.{stream}.log", command.log));
@@ -103,20 +150,22 @@ impl PhaseContext<'_> {
             Some(path) => OutputTarget::File { path: path.clone(), max_bytes: CSV_CAP },
             None => OutputTarget::file(log("out")),
         };
-        let mut job = Job::new(&command.line, stdout, OutputTarget::file(log("err")));
-        job.budget = Budget {
-            time: Some(command.limit),
-            disk: Some(DiskBudget {
-                folder: self.run_dir.path().to_owned(),
-                max_bytes: Some(self.config.retention.max_run_bytes.0),
-                min_free_bytes: Some(RESERVE),
-            }),
+        let disk = DiskBudget {
+            folder: self.run_dir.path().to_owned(),
+            max_bytes: Some(self.config.retention.max_run_bytes.0),
+            min_free_bytes: Some(RESERVE),
         };
-        job.stop = stop_plan(command.is_profiler, self.config.run.grace.0);
-        job.cancel = self.cancel.clone();
-        job.watch = watcher;
+        // All within the configured grace period, and time for a profiler to write its report.
+        let stop = if command.is_profiler { StopPlan::for_profiler() } else { StopPlan::default() };
+        let child = ChildSpec {
+            budget: Budget { time: Some(command.limit), disk: Some(disk) },
+            stop: stop.within(self.config.run.grace.0),
+            cancel: self.cancel.clone(),
+            watch: watcher,
+            ..ChildSpec::new(&command.line, stdout, OutputTarget::file(log("err")))
+        };
         let events = &mut *self.events;
-        let outcome = child::run(job, &mut |tick| {
+        let outcome = child::run(child, &mut |tick| {
             events(Event::Tick { phase, elapsed: tick.elapsed, stopping: tick.stopping });
         });
         self.record.command_ends(phase, outcome.as_ref());
@@ -127,67 +176,76 @@ impl PhaseContext<'_> {
         outcome
     }
 
-    /// Starts a phase.
-    pub fn begin(&mut self, phase: PhaseName) {
+    /// Starts a phase. `expected` states the time that it can be expected to take.
+    pub fn begin(&mut self, phase: PhaseName, expected: Option<String>) {
+        self.phase = phase;
         self.record.phase_begins(phase);
-        (self.events)(Event::PhaseBegins(phase));
+        (self.events)(Event::PhaseBegins { phase, expected });
     }
 
-    /// Ends a phase.
-    pub fn end(&mut self, phase: PhaseName, status: PhaseStatus) {
-        (self.events)(Event::PhaseEnds { phase, status: &status });
-        self.record.phase_ends(phase, status);
+    /// Ends the phase.
+    pub fn end(&mut self, status: PhaseStatus) {
+        (self.events)(Event::PhaseEnds { phase: self.phase, status: &status });
+        self.record.phase_ends(self.phase, status);
     }
 
     /// Skips a phase. A requested phase that is skipped is missing from the result.
     pub fn skip(&mut self, phase: PhaseName, requested: bool, why: impl Into<String>) {
+        self.phase = phase;
         self.record.requested(phase, requested);
-        self.end(phase, PhaseStatus::skipped(why));
+        self.end(PhaseStatus::skipped(why));
+    }
+
+    /// Records the tool of the phase.
+    pub fn tool(&mut self, tool: &str) {
+        self.record.tool(self.phase, tool);
+    }
+
+    /// Adds a note to the phase.
+    pub fn note(&mut self, text: impl Into<String>) {
+        self.record.note(self.phase, text);
     }
 
     /// Adds a note and shows it as a warning.
-    pub fn warn(&mut self, phase: PhaseName, text: String) {
+    pub fn warn(&mut self, text: impl Into<String>) {
+        let text = text.into();
         (self.events)(Event::Warning(&text));
-        self.record.note(phase, text);
+        self.note(text);
     }
 
     /// Records that the program did not succeed under `tool`, although the tool wrote its output. Where the program failed by
     /// itself, the result is partial and its last words are shown.
-    pub fn program_ended(&mut self, phase: PhaseName, tool: &str, outcome: &Outcome) {
+    pub fn program_ended(&mut self, tool: &str, outcome: &Outcome) {
         if outcome.is_success() {
             return;
         }
+        let phase = self.phase;
         let why = format!("under {tool} the program {}", outcome.describe());
         if outcome.ended == EndReason::Exited {
             let why = format!("{why}; the measurement may end there");
             (self.events)(Event::ProgramFailed { phase, why: &why, log_tail: outcome.output_tail() });
             self.program_failures.push(format!("{phase}: {why}"));
         }
-        self.record.note(phase, why);
+        self.note(why);
     }
 
     /// Records an output that was written, or notes the error.
-    pub fn note_output<E: std::fmt::Display>(&mut self, phase: PhaseName, written: Result<PathBuf, E>) {
+    pub fn note_output<E: std::fmt::Display>(&mut self, written: Result<PathBuf, E>) {
         match written {
             Ok(path) => {
-                self.record.output(phase, &path);
+                self.output(&path);
             }
-            Err(error) => self.record.note(phase, error.to_string()),
+            Err(error) => self.note(error.to_string()),
         }
     }
 
     /// Records an output file; returns false where it is missing or empty.
-    pub fn output(&mut self, phase: PhaseName, path: &Path) -> bool {
-        self.record.output(phase, path)
+    pub fn output(&mut self, path: &Path) -> bool {
+        self.record.output(self.phase, path)
     }
 
     /// Returns true once the user cancelled the session.
     pub fn is_cancelled(&self) -> bool {
         self.cancel.is_requested()
     }
-}
-
-/// Chooses the grace periods of a stop: all within the configured one, and time for a profiler to write its report.
-fn stop_plan(is_profiler: bool, grace: Duration) -> StopPlan {
-    if is_profiler { StopPlan::for_profiler().within(grace) } else { StopPlan::default().within(grace) }
 }

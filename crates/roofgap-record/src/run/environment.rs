@@ -2,89 +2,38 @@
 //! it never holds a secret.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use roofgap_analyze::Engine;
-use roofgap_collect::provenance::{Gpus, Machine, Python, PythonError, Revision, variables};
-use serde::Serialize;
+use roofgap_collect::provenance::{Machine, Revision, variables};
+use roofgap_runs::run_dir::environment::{Environment, SCHEMA, ToolFacts};
 
 use super::props::ProfileProps;
-use super::tools::{GpuFacts, Tools};
-use roofgap_runs::config::Config;
-use roofgap_runs::config::settings::WorkloadKind;
+use super::tools::{GpuCheck, PythonResult, Tools};
 
-/// Schema of the document.
-const SCHEMA: &str = "roofgap.env/1";
-
-/// The document `env.json`.
-#[derive(Debug, Clone, Serialize)]
-pub struct Environment {
-    schema: &'static str,
-    roofgap_version: String,
-    tools: BTreeMap<&'static str, ToolFacts>,
-    gpus: Option<Gpus>,
-    no_gpu_because: Option<String>,
-    machine: Machine,
-    python: Option<Python>,
-    no_python_because: Option<String>,
-    /// Revision of the folder in which the program runs.
-    workload_revision: Option<Revision>,
-    variables: BTreeMap<String, String>,
-}
-
-/// A tool, or the reason against its use.
-#[derive(Debug, Clone, Default, Serialize)]
-struct ToolFacts {
-    path: Option<PathBuf>,
-    version: Option<String>,
-    sha256: Option<String>,
-    unusable_because: Option<String>,
-}
-
-/// Python of the program, or the error from querying it.
-pub type PythonResult = Result<Python, PythonError>;
-
-/// Queries the Python of the program; `None` for a program that is not Python.
-pub fn python_of(config: &Config) -> Option<PythonResult> {
-    let workload = &config.workload;
-    let interpreter = match workload.kind {
-        WorkloadKind::Embedded => return None,
-        WorkloadKind::Hf | WorkloadKind::Hydra => PathBuf::from(&workload.python),
-        WorkloadKind::Command | WorkloadKind::Server => {
-            let first = PathBuf::from(workload.words().into_iter().next()?);
-            let is_python = first.file_name()?.to_str()?.starts_with("python");
-            is_python.then_some(first)?
-        }
-    };
-    Some(Python::query(&interpreter, Engine::packages()))
-}
-
-impl Environment {
-    /// Gathers the document.
-    pub fn gather(
-        props: &ProfileProps,
-        tools: Option<&Tools>,
-        gpus: &GpuFacts,
-        python: Option<&PythonResult>,
-    ) -> Self {
-        let config = &props.composed.config;
-        let folder = config.workload.cwd.clone().or_else(|| std::env::current_dir().ok());
-        Environment {
-            schema: SCHEMA,
-            roofgap_version: props.version.clone(),
-            tools: tools.map(tool_facts).unwrap_or_default(),
-            gpus: gpus.gpus.clone(),
-            no_gpu_because: gpus.usable.as_ref().err().map(ToString::to_string),
-            machine: Machine::current(),
-            python: python.and_then(|python| python.as_ref().ok().cloned()),
-            no_python_because: python.and_then(|python| python.as_ref().err().map(ToString::to_string)),
-            workload_revision: folder.as_deref().and_then(Revision::of),
-            variables: variables::current(),
-        }
+/// Gathers the document.
+pub fn gather(
+    props: &ProfileProps,
+    tools: Option<&Tools>,
+    gpus: &GpuCheck,
+    python: Option<&PythonResult>,
+) -> Environment {
+    let config = &props.composed.config;
+    let folder = config.workload.cwd.clone().or_else(|| std::env::current_dir().ok());
+    Environment {
+        schema: SCHEMA.to_owned(),
+        roofgap_version: props.version.clone(),
+        tools: tools.map(tool_facts).unwrap_or_default(),
+        gpus: gpus.gpus.clone(),
+        no_gpu_because: gpus.usable.as_ref().err().cloned(),
+        machine: Machine::current(),
+        python: python.and_then(|python| python.as_ref().ok().cloned()),
+        no_python_because: python.and_then(|python| python.as_ref().err().cloned()),
+        workload_revision: folder.as_deref().and_then(Revision::of),
+        variables: variables::current(),
     }
 }
 
-fn tool_facts(tools: &Tools) -> BTreeMap<&'static str, ToolFacts> {
+fn tool_facts(tools: &Tools) -> BTreeMap<String, ToolFacts> {
     fn facts<T, E: ToString>(tool: &Result<T, E>, present: impl FnOnce(&T) -> ToolFacts) -> ToolFacts {
         tool.as_ref().map_or_else(
             |error| ToolFacts { unusable_because: Some(error.to_string()), ..ToolFacts::default() },
@@ -96,7 +45,7 @@ fn tool_facts(tools: &Tools) -> BTreeMap<&'static str, ToolFacts> {
         version,
         ..ToolFacts::default()
     };
-    BTreeMap::from([
+    let rows = [
         (
             "nsys",
             facts(&tools.nsys, |nsys| installed(&nsys.path, nsys.version.as_ref().map(ToString::to_string))),
@@ -109,5 +58,6 @@ fn tool_facts(tools: &Tools) -> BTreeMap<&'static str, ToolFacts> {
                 ..ToolFacts::default()
             }),
         ),
-    ])
+    ];
+    rows.map(|(name, tool)| (name.to_owned(), tool)).into()
 }

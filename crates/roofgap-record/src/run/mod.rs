@@ -1,105 +1,70 @@
-//! One profiling session: [`profile`] runs the phases in order and returns the exit status.
+//! One profiling session: [`profile`] runs the phases in order and returns the exit status; [`dry_run`] lists their commands.
 //!
 //! - [`props`]: input, events and result of a session;
-//! - [`answer`]: the result of a session as JSON;
-//! - [`attach`]: a window of a program that runs;
-//! - [`mod@dry_run`]: the commands of a session without running them;
-//! - `job`: sessions of several nodes as one run;
-//! - `context`: the context of the phases and the description of their commands;
-//! - `manifest`: the inputs of a session;
-//! - `program`, `tools`, [`native`], `environment`: the profiled program, the profilers and the machine;
-//! - [`phases`]: one file or folder per phase;
-//! - [`error`]: the error types.
+//! - [`phases`]: what a phase is, their order, and one file a phase;
+//! - `context`, `attempt`: the context of the phases, the description of their commands, and their failures;
+//! - `program`, `inputs`, `tools`, `environment`: the profiled program, its inputs, the profilers and the machine;
+//! - `shared_run`: sessions of several nodes as one run;
+//! - [`attach`]: a window of a program that runs.
 
-pub mod answer;
 pub mod attach;
-pub mod dry_run;
-pub mod error;
-pub mod native;
 pub mod phases;
 pub mod props;
 
-mod context;
+pub(crate) mod attempt;
+pub(crate) mod context;
 mod environment;
-mod job;
-mod manifest;
-mod program;
+pub(crate) mod inputs;
+pub(crate) mod program;
+mod shared_run;
 mod tools;
 
-use std::path::Path;
-
-use roofgap_analyze::StageSet;
-use roofgap_base::clock;
+use roofgap_base::exit::Exit;
 use roofgap_collect::child::Cancel;
 use roofgap_collect::command::CommandLine;
+use roofgap_runs::config::settings::WorkloadKind;
+use roofgap_runs::open::run::stages;
 use roofgap_runs::run_dir::folder::RunDir;
-
-pub use answer::ProfileAnswer;
-pub use dry_run::{DryRun, dry_run};
-pub use error::{ProgramError, SessionError};
-pub use native::{NativeLibrary, NativeUnavailable};
-pub use phases::report::{WrittenReports, write_reports, write_reports_with};
-pub use props::{Event, JobOutcome, Outcome, ProfileProps};
+use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus, RunRef};
+use roofgap_runs::runs::{prune, text};
 
 use context::PhaseContext;
-use environment::PythonResult;
-use job::Job;
-use phases::{baseline, counters, operators, preflight, report, requested::Requested, select, timeline};
-use roofgap_base::exit::Exit;
-use roofgap_runs::open::run::stages;
-use roofgap_runs::run_dir::record::SCHEMA;
-use roofgap_runs::run_dir::{
-    Layout, PhaseName, PhaseStatus, RecordWriter, RunRef, SessionRecord, SessionState,
-};
-use roofgap_runs::runs::{prune, text};
+use phases::{ORDER, PlannedSession, Results, Stop, needed_tools, preflight, run_all};
+use program::{Program, ProgramFiles};
+use roofgap_base::error::Error;
+use shared_run::SharedRun;
+use tools::{GpuCheck, Tools};
+
+pub use phases::report::{WrittenReports, write_reports, write_reports_with};
+pub use props::{Event, Outcome, ProfileAnswer, ProfileProps, SharedRunOutcome};
+pub use tools::NativeLibrary;
 
 /// Runs a whole session.
 pub fn profile(
     props: &ProfileProps,
     cancel: &Cancel,
     events: &mut dyn FnMut(Event<'_>),
-) -> Result<Outcome, SessionError> {
+) -> Result<Outcome, Error> {
     let config = &props.composed.config;
-    let stages = stages(config)?;
+    let stages = stages(config).map_err(Error::of)?;
     let python = preflight::check(props)?;
-    let job = Job::of(config);
-    let run_dir = match &job {
-        Some(job) => RunDir::create(&job.create_nodes()?)?,
+    let shared_run = SharedRun::of(config);
+    let run_dir = match &shared_run {
+        Some(shared) => RunDir::create(&shared.create_nodes()?)?,
         None => RunDir::create(&config.artifacts.stage2_dir)?,
     };
-    let layout = Layout::of(run_dir.path());
-    // A session whose configuration cannot be kept is not worth running.
-    run_dir.write("config.yaml", props.composed.to_yaml().as_bytes())?;
-    events(Event::Started { run_id: run_dir.id().as_str(), path: run_dir.path() });
-    let record = RecordWriter::begin(&run_dir, new_record(props, &run_dir, &layout));
-    let mut context = PhaseContext {
-        config,
-        run_dir: &run_dir,
-        layout,
-        record,
-        cancel,
-        events,
-        program_failures: Vec::new(),
-        module_config: None,
-    };
-    let end = run_phases(&mut context, props, &stages, python.as_ref());
-    // The reports show whatever was recorded, however the session ended.
-    report::run(&mut context);
+    let repeat = repeat_command(props, &Layout::of(run_dir.path()));
+    let mut context = PhaseContext::begin_session(props, &run_dir, repeat, cancel, events)?;
+    let mut found = Results::new(stages, python);
+    let end = run_all(&mut context, &mut found);
     warn_about_size(&mut context);
-    let (exit, missing) = conclude(&context, end);
-    context.record.session_ends(exit, missing);
-    let record = context.record.into_record();
-    let path = run_dir.path().to_owned();
-    // The session has ended for the others of its job when its marker is gone.
+    let outcome = conclude(context, end, found);
+    // The session has ended for the others of its run when its marker is gone.
     drop(run_dir);
-    let job = job.map(|job| job.end());
-    let is_whole = job.as_ref().is_none_or(|job| job.problems.is_empty());
-    Ok(Outcome {
-        run_dir: path,
-        exit: if is_whole || exit != Exit::Done { exit } else { Exit::Partial },
-        record,
-        job,
-    })
+    let shared_run = shared_run.map(|shared| shared.end());
+    let is_whole = shared_run.as_ref().is_none_or(|shared| shared.problems.is_empty());
+    let exit = if is_whole || outcome.exit != Exit::Done { outcome.exit } else { Exit::Partial };
+    Ok(Outcome { exit, shared_run, ..outcome })
 }
 
 /// Warns about a run over `retention.max_run_bytes`, with what `runs prune` would do about it.
@@ -116,96 +81,80 @@ fn warn_about_size(context: &mut PhaseContext<'_>) {
             context.config.artifacts.stage2_dir.display()
         );
         let warning = text::over_cap(&plan, cap, &command);
-        context.warn(PhaseName::Report, warning);
+        context.warn(warning);
     }
 }
 
-/// Reason to stop before the last phase.
-enum Stop {
-    /// The user cancelled the session.
-    Cancelled,
-    /// The session cannot continue.
-    Failed(Exit),
-}
-
-/// Runs the phases up to the counters. Returns what a substituted recorder degraded, if anything.
-fn run_phases(
-    context: &mut PhaseContext<'_>,
-    props: &ProfileProps,
-    stages: &StageSet,
-    python: Option<&PythonResult>,
-) -> Result<Option<String>, Stop> {
-    let requested = Requested::of(context.config);
-    requested.record(&mut context.record);
-    let ready = preflight::run(context, props, python, requested);
-    let (tools, program) = ready.ok_or(Stop::Failed(Exit::Usage))?;
-    check_cancelled(context)?;
-    let baseline = baseline::run(context, &program, requested).map_err(Stop::Failed)?;
-    check_cancelled(context)?;
-    let timeline = timeline::run(context, &tools, &program, requested);
-    check_cancelled(context)?;
-    operators::run(context, &program, baseline.as_ref());
-    check_cancelled(context)?;
-    let plan = select::run(context, timeline.as_ref(), stages, baseline.as_ref(), requested);
-    check_cancelled(context)?;
-    counters::run(context, &tools, &program, timeline.as_ref(), plan, stages, requested);
-    check_cancelled(context)?;
-    Ok(timeline.and_then(|timeline| timeline.degraded))
-}
-
-fn check_cancelled(context: &PhaseContext<'_>) -> Result<(), Stop> {
-    if context.is_cancelled() {
-        return Err(Stop::Cancelled);
-    }
-    Ok(())
-}
-
-/// Decides the exit status and lists the missing results.
-fn conclude(context: &PhaseContext<'_>, end: Result<Option<String>, Stop>) -> (Exit, Vec<String>) {
+/// Decides the exit status, lists the missing results, and ends the record.
+fn conclude(mut context: PhaseContext<'_>, end: Result<(), Stop>, found: Results) -> Outcome {
     let phases = context.record.record().phases.iter();
     let mut missing: Vec<String> = phases
         .filter(|phase| phase.requested && phase.status != PhaseStatus::Ok)
         .map(|phase| format!("{}: {}", phase.name, phase.status.why().unwrap_or("not reached")))
         .collect();
-    missing.extend(context.program_failures.iter().cloned());
+    missing.append(&mut context.program_failures);
     let write_error = context.record.write_error();
     missing.extend(write_error.map(|error| format!("session.json: {error}")));
     let exit = match end {
         Err(Stop::Cancelled) => Exit::Interrupted,
         Err(Stop::Failed(_)) if context.is_cancelled() => Exit::Interrupted,
         Err(Stop::Failed(exit)) => exit,
-        Ok(degraded) => {
-            missing.extend(degraded.map(|why| format!("{}: {why}", PhaseName::Timeline)));
+        Ok(()) => {
+            missing.extend(found.degraded().map(|why| format!("{}: {why}", PhaseName::Timeline)));
             if missing.is_empty() { Exit::Done } else { Exit::Partial }
         }
     };
-    (exit, missing)
-}
-
-fn new_record(props: &ProfileProps, run_dir: &RunDir, layout: &Layout) -> SessionRecord {
-    let config = &props.composed.config;
-    SessionRecord {
-        schema: SCHEMA.to_owned(),
-        run_id: run_dir.id().to_string(),
-        roofgap_version: props.version.clone(),
-        command_line: props.command_line.clone(),
-        repeat_command: repeat_command(props, &layout.config()),
-        mode: config.run.mode.as_str().to_owned(),
-        workload: config.workload.kind.as_str().to_owned(),
-        started: clock::now().to_string(),
-        finished: None,
-        state: SessionState::Running,
-        exit_status: None,
-        missing: Vec::new(),
-        phases: Vec::new(),
-    }
+    context.record.session_ends(exit, missing);
+    let run_dir = context.run_dir.path().to_owned();
+    let analysis = found.loaded.map(|loaded| loaded.analysis);
+    Outcome { run_dir, exit, record: context.record.into_record(), analysis, shared_run: None }
 }
 
 /// Builds the command that repeats the run from the same folder, because paths may be relative to it.
-fn repeat_command(props: &ProfileProps, config: &Path) -> String {
-    let line = CommandLine::new(&props.executable).args(["profile", "--config"]).arg(config);
+fn repeat_command(props: &ProfileProps, layout: &Layout) -> String {
+    let line = CommandLine::new(&props.executable).args(["profile", "--config"]).arg(layout.config());
     match std::env::current_dir() {
         Ok(folder) => line.cwd(folder).to_string(),
         Err(_) => line.to_string(),
     }
+}
+
+/// The commands of a session.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DryRun {
+    /// Commands in order, each with its phase. Paths are those of a run directory named `RUN`.
+    pub commands: Vec<(PhaseName, CommandLine)>,
+    /// Notes, each with its phase.
+    pub remarks: Vec<(PhaseName, String)>,
+}
+
+/// Checks a session and lists its commands. Creates no run directory and does not run the program.
+pub fn dry_run(props: &ProfileProps) -> Result<DryRun, Error> {
+    let config = &props.composed.config;
+    stages(config).map_err(Error::of)?;
+    preflight::check(props)?;
+    let base = match SharedRun::of(config) {
+        Some(shared) => shared.nodes(),
+        None => config.artifacts.stage2_dir.clone(),
+    };
+    let root = base.join("RUN");
+    let layout = Layout::of(&std::path::absolute(&root).unwrap_or(root));
+    let files = ProgramFiles::planned(config, &layout)?;
+    let program = Program::of(config, &props.executable, &layout, files)?;
+    let gpus = GpuCheck::query(config, &props.search_path);
+    let mut dry_run = DryRun::default();
+    let no_gpu = gpus.usable.as_ref().err();
+    dry_run.remarks.extend(no_gpu.map(|why| (PhaseName::Preflight, why.clone())));
+    if config.workload.kind == WorkloadKind::Hydra {
+        let note = "the module is asked for its configuration when the session runs; overrides that turn off its own measurements are added then";
+        dry_run.remarks.push((PhaseName::Preflight, note.to_owned()));
+    }
+    let tools = Tools::find(props, gpus.usable, !needed_tools(config).is_empty());
+    let session = PlannedSession { config, layout: &layout, program: &program, tools: &tools };
+    for phase in ORDER.iter().filter(|phase| phase.not_requested(config).is_none()) {
+        let described = phase.commands(&session)?;
+        dry_run.commands.extend(described.commands.into_iter().map(|command| (phase.name(), command.line)));
+        dry_run.remarks.extend(described.notes.into_iter().map(|note| (phase.name(), note)));
+    }
+    Ok(dry_run)
 }

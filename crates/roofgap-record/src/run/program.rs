@@ -5,47 +5,23 @@ use std::path::{Path, PathBuf};
 
 use roofgap_analyze::Engine;
 use roofgap_collect::command::CommandLine;
-use roofgap_collect::program::{
-    Annotation, HfDriver, HfModel, HydraModule, OperatorOutputs, Phase, ProgramContext, Scripts, UserCommand,
-    embedded_command, launcher,
-};
-
-use super::error::ProgramError;
+use roofgap_collect::program::{Annotation, ProgramContext, Scripts, launcher};
 use roofgap_runs::config::settings::{Task, Workload, WorkloadKind};
 use roofgap_runs::config::{Config, Span, model};
-use roofgap_runs::run_dir::Layout;
+use roofgap_runs::run_dir::{Layout, PhaseName};
+
+use crate::stage1::HydraModule;
+use roofgap_base::error::Error;
 
 /// The profiled program.
 #[derive(Debug, Clone)]
 pub struct Program {
-    kind: Kind,
-    run_dir: PathBuf,
-    cwd: Option<PathBuf>,
-    env: Vec<(String, String)>,
-}
-
-#[derive(Debug, Clone)]
-enum Kind {
-    Embedded {
-        executable: PathBuf,
-        workload: Box<Workload>,
-    },
-    Hf {
-        driver: Box<HfDriver>,
-        operators: OperatorOutputs,
-    },
-    Hydra {
-        module: HydraModule,
-        outputs: PathBuf,
-        annotation: Option<Annotation>,
-    },
-    Command(UserCommand),
-    /// `roofgap load` with the server after `--`.
-    Server {
-        executable: PathBuf,
-        config: Box<Config>,
-        annotation: Option<Annotation>,
-    },
+    config: Config,
+    /// This binary, which runs the embedded model and sends load.
+    executable: PathBuf,
+    layout: Layout,
+    files: ProgramFiles,
+    module: Option<HydraModule>,
 }
 
 /// Files written for the program.
@@ -59,150 +35,178 @@ pub struct ProgramFiles {
 
 impl ProgramFiles {
     /// Describes the files before they are written.
-    pub fn planned(config: &Config, layout: &Layout) -> Result<Self, ProgramError> {
-        let folder = layout.scripts();
+    pub fn planned(config: &Config, layout: &Layout) -> Result<Self, Error> {
         Ok(ProgramFiles {
-            scripts: Some(Scripts { driver: folder.join("hf_driver.py"), annotate: folder.join("annotate") }),
+            scripts: Some(Scripts::of(&layout.scripts())),
             model_config: model::config_json(config)?.map(|_| layout.model_config()),
         })
     }
 }
 
 impl Program {
-    /// Builds the program of a configuration.
+    /// Builds the program of a configuration, and checks that it has a command line.
     pub fn of(
         config: &Config,
         executable: &Path,
         layout: &Layout,
-        files: &ProgramFiles,
-    ) -> Result<Self, ProgramError> {
+        files: ProgramFiles,
+    ) -> Result<Self, Error> {
         let workload = &config.workload;
-        let annotation = || {
-            let scripts = files.scripts.as_ref().filter(|_| workload.annotate)?;
-            Some(Annotation::from_env(&scripts.annotate, workload.annotate_sync))
+        let module = match (workload.kind, &workload.module) {
+            (WorkloadKind::Hydra, Some(name)) => Some(HydraModule {
+                python: workload.python.clone().into(),
+                module: name.clone(),
+                mode: config.run.mode.as_str().to_owned(),
+                manifest: config.inputs.manifest.clone().map(absolute),
+                light_overrides: Vec::new(),
+                overrides: workload.overrides.clone(),
+            }),
+            _ => None,
         };
-        let kind = match workload.kind {
-            WorkloadKind::Embedded => {
-                Kind::Embedded { executable: executable.to_owned(), workload: Box::new(workload.clone()) }
-            }
-            WorkloadKind::Hf => Kind::Hf {
-                driver: Box::new(hf_driver(config, files)?),
-                operators: OperatorOutputs {
-                    account: layout.torch_account(),
-                    trace: config.profiling.torch.trace.then(|| layout.torch_trace()),
-                },
-            },
-            WorkloadKind::Hydra => Kind::Hydra {
-                module: HydraModule {
-                    python: workload.python.clone().into(),
-                    module: workload
-                        .module
-                        .clone()
-                        .ok_or(ProgramError::Unset("workload.module is not set"))?,
-                    mode: config.run.mode.as_str().to_owned(),
-                    manifest: config.inputs.manifest.clone().map(absolute),
-                    light_overrides: Vec::new(),
-                    overrides: workload.overrides.clone(),
-                },
-                outputs: layout.program_outputs(),
-                annotation: annotation(),
-            },
-            WorkloadKind::Command => {
-                Kind::Command(UserCommand { words: workload.words(), annotation: annotation() })
-            }
-            WorkloadKind::Server => Kind::Server {
-                executable: executable.to_owned(),
-                config: Box::new(config.clone()),
-                annotation: annotation(),
-            },
-        };
-        Ok(Program {
-            kind,
-            run_dir: layout.root().to_owned(),
-            cwd: workload.cwd.clone(),
-            env: workload.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
-        })
+        let (executable, layout) = (executable.to_owned(), layout.clone());
+        let program = Program { config: config.clone(), executable, layout, files, module };
+        program.command(PhaseName::Baseline, &program.layout.baseline_account())?;
+        Ok(program)
     }
 
     /// Builds the command line of a phase. The program writes its account to `account`.
-    pub fn command(&self, phase: Phase, account: &Path) -> Result<CommandLine, ProgramError> {
-        let setting = self.setting(phase, account);
-        match &self.kind {
-            Kind::Embedded { executable, workload } => {
-                Ok(embedded_command(executable, &embedded_args(workload, phase), &setting))
+    pub fn command(&self, phase: PhaseName, account: &Path) -> Result<CommandLine, Error> {
+        let context = self.context(phase, account);
+        let workload = &self.config.workload;
+        let words = match workload.kind {
+            WorkloadKind::Embedded => {
+                let line = CommandLine::new(&self.executable).args(["workload", "--account"]).arg(account);
+                return Ok(context.apply(line.args(embedded_args(workload, phase))));
             }
-            Kind::Hf { driver, operators } => {
-                let mut driver = driver.as_ref().clone();
-                if phase == Phase::Operators {
-                    driver.operators = Some(operators.clone());
-                }
-                driver.repeats = driver.repeats.map(|repeats| repeats_in(repeats, phase));
-                if phase == Phase::Counters {
-                    driver.warmup = Some(0);
-                    driver.new_tokens = driver.new_tokens.map(|tokens| tokens.min(COUNTER_TOKENS));
-                }
-                Ok(driver.command(&setting))
+            WorkloadKind::Hf => return Ok(context.apply(self.hf(phase, account)?)),
+            WorkloadKind::Hydra => {
+                let module = self.module.as_ref().ok_or_else(|| Error::new("workload.module is not set"))?;
+                let line = module.command(&self.layout.program_outputs().join(phase.as_str()), &context);
+                return Ok(self.annotate(line));
             }
-            Kind::Hydra { module, outputs, annotation } => {
-                let line = module.command(&outputs.join(phase.as_str()), &setting);
-                Ok(match annotation {
-                    Some(annotation) => annotation.apply(line),
-                    None => line,
-                })
-            }
-            Kind::Command(command) => {
-                command.command(&setting).ok_or(ProgramError::Unset("no program was given"))
-            }
-            Kind::Server { executable, config, annotation } => {
-                let command = UserCommand {
-                    words: load_words(executable, config, phase),
-                    annotation: annotation.clone(),
-                };
-                command.command(&setting).ok_or(ProgramError::Unset("no server was given"))
-            }
+            WorkloadKind::Command => workload.words(),
+            WorkloadKind::Server => load_words(&self.executable, &self.config, phase),
+        };
+        let mut words = words.into_iter();
+        let program = words.next().ok_or_else(|| Error::new("no program was given"))?;
+        Ok(context.apply(self.annotate(CommandLine::new(program).args(words))))
+    }
+
+    /// Lets Python inside the program name its stages, if wanted. Not only if it is Python: a shell script may start it.
+    fn annotate(&self, line: CommandLine) -> CommandLine {
+        let workload = &self.config.workload;
+        match self.files.scripts.as_ref().filter(|_| workload.annotate) {
+            Some(scripts) => Annotation::from_env(&scripts.annotate, workload.annotate_sync).apply(line),
+            None => line,
         }
     }
 
     /// Returns the serving engine or the launcher of ranks that the command starts, where it names one.
     pub fn serving_engine(&self) -> Option<&'static str> {
-        let engine = |words: &[OsString]| Engine::of_command(words).map(|engine| engine.name);
-        match &self.kind {
-            Kind::Command(command) => engine(&command.words).or_else(|| launcher(&command.words)),
+        let words = self.config.workload.words();
+        let engine = || Engine::of_command(&words).map(|engine| engine.name);
+        match self.config.workload.kind {
+            WorkloadKind::Command => engine().or_else(|| launcher(&words)),
             // Servers start processes of their own.
-            Kind::Server { config, .. } => engine(&config.workload.words()).or(Some("a server")),
+            WorkloadKind::Server => engine().or(Some("a server")),
             _ => None,
         }
     }
 
-    fn setting(&self, phase: Phase, account: &Path) -> ProgramContext {
+    fn context(&self, phase: PhaseName, account: &Path) -> ProgramContext {
+        let workload = &self.config.workload;
         ProgramContext {
-            run_dir: self.run_dir.clone(),
-            phase,
+            run_dir: self.layout.root().to_owned(),
+            phase: phase.as_str(),
             account: account.to_owned(),
-            cwd: self.cwd.clone(),
-            env: self.env.clone(),
+            cwd: workload.cwd.clone(),
+            env: workload.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
         }
     }
 
-    /// Returns the Hydra module, which is asked for the overrides it accepts.
+    /// Returns the Hydra module, which is asked for the overrides it accepts, with its output folder and its context then.
     pub fn hydra(&mut self) -> Option<(&mut HydraModule, PathBuf, ProgramContext)> {
-        let setting = self.setting(Phase::Baseline, &self.run_dir.join("unused.json"));
-        match &mut self.kind {
-            Kind::Hydra { module, outputs, .. } => Some((module, outputs.join("check"), setting)),
-            _ => None,
+        let context = self.context(PhaseName::Baseline, &self.layout.root().join("unused.json"));
+        let output = self.layout.program_outputs().join("check");
+        Some((self.module.as_mut()?, output, context))
+    }
+
+    /// Builds `python3 hf_driver.py --model=... --account=...`, which runs a Hugging Face model.
+    fn hf(&self, phase: PhaseName, account: &Path) -> Result<CommandLine, Error> {
+        let Config { workload, model, profiling, inputs, .. } = &self.config;
+        let scripts = self.files.scripts.as_ref();
+        let scripts =
+            scripts.ok_or_else(|| Error::new("the driver for Hugging Face models was not written"))?;
+        let config_json = model.config.as_ref().or(self.files.model_config.as_ref());
+        let (from, source) = match (model::weights(model), config_json, &model.model_type) {
+            (Some(folder), ..) => ("--model", absolute(folder).into_os_string()),
+            (None, Some(file), _) => ("--config-json", absolute(file.clone()).into_os_string()),
+            (None, None, Some(kind)) => ("--model-type", kind.into()),
+            (None, None, None) => {
+                return Err(Error::new("no model: choose model=NAME, model.target or model.config"));
+            }
+        };
+        // Always `--name=value`: a value may start with a dash.
+        let mut line = CommandLine::new(&workload.python).arg(&scripts.driver).option(from, source);
+        for (key, value) in &model.set {
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            line = line.option("--set", format!("{key}={value}"));
         }
+        let number = |value: u32| Some(OsString::from(value.to_string()));
+        let text = |value: &Option<String>| value.as_ref().map(OsString::from);
+        let is_counters = phase == PhaseName::Counters;
+        let most_tokens = if is_counters { COUNTER_TOKENS } else { u32::MAX };
+        let operators = (phase == PhaseName::Operators).then_some(&self.layout);
+        let options = [
+            ("--name", text(&model.name)),
+            ("--revision", text(&model.revision)),
+            ("--dtype", Some(workload.dtype.as_ref().unwrap_or(&model.dtype).into())),
+            ("--device", Some((&workload.device).into())),
+            ("--prompt-tokens", workload.prompt_tokens.and_then(number)),
+            ("--new-tokens", workload.tokens.and_then(|tokens| number(tokens.min(most_tokens)))),
+            ("--batch", number(workload.batch)),
+            ("--repeats", number(repeats_in(workload.repeats, phase))),
+            ("--warmup", number(if is_counters { 0 } else { workload.warmup })),
+            ("--seed", Some(workload.seed.to_string().into())),
+            ("--prompt", text(&workload.prompt)),
+            ("--image-size", workload.image_size.and_then(number)),
+            ("--manifest", inputs.manifest.clone().map(|path| absolute(path).into())),
+            ("--profile-operators", operators.map(|layout| layout.torch_account().into())),
+            (
+                "--trace-out",
+                operators.filter(|_| profiling.torch.trace).map(|layout| layout.torch_trace().into()),
+            ),
+            ("--account", Some(account.into())),
+        ];
+        for (name, value) in options {
+            line = value.into_iter().fold(line, |line, value| line.option(name, value));
+        }
+        let task = match model.task {
+            Task::Causal => "causal",
+            Task::ImageText => "image_text",
+        };
+        let last = [
+            workload.compile.then(|| "--compile".to_owned()),
+            workload.cuda_graphs.then(|| "--cuda-graphs".to_owned()),
+            Some(format!("--task={task}")),
+            model.attention.as_ref().map(|name| format!("--attention={name}")),
+            model.experts.as_ref().map(|name| format!("--experts={name}")),
+            model.trust_remote_code.then(|| "--trust-remote-code".to_owned()),
+        ];
+        // Buffered output would be lost when the program is killed.
+        Ok(line.args(last.into_iter().flatten()).env("PYTHONUNBUFFERED", "1"))
     }
 }
 
 /// Builds `roofgap load OPTION... -- SERVER ARG...`. Under ncu, which replays every kernel, one round of short requests is enough.
-fn load_words(executable: &Path, config: &Config, phase: Phase) -> Vec<OsString> {
+fn load_words(executable: &Path, config: &Config, phase: PhaseName) -> Vec<OsString> {
     let (server, load) = (&config.server, &config.load);
-    let counters = phase == Phase::Counters;
+    let counters = phase == PhaseName::Counters;
     let (requests, warmup, output) = if counters {
         let output = COUNTER_TOKENS.to_string();
         (load.requests.min(u64::from(load.concurrency)), 0, output)
     } else {
-        (load.requests, load.warmup, load.output_tokens.clone())
+        (load.requests, load.warmup, load.output_tokens.to_string())
     };
     // A server starts and answers more slowly under ncu, and requests at a rate would pile up.
     let slower = |span: Span| {
@@ -221,7 +225,7 @@ fn load_words(executable: &Path, config: &Config, phase: Phase) -> Vec<OsString>
         ("--requests", Some(requests.to_string())),
         ("--warmup", Some(warmup.to_string())),
         ("--duration", unless_counters(load.duration).map(seconds)),
-        ("--prompt-tokens", Some(load.prompt_tokens.clone())),
+        ("--prompt-tokens", Some(load.prompt_tokens.to_string())),
         ("--output-tokens", Some(output)),
         ("--vocabulary", Some(load.vocabulary.to_string())),
         ("--timeout", Some(seconds(slower(load.timeout)))),
@@ -237,7 +241,7 @@ fn load_words(executable: &Path, config: &Config, phase: Phase) -> Vec<OsString>
         words.push("--prompts".into());
         words.push(absolute(path.clone()).into());
     }
-    if phase == Phase::Timeline {
+    if phase == PhaseName::Timeline {
         words.extend(pair_options(config.profiling.native.overhead_pairs).map(OsString::from));
     }
     words.push("--".into());
@@ -271,11 +275,11 @@ const COUNTER_TOKENS: u32 = 8;
 pub const COUNTER_PATIENCE: u32 = 3;
 
 /// Returns the repeats of a phase. Under ncu one repeat contains every launch shape.
-fn repeats_in(repeats: u32, phase: Phase) -> u32 {
-    if phase == Phase::Counters { 1 } else { repeats }
+fn repeats_in(repeats: u32, phase: PhaseName) -> u32 {
+    if phase == PhaseName::Counters { 1 } else { repeats }
 }
 
-fn embedded_args(workload: &Workload, phase: Phase) -> Vec<String> {
+fn embedded_args(workload: &Workload, phase: PhaseName) -> Vec<String> {
     let mut args = Vec::new();
     let mut value = |name: &str, value: String| args.extend([name.to_owned(), value]);
     value("--preset", workload.size.clone());
@@ -301,54 +305,6 @@ fn embedded_args(workload: &Workload, phase: Phase) -> Vec<String> {
     args
 }
 
-fn hf_driver(config: &Config, files: &ProgramFiles) -> Result<HfDriver, ProgramError> {
-    let (workload, model) = (&config.workload, &config.model);
-    let scripts = files
-        .scripts
-        .as_ref()
-        .ok_or(ProgramError::Unset("the driver for Hugging Face models was not written"))?;
-    let config_json = model.config.as_ref().or(files.model_config.as_ref());
-    let source = match (model::weights(&config.model), config_json, &model.model_type) {
-        (Some(folder), ..) => HfModel::Folder(absolute(folder)),
-        (None, Some(file), _) => HfModel::ConfigJson(absolute(file.clone())),
-        (None, None, Some(kind)) => HfModel::ModelType(kind.clone()),
-        (None, None, None) => {
-            return Err(ProgramError::Unset("no model: choose model=NAME, model.target or model.config"));
-        }
-    };
-    let mut extra = vec![format!(
-        "--task={}",
-        match model.task {
-            Task::Causal => "causal",
-            Task::ImageText => "image_text",
-        }
-    )];
-    extra.extend(model.attention.as_ref().map(|name| format!("--attention={name}")));
-    extra.extend(model.experts.as_ref().map(|name| format!("--experts={name}")));
-    extra.extend(model.trust_remote_code.then(|| "--trust-remote-code".to_owned()));
-    let plain = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    Ok(HfDriver {
-        set: model.set.iter().map(|(key, value)| (key.clone(), plain(value))).collect(),
-        name: model.name.clone(),
-        revision: model.revision.clone(),
-        dtype: Some(workload.dtype.clone().unwrap_or_else(|| model.dtype.clone())),
-        device: Some(workload.device.clone()),
-        prompt_tokens: workload.prompt_tokens,
-        new_tokens: workload.tokens,
-        batch: Some(workload.batch),
-        repeats: Some(workload.repeats),
-        warmup: Some(workload.warmup),
-        seed: Some(workload.seed),
-        compile: workload.compile,
-        cuda_graphs: workload.cuda_graphs,
-        prompt: workload.prompt.clone(),
-        image_size: workload.image_size,
-        manifest: config.inputs.manifest.clone().map(absolute),
-        extra,
-        ..HfDriver::new(&workload.python, &scripts.driver, source)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -361,10 +317,10 @@ mod tests {
             scripts: Some(Scripts { driver: "/s/hf_driver.py".into(), annotate: "/s/annotate".into() }),
             model_config: None,
         };
-        Program::of(&config, Path::new("/bin/roofgap"), &Layout::of(Path::new("/r")), &files).unwrap()
+        Program::of(&config, Path::new("/bin/roofgap"), &Layout::of(Path::new("/r")), files).unwrap()
     }
 
-    fn words(program: &Program, phase: Phase) -> Vec<String> {
+    fn words(program: &Program, phase: PhaseName) -> Vec<String> {
         program.command(phase, Path::new("/r/a.json")).unwrap().argv()
     }
 
@@ -376,7 +332,7 @@ mod tests {
             "+model.set.num_hidden_layers=2",
             "workload.tokens=8",
         ]);
-        let argv = words(&program, Phase::Baseline);
+        let argv = words(&program, PhaseName::Baseline);
         for word in [
             "--model-type=deepseek_ocr2",
             "--set=num_hidden_layers=2",
@@ -387,9 +343,9 @@ mod tests {
             assert!(argv.iter().any(|found| found == word), "{word} is not in {argv:?}");
         }
         assert!(!argv.iter().any(|word| word.starts_with("--profile-operators")));
-        let argv = words(&program, Phase::Operators);
+        let argv = words(&program, PhaseName::Operators);
         assert!(argv.contains(&"--profile-operators=/r/torch/operators.json".to_owned()), "{argv:?}");
-        let argv = words(&program, Phase::Counters);
+        let argv = words(&program, PhaseName::Counters);
         for word in ["--repeats=1", "--warmup=0", "--new-tokens=8"] {
             assert!(argv.iter().any(|found| found == word), "{word} is not in {argv:?}");
         }
@@ -397,7 +353,7 @@ mod tests {
 
     #[test]
     fn the_embedded_model_is_this_binary() {
-        let argv = words(&program(&["workload.size=small", "workload.threads=2"]), Phase::Baseline);
+        let argv = words(&program(&["workload.size=small", "workload.threads=2"]), PhaseName::Baseline);
         assert_eq!(argv[..2], ["/bin/roofgap", "workload"]);
         assert!(argv.windows(2).any(|pair| pair == ["--preset", "small"]), "{argv:?}");
         assert!(argv.windows(2).any(|pair| pair == ["--threads", "2"]), "{argv:?}");
@@ -412,7 +368,7 @@ mod tests {
             "load.prompt_tokens=100-900",
             "load.good_ttft=500ms",
         ]);
-        let argv = words(&program, Phase::Baseline);
+        let argv = words(&program, PhaseName::Baseline);
         assert_eq!(argv[..2], ["/bin/roofgap", "load"]);
         for word in [
             "--rate=2.5",
@@ -425,7 +381,7 @@ mod tests {
             assert!(argv.contains(&word.to_owned()), "{word} in {argv:?}");
         }
         assert!(argv.ends_with(&["--", "vllm", "serve", "m"].map(str::to_owned)));
-        let counters = words(&program, Phase::Counters);
+        let counters = words(&program, PhaseName::Counters);
         for word in
             ["--requests=8", "--warmup=0", "--output-tokens=8", "--ready-timeout=1800s", "--timeout=900s"]
         {
@@ -444,9 +400,54 @@ mod tests {
         };
         let pairs = "profiling.native.overhead_pairs";
         let unset = format!("{pairs}=null");
-        assert_eq!(options(&unset, Phase::Timeline), ["--overhead-pairs=8", "--overhead-after=5s"]);
-        assert!(options(&unset, Phase::Baseline).is_empty());
-        assert_eq!(options(&format!("{pairs}=20"), Phase::Timeline), ["--overhead-pairs=20"]);
-        assert!(options(&format!("{pairs}=0"), Phase::Timeline).is_empty());
+        assert_eq!(options(&unset, PhaseName::Timeline), ["--overhead-pairs=8", "--overhead-after=5s"]);
+        assert!(options(&unset, PhaseName::Baseline).is_empty());
+        assert_eq!(options(&format!("{pairs}=20"), PhaseName::Timeline), ["--overhead-pairs=20"]);
+        assert!(options(&format!("{pairs}=0"), PhaseName::Timeline).is_empty());
+    }
+
+    #[test]
+    fn a_folder_with_weights_is_the_model() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("config.json"), r#"{"model_type": "llama"}"#).unwrap();
+        let target = format!("model.target='{}'", folder.path().display());
+        let argv = words(&program(&["workload=hf", &target]), PhaseName::Baseline);
+        let model = format!("--model={}", folder.path().display());
+        assert_eq!(argv[..3], ["python3", "/s/hf_driver.py", &model], "{argv:?}");
+        assert!(argv.contains(&"--account=/r/a.json".to_owned()), "{argv:?}");
+    }
+
+    #[test]
+    fn the_driver_accepts_every_option() {
+        let folder = tempfile::tempdir().unwrap();
+        let manifest = folder.path().join("no-such-manifest.yaml");
+        let overrides = [
+            "workload=hf",
+            "model=deepseek_ocr2",
+            "+model.set.num_hidden_layers=2",
+            "model.name=tiny",
+            "model.revision=main",
+            "workload.dtype=bf16",
+            "workload.device=cpu",
+            "workload.prompt='-what is this?'",
+            "workload.image_size=64",
+            "workload.compile=true",
+            "workload.cuda_graphs=true",
+            "model.attention=eager",
+            "model.experts=eager",
+            &format!("inputs.manifest='{}'", manifest.display()),
+        ]
+        .map(str::to_owned);
+        let composed = compose(&ConfigProps { overrides: overrides.to_vec(), ..ConfigProps::default() });
+        let scripts = Some(Scripts::install(folder.path()).unwrap());
+        let files = ProgramFiles { scripts, model_config: None };
+        let layout = Layout::of(folder.path());
+        let program = Program::of(&composed.unwrap().config, Path::new("/x"), &layout, files).unwrap();
+        let line = program.command(PhaseName::Operators, &folder.path().join("a.json")).unwrap();
+        let Ok(output) = roofgap_collect::child::probe(&line, std::time::Duration::from_secs(600)) else {
+            return;
+        };
+        // The manifest is checked only after all arguments are parsed.
+        assert!(output.stderr.contains("no such file: --manifest"), "{}", output.text());
     }
 }

@@ -1,15 +1,18 @@
-//! Input, events and result of a session.
+//! Input, events and result of a session, and the result as JSON.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use roofgap_analyze::Analysis;
 use roofgap_collect::command::CommandLine;
 use serde::Serialize;
 
-use super::native::{NativeLibrary, NativeUnavailable};
+use super::tools::NativeLibrary;
 use roofgap_base::exit::Exit;
 use roofgap_runs::config::Composed;
-use roofgap_runs::run_dir::{PhaseName, PhaseStatus, SessionRecord};
+use roofgap_runs::run_dir::layout::has_content;
+use roofgap_runs::run_dir::{PhaseName, PhaseStatus, SessionRecord, SessionState};
 
 /// Input of a session.
 #[derive(Debug, Clone)]
@@ -24,8 +27,8 @@ pub struct ProfileProps {
     pub version: String,
     /// Folders of the `PATH`.
     pub search_path: Vec<PathBuf>,
-    /// Native collector.
-    pub native: Result<NativeLibrary, NativeUnavailable>,
+    /// Native collector, or the reason why there is none.
+    pub native: Result<NativeLibrary, String>,
 }
 
 /// Progress of a session.
@@ -39,7 +42,12 @@ pub enum Event<'a> {
         path: &'a Path,
     },
     /// A phase starts.
-    PhaseBegins(PhaseName),
+    PhaseBegins {
+        /// Phase.
+        phase: PhaseName,
+        /// Time that it can be expected to take.
+        expected: Option<String>,
+    },
     /// A command of a phase starts.
     CommandBegins {
         /// Phase.
@@ -76,16 +84,16 @@ pub enum Event<'a> {
     },
 }
 
-/// The run of a job, as a session that ended left it.
+/// The run of several nodes, as a session that ended left it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct JobOutcome {
-    /// Run of the job.
+pub struct SharedRunOutcome {
+    /// Run directory.
     pub path: PathBuf,
-    /// Sessions of the job.
+    /// Number of sessions.
     pub nodes: usize,
-    /// Sessions that have not ended, which leave the reports of the job to the last of them.
+    /// Sessions that have not ended, which leave the reports to the last of them.
     pub under_way: Vec<String>,
-    /// Problems of the run of the job.
+    /// Problems of the run.
     pub problems: Vec<String>,
 }
 
@@ -98,6 +106,67 @@ pub struct Outcome {
     pub exit: Exit,
     /// Record, as on disk.
     pub record: SessionRecord,
-    /// Run of the job that the session belongs to.
-    pub job: Option<JobOutcome>,
+    /// Analysis of what was recorded.
+    pub analysis: Option<Analysis>,
+    /// Run of several nodes that the session belongs to.
+    pub shared_run: Option<SharedRunOutcome>,
+}
+
+/// Schema of the answer.
+const ANSWER_SCHEMA: &str = "roofgap.profile/1";
+
+/// Names of the files of an answer, and their paths in the run directory.
+const FILES: [(&str, &str); 10] = [
+    ("session", "session.json"),
+    ("environment", "env.json"),
+    ("config", "config.yaml"),
+    ("inputs", "inputs.yaml"),
+    ("analysis", "metrics.json"),
+    ("summary", "stakeholder_summary.md"),
+    ("report", "report.md"),
+    ("page", "report.html"),
+    ("kernels", "kernels.md"),
+    ("operators", "operators.md"),
+];
+
+/// The result of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ProfileAnswer {
+    /// Schema of the answer.
+    pub schema: &'static str,
+    /// Id of the run.
+    pub run_id: String,
+    /// Run directory.
+    pub path: PathBuf,
+    /// State of the session: `done`, `partial`, `failed` or `interrupted`.
+    pub state: SessionState,
+    /// Exit status.
+    pub exit_status: u8,
+    /// Requested results that are missing, each with the reason.
+    pub missing: Vec<String>,
+    /// Files that were written, by name.
+    pub files: BTreeMap<&'static str, PathBuf>,
+    /// Run of several nodes that the session belongs to.
+    #[serde(rename = "job", skip_serializing_if = "Option::is_none")]
+    pub shared_run: Option<SharedRunOutcome>,
+}
+
+impl ProfileAnswer {
+    /// Builds the answer of a session.
+    pub fn of(outcome: &Outcome) -> Self {
+        let files = FILES
+            .into_iter()
+            .map(|(name, file)| (name, outcome.run_dir.join(file)))
+            .filter(|(_, path)| has_content(path));
+        ProfileAnswer {
+            schema: ANSWER_SCHEMA,
+            run_id: outcome.record.run_id.clone(),
+            path: outcome.run_dir.clone(),
+            state: outcome.record.state,
+            exit_status: outcome.exit.code(),
+            missing: outcome.record.missing.clone(),
+            files: files.collect(),
+            shared_run: outcome.shared_run.clone(),
+        }
+    }
 }

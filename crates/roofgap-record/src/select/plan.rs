@@ -9,7 +9,7 @@ use std::time::Duration;
 use roofgap_analyze::{Family, family};
 use serde::{Deserialize, Serialize};
 
-use super::launch_groups::LaunchGroup;
+use super::LaunchGroup;
 
 /// Schema of `ncu/plan.json`.
 pub const SCHEMA: &str = "roofgap.plan/1";

@@ -1,32 +1,175 @@
-//! Load for an OpenAI-compatible server.
+//! Load for an OpenAI-compatible server: how much, how long the prompts are, when requests start, and the workload account with them.
 //!
-//! - `props`: how much load, how long the prompts are, and when requests start
-//! - `client`: one streaming request and the times of its tokens
+//! - `client`: prompts, and one streaming request with the times of its tokens
 //! - `run`: all requests, in a closed or an open loop
-//! - `stats`: percentiles and throughput
+//! - `stats`: percentiles, throughput, and the metrics of the server
 //! - `server`: starting a server, waiting until it is ready, stopping it
-//! - `account`: the workload account with the requests in it
-//! - `metrics`: counters and gauges that a server exports
 //! - `pairs`: overhead of the collector in a server
 //! - `ratio`: the ratio of times measured in pairs, with its confidence interval
 
-mod account;
 mod client;
-mod error;
-mod metrics;
 mod pairs;
-mod prompts;
-
-mod props;
 mod ratio;
 mod run;
 mod server;
 mod stats;
 
-pub use account::{server_account_path, write_account};
-pub use error::LoadError;
-pub use props::{Arrivals, LoadProps, PairProps};
 pub use ratio::PairedRatio;
 pub use roofgap_runs::config::traffic::Lengths;
 pub use run::{LoadRun, Progress, run};
 pub use server::{ServerProps, ServerRun, serve_and_load};
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use roofgap_base::file::write_atomic;
+use roofgap_runs::config::Span;
+use roofgap_runs::config::traffic::Load;
+use roofgap_wire::account::{Account, SCHEMA};
+
+/// Start of requests.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Arrivals {
+    /// A fixed number in flight: the next one starts when one is done.
+    Closed {
+        /// Requests in flight.
+        concurrency: u32,
+    },
+    /// At random times with a mean rate, whether or not earlier ones are done (Poisson).
+    Open {
+        /// Mean requests per second.
+        rate: f64,
+        /// Most requests in flight; later ones wait, and their latency counts the wait.
+        most_in_flight: u32,
+    },
+}
+
+/// The load.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LoadProps {
+    /// Address of the server, such as `http://127.0.0.1:8000`.
+    pub url: String,
+    /// Name of the model; the first that the server lists if `None`.
+    pub model: Option<String>,
+    /// Start of requests.
+    pub arrivals: Arrivals,
+    /// Tokens of the prompts.
+    pub prompt_tokens: Lengths,
+    /// Tokens of the answers.
+    pub output_tokens: Lengths,
+    /// Prompts of a JSONL file instead of random ones, used in turn.
+    pub prompts: Option<PathBuf>,
+    /// Random token ids are below this number. Every common vocabulary is larger.
+    pub vocabulary: u32,
+    /// Measured requests.
+    pub requests: u64,
+    /// Requests sent before, which are not measured.
+    pub warmup: u64,
+    /// Time after which no more requests start.
+    pub duration: Option<Duration>,
+    /// Time limit of one request.
+    pub timeout: Duration,
+    /// Seed of lengths, tokens and arrival times.
+    pub seed: u64,
+    /// Largest time to first token of a good request.
+    pub good_ttft: Option<Duration>,
+    /// Largest mean time between tokens of a good request.
+    pub good_itl: Option<Duration>,
+    /// Pairs of windows that measure the overhead of the collector in the server, after the load.
+    pub pairs: Option<PairProps>,
+}
+
+impl LoadProps {
+    /// Builds the load on a server from its options. Only a rate above 0 makes an open loop.
+    pub fn new(url: String, options: Load, pairs: Option<PairProps>) -> Self {
+        let span = |span: Span| span.0;
+        Self {
+            url,
+            arrivals: match options.rate {
+                None => Arrivals::Closed { concurrency: options.concurrency },
+                Some(rate) => Arrivals::Open { rate, most_in_flight: options.concurrency },
+            },
+            model: options.model,
+            prompt_tokens: options.prompt_tokens,
+            output_tokens: options.output_tokens,
+            prompts: options.prompts,
+            vocabulary: options.vocabulary,
+            requests: options.requests,
+            warmup: options.warmup,
+            duration: options.duration.map(span),
+            timeout: options.timeout.0,
+            seed: options.seed,
+            good_ttft: options.good_ttft.map(span),
+            good_itl: options.good_itl.map(span),
+            pairs,
+        }
+    }
+}
+
+impl Default for LoadProps {
+    fn default() -> Self {
+        Self::new("http://127.0.0.1:8000".to_owned(), Load::default(), None)
+    }
+}
+
+/// Pairs of windows to measure.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PairProps {
+    /// Number of pairs.
+    pub pairs: u32,
+    /// Length of a window.
+    pub window: Duration,
+    /// Shortest measured load after which pairs are worth their time.
+    pub after: Duration,
+    /// Private folder of the control sockets of the server's processes.
+    pub control: PathBuf,
+}
+
+/// Returns the path at which the server itself may write an account, beside that of the load.
+pub fn server_account_path(account: &Path) -> PathBuf {
+    account.with_extension("server.json")
+}
+
+/// Writes the account: that of the server, where it wrote one, with the requests added.
+///
+/// # Errors
+/// Fails when the file cannot be written.
+pub fn write_account(path: &Path, load: &LoadRun) -> io::Result<()> {
+    let own = std::fs::read(server_account_path(path)).ok();
+    // A server that writes no account, or one that cannot be read, has no facts to add.
+    let own = own.and_then(|text| Account::from_json(&text).ok());
+    let account = Account {
+        schema: SCHEMA.to_owned(),
+        requests: Some(load.requests.clone()),
+        token_hash: load.answers_hash.clone(),
+        paired_overhead: load.paired_overhead,
+        ..own.unwrap_or_default()
+    };
+    write_atomic(path, &account.to_json().map_err(io::Error::other)?)
+}
+
+#[cfg(test)]
+mod account_tests {
+    use super::*;
+    use roofgap_wire::account::RequestStats;
+
+    #[test]
+    fn the_facts_of_the_server_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("workload.json");
+        let load = LoadRun {
+            requests: RequestStats { sent: 3, ..RequestStats::default() },
+            answers_hash: Some("sha256:00".to_owned()),
+            paired_overhead: None,
+        };
+        write_account(&path, &load).unwrap();
+        let server = r#"{"schema": "roofgap.workload/1", "model": {"name": "m"}}"#;
+        std::fs::write(folder.path().join("workload.server.json"), server).unwrap();
+        write_account(&path, &load).unwrap();
+        let account = Account::from_json(&std::fs::read(&path).unwrap()).unwrap();
+        assert_eq!(account.model.unwrap().name.as_deref(), Some("m"));
+        assert_eq!(account.requests.unwrap().sent, 3);
+        assert_eq!(account.token_hash.as_deref(), Some("sha256:00"));
+    }
+}

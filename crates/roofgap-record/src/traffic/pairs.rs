@@ -2,10 +2,9 @@
 //!
 //! Noise between processes and slow changes of the machine are the same in both windows of a pair, whose order alternates.
 
-use crate::traffic::client::Client;
-use crate::traffic::prompts::Prompt;
-use crate::traffic::props::PairProps;
-use crate::traffic::ratio::PairedRatio;
+use super::PairProps;
+use super::client::{Client, Prompt};
+use super::ratio::PairedRatio;
 use roofgap_collect::child::Cancel;
 use roofgap_collect::watch::{ControlError, ask, status};
 use roofgap_wire::account::PairedOverhead;

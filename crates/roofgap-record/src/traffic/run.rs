@@ -1,12 +1,11 @@
 //! All requests of a load, in a closed or an open loop.
 
-use crate::traffic::client::{Client, Outcome, RequestError, agent, get};
-use crate::traffic::error::LoadError;
-use crate::traffic::metrics::{self, Exported};
-use crate::traffic::prompts::{self, Prompt};
-use crate::traffic::props::{Arrivals, LoadProps};
-use crate::traffic::stats;
+use super::client::{Client, Outcome, Prompt, RequestError, agent, get, make_prompts};
+use super::stats::{self, Exported};
+use super::{Arrivals, LoadProps};
 use jiff::Timestamp;
+use roofgap_base::error::Error;
+use roofgap_base::exit::Exit;
 use roofgap_base::text::hex;
 use roofgap_collect::child::Cancel;
 use roofgap_wire::account::{PairedOverhead, RequestStats};
@@ -82,11 +81,7 @@ const TICK: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// Fails when no server answers, when it names no model, when the prompts cannot be read or when no request was answered.
-pub fn run(
-    props: &LoadProps,
-    cancel: &Cancel,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<LoadRun, LoadError> {
+pub fn run(props: &LoadProps, cancel: &Cancel, progress: &mut dyn FnMut(Progress)) -> Result<LoadRun, Error> {
     let in_flight = match props.arrivals {
         Arrivals::Closed { concurrency } => concurrency,
         Arrivals::Open { most_in_flight, .. } => most_in_flight,
@@ -100,8 +95,12 @@ pub fn run(
     let count = props.warmup.checked_add(props.requests);
     let count = count
         .filter(|count| *count <= MOST_REQUESTS)
-        .ok_or(LoadError::TooManyRequests { most: MOST_REQUESTS })?;
-    let mut prompts = prompts::all(props, count)?;
+        .ok_or_else(|| {
+            Error::new(format!(
+                "more than {MOST_REQUESTS} requests with those of the warm-up; send fewer (load.requests, load.warmup)"
+            ))
+        })?;
+    let mut prompts = make_prompts(props, count)?;
     let measured = prompts.split_off((props.warmup as usize).min(prompts.len()));
     let mut client = Client::new(agent.clone(), &props.url, model);
     if let Some(first) = prompts.first().or(measured.first()) {
@@ -114,27 +113,28 @@ pub fn run(
     let warm = Arrivals::Closed { concurrency: in_flight };
     send_all(&client, &prompts, warm, props, cancel)?;
     progress(Progress::Warm { requests: prompts.len() as u64 });
-    let before = metrics::read(&agent, &props.url);
+    let before = stats::read_exported(&agent, &props.url);
     let (started, steady) = (Timestamp::now().as_nanosecond(), Instant::now());
     let (outcomes, mut samples) =
         sampled(&agent, &props.url, before, || send_all(&client, &measured, props.arrivals, props, cancel));
     let outcomes = outcomes?;
     let change = Timestamp::now().as_nanosecond() - started - steady.elapsed().as_nanos() as i128;
-    samples.push(metrics::read(&agent, &props.url));
+    samples.push(stats::read_exported(&agent, &props.url));
     progress(Progress::Done { requests: outcomes.len() as u64 });
     let answers_hash = answers_hash(&outcomes, measured.len());
     let mut stats = stats::summary(&outcomes, props, i64::try_from(started).unwrap_or_default());
     stats.clock_change_ns = i64::try_from(change).ok();
     if let (Some(before), Some(after)) = (samples.first(), samples.last()) {
-        stats.metrics = metrics::change(&before.counters, &after.counters);
-        stats.gauges = metrics::summarise(&samples);
+        stats.metrics = stats::counter_changes(&before.counters, &after.counters);
+        stats.gauges = stats::summarise_gauges(&samples);
     }
     if stats.completed == 0 {
         if cancel.is_requested() {
-            return Err(LoadError::Cancelled);
+            return Err(cancelled());
         }
         let why = stats.failures.first().map_or_else(|| "no request was sent".to_owned(), |f| f.why.clone());
-        return Err(LoadError::AllFailed { requests: stats.sent, why });
+        let message = format!("all {} requests failed; most often: {why}", stats.sent);
+        return Err(Error::new(message).with_exit(Exit::ProgramFailed));
     }
     let paired_overhead = props.pairs.as_ref().and_then(|pairs| {
         let in_flight = mean_in_flight(&stats).min(in_flight);
@@ -144,6 +144,11 @@ pub fn run(
         measured.map_err(|error| progress(Progress::NoPairs { why: error.to_string() })).ok()
     });
     Ok(LoadRun { requests: stats, answers_hash, paired_overhead })
+}
+
+/// Makes the error of a load that the user cancelled.
+pub fn cancelled() -> Error {
+    Error::new("interrupted").with_exit(Exit::Interrupted)
 }
 
 /// Hashes all answers in the order of the prompts; `None` unless each of `prompts` was answered.
@@ -191,7 +196,7 @@ fn sampled<T>(
                     return during;
                 }
                 drop(guard);
-                during.push(metrics::read(agent, url));
+                during.push(stats::read_exported(agent, url));
                 wait = SAMPLE;
                 guard = over.lock().unwrap_or_else(PoisonError::into_inner);
             }
@@ -212,7 +217,7 @@ fn send_all(
     arrivals: Arrivals,
     props: &LoadProps,
     cancel: &Cancel,
-) -> Result<Vec<Outcome>, LoadError> {
+) -> Result<Vec<Outcome>, Error> {
     let (workers, due) = match arrivals {
         Arrivals::Closed { concurrency } => (concurrency, None),
         Arrivals::Open { rate, most_in_flight } => {
@@ -250,7 +255,7 @@ fn send_all(
         threads.into_iter().all(|thread| thread.join().is_ok())
     });
     if !ended_well {
-        return Err(LoadError::Thread);
+        return Err(Error::new("a sending thread ended early").with_exit(Exit::ProgramFailed));
     }
     Ok(outcomes.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
@@ -276,11 +281,13 @@ struct ModelEntry {
     id: String,
 }
 
-fn first_model(agent: &ureq::Agent, url: &str) -> Result<String, LoadError> {
-    let unknown = |why: String| LoadError::NoModel { url: url.to_owned(), why };
+fn first_model(agent: &ureq::Agent, url: &str) -> Result<String, Error> {
+    let unknown =
+        |why: String| Error::new(format!("{url} names no model: {why}; name it with --model (load.model)"));
     let list = format!("{}/v1/models", url.trim_end_matches('/'));
-    let (status, text) = get(agent, &list, 1 << 20)
-        .map_err(|error| LoadError::NoServer { url: url.to_owned(), why: error.to_string() })?;
+    let (status, text) = get(agent, &list, 1 << 20).map_err(|error| {
+        Error::new(format!("no server answers at {url}: {error}")).with_exit(Exit::ProgramFailed)
+    })?;
     if status != 200 {
         return Err(unknown(format!("HTTP status {status} from /v1/models")));
     }

@@ -1,10 +1,13 @@
 //! Starting a server, waiting until it is ready, sending load and stopping it.
 
-use crate::traffic::client::{RequestError, agent, get};
-use crate::traffic::error::LoadError;
-use crate::traffic::props::LoadProps;
-use crate::traffic::run::{self, LoadRun, Progress};
-use roofgap_collect::child::{Cancel, EndReason, Job, Outcome, OutputTarget, StopPlan, run as run_child};
+use super::LoadProps;
+use super::client::{RequestError, agent, get};
+use super::run::{self, LoadRun, Progress};
+use roofgap_base::error::Error;
+use roofgap_base::exit::Exit;
+use roofgap_collect::child::{
+    Cancel, ChildSpec, EndReason, Outcome, OutputTarget, StopPlan, run as run_child,
+};
 use roofgap_collect::command::CommandLine;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -54,7 +57,7 @@ pub fn serve_and_load(
     load: &LoadProps,
     cancel: &Cancel,
     progress: &mut dyn FnMut(Progress),
-) -> Result<ServerRun, LoadError> {
+) -> Result<ServerRun, Error> {
     let output = || match &server.log {
         Some(path) => OutputTarget::file(path),
         None => OutputTarget::Memory { max_bytes: 64 << 10 },
@@ -62,63 +65,56 @@ pub fn serve_and_load(
     let error_log = server.log.as_ref().map(|path| path.with_extension("stderr.log"));
     let errors = error_log.map_or_else(output, OutputTarget::file);
     let stop = Cancel::new();
-    let job = Job {
+    let child = ChildSpec {
         stop: StopPlan { interrupt: server.grace, terminate: server.grace, ..StopPlan::default() },
         cancel: stop.clone(),
-        ..Job::new(&server.command, output(), errors)
+        ..ChildSpec::new(&server.command, output(), errors)
     };
     let ended = AtomicBool::new(false);
-    let outcome: Mutex<Option<Result<Outcome, LoadError>>> = Mutex::new(None);
+    let outcome: Mutex<Option<Result<Outcome, Error>>> = Mutex::new(None);
     let started = Instant::now();
     progress(Progress::ServerStarted { command: server.command.to_string() });
-    let result = thread::scope(|scope| {
+    let (is_ready, result) = thread::scope(|scope| {
         scope.spawn(|| {
-            let result = run_child(job, &mut |_| {}).map_err(LoadError::Child);
+            let result = run_child(child, &mut |_| {});
             if let Ok(mut outcome) = outcome.lock() {
-                *outcome = Some(result);
+                *outcome = Some(result.map_err(|error| Error::of(error).with_exit(Exit::ProgramFailed)));
             }
             ended.store(true, Ordering::SeqCst);
         });
-        let result = wait_until_ready(server, load, cancel, &ended).and_then(|()| {
+        let ready = wait_until_ready(server, load, cancel, &ended);
+        let is_ready = ready.is_ok();
+        let result = ready.and_then(|()| {
             let ready_ns = i64::try_from(started.elapsed().as_nanos()).unwrap_or(i64::MAX);
             let load = run::run(load, cancel, progress)?;
             Ok(ServerRun { load, ready_ns })
         });
-        let failed = match &result {
-            Ok(run) => run.load.requests.failed > 0,
-            Err(LoadError::NotReady { .. } | LoadError::Cancelled) => false,
-            Err(_) => true,
-        };
-        if failed {
+        if is_ready && !answered(&result) && !is_cancelled(&result) {
             wait_for_end(server, load, cancel, &ended);
         }
         stop.request();
-        result
+        (is_ready, result)
     });
     progress(Progress::ServerStopped);
-    let outcome = outcome.into_inner().ok().flatten();
-    match (result, outcome) {
-        (_, Some(Err(error))) => Err(error),
+    match outcome.into_inner().ok().flatten() {
+        Some(Err(error)) => Err(error),
         // A server that ended by itself explains why requests failed.
-        (result, Some(Ok(outcome))) if outcome.ended == EndReason::Exited && !answered(&result) => {
-            let when = match &result {
-                Err(LoadError::NotReady { .. }) | Err(LoadError::ServerEnded { .. }) => "before it was ready",
-                _ => "under load",
-            };
-            Err(LoadError::ServerEnded {
-                when,
-                how: outcome.describe(),
-                tail: outcome.output_tail().to_owned(),
-            })
+        Some(Ok(outcome)) if outcome.ended == EndReason::Exited && !answered(&result) => {
+            let when = if is_ready { "under load" } else { "before it was ready" };
+            let message = format!("the server {} {when}\n{}", outcome.describe(), outcome.output_tail());
+            Err(Error::new(message).with_exit(Exit::ProgramFailed))
         }
-        (result, _) => result,
+        _ => result,
     }
 }
 
 /// Tells whether all requests were answered: then the server may end as it likes.
-fn answered(result: &Result<ServerRun, LoadError>) -> bool {
-    let stats = result.as_ref().map(|run| &run.load.requests);
-    stats.is_ok_and(|stats| stats.failed == 0)
+fn answered(result: &Result<ServerRun, Error>) -> bool {
+    result.as_ref().is_ok_and(|run| run.load.requests.failed == 0)
+}
+
+fn is_cancelled(result: &Result<ServerRun, Error>) -> bool {
+    result.as_ref().is_err_and(|error| error.exit() == Exit::Interrupted)
 }
 
 /// Waits until the server answers its health check.
@@ -127,19 +123,15 @@ fn wait_until_ready(
     load: &LoadProps,
     cancel: &Cancel,
     ended: &AtomicBool,
-) -> Result<(), LoadError> {
+) -> Result<(), Error> {
     let agent = agent(CHECK, 1);
     let start = Instant::now();
     loop {
         if cancel.is_requested() {
-            return Err(LoadError::Cancelled);
+            return Err(run::cancelled());
         }
         if ended.load(Ordering::SeqCst) {
-            return Err(LoadError::ServerEnded {
-                when: "before it was ready",
-                how: String::new(),
-                tail: String::new(),
-            });
+            return Err(Error::new("the server ended before it was ready").with_exit(Exit::ProgramFailed));
         }
         let last = match health(&agent, server, load) {
             Ok(200) => return Ok(()),
@@ -147,11 +139,9 @@ fn wait_until_ready(
             Err(error) => error.to_string(),
         };
         if start.elapsed() >= server.ready_timeout {
-            return Err(LoadError::NotReady {
-                url: load.url.clone(),
-                seconds: server.ready_timeout.as_secs(),
-                last,
-            });
+            let (url, seconds) = (&load.url, server.ready_timeout.as_secs());
+            let message = format!("the server at {url} was not ready after {seconds} s: {last}");
+            return Err(Error::new(message).with_exit(Exit::ProgramFailed));
         }
         thread::sleep(POLL);
     }

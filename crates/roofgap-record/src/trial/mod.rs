@@ -1,32 +1,102 @@
 //! `roofgap try`: applies the actions of findings, measures each in pairs of runs, and keeps what helps.
 //!
-//! - [`props`]: input, events and outcome of a trial; [`error`]: its errors;
-//! - [`mod@plan`]: the changes to try, and what trying them costs;
-//! - `variant`: a workload with changes, as overrides and as a command;
-//! - `sample`: one run of a workload without a profiler;
-//! - `bounds`: the gain that findings predict; `judge`: a row from its pairs of runs;
-//! - `context`: the state of a trial; `round`: interleaved runs; `journal`: `try.json` on disk;
+//! - [`mod@plan`]: the changes to try, what trying them costs, and the gain that findings predict;
+//! - `sample`: a workload with changes, and one run of it without a profiler;
+//! - `judge`: a row from its pairs of runs;
+//! - `round`: interleaved runs, the state of a trial, and `try.json` on disk;
 //! - [`mod@run`]: the whole trial: each change alone, then the best together, then the winner under the profilers;
-//! - [`mod@history`]: predicted against measured gains of all runs;
-//! - [`text`]: the plan and the history for people.
+//! - [`text`]: predicted against measured gains of all runs; everything for people.
 
-pub mod error;
-pub mod history;
 pub mod plan;
-pub mod props;
 pub mod run;
 pub mod text;
 
-mod bounds;
-mod context;
-mod journal;
 mod judge;
 mod round;
 mod sample;
-mod variant;
 
-pub use error::TrialError;
-pub use history::{History, history};
 pub use plan::{TrialPlan, plan};
-pub use props::{TrialEvent, TrialOutcome, TrialProps};
 pub use run::run;
+pub use text::{History, collect_history};
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use roofgap_analyze::{Trial, TrialRow};
+use roofgap_base::exit::Exit;
+use roofgap_runs::run_dir::RunRef;
+
+use crate::run::{Event, ProfileProps};
+
+/// Input of a trial.
+#[derive(Debug, Clone)]
+pub struct TrialProps {
+    /// Run whose findings are tried.
+    pub run: RunRef,
+    /// Session of the unchanged workload: the configuration of the run, and this program.
+    pub session: ProfileProps,
+    /// Ids of findings, or of single changes; empty for the first finding that has a change to try.
+    pub findings: Vec<String>,
+    /// Try every finding.
+    pub all: bool,
+    /// Environment variables of the program to try, each a change of its own.
+    pub env: Vec<(String, String)>,
+    /// Time budget.
+    pub budget: Duration,
+    /// Fewest pairs of runs that decide.
+    pub repeats: u32,
+    /// Keep changes that may change the output.
+    pub accept_changed_output: bool,
+}
+
+/// Progress of a trial.
+#[derive(Debug)]
+pub enum TrialEvent<'a> {
+    /// A run of a workload starts.
+    RunBegins {
+        /// Ids of its knobs, or `base`.
+        label: &'a str,
+        /// Number of the pair, from 1.
+        pair: usize,
+    },
+    /// A run is in progress; sent several times a second.
+    Tick {
+        /// Ids of its knobs, or `base`.
+        label: &'a str,
+        /// Number of the pair, from 1.
+        pair: usize,
+        /// Time since the program started.
+        elapsed: Duration,
+    },
+    /// A run ended well.
+    RunEnds {
+        /// Ids of its knobs, or `base`.
+        label: &'a str,
+        /// Number of the pair, from 1.
+        pair: usize,
+        /// Time that decides, ns, with its name.
+        time: (&'a str, i64),
+    },
+    /// A run failed.
+    RunFails {
+        /// Ids of its knobs, or `base`.
+        label: &'a str,
+        /// Reason.
+        why: &'a str,
+    },
+    /// A changed workload has its verdict.
+    RowEnds(&'a TrialRow),
+    /// The winner runs under the profilers.
+    Watched(Event<'a>),
+}
+
+/// Result of a trial.
+#[derive(Debug, Clone)]
+pub struct TrialOutcome {
+    /// The trial, as on disk.
+    pub trial: Trial,
+    /// `try.json`.
+    pub path: PathBuf,
+    /// Exit status.
+    pub exit: Exit,
+}

@@ -2,19 +2,27 @@
 //!
 //! A block runs each once; the order of every second block is reversed. So slow changes of the machine affect both sides of a
 //! pair alike.
+//!
+//! The state of a trial while it runs, and `try.json` on disk.
 
-use std::time::Duration;
+use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use roofgap_analyze::{MeasuredTime, OutputCheck, OutputEffect, TrialVerdict};
-
-use super::bounds::bound_ratio;
-use super::context::{Stop, TrialContext};
-use super::judge::{compare_output, compare_times, hindrance, is_narrow, set_bound, verdict};
-use super::plan::Candidate;
-use super::props::TrialEvent;
-use super::sample::{Failure, Sample};
-use super::variant::Variant;
+use roofgap_analyze::{MeasuredTime, OutputCheck, OutputEffect, TRY_SCHEMA, Trial, TrialVerdict, Trials};
+use roofgap_base::file::write_atomic;
+use roofgap_collect::child::Cancel;
+use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::WorkloadKind;
+use roofgap_runs::run_dir::{Layout, RunRef, trials};
+use tempfile::TempDir;
+
+use super::judge::{base_runs, compare_output, compare_times, hindrance, is_narrow, set_bound, verdict};
+use super::plan::{Candidate, TrialPlan, bound_ratio};
+use super::sample::{Attempt, Failure, Sample, Variant, attempt};
+use super::{TrialEvent, TrialProps};
+use roofgap_base::error::Error;
 
 /// Most pairs of runs, as a multiple of the fewest. A noisier time is decided by what these show.
 const MOST_PAIRS: u32 = 4;
@@ -230,4 +238,272 @@ fn close(context: &mut TrialContext<'_>, contender: &mut Contender, stop: Option
         row.reason = Some(format!("{why} after {pairs} of at least {} pairs of runs", context.props.repeats));
     }
     (context.events)(TrialEvent::RowEnds(row));
+}
+
+/// Prefix of the folders of runs within the run directory.
+const SCRATCH: &str = ".try-";
+
+/// Reason to end a trial early.
+#[derive(Debug)]
+pub enum Stop {
+    /// The user cancelled it.
+    Cancelled,
+    /// The budget is spent.
+    Budget,
+    /// The workload that changes are compared with failed.
+    Failed { label: String, failure: Failure },
+    /// `try.json` cannot be written.
+    Record(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Stop::Record(error)
+    }
+}
+
+/// State of a trial while it runs.
+pub struct TrialContext<'a> {
+    pub props: &'a TrialProps,
+    pub plan: &'a TrialPlan,
+    pub cancel: &'a Cancel,
+    pub events: &'a mut dyn FnMut(TrialEvent<'_>),
+    pub trial: Trial,
+    pub journal: Journal,
+    began: Instant,
+    scratch: TempDir,
+    /// Runs of the unchanged workload.
+    base: Vec<Sample>,
+    /// Wall time of the last session of the unchanged workload.
+    base_took: Option<Duration>,
+}
+
+impl<'a> TrialContext<'a> {
+    /// Locks the run and starts its record.
+    pub fn begin(
+        props: &'a TrialProps,
+        plan: &'a TrialPlan,
+        cancel: &'a Cancel,
+        events: &'a mut dyn FnMut(TrialEvent<'_>),
+        trial: Trial,
+    ) -> Result<Self, Error> {
+        let folder = &props.run.path;
+        let journal = Journal::open(&props.run, &trial)?;
+        // The lock is held: what lies here was left by a trial that was killed.
+        remove_leftovers(folder);
+        let scratch = tempfile::Builder::new()
+            .prefix(SCRATCH)
+            .tempdir_in(folder)
+            .map_err(|source| Error::io("write", folder)(source))?;
+        Ok(TrialContext {
+            props,
+            plan,
+            cancel,
+            events,
+            trial,
+            journal,
+            began: Instant::now(),
+            scratch,
+            base: Vec::new(),
+            base_took: plan.run_ns.map(Duration::from_nanos),
+        })
+    }
+
+    /// Returns the configuration of the unchanged workload.
+    pub fn config(&self) -> &'a Config {
+        &self.props.session.composed.config
+    }
+
+    /// Returns the budget that is left.
+    pub fn left(&self) -> Duration {
+        self.props.budget.saturating_sub(self.began.elapsed())
+    }
+
+    /// Returns the expected time of a run: that of the unchanged workload. Zero where it is not known.
+    pub fn expected(&self) -> Duration {
+        self.base_took.unwrap_or_default()
+    }
+
+    /// Writes `try.json` as it stands.
+    pub fn save(&mut self) -> Result<(), Error> {
+        self.trial.spent_ns = i64::try_from(self.began.elapsed().as_nanos()).unwrap_or(i64::MAX);
+        self.journal.write(&self.trial)
+    }
+
+    /// Runs a workload once. Returns its measurements with the time it took, or its failure.
+    pub fn sample(
+        &mut self,
+        variant: &Variant,
+        pair: usize,
+        expected: Duration,
+    ) -> Result<Result<(Sample, Duration), Failure>, Stop> {
+        let left = self.left();
+        if self.cancel.is_requested() {
+            return Err(Stop::Cancelled);
+        }
+        if left.is_zero() || expected > left {
+            return Err(Stop::Budget);
+        }
+        let label = variant.label();
+        (self.events)(TrialEvent::RunBegins { label: &label, pair });
+        let began = Instant::now();
+        let events = &mut *self.events;
+        let config = self.props.session.composed.config.run.timeout.0;
+        let attempt = attempt(
+            &self.props.session,
+            &Layout::of(&self.props.run.path).config(),
+            &variant.overrides(&self.props.session.composed.config),
+            self.scratch.path(),
+            config.min(left),
+            self.cancel,
+            &mut |elapsed| {
+                events(TrialEvent::Tick { label: &label, pair, elapsed });
+            },
+        );
+        match attempt {
+            Attempt::Cancelled => Err(Stop::Cancelled),
+            // The budget ended it, not the program.
+            Attempt::Failed(_) if self.left().is_zero() => Err(Stop::Budget),
+            Attempt::Failed(failure) => {
+                (self.events)(TrialEvent::RunFails { label: &label, why: &failure.why });
+                Ok(Err(failure))
+            }
+            Attempt::Measured(sample) => {
+                if let Some((of, ns)) = sample.times.first() {
+                    (self.events)(TrialEvent::RunEnds {
+                        label: &label,
+                        pair,
+                        time: (of.name(), ns.round() as i64),
+                    });
+                }
+                let took = began.elapsed();
+                if variant.knobs.is_empty() {
+                    self.base_took = Some(took);
+                    self.base.push(sample.clone());
+                    self.trial.base = base_runs(&self.base);
+                }
+                Ok(Ok((sample, took)))
+            }
+        }
+    }
+}
+
+/// Removes the folders that a killed trial left.
+fn remove_leftovers(run: &Path) {
+    for entry in std::fs::read_dir(run).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(SCRATCH) {
+            // It is a nuisance only, and a full disk is reported by what is written next.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// Writer of `try.json`. The trials that it had before stay.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    trials: Trials,
+    /// Lock of the run directory, held until this is dropped.
+    _lock: File,
+}
+
+impl Journal {
+    /// Locks the run for a trial and reads its earlier trials.
+    pub fn open(run: &RunRef, trial: &Trial) -> Result<Self, Error> {
+        let folder = &run.path;
+        let write_error = |source| Error::io("write", folder)(source);
+        let lock = File::open(folder).map_err(write_error)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::new(format!("another trial of {} is in progress", folder.display())));
+            }
+            // A file system without locks must not prevent a trial.
+            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {}
+            Err(TryLockError::Error(error)) => return Err(write_error(error)),
+        }
+        let layout = Layout::of(folder);
+        let mut trials = trials::read(&layout)
+            .map_err(|error| Error::new(format!("{error}; rename it to start a new record")))?
+            .unwrap_or_else(|| Trials {
+                schema: TRY_SCHEMA.to_owned(),
+                run_id: run.id.clone(),
+                trials: Vec::new(),
+            });
+        trials.trials.push(trial.clone());
+        let journal = Journal { path: layout.trials(), trials, _lock: lock };
+        journal.save()?;
+        Ok(journal)
+    }
+
+    /// Returns the path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes the trial as it stands.
+    pub fn write(&mut self, trial: &Trial) -> Result<(), Error> {
+        if let Some(last) = self.trials.trials.last_mut() {
+            last.clone_from(trial);
+        }
+        self.save()
+    }
+
+    fn save(&self) -> Result<(), Error> {
+        let error = |source| Error::io("write", &self.path)(source);
+        let mut bytes = serde_json::to_vec_pretty(&self.trials).map_err(|source| error(source.into()))?;
+        bytes.push(b'\n');
+        write_atomic(&self.path, &bytes).map_err(error)
+    }
+}
+
+#[cfg(test)]
+mod journal_tests {
+    use super::*;
+
+    fn run() -> (tempfile::TempDir, RunRef) {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunRef::at(folder.path());
+        (folder, run)
+    }
+
+    #[test]
+    fn earlier_trials_stay_and_the_last_is_replaced() {
+        let (folder, run) = run();
+        assert_eq!(trials::read(&Layout::of(folder.path())).unwrap(), None);
+        for number in 1..=2 {
+            let mut trial = Trial::default();
+            let mut journal = Journal::open(&run, &trial).unwrap();
+            trial.repeats = number;
+            journal.write(&trial).unwrap();
+        }
+        let trials = trials::read(&Layout::of(folder.path())).unwrap().unwrap().trials;
+        let repeats: Vec<u32> = trials.iter().map(|trial| trial.repeats).collect();
+        assert_eq!(repeats, [1, 2]);
+    }
+
+    #[test]
+    fn two_trials_of_a_run_do_not_collide() {
+        let (_folder, run) = run();
+        let first = Journal::open(&run, &Trial::default()).unwrap();
+        let second = Journal::open(&run, &Trial::default()).unwrap_err();
+        assert!(second.to_string().starts_with("another trial of "), "{second}");
+        drop(first);
+        Journal::open(&run, &Trial::default()).unwrap();
+    }
+
+    #[test]
+    fn a_damaged_record_is_not_overwritten() {
+        let (folder, run) = run();
+        let path = folder.path().join("try.json");
+        for (text, schema) in
+            [("{", false), (r#"{"schema": "roofgap.try/9", "run_id": "", "trials": []}"#, true)]
+        {
+            std::fs::write(&path, text).unwrap();
+            let error = Journal::open(&run, &Trial::default()).unwrap_err();
+            assert_eq!(error.to_string().contains("roofgap.try/9"), schema, "{error}");
+            assert!(error.to_string().ends_with("; rename it to start a new record"), "{error}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+    }
 }

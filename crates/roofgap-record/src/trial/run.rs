@@ -11,14 +11,13 @@ use roofgap_base::numbers::{decimal, time};
 use roofgap_collect::child::Cancel;
 use roofgap_collect::command::CommandLine;
 
-use super::context::{Stop, TrialContext};
-use super::error::TrialError;
 use super::judge::hindrance;
 use super::plan::{Candidate, TrialPlan};
-use super::props::{TrialEvent, TrialOutcome, TrialProps};
-use super::round::{Contender, abandon, measure};
-use super::variant::{NO_JOB, Variant, conflict, quoted};
+use super::round::{Contender, Stop, TrialContext, abandon, measure};
+use super::sample::{OWN_RUN, Variant, conflict, quoted};
+use super::{TrialEvent, TrialOutcome, TrialProps};
 use crate::run::{ProfileProps, profile, write_reports};
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_runs::config::{ConfigProps, Span, compose};
 use roofgap_runs::run_dir::Layout;
@@ -33,7 +32,7 @@ pub fn run(
     plan: &TrialPlan,
     cancel: &Cancel,
     events: &mut dyn FnMut(TrialEvent<'_>),
-) -> Result<TrialOutcome, TrialError> {
+) -> Result<TrialOutcome, Error> {
     let trial = Trial {
         roofgap_version: props.session.version.clone(),
         started: clock::now().to_string(),
@@ -231,7 +230,7 @@ fn watch(context: &mut TrialContext<'_>, kept: &Variant) -> Result<(), Stop> {
         let folder = std::fs::canonicalize(run).unwrap_or_else(|_| run.clone());
         let folder = runs_around(&folder).to_string_lossy().into_owned();
         let mut overrides = kept.overrides(context.config());
-        overrides.extend([NO_JOB.to_owned(), format!("artifacts.stage2_dir={}", quoted(&folder))]);
+        overrides.extend([OWN_RUN.to_owned(), format!("artifacts.stage2_dir={}", quoted(&folder))]);
         let composed = compose(&ConfigProps {
             config: Some(Layout::of(run).config()),
             overrides,
@@ -361,7 +360,7 @@ fn larger(a: OutputEffect, b: OutputEffect) -> OutputEffect {
 }
 
 /// Records how the trial ended. Returns the exit status.
-fn conclude(context: &mut TrialContext<'_>, end: Result<(), Stop>) -> Result<Exit, TrialError> {
+fn conclude(context: &mut TrialContext<'_>, end: Result<(), Stop>) -> Result<Exit, Error> {
     let (state, reason, exit) = match end {
         Ok(()) => (TrialState::Done, None, Exit::Done),
         Err(Stop::Budget) => {

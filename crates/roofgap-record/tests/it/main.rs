@@ -5,6 +5,7 @@
 
 mod config;
 mod counters_rank;
+mod hydra;
 mod process;
 mod runs;
 mod selection;

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use crate::support::{Bench, MODEL, is_whole, notes, status, why};
 use roofgap_base::exit::Exit;
 use roofgap_collect::child::Cancel;
-use roofgap_record::run::{Event, Outcome, ProfileProps, SessionError, profile, write_reports};
+use roofgap_record::run::{Event, Outcome, ProfileProps, profile, write_reports};
 use roofgap_runs::config::{ConfigProps, compose};
-use roofgap_runs::open::LoadError;
 use roofgap_runs::run_dir::{PhaseName, PhaseStatus, SessionState};
 
 /// Answer of a Python interpreter with torch and transformers.
@@ -278,7 +277,7 @@ fn a_folder_that_cannot_be_written_is_refused_before_anything_runs() {
     let stage2 = format!("artifacts.stage2_dir='{}'", file.join("below").display());
     let props = bench.props(&[], &[&stage2]);
     let error = profile(&props, &Cancel::new(), &mut |_| {}).unwrap_err();
-    assert!(matches!(error, SessionError::RunDir(_)), "{error}");
+    assert!(error.to_string().starts_with("cannot "), "{error}");
     assert_eq!(error.exit(), Exit::Usage);
     assert!(error.to_string().contains("artifacts.stage2_dir"), "{error}");
 }
@@ -317,5 +316,6 @@ fn a_run_that_was_killed_can_still_be_rendered() {
     std::fs::write(&path, serde_json::to_vec(&record).unwrap()).unwrap();
     let rendered = write_reports(&outcome.run_dir).unwrap();
     assert!(rendered.analysis.reasons.iter().any(|reason| reason.why.contains("ended before")));
-    assert!(matches!(write_reports(&bench.path("nowhere")), Err(SessionError::Load(LoadError::Record(_)))));
+    let error = write_reports(&bench.path("nowhere")).unwrap_err();
+    assert!(error.to_string().contains("not a run directory?"), "{error}");
 }

@@ -4,14 +4,15 @@
 use std::path::Path;
 
 use crate::support::{Bench, NVIDIA_SMI, is_whole, json, stand_in};
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::child::Cancel;
-use roofgap_record::run::{Event, Outcome, SessionError, profile};
+use roofgap_record::run::{Event, Outcome, profile};
 use roofgap_runs::run_dir::PhaseName;
 use serde_json::Value;
 
 /// Runs a session of the stand-in over the images `1.png` and `2.png` of the bench. Returns the warnings too.
-fn run(bench: &Bench, version: &str, overrides: &[&str]) -> Result<(Outcome, Vec<String>), SessionError> {
+fn run(bench: &Bench, version: &str, overrides: &[&str]) -> Result<(Outcome, Vec<String>), Error> {
     let python =
         std::env::var("ROOFGAP_TEST_HYDRA").expect("ROOFGAP_TEST_HYDRA must name a Python with hydra-core");
     let stub = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/stand-in/stage1");

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::error::ConfigError;
 use super::layer::{self, GROUPS, nearest};
+use super::traffic::Load;
 use super::tree::{Map, Node, Origin, Value};
 use super::yaml;
 
@@ -84,6 +85,7 @@ impl Presets {
     pub(crate) fn base(&self) -> Result<(Node, Vec<(String, Node)>), ConfigError> {
         let mut tree = read_builtin("config.yaml")?;
         let mut defaults = layer::take_defaults(&mut tree)?;
+        tree.set(&["load"], default_load()?);
         for group in GROUPS {
             let path: Vec<&str> = group.split('/').collect();
             tree.set(&path, read_builtin(&format!("{group}/_base.yaml"))?);
@@ -205,6 +207,14 @@ fn read_builtin(file: &str) -> Result<Node, ConfigError> {
     let node = yaml::read(text, Path::new(file), &|_| Origin::Builtin { file: file.to_owned() })
         .map_err(|error| broken(error.to_string()))?;
     as_map(node).ok_or_else(|| broken(NOT_A_MAP.to_owned()))
+}
+
+/// Returns the load of a configuration that says nothing about it. JSON is YAML.
+fn default_load() -> Result<Node, ConfigError> {
+    let file = "config.yaml";
+    let text = serde_json::to_string(&Load::default())
+        .map_err(|error| ConfigError::Builtin { file: file.to_owned(), why: error.to_string() })?;
+    yaml::read(&text, Path::new(file), &|_| Origin::Builtin { file: file.to_owned() })
 }
 
 /// Converts a file to a map; a file with comments only is empty.

@@ -5,13 +5,16 @@ use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
+use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use roofgap_collect::command::word_of_text;
 use roofgap_collect::ncu::{CacheControl, ClockControl, ReplayMode, TargetProcesses};
-use roofgap_collect::nsys::GraphTrace;
+use roofgap_collect::nsys::{CaptureEnd, GraphTrace};
 
 use super::quantity::{Size, Span};
+use super::traffic::Load;
+use crate::run_dir::PhaseName;
 
 /// A complete, checked configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -124,21 +127,55 @@ pub struct Retention {
 }
 
 /// `runner`: the requested phases.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Runner {
-    /// Baseline run.
-    pub baseline: bool,
-    /// Timeline.
-    pub timeline: bool,
-    /// Operators from torch.profiler.
-    pub operators: bool,
-    /// Counters from ncu.
-    pub counters: bool,
+    /// Switches of the phases.
+    #[serde(flatten)]
+    pub phases: BTreeMap<PhaseName, bool>,
     /// Profiler overhead above which a lighter setup is suggested, %.
     pub overhead_limit_pct: f64,
     /// Limit below `run.top_n_kernels`.
     pub max_kernels: Option<u32>,
+}
+
+impl Runner {
+    /// Returns the switch of a phase. A phase without a switch is on.
+    pub fn is_on(&self, phase: PhaseName) -> bool {
+        self.phases.get(&phase).copied().unwrap_or(true)
+    }
+}
+
+impl<'de> Deserialize<'de> for Runner {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Keys;
+        impl<'de> Visitor<'de> for Keys {
+            type Value = Runner;
+
+            fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                out.write_str("the phases of a session")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Runner, A::Error> {
+                let mut runner =
+                    Runner { phases: BTreeMap::new(), overhead_limit_pct: f64::MAX, max_kernels: None };
+                while let Some(key) = map.next_key::<String>()? {
+                    match key.as_str() {
+                        "overhead_limit_pct" => runner.overhead_limit_pct = map.next_value()?,
+                        "max_kernels" => runner.max_kernels = map.next_value()?,
+                        name => {
+                            let phase = PhaseName::ALL.iter().find(|phase| phase.as_str() == name);
+                            let unknown =
+                                || serde::de::Error::custom(format_args!("no phase is named {name}"));
+                            let phase = *phase.ok_or_else(unknown)?;
+                            runner.phases.insert(phase, map.next_value()?);
+                        }
+                    }
+                }
+                Ok(runner)
+            }
+        }
+        deserializer.deserialize_map(Keys)
+    }
 }
 
 /// `profiling`.
@@ -245,8 +282,8 @@ pub struct Nsys {
     pub capture_range: Option<CaptureGate>,
     /// Range to record, `[domain@]name`.
     pub nvtx_capture: Option<String>,
-    /// Action at the end of that range; by default [`RangeEnd::Stop`].
-    pub capture_range_end: Option<RangeEnd>,
+    /// Action at the end of that range; by default [`CaptureEnd::Stop`].
+    pub capture_range_end: Option<CaptureEnd>,
     /// Writes the kernel summary of nsys.
     pub stats: bool,
     /// Additional arguments.
@@ -271,16 +308,6 @@ pub enum CaptureGate {
     None,
     /// The range of `nvtx_capture` is recorded.
     Nvtx,
-}
-
-/// Action at the end of the range of a gated recording.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RangeEnd {
-    /// Continue the program without recording.
-    Stop,
-    /// Stop the program.
-    StopShutdown,
 }
 
 /// `profiling.ncu`.
@@ -370,40 +397,6 @@ pub struct Server {
     pub health: Option<String>,
     /// Time limit for getting ready.
     pub ready_timeout: Span,
-}
-
-/// `load`: the load of `workload=server`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Load {
-    /// Model to ask for; the first that the server lists if `None`.
-    pub model: Option<String>,
-    /// Requests in flight; the most in flight with a rate.
-    pub concurrency: u32,
-    /// Mean requests per second at random times.
-    pub rate: Option<f64>,
-    /// Measured requests.
-    pub requests: u64,
-    /// Requests before them.
-    pub warmup: u64,
-    /// Time after which no more requests start.
-    pub duration: Option<Span>,
-    /// Tokens of the prompts.
-    #[serde(deserialize_with = "lengths")]
-    pub prompt_tokens: String,
-    /// Tokens of the answers.
-    #[serde(deserialize_with = "lengths")]
-    pub output_tokens: String,
-    /// JSONL file of prompts.
-    pub prompts: Option<PathBuf>,
-    /// Upper limit of random token ids.
-    pub vocabulary: u32,
-    /// Time limit of one request.
-    pub timeout: Span,
-    /// Largest time to first token of a good request.
-    pub good_ttft: Option<Span>,
-    /// Largest mean time between tokens of a good request.
-    pub good_itl: Option<Span>,
 }
 
 /// `workload`.
@@ -620,22 +613,6 @@ impl Config {
             _ => None,
         }
     }
-}
-
-/// Reads lengths of prompts or answers: a number, or text in the form that `roofgap load` takes.
-fn lengths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged, expecting = "expected 512, 100-900 or lognormal:MEDIAN:SIGMA")]
-    enum Lengths {
-        Number(u32),
-        Text(String),
-    }
-    let text = match Lengths::deserialize(deserializer)? {
-        Lengths::Number(number) => number.to_string(),
-        Lengths::Text(text) => text,
-    };
-    text.parse::<super::traffic::Lengths>().map_err(serde::de::Error::custom)?;
-    Ok(text)
 }
 
 /// Reads the id of a job, which is the name of a folder; the number of a batch job is one.

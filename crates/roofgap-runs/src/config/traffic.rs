@@ -1,9 +1,86 @@
-//! Lengths of prompts and answers, as options state them.
+//! The load on a server: requests, and the lengths of prompts and answers.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use roofgap_base::error::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::quantity::Span;
+
+/// The load on a server: `load` in a configuration, and the options of `roofgap load`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, clap::Args)]
+#[serde(deny_unknown_fields)]
+#[group(skip)]
+pub struct Load {
+    /// Model to ask for (default: the first that the server lists)
+    #[arg(long)]
+    pub model: Option<String>,
+    /// Requests in flight; with --rate, the most in flight
+    #[arg(long, default_value_t = Load::default().concurrency, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub concurrency: u32,
+    /// Mean requests per second at random times, instead of a fixed number in flight
+    #[arg(long)]
+    pub rate: Option<f64>,
+    /// Measured requests
+    #[arg(long, default_value_t = Load::default().requests)]
+    pub requests: u64,
+    /// Requests before them that are not measured
+    #[arg(long, default_value_t = Load::default().warmup)]
+    pub warmup: u64,
+    /// Time after which no more requests start, such as 30s or 5m
+    #[arg(long)]
+    pub duration: Option<Span>,
+    /// Prompt tokens: 512, 100-900 or lognormal:MEDIAN:SIGMA
+    #[arg(long, default_value_t = Load::default().prompt_tokens)]
+    pub prompt_tokens: Lengths,
+    /// Generated tokens, in the same form
+    #[arg(long, default_value_t = Load::default().output_tokens)]
+    pub output_tokens: Lengths,
+    /// JSONL file of prompts, used in turn: {"prompt": ...}, {"messages": ...} or {"prompt_tokens": N}, with "output_tokens"
+    #[arg(long, value_name = "FILE")]
+    pub prompts: Option<PathBuf>,
+    /// Random token ids are below this number
+    #[arg(long, default_value_t = Load::default().vocabulary)]
+    pub vocabulary: u32,
+    /// Time limit of one request
+    #[arg(long, default_value_t = Load::default().timeout)]
+    pub timeout: Span,
+    /// Seed of lengths, tokens and arrival times
+    #[serde(skip)]
+    #[arg(long, default_value_t = Load::default().seed)]
+    pub seed: u64,
+    /// Largest time to first token of a good request, such as 0.5s
+    #[arg(long)]
+    pub good_ttft: Option<Span>,
+    /// Largest mean time between tokens of a good request, such as 0.05s
+    #[arg(long)]
+    pub good_itl: Option<Span>,
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        Load {
+            model: None,
+            concurrency: 8,
+            rate: None,
+            requests: 64,
+            warmup: 8,
+            duration: None,
+            prompt_tokens: Lengths::Fixed(512),
+            output_tokens: Lengths::Fixed(128),
+            prompts: None,
+            // Every common vocabulary is larger.
+            vocabulary: 10_000,
+            timeout: Span(Duration::from_secs(300)),
+            seed: 0,
+            good_ttft: None,
+            good_itl: None,
+        }
+    }
+}
 
 /// Number of tokens of prompts or answers.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -81,6 +158,31 @@ impl FromStr for Lengths {
         parse().ok_or_else(|| {
             Error::new(format!("{text:?} is no length; write 512, 100-900 or lognormal:MEDIAN:SIGMA"))
         })
+    }
+}
+
+impl Serialize for Lengths {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Lengths::Fixed(length) => serializer.serialize_u32(*length),
+            _ => serializer.collect_str(self),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Lengths {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "expected 512, 100-900 or lognormal:MEDIAN:SIGMA")]
+        enum Written {
+            Number(u32),
+            Text(String),
+        }
+        let text = match Written::deserialize(deserializer)? {
+            Written::Number(number) => number.to_string(),
+            Written::Text(text) => text,
+        };
+        text.parse().map_err(serde::de::Error::custom)
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use roofgap_base::file::Unpacked;
-use roofgap_collect::child::{Cancel, Job, OutputTarget, run};
+use roofgap_collect::child::{Cancel, ChildSpec, OutputTarget, run};
 use roofgap_collect::nsys;
 use roofgap_collect::tool::{Nsys, Search, Version};
 use roofgap_trace::{REPORT_MAGIC, Sniffed, SourceFormat, Trace};
@@ -86,7 +86,7 @@ impl Export {
         (exporter.before_export)(&exporter.cancel);
         let command = nsys::export(&tool, &report, &sqlite);
         let memory = || OutputTarget::Memory { max_bytes: 1 << 20 };
-        let mut job = Job::new(&command, memory(), memory());
+        let mut job = ChildSpec::new(&command, memory(), memory());
         job.budget.time = Some(EXPORT_LIMIT);
         job.cancel = exporter.cancel.clone();
         let outcome = run(job, &mut |_| {}).map_err(|error| failed(error.to_string()))?;

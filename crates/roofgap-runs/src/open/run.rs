@@ -17,6 +17,7 @@ use crate::config::settings::WorkloadKind;
 use crate::config::{Config, ConfigProps, compose};
 use crate::run_dir::environment::Environment;
 use crate::run_dir::layout::stored;
+use crate::run_dir::phases::input_paths;
 use crate::run_dir::{Layout, PhaseName, PhaseRecord, PhaseStatus, SessionRecord, trials};
 
 /// A run directory with its record and configuration.
@@ -209,7 +210,7 @@ fn recordings(layout: &Layout, record: &SessionRecord, unreadable: &mut Vec<Stri
         };
         unreadable.push(format!("the recorded timeline is missing{remedy}"));
     }
-    files.extend([layout.ncu_raw(), layout.ncu_details()].into_iter().filter_map(stored));
+    files.extend(input_paths().filter_map(|path| stored(layout.root().join(path))));
     files
 }
 
@@ -222,15 +223,10 @@ fn add_reasons(
     record: &SessionRecord,
     unreadable: &[String],
 ) {
-    let subjects = [
-        (PhaseName::Baseline, About::Overhead),
-        (PhaseName::Timeline, About::Kernels),
-        (PhaseName::Operators, About::Operators),
-        (PhaseName::Counters, About::Counters),
-    ];
-    let mut known: Vec<Reason> = subjects
-        .into_iter()
-        .filter_map(|(name, about)| Some(Reason::new(about, absence(record.phase(name)?)?)))
+    let mut known: Vec<Reason> = record
+        .phases
+        .iter()
+        .filter_map(|phase| Some(Reason::new(phase.name.results()?, absence(phase)?)))
         .collect();
     let baseline = record.phase(PhaseName::Baseline);
     if baseline.is_some_and(|phase| phase.status == PhaseStatus::Ok)

@@ -8,6 +8,7 @@ use roofgap_collect::child::Outcome;
 use roofgap_collect::command::{CommandLine, word_text};
 use serde::{Deserialize, Serialize};
 
+use super::phases::PhaseName;
 use roofgap_base::exit::Exit;
 
 /// Schema of the document.
@@ -70,62 +71,6 @@ impl SessionState {
             Exit::Interrupted => SessionState::Interrupted,
             Exit::Bug | Exit::Usage | Exit::ProgramFailed | Exit::GateBroken => SessionState::Failed,
         }
-    }
-}
-
-/// A phase, in the order of execution.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PhaseName {
-    /// Checks tools, GPU, disk space and program.
-    Preflight,
-    /// Runs the program without a profiler.
-    Baseline,
-    /// Records the timeline.
-    Timeline,
-    /// Records the operators of the framework.
-    Operators,
-    /// Plans the counters.
-    Select,
-    /// Measures the counters of the plan.
-    Counters,
-    /// Analyses all recordings together.
-    Analyze,
-    /// Writes the reports.
-    Report,
-}
-
-impl PhaseName {
-    /// All phases in order.
-    pub const ALL: [PhaseName; 8] = [
-        PhaseName::Preflight,
-        PhaseName::Baseline,
-        PhaseName::Timeline,
-        PhaseName::Operators,
-        PhaseName::Select,
-        PhaseName::Counters,
-        PhaseName::Analyze,
-        PhaseName::Report,
-    ];
-
-    /// Returns the name used in `session.json`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            PhaseName::Preflight => "preflight",
-            PhaseName::Baseline => "baseline",
-            PhaseName::Timeline => "timeline",
-            PhaseName::Operators => "operators",
-            PhaseName::Select => "select",
-            PhaseName::Counters => "counters",
-            PhaseName::Analyze => "analyze",
-            PhaseName::Report => "report",
-        }
-    }
-}
-
-impl std::fmt::Display for PhaseName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

@@ -7,9 +7,8 @@ use roofgap_base::clock;
 use roofgap_collect::child::{ChildError, Outcome};
 use roofgap_collect::command::CommandLine;
 
-use super::record::{
-    CommandRecord, OutputFile, PhaseName, PhaseRecord, PhaseStatus, SessionRecord, SessionState,
-};
+use super::phases::PhaseName;
+use super::record::{CommandRecord, OutputFile, PhaseRecord, PhaseStatus, SessionRecord, SessionState};
 use roofgap_base::exit::Exit;
 
 /// Writer of the record of a running session. Each step is on disk before the next one starts, so that a kill leaves a
@@ -25,7 +24,7 @@ pub struct RecordWriter<'a> {
 impl<'a> RecordWriter<'a> {
     /// Writes the first version of the record.
     pub fn begin(run_dir: &'a RunDir, mut record: SessionRecord) -> Self {
-        record.phases = PhaseName::ALL.map(PhaseRecord::pending).to_vec();
+        record.phases = PhaseName::ALL.iter().copied().map(PhaseRecord::pending).collect();
         let mut writer = RecordWriter { record, run_dir, phase_began: None, write_error: None };
         writer.write();
         writer

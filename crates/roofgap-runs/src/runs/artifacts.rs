@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use roofgap_base::file::hash_file;
-use roofgap_trace::native;
 use serde::Serialize;
 
 use super::files::{FoundFile, files};
 use super::summary::status;
+use crate::run_dir::phases::file_rule;
 use crate::run_dir::{RunRef, SessionRecord};
 use roofgap_base::error::Error;
 
@@ -49,7 +49,7 @@ pub fn artifacts(run: &RunRef) -> Result<ArtifactList, Error> {
     let found = files(&run.path)?;
     let bytes = found.iter().map(|file| file.own_bytes).sum();
     let artifact = |file: FoundFile| Artifact {
-        kind: kind(&file.path),
+        kind: file_rule(&file.path).map_or("other", |rule| rule.kind),
         bytes: file.bytes,
         sha256: hash_file(&run.path.join(&file.path)).ok().map(|hash| hash.sha256),
         path: file.name(),
@@ -70,35 +70,6 @@ pub(super) fn is_temporary(path: &Path) -> bool {
     name.is_some_and(|name| {
         name.starts_with('.') && (name.ends_with(".tmp") || name.ends_with(".tmp.sqlite"))
     })
-}
-
-/// Names the purpose of a file.
-fn kind(path: &Path) -> &'static str {
-    let name = path.to_string_lossy();
-    let plain = name.strip_suffix(".gz").unwrap_or(&name);
-    match plain {
-        "session.json" => "record of the session",
-        "env.json" => "environment",
-        "secrets.json" => "hashes of secrets, for scrubbing",
-        "config.yaml" => "configuration",
-        "inputs.yaml" => "inputs",
-        "metrics.json" => "analysis",
-        "try.json" => "trials of findings",
-        "ncu/plan.json" => "plan for ncu",
-        ".running.json" => "marker of a run in progress",
-        _ if plain.ends_with(".md") || plain.ends_with(".html") => "report",
-        _ if plain.ends_with(".nsys-rep") => "nsys report",
-        _ if plain.ends_with(".sqlite") => "timeline (nsys)",
-        _ if native::is_capture(plain) => "timeline (native)",
-        _ if plain.starts_with("torch/trace") => "timeline (torch)",
-        _ if plain.ends_with(".ncu-rep") => "ncu report",
-        _ if plain.starts_with("ncu/") && plain.ends_with(".csv") => "counters",
-        _ if plain.starts_with("nsys/") && plain.ends_with(".csv") => "nsys summary",
-        _ if plain.ends_with("workload.json") || plain.ends_with("operators.json") => "workload account",
-        _ if plain.ends_with(".log") => "log",
-        _ if plain.starts_with("scripts/") => "script",
-        _ => "other",
-    }
 }
 
 #[cfg(test)]

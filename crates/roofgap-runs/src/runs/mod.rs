@@ -4,7 +4,7 @@
 //! - `artifacts`: `runs artifacts`, the files with size and hash;
 //! - [`merge`](mod@merge): `runs merge`, runs of several nodes as one;
 //! - [`prune`]: `runs prune`, compresses old runs and drops files that can be regenerated;
-//! - `scrub`: `runs scrub`, removes private data and packs the rest;
+//! - [`scrub`](mod@scrub): `runs scrub`, removes private data from the documents and packs what can be shared;
 //! - [`text`]: the answers as text.
 
 pub mod artifacts;
@@ -22,5 +22,5 @@ pub use crate::run_dir::{RunRef, resolve};
 pub use artifacts::{Artifact, ArtifactList, artifacts};
 pub use merge::{MergeOutcome, merge};
 pub use prune::{PruneOutcome, PrunePlan, PruneProps, execute, plan};
-pub use scrub::{ScrubOutcome, ScrubProps, scrub};
+pub use scrub::{HostFacts, ScrubOutcome, ScrubProps, scrub};
 pub use summary::{RunDetails, RunSummary, list, show};

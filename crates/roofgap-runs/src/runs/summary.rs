@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::files::files;
 use crate::run_dir::environment::Environment;
+use crate::run_dir::phases::is_packed_recording;
 use crate::run_dir::{Layout, PhaseRecord, PhaseStatus, RunRef, SessionRecord, SessionState, locate};
 use roofgap_base::error::Error;
 
@@ -154,7 +155,7 @@ fn summary(run: &RunRef) -> Result<(RunSummary, Option<SessionRecord>, Metrics, 
         devices: devices(&layout, &metrics),
         stages: metrics.stages.iter().map(stage).collect(),
         bytes: files.iter().map(|file| file.own_bytes).sum(),
-        compressed: files.iter().any(|file| super::prune::is_packed_trace(&file.path)),
+        compressed: files.iter().any(|file| is_packed_recording(&file.path)),
         problem,
     };
     Ok((summary, record, metrics, files.len()))

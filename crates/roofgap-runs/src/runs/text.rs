@@ -251,14 +251,6 @@ pub fn scrubbed(outcome: &ScrubOutcome, screen: Screen) -> String {
         }
         out
     };
-    if !outcome.dropped_tables.is_empty() {
-        let _ = writeln!(
-            out,
-            "  tables {}removed from the timeline: {}",
-            if outcome.dry_run { "that would be " } else { "" },
-            outcome.dropped_tables.join(", ")
-        );
-    }
     if !outcome.not_clean.is_empty() {
         out.push_str("not clean, do not share:\n");
         for file in &outcome.not_clean {

@@ -2,7 +2,6 @@
 
 mod analyze;
 mod common;
-mod compare;
 mod load;
 mod profile;
 mod runs;
@@ -11,13 +10,12 @@ mod serve;
 mod trial;
 mod watch;
 
-pub use analyze::{AnalysisFormat, Analyze, Demo, Open, Report};
+pub use analyze::{AnalysisFormat, Analyze, Compare, CompareFormat, Demo, Open, Report};
 pub use clap_complete::Shell;
 pub use common::{Base, Format, OneRun};
-pub use compare::{Compare, CompareFormat};
 pub use load::Load;
 #[cfg(feature = "embedded")]
-pub use load::Workload;
+pub use load::{Workload, account_from_environment};
 pub use profile::{Config, Doctor, Profile};
 pub use runs::Runs;
 #[cfg(feature = "mcp")]

@@ -50,13 +50,16 @@ pub enum Runs {
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },
-    /// Remove host names, user names, home paths and secrets from a run
+    /// Remove host names, user names, home paths and secrets from the documents and reports of a run
     Scrub {
         #[command(flatten)]
         run: OneRun,
-        /// Write the clean files into an archive (.tar.gz)
+        /// Write an archive to share (.tar.gz): records, configuration, analysis, reports, native captures and counters, without private data
         #[arg(long, value_name = "FILE")]
         pack: Option<PathBuf>,
+        /// Also pack this file of the run as it is, such as nsys/run.sqlite, unless a secret is found in it; can be repeated
+        #[arg(long, value_name = "PATH", requires = "pack")]
+        include: Vec<PathBuf>,
         /// List what would be removed, without a change
         #[arg(long)]
         dry_run: bool,

@@ -1,6 +1,8 @@
 //! Arguments of `serve` and `mcp`.
 
 use super::common::Base;
+#[cfg(feature = "serve")]
+use roofgap_serve::Limits;
 use std::path::PathBuf;
 
 #[cfg(feature = "mcp")]
@@ -49,13 +51,13 @@ pub struct Serve {
     #[arg(long, value_name = "DIR")]
     pub config_dir: Option<PathBuf>,
     /// Connections at a time; further ones wait
-    #[arg(long, value_name = "N", default_value_t = 256,
+    #[arg(long, value_name = "N", default_value_t = Limits::default().connections,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1_000_000))]
     pub max_connections: usize,
     /// Sessions that may wait for their turn; one runs at a time
-    #[arg(long, value_name = "N", default_value_t = 16)]
+    #[arg(long, value_name = "N", default_value_t = Limits::default().queue)]
     pub max_queue: usize,
     /// Seconds for a client to send a request, and to take a part of an answer
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().client.as_secs(), value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub client_timeout: u64,
 }

@@ -9,26 +9,25 @@ use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::command::word_text;
 use roofgap_collect::watch::{Registration, Registry, Watched};
-use roofgap_record::run::attach::{AttachError, CaptureProps, capture};
+use roofgap_record::run::attach::{CaptureProps, capture};
 use serde::Serialize;
-use std::time::Duration;
 
 pub fn run(args: Capture, printer: &Printer) -> Result<Exit, Error> {
-    let registry = Registry::open().map_err(AttachError::from)?;
+    let registry = Registry::open().map_err(Error::of)?;
     let Some(process) = &args.process else {
         let list: Vec<Row> = registry.list().into_iter().map(Row::of).collect();
         answer(&list, |list| text(list), args.format, printer)?;
         return Ok(Exit::Done);
     };
     let props = CaptureProps {
-        watched: registry.find(process).map_err(AttachError::from)?,
+        watched: registry.find(process).map_err(Error::of)?,
         length: args.length(),
         base: args.out.clone(),
         command_line: std::env::args_os().map(|word| word_text(&word)).collect(),
         version: env!("CARGO_PKG_VERSION").into(),
     };
     let cancel = signals::cancel_on_signal()?;
-    let mut progress = Progress::new(&[], Duration::ZERO);
+    let mut progress = Progress::new(&[]);
     let outcome = capture(&props, &cancel, &mut |event| progress.print(&event, printer))?;
     print_outcome(&outcome, args.format, printer)
 }

@@ -1,10 +1,11 @@
-//! `roofgap config`: shows the composed configuration and the presets.
+//! `roofgap config` and `doctor`: the configuration and the machine that a session finds.
 
 use super::answer;
-use crate::args::{Config, Format};
+use crate::args::{Config, Doctor, Format};
 use crate::printer::Printer;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
+use roofgap_collect::doctor::{Check, DoctorProps, Status, SystemFacts, checks};
 use roofgap_report::Screen;
 use roofgap_runs::config::{Composed, Group, compose, list};
 use serde_json::{Map, Value, json};
@@ -46,4 +47,37 @@ fn values(composed: &Composed) -> Value {
     let entries = composed.explain().into_iter();
     let pairs = entries.map(|entry| (entry.key, json!({ "value": entry.json, "origin": entry.origin })));
     Value::Object(pairs.collect::<Map<_, _>>())
+}
+
+/// Columns before the text of a check.
+const INDENT: usize = 28;
+
+/// Checks tools, versions, permissions and disk space.
+pub fn doctor(args: Doctor, printer: &Printer) -> Result<Exit, Error> {
+    let props = DoctorProps { python: args.python, ..DoctorProps::default() };
+    let checks = checks(&SystemFacts::collect(&props), &props);
+    let screen = printer.screen();
+    answer(&checks, |checks| checks_text(checks, screen), args.format, printer)?;
+    Ok(Exit::Done)
+}
+
+fn checks_text(checks: &[Check], screen: Screen) -> String {
+    let mut out = String::new();
+    for check in checks {
+        let word = match check.status {
+            Status::Ok => "ok",
+            Status::Warn => "warning",
+            Status::Absent => "absent",
+            Status::Bad => "bad",
+        };
+        // Writing to a string cannot fail.
+        let word = screen.status(&format!("{word:<8}"));
+        let line = format!("{word} {:<18} {}", check.id, check.found);
+        let _ = writeln!(out, "{}", screen.wrapped(&line, INDENT));
+        if let Some(remedy) = &check.remedy {
+            let line = format!("{:INDENT$}do: {remedy}", "");
+            let _ = writeln!(out, "{}", screen.wrapped(&line, 0));
+        }
+    }
+    out
 }

@@ -4,8 +4,6 @@ mod analyze;
 mod capture;
 mod compare;
 mod config;
-mod demo;
-mod doctor;
 mod explain;
 mod lake;
 mod load;
@@ -15,7 +13,6 @@ mod meta;
 mod open;
 mod profile;
 mod progress;
-mod report;
 mod runs;
 #[cfg(feature = "serve")]
 mod serve;
@@ -47,13 +44,13 @@ pub fn run(command: Command, printer: &Printer) -> Result<Exit, Error> {
             Ok(Exit::Done)
         }
         Command::Profile(args) => profile::run(args, printer),
-        Command::Demo(args) => demo::run(args, printer),
-        Command::Open(args) => open::run(args, printer),
-        Command::Report(args) => report::run(args, printer),
+        Command::Demo(args) => open::demo(args, printer),
+        Command::Open(args) => open::open(args, printer),
+        Command::Report(args) => open::report(args, printer),
         Command::Compare(args) => compare::run(args, printer),
         Command::Try(args) => try_finding::run(args, printer),
         Command::Runs(args) => runs::run(args, printer),
-        Command::Doctor(args) => doctor::run(args, printer),
+        Command::Doctor(args) => config::doctor(args, printer),
         Command::Config(args) => config::run(args, printer),
         Command::Analyze(args) => analyze::run(args, printer),
         #[cfg(feature = "embedded")]

@@ -1,18 +1,21 @@
-//! `roofgap open`: opens the page of a run or a capture.
+//! `roofgap open`, `demo` and `report`: pages of runs and captures.
 
 use super::analyze::{exporter, write_reports};
-use crate::args::Open;
-use crate::browser;
+use crate::args::{Demo, Open, Report};
 use crate::printer::Printer;
+use crate::{browser, demo};
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
+use roofgap_record::run::attach::add_requests;
 use roofgap_record::run::write_reports_with;
+use roofgap_report::text;
 use roofgap_runs::open::{Overrides, load};
 use roofgap_runs::run_dir::{Layout, locate};
 use roofgap_runs::runs::resolve;
 use std::path::{Path, PathBuf};
 
-pub fn run(args: Open, printer: &Printer) -> Result<Exit, Error> {
+/// Opens the page of a run or a capture.
+pub fn open(args: Open, printer: &Printer) -> Result<Exit, Error> {
     let page = page(&args, printer)?;
     printer.text(&format!("{}\n", page.display()))?;
     if args.no_browser {
@@ -62,7 +65,44 @@ fn capture_page(inputs: &[String], printer: &Printer) -> Result<PathBuf, Error> 
 }
 
 /// Creates a folder for temporary files that stays, because a browser reads it later.
-pub fn kept_folder() -> Result<PathBuf, Error> {
+fn kept_folder() -> Result<PathBuf, Error> {
     let folder = tempfile::Builder::new().prefix("roofgap-").tempdir();
     folder.map(tempfile::TempDir::keep).map_err(Error::io("write", &std::env::temp_dir()))
+}
+
+/// Kernels of the demo to list: the page has all of them.
+const DEMO_KERNELS: usize = 5;
+
+/// Analyses the capture inside the binary and opens its page.
+pub fn demo(args: Demo, printer: &Printer) -> Result<Exit, Error> {
+    let folder = args.out.map_or_else(kept_folder, Ok)?;
+    let captures = demo::write(&folder)?;
+    let mut loaded = load(&captures, &demo::overrides(), &exporter(None))?;
+    loaded.context.title = demo::TITLE.to_owned();
+    let page = write_reports(&folder, &loaded, printer)?;
+    let look = printer.text_options(DEMO_KERNELS);
+    printer.text(&text::render(&loaded.analysis, look))?;
+    printer.page(&page)?;
+    if !args.no_browser
+        && let Err(why) = browser::open(&page)
+    {
+        printer.progress(&why);
+    }
+    Ok(Exit::Done)
+}
+
+/// Writes the reports of a run again.
+pub fn report(args: Report, printer: &Printer) -> Result<Exit, Error> {
+    let run = resolve(&args.base.dir, &args.run)?.path;
+    if let Some(load) = &args.requests {
+        add_requests(&run, load)?;
+    }
+    let rendered = write_reports_with(&run, &args.overrides)?;
+    for why in &rendered.unreadable {
+        printer.warning(why);
+    }
+    let files = rendered.files.iter();
+    let list: String = files.map(|file| format!("{}\n", file.display())).collect();
+    printer.text(&list)?;
+    Ok(if rendered.unreadable.is_empty() { Exit::Done } else { Exit::Partial })
 }

@@ -9,7 +9,9 @@ use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::child::cancel_probes_with;
 use roofgap_collect::command::word_text;
-use roofgap_record::run::{JobOutcome, Outcome, ProfileAnswer, ProfileProps, dry_run, profile};
+use roofgap_record::run::{
+    NativeLibrary, Outcome, ProfileAnswer, ProfileProps, SharedRunOutcome, dry_run, profile,
+};
 use roofgap_report::text;
 use roofgap_runs::config::compose;
 use roofgap_runs::config::settings::WorkloadKind;
@@ -25,18 +27,18 @@ pub fn run(args: Profile, printer: &Printer) -> Result<Exit, Error> {
         executable,
         version: env!("CARGO_PKG_VERSION").into(),
         search_path: std::env::split_paths(&path).collect::<Vec<PathBuf>>(),
-        native: roofgap_record::run::native::library(),
+        native: NativeLibrary::embedded(),
     };
     if args.dry_run {
         return print_plan(&props, printer);
     }
     let cancel = cancel_on_signal()?;
     cancel_probes_with(&cancel);
-    let mut progress = Progress::new(&PhaseName::ALL, props.composed.config.run.counter_budget.0);
+    let mut progress = Progress::new(PhaseName::ALL);
     let outcome = profile(&props, &cancel, &mut |event| progress.print(&event, printer)).map_err(
         |error| match cancel.is_requested() {
             true => Error::new("interrupted before the run started").with_exit(Exit::Interrupted),
-            false => error.into(),
+            false => error,
         },
     )?;
     print_outcome(&outcome, args.format, printer)
@@ -47,26 +49,24 @@ pub fn print_outcome(outcome: &Outcome, format: Format, printer: &Printer) -> Re
     for missing in &outcome.record.missing {
         printer.warning(&format_args!("missing: {missing}"));
     }
-    for problem in outcome.job.iter().flat_map(|job| &job.problems) {
+    for problem in outcome.shared_run.iter().flat_map(|shared| &shared.problems) {
         printer.warning(&format_args!("job: {problem}"));
     }
     if format == Format::Json {
         printer.document(&to_json(&ProfileAnswer::of(outcome))?)?;
         return Ok(outcome.exit);
     }
-    if let Ok(rendered) = roofgap_base::file::read_document(&outcome.run_dir.join("metrics.json"))
-        && let Ok(analysis) = serde_json::from_slice(&rendered)
-    {
+    if let Some(analysis) = &outcome.analysis {
         let look = printer.text_options(text::TextOptions::default().kernels);
-        printer.text(&text::render(&analysis, look))?;
+        printer.text(&text::render(analysis, look))?;
     }
     printer.text(&format!("\nbundle: {}\n", outcome.run_dir.display()))?;
     let page = Layout::of(&outcome.run_dir).page();
     if page.is_file() {
         printer.text(&format!("page: {}\n", page.display()))?;
     }
-    if let Some(job) = &outcome.job {
-        printer.text(&format!("{}\n", job_line(job)))?;
+    if let Some(shared) = &outcome.shared_run {
+        printer.text(&format!("{}\n", shared_run_line(shared)))?;
     }
     if outcome.record.workload == WorkloadKind::Embedded.as_str() {
         printer.progress(
@@ -76,16 +76,16 @@ pub fn print_outcome(outcome: &Outcome, format: Format, printer: &Printer) -> Re
     Ok(outcome.exit)
 }
 
-/// Says where the run of a job is, or who writes it.
-fn job_line(job: &JobOutcome) -> String {
-    let path = job.path.display();
-    if job.under_way.is_empty() {
-        return format!("job: {path}, {} sessions", job.nodes);
+/// Says where the run of several nodes is, or who writes it.
+fn shared_run_line(shared: &SharedRunOutcome) -> String {
+    let path = shared.path.display();
+    if shared.under_way.is_empty() {
+        return format!("job: {path}, {} sessions", shared.nodes);
     }
-    let waiting = job.under_way.join(", ");
+    let waiting = shared.under_way.join(", ");
     format!(
         "job: {path} is not written yet; in progress of its {} sessions: {waiting}. The last to end writes it, or `roofgap report {path}`",
-        job.nodes
+        shared.nodes
     )
 }
 

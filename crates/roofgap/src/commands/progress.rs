@@ -2,26 +2,21 @@
 
 use crate::printer::Printer;
 use roofgap_record::run::Event;
-use roofgap_report::time;
 use roofgap_runs::run_dir::{PhaseName, PhaseStatus};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Progress of a session.
 pub struct Progress<'a> {
     /// Phases of the session, in order.
     phases: &'a [PhaseName],
-    /// Time limit of the counters.
-    counter_budget: Duration,
-    /// Start of the current phase.
-    began: Instant,
-    /// Time of the program without a profiler.
-    unprofiled: Option<Duration>,
+    /// Time that the current phase can be expected to take.
+    expected: Option<String>,
 }
 
 impl<'a> Progress<'a> {
     /// Starts with no phase.
-    pub fn new(phases: &'a [PhaseName], counter_budget: Duration) -> Self {
-        Self { phases, counter_budget, began: Instant::now(), unprofiled: None }
+    pub fn new(phases: &'a [PhaseName]) -> Self {
+        Self { phases, expected: None }
     }
 
     /// Prints an event. Elapsed time is shown on a terminal only.
@@ -30,8 +25,8 @@ impl<'a> Progress<'a> {
             Event::Started { run_id, path } => {
                 printer.progress(&format_args!("run {run_id} in {}", path.display()));
             }
-            Event::PhaseBegins(phase) => {
-                self.began = Instant::now();
+            Event::PhaseBegins { phase, expected } => {
+                self.expected.clone_from(expected);
                 printer.status_line(&self.line(*phase, None, false));
             }
             Event::CommandBegins { phase, line } => printer.detail(&format_args!("{phase}: {line}")),
@@ -47,9 +42,6 @@ impl<'a> Progress<'a> {
                 printer.warning(&format_args!("{phase}: {why}{}", quoted(log_tail)));
             }
             Event::PhaseEnds { phase, status } => {
-                if (*phase, *status) == (PhaseName::Baseline, &PhaseStatus::Ok) {
-                    self.unprofiled = Some(self.began.elapsed());
-                }
                 printer.status_line("");
                 let word = printer.word(status.word());
                 let line = match status {
@@ -76,23 +68,10 @@ impl<'a> Progress<'a> {
         }
         if stopping {
             line.push_str(", stopping");
-        } else if let Some(expected) = self.expected(phase) {
+        } else if let Some(expected) = &self.expected {
             line.push_str(&format!(", {expected}"));
         }
         line
-    }
-
-    /// States the time that a phase can be expected to take.
-    fn expected(&self, phase: PhaseName) -> Option<String> {
-        let ns = |span: Duration| i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
-        match phase {
-            PhaseName::Timeline | PhaseName::Operators => {
-                let unprofiled = self.unprofiled?;
-                Some(format!("{} without a profiler", time(ns(unprofiled))))
-            }
-            PhaseName::Counters => Some(format!("at most about {}", time(ns(self.counter_budget)))),
-            _ => None,
-        }
     }
 }
 
@@ -114,9 +93,9 @@ mod tests {
 
     #[test]
     fn a_line_has_the_phase_its_number_and_the_times() {
-        let mut progress = Progress::new(&PhaseName::ALL, Duration::from_secs(300));
+        let mut progress = Progress::new(PhaseName::ALL);
         assert_eq!(progress.line(PhaseName::Timeline, None, false), "3 of 8: timeline ...");
-        progress.unprofiled = Some(Duration::from_millis(12_340));
+        progress.expected = Some("12.3 s without a profiler".to_owned());
         assert_eq!(
             progress.line(PhaseName::Timeline, Some(Duration::from_secs(4)), false),
             "3 of 8: timeline ... 4 s, 12.3 s without a profiler"

@@ -8,9 +8,8 @@ use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_record::run::write_reports_with;
 use roofgap_runs::config::compose;
-use roofgap_runs::runs::scrub::HostFacts;
 use roofgap_runs::runs::{
-    PruneProps, ScrubProps, artifacts, execute, list, merge, plan, resolve, scrub, show, text,
+    HostFacts, PruneProps, ScrubProps, artifacts, execute, list, merge, plan, resolve, scrub, show, text,
 };
 use std::path::Path;
 
@@ -38,9 +37,9 @@ pub fn run(args: Runs, printer: &Printer) -> Result<Exit, Error> {
             };
             return prune(&props, dry_run, format, printer);
         }
-        Runs::Scrub { run, pack, dry_run } => {
+        Runs::Scrub { run, pack, include, dry_run } => {
             let OneRun { run, base, format } = run;
-            let props = ScrubProps { host: HostFacts::here(), pack, dry_run };
+            let props = ScrubProps { host: HostFacts::here(), pack, include, dry_run };
             let outcome = scrub(&resolve(&base.dir, &run)?, &props)?;
             answer(&outcome, |outcome| text::scrubbed(outcome, screen), format, printer)?;
             return Ok(outcome.exit());

@@ -10,7 +10,7 @@ use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::child::cancel_probes_with;
 use roofgap_collect::command::word_text;
-use roofgap_record::run::ProfileProps;
+use roofgap_record::run::{NativeLibrary, ProfileProps};
 use roofgap_record::trial::{self, TrialEvent, TrialProps, text};
 use roofgap_report::time;
 use roofgap_runs::config::{ConfigProps, compose};
@@ -22,7 +22,7 @@ pub fn run(args: Try, printer: &Printer) -> Result<Exit, Error> {
     let screen = printer.screen();
     let Some(wanted) = args.run.as_ref().filter(|_| !args.history) else {
         let base = args.run.map_or(args.base.dir, PathBuf::from);
-        let history = trial::history(&base)?;
+        let history = trial::collect_history(&base)?;
         answer(&history, |history| text::history(history, screen), args.format, printer)?;
         return Ok(Exit::Done);
     };
@@ -39,9 +39,8 @@ pub fn run(args: Try, printer: &Printer) -> Result<Exit, Error> {
         executable: this_executable()?,
         version: env!("CARGO_PKG_VERSION").into(),
         search_path: std::env::split_paths(&path).collect(),
-        native: roofgap_record::run::native::library(),
+        native: NativeLibrary::embedded(),
     };
-    let counter_budget = session.composed.config.run.counter_budget.0;
     let props = TrialProps {
         run,
         session,
@@ -63,7 +62,7 @@ pub fn run(args: Try, printer: &Printer) -> Result<Exit, Error> {
     }
     let cancel = cancel_on_signal()?;
     cancel_probes_with(&cancel);
-    let mut watched = Progress::new(&PhaseName::ALL, counter_budget);
+    let mut watched = Progress::new(PhaseName::ALL);
     let outcome = trial::run(&props, &plan, &cancel, &mut |event| {
         print(&event, &mut watched, printer);
     })?;

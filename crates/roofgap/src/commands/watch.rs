@@ -5,15 +5,15 @@ use crate::printer::Printer;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::watch::Registry;
-use roofgap_record::run::attach::{AttachError, watch};
-use roofgap_record::run::native::library;
+use roofgap_record::run::NativeLibrary;
+use roofgap_record::run::attach::watch;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 /// Replaces this process by the program: the same process id, streams, terminal, signals and exit status.
 pub fn run(args: Watch, printer: &Printer) -> Result<Exit, Error> {
-    let library = library().map_err(AttachError::from)?;
-    let registry = Registry::open().map_err(AttachError::from)?;
+    let library = NativeLibrary::embedded().map_err(Error::new)?;
+    let registry = Registry::open().map_err(Error::of)?;
     let Some(plan) = watch(&registry, &args.program, &library, args.duty)? else {
         return Ok(Exit::Usage);
     };
@@ -32,5 +32,5 @@ pub fn run(args: Watch, printer: &Printer) -> Result<Exit, Error> {
     }
     let source = command.exec();
     let program = line.name();
-    Err(AttachError::Start { program, source }.into())
+    Err(Error::new(format!("cannot start {program}: {source}")))
 }

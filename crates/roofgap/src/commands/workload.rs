@@ -1,7 +1,7 @@
 //! `roofgap workload`: runs the embedded model without a profiler.
 
 use super::answer;
-use crate::args::Workload;
+use crate::args::{Workload, account_from_environment};
 use crate::printer::Printer;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
@@ -10,10 +10,11 @@ use roofgap_workload::{Account, Progress, Ranges};
 use std::fmt::Write;
 
 pub fn run(args: Workload, printer: &Printer) -> Result<Exit, Error> {
-    let format = args.format;
+    let mut props = args.props;
+    props.account = props.account.or_else(account_from_environment);
     let mut print = |progress: Progress| printer.progress(&line(&progress));
-    let account = roofgap_workload::run_with(&args.props(), &Nvtx, &mut print).map_err(Error::of)?;
-    answer(&account, text, format, printer)?;
+    let account = roofgap_workload::run_with(&props, &Nvtx, &mut print).map_err(Error::of)?;
+    answer(&account, text, args.format, printer)?;
     Ok(Exit::Done)
 }
 

@@ -3,21 +3,24 @@
 use std::path::Path;
 use std::time::Duration;
 
+use roofgap_base::exit::Exit;
 use roofgap_base::numbers::time;
 use roofgap_collect::child::EndReason;
-use roofgap_collect::program::Phase;
+use roofgap_runs::config::Config;
+use roofgap_runs::run_dir::{Layout, PhaseName};
 use roofgap_trace::account::{self, Account};
 
-use super::requested::Requested;
-use super::{stage1, stage1_runner};
-use crate::run::context::{PhaseCommand, PhaseContext};
-use crate::run::error::{AttemptError, ProgramError};
+use super::{Phase, PlannedSession, Results, Skip, ns};
+use crate::run::attempt::AttemptError;
+use crate::run::context::{PhaseCommand, PhaseContext, PhaseDescription};
 use crate::run::program::Program;
-use roofgap_base::exit::Exit;
-use roofgap_runs::config::Config;
-use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus};
+use crate::stage1;
+use roofgap_base::error::Error;
 
-const PHASE: PhaseName = PhaseName::Baseline;
+const NAME: PhaseName = PhaseName::Baseline;
+
+/// The phase.
+pub struct BaselineRun;
 
 /// Result of the baseline run.
 #[derive(Debug, Clone)]
@@ -28,72 +31,56 @@ pub struct Baseline {
     pub account: Option<Account>,
 }
 
-/// Describes the command of the phase.
-pub fn command(config: &Config, layout: &Layout, program: &Program) -> Result<PhaseCommand, ProgramError> {
-    let line = program.command(Phase::Baseline, &layout.baseline_account())?;
-    let limit = config.run.timeout.0;
-    Ok(PhaseCommand::new(PHASE, line, layout.baseline(), "program", limit))
+impl Phase for BaselineRun {
+    fn name(&self) -> PhaseName {
+        NAME
+    }
+
+    fn not_requested(&self, config: &Config) -> Option<&'static str> {
+        (!config.runner.is_on(NAME)).then_some("runner.baseline is false")
+    }
+
+    fn commands(&self, session: &PlannedSession<'_>) -> Result<PhaseDescription, Error> {
+        Ok(command(session.config, session.layout, session.program)?.into())
+    }
+
+    fn skip(&self, context: &PhaseContext<'_>, _: &Results) -> Option<Skip> {
+        let own = context.config.stage1.run_dir.is_none();
+        self.not_requested(context.config).filter(|_| own).map(Skip::not_requested)
+    }
+
+    fn run(&self, context: &mut PhaseContext<'_>, found: &mut Results) -> Result<(), AttemptError> {
+        let baseline = match &context.config.stage1.run_dir {
+            Some(folder) => take_stage1(context, folder)?,
+            None => run_program(context, &found.ready()?.program)?,
+        };
+        found.baseline = Some(baseline);
+        Ok(())
+    }
 }
 
-/// Runs the phase. An error is the exit status of a session that cannot continue.
-pub fn run(
-    context: &mut PhaseContext<'_>,
-    program: &Program,
-    requested: Requested,
-) -> Result<Option<Baseline>, Exit> {
-    if let Some(folder) = &context.config.stage1.run_dir {
-        return Ok(take_stage1(context, folder));
-    }
-    if !requested.baseline {
-        context.skip(PHASE, false, "runner.baseline is false");
-        return Ok(None);
-    }
-    context.begin(PHASE);
-    match attempt(context, program) {
-        Ok(baseline) => {
-            context.end(PHASE, PhaseStatus::Ok);
-            Ok(Some(baseline))
-        }
-        Err((exit, error)) => {
-            context.end(PHASE, error.status());
-            Err(exit)
-        }
-    }
+fn command(config: &Config, layout: &Layout, program: &Program) -> Result<PhaseCommand, Error> {
+    let line = program.command(NAME, &layout.baseline_account())?;
+    Ok(PhaseCommand::new(line, layout.baseline(), "program", config.run.timeout.0))
 }
 
 /// Takes the times of an earlier run.
-fn take_stage1(context: &mut PhaseContext<'_>, folder: &Path) -> Option<Baseline> {
-    let found = match stage1::read(folder) {
-        Ok(found) => found,
-        Err(error) => {
-            context.skip(PHASE, true, error.to_string());
-            return None;
-        }
-    };
-    context.begin(PHASE);
-    let written = context
-        .run_dir
-        .folder("baseline")
-        .and_then(|_| context.run_dir.write("baseline/workload.json", found.text.as_bytes()));
-    let status = match written {
-        Ok(copy) => {
-            context.output(PHASE, &copy);
-            let note = format!("not run: times taken from {}", found.path.display());
-            context.record.note(PHASE, note);
-            PhaseStatus::Ok
-        }
-        Err(error) => PhaseStatus::failed(error.to_string(), None),
-    };
-    context.end(PHASE, status);
+fn take_stage1(context: &mut PhaseContext<'_>, folder: &Path) -> Result<Baseline, AttemptError> {
+    let found = stage1::read(folder).map_err(|error| AttemptError::skipped(error.to_string()))?;
+    context.run_dir.folder("baseline")?;
+    let copy = context.run_dir.write("baseline/workload.json", found.text.as_bytes())?;
+    context.output(&copy);
+    context.note(format!("not run: times taken from {}", found.path.display()));
     let stages = found.account.repeats.iter().flat_map(|repeat| &repeat.stages);
     let wall_ns = stages.map(|stage| stage.wall_ns.max(0) as u64).sum();
-    Some(Baseline { wall: Duration::from_nanos(wall_ns), account: Some(found.account) })
+    Ok(Baseline { wall: Duration::from_nanos(wall_ns), account: Some(found.account) })
 }
 
-fn attempt(context: &mut PhaseContext<'_>, program: &Program) -> Result<Baseline, (Exit, AttemptError)> {
+/// Runs the program. A failure ends the session, because it would fail under a profiler too.
+fn run_program(context: &mut PhaseContext<'_>, program: &Program) -> Result<Baseline, AttemptError> {
     // A failure of roofgap is not a failure of the program.
-    fn own<E: Into<AttemptError>>(error: E) -> (Exit, AttemptError) {
-        (Exit::Partial, error.into())
+    fn own<E: Into<AttemptError>>(error: E) -> AttemptError {
+        error.into().ending(Exit::Partial)
     }
     context.run_dir.folder("baseline").map_err(own)?;
     let command = command(context.config, &context.layout, program).map_err(own)?;
@@ -108,29 +95,21 @@ fn attempt(context: &mut PhaseContext<'_>, program: &Program) -> Result<Baseline
             _ => (Exit::ProgramFailed, ""),
         };
         let why = format!("the program {}{hint}", outcome.describe());
-        return Err((exit, AttemptError::after(why, &outcome)));
+        return Err(AttemptError::after(why, &outcome).ending(exit));
     }
     let path = context.layout.baseline_account();
-    stage1_runner::write_account(context, PHASE, Phase::Baseline, &path);
-    let account = match account::read(&path) {
-        Ok(account) => {
-            context.output(PHASE, &path);
-            Some(account)
-        }
-        Err(error) => {
-            let how = if path.exists() {
-                format!("its account is not readable ({error})")
-            } else {
-                "it wrote no account of its stages".to_owned()
-            };
-            let wall = i64::try_from(outcome.wall.as_nanos()).unwrap_or(i64::MAX);
-            let note = format!(
-                "the program ran {}; {how}, so only the time of the whole process is known",
-                time(wall)
-            );
-            context.record.note(PHASE, note);
-            None
-        }
-    };
-    Ok(Baseline { wall: outcome.wall, account })
+    stage1::complete_account(context, &path);
+    let account = account::read(&path);
+    if let Err(error) = &account {
+        let how = match path.exists() {
+            true => format!("its account is not readable ({error})"),
+            false => "it wrote no account of its stages".to_owned(),
+        };
+        let wall = time(ns(outcome.wall));
+        let note = format!("the program ran {wall}; {how}, so only the time of the whole process is known");
+        context.note(note);
+    } else {
+        context.output(&path);
+    }
+    Ok(Baseline { wall: outcome.wall, account: account.ok() })
 }

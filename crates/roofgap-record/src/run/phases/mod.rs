@@ -1,26 +1,234 @@
-//! The phases of a session in order. Each ends ok, skipped or failed, with the reason in `session.json`.
+//! The phases of a session: what a [`Phase`] is, and their [`ORDER`].
 //!
 //! 1. `preflight` checks the program, tools, GPU and disk space;
-//! 2. `baseline` runs the program without a profiler, or takes the times of an earlier run (`stage1`);
-//! 3. `timeline` records with nsys or the native collector;
+//! 2. `baseline` runs the program without a profiler, or takes the times of an earlier run;
+//! 3. `timeline` records with nsys or the native collector; `completeness` checks the recording;
 //! 4. `operators` runs the program under torch.profiler;
-//! 5. `select` plans the kernels for ncu;
+//! 5. `select` plans the kernels for ncu; `measured_rank` chooses one of several ranks;
 //! 6. `counters` measures that plan;
 //! 7. [`report`] analyses the recordings and writes the reports.
-//!
-//! `requested` decides which of them a configuration asks for. `measured_rank` chooses one of several ranks for ncu. A phase that
-//! runs commands describes them as values, which `--dry-run` prints.
 
 pub mod report;
 
-pub(crate) mod baseline;
-pub(crate) mod counters;
-mod inputs;
+mod baseline;
+mod completeness;
+mod counters;
 mod measured_rank;
-pub(crate) mod operators;
+mod operators;
 pub(crate) mod preflight;
-pub(crate) mod requested;
-pub(crate) mod select;
-pub(crate) mod stage1;
-pub(crate) mod stage1_runner;
-pub(crate) mod timeline;
+mod select;
+mod timeline;
+
+use std::time::Duration;
+
+use roofgap_analyze::StageSet;
+use roofgap_base::exit::Exit;
+use roofgap_base::numbers::time;
+use roofgap_runs::config::Config;
+use roofgap_runs::open::Loaded;
+use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus};
+
+use super::context::{PhaseContext, PhaseDescription};
+use super::program::Program;
+use super::tools::{PythonResult, ToolName, Tools};
+use crate::run::attempt::AttemptError;
+use crate::select::Plan;
+use baseline::Baseline;
+use roofgap_base::error::Error;
+use timeline::Timeline;
+
+/// The phases in the order in which they run.
+pub(crate) const ORDER: [&dyn Phase; 8] = [
+    &preflight::Preflight,
+    &baseline::BaselineRun,
+    &timeline::TimelineRecording,
+    &operators::Operators,
+    &select::Select,
+    &counters::Counters,
+    &report::Analyze,
+    &report::Report,
+];
+
+/// A phase of a session. `session.json` says how each ended: ok, skipped or failed, with the reason.
+pub(crate) trait Phase: Sync {
+    /// Name. The files that the phase leaves are in its row of the table of phases ([`PhaseName::files`]).
+    fn name(&self) -> PhaseName;
+
+    /// Returns the reason why a configuration does not request the phase; `None` where it does.
+    fn not_requested(&self, _config: &Config) -> Option<&'static str> {
+        None
+    }
+
+    /// Returns true where the phase can be missing from the result. One that only serves another cannot.
+    fn is_result(&self) -> bool {
+        true
+    }
+
+    /// Returns the tool that the phase records with.
+    fn tool(&self) -> Option<ToolName> {
+        None
+    }
+
+    /// Returns true where the phase runs however the session ended.
+    fn is_conclusion(&self) -> bool {
+        false
+    }
+
+    /// Describes the commands of the phase before anything runs.
+    fn commands(&self, _session: &PlannedSession<'_>) -> Result<PhaseDescription, Error> {
+        Ok(PhaseDescription::default())
+    }
+
+    /// States the time that the phase can be expected to take. `unprofiled` is the time of the baseline.
+    fn expected(&self, _config: &Config, _unprofiled: Option<Duration>) -> Option<String> {
+        None
+    }
+
+    /// Returns the reason not to run the phase.
+    fn skip(&self, context: &PhaseContext<'_>, _found: &Results) -> Option<Skip> {
+        self.not_requested(context.config).map(Skip::not_requested)
+    }
+
+    /// Runs the phase. Whatever it records is in `session.json`, whether or not it succeeds.
+    fn run(&self, context: &mut PhaseContext<'_>, found: &mut Results) -> Result<(), AttemptError>;
+}
+
+/// Reason not to run a phase.
+pub(crate) struct Skip {
+    why: String,
+    /// True where the phase is missing from the result.
+    is_missing: bool,
+}
+
+impl Skip {
+    fn not_requested(why: impl Into<String>) -> Self {
+        Skip { why: why.into(), is_missing: false }
+    }
+
+    fn missing(why: impl Into<String>) -> Self {
+        Skip { why: why.into(), is_missing: true }
+    }
+}
+
+/// Results of the phases so far.
+#[derive(Default)]
+pub(crate) struct Results {
+    stages: StageSet,
+    /// Python of the program.
+    python: Option<PythonResult>,
+    ready: Option<Ready>,
+    baseline: Option<Baseline>,
+    timeline: Option<Timeline>,
+    plan: Option<Plan>,
+    pub loaded: Option<Loaded>,
+}
+
+/// The program and the tools of a session, once they are checked.
+struct Ready {
+    program: Program,
+    tools: Tools,
+}
+
+impl Results {
+    /// Starts with the stages of the configuration and the Python of the program.
+    pub fn new(stages: StageSet, python: Option<PythonResult>) -> Self {
+        Results { stages, python, ..Results::default() }
+    }
+
+    fn ready(&self) -> Result<&Ready, AttemptError> {
+        self.ready.as_ref().ok_or_else(|| AttemptError::new("the program was not checked"))
+    }
+
+    /// Returns the reason why a result is less than what was asked for.
+    pub fn degraded(&self) -> Option<String> {
+        self.timeline.as_ref()?.degraded.clone()
+    }
+}
+
+/// A session before it runs.
+pub(crate) struct PlannedSession<'a> {
+    pub config: &'a Config,
+    pub layout: &'a Layout,
+    pub program: &'a Program,
+    pub tools: &'a Tools,
+}
+
+/// Reason to stop before the last phase.
+pub(crate) enum Stop {
+    /// The user cancelled the session.
+    Cancelled,
+    /// The session cannot continue.
+    Failed(Exit),
+}
+
+/// Lists the tools of the requested phases.
+pub(crate) fn needed_tools(config: &Config) -> Vec<ToolName> {
+    let requested = ORDER.iter().filter(|phase| phase.not_requested(config).is_none());
+    requested.filter_map(|phase| phase.tool()).collect()
+}
+
+/// Runs the phases in order. Once the session stops, only those that conclude it run.
+pub(crate) fn run_all(context: &mut PhaseContext<'_>, found: &mut Results) -> Result<(), Stop> {
+    for phase in ORDER {
+        let requested = phase.is_result() && phase.not_requested(context.config).is_none();
+        context.record.requested(phase.name(), requested);
+    }
+    let mut end = Ok(());
+    for phase in ORDER {
+        if phase.is_conclusion() {
+            // The reports show whatever was recorded, however the session ended.
+            let _ = run_phase(phase, context, found);
+        } else if end.is_ok() {
+            end = run_phase(phase, context, found);
+            if end.is_ok() && context.is_cancelled() {
+                end = Err(Stop::Cancelled);
+            }
+        }
+    }
+    end
+}
+
+/// Runs a phase and records how it ended.
+pub(crate) fn run_phase(
+    phase: &dyn Phase,
+    context: &mut PhaseContext<'_>,
+    found: &mut Results,
+) -> Result<(), Stop> {
+    let name = phase.name();
+    if let Some(skip) = phase.skip(context, found) {
+        context.skip(name, skip.is_missing, skip.why);
+        return Ok(());
+    }
+    let baseline = context.record.record().phase(PhaseName::Baseline);
+    let unprofiled = baseline.filter(|phase| phase.status == PhaseStatus::Ok).and_then(|phase| phase.wall_ns);
+    context.begin(name, phase.expected(context.config, unprofiled.map(Duration::from_nanos)));
+    match phase.run(context, found) {
+        Ok(()) => context.end(PhaseStatus::Ok),
+        Err(error) => {
+            context.end(error.status());
+            if let Some(exit) = error.exit {
+                return Err(Stop::Failed(exit));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// States the time of the program without a profiler, for a phase that runs it with one.
+fn without_profiler(unprofiled: Option<Duration>) -> Option<String> {
+    Some(format!("{} without a profiler", time(ns(unprofiled?))))
+}
+
+fn ns(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_phases_run_in_the_order_of_their_names() {
+        assert_eq!(ORDER.map(|phase| phase.name()).as_slice(), PhaseName::ALL);
+    }
+}

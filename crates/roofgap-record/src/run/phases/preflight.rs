@@ -1,37 +1,54 @@
 //! Checks the program, tools, GPU and disk space before anything runs, and records the environment and the inputs.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
+use roofgap_base::exit::Exit;
 use roofgap_base::numbers::size;
 use roofgap_collect::child::free_bytes;
 use roofgap_collect::command::{find_on_path, is_executable};
-use roofgap_collect::program::{ComposedConfig, HydraModule, Scripts};
-
-use super::inputs::write_inputs;
-use super::requested::Requested;
-use super::stage1;
-use crate::run::context::PhaseContext;
-use crate::run::environment::{Environment, PythonResult, python_of};
-use crate::run::error::{AttemptError, EMBEDDED_INSTEAD, ProgramError};
-use crate::run::manifest::Manifest;
-use crate::run::program::{Program, ProgramFiles};
-use crate::run::props::ProfileProps;
-use crate::run::tools::{GpuFacts, Tools};
+use roofgap_collect::program::Scripts;
 use roofgap_runs::config::settings::WorkloadKind;
 use roofgap_runs::config::{Config, model};
-use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus};
-use roofgap_runs::runs::scrub::remembered::{self, RememberedSecrets};
+use roofgap_runs::run_dir::{Layout, PhaseName};
 
-const PHASE: PhaseName = PhaseName::Preflight;
+use super::{Phase, Ready, Results, needed_tools};
+use crate::run::attempt::AttemptError;
+use crate::run::context::PhaseContext;
+use crate::run::environment::gather;
+use crate::run::inputs::{Manifest, write_inputs};
+use crate::run::program::{Program, ProgramFiles};
+use crate::run::props::ProfileProps;
+use crate::run::tools::{GpuCheck, PythonResult, Tools, python_of};
+use crate::stage1;
+use roofgap_base::error::Error;
+
+const NAME: PhaseName = PhaseName::Preflight;
+
+/// The workload that runs on any machine, as the end of a message.
+const EMBEDDED_INSTEAD: &str = ", or profile the embedded model instead: `roofgap profile workload=embedded`";
+
+/// The phase.
+pub struct Preflight;
+
+impl Phase for Preflight {
+    fn name(&self) -> PhaseName {
+        NAME
+    }
+
+    fn run(&self, context: &mut PhaseContext<'_>, found: &mut Results) -> Result<(), AttemptError> {
+        found.ready =
+            Some(prepare(context, found.python.as_ref()).map_err(|error| error.ending(Exit::Usage))?);
+        Ok(())
+    }
+}
 
 /// Checks that the session is possible before a run directory is created, so that a wrong name leaves nothing behind. Returns
 /// the Python of the program, because asking it takes time.
-pub fn check(props: &ProfileProps) -> Result<Option<PythonResult>, ProgramError> {
+pub fn check(props: &ProfileProps) -> Result<Option<PythonResult>, Error> {
     let config = &props.composed.config;
     let layout = Layout::of(Path::new(""));
     let files = ProgramFiles::planned(config, &layout)?;
-    Program::of(config, &props.executable, &layout, &files)?;
+    Program::of(config, &props.executable, &layout, files)?;
     check_files(config)?;
     check_executable(config, &props.search_path)?;
     let python = python_of(config);
@@ -42,52 +59,26 @@ pub fn check(props: &ProfileProps) -> Result<Option<PythonResult>, ProgramError>
     Ok(python)
 }
 
-/// Runs the phase. `None` where the session cannot start.
-pub fn run(
-    context: &mut PhaseContext<'_>,
-    props: &ProfileProps,
-    python: Option<&PythonResult>,
-    requested: Requested,
-) -> Option<(Tools, Program)> {
-    context.begin(PHASE);
-    match attempt(context, props, python, requested) {
-        Ok(ready) => {
-            context.end(PHASE, PhaseStatus::Ok);
-            Some(ready)
-        }
-        Err(error) => {
-            context.end(PHASE, error.status());
-            None
-        }
-    }
-}
-
-fn attempt(
-    context: &mut PhaseContext<'_>,
-    props: &ProfileProps,
-    python: Option<&PythonResult>,
-    requested: Requested,
-) -> Result<(Tools, Program), AttemptError> {
+fn prepare(context: &mut PhaseContext<'_>, python: Option<&PythonResult>) -> Result<Ready, AttemptError> {
     warn_about_disk_space(context);
-    let gpus = GpuFacts::query(context.config, &props.search_path);
-    let tools = if requested.needs_tools() {
-        Tools::find(props, gpus.usable.clone())
-    } else {
-        Tools::not_needed(props, gpus.usable.clone())
-    };
-    let needed = requested.needs_tools().then_some(&tools);
-    if let Some(tools) = needed {
-        warn_about_tools(context, tools, requested);
+    let props = context.props;
+    let gpus = GpuCheck::query(context.config, &props.search_path);
+    let needed = needed_tools(context.config);
+    let tools = Tools::find(props, gpus.usable.clone(), !needed.is_empty());
+    let problems = needed.iter().filter_map(|tool| tools.problem(*tool));
+    let no_gpu = tools.gpu.as_ref().err().filter(|_| !needed.is_empty());
+    for why in no_gpu.into_iter().chain(problems) {
+        context.warn(why.clone());
     }
-    let environment = Environment::gather(props, needed, &gpus, python);
+    let searched = (!needed.is_empty()).then_some(&tools);
+    let environment = gather(props, searched, &gpus, python);
     let written = context.run_dir.write_json("env.json", &environment);
-    context.note_output(PHASE, written);
-    remember_secrets(context);
+    context.note_output(written);
     write_inputs(context, &[]);
     let files = write_program_files(context)?;
-    let mut program = Program::of(context.config, &props.executable, &context.layout, &files)?;
-    configure_module(context, &mut program)?;
-    Ok((tools, program))
+    let mut program = Program::of(context.config, &props.executable, &context.layout, files)?;
+    stage1::configure_module(context, &mut program)?;
+    Ok(Ready { program, tools })
 }
 
 /// Warns about little disk space. The session continues: commands are stopped before the disk is full.
@@ -101,52 +92,19 @@ fn warn_about_disk_space(context: &mut PhaseContext<'_>) {
             context.run_dir.path().display(),
             size(wanted)
         );
-        context.warn(PHASE, note);
-    }
-}
-
-fn warn_about_tools(context: &mut PhaseContext<'_>, tools: &Tools, requested: Requested) {
-    let mut missing: Vec<String> = Vec::new();
-    missing.extend(tools.gpu.as_ref().err().map(ToString::to_string));
-    if requested.timeline {
-        missing.extend(tools.nsys.as_ref().err().map(ToString::to_string));
-    }
-    if requested.counters {
-        missing.extend(tools.ncu.as_ref().err().map(ToString::to_string));
-    }
-    for line in missing {
-        context.warn(PHASE, line);
-    }
-}
-
-/// Writes salted hashes of the secrets in the environment of the program, so that scrubbing finds them later and elsewhere.
-fn remember_secrets(context: &mut PhaseContext<'_>) {
-    let inherited = std::env::vars_os();
-    let inherited =
-        inherited.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let own = context.config.workload.env.clone();
-    match RememberedSecrets::of(inherited.chain(own)) {
-        Ok(None) => {}
-        Ok(Some(secrets)) => {
-            let written = context.run_dir.write_json(remembered::FILE, &secrets);
-            context.note_output(PHASE, written);
-        }
-        Err(error) => {
-            let note = format!("secrets are not remembered for scrubbing: {error}");
-            context.record.note(PHASE, note);
-        }
+        context.warn(note);
     }
 }
 
 /// Checks the files and folders of a configuration.
-fn check_files(config: &Config) -> Result<(), ProgramError> {
+fn check_files(config: &Config) -> Result<(), Error> {
     if let Some(folder) = config.workload.cwd.as_ref().filter(|folder| !folder.is_dir()) {
-        return Err(ProgramError::Cwd(folder.clone()));
+        return Err(Error::new(format!("workload.cwd is {}, which is not a folder", folder.display())));
     }
     for (key, path) in [("inputs.manifest", &config.inputs.manifest), ("model.config", &config.model.config)]
     {
         if let Some(path) = path.as_ref().filter(|path| !path.is_file()) {
-            return Err(ProgramError::NotAFile { key, path: path.clone() });
+            return Err(Error::new(format!("{key} is {}, which is not a file", path.display())));
         }
     }
     check_manifest(config)?;
@@ -157,7 +115,7 @@ fn check_files(config: &Config) -> Result<(), ProgramError> {
 }
 
 /// Checks that the program exists and is executable.
-fn check_executable(config: &Config, search_path: &[PathBuf]) -> Result<(), ProgramError> {
+fn check_executable(config: &Config, search_path: &[PathBuf]) -> Result<(), Error> {
     let name = match config.workload.kind {
         WorkloadKind::Embedded => return Ok(()),
         WorkloadKind::Hf | WorkloadKind::Hydra => config.workload.python.clone().into(),
@@ -175,53 +133,68 @@ fn check_executable(config: &Config, search_path: &[PathBuf]) -> Result<(), Prog
     if found {
         Ok(())
     } else if has_folder && path.is_file() {
-        Err(ProgramError::NotExecutable(path.display().to_string()))
+        Err(Error::new(format!(
+            "{} is not executable; run chmod +x on it, or name its interpreter",
+            path.display()
+        )))
     } else {
-        Err(ProgramError::NotFound(path.display().to_string()))
+        Err(Error::new(format!(
+            "the program {} was not found; check that it is installed and on the PATH",
+            path.display()
+        )))
     }
 }
 
 /// Checks that Python has the packages of the workload.
-fn check_packages(config: &Config, python: &PythonResult) -> Result<(), ProgramError> {
+fn check_packages(config: &Config, python: &PythonResult) -> Result<(), Error> {
     let needed: &[&str] = match config.workload.kind {
         WorkloadKind::Hf => &["torch", "transformers"],
         WorkloadKind::Hydra => &["hydra-core"],
         WorkloadKind::Embedded | WorkloadKind::Command | WorkloadKind::Server => return Ok(()),
     };
-    let python = python.as_ref().map_err(|error| ProgramError::Python(error.to_string()))?;
+    let python = python.as_ref().map_err(Error::new)?;
     let missing = needed.iter().copied().filter(|name| python.package(name).is_none());
     let packages: Vec<&str> = missing.collect();
     if packages.is_empty() {
         return Ok(());
     }
-    Err(ProgramError::Packages {
-        python: python.executable.clone(),
-        packages,
-        alternative: match config.workload.kind {
-            WorkloadKind::Hf => EMBEDDED_INSTEAD,
-            _ => "",
-        },
-    })
+    let alternative = if config.workload.kind == WorkloadKind::Hf { EMBEDDED_INSTEAD } else { "" };
+    let python = python.executable.display();
+    Err(Error::new(format!(
+        "{python} lacks {}; install with `{python} -m pip install {}`, or set workload.python{alternative}",
+        packages.join(" and "),
+        packages.join(" ")
+    )))
 }
 
 /// Checks that a Hugging Face model has the GPU that it asks for. On the CPU a model of real size would run for hours.
-fn check_gpu(props: &ProfileProps) -> Result<(), ProgramError> {
+fn check_gpu(props: &ProfileProps) -> Result<(), Error> {
     let config = &props.composed.config;
     if config.workload.kind != WorkloadKind::Hf || config.workload.device == "cpu" {
         return Ok(());
     }
-    let gpus = GpuFacts::query(config, &props.search_path);
-    gpus.usable.map_err(|error| ProgramError::NoGpu { why: error.to_string() })
+    let gpus = GpuCheck::query(config, &props.search_path);
+    gpus.usable.map_err(|why| {
+        Error::new(format!(
+            "workload=hf runs the model on a GPU, and there is none ({why}); run it on the CPU with workload.device=cpu{EMBEDDED_INSTEAD}"
+        ))
+    })
 }
 
 /// Checks that the program uses every item of the manifest. A Hydra module is asked later.
-fn check_manifest(config: &Config) -> Result<(), ProgramError> {
+fn check_manifest(config: &Config) -> Result<(), Error> {
     let Some(path) = config.inputs.manifest.clone() else {
         return Ok(());
     };
     match config.workload.kind {
-        WorkloadKind::Embedded => Err(ProgramError::ManifestUnused { path }),
-        WorkloadKind::Command | WorkloadKind::Server => Err(ProgramError::ManifestOfCommand { path }),
+        WorkloadKind::Embedded => Err(Error::new(format!(
+            "the embedded model reads no inputs, so {} would not be used; add workload=hf and model=NAME, or remove inputs.manifest",
+            path.display()
+        ))),
+        WorkloadKind::Command | WorkloadKind::Server => Err(Error::new(format!(
+            "the program after -- does not read {}; give it its inputs as arguments, or remove inputs.manifest",
+            path.display()
+        ))),
         WorkloadKind::Hydra => Ok(()),
         WorkloadKind::Hf => {
             let items = Manifest::read(&path)?.items.len();
@@ -229,79 +202,18 @@ fn check_manifest(config: &Config) -> Result<(), ProgramError> {
             if items <= repeats.saturating_mul(batch) {
                 return Ok(());
             }
-            Err(ProgramError::ManifestTooLong {
-                path,
-                items,
-                repeats,
-                batch,
-                needed: items.div_ceil(batch.max(1)),
-            })
+            Err(Error::new(format!(
+                "{} has {items} items, but workload.repeats={repeats} with workload.batch={batch} uses {}; set workload.repeats={}",
+                path.display(),
+                repeats.saturating_mul(batch),
+                items.div_ceil(batch.max(1))
+            )))
         }
     }
 }
 
-/// Time limit of a question to a Hydra module, which imports its libraries first.
-const MODULE_LIMIT: Duration = Duration::from_secs(120);
-
-/// Configures a Hydra module for all phases: gives it the manifest, and turns off its own measurements where it accepts that.
-fn configure_module(context: &mut PhaseContext<'_>, program: &mut Program) -> Result<(), ProgramError> {
-    let Some((module, output, setting)) = program.hydra() else {
-        return Ok(());
-    };
-    let own = module.own_config(&output, &setting, MODULE_LIMIT)?;
-    let inputs = match &context.config.inputs.manifest {
-        Some(path) => give_manifest(context, module, &own, path)?,
-        None => 1,
-    };
-    let accepted = module.inject_light_overrides(&own, inputs, &output, &setting, MODULE_LIMIT)?;
-    for text in accepted.dropped {
-        let note = format!("the module does not accept {text}; it was left out");
-        context.record.note(PHASE, note);
-    }
-    for section in accepted.profilers_on {
-        let warning = format!(
-            "torch.profiler of the module stays on ({section}): its times include that, and it can block nsys and ncu; turn it off with workload.overrides"
-        );
-        context.warn(PHASE, warning);
-    }
-    context.module_config = Some(accepted.config);
-    Ok(())
-}
-
-/// Gives the manifest to a module that has a key for it, or its images to a Stage 1 runner as a list of files. Returns the number
-/// of inputs.
-fn give_manifest(
-    context: &PhaseContext<'_>,
-    module: &mut HydraModule,
-    own: &ComposedConfig,
-    path: &Path,
-) -> Result<usize, ProgramError> {
-    /// Key of the Stage 1 runner: a file with one image a line.
-    const FILE_LIST: &str = "dataset.subset_filelist";
-    let unused = |why| ProgramError::ManifestOfModule { path: path.to_owned(), why };
-    if own.has("inputs.manifest") {
-        // The format is that of the module.
-        return Ok(Manifest::read(path).map_or(1, |manifest| manifest.items.len()));
-    }
-    if !own.has(FILE_LIST) {
-        return Err(unused(
-            "it has neither inputs.manifest nor dataset.subset_filelist in its configuration",
-        ));
-    }
-    let manifest = Manifest::read(path)?;
-    let images = manifest
-        .images_only()
-        .ok_or_else(|| unused("it takes a list of images, and some items have a prompt"))?;
-    let list: String = images.iter().map(|image| format!("{}\n", image.display())).collect();
-    context.run_dir.folder("program")?;
-    let file = context.run_dir.write("program/inputs.txt", list.as_bytes())?;
-    module.manifest = None;
-    module.set(FILE_LIST, &file.to_string_lossy());
-    Ok(images.len())
-}
-
 /// Writes the files that the program needs.
-fn write_program_files(context: &PhaseContext<'_>) -> Result<ProgramFiles, ProgramError> {
+fn write_program_files(context: &PhaseContext<'_>) -> Result<ProgramFiles, Error> {
     let config = context.config;
     let mut files = ProgramFiles::default();
     let needs_scripts = match config.workload.kind {
@@ -311,7 +223,9 @@ fn write_program_files(context: &PhaseContext<'_>) -> Result<ProgramFiles, Progr
     };
     if needs_scripts {
         let folder = context.layout.scripts();
-        let scripts = Scripts::install(&folder).map_err(|source| ProgramError::Scripts { folder, source })?;
+        let scripts = Scripts::install(&folder).map_err(|source| {
+            Error::new(format!("cannot write the scripts to {}: {source}", folder.display()))
+        })?;
         files.scripts = Some(scripts);
     }
     if let Some(text) = model::config_json(config)? {

@@ -6,14 +6,15 @@ use roofgap_analyze::Analysis;
 use roofgap_base::error::Error;
 use roofgap_base::file::write_atomic;
 use roofgap_report::{Bundle, ReportFile, files};
-
-use crate::run::context::PhaseContext;
-use crate::run::error::SessionError;
 use roofgap_runs::open::run::{Run, context, load, overhead_warnings};
 use roofgap_runs::open::{Loaded, Overrides};
 use roofgap_runs::run_dir::locate::is_job;
-use roofgap_runs::run_dir::{PhaseName, PhaseStatus, SessionRecord};
+use roofgap_runs::run_dir::{PhaseName, SessionRecord};
 use roofgap_runs::runs::merge::join_nodes;
+
+use super::{Phase, Results};
+use crate::run::attempt::AttemptError;
+use crate::run::context::PhaseContext;
 
 /// Reports of a run, written again.
 #[derive(Debug)]
@@ -29,13 +30,13 @@ pub struct WrittenReports {
 }
 
 /// Writes the reports of a run again.
-pub fn write_reports(run_dir: &Path) -> Result<WrittenReports, SessionError> {
+pub fn write_reports(run_dir: &Path) -> Result<WrittenReports, Error> {
     write_reports_with(run_dir, &[])
 }
 
-/// Writes the reports of a run again, with overrides of its configuration. The configuration of the run stays as it is. The run of a
-/// job is made of those of its nodes, whatever they have recorded.
-pub fn write_reports_with(run_dir: &Path, overrides: &[String]) -> Result<WrittenReports, SessionError> {
+/// Writes the reports of a run again, with overrides of its configuration. The configuration of the run stays as it is. The run of
+/// several nodes is made of theirs, whatever they have recorded.
+pub fn write_reports_with(run_dir: &Path, overrides: &[String]) -> Result<WrittenReports, Error> {
     let problems = if is_job(run_dir) { join_nodes(run_dir)?.problems } else { Vec::new() };
     let run = Run::open_with(run_dir, overrides)?;
     let mut loaded = run.load(&Overrides::default());
@@ -49,43 +50,64 @@ pub fn write_reports_with(run_dir: &Path, overrides: &[String]) -> Result<Writte
     Ok(WrittenReports { analysis: loaded.analysis, record: run.record, files, unreadable: loaded.unreadable })
 }
 
-/// Runs the phases `analyze` and `report` of a session.
-pub(crate) fn run(phases: &mut PhaseContext<'_>) {
-    let mut loaded = analyze(phases);
-    phases.begin(PhaseName::Report);
-    loaded.context = context(phases.record.record(), &phases.layout, phases.config);
-    let mut errors = Vec::new();
-    for file in render(&loaded) {
-        match phases.run_dir.write(file.name, &file.bytes) {
-            Ok(path) => {
-                phases.output(PhaseName::Report, &path);
-            }
-            Err(error) => errors.push(error.to_string()),
+/// The phase that analyses the recordings.
+pub(crate) struct Analyze;
+
+impl Phase for Analyze {
+    fn name(&self) -> PhaseName {
+        PhaseName::Analyze
+    }
+
+    fn is_conclusion(&self) -> bool {
+        true
+    }
+
+    fn run(&self, phases: &mut PhaseContext<'_>, found: &mut Results) -> Result<(), AttemptError> {
+        let record = phases.record.record();
+        let loaded = load(&phases.layout, phases.config, record, &Overrides::default());
+        for why in &loaded.unreadable {
+            phases.note(why.clone());
         }
+        for warning in overhead_warnings(&loaded.analysis, phases.config.runner.overhead_limit_pct) {
+            phases.warn(warning);
+        }
+        let result = check(&loaded.unreadable);
+        found.loaded = Some(loaded);
+        result
     }
-    phases.end(PhaseName::Report, ok_or_failed(&errors));
 }
 
-fn analyze(phases: &mut PhaseContext<'_>) -> Loaded {
-    const PHASE: PhaseName = PhaseName::Analyze;
-    phases.begin(PHASE);
-    let record = phases.record.record();
-    let loaded = load(&phases.layout, phases.config, record, &Overrides::default());
-    for why in &loaded.unreadable {
-        phases.record.note(PHASE, why.clone());
+/// The phase that writes the reports.
+pub(crate) struct Report;
+
+impl Phase for Report {
+    fn name(&self) -> PhaseName {
+        PhaseName::Report
     }
-    for warning in overhead_warnings(&loaded.analysis, phases.config.runner.overhead_limit_pct) {
-        phases.warn(PHASE, warning);
+
+    fn is_conclusion(&self) -> bool {
+        true
     }
-    phases.end(PHASE, ok_or_failed(&loaded.unreadable));
-    loaded
+
+    fn run(&self, phases: &mut PhaseContext<'_>, found: &mut Results) -> Result<(), AttemptError> {
+        let loaded = found.loaded.as_mut();
+        let loaded = loaded.ok_or_else(|| AttemptError::new("the recordings were not analysed"))?;
+        loaded.context = context(phases.record.record(), &phases.layout, phases.config);
+        let mut errors = Vec::new();
+        for file in render(loaded) {
+            match phases.run_dir.write(file.name, &file.bytes) {
+                Ok(path) => {
+                    phases.output(&path);
+                }
+                Err(error) => errors.push(error.to_string()),
+            }
+        }
+        check(&errors)
+    }
 }
 
-fn ok_or_failed(errors: &[String]) -> PhaseStatus {
-    match errors {
-        [] => PhaseStatus::Ok,
-        errors => PhaseStatus::failed(errors.join("; "), None),
-    }
+fn check(errors: &[String]) -> Result<(), AttemptError> {
+    if errors.is_empty() { Ok(()) } else { Err(AttemptError::new(errors.join("; "))) }
 }
 
 fn render(loaded: &Loaded) -> Vec<ReportFile> {

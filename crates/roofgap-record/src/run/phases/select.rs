@@ -4,61 +4,68 @@ use std::time::Duration;
 
 use roofgap_analyze::gpu::Dtype;
 use roofgap_analyze::{Options, Pattern, Stage, StageSet, analyze};
+use roofgap_runs::config::Config;
+use roofgap_runs::config::settings::{Ncu as NcuSettings, WorkloadKind};
+use roofgap_runs::run_dir::PhaseName;
 
 use super::baseline::Baseline;
 use super::measured_rank::MeasuredRank;
-use super::requested::Requested;
 use super::timeline::Timeline;
+use super::{Phase, Results, Skip};
+use crate::run::attempt::AttemptError;
 use crate::run::context::PhaseContext;
-use crate::run::error::AttemptError;
 use crate::select::{Limits, Plan, Policies, choose, launch_groups};
-use roofgap_runs::config::Config;
-use roofgap_runs::config::settings::Ncu as NcuSettings;
-use roofgap_runs::run_dir::{PhaseName, PhaseStatus};
 
-const PHASE: PhaseName = PhaseName::Select;
+const NAME: PhaseName = PhaseName::Select;
 
-/// Returns the reason against counters, where the session does not request them.
-pub fn not_requested(config: &Config, requested: Requested) -> Option<&'static str> {
-    match (requested.counters, config.runner.counters) {
-        (true, _) => None,
-        (false, true) => Some("the embedded model runs on the CPU"),
-        (false, false) => Some("runner.counters is false"),
+/// The phase.
+pub struct Select;
+
+/// Reason without a timeline.
+pub const NO_TIMELINE: &str = "there is no timeline to select kernels from";
+
+/// Returns the reason why a configuration does not request counters.
+pub fn no_counters(config: &Config) -> Option<&'static str> {
+    if !config.runner.is_on(PhaseName::Counters) {
+        return Some("runner.counters is false");
+    }
+    (config.workload.kind == WorkloadKind::Embedded).then_some("the embedded model runs on the CPU")
+}
+
+impl Phase for Select {
+    fn name(&self) -> PhaseName {
+        NAME
+    }
+
+    fn not_requested(&self, config: &Config) -> Option<&'static str> {
+        no_counters(config)
+    }
+
+    fn is_result(&self) -> bool {
+        // The plan only serves the counters, which report what they miss.
+        false
+    }
+
+    fn skip(&self, context: &PhaseContext<'_>, found: &Results) -> Option<Skip> {
+        let why = match (no_counters(context.config), &found.timeline) {
+            (Some(why), _) => why,
+            (None, None) => NO_TIMELINE,
+            (None, Some(timeline)) if timeline.input.trace.ops.is_empty() => {
+                "the timeline has no kernels to select from"
+            }
+            (None, Some(_)) => return None,
+        };
+        Some(Skip::not_requested(why))
+    }
+
+    fn run(&self, context: &mut PhaseContext<'_>, found: &mut Results) -> Result<(), AttemptError> {
+        let timeline = found.timeline.as_ref().ok_or_else(|| AttemptError::new(NO_TIMELINE))?;
+        found.plan = Some(plan(context, timeline, &found.stages, found.baseline.as_ref())?);
+        Ok(())
     }
 }
 
-/// Runs the phase. `None` where there is nothing to measure.
-pub fn run(
-    context: &mut PhaseContext<'_>,
-    timeline: Option<&Timeline>,
-    stages: &StageSet,
-    baseline: Option<&Baseline>,
-    requested: Requested,
-) -> Option<Plan> {
-    let reason = not_requested(context.config, requested);
-    let (timeline, skipped) = match (reason, timeline) {
-        (Some(why), _) => (None, why),
-        (None, None) => (None, "there is no timeline to select kernels from"),
-        (None, Some(timeline)) if timeline.input.trace.ops.is_empty() => {
-            (None, "the timeline has no kernels to select from")
-        }
-        (None, timeline) => (timeline, ""),
-    };
-    let Some(timeline) = timeline else {
-        context.skip(PHASE, false, skipped);
-        return None;
-    };
-    context.begin(PHASE);
-    let plan = attempt(context, timeline, stages, baseline);
-    let status = match &plan {
-        Ok(_) => PhaseStatus::Ok,
-        Err(error) => error.status(),
-    };
-    context.end(PHASE, status);
-    plan.ok()
-}
-
-fn attempt(
+fn plan(
     context: &mut PhaseContext<'_>,
     timeline: &Timeline,
     stages: &StageSet,
@@ -85,19 +92,19 @@ fn attempt(
         // Steps are named by what they schedule, which differs from run to run.
         ranges.clear();
         let note = "the steps of the engine have other names in each run, so ncu measures the planned kernels outside warm-up, in whichever step";
-        context.record.note(PHASE, note.to_owned());
+        context.note(note);
     }
     let plan =
         choose(&groups, &ranges, &limits(config, baseline, is_engine), policies(&config.profiling.ncu));
     context.run_dir.folder("ncu")?;
     let path = context.run_dir.write_json("ncu/plan.json", &plan)?;
-    context.output(PHASE, &path);
+    context.output(&path);
     if plan.kernels.is_empty() {
         return Err(AttemptError::new(nothing_selected(&plan)));
     }
     for cover in plan.stages.iter().filter(|cover| cover.covered_pct < config.run.kernel_time_pct) {
         let note = format!("{}: {:.1} % of its kernel time is covered", cover.name, cover.covered_pct);
-        context.record.note(PHASE, note);
+        context.note(note);
     }
     Ok(plan)
 }
@@ -172,14 +179,10 @@ fn weights_gb(baseline: &Baseline) -> Option<f64> {
 }
 
 fn policies(settings: &NcuSettings) -> Policies {
-    fn word(value: impl serde::Serialize) -> String {
-        let value = serde_json::to_value(value).unwrap_or_default();
-        value.as_str().unwrap_or_default().to_owned()
-    }
     Policies {
-        clock_control: word(settings.clock_control),
-        cache_control: word(settings.cache_control),
-        replay_mode: word(settings.replay_mode),
+        clock_control: settings.clock_control.as_str().to_owned(),
+        cache_control: settings.cache_control.as_str().to_owned(),
+        replay_mode: settings.replay_mode.as_str().to_owned(),
     }
 }
 

@@ -12,7 +12,5 @@ mod gzip;
 pub use execute::{FailedFile, PruneOutcome, PrunedFile, execute};
 pub use plan::{Action, PrunePlan, PruneProps, PruneStep, RunPlan, plan};
 
-pub(super) use plan::is_packed_trace;
-
 #[cfg(test)]
 mod tests;

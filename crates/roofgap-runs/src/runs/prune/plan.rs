@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use crate::run_dir::folder::{RunState, run_state};
-use roofgap_trace::native;
 use serde::Serialize;
 
 use super::super::artifacts::is_temporary;
 use super::super::files::{FoundFile, files};
 use super::gzip;
+use crate::run_dir::phases::{file_rule, is_unpacked_recording};
 use crate::run_dir::{RunRef, locate};
 use roofgap_base::error::Error;
 
@@ -189,7 +189,7 @@ fn left_behind(file: &FoundFile) -> Option<PruneStep> {
 
 /// Plans to compress a file, where that saves enough.
 fn compress(root: &Path, file: &FoundFile, why: &str) -> Option<PruneStep> {
-    if file.bytes < SMALL || !is_trace(&file.path) || is_temporary(&file.path) {
+    if file.bytes < SMALL || !is_unpacked_recording(&file.path) || is_temporary(&file.path) {
         return None;
     }
     let share = gzip::estimate(&root.join(&file.path), file.bytes).ok()?;
@@ -203,59 +203,23 @@ fn compress(root: &Path, file: &FoundFile, why: &str) -> Option<PruneStep> {
     })
 }
 
-/// Suffixes of recordings.
-const TRACES: [&str; 5] = [".sqlite", ".nsys-rep", ".ncu-rep", ".csv", ".log"];
-
-/// Returns true for a recording or log.
-fn is_trace(path: &Path) -> bool {
-    let name = path.to_string_lossy();
-    let is_capture = native::is_capture(&name) && !name.ends_with(".gz");
-    is_capture || TRACES.iter().any(|ending| name.ends_with(ending)) || name == "torch/trace.json"
-}
-
-/// Returns true for a compressed recording.
-pub(in super::super) fn is_packed_trace(path: &Path) -> bool {
-    let name = path.to_string_lossy();
-    // torch.profiler writes its trace compressed.
-    name.strip_suffix(".gz").is_some_and(|plain| plain != "torch/trace.json" && is_trace(Path::new(plain)))
-}
-
 /// Lists the files that can be regenerated, with source and command, least useful first.
 fn regenerable(found: &[FoundFile]) -> Vec<(&FoundFile, PathBuf, &'static str)> {
-    let there = |plain: &str| {
+    let stored = |plain: &str| {
         let is = |file: &&FoundFile| {
             let name = file.name();
             file.bytes > 0 && (name == plain || name.strip_suffix(".gz") == Some(plain))
         };
         found.iter().find(is).map(|file| file.path.clone())
     };
-    let nsys = there("nsys/run.nsys-rep");
-    let ncu = there("ncu/plan.ncu-rep");
     let mut list: Vec<(u8, &FoundFile, PathBuf, &'static str)> = Vec::new();
-    for file in found {
-        let name = file.name();
-        let plain = name.strip_suffix(".gz").unwrap_or(&name);
-        let from_nsys = nsys.clone().filter(|from| *from != file.path);
-        let from_ncu = ncu.clone().filter(|from| *from != file.path);
-        let entry = if plain.starts_with("nsys/") && plain.ends_with(".qdstrm") {
-            from_nsys.map(|from| (0, from, "the nsys report has its content"))
-        } else if plain.starts_with("nsys/summary_") && plain.ends_with(".csv") {
-            from_nsys.map(|from| (1, from, "`nsys stats` regenerates it"))
-        } else if plain.starts_with("ncu/") && plain.ends_with(".ncu-rep") {
-            from_ncu.map(|from| (2, from, "the report of the whole plan has its content"))
-        } else if plain.starts_with("ncu/") && plain.ends_with(".csv") {
-            from_ncu.map(|from| (3, from, "`ncu --import` regenerates it"))
-        } else if plain == "nsys/run.sqlite" {
-            from_nsys.map(|from| (4, from, "`nsys export` regenerates it"))
-        } else {
-            None
-        };
-        if let Some((rank, from, how)) = entry
-            && file.own_bytes > 0
+    for file in found.iter().filter(|file| file.own_bytes > 0) {
+        if let Some(source) = file_rule(&file.path).and_then(|rule| rule.source)
+            && let Some(from) = stored(source.path).filter(|from| *from != file.path)
         {
-            list.push((rank, file, from, how));
+            list.push((source.order, file, from, source.how));
         }
     }
-    list.sort_by_key(|(rank, file, ..)| (*rank, std::cmp::Reverse(file.own_bytes)));
+    list.sort_by_key(|(order, file, ..)| (*order, std::cmp::Reverse(file.own_bytes)));
     list.into_iter().map(|(_, file, from, how)| (file, from, how)).collect()
 }

@@ -1,32 +1,589 @@
-//! Removes host names, user names, home paths and secrets from a run, and checks the result for them.
+//! Removes host names, user names, home paths and secrets from the documents of a run, and packs the files that can be shared.
 //!
-//! - [`run`]: scrubs a whole run;
-//! - [`host`]: variables, host name, user name and home of this machine;
+//! The archive has what is on an allow-list: records, configuration and analysis with private values removed, reports written
+//! again from that analysis, captures of the native collector without their host, and counters. Logs, reports of nsys and ncu,
+//! exports, output of the program and unknown files are left out and named. Every file that goes in is searched for secrets.
+//!
 //! - `private`: private data to remove, and the search for it;
-//! - `variables`: environment variables whose values are secret;
-//! - `shapes`: secrets recognised by their shape;
-//! - `remembered`: salted hashes of the secrets of the machine that recorded a run;
-//! - `encodings`: the encoded forms of a known secret;
-//! - `sqlite`: rewrites an nsys export with the tables a report needs;
-//! - `text`: cleans documents, logs and pages;
-//! - `pack`: writes one archive of the clean files.
-
-pub mod host;
-pub mod run;
-
-mod encodings;
-mod pack;
-mod private;
-pub mod remembered;
-mod shapes;
-mod sqlite;
-mod text;
-mod variables;
-
-pub use host::HostFacts;
-pub use run::{Archive, CleanedFile, ScrubOutcome, ScrubProps, UncleanFile, scrub};
+//! - `shapes`: secrets recognised by their shape.
 
 #[cfg(test)]
 mod planted;
+mod private;
+mod shapes;
 #[cfg(test)]
 mod tests;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+use flate2::read::MultiGzDecoder;
+use flate2::write::GzEncoder;
+use roofgap_analyze::{Analysis, StageIndex};
+use roofgap_base::error::Error;
+use roofgap_base::exit::Exit;
+use roofgap_base::file::{FileHash, Unpacked, hash_file, read_text, write_atomic, write_atomic_with};
+use roofgap_report::{Bundle, Context};
+use roofgap_trace::native;
+use serde::Serialize;
+
+use super::artifacts::is_temporary;
+use super::files::{FoundFile, files, in_progress};
+use crate::config::{Origin, read_yaml};
+use crate::open::run::{Run, context};
+use crate::run_dir::folder::{RunState, run_state};
+use crate::run_dir::{Layout, RunRef, SessionRecord, trials};
+pub use private::HostFacts;
+use private::{Extent, Private};
+
+/// Schema of the result.
+pub const SCHEMA: &str = "roofgap.scrub/1";
+
+/// File in the run that holds the result.
+const NOTE: &str = "scrubbed.json";
+
+/// Settings of scrubbing.
+#[derive(Debug, Clone, Default)]
+pub struct ScrubProps {
+    /// Facts of this machine.
+    pub host: HostFacts,
+    /// Archive to write with the files that can be shared.
+    pub pack: Option<PathBuf>,
+    /// Further files of the run to pack as they are, by their paths in it.
+    pub include: Vec<PathBuf>,
+    /// Report what would be removed, and change nothing.
+    pub dry_run: bool,
+}
+
+/// Result of scrubbing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ScrubOutcome {
+    /// Always [`SCHEMA`].
+    pub schema: &'static str,
+    /// Id of the run.
+    pub run_id: String,
+    /// True where nothing was changed and no archive written.
+    pub dry_run: bool,
+    /// Changed files.
+    pub changed: Vec<PathBuf>,
+    /// Removals by file.
+    pub cleaned: Vec<CleanedFile>,
+    /// Number of removals by kind. Variables are named, their values never.
+    pub removed: BTreeMap<String, u64>,
+    /// Files that are left as they are and may hold private data. They are in no archive.
+    pub not_clean: Vec<UncleanFile>,
+    /// Archive.
+    pub pack: Option<Archive>,
+}
+
+/// A file with removals.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CleanedFile {
+    /// Path below the folder of the run.
+    pub path: PathBuf,
+    /// Number of removals by kind.
+    pub removed: BTreeMap<String, u64>,
+}
+
+/// A file that is unchanged and must not be shared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct UncleanFile {
+    /// Path below the folder of the run.
+    pub path: PathBuf,
+    /// Reason.
+    pub why: String,
+    /// True for a kind of file that is not on the allow-list, false for an error on this file.
+    pub by_kind: bool,
+}
+
+/// An archive of clean files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Archive {
+    /// Path.
+    pub path: PathBuf,
+    /// Size, bytes.
+    pub bytes: u64,
+    /// SHA-256 in hexadecimal.
+    pub sha256: Option<String>,
+    /// Number of files.
+    pub files: usize,
+}
+
+impl ScrubOutcome {
+    /// Removes private data from the descriptions: the name of a variable comes from a file and may be one.
+    fn clean_words(&mut self, private: &Private) {
+        let clean = |text: &str| private.clean(text, &mut BTreeMap::new());
+        let clean_keys = |counts: &mut BTreeMap<String, u64>| {
+            for (what, times) in std::mem::take(counts) {
+                *counts.entry(clean(&what).unwrap_or(what)).or_default() += times;
+            }
+        };
+        clean_keys(&mut self.removed);
+        for file in &mut self.cleaned {
+            clean_keys(&mut file.removed);
+        }
+        for file in &mut self.not_clean {
+            file.why = clean(&file.why).unwrap_or(std::mem::take(&mut file.why));
+        }
+    }
+
+    /// Returns the exit status. A file that is not on the allow-list is not a failure.
+    pub fn exit(&self) -> Exit {
+        if self.not_clean.iter().all(|file| file.by_kind) { Exit::Done } else { Exit::Partial }
+    }
+}
+
+/// Treatment of a file.
+enum Treatment {
+    /// Clean the strings of a JSON document.
+    Json,
+    /// Clean as text: configuration and tables.
+    Text,
+    /// Write again from the analysis.
+    Report,
+    /// Remove the host name and search the rest: a native capture holds nothing but names and times.
+    Capture,
+    /// Search only: the user named the file.
+    Named,
+    /// Leave out.
+    LeaveOut(&'static str),
+}
+
+/// Finds the treatment of a file of a run: the allow-list.
+fn treatment(path: &Path, include: &[PathBuf]) -> Treatment {
+    let name = in_run(path).to_string_lossy();
+    let plain = name.strip_suffix(".gz").unwrap_or(&name);
+    let (folder, file) = plain.split_once('/').unwrap_or(("", plain));
+    let (_, kind) = file.rsplit_once('.').unwrap_or_default();
+    match (folder, file) {
+        _ if include.iter().any(|named| named == path) => Treatment::Named,
+        ("", "session.json" | "env.json" | "metrics.json" | "try.json" | "merge.json" | NOTE)
+        | ("ncu", "plan.json")
+        | ("model", "config.json")
+        | ("torch", "operators.json")
+        | ("baseline" | "nsys" | "native" | "torch" | "ncu", "workload.json") => Treatment::Json,
+        ("", "config.yaml" | "inputs.yaml") => Treatment::Text,
+        ("ncu", _) if kind == "csv" => Treatment::Text,
+        ("nsys", _) if kind == "csv" && file.starts_with("summary_") => Treatment::Text,
+        ("", "report.md" | "kernels.md" | "operators.md" | "stakeholder_summary.md" | "report.html") => {
+            Treatment::Report
+        }
+        ("native", _) if native::is_capture(file) => Treatment::Capture,
+        ("program", _) => Treatment::LeaveOut("written by the program, content unknown"),
+        _ => Treatment::LeaveOut(match kind {
+            "nsys-rep" | "qdstrm" => {
+                "an nsys report holds the environment of the machine and cannot be changed"
+            }
+            "ncu-rep" => "an ncu report holds paths and modules of the program and cannot be changed",
+            "sqlite" => "an nsys export holds the environment and the output of the program",
+            "log" => "a log holds the output of the program",
+            "parquet" => "compressed inside; `roofgap report` regenerates it from the clean files",
+            _ => "unknown kind of file",
+        }),
+    }
+}
+
+/// Returns the path of a file below the folder of its run, which for a node of a job is `nodes/RUN`.
+fn in_run(path: &Path) -> &Path {
+    let mut parts = path.components();
+    match (parts.next(), parts.next()) {
+        (Some(first), Some(_)) if first.as_os_str() == "nodes" => parts.as_path(),
+        _ => path,
+    }
+}
+
+/// Fields of a document that hold the output of the program.
+const OUTPUT: [&str; 2] = ["tail", "log_tail"];
+
+/// Removes host names, user names, home paths and secrets from the documents of a run, and packs what can be shared.
+///
+/// Each file is replaced atomically. The records, which tell what to look for, come last, so that an interrupted scrub can be
+/// repeated.
+pub fn scrub(run: &RunRef, props: &ScrubProps) -> Result<ScrubOutcome, Error> {
+    let folders: Vec<PathBuf> =
+        std::iter::once(run.path.clone()).chain(Layout::of(&run.path).nodes()).collect();
+    if folders.iter().any(|folder| run_state(folder) == RunState::UnderWay) {
+        return Err(in_progress(run));
+    }
+    if let Some(target) = &props.pack {
+        is_device(target)?;
+    }
+    let mut found = files(&run.path)?;
+    if let Some(absent) = props.include.iter().find(|named| !found.iter().any(|file| file.path == **named)) {
+        return Err(Error::new(format!("the run {} has no file {}", run.id, absent.display())));
+    }
+    if !props.dry_run {
+        // What a killed scrub left holds private data.
+        for file in found.iter().filter(|file| is_temporary(&file.path)) {
+            let path = run.path.join(&file.path);
+            fs::remove_file(&path).map_err(Error::io("remove", &path))?;
+        }
+    }
+    let is_hidden = |part: std::path::Component<'_>| part.as_os_str().to_string_lossy().starts_with('.');
+    found.retain(|file| !file.path.components().any(is_hidden));
+    let is_record =
+        |path: &Path| ["session.json", "config.yaml"].iter().any(|name| in_run(path) == Path::new(name));
+    found.sort_by_key(|file| (is_record(&file.path), file.path.clone()));
+    let private = gather(&run.path, &folders, &found, &props.host);
+    let mut scrubber =
+        Scrubber { root: &run.path, private: &private, dry_run: props.dry_run, reports: BTreeMap::new() };
+    let mut outcome = ScrubOutcome {
+        schema: SCHEMA,
+        run_id: run.id.clone(),
+        dry_run: props.dry_run,
+        changed: Vec::new(),
+        cleaned: Vec::new(),
+        removed: BTreeMap::new(),
+        not_clean: Vec::new(),
+        pack: None,
+    };
+    let mut clean = Vec::new();
+    for file in &found {
+        match scrubber.treat(&file.path, treatment(&file.path, &props.include), &mut outcome) {
+            Ok(()) => clean.push(file.path.clone()),
+            Err(unclean) => outcome.not_clean.push(unclean),
+        }
+    }
+    outcome.clean_words(&private);
+    if props.dry_run {
+        return Ok(outcome);
+    }
+    let note = serde_json::to_vec_pretty(&outcome).unwrap_or_default();
+    let path = run.path.join(NOTE);
+    write_atomic(&path, &note).map_err(Error::io("write", &path))?;
+    if let Some(target) = &props.pack {
+        clean.retain(|file| file != Path::new(NOTE));
+        clean.push(PathBuf::from(NOTE));
+        clean.sort();
+        let hash = pack(&run.path, &run.id, &clean, target, &private)?;
+        outcome.pack = Some(Archive {
+            path: target.clone(),
+            bytes: hash.bytes,
+            sha256: Some(hash.sha256),
+            files: clean.len(),
+        });
+    }
+    Ok(outcome)
+}
+
+/// Collects the private data of this machine, of the records and configurations, and the hosts of the captures.
+fn gather(root: &Path, folders: &[PathBuf], found: &[FoundFile], host: &HostFacts) -> Private {
+    let mut private = Private::of(host);
+    for folder in folders {
+        if let Ok(record) = SessionRecord::read(folder) {
+            private.arguments(&record.command_line);
+            for command in record.phases.iter().flat_map(|phase| &phase.commands) {
+                private.arguments(&command.argv);
+                for (name, value) in &command.env {
+                    private.variable(name, value.as_deref().unwrap_or_default());
+                }
+            }
+        }
+        let path = Layout::of(folder).config();
+        let config = read_text(&path).ok();
+        let config = config.and_then(|text| read_yaml(&text, &path, &|_| Origin::Program).ok());
+        let env = config.as_ref().and_then(|config| config.at(&["workload", "env"])?.as_map());
+        for (name, value) in env.into_iter().flat_map(|env| env.iter()) {
+            private.variable(name, value.as_text().unwrap_or_default());
+        }
+        // An analysis names the hosts of its ranks.
+        let metrics = read_text(&Layout::of(folder).metrics()).ok();
+        let analysis = metrics.and_then(|text| serde_json::from_str::<Analysis>(&text).ok());
+        for host in analysis.iter().flat_map(|analysis| &analysis.ranks).filter_map(|rank| rank.host.as_ref())
+        {
+            private.word(host, "the host name");
+        }
+    }
+    let captures = found.iter().filter(|file| native::is_capture(&file.name()));
+    for host in captures.filter_map(|file| native::host(&root.join(&file.path)).ok().flatten()) {
+        private.word(&host, "the host name");
+    }
+    private
+}
+
+/// The files of a run and what is removed from them.
+struct Scrubber<'a> {
+    root: &'a Path,
+    private: &'a Private,
+    dry_run: bool,
+    /// Reports of each folder with an analysis, by their paths in the run.
+    reports: BTreeMap<PathBuf, Vec<u8>>,
+}
+
+/// Removals of a file by kind.
+type Removed = BTreeMap<String, u64>;
+
+impl Scrubber<'_> {
+    /// Cleans one file and records it.
+    fn treat(
+        &mut self,
+        name: &Path,
+        treatment: Treatment,
+        outcome: &mut ScrubOutcome,
+    ) -> Result<(), UncleanFile> {
+        let unclean = |why: String, by_kind| UncleanFile { path: name.to_owned(), why, by_kind };
+        // The name of a file is in the result and in the archive.
+        if let Some(name) = self.private.clean(&name.to_string_lossy(), &mut Removed::new()) {
+            let why = "its name holds private data".to_owned();
+            return Err(UncleanFile { path: name.into(), why, by_kind: false });
+        }
+        let path = self.root.join(name);
+        let mut removed = Removed::new();
+        let changed = match treatment {
+            Treatment::LeaveOut(why) => return Err(unclean(why.to_owned(), true)),
+            Treatment::Json | Treatment::Text => self.document(&path, &treatment, &mut removed),
+            Treatment::Report => self.report(name),
+            Treatment::Capture => self.capture(&path, &mut removed),
+            Treatment::Named => self.named(&path).map(|()| false),
+        };
+        if changed.map_err(|error| unclean(error.to_string(), false))? {
+            outcome.changed.push(name.to_owned());
+        }
+        for (what, times) in &removed {
+            *outcome.removed.entry(what.clone()).or_default() += times;
+        }
+        if !removed.is_empty() {
+            outcome.cleaned.push(CleanedFile { path: name.to_owned(), removed });
+        }
+        Ok(())
+    }
+
+    /// Cleans a document or a table, plain or compressed. Returns true if it changed.
+    fn document(&self, path: &Path, treatment: &Treatment, removed: &mut Removed) -> Result<bool, Error> {
+        let mut content = Unpacked::open(path).map_err(Error::of)?;
+        let mut bytes = Vec::new();
+        content.read_to_end(&mut bytes).map_err(Error::of)?;
+        let clean = match treatment {
+            Treatment::Json => {
+                let text = std::str::from_utf8(&bytes).map_err(Error::of)?;
+                self.private.clean_json(text, &OUTPUT, removed).map(String::into_bytes)
+            }
+            _ => self.clean_lines(&bytes, removed),
+        };
+        let text = clean.as_deref().unwrap_or(&bytes);
+        self.check_text(text)?;
+        let is_yaml = path.extension().is_some_and(|extension| extension == "yaml");
+        if is_yaml && let Ok(text) = std::str::from_utf8(text) {
+            let broken = |error| Error::new(format!("cleaning would break it: {error}"));
+            read_yaml(text, path, &|_| Origin::Program).map_err(broken)?;
+        }
+        match &clean {
+            Some(clean) if !self.dry_run => {
+                write_as(path, content.is_packed(), |file| file.write_all(clean)).map_err(Error::of)?;
+            }
+            _ => {}
+        }
+        Ok(clean.is_some())
+    }
+
+    /// Cleans a text. Bytes that are not UTF-8 are kept.
+    fn clean_lines(&self, bytes: &[u8], removed: &mut Removed) -> Option<Vec<u8>> {
+        let mut clean = Vec::with_capacity(bytes.len());
+        let mut changed = false;
+        for chunk in bytes.utf8_chunks() {
+            let text = self.private.clean(chunk.valid(), removed);
+            changed |= text.is_some();
+            clean.extend_from_slice(text.as_deref().unwrap_or(chunk.valid()).as_bytes());
+            clean.extend_from_slice(chunk.invalid());
+        }
+        changed.then_some(clean)
+    }
+
+    /// Checks that a text has no private data left.
+    fn check_text(&self, bytes: &[u8]) -> Result<(), Error> {
+        let mut found = Removed::new();
+        self.clean_lines(bytes, &mut found);
+        found.into_keys().next().map_or(Ok(()), |what| Err(still_holds(&what)))
+    }
+
+    /// Writes a report again from the analysis without private data. Returns true if it changed.
+    fn report(&mut self, name: &Path) -> Result<bool, Error> {
+        if !self.reports.contains_key(name) {
+            let folder = name.parent().unwrap_or(Path::new(""));
+            self.reports.extend(self.render(folder)?);
+        }
+        let bytes = self.reports.get(name).ok_or_else(|| Error::new("it is a report of another version"))?;
+        self.check_text(bytes)?;
+        let path = self.root.join(name);
+        let changed = fs::read(&path).map_err(Error::of)? != *bytes;
+        if changed && !self.dry_run {
+            write_atomic(&path, bytes).map_err(Error::of)?;
+        }
+        Ok(changed)
+    }
+
+    /// Renders the reports of a run, or of a node of a job, from its analysis alone.
+    fn render(&self, folder: &Path) -> Result<Vec<(PathBuf, Vec<u8>)>, Error> {
+        let layout = Layout::of(&self.root.join(folder));
+        let metrics = layout.metrics();
+        let text = read_text(&metrics).map_err(Error::io("write it again from", &metrics))?;
+        let analysis: Analysis = self.cleaned(text)?;
+        let known = Run::open(layout.root()).map(|run| context(&run.record, &layout, &run.config));
+        let known =
+            Context { trials: trials::read(&layout).unwrap_or_default(), ..known.unwrap_or_default() };
+        let context: Context = self.cleaned(serde_json::to_string(&known).map_err(Error::of)?)?;
+        let (stages, trace) = (&StageIndex::default(), None);
+        let files = roofgap_report::files(Bundle { analysis: &analysis, stages, trace, context: &context });
+        Ok(files.into_iter().map(|file| (folder.join(file.name), file.bytes)).collect())
+    }
+
+    /// Reads a value from JSON without private data.
+    fn cleaned<T: serde::de::DeserializeOwned>(&self, text: String) -> Result<T, Error> {
+        let clean = self.private.clean_json(&text, &OUTPUT, &mut Removed::new()).unwrap_or(text);
+        serde_json::from_str(&clean).map_err(Error::of)
+    }
+
+    /// Removes the host name from a native capture and searches the rest. Returns true if it had one.
+    fn capture(&self, path: &Path, removed: &mut Removed) -> Result<bool, Error> {
+        if native::host(path).map_err(unreadable)?.is_none() {
+            return self.check_capture(path).map(|()| false);
+        }
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(".scrub-").suffix(".tmp");
+        let beside = path.parent().unwrap_or(Path::new("."));
+        let copy = if self.dry_run { builder.tempfile() } else { builder.tempfile_in(beside) };
+        let mut copy = copy.map_err(Error::of)?;
+        native::write_without_host(path, copy.as_file_mut()).map_err(unreadable)?;
+        self.check_capture(copy.path())?;
+        removed.insert("the host name".to_owned(), 1);
+        if !self.dry_run {
+            let is_packed = Unpacked::open(path).map_err(Error::of)?.is_packed();
+            let mut clean = File::open(copy.path()).map_err(Error::of)?;
+            write_as(path, is_packed, |file| io::copy(&mut clean, file).map(drop)).map_err(Error::of)?;
+        }
+        Ok(true)
+    }
+
+    /// Searches a native capture, which is compressed inside: its bytes, and its names as other files show them.
+    fn check_capture(&self, path: &Path) -> Result<(), Error> {
+        let extent = Extent { names: true, fields: false };
+        let mut found = None;
+        let whole = native::frames(path, &mut |mut frame| {
+            // Reading from memory cannot fail.
+            found = found.take().or_else(|| self.private.found_in(&mut frame, extent).unwrap_or_default());
+        });
+        let whole = whole.map_err(unreadable)?;
+        if let Some(what) = found {
+            return Err(still_holds(&what));
+        }
+        let mut content = Unpacked::open(path).map_err(Error::of)?;
+        io::copy(&mut (&mut content).take(whole), &mut io::sink()).map_err(Error::of)?;
+        if BufReader::new(content).bytes().any(|byte| !matches!(byte, Ok(0))) {
+            return Err(Error::new(format!("cannot be searched: it is damaged after {whole} bytes")));
+        }
+        let input = roofgap_trace::read(&[path.to_owned()]).map_err(unreadable)?;
+        input.trace.names.iter().try_for_each(|(_, name)| self.check_text(name.as_bytes()))
+    }
+
+    /// Searches a file that the user named.
+    fn named(&self, path: &Path) -> Result<(), Error> {
+        let mut content = Unpacked::open(path).map_err(Error::of)?;
+        let found = self.private.found_in(&mut content, Extent { names: false, fields: true });
+        found.map_err(Error::of)?.map_or(Ok(()), |what| Err(still_holds(&what)))
+    }
+}
+
+fn still_holds(what: &str) -> Error {
+    Error::new(format!("still holds {what}"))
+}
+
+fn unreadable(error: roofgap_trace::ReadError) -> Error {
+    Error::new(format!("cannot be searched: {error}"))
+}
+
+/// Replaces a file, compressed where it was.
+fn write_as(
+    path: &Path,
+    packed: bool,
+    fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    write_atomic_with(path, |file| {
+        if !packed {
+            return fill(file);
+        }
+        let mut encoder = GzEncoder::new(BufWriter::new(file), Compression::new(6));
+        fill(&mut encoder)?;
+        encoder.finish()?.flush()
+    })
+}
+
+/// Returns true for a device to write to, such as `/dev/null`, and false for a file to create or replace.
+///
+/// # Errors
+/// Fails for a pipe, a folder or anything else that an archive must not replace.
+fn is_device(target: &Path) -> Result<bool, Error> {
+    match fs::metadata(target) {
+        Ok(facts) if facts.file_type().is_char_device() => Ok(true),
+        Ok(facts) if !facts.is_file() => {
+            let source = io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
+            Err(Error::io("write", target)(source))
+        }
+        _ => Ok(false),
+    }
+}
+
+/// Packs files below a folder named after the run, and searches the archive for secrets. A device is written to and stays what it
+/// is.
+fn pack(
+    root: &Path,
+    run_id: &str,
+    files: &[PathBuf],
+    target: &Path,
+    private: &Private,
+) -> Result<FileHash, Error> {
+    let is_device = is_device(target)?;
+    let beside = target.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let beside = beside.unwrap_or(Path::new("."));
+    let elsewhere = std::env::temp_dir();
+    let folder = if is_device { &elsewhere } else { beside };
+    let mut archive = tempfile::Builder::new()
+        .prefix(".roofgap-pack-")
+        .suffix(".tmp")
+        .tempfile_in(folder)
+        .map_err(Error::io("write into", folder))?;
+    let mut tar =
+        tar::Builder::new(GzEncoder::new(BufWriter::new(archive.as_file_mut()), Compression::new(6)));
+    for name in files {
+        let path = root.join(name);
+        append(&mut tar, &path, &Path::new(run_id).join(name)).map_err(Error::io("pack", &path))?;
+    }
+    let failed = || Error::io("write", target);
+    tar.into_inner().and_then(GzEncoder::finish).and_then(|mut file| file.flush()).map_err(failed())?;
+    archive.as_file().sync_all().map_err(failed())?;
+    archive.as_file_mut().seek(SeekFrom::Start(0)).map_err(failed())?;
+    // A last search over every unpacked byte, file names included.
+    let mut whole = MultiGzDecoder::new(BufReader::new(archive.as_file()));
+    if let Some(what) = private.found_in(&mut whole, Extent::default()).map_err(failed())? {
+        let archive = target.display();
+        let message = format!("{archive} still holds {what} after scrubbing; no archive was written");
+        return Err(Error::new(message).with_exit(Exit::Partial));
+    }
+    let hash = hash_file(archive.path()).map_err(failed())?;
+    if is_device {
+        let mut device = File::options().write(true).open(target).map_err(failed())?;
+        archive.as_file_mut().seek(SeekFrom::Start(0)).map_err(failed())?;
+        io::copy(archive.as_file_mut(), &mut device).map_err(failed())?;
+    } else {
+        // It stays readable by its owner only, who decides whom to share it with.
+        archive.persist(target).map_err(|error| failed()(error.error))?;
+    }
+    Ok(hash)
+}
+
+/// Adds a file to an archive, without owner and group, which have names.
+fn append(tar: &mut tar::Builder<impl Write>, path: &Path, name: &Path) -> io::Result<()> {
+    let mut file = File::open(path)?;
+    let facts = file.metadata()?;
+    let mut header = tar::Header::new_gnu();
+    header.set_size(facts.len());
+    header.set_mode(0o644);
+    header.set_entry_type(tar::EntryType::Regular);
+    let modified = facts.modified().ok();
+    let modified = modified.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+    header.set_mtime(modified.map_or(0, |since| since.as_secs()));
+    tar.append_data(&mut header, name, &mut file)
+}

@@ -1,22 +1,96 @@
-//! Private data to remove, and the search for it.
+//! Private data of a machine and of a run: what to remove, and the search for it.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
+use std::path::PathBuf;
 
 use memchr::memmem::Finder;
+use roofgap_base::text::{base64, hex};
+use roofgap_collect::provenance::variables;
 
-use super::host::HostFacts;
-use super::remembered::{RememberedSearch, RememberedSecrets};
-use super::shapes::Found;
-use super::variables::is_secret;
-use super::{encodings, shapes};
+use super::shapes::{self, Found, is_secret_name, value_length};
 
 /// Placeholder for removed text.
 pub const REMOVED: &str = "<removed>";
 
 /// Placeholder for a home path.
 const HOME: &str = "~";
+
+/// Facts of a machine that may have leaked into the files of a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HostFacts {
+    /// Environment variables.
+    pub variables: Vec<(String, String)>,
+    /// Host name.
+    pub host: Option<String>,
+    /// User name.
+    pub user: Option<String>,
+    /// Home folder.
+    pub home: Option<PathBuf>,
+}
+
+impl HostFacts {
+    /// Reads the facts of this process.
+    pub fn here() -> Self {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+        HostFacts {
+            variables: std::env::vars_os()
+                .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+                .collect(),
+            host: host.map(|name| name.trim().to_owned()).or_else(|| variable("HOSTNAME")),
+            user: variable("USER").or_else(|| variable("LOGNAME")),
+            home: variable("HOME").map(PathBuf::from),
+        }
+    }
+}
+
+/// Suffixes of variables that hold a path, which is not a secret.
+const PATH_SUFFIXES: [&str; 5] = ["PATH", "_FILE", "_DIR", "_SOCK", "_HOME"];
+
+/// Returns true where the value of a variable must be removed everywhere. Short and common values such as "1" or "bfloat16"
+/// are kept.
+fn is_secret(name: &str, value: &str) -> bool {
+    let harmless = variables::allowed([(name.to_owned(), value.to_owned())]).contains_key(name);
+    let upper = name.to_ascii_uppercase();
+    if harmless || PATH_SUFFIXES.iter().any(|ending| upper.ends_with(ending)) {
+        return false;
+    }
+    if variables::names_a_secret(name) {
+        return value.len() >= 6;
+    }
+    if value.starts_with('/') {
+        return false;
+    }
+    let with_login = value.contains("://") && value.contains('@');
+    let mixed = value.chars().any(|c| c.is_ascii_digit()) && value.chars().any(|c| c.is_ascii_alphabetic());
+    with_login || (value.len() >= 12 && mixed && !value.contains(char::is_whitespace))
+}
+
+/// Least length of a secret in base64 or hexadecimal. Shorter ones occur by chance.
+const LEAST_ENCODED: usize = 8;
+
+/// Lists the forms in which a secret is searched: plain, in JSON, quoted for a shell, in a URL, in base64 and hexadecimal.
+fn forms(secret: &str) -> Vec<String> {
+    let in_json = serde_json::to_string(secret).unwrap_or_default();
+    let in_url = secret.bytes().map(|byte| match char::from(byte) {
+        c if c.is_ascii_alphanumeric() || "-_.~".contains(c) => c.to_string(),
+        _ => format!("%{byte:02X}"),
+    });
+    let in_json = in_json.get(1..in_json.len() - 1).unwrap_or_default().to_owned();
+    let mut forms = vec![secret.to_owned(), in_json, secret.replace('\'', r"'\''"), in_url.collect()];
+    let mut encoded = vec![hex(secret.as_bytes())];
+    for before in 0..3 {
+        let bytes: Vec<u8> = std::iter::repeat_n(0, before).chain(secret.bytes()).collect();
+        // Only the characters that depend on the secret alone.
+        let text = base64(&bytes);
+        let text = text.get((before * 8).div_ceil(6)..bytes.len() * 8 / 6).unwrap_or_default();
+        encoded.extend([text.to_owned(), text.replace('+', "-").replace('/', "_")]);
+    }
+    forms.extend(encoded.into_iter().filter(|form| form.len() >= LEAST_ENCODED));
+    forms
+}
 
 /// Private data to remove.
 #[derive(Debug, Default)]
@@ -28,8 +102,6 @@ pub struct Private {
     words: Vec<(String, String)>,
     /// Home paths outside `/home` and `/Users`.
     homes: Vec<String>,
-    /// Secrets of the machines that recorded the run, one search for each node of a job.
-    remembered: Vec<RememberedSearch>,
 }
 
 /// User and host names that identify nobody.
@@ -47,6 +119,15 @@ const GENERIC_NAMES: [&str; 12] = [
     "localhost",
     "home",
 ];
+
+/// What a search in bytes finds besides secrets that are known and tokens.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Extent {
+    /// Names of users and hosts, and home paths. Short ones occur by chance in binary data.
+    pub names: bool,
+    /// Values of secret names, and logins of URLs, which occur by chance in compressed data.
+    pub fields: bool,
+}
 
 impl Private {
     /// Collects the private data of a machine.
@@ -67,34 +148,17 @@ impl Private {
         private
     }
 
-    /// Adds the secrets of a machine that recorded the run.
-    pub fn remember(&mut self, remembered: RememberedSecrets) {
-        self.remembered.push(RememberedSearch::new(remembered));
-    }
-
     /// Adds a variable, where its value is private.
     pub fn variable(&mut self, name: &str, value: &str) {
+        let what = || format!("the variable {name}");
         match name {
             "HOME" => self.home(value),
             "USER" | "LOGNAME" | "SUDO_USER" => self.word(value, "the user name"),
             "HOSTNAME" | "HOST" => self.word(value, "the host name"),
+            _ if value == REMOVED || !is_secret(name, value) => {}
             // Digits of a longer number are not the secret.
-            _ if is_secret(name, value) && value.bytes().all(|byte| byte.is_ascii_digit()) => {
-                self.word(value, &format!("the variable {name}"));
-            }
-            _ if is_secret(name, value) => self.secret(value, &format!("the variable {name}")),
-            _ => {}
-        }
-    }
-
-    /// Adds the variables of `NAME=value` pairs in a text.
-    pub fn variables_in(&mut self, text: &str, between: char) {
-        for pair in text.split([between, '\0', '\n']) {
-            if let Some((name, value)) = pair.trim().split_once('=')
-                && is_name(name)
-            {
-                self.variable(name, value.trim_matches('"'));
-            }
+            _ if value.bytes().all(|byte| byte.is_ascii_digit()) => self.word(value, &what()),
+            _ => self.secret(value, &what()),
         }
     }
 
@@ -107,7 +171,7 @@ impl Private {
             };
             if let Some(value) = value
                 && name.starts_with("--")
-                && shapes::is_secret_name(name)
+                && is_secret_name(name)
                 && value.len() >= 6
                 && !value.starts_with("--")
                 && value != REMOVED
@@ -120,7 +184,7 @@ impl Private {
     /// Adds a user or host name.
     pub fn word(&mut self, word: &str, what: &str) {
         let known = self.words.iter().any(|(known, _)| known == word);
-        if word.len() >= 3 && !known && !GENERIC_NAMES.contains(&word) {
+        if word.len() >= 3 && !known && !GENERIC_NAMES.contains(&word) && word != REMOVED {
             self.words.push((word.to_owned(), what.to_owned()));
         }
     }
@@ -133,7 +197,7 @@ impl Private {
     }
 
     fn secret(&mut self, secret: &str, what: &str) {
-        for form in encodings::of(secret).into_iter().filter(|form| !form.is_empty()) {
+        for form in forms(secret).into_iter().filter(|form| !form.is_empty()) {
             let known = self.secrets.entry((Reverse(form.len()), form));
             known.or_insert_with(|| what.to_owned());
         }
@@ -142,28 +206,29 @@ impl Private {
     /// Removes private data from a text and counts it by kind; `None` where there was none.
     pub fn clean(&self, text: &str, count: &mut BTreeMap<String, u64>) -> Option<String> {
         let mut clean = std::borrow::Cow::Borrowed(text);
+        let mut counted = |what: &str, times: u64| *count.entry(what.to_owned()).or_default() += times;
         for ((_, secret), what) in &self.secrets {
             let times = clean.matches(secret.as_str()).count();
             if times > 0 {
                 clean = clean.replace(secret.as_str(), REMOVED).into();
-                *count.entry(what.clone()).or_default() += times as u64;
+                counted(what, times as u64);
             }
-        }
-        if let Some(text) = self.without_remembered(&clean, count) {
-            clean = text.into();
         }
         if let Some((text, times)) = replace_homes(&clean, &self.homes) {
             clean = text.into();
-            *count.entry("home paths".to_owned()).or_default() += times;
+            counted("home paths", times);
         }
         for (word, what) in &self.words {
-            if let Some((text, times)) = without_word(&clean, word) {
+            let places: Vec<Found> = whole_words(clean.as_bytes(), word).collect();
+            if let Some(text) = without(&clean, &places) {
                 clean = text.into();
-                *count.entry(what.clone()).or_default() += times;
+                counted(what, places.len() as u64);
             }
         }
-        if let Some(text) = without_shapes(&clean, count) {
+        let shaped = shapes::all(clean.as_bytes());
+        if let Some(text) = without(&clean, &shaped) {
             clean = text.into();
+            shaped.iter().for_each(|secret| counted(secret.what, 1));
         }
         match clean {
             std::borrow::Cow::Borrowed(_) => None,
@@ -171,39 +236,67 @@ impl Private {
         }
     }
 
-    /// Finds the secrets of the machines that recorded the run, in order and without overlaps.
-    fn remembered_in(&self, text: &[u8]) -> Vec<(Found, &str)> {
-        let mut found: Vec<(Found, &str)> =
-            self.remembered.iter().flat_map(|search| search.find(text)).collect();
-        found.sort_by_key(|(place, _)| (place.start, Reverse(place.end)));
-        // Nodes may share a secret, or have one that is part of another.
-        found.dedup_by(|(next, _), (last, _)| {
-            let overlaps = next.start < last.end;
-            if overlaps {
-                last.end = last.end.max(next.end);
+    /// Removes private data from the strings of a JSON document; all other bytes stay. `None` where there was none, or where the text
+    /// is not JSON. The value of a field in `emptied` is removed whole.
+    pub fn clean_json(
+        &self,
+        text: &str,
+        emptied: &[&str],
+        count: &mut BTreeMap<String, u64>,
+    ) -> Option<String> {
+        let mut out = String::with_capacity(text.len());
+        let (mut rest, mut changed) = (text, false);
+        // The string before, and what separates it from the next.
+        let mut before: Option<String> = None;
+        while let Some(start) = rest.find('"') {
+            let (between, from) = rest.split_at(start);
+            let separator = between.trim();
+            let name = before.take().filter(|_| separator == ":" || separator == ",");
+            let is_value = separator == ":";
+            let literal = from.get(..string_length(from)?)?;
+            let string: String = serde_json::from_str(literal).ok()?;
+            let is_whole = name.is_some_and(|name| {
+                let is_option = !is_value && name.starts_with("--") && !string.starts_with("--");
+                let is_variable = is_value && !name.contains(|c: char| c.is_ascii_lowercase());
+                (is_value && emptied.contains(&name.as_str()))
+                    || (is_variable && is_secret(&name, &string))
+                    || ((is_value || is_option)
+                        && is_secret_name(&name)
+                        && value_length(&name, is_option, string.as_bytes()) > 0)
+            });
+            let clean = match is_whole {
+                true if string.is_empty() || string == REMOVED => None,
+                true => {
+                    *count.entry("the value of a secret option".to_owned()).or_default() += 1;
+                    Some(REMOVED.to_owned())
+                }
+                false => self.clean(&string, count),
+            };
+            out.push_str(between);
+            match clean {
+                Some(clean) => {
+                    out.push_str(&serde_json::to_string(&clean).ok()?);
+                    changed = true;
+                }
+                None => out.push_str(literal),
             }
-            overlaps
-        });
-        found
-    }
-
-    /// Removes the secrets of the machines that recorded the run, and counts them.
-    fn without_remembered(&self, text: &str, count: &mut BTreeMap<String, u64>) -> Option<String> {
-        let found = self.remembered_in(text.as_bytes());
-        for (_, what) in &found {
-            *count.entry((*what).to_owned()).or_default() += 1;
+            rest = from.get(literal.len()..)?;
+            before = Some(string);
         }
-        without(text, found.iter().map(|(place, _)| place))
+        out.push_str(rest);
+        changed.then_some(out)
     }
 
     /// Searches bytes for private data. Returns its kind, never the data itself.
-    pub fn found_in(&self, source: &mut dyn Read) -> io::Result<Option<String>> {
-        let needles = self.needles();
-        let longest = needles
-            .iter()
-            .map(|needle| needle.finder.needle().len())
-            .chain(self.remembered.iter().map(RememberedSearch::longest))
-            .fold(shapes::LONGEST_TOKEN, usize::max);
+    pub fn found_in(&self, source: &mut dyn Read, extent: Extent) -> io::Result<Option<String>> {
+        let secrets: Vec<(Finder<'_>, &String)> =
+            self.secrets.iter().map(|((_, secret), what)| (Finder::new(secret), what)).collect();
+        let home = "a home path".to_owned();
+        let words = self.words.iter().filter(|(word, _)| word.len() >= 6).map(|(word, what)| (word, what));
+        let homes = self.homes.iter().filter(|home| home.len() >= 8).map(|path| (path, &home));
+        let names: Vec<(&String, &String)> = words.chain(homes).filter(|_| extent.names).collect();
+        let longest = secrets.iter().map(|(secret, _)| secret.needle().len());
+        let longest = longest.fold(shapes::LONGEST, usize::max);
         let mut buffer = Vec::new();
         loop {
             // The end of the last piece is kept, because a match may span two.
@@ -214,53 +307,28 @@ impl Private {
             if buffer.len() == before {
                 return Ok(None);
             }
-            if let Some(needle) = needles.iter().find(|needle| needle.is_in(&buffer)) {
-                return Ok(Some(needle.what.to_owned()));
+            let secret = secrets.iter().find(|(secret, _)| secret.find(&buffer).is_some());
+            let name = || names.iter().find(|(word, _)| whole_words(&buffer, word).next().is_some());
+            if let Some(what) = secret.map(|(_, what)| *what).or_else(|| name().map(|(_, what)| *what)) {
+                return Ok(Some(what.clone()));
             }
-            if let Some((_, what)) = self.remembered_in(&buffer).first() {
-                return Ok(Some((*what).to_owned()));
-            }
-            if let Some(token) = shapes::tokens(&buffer).first() {
-                return Ok(Some(token.what.to_owned()));
+            let shaped = if extent.fields { shapes::all(&buffer) } else { shapes::tokens(&buffer) };
+            if let Some(shape) = shaped.first() {
+                return Ok(Some(shape.what.to_owned()));
             }
         }
     }
-
-    /// Lists the search terms. Short words are left out, because they occur by chance in binary data.
-    fn needles(&self) -> Vec<Needle<'_>> {
-        let needle = |text, what, whole_word| Needle { finder: Finder::new(text), what, whole_word };
-        let secrets = self.secrets.iter().map(|((_, secret), what)| needle(secret, what.as_str(), false));
-        let words = self.words.iter().filter(|(word, _)| word.len() >= 6);
-        let words = words.map(|(word, what)| needle(word, what.as_str(), true));
-        let homes = self.homes.iter().filter(|home| home.len() >= 8);
-        let homes = homes.map(|home| needle(home, "a home path", true));
-        secrets.chain(words).chain(homes).collect()
-    }
 }
 
-/// A search term.
-struct Needle<'a> {
-    finder: Finder<'a>,
-    what: &'a str,
-    /// True for a term that matches whole words only.
-    whole_word: bool,
-}
-
-impl Needle<'_> {
-    fn is_in(&self, bytes: &[u8]) -> bool {
-        let part = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
-        let length = self.finder.needle().len();
-        self.finder.find_iter(bytes).any(|at| {
-            let before = at.checked_sub(1).and_then(|at| bytes.get(at));
-            !self.whole_word || !(part(before) || part(bytes.get(at + length)))
-        })
-    }
-}
-
-fn is_name(name: &str) -> bool {
-    let mut characters = name.chars();
-    characters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
-        && characters.all(|c| c.is_ascii_alphanumeric() || c == '_')
+/// Returns the length of the JSON string at the start of a text, with its quotes.
+fn string_length(text: &str) -> Option<usize> {
+    let mut escaped = false;
+    let end = text.bytes().skip(1).position(|byte| {
+        let ends = byte == b'"' && !escaped;
+        escaped = byte == b'\\' && !escaped;
+        ends
+    });
+    end.map(|end| end + 2)
 }
 
 /// Replaces home paths by `~` and counts them.
@@ -274,17 +342,18 @@ fn replace_homes(text: &str, homes: &[String]) -> Option<(String, u64)> {
         // A home path is the start of a path.
         let begins =
             !out.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.' || c == '~' || c == '-');
-        match home_at(from, homes).filter(|_| begins) {
+        let length = match home_at(from, homes).filter(|_| begins) {
             Some(length) => {
                 out.push_str(HOME);
                 times += 1;
-                rest = from.get(length..).unwrap_or_default();
+                length
             }
             None => {
                 out.push('/');
-                rest = from.get(1..).unwrap_or_default();
+                1
             }
-        }
+        };
+        rest = from.get(length..).unwrap_or_default();
     }
     out.push_str(rest);
     (times > 0).then_some((out, times))
@@ -292,38 +361,21 @@ fn replace_homes(text: &str, homes: &[String]) -> Option<(String, u64)> {
 
 /// Returns the length of the home path at the start of a text.
 fn home_at(text: &str, homes: &[String]) -> Option<usize> {
-    let ends = |length: usize| {
-        let next = text.get(length..).and_then(|rest| rest.chars().next());
-        next.is_none_or(|c| !(c.is_alphanumeric() || c == '_' || c == '-' || c == '.'))
-    };
+    let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '-' || c == '.';
+    let ends = |length: usize| !text.get(length..).is_some_and(|rest| rest.starts_with(is_part));
     let own = homes.iter().map(String::as_str).chain(["/root"]);
     if let Some(home) = own.filter(|home| text.starts_with(home)).find(|home| ends(home.len())) {
         return Some(home.len());
     }
-    for parent in ["/home/", "/Users/"] {
-        if let Some(name) = text.strip_prefix(parent) {
-            let length = name
-                .find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '-' || c == '.'))
-                .unwrap_or(name.len());
-            return (length > 0).then_some(parent.len() + length);
-        }
-    }
-    None
-}
-
-/// Removes secrets that are recognised by their shape, and counts them.
-fn without_shapes(text: &str, count: &mut BTreeMap<String, u64>) -> Option<String> {
-    let found = shapes::all(text);
-    for secret in &found {
-        *count.entry(secret.what.to_owned()).or_default() += 1;
-    }
-    without(text, found.iter())
+    ["/home/", "/Users/"].iter().find_map(|parent| {
+        let name = text.strip_prefix(parent)?;
+        let length = name.find(|c: char| !is_part(c)).unwrap_or(name.len());
+        (length > 0).then_some(parent.len() + length)
+    })
 }
 
 /// Removes places of a text, which are in order; `None` where there are none.
-fn without<'a>(text: &str, places: impl Iterator<Item = &'a Found>) -> Option<String> {
-    let mut places = places.peekable();
-    places.peek()?;
+fn without(text: &str, places: &[Found]) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let mut from = 0;
     for place in places {
@@ -332,26 +384,21 @@ fn without<'a>(text: &str, places: impl Iterator<Item = &'a Found>) -> Option<St
         from = place.end;
     }
     out.push_str(text.get(from..).unwrap_or_default());
-    Some(out)
+    (!places.is_empty()).then_some(out)
 }
 
-/// Removes a whole word and counts it.
-fn without_word(text: &str, word: &str) -> Option<(String, u64)> {
-    let part = |c: char| c.is_alphanumeric() || c == '_';
-    let mut out = String::with_capacity(text.len());
-    let (mut from, mut times) = (0, 0);
-    for (at, found) in text.match_indices(word) {
-        let alone = !text.get(..at).unwrap_or_default().ends_with(part)
-            && !text.get(at + found.len()..).unwrap_or_default().starts_with(part);
-        if alone {
-            out.push_str(text.get(from..at).unwrap_or_default());
-            out.push_str(REMOVED);
-            from = at + found.len();
-            times += 1;
-        }
-    }
-    out.push_str(text.get(from..).unwrap_or_default());
-    (times > 0).then_some((out, times))
+/// Finds a word that is not part of another.
+fn whole_words(text: &[u8], word: &str) -> impl Iterator<Item = Found> {
+    let part = |byte: Option<&u8>| {
+        byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_' || !byte.is_ascii())
+    };
+    let length = word.len();
+    memchr::memmem::find_iter(text, word.as_bytes())
+        .filter(move |at| {
+            let before = at.checked_sub(1).and_then(|at| text.get(at));
+            !part(before) && !part(text.get(at + length))
+        })
+        .map(move |start| Found { start, end: start + length, what: "a name" })
 }
 
 #[cfg(test)]
@@ -395,6 +442,24 @@ mod tests {
     }
 
     #[test]
+    fn encoded_secrets_are_removed() {
+        let mut private = Private::default();
+        private.variable("DB_PASSWORD", "swordfish-12");
+        // echo -n, with 0, 1 and 2 bytes before it.
+        for text in [
+            "c3dvcmRmaXNoLTEy",
+            "eHN3b3JkZmlzaC0xMg==",
+            "eHlzd29yZGZpc2gtMTI=",
+            "73776f7264666973682d3132",
+            "swordfish-12",
+        ] {
+            assert!(private.clean(text, &mut BTreeMap::new()).is_some(), "{text}");
+        }
+        let private = self::private();
+        assert!(private.clean("with%20%22quotes%22", &mut BTreeMap::new()).is_some());
+    }
+
+    #[test]
     fn a_secret_that_begins_with_another_is_removed_whole() {
         let mut private = Private::default();
         private.variable("A_TOKEN", "hf_abcdef");
@@ -421,22 +486,25 @@ mod tests {
     }
 
     #[test]
+    fn strings_of_json_are_cleaned_and_all_else_stays() {
+        let text = r#"{"b": [1.50, "--api-key", "sword", "--top", "5"], "tail": "out\nput", "MY_ID": "a-b-c-d-1234",
+            "log": "one\nhf_AbcdefghijklmnopqrstUvwxyz12\n/home/eve/x", "password": "p", "é": "\"anna\""}"#;
+        let clean = private().clean_json(text, &["tail"], &mut BTreeMap::new()).unwrap();
+        let expected = r#"{"b": [1.50, "--api-key", "<removed>", "--top", "5"], "tail": "<removed>", "MY_ID": "<removed>",
+            "log": "one\n<removed>\n~/x", "password": "<removed>", "é": "\"<removed>\""}"#;
+        assert_eq!(clean, expected);
+        assert_eq!(private().clean_json(&clean, &["tail"], &mut BTreeMap::new()), None);
+        assert_eq!(private().clean_json("{\"half", &[], &mut BTreeMap::new()), None);
+    }
+
+    #[test]
     fn a_match_across_two_reads_is_found() {
         let private = private();
         let mut bytes = vec![b'x'; (1 << 20) - 4];
         bytes.extend_from_slice(b"hf_abcdef and more");
-        let found = private.found_in(&mut bytes.as_slice()).unwrap();
+        let found = private.found_in(&mut bytes.as_slice(), Extent::default()).unwrap();
         assert_eq!(found.as_deref(), Some("the variable HF_TOKEN"));
-        assert_eq!(private.found_in(&mut vec![b'x'; 3 << 20].as_slice()).unwrap(), None);
-    }
-
-    #[test]
-    fn variables_are_read_out_of_blocks() {
-        let mut private = Private::default();
-        private.variables_in("A=1;SECRET_KEY=swordfish1;_=x", ';');
-        private.variables_in("LANG=C\nDB_PASSWORD=\"hunter22\"", ' ');
-        for text in ["swordfish1", "hunter22"] {
-            assert_eq!(private.clean(text, &mut BTreeMap::new()).as_deref(), Some(REMOVED));
-        }
+        let nothing = private.found_in(&mut vec![b'x'; 3 << 20].as_slice(), Extent::default());
+        assert_eq!(nothing.unwrap(), None);
     }
 }

@@ -1,5 +1,5 @@
-//! Secrets recognised by their shape: tokens with a known prefix, private keys, logins in URLs, and values of options and
-//! fields with a secret name.
+//! Secrets recognised by their shape: tokens with a known prefix, private keys, logins in URLs, headers of requests, and values
+//! of options, variables and fields with a secret name.
 
 use memchr::memmem;
 
@@ -12,71 +12,59 @@ pub struct Found {
     pub what: &'static str,
 }
 
-/// A token that starts with a known prefix.
-struct Prefix {
-    start: &'static [u8],
-    /// Least number of further characters.
-    least: usize,
-    /// Further characters besides letters and digits.
-    also: &'static [u8],
-    what: &'static str,
-}
-
-const fn prefix(start: &'static [u8], least: usize, also: &'static [u8], what: &'static str) -> Prefix {
-    Prefix { start, least, also, what }
-}
-
-const PREFIXES: [Prefix; 14] = [
-    prefix(b"sk-", 20, b"_-", "an API key (sk-)"),
-    prefix(b"hf_", 20, b"", "a Hugging Face token"),
-    prefix(b"ghp_", 30, b"", "a GitHub token"),
-    prefix(b"gho_", 30, b"", "a GitHub token"),
-    prefix(b"ghu_", 30, b"", "a GitHub token"),
-    prefix(b"ghs_", 30, b"", "a GitHub token"),
-    prefix(b"ghr_", 30, b"", "a GitHub token"),
-    prefix(b"github_pat_", 20, b"_", "a GitHub token"),
-    prefix(b"glpat-", 20, b"_-", "a GitLab token"),
-    prefix(b"xoxb-", 10, b"-", "a Slack token"),
-    prefix(b"xoxp-", 10, b"-", "a Slack token"),
-    prefix(b"xoxa-", 10, b"-", "a Slack token"),
-    prefix(b"xoxr-", 10, b"-", "a Slack token"),
-    prefix(b"xoxs-", 10, b"-", "a Slack token"),
+/// Tokens: prefix, least number of further characters, further characters besides letters and digits, and kind.
+const PREFIXES: [(&str, usize, &[u8], &str); 15] = [
+    ("sk-", 20, b"_-", "an API key (sk-)"),
+    ("nvapi-", 20, b"_-", "an NVIDIA API key"),
+    ("hf_", 20, b"", "a Hugging Face token"),
+    ("ghp_", 30, b"", "a GitHub token"),
+    ("gho_", 30, b"", "a GitHub token"),
+    ("ghu_", 30, b"", "a GitHub token"),
+    ("ghs_", 30, b"", "a GitHub token"),
+    ("ghr_", 30, b"", "a GitHub token"),
+    ("github_pat_", 20, b"_", "a GitHub token"),
+    ("glpat-", 20, b"_-", "a GitLab token"),
+    ("xoxb-", 10, b"-", "a Slack token"),
+    ("xoxp-", 10, b"-", "a Slack token"),
+    ("xoxa-", 10, b"-", "a Slack token"),
+    ("xoxr-", 10, b"-", "a Slack token"),
+    ("xoxs-", 10, b"-", "a Slack token"),
 ];
 
-/// Longest token that is found across two reads of a stream, bytes.
-pub const LONGEST_TOKEN: usize = 4 << 10;
+/// Longest secret that is found across two reads of a stream, bytes.
+pub const LONGEST: usize = 4 << 10;
 
 /// Finds tokens and private keys. They are long and regular, so that binary data holds none by chance.
 pub fn tokens(text: &[u8]) -> Vec<Found> {
     let mut found = Vec::new();
-    for prefix in &PREFIXES {
-        for start in memmem::find_iter(text, prefix.start) {
-            let body = start + prefix.start.len();
-            let end = run_end(text, body, prefix.also);
-            let has_digit = slice(text, body, end).iter().any(u8::is_ascii_digit);
-            if begins_word(text, start) && end - body >= prefix.least && has_digit {
-                found.push(Found { start, end, what: prefix.what });
+    for (prefix, least, also, what) in PREFIXES {
+        for start in memmem::find_iter(text, prefix) {
+            let body = start + prefix.len();
+            let end = run_end(text, body, also);
+            // Words with hyphens begin with `sk-` too; a token of Hugging Face may be letters alone.
+            let is_random = also.is_empty() || slice(text, body, end).iter().any(u8::is_ascii_digit);
+            if begins_word(text, start) && end - body >= least && is_random {
+                found.push(Found { start, end, what });
             }
         }
     }
-    for prefix in [b"AKIA", b"ASIA"] {
+    for prefix in ["AKIA", "ASIA"] {
         for start in memmem::find_iter(text, prefix) {
             let end = run_end(text, start, b"_");
-            let is_key =
-                slice(text, start, end).iter().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
-            if begins_word(text, start) && end - start == 20 && is_key {
+            let is_part = |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit();
+            if begins_word(text, start) && end - start == 20 && slice(text, start, end).iter().all(is_part) {
                 found.push(Found { start, end, what: "an AWS key" });
             }
         }
     }
-    for start in memmem::find_iter(text, b"eyJ") {
+    for start in memmem::find_iter(text, "eyJ") {
         if begins_word(text, start)
             && let Some(end) = web_token(text, start)
         {
             found.push(Found { start, end, what: "a JSON web token" });
         }
     }
-    for start in memmem::find_iter(text, b"-----BEGIN ") {
+    for start in memmem::find_iter(text, "-----BEGIN ") {
         let line = slice(text, start, text.len().min(start + 80));
         let Some(title) = memmem::find(line, b"PRIVATE KEY-----") else {
             continue;
@@ -96,12 +84,11 @@ pub fn tokens(text: &[u8]) -> Vec<Found> {
 }
 
 /// Finds all secrets of a text, in order and without overlaps.
-pub fn all(text: &str) -> Vec<Found> {
-    let bytes = text.as_bytes();
-    let mut found = tokens(bytes);
-    logins(bytes, &mut found);
-    bearers(bytes, &mut found);
-    named_values(bytes, &mut found);
+pub fn all(text: &[u8]) -> Vec<Found> {
+    let mut found = tokens(text);
+    logins(text, &mut found);
+    bearers(text, &mut found);
+    named_values(text, &mut found);
     found.sort_by_key(|secret| (secret.start, std::cmp::Reverse(secret.end)));
     let mut end = 0;
     found.retain(|secret| {
@@ -114,17 +101,45 @@ pub fn all(text: &str) -> Vec<Found> {
     found
 }
 
-/// Returns true for the name of an option or field that holds a secret. `max-new-tokens` and `pad_token_id` are none.
+/// Words before `token` in the name of a token of text, or of a number of them.
+const TOKENS_OF_TEXT: [&str; 16] = [
+    "pad", "eos", "bos", "unk", "sep", "cls", "mask", "image", "per", "first", "next", "last", "stop",
+    "start", "end", "special",
+];
+
+/// Returns true for the name of an option, variable or field that holds a secret. `max-new-tokens`, `pad_token` and `PWD` are none.
 pub fn is_secret_name(name: &str) -> bool {
-    let lower = name.trim_start_matches('-').to_ascii_lowercase();
-    let mut words = lower.split(['-', '_', '.']).rev();
+    let words = words(name.trim_start_matches('-'));
+    let mut words = words.iter().rev().map(String::as_str);
     let (last, before) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     match last {
-        "password" | "passwd" | "passphrase" | "secret" | "apikey" | "token" | "credential"
-        | "credentials" => true,
-        "key" => matches!(before, "api" | "access" | "secret" | "private" | "auth"),
-        _ => false,
+        "secret" | "apikey" | "credential" | "credentials" => true,
+        "token" => !TOKENS_OF_TEXT.contains(&before),
+        "pass" | "pwd" => !before.is_empty(),
+        "key" => ["api", "access", "account", "secret", "private", "auth"].contains(&before),
+        last => is_header(last) || ["password", "passwd", "passphrase"].iter().any(|end| last.ends_with(end)),
     }
+}
+
+/// Returns true for the last word of a header whose whole value is secret.
+fn is_header(last: &str) -> bool {
+    last.ends_with("authorization") || last.ends_with("cookie")
+}
+
+/// Splits a name into its words, in lowercase: `access-token`, `ACCESS_TOKEN` and `accessToken` have the same.
+fn words(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut was_lower = false;
+    for c in name.chars() {
+        if !c.is_ascii_alphanumeric() || (was_lower && c.is_ascii_uppercase()) {
+            words.push(String::new());
+        }
+        was_lower = c.is_ascii_lowercase();
+        if let Some(word) = words.last_mut().filter(|_| c.is_ascii_alphanumeric()) {
+            word.push(c.to_ascii_lowercase());
+        }
+    }
+    words
 }
 
 /// Finds the logins of URLs: `scheme://user:password@host`.
@@ -158,8 +173,8 @@ fn bearers(text: &[u8], found: &mut Vec<Found>) {
 /// Most bytes between the name of an option and its value.
 const GAP: usize = 64;
 
-/// Finds the values of options (`--api-key X`, also as words of a JSON or YAML list), assignments (`password=X`) and fields
-/// (`"password": "X"`) with a secret name.
+/// Finds the values of options (`--api-key X`, also as words of a JSON or YAML list), assignments (`password=X`), fields
+/// (`"password": "X"`) and headers (`Authorization: X`) with a secret name.
 fn named_values(text: &[u8], found: &mut Vec<Found>) {
     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-.".contains(byte);
     let mut at = 0;
@@ -170,32 +185,51 @@ fn named_values(text: &[u8], found: &mut Vec<Found>) {
             continue;
         }
         let end = at + rest.iter().position(|byte| !is_part(byte)).unwrap_or(rest.len());
-        let name = std::str::from_utf8(slice(text, at, end)).unwrap_or_default();
+        let names = [at, at + escape_at(text, at)].map(|start| slice(text, start, end));
+        let mut names = names.iter().filter_map(|name| std::str::from_utf8(name).ok());
         at = end;
-        if !is_secret_name(name) {
+        let Some(name) = names.find(|name| is_secret_name(name)) else {
             continue;
-        }
+        };
         let is_option = name.starts_with("--");
         let Some(start) = value_start(text, end, is_option) else {
             continue;
         };
-        let stops = |byte: &u8| byte.is_ascii_whitespace() || b"\"'<>,;&\\".contains(byte);
         let value = slice(text, start, text.len());
-        let length = value.iter().position(stops).unwrap_or(value.len());
-        let is_token = name.to_ascii_lowercase().ends_with("token");
-        // A special token of a tokenizer, such as `--pad-token [PAD]`, is short.
-        let least = if is_token { 8 } else { 1 };
-        // `pad_token=tokenizer.eos_token` is code.
-        let is_code = is_token && !is_option && !slice(value, 0, length).iter().any(u8::is_ascii_digit);
-        let is_word =
-            matches!(value.get(..length), Some(b"null" | b"None" | b"true" | b"false" | b"True" | b"False"));
-        let is_next_option = value.starts_with(b"--");
-        let is_structure = value.first().is_none_or(|byte| b"[]{}()".contains(byte));
-        if length >= least && !is_code && !is_word && !is_next_option && !is_structure {
+        let length = value_length(name, is_option, value);
+        if length > 0 {
             found.push(Found { start, end: start + length, what: "the value of a secret option" });
             at = start + length;
         }
     }
+}
+
+/// Returns the length of the secret at the start of a text that follows a secret name; 0 where there is none.
+pub fn value_length(name: &str, is_option: bool, value: &[u8]) -> usize {
+    let words = words(name);
+    let last = words.last().map_or("", String::as_str);
+    // A header has blanks in its value.
+    let header = is_header(last);
+    let stops = |byte: &u8| {
+        b"\"'<>\\\r\n".contains(byte) || (!header && (byte.is_ascii_whitespace() || b",;&".contains(byte)))
+    };
+    let length = value.iter().position(stops).unwrap_or(value.len());
+    let text = slice(value, 0, length);
+    let is_token = last.ends_with("token");
+    let is_word = matches!(text, b"null" | b"None" | b"true" | b"false" | b"True" | b"False");
+    let is_structure = value.first().is_none_or(|byte| b"[]{}()".contains(byte));
+    // A number of tokens, and code such as `pad_token=tokenizer.eos_token`, are no secrets. A special token of a tokenizer, such
+    // as `[PAD]`, is short.
+    let is_number = || {
+        std::str::from_utf8(text)
+            .is_ok_and(|text| text.trim_end_matches(['}', ']', ')']).parse::<f64>().is_ok())
+    };
+    let is_code = || {
+        let plain = words.len() == 1 || text.contains(&b'.');
+        !is_option && plain && !text.iter().any(u8::is_ascii_digit)
+    };
+    let is_no_token = is_token && (length < 8 || is_number() || is_code());
+    if is_word || is_structure || is_no_token || value.starts_with(b"--") { 0 } else { length }
 }
 
 /// Returns the start of the value after a name that ends at `from`.
@@ -205,11 +239,9 @@ fn value_start(text: &[u8], from: usize, is_option: bool) -> Option<usize> {
     let blank = |byte: &u8| byte.is_ascii_whitespace();
     let mut at = 0;
     let skip = |at: &mut usize, accepts: &dyn Fn(&u8) -> bool| {
-        let before = *at;
         while gap.get(*at).is_some_and(accepts) {
             *at += 1;
         }
-        *at > before
     };
     skip(&mut at, &quotes);
     match gap.get(at) {
@@ -250,9 +282,27 @@ fn web_token(text: &[u8], start: usize) -> Option<usize> {
     None
 }
 
+/// Returns true where a token can begin: not inside a word. What an escape or a colour code ends with is no part of a word.
 fn begins_word(text: &[u8], at: usize) -> bool {
-    let before = at.checked_sub(1).and_then(|at| text.get(at));
-    !before.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    let word = slice(text, 0, at).iter().rev().take_while(|byte| is_part(byte)).count();
+    word == 0 || word == escape_at(text, at - word)
+}
+
+/// Returns the number of letters and digits at `at` that belong to what is before: to an escape of JSON (`\n`, `\u001b`), of a URL
+/// (`%3D`) or to the colour code of a terminal (`ESC[31m`).
+fn escape_at(text: &[u8], at: usize) -> usize {
+    let (before, rest) = (slice(text, 0, at), slice(text, at, text.len()));
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    match (before.last(), rest.first()) {
+        (Some(b'%'), _) => 2,
+        // `1;31m` is one code.
+        (Some(b'[' | b';'), _) if rest.get(digits) == Some(&b'm') => digits + 1,
+        (Some(b'\\'), Some(b'u')) => 5,
+        (Some(b'\\'), Some(b'x')) => 3,
+        (Some(b'\\'), Some(_)) => 1,
+        _ => 0,
+    }
 }
 
 /// Returns the end of a run of letters, digits and the bytes of `also`.
@@ -271,16 +321,22 @@ mod tests {
     use super::*;
 
     fn secrets(text: &str) -> Vec<&str> {
-        all(text).iter().map(|found| &text[found.start..found.end]).collect()
+        all(text.as_bytes()).iter().map(|found| &text[found.start..found.end]).collect()
     }
 
     #[test]
     fn known_tokens_are_found() {
         let body = "Ab3dEf6hIj9kLmN0pQr5tUv8xYz1Ab3dEf6h";
-        for prefix in ["sk-", "hf_", "ghp_", "github_pat_", "glpat-", "xoxb-"] {
+        for prefix in ["sk-", "nvapi-", "hf_", "ghp_", "github_pat_", "glpat-", "xoxb-"] {
             let token = format!("{prefix}{body}");
-            assert_eq!(secrets(&format!("x {token}, y")), [token.as_str()]);
+            // Alone, in a string of JSON, of a URL, and after the colour codes of a terminal.
+            for before in
+                ["x ", "\\n", "\\\\n", "\\u001b[0m", "%3D", "\x1b[31m", "\x1b[1;31m", "\n", "=", "\""]
+            {
+                assert_eq!(secrets(&format!("{before}{token}, y")), [token.as_str()], "{before:?}");
+            }
         }
+        assert_eq!(secrets("hf_OnlyLettersAreATokenToo"), ["hf_OnlyLettersAreATokenToo"]);
         assert_eq!(secrets("id=AKIAIOSFODNN7EXAMPLE;"), ["AKIAIOSFODNN7EXAMPLE"]);
         let jwt = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmN";
         assert_eq!(secrets(&format!("({jwt})")), [jwt]);
@@ -290,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_secret_options_are_found() {
+    fn values_of_secret_names_are_found() {
         for text in [
             "run --api-key swordfish -v",
             "run --password=swordfish -v",
@@ -300,12 +356,27 @@ mod tests {
             "Authorization: Bearer swordfish",
             "https://swordfish@host/x",
             "DB_PASSWORD=swordfish",
+            "PGPASSWORD=swordfish",
+            "DB_PASS=swordfish",
+            "export DB_PWD='swordfish'",
+            "AccountName=x;AccountKey=swordfish;EndpointSuffix=y",
             "{\"password\": \"swordfish\"}",
+            "{\"accessToken\": \"swordfish\"}",
+            "{\"clientSecret\":\"swordfish\"}",
+            "{\"log\": \"one\\npassword=swordfish\\ntwo\"}",
+            "\x1b[32mDB_PASS=swordfish",
+            "\\u001b[0mapi_key=swordfish",
+            "C:\\password=swordfish",
             "curl --token='swordfish'",
         ] {
-            assert_eq!(secrets(text), ["swordfish"], "{text}");
+            let found = secrets(text);
+            assert!(found == ["swordfish"] || found == ["Bearer swordfish"], "{text}: {found:?}");
         }
         assert_eq!(secrets("postgres://anna:pw@db/x"), ["anna:pw"]);
+        assert_eq!(secrets("Authorization: Basic dTpw\nnext"), ["Basic dTpw"]);
+        assert_eq!(secrets("{\"authorization\": \"Negotiate a b\", \"x\": 1}"), ["Negotiate a b"]);
+        assert_eq!(secrets("-H 'Cookie: id=1; other=2' -v"), ["id=1; other=2"]);
+        assert_eq!(secrets("Set-Cookie: id=1"), ["id=1"]);
     }
 
     #[test]
@@ -319,9 +390,11 @@ mod tests {
             "{\"token_hash\": \"abcdefabcdef\", \"key\": \"decode\"}",
             "https://example.com/a@b",
             "tokenizer.pad_token=tokenizer.eos_token",
+            "time per token: 12345.678 us, {\"us_per_token\": 12345.678, \"token\": 123456.789}",
+            "PWD=/home OLDPWD=/tmp",
             "--password --verbose",
             "{\"api_key\": null, \"secret\": [1]}",
-            "--api-key <removed> https://<removed>@host",
+            "--api-key <removed> https://<removed>@host Authorization: <removed>",
         ] {
             assert_eq!(secrets(text), Vec::<&str>::new(), "{text}");
         }

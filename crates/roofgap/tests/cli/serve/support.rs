@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// The binary under test.
 const ROOFGAP: &str = env!("CARGO_BIN_EXE_roofgap");
 /// Time after which a test gives up waiting.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A folder with runs, presets and a token.
 pub(crate) struct Place {

@@ -1,0 +1,466 @@
+//! Recording a part of a program that runs: [`watch()`] starts it with a dormant collector, [`capture()`] records a window, and
+//! [`add_requests`] joins it with the load that a server had meanwhile.
+
+use std::ffi::OsString;
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use roofgap_base::exit::Exit;
+use roofgap_base::file::{read_document, write_atomic};
+use roofgap_collect::child::Cancel;
+use roofgap_collect::command::{CommandLine, word_of_text, word_text};
+use roofgap_collect::program::{Annotation, ProgramContext, Scripts};
+use roofgap_collect::watch::{ControlError, Registry, Watched, WatchedProcess, ask, status};
+use roofgap_runs::config::{ConfigProps, compose};
+use roofgap_runs::open::accounts::account_at;
+use roofgap_runs::open::read_each;
+use roofgap_runs::run_dir::folder::RunDir;
+use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus, SessionRecord};
+use roofgap_trace::account::{Account, SCHEMA};
+use roofgap_trace::native::older_segment;
+
+use super::conclude;
+use super::context::PhaseContext;
+use super::phases::{ORDER, Results, Stop, run_phase};
+use super::props::{Event, Outcome, ProfileProps};
+use super::tools::NativeLibrary;
+use roofgap_base::error::Error;
+
+/// Size limit of the two files of a process, MB. Half of it is the limit of a window.
+const MAX_MB: u64 = 16_384;
+
+/// Time beyond the longest window after which the collector turns itself off.
+const ARMED_MARGIN: Duration = Duration::from_secs(10);
+
+/// A program to watch.
+#[derive(Debug)]
+pub struct WatchPlan {
+    /// Command line with the collector in its environment.
+    pub command: CommandLine,
+    /// Registration.
+    pub watched: Watched,
+}
+
+/// Registers this process as the program and writes the files that it needs. The caller then replaces itself by the program, so that
+/// standard streams, signals and exit status are the program's own. `None` if there are no words. Captures record one of `duty`
+/// steps.
+pub fn watch(
+    registry: &Registry,
+    words: &[OsString],
+    library: &NativeLibrary,
+    duty: NonZeroU32,
+) -> Result<Option<WatchPlan>, Error> {
+    if words.is_empty() {
+        return Ok(None);
+    }
+    let watched = registry.register(words.iter().map(|word| word_text(word)).collect()).map_err(Error::of)?;
+    let files = &watched.registration.files;
+    std::fs::create_dir_all(watched.captures()).map_err(Error::io("write", files))?;
+    let collector = files.join("libroofgap_inject.so");
+    write_atomic(&collector, library.bytes).map_err(Error::io("write", &collector))?;
+    let scripts = Scripts::install(&files.join("scripts")).map_err(Error::io("write", files))?;
+    let command = command(words, &watched, &collector, &scripts, duty);
+    Ok(command.map(|command| WatchPlan { command, watched }))
+}
+
+/// Builds the command line; `None` if there are no words.
+fn command(
+    words: &[OsString],
+    watched: &Watched,
+    collector: &Path,
+    scripts: &Scripts,
+    duty: NonZeroU32,
+) -> Option<CommandLine> {
+    let (program, args) = words.split_first()?;
+    let context = ProgramContext {
+        run_dir: watched.registration.files.clone(),
+        phase: NAME.as_str(),
+        account: watched.account(),
+        cwd: None,
+        env: Vec::new(),
+    };
+    let program = CommandLine::new(program).args(args);
+    let line = context
+        .apply(Annotation::from_env(&scripts.annotate, false).apply(program))
+        .env("CUDA_INJECTION64_PATH", collector)
+        .env("NVTX_INJECTION64_PATH", collector)
+        .env("ROOFGAP_NATIVE_DIR", watched.captures())
+        .env("ROOFGAP_NATIVE_CONTROL", &watched.sockets)
+        // The first capture loads CUPTI. Kernels of CUDA graphs from before are recorded, too.
+        .env("ROOFGAP_NATIVE_DORMANT", "lazy")
+        .env("ROOFGAP_NATIVE_DUTY", duty.to_string())
+        // Annotations are recorded all the time. Files that a window does not need are dropped, but not within a window.
+        .env("ROOFGAP_NATIVE_LAST_MS", (6 * LONGEST_WINDOW.as_millis()).to_string())
+        .env("ROOFGAP_NATIVE_MAX_MB", MAX_MB.to_string())
+        // A capture that was killed leaves the collector armed.
+        .env("ROOFGAP_NATIVE_MAX_S", (LONGEST_WINDOW + ARMED_MARGIN).as_secs().to_string());
+    Some(line)
+}
+
+/// Longest window. A busy program fills a disk in a longer one.
+pub const LONGEST_WINDOW: Duration = Duration::from_secs(600);
+
+/// Interval between looks at the program. Each wakes a thread in it, so that a window by time has few.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Interval between looks at a program whose steps are counted.
+const LOOK_AT_STEPS: Duration = Duration::from_millis(20);
+
+/// Time for work that was launched in the window to end, before the records are collected for the last time.
+const SETTLE: Duration = Duration::from_millis(250);
+
+const NAME: PhaseName = PhaseName::Timeline;
+
+/// Mode of a run without a baseline and counters.
+const MODE: &str = "light";
+
+/// Length of a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WindowLength {
+    /// A time.
+    Time(Duration),
+    /// A number of steps of the process that makes most of them, and the longest time to wait for them.
+    Steps {
+        /// Steps.
+        count: u64,
+        /// Time limit.
+        limit: Duration,
+    },
+}
+
+impl WindowLength {
+    fn limit(self) -> Duration {
+        match self {
+            Self::Time(limit) | Self::Steps { limit, .. } => limit,
+        }
+    }
+
+    fn look(self) -> Duration {
+        match self {
+            Self::Time(_) => LOOK,
+            Self::Steps { .. } => LOOK_AT_STEPS,
+        }
+    }
+}
+
+/// Input of a capture.
+#[derive(Debug, Clone)]
+pub struct CaptureProps {
+    /// Program.
+    pub watched: Watched,
+    /// Window.
+    pub length: WindowLength,
+    /// Folder of the runs; `None` for the configured one.
+    pub base: Option<PathBuf>,
+    /// Command line as typed, program name first.
+    pub command_line: Vec<String>,
+    /// Version of this binary.
+    pub version: String,
+}
+
+/// A process of the program in a capture.
+struct Recorded {
+    process: WatchedProcess,
+    /// Path of its capture.
+    file: PathBuf,
+    /// Steps before the window.
+    steps_before: u64,
+    /// Refusal, where GPU work is not recorded.
+    refused: Option<String>,
+}
+
+/// Records a window of every process of a watched program, which runs on, and writes the reports. A cancelled capture ends its
+/// window early and keeps it.
+pub fn capture(
+    props: &CaptureProps,
+    cancel: &Cancel,
+    events: &mut dyn FnMut(Event<'_>),
+) -> Result<Outcome, Error> {
+    let limit = props.length.limit();
+    if limit > LONGEST_WINDOW {
+        let (seconds, longest) = (limit.as_secs(), LONGEST_WINDOW.as_secs());
+        let why = format!("a window of {seconds} s is too long; the longest is {longest} s");
+        return Err(Error::new(why));
+    }
+    let mut processes = begin(&props.watched)?;
+    let run = record(props, cancel, events, &mut processes);
+    // Whatever happened, the program is left dormant.
+    for recorded in &processes {
+        let _ = ask(&recorded.process.socket, "disarm");
+    }
+    run
+}
+
+/// Makes an error of a program that cannot be recorded now.
+fn partial(why: String) -> Error {
+    Error::new(why).with_exit(Exit::Partial)
+}
+
+/// Turns the recording on in every process.
+fn begin(watched: &Watched) -> Result<Vec<Recorded>, Error> {
+    let pid = watched.registration.pid;
+    let found = watched.processes();
+    if found.is_empty() {
+        return Err(partial(format!(
+            "process {pid} has not loaded the collector: it has used neither CUDA nor NVTX yet, or it was started without the \
+             environment of `roofgap watch`"
+        )));
+    }
+    for process in &found {
+        if status(&process.socket).is_ok_and(|status| status.armed) {
+            let pid = process.pid;
+            return Err(partial(format!(
+                "process {pid} is being captured already; wait until that capture has ended"
+            )));
+        }
+    }
+    let (mut processes, mut why) = (Vec::new(), Vec::new());
+    for process in found {
+        match arm(process) {
+            Ok(recorded) => {
+                why.extend(recorded.refused.clone());
+                processes.push(recorded);
+            }
+            Err(error) => why.push(error.to_string()),
+        }
+    }
+    if processes.iter().all(|recorded: &Recorded| recorded.refused.is_some()) {
+        for recorded in &processes {
+            let _ = ask(&recorded.process.socket, "disarm");
+        }
+        why.dedup();
+        return Err(partial(format!("process {pid} cannot be recorded: {}", why.join("; "))));
+    }
+    Ok(processes)
+}
+
+/// Begins a new file in a process and turns the recording on.
+fn arm(process: WatchedProcess) -> Result<Recorded, ControlError> {
+    // Records of an earlier window that CUPTI still holds belong to the earlier file.
+    ask(&process.socket, "flush")?;
+    ask(&process.socket, "cut")?;
+    let before = status(&process.socket)?;
+    // Nothing of it is mistaken for the window, if the cut at its end fails.
+    let _ = std::fs::remove_file(older_segment(&before.file));
+    let refused = match ask(&process.socket, "arm") {
+        Ok(_) => None,
+        Err(ControlError::Refused { why }) => Some(why),
+        Err(error) => return Err(error),
+    };
+    Ok(Recorded { process, file: before.file, steps_before: before.steps, refused })
+}
+
+fn record(
+    props: &CaptureProps,
+    cancel: &Cancel,
+    events: &mut dyn FnMut(Event<'_>),
+    processes: &mut Vec<Recorded>,
+) -> Result<Outcome, Error> {
+    let composed = compose(&ConfigProps {
+        program: props.watched.registration.command.clone(),
+        overrides: vec![format!("run.mode={MODE}")],
+        ..ConfigProps::default()
+    })?;
+    let session = ProfileProps {
+        composed,
+        command_line: props.command_line.clone(),
+        executable: PathBuf::new(),
+        version: props.version.clone(),
+        search_path: Vec::new(),
+        native: Err("a capture uses the collector of the program".to_owned()),
+    };
+    let base = props.base.as_ref().unwrap_or(&session.composed.config.artifacts.stage2_dir);
+    let run_dir = RunDir::create(base)?;
+    let repeat = repeat_command(&props.command_line);
+    let mut context = PhaseContext::begin_session(&session, &run_dir, repeat, cancel, events)?;
+    run_dir.folder("native")?;
+    for phase in ORDER.iter().filter(|phase| !phase.is_conclusion() && phase.name() != NAME) {
+        context.record.requested(phase.name(), false);
+        let why = "a capture of a running program records its timeline only";
+        context.record.phase_ends(phase.name(), PhaseStatus::skipped(why));
+    }
+    context.begin(NAME, None);
+    context.tool("native");
+    wait(&mut context, props, processes);
+    let status = collect(&mut context, props, processes);
+    context.end(status);
+    let mut found = Results::default();
+    for phase in ORDER.iter().filter(|phase| phase.is_conclusion()) {
+        // Its failure is in the record.
+        let _ = run_phase(*phase, &mut context, &mut found);
+    }
+    let end = if context.is_cancelled() { Err(Stop::Cancelled) } else { Ok(()) };
+    Ok(conclude(context, end, found))
+}
+
+/// Waits until the window is over. Processes that the program starts meanwhile are recorded too.
+fn wait(context: &mut PhaseContext<'_>, props: &CaptureProps, processes: &mut Vec<Recorded>) {
+    let began = Instant::now();
+    let limit = props.length.limit();
+    while began.elapsed() < limit && !context.is_cancelled() {
+        std::thread::sleep(props.length.look().min(limit.saturating_sub(began.elapsed())));
+        let found = props.watched.processes();
+        if found.is_empty() {
+            context.warn("the program ended before the window did");
+            return;
+        }
+        let is_new = |process: &WatchedProcess| processes.iter().all(|known| known.process != *process);
+        let new: Vec<WatchedProcess> = found.into_iter().filter(is_new).collect();
+        processes.extend(new.into_iter().filter_map(|process| arm(process).ok()));
+        if let WindowLength::Steps { count, .. } = props.length
+            && steps(processes) >= count
+        {
+            return;
+        }
+        (context.events)(Event::Tick { phase: NAME, elapsed: began.elapsed(), stopping: false });
+    }
+    if let WindowLength::Steps { count, limit } = props.length
+        && !context.is_cancelled()
+    {
+        let why = match steps(processes) {
+            0 => "the program marked no steps; use --for to record a time".to_owned(),
+            found => format!("the program made {found} of {count} steps"),
+        };
+        context.warn(format!("{why} (in {} s)", limit.as_secs_f64()));
+    }
+}
+
+/// Returns the number of steps in the window, of the process that made most.
+fn steps(processes: &[Recorded]) -> u64 {
+    let of = |recorded: &Recorded| {
+        let now = status(&recorded.process.socket).ok()?;
+        Some(now.steps.saturating_sub(recorded.steps_before))
+    };
+    processes.iter().filter_map(of).max().unwrap_or(0)
+}
+
+/// Ends the window and moves the captures into the run directory.
+fn collect(context: &mut PhaseContext<'_>, props: &CaptureProps, processes: &[Recorded]) -> PhaseStatus {
+    for command in ["disarm", "flush"] {
+        for recorded in processes {
+            // A process that has ended has written its capture.
+            let _ = ask(&recorded.process.socket, command);
+        }
+    }
+    std::thread::sleep(SETTLE);
+    let mut captures = Vec::new();
+    for recorded in processes {
+        let socket = &recorded.process.socket;
+        let _ = ask(socket, "flush");
+        let is_cut = ask(socket, "cut").is_ok();
+        match take(context, &recorded.file, is_cut) {
+            Ok(capture) => captures.push(capture),
+            Err(error) => context.warn(format!("{}: {error}", recorded.file.display())),
+        }
+    }
+    let account = props.watched.account();
+    // A server that `roofgap load` started has its account beside that of the load.
+    let accounts = [account.clone(), crate::traffic::server_account_path(&account)];
+    if let Some(account) = accounts.iter().find(|path| path.is_file()) {
+        let copied = std::fs::copy(account, context.layout.native_account());
+        context.note_output(copied.map(|_| context.layout.native_account()));
+    }
+    captures.retain(|capture| context.output(capture));
+    let mut unreadable = Vec::new();
+    let input = read_each(&captures, &mut unreadable);
+    let refused = processes.iter().filter_map(|recorded| {
+        let why = recorded.refused.as_ref()?;
+        Some(format!("process {}: {why}", recorded.process.pid))
+    });
+    for note in refused {
+        context.note(note);
+    }
+    if input.trace.ops.is_empty() {
+        unreadable.insert(0, "no GPU work was recorded in the window".to_owned());
+        return PhaseStatus::failed(unreadable.join("; "), None);
+    }
+    PhaseStatus::Ok
+}
+
+/// Copies the window of a process into the run directory: the file before the cut, or the last one of a process that has ended.
+fn take(context: &PhaseContext<'_>, file: &Path, is_cut: bool) -> std::io::Result<PathBuf> {
+    let name = file.file_name().ok_or_else(|| std::io::Error::other("a capture without a name"))?;
+    let to = context.layout.native().join(name);
+    let source = if is_cut { older_segment(file) } else { file.to_owned() };
+    std::fs::copy(&source, &to)?;
+    if is_cut {
+        // It is in the run directory now.
+        let _ = std::fs::remove_file(&source);
+    }
+    Ok(to)
+}
+
+/// Quotes the command line for a shell.
+fn repeat_command(words: &[String]) -> String {
+    let (program, args) =
+        words.split_first().map_or(("", &[][..]), |(program, args)| (program.as_str(), args));
+    let args = args.iter().map(|word| word_of_text(word));
+    CommandLine::new(word_of_text(program)).args(args).to_string()
+}
+
+/// Adds the requests in the account that `roofgap load --account` wrote to a run of `roofgap capture`.
+pub fn add_requests(run_dir: &Path, load: &Path) -> Result<(), Error> {
+    let wrong = |why: String| Error::new(format!("cannot add the requests of {}: {why}", load.display()));
+    let record = SessionRecord::read(run_dir).map_err(|error| wrong(error.to_string()))?;
+    let baseline = record.phase(PhaseName::Baseline);
+    if baseline.is_some_and(|phase| phase.requested) {
+        return Err(wrong("the run is not one of `roofgap capture`".to_owned()));
+    }
+    let text = read_document(load).map_err(|error| wrong(error.to_string()))?;
+    let account = Account::from_json(&text).map_err(|error| wrong(error.to_string()))?;
+    let Some(requests) = account.requests else {
+        return Err(wrong(
+            "the account has no requests; `roofgap load --account FILE` writes them".to_owned(),
+        ));
+    };
+    let path = Layout::of(run_dir).native_account();
+    let joined = Account {
+        schema: SCHEMA.to_owned(),
+        requests: Some(requests),
+        ..account_at(path.clone()).unwrap_or_default()
+    };
+    let text = joined.to_json().map_err(|error| wrong(error.to_string()))?;
+    write_atomic(&path, &text).map_err(Error::io("write", &path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roofgap_collect::watch::Registration;
+    use roofgap_runs::config::settings::DUTY;
+    use std::ffi::OsStr;
+
+    #[test]
+    fn the_collector_is_in_the_environment_and_dormant() {
+        let watched = Watched {
+            registration: Registration {
+                pid: 7,
+                start: 1,
+                started: String::new(),
+                command: Vec::new(),
+                socket: "/run/7-1/7.sock".into(),
+                files: "/tmp/7-1".into(),
+            },
+            sockets: "/run/7-1".into(),
+        };
+        let scripts = Scripts { driver: "/s/driver.py".into(), annotate: "/s/annotate".into() };
+        let words: Vec<OsString> = ["vllm", "serve", "m"].map(OsString::from).to_vec();
+        let collector = Path::new("/tmp/7-1/lib.so");
+        let line = command(&words, &watched, collector, &scripts, DUTY).unwrap();
+        assert_eq!(line.argv(), ["vllm", "serve", "m"]);
+        for (name, value) in [
+            ("CUDA_INJECTION64_PATH", "/tmp/7-1/lib.so"),
+            ("NVTX_INJECTION64_PATH", "/tmp/7-1/lib.so"),
+            ("ROOFGAP_NATIVE_DIR", "/tmp/7-1/captures"),
+            ("ROOFGAP_NATIVE_CONTROL", "/run/7-1"),
+            ("ROOFGAP_NATIVE_DORMANT", "lazy"),
+            ("ROOFGAP_NATIVE_DUTY", "16"),
+            ("ROOFGAP_NATIVE_LAST_MS", "3600000"),
+            ("ROOFGAP_NATIVE_MAX_S", "610"),
+            ("ROOFGAP_WORKLOAD_JSON", "/tmp/7-1/workload.json"),
+        ] {
+            assert_eq!(line.env_value(name), Some(Some(OsStr::new(value))), "{name}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The inputs of a session: the manifest, a YAML list of images and prompts, and the record `inputs.yaml`.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use roofgap_base::file::{FileHash, hash_file, read_text};
+use roofgap_runs::config::settings::WorkloadKind;
+use roofgap_runs::config::tree::{Map, Node, Origin, Value};
+use roofgap_runs::config::{Config, read_yaml, write_yaml};
+use roofgap_runs::run_dir::PhaseName;
+
+use super::context::PhaseContext;
+use roofgap_base::error::Error;
+
+/// The items of `inputs.manifest`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Manifest {
+    pub items: Vec<ManifestItem>,
+}
+
+/// An image, a prompt, or both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ManifestItem {
+    /// Absolute path of the image.
+    pub image: Option<PathBuf>,
+    /// Text of the prompt.
+    pub prompt: Option<String>,
+}
+
+impl Manifest {
+    /// Reads a manifest: a list, or a map with the list under `inputs` or `items`. Paths are relative to the file.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let wrong = |why: String| Error::new(format!("inputs.manifest: {}: {why}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        let tree = read_yaml(&text, path, &|_| Origin::Program).map_err(|error| wrong(error.to_string()))?;
+        let list = match &tree.value {
+            Value::Map(map) => map.get("inputs").or_else(|| map.get("items")),
+            _ => Some(&tree),
+        };
+        let Some(Value::List(entries)) = list.map(|node| &node.value) else {
+            return Err(wrong("expected a list of images or prompts".to_owned()));
+        };
+        let full = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let folder = full.parent().unwrap_or(Path::new("/"));
+        let item = |(at, entry)| {
+            ManifestItem::of(entry, folder).map_err(|why| wrong(format!("entry {}: {why}", at + 1)))
+        };
+        let items: Vec<ManifestItem> = entries.iter().enumerate().map(item).collect::<Result<_, _>>()?;
+        if items.is_empty() {
+            return Err(wrong("the list is empty".to_owned()));
+        }
+        Ok(Manifest { items })
+    }
+
+    /// Returns the images, where every item is an image without a prompt.
+    pub fn images_only(&self) -> Option<Vec<&Path>> {
+        let image = |item: &'_ ManifestItem| item.prompt.is_none() && item.image.is_some();
+        self.items.iter().all(image).then(|| {
+            let images = self.items.iter().filter_map(|item| item.image.as_deref());
+            images.collect()
+        })
+    }
+}
+
+impl ManifestItem {
+    /// Reads an entry: a map, or a text that is an image where a file of that name exists, else a prompt.
+    fn of(entry: &Node, folder: &Path) -> Result<Self, String> {
+        let (image, prompt) = match &entry.value {
+            Value::Text(text) if folder.join(text).is_file() => (Some(text.clone()), None),
+            Value::Text(text) => (None, Some(text.clone())),
+            Value::Map(map) => (first_text(map, ["image", "path"]), first_text(map, ["prompt", "text"])),
+            _ => (None, None),
+        };
+        let image = image.map(|image| folder.join(image));
+        if let Some(image) = image.as_ref().filter(|image| !image.is_file()) {
+            return Err(format!("no such image {}", image.display()));
+        }
+        if image.is_none() && prompt.is_none() {
+            return Err("neither image nor prompt".to_owned());
+        }
+        Ok(ManifestItem { image, prompt })
+    }
+}
+
+fn first_text(map: &Map, keys: [&str; 2]) -> Option<String> {
+    keys.iter().find_map(|key| match &map.get(key)?.value {
+        Value::Text(text) => Some(text.clone()),
+        _ => None,
+    })
+}
+
+/// Writes `inputs.yaml`: the input files of the configuration and those that the program says it read, with size and hash.
+pub fn write_inputs(context: &mut PhaseContext<'_>, read_by_program: &[PathBuf]) {
+    let mut items = Vec::new();
+    let mut files = input_files(context.config, read_by_program);
+    let mut known = HashSet::new();
+    files.retain(|path| known.insert(path.clone()));
+    for path in files {
+        match hash_file(&path) {
+            Ok(file) => items.push(input_node(&path, &file)),
+            Err(error) => {
+                let note = format!("cannot read the input {}: {error}", path.display());
+                context.record.note(PhaseName::Preflight, note);
+            }
+        }
+    }
+    let mut map = Map::default();
+    map.insert("schema", text("roofgap.inputs/1"));
+    map.insert("inputs", node(Value::List(items)));
+    let yaml = write_yaml(&node(Value::Map(map)), &|_| None);
+    let written = context.run_dir.write("inputs.yaml", yaml.as_bytes());
+    match written {
+        Ok(path) => {
+            context.record.output(PhaseName::Preflight, &path);
+        }
+        Err(error) => context.record.note(PhaseName::Preflight, error.to_string()),
+    }
+}
+
+/// Lists the input files: those that the program says it read, else those of the configuration.
+fn input_files(config: &Config, read_by_program: &[PathBuf]) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = Vec::new();
+    if let Some(manifest) = &config.inputs.manifest {
+        paths.push(manifest.clone());
+        match (config.workload.kind, read_by_program) {
+            (WorkloadKind::Hf, _) => {
+                let items = Manifest::read(manifest).map_or(Vec::new(), |manifest| manifest.items);
+                paths.extend(items.into_iter().filter_map(|item| item.image));
+            }
+            (_, []) => paths.extend(manifest_files(manifest)),
+            _ => {}
+        }
+    }
+    paths.extend(read_by_program.iter().cloned());
+    paths.extend(config.model.config.clone());
+    if matches!(config.workload.kind, WorkloadKind::Command | WorkloadKind::Server) {
+        let folder = config.workload.cwd.clone().unwrap_or_default();
+        // Files among the arguments are usually the script and its data.
+        let words = config.workload.words().into_iter().map(|word| folder.join(word));
+        paths.extend(words.filter(|path| path.is_file()));
+    }
+    paths
+}
+
+fn node(value: Value) -> Node {
+    Node::new(value, Origin::Program)
+}
+
+fn text(value: &str) -> Node {
+    node(Value::Text(value.to_owned()))
+}
+
+fn input_node(path: &Path, file: &FileHash) -> Node {
+    let bytes = i64::try_from(file.bytes).unwrap_or(i64::MAX);
+    let mut map = Map::default();
+    map.insert("path", text(&path.display().to_string()));
+    map.insert("bytes", node(Value::Int(bytes)));
+    map.insert("sha256", text(&format!("sha256:{}", file.sha256)));
+    node(Value::Map(map))
+}
+
+/// Lists the files named anywhere in a manifest, relative to its folder.
+fn manifest_files(manifest: &Path) -> Vec<PathBuf> {
+    fn collect(node: &Node, folder: &Path, found: &mut Vec<PathBuf>) {
+        match &node.value {
+            Value::Text(text) => found.extend(Some(folder.join(text)).filter(|path| path.is_file())),
+            Value::List(items) => items.iter().for_each(|item| collect(item, folder, found)),
+            Value::Map(map) => map.iter().for_each(|(_, item)| collect(item, folder, found)),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    let folder = manifest.parent().unwrap_or(Path::new(""));
+    if let Ok(content) = read_text(manifest)
+        && let Ok(tree) = read_yaml(&content, manifest, &|_| Origin::Program)
+    {
+        collect(&tree, folder, &mut found);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Manifest, Error> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("page.png"), "x").unwrap();
+        let path = folder.path().join("inputs.yaml");
+        std::fs::write(&path, text).unwrap();
+        Manifest::read(&path)
+    }
+
+    #[test]
+    fn images_and_prompts_in_any_form() {
+        let found =
+            read("- page.png\n- What is this?\n- {image: page.png, prompt: Read it.}\n- text: Hello\n")
+                .unwrap();
+        let items: Vec<(bool, Option<&str>)> =
+            found.items.iter().map(|item| (item.image.is_some(), item.prompt.as_deref())).collect();
+        assert_eq!(
+            items,
+            [(true, None), (false, Some("What is this?")), (true, Some("Read it.")), (false, Some("Hello"))]
+        );
+        assert_eq!(found.images_only(), None);
+        let found = read("inputs:\n  - page.png\n  - {path: page.png}\n").unwrap();
+        assert_eq!(found.images_only().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_wrong_entry_is_named() {
+        for (text, said) in [
+            ("{}", "expected a list"),
+            ("- {image: gone.png}", "entry 1: no such image"),
+            ("- page.png\n- {size: 3}", "entry 2: neither image nor prompt"),
+            ("[]", "empty"),
+        ] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,625 @@
+//! Records the timeline with nsys or the native collector. The recording is never gated by default; stages are cut out of it
+//! by range afterwards.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use roofgap_analyze::Engine;
+use roofgap_base::file::hash_file;
+use roofgap_collect::child::Outcome;
+use roofgap_collect::nsys::{self, CaptureEnd, CaptureRange, NsysProfile};
+use roofgap_collect::range::NvtxRange;
+use roofgap_collect::tool::Nsys;
+use roofgap_runs::config::Config;
+use roofgap_runs::config::settings::{LayerRanges, Mode, Profiling, TimelineTool, WorkloadKind};
+use roofgap_runs::open::accounts::account_at;
+use roofgap_runs::open::read_each;
+use roofgap_runs::run_dir::{Layout, PhaseName};
+use roofgap_trace::{Input, range_name};
+
+use super::completeness::{self, Completeness};
+use super::{Phase, PlannedSession, Ready, Results, without_profiler};
+use crate::run::attempt::AttemptError;
+use crate::run::context::{PhaseCommand, PhaseContext, PhaseDescription};
+use crate::run::program::Program;
+use crate::run::tools::{NativeLibrary, ToolName, Tools};
+use crate::stage1;
+use roofgap_base::error::Error;
+
+const NAME: PhaseName = PhaseName::Timeline;
+
+/// The phase.
+pub struct TimelineRecording;
+
+/// A recorded timeline.
+pub struct Timeline {
+    /// Tool that recorded it.
+    pub tool: Recorder,
+    /// Recording.
+    pub input: Input,
+    /// Reason why the tool named in the configuration was replaced.
+    pub degraded: Option<String>,
+}
+
+/// A tool that records timelines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recorder {
+    /// Nsight Systems.
+    Nsys,
+    /// The native collector.
+    Native,
+}
+
+impl Recorder {
+    fn as_str(self) -> &'static str {
+        match self {
+            Recorder::Nsys => "nsys",
+            Recorder::Native => "native",
+        }
+    }
+}
+
+/// Lists the recorders in the order of attempts. A serving engine ends its processes before nsys has all of their records; the
+/// native collector runs inside each of them, and in each rank of a job.
+fn order(wanted: TimelineTool, mode: Mode, is_engine: bool) -> [Recorder; 2] {
+    match (wanted, mode) {
+        (TimelineTool::Auto, Mode::Deep) if !is_engine => [Recorder::Nsys, Recorder::Native],
+        (TimelineTool::Nsys, _) => [Recorder::Nsys, Recorder::Native],
+        (TimelineTool::Native | TimelineTool::Auto, _) => [Recorder::Native, Recorder::Nsys],
+    }
+}
+
+/// Returns the serving engine or launcher of several processes that the command or the baseline's account names.
+fn serving_engine(layout: &Layout, program: &Program) -> Option<String> {
+    let by_account = || account_at(layout.baseline_account())?.engine?.name;
+    let by_command = program.serving_engine().map(str::to_owned);
+    let is_apart = |name: &String| Engine::named(name).is_none_or(|engine| !engine.in_process);
+    by_command.or_else(by_account).filter(is_apart)
+}
+
+impl Phase for TimelineRecording {
+    fn name(&self) -> PhaseName {
+        NAME
+    }
+
+    /// The embedded model runs on the CPU, so it requests no timeline unless a recorder is named.
+    fn not_requested(&self, config: &Config) -> Option<&'static str> {
+        if !config.runner.is_on(NAME) {
+            return Some("runner.timeline is false");
+        }
+        let is_embedded = config.workload.kind == WorkloadKind::Embedded;
+        (is_embedded && config.profiling.timeline == TimelineTool::Auto).then_some(
+            "the embedded model runs on the CPU and times its own stages; profiling.timeline=nsys or native records it",
+        )
+    }
+
+    fn tool(&self) -> Option<ToolName> {
+        Some(ToolName::Nsys)
+    }
+
+    /// Describes the commands of the first usable recorder.
+    fn commands(&self, session: &PlannedSession<'_>) -> Result<PhaseDescription, Error> {
+        let PlannedSession { config, layout, program, tools } = *session;
+        let mut described = PhaseDescription::default();
+        let is_engine = program.serving_engine().is_some();
+        for recorder in order(config.profiling.timeline, config.run.mode, is_engine) {
+            match (recorder, &tools.nsys, &tools.native) {
+                (Recorder::Nsys, Ok(nsys), _) => {
+                    let commands = nsys_commands(config, layout, nsys, program, Gating::Configured)?;
+                    described.notes.extend(commands.left_out);
+                    described.commands.extend([commands.record, commands.export]);
+                    described.commands.extend(commands.stats.map(|(stats, _)| stats));
+                    break;
+                }
+                (Recorder::Native, _, Ok(_)) => {
+                    described.commands.push(native_command(config, layout, program)?);
+                    break;
+                }
+                (Recorder::Nsys, Err(why), _) | (Recorder::Native, _, Err(why)) => {
+                    described.notes.push(why.clone());
+                }
+            }
+        }
+        Ok(described)
+    }
+
+    fn expected(&self, _: &Config, unprofiled: Option<Duration>) -> Option<String> {
+        without_profiler(unprofiled)
+    }
+
+    fn run(&self, context: &mut PhaseContext<'_>, found: &mut Results) -> Result<(), AttemptError> {
+        found.timeline = Some(record(context, found.ready()?)?);
+        Ok(())
+    }
+}
+
+/// Records with the first recorder that succeeds.
+fn record(context: &mut PhaseContext<'_>, ready: &Ready) -> Result<Timeline, AttemptError> {
+    let Ready { program, tools } = ready;
+    let mut failures: Vec<(Recorder, AttemptError)> = Vec::new();
+    let mut attempted = false;
+    let engine = serving_engine(&context.layout, program);
+    let (wanted, mode) = (context.config.profiling.timeline, context.config.run.mode);
+    let recorders = order(wanted, mode, engine.is_some());
+    if let Some(engine) = engine.filter(|_| recorders != order(wanted, mode, false)) {
+        let note =
+            format!("{engine} runs in several processes, so the native collector is tried before nsys");
+        context.note(note);
+    }
+    for recorder in recorders {
+        if context.is_cancelled() {
+            break;
+        }
+        let attempt = match (recorder, &tools.nsys, &tools.native) {
+            (Recorder::Nsys, Err(why), _) | (Recorder::Native, _, Err(why)) => Err(AttemptError::new(why)),
+            (Recorder::Nsys, Ok(nsys), _) => {
+                attempted = true;
+                record_with_nsys(context, nsys, program)
+            }
+            (Recorder::Native, _, Ok(library)) => {
+                attempted = true;
+                record_natively(context, library, program)
+            }
+        };
+        match attempt {
+            Ok(input) => return Ok(finish(context, tools, recorder, input, &failures)),
+            Err(error) => failures.push((recorder, error)),
+        }
+    }
+    Err(no_recording(context.is_cancelled(), attempted, failures))
+}
+
+/// Notes how the timeline was recorded.
+fn finish(
+    context: &mut PhaseContext<'_>,
+    tools: &Tools,
+    recorder: Recorder,
+    input: Input,
+    failures: &[(Recorder, AttemptError)],
+) -> Timeline {
+    context.tool(recorder.as_str());
+    let replaced = failures.first().map(|(first, error)| {
+        let (first, used) = (first.as_str(), recorder.as_str());
+        format!("{first} recorded no timeline ({}); {used} was used instead", error.why)
+    });
+    if let Some(note) = &replaced {
+        context.note(note.clone());
+    }
+    if input.trace.ops.is_empty() {
+        let why = match &tools.gpu {
+            Ok(()) => "the program used no GPU".to_owned(),
+            Err(why) => why.clone(),
+        };
+        context.note(format!("no GPU operation was recorded: {why}"));
+    }
+    if context.is_cancelled() {
+        let note = "interrupted: the timeline holds what was recorded until then";
+        context.warn(note);
+    }
+    Timeline {
+        tool: recorder,
+        input,
+        // Without a named tool, either recorder is a full answer.
+        degraded: replaced.filter(|_| context.config.profiling.timeline != TimelineTool::Auto),
+    }
+}
+
+/// Joins the reasons of all recorders.
+fn no_recording(cancelled: bool, attempted: bool, failures: Vec<(Recorder, AttemptError)>) -> AttemptError {
+    let reasons: Vec<&str> = failures.iter().map(|(_, error)| error.why.as_str()).collect();
+    let why = reasons.join("; ");
+    if cancelled {
+        return AttemptError::new(if why.is_empty() { "interrupted".to_owned() } else { why });
+    }
+    let why = format!("{why}; stage times come from the program's own account");
+    if !attempted {
+        return AttemptError::skipped(why);
+    }
+    let log_tail = failures.into_iter().rev().find_map(|(_, error)| error.log_tail);
+    AttemptError { log_tail, ..AttemptError::new(why) }
+}
+
+/// Gating of a recording by `profiling.nsys.nvtx_capture`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gating {
+    /// On, if configured.
+    Configured,
+    /// Off.
+    Off,
+}
+
+/// The commands of a recording with nsys.
+struct NsysCommands {
+    record: PhaseCommand,
+    export: PhaseCommand,
+    /// Kernel summary of nsys, and the file it writes. A check of our numbers, never their source.
+    stats: Option<(PhaseCommand, PathBuf)>,
+    /// Options that this nsys does not support.
+    left_out: Vec<String>,
+    profile: NsysProfile,
+}
+
+impl NsysCommands {
+    /// Returns true where nsys itself ended the program: `stop-shutdown` sends SIGTERM at the end of the capture range.
+    fn is_shutdown(&self, outcome: &Outcome) -> bool {
+        let gate = self.profile.capture_range.as_ref();
+        gate.is_some_and(|gate| gate.end == CaptureEnd::StopShutdown)
+            && (outcome.code == Some(128 + SIGTERM) || outcome.signal == Some(SIGTERM))
+    }
+}
+
+/// Number of the signal that nsys sends to the program after the capture range.
+const SIGTERM: i32 = 15;
+
+/// Describes the commands of a recording.
+fn nsys_commands(
+    config: &Config,
+    layout: &Layout,
+    nsys: &Nsys,
+    program: &Program,
+    gating: Gating,
+) -> Result<NsysCommands, Error> {
+    let mut profile = nsys_options(config, layout)?;
+    let mut log = "nsys";
+    if gating == Gating::Off {
+        profile.capture_range = None;
+        log = "nsys-ungated";
+    }
+    let command = |line, log| PhaseCommand::new(line, layout.nsys(), log, config.run.timeout.0);
+    let layers = config.profiling.layers.as_str();
+    let program = program.command(NAME, &layout.nsys_account())?.env("ROOFGAP_LAYERS", layers);
+    let planned = profile.command(nsys, &program);
+    let export = nsys::export(nsys, &profile.report(), &layout.nsys_export());
+    let base = layout.nsys_summary();
+    let summary = nsys::kernel_summary(nsys, &base).filter(|_| config.profiling.nsys.stats);
+    let stats = summary.map(|summary| {
+        let line = nsys::stats(nsys, &layout.nsys_sqlite(), &[summary.report], &base);
+        (command(line, "stats"), summary.file)
+    });
+    Ok(NsysCommands {
+        record: command(planned.command, log).profiler(),
+        export: command(export, "export"),
+        stats,
+        left_out: planned.left_out,
+        profile,
+    })
+}
+
+/// Reads the recording options from the configuration.
+fn nsys_options(config: &Config, layout: &Layout) -> Result<NsysProfile, Error> {
+    let settings = &config.profiling.nsys;
+    let capture_range = match settings.gate() {
+        None => None,
+        Some(text) => Some(CaptureRange {
+            range: NvtxRange::parse(text).ok_or_else(|| {
+                Error::new(format!("profiling.nsys.nvtx_capture is {text:?}; write it as [domain@]name"))
+            })?,
+            end: settings.capture_range_end.unwrap_or_default(),
+        }),
+    };
+    Ok(NsysProfile {
+        trace: settings.trace.clone(),
+        sample: settings.sample.clone(),
+        cpuctxsw: settings.cpuctxsw.clone(),
+        graph: settings.cuda_graph_trace,
+        events: settings.cuda_event_trace,
+        capture_range,
+        extra: settings.extra_args.clone(),
+        ..NsysProfile::new(layout.nsys_base())
+    })
+}
+
+/// Records with nsys; without a gate where the gated range never opened.
+fn record_with_nsys(
+    context: &mut PhaseContext<'_>,
+    nsys: &Nsys,
+    program: &Program,
+) -> Result<Input, AttemptError> {
+    let gated = nsys_commands(context.config, &context.layout, nsys, program, Gating::Configured)?;
+    match run_nsys(context, &gated) {
+        Err(error)
+            if gated.profile.capture_range.is_some()
+                && !gated.profile.report().exists()
+                && !context.is_cancelled() =>
+        {
+            let ungated = nsys_commands(context.config, &context.layout, nsys, program, Gating::Off)?;
+            let input = run_nsys(context, &ungated)?;
+            let range = context.config.profiling.nsys.gate().unwrap_or_default();
+            let note = format!(
+                "the range {range} never opened ({}); everything was recorded instead. Ranges found: {}",
+                error.why,
+                most_frequent_ranges(&input)
+            );
+            context.note(note);
+            Ok(input)
+        }
+        other => other,
+    }
+}
+
+fn run_nsys(context: &mut PhaseContext<'_>, commands: &NsysCommands) -> Result<Input, AttemptError> {
+    context.run_dir.folder("nsys")?;
+    for left in &commands.left_out {
+        context.note(left.clone());
+    }
+    let outcome = context.run(&commands.record)?;
+    if !context.output(&commands.profile.report()) {
+        let why = if commands.profile.unimported().exists() {
+            "nsys recorded but failed to import the recording (it left a .qdstrm); see `roofgap doctor`"
+                .to_owned()
+        } else if outcome.is_success() {
+            "nsys ended with status 0 and left no report".to_owned()
+        } else {
+            format!("nsys left no report: it {}", outcome.describe())
+        };
+        return Err(AttemptError::after(why, &outcome));
+    }
+    if commands.is_shutdown(&outcome) {
+        let note = "nsys ended the program after the capture range".to_owned();
+        context.note(note);
+    } else {
+        context.program_ended("nsys", &outcome);
+    }
+    let account = context.layout.nsys_account();
+    stage1::complete_account(context, &account);
+    context.output(&account);
+    let sqlite = export(context, commands)?;
+    if context.config.profiling.nsys.stats {
+        summarise(context, commands)?;
+    }
+    if commands.profile.capture_range.is_some() {
+        // What lies outside the range was left out on request.
+        return read(context, &[sqlite]);
+    }
+    read_complete(context, &[sqlite], &outcome, account)
+}
+
+/// Exports the report. An incomplete export is removed.
+fn export(context: &mut PhaseContext<'_>, commands: &NsysCommands) -> Result<PathBuf, AttemptError> {
+    let report = commands.profile.report();
+    let interrupted = || {
+        let path = report.display();
+        AttemptError::new(format!("interrupted; `roofgap analyze {path}` reads the recording"))
+    };
+    if context.is_cancelled() {
+        return Err(interrupted());
+    }
+    let (partial, sqlite) = (context.layout.nsys_export(), context.layout.nsys_sqlite());
+    let outcome = context.run(&commands.export)?;
+    if outcome.is_success() && std::fs::rename(&partial, &sqlite).is_ok() && context.output(&sqlite) {
+        return Ok(sqlite);
+    }
+    let _ = std::fs::remove_file(&partial);
+    if context.is_cancelled() {
+        return Err(interrupted());
+    }
+    let why = format!("nsys export left no SQLite file: it {}", outcome.describe());
+    Err(AttemptError::after(why, &outcome))
+}
+
+fn summarise(context: &mut PhaseContext<'_>, commands: &NsysCommands) -> Result<(), AttemptError> {
+    let Some((stats, file)) = &commands.stats else {
+        context.note("this nsys has no kernel summary");
+        return Ok(());
+    };
+    context.run(stats)?;
+    if !context.output(file) {
+        let note = "nsys stats wrote no kernel summary: the recording has no kernels";
+        context.note(note);
+    }
+    Ok(())
+}
+
+/// Lists up to 20 range names, the most frequent first.
+fn most_frequent_ranges(input: &Input) -> String {
+    let trace = &input.trace;
+    let mut calls: HashMap<_, u64> = HashMap::new();
+    for range in &trace.ranges.rows {
+        *calls.entry((range.domain, range.name)).or_default() += 1;
+    }
+    let mut counts: Vec<(String, u64)> = calls
+        .into_iter()
+        .map(|((domain, name), count)| (range_name(trace.names.get(domain), trace.names.get(name)), count))
+        .collect();
+    if counts.is_empty() {
+        return "none".to_owned();
+    }
+    counts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    let shown: Vec<&str> = counts.iter().take(20).map(|(name, _)| name.as_str()).collect();
+    match counts.len().saturating_sub(shown.len()) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+/// Describes the command of a recording: the program with the collector loaded into it.
+fn native_command(config: &Config, layout: &Layout, program: &Program) -> Result<PhaseCommand, Error> {
+    let mut line = program
+        .command(NAME, &layout.native_account())?
+        .env("CUDA_INJECTION64_PATH", layout.native_library())
+        .env("NVTX_INJECTION64_PATH", layout.native_library())
+        .env("ROOFGAP_NATIVE_DIR", layout.native());
+    for (name, value) in collector_settings(&config.profiling, config.run.mode) {
+        line = line.env(name, value);
+    }
+    let limit = config.run.timeout.0;
+    Ok(PhaseCommand::new(line, layout.native(), "program", limit))
+}
+
+/// Returns the settings of the collector as variables of the environment.
+fn collector_settings(profiling: &Profiling, mode: Mode) -> Vec<(&'static str, String)> {
+    let native = &profiling.native;
+    let copies = native.copies.unwrap_or(mode == Mode::Deep);
+    let mut settings = vec![
+        ("ROOFGAP_NATIVE_COPIES", u8::from(copies).to_string()),
+        ("ROOFGAP_NATIVE_GRAPH", native.graph.as_str().to_owned()),
+    ];
+    if profiling.layers != LayerRanges::Off {
+        // Engines capture their graphs as they start, also outside of the recorded steps.
+        settings.push(("ROOFGAP_NATIVE_NODES", "always".to_owned()));
+    }
+    settings.push(("ROOFGAP_LAYERS", profiling.layers.as_str().to_owned()));
+    settings.extend(native.duty_in(mode).map(|every| ("ROOFGAP_NATIVE_DUTY", every.to_string())));
+    settings
+}
+
+/// Records with the native collector.
+fn record_natively(
+    context: &mut PhaseContext<'_>,
+    library: &NativeLibrary,
+    program: &Program,
+) -> Result<Input, AttemptError> {
+    context.run_dir.folder("native")?;
+    write_library(context, library)?;
+    let command = native_command(context.config, &context.layout, program)?;
+    let outcome = context.run(&command)?;
+    // The record keeps the hash of the library.
+    let _ = std::fs::remove_file(context.layout.native_library());
+    let found = context.layout.native_captures();
+    keep_main(&found);
+    let found = context.layout.native_captures();
+    let captures: Vec<PathBuf> = found.into_iter().filter(|capture| context.output(capture)).collect();
+    if captures.is_empty() {
+        let how = if outcome.is_success() {
+            "used neither CUDA nor NVTX ranges".to_owned()
+        } else {
+            outcome.describe()
+        };
+        let why = format!("the native collector left no capture: the program {how}");
+        return Err(AttemptError::after(why, &outcome));
+    }
+    context.program_ended("the native collector", &outcome);
+    let account = context.layout.native_account();
+    stage1::complete_account(context, &account);
+    context.output(&account);
+    read_complete(context, &captures, &outcome, account)
+}
+
+/// Keeps the captures of the load itself, where windows that measured the overhead of the collector followed them.
+fn keep_main(captures: &[PathBuf]) {
+    for path in captures {
+        let main = path.to_string_lossy();
+        if let Some(name) = main.strip_suffix(".main.rgcap") {
+            // The windows are in the capture of that name, which is replaced.
+            let _ = std::fs::rename(path, format!("{name}.rgcap"));
+        }
+    }
+}
+
+/// Writes the library and checks its hash.
+fn write_library(context: &mut PhaseContext<'_>, library: &NativeLibrary) -> Result<(), AttemptError> {
+    let path = context.layout.native_library();
+    context.run_dir.write(&path, library.bytes)?;
+    let found = hash_file(&path)?.sha256;
+    if found != library.sha256 {
+        let why = format!("{} has SHA-256 {found}, expected {}", path.display(), library.sha256);
+        return Err(AttemptError::new(why));
+    }
+    context.note(format!("native collector, SHA-256 {found}"));
+    Ok(())
+}
+
+/// Reads a recording and checks that it holds the GPU work of the program, whose run ended as `outcome`.
+fn read_complete(
+    context: &mut PhaseContext<'_>,
+    paths: &[PathBuf],
+    outcome: &Outcome,
+    account: PathBuf,
+) -> Result<Input, AttemptError> {
+    let input = read(context, paths)?;
+    for note in completeness::missing_kernels(&input.trace) {
+        context.warn(note);
+    }
+    let account = account_at(account);
+    match completeness::check(&input.trace, &outcome.gpu_processes, account.as_ref()) {
+        Completeness::Complete => Ok(input),
+        Completeness::MissingProcesses(note) => {
+            context.note(note);
+            Ok(input)
+        }
+        Completeness::NoGpuWork(why) => Err(AttemptError::new(why)),
+    }
+}
+
+/// Reads a recording. Unreadable files are noted; an empty recording is an error.
+fn read(context: &mut PhaseContext<'_>, paths: &[PathBuf]) -> Result<Input, AttemptError> {
+    let mut unreadable = Vec::new();
+    let input = read_each(paths, &mut unreadable);
+    let is_empty = input.trace.ops.is_empty() && input.trace.ranges.rows.is_empty();
+    match unreadable.as_slice() {
+        [error] if is_empty && paths.len() == 1 => Err(AttemptError::new(error)),
+        _ if is_empty => Err(AttemptError::new("the recording has neither GPU operations nor NVTX ranges")),
+        _ => {
+            for error in unreadable {
+                context.note(error);
+            }
+            Ok(input)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roofgap_runs::config::{ConfigProps, compose};
+
+    #[test]
+    fn light_mode_prefers_the_native_collector_and_a_named_tool_comes_first() {
+        let first = |wanted, mode| order(wanted, mode, false)[0];
+        assert_eq!(first(TimelineTool::Auto, Mode::Deep), Recorder::Nsys);
+        assert_eq!(first(TimelineTool::Auto, Mode::Light), Recorder::Native);
+        assert_eq!(first(TimelineTool::Nsys, Mode::Light), Recorder::Nsys);
+        assert_eq!(first(TimelineTool::Native, Mode::Deep), Recorder::Native);
+    }
+
+    #[test]
+    fn an_engine_is_recorded_by_the_native_collector_unless_nsys_is_named() {
+        let first = |wanted| order(wanted, Mode::Deep, true)[0];
+        assert_eq!(first(TimelineTool::Auto), Recorder::Native);
+        assert_eq!(first(TimelineTool::Nsys), Recorder::Nsys);
+    }
+
+    #[test]
+    fn the_capture_of_the_load_replaces_that_of_the_windows_after_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let files = [("1-2.main.rgcap", "load"), ("1-2.rgcap", "windows"), ("3-4.rgcap", "other")];
+        for (name, text) in files {
+            std::fs::write(path(name), text).unwrap();
+        }
+        keep_main(&files.map(|(name, _)| path(name)));
+        assert_eq!(std::fs::read_to_string(path("1-2.rgcap")).unwrap(), "load");
+        assert_eq!(std::fs::read_to_string(path("3-4.rgcap")).unwrap(), "other");
+        assert!(!path("1-2.main.rgcap").exists());
+    }
+
+    #[test]
+    fn the_configuration_becomes_settings_of_the_collector() {
+        let mut profiling = compose(&ConfigProps::default()).unwrap().config.profiling;
+        let names = |profiling: &Profiling, mode| {
+            let settings = collector_settings(profiling, mode);
+            settings.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>()
+        };
+        let deep = [
+            "ROOFGAP_NATIVE_COPIES=1",
+            "ROOFGAP_NATIVE_GRAPH=node",
+            "ROOFGAP_NATIVE_NODES=always",
+            "ROOFGAP_LAYERS=auto",
+        ];
+        assert_eq!(names(&profiling, Mode::Deep), deep, "deep mode records all");
+        let light = names(&profiling, Mode::Light);
+        assert_eq!(light[0], "ROOFGAP_NATIVE_COPIES=0");
+        assert_eq!(light.last().map(String::as_str), Some("ROOFGAP_NATIVE_DUTY=16"));
+        profiling.native.duty = std::num::NonZeroU32::new(4);
+        let with_duty = names(&profiling, Mode::Deep);
+        assert_eq!(with_duty[0], "ROOFGAP_NATIVE_COPIES=1");
+        assert_eq!(with_duty.last().map(String::as_str), Some("ROOFGAP_NATIVE_DUTY=4"));
+        profiling.native.duty = std::num::NonZeroU32::new(1);
+        profiling.layers = LayerRanges::Off;
+        let off = names(&profiling, Mode::Deep);
+        assert_eq!(off.len(), 3, "one of one is all");
+        assert_eq!(off[2], "ROOFGAP_LAYERS=off");
+        assert_eq!(names(&profiling, Mode::Light).len(), 3, "also in light mode");
+    }
+}
