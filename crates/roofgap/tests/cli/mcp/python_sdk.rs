@@ -10,7 +10,7 @@ fn real_mcp_the_python_sdk_drives_the_server() {
         std::env::var_os("ROOFGAP_TEST_MCP").expect("ROOFGAP_TEST_MCP names a Python with the package mcp");
     let runs = tempfile::tempdir().unwrap();
     let output = Command::new(python)
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mcp/python_sdk.py"))
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cli/mcp/python_sdk.py"))
         .args([ROOFGAP, "mcp", "--dir"])
         .arg(runs.path())
         .arg(fixtures())
