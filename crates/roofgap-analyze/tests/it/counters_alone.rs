@@ -58,7 +58,7 @@ fn rules_of_ncu_are_one_row_per_kernel_and_rule() {
 fn findings_come_from_the_measured_launches_alone() {
     let analysis = fixture(&["ncu/llama4_light_raw_base.csv.gz"]);
     let ids: Vec<&str> = analysis.findings.iter().map(|f| f.id.as_str()).collect();
-    for id in ["memory-at-roof", "small-kernels"] {
+    for id in ["memory-below-roof", "small-kernels"] {
         assert!(ids.contains(&id), "{ids:?}");
     }
     let total = analysis.totals.kernel_ns;

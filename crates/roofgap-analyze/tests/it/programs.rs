@@ -7,23 +7,23 @@ use roofgap_trace::{
 };
 use std::collections::HashMap;
 
-const GEMM: &str = "nvjet_sm90_tst_128x64_64x16_4x1_v_bz_TNT";
-const NCCL: &str = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)";
-const US: i64 = 1_000;
+pub const GEMM: &str = "nvjet_sm90_tst_128x64_64x16_4x1_v_bz_TNT";
+pub const NCCL: &str = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)";
+pub const US: i64 = 1_000;
 
 /// A thread that launches, and the devices that work behind it.
-struct Program {
+pub struct Program {
     trace: Trace,
     process: ProcessId,
     thread: ThreadId,
-    now: i64,
+    pub now: i64,
     /// When each device and stream is done with what it was given.
     done: HashMap<(u16, u32), i64>,
     correlation: u32,
 }
 
 impl Program {
-    fn on(devices: u32) -> Self {
+    pub fn on(devices: u32) -> Self {
         let mut trace = Trace::default();
         let process = trace.add_process(1, "python");
         let thread = trace.add_thread(process, 1, "main");
@@ -39,7 +39,7 @@ impl Program {
         Self { trace, process, thread, now: 1_000_000, done: HashMap::new(), correlation: 0 }
     }
 
-    fn range(&mut self, name: &str, body: impl FnOnce(&mut Self)) {
+    pub fn range(&mut self, name: &str, body: impl FnOnce(&mut Self)) {
         let start = self.now;
         self.now += 200;
         body(self);
@@ -58,7 +58,7 @@ impl Program {
         });
     }
 
-    fn call(&mut self, name: &str, lasts: i64) -> u32 {
+    pub fn call(&mut self, name: &str, lasts: i64) -> u32 {
         self.correlation += 1;
         let id = self.trace.names.intern(name);
         self.trace.calls.push(Call {
@@ -75,7 +75,7 @@ impl Program {
     }
 
     /// Puts an operation behind what its stream has to do; answers when it is done.
-    fn put(&mut self, kind: OpKind, name: &str, device: u16, lasts: i64, ready: i64) -> i64 {
+    pub fn put(&mut self, kind: OpKind, name: &str, device: u16, lasts: i64, ready: i64) -> i64 {
         let done = self.done.entry((device, 7)).or_insert(0);
         let start = (*done + 1_000).max(ready + 2_000);
         *done = start + lasts;
@@ -108,7 +108,7 @@ impl Program {
         start + lasts
     }
 
-    fn kernel(&mut self, name: &str, device: u16, lasts: i64) -> i64 {
+    pub fn kernel(&mut self, name: &str, device: u16, lasts: i64) -> i64 {
         let ready = self.now + 2_000;
         self.call("cudaLaunchKernel", 4_000);
         self.put(OpKind::Kernel, name, device, lasts, ready)
@@ -123,12 +123,12 @@ impl Program {
         self.call("cudaMemcpyAsync", end - called + 1_000);
     }
 
-    fn wait(&mut self) {
+    pub fn wait(&mut self) {
         let done = self.done.values().copied().max().unwrap_or(0);
         self.call("cudaStreamSynchronize", (done - self.now).max(0) + 4_000);
     }
 
-    fn decode(&mut self, steps: usize, mut step: impl FnMut(&mut Self)) {
+    pub fn decode(&mut self, steps: usize, mut step: impl FnMut(&mut Self)) {
         self.range("decode_all", |program| {
             for _ in 0..steps {
                 program.range("decode_step", &mut step);
@@ -137,7 +137,7 @@ impl Program {
         });
     }
 
-    fn analysis(mut self) -> Analysis {
+    pub fn analysis(mut self) -> Analysis {
         self.trace.sort();
         let analysis = analyze(&self.trace, &Options::default()).analysis;
         for stage in &analysis.stages {
@@ -154,7 +154,7 @@ impl Program {
     }
 }
 
-fn decode(analysis: &Analysis) -> &Stage {
+pub fn decode(analysis: &Analysis) -> &Stage {
     analysis.stages.iter().find(|s| s.name == "decode").unwrap()
 }
 
@@ -251,9 +251,8 @@ fn weights_that_come_from_the_host_in_each_step() {
     assert_eq!(first(&analysis).id, "host-copies");
     assert!(first(&analysis).action.contains("Weights"));
     assert_eq!(verdict(decode(&analysis)).label.as_str(), "copy-bound");
-    // All copies can hide no more than there is work to hide behind.
-    let one_stream = analysis.findings.iter().find(|f| f.id == "one-stream").unwrap();
-    assert_eq!(one_stream.bound_ns, decode(&analysis).kernel_ns.unwrap());
+    // The same copies are not a second finding.
+    assert!(analysis.findings.iter().all(|f| f.id != "one-stream"));
 }
 
 /// Graphs are in use already: the advice cannot be to use graphs.
@@ -346,8 +345,9 @@ fn communication_that_nothing_hides() {
     });
     let analysis = program.analysis();
     assert_eq!(first(&analysis).id, "communication-exposed");
+    assert_eq!(first(&analysis).bound_ns, 8 * 16 * 50 * US);
     // There are 30 µs of computation for each 50 µs.
-    assert_eq!(first(&analysis).bound_ns, 8 * 16 * 30 * US);
+    assert_eq!(first(&analysis).evidence["hideable_ns"], 8 * 16 * 30 * US);
     assert!(
         analysis.findings.iter().all(|f| f.id != "small-kernels"),
         "a collective is meant to use few blocks"
@@ -447,7 +447,7 @@ fn devices_that_worked_are_listed_in_order() {
     assert_eq!(nothing_ran.devices.len(), 2);
 }
 
-const LOADER: &str = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__";
+pub const LOADER: &str = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__";
 
 /// Steps of a training loop as the PyTorch profiler names them: a batch, kernels, and the CPU ahead of neither.
 fn training(steps: usize, loader: &str) -> Program {

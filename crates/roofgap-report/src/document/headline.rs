@@ -4,7 +4,9 @@
 use super::table::Table;
 use super::{Block, Document, Form, Section, capitalized, kernels, provenance};
 use roofgap_analyze::findings::explain;
-use roofgap_analyze::{Analysis, Engine, Finding, SourceInfo, Stage, StageKind, StageLimit, Steps, verdict};
+use roofgap_analyze::{
+    Analysis, Confidence, Engine, Finding, SourceInfo, Stage, StageKind, StageLimit, Steps, verdict,
+};
 use roofgap_base::numbers::{count, counted, ms, significant, time};
 
 /// Facts of the environment that a manager asks for, beside GPU, model and packages of engines.
@@ -120,7 +122,9 @@ fn steps_fill(stage: &Stage) -> bool {
 /// Says how much faster the stage could be without what its first finding is about.
 fn gain(analysis: &Analysis, stage: &Stage) -> Option<String> {
     let own = |finding: &&Finding| {
-        finding.stage.as_deref() == Some(stage.name.as_str()) && finding.id != "profiler-overhead"
+        finding.stage.as_deref() == Some(stage.name.as_str())
+            && finding.id != "profiler-overhead"
+            && finding.confidence != Confidence::Guessed
     };
     let finding = analysis.findings.iter().find(own)?;
     let elapsed = stage.elapsed_ns();
