@@ -61,7 +61,7 @@ pub struct ColdStart {
     /// Time of all cold instances and steps, ns.
     #[serde(default)]
     pub total_ns: i64,
-    /// True if other instances or steps are left, which `stages[].warm` measures without the cold ones.
+    /// True if other instances or steps are left. Limit, steady state and findings are those of the others.
     #[serde(default)]
     pub left_out: bool,
     /// Causes, most time first; empty where the capture does not show any.
@@ -296,8 +296,8 @@ pub struct Stage {
     /// Cold instances and steps, which are part of the other numbers; left out where there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cold_start: Option<ColdStart>,
-    /// The stage without its cold instances and steps, of which limit, findings and headline speak; left out where all of it is warm.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The stage without its cold instances and steps; `None` where all of it is warm. See [`Stage::warm`].
+    #[serde(skip)]
     pub warm: Option<Box<Stage>>,
     /// Distance of its kernels to the roof.
     #[serde(flatten)]

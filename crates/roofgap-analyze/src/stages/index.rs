@@ -110,6 +110,8 @@ pub struct StageIndex {
     /// All engine steps of all stages, in the order of start.
     engine_spans: Vec<Span>,
     engine: Option<&'static Engine>,
+    /// Row of the engine step that the work after it belongs to, by context.
+    between: FxHashMap<u32, u32>,
     /// Position of the recorded window of each operation, for the stage that holds the whole trace; empty without gaps.
     window_of_op: Vec<u32>,
     phases_told_by: Option<String>,
@@ -186,9 +188,12 @@ impl StageIndex {
         if index.stages.is_empty() && set.stages.iter().all(|rule| !rule.requested) {
             index.add_whole_trace(trace);
         }
+        index.between = index.work_between(trace);
         for stage in 0..index.stages.len() {
-            let own = std::mem::take(&mut index.stages[stage].instance_of_context);
-            index.stages[stage].instance_of_context = index.with_work_between(trace, stage, own);
+            if !index.engine_steps(stage).is_empty() {
+                index.stages[stage].instance_of_context =
+                    index.span_of_context(&index.spans(stage).instances);
+            }
         }
         index.stages.sort_by_key(|stage| stage.spans.instances.first().map(|span| span.start));
         index.stage_of_context = index.first_stages();
@@ -246,13 +251,8 @@ impl StageIndex {
                 instance.start = warm;
             }
         }
-        let at = self.stages.len() + self.warm.len();
-        let contexts = self.span_of_context(&own.spans.instances);
+        own.instance_of_context = self.span_of_context(&own.spans.instances);
         self.warm.push((stage, own));
-        let contexts = self.with_work_between(trace, at, contexts);
-        if let Some((_, own)) = self.warm.last_mut() {
-            own.instance_of_context = contexts;
-        }
     }
 
     /// Adds stages whose instances are steps of an engine.
@@ -286,50 +286,37 @@ impl StageIndex {
         self.engine_spans.sort_by_key(|span| (span.start, span.range));
     }
 
-    /// Adds the work that the threads of an engine launch after a step and before the next one to that step: the head of the model and
-    /// sampling often run outside of its range. `instance_of_context` is that of the stage.
-    fn with_work_between(&self, trace: &Trace, stage: usize, mut instance_of_context: Vec<u32>) -> Vec<u32> {
-        if self.engine_steps(stage).is_empty() {
-            return instance_of_context;
-        }
-        let thread = |span: &Span| Some(trace.ranges.rows.get(span.range? as usize)?.thread);
-        // All steps of each thread, in the order of start.
-        let mut steps: FxHashMap<ThreadId, Vec<Span>> = FxHashMap::default();
+    /// Finds the work that the threads of an engine launch after a step and before the next one, which belongs to that step: the head of
+    /// the model and sampling often run outside of its range. Returns the row of the step's range by context.
+    fn work_between(&self, trace: &Trace) -> FxHashMap<u32, u32> {
+        // The steps of each thread, in the order of start.
+        let mut steps: FxHashMap<ThreadId, Vec<(Span, ProcessId)>> = FxHashMap::default();
         for span in &self.engine_spans {
-            if let Some(thread) = thread(span) {
-                steps.entry(thread).or_default().push(*span);
+            if let Some(range) = span.range.and_then(|row| trace.ranges.rows.get(row as usize)) {
+                steps.entry(range.thread).or_default().push((*span, range.process));
             }
         }
-        let own = self.spans(stage).instances.iter().enumerate();
-        let position: FxHashMap<Option<u32>, u32> = own.map(|(at, span)| (span.range, at as u32)).collect();
+        let mut found = FxHashMap::default();
         let calls = &trace.calls;
-        let process = |span: &Span| Some(trace.ranges.rows.get(span.range? as usize)?.process);
-        for (call, context) in self.contexts.of_call.iter().enumerate() {
-            let Some(slot) = instance_of_context.get_mut(*context as usize).filter(|at| **at == NOWHERE)
+        let launching = self.contexts.of_call.iter().enumerate();
+        for (call, context) in launching.filter(|(_, context)| (**context as usize) < self.contexts.len()) {
+            let (Some(steps), Some(start)) =
+                (calls.thread.get(call).and_then(|thread| steps.get(thread)), calls.start.get(call))
             else {
                 continue;
             };
-            let (Some(thread), Some(start)) = (calls.thread.get(call), calls.start.get(call)) else {
-                continue;
-            };
-            let Some(steps) = steps.get(thread) else {
-                continue;
-            };
-            let after = steps.partition_point(|span| span.start <= *start);
+            let after = steps.partition_point(|(span, _)| span.start <= *start);
             // After the last step anything may follow.
-            let (Some(step), Some(next)) =
-                (after.checked_sub(1).and_then(|at| steps.get(at)), steps.get(after))
-            else {
-                continue;
-            };
-            let one_window = trace.recorded.is_empty()
-                || process(step)
-                    .is_some_and(|process| trace.window_of(process, step.start, next.end).is_some());
-            if let Some(at) = position.get(&step.range).filter(|_| step.end < *start && one_window) {
-                *slot = *at;
+            if let Some(((step, process), (next, _))) =
+                after.checked_sub(1).and_then(|at| steps.get(at)).zip(steps.get(after))
+                && let Some(row) = step.range
+                && step.end < *start
+                && (trace.recorded.is_empty() || trace.window_of(*process, step.start, next.end).is_some())
+            {
+                found.insert(*context, row);
             }
         }
-        instance_of_context
+        found
     }
 
     /// Adds a stage for all GPU work, so that a trace without stages has an answer too. It begins with its first step, where the CPU may
@@ -566,7 +553,8 @@ impl StageIndex {
         of_call.enumerate().map(|call| at(call).unwrap_or(NOWHERE)).collect()
     }
 
-    /// Returns, for each context, the position of the outermost of `spans` around it, or `u32::MAX`.
+    /// Returns, for each context, the position of the outermost of `spans` around it, or `u32::MAX`. Work between two steps of an engine
+    /// is in the first of them.
     pub fn span_of_context(&self, spans: &[Span]) -> Vec<u32> {
         let marked = spans.iter().enumerate();
         let rows = marked.filter_map(|(at, span)| Some((span.range? as usize, at as u32)));
@@ -578,7 +566,15 @@ impl StageIndex {
             }
         }
         let marked = |row: u32| position.get(row as usize).copied().filter(|at| *at != NOWHERE);
-        self.contexts.outermost(marked, NOWHERE)
+        let mut found = self.contexts.outermost(marked, NOWHERE);
+        for (context, row) in &self.between {
+            if let Some(slot) = found.get_mut(*context as usize).filter(|slot| **slot == NOWHERE)
+                && let Some(at) = marked(*row)
+            {
+                *slot = at;
+            }
+        }
+        found
     }
 }
 
