@@ -486,8 +486,9 @@ impl Idle {
 pub struct Steps {
     /// Number of steps.
     pub count: u64,
-    /// Mean time, ns: from the first GPU operation of a step to that of the next; the CPU time without GPU work. A last step
-    /// that no step follows ends as long after its range, or after its GPU work, as the others do.
+    /// Mean time, ns: from the first GPU operation of a step, or from its start on the CPU while the GPU runs nothing, to that of the next;
+    /// the CPU time without GPU work. A last step that no step follows ends as long after its range, or after its GPU work, as the
+    /// others do. Steps of an engine run from first to first operation.
     pub mean_ns: i64,
     /// Median, ns.
     pub p50_ns: i64,

@@ -53,6 +53,13 @@ impl Activity {
         busy.map_or(0, |busy| busy.overlap(start, end))
     }
 
+    /// Returns the moment from which on a device ran nothing until a later one; the later one if it was busy then.
+    pub fn idle_since(&self, device: usize, moment: Ns) -> Ns {
+        let busy = self.devices.get(device).map_or(&[][..], |busy| busy.set.intervals());
+        let before = busy.partition_point(|(start, _)| *start < moment).checked_sub(1);
+        before.and_then(|at| busy.get(at)).map_or(Ns::MIN, |(_, end)| (*end).min(moment))
+    }
+
     /// Returns the time in which one of the devices was busy.
     pub fn joined(&self, devices: &[usize]) -> CoveredTime {
         let sets = devices.iter().filter_map(|device| self.devices.get(*device));

@@ -1,7 +1,8 @@
 //! Steps of a stage: the time of each, the time that their work explains, and their summary.
 //!
-//! A range on the CPU may close long before its GPU work is done. The time of a step therefore runs from its first GPU operation to
-//! the first one of the next step. The end of a step that no step follows is estimated: see [`Habits`].
+//! A range on the CPU may close long before its GPU work is done. The time of a step therefore runs on the GPU: from its first operation, or
+//! from its start on the CPU while the GPU runs nothing before that, to the same moment of the next step. Steps of an engine run from
+//! first operation to first operation. The end of a step that no step follows is estimated: see [`Habits`].
 
 use super::idle::Activity;
 use super::interval::Extent;
@@ -40,10 +41,11 @@ pub struct StepPeriods {
     pub on_gpu: bool,
 }
 
-/// A step on the GPU: the device that ends last, its work there, and the start of the next step.
+/// A step on the GPU: the device that ends last, its beginning and its work there, and the beginning of the next step.
 #[derive(Debug, Clone, Copy)]
 struct Placed {
     device: usize,
+    begin: Ns,
     work: Extent,
     next: Option<Ns>,
     last_call: Ns,
@@ -59,7 +61,10 @@ impl StepPeriods {
         let engine_steps = index.engine_steps(stage);
         let engine = !engine_steps.is_empty();
         let sequence: &[Span] = if engine { index.engine_spans() } else { index.all_steps(stage) };
-        let works = StepWork::of(trace, index, stage, sequence);
+        let mut works = StepWork::of(trace, index, stage, sequence);
+        if !engine {
+            works.begin_on_cpu(sequence, activity);
+        }
         let process =
             |span: &Span| -> Option<ProcessId> { Some(trace.ranges.rows.get(span.range? as usize)?.process) };
         let window = |span: &Span| trace.window_of(process(span)?, span.start, span.end);
@@ -94,8 +99,8 @@ impl StepPeriods {
             let gap = own.next.map_or(0, |next| (next - own.work.1).max(0));
             let busy_after_ns = activity.busy_in(own.device, own.work.1, own.work.1 + gap).min(gap);
             StepPeriod {
-                time_ns: end - own.work.0,
-                span: Some((own.work.0, end)),
+                time_ns: end - own.begin,
+                span: Some((own.begin, end)),
                 idle_after_ns: gap - busy_after_ns,
                 busy_after_ns,
                 gpu_ns: works.gpu_ns.get(at).copied().unwrap_or(0),
@@ -179,10 +184,10 @@ impl Habits {
         let middle = |values: &[Ns]| median(&mut values.to_vec());
         let (Some(lead), Some(rest), Some(gap)) = (middle(&self.lead), middle(&self.rest), middle(&self.gap))
         else {
-            return step.work.1.max(step.work.0 + span.length());
+            return step.work.1.max(step.begin + span.length());
         };
         let range_end = span.end.min(step.last_call + rest.max(0));
-        (range_end + lead).max(step.work.1 + gap).max(step.work.0)
+        (range_end + lead).max(step.work.1 + gap).max(step.begin)
     }
 }
 
@@ -191,6 +196,8 @@ struct StepWork {
     devices: usize,
     /// Extent on each device, device by device within a step.
     extents: Vec<Extent>,
+    /// Beginning of the step on each device.
+    begins: Vec<Ns>,
     /// Time of its operations, ns.
     gpu_ns: Vec<Ns>,
     /// Threads of its kernels.
@@ -207,6 +214,7 @@ impl StepWork {
         let mut works = Self {
             devices,
             extents: vec![Extent::EMPTY; spans.len() * devices],
+            begins: Vec::new(),
             gpu_ns: vec![0; spans.len()],
             threads: vec![0.0; spans.len()],
             last_call: spans.iter().map(|span| span.start).collect(),
@@ -227,7 +235,19 @@ impl StepWork {
                 works.threads[at] += size(shape.grid) * size(shape.block);
             }
         }
+        works.begins = works.extents.iter().map(|extent| extent.0).collect();
         works
+    }
+
+    /// Lets steps begin on the CPU where the GPU runs nothing from then to their first operation.
+    fn begin_on_cpu(&mut self, spans: &[Span], activity: &Activity) {
+        let slots = self.begins.iter_mut().zip(&self.extents).enumerate();
+        for (slot, (begin, work)) in slots.filter(|(_, (_, work))| work.length().is_some()) {
+            if let Some(span) = spans.get(slot / self.devices) {
+                let idle = activity.idle_since(slot % self.devices, work.0);
+                *begin = span.start.max(idle).min(work.0);
+            }
+        }
     }
 
     /// Returns the place of each step on the GPU; `None` for a step without work. On several GPUs the one that ends last decides.
@@ -241,13 +261,14 @@ impl StepWork {
             let with_work = self.chunk(at).iter().enumerate().filter(|(_, work)| work.length().is_some());
             let (device, work) = with_work.max_by_key(|(_, work)| work.1)?;
             let next = followers.get(at * self.devices + device).copied().flatten();
-            let next = next.filter(|next| *next > work.0);
-            Some(Placed { device, work: *work, next, last_call: self.last_call.get(at).copied()? })
+            let begin = self.begins.get(at * self.devices + device).copied()?;
+            let next = next.filter(|next| *next > begin);
+            Some(Placed { device, begin, work: *work, next, last_call: self.last_call.get(at).copied()? })
         };
         (0..spans.len()).map(place).collect()
     }
 
-    /// Returns, for each step and device, the start of the work of the next step with the same key that has work on that device.
+    /// Returns, for each step and device, the beginning of the next step with the same key that has work on that device.
     fn followers<K: std::hash::Hash + Eq>(
         &self,
         spans: &[Span],
@@ -258,10 +279,11 @@ impl StepWork {
         for (step, span) in spans.iter().enumerate().rev() {
             let starts = next.entry(key(span)).or_insert_with(|| vec![None; self.devices]);
             let own = followers.iter_mut().skip(step * self.devices);
-            for ((follower, start), extent) in own.zip(starts).zip(self.chunk(step)) {
+            let begins = self.begins.iter().skip(step * self.devices);
+            for (((follower, start), extent), begin) in own.zip(starts).zip(self.chunk(step)).zip(begins) {
                 *follower = *start;
                 if extent.length().is_some() {
-                    *start = Some(extent.0);
+                    *start = Some(*begin);
                 }
             }
         }
@@ -405,7 +427,13 @@ mod tests {
     #[test]
     fn a_last_step_ends_as_the_others_do() {
         let span = |start, end| Span { start, end, range: None };
-        let step = |from, to, next, last_call| Placed { device: 0, work: Extent(from, to), next, last_call };
+        let step = |from, to, next, last_call| Placed {
+            begin: from,
+            device: 0,
+            work: Extent(from, to),
+            next,
+            last_call,
+        };
         let mut habits = Habits::default();
         assert_eq!(
             habits.end_of(&span(0, 47), &step(15, 50, None, 40)),

@@ -134,7 +134,7 @@ fn host_work_before_the_first_operation() {
     assert!((step_ns - 11 * MS).abs() < MS / 4, "{step_ns} {:?}", steps.each_ns);
     assert_eq!(stage.limit, Some(StageLimit::Host), "{}", verdict(stage).why);
     assert!(
-        stage.before.idle_ns > 9 * MS && stage.idle_detail.host_first_ns > 19 * MS,
+        stage.before.idle_ns > 9 * MS && stage.idle_detail.host_first_ns > 17 * MS,
         "{:?}",
         stage.idle_detail
     );
