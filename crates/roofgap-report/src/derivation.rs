@@ -74,7 +74,7 @@ fn gaps(bundle: Bundle<'_>, stage: Option<usize>, cause: IdleCause) -> Vec<Deriv
     let (Some(trace), Some(stage)) = (bundle.trace, stage) else {
         return Vec::new();
     };
-    let names = ShortNames::of(bundle.analysis);
+    let (names, stage) = (ShortNames::of(bundle.analysis), bundle.stages.warm(stage));
     let first = trace.ops.start.first().copied().unwrap_or(0);
     let parts = idle_parts(trace, bundle.stages);
     let own = parts.iter().filter(|part| part.cause == cause).filter_map(|part| {

@@ -579,6 +579,7 @@ pub fn evidence(trace: &Trace, index: &StageIndex) -> Vec<StageEvidence> {
     let mut kinds = Kinds::default();
     (0..index.len())
         .map(|stage| {
+            let stage = index.warm(stage);
             let members = || (0..trace.ops.len()).filter(|&op| index.holds(stage, op));
             let mut collector = Collector::new(trace, &mut kinds);
             members().for_each(|op| collector.add(op));

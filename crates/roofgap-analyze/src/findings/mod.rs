@@ -55,6 +55,7 @@ pub fn to_act_on(findings: &[Finding]) -> Vec<(&Finding, Vec<&Finding>)> {
 
 /// Returns the share of a stage, in %, that all findings together can save: the time above the highest roof of its model.
 pub fn most_pct(stage: &Stage) -> f64 {
+    let stage = stage.warm();
     let (_, roof_ns) = StageRoofs::of(stage).highest(Keeps::Work);
     100.0 - rule::percent(roof_ns, stage.elapsed_ns())
 }
@@ -74,7 +75,7 @@ pub(crate) struct Inputs<'a> {
 
 /// Runs every rule about a single capture on every stage, and ranks the findings.
 pub(crate) fn find(inputs: Inputs<'_>) -> Vec<Finding> {
-    let stages = inputs.analysis.stages.iter().filter(|stage| stage.wall_ns > 0);
+    let stages = inputs.analysis.stages.iter().map(Stage::warm).filter(|stage| stage.wall_ns > 0);
     let findings = run(inputs, stages, |needs| needs != Needs::Job);
     ranked(findings, &ShortNames::of(inputs.analysis))
 }
@@ -85,7 +86,7 @@ pub(crate) fn add_of_job(analysis: &mut Analysis, waited_ns: &FxHashMap<String, 
     let waited = |stage: &str| waited_ns.get(stage).copied();
     rules::without_waits(&analysis.stages, waited, &mut analysis.findings);
     let inputs = Inputs { analysis, evidence: &[], model: None, counters: &[] };
-    let stages = analysis.stages.iter().filter(|stage| stage.elapsed_ns() > 0);
+    let stages = analysis.stages.iter().map(Stage::warm).filter(|stage| stage.elapsed_ns() > 0);
     let of_job = run(inputs, stages, |needs| needs == Needs::Job);
     let short_names = ShortNames::of(analysis);
     let mut findings = std::mem::take(&mut analysis.findings);

@@ -123,6 +123,30 @@ impl Program {
         self.call("cudaMemcpyAsync", end - called + 1_000);
     }
 
+    /// A kernel whose launch call takes long, as the first one does that loads its code.
+    pub fn slow_kernel(&mut self, name: &str, lasts: i64) {
+        self.call("cudaLaunchKernel", lasts);
+        self.put(OpKind::Kernel, name, 0, 100 * US, self.now);
+    }
+
+    /// Lets the next kernel of the first device start no earlier than this, as behind an event.
+    pub fn blocked_until(&mut self, moment: i64) {
+        let done = self.done.entry((0, 7)).or_insert(0);
+        *done = (*done).max(moment);
+    }
+
+    /// A collective that every device starts when it is done, and that ends on all of them a while after the last one has come.
+    pub fn meet(&mut self, devices: u16, lasts: i64) {
+        let ready = self.now + 2_000;
+        let start = |done: Option<&i64>| (done.copied().unwrap_or(0) + 1_000).max(ready + 2_000);
+        let starts: Vec<i64> = (0..devices).map(|device| start(self.done.get(&(device, 7)))).collect();
+        let end = starts.iter().copied().max().unwrap_or(0) + lasts;
+        for (device, start) in (0..devices).zip(starts) {
+            self.call("cudaLaunchKernel", 4_000);
+            self.put(OpKind::Kernel, NCCL, device, end - start, ready);
+        }
+    }
+
     pub fn wait(&mut self) {
         let done = self.done.values().copied().max().unwrap_or(0);
         self.call("cudaStreamSynchronize", (done - self.now).max(0) + 4_000);

@@ -38,7 +38,7 @@ fn exposed(view: &View<'_>) -> Option<Finding> {
         exposed_ns: stage.each_device(talk.exposed_ns),
         hideable_ns: stage.each_device(talk.hideable_ns),
         roof_ns: view.roofs.communication_ns,
-        waited_ns: None,
+        waited_ns: stage.communication.and_then(|own| own.waiting_ns).map(|ns| stage.each_device(ns)),
     };
     exposed.finish(stage)
 }
@@ -47,7 +47,7 @@ fn exposed(view: &View<'_>) -> Option<Finding> {
 /// returns that time of a stage.
 pub fn without_waits(stages: &[Stage], waited_ns: impl Fn(&str) -> Option<i64>, findings: &mut Vec<Finding>) {
     let waited = |finding: &Finding| {
-        let stage = stages.iter().find(|stage| finding.stage.as_deref() == Some(&stage.name))?;
+        let stage = stages.iter().find(|stage| finding.stage.as_deref() == Some(&stage.name))?.warm();
         let mut exposed = Exposed::of(finding)?;
         let waited = stage.each_device(waited_ns(&stage.name)?);
         exposed.waited_ns = Some(waited.clamp(0, exposed.exposed_ns));

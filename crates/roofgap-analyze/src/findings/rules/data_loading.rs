@@ -8,14 +8,18 @@ use crate::timeline::IdleCause;
 /// A stage in which the GPU is idle while the launching thread gets the next batch from its data loader.
 fn waits_for_data(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
-    let idle = stage.idle.filter(|_| stage.data_loading_ns > 0)?;
-    let loading_ns = stage.data_loading_ns;
-    let draft = view.saves_on_devices(&[("idle time in the data loader", loading_ns)]);
+    let (inside_ns, before_ns) = (stage.data_loading_ns, stage.before.data_loading_ns);
+    let loading_ns = inside_ns + before_ns;
+    let idle = stage.idle.filter(|_| loading_ns > 0)?;
+    let draft = view.saves_on_devices(&[
+        ("idle time in the data loader", inside_ns),
+        ("the same before the first operation", before_ns),
+    ]);
     let title = format!(
         "{} waits for its data loader: the GPU is idle {} while the CPU gets the next batch, {:.0} % of its idle time",
         stage.spoken(),
         time(stage.each_device(loading_ns)),
-        percent(loading_ns, idle.total_ns()).min(100.0)
+        percent(loading_ns, idle.total_ns() + stage.before.idle_ns).min(100.0)
     );
     let action = format!(
         "Load batches ahead of the GPU: more workers (num_workers) that stay alive (persistent_workers=True), a larger prefetch_factor, \

@@ -31,6 +31,8 @@ fn launch_bound(view: &View<'_>) -> Option<Finding> {
             ("after a wait for the device", -after.sync_ns),
             ("after a copy", -after.copy_ns),
             ("in the data loader", -stage.data_loading_ns),
+            ("loading code or a graph for the first time", -stage.idle_detail.cold_ns),
+            ("before the first operation of a step", -host_first_ns(stage)),
         ]),
         (None, _) => view
             .saves_on_devices(&[("wall time", stage.wall_ns), ("kernel time", -busy_ns)])
@@ -94,7 +96,9 @@ impl<'a> Launching<'a> {
         let busy_ns = stage.busy_ns.or(stage.kernel_ns).filter(|ns| *ns > 0)?;
         let causes = stage.causes();
         let gap_ns = match causes {
-            Some(causes) => causes.launch_ns - stage.data_loading_ns,
+            Some(causes) => {
+                causes.launch_ns - stage.data_loading_ns - stage.idle_detail.cold_ns - host_first_ns(stage)
+            }
             None => stage.wall_ns - busy_ns,
         };
         let largest =
@@ -224,6 +228,11 @@ impl<'a> Launching<'a> {
     }
 }
 
+/// Returns the launch idle time that another rule is about: that before the first operation of a step, unless an engine makes the steps.
+fn host_first_ns(stage: &Stage) -> i64 {
+    if stage.period_ns.is_some() { 0 } else { stage.idle_detail.host_first_ns }
+}
+
 /// Names the operation that ended a gap.
 fn operation(view: &View<'_>, gap: &LaunchGap) -> String {
     match gap.kind {
@@ -257,7 +266,8 @@ pub const LAUNCH_BOUND: Rule = Rule {
               nothing until then. Eager decoding of a small batch is the usual case, because a token needs \
               hundreds of launches of a few microseconds each.",
     computed: "Idle time of the stage in which the next operation had not been launched yet, and the launching \
-              thread neither waited for the device nor copied nor got data from a data loader. The bound is that \
+              thread neither waited for the device nor copied nor got data from a data loader nor loaded code, without the time before the \
+              first operation of a step. The bound is that \
               time: no gap can be shorter than nothing.",
     fix: "Record the step once and replay it as a CUDA graph, compile it (torch.compile with \
               mode=\"reduce-overhead\"), fuse small kernels, or give each launch more work with a larger batch. \

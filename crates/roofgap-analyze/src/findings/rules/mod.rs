@@ -33,6 +33,7 @@ pub static RULES: &[Rule] = &[
     data_loading::DATA_LOADING,
     waits::SYNC_IN_STEP,
     waits::HOST_COPIES,
+    host::COLD_START,
     host::OUTSIDE,
     ranks::LATE_RANKS,
     ranks::UNEVEN_EXPERTS,

@@ -537,25 +537,49 @@ fn waits_for_other_ranks_are_not_hidden_by_computation() {
     assert!(!ids(&with(Some(60 * MS))).contains(&"communication-exposed"));
 }
 
+/// A stage of 15 steps of which one took 25 ms for 5.
+fn with_tail(stage: Stage) -> Stage {
+    let tail = Tail { units: 1, beyond_ns: 20 * MS, slowest: 4, slowest_ns: 25 * MS, expected_ns: 5 * MS };
+    let steady = Steady {
+        unit: SteadyUnit::Step,
+        count: 15,
+        time_ns: 5 * MS,
+        median_ns: 5 * MS,
+        spread_ns: 0,
+        unprofiled_ns: None,
+        tail: Some(tail),
+    };
+    Stage { steady: Some(steady), ..stage }
+}
+
 #[test]
 fn a_long_tail_of_steps() {
-    let (mut stage, evidence) = busy();
-    let mut each_ns = vec![5 * MS; 15];
-    each_ns[3] = 25 * MS;
-    stage.steps = Some(Steps { count: 15, p50_ns: 5 * MS, p99_ns: 25 * MS, each_ns, ..Steps::default() });
+    let (stage, evidence) = busy();
+    let mut stage = with_tail(stage);
     let all = run(stage.clone(), evidence.clone());
     let found = one(&all, "step-tail");
     assert_eq!((found.bound_ns, found.evidence["slowest_step"].as_u64()), (20 * MS, Some(4)));
-    stage.steps.as_mut().unwrap().each_ns.truncate(5);
+    stage.steady.as_mut().unwrap().count = 5;
     assert!(!ids(&run(stage, evidence)).contains(&"step-tail"), "too few steps to have a tail");
+}
+
+/// Code is loaded in the only instance: that is said, and not that launches are slow.
+#[test]
+fn a_cold_stage_is_not_launch_bound() {
+    let (mut stage, evidence) = busy();
+    (stage.busy_ns, stage.kernel_ns) = (Some(10 * MS), Some(10 * MS));
+    stage.idle = Some(Idle { launch_ns: 80 * MS, ..Idle::default() });
+    stage.idle_detail.cold_ns = 75 * MS;
+    let all = run(stage.clone(), evidence.clone());
+    assert_eq!((ids(&all), all[0].bound_ns), (vec!["cold-start"], 75 * MS));
+    stage.idle_detail.cold_ns = MS;
+    assert_eq!(ids(&run(stage, evidence)), ["launch-bound"]);
 }
 
 #[test]
 fn watching_that_costs_too_much() {
-    let (mut stage, evidence) = busy();
-    let mut each_ns = vec![5 * MS; 15];
-    each_ns[3] = 25 * MS;
-    stage.steps = Some(Steps { count: 15, p50_ns: 5 * MS, p99_ns: 25 * MS, each_ns, ..Steps::default() });
+    let (stage, evidence) = busy();
+    let stage = with_tail(stage);
     let mut analysis = analysis(stage);
     let nsys =
         |ratio| Overhead { tool: Profiler::Nsys, stage: "decode".into(), ratio, interval: None, pairs: None };
