@@ -22,8 +22,6 @@ pub struct StageEvidence {
     pub chains: ChainUse,
     /// Attention in separate kernels: a product, a softmax among elementwise kernels, and another product.
     pub attention: ChainUse,
-    /// Streams with work.
-    pub streams: u64,
     /// Launches of whole graphs.
     pub graph_launches: u64,
     /// Devices with work, in the order of their numbers.
@@ -79,8 +77,6 @@ pub struct ShapeUse {
     pub calls: u64,
     /// Sum of durations.
     pub total_ns: Ns,
-    /// Longest duration; the mean where single launches are not known.
-    pub longest_ns: Ns,
     /// Of the sum, time in which another kernel ran on the device too.
     pub shared_ns: Ns,
 }
@@ -276,7 +272,6 @@ impl ChainUse {
 struct ShapeSum {
     calls: u64,
     ns: Ns,
-    longest_ns: Ns,
     /// Time in which another kernel ran on the device too.
     shared_ns: Ns,
 }
@@ -385,7 +380,6 @@ impl<'t, 'k> Collector<'t, 'k> {
                 let sum = self.shapes.entry((name, shape, device.0)).or_default();
                 sum.calls += 1;
                 sum.ns += end - start;
-                sum.longest_ns = sum.longest_ns.max(end - start);
                 self.kernel_ns += end - start;
                 // The kernel that ends last began before this one, so both run until the first of them ends.
                 let last_end = self.last_end.entry(device.0).or_insert(Ns::MIN);
@@ -532,7 +526,6 @@ impl<'t, 'k> Collector<'t, 'k> {
             self.found.devices.sort_by_key(|device| device.number);
             self.found.any_device_ns = (self.compute.len() > 1).then_some(self.any_compute.ns);
         }
-        self.found.streams = self.lanes.len() as u64;
         let trace = self.trace;
         let mut shapes: Vec<ShapeUse> = self
             .shapes
@@ -551,7 +544,6 @@ impl<'t, 'k> Collector<'t, 'k> {
                     shared_bytes: shape.static_shared.saturating_add(shape.dynamic_shared),
                     calls: sum.calls,
                     total_ns: sum.ns,
-                    longest_ns: sum.longest_ns,
                     shared_ns: sum.shared_ns,
                 }
             })

@@ -70,7 +70,7 @@ fn findings_come_from_the_measured_launches_alone() {
         assert!((finding.bound_pct - share).abs() < 1e-9);
     }
     // Gaps, waits and streams are not visible to ncu.
-    for id in ["launch-bound", "one-stream", "synchronisation", "host-copies"] {
+    for id in ["launch-bound", "sync-in-step", "host-copies"] {
         assert!(!ids.contains(&id), "{ids:?}");
     }
     let details = fixture(&["ncu/llama2_roofline_details.csv.gz"]);

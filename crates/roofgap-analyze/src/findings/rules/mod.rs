@@ -16,7 +16,6 @@ mod recompute;
 mod serving;
 mod small;
 mod steps;
-mod streams;
 mod tensor;
 mod waits;
 
@@ -49,7 +48,6 @@ pub static RULES: &[Rule] = &[
     memory::CACHE_BOUND,
     occupancy::LOW_OCCUPANCY,
     small::SMALL_KERNELS,
-    streams::ONE_STREAM,
     ncu::NCU_RULES,
     steps::STEP_TAIL,
     serving::GAPS_BETWEEN_STEPS,

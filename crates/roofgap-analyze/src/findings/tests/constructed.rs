@@ -26,7 +26,6 @@ fn busy() -> (Stage, StageEvidence) {
     let evidence = StageEvidence {
         stage: "decode".into(),
         shapes: vec![shape("big_gemm", 1000, 98 * MS)],
-        streams: 2,
         ..StageEvidence::default()
     };
     (stage, evidence)
@@ -55,7 +54,6 @@ fn shape(name: &str, blocks: u64, total_ns: i64) -> ShapeUse {
         shared_bytes: 1024,
         calls: 1000,
         total_ns,
-        longest_ns: total_ns / 1000,
         shared_ns: 0,
     }
 }
@@ -458,28 +456,6 @@ fn experts_need_a_model_that_has_them() {
     assert_eq!(found.bound_ns, 33 * MS);
     assert!(!ids(&with(None)).contains(&"experts-one-by-one"));
     assert!(!ids(&with(Some("llama3_8b"))).contains(&"experts-one-by-one"));
-}
-
-#[test]
-fn one_stream_where_two_could_overlap() {
-    let (stage, mut evidence) = busy();
-    evidence.streams = 1;
-    evidence.shapes = vec![shape("half", 66, 50 * MS), shape("big_gemm", 1000, 48 * MS)];
-    let all = run(stage.clone(), evidence.clone());
-    assert_eq!(one(&all, "one-stream").bound_ns, 25 * MS);
-    // Beside its longest launch only the rest of them can run.
-    evidence.shapes[0].longest_ns = 40 * MS;
-    let all = run(stage.clone(), evidence.clone());
-    assert_eq!(one(&all, "one-stream").bound_ns, 10 * MS);
-    evidence.shapes[0].longest_ns = 50 * MS;
-    assert!(!ids(&run(stage.clone(), evidence.clone())).contains(&"one-stream"));
-    evidence.shapes[0].longest_ns = 0;
-    // A single kernel has nothing to overlap with.
-    let single = Stage { kernel_count: 1, ..stage.clone() };
-    assert!(!ids(&run(single, evidence.clone())).contains(&"one-stream"));
-    // Where the GPU waits for the CPU, overlap gains nothing.
-    let idle = Stage { busy_ns: Some(20 * MS), ..stage };
-    assert!(!ids(&run(idle, evidence)).contains(&"one-stream"));
 }
 
 #[test]
