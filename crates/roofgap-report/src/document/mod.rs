@@ -98,13 +98,13 @@ impl From<String> for Item {
 
 impl Block {
     /// Returns a list; `None` for no lines.
-    fn list(lines: impl IntoIterator<Item = String>) -> Option<Self> {
+    pub(crate) fn list(lines: impl IntoIterator<Item = String>) -> Option<Self> {
         let items: Vec<Item> = lines.into_iter().map(Item::from).collect();
         (!items.is_empty()).then_some(Self::List(items))
     }
 
     /// Returns a table; `None` for one without rows.
-    fn table(table: Table) -> Option<Self> {
+    pub(crate) fn table(table: Table) -> Option<Self> {
         (!table.is_empty()).then_some(Self::Table(table))
     }
 
@@ -122,18 +122,18 @@ impl Block {
 }
 
 impl Section {
-    fn new(id: &'static str, title: impl Into<String>) -> Self {
+    pub(crate) fn new(id: &'static str, title: impl Into<String>) -> Self {
         Self { id, title: title.into(), ..Self::default() }
     }
 
     /// Adds blocks.
-    fn with(mut self, blocks: impl IntoIterator<Item = Block>) -> Self {
+    pub(crate) fn with(mut self, blocks: impl IntoIterator<Item = Block>) -> Self {
         self.blocks.extend(blocks);
         self
     }
 
     /// Makes it a part of the section before it.
-    fn inner(self) -> Self {
+    pub(crate) fn inner(self) -> Self {
         Self { inner: true, ..self }
     }
 

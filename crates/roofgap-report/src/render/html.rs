@@ -74,7 +74,7 @@ pub fn sections(sections: &[Section], mut drawing: impl FnMut(&str) -> Option<Ma
     let parts: Vec<&[Section]> = sections.chunk_by(|_, next| next.inner).collect();
     html! {
         @for part in parts {
-            section id=(part[0].id) {
+            section id=[Some(part[0].id).filter(|id| !id.is_empty())] {
                 @for section in part {
                     @if section.inner { h3 { (section.title) } } @else { h2 { (section.title) } }
                     @for block in &section.blocks { (markup(block, section.id, &mut drawing)) }

@@ -52,14 +52,15 @@ fn document(kind: &str, bundle: Bundle<'_>, sections: &[Section]) -> String {
         if !section.title.is_empty() {
             let _ = write!(out, "\n## {}\n", escape(&section.title));
         }
-        for text in section.blocks.iter().map(markdown).filter(|text| !text.is_empty()) {
+        for text in section.blocks.iter().map(block).filter(|text| !text.is_empty()) {
             let _ = write!(out, "\n{text}");
         }
     }
     out
 }
 
-fn markdown(block: &Block) -> String {
+/// Renders a piece of a section.
+pub fn block(block: &Block) -> String {
     match block {
         Block::Line(text) | Block::Note(text) | Block::Missing(text) => format!("{}\n", escape_line(text)),
         Block::List(items) => items.iter().map(|item| list_item(item, "-")).collect(),
