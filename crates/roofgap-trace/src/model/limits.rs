@@ -150,7 +150,7 @@ mod tests {
                 process,
                 correlation: 0,
                 shape: ShapeId::default(),
-                bytes: start.unsigned_abs(),
+                bytes: 1 + (start / 1_000_000_000).unsigned_abs(),
                 graph_node: 0,
                 memory: Default::default(),
             });
@@ -178,7 +178,7 @@ mod tests {
         trace.limit_values().unwrap();
         assert_eq!(trace.ops.start, [epoch, epoch + HOUR, epoch + 9]);
         assert_eq!(trace.ops.end, [epoch + 5, epoch + 2 * HOUR, epoch + 10]);
-        assert_eq!(trace.ops.transfers[&1].bytes, (epoch + HOUR) as u64);
+        assert_eq!(trace.ops.transfers[&1].bytes, 1 + (epoch + HOUR) as u64 / 1_000_000_000);
         assert_eq!(trace.ops.transfers.len(), 3);
         assert_eq!(trace.ranges.marks.len(), 1);
         assert_eq!(trace.losses.count(LossKind::TimeOutOfRange), 4);
