@@ -1,6 +1,6 @@
 //! A comparison as one HTML page that needs no network.
 
-use super::view::{SUM, Size, StageView, View, signed_ms, total};
+use super::view::{SUM, Size, StageView, View, added_up, signed_ms};
 use crate::document::stages::{PARTS, TimePart};
 use crate::document::table::Table;
 use crate::render::html::{STYLE, Shell, shell};
@@ -126,7 +126,7 @@ fn deltas(parts: &[(String, i64)]) -> Markup {
                     td { span.delta { i class=(if *delta < 0 { "less" } else { "more" }) style=(bar(*delta)) {} } }
                 }
             }
-            tr.sum { th scope="row" { (SUM) } td.n { (signed_ms(total(parts.iter().map(|part| part.1)))) " ms" } td {} }
+            tr.sum { th scope="row" { (SUM) } td.n { (signed_ms(added_up(parts.iter().map(|part| part.1)))) " ms" } td {} }
         } } }
     }
 }
@@ -179,7 +179,7 @@ fn time_parts(
     let Some(mut times) = known else {
         return Vec::new();
     };
-    let rest = total_ns.saturating_sub(total(times.iter().copied()));
+    let rest = total_ns.saturating_sub(added_up(times.iter().copied()));
     if rest < 0 {
         return Vec::new();
     }
