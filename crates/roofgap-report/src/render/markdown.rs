@@ -5,7 +5,7 @@ use crate::bundle::Bundle;
 use crate::document::table::Table;
 use crate::document::{Block, Document, Form, Item, KERNELS, Section};
 use roofgap_base::numbers::count;
-use roofgap_base::text::{cut, without_controls};
+use roofgap_base::text::{cut, lines_without_controls, without_controls};
 use std::fmt::Write;
 
 /// The longest cell of a table, in characters.
@@ -71,7 +71,7 @@ pub fn block(block: &Block) -> String {
         Block::Rest { all, shown, of } => {
             format!("{} more{of} are in `metrics.json`.\n", count((all - shown) as u64))
         }
-        Block::Code(code) => format!("```sh\n{}\n```\n", code.replace("```", "'''")),
+        Block::Code(code) => format!("```sh\n{}\n```\n", lines_without_controls(code).replace("```", "'''")),
         Block::Markdown(text) => text.clone(),
         Block::Drawing => String::new(),
     }
