@@ -3,9 +3,20 @@
 use super::bug;
 use roofgap_base::error::Error;
 use roofgap_collect::child::Cancel;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
-use std::sync::Once;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Once};
+
+/// Makes the end of a child known, which a parent that ignores SIGCHLD would hide, and a write beyond the limit of the file size an error
+/// instead of the end of this program. Programs that it starts have the defaults of the system.
+pub fn take_defaults() -> Result<(), Error> {
+    for signal in [SIGCHLD, SIGXFSZ] {
+        signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))
+            .map_err(|error| bug(format!("cannot handle signals: {error}")))?;
+    }
+    Ok(())
+}
 
 /// Takes over the signals. The first cancels, the second kills the children, the third ends this program.
 pub fn cancel_on_signal() -> Result<Cancel, Error> {
