@@ -353,7 +353,7 @@ fn a_parent_that_ignores_the_end_of_children_changes_nothing() {
 #[test]
 fn a_limit_of_the_file_size_costs_what_does_not_fit() {
     let bench = Bench::new();
-    let args = bench.profile(&["runner=unwatched", "--", "head", "-c", "200000", "/dev/zero"]);
+    let args = bench.profile(&["runner=unwatched", "--", "bash", "-c", "yes | head -c 200000"]);
     let script = "ulimit -f 40; exec \"$0\" \"$@\"";
     let output = bench.command("bash").args(["-c", script, ROOFGAP]).args(&args).output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{output:?}");
@@ -361,7 +361,8 @@ fn a_limit_of_the_file_size_costs_what_does_not_fit() {
     assert_eq!((&session["state"], &session["exit_status"]), (&"partial".into(), &3.into()), "{session:#}");
     // The program has the limit as it would alone.
     let bench = Bench::new();
-    let args = bench.profile(&["runner=unwatched", "--", "bash", "-c", "head -c 200000 /dev/zero > large"]);
+    let args =
+        bench.profile(&["runner=unwatched", "--", "bash", "-c", "head -c 200000 /dev/zero > large; exit $?"]);
     let output = bench.command("bash").args(["-c", script, ROOFGAP]).args(&args).output().unwrap();
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(4), "{message}");
