@@ -137,8 +137,10 @@ fn encoded(text: &[u8], found: &mut Vec<Found>) {
         // Other words give bytes that are no text.
         let is_text =
             |bytes: &[u8]| bytes.iter().all(|byte| matches!(byte, b'\t'..=b'\r' | 0x1b | b' '..=b'~'));
-        if let Some(secret) =
-            decoded.find_map(|bytes| written(&bytes).first().copied().filter(|_| is_text(&bytes)))
+        let secrets = decoded.find(|bytes| is_text(bytes)).map(|bytes| written(&bytes)).unwrap_or_default();
+        let known = || found.iter().filter(|known| start <= known.start && known.end <= end).count();
+        if let Some(secret) = secrets.first()
+            && secrets.len() > known()
         {
             found.push(Found { start, end, what: secret.what });
         }
@@ -275,7 +277,8 @@ fn named_values(text: &[u8], found: &mut Vec<Found>) {
             continue;
         }
         let end = at + rest.iter().position(|byte| !is_part(byte)).unwrap_or(rest.len());
-        let names = [at, at + escape_at(text, at)].map(|start| slice(text, start, end));
+        // An option begins after an escape.
+        let names = [at + escape_at(text, at), at].map(|start| slice(text, start, end));
         let mut names = names.iter().filter_map(|name| std::str::from_utf8(name).ok());
         at = end;
         let Some(name) = names.find(|name| is_secret_name(name)) else {

@@ -45,12 +45,12 @@ fn run(base: &Path) -> PathBuf {
         "repeat_command": "cd /home/annabelle && serve --api-key 'sword fish'", "workload": "command",
         "started": "now", "finished": null, "state": "done", "exit_status": 0, "missing": [],
         "phases": [{
-            "name": "baseline", "status": "failed", "why": "it failed", "log_tail": "output of the program",
+            "name": "baseline", "status": "failed", "why": "it failed", "log_tail": "printed by the program",
             "asked": true, "tool": null, "started": null, "finished": null, "wall_ns": null,
             "commands": [{
                 "argv": ["serve", "--api-key", "sword fish"], "cwd": "/home/annabelle", "error": null,
                 "env": {"MY_ID": PLAIN, "OMP_NUM_THREADS": "4"}, "shell": format!("MY_ID={PLAIN} serve"),
-                "outcome": {"stderr": {"tail": "output of the program"}},
+                "outcome": {"stderr": {"tail": "printed by the program"}},
             }],
             "outputs": [], "notes": [],
         }],
@@ -82,7 +82,8 @@ fn props(pack: Option<PathBuf>) -> ScrubProps {
 }
 
 /// What a scrubbed run must not show.
-const PRIVATE: [&str; 6] = [TOKEN, PLAIN, "annabelle", "gpubox-seven", "sword fish", "output of the program"];
+const PRIVATE: [&str; 6] =
+    [TOKEN, PLAIN, "annabelle", "gpubox-seven", "sword fish", "printed by the program"];
 
 /// Files of the run that can be shared.
 const SHARED: [&str; 9] = [
