@@ -157,7 +157,8 @@ impl Timed {
         let limits = inputs.options.limits;
         let activity = Activity::of(trace);
         let copies = CopyMeter::new(trace, limits);
-        let meter = StageMeter { trace, index, activity: &activity, copies: &copies };
+        let members = index.members();
+        let meter = StageMeter { trace, index, activity: &activity, copies: &copies, members: &members };
         // The two sides take about the same time.
         let (
             (kernels, measured),
@@ -173,7 +174,7 @@ impl Timed {
                     communication: communication::table(trace, index, limits),
                     ..Analysis::default()
                 };
-                let evidence = findings::evidence(trace, index);
+                let evidence = findings::evidence(trace, index, &members);
                 (evidence, operators(inputs, index), layers::table(trace, index), tables)
             },
         );

@@ -354,6 +354,13 @@ impl StageIndex {
         self.instance_of_context(stage, self.context_of_op(op))
     }
 
+    /// Returns the GPU operations of each stage, in the order of their start.
+    pub(crate) fn members(&self) -> Vec<Vec<u32>> {
+        let ops = 0..self.launches.call_of_op.len() as u32;
+        let members = |stage| ops.clone().filter(|op| self.holds(stage, *op as usize)).collect();
+        (0..self.len()).map(members).collect()
+    }
+
     /// Returns the launch call of each GPU operation.
     pub fn launches(&self) -> &Launches {
         &self.launches

@@ -33,8 +33,8 @@ impl Sums {
 }
 
 /// The GPU operations of a stage, and the time that they take.
-struct Members {
-    ops: Vec<u32>,
+struct Members<'a> {
+    ops: &'a [u32],
     /// Number of devices of the trace.
     devices: usize,
     /// Extent of the work of each instance.
@@ -44,23 +44,22 @@ struct Members {
     instance_times: Vec<InstanceTime>,
 }
 
-impl Members {
-    fn of(meter: &StageMeter<'_>, stage: usize) -> Self {
+impl<'a> Members<'a> {
+    fn of(meter: &StageMeter<'a>, stage: usize) -> Self {
         let ops = &meter.trace.ops;
         let instances = &meter.index.spans(stage).instances;
         let devices = meter.trace.devices.len().max(1);
         let mut members = Self {
-            ops: Vec::new(),
+            ops: meter.members.get(stage).map_or(&[], |members| members),
             devices,
             extents: vec![Extent::EMPTY; instances.len()],
             device_extents: vec![Extent::EMPTY; instances.len() * devices],
             instance_times: instances.iter().map(InstanceTime::of).collect(),
         };
-        for op in 0..ops.len() {
+        for op in members.ops.iter().map(|op| *op as usize) {
             let Some(at) = meter.index.instance_of(stage, op) else {
                 continue;
             };
-            members.ops.push(op as u32);
             members.instance_times[at].gpu += ops.duration(op);
             members.extents[at].add(ops.start[op], ops.end[op]);
             let on_device = members.device_extents.get_mut(at * devices + ops.device[op].index());
@@ -97,6 +96,8 @@ pub struct StageMeter<'a> {
     pub index: &'a StageIndex,
     pub activity: &'a Activity,
     pub copies: &'a CopyMeter<'a>,
+    /// GPU operations of each stage.
+    pub members: &'a [Vec<u32>],
 }
 
 impl StageMeter<'_> {
@@ -158,7 +159,7 @@ impl StageMeter<'_> {
             tokens_per_s,
             copies,
             graphs: graph_table(trace, rows()),
-            coverage: self.coverage(stage, &members.ops),
+            coverage: self.coverage(stage, members.ops),
             // Steps of an engine differ in size, and its preparation has ranges of its own.
             cold_start: cold_start(&members.instance_times).filter(|_| engine_steps.is_empty()),
             ..elapsed
@@ -167,7 +168,7 @@ impl StageMeter<'_> {
     }
 
     /// Measures the time of instances and of the work of others in it. `foreign_ns` is the time of such work in the gaps of the stage.
-    fn elapsed(&self, stage: usize, members: &Members, periods: &StepPeriods, foreign_ns: Ns) -> Stage {
+    fn elapsed(&self, stage: usize, members: &Members<'_>, periods: &StepPeriods, foreign_ns: Ns) -> Stage {
         let instances = &self.index.spans(stage).instances;
         let steps = &periods.each;
         let in_steps = !self.index.engine_steps(stage).is_empty() && !members.ops.is_empty();
@@ -198,7 +199,7 @@ impl StageMeter<'_> {
     }
 
     /// Returns the time before the first operation of each instance in which the GPU ran earlier work, ns.
-    fn queued_ns(&self, instances: &[Span], members: &Members) -> Ns {
+    fn queued_ns(&self, instances: &[Span], members: &Members<'_>) -> Ns {
         let queued = |(at, device, extent): (usize, usize, Extent)| {
             Some(self.activity.busy_in(device, instances.get(at)?.start, extent.0))
         };
@@ -206,7 +207,7 @@ impl StageMeter<'_> {
     }
 
     /// Returns the time from the last operation to the end of each instance in which the GPU ran work of others, ns.
-    fn other_work_after(&self, stage: usize, members: &Members) -> Ns {
+    fn other_work_after(&self, stage: usize, members: &Members<'_>) -> Ns {
         let instances = &self.index.spans(stage).instances;
         let rest = |(at, device, extent): (usize, usize, Extent)| {
             let end = instances.get(at)?.end;
@@ -289,7 +290,7 @@ impl StageMeter<'_> {
     }
 
     /// Adds up the busy time of a stage and its gaps by cause. Operations are in the order of their start.
-    fn busy_and_idle(&self, members: &Members, loading: &DataLoading) -> Sums {
+    fn busy_and_idle(&self, members: &Members<'_>, loading: &DataLoading) -> Sums {
         let ops = &self.trace.ops;
         let mut sums = Sums::default();
         struct Sweep {
@@ -306,7 +307,7 @@ impl StageMeter<'_> {
             near: Near::default(),
         };
         let mut sweeps: Vec<Sweep> = (0..members.devices).map(sweep).collect();
-        for &op in &members.ops {
+        for &op in members.ops {
             let op = op as usize;
             let (start, end, device) = (ops.start[op], ops.end[op], ops.device[op]);
             let Some(sweep) = sweeps.get_mut(device.index()) else {
