@@ -91,6 +91,10 @@ pub fn mbu(work: &StageWork, gpu: &GpuFacts, time: StageTime) -> Result<Mbu, Str
 /// The reason for a utilisation above the peak of the device.
 const BEYOND_PEAK: &str = "more than 100 % of the peak: the named model does not match this capture";
 
+/// The reason for a utilisation above a peak that the program measured itself.
+const PEAK_TOO_LOW: &str = "more than 100 % of the peak that was measured on this machine: other programs used the machine during the \
+                            measurement, or its caches hold the data, so the peak is not known";
+
 /// The reason for no utilisation of a GPU that works with others.
 const ONE_OF_SEVERAL: &str = "its kernels exchange data with other GPUs and the capture has one GPU: the part of the model on it is \
                               unknown";
@@ -147,6 +151,9 @@ impl<'a> WorkFacts<'a> {
         }
         if let (Ok(model), Ok(gpu), true) = (self.model, self.gpu, parts.len() > 1) {
             analysis.whole = Some(whole(&parts, gpu, self.dtype.unwrap_or(model.dtype)));
+        }
+        if self.gpu.is_ok_and(GpuFacts::is_measured) {
+            doubt_the_measurement(analysis);
         }
     }
 
@@ -224,6 +231,18 @@ fn below_peak<T>(
         if beyond { Err(BEYOND_PEAK.to_owned()) } else { Ok(value) }
     });
     checked.map_err(|why| reasons.push(Reason::new(about, why))).ok()
+}
+
+/// Blames the measured peak, not the model, for a utilisation above it; the sum of the stages has none then either.
+fn doubt_the_measurement(analysis: &mut Analysis) {
+    let beyond = |pct: f64, busy: Option<f64>| pct > 100.0 || busy.is_some_and(|pct| pct > 100.0);
+    for reason in analysis.reasons.iter_mut().filter(|reason| reason.why == BEYOND_PEAK) {
+        reason.why = PEAK_TOO_LOW.to_owned();
+    }
+    if let Some(whole) = &mut analysis.whole {
+        whole.mfu.take_if(|mfu| beyond(mfu.by_wall_pct, mfu.by_busy_pct));
+        whole.mbu.take_if(|mbu| beyond(mbu.by_wall_pct, mbu.by_busy_pct));
+    }
 }
 
 /// Adds up stages.
