@@ -91,6 +91,10 @@ pub fn mbu(work: &StageWork, gpu: &GpuFacts, time: StageTime) -> Result<Mbu, Str
 /// The reason for a utilisation above the peak of the device.
 const BEYOND_PEAK: &str = "more than 100 % of the peak: the named model does not match this capture";
 
+/// The reason for a utilisation above a peak that the program measured itself.
+const PEAK_TOO_LOW: &str = "more than 100 % of the peak that was measured on this machine: other programs used the machine during the \
+                            measurement, or its caches hold the data, so the peak is not known";
+
 /// The reason for no utilisation of a GPU that works with others.
 const ONE_OF_SEVERAL: &str = "its kernels exchange data with other GPUs and the capture has one GPU: the part of the model on it is \
                               unknown";
@@ -158,6 +162,9 @@ impl<'a> WorkFacts<'a> {
                 analysis.reasons.push(Reason::new(About::Other(format!("whole.{name}")), BEYOND_PEAK));
             }
             analysis.whole = Some(whole);
+        }
+        if self.gpu.is_ok_and(GpuFacts::is_measured) {
+            doubt_the_measurement(analysis);
         }
     }
 
@@ -241,6 +248,13 @@ fn below_peak<T>(
 /// Tells whether a utilisation by wall time or by busy time exceeds the peak.
 fn is_beyond_peak((by_wall, by_busy): (f64, Option<f64>)) -> bool {
     by_wall > 100.0 || by_busy.is_some_and(|pct| pct > 100.0)
+}
+
+/// Blames the measured peak, not the model, for a utilisation above it.
+fn doubt_the_measurement(analysis: &mut Analysis) {
+    for reason in analysis.reasons.iter_mut().filter(|reason| reason.why == BEYOND_PEAK) {
+        reason.why = PEAK_TOO_LOW.to_owned();
+    }
 }
 
 /// Adds up stages.
