@@ -21,7 +21,7 @@ use crate::timeline::{
     Activity, CopyMeter, HostWork, LaunchGaps, StageMeter, find_cold, from_totals, graph_table, kernel_table,
 };
 use crate::verdict::verdict;
-use crate::{account, communication, findings, layers, ranks, serving};
+use crate::{account, checks, communication, findings, layers, ranks, serving};
 use roofgap_trace::account::Account;
 use roofgap_trace::ncu::CounterSet;
 use roofgap_trace::{CallClass, Device, LossKind, Losses, Ns, OpKind, RecordedWindows, SourceFormat, Trace};
@@ -169,7 +169,8 @@ impl Timed {
         let limits = inputs.options.limits;
         let (activity, host) = (&attributed.activity, &attributed.host);
         let copies = CopyMeter::new(trace, limits);
-        let meter = StageMeter { trace, index, activity, host, copies: &copies };
+        let members = index.members();
+        let meter = StageMeter { trace, index, activity, host, copies: &copies, members: &members };
         // The two sides take about the same time.
         let (
             (kernels, measured),
@@ -185,7 +186,7 @@ impl Timed {
                     communication: communication::table(trace, index, limits),
                     ..Analysis::default()
                 };
-                let evidence = findings::evidence(trace, index);
+                let evidence = findings::evidence(trace, index, &members);
                 (evidence, operators(inputs, index), layers::table(trace, index), tables)
             },
         );
@@ -338,6 +339,7 @@ impl Counted {
         }
         losses.merge(&of_counters);
         analysis.losses = loss_rows(&losses);
+        checks::declare(&mut analysis);
         analysis
     }
 }

@@ -92,6 +92,10 @@ pub fn mbu(work: &StageWork, gpu: &GpuFacts, time: StageTime) -> Result<Mbu, Str
 const BEYOND_PEAK: &str =
     "more than 100 % of the peak: the named model, its number format or its tokens do not match this capture";
 
+/// The reason for a utilisation above a peak that the program measured itself.
+const PEAK_TOO_LOW: &str = "more than 100 % of the peak that was measured on this machine: other programs used the machine during the \
+                            measurement, or its caches hold the data, so the peak is not known";
+
 /// The reason for no utilisation of a GPU that works with others.
 const ONE_OF_SEVERAL: &str = "its kernels exchange data with other GPUs and the capture has one GPU: the part of the model on it is \
                               unknown";
@@ -140,7 +144,19 @@ impl<'a> WorkFacts<'a> {
         }
         if let (Ok(model), Ok(gpu), true) = (self.model, self.gpu, parts.len() > 1) {
             let dtype = self.dtype.unwrap_or(model.dtype);
-            analysis.whole = Some(whole(&parts, gpu, dtype, &mut analysis.reasons));
+            // A model that does not match a stage does not match the whole.
+            let matches = analysis.reasons.iter().all(|reason| reason.why != BEYOND_PEAK);
+            let mut sum = whole(&parts, gpu, dtype, &mut analysis.reasons);
+            if !matches {
+                let lost = [("mfu", sum.mfu.take().is_some()), ("mbu", sum.mbu.take().is_some())];
+                for (name, _) in lost.into_iter().filter(|(_, lost)| *lost) {
+                    analysis.reasons.push(Reason::new(About::Other(format!("whole.{name}")), BEYOND_PEAK));
+                }
+            }
+            analysis.whole = Some(sum);
+        }
+        if self.gpu.is_ok_and(GpuFacts::is_measured) {
+            doubt_the_measurement(analysis);
         }
     }
 
@@ -232,12 +248,25 @@ fn below_peak<T>(
     about: About,
     reasons: &mut Vec<Reason>,
 ) -> Option<T> {
-    let checked = value.and_then(|value| {
-        let (by_wall, by_busy) = percent(&value);
-        let beyond = by_wall > 100.0 || by_busy.is_some_and(|pct| pct > 100.0);
-        if beyond { Err(BEYOND_PEAK.to_owned()) } else { Ok(value) }
-    });
+    let checked =
+        value.and_then(
+            |value| {
+                if is_beyond_peak(percent(&value)) { Err(BEYOND_PEAK.to_owned()) } else { Ok(value) }
+            },
+        );
     checked.map_err(|why| reasons.push(Reason::new(about, why))).ok()
+}
+
+/// Tells whether a utilisation by wall time or by busy time exceeds the peak.
+fn is_beyond_peak((by_wall, by_busy): (f64, Option<f64>)) -> bool {
+    by_wall > 100.0 || by_busy.is_some_and(|pct| pct > 100.0)
+}
+
+/// Blames the measured peak, not the model, for a utilisation above it.
+fn doubt_the_measurement(analysis: &mut Analysis) {
+    for reason in analysis.reasons.iter_mut().filter(|reason| reason.why == BEYOND_PEAK) {
+        reason.why = PEAK_TOO_LOW.to_owned();
+    }
 }
 
 /// Adds up stages.

@@ -65,8 +65,8 @@ struct IndexedStage {
     all: Option<AllOfStage>,
     /// Position of the instance for each context, or [`NOWHERE`].
     instance_of_context: Vec<u32>,
-    /// All steps, with the cold ones that are left out of `spans`; empty where none is.
-    all_steps: Vec<Span>,
+    /// All instances and steps, with the cold ones that are left out of `spans`; `None` where none is.
+    with_cold: Option<StageSpans>,
     /// Calls in cold steps of instances that are not cold, as rows of `Trace::calls`.
     cold_calls: FxHashSet<u32>,
     cold: Option<ColdStart>,
@@ -91,7 +91,7 @@ impl IndexedStage {
         engine_steps: Vec::new(),
         all: None,
         instance_of_context: Vec::new(),
-        all_steps: Vec::new(),
+        with_cold: None,
         cold_calls: FxHashSet::with_hasher(rustc_hash::FxBuildHasher),
         cold: None,
     };
@@ -223,7 +223,7 @@ impl StageIndex {
             let rows = (0u32..).zip(&step_of_call).filter(|(_, step)| steps.contains(&(**step as usize)));
             own.cold_calls = rows.map(|(call, _)| call).collect();
         }
-        own.all_steps = own.spans.steps.clone();
+        let all = own.spans.clone();
         // The steps of an engine are its instances.
         let gone = if engine { &steps } else { &instances };
         let lost: Vec<Span> = gone.iter().filter_map(|at| own.spans.instances.get(*at)).copied().collect();
@@ -245,12 +245,13 @@ impl StageIndex {
         for instance in own.spans.instances.iter_mut().filter(|_| !steps.is_empty() && !engine) {
             let first =
                 |list: &[Span]| list.iter().find(|span| inside(span, instance)).map(|span| span.start);
-            if let (Some(all), Some(warm)) = (first(&own.all_steps), first(&own.spans.steps))
-                && all < warm
+            if let (Some(cold), Some(warm)) = (first(&all.steps), first(&own.spans.steps))
+                && cold < warm
             {
                 instance.start = warm;
             }
         }
+        own.with_cold = Some(all);
         own.instance_of_context = self.span_of_context(&own.spans.instances);
         self.warm.push((stage, own));
     }
@@ -418,10 +419,10 @@ impl StageIndex {
         &self.at(stage).spans
     }
 
-    /// Returns all steps of a stage, with the cold ones.
-    pub fn all_steps(&self, stage: usize) -> &[Span] {
+    /// Returns the time spans of a stage with the cold ones.
+    pub fn spans_with_cold(&self, stage: usize) -> &StageSpans {
         let own = self.at(stage);
-        if own.all_steps.is_empty() { &own.spans.steps } else { &own.all_steps }
+        own.with_cold.as_ref().unwrap_or(&own.spans)
     }
 
     /// Returns the cold instances and steps of a stage; `None` without any.
@@ -500,6 +501,14 @@ impl StageIndex {
             return Some(self.window_of_op.get(op).map_or(0, |at| *at as usize));
         }
         self.instance_of_context(stage, self.context_of_op(op))
+    }
+
+    /// Returns the GPU operations of each stage, in the order of their start.
+    pub(crate) fn members(&self) -> Vec<Vec<u32>> {
+        let ops = 0..self.launches.call_of_op.len() as u32;
+        let is_member = |stage, op: u32| self.instance_with_cold(stage, op as usize).is_some();
+        let members = |stage| ops.clone().filter(|op| is_member(stage, *op)).collect();
+        (0..self.len() + self.warm.len()).map(members).collect()
     }
 
     /// Returns the launch call of each GPU operation.

@@ -60,7 +60,9 @@ impl StepPeriods {
         }
         let engine_steps = index.engine_steps(stage);
         let engine = !engine_steps.is_empty();
-        let sequence: &[Span] = if engine { index.engine_spans() } else { index.all_steps(stage) };
+        // Cold steps follow the others too.
+        let all = index.spans_with_cold(stage);
+        let sequence: &[Span] = if engine { index.engine_spans() } else { &all.steps };
         let mut works = StepWork::of(trace, index, stage, sequence);
         if !engine {
             works.begin_on_cpu(sequence, activity);
@@ -70,9 +72,7 @@ impl StepPeriods {
         let window = |span: &Span| trace.window_of(process(span)?, span.start, span.end);
         let instance = |span: &Span| match engine {
             true => 0,
-            false => {
-                spans.instances.partition_point(|instance| instance.start <= span.start).saturating_sub(1)
-            }
+            false => all.instances.partition_point(|instance| instance.start <= span.start).saturating_sub(1),
         };
         let key = |span: &Span| (process(span), instance(span), window(span));
         let placed = works.placed(sequence, key);

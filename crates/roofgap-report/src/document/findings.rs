@@ -3,7 +3,7 @@
 use super::{Block, Document, Form, Item, Section};
 use roofgap_analyze::findings::to_act_on;
 use roofgap_analyze::{Analysis, Finding, Knob, Stage, StageLimit, verdict};
-use roofgap_base::numbers::{NONE, count, counted, si, significant, time};
+use roofgap_base::numbers::{NONE, count, si, significant, time};
 use serde_json::Value;
 
 /// The most findings of text, of the summary and of the page before the others.
@@ -127,7 +127,7 @@ pub fn none_found(analysis: &Analysis) -> String {
         inputs.push("ncu counters");
     }
     if analysis.stages.iter().all(|stage| stage.mbu.is_none()) {
-        inputs.push("the model (--model)");
+        inputs.push("the model");
     }
     let next = if inputs.is_empty() {
         String::new()
@@ -158,22 +158,12 @@ impl Document<'_> {
         let items = shown.iter().take(most).map(|(finding, others)| self.finding(finding, others));
         let steps = Block::Steps(items.collect());
         let listed: usize = shown.iter().take(most).map(|(_, others)| 1 + others.len()).sum();
-        let more = found.len().saturating_sub(listed);
         match self.form {
             Form::Text(_) => {
                 section.with([steps]).with(Block::rest(found.len(), listed, "")).with([Block::Line(format!(
                     "`roofgap explain {} CAPTURE` shows how it was computed and how to fix it",
                     first.id
                 ))])
-            }
-            Form::Summary => {
-                let overlap = (found.len() > 1).then(|| Block::Note(SAVINGS_OVERLAP.to_owned()));
-                let more = match more {
-                    0 => String::new(),
-                    more => format!(", with {}", counted(more as u64, "smaller finding")),
-                };
-                let evidence = Block::Markdown(format!("The evidence is in `report.md`{more}.\n"));
-                section.with(overlap).with([steps, evidence])
             }
             _ => section.with([steps]),
         }
