@@ -35,7 +35,11 @@ fn main() {
         let answers = case.judge(&file);
         let grade = worst(&answers);
         captures[grade as usize] += 1;
-        println!("{grade:<9} {}{}", case.id, case.open.as_deref().map_or(String::new(), |open| format!(" (known: {open})")));
+        println!(
+            "{grade:<9} {}{}",
+            case.id,
+            case.open.as_deref().map_or(String::new(), |open| format!(" (known: {open})"))
+        );
         for answer in answers {
             if answer.subject == "first" {
                 firsts[answer.grade as usize] += 1;

@@ -109,7 +109,9 @@ pub(crate) struct Answer {
 pub(crate) fn corpus() -> Vec<Case> {
     let text = include_str!("corpus.jsonl");
     text.lines()
-        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("corpus.jsonl: {error}: {line}")))
+        .map(|line| {
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("corpus.jsonl: {error}: {line}"))
+        })
         .collect()
 }
 
@@ -122,7 +124,9 @@ impl Case {
     /// Returns the file of the capture, written into `folder` if it is made. Third-party captures are in `public`, by their hash.
     pub(crate) fn file(&self, public: Option<&Path>, folder: &Path) -> Option<PathBuf> {
         match &self.from {
-            Origin::Fixture(path) => Some(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures")).join(path)),
+            Origin::Fixture(path) => {
+                Some(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures")).join(path))
+            }
             Origin::Planted(..) => {
                 let path = folder.join(format!("{}.json", self.id));
                 std::fs::write(&path, self.planted()?.run().trace.to_string()).unwrap();
@@ -130,7 +134,9 @@ impl Case {
             }
             Origin::Public { path, sha256, .. } => {
                 let name = path.rsplit('/').next().unwrap_or(path);
-                public.map(|public| public.join(format!("{}-{name}", &sha256[..12]))).filter(|path| path.exists())
+                public
+                    .map(|public| public.join(format!("{}-{name}", &sha256[..12])))
+                    .filter(|path| path.exists())
             }
         }
     }
@@ -149,7 +155,12 @@ impl Case {
             Ok(input) => input,
             Err(error) => {
                 let grade = if self.first == ["refused"] { Grade::Right } else { Grade::Wrong };
-                return vec![Answer { subject: "first", rule: "refused".to_owned(), grade, text: error.to_string() }];
+                return vec![Answer {
+                    subject: "first",
+                    rule: "refused".to_owned(),
+                    grade,
+                    text: error.to_string(),
+                }];
             }
         };
         let options = Options { counters: input.counters, account: input.account, ..Options::default() };
@@ -167,7 +178,9 @@ impl Case {
         let first = findings.first();
         let rule = first.map_or("none", |finding| &finding.id);
         let listed = |rules: &[String], rule: &str| {
-            rules.iter().any(|known| known == rule || known.strip_suffix('*').is_some_and(|p| rule.starts_with(p)))
+            rules
+                .iter()
+                .any(|known| known == rule || known.strip_suffix('*').is_some_and(|p| rule.starts_with(p)))
         };
         let grade = match (listed(&self.first, rule), listed(&self.also, rule)) {
             (true, _) => Grade::Right,
@@ -189,13 +202,14 @@ impl Case {
     fn facts(&self, analysis: &Analysis) -> Vec<Answer> {
         let totals = &analysis.totals;
         let found = [
-            ("kernels", self.facts.kernels.map(|n| n as i64), totals.kernel_count as i64),
-            ("kernel time", self.facts.kernel_ns, totals.kernel_ns),
+            ("kernels", self.facts.kernels.map(|n| n as i64), Some(totals.kernel_count as i64)),
+            ("kernel time", self.facts.kernel_ns, Some(totals.kernel_ns)),
             ("busy time", self.facts.busy_ns, totals.busy_ns),
         ];
         let mut answers = Vec::new();
         for (name, expected, found) in found {
-            let Some(expected) = expected.filter(|_| analysis.devices.len() < 2) else {
+            let (Some(expected), Some(found)) = (expected.filter(|_| analysis.devices.len() < 2), found)
+            else {
                 continue;
             };
             // Times in microseconds round each operation.

@@ -142,7 +142,8 @@ impl Planted {
                     .columns(28_672 * scale as u64)
             }
             Cause::ComputeBound => {
-                Self { gemm_shape: [8192, 8192, 8192], gemm_ns: 1_400_000 * scale, ..sound }.columns(8192 * scale as u64)
+                Self { gemm_shape: [8192, 8192, 8192], gemm_ns: 1_400_000 * scale, ..sound }
+                    .columns(8192 * scale as u64)
             }
             Cause::Sync => Self { sync_ns: 80_000 * scale, ..sound },
             Cause::ColdStart => Self { cold_ns: 200_000_000 * scale, ..sound },
@@ -179,7 +180,8 @@ impl Planted {
 
     /// Runs the program.
     pub fn run(&self) -> PlantedRun {
-        let mut machine = Machine { now: BEGINNING, free: BEGINNING, events: Vec::new(), correlation: 0, launched: 0 };
+        let mut machine =
+            Machine { now: BEGINNING, free: BEGINNING, events: Vec::new(), correlation: 0, launched: 0 };
         let mut ends = vec![BEGINNING];
         for step in 0..self.steps {
             let begin = machine.now;
@@ -244,7 +246,13 @@ impl Planted {
             }
         }
         if self.collective_ns > 0 {
-            machine.launch(COLLECTIVE, "nccl:all_reduce", &json!([[16_777_216]]), self.collective_ns, self.operator_ns);
+            machine.launch(
+                COLLECTIVE,
+                "nccl:all_reduce",
+                &json!([[16_777_216]]),
+                self.collective_ns,
+                self.operator_ns,
+            );
         }
         if self.item {
             machine.synchronize();
@@ -285,7 +293,15 @@ struct Machine {
 }
 
 impl Machine {
-    fn event(&mut self, category: &str, name: &str, place: (u32, u32), start: i64, end: i64, arguments: Value) {
+    fn event(
+        &mut self,
+        category: &str,
+        name: &str,
+        place: (u32, u32),
+        start: i64,
+        end: i64,
+        arguments: Value,
+    ) {
         let micros = |ns: i64| ns as f64 / 1000.0;
         self.events.push(json!({"ph": "X", "cat": category, "name": name, "pid": place.0, "tid": place.1,
                                 "ts": micros(start), "dur": micros(end - start), "args": arguments}));
@@ -303,7 +319,8 @@ impl Machine {
 
     fn call(&mut self, name: &str, ns: i64) {
         self.correlation += 1;
-        let arguments = json!({"cbid": 211, "correlation": self.correlation, "External id": self.correlation});
+        let arguments =
+            json!({"cbid": 211, "correlation": self.correlation, "External id": self.correlation});
         self.event("cuda_runtime", name, (PID, PID), self.now, self.now + ns, arguments);
         self.now += ns;
     }

@@ -54,7 +54,8 @@ fn bounds_reach_the_real_gain_and_not_much_more() {
             let program = Planted::with(cause, scale);
             let gain = program.run().wall_ns - Planted::without(cause, scale).run().wall_ns;
             let found = findings(&program);
-            let finding = found.iter().find(|finding| finding.id == rule).unwrap_or_else(|| panic!("{rule} {scale}"));
+            let finding =
+                found.iter().find(|finding| finding.id == rule).unwrap_or_else(|| panic!("{rule} {scale}"));
             let percent = 100 * finding.bound_ns / gain;
             assert!((99..=130).contains(&percent), "{rule} {scale}: {} for {gain}", finding.bound_ns);
             let without = findings(&Planted::without(cause, scale));
