@@ -18,7 +18,7 @@ use crate::result::*;
 use crate::roof::{self, RoofSums};
 use crate::stages::{AbsentStage, StageIndex, StageSet};
 use crate::timeline::{Activity, CopyMeter, LaunchGaps, StageMeter, from_totals, graph_table, kernel_table};
-use crate::{account, communication, findings, layers, ranks, serving};
+use crate::{account, checks, communication, findings, layers, ranks, serving};
 use roofgap_trace::account::Account;
 use roofgap_trace::ncu::CounterSet;
 use roofgap_trace::{CallClass, Device, LossKind, Losses, Ns, OpKind, RecordedWindows, SourceFormat, Trace};
@@ -306,6 +306,7 @@ impl Counted {
         }
         losses.merge(&of_counters);
         analysis.losses = loss_rows(&losses);
+        checks::declare(&mut analysis);
         analysis
     }
 }
