@@ -3,6 +3,9 @@
 //! Shared by `examples/roofgap-judge.rs`, which judges every capture at hand, and `tests/it/judged.rs`, which judges those of the
 //! repository. The corpus is `corpus.jsonl`, one capture a line; `corpus.py` gets third-party captures and computes the facts.
 
+// The example and the tests use different parts.
+#![allow(dead_code)]
+
 use roofgap_analyze::{Analysis, Finding, Options, Stage, analyze, verdict};
 use roofgap_testkit::planted::{Cause, Planted};
 use serde::Deserialize;
