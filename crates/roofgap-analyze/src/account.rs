@@ -2,9 +2,9 @@
 
 use crate::attribution::{add_operator, sort_operators};
 use crate::model::{Architecture, Tokens};
-use crate::result::{Note, Operator, Stage, StageOrigin, WorkloadInfo};
+use crate::result::{Note, Operator, Stage, StageOrigin, SteadyUnit, WorkloadInfo};
 use crate::stages::kind_of;
-use crate::timeline::{Grouped, divide, sample_deviation, step_summary};
+use crate::timeline::{Grouped, divide, expected, sample_deviation, steady, step_summary};
 use roofgap_trace::account::Account;
 
 /// Describes the workload: from the program's account; what it does not say from the named model and the stated tokens. `None`
@@ -93,7 +93,13 @@ pub fn stages(account: &Account) -> Vec<Stage> {
             note.wall_ns += part.wall_ns;
         }
     }
+    let repeated =
+        |unit: SteadyUnit, times: &[i64]| steady(unit, times, &expected(times, &vec![0.0; times.len()]));
     let finish = |timed: TimedStage<'_>| Stage {
+        steady: match timed.steps.is_empty() {
+            true => repeated(SteadyUnit::Instance, &timed.walls),
+            false => repeated(SteadyUnit::Step, &timed.steps),
+        },
         steps: step_summary(timed.steps, None),
         notes: timed.notes.items,
         mean_ns: Some(divide(timed.stage.wall_ns, timed.walls.len() as i64)),

@@ -4,7 +4,7 @@
 use super::table::Table;
 use super::{Block, Document, Section, capitalized, kernels, provenance};
 use roofgap_analyze::findings::explain;
-use roofgap_analyze::{Analysis, Finding, Stage, StageKind, StageLimit, Steps, verdict};
+use roofgap_analyze::{Analysis, Finding, Stage, StageKind, StageLimit, verdict};
 use roofgap_base::numbers::{count, counted, ms, significant, time};
 
 /// Profiler overhead up to which the times are close to those without a profiler.
@@ -30,7 +30,7 @@ pub fn headline(analysis: &Analysis) -> Option<String> {
     if kernels::only_measured(analysis) && analysis.stages.is_empty() {
         return Some(format!("{}.", capitalized(&kernels::measured_summary(analysis))));
     }
-    let stage = main_stage(analysis)?;
+    let stage = main_stage(analysis)?.warm();
     let mut parts = vec![capitalized(&pace(analysis, stage))];
     parts.extend(limit(stage));
     parts.extend(gain(analysis, stage));
@@ -45,37 +45,57 @@ pub fn main_stage(analysis: &Analysis) -> Option<&Stage> {
     stages.iter().find(decode).or_else(longest)
 }
 
-/// Says how long a token, a step or an instance takes.
+/// Says how long a token, a step or an instance takes, without the profiler where that was measured.
 fn pace(analysis: &Analysis, stage: &Stage) -> String {
     let name = stage.spoken();
-    let rate = stage.tokens_per_s.map(|rate| format!("{} tokens/s", significant(rate)));
+    let slower = profiled_ratio(stage);
+    let unprofiled = |ns: i64| (ns as f64 / slower).round() as i64;
+    let rate = stage.tokens_per_s.map(|rate| format!("{} tokens/s", significant(rate * slower)));
     let batch = analysis.workload.as_ref().and_then(|w| w.batch).unwrap_or(1);
-    let steps = stage.steps.as_ref().filter(|steps| steps.count > 0);
-    match (steps, rate, stage.token_ns) {
+    let count_of = stage.steps.as_ref().map(|steps| steps.count).filter(|count| *count > 0);
+    let step = count_of.and_then(|count| Some((count, unprofiled(stage_step(stage)?))));
+    let paced = match (step, rate, stage.token_ns) {
         (Some(_), Some(rate), Some(token)) if batch == 1 && stage.tokens.is_none() => {
-            format!("{name} takes {} per token ({rate})", time(token))
+            format!("{name} takes {} per token ({rate})", time(unprofiled(token)))
         }
-        (Some(steps), Some(rate), _) => format!("{} ({rate})", of_step(name, steps)),
-        (Some(steps), None, _) if steps.mean_ns > 0 && steps.count > 1 => {
-            format!("{} ({} steps/s)", of_step(name, steps), significant(1e9 / steps.mean_ns as f64))
+        (Some(step), Some(rate), _) => format!("{} ({rate})", of_step(name, step)),
+        (Some((count, ns)), None, _) if ns > 0 && count > 1 => {
+            format!("{} ({} steps/s)", of_step(name, (count, ns)), significant(1e9 / ns as f64))
         }
-        (Some(steps), None, _) if steps.mean_ns > 0 => of_step(name, steps),
+        (Some((count, ns)), None, _) if ns > 0 => of_step(name, (count, ns)),
         (_, rate, _) => {
             let each = match stage.instances {
                 0 | 1 => String::new(),
                 n => format!(" on average of {}", count(n)),
             };
             let rate = rate.map_or_else(String::new, |rate| format!(" ({rate})"));
-            format!("{name} takes {}{each}{rate}", time(of_instance(stage)))
+            format!("{name} takes {}{each}{rate}", time(unprofiled(of_instance(stage))))
         }
+    };
+    match slower > CLOSE {
+        true => format!("{paced} without the profiler, {slower:.2} times that with it"),
+        false => paced,
     }
 }
 
+/// Returns the time of a stage with the profiler over that without it; 1 where only the profiled one is known.
+fn profiled_ratio(stage: &Stage) -> f64 {
+    let steady = stage.steady.as_ref().and_then(|own| Some((own.time_ns, own.unprofiled_ns?)));
+    steady
+        .filter(|(_, unprofiled)| *unprofiled > 0)
+        .map_or(1.0, |(time, unprofiled)| time as f64 / unprofiled as f64)
+}
+
+/// Returns the time of a step in the steady state, else of all steps, ns.
+fn stage_step(stage: &Stage) -> Option<i64> {
+    stage.step_ns().or_else(|| stage.steps.as_ref().map(|steps| steps.mean_ns))
+}
+
 /// Says how long a step takes.
-fn of_step(stage: &str, steps: &Steps) -> String {
-    match steps.count {
-        1 => format!("the one step of {stage} takes {}", time(steps.mean_ns)),
-        _ => format!("a step of {stage} takes {} on average", time(steps.mean_ns)),
+fn of_step(stage: &str, (steps, ns): (u64, i64)) -> String {
+    match steps {
+        1 => format!("the one step of {stage} takes {}", time(ns)),
+        _ => format!("a step of {stage} takes {} on average", time(ns)),
     }
 }
 
@@ -125,7 +145,8 @@ fn gain(analysis: &Analysis, stage: &Stage) -> Option<String> {
     if elapsed <= 0 || rest <= 0 {
         return None;
     }
-    let times = elapsed as f64 / rest as f64;
+    // The GPU work that is left takes as long without the profiler.
+    let times = elapsed as f64 / profiled_ratio(stage) / rest as f64;
     // A rule that gives different advice from case to case names the remedy in its evidence.
     let own = finding.evidence.get("remedy").and_then(|remedy| remedy.as_str());
     let what = match own {
@@ -148,6 +169,7 @@ pub fn per_run(analysis: &Analysis) -> Option<String> {
     let named = |stage: &&Stage| stage.tokens.is_none() && stage.kind != StageKind::Whole;
     let stages = analysis.stages.iter().filter(named);
     let mut parts: Vec<String> = stages
+        .map(Stage::warm)
         .filter_map(|stage| {
             let mean = stage.mean_ns?;
             let spread = stage
@@ -200,7 +222,7 @@ impl Document<'_> {
             .number("instances", |s| s.instances)
             .ms("mean", |s| s.mean_ns)
             .ms("std", |s| s.std_ns)
-            .ms("step", |s| s.steps.as_ref().map(|steps| steps.mean_ns))
+            .ms("step", stage_step)
             .number("ms per token", |s| s.token_ns.map(ms))
             .number("tokens/s", |s| s.tokens_per_s.map(significant))
             .build();

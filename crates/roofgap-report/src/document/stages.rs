@@ -348,15 +348,35 @@ fn queued(stage: &Stage) -> Option<String> {
     })
 }
 
-/// Describes the cold instances of a stage apart from the others.
+/// Describes the cold instances and steps of a stage apart from the others, with what made them cold.
 fn cold_start(stage: &Stage) -> Option<String> {
-    let cold = stage.cold_start?;
-    let others = stage.instances.saturating_sub(cold.instances);
+    let cold = stage.cold_start.as_ref()?;
+    let causes: Vec<String> = cold
+        .causes
+        .iter()
+        .map(|cause| format!("{} in {} of {}", time(cause.ns), counted(cause.calls, "call"), cause.call))
+        .collect();
+    let causes = match causes.is_empty() {
+        true => String::new(),
+        false => format!(": {}", causes.join(", ")),
+    };
+    if !cold.left_out {
+        let warm = time(cold.warm_mean_ns);
+        return Some(format!(
+            "cold start: {} of it would be {warm} without what is done once{causes}",
+            time(cold.mean_ns)
+        ));
+    }
+    let units = [(cold.instances, "instance"), (cold.steps, "step")];
+    let units: Vec<String> = units
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(number, unit)| counted(number, unit))
+        .collect();
     Some(format!(
-        "cold start: the first {} took {} on average, the {} after that {}, with about the same GPU work",
-        counted(cold.instances, "instance"),
+        "cold start: {} took {} on average where the others take {}, with about the same GPU work; limit, findings and headline are without them{causes}",
+        units.join(" and "),
         time(cold.mean_ns),
-        count(others),
         time(cold.warm_mean_ns)
     ))
 }

@@ -89,6 +89,9 @@ fn run_program(context: &mut PhaseContext<'_>, program: &Program) -> Result<Base
     if !outcome.is_success() {
         let (exit, hint) = match outcome.ended {
             EndReason::TimeBudget { .. } => (Exit::ProgramFailed, "; raise run.timeout if it needs longer"),
+            EndReason::NoTerminal => {
+                (Exit::ProgramFailed, "; give it its answers by an option, a variable or a file")
+            }
             EndReason::DiskBudget { .. } => (
                 Exit::Partial,
                 "; raise retention.max_run_bytes, free disk space, or set artifacts.stage2_dir",
