@@ -1,4 +1,4 @@
-// A trace of the PyTorch profiler whose names try everything.
+// A trace of the PyTorch profiler whose names try everything; `node hostile.mjs beside`: one whose long kernels begin just after short ones.
 const names = [
   "a|b`c<script>window.hacked=1</script>",
   "</script><script>window.hacked=2</script>",
@@ -10,6 +10,12 @@ const names = [
 ];
 const events = [];
 let at = 1000;
+if (process.argv[2] === "beside") {
+  names.length = 0;
+  for (let i = 0; i < 400; i++, at += 1010) {
+    for (const [name, from, dur] of [["short", 0, 1], ["long", 2, 1000]]) events.push({ ph: "X", cat: "kernel", name, pid: 0, tid: 7, ts: at + from, dur, args: { device: 0, stream: 7 } });
+  }
+}
 names.forEach((name, i) => {
   const correlation = i + 1;
   events.push({ ph: "X", cat: "user_annotation", name, pid: 1, tid: 1, ts: at - 1, dur: 9 });

@@ -39,6 +39,34 @@ const painted = async (page, variable) => { await settled(page); return page.loc
   for (let i = 0; i < data.length; i += 4) if (((data[i] << 16) | (data[i + 1] << 8) | data[i + 2]) === wanted) count += 1;
   return count;
 }, variable); };
+// For each stream in view: columns that its items occupy, those painted, and what the least height of a column may add.
+function laneCover() {
+  const { timeline } = document.getElementById("plot"), { painter, box } = timeline, { canvas, width, left } = painter, pixel = 1 / timeline.scale(), covers = [];
+  const parts = (color) => [0, 2, 4].map((at) => parseInt(color.slice(1 + at, 3 + at), 16));
+  const empty = [parts(painter.panel), parts(painter.line)];
+  for (const lane of timeline.data.lanes) {
+    if (lane.group !== "streams" || !lane.visible || !lane.n || lane.top < box.scrollTop || lane.top + lane.height > box.scrollTop + box.clientHeight) continue;
+    const columns = new Float64Array(Math.ceil(width) + 1);
+    for (let i = 0; i < lane.n; i++) {
+      const end = lane.start[i] + lane.length[i], share = (lane.taken[i + 1] - lane.taken[i]) / Math.max(1, lane.length[i]);
+      for (let x = Math.max(left, Math.floor(timeline.x(lane.start[i]))); x < width && timeline.time(x) < end; x++) {
+        columns[x] += share * Math.max(0, Math.min(end, timeline.time(x + 1)) - Math.max(lane.start[i], timeline.time(x))) / pixel;
+      }
+    }
+    const data = canvas.getContext("2d").getImageData(0, lane.top, canvas.width, lane.height).data;
+    let painted = 0, occupied = 0, least = 0;
+    for (let x = left; x < width; x++) {
+      occupied += Math.min(1, columns[x]);
+      if (columns[x] > 0) least += 2 / lane.height;
+      for (let y = 0; y < lane.height; y++) {
+        const at = 4 * (y * canvas.width + x);
+        if (!empty.some((color) => color.every((part, k) => Math.abs(part - data[at + k]) < 3))) painted += 1 / lane.height;
+      }
+    }
+    covers.push({ label: lane.label, painted, occupied, least: least + 2 });
+  }
+  return covers;
+}
 const tooWide = (page) => page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
 const column = (page, n) => page.locator(`#kernel-table tbody tr > :nth-child(${n})`).allTextContents();
 
@@ -134,6 +162,21 @@ const tests = {
     assert.ok(await page.locator(".roofline circle").count() > 10);
     assert.ok(await page.locator(".roofline .roof").count() >= 2);
     await close();
+  },
+  async "lanes of streams paint the time that they occupy"() {
+    for (const name of ["dsocr2", "llama4", "vllm", "large", "merged", "beside"]) {
+      const { page, close } = await open(name);
+      for (const key of ["0", "1"]) {
+        await page.locator("#plot").focus();
+        await page.keyboard.press(key);
+        await settled(page);
+        for (const lane of await page.evaluate(laneCover)) {
+          assert.ok(lane.painted >= 0.99 * lane.occupied - 1, `${name} ${key} ${lane.label}: ${lane.painted} of ${lane.occupied} columns`);
+          assert.ok(lane.painted <= 1.1 * lane.occupied + lane.least, `${name} ${key} ${lane.label}: ${lane.painted} for ${lane.occupied} columns`);
+        }
+      }
+      await close();
+    }
   },
   async "idle time is drawn by cause, and lanes fold"() {
     const { page, close } = await open("llama4");

@@ -34,6 +34,7 @@ cd "$root"
 cargo build --quiet --workspace --features roofgap/mcp,roofgap/parquet,roofgap/serve --examples --bins
 target=${CARGO_TARGET_DIR:-$root/target}/debug/examples
 node "$here/hostile.mjs" > "$pages/hostile.json"
+node "$here/hostile.mjs" beside > "$pages/beside.json"
 "$target/synth" nsys 250000 "$pages/large.sqlite"
 "$target/synth" nsys 400000 "$pages/merged.sqlite" devices=2 streams=3
 "$target/render" "$pages/dsocr2" fixtures/h200/dsocr2.sqlite.gz
@@ -44,6 +45,7 @@ mkdir "$pages/compare"
 "$target/compare" "$pages/compare/report.html" fixtures/h200/llama4.sqlite.gz fixtures/h200/dsocr2.sqlite.gz
 "$target/render" "$pages/summary" fixtures/h200/llama4_cuda_gpu_kern_sum.csv.gz
 "$target/render" "$pages/hostile" "$pages/hostile.json"
+"$target/render" "$pages/beside" "$pages/beside.json"
 "$target/render" "$pages/large" "$pages/large.sqlite"
 "$target/render" "$pages/merged" "$pages/merged.sqlite"
 CHROMIUM="$browser" node "$here/run.mjs" "$pages" "${1:-}"

@@ -21,7 +21,7 @@ use crate::timeline::{
     Activity, CopyMeter, HostWork, LaunchGaps, StageMeter, find_cold, from_totals, graph_table, kernel_table,
 };
 use crate::verdict::verdict;
-use crate::{account, communication, findings, layers, ranks, serving};
+use crate::{account, checks, communication, findings, layers, ranks, serving};
 use roofgap_trace::account::Account;
 use roofgap_trace::ncu::CounterSet;
 use roofgap_trace::{CallClass, Device, LossKind, Losses, Ns, OpKind, RecordedWindows, SourceFormat, Trace};
@@ -338,6 +338,7 @@ impl Counted {
         }
         losses.merge(&of_counters);
         analysis.losses = loss_rows(&losses);
+        checks::declare(&mut analysis);
         analysis
     }
 }

@@ -139,8 +139,18 @@ impl<'a> WorkFacts<'a> {
             }
         }
         if let (Ok(model), Ok(gpu), true) = (self.model, self.gpu, parts.len() > 1) {
-            let dtype = self.dtype.unwrap_or(model.dtype);
-            analysis.whole = Some(whole(&parts, gpu, dtype, &mut analysis.reasons));
+            let mut whole = whole(&parts, gpu, self.dtype.unwrap_or(model.dtype));
+            // A model that does not match a stage does not match the whole.
+            let matches = analysis.reasons.iter().all(|reason| reason.why != BEYOND_PEAK);
+            let of_model = |pct: (f64, Option<f64>)| matches && !is_beyond_peak(pct);
+            let had = (whole.mfu.is_some(), whole.mbu.is_some());
+            whole.mfu = whole.mfu.filter(|mfu| of_model((mfu.by_wall_pct, mfu.by_busy_pct)));
+            whole.mbu = whole.mbu.filter(|mbu| of_model((mbu.by_wall_pct, mbu.by_busy_pct)));
+            let lost = [("mfu", had.0 && whole.mfu.is_none()), ("mbu", had.1 && whole.mbu.is_none())];
+            for (name, _) in lost.into_iter().filter(|(_, lost)| *lost) {
+                analysis.reasons.push(Reason::new(About::Other(format!("whole.{name}")), BEYOND_PEAK));
+            }
+            analysis.whole = Some(whole);
         }
     }
 
@@ -232,16 +242,22 @@ fn below_peak<T>(
     about: About,
     reasons: &mut Vec<Reason>,
 ) -> Option<T> {
-    let checked = value.and_then(|value| {
-        let (by_wall, by_busy) = percent(&value);
-        let beyond = by_wall > 100.0 || by_busy.is_some_and(|pct| pct > 100.0);
-        if beyond { Err(BEYOND_PEAK.to_owned()) } else { Ok(value) }
-    });
+    let checked =
+        value.and_then(
+            |value| {
+                if is_beyond_peak(percent(&value)) { Err(BEYOND_PEAK.to_owned()) } else { Ok(value) }
+            },
+        );
     checked.map_err(|why| reasons.push(Reason::new(about, why))).ok()
 }
 
+/// Tells whether a utilisation by wall time or by busy time exceeds the peak.
+fn is_beyond_peak((by_wall, by_busy): (f64, Option<f64>)) -> bool {
+    by_wall > 100.0 || by_busy.is_some_and(|pct| pct > 100.0)
+}
+
 /// Adds up stages.
-fn whole(parts: &[(StageWork, StageTime)], gpu: &GpuFacts, dtype: Dtype, reasons: &mut Vec<Reason>) -> Whole {
+fn whole(parts: &[(StageWork, StageTime)], gpu: &GpuFacts, dtype: Dtype) -> Whole {
     let works: Vec<&StageWork> = parts.iter().map(|p| &p.0).collect();
     let work = StageWork::together("whole", &works);
     let time = StageTime {
@@ -252,18 +268,8 @@ fn whole(parts: &[(StageWork, StageTime)], gpu: &GpuFacts, dtype: Dtype, reasons
     Whole {
         wall_ns: time.wall_ns,
         busy_ns: time.busy_ns,
-        mfu: below_peak(
-            mfu(&work, gpu, dtype, time),
-            |mfu| (mfu.by_wall_pct, mfu.by_busy_pct),
-            About::Other("whole.mfu".into()),
-            reasons,
-        ),
-        mbu: below_peak(
-            mbu(&work, gpu, time),
-            |mbu| (mbu.by_wall_pct, mbu.by_busy_pct),
-            About::Other("whole.mbu".into()),
-            reasons,
-        ),
+        mfu: mfu(&work, gpu, dtype, time).ok(),
+        mbu: mbu(&work, gpu, time).ok(),
     }
 }
 

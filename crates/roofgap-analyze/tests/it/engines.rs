@@ -340,6 +340,19 @@ fn a_renamed_stage_keeps_mfu_and_rates() {
 }
 
 #[test]
+fn a_model_that_does_not_match_has_no_utilisation_of_the_whole() {
+    let trace = roofgap_trace::read(&[fixture("h200/llama4.sqlite.gz")]).unwrap().trace;
+    let tokens = Tokens { prompt: Some(1_000_000), generated: Some(8), ..Tokens::default() };
+    let model = roofgap_analyze::model::preset("llama3_8b").ok();
+    let analyzed = analyze(&trace, &Options { model, tokens, ..Options::default() });
+    assert_eq!(stage(&analyzed, "prefill").mfu, None);
+    let whole = analyzed.analysis.whole.as_ref().unwrap();
+    assert_eq!((&whole.mfu, &whole.mbu), (&None, &None));
+    let why = analyzed.analysis.reason(&About::Other("whole.mfu".to_owned())).unwrap();
+    assert!(why.contains("does not match"), "{why}");
+}
+
+#[test]
 fn one_gpu_of_several_has_no_mfu() {
     let mut input = roofgap_trace::read(&[fixture("vllm/vllm_dense_graph.sqlite.gz")]).unwrap();
     let talk = input.trace.names.intern("ncclDevKernel_AllReduce_Sum_bf16_RING_LL");

@@ -128,11 +128,21 @@ class Painter {
     }
   }
 
+  // Draws items that are wide enough as boxes, and the others as columns of pixels: what is painted is the occupied time.
   lane(lane, view) {
     const { start, length, taken, reach, n } = lane;
     const scale = view.scale(), pixel = 1 / scale;
-    let i = after(reach, view.from, 0, n);
+    let i = after(reach, view.from, 0, n), column = 0, first = i, last = i, occupied = 0;
     const end = after(start, view.to, i, n);
+    const flush = () => {
+      if (occupied > 0) this.column(lane, first, last, column, Math.min(1, occupied / pixel), view);
+      occupied = 0;
+    };
+    const add = (at, time, from, to) => {
+      if (at !== column) { flush(); column = at; first = from; }
+      last = to;
+      occupied += time;
+    };
     while (i < end) {
       const x = view.x(start[i]), wide = length[i] * scale;
       if (wide >= 1.5) {
@@ -140,13 +150,18 @@ class Painter {
         i += 1;
         continue;
       }
-      // All items that start in this column of pixels.
-      const left = Math.floor(x), until = view.from + (left + 1 - this.left) * pixel;
-      const next = Math.max(i + 1, after(start, until, i, end));
-      const share = Math.min(1, (taken[next] - taken[i]) / pixel);
-      this.column(lane, i, next, left, share, view);
+      // All narrow items that start in this column. The last may reach into the next ones.
+      const left = Math.floor(x), until = view.time(left + 1);
+      let next = Math.max(i + 1, after(start, until, i, end));
+      for (let k = i + 1; k < next && taken[next] - taken[i] > pixel; k++) if (length[k] * scale >= 1.5) next = k;
+      const tail = next - 1, over = Math.max(0, start[tail] + length[tail] - until);
+      const beyond = over && over / length[tail] * (taken[next] - taken[tail]);
+      add(left, taken[next] - taken[i] - beyond, i, next);
+      if (beyond) add(left + 1, Math.min(1, pixel / over) * beyond, tail, next);
+      if (over > pixel) add(left + 2, (1 - pixel / over) * beyond, tail, next);
       i = next;
     }
+    flush();
   }
 
   // Draws the gaps of one cause: in each column of pixels its share of time, on top of the causes before it.
@@ -196,11 +211,16 @@ class Painter {
     pen.fillStyle = color < 0 ? this.merged : this.colors[color];
     let top = lane.top, height = lane.height;
     if (lane.count && lane.count[i] > 1) {
-      height *= Math.max(0.12, Math.min(1, (lane.taken[i + 1] - lane.taken[i]) / lane.length[i]));
+      height = Math.max(1, height * Math.min(1, (lane.taken[i + 1] - lane.taken[i]) / lane.length[i]));
       top += lane.height - height;
     }
-    // A thin gap separates neighbours.
-    pen.fillRect(left, top, right - left > 4 ? right - left - 0.8 : right - left, height);
+    pen.fillRect(left, top, right - left, height);
+    if (right - left > 4) { // a thin line separates neighbours
+      pen.fillStyle = this.panel;
+      pen.globalAlpha *= 0.6;
+      pen.fillRect(right - 0.8, top, 0.8, height);
+      pen.globalAlpha /= 0.6;
+    }
     if (lane.height < 12 || right - left <= 30 && !(lane.group === "steps" && right - left > 14)) return;
     pen.save();
     pen.beginPath();
@@ -227,7 +247,7 @@ class Painter {
     pen.globalAlpha = shown ? 1 : 0.13;
     pen.fillStyle = lane.classes ? this.colors[lane.classes[longest]] : this.colorOf(lane.name[longest]);
     const full = ["ranges", "stages", "steps", "graphs"].includes(lane.group);
-    const height = full ? lane.height : Math.max(2, lane.height * share);
+    const height = full ? lane.height : Math.max(1, lane.height * share);
     pen.fillRect(left, lane.top + lane.height - height, 1, height);
   }
 

@@ -3,6 +3,7 @@ class Timeline {
   constructor(data) {
     this.data = data;
     this.box = document.getElementById("plot");
+    this.box.timeline = this; // for the console of the browser, and for tests
     this.tip = document.getElementById("tip");
     addDerivedLanes(data);
     this.painter = new Painter(this.box.querySelector("canvas"), document.getElementById("timeline-axis"), data);

@@ -5,7 +5,7 @@ use crate::bundle::Bundle;
 use crate::document::table::Table;
 use crate::document::{Block, Document, Form, Item, KERNELS, Section};
 use roofgap_base::numbers::count;
-use roofgap_base::text::{cut, without_controls};
+use roofgap_base::text::{cut, lines_without_controls, without_controls};
 use std::fmt::Write;
 
 /// The longest cell of a table, in characters.
@@ -52,14 +52,15 @@ fn document(kind: &str, bundle: Bundle<'_>, sections: &[Section]) -> String {
         if !section.title.is_empty() {
             let _ = write!(out, "\n## {}\n", escape(&section.title));
         }
-        for text in section.blocks.iter().map(markdown).filter(|text| !text.is_empty()) {
+        for text in section.blocks.iter().map(block).filter(|text| !text.is_empty()) {
             let _ = write!(out, "\n{text}");
         }
     }
     out
 }
 
-fn markdown(block: &Block) -> String {
+/// Renders a piece of a section.
+pub fn block(block: &Block) -> String {
     match block {
         Block::Line(text) | Block::Note(text) | Block::Missing(text) => format!("{}\n", escape_line(text)),
         Block::List(items) => items.iter().map(|item| list_item(item, "-")).collect(),
@@ -70,7 +71,7 @@ fn markdown(block: &Block) -> String {
         Block::Rest { all, shown, of } => {
             format!("{} more{of} are in `metrics.json`.\n", count((all - shown) as u64))
         }
-        Block::Code(code) => format!("```sh\n{}\n```\n", code.replace("```", "'''")),
+        Block::Code(code) => format!("```sh\n{}\n```\n", lines_without_controls(code).replace("```", "'''")),
         Block::Markdown(text) => text.clone(),
         Block::Drawing => String::new(),
     }

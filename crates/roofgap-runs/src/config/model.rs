@@ -40,17 +40,33 @@ pub fn config_json(config: &Config) -> Result<Option<&'static str>, Error> {
     }
 }
 
-/// Reads the architecture for FLOPs and bytes; `None` where only the program's account can name it.
-pub(crate) fn architecture(config: &Config) -> Result<Option<Architecture>, Error> {
+/// Reads the architecture for FLOPs and bytes; `None` where only the program's account can name it. With `folders`, only files in them are
+/// looked at, and the answer is the same whether another file exists or not.
+pub(crate) fn architecture(
+    config: &Config,
+    folders: Option<&[PathBuf]>,
+) -> Result<Option<Architecture>, Error> {
     let model = &config.model;
     if config.workload.kind == WorkloadKind::Embedded {
         // The embedded model is far smaller than the model it imitates; its account has its own configuration.
         return Ok(None);
     }
-    let in_folder = weights(model).map(|folder| folder.join("config.json"));
-    let file = model.config.clone().or_else(|| in_folder.filter(|file| file.is_file()));
-    match (file, preset_name(model)) {
+    let may_read = |path: &Path| {
+        let is_inside = |full: PathBuf| folders.into_iter().flatten().any(|folder| full.starts_with(folder));
+        folders.is_none() || path.canonicalize().is_ok_and(is_inside)
+    };
+    let outside =
+        |path: &Path| Error::new(format!("{} is not in the folders that may be read", path.display()));
+    let weights = weights(model).filter(|folder| may_read(folder));
+    let target = model.target.as_ref().filter(|_| weights.is_none());
+    let in_folder = weights.map(|folder| folder.join("config.json"));
+    let in_folder = in_folder.filter(|file| file.is_file() || folders.is_some() && file.is_symlink());
+    match (model.config.clone().or(in_folder), target.or(model.preset.as_ref())) {
+        (Some(file), _) if !may_read(&file) => Err(outside(&file)),
         (Some(file), _) => read(&file).map(Some),
+        (None, Some(name)) if folders.is_some() && target.is_some() && name.contains('/') => {
+            Err(outside(Path::new(name)))
+        }
         // Changed keys make another model than the preset; the account has their configuration.
         (None, Some(name)) if model.set.is_empty() => preset(name).map(Some).map_err(Error::of),
         (None, _) => Ok(None),
@@ -68,6 +84,43 @@ fn read(path: &Path) -> Result<Architecture, Error> {
 mod tests {
     use super::*;
     use crate::config::{ConfigProps, compose};
+
+    #[test]
+    fn a_run_that_is_data_names_files_in_the_folders_only() {
+        let base = tempfile::tempdir().unwrap();
+        let root = base.path().canonicalize().unwrap();
+        let at = |name: &str| root.join(name);
+        let json = preset_config("qwen3_0_6b").unwrap();
+        for folder in ["inside", "outside", "inside/linked"] {
+            std::fs::create_dir_all(at(folder)).unwrap();
+        }
+        for folder in ["inside", "outside"] {
+            std::fs::write(at(folder).join("config.json"), json).unwrap();
+        }
+        std::os::unix::fs::symlink(at("outside/config.json"), at("inside/linked/config.json")).unwrap();
+        let folders = [at("inside")];
+        let read = |key: &str, value: &Path| {
+            let overrides = ["workload=hf".to_owned(), format!("model.{key}='{}'", value.display())];
+            let props = ConfigProps { overrides: overrides.to_vec(), ..Default::default() };
+            let config = compose(&props).unwrap().config;
+            assert!(architecture(&config, None).is_ok() || !value.exists());
+            architecture(&config, Some(&folders))
+        };
+        assert!(read("config", &at("inside/config.json")).unwrap().is_some());
+        assert!(read("target", &at("inside")).unwrap().is_some());
+        for (key, path) in [
+            ("config", "outside/config.json"),
+            ("config", "outside/absent.json"),
+            ("config", "inside/../outside/config.json"),
+            ("config", "inside/linked/config.json"),
+            ("target", "outside"),
+            ("target", "absent"),
+            ("target", "inside/linked"),
+        ] {
+            let error = read(key, &at(path)).unwrap_err().to_string();
+            assert!(error.ends_with("is not in the folders that may be read"), "{path}: {error}");
+        }
+    }
 
     #[test]
     fn a_target_is_a_folder_of_weights_or_the_name_of_a_preset() {

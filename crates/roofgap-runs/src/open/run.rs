@@ -88,7 +88,7 @@ pub fn load(layout: &Layout, config: &Config, record: &SessionRecord, overrides:
         unreadable.push(format!("stages: {error}"));
     }
     let model = overrides.model.clone().or_else(|| {
-        architecture(config).unwrap_or_else(|error| {
+        architecture(config, overrides.folders.as_deref()).unwrap_or_else(|error| {
             unreadable.push(format!("model: {error}"));
             None
         })

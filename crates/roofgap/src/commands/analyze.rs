@@ -15,7 +15,7 @@ use roofgap_report::export::chrome::{self, RankPlace};
 #[cfg(feature = "parquet")]
 use roofgap_report::export::parquet::{self, Partition};
 use roofgap_report::export::stacks;
-use roofgap_report::{Bundle, json, markdown, telemetry, text};
+use roofgap_report::{Bundle, json, markdown, telemetry};
 use roofgap_runs::open::{Exporter, LoadError, Loaded, Overrides, load};
 use roofgap_runs::run_dir::Layout;
 use std::io::ErrorKind;
@@ -41,21 +41,23 @@ pub fn run(args: Analyze, printer: &Printer) -> Result<Exit, Error> {
         None => None,
     };
     let exported = export(&args, &loaded, &overrides, &exporter, printer);
-    let look =
-        text::TextOptions { stages_only: args.shown.only.is_some(), ..printer.text_options(args.shown.top) };
     let analysis = selection.of(&loaded.analysis);
     let part = Bundle { analysis: &analysis, ..bundle(&loaded) };
     match args.format {
         AnalysisFormat::Text => {
-            printer.text(&text::render(&analysis, look))?;
+            printer.text(&args.shown.text(&analysis, printer)?)?;
             let trials = loaded.context.trials.as_ref();
             if let Some(trial) = trials.and_then(Trials::latest) {
                 let screen = printer.screen();
                 let result = trial::text::result(trial, screen);
                 printer.text(&format!("\n{}\n{result}", screen.bold("Tried")))?;
             }
-            if let Some(page) = &page {
-                printer.page(page)?;
+            match &page {
+                Some(page) => printer.page(page)?,
+                None if printer.is_live() => {
+                    printer.progress(&"`--full` prints everything; `roofgap INPUT` opens the page");
+                }
+                None => {}
             }
         }
         AnalysisFormat::Json => printer.document(&json::pretty(&analysis))?,

@@ -70,9 +70,6 @@ fn kept_folder() -> Result<PathBuf, Error> {
     folder.map(tempfile::TempDir::keep).map_err(Error::io("write", &std::env::temp_dir()))
 }
 
-/// Kernels of the demo to list: the page has all of them.
-const DEMO_KERNELS: usize = 5;
-
 /// Analyses the capture inside the binary and opens its page.
 pub fn demo(args: Demo, printer: &Printer) -> Result<Exit, Error> {
     let folder = args.out.map_or_else(kept_folder, Ok)?;
@@ -80,8 +77,7 @@ pub fn demo(args: Demo, printer: &Printer) -> Result<Exit, Error> {
     let mut loaded = load(&captures, &demo::overrides(), &exporter(None))?;
     loaded.context.title = demo::TITLE.to_owned();
     let page = write_reports(&folder, &loaded, printer)?;
-    let look = printer.text_options(DEMO_KERNELS);
-    printer.text(&text::render(&loaded.analysis, look))?;
+    printer.text(&text::brief(&loaded.analysis, printer.text_options(0)))?;
     printer.page(&page)?;
     if !args.no_browser
         && let Err(why) = browser::open(&page)

@@ -57,8 +57,7 @@ pub fn print_outcome(outcome: &Outcome, format: Format, printer: &Printer) -> Re
         return Ok(outcome.exit);
     }
     if let Some(analysis) = &outcome.analysis {
-        let look = printer.text_options(text::TextOptions::default().kernels);
-        printer.text(&text::render(analysis, look))?;
+        printer.text(&text::brief(analysis, printer.text_options(0)))?;
     }
     printer.text(&format!("\nbundle: {}\n", outcome.run_dir.display()))?;
     let page = Layout::of(&outcome.run_dir).page();
