@@ -19,10 +19,11 @@ pub fn workload(
     let named = || name.or(model.map(Architecture::name)).map(str::to_owned);
     info.model = info.model.or_else(named);
     info.dtype = info.dtype.or_else(|| Some(model?.dtype.name().to_owned()));
-    info.prompt_tokens = info.prompt_tokens.or(tokens.prompt);
-    info.generated_tokens = info.generated_tokens.or(tokens.generated);
-    info.batch = info.batch.or(tokens.batch);
-    info.vision_tokens = info.vision_tokens.or(tokens.vision);
+    // What the user states wins.
+    info.prompt_tokens = tokens.prompt.or(info.prompt_tokens);
+    info.generated_tokens = tokens.generated.or(info.generated_tokens);
+    info.batch = tokens.batch.or(info.batch);
+    info.vision_tokens = tokens.vision.or(info.vision_tokens);
     (account.is_some() || info != WorkloadInfo::default()).then_some(info)
 }
 

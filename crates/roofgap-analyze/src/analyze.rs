@@ -169,7 +169,8 @@ impl Timed {
         let limits = inputs.options.limits;
         let (activity, host) = (&attributed.activity, &attributed.host);
         let copies = CopyMeter::new(trace, limits);
-        let meter = StageMeter { trace, index, activity, host, copies: &copies };
+        let members = index.members();
+        let meter = StageMeter { trace, index, activity, host, copies: &copies, members: &members };
         // The two sides take about the same time.
         let (
             (kernels, measured),
@@ -185,7 +186,7 @@ impl Timed {
                     communication: communication::table(trace, index, limits),
                     ..Analysis::default()
                 };
-                let evidence = findings::evidence(trace, index);
+                let evidence = findings::evidence(trace, index, &members);
                 (evidence, operators(inputs, index), layers::table(trace, index), tables)
             },
         );

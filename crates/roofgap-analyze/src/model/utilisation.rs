@@ -92,6 +92,10 @@ pub fn mbu(work: &StageWork, gpu: &GpuFacts, time: StageTime) -> Result<Mbu, Str
 const BEYOND_PEAK: &str =
     "more than 100 % of the peak: the named model, its number format or its tokens do not match this capture";
 
+/// The reason for a utilisation above a peak that the program measured itself.
+const PEAK_TOO_LOW: &str = "more than 100 % of the peak that was measured on this machine: other programs used the machine during the \
+                            measurement, or its caches hold the data, so the peak is not known";
+
 /// The reason for no utilisation of a GPU that works with others.
 const ONE_OF_SEVERAL: &str = "its kernels exchange data with other GPUs and the capture has one GPU: the part of the model on it is \
                               unknown";
@@ -139,18 +143,20 @@ impl<'a> WorkFacts<'a> {
             }
         }
         if let (Ok(model), Ok(gpu), true) = (self.model, self.gpu, parts.len() > 1) {
-            let mut whole = whole(&parts, gpu, self.dtype.unwrap_or(model.dtype));
+            let dtype = self.dtype.unwrap_or(model.dtype);
             // A model that does not match a stage does not match the whole.
             let matches = analysis.reasons.iter().all(|reason| reason.why != BEYOND_PEAK);
-            let of_model = |pct: (f64, Option<f64>)| matches && !is_beyond_peak(pct);
-            let had = (whole.mfu.is_some(), whole.mbu.is_some());
-            whole.mfu = whole.mfu.filter(|mfu| of_model((mfu.by_wall_pct, mfu.by_busy_pct)));
-            whole.mbu = whole.mbu.filter(|mbu| of_model((mbu.by_wall_pct, mbu.by_busy_pct)));
-            let lost = [("mfu", had.0 && whole.mfu.is_none()), ("mbu", had.1 && whole.mbu.is_none())];
-            for (name, _) in lost.into_iter().filter(|(_, lost)| *lost) {
-                analysis.reasons.push(Reason::new(About::Other(format!("whole.{name}")), BEYOND_PEAK));
+            let mut sum = whole(&parts, gpu, dtype, &mut analysis.reasons);
+            if !matches {
+                let lost = [("mfu", sum.mfu.take().is_some()), ("mbu", sum.mbu.take().is_some())];
+                for (name, _) in lost.into_iter().filter(|(_, lost)| *lost) {
+                    analysis.reasons.push(Reason::new(About::Other(format!("whole.{name}")), BEYOND_PEAK));
+                }
             }
-            analysis.whole = Some(whole);
+            analysis.whole = Some(sum);
+        }
+        if self.gpu.is_ok_and(GpuFacts::is_measured) {
+            doubt_the_measurement(analysis);
         }
     }
 
@@ -256,8 +262,15 @@ fn is_beyond_peak((by_wall, by_busy): (f64, Option<f64>)) -> bool {
     by_wall > 100.0 || by_busy.is_some_and(|pct| pct > 100.0)
 }
 
+/// Blames the measured peak, not the model, for a utilisation above it.
+fn doubt_the_measurement(analysis: &mut Analysis) {
+    for reason in analysis.reasons.iter_mut().filter(|reason| reason.why == BEYOND_PEAK) {
+        reason.why = PEAK_TOO_LOW.to_owned();
+    }
+}
+
 /// Adds up stages.
-fn whole(parts: &[(StageWork, StageTime)], gpu: &GpuFacts, dtype: Dtype) -> Whole {
+fn whole(parts: &[(StageWork, StageTime)], gpu: &GpuFacts, dtype: Dtype, reasons: &mut Vec<Reason>) -> Whole {
     let works: Vec<&StageWork> = parts.iter().map(|p| &p.0).collect();
     let work = StageWork::together("whole", &works);
     let time = StageTime {
@@ -268,8 +281,18 @@ fn whole(parts: &[(StageWork, StageTime)], gpu: &GpuFacts, dtype: Dtype) -> Whol
     Whole {
         wall_ns: time.wall_ns,
         busy_ns: time.busy_ns,
-        mfu: mfu(&work, gpu, dtype, time).ok(),
-        mbu: mbu(&work, gpu, time).ok(),
+        mfu: below_peak(
+            mfu(&work, gpu, dtype, time),
+            |mfu| (mfu.by_wall_pct, mfu.by_busy_pct),
+            About::Other("whole.mfu".into()),
+            reasons,
+        ),
+        mbu: below_peak(
+            mbu(&work, gpu, time),
+            |mbu| (mbu.by_wall_pct, mbu.by_busy_pct),
+            About::Other("whole.mbu".into()),
+            reasons,
+        ),
     }
 }
 

@@ -17,8 +17,9 @@ pub struct Activity {
 /// Times at which each thread was waiting for the device or copying.
 #[derive(Default)]
 pub struct Waits {
-    sync: FxHashMap<ThreadId, IntervalSet>,
-    copy: FxHashMap<ThreadId, IntervalSet>,
+    /// By position of the thread.
+    sync: Vec<IntervalSet>,
+    copy: Vec<IntervalSet>,
 }
 
 /// Positions of the last gap of a device, where the next search starts.
@@ -119,8 +120,11 @@ impl Waits {
                 CallClass::Copy => &mut waits.copy,
                 _ => continue,
             };
-            let union = threads.entry(calls.thread[row]).or_default();
-            union.add(calls.start[row], calls.end[row]);
+            let thread = calls.thread[row].index();
+            if threads.len() <= thread {
+                threads.resize(thread + 1, IntervalSet::default());
+            }
+            threads[thread].add(calls.start[row], calls.end[row]);
         }
         waits
     }
@@ -152,12 +156,12 @@ impl Waits {
             detail.after_launch_ns += if launched.is_some() { other } else { 0 };
             return;
         };
-        let thread = calls.thread[call as usize];
+        let thread = calls.thread[call as usize].index();
         let until = start.clamp(from, to);
         let arrived = end.saturating_add(LAUNCH_LATENCY_NS).clamp(from, to);
         // The time that the thread waited in the gap, and had waited when the gap began.
-        let during = |lists: &FxHashMap<ThreadId, IntervalSet>, near: &mut usize| {
-            lists.get(&thread).map_or((0, 0), |u| {
+        let during = |lists: &[IntervalSet], near: &mut usize| {
+            lists.get(thread).map_or((0, 0), |u| {
                 let inside = u.overlap_near(from, until, near);
                 let at = u.intervals().get(*near).filter(|(s, e)| *s <= from && from < *e);
                 (inside, at.map_or(0, |(s, _)| from - s))
@@ -214,8 +218,6 @@ impl IdleCause {
 pub struct IdlePart {
     /// Device that ran nothing.
     pub device: DeviceId,
-    /// Process that launched the operation after the gap.
-    pub process: ProcessId,
     /// Start, ns on the clock of the trace.
     pub start: Ns,
     /// End, ns on the clock of the trace.
@@ -255,7 +257,7 @@ pub fn idle_parts(trace: &Trace, index: &StageIndex) -> Vec<IdlePart> {
             (IdleCause::Other, idle.other_ns),
         ] {
             if ns > 0 {
-                parts.push(IdlePart { device, process, start: from, end: from + ns, cause });
+                parts.push(IdlePart { device, start: from, end: from + ns, cause });
                 from += ns;
             }
         }
@@ -400,7 +402,7 @@ mod tests {
         let longest = *before.iter().max_by_key(|part| part.end - part.start).unwrap();
         let (first, last) = trace.span().unwrap();
         trace.recorded = vec![RecordedWindows {
-            process: longest.process,
+            process: trace.ops.process[0],
             windows: vec![(first, longest.start + 1), (longest.end - 1, last)],
             span: (first, last),
         }];

@@ -1,6 +1,6 @@
 //! Small programs played through on made-up GPUs: what holds each back must be what is said first.
 
-use roofgap_analyze::{About, Analysis, Finding, Options, Stage, analyze, verdict};
+use roofgap_analyze::{About, Analysis, Finding, Options, Stage, analyze, model, verdict};
 use roofgap_trace::{
     Call, CallClass, Device, DeviceId, GpuOp, LaunchShape, MemoryKind, OpKind, ProcessId, Range, RangeStyle,
     ThreadId, Trace,
@@ -673,4 +673,28 @@ fn calls_without_records_of_the_gpu_are_named() {
     program.trace.calls = Default::default();
     let why = kernels(&program.trace);
     assert!(why.ends_with("no GPU work was recorded"), "{why}");
+}
+
+/// A machine that is busy while a program measures its peak gives a peak that the program exceeds. That is no fault of the model.
+#[test]
+fn a_measured_peak_that_is_too_low_is_no_peak() {
+    let config: serde_json::Value =
+        serde_json::from_str(model::preset_config("qwen3_0_6b").unwrap()).unwrap();
+    let account = |flops_per_s: f64| {
+        let stages = serde_json::json!([{"name": "prefill", "wall_ns": 1_000_000_000_i64}, {"name": "decode", "wall_ns": 2_000_000_000_i64}]);
+        let account = serde_json::json!({"schema": "roofgap.workload/1", "model": {"name": "m", "config": config},
+            "tokens": {"prompt": 512, "generated": 8, "batch": 1, "vision": 0}, "device": {"kind": "cpu", "name": "a CPU"},
+            "peak": {"flops_per_s": flops_per_s, "bytes_per_s": 1e12, "how": "measured on this CPU"},
+            "repeats": [{"warmup": false, "stages": stages}]});
+        let options =
+            Options { account: Some(serde_json::from_value(account).unwrap()), ..Options::default() };
+        analyze(&Trace::default(), &options).analysis
+    };
+    let known = account(1e13);
+    assert!(known.stages[0].mfu.as_ref().unwrap().by_wall_pct < 100.0);
+    let busy = account(1e10);
+    assert_eq!(busy.stages[0].mfu, None);
+    assert!(busy.whole.as_ref().is_none_or(|whole| whole.mfu.is_none()), "{:?}", busy.whole);
+    let why = busy.reason(&About::StageMfu("prefill".into())).unwrap();
+    assert!(why.contains("measured on this machine") && !why.contains("model does not"), "{why}");
 }

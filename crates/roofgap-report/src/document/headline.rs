@@ -1,14 +1,15 @@
-//! The first lines of a report: time per token, what limits it, what could be gained, the numbers of one run, the environment, and
-//! the confidence in the numbers of the main stage: repeats, profiler overhead, sampling and losses.
+//! The first lines of a report: time per token, what limits it, what could be gained, the numbers of one run, and the confidence in
+//! the numbers of the main stage: repeats, profiler overhead, sampling and losses.
 
 use super::table::Table;
-use super::{Block, Document, Form, Section, capitalized, kernels, provenance};
+use super::{Block, Document, Section, capitalized, kernels, provenance};
 use roofgap_analyze::findings::explain;
+<<<<<<< HEAD
+use roofgap_analyze::{Analysis, Finding, Stage, StageKind, StageLimit, Steps, verdict};
+=======
 use roofgap_analyze::{Analysis, Engine, Finding, SourceInfo, Stage, StageKind, StageLimit, verdict};
+>>>>>>> steps
 use roofgap_base::numbers::{count, counted, ms, significant, time};
-
-/// Facts of the environment that a manager asks for, beside GPU, model and packages of engines.
-const FACTS: [&str; 2] = ["driver", "torch"];
 
 /// Profiler overhead up to which the times are close to those without a profiler.
 const CLOSE: f64 = 1.1;
@@ -216,7 +217,7 @@ impl Document<'_> {
 
     /// Tabulates mean, standard deviation and token rates of each stage.
     pub(super) fn per_run(&self) -> Section {
-        let section = Section::new("per-run", if self.form == Form::Summary { "Per Run" } else { "Per run" });
+        let section = Section::new("per-run", "Per run");
         if self.is_text() || self.is_page() {
             return section;
         }
@@ -230,36 +231,6 @@ impl Document<'_> {
             .number("tokens/s", |s| s.tokens_per_s.map(significant))
             .build();
         section.with(Block::table(table))
-    }
-
-    /// States GPU, model, engine and tools in one line.
-    pub(super) fn environment_line(&self) -> Option<String> {
-        let analysis = self.analysis;
-        let mut gpus: Vec<(&str, usize)> = Vec::new();
-        for name in analysis.devices.iter().filter_map(|device| device.name.as_deref()) {
-            match gpus.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, number)) => *number += 1,
-                None => gpus.push((name, 1)),
-            }
-        }
-        let mut facts: Vec<String> = gpus
-            .into_iter()
-            .map(|(name, number)| if number == 1 { name.to_owned() } else { format!("{number} x {name}") })
-            .collect();
-        let workload = analysis.workload.as_ref();
-        if facts.is_empty() {
-            facts.extend(workload.and_then(|w| w.device.clone()));
-        }
-        facts.extend(workload.map(|w| format!("model {}", provenance::model(w))));
-        facts.extend(analysis.engine.as_ref().map(|engine| engine.name.clone()));
-        let wanted = |name: &str| {
-            FACTS.into_iter().chain(Engine::packages()).any(|fact| name.eq_ignore_ascii_case(fact))
-        };
-        let known = self.context.environment.iter().filter(|(name, _)| wanted(name));
-        facts.extend(known.map(|(name, value)| format!("{name} {value}")));
-        let tool = |source: &SourceInfo| Some(format!("{} {}", source.format, source.tool_version.as_ref()?));
-        facts.extend(analysis.sources.iter().filter_map(tool));
-        (!facts.is_empty()).then(|| format!("Environment: {}.", facts.join("; ")))
     }
 }
 
@@ -382,7 +353,7 @@ fn losses(analysis: &Analysis) -> Fact {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roofgap_analyze::{Idle, LossInfo, Overhead, Profiler};
+    use roofgap_analyze::{Idle, LossInfo, Overhead, Profiler, SourceInfo};
 
     /// A stage of 100 ms with steps of `step` ms and a launch-bound finding of 50 ms.
     fn analysis(steps: u64, step: i64, remedy: Option<&str>) -> Analysis {

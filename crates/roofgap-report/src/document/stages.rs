@@ -77,13 +77,12 @@ impl Document<'_> {
     /// States the verdict on a stage, and its details.
     fn stage(&self, stage: &Stage) -> Item {
         let verdict = verdict(stage);
-        let why = if self.form == Form::Summary { String::new() } else { format!(": {}", verdict.why) };
         let own = own_times(stage) && !self.is_text();
         let own = if own { " (times reported by the program)" } else { "" };
         Item {
             name: stage.name.clone(),
             word: Some((verdict.label.as_str(), verdict.label.into())),
-            text: self.closed(format!("{why}{own}")),
+            text: self.closed(format!(": {}{own}", verdict.why)),
             lines: details(stage).into_iter().map(|line| self.closed(line)).collect(),
         }
     }
@@ -513,7 +512,7 @@ fn missing(analysis: &Analysis) -> Vec<String> {
     }
     let sentence = |(why, stages): &(&str, Vec<&str>)| format!("{}: {why}.", stages.join(", "));
     if reasons.is_empty() && analysis.stages.is_empty() && analysis.whole.is_none() {
-        return vec!["No MFU: the model is unknown; name it with --model NAME|config.json.".into()];
+        return vec!["No MFU: there is no stage of a known model.".into()];
     }
     reasons.iter().map(sentence).collect()
 }

@@ -3,7 +3,7 @@
 use super::signals::request_on_signal;
 use crate::args::{AnalysisFormat, Analyze};
 use crate::printer::Printer;
-use crate::reading::with_bar;
+use crate::reading::{keep_private, with_bar};
 use roofgap_analyze::{About, RankInfo, Trials};
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
@@ -27,6 +27,7 @@ pub fn run(args: Analyze, printer: &Printer) -> Result<Exit, Error> {
     let overrides = Overrides { rank: args.rank, ..args.overrides.props()? };
     let selection = args.shown.props()?;
     check_outputs(&args)?;
+    keep_private(&args.inputs);
     let loaded = with_bar(&args.inputs, printer, || load(&args.inputs, &overrides, &exporter))?;
     check_stage(args.shown.only.as_deref(), &loaded)?;
     for why in &loaded.unreadable {

@@ -3,6 +3,7 @@
 use super::analyze::{exporter, write_reports};
 use crate::args::{Demo, Open, Report};
 use crate::printer::Printer;
+use crate::reading::keep_private;
 use crate::{browser, demo};
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
@@ -12,6 +13,7 @@ use roofgap_report::text;
 use roofgap_runs::open::{Overrides, load};
 use roofgap_runs::run_dir::{Layout, locate};
 use roofgap_runs::runs::resolve;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Opens the page of a run or a capture.
@@ -57,6 +59,7 @@ fn is_run_name(text: &str) -> bool {
 /// Writes the reports of captures into a folder of their own, because nothing is written beside an input.
 fn capture_page(inputs: &[String], printer: &Printer) -> Result<PathBuf, Error> {
     let inputs: Vec<PathBuf> = inputs.iter().map(PathBuf::from).collect();
+    keep_private(&inputs);
     let loaded = load(&inputs, &Overrides::default(), &exporter(None))?;
     for why in &loaded.unreadable {
         printer.warning(why);
@@ -66,7 +69,9 @@ fn capture_page(inputs: &[String], printer: &Printer) -> Result<PathBuf, Error> 
 
 /// Creates a folder for temporary files that stays, because a browser reads it later.
 fn kept_folder() -> Result<PathBuf, Error> {
-    let folder = tempfile::Builder::new().prefix("roofgap-").tempdir();
+    // Others can list the folder for temporary files.
+    let owner_only = std::fs::Permissions::from_mode(0o700);
+    let folder = tempfile::Builder::new().prefix("roofgap-").permissions(owner_only).tempdir();
     folder.map(tempfile::TempDir::keep).map_err(Error::io("write", &std::env::temp_dir()))
 }
 

@@ -29,6 +29,9 @@ pub fn run(args: Profile, printer: &Printer) -> Result<Exit, Error> {
         search_path: std::env::split_paths(&path).collect::<Vec<PathBuf>>(),
         native: NativeLibrary::embedded(),
     };
+    for note in &props.composed.notes {
+        printer.progress(&format_args!("note: {note}"));
+    }
     if args.dry_run {
         return print_plan(&props, printer);
     }
