@@ -223,7 +223,7 @@ impl StageMeter<'_> {
     }
 
     /// Measures the time of instances and of the work of others in it. `foreign_ns` is the time of such work in the gaps of the stage.
-    fn elapsed(&self, stage: usize, members: &Members<'_>, periods: &StepPeriods, foreign_ns: Ns) -> Stage {
+    fn elapsed(&self, stage: usize, members: &Members, periods: &StepPeriods, foreign_ns: Ns) -> Stage {
         let instances = &self.index.spans(stage).instances;
         let steps = &periods.each;
         let in_steps = !self.index.engine_steps(stage).is_empty() && !members.ops.is_empty();
@@ -261,7 +261,7 @@ impl StageMeter<'_> {
     }
 
     /// Returns the time before the first operation of each instance in which the GPU ran earlier work, ns.
-    fn queued_ns(&self, instances: &[Span], members: &Members<'_>) -> Ns {
+    fn queued_ns(&self, instances: &[Span], members: &Members) -> Ns {
         let queued = |(at, device, extent): (usize, usize, Extent)| {
             Some(self.activity.busy_in(device, instances.get(at)?.start, extent.0))
         };
@@ -269,7 +269,7 @@ impl StageMeter<'_> {
     }
 
     /// Returns the time from the last operation to the end of each instance in which the GPU ran work of others, ns.
-    fn other_work_after(&self, stage: usize, members: &Members<'_>) -> Ns {
+    fn other_work_after(&self, stage: usize, members: &Members) -> Ns {
         let instances = &self.index.spans(stage).instances;
         let rest = |(at, device, extent): (usize, usize, Extent)| {
             let end = instances.get(at)?.end;

@@ -4,11 +4,7 @@
 use super::table::Table;
 use super::{Block, Document, Section, capitalized, kernels, provenance};
 use roofgap_analyze::findings::explain;
-<<<<<<< HEAD
-use roofgap_analyze::{Analysis, Finding, Stage, StageKind, StageLimit, Steps, verdict};
-=======
-use roofgap_analyze::{Analysis, Engine, Finding, SourceInfo, Stage, StageKind, StageLimit, verdict};
->>>>>>> steps
+use roofgap_analyze::{Analysis, Finding, Stage, StageKind, StageLimit, verdict};
 use roofgap_base::numbers::{count, counted, ms, significant, time};
 
 /// Profiler overhead up to which the times are close to those without a profiler.

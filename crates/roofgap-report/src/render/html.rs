@@ -52,7 +52,7 @@ pub fn shell(shell: &Shell<'_>) -> String {
             body {
                 (PreEscaped(lines_without_controls(&shell.body.0)))
                 @for (id, kind, text) in shell.data { script type=(kind) id=(id) { (PreEscaped(text)) } "
-" }
+    " }
                 @if let Some(script) = shell.script { script { (PreEscaped(script)) } }
             }
         }
