@@ -52,7 +52,8 @@ pub fn violations(analysis: &Analysis) -> Vec<String> {
     checks.of_counters(analysis);
     for finding in &analysis.findings {
         let stage = analysis.stages.iter().find(|stage| finding.stage.as_ref() == Some(&stage.name));
-        checks.of_finding(finding, stage, &analysis.totals);
+        // Findings speak of the warm part.
+        checks.of_finding(finding, stage.map(Stage::warm), &analysis.totals);
     }
     checks.found
 }
