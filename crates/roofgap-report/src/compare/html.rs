@@ -1,6 +1,6 @@
 //! A comparison as one HTML page that needs no network.
 
-use super::view::{self, Form, SUM, signed_ms};
+use super::view::{self, Form, SUM, added_up, signed_ms};
 use crate::document::stages::{PARTS, TimePart};
 use crate::render::html::{self as render, STYLE, Shell, shell};
 use maud::{Markup, html};
@@ -102,7 +102,7 @@ fn deltas(parts: &[(String, i64, &str)]) -> Markup {
                     td { span.delta { i class=(if *delta < 0 { "less" } else { "more" }) style=(bar(*delta)) {} } }
                 }
             }
-            tr.sum { th scope="row" { (SUM) } td.n { (signed_ms(parts.iter().map(|part| part.1).sum())) " ms" } td {} }
+            tr.sum { th scope="row" { (SUM) } td.n { (signed_ms(added_up(parts.iter().map(|part| part.1)))) " ms" } td {} }
         } } }
     }
 }
@@ -151,7 +151,7 @@ fn time_parts(
     let Some(mut times) = known else {
         return Vec::new();
     };
-    let rest = total_ns - times.iter().sum::<i64>();
+    let rest = total_ns.saturating_sub(added_up(times.iter().copied()));
     if rest < 0 {
         return Vec::new();
     }

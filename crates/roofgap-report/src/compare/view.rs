@@ -177,10 +177,15 @@ pub fn parts(stage: &StageChange, most: usize) -> Vec<(String, i64, &'static str
     let mut list: Vec<_> =
         shown.iter().map(|part| (part.name.clone(), part.delta_ns, beyond(part.beyond_noise))).collect();
     if !rest.is_empty() {
-        let sum = rest.iter().map(|part| part.delta_ns).sum();
+        let sum = added_up(rest.iter().map(|part| part.delta_ns));
         list.push((format!("{} more", rest.len()), sum, ""));
     }
     list
+}
+
+/// Adds up times, ns. Those of a damaged analysis may be any numbers.
+pub fn added_up(times: impl Iterator<Item = i64>) -> i64 {
+    times.fold(0, i64::saturating_add)
 }
 
 /// Label of the sum of all parts.

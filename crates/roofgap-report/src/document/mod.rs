@@ -1,6 +1,7 @@
 //! Reports as documents: ordered sections of sentences, tables and drawings, which text, Markdown and HTML render.
 //!
 //! - `table`: a table of cells
+//! - `brief`: the first screen of a terminal
 //! - `headline`: the first lines: time per token, the numbers of one run, the confidence in them
 //! - `findings`, `trial`: what to do, and changes of the workload that were measured
 //! - `stages`: the time of each stage, its MFU and MBU
@@ -12,6 +13,7 @@
 //! - `summary`: the document for stakeholders
 //! - `selection`: the part of an analysis that a user asks for
 
+mod brief;
 pub mod findings;
 pub mod gpu_work;
 pub mod headline;

@@ -1,6 +1,7 @@
 //! GPU operations.
 
 use super::ids::id;
+use super::limits::MOST_BYTES;
 use super::order::{Order, by_start, columns};
 use super::{Collective, DeviceId, NameId, Ns, ProcessId};
 use rustc_hash::FxHashMap;
@@ -77,6 +78,23 @@ pub struct LaunchShape {
     pub dynamic_shared: u32,
 }
 
+impl LaunchShape {
+    /// Largest number of blocks of a grid. A GPU that ends one each nanosecond runs it for a day and a half.
+    pub(crate) const MOST_BLOCKS: u64 = 1 << 47;
+    /// Largest number of threads of a block, above that of any GPU.
+    pub(crate) const MOST_THREADS: u64 = 1 << 16;
+
+    /// Tells whether a GPU can launch it, so that the product of blocks and threads cannot overflow.
+    fn is_possible(&self) -> bool {
+        is_within(self.grid, Self::MOST_BLOCKS) && is_within(self.block, Self::MOST_THREADS)
+    }
+}
+
+/// Tells whether the product of dimensions is at most `most`.
+pub(crate) fn is_within(dimensions: [u32; 3], most: u64) -> bool {
+    dimensions.iter().map(|side| u128::from(*side)).product::<u128>() <= u128::from(most)
+}
+
 /// One operation, as a row to push or to look at.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GpuOp {
@@ -127,7 +145,7 @@ pub struct GpuOps {
     pub correlation: Vec<u32>,
     /// Launch shapes.
     pub shape: Vec<ShapeId>,
-    /// Graph nodes, and ids of whole graphs; 0 is none.
+    /// Graph nodes, and ids of whole graphs, up to the last row that has one; see [`GpuOps::graph_node`].
     pub graph_node: Vec<u64>,
     /// Bytes and memory kinds of copies and sets, by row: few rows have them.
     pub transfers: FxHashMap<u32, Transfer>,
@@ -147,7 +165,7 @@ pub struct Transfer {
     pub memory: (MemoryKind, MemoryKind),
 }
 
-columns!(GpuOps: GpuOp, start, end, kind, name, device, stream, process, correlation, shape, graph_node);
+columns!(GpuOps: GpuOp, start, end, kind, name, device, stream, process, correlation, shape);
 
 impl GpuOps {
     /// Returns the id of a launch shape, and adds it if it is new.
@@ -175,7 +193,17 @@ impl GpuOps {
             let row = self.start.len() as u32;
             self.transfers.insert(row, Transfer { bytes: op.bytes, memory: op.memory });
         }
+        if op.graph_node != 0 {
+            self.graph_node.resize(self.start.len(), 0);
+            self.graph_node.push(op.graph_node);
+        }
         self.push_columns(op);
+    }
+
+    /// Returns the graph node of a row, or the id of a whole graph; 0 is none.
+    #[inline]
+    pub fn graph_node(&self, row: usize) -> u64 {
+        self.graph_node.get(row).copied().unwrap_or(0)
     }
 
     /// Returns the duration of a row, ns.
@@ -194,6 +222,25 @@ impl GpuOps {
         self.take(&order);
     }
 
+    /// Takes away launch shapes and sizes that cannot be; returns the number of rows that had one.
+    pub(super) fn limit_values(&mut self) -> u64 {
+        let impossible: Vec<bool> = self.shapes.iter().map(|shape| !shape.is_possible()).collect();
+        let mut lost = 0;
+        if impossible.contains(&true) {
+            let has_one = |id: &&ShapeId| impossible.get(id.index()).copied().unwrap_or(false);
+            lost += self.shape.iter().filter(has_one).count();
+            for shape in self.shapes.iter_mut().filter(|shape| !shape.is_possible()) {
+                *shape = LaunchShape::default();
+            }
+        }
+        for transfer in self.transfers.values_mut().filter(|transfer| transfer.bytes > MOST_BYTES) {
+            transfer.bytes = 0;
+            lost += 1;
+        }
+        lost += self.collectives.values_mut().map(Collective::limit_values).filter(|lost| *lost).count();
+        lost as u64
+    }
+
     /// Keeps the given rows, in the given order.
     pub(crate) fn keep_rows(&mut self, rows: Vec<u32>) {
         self.take(&Order::All(rows));
@@ -201,8 +248,45 @@ impl GpuOps {
 
     /// Keeps the rows of `order`, in that order.
     pub(super) fn take(&mut self, order: &Order) {
+        // Most traces have no graph node at all.
+        if !self.graph_node.is_empty() {
+            self.graph_node.resize(self.start.len(), 0);
+            order.apply(&mut self.graph_node);
+        }
         self.take_columns(order);
         self.transfers = order.renumber(&self.transfers);
         self.collectives = order.renumber(&self.collectives);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn graph_nodes_stay_with_their_rows() {
+        let mut ops = GpuOps::default();
+        for (start, graph_node) in [(30, 0), (20, 7), (40, 0), (10, 9), (50, 0)] {
+            ops.push(GpuOp {
+                kind: OpKind::Kernel,
+                start,
+                end: start + 1,
+                name: NameId(0),
+                device: DeviceId(0),
+                stream: 0,
+                process: ProcessId(0),
+                correlation: 0,
+                shape: ShapeId(0),
+                bytes: 0,
+                graph_node,
+                memory: Default::default(),
+            });
+        }
+        let nodes = |ops: &GpuOps| (0..ops.len()).map(|row| ops.graph_node(row)).collect::<Vec<_>>();
+        assert_eq!(nodes(&ops), [0, 7, 0, 9, 0]);
+        ops.sort();
+        assert_eq!((ops.start.as_slice(), nodes(&ops)), (&[10, 20, 30, 40, 50][..], vec![9, 7, 0, 0, 0]));
+        ops.keep_rows(vec![4, 1]);
+        assert_eq!(nodes(&ops), [0, 7]);
     }
 }
