@@ -52,7 +52,8 @@ pub fn violations(analysis: &Analysis) -> Vec<String> {
     checks.of_counters(analysis);
     for finding in &analysis.findings {
         let stage = analysis.stages.iter().find(|stage| finding.stage.as_ref() == Some(&stage.name));
-        checks.of_finding(finding, stage, &analysis.totals);
+        // Findings are about the warm part of a stage.
+        checks.of_finding(finding, stage.map(Stage::warm), &analysis.totals);
     }
     checks.found
 }
@@ -214,9 +215,11 @@ impl Checks {
                 count(steps.each_ns.len() as u64)
             ));
         }
-        for (what, ns) in
-            [("mean", steps.mean_ns), ("median", steps.p50_ns), ("90th percentile", steps.p90_ns)]
-        {
+        for (what, ns) in [
+            ("mean", steps.mean_ns),
+            ("median", steps.p50_ns),
+            ("steady", stage.step_ns().unwrap_or(steps.mean_ns)),
+        ] {
             if !(*shortest..=*longest).contains(&ns) {
                 let (shortest, longest) = (time(*shortest), time(*longest));
                 self.fail(format!("the {what} step of {} is not between {shortest} and {longest}", time(ns)));
