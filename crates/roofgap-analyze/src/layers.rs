@@ -106,8 +106,9 @@ pub fn table(trace: &Trace, index: &StageIndex) -> (Vec<LayerRow>, Option<Reason
     for op in (0..ops.len()).filter(|&op| ops.kind[op] == OpKind::Kernel) {
         let call = index.launches().call_of_op.get(op).copied().unwrap_or(NO_CALL);
         let mut place = of_call.get(call as usize).copied().unwrap_or(NOWHERE);
-        if ops.graph_node[op] != 0 {
-            let stack = trace.graph_nodes.stack_of(ops.process[op], ops.graph_node[op]);
+        let node = ops.graph_node(op);
+        if node != 0 {
+            let stack = trace.graph_nodes.stack_of(ops.process[op], node);
             let layer = stack.and_then(|stack| of_stack.get(stack)).copied();
             match layer {
                 Some(layer) if layer != NO_LAYER => place = Place { layer, run: Run::Replay(call) },

@@ -116,7 +116,9 @@ fn count_launches(trace: &Trace, tables: &[Table], call_of_op: &[u32]) -> Vec<La
         .collect();
     // A process that launches graphs has captured them. Without records of the capture, its launches cannot be told from others.
     let mut unclear = vec![0u8; trace.processes.len()];
-    for ((name, process), class) in calls.name.iter().zip(&calls.process).zip(&calls.class) {
+    let graphs = calls.class.contains(&CallClass::GraphLaunch);
+    let columns = calls.name.iter().zip(&calls.process).zip(&calls.class);
+    for ((name, process), class) in columns.filter(|_| graphs) {
         if let Some(seen) = unclear.get_mut(process.index()) {
             *seen |= match captures.get(name.index()) {
                 Some(1) => CAPTURES,
@@ -129,29 +131,34 @@ fn count_launches(trace: &Trace, tables: &[Table], call_of_op: &[u32]) -> Vec<La
     let with_pid =
         |process: &roofgap_trace::Process| LaunchCount { pid: process.pid, ..LaunchCount::default() };
     let mut counts: Vec<LaunchCount> = trace.processes.iter().map(with_pid).collect();
-    for row in 0..calls.len() {
-        let process = calls.process[row].index();
+    let has_captures = captures.iter().any(|change| *change != 0);
+    let columns =
+        calls.process.iter().zip(&calls.class).zip(&calls.correlation).zip(&calls.name).zip(&has_work);
+    for (row, ((((process, class), &correlation), name), &has_work)) in columns.enumerate() {
+        let is_graph = match class {
+            CallClass::GraphLaunch => Some(true),
+            CallClass::Launch => Some(false),
+            _ if has_captures => None,
+            _ => continue,
+        };
+        let process = process.index();
         let (Some(open), Some(count)) = (open.get_mut(process), counts.get_mut(process)) else {
             continue;
         };
-        let name = calls.name[row].index();
-        *open = (*open + captures.get(name).copied().unwrap_or(0)).max(0);
-        let correlation = calls.correlation[row];
-        let is_graph = match calls.class[row] {
-            CallClass::GraphLaunch => true,
-            CallClass::Launch => false,
-            _ => continue,
-        };
+        if has_captures {
+            *open = (*open + captures.get(name.index()).copied().unwrap_or(0)).max(0);
+        }
+        let Some(is_graph) = is_graph else { continue };
         let unclear = !is_graph && unclear.get(process) == Some(&LAUNCHES_GRAPHS);
         if *open > 0 || correlation == 0 || unclear {
             continue;
         }
         // Of two calls with one id, the earliest has the kernel and is the launch.
-        let first = tables.get(process).map_or(NO_CALL, |table| table.find(correlation));
-        if first as usize != row {
+        let is_first = |table: &Table| table.find(correlation) as usize == row;
+        if !has_work && !tables.get(process).is_some_and(is_first) {
             continue;
         }
-        let missing = u64::from(has_work.get(row) == Some(&false));
+        let missing = u64::from(!has_work);
         if is_graph {
             count.graphs += 1;
             count.graphs_missing += missing;

@@ -379,12 +379,15 @@ pub fn threads_of(block: [u32; 3]) -> u32 {
     block.iter().fold(1, |product, side| product.saturating_mul(*side))
 }
 
-/// Collects the evidence of every stage, in the order of the index.
-pub fn evidence(trace: &Trace, index: &StageIndex) -> Vec<StageEvidence> {
+/// Collects the evidence of every stage, in the order of the index, from the operations of each.
+pub fn evidence(trace: &Trace, index: &StageIndex, members: &[Vec<u32>]) -> Vec<StageEvidence> {
     let mut kinds = Kinds::default();
     (0..index.len())
         .map(|stage| {
-            let members = || (0..trace.ops.len()).filter(|&op| index.holds(stage, op));
+            let stage = index.warm(stage);
+            let of_stage = members.get(stage).into_iter().flatten().map(|op| *op as usize);
+            let of_stage: Vec<usize> = of_stage.filter(|op| index.holds(stage, *op)).collect();
+            let members = || of_stage.iter().copied();
             let mut collector = Collector::new(trace, &mut kinds);
             members().for_each(|op| collector.add(op));
             // Times of kernels are compared with those of all copies and communication, which are few and known by now.

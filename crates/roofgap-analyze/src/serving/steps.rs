@@ -87,7 +87,7 @@ impl Steps {
             devices.add(at, ops.device[op].index());
             match ops.kind[op] {
                 OpKind::Graph => step.graph_kernels += 1,
-                OpKind::Kernel if ops.graph_node[op] != 0 => step.graph_kernels += 1,
+                OpKind::Kernel if ops.graph_node(op) != 0 => step.graph_kernels += 1,
                 OpKind::Kernel => step.eager_kernels += 1,
                 _ => {}
             }

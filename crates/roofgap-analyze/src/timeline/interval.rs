@@ -47,6 +47,7 @@ impl IntervalSet {
     }
 
     /// Adds an interval. Cheap if it does not start before the last one.
+    #[inline]
     pub fn add(&mut self, start: Ns, end: Ns) {
         match self.0.last_mut() {
             Some(last) if start < last.0 => {
@@ -74,11 +75,13 @@ impl IntervalSet {
     }
 
     /// The same, for questions that follow one another in time: `near` remembers where the last answer was found.
+    #[inline]
     pub fn overlap_near(&self, start: Ns, end: Ns, near: &mut usize) -> Ns {
         *near = self.first_after(start, *near);
         self.overlap_from(*near, start, end)
     }
 
+    #[inline]
     fn overlap_from(&self, first: usize, start: Ns, end: Ns) -> Ns {
         let after = self.0.get(first..).unwrap_or_default().iter();
         after.take_while(|(s, _)| *s < end).map(|&(s, e)| e.min(end) - s.max(start)).sum()
@@ -91,6 +94,7 @@ impl IntervalSet {
     }
 
     /// The first interval that ends after a moment, searched in growing steps from a guess.
+    #[inline]
     fn first_after(&self, moment: Ns, guess: usize) -> usize {
         let before = |at: usize| self.0.get(at).is_some_and(|&(_, e)| e <= moment);
         let guess = guess.min(self.0.len());
@@ -115,6 +119,7 @@ impl IntervalSet {
     }
 
     /// The same, for questions that follow one another in time: `near` remembers where the last answer was found.
+    #[inline]
     pub fn encloses_near(&self, start: Ns, end: Ns, near: &mut usize) -> bool {
         // An interval that ends at `start` encloses an empty span there.
         *near = self.first_after(start.saturating_sub(1), *near);

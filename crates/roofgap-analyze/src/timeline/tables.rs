@@ -241,7 +241,7 @@ pub fn graph_table(trace: &Trace, rows: impl Iterator<Item = usize>) -> Vec<Grap
     // Ids of graphs repeat across processes.
     let mut sums: FxHashMap<(DeviceId, ProcessId, u64), (u64, i64)> = FxHashMap::default();
     for op in rows.filter(|&op| ops.kind[op] == OpKind::Graph) {
-        let sum = sums.entry((ops.device[op], ops.process[op], ops.graph_node[op])).or_default();
+        let sum = sums.entry((ops.device[op], ops.process[op], ops.graph_node(op))).or_default();
         *sum = (sum.0 + 1, sum.1 + ops.duration(op));
     }
     let mut table: Vec<GraphRow> = sums

@@ -308,7 +308,7 @@ fn engine_steps_have_mfu_and_mbu_with_a_model() {
     assert!((head / prompt_head - 336.0 / 2.0).abs() < 1e-9);
     assert!((layers / prompt_layers - 336.0 / 768.0).abs() < 1e-9);
     assert!(decode.assumptions.iter().any(|text| text.contains("left out")));
-    assert_eq!(bytes.step_ns, stage(&analyzed, "decode").steps.map(|steps| steps.mean_ns));
+    assert_eq!(bytes.step_ns, stage(&analyzed, "decode").step_ns());
     let workload = analyzed.analysis.workload.as_ref().unwrap();
     assert_eq!(workload.model.as_deref(), Some("qwen3_0_6b"));
     assert!(analyzed.analysis.whole.is_some());

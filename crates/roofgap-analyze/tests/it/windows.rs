@@ -33,7 +33,7 @@ fn sampled(whole: &Trace, windows: Vec<(Ns, Ns)>) -> Trace {
     trace.ops.process = rows.iter().map(|&row| ops.process[row]).collect();
     trace.ops.correlation = rows.iter().map(|&row| ops.correlation[row]).collect();
     trace.ops.shape = rows.iter().map(|&row| ops.shape[row]).collect();
-    trace.ops.graph_node = rows.iter().map(|&row| ops.graph_node[row]).collect();
+    trace.ops.graph_node = rows.iter().map(|&row| ops.graph_node(row)).collect();
     trace.ops.transfers.clear();
     let kept: Vec<usize> = (0..whole.calls.len()).filter(|&call| inside(whole.calls.start[call])).collect();
     let calls = &whole.calls;

@@ -26,7 +26,7 @@ pub use timeline::{NoTimeline, TimelineWindow, timeline_window};
 use crate::bundle::Bundle;
 use crate::document::{Document, Form};
 use crate::render::html::{policy, script_json, sections};
-use maud::{PreEscaped, html};
+use maud::html;
 use roofgap_analyze::{call_tree, idle_parts};
 use roofgap_base::text::cut;
 
@@ -56,8 +56,7 @@ pub fn render(bundle: Bundle<'_>) -> String {
     let mut flame = bundle.trace.and_then(|trace| flame::flame(&call_tree(trace, bundle.stages)));
     let idle = bundle.trace.map_or_else(Vec::new, |trace| idle_parts(trace, bundle.stages));
     let mut findings = Some(findings::findings(bundle, &idle));
-    let timeline = timeline::timeline(bundle, &idle);
-    drop(idle);
+    let timeline = timeline::timeline(bundle, idle);
     let (meta, columns, names, no_timeline) = match timeline {
         Ok(t) => (script_json(&t.meta), t.columns, Some(t.kernel_names), None),
         Err(why) => ("null".into(), String::new(), None, Some(format!("No timeline: {why}."))),
@@ -93,15 +92,12 @@ pub fn render(bundle: Bundle<'_>) -> String {
         ("timeline-meta", "application/json", meta),
         ("timeline-columns", "text/plain", columns),
     ];
-    let data = html! {
-        @for (id, kind, content) in data { script type=(kind) id=(id) { (PreEscaped(content)) } "\n" }
-    };
     let script = script();
     shell(&Shell {
         title: &title,
         styles: &[STYLE],
         body,
-        data,
+        data: &data,
         script: Some(&script),
         asks_server: true,
         refresh: None,

@@ -23,8 +23,8 @@ pub struct Shell<'a> {
     pub styles: &'a [&'a str],
     /// Content, in which invisible characters are replaced.
     pub body: Markup,
-    /// Elements after the content that are data for the script.
-    pub data: Markup,
+    /// Data for the script, as elements after the content: id, type and text.
+    pub data: &'a [(&'a str, &'a str, String)],
     /// The only script that the browser may run.
     pub script: Option<&'a str>,
     /// The script asks the server that gave the page.
@@ -51,7 +51,8 @@ pub fn shell(shell: &Shell<'_>) -> String {
             }
             body {
                 (PreEscaped(lines_without_controls(&shell.body.0)))
-                (shell.data)
+                @for (id, kind, text) in shell.data { script type=(kind) id=(id) { (PreEscaped(text)) } "
+    " }
                 @if let Some(script) = shell.script { script { (PreEscaped(script)) } }
             }
         }
@@ -74,7 +75,7 @@ pub fn sections(sections: &[Section], mut drawing: impl FnMut(&str) -> Option<Ma
     let parts: Vec<&[Section]> = sections.chunk_by(|_, next| next.inner).collect();
     html! {
         @for part in parts {
-            section id=(part[0].id) {
+            section id=[Some(part[0].id).filter(|id| !id.is_empty())] {
                 @for section in part {
                     @if section.inner { h3 { (section.title) } } @else { h2 { (section.title) } }
                     @for block in &section.blocks { (markup(block, section.id, &mut drawing)) }

@@ -178,6 +178,9 @@ impl<'a> Cursor<'a> {
     #[inline(always)]
     fn bare(&mut self, first: u8) -> Result<(), Stop> {
         let from = self.at;
+        if first.is_ascii_digit() && self.plain_number() {
+            return Ok(());
+        }
         if first.is_ascii_digit() || first == b'-' {
             let is_part = |b: &&u8| matches!(b, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-');
             self.at += self.text.get(from..).unwrap_or_default().iter().take_while(is_part).count();
@@ -188,6 +191,24 @@ impl<'a> Cursor<'a> {
             self.at = from;
         }
         self.literal()
+    }
+
+    /// Passes over digits, with or without decimals, that a separator follows; otherwise over nothing.
+    #[inline(always)]
+    fn plain_number(&mut self) -> bool {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        let digits = |from: usize| {
+            let rest = rest.get(from..).unwrap_or_default();
+            rest.iter().take_while(|byte| byte.is_ascii_digit()).count()
+        };
+        let mut length = digits(0);
+        if rest.get(length) == Some(&b'.') {
+            let decimals = digits(length + 1);
+            length += if decimals > 0 { 1 + decimals } else { 0 };
+        }
+        let ends = matches!(rest.get(length), Some(b',' | b'}' | b']' | b' ' | b'\n'));
+        self.at += if ends { length } else { 0 };
+        ends
     }
 
     /// Parses a literal. Infinite and undefined numbers are not JSON, but profilers have written them for ratios.
@@ -208,7 +229,63 @@ impl<'a> Cursor<'a> {
     }
 
     /// Passes over one value of any kind, checking its grammar.
+    #[inline]
     pub fn skip(&mut self) -> Result<(), Stop> {
+        match self.peek()? {
+            b'"' => {
+                self.at += 1;
+                self.string_rest().map(|_| ())
+            }
+            b'{' | b'[' => self.skip_nested(),
+            byte => self.bare(byte),
+        }
+    }
+
+    /// Parses a list of three whole numbers; passes over nothing if it is anything else.
+    pub fn three_numbers(&mut self) -> Option<[u32; 3]> {
+        let mut numbers = [0u32; 3];
+        let (mut last, mut position) = (b'[', 0);
+        let list = self.text.get(self.at..)?.strip_prefix(b"[")?;
+        for (byte, after) in list.iter().zip(self.at + 2..) {
+            match byte {
+                b'0'..=b'9' => {
+                    let number = numbers.get_mut(position)?;
+                    *number = number.checked_mul(10)?.checked_add(u32::from(byte - b'0'))?;
+                }
+                b',' if last.is_ascii_digit() => position += 1,
+                b' ' if last == b',' => {}
+                b']' if last.is_ascii_digit() && position == 2 => {
+                    self.at = after;
+                    return Some(numbers);
+                }
+                _ => return None,
+            }
+            last = *byte;
+        }
+        None
+    }
+
+    /// Passes over a list of whole numbers up to its closing bracket; over nothing if it has anything else.
+    #[inline(always)]
+    fn skip_whole_numbers(&mut self) {
+        let mut last = b'[';
+        for (byte, at) in self.text.get(self.at..).unwrap_or_default().iter().zip(self.at..) {
+            match byte {
+                b'0'..=b'9' => {}
+                b',' if last.is_ascii_digit() => {}
+                b' ' if last == b',' => {}
+                b']' if last.is_ascii_digit() => {
+                    self.at = at;
+                    return;
+                }
+                _ => return,
+            }
+            last = *byte;
+        }
+    }
+
+    /// Passes over a list or an object.
+    fn skip_nested(&mut self) -> Result<(), Stop> {
         let mut open = Open::default();
         loop {
             // A value stands here.
@@ -228,6 +305,9 @@ impl<'a> Cursor<'a> {
                 }
                 b'[' => {
                     self.at += 1;
+                    if open.depth < MAX_DEPTH {
+                        self.skip_whole_numbers();
+                    }
                     if self.peek()? != b']' {
                         open.push(false)?;
                         continue;
@@ -364,9 +444,10 @@ mod tests {
 
     #[test]
     fn a_whole_value_is_passed_over() {
-        for value in
-            [r#"{"a":[1,{"b":"}]\""},[]],"c":{}}"#, r#""x\\""#, "[]", "[ -1.5e3 , null ]", "[NaN,-inf]"]
-        {
+        let lists =
+            ["[]", "[ -1.5e3 , null ]", "[NaN,-inf]", "[[1, 20],[3], [], [ 4], [5 ], [6, -7], [8, 9.5]]"];
+        let others = [r#"{"a":[1,{"b":"}]\""},[]],"c":{}}"#, r#""x\\""#, "12", "1.25", "1e3", "-3"];
+        for value in lists.into_iter().chain(others) {
             assert_eq!(skipped(&format!("{value},")), Ok(value.len()), "{value}");
         }
     }
@@ -381,10 +462,39 @@ mod tests {
 
     #[test]
     fn broken_grammar_is_invalid() {
-        for value in
-            ["[1 2]", "[1,]", "{1:2}", r#"{"a" 1}"#, r#"{"a":1]"#, "[1}", "tru ", "- ", "1.e,", "]", "\u{1}"]
-        {
+        for value in [
+            "[1 2]",
+            "[1,]",
+            "[1, ]",
+            "[,1]",
+            "[1,,2]",
+            "[1, 2}",
+            "{1:2}",
+            r#"{"a" 1}"#,
+            r#"{"a":1]"#,
+            "[1}",
+            "tru ",
+            "- ",
+            "1.e,",
+            "]",
+            "\u{1}",
+        ] {
             assert!(matches!(skipped(value), Err(Stop::Invalid(_))), "{value}");
+        }
+    }
+
+    #[test]
+    fn three_numbers_are_parsed_or_left() {
+        let parsed = |text: &str| {
+            let mut cursor = Cursor::new(text.as_bytes(), 0);
+            (cursor.three_numbers(), cursor.at)
+        };
+        assert_eq!(parsed("[1, 20,300], 4"), (Some([1, 20, 300]), 11));
+        assert_eq!(parsed("[4294967295, 0, 7]"), (Some([u32::MAX, 0, 7]), 18));
+        for other in
+            ["[1, 2]", "[1, 2, 3, 4]", "[1, 2, 4294967296]", "[1, 2, ]", "[1 2, 3]", "[1, 2, 3", "1", "[]"]
+        {
+            assert_eq!(parsed(other), (None, 0), "{other}");
         }
     }
 

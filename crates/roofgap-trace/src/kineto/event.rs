@@ -43,7 +43,7 @@ struct Arguments<'a> {
     grid: [u32; 3],
     block: [u32; 3],
     /// Few kernels have it.
-    collective: Option<CollectiveText<'a>>,
+    collective: Option<Box<CollectiveText<'a>>>,
 }
 
 impl<'a> Event<'a> {
@@ -344,6 +344,10 @@ fn raw<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], Stop> {
 
 /// Parses a list of three integers; zeros for anything else.
 fn triple(cursor: &mut Cursor<'_>) -> Result<[u32; 3], Stop> {
+    cursor.peek()?;
+    if let Some(numbers) = cursor.three_numbers() {
+        return Ok(numbers);
+    }
     let text = raw(cursor)?;
     let inner = text.strip_prefix(b"[").and_then(|t| t.strip_suffix(b"]")).unwrap_or_default();
     let mut numbers = inner.split(|&b| b == b',').map(|n| {

@@ -23,6 +23,10 @@ pub enum CallClass {
 }
 
 impl CallClass {
+    /// Every class, in order.
+    pub const ALL: [Self; 7] =
+        [Self::Launch, Self::GraphLaunch, Self::Copy, Self::Set, Self::Sync, Self::Memory, Self::Other];
+
     /// Returns the class of a runtime or driver function by its name, with or without a version suffix.
     ///
     /// ```

@@ -91,6 +91,7 @@ losses! {
     UnitUnknown, "counter_unit_unknown", Warning, "counter values with an unknown unit; left out";
     CounterMalformed, "counter_malformed", Warning, "counter rows and values that could not be read; left out";
     CounterFailed, "counter_kernel_failed", Warning, "kernels that failed while counters were measured: no blocks in the grid, or no counter with a value; left out";
+    Inconsistent, "inconsistent_numbers", Error, "numbers of this analysis that contradict each other; the ones named here, and what follows from them, are not reliable";
     CounterUnmatched, "counter_unmatched", Info, "counter rows whose kernel and launch shape are not in the timeline; shown without a ratio";
 }
 

@@ -145,7 +145,7 @@ pub struct GpuOps {
     pub correlation: Vec<u32>,
     /// Launch shapes.
     pub shape: Vec<ShapeId>,
-    /// Graph nodes, and ids of whole graphs; 0 is none.
+    /// Graph nodes, and ids of whole graphs, up to the last row that has one; see [`GpuOps::graph_node`].
     pub graph_node: Vec<u64>,
     /// Bytes and memory kinds of copies and sets, by row: few rows have them.
     pub transfers: FxHashMap<u32, Transfer>,
@@ -165,7 +165,7 @@ pub struct Transfer {
     pub memory: (MemoryKind, MemoryKind),
 }
 
-columns!(GpuOps: GpuOp, start, end, kind, name, device, stream, process, correlation, shape, graph_node);
+columns!(GpuOps: GpuOp, start, end, kind, name, device, stream, process, correlation, shape);
 
 impl GpuOps {
     /// Returns the id of a launch shape, and adds it if it is new.
@@ -193,7 +193,17 @@ impl GpuOps {
             let row = self.start.len() as u32;
             self.transfers.insert(row, Transfer { bytes: op.bytes, memory: op.memory });
         }
+        if op.graph_node != 0 {
+            self.graph_node.resize(self.start.len(), 0);
+            self.graph_node.push(op.graph_node);
+        }
         self.push_columns(op);
+    }
+
+    /// Returns the graph node of a row, or the id of a whole graph; 0 is none.
+    #[inline]
+    pub fn graph_node(&self, row: usize) -> u64 {
+        self.graph_node.get(row).copied().unwrap_or(0)
     }
 
     /// Returns the duration of a row, ns.
@@ -238,8 +248,45 @@ impl GpuOps {
 
     /// Keeps the rows of `order`, in that order.
     pub(super) fn take(&mut self, order: &Order) {
+        // Most traces have no graph node at all.
+        if !self.graph_node.is_empty() {
+            self.graph_node.resize(self.start.len(), 0);
+            order.apply(&mut self.graph_node);
+        }
         self.take_columns(order);
         self.transfers = order.renumber(&self.transfers);
         self.collectives = order.renumber(&self.collectives);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn graph_nodes_stay_with_their_rows() {
+        let mut ops = GpuOps::default();
+        for (start, graph_node) in [(30, 0), (20, 7), (40, 0), (10, 9), (50, 0)] {
+            ops.push(GpuOp {
+                kind: OpKind::Kernel,
+                start,
+                end: start + 1,
+                name: NameId(0),
+                device: DeviceId(0),
+                stream: 0,
+                process: ProcessId(0),
+                correlation: 0,
+                shape: ShapeId(0),
+                bytes: 0,
+                graph_node,
+                memory: Default::default(),
+            });
+        }
+        let nodes = |ops: &GpuOps| (0..ops.len()).map(|row| ops.graph_node(row)).collect::<Vec<_>>();
+        assert_eq!(nodes(&ops), [0, 7, 0, 9, 0]);
+        ops.sort();
+        assert_eq!((ops.start.as_slice(), nodes(&ops)), (&[10, 20, 30, 40, 50][..], vec![9, 7, 0, 0, 0]));
+        ops.keep_rows(vec![4, 1]);
+        assert_eq!(nodes(&ops), [0, 7]);
     }
 }

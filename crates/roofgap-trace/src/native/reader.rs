@@ -459,7 +459,7 @@ fn cut_at_window_edges(first: (usize, usize), recorded: &mut RecordedWindows, tr
     let is_cut = |row: usize| {
         row >= first.0
             && ops.kind[row] != OpKind::Graph
-            && ops.graph_node[row] != 0
+            && ops.graph_node(row) != 0
             && recorded.window_of(ops.start[row], ops.end[row]).is_none()
     };
     let (cut, kept): (Vec<u32>, Vec<u32>) = (0..ops.len() as u32).partition(|&row| is_cut(row as usize));

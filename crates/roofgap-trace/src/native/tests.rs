@@ -400,7 +400,7 @@ fn as_capture<'a>(trace: &'a Trace) -> Vec<Record<'a>> {
             context: 1,
             stream: ops.stream[row],
         }));
-        let (bytes, node) = (ops.transfers.get(&stream_id).map_or(0, |t| t.bytes), ops.graph_node[row]);
+        let (bytes, node) = (ops.transfers.get(&stream_id).map_or(0, |t| t.bytes), ops.graph_node(row));
         let work = match ops.kind[row] {
             OpKind::Kernel => {
                 records.push(Record::LaunchShape(wire::LaunchShape {

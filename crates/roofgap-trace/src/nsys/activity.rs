@@ -133,6 +133,7 @@ struct KernelPart {
     name: Vec<NameId>,
     stream: Vec<u32>,
     correlation: Vec<u32>,
+    /// Up to the last row that has one.
     graph_node: Vec<u64>,
     /// Positions among `origins`.
     origin: Vec<u32>,
@@ -191,7 +192,6 @@ impl KernelPart {
             name: Vec::with_capacity(rows),
             stream: Vec::with_capacity(rows),
             correlation: Vec::with_capacity(rows),
-            graph_node: Vec::with_capacity(rows),
             origin: Vec::with_capacity(rows),
             shape: Vec::with_capacity(rows),
             ..Self::default()
@@ -217,12 +217,16 @@ impl KernelPart {
             static_shared: small(15),
             dynamic_shared: small(16),
         };
+        let node = row[7].int().unwrap_or(0) as u64;
+        if node != 0 {
+            self.graph_node.resize(self.start.len(), 0);
+            self.graph_node.push(node);
+        }
         self.start.push(start);
         self.end.push(end);
         self.name.push(name.unwrap_or(unnamed));
         self.stream.push(small(3));
         self.correlation.push(row[4].int().map_or(0, |v| v as u32));
-        self.graph_node.push(row[7].int().unwrap_or(0) as u64);
         let process = row[5].int().map_or(0, |v| v as u64);
         self.origin.push(self.origins.number((process, small(2)), 0));
         // Launches of a kernel are alike more often than neighbours are.
@@ -246,6 +250,10 @@ impl KernelPart {
             self.shapes.values().iter().map(|&shape| ops.intern_shape(shape)).collect();
         let (processes, devices): (Vec<_>, Vec<_>) = origins.into_iter().unzip();
         let rows = self.start.len();
+        if !self.graph_node.is_empty() {
+            ops.graph_node.resize(ops.start.len(), 0);
+            append(&mut ops.graph_node, self.graph_node);
+        }
         append(&mut ops.device, self.origin.iter().map(|&at| devices[at as usize]).collect());
         append(&mut ops.process, replace(self.origin, &processes));
         append(&mut ops.shape, replace(self.shape, &shapes));
@@ -254,7 +262,6 @@ impl KernelPart {
         append(&mut ops.name, self.name);
         append(&mut ops.stream, self.stream);
         append(&mut ops.correlation, self.correlation);
-        append(&mut ops.graph_node, self.graph_node);
         ops.kind.resize(ops.kind.len() + rows, OpKind::Kernel);
     }
 }

@@ -215,7 +215,16 @@ pub fn varint(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     if first < 0x80 {
         return Some((u64::from(first), at + 1));
     }
-    long_varint(bytes, at)
+    // Row ids are of two and three bytes for the most part.
+    let Some(&[first, second, third]) = bytes.get(at..).and_then(|rest| rest.first_chunk()) else {
+        return long_varint(bytes, at);
+    };
+    let high = u64::from(first & 0x7f) << 7 | u64::from(second & 0x7f);
+    match (second < 0x80, third < 0x80) {
+        (true, _) => Some((high, at + 2)),
+        (_, true) => Some((high << 7 | u64::from(third), at + 3)),
+        _ => long_varint(bytes, at),
+    }
 }
 
 fn long_varint(bytes: &[u8], at: usize) -> Option<(u64, usize)> {

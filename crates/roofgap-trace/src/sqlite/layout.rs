@@ -4,46 +4,43 @@
 
 use super::Value;
 use super::record::{Plan, Record, SKIP, width};
+use super::scan::MOST_COLUMNS;
 
 /// Headers up to this length are remembered.
 const LONGEST: usize = 32;
+/// Bytes of a record in which every cached offset lies with the eight bytes from there on.
+const WINDOW: usize = 256 + 7;
 /// Headers remembered at once.
 const PLACES: usize = 1024;
 
 /// A header as numbers, zero behind its end.
 type Words = [u64; LONGEST / 8];
 
-/// A value asked for.
+/// An integer asked for. All are decoded alike, without a branch that depends on the header: `load >> shift & mask | told`.
 #[derive(Debug, Clone, Copy)]
 pub struct Piece {
     /// Position among the requested values.
-    pub slot: u8,
-    /// Encoding.
-    pub form: Form,
+    slot: u8,
+    /// Bits that do not belong to it.
+    shift: u8,
     /// Offset from the start of the record, bytes.
-    pub offset: u32,
-}
-
-/// Encoding of a value.
-#[derive(Debug, Clone, Copy)]
-pub enum Form {
-    Null,
-    RowId,
-    /// An integer that the type alone tells.
-    Told(i64),
-    /// An integer of so many bits less than 64.
-    Int {
-        shift: u8,
-    },
+    offset: u8,
+    /// No bits of an integer that the type alone tells.
+    mask: i64,
+    /// The integer that the type alone tells, or 0.
+    told: i64,
 }
 
 /// Cached positions for one header.
 #[derive(Debug, Clone, Default)]
 pub struct Layout {
-    pub pieces: Vec<Piece>,
+    pieces: Vec<Piece>,
+    /// Positions of requested values that are null, and that are the row id.
+    nulls: Vec<u8>,
+    row_ids: Vec<u8>,
     /// Bytes of a record with this header: exactly so many, or at least so many where not all types were looked at.
-    pub length: usize,
-    pub exact: bool,
+    length: usize,
+    exact: bool,
 }
 
 /// The headers met so far; a new one takes the place of an older one where both want the same.
@@ -56,7 +53,7 @@ impl Layouts {
 
     /// Puts the values of a record in their places if its header is known; otherwise says so.
     #[inline]
-    pub fn decode<'a>(&self, record: &Record<'a>, values: &mut [Value<'a>]) -> bool {
+    pub fn decode<'a>(&self, record: &Record<'a>, values: &mut [Value<'a>; MOST_COLUMNS]) -> bool {
         let Some(own) = record.bytes.get(record.start..) else {
             return false;
         };
@@ -69,21 +66,20 @@ impl Layouts {
         if !same(known, &words) || !fits || record.local_end != record.end {
             return false;
         }
-        for piece in &layout.pieces {
-            let value = match piece.form {
-                Form::Int { shift } => {
-                    let rest = own.get(piece.offset as usize..);
-                    let Some(eight) = rest.and_then(|rest| rest.first_chunk()) else {
-                        return false;
-                    };
-                    Value::Int(i64::from_be_bytes(*eight) >> shift)
+        // Most records are far enough from the end of their page for a window in which every offset lies.
+        let found = match own.first_chunk::<WINDOW>() {
+            Some(window) => put(&layout.pieces, |at| window.get(at..at + 8)?.first_chunk().copied(), values),
+            None => put(&layout.pieces, |at| own.get(at..)?.first_chunk().copied(), values),
+        };
+        if found.is_none() {
+            return false;
+        }
+        let others = [(&layout.nulls, Value::Null), (&layout.row_ids, Value::Int(record.row_id))];
+        for (slots, value) in others {
+            for slot in slots {
+                if let Some(place) = values.get_mut(usize::from(*slot)) {
+                    *place = value;
                 }
-                Form::Told(value) => Value::Int(value),
-                Form::Null => Value::Null,
-                Form::RowId => Value::Int(record.row_id),
-            };
-            if let Some(place) = values.get_mut(usize::from(piece.slot)) {
-                *place = value;
             }
         }
         true
@@ -99,6 +95,21 @@ impl Layouts {
     }
 }
 
+/// Puts integers in their places. `eight` loads the bytes from an offset on.
+#[inline(always)]
+fn put(
+    pieces: &[Piece],
+    eight: impl Fn(usize) -> Option<[u8; 8]>,
+    values: &mut [Value<'_>; MOST_COLUMNS],
+) -> Option<()> {
+    for piece in pieces {
+        let number = i64::from_be_bytes(eight(usize::from(piece.offset))?);
+        let number = number.wrapping_shr(piece.shift.into()) & piece.mask | piece.told;
+        values[usize::from(piece.slot) % MOST_COLUMNS] = Value::Int(number);
+    }
+    Some(())
+}
+
 impl Plan {
     /// Returns the positions of the requested values in a valid record, if they can be cached: integers in a header whose
     /// types have one byte each.
@@ -108,7 +119,7 @@ impl Plan {
         let mut layout =
             Layout { length: header, exact: types.len() == self.steps.len(), ..Layout::default() };
         for (step, &kind) in self.steps.iter().zip(types) {
-            let offset = layout.length as u32;
+            let offset = u8::try_from(layout.length).ok();
             if kind >= 0x80 {
                 return None;
             }
@@ -116,14 +127,20 @@ impl Plan {
             if step.slot == SKIP {
                 continue;
             }
-            let form = match kind {
-                _ if step.row_id => Form::RowId,
-                0 => Form::Null,
-                1..=6 if !step.real => Form::Int { shift: (64 - 8 * width(u64::from(kind))?) as u8 },
-                8 | 9 if !step.real => Form::Told(i64::from(kind) - 8),
+            let slot = step.slot;
+            match kind {
+                _ if step.row_id => layout.row_ids.push(slot),
+                0 => layout.nulls.push(slot),
+                1..=6 if !step.real => {
+                    let shift = (64 - 8 * width(u64::from(kind))?) as u8;
+                    layout.pieces.push(Piece { slot, shift, offset: offset?, mask: -1, told: 0 });
+                }
+                8 | 9 if !step.real => {
+                    let told = i64::from(kind) - 8;
+                    layout.pieces.push(Piece { slot, shift: 0, offset: 0, mask: 0, told });
+                }
                 _ => return None,
-            };
-            layout.pieces.push(Piece { slot: step.slot, form, offset });
+            }
         }
         (types.len() >= self.steps.len()).then_some(layout)
     }

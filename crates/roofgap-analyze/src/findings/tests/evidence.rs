@@ -80,7 +80,8 @@ impl Program {
 
     fn evidence(mut self) -> StageEvidence {
         self.trace.sort();
-        let mut all = evidence(&self.trace, &analyze(&self.trace, &Options::default()).stages);
+        let stages = analyze(&self.trace, &Options::default()).stages;
+        let mut all = evidence(&self.trace, &stages, &stages.members());
         assert_eq!(all.len(), 1);
         all.remove(0)
     }

@@ -13,7 +13,7 @@ fn capture(name: &str) -> (Trace, Analysis, Vec<StageEvidence>) {
     let path = at(&format!("../../fixtures/h200/{name}.sqlite.gz"));
     let trace = roofgap_trace::read(&[path]).expect("the fixture reads").trace;
     let Analyzed { analysis, stages } = analyze(&trace, &Options::default());
-    let evidence = crate::findings::evidence(&trace, &stages);
+    let evidence = crate::findings::evidence(&trace, &stages, &stages.members());
     (trace, analysis, evidence)
 }
 

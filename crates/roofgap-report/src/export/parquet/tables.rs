@@ -116,7 +116,7 @@ impl<'a> Tables<'a> {
             })
             .with("graph_node", |r| {
                 // Of a whole graph it is the id of the graph.
-                let node = Some(ops.graph_node[r]).filter(|_| ops.kind[r] != OpKind::Graph)?;
+                let node = Some(ops.graph_node(r)).filter(|_| ops.kind[r] != OpKind::Graph)?;
                 i64::try_from(node).ok().filter(|node| *node != 0)
             });
         columns.columns

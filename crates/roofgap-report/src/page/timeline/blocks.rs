@@ -12,7 +12,7 @@ pub struct Block {
     /// Occupied time between start and end, ns.
     pub busy: Ns,
     /// Number of items.
-    pub count: u64,
+    pub count: u32,
     /// Row of the first item.
     pub row: u32,
 }
@@ -134,7 +134,7 @@ fn sampled_grain(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: usize
 mod tests {
     use super::*;
 
-    fn collect(spans: &[(Ns, Ns)], grain: Ns) -> Vec<(Ns, Ns, Ns, u64)> {
+    fn collect(spans: &[(Ns, Ns)], grain: Ns) -> Vec<(Ns, Ns, Ns, u32)> {
         let rows: Vec<u32> = (0..spans.len() as u32).collect();
         let mut out = Vec::new();
         blocks(
@@ -161,7 +161,7 @@ mod tests {
         let spans: Vec<(Ns, Ns)> = (0..1000).map(|i| (i * 3, i * 3 + 1)).collect();
         let merged = collect(&spans, 4);
         assert!(merged.len() > 80, "{}", merged.len());
-        assert_eq!(merged.iter().map(|b| b.3).sum::<u64>(), 1000);
+        assert_eq!(merged.iter().map(|b| b.3).sum::<u32>(), 1000);
         assert_eq!(merged.iter().map(|b| b.2).sum::<Ns>(), 1000);
     }
 

@@ -4,10 +4,10 @@ use super::blocks::{self, Block};
 use super::lanes::{self, Group, Lane, Lanes, Owner};
 use crate::bundle::Bundle;
 use crate::page::class;
-use roofgap_analyze::{IdlePart, NO_CALL, ShortNames, Span, Stage};
+use roofgap_analyze::{IdleCause, IdlePart, NO_CALL, ShortNames, Span, Stage};
 use roofgap_base::numbers::{count, time};
 use roofgap_base::text::{base64, cut, without_controls};
-use roofgap_trace::{NameId, Ns, OpKind, Trace};
+use roofgap_trace::{CallClass, NameId, Ns, OpKind, Trace};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use thiserror::Error;
@@ -38,9 +38,11 @@ pub struct Timeline {
     pub kernel_names: BTreeMap<String, u32>,
 }
 
-/// Builds the timeline of a trace.
-pub fn timeline(bundle: Bundle<'_>, parts: &[IdlePart]) -> Result<Timeline, NoTimeline> {
-    build(bundle, parts, [MOST_RANGES, MOST, MOST_GAPS], |_, _| true)
+/// Builds the timeline of a trace. The parts of gaps, which are many, are dropped as soon as they are packed.
+pub fn timeline(bundle: Bundle<'_>, parts: Vec<IdlePart>) -> Result<Timeline, NoTimeline> {
+    let packed = pack(bundle, &parts, [MOST_RANGES, MOST, MOST_GAPS], |_, _| true)?;
+    drop(parts);
+    Ok(packed.finish(bundle))
 }
 
 /// Returns the trace of which a timeline can be drawn, and its span.
@@ -63,6 +65,16 @@ pub fn build(
     most: [usize; 3],
     keep: impl Fn(Group, u32) -> bool,
 ) -> Result<Timeline, NoTimeline> {
+    Ok(pack(bundle, parts, most, keep)?.finish(bundle))
+}
+
+/// Packs the rows that `keep` takes from each group, as [`build`] does.
+fn pack<'a>(
+    bundle: Bundle<'a>,
+    parts: &[IdlePart],
+    most: [usize; 3],
+    keep: impl Fn(Group, u32) -> bool,
+) -> Result<Builder<'a>, NoTimeline> {
     let [most_ranges, most, most_gaps] = most;
     let kept = |mut lanes: Lanes| {
         for lane in &mut lanes.lanes {
@@ -71,28 +83,42 @@ pub fn build(
         lanes
     };
     let (trace, (first, last)) = drawn(bundle)?;
-    let mut builder = Builder::new(bundle, trace, parts, first);
+    let mut builder = Builder::new(bundle, trace, (first, last));
     let calls = &trace.calls;
-    builder.group(&kept(lanes::ranges(trace)), most_ranges, |b, row| {
-        b.name(trace.ranges.rows[row].name, "range")
+    let (ranges, operators, ops) = (&trace.ranges.rows, &trace.cpu_ops, &trace.ops);
+    let class = class::position("range");
+    let span = |row: usize| (ranges[row].start, ranges[row].end);
+    builder.group(&kept(lanes::ranges(trace)), most_ranges, span, |b, row| b.name(ranges[row].name, class));
+    let class = class::position("operator");
+    let span = |row: usize| (operators.start[row], operators.end[row]);
+    builder.group(&kept(lanes::operators(trace)), most_ranges, span, |b, row| {
+        b.name(operators.name[row], class)
     });
-    builder.group(&kept(lanes::operators(trace)), most_ranges, |b, row| {
-        b.name(trace.cpu_ops.name[row], "operator")
+    let classes = CallClass::ALL.map(|class| class::of_call(class).map(class::position));
+    let span = |row: usize| (calls.start[row], calls.end[row]);
+    builder.group(&kept(lanes::calls(trace)), most, span, |b, row| {
+        classes[calls.class[row] as usize].map_or(NO_NAME, |class| b.name(calls.name[row], class))
     });
-    builder.group(&kept(lanes::calls(trace)), most, |b, row| {
-        class::of_call(calls.class[row]).map_or(NO_NAME, |class| b.name(calls.name[row], class))
+    let span = |row: usize| (ops.start[row], ops.end[row]);
+    builder.group(&kept(lanes::streams(trace)), most, span, Builder::op_name);
+    builder.block_of_call = Vec::new();
+    let span = |row: usize| (parts[row].start, parts[row].end);
+    let mut causes = [NO_NAME; IdleCause::ALL.len()];
+    builder.group(&kept(lanes::idle(trace, parts)), most_gaps, span, |b, row| {
+        let cause = parts[row].cause;
+        let name = &mut causes[cause as usize];
+        if *name == NO_NAME {
+            *name = b.idle_name(class::of_idle(cause));
+        }
+        *name
     });
-    builder.group(&kept(lanes::streams(trace)), most, Builder::op_name);
-    builder.group(&kept(lanes::idle(trace, parts)), most_gaps, |b, row| {
-        b.idle_name(class::of_idle(parts[row].cause))
-    });
-    Ok(builder.finish(bundle, last))
+    Ok(builder)
 }
 
 struct Builder<'a> {
     trace: &'a Trace,
-    parts: &'a [IdlePart],
     first: Ns,
+    last: Ns,
     packer: Packer,
     lanes: Vec<LaneMeta>,
     owners: Vec<Owner>,
@@ -100,6 +126,8 @@ struct Builder<'a> {
     known: BTreeMap<(NameId, u32), u32>,
     /// Position of a kernel's name, by name id: a fast path, as every operation needs it.
     kernels: Vec<u32>,
+    /// The class of any other name that was looked up last, and its position, by name id.
+    recent: Vec<(u32, u32)>,
     /// Number of the block of a call plus one, by row of the calls.
     block_of_call: Vec<u32>,
     call_of_op: &'a [u32],
@@ -108,17 +136,18 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn new(bundle: Bundle<'a>, trace: &'a Trace, parts: &'a [IdlePart], first: Ns) -> Self {
+    fn new(bundle: Bundle<'a>, trace: &'a Trace, (first, last): (Ns, Ns)) -> Self {
         Self {
             trace,
-            parts,
             first,
+            last,
             packer: Packer::default(),
             lanes: Vec::new(),
             owners: Vec::new(),
             names: Vec::new(),
             known: BTreeMap::new(),
             kernels: vec![NO_NAME; trace.names.len()],
+            recent: vec![(NO_NAME, NO_NAME); trace.names.len()],
             block_of_call: vec![0; trace.calls.len()],
             call_of_op: &bundle.stages.launches().call_of_op,
             short_names: ShortNames::of(bundle.analysis),
@@ -127,8 +156,17 @@ impl<'a> Builder<'a> {
     }
 
     /// Returns the position of a name in the page.
-    fn name(&mut self, id: NameId, class: &'static str) -> u32 {
-        self.intern(id, class::position(class), |text| cut(text, 120))
+    fn name(&mut self, id: NameId, class: u32) -> u32 {
+        if let Some(&(same, at)) = self.recent.get(id.index())
+            && same == class
+        {
+            return at;
+        }
+        let at = self.intern(id, class, |text| cut(text, 120));
+        if let Some(recent) = self.recent.get_mut(id.index()) {
+            *recent = (class, at);
+        }
+        at
     }
 
     fn intern(&mut self, id: NameId, class: u32, shown: impl Fn(&str) -> String) -> u32 {
@@ -154,7 +192,7 @@ impl<'a> Builder<'a> {
     fn op_name(&mut self, row: usize) -> u32 {
         let (id, kind) = (self.trace.ops.name[row], self.trace.ops.kind[row]);
         if kind != OpKind::Kernel {
-            return self.intern(id, class::of_op(kind, ""), |text| cut(text, 120));
+            return self.name(id, class::of_op(kind, ""));
         }
         if self.kernels[id.index()] == NO_NAME {
             let name = self.trace.names.get(id);
@@ -164,59 +202,53 @@ impl<'a> Builder<'a> {
         self.kernels[id.index()]
     }
 
-    fn group(&mut self, lanes: &Lanes, budget: usize, mut name: impl FnMut(&mut Self, usize) -> u32) {
-        let (trace, parts) = (self.trace, self.parts);
-        let span = |row: u32| lanes.group.span(trace, parts, row);
+    /// Draws the lanes of a group. `span` has the start and end of a row, `name` the position of its name.
+    fn group(
+        &mut self,
+        lanes: &Lanes,
+        budget: usize,
+        span: impl Fn(usize) -> (Ns, Ns),
+        mut name: impl FnMut(&mut Self, usize) -> u32,
+    ) {
+        let span = |row: u32| span(row as usize);
         let rows: Vec<&[u32]> = lanes.lanes.iter().map(|l| l.rows.as_slice()).collect();
         let grain = blocks::grain(&rows, span, budget);
         let mut drawn = 0;
+        let mut columns = Columns::default();
         for lane in &lanes.lanes {
-            let mut list: Vec<Block> = Vec::new();
+            columns.begin(self.first);
             blocks::blocks(&lane.rows, span, grain, |block, rows| {
-                list.push(block);
-                if lanes.group == Group::Calls {
-                    let number = (drawn + list.len()) as u32;
-                    rows.iter().for_each(|row| self.block_of_call[*row as usize] = number);
+                columns.add(block);
+                // The position plus one; 0 for a block of several items.
+                let at = if block.count > 1 { NO_NAME } else { name(self, block.row as usize) };
+                columns.names.unsigned(if at == NO_NAME { 0 } else { u64::from(at) + 1 });
+                match lanes.group {
+                    Group::Calls => {
+                        let number = (drawn + columns.count) as u32;
+                        rows.iter().for_each(|row| self.block_of_call[*row as usize] = number);
+                    }
+                    Group::Streams => self.link(block, &mut columns),
+                    _ => {}
                 }
             });
-            drawn += list.len();
-            self.lane(lanes.group, lane, &list, &mut name);
+            drawn += columns.count;
+            self.lane(lanes.group, lane, &columns);
         }
         self.note(lanes, grain, drawn);
     }
 
-    /// Packs the columns of a lane: starts, lengths, names, links of operations to calls and their launch shapes, then counts and
+    /// Appends the columns of a lane: starts, lengths, names, links of operations to calls and their launch shapes, then counts and
     /// occupied time, then the sizes of copies and sets.
-    fn lane(
-        &mut self,
-        group: Group,
-        lane: &Lane,
-        list: &[Block],
-        name: &mut impl FnMut(&mut Self, usize) -> u32,
-    ) {
-        let merged = list.iter().any(|b| b.count > 1);
+    fn lane(&mut self, group: Group, lane: &Lane, columns: &Columns) {
         let offset = self.packer.bytes.len();
-        let mut last = self.first;
-        for block in list {
-            self.packer.unsigned((block.start - last).max(0) as u64);
-            last = block.start;
+        let Columns { starts, lengths, names, links, shapes, counts, busy, sizes, .. } = columns;
+        for column in [starts, lengths, names, links, shapes] {
+            self.packer.bytes.extend_from_slice(&column.bytes);
         }
-        for block in list {
-            self.packer.unsigned((block.end - block.start).max(0) as u64);
+        for column in [counts, busy].into_iter().filter(|_| columns.merged) {
+            self.packer.bytes.extend_from_slice(&column.bytes);
         }
-        for block in list {
-            // The position plus one; 0 for a block of several items.
-            let at = if block.count > 1 { NO_NAME } else { name(self, block.row as usize) };
-            self.packer.unsigned(if at == NO_NAME { 0 } else { u64::from(at) + 1 });
-        }
-        if group == Group::Streams {
-            self.links(list);
-        }
-        if merged {
-            list.iter().for_each(|block| self.packer.unsigned(block.count));
-            list.iter().for_each(|block| self.packer.unsigned(block.busy.max(0) as u64));
-        }
-        let transfers = if group == Group::Streams { self.transfers(list) } else { 0 };
+        self.packer.bytes.extend_from_slice(&sizes.bytes);
         let known = self.owners.iter().position(|owner| *owner == lane.owner);
         let section = known.unwrap_or_else(|| {
             self.owners.push(lane.owner);
@@ -226,41 +258,31 @@ impl<'a> Builder<'a> {
             group,
             label: without_controls(&lane.label),
             section,
-            count: list.len(),
+            count: columns.count,
             offset,
-            merged,
-            transfers,
+            merged: columns.merged,
+            transfers: columns.transfers,
         });
     }
 
-    /// Packs the calls that launched operations, and the launch shapes of these.
-    fn links(&mut self, list: &[Block]) {
-        let mut last = 0;
-        for block in list {
-            let call = self.call_of_op.get(block.row as usize).copied().unwrap_or(NO_CALL);
-            let link = self.block_of_call.get(call as usize).filter(|_| block.count == 1);
-            let link = i64::from(link.copied().unwrap_or(0));
-            self.packer.signed(link - last);
-            last = link;
+    /// Packs the call that launched an operation, its launch shape, and the position and size of a copy or set.
+    fn link(&self, block: Block, columns: &mut Columns) {
+        let alone = block.count == 1;
+        let call = self.call_of_op.get(block.row as usize).copied().unwrap_or(NO_CALL);
+        let link = self.block_of_call.get(call as usize).filter(|_| alone);
+        let link = i64::from(link.copied().unwrap_or(0));
+        columns.links.signed(link - columns.last_link);
+        columns.last_link = link;
+        let shape = self.trace.ops.shape[block.row as usize];
+        let known = alone && shape.index() < MOST_SHAPES;
+        columns.shapes.unsigned(if known { shape.0.into() } else { 0 });
+        if let Some(transfer) = self.trace.ops.transfers.get(&block.row).filter(|_| alone) {
+            let at = columns.count - 1;
+            columns.sizes.unsigned((at - columns.last_transfer) as u64);
+            columns.sizes.unsigned(transfer.bytes);
+            columns.transfers += 1;
+            columns.last_transfer = at;
         }
-        for block in list {
-            let shape = self.trace.ops.shape[block.row as usize];
-            let known = block.count == 1 && shape.index() < MOST_SHAPES;
-            self.packer.unsigned(if known { shape.0.into() } else { 0 });
-        }
-    }
-
-    /// Packs the positions and sizes of copies and sets, and returns their number.
-    fn transfers(&mut self, list: &[Block]) -> usize {
-        let (mut count, mut last) = (0, 0);
-        for (at, block) in list.iter().enumerate().filter(|(_, block)| block.count == 1) {
-            if let Some(transfer) = self.trace.ops.transfers.get(&block.row) {
-                self.packer.unsigned((at - last) as u64);
-                self.packer.unsigned(transfer.bytes);
-                (count, last) = (count + 1, at);
-            }
-        }
-        count
     }
 
     fn note(&mut self, lanes: &Lanes, grain: Ns, drawn: usize) {
@@ -284,7 +306,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn finish(mut self, bundle: Bundle<'_>, last: Ns) -> Timeline {
+    fn finish(mut self, bundle: Bundle<'_>) -> Timeline {
         let trace = self.trace;
         let relative = |list: &[Span]| list.iter().map(|s| (s.start - self.first, s.length())).collect();
         let stage = |(at, stage): (usize, &Stage)| StageMeta {
@@ -309,7 +331,7 @@ impl<'a> Builder<'a> {
                 .collect(),
             columns: base64(&self.packer.bytes),
             meta: Meta {
-                span: last - self.first,
+                span: self.last - self.first,
                 stages: bundle.analysis.stages.iter().enumerate().map(stage).collect(),
                 sections: self.owners.iter().map(section).collect(),
                 shapes: shapes.collect(),
@@ -385,6 +407,50 @@ pub struct StageMeta {
     pub at: Vec<(Ns, Ns)>,
     /// Starts and lengths of the steps, ns.
     pub steps: Vec<(Ns, Ns)>,
+}
+
+/// The columns of a lane, while its blocks are found.
+#[derive(Debug, Default)]
+struct Columns {
+    count: usize,
+    /// True if a block has several items.
+    merged: bool,
+    last_start: Ns,
+    last_link: i64,
+    last_transfer: usize,
+    /// Number of copies and sets.
+    transfers: usize,
+    starts: Packer,
+    lengths: Packer,
+    names: Packer,
+    links: Packer,
+    shapes: Packer,
+    counts: Packer,
+    busy: Packer,
+    sizes: Packer,
+}
+
+impl Columns {
+    /// Empties the columns and keeps their room. Starts are told from `first` on.
+    fn begin(&mut self, first: Ns) {
+        let Self { starts, lengths, names, links, shapes, counts, busy, sizes, .. } = self;
+        for column in [starts, lengths, names, links, shapes, counts, busy, sizes] {
+            column.bytes.clear();
+        }
+        (self.count, self.merged, self.transfers) = (0, false, 0);
+        (self.last_start, self.last_link, self.last_transfer) = (first, 0, 0);
+    }
+
+    /// Packs what every block has.
+    fn add(&mut self, block: Block) {
+        self.starts.unsigned((block.start - self.last_start).max(0) as u64);
+        self.last_start = block.start;
+        self.lengths.unsigned((block.end - block.start).max(0) as u64);
+        self.counts.unsigned(block.count.into());
+        self.busy.unsigned(block.busy.max(0) as u64);
+        self.merged |= block.count > 1;
+        self.count += 1;
+    }
 }
 
 /// Numbers as variable-length integers: seven bits per byte, the top bit set on all but the last byte of each.

@@ -45,7 +45,7 @@ impl Snapshot {
                         (trace.devices[ops.device[i].index()].number, ops.stream[i]),
                         (ops.correlation[i], pid(ops.process[i])),
                         (shape.grid, shape.block, shape.registers, shape.dynamic_shared),
-                        (transfer.bytes, ops.graph_node[i]),
+                        (transfer.bytes, ops.graph_node(i)),
                     )
                 })
                 .collect(),
