@@ -5,7 +5,7 @@
 
 use crate::attribution::NO_CALL;
 use crate::gpu::{Dtype, GpuFacts};
-use crate::result::{Analysis, Kernel, RoofDistance, RoofSource};
+use crate::result::{Analysis, Kernel, RoofDistance, RoofSource, Stage};
 use crate::stages::StageIndex;
 use roofgap_trace::{NameId, OpKind, ShapedOperator, Trace};
 use rustc_hash::FxHashMap;
@@ -39,6 +39,56 @@ fn distances(kernels: &mut [Kernel], stage: Option<&str>, sums: &RoofSums) {
         if repeated.binary_search(&kernel.name).is_err() {
             kernel.roof = sums.of_kernel(stage, &kernel.name).distance();
         }
+    }
+}
+
+/// The least time of a stage by each of its roofs, ns; 0 for a roof that is not known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StageRoofs {
+    /// FLOPs of the model at the dense peak.
+    pub compute_ns: i64,
+    /// Bytes of the model at the memory bandwidth.
+    pub memory_ns: i64,
+    /// Messages at the peak of the link.
+    pub communication_ns: i64,
+}
+
+/// The work that is left without the cause of a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keeps {
+    /// All of it: every roof holds.
+    Work,
+    /// The FLOPs, with fewer bytes: the memory roof does not hold.
+    Flops,
+    /// The bytes, with other FLOPs: the compute roof does not hold.
+    Bytes,
+    /// Less of both.
+    Less,
+}
+
+impl StageRoofs {
+    /// Returns the roofs of a stage that its model tells.
+    pub fn of(stage: &Stage) -> Self {
+        let at_peak = |by_wall_pct: Option<f64>| {
+            let share = by_wall_pct.filter(|pct| pct.is_finite()).unwrap_or(0.0) / 100.0;
+            (stage.elapsed_ns() as f64 * share.clamp(0.0, 1.0)) as i64
+        };
+        Self {
+            compute_ns: at_peak(stage.mfu.as_ref().map(|mfu| mfu.by_wall_pct)),
+            memory_ns: at_peak(stage.mbu.as_ref().map(|mbu| mbu.by_wall_pct)),
+            communication_ns: 0,
+        }
+    }
+
+    /// Returns the highest roof that holds, by name, and its time, ns.
+    pub fn highest(self, keeps: Keeps) -> (&'static str, i64) {
+        let holds = |roof: bool, ns: i64| if roof { ns } else { 0 };
+        let roofs = [
+            ("the compute roof", holds(matches!(keeps, Keeps::Work | Keeps::Flops), self.compute_ns)),
+            ("the memory roof", holds(matches!(keeps, Keeps::Work | Keeps::Bytes), self.memory_ns)),
+            ("the communication roof", holds(keeps == Keeps::Work, self.communication_ns)),
+        ];
+        roofs.into_iter().filter(|(_, ns)| *ns > 0).max_by_key(|(_, ns)| *ns).unwrap_or(("zero", 0))
     }
 }
 

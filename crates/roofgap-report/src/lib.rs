@@ -7,6 +7,7 @@ pub mod page;
 pub mod telemetry;
 
 mod bundle;
+mod derivation;
 mod document;
 
 /// Renderers: each walks the sections of a document.
@@ -18,6 +19,7 @@ mod render {
 }
 
 pub use bundle::{Bundle, Context, PhaseLine, ReportFile, files};
+pub use derivation::{Derivation, DerivationRow, derivations};
 pub use document::headline::{headline, main_stage};
 pub use document::selection::{KernelOrder, NameFilter, Selection};
 pub use document::serving::requests_text;

@@ -164,7 +164,6 @@ fn shapes(sets: &[CounterSet], rows: &[Measured], devices: &[Device]) -> Vec<Sha
             shared_bytes: shared.unwrap_or_default(),
             calls: row.row.samples,
             total_ns: row.timeline_total_ns,
-            longest_ns: row.row.duration_ns.unwrap_or(0),
             shared_ns: 0,
         })
     };

@@ -81,6 +81,10 @@ struct GaugeNames {
 
 /// Settings of an engine that carry out an action, as parts of sentences.
 pub struct Advice {
+    /// Runs the steps as CUDA graphs.
+    pub graphs: &'static str,
+    /// Fuses elementwise kernels.
+    pub compile: &'static str,
     /// Allows more requests in a step.
     pub larger_batch: &'static str,
     /// Reads fewer prompt tokens in a step; a sentence.
@@ -98,6 +102,8 @@ pub struct Advice {
 impl Advice {
     /// Advice for an engine whose settings are not known.
     pub const GENERIC: Self = Self {
+        graphs: "let the engine run its steps as CUDA graphs; eager mode, and batches larger than the graphs it has captured, run without them",
+        compile: "let the engine compile the model, or use its fused norms, rotary embeddings and activations",
         larger_batch: "a larger batch limit of the engine, or more memory for the KV cache",
         smaller_prompts: "Schedule fewer prompt tokens a step, in chunks beside decode.",
         more_frontends: "",

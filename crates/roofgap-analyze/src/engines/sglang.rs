@@ -20,6 +20,8 @@ pub static SGLANG: Engine = Engine {
     frames: frames::SGLANG,
     knobs: &KNOBS,
     advice: Advice {
+        graphs: "leave out --disable-cuda-graph, so that SGLang replays CUDA graphs; batches above --cuda-graph-max-bs run without them",
+        compile: "let SGLang compile the model: --enable-torch-compile",
         larger_batch: "a larger --max-running-requests, or a larger --mem-fraction-static for the KV cache",
         smaller_prompts: "Schedule fewer prompt tokens a step: a smaller --chunked-prefill-size, and --enable-mixed-chunk so that decode goes on meanwhile.",
         more_frontends: " SGLang takes --tokenizer-worker-num for more of them.",

@@ -14,6 +14,8 @@ pub static TENSORRT_LLM: Engine = Engine {
         parse: forward_step,
     }],
     advice: Advice {
+        graphs: "set cuda_graph_config, so that TensorRT-LLM replays CUDA graphs; batches above cuda_graph_config.max_batch_size run without them",
+        compile: "let TensorRT-LLM compile the model: torch_compile_config",
         larger_batch: "a larger max_batch_size, or a larger kv_cache_config.free_gpu_memory_fraction for the KV cache",
         smaller_prompts: "Schedule fewer prompt tokens a step: enable_chunked_prefill: true and a smaller max_num_tokens.",
         more_frontends: " TensorRT-LLM takes --num_postprocess_workers for more of them.",

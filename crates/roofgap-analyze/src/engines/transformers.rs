@@ -85,7 +85,13 @@ const KNOBS: [KnobRule; 6] = [
     KnobRule {
         id: "hf.attention",
         title: "use fused attention (scaled_dot_product_attention)",
-        findings: &["launch-bound", "unfused-elementwise", "small-kernels", "memory-below-roof"],
+        findings: &[
+            "unfused-attention",
+            "launch-bound",
+            "unfused-elementwise",
+            "small-kernels",
+            "memory-below-roof",
+        ],
         output: OutputEffect::Rounding,
         applies: "model.attention is eager",
         changes: |case| {

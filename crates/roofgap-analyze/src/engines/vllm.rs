@@ -43,6 +43,8 @@ pub static VLLM: Engine = Engine {
     frames: frames::VLLM,
     knobs: &KNOBS,
     advice: Advice {
+        graphs: "leave out --enforce-eager, so that vLLM replays CUDA graphs; batches above --max-cudagraph-capture-size run without them",
+        compile: "let vLLM compile the model: leave out --enforce-eager, and set --compilation-config with its fusion passes",
         larger_batch: "a larger --max-num-seqs, or a larger --gpu-memory-utilization for the KV cache",
         smaller_prompts: "Schedule fewer prompt tokens a step: a smaller --max-num-batched-tokens, or --long-prefill-token-threshold for long prompts.",
         more_frontends: " vLLM takes --api-server-count for more of them.",

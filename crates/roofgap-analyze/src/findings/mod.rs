@@ -1,42 +1,63 @@
 //! Findings: rules over an analysis, each with evidence, an upper bound on the saving, and an action.
 //!
-//! `collect` takes the `evidence` from the trace. Each file of `rules` is one kind of finding. `find` runs all rules and ranks the
-//! findings. A rule without its data finds nothing.
+//! `evidence` is taken from the trace, `program` from the analysis. Each file of `rules` is one kind of finding; a [`Rule`] has its id,
+//! explanation and function. `find` runs the rules and ranks what they find. A rule without its data finds nothing.
+//!
+//! A bound leaves the stage at the highest of its roofs ([`crate::roof::StageRoofs`]). Findings of one cause in one stage would save
+//! the same time: the first of them is the one to act on, the others are part of it.
 
-mod builder;
-mod collect;
 mod evidence;
-mod explanation;
 mod occupancy;
+mod program;
+mod rule;
 mod rules;
 
 #[cfg(test)]
 mod tests;
 
-pub(crate) use collect::{blocks_of, evidence, threads_of};
-pub(crate) use evidence::{LaunchGap, ShapeUse, StageEvidence};
-pub use explanation::Explanation;
+pub(crate) use evidence::{LaunchGap, ShapeUse, StageEvidence, blocks_of, evidence, threads_of};
+pub use rule::{Rows, Rule};
+pub use rules::RULES;
 
 use crate::counters::Measured;
 use crate::model::Architecture;
 use crate::names::ShortNames;
-use crate::result::{Analysis, Finding, Stage};
+use crate::result::{Analysis, Confidence, Finding, Stage};
+use crate::roof::{Keeps, StageRoofs};
+use program::Program;
+use rule::{Cause, Needs, View};
 use rustc_hash::FxHashMap;
 
-/// Returns the explanation of a finding by its id.
+/// Returns the rule of a finding by its id.
 ///
 /// ```
 /// use roofgap_analyze::findings::explain;
-/// assert_eq!(explain("launch-bound").map(|text| text.id), Some("launch-bound"));
+/// assert_eq!(explain("launch-bound").map(|rule| rule.id), Some("launch-bound"));
 /// assert!(explain("ncu-occupancy").is_some() && explain("no-such-finding").is_none());
 /// ```
-pub fn explain(id: &str) -> Option<&'static Explanation> {
-    explanations().find(|explanation| explanation.is_about(id))
+pub fn explain(id: &str) -> Option<&'static Rule> {
+    RULES.iter().find(|rule| rule.is_about(id))
 }
 
-/// Returns the explanation of every finding.
-pub fn explanations() -> impl Iterator<Item = &'static Explanation> {
-    rules::EXPLANATIONS.into_iter()
+/// Returns the findings to act on, in their order: one for each cause of a stage, and each rule once, with its findings about other
+/// stages beside it.
+pub fn to_act_on(findings: &[Finding]) -> Vec<(&Finding, Vec<&Finding>)> {
+    let mut leading: Vec<(&Finding, Vec<&Finding>)> = Vec::new();
+    for finding in findings.iter().filter(|finding| finding.part_of.is_none()) {
+        let same = |(first, _): &&mut (&Finding, _)| first.id == finding.id && first.stage != finding.stage;
+        match leading.iter_mut().find(same) {
+            Some((_, others)) => others.push(finding),
+            None => leading.push((finding, Vec::new())),
+        }
+    }
+    leading
+}
+
+/// Returns the share of a stage, in %, that all findings together can save: the time above the highest roof of its model.
+pub fn most_pct(stage: &Stage) -> f64 {
+    let stage = stage.warm();
+    let (_, roof_ns) = StageRoofs::of(stage).highest(Keeps::Work);
+    100.0 - rule::percent(roof_ns, stage.elapsed_ns())
 }
 
 /// Inputs of the rules.
@@ -52,38 +73,11 @@ pub(crate) struct Inputs<'a> {
     pub counters: &'a [Measured],
 }
 
-/// A stage with the inputs of the rules.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct View<'a> {
-    pub(crate) inputs: Inputs<'a>,
-    pub(crate) stage: &'a Stage,
-    pub(crate) evidence: Option<&'a StageEvidence>,
-    pub(crate) short_names: &'a ShortNames,
-}
-
-impl<'a> View<'a> {
-    /// Returns the counters of this stage that match the timeline and have a similar duration.
-    pub(crate) fn counters(&self) -> impl Iterator<Item = &'a Measured> {
-        let name = self.stage.name.as_str();
-        self.inputs.counters.iter().filter(move |row| {
-            row.matched && row.representative != Some(false) && row.row.stage.as_deref() == Some(name)
-        })
-    }
-}
-
-/// Runs every rule on every stage and ranks the findings by their bound; profiler overhead comes last.
+/// Runs every rule about a single capture on every stage, and ranks the findings.
 pub(crate) fn find(inputs: Inputs<'_>) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let short_names = ShortNames::of(inputs.analysis);
-    for stage in inputs.analysis.stages.iter().map(Stage::warm).filter(|stage| stage.wall_ns > 0) {
-        let evidence = inputs.evidence.iter().find(|evidence| evidence.stage == stage.name);
-        let view = View { inputs, stage, evidence, short_names: &short_names };
-        for rule in rules::ALL {
-            rule(&view, &mut findings);
-        }
-    }
-    rank(&mut findings);
-    findings
+    let stages = inputs.analysis.stages.iter().map(Stage::warm).filter(|stage| stage.wall_ns > 0);
+    let findings = run(inputs, stages, |needs| needs != Needs::Job);
+    ranked(findings, &ShortNames::of(inputs.analysis))
 }
 
 /// Adds the findings about the ranks of a job to an analysis. `waited_ns` has the time that the rank of the analysis waited for
@@ -91,41 +85,90 @@ pub(crate) fn find(inputs: Inputs<'_>) -> Vec<Finding> {
 pub(crate) fn add_of_job(analysis: &mut Analysis, waited_ns: &FxHashMap<String, i64>) {
     let waited = |stage: &str| waited_ns.get(stage).copied();
     rules::without_waits(&analysis.stages, waited, &mut analysis.findings);
-    let mut findings = Vec::new();
     let inputs = Inputs { analysis, evidence: &[], model: None, counters: &[] };
+    let stages = analysis.stages.iter().map(Stage::warm).filter(|stage| stage.elapsed_ns() > 0);
+    let of_job = run(inputs, stages, |needs| needs == Needs::Job);
     let short_names = ShortNames::of(analysis);
-    for stage in analysis.stages.iter().filter(|stage| stage.elapsed_ns() > 0) {
-        let view = View { inputs, stage, evidence: None, short_names: &short_names };
-        for rule in rules::OF_JOB {
-            rule(&view, &mut findings);
-        }
-    }
-    analysis.findings.extend(findings);
-    rank(&mut analysis.findings);
+    let mut findings = std::mem::take(&mut analysis.findings);
+    findings.extend(of_job);
+    analysis.findings = ranked(findings, &short_names);
 }
 
 /// Runs the rules that need only counters on measured launches without a timeline. The findings are about no stage.
 pub(crate) fn find_alone(inputs: Inputs<'_>, stage: &Stage) -> Vec<Finding> {
-    let short_names = ShortNames::of(inputs.analysis);
-    let view = View { inputs, stage, evidence: inputs.evidence.first(), short_names: &short_names };
-    let mut findings = Vec::new();
-    for rule in rules::OF_COUNTERS {
-        rule(&view, &mut findings);
-    }
+    let mut findings = run(inputs, std::iter::once(stage), |needs| needs == Needs::Counters);
     findings.iter_mut().for_each(|finding| finding.stage = None);
-    rank(&mut findings);
+    ranked(findings, &ShortNames::of(inputs.analysis))
+}
+
+/// Runs the rules whose data is there.
+fn run<'a>(
+    inputs: Inputs<'_>,
+    stages: impl Iterator<Item = &'a Stage>,
+    has: fn(Needs) -> bool,
+) -> Vec<Finding> {
+    let short_names = ShortNames::of(inputs.analysis);
+    let program = Program::of(inputs.analysis);
+    let mut findings = Vec::new();
+    for stage in stages {
+        let evidence = inputs.evidence.iter().find(|evidence| evidence.stage == stage.name);
+        let communication_ns = rules::communication_roof_ns(inputs.analysis, stage, evidence);
+        let roofs = StageRoofs { communication_ns, ..StageRoofs::of(stage) };
+        for rule in RULES.iter().filter(|rule| has(rule.needs)) {
+            let view =
+                View { rule, inputs, stage, evidence, roofs, program: &program, short_names: &short_names };
+            findings.extend(rule.find(&view));
+        }
+    }
     findings
 }
 
-/// Puts the largest bound first, and profiler overhead last.
-fn rank(findings: &mut [Finding]) {
-    // Profiler overhead cannot be fixed in the program.
-    let of_the_profiler = |finding: &Finding| finding.id == rules::PROFILER_OVERHEAD;
+/// Share of the most likely saving of its cause from which on a rule that comes first in the table is the one to act on: it is more
+/// specific.
+const SPECIFIC_SHARE: f64 = 0.8;
+
+/// Sorts findings by their likely saving, those that are part of another after the others, and profiler overhead last.
+fn ranked(mut findings: Vec<Finding>, short_names: &ShortNames) -> Vec<Finding> {
+    let position = |finding: &Finding| RULES.iter().position(|rule| rule.is_about(&finding.id));
+    // Findings about single kernels have one cause where they are about the same kernel.
+    let cause = |finding: &Finding| {
+        let text = |key: &str| finding.evidence.get(key)?.as_str();
+        let kernel = text("kernel").map(|name| short_names.get(name));
+        let kernel = kernel.or_else(|| text("largest").map(str::to_owned));
+        let cause = position(finding).and_then(|at| RULES.get(at)).map(|rule| rule.cause);
+        (finding.stage.clone(), cause, kernel.filter(|_| cause == Some(Cause::Kernels)))
+    };
     findings.sort_by(|a, b| {
-        of_the_profiler(a)
-            .cmp(&of_the_profiler(b))
-            .then_with(|| b.bound_ns.cmp(&a.bound_ns))
-            .then_with(|| a.id.cmp(&b.id))
-            .then_with(|| a.stage.cmp(&b.stage))
+        likely_ns(b)
+            .total_cmp(&likely_ns(a))
+            .then_with(|| position(a).cmp(&position(b)))
+            .then_with(|| (&a.id, &a.stage).cmp(&(&b.id, &b.stage)))
     });
+    let causes: Vec<_> = findings.iter().map(cause).collect();
+    let leaders: Vec<usize> = causes
+        .iter()
+        .map(|own| {
+            let same = || (0..findings.len()).filter(|at| causes[*at] == *own);
+            let most = same().map(|at| likely_ns(&findings[at])).fold(0.0, f64::max);
+            let close = same().filter(|at| likely_ns(&findings[*at]) >= SPECIFIC_SHARE * most);
+            close.min_by_key(|at| position(&findings[*at])).unwrap_or(0)
+        })
+        .collect();
+    let ids: Vec<String> = leaders.iter().map(|at| findings[*at].id.clone()).collect();
+    for (at, ((finding, leader), id)) in findings.iter_mut().zip(leaders).zip(ids).enumerate() {
+        finding.part_of = (leader != at).then_some(id);
+    }
+    // Profiler overhead cannot be fixed in the program.
+    findings.sort_by_key(|finding| (finding.id == rules::PROFILER_OVERHEAD.id, finding.part_of.is_some()));
+    findings
+}
+
+/// Returns the bound of a finding, weighted by how far such bounds are reached.
+fn likely_ns(finding: &Finding) -> f64 {
+    let reached = match finding.confidence {
+        Confidence::Measured => 1.0,
+        Confidence::Bounded => 0.6,
+        Confidence::Guessed => 0.3,
+    };
+    finding.bound_ns as f64 * reached
 }

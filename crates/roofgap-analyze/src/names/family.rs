@@ -200,6 +200,11 @@ pub fn is_closed_source(kernel: &str) -> bool {
     first("closed source", &kernel.to_ascii_lowercase()).is_some()
 }
 
+/// Tells whether a kernel only makes input data: random numbers and constants.
+pub fn is_initialisation(kernel: &str) -> bool {
+    first("initialisation", &kernel.to_ascii_lowercase()).is_some()
+}
+
 /// Tells whether a kernel computes experts of a mixture. Kernels of experts that run one by one have the names of any product.
 pub fn is_expert(kernel: &str) -> bool {
     // A DeepGEMM product with groups of rows, or of columns for the gradient of the weights. 0 is a plain product and 4 a batch of them.

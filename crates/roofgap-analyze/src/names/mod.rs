@@ -5,7 +5,7 @@ mod family;
 mod short;
 
 pub use distinct::{ShortNames, distinct_short_names};
-pub use family::{Family, attention_phase, family, is_closed_source, is_expert};
+pub use family::{Family, attention_phase, family, is_closed_source, is_expert, is_initialisation};
 pub use short::{Parts, short_name};
 
 use roofgap_trace::frames::MODULE;

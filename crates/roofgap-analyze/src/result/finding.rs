@@ -17,15 +17,62 @@ pub struct Finding {
     pub title: String,
     /// Evidence in numbers.
     pub evidence: BTreeMap<String, serde_json::Value>,
-    /// Upper bound on the saving, ns.
+    /// Upper bound on the saving, ns: never more than leaves the stage at the highest of its roofs.
     pub bound_ns: i64,
     /// Upper bound on the saving, % of the stage's time.
     pub bound_pct: f64,
+    /// Terms of the bound, whose sum it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub terms: Vec<BoundTerm>,
+    /// Origin of the bound and of the cause.
+    #[serde(default)]
+    pub confidence: Confidence,
+    /// Observation that would disprove the finding.
+    #[serde(default)]
+    pub disproof: String,
+    /// Id of the finding of the same stage and cause to act on first, which covers this one; left out for that finding itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part_of: Option<String>,
     /// Action to take.
     pub action: String,
     /// Changes of the workload that carry out the action; left out where no such change is known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub knobs: Vec<Knob>,
+}
+
+/// A term of the bound of a finding.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct BoundTerm {
+    /// Name of the time.
+    pub what: String,
+    /// The time, ns, mean of the devices; negative where it is subtracted.
+    pub ns: i64,
+}
+
+/// The confidence in a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Confidence {
+    /// The time was recorded, and its cause too.
+    Measured,
+    /// The bound follows from a roof or another ideal, which programs come close to at best.
+    #[default]
+    Bounded,
+    /// The cause is concluded from names, shapes or totals.
+    Guessed,
+}
+
+impl Confidence {
+    /// Returns the name in the JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Bounded => "bounded",
+            Self::Guessed => "guessed",
+        }
+    }
 }
 
 /// A change of the workload that the action of a finding asks for. The workload stays as it is without it: leaving the change

@@ -16,7 +16,7 @@ pub use capture::{
     Totals, WorkloadInfo,
 };
 pub use coverage::{Coverage, Estimate, StageCoverage};
-pub use finding::{Finding, Knob, KnobChange, OutputEffect};
+pub use finding::{BoundTerm, Confidence, Finding, Knob, KnobChange, OutputEffect};
 pub use gpu_work::{
     CacheRates, CopyKind, CopyRow, CounterRow, GraphRow, Kernel, LayerRow, LayerSpread, NcuRule, Operator,
     RoofDistance, RoofSource,
@@ -73,7 +73,7 @@ pub struct Analysis {
     /// Results of ncu's own rules, suggestions first.
     #[serde(default)]
     pub ncu_rules: Vec<NcuRule>,
-    /// Findings, largest possible saving first.
+    /// Findings: one for each cause of a stage, by what it is likely to save; then those that are part of another.
     pub findings: Vec<Finding>,
     /// Profiler overhead.
     pub overhead: Vec<Overhead>,

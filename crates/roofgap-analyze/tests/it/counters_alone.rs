@@ -58,7 +58,7 @@ fn rules_of_ncu_are_one_row_per_kernel_and_rule() {
 fn findings_come_from_the_measured_launches_alone() {
     let analysis = fixture(&["ncu/llama4_light_raw_base.csv.gz"]);
     let ids: Vec<&str> = analysis.findings.iter().map(|f| f.id.as_str()).collect();
-    for id in ["memory-at-roof", "small-kernels"] {
+    for id in ["memory-below-roof", "small-kernels"] {
         assert!(ids.contains(&id), "{ids:?}");
     }
     let total = analysis.totals.kernel_ns;
@@ -70,7 +70,7 @@ fn findings_come_from_the_measured_launches_alone() {
         assert!((finding.bound_pct - share).abs() < 1e-9);
     }
     // Gaps, waits and streams are not visible to ncu.
-    for id in ["launch-bound", "one-stream", "synchronisation", "host-copies"] {
+    for id in ["launch-bound", "sync-in-step", "host-copies"] {
         assert!(!ids.contains(&id), "{ids:?}");
     }
     let details = fixture(&["ncu/llama2_roofline_details.csv.gz"]);

@@ -9,6 +9,7 @@ mod engines;
 mod frames;
 mod gpu_work;
 mod layers;
+mod planted;
 mod programs;
 mod roof;
 mod steady;

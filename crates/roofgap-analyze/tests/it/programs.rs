@@ -75,7 +75,7 @@ impl Program {
     }
 
     /// Puts an operation behind what its stream has to do; answers when it is done.
-    fn put(&mut self, kind: OpKind, name: &str, device: u16, lasts: i64, ready: i64) -> i64 {
+    pub fn put(&mut self, kind: OpKind, name: &str, device: u16, lasts: i64, ready: i64) -> i64 {
         let done = self.done.entry((device, 7)).or_insert(0);
         let start = (*done + 1_000).max(ready + 2_000);
         *done = start + lasts;
@@ -275,9 +275,6 @@ fn weights_that_come_from_the_host_in_each_step() {
     assert_eq!(first(&analysis).id, "host-copies");
     assert!(first(&analysis).action.contains("Weights"));
     assert_eq!(verdict(decode(&analysis)).label.as_str(), "copy-bound");
-    // All copies can hide no more than there is work to hide behind.
-    let one_stream = analysis.findings.iter().find(|f| f.id == "one-stream").unwrap();
-    assert_eq!(one_stream.bound_ns, decode(&analysis).kernel_ns.unwrap());
 }
 
 /// Graphs are in use already: the advice cannot be to use graphs.
@@ -370,8 +367,9 @@ fn communication_that_nothing_hides() {
     });
     let analysis = program.analysis();
     assert_eq!(first(&analysis).id, "communication-exposed");
+    assert_eq!(first(&analysis).bound_ns, 8 * 16 * 50 * US);
     // There are 30 µs of computation for each 50 µs.
-    assert_eq!(first(&analysis).bound_ns, 8 * 16 * 30 * US);
+    assert_eq!(first(&analysis).evidence["hideable_ns"], 8 * 16 * 30 * US);
     assert!(
         analysis.findings.iter().all(|f| f.id != "small-kernels"),
         "a collective is meant to use few blocks"
@@ -471,7 +469,7 @@ fn devices_that_worked_are_listed_in_order() {
     assert_eq!(nothing_ran.devices.len(), 2);
 }
 
-const LOADER: &str = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__";
+pub const LOADER: &str = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__";
 
 /// Steps of a training loop as the PyTorch profiler names them: a batch, kernels, and the CPU ahead of neither.
 fn training(steps: usize, loader: &str) -> Program {

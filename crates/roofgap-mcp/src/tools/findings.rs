@@ -25,7 +25,7 @@ pub struct FindingsRequest {
 pub struct FindingsAnswer {
     #[serde(flatten)]
     pub input: InputRef,
-    /// Findings, largest possible saving first.
+    /// Findings, in the order in which to act on them; those that are part of another are last.
     pub findings: Vec<FindingRow>,
     /// Number of findings that match.
     pub count: usize,
@@ -46,6 +46,12 @@ pub struct FindingRow {
     pub saves_at_most: Quantity,
     /// Upper bound on the saving, share of the stage.
     pub saves_at_most_share: Quantity,
+    /// Confidence: `measured`, `bounded` by an ideal, or `guessed` from names, shapes or totals.
+    pub confidence: &'static str,
+    /// Observation that would disprove the finding.
+    pub disproof: String,
+    /// Rule of the finding that covers this one; null for a finding to act on.
+    pub part_of: Option<String>,
     /// Action to take.
     pub action: String,
     /// Numbers that the finding is based on.
@@ -102,6 +108,9 @@ fn row(position: usize, finding: &Finding) -> FindingRow {
         title: finding.title.clone(),
         saves_at_most: from.ns(finding.bound_ns),
         saves_at_most_share: from.real(finding.bound_pct, "%"),
+        confidence: finding.confidence.as_str(),
+        disproof: finding.disproof.clone(),
+        part_of: finding.part_of.clone(),
         action: finding.action.clone(),
         knobs: finding.knobs.clone(),
         id,

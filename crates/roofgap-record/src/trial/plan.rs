@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use roofgap_analyze::findings::most_pct;
 use roofgap_analyze::{Analysis, Finding, Knob, KnobChange, MeasuredTime, OutputEffect};
 use roofgap_runs::config::settings::WorkloadKind;
 use roofgap_runs::open::Overrides;
@@ -92,6 +93,8 @@ pub struct TriedFinding {
     pub bound_ns: i64,
     /// Upper bound on the saving, % of the stage's time.
     pub bound_pct: f64,
+    /// Upper bound on the saving of all findings of the stage together, % of its time: what the roof of its model leaves.
+    pub most_pct: f64,
 }
 
 /// Elapsed time of a stage in the analysis.
@@ -222,17 +225,22 @@ fn candidates(analysis: &Analysis, props: &TrialProps) -> Result<Vec<Candidate>,
     for candidate in &mut candidates {
         let carries_out =
             |finding: &&Finding| finding.knobs.iter().any(|knob| knob.changes == candidate.knob.changes);
-        candidate.findings = analysis
-            .findings
-            .iter()
-            .filter(carries_out)
-            .map(|finding| TriedFinding {
-                id: finding.id.clone(),
-                stage: finding.stage.clone(),
-                bound_ns: finding.bound_ns,
-                bound_pct: finding.bound_pct,
-            })
-            .collect();
+        let carried: Vec<&Finding> = analysis.findings.iter().filter(carries_out).collect();
+        // A finding that is part of another saves the same time.
+        let covers = |first: &Finding, part: &Finding| {
+            first.stage == part.stage && part.part_of.as_ref() == Some(&first.id)
+        };
+        let counts = |finding: &&&Finding| !carried.iter().any(|first| covers(first, finding));
+        let stage =
+            |name: &Option<String>| analysis.stages.iter().find(|stage| Some(&stage.name) == name.as_ref());
+        let tried = |finding: &&Finding| TriedFinding {
+            id: finding.id.clone(),
+            stage: finding.stage.clone(),
+            bound_ns: finding.bound_ns,
+            bound_pct: finding.bound_pct,
+            most_pct: stage(&finding.stage).map_or(100.0, most_pct),
+        };
+        candidate.findings = carried.iter().filter(counts).map(tried).collect();
     }
     Ok(candidates)
 }
@@ -316,14 +324,15 @@ fn whole_share<'a>(stages: impl Iterator<Item = (&'a str, f64)>, changes: &[&Can
 /// Returns the share of a stage that the findings can save, 0 to 1; `None` where no finding speaks of the stage.
 fn stage_share(stage: &str, changes: &[&Candidate]) -> Option<f64> {
     let mut ids: Vec<&str> = Vec::new();
-    let mut pct = 0.0;
+    let (mut pct, mut most) = (0.0, 100.0_f64);
     for finding in changes.iter().flat_map(|change| &change.findings) {
         if finding.stage.as_deref() == Some(stage) && !ids.contains(&finding.id.as_str()) {
             ids.push(&finding.id);
             pct += finding.bound_pct;
+            most = most.min(finding.most_pct);
         }
     }
-    (!ids.is_empty()).then(|| (pct / 100.0).clamp(0.0, 1.0))
+    (!ids.is_empty()).then(|| (pct.min(most) / 100.0).clamp(0.0, 1.0))
 }
 
 #[cfg(test)]
@@ -338,6 +347,7 @@ mod bounds_tests {
             stage: Some((*stage).to_owned()),
             bound_ns: 0,
             bound_pct: *bound_pct,
+            most_pct: 100.0,
         };
         Candidate {
             knob: Knob {
@@ -366,8 +376,11 @@ mod bounds_tests {
         assert_eq!(of(&stage("decode"), &[&a, &b]), Some(4.0));
         assert_eq!(of(&stage("prefill"), &[&a]), None);
         assert_eq!(of(&MeasuredTime::Process, &[&a]), None);
-        let all = candidate(&[("x", "decode", 60.0), ("y", "decode", 60.0)]);
+        let mut all = candidate(&[("x", "decode", 60.0), ("y", "decode", 60.0)]);
         assert_eq!(of(&stage("decode"), &[&all]), None);
+        // The roof of the model leaves a fifth of the time.
+        all.findings[0].most_pct = 80.0;
+        assert_eq!(of(&stage("decode"), &[&all]).map(f64::round), Some(5.0));
     }
 
     #[test]

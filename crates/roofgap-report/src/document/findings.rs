@@ -1,12 +1,13 @@
 //! Findings: savings, evidence, and the sentence for no findings.
 
 use super::{Block, Document, Form, Item, Section};
+use roofgap_analyze::findings::to_act_on;
 use roofgap_analyze::{Analysis, Finding, Knob, Stage, StageLimit, verdict};
 use roofgap_base::numbers::{NONE, count, si, significant, time};
 use serde_json::Value;
 
-/// The most findings of text.
-const FIRST: usize = 5;
+/// The most findings of text, of the summary and of the page before the others.
+pub const FIRST: usize = 5;
 
 /// Note on several findings.
 pub const SAVINGS_OVERLAP: &str =
@@ -19,9 +20,20 @@ pub fn saving(analysis: &Analysis, finding: &Finding) -> String {
     format!("saves at most {} ({:.1} % of {stage})", time(finding.bound_ns), finding.bound_pct)
 }
 
-/// States the upper bound on the time a finding saves, and its id for `roofgap explain` and `roofgap try`.
+/// States the upper bound on the time a finding saves, its confidence, and its id for `roofgap explain` and `roofgap try`.
 pub fn saving_with_id(analysis: &Analysis, finding: &Finding) -> String {
-    format!("{} [{}]", saving(analysis, finding), finding.id)
+    format!("{}, {} [{}]", saving(analysis, finding), finding.confidence.as_str(), finding.id)
+}
+
+/// Names the other stages that a finding is about too; `None` without any.
+pub fn also_in(analysis: &Analysis, others: &[&Finding]) -> Option<String> {
+    let stage = |other: &&Finding| {
+        let name = stage_of(analysis, other).map(Stage::spoken).or(other.stage.as_deref());
+        let (name, bound) = (name.unwrap_or("the measured launches"), time(other.bound_ns));
+        format!("{name} (at most {bound}, {:.1} %)", other.bound_pct)
+    };
+    let stages: Vec<String> = others.iter().map(stage).collect();
+    (!stages.is_empty()).then(|| format!("the same in {}", stages.join(" and ")))
 }
 
 /// States the upper bound on the time that a finding saves per token, where the tokens of its stage are known.
@@ -31,6 +43,17 @@ pub fn saving_per_token(analysis: &Analysis, finding: &Finding) -> Option<String
     let saved = token as f64 * (finding.bound_ns as f64 / elapsed as f64).clamp(0.0, 1.0);
     (token > 0 && elapsed > 0)
         .then(|| format!("at most {} of the {} per token", time(saved.round() as i64), time(token)))
+}
+
+/// Says what would disprove a finding; `None` for a finding of an older analysis.
+pub fn disproof(finding: &Finding) -> Option<String> {
+    (!finding.disproof.is_empty()).then(|| format!("wrong if: {}", lower_first(&finding.disproof)))
+}
+
+/// Returns a sentence as the rest of another.
+fn lower_first(sentence: &str) -> String {
+    let mut rest = sentence.chars();
+    rest.next().map_or_else(String::new, |first| first.to_lowercase().chain(rest).collect())
 }
 
 /// Returns the stage that a finding is about.
@@ -127,12 +150,18 @@ impl Document<'_> {
             let known = !self.is_text() || !analysis.stages.is_empty();
             return section.with(known.then(|| Block::Line(none_found(analysis))));
         };
+        let shown = match self.form {
+            Form::Report => found.iter().map(|finding| (finding, Vec::new())).collect(),
+            _ => to_act_on(found),
+        };
         let most = if self.form == Form::Report { usize::MAX } else { FIRST };
-        let steps = Block::Steps(found.iter().take(most).map(|finding| self.finding(finding)).collect());
+        let items = shown.iter().take(most).map(|(finding, others)| self.finding(finding, others));
+        let steps = Block::Steps(items.collect());
+        let listed: usize = shown.iter().take(most).map(|(_, others)| 1 + others.len()).sum();
         match self.form {
             Form::Text(_) => {
-                section.with([steps]).with(Block::rest(found.len(), most, "")).with([Block::Line(format!(
-                    "`roofgap explain {}` says how it was computed and how to fix it",
+                section.with([steps]).with(Block::rest(found.len(), listed, "")).with([Block::Line(format!(
+                    "`roofgap explain {} CAPTURE` shows how it was computed and how to fix it",
                     first.id
                 ))])
             }
@@ -140,8 +169,10 @@ impl Document<'_> {
         }
     }
 
-    fn finding(&self, finding: &Finding) -> Item {
+    fn finding(&self, finding: &Finding, others: &[&Finding]) -> Item {
         let mut lines = vec![saving_with_id(self.analysis, finding)];
+        lines.extend(also_in(self.analysis, others));
+        lines.extend(finding.part_of.as_ref().map(|id| format!("part of {id}")));
         if self.form == Form::Report {
             let piece = |(key, value): (&String, &Value)| {
                 format!("{} {}", evidence_name(key), evidence_value(key, value))
@@ -150,6 +181,7 @@ impl Document<'_> {
             lines.push(format!("evidence: {}", pieces.join(", ")));
         }
         lines.push(finding.action.clone());
+        lines.extend(disproof(finding));
         let run = if self.is_text() { "RUN" } else { &self.context.title };
         lines.extend(trial(finding, run).map(|(command, changes)| format!("try: {command} ({changes})")));
         Item { name: finding.title.clone(), lines, ..Item::default() }

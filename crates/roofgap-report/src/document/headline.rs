@@ -4,7 +4,7 @@
 use super::table::Table;
 use super::{Block, Document, Section, capitalized, kernels, provenance};
 use roofgap_analyze::findings::explain;
-use roofgap_analyze::{Analysis, Finding, Stage, StageKind, StageLimit, verdict};
+use roofgap_analyze::{Analysis, Confidence, Finding, Stage, StageKind, StageLimit, verdict};
 use roofgap_base::numbers::{count, counted, ms, significant, time};
 
 /// Profiler overhead up to which the times are close to those without a profiler.
@@ -137,7 +137,9 @@ fn steps_fill(stage: &Stage) -> bool {
 /// Says how much faster the stage could be without what its first finding is about.
 fn gain(analysis: &Analysis, stage: &Stage) -> Option<String> {
     let own = |finding: &&Finding| {
-        finding.stage.as_deref() == Some(stage.name.as_str()) && finding.id != "profiler-overhead"
+        finding.stage.as_deref() == Some(stage.name.as_str())
+            && finding.id != "profiler-overhead"
+            && finding.confidence != Confidence::Guessed
     };
     let finding = analysis.findings.iter().find(own)?;
     let elapsed = stage.elapsed_ns();
@@ -349,7 +351,7 @@ fn losses(analysis: &Analysis) -> Fact {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roofgap_analyze::{Idle, LossInfo, Overhead, Profiler, SourceInfo};
+    use roofgap_analyze::{Idle, LossInfo, Overhead, Profiler, SourceInfo, Steps};
 
     /// A stage of 100 ms with steps of `step` ms and a launch-bound finding of 50 ms.
     fn analysis(steps: u64, step: i64, remedy: Option<&str>) -> Analysis {

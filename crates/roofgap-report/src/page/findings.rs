@@ -4,12 +4,13 @@ use super::class;
 use super::stages::{share_bar, shares};
 use crate::bundle::Bundle;
 use crate::document::findings::{
-    SAVINGS_OVERLAP, evidence_name, evidence_value, none_found, saving, saving_per_token, stage_of, trial,
+    FIRST, SAVINGS_OVERLAP, disproof, evidence_name, evidence_value, none_found, saving, saving_per_token,
+    stage_of, trial,
 };
 use crate::render::html::absent;
 use maud::{Markup, html};
 use roofgap_analyze::{Finding, IdleCause, IdlePart, short_name};
-use roofgap_base::numbers::time;
+use roofgap_base::numbers::{counted, time};
 use roofgap_base::text::cut;
 use roofgap_trace::{Ns, Trace};
 use serde_json::Value;
@@ -25,35 +26,46 @@ pub fn findings(bundle: Bundle<'_>, idle: &[IdlePart]) -> Markup {
         return absent(&none_found(analysis));
     }
     let first = |i: usize, finding: &Finding| !list[..i].iter().any(|before| before.stage == finding.stage);
+    let shown = list.iter().take_while(|finding| finding.part_of.is_none()).count().clamp(1, FIRST);
+    let rows = |from: usize, to: usize| {
+        html! {
+            ol.findings start=(from + 1) {
+                @for (i, finding) in list.iter().enumerate().take(to).skip(from) {
+                    li id={ "finding-" (finding.id) } { details open[i < OPEN] {
+                        summary {
+                            b { (finding.title) }
+                            span.saving {
+                                (saving(analysis, finding))
+                                @if let Some(token) = saving_per_token(analysis, finding) { ", " (token) }
+                                ", " (finding.confidence.as_str()) " " code { (finding.id) }
+                                @if let Some(id) = &finding.part_of { ", part of " code { (id) } }
+                            }
+                        }
+                        p.action { b { "Do: " } span { (finding.action) } " " button.copy type="button" hidden { "Copy" } }
+                        @if let Some((command, changes)) = trial(finding, &bundle.context.title) {
+                            p.action { b { "Try: " } span { (command) } " " button.copy type="button" hidden { "Copy" } " (" (changes) ")" }
+                        }
+                        @if let Some(line) = disproof(finding) { p.hint { (line) } }
+                        (proof(bundle, finding))
+                        @if let Some(at) = place(bundle, finding).filter(|_| first(i, finding)) {
+                            @if let Some(drawing) = piece(bundle, at, idle) { (drawing) }
+                        }
+                        dl.evidence {
+                            @for (key, value) in &finding.evidence {
+                                div { dt { (evidence_name(key)) } dd { (evidence(key, value)) } }
+                            }
+                        }
+                        @if let Some(link) = link(bundle, finding) { (link) }
+                    } }
+                }
+            }
+        }
+    };
     html! {
         @if list.len() > 1 { p.hint { (SAVINGS_OVERLAP) } }
-        ol.findings {
-            @for (i, finding) in list.iter().enumerate() {
-                li id={ "finding-" (finding.id) } { details open[i < OPEN] {
-                    summary {
-                        b { (finding.title) }
-                        span.saving {
-                            (saving(analysis, finding))
-                            @if let Some(token) = saving_per_token(analysis, finding) { ", " (token) }
-                            " " code { (finding.id) }
-                        }
-                    }
-                    p.action { b { "Do: " } span { (finding.action) } " " button.copy type="button" hidden { "Copy" } }
-                    @if let Some((command, changes)) = trial(finding, &bundle.context.title) {
-                        p.action { b { "Try: " } span { (command) } " " button.copy type="button" hidden { "Copy" } " (" (changes) ")" }
-                    }
-                    (proof(bundle, finding))
-                    @if let Some(at) = place(bundle, finding).filter(|_| first(i, finding)) {
-                        @if let Some(drawing) = piece(bundle, at, idle) { (drawing) }
-                    }
-                    dl.evidence {
-                        @for (key, value) in &finding.evidence {
-                            div { dt { (evidence_name(key)) } dd { (evidence(key, value)) } }
-                        }
-                    }
-                    @if let Some(link) = link(bundle, finding) { (link) }
-                } }
-            }
+        (rows(0, shown))
+        @if list.len() > shown {
+            details { summary { (counted((list.len() - shown) as u64, "smaller finding")) } (rows(shown, list.len())) }
         }
     }
 }

@@ -138,10 +138,13 @@ pub enum Command {
         /// Shell
         shell: Shell,
     },
-    /// Explain a finding: what it means, how it was computed, how to fix it; without one, list all
+    /// Explain a finding: what it means, how it was computed, how to fix it; with captures, with their numbers; without one, list all
     Explain {
         /// Id of the finding, such as launch-bound
         finding: Option<String>,
+        /// Captures or a run whose finding to derive
+        #[arg(value_name = "CAPTURE")]
+        inputs: Vec<PathBuf>,
         /// Output format
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,

@@ -139,7 +139,7 @@ pub fn exporter(nsys: Option<PathBuf>) -> Exporter {
     Exporter { before_export: request_on_signal, ..Exporter::new(Search::from_env(nsys), Cancel::new()) }
 }
 
-fn bundle(loaded: &Loaded) -> Bundle<'_> {
+pub fn bundle(loaded: &Loaded) -> Bundle<'_> {
     Bundle {
         analysis: &loaded.analysis,
         stages: &loaded.stages,

@@ -1,62 +1,95 @@
-//! `roofgap explain`: says what a finding means, how it was computed and how to fix it.
+//! `roofgap explain`: says what a finding means, how it was computed and how to fix it, and derives it for a capture.
 
+use super::analyze::{bundle, exporter};
 use super::answer;
 use crate::args::Format;
 use crate::printer::Printer;
-use roofgap_analyze::findings::{Explanation, explain, explanations};
+use crate::reading::with_bar;
+use roofgap_analyze::findings::{RULES, Rule, explain};
 use roofgap_analyze::knobs::of_finding;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
-use roofgap_report::Screen;
+use roofgap_report::{Derivation, Screen, columns, count, derivations, time};
+use roofgap_runs::open::{Overrides, load};
 use serde_json::{Value, json};
 use std::fmt::Write;
+use std::path::PathBuf;
 
-pub fn run(finding: Option<&str>, format: Format, printer: &Printer) -> Result<Exit, Error> {
+pub fn run(
+    finding: Option<&str>,
+    inputs: &[PathBuf],
+    format: Format,
+    printer: &Printer,
+) -> Result<Exit, Error> {
     let screen = printer.screen();
     let Some(finding) = finding else {
-        let all: Vec<&Explanation> = explanations().collect();
-        let documents: Vec<Value> = all.iter().map(|text| document(text)).collect();
-        answer(&documents, |_| list(&all, screen), format, printer)?;
+        let documents: Vec<Value> = RULES.iter().map(document).collect();
+        answer(&documents, |_| list(screen), format, printer)?;
         return Ok(Exit::Done);
     };
-    let text = explain(finding).ok_or_else(|| {
-        let known: Vec<&str> = explanations().map(|text| text.id).collect();
+    let rule = explain(finding).ok_or_else(|| {
+        let known: Vec<&str> = RULES.iter().map(|rule| rule.id).collect();
         Error::new(format!("no finding {finding:?}; the findings are {}", known.join(", ")))
     })?;
-    answer(&document(text), |_| page(finding, text, screen), format, printer)?;
-    Ok(Exit::Done)
+    if inputs.is_empty() {
+        answer(&document(rule), |_| page(finding, rule, screen), format, printer)?;
+        return Ok(Exit::Done);
+    }
+    let loaded = with_bar(inputs, printer, || load(inputs, &Overrides::default(), &exporter(None)))?;
+    for why in &loaded.unreadable {
+        printer.warning(why);
+    }
+    let derived = derivations(bundle(&loaded), finding);
+    if derived.is_empty() {
+        let mut ids: Vec<&str> = loaded.analysis.findings.iter().map(|found| found.id.as_str()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let others = if ids.is_empty() { "it has no findings".to_owned() } else { ids.join(", ") };
+        return Err(Error::new(format!("the capture has no finding {finding}; it has: {others}")));
+    }
+    let text = |_: &Vec<Derivation<'_>>| {
+        let parts: Vec<String> = derived.iter().map(|found| derivation(found, rule, screen)).collect();
+        parts.join("\n")
+    };
+    answer(&derived, text, format, printer)?;
+    Ok(if loaded.unreadable.is_empty() { Exit::Done } else { Exit::Partial })
 }
 
-fn document(text: &Explanation) -> Value {
+fn document(rule: &Rule) -> Value {
     json!({
-        "id": text.id,
-        "remedy": text.remedy,
-        "meaning": text.meaning,
-        "computed": text.computed,
-        "fix": text.fix,
-        "links": text.links,
-        "knobs": of_finding(text.id)
+        "id": rule.id,
+        "remedy": rule.remedy,
+        "meaning": rule.meaning,
+        "computed": rule.computed,
+        "fix": rule.fix,
+        "disproof": rule.disproof,
+        "confidence": rule.confidence,
+        "links": rule.links,
+        "knobs": of_finding(rule.id)
             .map(|knob| json!({"id": knob.id, "title": knob.title, "applies": knob.applies}))
             .collect::<Vec<Value>>(),
     })
 }
 
 /// Lists every finding with its remedy.
-fn list(all: &[&Explanation], screen: Screen) -> String {
-    let rows = all.iter().map(|text| [text.id.to_owned(), text.remedy.to_owned()]);
-    roofgap_report::columns(["finding", "remedy"], rows, screen)
+fn list(screen: Screen) -> String {
+    let rows = RULES.iter().map(|rule| [rule.id.to_owned(), rule.remedy.to_owned()]);
+    columns(["finding", "remedy"], rows, screen)
 }
 
-fn page(finding: &str, text: &Explanation, screen: Screen) -> String {
+fn page(finding: &str, rule: &Rule, screen: Screen) -> String {
     let mut out = format!("{}\n", screen.bold(finding));
-    for (title, part) in
-        [("What it means", text.meaning), ("How it was computed", text.computed), ("How to fix it", text.fix)]
-    {
+    for (title, part) in [
+        ("What it means", rule.meaning),
+        ("How it was computed", rule.computed),
+        ("How to fix it", rule.fix),
+        ("What would disprove it", rule.disproof),
+    ] {
         // Writing to a string cannot fail.
         let _ = writeln!(out, "\n{}", screen.bold(title));
         let _ = writeln!(out, "{}", screen.wrapped(part, 0));
     }
-    let mut knobs = of_finding(text.id).peekable();
+    let mut knobs = of_finding(rule.id).peekable();
     if knobs.peek().is_some() {
         let _ = writeln!(out, "\n{}", screen.bold("What `roofgap try` can change"));
     }
@@ -64,11 +97,40 @@ fn page(finding: &str, text: &Explanation, screen: Screen) -> String {
         let line = format!("{}: {}. Applies: {}.", knob.id, knob.title, knob.applies);
         let _ = writeln!(out, "{}", screen.wrapped(&line, 2));
     }
-    if !text.links.is_empty() {
+    if !rule.links.is_empty() {
         let _ = writeln!(out, "\n{}", screen.bold("Read more"));
-        for link in text.links {
+        for link in rule.links {
             let _ = writeln!(out, "{link}");
         }
+    }
+    out
+}
+
+/// Shows the terms of a bound and the rows that they come from.
+fn derivation(derived: &Derivation<'_>, rule: &Rule, screen: Screen) -> String {
+    let finding = derived.finding;
+    let mut out = format!("{}\n\n", screen.bold(&finding.title));
+    let _ = writeln!(out, "{}\n", screen.wrapped(rule.computed, 0));
+    let signed = |ns: i64| if ns < 0 { format!("- {}", time(-ns)) } else { format!("+ {}", time(ns)) };
+    let terms = finding.terms.iter().map(|term| [term.what.clone(), signed(term.ns)]);
+    let share = format!("= {} ({:.1} %)", time(finding.bound_ns), finding.bound_pct);
+    let bound = ["upper bound on the saving".to_owned(), share];
+    out.push_str(&columns(["term", "time>"], terms.chain([bound]), screen));
+    let line = format!("{}; wrong if: {}", finding.confidence.as_str(), finding.disproof);
+    let _ = writeln!(out, "{}", screen.wrapped(&line, 0));
+    if let Some(of) = derived.of {
+        let _ = writeln!(
+            out,
+            "\n{}",
+            screen.bold(&format!("{} {of}s, {} in all", count(derived.count as u64), time(derived.total_ns)))
+        );
+        let rows = derived.rows.iter().map(|row| {
+            let at = row.at_ns.map_or_else(String::new, |ns| format!("at {}", time(ns)));
+            let calls = row.calls.map_or_else(String::new, |calls| format!("{} launches", count(calls)));
+            [row.name.clone(), time(row.ns), format!("{at}{calls}")]
+        });
+        let name = if of == "gap" { "before" } else { of };
+        out.push_str(&columns([name, "time>", "where"], rows, screen));
     }
     out
 }

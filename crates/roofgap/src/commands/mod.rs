@@ -72,7 +72,9 @@ pub fn run(command: Command, printer: &Printer) -> Result<Exit, Error> {
         Command::Serve { .. } => Err(not_built("command serve")),
         Command::Lake { args } => lake::run(&args, printer),
         Command::Completions { shell } => meta::completions(shell, printer),
-        Command::Explain { finding, format } => explain::run(finding.as_deref(), format, printer),
+        Command::Explain { finding, inputs, format } => {
+            explain::run(finding.as_deref(), &inputs, format, printer)
+        }
         Command::Man { command, dir } => meta::man(&command, dir.as_deref(), printer),
         Command::Schema { document } => meta::schema(document, printer),
     }

@@ -1,10 +1,10 @@
 //! Experts of a mixture run one after another.
 
-use crate::findings::builder::FindingBuilder;
-use crate::findings::{Explanation, View};
+use crate::findings::rule::{Cause, Find, Rows, Rule, View};
 use crate::model::{Experts, Mlp, distinct_experts};
 use crate::names::Family;
-use crate::result::Finding;
+use crate::result::{Confidence, Finding};
+use crate::timeline::IdleCause;
 
 /// Products of a layer outside its routed experts: four of attention, three of the shared expert, the router.
 const OTHER_PRODUCTS: f64 = 8.0;
@@ -13,12 +13,10 @@ const PRODUCTS: f64 = 3.0;
 
 /// A decode whose matrix products are as many as one for each expert and projection, where a grouped kernel would need two or
 /// three a layer. The bound is the idle time that the launches too many cost, at the stage's mean.
-pub fn one_by_one(view: &View<'_>, findings: &mut Vec<Finding>) {
+fn one_by_one(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
-    let Some(model) = view.inputs.model else { return };
-    let Some(steps) = stage.steps.as_ref().map(|steps| steps.count).filter(|count| *count > 0) else {
-        return;
-    };
+    let model = view.inputs.model?;
+    let steps = stage.steps.as_ref().map(|steps| steps.count).filter(|count| *count > 0)?;
     let layers: Vec<(u64, &Experts)> = model
         .decoder
         .groups
@@ -29,7 +27,7 @@ pub fn one_by_one(view: &View<'_>, findings: &mut Vec<Finding>) {
         })
         .collect();
     if layers.is_empty() {
-        return;
+        return None;
     }
     let batch = view.inputs.analysis.workload.as_ref().and_then(|w| w.batch).unwrap_or(1);
     let expert_layers: u64 = layers.iter().map(|(count, _)| count).sum();
@@ -48,7 +46,7 @@ pub fn one_by_one(view: &View<'_>, findings: &mut Vec<Finding>) {
     let per_step = calls as f64 / steps as f64;
     // Attention may or may not show as products, and a split product as two: half of the experts' own is a safe margin.
     if per_step < 0.5 * one_by_one + others {
-        return;
+        return None;
     }
     let grouped = PRODUCTS * expert_layers as f64;
     let vanish = (one_by_one - grouped).max(0.0) * steps as f64;
@@ -57,8 +55,8 @@ pub fn one_by_one(view: &View<'_>, findings: &mut Vec<Finding>) {
         .causes()
         .map(|idle| idle.launch_ns)
         .or_else(|| Some(stage.wall_ns - stage.busy_ns.or(stage.kernel_ns)?));
-    let Some(gaps) = gaps else { return };
-    let bound = gaps as f64 * (vanish / launches).min(1.0);
+    let gaps = gaps?;
+    let left = gaps as f64 * (1.0 - (vanish / launches).min(1.0));
     let title = format!(
         "{} runs its experts one by one: {per_step:.0} matrix products a step, {one_by_one:.0} of them experts of {expert_layers} \
          layers",
@@ -68,17 +66,23 @@ pub fn one_by_one(view: &View<'_>, findings: &mut Vec<Finding>) {
         "Run all experts of a layer in one grouped product (a fused mixture-of-experts kernel, grouped_mm): {grouped:.0} launches a \
          step instead of {one_by_one:.0}, and no loop over experts on the CPU."
     );
-    FindingBuilder::summed("experts-one-by-one", stage, bound as i64)
-        .with_number("products_per_step", per_step)
-        .with_number("expert_products_per_step", one_by_one)
-        .with_number("grouped_products_per_step", grouped)
-        .with("expert_layers", expert_layers)
-        .with("steps", steps)
-        .finish(title, action, findings);
+    view.saves_on_devices(&[
+        ("idle time before launches", gaps),
+        ("of the launches that stay", -(left.round() as i64)),
+    ])
+    .with_number("products_per_step", per_step)
+    .with_number("expert_products_per_step", one_by_one)
+    .with_number("grouped_products_per_step", grouped)
+    .with("expert_layers", expert_layers)
+    .with("steps", steps)
+    .finish(title, action)
 }
 
-/// Explains `experts-one-by-one`.
-pub const ONE_BY_ONE: Explanation = Explanation {
+pub const ONE_BY_ONE: Rule = Rule {
+    find: Find::One(one_by_one),
+    cause: Cause::Launches,
+    rows: Rows::Gaps(IdleCause::Launch),
+    confidence: Confidence::Bounded,
     id: "experts-one-by-one",
     remedy: "grouped products of the experts",
     meaning: "A mixture-of-experts layer runs its experts in a loop, one set of matrix products for each.",
@@ -87,5 +91,7 @@ pub const ONE_BY_ONE: Explanation = Explanation {
               mean of the stage.",
     fix: "Use a fused mixture-of-experts kernel or a grouped matrix product (grouped_mm), which runs all \
               experts of a layer in a few launches.",
+    disproof: "The products of a step are those of other layers: the names of their operators or modules tell.",
     links: &["https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.grouped_mm.html"],
+    ..Rule::BASE
 };

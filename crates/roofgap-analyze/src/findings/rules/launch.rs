@@ -1,168 +1,236 @@
 //! The GPU waits for the CPU to launch.
 
-use crate::engines::Engine;
-use crate::findings::builder::{FindingBuilder, percent};
-use crate::findings::{Explanation, LaunchGap, View};
+use crate::findings::LaunchGap;
+use crate::findings::rule::{Cause, Find, Rows, Rule, View, percent};
 use crate::names::Family;
 use crate::numbers::{count, time};
-use crate::result::{Finding, Stage, StageKind};
+use crate::result::{Confidence, Finding, Stage, StageKind};
+use crate::timeline::IdleCause;
 use crate::verdict::{LEAST_GAP_PCT, StageLimit, verdict};
 use roofgap_trace::OpKind;
 
-/// Launching takes some microseconds. Where the gap before a launch is longer than this on average, the CPU does other work
-/// between launches.
+/// A launch takes 3 to 10 µs of CPU time. A shorter kernel cannot hide the launch of the next.
+const LAUNCH_NS: i64 = 10_000;
+
+/// Where the gap before a launch is longer than this on average, the CPU does other work between launches.
 const LONG_GAP_NS: i64 = 200_000;
 
 /// A step of so few launches is recorded as a graph nearly whole.
 const FEW_LAUNCHES: f64 = 32.0;
 
-/// The advice of the finding.
-enum Advice<'a> {
-    /// Most of the time is one gap.
-    OneGap(&'a LaunchGap),
-    /// The work is in graphs, and the time goes between them.
-    BetweenGraphs,
-    /// The gaps are longer than a launch takes.
-    LongGaps,
-    /// There are too many launches.
-    FewerLaunches,
-}
-
 /// A stage in which the GPU is idle because the next operation was not launched yet, and not because the CPU had waited for
 /// the GPU or got data before. Where only totals are known (a summary table and a wall time), all that the kernels do not cover
 /// counts, since one cannot tell gaps apart.
-pub fn launch_bound(view: &View<'_>, findings: &mut Vec<Finding>) {
+fn launch_bound(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
-    let launches = if stage.launch_count > 0 { stage.launch_count } else { stage.kernel_count };
-    let (Some(busy_ns), Some(busy_share)) = (stage.busy_ns.or(stage.kernel_ns), stage.busy_share()) else {
-        return;
+    let use_ = Launching::of(view)?;
+    let (busy_ns, busy_pct) = (stage.busy_ns.or(stage.kernel_ns)?, 100.0 * stage.busy_share()?);
+    let draft = match (stage.idle, stage.launch_after) {
+        (Some(idle), after) => view.saves_on_devices(&[
+            ("idle time in which the next operation was not launched", idle.launch_ns),
+            ("after a wait for the device", -after.sync_ns),
+            ("after a copy", -after.copy_ns),
+            ("in the data loader", -stage.data_loading_ns),
+            ("loading code or a graph for the first time", -stage.idle_detail.cold_ns),
+            ("before the first operation of a step", -host_first_ns(stage)),
+        ]),
+        (None, _) => view
+            .saves_on_devices(&[("wall time", stage.wall_ns), ("kernel time", -busy_ns)])
+            .confidence(Confidence::Guessed)
+            .with("from", "kernel totals and wall time: all time without kernels counts"),
     };
-    if launches == 0 || busy_ns <= 0 || !stage.computes() {
-        return;
-    }
-    let from_totals = stage.idle.is_none();
-    let causes = stage.causes();
-    // A gap or two behind a wait do not change the picture; the number is then the one that the tables show.
-    let sum_ns = match (stage.idle, causes) {
-        (Some(idle), Some(causes)) if causes.launch_ns < idle.launch_ns / 20 * 19 => causes.launch_ns,
-        (Some(idle), _) => idle.launch_ns,
-        (None, _) => stage.wall_ns - busy_ns,
-    };
-    let sum_ns = sum_ns - stage.data_loading_ns;
-    let gap_ns = stage.each_device(sum_ns);
-    let largest = causes.is_none_or(|other| sum_ns >= other.sync_ns.max(other.copy_ns).max(other.other_ns));
-    if percent(gap_ns, stage.elapsed_ns()) < LEAST_GAP_PCT || !largest {
-        return;
-    }
-    let busy_pct = 100.0 * busy_share;
-    let steps = stage.steps.as_ref().map(|steps| steps.count).filter(|count| *count > 0);
-    let per_step = steps.map(|count| launches as f64 / count as f64);
-    let graphs = GraphUse::of(view, launches);
-    let mean_gap_ns = sum_ns / launches as i64;
-    let longest = view.evidence.and_then(|evidence| evidence.longest_launch_gap.as_ref());
-    let advice = match longest {
-        Some(gap) if gap.ns > sum_ns / 2 && gap.ns > LONG_GAP_NS => Advice::OneGap(gap),
-        _ if graphs.mostly && per_step.is_none_or(|launches| launches <= FEW_LAUNCHES) => {
-            Advice::BetweenGraphs
-        }
-        _ if mean_gap_ns > LONG_GAP_NS => Advice::LongGaps,
-        _ => Advice::FewerLaunches,
-    };
-    let mut draft = FindingBuilder::summed("launch-bound", stage, sum_ns)
-        .with("wall_ns", stage.wall_ns)
-        .with("busy_ns", busy_ns)
-        .with_number("busy_pct", busy_pct)
-        .with("launches", launches)
-        .with_number("gap_per_launch_ns", sum_ns as f64 / launches as f64)
-        .with("light_kernels", light_kernels(stage));
-    if let Some(idle) = stage.idle {
-        draft = draft.with("idle_launch_ns", idle.launch_ns).with("idle_total_ns", idle.total_ns());
-    }
-    if let Some(mean) = mean_kernel_ns(stage) {
-        draft = draft.with_number("mean_kernel_ns", mean);
-    }
-    let mut rate = String::new();
-    if let Some(per_step) = per_step {
-        draft = draft.with_number("launches_per_step", per_step);
-        if steps.is_some_and(|count| count > 1) {
-            rate = format!(", {} a step", count(per_step.round() as u64));
-        }
-    }
-    if graphs.launches > 0 {
-        draft = draft.with("graph_launches", graphs.launches);
-    }
-    if from_totals {
-        draft = draft.with("from", "kernel totals and wall time: all time without kernels counts");
-    }
-    // The headline names what the action is about.
-    let how = match advice {
-        Advice::OneGap(gap) => {
-            let before = operation(view, gap);
-            draft = draft.with("longest_gap_ns", gap.ns).with("longest_gap_before", before.as_str());
-            rate = format!("{rate}, {} of it in one gap", time(gap.ns));
-            format!(
-                "Find what the CPU does before it launches {before}: one gap of {} there is {:.0} % of this time. Python, data \
-                 preparation, scheduling, compilation and file access show in a CPU profile of the launching thread.",
-                time(gap.ns),
-                percent(gap.ns, sum_ns)
-            )
-        }
-        Advice::BetweenGraphs => between_graphs(stage).to_owned(),
-        Advice::LongGaps => {
-            draft = draft.with("remedy", "less CPU work between launches");
-            format!(
-                "Find what the CPU does between launches: {} on average, where a launch takes some microseconds. Python, data \
-                 preparation, scheduling and file access show in a CPU profile of the launching thread.",
-                time(mean_gap_ns)
-            )
-        }
-        Advice::FewerLaunches => {
-            if stage.steps.is_some() && !graphs.partly {
-                draft = draft.with("remedy", "CUDA graphs");
-            }
-            fewer_launches(view, &graphs)
-        }
-    };
+    let gap_ns = stage.each_device(use_.gap_ns);
+    let rate = use_.per_step.filter(|_| stage.steps.as_ref().is_some_and(|steps| steps.count > 1));
+    let rate = rate.map_or_else(String::new, |rate| format!(", {} a step", count(rate.round() as u64)));
+    let in_one = use_.one_gap.map_or_else(String::new, |gap| format!(", {} of it in one gap", time(gap.ns)));
     // The table of stages names another limit where something else takes more.
     let limit = match verdict(stage).label {
         StageLimit::Launch | StageLimit::NotMeasured => " is launch-bound:",
         _ => ":",
     };
     let title = format!(
-        "{}{limit} the GPU is busy {busy_pct:.1} % of the time and waits {} for {} launches{rate}",
+        "{}{limit} the GPU is busy {busy_pct:.1} % of the time and waits {} for {} launches{rate}{in_one}",
         stage.spoken(),
         time(gap_ns),
-        count(launches)
+        count(use_.launches)
     );
-    let action = format!(
-        "{how} If every such gap vanished the stage would take {}.",
-        time(stage.elapsed_ns() - gap_ns)
-    );
-    draft.finish(title, action, findings);
+    let left = stage.elapsed_ns() - draft.bound_ns();
+    let action =
+        format!("{} If every such gap vanished the stage would take {}.", use_.action(view), time(left));
+    draft
+        .with("wall_ns", stage.wall_ns)
+        .with("busy_ns", busy_ns)
+        .with_number("busy_pct", busy_pct)
+        .with("launches", use_.launches)
+        .with_number("gap_per_launch_ns", use_.gap_ns as f64 / use_.launches as f64)
+        .with("light_kernels", light_kernels(stage))
+        .with("idle_launch_ns", stage.idle.map(|idle| idle.launch_ns))
+        .with("idle_total_ns", stage.idle.map(|idle| idle.total_ns()))
+        .with_number("mean_kernel_ns", mean_kernel_ns(stage).map(|ns| ns as f64))
+        .with_number("launches_per_step", use_.per_step)
+        .with("graph_launches", (use_.graphs > 0).then_some(use_.graphs))
+        .with("longest_gap_ns", use_.one_gap.map(|gap| gap.ns))
+        .with("longest_gap_before", use_.one_gap.map(|gap| operation(view, gap)))
+        .with("remedy", use_.remedy(view))
+        .finish(title, action)
 }
 
-/// The part of a stage that is in CUDA graphs.
-struct GraphUse {
+/// The launches of a stage, and the gaps before them.
+struct Launching<'a> {
     launches: u64,
-    /// Enough to speak of it.
-    partly: bool,
-    /// More than half of it.
-    mostly: bool,
+    per_step: Option<f64>,
+    /// Idle time before launches, summed over devices, ns.
+    gap_ns: i64,
+    /// The gap that is most of this time.
+    one_gap: Option<&'a LaunchGap>,
+    /// Launches of graphs.
+    graphs: u64,
+    is_mostly_graphs: bool,
 }
 
-impl GraphUse {
-    fn of(view: &View<'_>, launches: u64) -> Self {
+impl<'a> Launching<'a> {
+    /// Returns the launches of a stage whose gaps are its largest loss.
+    fn of(view: &View<'a>) -> Option<Self> {
         let stage = view.stage;
+        let launches = if stage.launch_count > 0 { stage.launch_count } else { stage.kernel_count };
+        let busy_ns = stage.busy_ns.or(stage.kernel_ns).filter(|ns| *ns > 0)?;
+        let causes = stage.causes();
+        let gap_ns = match causes {
+            Some(causes) => {
+                causes.launch_ns - stage.data_loading_ns - stage.idle_detail.cold_ns - host_first_ns(stage)
+            }
+            None => stage.wall_ns - busy_ns,
+        };
+        let largest =
+            causes.is_none_or(|other| gap_ns >= other.sync_ns.max(other.copy_ns).max(other.other_ns));
+        let large = percent(stage.each_device(gap_ns), stage.elapsed_ns()) >= LEAST_GAP_PCT;
+        if launches == 0 || !stage.computes() || !large || !largest {
+            return None;
+        }
+        let steps = stage.steps.as_ref().filter(|steps| steps.count > 0);
+        let longest = view.evidence.and_then(|evidence| evidence.longest_launch_gap.as_ref());
         let graphs = view.evidence.map_or(0, |evidence| evidence.graph_launches);
         let whole_ns: i64 = stage.graphs.iter().map(|graph| graph.total_ns).sum();
         // Each other launch starts one kernel at most; the rest of the kernels are in graphs.
         let others = launches.saturating_sub(graphs);
-        let mostly = graphs > 0
-            && (graphs > others
-                || others < stage.kernel_count / 2
-                || whole_ns > stage.kernel_ns.unwrap_or(0));
-        Self { launches: graphs, partly: mostly || (graphs > 0 && graphs >= launches / 100), mostly }
+        let in_graphs = others < stage.kernel_count / 2 || whole_ns > stage.kernel_ns.unwrap_or(0);
+        Some(Self {
+            launches,
+            per_step: steps.map(|s| s.launches_per_step.unwrap_or(launches as f64 / s.count as f64)),
+            gap_ns,
+            one_gap: longest.filter(|gap| gap.ns > gap_ns / 2 && gap.ns > LONG_GAP_NS && gap.ns <= gap_ns),
+            graphs,
+            is_mostly_graphs: graphs > 0 && (graphs > others || in_graphs),
+        })
     }
+
+    /// The work is in graphs, and the time goes between them.
+    fn is_between_graphs(&self) -> bool {
+        self.is_mostly_graphs && self.per_step.is_none_or(|launches| launches <= FEW_LAUNCHES)
+    }
+
+    fn mean_gap_ns(&self) -> i64 {
+        self.gap_ns / self.launches.max(1) as i64
+    }
+
+    /// Names the remedy where it is another than that of the rule.
+    fn remedy(&self, view: &View<'_>) -> Option<&'static str> {
+        if self.one_gap.is_some() || self.is_between_graphs() {
+            None
+        } else if self.mean_gap_ns() > LONG_GAP_NS {
+            Some("less CPU work between launches")
+        } else {
+            (view.stage.steps.is_some() && self.graphs == 0 && !view.program.trains).then_some("CUDA graphs")
+        }
+    }
+
+    fn action(&self, view: &View<'_>) -> String {
+        const PROFILE: &str = "show in a CPU profile of the launching thread.";
+        if let Some(gap) = self.one_gap {
+            format!(
+                "Find what the CPU does before it launches {}: one gap of {} there is {:.0} % of this time. Python, data \
+                 preparation, scheduling, compilation and file access {PROFILE}",
+                operation(view, gap),
+                time(gap.ns),
+                percent(gap.ns, self.gap_ns)
+            )
+        } else if self.is_between_graphs() {
+            format!(
+                "Its work is in CUDA graphs already; the time goes from one launch to the next. Take what the CPU does there off the \
+                 path: {}.",
+                if view.program.generates {
+                    view.program.advice().overlap
+                } else {
+                    "prepare the next inputs while a graph runs, and launch it before the results of the last one are read"
+                }
+            )
+        } else if self.mean_gap_ns() > LONG_GAP_NS {
+            format!(
+                "Find what the CPU does between launches: {} on average, where a launch takes some microseconds. Python, data \
+                 preparation, scheduling and file access {PROFILE}",
+                time(self.mean_gap_ns())
+            )
+        } else {
+            self.fewer_launches(view)
+        }
+    }
+
+    /// Says how to launch less often, as the program can.
+    fn fewer_launches(&self, view: &View<'_>) -> String {
+        let (stage, program) = (view.stage, view.program);
+        let has_graphs = self.is_mostly_graphs || self.graphs >= (self.launches / 100).max(1);
+        let how = match program.engine {
+            _ if has_graphs => {
+                "part of the work is in CUDA graphs already, record the rest too (static shapes, no read-back in between)"
+            }
+            Some(engine) if engine.uses_graphs => engine.advice.graphs,
+            _ if !program.is_torch => {
+                "record the launches as a CUDA graph (cudaStreamBeginCapture), or fuse kernels"
+            }
+            _ if program.trains && program.is_compiled => {
+                "compile the whole step (no graph breaks), with mode=\"reduce-overhead\"; a fused optimizer (fused=True)"
+            }
+            _ if program.trains => {
+                "a larger batch, torch.compile of the model, a fused optimizer (fused=True), or torch.cuda.make_graphed_callables"
+            }
+            _ if program.is_compiled => {
+                "the model is compiled; mode=\"reduce-overhead\" replays it as CUDA graphs, and each graph break costs launches"
+            }
+            _ if stage.kind == StageKind::Decode => {
+                "record a step once and replay it as a CUDA graph (torch.compile with mode=\"reduce-overhead\", or a static cache and \
+                 torch.cuda.graph)"
+            }
+            _ if stage.steps.is_some() => {
+                "record a step once and replay it as a CUDA graph (torch.compile with mode=\"reduce-overhead\", or torch.cuda.graph)"
+            }
+            _ => {
+                "torch.compile the stage, or give each launch more to do (images and sequences together, fused attention and norms)"
+            }
+        };
+        let mean = mean_kernel_ns(stage).map_or_else(String::new, |ns| match ns < LAUNCH_NS {
+            true => format!("; kernels of {} on average are too short to hide a launch each", time(ns)),
+            false => format!(
+                "; kernels take {} on average, and the CPU launches one every {}",
+                time(ns),
+                time(stage.elapsed_ns() / self.launches.max(1) as i64)
+            ),
+        });
+        let light = match light_kernels(stage) {
+            light if 4 * light > stage.kernel_count => format!(
+                " {} of {} kernels only move or combine elements: {}.",
+                count(light),
+                count(stage.kernel_count),
+                program.fusing()
+            ),
+            _ => String::new(),
+        };
+        format!("Launch less often: {how}{mean}.{light}")
+    }
+}
+
+/// Returns the launch idle time that another rule is about: that before the first operation of a step, unless an engine makes the steps.
+fn host_first_ns(stage: &Stage) -> i64 {
+    if stage.period_ns.is_some() { 0 } else { stage.idle_detail.host_first_ns }
 }
 
 /// Names the operation that ended a gap.
@@ -175,59 +243,9 @@ fn operation(view: &View<'_>, gap: &LaunchGap) -> String {
     }
 }
 
-fn between_graphs(stage: &Stage) -> &'static str {
-    let generates = stage.tokens.is_some() || matches!(stage.kind, StageKind::Decode | StageKind::Mixed);
-    if generates {
-        "Its work is in CUDA graphs already; the time goes from one launch to the next. Take what the CPU does there off the path: \
-         sample in the graph, launch the next step before the token of the last is read, prepare inputs and schedule meanwhile."
-    } else {
-        "Its work is in CUDA graphs already; the time goes from one launch to the next. Take what the CPU does there off the path: \
-         prepare the next inputs while a graph runs, and launch it before the results of the last one are read."
-    }
-}
-
-fn fewer_launches(view: &View<'_>, graphs: &GraphUse) -> String {
-    let stage = view.stage;
-    let engine = Engine::of(view.inputs.analysis.engine.as_ref()).filter(|engine| engine.uses_graphs);
-    let how = match engine {
-        _ if graphs.partly => {
-            "Launch less often: part of the work is in CUDA graphs already, record the rest too (static shapes, no read-back in between)"
-                .to_owned()
-        }
-        Some(engine) => format!(
-            "Launch less often: let {} run its steps as CUDA graphs; eager mode, and batches larger than the graphs it has \
-             captured, run without them",
-            engine.name
-        ),
-        None if stage.steps.is_some() => {
-            "Launch less often: record a step once and replay it as a CUDA graph (torch.compile with mode=\"reduce-overhead\", or a \
-             static cache and torch.cuda.graph)"
-                .to_owned()
-        }
-        None => "Launch less often: torch.compile the stage, or give each launch more to do (images and sequences together, fused \
-                 attention and norms)"
-            .to_owned(),
-    };
-    let mean = mean_kernel_ns(stage).map_or_else(String::new, |ns| {
-        format!("; kernels of {} on average are too short to hide a launch each", time(ns as i64))
-    });
-    let light = light_kernels(stage);
-    let fused = if light > 0 {
-        format!(
-            " {} of {} kernels only move or combine elements: {} folds most of them into their neighbours.",
-            count(light),
-            count(stage.kernel_count),
-            if engine.is_some() { "compiling the model" } else { "torch.compile" }
-        )
-    } else {
-        String::new()
-    };
-    format!("{how}{mean}.{fused}")
-}
-
-fn mean_kernel_ns(stage: &Stage) -> Option<f64> {
+fn mean_kernel_ns(stage: &Stage) -> Option<i64> {
     let ns = stage.kernel_ns.filter(|_| stage.kernel_count > 0)?;
-    Some(ns as f64 / stage.kernel_count as f64)
+    Some(ns / stage.kernel_count as i64)
 }
 
 fn light_kernels(stage: &Stage) -> u64 {
@@ -238,21 +256,27 @@ fn light_kernels(stage: &Stage) -> u64 {
     kernels.map(|k| k.calls).sum()
 }
 
-/// Explains `launch-bound`.
-pub const LAUNCH_BOUND: Explanation = Explanation {
+pub const LAUNCH_BOUND: Rule = Rule {
+    find: Find::One(launch_bound),
+    cause: Cause::Launches,
+    rows: Rows::Gaps(IdleCause::Launch),
     id: "launch-bound",
     remedy: "shorter gaps between launches",
     meaning: "The GPU waits for the CPU: it finishes its work before the next operation is launched, and runs \
               nothing until then. Eager decoding of a small batch is the usual case, because a token needs \
               hundreds of launches of a few microseconds each.",
     computed: "Idle time of the stage in which the next operation had not been launched yet, and the launching \
-              thread neither waited for the device nor copied nor got data from a data loader. The bound is that \
+              thread neither waited for the device nor copied nor got data from a data loader nor loaded code, without the time before the \
+              first operation of a step. The bound is that \
               time: no gap can be shorter than nothing.",
     fix: "Record the step once and replay it as a CUDA graph, compile it (torch.compile with \
               mode=\"reduce-overhead\"), fuse small kernels, or give each launch more work with a larger batch. \
               Where graphs are in use, look for what the CPU does between their launches.",
+    disproof: "The same work takes as long when its launches are queued ahead of the GPU, as in a CUDA graph; or the profiler itself \
+               delays the launches.",
     links: &[
         "https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#cuda-graphs",
         "https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs",
     ],
+    ..Rule::BASE
 };

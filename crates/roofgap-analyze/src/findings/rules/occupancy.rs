@@ -1,14 +1,12 @@
 //! Kernels that leave most of the multiprocessors' slots empty.
 
 use crate::counters::{Measured, NEAR_ROOF_PCT};
-use crate::findings::builder::{FindingBuilder, percent};
-use crate::findings::collect::{blocks_of, threads_of};
-use crate::findings::evidence::ShapeUse;
+use crate::findings::evidence::{ShapeUse, blocks_of, threads_of};
 use crate::findings::occupancy::{Limit, occupancy};
-use crate::findings::{Explanation, View};
+use crate::findings::rule::{Find, Needs, Rows, Rule, View, percent};
 use crate::names::is_closed_source;
 use crate::numbers::counted;
-use crate::result::Finding;
+use crate::result::{Confidence, Finding};
 
 /// Occupancy, in %, below which latency is hardly hidden.
 const LOW_PCT: f64 = 30.0;
@@ -17,49 +15,42 @@ const LEAST_KERNEL_PCT: f64 = 5.0;
 
 /// Kernels whose counters show a low occupancy and no roof near, with the resources that limit it by their launch shape.
 /// The bound is their time less what the better of their two throughputs explains.
-pub fn low_occupancy(view: &View<'_>, findings: &mut Vec<Finding>) {
+fn low_occupancy(view: &View<'_>) -> Vec<Finding> {
+    view.counters().filter_map(|measured| of_kernel(view, measured)).collect()
+}
+
+fn of_kernel(view: &View<'_>, measured: &Measured) -> Option<Finding> {
     let stage = view.stage;
-    let (Some(evidence), Some(kernel_ns)) = (view.evidence, stage.kernel_ns) else {
-        return;
-    };
-    for measured in view.counters() {
-        let row = &measured.row;
-        let (Some(achieved), Some(sm), Some(memory)) = (row.occupancy_pct, row.sm_pct, row.memory_pct) else {
-            continue;
-        };
-        let roof = sm.max(memory);
-        let share = percent(measured.timeline_total_ns, kernel_ns);
-        if achieved >= LOW_PCT || roof >= NEAR_ROOF_PCT || share < LEAST_KERNEL_PCT {
-            continue;
-        }
-        let Some(shape) = shape_of(&evidence.shapes, measured) else {
-            continue;
-        };
-        let (Some(capability), Some(sms)) = (shape.compute_capability, shape.sms) else {
-            continue;
-        };
-        let possible =
-            occupancy(capability, sms, shape.blocks, shape.threads, shape.registers, shape.shared_bytes);
-        let Some(possible) = possible else { continue };
-        let name = view.short_names.get(&row.kernel);
-        let names: Vec<&str> = possible.limits.iter().map(|limit| limit.name()).collect();
-        let limit = names.join(" and ");
-        let title =
-            format!("{name} of {} reaches {achieved:.0} % occupancy, limited by {limit}", stage.spoken());
-        let bound = measured.timeline_total_ns as f64 * (1.0 - roof / 100.0);
-        FindingBuilder::summed("low-occupancy", stage, bound as i64)
-            .with("kernel", row.kernel.as_str())
-            .with_number("occupancy_pct", achieved)
-            .with_number("possible_occupancy_pct", possible.pct)
-            .with("limit", limit)
-            .with("registers", shape.registers)
-            .with("shared_bytes", shape.shared_bytes)
-            .with("blocks", shape.blocks)
-            .with("threads", shape.threads)
-            .with_number("nearest_roof_pct", roof)
-            .with("kernel_ns", measured.timeline_total_ns)
-            .finish(title, action(&possible.limits, shape, sms), findings);
+    let (evidence, kernel_ns, row) = (view.evidence?, stage.kernel_ns?, &measured.row);
+    let (achieved, roof) = (row.occupancy_pct?, row.sm_pct?.max(row.memory_pct?).min(100.0));
+    let share = percent(measured.timeline_total_ns, kernel_ns);
+    if achieved >= LOW_PCT || roof >= NEAR_ROOF_PCT || share < LEAST_KERNEL_PCT {
+        return None;
     }
+    let shape = shape_of(&evidence.shapes, measured)?;
+    let (capability, sms) = (shape.compute_capability?, shape.sms?);
+    let possible =
+        occupancy(capability, sms, shape.blocks, shape.threads, shape.registers, shape.shared_bytes)?;
+    let name = view.short_names.get(&row.kernel);
+    let names: Vec<&str> = possible.limits.iter().map(|limit| limit.name()).collect();
+    let limit = names.join(" and ");
+    let title = format!("{name} of {} reaches {achieved:.0} % occupancy, limited by {limit}", stage.spoken());
+    let explained = measured.timeline_total_ns as f64 * roof / 100.0;
+    view.saves_on_devices(&[
+        ("kernel time", measured.timeline_total_ns),
+        ("that the busier of compute and memory explains", -(explained.ceil() as i64)),
+    ])
+    .with("kernel", row.kernel.as_str())
+    .with_number("occupancy_pct", achieved)
+    .with_number("possible_occupancy_pct", possible.pct)
+    .with("limit", limit)
+    .with("registers", shape.registers)
+    .with("shared_bytes", shape.shared_bytes)
+    .with("blocks", shape.blocks)
+    .with("threads", shape.threads)
+    .with_number("nearest_roof_pct", roof)
+    .with("kernel_ns", measured.timeline_total_ns)
+    .finish(title, action(&possible.limits, shape, sms))
 }
 
 /// The launches that were measured, by kernel and shape.
@@ -108,8 +99,11 @@ fn of_one(limit: Limit, shape: &ShapeUse, sms: u32) -> String {
     }
 }
 
-/// Explains `low-occupancy`.
-pub const LOW_OCCUPANCY: Explanation = Explanation {
+pub const LOW_OCCUPANCY: Rule = Rule {
+    find: Find::Each(low_occupancy),
+    needs: Needs::Counters,
+    rows: Rows::Kernels(&[]),
+    confidence: Confidence::Bounded,
     id: "low-occupancy",
     remedy: "a higher occupancy",
     meaning: "Few warps run at a time on a multiprocessor, so that it has nothing to issue while they wait for \
@@ -120,5 +114,7 @@ pub const LOW_OCCUPANCY: Explanation = Explanation {
               The bound is the time that the better of their two throughputs does not explain.",
     fix: "Use fewer registers or less shared memory in a thread block, smaller blocks, or more blocks, \
               whichever the finding names.",
+    disproof: "The kernel takes as long with a higher occupancy.",
     links: &["https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#occupancy"],
+    ..Rule::BASE
 };

@@ -1,9 +1,9 @@
 //! Decode steps that read their whole context again.
 
-use crate::findings::builder::FindingBuilder;
-use crate::findings::{Explanation, View};
+use crate::findings::rule::{Cause, Find, Rows, Rule, View};
 use crate::numbers::{count, time};
-use crate::result::{Finding, Stage, StageKind};
+use crate::result::{Confidence, Finding, Stage, StageKind};
+use crate::roof::Keeps;
 use roofgap_base::stats::{median, median_f64};
 
 /// Fewer steps of an instance show no trend.
@@ -19,26 +19,24 @@ const LEAST_PREFILL_SHARE: f64 = 0.5;
 /// A decode without a KV cache: a step takes about as long as the prefill, and its time grows in proportion to its context, in
 /// every instance. Only steps in which the context is at most twice the prompt are compared, since the attention to a long cached
 /// context grows too. The bound leaves each step the share of one position, and the model's bytes at the memory bandwidth.
-pub fn context_again(view: &View<'_>, findings: &mut Vec<Finding>) {
+fn context_again(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let analysis = view.inputs.analysis;
-    let prompt = analysis.workload.as_ref().and_then(|workload| workload.prompt_tokens);
-    let prefill = analysis.stages.iter().find(|other| other.kind == StageKind::Prefill);
-    let (Some(prompt), Some(prefill), Some(steps)) = (prompt, prefill, &stage.steps) else {
-        return;
-    };
+    let prompt = analysis.workload.as_ref()?.prompt_tokens?;
+    let prefill = analysis.stages.iter().find(|other| other.kind == StageKind::Prefill)?;
+    let steps = stage.steps.as_ref()?;
     // Steps of an engine serve several requests, each with its own context; a sampled recording has gaps between its steps.
     if stage.kind != StageKind::Decode || stage.requests.is_some() || stage.coverage.is_some() {
-        return;
+        return None;
     }
     let instances = usize::try_from(stage.instances).unwrap_or(usize::MAX).max(1);
     if !steps.each_ns.len().is_multiple_of(instances) {
-        return;
+        return None;
     }
     let of_instance = steps.each_ns.len() / instances;
     let compared = of_instance.min(usize::try_from(prompt).unwrap_or(usize::MAX));
     if compared < LEAST_STEPS {
-        return;
+        return None;
     }
     let trends: Vec<Trend> = steps
         .each_ns
@@ -52,13 +50,12 @@ pub fn context_again(view: &View<'_>, findings: &mut Vec<Finding>) {
     let mut shares: Vec<f64> = trends.iter().map(|trend| trend.share).collect();
     let share = median_f64(&mut shares).unwrap_or_default();
     if share < LEAST_SHARE || !trends.iter().all(is_again) {
-        return;
+        return None;
     }
     let median_ns = median_of(&steps.each_ns);
     let context = prompt as f64 + (of_instance as f64 - 1.0) / 2.0;
     let floor_ns = stage.mbu.as_ref().and_then(|mbu| mbu.floor_step_ns).unwrap_or(0);
     let least_ns = (stage.elapsed_ns() as f64 / context).max(floor_ns as f64 * steps.count as f64);
-    let bound = stage.elapsed_ns() - least_ns as i64;
     let first = Trend::third(&steps.each_ns[..compared], 0);
     let last = Trend::third(&steps.each_ns[..compared], 2);
     let title = format!(
@@ -74,14 +71,17 @@ pub fn context_again(view: &View<'_>, findings: &mut Vec<Finding>) {
     );
     let action = "Keep the keys and values of earlier positions (a KV cache: use_cache=True in transformers), so that a step reads \
                   one token. The bound leaves each step the share of one position of its context.";
-    FindingBuilder::new("context-recomputed", stage, bound)
-        .with("steps", steps.count)
-        .with("step_p50_ns", median_ns)
-        .with("prefill_ns", text_ns(prefill))
-        .with("prompt_tokens", prompt)
-        .with_number("mean_context_tokens", context)
-        .with_number("share_by_context_pct", 100.0 * share.min(1.0))
-        .finish(title, action.to_owned(), findings);
+    view.saves(&[
+        ("time of the stage", stage.elapsed_ns()),
+        ("one position in each step", -(least_ns as i64)),
+    ])
+    .with("steps", steps.count)
+    .with("step_p50_ns", median_ns)
+    .with("prefill_ns", text_ns(prefill))
+    .with("prompt_tokens", prompt)
+    .with_number("mean_context_tokens", context)
+    .with_number("share_by_context_pct", 100.0 * share.min(1.0))
+    .finish(title, action)
 }
 
 /// Returns the mean time of a prefill without its named parts, such as the vision encoder, ns.
@@ -121,8 +121,12 @@ fn median_of(values: &[i64]) -> i64 {
     median(&mut values.to_vec()).unwrap_or(0)
 }
 
-/// Explains `context-recomputed`.
-pub const CONTEXT_AGAIN: Explanation = Explanation {
+pub const CONTEXT_AGAIN: Rule = Rule {
+    find: Find::One(context_again),
+    cause: Cause::Recompute,
+    keeps: Keeps::Less,
+    rows: Rows::Steps,
+    confidence: Confidence::Bounded,
     id: "context-recomputed",
     remedy: "a KV cache",
     meaning: "Each decode step computes all earlier positions again, as if it were a prefill, where a step with a cache of \
@@ -133,5 +137,7 @@ pub const CONTEXT_AGAIN: Explanation = Explanation {
               at least the model's bytes at the memory bandwidth.",
     fix: "Keep keys and values: use_cache=True in transformers, and pass past_key_values from step to step. A static \
               cache also allows CUDA graphs.",
+    disproof: "The time of a step does not change with the length of the prompt.",
     links: &["https://huggingface.co/docs/transformers/kv_cache"],
+    ..Rule::BASE
 };

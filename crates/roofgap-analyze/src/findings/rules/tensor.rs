@@ -1,11 +1,11 @@
 //! Matrix products that do not use the tensor cores.
 
-use crate::findings::builder::{FindingBuilder, percent};
-use crate::findings::{Explanation, View};
+use crate::findings::rule::{Cause, Find, Needs, Rows, Rule, View, percent};
 use crate::gpu::{Dtype, lookup};
 use crate::names::Family;
 use crate::numbers::time;
-use crate::result::Finding;
+use crate::result::{Confidence, Finding};
+use crate::roof::Keeps;
 
 /// Share of kernel time, in %, from which on a stage is made of matrix products.
 const GEMM_HEAVY_PCT: f64 = 30.0;
@@ -24,12 +24,12 @@ fn on_cuda_cores(name: &str) -> bool {
 /// A stage of matrix products, part of which run on the CUDA cores by their counters, or where there are none by the names of
 /// their kernels. Products with one row (gemv) are left out: they wait for memory, not for arithmetic. The bound is what the
 /// ratio of peaks would save.
-pub fn tensor_cores_idle(view: &View<'_>, findings: &mut Vec<Finding>) {
+fn tensor_cores_idle(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
-    let Some(kernel_ns) = stage.kernel_ns else { return };
+    let kernel_ns = stage.kernel_ns?;
     let gemm_ns: i64 = stage.kernels.iter().filter(|k| k.family == Family::Gemm).map(|k| k.total_ns).sum();
     if percent(gemm_ns, kernel_ns) < GEMM_HEAVY_PCT {
-        return;
+        return None;
     }
     let slow: Vec<_> = stage
         .kernels
@@ -38,9 +38,7 @@ pub fn tensor_cores_idle(view: &View<'_>, findings: &mut Vec<Finding>) {
             k.family == Family::Gemm && counted(view, &k.name).unwrap_or_else(|| on_cuda_cores(&k.name))
         })
         .collect();
-    let (Some(first), Some((format, ratio))) = (slow.first(), faster_format(view)) else {
-        return;
-    };
+    let (first, (format, ratio)) = (slow.first()?, faster_format(view)?);
     let slow_ns: i64 = slow.iter().map(|kernel| kernel.total_ns).sum();
     let title = format!(
         "matrix products of {} run on the CUDA cores for {} of {} ({})",
@@ -59,13 +57,17 @@ pub fn tensor_cores_idle(view: &View<'_>, findings: &mut Vec<Finding>) {
              sizes that are multiples of 8."
         ),
     };
-    FindingBuilder::summed("tensor-cores-idle", stage, (slow_ns as f64 * (1.0 - 1.0 / ratio)) as i64)
-        .with("cuda_core_gemm_ns", slow_ns)
-        .with("gemm_ns", gemm_ns)
-        .with("kernel_ns", kernel_ns)
-        .with_number(&format!("{format}_over_fp32_peak"), ratio)
-        .with("largest", first.short_name.as_str())
-        .finish(title, action, findings);
+    let at_peak_ns = (slow_ns as f64 / ratio) as i64;
+    view.saves_on_devices(&[
+        ("products on the CUDA cores", slow_ns),
+        ("at the ratio of the peaks", -at_peak_ns),
+    ])
+    .with("cuda_core_gemm_ns", slow_ns)
+    .with("gemm_ns", gemm_ns)
+    .with("kernel_ns", kernel_ns)
+    .with_number(&format!("{format}_over_fp32_peak"), ratio)
+    .with("largest", first.short_name.as_str())
+    .finish(title, action)
 }
 
 /// Tells whether the counters of a kernel show arithmetic, none of it on tensor cores; `None` where they do not tell.
@@ -88,8 +90,13 @@ fn faster_format(view: &View<'_>) -> Option<(Dtype, f64)> {
     [Dtype::Tf32, Dtype::Bf16, Dtype::Fp16].into_iter().filter_map(ratio).find(|(_, ratio)| *ratio > 1.1)
 }
 
-/// Explains `tensor-cores-idle`.
-pub const TENSOR_CORES_IDLE: Explanation = Explanation {
+pub const TENSOR_CORES_IDLE: Rule = Rule {
+    find: Find::One(tensor_cores_idle),
+    needs: Needs::Counters,
+    cause: Cause::Precision,
+    keeps: Keeps::Bytes,
+    rows: Rows::Kernels(&[Family::Gemm]),
+    confidence: Confidence::Bounded,
     id: "tensor-cores-idle",
     remedy: "matrix products on the tensor cores",
     meaning: "Matrix products run on the CUDA cores, which are many times slower than the tensor cores.",
@@ -98,6 +105,7 @@ pub const TENSOR_CORES_IDLE: Explanation = Explanation {
               of TF32 and FP32 would save; of BF16 or FP16 where the GPU does TF32 no faster.",
     fix: "Use bf16 or fp16 weights, allow TF32 with torch.set_float32_matmul_precision(\"high\"), and keep \
               sizes multiples of 8.",
+    disproof: "The products wait for memory, so that they take as long on the tensor cores; or the program needs full FP32.",
     links: &[
         "https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices",
     ],

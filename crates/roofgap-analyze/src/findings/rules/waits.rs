@@ -1,39 +1,38 @@
 //! The CPU waits for the GPU, or copies, in the middle of the work.
 
-use crate::findings::builder::{FindingBuilder, percent};
-use crate::findings::{Explanation, View};
+use crate::findings::rule::{Cause, Find, Rows, Rule, View, percent};
 use crate::numbers::{count, time, times};
 use crate::result::Finding;
+use crate::timeline::IdleCause;
 
 /// Up to so many waits in a step are the one that ends it.
 const ONCE_A_STEP: f64 = 1.5;
 
 /// Calls that wait for the device inside a step (or inside a stage without steps), with the idle time they cause: while the
 /// thread waits, and after, until it has launched again what it could have launched meanwhile.
-pub fn synchronisation(view: &View<'_>, findings: &mut Vec<Finding>) {
+fn synchronisation(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
-    let (Some(evidence), Some(idle)) = (view.evidence, stage.idle) else {
-        return;
-    };
+    let (evidence, idle) = (view.evidence?, stage.idle?);
     let syncs = &evidence.syncs;
     let gaps_ns = idle.sync_ns + stage.launch_after.sync_ns;
     if syncs.inside == 0 || gaps_ns <= 0 {
-        return;
+        return None;
     }
     let steps = stage.steps.as_ref().map_or(0, |steps| steps.count);
-    let per_step = if steps > 0 { Some(syncs.inside as f64 / steps as f64) } else { None };
+    let per_step = (steps > 0).then(|| syncs.inside as f64 / steps as f64);
     let call = syncs.most_common.as_deref().unwrap_or("a synchronising call");
-    let mut draft = FindingBuilder::summed("sync-in-step", stage, gaps_ns)
+    let draft = view
+        .saves_on_devices(&[
+            ("idle time inside synchronising calls", idle.sync_ns),
+            ("idle time after them until the next launch", stage.launch_after.sync_ns),
+        ])
         .with("sync_calls", syncs.inside)
         .with("sync_call_ns", syncs.ns)
         .with("idle_sync_ns", idle.sync_ns)
         .with("idle_after_sync_ns", stage.launch_after.sync_ns)
-        .with("most_common_call", call);
-    let mut rate = String::new();
-    if let Some(per_step) = per_step {
-        draft = draft.with_number("sync_calls_per_step", per_step);
-        rate = format!(" ({per_step:.1} a step)");
-    }
+        .with("most_common_call", call)
+        .with_number("sync_calls_per_step", per_step);
+    let rate = per_step.map_or_else(String::new, |per_step| format!(" ({per_step:.1} a step)"));
     let title = format!(
         "{} waits for the device {} inside its work{rate}; the GPU is idle {} for it",
         stage.spoken(),
@@ -42,19 +41,32 @@ pub fn synchronisation(view: &View<'_>, findings: &mut Vec<Finding>) {
     );
     let action = if per_step.is_some_and(|count| count <= ONCE_A_STEP) {
         let each = gaps_ns as f64 / syncs.inside as f64;
+        let early = match view.program.engine {
+            Some(engine) if engine.uses_graphs => engine.advice.overlap,
+            _ if view.program.generates => {
+                "launch the next step before the token of the last one is read (asynchronous scheduling, sampling on the device)"
+            }
+            _ => {
+                "launch the next step before the result of the last one is read, or read it once in several steps"
+            }
+        };
         format!(
-            "A step ends in one wait ({call}), and the GPU is idle for {} until the CPU has launched again. Launch the next step \
-             before the token of the last one is read (asynchronous scheduling, sampling on the device), or shorten what the \
-             CPU does between the wait and the launch.",
+            "A step ends in one wait ({call}), and the GPU is idle for {} until the CPU has launched again. Do not wait: {early}; or \
+             shorten what the CPU does between the wait and the launch.",
             time(each as i64)
         )
     } else {
         format!(
-            "Find what reads a value back ({call}): .item(), .cpu(), .tolist(), nonzero, boolean indexing, or a stopping test for \
-             each token. Keep the value on the device, or test it once in several tokens on a side stream."
+            "Find what reads a value back ({call}): .item(), .cpu(), .tolist(), nonzero, boolean indexing{}. Keep the value on the \
+             device, or read it once in several steps.",
+            if view.program.generates {
+                ", or a stopping test for each token"
+            } else {
+                ", or a loss that is printed"
+            }
         )
     };
-    draft.finish(title, action, findings);
+    draft.finish(title, action)
 }
 
 /// Share of the stage's time, in %, from which on pinned copies that nothing hides are worth a line.
@@ -62,20 +74,23 @@ const LEAST_EXPOSED_PCT: f64 = 10.0;
 
 /// Copies between host and device inside the stage: pageable ones block the CPU, one for each token adds up, and large ones take
 /// time of their own.
-pub fn host_copies(view: &View<'_>, findings: &mut Vec<Finding>) {
+fn host_copies(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
-    let (Some(evidence), Some(idle)) = (view.evidence, stage.idle) else {
-        return;
-    };
+    let (evidence, idle) = (view.evidence?, stage.idle?);
     let copies = evidence.host_copies;
     let steps = stage.steps.as_ref().map_or(0, |steps| steps.count);
     let each_step = steps > 0 && copies.count >= steps;
     let exposed_pct = percent(stage.each_device(copies.exposed_ns), stage.elapsed_ns());
     if copies.pageable == 0 && !each_step && exposed_pct < LEAST_EXPOSED_PCT {
-        return;
+        return None;
     }
     let bound = copies.exposed_ns + idle.copy_ns + stage.launch_after.copy_ns;
-    let mut draft = FindingBuilder::summed("host-copies", stage, bound)
+    let draft = view
+        .saves_on_devices(&[
+            ("copies that no kernel overlaps", copies.exposed_ns),
+            ("idle time inside copy calls", idle.copy_ns),
+            ("idle time after them until the next launch", stage.launch_after.copy_ns),
+        ])
         .with("host_copies", copies.count)
         .with("pageable_copies", copies.pageable)
         .with("bytes", copies.bytes)
@@ -83,10 +98,8 @@ pub fn host_copies(view: &View<'_>, findings: &mut Vec<Finding>) {
         .with("exposed_copy_ns", copies.exposed_ns)
         .with("copies_to_host", copies.to_host)
         .with("idle_copy_ns", idle.copy_ns)
-        .with("idle_after_copy_ns", stage.launch_after.copy_ns);
-    if steps > 0 {
-        draft = draft.with_number("copies_per_step", copies.count as f64 / steps as f64);
-    }
+        .with("idle_after_copy_ns", stage.launch_after.copy_ns)
+        .with_number("copies_per_step", (steps > 0).then(|| copies.count as f64 / steps as f64));
     let pageable = match copies.pageable {
         0 => String::new(),
         1 if copies.count == 1 => ", from or to pageable memory".to_owned(),
@@ -106,7 +119,7 @@ pub fn host_copies(view: &View<'_>, findings: &mut Vec<Finding>) {
             "Find what reads values back (.item(), .cpu(), .tolist(), printing): such a copy holds the CPU until the GPU has \
              caught up. Keep the values on the device, or read them late, through pinned memory with non_blocking=True."
         }
-        (true, false) => "Read back less often: several tokens at once, or while the next step runs.",
+        (true, false) => "Read back less often: several results at once, or while the next step runs.",
         (false, true) => {
             "Make the tensors on the device, or stage them in pinned memory and copy with non_blocking=True; a pageable copy \
              holds the CPU until it is done. Weights that are copied in each step belong on the device."
@@ -116,11 +129,13 @@ pub fn host_copies(view: &View<'_>, findings: &mut Vec<Finding>) {
              stream of their own, while kernels run."
         }
     };
-    draft.finish(title, action.to_owned(), findings);
+    draft.finish(title, action)
 }
 
-/// Explains `sync-in-step`.
-pub const SYNC_IN_STEP: Explanation = Explanation {
+pub const SYNC_IN_STEP: Rule = Rule {
+    find: Find::One(synchronisation),
+    cause: Cause::Waits,
+    rows: Rows::Gaps(IdleCause::Sync),
     id: "sync-in-step",
     remedy: "fewer waits for the device",
     meaning: "The CPU waits for the GPU in the middle of the work. While it waits it launches nothing, so that the \
@@ -130,11 +145,15 @@ pub const SYNC_IN_STEP: Explanation = Explanation {
     fix: "Keep values on the device: .item(), .cpu(), .tolist(), nonzero, boolean indexing and printing wait. \
               Test for the end of generation once in several tokens, sample on the device, or schedule the next \
               step before the last token is read.",
+    disproof: "The GPU stays as idle when the calls are left out; set_sync_debug_mode names the lines that wait.",
     links: &["https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_sync_debug_mode.html"],
+    ..Rule::BASE
 };
 
-/// Explains `host-copies`.
-pub const HOST_COPIES: Explanation = Explanation {
+pub const HOST_COPIES: Rule = Rule {
+    find: Find::One(host_copies),
+    cause: Cause::Copies,
+    rows: Rows::Gaps(IdleCause::Copy),
     id: "host-copies",
     remedy: "fewer copies between host and device",
     meaning: "Data moves between host and device inside the stage. A copy from or to pageable memory also holds \
@@ -143,5 +162,7 @@ pub const HOST_COPIES: Explanation = Explanation {
               until the next launch. The bound is the sum.",
     fix: "Create tensors on the device, keep weights and masks there, and stage what must move in pinned \
               memory with non_blocking=True, on a stream of its own.",
+    disproof: "The stage takes as long with the data on the device already.",
     links: &["https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html"],
+    ..Rule::BASE
 };

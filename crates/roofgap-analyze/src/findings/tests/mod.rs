@@ -7,7 +7,7 @@ mod real;
 mod recompute;
 mod serving;
 
-use super::{Inputs, StageEvidence, add_of_job, find};
+use super::{Inputs, LaunchGap, StageEvidence, add_of_job, find, to_act_on};
 use crate::result::{Analysis, Finding};
 
 fn findings(analysis: &Analysis, evidence: &[StageEvidence]) -> Vec<Finding> {

@@ -26,17 +26,16 @@ fn decode_of_dsocr2_is_launch_bound_first() {
     assert_eq!((first.id.as_str(), first.stage.as_deref()), ("launch-bound", Some("decode")));
     let stage = analysis.stages.iter().find(|stage| stage.name == "decode").unwrap();
     let idle = stage.idle.unwrap();
-    assert_eq!(first.bound_ns, idle.launch_ns);
+    assert_eq!(first.bound_ns, stage.causes().unwrap().launch_ns);
     assert!(first.bound_ns <= idle.total_ns());
     assert_eq!(first.evidence["idle_launch_ns"], idle.launch_ns);
-    assert!((first.bound_pct - 100.0 * idle.launch_ns as f64 / stage.wall_ns as f64).abs() < 1e-9);
+    assert!((first.bound_pct - 100.0 * first.bound_ns as f64 / stage.wall_ns as f64).abs() < 1e-9);
     // As the README of the captures has it: 7.5 % busy.
     let busy = first.evidence["busy_pct"].as_f64().unwrap();
     assert!((7.0..9.0).contains(&busy), "{busy}");
     assert_eq!(stage.kernel_count, 7208);
-    for pair in all.windows(2) {
-        assert!(pair[0].bound_ns >= pair[1].bound_ns);
-    }
+    let leading = to_act_on(&all);
+    assert!(leading.len() <= 5, "{:?}", ids(&all));
     for finding in &all {
         assert!(!finding.title.is_empty() && !finding.action.is_empty() && !finding.evidence.is_empty());
         assert!(finding.bound_pct >= 0.5 && finding.bound_pct <= 100.0);
@@ -52,7 +51,6 @@ fn evidence_of_dsocr2_equals_a_query_by_hand() {
     let small: Vec<_> = decode.shapes.iter().filter(|shape| shape.blocks < 132).collect();
     assert_eq!(small.iter().map(|shape| shape.calls).sum::<u64>(), 6464);
     assert_eq!(small.iter().map(|shape| shape.total_ns).sum::<i64>() / 1000, 13_106);
-    assert_eq!(decode.streams, 1);
     assert_eq!(decode.host_copies.count, 0);
     assert_eq!(decode.communication, None);
     let prefill = evidence.iter().find(|stage| stage.stage == "prefill").unwrap();
@@ -75,7 +73,7 @@ fn both_stages_of_llama4_are_launch_bound() {
     assert!((187.0..200.0).contains(&per_step), "{per_step}");
 }
 
-/// The same with counters of another run: two decode kernels draw 60 % of DRAM bandwidth and more, which saves little in a
+/// The same with counters of another run: decode kernels draw 60 % of DRAM bandwidth and more, which saves little in a
 /// stage that waits for launches.
 #[test]
 fn counters_of_llama4_rank_below_its_launches() {
@@ -87,8 +85,9 @@ fn counters_of_llama4_rank_below_its_launches() {
     let all =
         find(Inputs { analysis: &analysis, evidence: &evidence, model: None, counters: &joined.measured });
     assert_eq!(all.first().unwrap().id, "launch-bound");
-    let roof = one(&all, "memory-at-roof");
-    assert_eq!((roof.stage.as_deref(), roof.evidence["kernels"].as_u64()), (Some("decode"), Some(2)));
+    let of_decode = |found: &&Finding| found.stage.as_deref() == Some("decode");
+    let mut roof = all.iter().filter(of_decode).filter(|found| found.id == "memory-below-roof");
+    let roof = roof.next().unwrap();
     assert!(roof.evidence["largest_dram_pct"].as_f64().unwrap() >= 60.0);
-    assert!(roof.bound_pct < 1.0, "{}", roof.bound_pct);
+    assert!(roof.bound_pct < 1.5, "{}", roof.bound_pct);
 }

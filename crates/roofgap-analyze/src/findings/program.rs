@@ -1,0 +1,88 @@
+//! Facts about the program that decide which advice fits it.
+
+use crate::engines::{Advice, Engine};
+use crate::result::{Analysis, StageKind};
+
+/// Facts about a program, as far as its operators, ranges and kernels tell them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Program {
+    /// Serving engine or framework.
+    pub(super) engine: Option<&'static Engine>,
+    /// PyTorch launches its kernels.
+    pub(super) is_torch: bool,
+    /// torch.compile made some of its kernels.
+    pub(super) is_compiled: bool,
+    /// It computes gradients.
+    pub(super) trains: bool,
+    /// It generates tokens.
+    pub(super) generates: bool,
+    /// Its GPU is Hopper or later.
+    pub(super) is_hopper: bool,
+}
+
+/// Beginnings of names that PyTorch gives to operators and ranges of training.
+const OF_TRAINING: [&str; 5] =
+    ["autograd::engine::evaluate_function", "Optimizer.", "## backward", "backward", "train_step"];
+
+/// Parts of the names of kernels that only training has.
+const TRAINING_KERNELS: [&str; 6] = ["_bwd", "backward", "wgrad", "dgrad", "adam", "multi_tensor_apply"];
+
+/// Beginnings of names that torch.compile gives to operators, ranges and kernels.
+const OF_COMPILER: [&str; 6] = [
+    "Torch-Compiled Region",
+    "CompiledFunction",
+    "## Call CompiledFxGraph",
+    "triton_poi_fused",
+    "triton_red_fused",
+    "triton_per_fused",
+];
+
+impl Program {
+    /// Collects the facts.
+    pub(super) fn of(analysis: &Analysis) -> Self {
+        let operators = || analysis.operators.iter().map(|operator| operator.name.as_str());
+        let named = || operators().chain(analysis.ranges.iter().map(|range| range.name.as_str()));
+        let kernels = || analysis.kernels.iter().map(|kernel| kernel.name.as_str());
+        let begins = |name: &str, with: &[&str]| with.iter().any(|start| name.starts_with(start));
+        let trains = |kernel: &str| {
+            let kernel = kernel.to_ascii_lowercase();
+            TRAINING_KERNELS.iter().any(|part| kernel.contains(part))
+        };
+        let engine = Engine::of(analysis.engine.as_ref());
+        let generates = |kind| matches!(kind, StageKind::Prefill | StageKind::Decode | StageKind::Mixed);
+        let major = |capability: &str| capability.split('.').next()?.parse::<u32>().ok();
+        Self {
+            engine,
+            is_torch: operators().any(|name| name.starts_with("aten::"))
+                || kernels().any(|name| name.contains("at::native") || name.starts_with("triton_")),
+            is_compiled: named().chain(kernels()).any(|name| begins(name, &OF_COMPILER)),
+            trains: named().any(|name| begins(name, &OF_TRAINING)) || kernels().any(trains),
+            generates: engine.is_some() || analysis.stages.iter().any(|stage| generates(stage.kind)),
+            is_hopper: analysis.devices.iter().any(|device| {
+                device.compute_capability.as_deref().and_then(major).is_some_and(|major| major >= 9)
+            }),
+        }
+    }
+
+    /// Returns the advice of its engine.
+    pub(super) fn advice(&self) -> &'static Advice {
+        self.engine.map_or(&Advice::GENERIC, |engine| &engine.advice)
+    }
+
+    /// Says how to fuse elementwise kernels in it.
+    pub(super) fn fusing(&self) -> &'static str {
+        match (self.engine, self.is_torch) {
+            (Some(engine), _) if engine.uses_graphs => engine.advice.compile,
+            (_, true) if self.is_compiled => {
+                "torch.compile leaves them apart: look for graph breaks and for operators that it does not know (TORCH_LOGS=graph_breaks)"
+            }
+            (_, true) if self.trains => {
+                "compile the model with torch.compile, and use a fused optimizer (fused=True)"
+            }
+            (_, true) => {
+                "compile the model with torch.compile, or use fused norms, rotary embeddings and activations"
+            }
+            (_, false) => "write them as one kernel, or use a library that has them fused",
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! A rule: the explanation of its findings, and the function that finds them.
+
+use super::Inputs;
+use super::evidence::StageEvidence;
+use super::program::Program;
+use crate::counters::Measured;
+use crate::names::{Family, ShortNames, is_initialisation};
+use crate::result::{BoundTerm, Confidence, Finding, Stage};
+use crate::roof::{Keeps, StageRoofs};
+use crate::timeline::IdleCause;
+use serde_json::Value;
+
+/// A kind of finding: its explanation, and the function that looks at a stage.
+#[derive(Debug, Clone, Copy)]
+pub struct Rule {
+    /// Id of the finding. A last `*` stands for any ending.
+    pub id: &'static str,
+    /// Remedy in a few words, as the subject of a sentence.
+    pub remedy: &'static str,
+    /// Meaning of the finding.
+    pub meaning: &'static str,
+    /// Rule, inputs and bound.
+    pub computed: &'static str,
+    /// Ways to fix it.
+    pub fix: &'static str,
+    /// Observation that would disprove it.
+    pub disproof: &'static str,
+    /// Confidence in its findings, where one does not say otherwise.
+    pub confidence: Confidence,
+    /// Documentation.
+    pub links: &'static [&'static str],
+    /// Rows of a capture that its bound comes from.
+    pub rows: Rows,
+    /// Cause, of which a stage has one finding to act on.
+    pub(super) cause: Cause,
+    /// Work that is left when the cause is gone.
+    pub(super) keeps: Keeps,
+    /// Data without which it finds nothing.
+    pub(super) needs: Needs,
+    /// Function that looks at a stage.
+    pub(super) find: Find,
+}
+
+/// The rows of a capture that a bound comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rows {
+    /// Gaps of the GPU with this cause.
+    Gaps(IdleCause),
+    /// Kernels of the stage of these families; without any, all.
+    Kernels(&'static [Family]),
+    /// Steps of the stage.
+    Steps,
+    /// Numbers of the evidence alone.
+    Evidence,
+}
+
+/// The cause that findings share. What one of them saves the others cannot save again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    Launches,
+    Data,
+    Waits,
+    Copies,
+    Host,
+    Kernels,
+    Fusion,
+    Attention,
+    Precision,
+    Bytes,
+    Prompts,
+    Recompute,
+    Communication,
+    Devices,
+    Steps,
+    Profiler,
+}
+
+/// The data that a rule needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Needs {
+    /// A capture with stages.
+    Stage,
+    /// Launches that ncu measured, with a timeline or without.
+    Counters,
+    /// Several ranks of a job.
+    Job,
+}
+
+/// The function of a rule.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Find {
+    /// Returns at most one finding about a stage.
+    One(fn(&View<'_>) -> Option<Finding>),
+    /// Returns any number of findings about a stage.
+    Each(fn(&View<'_>) -> Vec<Finding>),
+}
+
+impl Rule {
+    /// The fields that most rules share.
+    pub(super) const BASE: Self = Self {
+        id: "",
+        remedy: "",
+        meaning: "",
+        computed: "",
+        fix: "",
+        disproof: "",
+        confidence: Confidence::Measured,
+        links: &[],
+        rows: Rows::Evidence,
+        cause: Cause::Kernels,
+        keeps: Keeps::Work,
+        needs: Needs::Stage,
+        find: Find::One(|_| None),
+    };
+
+    /// Tells whether the rule makes findings of this id.
+    pub fn is_about(&self, id: &str) -> bool {
+        match self.id.strip_suffix('*') {
+            Some(start) => id.starts_with(start),
+            None => id == self.id,
+        }
+    }
+
+    /// Looks at a stage.
+    pub(super) fn find(&self, view: &View<'_>) -> Vec<Finding> {
+        match self.find {
+            Find::One(find) => find(view).into_iter().collect(),
+            Find::Each(find) => find(view),
+        }
+    }
+}
+
+/// A stage with the inputs of the rules, as one rule sees it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct View<'a> {
+    pub(super) rule: &'a Rule,
+    pub(super) inputs: Inputs<'a>,
+    pub(super) stage: &'a Stage,
+    pub(super) evidence: Option<&'a StageEvidence>,
+    pub(super) roofs: StageRoofs,
+    pub(super) program: &'a Program,
+    pub(super) short_names: &'a ShortNames,
+}
+
+impl<'a> View<'a> {
+    /// Returns the counters of this stage that match the timeline and have a similar duration. Kernels that only set up the test are left out.
+    pub(super) fn counters(&self) -> impl Iterator<Item = &'a Measured> {
+        let name = self.stage.name.as_str();
+        self.inputs.counters.iter().filter(move |row| {
+            row.matched
+                && row.representative != Some(false)
+                && row.row.stage.as_deref() == Some(name)
+                && !is_initialisation(&row.row.kernel)
+        })
+    }
+
+    /// Begins a finding whose bound is the sum of these times of the stage.
+    pub(super) fn saves(&self, terms: &[(&str, i64)]) -> FindingBuilder {
+        FindingBuilder::new(self.rule, self.stage, self.roofs, terms)
+    }
+
+    /// Begins a finding whose bound is the sum of these times, which are sums over the devices of the stage.
+    pub(super) fn saves_on_devices(&self, terms: &[(&str, i64)]) -> FindingBuilder {
+        let mean: Vec<(&str, i64)> =
+            terms.iter().map(|(what, ns)| (*what, self.stage.each_device(*ns))).collect();
+        self.saves(&mean)
+    }
+}
+
+/// Least bound of a finding, % of the stage's time.
+const LEAST_PCT: f64 = 0.5;
+
+/// A finding under construction.
+pub(super) struct FindingBuilder(Finding);
+
+impl FindingBuilder {
+    /// Begins a finding. Its bound leaves the stage at the highest of the roofs that hold without the cause.
+    pub(super) fn new(rule: &Rule, stage: &Stage, roofs: StageRoofs, terms: &[(&str, i64)]) -> Self {
+        let term = |(what, ns): &(&str, i64)| BoundTerm { what: (*what).to_owned(), ns: *ns };
+        let mut terms: Vec<BoundTerm> = terms.iter().filter(|(_, ns)| *ns != 0).map(term).collect();
+        let sum: i64 = terms.iter().map(|term| term.ns).fold(0, i64::saturating_add);
+        let elapsed = stage.elapsed_ns().max(0);
+        let (roof, roof_ns) = roofs.highest(rule.keeps);
+        let bound_ns = sum.clamp(0, (elapsed - roof_ns).max(0));
+        if bound_ns < sum {
+            terms.push(BoundTerm { what: format!("not below {roof}"), ns: bound_ns - sum });
+        }
+        Self(Finding {
+            id: rule.id.to_owned(),
+            stage: Some(stage.name.clone()),
+            bound_ns,
+            bound_pct: percent(bound_ns, elapsed),
+            terms,
+            confidence: rule.confidence,
+            disproof: rule.disproof.to_owned(),
+            ..Finding::default()
+        })
+    }
+
+    /// Returns the bound, ns.
+    pub(super) fn bound_ns(&self) -> i64 {
+        self.0.bound_ns
+    }
+
+    /// Sets another id than that of the rule.
+    pub(super) fn id(mut self, id: String) -> Self {
+        self.0.id = id;
+        self
+    }
+
+    /// Sets another confidence than that of the rule.
+    pub(super) fn confidence(mut self, confidence: Confidence) -> Self {
+        self.0.confidence = confidence;
+        self
+    }
+
+    /// Adds evidence. A null is left out.
+    pub(super) fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
+        let value = value.into();
+        if !value.is_null() {
+            self.0.evidence.insert(key.to_owned(), value);
+        }
+        self
+    }
+
+    /// Adds a number rounded to two digits; nothing for no number.
+    pub(super) fn with_number(self, key: &str, value: impl Into<Option<f64>>) -> Self {
+        self.with(key, value.into().map(|value| (value * 100.0).round() / 100.0))
+    }
+
+    /// Returns the finding if its bound is large enough.
+    pub(super) fn finish(mut self, title: String, action: impl Into<String>) -> Option<Finding> {
+        if self.0.bound_pct < LEAST_PCT {
+            return None;
+        }
+        self.0.title = title;
+        self.0.action = action.into();
+        Some(self.0)
+    }
+}
+
+/// Returns `part` in % of `whole`.
+pub(super) fn percent(part: i64, whole: i64) -> f64 {
+    if whole > 0 { 100.0 * part as f64 / whole as f64 } else { 0.0 }
+}
