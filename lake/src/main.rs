@@ -8,8 +8,9 @@ use std::process::ExitCode;
 
 use args::{Arguments, Command};
 use clap::Parser as _;
-use output::{deliver, print, print_error, printable};
+use output::{deliver, print, print_error};
 use roofgap_base::exit::Exit;
+use roofgap_base::text::lines_without_controls;
 use roofgap_lake::check::check;
 use roofgap_lake::compact::{Limits, compact};
 use roofgap_lake::error::LakeError;
@@ -110,11 +111,12 @@ fn run_add(args: args::Add) -> Result<Exit, LakeError> {
 
 fn text_line(added: &Added) -> String {
     let (key, source) = (&added.key, added.source.display());
-    printable(&match &added.outcome {
+    lines_without_controls(&match &added.outcome {
         Outcome::Added => format!("added    {key}  {source}\n"),
         Outcome::Present => format!("present  {key}  {source}\n"),
         Outcome::Unreadable(why) => format!("failed   {key}  {source}: {why}\n"),
     })
+    .into_owned()
 }
 
 fn json_line(added: &Added) -> String {
@@ -155,6 +157,6 @@ fn run_check(address: &str, quick: bool) -> Result<Exit, LakeError> {
     let damage = checked.problems.iter().filter(|problem| problem.kind.is_damage()).count();
     let (files, problems) = (checked.files, checked.problems.len());
     text.push_str(&format!("{files} files, {problems} problems, {damage} of which affect answers\n"));
-    print(&printable(&text))?;
+    print(&lines_without_controls(&text))?;
     Ok(if checked.is_damaged() { Exit::Partial } else { Exit::Done })
 }

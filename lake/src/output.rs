@@ -4,6 +4,7 @@ use std::io::{ErrorKind, IsTerminal as _, Write as _, stderr, stdout};
 use std::path::Path;
 
 use roofgap_base::file::write_atomic;
+use roofgap_base::text::lines_without_controls;
 use roofgap_lake::error::LakeError;
 use roofgap_lake::page::answer_page;
 use roofgap_lake::query::Answer;
@@ -17,7 +18,7 @@ const WIDTH: usize = 100;
 
 /// Prints an error on stderr.
 pub fn print_error(error: &LakeError) {
-    let _ = writeln!(stderr(), "error: {}", printable(&error.to_string()));
+    let _ = writeln!(stderr(), "error: {}", lines_without_controls(&error.to_string()));
 }
 
 /// Prints an answer. A reader that closed the pipe has seen enough.
@@ -33,14 +34,6 @@ fn print_bytes(bytes: &[u8]) -> Result<(), LakeError> {
     }
 }
 
-/// Replaces control characters, which may come from names in captures.
-pub fn printable(text: &str) -> String {
-    let replace = |c: char| {
-        if c.is_control() && c != '\n' { '\u{fffd}' } else { c }
-    };
-    text.chars().map(replace).collect()
-}
-
 /// Writes a file.
 pub fn save(path: &Path, bytes: &[u8]) -> Result<(), LakeError> {
     write_atomic(path, bytes).map_err(|source| LakeError::store("write", path.display().to_string(), source))
@@ -54,11 +47,11 @@ pub fn deliver(answer: &Answer, format: Format, output: Option<&Path>, title: &s
     }
     let width = terminal_size().map_or(WIDTH, |(Width(width), _)| width.into());
     let bytes = match format {
-        Format::Table => printable(&answer.table()?).into_bytes(),
+        Format::Table => lines_without_controls(&answer.table()?).into_owned().into_bytes(),
         Format::Json => answer.json()?,
         Format::Csv => answer.csv()?,
         Format::Parquet => answer.parquet()?,
-        Format::Chart => printable(&bars(answer, width)?).into_bytes(),
+        Format::Chart => lines_without_controls(&bars(answer, width)?).into_owned().into_bytes(),
         Format::Html => answer_page(title, answer)?.into_bytes(),
     };
     match output {

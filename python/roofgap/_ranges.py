@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
+import inspect
 import sys
-from typing import Callable, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 
 class _Nvtx(NamedTuple):
@@ -14,6 +16,7 @@ class _Nvtx(NamedTuple):
 
 
 _found: _Nvtx | None = None
+_searched = False
 
 
 def _from_torch() -> _Nvtx | None:
@@ -41,9 +44,12 @@ def _from_library() -> _Nvtx | None:
 
 def _nvtx() -> _Nvtx | None:
     """Returns the NVTX of the process; None where there is none yet."""
-    global _found
+    global _found, _searched
     if _found is None:
-        for source in (_from_torch, _from_package, _from_library):
+        # torch may come later; searching for the others takes long.
+        sources = (_from_torch,) if _searched else (_from_torch, _from_package, _from_library)
+        _searched = True
+        for source in sources:
             with contextlib.suppress(Exception):
                 _found = source()
             if _found is not None:
@@ -51,8 +57,11 @@ def _nvtx() -> _Nvtx | None:
     return _found
 
 
-class Range(contextlib.ContextDecorator):
-    """A range of the current thread: a context manager or a decorator. Does nothing in a process without NVTX."""
+class Range:
+    """A range of the current thread: a context manager or a decorator. Does nothing in a process without NVTX.
+
+    A generator or an asynchronous function is in the range while it runs, not while it waits: others run on its thread meanwhile.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -70,11 +79,81 @@ class Range(contextlib.ContextDecorator):
         if nvtx is not None:
             nvtx.pop()
 
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        async def coroutine(*args: Any, **kwargs: Any) -> Any:
+            return await _Resumed(self, function(*args, **kwargs))
+
+        @functools.wraps(function)
+        def generator(*args: Any, **kwargs: Any) -> Any:
+            return (yield from _Resumed(self, function(*args, **kwargs)))
+
+        @functools.wraps(function)
+        async def asynchronous_generator(*args: Any, **kwargs: Any) -> Any:
+            body = function(*args, **kwargs)
+            part = body.__anext__()
+            while True:
+                try:
+                    item = await _Resumed(self, part)
+                except StopAsyncIteration:
+                    return
+                try:
+                    part = body.asend((yield item))
+                except GeneratorExit:
+                    await _Resumed(self, body.aclose())
+                    raise
+                except BaseException as error:
+                    # It belongs to the body.
+                    part = body.athrow(error)
+
+        @functools.wraps(function)
+        def plain(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        if inspect.iscoroutinefunction(function):
+            return coroutine
+        if inspect.isgeneratorfunction(function):
+            return generator
+        if inspect.isasyncgenfunction(function):
+            return asynchronous_generator
+        return plain
+
+
+class _Resumed:
+    """A generator or coroutine with a range around each part that runs."""
+
+    def __init__(self, around: Range, body: Any) -> None:
+        self._around = around
+        self._body = body if hasattr(body, "send") else body.__await__()
+
+    def __await__(self) -> _Resumed:
+        return self
+
+    def __iter__(self) -> _Resumed:
+        return self
+
+    def __next__(self) -> Any:
+        return self.send(None)
+
+    def send(self, value: Any) -> Any:
+        with self._around:
+            return self._body.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        with self._around:
+            return self._body.throw(*error)
+
+    def close(self) -> None:
+        with self._around:
+            self._body.close()
+
 
 def stage(name: str) -> Range:
     """Marks a stage. `prefill` and `decode` are known; name others to the analysis with `--stage NAME=NAME`.
 
-    Also a decorator of functions. The GPU operations launched inside belong to the stage, also if they run later.
+    Also a decorator of functions, generators and asynchronous functions. The GPU operations launched inside belong to the stage, also if
+    they run later.
     """
     if not name:
         raise ValueError("a stage needs a name")
@@ -92,7 +171,8 @@ def step(
 
     Without arguments it is a step of decode inside `stage("decode")`. With counts it stands alone, as the step of a serving engine:
     `prompts` requests read `prompt_tokens` tokens of their prompts, and `sequences` requests generate `new_tokens` tokens (one each by
-    default). The analysis then has stages by what the steps did (prefill, decode, mixed), with tokens per second.
+    default). The analysis then has stages by what the steps did (prefill, decode, mixed), with tokens per second. As a decorator of a
+    generator or an asynchronous function, each part that runs is a step.
     """
     if prompts == 0 and prompt_tokens is None and sequences == 0 and new_tokens is None:
         return Range("decode_step")

@@ -1,5 +1,7 @@
 """Tests of the Python package. Those that need the program run where ROOFGAP_TEST_WHEEL names a Python with the wheel installed."""
 
+import asyncio
+import inspect
 import os
 import pathlib
 import subprocess
@@ -30,7 +32,12 @@ class Ranges(unittest.TestCase):
     def setUp(self):
         self.nvtx = FakeNvtx()
         torch = types.SimpleNamespace(cuda=types.SimpleNamespace(nvtx=self.nvtx), _C=types.SimpleNamespace(_nvtx=None))
-        for patch in (mock.patch.dict(sys.modules, {"torch": torch}), mock.patch.object(_ranges, "_found", None)):
+        patches = (
+            mock.patch.dict(sys.modules, {"torch": torch}),
+            mock.patch.object(_ranges, "_found", None),
+            mock.patch.object(_ranges, "_searched", False),
+        )
+        for patch in patches:
             patch.start()
             self.addCleanup(patch.stop)
 
@@ -52,6 +59,91 @@ class Ranges(unittest.TestCase):
 
         self.assertEqual(deeper(1), "done")
         self.assertEqual(self.nvtx.log, ["prefill", "prefill", None, None])
+
+    def test_a_stage_is_around_the_body_of_a_generator_while_it_runs(self):
+        log = self.nvtx.log
+
+        @roofgap.stage("decode")
+        def tokens(count):
+            """Counts."""
+            received = []
+            try:
+                for token in range(count):
+                    log.append(f"make {token}")
+                    received.append((yield token))
+            finally:
+                log.append("clean")
+            return received
+
+        self.assertEqual((tokens.__name__, tokens.__doc__), ("tokens", "Counts."))
+        made = tokens(2)
+        self.assertEqual(log, [], "nothing runs before the first token is asked for")
+        self.assertEqual(next(made), 0)
+        log.append("outside")
+        self.assertEqual(made.send("a"), 1)
+        with self.assertRaises(StopIteration) as end:
+            made.send("b")
+        self.assertEqual(end.exception.value, ["a", "b"])
+        self.assertEqual(log, ["decode", "make 0", None, "outside", "decode", "make 1", None, "decode", "clean", None])
+        log.clear()
+        stopped = tokens(9)
+        next(stopped)
+        stopped.close()
+        self.assertEqual(log, ["decode", "make 0", None, "decode", "clean", None])
+        log.clear()
+        with self.assertRaises(KeyError):
+            failing = tokens(9)
+            next(failing)
+            failing.throw(KeyError())
+        self.assertEqual(log, ["decode", "make 0", None, "decode", "clean", None])
+
+    def test_a_stage_is_around_the_body_of_an_asynchronous_function_while_it_runs(self):
+        log = self.nvtx.log
+
+        @roofgap.stage("prefill")
+        async def read(name):
+            log.append(f"{name} begins")
+            await asyncio.sleep(0)
+            log.append(f"{name} ends")
+            return name
+
+        async def both():
+            return await asyncio.gather(read("a"), read("b"))
+
+        self.assertTrue(inspect.iscoroutinefunction(read))
+        self.assertEqual(asyncio.run(both()), ["a", "b"])
+        parts = [log[at : at + 3] for at in range(0, len(log), 3)]
+        self.assertEqual(parts, [["prefill", f"{name} {part}", None] for part in ("begins", "ends") for name in "ab"])
+
+    def test_a_stage_is_around_the_body_of_an_asynchronous_generator(self):
+        log = self.nvtx.log
+
+        @roofgap.stage("decode")
+        async def tokens():
+            try:
+                for token in range(9):
+                    log.append(f"make {token}")
+                    yield token
+            finally:
+                log.append("clean")
+
+        async def take_two():
+            made = tokens()
+            found = [await made.__anext__(), await made.__anext__()]
+            log.append("outside")
+            await made.aclose()
+            return found
+
+        self.assertTrue(inspect.isasyncgenfunction(tokens))
+        self.assertEqual(asyncio.run(take_two()), [0, 1])
+        self.assertEqual(log, ["decode", "make 0", None, "decode", "make 1", None, "outside", "decode", "clean", None])
+
+        async def take_all():
+            return [token async for token in tokens()]
+
+        log.clear()
+        self.assertEqual(asyncio.run(take_all()), list(range(9)))
+        self.assertEqual(log[-6:], ["decode", "make 8", None, "decode", "clean", None])
 
     def test_a_step_carries_its_tokens(self):
         with roofgap.step(prompts=1, prompt_tokens=512, sequences=4):
@@ -86,11 +178,20 @@ class NoNvtx(unittest.TestCase):
         nvtx = types.SimpleNamespace(range_push=fails, range_pop=fails)
         torch = types.SimpleNamespace(cuda=types.SimpleNamespace(nvtx=nvtx), _C=types.SimpleNamespace())
         modules = {"torch": torch, "nvtx": None}
-        with mock.patch.dict(sys.modules, modules), mock.patch.object(_ranges, "_found", None):
-            with mock.patch.object(_ranges.ctypes, "CDLL", side_effect=OSError):
+        search = mock.patch.multiple(_ranges, _found=None, _searched=False)
+        with mock.patch.dict(sys.modules, modules), search:
+            with mock.patch.object(_ranges.ctypes, "CDLL", side_effect=OSError) as load:
                 with roofgap.stage("prefill"), roofgap.step():
                     pass
                 self.assertIsNone(_ranges._found)
+                load.assert_called_once()
+            # A torch with CUDA that comes later is found.
+            torch._C._nvtx = None
+            log = []
+            nvtx.range_push, nvtx.range_pop = log.append, lambda: log.append(None)
+            with roofgap.stage("prefill"):
+                pass
+            self.assertEqual(log, ["prefill", None])
 
 
 def answer(status, stdout="", stderr=""):

@@ -1,6 +1,7 @@
 //! Runs damaged inputs through every reader, the analysis and the exports until the time is over or one of them fails.
 //!
-//! `fuzz [--seconds N] [--from NUMBER] [--only NUMBER] [--keep DIR]`. Each input has a number, which makes it again.
+//! `fuzz [--seconds N] [--from NUMBER] [--only NUMBER] [--keep DIR] [--seeds DIR]`. Each input has a number, which makes it again.
+//! `--seeds` writes the undamaged inputs of every target instead.
 //! Run it under `ulimit -v`, so that an input that takes too much memory fails too.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
@@ -17,12 +18,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (mut seconds, mut number, mut only, mut keep) = (60, 0, None, None);
     for pair in arguments.chunks(2) {
         let [option, value] = pair else {
-            return Err("fuzz [--seconds N] [--from NUMBER] [--only NUMBER] [--keep DIR]".into());
+            return Err(
+                "fuzz [--seconds N] [--from NUMBER] [--only NUMBER] [--keep DIR] [--seeds DIR]".into()
+            );
         };
         match option.as_str() {
             "--seconds" => seconds = value.parse()?,
             "--from" => number = value.parse()?,
             "--only" => only = Some(value.parse()?),
+            "--seeds" => return Ok(Corpus::load().write(value.as_ref())?),
             "--keep" => keep = Some(value.clone()),
             other => return Err(format!("unknown option {other}").into()),
         }

@@ -1,13 +1,20 @@
-//! The fuzzer: damages an input of every reader, and checks what comes out of it.
+//! The fuzzer: damages an input of every reader and server, and checks what comes out of it.
 //!
-//! Shared by `examples/fuzz.rs`, which runs for as long as it is told to, and `tests/fuzz.rs`, which runs a fixed number of inputs.
+//! Shared by `examples/fuzz.rs`, which runs for as long as it is told to, `examples/coverage.rs`, in which libFuzzer chooses the inputs by
+//! the code that they reach, and `tests/it/damaged.rs`, which runs a fixed number of inputs and those that once failed (`crashes`).
+
+mod served;
 
 use flate2::read::MultiGzDecoder;
 use parquet::file::reader::{FileReader, SerializedFileReader};
+use roofgap_analyze::compare::{CompareOptions, Side, compare};
 use roofgap_analyze::{Analysis, Options, analyze};
+use roofgap_collect::child::Cancel;
+use roofgap_collect::tool::Search;
 use roofgap_report::export::chrome;
 use roofgap_report::export::parquet::{self as tables, Partition};
 use roofgap_report::{Bundle, Context, files, text};
+use roofgap_runs::open::{Exporter, Overrides, load_side};
 use roofgap_testkit::mutate::{Content, Mutator};
 use roofgap_testkit::{Graphs, Program, Spec, kineto, nsys};
 use roofgap_trace::{OpKind, Trace};
@@ -22,9 +29,9 @@ use std::path::Path;
 const HEADER: usize = roofgap_wire::HEADER_LEN;
 const FRAME_HEAD: usize = 24;
 
-/// A format and its undamaged inputs.
+/// A target and its undamaged inputs.
 struct Seeds {
-    format: &'static str,
+    target: &'static str,
     damage: Damage,
     inputs: Vec<Vec<u8>>,
 }
@@ -36,12 +43,16 @@ enum Damage {
     Bytes(Content),
     /// The rows of its tables.
     Tables,
-    /// The records inside of the frames, whose checksums stay right.
-    Records,
 }
 
-/// Undamaged inputs of every reader.
+/// Undamaged inputs of every target.
 pub(crate) struct Corpus(Vec<Seeds>);
+
+/// Name of the target whose inputs are analyses that were written.
+const METRICS: &str = "metrics";
+
+/// Name of the target whose inputs are the records of a capture, without frames.
+const RECORDS: &str = "native-records";
 
 /// Outcome of one input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,37 +76,42 @@ impl Corpus {
         let whole_graphs = Spec { graphs: Graphs::Whole, seed: 5, ..Spec::tangled(500) };
         let databases = vec![
             exported(&tangled),
+            exported(&Spec { seed: 6, ..Spec::tangled(8) }),
             exported(&whole_graphs),
             fixture("h200/llama4.sqlite.gz"),
             fixture("vllm/vllm_dense_graph.sqlite.gz"),
         ];
-        let mut trace = Vec::new();
-        kineto::write(&Program::run(&Spec::simple(300)), &mut trace).unwrap();
+        let written = |kernels| {
+            let mut trace = Vec::new();
+            kineto::write(&Program::run(&Spec::simple(kernels)), &mut trace).unwrap();
+            trace
+        };
         let traces = vec![
-            trace,
+            written(300),
+            written(8),
             first_events(&fixture("h200/llama4.kineto.json.gz"), 700),
             first_events(&fixture("vllm/vllm_dense_graph.kineto.json.gz"), 700),
         ];
-        let seeds = |format, damage, inputs| Seeds { format, damage, inputs };
+        let seeds = |target, damage, inputs| Seeds { target, damage, inputs };
         let text = Damage::Bytes(Content::Text);
         let capture = std::fs::read(fixtures().join("native/stand-in.rgcap")).unwrap();
         Self(vec![
-            seeds("nsys rows", Damage::Tables, databases.clone()),
-            seeds("nsys pages", Damage::Bytes(Content::Binary), databases),
-            seeds("PyTorch trace", text, traces),
+            seeds("nsys-rows", Damage::Tables, databases.clone()),
+            seeds("nsys", Damage::Bytes(Content::Binary), databases),
+            seeds("kineto", text, traces),
             seeds(
-                "ncu raw page",
+                "ncu-raw",
                 text,
                 vec![fixture("ncu/mt_basic_raw.csv.gz"), fixture("ncu/llama4_light_raw.csv.gz")],
             ),
             seeds(
-                "ncu details page",
+                "ncu-details",
                 text,
                 vec![fixture("ncu/mt_basic_details.csv.gz"), fixture("ncu/mt_basic_details_ncu2024.csv.gz")],
             ),
-            seeds("ncu report", Damage::Bytes(Content::Binary), vec![fixture("ncu/mt_basic.ncu-rep.gz")]),
+            seeds("ncu-rep", Damage::Bytes(Content::Binary), vec![fixture("ncu/mt_basic.ncu-rep.gz")]),
             seeds(
-                "kernel summary",
+                "kernel-summary",
                 text,
                 vec![
                     fixture("kernel-summary/printed.csv.gz"),
@@ -103,10 +119,28 @@ impl Corpus {
                     fixture("h200/llama4_cuda_gpu_kern_sum.csv.gz"),
                 ],
             ),
-            seeds("native records", Damage::Records, vec![capture.clone()]),
-            seeds("native capture", Damage::Bytes(Content::Binary), vec![capture]),
+            seeds(RECORDS, Damage::Bytes(Content::Binary), records(&capture)),
+            seeds("native", Damage::Bytes(Content::Binary), vec![capture]),
             seeds("account", text, vec![ACCOUNT.into()]),
+            seeds(METRICS, text, vec![metrics(&folder.path().join("6.sqlite"))]),
+            seeds(served::HTTP, text, served::requests()),
+            seeds(served::MCP, text, served::messages()),
         ])
+    }
+
+    /// Writes the undamaged inputs that are small enough for many tries a second into a folder for each target.
+    #[allow(dead_code, reason = "the tests write none")]
+    pub(crate) fn write(&self, folder: &Path) -> std::io::Result<()> {
+        for seeds in self.0.iter().filter(|seeds| seeds.damage != Damage::Tables) {
+            let folder = folder.join(seeds.target);
+            std::fs::create_dir_all(&folder)?;
+            let smallest = seeds.inputs.iter().map(Vec::len).min().unwrap_or(0);
+            let small = seeds.inputs.iter().filter(|input| input.len() <= smallest.max(64 << 10));
+            for (number, input) in small.enumerate() {
+                std::fs::write(folder.join(number.to_string()), input)?;
+            }
+        }
+        Ok(())
     }
 
     /// Damages one input and checks what comes out of it. The number decides everything.
@@ -118,11 +152,28 @@ impl Corpus {
         let mut mutator = Mutator::new(number);
         let path = folder.join("input");
         seeds.damaged(&mut mutator, &path);
-        let outcome = catch_unwind(AssertUnwindSafe(|| check(&path, folder)));
-        outcome
-            .unwrap_or_else(|panic| Err(format!("panicked: {}", message(&*panic))))
-            .map_err(|why| format!("input {number}, {}: {why}", seeds.format))
+        let bytes = std::fs::read(&path).unwrap();
+        try_input(seeds.target, &bytes, folder)
+            .map_err(|why| format!("input {number}, {}: {why}", seeds.target))
     }
+}
+
+/// Tries one input of a target; `folder` is for files.
+///
+/// # Errors
+/// Describes a panic or an impossible result.
+pub(crate) fn try_input(target: &str, bytes: &[u8], folder: &Path) -> Result<Outcome, String> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| match target {
+        served::HTTP => served::request(bytes),
+        served::MCP => served::message(bytes),
+        _ => {
+            let path = folder.join("capture");
+            let framed = (target == RECORDS).then(|| framed(bytes));
+            std::fs::write(&path, framed.as_deref().unwrap_or(bytes)).unwrap();
+            if target == METRICS { check_compared(&path) } else { check(&path, folder) }
+        }
+    }));
+    outcome.unwrap_or_else(|panic| Err(format!("panicked: {}", message(&*panic))))
 }
 
 impl Seeds {
@@ -131,7 +182,6 @@ impl Seeds {
         let (mut bytes, other) = (pick(mutator), pick(mutator));
         match self.damage {
             Damage::Bytes(content) => mutator.mutate(content, &mut bytes, &other),
-            Damage::Records => bytes = damaged_records(&bytes, mutator),
             Damage::Tables => {
                 std::fs::write(path, &bytes).unwrap();
                 let db = rusqlite::Connection::open(path).unwrap();
@@ -161,9 +211,9 @@ fn first_events(text: &[u8], most: usize) -> Vec<u8> {
     serde_json::to_vec_pretty(&trace).unwrap()
 }
 
-/// Damages the payloads of a native capture and puts them into frames again.
-fn damaged_records(capture: &[u8], mutator: &mut Mutator) -> Vec<u8> {
-    let (header, mut rest) = capture.split_at(HEADER);
+/// Returns the records of each frame of a native capture, and of all of them.
+fn records(capture: &[u8]) -> Vec<Vec<u8>> {
+    let (_, mut rest) = capture.split_at(HEADER);
     let mut payloads = Vec::new();
     while rest.len() > FRAME_HEAD {
         let word = |at: usize| u32::from_le_bytes(rest[at..at + 4].try_into().unwrap());
@@ -175,21 +225,45 @@ fn damaged_records(capture: &[u8], mutator: &mut Mutator) -> Vec<u8> {
         });
         rest = &rest[FRAME_HEAD + stored..];
     }
-    let other = payloads.concat();
-    let at = mutator.below(payloads.len());
-    mutator.mutate(Content::Binary, &mut payloads[at], &other);
+    payloads.push(payloads.concat());
+    payloads
+}
+
+/// Makes a native capture of records. Their checksum is right, so that the reader sees them.
+fn framed(records: &[u8]) -> Vec<u8> {
     let mut frames = FrameBuilder::new();
-    let mut bytes = header.to_vec();
-    for payload in payloads {
-        frames.put_encoded(&payload);
-        bytes.extend_from_slice(frames.close());
-    }
+    frames.put_encoded(records);
+    let mut bytes = roofgap_wire::Header::new(7, 1, 1).encode().to_vec();
+    bytes.extend_from_slice(frames.close());
     bytes
 }
 
 fn message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
+}
+
+/// Writes the analysis of a capture, as a run has it.
+fn metrics(path: &Path) -> Vec<u8> {
+    let trace = roofgap_trace::read(&[path.to_path_buf()]).unwrap().trace;
+    serde_json::to_vec(&analyze(&trace, &Options::default()).analysis).unwrap()
+}
+
+/// Compares an analysis that was written with itself and with none.
+fn check_compared(path: &Path) -> Result<Outcome, String> {
+    let exporter = Exporter::new(Search { named: None, path: Vec::new(), root: None }, Cancel::new());
+    let Ok(side) = load_side(path, &path.display().to_string(), &Overrides::default(), &exporter) else {
+        return Ok(Outcome::Refused);
+    };
+    let empty = Analysis::default();
+    let [head, base] = [&side.analysis, &empty].map(|analysis| Side { analysis, facts: &side.facts });
+    for (base, head) in [(head, head), (base, head), (head, base)] {
+        let comparison = compare(base, head, &CompareOptions::default());
+        roofgap_report::compare::text(&comparison, text::TextOptions::default());
+        roofgap_report::compare::markdown(&comparison);
+        roofgap_report::compare::html(&comparison);
+    }
+    Ok(Outcome::Analysed)
 }
 
 /// Reads, analyses and exports an input, and reads the exports back.
@@ -223,7 +297,8 @@ fn check(path: &Path, folder: &Path) -> Result<Outcome, String> {
     let partition = Partition { run: "fuzz".to_owned(), rank: 0 };
     let written =
         tables::save(bundle, &folder.join("parquet"), &partition).map_err(|error| error.to_string())?;
-    let kernels = trace.ops.kind.iter().filter(|kind| **kind == OpKind::Kernel).count();
+    let is_kernel = |kind: &&OpKind| matches!(kind, OpKind::Kernel | OpKind::Graph);
+    let kernels = trace.ops.kind.iter().filter(is_kernel).count();
     for (name, rows) in [
         ("kernels", kernels),
         ("calls", trace.calls.len()),
@@ -286,6 +361,19 @@ fn numbers(analysis: &Analysis, trace: &Trace) -> Result<(), String> {
             let what = format!("{}: busy {busy} in {projected} ns on {}", stage.name, stage.device_count);
             require(i128::from(busy) <= most, &what)?;
         }
+    }
+    for row in &analysis.counters {
+        let pcts = [row.sm_pct, row.memory_pct, row.dram_pct, row.l2_pct];
+        require(pcts.into_iter().flatten().all(|pct| pct <= 200.0), &format!("{row:?}"))?;
+    }
+    let utilisations = analysis.stages.iter().filter_map(|stage| stage.mfu.as_ref());
+    let whole = analysis.whole.iter().filter_map(|whole| whole.mfu.as_ref());
+    for mfu in utilisations.chain(whole) {
+        require(mfu.by_wall_pct <= 100.0, &format!("{mfu:?}"))?;
+    }
+    for kernel in &analysis.kernels {
+        let ordered = kernel.min_ns.zip(kernel.max_ns).is_none_or(|(min, max)| min <= max);
+        require(ordered, &format!("{kernel:?}"))?;
     }
     let staged = analysis.stages.iter().flat_map(|stage| &stage.kernels);
     // Totals of a summary table are those of another tool.

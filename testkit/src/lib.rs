@@ -3,7 +3,7 @@
 //! [`Program::run`] simulates the LLM program of a [`Spec`] (warm-up, prefill, decode; kernels, graphs, copies, waits;
 //! several processes, threads, streams and devices) and adds up the [`Expected`] results on the way. The events are written
 //! as an nsys export ([`nsys::write`]) or as a PyTorch profiler trace ([`kineto::write`]). The same spec gives the same bytes.
-//! [`job`] makes the ranks of a distributed job.
+//! [`job`] makes the ranks of a distributed job, [`planted`] small programs that lose time for one known reason.
 
 mod event;
 mod expected;
@@ -12,6 +12,7 @@ pub mod kineto;
 pub mod mutate;
 mod names;
 pub mod nsys;
+pub mod planted;
 mod program;
 mod random;
 mod spec;

@@ -2,9 +2,9 @@
 
 use crate::attribution::{add_operator, sort_operators};
 use crate::model::{Architecture, Tokens};
-use crate::result::{Note, Operator, Stage, StageOrigin, WorkloadInfo};
+use crate::result::{Note, Operator, Stage, StageOrigin, SteadyUnit, WorkloadInfo};
 use crate::stages::kind_of;
-use crate::timeline::{Grouped, divide, sample_deviation, step_summary};
+use crate::timeline::{Grouped, divide, expected, sample_deviation, steady, step_summary};
 use roofgap_trace::account::Account;
 
 /// Describes the workload: from the program's account; what it does not say from the named model and the stated tokens. `None`
@@ -19,10 +19,11 @@ pub fn workload(
     let named = || name.or(model.map(Architecture::name)).map(str::to_owned);
     info.model = info.model.or_else(named);
     info.dtype = info.dtype.or_else(|| Some(model?.dtype.name().to_owned()));
-    info.prompt_tokens = info.prompt_tokens.or(tokens.prompt);
-    info.generated_tokens = info.generated_tokens.or(tokens.generated);
-    info.batch = info.batch.or(tokens.batch);
-    info.vision_tokens = info.vision_tokens.or(tokens.vision);
+    // What the user states wins.
+    info.prompt_tokens = tokens.prompt.or(info.prompt_tokens);
+    info.generated_tokens = tokens.generated.or(info.generated_tokens);
+    info.batch = tokens.batch.or(info.batch);
+    info.vision_tokens = tokens.vision.or(info.vision_tokens);
     (account.is_some() || info != WorkloadInfo::default()).then_some(info)
 }
 
@@ -92,7 +93,13 @@ pub fn stages(account: &Account) -> Vec<Stage> {
             note.wall_ns += part.wall_ns;
         }
     }
+    let repeated =
+        |unit: SteadyUnit, times: &[i64]| steady(unit, times, &expected(times, &vec![0.0; times.len()]));
     let finish = |timed: TimedStage<'_>| Stage {
+        steady: match timed.steps.is_empty() {
+            true => repeated(SteadyUnit::Instance, &timed.walls),
+            false => repeated(SteadyUnit::Step, &timed.steps),
+        },
         steps: step_summary(timed.steps, None),
         notes: timed.notes.items,
         mean_ns: Some(divide(timed.stage.wall_ns, timed.walls.len() as i64)),

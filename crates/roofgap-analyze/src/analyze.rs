@@ -17,8 +17,11 @@ use crate::rates::add_rates;
 use crate::result::*;
 use crate::roof::{self, RoofSums};
 use crate::stages::{AbsentStage, StageIndex, StageSet};
-use crate::timeline::{Activity, CopyMeter, LaunchGaps, StageMeter, from_totals, graph_table, kernel_table};
-use crate::{account, communication, findings, layers, ranks, serving};
+use crate::timeline::{
+    Activity, CopyMeter, HostWork, LaunchGaps, StageMeter, find_cold, from_totals, graph_table, kernel_table,
+};
+use crate::verdict::verdict;
+use crate::{account, checks, communication, findings, layers, ranks, serving};
 use roofgap_trace::account::Account;
 use roofgap_trace::ncu::CounterSet;
 use roofgap_trace::{CallClass, Device, LossKind, Losses, Ns, OpKind, RecordedWindows, SourceFormat, Trace};
@@ -128,6 +131,8 @@ impl<'a> Inputs<'a> {
 /// What belongs to what: GPU operations to calls, calls to ranges, ranges to stages.
 struct Attributed {
     index: StageIndex,
+    activity: Activity,
+    host: HostWork,
     /// Stages that were requested and do not occur.
     absent: Vec<AbsentStage>,
     losses: Losses,
@@ -139,8 +144,15 @@ impl Attributed {
         let mut losses = trace.losses.clone();
         let launches = Launches::join(trace, &mut losses);
         let contexts = Contexts::build(trace, &launches.call_of_op);
-        let (index, absent) = StageIndex::build(trace, launches, contexts, &inputs.options.stages);
-        Self { index, absent, losses }
+        let (mut index, absent) = StageIndex::build(trace, launches, contexts, &inputs.options.stages);
+        let activity = Activity::of(trace);
+        let host = HostWork::of(trace, &index);
+        for stage in 0..index.len() {
+            if let Some(cold) = find_cold(trace, &index, &activity, &host, stage) {
+                index.add_warm(trace, stage, cold);
+            }
+        }
+        Self { index, activity, host, absent, losses }
     }
 }
 
@@ -155,10 +167,10 @@ impl Timed {
     fn of(inputs: &Inputs<'_>, attributed: &Attributed) -> Self {
         let (trace, index, program) = (inputs.trace, &attributed.index, inputs.program);
         let limits = inputs.options.limits;
-        let activity = Activity::of(trace);
+        let (activity, host) = (&attributed.activity, &attributed.host);
         let copies = CopyMeter::new(trace, limits);
         let members = index.members();
-        let meter = StageMeter { trace, index, activity: &activity, copies: &copies, members: &members };
+        let meter = StageMeter { trace, index, activity, host, copies: &copies, members: &members };
         // The two sides take about the same time.
         let (
             (kernels, measured),
@@ -179,8 +191,19 @@ impl Timed {
             },
         );
         let (mut stages, gaps): (Vec<Stage>, Vec<LaunchGaps>) = measured.into_iter().unzip();
-        for (evidence, gaps) in evidence.iter_mut().zip(&gaps) {
+        let communicates = evidence.iter().any(|evidence| evidence.communication.is_some());
+        let waiting = if communicates { communication::waiting(trace, index) } else { Vec::new() };
+        for (at, ((evidence, gaps), stage)) in evidence.iter_mut().zip(&gaps).zip(&mut stages).enumerate() {
             evidence.longest_launch_gap = longest_gap(trace, gaps);
+            stage.communication = evidence.communication.map(|own| StageCommunication {
+                kernels: own.count,
+                total_ns: own.ns,
+                exposed_ns: own.exposed_ns,
+                waiting_ns: waiting.get(at).copied().flatten().map(|ns| ns.min(own.exposed_ns)),
+            });
+            if let Some(warm) = &mut stage.warm {
+                warm.communication = stage.communication;
+            }
         }
         let no_own_stages = stages.iter().all(|stage| stage.kind == StageKind::Whole);
         if let Some(program) = program.filter(|_| stages.is_empty()) {
@@ -198,7 +221,7 @@ impl Timed {
             schema: SCHEMA.into(),
             sources: sources(trace),
             devices: inputs.devices().into_iter().map(device_info).collect(),
-            totals: totals(inputs, index, &activity, (&kernels, &copies)),
+            totals: totals(inputs, index, activity, (&kernels, &copies)),
             coverage: coverage(trace, &stages),
             stages,
             kernels,
@@ -213,8 +236,17 @@ impl Timed {
             reasons: reasons.chain(more.into_iter().flatten()).collect(),
             ..analysis
         };
-        add_serving(&mut analysis, inputs, index, &activity);
+        add_serving(&mut analysis, inputs, index, activity);
         analysis.ranks = ranks::of_capture(trace, &analysis, None).into_iter().collect();
+        let ratio = |row: &Overhead| (row.stage.clone(), row.ratio);
+        let overhead: Vec<(String, f64)> = analysis.timeline_overhead().map(ratio).collect();
+        for stage in &mut analysis.stages {
+            stage.limit = Some(verdict(stage).label);
+            add_unprofiled(stage, &overhead);
+            if let Some(warm) = &mut stage.warm {
+                (warm.limit, warm.steady) = (stage.limit, stage.steady.clone());
+            }
+        }
         Self { analysis, evidence }
     }
 }
@@ -307,6 +339,7 @@ impl Counted {
         }
         losses.merge(&of_counters);
         analysis.losses = loss_rows(&losses);
+        checks::declare(&mut analysis);
         analysis
     }
 }
@@ -334,9 +367,20 @@ fn join_counters(
     };
     for stage in &mut analysis.stages {
         counters::attach(&mut stage.kernels, &joined, Some(&stage.name));
+        if let Some(warm) = &mut stage.warm {
+            counters::attach(&mut warm.kernels, &joined, Some(&stage.name));
+        }
     }
     let Joined { measured, losses } = joined;
     (CounterRows { measured, alone, losses }, roofs.unwrap_or_default())
+}
+
+/// Adds the time without the profiler, where an unprofiled run was measured beside the profiled one.
+fn add_unprofiled(stage: &mut Stage, overhead: &[(String, f64)]) {
+    let own = overhead.iter().find(|(name, ratio)| *name == stage.name && *ratio > 0.0);
+    if let (Some(steady), Some((_, ratio))) = (&mut stage.steady, own) {
+        steady.unprofiled_ns = Some((steady.time_ns as f64 / ratio).round() as Ns);
+    }
 }
 
 /// Describes the longest launch gap of a stage.

@@ -31,7 +31,8 @@
 //! - [`gpu`]: peaks and bandwidth of a device; [`model`]: work of a model; [`counters`]: hardware counters;
 //! - [`findings`]: one file per rule in `findings/rules`; [`compare`]: two analyses side by side;
 //! - [`knobs`]: changes of a workload that carry out the action of a finding;
-//! - `roof`: the distance of kernels and stages to the roof.
+//! - `roof`: the distance of kernels and stages to the roof;
+//! - `checks`: consistency of the result ([`violations`]).
 
 pub mod compare;
 pub mod counters;
@@ -43,6 +44,7 @@ pub mod model;
 mod account;
 mod analyze;
 mod attribution;
+mod checks;
 mod communication;
 mod engines;
 mod job;
@@ -65,6 +67,7 @@ pub use attribution::{
     CallKind, CallNode, Contexts, LaunchCount, Launches, NO_CALL, Scope, call_tree, innermost, launch_counts,
     scopes,
 };
+pub use checks::violations;
 pub use engines::{ENGINES, Engine, EngineStep, Grammar, Scheduled, ServerGauges};
 pub use job::{RankRecord, join_ranks};
 pub use names::{Family, ShortNames, family, short_name};

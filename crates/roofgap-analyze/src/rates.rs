@@ -9,22 +9,14 @@ use crate::timeline::divide;
 pub fn add_rates(analysis: &mut Analysis, tokens: &Tokens) {
     let mut reasons = Vec::new();
     for stage in &mut analysis.stages {
-        // The steps of an engine name their tokens.
-        if stage.tokens.is_none() {
-            match processed(stage, tokens) {
-                Some(Ok(count)) => {
-                    let time = stage.elapsed_ns();
-                    stage.tokens_per_s = (time > 0).then(|| count as f64 * 1e9 / time as f64);
-                }
-                Some(Err(why)) => {
-                    let about = About::StageTokens(stage.name.clone());
-                    reasons.push(Reason::new(about, why));
-                }
-                None => {}
-            }
+        if let Err(why) = add_rate(stage, tokens) {
+            let about = About::StageTokens(stage.name.clone());
+            reasons.push(Reason::new(about, why));
         }
-        let rate = stage.tokens_per_s.filter(|rate| *rate > 0.0);
-        stage.token_ns = rate.map(|rate| (1e9 / rate).round() as i64);
+        if let Some(warm) = &mut stage.warm {
+            // The reason is that of the whole stage.
+            let _ = add_rate(warm, tokens);
+        }
     }
     match per_run(analysis) {
         Ok((run, no_ttft)) => {
@@ -35,6 +27,25 @@ pub fn add_rates(analysis: &mut Analysis, tokens: &Tokens) {
         Err(why) => reasons.push(Reason::new(About::Other("per_run".into()), why)),
     }
     analysis.reasons.extend(reasons);
+}
+
+/// Adds tokens per second and time per token to a stage.
+///
+/// # Errors
+/// Says why its tokens are not known.
+fn add_rate(stage: &mut Stage, tokens: &Tokens) -> Result<(), String> {
+    // The steps of an engine name their tokens.
+    let count = match stage.tokens {
+        None => processed(stage, tokens).transpose()?,
+        Some(_) => None,
+    };
+    if let Some(count) = count {
+        let time = stage.elapsed_ns();
+        stage.tokens_per_s = (time > 0).then(|| count as f64 * 1e9 / time as f64);
+    }
+    let rate = stage.tokens_per_s.filter(|rate| *rate > 0.0);
+    stage.token_ns = rate.map(|rate| (1e9 / rate).round() as i64);
+    Ok(())
 }
 
 /// Counts the tokens that a stage processed in all instances; `None` for a stage that is neither prefill nor decode.
@@ -63,6 +74,10 @@ fn per_run(analysis: &Analysis) -> Result<(PerRun, Option<&'static str>), &'stat
     let stage = |kind: StageKind| analysis.stages.iter().find(|stage| stage.kind == kind);
     let (Some(prefill), Some(decode)) = (stage(StageKind::Prefill), stage(StageKind::Decode)) else {
         return Err("a run is a prefill and a decode, and the capture does not have both");
+    };
+    let (prefill, decode) = match prefill.warm().instances == decode.warm().instances {
+        true => (prefill.warm(), decode.warm()),
+        false => (prefill, decode),
     };
     if prefill.coverage.is_some() || decode.coverage.is_some() {
         return Err("only a part of the steps was recorded");

@@ -18,6 +18,14 @@ pub fn attach(analysis: &mut Analysis, sums: &RoofSums) {
     for stage in &mut analysis.stages {
         distances(&mut stage.kernels, Some(&stage.name), sums);
         stage.roof = sums.of_stage(&stage.name).distance();
+        if let Some(warm) = &mut stage.warm {
+            distances(&mut warm.kernels, Some(&stage.name), sums);
+            for kernel in &mut warm.kernels {
+                let whole = stage.kernels.iter().find(|whole| whole.name == kernel.name);
+                kernel.roof = kernel.roof.part(kernel.total_ns, whole.map_or(0, |whole| whole.total_ns));
+            }
+            warm.roof = stage.roof.part(warm.kernel_ns.unwrap_or(0), stage.kernel_ns.unwrap_or(0));
+        }
     }
 }
 

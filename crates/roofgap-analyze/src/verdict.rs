@@ -2,6 +2,7 @@
 
 use crate::numbers::{all_counted, count, size};
 use crate::result::{CopyKind, Idle, Stage};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -15,7 +16,9 @@ pub struct Verdict {
 }
 
 /// The main limit of a stage: GPU work, or the largest cause of idle time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
 pub enum StageLimit {
     /// No GPU work was recorded.
     NotMeasured,
@@ -35,8 +38,12 @@ pub enum StageLimit {
     GpuGaps,
     /// One GPU waited while another worked.
     Uneven,
-    /// The CPU worked before the first or after the last GPU operation.
+    /// The CPU worked before the first or after the last GPU operation of an instance or a step.
     Host,
+    /// GPUs communicate with one another and run nothing else.
+    Communication,
+    /// The CPU did what a program does once: it loaded code, or instantiated a graph.
+    ColdStart,
     /// The CPU had not launched the next step.
     StepGaps,
 }
@@ -54,6 +61,8 @@ impl StageLimit {
             Self::Copy => "copy-bound",
             Self::GpuGaps => "gaps on the GPU",
             Self::Uneven => "uneven",
+            Self::Communication => "communication",
+            Self::ColdStart => "cold start",
             Self::Queued => "queued",
             Self::Gpu => "GPU-bound",
         }
@@ -72,8 +81,9 @@ const BUSY: f64 = 0.8;
 /// Below this share of the stage's time, in %, a cause of idle time is not what holds the stage back.
 pub const LEAST_GAP_PCT: f64 = 20.0;
 
-/// Judges a stage by where its wall time went.
+/// Judges a stage by where the time of its warm part went.
 pub fn verdict(stage: &Stage) -> Verdict {
+    let stage = stage.warm();
     let limited = |label, why| Verdict { label, why };
     let (Some(busy), Some(idle)) = (stage.busy_ns, stage.causes()) else {
         return limited(StageLimit::NotMeasured, "no GPU work was recorded for this stage".to_owned());
@@ -90,7 +100,8 @@ pub fn verdict(stage: &Stage) -> Verdict {
     let share = (own + foreign + queued).min(1.0_f64.max(own));
     let time = spoken_time(stage);
     let causes = causes(stage, busy, idle);
-    let lost: i64 = causes.iter().map(|c| c.0).sum();
+    let exposed = stage.exposed_communication_ns();
+    let lost: i64 = causes.iter().map(|c| c.0).sum::<i64>() - exposed;
     let (ns, label, cause) =
         causes.into_iter().max_by_key(|c| c.0).unwrap_or((0, StageLimit::NotMeasured, ""));
     if queued_ns > ns && queued > own {
@@ -106,7 +117,11 @@ pub fn verdict(stage: &Stage) -> Verdict {
     let copies_lead = copies_lead(stage, busy);
     let longer_copies = copies_lead && stage.each_device(stage.memcpy_ns.unwrap_or(0)) > ns;
     let ns_share = ns as f64 / elapsed;
-    let (label, why) = if share >= BUSY {
+    let computing = share - exposed as f64 / elapsed;
+    let communicates = computing < BUSY && 100.0 * ns_share >= LEAST_GAP_PCT;
+    let (label, why) = if label == StageLimit::Communication && communicates {
+        (label, format!("{busy_for}, in {:.1} % of it {cause}{}", 100.0 * ns_share, waits(stage)))
+    } else if share >= BUSY {
         let graphs: i64 = stage.graphs.iter().map(|graph| graph.total_ns).sum();
         let launches: u64 = stage.graphs.iter().map(|graph| graph.launches).sum();
         match graphs > busy / 2 {
@@ -119,7 +134,7 @@ pub fn verdict(stage: &Stage) -> Verdict {
         }
     } else if longer_copies {
         with_copies()
-    } else if 100.0 * ns_share < LEAST_GAP_PCT && ns_share < share {
+    } else if label == StageLimit::Communication || 100.0 * ns_share < LEAST_GAP_PCT && ns_share < share {
         let why = format!("{busy_for}, and no cause of its idle time takes {LEAST_GAP_PCT:.0} %");
         (StageLimit::Gpu, why)
     } else {
@@ -149,8 +164,21 @@ fn spoken_time(stage: &Stage) -> String {
     }
 }
 
+/// Says how much of the communication is waiting for other GPUs.
+fn waits(stage: &Stage) -> String {
+    match stage.communication.and_then(|own| Some((own.waiting_ns?, own.exposed_ns))) {
+        Some((waiting, exposed)) => {
+            format!(
+                "; {:.0} % of that is waiting for another GPU",
+                100.0 * waiting as f64 / exposed.max(1) as f64
+            )
+        }
+        None => "; one rank does not tell waiting for the others from transfer".to_owned(),
+    }
+}
+
 /// Returns the causes of lost time: its length, ns, the limit that it stands for, and a sentence.
-fn causes(stage: &Stage, busy: i64, idle: Idle) -> [(i64, StageLimit, &'static str); 7] {
+fn causes(stage: &Stage, busy: i64, idle: Idle) -> [(i64, StageLimit, &'static str); 9] {
     let apart = match stage.projected_ns {
         Some(projected) if stage.devices_per_instance > 1.0 => {
             let all = stage.each_device(busy.saturating_add(idle.total_ns()));
@@ -162,21 +190,37 @@ fn causes(stage: &Stage, busy: i64, idle: Idle) -> [(i64, StageLimit, &'static s
         }
         _ => 0,
     };
-    let (outside, after) = match stage.period_ns {
-        Some(_) => (StageLimit::StepGaps, "the CPU had not launched the next step yet"),
-        None => (StageLimit::Host, "the CPU worked before the first or after the last GPU operation"),
-    };
     let each = |ns: i64| stage.each_device(ns);
+    let (detail, before) = (stage.idle_detail, stage.before);
+    let outside = stage.outside().idle_ns;
+    let (after, host_first) = match stage.period_ns {
+        Some(_) => (
+            (outside, StageLimit::StepGaps, "the CPU had not launched the next step yet"),
+            each(detail.host_first_ns),
+        ),
+        None => {
+            let known = each(before.data_loading_ns + before.cold_ns);
+            let ns = (outside - known).max(0) + each(detail.host_first_ns);
+            let why = "the CPU worked before the first or after the last GPU operation";
+            ((ns, StageLimit::Host, why), 0)
+        }
+    };
+    let other_launch = stage.data_loading_ns + detail.cold_ns + detail.host_first_ns;
     [
         (
-            each(idle.launch_ns - stage.data_loading_ns),
+            (each(idle.launch_ns - other_launch) + host_first).max(0),
             StageLimit::Launch,
             "the CPU had not launched the next operation yet",
         ),
         (
-            each(stage.data_loading_ns),
+            each(stage.data_loading_ns + before.data_loading_ns),
             StageLimit::DataLoading,
             "the launching thread was getting data from its data loader",
+        ),
+        (
+            each(detail.cold_ns + before.cold_ns),
+            StageLimit::ColdStart,
+            "the CPU loaded code, instantiated a graph or launched a kernel for the first time",
         ),
         (
             each(idle.sync_ns),
@@ -194,7 +238,12 @@ fn causes(stage: &Stage, busy: i64, idle: Idle) -> [(i64, StageLimit, &'static s
             StageLimit::Uneven,
             "one GPU had nothing to do before its first or after its last operation, while another worked",
         ),
-        (stage.outside().idle_ns, outside, after),
+        (
+            stage.exposed_communication_ns(),
+            StageLimit::Communication,
+            "GPUs communicate and run no other kernel",
+        ),
+        after,
     ]
 }
 

@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use crate::exit::Exit;
+use crate::text::lines_without_controls;
 
 /// Failure of a command, with what to do about it and the exit status.
 #[derive(Debug)]
@@ -58,7 +59,8 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        // A message quotes file names and content, which may come from anywhere.
+        f.write_str(&lines_without_controls(&self.message))
     }
 }
 
@@ -81,5 +83,11 @@ mod tests {
         assert_eq!((error.to_string().as_str(), error.exit()), ("cannot write a/b: full", Exit::Partial));
         assert_eq!(error.hint(), Some("make room"));
         assert!(std::error::Error::source(&error).is_some());
+    }
+
+    #[test]
+    fn quoted_text_controls_no_terminal() {
+        let error = Error::io("read", Path::new("a\x1b[31mb"))(io::Error::other("c\x1b[8md\u{202e}e\nf"));
+        assert_eq!(error.to_string(), "cannot read a [31mb: c [8md e\nf");
     }
 }

@@ -206,6 +206,7 @@ def run(args):
     device = pick_device(torch, args.device)
     if args.cuda_graphs and device.type != "cuda":
         raise DriverError(EXIT_NO_CUDA, "--cuda-graphs needs a CUDA device")
+    hf_model.check_inputs(args)
     try:
         report(f"building the model on {device}")
         model = hf_model.build(torch, transformers, args, settings, device)

@@ -15,7 +15,7 @@ def build(torch, transformers, args, settings, device):
     if args.experts:
         options["experts_implementation"] = args.experts
     torch.manual_seed(args.seed)
-    found = None if args.model else given_configuration(args, settings)
+    found = None if args.model else given_configuration(transformers, args, settings)
     if found is not None and hf_deepseek_ocr.matches(found):
         report("random weights of the DeepSeek-OCR architecture, from classes of transformers")
         dtype = getattr(torch, DTYPES[args.dtype or found.get("torch_dtype", "bfloat16")])
@@ -58,17 +58,21 @@ def not_built(what, args, error):
     return DriverError(EXIT_NO_MODEL, f"{what} {source_of(args)}: {one_line(error)}")
 
 
-def given_configuration(args, settings):
+def given_configuration(transformers, args, settings):
     """Returns the configuration for random weights as a dictionary, with the settings of the user."""
     try:
         found = {"model_type": args.model_type}
         if args.config_json:
             with open(args.config_json, encoding="utf-8") as file:
                 found = json.load(file)
+        if found.get("model_type") and not hf_deepseek_ocr.matches(found):
+            check_settings(transformers, found["model_type"], found, settings)
         overlay(found, settings)
         if not found.get("model_type"):
             raise ValueError("it has no model_type")
         return found
+    except DriverError:
+        raise
     except Exception as error:
         raise DriverError(EXIT_NO_MODEL, f"no such model: {source_of(args)}: {one_line(error)}") from error
 
@@ -104,6 +108,37 @@ def needs_code(transformers, args):
             f"{args.model} needs the Python code in its folder (model type {found.get('model_type')}): "
             "read it, then set model.trust_remote_code=true (--trust-remote-code)",
         )
+
+
+def leaves(settings, parents=()):
+    """Lists the paths of nested settings."""
+    for key, value in settings.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, (*parents, key))
+        else:
+            yield (*parents, key)
+
+
+def has(settings, path):
+    for key in path:
+        if not isinstance(settings, dict) or key not in settings:
+            return False
+        settings = settings[key]
+    return True
+
+
+def check_settings(transformers, kind, found, settings):
+    """Fails on a setting that the configuration does not have: transformers would keep it and nothing would read it."""
+    try:
+        known = transformers.CONFIG_MAPPING[kind]().to_dict()
+    except Exception:
+        return
+    for path in leaves(settings):
+        if has(known, path) or has(found, path):
+            continue
+        elsewhere = next((other for other in leaves(known) if other[-1] == path[-1]), None)
+        advice = f"; write +model.set.{'.'.join(elsewhere)}" if elsewhere else ""
+        raise DriverError(EXIT_USAGE, f"model.set.{'.'.join(path)} has no effect: {kind} has no such key{advice}")
 
 
 def overlay(base, settings):
@@ -197,13 +232,23 @@ def inputs(torch, transformers, args, model, device, first=0):
         processed = with_processor(torch, transformers, args, model, batch, takes_images, device, image_token)
         if processed is not None:
             return processed
-    if args.manifest and any(item["prompt"] for item in batch):
-        raise DriverError(
-            EXIT_USAGE,
-            f"manifest {args.manifest}: its prompts would not be used: {source_of(args)} has no tokenizer; "
-            "set model.target to a folder with one, or remove the prompts",
-        )
     return generated(torch, args, model, batch, takes_images, device, image_token)
+
+
+# Bytes of text for one token, where no tokenizer counts them: the usual mean of English text.
+BYTES_PER_TOKEN = 4
+
+
+def estimated_tokens(prompt):
+    """Returns about as many tokens as a text has."""
+    return max(1, -(-len(prompt.encode("utf-8")) // BYTES_PER_TOKEN))
+
+
+def check_inputs(args):
+    """Reads the manifest and its images, so that a missing file or package is found before a model is built."""
+    for item in read_manifest(args.manifest) if args.manifest else []:
+        if item["image"]:
+            open_image(item["image"])
 
 
 def read_manifest(path):
@@ -283,12 +328,15 @@ def with_processor(torch, transformers, args, model, batch, takes_images, device
 def generated(torch, args, model, batch, takes_images, device, image_token):
     """Generates input from the seed: random token ids, and pixels of a generated image or of the given images."""
     notes = ["the prompt consists of random tokens"]
-    if any(item["prompt"] for item in batch):
+    length = args.prompt_tokens
+    prompts = [item["prompt"] for item in batch if item["prompt"]]
+    if prompts:
         missing = "processor for images and text" if takes_images else "tokenizer"
-        notes.append(f"the given prompt was not used: the model folder has no {missing}")
+        length = max(estimated_tokens(prompt) for prompt in prompts)
+        notes.append(f"there is no {missing}: random tokens as many as the given prompt has, at {BYTES_PER_TOKEN} bytes a token ({length})")
     text = model.config if hf_deepseek_ocr.runs_own_code(model) else model.config.get_text_config()
     generator = torch.Generator().manual_seed(args.seed)
-    ids = torch.randint(0, text.vocab_size, (args.batch, args.prompt_tokens), generator=generator)
+    ids = torch.randint(0, text.vocab_size, (args.batch, length), generator=generator)
     arguments = {}
     vision = None
     if takes_images:
@@ -298,10 +346,13 @@ def generated(torch, args, model, batch, takes_images, device, image_token):
         images = pixels(torch, args, batch, size, generator).to(device, next(model.parameters()).dtype)
         own_code = hf_deepseek_ocr.runs_own_code(model)
         vision = hf_deepseek_ocr.vision_tokens(size) if own_code else image_tokens(torch, model, images, args.batch)
+        if prompts:
+            # The text of a prompt comes after its image.
+            ids = torch.cat([ids.new_zeros(args.batch, vision), ids], dim=1)
         # The answer continues from at least one text token.
-        if vision + 1 > args.prompt_tokens:
-            notes.append(f"the prompt is {vision + 1} tokens, not {args.prompt_tokens}: the image alone takes {vision}")
-            ids = torch.cat([ids, ids.new_zeros(args.batch, vision + 1 - args.prompt_tokens)], dim=1)
+        elif vision + 1 > length:
+            notes.append(f"the prompt is {vision + 1} tokens, not {length}: the image alone takes {vision}")
+            ids = torch.cat([ids, ids.new_zeros(args.batch, vision + 1 - length)], dim=1)
         ids[:, :vision] = image_token
         arguments = hf_deepseek_ocr.own_code_arguments(torch, ids, images, vision) if own_code else {"pixel_values": images}
         notes.append(f"the image is {size} x {size} pixels, {'generated' if not any(i['image'] for i in batch) else 'resized'}")

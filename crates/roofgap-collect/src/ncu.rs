@@ -319,6 +319,13 @@ pub fn import(ncu: &Ncu, report: &Path, page: Page) -> CommandLine {
     line.args(["--page", page.as_str(), "--csv", "--print-units", "base"])
 }
 
+/// Builds `ncu --import REPORT --nvtx-include RANGE... --export FILE`, which writes the launches inside some ranges to another report.
+pub fn export_ranges(ncu: &Ncu, report: &Path, ranges: &[NvtxRange], to: &Path) -> CommandLine {
+    let line = CommandLine::new(&ncu.path).arg("--import").arg(report);
+    let line = ranges.iter().fold(line, |line, range| line.arg("--nvtx-include").arg(range.for_ncu()));
+    line.arg("--force-overwrite").arg("--export").arg(escape_percent(to))
+}
+
 /// A measured launch, from a line `==PROF== Profiling "name" - 3: 0%....50%....100% - 9 passes`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfiledLaunch {

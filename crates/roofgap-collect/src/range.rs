@@ -2,8 +2,11 @@
 
 use std::fmt;
 
-/// A range, identified by domain and name.
-#[derive(Debug, Clone, PartialEq, Eq)]
+use serde::{Deserialize, Serialize};
+
+/// A range, identified by domain and name. Its text is `[domain@]name`; an `@` that separates nothing is `\@`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct NvtxRange {
     /// Domain; `None` for the default domain.
     pub domain: Option<String>,
@@ -19,14 +22,19 @@ impl NvtxRange {
     /// let range = NvtxRange::parse("LLM@prefill").unwrap();
     /// assert_eq!(range.for_nsys(), "prefill@LLM");
     /// assert_eq!(range.for_ncu(), "LLM@prefill/");
+    /// // A range of that very name in the default domain.
+    /// let literal = NvtxRange::parse(r"LLM\@prefill").unwrap();
+    /// assert_eq!(literal.for_ncu(), r"LLM\@prefill/");
     /// ```
     pub fn parse(text: &str) -> Option<Self> {
-        let (domain, name) = match text.split_once('@') {
-            Some((domain, name)) => (Some(domain), name),
-            None => (None, text),
+        let separates = |(at, _): &(usize, &str)| !text[..*at].ends_with('\\');
+        let literal = |part: &str| part.replace(r"\@", "@");
+        let (domain, name) = match text.match_indices('@').find(separates) {
+            Some((at, _)) => (Some(literal(&text[..at])), text[at + 1..].to_owned()),
+            None => (None, literal(text)),
         };
-        let filled = !name.is_empty() && domain.is_none_or(|domain| !domain.is_empty());
-        filled.then(|| NvtxRange { domain: domain.map(str::to_owned), name: name.to_owned() })
+        let filled = !name.is_empty() && domain.as_ref().is_none_or(|domain| !domain.is_empty());
+        filled.then_some(NvtxRange { domain, name })
     }
 
     /// Formats as `name@domain` for `nsys --nvtx-capture`; escapes `@` in names.
@@ -56,9 +64,23 @@ impl NvtxRange {
 impl fmt::Display for NvtxRange {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.domain {
-            Some(domain) => write!(out, "{domain}@{}", self.name),
-            None => out.write_str(&self.name),
+            Some(domain) => write!(out, "{}@{}", domain.replace('@', r"\@"), self.name),
+            None => out.write_str(&self.name.replace('@', r"\@")),
         }
+    }
+}
+
+impl From<NvtxRange> for String {
+    fn from(range: NvtxRange) -> Self {
+        range.to_string()
+    }
+}
+
+impl TryFrom<String> for NvtxRange {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        Self::parse(&text).ok_or_else(|| format!("{text:?} is no range: expected [domain@]name"))
     }
 }
 
@@ -87,6 +109,16 @@ mod tests {
         assert_eq!(odd.for_nsys(), r"step [1/2]\@x@D");
         assert_eq!(odd.for_ncu(), r"D@step \[1\/2\]\@x/");
         assert_eq!(odd.to_string(), "D@step [1/2]@x");
+    }
+
+    #[test]
+    fn a_literal_label_is_not_a_domain() {
+        let literal = NvtxRange { domain: None, name: "LLM@decode_all".to_owned() };
+        assert_eq!(literal.for_ncu(), r"LLM\@decode_all/");
+        assert_eq!(literal.for_nsys(), r"LLM\@decode_all");
+        for range in [literal, NvtxRange { domain: Some("a@b".to_owned()), name: "c@d".to_owned() }] {
+            assert_eq!(NvtxRange::parse(&range.to_string()), Some(range));
+        }
     }
 
     #[test]

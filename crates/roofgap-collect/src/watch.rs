@@ -1,5 +1,11 @@
 //! Programs that run with a dormant collector: a folder each, with a registration and the sockets that control it.
+//!
+//! A program holds a lock on its registration while it runs, so that its end is known in every container that shares the folder.
 
+use std::collections::BTreeSet;
+use std::collections::hash_map::RandomState;
+use std::fs::{self, File, TryLockError};
+use std::hash::BuildHasher;
 use std::io;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -8,12 +14,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use roofgap_base::clock;
-use roofgap_base::file::{read_document, write_atomic};
+use roofgap_base::file::{read_document, write_atomic_with};
 use serde::{Deserialize, Serialize};
 
 use crate::process;
 
-/// Name of a registration.
+/// Name of a registration. It also marks a folder as one that `watch` made.
 const FILE: &str = "watch.json";
 
 /// Longest path of a Unix socket, bytes.
@@ -75,6 +81,13 @@ pub struct Watched {
     pub sockets: PathBuf,
 }
 
+/// The locks of a program on its registrations: open files that a program inherits and holds until it ends.
+#[derive(Debug)]
+pub struct ProgramLock {
+    #[expect(dead_code, reason = "held until the program ends")]
+    files: Vec<File>,
+}
+
 /// A process of a watched program that has loaded the collector.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WatchedProcess {
@@ -105,18 +118,16 @@ impl Registry {
     }
 
     /// Registers this process, which is about to become the program, and removes what ended programs left.
-    pub fn register(&self, command: Vec<String>) -> Result<Watched, WatchError> {
+    pub fn register(&self, command: Vec<String>) -> Result<(Watched, ProgramLock), WatchError> {
         self.remove_ended();
         let pid = i32::try_from(std::process::id()).map_err(|_| WatchError::NoStartTime)?;
         let start = process::of(pid).ok_or(WatchError::NoStartTime)?.start;
-        let name = format!("{pid}-{start}");
+        // Containers that share a folder have the same process ids.
+        let name = format!("{pid}-{:08x}", RandomState::new().hash_one(start) as u32);
         let (sockets, files) = (self.sockets.join(&name), self.captures.join(&name));
         let longest = sockets.join(format!("{LARGEST_PID}.sock"));
         if longest.as_os_str().len() > LONGEST_SOCKET {
             return Err(WatchError::LongPath { path: longest });
-        }
-        for path in [&sockets, &files] {
-            create(path)?;
         }
         let registration = Registration {
             pid,
@@ -124,18 +135,17 @@ impl Registry {
             started: clock::now().to_string(),
             command,
             socket: socket_of(&sockets, pid),
-            files,
+            files: files.clone(),
         };
-        let path = sockets.join(FILE);
-        let write = |source| WatchError::Write { path: path.clone(), source };
-        let text = serde_json::to_vec_pretty(&registration).map_err(|error| write(error.into()))?;
-        write_atomic(&path, &text).map_err(write)?;
-        Ok(Watched { registration, sockets })
+        let folders = BTreeSet::from([files, sockets.clone()]);
+        let lock = folders.iter().map(|folder| create(folder, &registration)).collect::<Result<_, _>>()?;
+        Ok((Watched { registration, sockets }, ProgramLock { files: lock }))
     }
 
     /// Lists the watched programs that run, oldest first.
     pub fn list(&self) -> Vec<Watched> {
-        let mut found: Vec<Watched> = self.all().into_iter().filter(Watched::is_running).collect();
+        let mut found: Vec<Watched> =
+            self.all().into_iter().filter(|watched| is_running(&watched.sockets)).collect();
         found.sort_by_key(|watched| (watched.registration.start, watched.registration.pid));
         found
     }
@@ -159,20 +169,18 @@ impl Registry {
     }
 
     fn all(&self) -> Vec<Watched> {
-        let entries = std::fs::read_dir(&self.sockets).into_iter().flatten().flatten();
-        let read = |sockets: PathBuf| {
-            let text = read_document(&sockets.join(FILE)).ok()?;
-            let registration = serde_json::from_slice(&text).ok()?;
-            Some(Watched { registration, sockets })
-        };
-        entries.filter_map(|entry| read(entry.path())).collect()
+        let read = |sockets: PathBuf| Some(Watched { registration: registration_in(&sockets)?, sockets });
+        own_folders(&self.sockets).filter_map(read).collect()
     }
 
+    /// Removes the folders of ended programs. Only a folder of this registry that `watch` made is removed, whatever a registration
+    /// says.
     fn remove_ended(&self) {
-        for ended in self.all().iter().filter(|watched| !watched.is_running()) {
-            // What cannot be removed is tried again next time.
-            let _ = std::fs::remove_dir_all(&ended.registration.files);
-            let _ = std::fs::remove_dir_all(&ended.sockets);
+        for parent in BTreeSet::from([&self.captures, &self.sockets]) {
+            for folder in own_folders(parent).filter(|folder| !is_running(folder)) {
+                // What cannot be removed is tried again next time.
+                let _ = remove(&folder);
+            }
         }
     }
 }
@@ -180,18 +188,7 @@ impl Registry {
 impl Watched {
     /// Lists the processes that have loaded the collector, by id.
     pub fn processes(&self) -> Vec<WatchedProcess> {
-        let entries = std::fs::read_dir(&self.sockets).into_iter().flatten().flatten();
-        let mut found: Vec<WatchedProcess> = entries
-            .filter_map(|entry| {
-                let socket = entry.path();
-                let pid = socket.file_name()?.to_str()?.strip_suffix(".sock")?.parse().ok()?;
-                Some(WatchedProcess { pid, socket })
-            })
-            // A killed process leaves its socket.
-            .filter(|process| UnixStream::connect(&process.socket).is_ok())
-            .collect();
-        found.sort();
-        found
+        processes_in(&self.sockets)
     }
 
     /// Returns the folder of the captures.
@@ -203,17 +200,83 @@ impl Watched {
     pub fn account(&self) -> PathBuf {
         self.registration.files.join("workload.json")
     }
-
-    /// Tells whether the program runs, or a process that it left.
-    fn is_running(&self) -> bool {
-        let same = |found: &process::Process| found.start == self.registration.start && !found.is_zombie();
-        process::of(self.registration.pid).is_some_and(|found| same(&found)) || !self.processes().is_empty()
-    }
 }
 
-fn create(path: &Path) -> Result<(), WatchError> {
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.map_err(|source| WatchError::Write { path: path.to_owned(), source })
+fn processes_in(sockets: &Path) -> Vec<WatchedProcess> {
+    let entries = fs::read_dir(sockets).into_iter().flatten().flatten();
+    let mut found: Vec<WatchedProcess> = entries
+        .filter_map(|entry| {
+            let socket = entry.path();
+            let pid = socket.file_name()?.to_str()?.strip_suffix(".sock")?.parse().ok()?;
+            Some(WatchedProcess { pid, socket })
+        })
+        // A killed process leaves its socket.
+        .filter(|process| UnixStream::connect(&process.socket).is_ok())
+        .collect();
+    found.sort();
+    found
+}
+
+/// Tells whether the program of a folder runs, or a process that it left.
+fn is_running(folder: &Path) -> bool {
+    let probe = File::open(folder.join(FILE)).map(|file| file.try_lock_shared());
+    if matches!(probe, Ok(Err(TryLockError::WouldBlock))) {
+        return true;
+    }
+    let Some(registration) = registration_in(folder) else {
+        return false;
+    };
+    // A daemon closes the files that it inherits, and its lock with them.
+    let same = |found: &process::Process| found.start == registration.start && !found.is_zombie();
+    process::of(registration.pid).is_some_and(|found| same(&found))
+        || !processes_in(registration.socket.parent().unwrap_or(folder)).is_empty()
+}
+
+fn registration_in(folder: &Path) -> Option<Registration> {
+    serde_json::from_slice(&read_document(&folder.join(FILE)).ok()?).ok()
+}
+
+/// Lists the folders that `watch` made for this user: no links, and with a registration inside.
+fn own_folders(parent: &Path) -> impl Iterator<Item = PathBuf> {
+    let user = rustix::process::geteuid().as_raw();
+    let is_own = move |path: &Path, is_kind: fn(&fs::Metadata) -> bool| {
+        fs::symlink_metadata(path).is_ok_and(|facts| is_kind(&facts) && facts.uid() == user)
+    };
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(move |path| {
+        is_own(path, fs::Metadata::is_dir) && is_own(&path.join(FILE), fs::Metadata::is_file)
+    })
+}
+
+/// Removes a folder. Its registration goes last, so that a removal that was interrupted is done again.
+fn remove(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else if entry.file_name() != FILE {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    fs::remove_file(folder.join(FILE))?;
+    fs::remove_dir(folder)
+}
+
+/// Creates the folder of a program with its registration, locked. Returns the file that holds the lock, which `exec` keeps open.
+fn create(folder: &Path, registration: &Registration) -> Result<File, WatchError> {
+    let path = folder.join(FILE);
+    let failed = |source| WatchError::Write { path: path.clone(), source };
+    fs::DirBuilder::new().mode(0o700).create(folder).map_err(failed)?;
+    let text = serde_json::to_vec_pretty(registration).map_err(|error| failed(error.into()))?;
+    // It has its name once it is locked, so that nobody takes it for one of an ended program.
+    let lock = write_atomic_with(&path, |file| {
+        file.write_all(&text)?;
+        file.try_lock()?;
+        file.try_clone()
+    });
+    let lock = lock.map_err(failed)?;
+    rustix::io::fcntl_setfd(&lock, rustix::io::FdFlags::empty()).map_err(|error| failed(error.into()))?;
+    Ok(lock)
 }
 
 fn socket_of(sockets: &Path, pid: i32) -> PathBuf {
@@ -223,11 +286,11 @@ fn socket_of(sockets: &Path, pid: i32) -> PathBuf {
 /// Creates a private folder, or checks the one that exists. `variable`: variable of the environment that moves it.
 fn private(path: &Path, variable: &'static str) -> Result<(), WatchError> {
     let failed = |source| WatchError::Folder { path: path.to_owned(), source };
-    match std::fs::DirBuilder::new().mode(0o700).create(path) {
+    match fs::DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
         _ => {}
     }
-    let found = std::fs::symlink_metadata(path).map_err(failed)?;
+    let found = fs::symlink_metadata(path).map_err(failed)?;
     let user = rustix::process::geteuid().as_raw();
     if !found.is_dir() || found.uid() != user || found.mode() & 0o077 != 0 {
         return Err(WatchError::NotPrivate { path: path.to_owned(), variable });
@@ -284,20 +347,37 @@ pub struct Status {
 
 /// Sends a command and returns the answer without its `ok`.
 pub fn ask(socket: &Path, command: &str) -> Result<String, ControlError> {
-    let exchange = || -> io::Result<String> {
+    exchange(socket, command).map(|(answer, _)| answer)
+}
+
+/// The sole right to record a process. The collector stops recording when it ends, also if this program is killed.
+#[derive(Debug)]
+pub struct Hold {
+    #[expect(dead_code, reason = "the right lasts as long as the connection")]
+    connection: UnixStream,
+}
+
+/// Takes the sole right to record a process.
+pub fn hold(socket: &Path) -> Result<Hold, ControlError> {
+    exchange(socket, "hold").map(|(_, connection)| Hold { connection })
+}
+
+fn exchange(socket: &Path, command: &str) -> Result<(String, UnixStream), ControlError> {
+    let send = || -> io::Result<(String, UnixStream)> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         (&stream).write_all(format!("{command}\n").as_bytes())?;
         let mut line = String::new();
         BufReader::new(&stream).take(LONGEST).read_line(&mut line)?;
-        Ok(line)
+        Ok((line, stream))
     };
-    let line = exchange().map_err(|source| ControlError::Io { socket: socket.to_owned(), source })?;
-    answer(&line).map_err(|why| match why {
+    let (line, stream) = send().map_err(|source| ControlError::Io { socket: socket.to_owned(), source })?;
+    let answer = answer(&line).map_err(|why| match why {
         Some(why) => ControlError::Refused { why },
         None => ControlError::Io { socket: socket.to_owned(), source: io::ErrorKind::UnexpectedEof.into() },
-    })
+    })?;
+    Ok((answer, stream))
 }
 
 /// Asks for the state of a collector.
@@ -334,12 +414,75 @@ mod tests {
         Registry::open_in(Some(base), base).unwrap()
     }
 
+    /// Changes the registrations of a program in place, so that its locks stay.
+    fn change(watched: &Watched, change: impl Fn(&mut Registration)) {
+        let mut registration = watched.registration.clone();
+        change(&mut registration);
+        for folder in [&watched.sockets, &watched.registration.files] {
+            fs::write(folder.join(FILE), serde_json::to_vec(&registration).unwrap()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_program_of_another_container_is_neither_missed_nor_removed() {
+        let base = tempfile::tempdir().unwrap();
+        for runtime in [None, Some(base.path())] {
+            let registry = Registry::open_in(runtime, base.path()).unwrap();
+            let (watched, lock) = registry.register(Vec::new()).unwrap();
+            let (sockets, files) = (&watched.sockets, &watched.registration.files);
+            // Its process id means nothing here.
+            change(&watched, |registration| registration.start += 1);
+            assert_eq!(registry.list().len(), 1);
+            let (_, other) = registry.register(Vec::new()).unwrap();
+            assert!(files.exists() && sockets.exists());
+            drop(lock);
+            drop(other);
+            registry.remove_ended();
+            assert!(!files.exists() && !sockets.exists());
+        }
+    }
+
+    #[test]
+    fn only_folders_that_watch_made_are_removed() {
+        let base = tempfile::tempdir().unwrap();
+        let registry = registry(base.path());
+        let documents = base.path().join("documents");
+        fs::create_dir(&documents).unwrap();
+        fs::write(documents.join("a"), "a").unwrap();
+        let planted = |folder: &Path| {
+            fs::create_dir_all(folder).unwrap();
+            let registration = Registration {
+                pid: 1,
+                start: 0,
+                started: String::new(),
+                command: Vec::new(),
+                socket: folder.join("1.sock"),
+                files: documents.clone(),
+            };
+            fs::write(folder.join(FILE), serde_json::to_vec(&registration).unwrap()).unwrap();
+        };
+        planted(&registry.sockets.join("1-0"));
+        // No folder of ours: a link, one without a registration, and one whose registration is a link.
+        let foreign = base.path().join("foreign");
+        planted(&foreign);
+        std::os::unix::fs::symlink(&foreign, registry.sockets.join("1-1")).unwrap();
+        let (bare, linked) = (registry.captures.join("1-2"), registry.captures.join("1-3"));
+        fs::create_dir(&bare).unwrap();
+        fs::create_dir(&linked).unwrap();
+        std::os::unix::fs::symlink(foreign.join(FILE), linked.join(FILE)).unwrap();
+        registry.remove_ended();
+        assert!(!registry.sockets.join("1-0").exists());
+        for kept in [documents.join("a"), foreign.join(FILE), bare, linked] {
+            assert!(kept.exists(), "{}", kept.display());
+        }
+    }
+
     #[test]
     fn a_program_is_found_by_its_processes_until_all_have_ended() {
         let base = tempfile::tempdir().unwrap();
         let registry = registry(base.path());
         assert!(matches!(registry.find("latest"), Err(WatchError::Nothing)));
-        let watched = registry.register(vec!["serve".into(), "a b".into()]).unwrap();
+        let (watched, lock) = registry.register(vec!["serve".into(), "a b".into()]).unwrap();
         let pid = watched.registration.pid.to_string();
         assert_eq!(registry.find("latest").unwrap(), watched);
         assert_eq!(registry.find(&pid).unwrap(), watched);
@@ -351,10 +494,8 @@ mod tests {
         assert_eq!(watched.processes()[0].pid, 77);
         assert_eq!(registry.find("77").unwrap(), watched);
         // The program has ended, the worker has not.
-        let mut registration = watched.registration.clone();
-        registration.start += 1;
-        let text = serde_json::to_vec(&registration).unwrap();
-        write_atomic(&watched.sockets.join(FILE), &text).unwrap();
+        change(&watched, |registration| registration.start += 1);
+        drop(lock);
         assert_eq!(registry.list().len(), 1);
         drop(listener);
         assert!(matches!(registry.find("77"), Err(WatchError::Nothing)));

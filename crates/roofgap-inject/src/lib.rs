@@ -37,7 +37,7 @@
 //! | `ROOFGAP_NATIVE_ZEROED` | `0` has CUPTI clear the buffers for records |
 //! | `CUPTI_LIBRARY` | path of CUPTI, instead of a search |
 //!
-//! A recording can be turned off and on while the program runs: by a line (`arm`, `disarm`, `status`, `flush` or `cut`) on the control
+//! A recording can be turned off and on while the program runs: by a line (`arm`, `disarm`, `status`, `flush`, `cut` or `hold`) on the control
 //! socket, or by the functions `roofgap_arm`, `roofgap_disarm` and `roofgap_flush` of this library. The capture has the edges of
 //! the recorded windows. Annotations are recorded outside of the windows too.
 //!

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use rmcp::model::{ContentBlock, IntoContents};
 use roofgap_base::error::Error;
+use roofgap_base::text::lines_without_controls;
 use roofgap_runs::open::LoadError;
 use roofgap_runs::run_dir::LocateError;
 
@@ -54,6 +55,6 @@ pub enum McpError {
 
 impl IntoContents for McpError {
     fn into_contents(self) -> Vec<ContentBlock> {
-        vec![ContentBlock::text(self.to_string())]
+        vec![ContentBlock::text(lines_without_controls(&self.to_string()))]
     }
 }

@@ -4,10 +4,12 @@
 //! bounded. A number has its unit and origin; one that was not measured is null with a reason.
 //!
 //! - [`roots`]: the folders that may be read, and the inputs in them;
+//! - [`message`]: the lines of the protocol;
 //! - `answer`: a number with unit and origin, the legend of a table, and the bounds of texts;
 //! - `tools`: a request, an answer and a function for each tool; rows are types of the analysis;
 //! - `server`: the protocol.
 
+pub mod message;
 pub mod roots;
 
 mod answer;

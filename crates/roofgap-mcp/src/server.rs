@@ -2,6 +2,7 @@
 
 use crate::answer::Bounded;
 use crate::error::McpError;
+use crate::message::Lines;
 use crate::roots::Roots;
 use crate::tools::compare::{self, CompareAnswer, CompareRequest};
 use crate::tools::findings::{self, ExplainAnswer, ExplainRequest, FindingsAnswer, FindingsRequest};
@@ -44,7 +45,7 @@ pub fn run(props: McpProps) -> Result<(), McpError> {
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(McpError::Runtime)?;
     let ended = runtime.block_on(async {
         let tools = Tools::new(props);
-        let running = match tools.serve(rmcp::transport::stdio()).await {
+        let running = match tools.serve(Lines::new(tokio::io::stdin(), tokio::io::stdout())).await {
             Ok(running) => running,
             // The client left before it said anything.
             Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
@@ -68,7 +69,8 @@ struct Tools {
 
 impl Tools {
     fn new(props: McpProps) -> Self {
-        let state = State { roots: props.roots, cache: LoadCache::new(props.exporter) };
+        let cache = LoadCache::within(props.exporter, props.roots.folders().to_vec());
+        let state = State { roots: props.roots, cache };
         Tools { state: Arc::new(state), version: props.version, tool_router: Self::tool_router() }
     }
 

@@ -26,13 +26,20 @@ struct Entry {
 #[derive(Debug)]
 pub struct LoadCache {
     exporter: Exporter,
+    overrides: Overrides,
     entries: Mutex<VecDeque<Entry>>,
 }
 
 impl LoadCache {
     /// Makes an empty cache.
     pub fn new(exporter: Exporter) -> Self {
-        LoadCache { exporter, entries: Mutex::default() }
+        LoadCache { exporter, overrides: Overrides::default(), entries: Mutex::default() }
+    }
+
+    /// Makes an empty cache whose runs may name files in these folders only.
+    pub fn within(exporter: Exporter, folders: Vec<PathBuf>) -> Self {
+        let overrides = Overrides { folders: Some(folders), ..Overrides::default() };
+        LoadCache { overrides, ..Self::new(exporter) }
     }
 
     /// Returns the exporter of nsys reports.
@@ -57,7 +64,7 @@ impl LoadCache {
             return Ok(loaded);
         }
         entries.truncate(KEPT - 1);
-        let loaded = Arc::new(load(paths, &Overrides::default(), &self.exporter)?);
+        let loaded = Arc::new(load(paths, &self.overrides, &self.exporter)?);
         entries.push_front(Entry { paths: paths.to_vec(), stamp, loaded: loaded.clone() });
         Ok(loaded)
     }

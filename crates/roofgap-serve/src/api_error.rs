@@ -4,6 +4,7 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use roofgap_base::error::Error;
+use roofgap_base::text::lines_without_controls;
 use roofgap_report::page::NoTimeline;
 use roofgap_runs::config::ConfigError;
 use roofgap_runs::open::LoadError;
@@ -115,7 +116,8 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let mut response = (self.status(), Json(json!({ "error": self.to_string() }))).into_response();
+        let message = lines_without_controls(&self.to_string()).into_owned();
+        let mut response = (self.status(), Json(json!({ "error": message }))).into_response();
         let headers = response.headers_mut();
         match self {
             Self::Unauthorized => {

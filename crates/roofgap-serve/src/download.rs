@@ -5,6 +5,7 @@ use std::io::{Seek, SeekFrom};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -15,7 +16,7 @@ use rustix::fs::{Mode, OFlags, openat};
 use tokio::io::AsyncReadExt;
 
 use crate::api_error::ApiError;
-use crate::state::AppState;
+use crate::hashes::Hashes;
 
 /// Bytes of a part that is read at once.
 const CHUNK: usize = 64 << 10;
@@ -23,7 +24,14 @@ const CHUNK: usize = 64 << 10;
 /// Files that are not given out: hashes of secrets, from which a short secret can be guessed.
 const PRIVATE: [&str; 2] = ["secrets.json", "secrets.json.gz"];
 
-/// An open file of a run, its hash and the requested part.
+/// An open file of a run.
+#[derive(Debug)]
+pub struct RunFile {
+    file: File,
+    path: PathBuf,
+}
+
+/// A file of a run, its hash and the requested part.
 #[derive(Debug)]
 pub struct Download {
     file: File,
@@ -42,28 +50,38 @@ enum Part {
     Nothing,
 }
 
-impl Download {
+impl RunFile {
     /// Opens a file of a run. No link is followed, so nothing outside of the run is read.
-    pub fn open(state: &AppState, run: &RunRef, path: &str, headers: &HeaderMap) -> Result<Self, ApiError> {
+    pub fn open(run: &RunRef, path: &str) -> Result<Self, ApiError> {
         let missing = || ApiError::NoFile { run: run.id.clone(), path: path.chars().take(200).collect() };
         // Without slashes at the end, which would make another name of the same file.
         let below: PathBuf = Path::new(path).components().collect();
         if PRIVATE.iter().any(|name| below.file_name() == Some(name.as_ref())) {
             return Err(missing());
         }
-        let mut file = open_below(&run.path, &below).ok_or_else(missing)?;
-        let facts = file.metadata().map_err(ApiError::Read)?;
-        if !facts.is_file() {
+        let file = open_below(&run.path, &below).ok_or_else(missing)?;
+        if !file.metadata().map_err(ApiError::Read)?.is_file() {
             return Err(missing());
         }
-        let hash =
-            state.hash(run.path.join(&below), facts.len(), facts.modified().ok()).map_err(ApiError::Read)?;
+        Ok(RunFile { file, path: run.path.join(below) })
+    }
+
+    /// Hashes the file.
+    pub async fn hash(&self, hashes: &Arc<Hashes>) -> Result<String, ApiError> {
+        let file = self.file.try_clone().map_err(ApiError::Read)?;
+        hashes.get(self.path.clone(), file).await.map_err(ApiError::Read)
+    }
+
+    /// Makes the answer to a request, with the hash of the file.
+    pub fn download(mut self, hash: &str, headers: &HeaderMap) -> Result<Download, ApiError> {
+        let bytes = self.file.metadata().map_err(ApiError::Read)?.len();
         let etag = format!("\"{hash}\"");
-        let part = part(headers, &etag, facts.len())?;
+        let part = part(headers, &etag, bytes)?;
         if let Part::Bytes(range) = &part {
-            file.seek(SeekFrom::Start(range.start)).map_err(ApiError::Read)?;
+            self.file.seek(SeekFrom::Start(range.start)).map_err(ApiError::Read)?;
         }
-        Ok(Download { file, bytes: facts.len(), etag, kind: content_type(path), part })
+        let kind = content_type(&self.path.to_string_lossy());
+        Ok(Download { file: self.file, bytes, etag, kind, part })
     }
 }
 

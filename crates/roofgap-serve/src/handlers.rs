@@ -12,12 +12,12 @@ use roofgap_base::file::read_document;
 use roofgap_report::page::{served, timeline_window};
 use roofgap_report::{Bundle, compare as render};
 use roofgap_runs::open::{LoadedSide, Overrides, load_side};
-use roofgap_runs::runs::{artifacts, list, show};
+use roofgap_runs::runs::{list, list_artifacts, show};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::api_error::ApiError;
-use crate::download::Download;
+use crate::download::{Download, RunFile};
 use crate::follow;
 use crate::guard::COOKIE;
 use crate::job::JobRecord;
@@ -167,7 +167,21 @@ pub async fn artifact_list(
     State(shared): State<Shared>,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
-    blocking(shared, move |state| document(&artifacts(&state.run(&id)?)?)).await
+    let (run, mut list) = blocking(shared.clone(), move |state| {
+        let run = state.run(&id)?;
+        let list = list_artifacts(&run)?;
+        Ok((run, list))
+    })
+    .await?;
+    for artifact in &mut list.artifacts {
+        let (run, path) = (run.clone(), artifact.path.clone());
+        let file = blocking(shared.clone(), move |_| RunFile::open(&run, &path)).await;
+        // A file may disappear meanwhile.
+        if let Ok(file) = file {
+            artifact.sha256 = file.hash(&shared.hashes).await.ok();
+        }
+    }
+    document(&list)
 }
 
 /// Gives a file of a run, whole or in part.
@@ -176,7 +190,9 @@ pub async fn artifact(
     Path((id, path)): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Result<Download, ApiError> {
-    blocking(shared, move |state| Download::open(state, &state.run(&id)?, &path, &headers)).await
+    let file = blocking(shared.clone(), move |state| RunFile::open(&state.run(&id)?, &path)).await?;
+    let hash = file.hash(&shared.hashes).await?;
+    file.download(&hash, &headers)
 }
 
 #[derive(Debug, Deserialize)]
@@ -292,6 +308,8 @@ fn result(state: &AppState, job: &JobRecord) -> Result<Response, ApiError> {
 fn described(shared: &AppState, job: &JobRecord) -> Json<Value> {
     let mut value = serde_json::to_value(job).unwrap_or_default();
     value["sessions_before"] = json!(shared.queue.position(&job.job));
+    let refused = (!job.is_over()).then(|| job.request.is_permitted(shared.props.permissions).err());
+    value["waits_for"] = json!(refused.flatten().map(|error| error.to_string()));
     value["run_state"] = json!(
         job.run_id
             .as_deref()
@@ -328,9 +346,6 @@ pub async fn events(State(shared): State<Shared>, Path(id): Path<String>) -> Res
 pub async fn cancel(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Response, ApiError> {
     blocking(shared, move |state| {
         is_known(state, &id)?;
-        if !state.props.permissions.run {
-            return Err(ApiError::RunsOff);
-        }
         let job = state.queue.cancel(&id)?;
         Ok((StatusCode::ACCEPTED, described(state, &job)).into_response())
     })
@@ -345,6 +360,7 @@ mod tests {
 
     use super::*;
     use crate::guard::Hosts;
+    use crate::hashes::AT_ONCE;
     use crate::props::{Limits, Permissions, ServeProps};
     use crate::queue::Queue;
     use crate::token::Token;
@@ -388,6 +404,37 @@ mod tests {
             drop(places);
             assert!(matches!(window.await, Err(ApiError::NoRun(_))));
             assert_eq!(shared.windows.available_permits() as u32, free);
+        });
+    }
+
+    #[test]
+    fn hashes_leave_threads_to_other_requests() {
+        let folder = tempfile::tempdir().unwrap();
+        let shared = state(folder.path());
+        let id = "20000101-000000";
+        std::fs::create_dir(folder.path().join(id)).unwrap();
+        // Sparse: it takes hours to hash.
+        let large = std::fs::File::create(folder.path().join(id).join("large.log")).unwrap();
+        large.set_len(1 << 42).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            let clients: Vec<_> = (0..16)
+                .flat_map(|_| {
+                    let file = Path((id.to_owned(), "large.log".to_owned()));
+                    let file = artifact(State(shared.clone()), file, HeaderMap::new());
+                    let list = artifact_list(State(shared.clone()), Path(id.to_owned()));
+                    [
+                        tokio::spawn(async { file.await.map(drop) }),
+                        tokio::spawn(async { list.await.map(drop) }),
+                    ]
+                })
+                .collect();
+            while shared.hashes.places.available_permits() == AT_ONCE {
+                tokio::task::yield_now().await;
+            }
+            assert!(runs(State(shared.clone())).await.is_ok());
+            assert_eq!(shared.hashes.places.available_permits(), AT_ONCE - 1, "it is hashed once");
+            clients.iter().for_each(tokio::task::JoinHandle::abort);
         });
     }
 

@@ -1,8 +1,9 @@
 //! A requested session, as it is kept on disk.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use roofgap_base::clock;
@@ -81,16 +82,32 @@ pub fn surplus<'a>(records: impl Iterator<Item = &'a JobRecord>, kept: usize) ->
     ended[..surplus].iter().map(|record| record.job.clone()).collect()
 }
 
-/// The folder of the jobs: a record, the answer and the messages of each.
-#[derive(Debug, Clone)]
-pub struct JobFolder(PathBuf);
+/// The folder of the jobs: a record, the answer and the messages of each. Only its owner may read it, as the runs.
+#[derive(Debug)]
+pub struct JobFolder {
+    path: PathBuf,
+    /// Held until this server ends.
+    _lock: File,
+}
 
 impl JobFolder {
     /// Opens the folder below that of the runs, and makes it if it is missing.
+    ///
+    /// # Errors
+    /// Fails if another server has it.
     pub fn open(runs: &Path) -> io::Result<Self> {
-        let folder = runs.join(".serve");
-        fs::create_dir_all(&folder)?;
-        Ok(JobFolder(folder))
+        let path = runs.join(".serve");
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700))?;
+        let lock = File::options().create(true).append(true).mode(0o600).open(path.join("lock"))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(JobFolder { path, _lock: lock }),
+            Err(TryLockError::WouldBlock) => {
+                let why = "another roofgap serve runs its sessions; stop it, or serve another folder";
+                Err(io::Error::new(io::ErrorKind::ResourceBusy, why))
+            }
+            Err(TryLockError::Error(error)) => Err(error),
+        }
     }
 
     /// Writes a record.
@@ -102,7 +119,7 @@ impl JobFolder {
     /// Reads all records, oldest first. Files of other kinds are left alone; the oldest of too many are removed.
     pub fn read(&self) -> io::Result<Vec<JobRecord>> {
         let mut records = Vec::new();
-        for entry in fs::read_dir(&self.0)? {
+        for entry in fs::read_dir(&self.path)? {
             let path = entry?.path();
             if path.extension().is_some_and(|extension| extension == "json")
                 && let Ok(bytes) = read_document(&path)
@@ -139,7 +156,7 @@ impl JobFolder {
     }
 
     fn file(&self, job: &str, extension: &str) -> PathBuf {
-        self.0.join(format!("{job}.{extension}"))
+        self.path.join(format!("{job}.{extension}"))
     }
 }
 

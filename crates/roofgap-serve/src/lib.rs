@@ -9,7 +9,7 @@
 //! - `request`: a request for a run, and its command line;
 //! - `job`, `queue`: requested sessions, on disk and in order;
 //! - `follow`: the events of a session;
-//! - `download`: a file of a run, whole or in part;
+//! - `download`, `hashes`: a file of a run, whole or in part, and its hash;
 //! - `page`: the list of runs and the progress of a run for a browser;
 //! - `routes`, `handlers`: the operations, as in `openapi.json`;
 //! - `tls`: the certificate and its key;
@@ -23,6 +23,7 @@ mod download;
 mod follow;
 mod guard;
 mod handlers;
+mod hashes;
 mod job;
 mod listen;
 mod page;

@@ -43,6 +43,7 @@ pub struct Server {
     props: ServeProps,
     hosts: Hosts,
     tls: Option<TlsAcceptor>,
+    queue: Arc<Queue>,
 }
 
 impl fmt::Debug for Server {
@@ -58,8 +59,8 @@ impl Server {
     /// Listens on the address of the settings.
     ///
     /// # Errors
-    /// Fails for an address that is taken, or that other machines can reach without encryption, and for a certificate or key that
-    /// cannot be used.
+    /// Fails for an address that is taken, or that other machines can reach without encryption, for a certificate or key that
+    /// cannot be used, and for a folder of runs that is not writable or that another server has.
     pub fn bind(props: ServeProps) -> Result<Self, Error> {
         let listen = props.listen;
         if !listen.ip().is_loopback() && !props.behind_tls_proxy && props.tls.is_none() {
@@ -79,7 +80,8 @@ impl Server {
         socket2::SockRef::from(&listener).listen(BACKLOG).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        Ok(Server { hosts: Hosts(hosts(&props, address.ip())), listener, address, props, tls })
+        let queue = Queue::open(&props).map_err(Error::io("use the folder of the runs", &props.runs))?;
+        Ok(Server { hosts: Hosts(hosts(&props, address.ip())), listener, address, props, tls, queue })
     }
 
     /// Returns the address, with the port that was taken.
@@ -106,10 +108,9 @@ fn hosts(props: &ServeProps, ip: IpAddr) -> Vec<String> {
 /// Serves until the settings are cancelled; then interrupts the running session and waits for it.
 ///
 /// # Errors
-/// Fails if the folder of the runs is not writable.
+/// Fails if there are no threads for it.
 pub fn serve(server: Server) -> Result<(), Error> {
-    let props = server.props;
-    let queue = Queue::open(&props).map_err(Error::io("use the folder of the runs", &props.runs))?;
+    let (props, queue) = (server.props, server.queue);
     let not_started = |error: std::io::Error| Error::new(format!("cannot start the server: {error}"));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

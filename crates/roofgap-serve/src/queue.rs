@@ -39,6 +39,9 @@ struct Jobs {
 
 impl Queue {
     /// Opens the queue as an earlier server left it: what waited waits again.
+    ///
+    /// # Errors
+    /// Fails if another server has it.
     pub fn open(props: &ServeProps) -> std::io::Result<Arc<Self>> {
         let folder = JobFolder::open(&props.runs)?;
         let mut jobs = Jobs::default();
@@ -128,18 +131,21 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Runs the sessions until the queue ends.
+    /// Runs the sessions until the queue ends. One that an earlier server accepted and this one does not permit waits.
     pub fn work(self: &Arc<Self>) {
         self.adopt();
+        let permitted = |jobs: &Jobs, job: &String| {
+            let record = jobs.records.get(job);
+            record.is_some_and(|record| record.request.is_permitted(self.props.permissions).is_ok())
+        };
         loop {
             let mut jobs = self.lock();
-            while jobs.waiting.is_empty() && !jobs.ending {
-                jobs = self.changed.wait(jobs).unwrap_or_else(PoisonError::into_inner);
-            }
             if jobs.ending {
                 return;
             }
-            let Some(job) = jobs.waiting.pop_front() else {
+            let next = jobs.waiting.iter().position(|job| permitted(&jobs, job));
+            let Some(job) = next.and_then(|at| jobs.waiting.remove(at)) else {
+                drop(self.changed.wait(jobs).unwrap_or_else(PoisonError::into_inner));
                 continue;
             };
             let cancel = Cancel::new();

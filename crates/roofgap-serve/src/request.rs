@@ -44,14 +44,18 @@ pub enum Mode {
 }
 
 impl RunRequest {
+    /// Refuses what the server may not start.
+    pub fn is_permitted(&self, permissions: Permissions) -> Result<(), ApiError> {
+        match permissions {
+            Permissions { run: false, .. } => Err(ApiError::RunsOff),
+            Permissions { command: false, .. } if !self.command.is_empty() => Err(ApiError::CommandsOff),
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses what the server may not start and what would not run.
     pub fn check(&self, permissions: Permissions, config_dir: Option<&Path>) -> Result<(), ApiError> {
-        if !permissions.run {
-            return Err(ApiError::RunsOff);
-        }
-        if !self.command.is_empty() && !permissions.command {
-            return Err(ApiError::CommandsOff);
-        }
+        self.is_permitted(permissions)?;
         if self.command.len() > MOST_WORDS || self.presets.len() > MOST_WORDS {
             return Err(ApiError::Body(format!("more than {MOST_WORDS} words")));
         }

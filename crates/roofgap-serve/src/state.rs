@@ -1,12 +1,8 @@
 //! State that all requests share.
 
-use std::collections::HashMap;
 use std::fs;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::sync::Arc;
 
-use roofgap_base::file::hash_file;
 use roofgap_collect::tool::Search;
 use roofgap_runs::cache::LoadCache;
 use roofgap_runs::open::Exporter;
@@ -16,12 +12,10 @@ use tokio::sync::Semaphore;
 
 use crate::api_error::ApiError;
 use crate::guard::Hosts;
+use crate::hashes::Hashes;
 use crate::props::ServeProps;
 use crate::queue::Queue;
 use crate::token::Token;
-
-/// Hashes that are remembered.
-const MOST_HASHES: usize = 10_000;
 
 /// Windows of timelines that are made at a time. Each takes the memory of its whole trace once more, and a thread while a run is loaded.
 const WINDOWS: usize = 2;
@@ -29,10 +23,7 @@ const WINDOWS: usize = 2;
 /// State that all requests share.
 pub type Shared = Arc<AppState>;
 
-/// Path, size and time of the last change of a file.
-type FileVersion = (PathBuf, u64, Option<SystemTime>);
-
-/// Settings, queue, loaded runs and remembered hashes.
+/// Settings, queue, loaded runs and hashes.
 #[derive(Debug)]
 pub struct AppState {
     pub props: ServeProps,
@@ -43,8 +34,8 @@ pub struct AppState {
     pub loaded: LoadCache,
     /// Places for requests that make a window of a timeline; further ones wait.
     pub windows: Arc<Semaphore>,
-    /// SHA-256 of files by path, size and time.
-    hashes: Mutex<HashMap<FileVersion, String>>,
+    /// Hashes of the files of runs.
+    pub hashes: Arc<Hashes>,
 }
 
 impl AppState {
@@ -58,7 +49,7 @@ impl AppState {
             queue,
             loaded: LoadCache::new(exporter),
             windows: Arc::new(Semaphore::new(WINDOWS)),
-            hashes: Mutex::default(),
+            hashes: Hashes::new(),
         })
     }
 
@@ -72,21 +63,5 @@ impl AppState {
             return Err(unknown());
         }
         Ok(RunRef { id: run.as_str().to_owned(), path })
-    }
-
-    /// Hashes a file, unless it is unchanged since the last time.
-    pub fn hash(&self, path: PathBuf, bytes: u64, modified: Option<SystemTime>) -> std::io::Result<String> {
-        let key = (path, bytes, modified);
-        let known = || self.hashes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(hash) = known().get(&key) {
-            return Ok(hash.clone());
-        }
-        let hash = hash_file(&key.0)?.sha256;
-        let mut hashes = known();
-        if hashes.len() >= MOST_HASHES {
-            hashes.clear();
-        }
-        hashes.insert(key, hash.clone());
-        Ok(hash)
     }
 }

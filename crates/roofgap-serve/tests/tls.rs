@@ -131,8 +131,12 @@ fn requests_are_encrypted_and_the_cookie_is_for_encrypted_connections_only() {
 fn a_client_without_tls_learns_nothing() {
     let server = Running::start(Limits::default());
     let mut stream = server.connect();
-    write!(stream, "GET /runs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n\r\n", server.token)
-        .unwrap();
+    // The server may hang up before all of it is sent.
+    let _ = write!(
+        stream,
+        "GET /runs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n\r\n",
+        server.token
+    );
     let answer = read_to_end(&mut stream);
     assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
     assert!(server.get("/runs", &server.token).starts_with("HTTP/1.1 200"));

@@ -9,7 +9,7 @@
 //! `wait=1` the call returns when the collective has ended.
 
 use crate::model::group_label;
-use crate::{Collective, Distributed, NameId, ProcessGroup, ProcessId, RangeCollective, Trace};
+use crate::{Collective, Distributed, LossKind, NameId, ProcessGroup, ProcessId, RangeCollective, Trace};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
@@ -93,16 +93,18 @@ fn collective(text: &str, trace: &mut Trace) -> Option<ParsedCollective> {
         "" => name.to_owned(),
         label => format!("{name} [{label}]"),
     };
+    let mut collective = Collective {
+        name: trace.names.intern(name),
+        group: trace.names.intern(&label),
+        group_size: fields.number("size").unwrap_or(0),
+        input_bytes: fields.number("in"),
+        output_bytes: fields.number("out"),
+        sequence: fields.number("seq"),
+        peer: fields.number("peer"),
+    };
+    trace.losses.add(LossKind::ValueOutOfRange, u64::from(collective.limit_values()));
     Some(ParsedCollective {
-        collective: Collective {
-            name: trace.names.intern(name),
-            group: trace.names.intern(&label),
-            group_size: fields.number("size").unwrap_or(0),
-            input_bytes: fields.number("in"),
-            output_bytes: fields.number("out"),
-            sequence: fields.number("seq"),
-            peer: fields.number("peer"),
-        },
+        collective,
         on_host: fields.text("on") == Some("host"),
         waits: fields.text("wait") == Some("1"),
         shown: trace.names.intern(&shown),

@@ -194,10 +194,10 @@ impl Reading {
         Ok(())
     }
 
-    /// Leaves out events whose times cannot be, and the timeline if none of it can be used; puts the events in order.
+    /// Leaves out numbers that cannot be, and the timeline if none of it can be used; puts the events in order.
     fn finish(self) -> (Input, Option<ReadError>) {
         let Self { mut input, timeline } = self;
-        let error = input.trace.limit_times().err().map(|why| {
+        let error = input.trace.limit_values().err().map(|why| {
             let sources = std::mem::take(&mut input.trace.sources);
             input.trace = Trace { sources, ..Trace::default() };
             let path = timeline.map_or_else(PathBuf::new, |file| file.path);

@@ -266,6 +266,14 @@ pub enum AccountError {
         /// Schema in the text.
         found: String,
     },
+    /// A count is larger than any program has.
+    #[error("{count} is no possible count of {name}")]
+    Count {
+        /// Thing that is counted.
+        name: &'static str,
+        /// Count in the text.
+        count: u64,
+    },
     /// A time is negative, longer than a century, or in another century.
     #[error("{ns} ns is no possible time of `{name}`")]
     Time {
@@ -275,6 +283,9 @@ pub enum AccountError {
         ns: i64,
     },
 }
+
+/// Largest sum of the counts of an account.
+const MOST_COUNT: u64 = 1 << 52;
 
 /// Longest time of an account, ns: a century.
 const MOST_NS: i64 = 100 * 366 * 86_400 * 1_000_000_000;
@@ -288,6 +299,13 @@ impl Account {
         let account: Self = serde_json::from_slice(text)?;
         if account.schema != SCHEMA {
             return Err(AccountError::Schema { found: account.schema });
+        }
+        let mut all = 0u64;
+        for (name, count) in account.counts() {
+            all = all.saturating_add(count);
+            if all > MOST_COUNT {
+                return Err(AccountError::Count { name, count });
+            }
         }
         let moments = account.requests.iter().flat_map(RequestStats::moments);
         for (name, ns) in moments {
@@ -307,6 +325,30 @@ impl Account {
         Ok(account)
     }
 
+    /// Iterates over all counts with the name of what is counted.
+    fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let tokens = self.tokens.unwrap_or_default();
+        let model = self.model.as_ref();
+        let facts = [
+            ("prompt tokens", tokens.prompt),
+            ("generated tokens", tokens.generated),
+            ("sequences", tokens.batch),
+            ("vision tokens", tokens.vision),
+            ("parameters", model.and_then(|model| model.parameters)),
+            ("active parameters", model.and_then(|model| model.active_parameters)),
+            ("bytes of device memory", self.device_memory_bytes),
+            ("pairs of windows", self.paired_overhead.map(|paired| paired.pairs)),
+        ];
+        let parts = self.engine.iter().filter_map(|engine| engine.parallelism.as_ref());
+        let parts = parts.flat_map(|parts| parts.values()).map(|parts| ("parts of the model", *parts));
+        let operators = self.operators.iter().map(|operator| operator.calls);
+        let stage1 = self.stage1.iter().flat_map(|stage1| &stage1.operators).map(|operator| operator.calls);
+        let calls = operators.chain(stage1).map(|calls| ("calls of an operator", calls));
+        let requests = self.requests.iter().flat_map(RequestStats::counts);
+        let facts = facts.into_iter().filter_map(|(name, count)| Some((name, count?)));
+        facts.chain(parts).chain(calls).chain(requests)
+    }
+
     /// Iterates over all times with the name of what took them.
     fn times(&self) -> impl Iterator<Item = (&str, i64)> {
         let stages = self.repeats.iter().flat_map(|repeat| &repeat.stages);
@@ -323,7 +365,14 @@ impl Account {
             times.map(|ns| (operator.name.as_str(), ns))
         });
         let requests = self.requests.iter().flat_map(RequestStats::times);
-        stages.chain(operators).chain(requests)
+        let paired = self.paired_overhead.iter();
+        let paired = paired.flat_map(|paired| [paired.window_ns, paired.armed_itl_ns, paired.dormant_itl_ns]);
+        let runner = self.stage1.iter().flat_map(|stage1| {
+            let times = stage1.times.iter().flat_map(|time| [time.mean_ns, time.std_ns]);
+            times.chain(stage1.operators.iter().flat_map(|operator| [operator.cpu_ns, operator.gpu_ns]))
+        });
+        let others = paired.map(|ns| ("a pair of windows", ns)).chain(runner.map(|ns| ("stage 1", ns)));
+        stages.chain(operators).chain(requests).chain(others)
     }
 
     /// Formats the account as JSON.
@@ -386,6 +435,29 @@ mod tests {
         ] {
             let error = requests(start, times).unwrap_err();
             assert!(matches!(error, AccountError::Time { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn counts_that_cannot_be_are_rejected() {
+        const MAX: u64 = u64::MAX;
+        let read = |fields: &str| {
+            Account::from_json(format!(r#"{{"schema": "roofgap.workload/1", {fields}}}"#).as_bytes())
+        };
+        assert!(read(r#""tokens": {"prompt": 1000000, "generated": 4096}"#).is_ok());
+        let operator =
+            format!(r#"{{"name": "a", "calls": {}, "self_cpu_ns": 1, "total_cpu_ns": 1}}"#, MAX / 2);
+        for fields in [
+            format!(r#""tokens": {{"prompt": {MAX}}}"#),
+            format!(r#""tokens": {{"generated": {MAX}, "batch": {MAX}}}"#),
+            format!(r#""model": {{"parameters": {MAX}}}"#),
+            format!(r#""operators": [{operator}, {operator}, {operator}]"#),
+            format!(r#""requests": {{"sent": {MAX}}}"#),
+            format!(r#""requests": {{"each": [{{"output_tokens": {MAX}}}]}}"#),
+            format!(r#""engine": {{"parallelism": {{"tensor": {MAX}}}}}"#),
+        ] {
+            let error = read(&fields).unwrap_err();
+            assert!(matches!(error, AccountError::Count { .. }), "{fields}: {error}");
         }
     }
 

@@ -24,7 +24,7 @@ mod shape;
 mod source;
 
 pub use exec::{LLM_DOMAIN, Ranges, Silent};
-pub use props::{Preset, Progress, WorkloadError, WorkloadProps};
+pub use props::{Preset, Progress, PromptShape, WorkloadError, WorkloadProps};
 pub use roofgap_wire::account::Account;
 pub use run::{run, run_with};
 pub use shape::{DecoderShape, SamShape, Shape, TowerShape};

@@ -33,6 +33,16 @@ pub fn measure(budget: Duration, threads: usize) -> MeasuredPeak {
     }
 }
 
+/// Takes the better of two measurements: other load on the machine only ever lowers one.
+pub fn improve(peak: &mut MeasuredPeak, again: MeasuredPeak) {
+    let better = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
+    if again.flops_per_s > peak.flops_per_s {
+        peak.how.clone_from(&again.how);
+    }
+    peak.flops_per_s = better(peak.flops_per_s, again.flops_per_s);
+    peak.bytes_per_s = better(peak.bytes_per_s, again.bytes_per_s);
+}
+
 fn arithmetic(budget: Duration, rows: usize) -> (f64, usize) {
     let mut source = Source::seeded(1);
     let (a, b) = (source.matrix(rows, SIDE), source.matrix(SIDE, SIDE));

@@ -48,6 +48,28 @@ impl FromStr for Preset {
     }
 }
 
+/// Length of a prompt, and whether an image comes with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PromptShape {
+    /// Text tokens.
+    pub tokens: usize,
+    /// True for a prompt with an image.
+    pub has_image: bool,
+}
+
+impl FromStr for PromptShape {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (tokens, has_image) = match text.strip_suffix("+image") {
+            Some(tokens) => (tokens, true),
+            None => (text, false),
+        };
+        let tokens = tokens.parse().map_err(|_| format!("expected TOKENS or TOKENS+image, not {text:?}"))?;
+        Ok(Self { tokens, has_image })
+    }
+}
+
 /// Properties of a run, and the options of `roofgap workload`.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 pub struct WorkloadProps {
@@ -60,6 +82,9 @@ pub struct WorkloadProps {
     /// Text tokens of the prompt
     #[arg(long, default_value_t = WorkloadProps::default().prompt_tokens)]
     pub prompt_tokens: usize,
+    /// Text tokens of one prompt, with +image where an image comes with it; each repeat takes the next, instead of --prompt-tokens
+    #[arg(long = "prompt", value_name = "TOKENS[+image]")]
+    pub prompts: Vec<PromptShape>,
     /// Tokens to generate
     #[arg(long, default_value_t = WorkloadProps::default().new_tokens)]
     pub new_tokens: usize,
@@ -92,6 +117,7 @@ impl Default for WorkloadProps {
             preset: Preset::default(),
             seed: 0,
             prompt_tokens: 64,
+            prompts: Vec::new(),
             new_tokens: 32,
             repeats: 3,
             warmup: 1,
@@ -105,10 +131,21 @@ impl Default for WorkloadProps {
 }
 
 impl WorkloadProps {
+    /// Lists the prompts that the repeats take in turn.
+    pub(crate) fn prompt_shapes(&self) -> Vec<PromptShape> {
+        match self.prompts.as_slice() {
+            [] => vec![PromptShape { tokens: self.prompt_tokens, has_image: true }],
+            prompts => prompts.to_vec(),
+        }
+    }
+
     /// Checks every bound that does not depend on the shape of the model.
     pub(crate) fn check(&self) -> Result<(), WorkloadError> {
+        let longest = self.prompt_shapes().iter().map(|prompt| prompt.tokens).max().unwrap_or(0);
+        let shortest = self.prompt_shapes().iter().map(|prompt| prompt.tokens).min().unwrap_or(0);
         let bounds = [
-            ("prompt_tokens", self.prompt_tokens, 1, 8192),
+            ("prompt_tokens", shortest, 1, 8192),
+            ("prompt_tokens", longest, 1, 8192),
             ("new_tokens", self.new_tokens, 1, 8192),
             ("repeats", self.repeats, 1, 1000),
             ("warmup", self.warmup, 0, 1000),

@@ -15,7 +15,7 @@ use crate::exec::{Exec, Ranges, Silent, Stage, nanoseconds};
 use crate::image::Image;
 use crate::model::{KvCache, Model};
 use crate::peak;
-use crate::props::{Preset, Progress, WorkloadError, WorkloadProps};
+use crate::props::{Preset, Progress, PromptShape, WorkloadError, WorkloadProps};
 use crate::shape::Shape;
 use crate::source::{self, Source};
 
@@ -85,16 +85,10 @@ fn work(
     let begin = Instant::now();
     let model = Model::new(&mut Source::seeded(props.seed), shape.clone());
     tell(Progress::WeightsReady { wall_ns: nanoseconds(begin.elapsed()) });
-    let peak = (props.preset != Preset::Nano).then(|| peak::measure(PEAK_BUDGET, threads));
-    if let Some(peak) = &peak {
-        tell(Progress::PeakMeasured {
-            flops_per_s: peak.flops_per_s.unwrap_or_default() as u64,
-            bytes_per_s: peak.bytes_per_s.unwrap_or_default() as u64,
-        });
-    }
-
-    let input = Input::new(props, &shape);
-    let mut cache = model.cache(input.positions() + props.new_tokens);
+    let mut peak = (props.preset != Preset::Nano).then(|| peak::measure(PEAK_BUDGET, threads));
+    let inputs = Input::all(props, &shape);
+    let longest = inputs.iter().map(Input::positions).max().unwrap_or(0) + props.new_tokens;
+    let mut cache = model.cache(longest);
     let mut exec = Exec::new(ranges);
     let mut passes = Vec::new();
     let of = props.warmup + props.repeats;
@@ -103,6 +97,10 @@ fn work(
         if index == props.warmup {
             exec.forget_operators();
         }
+        let turn = if warmup { index } else { index - props.warmup };
+        let Some(input) = inputs.get(turn % inputs.len().max(1)) else {
+            break;
+        };
         let pass = if warmup {
             exec.warmup(|exec| input.pass(exec, &model, &mut cache))
         } else {
@@ -117,6 +115,20 @@ fn work(
         });
         passes.push(pass);
     }
+    if let Some(peak) = &mut peak {
+        // A machine that was busy before may be free now.
+        peak::improve(peak, peak::measure(PEAK_BUDGET, threads));
+        tell(Progress::PeakMeasured {
+            flops_per_s: peak.flops_per_s.unwrap_or_default() as u64,
+            bytes_per_s: peak.bytes_per_s.unwrap_or_default() as u64,
+        });
+    }
+    let used = inputs.iter().cycle().take(props.repeats);
+    let mean = |count: fn(&Input) -> usize| {
+        let sum: usize = used.clone().map(count).sum();
+        (sum as f64 / props.repeats.max(1) as f64).round() as u64
+    };
+    let (prompt, vision) = (mean(Input::positions), mean(|input| input.vision));
     Ok(Account {
         schema: SCHEMA.to_owned(),
         model: Some(ModelFacts {
@@ -126,13 +138,13 @@ fn work(
             active_parameters: Some(shape.active_parameters()),
             dtype: Some("f32".to_owned()),
             weights: Some("random".to_owned()),
-            config: Some(shape.config(input.positions() + props.new_tokens)),
+            config: Some(shape.config(longest)),
         }),
         tokens: Some(TokenCounts {
-            prompt: Some(input.positions() as u64),
+            prompt: Some(prompt),
             generated: Some(props.new_tokens as u64),
             batch: Some(1),
-            vision: Some(input.vision as u64),
+            vision: Some(vision),
         }),
         device: Some(DeviceFacts {
             kind: Some("cpu".to_owned()),
@@ -158,9 +170,9 @@ fn work(
     })
 }
 
-/// Input of the model, the same for every repeat.
+/// Input of one repeat.
 struct Input {
-    image: Image,
+    image: Option<Image>,
     prompt: Vec<usize>,
     vision: usize,
     new_tokens: usize,
@@ -176,18 +188,24 @@ struct Pass {
 }
 
 impl Input {
-    fn new(props: &WorkloadProps, shape: &Shape) -> Input {
+    /// Prepares the inputs that the repeats take in turn.
+    fn all(props: &WorkloadProps, shape: &Shape) -> Vec<Input> {
+        let prompts = props.prompt_shapes();
+        prompts.into_iter().map(|prompt| Input::new(props, shape, prompt)).collect()
+    }
+
+    fn new(props: &WorkloadProps, shape: &Shape, prompt: PromptShape) -> Input {
         let mut state = source::mix(props.seed ^ 0x70ce);
         let vocabulary = shape.decoder.vocabulary;
         Input {
-            image: Image::page(shape.image_size, props.seed),
-            prompt: (0..props.prompt_tokens)
+            image: prompt.has_image.then(|| Image::page(shape.image_size, props.seed)),
+            prompt: (0..prompt.tokens)
                 .map(|_| {
                     let token = (source::unit(&mut state) * vocabulary as f32) as usize;
                     token.min(vocabulary - 1)
                 })
                 .collect(),
-            vision: shape.vision_tokens(),
+            vision: if prompt.has_image { shape.vision_tokens() } else { 0 },
             new_tokens: props.new_tokens,
             again: (!props.kv_cache).then(|| props.context_limit.unwrap_or(usize::MAX)),
         }
@@ -202,7 +220,7 @@ impl Input {
         cache.clear();
         exec.take_notes();
         let ((first, prompt), prefill) =
-            exec.stage(Stage::Prefill, |exec| model.prefill(exec, &self.image, &self.prompt, cache));
+            exec.stage(Stage::Prefill, |exec| model.prefill(exec, self.image.as_ref(), &self.prompt, cache));
         let notes = exec.take_notes();
         let mut token = first;
         let mut tokens = vec![token];
@@ -251,11 +269,17 @@ fn notes(props: &WorkloadProps, peak: &Option<MeasuredPeak>, passes: &[Pass]) ->
     if !props.kv_cache {
         notes.push("there is no KV cache: every decode step reads its context again".to_owned());
     }
+    if !props.prompts.is_empty() {
+        notes.push(
+            "prompts and images have the lengths and sizes of the manifest, not its content; the account has the mean number of tokens"
+                .to_owned(),
+        );
+    }
     if peak.is_none() {
         notes.push(format!("the peak of this machine is not measured for preset {}", props.preset));
     }
     let differs = passes.iter().zip(passes.iter().skip(1)).any(|(a, b)| a.tokens != b.tokens);
-    if differs {
+    if differs && props.prompts.len() < 2 {
         notes.push("repeats gave different tokens; the hash is of the first".to_owned());
     }
     notes

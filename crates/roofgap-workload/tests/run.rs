@@ -207,3 +207,22 @@ fn the_account_has_the_memory_of_the_process() {
     let weights = 4 * account.model.unwrap().parameters.unwrap();
     assert!(account.device_memory_bytes.unwrap() > weights);
 }
+
+/// Each repeat takes the next prompt; the account has the mean. A prompt without an image has no vision part.
+#[test]
+fn repeats_take_the_prompts_in_turn() {
+    let prompts = ["9+image", "3"].map(|text| text.parse().unwrap());
+    let props = WorkloadProps { prompts: prompts.to_vec(), repeats: 2, warmup: 0, ..nano() };
+    let found = account(&props);
+    let one = account(&WorkloadProps { prompt_tokens: 9, repeats: 1, warmup: 0, ..nano() });
+    let (tokens, alone) = (found.tokens.unwrap(), one.tokens.unwrap());
+    let vision = alone.vision.unwrap();
+    assert_eq!(alone.prompt, Some(vision + 9));
+    // Rounded from the mean of two.
+    assert_eq!(tokens.prompt, Some((vision + 9 + 3).div_ceil(2)));
+    assert_eq!(tokens.vision, Some(vision.div_ceil(2)));
+    let parts = |at: usize| found.repeats[at].stages[0].notes.len();
+    assert_eq!((parts(0), parts(1)), (3, 0));
+    assert_eq!(found.token_hash, one.token_hash);
+    assert!("x+image".parse::<roofgap_workload::PromptShape>().is_err());
+}

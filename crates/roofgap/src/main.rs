@@ -16,7 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let args = match args::Args::try_parse() {
+    let args = match args::Args::try_parse_from(args::with_command(std::env::args_os())) {
         Ok(args) => args,
         Err(error) => {
             // Help and version arrive here too, for stdout. An error quotes arguments, which may be file names from anywhere.

@@ -4,6 +4,7 @@ use crate::args::ColorWhen;
 use anstream::{AutoStream, ColorChoice};
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
+use roofgap_base::text::{is_harmless, lines_without_controls, without_controls};
 use roofgap_report::text::TextOptions;
 use roofgap_report::{Screen, Tone};
 use std::borrow::Cow;
@@ -13,7 +14,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use terminal_size::Width;
 
-/// Terminal sequences that our own text uses. All other control characters come from files and are replaced.
+/// Terminal sequences that our own text uses, where it is coloured. All other control characters come from files and are replaced.
 const STYLES: [&str; 5] = ["\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"];
 /// Moves to the start of the line and clears it.
 const CLEAR_LINE: &str = "\r\x1b[2K";
@@ -75,7 +76,7 @@ impl Printer {
 
     /// Prints an answer for people.
     pub fn text(&self, text: &str) -> Result<(), Error> {
-        write_stdout(&printable(text))
+        write_stdout(&printable(text, self.screen.color))
     }
 
     /// Prints the path of a page, as the end of an answer.
@@ -90,7 +91,7 @@ impl Printer {
 
     /// Prints an error of the command line.
     pub fn usage(&self, text: &dyn Display) {
-        write_stderr(&printable(&text.to_string()));
+        write_stderr(&lines_without_controls(&text.to_string()));
     }
 
     /// Prints a line of progress, unless `--quiet` is set.
@@ -105,14 +106,14 @@ impl Printer {
         if self.live {
             // A line that wraps could not be replaced.
             let most = self.messages.width.map_or(usize::MAX, |width| width.saturating_sub(1));
-            let line: String = printable(text).chars().take(most).collect();
+            let line: String = without_controls(text).chars().take(most).collect();
             write_stderr(&format!("{CLEAR_LINE}{line}"));
         }
     }
 
     /// Prints a question, to be answered on the same line.
     pub fn question(&self, text: &str) {
-        write_stderr(&printable(text));
+        write_stderr(&lines_without_controls(text));
     }
 
     /// Prints a line if `--verbose` is set.
@@ -125,7 +126,7 @@ impl Printer {
     /// Prints a warning.
     pub fn warning(&self, text: &dyn Display) {
         let word = self.messages.toned("warning:", Some(Tone::Notice));
-        self.line(&format_args!("{word} {text}"));
+        self.line(&format_args!("{word} {}", lines_without_controls(&text.to_string())));
     }
 
     /// Prints a failure, its causes and its hint.
@@ -135,7 +136,7 @@ impl Printer {
         self.line(&format_args!("{word} {said}"));
         let mut cause = std::error::Error::source(failure);
         while let Some(error) = cause {
-            let text = error.to_string();
+            let text = lines_without_controls(&error.to_string()).into_owned();
             // Many messages end with their cause.
             if !said.contains(&text) {
                 self.line(&format_args!("  because: {text}"));
@@ -152,7 +153,7 @@ impl Printer {
         let text = text.to_string();
         let lines = text.lines().map(|line| self.messages.wrapped(line, 2));
         let text = lines.collect::<Vec<_>>().join("\n");
-        write_stderr(&format!("{}\n", printable(&text)));
+        write_stderr(&format!("{}\n", printable(&text, self.messages.color)));
     }
 }
 
@@ -185,20 +186,15 @@ fn write_stderr(text: &str) {
     let _ = stderr().lock().write_all(text.as_bytes());
 }
 
-/// Tells whether a terminal shows a character as it is: no control character, and none that reverses the writing direction.
-fn is_harmless(c: char) -> bool {
-    let reverses = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    !(c.is_control() || reverses) || c == '\n' || c == '\t'
-}
-
 /// Escapes harmful characters as in a string of JSON.
 fn escaped(text: &str) -> Cow<'_, str> {
-    if text.chars().all(is_harmless) {
+    let stays = |c: char| is_harmless(c) || matches!(c, '\n' | '\t');
+    if text.chars().all(stays) {
         return Cow::Borrowed(text);
     }
     let mut clean = String::with_capacity(text.len());
     for c in text.chars() {
-        if is_harmless(c) {
+        if stays(c) {
             clean.push(c);
         } else {
             clean.push_str(&format!("\\u{:04x}", u32::from(c)));
@@ -207,22 +203,21 @@ fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(clean)
 }
 
-/// Replaces harmful characters other than our own styles with spaces.
-fn printable(text: &str) -> Cow<'_, str> {
-    if text.chars().all(is_harmless) {
-        return Cow::Borrowed(text);
+/// Replaces harmful characters with spaces; our own styles stay where text is coloured.
+fn printable(text: &str, color: bool) -> Cow<'_, str> {
+    if !color || text.chars().all(is_harmless) {
+        return lines_without_controls(text);
     }
     let mut clean = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(c) = rest.chars().next() {
-        let style = STYLES.iter().find(|style| rest.starts_with(**style));
-        let length = style.map_or(c.len_utf8(), |style| style.len());
-        match style {
-            Some(style) => clean.push_str(style),
-            None => clean.push(if is_harmless(c) { c } else { ' ' }),
-        }
-        rest = &rest[length..];
+    while let Some(at) = rest.find('\x1b') {
+        let (before, from) = rest.split_at(at);
+        let style = STYLES.iter().find(|style| from.starts_with(**style));
+        clean.push_str(&lines_without_controls(before));
+        clean.push_str(style.unwrap_or(&" "));
+        rest = from.get(style.map_or(1, |style| style.len())..).unwrap_or_default();
     }
+    clean.push_str(&lines_without_controls(rest));
     Cow::Owned(clean)
 }
 
@@ -232,10 +227,12 @@ mod tests {
 
     #[test]
     fn control_characters_are_replaced_and_styles_kept() {
-        assert_eq!(printable("plain µs\n\ttext"), "plain µs\n\ttext");
-        assert_eq!(printable("\x1b[1mHead\x1b[0m\n"), "\x1b[1mHead\x1b[0m\n");
-        assert_eq!(printable("a\x1b]0;title\x07b\x1b[2Jc\rd\u{9b}31me"), "a ]0;title b [2Jc d 31me");
-        assert_eq!(printable("a\u{202e}b"), "a b");
+        let colored = |text| printable(text, true);
+        assert_eq!(colored("plain µs\n\ttext"), "plain µs\n\ttext");
+        assert_eq!(colored("\x1b[1mHead\x1b[0m\n"), "\x1b[1mHead\x1b[0m\n");
+        assert_eq!(colored("a\x1b]0;title\x07b\x1b[2Jc\rd\u{9b}31me"), "a ]0;title b [2Jc d 31me");
+        assert_eq!(colored("a\u{202e}b"), "a b");
+        assert_eq!(printable("\x1b[1ma\x1b[8mb\n", false), " [1ma [8mb\n");
     }
 
     #[test]

@@ -1,7 +1,10 @@
-//! A bar for the bytes read of large inputs.
+//! Inputs: a bar for the bytes read of large ones, and outputs that are as private as they are.
 
 use crate::printer::Printer;
 use roofgap_report::size;
+use roofgap_runs::run_dir::locate::is_run;
+use rustix::fs::Mode;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -54,6 +57,20 @@ fn bar(read: u64, total: u64) -> String {
         100.0 * share,
         size(total)
     )
+}
+
+/// Lets only the owner read the files that this process writes from now on, if that holds for an input or for the run that it is in.
+pub fn keep_private(inputs: &[PathBuf]) {
+    let is_private = |path: &Path| {
+        path.metadata().is_ok_and(|facts| facts.permissions().mode() & (Mode::RWXG | Mode::RWXO).bits() == 0)
+    };
+    let of_owner = |input: &PathBuf| {
+        let full = std::path::absolute(input).unwrap_or_default();
+        is_private(&full) || full.ancestors().any(|folder| is_run(folder) && is_private(folder))
+    };
+    if inputs.iter().any(of_owner) {
+        rustix::process::umask(Mode::RWXG | Mode::RWXO);
+    }
 }
 
 /// Returns the size of a file, or of the files in a folder, bytes.

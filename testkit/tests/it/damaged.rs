@@ -7,7 +7,7 @@ use fuzz::{Corpus, Outcome};
 use std::process::Command;
 
 /// Inputs of a run.
-const INPUTS: u64 = 200;
+const INPUTS: u64 = 240;
 
 /// Set in the process that runs the inputs.
 const LIMITED: &str = "ROOFGAP_FUZZ_LIMITED";
@@ -31,6 +31,27 @@ fn damaged_inputs_are_refused_or_analysed() {
     let text = String::from_utf8_lossy(&output.stderr);
     let ran = String::from_utf8_lossy(&output.stdout).contains("1 passed");
     assert!(output.status.success() && ran, "{:?}\n{text}", output.status);
+}
+
+/// Inputs that once failed do not fail again: a folder for each target.
+#[test]
+fn inputs_that_once_failed_are_refused_or_analysed() {
+    let folder = tempfile::tempdir().unwrap();
+    let crashes = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/crashes");
+    let entries = |path: &std::path::Path| {
+        let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+        entries.collect::<Vec<_>>()
+    };
+    let mut tried = 0;
+    for target in entries(&crashes).iter().filter(|path| path.is_dir()) {
+        let name = target.file_name().unwrap().to_str().unwrap();
+        for input in entries(target) {
+            let outcome = fuzz::try_input(name, &std::fs::read(&input).unwrap(), folder.path());
+            assert!(outcome.is_ok(), "{}: {outcome:?}", input.display());
+            tried += 1;
+        }
+    }
+    assert!(tried > 0);
 }
 
 fn run() {

@@ -5,4 +5,5 @@
 
 mod damaged;
 mod job;
+mod judged;
 mod written;

@@ -12,6 +12,7 @@ use collective::CollectiveKind;
 use recorded::{Performed, Recorded, kernel_names};
 use roofgap_trace::{DeviceId, NameId, Ns, OpKind, Trace};
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 
 /// Sums of one row.
 #[derive(Default)]
@@ -88,6 +89,44 @@ pub fn collectives(trace: &Trace, index: &StageIndex) -> Vec<RankCollective> {
     found.sort_by_key(|collective| collective.start);
     add_expert_times(trace, &mut found);
     found
+}
+
+/// Returns the exposed time in which the GPUs of a capture wait for one another in the collectives of each stage, ns. It is known where
+/// all GPUs of a group are in the capture and ran the same number of its collectives: a GPU waits until the last one has arrived.
+pub fn waiting(trace: &Trace, index: &StageIndex) -> Vec<Option<Ns>> {
+    type Arrival = (Ns, Ns, Option<usize>);
+    type Key = (Performed, Option<(NameId, u32)>);
+    let mut groups: FxHashMap<Key, BTreeMap<DeviceId, Vec<Arrival>>> = FxHashMap::default();
+    for own in Recorded::of(trace, index).iter() {
+        if let (Some(device), Some((start, _)), Some(true)) =
+            (own.device, own.span, own.kind().map(|kind| kind.synchronises()))
+        {
+            let group = own.described.map(|collective| (collective.group, collective.group_size));
+            let devices = groups.entry((own.performed, group)).or_default();
+            devices.entry(device).or_default().push((start, own.exposed_ns, own.stage));
+        }
+    }
+    let mut waits = vec![None; index.len()];
+    let mut unknown = vec![false; index.len()];
+    for ((_, group), devices) in &groups {
+        let calls = devices.values().next().map_or(0, Vec::len);
+        let size = group.map_or(0, |(_, size)| size as usize);
+        let all = devices.len() >= 2
+            && (size == 0 || size == devices.len())
+            && devices.values().all(|own| own.len() == calls);
+        for at in 0..calls {
+            let arrivals = || devices.values().filter_map(|own| own.get(at));
+            let last = arrivals().map(|(start, ..)| *start).max().unwrap_or(0);
+            for (start, exposed, stage) in arrivals() {
+                let slots = stage.and_then(|stage| Some((waits.get_mut(stage)?, unknown.get_mut(stage)?)));
+                if let Some((sum, unknown)) = slots {
+                    *sum.get_or_insert(0) += (last - start).min(*exposed);
+                    *unknown |= !all;
+                }
+            }
+        }
+    }
+    waits.into_iter().zip(unknown).map(|(sum, unknown)| sum.filter(|_| !unknown)).collect()
 }
 
 /// Marks the names of kernels that compute experts; `None` without any.

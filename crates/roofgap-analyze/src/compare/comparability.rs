@@ -2,10 +2,15 @@
 //! one instance, or a step and a token.
 
 use super::comparison::Weight::{Caution, Incomparable};
-use super::comparison::{Basis, Comparison, Difference, KernelChange, MatchedBy, StageChange, Weight};
-use super::metric::METRICS;
+use super::comparison::{
+    Basis, Comparison, Difference, KernelChange, KernelSide, MatchedBy, StageChange, Weight,
+};
+use super::kernels::whole_graphs;
+use super::metric::{Clock, METRICS};
+use super::noise::is_doubled;
 use crate::numbers::count;
-use crate::result::{Analysis, KernelOrigin, PhaseCounts, Stage, WorkloadInfo};
+use crate::result::{Analysis, GraphRow, KernelOrigin, PhaseCounts, Stage, StageKind, WorkloadInfo};
+use roofgap_trace::LossKind;
 use std::collections::BTreeMap;
 
 /// Facts of a side beside its analysis.
@@ -50,7 +55,7 @@ const MODEL: &str = "a different model does different work";
 const TOKENS: &str = "a different number of tokens is a different amount of work";
 
 const FACTS: &[Fact] = &[
-    ("gpu", Incomparable, true, HARDWARE, |side| known(gpus(side.analysis))),
+    ("gpu", Incomparable, true, HARDWARE, |side| hardware(side)),
     ("model", Incomparable, true, MODEL, |side| side.workload()?.model.clone()),
     ("dtype", Incomparable, true, "a different number format does different work", |side| {
         side.workload()?.dtype.clone()
@@ -60,7 +65,6 @@ const FACTS: &[Fact] = &[
     ("generated_tokens", Incomparable, true, TOKENS, |side| number(side.workload()?.generated_tokens)),
     ("batch", Incomparable, true, TOKENS, |side| number(side.workload()?.batch)),
     ("vision_tokens", Incomparable, false, TOKENS, |side| number(side.workload()?.vision_tokens)),
-    ("device", Incomparable, false, HARDWARE, |side| side.workload()?.device.clone()),
     ("mode", Incomparable, true, "deep and light runs have different profiler overhead", |side| {
         side.facts.mode.clone()
     }),
@@ -70,6 +74,13 @@ const FACTS: &[Fact] = &[
         true,
         "profilers have different overhead: wall and idle times do not compare, kernel times do",
         |side| timeline(side.analysis),
+    ),
+    (
+        "graphs",
+        Caution,
+        false,
+        "the kernels of graphs that were recorded whole are not in the capture: kernels and their time do not compare",
+        |side| graphs(side.analysis),
     ),
     ("revision", Caution, false, "different weights may generate different tokens", |side| {
         side.workload()?.revision.clone()
@@ -121,11 +132,11 @@ fn origin(stage: &Stage) -> Option<String> {
 }
 
 fn tokens(stage: &Stage) -> Option<String> {
-    counted(stage.tokens?)
+    by_phase(stage.tokens?)
 }
 
 fn requests(stage: &Stage) -> Option<String> {
-    counted(stage.requests?)
+    by_phase(stage.requests?)
 }
 
 fn instances(stage: &Stage) -> Option<String> {
@@ -135,12 +146,13 @@ fn instances(stage: &Stage) -> Option<String> {
 /// Lists the differences of two sides, and the facts that neither side gives.
 pub fn differences(base: Side<'_>, head: Side<'_>) -> (Vec<Difference>, Vec<String>) {
     let (mut found, mut unchecked) = (Vec::new(), Vec::new());
+    let graph_rows: (&[GraphRow], &[GraphRow]) = (&base.analysis.graphs, &head.analysis.graphs);
     for &(what, weight, is_named, meaning, of) in FACTS {
         let (base, head) = (of(base), of(head));
         if is_named && base.is_none() && head.is_none() {
             unchecked.push(what.to_owned());
         }
-        if base != head {
+        if base != head && (what != "graphs" || whole_graphs(graph_rows.0, graph_rows.1).is_some()) {
             let (weight, meaning) = match (&base, &head) {
                 (Some(_), Some(_)) => (weight, meaning),
                 _ => (Caution, "only one side gives it: not checked"),
@@ -148,6 +160,7 @@ pub fn differences(base: Side<'_>, head: Side<'_>) -> (Vec<Difference>, Vec<Stri
             found.push(Difference { what: what.to_owned(), weight, base, head, meaning: meaning.to_owned() });
         }
     }
+    found.extend(gpu_work(base, head));
     found.extend(stage_differences(base, head, RECORDING));
     found.extend(measured_launches(base, head));
     found.extend(stage_differences(base, head, WORK));
@@ -201,11 +214,63 @@ pub fn gpus(analysis: &Analysis) -> Vec<String> {
     names.into_iter().map(counted).collect()
 }
 
-/// Returns the format of the timeline.
+/// Names the hardware: the GPUs, or the device of the program's own account.
+fn hardware(side: Side<'_>) -> Option<String> {
+    known(gpus(side.analysis)).or_else(|| side.workload()?.device.clone())
+}
+
+/// Options of a profiler that make the program slower, by the loss that declares them.
+const OPTIONS: [(LossKind, &str); 3] = [
+    (LossKind::StacksRecorded, "stacks"),
+    (LossKind::ShapesRecorded, "shapes"),
+    (LossKind::AllocationsRecorded, "allocations"),
+];
+
+/// Returns the format of the timeline, and what else its profiler recorded.
 fn timeline(analysis: &Analysis) -> Option<String> {
     let source = analysis.sources.iter().find(|s| !s.format.starts_with("ncu"))?;
-    Some(source.format.clone())
+    let is_on = |kind: &LossKind| analysis.losses.iter().any(|loss| loss.id == kind.id());
+    let options: Vec<&str> = OPTIONS.iter().filter(|(kind, _)| is_on(kind)).map(|(_, name)| *name).collect();
+    Some(match options.is_empty() {
+        true => source.format.clone(),
+        false => format!("{} with {}", source.format, options.join(", ")),
+    })
 }
+
+/// Says how many launches of CUDA graphs were recorded whole; `None` without GPU work.
+fn graphs(analysis: &Analysis) -> Option<String> {
+    let launches: u64 = analysis.graphs.iter().map(|graph| graph.launches).sum();
+    analysis.totals.busy_ns.map(|_| match launches {
+        0 => "none recorded whole".to_owned(),
+        launches => format!("{} launches recorded whole", count(launches)),
+    })
+}
+
+/// Compares the processors: where only one side has GPU work, and nothing says that the other ran on the same GPU, it may have run on
+/// the CPU.
+fn gpu_work(base: Side<'_>, head: Side<'_>) -> Option<Difference> {
+    let has_work = |side: Side<'_>| {
+        let of_stage = |stage: &Stage| stage.busy_ns.is_some() || stage.kernel_ns.is_some();
+        let analysis = side.analysis;
+        analysis.totals.busy_ns.is_some()
+            || !analysis.kernels.is_empty()
+            || analysis.stages.iter().any(of_stage)
+    };
+    let (on_base, on_head) = (has_work(base), has_work(head));
+    let without = if on_base { head } else { base };
+    let is_told = hardware(without).is_some() || timeline(without.analysis).is_some();
+    let word = |has_work: bool| Some(if has_work { "recorded" } else { "none" }.to_owned());
+    (on_base != on_head && is_told && hardware(base) != hardware(head)).then(|| Difference {
+        what: GPU_WORK.to_owned(),
+        weight: Incomparable,
+        base: word(on_base),
+        head: word(on_head),
+        meaning: "one side ran on the CPU, or its GPU work was not recorded: no time compares".to_owned(),
+    })
+}
+
+/// The fact that only one side has GPU work.
+const GPU_WORK: &str = "gpu_work";
 
 /// Compares the numbers of launches where a side has nothing but launches that ncu measured.
 fn measured_launches(base: Side<'_>, head: Side<'_>) -> Option<Difference> {
@@ -218,6 +283,36 @@ fn measured_launches(base: Side<'_>, head: Side<'_>) -> Option<Difference> {
         head: Some(head.kernel_count.to_string()),
         meaning: "ncu measures a selection of launches: totals do not compare, means of a kernel do"
             .to_owned(),
+    })
+}
+
+/// The fact that the two sides have few kernels in common.
+const COMMON_KERNELS: &str = "common kernels";
+
+/// Share of the kernel time of a side, in %, below which the kernels that both sides have say nothing about the rest.
+const FEW_COMMON_PCT: f64 = 25.0;
+
+/// Compares the programs by their kernels, where the model of a side is unknown: kernels that both sides have, also under a similar
+/// name, take little of the time of two different models.
+pub fn common_kernels(base: Side<'_>, head: Side<'_>, kernels: &[KernelChange]) -> Option<Difference> {
+    let model = |side: Side<'_>| side.workload()?.model.clone();
+    let is_same = model(base).is_some() && model(base) == model(head);
+    if is_same || kernels.is_empty() || whole_graphs(&base.analysis.graphs, &head.analysis.graphs).is_some() {
+        return None;
+    }
+    let common_pct = |of: fn(&KernelChange) -> Option<&KernelSide>| {
+        let time = |kernel: &KernelChange| of(kernel).map_or(0.0, |side| side.total_ns as f64);
+        let common = kernels.iter().filter(|kernel| kernel.matched_by != MatchedBy::Nothing);
+        100.0 * common.map(time).sum::<f64>() / kernels.iter().map(time).sum::<f64>().max(1.0)
+    };
+    let pct = [common_pct(|kernel| kernel.base.as_ref()), common_pct(|kernel| kernel.head.as_ref())];
+    let word = |pct: f64| Some(format!("{pct:.0} % of the time"));
+    pct.iter().any(|pct| *pct < FEW_COMMON_PCT).then(|| Difference {
+        what: COMMON_KERNELS.to_owned(),
+        weight: Caution,
+        base: word(pct[0]),
+        head: word(pct[1]),
+        meaning: "few kernels are on both sides: these may be different models or programs".to_owned(),
     })
 }
 
@@ -252,7 +347,7 @@ pub fn covered_work(base: Side<'_>, head: Side<'_>, kernels: &[KernelChange]) ->
     })
 }
 
-fn counted(counts: PhaseCounts) -> Option<String> {
+fn by_phase(counts: PhaseCounts) -> Option<String> {
     let phase = |name: &str, count: Option<u64>| {
         let count = count.filter(|count| *count > 0)?;
         Some(format!("{count} {name}"))
@@ -266,12 +361,19 @@ fn counted(counts: PhaseCounts) -> Option<String> {
 const WORKLOAD: &[&str] =
     &["model", "parameters", "prompt_tokens", "generated_tokens", "batch", "vision_tokens"];
 
-/// Returns the basis for one stage.
-pub fn stage_basis(differences: &[Difference], stage: &str) -> Basis {
-    basis(differences, |what| {
-        let own = what.strip_prefix(stage).and_then(|rest| rest.strip_prefix('.'));
+/// Returns the basis for one stage. Where whole traces cover different work, so does the stage of a whole trace.
+pub fn stage_basis(differences: &[Difference], stage: &Stage) -> Basis {
+    let own = basis(differences, |what| {
+        let own = what.strip_prefix(stage.name.as_str()).and_then(|rest| rest.strip_prefix('.'));
         own.unwrap_or(what)
-    })
+    });
+    let any = |what: &str, weight| differences.iter().any(|d| d.what == what && d.weight == weight);
+    let is_other_work = stage.kind == StageKind::Whole && any("launches", Incomparable);
+    match (is_other_work, any(COMMON_KERNELS, Caution)) {
+        (true, true) => Basis::Nothing,
+        (true, false) => own.max(Basis::StepAndToken),
+        (false, _) => own,
+    }
 }
 
 /// Returns the basis for the two sides as a whole.
@@ -281,6 +383,7 @@ pub fn whole_basis(differences: &[Difference]) -> Basis {
 
 fn basis<'a>(differences: &'a [Difference], subject: impl Fn(&'a str) -> &'a str) -> Basis {
     let of = |difference: &'a Difference| match subject(&difference.what) {
+        GPU_WORK => Basis::Nothing,
         "instances" | "launches" => Basis::Instance,
         "tokens" | "steps" => Basis::StepAndToken,
         what if WORKLOAD.contains(&what) && difference.weight == Incomparable => Basis::StepAndToken,
@@ -289,12 +392,54 @@ fn basis<'a>(differences: &'a [Difference], subject: impl Fn(&'a str) -> &'a str
     differences.iter().map(of).max().unwrap_or_default()
 }
 
-/// Withdraws the judgement of values of a whole instance where the sides did different work.
-pub fn withdraw(stage: &mut StageChange) {
-    if stage.basis != Basis::StepAndToken {
-        return;
+/// Facts of a recording: where they differ, so does the overhead of the profiler in the times of the CPU.
+const OF_RECORDING: &[&str] = &["timeline", "mode", "from"];
+
+/// Withdraws the judgements of a stage for which its numbers do not compare. Times of different recordings compare beyond a factor of
+/// two, which is more than the usual overhead of a profiler.
+pub fn withdraw(stage: &mut StageChange, differences: &[Difference], whole_graphs: bool) {
+    let of_recording = differences.iter().any(|difference| is_of_recording(difference, Some(&stage.name)));
+    for metric in METRICS {
+        let change = metric.of(stage);
+        let is_close = change.base.zip(change.head).is_none_or(|(base, head)| !is_doubled(base, head));
+        let distorted = match metric.clock {
+            Clock::Cpu => of_recording || whole_graphs,
+            Clock::Gpu => whole_graphs,
+            Clock::None => false,
+        };
+        let of_other_work = match stage.basis {
+            Basis::Nothing => true,
+            Basis::StepAndToken => !metric.of_any_work,
+            Basis::Whole | Basis::Instance => false,
+        };
+        if of_other_work || (distorted && (is_close || metric.field == "kernel_ns")) {
+            metric.withdraw(stage);
+        }
     }
-    METRICS.iter().filter(|metric| !metric.of_any_work).for_each(|metric| metric.withdraw(stage));
+}
+
+/// Tells whether a difference known of both sides is one of their recordings; `stage` is the one whose differences count.
+fn is_of_recording(difference: &Difference, stage: Option<&str>) -> bool {
+    let what = match (difference.what.rsplit_once('.'), stage) {
+        (Some((own, what)), Some(stage)) if own == stage => what,
+        (Some(_), _) => return false,
+        (None, _) => difference.what.as_str(),
+    };
+    OF_RECORDING.contains(&what) && difference.base.is_some() && difference.head.is_some()
+}
+
+/// Facts of the hardware and of the model, as opposed to the amount of work.
+const OF_PROGRAM: &[&str] = &["gpu", GPU_WORK, "model", "parameters", "dtype", COMMON_KERNELS];
+
+impl Difference {
+    /// Tells whether the two sides are different programs, different hardware or different recordings.
+    pub fn is_fundamental(&self) -> bool {
+        let is_known = self.base.is_some() && self.head.is_some();
+        is_known
+            && (OF_PROGRAM.contains(&self.what.as_str())
+                || self.what == "graphs"
+                || is_of_recording(self, None))
+    }
 }
 
 impl Comparison {
@@ -303,5 +448,22 @@ impl Comparison {
         let counts =
             |difference: &&Difference| whole_basis(std::slice::from_ref(*difference)) != Basis::Whole;
         self.differences.iter().filter(counts).collect()
+    }
+
+    /// Names the differences for which a stage, or the whole, does not compare.
+    pub(super) fn because(&self, stage: Option<&str>) -> String {
+        let own = |what: &str| match (what.rsplit_once('.'), stage) {
+            (Some((of, _)), Some(stage)) => of == stage,
+            _ => true,
+        };
+        let mut what: Vec<&str> =
+            self.not_whole_because().iter().map(|difference| difference.what.as_str()).collect();
+        what.retain(|what| own(what));
+        if what.is_empty() {
+            let fundamental =
+                self.differences.iter().filter(|d| d.is_fundamental() || is_of_recording(d, stage));
+            what = fundamental.map(|difference| difference.what.as_str()).collect();
+        }
+        format!("different {}", what.join(", "))
     }
 }

@@ -21,6 +21,8 @@ pub enum Basis {
     Instance,
     /// The work differs in model or tokens: values of a step and of a token compare.
     StepAndToken,
+    /// Nothing compares: only one side ran on a GPU, or the stage is the whole trace of another program.
+    Nothing,
 }
 
 /// Two runs side by side.
@@ -102,13 +104,16 @@ pub struct Difference {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Judgement {
-    /// None, or within the noise.
+    /// Within the noise, and less than a factor of two.
     Same,
     /// Beyond the noise, for the better.
     Better,
     /// Beyond the noise, for the worse.
     Worse,
-    /// Not measured on both sides.
+    /// Neither: beyond the noise by outlier steps alone, or a part of a time that changed by a factor of two and less than the noise
+    /// of the whole.
+    Unclear,
+    /// Not measured on both sides, or not comparable.
     #[default]
     Unknown,
 }
@@ -120,6 +125,7 @@ impl Judgement {
             Self::Same => Some("same"),
             Self::Better => Some("better"),
             Self::Worse => Some("worse"),
+            Self::Unclear => Some("unclear"),
             Self::Unknown => None,
         }
     }
@@ -177,9 +183,12 @@ pub struct StageChange {
     pub basis: Basis,
     /// Source of the noise of wall and idle times.
     pub wall_noise_from: String,
+    /// Steps far from all others, which are part of the wall time and not of its noise; left out without any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outliers: Vec<Outlier>,
     /// Time on the CPU.
     pub wall_ns: Change<i64>,
-    /// Time of a step on the CPU, mean.
+    /// Time of a step, mean of those that are no outliers.
     pub step_ns: Change<i64>,
     /// Time per token, all sequences together.
     #[serde(default)]
@@ -212,6 +221,41 @@ pub struct StageChange {
     pub explanation: Explanation,
     /// Kernels, largest change first; empty where they were not measured on both sides.
     pub kernels: Vec<KernelChange>,
+}
+
+/// A side of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum SideName {
+    /// Before.
+    Base,
+    /// After.
+    Head,
+}
+
+impl SideName {
+    /// Returns the name in the JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Base => "base",
+            Self::Head => "head",
+        }
+    }
+}
+
+/// A step that took much longer than the others of its stage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Outlier {
+    /// Side.
+    pub side: SideName,
+    /// Number of the step, from 1.
+    pub step: u64,
+    /// Time of the step, ns.
+    pub ns: i64,
+    /// Part of that time above the usual one, ns.
+    pub excess_ns: i64,
 }
 
 /// The parts whose sum is the change of a stage's wall time, exactly.
@@ -309,6 +353,15 @@ pub enum KernelStatus {
     Added,
     /// Only the base has it.
     Gone,
+    /// It is missing or called less often on the side that recorded its CUDA graphs whole, without their kernels.
+    InGraph,
+}
+
+impl KernelStatus {
+    /// Tells whether the kernel itself changed.
+    pub fn is_change(self) -> bool {
+        !matches!(self, Self::Same | Self::InGraph)
+    }
 }
 
 /// A kernel on one side.
@@ -433,7 +486,7 @@ impl StageChange {
         let real = |judgement| matches!(judgement, Judgement::Better | Judgement::Worse);
         times.iter().any(|change| real(change.judgement))
             || real(self.launches.judgement)
-            || self.kernels.iter().any(|kernel| kernel.status != KernelStatus::Same)
+            || self.kernels.iter().any(|kernel| kernel.status.is_change())
     }
 }
 

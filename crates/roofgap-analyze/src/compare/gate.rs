@@ -7,6 +7,7 @@
 
 use super::comparison::{Basis, Change, Comparison, GateOutcome, GateResult, Judgement, StageChange};
 use super::metric::{Better, METRICS, Metric};
+use super::noise::is_doubled;
 use crate::numbers::{decimal, time};
 use std::fmt;
 use std::str::FromStr;
@@ -195,10 +196,11 @@ fn of_totals(gate: &Gate, comparison: &Comparison) -> Vec<GateResult> {
     let judged = |metric: &'static Metric| {
         let change = metric.of_totals(&comparison.totals)?;
         if comparison.basis != Basis::Whole {
-            let why = format!("{TOTAL}.{} does not compare: {}", metric.name(), because(comparison, None));
+            let why = format!("{TOTAL}.{} does not compare: {}", metric.name(), comparison.because(None));
             return Some(unmeasured(gate, None, metric.name(), why));
         }
-        (gate.metric.is_some() || change.is_on_a_side()).then(|| judge(gate, TOTAL, metric, &change))
+        (gate.metric.is_some() || change.is_on_a_side())
+            .then(|| judge(gate, TOTAL, metric, &change, comparison))
     };
     gate.metrics(USUAL).filter_map(judged).collect()
 }
@@ -211,7 +213,7 @@ fn of_stages(gate: &Gate, comparison: &Comparison) -> Vec<GateResult> {
             Some(metric) => of_metric(gate, metric, stage, comparison).into_iter().collect(),
             None if stage.basis == Basis::StepAndToken => of_different_work(gate, stage, comparison),
             // Values that neither side has are not part of the gate.
-            None => judged(gate, stage, USUAL, Change::is_on_a_side),
+            None => judged(gate, stage, USUAL, Change::is_on_a_side, comparison),
         });
     }
     for name in comparison.stages_gone.iter().filter(|name| wanted(name)) {
@@ -234,21 +236,21 @@ fn of_metric(
         return None;
     }
     if stage.basis == Basis::StepAndToken && !metric.of_any_work {
-        let because = because(comparison, Some(&stage.name));
+        let because = comparison.because(Some(&stage.name));
         let why = format!("{}.{} does not compare: {because}; step and token do", stage.name, metric.name());
         return Some(unmeasured(gate, Some(&stage.name), metric.name(), why));
     }
-    Some(judge(gate, &stage.name, metric, &metric.of(stage)))
+    Some(judge(gate, &stage.name, metric, &metric.of(stage), comparison))
 }
 
 /// Checks a gate without a metric against a stage in which the sides did different work: the time of a step and of a token.
 fn of_different_work(gate: &Gate, stage: &StageChange, comparison: &Comparison) -> Vec<GateResult> {
-    let mut found = judged(gate, stage, OF_DIFFERENT_WORK, Change::is_on_both_sides);
+    let mut found = judged(gate, stage, OF_DIFFERENT_WORK, Change::is_on_both_sides, comparison);
     if found.is_empty() {
         let why = format!(
             "{} does not compare: {}, and the time of a step or a token is not known on both sides",
             stage.name,
-            because(comparison, Some(&stage.name))
+            comparison.because(Some(&stage.name))
         );
         found.push(unmeasured(gate, Some(&stage.name), "token", why));
     }
@@ -261,25 +263,11 @@ fn judged(
     stage: &StageChange,
     metrics: &'static [&str],
     is_known: fn(&Change<f64>) -> bool,
+    comparison: &Comparison,
 ) -> Vec<GateResult> {
     let known = gate.metrics(metrics).map(|metric| (metric, metric.of(stage)));
     let known = known.filter(|(_, change)| is_known(change));
-    known.map(|(metric, change)| judge(gate, &stage.name, metric, &change)).collect()
-}
-
-/// Names the differences for which a stage, or the whole, does not compare.
-fn because(comparison: &Comparison, stage: Option<&str>) -> String {
-    let own = |what: &str| match (what.rsplit_once('.'), stage) {
-        (Some((of, _)), Some(stage)) => of == stage,
-        _ => true,
-    };
-    let what: Vec<&str> = comparison
-        .not_whole_because()
-        .iter()
-        .map(|difference| difference.what.as_str())
-        .filter(|what| own(what))
-        .collect();
-    format!("different {}", what.join(", "))
+    known.map(|(metric, change)| judge(gate, &stage.name, metric, &change, comparison)).collect()
 }
 
 fn unmeasured(gate: &Gate, stage: Option<&str>, metric: &str, why: String) -> GateResult {
@@ -293,7 +281,13 @@ fn unmeasured(gate: &Gate, stage: Option<&str>, metric: &str, why: String) -> Ga
     }
 }
 
-fn judge(gate: &Gate, stage: &str, metric: &Metric, change: &Change<f64>) -> GateResult {
+fn judge(
+    gate: &Gate,
+    stage: &str,
+    metric: &Metric,
+    change: &Change<f64>,
+    comparison: &Comparison,
+) -> GateResult {
     let name = metric.name();
     let (base, head) = match (change.base, change.head) {
         (Some(base), Some(head)) => (base, head),
@@ -306,6 +300,11 @@ fn judge(gate: &Gate, stage: &str, metric: &Metric, change: &Change<f64>) -> Gat
             return unmeasured(gate, Some(stage), name, format!("{stage}.{name} was {side}"));
         }
     };
+    if change.judgement == Judgement::Unknown {
+        let because = comparison.because(Some(stage).filter(|stage| *stage != TOTAL));
+        let why = format!("{stage}.{name} does not compare: {because}");
+        return unmeasured(gate, Some(stage), name, why);
+    }
     let worse = if metric.better == Better::Higher { base - head } else { head - base };
     let worse_pct = match base {
         0.0 => (worse == 0.0).then_some(0.0),
@@ -319,7 +318,13 @@ fn judge(gate: &Gate, stage: &str, metric: &Metric, change: &Change<f64>) -> Gat
     let outcome = match (over, change.judgement) {
         (false, _) => GateOutcome::Held,
         (true, Judgement::Worse) => GateOutcome::Broken,
+        // A small part that doubled within the noise of the whole cannot be told.
+        (true, _) if is_doubled(base, head) => GateOutcome::NotMeasured,
         (true, _) => GateOutcome::WithinNoise,
+    };
+    let by_outliers = match change.judgement {
+        Judgement::Unclear if !is_doubled(base, head) => ", without outlier steps it did not change",
+        _ => "",
     };
     let show = |value: f64| {
         if metric.is_time() { time(value.round() as i64) } else { decimal(value, 2) }
@@ -330,7 +335,7 @@ fn judge(gate: &Gate, stage: &str, metric: &Metric, change: &Change<f64>) -> Gat
         Some(pct) => format!(" ({:.1} % {})", pct.abs(), if pct > 0.0 { "worse" } else { "better" }),
     };
     let why = format!(
-        "{stage}.{name} went from {} to {}{pct}; limit {}, noise {}",
+        "{stage}.{name} went from {} to {}{pct}; limit {}, noise {}{by_outliers}",
         show(base),
         show(head),
         gate.limit,

@@ -1,10 +1,10 @@
 //! The change of each kernel.
 
-use super::comparison::{KernelChange, KernelSide, KernelStatus, MatchedBy};
-use super::noise::{self, DEVIATIONS, Floors};
+use super::comparison::{KernelChange, KernelSide, KernelStatus, MatchedBy, SideName};
+use super::noise::{self, DEVIATIONS, Floors, is_doubled};
 use super::pairing::{self, Group, Pair};
 use crate::names::distinct_short_names;
-use crate::result::{Analysis, Kernel, Stage};
+use crate::result::{Analysis, GraphRow, Kernel, Stage};
 use rustc_hash::FxHashMap;
 
 /// Compares the kernels of two whole traces; empty where a side has none.
@@ -12,7 +12,8 @@ pub fn of_whole(base: &Analysis, head: &Analysis, floors: &Floors) -> Vec<Kernel
     if base.kernels.is_empty() || head.kernels.is_empty() {
         return Vec::new();
     }
-    changes((&base.kernels, 1), (&head.kernels, 1), floors)
+    let whole = whole_graphs(&base.graphs, &head.graphs);
+    changes((&base.kernels, 1), (&head.kernels, 1), whole, floors)
 }
 
 /// Compares the kernels of a stage; empty where a side did not measure them: what was not measured is not gone.
@@ -20,11 +21,26 @@ pub fn of_stage(base: &Stage, head: &Stage, floors: &Floors) -> Vec<KernelChange
     if base.kernel_ns.is_none() || head.kernel_ns.is_none() {
         return Vec::new();
     }
-    changes((&base.kernels, base.instances), (&head.kernels, head.instances), floors)
+    let whole = whole_graphs(&base.graphs, &head.graphs);
+    changes((&base.kernels, base.instances), (&head.kernels, head.instances), whole, floors)
 }
 
-/// Kernels of both sides by instance, largest change first.
-fn changes(base: (&[Kernel], u64), head: (&[Kernel], u64), floors: &Floors) -> Vec<KernelChange> {
+/// Returns the side that alone recorded CUDA graphs whole, so that their kernels are on the other side only.
+pub fn whole_graphs(base: &[GraphRow], head: &[GraphRow]) -> Option<SideName> {
+    match (base.is_empty(), head.is_empty()) {
+        (false, true) => Some(SideName::Base),
+        (true, false) => Some(SideName::Head),
+        _ => None,
+    }
+}
+
+/// Kernels of both sides by instance, largest change first. `whole` is the side that alone recorded CUDA graphs whole.
+fn changes(
+    base: (&[Kernel], u64),
+    head: (&[Kernel], u64),
+    whole: Option<SideName>,
+    floors: &Floors,
+) -> Vec<KernelChange> {
     let groups =
         |side: (&[Kernel], u64)| pairing::groups(side.0, side.1, |kernel| noise::of_kernel(kernel, floors));
     let mut changes: Vec<KernelChange> = pairing::pair(groups(base), groups(head))
@@ -36,6 +52,15 @@ fn changes(base: (&[Kernel], u64), head: (&[Kernel], u64), floors: &Floors) -> V
             Pair::Added(h) => single(&h, true),
         })
         .collect();
+    for change in &mut changes {
+        use KernelStatus::{Added, FewerCalls, Gone, InGraph, MoreCalls};
+        if matches!(
+            (whole, change.status),
+            (Some(SideName::Base), Added | MoreCalls) | (Some(SideName::Head), Gone | FewerCalls)
+        ) {
+            change.status = InGraph;
+        }
+    }
     name_apart(&mut changes);
     changes.sort_by(|a, b| {
         b.delta_ns
@@ -101,9 +126,9 @@ fn both(
     let from_length_ns = delta_ns.saturating_sub(from_calls_ns);
     let least = noise::share(base.total_ns, floors.gpu_pct);
     let noise_ns = (DEVIATIONS * (base.variance + head.variance).sqrt()).max(least).ceil() as i64;
-    let length_is_real = from_length_ns.saturating_abs() > noise_ns;
+    let length_is_real = from_length_ns.saturating_abs() > noise_ns || is_doubled(mean(base), mean(head));
     // A number of calls has no noise of its own, but a few more are no news.
-    let calls_are_real = from_calls_ns.unsigned_abs() as f64 > least;
+    let calls_are_real = from_calls_ns.unsigned_abs() as f64 > least || is_doubled(base.calls, head.calls);
     let status = match (length_is_real, calls_are_real) {
         (false, false) => KernelStatus::Same,
         (_, true) if !length_is_real || from_calls_ns.unsigned_abs() > from_length_ns.unsigned_abs() => {
@@ -165,7 +190,7 @@ mod tests {
     }
 
     fn change(base: Kernel, head: Kernel) -> KernelChange {
-        let found = changes((&[base], 1), (&[head], 1), &Floors::default());
+        let found = changes((&[base], 1), (&[head], 1), None, &Floors::default());
         assert_eq!(found.len(), 1);
         let change = found.into_iter().next().unwrap();
         assert_eq!(change.from_calls_ns + change.from_length_ns, change.delta_ns);
@@ -188,5 +213,29 @@ mod tests {
         assert_eq!(wide.status, KernelStatus::Same);
         let once = change(kernel("k", 1000, 1, 0), kernel("k", 1040, 1, 0));
         assert_eq!(once.status, KernelStatus::Same, "noise of a single call is assumed");
+        let doubled = change(kernel("k", 1000, 4, 900), kernel("k", 2000, 4, 900));
+        assert_eq!(doubled.status, KernelStatus::Slower, "no noise makes it the same");
+    }
+
+    #[test]
+    fn one_long_call_is_not_the_noise_of_the_others() {
+        let odd = |each_ns| {
+            let median_ns = Some(each_ns);
+            Kernel { max_ns: Some(100_000), median_ns, ..kernel("k", each_ns, 64, 10) }
+        };
+        assert_eq!(change(odd(1000), odd(1200)).status, KernelStatus::Slower);
+    }
+
+    #[test]
+    fn kernels_inside_graphs_recorded_whole_are_not_added() {
+        let eager = kernel("sort", 1000, 8, 10);
+        let node = [kernel("sort", 1000, 80, 10), kernel("gemm", 5000, 64, 10)];
+        let statuses = |whole| -> Vec<KernelStatus> {
+            let base = std::slice::from_ref(&eager);
+            let found = changes((base, 1), (&node, 1), whole, &Floors::default());
+            found.iter().map(|change| change.status).collect()
+        };
+        assert_eq!(statuses(None), [KernelStatus::Added, KernelStatus::MoreCalls]);
+        assert_eq!(statuses(Some(SideName::Base)), [KernelStatus::InGraph; 2]);
     }
 }

@@ -13,6 +13,8 @@ pub struct Metric {
     pub better: Better,
     /// True if it compares although the sides did different work.
     pub of_any_work: bool,
+    /// Clock that profilers distort.
+    pub(super) clock: Clock,
     of: fn(&StageChange) -> Change<f64>,
     judgement: fn(&mut StageChange) -> &mut Judgement,
 }
@@ -26,13 +28,25 @@ pub enum Better {
     Higher,
 }
 
+/// The clock of a number: recordings that differ distort the times of the CPU more than those of the GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Clock {
+    /// Times and rates on the CPU.
+    Cpu,
+    /// Times on the GPU.
+    Gpu,
+    /// Counts, and times without a profiler.
+    None,
+}
+
 macro_rules! metrics {
-    ($($field:ident $label:literal $better:ident $of_any_work:literal,)*) => {
+    ($($field:ident $label:literal $better:ident $of_any_work:literal $clock:ident,)*) => {
         &[$(Metric {
             field: stringify!($field),
             label: $label,
             better: Better::$better,
             of_any_work: $of_any_work,
+            clock: Clock::$clock,
             of: |stage| stage.$field.map(|value| value as f64),
             judgement: |stage| &mut stage.$field.judgement,
         },)*]
@@ -41,21 +55,21 @@ macro_rules! metrics {
 
 /// All metrics, in the order of tables.
 pub static METRICS: &[Metric] = metrics![
-    wall_ns "wall ms" Lower false,
-    unwatched_ns "unprofiled ms" Lower false,
-    step_ns "step ms" Lower true,
-    busy_ns "GPU busy ms" Lower false,
-    kernel_ns "kernels ms" Lower false,
-    idle_ns "idle ms" Lower false,
-    idle_launch_ns "  not launched yet" Lower false,
-    idle_sync_ns "  waiting for the device" Lower false,
-    idle_copy_ns "  in a copy call" Lower false,
-    idle_other_ns "  other" Lower false,
-    token_ns "per token µs" Lower true,
-    launches "launches" Lower false,
-    launches_per_step "launches per step" Lower true,
-    mfu_pct "MFU %" Higher true,
-    mbu_pct "MBU %" Higher true,
+    wall_ns "wall ms" Lower false Cpu,
+    unwatched_ns "unprofiled ms" Lower false None,
+    step_ns "step ms" Lower true Cpu,
+    busy_ns "GPU busy ms" Lower false Gpu,
+    kernel_ns "kernels ms" Lower false Gpu,
+    idle_ns "idle ms" Lower false Cpu,
+    idle_launch_ns "  not launched yet" Lower false Cpu,
+    idle_sync_ns "  waiting for the device" Lower false Cpu,
+    idle_copy_ns "  in a copy call" Lower false Cpu,
+    idle_other_ns "  other" Lower false Cpu,
+    token_ns "per token µs" Lower true Cpu,
+    launches "launches" Lower false None,
+    launches_per_step "launches per step" Lower true None,
+    mfu_pct "MFU %" Higher true Cpu,
+    mbu_pct "MBU %" Higher true Cpu,
 ];
 
 impl Metric {

@@ -42,6 +42,7 @@ pub fn compare(base: Side<'_>, head: Side<'_>, options: &CompareOptions) -> Comp
     let kernels = kernels::of_whole(base.analysis, head.analysis, floors);
     let (mut differences, unchecked) = comparability::differences(base, head);
     differences.extend(comparability::covered_work(base, head, &kernels));
+    differences.extend(comparability::common_kernels(base, head, &kernels));
     differences.sort_by_key(|difference| difference.weight);
     let mut stages = Vec::new();
     let mut stages_gone = Vec::new();
@@ -49,8 +50,9 @@ pub fn compare(base: Side<'_>, head: Side<'_>, options: &CompareOptions) -> Comp
         match head.analysis.stages.iter().find(|other| other.name == stage.name) {
             Some(other) => {
                 let mut change = stage::change(side_of(base, stage), side_of(head, other), floors);
-                change.basis = comparability::stage_basis(&differences, &stage.name);
-                comparability::withdraw(&mut change);
+                change.basis = comparability::stage_basis(&differences, stage);
+                let whole = kernels::whole_graphs(&stage.graphs, &other.graphs).is_some();
+                comparability::withdraw(&mut change, &differences, whole);
                 stages.push(change);
             }
             None => stages_gone.push(stage.name.clone()),
@@ -61,7 +63,8 @@ pub fn compare(base: Side<'_>, head: Side<'_>, options: &CompareOptions) -> Comp
     let stages_added = added.filter(|name| !known(name)).collect();
     let basis = comparability::whole_basis(&differences);
     let mut totals = totals(base.analysis, head.analysis, kernels::noise_of_sum(&kernels), floors);
-    if basis != Basis::Whole {
+    let whole_graphs = kernels::whole_graphs(&base.analysis.graphs, &head.analysis.graphs);
+    if basis != Basis::Whole || whole_graphs.is_some() {
         for judgement in [
             &mut totals.kernel_ns.judgement,
             &mut totals.busy_ns.judgement,
@@ -106,19 +109,13 @@ fn totals(base: &Analysis, head: &Analysis, kernel_noise: f64, floors: &Floors) 
     let measured = |analysis: &Analysis| (!analysis.kernels.is_empty()).then_some(analysis.totals.kernel_ns);
     let count = |analysis: &Analysis| measured(analysis).map(|_| analysis.totals.kernel_count as f64);
     let noise = kernel_noise.max(noise::share(base.totals.kernel_ns, floors.gpu_pct));
+    let busy = |analysis: &Analysis| measured(analysis).and(analysis.totals.busy_ns);
+    let count_noise = count(base).unwrap_or(0.0) * floors.gpu_pct / 100.0;
+    let no_odd = noise::Odd::default();
     TotalsChange {
-        kernel_ns: noise::time(measured(base), measured(head), noise),
-        busy_ns: noise::time(
-            measured(base).and(base.totals.busy_ns),
-            measured(head).and(head.totals.busy_ns),
-            noise,
-        ),
-        kernel_count: noise::number(
-            count(base),
-            count(head),
-            count(base).unwrap_or(0.0) * floors.gpu_pct / 100.0,
-            Better::Lower,
-        ),
+        kernel_ns: noise::time(measured(base), measured(head), noise, no_odd),
+        busy_ns: noise::time(busy(base), busy(head), noise, no_odd),
+        kernel_count: noise::number(count(base), count(head), count_noise, Better::Lower, no_odd),
     }
 }
 

@@ -1,9 +1,10 @@
 //! The noise of a number, estimated from the runs themselves.
 
-use super::comparison::{Change, Judgement};
+use super::comparison::{Change, Judgement, Outlier, SideName};
 use super::metric::Better;
-use crate::result::{Kernel, Steps};
-use roofgap_base::stats::{Confidence, interpolate, student_t};
+use crate::result::{Kernel, Stage, Steps};
+use crate::timeline::divide;
+use roofgap_base::stats::{Confidence, interpolate, median_f64, student_t};
 
 /// What is taken for noise where nothing was measured, and the least that is taken for it anywhere: within one run there is
 /// nothing to be seen of what differs between two (clocks, neighbours, addresses).
@@ -30,31 +31,124 @@ pub fn share(value: i64, pct: f64) -> f64 {
     value.unsigned_abs() as f64 * pct / 100.0
 }
 
-/// Noise of the sum of the steps of one instance, and where it comes from.
+/// The noise of the steps of a stage.
+#[derive(Debug, Default, PartialEq)]
+pub struct StepNoise {
+    /// Noise of the sum of the steps of one instance, ns.
+    pub ns: f64,
+    /// Source of the noise.
+    pub how: String,
+    /// Steps that are not part of it.
+    pub outliers: Vec<Outlier>,
+}
+
+impl StepNoise {
+    fn outliers_of(&self, side: SideName) -> impl Iterator<Item = &Outlier> {
+        self.outliers.iter().filter(move |outlier| outlier.side == side)
+    }
+
+    /// Returns the share of the time of a stage that its outliers add, 0 to 1.
+    pub fn share(&self, side: SideName, stage: &Stage) -> f64 {
+        let excess: f64 = self.outliers_of(side).map(|outlier| outlier.excess_ns as f64).sum();
+        (excess / stage.elapsed_ns().max(1) as f64).clamp(0.0, 1.0)
+    }
+
+    /// Returns the mean time of the steps of a stage that are no outliers, ns.
+    pub fn mean_ns(&self, side: SideName, stage: &Stage) -> Option<i64> {
+        let steps = stage.steps.as_ref()?;
+        let odd = self
+            .outliers_of(side)
+            .fold((0, 0i64), |sum, outlier| (sum.0 + 1, sum.1.saturating_add(outlier.ns)));
+        let kept = i64::try_from(steps.each_ns.len()).unwrap_or(i64::MAX) - odd.0;
+        let sum = steps.each_ns.iter().fold(0i64, |sum, ns| sum.saturating_add(*ns));
+        Some(if odd.0 > 0 && kept > 0 { divide(sum.saturating_sub(odd.1), kept) } else { steps.mean_ns })
+    }
+}
+
+/// Estimates the noise of the steps of two sides; `None` with fewer than three steps.
 ///
 /// Steps in the same place are held against one another, so that what all runs share (a longer first step, a growing cache)
-/// does not count. `None` with fewer than three steps.
-pub fn of_steps(base: (&Steps, u64), head: (&Steps, u64)) -> Option<(f64, String)> {
+/// does not count. A step far from all others is an outlier: it says nothing about the noise of the others.
+pub fn of_steps(base: (&Steps, u64), head: (&Steps, u64)) -> Option<StepNoise> {
     let ((base, base_instances), (head, head_instances)) = (base, head);
     let (b, h) = (&base.each_ns, &head.each_ns);
     if b.len() < 3 || h.len() < 3 {
         return None;
     }
+    let outlier = |side, each: &[i64], at: usize, excess: f64| {
+        let ns = each.get(at).copied().unwrap_or_default();
+        Outlier { side, step: at as u64 + 1, ns, excess_ns: excess.abs().round() as i64 }
+    };
+    let of_sum = |spread: &Spread, n: usize, instances: u64| {
+        spread.deviation * (n as f64).sqrt() / instances.max(1) as f64
+    };
     if b.len() == h.len() && base_instances == head_instances {
         let differences: Vec<f64> = b.iter().zip(h).map(|(b, h)| h.saturating_sub(*b) as f64).collect();
         let n = differences.len();
-        let spread = deviation(&differences) * (n as f64).sqrt() / base_instances.max(1) as f64;
-        let how = format!("the differences of {n} steps in the same place");
-        return Some((student_t(n - 1, Confidence::Pct99) * spread, how));
+        let spread = Spread::of(&differences, base.p50_ns as f64);
+        let outliers = spread.outliers.iter().map(|&(at, excess)| match excess > 0.0 {
+            true => outlier(SideName::Head, h, at, excess),
+            false => outlier(SideName::Base, b, at, excess),
+        });
+        return Some(StepNoise {
+            ns: student_t(spread.kept - 1, Confidence::Pct99) * of_sum(&spread, n, base_instances),
+            how: format!("the differences of {} steps in the same place", spread.kept),
+            outliers: outliers.collect(),
+        });
     }
-    let variance = |each: &[i64], instances: u64| {
-        let values: Vec<f64> = each.iter().map(|&ns| ns as f64).collect();
-        let spread = deviation(&values) / instances.max(1) as f64;
-        spread * spread * values.len() as f64
-    };
-    let sum = variance(b, base_instances) + variance(h, head_instances);
-    let how = format!("the spread of {} and {} steps", b.len(), h.len());
-    Some((student_t(b.len().min(h.len()) - 1, Confidence::Pct99) * sum.sqrt(), how))
+    let floats = |each: &[i64]| -> Vec<f64> { each.iter().map(|&ns| ns as f64).collect() };
+    let base_spread = Spread::of(&floats(b), base.p50_ns as f64);
+    let head_spread = Spread::of(&floats(h), head.p50_ns as f64);
+    let sum =
+        of_sum(&base_spread, b.len(), base_instances).hypot(of_sum(&head_spread, h.len(), head_instances));
+    let of_base = base_spread.outliers.iter().map(|&(at, excess)| outlier(SideName::Base, b, at, excess));
+    let of_head = head_spread.outliers.iter().map(|&(at, excess)| outlier(SideName::Head, h, at, excess));
+    Some(StepNoise {
+        ns: student_t(base_spread.kept.min(head_spread.kept) - 1, Confidence::Pct99) * sum,
+        how: format!("the spread of {} and {} steps", base_spread.kept, head_spread.kept),
+        outliers: of_base.chain(of_head).collect(),
+    })
+}
+
+/// Robust standard deviations from the median beyond which a value is an outlier.
+const FAR: f64 = 6.0;
+
+/// Share of a usual step by which an outlier is off at least.
+const LEAST_OUTLIER: f64 = 0.2;
+
+/// Values for each outlier: more of them are a part of the distribution.
+const VALUES_PER_OUTLIER: usize = 5;
+
+/// The spread of values without their outliers.
+struct Spread {
+    /// Standard deviation of a sample.
+    deviation: f64,
+    /// Number of values that are no outliers, at least 2.
+    kept: usize,
+    /// Place and distance from the median of each outlier.
+    outliers: Vec<(usize, f64)>,
+}
+
+impl Spread {
+    /// Measures at least two values; `usual` is the time of a usual step.
+    fn of(values: &[f64], usual: f64) -> Self {
+        let middle = median_f64(&mut values.to_vec()).unwrap_or(0.0);
+        let mut distances: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
+        // The factor makes it the standard deviation of a normal distribution.
+        let far = FAR * 1.4826 * median_f64(&mut distances).unwrap_or(0.0);
+        let far = far.max(LEAST_OUTLIER * usual.abs());
+        let (odd, mut kept): (Vec<_>, Vec<_>) =
+            values.iter().map(|value| value - middle).enumerate().partition(|(_, off)| off.abs() > far);
+        let outliers = match odd.len() * VALUES_PER_OUTLIER <= values.len() {
+            true => odd,
+            false => {
+                kept.extend(odd);
+                Vec::new()
+            }
+        };
+        let kept: Vec<f64> = kept.into_iter().map(|(_, off)| off).collect();
+        Self { deviation: deviation(&kept), kept: kept.len(), outliers }
+    }
 }
 
 /// Noise of the difference of two means of repeats. `None` with fewer than two repeats on a side.
@@ -71,12 +165,14 @@ pub fn of_repeats(base: &[i64], head: &[i64]) -> Option<f64> {
     Some(student_t(freedom, Confidence::Pct99) * (variance(base) + variance(head)).sqrt())
 }
 
-/// Variance of the sum of a kernel's calls; from the range of their lengths, which is what an analysis keeps of them.
+/// Variance of the sum of a kernel's calls; from the range of their lengths, which is what an analysis keeps of them. A call of more
+/// than twice the median is an outlier and widens the range no further.
 pub fn of_kernel(kernel: &Kernel, floors: &Floors) -> f64 {
     let calls = kernel.calls as f64;
     match (kernel.min_ns, kernel.max_ns) {
         (Some(min), Some(max)) if kernel.calls > 1 => {
-            let spread = max.saturating_sub(min) as f64 / expected_range(calls);
+            let usual = kernel.median_ns.map_or(max, |median| median.saturating_mul(2));
+            let spread = max.min(usual).saturating_sub(min) as f64 / expected_range(calls);
             spread * spread * calls
         }
         _ => {
@@ -117,35 +213,52 @@ fn deviation(values: &[f64]) -> f64 {
     (squares / (values.len() - 1) as f64).sqrt()
 }
 
+/// The part of the time of each side that outlier steps add, 0 to 1: base, then head.
+pub type Odd = [f64; 2];
+
 /// A time on both sides with its noise.
-pub fn time(base: Option<i64>, head: Option<i64>, noise: f64) -> Change<i64> {
-    let (Some(b), Some(h)) = (base, head) else {
-        return Change { base, head, ..Change::default() };
-    };
-    let (delta, noise) = (h.saturating_sub(b), noise.ceil() as i64);
-    Change {
-        base,
-        head,
-        delta: Some(delta),
-        delta_pct: percent(delta as f64, b as f64),
-        noise: Some(noise),
-        judgement: judge(delta as f64, noise as f64, Better::Lower),
-    }
+pub fn time(base: Option<i64>, head: Option<i64>, noise: f64, odd: Odd) -> Change<i64> {
+    let float = |ns: Option<i64>| ns.map(|ns| ns as f64);
+    let judged = number(float(base), float(head), noise.ceil(), Better::Lower, odd);
+    let delta = base.zip(head).map(|(base, head)| head.saturating_sub(base));
+    Change { base, head, delta, ..judged.map(|value| value as i64) }
 }
 
 /// A number on both sides with its noise.
-pub fn number(base: Option<f64>, head: Option<f64>, noise: f64, better: Better) -> Change<f64> {
+pub fn number(base: Option<f64>, head: Option<f64>, noise: f64, better: Better, odd: Odd) -> Change<f64> {
     let (Some(b), Some(h)) = (base, head) else {
         return Change { base, head, ..Change::default() };
     };
-    Change {
-        base,
-        head,
-        delta: Some(h - b),
-        delta_pct: percent(h - b, b),
-        noise: Some(noise),
-        judgement: judge(h - b, noise, better),
-    }
+    // Without its outliers a time is shorter, and a rate higher.
+    let steady = |value: f64, odd: f64| match better {
+        Better::Lower => value * (1.0 - odd),
+        Better::Higher => value / (1.0 - odd).max(f64::EPSILON),
+    };
+    let raw = judge(h - b, noise, better);
+    let judgement = match is_doubled(b, h) {
+        true => judge(h - b, 0.0, better),
+        false if raw == Judgement::Same => raw,
+        false if judge(steady(h, odd[1]) - steady(b, odd[0]), noise, better) == raw => raw,
+        false => Judgement::Unclear,
+    };
+    Change { base, head, delta: Some(h - b), delta_pct: percent(h - b, b), noise: Some(noise), judgement }
+}
+
+/// A part of a time, in which a change within the noise of the whole is unclear where it is beyond a factor of two.
+pub fn part(base: Option<i64>, head: Option<i64>, noise: f64) -> Change<i64> {
+    let change = time(base, head, noise, Odd::default());
+    let is_within = change.delta.is_some_and(|delta| delta.unsigned_abs() as f64 <= noise.ceil());
+    let judgement = match change.judgement {
+        Judgement::Better | Judgement::Worse if is_within => Judgement::Unclear,
+        judgement => judgement,
+    };
+    Change { judgement, ..change }
+}
+
+/// Tells whether one number is at least twice the other, so that they are not the same in any noise.
+pub fn is_doubled(a: f64, b: f64) -> bool {
+    let (a, b) = (a.abs(), b.abs());
+    a != b && a.max(b) >= 2.0 * a.min(b)
 }
 
 fn judge(delta: f64, noise: f64, better: Better) -> Judgement {
@@ -176,26 +289,61 @@ mod tests {
         // A long first step and a growing cache on both sides, everything 10 % longer on the head.
         let base = [3000, 1000, 1010, 1020, 1030, 1040, 1050, 1060];
         let head = base.map(|ns| ns + ns / 10);
-        let (noise, _) = of_steps((&steps(&base), 1), (&steps(&head), 1)).unwrap();
+        let noise = of_steps((&steps(&base), 1), (&steps(&head), 1)).unwrap().ns;
         let delta: i64 = head.iter().sum::<i64>() - base.iter().sum::<i64>();
         assert!(noise < delta as f64, "{noise} {delta}");
     }
 
     #[test]
-    fn a_hiccup_in_one_step_is_noise() {
+    fn one_long_step_is_an_outlier_and_no_noise() {
         let base = [1000, 1003, 998, 1001, 1002, 999, 1000, 1001];
         let mut head = base;
-        head[3] += 400;
-        let (noise, _) = of_steps((&steps(&base), 1), (&steps(&head), 1)).unwrap();
-        assert!(noise > 400.0, "{noise}");
+        head[3] += 40_000;
+        let StepNoise { ns, outliers, .. } = of_steps((&steps(&base), 1), (&steps(&head), 1)).unwrap();
+        assert!(ns < 20.0, "{ns}");
+        assert_eq!(outliers, [Outlier { side: SideName::Head, step: 4, ns: 41_001, excess_ns: 40_000 }]);
+        // The other way round it is a step of the base, and with another number of steps too.
+        let other = of_steps((&steps(&head), 1), (&steps(&base), 1)).unwrap();
+        assert_eq!(other.outliers[0].side, SideName::Base);
+        let unpaired = of_steps((&steps(&base[..7]), 1), (&steps(&head), 1)).unwrap();
+        assert!(unpaired.ns < 40.0 && unpaired.outliers.len() == 1, "{unpaired:?}");
         assert_eq!(of_steps((&steps(&[1, 2]), 1), (&steps(&[1, 2]), 1)), None);
     }
 
     #[test]
+    fn many_long_steps_are_noise() {
+        let base = [1000, 1003, 998, 1001, 1002, 999, 1000, 1001];
+        let mut head = base;
+        (head[3], head[6]) = (1900, 1900);
+        let StepNoise { ns, outliers, .. } = of_steps((&steps(&base), 1), (&steps(&head), 1)).unwrap();
+        assert!(ns > 1800.0 && outliers.is_empty(), "{ns} {outliers:?}");
+    }
+
+    #[test]
+    fn twice_as_long_is_never_the_same() {
+        let judged = |base, head| time(Some(base), Some(head), 1e9, Odd::default()).judgement;
+        assert_eq!(judged(100, 199), Judgement::Same);
+        assert_eq!((judged(100, 200), judged(200, 100)), (Judgement::Worse, Judgement::Better));
+        assert_eq!(judged(0, 0), Judgement::Same);
+        let idle = |base, head| part(Some(base), Some(head), 1e9).judgement;
+        assert_eq!((idle(1, 3), idle(100, 120)), (Judgement::Unclear, Judgement::Same));
+        let rate = number(Some(1.0), Some(3.0), 10.0, Better::Higher, Odd::default());
+        assert_eq!(rate.judgement, Judgement::Better);
+    }
+
+    #[test]
+    fn a_change_by_outliers_alone_is_unclear() {
+        let judged = |head, odd| time(Some(1000), Some(head), 20.0, odd).judgement;
+        assert_eq!(judged(1400, [0.0, 0.28]), Judgement::Unclear);
+        assert_eq!(judged(1400, [0.0, 0.1]), Judgement::Worse);
+        assert_eq!(judged(4000, [0.0, 0.75]), Judgement::Worse, "beyond a factor of two it counts");
+    }
+
+    #[test]
     fn runs_of_other_lengths_compare_by_their_spread() {
-        let (noise, how) =
+        let StepNoise { ns, how, .. } =
             of_steps((&steps(&[100, 110, 90, 100]), 1), (&steps(&[100, 110, 90, 100, 100]), 1)).unwrap();
-        assert!(noise > 50.0 && noise < 250.0, "{noise}");
+        assert!(ns > 50.0 && ns < 250.0, "{ns}");
         assert!(how.contains("4 and 5 steps"), "{how}");
     }
 

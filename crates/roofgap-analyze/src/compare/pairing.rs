@@ -1,13 +1,14 @@
 //! Matches the kernels of the two sides.
 //!
-//! Names first, in the form in which tools agree. What is left is paired where it does the same kind of work, as often, and
-//! its name differs in numbers only (a tile size), or its time is alike as well: a library that picks another variant
-//! renames its kernel, and to call that "one gone, one added" would hide what happened.
+//! Names first, in the form in which tools agree. What is left is paired where it does the same kind of work and its name differs in
+//! numbers only (a tile size), or where it runs as often with a similar name or time: a library that picks another variant renames
+//! its kernel, and to call that "one gone, one added" would hide what happened.
 
 use crate::counters::canonical;
 use crate::names::Family;
 use crate::result::Kernel;
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 
 /// The kernels of one canonical name, all devices together, of one instance.
 #[derive(Debug, Clone)]
@@ -101,6 +102,7 @@ pub fn pair(base: Vec<Group>, head: Vec<Group>) -> Vec<Pair> {
 const MOST_SEARCHED: usize = 512;
 
 fn renamed(gone: Vec<Group>, added: Vec<Group>) -> Vec<Pair> {
+    let (mut pairs, mut gone, mut added) = variants(gone, added);
     let skeletons = |groups: &[Group]| -> Vec<Vec<String>> {
         groups.iter().take(MOST_SEARCHED).map(|g| skeleton(&g.key)).collect()
     };
@@ -113,24 +115,79 @@ fn renamed(gone: Vec<Group>, added: Vec<Group>) -> Vec<Pair> {
             }
         }
     }
+    pairs.extend(best(candidates, &mut gone, &mut added));
+    pairs.extend(gone.into_iter().map(Pair::Gone));
+    pairs.extend(added.into_iter().map(Pair::Added));
+    pairs
+}
+
+/// Takes the pairs with the highest scores, in that order, out of the two lists.
+fn best(
+    mut candidates: Vec<(f64, usize, usize, String)>,
+    gone: &mut Vec<Group>,
+    added: &mut Vec<Group>,
+) -> Vec<Pair> {
     candidates.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| (a.1, a.2).cmp(&(b.1, b.2))));
-    let mut gone: Vec<Option<Group>> = gone.into_iter().map(Some).collect();
-    let mut added: Vec<Option<Group>> = added.into_iter().map(Some).collect();
+    let options = |list: &mut Vec<Group>| -> Vec<Option<Group>> { list.drain(..).map(Some).collect() };
+    let (mut bases, mut heads) = (options(gone), options(added));
     let mut pairs = Vec::new();
     for (_, b, h, why) in candidates {
-        let (Some(base), Some(head)) = (gone.get_mut(b), added.get_mut(h)) else {
-            continue;
-        };
-        if base.is_some()
+        if let (Some(base), Some(head)) = (bases.get_mut(b), heads.get_mut(h))
+            && base.is_some()
             && head.is_some()
             && let (Some(base), Some(head)) = (base.take(), head.take())
         {
             pairs.push(Pair::Renamed(base, head, why));
         }
     }
-    pairs.extend(gone.into_iter().flatten().map(Pair::Gone));
-    pairs.extend(added.into_iter().flatten().map(Pair::Added));
+    gone.extend(bases.into_iter().flatten());
+    added.extend(heads.into_iter().flatten());
     pairs
+}
+
+/// Pairs kernels of one kind whose names differ in numbers only, such as a tile size. A library may pick more variants on one side than
+/// on the other: then all of them together are one kernel. Returns what is left of both sides.
+fn variants(gone: Vec<Group>, added: Vec<Group>) -> (Vec<Pair>, Vec<Group>, Vec<Group>) {
+    let mut of_words: BTreeMap<(&'static str, Vec<String>), [Vec<Group>; 2]> = BTreeMap::new();
+    for (side, groups) in [gone, added].into_iter().enumerate() {
+        for group in groups {
+            let lists = of_words.entry((kind(group.family).as_str(), skeleton(&group.key))).or_default();
+            if let Some(list) = lists.get_mut(side) {
+                list.push(group);
+            }
+        }
+    }
+    let (mut pairs, mut gone, mut added) = (Vec::new(), Vec::new(), Vec::new());
+    for ((_, words), [mut base, mut head]) in of_words {
+        if words.is_empty() || base.is_empty() || head.is_empty() {
+            gone.append(&mut base);
+            added.append(&mut head);
+            continue;
+        }
+        let [(bases, one_base), (heads, one_head)] = [base, head].map(|list| (list.len(), merged(list)));
+        if let (Some(base), Some(head)) = (one_base, one_head) {
+            let variants = match (bases, heads) {
+                (1, 1) => String::new(),
+                (bases, heads) => format!("{bases} and {heads} variants, "),
+            };
+            let calls = format!("{} and {} calls", round(base.calls), round(head.calls));
+            let why = format!("the names differ in numbers only, {variants}{calls}");
+            pairs.push(Pair::Renamed(base, head, why));
+        }
+    }
+    for list in [&mut gone, &mut added] {
+        list.sort_by_key(|group| std::cmp::Reverse(group.total_ns));
+    }
+    (pairs, gone, added)
+}
+
+/// Adds up the variants of a kernel under the name of the one with the most time.
+fn merged(groups: Vec<Group>) -> Option<Group> {
+    let total: i64 = groups.iter().fold(0, |sum, group| sum.saturating_add(group.total_ns));
+    let calls = groups.iter().map(|group| group.calls).sum();
+    let variance = groups.iter().map(|group| group.variance).sum();
+    let largest = groups.into_iter().max_by_key(|group| group.total_ns)?;
+    Some(Group { total_ns: total, calls, variance, ..largest })
 }
 
 /// Returns the likeness of two kernels with different names, and the reason; `None` where they do not match.
@@ -145,9 +202,6 @@ fn likeness(base: &Group, head: &Group, names: f64) -> Option<(f64, String)> {
     let name_only = matches!(base.family, Family::Elementwise | Family::CopyLayout | Family::Other);
     let score = 2.0 * names + calls + time;
     let times = format!("{} and {} calls", round(base.calls), round(head.calls));
-    if names >= 0.999 && calls >= 0.5 {
-        return Some((score, format!("the names differ in numbers only, {times}")));
-    }
     if names >= 0.7 && calls >= 0.8 {
         let why = format!("both {}, names {:.0} % alike, {times}", base.family, 100.0 * names);
         return Some((score, why));
@@ -239,6 +293,30 @@ mod tests {
             assert!(why.contains("numbers only"), "{why}");
         }
         assert_eq!(found.len(), 2);
+    }
+
+    /// A library that picks several tile sizes in place of one, and calls them as often in all.
+    #[test]
+    fn variants_that_differ_in_numbers_are_one_kernel() {
+        let base = [kernel("nvjet_sm90_tst_64x8_v_bz_TNT", "gemm", 900, 64)];
+        let head = [
+            kernel("nvjet_sm90_tst_128x8_v_bz_TNT", "gemm", 700, 48),
+            kernel("nvjet_sm90_tst_32x8_v_bz_TNT", "gemm", 150, 12),
+            kernel("nvjet_sm90_tst_16x8_v_bz_TNT", "gemm", 50, 4),
+        ];
+        let found = pairs(&base, &head);
+        let [Pair::Renamed(_, head, why)] = &found[..] else {
+            panic!("{found:?}");
+        };
+        assert_eq!(
+            (head.total_ns, head.calls, head.name.as_str()),
+            (900, 64.0, "nvjet_sm90_tst_128x8_v_bz_TNT")
+        );
+        assert_eq!(why, "the names differ in numbers only, 1 and 3 variants, 64 and 64 calls");
+        // The number of calls may differ by any factor: it is the same kernel.
+        let few = [kernel("triton_poi_fused_add_3", "elementwise", 90, 9)];
+        let many = [kernel("triton_poi_fused_add_7", "elementwise", 1000, 100)];
+        assert!(matches!(&pairs(&few, &many)[..], [Pair::Renamed(..)]));
     }
 
     #[test]

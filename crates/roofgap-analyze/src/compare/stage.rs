@@ -1,13 +1,14 @@
 //! One stage on both sides, and the parts that the change of its wall time is the sum of.
 
 use super::comparison::{
-    Basis, Change, Explanation, KernelChange, KernelStatus, Part, PartKind, StageChange,
+    Basis, Change, Explanation, KernelChange, KernelStatus, Part, PartKind, SideName, StageChange,
 };
 use super::kernels;
 use super::metric::Better;
-use super::noise::{self, Floors};
+use super::noise::{self, Floors, Odd, StepNoise};
 use super::pairing::by_instance;
 use crate::result::{Idle, Note, Stage};
+use roofgap_base::stats::median;
 
 /// Times of a stage without a profiler, one per repeat, ns.
 pub type Repeats<'a> = &'a [i64];
@@ -62,39 +63,45 @@ impl Values {
 /// Compares a stage of both sides.
 pub fn change(base: StageSide<'_>, head: StageSide<'_>, floors: &Floors) -> StageChange {
     let (b, h) = (Values::of(base.stage), Values::of(head.stage));
-    let (wall_noise, wall_noise_from) = wall_noise(base, head, b.wall, floors);
+    let steps = wall_noise(base, head, b.wall, floors);
+    let wall_noise = steps.ns;
+    let odd = [steps.share(SideName::Base, base.stage), steps.share(SideName::Head, head.stage)];
     let kernels = kernels::of_stage(base.stage, head.stage, floors);
     let gpu_noise =
         kernels::noise_of_sum(&kernels).max(noise::share(b.busy.or(b.kernel).unwrap_or(0), floors.gpu_pct));
     let idle = |get: fn(&Idle) -> i64| {
-        noise::time(b.idle.as_ref().map(get), h.idle.as_ref().map(get), wall_noise.hypot(gpu_noise))
+        noise::part(b.idle.as_ref().map(get), h.idle.as_ref().map(get), wall_noise.hypot(gpu_noise))
     };
     let relative_noise = wall_noise / b.wall.max(1) as f64;
-    let part = |get: fn(&Stage) -> Option<i64>| {
-        let (b, h) = (get(base.stage), get(head.stage));
-        noise::time(b, h, b.map_or(0.0, |ns| relative_noise * ns as f64))
+    let part = |b: Option<i64>, h: Option<i64>, odd: Odd| {
+        noise::time(b, h, b.map_or(0.0, |ns| relative_noise * ns as f64), odd)
     };
     let count = |get: fn(&Stage) -> Option<f64>| {
         let (b, h) = (get(base.stage), get(head.stage));
-        noise::number(b, h, b.unwrap_or(0.0) * floors.gpu_pct / 100.0, Better::Lower)
+        noise::number(b, h, b.unwrap_or(0.0) * floors.gpu_pct / 100.0, Better::Lower, Odd::default())
     };
     let utilisation = |get: fn(&Stage) -> Option<f64>| {
         let (b, h) = (get(base.stage), get(head.stage));
-        noise::number(b, h, relative_noise * b.unwrap_or(0.0), Better::Higher)
+        noise::number(b, h, relative_noise * b.unwrap_or(0.0), Better::Higher, odd)
     };
+    let of_step = match (base.stage.step_ns(), head.stage.step_ns()) {
+        (Some(base), Some(head)) => [Some(base), Some(head)],
+        _ => [steps.mean_ns(SideName::Base, base.stage), steps.mean_ns(SideName::Head, head.stage)],
+    };
+    let step_ns = part(of_step[0], of_step[1], Odd::default());
     let rate = |stage: &Stage| Some(stage.steps.as_ref()?.count as f64 / stage.instances.max(1) as f64);
     StageChange {
         name: base.stage.name.clone(),
         instances: [base.stage.instances, head.stage.instances],
         steps: [rate(base.stage), rate(head.stage)],
-        wall_noise_from,
-        wall_ns: noise::time(Some(b.wall), Some(h.wall), wall_noise),
-        step_ns: part(|stage| Some(stage.steps.as_ref()?.mean_ns)),
-        token_ns: part(|stage| stage.token_ns),
+        wall_noise_from: steps.how,
+        wall_ns: noise::time(Some(b.wall), Some(h.wall), wall_noise, odd),
+        step_ns,
+        token_ns: part(base.stage.token_ns, head.stage.token_ns, odd),
         basis: Basis::Whole,
         unwatched_ns: unwatched(base.repeats, head.repeats, floors),
-        busy_ns: noise::time(b.busy, h.busy, gpu_noise),
-        kernel_ns: noise::time(b.kernel, h.kernel, gpu_noise),
+        busy_ns: noise::time(b.busy, h.busy, gpu_noise, Odd::default()),
+        kernel_ns: noise::time(b.kernel, h.kernel, gpu_noise, Odd::default()),
         idle_ns: idle(Idle::total_ns),
         idle_launch_ns: idle(|idle| idle.launch_ns),
         idle_sync_ns: idle(|idle| idle.sync_ns),
@@ -107,12 +114,13 @@ pub fn change(base: StageSide<'_>, head: StageSide<'_>, floors: &Floors) -> Stag
         mfu_pct: utilisation(|stage| Some(stage.mfu.as_ref()?.by_wall_pct)),
         mbu_pct: utilisation(|stage| Some(stage.mbu.as_ref()?.by_wall_pct)),
         explanation: explain(base.stage, head.stage, (&b, &h), &kernels, (wall_noise, gpu_noise)),
+        outliers: steps.outliers,
         kernels,
     }
 }
 
 /// Noise of the wall time of an instance, and where it comes from.
-fn wall_noise(base: StageSide<'_>, head: StageSide<'_>, wall: i64, floors: &Floors) -> (f64, String) {
+fn wall_noise(base: StageSide<'_>, head: StageSide<'_>, wall: i64, floors: &Floors) -> StepNoise {
     let steps = |side: StageSide<'_>| side.stage.steps.clone().map(|steps| (steps, side.stage.instances));
     let from_steps = match (steps(base), steps(head)) {
         (Some(b), Some(h)) => noise::of_steps((&b.0, b.1), (&h.0, h.1)),
@@ -124,42 +132,34 @@ fn wall_noise(base: StageSide<'_>, head: StageSide<'_>, wall: i64, floors: &Floo
         let how = format!("{} and {} unwatched repeats", base.repeats.len(), head.repeats.len());
         (wall as f64 * noise / mean.max(1.0), how)
     });
-    let measured = match (from_steps, from_repeats) {
-        (Some(steps), Some(repeats)) => Some(if steps.0 >= repeats.0 { steps } else { repeats }),
-        (one, other) => one.or(other),
-    };
-    match measured {
-        None => {
-            let how = format!(
-                "not measured (neither steps nor repeats on both sides): {} % assumed",
-                floors.unmeasured_wall_pct
-            );
-            (noise::share(wall, floors.unmeasured_wall_pct), how)
-        }
-        Some((noise, how)) => {
-            let least = noise::share(wall, floors.wall_pct);
-            if noise < least {
-                (least, format!("{how}; at least {} %", floors.wall_pct))
-            } else {
-                (noise, how)
-            }
-        }
+    let is_measured = from_steps.is_some() || from_repeats.is_some();
+    let mut found = from_steps.unwrap_or_default();
+    if let Some((ns, how)) = from_repeats.filter(|repeats| found.how.is_empty() || repeats.0 > found.ns) {
+        (found.ns, found.how) = (ns, how);
     }
+    let least = noise::share(wall, floors.wall_pct);
+    if !is_measured {
+        found.ns = noise::share(wall, floors.unmeasured_wall_pct);
+        found.how = format!(
+            "not measured (neither steps nor repeats on both sides): {} % assumed",
+            floors.unmeasured_wall_pct
+        );
+    } else if found.ns < least {
+        found.ns = least;
+        found.how.push_str(&format!("; at least {} %", floors.wall_pct));
+    }
+    found
 }
 
 fn unwatched(base: Repeats<'_>, head: Repeats<'_>, floors: &Floors) -> Change<i64> {
-    let middle = |repeats: Repeats<'_>| {
-        let mut sorted = repeats.to_vec();
-        sorted.sort_unstable();
-        sorted.get(sorted.len().saturating_sub(1) / 2).copied()
-    };
+    let middle = |repeats: Repeats<'_>| median(&mut repeats.to_vec());
     let (b, h) = (middle(base), middle(head));
     let value = b.unwrap_or(0);
     let noise = match noise::of_repeats(base, head) {
         Some(noise) => noise.max(noise::share(value, floors.wall_pct)),
         None => noise::share(value, floors.unmeasured_wall_pct),
     };
-    noise::time(b, h, noise)
+    noise::time(b, h, noise, Odd::default())
 }
 
 /// The parts of the change of the wall time. The last one closes the sum, so that it is exact.
@@ -182,16 +182,31 @@ fn explain(
         beyond_noise: delta_ns.unsigned_abs() as f64 > noise,
     };
     match (b.gpu(), h.gpu()) {
-        (Some(b), Some(h)) => {
-            parts.extend(kernels.iter().map(|kernel| Part {
-                kind: PartKind::Kernel,
-                name: kernel.short_name.clone(),
-                delta_ns: kernel.delta_ns,
-                beyond_noise: kernel.status != KernelStatus::Same,
-            }));
-            parts.extend(b.iter().zip(h).zip(GPU_PARTS).map(|((b, h), (kind, name))| {
-                let noise = if *kind == PartKind::OtherGpuWork { gpu_noise } else { wall_noise };
-                part(*kind, name, h.saturating_sub(*b), noise)
+        (Some(mut old), Some(mut new)) => {
+            let whole = kernels::whole_graphs(&base.graphs, &head.graphs);
+            match whole {
+                None => parts.extend(kernels.iter().map(|kernel| Part {
+                    kind: PartKind::Kernel,
+                    name: kernel.short_name.clone(),
+                    delta_ns: kernel.delta_ns,
+                    beyond_noise: kernel.status != KernelStatus::Same,
+                })),
+                // Kernels of one side are in the graphs of the other: only the sum of all work has a part.
+                Some(_) => [old[0], new[0]] = [b.busy.unwrap_or(0), h.busy.unwrap_or(0)],
+            }
+            let name = |name: &str| match whole {
+                Some(side) => format!(
+                    "all GPU work; its kernels do not compare, the {} recorded CUDA graphs whole",
+                    side.as_str()
+                ),
+                None => name.to_owned(),
+            };
+            parts.extend(old.iter().zip(new).zip(GPU_PARTS).map(|((b, h), (kind, own))| {
+                let delta = h.saturating_sub(*b);
+                match kind {
+                    PartKind::OtherGpuWork => part(*kind, &name(own), delta, gpu_noise),
+                    _ => part(*kind, own, delta, wall_noise),
+                }
             }));
         }
         (None, None) => {

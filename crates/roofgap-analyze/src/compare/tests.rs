@@ -54,7 +54,8 @@ fn analysis() -> Analysis {
 fn run(base: &Analysis, head: &Analysis, gates: &str) -> Comparison {
     let facts = SideFacts::default();
     let side = |analysis| Side { analysis, facts: &facts };
-    let options = CompareOptions { gates: Gate::parse_list(gates).unwrap(), ..CompareOptions::default() };
+    let gates = if gates.is_empty() { Vec::new() } else { Gate::parse_list(gates).unwrap() };
+    let options = CompareOptions { gates, ..CompareOptions::default() };
     let comparison = compare(side(base), side(head), &options);
     for stage in &comparison.stages {
         let sum: i64 = stage.explanation.parts.iter().map(|part| part.delta_ns).sum();
@@ -234,6 +235,152 @@ fn a_change_inside_the_noise_breaks_nothing() {
     assert_eq!(comparison.stages[0].wall_ns.judgement, Judgement::Same);
     assert_eq!(comparison.gates[0].outcome, GateOutcome::WithinNoise);
     assert_eq!(comparison.verdict(), GateVerdict::Held);
+}
+
+/// The steps of decode, with those of the head as given.
+fn with_steps(each: Vec<i64>) -> Analysis {
+    let mut head = analysis();
+    let stage = &mut head.stages[0];
+    stage.wall_ns = each.iter().sum();
+    stage.steps = crate::timeline::step_summary(each, Some(5.5));
+    head
+}
+
+/// One step that takes 40 times as long as all others together does not hide in its own noise.
+#[test]
+fn one_long_step_is_worse_and_named() {
+    let mut each = analysis().stages[0].steps.clone().unwrap().each_ns;
+    each[5] += 8_000_000;
+    let comparison = run(&analysis(), &with_steps(each), "5%");
+    let stage = &comparison.stages[0];
+    assert!(stage.wall_ns.delta_pct.unwrap() > 3_000.0);
+    assert_eq!(stage.wall_ns.judgement, Judgement::Worse);
+    assert!(stage.wall_ns.noise.unwrap() < 10_000, "{:?}", stage.wall_ns);
+    assert_eq!(stage.step_ns.judgement, Judgement::Same, "the other steps take as long as before");
+    let [Outlier { side: SideName::Head, step: 6, excess_ns, .. }] = stage.outliers[..] else {
+        panic!("{:?}", stage.outliers);
+    };
+    assert!((7_999_000..8_001_000).contains(&excess_ns));
+    assert_eq!(comparison.verdict(), GateVerdict::Broken);
+}
+
+#[test]
+fn a_change_by_one_step_alone_is_unclear() {
+    let mut each = analysis().stages[0].steps.clone().unwrap().each_ns;
+    each[5] += 60_000;
+    let comparison = run(&analysis(), &with_steps(each), "decode.wall=5%");
+    assert_eq!(comparison.stages[0].wall_ns.judgement, Judgement::Unclear);
+    let gate = &comparison.gates[0];
+    assert_eq!(gate.outcome, GateOutcome::WithinNoise);
+    assert!(gate.why.ends_with("without outlier steps it did not change"), "{}", gate.why);
+}
+
+#[test]
+fn kernels_of_graphs_that_one_side_recorded_whole_do_not_compare() {
+    let graph = GraphRow { launches: 2, total_ns: 60_000, ..GraphRow::default() };
+    let mut base = analysis();
+    base.totals.busy_ns = Some(130_000);
+    let mut head = base.clone();
+    base.graphs = vec![graph.clone()];
+    let stage = &mut base.stages[0];
+    stage.graphs = vec![graph];
+    stage.kernels.remove(0);
+    stage.kernel_ns = Some(30_000);
+    head.kernels = head.stages[0].kernels.clone();
+    base.kernels = base.stages[0].kernels.clone();
+    let comparison = run(&base, &head, "decode.kernel=5%");
+    let difference = &comparison.differences[0];
+    assert_eq!(difference.what, "graphs");
+    assert!(difference.is_fundamental());
+    let stage = &comparison.stages[0];
+    let status = |name: &str| stage.kernels.iter().find(|kernel| kernel.short_name == name).unwrap().status;
+    assert_eq!((status("gemm_64x8"), status("sort_up")), (KernelStatus::InGraph, KernelStatus::Same));
+    assert_eq!(stage.kernel_ns.judgement, Judgement::Unknown);
+    assert!(!stage.has_changed());
+    assert!(stage.explanation.parts.is_empty(), "all GPU work took as long: {:?}", stage.explanation);
+    assert_eq!(comparison.verdict(), GateVerdict::NotMeasured);
+    assert!(comparison.gates[0].why.ends_with("different graphs"), "{:?}", comparison.gates);
+}
+
+/// Profilers differ in their overhead by less than a factor of two, mostly.
+#[test]
+fn wall_times_of_different_recordings_compare_beyond_a_factor_of_two() {
+    let side = |format: &str, slower: i64| {
+        let each =
+            analysis().stages[0].steps.as_ref().unwrap().each_ns.iter().map(|ns| ns * slower / 10).collect();
+        let mut side = with_steps(each);
+        side.sources = vec![SourceInfo { format: format.into(), ..SourceInfo::default() }];
+        side
+    };
+    let judged = |slower| {
+        let comparison = run(&side("nsys-sqlite", 10), &side("kineto", slower), "decode.wall=5%");
+        assert!(comparison.differences.iter().any(|d| d.what == "timeline" && d.is_fundamental()));
+        (comparison.stages[0].wall_ns.judgement, comparison.verdict())
+    };
+    assert_eq!(judged(13), (Judgement::Unknown, GateVerdict::NotMeasured));
+    assert_eq!(judged(30), (Judgement::Worse, GateVerdict::Broken));
+    // Options of one profiler make a difference too.
+    let (plain, mut stacks) = (side("kineto", 10), side("kineto", 13));
+    stacks.losses = vec![LossInfo { id: "profiler_with_stack".into(), ..LossInfo::default() }];
+    let comparison = run(&plain, &stacks, "");
+    assert_eq!(comparison.stages[0].wall_ns.judgement, Judgement::Unknown);
+}
+
+#[test]
+fn a_gpu_and_a_cpu_do_not_compare() {
+    let mut cpu = with_steps(vec![9_000_000; 8]);
+    cpu.devices.clear();
+    cpu.workload.as_mut().unwrap().device = Some("a CPU".into());
+    let stage = &mut cpu.stages[0];
+    (stage.kernel_ns, stage.busy_ns, stage.idle, stage.from) = (None, None, None, StageOrigin::Workload);
+    stage.kernels.clear();
+    for comparison in [run(&analysis(), &cpu, "5%"), run(&cpu, &analysis(), "5%")] {
+        assert_eq!(comparison.basis, Basis::Nothing);
+        let judgements = METRICS.iter().map(|metric| metric.of(&comparison.stages[0]).judgement);
+        assert!(judgements.into_iter().all(|judgement| judgement == Judgement::Unknown));
+        assert_eq!(comparison.verdict(), GateVerdict::NotMeasured);
+    }
+    // A capture without GPU work does not say where it ran.
+    let mut unknown = cpu.clone();
+    unknown.workload = None;
+    unknown.sources = vec![SourceInfo { format: "kineto".into(), ..SourceInfo::default() }];
+    assert_eq!(run(&analysis(), &unknown, "").basis, Basis::Nothing);
+    // The program's own times on the same GPU do compare.
+    cpu.workload.as_mut().unwrap().device = Some("NVIDIA H200".into());
+    assert_ne!(run(&analysis(), &cpu, "").basis, Basis::Nothing);
+}
+
+#[test]
+fn captures_with_few_common_kernels_may_be_different_models() {
+    let side = |names: [&str; 2]| {
+        let mut side = analysis();
+        side.workload = None;
+        side.kernels = vec![kernel(names[0], 90_000, 20), kernel(names[1], 10_000, 31)];
+        side
+    };
+    let few = |base: &Analysis, head: &Analysis| {
+        run(base, head, "").differences.iter().any(|d| d.what == "common kernels" && d.is_fundamental())
+    };
+    let (base, mut other) = (side(["gemm_tn", "sort_up"]), side(["softmax_forward", "sort_up"]));
+    other.kernels[0].family = Family::Softmax;
+    assert!(few(&base, &other));
+    // Whole traces of different work and few common kernels are not called better or worse.
+    let [mut base_trace, mut other_trace] = [base.clone(), other.clone()];
+    for side in [&mut base_trace, &mut other_trace] {
+        side.stages[0].kind = StageKind::Whole;
+    }
+    other_trace.kernels[1] = kernel("sort_up", 1_000, 3);
+    other_trace.stages[0].wall_ns *= 20;
+    let comparison = run(&base_trace, &other_trace, "5%");
+    assert_eq!(comparison.stages[0].basis, Basis::Nothing);
+    assert_eq!(comparison.stages[0].wall_ns.judgement, Judgement::Unknown);
+    assert_eq!(comparison.verdict(), GateVerdict::NotMeasured);
+    assert!(!few(&base, &side(["gemm_tn", "fill"])));
+    // The model is known to be the same.
+    let model = || Some(WorkloadInfo { model: Some("m".into()), ..WorkloadInfo::default() });
+    let mut named = base;
+    (named.workload, other.workload) = (model(), model());
+    assert!(!few(&named, &other));
 }
 
 #[test]

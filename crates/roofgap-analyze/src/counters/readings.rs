@@ -46,6 +46,9 @@ pub fn light_metrics(compute_capability: Option<(u8, u8)>) -> Vec<String> {
     metrics
 }
 
+/// Most of a peak that a launch can reach, with rounding, %.
+const MOST_PCT: f64 = 100.5;
+
 /// The counters of a launch, or the mean of several.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Readings {
@@ -76,7 +79,8 @@ pub struct Readings {
 impl Readings {
     /// Reads one launch.
     pub fn of(set: &CounterSet, launch: &LaunchCounters) -> Self {
-        let percent = |name: &str| set.value(launch, name, Unit::PERCENT);
+        // In a very short kernel the counters of two passes do not fit together, and ncu states more than the peak: no measurement.
+        let percent = |name: &str| set.value(launch, name, Unit::PERCENT).filter(|pct| *pct <= MOST_PCT);
         let bytes = |name: &str| set.value(launch, name, Unit::BYTE);
         let duration_ns = set.value(launch, DURATION, Unit::NANOSECOND);
         let read_and_written = || Some(bytes(DRAM_READ)? + bytes(DRAM_WRITTEN)?);

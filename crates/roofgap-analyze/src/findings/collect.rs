@@ -382,10 +382,12 @@ pub fn threads_of(block: [u32; 3]) -> u32 {
 /// Collects the evidence of every stage, in the order of the index, from the operations of each.
 pub fn evidence(trace: &Trace, index: &StageIndex, members: &[Vec<u32>]) -> Vec<StageEvidence> {
     let mut kinds = Kinds::default();
-    let stages = members.iter().enumerate();
-    stages
-        .map(|(stage, members)| {
-            let members = || members.iter().map(|op| *op as usize);
+    (0..index.len())
+        .map(|stage| {
+            let stage = index.warm(stage);
+            let of_stage = members.get(stage).into_iter().flatten().map(|op| *op as usize);
+            let of_stage: Vec<usize> = of_stage.filter(|op| index.holds(stage, *op)).collect();
+            let members = || of_stage.iter().copied();
             let mut collector = Collector::new(trace, &mut kinds);
             members().for_each(|op| collector.add(op));
             // Times of kernels are compared with those of all copies and communication, which are few and known by now.

@@ -75,7 +75,7 @@ impl<'a> View<'a> {
 pub(crate) fn find(inputs: Inputs<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let short_names = ShortNames::of(inputs.analysis);
-    for stage in inputs.analysis.stages.iter().filter(|stage| stage.wall_ns > 0) {
+    for stage in inputs.analysis.stages.iter().map(Stage::warm).filter(|stage| stage.wall_ns > 0) {
         let evidence = inputs.evidence.iter().find(|evidence| evidence.stage == stage.name);
         let view = View { inputs, stage, evidence, short_names: &short_names };
         for rule in rules::ALL {

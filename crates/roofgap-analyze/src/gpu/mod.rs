@@ -181,6 +181,11 @@ impl GpuFacts {
         }
     }
 
+    /// Tells whether its limits are those that the program measured itself.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.stated_source.as_ref().is_some_and(|source| source.starts_with("measured"))
+    }
+
     /// The same facts with the user's figures over them.
     fn with_user_limits(mut self, limits: UserLimits) -> Self {
         if let Some(peak) = usable(limits.peak_tflops) {

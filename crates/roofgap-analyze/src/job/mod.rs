@@ -17,8 +17,8 @@ mod tests;
 
 pub use record::RankRecord;
 
-use crate::findings;
 use crate::result::{About, Analysis, Job, Reason};
+use crate::{checks, findings};
 use matching::{align, match_collectives};
 use record::utilisation_of_job;
 use waits::{Waits, stragglers};
@@ -81,6 +81,7 @@ pub fn join_ranks(analysis: &mut Analysis, shown_rank: u32, records: Vec<RankRec
     experts_reason.into_iter().for_each(|why| add("job.experts", why.to_owned()));
     matched.unmatched.into_iter().for_each(|why| add("job.collectives", why));
     findings::add_of_job(analysis, &waited_ns);
+    checks::declare(analysis);
 }
 
 /// The ranks that were given.

@@ -89,7 +89,12 @@ pub fn mbu(work: &StageWork, gpu: &GpuFacts, time: StageTime) -> Result<Mbu, Str
 }
 
 /// The reason for a utilisation above the peak of the device.
-const BEYOND_PEAK: &str = "more than 100 % of the peak: the named model does not match this capture";
+const BEYOND_PEAK: &str =
+    "more than 100 % of the peak: the named model, its number format or its tokens do not match this capture";
+
+/// The reason for a utilisation above a peak that the program measured itself.
+const PEAK_TOO_LOW: &str = "more than 100 % of the peak that was measured on this machine: other programs used the machine during the \
+                            measurement, or its caches hold the data, so the peak is not known";
 
 /// The reason for no utilisation of a GPU that works with others.
 const ONE_OF_SEVERAL: &str = "its kernels exchange data with other GPUs and the capture has one GPU: the part of the model on it is \
@@ -124,30 +129,55 @@ impl<'a> WorkFacts<'a> {
         let mut parts = Vec::new();
         let one_device = analysis.devices.len() < 2;
         for (at, stage) in analysis.stages.iter_mut().enumerate() {
-            let known = self.stage_work(at, stage, one_device);
-            let (mfu, mbu) = match known {
-                Ok((work, gpu, dtype, time)) => {
-                    let mfu = mfu(&work, gpu, dtype, time);
-                    let mbu = mbu(&work, gpu, time);
-                    // In the sum, GPU work after the end of a stage would count twice.
-                    let wall_ns = match self.all_of(at, stage) {
-                        Some(_) => time.wall_ns,
-                        None => stage.period_ns.unwrap_or(stage.wall_ns),
-                    };
-                    parts.push((work, StageTime { wall_ns, ..time }));
-                    (mfu, mbu)
-                }
-                Err(why) => (Err(why.clone()), Err(why)),
-            };
-            let reasons = &mut analysis.reasons;
-            let (about_mfu, about_mbu) =
-                (About::StageMfu(stage.name.clone()), About::StageMbu(stage.name.clone()));
-            stage.mfu = below_peak(mfu, |mfu| (mfu.by_wall_pct, mfu.by_busy_pct), about_mfu, reasons);
-            stage.mbu = below_peak(mbu, |mbu| (mbu.by_wall_pct, mbu.by_busy_pct), about_mbu, reasons);
+            if let Some((work, time)) = self.add_to(at, stage, one_device, &mut analysis.reasons) {
+                // In the sum, GPU work after the end of a stage would count twice.
+                let wall_ns = match self.all_of(at, stage) {
+                    Some(_) => time.wall_ns,
+                    None => stage.period_ns.unwrap_or(stage.wall_ns),
+                };
+                parts.push((work, StageTime { wall_ns, ..time }));
+            }
+            if let Some(warm) = &mut stage.warm {
+                // The reasons are those of the whole stage.
+                self.add_to(self.index.warm(at), warm, one_device, &mut Vec::new());
+            }
         }
         if let (Ok(model), Ok(gpu), true) = (self.model, self.gpu, parts.len() > 1) {
-            analysis.whole = Some(whole(&parts, gpu, self.dtype.unwrap_or(model.dtype)));
+            let dtype = self.dtype.unwrap_or(model.dtype);
+            // A model that does not match a stage does not match the whole.
+            let matches = analysis.reasons.iter().all(|reason| reason.why != BEYOND_PEAK);
+            let mut sum = whole(&parts, gpu, dtype, &mut analysis.reasons);
+            if !matches {
+                let lost = [("mfu", sum.mfu.take().is_some()), ("mbu", sum.mbu.take().is_some())];
+                for (name, _) in lost.into_iter().filter(|(_, lost)| *lost) {
+                    analysis.reasons.push(Reason::new(About::Other(format!("whole.{name}")), BEYOND_PEAK));
+                }
+            }
+            analysis.whole = Some(sum);
         }
+        if self.gpu.is_ok_and(GpuFacts::is_measured) {
+            doubt_the_measurement(analysis);
+        }
+    }
+
+    /// Adds MFU and MBU to a stage, or the reason why they are not known. Returns its work and its time.
+    fn add_to(
+        &self,
+        at: usize,
+        stage: &mut Stage,
+        one_device: bool,
+        reasons: &mut Vec<Reason>,
+    ) -> Option<(StageWork, StageTime)> {
+        let known = self.stage_work(at, stage, one_device);
+        let (mfu, mbu) = match &known {
+            Ok((work, gpu, dtype, time)) => (mfu(work, gpu, *dtype, *time), mbu(work, gpu, *time)),
+            Err(why) => (Err(why.clone()), Err(why.clone())),
+        };
+        let (about_mfu, about_mbu) =
+            (About::StageMfu(stage.name.clone()), About::StageMbu(stage.name.clone()));
+        stage.mfu = below_peak(mfu, |mfu| (mfu.by_wall_pct, mfu.by_busy_pct), about_mfu, reasons);
+        stage.mbu = below_peak(mbu, |mbu| (mbu.by_wall_pct, mbu.by_busy_pct), about_mbu, reasons);
+        known.ok().map(|(work, _, _, time)| (work, time))
     }
 
     /// Returns the extent of a stage that was recorded in part. The names of an engine's steps have the work of the recorded part. For
@@ -205,7 +235,7 @@ impl<'a> WorkFacts<'a> {
         let time = StageTime {
             wall_ns: all.map_or(stage.elapsed_ns(), |all| all.elapsed_ns),
             busy_ns: stage.busy_ns.filter(|_| all.is_none()),
-            step_ns: stage.steps.as_ref().map(|s| s.mean_ns),
+            step_ns: stage.step_ns(),
         };
         Ok((work, gpu, self.dtype.unwrap_or(model.dtype), time))
     }
@@ -218,16 +248,29 @@ fn below_peak<T>(
     about: About,
     reasons: &mut Vec<Reason>,
 ) -> Option<T> {
-    let checked = value.and_then(|value| {
-        let (by_wall, by_busy) = percent(&value);
-        let beyond = by_wall > 100.0 || by_busy.is_some_and(|pct| pct > 100.0);
-        if beyond { Err(BEYOND_PEAK.to_owned()) } else { Ok(value) }
-    });
+    let checked =
+        value.and_then(
+            |value| {
+                if is_beyond_peak(percent(&value)) { Err(BEYOND_PEAK.to_owned()) } else { Ok(value) }
+            },
+        );
     checked.map_err(|why| reasons.push(Reason::new(about, why))).ok()
 }
 
+/// Tells whether a utilisation by wall time or by busy time exceeds the peak.
+fn is_beyond_peak((by_wall, by_busy): (f64, Option<f64>)) -> bool {
+    by_wall > 100.0 || by_busy.is_some_and(|pct| pct > 100.0)
+}
+
+/// Blames the measured peak, not the model, for a utilisation above it.
+fn doubt_the_measurement(analysis: &mut Analysis) {
+    for reason in analysis.reasons.iter_mut().filter(|reason| reason.why == BEYOND_PEAK) {
+        reason.why = PEAK_TOO_LOW.to_owned();
+    }
+}
+
 /// Adds up stages.
-fn whole(parts: &[(StageWork, StageTime)], gpu: &GpuFacts, dtype: Dtype) -> Whole {
+fn whole(parts: &[(StageWork, StageTime)], gpu: &GpuFacts, dtype: Dtype, reasons: &mut Vec<Reason>) -> Whole {
     let works: Vec<&StageWork> = parts.iter().map(|p| &p.0).collect();
     let work = StageWork::together("whole", &works);
     let time = StageTime {
@@ -238,8 +281,18 @@ fn whole(parts: &[(StageWork, StageTime)], gpu: &GpuFacts, dtype: Dtype) -> Whol
     Whole {
         wall_ns: time.wall_ns,
         busy_ns: time.busy_ns,
-        mfu: mfu(&work, gpu, dtype, time).ok(),
-        mbu: mbu(&work, gpu, time).ok(),
+        mfu: below_peak(
+            mfu(&work, gpu, dtype, time),
+            |mfu| (mfu.by_wall_pct, mfu.by_busy_pct),
+            About::Other("whole.mfu".into()),
+            reasons,
+        ),
+        mbu: below_peak(
+            mbu(&work, gpu, time),
+            |mbu| (mbu.by_wall_pct, mbu.by_busy_pct),
+            About::Other("whole.mbu".into()),
+            reasons,
+        ),
     }
 }
 

@@ -227,6 +227,15 @@ pub struct RoofDistance {
     pub roof_source: Option<RoofSource>,
 }
 
+impl RoofDistance {
+    /// Returns the distance of a part of the launches, by its time and that of all, ns.
+    pub(crate) fn part(self, ns: i64, all: i64) -> Self {
+        let share = if all > 0 { ns as f64 / all as f64 } else { 1.0 };
+        let of = |ns: Option<i64>| ns.map(|ns| (ns as f64 * share).round() as i64);
+        Self { above_roof_ns: of(self.above_roof_ns), roof_covered_ns: of(self.roof_covered_ns), ..self }
+    }
+}
+
 /// The direction of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -27,8 +27,9 @@ pub use job::{
 };
 pub use serving::{BatchRow, JoinedLatency, LatencyPart, PerRun, Serving, ServingSlice, Stalls};
 pub use stage::{
-    ColdStart, CpuSteps, ForeignWork, Idle, LaunchAfter, Mbu, Mfu, Note, Outside, PhaseCounts, Stage,
-    StageKind, StageOrigin, Steps, Term, Whole,
+    BeforeFirst, ColdCause, ColdKind, ColdStart, CpuSteps, ForeignWork, Idle, IdleDetail, LaunchAfter, Mbu,
+    Mfu, Note, Outside, PhaseCounts, Stage, StageCommunication, StageKind, StageOrigin, Steady, SteadyUnit,
+    Steps, Tail, Term, Whole,
 };
 pub use trial::{
     BaseRuns, Direction, MeanTime, MeasuredTime, OutputCheck, TRY_SCHEMA, TimeChange, Trial, TrialRow,

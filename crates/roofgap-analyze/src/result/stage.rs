@@ -1,6 +1,7 @@
 //! The numbers of one stage.
 
 use super::{CopyRow, GraphRow, Kernel, RoofDistance, StageCoverage};
+use crate::verdict::StageLimit;
 use serde::{Deserialize, Serialize};
 
 /// The kind of a stage.
@@ -44,16 +45,119 @@ pub struct PhaseCounts {
     pub generation: Option<u64>,
 }
 
-/// Instances before the first repeatable one: the same GPU work in more than twice the time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// Cold instances and steps: the same GPU work in more than twice the time, at the beginning or where code was loaded.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ColdStart {
-    /// Number of cold instances.
+    /// Number of cold instances; 0 where only steps of other instances are cold.
     pub instances: u64,
-    /// Their mean wall time, ns.
+    /// Mean time of a cold instance, or of a cold step where no instance is, ns.
     pub mean_ns: i64,
-    /// Mean wall time of the other instances, ns.
+    /// Mean time of the other instances or steps, ns.
     pub warm_mean_ns: i64,
+    /// Number of cold steps in instances that are not cold.
+    #[serde(default)]
+    pub steps: u64,
+    /// Time of all cold instances and steps, ns.
+    #[serde(default)]
+    pub total_ns: i64,
+    /// True if other instances or steps are left. Limit, steady state and findings are those of the others.
+    #[serde(default)]
+    pub left_out: bool,
+    /// Causes, most time first; empty where the capture does not show any.
+    #[serde(default)]
+    pub causes: Vec<ColdCause>,
+}
+
+/// Calls that make an instance or a step cold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ColdCause {
+    /// Kind of work.
+    pub kind: ColdKind,
+    /// Name of the call with the most time.
+    pub call: String,
+    /// Number of calls.
+    pub calls: u64,
+    /// Time in these calls and before them, in which the GPU ran nothing, ns.
+    pub ns: i64,
+}
+
+/// Work that a program does once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ColdKind {
+    /// Code is loaded, and compiled before that.
+    ModuleLoad,
+    /// A graph is captured or instantiated.
+    GraphInstantiation,
+    /// The first allocation creates the context of a process, or an allocation takes milliseconds.
+    Allocation,
+    /// A launch call takes milliseconds while the GPU is idle, because the driver loads what it needs.
+    FirstLaunch,
+}
+
+/// The repeated part of a stage, without cold instances and steps.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Steady {
+    /// Repeated unit.
+    pub unit: SteadyUnit,
+    /// Number of units.
+    pub count: u64,
+    /// Mean time of the units that take about as long as their work explains, ns: the step time of a report. Left out are those that take
+    /// 20 % longer and stand out from the spread.
+    pub time_ns: i64,
+    /// Median, ns.
+    pub median_ns: i64,
+    /// Spread, ns: the median distance from the median, times 1.4826.
+    pub spread_ns: i64,
+    /// Time of a unit without a profiler, ns; null where no unprofiled run was measured.
+    pub unprofiled_ns: Option<i64>,
+    /// Units that took longer than their work explains; null without any.
+    pub tail: Option<Tail>,
+}
+
+/// The repeated unit of a stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum SteadyUnit {
+    /// Steps.
+    Step,
+    /// Instances, where the stage has no steps.
+    Instance,
+}
+
+/// Units of a stage that took more than twice the time that their tokens, or the size of their kernels, explain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Tail {
+    /// Number of such units.
+    pub units: u64,
+    /// Their time beyond the expected one, ns.
+    pub beyond_ns: i64,
+    /// Number of the one furthest beyond, from 1.
+    pub slowest: u64,
+    /// Its time, ns.
+    pub slowest_ns: i64,
+    /// Its expected time, ns.
+    pub expected_ns: i64,
+}
+
+/// Communication with other GPUs in a stage, summed over devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct StageCommunication {
+    /// Number of kernels.
+    pub kernels: u64,
+    /// Time with at least one of them, ns.
+    pub total_ns: i64,
+    /// Part of it in which the GPU runs no other kernel, ns.
+    pub exposed_ns: i64,
+    /// Part of `exposed_ns` in which the GPU waits for another one to arrive, ns; null where one GPU alone was recorded.
+    pub waiting_ns: Option<i64>,
 }
 
 /// GPU work of other ranges and threads in the time of a stage.
@@ -117,14 +221,29 @@ pub struct Stage {
     /// Part of `foreign.busy_ns` after the last operation of an instance, ns.
     #[serde(default)]
     pub after_ns: i64,
+    /// Idle time of the GPU before the first operation of its instances.
+    #[serde(default)]
+    pub before: BeforeFirst,
     /// Idle time between its first and last operation by cause, per device; overlapping instances count once.
     pub idle: Option<Idle>,
+    /// Parts of `idle`.
+    #[serde(default)]
+    pub idle_detail: IdleDetail,
     /// Part of `idle.launch_ns` that follows a wait or a copy.
     #[serde(default)]
     pub launch_after: LaunchAfter,
     /// Part of `idle.launch_ns` in which the launching thread was getting data from a data loader, ns; left out where there is none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub data_loading_ns: i64,
+    /// Main limit of its warm part; null in an analysis of an earlier version.
+    #[serde(default)]
+    pub limit: Option<StageLimit>,
+    /// The repeated part; null without GPU work.
+    #[serde(default)]
+    pub steady: Option<Steady>,
+    /// Communication with other GPUs in its warm part; null where there is none.
+    #[serde(default)]
+    pub communication: Option<StageCommunication>,
     /// Steps (tokens of decode).
     pub steps: Option<Steps>,
     /// Kernels, by total time.
@@ -174,9 +293,12 @@ pub struct Stage {
     /// The recorded part, of which all other numbers are; null where all of it was recorded.
     #[serde(default)]
     pub coverage: Option<StageCoverage>,
-    /// Cold instances at the beginning, which are part of the other numbers; left out where there are none.
+    /// Cold instances and steps, which are part of the other numbers; left out where there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cold_start: Option<ColdStart>,
+    /// The stage without its cold instances and steps; `None` where all of it is warm. See [`Stage::warm`].
+    #[serde(skip)]
+    pub warm: Option<Box<Stage>>,
     /// Distance of its kernels to the roof.
     #[serde(flatten)]
     pub roof: RoofDistance,
@@ -187,6 +309,11 @@ fn is_zero(ns: &i64) -> bool {
 }
 
 impl Stage {
+    /// Returns the stage without its cold instances and steps; itself if all of it is warm.
+    pub fn warm(&self) -> &Self {
+        self.warm.as_deref().unwrap_or(self)
+    }
+
     /// Returns the name of the stage in a sentence.
     pub fn spoken(&self) -> &str {
         if self.kind == StageKind::Whole { "the whole trace" } else { &self.name }
@@ -241,7 +368,18 @@ impl Stage {
         let all = (self.elapsed_ns() - projected).max(0);
         let queued_ns = self.each_device(self.queued_ns).min(all);
         let after = self.each_device(self.after_ns).min(all - queued_ns);
-        Outside { queued_ns, idle_ns: all - queued_ns - after }
+        let idle_ns = all - queued_ns - after;
+        Outside { queued_ns, idle_ns, before_ns: self.each_device(self.before.idle_ns).min(idle_ns) }
+    }
+
+    /// Returns the time of a step in the steady state, ns; `None` without steps.
+    pub fn step_ns(&self) -> Option<i64> {
+        self.steady.as_ref().filter(|steady| steady.unit == SteadyUnit::Step).map(|steady| steady.time_ns)
+    }
+
+    /// Returns the time in which communication ran and no other kernel did, averaged over devices, ns.
+    pub fn exposed_communication_ns(&self) -> i64 {
+        self.communication.map_or(0, |own| self.each_device(own.exposed_ns))
     }
 
     /// Divides a sum over devices by the number of devices per instance.
@@ -257,6 +395,8 @@ pub struct Outside {
     pub queued_ns: i64,
     /// Time in which the GPU ran nothing, ns; between the steps of an engine where the stage has such steps.
     pub idle_ns: i64,
+    /// Part of `idle_ns` before the first operation, ns.
+    pub before_ns: i64,
 }
 
 /// The origin of the times of a stage.
@@ -290,6 +430,35 @@ pub struct LaunchAfter {
     pub copy_ns: i64,
 }
 
+/// Idle time of the GPU from the start of an instance on the CPU to its first operation, summed over instances and devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct BeforeFirst {
+    /// All of it, ns.
+    pub idle_ns: i64,
+    /// Part in which the launching thread was getting data from a data loader, ns.
+    pub data_loading_ns: i64,
+    /// Part in which the launching thread loaded code, instantiated a graph, or was in a launch call of more than a millisecond, ns.
+    pub cold_ns: i64,
+}
+
+/// Parts of the idle time of a stage, summed over devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct IdleDetail {
+    /// Part of `launch_ns` before the launch call began, ns.
+    pub before_launch_ns: i64,
+    /// Part of `launch_ns` in the launch call and at most 10 us after it, which a launch takes to reach the GPU, ns.
+    pub in_launch_ns: i64,
+    /// Part of `other_ns` after the launch call had returned, ns: behind an event, another stream, a copy engine or a full queue.
+    pub after_launch_ns: i64,
+    /// Part of `launch_ns` before the first operation of a step, without data loading and cold calls, ns.
+    pub host_first_ns: i64,
+    /// Part of `launch_ns` in which the launching thread loaded code, instantiated a graph, or was in a launch call of more than a
+    /// millisecond, ns.
+    pub cold_ns: i64,
+}
+
 /// Idle time of the GPU by cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -300,7 +469,7 @@ pub struct Idle {
     pub sync_ns: i64,
     /// The launching thread was in a copy call, ns.
     pub copy_ns: i64,
-    /// Launched and not started, ns.
+    /// Launched and not started, or without a known launch, ns.
     pub other_ns: i64,
 }
 
@@ -317,8 +486,9 @@ impl Idle {
 pub struct Steps {
     /// Number of steps.
     pub count: u64,
-    /// Mean time, ns: from the first GPU operation of a step to that of the next; the CPU time without GPU work. A last step
-    /// that no step follows has the idle time at its edges instead, where that is more than 10 % of it.
+    /// Mean time, ns: from the first GPU operation of a step, or from its start on the CPU while the GPU runs nothing, to that of the next;
+    /// the CPU time without GPU work. A last step that no step follows ends as long after its range, or after its GPU work, as the
+    /// others do. Steps of an engine run from first to first operation.
     pub mean_ns: i64,
     /// Median, ns.
     pub p50_ns: i64,

@@ -1,12 +1,14 @@
 //! The index of stages: the time spans of each stage and the GPU operations that belong to it.
 
 use super::frame_steps::FrameSteps;
+use super::iterations::iterations;
 use super::ranges::{AllOfStage, EngineStage, StageRanges, Warmup};
 use super::{StageRule, StageSet, step_stage};
 use crate::attribution::{Contexts, Launches, NO_CALL};
 use crate::engines::{Engine, EngineStep};
-use crate::result::StageKind;
-use roofgap_trace::{Ns, ProcessId, Trace, range_name};
+use crate::result::{ColdStart, StageKind};
+use roofgap_base::stats::median;
+use roofgap_trace::{Ns, ProcessId, ThreadId, Trace, range_name};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Marks a context outside of every instance, or outside of every stage.
@@ -51,7 +53,7 @@ pub struct StageSpans {
 }
 
 /// One stage of the index.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct IndexedStage {
     name: String,
     kind: StageKind,
@@ -64,6 +66,20 @@ struct IndexedStage {
     all: Option<AllOfStage>,
     /// Position of the instance for each context, or [`NOWHERE`].
     instance_of_context: Vec<u32>,
+    /// All instances and steps, with the cold ones that are left out of `spans`; `None` where none is.
+    with_cold: Option<StageSpans>,
+    /// Calls in cold steps of instances that are not cold, as rows of `Trace::calls`.
+    cold_calls: FxHashSet<u32>,
+    cold: Option<ColdStart>,
+}
+
+/// Cold instances and steps of a stage, as positions in its spans.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cold {
+    pub instances: Vec<usize>,
+    /// Steps of other instances.
+    pub steps: Vec<usize>,
+    pub start: ColdStart,
 }
 
 impl IndexedStage {
@@ -76,6 +92,9 @@ impl IndexedStage {
         engine_steps: Vec::new(),
         all: None,
         instance_of_context: Vec::new(),
+        with_cold: None,
+        cold_calls: FxHashSet::with_hasher(rustc_hash::FxBuildHasher),
+        cold: None,
     };
 }
 
@@ -83,6 +102,8 @@ impl IndexedStage {
 #[derive(Debug, Default)]
 pub struct StageIndex {
     stages: Vec<IndexedStage>,
+    /// Stages without their cold instances and steps, numbered after the others, with the number of the whole stage.
+    warm: Vec<(usize, IndexedStage)>,
     /// The first stage, in the order of the rules, for each context.
     stage_of_context: Vec<u32>,
     launches: Launches,
@@ -90,6 +111,8 @@ pub struct StageIndex {
     /// All engine steps of all stages, in the order of start.
     engine_spans: Vec<Span>,
     engine: Option<&'static Engine>,
+    /// Row of the engine step that the work after it belongs to, by context.
+    between: FxHashMap<u32, u32>,
     /// Position of the recorded window of each operation, for the stage that holds the whole trace; empty without gaps.
     window_of_op: Vec<u32>,
     phases_told_by: Option<String>,
@@ -166,6 +189,13 @@ impl StageIndex {
         if index.stages.is_empty() && set.stages.iter().all(|rule| !rule.requested) {
             index.add_whole_trace(trace);
         }
+        index.between = index.work_between(trace);
+        for stage in 0..index.stages.len() {
+            if !index.engine_steps(stage).is_empty() {
+                index.stages[stage].instance_of_context =
+                    index.span_of_context(&index.spans(stage).instances);
+            }
+        }
         index.stages.sort_by_key(|stage| stage.spans.instances.first().map(|span| span.start));
         index.stage_of_context = index.first_stages();
         (index, absent)
@@ -175,6 +205,56 @@ impl StageIndex {
     fn add(&mut self, stage: IndexedStage) {
         let instance_of_context = self.span_of_context(&stage.spans.instances);
         self.stages.push(IndexedStage { instance_of_context, ..stage });
+    }
+
+    /// Adds a stage without its cold instances and steps, as if they were a warm-up.
+    pub fn add_warm(&mut self, trace: &Trace, stage: usize, cold: Cold) {
+        let Cold { instances, steps, start } = cold;
+        let Some(whole) = self.stages.get_mut(stage) else {
+            return;
+        };
+        whole.cold = Some(start);
+        if instances.is_empty() && steps.is_empty() {
+            return;
+        }
+        let mut own = whole.clone();
+        let engine = !own.engine_steps.is_empty();
+        if !engine && !steps.is_empty() {
+            let step_of_call = self.step_of_call(trace, stage, &own.spans.steps);
+            let rows = (0u32..).zip(&step_of_call).filter(|(_, step)| steps.contains(&(**step as usize)));
+            own.cold_calls = rows.map(|(call, _)| call).collect();
+        }
+        let all = own.spans.clone();
+        // The steps of an engine are its instances.
+        let gone = if engine { &steps } else { &instances };
+        let lost: Vec<Span> = gone.iter().filter_map(|at| own.spans.instances.get(*at)).copied().collect();
+        let inside = |span: &Span, outer: &Span| outer.start <= span.start && span.end <= outer.end;
+        let kept = |list: &[Span], cold: &[usize]| -> Vec<Span> {
+            let spans = list.iter().enumerate().filter(|(at, span)| {
+                !cold.contains(at) && !lost.iter().any(|instance| inside(span, instance))
+            });
+            spans.map(|(_, span)| *span).collect()
+        };
+        let of_engine = own.engine_steps.iter().enumerate().filter(|(at, _)| !gone.contains(at));
+        own.engine_steps = of_engine.map(|(_, step)| *step).collect();
+        own.spans = StageSpans {
+            instances: kept(&own.spans.instances, gone),
+            steps: kept(&own.spans.steps, &steps),
+            notes: kept(&own.spans.notes, &[]),
+        };
+        // An instance that begins with cold steps begins after them.
+        for instance in own.spans.instances.iter_mut().filter(|_| !steps.is_empty() && !engine) {
+            let first =
+                |list: &[Span]| list.iter().find(|span| inside(span, instance)).map(|span| span.start);
+            if let (Some(cold), Some(warm)) = (first(&all.steps), first(&own.spans.steps))
+                && cold < warm
+            {
+                instance.start = warm;
+            }
+        }
+        own.with_cold = Some(all);
+        own.instance_of_context = self.span_of_context(&own.spans.instances);
+        self.warm.push((stage, own));
     }
 
     /// Adds stages whose instances are steps of an engine.
@@ -208,19 +288,57 @@ impl StageIndex {
         self.engine_spans.sort_by_key(|span| (span.start, span.range));
     }
 
-    /// Adds a stage for all GPU work, so that a trace without stages has an answer too.
+    /// Finds the work that the threads of an engine launch after a step and before the next one, which belongs to that step: the head of
+    /// the model and sampling often run outside of its range. Returns the row of the step's range by context.
+    fn work_between(&self, trace: &Trace) -> FxHashMap<u32, u32> {
+        // The steps of each thread, in the order of start.
+        let mut steps: FxHashMap<ThreadId, Vec<(Span, ProcessId)>> = FxHashMap::default();
+        for span in &self.engine_spans {
+            if let Some(range) = span.range.and_then(|row| trace.ranges.rows.get(row as usize)) {
+                steps.entry(range.thread).or_default().push((*span, range.process));
+            }
+        }
+        let mut found = FxHashMap::default();
+        let calls = &trace.calls;
+        let launching = self.contexts.of_call.iter().enumerate();
+        for (call, context) in launching.filter(|(_, context)| (**context as usize) < self.contexts.len()) {
+            let (Some(steps), Some(start)) =
+                (calls.thread.get(call).and_then(|thread| steps.get(thread)), calls.start.get(call))
+            else {
+                continue;
+            };
+            let after = steps.partition_point(|(span, _)| span.start <= *start);
+            // After the last step anything may follow.
+            if let Some(((step, process), (next, _))) =
+                after.checked_sub(1).and_then(|at| steps.get(at)).zip(steps.get(after))
+                && let Some(row) = step.range
+                && step.end < *start
+                && (trace.recorded.is_empty() || trace.window_of(*process, step.start, next.end).is_some())
+            {
+                found.insert(*context, row);
+            }
+        }
+        found
+    }
+
+    /// Adds a stage for all GPU work, so that a trace without stages has an answer too. It begins with its first step, where the CPU may
+    /// work for long before it launches anything.
     fn add_whole_trace(&mut self, trace: &Trace) {
         let (Some(&start), Some(&end)) = (trace.ops.start.iter().min(), trace.ops.end.iter().max()) else {
             return;
         };
-        let ranges = trace.ranges.rows.iter().enumerate();
-        let steps = ranges.filter(|(_, range)| is_profiler_step(trace.names.get(range.name)));
-        let steps: Vec<u32> = steps.map(|(row, _)| row as u32).collect();
+        let launching: Vec<(Ns, ProcessId)> = (0..trace.calls.len())
+            .filter(|call| self.contexts.of(*call as u32) as usize != NOWHERE as usize)
+            .map(|call| (trace.calls.start[call], trace.calls.process[call]))
+            .collect();
+        let steps = iterations(trace, &launching);
+        let start = steps.iter().map(|span| span.start).min().map_or(start, |first| first.min(start));
+        let end = end_of_steps(&steps, &launching).map_or(end, |last| last.max(end));
         let mut instances = vec![Span { start, end, range: None }];
         if !trace.recorded.is_empty() {
             (instances, self.window_of_op) = self.recorded_windows(trace);
         }
-        let spans = StageSpans { instances, steps: spans(trace, &steps), notes: Vec::new() };
+        let spans = StageSpans { instances, steps, notes: Vec::new() };
         let (name, kind) = ("all".to_owned(), StageKind::Whole);
         self.add(IndexedStage { name, kind, spans, ..IndexedStage::NONE });
     }
@@ -281,7 +399,14 @@ impl StageIndex {
 
     fn at(&self, stage: usize) -> &IndexedStage {
         static NONE: IndexedStage = IndexedStage::NONE;
-        self.stages.get(stage).unwrap_or(&NONE)
+        let warm = || self.warm.get(stage.checked_sub(self.stages.len())?).map(|(_, own)| own);
+        self.stages.get(stage).or_else(warm).unwrap_or(&NONE)
+    }
+
+    /// Returns the number of a stage without its cold instances and steps; its own number if all of it is warm.
+    pub fn warm(&self, stage: usize) -> usize {
+        let at = self.warm.iter().position(|(whole, _)| *whole == stage);
+        at.map_or(stage, |at| self.stages.len() + at)
     }
 
     /// Returns the name of a stage; empty for a stage that is not in the index.
@@ -292,6 +417,22 @@ impl StageIndex {
     /// Returns the time spans of a stage; none for a stage that is not in the index.
     pub fn spans(&self, stage: usize) -> &StageSpans {
         &self.at(stage).spans
+    }
+
+    /// Returns the time spans of a stage with the cold ones.
+    pub fn spans_with_cold(&self, stage: usize) -> &StageSpans {
+        let own = self.at(stage);
+        own.with_cold.as_ref().unwrap_or(&own.spans)
+    }
+
+    /// Returns the cold instances and steps of a stage; `None` without any.
+    pub fn cold(&self, stage: usize) -> Option<&ColdStart> {
+        self.at(stage).cold.as_ref()
+    }
+
+    /// Tells whether a call is in a cold step of an instance that is not cold.
+    pub fn is_cold_call(&self, stage: usize, call: u32) -> bool {
+        self.at(stage).cold_calls.contains(&call)
     }
 
     /// Returns the kind of a stage.
@@ -348,6 +489,14 @@ impl StageIndex {
 
     /// Returns the instance of a stage that a GPU operation belongs to, as a position in `spans(stage).instances`.
     pub fn instance_of(&self, stage: usize, op: usize) -> Option<usize> {
+        if self.is_cold_call(stage, self.call_of_op(op)) {
+            return None;
+        }
+        self.instance_with_cold(stage, op)
+    }
+
+    /// Returns the same with the operations of cold steps.
+    pub(crate) fn instance_with_cold(&self, stage: usize, op: usize) -> Option<usize> {
         if self.kind(stage) == StageKind::Whole {
             return Some(self.window_of_op.get(op).map_or(0, |at| *at as usize));
         }
@@ -357,8 +506,9 @@ impl StageIndex {
     /// Returns the GPU operations of each stage, in the order of their start.
     pub(crate) fn members(&self) -> Vec<Vec<u32>> {
         let ops = 0..self.launches.call_of_op.len() as u32;
-        let members = |stage| ops.clone().filter(|op| self.holds(stage, *op as usize)).collect();
-        (0..self.len()).map(members).collect()
+        let is_member = |stage, op: u32| self.instance_with_cold(stage, op as usize).is_some();
+        let members = |stage| ops.clone().filter(|op| is_member(stage, *op)).collect();
+        (0..self.len() + self.warm.len()).map(members).collect()
     }
 
     /// Returns the launch call of each GPU operation.
@@ -370,9 +520,12 @@ impl StageIndex {
         &self.contexts
     }
 
+    fn call_of_op(&self, op: usize) -> u32 {
+        self.launches.call_of_op.get(op).copied().unwrap_or(NO_CALL)
+    }
+
     pub(crate) fn context_of_op(&self, op: usize) -> u32 {
-        let call = self.launches.call_of_op.get(op).copied();
-        self.contexts.of(call.unwrap_or(NO_CALL))
+        self.contexts.of(self.call_of_op(op))
     }
 
     pub(crate) fn instance_of_context(&self, stage: usize, context: u32) -> Option<usize> {
@@ -409,7 +562,8 @@ impl StageIndex {
         of_call.enumerate().map(|call| at(call).unwrap_or(NOWHERE)).collect()
     }
 
-    /// Returns, for each context, the position of the outermost of `spans` around it, or `u32::MAX`.
+    /// Returns, for each context, the position of the outermost of `spans` around it, or `u32::MAX`. Work between two steps of an engine
+    /// is in the first of them.
     pub fn span_of_context(&self, spans: &[Span]) -> Vec<u32> {
         let marked = spans.iter().enumerate();
         let rows = marked.filter_map(|(at, span)| Some((span.range? as usize, at as u32)));
@@ -421,7 +575,15 @@ impl StageIndex {
             }
         }
         let marked = |row: u32| position.get(row as usize).copied().filter(|at| *at != NOWHERE);
-        self.contexts.outermost(marked, NOWHERE)
+        let mut found = self.contexts.outermost(marked, NOWHERE);
+        for (context, row) in &self.between {
+            if let Some(slot) = found.get_mut(*context as usize).filter(|slot| **slot == NOWHERE)
+                && let Some(at) = marked(*row)
+            {
+                *slot = at;
+            }
+        }
+        found
     }
 }
 
@@ -430,9 +592,19 @@ fn known(position: Option<&u32>) -> Option<usize> {
     position.filter(|at| **at != NOWHERE).map(|at| *at as usize)
 }
 
-/// Returns true for the step range of PyTorch's profiler, `ProfilerStep#7`.
-fn is_profiler_step(name: &str) -> bool {
-    name.strip_prefix("ProfilerStep#").is_some_and(|number| number.parse::<u64>().is_ok())
+/// Returns the end of the last step. Its range may go on while a profiler stops: after its last launch it counts for as long as those of
+/// the steps before it do. `launching` are the calls that launched GPU work, in the order of start.
+fn end_of_steps(steps: &[Span], launching: &[(Ns, ProcessId)]) -> Option<Ns> {
+    let last_launch = |span: &Span| {
+        let after = launching.partition_point(|(start, _)| *start <= span.end);
+        after.checked_sub(1).and_then(|at| launching.get(at)).map_or(span.start, |(start, _)| *start)
+    };
+    let (last, before) = steps.split_last()?;
+    let mut rests: Vec<Ns> = before.iter().map(|span| span.end - last_launch(span)).collect();
+    Some(match median(&mut rests) {
+        Some(rest) => last.end.min(last_launch(last) + rest),
+        None => last.end,
+    })
 }
 
 /// Explains why a stage has no numbers although its ranges were found.
@@ -460,14 +632,4 @@ fn no_match(trace: &Trace, rule: &StageRule) -> String {
         more => format!("the capture has {} and {more} more", names.join(", ")),
     };
     format!("no range matches {}; {there}", patterns.join(", "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_profiler_step;
-
-    #[test]
-    fn profiler_steps_have_a_number() {
-        assert!(is_profiler_step("ProfilerStep#12") && !is_profiler_step("ProfilerStep*"));
-    }
 }

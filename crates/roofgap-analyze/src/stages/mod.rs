@@ -1,13 +1,14 @@
 //! The one owner of "which stage", and of its kind: the rules, the ranges of a trace that they find (`ranges`), steps that Python frames mark
-//! (`frame_steps`), and the index of what belongs to a stage (`index`).
+//! (`frame_steps`), iterations of a trace without stages (`iterations`), and the index of what belongs to a stage (`index`).
 //!
 //! A rule has patterns `[domain@]name`, exact, with `*` only where written.
 
 mod frame_steps;
 mod index;
+mod iterations;
 mod ranges;
 
-pub use index::{AbsentStage, Span, StageIndex, StageSpans};
+pub use index::{AbsentStage, Cold, Span, StageIndex, StageSpans};
 pub use ranges::AllOfStage;
 
 use std::fmt;

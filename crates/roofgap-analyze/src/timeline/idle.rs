@@ -1,8 +1,9 @@
 //! Idle time of the GPU by cause: what the launching thread did in each gap.
 
+use super::cold::ColdCalls;
 use super::interval::{CoveredTime, IntervalSet};
 use crate::attribution::NO_CALL;
-use crate::result::{Idle, LaunchAfter};
+use crate::result::{Idle, IdleDetail, LaunchAfter};
 use crate::stages::StageIndex;
 use roofgap_trace::{CallClass, DeviceId, Ns, ProcessId, ThreadId, Trace};
 use rustc_hash::FxHashMap;
@@ -53,6 +54,13 @@ impl Activity {
         busy.map_or(0, |busy| busy.overlap(start, end))
     }
 
+    /// Returns the moment from which on a device ran nothing until a later one; the later one if it was busy then.
+    pub fn idle_since(&self, device: usize, moment: Ns) -> Ns {
+        let busy = self.devices.get(device).map_or(&[][..], |busy| busy.set.intervals());
+        let before = busy.partition_point(|(start, _)| *start < moment).checked_sub(1);
+        before.and_then(|at| busy.get(at)).map_or(Ns::MIN, |(_, end)| (*end).min(moment))
+    }
+
     /// Returns the time in which one of the devices was busy.
     pub fn joined(&self, devices: &[usize]) -> CoveredTime {
         let sets = devices.iter().filter_map(|device| self.devices.get(*device));
@@ -69,14 +77,35 @@ impl Activity {
         gap: (Ns, Ns),
         call: u32,
         near: &mut Near,
-        sums: (&mut Idle, &mut LaunchAfter),
+        sums: &mut IdleSums,
     ) -> Ns {
-        let elsewhere = self
-            .devices
-            .get(device.index())
-            .map_or(0, |busy| busy.set.overlap_near(gap.0, gap.1, &mut near.device));
-        self.waits.split(trace, gap, elsewhere, call, &mut near.waits, sums);
+        let busy = self.devices.get(device.index());
+        let mut elsewhere = 0;
+        let busy_in = |from: Ns, to: Ns| {
+            let ns = busy.map_or(0, |busy| busy.set.overlap_near(from, to, &mut near.device));
+            elsewhere += ns;
+            ns
+        };
+        self.waits.split(trace, gap, busy_in, call, &mut near.waits, sums);
         elsewhere
+    }
+}
+
+/// Longest time that an operation takes to start on an idle GPU after its launch call returned, ns.
+const LAUNCH_LATENCY_NS: Ns = 10_000;
+
+/// Idle time by cause, and its parts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct IdleSums {
+    pub idle: Idle,
+    pub launch_after: LaunchAfter,
+    pub detail: IdleDetail,
+}
+
+impl IdleSums {
+    /// Returns the idle time for launches that does not follow a wait or a copy, ns.
+    pub fn launch_ns(&self) -> Ns {
+        self.idle.launch_ns - self.launch_after.sync_ns - self.launch_after.copy_ns
     }
 }
 
@@ -100,31 +129,36 @@ impl Waits {
         waits
     }
 
-    /// Splits one gap of a device by cause. The device ran other work for `elsewhere` ns of it, which is not idle time. `call`
-    /// launched the operation that ended the gap.
+    /// Splits one gap of a device by cause. `busy_in` returns the time in which the device ran other work in a part of the gap, which is
+    /// not idle time. `call` launched the operation that ended the gap.
     ///
-    /// A gap counts as `launch` when the launch began after the device had run dry, less the time in which the launching
-    /// thread waited (`sync`) or copied (`copy`) before that launch. A gap before an operation that was launched in time is `other`.
+    /// Until the launch call returned, and [`LAUNCH_LATENCY_NS`] longer, the gap counts as `launch`, less the time in which the
+    /// launching thread waited (`sync`) or copied (`copy`) before that call. Time after that is `other`: the operation waits for
+    /// another one, or in a queue. So is a gap before an operation that was launched in time.
     ///
     /// A thread that waited when the device ran dry could have launched instead: as much of what is left of the gap as it had
-    /// waited until then is added to `after`; it stays a part of `launch`.
+    /// waited until then is added to `launch_after`; it stays a part of `launch`.
     pub fn split(
         &self,
         trace: &Trace,
         (from, to): (Ns, Ns),
-        elsewhere: Ns,
+        mut busy_in: impl FnMut(Ns, Ns) -> Ns,
         call: u32,
         near: &mut NearWaits,
-        (idle, after): (&mut Idle, &mut LaunchAfter),
+        sums: &mut IdleSums,
     ) {
+        let IdleSums { idle, launch_after: after, detail } = sums;
         let calls = &trace.calls;
         let launched = (call != NO_CALL).then(|| (calls.start[call as usize], calls.end[call as usize]));
-        let Some((start, _)) = launched.filter(|(_, end)| *end > from) else {
-            idle.other_ns += to - from - elsewhere;
+        let Some((start, end)) = launched.filter(|(_, end)| *end > from) else {
+            let other = to - from - busy_in(from, to);
+            idle.other_ns += other;
+            detail.after_launch_ns += if launched.is_some() { other } else { 0 };
             return;
         };
         let thread = calls.thread[call as usize].index();
         let until = start.clamp(from, to);
+        let arrived = end.saturating_add(LAUNCH_LATENCY_NS).clamp(from, to);
         // The time that the thread waited in the gap, and had waited when the gap began.
         let during = |lists: &[IntervalSet], near: &mut usize| {
             lists.get(thread).map_or((0, 0), |u| {
@@ -136,18 +170,25 @@ impl Waits {
         let (sync, before_sync) = during(&self.sync, &mut near.sync);
         let (copy, before_copy) = during(&self.copy, &mut near.copy);
         let copy = copy.min(until - from - sync);
-        let launch = to - from - sync - copy;
         // The device was not idle while it ran other work.
-        let mut rest = elsewhere;
+        let mut rest = busy_in(from, arrived);
         let mut left = |part: Ns| {
             let taken = part.min(rest);
             rest -= taken;
             part - taken
         };
-        let (launch, copy, sync) = (left(launch), left(copy), left(sync));
+        let before = left(until - from - sync - copy);
+        let inside = left(arrived - until);
+        let (copy, sync) = (left(copy), left(sync));
+        let waiting = if arrived < to { to - arrived - busy_in(arrived, to) } else { 0 };
+        let launch = before + inside;
         idle.sync_ns += sync;
         idle.copy_ns += copy;
         idle.launch_ns += launch;
+        idle.other_ns += waiting;
+        detail.before_launch_ns += before;
+        detail.in_launch_ns += inside;
+        detail.after_launch_ns += waiting;
         let after_sync = before_sync.min(launch);
         after.sync_ns += after_sync;
         after.copy_ns += before_copy.min(launch - after_sync);
@@ -157,7 +198,7 @@ impl Waits {
 /// The cause of idle time, as in [`Idle`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IdleCause {
-    /// The CPU had not launched the next operation yet.
+    /// The CPU had not launched the next operation yet, or was launching it.
     Launch,
     /// The launching thread was waiting for the device.
     Sync,
@@ -204,10 +245,10 @@ pub fn idle_parts(trace: &Trace, index: &StageIndex) -> Vec<IdlePart> {
             continue;
         }
         let call = index.launches().call_of_op.get(op).copied();
-        let (mut idle, mut after) = (Idle::default(), LaunchAfter::default());
-        let sums = (&mut idle, &mut after);
+        let mut sums = IdleSums::default();
         // No other work ran meanwhile: all operations of the device are looked at.
-        waits.split(trace, (until, start), 0, call.unwrap_or(NO_CALL), near, sums);
+        waits.split(trace, (until, start), |_, _| 0, call.unwrap_or(NO_CALL), near, &mut sums);
+        let idle = sums.idle;
         let mut from = until;
         for (cause, ns) in [
             (IdleCause::Sync, idle.sync_ns),
@@ -236,7 +277,7 @@ const DATA_LOADER: &str = "enumerate(DataLoader)";
 /// The launch gaps of a stage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LaunchGaps {
-    /// Launch time of the longest gap, ns.
+    /// Launch time of the longest gap without data loading and cold calls, ns.
     pub longest_ns: Ns,
     /// Operation that ended the longest gap.
     pub longest_before: Option<usize>,
@@ -244,39 +285,63 @@ pub struct LaunchGaps {
     pub data_loading_ns: Ns,
 }
 
-impl LaunchGaps {
-    /// Adds a gap that ended with an operation. `launch_ns` of it are for the launch.
-    pub fn add(&mut self, op: usize, launch_ns: Ns, loading_ns: Ns) {
-        if launch_ns > self.longest_ns {
-            (self.longest_ns, self.longest_before) = (launch_ns, Some(op));
-        }
-        self.data_loading_ns += loading_ns.min(launch_ns).max(0);
-    }
+/// Times in which each thread did work other than launching: it got data from a data loader, or did what a program does once.
+pub struct HostWork {
+    loading: FxHashMap<ThreadId, IntervalSet>,
+    cold: ColdCalls,
 }
 
-/// Times in which each thread was getting data from a data loader.
-pub struct DataLoading(FxHashMap<ThreadId, IntervalSet>);
-
-impl DataLoading {
-    /// Collects them from the ranges of a trace.
-    pub fn of(trace: &Trace) -> Self {
+impl HostWork {
+    /// Collects them from the ranges and calls of a trace.
+    pub fn of(trace: &Trace, index: &StageIndex) -> Self {
         let loads = |name| trace.names.get(name).starts_with(DATA_LOADER);
         let ranges = trace.ranges.rows.iter().filter(|range| loads(range.name));
-        Self(IntervalSet::by_thread(ranges))
+        let cold = ColdCalls::of(trace, &index.launches().call_of_op);
+        Self { loading: IntervalSet::by_thread(ranges), cold }
     }
 
-    /// Returns the part of a gap in which the thread of the call that ended it was getting data, ns.
-    pub fn during(&self, trace: &Trace, (from, to): (Ns, Ns), call: u32) -> Ns {
-        if self.0.is_empty() || call == NO_CALL {
-            return 0;
-        }
+    /// Returns the calls that a program makes once.
+    pub fn cold_calls(&self) -> &ColdCalls {
+        &self.cold
+    }
+
+    /// Returns the parts of a gap before a launch call in which its thread was getting data, and in which it was cold, ns. They are
+    /// at most `most` together.
+    pub fn parts(&self, trace: &Trace, gap: (Ns, Ns), call: u32, most: Ns) -> (Ns, Ns) {
         let calls = &trace.calls;
-        let (Some(thread), Some(start)) = (calls.thread.get(call as usize), calls.start.get(call as usize))
-        else {
-            return 0;
+        let known = calls.start.get(call as usize).zip(calls.thread.get(call as usize));
+        let Some((start, thread)) = known.filter(|_| most > 0) else {
+            return (0, 0);
         };
-        let times = self.0.get(thread);
-        times.map_or(0, |times| times.overlap(from, (*start).clamp(from, to)))
+        let until = (*start).clamp(gap.0, gap.1);
+        let loading = self.loading.get(thread).map_or(0, |times| times.overlap(gap.0, until));
+        let loading = loading.clamp(0, most);
+        let cold = self.cold.during(trace, gap, call).map_or(0, |cold| cold.ns);
+        (loading, cold.clamp(0, most - loading))
+    }
+
+    /// Adds the launch part of one gap, of `launch_ns`, to what is known about the gaps of a stage. `call` launched `op`, which ended the
+    /// gap. A step of which `op` is the first began on the CPU at `step_start`.
+    pub fn add(
+        &self,
+        trace: &Trace,
+        gap: (Ns, Ns),
+        (op, call): (usize, u32),
+        launch_ns: Ns,
+        step_start: Option<Ns>,
+        (gaps, detail): (&mut LaunchGaps, &mut IdleDetail),
+    ) {
+        let (loading, cold) = self.parts(trace, gap, call, launch_ns);
+        let rest = launch_ns - loading - cold;
+        gaps.data_loading_ns += loading;
+        detail.cold_ns += cold;
+        if let Some((begun, launched)) = step_start.zip(trace.calls.start.get(call as usize)) {
+            let until = (*launched).clamp(gap.0, gap.1);
+            detail.host_first_ns += (until - begun.max(gap.0)).clamp(0, rest.max(0));
+        }
+        if rest > gaps.longest_ns {
+            (gaps.longest_ns, gaps.longest_before) = (rest, Some(op));
+        }
     }
 }
 

@@ -1,14 +1,14 @@
 //! The numbers of each stage: time, GPU work, idle time by cause, steps and notes.
 
-use super::idle::{Activity, DataLoading, LaunchGaps, Near};
+use super::idle::{Activity, HostWork, IdleSums, LaunchGaps, Near};
 use super::interval::{CoveredTime, Extent, IntervalSet};
-use super::steps::{InstanceTime, StepPeriods, cold_start, sample_deviation, step_summary, with_cpu};
+use super::steps::{StepPeriods, expected, sample_deviation, steady, step_summary, with_cpu};
 use super::tables::{CopyMeter, Grouped, divide, graph_table, kernel_table};
 use crate::attribution::NO_CALL;
 use crate::engines::{EngineStep, Scheduled};
 use crate::names::Naming;
 use crate::result::{
-    Estimate, ForeignWork, Idle, LaunchAfter, Note, PhaseCounts, Stage, StageCoverage, Steps,
+    BeforeFirst, Estimate, ForeignWork, Note, PhaseCounts, Stage, StageCoverage, SteadyUnit, Steps,
 };
 use crate::stages::{Span, StageIndex};
 use roofgap_trace::{Ns, OpKind, ThreadId, Trace, range_name};
@@ -18,53 +18,58 @@ use rustc_hash::FxHashMap;
 #[derive(Default)]
 struct Sums {
     busy_ns: Ns,
-    idle: Idle,
-    launch_after: LaunchAfter,
+    idle: IdleSums,
     /// Time in which the devices ran other work, ns.
     foreign_ns: Ns,
+    /// Time of cold steps between the others, ns.
+    cold_ns: Ns,
     gaps: LaunchGaps,
 }
 
-impl Sums {
-    /// Returns the idle time for launches that does not follow a wait or a copy, ns.
-    fn launch_ns(&self) -> Ns {
-        self.idle.launch_ns - self.launch_after.sync_ns - self.launch_after.copy_ns
-    }
-}
-
 /// The GPU operations of a stage, and the time that they take.
-struct Members<'a> {
-    ops: &'a [u32],
+struct Members {
+    ops: Vec<u32>,
+    /// Operations of cold steps, which are in no other number.
+    cold_ops: Vec<u32>,
     /// Number of devices of the trace.
     devices: usize,
     /// Extent of the work of each instance.
     extents: Vec<Extent>,
     /// The same on each device, device by device within an instance.
     device_extents: Vec<Extent>,
-    instance_times: Vec<InstanceTime>,
+    /// First operation of each instance on each device.
+    first_ops: Vec<u32>,
 }
 
-impl<'a> Members<'a> {
-    fn of(meter: &StageMeter<'a>, stage: usize) -> Self {
+impl Members {
+    fn of(meter: &StageMeter<'_>, stage: usize) -> Self {
         let ops = &meter.trace.ops;
         let instances = &meter.index.spans(stage).instances;
         let devices = meter.trace.devices.len().max(1);
         let mut members = Self {
-            ops: meter.members.get(stage).map_or(&[], |members| members),
+            ops: Vec::new(),
+            cold_ops: Vec::new(),
             devices,
             extents: vec![Extent::EMPTY; instances.len()],
             device_extents: vec![Extent::EMPTY; instances.len() * devices],
-            instance_times: instances.iter().map(InstanceTime::of).collect(),
+            first_ops: vec![u32::MAX; instances.len() * devices],
         };
-        for op in members.ops.iter().map(|op| *op as usize) {
-            let Some(at) = meter.index.instance_of(stage, op) else {
+        for op in meter.members.get(stage).into_iter().flatten().map(|op| *op as usize) {
+            let Some(at) = meter.index.instance_with_cold(stage, op) else {
                 continue;
             };
-            members.instance_times[at].gpu += ops.duration(op);
+            if meter.index.instance_of(stage, op).is_none() {
+                members.cold_ops.push(op as u32);
+                continue;
+            }
+            members.ops.push(op as u32);
             members.extents[at].add(ops.start[op], ops.end[op]);
-            let on_device = members.device_extents.get_mut(at * devices + ops.device[op].index());
-            if let Some(extent) = on_device {
+            let slot = at * devices + ops.device[op].index();
+            if let (Some(extent), Some(first)) =
+                (members.device_extents.get_mut(slot), members.first_ops.get_mut(slot))
+            {
                 extent.add(ops.start[op], ops.end[op]);
+                *first = (*first).min(op as u32);
             }
         }
         members
@@ -75,6 +80,16 @@ impl<'a> Members<'a> {
         let all = self.device_extents.iter().enumerate();
         all.filter(|(_, extent)| extent.length().is_some())
             .map(|(at, extent)| (at / self.devices, at % self.devices, *extent))
+    }
+
+    /// Returns all operations in the order of their start, with whether they are of a cold step.
+    fn in_order(&self) -> Vec<(u32, bool)> {
+        let warm = self.ops.iter().map(|op| (*op, false));
+        let mut all: Vec<(u32, bool)> = warm.chain(self.cold_ops.iter().map(|op| (*op, true))).collect();
+        if !self.cold_ops.is_empty() {
+            all.sort_unstable();
+        }
+        all
     }
 
     /// Iterates over the extents of the work of the instances on one device.
@@ -95,26 +110,36 @@ pub struct StageMeter<'a> {
     pub trace: &'a Trace,
     pub index: &'a StageIndex,
     pub activity: &'a Activity,
+    pub host: &'a HostWork,
     pub copies: &'a CopyMeter<'a>,
-    /// GPU operations of each stage.
+    /// GPU operations of each stage, and of each without its cold part.
     pub members: &'a [Vec<u32>],
 }
 
 impl StageMeter<'_> {
-    /// Measures every stage and its launch gaps, in the order of the index.
+    /// Measures every stage, and the launch gaps of its warm part, in the order of the index.
     pub fn stages(&self, naming: &mut Naming) -> Vec<(Stage, LaunchGaps)> {
-        let loading = DataLoading::of(self.trace);
-        (0..self.index.len()).map(|stage| self.stage(stage, naming, &loading)).collect()
+        let each = (0..self.index.len()).map(|at| {
+            let (stage, gaps) = self.stage(at, naming);
+            match self.index.warm(at) {
+                warm if warm == at => (stage, gaps),
+                warm => {
+                    let (warm, gaps) = self.stage(warm, naming);
+                    (Stage { steady: warm.steady.clone(), warm: Some(Box::new(warm)), ..stage }, gaps)
+                }
+            }
+        });
+        each.collect()
     }
 
-    fn stage(&self, stage: usize, naming: &mut Naming, loading: &DataLoading) -> (Stage, LaunchGaps) {
+    fn stage(&self, stage: usize, naming: &mut Naming) -> (Stage, LaunchGaps) {
         let trace = self.trace;
         let spans = self.index.spans(stage);
         let instances = &spans.instances;
         let members = Members::of(self, stage);
         let rows = || members.ops.iter().map(|&op| op as usize);
         let kernels = kernel_table(trace, rows(), naming);
-        let Sums { busy_ns, idle, launch_after, foreign_ns, gaps } = self.busy_and_idle(&members, loading);
+        let Sums { busy_ns, idle, foreign_ns, cold_ns, gaps } = self.busy_and_idle(stage, &members);
         let engine_steps = self.index.engine_steps(stage);
         let periods = StepPeriods::measure(trace, self.index, self.activity, stage);
         let elapsed = self.elapsed(stage, &members, &periods, foreign_ns);
@@ -123,13 +148,16 @@ impl StageMeter<'_> {
         let tokens_per_s = all_tokens
             .zip(elapsed.period_ns.filter(|time| *time > 0))
             .map(|(tokens, time)| tokens as f64 * 1e9 / time as f64);
-        let calls = self.index.contexts().of_call.iter();
-        let launches = calls.filter(|context| self.index.instance_of_context(stage, **context).is_some());
+        let calls = (0u32..).zip(&self.index.contexts().of_call);
+        let launches = calls.filter(|(call, context)| {
+            self.index.instance_of_context(stage, **context).is_some()
+                && !self.index.is_cold_call(stage, *call)
+        });
         let copies = self.copies.table(rows());
         let with_work = |list: &[Extent]| list.iter().filter(|extent| extent.length().is_some()).count();
         let gpu = !members.ops.is_empty();
         let measured = !trace.ops.is_empty();
-        let stage = Stage {
+        let mut stage = Stage {
             name: self.index.name(stage).to_owned(),
             kind: self.index.kind(stage),
             ranges: self.range_names(instances),
@@ -148,8 +176,10 @@ impl StageMeter<'_> {
             memcpy_ns: measured.then(|| copies.iter().map(|row| row.total_ns).sum()),
             queued_ns: self.queued_ns(instances, &members),
             late_ns: members.late_ns(instances),
-            idle: gpu.then_some(idle),
-            launch_after,
+            before: self.before(instances, &members),
+            idle: gpu.then_some(idle.idle),
+            idle_detail: idle.detail,
+            launch_after: idle.launch_after,
             data_loading_ns: gaps.data_loading_ns,
             steps: self.steps(stage, &spans.steps, &periods),
             kernels,
@@ -159,16 +189,41 @@ impl StageMeter<'_> {
             tokens_per_s,
             copies,
             graphs: graph_table(trace, rows()),
-            coverage: self.coverage(stage, members.ops),
-            // Steps of an engine differ in size, and its preparation has ranges of its own.
-            cold_start: cold_start(&members.instance_times).filter(|_| engine_steps.is_empty()),
+            coverage: self.coverage(stage, &members.ops),
+            cold_start: self.index.cold(stage).cloned(),
             ..elapsed
         };
+        // Cold steps between the others are no part of the stage.
+        let cold_ns = stage.each_device(cold_ns);
+        stage.wall_ns -= cold_ns.min(stage.wall_ns);
+        stage.projected_ns = stage.projected_ns.map(|ns| ns - cold_ns.min(ns));
+        let instances = stage.instances.max(1) as i64;
+        stage.mean_ns = stage.mean_ns.map(|mean| mean - (cold_ns / instances).min(mean));
         (stage, gaps)
     }
 
+    /// Measures the idle time before the first operation of each instance.
+    fn before(&self, instances: &[Span], members: &Members) -> BeforeFirst {
+        let mut before = BeforeFirst::default();
+        for (at, device, extent) in members.with_work() {
+            let (Some(span), Some(first)) =
+                (instances.get(at), members.first_ops.get(at * members.devices + device))
+            else {
+                continue;
+            };
+            let gap = (span.start, extent.0);
+            let idle_ns = (gap.1 - gap.0 - self.activity.busy_in(device, gap.0, gap.1)).max(0);
+            let call = self.index.launches().call_of_op.get(*first as usize).copied();
+            let (loading, cold) = self.host.parts(self.trace, gap, call.unwrap_or(NO_CALL), idle_ns);
+            before.idle_ns += idle_ns;
+            before.data_loading_ns += loading;
+            before.cold_ns += cold;
+        }
+        before
+    }
+
     /// Measures the time of instances and of the work of others in it. `foreign_ns` is the time of such work in the gaps of the stage.
-    fn elapsed(&self, stage: usize, members: &Members<'_>, periods: &StepPeriods, foreign_ns: Ns) -> Stage {
+    fn elapsed(&self, stage: usize, members: &Members, periods: &StepPeriods, foreign_ns: Ns) -> Stage {
         let instances = &self.index.spans(stage).instances;
         let steps = &periods.each;
         let in_steps = !self.index.engine_steps(stage).is_empty() && !members.ops.is_empty();
@@ -184,6 +239,12 @@ impl StageMeter<'_> {
             }
         };
         let total: Ns = each.iter().sum();
+        let steady = if steps.is_empty() {
+            steady(SteadyUnit::Instance, &each, &expected(&each, &vec![0.0; each.len()]))
+        } else {
+            let times: Vec<Ns> = steps.iter().map(|step| step.time_ns).collect();
+            steady(SteadyUnit::Step, &times, &periods.expected())
+        };
         let after_ns = if in_steps { 0 } else { self.other_work_after(stage, members) };
         let after_steps = steps.iter().filter(|_| in_steps).map(|step| step.busy_after_ns);
         let foreign_ns = foreign_ns + after_ns + after_steps.sum::<Ns>();
@@ -194,12 +255,13 @@ impl StageMeter<'_> {
             foreign: (foreign_ns > 0).then(|| self.foreign(stage, times, foreign_ns)),
             mean_ns: (!each.is_empty()).then(|| divide(total, each.len() as i64)),
             std_ns: sample_deviation(&each),
+            steady,
             ..Stage::default()
         }
     }
 
     /// Returns the time before the first operation of each instance in which the GPU ran earlier work, ns.
-    fn queued_ns(&self, instances: &[Span], members: &Members<'_>) -> Ns {
+    fn queued_ns(&self, instances: &[Span], members: &Members) -> Ns {
         let queued = |(at, device, extent): (usize, usize, Extent)| {
             Some(self.activity.busy_in(device, instances.get(at)?.start, extent.0))
         };
@@ -207,7 +269,7 @@ impl StageMeter<'_> {
     }
 
     /// Returns the time from the last operation to the end of each instance in which the GPU ran work of others, ns.
-    fn other_work_after(&self, stage: usize, members: &Members<'_>) -> Ns {
+    fn other_work_after(&self, stage: usize, members: &Members) -> Ns {
         let instances = &self.index.spans(stage).instances;
         let rest = |(at, device, extent): (usize, usize, Extent)| {
             let end = instances.get(at)?.end;
@@ -289,13 +351,36 @@ impl StageMeter<'_> {
         }
     }
 
+    /// Returns the start on the CPU of the steps whose first operation is in the stage, by that operation.
+    fn step_starts(&self, stage: usize, members: &Members) -> FxHashMap<u32, Ns> {
+        let steps = &self.index.spans(stage).steps;
+        let mut starts = FxHashMap::default();
+        if steps.is_empty() {
+            return starts;
+        }
+        let step_of_call = self.index.step_of_call(self.trace, stage, steps);
+        let mut seen = vec![false; steps.len()];
+        for op in &members.ops {
+            let call = self.index.launches().call_of_op.get(*op as usize);
+            let step = call.and_then(|call| step_of_call.get(*call as usize)).map(|step| *step as usize);
+            if let Some((span, seen)) = step.and_then(|step| Some((steps.get(step)?, seen.get_mut(step)?)))
+                && !std::mem::replace(seen, true)
+            {
+                starts.insert(*op, span.start);
+            }
+        }
+        starts
+    }
+
     /// Adds up the busy time of a stage and its gaps by cause. Operations are in the order of their start.
-    fn busy_and_idle(&self, members: &Members<'_>, loading: &DataLoading) -> Sums {
+    fn busy_and_idle(&self, stage: usize, members: &Members) -> Sums {
         let ops = &self.trace.ops;
         let mut sums = Sums::default();
         struct Sweep {
             inside: IntervalSet,
             covered: Option<Ns>,
+            /// The last operation is that of a cold step.
+            cold: bool,
             near_inside: usize,
             near: Near,
         }
@@ -303,36 +388,41 @@ impl StageMeter<'_> {
             // Time between two instances does not belong to the stage.
             inside: IntervalSet::of(members.on_device(device).map(|extent| (extent.0, extent.1)).collect()),
             covered: None,
+            cold: false,
             near_inside: 0,
             near: Near::default(),
         };
         let mut sweeps: Vec<Sweep> = (0..members.devices).map(sweep).collect();
-        for &op in members.ops {
-            let op = op as usize;
+        let step_starts = self.step_starts(stage, members);
+        for (row, is_cold) in members.in_order() {
+            let op = row as usize;
             let (start, end, device) = (ops.start[op], ops.end[op], ops.device[op]);
             let Some(sweep) = sweeps.get_mut(device.index()) else {
                 continue;
             };
             let until = sweep.covered.unwrap_or(start);
-            if start > until && sweep.inside.encloses_near(until, start, &mut sweep.near_inside) {
-                let call = self.index.launches().call_of_op[op];
-                let before = sums.launch_ns();
-                sums.foreign_ns += self.activity.split(
-                    self.trace,
-                    device,
-                    (until, start),
-                    call,
-                    &mut sweep.near,
-                    (&mut sums.idle, &mut sums.launch_after),
-                );
-                let launch_ns = sums.launch_ns() - before;
-                if launch_ns > 0 {
-                    let loading_ns = loading.during(self.trace, (until, start), call);
-                    sums.gaps.add(op, launch_ns, loading_ns);
+            let inside = sweep.inside.encloses_near(until.min(start), start, &mut sweep.near_inside);
+            if is_cold {
+                // A cold step before all others is outside.
+                if inside && sweep.covered.is_some() {
+                    sums.cold_ns += (end - until).max(0);
+                    (sweep.covered, sweep.cold) = (Some(until.max(end)), true);
                 }
+                continue;
+            }
+            if start > until && inside && sweep.cold {
+                sums.cold_ns += start - until;
+            } else if start > until && inside {
+                let call = self.index.launches().call_of_op[op];
+                let (gap, before) = ((until, start), sums.idle.launch_ns());
+                sums.foreign_ns +=
+                    self.activity.split(self.trace, device, gap, call, &mut sweep.near, &mut sums.idle);
+                let launch_ns = sums.idle.launch_ns() - before;
+                let both = (&mut sums.gaps, &mut sums.idle.detail);
+                self.host.add(self.trace, gap, (op, call), launch_ns, step_starts.get(&row).copied(), both);
             }
             sums.busy_ns += (end - start.max(until)).max(0);
-            sweep.covered = Some(until.max(end));
+            (sweep.covered, sweep.cold) = (Some(until.max(end)), false);
         }
         sums
     }

@@ -1,16 +1,17 @@
-//! Steps of a stage: the time of each, their summary, and the cold start before them.
+//! Steps of a stage: the time of each, the time that their work explains, and their summary.
 //!
-//! A range on the CPU may close long before its GPU work is done. The time of a step therefore runs from its first GPU operation to
-//! the first one of the next step, or to its own last one where no step follows. If the GPU is idle for long before the first operation of
-//! a step, as it is while data is loaded, such a last step would be too short: see [`Closing`].
+//! A range on the CPU may close long before its GPU work is done. The time of a step therefore runs on the GPU: from its first operation, or
+//! from its start on the CPU while the GPU runs nothing before that, to the same moment of the next step. Steps of an engine run from
+//! first operation to first operation. The end of a step that no step follows is estimated: see [`Habits`].
 
 use super::idle::Activity;
 use super::interval::Extent;
 use super::tables::divide;
-use crate::result::{ColdStart, CpuSteps, Steps};
+use crate::engines::EngineStep;
+use crate::result::{CpuSteps, Steady, SteadyUnit, Steps, Tail};
 use crate::stages::{Span, StageIndex};
 use roofgap_base::stats::{median, percentile};
-use roofgap_trace::{Ns, ProcessId, Trace};
+use roofgap_trace::{Ns, OpKind, ProcessId, Trace};
 use rustc_hash::FxHashMap;
 
 /// The time of one step.
@@ -24,6 +25,12 @@ pub struct StepPeriod {
     pub idle_after_ns: Ns,
     /// Time after its last operation in which the GPU ran other work, ns.
     pub busy_after_ns: Ns,
+    /// Time of its GPU operations, ns.
+    pub gpu_ns: Ns,
+    /// Threads of its kernels, which grow with the shapes of its inputs.
+    pub threads: f64,
+    /// Tokens that an engine scheduled; 0 where unknown.
+    pub tokens: f64,
 }
 
 /// The times of the steps of a stage.
@@ -34,6 +41,16 @@ pub struct StepPeriods {
     pub on_gpu: bool,
 }
 
+/// A step on the GPU: the device that ends last, its beginning and its work there, and the beginning of the next step.
+#[derive(Debug, Clone, Copy)]
+struct Placed {
+    device: usize,
+    begin: Ns,
+    work: Extent,
+    next: Option<Ns>,
+    last_call: Ns,
+}
+
 impl StepPeriods {
     /// Measures the steps of a stage. Steps of an engine follow one another across its stages, other steps within an instance.
     pub fn measure(trace: &Trace, index: &StageIndex, activity: &Activity, stage: usize) -> Self {
@@ -41,109 +58,156 @@ impl StepPeriods {
         if spans.steps.is_empty() {
             return Self::default();
         }
-        let engine = !index.engine_steps(stage).is_empty();
-        let sequence: &[Span] = if engine { index.engine_spans() } else { &spans.steps };
-        let works = StepWork::of(trace, index, stage, sequence);
+        let engine_steps = index.engine_steps(stage);
+        let engine = !engine_steps.is_empty();
+        // Cold steps follow the others too.
+        let all = index.spans_with_cold(stage);
+        let sequence: &[Span] = if engine { index.engine_spans() } else { &all.steps };
+        let mut works = StepWork::of(trace, index, stage, sequence);
+        if !engine {
+            works.begin_on_cpu(sequence, activity);
+        }
         let process =
             |span: &Span| -> Option<ProcessId> { Some(trace.ranges.rows.get(span.range? as usize)?.process) };
         let window = |span: &Span| trace.window_of(process(span)?, span.start, span.end);
         let instance = |span: &Span| match engine {
             true => 0,
-            false => {
-                spans.instances.partition_point(|instance| instance.start <= span.start).saturating_sub(1)
-            }
+            false => all.instances.partition_point(|instance| instance.start <= span.start).saturating_sub(1),
         };
         let key = |span: &Span| (process(span), instance(span), window(span));
-        let followers = works.followers(sequence, key);
+        let placed = works.placed(sequence, key);
+        let mut habits: FxHashMap<_, Habits> = FxHashMap::default();
         // The periods of an engine add up to the time of its stage as they are.
-        let closing = (!engine).then(|| Closing::of(&works, activity, sequence, key));
-        let period = |step: &Span| {
-            let at = sequence
-                .binary_search_by_key(&(step.start, step.range), |span| (span.start, span.range))
-                .ok();
-            let on_cpu = StepPeriod { time_ns: step.length(), ..StepPeriod::default() };
-            let own = at.map(|at| (at, works.chunk(at)));
-            // On several GPUs the one that ends last decides.
-            let last = own.and_then(|(at, own)| {
-                let with_work = own.iter().enumerate().filter(|(_, work)| work.length().is_some());
-                let (device, work) = with_work.max_by_key(|(_, work)| work.1)?;
-                Some((at, device, *work))
-            });
-            let Some((at, device, extent)) = last else {
-                return on_cpu;
-            };
-            let next = followers.get(at * works.devices + device).copied().flatten();
-            let next = next.filter(|next| *next > extent.0);
-            let end = next.unwrap_or(extent.1);
-            let gap = (end - extent.1).max(0);
-            let busy_after_ns = activity.busy_in(device, extent.1, extent.1 + gap).min(gap);
-            let missing = match (&closing, next) {
-                (Some(closing), None) => closing.missing(at, &key(step), (step.end, device, extent.1)),
-                _ => 0,
-            };
-            let time_ns = end - extent.0;
-            let much = missing > (time_ns + missing) / 100 * MUCH_PCT;
-            StepPeriod {
-                time_ns: time_ns + if much { missing } else { 0 },
-                span: Some((extent.0, end)),
-                idle_after_ns: gap - busy_after_ns,
-                busy_after_ns,
-            }
-        };
-        let each: Vec<StepPeriod> = spans.steps.iter().map(period).collect();
-        Self { on_gpu: each.iter().any(|step| step.span.is_some()), each }
-    }
-}
-
-/// Idle time at the edges of a step, in % of its time, from which on it counts in a last step.
-const MUCH_PCT: Ns = 10;
-
-/// The part of a period that a last step does not have: the time until the range ends, and the time that a next step would take until
-/// its first operation. The first step of the sequence shows the latter, so that the steps add up to the time in which they ran.
-struct Closing<'a, K> {
-    activity: &'a Activity,
-    /// Idle time of each step from its start on the CPU to its first operation, ns; `None` without GPU work.
-    leads: Vec<Option<Ns>>,
-    /// That of the first step of each sequence.
-    first: FxHashMap<K, Ns>,
-}
-
-impl<'a, K: std::hash::Hash + Eq> Closing<'a, K> {
-    fn of(works: &StepWork, activity: &'a Activity, spans: &[Span], key: impl Fn(&Span) -> K) -> Self {
-        let lead = |(step, span): (usize, &Span)| {
-            let with_work = works.chunk(step).iter().enumerate();
-            let (device, work) =
-                with_work.filter(|(_, work)| work.length().is_some()).min_by_key(|(_, work)| work.0)?;
-            Some(idle_in(activity, device, span.start, work.0))
-        };
-        let leads: Vec<Option<Ns>> = spans.iter().enumerate().map(lead).collect();
-        let mut first = FxHashMap::default();
-        for (span, lead) in spans.iter().zip(&leads) {
-            if let Some(lead) = lead {
-                first.entry(key(span)).or_insert(*lead);
+        for (span, step) in sequence.iter().zip(&placed).filter(|_| !engine) {
+            if let Some(step) = step {
+                habits.entry(key(span)).or_default().add(span, step);
             }
         }
-        Self { activity, leads, first }
+        let period = |(number, step): (usize, &Span)| {
+            let at = sequence
+                .binary_search_by_key(&(step.start, step.range), |span| (span.start, span.range))
+                .unwrap_or(sequence.len());
+            let Some(own) = placed.get(at).copied().flatten() else {
+                return StepPeriod { time_ns: step.length(), ..StepPeriod::default() };
+            };
+            let habit = habits.get(&key(step));
+            let end = match (own.next, habit) {
+                (Some(next), _) => next,
+                (None, Some(habit)) => {
+                    // Steps take no longer than their instance.
+                    let instance = all.instances.get(instance(step)).map_or(Ns::MAX, |own| own.end);
+                    habit.end_of(step, &own).min(instance.max(own.work.1))
+                }
+                (None, None) => own.work.1,
+            };
+            let gap = own.next.map_or(0, |next| (next - own.work.1).max(0));
+            let busy_after_ns = activity.busy_in(own.device, own.work.1, own.work.1 + gap).min(gap);
+            StepPeriod {
+                time_ns: end - own.begin,
+                span: Some((own.begin, end)),
+                idle_after_ns: gap - busy_after_ns,
+                busy_after_ns,
+                gpu_ns: works.gpu_ns.get(at).copied().unwrap_or(0),
+                threads: works.threads.get(at).copied().unwrap_or(0.0),
+                tokens: engine_steps.get(number).and_then(scheduled).unwrap_or(0.0),
+            }
+        };
+        let each: Vec<StepPeriod> = spans.steps.iter().enumerate().map(period).collect();
+        Self { on_gpu: each.iter().any(|step| step.span.is_some()), each }
     }
 
-    /// Returns the missing time of a step whose range ends at `range_end` and whose work ends at `work_end`, ns. A first step that took
-    /// longer to begin than the last one, as while it compiles, does not count in full.
-    fn missing(&self, step: usize, key: &K, (range_end, device, work_end): (Ns, usize, Ns)) -> Ns {
-        let own = self.leads.get(step).copied().flatten().unwrap_or(0);
-        let first = self.first.get(key).copied().unwrap_or(0);
-        idle_in(self.activity, device, work_end, range_end) + own.min(first)
+    /// Returns the time of each step that its tokens or the size of its kernels explain, ns.
+    pub fn expected(&self) -> Vec<Ns> {
+        let times: Vec<Ns> = self.each.iter().map(|step| step.time_ns).collect();
+        let by = |work: fn(&StepPeriod) -> f64| {
+            expected(&times, &self.each.iter().map(work).collect::<Vec<f64>>())
+        };
+        let (tokens, threads) = (by(|step| step.tokens), by(|step| step.threads));
+        tokens.into_iter().zip(threads).map(|(tokens, threads)| tokens.max(threads)).collect()
     }
 }
 
-/// Returns the time in which a device ran nothing in a span of time, ns; 0 for an empty one.
-fn idle_in(activity: &Activity, device: usize, from: Ns, to: Ns) -> Ns {
-    ((to - from).max(0) - activity.busy_in(device, from, to)).max(0)
+/// Returns the tokens of a step, or its requests where it does not name tokens.
+fn scheduled(step: &EngineStep) -> Option<f64> {
+    let of = |phase: &crate::engines::Scheduled| phase.tokens.or(phase.requests);
+    Some((of(&step.context)? + of(&step.generation)?) as f64)
 }
 
-/// The extent of the GPU work of each step on each device.
+/// Returns the time of each unit that its work explains: the line through the units by the weighted median of slopes, which a few
+/// outliers do not move. Without work, or where more work does not take longer, that is the median.
+pub fn expected(times: &[Ns], work: &[f64]) -> Vec<Ns> {
+    let Some(middle) = median(&mut times.to_vec()) else {
+        return Vec::new();
+    };
+    let mut order: Vec<(f64, Ns)> = work.iter().copied().zip(times.iter().copied()).collect();
+    order.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (low, high) = order.split_at(order.len() / 2);
+    let upper = high.get(high.len().saturating_sub(low.len())..).unwrap_or_default();
+    let pairs = low.iter().zip(upper).filter(|(a, b)| b.0 > a.0);
+    let mut slopes: Vec<(f64, f64)> =
+        pairs.map(|(a, b)| ((b.1 - a.1) as f64 / (b.0 - a.0), b.0 - a.0)).collect();
+    slopes.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let half = slopes.iter().map(|(_, weight)| weight).sum::<f64>() / 2.0;
+    let mut sum = 0.0;
+    let slope = slopes.iter().find(|(_, weight)| {
+        sum += weight;
+        sum >= half
+    });
+    let Some(slope) = slope.map(|(slope, _)| *slope).filter(|slope| *slope > 0.0) else {
+        return vec![middle; times.len()];
+    };
+    let mut rest: Vec<Ns> = order.iter().map(|(work, time)| time - (slope * work) as Ns).collect();
+    let base = median(&mut rest).unwrap_or(0);
+    work.iter().map(|work| (base + (slope * work) as Ns).max(1)).collect()
+}
+
+/// The time at which the steps of a sequence usually end, for its last step: it has no next one. Medians over the steps that have.
+#[derive(Debug, Default)]
+struct Habits {
+    /// Time from the end of the range to the first operation of the next step, ns; negative where that runs before.
+    lead: Vec<Ns>,
+    /// Time from the last launch to the end of the range, ns.
+    rest: Vec<Ns>,
+    /// Time from the last operation to the first one of the next step, ns; negative where they overlap.
+    gap: Vec<Ns>,
+}
+
+impl Habits {
+    fn add(&mut self, span: &Span, step: &Placed) {
+        if let Some(next) = step.next {
+            self.lead.push(next - span.end);
+            self.rest.push(span.end - step.last_call);
+            self.gap.push(next - step.work.1);
+        }
+    }
+
+    /// Returns the end of a step that no step follows. It ends with its range or with its GPU work, whichever comes later, as the others
+    /// do. A range that goes on for longer than theirs after its last launch, as while a profiler stops, counts in part. A single
+    /// step takes as long as its range, or as its GPU work if that takes longer.
+    fn end_of(&self, span: &Span, step: &Placed) -> Ns {
+        let middle = |values: &[Ns]| median(&mut values.to_vec());
+        let (Some(lead), Some(rest), Some(gap)) = (middle(&self.lead), middle(&self.rest), middle(&self.gap))
+        else {
+            return step.work.1.max(step.begin + span.length());
+        };
+        let range_end = span.end.min(step.last_call + rest.max(0));
+        (range_end + lead).max(step.work.1 + gap).max(step.begin)
+    }
+}
+
+/// The GPU work of each step.
 struct StepWork {
     devices: usize,
+    /// Extent on each device, device by device within a step.
     extents: Vec<Extent>,
+    /// Beginning of the step on each device.
+    begins: Vec<Ns>,
+    /// Time of its operations, ns.
+    gpu_ns: Vec<Ns>,
+    /// Threads of its kernels.
+    threads: Vec<f64>,
+    /// End of its last launch call.
+    last_call: Vec<Ns>,
 }
 
 impl StepWork {
@@ -151,19 +215,64 @@ impl StepWork {
         let ops = &trace.ops;
         let devices = trace.devices.len().max(1);
         let of_call = index.step_of_call(trace, stage, spans);
-        let mut extents = vec![Extent::EMPTY; spans.len() * devices];
+        let mut works = Self {
+            devices,
+            extents: vec![Extent::EMPTY; spans.len() * devices],
+            begins: Vec::new(),
+            gpu_ns: vec![0; spans.len()],
+            threads: vec![0.0; spans.len()],
+            last_call: spans.iter().map(|span| span.start).collect(),
+        };
         for op in 0..ops.len() {
-            let call = index.launches().call_of_op[op];
-            let at = of_call.get(call as usize).map(|at| *at as usize);
-            let at = at.filter(|at| *at < spans.len());
-            if let Some(extent) = at.and_then(|at| extents.get_mut(at * devices + ops.device[op].index())) {
+            let call = index.launches().call_of_op[op] as usize;
+            let Some(at) = of_call.get(call).map(|at| *at as usize).filter(|at| *at < spans.len()) else {
+                continue;
+            };
+            if let Some(extent) = works.extents.get_mut(at * devices + ops.device[op].index()) {
                 extent.add(ops.start[op], ops.end[op]);
             }
+            works.gpu_ns[at] += ops.duration(op);
+            works.last_call[at] = works.last_call[at].max(trace.calls.end[call]);
+            if ops.kind[op] == OpKind::Kernel {
+                let shape = ops.shape_of(op);
+                let size = |sides: [u32; 3]| sides.iter().map(|side| f64::from(*side)).product::<f64>();
+                works.threads[at] += size(shape.grid) * size(shape.block);
+            }
         }
-        Self { devices, extents }
+        works.begins = works.extents.iter().map(|extent| extent.0).collect();
+        works
     }
 
-    /// Returns, for each step and device, the start of the work of the next step with the same key that has work on that device.
+    /// Lets steps begin on the CPU where the GPU runs nothing from then to their first operation.
+    fn begin_on_cpu(&mut self, spans: &[Span], activity: &Activity) {
+        let slots = self.begins.iter_mut().zip(&self.extents).enumerate();
+        for (slot, (begin, work)) in slots.filter(|(_, (_, work))| work.length().is_some()) {
+            if let Some(span) = spans.get(slot / self.devices) {
+                let idle = activity.idle_since(slot % self.devices, work.0);
+                *begin = span.start.max(idle).min(work.0);
+            }
+        }
+    }
+
+    /// Returns the place of each step on the GPU; `None` for a step without work. On several GPUs the one that ends last decides.
+    fn placed<K: std::hash::Hash + Eq>(
+        &self,
+        spans: &[Span],
+        key: impl Fn(&Span) -> K,
+    ) -> Vec<Option<Placed>> {
+        let followers = self.followers(spans, key);
+        let place = |at: usize| {
+            let with_work = self.chunk(at).iter().enumerate().filter(|(_, work)| work.length().is_some());
+            let (device, work) = with_work.max_by_key(|(_, work)| work.1)?;
+            let next = followers.get(at * self.devices + device).copied().flatten();
+            let begin = self.begins.get(at * self.devices + device).copied()?;
+            let next = next.filter(|next| *next > begin);
+            Some(Placed { device, begin, work: *work, next, last_call: self.last_call.get(at).copied()? })
+        };
+        (0..spans.len()).map(place).collect()
+    }
+
+    /// Returns, for each step and device, the beginning of the next step with the same key that has work on that device.
     fn followers<K: std::hash::Hash + Eq>(
         &self,
         spans: &[Span],
@@ -174,10 +283,11 @@ impl StepWork {
         for (step, span) in spans.iter().enumerate().rev() {
             let starts = next.entry(key(span)).or_insert_with(|| vec![None; self.devices]);
             let own = followers.iter_mut().skip(step * self.devices);
-            for ((follower, start), extent) in own.zip(starts).zip(self.chunk(step)) {
+            let begins = self.begins.iter().skip(step * self.devices);
+            for (((follower, start), extent), begin) in own.zip(starts).zip(self.chunk(step)).zip(begins) {
                 *follower = *start;
                 if extent.length().is_some() {
-                    *start = Some(extent.0);
+                    *start = Some(*begin);
                 }
             }
         }
@@ -227,47 +337,44 @@ pub fn with_cpu(mut steps: Steps, each_ns: Vec<i64>) -> Steps {
     steps
 }
 
-/// Wall time of a cold instance over that of the later ones, at least.
-const LONGER: f64 = 2.0;
-/// GPU time of a cold instance over that of the later ones, at most. More GPU work is another task, such as a longer prompt.
-const SAME_WORK: f64 = 1.5;
+/// Fewest units of which some can be a tail.
+const LEAST_UNITS: usize = 5;
 
-/// Time of an instance, and of the GPU operations in it, ns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct InstanceTime {
-    pub wall: Ns,
-    pub gpu: Ns,
-}
+/// Factor from a median distance to a standard deviation.
+const DEVIATION: f64 = 1.4826;
 
-impl InstanceTime {
-    /// Creates the time of an instance without GPU operations.
-    pub fn of(span: &Span) -> Self {
-        InstanceTime { wall: span.length(), gpu: 0 }
+/// Summarises repeated units robustly; `None` without any. `expected` is the time of each that its work explains, ns.
+pub fn steady(unit: SteadyUnit, times: &[Ns], expected: &[Ns]) -> Option<Steady> {
+    let median_ns = median(&mut times.to_vec())?;
+    let spread = |distances: &mut [Ns]| Some((median(distances)? as f64 * DEVIATION).round() as Ns);
+    let spread_ns = spread(&mut times.iter().map(|time| (time - median_ns).abs()).collect::<Vec<Ns>>())?;
+    let pairs = || times.iter().copied().zip(expected.iter().copied());
+    let around = spread(&mut pairs().map(|(time, expected)| (time - expected).abs()).collect::<Vec<Ns>>())?;
+    let stands_out = |time: Ns, expected: Ns| time - expected > (3 * around).max(expected / 5);
+    let enough = times.len() >= LEAST_UNITS;
+    let (mut tail, mut sum, mut count) = (Tail::default(), 0, 0);
+    for (at, (time, expected)) in pairs().enumerate() {
+        if !enough || !stands_out(time, expected) {
+            (sum, count) = (sum + time, count + 1);
+        }
+        if !enough || time <= 2 * expected {
+            continue;
+        }
+        tail.units += 1;
+        tail.beyond_ns += time - expected;
+        if time - expected > tail.slowest_ns - tail.expected_ns {
+            (tail.slowest, tail.slowest_ns, tail.expected_ns) = (at as u64 + 1, time, expected);
+        }
     }
-}
-
-/// Finds the instances before the first repeatable one. The later half of the instances is the reference, and two of them are
-/// needed to show that they repeat.
-pub fn cold_start(instances: &[InstanceTime]) -> Option<ColdStart> {
-    let warm = instances.get(instances.len() / 2..).filter(|warm| warm.len() >= 2)?;
-    let middle = |of: fn(&InstanceTime) -> Ns| median(&mut warm.iter().map(of).collect::<Vec<Ns>>());
-    let (wall, gpu) = (middle(|time| time.wall)?, middle(|time| time.gpu)?);
-    let is_longer = |time: &InstanceTime| time.wall as f64 > LONGER * wall as f64;
-    if warm.iter().any(is_longer) {
-        return None;
-    }
-    let is_cold = |time: &&InstanceTime| is_longer(time) && time.gpu as f64 <= SAME_WORK * gpu as f64;
-    let count = instances.iter().take_while(is_cold).count();
-    let (cold, rest) = instances.split_at_checked(count)?;
-    (gpu > 0 && count > 0).then(|| ColdStart {
-        instances: count as u64,
-        mean_ns: mean(cold),
-        warm_mean_ns: mean(rest),
+    Some(Steady {
+        unit,
+        count: times.len() as u64,
+        time_ns: if count > 0 { divide(sum, count) } else { median_ns },
+        median_ns,
+        spread_ns,
+        unprofiled_ns: None,
+        tail: (tail.units > 0).then_some(tail),
     })
-}
-
-fn mean(times: &[InstanceTime]) -> Ns {
-    times.iter().map(|time| time.wall).sum::<Ns>() / (times.len().max(1) as Ns)
 }
 
 #[cfg(test)]
@@ -292,28 +399,61 @@ mod tests {
         assert_eq!(step_summary(Vec::new(), None), None);
     }
 
-    fn found(times: &[(Ns, Ns)]) -> Option<ColdStart> {
-        let times: Vec<InstanceTime> = times.iter().map(|&(wall, gpu)| InstanceTime { wall, gpu }).collect();
-        cold_start(&times)
+    #[test]
+    fn more_work_explains_a_longer_step() {
+        // Nine decode steps of 64 tokens in 10 ms, one with a prompt of 8,000 tokens in 180 ms, and one that is slow for no reason.
+        let mut times = vec![10_000; 9];
+        let mut tokens = vec![64.0; 9];
+        for (time, work) in [(180_000, 8_000.0), (176_000, 7_800.0), (100_000, 64.0)] {
+            times.push(time);
+            tokens.push(work);
+        }
+        let expected = expected(&times, &tokens);
+        let steady = steady(SteadyUnit::Step, &times, &expected).unwrap();
+        let tail = steady.tail.unwrap();
+        assert_eq!((tail.units, tail.slowest, tail.slowest_ns), (1, 12, 100_000));
+        assert!((tail.expected_ns - 10_000).abs() < 2_000, "{}", tail.expected_ns);
+        assert_eq!(steady.median_ns, 10_000);
+        // The tail is not in the step time; what the work explains is.
+        assert_eq!(steady.time_ns, (9 * 10_000 + 180_000 + 176_000) / 11);
     }
 
     #[test]
-    fn the_first_instance_is_cold_if_it_takes_longer_for_the_same_work() {
-        let cold = found(&[(1000, 60), (100, 50), (110, 50)]);
-        let expected = ColdStart { instances: 1, mean_ns: 1000, warm_mean_ns: 105 };
-        assert_eq!(cold, Some(expected));
-        let both = found(&[(1000, 50), (800, 50), (100, 50), (110, 50), (90, 50)]).unwrap();
-        assert_eq!((both.instances, both.mean_ns, both.warm_mean_ns), (2, 900, 100));
+    fn without_work_the_median_is_expected() {
+        assert_eq!(expected(&[10, 12, 11, 90, 10], &[0.0; 5]), vec![11; 5]);
+        // More work that takes no longer explains nothing.
+        assert_eq!(expected(&[10, 10, 10, 10], &[1.0, 2.0, 3.0, 4.0]), vec![10; 4]);
+        let few = steady(SteadyUnit::Step, &[10, 90], &[50, 50]).unwrap();
+        assert_eq!((few.time_ns, few.tail), (50, None));
+        assert_eq!(steady(SteadyUnit::Step, &[], &[]), None);
     }
 
     #[test]
-    fn other_patterns_are_no_cold_start() {
-        // A longer prompt; a slow one in the middle; too few; no repeatable ones; no GPU work.
-        assert_eq!(found(&[(1000, 500), (100, 50), (110, 50)]), None);
-        assert_eq!(found(&[(100, 50), (900, 50), (100, 50), (110, 50), (100, 50)]), None);
-        assert_eq!(found(&[(1000, 50), (100, 50)]), None);
-        assert_eq!(found(&[(1000, 50), (100, 50), (900, 50)]), None);
-        assert_eq!(found(&[(1000, 0), (100, 0), (110, 0)]), None);
-        assert_eq!(found(&[]), None);
+    fn a_last_step_ends_as_the_others_do() {
+        let span = |start, end| Span { start, end, range: None };
+        let step = |from, to, next, last_call| Placed {
+            begin: from,
+            device: 0,
+            work: Extent(from, to),
+            next,
+            last_call,
+        };
+        let mut habits = Habits::default();
+        assert_eq!(
+            habits.end_of(&span(0, 47), &step(15, 50, None, 40)),
+            62,
+            "a single one is as long as its range"
+        );
+        // Work runs on beside the next step.
+        habits.add(&span(0, 100), &step(2, 260, Some(102), 99));
+        habits.add(&span(100, 200), &step(102, 360, Some(202), 199));
+        assert_eq!(habits.end_of(&span(200, 300), &step(202, 460, None, 299)), 302);
+        // A profiler stops in the last range.
+        assert_eq!(habits.end_of(&span(200, 900), &step(202, 460, None, 299)), 302);
+        let mut behind = Habits::default();
+        // The GPU is behind, and more so with every step.
+        behind.add(&span(0, 16), &step(30, 49, Some(49), 15));
+        behind.add(&span(16, 32), &step(49, 68, Some(68), 31));
+        assert_eq!(behind.end_of(&span(32, 48), &step(68, 87, None, 47)), 87);
     }
 }

@@ -308,7 +308,7 @@ fn engine_steps_have_mfu_and_mbu_with_a_model() {
     assert!((head / prompt_head - 336.0 / 2.0).abs() < 1e-9);
     assert!((layers / prompt_layers - 336.0 / 768.0).abs() < 1e-9);
     assert!(decode.assumptions.iter().any(|text| text.contains("left out")));
-    assert_eq!(bytes.step_ns, stage(&analyzed, "decode").steps.map(|steps| steps.mean_ns));
+    assert_eq!(bytes.step_ns, stage(&analyzed, "decode").step_ns());
     let workload = analyzed.analysis.workload.as_ref().unwrap();
     assert_eq!(workload.model.as_deref(), Some("qwen3_0_6b"));
     assert!(analyzed.analysis.whole.is_some());
@@ -337,6 +337,19 @@ fn a_renamed_stage_keeps_mfu_and_rates() {
     assert_eq!(renamed.analysis.per_run, known.analysis.per_run);
     let whole = |analyzed: Analyzed| analyzed.analysis.whole.unwrap().mfu.unwrap().flops;
     assert_eq!(whole(renamed), whole(known));
+}
+
+#[test]
+fn a_model_that_does_not_match_has_no_utilisation_of_the_whole() {
+    let trace = roofgap_trace::read(&[fixture("h200/llama4.sqlite.gz")]).unwrap().trace;
+    let tokens = Tokens { prompt: Some(1_000_000), generated: Some(8), ..Tokens::default() };
+    let model = roofgap_analyze::model::preset("llama3_8b").ok();
+    let analyzed = analyze(&trace, &Options { model, tokens, ..Options::default() });
+    assert_eq!(stage(&analyzed, "prefill").mfu, None);
+    let whole = analyzed.analysis.whole.as_ref().unwrap();
+    assert_eq!((&whole.mfu, &whole.mbu), (&None, &None));
+    let why = analyzed.analysis.reason(&About::Other("whole.mfu".to_owned())).unwrap();
+    assert!(why.contains("does not match"), "{why}");
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod gpu_work;
 mod layers;
 mod programs;
 mod roof;
+mod steady;
 mod synth;
 mod transfers;
 mod truth;

@@ -1,29 +1,29 @@
 //! Small programs played through on made-up GPUs: what holds each back must be what is said first.
 
-use roofgap_analyze::{About, Analysis, Finding, Options, Stage, analyze, verdict};
+use roofgap_analyze::{About, Analysis, Finding, Options, Stage, analyze, model, verdict};
 use roofgap_trace::{
     Call, CallClass, Device, DeviceId, GpuOp, LaunchShape, MemoryKind, OpKind, ProcessId, Range, RangeStyle,
     ThreadId, Trace,
 };
 use std::collections::HashMap;
 
-const GEMM: &str = "nvjet_sm90_tst_128x64_64x16_4x1_v_bz_TNT";
-const NCCL: &str = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)";
-const US: i64 = 1_000;
+pub const GEMM: &str = "nvjet_sm90_tst_128x64_64x16_4x1_v_bz_TNT";
+pub const NCCL: &str = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)";
+pub const US: i64 = 1_000;
 
 /// A thread that launches, and the devices that work behind it.
-struct Program {
+pub struct Program {
     trace: Trace,
     process: ProcessId,
     thread: ThreadId,
-    now: i64,
+    pub now: i64,
     /// When each device and stream is done with what it was given.
     done: HashMap<(u16, u32), i64>,
     correlation: u32,
 }
 
 impl Program {
-    fn on(devices: u32) -> Self {
+    pub fn on(devices: u32) -> Self {
         let mut trace = Trace::default();
         let process = trace.add_process(1, "python");
         let thread = trace.add_thread(process, 1, "main");
@@ -39,7 +39,7 @@ impl Program {
         Self { trace, process, thread, now: 1_000_000, done: HashMap::new(), correlation: 0 }
     }
 
-    fn range(&mut self, name: &str, body: impl FnOnce(&mut Self)) {
+    pub fn range(&mut self, name: &str, body: impl FnOnce(&mut Self)) {
         let start = self.now;
         self.now += 200;
         body(self);
@@ -58,7 +58,7 @@ impl Program {
         });
     }
 
-    fn call(&mut self, name: &str, lasts: i64) -> u32 {
+    pub fn call(&mut self, name: &str, lasts: i64) -> u32 {
         self.correlation += 1;
         let id = self.trace.names.intern(name);
         self.trace.calls.push(Call {
@@ -108,7 +108,7 @@ impl Program {
         start + lasts
     }
 
-    fn kernel(&mut self, name: &str, device: u16, lasts: i64) -> i64 {
+    pub fn kernel(&mut self, name: &str, device: u16, lasts: i64) -> i64 {
         let ready = self.now + 2_000;
         self.call("cudaLaunchKernel", 4_000);
         self.put(OpKind::Kernel, name, device, lasts, ready)
@@ -123,12 +123,36 @@ impl Program {
         self.call("cudaMemcpyAsync", end - called + 1_000);
     }
 
-    fn wait(&mut self) {
+    /// A kernel whose launch call takes long, as the first one does that loads its code.
+    pub fn slow_kernel(&mut self, name: &str, lasts: i64) {
+        self.call("cudaLaunchKernel", lasts);
+        self.put(OpKind::Kernel, name, 0, 100 * US, self.now);
+    }
+
+    /// Lets the next kernel of the first device start no earlier than this, as behind an event.
+    pub fn blocked_until(&mut self, moment: i64) {
+        let done = self.done.entry((0, 7)).or_insert(0);
+        *done = (*done).max(moment);
+    }
+
+    /// A collective that every device starts when it is done, and that ends on all of them a while after the last one has come.
+    pub fn meet(&mut self, devices: u16, lasts: i64) {
+        let ready = self.now + 2_000;
+        let start = |done: Option<&i64>| (done.copied().unwrap_or(0) + 1_000).max(ready + 2_000);
+        let starts: Vec<i64> = (0..devices).map(|device| start(self.done.get(&(device, 7)))).collect();
+        let end = starts.iter().copied().max().unwrap_or(0) + lasts;
+        for (device, start) in (0..devices).zip(starts) {
+            self.call("cudaLaunchKernel", 4_000);
+            self.put(OpKind::Kernel, NCCL, device, end - start, ready);
+        }
+    }
+
+    pub fn wait(&mut self) {
         let done = self.done.values().copied().max().unwrap_or(0);
         self.call("cudaStreamSynchronize", (done - self.now).max(0) + 4_000);
     }
 
-    fn decode(&mut self, steps: usize, mut step: impl FnMut(&mut Self)) {
+    pub fn decode(&mut self, steps: usize, mut step: impl FnMut(&mut Self)) {
         self.range("decode_all", |program| {
             for _ in 0..steps {
                 program.range("decode_step", &mut step);
@@ -137,7 +161,7 @@ impl Program {
         });
     }
 
-    fn analysis(mut self) -> Analysis {
+    pub fn analysis(mut self) -> Analysis {
         self.trace.sort();
         let analysis = analyze(&self.trace, &Options::default()).analysis;
         for stage in &analysis.stages {
@@ -154,7 +178,7 @@ impl Program {
     }
 }
 
-fn decode(analysis: &Analysis) -> &Stage {
+pub fn decode(analysis: &Analysis) -> &Stage {
     analysis.stages.iter().find(|s| s.name == "decode").unwrap()
 }
 
@@ -649,4 +673,28 @@ fn calls_without_records_of_the_gpu_are_named() {
     program.trace.calls = Default::default();
     let why = kernels(&program.trace);
     assert!(why.ends_with("no GPU work was recorded"), "{why}");
+}
+
+/// A machine that is busy while a program measures its peak gives a peak that the program exceeds. That is no fault of the model.
+#[test]
+fn a_measured_peak_that_is_too_low_is_no_peak() {
+    let config: serde_json::Value =
+        serde_json::from_str(model::preset_config("qwen3_0_6b").unwrap()).unwrap();
+    let account = |flops_per_s: f64| {
+        let stages = serde_json::json!([{"name": "prefill", "wall_ns": 1_000_000_000_i64}, {"name": "decode", "wall_ns": 2_000_000_000_i64}]);
+        let account = serde_json::json!({"schema": "roofgap.workload/1", "model": {"name": "m", "config": config},
+            "tokens": {"prompt": 512, "generated": 8, "batch": 1, "vision": 0}, "device": {"kind": "cpu", "name": "a CPU"},
+            "peak": {"flops_per_s": flops_per_s, "bytes_per_s": 1e12, "how": "measured on this CPU"},
+            "repeats": [{"warmup": false, "stages": stages}]});
+        let options =
+            Options { account: Some(serde_json::from_value(account).unwrap()), ..Options::default() };
+        analyze(&Trace::default(), &options).analysis
+    };
+    let known = account(1e13);
+    assert!(known.stages[0].mfu.as_ref().unwrap().by_wall_pct < 100.0);
+    let busy = account(1e10);
+    assert_eq!(busy.stages[0].mfu, None);
+    assert!(busy.whole.as_ref().is_none_or(|whole| whole.mfu.is_none()), "{:?}", busy.whole);
+    let why = busy.reason(&About::StageMfu("prefill".into())).unwrap();
+    assert!(why.contains("measured on this machine") && !why.contains("model does not"), "{why}");
 }

@@ -1,7 +1,7 @@
 //! Our numbers against those of `nsys stats` for the same captures: equal, to the nanosecond.
 
 use flate2::read::GzDecoder;
-use roofgap_analyze::{Analysis, Options, Pattern, StageKind, StageRule, StageSet, analyze};
+use roofgap_analyze::{Analysis, Options, Pattern, StageKind, StageRule, StageSet, analyze, violations};
 use roofgap_trace::Trace;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -195,4 +195,24 @@ fn captures_without_a_gpu_have_stages_and_no_gpu_numbers() {
         );
         assert!(analysis.sources[0].tool_version.as_deref().unwrap().starts_with(&version[..4]), "{version}");
     }
+}
+
+/// The checks of the analysis hold for every capture of the repository, alone and with its counters.
+#[test]
+fn no_fixture_contradicts_itself() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
+    let folders = std::fs::read_dir(root).unwrap().map(|folder| folder.unwrap().path());
+    let files = folders.flat_map(|folder| std::fs::read_dir(folder).unwrap());
+    let mut analysed = 0;
+    for path in files.map(|file| file.unwrap().path()) {
+        let Ok(input) = roofgap_trace::read(std::slice::from_ref(&path)) else {
+            continue;
+        };
+        let options = Options { counters: input.counters, ..Options::default() };
+        let analysis = analyze(&input.trace, &options).analysis;
+        assert_eq!(violations(&analysis), Vec::<String>::new(), "{}", path.display());
+        assert!(analysis.losses.iter().all(|loss| loss.id != "inconsistent_numbers"));
+        analysed += 1;
+    }
+    assert!(analysed > 20, "{analysed}");
 }

@@ -204,15 +204,53 @@ class ManifestTest(unittest.TestCase):
             hf_model.all_inputs(None, None, args, model, None)
         self.assertIn("takes no image", str(caught.exception))
 
-    def test_prompts_without_a_tokenizer_are_refused(self):
+    def test_prompts_without_a_tokenizer_have_their_length(self):
         path = os.path.join(self.folder.name, "manifest.yaml")
         with open(path, "w", encoding="utf-8") as file:
-            file.write("- What is this?\n")
-        args = types.SimpleNamespace(manifest=path, batch=1, prompt=None, image="auto", model=None, config_json="c.json", model_type=None)
-        model = types.SimpleNamespace(config=types.SimpleNamespace())
-        with self.assertRaises(hf_common.DriverError) as caught:
-            hf_model.all_inputs(None, None, args, model, None)
-        self.assertIn("prompts would not be used", str(caught.exception))
+            file.write("- What is this page about?\n")
+        args = types.SimpleNamespace(manifest=path, batch=1, prompt=None, image="auto", model=None, prompt_tokens=512, seed=0)
+        text = types.SimpleNamespace(vocab_size=100)
+        model = types.SimpleNamespace(config=types.SimpleNamespace(get_text_config=lambda: text), forward=lambda input_ids: None)
+
+        class Ids:
+            def __init__(self, shape):
+                self.shape = shape
+
+            def to(self, _device):
+                return self
+
+        seeded = types.SimpleNamespace(manual_seed=lambda _seed: None)
+        torch = types.SimpleNamespace(Generator=lambda: seeded, randint=lambda _low, _high, shape, generator: Ids(shape))
+        [found] = hf_model.all_inputs(torch, None, args, model, None)
+        # 24 bytes, rounded up.
+        self.assertEqual(found.prompt, 6)
+        self.assertIn("there is no tokenizer", " ".join(found.notes))
+
+    def test_a_missing_package_is_found_before_a_model_is_built(self):
+        path = os.path.join(self.folder.name, "manifest.yaml")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("- page.png\n")
+        with mock.patch.dict(sys.modules, {"PIL": None}), self.assertRaises(hf_common.DriverError) as caught:
+            hf_model.check_inputs(types.SimpleNamespace(manifest=path))
+        self.assertEqual(caught.exception.status, hf_common.EXIT_USAGE)
+        self.assertIn("pip install pillow", str(caught.exception))
+
+
+class SettingsTest(unittest.TestCase):
+    def test_a_setting_that_nothing_reads_is_refused(self):
+        known = {"use_cache": True, "text_config": {"num_hidden_layers": 12}}
+        config = types.SimpleNamespace(to_dict=lambda: known)
+        transformers = types.SimpleNamespace(CONFIG_MAPPING={"ocr": lambda: config})
+        hf_model.check_settings(transformers, "ocr", {"own": 1}, {"use_cache": False, "own": 2, "text_config": {"num_hidden_layers": 2}})
+        hf_model.check_settings(transformers, "unknown", {}, {"anything": 1})
+        for settings, words in (
+            ({"num_hidden_layers": 2}, "write +model.set.text_config.num_hidden_layers"),
+            ({"nonsense": 1}, "model.set.nonsense has no effect"),
+        ):
+            with self.assertRaises(hf_common.DriverError) as caught:
+                hf_model.check_settings(transformers, "ocr", {}, settings)
+            self.assertEqual(caught.exception.status, hf_common.EXIT_USAGE)
+            self.assertIn(words, str(caught.exception))
 
 
 class TurnTest(unittest.TestCase):

@@ -230,6 +230,9 @@ pub enum EndReason {
         /// Limit and usage.
         found: String,
     },
+    /// The child waits for the terminal, which it does not get.
+    #[serde(rename = "terminal")]
+    NoTerminal,
     /// The user cancelled.
     Cancelled,
 }
@@ -339,6 +342,10 @@ impl Outcome {
                 format!("was stopped after its time budget of {seconds} s, and {how}")
             }
             EndReason::DiskBudget { found } => format!("was stopped because {found}, and {how}"),
+            EndReason::NoTerminal => {
+                let why = "it asks at the terminal (/dev/tty), which a session does not give it";
+                format!("was stopped because {why}, and {how}")
+            }
             EndReason::Cancelled => format!("was interrupted, and {how}"),
         }
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use roofgap_base::clock;
-use rustix::process::{Pid, WaitId, WaitIdOptions};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use wait4::Wait4;
 
 use super::output::{CapturedOutput, EndReason, Flow, GpuProcess, Log, Outcome, OutputTarget, Usage, ns};
@@ -126,6 +126,8 @@ type Exit = io::Result<(Instant, Timestamp)>;
 
 enum Event {
     Exited(Exit),
+    /// The system stopped the child, because it is not in the foreground of the terminal that it uses.
+    NoTerminal,
     StopRequested,
 }
 
@@ -208,6 +210,7 @@ fn supervise(
         match received.recv_timeout(TICK) {
             Ok(Event::Exited(exit)) => return Some((ended, exit)),
             Ok(Event::StopRequested) => reason = Some(EndReason::StoppedByWatcher),
+            Ok(Event::NoTerminal) => reason = Some(EndReason::NoTerminal),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
                 return Some((ended, Err(io::Error::other("the waiting thread ended"))));
@@ -242,6 +245,10 @@ fn supervise(
         if let Some(reason) = reason {
             let program_first = reason == EndReason::StoppedByWatcher;
             shutdown = Some(Shutdown::begin(tree, &spec.stop, program_first, now));
+            if reason == EndReason::NoTerminal {
+                // A stopped process acts on a signal once it goes on.
+                tree.signal_group(Signal::CONT);
+            }
             ended = reason;
         }
     }
@@ -311,14 +318,24 @@ where
     std::thread::spawn(move || output::drain(pipe, log, &flow, line))
 }
 
-/// Spawns a thread that reports the exit without polling and without reaping the child.
+/// Spawns a thread that reports the exit without polling and without reaping the child, and a stop for want of the terminal.
 fn spawn_waiter(leader: i32, events: Sender<Event>) {
+    let ends = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    let terminal = [Signal::TTIN, Signal::TTOU].map(Signal::as_raw);
     std::thread::spawn(move || {
         let exit = loop {
             let Some(pid) = Pid::from_raw(leader) else {
                 break Err(io::Error::other("no process id"));
             };
-            match rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
+            match rustix::process::waitid(WaitId::Pid(pid), ends | WaitIdOptions::STOPPED) {
+                Ok(Some(status)) if status.stopped() => {
+                    // Reported once.
+                    let taken = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+                    let _ = rustix::process::waitid(WaitId::Pid(pid), taken);
+                    if status.stopping_signal().is_some_and(|signal| terminal.contains(&signal)) {
+                        let _ = events.send(Event::NoTerminal);
+                    }
+                }
                 Ok(_) => break Ok((Instant::now(), clock::now())),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => break Err(error.into()),

@@ -23,6 +23,10 @@ for _ in range(rounds):
     c = torch.softmax((a @ a).float(), dim=-1)
     torch.cuda.synchronize()
     torch.cuda.nvtx.range_pop()
+    torch.cuda.nvtx.range_push("LLM@decode_all")
+    e = torch.relu(a)
+    torch.cuda.synchronize()
+    torch.cuda.nvtx.range_pop()
     torch.cuda.nvtx.range_push("plain")
     d = torch.nn.functional.silu(b @ a) * 2
     torch.cuda.synchronize()
@@ -69,6 +73,18 @@ done
 answer "launches inside the range 'a/b [1]', escaped" "$(rows escaped.ncu-rep)"
 "$NCU" "${common[@]}" "${each[@]}" --nvtx --nvtx-include 'plain/' -o plain python3 program.py 3 0 >plain.log 2>&1
 answer "launches inside the range 'plain'" "$(rows plain.ncu-rep)"
+
+# A label pushed whole into the default domain is a name; without the backslash it is a range of the domain LLM.
+for label in 'LLM\@decode_all/' 'LLM@decode_all/'; do
+    name=label_$([ "${label#*\\}" = "$label" ] && echo domain || echo literal)
+    "$NCU" "${common[@]}" "${each[@]}" --nvtx --nvtx-include "$label" -o "$name" python3 program.py 3 0 >"$name.log" 2>&1
+    answer "launches with --nvtx-include $label" "$(rows "$name.ncu-rep")"
+done
+
+# One report for each range out of a report of all.
+"$NCU" "${common[@]}" "${each[@]}" --nvtx -o all python3 program.py 3 0 >all.log 2>&1
+"$NCU" --import all.ncu-rep --nvtx-include 'LLM\@decode_all/' --force-overwrite --export stage >stage.log 2>&1
+answer "launches of all, of a range exported from it" "$(rows all.ncu-rep), $(rows stage.ncu-rep)"
 
 SECONDS=0
 timeout 120 "$NCU" "${common[@]}" "${each[@]}" --kill yes -o killed python3 program.py 30 1 >killed.log 2>&1

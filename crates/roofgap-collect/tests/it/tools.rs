@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use roofgap_collect::child::{Cancel, ChildSpec, EndReason, Outcome, OutputTarget, StopPlan, run};
+use roofgap_collect::child::{Cancel, ChildSpec, EndReason, Outcome, OutputTarget, StopPlan, probe, run};
 use roofgap_collect::command::CommandLine;
 use roofgap_collect::doctor::checks;
 use roofgap_collect::doctor::{DoctorProps, Status, SystemFacts};
-use roofgap_collect::ncu::{NcuProfile, split_supported};
+use roofgap_collect::ncu::{self, NcuProfile, split_supported};
 use roofgap_collect::nsys::{self, CaptureEnd, CaptureRange, NsysProfile};
 use roofgap_collect::range::NvtxRange;
 use roofgap_collect::tool::{ImporterState, Ncu, Nsys, Search};
@@ -214,4 +214,36 @@ fn real_ncu_accepts_all_options() {
     for error in ["unrecognised option", "did not match", "Failed to find metric", "invalid"] {
         assert!(!said.contains(error), "{said}");
     }
+}
+
+/// ncu filters the launches of a stored report as it filters those of a program, so that this needs no GPU.
+#[test]
+#[ignore = "needs ncu: set ROOFGAP_TEST_NCU"]
+fn real_ncu_takes_an_escaped_label_for_a_range_of_the_default_domain() {
+    let ncu = Ncu::find(&Search::from_env(Some(named("ROOFGAP_TEST_NCU")))).tool.unwrap();
+    let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/ncu/mt_basic.ncu-rep.gz");
+    let mut report = Command::new("gzip").arg("-dc").arg(packed).output().unwrap().stdout;
+    // The range `warmup` of the default domain encloses all six launches. It gets a name with an `@`, of the same length.
+    let (old, new) = (b"warmup", b"L@warm");
+    for at in 0..report.len() - old.len() {
+        if report[at..].starts_with(old) {
+            report[at..at + old.len()].copy_from_slice(new);
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.ncu-rep");
+    std::fs::write(&path, report).unwrap();
+    let launches = |range: NvtxRange| {
+        let line = ncu::import(&ncu, &path, ncu::Page::Raw).arg("--nvtx-include").arg(range.for_ncu());
+        let table = probe(&line, Duration::from_secs(600)).unwrap().stdout;
+        let rows = table.lines().skip_while(|line| !line.starts_with("\"ID\"")).skip(2);
+        rows.filter(|line| !line.is_empty()).count()
+    };
+    let range = |domain: Option<&str>, name: &str| NvtxRange {
+        domain: domain.map(str::to_owned),
+        name: name.to_owned(),
+    };
+    assert_eq!(launches(range(None, "L@warm")), 6);
+    assert_eq!(launches(range(Some("L"), "warm")), 0);
+    assert_eq!(launches(range(Some("LLM"), "decode_all")), 1);
 }

@@ -15,6 +15,17 @@ use super::descriptor::Descriptor;
 /// Time after which a silent client is dropped, s.
 const PATIENCE: libc::time_t = 10;
 
+/// Interval between looks at a client that records, ms. Its end wakes the thread at once, unless the program closed our files.
+const LOOK_MS: libc::c_int = 1000;
+
+/// Event of the control socket.
+pub enum Woken {
+    /// A new client.
+    Client(Descriptor),
+    /// The client that records has left.
+    HolderLeft,
+}
+
 /// The socket of a process.
 #[derive(Debug)]
 pub struct Control {
@@ -43,10 +54,19 @@ impl Control {
         Ok(Self { descriptor, path })
     }
 
-    /// Waits for a client; `None` once the socket is not ours any more.
-    pub fn accept(&self) -> Option<Descriptor> {
+    /// Waits for a client, or for the end of the one that records; `None` once the socket is not ours any more.
+    pub fn wait(&self, holder: Option<&Descriptor>) -> Option<Woken> {
         loop {
             let socket = self.descriptor.file(0)?;
+            if let Some(holder) = holder {
+                if has_left(holder) {
+                    return Some(Woken::HolderLeft);
+                }
+                let client = holder.file(0).map_or(-1, |client| client.as_raw_fd());
+                if !ready([socket.as_raw_fd(), client], LOOK_MS)[0] {
+                    continue;
+                }
+            }
             // SAFETY: waits on the socket; no address is asked for.
             let number = unsafe {
                 libc::accept4(
@@ -58,7 +78,7 @@ impl Control {
             };
             if number >= 0 {
                 // SAFETY: a new descriptor, which nobody else knows yet.
-                return Descriptor::new(unsafe { File::from_raw_fd(number) }).ok();
+                return Descriptor::new(unsafe { File::from_raw_fd(number) }).ok().map(Woken::Client);
             }
             let error = io::Error::last_os_error();
             let again = [libc::EINTR, libc::ECONNABORTED, libc::EMFILE, libc::ENFILE];
@@ -73,6 +93,20 @@ impl Control {
     pub fn remove(&self) {
         let _ = std::fs::remove_file(&self.path);
     }
+}
+
+/// Returns true once a client that only has to stay has left.
+pub fn has_left(client: &Descriptor) -> bool {
+    client.file(0).is_none_or(|socket| ready([socket.as_raw_fd()], 0)[0])
+}
+
+/// Waits until one of several sockets has something to read or is closed, and tells which.
+fn ready<const N: usize>(sockets: [libc::c_int; N], limit_ms: libc::c_int) -> [bool; N] {
+    let mut polled =
+        sockets.map(|fd| libc::pollfd { fd, events: libc::POLLIN | libc::POLLRDHUP, revents: 0 });
+    // SAFETY: reads and writes as many entries as there are.
+    let count = unsafe { libc::poll(polled.as_mut_ptr(), N as libc::nfds_t, limit_ms) };
+    polled.map(|one| count > 0 && one.revents != 0)
 }
 
 /// Returns true if a client belongs to this user, and sets the time limits of its connection.

@@ -1,8 +1,10 @@
 //! Recordings that are turned on and off: by the program, the duty cycle, a limit and the control socket.
 
 use std::collections::BTreeMap;
-use std::io::BufReader;
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::{PATIENCE, built, files, has_work, kernel_names, read, run, run_until};
@@ -110,58 +112,96 @@ fn a_program_with_few_steps_is_recorded_whole() {
     assert_eq!(off.count(), 1, "the state at the begin: {:?}", capture.edges);
 }
 
+/// A program with a control socket.
+struct Controlled {
+    folder: tempfile::TempDir,
+    child: Child,
+}
+
+impl Controlled {
+    /// Starts a scenario that ends with its standard input.
+    fn start(scenario: &str, settings: &[(&str, &str)]) -> Self {
+        let built = built();
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("captures")).unwrap();
+        let child = Command::new(&built.program)
+            .arg(scenario)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .env("CUDA_INJECTION64_PATH", &built.library)
+            .env("NVTX_INJECTION64_PATH", &built.library)
+            .env("CUPTI_LIBRARY", &built.cupti)
+            .env("ROOFGAP_NATIVE_DIR", folder.path().join("captures"))
+            .env("ROOFGAP_NATIVE_CONTROL", folder.path().join("control"))
+            .env("ROOFGAP_NATIVE_DORMANT", "lazy")
+            .envs(settings.iter().copied())
+            .spawn()
+            .unwrap();
+        Self { folder, child }
+    }
+
+    fn captures(&self) -> PathBuf {
+        self.folder.path().join("captures")
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join(format!("control/{}.sock", self.child.id()))
+    }
+
+    fn connect(&self) -> UnixStream {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match UnixStream::connect(self.socket()) {
+                Ok(stream) => return stream,
+                Err(error) => assert!(Instant::now() < deadline, "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Sends a command on a connection of its own.
+    fn ask(&self, command: &str) -> String {
+        send(&self.connect(), command)
+    }
+
+    /// Asks until the answer begins with a text; a program may not have started CUDA yet.
+    fn ask_until(&self, command: &str, wanted: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.ask(command).starts_with(wanted) {
+            assert!(Instant::now() < deadline, "{command} is never {wanted}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Ends the program.
+    fn end(&mut self) -> ExitStatus {
+        drop(self.child.stdin.take());
+        self.child.wait().unwrap()
+    }
+}
+
+/// Sends a command and reads its answer.
+fn send(mut stream: &UnixStream, command: &str) -> String {
+    stream.write_all(format!("{command}\n").as_bytes()).unwrap();
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
+}
+
 #[test]
 fn the_socket_controls_a_running_program() {
-    use std::io::{BufRead, Write};
-    use std::os::unix::net::UnixStream;
-
-    let built = built();
-    let folder = tempfile::tempdir().unwrap();
-    let control = folder.path().join("control");
-    let captures = folder.path().join("captures");
-    std::fs::create_dir(&captures).unwrap();
-    let mut child = Command::new(&built.program)
-        .arg("serve")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .env("CUDA_INJECTION64_PATH", &built.library)
-        .env("NVTX_INJECTION64_PATH", &built.library)
-        .env("CUPTI_LIBRARY", &built.cupti)
-        .env("ROOFGAP_NATIVE_DIR", &captures)
-        .env("ROOFGAP_NATIVE_CONTROL", &control)
-        .env("ROOFGAP_NATIVE_DORMANT", "lazy")
-        .spawn()
-        .unwrap();
-    let path = control.join(format!("{}.sock", child.id()));
-    let deadline = Instant::now() + PATIENCE;
-    let stream = loop {
-        match UnixStream::connect(&path) {
-            Ok(stream) => break stream,
-            Err(error) => assert!(Instant::now() < deadline, "{error}"),
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    };
-    let mut answers = BufReader::new(stream.try_clone().unwrap());
-    let mut ask = |command: &str| {
-        (&stream).write_all(format!("{command}\n").as_bytes()).unwrap();
-        let mut line = String::new();
-        answers.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
-    };
-    // The program may not have started CUDA yet.
-    while ask("arm") != "ok armed" {
-        assert!(Instant::now() < deadline);
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let mut program = Controlled::start("serve", &[]);
+    program.ask_until("arm", "ok armed");
+    let stream = program.connect();
+    let ask = |command: &str| send(&stream, command);
     assert!(ask("status").starts_with("ok armed windows=1 steps=0 cupti=loaded file="));
     assert_eq!(ask("disarm"), "ok dormant");
     assert!(ask("status").starts_with("ok dormant windows=1 "));
     assert_eq!(ask("flush"), "ok flushed");
     assert!(ask("dance").starts_with("error unknown command"));
-    drop(child.stdin.take());
-    assert!(child.wait().unwrap().success());
-    assert!(!path.exists(), "the socket is removed");
-    let files = files(&captures);
+    assert!(program.end().success());
+    assert!(!program.socket().exists(), "the socket is removed");
+    let files = files(&program.captures());
     let capture = read(&files[0]);
     let on = capture.edges.iter().filter(|edge| edge.0).count();
     assert_eq!((files.len(), on), (1, 1), "{:?}", capture.edges);
@@ -179,54 +219,22 @@ fn a_window_can_have_a_part_of_its_steps() {
 
 /// Cuts windows out of a running program that is recorded one of `duty` steps.
 fn cut_windows(duty: u64) {
-    use std::io::Write;
-    use std::os::unix::net::UnixStream;
-
-    let built = built();
-    let folder = tempfile::tempdir().unwrap();
-    let control = folder.path().join("control");
-    let captures = folder.path().join("captures");
-    std::fs::create_dir(&captures).unwrap();
-    let mut child = Command::new(&built.program)
-        .arg("loop")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .env("CUDA_INJECTION64_PATH", &built.library)
-        .env("NVTX_INJECTION64_PATH", &built.library)
-        .env("CUPTI_LIBRARY", &built.cupti)
-        .env("ROOFGAP_NATIVE_DIR", &captures)
-        .env("ROOFGAP_NATIVE_CONTROL", &control)
-        .env("ROOFGAP_NATIVE_DORMANT", "lazy")
-        .env("ROOFGAP_NATIVE_DUTY", duty.to_string())
-        .env("ROOFGAP_NATIVE_DUTY_FIRST", "0")
-        .env("ROOFGAP_NATIVE_DUTY_STEPS", "1")
-        .spawn()
-        .unwrap();
-    let path = control.join(format!("{}.sock", child.id()));
+    let every = duty.to_string();
+    let settings = [
+        ("ROOFGAP_NATIVE_DUTY", every.as_str()),
+        ("ROOFGAP_NATIVE_DUTY_FIRST", "0"),
+        ("ROOFGAP_NATIVE_DUTY_STEPS", "1"),
+    ];
+    let mut program = Controlled::start("loop", &settings);
+    let ask = |command: &str| program.ask(command);
     let deadline = Instant::now() + PATIENCE;
-    // Each command has its own connection.
-    let ask = |command: &str| {
-        let stream = loop {
-            match UnixStream::connect(&path) {
-                Ok(stream) => break stream,
-                Err(error) => assert!(Instant::now() < deadline, "{error}"),
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        };
-        (&stream).write_all(format!("{command}\n").as_bytes()).unwrap();
-        let mut line = String::new();
-        std::io::BufRead::read_line(&mut BufReader::new(&stream), &mut line).unwrap();
-        line.trim_end().to_owned()
-    };
     let steps = || {
         let status = ask("status");
         let word = status.split_whitespace().find_map(|word| word.strip_prefix("steps="));
         word.unwrap().parse::<u64>().unwrap()
     };
     for _ in 0..2 {
-        while !ask("arm").starts_with("ok") {
-            assert!(Instant::now() < deadline);
-        }
+        program.ask_until("arm", "ok");
         // Records that CUPTI still holds would come after the cut.
         for command in ["disarm", "flush", "cut"] {
             assert!(ask(command).starts_with("ok"), "{command}");
@@ -240,7 +248,7 @@ fn cut_windows(duty: u64) {
         assert_eq!((ask("disarm"), ask("flush")), ("ok dormant".into(), "ok flushed".into()));
         let counted = steps() - before;
         assert_eq!(ask("cut"), "ok cut");
-        let newest = files(&captures).into_iter().next().unwrap();
+        let newest = files(&program.captures()).into_iter().next().unwrap();
         let capture = read(&older_segment(&newest));
         assert_eq!(capture.ending, Some(Ending::Complete { how: EndKind::Other(2) }));
         let on = capture.edges.iter().filter(|edge| edge.0).count() as u64;
@@ -251,8 +259,32 @@ fn cut_windows(duty: u64) {
         // Two kernels a step, and a step may be open at both ends.
         assert!(kernels.abs_diff(2 * counted.div_ceil(duty)) <= 2, "{kernels} kernels in {counted} steps");
     }
-    drop(child.stdin.take());
-    assert_eq!(child.wait().unwrap().code(), Some(7));
+    assert_eq!(program.end().code(), Some(7));
+}
+
+#[test]
+fn the_recording_ends_with_the_client_that_holds_it() {
+    let mut program = Controlled::start("loop", &[]);
+    program.ask_until("arm", "ok armed");
+    assert_eq!(program.ask("disarm"), "ok dormant");
+    for _ in 0..2 {
+        let holder = program.connect();
+        assert_eq!(send(&holder, "hold"), "ok held");
+        assert_eq!(program.ask("arm"), "ok armed");
+        assert!(program.ask("hold").starts_with("error it is being captured already"));
+        assert!(program.ask("status").starts_with("ok armed "));
+        // As the system does for a client that is killed.
+        drop(holder);
+        program.ask_until("status", "ok dormant ");
+    }
+    // The next client has the right at once, and what the last one left on is off.
+    let last = program.connect();
+    assert_eq!((send(&last, "hold"), program.ask("arm")), ("ok held".into(), "ok armed".into()));
+    drop(last);
+    let next = program.connect();
+    assert_eq!(send(&next, "hold"), "ok held");
+    assert!(program.ask("status").starts_with("ok dormant "));
+    assert_eq!(program.end().code(), Some(7));
 }
 
 #[test]

@@ -11,7 +11,9 @@ use roofgap_base::file::{read_document, write_atomic};
 use roofgap_collect::child::Cancel;
 use roofgap_collect::command::{CommandLine, word_of_text, word_text};
 use roofgap_collect::program::{Annotation, ProgramContext, Scripts};
-use roofgap_collect::watch::{ControlError, Registry, Watched, WatchedProcess, ask, status};
+use roofgap_collect::watch::{
+    ControlError, Hold, ProgramLock, Registry, Watched, WatchedProcess, ask, hold, status,
+};
 use roofgap_runs::config::{ConfigProps, compose};
 use roofgap_runs::open::accounts::account_at;
 use roofgap_runs::open::read_each;
@@ -40,6 +42,8 @@ pub struct WatchPlan {
     pub command: CommandLine,
     /// Registration.
     pub watched: Watched,
+    /// Locks that the program inherits.
+    pub lock: ProgramLock,
 }
 
 /// Registers this process as the program and writes the files that it needs. The caller then replaces itself by the program, so that
@@ -54,14 +58,15 @@ pub fn watch(
     if words.is_empty() {
         return Ok(None);
     }
-    let watched = registry.register(words.iter().map(|word| word_text(word)).collect()).map_err(Error::of)?;
+    let command_line = words.iter().map(|word| word_text(word)).collect();
+    let (watched, lock) = registry.register(command_line).map_err(Error::of)?;
     let files = &watched.registration.files;
     std::fs::create_dir_all(watched.captures()).map_err(Error::io("write", files))?;
     let collector = files.join("libroofgap_inject.so");
     write_atomic(&collector, library.bytes).map_err(Error::io("write", &collector))?;
     let scripts = Scripts::install(&files.join("scripts")).map_err(Error::io("write", files))?;
     let command = command(words, &watched, &collector, &scripts, duty);
-    Ok(command.map(|command| WatchPlan { command, watched }))
+    Ok(command.map(|command| WatchPlan { command, watched, lock }))
 }
 
 /// Builds the command line; `None` if there are no words.
@@ -93,7 +98,7 @@ fn command(
         // Annotations are recorded all the time. Files that a window does not need are dropped, but not within a window.
         .env("ROOFGAP_NATIVE_LAST_MS", (6 * LONGEST_WINDOW.as_millis()).to_string())
         .env("ROOFGAP_NATIVE_MAX_MB", MAX_MB.to_string())
-        // A capture that was killed leaves the collector armed.
+        // A capture that hangs keeps the collector armed.
         .env("ROOFGAP_NATIVE_MAX_S", (LONGEST_WINDOW + ARMED_MARGIN).as_secs().to_string());
     Some(line)
 }
@@ -168,6 +173,8 @@ struct Recorded {
     steps_before: u64,
     /// Refusal, where GPU work is not recorded.
     refused: Option<String>,
+    /// Right to record it. The collector is dormant again once it is gone.
+    _hold: Hold,
 }
 
 /// Records a window of every process of a watched program, which runs on, and writes the reports. A cancelled capture ends its
@@ -184,12 +191,7 @@ pub fn capture(
         return Err(Error::new(why));
     }
     let mut processes = begin(&props.watched)?;
-    let run = record(props, cancel, events, &mut processes);
-    // Whatever happened, the program is left dormant.
-    for recorded in &processes {
-        let _ = ask(&recorded.process.socket, "disarm");
-    }
-    run
+    record(props, cancel, events, &mut processes)
 }
 
 /// Makes an error of a program that cannot be recorded now.
@@ -207,17 +209,20 @@ fn begin(watched: &Watched) -> Result<Vec<Recorded>, Error> {
              environment of `roofgap watch`"
         )));
     }
-    for process in &found {
-        if status(&process.socket).is_ok_and(|status| status.armed) {
-            let pid = process.pid;
-            return Err(partial(format!(
-                "process {pid} is being captured already; wait until that capture has ended"
-            )));
+    let mut held = Vec::new();
+    for process in found {
+        match hold(&process.socket) {
+            Ok(hold) => held.push((process, hold)),
+            Err(ControlError::Refused { why }) => {
+                return Err(partial(format!("process {} cannot be captured: {why}", process.pid)));
+            }
+            // It has ended meanwhile.
+            Err(ControlError::Io { .. }) => {}
         }
     }
     let (mut processes, mut why) = (Vec::new(), Vec::new());
-    for process in found {
-        match arm(process) {
+    for (process, hold) in held {
+        match arm(process, hold) {
             Ok(recorded) => {
                 why.extend(recorded.refused.clone());
                 processes.push(recorded);
@@ -226,9 +231,6 @@ fn begin(watched: &Watched) -> Result<Vec<Recorded>, Error> {
         }
     }
     if processes.iter().all(|recorded: &Recorded| recorded.refused.is_some()) {
-        for recorded in &processes {
-            let _ = ask(&recorded.process.socket, "disarm");
-        }
         why.dedup();
         return Err(partial(format!("process {pid} cannot be recorded: {}", why.join("; "))));
     }
@@ -236,7 +238,7 @@ fn begin(watched: &Watched) -> Result<Vec<Recorded>, Error> {
 }
 
 /// Begins a new file in a process and turns the recording on.
-fn arm(process: WatchedProcess) -> Result<Recorded, ControlError> {
+fn arm(process: WatchedProcess, hold: Hold) -> Result<Recorded, ControlError> {
     // Records of an earlier window that CUPTI still holds belong to the earlier file.
     ask(&process.socket, "flush")?;
     ask(&process.socket, "cut")?;
@@ -248,7 +250,7 @@ fn arm(process: WatchedProcess) -> Result<Recorded, ControlError> {
         Err(ControlError::Refused { why }) => Some(why),
         Err(error) => return Err(error),
     };
-    Ok(Recorded { process, file: before.file, steps_before: before.steps, refused })
+    Ok(Recorded { process, file: before.file, steps_before: before.steps, refused, _hold: hold })
 }
 
 fn record(
@@ -307,7 +309,11 @@ fn wait(context: &mut PhaseContext<'_>, props: &CaptureProps, processes: &mut Ve
         }
         let is_new = |process: &WatchedProcess| processes.iter().all(|known| known.process != *process);
         let new: Vec<WatchedProcess> = found.into_iter().filter(is_new).collect();
-        processes.extend(new.into_iter().filter_map(|process| arm(process).ok()));
+        let begun = new.into_iter().filter_map(|process| {
+            let hold = hold(&process.socket).ok()?;
+            arm(process, hold).ok()
+        });
+        processes.extend(begun);
         if let WindowLength::Steps { count, .. } = props.length
             && steps(processes) >= count
         {

@@ -101,6 +101,9 @@ impl<'a> PhaseContext<'a> {
     ) -> Result<Self, Error> {
         let config = &props.composed.config;
         run_dir.write("config.yaml", props.composed.to_yaml().as_bytes())?;
+        for folder in ["nsys", "ncu"] {
+            run_dir.folder(folder)?;
+        }
         events(Event::Started { run_id: run_dir.id().as_str(), path: run_dir.path() });
         let record = SessionRecord {
             schema: SCHEMA.to_owned(),
@@ -117,12 +120,16 @@ impl<'a> PhaseContext<'a> {
             missing: Vec::new(),
             phases: Vec::new(),
         };
+        let mut record = RecordWriter::begin(run_dir, record);
+        for note in &props.composed.notes {
+            record.note(PhaseName::Preflight, note);
+        }
         Ok(PhaseContext {
             props,
             config,
             run_dir,
             layout: Layout::of(run_dir.path()),
-            record: RecordWriter::begin(run_dir, record),
+            record,
             phase: PhaseName::Preflight,
             cancel,
             events,

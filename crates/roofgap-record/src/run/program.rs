@@ -10,7 +10,8 @@ use roofgap_runs::config::settings::{Task, Workload, WorkloadKind};
 use roofgap_runs::config::{Config, Span, model};
 use roofgap_runs::run_dir::{Layout, PhaseName};
 
-use crate::stage1::HydraModule;
+use super::inputs::Manifest;
+use crate::stage1::{ComposedConfig, HydraModule};
 use roofgap_base::error::Error;
 
 /// The profiled program.
@@ -60,6 +61,7 @@ impl Program {
                 manifest: config.inputs.manifest.clone().map(absolute),
                 light_overrides: Vec::new(),
                 overrides: workload.overrides.clone(),
+                profiler_switches: Vec::new(),
             }),
             _ => None,
         };
@@ -76,7 +78,8 @@ impl Program {
         let words = match workload.kind {
             WorkloadKind::Embedded => {
                 let line = CommandLine::new(&self.executable).args(["workload", "--account"]).arg(account);
-                return Ok(context.apply(line.args(embedded_args(workload, phase))));
+                let manifest = self.config.inputs.manifest.as_deref().map(Manifest::read).transpose()?;
+                return Ok(context.apply(line.args(embedded_args(workload, manifest.as_ref(), phase))));
             }
             WorkloadKind::Hf => return Ok(context.apply(self.hf(phase, account)?)),
             WorkloadKind::Hydra => {
@@ -131,16 +134,26 @@ impl Program {
         Some((self.module.as_mut()?, output, context))
     }
 
+    /// Builds the command line of a Hydra module with its own torch.profiler on; `None` for another program, and where the module has
+    /// no switch for it.
+    pub fn with_own_profiler(&self, config: Option<&ComposedConfig>) -> Option<CommandLine> {
+        let phase = PhaseName::Operators;
+        let module = self.module.as_ref()?.with_profiler(config)?;
+        let context = self.context(phase, &self.layout.torch_other_account());
+        let output = self.layout.program_outputs().join(phase.as_str());
+        Some(self.annotate(module.command(&output, &context)))
+    }
+
     /// Builds `python3 hf_driver.py --model=... --account=...`, which runs a Hugging Face model.
     fn hf(&self, phase: PhaseName, account: &Path) -> Result<CommandLine, Error> {
         let Config { workload, model, profiling, inputs, .. } = &self.config;
         let scripts = self.files.scripts.as_ref();
         let scripts =
             scripts.ok_or_else(|| Error::new("the driver for Hugging Face models was not written"))?;
-        let config_json = model.config.as_ref().or(self.files.model_config.as_ref());
+        let config_json = model::own_config(model).or(self.files.model_config.clone());
         let (from, source) = match (model::weights(model), config_json, &model.model_type) {
             (Some(folder), ..) => ("--model", absolute(folder).into_os_string()),
-            (None, Some(file), _) => ("--config-json", absolute(file.clone()).into_os_string()),
+            (None, Some(file), _) => ("--config-json", absolute(file).into_os_string()),
             (None, None, Some(kind)) => ("--model-type", kind.into()),
             (None, None, None) => {
                 return Err(Error::new("no model: choose model=NAME, model.target or model.config"));
@@ -279,7 +292,11 @@ fn repeats_in(repeats: u32, phase: PhaseName) -> u32 {
     if phase == PhaseName::Counters { 1 } else { repeats }
 }
 
-fn embedded_args(workload: &Workload, phase: PhaseName) -> Vec<String> {
+fn embedded_args(workload: &Workload, manifest: Option<&Manifest>, phase: PhaseName) -> Vec<String> {
+    // Every item of a manifest has its turn.
+    let items = manifest.map_or(0, |manifest| u32::try_from(manifest.items.len()).unwrap_or(u32::MAX));
+    let repeats = repeats_in(workload.repeats, phase).max(items);
+    let own = manifest.map(|manifest| manifest.embedded_options(workload.prompt_tokens.unwrap_or(1)));
     let mut args = Vec::new();
     let mut value = |name: &str, value: String| args.extend([name.to_owned(), value]);
     value("--preset", workload.size.clone());
@@ -290,9 +307,9 @@ fn embedded_args(workload: &Workload, phase: PhaseName) -> Vec<String> {
     if let Some(tokens) = workload.tokens {
         value("--new-tokens", tokens.to_string());
     }
-    value("--repeats", repeats_in(workload.repeats, phase).to_string());
+    value("--repeats", repeats.to_string());
     value("--warmup", workload.warmup.to_string());
-    if let Some(size) = workload.image_size {
+    if let Some(size) = workload.image_size.filter(|_| manifest.is_none()) {
         value("--image-size", size.to_string());
     }
     if let Some(threads) = workload.threads {
@@ -302,6 +319,7 @@ fn embedded_args(workload: &Workload, phase: PhaseName) -> Vec<String> {
         args.push("--no-kv-cache".to_owned());
         args.extend(workload.context_limit.map(|limit| format!("--context-limit={limit}")));
     }
+    args.extend(own.into_iter().flatten());
     args
 }
 
@@ -329,13 +347,13 @@ mod tests {
         let program = program(&[
             "workload=hf",
             "model=deepseek_ocr2",
-            "+model.set.num_hidden_layers=2",
+            "+model.set.use_cache=true",
             "workload.tokens=8",
         ]);
         let argv = words(&program, PhaseName::Baseline);
         for word in [
             "--model-type=deepseek_ocr2",
-            "--set=num_hidden_layers=2",
+            "--set=use_cache=true",
             "--new-tokens=8",
             "--task=image_text",
             "--repeats=3",
@@ -411,6 +429,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("config.json"), r#"{"model_type": "llama"}"#).unwrap();
         let target = format!("model.target='{}'", folder.path().display());
+        let argv = words(&program(&["workload=hf", &target]), PhaseName::Baseline);
+        let config = format!("--config-json={}", folder.path().join("config.json").display());
+        assert_eq!(argv[..3], ["python3", "/s/hf_driver.py", &config], "random weights: {argv:?}");
+        std::fs::write(folder.path().join("model.safetensors"), "x").unwrap();
         let argv = words(&program(&["workload=hf", &target]), PhaseName::Baseline);
         let model = format!("--model={}", folder.path().display());
         assert_eq!(argv[..3], ["python3", "/s/hf_driver.py", &model], "{argv:?}");

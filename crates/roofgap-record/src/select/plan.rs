@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use roofgap_analyze::{Family, family};
+use roofgap_collect::range::NvtxRange;
 use serde::{Deserialize, Serialize};
 
 use super::LaunchGroup;
@@ -56,8 +57,8 @@ pub struct Plan {
     pub groups: Vec<PlannedGroup>,
     /// Kernel names to measure.
     pub kernels: Vec<String>,
-    /// Ranges to measure, as `domain@name`; empty for the whole program.
-    pub ranges: Vec<String>,
+    /// Ranges to measure, as `domain@name`; an `@` in a name of the default domain is `\@`. Empty for the whole program.
+    pub ranges: Vec<NvtxRange>,
     /// Expected measured launches, including other shapes of the same kernels.
     pub expected_launches: u64,
     /// Launches of the stages in the timeline.
@@ -92,6 +93,9 @@ pub struct StageCover {
     /// Number of launch groups.
     #[serde(rename = "strata")]
     pub groups: u64,
+    /// Ranges that mark it; empty where they differ from run to run.
+    #[serde(default)]
+    pub ranges: Vec<NvtxRange>,
 }
 
 /// A planned launch group.
@@ -138,7 +142,7 @@ pub struct LeftOut {
 }
 
 /// Selects launch groups stage by stage, within the budget.
-pub fn choose(groups: &[LaunchGroup], ranges: &[String], limits: &Limits, policies: Policies) -> Plan {
+pub fn choose(groups: &[LaunchGroup], ranges: &[NvtxRange], limits: &Limits, policies: Policies) -> Plan {
     let per_shape = u64::from(limits.launch_count.max(1));
     let mut costs: BTreeMap<&str, u64> = BTreeMap::new();
     for (name, launches) in shapes(groups) {
@@ -378,6 +382,7 @@ fn cover_of(groups: &[LaunchGroup], stage: &StageSum, selected: &[&str]) -> Stag
         covered_ns,
         covered_pct: percent(covered_ns as f64, stage.kernel_ns as f64),
         groups: stage.groups,
+        ranges: Vec::new(),
     }
 }
 

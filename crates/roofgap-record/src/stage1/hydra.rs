@@ -92,6 +92,8 @@ pub struct HydraModule {
     pub light_overrides: Vec<String>,
     /// Overrides of the user. They come last and win.
     pub overrides: Vec<String>,
+    /// Keys among the light overrides that turn off torch.profiler.
+    pub profiler_switches: Vec<String>,
 }
 
 /// Choice of a group that turns off the static analysis of the Stage 1 runner.
@@ -116,6 +118,9 @@ const LIGHTER: [(&str, &str); 6] = [
     ("rep_max_new_tokens", "16"),
 ];
 
+/// Overrides for a short run with torch.profiler on, below its section, where the module has the keys.
+const SHORTER: [(&str, &str); 2] = [("warmup_rounds", "0"), ("rep_max_new_tokens", "16")];
+
 impl HydraModule {
     /// Sets a key of the module, unless the user sets it.
     pub fn set(&mut self, name: &str, value: &str) {
@@ -127,6 +132,26 @@ impl HydraModule {
     /// Builds `python -m MODULE ...` with the outputs of the module in `output`.
     pub fn command(&self, output: &Path, context: &ProgramContext) -> CommandLine {
         context.apply(self.line(output).env("PYTHONUNBUFFERED", "1"))
+    }
+
+    /// Returns the module with its torch.profiler on, for a short run; `None` for one whose profiler has no switch that it accepts.
+    pub fn with_profiler(&self, config: Option<&ComposedConfig>) -> Option<Self> {
+        let is_switch = |text: &String| self.profiler_switches.iter().any(|switch| key(text) == switch);
+        let mut module = self.clone();
+        let mut sections: Vec<String> = Vec::new();
+        for text in module.light_overrides.iter_mut().filter(|text| is_switch(text)) {
+            sections.extend(key(text).rsplit_once('.').map(|(section, _)| section.to_owned()));
+            *text = text.replace("=false", "=true");
+        }
+        for section in &sections {
+            for (name, value) in SHORTER {
+                let key = format!("{section}.{name}");
+                if config.is_some_and(|config| config.has(&key)) {
+                    module.light_overrides.push(format!("{key}={value}"));
+                }
+            }
+        }
+        (!sections.is_empty()).then_some(module)
     }
 
     /// Asks the module for its configuration under the overrides of the user, without running it.
@@ -165,13 +190,15 @@ impl HydraModule {
         if profilers.is_empty() && !PROFILERS.iter().any(|section| own.has(section)) {
             light.push(set_or_add(own, "torch_profiler.enabled", "false"));
         }
+        self.profiler_switches.clear();
         for section in profilers {
             let documented = PROFILERS.contains(&section.key.as_str());
             let switch = match section.switch {
                 Some(switch) => Some(switch),
                 None => documented.then(|| format!("{}.enabled", section.key)),
             };
-            light.extend(switch.map(|switch| set_or_add(own, &switch, "false")));
+            light.extend(switch.as_ref().map(|switch| set_or_add(own, switch, "false")));
+            self.profiler_switches.extend(switch);
         }
         self.light_overrides = light;
     }
@@ -524,6 +551,7 @@ mod tests {
             manifest: Some("/data/in puts.yaml".into()),
             light_overrides: vec!["runners=stage1.no-static".to_owned()],
             overrides: vec!["device=cuda:0".to_owned()],
+            profiler_switches: Vec::new(),
         }
     }
 
@@ -532,6 +560,25 @@ mod tests {
         let mut module = module();
         module.lighten(&ComposedConfig::parse(yaml), 2);
         module.light_overrides
+    }
+
+    #[test]
+    fn the_profiler_of_the_module_is_turned_on_for_its_operators() {
+        let config = ComposedConfig::parse(
+            "torch_profiler:\n  enabled: true\n  warmup_rounds: 2\n  activities:\n  - cpu\n",
+        );
+        let mut module = module();
+        module.lighten(&config, 1);
+        assert!(module.light_overrides.contains(&"torch_profiler.enabled=false".to_owned()));
+        let on = module.with_profiler(Some(&config)).unwrap().light_overrides;
+        for word in
+            ["runners=stage1.no-static", "torch_profiler.enabled=true", "torch_profiler.warmup_rounds=0"]
+        {
+            assert!(on.iter().any(|text| text == word), "no {word} in {on:?}");
+        }
+        // A module without torch.profiler has nothing to turn on.
+        module.lighten(&ComposedConfig::parse("repeats: 3\n"), 1);
+        assert_eq!(module.with_profiler(None), None);
     }
 
     #[test]

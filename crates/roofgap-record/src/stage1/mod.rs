@@ -19,7 +19,7 @@ use roofgap_base::error::Error;
 
 pub(crate) use hydra::configure_module;
 pub use hydra::{AcceptedOverrides, ComposedConfig, HydraModule};
-pub(crate) use runner::complete_account;
+pub(crate) use runner::{complete_account, keep_operators};
 
 /// Names of an account in the folder of a run.
 const ACCOUNTS: [&str; 3] = ["baseline/workload.json", "workload.json", "account.json"];

@@ -132,6 +132,19 @@ pub fn complete_account(context: &mut PhaseContext<'_>, account: &Path) {
     context.note(note);
 }
 
+/// Reads the operators that the runner wrote in a run with its torch.profiler on, and keeps them as an account. Returns their number.
+pub fn keep_operators(context: &mut PhaseContext<'_>, account: &Path) -> Result<usize, String> {
+    let outputs = context.layout.program_outputs().join(context.phase.as_str());
+    let file = metrics_file(&outputs)
+        .ok_or_else(|| format!("{} has no metrics.json of a Stage 1 runner", outputs.display()))?;
+    let found = read(&file)?;
+    let operators = found.stage1.as_ref().map_or(0, |figures| figures.operators.len());
+    let text = found.to_json().map_err(|error| error.to_string())?;
+    write_atomic(account, &text).map_err(|error| error.to_string())?;
+    context.note(format!("operators are those of {}", file.with_file_name("operators.md").display()));
+    Ok(operators)
+}
+
 /// Completes the program's own account, which has the time of each repeat, with that of its Stage 1 runner. The configuration of
 /// the module names the model.
 fn merge(own: Option<Account>, runner: Account, config: Option<&ComposedConfig>) -> Account {

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Number, Value, json};
 use sha2::{Digest, Sha256};
 use ureq::Agent;
 
@@ -93,9 +93,21 @@ struct Delta {
 #[derive(Deserialize)]
 struct Usage {
     #[serde(default)]
-    prompt_tokens: Option<u64>,
+    prompt_tokens: Option<Number>,
     #[serde(default)]
-    completion_tokens: Option<u64>,
+    completion_tokens: Option<Number>,
+}
+
+/// Most tokens of one request. A larger count is taken as none, so that the sum over all requests is exact.
+const MOST_TOKENS: u64 = 1 << 26;
+
+impl Usage {
+    /// Puts the counts that can be into an outcome.
+    fn tell(&self, outcome: &mut Outcome) {
+        let count = |number: &Option<Number>| number.as_ref()?.as_u64().filter(|count| *count <= MOST_TOKENS);
+        outcome.prompt_tokens = count(&self.prompt_tokens).or(outcome.prompt_tokens);
+        outcome.output_tokens = count(&self.completion_tokens).or(outcome.output_tokens);
+    }
 }
 
 /// Makes an agent that talks to the server itself, without a proxy.
@@ -196,8 +208,7 @@ impl Client {
                 outcome.parts.push(now);
             }
             if let Some(usage) = event.usage {
-                outcome.prompt_tokens = usage.prompt_tokens.or(outcome.prompt_tokens);
-                outcome.output_tokens = usage.completion_tokens.or(outcome.output_tokens);
+                usage.tell(outcome);
             }
         }
     }
@@ -335,6 +346,20 @@ fn read_lines(props: &LoadProps) -> Result<Vec<Line>, Error> {
 mod prompts_tests {
     use super::super::Lengths;
     use super::*;
+
+    #[test]
+    fn a_count_that_no_request_has_is_none() {
+        let told = |usage: &str| {
+            let mut outcome = Outcome { prompt_tokens: Some(3), ..Outcome::default() };
+            serde_json::from_str::<Usage>(usage).unwrap().tell(&mut outcome);
+            (outcome.prompt_tokens, outcome.output_tokens)
+        };
+        assert_eq!(told(r#"{"prompt_tokens": 7, "completion_tokens": 5}"#), (Some(7), Some(5)));
+        for absurd in ["18446744073709551615", "99999999999999999999999", "-1", "1e300", "2.5"] {
+            let usage = format!(r#"{{"prompt_tokens": {absurd}, "completion_tokens": {absurd}}}"#);
+            assert_eq!(told(&usage), (Some(3), None), "{absurd}");
+        }
+    }
 
     #[test]
     fn random_prompts_have_the_length_that_was_asked_for_and_repeat_with_the_seed() {

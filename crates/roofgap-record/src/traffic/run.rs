@@ -80,8 +80,9 @@ const TICK: Duration = Duration::from_millis(50);
 /// Sends load to a running server and measures it.
 ///
 /// # Errors
-/// Fails when no server answers, when it names no model, when the prompts cannot be read or when no request was answered.
+/// Fails when the address has no possible port, when no server answers, when it names no model, when the prompts cannot be read or when no request was answered.
 pub fn run(props: &LoadProps, cancel: &Cancel, progress: &mut dyn FnMut(Progress)) -> Result<LoadRun, Error> {
+    props.check_port()?;
     let in_flight = match props.arrivals {
         Arrivals::Closed { concurrency } => concurrency,
         Arrivals::Open { most_in_flight, .. } => most_in_flight,

@@ -110,6 +110,9 @@ fn ns(time: Duration) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
 
+/// Largest value that is kept: the sum over labels stays finite.
+const MOST_VALUE: f64 = 1e24;
+
 /// Most bytes of the answer.
 const MOST_BYTES: u64 = 4 << 20;
 
@@ -144,7 +147,7 @@ fn parse_exported(text: &str) -> Exported {
         let value = value.split_whitespace().next().and_then(|value| value.parse::<f64>().ok());
         // Of the interpreter and the process nothing is of interest here.
         let own = ["python_", "process_", "http_"].iter().any(|start| name.starts_with(start));
-        let Some(value) = value.filter(|value| !own && value.is_finite()) else {
+        let Some(value) = value.filter(|value| !own && value.abs() <= MOST_VALUE) else {
             continue;
         };
         let ends = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
@@ -262,6 +265,9 @@ mod metrics_tests {
         assert_eq!(found.get("vllm:prompt_tokens_total"), Some(&15.0));
         assert_eq!(found.get("sglang:cached_tokens_total"), Some(&7.0));
         assert_eq!(found.len(), 2);
+        let absurd =
+            "a_total{a=\"1\"} 1e308\na_total{a=\"2\"} 1e308\nb_total inf\nc_total NaN\nd_total -1e300\n";
+        assert_eq!(parse_exported(absurd).counters, BTreeMap::new());
         let change = counter_changes(&parse_exported("sglang:cached_tokens_total 4\n").counters, &found);
         assert_eq!(change.get("sglang:cached_tokens_total"), Some(&3.0));
         assert_eq!(change.get("vllm:prompt_tokens_total"), Some(&15.0));

@@ -316,7 +316,6 @@ fn a_users_folder_lies_over_the_presets() {
 #[test]
 fn a_users_folder_is_checked() {
     for (file, text, want) in [
-        ("modle/x.yaml", "name: x\n", "did you mean model?"),
         ("model/mine.yaml", "nmae: x\n", "did you mean model.name?"),
         ("config.yaml", "defaults: {modle: x}\n", "did you mean model?"),
         ("config.yaml", "defaults: 3\n", "expected a map"),
@@ -401,4 +400,143 @@ fn the_sections_of_every_preset_are_those_that_ncu_has() {
             assert!(offered.contains(&section.as_str()), "{section}");
         }
     }
+}
+
+/// The folder of configurations of the original system, with its own Hydra configuration and the folders of its datasets and runners.
+fn original_tree(folder: &Path) {
+    for (file, text) in [
+        (
+            "config.yaml",
+            "defaults:\n  - dataset: omnidocbench\n  - model/deepseek_ocr/arch@model: deepseek_ocr.default\n  - _self_\n\
+             experiment: stage1\nhydra:\n  run:\n    dir: ${hydra:runtime.cwd}/tmp/stage1/${now:%Y%m%d-%H%M%S}\n",
+        ),
+        ("dataset/omnidocbench.yaml", "name: OmniDocBench\nroot: ${hydra:runtime.cwd}/datasets\n"),
+        ("runners/stage1.no-static.yaml", "analysis:\n  static:\n    enabled: false\n"),
+        ("model/deepseek_ocr/infer/deepseek_ocr.default.yaml", "temperature: 0.0\nmax_new_tokens: 8192\n"),
+        ("model/llm/alt.yaml", "name: Qwen3\nvariant: base\nparams: 0.6B\ndtype: bf16\npreset: qwen3_0_6b\n"),
+        (
+            "runner/stage2.yaml",
+            "defaults:\n  - /profiling/torch@torch_profiler: torch-profiler.min\n  - /profiling/nsys@nsys: nsys.default\n  \
+             - /profiling/ncu@ncu: ncu.default\n  - _self_\nrun:\n  mode: deep\n  top_n_kernels: 30\nartifacts:\n  \
+             stage2_dir: ${hydra:runtime.cwd}/out/stage2/${now:%Y%m%d-%H%M%S}\nhydra:\n  output_subdir: null\n\
+             stage1_runner:\n  disable_static: true\n",
+        ),
+        ("profiling/stage2.yaml", "ncu:\n  launch_count: 2\n"),
+        (
+            "profiling/nsys/nsys.default.yaml",
+            "trace: cuda,nvtx,osrt\nsample: none\ncapture: nvtx\nnvtx_capture: range\n",
+        ),
+        (
+            "profiling/ncu/ncu.default.yaml",
+            "target_processes: all\nnvtx_include: decode*\nset: roofline\nsection: \".*SpeedOfLight.*\"\n\
+             metrics: flop_count_hp,gpu__time_duration.sum\ncsv: true\n",
+        ),
+        (
+            "profiling/ncu/ncu.high.yaml",
+            "description: more\nncu_cli:\n  target_processes: all\n  replay_mode: kernel\n  nvtx:\n    include: null\n  set: roofline\n  \
+             kernel_name_base: demangled\n  metrics:\n    - flop_count_hp\n  sections:\n    - SpeedOfLight\n  export:\n    csv: true\n",
+        ),
+        ("profiling/torch/torch-profiler.min.yaml", "enabled: true\nactivities: [cpu]\nwarmup_rounds: 1\n"),
+    ] {
+        write(folder, file, text);
+    }
+}
+
+#[test]
+fn the_configuration_folder_of_the_original_system_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    original_tree(folder.path());
+    let read = |overrides: &[&str]| {
+        let overrides = overrides.iter().map(|text| (*text).to_owned()).collect();
+        let props =
+            ConfigProps { config_dir: Some(folder.path().to_owned()), overrides, ..Default::default() };
+        compose(&props).unwrap_or_else(|error| panic!("{error}"))
+    };
+    let plain = read(&[]);
+    let notes = plain.notes.join("\n");
+    for words in [
+        "dataset, runners, which belong to no group",
+        "is runners meant to be runner?",
+        "config.yaml of the configuration folder",
+    ] {
+        assert!(notes.contains(words), "no {words:?} in {notes}");
+    }
+    let composed = read(&["runner=stage2"]);
+    let config = &composed.config;
+    assert_eq!(
+        (config.run.top_n_kernels, config.artifacts.stage2_dir.as_path()),
+        (30, Path::new("out/stage2"))
+    );
+    assert_eq!(config.profiling.ncu.set.as_deref(), Some("roofline"));
+    assert_eq!(config.profiling.ncu.sections, [".*SpeedOfLight.*"]);
+    assert_eq!(config.profiling.ncu.metrics, ["auto", "flop_count_hp", "gpu__time_duration.sum"]);
+    assert_eq!(config.profiling.ncu.nvtx_include.as_deref(), Some("decode*"));
+    // A range of any name never opens: everything is recorded, and the stages are cut out.
+    assert_eq!(config.profiling.nsys.gate().unwrap(), None);
+    assert!(config.profiling.nsys.gate_note().unwrap().contains("nvtx_capture=range "));
+    let notes = composed.notes.join("\n");
+    assert!(
+        notes.contains("profiling/torch: enabled, activities, warmup_rounds have no use here"),
+        "{notes}"
+    );
+    assert!(notes.contains("runner: hydra, stage1_runner have no use here"), "{notes}");
+    // What is typed wins.
+    let typed = read(&["runner=stage2", "run.top_n_kernels=5", "profiling/ncu=light", "run.mode=light"]);
+    assert_eq!((typed.config.run.top_n_kernels, typed.config.profiling.ncu.set.as_deref()), (5, None));
+    let later = read(&["profiling/ncu=ncu.high"]).config.profiling.ncu;
+    assert_eq!(
+        (later.sections, later.metrics),
+        (vec!["SpeedOfLight".to_owned()], vec!["auto".to_owned(), "flop_count_hp".to_owned()])
+    );
+    let all = read(&["profiling=stage2", "run.mode=light"]);
+    assert_eq!(all.config.profiling.ncu.launch_count, 2);
+    assert_eq!(all.config.profiling.nsys.trace, ["cuda", "nvtx"]);
+    let model = read(&["model=llm/alt"]).config.model;
+    assert_eq!(
+        (model.variant.as_deref(), model.params.map(|params| params.0)),
+        (Some("base"), Some(600_000_000))
+    );
+}
+
+#[test]
+fn the_names_of_the_original_system_are_understood_without_its_folder() {
+    let read = |overrides: &[&str]| {
+        let overrides = overrides.iter().map(|text| (*text).to_owned()).collect();
+        compose(&ConfigProps { overrides, ..Default::default() })
+            .unwrap_or_else(|error| panic!("{error}"))
+            .config
+    };
+    let light = read(&["runner=stage2", "profiling=stage2", "run.mode=light"]);
+    assert!(!light.runner.is_on(roofgap_runs::run_dir::PhaseName::Operators));
+    assert_eq!(light.profiling.nsys.trace, ["cuda", "nvtx"]);
+    let gate =
+        |overrides: &[&str]| read(overrides).profiling.nsys.gate().unwrap().map(|range| range.for_nsys());
+    let capture = "profiling.nsys.capture=nvtx";
+    for (written, expected) in [
+        ("range@LLM", None),
+        ("LLM@decode_all", Some("decode_all@LLM")),
+        ("decode_all@LLM", Some("decode_all@LLM")),
+        ("decode@*", Some("decode@*")),
+        ("prefill", Some("prefill")),
+    ] {
+        let range = format!("profiling.nsys.nvtx_capture={written}");
+        assert_eq!(gate(&[capture, &range]).as_deref(), expected, "{written}");
+    }
+    assert_eq!(gate(&["profiling.nsys.nvtx_capture=prefill", "+nsys.gating_nvtx=false"]), None);
+    assert_eq!(
+        read(&["+pipeline.ncu.ncu_cli.nvtx.include=decode*"]).profiling.ncu.nvtx_include.as_deref(),
+        Some("decode*")
+    );
+}
+
+#[test]
+fn overrides_after_the_dashes_are_told_where_they_belong() {
+    let composed = |program: &[&str]| {
+        let program = program.iter().map(|text| (*text).to_owned()).collect();
+        compose(&ConfigProps { program, ..Default::default() })
+    };
+    let error = composed(&["+run.mode=deep", "+inputs.manifest=/abs/inputs.yaml"]).unwrap_err().to_string();
+    assert!(error.contains("leave out the -- before overrides"), "{error}");
+    assert!(composed(&["python3", "+run.mode=deep"]).is_ok());
+    assert!(composed(&["./a=b"]).is_ok(), "a file may have such a name");
 }

@@ -37,6 +37,7 @@ fn module(folder: &Path, python: PathBuf) -> (HydraModule, ProgramContext) {
         manifest: None,
         light_overrides: Vec::new(),
         overrides: vec!["device=cpu".to_owned()],
+        profiler_switches: Vec::new(),
     };
     let context = ProgramContext {
         run_dir: folder.join("run"),

@@ -8,6 +8,8 @@ use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::child::Cancel;
 use roofgap_record::run::{Event, Outcome, profile};
+use roofgap_runs::open::Overrides;
+use roofgap_runs::open::run::Run;
 use roofgap_runs::run_dir::PhaseName;
 use serde_json::Value;
 
@@ -91,16 +93,40 @@ fn real_hydra_stage1_runner_is_profiled_lightly_and_read() {
     assert_eq!(account["model"]["name"], "deepseek_ocr");
     assert_eq!(account["model"]["dtype"], "bf16");
     assert_eq!(account["tokens"]["batch"], 1);
+    // One more short run with its own profiler on gives the operators; ranges are none.
+    assert!(argv(&outcome, PhaseName::Operators).iter().any(|word| word == "torch_profiler.enabled=true"));
+    assert_eq!(json(&outcome, "program/operators/done.json")["profiler"], true);
     let metrics = json(&outcome, "metrics.json");
+    assert_eq!(metrics["stage1"]["operators"][0]["name"], "aten::mm");
+    assert_eq!(metrics["operators"], serde_json::json!([]));
+    let operators = std::fs::read_to_string(outcome.run_dir.join("operators.md")).unwrap();
+    assert!(operators.contains("aten::mm") && !operators.contains("decode"), "{operators}");
     assert_eq!(metrics["stage1"]["tokens_per_s"]["mean"], 500.0);
     let stages: Vec<&str> =
         metrics["stages"].as_array().unwrap().iter().map(|stage| stage["name"].as_str().unwrap()).collect();
     assert_eq!(stages, ["prefill", "decode"]);
     let summary = std::fs::read_to_string(outcome.run_dir.join("stakeholder_summary.md")).unwrap();
-    assert!(summary.contains("deepseek\\_ocr"), "{summary}");
-    assert!(summary.contains("| tokens/s ") && summary.contains(" 500.00 "), "{summary}");
+    assert!(summary.starts_with("# Summary: deepseek\\_ocr on "), "{summary}");
+    let report = std::fs::read_to_string(outcome.run_dir.join("report.md")).unwrap();
+    assert!(report.contains("| tokens/s ") && report.contains(" 500.00 "), "{report}");
     let inputs = std::fs::read_to_string(outcome.run_dir.join("inputs.yaml")).unwrap();
     assert!(inputs.contains("1.png") && !inputs.contains("2.png"), "{inputs}");
+
+    // The preset that the module names is a known model, and what the user states of the run fills what the runner did not write.
+    let reasons = metrics["reasons"].to_string();
+    assert!(
+        reasons.contains("workload.prompt_tokens=N") && !reasons.contains("--prompt-tokens"),
+        "{reasons}"
+    );
+    assert!(!reasons.contains("the model is unknown"), "{reasons}");
+    let overrides =
+        ["model=deepseek_ocr", "workload.prompt_tokens=512", "workload.vision_tokens=273"].map(str::to_owned);
+    let again = Run::open_with(&outcome.run_dir, &overrides).unwrap().load(&Overrides::default()).analysis;
+    let workload = again.workload.unwrap();
+    assert_eq!((workload.prompt_tokens, workload.vision_tokens), (Some(512), Some(273)));
+    assert_eq!(workload.model.as_deref(), Some("deepseek-ai/DeepSeek-OCR"));
+    // The stand-in runs no such model, so that its work does not fit; but nothing about it is unknown any more.
+    assert!(!again.reasons.iter().any(|reason| reason.why.contains("is not known")), "{:?}", again.reasons);
 }
 
 #[test]

@@ -1,9 +1,8 @@
 //! A comparison as one HTML page that needs no network.
 
-use super::view::{SUM, Size, StageView, View, signed_ms};
+use super::view::{self, Form, SUM, added_up, signed_ms};
 use crate::document::stages::{PARTS, TimePart};
-use crate::document::table::Table;
-use crate::render::html::{STYLE, Shell, shell};
+use crate::render::html::{self as render, STYLE, Shell, shell};
 use maud::{Markup, html};
 use roofgap_analyze::compare::{Basis, Change, Comparison, StageChange};
 use roofgap_base::numbers::time;
@@ -14,21 +13,20 @@ const SCRIPT: &str = include_str!("sort.js");
 
 /// Renders a comparison as HTML.
 pub fn html(comparison: &Comparison) -> String {
-    let size = Size { parts: 24, kernels: 200 };
-    let view = View::of(comparison, size);
     let (base, head) = (&comparison.base.title, &comparison.head.title);
+    let form = Form { parts: 24, kernels: 200, is_page: true };
+    let mut drawings = comparison.stages.iter().flat_map(|stage| {
+        let parts = view::parts(stage, form.parts);
+        [sides_of(stage)].into_iter().chain((!parts.is_empty()).then(|| Some(deltas(&parts))))
+    });
     let body = html! {
         main {
             p.kicker { "roofgap compare" }
-            @if let Some(alarm) = &view.alarm { p.alarm role="alert" { (alarm) } }
-            h1 { (view.headline) }
+            @if let Some(alarm) = view::alarm(comparison) { p.alarm role="alert" { (alarm) } }
+            h1 { (view::conclusion(comparison)) }
             p { "base " b { (base) } ", head " b { (head) } }
-            (list(&view.differences))
-            (list(&view.one_sided))
-            @if !view.gates.is_empty() { section { h2 { "Gates" } (view.gates.html()) } }
-            @for (view, change) in view.stages.iter().zip(&comparison.stages) { (stage(view, change)) }
-            @if !view.kernels.is_empty() { section { h2 { "Kernels of the whole trace that changed" } (sortable(&view.kernels)) } }
-            (list(&view.renamed))
+            ul { @for fact in view::facts(comparison) { li { (fact) } } }
+            (render::sections(&view::sections(comparison, form), |_| drawings.next().flatten()))
         }
     };
     shell(&Shell {
@@ -40,29 +38,11 @@ pub fn html(comparison: &Comparison) -> String {
     })
 }
 
-fn stage(stage: &StageView, change: &StageChange) -> Markup {
-    html! {
-        section {
-            h2 { (stage.name) }
-            p { (stage.sentence) }
-            @if let Some((what, bars)) = sides(change) {
-                @for bar in &bars { (side(what, bar)) }
-                @let parts = bars.iter().flat_map(|bar| &bar.parts).map(|part| part.0);
-                (legend(parts.collect()))
-            }
-            (stage.numbers.html())
-            p.hint { (stage.noise) }
-            @if let Some(why) = &stage.why_no_parts { p { "No breakdown of the change: " (why) } }
-            @if let Some(why) = &stage.why_no_kernels { p.hint { (why) } }
-            @if !stage.bars.is_empty() { h3 { "Breakdown of the change of wall time" } (deltas(&stage.bars)) }
-            @if !stage.kernels.is_empty() {
-                h3 { "Kernels that changed" }
-                (sortable(&stage.kernels))
-                @if stage.more_kernels > 0 { p.hint { (stage.more_kernels) " more are in the JSON." } }
-            }
-            (list(&stage.renamed))
-        }
-    }
+/// Renders the bars of both sides of a stage.
+fn sides_of(stage: &StageChange) -> Option<Markup> {
+    let (what, bars) = sides(stage)?;
+    let parts = bars.iter().flat_map(|bar| &bar.parts).map(|part| part.0);
+    Some(html! { @for bar in &bars { (side(what, bar)) } (legend(parts.collect())) })
 }
 
 /// Renders the bar of one side.
@@ -105,12 +85,8 @@ fn legend(mut parts: Vec<&'static TimePart>) -> Markup {
     }
 }
 
-fn sortable(table: &Table) -> Markup {
-    html! { div.sortable { (table.html()) } }
-}
-
 /// Renders bars to the left (less) and to the right (more) of a middle line.
-fn deltas(parts: &[(String, i64)]) -> Markup {
+fn deltas(parts: &[(String, i64, &str)]) -> Markup {
     let widest = parts.iter().map(|part| part.1.unsigned_abs()).max().unwrap_or(1).max(1);
     let bar = |delta: i64| {
         let width = 50.0 * delta.unsigned_abs() as f64 / widest as f64;
@@ -119,20 +95,16 @@ fn deltas(parts: &[(String, i64)]) -> Markup {
     };
     html! {
         div.scroll { table.delta-table { tbody {
-            @for (name, delta) in parts {
+            @for (name, delta, _) in parts {
                 tr {
                     th scope="row" { (name) }
                     td.n { (signed_ms(*delta)) " ms" }
                     td { span.delta { i class=(if *delta < 0 { "less" } else { "more" }) style=(bar(*delta)) {} } }
                 }
             }
-            tr.sum { th scope="row" { (SUM) } td.n { (signed_ms(parts.iter().map(|part| part.1).sum())) " ms" } td {} }
+            tr.sum { th scope="row" { (SUM) } td.n { (signed_ms(added_up(parts.iter().map(|part| part.1)))) " ms" } td {} }
         } } }
     }
-}
-
-fn list(lines: &[String]) -> Markup {
-    html! { @if !lines.is_empty() { ul { @for line in lines { li { (line) } } } } }
 }
 
 /// The bar of one side: the time of a stage, split into busy and idle time. Both sides have one scale.
@@ -179,7 +151,7 @@ fn time_parts(
     let Some(mut times) = known else {
         return Vec::new();
     };
-    let rest = total_ns - times.iter().sum::<i64>();
+    let rest = total_ns.saturating_sub(added_up(times.iter().copied()));
     if rest < 0 {
         return Vec::new();
     }

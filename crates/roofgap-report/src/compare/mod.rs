@@ -1,6 +1,6 @@
 //! A comparison for a terminal, as Markdown that fits a pull request, and as one HTML page.
 //!
-//! - `view`: rows and sentences that all forms render
+//! - `view`: the sections that all forms render; every sentence is computed from the rows below it
 //! - `html`: the page, with the bars of base and head
 
 mod html;
@@ -9,67 +9,31 @@ mod view;
 pub use html::html;
 pub use view::headline;
 
-use crate::render::markdown::{escape, escape_long};
+use crate::document::Section;
+use crate::render::markdown::{self, escape, escape_long};
+use crate::render::text;
 use crate::text::TextOptions;
-use roofgap_analyze::compare::{Comparison, GateVerdict};
+use roofgap_analyze::compare::Comparison;
 use roofgap_base::text::without_controls;
 use std::fmt::Write;
-use view::{Size, View};
+use view::Form;
 
 /// Renders a comparison as text.
 pub fn text(comparison: &Comparison, options: TextOptions) -> String {
-    let size = Size { parts: options.kernels, kernels: options.kernels };
-    let view = View::of(comparison, size);
-    let mut out = String::new();
-    // Writing to a string cannot fail.
     let screen = options.screen();
-    let bold = |text: &str| screen.bold(&screen.wrapped(&without_controls(text), 2));
     let line = |text: &str| screen.wrapped(&without_controls(text), 2);
-    if let Some(alarm) = &view.alarm {
-        let _ = writeln!(out, "{}", bold(alarm));
-    }
     let (base, head) = (&comparison.base.title, &comparison.head.title);
-    let _ = writeln!(out, "{}", line(&format!("base {base}, head {head}")));
-    let headline = bold(&view.headline);
-    let _ = writeln!(out, "{}", screen.toned(&headline, view.tone));
-    for difference in &view.differences {
-        let _ = writeln!(out, "{}", screen.wrapped(&format!("  {}", without_controls(difference)), 2));
-    }
-    for sentence in &view.one_sided {
-        let _ = writeln!(out, "{}", line(sentence));
-    }
-    if !view.gates.is_empty() {
-        let _ = write!(out, "\n{}\n{}", bold("Gates"), view.gates.text(screen));
-    }
-    for stage in &view.stages {
-        let sentence = format!("{}: {}", bold(&stage.name), stage.sentence);
-        let _ = writeln!(out, "\n{}", screen.wrapped(&sentence, 2));
-        let noise = line(&format!("({})", stage.noise));
-        let _ = writeln!(out, "{}{noise}", stage.numbers.text(screen));
-        if !stage.parts.is_empty() {
-            let _ = write!(out, "\n{}", stage.parts.text(screen));
-        }
-        if let Some(why) = &stage.why_no_parts {
-            let _ = writeln!(out, "{}", line(&format!("no breakdown of the change: {why}")));
-        }
-        if let Some(why) = &stage.why_no_kernels {
-            let _ = writeln!(out, "{}", line(why));
-        }
-        if !stage.kernels.is_empty() {
-            let _ = write!(out, "\n{}", stage.kernels.text(screen));
-        }
-        if stage.more_kernels > 0 {
-            let _ = writeln!(out, "and {} more that changed", stage.more_kernels);
-        }
-        for renamed in &stage.renamed {
-            let _ = writeln!(out, "{}", line(renamed));
-        }
-    }
-    if !view.kernels.is_empty() {
-        let _ = write!(out, "\n{}\n{}", bold("Kernels of the whole trace"), view.kernels.text(screen));
-    }
-    for renamed in &view.renamed {
-        let _ = writeln!(out, "{}", line(renamed));
+    let mut lines: Vec<String> = Vec::new();
+    lines.extend(view::alarm(comparison).map(|alarm| screen.bold(&line(&alarm))));
+    lines.push(line(&format!("base {base}, head {head}")));
+    let conclusion = screen.bold(&line(&view::conclusion(comparison)));
+    lines.push(screen.toned(&conclusion, view::tone(comparison)));
+    lines.extend(view::facts(comparison).iter().map(|fact| line(&format!("  {fact}"))));
+    let mut out = lines.join("\n") + "\n";
+    for section in view::sections(comparison, Form::rows(options.kernels, options.kernels)) {
+        let title = if section.inner { String::new() } else { screen.bold(&line(&section.title)) + "\n" };
+        // Writing to a string cannot fail.
+        let _ = write!(out, "\n{title}{}", text::blocks(&section.blocks, screen));
     }
     out
 }
@@ -83,74 +47,33 @@ const LONGEST: usize = 60_000;
 /// Renders a comparison as Markdown, with fewer rows if it is too long for a comment.
 pub fn markdown(comparison: &Comparison) -> String {
     for (parts, kernels) in [(12, 15), (6, 5), (3, 0)] {
-        let text = document(comparison, Size { parts, kernels });
+        let text = comment(comparison, Form::rows(parts, kernels));
         if text.chars().count() <= LONGEST {
             return text;
         }
     }
-    let text = document(comparison, Size { parts: 0, kernels: 0 });
-    text.chars().take(LONGEST).collect()
+    comment(comparison, Form::rows(0, 0)).chars().take(LONGEST).collect()
 }
 
-fn document(comparison: &Comparison, size: Size) -> String {
-    let view = View::of(comparison, size);
-    let mut out = String::new();
-    // Writing to a string cannot fail.
-    let _ = writeln!(out, "{MARK}\n## roofgap: {}\n", escape_long(&view.headline));
-    if let Some(alarm) = &view.alarm {
-        let _ = writeln!(out, "> **{}**\n>", escape_long(alarm));
-    }
-    for line in &view.differences {
-        let _ = writeln!(out, "> - {}", escape_long(line));
-    }
+fn comment(comparison: &Comparison, form: Form) -> String {
     let (base, head) = (escape(&comparison.base.title), escape(&comparison.head.title));
-    let _ = writeln!(out, "\nBase {base}, head {head}.");
-    for line in &view.one_sided {
-        let _ = writeln!(out, "- {}", escape_long(line));
+    let headline = escape_long(&headline(comparison));
+    let mut out = format!("{MARK}\n## roofgap: {headline}\n\nBase {base}, head {head}.\n");
+    for fact in view::facts(comparison) {
+        let _ = write!(out, "\n- {}", escape_long(&fact));
     }
-    if !view.gates.is_empty() {
-        let word = match comparison.verdict() {
-            GateVerdict::Held => "held",
-            GateVerdict::Broken => "broken",
-            GateVerdict::NotMeasured => "some not measured",
+    for section in view::sections(comparison, form) {
+        let title = escape(&section.title);
+        let _ = match section.inner {
+            true => write!(out, "\n\n<details><summary>{title}</summary>\n{}\n</details>", blocks(&section)),
+            false => write!(out, "\n\n### {title}\n{}", blocks(&section)),
         };
-        let _ = write!(out, "\n### Gates: {word}\n\n{}", view.gates.markdown());
     }
-    for stage in &view.stages {
-        let (name, sentence) = (escape(&stage.name), escape_long(&stage.sentence));
-        let _ = writeln!(out, "\n### {name}\n\n{sentence}\n");
-        let _ = writeln!(out, "{}\n{}.", stage.numbers.markdown(), escape_long(&stage.noise));
-        if let Some(why) = &stage.why_no_parts {
-            let _ = writeln!(out, "\nNo breakdown of the change: {}.", escape_long(why));
-        }
-        if let Some(why) = &stage.why_no_kernels {
-            let _ = writeln!(out, "\nNote: {}.", escape_long(why));
-        }
-        if !stage.parts.is_empty() {
-            fold("Breakdown of the change", &stage.parts.markdown(), &mut out);
-        }
-        if !stage.kernels.is_empty() {
-            let mut inside = stage.kernels.markdown();
-            if stage.more_kernels > 0 {
-                let _ = writeln!(inside, "\nAnd {} more that changed.", stage.more_kernels);
-            }
-            for line in &stage.renamed {
-                let _ = writeln!(inside, "\n- {}", escape_long(line));
-            }
-            fold("Kernels that changed", &inside, &mut out);
-        }
-    }
-    if !view.kernels.is_empty() {
-        fold("Kernels of the whole trace that changed", &view.kernels.markdown(), &mut out);
-    }
-    for line in &view.renamed {
-        let _ = writeln!(out, "\n- {}", escape_long(line));
-    }
-    out
+    out + "\n"
 }
 
-fn fold(title: &str, inside: &str, out: &mut String) {
-    let _ = writeln!(out, "\n<details><summary>{title}</summary>\n\n{inside}\n</details>");
+fn blocks(section: &Section) -> String {
+    section.blocks.iter().map(|block| format!("\n{}", markdown::block(block))).collect()
 }
 
 #[cfg(test)]

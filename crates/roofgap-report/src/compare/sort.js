@@ -1,7 +1,7 @@
 // Sorts the tables of kernels by the heading that is selected.
 (() => {
 "use strict";
-for (const table of document.querySelectorAll(".sortable table")) {
+for (const table of document.querySelectorAll("h3 ~ .scroll table:not(.delta-table)")) {
   const heads = [...table.tHead.rows[0].cells], body = table.tBodies[0];
   heads.forEach((head, at) => {
     const numeric = head.classList.contains("n"), button = document.createElement("button");

@@ -50,7 +50,7 @@ fn between(base: &Analysis, head: &Analysis, gates: &str) -> Comparison {
         |title: &str| SideFacts { title: title.into(), mode: Some("deep".into()), ..SideFacts::default() };
     let (old, new) = (facts("20260101-000000"), facts("20260102-000000"));
     let options = CompareOptions {
-        gates: gates.split(',').map(|gate| gate.parse::<Gate>().unwrap()).collect(),
+        gates: gates.split_terminator(',').map(|gate| gate.parse::<Gate>().unwrap()).collect(),
         ..CompareOptions::default()
     };
     let side = |analysis, facts| Side { analysis, facts };
@@ -101,10 +101,10 @@ fn different_tokens_are_compared_by_step_and_token() {
         decode.token_ns = Some(decode.elapsed_ns() / tokens as i64);
     }
     let comparison = between(&base, &head, "5%");
-    let words = "not comparable as a whole (different decode.tokens); by step and token: better: decode";
+    let words = "not comparable as a whole (different decode.tokens); by step and token: better: decode (per token -50.0 %)";
     let shown = text(&comparison, TextOptions::default());
     assert!(shown.contains(&format!("\n{words}\n")), "{shown}");
-    assert!(shown.contains("decode: step "), "{shown}");
+    assert!(shown.contains("\ndecode\nstep "), "{shown}");
     assert!(shown.contains("; time per token "), "{shown}");
     assert!(!shown.contains("NOT COMPARABLE"), "{shown}");
     assert!(markdown(&comparison).contains("## roofgap: not comparable as a whole"));
@@ -209,4 +209,86 @@ fn differences_follow_what_they_are_about() {
             && lines[2].starts_with("  unknown on both sides: "),
         "{shown}"
     );
+}
+
+fn decode(analysis: &mut Analysis) -> &mut roofgap_analyze::Stage {
+    analysis.stages.iter_mut().find(|stage| stage.name == "decode").unwrap()
+}
+
+/// The same fixture with another time and number of idle nanoseconds of decode.
+fn changed(change: impl Fn(&mut roofgap_analyze::Stage)) -> (String, Comparison) {
+    let base = real();
+    let mut head = base.clone();
+    change(decode(&mut head));
+    let comparison = between(&base, &head, "");
+    (text(&comparison, TextOptions::default()), comparison)
+}
+
+#[test]
+fn idle_time_hides_work_only_where_it_shrank() {
+    const MORE: i64 = 1_200_000;
+    let hides = "less idle time hides that";
+    let busier = |stage: &mut roofgap_analyze::Stage, idle: i64| {
+        stage.busy_ns = stage.busy_ns.map(|ns| ns + MORE);
+        stage.idle.as_mut().unwrap().launch_ns += idle;
+    };
+    let (shown, _) = changed(|stage| busier(stage, -MORE));
+    assert!(shown.contains(hides), "{shown}");
+    let (shown, _) = changed(|stage| busier(stage, MORE));
+    assert!(
+        shown.contains("GPU busy 4.05 ms to 5.25 ms, +29.6 %, worse.") && !shown.contains(hides),
+        "{shown}"
+    );
+}
+
+/// A stage whose rows point in different directions is not called better.
+#[test]
+fn a_stage_is_called_what_its_rows_say() {
+    let (_, comparison) = changed(|stage| {
+        stage.wall_ns = stage.wall_ns * 8 / 10;
+        stage.busy_ns = stage.busy_ns.map(|ns| ns * 2);
+    });
+    assert_eq!(headline(&comparison), "mixed: decode (GPU busy +100.0 %, wall -20.0 %)");
+    let (shown, comparison) = changed(|stage| {
+        let steps = stage.steps.as_mut().unwrap();
+        steps.each_ns[3] += 30_000_000;
+        stage.wall_ns += 30_000_000;
+    });
+    assert_eq!(headline(&comparison), "unclear: decode (wall +41.9 % by outlier steps)");
+    assert!(shown.contains("step 4 of the head is an outlier: 38."), "{shown}");
+    assert!(shown.contains("unclear: without outlier steps it is within the noise"), "{shown}");
+}
+
+#[test]
+fn other_models_and_recordings_come_in_the_first_sentence() {
+    let (mut base, mut head) = (real(), real());
+    head.sources[0].format = "kineto".into();
+    let shown = text(&between(&base, &head, ""), TextOptions::default());
+    assert!(shown.starts_with("DIFFERENT RECORDINGS: timeline (nsys-sqlite against kineto)\n"), "{shown}");
+    assert!(shown.contains("\nno change beyond the noise in the times that compare\n"), "{shown}");
+    let model =
+        |name: &str| Some(roofgap_analyze::WorkloadInfo { model: Some(name.into()), ..Default::default() });
+    (base.workload, head.workload) = (model("llama"), model("qwen"));
+    let comparison = between(&base, &head, "");
+    let first = "NOT COMPARABLE: different model (llama against qwen); DIFFERENT RECORDINGS: ";
+    assert!(text(&comparison, TextOptions::default()).starts_with(first));
+    assert!(headline(&comparison).starts_with(first));
+    assert!(markdown(&comparison).contains("\n## roofgap: NOT COMPARABLE: different model"));
+}
+
+#[test]
+fn kernels_of_whole_graphs_are_not_called_added() {
+    let mut base = real();
+    let head = base.clone();
+    let graph = roofgap_analyze::GraphRow { launches: 8, total_ns: 1, ..Default::default() };
+    base.graphs = vec![graph.clone()];
+    let stage = decode(&mut base);
+    stage.graphs = vec![graph];
+    stage.kernels.truncate(3);
+    let shown = text(&between(&base, &head, ""), TextOptions::default());
+    assert!(
+        shown.starts_with("DIFFERENT RECORDINGS: graphs (8 launches recorded whole against none"),
+        "{shown}"
+    );
+    assert!(shown.contains(" in a graph ") && !shown.contains(" added "), "{shown}");
 }

@@ -1,105 +1,115 @@
-//! The view model of a comparison: rows and sentences that text, Markdown and HTML render.
+//! The sections of a comparison, which text, Markdown and HTML render. Every sentence is computed from the rows below it.
 
 use crate::document::table::Table;
+use crate::document::{Block, Section};
 use crate::render::screen::Tone;
 use roofgap_analyze::compare::{
     Basis, Change, Comparison, Difference, GateOutcome, GateResult, GateVerdict, Judgement, KernelChange,
-    KernelSide, KernelStatus, METRICS, MatchedBy, StageChange, Weight,
+    KernelSide, KernelStatus, METRICS, MatchedBy, Metric, Outlier, SideName, StageChange, Weight,
 };
 use roofgap_base::numbers::{NONE, ms, or_none, time, us};
 
-/// The most rows of the tables.
+/// The form of the sections.
 #[derive(Debug, Clone, Copy)]
-pub struct Size {
+pub struct Form {
+    /// The most rows of a breakdown.
     pub parts: usize,
+    /// The most kernels of a table.
     pub kernels: usize,
+    /// The page draws bars.
+    pub is_page: bool,
 }
 
-/// A comparison.
-pub struct View {
-    pub headline: String,
-    /// Tone of the headline: that of a broken gate, or of stages that are all worse or all better.
-    pub tone: Option<Tone>,
-    /// Warning that the two sides are not comparable.
-    pub alarm: Option<String>,
-    /// Differences of the two sides, then what is unknown on both.
-    pub differences: Vec<String>,
-    pub one_sided: Vec<String>,
-    pub gates: Table,
-    pub stages: Vec<StageView>,
-    /// Kernels of the whole trace, if no stage is on both sides.
-    pub kernels: Table,
-    pub renamed: Vec<String>,
-}
-
-/// One stage of a comparison.
-pub struct StageView {
-    pub name: String,
-    pub sentence: String,
-    pub noise: String,
-    pub numbers: Table,
-    pub parts: Table,
-    /// Parts of the change of wall time, ns.
-    pub bars: Vec<(String, i64)>,
-    pub why_no_parts: Option<String>,
-    pub kernels: Table,
-    /// Side on which the kernels were not measured.
-    pub why_no_kernels: Option<String>,
-    pub more_kernels: usize,
-    pub renamed: Vec<String>,
-}
-
-impl View {
-    /// Builds the view of a comparison.
-    pub fn of(comparison: &Comparison, size: Size) -> Self {
-        let base = comparison.stages_gone.iter().map(|name| (name, "base"));
-        let head = comparison.stages_added.iter().map(|name| (name, "head"));
-        let one_sided = base.chain(head).map(|(name, side)| format!("stage {name} is on the {side} only"));
-        let mut differences: Vec<String> = comparison.differences.iter().map(difference_sentence).collect();
-        if !comparison.unchecked.is_empty() {
-            differences.push(format!("unknown on both sides: {}", comparison.unchecked.join(", ")));
-        }
-        // Stages that are on both sides hold the kernels.
-        let whole: &[KernelChange] = if comparison.stages.is_empty() { &comparison.kernels } else { &[] };
-        View {
-            headline: headline(comparison),
-            tone: tone(comparison),
-            alarm: alarm(comparison),
-            differences,
-            one_sided: one_sided.collect(),
-            gates: gates(comparison),
-            stages: comparison.stages.iter().map(|s| StageView::of(s, size)).collect(),
-            kernels: kernels(whole, size.kernels).0,
-            renamed: renamed(whole),
-        }
+impl Form {
+    /// Returns the form of text and Markdown.
+    pub fn rows(parts: usize, kernels: usize) -> Self {
+        Self { parts, kernels, is_page: false }
     }
 }
 
-impl StageView {
-    fn of(stage: &StageChange, size: Size) -> Self {
-        let (kernels, more_kernels) = kernels(&stage.kernels, size.kernels);
-        // The change of a whole stage has no meaning where the sides did different work.
-        let different = stage.basis == Basis::StepAndToken;
-        let bars = if different { Vec::new() } else { parts(stage, size.parts) };
-        StageView {
-            name: stage.name.clone(),
-            sentence: stage_sentence(stage),
-            noise: format!("noise of wall time: {}", stage.wall_noise_from),
-            numbers: numbers(stage),
-            parts: parts_table(stage, &bars),
-            bars: bars.into_iter().map(|(name, ns, _)| (name, ns)).collect(),
-            why_no_parts: if different {
-                Some("the two sides did different work".to_owned())
-            } else {
-                stage.explanation.why_not.clone()
-            },
-            kernels,
-            why_no_kernels: unmeasured_side(&stage.kernel_ns)
-                .map(|side| format!("the kernels do not compare: they were not measured on the {side}")),
-            more_kernels,
-            renamed: renamed(&stage.kernels),
-        }
+/// Lists the differences of the two sides, what is unknown on both, and what only one has.
+pub fn facts(comparison: &Comparison) -> Vec<String> {
+    let base = comparison.stages_gone.iter().map(|name| (name, "base"));
+    let head = comparison.stages_added.iter().map(|name| (name, "head"));
+    let one_sided = base.chain(head).map(|(name, side)| format!("stage {name} is on the {side} only"));
+    let unchecked = (!comparison.unchecked.is_empty())
+        .then(|| format!("unknown on both sides: {}", comparison.unchecked.join(", ")));
+    let differences = comparison.differences.iter().map(difference_sentence);
+    differences.chain(unchecked).chain(one_sided).collect()
+}
+
+/// Returns the sections after the conclusion: gates, stages and, where no stage is on both sides, the kernels of the whole trace.
+pub fn sections(comparison: &Comparison, form: Form) -> Vec<Section> {
+    let mut sections = Vec::new();
+    if !comparison.gates.is_empty() {
+        let word = match comparison.verdict() {
+            GateVerdict::Held => "held",
+            GateVerdict::Broken => "broken",
+            GateVerdict::NotMeasured => "some not measured",
+        };
+        sections.push(Section::new("", format!("Gates: {word}")).with([Block::Table(gates(comparison))]));
     }
+    for stage in &comparison.stages {
+        sections.extend(stage_sections(stage, form));
+    }
+    if comparison.stages.is_empty() && !comparison.kernels.is_empty() {
+        let blocks = kernels(&comparison.kernels, form.kernels);
+        sections.push(Section::new("", "Kernels of the whole trace that changed").with(blocks));
+    }
+    sections
+}
+
+/// Returns the section of a stage, then those of its breakdown and of its kernels.
+fn stage_sections(stage: &StageChange, form: Form) -> Vec<Section> {
+    let drawing = || form.is_page.then_some(Block::Drawing);
+    let no_parts = match stage.basis {
+        Basis::StepAndToken => Some("the two sides did different work"),
+        Basis::Nothing => Some("the two sides do not compare"),
+        _ => stage.explanation.why_not.as_deref(),
+    };
+    let no_kernels = unmeasured_side(&stage.kernel_ns)
+        .map(|side| format!("the kernels do not compare: they were not measured on the {side}"));
+    let own = Section::new("", stage.name.as_str())
+        .with([Block::Line(stage_sentence(stage))])
+        .with(drawing())
+        .with([Block::Table(numbers(stage))])
+        .with([Block::Note(format!("noise of wall time: {}", stage.wall_noise_from))])
+        .with(outliers(stage).into_iter().map(Block::Note))
+        .with(no_parts.map(|why| Block::Missing(format!("no breakdown of the change: {why}"))))
+        .with(no_kernels.map(Block::Missing));
+    let parts = parts(stage, form.parts);
+    let breakdown = (!parts.is_empty()).then(|| {
+        let block = drawing().unwrap_or_else(|| Block::Table(parts_table(stage, &parts)));
+        Section::new("", "Breakdown of the change of wall time").with([block]).inner()
+    });
+    let kernels = kernels(&stage.kernels, form.kernels);
+    let kernels =
+        (!kernels.is_empty()).then(|| Section::new("", "Kernels that changed").with(kernels).inner());
+    [Some(own), breakdown, kernels].into_iter().flatten().collect()
+}
+
+/// Describes the steps that are far from the others: one sentence for each side.
+fn outliers(stage: &StageChange) -> Vec<String> {
+    let longest = |side| {
+        let own = stage.outliers.iter().filter(|outlier| outlier.side == side);
+        let count = own.clone().count();
+        own.max_by_key(|outlier| outlier.ns).map(|outlier| (outlier, count))
+    };
+    let sentence = |(longest, count): (&Outlier, usize)| {
+        let side = longest.side.as_str();
+        let what = match count {
+            1 => format!("step {} of the {side} is an outlier", longest.step),
+            count => {
+                format!("{count} steps of the {side} are outliers, the longest is step {}", longest.step)
+            }
+        };
+        format!(
+            "{what}: {}, {} more than usual; outliers are part of the wall time, not of the step time and the noise",
+            time(longest.ns),
+            time(longest.excess_ns)
+        )
+    };
+    [SideName::Base, SideName::Head].into_iter().filter_map(longest).map(sentence).collect()
 }
 
 fn gates(comparison: &Comparison) -> Table {
@@ -133,6 +143,7 @@ fn numbers(stage: &StageChange) -> Table {
         let tone = match change.judgement {
             Judgement::Better => Some(Tone::Good),
             Judgement::Worse => Some(Tone::Bad),
+            Judgement::Unclear => Some(Tone::Notice),
             Judgement::Same | Judgement::Unknown => None,
         };
         let cells = [
@@ -154,18 +165,27 @@ pub fn signed_ms(ns: i64) -> String {
     format!("{sign}{}", ms(ns))
 }
 
-/// Lists the parts of a change, ns, and whether each is beyond the noise: the largest by name, the rest in one.
-fn parts(stage: &StageChange, most: usize) -> Vec<(String, i64, &'static str)> {
+/// Lists the parts of a change, ns, and whether each is beyond the noise: the largest by name, the rest in one. The change of a whole
+/// stage has no meaning where the sides did different work.
+pub fn parts(stage: &StageChange, most: usize) -> Vec<(String, i64, &'static str)> {
+    if matches!(stage.basis, Basis::StepAndToken | Basis::Nothing) {
+        return Vec::new();
+    }
     let parts = &stage.explanation.parts;
     let (shown, rest) = parts.split_at(parts.len().min(most));
     let beyond = |beyond: bool| if beyond { "yes" } else { "no" };
     let mut list: Vec<_> =
         shown.iter().map(|part| (part.name.clone(), part.delta_ns, beyond(part.beyond_noise))).collect();
     if !rest.is_empty() {
-        let sum = rest.iter().map(|part| part.delta_ns).sum();
+        let sum = added_up(rest.iter().map(|part| part.delta_ns));
         list.push((format!("{} more", rest.len()), sum, ""));
     }
     list
+}
+
+/// Adds up times, ns. Those of a damaged analysis may be any numbers.
+pub fn added_up(times: impl Iterator<Item = i64>) -> i64 {
+    times.fold(0, i64::saturating_add)
 }
 
 /// Label of the sum of all parts.
@@ -183,8 +203,8 @@ fn parts_table(stage: &StageChange, parts: &[(String, i64, &str)]) -> Table {
     table
 }
 
-/// Builds the table of kernels that changed. Returns the number of rows left out, too.
-fn kernels(changes: &[KernelChange], most: usize) -> (Table, usize) {
+/// Returns the table of kernels that changed, the number of those left out, and the ones that were matched under different names.
+fn kernels(changes: &[KernelChange], most: usize) -> Vec<Block> {
     let mut changed: Vec<&KernelChange> = changes.iter().filter(|k| k.status != KernelStatus::Same).collect();
     let more = changed.len().saturating_sub(most);
     changed.truncate(most);
@@ -202,7 +222,8 @@ fn kernels(changes: &[KernelChange], most: usize) -> (Table, usize) {
         .number("calls", move |k| both(k, |side| calls(side.calls)))
         .number("mean µs", |k| both(k, |side| us(side.mean_ns)))
         .build();
-    (table, more)
+    let more = (more > 0).then(|| Block::Note(format!("{more} more are in the JSON")));
+    Block::table(table).into_iter().chain(more).chain(Block::list(renamed(changes))).collect()
 }
 
 /// Formats a value of both sides, once if they agree.
@@ -223,6 +244,7 @@ fn status(status: KernelStatus) -> (&'static str, Option<Tone>) {
         KernelStatus::FewerCalls => ("fewer calls", Some(Tone::Good)),
         KernelStatus::Added => ("added", None),
         KernelStatus::Gone => ("gone", None),
+        KernelStatus::InGraph => ("in a graph", None),
     }
 }
 
@@ -237,25 +259,33 @@ fn renamed(changes: &[KernelChange]) -> Vec<String> {
     changes.iter().filter_map(pair).take(8).collect()
 }
 
-/// States the conclusion; before it, that the two are not comparable as a whole.
+/// States the main result in one sentence, after what the two sides are where they are not the same thing.
 pub fn headline(comparison: &Comparison) -> String {
+    let conclusion = conclusion(comparison);
+    alarm(comparison).map_or_else(|| conclusion.clone(), |alarm| format!("{alarm}. {conclusion}"))
+}
+
+/// States the conclusion; before it, that the two are not comparable as a whole.
+pub fn conclusion(comparison: &Comparison) -> String {
     let by = match comparison.basis {
-        Basis::Whole => return conclusion(comparison),
-        Basis::Instance => "by instance",
-        Basis::StepAndToken => "by step and token",
+        Basis::Whole => return result(comparison),
+        Basis::Instance => "; by instance: ",
+        Basis::StepAndToken => "; by step and token: ",
+        Basis::Nothing => "",
     };
     let because = comparison.not_whole_because();
     let because: Vec<&str> = because.iter().map(|difference| difference.what.as_str()).collect();
-    let conclusion = conclusion(comparison);
-    format!("not comparable as a whole (different {}); {by}: {conclusion}", because.join(", "))
+    let (how, result) = match comparison.basis {
+        Basis::Nothing if comparison.gates.is_empty() => ("", String::new()),
+        Basis::Nothing => ("", format!("; {}", result(comparison))),
+        _ => (" as a whole", result(comparison)),
+    };
+    format!("not comparable{how} (different {}){by}{result}", because.join(", "))
 }
 
 /// Returns the tone of the conclusion; `None` for a mixed or a neutral one.
-fn tone(comparison: &Comparison) -> Option<Tone> {
-    let any = |wanted: Judgement| {
-        let mut stages = comparison.stages.iter();
-        stages.any(|stage| judgement(stage) == Some(wanted))
-    };
+pub fn tone(comparison: &Comparison) -> Option<Tone> {
+    let any = |wanted| comparison.stages.iter().any(|stage| said(stage, wanted).is_some());
     match (comparison.verdict(), any(Judgement::Worse), any(Judgement::Better)) {
         (GateVerdict::Broken, ..) => Some(Tone::Bad),
         (GateVerdict::NotMeasured, ..) => Some(Tone::Notice),
@@ -265,7 +295,7 @@ fn tone(comparison: &Comparison) -> Option<Tone> {
     }
 }
 
-fn conclusion(comparison: &Comparison) -> String {
+fn result(comparison: &Comparison) -> String {
     let mut broken: Vec<String> = Vec::new();
     for gate in comparison.gates.iter().filter(|gate| gate.outcome == GateOutcome::Broken) {
         let name = format!("{}.{}", gate.stage.as_deref().unwrap_or("total"), gate.metric);
@@ -276,32 +306,63 @@ fn conclusion(comparison: &Comparison) -> String {
     match comparison.verdict() {
         GateVerdict::Broken => format!("the gate is broken: {}", broken.join(", ")),
         GateVerdict::NotMeasured => "a gate was not measured".to_owned(),
-        GateVerdict::Held => {
-            let of = |wanted: Judgement| -> Vec<String> {
-                let stages = comparison.stages.iter().filter(|stage| judgement(stage) == Some(wanted));
-                stages.map(|stage| stage.name.clone()).collect()
-            };
-            let (worse, better) = (of(Judgement::Worse), of(Judgement::Better));
-            let mut parts = Vec::new();
-            if !worse.is_empty() {
-                parts.push(format!("worse: {}", worse.join(", ")));
-            }
-            if !better.is_empty() {
-                parts.push(format!("better: {}", better.join(", ")));
-            }
-            if parts.is_empty() {
-                let other = comparison.stages.iter().any(StageChange::has_changed);
-                parts.push(if other {
-                    "no change of stage times beyond the noise".to_owned()
-                } else if comparison.stages.is_empty() {
-                    total(comparison)
-                } else {
-                    "no change beyond the noise".to_owned()
-                });
-            }
-            parts.join("; ")
-        }
+        GateVerdict::Held => of_stages(comparison),
     }
+}
+
+/// Says which stages changed, each with the first rows of its table that say so.
+fn of_stages(comparison: &Comparison) -> String {
+    let mut words: [(&str, Vec<String>); 4] =
+        ["worse", "mixed", "better", "unclear"].map(|word| (word, Vec::new()));
+    for stage in &comparison.stages {
+        let (worse, better) = (said(stage, Judgement::Worse), said(stage, Judgement::Better));
+        let (at, rows) = match (worse, better) {
+            (Some(worse), Some(better)) => (1, format!("{worse}, {better}")),
+            (Some(worse), None) => (0, worse),
+            (None, Some(better)) => (2, better),
+            (None, None) => match said(stage, Judgement::Unclear) {
+                Some(unclear) => (3, format!("{unclear} by outlier steps")),
+                None => continue,
+            },
+        };
+        words[at].1.push(format!("{} ({rows})", stage.name));
+    }
+    let known = words.iter().filter(|(_, stages)| !stages.is_empty());
+    let parts: Vec<String> = known.map(|(word, stages)| format!("{word}: {}", stages.join(", "))).collect();
+    if !parts.is_empty() {
+        return parts.join("; ");
+    }
+    let rows = || comparison.stages.iter().flat_map(main_rows).map(|(_, change)| change);
+    let withdrawn = rows().any(|row| row.is_on_both_sides() && row.judgement == Judgement::Unknown);
+    let judged = rows().any(|row| row.judgement != Judgement::Unknown);
+    match (withdrawn, judged) {
+        _ if comparison.stages.is_empty() => total(comparison),
+        (true, false) => "no time of a stage compares".to_owned(),
+        (true, true) => "no change beyond the noise in the times that compare".to_owned(),
+        _ if comparison.stages.iter().any(StageChange::has_changed) => {
+            "no change of stage times beyond the noise".to_owned()
+        }
+        _ => "no change beyond the noise".to_owned(),
+    }
+}
+
+/// Returns the times by which a stage is judged, the first ones first: those of a step and of a token where the sides did different
+/// work.
+fn main_rows(stage: &StageChange) -> impl Iterator<Item = (&'static Metric, Change<f64>)> {
+    let names: &[&str] = match stage.basis {
+        Basis::StepAndToken => &["step", "token"],
+        _ => &["wall", "unwatched", "step", "busy", "kernel"],
+    };
+    let rows = METRICS.iter().filter(|metric| names.contains(&metric.name()));
+    rows.map(|metric| (metric, metric.of(stage)))
+}
+
+/// Names the first row of a stage with a judgement: `wall +38.4 %`.
+fn said(stage: &StageChange, wanted: Judgement) -> Option<String> {
+    let (metric, change) = main_rows(stage).find(|(_, change)| change.judgement == wanted)?;
+    let label = metric.label.trim_end_matches([' ', 'm', 's', 'µ']);
+    let pct = change.delta_pct.map(|pct| format!(" {pct:+.1} %"));
+    Some(format!("{label}{}", pct.unwrap_or_default()))
 }
 
 fn total(comparison: &Comparison) -> String {
@@ -329,19 +390,6 @@ fn unmeasured_side(change: &Change<i64>) -> Option<&'static str> {
     }
 }
 
-/// Judges a stage by its wall time or, if that did not change, by its GPU time; where the sides did different work, by the time of
-/// a step or, if that did not change, of a token.
-fn judgement(stage: &StageChange) -> Option<Judgement> {
-    let by_instance = [&stage.wall_ns, &stage.unwatched_ns, &stage.busy_ns, &stage.kernel_ns];
-    let by_work = [&stage.step_ns, &stage.token_ns];
-    let changes: &[&Change<i64>] = match stage.basis {
-        Basis::StepAndToken => &by_work,
-        _ => &by_instance,
-    };
-    let judgements = changes.iter().map(|change| change.judgement);
-    judgements.into_iter().find(|judgement| matches!(judgement, Judgement::Worse | Judgement::Better))
-}
-
 /// Describes a change: `71.6 ms to 78.8 ms, +10.0 %, worse`.
 fn words(change: &Change<i64>) -> String {
     let (base, head, delta) = match (change.base, change.head, change.delta) {
@@ -354,33 +402,40 @@ fn words(change: &Change<i64>) -> String {
     let judgement = match change.judgement {
         Judgement::Worse => "worse",
         Judgement::Better => "better",
-        _ if delta == 0 => "the same",
-        _ => "within the noise",
+        Judgement::Unclear => "unclear: without outlier steps it is within the noise",
+        Judgement::Unknown => "not judged",
+        Judgement::Same if delta == 0 => "the same",
+        Judgement::Same => "within the noise",
     };
     format!("{} to {}{pct}, {judgement}", time(base), time(head))
 }
 
 /// Describes the change of a stage.
 fn stage_sentence(stage: &StageChange) -> String {
-    if stage.basis == Basis::StepAndToken {
-        return different_work(stage);
+    match stage.basis {
+        Basis::StepAndToken => return different_work(stage),
+        Basis::Nothing => return "the times of the two sides do not compare.".to_owned(),
+        Basis::Whole | Basis::Instance => {}
     }
     let mut text = format!("wall {}", words(&stage.wall_ns));
     if stage.busy_ns.is_on_a_side() {
         text.push_str(&format!("; GPU busy {}", words(&stage.busy_ns)));
     }
     text.push('.');
-    let still = stage.wall_ns.judgement == Judgement::Same;
-    match stage.busy_ns.judgement {
-        Judgement::Worse if still => {
-            text.push_str(" The GPU is busy for longer; less idle time hides that.");
-        }
-        Judgement::Better if still => {
-            text.push_str(
+    if stage.wall_ns.judgement == Judgement::Same
+        && let (Some(busy), Some(idle)) = (stage.busy_ns.delta, stage.idle_ns.delta)
+    {
+        // Idle time makes up for at least half of the change.
+        let is_made_up = idle.signum() == -busy.signum() && idle.unsigned_abs() >= busy.unsigned_abs() / 2;
+        match stage.busy_ns.judgement {
+            Judgement::Worse if is_made_up => {
+                text.push_str(" The GPU is busy for longer; less idle time hides that.");
+            }
+            Judgement::Better if is_made_up => text.push_str(
                 " The GPU is busy for less time and idle for longer: something else limits this stage.",
-            );
+            ),
+            _ => {}
         }
-        _ => {}
     }
     text
 }
@@ -409,15 +464,23 @@ fn difference_sentence(difference: &Difference) -> String {
     )
 }
 
-/// Warns that the two sides are not comparable at all. The headline names differences in the work.
-fn alarm(comparison: &Comparison) -> Option<String> {
-    let of_work = comparison.not_whole_because();
-    let what: Vec<&str> = comparison
-        .differences
-        .iter()
-        .filter(|difference| difference.weight == Weight::Incomparable)
-        .filter(|difference| !of_work.contains(difference))
-        .map(|difference| difference.what.as_str())
-        .collect();
-    (!what.is_empty()).then(|| format!("NOT COMPARABLE: different {}", what.join(", ")))
+/// Says that the two sides are different programs, hardware or recordings; the conclusion names differences in the amount of work.
+pub fn alarm(comparison: &Comparison) -> Option<String> {
+    let mut alarms: Vec<(&str, Vec<String>)> = Vec::new();
+    for difference in comparison.differences.iter().filter(|difference| difference.is_fundamental()) {
+        let word = match (difference.weight, difference.what.as_str()) {
+            (Weight::Incomparable, _) => "NOT COMPARABLE: different ",
+            (Weight::Caution, "common kernels") => "PROBABLY DIFFERENT MODELS: ",
+            (Weight::Caution, _) => "DIFFERENT RECORDINGS: ",
+        };
+        let [base, head] = [&difference.base, &difference.head].map(|side| side.as_deref().unwrap_or(NONE));
+        let fact = format!("{} ({base} against {head})", difference.what);
+        match alarms.iter_mut().find(|(known, _)| *known == word) {
+            Some((_, facts)) => facts.push(fact),
+            None => alarms.push((word, vec![fact])),
+        }
+    }
+    let sentences: Vec<String> =
+        alarms.iter().map(|(word, facts)| format!("{word}{}", facts.join(", "))).collect();
+    (!sentences.is_empty()).then(|| sentences.join("; "))
 }

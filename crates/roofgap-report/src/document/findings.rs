@@ -2,10 +2,10 @@
 
 use super::{Block, Document, Form, Item, Section};
 use roofgap_analyze::{Analysis, Finding, Knob, Stage, StageLimit, verdict};
-use roofgap_base::numbers::{NONE, count, counted, si, significant, time};
+use roofgap_base::numbers::{NONE, count, si, significant, time};
 use serde_json::Value;
 
-/// The most findings of text and of the summary.
+/// The most findings of text.
 const FIRST: usize = 5;
 
 /// Note on several findings.
@@ -104,7 +104,7 @@ pub fn none_found(analysis: &Analysis) -> String {
         inputs.push("ncu counters");
     }
     if analysis.stages.iter().all(|stage| stage.mbu.is_none()) {
-        inputs.push("the model (--model)");
+        inputs.push("the model");
     }
     let next = if inputs.is_empty() {
         String::new()
@@ -128,7 +128,6 @@ impl Document<'_> {
             return section.with(known.then(|| Block::Line(none_found(analysis))));
         };
         let most = if self.form == Form::Report { usize::MAX } else { FIRST };
-        let more = found.len().saturating_sub(most);
         let steps = Block::Steps(found.iter().take(most).map(|finding| self.finding(finding)).collect());
         match self.form {
             Form::Text(_) => {
@@ -136,15 +135,6 @@ impl Document<'_> {
                     "`roofgap explain {}` says how it was computed and how to fix it",
                     first.id
                 ))])
-            }
-            Form::Summary => {
-                let overlap = (found.len() > 1).then(|| Block::Note(SAVINGS_OVERLAP.to_owned()));
-                let more = match more {
-                    0 => String::new(),
-                    more => format!(", with {}", counted(more as u64, "smaller finding")),
-                };
-                let evidence = Block::Markdown(format!("The evidence is in `report.md`{more}.\n"));
-                section.with(overlap).with([steps, evidence])
             }
             _ => section.with([steps]),
         }

@@ -1,14 +1,11 @@
-//! The first lines of a report: time per token, what limits it, what could be gained, the numbers of one run, the environment, and
-//! the confidence in the numbers of the main stage: repeats, profiler overhead, sampling and losses.
+//! The first lines of a report: time per token, what limits it, what could be gained, the numbers of one run, and the confidence in
+//! the numbers of the main stage: repeats, profiler overhead, sampling and losses.
 
 use super::table::Table;
-use super::{Block, Document, Form, Section, capitalized, kernels, provenance};
+use super::{Block, Document, Section, capitalized, kernels, provenance};
 use roofgap_analyze::findings::explain;
-use roofgap_analyze::{Analysis, Engine, Finding, SourceInfo, Stage, StageKind, StageLimit, Steps, verdict};
+use roofgap_analyze::{Analysis, Finding, Stage, StageKind, StageLimit, verdict};
 use roofgap_base::numbers::{count, counted, ms, significant, time};
-
-/// Facts of the environment that a manager asks for, beside GPU, model and packages of engines.
-const FACTS: [&str; 2] = ["driver", "torch"];
 
 /// Profiler overhead up to which the times are close to those without a profiler.
 const CLOSE: f64 = 1.1;
@@ -33,7 +30,7 @@ pub fn headline(analysis: &Analysis) -> Option<String> {
     if kernels::only_measured(analysis) && analysis.stages.is_empty() {
         return Some(format!("{}.", capitalized(&kernels::measured_summary(analysis))));
     }
-    let stage = main_stage(analysis)?;
+    let stage = main_stage(analysis)?.warm();
     let mut parts = vec![capitalized(&pace(analysis, stage))];
     parts.extend(limit(stage));
     parts.extend(gain(analysis, stage));
@@ -48,37 +45,57 @@ pub fn main_stage(analysis: &Analysis) -> Option<&Stage> {
     stages.iter().find(decode).or_else(longest)
 }
 
-/// Says how long a token, a step or an instance takes.
+/// Says how long a token, a step or an instance takes, without the profiler where that was measured.
 fn pace(analysis: &Analysis, stage: &Stage) -> String {
     let name = stage.spoken();
-    let rate = stage.tokens_per_s.map(|rate| format!("{} tokens/s", significant(rate)));
+    let slower = profiled_ratio(stage);
+    let unprofiled = |ns: i64| (ns as f64 / slower).round() as i64;
+    let rate = stage.tokens_per_s.map(|rate| format!("{} tokens/s", significant(rate * slower)));
     let batch = analysis.workload.as_ref().and_then(|w| w.batch).unwrap_or(1);
-    let steps = stage.steps.as_ref().filter(|steps| steps.count > 0);
-    match (steps, rate, stage.token_ns) {
+    let count_of = stage.steps.as_ref().map(|steps| steps.count).filter(|count| *count > 0);
+    let step = count_of.and_then(|count| Some((count, unprofiled(stage_step(stage)?))));
+    let paced = match (step, rate, stage.token_ns) {
         (Some(_), Some(rate), Some(token)) if batch == 1 && stage.tokens.is_none() => {
-            format!("{name} takes {} per token ({rate})", time(token))
+            format!("{name} takes {} per token ({rate})", time(unprofiled(token)))
         }
-        (Some(steps), Some(rate), _) => format!("{} ({rate})", of_step(name, steps)),
-        (Some(steps), None, _) if steps.mean_ns > 0 && steps.count > 1 => {
-            format!("{} ({} steps/s)", of_step(name, steps), significant(1e9 / steps.mean_ns as f64))
+        (Some(step), Some(rate), _) => format!("{} ({rate})", of_step(name, step)),
+        (Some((count, ns)), None, _) if ns > 0 && count > 1 => {
+            format!("{} ({} steps/s)", of_step(name, (count, ns)), significant(1e9 / ns as f64))
         }
-        (Some(steps), None, _) if steps.mean_ns > 0 => of_step(name, steps),
+        (Some((count, ns)), None, _) if ns > 0 => of_step(name, (count, ns)),
         (_, rate, _) => {
             let each = match stage.instances {
                 0 | 1 => String::new(),
                 n => format!(" on average of {}", count(n)),
             };
             let rate = rate.map_or_else(String::new, |rate| format!(" ({rate})"));
-            format!("{name} takes {}{each}{rate}", time(of_instance(stage)))
+            format!("{name} takes {}{each}{rate}", time(unprofiled(of_instance(stage))))
         }
+    };
+    match slower > CLOSE {
+        true => format!("{paced} without the profiler, {slower:.2} times that with it"),
+        false => paced,
     }
 }
 
+/// Returns the time of a stage with the profiler over that without it; 1 where only the profiled one is known.
+fn profiled_ratio(stage: &Stage) -> f64 {
+    let steady = stage.steady.as_ref().and_then(|own| Some((own.time_ns, own.unprofiled_ns?)));
+    steady
+        .filter(|(_, unprofiled)| *unprofiled > 0)
+        .map_or(1.0, |(time, unprofiled)| time as f64 / unprofiled as f64)
+}
+
+/// Returns the time of a step in the steady state, else of all steps, ns.
+fn stage_step(stage: &Stage) -> Option<i64> {
+    stage.step_ns().or_else(|| stage.steps.as_ref().map(|steps| steps.mean_ns))
+}
+
 /// Says how long a step takes.
-fn of_step(stage: &str, steps: &Steps) -> String {
-    match steps.count {
-        1 => format!("the one step of {stage} takes {}", time(steps.mean_ns)),
-        _ => format!("a step of {stage} takes {} on average", time(steps.mean_ns)),
+fn of_step(stage: &str, (steps, ns): (u64, i64)) -> String {
+    match steps {
+        1 => format!("the one step of {stage} takes {}", time(ns)),
+        _ => format!("a step of {stage} takes {} on average", time(ns)),
     }
 }
 
@@ -128,7 +145,8 @@ fn gain(analysis: &Analysis, stage: &Stage) -> Option<String> {
     if elapsed <= 0 || rest <= 0 {
         return None;
     }
-    let times = elapsed as f64 / rest as f64;
+    // The GPU work that is left takes as long without the profiler.
+    let times = elapsed as f64 / profiled_ratio(stage) / rest as f64;
     // A rule that gives different advice from case to case names the remedy in its evidence.
     let own = finding.evidence.get("remedy").and_then(|remedy| remedy.as_str());
     let what = match own {
@@ -151,6 +169,7 @@ pub fn per_run(analysis: &Analysis) -> Option<String> {
     let named = |stage: &&Stage| stage.tokens.is_none() && stage.kind != StageKind::Whole;
     let stages = analysis.stages.iter().filter(named);
     let mut parts: Vec<String> = stages
+        .map(Stage::warm)
         .filter_map(|stage| {
             let mean = stage.mean_ns?;
             let spread = stage
@@ -194,7 +213,7 @@ impl Document<'_> {
 
     /// Tabulates mean, standard deviation and token rates of each stage.
     pub(super) fn per_run(&self) -> Section {
-        let section = Section::new("per-run", if self.form == Form::Summary { "Per Run" } else { "Per run" });
+        let section = Section::new("per-run", "Per run");
         if self.is_text() || self.is_page() {
             return section;
         }
@@ -203,41 +222,11 @@ impl Document<'_> {
             .number("instances", |s| s.instances)
             .ms("mean", |s| s.mean_ns)
             .ms("std", |s| s.std_ns)
-            .ms("step", |s| s.steps.as_ref().map(|steps| steps.mean_ns))
+            .ms("step", stage_step)
             .number("ms per token", |s| s.token_ns.map(ms))
             .number("tokens/s", |s| s.tokens_per_s.map(significant))
             .build();
         section.with(Block::table(table))
-    }
-
-    /// States GPU, model, engine and tools in one line.
-    pub(super) fn environment_line(&self) -> Option<String> {
-        let analysis = self.analysis;
-        let mut gpus: Vec<(&str, usize)> = Vec::new();
-        for name in analysis.devices.iter().filter_map(|device| device.name.as_deref()) {
-            match gpus.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, number)) => *number += 1,
-                None => gpus.push((name, 1)),
-            }
-        }
-        let mut facts: Vec<String> = gpus
-            .into_iter()
-            .map(|(name, number)| if number == 1 { name.to_owned() } else { format!("{number} x {name}") })
-            .collect();
-        let workload = analysis.workload.as_ref();
-        if facts.is_empty() {
-            facts.extend(workload.and_then(|w| w.device.clone()));
-        }
-        facts.extend(workload.map(|w| format!("model {}", provenance::model(w))));
-        facts.extend(analysis.engine.as_ref().map(|engine| engine.name.clone()));
-        let wanted = |name: &str| {
-            FACTS.into_iter().chain(Engine::packages()).any(|fact| name.eq_ignore_ascii_case(fact))
-        };
-        let known = self.context.environment.iter().filter(|(name, _)| wanted(name));
-        facts.extend(known.map(|(name, value)| format!("{name} {value}")));
-        let tool = |source: &SourceInfo| Some(format!("{} {}", source.format, source.tool_version.as_ref()?));
-        facts.extend(analysis.sources.iter().filter_map(tool));
-        (!facts.is_empty()).then(|| format!("Environment: {}.", facts.join("; ")))
     }
 }
 
@@ -360,7 +349,7 @@ fn losses(analysis: &Analysis) -> Fact {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roofgap_analyze::{Idle, LossInfo, Overhead, Profiler};
+    use roofgap_analyze::{Idle, LossInfo, Overhead, Profiler, SourceInfo};
 
     /// A stage of 100 ms with steps of `step` ms and a launch-bound finding of 50 ms.
     fn analysis(steps: u64, step: i64, remedy: Option<&str>) -> Analysis {

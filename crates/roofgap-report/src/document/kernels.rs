@@ -99,17 +99,6 @@ impl Document<'_> {
             .with(roof::note(self.analysis).map(Block::Note))
     }
 
-    /// Lists the kernels with the most time for stakeholders.
-    pub(super) fn top_kernels(&self) -> Section {
-        let section = Section::new("kernels", "Top Kernels");
-        if !self.has_timeline_kernels() {
-            return section.with(self.measured());
-        }
-        let (kernels, totals) = (&self.analysis.kernels, &self.analysis.totals);
-        let first = self.of_kernels(kernels, totals.kernel_ns, self.most(0)).into_iter().take(1);
-        section.with([self.whole_capture()]).with(first)
-    }
-
     /// Tells whether there are kernels of a timeline.
     pub fn has_timeline_kernels(&self) -> bool {
         !self.analysis.kernels.is_empty() && !only_measured(self.analysis)
@@ -318,29 +307,6 @@ pub fn on_several_devices(analysis: &Analysis) -> bool {
     devices.any(|device| Some(device) != first)
 }
 
-/// Sums the time of each kernel over all stages, or over the whole capture if it has no stages. Returns the kernels by time
-/// and the total, ns.
-pub fn by_time(analysis: &Analysis) -> (Vec<(&str, i64)>, i64) {
-    let mut kernels: Vec<&Kernel> = analysis.stages.iter().flat_map(|s| &s.kernels).collect();
-    if kernels.is_empty() {
-        kernels.extend(&analysis.kernels);
-    }
-    let mut sums: Vec<(&str, i64)> = Vec::new();
-    let mut known: HashMap<&str, usize> = HashMap::new();
-    for kernel in kernels {
-        let at = *known.entry(&kernel.short_name).or_insert_with(|| {
-            sums.push((&kernel.short_name, 0));
-            sums.len() - 1
-        });
-        if let Some((_, ns)) = sums.get_mut(at) {
-            *ns += kernel.total_ns;
-        }
-    }
-    sums.sort_by_key(|(_, ns)| Reverse(*ns));
-    let whole = sums.iter().map(|(_, ns)| ns).sum();
-    (sums, whole)
-}
-
 /// States what the operators are, if they are not those of a framework, and that calls outside the stages count.
 fn operator_scope(analysis: &Analysis) -> String {
     let what = analysis.reason(&About::Operators);
@@ -409,22 +375,4 @@ fn saving(rule: &NcuRule, pct: f64) -> String {
         _ => "of the part it is about",
     };
     format!("{pct:.1} % {of}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_times_of_a_name_are_added_up() {
-        let kernel = |name: String, total_ns| Kernel { short_name: name, total_ns, ..Kernel::default() };
-        // With so many names, a search through all of them for each would take minutes.
-        let names = (0..300_000).map(|at| kernel(format!("kernel {at}"), 1));
-        let mut analysis = Analysis::default();
-        analysis.kernels.extend(names);
-        analysis.kernels.push(kernel("kernel 7".to_owned(), 5));
-        let (kernels, whole) = by_time(&analysis);
-        assert_eq!((kernels.len(), whole), (300_000, 300_005));
-        assert_eq!(kernels.first(), Some(&("kernel 7", 6)));
-    }
 }

@@ -1,6 +1,7 @@
 //! Reports as documents: ordered sections of sentences, tables and drawings, which text, Markdown and HTML render.
 //!
 //! - `table`: a table of cells
+//! - `brief`: the first screen of a terminal
 //! - `headline`: the first lines: time per token, the numbers of one run, the confidence in them
 //! - `findings`, `trial`: what to do, and changes of the workload that were measured
 //! - `stages`: the time of each stage, its MFU and MBU
@@ -12,6 +13,7 @@
 //! - `summary`: the document for stakeholders
 //! - `selection`: the part of an analysis that a user asks for
 
+mod brief;
 pub mod findings;
 pub mod gpu_work;
 pub mod headline;
@@ -96,13 +98,13 @@ impl From<String> for Item {
 
 impl Block {
     /// Returns a list; `None` for no lines.
-    fn list(lines: impl IntoIterator<Item = String>) -> Option<Self> {
+    pub(crate) fn list(lines: impl IntoIterator<Item = String>) -> Option<Self> {
         let items: Vec<Item> = lines.into_iter().map(Item::from).collect();
         (!items.is_empty()).then_some(Self::List(items))
     }
 
     /// Returns a table; `None` for one without rows.
-    fn table(table: Table) -> Option<Self> {
+    pub(crate) fn table(table: Table) -> Option<Self> {
         (!table.is_empty()).then_some(Self::Table(table))
     }
 
@@ -120,18 +122,18 @@ impl Block {
 }
 
 impl Section {
-    fn new(id: &'static str, title: impl Into<String>) -> Self {
+    pub(crate) fn new(id: &'static str, title: impl Into<String>) -> Self {
         Self { id, title: title.into(), ..Self::default() }
     }
 
     /// Adds blocks.
-    fn with(mut self, blocks: impl IntoIterator<Item = Block>) -> Self {
+    pub(crate) fn with(mut self, blocks: impl IntoIterator<Item = Block>) -> Self {
         self.blocks.extend(blocks);
         self
     }
 
     /// Makes it a part of the section before it.
-    fn inner(self) -> Self {
+    pub(crate) fn inner(self) -> Self {
         Self { inner: true, ..self }
     }
 

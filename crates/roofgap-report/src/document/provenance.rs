@@ -1,7 +1,7 @@
 //! Provenance: inputs, environment, phases, profiler overhead, losses, and why a part is missing.
 
 use super::table::Table;
-use super::{Block, Document, Form, Item, Section, job};
+use super::{Block, Document, Item, Section, job};
 use crate::bundle::PhaseLine;
 use roofgap_analyze::{
     About, Analysis, DeviceInfo, EngineInfo, LossInfo, LossMessage, Overhead, Stage, StageOrigin,
@@ -79,7 +79,7 @@ impl Document<'_> {
     }
 
     /// Tabulates the environment; in Markdown also devices, model and inputs.
-    pub(super) fn environment(&self) -> Section {
+    fn environment(&self) -> Section {
         let mut table = Table::new(&["name", "value"]);
         for (name, value) in &self.context.environment {
             table.row([name.clone(), value.clone()]);
@@ -93,16 +93,10 @@ impl Document<'_> {
     }
 
     /// Tabulates the totals over the whole capture.
-    pub(super) fn aggregates(&self) -> Section {
+    fn aggregates(&self) -> Section {
         let section = Section::new("aggregates", "Aggregates");
         let table = aggregates(self.analysis);
-        let scope = (self.form == Form::Summary).then(|| self.whole_capture());
-        if self.is_page() { section } else { section.with(scope).with([Block::Table(table)]) }
-    }
-
-    /// States the scope of the tables of the summary.
-    pub(super) fn whole_capture(&self) -> Block {
-        Block::Note("The whole capture, including loading and warm-up.".to_owned())
+        if self.is_page() { section } else { section.with([Block::Table(table)]) }
     }
 
     fn overhead(&self) -> Vec<Block> {

@@ -77,13 +77,12 @@ impl Document<'_> {
     /// States the verdict on a stage, and its details.
     fn stage(&self, stage: &Stage) -> Item {
         let verdict = verdict(stage);
-        let why = if self.form == Form::Summary { String::new() } else { format!(": {}", verdict.why) };
         let own = own_times(stage) && !self.is_text();
         let own = if own { " (times reported by the program)" } else { "" };
         Item {
             name: stage.name.clone(),
             word: Some((verdict.label.as_str(), verdict.label.into())),
-            text: self.closed(format!("{why}{own}")),
+            text: self.closed(format!(": {}{own}", verdict.why)),
             lines: details(stage).into_iter().map(|line| self.closed(line)).collect(),
         }
     }
@@ -349,15 +348,35 @@ fn queued(stage: &Stage) -> Option<String> {
     })
 }
 
-/// Describes the cold instances of a stage apart from the others.
+/// Describes the cold instances and steps of a stage apart from the others, with what made them cold.
 fn cold_start(stage: &Stage) -> Option<String> {
-    let cold = stage.cold_start?;
-    let others = stage.instances.saturating_sub(cold.instances);
+    let cold = stage.cold_start.as_ref()?;
+    let causes: Vec<String> = cold
+        .causes
+        .iter()
+        .map(|cause| format!("{} in {} of {}", time(cause.ns), counted(cause.calls, "call"), cause.call))
+        .collect();
+    let causes = match causes.is_empty() {
+        true => String::new(),
+        false => format!(": {}", causes.join(", ")),
+    };
+    if !cold.left_out {
+        let warm = time(cold.warm_mean_ns);
+        return Some(format!(
+            "cold start: {} of it would be {warm} without what is done once{causes}",
+            time(cold.mean_ns)
+        ));
+    }
+    let units = [(cold.instances, "instance"), (cold.steps, "step")];
+    let units: Vec<String> = units
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(number, unit)| counted(number, unit))
+        .collect();
     Some(format!(
-        "cold start: the first {} took {} on average, the {} after that {}, with about the same GPU work",
-        counted(cold.instances, "instance"),
+        "cold start: {} took {} on average where the others take {}, with about the same GPU work; limit, findings and headline are without them{causes}",
+        units.join(" and "),
         time(cold.mean_ns),
-        count(others),
         time(cold.warm_mean_ns)
     ))
 }
@@ -493,7 +512,7 @@ fn missing(analysis: &Analysis) -> Vec<String> {
     }
     let sentence = |(why, stages): &(&str, Vec<&str>)| format!("{}: {why}.", stages.join(", "));
     if reasons.is_empty() && analysis.stages.is_empty() && analysis.whole.is_none() {
-        return vec!["No MFU: the model is unknown; name it with --model NAME|config.json.".into()];
+        return vec!["No MFU: there is no stage of a known model.".into()];
     }
     reasons.iter().map(sentence).collect()
 }

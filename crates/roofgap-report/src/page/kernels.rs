@@ -3,11 +3,10 @@
 use super::class;
 use crate::document::kernels::{self, KernelStages, only_measured};
 use crate::document::{capitalized, roof};
-use crate::render::html::visible;
 use maud::{Markup, html};
 use roofgap_analyze::{Analysis, CounterRow, Kernel};
 use roofgap_base::numbers::count;
-use roofgap_base::text::cut;
+use roofgap_base::text::{cut, without_controls};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -151,7 +150,7 @@ fn counter_text(row: &CounterRow) -> String {
 }
 
 fn show(text: &str, most: usize) -> String {
-    cut(text, most).chars().map(visible).collect()
+    without_controls(&cut(text, most))
 }
 
 fn row(kernel: &Kernel, name: usize) -> Row {

@@ -4,7 +4,7 @@ use crate::document::table::Table;
 use crate::document::{Block, Section, capitalized};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use roofgap_base::numbers::count;
-use roofgap_base::text::{base64, cut};
+use roofgap_base::text::{base64, cut, is_harmless, lines_without_controls};
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 
@@ -45,13 +45,14 @@ pub fn shell(shell: &Shell<'_>) -> String {
                 meta name="color-scheme" content="light dark";
                 meta name="referrer" content="no-referrer";
                 @if let Some(seconds) = shell.refresh { meta http-equiv="refresh" content=(seconds); }
-                title { (visible_text(shell.title)) " · roofgap" }
+                title { (lines_without_controls(shell.title)) " · roofgap" }
                 link rel="icon" href="data:,";
                 style { @for style in shell.styles { (PreEscaped(style)) } }
             }
             body {
-                (PreEscaped(visible_text(&shell.body.0)))
-                @for (id, kind, text) in shell.data { script type=(kind) id=(id) { (PreEscaped(text)) } "\n" }
+                (PreEscaped(lines_without_controls(&shell.body.0)))
+                @for (id, kind, text) in shell.data { script type=(kind) id=(id) { (PreEscaped(text)) } "
+    " }
                 @if let Some(script) = shell.script { script { (PreEscaped(script)) } }
             }
         }
@@ -74,7 +75,7 @@ pub fn sections(sections: &[Section], mut drawing: impl FnMut(&str) -> Option<Ma
     let parts: Vec<&[Section]> = sections.chunk_by(|_, next| next.inner).collect();
     html! {
         @for part in parts {
-            section id=(part[0].id) {
+            section id=[Some(part[0].id).filter(|id| !id.is_empty())] {
                 @for section in part {
                     @if section.inner { h3 { (section.title) } } @else { h2 { (section.title) } }
                     @for block in &section.blocks { (markup(block, section.id, &mut drawing)) }
@@ -129,21 +130,6 @@ pub fn absent(sentence: &str) -> Markup {
     html! { p.absent { (sentence) } }
 }
 
-/// Returns the character to show: control characters become spaces, and those that reverse the writing direction a
-/// replacement character.
-pub fn visible(c: char) -> char {
-    match c {
-        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
-        c if c.is_control() => ' ',
-        c => c,
-    }
-}
-
-/// Replaces invisible characters in text or markup, except for line ends.
-pub fn visible_text(text: &str) -> String {
-    text.chars().map(|c| if c == '\n' { c } else { visible(c) }).collect()
-}
-
 /// Serializes a value as JSON that can stand in a script element: nothing in it ends the element or a line of script.
 pub fn script_json(value: &impl serde::Serialize) -> String {
     // Plain data always serializes; the script of the page would notice an empty object.
@@ -151,7 +137,7 @@ pub fn script_json(value: &impl serde::Serialize) -> String {
     let mut out = String::with_capacity(json.len() + 64);
     for c in json.chars() {
         match c {
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+            c if matches!(c, '<' | '>' | '&') || !is_harmless(c) => {
                 // Writing to a string cannot fail.
                 let _ = write!(out, "\\u{:04x}", c as u32);
             }
@@ -167,10 +153,9 @@ mod tests {
 
     #[test]
     fn nothing_becomes_markup() {
-        assert_eq!(visible_text("a\u{202e}b\0\n"), "a\u{fffd}b \n");
-        let json = script_json(&["</script><!--", "\u{2028}&"]);
-        assert_eq!(json, r#"["\u003c/script\u003e\u003c!--","\u2028\u0026"]"#);
+        let json = script_json(&["</script><!--", "\u{2028}&\u{202e}"]);
+        assert_eq!(json, r#"["\u003c/script\u003e\u003c!--","\u2028\u0026\u202e"]"#);
         let back: Vec<String> = serde_json::from_str(&json).unwrap();
-        assert_eq!(back, ["</script><!--", "\u{2028}&"]);
+        assert_eq!(back, ["</script><!--", "\u{2028}&\u{202e}"]);
     }
 }

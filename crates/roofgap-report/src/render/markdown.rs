@@ -5,7 +5,7 @@ use crate::bundle::Bundle;
 use crate::document::table::Table;
 use crate::document::{Block, Document, Form, Item, KERNELS, Section};
 use roofgap_base::numbers::count;
-use roofgap_base::text::{cut, without_controls};
+use roofgap_base::text::{cut, lines_without_controls, without_controls};
 use std::fmt::Write;
 
 /// The longest cell of a table, in characters.
@@ -16,18 +16,19 @@ const FULL_NAME: usize = 400;
 
 /// Renders `report.md`: every result, and how the numbers were obtained.
 pub fn report(bundle: Bundle<'_>) -> String {
-    document("Report", bundle, &Document::of(bundle, Form::Report).sections())
+    document("Report", &bundle.context.title, &Document::of(bundle, Form::Report).sections())
 }
 
-/// Renders `stakeholder_summary.md`: the conclusions first, then the mandatory tables and recommendations.
+/// Renders `stakeholder_summary.md`: one page for readers who decide.
 pub fn stakeholder_summary(bundle: Bundle<'_>) -> String {
-    document("Summary", bundle, &Document::of(bundle, Form::Summary).for_stakeholders())
+    let page = Document::of(bundle, Form::Summary);
+    document("Summary", &page.summary_title(), &page.for_stakeholders())
 }
 
 /// Renders `kernels.md`: every kernel by total time, then the full names.
 pub fn kernels(bundle: Bundle<'_>) -> String {
     let listed = Document::of(bundle, Form::List);
-    let mut out = document("Kernels", bundle, &[listed.all_kernels()]);
+    let mut out = document("Kernels", &bundle.context.title, &[listed.all_kernels()]);
     if listed.has_timeline_kernels() {
         out.push_str("\n## Full names\n\n");
         let shown = bundle.analysis.kernels.iter().take(KERNELS);
@@ -42,24 +43,25 @@ pub fn kernels(bundle: Bundle<'_>) -> String {
 /// Renders `operators.md`: operators by own GPU time, then own CPU time, then those of a Stage 1 runner.
 pub fn operators(bundle: Bundle<'_>) -> String {
     let listed = Document::of(bundle, Form::List);
-    document("Operators", bundle, &[listed.operators().titled(""), listed.stage1()])
+    document("Operators", &bundle.context.title, &[listed.operators().titled(""), listed.stage1()])
 }
 
 /// Renders sections below a title.
-fn document(kind: &str, bundle: Bundle<'_>, sections: &[Section]) -> String {
-    let mut out = format!("# {kind}: {}\n", escape(&bundle.context.title));
+fn document(kind: &str, title: &str, sections: &[Section]) -> String {
+    let mut out = format!("# {kind}: {}\n", escape(title));
     for section in sections.iter().filter(|section| !section.blocks.is_empty()) {
         if !section.title.is_empty() {
             let _ = write!(out, "\n## {}\n", escape(&section.title));
         }
-        for text in section.blocks.iter().map(markdown).filter(|text| !text.is_empty()) {
+        for text in section.blocks.iter().map(block).filter(|text| !text.is_empty()) {
             let _ = write!(out, "\n{text}");
         }
     }
     out
 }
 
-fn markdown(block: &Block) -> String {
+/// Renders a piece of a section.
+pub fn block(block: &Block) -> String {
     match block {
         Block::Line(text) | Block::Note(text) | Block::Missing(text) => format!("{}\n", escape_line(text)),
         Block::List(items) => items.iter().map(|item| list_item(item, "-")).collect(),
@@ -70,7 +72,7 @@ fn markdown(block: &Block) -> String {
         Block::Rest { all, shown, of } => {
             format!("{} more{of} are in `metrics.json`.\n", count((all - shown) as u64))
         }
-        Block::Code(code) => format!("```sh\n{}\n```\n", code.replace("```", "'''")),
+        Block::Code(code) => format!("```sh\n{}\n```\n", lines_without_controls(code).replace("```", "'''")),
         Block::Markdown(text) => text.clone(),
         Block::Drawing => String::new(),
     }

@@ -2,10 +2,11 @@
 
 use super::screen::Screen;
 use crate::bundle::Context;
-use crate::document::{Block, Document, Form, Item};
+use crate::document::{Block, Document, Form, Item, Section};
 use roofgap_analyze::Analysis;
 use roofgap_base::numbers::count;
 use roofgap_base::text::without_controls;
+use std::sync::LazyLock;
 
 /// Options for text output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,12 +34,48 @@ impl TextOptions {
     }
 }
 
-/// Renders an analysis as text.
+/// The most kernels on the first screen of a capture without stages.
+const BRIEF_KERNELS: usize = 5;
+
+/// Renders all of an analysis as text.
 pub fn render(analysis: &Analysis, options: TextOptions) -> String {
-    let document = Document { analysis, context: &Context::default(), form: Form::Text(options) };
-    let screen = options.screen();
+    rendered(document(analysis, options).sections(), options.screen())
+}
+
+/// Renders the first screen of an analysis: its headline, its stages and its first findings.
+pub fn brief(analysis: &Analysis, options: TextOptions) -> String {
+    let options = TextOptions { kernels: BRIEF_KERNELS, ..options };
+    rendered(document(analysis, options).brief(), options.screen())
+}
+
+/// Renders the sections that are named, in the order of the document.
+pub fn show(analysis: &Analysis, options: TextOptions, names: &[String]) -> Result<String, NoSection> {
+    let mut sections = document(analysis, options).sections();
+    if let Some(name) = names.iter().find(|name| sections.iter().all(|section| section.id != **name)) {
+        let mut known: Vec<&str> = sections.iter().map(|section| section.id).collect();
+        known.dedup();
+        return Err(NoSection { name: name.clone(), known: known.join(", ") });
+    }
+    sections.retain(|section| names.iter().any(|name| section.id == *name));
+    Ok(rendered(sections, options.screen()))
+}
+
+/// A section that an analysis does not have.
+#[derive(Debug, thiserror::Error)]
+#[error("this analysis has no section {name}; it has {known}")]
+pub struct NoSection {
+    name: String,
+    known: String,
+}
+
+fn document(analysis: &Analysis, options: TextOptions) -> Document<'_> {
+    static NO_CONTEXT: LazyLock<Context> = LazyLock::new(Context::default);
+    Document { analysis, context: &NO_CONTEXT, form: Form::Text(options) }
+}
+
+fn rendered(sections: Vec<Section>, screen: Screen) -> String {
     let mut out = String::new();
-    for section in document.sections() {
+    for section in sections {
         if !section.title.is_empty() {
             out.push_str(&format!("\n{}\n", screen.bold(&without_controls(&section.title))));
         }

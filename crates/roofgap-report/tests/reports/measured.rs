@@ -11,7 +11,6 @@ fn every_report_judges_the_kernels_that_ncu_measured() {
     let reports = [
         text,
         markdown::report(case.bundle()),
-        markdown::stakeholder_summary(case.bundle()),
         markdown::kernels(case.bundle()),
         page::render(case.bundle()),
     ];
@@ -40,31 +39,17 @@ fn savings_are_of_the_measured_launches() {
 #[test]
 fn every_report_begins_with_what_a_manager_asks() {
     let case = fixture_with_model(&["h200/dsocr2.sqlite.gz"], "deepseek_ocr2", (512, 8));
-    let summary = markdown::stakeholder_summary(case.bundle());
-    let first: Vec<&str> = summary.lines().filter(|line| !line.is_empty()).take(5).collect();
-    // 239.255 ms in 8 tokens; without 220.788 ms of gaps it would take 18.467 ms.
-    for words in [
-        "Decode takes 29.9 ms per token (33.4 tokens/s)",
-        "957 launches a step",
-        "CUDA graphs could make it up to 13 times as fast",
-    ] {
-        assert!(first[1].contains(words), "no {words:?} in {first:#?}");
-    }
-    // 81.996 ms of prefill and a first step.
-    assert!(
-        first[2].starts_with("Per run: prefill 82.0 ms, decode 239 ms, time to first token 1"),
-        "{first:#?}"
-    );
-    assert!(first[3].starts_with("Environment: NVIDIA H200; model "), "{first:#?}");
-    assert!(first[4].starts_with("Confidence: medium: decode was measured once, with 8 steps"), "{first:#?}");
-    let next = markdown::stakeholder_summary(case.bundle());
-    let (problem, step) = (next.find("**Fix first: decode"), next.find("\n- Next step: Launch less often"));
-    assert!(step.is_some() && problem < step, "{next}");
     let report = markdown::report(case.bundle());
     let text = text::render(&case.analysis, text::TextOptions::default());
     let page = page::render(case.bundle());
     for report in [&report, &text, &page] {
-        assert!(report.contains("Decode takes 29.9 ms per token (33.4 tokens/s)"), "{report}");
+        // 239.255 ms in 8 tokens; without 220.788 ms of gaps it would take 18.467 ms.
+        for words in [
+            "Decode takes 29.9 ms per token (33.4 tokens/s)",
+            "CUDA graphs could make it up to 13 times as fast",
+        ] {
+            assert!(report.contains(words), "no {words:?} in {report}");
+        }
         assert!(report.contains("time to first token"), "{report}");
         assert!(report.replace('\\', "").contains("deepseek_ocr2"), "{report}");
     }
@@ -74,7 +59,11 @@ fn every_report_begins_with_what_a_manager_asks() {
 #[test]
 fn without_tokens_the_first_line_is_about_steps() {
     let case = fixture(&["h200/dsocr2.sqlite.gz"]);
+    let report = markdown::report(case.bundle());
+    assert!(report.contains("A step of decode takes 29.9 ms on average (33.5 steps/s)"), "{report}");
     let summary = markdown::stakeholder_summary(case.bundle());
-    assert!(summary.contains("A step of decode takes 29.9 ms on average (33.5 steps/s)"), "{summary}");
-    assert!(!summary.contains("tokens/s)"), "{summary}");
+    assert!(
+        summary.contains("One step of decode takes 29.9 ms. ") && !summary.contains("tokens/s"),
+        "{summary}"
+    );
 }

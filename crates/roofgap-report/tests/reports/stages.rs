@@ -74,13 +74,9 @@ fn stages_of_an_engine_have_the_time_of_their_steps() {
     let busy = number(&table, decode, "GPU busy ms").unwrap() / time;
     let stated = number(&table, decode, "busy %").unwrap();
     assert!((100.0 * busy - stated).abs() < 0.1, "{shown}");
-    // 81.7 ms of the 161.1 ms of all steps.
     let summary = markdown::stakeholder_summary(case.bundle());
-    assert!(summary.contains("- prefill takes 17.2 ms (10.7 % of the stages)"), "{summary}");
-    assert!(
-        summary.contains("- decode takes 3.55 ms on average of 23 instances (50.7 % of the stages)"),
-        "{summary}"
-    );
+    let rows: Vec<&str> = summary.lines().filter(|line| line.starts_with("| decode")).collect();
+    assert!(rows.len() == 1 && rows[0].contains("|    23 |   3.55"), "{summary}");
     let page = page::render(case.bundle());
     let (_, card) = page.split_once("<h3>decode</h3>").unwrap();
     let (card, _) = card.split_once("</article>").unwrap();
@@ -175,8 +171,8 @@ fn a_thread_is_named_once() {
 #[test]
 fn operators_outside_the_stages_are_announced() {
     let case = fixture(&["h200/llama4.sqlite.gz"]);
-    let summary = markdown::stakeholder_summary(case.bundle());
-    let (_, operators) = summary.split_once("## Top Operators\n\n").unwrap();
+    let report = markdown::report(case.bundle());
+    let (_, operators) = report.split_once("## Operators\n\n").unwrap();
     assert!(operators.contains("all recorded calls count, also those outside the stages"), "{operators}");
 }
 

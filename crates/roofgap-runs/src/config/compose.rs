@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::error::ConfigError;
 use super::layer;
 use super::layer::GROUPS;
+use super::original;
 use super::overrides::{Action, Override};
 use super::presets::{FOLLOWS_MODE, Presets, read_user_file};
 use super::settings::Config;
@@ -38,6 +39,8 @@ pub struct Composed {
     pub config: Config,
     /// Chosen option of each group.
     pub choices: Vec<Choice>,
+    /// What was left out of the folder of presets.
+    pub notes: Vec<String>,
     tree: Node,
 }
 
@@ -67,19 +70,27 @@ pub struct Explained {
 
 /// Composes presets, the user's folder, a file and overrides into one configuration.
 pub fn compose(props: &ConfigProps) -> Result<Composed, ConfigError> {
+    check_program(&props.program)?;
     let presets = Presets::open(props.config_dir.as_deref())?;
-    let (base, mut defaults) = presets.base()?;
-    let overrides =
-        props.overrides.iter().map(|text| Override::parse(text)).collect::<Result<Vec<_>, _>>()?;
+    let (mut base, mut defaults) = presets.base()?;
+    let mut overrides = Vec::new();
+    for text in &props.overrides {
+        overrides.extend(original::overrides(text)?);
+    }
 
     let mut file = props.config.as_deref().map(|path| UserFile::read(path, &base)).transpose()?;
     if let Some(file) = &mut file {
         layer::choose_all(&mut defaults, std::mem::take(&mut file.defaults))?;
     }
+    let profiling = profiling_preset(&presets, &props.overrides)?;
     let mut chosen_here: Vec<String> = Vec::new();
     for choice in &overrides {
         if let Some((group, folder)) = group_of(&choice.key) {
-            let node = choice_of(choice, folder)?;
+            let of_all = profiling.is_some() && !choice.text.contains(group);
+            let node = match of_all {
+                true => Node::new(Value::Text(FOLLOWS_MODE.to_owned()), choice.origin()),
+                false => choice_of(choice, folder)?,
+            };
             layer::choose_all(&mut defaults, vec![(group.to_owned(), node)])?;
             chosen_here.push(group.to_owned());
         }
@@ -88,6 +99,14 @@ pub fn compose(props: &ConfigProps) -> Result<Composed, ConfigError> {
         let node = Node::new(Value::Text("command".to_owned()), Origin::Program);
         layer::choose_all(&mut defaults, vec![("workload".to_owned(), node)])?;
         chosen_here.push("workload".to_owned());
+    }
+
+    let runner = defaults.iter().find(|(group, _)| group == "runner").and_then(|(_, node)| node.as_text());
+    if let Some(of_runner) = runner.map(|option| presets.of_runner(option)).transpose()?.flatten() {
+        layer::check(&of_runner.session, &base)?;
+        base.lay_over(of_runner.session);
+        let choices = of_runner.choices.into_iter().filter(|(group, _)| !chosen_here.contains(group));
+        layer::choose_all(&mut defaults, choices.collect())?;
     }
 
     if let Some(by) = named_model(&defaults, &overrides, file.as_ref(), &base)
@@ -140,6 +159,12 @@ pub fn compose(props: &ConfigProps) -> Result<Composed, ConfigError> {
         }
         choices.push(Choice { group, option, follows_mode, origin });
     }
+    if let Some(preset) = profiling {
+        layer::check_at(&preset, &base, &["profiling"])?;
+        let mut map = Node::new(Value::Map(Map::default()), preset.origin.clone());
+        map.set(&["profiling"], preset);
+        tree.lay_over(map);
+    }
     if let Some(file) = file {
         tree.lay_over(file.tree);
     }
@@ -154,7 +179,32 @@ pub fn compose(props: &ConfigProps) -> Result<Composed, ConfigError> {
     if let Some((key, why)) = config.contradiction() {
         return Err(value_error(&tree, key, why));
     }
-    Ok(Composed { config, choices, tree })
+    Ok(Composed { config, choices, notes: presets.into_notes(), tree })
+}
+
+/// Returns the file of the user's folder that `profiling=OPTION` names.
+fn profiling_preset(presets: &Presets, overrides: &[String]) -> Result<Option<Node>, ConfigError> {
+    let chosen = overrides.iter().rev().find_map(|text| {
+        let (key, option) = text.split_once('=')?;
+        (key.trim_start_matches('+') == "profiling").then(|| option.trim())
+    });
+    let plain = |option: &&str| !option.is_empty() && !option.contains(['/', '\\', '.']);
+    chosen.filter(plain).map_or(Ok(None), |option| presets.of_profiling(option))
+}
+
+/// Refuses overrides in the place of the program: the original system has `--` before them.
+fn check_program(program: &[String]) -> Result<(), ConfigError> {
+    let is_override = |word: &String| {
+        let named = word.split_once('=').is_some_and(|(key, _)| key.contains(['.', '/', '+']));
+        (named || word.starts_with(['+', '~'])) && Override::parse(word).is_ok()
+    };
+    match program.first() {
+        Some(first) if program.iter().all(is_override) => Err(ConfigError::Override {
+            text: first.clone(),
+            why: "after -- stands the program to profile; leave out the -- before overrides".to_owned(),
+        }),
+        _ => Ok(()),
+    }
 }
 
 impl Composed {

@@ -19,9 +19,6 @@ pub enum ConfigError {
     /// The configuration folder is missing.
     #[error("the configuration folder {} is not a folder", folder.display())]
     NoFolder { folder: PathBuf },
-    /// A file of the configuration folder belongs to no group.
-    #[error("{} belongs to no group{}; groups are {}", file.display(), did_you_mean(nearest), known.join(", "))]
-    UnknownGroup { file: PathBuf, nearest: Option<String>, known: Vec<String> },
     /// The key is unknown.
     #[error("there is no key {key}{} ({origin})", did_you_mean(nearest))]
     UnknownKey { key: String, nearest: Option<String>, origin: Box<Origin> },

@@ -4,7 +4,7 @@
 //! - [`settings`]: the typed values, with [`quantity`] for times and sizes;
 //! - [`tree`], `yaml`, `layer`: untyped values, their YAML form, and the checks of one layer;
 //! - `overrides`: the override syntax;
-//! - `presets`: groups and options, see [`list`];
+//! - `presets`: groups and options, see [`list`]; `original`: names and files of the original system;
 //! - [`model`]: the model that a configuration names;
 //! - [`traffic`]: the load on a server;
 //! - `error`: the error types.
@@ -13,6 +13,7 @@ mod compose;
 mod error;
 mod layer;
 pub mod model;
+mod original;
 mod overrides;
 mod presets;
 pub mod quantity;

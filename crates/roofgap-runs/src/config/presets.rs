@@ -1,5 +1,6 @@
 //! Presets: those built into the binary and those in a user's folder.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use roofgap_base::file::read_text;
@@ -7,6 +8,7 @@ use serde::Serialize;
 
 use super::error::ConfigError;
 use super::layer::{self, GROUPS, nearest};
+use super::original;
 use super::traffic::Load;
 use super::tree::{Map, Node, Origin, Value};
 use super::yaml;
@@ -42,6 +44,8 @@ pub struct PresetOption {
 #[derive(Debug, Default)]
 pub struct Presets {
     folder: Option<PathBuf>,
+    /// What was left out of the folder.
+    notes: RefCell<Vec<String>>,
 }
 
 /// Lists the groups and their options.
@@ -57,7 +61,7 @@ pub fn list(config_dir: Option<&Path>) -> Result<Vec<Group>, ConfigError> {
 }
 
 impl Presets {
-    /// Opens the user's folder, where each file must belong to a group.
+    /// Opens the user's folder. Files of other tools are left out, and a note names their folders.
     pub(crate) fn open(folder: Option<&Path>) -> Result<Self, ConfigError> {
         let Some(folder) = folder else {
             return Ok(Self::default());
@@ -67,18 +71,36 @@ impl Presets {
         }
         let mut files = Vec::new();
         yaml_files(folder, Path::new(""), 0, &mut files)?;
-        for file in files {
-            let group = file.parent().map(|p| p.to_string_lossy().replace('\\', "/")).unwrap_or_default();
-            let known = GROUPS.iter().any(|known| Path::new(&group).starts_with(known));
-            if file != Path::new("config.yaml") && !known {
-                return Err(ConfigError::UnknownGroup {
-                    file: folder.join(&file),
-                    nearest: nearest(&group, GROUPS.iter().copied()),
-                    known: GROUPS.iter().map(|g| (*g).to_owned()).collect(),
-                });
+        let is_ours = |file: &PathBuf| {
+            let group = file.parent().unwrap_or(Path::new(""));
+            file == Path::new("config.yaml")
+                || group == Path::new("profiling")
+                || GROUPS.iter().any(|known| group.starts_with(known))
+        };
+        let mut others: Vec<String> = Vec::new();
+        for file in files.iter().filter(|file| !is_ours(file)) {
+            let folder = file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(file);
+            let folder = folder.display().to_string();
+            if !others.contains(&folder) {
+                others.push(folder);
             }
         }
-        Ok(Self { folder: Some(folder.to_owned()) })
+        let guess = others.iter().find_map(|other| Some((other, nearest(other, GROUPS.iter().copied())?)));
+        let guess = guess.map(|(other, group)| format!("; is {other} meant to be {group}?"));
+        let note = (!others.is_empty()).then(|| {
+            let folder = folder.display();
+            format!(
+                "not used from {folder}: {}, which belong to no group{}",
+                others.join(", "),
+                guess.unwrap_or_default()
+            )
+        });
+        Ok(Self { folder: Some(folder.to_owned()), notes: RefCell::new(note.into_iter().collect()) })
+    }
+
+    /// Returns what was left out of the user's folder.
+    pub(crate) fn into_notes(self) -> Vec<String> {
+        self.notes.into_inner()
     }
 
     /// Builds the base: every key with its default value, and the default option of each group.
@@ -90,7 +112,12 @@ impl Presets {
             let path: Vec<&str> = group.split('/').collect();
             tree.set(&path, read_builtin(&format!("{group}/_base.yaml"))?);
         }
-        if let Some(mut upper) = self.read_user("config.yaml")? {
+        let upper = self.read_user("config.yaml")?;
+        if upper.as_ref().is_some_and(original::is_of_hydra) {
+            let note =
+                "config.yaml of the configuration folder configures a Hydra program; it is not used here";
+            self.notes.borrow_mut().push(note.to_owned());
+        } else if let Some(mut upper) = upper {
             layer::choose_all(&mut defaults, layer::take_defaults(&mut upper)?)?;
             layer::check(&upper, &tree)?;
             tree.lay_over(upper);
@@ -104,7 +131,13 @@ impl Presets {
         let hidden = option.contains('\\')
             || option.split('/').any(|part| part.is_empty() || part.starts_with(['_', '.']));
         let lower = if !hidden && builtin(&file).is_some() { Some(read_builtin(&file)?) } else { None };
-        let upper = if hidden { None } else { self.read_user(&file)? };
+        let mut upper = if hidden { None } else { self.read_user(&file)? };
+        if let Some(preset) = &mut upper {
+            if group == "runner" {
+                original::of_runner(preset);
+            }
+            self.notes.borrow_mut().extend(original::translate(group, preset));
+        }
         match (lower, upper) {
             (Some(mut lower), Some(upper)) => {
                 lower.lay_over(upper);
@@ -124,29 +157,21 @@ impl Presets {
         }
     }
 
-    /// Resolves the name of an option in the documents of the original system, such as `nsys.default` or `stage2.light`. An
-    /// option that exists under that name wins.
+    /// Resolves the name of an option in the documents of the original system. An option that exists under that name wins.
     pub(crate) fn resolve_name(&self, group: &str, option: &str) -> Result<String, ConfigError> {
-        let prefix = match group {
-            "runner" => "stage2.",
-            "profiling/nsys" => "nsys.",
-            "profiling/ncu" => "ncu.",
-            "profiling/torch" => "torch-profiler.",
-            _ => return Ok(option.to_owned()),
-        };
-        let Some(name) = option.strip_prefix(prefix) else {
-            return Ok(option.to_owned());
-        };
-        if self.options(group)?.iter().any(|known| known.name == option) {
-            return Ok(option.to_owned());
-        }
-        Ok(match name {
-            "default" => FOLLOWS_MODE,
-            "min" => "light",
-            "high" | "max" => "deep",
-            name => name,
-        }
-        .to_owned())
+        let exists = self.options(group)?.iter().any(|known| known.name == option);
+        Ok(if exists { option.to_owned() } else { original::option(group, option) })
+    }
+
+    /// Returns what the user's preset of a runner sets outside its group.
+    pub(crate) fn of_runner(&self, option: &str) -> Result<Option<original::OfRunner>, ConfigError> {
+        let preset = self.read_user(&format!("runner/{option}.yaml"))?;
+        Ok(preset.map(|mut preset| original::of_runner(&mut preset)))
+    }
+
+    /// Returns the user's preset for all of `profiling`.
+    pub(crate) fn of_profiling(&self, option: &str) -> Result<Option<Node>, ConfigError> {
+        self.read_user(&format!("profiling/{option}.yaml"))
     }
 
     fn options(&self, group: &str) -> Result<Vec<PresetOption>, ConfigError> {

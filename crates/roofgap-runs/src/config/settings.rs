@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use roofgap_collect::command::word_of_text;
 use roofgap_collect::ncu::{CacheControl, ClockControl, ReplayMode, TargetProcesses};
 use roofgap_collect::nsys::{CaptureEnd, GraphTrace};
+use roofgap_collect::range::NvtxRange;
 
 use super::quantity::{Size, Span};
 use super::traffic::Load;
@@ -290,13 +291,37 @@ pub struct Nsys {
     pub extra_args: Vec<String>,
 }
 
+/// Expressions for a range of any name, which nsys accepts and which never open.
+const ANY_RANGE: [&str; 5] = ["range", "range@LLM", "*", "*@LLM", "*@*"];
+
+/// Domain of the ranges of a model.
+const LLM: &str = "LLM";
+
 impl Nsys {
-    /// Returns the range that gates the recording; `None` where everything is recorded.
-    pub fn gate(&self) -> Option<&str> {
-        match self.capture_range {
-            Some(CaptureGate::None) => None,
-            Some(CaptureGate::Nvtx) | None => self.nvtx_capture.as_deref(),
-        }
+    /// Returns the range that gates the recording; `None` where everything is recorded, also for a range of any name: stages are cut
+    /// out afterwards. The order of nsys, `name@LLM` and `name@*`, is understood too.
+    pub fn gate(&self) -> Result<Option<NvtxRange>, String> {
+        let written = self.nvtx_capture.as_deref();
+        let written = written.filter(|_| self.capture_range != Some(CaptureGate::None));
+        let Some(text) = written.filter(|text| !ANY_RANGE.contains(text)) else {
+            return Ok(None);
+        };
+        let range = NvtxRange::parse(text)
+            .ok_or_else(|| format!("profiling.nsys.nvtx_capture is {text:?}; write it as [domain@]name"))?;
+        Ok(Some(match range {
+            NvtxRange { domain: Some(name), name: domain } if domain == LLM || domain == "*" => {
+                NvtxRange { domain: Some(domain), name }
+            }
+            range => range,
+        }))
+    }
+
+    /// Says that a range of any name gates nothing.
+    pub fn gate_note(&self) -> Option<String> {
+        let any = self.nvtx_capture.as_deref().filter(|text| ANY_RANGE.contains(text))?;
+        (self.capture_range != Some(CaptureGate::None)).then(|| {
+            format!("profiling.nsys.nvtx_capture={any} names no range: everything is recorded, and the stages are cut out afterwards")
+        })
     }
 }
 
@@ -409,6 +434,8 @@ pub struct Workload {
     pub prompt_tokens: Option<u32>,
     /// Tokens to generate; of a program that reports none, the tokens that it generates in a run.
     pub tokens: Option<u32>,
+    /// Prompt tokens from images, of a program that does not report them.
+    pub vision_tokens: Option<u32>,
     /// Text of the prompt.
     pub prompt: Option<String>,
     /// Batch size.
@@ -479,6 +506,11 @@ pub enum Task {
 pub struct Model {
     /// Name in the reports.
     pub name: Option<String>,
+    /// Variant, which the reports add to the name.
+    #[serde(deserialize_with = "text_or_number")]
+    pub variant: Option<String>,
+    /// Number of parameters, for a program that does not report it.
+    pub params: Option<Parameters>,
     /// Built-in architecture.
     pub preset: Option<String>,
     /// A `config.json`.
@@ -613,6 +645,45 @@ impl Config {
             _ => None,
         }
     }
+}
+
+/// A number of parameters: a number, or text such as `3B` and `570M`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "serde_json::Value")]
+pub struct Parameters(pub u64);
+
+impl TryFrom<serde_json::Value> for Parameters {
+    type Error = String;
+
+    fn try_from(value: serde_json::Value) -> Result<Self, Self::Error> {
+        let wrong = || format!("expected a number of parameters, such as 3000000000 or 3B, not {value}");
+        if let Some(count) = value.as_u64() {
+            return Ok(Self(count));
+        }
+        let text = value.as_str().ok_or_else(wrong)?.trim();
+        let (number, unit) =
+            text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
+        let scale = match unit.to_ascii_uppercase().as_str() {
+            "" => 1.0,
+            "K" => 1e3,
+            "M" => 1e6,
+            "B" | "G" => 1e9,
+            "T" => 1e12,
+            _ => return Err(wrong()),
+        };
+        let count = number.trim().parse::<f64>().map_err(|_| wrong())? * scale;
+        let fits = (1.0..1e18).contains(&count);
+        fits.then_some(Self(count.round() as u64)).ok_or_else(wrong)
+    }
+}
+
+/// Reads text that may look like a number, such as the variant `7`.
+fn text_or_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    Ok(match serde_json::Value::deserialize(deserializer)? {
+        serde_json::Value::Null => None,
+        serde_json::Value::String(text) => Some(text),
+        other => Some(other.to_string()),
+    })
 }
 
 /// Reads the id of a job, which is the name of a folder; the number of a batch job is one.

@@ -72,6 +72,8 @@ pub struct Overrides {
     pub limits: UserLimits,
     /// Rank to show, of several.
     pub rank: Option<u32>,
+    /// Folders, without links, in which the configuration of a run may name files: it is data. Any where `None`.
+    pub folders: Option<Vec<PathBuf>>,
 }
 
 impl Overrides {

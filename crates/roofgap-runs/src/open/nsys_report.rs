@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -69,7 +70,11 @@ impl Export {
                 },
             });
         };
-        let folder = tempfile::Builder::new().prefix("roofgap-").tempdir().map_err(temporary)?;
+        let folder = tempfile::Builder::new()
+            .prefix("roofgap-")
+            .permissions(std::fs::Permissions::from_mode(0o700))
+            .tempdir()
+            .map_err(temporary)?;
         let report = if file.packed {
             unpacked(path, folder.path()).map_err(temporary)?
         } else {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use roofgap_analyze::gpu::UserLimits;
 use roofgap_analyze::knobs::{HfFacts, ProgramFacts, WorkloadFacts};
-use roofgap_analyze::model::Tokens;
+use roofgap_analyze::model::{Architecture, Tokens, preset};
 use roofgap_analyze::{About, Analysis, Engine, Options, Profiler, Reason, StageError, StageSet};
 use roofgap_report::{Context, PhaseLine};
 use roofgap_trace::account::Account;
@@ -78,7 +78,7 @@ pub fn load(layout: &Layout, config: &Config, record: &SessionRecord, overrides:
         whole.absorb(page);
         whole
     });
-    let account = program_account(layout);
+    let account = named_by_user(config, with_stage1_operators(layout, program_account(layout)));
     let tool = record.phase(PhaseName::Timeline).and_then(|phase| phase.tool.as_deref());
     let mut stages = stages(config).unwrap_or_else(|error| {
         unreadable.push(format!("stages: {error}"));
@@ -88,11 +88,12 @@ pub fn load(layout: &Layout, config: &Config, record: &SessionRecord, overrides:
         unreadable.push(format!("stages: {error}"));
     }
     let model = overrides.model.clone().or_else(|| {
-        architecture(config).unwrap_or_else(|error| {
+        architecture(config, overrides.folders.as_deref()).unwrap_or_else(|error| {
             unreadable.push(format!("model: {error}"));
             None
         })
     });
+    let model = model.or_else(|| preset_of_account(account.as_ref()?));
     let options = Options {
         stages,
         counters: counters.into_iter().collect(),
@@ -130,6 +131,9 @@ pub fn load(layout: &Layout, config: &Config, record: &SessionRecord, overrides:
             Loaded { unreadable, ..Loaded::analyze(trace, &options, String::new()) }
         }
     };
+    if config.workload.kind == WorkloadKind::Hydra {
+        without_ranges(&mut loaded.analysis);
+    }
     loaded.context = context(record, layout, config);
     match trials::read(layout) {
         Ok(found) => loaded.context.trials = found,
@@ -163,24 +167,89 @@ fn workload_facts(config: &Config) -> Option<WorkloadFacts> {
     }
 }
 
-/// Returns the tokens stated by the user; of a program whose account has none, those of the configuration.
+/// Returns the tokens that the user stated, on the command line or in the configuration of a program that has its own inputs. Each wins
+/// over what the program's account says.
 fn tokens(stated: &Tokens, config: &Config, account: Option<&Account>) -> Tokens {
     let workload = &config.workload;
-    let reports = account.and_then(|account| account.tokens).is_some();
-    let program = matches!(workload.kind, WorkloadKind::Command | WorkloadKind::Hydra);
-    let configured = workload.prompt_tokens.or(workload.tokens).is_some();
-    if reports || !program || !configured {
+    let has_batch = account.and_then(|account| account.tokens?.batch).is_some();
+    let configured = workload.prompt_tokens.or(workload.tokens).or(workload.vision_tokens).is_some();
+    if !has_own_inputs(config) || !configured {
         return stated.clone();
     }
     Tokens {
         prompt: stated.prompt.or(workload.prompt_tokens.map(u64::from)),
         generated: stated.generated.or(workload.tokens.map(u64::from)),
-        batch: stated.batch.or(Some(workload.batch.into())),
+        vision: stated.vision.or(workload.vision_tokens.map(u64::from)),
+        batch: stated.batch.or((!has_batch).then_some(workload.batch.into())),
         ..stated.clone()
     }
 }
 
-/// Returns the name of the model in the configuration: `model.name`, else the last part of `model.target`.
+/// Tells whether the program decides about its model and inputs, so that the configuration describes them and does not set them.
+fn has_own_inputs(config: &Config) -> bool {
+    matches!(config.workload.kind, WorkloadKind::Command | WorkloadKind::Hydra)
+}
+
+/// Puts the name and the size of the model that the user gives over those in the account of a program.
+fn named_by_user(config: &Config, account: Option<Account>) -> Option<Account> {
+    let (name, params) = (model_name(config), config.model.params);
+    if !has_own_inputs(config) || (name.is_none() && params.is_none()) {
+        return account;
+    }
+    let mut account = account?;
+    let model = account.model.get_or_insert_default();
+    model.name = name.or(model.name.take());
+    model.parameters = params.map(|params| params.0).or(model.parameters);
+    Some(account)
+}
+
+/// Returns the preset that an account names without a configuration of its model.
+fn preset_of_account(account: &Account) -> Option<Architecture> {
+    let model = account.model.as_ref().filter(|model| model.config.is_none())?;
+    let name = model.name.as_deref()?;
+    preset(name).or_else(|_| preset(name.rsplit('/').next().unwrap_or(name))).ok()
+}
+
+/// Adds the operators of a Stage 1 runner from its run with torch.profiler on, where the account of another run has none.
+fn with_stage1_operators(layout: &Layout, account: Option<Account>) -> Option<Account> {
+    let mut account = account?;
+    if let Some(figures) = account.stage1.as_mut().filter(|figures| figures.operators.is_empty()) {
+        let profiled = account_at(layout.torch_account()).and_then(|account| account.stage1);
+        figures.operators = profiled.map(|figures| figures.operators).unwrap_or_default();
+    }
+    Some(account)
+}
+
+/// Removes ranges that stand in for operators: those of a Stage 1 runner are in its own table.
+fn without_ranges(analysis: &mut Analysis) {
+    let Some(reason) = analysis.reasons.iter_mut().find(|reason| reason.about == About::Operators) else {
+        return;
+    };
+    if reason.why.contains("ranges of the program stand in") {
+        analysis.operators.clear();
+        let listed = analysis.stage1.as_ref().is_some_and(|figures| !figures.operators.is_empty());
+        reason.why = match listed {
+            true => "the operators are those that the Stage 1 runner lists (section Stage 1)".to_owned(),
+            false => "no operators of a framework in the capture".to_owned(),
+        };
+    }
+}
+
+/// Options of `roofgap analyze` and the keys of a session that give the same.
+const KEYS: [(&str, &str); 5] = [
+    ("--model NAME|config.json", "model=NAME, model.config=FILE"),
+    ("--prompt-tokens", "workload.prompt_tokens=N"),
+    ("--new-tokens", "workload.tokens=N"),
+    ("--vision-tokens", "workload.vision_tokens=N"),
+    ("--stage NAME=PATTERN", "+stages.NAME=[PATTERN]"),
+];
+
+/// Names the keys of a session where a reason names the options of `roofgap analyze`.
+fn with_keys(why: &str) -> String {
+    KEYS.iter().fold(why.to_owned(), |why, (option, key)| why.replace(option, key))
+}
+
+/// Returns the name of the model in the configuration: `model.name`, else the last part of `model.target`; with its variant.
 fn model_name(config: &Config) -> Option<String> {
     let model = &config.model;
     let target = || {
@@ -188,7 +257,11 @@ fn model_name(config: &Config) -> Option<String> {
         Some(name.to_string_lossy().into_owned())
     };
     let named = config.workload.kind != WorkloadKind::Embedded;
-    model.name.clone().or_else(target).filter(|_| named)
+    let name = model.name.clone().or_else(target).filter(|_| named)?;
+    Some(match &model.variant {
+        Some(variant) => format!("{name} {variant}"),
+        None => name,
+    })
 }
 
 /// Lists the recordings of a run.
@@ -240,6 +313,9 @@ fn add_reasons(
     let replaced = |reason: &Reason| known.iter().any(|own| own.about == reason.about);
     analysis.reasons.retain(|reason| !replaced(reason));
     analysis.reasons.extend(known);
+    for reason in &mut analysis.reasons {
+        reason.why = with_keys(&reason.why);
+    }
     let heavy = overhead_warnings(analysis, config.runner.overhead_limit_pct);
     analysis.reasons.extend(heavy.into_iter().map(|why| Reason::new(About::Overhead, why)));
     analysis.reasons.extend(unreadable.iter().map(|why| Reason::new(About::Sources, why.clone())));
@@ -314,11 +390,49 @@ pub fn context(record: &SessionRecord, layout: &Layout, config: &Config) -> Cont
 mod tests {
     use super::*;
     use crate::config::{ConfigProps, compose};
+    use roofgap_trace::account::{ModelFacts, TokenCounts};
 
     fn facts_of(overrides: &[&str]) -> Option<WorkloadFacts> {
         let overrides = overrides.iter().map(|text| (*text).to_owned()).collect();
         let props = ConfigProps { overrides, ..ConfigProps::default() };
         workload_facts(&compose(&props).unwrap().config)
+    }
+
+    /// What a user says of the model and the tokens of a Stage 1 run wins over what the runner wrote.
+    #[test]
+    fn the_user_describes_a_program_better_than_its_account() {
+        let composed = |overrides: &[&str]| {
+            let overrides = overrides.iter().map(|text| (*text).to_owned()).collect();
+            compose(&ConfigProps { overrides, ..ConfigProps::default() }).unwrap().config
+        };
+        let own = TokenCounts { prompt: Some(281), generated: Some(4), batch: Some(2), vision: None };
+        let facts = ModelFacts { name: Some("deepseek_ocr".to_owned()), ..ModelFacts::default() };
+        let account = Account { tokens: Some(own), model: Some(facts), ..Account::default() };
+        let module = ["workload=hydra", "workload.module=m"];
+        let bare = composed(&module);
+        assert_eq!(tokens(&Tokens::default(), &bare, Some(&account)), Tokens::default());
+        assert_eq!(preset_of_account(&account).unwrap().name(), "deepseek_ocr");
+        let mut stated = module.to_vec();
+        stated.extend(["workload.prompt_tokens=512", "workload.vision_tokens=273", "model=qwen3_8b"]);
+        stated.extend(["model.variant=base", "model.params=8.2B"]);
+        let stated = composed(&stated);
+        let found = tokens(&Tokens::default(), &stated, Some(&account));
+        assert_eq!((found.prompt, found.vision, found.batch), (Some(512), Some(273), None));
+        assert_eq!(found.generated, None, "the account fills what the user does not say");
+        let model = named_by_user(&stated, Some(account)).unwrap().model.unwrap();
+        assert_eq!(
+            (model.name.as_deref(), model.parameters),
+            (Some("Qwen/Qwen3-8B base"), Some(8_200_000_000))
+        );
+        // The inputs of the embedded model are those that it runs with.
+        assert_eq!(tokens(&Tokens::default(), &composed(&[]), None), Tokens::default());
+    }
+
+    #[test]
+    fn advice_of_a_session_names_its_keys() {
+        let advice = with_keys("none was given (--vision-tokens, 0 for a prompt without images)");
+        assert!(advice.contains("workload.vision_tokens=N, 0 for a prompt without images"), "{advice}");
+        assert!(!advice.contains("--"), "{advice}");
     }
 
     #[test]

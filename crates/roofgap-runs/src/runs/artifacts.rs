@@ -46,12 +46,21 @@ pub struct Artifact {
 
 /// Lists the files of a run with their hashes.
 pub fn artifacts(run: &RunRef) -> Result<ArtifactList, Error> {
+    let mut list = list_artifacts(run)?;
+    for artifact in &mut list.artifacts {
+        artifact.sha256 = hash_file(&run.path.join(&artifact.path)).ok().map(|hash| hash.sha256);
+    }
+    Ok(list)
+}
+
+/// Lists the files of a run without their hashes, which take long.
+pub fn list_artifacts(run: &RunRef) -> Result<ArtifactList, Error> {
     let found = files(&run.path)?;
     let bytes = found.iter().map(|file| file.own_bytes).sum();
     let artifact = |file: FoundFile| Artifact {
         kind: file_rule(&file.path).map_or("other", |rule| rule.kind),
         bytes: file.bytes,
-        sha256: hash_file(&run.path.join(&file.path)).ok().map(|hash| hash.sha256),
+        sha256: None,
         path: file.name(),
     };
     Ok(ArtifactList {

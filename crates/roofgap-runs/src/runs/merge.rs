@@ -1,10 +1,12 @@
 //! `runs merge`: runs of several nodes of one job become one run with all of their captures.
 //!
-//! The run with the lowest rank gives everything but the captures. Files are copied whole under names that depend only on their
-//! content, so a merge that is repeated changes nothing.
+//! The run with the lowest rank gives everything but the captures. Records of the others are kept below `nodes`, because they tell what is
+//! private in their captures. Files are copied whole under names that depend only on their content, so a merge that is repeated
+//! changes nothing.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use roofgap_base::file::{copy_hashed, hash_file, write_atomic, write_atomic_with};
@@ -65,6 +67,8 @@ pub fn merge(runs: &[RunRef], out: &Path) -> Result<MergeOutcome, Error> {
     if let Some(run) = runs.iter().find(|run| is_under_way(run)) {
         return Err(in_progress(run));
     }
+    // As private as a run.
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(out).map_err(Error::io("create", out))?;
     assemble(runs, out, Captures::Copied)
 }
 
@@ -138,6 +142,9 @@ fn assemble(runs: &[RunRef], out: &Path, captures_are: Captures) -> Result<Merge
     let mut names: BTreeMap<String, String> = BTreeMap::new();
     for (run, captures) in &found {
         outcome.from.push(run.id.clone());
+        if captures_are == Captures::Copied && run.path != base.path {
+            copy_records(run, out)?;
+        }
         for Found { path, rank } in captures {
             let mut is_again = false;
             if let Some(CaptureRank { rank, host }) = rank {
@@ -199,6 +206,24 @@ fn copy_base(base: &RunRef, out: &Path) -> Result<(), Error> {
             continue;
         }
         copy(&base.path.join(&file.path), &out.join(&file.path))?;
+    }
+    Ok(())
+}
+
+/// Copies the records of a run, and of its nodes, which scrubbing reads.
+fn copy_records(run: &RunRef, out: &Path) -> Result<(), Error> {
+    for folder in std::iter::once(run.path.clone()).chain(Layout::of(&run.path).nodes()) {
+        let layout = Layout::of(&folder);
+        let Ok(hash) = hash_file(&layout.session()) else {
+            continue;
+        };
+        // Not the id of a run: nodes may have the same, and a folder without captures is no run of a job.
+        let to = nodes_in(out).join(format!("record-{}", hash.sha256.get(..12).unwrap_or_default()));
+        for path in [layout.session(), layout.config()] {
+            if let Some(name) = path.file_name().filter(|_| path.is_file()) {
+                copy(&path, &to.join(name))?;
+            }
+        }
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ mod files;
 mod killed;
 
 pub use crate::run_dir::{RunRef, resolve};
-pub use artifacts::{Artifact, ArtifactList, artifacts};
+pub use artifacts::{Artifact, ArtifactList, artifacts, list_artifacts};
 pub use merge::{MergeOutcome, merge};
 pub use prune::{PruneOutcome, PrunePlan, PruneProps, execute, plan};
 pub use scrub::{HostFacts, ScrubOutcome, ScrubProps, scrub};

@@ -1,6 +1,7 @@
 //! Distributed jobs: the rank of a capture, and the collectives that its kernels perform.
 
 use super::NameId;
+use super::limits::MOST_BYTES;
 
 /// The collective of a communication kernel, as the framework describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +26,15 @@ impl Collective {
     /// Returns the message size as nccl-tests counts it, the larger of input and output of the rank, bytes.
     pub fn message_bytes(&self) -> Option<u64> {
         self.input_bytes.max(self.output_bytes)
+    }
+
+    /// Takes away sizes that cannot be; returns true if there was one.
+    pub(crate) fn limit_values(&mut self) -> bool {
+        let before = (self.input_bytes, self.output_bytes);
+        for bytes in [&mut self.input_bytes, &mut self.output_bytes] {
+            *bytes = bytes.filter(|bytes| *bytes <= MOST_BYTES);
+        }
+        before != (self.input_bytes, self.output_bytes)
     }
 }
 

@@ -1,10 +1,13 @@
-//! Limits of times, so that no difference and no sum of them overflows.
+//! Limits of times and other numbers, so that no difference, sum or product of them overflows.
 
 use super::order::Order;
-use super::{LossKind, Ns, Trace};
+use super::{Device, LossKind, Ns, Range, Trace};
 
 /// Longest capture, ns: a year.
 const MOST_SPAN: Ns = 366 * 86_400 * 1_000_000_000;
+
+/// Largest size of a copy, a message or a memory, bytes: a pebibyte.
+pub const MOST_BYTES: u64 = 1 << 50;
 
 /// Longest sum of the durations of one kind of event, ns.
 const MOST_TOTAL: i128 = (Ns::MAX / 2) as i128;
@@ -15,20 +18,29 @@ const MOST_TOTAL: i128 = (Ns::MAX / 2) as i128;
 pub struct TooLong;
 
 impl Trace {
-    /// Leaves out events more than a year away from the others, and counts them as a loss. Readers call it before they sort.
+    /// Leaves out events more than a year away from the others, and values that cannot be, and counts them as losses. It is called once
+    /// for all that was read, before it is sorted: nothing behind it checks a number again.
     ///
     /// # Errors
     /// Fails when the durations of the events cannot be added up.
-    pub fn limit_times(&mut self) -> Result<(), TooLong> {
+    pub fn limit_values(&mut self) -> Result<(), TooLong> {
         if !self.is_in_range() {
             self.leave_out_of_range();
         }
-        let ranges = self.ranges.rows.iter().map(|range| (range.start, range.end));
-        let columns = [
+        let windows = || self.recorded.first().map(|recorded| (recorded.span.0, recorded.span.0));
+        let (first, last) = self.span().or_else(windows).unwrap_or_default();
+        let limits = (first.saturating_sub(MOST_SPAN), last.saturating_add(MOST_SPAN));
+        let windows: u64 = self.recorded.iter_mut().map(|recorded| recorded.limit_times(limits)).sum();
+        self.losses.add(LossKind::TimeOutOfRange, windows);
+        let facts: u64 = self.devices.iter_mut().map(Device::limit_values).sum();
+        self.losses.add(LossKind::ValueOutOfRange, facts + self.ops.limit_values());
+        let sum = |ranges: &[Range]| ranges.iter().map(|range| length(range.start, range.end)).sum();
+        let columns: [i128; 5] = [
             total(&self.ops.start, &self.ops.end),
             total(&self.calls.start, &self.calls.end),
             total(&self.cpu_ops.start, &self.cpu_ops.end),
-            ranges.map(|(start, end)| i128::from(end) - i128::from(start)).sum(),
+            sum(&self.ranges.rows),
+            sum(&self.modules),
         ];
         match columns.iter().all(|total| *total <= MOST_TOTAL) {
             true => Ok(()),
@@ -41,6 +53,10 @@ impl Trace {
         let (low, high) = marks.fold((Ns::MAX, Ns::MIN), |(low, high), at| (low.min(at), high.max(at)));
         let (first, last) = self.span().unwrap_or((low, high));
         let (first, last) = (first.min(low), last.max(high));
+        // A module is as long as its operators, or longer.
+        let modules = self.modules.iter().map(|module| (module.start, module.end));
+        let (first, last) =
+            modules.fold((first, last), |span, module| (span.0.min(module.0), span.1.max(module.1)));
         first > last || is_between(first, last, (-MOST_SPAN, Ns::MAX / 2)) && last - first <= MOST_SPAN
     }
 
@@ -70,6 +86,10 @@ impl Trace {
         let is_kept = |start, end| is_between(start, end, limits);
         let ranges = &mut self.ranges;
         ranges.marks.retain(|mark| is_kept(mark.at, mark.at));
+        self.modules.retain(|module| is_kept(module.start, module.end));
+        self.shaped.retain(|operator| is_kept(operator.start, operator.end));
+        self.backward
+            .retain(|link| is_kept(link.start, link.end) && is_kept(link.forward_start, link.forward_end));
         // A range that was never closed ends with the last event, which may be one that is left out.
         ranges.rows.retain(|range| is_kept(range.start, if range.open { range.start } else { range.end }));
         let closed = ranges.rows.iter().filter(|range| !range.open).map(|range| range.end);
@@ -84,7 +104,8 @@ impl Trace {
 
     fn events(&self) -> usize {
         let ranges = &self.ranges;
-        self.ops.len() + self.calls.len() + self.cpu_ops.len() + ranges.rows.len() + ranges.marks.len()
+        let timed = self.ops.len() + self.calls.len() + self.cpu_ops.len();
+        timed + ranges.rows.len() + ranges.marks.len() + self.modules.len()
     }
 }
 
@@ -92,9 +113,12 @@ fn is_between(start: Ns, end: Ns, (first, last): (Ns, Ns)) -> bool {
     start >= first && end <= last
 }
 
+fn length(start: Ns, end: Ns) -> i128 {
+    i128::from(end) - i128::from(start)
+}
+
 fn total(start: &[Ns], end: &[Ns]) -> i128 {
-    let times = start.iter().zip(end);
-    times.map(|(start, end)| i128::from(*end) - i128::from(*start)).sum()
+    start.iter().zip(end).map(|(start, end)| length(*start, *end)).sum()
 }
 
 /// Returns the rows between the limits.
@@ -107,7 +131,7 @@ fn kept(start: &[Ns], end: &[Ns], limits: (Ns, Ns)) -> Order {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Mark, OpKind, ShapeId};
+    use crate::{Collective, LaunchShape, Mark, OpKind, ProcessId, RecordedWindows, ShapeId};
 
     const HOUR: Ns = 3_600_000_000_000;
 
@@ -126,7 +150,7 @@ mod tests {
                 process,
                 correlation: 0,
                 shape: ShapeId::default(),
-                bytes: start.unsigned_abs(),
+                bytes: 1 + (start / 1_000_000_000).unsigned_abs(),
                 graph_node: 0,
                 memory: Default::default(),
             });
@@ -151,10 +175,10 @@ mod tests {
             let domain = name;
             trace.ranges.marks.push(Mark { at, domain, name, thread });
         }
-        trace.limit_times().unwrap();
+        trace.limit_values().unwrap();
         assert_eq!(trace.ops.start, [epoch, epoch + HOUR, epoch + 9]);
         assert_eq!(trace.ops.end, [epoch + 5, epoch + 2 * HOUR, epoch + 10]);
-        assert_eq!(trace.ops.transfers[&1].bytes, (epoch + HOUR) as u64);
+        assert_eq!(trace.ops.transfers[&1].bytes, 1 + (epoch + HOUR) as u64 / 1_000_000_000);
         assert_eq!(trace.ops.transfers.len(), 3);
         assert_eq!(trace.ranges.marks.len(), 1);
         assert_eq!(trace.losses.count(LossKind::TimeOutOfRange), 4);
@@ -163,15 +187,69 @@ mod tests {
     #[test]
     fn times_in_range_stay() {
         let mut trace = trace(&[(-HOUR, -5), (0, 0), (HOUR, 2 * HOUR)]);
-        trace.limit_times().unwrap();
+        trace.limit_values().unwrap();
         assert_eq!((trace.ops.len(), trace.losses.iter().count()), (3, 0));
+    }
+
+    #[test]
+    fn windows_far_from_the_events_are_clipped() {
+        let mut trace = trace(&[(0, HOUR)]);
+        let edges = [(true, i64::MIN), (false, -5), (true, 7), (false, 9), (true, 20)];
+        trace.recorded.push(RecordedWindows::from_edges(ProcessId(0), &edges, i64::MAX));
+        trace.limit_values().unwrap();
+        assert_eq!(trace.recorded[0].windows, [(-MOST_SPAN, -5), (7, 9), (20, HOUR + MOST_SPAN)]);
+        assert_eq!(trace.recorded[0].all_ns(), HOUR + 2 * MOST_SPAN);
+        assert_eq!(trace.losses.count(LossKind::TimeOutOfRange), 2);
+    }
+
+    #[test]
+    fn values_that_no_gpu_has_are_left_out() {
+        let mut trace = trace(&[(1, 2), (3, 4), (5, 6)]);
+        let huge = [1 << 31; 3];
+        for (row, (grid, block)) in
+            [(huge, [1; 3]), ([i32::MAX as u32, 65_535, 1], [1_024, 1, 1]), ([1; 3], huge)]
+                .into_iter()
+                .enumerate()
+        {
+            let shape = trace.ops.intern_shape(LaunchShape { grid, block, ..LaunchShape::default() });
+            trace.ops.shape[row] = shape;
+        }
+        trace.ops.transfers.get_mut(&1).unwrap().bytes = u64::MAX;
+        let name = trace.names.intern("");
+        let bytes = Some(u64::MAX);
+        trace.ops.collectives.insert(
+            0,
+            Collective {
+                name,
+                group: name,
+                group_size: 2,
+                input_bytes: bytes,
+                output_bytes: Some(8),
+                sequence: None,
+                peer: None,
+            },
+        );
+        trace.add_device(Device {
+            sms: Some(u32::MAX),
+            memory_bytes: bytes,
+            clock_hz: Some(1),
+            ..Device::default()
+        });
+        trace.limit_values().unwrap();
+        let grids: Vec<[u32; 3]> = (0..3).map(|row| trace.ops.shape_of(row).grid).collect();
+        assert_eq!(grids, [[0; 3], [i32::MAX as u32, 65_535, 1], [0; 3]]);
+        assert_eq!(trace.ops.transfers[&1].bytes, 0);
+        assert_eq!(trace.ops.collectives[&0].message_bytes(), Some(8));
+        let device = &trace.devices[0];
+        assert_eq!((device.sms, device.memory_bytes, device.clock_hz), (None, None, Some(1)));
+        assert_eq!(trace.losses.count(LossKind::ValueOutOfRange), 6);
     }
 
     #[test]
     fn durations_that_cannot_be_added_are_an_error() {
         let mut trace = trace(&[(0, MOST_SPAN); 200]);
-        assert!(trace.limit_times().is_err());
+        assert!(trace.limit_values().is_err());
         trace.ops = super::super::GpuOps::default();
-        assert!(trace.limit_times().is_ok());
+        assert!(trace.limit_values().is_ok());
     }
 }

@@ -72,6 +72,7 @@ losses! {
     SummaryOnly, "summary_only", Warning, "kernel totals of a summary table; no times of single launches, so no stages, no busy and no idle time";
     TimeRounded, "time_rounded", Warning, "GPU operations whose times the input gives with fewer digits than nanoseconds; their totals are off by the rounding";
     TimeOutOfRange, "time_out_of_range", Warning, "events more than a year away from the others, which no clock gives; left out";
+    ValueOutOfRange, "value_out_of_range", Warning, "launch shapes, sizes, device facts and times of a summary that no GPU can have; left out, the rest of the row stays";
     EventUnknown, "event_not_understood", Info, "trace events of a kind that is not read";
     EventMalformed, "event_malformed", Warning, "trace events without the fields their kind needs; left out";
     StacksRecorded, "profiler_with_stack", Info, "the profiler recorded Python stacks (with_stack); CPU times and the idle time they cause include that profiler overhead";
@@ -90,6 +91,7 @@ losses! {
     UnitUnknown, "counter_unit_unknown", Warning, "counter values with an unknown unit; left out";
     CounterMalformed, "counter_malformed", Warning, "counter rows and values that could not be read; left out";
     CounterFailed, "counter_kernel_failed", Warning, "kernels that failed while counters were measured: no blocks in the grid, or no counter with a value; left out";
+    Inconsistent, "inconsistent_numbers", Error, "numbers of this analysis that contradict each other; the ones named here, and what follows from them, are not reliable";
     CounterUnmatched, "counter_unmatched", Info, "counter rows whose kernel and launch shape are not in the timeline; shown without a ratio";
 }
 

@@ -15,6 +15,7 @@ pub use distributed::{Collective, Distributed, ProcessGroup};
 pub(crate) use distributed::{group_label, launcher_rank};
 pub use ids::{DeviceId, NameId, Names, Ns, ProcessId, ThreadId};
 pub use losses::{Loss, LossKind, Losses, Severity};
+pub(crate) use ops::is_within;
 pub use ops::{GpuOp, GpuOps, LaunchShape, MemoryKind, OpKind, ShapeId};
 pub use ranges::{GraphNodes, Mark, Range, RangeCollective, RangeStyle, Ranges};
 pub(crate) use trace::MOST_DEVICES;

@@ -1,6 +1,7 @@
 //! GPU operations.
 
 use super::ids::id;
+use super::limits::MOST_BYTES;
 use super::order::{Order, by_start, columns};
 use super::{Collective, DeviceId, NameId, Ns, ProcessId};
 use rustc_hash::FxHashMap;
@@ -75,6 +76,23 @@ pub struct LaunchShape {
     pub static_shared: u32,
     /// Dynamic shared memory of a block, bytes.
     pub dynamic_shared: u32,
+}
+
+impl LaunchShape {
+    /// Largest number of blocks of a grid. A GPU that ends one each nanosecond runs it for a day and a half.
+    pub(crate) const MOST_BLOCKS: u64 = 1 << 47;
+    /// Largest number of threads of a block, above that of any GPU.
+    pub(crate) const MOST_THREADS: u64 = 1 << 16;
+
+    /// Tells whether a GPU can launch it, so that the product of blocks and threads cannot overflow.
+    fn is_possible(&self) -> bool {
+        is_within(self.grid, Self::MOST_BLOCKS) && is_within(self.block, Self::MOST_THREADS)
+    }
+}
+
+/// Tells whether the product of dimensions is at most `most`.
+pub(crate) fn is_within(dimensions: [u32; 3], most: u64) -> bool {
+    dimensions.iter().map(|side| u128::from(*side)).product::<u128>() <= u128::from(most)
 }
 
 /// One operation, as a row to push or to look at.
@@ -202,6 +220,25 @@ impl GpuOps {
             return;
         };
         self.take(&order);
+    }
+
+    /// Takes away launch shapes and sizes that cannot be; returns the number of rows that had one.
+    pub(super) fn limit_values(&mut self) -> u64 {
+        let impossible: Vec<bool> = self.shapes.iter().map(|shape| !shape.is_possible()).collect();
+        let mut lost = 0;
+        if impossible.contains(&true) {
+            let has_one = |id: &&ShapeId| impossible.get(id.index()).copied().unwrap_or(false);
+            lost += self.shape.iter().filter(has_one).count();
+            for shape in self.shapes.iter_mut().filter(|shape| !shape.is_possible()) {
+                *shape = LaunchShape::default();
+            }
+        }
+        for transfer in self.transfers.values_mut().filter(|transfer| transfer.bytes > MOST_BYTES) {
+            transfer.bytes = 0;
+            lost += 1;
+        }
+        lost += self.collectives.values_mut().map(Collective::limit_values).filter(|lost| *lost).count();
+        lost as u64
     }
 
     /// Keeps the given rows, in the given order.

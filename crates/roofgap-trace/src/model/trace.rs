@@ -1,5 +1,6 @@
 //! The trace: everything the readers found, in one model.
 
+use super::limits::MOST_BYTES;
 use super::order::Order;
 use super::{
     BackwardLink, Calls, CpuOps, DeviceId, Distributed, GpuOps, GraphNodes, Losses, Mark, NameId, Names, Ns,
@@ -49,6 +50,25 @@ pub struct Device {
     pub l2_bytes: Option<u64>,
     /// Stable identity.
     pub uuid: Option<String>,
+}
+
+impl Device {
+    /// Takes away facts that no GPU has; returns the number of them.
+    pub(super) fn limit_values(&mut self) -> u64 {
+        fn keep<T: Copy>(value: &mut Option<T>, is_possible: impl Fn(&T) -> bool) -> u64 {
+            let had = value.is_some();
+            *value = value.filter(is_possible);
+            u64::from(had && value.is_none())
+        }
+        let size = |bytes: &u64| *bytes <= MOST_BYTES;
+        keep(&mut self.sms, |sms| (1..=1 << 16).contains(sms))
+            + keep(&mut self.compute_capability, |(major, minor)| *major.max(minor) < 1_000)
+            + keep(&mut self.clock_hz, |hertz| *hertz <= 1 << 40)
+            + [&mut self.memory_bytes, &mut self.bandwidth_bytes_per_s, &mut self.l2_bytes]
+                .map(|bytes| keep(bytes, size))
+                .iter()
+                .sum::<u64>()
+    }
 }
 
 /// A process of the program.
@@ -313,6 +333,20 @@ impl RecordedWindows {
         let first = edges.iter().map(|edge| edge.1).min().unwrap_or(last);
         let end = edges.iter().map(|edge| edge.1).max().unwrap_or(last);
         Self { process, windows, span: (first, end.max(last)) }
+    }
+
+    /// Moves all times between two, and windows apart; returns the number of windows that this changed.
+    pub(super) fn limit_times(&mut self, (first, last): (Ns, Ns)) -> u64 {
+        let limited = |(start, end): (Ns, Ns)| (start.clamp(first, last), end.clamp(first, last));
+        let (mut changed, mut before) = (0, first);
+        for window in &mut self.windows {
+            let (start, end) = limited(*window);
+            let apart = (start.max(before), end.max(before));
+            changed += u64::from(*window != apart);
+            (*window, before) = (apart, apart.1);
+        }
+        self.span = limited(self.span);
+        changed
     }
 
     /// Returns the position of the window that holds a time span as a whole.

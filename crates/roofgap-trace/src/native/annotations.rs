@@ -1,6 +1,7 @@
 //! Joins the NVTX events of threads into ranges and marks.
 
 use super::identity::Identity;
+use super::reader::moment;
 use crate::{GraphNodes, LossKind, Mark, NameId, Ns, ProcessId, Range, RangeStyle, Trace};
 use roofgap_wire::{EventKind, GraphNode, Message, NvtxEnd, NvtxEvent, NvtxPop};
 use rustc_hash::FxHashMap;
@@ -137,8 +138,8 @@ impl Annotations {
         };
         for row in &self.rows {
             let (name, domain) = resolve(row.called, row.domain);
-            let (start, open) = (row.start as Ns, row.end.is_none());
-            let end = row.end.map_or(last.max(start), |end| end as Ns);
+            let (start, open) = (moment(row.start), row.end.is_none());
+            let end = row.end.map_or(last.max(start), moment);
             if end < start {
                 trace.losses.add(LossKind::RangeNegative, 1);
                 continue;
@@ -162,7 +163,7 @@ impl Annotations {
         for (at, domain, called, tid) in &self.marks {
             let (name, domain) = resolve(*called, *domain);
             let thread = who.thread(process, *tid, trace);
-            trace.ranges.marks.push(Mark { at: *at as Ns, domain, name, thread });
+            trace.ranges.marks.push(Mark { at: moment(*at), domain, name, thread });
         }
         trace.losses.add(LossKind::RangeNoName, nameless);
         trace.losses.add(LossKind::RangeNoDomain, homeless);

@@ -161,15 +161,15 @@ impl<'t> Capture<'t> {
             Record::Memset(set) => self.set(set),
             Record::GraphLaunch(graph) => self.graph(graph),
             Record::NvtxEvent(event) => {
-                self.last = self.last.max(event.at as Ns);
+                self.last = self.last.max(moment(event.at));
                 self.annotations.event(event, self.trace);
             }
             Record::NvtxPop(pop) => {
-                self.last = self.last.max(pop.at as Ns);
+                self.last = self.last.max(moment(pop.at));
                 self.annotations.pop(pop);
             }
             Record::NvtxEnd(end) => {
-                self.last = self.last.max(end.at as Ns);
+                self.last = self.last.max(moment(end.at));
                 self.annotations.end(end);
             }
             Record::GraphNode(node) => self.nodes.add(node, &self.annotations),
@@ -214,7 +214,7 @@ impl<'t> Capture<'t> {
             }
             Record::LauncherVariable(_) | Record::Host(_) => self.place.take(record),
             Record::ClockPair(clocks) => self.clocks(clocks),
-            Record::Window(window) => self.edges.push((window.on == 1, window.at as Ns)),
+            Record::Window(window) => self.edges.push((window.on == 1, moment(window.at))),
             Record::Loss(loss) => {
                 let value = (loss.count, loss.detail.to_str().into_owned());
                 self.losses.insert(loss.id.to_str().into_owned(), value);
@@ -234,7 +234,7 @@ impl<'t> Capture<'t> {
         self.clock_known = true;
         if !(clocks.before..=clocks.after).contains(&clocks.cupti) {
             let middle = clocks.before / 2 + clocks.after / 2;
-            self.offset = (clocks.cupti as Ns).wrapping_sub(middle as Ns);
+            self.offset = moment(clocks.cupti) - moment(middle);
         }
     }
 
@@ -294,7 +294,7 @@ impl<'t> Capture<'t> {
 
     /// Converts a time of CUPTI's clock to the clock of the annotations.
     fn time(&self, at: u64) -> Ns {
-        Ns::try_from(at).unwrap_or(Ns::MAX).saturating_sub(self.offset)
+        moment(at).saturating_sub(self.offset)
     }
 
     fn kernel(&mut self, kernel: &wire::Kernel) {
@@ -412,6 +412,11 @@ impl<'t> Capture<'t> {
         losses.sort();
         CaptureFacts { pid, ending, losses }
     }
+}
+
+/// Converts a time of the collector. One that no clock gives becomes the largest, which the limits of the trace leave out.
+pub(super) fn moment(at: u64) -> Ns {
+    Ns::try_from(at).unwrap_or(Ns::MAX)
 }
 
 /// Maps a loss of the collector to one of the model; `None` for losses that the records show themselves.

@@ -112,7 +112,7 @@ pub fn read(input: impl Read) -> Result<CounterSet, NcuError> {
 
 fn close(set: &mut CounterSet, launch: Option<LaunchCounters>) {
     if let Some(mut launch) = launch {
-        set.losses.add(LossKind::CounterMalformed, launch.seal());
+        set.check(&mut launch);
         set.launches.push(launch);
     }
 }
@@ -151,5 +151,5 @@ fn speedup(scope: &str, percent: &str) -> Option<Speedup> {
         "local" => SpeedupScope::Local,
         _ => return None,
     };
-    Some(Speedup { scope, percent: number(percent.trim())? })
+    Some(Speedup { scope, percent: number(percent.trim()).filter(Speedup::is_possible)? })
 }

@@ -1,7 +1,7 @@
 //! The counters of single launches, whichever input they came from.
 
-use super::unit::{Quantity, Unit};
-use crate::model::{Device, LossKind, Losses};
+use super::unit::{Base, Quantity, Unit};
+use crate::model::{Device, LaunchShape, LossKind, Losses, is_within};
 use rustc_hash::FxHashMap;
 
 /// A metric's name, held once in its [`CounterSet`].
@@ -83,6 +83,13 @@ pub struct Speedup {
     pub scope: SpeedupScope,
     /// Percent of it.
     pub percent: f64,
+}
+
+impl Speedup {
+    /// Tells whether a rule can save this percentage.
+    pub(super) fn is_possible(percent: &f64) -> bool {
+        (0.0..=100.0).contains(percent)
+    }
 }
 
 /// A result of one of ncu's own rules.
@@ -226,7 +233,7 @@ impl CounterSet {
                     moved.push((index, true));
                 }
                 None => {
-                    launch.seal();
+                    launch.sort();
                     moved.push((self.launches.len(), false));
                     self.launches.push(launch);
                 }
@@ -254,6 +261,30 @@ impl CounterSet {
         self.tool.cuda_version = self.tool.cuda_version.take().or(tool.cuda_version);
         self.tool.command = self.tool.command.take().or(tool.command);
         self.tool.created_unix_s = self.tool.created_unix_s.or(tool.created_unix_s);
+    }
+
+    /// Checks and sorts what a reader pushed to a launch. Values and shapes that cannot be are missing then, and counted.
+    pub(super) fn check(&mut self, launch: &mut LaunchCounters) {
+        let before = launch.metrics.len();
+        let missing = &mut launch.missing;
+        launch.metrics.retain(|metric| {
+            let possible = (0.0..=most(self.name(metric.id), metric.unit)).contains(&metric.value);
+            if !possible {
+                missing.push(metric.id);
+            }
+            possible
+        });
+        let mut impossible = before - launch.metrics.len();
+        for (shape, most) in
+            [(&mut launch.grid, LaunchShape::MOST_BLOCKS), (&mut launch.block, LaunchShape::MOST_THREADS)]
+        {
+            if shape.is_some_and(|shape| !is_within(shape, most)) {
+                *shape = None;
+                impossible += 1;
+            }
+        }
+        self.losses.add(LossKind::CounterMalformed, impossible as u64);
+        launch.sort();
     }
 
     /// Leaves out the launches that failed, and counts them.
@@ -295,8 +326,19 @@ impl CounterSet {
     }
 }
 
-/// Values that a counter can have. No counter of ncu is negative, and sums of larger values are not finite.
-const POSSIBLE: std::ops::RangeInclusive<f64> = 0.0..=1e24;
+/// Returns the largest value that a counter can have. No counter of ncu is negative, and sums of larger values are not finite.
+fn most(name: &str, unit: Unit) -> f64 {
+    match unit.of {
+        // Passes of a replay differ a little, and so do the times by which a rate is divided.
+        Base::Percent if name.ends_with(".pct_of_peak_sustained_elapsed") => 200.0,
+        // Busy parts of a unit that was hardly active exceed 6,000 % in short kernels.
+        Base::Percent => 1e6,
+        // A year.
+        Base::Nanosecond => 3.2e16,
+        Base::Hertz => 1e12,
+        _ => 1e24,
+    }
+}
 
 impl LaunchCounters {
     /// Returns true if the kernel did not run: its grid or a block is empty, or none of its counters has a value.
@@ -305,19 +347,8 @@ impl LaunchCounters {
         empty(self.grid) || empty(self.block) || (self.metrics.is_empty() && !self.missing.is_empty())
     }
 
-    /// Sorts what the readers pushed; the first value of a metric stays. Returns the number of values that no counter can have; they
-    /// are missing then.
-    pub(super) fn seal(&mut self) -> u64 {
-        let before = self.metrics.len();
-        let missing = &mut self.missing;
-        self.metrics.retain(|metric| {
-            let possible = POSSIBLE.contains(&metric.value);
-            if !possible {
-                missing.push(metric.id);
-            }
-            possible
-        });
-        let impossible = before - self.metrics.len();
+    /// Sorts what the readers pushed; the first value of a metric stays.
+    fn sort(&mut self) {
         self.texts.sort_by_key(|(id, _)| *id);
         self.texts.dedup_by_key(|(id, _)| *id);
         self.metrics.sort_by_key(|metric| metric.id);
@@ -325,14 +356,13 @@ impl LaunchCounters {
         self.metrics.shrink_to_fit();
         self.missing.sort();
         self.missing.dedup();
-        impossible as u64
     }
 
     fn take_in(&mut self, other: Self) {
         self.metrics.extend(other.metrics);
         self.texts.extend(other.texts);
         self.missing.extend(other.missing);
-        self.seal();
+        self.sort();
         self.missing.retain(|id| self.metrics.binary_search_by_key(id, |metric| metric.id).is_err());
         if self.nvtx.is_empty() {
             self.nvtx = other.nvtx;

@@ -75,7 +75,7 @@ pub fn read(input: impl Read) -> Result<CounterSet, NcuError> {
                 text => set.add_cell(&mut launch, column.id, text, column.unit),
             }
         }
-        set.losses.add(LossKind::CounterMalformed, launch.seal());
+        set.check(&mut launch);
         set.launches.push(launch);
     }
     set.drop_failed();

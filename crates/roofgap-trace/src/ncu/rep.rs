@@ -227,7 +227,7 @@ impl Report {
             .flatten()
             .find(|n| !n.is_empty())
             .unwrap_or_default();
-        self.set.losses.add(LossKind::CounterMalformed, launch.seal());
+        self.set.check(&mut launch);
         let number = |name: &str| {
             self.set
                 .quantity(&launch, name)
@@ -379,9 +379,7 @@ fn read_speedup(message: &[u8]) -> Result<Option<Speedup>, Malformed> {
         match field? {
             (1, Wire::Varint(1)) => scope = Some(SpeedupScope::Local),
             (1, Wire::Varint(2)) => scope = Some(SpeedupScope::Global),
-            (2, Wire::Fixed64(bits)) => {
-                percent = Some(f64::from_bits(bits)).filter(|value| value.is_finite())
-            }
+            (2, Wire::Fixed64(bits)) => percent = Some(f64::from_bits(bits)).filter(Speedup::is_possible),
             _ => {}
         }
     }

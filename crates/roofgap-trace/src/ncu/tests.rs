@@ -369,9 +369,11 @@ fn the_device_describes_itself() {
 }
 
 #[test]
-fn a_value_that_no_counter_has_is_missing() {
+fn values_that_no_counter_can_have_are_missing() {
     let name = "sm__throughput.avg.pct_of_peak_sustained_elapsed";
-    for (value, possible) in [("42.5", true), ("-1", false), ("1e300", false)] {
+    for (value, possible) in
+        [("42.5", true), ("-1", false), ("1e300", false), ("4294967296", false), ("200.5", false)]
+    {
         let page = format!(
             "\"ID\",\"Process ID\",\"Kernel Name\",\"Context\",\"Stream\",\"Block Size\",\"Grid Size\",\"Device\",\"CC\",\"{name}\",\"gpu__time_duration.sum\"\n\
              \"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"%\",\"ns\"\n\
@@ -383,4 +385,20 @@ fn a_value_that_no_counter_has_is_missing() {
         assert_eq!(set.losses.count(LossKind::CounterMalformed), u64::from(!possible), "{value}");
         assert_eq!(set.launches[0].missing.len(), usize::from(!possible));
     }
+}
+
+#[test]
+fn a_grid_that_no_launch_has_is_missing() {
+    let page = |grid: &str| {
+        format!(
+            "\"ID\",\"Process ID\",\"Kernel Name\",\"Block Size\",\"Grid Size\",\"gpu__time_duration.sum\"\n\
+             \"\",\"\",\"\",\"\",\"\",\"ns\"\n\"0\",\"1\",\"k\",\"(1, 1, 1)\",\"{grid}\",\"100\"\n"
+        )
+    };
+    let read = |grid: &str| {
+        let set = raw::read(page(grid).as_bytes()).unwrap();
+        (set.launches[0].grid, set.losses.count(LossKind::CounterMalformed))
+    };
+    assert_eq!(read("(2147483647, 65535, 1)"), (Some([2_147_483_647, 65_535, 1]), 0));
+    assert_eq!(read("(2147483648, 2147483648, 2147483648)"), (None, 1));
 }

@@ -97,11 +97,11 @@ impl Identity {
                 memory_bytes: positive(2).map(memory_bytes),
                 bandwidth_bytes_per_s: positive(3),
                 clock_hz: positive(4),
-                sms: positive(5).map(|v| v as u32),
+                sms: positive(5).map(saturated),
                 l2_bytes: positive(6),
                 uuid: row[7].text().map(|t| t.into_owned()).filter(|t| !t.is_empty()),
                 compute_capability: positive(8)
-                    .map(|major| (major as u32, row[9].int().unwrap_or(0).max(0) as u32)),
+                    .map(|major| (saturated(major), saturated(row[9].int().unwrap_or(0).max(0) as u64))),
             };
             self.gpus.entry(number).or_insert(device);
         })
@@ -148,6 +148,11 @@ impl Identity {
         self.devices.insert((pid, number), id);
         id
     }
+}
+
+/// Returns a count; the largest one for one that is larger, which the limits of the trace leave out.
+fn saturated(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 /// Returns the bytes of a memory size. The first exports gave it in MiB, without saying so.

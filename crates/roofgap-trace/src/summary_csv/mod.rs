@@ -287,7 +287,7 @@ impl Totals {
         let known = |column: Option<TimeColumn>| {
             column.map(|c| (c.unit, cell(c.at))).filter(|(unit, text)| !rounded || unit.ns(text) != Some(0))
         };
-        let kernel = KernelTotal {
+        let mut kernel = KernelTotal {
             name: trace.names.intern(cell(columns.name).trim()),
             total_ns,
             calls,
@@ -295,6 +295,10 @@ impl Totals {
             min_ns: known(columns.min).and_then(|(unit, text)| unit.ns(text)),
             max_ns: known(columns.max).and_then(|(unit, text)| unit.ns(text)),
         };
+        if !is_possible(&kernel, rounded) {
+            trace.losses.add(LossKind::ValueOutOfRange, 1);
+            (kernel.median_ns, kernel.min_ns, kernel.max_ns) = (None, None, None);
+        }
         let position = *self.positions.entry(kernel.name).or_insert(self.rows.len());
         match self.rows.get_mut(position) {
             None => self.rows.push(kernel),
@@ -308,6 +312,16 @@ impl Totals {
         let sum: f64 = self.shares.iter().map(|&(_, total)| total as f64).sum();
         self.shares.iter().any(|&(share, total)| (100.0 * total as f64 / sum - share).abs() > SHARE_TOLERANCE)
     }
+}
+
+/// Tells whether the shortest, median and longest launch of a kernel can be: in this order, and the mean between them. Rounded times say
+/// nothing about the mean.
+fn is_possible(kernel: &KernelTotal, rounded: bool) -> bool {
+    let (min, max) = (kernel.min_ns.unwrap_or(0) as f64, kernel.max_ns.map_or(f64::INFINITY, |ns| ns as f64));
+    let median = kernel.median_ns.unwrap_or(min);
+    let mean = kernel.total_ns as f64 / kernel.calls as f64;
+    let has_mean = rounded || (min - 1.0..=max + 1.0).contains(&mean);
+    min <= median && median <= max && has_mean
 }
 
 /// Adds the launches of the same kernel in another shape. The median of all does not follow from their medians.

@@ -47,6 +47,21 @@ fn a_real_summary() {
 }
 
 #[test]
+fn a_longest_launch_below_the_shortest_is_a_loss() {
+    let read = |times: &str| {
+        let trace = read_bytes(format!("{HEADER}\n100.0,6000,2,3000.0,{times},0.0,a\n").as_bytes()).unwrap();
+        let (_, total, calls, median, min, max) = rows(&trace).remove(0);
+        assert_eq!((total, calls), (6_000, 2));
+        (median, min, max, trace.losses.count(LossKind::ValueOutOfRange))
+    };
+    assert_eq!(read("3000.0,2000,4000"), (Some(3_000.0), Some(2_000), Some(4_000), 0));
+    // The longest below the shortest, the median beyond both, and a mean that is not between them.
+    for times in ["3000.0,4000,2000", "5000.0,2000,4000", "3500.0,3500,4000", "1500.0,1000,2000"] {
+        assert_eq!(read(times), (None, None, None, 1), "{times}");
+    }
+}
+
+#[test]
 fn every_way_to_print_the_same_capture_gives_the_same() {
     let plain = read_bytes(fixture("h200/llama4_cuda_gpu_kern_sum.csv.gz").as_bytes()).unwrap();
     let titled = read_bytes(fixture("kernel-summary/printed.csv.gz").as_bytes()).unwrap();

@@ -151,6 +151,16 @@ impl RequestStats {
         each.chain([("window", self.window_ns)]).chain(requests)
     }
 
+    /// Iterates over all counts with the name of what is counted.
+    pub(super) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let requests = [self.sent, self.completed, self.failed];
+        let failures = self.failures.iter().map(|failure| failure.count);
+        let own = [self.prompt_tokens, self.output_tokens].into_iter().flatten();
+        let each = self.each.iter().flat_map(|times| [times.prompt_tokens, times.output_tokens]).flatten();
+        let requests = requests.into_iter().chain(failures).map(|count| ("requests", count));
+        requests.chain(own.chain(each).map(|count| ("tokens of requests", count)))
+    }
+
     /// Iterates over all moments with a name.
     pub(super) fn moments(&self) -> impl Iterator<Item = (&str, i64)> {
         let due = self.each.iter().map(|times| ("start of a request", times.start_ns));

@@ -57,17 +57,20 @@ impl Model {
         KvCache::new(&self.shape.decoder, capacity)
     }
 
-    /// Reads the image and the prompt; gives the first token, and the prompt as the decoder takes it.
+    /// Reads the image, if there is one, and the prompt; gives the first token, and the prompt as the decoder takes it.
     pub fn prefill(
         &self,
         exec: &mut Exec<'_>,
-        image: &Image,
+        image: Option<&Image>,
         prompt: &[usize],
         cache: &mut KvCache,
     ) -> (usize, Array2<f32>) {
-        let vision = self.see(exec, image);
+        let vision = image.map(|image| self.see(exec, image));
         let text = self.decoder.embed(exec, prompt);
-        let x = exec.op("concatenate", || join(0, &vision, &text));
+        let x = match vision {
+            Some(vision) => exec.op("concatenate", || join(0, &vision, &text)),
+            None => text,
+        };
         let scores = self.decoder.forward(exec, x.clone(), cache);
         (pick(exec, &scores), x)
     }

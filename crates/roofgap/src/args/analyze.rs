@@ -1,9 +1,12 @@
 //! Arguments of the commands that read captures.
 
 use super::common::{AnalysisOverrides, Base};
+use crate::printer::Printer;
 use clap::ValueEnum;
 use regex_lite::Regex;
+use roofgap_analyze::Analysis;
 use roofgap_base::error::Error;
+use roofgap_report::text::{self, TextOptions};
 use roofgap_report::{KernelOrder, NameFilter, Selection};
 use std::path::PathBuf;
 
@@ -63,6 +66,12 @@ pub enum AnalysisFormat {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "What is shown")]
 pub struct Shown {
+    /// Print everything instead of the first screen
+    #[arg(long)]
+    pub full: bool,
+    /// Print these sections only, such as stages,kernels,layers,copies,losses
+    #[arg(long, value_name = "SECTIONS", value_delimiter = ',')]
+    pub show: Vec<String>,
     /// Show this stage only
     #[arg(long, value_name = "STAGE")]
     pub only: Option<String>,
@@ -70,11 +79,11 @@ pub struct Shown {
     #[arg(long, value_name = "REGEX")]
     pub kernel: Option<String>,
     /// Order of the kernels
-    #[arg(long, value_enum, default_value_t = SortBy::Total, value_name = "BY")]
-    pub sort: SortBy,
-    /// Number of kernels to list; 0 lists none
-    #[arg(long, default_value_t = 12, value_name = "N")]
-    pub top: usize,
+    #[arg(long, value_enum, value_name = "BY")]
+    pub sort: Option<SortBy>,
+    /// Number of kernels to list; 0 lists none (default: 12)
+    #[arg(long, value_name = "N")]
+    pub top: Option<usize>,
 }
 
 /// Order of kernels.
@@ -93,6 +102,19 @@ pub enum SortBy {
 }
 
 impl Shown {
+    /// Renders what is asked for: the first screen, named sections, or everything.
+    pub fn text(&self, analysis: &Analysis, printer: &Printer) -> Result<String, Error> {
+        let kernels = self.top.unwrap_or(TextOptions::default().kernels);
+        let look = TextOptions { stages_only: self.only.is_some(), ..printer.text_options(kernels) };
+        let selected =
+            self.only.is_some() || self.kernel.is_some() || self.sort.is_some() || self.top.is_some();
+        match self.full || selected {
+            _ if !self.show.is_empty() => text::show(analysis, look, &self.show).map_err(Error::of),
+            true => Ok(text::render(analysis, look)),
+            false => Ok(text::brief(analysis, look)),
+        }
+    }
+
     /// Returns the selection for the reports.
     pub fn props(&self) -> Result<Selection, Error> {
         let regex = |pattern: &String| {
@@ -104,7 +126,7 @@ impl Shown {
         Ok(Selection {
             stage: self.only.clone(),
             kernel: kernel.map(matches),
-            order: match self.sort {
+            order: match self.sort.unwrap_or(SortBy::Total) {
                 SortBy::Total => KernelOrder::Total,
                 SortBy::Mean => KernelOrder::Mean,
                 SortBy::Calls => KernelOrder::Calls,

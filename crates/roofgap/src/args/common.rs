@@ -66,7 +66,7 @@ impl AnalysisOverrides {
                 views: None,
             },
             limits: UserLimits { peak_tflops: self.peak_tflops, bandwidth_gbs: self.bandwidth_gbs },
-            rank: None,
+            ..LoadOverrides::default()
         })
     }
 }

@@ -25,9 +25,9 @@ pub use serve::Serve;
 pub use trial::Try;
 pub use watch::{Capture, Watch};
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Heading of the options that every command has.
 const GLOBAL: &str = "Global options";
@@ -58,6 +58,17 @@ pub struct Args {
     pub color: ColorWhen,
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// Puts `open` before the words of a command line that begins with a file or a folder instead of a command.
+pub fn with_command(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = words.into_iter().collect();
+    let is_input =
+        |word: &OsString| Path::new(word).exists() && Args::command().find_subcommand(word).is_none();
+    if words.get(1).is_some_and(is_input) {
+        words.insert(1, "open".into());
+    }
+    words
 }
 
 #[derive(Debug, Subcommand)]
@@ -170,10 +181,23 @@ pub enum Document {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use super::*;
+
+    #[test]
+    fn a_path_is_opened_and_a_command_stays_one() {
+        let words = |text: &str| with_command(text.split(' ').map(OsString::from));
+        assert_eq!(
+            words("roofgap Cargo.toml --no-browser"),
+            ["roofgap", "open", "Cargo.toml", "--no-browser"]
+        );
+        assert_eq!(words("roofgap src"), ["roofgap", "open", "src"]);
+        assert_eq!(words("roofgap analyze src"), ["roofgap", "analyze", "src"]);
+        assert_eq!(words("roofgap no-such-thing"), ["roofgap", "no-such-thing"]);
+        assert_eq!(words("roofgap"), ["roofgap"]);
+    }
 
     #[test]
     fn the_definition_is_sound() {
-        super::Args::command().debug_assert();
+        Args::command().debug_assert();
     }
 }

@@ -3,7 +3,7 @@
 use super::signals::request_on_signal;
 use crate::args::{AnalysisFormat, Analyze};
 use crate::printer::Printer;
-use crate::reading::with_bar;
+use crate::reading::{keep_private, with_bar};
 use roofgap_analyze::{About, RankInfo, Trials};
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
@@ -15,7 +15,7 @@ use roofgap_report::export::chrome::{self, RankPlace};
 #[cfg(feature = "parquet")]
 use roofgap_report::export::parquet::{self, Partition};
 use roofgap_report::export::stacks;
-use roofgap_report::{Bundle, json, markdown, telemetry, text};
+use roofgap_report::{Bundle, json, markdown, telemetry};
 use roofgap_runs::open::{Exporter, LoadError, Loaded, Overrides, load};
 use roofgap_runs::run_dir::Layout;
 use std::io::ErrorKind;
@@ -27,6 +27,7 @@ pub fn run(args: Analyze, printer: &Printer) -> Result<Exit, Error> {
     let overrides = Overrides { rank: args.rank, ..args.overrides.props()? };
     let selection = args.shown.props()?;
     check_outputs(&args)?;
+    keep_private(&args.inputs);
     let loaded = with_bar(&args.inputs, printer, || load(&args.inputs, &overrides, &exporter))?;
     check_stage(args.shown.only.as_deref(), &loaded)?;
     for why in &loaded.unreadable {
@@ -41,21 +42,23 @@ pub fn run(args: Analyze, printer: &Printer) -> Result<Exit, Error> {
         None => None,
     };
     let exported = export(&args, &loaded, &overrides, &exporter, printer);
-    let look =
-        text::TextOptions { stages_only: args.shown.only.is_some(), ..printer.text_options(args.shown.top) };
     let analysis = selection.of(&loaded.analysis);
     let part = Bundle { analysis: &analysis, ..bundle(&loaded) };
     match args.format {
         AnalysisFormat::Text => {
-            printer.text(&text::render(&analysis, look))?;
+            printer.text(&args.shown.text(&analysis, printer)?)?;
             let trials = loaded.context.trials.as_ref();
             if let Some(trial) = trials.and_then(Trials::latest) {
                 let screen = printer.screen();
                 let result = trial::text::result(trial, screen);
                 printer.text(&format!("\n{}\n{result}", screen.bold("Tried")))?;
             }
-            if let Some(page) = &page {
-                printer.page(page)?;
+            match &page {
+                Some(page) => printer.page(page)?,
+                None if printer.is_live() => {
+                    printer.progress(&"`--full` prints everything; `roofgap INPUT` opens the page");
+                }
+                None => {}
             }
         }
         AnalysisFormat::Json => printer.document(&json::pretty(&analysis))?,

@@ -18,6 +18,9 @@ pub fn run(args: Config, printer: &Printer) -> Result<Exit, Error> {
         }
         Config::Show { composition, format } => {
             let composed = compose(&composition.props(&[]))?;
+            for note in &composed.notes {
+                printer.progress(&format_args!("note: {note}"));
+            }
             match format {
                 Format::Text => printer.text(&composed.to_annotated_yaml())?,
                 Format::Json => printer.document(&format!("{:#}\n", values(&composed)))?,

@@ -36,6 +36,10 @@ const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// Runs a command.
 pub fn run(command: Command, printer: &Printer) -> Result<Exit, Error> {
+    // `watch` becomes the program, which has the signals of its parent.
+    if !matches!(command, Command::Watch(_)) {
+        signals::take_defaults()?;
+    }
     // Whatever a command starts dies with this process.
     let _guardian = Guardian::install(CommandLine::new(THIS_PROGRAM).arg("guard"));
     match command {

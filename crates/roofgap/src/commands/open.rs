@@ -3,6 +3,7 @@
 use super::analyze::{exporter, write_reports};
 use crate::args::{Demo, Open, Report};
 use crate::printer::Printer;
+use crate::reading::keep_private;
 use crate::{browser, demo};
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
@@ -12,6 +13,7 @@ use roofgap_report::text;
 use roofgap_runs::open::{Overrides, load};
 use roofgap_runs::run_dir::{Layout, locate};
 use roofgap_runs::runs::resolve;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Opens the page of a run or a capture.
@@ -57,6 +59,7 @@ fn is_run_name(text: &str) -> bool {
 /// Writes the reports of captures into a folder of their own, because nothing is written beside an input.
 fn capture_page(inputs: &[String], printer: &Printer) -> Result<PathBuf, Error> {
     let inputs: Vec<PathBuf> = inputs.iter().map(PathBuf::from).collect();
+    keep_private(&inputs);
     let loaded = load(&inputs, &Overrides::default(), &exporter(None))?;
     for why in &loaded.unreadable {
         printer.warning(why);
@@ -66,12 +69,11 @@ fn capture_page(inputs: &[String], printer: &Printer) -> Result<PathBuf, Error> 
 
 /// Creates a folder for temporary files that stays, because a browser reads it later.
 fn kept_folder() -> Result<PathBuf, Error> {
-    let folder = tempfile::Builder::new().prefix("roofgap-").tempdir();
+    // Others can list the folder for temporary files.
+    let owner_only = std::fs::Permissions::from_mode(0o700);
+    let folder = tempfile::Builder::new().prefix("roofgap-").permissions(owner_only).tempdir();
     folder.map(tempfile::TempDir::keep).map_err(Error::io("write", &std::env::temp_dir()))
 }
-
-/// Kernels of the demo to list: the page has all of them.
-const DEMO_KERNELS: usize = 5;
 
 /// Analyses the capture inside the binary and opens its page.
 pub fn demo(args: Demo, printer: &Printer) -> Result<Exit, Error> {
@@ -80,8 +82,7 @@ pub fn demo(args: Demo, printer: &Printer) -> Result<Exit, Error> {
     let mut loaded = load(&captures, &demo::overrides(), &exporter(None))?;
     loaded.context.title = demo::TITLE.to_owned();
     let page = write_reports(&folder, &loaded, printer)?;
-    let look = printer.text_options(DEMO_KERNELS);
-    printer.text(&text::render(&loaded.analysis, look))?;
+    printer.text(&text::brief(&loaded.analysis, printer.text_options(0)))?;
     printer.page(&page)?;
     if !args.no_browser
         && let Err(why) = browser::open(&page)

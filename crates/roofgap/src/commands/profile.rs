@@ -29,6 +29,9 @@ pub fn run(args: Profile, printer: &Printer) -> Result<Exit, Error> {
         search_path: std::env::split_paths(&path).collect::<Vec<PathBuf>>(),
         native: NativeLibrary::embedded(),
     };
+    for note in &props.composed.notes {
+        printer.progress(&format_args!("note: {note}"));
+    }
     if args.dry_run {
         return print_plan(&props, printer);
     }
@@ -57,8 +60,7 @@ pub fn print_outcome(outcome: &Outcome, format: Format, printer: &Printer) -> Re
         return Ok(outcome.exit);
     }
     if let Some(analysis) = &outcome.analysis {
-        let look = printer.text_options(text::TextOptions::default().kernels);
-        printer.text(&text::render(analysis, look))?;
+        printer.text(&text::brief(analysis, printer.text_options(0)))?;
     }
     printer.text(&format!("\nbundle: {}\n", outcome.run_dir.display()))?;
     let page = Layout::of(&outcome.run_dir).page();

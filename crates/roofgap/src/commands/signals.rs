@@ -3,9 +3,30 @@
 use super::bug;
 use roofgap_base::error::Error;
 use roofgap_collect::child::Cancel;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
-use std::sync::Once;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Once};
+
+/// Makes the end of a child known, which a parent that ignores SIGCHLD would hide, and a write beyond the limit of the file size an error
+/// instead of the end of this program. Programs that it starts have the defaults of the system.
+pub fn take_defaults() -> Result<(), Error> {
+    // Where it is not ignored, the end of a child interrupts nothing.
+    let signals = [SIGXFSZ].into_iter().chain(is_ignored(SIGCHLD).then_some(SIGCHLD));
+    for signal in signals {
+        signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))
+            .map_err(|error| bug(format!("cannot handle signals: {error}")))?;
+    }
+    Ok(())
+}
+
+/// Returns true if the parent of this program ignored a signal.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
+}
 
 /// Takes over the signals. The first cancels, the second kills the children, the third ends this program.
 pub fn cancel_on_signal() -> Result<Cancel, Error> {

@@ -17,7 +17,7 @@ fn stage<'a>(analysis: &'a Value, name: &str) -> &'a Value {
 
 #[test]
 fn the_table_says_where_the_time_of_a_real_capture_goes() {
-    let run = ok(["analyze", "fixtures/h200/dsocr2.sqlite.gz"]);
+    let run = ok(["analyze", "fixtures/h200/dsocr2.sqlite.gz", "--full"]);
     insta::assert_snapshot!("dsocr2", run.stdout);
     assert_eq!(run.stderr, "");
     assert!(!run.stdout.contains('\x1b'), "colour in a pipe");
@@ -102,7 +102,7 @@ fn without_a_stage_the_ranges_of_the_capture_are_listed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.json");
     std::fs::write(&path, trace).unwrap();
-    let run = ok(["analyze".as_ref(), path.as_os_str()]);
+    let run = ok(["analyze".as_ref(), "--full".as_ref(), path.as_os_str()]);
     assert!(run.stdout.contains("my_loop"), "{}", run.stdout);
     assert!(run.stdout.contains("\nKernels\n"), "{}", run.stdout);
 
@@ -260,19 +260,20 @@ fn a_pattern_that_no_kernel_matches_is_no_empty_input() {
 
 #[test]
 fn advice_fits_the_kind_of_the_capture() {
-    let shown = ok(["analyze", "fixtures/h200/llama4.kineto.json.gz"]).stdout;
+    let shown = ok(["analyze", "fixtures/h200/llama4.kineto.json.gz", "--full"]).stdout;
     assert!(shown.contains("torch.profiler.record_function"), "{shown}");
     assert!(!shown.contains("NVTX"), "{shown}");
 }
 
 #[test]
 fn the_way_to_the_roof_is_told_where_it_is_not_known() {
-    let shown = ok(["analyze", "fixtures/h200/llama4.sqlite.gz"]).stdout;
+    let shown = ok(["analyze", "fixtures/h200/llama4.sqlite.gz", "--full"]).stdout;
     let told = "The distance to the roof is not known: it needs counters of ncu";
     assert_eq!(shown.matches(told).count(), 1, "{shown}");
     let report = ok(["analyze", "fixtures/h200/llama4.sqlite.gz", "--format=markdown"]).stdout;
     assert!(report.contains(told), "{report}");
     let measured =
-        ok(["analyze", "fixtures/h200/llama4.sqlite.gz", "fixtures/ncu/llama4_light_raw.csv.gz"]).stdout;
+        ok(["analyze", "fixtures/h200/llama4.sqlite.gz", "fixtures/ncu/llama4_light_raw.csv.gz", "--full"])
+            .stdout;
     assert!(!measured.contains(told), "{measured}");
 }

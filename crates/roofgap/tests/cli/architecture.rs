@@ -60,3 +60,32 @@ fn owners_exist() {
         }
     }
 }
+
+/// Every test that the threat model names exists.
+#[test]
+fn the_tests_of_the_threat_model_exist() {
+    fn add(folder: &Path, functions: &mut BTreeSet<String>) {
+        for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() && !path.ends_with("target") {
+                add(&path, functions);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let tests = text.split("#[test]").skip(1).filter_map(|rest| rest.split_once("fn "));
+                functions.extend(tests.filter_map(|(_, rest)| Some(rest.split_once('(')?.0.to_owned())));
+            }
+        }
+    }
+    let mut functions = BTreeSet::new();
+    ["crates", "lake", "testkit"].iter().for_each(|folder| add(&root().join(folder), &mut functions));
+    let document = std::fs::read_to_string(root().join("docs/threat-model.md")).unwrap();
+    let rows = table(&document, "| command | from | not trusted to | test |");
+    for command in ["analyze", "profile", "watch", "serve", "mcp", "scrub", "lake"] {
+        assert!(rows.iter().any(|row| row[0].trim_matches('`') == command), "{command} is missing");
+    }
+    for row in &rows {
+        assert!(row[3].contains('`'), "{row:?} names no test");
+        for test in row[3].split('`').skip(1).step_by(2) {
+            assert!(functions.contains(test), "docs/threat-model.md names {test}, which is no test");
+        }
+    }
+}

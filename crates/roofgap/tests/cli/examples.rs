@@ -24,7 +24,8 @@ fn the_examples_are_current() {
     assert!(output.status.success(), "{output:?}");
     let kept = root().join("docs/examples");
     let mut expected = files(&kept);
-    expected.retain(|path| path != Path::new("README.md"));
+    // A session on a GPU machine is made by `scripts/example-session.sh`, and kept as it was.
+    expected.retain(|path| path != Path::new("README.md") && !path.starts_with("deepseek_ocr_session"));
     assert_eq!(files(folder.path()), expected, "run scripts/examples.sh");
     for path in &expected {
         let same =

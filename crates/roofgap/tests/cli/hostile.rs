@@ -175,17 +175,18 @@ fn a_killed_analysis_leaves_no_unpacked_copy() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
-/// A title change, a cleared screen, the one-character form of a sequence, and a reversed writing direction.
-const ESCAPES: &str = "\u{1b}]0;title\u{7}\u{1b}[2J\u{9b}31m\u{202e}\u{8}";
+/// A title change, a cleared screen, hidden and coloured text, the one-character form of a sequence, and changes of the writing direction.
+const ESCAPES: &str = "\u{1b}]0;title\u{7}\u{1b}[2J\u{1b}[8m\u{1b}[31m\u{9b}31m\u{202e}\u{2066}\u{200f}\u{8}";
+
+fn is_harmful(c: char) -> bool {
+    let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    turns || c.is_control() && !"\n\t".contains(c)
+}
 
 /// Checks that a terminal shows both streams as text.
 fn is_inert(run: &Run) {
     for text in [&run.stdout, &run.stderr] {
-        let styles = text.replace("\u{1b}[1m", "").replace("\u{1b}[0m", "");
-        let harmful = styles
-            .chars()
-            .find(|c| c.is_control() && !"\n\t".contains(*c) || ('\u{202a}'..='\u{202e}').contains(c));
-        assert_eq!(harmful, None, "{text:?}");
+        assert_eq!(text.chars().find(|c| is_harmful(*c)), None, "{text:?}");
     }
 }
 
@@ -209,8 +210,7 @@ fn analysis_is_inert(path: &Path) -> Run {
     if run.status == Some(0) {
         for name in ["report.md", "kernels.md", "operators.md", "stakeholder_summary.md", "report.html"] {
             let text = std::fs::read_to_string(Path::new(&out).join(name)).unwrap();
-            let harmful = text.chars().find(|c| c.is_control() && !"\n\t".contains(*c));
-            assert_eq!(harmful, None, "{name}");
+            assert_eq!(text.chars().find(|c| is_harmful(*c)), None, "{name}");
         }
     }
     run
@@ -346,10 +346,19 @@ fn numbers_whose_sums_overflow() {
     });
     let page = lines.collect::<Vec<_>>().join("\n");
     assert!(page.contains("\"9000000000000000\""));
+    let operator = |name: &str| {
+        format!(r#"{{"name":"{name}","calls":18446744073709551615,"self_cpu_ns":1,"total_cpu_ns":1}}"#)
+    };
+    let account = format!(
+        r#"{{"schema":"roofgap.workload/1","repeats":[{{"warmup":false,"stages":[{{"name":"decode","wall_ns":5}}]}}],
+            "operators":[{},{}]}}"#,
+        operator("a"),
+        operator("a")
+    );
     for (name, text, refused) in [
         ("calls.csv", calls, "the sum of times or launches overflows"),
         ("times.csv", times, "the sum of times or launches overflows"),
-        ("page.csv", page, "its launches last more than 146 years together"),
+        ("account.json", account, "18446744073709551615 is no possible count of calls of an operator"),
     ] {
         let run = run(["analyze".as_ref(), put(folder.path(), name, text).as_os_str()]);
         assert_eq!(run.status, Some(2), "{name}: {}", run.stderr);
@@ -362,17 +371,12 @@ fn numbers_whose_sums_overflow() {
         events.push(event("gpu_memcpy", name, (7, 10 * at + 9, 1), &args).replace("\"pid\":9", "\"pid\":0"));
         events.push(event("user_annotation", "decode", (9, 10 * at, 9), ""));
     });
-    let operator = |name: &str| {
-        format!(r#"{{"name":"{name}","calls":18446744073709551615,"self_cpu_ns":1,"total_cpu_ns":1}}"#)
-    };
-    let account = format!(
-        r#"{{"schema":"roofgap.workload/1","repeats":[{{"warmup":false,"stages":[{{"name":"decode","wall_ns":5}}]}}],
-            "operators":[{},{}]}}"#,
-        operator("a"),
-        operator("a")
-    );
-    for (name, text) in [("copies.json", copies), ("account.json", account)] {
+    // A copy of 8 EiB and a launch of 285 years are losses.
+    for (name, text, loss) in
+        [("copies.json", copies, "value_out_of_range"), ("page.csv", page, "counter_malformed")]
+    {
         let run = run(["analyze".as_ref(), put(folder.path(), name, text).as_os_str()]);
         assert_eq!(run.status, Some(0), "{name}: {}", run.stderr);
+        assert!(run.stdout.contains(loss), "{name}: {}", run.stdout);
     }
 }

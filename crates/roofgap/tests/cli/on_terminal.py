@@ -10,7 +10,15 @@ import termios
 
 master, slave = pty.openpty()
 fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-child = subprocess.Popen(sys.argv[1:], stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
+child = subprocess.Popen(
+    sys.argv[1:],
+    stdin=slave,
+    stdout=slave,
+    stderr=slave,
+    start_new_session=True,
+    # So that the program can open it as /dev/tty.
+    preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+)
 os.close(slave)
 while True:
     try:

@@ -128,13 +128,17 @@ fn the_embedded_model_leaves_a_whole_bundle() {
     assert!(!metrics["operators"].as_array().unwrap().is_empty());
 
     // Every mandatory table exists; those without rows have a reason.
-    let summary = std::fs::read_to_string(run_dir.join("stakeholder_summary.md")).unwrap();
-    for heading in ["Environment", "Aggregates", "Per-Stage Timings", "MFU", "Top Operators", "Top Kernels"] {
-        let section = section(&summary, heading);
+    let report = std::fs::read_to_string(run_dir.join("report.md")).unwrap();
+    for heading in ["Environment", "Aggregates", "Stages", "MFU and MBU", "Operators", "Kernels"] {
+        let section = section(&report, heading);
         let rows = section.lines().filter(|line| line.starts_with('|')).count();
         let words = section.lines().skip(1).any(|line| line.len() > 20 && !line.starts_with('|'));
         assert!(rows > 2 || words, "{heading} is neither filled nor explained:\n{section}");
     }
+    // One page for readers who decide.
+    let summary = std::fs::read_to_string(run_dir.join("stakeholder_summary.md")).unwrap();
+    assert!(summary.lines().count() <= 60 && summary.contains("\nOne token takes "), "{summary}");
+    assert!(summary.contains("No profiler ran."), "{summary}");
 
     // The reports can be written again from the files.
     let stages =

@@ -29,8 +29,7 @@ fn examples(readme: &str) -> Vec<Example> {
 /// Checks that the output has each line that is shown, in order; `...` stands for omitted lines.
 #[test]
 fn the_examples_are_real() {
-    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
-    let examples = examples(&readme);
+    let examples = examples(&(read("README.md") + &read("docs/commands.md")));
     assert!(!examples.is_empty(), "the README shows output");
     for Example { command, shown } in examples {
         let arguments = command.strip_prefix("roofgap ").unwrap_or_else(|| panic!("{command}"));
@@ -46,18 +45,40 @@ fn the_examples_are_real() {
     }
 }
 
-/// Each file that the README names is there.
+/// The first page stays short: what is more belongs into the book.
+#[test]
+fn the_readme_is_read_in_minutes() {
+    let words = read("README.md").split_whitespace().count();
+    assert!(words <= 800, "{words} words");
+}
+
+/// Each page of the book is listed, and every file that the README and the book name is there.
 #[test]
 fn links_lead_somewhere() {
-    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
-    let targets: Vec<&str> = readme
-        .split("](")
-        .skip(1)
-        .filter_map(|rest| Some(rest.split_once(')')?.0))
-        .filter(|target| !target.contains("://"))
-        .collect();
-    assert!(targets.contains(&"docs/report.png"), "{targets:?}");
-    for target in targets {
-        assert!(root().join(target).exists(), "{target}");
+    let pages = std::fs::read_dir(root().join("docs")).unwrap();
+    let names = pages.map(|page| page.unwrap().file_name().into_string().unwrap());
+    let pages: Vec<String> = names.filter(|name| name.ends_with(".md")).collect();
+    let summary = links("docs/SUMMARY.md");
+    for page in pages.iter().filter(|page| *page != "SUMMARY.md") {
+        assert!(summary.contains(page), "docs/SUMMARY.md does not list {page}");
     }
+    assert!(links("README.md").iter().any(|target| target == "docs/report.png"));
+    for page in pages.iter().map(|page| format!("docs/{page}")).chain(["README.md".to_owned()]) {
+        for target in links(&page) {
+            let file = target.split('#').next().unwrap();
+            let folder = root().join(&page).parent().unwrap().to_owned();
+            assert!(file.is_empty() || folder.join(file).exists(), "{page} names {target}");
+        }
+    }
+}
+
+fn read(page: &str) -> String {
+    std::fs::read_to_string(root().join(page)).unwrap()
+}
+
+/// Lists the targets of the links of a page that are files.
+fn links(page: &str) -> Vec<String> {
+    let text = read(page);
+    let targets = text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
+    targets.filter(|target| !target.contains("://")).map(str::to_owned).collect()
 }

@@ -274,7 +274,8 @@ fn whole_traces_of_different_work_are_not_judged() {
     let kineto = "fixtures/h200/llama4.kineto.json.gz";
     let shown = ok(["compare", LLAMA, kineto]).stdout;
     let headline = "not comparable as a whole (different launches); by instance: no stage on both sides; the kernels compare by call";
-    assert_eq!(shown.lines().nth(1), Some(headline), "{shown}");
+    assert!(shown.starts_with("DIFFERENT RECORDINGS: timeline (nsys-sqlite against kineto"), "{shown}");
+    assert_eq!(shown.lines().nth(2), Some(headline), "{shown}");
     assert!(shown.contains("launches: 3,490 against "), "{shown}");
     let gated = run(["compare", LLAMA, kineto, "--fail-on", "total.kernel=5%"]);
     assert_eq!(gated.status, Some(3), "{}", gated.stdout);
@@ -288,12 +289,18 @@ fn captures_with_different_tokens_compare_by_step_and_token() {
     let plain = ok(["compare", base, head]).stdout;
     let headline = plain.lines().find(|line| line.starts_with("not comparable as a whole")).unwrap();
     assert!(headline.contains("different prefill.tokens"), "{headline}");
-    assert!(plain.contains("prefill: step "), "{plain}");
+    assert!(plain.contains("\nprefill\nstep "), "{plain}");
     // 17.234 ms for 768 tokens against 23.373 ms for 256.
     let per_token = plain.lines().find(|line| line.starts_with("per token µs")).unwrap();
     assert!(per_token.contains(" 22.44 ") && per_token.contains(" 91.30 "), "{per_token}");
     for (gate, status) in
-        [("prefill.wall=5%", 3), ("total.kernel=5%", 3), ("prefill.token=5%", 5), ("decode.token=500%", 0)]
+        // The profilers differ, so that only a change beyond a factor of two is judged.
+        [
+            ("prefill.wall=5%", 3),
+            ("total.kernel=5%", 3),
+            ("prefill.token=5%", 5),
+            ("decode.token=500%", 3),
+        ]
     {
         let run = run(["compare", base, head, "--fail-on", gate]);
         assert_eq!(run.status, Some(status), "{gate}: {}", run.stdout);

@@ -1,6 +1,6 @@
 //! Processes and bundles after a kill, and output that nobody reads.
 
-use crate::support::{ROOFGAP, Run, roofgap, root};
+use crate::support::{ROOFGAP, Run, can_run, roofgap, root};
 use serde_json::Value;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -231,7 +231,7 @@ JSON
     ]
 }
 
-/// Kills sessions at moments spread over their whole time: 15, or `ROOFGAP_TEST_KILLS` (`scripts/kill-test.sh`).
+/// Kills sessions at moments spread over their whole time: 15, or `ROOFGAP_TEST_KILLS` (`scripts/kill-test.py` kills every other command).
 #[test]
 fn a_kill_at_any_moment_leaves_a_readable_bundle_and_no_process() {
     let kills: u32 = std::env::var("ROOFGAP_TEST_KILLS").map_or(15, |count| count.parse().unwrap());
@@ -339,6 +339,101 @@ fn arguments_that_are_not_utf_8_are_passed_on_recorded_and_repeated() {
         bench.command("sh").args(["-c", session["repeat_command"].as_str().unwrap()]).output().unwrap();
     assert!(again.status.success(), "{again:?}");
     assert_eq!(std::fs::read(bench.path("said")).unwrap(), line.repeat(2));
+}
+
+#[test]
+fn a_parent_that_ignores_the_end_of_children_changes_nothing() {
+    let bench = Bench::new();
+    let args = bench.profile(&["runner=unwatched", "--", "true"]);
+    let output = bench.command("env").arg("--ignore-signal=CHLD").arg(ROOFGAP).args(&args).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(bench.session()["state"], "done");
+}
+
+#[test]
+fn a_limit_of_the_file_size_costs_what_does_not_fit() {
+    let bench = Bench::new();
+    let args = bench.profile(&["runner=unwatched", "--", "bash", "-c", "yes | head -c 200000"]);
+    let script = "ulimit -f 40; exec \"$0\" \"$@\"";
+    let output = bench.command("bash").args(["-c", script, ROOFGAP]).args(&args).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let session = bench.session();
+    assert_eq!((&session["state"], &session["exit_status"]), (&"partial".into(), &3.into()), "{session:#}");
+    // The program has the limit as it would alone.
+    let bench = Bench::new();
+    let args =
+        bench.profile(&["runner=unwatched", "--", "bash", "-c", "head -c 200000 /dev/zero > large; exit $?"]);
+    let output = bench.command("bash").args(["-c", script, ROOFGAP]).args(&args).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(4), "{message}");
+    assert!(message.contains("status 153"), "{message}");
+}
+
+#[test]
+fn a_program_that_asks_at_the_terminal_ends_at_once_with_the_reason() {
+    if !can_run(Command::new("python3").arg("--version").output().is_ok(), "python3 is not installed") {
+        return;
+    }
+    let bench = Bench::new();
+    for ask in ["read line < /dev/tty", "stty -echo < /dev/tty"] {
+        let args = bench.profile(&["runner=unwatched", "run.timeout=1h", "--", "bash", "-c", ask]);
+        let output = bench
+            .command("python3")
+            .arg(root().join("crates/roofgap/tests/cli/on_terminal.py"))
+            .arg(ROOFGAP)
+            .args(&args)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(4), "{text}");
+        // Lines are as wide as the terminal.
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains("asks at the terminal (/dev/tty)"), "{text}");
+    }
+    assert_eq!(bench.living(), [""; 0]);
+}
+
+#[test]
+fn what_comes_from_a_private_run_is_private() {
+    let bench = Bench::new();
+    let public = root().join("fixtures/native/stand-in.rgcap");
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let run = bench.path("runs/20260101-000000");
+    std::fs::create_dir_all(run.join("native")).unwrap();
+    std::fs::set_permissions(&run, std::fs::Permissions::from_mode(0o700)).unwrap();
+    std::fs::write(run.join("session.json"), "{}").unwrap();
+    let private = run.join("native/1.rgcap");
+    std::fs::copy(&public, &private).unwrap();
+    for (input, file_mode, folder_mode) in [(&public, 0o644, 0o755), (&private, 0o600, 0o700)] {
+        let name = |end: &str| bench.path(&format!("{file_mode:o}{end}"));
+        let output = bench
+            .command("bash")
+            .args(["-c", "umask 022; exec \"$0\" \"$@\"", ROOFGAP, "analyze"])
+            .arg(input)
+            .arg("--perfetto")
+            .arg(name(".json"))
+            .arg("--prometheus")
+            .arg(name(".txt"))
+            .arg("--out")
+            .arg(name(""))
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let modes = [name(".json"), name(".txt"), name("/report.html")].map(|path| mode(&path));
+        assert_eq!(modes, [file_mode; 3], "{}", input.display());
+        assert_eq!(mode(&name("")), folder_mode);
+    }
+    // The page of a capture is in the folder for temporary files, which everybody can list.
+    let page = bench
+        .command(ROOFGAP)
+        .args(["open", "--no-browser"])
+        .arg(&public)
+        .env("TMPDIR", bench.path(""))
+        .output()
+        .unwrap();
+    let page = PathBuf::from(String::from_utf8(page.stdout).unwrap().trim());
+    assert!(page.is_file(), "{}", page.display());
+    assert_eq!(mode(page.parent().unwrap()), 0o700);
 }
 
 #[test]

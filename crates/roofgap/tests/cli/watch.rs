@@ -2,6 +2,7 @@
 
 use crate::support::{Run, free_port, roofgap, root};
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -102,6 +103,20 @@ impl Bench {
         assert!(none.stderr.contains("has no requests"), "{}", none.stderr);
     }
 
+    /// Begins a long capture, and waits until it records.
+    fn begin_capture(&self, runs: &Path) -> Child {
+        let mut capture = self
+            .roofgap(&["capture", "latest", "--for", "10m", "--out", runs.to_str().unwrap()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(capture.stderr.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.starts_with("run "), "{line}");
+        capture
+    }
+
     /// Captures with `--out`; returns the output and the analysis.
     fn capture(&self, args: &[&str]) -> (Run, serde_json::Value) {
         let runs = self.path("runs");
@@ -173,20 +188,42 @@ fn a_long_window_has_a_part_of_its_steps() {
 }
 
 #[test]
+fn a_killed_capture_leaves_the_program_to_the_next() {
+    let bench = Bench::new();
+    let mut child = bench.watch("loop", 1);
+    let mut capture = bench.begin_capture(&bench.path("killed"));
+    capture.kill().unwrap();
+    capture.wait().unwrap();
+    let (_, metrics) = bench.capture(&["latest", "--steps", "3"]);
+    assert!(metrics["stages"][0]["steps"]["count"].as_u64().unwrap() >= 2, "{metrics}");
+    drop(child.stdin.take());
+    child.wait().unwrap();
+}
+
+#[test]
+fn what_a_damaged_registration_names_is_not_removed() {
+    let bench = Bench::new();
+    let (registry, documents) = (bench.path("run/roofgap"), bench.path("documents"));
+    for folder in [&registry, &registry.join("1-1"), &documents] {
+        std::fs::create_dir(folder).unwrap();
+        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    std::fs::write(documents.join("letter"), "dear reader").unwrap();
+    let stale = serde_json::json!({
+        "pid": 1, "start": 0, "started": "", "command": [], "socket": "/nowhere", "files": documents,
+    });
+    std::fs::write(registry.join("1-1/watch.json"), stale.to_string()).unwrap();
+    assert!(bench.roofgap(&["watch", "--", "true"]).status().unwrap().success());
+    assert_eq!(std::fs::read_to_string(documents.join("letter")).unwrap(), "dear reader");
+    assert!(!registry.join("1-1").exists(), "a folder of an ended program stays");
+}
+
+#[test]
 fn an_interrupted_capture_is_kept_and_leaves_the_program_dormant() {
     let bench = Bench::new();
     let mut child = bench.watch("loop", 1);
     let runs = bench.path("runs");
-    let mut capture = bench
-        .roofgap(&["capture", "latest", "--for", "10m", "--out", runs.to_str().unwrap()])
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stderr = BufReader::new(capture.stderr.take().unwrap());
-    let mut line = String::new();
-    stderr.read_line(&mut line).unwrap();
-    assert!(line.starts_with("run "), "{line}");
+    let mut capture = bench.begin_capture(&runs);
     // One window at a time.
     let busy: Run = bench.roofgap(&["capture", "latest"]).output().unwrap().into();
     assert_eq!(busy.status, Some(3), "{}", busy.stderr);

@@ -7,6 +7,7 @@ use roofgap_base::exit::Exit;
 use roofgap_base::numbers::time;
 use roofgap_collect::child::EndReason;
 use roofgap_runs::config::Config;
+use roofgap_runs::config::settings::WorkloadKind;
 use roofgap_runs::run_dir::{Layout, PhaseName};
 use roofgap_trace::account::{self, Account};
 
@@ -88,10 +89,17 @@ fn run_program(context: &mut PhaseContext<'_>, program: &Program) -> Result<Base
     if !outcome.is_success() {
         let (exit, hint) = match outcome.ended {
             EndReason::TimeBudget { .. } => (Exit::ProgramFailed, "; raise run.timeout if it needs longer"),
+            EndReason::NoTerminal => {
+                (Exit::ProgramFailed, "; give it its answers by an option, a variable or a file")
+            }
             EndReason::DiskBudget { .. } => (
                 Exit::Partial,
                 "; raise retention.max_run_bytes, free disk space, or set artifacts.stage2_dir",
             ),
+            // The driver of Hugging Face models says so of wrong arguments and inputs.
+            _ if context.config.workload.kind == WorkloadKind::Hf && outcome.code == Some(2) => {
+                (Exit::Usage, "")
+            }
             _ => (Exit::ProgramFailed, ""),
         };
         let why = format!("the program {}{hint}", outcome.describe());

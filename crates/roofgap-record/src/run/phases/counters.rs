@@ -16,18 +16,18 @@ use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::{Ncu as NcuSettings, WorkloadKind};
 use roofgap_runs::open::accounts::account_at;
 use roofgap_runs::run_dir::{Layout, PhaseName};
-use roofgap_trace::Trace;
 use roofgap_trace::ncu::CounterSet;
+use roofgap_trace::{Range, Trace};
 
 use super::measured_rank::{self, MeasuredRank};
-use super::select::{NO_TIMELINE, no_counters};
+use super::select::{NO_TIMELINE, no_counters, nvtx_range};
 use super::timeline::{Recorder, Timeline};
 use super::{Phase, PlannedSession, Ready, Results, Skip, ns};
 use crate::run::attempt::AttemptError;
 use crate::run::context::{PhaseCommand, PhaseContext, PhaseDescription};
 use crate::run::program::{COUNTER_PATIENCE, Program};
 use crate::run::tools::ToolName;
-use crate::select::plan::Measured;
+use crate::select::plan::{Measured, StageCover};
 use crate::select::{Plan, WHOLE, mangled_in_native, mangled_in_nsys};
 use crate::stage1;
 use roofgap_base::error::Error;
@@ -233,7 +233,7 @@ fn measure(
     });
     let written = context.run_dir.write_json("ncu/plan.json", &plan);
     context.note_output(written);
-    split_by_stage(context, &raw, &report, &stage_of, &plan);
+    split_by_stage(context, tool, &raw, &report, &stage_of, &plan);
     note_coverage(context, &plan);
     Ok(())
 }
@@ -377,11 +377,10 @@ fn request(
     if !unknown.is_empty() {
         notes.push(format!("metrics unknown to this ncu for this device: {}", unknown.join(", ")));
     }
-    let ranges = plan.ranges.iter().filter_map(|range| NvtxRange::parse(range));
     let options = NcuProfile {
         kernels,
         name_base,
-        ranges: ranges.collect(),
+        ranges: plan.ranges.clone(),
         excluded_ranges: warmups(trace, stages),
         excluded_processes: rank.excluded(),
         metrics,
@@ -463,17 +462,14 @@ fn metrics(settings: &NcuSettings, capability: Option<(u32, u32)>) -> Vec<String
 
 /// Lists the warm-up ranges of a trace. Stages inside them have the names of the measured ones and come first.
 fn warmups(trace: &Trace, stages: &StageSet) -> Vec<NvtxRange> {
-    let mut found: Vec<NvtxRange> = Vec::new();
-    for range in &trace.ranges.rows {
+    let is_warmup = |range: &&Range| {
         let (domain, name) = (trace.names.get(range.domain), trace.names.get(range.name));
-        if stages.warmup.iter().any(|pattern| pattern.matches(domain, name)) {
-            let domain = (!domain.is_empty()).then(|| domain.to_owned());
-            let range = NvtxRange { domain, name: name.to_owned() };
-            if !found.contains(&range) {
-                found.push(range);
-            }
-        }
-    }
+        stages.warmup.iter().any(|pattern| pattern.matches(domain, name))
+    };
+    let mut found: Vec<NvtxRange> =
+        trace.ranges.rows.iter().filter(is_warmup).map(|range| nvtx_range(trace, range)).collect();
+    found.sort();
+    found.dedup();
     found
 }
 
@@ -515,9 +511,10 @@ fn stages_of_launches(
         .collect()
 }
 
-/// Writes the rows of each stage to a file of its own. A report that holds one stage only is linked under its name.
+/// Writes the rows and the report of each stage to files of its own.
 fn split_by_stage(
     context: &mut PhaseContext<'_>,
+    tool: &Ncu,
     raw: &Path,
     report: &Path,
     stage_of: &[Option<String>],
@@ -525,26 +522,60 @@ fn split_by_stage(
 ) {
     for cover in &plan.stages {
         let csv = context.layout.ncu_stage_raw(&cover.name);
-        match split(raw, &csv, stage_of, &cover.name) {
-            Ok(0) => {}
-            Ok(_) => {
-                context.output(&csv);
-                if !stage_of.iter().all(|own| own.as_ref() == Some(&cover.name)) {
-                    continue;
-                }
-                let link = context.layout.ncu_stage_report(&cover.name);
-                let _ = std::fs::remove_file(&link);
-                // A link costs nothing, a copy 100 MB.
-                if std::fs::hard_link(report, &link).is_ok() {
-                    context.output(&link);
-                }
-            }
+        let rows = match split(raw, &csv, stage_of, &cover.name) {
+            Ok(0) => continue,
+            Ok(rows) => rows,
             Err(error) => {
                 let note = format!("cannot write {}: {error}", csv.display());
                 context.note(note);
+                continue;
             }
+        };
+        context.output(&csv);
+        let own = context.layout.ncu_stage_report(&cover.name);
+        let _ = std::fs::remove_file(&own);
+        let is_written = if rows == stage_of.len() {
+            // A link costs nothing, a copy 100 MB.
+            std::fs::hard_link(report, &own).is_ok()
+        } else {
+            export_stage(context, tool, report, cover, rows)
+        };
+        if is_written {
+            context.output(&own);
         }
     }
+}
+
+/// Lets ncu write the launches of one stage to a report of its own. Not every version of ncu can, and none says so: what counts is a
+/// report with that many launches.
+fn export_stage(
+    context: &mut PhaseContext<'_>,
+    tool: &Ncu,
+    report: &Path,
+    cover: &StageCover,
+    rows: usize,
+) -> bool {
+    if cover.ranges.is_empty() {
+        return false;
+    }
+    let to = context.layout.ncu_stage_report(&cover.name);
+    let line = ncu::export_ranges(tool, report, &cover.ranges, &to);
+    let command = PhaseCommand::new(line, context.layout.ncu(), "export-stage", Duration::from_secs(600));
+    let ran = context.run(&command);
+    let launches = roofgap_trace::read(std::slice::from_ref(&to)).map(|input| {
+        let sets = input.counters.iter();
+        sets.map(|set| set.launches.len()).sum::<usize>()
+    });
+    if ran.is_ok() && launches.is_ok_and(|launches| launches == rows) {
+        return true;
+    }
+    let _ = std::fs::remove_file(&to);
+    let note = format!(
+        "this ncu cannot write the launches of {} to a report of their own; ncu/plan.ncu-rep has all stages",
+        cover.name
+    );
+    context.note(note);
+    false
 }
 
 /// Copies the header, the units and the rows of one stage. Returns the number of rows.

@@ -12,6 +12,7 @@ use super::{Phase, PlannedSession, Results, Skip, without_profiler};
 use crate::run::attempt::AttemptError;
 use crate::run::context::{PhaseCommand, PhaseContext, PhaseDescription};
 use crate::run::program::Program;
+use crate::stage1;
 use roofgap_base::error::Error;
 
 const NAME: PhaseName = PhaseName::Operators;
@@ -29,10 +30,15 @@ impl Phase for Operators {
     }
 
     fn commands(&self, session: &PlannedSession<'_>) -> Result<PhaseDescription, Error> {
-        if !is_supported(session.config) {
-            return Ok(PhaseDescription::default());
+        match session.config.workload.kind {
+            WorkloadKind::Hf => Ok(command(session.config, session.layout, session.program)?.into()),
+            WorkloadKind::Hydra => {
+                let note =
+                    "the module runs once more with its own torch.profiler on, if it has a switch for it";
+                Ok(PhaseDescription { notes: vec![note.to_owned()], ..PhaseDescription::default() })
+            }
+            _ => Ok(PhaseDescription::default()),
         }
-        Ok(command(session.config, session.layout, session.program)?.into())
     }
 
     fn expected(&self, _: &Config, unprofiled: Option<Duration>) -> Option<String> {
@@ -40,9 +46,20 @@ impl Phase for Operators {
     }
 
     fn skip(&self, context: &PhaseContext<'_>, found: &Results) -> Option<Skip> {
-        let unsupported = "roofgap cannot run this program under torch.profiler; NVTX ranges of the timeline are used instead";
         let config = context.config;
-        let reason = self.not_requested(config).or((!is_supported(config)).then_some(unsupported));
+        let unsupported = match config.workload.kind {
+            WorkloadKind::Hf => None,
+            WorkloadKind::Hydra => {
+                let program = found.ready.as_ref().map(|ready| &ready.program);
+                let line =
+                    program.and_then(|program| program.with_own_profiler(context.module_config.as_ref()));
+                line.is_none().then_some("the module has no switch for a torch.profiler of its own, so its operators are not known")
+            }
+            _ => Some(
+                "roofgap cannot run this program under torch.profiler; NVTX ranges of the timeline are used instead",
+            ),
+        };
+        let reason = self.not_requested(config).or(unsupported);
         reason.filter(|_| own_operators(found) == 0).map(Skip::not_requested)
     }
 
@@ -55,13 +72,26 @@ impl Phase for Operators {
             return Ok(());
         }
         context.run_dir.folder("torch")?;
-        let command = command(context.config, &context.layout, &found.ready()?.program)?;
-        let outcome = context.run(&command)?;
         let path = context.layout.torch_account();
+        let program = &found.ready()?.program;
+        let own_profiler = program.with_own_profiler(context.module_config.as_ref());
+        let command = match own_profiler.clone() {
+            Some(line) => {
+                PhaseCommand::new(line, context.layout.torch(), "program", context.config.run.timeout.0)
+            }
+            None => command(context.config, &context.layout, program)?,
+        };
+        let outcome = context.run(&command)?;
         context.tool("torch.profiler");
+        let recorded = match own_profiler {
+            Some(_) => stage1::keep_operators(context, &path),
+            None => {
+                account::read(&path).map(|account| account.operators.len()).map_err(|error| error.to_string())
+            }
+        };
         context.output(&path);
         context.output(&context.layout.torch_trace());
-        let why = match account::read(&path).map(|account| account.operators.len()) {
+        let why = match recorded {
             Ok(0) => "torch.profiler recorded no operator".to_owned(),
             Ok(_) => {
                 context.program_ended("torch.profiler", &outcome);
@@ -78,13 +108,11 @@ fn command(config: &Config, layout: &Layout, program: &Program) -> Result<PhaseC
     Ok(PhaseCommand::new(line, layout.torch(), "program", config.run.timeout.0))
 }
 
-/// Returns true where roofgap can run the program under torch.profiler.
-fn is_supported(config: &Config) -> bool {
-    config.workload.kind == WorkloadKind::Hf
-}
-
 /// Counts the operators that the program timed itself.
 fn own_operators(found: &Results) -> usize {
     let account = found.baseline.as_ref().and_then(|baseline| baseline.account.as_ref());
-    account.map_or(0, |account| account_operators(account).len())
+    account.map_or(0, |account| {
+        let of_runner = account.stage1.as_ref().map_or(0, |figures| figures.operators.len());
+        account_operators(account).len() + of_runner
+    })
 }

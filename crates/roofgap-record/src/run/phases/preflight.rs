@@ -50,6 +50,7 @@ pub fn check(props: &ProfileProps) -> Result<Option<PythonResult>, Error> {
     let files = ProgramFiles::planned(config, &layout)?;
     Program::of(config, &props.executable, &layout, files)?;
     check_files(config)?;
+    model::check(config)?;
     check_executable(config, &props.search_path)?;
     let python = python_of(config);
     if let Some(python) = &python {
@@ -61,6 +62,9 @@ pub fn check(props: &ProfileProps) -> Result<Option<PythonResult>, Error> {
 
 fn prepare(context: &mut PhaseContext<'_>, python: Option<&PythonResult>) -> Result<Ready, AttemptError> {
     warn_about_disk_space(context);
+    if let Some(warning) = model::without_weights(context.config) {
+        context.warn(warning);
+    }
     let props = context.props;
     let gpus = GpuCheck::query(context.config, &props.search_path);
     let needed = needed_tools(context.config);
@@ -147,13 +151,13 @@ fn check_executable(config: &Config, search_path: &[PathBuf]) -> Result<(), Erro
 
 /// Checks that Python has the packages of the workload.
 fn check_packages(config: &Config, python: &PythonResult) -> Result<(), Error> {
-    let needed: &[&str] = match config.workload.kind {
-        WorkloadKind::Hf => &["torch", "transformers"],
-        WorkloadKind::Hydra => &["hydra-core"],
+    let needed: Vec<&str> = match config.workload.kind {
+        WorkloadKind::Hf => ["torch", "transformers"].into_iter().chain(input_packages(config)?).collect(),
+        WorkloadKind::Hydra => vec!["hydra-core"],
         WorkloadKind::Embedded | WorkloadKind::Command | WorkloadKind::Server => return Ok(()),
     };
     let python = python.as_ref().map_err(Error::new)?;
-    let missing = needed.iter().copied().filter(|name| python.package(name).is_none());
+    let missing = needed.into_iter().filter(|name| python.package(name).is_none());
     let packages: Vec<&str> = missing.collect();
     if packages.is_empty() {
         return Ok(());
@@ -165,6 +169,28 @@ fn check_packages(config: &Config, python: &PythonResult) -> Result<(), Error> {
         packages.join(" and "),
         packages.join(" ")
     )))
+}
+
+/// Lists the packages that the inputs of a Hugging Face model need.
+fn input_packages(config: &Config) -> Result<Vec<&'static str>, Error> {
+    let manifest = config.inputs.manifest.as_deref().map(Manifest::read).transpose()?;
+    let items = manifest.map_or(Vec::new(), |manifest| manifest.items);
+    let mut packages = Vec::new();
+    if !items.is_empty() {
+        packages.push("pyyaml");
+    }
+    if items.iter().any(|item| item.image.is_some()) {
+        packages.push("pillow");
+    }
+    let has_text = config.workload.prompt.is_some() || items.iter().any(|item| item.prompt.is_some());
+    // A tokenizer in the form of SentencePiece alone cannot be read by transformers itself.
+    let only_pieces = |folder: &PathBuf| {
+        folder.join("tokenizer.model").is_file() && !folder.join("tokenizer.json").is_file()
+    };
+    if has_text && model::weights(&config.model).as_ref().is_some_and(only_pieces) {
+        packages.push("sentencepiece");
+    }
+    Ok(packages)
 }
 
 /// Checks that a Hugging Face model has the GPU that it asks for. On the CPU a model of real size would run for hours.
@@ -187,10 +213,7 @@ fn check_manifest(config: &Config) -> Result<(), Error> {
         return Ok(());
     };
     match config.workload.kind {
-        WorkloadKind::Embedded => Err(Error::new(format!(
-            "the embedded model reads no inputs, so {} would not be used; add workload=hf and model=NAME, or remove inputs.manifest",
-            path.display()
-        ))),
+        WorkloadKind::Embedded => Manifest::read(&path).map(|_| ()),
         WorkloadKind::Command | WorkloadKind::Server => Err(Error::new(format!(
             "the program after -- does not read {}; give it its inputs as arguments, or remove inputs.manifest",
             path.display()

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use roofgap_analyze::gpu::Dtype;
-use roofgap_analyze::{Options, Pattern, Stage, StageSet, analyze};
+use roofgap_analyze::{Options, Pattern, Stage, StageIndex, StageSet, analyze};
+use roofgap_collect::range::NvtxRange;
 use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::{Ncu as NcuSettings, WorkloadKind};
 use roofgap_runs::run_dir::PhaseName;
+use roofgap_trace::{Range, Trace};
 
 use super::baseline::Baseline;
 use super::measured_rank::MeasuredRank;
@@ -82,11 +84,10 @@ fn plan(
     let included = included(config.profiling.ncu.nvtx_include.as_deref(), &analyzed.analysis.stages)?;
     let mut groups = launch_groups(trace, &analyzed);
     if config.profiling.ncu.nvtx_include.is_some() {
-        groups.retain(|group| included.iter().any(|stage| stage.name == group.stage));
+        let is_included = |name: &str| included.iter().any(|at| analyzed.stages.name(*at) == name);
+        groups.retain(|group| is_included(&group.stage));
     }
-    let mut ranges: Vec<String> = included.iter().flat_map(|stage| stage.ranges.clone()).collect();
-    ranges.sort();
-    ranges.dedup();
+    let mut ranges = ranges_of(trace, &analyzed.stages, &included);
     let is_engine = analyzed.stages.engine().is_some();
     if is_engine {
         // Steps are named by what they schedule, which differs from run to run.
@@ -94,8 +95,13 @@ fn plan(
         let note = "the steps of the engine have other names in each run, so ncu measures the planned kernels outside warm-up, in whichever step";
         context.note(note);
     }
-    let plan =
+    let mut plan =
         choose(&groups, &ranges, &limits(config, baseline, is_engine), policies(&config.profiling.ncu));
+    for cover in plan.stages.iter_mut().filter(|_| !is_engine) {
+        let own: Vec<usize> =
+            included.iter().copied().filter(|at| analyzed.stages.name(*at) == cover.name).collect();
+        cover.ranges = ranges_of(trace, &analyzed.stages, &own);
+    }
     context.run_dir.folder("ncu")?;
     let path = context.run_dir.write_json("ncu/plan.json", &plan)?;
     context.output(&path);
@@ -109,24 +115,22 @@ fn plan(
     Ok(plan)
 }
 
-/// Returns the stages whose name or range matches `profiling.ncu.nvtx_include`, or all without a pattern. A pattern without a
-/// domain matches ranges of any domain.
-fn included<'a>(pattern: Option<&str>, stages: &'a [Stage]) -> Result<Vec<&'a Stage>, AttemptError> {
+/// Returns the positions of the stages whose name or range matches `profiling.ncu.nvtx_include`, or of all without a pattern. A pattern
+/// without a domain matches ranges of any domain.
+fn included(pattern: Option<&str>, stages: &[Stage]) -> Result<Vec<usize>, AttemptError> {
     let Some(written) = pattern else {
-        return Ok(stages.iter().collect());
+        return Ok((0..stages.len()).collect());
     };
-    // ncu itself marks a range of the push/pop kind with a slash at its end.
-    let text = written.strip_suffix('/').unwrap_or(written);
+    // ncu itself marks a range of the push/pop kind with a slash at its end, and an @ of a name with a backslash.
+    let text = written.strip_suffix('/').unwrap_or(written).replace(r"\@", "@");
     let pattern =
-        if text.contains('@') { Pattern::parse(text)? } else { Pattern::parse(&format!("*@{text}"))? };
+        if text.contains('@') { Pattern::parse(&text)? } else { Pattern::parse(&format!("*@{text}"))? };
     let matches = |range: &str| {
         let (domain, name) = range.split_once('@').unwrap_or(("", range));
         pattern.matches(domain, name)
     };
-    let found: Vec<&Stage> = stages
-        .iter()
-        .filter(|stage| matches(&stage.name) || stage.ranges.iter().any(|range| matches(range)))
-        .collect();
+    let is_meant = |stage: &Stage| matches(&stage.name) || stage.ranges.iter().any(|range| matches(range));
+    let found: Vec<usize> = (0..stages.len()).filter(|at| stages.get(*at).is_some_and(is_meant)).collect();
     if found.is_empty() {
         let names: Vec<&str> = stages.iter().map(|stage| stage.name.as_str()).collect();
         return Err(AttemptError::new(format!(
@@ -135,6 +139,22 @@ fn included<'a>(pattern: Option<&str>, stages: &'a [Stage]) -> Result<Vec<&'a St
         )));
     }
     Ok(found)
+}
+
+/// Lists the ranges that mark the instances of some stages.
+fn ranges_of(trace: &Trace, index: &StageIndex, stages: &[usize]) -> Vec<NvtxRange> {
+    let spans = stages.iter().flat_map(|at| &index.spans(*at).instances);
+    let rows = spans.filter_map(|span| trace.ranges.rows.get(span.range? as usize));
+    let mut found: Vec<NvtxRange> = rows.map(|range| nvtx_range(trace, range)).collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// Returns the domain and the name of a range.
+pub fn nvtx_range(trace: &Trace, range: &Range) -> NvtxRange {
+    let (domain, name) = (trace.names.get(range.domain), trace.names.get(range.name));
+    NvtxRange { domain: (!domain.is_empty()).then(|| domain.to_owned()), name: name.to_owned() }
 }
 
 fn nothing_selected(plan: &Plan) -> String {
@@ -190,6 +210,40 @@ fn policies(settings: &NcuSettings) -> Policies {
 mod tests {
     use super::*;
     use roofgap_runs::config::{ConfigProps, compose};
+    use roofgap_trace::RangeStyle;
+
+    /// A program may push the whole label as the name of a range in the default domain.
+    #[test]
+    fn a_literal_label_reaches_ncu_as_a_name() {
+        let mut trace = Trace::default();
+        let process = trace.add_process(1, "python");
+        let thread = trace.add_thread(process, 1, "main");
+        let (none, literal) = (trace.names.intern(""), trace.names.intern("LLM@decode_all"));
+        let (domain, own) = (trace.names.intern("LLM"), trace.names.intern("prefill"));
+        for (at, domain, name) in [(0, domain, own), (20, none, literal)] {
+            trace.ranges.rows.push(Range {
+                start: at,
+                end: at + 10,
+                domain,
+                name,
+                process,
+                thread,
+                end_thread: thread,
+                style: RangeStyle::PushPop,
+                open: false,
+            });
+        }
+        let analyzed = analyze(&trace, &Options::default());
+        let texts = |pattern| {
+            let included = included(pattern, &analyzed.analysis.stages).unwrap();
+            let ranges = ranges_of(&trace, &analyzed.stages, &included);
+            ranges.iter().map(NvtxRange::for_ncu).collect::<Vec<String>>()
+        };
+        assert_eq!(texts(None), [r"LLM\@decode_all/", "LLM@prefill/"]);
+        for pattern in ["decode*", "LLM@decode_all", r"LLM\@decode_all/"] {
+            assert_eq!(texts(Some(pattern)), [r"LLM\@decode_all/"], "{pattern}");
+        }
+    }
 
     #[test]
     fn the_start_of_an_engine_is_not_part_of_its_budget() {

@@ -9,7 +9,6 @@ use roofgap_analyze::Engine;
 use roofgap_base::file::hash_file;
 use roofgap_collect::child::Outcome;
 use roofgap_collect::nsys::{self, CaptureEnd, CaptureRange, NsysProfile};
-use roofgap_collect::range::NvtxRange;
 use roofgap_collect::tool::Nsys;
 use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::{LayerRanges, Mode, Profiling, TimelineTool, WorkloadKind};
@@ -289,15 +288,9 @@ fn nsys_commands(
 /// Reads the recording options from the configuration.
 fn nsys_options(config: &Config, layout: &Layout) -> Result<NsysProfile, Error> {
     let settings = &config.profiling.nsys;
-    let capture_range = match settings.gate() {
-        None => None,
-        Some(text) => Some(CaptureRange {
-            range: NvtxRange::parse(text).ok_or_else(|| {
-                Error::new(format!("profiling.nsys.nvtx_capture is {text:?}; write it as [domain@]name"))
-            })?,
-            end: settings.capture_range_end.unwrap_or_default(),
-        }),
-    };
+    let gate = settings.gate().map_err(Error::new)?;
+    let end = settings.capture_range_end.unwrap_or_default();
+    let capture_range = gate.map(|range| CaptureRange { range, end });
     Ok(NsysProfile {
         trace: settings.trace.clone(),
         sample: settings.sample.clone(),
@@ -317,6 +310,9 @@ fn record_with_nsys(
     program: &Program,
 ) -> Result<Input, AttemptError> {
     let gated = nsys_commands(context.config, &context.layout, nsys, program, Gating::Configured)?;
+    if let Some(note) = context.config.profiling.nsys.gate_note() {
+        context.note(note);
+    }
     match run_nsys(context, &gated) {
         Err(error)
             if gated.profile.capture_range.is_some()
@@ -325,9 +321,10 @@ fn record_with_nsys(
         {
             let ungated = nsys_commands(context.config, &context.layout, nsys, program, Gating::Off)?;
             let input = run_nsys(context, &ungated)?;
-            let range = context.config.profiling.nsys.gate().unwrap_or_default();
+            let gate = gated.profile.capture_range.as_ref().map(|gate| gate.range.to_string());
             let note = format!(
-                "the range {range} never opened ({}); everything was recorded instead. Ranges found: {}",
+                "the range {} never opened ({}); everything was recorded instead. Ranges found: {}",
+                gate.unwrap_or_default(),
                 error.why,
                 most_frequent_ranges(&input)
             );
@@ -407,6 +404,13 @@ fn summarise(context: &mut PhaseContext<'_>, commands: &NsysCommands) -> Result<
     if !context.output(file) {
         let note = "nsys stats wrote no kernel summary: the recording has no kernels";
         context.note(note);
+        return Ok(());
+    }
+    // The name in the documents of the original system.
+    let short = context.layout.nsys_summary().with_extension("csv");
+    let _ = std::fs::remove_file(&short);
+    if std::fs::hard_link(file, &short).is_ok() || std::fs::copy(file, &short).is_ok() {
+        context.output(&short);
     }
     Ok(())
 }

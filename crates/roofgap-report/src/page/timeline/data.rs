@@ -4,10 +4,9 @@ use super::blocks::{self, Block};
 use super::lanes::{self, Group, Lane, Lanes, Owner};
 use crate::bundle::Bundle;
 use crate::page::class;
-use crate::render::html::visible;
 use roofgap_analyze::{IdleCause, IdlePart, NO_CALL, ShortNames, Span, Stage};
 use roofgap_base::numbers::{count, time};
-use roofgap_base::text::{base64, cut};
+use roofgap_base::text::{base64, cut, without_controls};
 use roofgap_trace::{CallClass, NameId, Ns, OpKind, Trace};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -116,11 +115,6 @@ fn pack<'a>(
     Ok(builder)
 }
 
-/// Replaces characters that a page must not show.
-fn visible_name(text: &str) -> String {
-    text.chars().map(visible).collect()
-}
-
 struct Builder<'a> {
     trace: &'a Trace,
     first: Ns,
@@ -179,7 +173,7 @@ impl<'a> Builder<'a> {
         let next = self.names.len() as u32;
         let at = *self.known.entry((id, class)).or_insert(next);
         if at == next {
-            self.names.push((visible_name(&shown(self.trace.names.get(id))), class));
+            self.names.push((without_controls(&shown(self.trace.names.get(id))), class));
         }
         at
     }
@@ -262,7 +256,7 @@ impl<'a> Builder<'a> {
         });
         self.lanes.push(LaneMeta {
             group,
-            label: visible_name(&lane.label),
+            label: without_controls(&lane.label),
             section,
             count: columns.count,
             offset,
@@ -316,12 +310,12 @@ impl<'a> Builder<'a> {
         let trace = self.trace;
         let relative = |list: &[Span]| list.iter().map(|s| (s.start - self.first, s.length())).collect();
         let stage = |(at, stage): (usize, &Stage)| StageMeta {
-            name: visible_name(&stage.name),
+            name: without_controls(&stage.name),
             at: relative(&bundle.stages.spans(at).instances),
             steps: relative(&bundle.stages.spans(at).steps),
         };
         let section =
-            |owner: &Owner| SectionMeta { kind: owner.kind(), label: visible_name(&owner.label(trace)) };
+            |owner: &Owner| SectionMeta { kind: owner.kind(), label: without_controls(&owner.label(trace)) };
         let shapes = trace.ops.shapes.iter().take(MOST_SHAPES).map(|s| {
             let ([gx, gy, gz], [bx, by, bz]) = (s.grid, s.block);
             [gx, gy, gz, bx, by, bz, s.registers, s.static_shared, s.dynamic_shared]

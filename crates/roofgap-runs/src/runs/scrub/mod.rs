@@ -357,6 +357,7 @@ impl Scrubber<'_> {
         let mut content = Unpacked::open(path).map_err(Error::of)?;
         let mut bytes = Vec::new();
         content.read_to_end(&mut bytes).map_err(Error::of)?;
+        is_searchable(&bytes)?;
         let clean = match treatment {
             Treatment::Json => {
                 let text = std::str::from_utf8(&bytes).map_err(Error::of)?;
@@ -482,9 +483,36 @@ impl Scrubber<'_> {
     /// Searches a file that the user named.
     fn named(&self, path: &Path) -> Result<(), Error> {
         let mut content = Unpacked::open(path).map_err(Error::of)?;
-        let found = self.private.found_in(&mut content, Extent { names: false, fields: true });
+        let mut first = Vec::new();
+        (&mut content).take(LONGEST_MAGIC).read_to_end(&mut first).map_err(Error::of)?;
+        is_searchable(&first)?;
+        let mut whole = first.as_slice().chain(content);
+        let found = self.private.found_in(&mut whole, Extent { names: false, fields: true });
         found.map_err(Error::of)?.map_or(Ok(()), |what| Err(still_holds(&what)))
     }
+}
+
+/// First bytes of compressed content that is not unpacked: gzip in gzip, Zstandard, xz, bzip2, zip, LZ4, 7z and Parquet.
+const COMPRESSED: [&[u8]; 8] = [
+    b"\x1f\x8b",
+    b"\x28\xb5\x2f\xfd",
+    b"\xfd7zXZ",
+    b"BZh",
+    b"PK\x03\x04",
+    b"\x04\x22\x4d\x18",
+    b"7z\xbc\xaf\x27\x1c",
+    b"PAR1",
+];
+
+/// Length of the longest of them.
+const LONGEST_MAGIC: u64 = 6;
+
+/// Refuses content whose secrets a search would not find.
+fn is_searchable(content: &[u8]) -> Result<(), Error> {
+    if COMPRESSED.iter().any(|magic| content.starts_with(magic)) {
+        return Err(Error::new("cannot be searched: it is compressed inside"));
+    }
+    Ok(())
 }
 
 fn still_holds(what: &str) -> Error {

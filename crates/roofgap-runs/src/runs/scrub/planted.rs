@@ -1,4 +1,5 @@
-//! One secret in every place of a run and in every encoding, known as a variable of this machine.
+//! Secrets in every place of a run and in every encoding: one that is known as a variable of this machine, and forty kinds that are
+//! known by their shape alone.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -9,7 +10,7 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use roofgap_analyze::{About, Options, Reason, analyze};
 use roofgap_trace::Trace;
-use roofgap_wire::{FrameBuilder, Header, Host, Record, Text};
+use roofgap_wire::{FrameBuilder, Header, Host, Record, Text, TextEntry};
 
 use super::*;
 
@@ -184,6 +185,188 @@ fn no_place_and_no_encoding_reaches_the_archive() {
     assert_eq!(done.exit(), Exit::Partial, "a name cannot be cleaned");
     let text = super::super::text::scrubbed(&planned, Default::default());
     assert!(text.contains("env.json: the variable DB_PASSWORD, 6 times"), "{text}");
+}
+
+/// A text of letters that is different for each number and has no shape.
+fn letters(number: usize, length: usize) -> String {
+    let letter =
+        |at: usize| char::from(b"QwErTyUiOpAsDfGhJkLzXcVbNm"[(number * 7 + at * at * 5 + at * 11) % 26]);
+    (0..length).map(letter).collect()
+}
+
+/// Kinds of secrets that have a prefix, with the number of letters after it.
+const TOKENS: [(&str, usize); 19] = [
+    ("hf_", 34),
+    ("nvapi-", 64),
+    ("ghp_", 36),
+    ("gho_", 36),
+    ("ghu_", 36),
+    ("ghs_", 36),
+    ("ghr_", 36),
+    ("github_pat_", 60),
+    ("glpat-", 20),
+    ("xoxb-", 40),
+    ("xoxp-", 40),
+    ("AIza", 35),
+    ("ya29.", 60),
+    ("npm_", 36),
+    ("pypi-", 80),
+    ("dckr_pat_", 27),
+    ("gsk_", 52),
+    ("hvs.", 24),
+    ("sk-1", 40),
+];
+
+/// Kinds of secrets that have a name; `@` is the place of the secret.
+const NAMED: [&str; 21] = [
+    "PGPASSWORD=@",
+    "export DB_PASS=@",
+    "MYSQL_PWD=@ mysql",
+    "AccountName=x;AccountKey=@;EndpointSuffix=y",
+    "{\"accessToken\": \"@\"}",
+    "{\"clientSecret\":\"@\"}",
+    "Authorization: Basic @",
+    "Authorization: Bearer @",
+    "Cookie: session=@; other=1",
+    "Set-Cookie: id=@",
+    "X-Api-Key: @",
+    "serve --api-key @ --port 8000",
+    "serve --password=@",
+    "postgres://anna:@@db/x",
+    "AWS_SECRET_ACCESS_KEY=@",
+    "WANDB_API_KEY=@",
+    "refresh_token=@",
+    "private_key: @",
+    "passphrase=@",
+    "credentials=@",
+    "-----BEGIN PRIVATE KEY-----\n@\n-----END PRIVATE KEY-----",
+];
+
+/// Returns a text with a secret of each kind, and the secret.
+fn kinds() -> Vec<(String, String)> {
+    let token = |(number, (prefix, length)): (usize, &(&str, usize))| {
+        let secret = format!("{prefix}{}", letters(number, *length));
+        (secret.clone(), secret)
+    };
+    let named = |(number, text): (usize, &&str)| {
+        let secret = letters(100 + number, 24);
+        // In a login another sign follows.
+        let at = text.find('@').unwrap();
+        (format!("{}{secret}{}", &text[..at], &text[at + 1..]), secret)
+    };
+    TOKENS.iter().enumerate().map(token).chain(NAMED.iter().enumerate().map(named)).collect()
+}
+
+/// An encoding of a text.
+type Encode = fn(&str) -> String;
+
+const ENCODINGS: [(&str, Encode); 10] = [
+    ("plain", |text| text.to_owned()),
+    ("a line", |text| format!("first\n{text}\nlast")),
+    ("coloured", |text| format!("\u{1b}[1;31m{text}\u{1b}[0m")),
+    ("JSON", |text| serde_json::json!({ "log": format!("one\n{text}\ntwo") }).to_string()),
+    ("shell", |text| format!("sh -c '{}'", text.replace('\'', r"'\''"))),
+    ("URL", |text| {
+        let encode = |byte: u8| match char::from(byte) {
+            c if c.is_ascii_alphanumeric() => c.to_string(),
+            _ => format!("%{byte:02X}"),
+        };
+        format!("https://host/?q={}", text.bytes().map(encode).collect::<String>())
+    }),
+    ("base64", |text| format!("data: {}", roofgap_base::text::base64(text.as_bytes()))),
+    ("base64 of URLs", |text| {
+        let text = roofgap_base::text::base64(text.as_bytes());
+        text.trim_end_matches('=').replace('+', "-").replace('/', "_")
+    }),
+    ("hexadecimal", |text| roofgap_base::text::hex(text.as_bytes())),
+    ("gzip", |text| text.to_owned()),
+];
+
+/// Writes a run with texts in every document and among the names of a capture.
+fn plant_texts(root: &Path, texts: &[String], is_packed: bool) {
+    let as_written = |bytes: Vec<u8>| if is_packed { packed(&bytes) } else { bytes };
+    for name in DOCUMENTS {
+        let bytes = match name {
+            "metrics.json" => {
+                let reasons = texts.iter().map(|text| Reason::new(About::Sources, text.clone()));
+                let mut analysis = analyze(&Trace::default(), &Options::default()).analysis;
+                analysis.reasons = reasons.collect();
+                serde_json::to_vec(&analysis).unwrap()
+            }
+            _ if name.ends_with(".csv") => texts.join("\n").into_bytes(),
+            // Also YAML.
+            _ => serde_json::to_vec(&serde_json::json!({ "texts": texts })).unwrap(),
+        };
+        let bytes = if name.ends_with(".gz") { packed(&bytes) } else { as_written(bytes) };
+        write(root, name, &bytes);
+    }
+    for name in REPORTS {
+        write(root, name, &as_written(texts.join("\n").into_bytes()));
+    }
+    for (number, text) in texts.iter().enumerate() {
+        let mut frame = FrameBuilder::new();
+        frame.put(&Record::TextEntry(TextEntry { id: 1, text: Text(text.as_bytes()) }));
+        let mut bytes = Header::new(1, 2, 3).encode().to_vec();
+        bytes.extend_from_slice(frame.close());
+        write(root, &format!("native/{number}.rgcap"), &as_written(bytes));
+    }
+}
+
+#[test]
+fn no_kind_of_secret_in_any_place_and_encoding_reaches_the_archive() {
+    let kinds = kinds();
+    assert_eq!((kinds.len(), DOCUMENTS.len() + 1, ENCODINGS.len()), (40, 12, 10));
+    for (encoding, encode) in ENCODINGS {
+        let base = tempfile::tempdir().unwrap();
+        let root = base.path().join("20260101-000000");
+        let texts: Vec<String> = kinds.iter().map(|(text, _)| encode(text)).collect();
+        plant_texts(&root, &texts, encoding == "gzip");
+        let pack = base.path().join("share.tar.gz");
+        let props = ScrubProps { pack: Some(pack.clone()), ..ScrubProps::default() };
+        let done = scrub(&RunRef::at(&root), &props).unwrap();
+        let files = unpacked(&pack);
+        for name in DOCUMENTS {
+            let path = format!("20260101-000000/{name}");
+            let is_packed = files.iter().any(|(packed, _)| *packed == path);
+            assert!(is_packed, "{encoding}: {name} is missing: {:?}", done.not_clean);
+        }
+        for (name, bytes) in &files {
+            assert!(!name.ends_with(".rgcap"), "{encoding}: {name}");
+            for ((_, secret), text) in kinds.iter().zip(&texts) {
+                // A part gives a secret away as well.
+                let (form, whole) = (text.as_bytes(), secret.as_bytes());
+                for part in [&whole[..whole.len() / 2], &whole[whole.len() / 2..], &form[form.len() / 3..]] {
+                    let part = &part[..part.len() * 2 / 3];
+                    assert!(memchr::memmem::find(bytes, part).is_none(), "{encoding}: {name}: {text}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn content_that_cannot_be_searched_is_left_out() {
+    let base = tempfile::tempdir().unwrap();
+    let root = base.path().join("20260101-000000");
+    write(&root, "session.json", b"{}");
+    let gzip = packed(&packed(SECRET.as_bytes()));
+    let contents = [
+        &gzip,
+        &b"\x28\xb5\x2f\xfdx"[..],
+        b"\xfd7zXZ\0",
+        b"BZh9",
+        b"PK\x03\x04",
+        b"\x04\x22\x4d\x18",
+        b"PAR1",
+    ];
+    for (number, content) in contents.iter().enumerate() {
+        write(&root, &format!("ncu/{number}_raw.csv"), content);
+        write(&root, &format!("baseline/{number}.log"), content);
+    }
+    let include = (0..contents.len()).map(|number| format!("baseline/{number}.log").into()).collect();
+    let outcome = scrub(&RunRef::at(&root), &ScrubProps { include, ..ScrubProps::default() }).unwrap();
+    let inside = outcome.not_clean.iter().filter(|file| file.why.contains("compressed inside"));
+    assert_eq!(inside.count(), 2 * contents.len(), "{:?}", outcome.not_clean);
 }
 
 #[test]

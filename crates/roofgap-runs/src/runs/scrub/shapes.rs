@@ -1,5 +1,5 @@
 //! Secrets recognised by their shape: tokens with a known prefix, private keys, logins in URLs, headers of requests, and values
-//! of options, variables and fields with a secret name.
+//! of options, variables and fields with a secret name; also in base64, in hexadecimal and in the encoding of URLs.
 
 use memchr::memmem;
 
@@ -13,7 +13,7 @@ pub struct Found {
 }
 
 /// Tokens: prefix, least number of further characters, further characters besides letters and digits, and kind.
-const PREFIXES: [(&str, usize, &[u8], &str); 15] = [
+const PREFIXES: [(&str, usize, &[u8], &str); 24] = [
     ("sk-", 20, b"_-", "an API key (sk-)"),
     ("nvapi-", 20, b"_-", "an NVIDIA API key"),
     ("hf_", 20, b"", "a Hugging Face token"),
@@ -29,6 +29,15 @@ const PREFIXES: [(&str, usize, &[u8], &str); 15] = [
     ("xoxa-", 10, b"-", "a Slack token"),
     ("xoxr-", 10, b"-", "a Slack token"),
     ("xoxs-", 10, b"-", "a Slack token"),
+    ("AIza", 35, b"_-", "a Google API key"),
+    ("ya29.", 30, b"_-", "a Google token"),
+    ("npm_", 36, b"", "an npm token"),
+    ("pypi-", 50, b"_-", "a PyPI token"),
+    ("dckr_pat_", 20, b"_-", "a Docker token"),
+    ("gsk_", 40, b"", "a Groq API key"),
+    ("hvs.", 20, b"_-", "a Vault token"),
+    ("sk_live_", 20, b"", "a Stripe key"),
+    ("r8_", 37, b"", "a Replicate token"),
 ];
 
 /// Longest secret that is found across two reads of a stream, bytes.
@@ -41,8 +50,8 @@ pub fn tokens(text: &[u8]) -> Vec<Found> {
         for start in memmem::find_iter(text, prefix) {
             let body = start + prefix.len();
             let end = run_end(text, body, also);
-            // Words with hyphens begin with `sk-` too; a token of Hugging Face may be letters alone.
-            let is_random = also.is_empty() || slice(text, body, end).iter().any(u8::is_ascii_digit);
+            // Words with hyphens begin with `sk-` too; other tokens may be letters alone.
+            let is_random = prefix != "sk-" || slice(text, body, end).iter().any(u8::is_ascii_digit);
             if begins_word(text, start) && end - body >= least && is_random {
                 found.push(Found { start, end, what });
             }
@@ -85,10 +94,8 @@ pub fn tokens(text: &[u8]) -> Vec<Found> {
 
 /// Finds all secrets of a text, in order and without overlaps.
 pub fn all(text: &[u8]) -> Vec<Found> {
-    let mut found = tokens(text);
-    logins(text, &mut found);
-    bearers(text, &mut found);
-    named_values(text, &mut found);
+    let mut found = written(text);
+    encoded(text, &mut found);
     found.sort_by_key(|secret| (secret.start, std::cmp::Reverse(secret.end)));
     let mut end = 0;
     found.retain(|secret| {
@@ -99,6 +106,91 @@ pub fn all(text: &[u8]) -> Vec<Found> {
         apart
     });
     found
+}
+
+/// Finds the secrets that a text has as they are.
+fn written(text: &[u8]) -> Vec<Found> {
+    let mut found = tokens(text);
+    logins(text, &mut found);
+    bearers(text, &mut found);
+    named_values(text, &mut found);
+    found
+}
+
+/// Least length of an encoding that is decoded, bytes.
+const LEAST_ENCODED: usize = 16;
+
+/// Finds words that are the encoding of a text with secrets: base64, hexadecimal, or that of URLs. Each is removed whole.
+fn encoded(text: &[u8], found: &mut Vec<Found>) {
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/-_%.~".contains(byte);
+    let mut at = 0;
+    while at < text.len() {
+        let rest = slice(text, at, text.len());
+        let length = rest.iter().position(|byte| !is_part(byte)).unwrap_or(rest.len());
+        let (start, end) = (at + escape_at(text, at).min(length), at + length);
+        at = end + 1;
+        let word = slice(text, start, end);
+        if word.len() < LEAST_ENCODED {
+            continue;
+        }
+        let mut decoded = [from_hex(word), from_url(word), from_base64(word)].into_iter().flatten();
+        // Other words give bytes that are no text.
+        let is_text =
+            |bytes: &[u8]| bytes.iter().all(|byte| matches!(byte, b'\t'..=b'\r' | 0x1b | b' '..=b'~'));
+        let secrets = decoded.find(|bytes| is_text(bytes)).map(|bytes| written(&bytes)).unwrap_or_default();
+        let known = || found.iter().filter(|known| start <= known.start && known.end <= end).count();
+        if let Some(secret) = secrets.first()
+            && secrets.len() > known()
+        {
+            found.push(Found { start, end, what: secret.what });
+        }
+    }
+}
+
+fn from_hex(word: &[u8]) -> Option<Vec<u8>> {
+    let digit = |byte: &u8| char::from(*byte).to_digit(16);
+    let pair = |pair: &[u8]| match pair {
+        [high, low] => u8::try_from(digit(high)? * 16 + digit(low)?).ok(),
+        _ => None,
+    };
+    word.chunks(2).map(pair).collect()
+}
+
+/// Decodes a word of a URL; `None` where nothing in it is encoded.
+fn from_url(word: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((byte, after)) = rest.split_first() {
+        let decoded = after.get(..2).filter(|_| *byte == b'%').and_then(from_hex);
+        out.push(decoded.as_ref().and_then(|bytes| bytes.first()).copied().unwrap_or(*byte));
+        rest = after.get(if decoded.is_some() { 2 } else { 0 }..).unwrap_or_default();
+    }
+    (out.len() < word.len()).then_some(out)
+}
+
+/// Decodes base64 of the usual alphabet or that of URLs; digits that make no whole byte are left out.
+fn from_base64(word: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(word.len() / 4 * 3);
+    let (mut bits, mut count) = (0_u32, 0);
+    for byte in word {
+        let digit = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' | b'-' => 62,
+            b'/' | b'_' => 63,
+            _ => return None,
+        };
+        bits = bits << 6 | u32::from(digit);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            // The low byte of what is complete.
+            out.push((bits >> count) as u8);
+            bits &= (1 << count) - 1;
+        }
+    }
+    Some(out)
 }
 
 /// Words before `token` in the name of a token of text, or of a number of them.
@@ -185,7 +277,8 @@ fn named_values(text: &[u8], found: &mut Vec<Found>) {
             continue;
         }
         let end = at + rest.iter().position(|byte| !is_part(byte)).unwrap_or(rest.len());
-        let names = [at, at + escape_at(text, at)].map(|start| slice(text, start, end));
+        // An option begins after an escape.
+        let names = [at + escape_at(text, at), at].map(|start| slice(text, start, end));
         let mut names = names.iter().filter_map(|name| std::str::from_utf8(name).ok());
         at = end;
         let Some(name) = names.find(|name| is_secret_name(name)) else {

@@ -45,12 +45,12 @@ fn run(base: &Path) -> PathBuf {
         "repeat_command": "cd /home/annabelle && serve --api-key 'sword fish'", "workload": "command",
         "started": "now", "finished": null, "state": "done", "exit_status": 0, "missing": [],
         "phases": [{
-            "name": "baseline", "status": "failed", "why": "it failed", "log_tail": "output of the program",
+            "name": "baseline", "status": "failed", "why": "it failed", "log_tail": "printed by the program",
             "asked": true, "tool": null, "started": null, "finished": null, "wall_ns": null,
             "commands": [{
                 "argv": ["serve", "--api-key", "sword fish"], "cwd": "/home/annabelle", "error": null,
                 "env": {"MY_ID": PLAIN, "OMP_NUM_THREADS": "4"}, "shell": format!("MY_ID={PLAIN} serve"),
-                "outcome": {"stderr": {"tail": "output of the program"}},
+                "outcome": {"stderr": {"tail": "printed by the program"}},
             }],
             "outputs": [], "notes": [],
         }],
@@ -82,7 +82,8 @@ fn props(pack: Option<PathBuf>) -> ScrubProps {
 }
 
 /// What a scrubbed run must not show.
-const PRIVATE: [&str; 6] = [TOKEN, PLAIN, "annabelle", "gpubox-seven", "sword fish", "output of the program"];
+const PRIVATE: [&str; 6] =
+    [TOKEN, PLAIN, "annabelle", "gpubox-seven", "sword fish", "printed by the program"];
 
 /// Files of the run that can be shared.
 const SHARED: [&str; 9] = [
@@ -324,6 +325,42 @@ fn the_nodes_of_a_job_are_treated_like_runs() {
     let record = position("nodes/a/session.json").unwrap();
     assert!(position("nodes/b/inputs.yaml").unwrap() < record);
     assert!(position("report.md").unwrap() < record);
+}
+
+#[test]
+fn a_merged_run_is_private_and_knows_the_secrets_of_every_node() {
+    use std::os::unix::fs::PermissionsExt;
+    let base = tempfile::tempdir().unwrap();
+    let first = run(&base.path().join("a"));
+    let second = base.path().join("b/20260101-000000");
+    let capture = second.join("native/1.rgcap");
+    fs::create_dir_all(second.join("native")).unwrap();
+    fs::copy(fixture("native/stand-in.rgcap"), &capture).unwrap();
+    let input = roofgap_trace::read(std::slice::from_ref(&capture)).unwrap();
+    let (_, secret) = input.trace.names.iter().max_by_key(|(_, name)| name.len()).unwrap();
+    let mut session: serde_json::Value =
+        serde_json::from_slice(&fs::read(first.join("session.json")).unwrap()).unwrap();
+    session["command_line"] = serde_json::json!(["roofgap", "profile", "--", "serve", "--api-key", secret]);
+    fs::write(second.join("session.json"), session.to_string()).unwrap();
+    let merged = base.path().join("job");
+    for _ in 0..2 {
+        let runs = [RunRef::at(&first), RunRef::at(&second)];
+        super::super::merge(&runs, &merged).unwrap();
+    }
+    assert_eq!(fs::metadata(&merged).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(
+        fs::read_dir(merged.join("nodes")).unwrap().count(),
+        1,
+        "a merge that is repeated adds nothing"
+    );
+    let target = base.path().join("share.tar.gz");
+    let outcome = scrub(&RunRef::at(&merged), &props(Some(target.clone()))).unwrap();
+    let left = outcome.not_clean.iter().find(|file| file.path == Path::new("native/1.rgcap"));
+    assert_eq!(left.unwrap().why, "still holds the value of --api-key");
+    let bytes = every_byte(&target);
+    for private in PRIVATE.into_iter().chain([secret]) {
+        assert!(!holds(&bytes, private), "{private}");
+    }
 }
 
 #[test]

@@ -79,8 +79,21 @@ impl Client {
     }
 
     fn send(&mut self, message: &Value) {
+        self.send_line(message.to_string().as_bytes());
+    }
+
+    fn send_line(&mut self, line: &[u8]) {
         let mut input = self.input.as_ref().unwrap();
-        writeln!(input, "{message}").unwrap();
+        input.write_all(line).unwrap();
+        input.write_all(b"\n").unwrap();
+    }
+
+    /// Sends a line, whatever it is, and returns the next message of the server.
+    pub(crate) fn answer_to(&mut self, line: &[u8]) -> Value {
+        self.send_line(line);
+        let mut line = String::new();
+        assert_ne!(self.output.read_line(&mut line).unwrap(), 0, "the server ended");
+        serde_json::from_str(&line).unwrap()
     }
 
     /// Closes the connection; returns the exit status of the server.

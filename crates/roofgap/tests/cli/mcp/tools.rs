@@ -210,3 +210,50 @@ fn runs_are_listed_and_read_by_id() {
     let same = client.call("compare", json!({ "base": "latest", "head": profiled["run_id"] })).unwrap();
     assert_eq!(same["comparable"], true);
 }
+
+#[test]
+fn what_is_no_message_is_answered() {
+    let (mut client, _runs) = connect();
+    let deep = [&b"{\"a\":".repeat(5_000)[..], b"1", &b"}".repeat(5_000)].concat();
+    let long =
+        [&b"{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \""[..], &vec![b'x'; 20 << 20], b"\"}"].concat();
+    for (line, code) in [(&b"{\"id\": 1,"[..], -32700), (&deep, -32700), (b"[1]", -32600), (&long, -32600)] {
+        assert_eq!(client.answer_to(line)["error"]["code"], code);
+    }
+    assert_eq!(client.answer_to(br#"{"jsonrpc": "2.0", "id": "a", "method": 5}"#)["id"], "a");
+    assert!(client.call("summary", json!({ "input": LLAMA })).is_ok(), "the server goes on");
+}
+
+#[cfg(feature = "embedded")]
+#[test]
+fn a_run_cannot_name_files_outside_of_the_folders() {
+    let base = tempfile::tempdir().unwrap();
+    let runs = base.path().join("runs");
+    let profiled = Command::new(ROOFGAP)
+        .args(["profile", "--format", "json", "workload.size=nano"])
+        .arg(format!("artifacts.stage2_dir={}", runs.display()))
+        .output()
+        .unwrap();
+    let profiled: Value = serde_json::from_slice(&profiled.stdout).unwrap();
+    let id = profiled["run_id"].as_str().unwrap();
+    let config = runs.join(id).join("config.yaml");
+    let plain = std::fs::read_to_string(&config).unwrap();
+    let outside = base.path().join("outside.json");
+    let mut answers = Vec::new();
+    // A file that is there and no model, and one that is not there.
+    for (name, content) in [(&outside, Some("{\"secret\": 1}")), (&base.path().join("absent.json"), None)] {
+        if let Some(content) = content {
+            std::fs::write(name, content).unwrap();
+        }
+        let named = plain.replacen("kind: embedded", "kind: hf", 1);
+        let (before, after) = named.split_once("\nmodel:\n").unwrap();
+        let after = after.replacen("  config: null", &format!("  config: {}", name.display()), 1);
+        std::fs::write(&config, format!("{before}\nmodel:\n{after}")).unwrap();
+        assert!(std::fs::read_to_string(&config).unwrap().contains(name.to_str().unwrap()));
+        let mut client = Client::connect(&[], &runs);
+        let answer = client.call("summary", json!({ "input": id })).unwrap().to_string();
+        answers.push(answer.replace(name.file_name().unwrap().to_str().unwrap(), "FILE"));
+    }
+    assert!(answers[0].contains("is not in the folders that may be read"), "{}", answers[0]);
+    assert_eq!(answers[0], answers[1]);
+}

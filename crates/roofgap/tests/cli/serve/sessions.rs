@@ -4,6 +4,7 @@ use super::support::{Place, Server};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 
 /// Follows a job or run to its end. Calls `each` for every event.
 fn follow(server: &Server, id: &str, mut each: impl FnMut(&str, &Value)) -> Vec<(String, Value)> {
@@ -126,6 +127,53 @@ fn a_stopped_server_interrupts_its_session_and_the_next_one_goes_on_with_the_que
     assert_eq!((&state["state"], &state["run_id"]), (&json!("ended"), &json!(run)));
     let state = server.wait_for(&waiting, |state| state["state"] == "ended");
     assert_eq!(state["run_state"], "done", "{state}");
+}
+
+#[test]
+fn what_a_server_may_not_start_waits_and_can_be_cancelled() {
+    let place = Place::new();
+    let server = place.serve_with(&["--allow-run", "--allow-command"]);
+    let slow = server.start(&json!({ "presets": ["workload=slow"] }));
+    server.wait_for(&slow, is_running);
+    let touched = place.at("touched");
+    let command = server.start(&json!({ "command": ["touch", touched] }));
+    assert_eq!(server.stop(), Some(0));
+
+    // The next one in the queue that this server may start has its turn.
+    let server = place.serve();
+    let nano = server.start(&json!({ "presets": ["workload=nano"] }));
+    server.wait_for(&nano, |state| state["state"] == "ended");
+    let state = server.get(&format!("/profile/{command}")).json();
+    assert_eq!(state["state"], "queued");
+    assert!(state["waits_for"].as_str().unwrap().contains("--allow-command"), "{state}");
+    assert_eq!(server.stop(), Some(0));
+
+    // Also a server that starts nothing cancels it.
+    let server = place.serve_with(&[]);
+    let answer = server.post(&format!("/profile/{command}/cancel"), &json!({}));
+    assert_eq!((answer.status, &answer.json()["state"]), (202, &json!("cancelled")), "{}", answer.text());
+    assert_eq!(server.stop(), Some(0));
+    let server = place.serve_with(&["--allow-run", "--allow-command"]);
+    let nano = server.start(&json!({ "presets": ["workload=nano"] }));
+    server.wait_for(&nano, |state| state["state"] == "ended");
+    assert!(!touched.exists());
+}
+
+#[test]
+fn the_queue_has_one_server_and_is_private() {
+    let place = Place::new();
+    std::fs::create_dir_all(place.at("runs/.serve")).unwrap();
+    let server = place.serve();
+    let second = place.serve_command(&["--allow-run"]).output().unwrap();
+    let message = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert_eq!(second.status.code(), Some(2), "{message}");
+    assert!(message.contains("another roofgap serve"), "{message}");
+    assert!(second.stdout.is_empty());
+    let mode = std::fs::metadata(place.at("runs/.serve")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    // The right ends with its owner, however that ends.
+    server.kill();
+    assert_eq!(place.serve().stop(), Some(0));
 }
 
 #[test]

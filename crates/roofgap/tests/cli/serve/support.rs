@@ -62,19 +62,23 @@ impl Place {
         self.serve_with(&["--allow-run"])
     }
 
-    /// Starts a server with further arguments.
-    pub(crate) fn serve_with(&self, args: &[&str]) -> Server {
-        let mut child = Command::new(ROOFGAP)
+    /// Builds the command of a server with further arguments.
+    pub(crate) fn serve_command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(ROOFGAP);
+        command
             .args(["serve", "--quiet", "--listen", "127.0.0.1:0", "--dir"])
             .arg(self.at("runs"))
             .arg("--token-file")
             .arg(self.at("token"))
             .arg("--config-dir")
             .arg(self.at("presets"))
-            .args(args)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .args(args);
+        command
+    }
+
+    /// Starts a server with further arguments.
+    pub(crate) fn serve_with(&self, args: &[&str]) -> Server {
+        let mut child = self.serve_command(args).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("http://").unwrap().to_owned();

@@ -1,0 +1,452 @@
+//! Cold instances and steps: the first of repeated ones, and those in which a program does what it does once.
+
+use super::idle::{Activity, HostWork};
+use super::steps::{StepPeriod, StepPeriods};
+use crate::attribution::NO_CALL;
+use crate::result::{ColdCause, ColdKind, ColdStart, StageKind};
+use crate::stages::{Cold, StageIndex};
+use roofgap_base::stats::median;
+use roofgap_trace::{CallClass, NameId, Ns, OpKind, ThreadId, Trace};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::cmp::Reverse;
+
+/// Shortest launch call that loads code, ns. Others take some microseconds.
+const LONG_LAUNCH_NS: Ns = 1_000_000;
+
+/// Time of a cold unit over that of the others, at least.
+const LONGER: Ns = 2;
+
+/// GPU time of a cold unit over that of the others, at most, in %. More GPU work is another task, such as a longer prompt.
+const SAME_WORK_PCT: Ns = 150;
+
+/// Fewest steps of an instance that show that all of it is slow.
+const SHOWN_BY_STEPS: usize = 4;
+
+/// Share of the time of a stage, in %, from which on its cold calls are a cold start where nothing else repeats.
+const LEAST_COLD_PCT: Ns = 10;
+
+/// Beginnings of the names of calls that a program makes once, without `cuda`, `cu` or `hip`, and the time from which on they count, ns.
+const ONCE: [(&str, ColdKind, Ns); 12] = [
+    ("ModuleLoad", ColdKind::ModuleLoad, 0),
+    ("LibraryLoad", ColdKind::ModuleLoad, 0),
+    ("LinkComplete", ColdKind::ModuleLoad, 0),
+    ("GraphInstantiate", ColdKind::GraphInstantiation, 0),
+    ("StreamBeginCapture", ColdKind::GraphInstantiation, 0),
+    ("StreamEndCapture", ColdKind::GraphInstantiation, 0),
+    ("Init", ColdKind::Allocation, LONG_LAUNCH_NS),
+    ("CtxCreate", ColdKind::Allocation, LONG_LAUNCH_NS),
+    ("DevicePrimaryCtxRetain", ColdKind::Allocation, LONG_LAUNCH_NS),
+    ("Malloc", ColdKind::Allocation, LONG_LAUNCH_NS),
+    ("MemAlloc", ColdKind::Allocation, LONG_LAUNCH_NS),
+    ("HostAlloc", ColdKind::Allocation, LONG_LAUNCH_NS),
+];
+
+fn kind_of_call(name: &str) -> Option<(ColdKind, Ns)> {
+    let name = name.trim_start_matches('_');
+    let base = ["cuda", "cu", "hip"].iter().find_map(|prefix| name.strip_prefix(prefix))?;
+    ONCE.iter().find(|(begin, ..)| base.starts_with(begin)).map(|(_, kind, least)| (*kind, *least))
+}
+
+/// Calls that load code, capture graphs or create a context, and launch calls of kernels that ran for the first time and took milliseconds.
+#[derive(Debug, Default)]
+pub struct ColdCalls {
+    /// Start, end and row of the calls of each thread, in the order of start.
+    threads: FxHashMap<ThreadId, Vec<(Ns, Ns, ColdKind, NameId)>>,
+    /// Long launch calls, as rows of `Trace::calls`.
+    launches: FxHashSet<u32>,
+}
+
+/// The cold part of a gap.
+#[derive(Debug, Clone, Copy)]
+pub struct ColdPart {
+    pub ns: Ns,
+    kind: ColdKind,
+    /// Call with the most time.
+    call: NameId,
+}
+
+impl ColdCalls {
+    /// Collects them from a trace.
+    pub fn of(trace: &Trace, call_of_op: &[u32]) -> Self {
+        let calls = &trace.calls;
+        let kinds: FxHashMap<NameId, (ColdKind, Ns)> =
+            trace.names.iter().filter_map(|(id, name)| Some((id, kind_of_call(name)?))).collect();
+        let mut found = Self::default();
+        if !kinds.is_empty() {
+            let columns = calls.name.iter().zip(&calls.start).zip(&calls.end).zip(&calls.thread);
+            for (((name, start), end), thread) in columns {
+                if let Some((kind, _)) = kinds.get(name).filter(|(_, least)| end - start >= *least) {
+                    found.threads.entry(*thread).or_default().push((*start, *end, *kind, *name));
+                }
+            }
+        }
+        let mut seen = vec![false; trace.names.len()];
+        for (op, call) in call_of_op.iter().enumerate() {
+            let name = trace.ops.name.get(op).filter(|_| trace.ops.kind.get(op) == Some(&OpKind::Kernel));
+            let Some(seen) = name.and_then(|name| seen.get_mut(name.index())) else {
+                continue;
+            };
+            let row = *call as usize;
+            let first = !std::mem::replace(seen, true);
+            if first
+                && let (Some(start), Some(end)) = (calls.start.get(row), calls.end.get(row))
+                && end - start > LONG_LAUNCH_NS
+                && matches!(calls.class.get(row), Some(CallClass::Launch | CallClass::GraphLaunch))
+            {
+                found.launches.insert(*call);
+            }
+        }
+        found
+    }
+
+    /// Tells whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.threads.is_empty() && self.launches.is_empty()
+    }
+
+    /// Returns the part of a gap in which the thread of the call that ended it was cold: until the end of the last cold call before
+    /// that, since code is compiled before it is loaded, or in the launch call alone.
+    pub fn during(&self, trace: &Trace, gap: (Ns, Ns), call: u32) -> Option<ColdPart> {
+        if self.is_empty() || call == NO_CALL {
+            return None;
+        }
+        let calls = &trace.calls;
+        let row = call as usize;
+        let (start, end) = (*calls.start.get(row)?, *calls.end.get(row)?);
+        let until = end.min(gap.1);
+        let own = self.threads.get(calls.thread.get(row)?).map_or(&[][..], |own| own);
+        let first = own.partition_point(|(_, end, ..)| *end <= gap.0);
+        let inside = own.get(first..).unwrap_or_default().iter().take_while(|(start, ..)| *start < until);
+        let loads = inside.max_by_key(|(start, end, ..)| end - start).map(|(_, _, kind, name)| {
+            let last = own.partition_point(|(start, ..)| *start < until).checked_sub(1);
+            let end = last.and_then(|last| own.get(last)).map_or(gap.0, |(_, end, ..)| *end);
+            ColdPart { ns: end.min(gap.1) - gap.0, kind: *kind, call: *name }
+        });
+        let launch = self.launches.contains(&call).then(|| {
+            let from = if loads.is_some() { gap.0 } else { start.max(gap.0) };
+            let (ns, name) = ((until - from).max(0), calls.name.get(row).copied().unwrap_or_default());
+            ColdPart { ns, kind: ColdKind::FirstLaunch, call: name }
+        });
+        loads.into_iter().chain(launch).max_by_key(|part| part.ns).filter(|part| part.ns > 0)
+    }
+}
+
+/// Time of an instance or a step.
+#[derive(Debug, Clone, Default)]
+pub struct Unit {
+    /// Time, ns.
+    pub time: Ns,
+    /// Time that its work explains, ns; 0 where unknown.
+    pub expected: Ns,
+    /// Time of its GPU operations, ns.
+    pub gpu: Ns,
+    /// Idle time of the GPU in which the CPU was cold, ns.
+    pub cold: Ns,
+    causes: Vec<(ColdPart, u64)>,
+}
+
+impl Unit {
+    fn add(&mut self, part: ColdPart) {
+        self.cold += part.ns;
+        match self.causes.iter_mut().find(|(known, _)| known.kind == part.kind) {
+            Some((known, calls)) => {
+                let call = if part.ns > known.ns { part.call } else { known.call };
+                (*known, *calls) = (ColdPart { ns: known.ns + part.ns, kind: known.kind, call }, *calls + 1);
+            }
+            None => self.causes.push((part, 1)),
+        }
+    }
+
+    /// Tells whether it took more than twice the time that is expected, for about the same GPU work.
+    fn is_longer(&self, time: Ns, gpu: Ns) -> bool {
+        self.time > LONGER.saturating_mul(time)
+            && self.gpu.saturating_mul(100) <= gpu.saturating_mul(SAME_WORK_PCT)
+    }
+
+    /// Tells whether cold calls take most of the time beyond the expected one.
+    fn is_explained(&self, time: Ns) -> bool {
+        self.cold > 0 && self.cold.saturating_mul(2) >= self.time - time
+    }
+}
+
+/// Finds the cold instances and steps of a stage; `None` without any.
+pub fn find(
+    trace: &Trace,
+    index: &StageIndex,
+    activity: &Activity,
+    work: &HostWork,
+    stage: usize,
+) -> Option<Cold> {
+    let spans = index.spans(stage);
+    let engine = !index.engine_steps(stage).is_empty();
+    let periods = StepPeriods::measure(trace, index, activity, stage);
+    let mut units = Units {
+        instances: spans
+            .instances
+            .iter()
+            .map(|span| Unit { time: span.length(), ..Unit::default() })
+            .collect(),
+        steps: steps(&periods),
+    };
+    units.add_work(trace, index, work, stage);
+    let of_step: Vec<usize> = spans
+        .steps
+        .iter()
+        .map(|step| {
+            spans.instances.partition_point(|instance| instance.start <= step.start).saturating_sub(1)
+        })
+        .collect();
+    let repeats = !engine && index.kind(stage) != StageKind::Whole;
+    let cold_instances = if repeats {
+        cold_instances(&units.instances, units.steps.len() / units.instances.len().max(1))
+    } else {
+        0
+    };
+    let instances: Vec<usize> = (0..cold_instances).collect();
+    let warm = |step: &usize| of_step.get(*step).is_none_or(|instance| *instance >= cold_instances);
+    let steps: Vec<usize> = (0..units.steps.len()).filter(warm).collect();
+    let steps = cold_steps(&units.steps, &steps, &of_step, engine);
+    units.result(trace, instances, steps)
+}
+
+/// Returns the steps as units, with the time that their work explains.
+fn steps(periods: &StepPeriods) -> Vec<Unit> {
+    let expected = periods.expected();
+    let unit = |(step, expected): (&StepPeriod, Ns)| Unit {
+        time: if step.span.is_some() { step.time_ns } else { 0 },
+        gpu: step.gpu_ns,
+        expected,
+        ..Unit::default()
+    };
+    periods.each.iter().zip(expected).map(unit).collect()
+}
+
+/// The instances and steps of a stage.
+struct Units {
+    instances: Vec<Unit>,
+    steps: Vec<Unit>,
+}
+
+impl Units {
+    /// Adds the GPU time of instances, and the cold part of the gaps to instances and steps.
+    fn add_work(&mut self, trace: &Trace, index: &StageIndex, work: &HostWork, stage: usize) {
+        let ops = &trace.ops;
+        let cold = work.cold_calls();
+        let spans = index.spans(stage);
+        let step_of_call = match cold.is_empty() {
+            true => Vec::new(),
+            false => index.step_of_call(trace, stage, &spans.steps),
+        };
+        let mut devices: Vec<Option<Ns>> = vec![None; trace.devices.len().max(1)];
+        for op in 0..ops.len() {
+            let (start, end) = (ops.start[op], ops.end[op]);
+            let Some(covered) = devices.get_mut(ops.device[op].index()) else {
+                continue;
+            };
+            let until = covered.unwrap_or(Ns::MIN);
+            *covered = Some(until.max(end));
+            let Some(at) = index.instance_of(stage, op) else {
+                continue;
+            };
+            let (Some(instance), Some(span)) = (self.instances.get_mut(at), spans.instances.get(at)) else {
+                continue;
+            };
+            instance.gpu += end - start;
+            let gap = (until.max(span.start).min(start), start);
+            let call = index.launches().call_of_op.get(op).copied().unwrap_or(NO_CALL);
+            if let Some(part) = cold.during(trace, gap, call) {
+                instance.add(part);
+                let step =
+                    step_of_call.get(call as usize).and_then(|step| self.steps.get_mut(*step as usize));
+                if let Some(step) = step {
+                    step.add(part);
+                }
+            }
+        }
+    }
+
+    /// Describes the cold ones. Where there are none, a stage whose time goes to cold calls is cold as a whole.
+    fn result(self, trace: &Trace, instances: Vec<usize>, steps: Vec<usize>) -> Option<Cold> {
+        let pick = |units: &[Unit], cold: &[usize]| {
+            let (mut own, mut rest) = (Vec::new(), Vec::new());
+            for (at, unit) in units.iter().enumerate() {
+                if cold.contains(&at) { own.push(unit.clone()) } else { rest.push(unit.clone()) }
+            }
+            (own, rest)
+        };
+        let (mut cold, rest) = pick(&self.instances, &instances);
+        let (of_steps, other_steps) = pick(&self.steps, &steps);
+        let left_out = !cold.is_empty() || !of_steps.is_empty();
+        let (mean_ns, warm_mean_ns) = match (left_out, cold.is_empty()) {
+            (true, false) => (mean(&cold), mean(&rest)),
+            (true, true) => (mean(&of_steps), mean(&other_steps)),
+            (false, _) => {
+                let (time, own): (Ns, Ns) =
+                    rest.iter().fold((0, 0), |(time, own), unit| (time + unit.time, own + unit.cold));
+                if own <= 0 || own < time / 100 * LEAST_COLD_PCT {
+                    return None;
+                }
+                cold.extend(rest.iter().filter(|unit| unit.cold > 0).cloned());
+                let count = cold.len().max(1) as Ns;
+                (mean(&cold), mean(&cold) - own / count)
+            }
+        };
+        let count = cold.len() as u64;
+        cold.extend(of_steps.iter().cloned());
+        let start = ColdStart {
+            instances: count,
+            mean_ns,
+            warm_mean_ns,
+            steps: of_steps.len() as u64,
+            total_ns: cold.iter().map(|unit| unit.time).sum(),
+            left_out,
+            causes: causes(trace, &cold),
+        };
+        Some(Cold { instances, steps, start })
+    }
+}
+
+/// Adds up the causes of cold units, most time first.
+fn causes(trace: &Trace, cold: &[Unit]) -> Vec<ColdCause> {
+    let mut all = Unit::default();
+    for (part, calls) in cold.iter().flat_map(|unit| &unit.causes) {
+        all.add(*part);
+        if let Some((_, sum)) = all.causes.iter_mut().find(|(known, _)| known.kind == part.kind) {
+            *sum += calls - 1;
+        }
+    }
+    all.causes.sort_by_key(|(part, _)| Reverse(part.ns));
+    let named = |(part, calls): &(ColdPart, u64)| {
+        let call = trace.names.get(part.call).to_owned();
+        ColdCause { kind: part.kind, call, calls: *calls, ns: part.ns }
+    };
+    all.causes.iter().map(named).collect()
+}
+
+fn mean(units: &[Unit]) -> Ns {
+    units.iter().map(|unit| unit.time).sum::<Ns>() / (units.len().max(1) as Ns)
+}
+
+fn middle(units: &[&Unit], of: fn(&Unit) -> Ns) -> Option<Ns> {
+    median(&mut units.iter().map(|unit| of(unit)).collect::<Vec<Ns>>())
+}
+
+/// Counts the instances before the first repeatable one. The later half of the instances is the reference, and two of them are
+/// needed to show that they repeat. One is enough where the first has cold calls, or many steps.
+fn cold_instances(instances: &[Unit], steps: usize) -> usize {
+    let Some(warm) = instances.get(instances.len() / 2..).filter(|warm| warm.len() < instances.len()) else {
+        return 0;
+    };
+    let warm: Vec<&Unit> = warm.iter().collect();
+    let (Some(time), Some(gpu)) = (middle(&warm, |unit| unit.time), middle(&warm, |unit| unit.gpu)) else {
+        return 0;
+    };
+    if gpu <= 0 || warm.iter().any(|unit| unit.time > LONGER.saturating_mul(time)) {
+        return 0;
+    }
+    let shown = |unit: &Unit| warm.len() >= 2 || steps >= SHOWN_BY_STEPS || unit.is_explained(time);
+    instances.iter().take_while(|unit| unit.is_longer(time, gpu) && shown(unit)).count()
+}
+
+/// Returns the cold steps among those that count: the first ones of the first instance, unless the first step of others is as long,
+/// and those with cold calls. Steps of an engine have different work from the beginning on, so only cold calls show them.
+fn cold_steps(units: &[Unit], counting: &[usize], instance_of: &[usize], engine: bool) -> Vec<usize> {
+    let known: Vec<(usize, &Unit)> = counting
+        .iter()
+        .filter_map(|at| Some((*at, units.get(*at)?)))
+        .filter(|(_, unit)| unit.time > 0)
+        .collect();
+    let all: Vec<&Unit> = known.iter().map(|(_, unit)| *unit).collect();
+    let (Some(time), Some(gpu)) = (middle(&all, |unit| unit.time), middle(&all, |unit| unit.gpu)) else {
+        return Vec::new();
+    };
+    if known.len() < 3 || gpu <= 0 {
+        return Vec::new();
+    }
+    let expected = |unit: &Unit| if engine { unit.expected.max(1) } else { time };
+    let work = |unit: &Unit| match engine && time > 0 {
+        true => (gpu as f64 * unit.expected as f64 / time as f64) as Ns,
+        false => gpu,
+    };
+    let is_longer = |unit: &Unit| {
+        unit.is_longer(expected(unit), work(unit)) && unit.time - expected(unit) > LONG_LAUNCH_NS
+    };
+    let first_of = |pair: &[(usize, &Unit)]| match pair {
+        [(before, _), (at, _)] => instance_of.get(*before) != instance_of.get(*at),
+        _ => false,
+    };
+    // A first step that is long in every instance is so for another reason.
+    let always = known
+        .windows(2)
+        .filter(|pair| first_of(pair))
+        .any(|pair| pair.last().is_some_and(|(_, unit)| is_longer(unit)));
+    let leading = match engine || always {
+        true => 0,
+        false => known.iter().take_while(|(_, unit)| is_longer(unit)).count(),
+    };
+    let leading = if leading <= (known.len() / 4).max(1) { leading } else { 0 };
+    let cold = known
+        .iter()
+        .enumerate()
+        .filter(|(at, (_, unit))| is_longer(unit) && (*at < leading || unit.is_explained(expected(unit))));
+    let cold: Vec<usize> = cold.map(|(_, (at, _))| *at).collect();
+    if cold.len() <= known.len() / 2 { cold } else { Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn units(times: &[(Ns, Ns)]) -> Vec<Unit> {
+        times.iter().map(|&(time, gpu)| Unit { time, gpu, ..Unit::default() }).collect()
+    }
+
+    #[test]
+    fn the_first_instance_is_cold_if_it_takes_longer_for_the_same_work() {
+        let found = |times: &[(Ns, Ns)]| cold_instances(&units(times), 0);
+        assert_eq!(found(&[(1000, 60), (100, 50), (110, 50)]), 1);
+        assert_eq!(found(&[(1000, 50), (800, 50), (100, 50), (110, 50), (90, 50)]), 2);
+        // A longer prompt; a slow one in the middle; too few; no repeatable ones; no GPU work.
+        assert_eq!(found(&[(1000, 500), (100, 50), (110, 50)]), 0);
+        assert_eq!(found(&[(100, 50), (900, 50), (100, 50), (110, 50), (100, 50)]), 0);
+        assert_eq!(found(&[(1000, 50), (100, 50)]), 0);
+        assert_eq!(found(&[(1000, 50), (100, 50), (900, 50)]), 0);
+        assert_eq!(found(&[(1000, 0), (100, 0), (110, 0)]), 0);
+        assert_eq!(found(&[]), 0);
+        // One warm instance is enough with many steps, or with cold calls.
+        assert_eq!(cold_instances(&units(&[(1000, 50), (100, 50)]), 16), 1);
+        let mut loading = units(&[(1000, 50), (100, 50)]);
+        loading[0].cold = 600;
+        assert_eq!(cold_instances(&loading, 0), 1);
+    }
+
+    #[test]
+    fn steps_are_cold_at_the_beginning_or_by_their_calls() {
+        const MS: Ns = 1_000_000;
+        let steps = |times: &[Ns], cold: Option<usize>, instances: &[usize], engine: bool| {
+            let mut list = units(&times.iter().map(|time| (time * MS, 10 * MS)).collect::<Vec<_>>());
+            list.iter_mut().for_each(|unit| unit.expected = 20 * MS);
+            if let Some(unit) = cold.and_then(|at| list.get_mut(at)) {
+                unit.cold = unit.time - 20 * MS;
+            }
+            cold_steps(&list, &(0..list.len()).collect::<Vec<_>>(), instances, engine)
+        };
+        assert_eq!(steps(&[900, 20, 21, 20, 20], None, &[0; 5], false), [0]);
+        assert_eq!(steps(&[20, 20, 900, 20, 20], None, &[0; 5], false), Vec::<usize>::new(), "a tail");
+        assert_eq!(steps(&[20, 20, 900, 20, 20], Some(2), &[0; 5], false), [2]);
+        assert_eq!(steps(&[900, 20, 20, 900, 20, 20], None, &[0, 0, 0, 1, 1, 1], false), Vec::<usize>::new());
+        assert_eq!(steps(&[900, 20, 21, 20, 20], None, &[0; 5], true), Vec::<usize>::new(), "a long prompt");
+        assert_eq!(steps(&[900, 20, 21, 20, 20], Some(0), &[0; 5], true), [0]);
+    }
+
+    #[test]
+    fn calls_that_are_made_once() {
+        assert_eq!(kind_of_call("cuModuleLoadDataEx").map(|(kind, _)| kind), Some(ColdKind::ModuleLoad));
+        assert_eq!(
+            kind_of_call("cudaGraphInstantiate_v12000").map(|(kind, _)| kind),
+            Some(ColdKind::GraphInstantiation)
+        );
+        assert_eq!(kind_of_call("hipModuleLaunchKernel"), None);
+        assert_eq!(kind_of_call("cudaLaunchKernel"), None);
+    }
+}

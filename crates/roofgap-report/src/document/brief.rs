@@ -1,0 +1,147 @@
+//! The first screen of a terminal: what was recorded, the headline, a line a stage, the first findings. It has 24 lines at most.
+
+use super::headline::headline;
+use super::table::Table;
+use super::{Block, Document, Item, Section, findings, kernels, provenance, stages};
+use crate::render::screen::Tone;
+use roofgap_analyze::{Analysis, Stage, StageLimit, verdict};
+use roofgap_base::numbers::{all_counted, counted, significant, time};
+use roofgap_base::text::cut;
+use std::collections::BTreeMap;
+
+/// The most stages, findings, and characters of a headline.
+const STAGES: usize = 4;
+const FINDINGS: usize = 3;
+const HEADLINE: usize = 310;
+
+/// Width of text whose reader has no width.
+const WIDTH: usize = 100;
+
+/// Characters of a bar.
+const BAR: usize = 8;
+
+impl Document<'_> {
+    /// Lists the sections of the first screen.
+    pub(crate) fn brief(&self) -> Vec<Section> {
+        let analysis = self.analysis;
+        let mut first = Section::new("summary", "").with(recorded(analysis).map(Block::Line));
+        let summary = headline(analysis).unwrap_or_else(|| nothing(analysis));
+        first.blocks.push(Block::Line(cut(&summary, HEADLINE)));
+        let all = &analysis.stages;
+        let shown = &all[..all.len().min(STAGES)];
+        let stages = match all.is_empty() {
+            true => {
+                let mut kernels = self.kernels().into_iter().next().unwrap_or_default();
+                kernels.blocks.retain(|block| matches!(block, Block::Table(_) | Block::Rest { .. }));
+                kernels
+            }
+            false => Section::new("stages", "Stages")
+                .with(Block::table(stage_lines(shown)))
+                .with(Block::rest(all.len(), STAGES, "")),
+        };
+        let found = &analysis.findings;
+        let steps = found.iter().take(FINDINGS).map(|finding| {
+            let most = self.text().width.unwrap_or(WIDTH).saturating_sub(4);
+            let saving = findings::saving_with_id(analysis, finding);
+            Item { name: cut(&finding.title, most), lines: vec![cut(&saving, most)], ..Item::default() }
+        });
+        let advice = Section::new("findings", "What to do first").with([match found.is_empty() {
+            true => Block::Line(findings::none_found(analysis)),
+            false => Block::Steps(steps.collect()),
+        }]);
+        let advice = if found.is_empty() && all.is_empty() { Section::default() } else { advice };
+        let lost = Section::new("losses", "").with(losses(analysis).map(Block::Line));
+        let sections = [first, stages, advice, lost];
+        sections.into_iter().filter(|section| !section.blocks.is_empty()).collect()
+    }
+}
+
+/// States GPU, model and engine of a capture in a line; `None` where nothing is known.
+fn recorded(analysis: &Analysis) -> Option<String> {
+    let mut gpus: BTreeMap<&str, u64> = BTreeMap::new();
+    for device in &analysis.devices {
+        *gpus.entry(device.name.as_deref().unwrap_or("unknown GPU")).or_default() += 1;
+    }
+    let gpu = |(name, n): (&str, u64)| if n == 1 { name.to_owned() } else { format!("{n} x {name}") };
+    let mut facts: Vec<String> = gpus.into_iter().map(gpu).collect();
+    facts.extend(analysis.workload.as_ref().map(provenance::model));
+    facts.extend(analysis.engine.as_ref().map(|engine| engine.name.clone()));
+    facts.extend(analysis.sources.first().map(|source| match &source.tool_version {
+        Some(version) => format!("{} {version}", source.format),
+        None => source.format.clone(),
+    }));
+    let totals = &analysis.totals;
+    if totals.kernel_count > 0 && !kernels::only_measured(analysis) {
+        let busy = totals.busy_ns.map_or_else(String::new, |busy| format!(", GPU busy {}", time(busy)));
+        facts.push(format!("{}{busy}", counted(totals.kernel_count, "kernel")));
+    }
+    (!facts.is_empty()).then(|| facts.join(" · "))
+}
+
+/// Says why there is no headline.
+fn nothing(analysis: &Analysis) -> String {
+    match analysis.totals.kernel_count {
+        0 => "No GPU work was recorded.".to_owned(),
+        _ => "No stage was found.".to_owned(),
+    }
+}
+
+/// Tabulates the stages: a line each.
+fn stage_lines(stages: &[Stage]) -> Table {
+    Table::of(stages)
+        .text("stage", |s| &s.name)
+        .number("time", pace)
+        .number("tokens/s", |s| s.tokens_per_s.map(significant))
+        .number("GPU busy", |s| s.busy_ns.and_then(|_| s.busy_share()).map(bar))
+        .judged("limit", |s| {
+            let label = verdict(s).label;
+            (label.as_str(), Some(Tone::from(label)))
+        })
+        .number("largest part", largest_part)
+        .build()
+        .measured()
+}
+
+/// States the time of a step, or of an instance of a stage without steps.
+fn pace(stage: &Stage) -> String {
+    match stage.step_ns() {
+        Some(step) => format!("{}/step", time(step)),
+        None => time(stage.elapsed_ns() / stage.instances.max(1).cast_signed()),
+    }
+}
+
+/// Draws a share of 1 as a bar with its percentage.
+fn bar(share: f64) -> String {
+    let full = (share.clamp(0.0, 1.0) * BAR as f64).round() as usize;
+    format!("{}{} {:>4.1} %", "█".repeat(full), "░".repeat(BAR - full), 100.0 * share)
+}
+
+/// Names the largest part of the time of a stage: a family of kernels, or a cause of idle time.
+fn largest_part(stage: &Stage) -> Option<String> {
+    let parts = stages::parts(stage)?;
+    let elapsed = stage.elapsed_ns().max(1) as f64;
+    let share = |ns: i64| format!("{:.0} %", 100.0 * ns as f64 / elapsed);
+    if verdict(stage).label == StageLimit::Gpu {
+        let mut families: BTreeMap<&str, i64> = BTreeMap::new();
+        for kernel in &stage.kernels {
+            *families.entry(kernel.family.as_str()).or_default() += kernel.total_ns;
+        }
+        let total = families.values().sum::<i64>().max(1) as f64;
+        let (family, ns) = families.into_iter().max_by_key(|(_, ns)| *ns)?;
+        return Some(format!("{family} {:.0} % of kernels", 100.0 * ns as f64 / total));
+    }
+    let (ns, part) = parts.into_iter().zip(stages::PARTS).max_by_key(|(ns, _)| *ns)?;
+    Some(format!("{} {}", part.name, share(ns)))
+}
+
+/// Counts the losses that change numbers.
+fn losses(analysis: &Analysis) -> Option<String> {
+    let of = |severity: &str| analysis.losses.iter().filter(|loss| loss.severity == severity).count() as u64;
+    let (n, effect) = match (of("error"), of("warning")) {
+        (0, 0) => return None,
+        (0, n) => (n, "incomplete"),
+        (n, _) => (n, "wrong"),
+    };
+    let losses = all_counted([(n, "loss", "losses")]);
+    Some(format!("Some numbers are {effect} because of {losses} in the recording: `--show losses`"))
+}
