@@ -101,6 +101,10 @@ pub fn table(trace: &Trace, index: &StageIndex) -> (Vec<LayerRow>, Option<Reason
     let stacks = trace.graph_nodes.stacks().iter();
     let of_stack: Vec<u32> = stacks.map(|ranges| layers.innermost(trace, ranges)).collect();
     let ops = &trace.ops;
+    // Without any name there is no table, and without graphs no reason for that.
+    if layers.names.is_empty() && ops.graph_node.is_empty() {
+        return (Vec::new(), None);
+    }
     let mut sums = Sums::default();
     let (mut unknown, mut outside) = (0, 0);
     for op in (0..ops.len()).filter(|&op| ops.kind[op] == OpKind::Kernel) {

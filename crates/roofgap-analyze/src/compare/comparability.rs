@@ -9,7 +9,7 @@ use super::kernels::whole_graphs;
 use super::metric::{Clock, METRICS};
 use super::noise::is_doubled;
 use crate::numbers::count;
-use crate::result::{Analysis, GraphRow, KernelOrigin, PhaseCounts, Stage, WorkloadInfo};
+use crate::result::{Analysis, GraphRow, KernelOrigin, PhaseCounts, Stage, StageKind, WorkloadInfo};
 use roofgap_trace::LossKind;
 use std::collections::BTreeMap;
 
@@ -286,6 +286,9 @@ fn measured_launches(base: Side<'_>, head: Side<'_>) -> Option<Difference> {
     })
 }
 
+/// The fact that the two sides have few kernels in common.
+const COMMON_KERNELS: &str = "common kernels";
+
 /// Share of the kernel time of a side, in %, below which the kernels that both sides have say nothing about the rest.
 const FEW_COMMON_PCT: f64 = 25.0;
 
@@ -303,9 +306,9 @@ pub fn common_kernels(base: Side<'_>, head: Side<'_>, kernels: &[KernelChange]) 
         100.0 * common.map(time).sum::<f64>() / kernels.iter().map(time).sum::<f64>().max(1.0)
     };
     let pct = [common_pct(|kernel| kernel.base.as_ref()), common_pct(|kernel| kernel.head.as_ref())];
-    let word = |pct: f64| Some(format!("{pct:.0} % of the time in common kernels"));
+    let word = |pct: f64| Some(format!("{pct:.0} % of the time"));
     pct.iter().any(|pct| *pct < FEW_COMMON_PCT).then(|| Difference {
-        what: "kernels".to_owned(),
+        what: COMMON_KERNELS.to_owned(),
         weight: Caution,
         base: word(pct[0]),
         head: word(pct[1]),
@@ -358,12 +361,19 @@ fn by_phase(counts: PhaseCounts) -> Option<String> {
 const WORKLOAD: &[&str] =
     &["model", "parameters", "prompt_tokens", "generated_tokens", "batch", "vision_tokens"];
 
-/// Returns the basis for one stage.
-pub fn stage_basis(differences: &[Difference], stage: &str) -> Basis {
-    basis(differences, |what| {
-        let own = what.strip_prefix(stage).and_then(|rest| rest.strip_prefix('.'));
+/// Returns the basis for one stage. Where whole traces cover different work, so does the stage of a whole trace.
+pub fn stage_basis(differences: &[Difference], stage: &Stage) -> Basis {
+    let own = basis(differences, |what| {
+        let own = what.strip_prefix(stage.name.as_str()).and_then(|rest| rest.strip_prefix('.'));
         own.unwrap_or(what)
-    })
+    });
+    let any = |what: &str, weight| differences.iter().any(|d| d.what == what && d.weight == weight);
+    let is_other_work = stage.kind == StageKind::Whole && any("launches", Incomparable);
+    match (is_other_work, any(COMMON_KERNELS, Caution)) {
+        (true, true) => Basis::Nothing,
+        (true, false) => own.max(Basis::StepAndToken),
+        (false, _) => own,
+    }
 }
 
 /// Returns the basis for the two sides as a whole.
@@ -419,7 +429,7 @@ fn is_of_recording(difference: &Difference, stage: Option<&str>) -> bool {
 }
 
 /// Facts of the hardware and of the model, as opposed to the amount of work.
-const OF_PROGRAM: &[&str] = &["gpu", GPU_WORK, "model", "parameters", "dtype", "kernels"];
+const OF_PROGRAM: &[&str] = &["gpu", GPU_WORK, "model", "parameters", "dtype", COMMON_KERNELS];
 
 impl Difference {
     /// Tells whether the two sides are different programs, different hardware or different recordings.

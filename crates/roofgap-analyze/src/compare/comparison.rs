@@ -21,7 +21,7 @@ pub enum Basis {
     Instance,
     /// The work differs in model or tokens: values of a step and of a token compare.
     StepAndToken,
-    /// Nothing compares: only one side ran on a GPU.
+    /// Nothing compares: only one side ran on a GPU, or the stage is the whole trace of another program.
     Nothing,
 }
 

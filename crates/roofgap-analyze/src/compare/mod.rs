@@ -50,7 +50,7 @@ pub fn compare(base: Side<'_>, head: Side<'_>, options: &CompareOptions) -> Comp
         match head.analysis.stages.iter().find(|other| other.name == stage.name) {
             Some(other) => {
                 let mut change = stage::change(side_of(base, stage), side_of(head, other), floors);
-                change.basis = comparability::stage_basis(&differences, &stage.name);
+                change.basis = comparability::stage_basis(&differences, stage);
                 let whole = kernels::whole_graphs(&stage.graphs, &other.graphs).is_some();
                 comparability::withdraw(&mut change, &differences, whole);
                 stages.push(change);

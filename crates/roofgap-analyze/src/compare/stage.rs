@@ -84,11 +84,11 @@ pub fn change(base: StageSide<'_>, head: StageSide<'_>, floors: &Floors) -> Stag
         let (b, h) = (get(base.stage), get(head.stage));
         noise::number(b, h, relative_noise * b.unwrap_or(0.0), Better::Higher, odd)
     };
-    let step_ns = part(
-        steps.mean_ns(SideName::Base, base.stage),
-        steps.mean_ns(SideName::Head, head.stage),
-        Odd::default(),
-    );
+    let of_step = match (base.stage.step_ns(), head.stage.step_ns()) {
+        (Some(base), Some(head)) => [Some(base), Some(head)],
+        _ => [steps.mean_ns(SideName::Base, base.stage), steps.mean_ns(SideName::Head, head.stage)],
+    };
+    let step_ns = part(of_step[0], of_step[1], Odd::default());
     let rate = |stage: &Stage| Some(stage.steps.as_ref()?.count as f64 / stage.instances.max(1) as f64);
     StageChange {
         name: base.stage.name.clone(),

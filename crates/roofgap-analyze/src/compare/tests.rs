@@ -359,11 +359,22 @@ fn captures_with_few_common_kernels_may_be_different_models() {
         side
     };
     let few = |base: &Analysis, head: &Analysis| {
-        run(base, head, "").differences.iter().any(|d| d.what == "kernels" && d.is_fundamental())
+        run(base, head, "").differences.iter().any(|d| d.what == "common kernels" && d.is_fundamental())
     };
     let (base, mut other) = (side(["gemm_tn", "sort_up"]), side(["softmax_forward", "sort_up"]));
     other.kernels[0].family = Family::Softmax;
     assert!(few(&base, &other));
+    // Whole traces of different work and few common kernels are not called better or worse.
+    let [mut base_trace, mut other_trace] = [base.clone(), other.clone()];
+    for side in [&mut base_trace, &mut other_trace] {
+        side.stages[0].kind = StageKind::Whole;
+    }
+    other_trace.kernels[1] = kernel("sort_up", 1_000, 3);
+    other_trace.stages[0].wall_ns *= 20;
+    let comparison = run(&base_trace, &other_trace, "5%");
+    assert_eq!(comparison.stages[0].basis, Basis::Nothing);
+    assert_eq!(comparison.stages[0].wall_ns.judgement, Judgement::Unknown);
+    assert_eq!(comparison.verdict(), GateVerdict::NotMeasured);
     assert!(!few(&base, &side(["gemm_tn", "fill"])));
     // The model is known to be the same.
     let model = || Some(WorkloadInfo { model: Some("m".into()), ..WorkloadInfo::default() });

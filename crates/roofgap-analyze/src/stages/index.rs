@@ -7,6 +7,7 @@ use super::{StageRule, StageSet, step_stage};
 use crate::attribution::{Contexts, Launches, NO_CALL};
 use crate::engines::{Engine, EngineStep};
 use crate::result::{ColdStart, StageKind};
+use roofgap_base::stats::median;
 use roofgap_trace::{Ns, ProcessId, ThreadId, Trace, range_name};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -332,8 +333,7 @@ impl StageIndex {
             .collect();
         let steps = iterations(trace, &launching);
         let start = steps.iter().map(|span| span.start).min().map_or(start, |first| first.min(start));
-        // The range of a last step may go on while a profiler stops, which the steps before it show.
-        let end = if let [only] = &steps[..] { only.end.max(end) } else { end };
+        let end = end_of_steps(&steps, &launching).map_or(end, |last| last.max(end));
         let mut instances = vec![Span { start, end, range: None }];
         if !trace.recorded.is_empty() {
             (instances, self.window_of_op) = self.recorded_windows(trace);
@@ -590,6 +590,21 @@ impl StageIndex {
 /// Returns a position that is not [`NOWHERE`].
 fn known(position: Option<&u32>) -> Option<usize> {
     position.filter(|at| **at != NOWHERE).map(|at| *at as usize)
+}
+
+/// Returns the end of the last step. Its range may go on while a profiler stops: after its last launch it counts for as long as those of
+/// the steps before it do. `launching` are the calls that launched GPU work, in the order of start.
+fn end_of_steps(steps: &[Span], launching: &[(Ns, ProcessId)]) -> Option<Ns> {
+    let last_launch = |span: &Span| {
+        let after = launching.partition_point(|(start, _)| *start <= span.end);
+        after.checked_sub(1).and_then(|at| launching.get(at)).map_or(span.start, |(start, _)| *start)
+    };
+    let (last, before) = steps.split_last()?;
+    let mut rests: Vec<Ns> = before.iter().map(|span| span.end - last_launch(span)).collect();
+    Some(match median(&mut rests) {
+        Some(rest) => last.end.min(last_launch(last) + rest),
+        None => last.end,
+    })
 }
 
 /// Explains why a stage has no numbers although its ranges were found.

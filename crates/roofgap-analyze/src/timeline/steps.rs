@@ -93,7 +93,11 @@ impl StepPeriods {
             let habit = habits.get(&key(step));
             let end = match (own.next, habit) {
                 (Some(next), _) => next,
-                (None, Some(habit)) => habit.end_of(step, &own),
+                (None, Some(habit)) => {
+                    // Steps take no longer than their instance.
+                    let instance = all.instances.get(instance(step)).map_or(Ns::MAX, |own| own.end);
+                    habit.end_of(step, &own).min(instance.max(own.work.1))
+                }
                 (None, None) => own.work.1,
             };
             let gap = own.next.map_or(0, |next| (next - own.work.1).max(0));

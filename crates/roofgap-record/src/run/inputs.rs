@@ -275,7 +275,7 @@ mod tests {
         let path = folder.path().join("inputs.yaml");
         std::fs::write(&path, "- {image: a.png, prompt: Read it all.}\n- b.jpg\n- Hello\n").unwrap();
         let options = Manifest::read(&path).unwrap().embedded_options(64);
-        assert_eq!(options, ["--prompt=4+image", "--prompt=64+image", "--prompt=2", "--image-size=704"]);
+        assert_eq!(options, ["--prompt=3+image", "--prompt=64+image", "--prompt=2", "--image-size=704"]);
     }
 
     #[test]

@@ -156,7 +156,7 @@ fn what_cannot_be_run_is_wrong_usage_and_leaves_nothing() {
         (&[], &["inputs.manifest=no/such/file"], "inputs.manifest"),
         (&[], &["stage1.run_dir=no/such/folder"], "stage1.run_dir"),
         (&[], &["model=llama3_8b", "workload.python=no-such-python"], "no-such-python"),
-        (&[], &[manifest.as_str()], "the embedded model reads no inputs"),
+        (&[], &[manifest.as_str()], "expected a list of images or prompts"),
         (&["true"], &[manifest.as_str()], "the program after -- does not read"),
         (
             &[],

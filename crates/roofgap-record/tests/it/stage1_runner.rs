@@ -125,7 +125,8 @@ fn real_hydra_stage1_runner_is_profiled_lightly_and_read() {
     let workload = again.workload.unwrap();
     assert_eq!((workload.prompt_tokens, workload.vision_tokens), (Some(512), Some(273)));
     assert_eq!(workload.model.as_deref(), Some("deepseek-ai/DeepSeek-OCR"));
-    assert!(again.stages[0].mfu.is_some(), "{:?}", again.reasons);
+    // The stand-in runs no such model, so that its work does not fit; but nothing about it is unknown any more.
+    assert!(!again.reasons.iter().any(|reason| reason.why.contains("is not known")), "{:?}", again.reasons);
 }
 
 #[test]

@@ -63,7 +63,8 @@ pub fn sections(comparison: &Comparison, form: Form) -> Vec<Section> {
 fn stage_sections(stage: &StageChange, form: Form) -> Vec<Section> {
     let drawing = || form.is_page.then_some(Block::Drawing);
     let no_parts = match stage.basis {
-        Basis::StepAndToken | Basis::Nothing => Some("the two sides did different work"),
+        Basis::StepAndToken => Some("the two sides did different work"),
+        Basis::Nothing => Some("the two sides do not compare"),
         _ => stage.explanation.why_not.as_deref(),
     };
     let no_kernels = unmeasured_side(&stage.kernel_ns)
@@ -469,7 +470,7 @@ pub fn alarm(comparison: &Comparison) -> Option<String> {
     for difference in comparison.differences.iter().filter(|difference| difference.is_fundamental()) {
         let word = match (difference.weight, difference.what.as_str()) {
             (Weight::Incomparable, _) => "NOT COMPARABLE: different ",
-            (Weight::Caution, "kernels") => "PROBABLY DIFFERENT MODELS: ",
+            (Weight::Caution, "common kernels") => "PROBABLY DIFFERENT MODELS: ",
             (Weight::Caution, _) => "DIFFERENT RECORDINGS: ",
         };
         let [base, head] = [&difference.base, &difference.head].map(|side| side.as_deref().unwrap_or(NONE));

@@ -104,8 +104,8 @@ fn stage_lines(stages: &[Stage]) -> Table {
 
 /// States the time of a step, or of an instance of a stage without steps.
 fn pace(stage: &Stage) -> String {
-    match stage.steps.as_ref().filter(|steps| steps.count > 1) {
-        Some(steps) => format!("{}/step", time(steps.mean_ns)),
+    match stage.step_ns() {
+        Some(step) => format!("{}/step", time(step)),
         None => time(stage.elapsed_ns() / stage.instances.max(1).cast_signed()),
     }
 }

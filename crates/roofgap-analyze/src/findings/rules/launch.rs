@@ -118,7 +118,8 @@ impl<'a> Launching<'a> {
             launches,
             per_step: steps.map(|s| s.launches_per_step.unwrap_or(launches as f64 / s.count as f64)),
             gap_ns,
-            one_gap: longest.filter(|gap| gap.ns > gap_ns / 2 && gap.ns > LONG_GAP_NS && gap.ns <= gap_ns),
+            one_gap: longest
+                .filter(|gap| gap.ns > gap_ns / 2 && gap.ns > LONG_GAP_NS && gap.ns - gap.ns / 20 <= gap_ns),
             graphs,
             is_mostly_graphs: graphs > 0 && (graphs > others || in_graphs),
         })
@@ -152,7 +153,7 @@ impl<'a> Launching<'a> {
                  preparation, scheduling, compilation and file access {PROFILE}",
                 operation(view, gap),
                 time(gap.ns),
-                percent(gap.ns, self.gap_ns)
+                percent(gap.ns, self.gap_ns).min(100.0)
             )
         } else if self.is_between_graphs() {
             format!(
