@@ -126,7 +126,7 @@ fn a_trace_without_stages_is_one_stage() {
     assert_eq!(all.busy_ns, analyzed.analysis.totals.busy_ns);
     let idle = all.idle.unwrap().total_ns();
     assert_eq!(all.projected_ns, Some(all.busy_ns.unwrap() + idle));
-    assert_eq!(verdict(all).label, StageLimit::Launch);
+    assert_eq!(verdict(all).label, StageLimit::ColdStart);
     assert!(!analyzed.analysis.findings.is_empty());
     assert!((0..input.trace.ops.len()).all(|op| analyzed.stages.stage_of_op(op) == Some(0)));
 }
@@ -349,7 +349,7 @@ fn a_model_that_does_not_match_has_no_utilisation_of_the_whole() {
     let whole = analyzed.analysis.whole.as_ref().unwrap();
     assert_eq!((&whole.mfu, &whole.mbu), (&None, &None));
     let why = analyzed.analysis.reason(&About::Other("whole.mfu".to_owned())).unwrap();
-    assert!(why.contains("does not match"), "{why}");
+    assert!(why.contains("do not match"), "{why}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use roofgap_base::error::Error;
 
 use crate::run_dir::folder::{self, RunId};
 
-use super::layout::nodes_in;
+use super::layout::Layout;
 
 /// Error from finding a run.
 #[expect(missing_docs, reason = "the messages name the fields")]
@@ -74,7 +74,7 @@ pub fn is_run(path: &Path) -> bool {
 
 /// Returns true for the folder of a job of several nodes, also before its run was written.
 pub fn is_job(path: &Path) -> bool {
-    nodes_in(path).is_dir()
+    !Layout::of(path).node_runs().is_empty()
 }
 
 /// Finds a run by id, prefix of an id, `latest` or path. A job is found by the id that its sessions share.

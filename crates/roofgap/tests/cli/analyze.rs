@@ -244,6 +244,7 @@ fn the_option_for_a_missing_number_of_tokens_is_named() {
         "--model=deepseek_ocr2",
         "--prompt-tokens=400",
         "--new-tokens=8",
+        "--full",
     ])
     .stdout;
     let line = "no MFU or MBU of prefill: the number of vision tokens is not known";

@@ -197,7 +197,7 @@ fn a_process_without_a_rank_is_named() {
         (&process["pid"], &process["name"], &process["kernel_count"], &process["kernel_ns"]),
         (&json!(13), &json!("python3"), &json!(3), &json!(21_000))
     );
-    let text = ok(["analyze", folder.path().to_str().unwrap()]).stdout;
+    let text = ok(["analyze", folder.path().to_str().unwrap(), "--full"]).stdout;
     assert!(text.contains("process 13 (python3) did GPU work and tells no rank"), "{text}");
 }
 

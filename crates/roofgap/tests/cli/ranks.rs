@@ -71,7 +71,7 @@ fn a_folder_of_ranks_is_one_analysis() {
     assert_eq!(other["job"]["shown_rank"], 1);
     assert_eq!(other["ranks"], lowest["ranks"]);
     assert!(other["sources"][0]["path"].as_str().unwrap().ends_with("a.json"));
-    let text = ok(["analyze", folder]).stdout;
+    let text = ok(["analyze", folder, "--full"]).stdout;
     for words in
         ["rank: 0 of 3 ranks; 2 given", "Ranks that others wait for", "1 of 3 ranks were not given: 2"]
     {

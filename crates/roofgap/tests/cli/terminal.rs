@@ -83,7 +83,7 @@ fn the_first_screen_fits_into_24_lines() {
 #[test]
 fn sections_are_shown_by_name() {
     let text = narrow(&["analyze", CAPTURE[0], "--show=kernels"]);
-    assert!(text.contains("Kernels by time") && !text.contains("What to do first"), "{text}");
+    assert!(text.contains("Kernels of prefill") && !text.contains("What to do first"), "{text}");
     let wrong = crate::support::run(["analyze", CAPTURE[0], "--show=kernles"]);
     assert_eq!(wrong.status, Some(2));
     assert!(

@@ -788,7 +788,7 @@ fn bounds_stop_at_the_highest_roof() {
         ..CommunicationRow::default()
     };
     assert_eq!(
-        bound(&stage, &evidence, &[row.clone()]),
+        bound(&stage, &evidence, std::slice::from_ref(&row)),
         (55 * MS, "not below the communication roof".into())
     );
     stage.mfu = Some(Mfu { by_wall_pct: 70.0, ..Mfu::default() });
