@@ -394,7 +394,11 @@ fn negative(json: &Value, key: &str) -> Option<String> {
             Some(format!("{key}: {number}"))
         }
         Value::Array(items) => items.iter().find_map(|item| negative(item, key)),
-        Value::Object(fields) => fields.iter().find_map(|(key, item)| negative(item, key)),
+        // The terms of a bound are added and subtracted.
+        Value::Object(fields) => {
+            let mut positive = fields.iter().filter(|(key, _)| *key != "terms");
+            positive.find_map(|(key, item)| negative(item, key))
+        }
         _ => None,
     }
 }

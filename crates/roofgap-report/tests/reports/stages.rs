@@ -1,7 +1,7 @@
 //! The time of stages: one clock, one meaning and one sum in every report.
 
 use crate::fixtures::{Case, PLAIN, fixture, made};
-use roofgap_analyze::{About, CopyKind, CopyRow, Mfu, StageKind};
+use roofgap_analyze::{About, CopyKind, CopyRow, ForeignWork, Mfu, StageKind};
 use roofgap_report::{markdown, page, text};
 
 fn render(case: &Case) -> String {
@@ -159,13 +159,18 @@ fn a_trace_without_stages_says_the_whole_trace_and_why_mfu_is_missing() {
     let page = page::render(case.bundle());
     assert!(!page.contains("\">unknown</small>") && !page.contains("% of all)"));
     let shown = render(&case);
-    assert!(shown.contains("% of the whole trace) ["), "{shown}");
+    assert!(shown.contains("% of the whole trace), measured ["), "{shown}");
 }
 
 #[test]
 fn a_thread_is_named_once() {
-    let shown = render(&fixture(&["vllm/vllm_dense_graph.kineto.json.gz"]));
-    assert!(shown.contains("launched by thread 2183 (VLLM::EngineCor)"), "{shown}");
+    let mut case = fixture(&["vllm/vllm_dense_graph.kineto.json.gz"]);
+    let mut work = ForeignWork::default();
+    (work.kernel_count, work.thread_kernel_count) = (3, 2);
+    work.thread = Some("2183 (VLLM::EngineCor)".to_owned());
+    case.analysis.stages[0].foreign = Some(work);
+    let shown = render(&case);
+    assert!(shown.contains("2 of them launched by thread 2183 (VLLM::EngineCor)"), "{shown}");
 }
 
 #[test]

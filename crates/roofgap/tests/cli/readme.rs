@@ -1,6 +1,6 @@
 //! The output that the README shows is real.
 
-use crate::support::{ok, root};
+use crate::support::{Run, roofgap, root};
 
 /// A command of a `console` block and the output shown below it.
 struct Example {
@@ -33,7 +33,9 @@ fn the_examples_are_real() {
     assert!(!examples.is_empty(), "the README shows output");
     for Example { command, shown } in examples {
         let arguments = command.strip_prefix("roofgap ").unwrap_or_else(|| panic!("{command}"));
-        let run = ok(arguments.split(' '));
+        let output = roofgap(arguments.split(' ')).env("COLUMNS", "80").output().unwrap();
+        let run: Run = output.into();
+        assert_eq!(run.status, Some(0), "{}", run.stderr);
         let mut lines = run.stdout.lines().map(str::trim_end);
         for line in shown.iter().filter(|line| !line.is_empty() && *line != "...") {
             assert!(

@@ -98,6 +98,9 @@ pub struct UncleanFile {
     pub why: String,
     /// True for a kind of file that is not on the allow-list, false for an error on this file.
     pub by_kind: bool,
+    /// True where the clean file could not be written.
+    #[serde(skip)]
+    no_room: bool,
 }
 
 /// An archive of clean files.
@@ -196,6 +199,15 @@ fn in_run(path: &Path) -> &Path {
     }
 }
 
+/// Tells whether a file could not be written because there is no room for it.
+fn is_write_failure(error: &Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
+    source.is_some_and(|source| {
+        matches!(source.kind(), FileTooLarge | QuotaExceeded | ReadOnlyFilesystem | StorageFull)
+    })
+}
+
 /// Fields of a document that hold the output of the program.
 const OUTPUT: [&str; 2] = ["tail", "log_tail"];
 
@@ -243,6 +255,13 @@ pub fn scrub(run: &RunRef, props: &ScrubProps) -> Result<ScrubOutcome, Error> {
     };
     let mut clean = Vec::new();
     for file in &found {
+        if is_record(&file.path) && outcome.not_clean.iter().any(|other| other.no_room) {
+            let why =
+                "another file could not be written, and this one tells what to look for there".to_owned();
+            let path = file.path.clone();
+            outcome.not_clean.push(UncleanFile { path, why, by_kind: false, no_room: false });
+            continue;
+        }
         match scrubber.treat(&file.path, treatment(&file.path, &props.include), &mut outcome) {
             Ok(()) => clean.push(file.path.clone()),
             Err(unclean) => outcome.not_clean.push(unclean),
@@ -325,11 +344,12 @@ impl Scrubber<'_> {
         treatment: Treatment,
         outcome: &mut ScrubOutcome,
     ) -> Result<(), UncleanFile> {
-        let unclean = |why: String, by_kind| UncleanFile { path: name.to_owned(), why, by_kind };
+        let unclean =
+            |why: String, by_kind| UncleanFile { path: name.to_owned(), why, by_kind, no_room: false };
         // The name of a file is in the result and in the archive.
         if let Some(name) = self.private.clean(&name.to_string_lossy(), &mut Removed::new()) {
             let why = "its name holds private data".to_owned();
-            return Err(UncleanFile { path: name.into(), why, by_kind: false });
+            return Err(UncleanFile { path: name.into(), why, by_kind: false, no_room: false });
         }
         let path = self.root.join(name);
         let mut removed = Removed::new();
@@ -340,7 +360,11 @@ impl Scrubber<'_> {
             Treatment::Capture => self.capture(&path, &mut removed),
             Treatment::Named => self.named(&path).map(|()| false),
         };
-        if changed.map_err(|error| unclean(error.to_string(), false))? {
+        let failed = |error: Error| UncleanFile {
+            no_room: is_write_failure(&error),
+            ..unclean(error.to_string(), false)
+        };
+        if changed.map_err(failed)? {
             outcome.changed.push(name.to_owned());
         }
         for (what, times) in &removed {
