@@ -503,9 +503,9 @@ fn a_training_loop_that_waits_for_data() {
     assert_eq!(words.label.as_str(), "data loading");
     assert!(words.why.ends_with("data loader"), "{}", words.why);
 
-    // As long a gap outside of the loader is for the launch.
+    // As long a gap outside of the loader is work of the host before the first operation of a step.
     let analysis = training(4, "read_file").analysis();
-    assert_eq!(first(&analysis).id, "launch-bound");
+    assert_eq!(first(&analysis).id, "host-outside");
     assert!(analysis.findings.iter().all(|f| f.id != "data-loading"));
     assert_eq!(analysis.stages[0].data_loading_ns, 0);
 }

@@ -6,7 +6,7 @@ use roofgap_base::error::Error;
 
 use crate::run_dir::folder::{self, RunId};
 
-use super::layout::Layout;
+use super::layout::{Layout, nodes_in};
 
 /// Error from finding a run.
 #[expect(missing_docs, reason = "the messages name the fields")]
@@ -74,7 +74,9 @@ pub fn is_run(path: &Path) -> bool {
 
 /// Returns true for the folder of a job of several nodes, also before its run was written.
 pub fn is_job(path: &Path) -> bool {
-    !Layout::of(path).node_runs().is_empty()
+    let job = Layout::of(path);
+    // A run that was merged from nodes keeps their records there.
+    nodes_in(path).is_dir() && (job.nodes().is_empty() || !job.node_runs().is_empty())
 }
 
 /// Finds a run by id, prefix of an id, `latest` or path. A job is found by the id that its sessions share.
