@@ -44,6 +44,8 @@ function laneCover() {
   const { timeline } = document.getElementById("plot"), { painter, box } = timeline, { canvas, width, left } = painter, pixel = 1 / timeline.scale(), covers = [];
   const parts = (color) => [0, 2, 4].map((at) => parseInt(color.slice(1 + at, 3 + at), 16));
   const empty = [parts(painter.panel), parts(painter.line)];
+  const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
+  copy.drawImage(canvas, 0, 0);
   for (const lane of timeline.data.lanes) {
     if (lane.group !== "streams" || !lane.visible || !lane.n || lane.top < box.scrollTop || lane.top + lane.height > box.scrollTop + box.clientHeight) continue;
     const columns = new Float64Array(Math.ceil(width) + 1);
@@ -53,7 +55,7 @@ function laneCover() {
         columns[x] += share * Math.max(0, Math.min(end, timeline.time(x + 1)) - Math.max(lane.start[i], timeline.time(x))) / pixel;
       }
     }
-    const data = canvas.getContext("2d").getImageData(0, lane.top, canvas.width, lane.height).data;
+    const data = copy.getImageData(0, lane.top, canvas.width, lane.height).data;
     let painted = 0, occupied = 0, least = 0;
     for (let x = left; x < width; x++) {
       occupied += Math.min(1, columns[x]);
@@ -341,7 +343,7 @@ const tests = {
     const { page, close } = await open("compare", { viewport: { width: 390, height: 844 } });
     assert.ok(await tooWide(page) <= 0, "too wide");
     assert.ok(await page.locator(".side .bar").count() >= 4);
-    const table = page.locator(".sortable table").first(), cells = async () => (await table.locator("tbody tr td:nth-child(3)").allTextContents()).map(parseFloat);
+    const table = page.locator("h3 ~ .scroll table:not(.delta-table)").first(), cells = async () => (await table.locator("tbody tr td:nth-child(3)").allTextContents()).map(parseFloat);
     const head = table.locator("thead th").nth(2);
     await head.locator("button").click();
     const down = await cells();
