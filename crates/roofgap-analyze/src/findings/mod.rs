@@ -3,7 +3,7 @@
 //! `evidence` is taken from the trace, `program` from the analysis. Each file of `rules` is one kind of finding; a [`Rule`] has its id,
 //! explanation and function. `find` runs the rules and ranks what they find. A rule without its data finds nothing.
 //!
-//! A bound leaves the stage at the highest of its roofs ([`crate::roof::StageRoofs`]). Findings of one cause in one stage would save
+//! A bound leaves the stage at the highest of its roofs (`StageRoofs`). Findings of one cause in one stage would save
 //! the same time: the first of them is the one to act on, the others are part of it.
 
 mod evidence;
