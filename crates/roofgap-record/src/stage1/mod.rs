@@ -3,7 +3,7 @@
 //! - `hydra`: a module, its configuration and its overrides;
 //! - `runner`: the output folder of a Stage 1 runner.
 //!
-//! [`read`] takes the baseline from an earlier, unprofiled run: `stage1.run_dir`.
+//! `read` takes the baseline from an earlier, unprofiled run: `stage1.run_dir`.
 
 mod hydra;
 mod runner;

@@ -1,4 +1,4 @@
-//! The phases of a session: what a [`Phase`] is, and their [`ORDER`].
+//! The phases of a session: what a `Phase` is, and their `ORDER`.
 //!
 //! 1. `preflight` checks the program, tools, GPU and disk space;
 //! 2. `baseline` runs the program without a profiler, or takes the times of an earlier run;
