@@ -229,6 +229,7 @@ class Answers(unittest.TestCase):
     def test_clickhouse(self):
         self.same(engines.ClickHouse(self.lake, PRICES))
 
+    @unittest.skipUnless(os.environ.get("ROOFGAP_TEST_SPARK") == "1", "ROOFGAP_TEST_SPARK=1 asks for Spark")
     @unittest.skipUnless(installed("pyspark") and shutil.which("java"), "pyspark or Java is not installed")
     def test_spark(self):
         session = engines.local_spark(SMALL)

@@ -180,7 +180,7 @@ def executors(parent):
 
 
 @unittest.skipUnless(importlib.util.find_spec("pyspark") and importlib.util.find_spec("duckdb"), "pyspark or duckdb is not installed")
-@unittest.skipUnless(shutil.which("java"), "Java is not installed")
+@unittest.skipUnless(os.environ.get("ROOFGAP_TEST_SPARK") == "1" and shutil.which("java"), "ROOFGAP_TEST_SPARK=1 asks for Spark, which needs Java")
 @unittest.skipUnless(PROGRAM.exists(), f"{PROGRAM} does not exist")
 class ClusterJob(unittest.TestCase):
     def test_every_capture_is_accounted_for_when_an_executor_is_killed(self):

@@ -11,8 +11,8 @@ use roofgap_analyze::compare::{CompareOptions, Side, compare};
 use roofgap_analyze::{Analysis, Options, analyze};
 use roofgap_collect::child::Cancel;
 use roofgap_collect::tool::Search;
-use roofgap_report::export::chrome;
 use roofgap_report::export::parquet::{self as tables, Partition};
+use roofgap_report::export::timeline;
 use roofgap_report::{Bundle, Context, files, text};
 use roofgap_runs::open::{Exporter, Overrides, load_side};
 use roofgap_testkit::mutate::{Content, Mutator};
@@ -291,7 +291,7 @@ fn check(path: &Path, folder: &Path) -> Result<Outcome, String> {
     text::render(analysis, text::TextOptions::default());
     if trace.span().is_some() {
         let exported = folder.join("perfetto.json");
-        chrome::save(bundle, &exported).map_err(|error| error.to_string())?;
+        timeline::save(bundle, &exported).map_err(|error| error.to_string())?;
         perfetto(&exported, &trace)?;
     }
     let partition = Partition { run: "fuzz".to_owned(), rank: 0 };

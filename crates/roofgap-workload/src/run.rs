@@ -90,31 +90,7 @@ fn work(
     let longest = inputs.iter().map(Input::positions).max().unwrap_or(0) + props.new_tokens;
     let mut cache = model.cache(longest);
     let mut exec = Exec::new(ranges);
-    let mut passes = Vec::new();
-    let of = props.warmup + props.repeats;
-    for index in 0..of {
-        let warmup = index < props.warmup;
-        if index == props.warmup {
-            exec.forget_operators();
-        }
-        let turn = if warmup { index } else { index - props.warmup };
-        let Some(input) = inputs.get(turn % inputs.len().max(1)) else {
-            break;
-        };
-        let pass = if warmup {
-            exec.warmup(|exec| input.pass(exec, &model, &mut cache))
-        } else {
-            input.pass(&mut exec, &model, &mut cache)
-        };
-        tell(Progress::RepeatDone {
-            index: index + 1,
-            of,
-            warmup,
-            prefill_ns: pass.prefill.wall_ns,
-            decode_ns: pass.decode.wall_ns,
-        });
-        passes.push(pass);
-    }
+    let passes = run_all(props, &inputs, &model, &mut cache, &mut exec, &tell);
     if let Some(peak) = &mut peak {
         // A machine that was busy before may be free now.
         peak::improve(peak, peak::measure(PEAK_BUDGET, threads));
@@ -168,6 +144,43 @@ fn work(
         stage1: None,
         paired_overhead: None,
     })
+}
+
+/// Runs the warm-up passes and the repeats.
+fn run_all(
+    props: &WorkloadProps,
+    inputs: &[Input],
+    model: &Model,
+    cache: &mut KvCache,
+    exec: &mut Exec<'_>,
+    tell: &impl Fn(Progress),
+) -> Vec<Pass> {
+    let mut passes = Vec::new();
+    let of = props.warmup + props.repeats;
+    for index in 0..of {
+        let warmup = index < props.warmup;
+        if index == props.warmup {
+            exec.forget_operators();
+        }
+        let turn = if warmup { index } else { index - props.warmup };
+        let Some(input) = inputs.get(turn % inputs.len().max(1)) else {
+            break;
+        };
+        let pass = if warmup {
+            exec.warmup(|exec| input.pass(exec, model, cache))
+        } else {
+            input.pass(exec, model, cache)
+        };
+        tell(Progress::RepeatDone {
+            index: index + 1,
+            of,
+            warmup,
+            prefill_ns: pass.prefill.wall_ns,
+            decode_ns: pass.decode.wall_ns,
+        });
+        passes.push(pass);
+    }
+    passes
 }
 
 /// Input of one repeat.

@@ -30,7 +30,7 @@ impl Query {
 
     /// Finds a saved query, or says how to list them.
     pub fn required(name: &str) -> Result<Self, LakeError> {
-        let hint = "`roofgap lake queries` lists them, and SQL has a space in it";
+        let hint = "`roofgap lake queries` lists them; SQL is recognised by its spaces";
         Self::named(name).ok_or_else(|| LakeError::Usage(format!("no saved query {name:?}; {hint}")))
     }
 

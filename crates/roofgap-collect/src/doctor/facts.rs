@@ -31,7 +31,7 @@ impl Default for DoctorProps {
             ncu: None,
             python: PathBuf::from("python3"),
             needs_torch: false,
-            folder: PathBuf::from("tmp/stage2"),
+            folder: PathBuf::from("roofgap-runs"),
             min_free_bytes: 2_000_000_000,
         }
     }

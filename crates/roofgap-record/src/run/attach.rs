@@ -46,7 +46,7 @@ pub struct WatchPlan {
     pub lock: ProgramLock,
 }
 
-/// Registers this process as the program and writes the files that it needs. The caller then replaces itself by the program, so that
+/// Registers this process as the program and writes the files that it needs. The caller then becomes the program, so that
 /// standard streams, signals and exit status are the program's own. `None` if there are no words. Captures record one of `duty`
 /// steps.
 pub fn watch(

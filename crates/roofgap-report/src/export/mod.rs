@@ -1,13 +1,13 @@
 //! The timeline and its numbers for other programs: Perfetto, Parquet, speedscope and flame graphs.
 //!
-//! - `chrome`: a Chrome trace for Perfetto; `parquet`: single events as tables; `stacks`: GPU time by ranges and operators
+//! - `timeline`: a trace for Perfetto; `parquet`: single events as tables; `stacks`: GPU time by ranges and operators
 //! - `free_lines`: items that overlap, on lines
 
-pub mod chrome;
 pub mod free_lines;
 #[cfg(feature = "parquet")]
 pub mod parquet;
 pub mod stacks;
+pub mod timeline;
 
 use roofgap_base::file::write_atomic_with;
 use std::fs::{self, File};

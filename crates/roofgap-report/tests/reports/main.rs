@@ -1,7 +1,6 @@
 //! The reports of fixtures, of a made-up trace and of one with hostile names.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
-mod chrome;
 mod fixtures;
 mod gpu_work;
 mod hostile;
@@ -17,5 +16,6 @@ mod snapshots;
 mod stacks;
 mod stages;
 mod telemetry;
+mod timeline;
 mod tried;
 mod window;

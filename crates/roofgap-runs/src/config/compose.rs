@@ -11,6 +11,7 @@ use super::presets::{FOLLOWS_MODE, Presets, read_user_file};
 use super::settings::Config;
 use super::tree::{Map, Node, Origin, Value};
 use super::yaml;
+use crate::run_dir::ORIGINAL_BASE;
 
 /// Schema of a resolved configuration, which has every value.
 const SCHEMA: &str = "roofgap.config/1";
@@ -72,93 +73,13 @@ pub struct Explained {
 pub fn compose(props: &ConfigProps) -> Result<Composed, ConfigError> {
     check_program(&props.program)?;
     let presets = Presets::open(props.config_dir.as_deref())?;
-    let (mut base, mut defaults) = presets.base()?;
-    let mut overrides = Vec::new();
-    for text in &props.overrides {
-        overrides.extend(original::overrides(text)?);
-    }
-
-    let mut file = props.config.as_deref().map(|path| UserFile::read(path, &base)).transpose()?;
-    if let Some(file) = &mut file {
-        layer::choose_all(&mut defaults, std::mem::take(&mut file.defaults))?;
-    }
     let profiling = profiling_preset(&presets, &props.overrides)?;
-    let mut chosen_here: Vec<String> = Vec::new();
-    for choice in &overrides {
-        if let Some((group, folder)) = group_of(&choice.key) {
-            let of_all = profiling.is_some() && !choice.text.contains(group);
-            let node = match of_all {
-                true => Node::new(Value::Text(FOLLOWS_MODE.to_owned()), choice.origin()),
-                false => choice_of(choice, folder)?,
-            };
-            layer::choose_all(&mut defaults, vec![(group.to_owned(), node)])?;
-            chosen_here.push(group.to_owned());
-        }
-    }
-    if !props.program.is_empty() && !chosen_here.iter().any(|group| group == "workload") {
-        let node = Node::new(Value::Text("command".to_owned()), Origin::Program);
-        layer::choose_all(&mut defaults, vec![("workload".to_owned(), node)])?;
-        chosen_here.push("workload".to_owned());
-    }
-
-    let runner = defaults.iter().find(|(group, _)| group == "runner").and_then(|(_, node)| node.as_text());
-    if let Some(of_runner) = runner.map(|option| presets.of_runner(option)).transpose()?.flatten() {
-        layer::check(&of_runner.session, &base)?;
-        base.lay_over(of_runner.session);
-        let choices = of_runner.choices.into_iter().filter(|(group, _)| !chosen_here.contains(group));
-        layer::choose_all(&mut defaults, choices.collect())?;
-    }
-
-    if let Some(by) = named_model(&defaults, &overrides, file.as_ref(), &base)
-        && !overrides.iter().any(|change| change.key == "workload.kind")
-        && let Some((_, chosen)) = defaults.iter_mut().find(|(group, _)| group == "workload")
-        && matches!(chosen.origin, Origin::Builtin { .. })
-    {
-        // The default workload is the embedded model, which is not the one that was named.
-        *chosen = Node::new(Value::Text("hf".to_owned()), Origin::Implied { by });
-    }
-
-    let mode_now = mode_of(&overrides, file.as_ref(), &base);
-    if !MODES.contains(&mode_now.0.as_str()) {
-        return Err(ConfigError::Value {
-            key: "run.mode".to_owned(),
-            value: mode_now.0,
-            origin: mode_now.1.to_string(),
-            why: format!("expected {}", MODES.join(" or ")),
-        });
-    }
-    let mode_in_file =
-        file.as_ref().and_then(|file| file.tree.at(&["run", "mode"])?.as_text().map(str::to_owned));
-    let mut tree = base.clone();
-    let mut choices = Vec::new();
-    for (group, node) in defaults {
-        let written = node.as_text().unwrap_or_default();
-        let written = presets.resolve_name(&group, written)?;
-        let follows_mode = written == FOLLOWS_MODE;
-        let (option, origin) = if follows_mode {
-            (mode_now.0.clone(), mode_now.1.clone())
-        } else {
-            (written.to_owned(), node.origin)
-        };
-        let path: Vec<&str> = group.split('/').collect();
-        let mode_changed = follows_mode && mode_in_file.as_deref().is_some_and(|mode| mode != option);
-        if let Some(file) = &mut file
-            && (chosen_here.contains(&group) || mode_changed)
-        {
-            // A choice on the command line replaces the values of that group in the file.
-            file.tree.remove(&path);
-        }
-        let in_file = file.as_ref().is_some_and(|file| file.resolved && file.tree.at(&path).is_some());
-        if !in_file {
-            let preset = presets.option(&group, &option, &origin)?;
-            layer::check_at(&preset, &base, &path)?;
-            if let Some(mut group) = tree.at(&path).cloned() {
-                group.lay_over(preset);
-                tree.set(&path, group);
-            }
-        }
-        choices.push(Choice { group, option, follows_mode, origin });
-    }
+    let mut layers = Layers::read(props, &presets)?;
+    layers.choose_on_the_command_line(profiling.is_some(), &props.program)?;
+    layers.choose_by_runner(&presets)?;
+    layers.choose_by_model();
+    let (mut tree, choices) = layers.options(&presets)?;
+    let Layers { base, overrides, file, .. } = layers;
     if let Some(preset) = profiling {
         layer::check_at(&preset, &base, &["profiling"])?;
         let mut map = Node::new(Value::Map(Map::default()), preset.origin.clone());
@@ -175,11 +96,157 @@ pub fn compose(props: &ConfigProps) -> Result<Composed, ConfigError> {
         let items = props.program.iter().map(|arg| Node::new(Value::Text(arg.clone()), Origin::Program));
         tree.set(&["workload", "program"], Node::new(Value::List(items.collect()), Origin::Program));
     }
+    keep_original_folder(&mut tree, &props.overrides);
     let config = typed(&tree)?;
     if let Some((key, why)) = config.contradiction() {
         return Err(value_error(&tree, key, why));
     }
     Ok(Composed { config, choices, notes: presets.into_notes(), tree })
+}
+
+/// The layers of a configuration while its options are chosen.
+struct Layers {
+    /// Every key with its default.
+    base: Node,
+    /// Chosen option of each group, as written.
+    defaults: Vec<(String, Node)>,
+    overrides: Vec<Override>,
+    file: Option<UserFile>,
+    /// Groups whose option the command line chooses.
+    chosen_here: Vec<String>,
+}
+
+impl Layers {
+    fn read(props: &ConfigProps, presets: &Presets) -> Result<Self, ConfigError> {
+        let (base, mut defaults) = presets.base()?;
+        let mut overrides = Vec::new();
+        for text in &props.overrides {
+            overrides.extend(original::overrides(text)?);
+        }
+        let mut file = props.config.as_deref().map(|path| UserFile::read(path, &base)).transpose()?;
+        if let Some(file) = &mut file {
+            layer::choose_all(&mut defaults, std::mem::take(&mut file.defaults))?;
+        }
+        Ok(Self { base, defaults, overrides, file, chosen_here: Vec::new() })
+    }
+
+    /// Takes the choices of the overrides; a program chooses the workload that runs it.
+    fn choose_on_the_command_line(
+        &mut self,
+        all_of_profiling: bool,
+        program: &[String],
+    ) -> Result<(), ConfigError> {
+        for choice in &self.overrides {
+            if let Some((group, folder)) = group_of(&choice.key) {
+                let of_all = all_of_profiling && !choice.text.contains(group);
+                let node = match of_all {
+                    true => Node::new(Value::Text(FOLLOWS_MODE.to_owned()), choice.origin()),
+                    false => choice_of(choice, folder)?,
+                };
+                layer::choose_all(&mut self.defaults, vec![(group.to_owned(), node)])?;
+                self.chosen_here.push(group.to_owned());
+            }
+        }
+        if !program.is_empty() && !self.chosen_here.iter().any(|group| group == "workload") {
+            let node = Node::new(Value::Text("command".to_owned()), Origin::Program);
+            layer::choose_all(&mut self.defaults, vec![("workload".to_owned(), node)])?;
+            self.chosen_here.push("workload".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Takes the session's keys and the choices of other groups out of the runner's preset.
+    fn choose_by_runner(&mut self, presets: &Presets) -> Result<(), ConfigError> {
+        let runner =
+            self.defaults.iter().find(|(group, _)| group == "runner").and_then(|(_, node)| node.as_text());
+        if let Some(of_runner) = runner.map(|option| presets.of_runner(option)).transpose()?.flatten() {
+            layer::check(&of_runner.session, &self.base)?;
+            self.base.lay_over(of_runner.session);
+            let choices =
+                of_runner.choices.into_iter().filter(|(group, _)| !self.chosen_here.contains(group));
+            layer::choose_all(&mut self.defaults, choices.collect())?;
+        }
+        Ok(())
+    }
+
+    /// Runs a model that is named: the default workload is the embedded model, which is another one.
+    fn choose_by_model(&mut self) {
+        if let Some(by) = named_model(&self.defaults, &self.overrides, self.file.as_ref(), &self.base)
+            && !self.overrides.iter().any(|change| change.key == "workload.kind")
+            && let Some((_, chosen)) = self.defaults.iter_mut().find(|(group, _)| group == "workload")
+            && matches!(chosen.origin, Origin::Builtin { .. })
+        {
+            *chosen = Node::new(Value::Text("hf".to_owned()), Origin::Implied { by });
+        }
+    }
+
+    /// Lays the presets of the chosen options over the defaults.
+    fn options(&mut self, presets: &Presets) -> Result<(Node, Vec<Choice>), ConfigError> {
+        let (mode, mode_origin) = mode_of(&self.overrides, self.file.as_ref(), &self.base);
+        if !MODES.contains(&mode.as_str()) {
+            return Err(ConfigError::Value {
+                key: "run.mode".to_owned(),
+                value: mode,
+                origin: mode_origin.to_string(),
+                why: format!("expected {}", MODES.join(" or ")),
+            });
+        }
+        let in_file = |file: &UserFile| file.tree.at(&["run", "mode"])?.as_text().map(str::to_owned);
+        let mode_in_file = self.file.as_ref().and_then(in_file);
+        let mut tree = self.base.clone();
+        let mut choices = Vec::new();
+        for (group, node) in std::mem::take(&mut self.defaults) {
+            let written = presets.resolve_name(&group, node.as_text().unwrap_or_default())?;
+            let follows_mode = written == FOLLOWS_MODE;
+            let (option, origin) = match follows_mode {
+                true => (mode.clone(), mode_origin.clone()),
+                false => (written.to_owned(), node.origin),
+            };
+            let path: Vec<&str> = group.split('/').collect();
+            let mode_changed = follows_mode && mode_in_file.as_deref().is_some_and(|mode| mode != option);
+            if let Some(file) = &mut self.file
+                && (self.chosen_here.contains(&group) || mode_changed)
+            {
+                // A choice on the command line replaces the values of that group in the file.
+                file.tree.remove(&path);
+            }
+            let in_file =
+                self.file.as_ref().is_some_and(|file| file.resolved && file.tree.at(&path).is_some());
+            if !in_file {
+                let preset = presets.option(&group, &option, &origin)?;
+                layer::check_at(&preset, &self.base, &path)?;
+                if let Some(mut group) = tree.at(&path).cloned() {
+                    group.lay_over(preset);
+                    tree.set(&path, group);
+                }
+            }
+            choices.push(Choice { group, option, follows_mode, origin });
+        }
+        Ok((tree, choices))
+    }
+}
+
+/// Keeps the folder of the original system where its runs are, and where one of its own keys is used.
+fn keep_original_folder(tree: &mut Node, overrides: &[String]) {
+    const FOLDER: [&str; 2] = ["artifacts", "stage2_dir"];
+    let is_set = |path: &[&str]| tree.at(path).is_some_and(|node| !matches!(node.value, Value::Null));
+    let of_original = if is_set(&["stage1", "run_dir"]) {
+        "stage1.run_dir"
+    } else if is_set(&["inputs", "manifest"]) {
+        "inputs.manifest"
+    } else if tree.at(&["workload", "kind"]).and_then(Node::as_text) == Some("hydra") {
+        "workload=hydra"
+    } else if let Some(choice) = overrides.iter().find(|text| text.contains("=stage2")) {
+        choice
+    } else if Path::new(ORIGINAL_BASE).is_dir() {
+        "tmp/stage2, which exists"
+    } else {
+        return;
+    };
+    if tree.at(&FOLDER).is_some_and(|node| matches!(node.origin, Origin::Builtin { .. })) {
+        let origin = Origin::Implied { by: of_original.to_owned() };
+        tree.set(&FOLDER, Node::new(Value::Text(ORIGINAL_BASE.to_owned()), origin));
+    }
 }
 
 /// Returns the file of the user's folder that `profiling=OPTION` names.

@@ -556,8 +556,6 @@ pub struct Hardware {
 impl Config {
     /// Finds a value that is out of range or contradicts another. Returns its key and the reason.
     pub(crate) fn contradiction(&self) -> Option<(&'static str, String)> {
-        let workload = &self.workload;
-        let model = &self.model;
         let wrong = |key, why: &str| Some((key, why.to_owned()));
         let positive = |value: Option<f64>| value.is_none_or(|v| v > 0.0);
         if !(self.run.kernel_time_pct > 0.0 && self.run.kernel_time_pct <= 100.0) {
@@ -575,24 +573,6 @@ impl Config {
         if !positive(self.hardware.bandwidth_gbs) {
             return wrong("hardware.bandwidth_gbs", "expected more than 0");
         }
-        for (key, value) in [
-            ("workload.batch", workload.batch),
-            ("workload.repeats", workload.repeats),
-            ("workload.tokens", workload.tokens.unwrap_or(1)),
-        ] {
-            if value == 0 {
-                return wrong(key, "expected at least 1");
-            }
-        }
-        if matches!(workload.kind, WorkloadKind::Embedded | WorkloadKind::Hf) {
-            for (key, value) in
-                [("workload.tokens", workload.tokens), ("workload.prompt_tokens", workload.prompt_tokens)]
-            {
-                if value.is_none() {
-                    return wrong(key, "expected a number");
-                }
-            }
-        }
         if self.profiling.nsys.capture_range == Some(CaptureGate::Nvtx)
             && self.profiling.nsys.nvtx_capture.is_none()
         {
@@ -601,6 +581,37 @@ impl Config {
                 "it needs a range: profiling.nsys.nvtx_capture=[domain@]name",
             );
         }
+        self.wrong_numbers().or_else(|| self.wrong_workload())
+    }
+
+    /// Finds a number of the workload that is missing or 0.
+    fn wrong_numbers(&self) -> Option<(&'static str, String)> {
+        let workload = &self.workload;
+        for (key, value) in [
+            ("workload.batch", workload.batch),
+            ("workload.repeats", workload.repeats),
+            ("workload.tokens", workload.tokens.unwrap_or(1)),
+        ] {
+            if value == 0 {
+                return Some((key, "expected at least 1".to_owned()));
+            }
+        }
+        if matches!(workload.kind, WorkloadKind::Embedded | WorkloadKind::Hf) {
+            for (key, value) in
+                [("workload.tokens", workload.tokens), ("workload.prompt_tokens", workload.prompt_tokens)]
+            {
+                if value.is_none() {
+                    return Some((key, "expected a number".to_owned()));
+                }
+            }
+        }
+        None
+    }
+
+    /// Finds what a kind of workload needs and does not have.
+    fn wrong_workload(&self) -> Option<(&'static str, String)> {
+        let (workload, model) = (&self.workload, &self.model);
+        let wrong = |key, why: &str| Some((key, why.to_owned()));
         if workload.kind == WorkloadKind::Embedded
             && let Some(name) = self.model.source()
         {

@@ -306,14 +306,7 @@ fn join(
         return Err(error);
     }
     if distinct < 2 && records.len() + unreadable.len() > 1 && first_error.is_none() {
-        return Err(LoadError::NotRanks {
-            path: division.ranks[1].files[0].path.clone(),
-            first: division.ranks[0].files[0].path.clone(),
-            why: match ranks.first() {
-                Some(rank) if ranks.len() > 1 => format!("both are of rank {rank}"),
-                _ => "nothing tells that they are ranks of one job".to_owned(),
-            },
-        });
+        return Err(not_ranks(division, &ranks));
     }
     let Some(shown) = shown else {
         return Err(LoadError::NoRank { rank: wanted.unwrap_or(0), given: ranks });
@@ -341,6 +334,18 @@ fn join(
         },
         unreadable,
     })
+}
+
+/// Says why captures that are not of different ranks cannot be joined.
+fn not_ranks(division: &Division, ranks: &[u32]) -> LoadError {
+    LoadError::NotRanks {
+        path: division.ranks[1].files[0].path.clone(),
+        first: division.ranks[0].files[0].path.clone(),
+        why: match ranks {
+            [rank, _, ..] => format!("both are of rank {rank}"),
+            _ => "nothing tells that they are ranks of one job".to_owned(),
+        },
+    }
 }
 
 /// Finds a capture of another job than the first by the number of ranks.

@@ -111,7 +111,7 @@ impl Layout {
         found
     }
 
-    /// Lists all that lies among the nodes of a job by name, also what is no run; nothing in any other run.
+    /// Lists the entries of a job's folder of nodes, sorted by name, runs or not. A run of one node has none.
     pub fn nodes(&self) -> Vec<PathBuf> {
         let mut found: Vec<PathBuf> = entries(&nodes_in(&self.root)).collect();
         found.sort();

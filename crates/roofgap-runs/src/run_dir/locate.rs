@@ -8,6 +8,15 @@ use crate::run_dir::folder::{self, RunId};
 
 use super::layout::{Layout, nodes_in};
 
+/// Folder of the runs of the original system.
+pub const ORIGINAL_BASE: &str = "tmp/stage2";
+
+/// Returns the folder of the runs when none is named: that of the original system where it exists, else `roofgap-runs`.
+pub fn default_base() -> PathBuf {
+    let original = PathBuf::from(ORIGINAL_BASE);
+    if original.is_dir() { original } else { PathBuf::from("roofgap-runs") }
+}
+
 /// Error from finding a run.
 #[expect(missing_docs, reason = "the messages name the fields")]
 #[derive(Debug, thiserror::Error)]

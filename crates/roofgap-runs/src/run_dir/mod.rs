@@ -18,7 +18,7 @@ pub mod trials;
 pub mod writer;
 
 pub use layout::Layout;
-pub use locate::{LocateError, RunRef, resolve};
+pub use locate::{LocateError, ORIGINAL_BASE, RunRef, default_base, resolve};
 pub use phases::PhaseName;
 pub use record::{CommandRecord, OutputFile, PhaseRecord, PhaseStatus, SessionRecord, SessionState};
 pub use writer::RecordWriter;

@@ -1,4 +1,4 @@
-//! The details page: long and ragged, a row a metric under the label of its section, and ncu's own rules between them.
+//! The details page: one row for each metric, under the label of its section, and the results of ncu's rules between them.
 //!
 //! A metric row ends after its value and a rule row leaves the metric columns empty, so the rows differ in length; the
 //! columns are found by name. Labels become the names of the metrics they stand for, where that is known.

@@ -76,6 +76,12 @@ pub fn ranges(
             domain,
         });
     })?;
+    add(rows, &domains, who, trace);
+    Ok(())
+}
+
+/// Adds ranges and marks to the trace, with the names of their domains.
+fn add(rows: Vec<Row>, domains: &FxHashMap<(u64, i64), (Ns, NameId)>, who: &mut Identity, trace: &mut Trace) {
     let default = trace.names.intern("");
     for row in rows {
         let domain = match domains.get(&(row.thread & PROCESS_BITS, row.domain)) {
@@ -113,5 +119,4 @@ pub fn ranges(
             open: row.end.is_none(),
         });
     }
-    Ok(())
 }

@@ -18,24 +18,8 @@ pub struct Analyze {
     /// Write all reports into this folder
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Write the timeline as a trace for Perfetto or chrome://tracing; compressed if the name ends in .gz
-    #[arg(long, value_name = "FILE")]
-    pub perfetto: Option<PathBuf>,
-    /// Write tables of events as Parquet into this folder, as run=NAME/rank=N/TABLE.parquet
-    #[arg(long, value_name = "DIR")]
-    pub parquet: Option<PathBuf>,
-    /// Write GPU time by ranges and operators as a profile for speedscope
-    #[arg(long, value_name = "FILE")]
-    pub speedscope: Option<PathBuf>,
-    /// Write GPU time by ranges and operators as folded stacks for flame graphs, in nanoseconds
-    #[arg(long, value_name = "FILE")]
-    pub folded: Option<PathBuf>,
-    /// Write times, tokens per second, MFU and overhead in the text format of Prometheus
-    #[arg(long, value_name = "FILE")]
-    pub prometheus: Option<PathBuf>,
-    /// Write the same numbers as OpenTelemetry metrics (OTLP JSON)
-    #[arg(long, value_name = "FILE")]
-    pub otlp: Option<PathBuf>,
+    #[command(flatten)]
+    pub exports: Exports,
     /// Output format
     #[arg(long, value_enum, default_value_t = AnalysisFormat::Text)]
     pub format: AnalysisFormat,
@@ -49,6 +33,82 @@ pub struct Analyze {
     /// The nsys that exports a .nsys-rep file, if it is not on the PATH
     #[arg(long, value_name = "FILE")]
     pub nsys: Option<PathBuf>,
+}
+
+/// Files for other programs; `export` has a name for each.
+#[derive(Debug, clap::Args)]
+pub struct Exports {
+    /// Write the timeline for Perfetto
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub perfetto: Option<PathBuf>,
+    /// Write tables of events as Parquet into this folder
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub parquet: Option<PathBuf>,
+    /// Write GPU time by ranges and operators as a profile for speedscope
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub speedscope: Option<PathBuf>,
+    /// Write GPU time by ranges and operators as folded stacks
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub folded: Option<PathBuf>,
+    /// Write numbers in the text format of Prometheus
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub prometheus: Option<PathBuf>,
+    /// Write numbers as OpenTelemetry metrics
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub otlp: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Export {
+    /// What to write
+    #[arg(value_enum)]
+    pub format: ExportFormat,
+    /// Files, folders of captures, or a run directory
+    #[arg(required = true, value_name = "INPUT")]
+    pub inputs: Vec<PathBuf>,
+    /// File to write; for parquet, a folder. A name in .gz is compressed
+    #[arg(long, value_name = "PATH")]
+    pub out: PathBuf,
+    #[command(flatten)]
+    pub overrides: AnalysisOverrides,
+    /// Rank of several that is written where a format holds one; by default the lowest
+    #[arg(long, value_name = "N")]
+    pub rank: Option<u32>,
+    /// The nsys that exports a .nsys-rep file, if it is not on the PATH
+    #[arg(long, value_name = "FILE")]
+    pub nsys: Option<PathBuf>,
+}
+
+/// A format for other programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    /// The timeline: JSON for Perfetto and chrome://tracing, or Perfetto's own format for a name in .pftrace
+    Perfetto,
+    /// Tables of events, as run=NAME/rank=N/TABLE.parquet
+    Parquet,
+    /// GPU time by ranges and operators as a profile for speedscope
+    Speedscope,
+    /// GPU time by ranges and operators as folded stacks for flame graphs, in nanoseconds
+    Folded,
+    /// Times, tokens per second, MFU and overhead in the text format of Prometheus
+    Prometheus,
+    /// The same numbers as OpenTelemetry metrics (OTLP JSON)
+    Otlp,
+}
+
+impl Exports {
+    /// Returns what to write and where.
+    pub fn all(self) -> Vec<(ExportFormat, PathBuf)> {
+        let all = [
+            (ExportFormat::Perfetto, self.perfetto),
+            (ExportFormat::Speedscope, self.speedscope),
+            (ExportFormat::Folded, self.folded),
+            (ExportFormat::Prometheus, self.prometheus),
+            (ExportFormat::Otlp, self.otlp),
+            (ExportFormat::Parquet, self.parquet),
+        ];
+        all.into_iter().filter_map(|(format, path)| Some((format, path?))).collect()
+    }
 }
 
 /// Output format of an analysis.

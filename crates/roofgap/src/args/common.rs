@@ -7,6 +7,7 @@ use roofgap_base::error::Error;
 use roofgap_collect::command::word_text;
 use roofgap_runs::config::ConfigProps;
 use roofgap_runs::open::Overrides as LoadOverrides;
+use roofgap_runs::run_dir::default_base;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -123,8 +124,8 @@ impl Composition {
 /// Folder that contains the runs.
 #[derive(Debug, clap::Args)]
 pub struct Base {
-    /// Folder that contains the runs
-    #[arg(long, value_name = "DIR", default_value = "tmp/stage2")]
+    /// Folder that contains the runs (default: roofgap-runs, or tmp/stage2 where there is one)
+    #[arg(long, value_name = "DIR", default_value_os_t = default_base(), hide_default_value = true)]
     pub dir: PathBuf,
 }
 

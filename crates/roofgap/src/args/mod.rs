@@ -10,7 +10,9 @@ mod serve;
 mod trial;
 mod watch;
 
-pub use analyze::{AnalysisFormat, Analyze, Compare, CompareFormat, Demo, Open, Report};
+pub use analyze::{
+    AnalysisFormat, Analyze, Compare, CompareFormat, Demo, Export, ExportFormat, Open, Report,
+};
 pub use clap_complete::Shell;
 pub use common::{Base, Format, OneRun};
 pub use load::Load;
@@ -45,7 +47,14 @@ pub enum ColorWhen {
 
 /// Profile LLMs on NVIDIA GPUs: where the time goes, how far it is from the roofline, and what to do first.
 #[derive(Debug, Parser)]
-#[command(name = "roofgap", version, propagate_version = true, arg_required_else_help = true)]
+#[command(
+    name = "roofgap",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true,
+    override_usage = "roofgap [OPTIONS] <COMMAND>\n       roofgap FILE",
+    after_help = "`roofgap FILE` opens the page of a capture or a run. More commands: report, workload, completions, man, schema."
+)]
 pub struct Args {
     /// Print only the answer, warnings and errors
     #[arg(short, long, global = true, help_heading = GLOBAL)]
@@ -82,7 +91,10 @@ pub enum Command {
     /// Open the page of a run or a capture in the browser; by default of the latest run
     Open(Open),
     /// Write the reports of a run again
+    #[command(hide = true)]
     Report(Report),
+    /// Write a capture or a run for other programs: Perfetto, Parquet, speedscope, flame graphs, Prometheus, OpenTelemetry
+    Export(Export),
     /// Compare two runs or captures; with --fail-on, a gate for CI
     Compare(Compare),
     /// Try the action of a finding: run the changed workload and the unchanged one in turn, and measure the difference
@@ -97,6 +109,7 @@ pub enum Command {
     Config(Config),
     /// Run the embedded model without a profiler
     #[cfg(feature = "embedded")]
+    #[command(hide = true)]
     Workload(Workload),
     /// Send load to an OpenAI-compatible server and measure its latency; after --, the server to start
     Load(Load),
@@ -134,6 +147,7 @@ pub enum Command {
         args: Vec<OsString>,
     },
     /// Print a completion script for a shell
+    #[command(hide = true)]
     Completions {
         /// Shell
         shell: Shell,
@@ -150,6 +164,7 @@ pub enum Command {
         format: Format,
     },
     /// Print the manual page of a command; without one, the main page
+    #[command(hide = true)]
     Man {
         /// Command and subcommand, such as `runs list`
         command: Vec<String>,
@@ -158,6 +173,7 @@ pub enum Command {
         dir: Option<PathBuf>,
     },
     /// Print the JSON Schema of the analysis, or of try.json
+    #[command(hide = true)]
     Schema {
         /// Document
         #[arg(value_enum, default_value_t = Document::Analysis)]

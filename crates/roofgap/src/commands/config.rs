@@ -8,6 +8,7 @@ use roofgap_base::exit::Exit;
 use roofgap_collect::doctor::{Check, DoctorProps, Status, SystemFacts, checks};
 use roofgap_report::Screen;
 use roofgap_runs::config::{Composed, Group, compose, list};
+use roofgap_runs::run_dir::default_base;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 
@@ -57,7 +58,7 @@ const INDENT: usize = 28;
 
 /// Checks tools, versions, permissions and disk space.
 pub fn doctor(args: Doctor, printer: &Printer) -> Result<Exit, Error> {
-    let props = DoctorProps { python: args.python, ..DoctorProps::default() };
+    let props = DoctorProps { python: args.python, folder: default_base(), ..DoctorProps::default() };
     let checks = checks(&SystemFacts::collect(&props), &props);
     let screen = printer.screen();
     answer(&checks, |checks| checks_text(checks, screen), args.format, printer)?;

@@ -5,6 +5,7 @@ mod capture;
 mod compare;
 mod config;
 mod explain;
+mod export;
 mod lake;
 mod load;
 #[cfg(feature = "mcp")]
@@ -57,6 +58,7 @@ pub fn run(command: Command, printer: &Printer) -> Result<Exit, Error> {
         Command::Doctor(args) => config::doctor(args, printer),
         Command::Config(args) => config::run(args, printer),
         Command::Analyze(args) => analyze::run(args, printer),
+        Command::Export(args) => export::run(args, printer),
         #[cfg(feature = "embedded")]
         Command::Workload(args) => workload::run(args, printer),
         Command::Load(args) => load::run(args, printer),

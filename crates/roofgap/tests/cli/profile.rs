@@ -538,7 +538,7 @@ fn the_binary_can_be_called_by_a_link_from_anywhere() {
         .unwrap();
     let run = Run::from(output);
     assert_eq!(run.status, Some(0), "{}", run.stderr);
-    assert!(elsewhere.path().join("tmp/stage2").is_dir(), "not in the current folder");
+    assert!(elsewhere.path().join("roofgap-runs").is_dir(), "not in the current folder");
 }
 
 #[test]

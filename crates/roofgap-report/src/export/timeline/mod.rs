@@ -1,43 +1,72 @@
-//! The timeline as a Chrome trace for Perfetto and `chrome://tracing`.
+//! The timeline for Perfetto: as the JSON of `chrome://tracing`, or in Perfetto's own format.
 //!
 //! Stages have a track of their own. Each thread has a track for its ranges and operators and one for its CUDA calls, each
 //! stream one for its operations. Arrows lead from a launch to its operation. Counters show the launched operations that have
 //! not ended on each device, and the percentages measured for a kernel and launch shape.
 //!
 //! - `tracks`: assigns events to tracks
-//! - `event`: writes single events
+//! - `writer`: what a format writes; `chrome`, `perfetto`: the formats
 
-mod event;
+mod chrome;
+mod perfetto;
 mod tracks;
+mod writer;
 
 use crate::bundle::Bundle;
 use crate::export::{ExportError, write_whole};
-use event::{Track, Writer};
+use chrome::Chrome;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use perfetto::Perfetto;
 use roofgap_analyze::{Analysis, CounterRow, Launches, NO_CALL};
 use roofgap_trace::{Ns, OpKind, RangeStyle, Trace};
-use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 use tracks::{Tracks, device};
+use writer::{Arg, Track, Writer};
 
-/// Writes the trace to a file, compressed if its name ends in `.gz`.
+/// Format of a timeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// JSON of `chrome://tracing`.
+    Chrome,
+    /// Protocol buffers of Perfetto.
+    Perfetto,
+}
+
+impl Format {
+    /// Tells the format from the name of a file: `.pftrace` and `.perfetto-trace`, also before `.gz`, are Perfetto's own.
+    pub fn of(path: &Path) -> Self {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let name = name.strip_suffix(".gz").unwrap_or(&name);
+        let own = name.ends_with(".pftrace") || name.ends_with(".perfetto-trace");
+        if own { Self::Perfetto } else { Self::Chrome }
+    }
+
+    fn writer<'a>(self, out: &'a mut dyn Write, first: Ns) -> io::Result<Box<dyn Writer + 'a>> {
+        Ok(match self {
+            Self::Chrome => Box::new(Chrome::new(out, first)?),
+            Self::Perfetto => Box::new(Perfetto::new(out, first)?),
+        })
+    }
+}
+
+/// Writes the trace to a file, in the format of its name, compressed if it ends in `.gz`.
 pub fn save(bundle: Bundle<'_>, path: &Path) -> Result<(), ExportError> {
     let nothing = |why| ExportError::Nothing { what: "timeline", path: path.to_path_buf(), why };
     let trace = bundle.trace.ok_or_else(|| nothing("the capture is not available"))?;
     if trace.span().is_none() {
         return Err(nothing("the inputs have totals or counters, but no single events"));
     }
-    save_packed(path, |out| write(bundle, trace, out))
+    save_packed(path, |out| write(bundle, trace, Format::of(path), out))
 }
 
 /// Writes a file, compressed if its name ends in `.gz`.
 fn save_packed(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), ExportError> {
     write_whole(path, |out| {
         if path.extension().is_some_and(|e| e == "gz") {
-            let mut packed = GzEncoder::new(out, Compression::default());
+            let mut packed = GzEncoder::new(out, Compression::fast());
             fill(&mut packed)?;
             packed.finish().map(|_| ())
         } else {
@@ -47,12 +76,12 @@ fn save_packed(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>)
 }
 
 /// Writes the trace.
-pub fn write(bundle: Bundle<'_>, trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
+pub fn write(bundle: Bundle<'_>, trace: &Trace, format: Format, out: &mut dyn Write) -> io::Result<()> {
     // Marks do not count for the span, so one may come before it.
     let marks = trace.ranges.marks.iter().map(|mark| mark.at);
     let first = trace.span().map(|span| span.0).into_iter().chain(marks).min();
-    let mut writer = Writer::new(out, first.unwrap_or(0))?;
-    events(bundle, trace, &mut writer)?;
+    let mut writer = format.writer(out, first.unwrap_or(0))?;
+    events(bundle, trace, &mut *writer)?;
     writer.finish()
 }
 
@@ -76,11 +105,11 @@ pub fn save_ranks(
     mut load: impl FnMut(u32, &mut WriteRank<'_>) -> io::Result<()>,
 ) -> Result<(), ExportError> {
     save_packed(path, |out| {
-        let mut writer = Writer::new(out, 0)?;
+        let mut writer = Format::of(path).writer(out, 0)?;
         for (at, place) in ranks.iter().enumerate() {
             writer.rank(at, place.rank, place.begin);
             load(place.rank, &mut |bundle| match bundle.trace {
-                Some(trace) => events(bundle, trace, &mut writer),
+                Some(trace) => events(bundle, trace, &mut *writer),
                 None => Ok(()),
             })?;
         }
@@ -88,7 +117,7 @@ pub fn save_ranks(
     })
 }
 
-fn events(bundle: Bundle<'_>, trace: &Trace, writer: &mut Writer<'_>) -> io::Result<()> {
+fn events(bundle: Bundle<'_>, trace: &Trace, writer: &mut dyn Writer) -> io::Result<()> {
     let tracks = Tracks::of(trace);
     tracks.describe(trace, writer)?;
     stages(bundle, writer)?;
@@ -101,7 +130,7 @@ fn events(bundle: Bundle<'_>, trace: &Trace, writer: &mut Writer<'_>) -> io::Res
     measured(bundle.analysis, trace, writer)
 }
 
-fn stages(bundle: Bundle<'_>, writer: &mut Writer<'_>) -> io::Result<()> {
+fn stages(bundle: Bundle<'_>, writer: &mut dyn Writer) -> io::Result<()> {
     if !bundle.stages.is_empty() {
         writer.process(Track::STAGES.pid, "stages", 0)?;
         writer.thread(Track::STAGES, "stages", 0)?;
@@ -114,14 +143,13 @@ fn stages(bundle: Bundle<'_>, writer: &mut Writer<'_>) -> io::Result<()> {
     Ok(())
 }
 
-fn ranges(trace: &Trace, tracks: &Tracks, writer: &mut Writer<'_>) -> io::Result<()> {
+fn ranges(trace: &Trace, tracks: &Tracks, writer: &mut dyn Writer) -> io::Result<()> {
     for (row, range) in trace.ranges.rows.iter().enumerate() {
         let Some(track) = tracks.thread(range.thread) else {
             continue;
         };
         let (name, domain) = (trace.names.get(range.name), trace.names.get(range.domain));
-        let domain = [("domain", domain.into())];
-        let args = if domain[0].1 == "" { &domain[..0] } else { &domain[..] };
+        let args: &[_] = if domain.is_empty() { &[] } else { &[("domain", Arg::Text(domain))] };
         let time = (range.start, range.end);
         match range.style {
             RangeStyle::PushPop => writer.slice(track, "range", name, time, args)?,
@@ -136,7 +164,7 @@ fn ranges(trace: &Trace, tracks: &Tracks, writer: &mut Writer<'_>) -> io::Result
     Ok(())
 }
 
-fn operators(trace: &Trace, tracks: &Tracks, writer: &mut Writer<'_>) -> io::Result<()> {
+fn operators(trace: &Trace, tracks: &Tracks, writer: &mut dyn Writer) -> io::Result<()> {
     let ops = &trace.cpu_ops;
     for (row, thread) in ops.thread.iter().enumerate() {
         if let Some(track) = tracks.thread(*thread) {
@@ -147,14 +175,14 @@ fn operators(trace: &Trace, tracks: &Tracks, writer: &mut Writer<'_>) -> io::Res
     Ok(())
 }
 
-fn calls(trace: &Trace, tracks: &Tracks, writer: &mut Writer<'_>) -> io::Result<()> {
+fn calls(trace: &Trace, tracks: &Tracks, writer: &mut dyn Writer) -> io::Result<()> {
     let calls = &trace.calls;
     for (row, thread) in calls.thread.iter().enumerate() {
         let Some(track) = tracks.calls(*thread) else { continue };
-        let correlation = Some(calls.correlation[row]).filter(|id| *id != 0);
-        let args: Vec<_> = correlation.map(|id| ("correlation", id.into())).into_iter().collect();
+        let correlation = [("correlation", Arg::Number(calls.correlation[row].into()))];
+        let args = if calls.correlation[row] == 0 { &[] } else { &correlation[..] };
         let time = (calls.start[row], calls.end[row]);
-        writer.slice(track, "cuda", trace.names.get(calls.name[row]), time, &args)?;
+        writer.slice(track, "cuda", trace.names.get(calls.name[row]), time, args)?;
     }
     Ok(())
 }
@@ -163,7 +191,7 @@ fn operations(
     trace: &Trace,
     tracks: &Tracks,
     launches: &Launches,
-    writer: &mut Writer<'_>,
+    writer: &mut dyn Writer,
 ) -> io::Result<()> {
     let ops = &trace.ops;
     for row in 0..ops.len() {
@@ -178,20 +206,24 @@ fn operations(
             OpKind::Set => "memset",
             OpKind::Graph => "graph",
         };
-        let args = if ops.kind[row] == OpKind::Kernel {
-            let shape = ops.shape_of(row);
-            let shared = u64::from(shape.static_shared) + u64::from(shape.dynamic_shared);
-            vec![
-                ("grid", json!(shape.grid)),
-                ("block", json!(shape.block)),
-                ("registers", shape.registers.into()),
-                ("shared_bytes", shared.into()),
-            ]
-        } else {
-            ops.transfers.get(&(row as u32)).map(|t| ("bytes", t.bytes.into())).into_iter().collect()
-        };
-        writer.slice(track, category, name, time, &args)?;
         let call = launches.call_of_op.get(row).copied().unwrap_or(NO_CALL) as usize;
+        let mut args = Vec::with_capacity(5);
+        if ops.kind[row] == OpKind::Kernel {
+            let shape = ops.shape_of(row);
+            let shared = i64::from(shape.static_shared) + i64::from(shape.dynamic_shared);
+            args.extend([
+                ("grid", Arg::Size(shape.grid)),
+                ("block", Arg::Size(shape.block)),
+                ("registers", Arg::Number(shape.registers.into())),
+                ("shared_bytes", Arg::Number(shared)),
+            ]);
+        } else if let Some(transfer) = ops.transfers.get(&(row as u32)) {
+            args.push(("bytes", Arg::Number(transfer.bytes as i64)));
+        }
+        if let Some(correlation) = trace.calls.correlation.get(call).filter(|id| **id != 0) {
+            args.push(("correlation", Arg::Number((*correlation).into())));
+        }
+        writer.operation(track, category, name, time, &args)?;
         let thread = trace.calls.thread.get(call);
         if let (Some(from), Some(at)) = (thread.and_then(|t| tracks.calls(*t)), trace.calls.start.get(call)) {
             writer.flow((from, *at), (track, time.0), row as u64 + 1)?;
@@ -201,7 +233,7 @@ fn operations(
 }
 
 /// Writes the number of operations of each device that were launched and have not ended.
-fn waiting(trace: &Trace, launches: &Launches, writer: &mut Writer<'_>) -> io::Result<()> {
+fn waiting(trace: &Trace, launches: &Launches, writer: &mut dyn Writer) -> io::Result<()> {
     let ops = &trace.ops;
     let mut changes: BTreeMap<u16, Vec<(Ns, i64)>> = BTreeMap::new();
     for row in 0..ops.len() {
@@ -237,7 +269,7 @@ const MEASURES: [Measure; 3] = [
 ];
 
 /// Writes the measured percentages for every launch of the same kernel and shape.
-fn measured(analysis: &Analysis, trace: &Trace, writer: &mut Writer<'_>) -> io::Result<()> {
+fn measured(analysis: &Analysis, trace: &Trace, writer: &mut dyn Writer) -> io::Result<()> {
     let mut rows: BTreeMap<(&str, [u32; 3], [u32; 3]), &CounterRow> = BTreeMap::new();
     for row in &analysis.counters {
         rows.entry((&row.kernel, row.grid, row.block)).or_insert(row);

@@ -1,15 +1,16 @@
-//! The Chrome trace: valid, complete, nested, with arrows that begin and end inside slices.
+//! The timeline for Perfetto. As JSON it is valid, complete and nested, with arrows that begin and end inside slices; in Perfetto's own
+//! format it has the same operations.
 
 use crate::fixtures::{Case, PLAIN, fixture, fixture_with_stages, made};
 use roofgap_report::ExportError;
-use roofgap_report::export::chrome;
+use roofgap_report::export::timeline::{self, Format};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Read;
 
 fn events(case: &Case) -> Vec<Value> {
     let mut bytes = Vec::new();
-    chrome::write(case.bundle(), &case.trace, &mut bytes).unwrap();
+    timeline::write(case.bundle(), &case.trace, Format::Chrome, &mut bytes).unwrap();
     let mut document: Value = serde_json::from_slice(&bytes).unwrap();
     match document["traceEvents"].take() {
         Value::Array(events) => events,
@@ -102,17 +103,17 @@ fn a_file_is_written_whole_and_packed_by_its_name() {
     let dir = tempfile::tempdir().unwrap();
     let case = made(PLAIN);
     let (plain, packed) = (dir.path().join("t.json"), dir.path().join("t.json.gz"));
-    chrome::save(case.bundle(), &plain).unwrap();
-    chrome::save(case.bundle(), &packed).unwrap();
+    timeline::save(case.bundle(), &plain).unwrap();
+    timeline::save(case.bundle(), &packed).unwrap();
     let mut text = Vec::new();
     let file = std::fs::File::open(&packed).unwrap();
     flate2::read::GzDecoder::new(file).read_to_end(&mut text).unwrap();
     assert_eq!(text, std::fs::read(&plain).unwrap());
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "nothing else is left");
     let summary = fixture(&["h200/llama4_cuda_gpu_kern_sum.csv.gz"]);
-    let error = chrome::save(summary.bundle(), &plain).unwrap_err();
+    let error = timeline::save(summary.bundle(), &plain).unwrap_err();
     assert!(matches!(error, ExportError::Nothing { .. }), "{error}");
-    let error = chrome::save(case.bundle(), &dir.path().join("no/such/folder.json")).unwrap_err();
+    let error = timeline::save(case.bundle(), &dir.path().join("no/such/folder.json")).unwrap_err();
     assert!(error.to_string().contains("folder.json"), "{error}");
 }
 
@@ -147,4 +148,106 @@ fn a_mark_before_the_first_event_is_at_zero() {
     let starts: Vec<i64> = timed.map(|e| ns(&e["ts"])).collect();
     assert!(starts.iter().all(|start| *start >= 0));
     assert!(starts.contains(&1_500_250));
+}
+
+/// Fields of a message of protocol buffers: number and content.
+enum Field<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+}
+
+fn varint(bytes: &mut &[u8]) -> u64 {
+    let length = bytes.iter().position(|byte| byte & 0x80 == 0).unwrap() + 1;
+    let (own, rest) = bytes.split_at(length);
+    *bytes = rest;
+    own.iter().rev().fold(0, |value, byte| value << 7 | u64::from(byte & 0x7f))
+}
+
+fn fields(mut bytes: &[u8]) -> Vec<(u64, Field<'_>)> {
+    let mut fields = Vec::new();
+    while !bytes.is_empty() {
+        let key = varint(&mut bytes);
+        let length = match key & 7 {
+            0 => {
+                fields.push((key >> 3, Field::Number(varint(&mut bytes))));
+                continue;
+            }
+            1 => 8,
+            2 => varint(&mut bytes) as usize,
+            other => panic!("wire type {other}"),
+        };
+        let (own, rest) = bytes.split_at(length);
+        bytes = rest;
+        fields.push((key >> 3, Field::Bytes(own)));
+    }
+    fields
+}
+
+fn number(message: &[u8], field: u64) -> Option<u64> {
+    fields(message).into_iter().find_map(|(found, value)| match value {
+        Field::Number(value) if found == field => Some(value),
+        _ => None,
+    })
+}
+
+fn messages(message: &[u8], field: u64) -> Vec<&[u8]> {
+    let own = fields(message).into_iter().filter_map(|(found, value)| match value {
+        Field::Bytes(bytes) if found == field => Some(bytes),
+        _ => None,
+    });
+    own.collect()
+}
+
+#[test]
+fn perfettos_own_format_has_every_operation_and_every_slice() {
+    let case = fixture(&["h200/llama4.sqlite.gz"]);
+    let mut bytes = Vec::new();
+    timeline::write(case.bundle(), &case.trace, Format::Perfetto, &mut bytes).unwrap();
+    let (mut names, mut tracks) = (BTreeMap::new(), std::collections::BTreeSet::new());
+    let mut kernels: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
+    let mut open: BTreeMap<u64, i64> = BTreeMap::new();
+    let (mut operations, mut begun) = (0, 0);
+    for packet in messages(&bytes, 1) {
+        for entry in messages(packet, 12).into_iter().flat_map(|data| messages(data, 24)) {
+            names.insert(number(entry, 1).unwrap(), std::str::from_utf8(messages(entry, 2)[0]).unwrap());
+        }
+        tracks.extend(messages(packet, 60).into_iter().map(|track| number(track, 1).unwrap()));
+        for stage in messages(packet, 53) {
+            operations += 1;
+            assert!(names[&number(stage, 13).unwrap()].starts_with("stream "));
+            let row = kernels.entry(names[&number(stage, 14).unwrap()]).or_default();
+            (row.0, row.1) = (row.0 + 1, row.1 + number(stage, 2).unwrap());
+            if !messages(stage, 21).is_empty() {
+                assert_eq!(messages(messages(stage, 21)[0], 1).len(), 1, "a launch has a grid");
+            }
+        }
+        for event in messages(packet, 11) {
+            let track = number(event, 11).unwrap();
+            assert!(tracks.contains(&track), "a track is described before its first event");
+            let change = match number(event, 9).unwrap() {
+                1 => 1,
+                2 => -1,
+                _ => 0,
+            };
+            begun += usize::from(change == 1);
+            *open.entry(track).or_default() += change;
+        }
+    }
+    assert_eq!(operations, case.trace.ops.len());
+    for kernel in &case.analysis.kernels {
+        assert_eq!(kernels[kernel.name.as_str()], (kernel.calls as usize, kernel.total_ns as u64));
+    }
+    assert!(open.values().all(|level| *level == 0), "every slice ends");
+    let slices = phase(&events(&case), "X")
+        .filter(|e| !["kernel", "memcpy", "memset"].contains(&e["cat"].as_str().unwrap()))
+        .count();
+    let overlapping = phase(&events(&case), "b").count();
+    assert_eq!(begun, slices + overlapping);
+}
+
+#[test]
+fn the_name_of_a_file_tells_its_format() {
+    let of = |name: &str| Format::of(std::path::Path::new(name));
+    assert_eq!([of("a.json"), of("a.json.gz"), of("pftrace")], [Format::Chrome; 3]);
+    assert_eq!([of("a.pftrace"), of("x/a.pftrace.gz"), of("a.perfetto-trace")], [Format::Perfetto; 3]);
 }

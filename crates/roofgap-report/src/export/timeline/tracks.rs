@@ -1,6 +1,6 @@
 //! Assigns events to tracks. Track numbers are generated, because thread and stream numbers can repeat.
 
-use super::event::{Track, Writer};
+use super::writer::{Track, Writer};
 use crate::export::free_lines::FreeLines;
 use roofgap_trace::{ThreadId, Trace};
 use std::collections::BTreeMap;
@@ -80,7 +80,7 @@ impl Tracks {
     }
 
     /// Writes the names of all processes and tracks.
-    pub fn describe(&self, trace: &Trace, writer: &mut Writer<'_>) -> io::Result<()> {
+    pub fn describe(&self, trace: &Trace, writer: &mut dyn Writer) -> io::Result<()> {
         for (at, process) in trace.processes.iter().enumerate() {
             let name = match trace.names.get(process.name) {
                 "" => "process",
@@ -112,7 +112,7 @@ impl Tracks {
             let pid = pid.map(|p| format!(" of {}", p.pid)).unwrap_or_default();
             let line = if stream.3 == 0 { String::new() } else { format!(" ({})", stream.3 + 1) };
             if let Some(track) = self.stream(at as u32) {
-                writer.thread(track, &format!("stream {}{pid}{line}", stream.2), at as i64)?;
+                writer.stream(track, &format!("stream {}{pid}{line}", stream.2), at as i64)?;
             }
         }
         Ok(())

@@ -1,0 +1,188 @@
+//! `roofgap export`: captures for other programs.
+
+use super::analyze::{bundle, exporter};
+use crate::args::{Export, ExportFormat};
+use crate::printer::Printer;
+use crate::reading::{keep_private, with_bar};
+use roofgap_analyze::RankInfo;
+use roofgap_base::error::Error;
+use roofgap_base::exit::Exit;
+use roofgap_base::file::write_atomic;
+#[cfg(feature = "parquet")]
+use roofgap_report::export::parquet::{self, Partition};
+use roofgap_report::export::stacks;
+use roofgap_report::export::timeline::{self, RankPlace};
+use roofgap_report::telemetry;
+use roofgap_runs::open::{Exporter, LoadError, Loaded, Overrides, load};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// Writes captures in the format of another program.
+pub fn run(args: Export, printer: &Printer) -> Result<Exit, Error> {
+    let exporter = exporter(args.nsys);
+    let overrides = Overrides { rank: args.rank, ..args.overrides.props()? };
+    let exports = [(args.format, args.out)];
+    check_outputs(None, &exports)?;
+    keep_private(&args.inputs);
+    let loaded = with_bar(&args.inputs, printer, || load(&args.inputs, &overrides, &exporter))?;
+    for why in &loaded.unreadable {
+        printer.warning(why);
+    }
+    let job = Exporting { inputs: &args.inputs, loaded: &loaded, overrides: &overrides, exporter: &exporter };
+    job.write_all(&exports, printer)?;
+    Ok(if loaded.unreadable.is_empty() { Exit::Done } else { Exit::Partial })
+}
+
+/// Checks that the folder of every output can hold it, before the inputs are read.
+pub fn check_outputs(reports: Option<&Path>, exports: &[(ExportFormat, PathBuf)]) -> Result<(), Error> {
+    let is_folder = |export: &&(ExportFormat, PathBuf)| export.0 == ExportFormat::Parquet;
+    for (_, path) in exports.iter().filter(|export| !is_folder(export)) {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let found = folder.unwrap_or(Path::new(".")).metadata();
+        let problem = match found {
+            Ok(facts) if !facts.is_dir() => Some(ErrorKind::NotADirectory.into()),
+            Ok(_) if path.is_dir() => Some(ErrorKind::IsADirectory.into()),
+            Ok(_) => None,
+            Err(error) => Some(error),
+        };
+        if let Some(source) = problem {
+            return Err(Error::io("write", path)(source));
+        }
+    }
+    // These are created, with the folders above them.
+    let tables = exports.iter().filter(is_folder).map(|(_, path)| path.as_path());
+    for path in reports.into_iter().chain(tables) {
+        let above = path.ancestors().find(|folder| folder.exists());
+        if above.is_some_and(|folder| !folder.is_dir()) {
+            return Err(Error::io("write", path)(ErrorKind::NotADirectory.into()));
+        }
+    }
+    Ok(())
+}
+
+/// What an export needs; of a job, to load its other ranks too.
+#[derive(Clone, Copy)]
+pub struct Exporting<'a> {
+    pub inputs: &'a [PathBuf],
+    pub loaded: &'a Loaded,
+    pub overrides: &'a Overrides,
+    pub exporter: &'a Exporter,
+}
+
+impl Exporting<'_> {
+    /// Writes every export. One that fails does not stop the others: of several failures all but the last, which is returned, are
+    /// printed.
+    pub fn write_all(self, exports: &[(ExportFormat, PathBuf)], printer: &Printer) -> Result<(), Error> {
+        let written = exports.iter().map(|(format, path)| self.write(*format, path, printer));
+        let mut failures: Vec<Error> = written.filter_map(Result::err).collect();
+        let last = failures.pop();
+        failures.iter().for_each(|failure| printer.failure(failure));
+        last.map_or(Ok(()), Err)
+    }
+
+    fn write(self, format: ExportFormat, path: &Path, printer: &Printer) -> Result<(), Error> {
+        let bundle = bundle(self.loaded);
+        let text = |text: String| write_atomic(path, text.as_bytes()).map_err(Error::io("write", path));
+        match format {
+            ExportFormat::Parquet => return self.save_tables(path, printer),
+            ExportFormat::Perfetto => match &self.loaded.analysis.job {
+                Some(job) => self.save_ranks(path, job.shown_rank)?,
+                None => timeline::save(bundle, path).map_err(Error::of)?,
+            },
+            ExportFormat::Speedscope => stacks::save_speedscope(bundle, path).map_err(Error::of)?,
+            ExportFormat::Folded => stacks::save_folded(bundle, path).map_err(Error::of)?,
+            ExportFormat::Prometheus => text(telemetry::prometheus(bundle))?,
+            ExportFormat::Otlp => text(telemetry::otlp(bundle, SystemTime::now()))?,
+        }
+        printer.progress(&format_args!("wrote {}", path.display()));
+        Ok(())
+    }
+
+    /// Writes Parquet tables; of a job, those of every rank.
+    #[cfg(feature = "parquet")]
+    fn save_tables(self, dir: &Path, printer: &Printer) -> Result<(), Error> {
+        let run = part_name(self.inputs);
+        let save = |loaded: &Loaded, rank: u32| -> Result<(), Error> {
+            let partition = Partition { run: run.clone(), rank };
+            for path in parquet::save(bundle(loaded), dir, &partition).map_err(Error::of)? {
+                printer.progress(&format_args!("wrote {}", path.display()));
+            }
+            Ok(())
+        };
+        let ranks = &self.loaded.analysis.ranks;
+        let Some(job) = &self.loaded.analysis.job else {
+            return save(self.loaded, ranks.first().map_or(0, |rank| rank.rank));
+        };
+        save(self.loaded, job.shown_rank)?;
+        // One after the other, because only the trace of the shown rank is in memory.
+        for rank in ranks.iter().filter(|rank| rank.rank != job.shown_rank) {
+            save(&self.load_rank(rank)?, rank.rank)?;
+        }
+        Ok(())
+    }
+
+    #[cfg(not(feature = "parquet"))]
+    fn save_tables(self, _: &Path, _: &Printer) -> Result<(), Error> {
+        Err(super::not_built("option --parquet"))
+    }
+
+    /// Loads one rank of a job by itself, or out of a file that holds several.
+    fn load_rank(self, rank: &RankInfo) -> Result<Loaded, LoadError> {
+        let same_files = |other: &RankInfo| other.rank != rank.rank && other.sources == rank.sources;
+        let shared = self.loaded.analysis.ranks.iter().any(same_files);
+        let own = Overrides { rank: shared.then_some(rank.rank), ..self.overrides.clone() };
+        let files: Vec<PathBuf> = rank.sources.iter().map(PathBuf::from).collect();
+        load(&files, &own, self.exporter)
+    }
+
+    /// Writes the timelines of all ranks of a job, in one clock where it is known.
+    fn save_ranks(self, path: &Path, shown_rank: u32) -> Result<(), Error> {
+        let ranks = &self.loaded.analysis.ranks;
+        let offset = |rank: &RankInfo| rank.clock_offset_ns.unwrap_or(0);
+        let begin = |rank: &RankInfo| Some(rank.activity.as_ref()?.begin_ns - offset(rank));
+        // Without clocks in common, every rank begins with its first operation.
+        let aligned = ranks.iter().all(|rank| rank.clock_offset_ns.is_some());
+        let first = ranks.iter().filter_map(begin).min().unwrap_or(0);
+        let places: Vec<RankPlace> = ranks
+            .iter()
+            .map(|rank| RankPlace {
+                rank: rank.rank,
+                begin: if aligned { first } else { begin(rank).unwrap_or(0) } + offset(rank),
+            })
+            .collect();
+        let mut failed = None;
+        let written = timeline::save_ranks(path, &places, |number, write| {
+            if number == shown_rank {
+                return write(bundle(self.loaded));
+            }
+            let Some(rank) = ranks.iter().find(|rank| rank.rank == number) else {
+                return Ok(());
+            };
+            match self.load_rank(rank) {
+                Ok(own) => write(bundle(&own)),
+                Err(error) => {
+                    failed = Some(error);
+                    Err(std::io::Error::other("a rank is not readable"))
+                }
+            }
+        });
+        match failed {
+            Some(error) => Err(error.into()),
+            None => written.map_err(Error::of),
+        }
+    }
+}
+
+/// Names a Parquet partition after the first input, without its extensions, in characters that are safe in a path.
+#[cfg(feature = "parquet")]
+fn part_name(inputs: &[PathBuf]) -> String {
+    let full = inputs.first().and_then(|path| path.canonicalize().ok());
+    let name = full.as_deref().and_then(Path::file_name).unwrap_or_default();
+    let name = name.to_string_lossy();
+    let stem = name.split('.').find(|part| !part.is_empty()).unwrap_or("capture");
+    let safe = |c: char| {
+        if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '_' }
+    };
+    stem.chars().map(safe).collect()
+}
