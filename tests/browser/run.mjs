@@ -272,9 +272,10 @@ const tests = {
     assert.ok(await length(page) < (before[1] - before[0]) / 2);
     await page.locator("#timeline-span button", { hasText: "Clear" }).click();
     await page.locator("#select-mode").click();
-    await page.mouse.move(box.x + 400, box.y + 60);
+    const now = await page.locator("#plot canvas").boundingBox();
+    await page.mouse.move(now.x + 400, now.y + 60);
     await page.mouse.down();
-    await page.mouse.move(box.x + 600, box.y + 60, { steps: 4 });
+    await page.mouse.move(now.x + 600, now.y + 60, { steps: 4 });
     await page.mouse.up();
     assert.ok(await page.locator("#timeline-span").isVisible(), "the button Select selects too");
     await close();
@@ -539,12 +540,14 @@ const tests = {
     assert.deepEqual(up, [...up].sort());
     await head.locator("button").click();
     assert.deepEqual(await cells(), [...up].sort().reverse());
-    const filter = page.locator("input.filter").first(), long = filter.locator("xpath=following-sibling::div[1]//tbody/tr");
+    await close();
+    const other = await open("counters");
+    const filter = other.page.locator("input.filter").first(), long = filter.locator("xpath=following-sibling::div[1]//tbody/tr");
     const rows = await long.count(), word = (await long.first().locator("th").textContent()).split(/\W/)[0];
     await filter.fill(word);
     const left = await long.evaluateAll((all) => all.filter((row) => !row.hidden).map((row) => row.textContent.toLowerCase()));
     assert.ok(left.length > 0 && left.length < rows && left.every((text) => text.includes(word.toLowerCase())), `${left.length} of ${rows} with ${word}`);
-    await close();
+    await other.close();
   },
   async "colours of families, stages and causes differ, also for colour-blind eyes"() {
     for (const colorScheme of ["light", "dark"]) {
@@ -587,7 +590,6 @@ const tests = {
     const ends = await strips.evaluateAll((all) => all.slice(0, 2).map((svg) => Math.max(...[...svg.querySelectorAll("path")].map((path) => { const box = path.getBBox(); return box.x + box.width; }))));
     const longest = Math.max(...times);
     times.forEach((time, i) => assert.ok(Math.abs(ends[i] / 400 - time / longest) < 0.02, `${ends} for ${times}`));
-    assert.ok(await page.locator("h2", { hasText: /^(New findings|Findings that are gone)$/ }).count() > 0);
     const table = page.locator("h3 ~ .scroll table:not(.delta-table)").first(), cells = async () => (await table.locator("tbody tr td:nth-child(3)").allTextContents()).map(parseFloat);
     const head = table.locator("thead th").nth(2);
     await head.locator("button").click();

@@ -292,3 +292,19 @@ fn kernels_of_whole_graphs_are_not_called_added() {
     );
     assert!(shown.contains(" in a graph ") && !shown.contains(" added "), "{shown}");
 }
+
+/// A finding on one side only is gone or new, and a page has its link.
+#[test]
+fn findings_of_one_side_are_listed() {
+    let base = real();
+    let mut head = base.clone();
+    let gone = head.findings.remove(0);
+    let page = PathBuf::from("runs/1/report.html");
+    let shown = [Shown { page: Some(&page), ..Shown::analysis(&base) }, Shown::analysis(&head)];
+    let page = html(&between(&base, &head, ""), &shown);
+    assert!(
+        page.contains(&format!("<h2>Findings that are gone</h2><ul><li>{} <small>", gone.title)),
+        "{page}"
+    );
+    assert!(!page.contains("New findings") && page.contains("<a href=\"runs/1/report.html\">"));
+}

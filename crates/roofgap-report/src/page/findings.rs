@@ -32,7 +32,7 @@ pub fn findings(bundle: Bundle<'_>, idle: &[IdlePart]) -> Markup {
         html! {
             ol.findings start=(from + 1) {
                 @for (i, finding) in list.iter().enumerate().take(to).skip(from) {
-                    li id={ "finding-" (finding.id) } { details open[i < OPEN] {
+                    li id={ "finding-" (i + 1) } { details open[i < OPEN] {
                         summary {
                             b { (finding.title) }
                             span.saving {

@@ -5,13 +5,13 @@ use super::stages::{share_bar, shares};
 use crate::bundle::Bundle;
 use crate::document::brief::{FINDINGS, STAGES, largest_part, recorded};
 use crate::document::findings::saving;
-use crate::document::stages::{own_times, two_clocks, why_missing};
+use crate::document::stages::{own_times, two_clocks};
 use crate::document::summary::distance_of;
 use crate::document::{capitalized, headline, provenance};
 use crate::render::html::absent;
 use maud::{Markup, html};
 use roofgap_analyze::{About, Analysis, Stage, verdict};
-use roofgap_base::numbers::{NONE, count, counted, share, time};
+use roofgap_base::numbers::{count, counted, share, time};
 use roofgap_base::text::cut;
 
 /// Renders what was recorded, the headline, a card for each stage and the first findings.
@@ -32,8 +32,8 @@ pub fn head(bundle: Bundle<'_>) -> Markup {
         @if analysis.stages.is_empty() { (absent(&provenance::missing(analysis, &About::Stages))) }
         @if !analysis.findings.is_empty() {
             ol #first {
-                @for finding in analysis.findings.iter().take(FINDINGS) {
-                    li { a href={ "#finding-" (finding.id) } { (finding.title) } " " small { (saving(analysis, finding)) } }
+                @for (at, finding) in analysis.findings.iter().take(FINDINGS).enumerate() {
+                    li { a href={ "#finding-" (at + 1) } { (finding.title) } " " small { (saving(analysis, finding)) } }
                 }
             }
         }
@@ -48,8 +48,8 @@ fn card(analysis: &Analysis, stage: &Stage, at: usize) -> Markup {
     let verdict = verdict(stage);
     let parts = shares(stage);
     let utilisation = [
-        ("MFU", About::StageMfu(stage.name.clone()), stage.mfu.as_ref().map(|m| m.by_wall_pct)),
-        ("MBU", About::StageMbu(stage.name.clone()), stage.mbu.as_ref().map(|m| m.by_wall_pct)),
+        ("MFU", stage.mfu.as_ref().map(|m| m.by_wall_pct)),
+        ("MBU", stage.mbu.as_ref().map(|m| m.by_wall_pct)),
     ];
     let (distance, meaning) = distance_of(analysis, stage);
     html! {
@@ -73,13 +73,10 @@ fn card(analysis: &Analysis, stage: &Stage, at: usize) -> Markup {
                     (fact("Tokens/s", html! { (count(rate.round() as u64)) @if let Some(token) = stage.token_ns { " " small { (time(token)) " per token" } } }))
                 }
                 @if let Some(part) = largest_part(stage) { (fact("Largest part", html! { (part) })) }
-                (fact("Distance to the limit", html! { span title=(meaning) { (distance) } @if distance == NONE { " " small.why { (cut(&meaning, 90)) } } }))
-                @for (name, about, value) in utilisation {
-                    (fact(name, match value {
-                        Some(pct) => html! { (share(pct)) " %" },
-                        None => html! { span title=(why_missing(analysis, &about, &stage.name)) { (NONE) } },
-                    }))
+                @for (name, value) in utilisation {
+                    @if let Some(pct) = value { (fact(name, html! { (share(pct)) " %" })) }
                 }
+                (fact("Distance to the limit", html! { (distance) " " small { (cut(&meaning, 120)) } }))
             }
         }
     }

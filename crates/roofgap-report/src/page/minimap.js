@@ -51,8 +51,8 @@ class Minimap {
     pen.fillText("whole run", 8, STRIP / 2, left - 14);
     pen.fillStyle = painter.busyColor;
     this.bins.forEach((busy, i) => {
-      const x = left + wide * i / this.bins.length, height = (STRIP - BANDS - 4) * busy;
-      if (height > 0) pen.fillRect(x, STRIP - BANDS - 1 - height, wide / this.bins.length + 0.3, height);
+      const x = left + wide * i / this.bins.length, height = Math.max(1.5, (STRIP - BANDS - 4) * busy);
+      if (busy > 0) pen.fillRect(x, STRIP - BANDS - 1 - height, wide / this.bins.length + 0.3, height);
     });
     data.meta.stages.forEach((stage, s) => {
       pen.fillStyle = painter.stageColor(s);
@@ -66,7 +66,7 @@ class Minimap {
     const { painter, whole, from, to } = this.timeline, wide = this.wide(), pen = this.pen, at = (t) => painter.left + wide * Math.max(0, Math.min(1, t / whole));
     pen.drawImage(this.strip, 0, 0, painter.width, STRIP);
     pen.fillStyle = painter.bg;
-    pen.globalAlpha = 0.65;
+    pen.globalAlpha = 0.5;
     pen.fillRect(painter.left, 0, at(from) - painter.left, STRIP);
     pen.fillRect(at(to), 0, painter.left + wide - at(to), STRIP);
     pen.globalAlpha = 1;

@@ -161,21 +161,22 @@ fn strip(
     bandwidth: Option<f64>,
     draw: impl Fn(&Dot<'_>, (f64, f64), bool) -> Markup,
 ) -> Markup {
-    let most = dots.iter().map(|dot| dot.bytes_per_s).chain(bandwidth).fold(1.0, f64::max);
-    let x = |rate: f64| PLOT.0 + (PLOT.2 - PLOT.0) * rate / most;
-    let line = |class: &str, rate: f64, label: &str| {
+    let rates = dots.iter().map(|dot| dot.bytes_per_s).chain(bandwidth);
+    let scale = Scale::around(rates, std::iter::once(1.0));
+    let x = |rate: f64| scale.at(rate, 1.0).0;
+    let line = |class: &str, rate: f64, y: f64| {
         html! {
-            line class=(class) x1=(at(x(rate))) x2=(at(x(rate))) y1="4" y2="92" {}
-            text x=(at(x(rate))) y="106" text-anchor="middle" { (label) }
+            line class=(class) x1=(at(x(rate))) x2=(at(x(rate))) y1="14" y2="96" {}
+            text x=(at(x(rate))) y=(at(y)) text-anchor="middle" { (tick(rate)) "B/s" }
         }
     };
     html! {
         h3 { "Kernels without floating-point work, by DRAM traffic" }
         div.scroll { svg.roofline viewBox={ "0 0 " (WIDTH) " 112" } role="group" aria-label={ "bandwidth of " (dots.len()) " measured kernels" } {
-            @for part in 0..4 { (line("grid", most * f64::from(part) / 4.0, &format!("{}B/s", si(most * f64::from(part) / 4.0)))) }
-            @if let Some(peak) = bandwidth { (line("roof", peak, &format!("{}B/s", si(peak)))) }
+            @for rate in Scale::decades(scale.x) { (line("grid", rate, 110.0)) }
+            @if let Some(peak) = bandwidth { (line("roof", peak, 10.0)) }
             // Three lines, so that fewer lie above each other.
-            @for (i, dot) in dots.iter().enumerate() { (draw(dot, (x(dot.bytes_per_s), 26.0 + 22.0 * (i % 3) as f64), i == 0)) }
+            @for (i, dot) in dots.iter().enumerate() { (draw(dot, (x(dot.bytes_per_s), 33.0 + 22.0 * (i % 3) as f64), i == 0)) }
         } }
     }
 }
