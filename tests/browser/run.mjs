@@ -542,7 +542,7 @@ const tests = {
     assert.deepEqual(await cells(), [...up].sort().reverse());
     await close();
     const other = await open("counters");
-    const filter = other.page.locator("input.filter").first(), long = filter.locator("xpath=following-sibling::div[1]//tbody/tr");
+    const filter = other.page.locator("#kernels input.filter").first(), long = filter.locator("xpath=following-sibling::div[1]//tbody/tr");
     const rows = await long.count(), word = (await long.first().locator("th").textContent()).split(/\W/)[0];
     await filter.fill(word);
     const left = await long.evaluateAll((all) => all.filter((row) => !row.hidden).map((row) => row.textContent.toLowerCase()));

@@ -51,8 +51,8 @@ class Minimap {
     pen.fillText("whole run", 8, STRIP / 2, left - 14);
     pen.fillStyle = painter.busyColor;
     this.bins.forEach((busy, i) => {
-      const x = left + wide * i / this.bins.length, height = Math.max(1.5, (STRIP - BANDS - 4) * busy);
-      if (busy > 0) pen.fillRect(x, STRIP - BANDS - 1 - height, wide / this.bins.length + 0.3, height);
+      const x = Math.floor(left + wide * i / this.bins.length), height = Math.max(1.5, (STRIP - BANDS - 4) * busy);
+      if (busy > 0) pen.fillRect(x, STRIP - BANDS - 1 - height, Math.ceil(wide / this.bins.length), height);
     });
     data.meta.stages.forEach((stage, s) => {
       pen.fillStyle = painter.stageColor(s);

@@ -38,7 +38,7 @@ pub fn stages(bundle: Bundle<'_>) -> Markup {
             @if let Some(part) = &stage.coverage { p { (cut(&stage.name, 60)) ": " (coverage(part)) } }
         }
         @for (at, stage) in stages.iter().enumerate() {
-            @if let Some(steps) = stage.steps.as_ref().filter(|s| s.count > 0) {
+            @if let Some(steps) = stage.steps.as_ref().filter(|s| s.count > 1) {
                 @let found = bundle.trace.is_some() && !bundle.stages.spans(at).steps.is_empty();
                 (step_chart(stage, steps, found.then_some(at)))
             }
