@@ -531,6 +531,19 @@ const tests = {
     assert.equal(counted, calls);
     await close();
   },
+  async "kernel time is drawn by stage, family and kernel"() {
+    const { page, close } = await open("dsocr2");
+    await page.locator("#kernel-flame summary").click();
+    const stages = page.locator("#kernel-flame .flame > ul > li");
+    assert.deepEqual((await stages.evaluateAll((all) => all.map((box) => box.firstChild.firstChild.data.trim()))).sort(), ["decode", "prefill"]);
+    // Families fill their stage, and kernels their family.
+    for (const level of await page.locator("#kernel-flame li > ul").all()) {
+      const sum = await level.evaluate((list) => [...list.children].reduce((sum, item) => sum + parseFloat(item.style.width), 0));
+      assert.ok(Math.abs(sum - 100) < 0.1, `${sum} %`);
+    }
+    assert.ok(await page.locator("#kernel-flame .flame > ul > li > ul > li > ul > li").count() > 10);
+    await close();
+  },
   async "tables sort and filter"() {
     const { page, close } = await open("dsocr2");
     const table = page.locator("#operators table, #ranges table, #provenance table").filter({ has: page.locator("tbody tr:nth-child(2)") }).first();

@@ -6,6 +6,7 @@ const kernelTable = document.getElementById("kernel-table");
 if (kernelTable) new KernelTable(kernelTable, kernelData, timeline);
 sortTables();
 new Roofline(timeline);
+addFlame(kernelData);
 
 // Finds a kernel by its short or its full name.
 function timelineName(text) {
@@ -52,21 +53,6 @@ for (const chart of document.querySelectorAll(".steps[data-stage]")) {
     else if (event.key === "Enter" && at >= 0) go(at);
     else return;
     event.preventDefault();
-  });
-}
-
-// Boxes of the flame graph: one that is selected takes the whole width, and gives it back when selected again.
-for (const box of document.querySelectorAll(".flame button")) {
-  box.addEventListener("click", () => {
-    const root = box.closest(".flame"), item = box.parentElement, again = item.dataset.zoom === "yes";
-    for (const other of root.querySelectorAll("li")) { other.classList.remove("wide", "away"); delete other.dataset.zoom; }
-    if (again) return;
-    item.dataset.zoom = "yes";
-    for (let at = item; at && at !== root; at = at.parentElement) {
-      if (at.tagName !== "LI") continue;
-      at.classList.add("wide");
-      for (const other of at.parentElement.children) if (other !== at) other.classList.add("away");
-    }
   });
 }
 

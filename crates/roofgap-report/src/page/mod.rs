@@ -32,7 +32,7 @@ use roofgap_analyze::{call_tree, idle_parts};
 use roofgap_base::text::cut;
 
 /// The scripts, in the order in which they run; each is a part of one strict function.
-const SCRIPTS: [&str; 17] = [
+const SCRIPTS: [&str; 18] = [
     include_str!("columns.js"),
     include_str!("sections.js"),
     include_str!("canvas.js"),
@@ -47,6 +47,7 @@ const SCRIPTS: [&str; 17] = [
     include_str!("tables.js"),
     include_str!("table.js"),
     include_str!("drawer.js"),
+    include_str!("flame.js"),
     include_str!("ranks.js"),
     include_str!("roofline.js"),
     include_str!("app.js"),
