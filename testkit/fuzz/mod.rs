@@ -261,7 +261,7 @@ fn check_compared(path: &Path) -> Result<Outcome, String> {
         let comparison = compare(base, head, &CompareOptions::default());
         roofgap_report::compare::text(&comparison, text::TextOptions::default());
         roofgap_report::compare::markdown(&comparison);
-        roofgap_report::compare::html(&comparison);
+        roofgap_report::compare::html(&comparison, &[]);
     }
     Ok(Outcome::Analysed)
 }

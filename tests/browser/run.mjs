@@ -72,6 +72,22 @@ function laneCover() {
 const tooWide = (page) => page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
 const column = (page, n) => page.locator(`#kernel-table tbody tr > :nth-child(${n})`).allTextContents();
 
+// Colours as a person without one kind of cones sees them (Machado, Oliveira and Fernandes 2009), by linear red, green and blue.
+const DEUTERANOPIA = [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]];
+const PROTANOPIA = [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]];
+// Distance of two colours in OKLab, times 100.
+function distance(a, b, eyes) {
+  const times = (matrix, v) => matrix.map((row) => row.reduce((sum, part, i) => sum + part * v[i], 0));
+  const lab = (hex) => {
+    const linear = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16) / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+    const seen = (eyes ? times(eyes, linear) : linear).map((v) => Math.max(0, Math.min(1, v)));
+    const cones = times([[0.4122214708, 0.5363325363, 0.0514459929], [0.2119034982, 0.6806995451, 0.1073969566], [0.0883024619, 0.2817188376, 0.6299787005]], seen).map(Math.cbrt);
+    return times([[0.2104542553, 0.7936177850, -0.0040720468], [1.9779984951, -2.4285922050, 0.4505937099], [0.0259040371, 0.7827717662, -0.8086757660]], cones);
+  };
+  const [x, y] = [lab(a), lab(b)];
+  return 100 * Math.hypot(...x.map((v, i) => v - y[i]));
+}
+
 const tests = {
   async "parts of the page are there"() {
     const { page, close } = await open("dsocr2");
@@ -127,7 +143,7 @@ const tests = {
     await page.keyboard.press("0");
     assert.equal(await length(page), whole);
     await page.keyboard.press("n");
-    await page.keyboard.press("f");
+    await page.keyboard.press("z");
     assert.ok(await length(page) < whole / 1000, "one item fills the view");
     assert.match(await page.locator("#timeline-item").textContent(), /GPU 0 stream .+(ns|µs|ms)/);
     await page.keyboard.press("Enter");
@@ -195,7 +211,7 @@ const tests = {
     await toggle.click();
     assert.equal(await toggle.getAttribute("aria-expanded"), "false");
     assert.ok(await height() < before - 60);
-    assert.equal(await painted(page, "--c-gemm") > 0, true, "the stages are still drawn");
+    assert.equal(await painted(page, "--s-1") > 0, true, "the stages are still drawn");
     assert.ok(await page.locator("#timeline-legend li", { hasText: "idle: launch" }).isVisible());
     await close();
   },
@@ -227,7 +243,7 @@ const tests = {
     const { page, close } = await open("llama4");
     await page.locator("#plot").focus();
     await page.keyboard.press("0");
-    await page.keyboard.press("s");
+    await page.keyboard.press("t");
     const head = await page.locator(".span-head").textContent();
     assert.match(head, /3,5\d\d GPU operations, .+ idle for [\d,.]+ m?s /);
     // Three significant digits, as in the text of the report; moments have the unit of the axis.
@@ -256,9 +272,10 @@ const tests = {
     assert.ok(await length(page) < (before[1] - before[0]) / 2);
     await page.locator("#timeline-span button", { hasText: "Clear" }).click();
     await page.locator("#select-mode").click();
-    await page.mouse.move(box.x + 400, box.y + 60);
+    const now = await page.locator("#plot canvas").boundingBox();
+    await page.mouse.move(now.x + 400, now.y + 60);
     await page.mouse.down();
-    await page.mouse.move(box.x + 600, box.y + 60, { steps: 4 });
+    await page.mouse.move(now.x + 600, now.y + 60, { steps: 4 });
     await page.mouse.up();
     assert.ok(await page.locator("#timeline-span").isVisible(), "the button Select selects too");
     await close();
@@ -301,16 +318,42 @@ const tests = {
   },
   async "dots of the roofline name their kernel and lead to it"() {
     const { page, close } = await open("llama4");
-    const dot = page.locator(".roofline .dot").nth(1), name = (await dot.locator("title").textContent()).split("\n")[0];
+    const dot = page.locator(".roofline .dot").nth(1), name = (await dot.getAttribute("aria-label")).split(", ")[0];
     await page.locator(".roofline .dot").first().focus();
     await page.keyboard.press("ArrowRight");
-    assert.ok((await page.locator("#roofline-item").textContent()).startsWith(name));
+    const tip = page.locator("#roofline-tip");
+    assert.ok((await tip.textContent()).startsWith(name));
+    assert.match(await tip.textContent(), /\d % of the roof/);
     await page.keyboard.press("Enter");
     assert.ok((await page.locator("#timeline-item").textContent()).startsWith(name));
     const grid = (await dot.getAttribute("data-shape")).split(",").slice(0, 3).join(" × ");
     assert.ok((await page.locator("#timeline-detail").textContent()).includes("Grid" + grid), "the launch has the shape of the dot");
     assert.equal(await page.locator(".roofline .stage-point").count(), 2);
     assert.ok(await page.locator("#roofline details tbody tr").count() > 10);
+    await close();
+  },
+  async "the roofline filters, has two colourings, and its tip moves nothing"() {
+    const { page, close } = await open("llama4");
+    const state = () => page.evaluate(() => [document.documentElement.scrollHeight, Math.round(document.getElementById("kernels").getBoundingClientRect().top)]);
+    const shown = () => page.locator(".roofline .dot:not(.off)").count(), all = await shown();
+    const dot = page.locator(".roofline .dot").first();
+    await dot.scrollIntoViewIfNeeded();
+    const before = await state(), fill = () => dot.evaluate((at) => getComputedStyle(at).fill), family = await fill();
+    await dot.hover({ force: true });
+    assert.ok(await page.locator("#roofline-tip").isVisible());
+    assert.deepEqual(await state(), before, "the page stands still");
+    const [colour, stage, kind] = await page.locator("#roofline .tools select").all();
+    await colour.selectOption("stage");
+    assert.notEqual(await fill(), family);
+    await stage.selectOption("decode");
+    const decode = await shown();
+    assert.ok(decode > 0 && decode < all, `${decode} of ${all}`);
+    await kind.selectOption("gemm");
+    assert.ok(await shown() < decode);
+    // Nothing that has a name lies above a dot.
+    const order = await page.locator(".roofline").first().evaluate((svg) => [...svg.children].map((part) => part.classList[0]));
+    assert.ok(order.lastIndexOf("roof-name") < order.indexOf("dot") && order.lastIndexOf("stage-point") < order.indexOf("dot"));
+    assert.ok(await page.locator("#roofline h3", { hasText: "without floating-point work" }).count() === 1);
     await close();
   },
   async "caches have roofs where ncu measured them"() {
@@ -321,14 +364,30 @@ const tests = {
     assert.ok(await page.locator(".roofline .ring").count() > 10);
     await close();
   },
-  async "findings come first, with evidence and an action to copy"() {
+  async "the first screen says what was profiled, its limit and what to do, and shows the timeline"() {
+    for (const name of ["llama4", "dsocr2", "vllm"]) {
+      const { page, close } = await open(name, { viewport: { width: 1440, height: 900 } });
+      const title = await page.locator("h1").textContent(), top = async (what) => (await page.locator(what).first().boundingBox()).y;
+      assert.match(title, /^[^/]+ on NVIDIA H200/);
+      assert.match(await page.locator(".card").first().textContent(), /Largest part.+Distance to the limit/);
+      assert.ok(await top(".cards") < 300);
+      const first = page.locator("#first li");
+      assert.equal(await first.count(), Math.min(3, await page.locator("#findings .findings > li").count()));
+      assert.ok(await top("#first li:last-child") < 700, `${name}: the findings are on the first screen`);
+      const plot = await page.locator("#plot").boundingBox();
+      assert.ok(plot.height >= 450, `${name}: ${plot.height} px`);
+      assert.ok(plot.y < 900 && plot.y + plot.height <= 1800, `${name}: at ${plot.y}`);
+      await first.locator("a").first().click();
+      assert.ok(await page.locator("#findings li").first().isVisible());
+      await close();
+    }
+  },
+  async "findings have evidence and an action to copy"() {
     const { page, close } = await open("dsocr2", { permissions: ["clipboard-read", "clipboard-write"] });
-    assert.equal(await page.locator("main section").first().getAttribute("id"), "findings");
     const finding = page.locator("#findings li").first();
     const [bar, gain] = await Promise.all([".proof .bar span", ".proof .gain i"].map((part) => finding.locator(part).first().boundingBox()));
     assert.ok(bar.width > 5 && gain.width > 100, "the evidence is drawn");
     assert.ok(await finding.locator(".cut rect").count() > 24);
-    assert.ok((await finding.boundingBox()).y < 700, "it is on the first screen");
     await finding.locator(".copy").click();
     await page.waitForFunction(() => document.querySelector(".copy").textContent === "Copied");
     assert.equal(await page.evaluate(() => navigator.clipboard.readText()), await finding.locator(".action span").textContent());
@@ -339,10 +398,218 @@ const tests = {
     assert.ok(await child.evaluate((item) => item.classList.contains("wide")));
     await close();
   },
+  async "keys move, zoom and fill the screen"() {
+    const { page, close } = await open("llama4");
+    await page.locator("#plot").focus();
+    await page.keyboard.press("0");
+    const whole = await length(page);
+    for (let i = 0; i < 3; i++) await page.keyboard.press("w");
+    const near = await length(page), [left] = await view(page);
+    assert.ok(near < whole / 3);
+    await page.keyboard.press("d");
+    await settled(page);
+    const [right] = await view(page);
+    assert.ok(right > left);
+    await page.keyboard.press("a");
+    await page.keyboard.press("s");
+    assert.ok(await length(page) > near);
+    const small = (await page.locator("#plot").boundingBox()).height;
+    await page.keyboard.press("f");
+    const full = await page.locator("#timeline-view").boundingBox(), plot = await page.locator("#plot").boundingBox();
+    assert.deepEqual([full.x, full.y, full.width, full.height], [0, 0, 1400, 1000]);
+    assert.ok(plot.height > 800 && plot.height > small && plot.y + plot.height <= 1000, `${plot.y} ${plot.height}`);
+    await page.keyboard.press("Escape");
+    assert.equal((await page.locator("#plot").boundingBox()).height, small);
+    await close();
+  },
+  async "the strip of the whole run moves the view, and the pointer has a time"() {
+    const { page, close } = await open("llama4");
+    await page.locator("#plot").focus();
+    await page.keyboard.press("0");
+    for (let i = 0; i < 4; i++) await page.keyboard.press("w");
+    const part = await length(page), strip = await page.locator("#minimap").boundingBox();
+    const left = await page.evaluate(() => document.getElementById("plot").timeline.painter.left);
+    const whole = await page.evaluate(() => document.getElementById("plot").timeline.whole);
+    await page.mouse.click(strip.x + left + (strip.width - left) * 0.75, strip.y + 10);
+    await settled(page);
+    const [from, to] = await view(page);
+    assert.ok(Math.abs((from + to) / 2 / whole - 0.75) < 0.01 && Math.abs(to - from - part) < 3, `${from} ${to}`);
+    const box = await page.locator("#plot canvas").boundingBox();
+    await page.mouse.move(box.x + left + (box.width - left) / 2, box.y + 40);
+    const shown = Number((await page.locator("#cursor").textContent()).replace(/[ ms,]/g, ""));
+    assert.ok(Math.abs(shown * 1e6 - (from + to) / 2) < (to - from) / 100, `${shown} ms`);
+    await close();
+  },
+  async "numbers of steps are whole, and each is there once"() {
+    const { page, close } = await open("llama4");
+    await page.locator("#plot").focus();
+    for (const [key, times] of [["0", 0], ["1", 0], ["1", 1], ["1", 2], ["1", 4]]) {
+      await page.keyboard.press(key);
+      for (let i = 0; i < times; i++) await page.keyboard.press("w");
+      const [texts, steps] = await page.evaluate(() => {
+        const { timeline } = document.getElementById("plot"), { painter } = timeline, texts = [], lane = timeline.data.lanes.find((at) => at.group === "steps");
+        const write = painter.pen.fillText.bind(painter.pen);
+        painter.pen.fillText = (text, x, y, most) => {
+          // The room right of its begin: up to the end of the step in view.
+          const i = lane.text.indexOf(text), room = i < 0 ? 0 : timeline.x(lane.start[i] + lane.length[i]) - x - painter.pen.measureText(text).width;
+          if (y >= lane.top && y < lane.top + lane.height && x >= painter.left) texts.push({ text, room });
+          write(text, x, y, most);
+        };
+        painter.draw(timeline);
+        delete painter.pen.fillText;
+        return [texts, lane.text];
+      });
+      const names = texts.map(({ text }) => text);
+      assert.ok(new Set(names).size === names.length && names.every((text) => steps.includes(text)), names.join());
+      assert.ok(texts.every(({ text, room }) => room >= 0 || text % 10 === 0), JSON.stringify(texts));
+      assert.ok(key === "0" || names.length > 0);
+    }
+    await close();
+  },
+  async "an arrow leads from the launch to its kernel"() {
+    const { page, close } = await open("llama4");
+    await page.locator("#plot").focus();
+    await page.keyboard.press("1");
+    await page.keyboard.press("n");
+    await page.keyboard.press("z");
+    for (let i = 0; i < 6; i++) await page.keyboard.press("s");
+    await settled(page);
+    const found = await page.evaluate(() => {
+      const { timeline } = document.getElementById("plot"), { painter, selected } = timeline, [call] = timeline.partners(selected), { lane, i } = selected;
+      const color = [0, 2, 4].map((at) => parseInt(painter.accent.slice(1 + at, 3 + at), 16)), x = Math.round(timeline.x(lane.start[i])), y = lane.top + lane.height + 5;
+      const data = painter.pen.getImageData(x - 3, y - 3, 7, 7).data;
+      let hits = 0;
+      for (let at = 0; at < data.length; at += 4) if (color.every((part, k) => Math.abs(part - data[at + k]) < 40)) hits += 1;
+      return [call.lane.visible, hits];
+    });
+    assert.ok(found[0] && found[1] >= 8, found.join());
+    await close();
+  },
+  async "a gap says what ran before and after it, and why"() {
+    const { page, close } = await open("llama4");
+    for (let gap = 5; gap < 60; gap += 5) {
+      const wanted = await page.evaluate((i) => {
+        const { timeline } = document.getElementById("plot"), lane = timeline.data.lanes.find((at) => at.group === "idle" && at.n > 100);
+        const ops = timeline.data.lanes.filter((at) => at.group === "streams").flatMap((at) => Array.from(at.start, (start, k) => ({ start, end: start + at.length[k], name: timeline.painter.nameOf(at, k) })));
+        const from = lane.start[i], to = from + lane.length[i];
+        timeline.pick({ lane, i }, true);
+        return [ops.filter((op) => op.end <= from).sort((a, b) => b.end - a.end)[0].name, ops.filter((op) => op.start >= to).sort((a, b) => a.start - b.start)[0].name];
+      }, gap);
+      const text = await page.locator("#timeline-item").textContent();
+      assert.ok(text.includes(`after ${wanted[0]}`) && text.includes(`before ${wanted[1]}`), `${text} ${wanted}`);
+      assert.match(text, /the CPU had not launched|launched and not started|was waiting|inside a copy/);
+    }
+    await close();
+  },
+  async "the selected item is in the address"() {
+    const { page, close } = await open("llama4");
+    await page.locator("#plot").focus();
+    await page.keyboard.press("n");
+    await page.keyboard.press("n");
+    await page.waitForFunction(() => /&i=\d+_\d+_\d+$/.test(location.hash));
+    const [address, item] = [await page.evaluate(() => location.hash), await page.locator("#timeline-item").textContent()];
+    await close();
+    const again = await open("llama4", {}, address);
+    assert.equal(await again.page.locator("#timeline-item").textContent(), item);
+    await again.close();
+  },
+  async "a hit of a search is wide enough to be seen, and a stage shows its GPU work"() {
+    const { page, close } = await open("dsocr2");
+    await page.locator("#plot").focus();
+    await page.keyboard.press("0");
+    await page.fill("#timeline-search", "nvjet");
+    await page.locator("#search-next").click();
+    const wide = await page.evaluate(() => { const { timeline } = document.getElementById("plot"), { lane, i } = timeline.selected; return lane.length[i] * timeline.scale(); });
+    assert.ok(wide >= 8, `${wide} px`);
+    await page.locator("#stage-jumps button", { hasText: "decode" }).click();
+    await settled(page);
+    const [from, to] = await view(page), gpu = await page.evaluate(() => document.getElementById("plot").timeline.data.meta.stages.find((stage) => stage.name === "decode").gpu);
+    assert.ok(from <= gpu[0] && gpu[0] + gpu[1] <= to && gpu[1] > 0.9 * (to - from), `${from} ${to} ${gpu}`);
+    await close();
+  },
+  async "a kernel opens to its shapes, durations, stages and counters"() {
+    const { page, close } = await open("llama4");
+    await page.fill("#kernel-search", "nvjet");
+    await page.locator("#kernel-table tbody button").first().click();
+    const drawer = page.locator("#kernel-table tr.full"), text = await drawer.textContent();
+    for (const part of ["Durations", "Launch shapes", "Launched inside", "Stages", "Counters of ncu"]) assert.ok(text.includes(part), `${part}: ${text}`);
+    // Every launch is in the histogram.
+    const calls = Number((await column(page, 6))[0].replaceAll(",", "")), counted = (await drawer.locator(".histogram i").evaluateAll((bars) => bars.map((bar) => parseInt(bar.title.replaceAll(",", ""), 10)))).reduce((a, b) => a + b, 0);
+    assert.equal(counted, calls);
+    await close();
+  },
+  async "kernel time is drawn by stage, family and kernel"() {
+    const { page, close } = await open("dsocr2");
+    await page.locator("#kernel-flame summary").click();
+    const stages = page.locator("#kernel-flame .flame > ul > li");
+    assert.deepEqual((await stages.evaluateAll((all) => all.map((box) => box.firstChild.firstChild.data.trim()))).sort(), ["decode", "prefill"]);
+    // Families fill their stage, and kernels their family.
+    for (const level of await page.locator("#kernel-flame li > ul").all()) {
+      const sum = await level.evaluate((list) => [...list.children].reduce((sum, item) => sum + parseFloat(item.style.width), 0));
+      assert.ok(Math.abs(sum - 100) < 0.1, `${sum} %`);
+    }
+    assert.ok(await page.locator("#kernel-flame .flame > ul > li > ul > li > ul > li").count() > 10);
+    await close();
+  },
+  async "tables sort and filter"() {
+    const { page, close } = await open("dsocr2");
+    const table = page.locator("#operators table, #ranges table, #provenance table").filter({ has: page.locator("tbody tr:nth-child(2)") }).first();
+    const head = table.locator("thead th").first(), cells = async () => (await table.locator("tbody tr:visible th").allTextContents()).map((text) => text.toLowerCase());
+    await head.locator("button").click();
+    const up = await cells();
+    assert.deepEqual(up, [...up].sort());
+    await head.locator("button").click();
+    assert.deepEqual(await cells(), [...up].sort().reverse());
+    await close();
+    const other = await open("counters");
+    const filter = other.page.locator("#kernels input.filter").first(), long = filter.locator("xpath=following-sibling::div[1]//tbody/tr");
+    const rows = await long.count(), word = (await long.first().locator("th").textContent()).split(/\W/)[0];
+    await filter.fill(word);
+    const left = await long.evaluateAll((all) => all.filter((row) => !row.hidden).map((row) => row.textContent.toLowerCase()));
+    assert.ok(left.length > 0 && left.length < rows && left.every((text) => text.includes(word.toLowerCase())), `${left.length} of ${rows} with ${word}`);
+    await other.close();
+  },
+  async "colours of families, stages and causes differ, also for colour-blind eyes"() {
+    for (const colorScheme of ["light", "dark"]) {
+      const { page, close } = await open("dsocr2", { colorScheme });
+      const [families, stages, causes] = await page.evaluate(() => {
+        const style = getComputedStyle(document.documentElement), { classes } = document.getElementById("plot").timeline.data.meta;
+        const colors = (names) => names.map((name) => [name, style.getPropertyValue("--" + name).trim()]);
+        const families = classes.slice(0, classes.indexOf("memcpy")).map((name) => "c-" + (name === "copy/layout" ? "layout" : name));
+        return [colors(families), colors([0, 1, 2, 3, 4, 5].map((i) => "s-" + i)), colors(["busy", "idle-launch", "idle-sync", "idle-copy", "idle-other"])];
+      });
+      assert.equal(families.length, 15);
+      for (const [palette, least] of [[families, 6], [stages, 8], [causes, 9]]) for (const eyes of [null, DEUTERANOPIA, PROTANOPIA]) {
+        for (const [i, [name, color]] of palette.entries()) for (const [other, second] of palette.slice(0, i)) {
+          const apart = distance(color, second, eyes);
+          assert.ok(apart >= least, `${colorScheme}: ${name} and ${other} are ${apart.toFixed(1)} apart`);
+        }
+      }
+      const all = [families, stages, causes];
+      for (const [at, palette] of all.entries()) for (const [name, color] of palette) for (const [other, second] of all.slice(at + 1).flat()) {
+        assert.ok(distance(color, second, null) >= 3.5, `${colorScheme}: ${name} and ${other}`);
+      }
+      await close();
+    }
+  },
+  async "every page fits a phone"() {
+    for (const name of ["dsocr2", "llama4", "vllm", "counters", "summary", "merged", "hostile", "compare"]) for (const colorScheme of ["light", "dark"]) {
+      const { page, close } = await open(name, { viewport: { width: 390, height: 844 }, colorScheme });
+      assert.ok(await tooWide(page) <= 0, `${name} is ${await tooWide(page)} px too wide`);
+      await close();
+    }
+  },
   async "a comparison has both sides, sorts, and fits a phone"() {
     const { page, close } = await open("compare", { viewport: { width: 390, height: 844 } });
     assert.ok(await tooWide(page) <= 0, "too wide");
     assert.ok(await page.locator(".side .bar").count() >= 4);
+    const strips = page.locator(".side .strip");
+    assert.ok(await strips.count() >= 4);
+    // Both sides of a stage on one scale: the longer one fills it, the other has its share.
+    const times = (await strips.evaluateAll((all) => all.map((svg) => svg.nextElementSibling.textContent))).slice(0, 2).map((text) => parseFloat(text) * { ns: 1, "µs": 1e3, ms: 1e6, s: 1e9 }[text.split(" ")[1]]);
+    const ends = await strips.evaluateAll((all) => all.slice(0, 2).map((svg) => Math.max(...[...svg.querySelectorAll("path")].map((path) => { const box = path.getBBox(); return box.x + box.width; }))));
+    const longest = Math.max(...times);
+    times.forEach((time, i) => assert.ok(Math.abs(ends[i] / 400 - time / longest) < 0.02, `${ends} for ${times}`));
     const table = page.locator("h3 ~ .scroll table:not(.delta-table)").first(), cells = async () => (await table.locator("tbody tr td:nth-child(3)").allTextContents()).map(parseFloat);
     const head = table.locator("thead th").nth(2);
     await head.locator("button").click();

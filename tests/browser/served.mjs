@@ -73,7 +73,7 @@ const chosen = start(await page.locator("#timeline-item").textContent());
 await page.keyboard.press("0");
 await page.waitForSelector("#plot:not([data-piece])");
 assert.ok(start(await page.locator("#timeline-item").textContent()) <= chosen);
-await page.keyboard.press("f");
+await page.keyboard.press("z");
 await page.keyboard.press("-");
 await page.waitForSelector("#plot[data-piece=shown]");
 assert.equal(start(await page.locator("#timeline-item").textContent()), chosen);

@@ -229,7 +229,10 @@ pub async fn compare_runs(
         let comparison = compare(before, after, &CompareOptions::default());
         match query.format {
             CompareFormat::Json => document(&comparison),
-            CompareFormat::Html => Ok(html(render::html(&comparison), REPORT_POLICY)),
+            CompareFormat::Html => {
+                let shown = [&base.analysis, &head.analysis].map(render::Shown::analysis);
+                Ok(html(render::html(&comparison, &shown), REPORT_POLICY))
+            }
             CompareFormat::Markdown => {
                 let kind = [(header::CONTENT_TYPE, "text/markdown; charset=utf-8")];
                 Ok((kind, render::markdown(&comparison)).into_response())

@@ -6,7 +6,7 @@
 mod html;
 mod view;
 
-pub use html::html;
+pub use html::{Shown, html};
 pub use view::headline;
 
 use crate::document::Section;

@@ -79,7 +79,7 @@ fn nothing_changed_is_said_in_a_line() {
     let shown = text(&same, TextOptions::default());
     assert!(shown.contains("\nno change beyond the noise\n"), "{shown}");
     assert!(markdown(&same).contains("## roofgap: no change beyond the noise"));
-    assert!(html(&same).contains("<h1>no change beyond the noise</h1>"));
+    assert!(html(&same, &[]).contains("<h1>no change beyond the noise</h1>"));
 }
 
 #[test]
@@ -108,13 +108,13 @@ fn different_tokens_are_compared_by_step_and_token() {
     assert!(shown.contains("; time per token "), "{shown}");
     assert!(!shown.contains("NOT COMPARABLE"), "{shown}");
     assert!(markdown(&comparison).contains("## roofgap: not comparable as a whole"));
-    assert!(html(&comparison).contains(&format!("<h1>{words}</h1>")));
+    assert!(html(&comparison, &[]).contains(&format!("<h1>{words}</h1>")));
     assert!(json::pretty(&comparison).contains("\"basis\": \"step_and_token\""));
 }
 
 #[test]
 fn the_page_stands_alone() {
-    let page = html(&comparison("5%"));
+    let page = html(&comparison("5%"), &[]);
     assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
     assert!(page.contains("BROKEN"));
     assert_eq!(page.matches("<script").count(), 1, "only the script of the page itself");
@@ -138,7 +138,7 @@ fn the_page_shows_both_sides_of_a_stage_with_one_scale() {
         stage.wall_ns *= 2;
     }
     let comparison = between(&base, &head, "5%");
-    let page = html(&comparison);
+    let page = html(&comparison, &[]);
     for part in [
         "style=\"width:50.000%\"",
         "style=\"width:100.000%\"",
@@ -150,7 +150,7 @@ fn the_page_shows_both_sides_of_a_stage_with_one_scale() {
     let alarm = |page: &str| page.find("class=\"alarm\"");
     assert_eq!(alarm(&page), None);
     head.devices[0].name = Some("NVIDIA L4".into());
-    let page = html(&between(&base, &head, "5%"));
+    let page = html(&between(&base, &head, "5%"), &[]);
     assert!(alarm(&page).unwrap() < page.find("<h1>").unwrap());
 }
 
@@ -196,7 +196,7 @@ fn kernels_of_one_side_alone_are_not_called_gone() {
     let busy = "GPU busy 770 µs on the base, not measured on the head";
     assert!(shown.contains(busy), "{shown}");
     assert!(markdown(&comparison).contains(note));
-    assert!(html(&comparison).contains(note));
+    assert!(html(&comparison, &[]).contains(note));
 }
 
 #[test]
@@ -291,4 +291,20 @@ fn kernels_of_whole_graphs_are_not_called_added() {
         "{shown}"
     );
     assert!(shown.contains(" in a graph ") && !shown.contains(" added "), "{shown}");
+}
+
+/// A finding on one side only is gone or new, and a page has its link.
+#[test]
+fn findings_of_one_side_are_listed() {
+    let base = real();
+    let mut head = base.clone();
+    let gone = head.findings.remove(0);
+    let page = PathBuf::from("runs/1/report.html");
+    let shown = [Shown { page: Some(&page), ..Shown::analysis(&base) }, Shown::analysis(&head)];
+    let page = html(&between(&base, &head, ""), &shown);
+    assert!(
+        page.contains(&format!("<h2>Findings that are gone</h2><ul><li>{} <small>", gone.title)),
+        "{page}"
+    );
+    assert!(!page.contains("New findings") && page.contains("<a href=\"runs/1/report.html\">"));
 }

@@ -10,8 +10,8 @@ use roofgap_base::text::cut;
 use std::collections::BTreeMap;
 
 /// The most stages, findings, and characters of a headline.
-const STAGES: usize = 4;
-const FINDINGS: usize = 3;
+pub const STAGES: usize = 4;
+pub const FINDINGS: usize = 3;
 const HEADLINE: usize = 310;
 
 /// Width of text whose reader has no width.
@@ -57,7 +57,7 @@ impl Document<'_> {
 }
 
 /// States GPU, model and engine of a capture in a line; `None` where nothing is known.
-fn recorded(analysis: &Analysis) -> Option<String> {
+pub fn recorded(analysis: &Analysis) -> Option<String> {
     let mut gpus: BTreeMap<&str, u64> = BTreeMap::new();
     for device in &analysis.devices {
         *gpus.entry(device.name.as_deref().unwrap_or("unknown GPU")).or_default() += 1;
@@ -117,7 +117,7 @@ fn bar(share: f64) -> String {
 }
 
 /// Names the largest part of the time of a stage: a family of kernels, or a cause of idle time.
-fn largest_part(stage: &Stage) -> Option<String> {
+pub fn largest_part(stage: &Stage) -> Option<String> {
     let parts = stages::parts(stage)?;
     let elapsed = stage.elapsed_ns().max(1) as f64;
     let share = |ns: i64| format!("{:.0} %", 100.0 * ns as f64 / elapsed);

@@ -13,7 +13,7 @@
 //! - `summary`: the document for stakeholders
 //! - `selection`: the part of an analysis that a user asks for
 
-mod brief;
+pub mod brief;
 pub mod findings;
 pub mod gpu_work;
 pub mod headline;
@@ -25,7 +25,7 @@ pub mod selection;
 pub mod serving;
 mod stage1;
 pub mod stages;
-mod summary;
+pub mod summary;
 pub mod table;
 mod trial;
 

@@ -78,17 +78,14 @@ impl Document<'_> {
         self.on_page(self.or_missing(table, "None: the numbers were reported by the program."))
     }
 
-    /// Tabulates the environment; in Markdown also devices, model and inputs.
+    /// Tabulates the environment, devices, model and inputs.
     fn environment(&self) -> Section {
         let mut table = Table::new(&["name", "value"]);
         for (name, value) in &self.context.environment {
             table.row([name.clone(), value.clone()]);
         }
-        let mut why = "Not recorded: the capture was made elsewhere.";
-        if !self.is_page() {
-            table.rows.extend(facts(self.analysis).into_iter().map(Vec::from));
-            why = "Unknown: nothing was recorded.";
-        }
+        table.rows.extend(facts(self.analysis).into_iter().map(Vec::from));
+        let why = "Unknown: nothing was recorded.";
         Section::new("environment", "Environment").with([self.or_missing(table, why)])
     }
 

@@ -490,12 +490,6 @@ fn sources(analysis: &Analysis) -> Vec<String> {
     lines
 }
 
-/// Returns why MBU or MFU of a stage is missing. A missing MBU has the reason of the MFU unless it has its own.
-pub fn why_missing<'a>(analysis: &'a Analysis, about: &About, stage: &str) -> &'a str {
-    let mfu = || analysis.reason(&About::StageMfu(stage.to_owned()));
-    analysis.reason(about).or_else(mfu).unwrap_or("unknown")
-}
-
 /// Groups the stages without MFU or MBU by reason: one sentence a reason.
 fn missing(analysis: &Analysis) -> Vec<String> {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();

@@ -28,15 +28,19 @@ const ENGINEERS: &str = "For engineers: `report.md` has the evidence, `kernels.m
      operators.\n";
 
 impl Document<'_> {
-    /// Returns the title: the model or the capture, the GPU and the day.
+    /// Returns the title: the model, the engine or the capture without its folder, the GPU and the day.
     pub fn summary_title(&self) -> String {
         let analysis = self.analysis;
         let model = analysis.workload.as_ref().and_then(|workload| workload.model.as_deref());
+        let engine = analysis.engine.as_ref().map(|engine| engine.name.clone());
+        let what = model.map(str::to_owned).or(engine);
         let device = self.device().map_or_else(String::new, |device| format!(" on {device}"));
         let fact = |name: &str| self.context.environment.iter().find(|(known, _)| known == name);
         let day = fact("started").and_then(|(_, moment)| moment.get(..10));
         let day = day.map_or_else(String::new, |day| format!(", {day}"));
-        format!("{}{device}{day}", model.unwrap_or(&self.context.title))
+        let file = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+        let files = || self.context.title.split(", ").map(file).collect::<Vec<_>>().join(", ");
+        format!("{}{device}{day}", what.unwrap_or_else(files))
     }
 
     /// Lists the sections of the summary, in order.
@@ -385,7 +389,11 @@ fn limit(stage: &Stage, pace: &Pace) -> String {
     }
 }
 
-/// Returns the distance to what the hardware allows, and its meaning.
+/// Returns the distance of a stage to what the hardware allows, and its meaning.
+pub fn distance_of(analysis: &Analysis, stage: &Stage) -> (String, String) {
+    distance(analysis, stage, &Pace::of(analysis, stage))
+}
+
 fn distance(analysis: &Analysis, stage: &Stage, pace: &Pace) -> (String, String) {
     let mbu = stage.mbu.as_ref();
     let step = |ns: i64| ns as f64 / pace.slowdown;

@@ -4,6 +4,9 @@ const timelineData = decodeTimeline();
 const timeline = timelineData ? new Timeline(timelineData) : null;
 const kernelTable = document.getElementById("kernel-table");
 if (kernelTable) new KernelTable(kernelTable, kernelData, timeline);
+sortTables();
+new Roofline(timeline);
+addFlame(kernelData);
 
 // Finds a kernel by its short or its full name.
 function timelineName(text) {
@@ -19,32 +22,6 @@ for (const button of document.querySelectorAll(".jump")) {
     if (name >= 0) timeline.kernel(name, stage);
     else if (button.dataset.step !== undefined) timeline.stepOf(stage, Number(button.dataset.step));
     else timeline.stage(stage, true);
-  });
-}
-
-// Dots of the roofline: the arrow keys go from dot to dot, and one that has the focus or the pointer names its kernel.
-for (const drawing of document.querySelectorAll(".roofline")) {
-  const dots = [...drawing.querySelectorAll(".dot")], named = document.getElementById("roofline-item");
-  dots.forEach((dot, i) => {
-    const name = timeline ? timelineName(dot.dataset.kernel) : -1;
-    const go = () => {
-      if (name >= 0) timeline.kernel(name, dot.dataset.stage === undefined ? undefined : Number(dot.dataset.stage), dot.dataset.shape);
-    };
-    const tell = () => { named.textContent = dot.querySelector("title").textContent; };
-    dot.addEventListener("click", go);
-    dot.addEventListener("pointerenter", tell);
-    dot.addEventListener("focus", tell);
-    dot.addEventListener("keydown", (event) => {
-      const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-      if (by) {
-        const next = dots[(i + by + dots.length) % dots.length];
-        dot.setAttribute("tabindex", -1);
-        next.setAttribute("tabindex", 0);
-        next.focus();
-      } else if (event.key === "Enter" || event.key === " ") go();
-      else return;
-      event.preventDefault();
-    });
   });
 }
 
@@ -76,21 +53,6 @@ for (const chart of document.querySelectorAll(".steps[data-stage]")) {
     else if (event.key === "Enter" && at >= 0) go(at);
     else return;
     event.preventDefault();
-  });
-}
-
-// Boxes of the flame graph: one that is selected takes the whole width, and gives it back when selected again.
-for (const box of document.querySelectorAll(".flame button")) {
-  box.addEventListener("click", () => {
-    const root = box.closest(".flame"), item = box.parentElement, again = item.dataset.zoom === "yes";
-    for (const other of root.querySelectorAll("li")) { other.classList.remove("wide", "away"); delete other.dataset.zoom; }
-    if (again) return;
-    item.dataset.zoom = "yes";
-    for (let at = item; at && at !== root; at = at.parentElement) {
-      if (at.tagName !== "LI") continue;
-      at.classList.add("wide");
-      for (const other of at.parentElement.children) if (other !== at) other.classList.add("away");
-    }
   });
 }
 

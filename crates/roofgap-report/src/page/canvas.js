@@ -1,5 +1,5 @@
 // Draws the lanes in view. The cost grows with the pixels, not with the items.
-const AXIS = 22, GUTTER = 136, NARROW = 72;
+const AXIS = 22, GUTTER = 136, NARROW = 72, STAGE_COLORS = 6;
 
 class Painter {
   constructor(canvas, axis, data) {
@@ -19,9 +19,13 @@ class Painter {
     const color = (name) => style.getPropertyValue(name).trim();
     for (const name of ["text", "soft", "line", "panel", "accent", "bg"]) this[name] = color("--" + name);
     this.colors = this.data.meta.classes.map((name) => color("--c-" + (name === "copy/layout" ? "layout" : name)));
+    for (let i = 0; i < STAGE_COLORS; i++) this.colors.push(color("--s-" + i)); // after the classes
+    this.busyColor = color("--busy");
     this.inks = this.colors.map((background) => this.inkOn(background));
     this.merged = color("--c-merged");
   }
+
+  stageColor(stage) { return this.colors[this.data.meta.classes.length + stage % STAGE_COLORS]; }
 
   // Black or white, whichever is easier to read on a colour.
   inkOn(color) {
@@ -72,6 +76,7 @@ class Painter {
       }
       if (lane.group === "idle") this.idle(lane, view);
       else this.lane(lane, view);
+      if (lane.group === "steps") this.stepNumbers(lane, view);
     }
     pen.globalAlpha = 1;
     if (view.span) this.span(view);
@@ -221,7 +226,7 @@ class Painter {
       pen.fillRect(right - 0.8, top, 0.8, height);
       pen.globalAlpha /= 0.6;
     }
-    if (lane.height < 12 || right - left <= 30 && !(lane.group === "steps" && right - left > 14)) return;
+    if (lane.height < 12 || right - left <= 30 || lane.group === "steps") return;
     pen.save();
     pen.beginPath();
     pen.rect(left, lane.top, right - left - 3, lane.height);
@@ -230,6 +235,22 @@ class Painter {
     pen.textAlign = "left";
     pen.fillText(this.nameOf(lane, i), left + 4, lane.top + lane.height / 2 + 0.5);
     pen.restore();
+  }
+
+  // Numbers steps, never in part: every one that has room, and of narrow ones every tenth, which reaches over its neighbours.
+  stepNumbers(lane, view) {
+    const pen = this.pen, from = after(lane.reach, view.from, 0, lane.n), to = after(lane.start, view.to, from, lane.n);
+    let room = this.left;
+    pen.globalAlpha = 1;
+    pen.fillStyle = this.text;
+    pen.textAlign = "left";
+    for (let i = from; i < to; i++) {
+      const left = Math.max(this.left, view.x(lane.start[i])) + 4, wide = pen.measureText(lane.text[i]).width;
+      const fits = left + wide <= view.x(lane.start[i] + lane.length[i]);
+      if (left < room || !fits && (lane.items[i].step + 1) % 10) continue;
+      pen.fillText(lane.text[i], left, lane.top + lane.height / 2 + 0.5);
+      room = left + wide + 6;
+    }
   }
 
   hidden(lane, name, view) {
@@ -271,24 +292,44 @@ class Painter {
   }
 
   selection(view) {
-    const pen = this.pen, { lane, i } = view.selected;
+    const { lane, i } = view.selected, pen = this.pen;
     const frame = (lane, i) => {
       const x = view.x(lane.start[i]), wide = Math.max(2, view.x(lane.start[i] + lane.length[i]) - x);
       pen.strokeStyle = this.text;
       pen.lineWidth = 2;
       pen.strokeRect(Math.max(-3, x - 1), lane.top - 1, Math.min(this.width + 6, wide + 2), lane.height + 2);
-      return x;
     };
-    const x = frame(lane, i);
+    frame(lane, i);
     for (const other of view.partners(view.selected)) {
       if (!other.lane.visible) continue;
-      const y = frame(other.lane, other.i);
-      pen.strokeStyle = this.accent;
-      pen.lineWidth = 1.5;
-      pen.beginPath();
-      pen.moveTo(x, lane.top + (lane.top < other.lane.top ? lane.height : 0));
-      pen.lineTo(y, other.lane.top + (lane.top < other.lane.top ? 0 : other.lane.height));
-      pen.stroke();
+      frame(other.lane, other.i);
+      if (lane.group === "streams") this.arrow(other, view.selected, view);
+      else this.arrow(view.selected, other, view);
+    }
+  }
+
+  // Draws an arrow from a launch to its kernel. One of them beyond the view is told by its distance.
+  arrow(call, op, view) {
+    const pen = this.pen, down = call.lane.top < op.lane.top, edges = [this.left + 1, this.width - 1];
+    const within = (t) => Math.max(edges[0], Math.min(edges[1], view.x(t)));
+    const start = call.lane.start[call.i], begin = op.lane.start[op.i];
+    const x1 = within(start), y1 = call.lane.top + (down ? call.lane.height : 0), x2 = within(begin), y2 = op.lane.top + (down ? 0 : op.lane.height), back = down ? -7 : 7;
+    pen.strokeStyle = pen.fillStyle = this.accent;
+    pen.lineWidth = 1.5;
+    pen.beginPath();
+    pen.moveTo(x1, y1);
+    pen.bezierCurveTo(x1, (y1 + y2) / 2, x2, (y1 + y2) / 2, x2, y2 + back);
+    pen.stroke();
+    pen.beginPath();
+    pen.moveTo(x2, y2);
+    pen.lineTo(x2 - 4, y2 + back);
+    pen.lineTo(x2 + 4, y2 + back);
+    pen.fill();
+    for (const [x, t, y] of [[x1, start, y1], [x2, begin, y2]]) {
+      if (Math.abs(x - view.x(t)) < 2) continue;
+      const away = t < view.from ? view.from - t : t - view.to;
+      pen.textAlign = t < view.from ? "left" : "right";
+      pen.fillText(t < view.from ? `← ${formatTime(away)}` : `${formatTime(away)} →`, x + (t < view.from ? 6 : -6), y + (y > (y1 + y2) / 2 ? -8 : 8));
     }
   }
 }

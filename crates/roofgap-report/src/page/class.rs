@@ -4,12 +4,13 @@ use roofgap_analyze::{Family, IdleCause};
 use roofgap_trace::{CallClass, OpKind};
 
 /// Classes of what is not a kernel.
-const OTHERS: [&str; 12] = [
+const OTHERS: [&str; 13] = [
     "memcpy",
     "memset",
     "graph",
     "launch",
     "sync",
+    "memory",
     "range",
     "operator",
     "merged",
@@ -52,7 +53,8 @@ pub fn of_call(class: CallClass) -> Option<&'static str> {
         CallClass::Copy => Some("memcpy"),
         CallClass::Set => Some("memset"),
         CallClass::Sync => Some("sync"),
-        CallClass::Memory | CallClass::Other => None,
+        CallClass::Memory => Some("memory"),
+        CallClass::Other => None,
     }
 }
 
@@ -64,6 +66,14 @@ pub fn of_idle(cause: IdleCause) -> &'static str {
         IdleCause::Copy => "idle-copy",
         IdleCause::Other => "idle-other",
     }
+}
+
+/// Number of colours of stages.
+const STAGES: usize = 6;
+
+/// Returns the class of a stage by its position.
+pub fn stage(at: usize) -> String {
+    format!("s-{}", at % STAGES)
 }
 
 /// Returns the name of a class in the style sheet.

@@ -34,10 +34,29 @@ class Detail {
     const kind = this.kind(item).replace("idle-", "idle: ");
     lines.push((place ? place + " · " : "") + kind + " · " + formatTime(lane.length[i]) + " from " + formatMoment(lane.start[i]));
     if (lane.count && lane.count[i] > 1) lines.push(formatCount(lane.count[i]) + " items, " + formatTime(lane.taken[i + 1] - lane.taken[i]) + " occupied");
-    if (lane.group === "idle" && CAUSES[this.kind(item)]) lines.push(CAUSES[this.kind(item)]);
+    if (lane.group === "idle") {
+      if (CAUSES[this.kind(item)]) lines.push(CAUSES[this.kind(item)]);
+      const { before, next } = this.neighbours(item);
+      lines.push(`after ${before}`, `before ${next}`);
+    }
     const call = this.timeline.callOf(lane, i);
     if (call) lines.push("launched " + formatTime(lane.start[i] - call.lane.start[call.i]) + " before it began, by " + this.timeline.painter.nameOf(call.lane, call.i));
     return lines;
+  }
+
+  // The GPU operations on both sides of a gap: the last that ended, and the first that begins.
+  neighbours({ lane, i }) {
+    const from = lane.start[i], to = from + lane.length[i], { painter } = this.timeline;
+    let last = null, first = null, ended = -1, begins = Infinity;
+    for (const other of this.data.lanes) {
+      if (other.group !== "streams" || other.section !== lane.section) continue;
+      let k = after(other.start, from, 0, other.n) - 1;
+      const reach = k >= 0 ? other.reach[k] : -1, next = after(other.start, to - 1, 0, other.n);
+      while (k > 0 && other.start[k] + other.length[k] < reach) k -= 1;
+      if (reach > ended) { ended = reach; last = [other, k]; }
+      if (next < other.n && other.start[next] < begins) { begins = other.start[next]; first = [other, next]; }
+    }
+    return { before: last ? painter.nameOf(...last) : "the start", next: first ? painter.nameOf(...first) : "the end" };
   }
 
   // Names of the items of a group around a moment on a thread, the outermost first.
@@ -71,7 +90,12 @@ class Detail {
     const bytes = lane.bytes ? lane.bytes.get(i) : undefined;
     if (bytes) add("Size", `${formatBytes(bytes)}, ${formatBytes(bytes / Math.max(1, lane.length[i]) * 1e9)}/s`);
     if (lane.group === "streams") this.launch(item, add);
-    if (lane.group === "idle") add("Cause", CAUSES[this.kind(item)]);
+    if (lane.group === "idle") {
+      const { before, next } = this.neighbours(item);
+      add("Cause", CAUSES[this.kind(item)]);
+      add("After", before);
+      add("Before", next);
+    }
     if (lane.group === "calls") {
       this.context(lane.section, lane.start[i], add);
       const launched = this.timeline.partners(item);

@@ -2,6 +2,7 @@
 
 use super::class;
 use super::stages::{share_bar, shares};
+use super::timeline::ops_of_longest;
 use crate::bundle::Bundle;
 use crate::document::findings::{
     FIRST, SAVINGS_OVERLAP, disproof, evidence_name, evidence_value, none_found, saving, saving_per_token,
@@ -31,7 +32,7 @@ pub fn findings(bundle: Bundle<'_>, idle: &[IdlePart]) -> Markup {
         html! {
             ol.findings start=(from + 1) {
                 @for (i, finding) in list.iter().enumerate().take(to).skip(from) {
-                    li id={ "finding-" (finding.id) } { details open[i < OPEN] {
+                    li id={ "finding-" (i + 1) } { details open[i < OPEN] {
                         summary {
                             b { (finding.title) }
                             span.saving {
@@ -131,10 +132,7 @@ const HEIGHT: f64 = 26.0;
 /// Renders the middle of the longest instance of a stage; `None` where it has too few operations.
 fn piece(bundle: Bundle<'_>, stage: usize, idle: &[IdlePart]) -> Option<Markup> {
     let trace = bundle.trace?;
-    let spans = bundle.stages.spans(stage);
-    let (at, _) = spans.instances.iter().enumerate().max_by_key(|(_, span)| span.length())?;
-    let own = (0..trace.ops.len()).filter(|op| bundle.stages.instance_of(stage, *op) == Some(at));
-    let own: Vec<usize> = own.collect();
+    let own = ops_of_longest(trace, bundle.stages, stage);
     if own.len() < OPS {
         return None;
     }

@@ -15,7 +15,7 @@ class Gestures {
     canvas.addEventListener("pointermove", (event) => this.move(event));
     canvas.addEventListener("pointerup", (event) => this.up(event));
     canvas.addEventListener("pointercancel", (event) => this.up(event));
-    canvas.addEventListener("pointerleave", () => { timeline.tip.hidden = true; });
+    canvas.addEventListener("pointerleave", () => { timeline.tip.hidden = true; timeline.cursor(null); });
     canvas.addEventListener("dblclick", (event) => {
       const point = this.at(event), item = timeline.find(point.x, point.y);
       if (item) { timeline.pick(item); timeline.focusSelected(); }
@@ -51,6 +51,7 @@ class Gestures {
 
   move(event) {
     const { timeline } = this, now = this.at(event), before = this.pointers.get(event.pointerId);
+    timeline.cursor(now.x);
     if (!before) return this.hover(now);
     timeline.tip.hidden = true;
     this.moved += Math.abs(now.x - before.x) + Math.abs(now.y - before.y);
@@ -95,15 +96,22 @@ class Gestures {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target !== this.box) return;
     const timeline = this.timeline, other = () => timeline.selected && timeline.partners(timeline.selected)[0];
     const acts = {
-      ArrowLeft: () => timeline.pan(-0.15), ArrowRight: () => timeline.pan(0.15),
+      ArrowLeft: () => timeline.pan(-0.15), ArrowRight: () => timeline.pan(0.15), a: () => timeline.pan(-0.15), d: () => timeline.pan(0.15),
+      w: () => timeline.zoom(0.6, timeline.pointed), s: () => timeline.zoom(1 / 0.6, timeline.pointed),
       ArrowUp: () => timeline.climb(-1), ArrowDown: () => timeline.climb(1),
       "+": () => timeline.zoom(0.6), "=": () => timeline.zoom(0.6), "-": () => timeline.zoom(1 / 0.6), "_": () => timeline.zoom(1 / 0.6),
       0: () => timeline.show(0, timeline.whole), 1: () => timeline.showStages(), Home: () => timeline.pan(-1e9), End: () => timeline.pan(1e9),
-      n: () => timeline.step(1), p: () => timeline.step(-1), f: () => timeline.focusSelected(), s: () => timeline.selectShown(),
-      z: () => timeline.span && timeline.show(timeline.span[0], timeline.span[1]),
+      n: () => timeline.step(1), p: () => timeline.step(-1), f: () => timeline.full(), t: () => timeline.selectShown(),
+      z: () => (timeline.span ? timeline.show(timeline.span[0], timeline.span[1]) : timeline.focusSelected()),
       "/": () => timeline.search.focus(), "?": () => document.getElementById("timeline-keys").showModal(),
       Enter: () => { const partner = other(); if (partner) timeline.pick(partner, true); },
-      Escape: () => { timeline.pick(null); timeline.select(); timeline.search.clear(); timeline.highlight(null); },
+      Escape: () => {
+        if (!timeline.selected && !timeline.span && !timeline.hits) return timeline.full(false);
+        timeline.pick(null);
+        timeline.select();
+        timeline.search.clear();
+        timeline.highlight(null);
+      },
     };
     const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
     if (!Object.hasOwn(acts, key)) return;

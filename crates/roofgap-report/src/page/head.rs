@@ -1,52 +1,42 @@
-//! The top of the page: model, GPUs, and a card with the verdict of each stage.
+//! The top of the page: what was profiled, a card with the verdict of each stage, and the first findings.
 
+use super::class;
+use super::stages::{share_bar, shares};
 use crate::bundle::Bundle;
-use crate::document::stages::{own_times, two_clocks, why_missing};
+use crate::document::brief::{FINDINGS, STAGES, largest_part, recorded};
+use crate::document::findings::saving;
+use crate::document::stages::{own_times, two_clocks};
+use crate::document::summary::distance_of;
 use crate::document::{capitalized, headline, provenance};
 use crate::render::html::absent;
 use maud::{Markup, html};
 use roofgap_analyze::{About, Analysis, Stage, verdict};
-use roofgap_base::numbers::{NONE, count, or_none, share, time};
+use roofgap_base::numbers::{count, counted, share, time};
 use roofgap_base::text::cut;
 
-/// Renders the facts of the run and a card for each stage.
+/// Renders what was recorded, the headline, a card for each stage and the first findings.
 pub fn head(bundle: Bundle<'_>) -> Markup {
     let analysis = bundle.analysis;
-    let (workload, totals) = (analysis.workload.as_ref(), &analysis.totals);
-    let unknown = |why: &str| html! { (NONE) " " small { "(" (why) ")" } };
-    let pct = |value: Option<f64>| or_none(value, |v| format!("{} %", share(v)));
+    let (first, more) = analysis.stages.split_at(analysis.stages.len().min(STAGES));
+    let cards = |stages: &[Stage], from: usize| {
+        html! { div.cards { @for (at, stage) in stages.iter().enumerate() { (card(analysis, stage, from + at)) } } }
+    };
     html! {
+        @if let Some(line) = recorded(analysis) { p.hint { (cut(&line, 300)) } }
         @if let Some(headline) = headline::headline(analysis) { p.lead { (cut(&headline, 600)) } }
-        dl.facts {
-            (fact("Model", match workload {
-                Some(workload) => html! { (cut(&provenance::model(workload), 240)) },
-                None => unknown("the program reported no model"),
-            }))
-            @for device in &analysis.devices {
-                (fact(&format!("GPU {}", device.id), html! { (cut(&provenance::device(device), 240)) }))
-            }
-            @if analysis.devices.is_empty() {
-                (fact("Device", match workload.and_then(|w| w.device.as_deref()) {
-                    Some(device) => html! { (cut(device, 120)) },
-                    None => unknown("the inputs name none"),
-                }))
-            }
-            @if let Some(engine) = &analysis.engine {
-                (fact("Engine", html! { (cut(&provenance::engine(engine), 240)) }))
-            }
-            (fact("Kernels", html! { (count(totals.kernel_count)) " launches, " (time(totals.kernel_ns)) }))
-            @if let Some(line) = headline::per_run(analysis) {
-                (fact("Per run", html! { (cut(line.trim_start_matches("per run: "), 400)) }))
-            }
-            @if let Some(whole) = &analysis.whole {
-                (fact("All stages", html! {
-                    "MFU " (pct(whole.mfu.as_ref().map(|m| m.by_wall_pct)))
-                    ", MBU " (pct(whole.mbu.as_ref().map(|m| m.by_wall_pct)))
-                }))
+        @if let Some(line) = headline::per_run(analysis) { p.hint { (cut(&capitalized(&line), 400)) } }
+        (cards(first, 0))
+        @if !more.is_empty() {
+            details { summary { (counted(more.len() as u64, "more stage")) } (cards(more, STAGES)) }
+        }
+        @if analysis.stages.is_empty() { (absent(&provenance::missing(analysis, &About::Stages))) }
+        @if !analysis.findings.is_empty() {
+            ol #first {
+                @for (at, finding) in analysis.findings.iter().take(FINDINGS).enumerate() {
+                    li { a href={ "#finding-" (at + 1) } { (finding.title) } " " small { (saving(analysis, finding)) } }
+                }
             }
         }
-        div.cards { @for stage in &analysis.stages { (card(analysis, stage)) } }
-        @if analysis.stages.is_empty() { (absent(&provenance::missing(analysis, &About::Stages))) }
     }
 }
 
@@ -54,42 +44,39 @@ fn fact(name: &str, value: Markup) -> Markup {
     html! { div { dt { (name) } dd { (value) } } }
 }
 
-fn card(analysis: &Analysis, stage: &Stage) -> Markup {
+fn card(analysis: &Analysis, stage: &Stage, at: usize) -> Markup {
     let verdict = verdict(stage);
+    let parts = shares(stage);
     let utilisation = [
-        ("MFU", About::StageMfu(stage.name.clone()), stage.mfu.as_ref().map(|m| m.by_wall_pct)),
-        ("MBU", About::StageMbu(stage.name.clone()), stage.mbu.as_ref().map(|m| m.by_wall_pct)),
+        ("MFU", stage.mfu.as_ref().map(|m| m.by_wall_pct)),
+        ("MBU", stage.mbu.as_ref().map(|m| m.by_wall_pct)),
     ];
+    let (distance, meaning) = distance_of(analysis, stage);
     html! {
         article.card {
-            h3 { (cut(&stage.name, 60)) }
+            h3 { i class=(class::stage(at)) {} (cut(&stage.name, 60)) }
             p.label { (verdict.label.as_str()) }
+            @if !parts.is_empty() { div.bar.thin { (share_bar(&parts, 0.0)) } }
             p {
                 (capitalized(&verdict.why)) "."
                 @if own_times(stage) { " Times reported by the program." }
             }
-            dl {
-                dt { @if two_clocks(std::slice::from_ref(stage)) { "Time" } @else { "Wall" } }
-                dd {
+            dl.facts {
+                (fact(if two_clocks(std::slice::from_ref(stage)) { "Time" } else { "Wall" }, html! {
                     (time(stage.elapsed_ns()))
                     @if stage.instances > 1 { " " small { "in " (count(stage.instances)) " instances" } }
-                }
+                }))
                 @if let Some(steps) = stage.steps.as_ref().filter(|s| s.count > 0) {
-                    dt { "Step" }
-                    dd { (time(steps.p50_ns)) " " small { "p50 of " (count(steps.count)) } }
+                    (fact("Step", html! { (time(steps.p50_ns)) " " small { "p50 of " (count(steps.count)) } }))
                 }
                 @if let Some(rate) = stage.tokens_per_s {
-                    dt { "Tokens/s" }
-                    dd { (count(rate.round() as u64)) @if let Some(token) = stage.token_ns { " " small { (time(token)) " per token" } } }
+                    (fact("Tokens/s", html! { (count(rate.round() as u64)) @if let Some(token) = stage.token_ns { " " small { (time(token)) " per token" } } }))
                 }
-                @for (name, about, value) in utilisation {
-                    dt { (name) }
-                    @if let Some(pct) = value { dd { (share(pct)) " %" } }
-                    @else {
-                        @let why = why_missing(analysis, &about, &stage.name);
-                        dd title=(why) { (NONE) " " small.why { (cut(why, 90)) } }
-                    }
+                @if let Some(part) = largest_part(stage) { (fact("Largest part", html! { (part) })) }
+                @for (name, value) in utilisation {
+                    @if let Some(pct) = value { (fact(name, html! { (share(pct)) " %" })) }
                 }
+                (fact("Distance to the limit", html! { (distance) " " small { (cut(&meaning, 120)) } }))
             }
         }
     }

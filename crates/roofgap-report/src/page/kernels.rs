@@ -30,6 +30,7 @@ pub struct Data {
     /// Rows left out of each scope.
     left_out: Vec<usize>,
     counters: Vec<Measured>,
+    rules: Vec<Measured>,
     first: usize,
     /// The table has the device of each row.
     devices: bool,
@@ -51,12 +52,12 @@ struct Name {
     stages: Vec<usize>,
 }
 
-/// Counters of a kernel and launch shape.
+/// Counters of a kernel and launch shape, or the result of one of ncu's rules.
 #[derive(Debug, Serialize)]
 struct Measured {
     /// Position of the kernel among the names.
     name: usize,
-    /// Grid and block, as in the timeline.
+    /// Grid and block, as in the timeline; empty for a rule.
     shape: String,
     text: String,
 }
@@ -112,8 +113,15 @@ pub fn data(analysis: &Analysis, timeline: Option<&BTreeMap<String, u32>>) -> Da
         })
     });
     let counters = counters.collect();
+    let rules = analysis.ncu_rules.iter().take(MOST).filter_map(|rule| {
+        let text = rule.text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let text = show(&format!("{}: {text}", rule.rule), 400);
+        Some(Measured { name: *known.get(rule.kernel.as_str())?, shape: String::new(), text })
+    });
+    let rules = rules.collect();
     Data {
         counters,
+        rules,
         totals: scopes.iter().map(|s| s.1.iter().map(|k| k.total_ns).sum()).collect(),
         left_out: scopes.iter().map(|s| s.1.len().saturating_sub(MOST)).collect(),
         scopes: scopes.iter().map(|s| show(s.0, 80)).collect(),

@@ -4,13 +4,13 @@
 //! kernel table is plain HTML and SVG. The page's policy lets a browser run the script of this crate, identified by its hash, and
 //! nothing else.
 //!
-//! - `head`: model, GPUs and a card per stage; `findings` with a piece of the timeline each
+//! - `head`: what was profiled, a card per stage and the first findings; `findings` with a piece of the timeline each
 //! - `stages`: the time of stages, steps and collectives as bars; `ranks`: the map of ranks by time
 //! - `roofline`, `kernels`, `flame`: the drawings of those names
 //! - `timeline`: the data of the timeline and its frame
 //! - `class`: colours
 
-mod class;
+pub(crate) mod class;
 mod findings;
 mod flame;
 mod head;
@@ -21,6 +21,7 @@ mod stages;
 mod timeline;
 
 pub use crate::render::html::{STYLE, Shell, shell};
+pub(crate) use timeline::ops_of_longest;
 pub use timeline::{NoTimeline, TimelineWindow, timeline_window};
 
 use crate::bundle::Bundle;
@@ -31,18 +32,24 @@ use roofgap_analyze::{call_tree, idle_parts};
 use roofgap_base::text::cut;
 
 /// The scripts, in the order in which they run; each is a part of one strict function.
-const SCRIPTS: [&str; 12] = [
+const SCRIPTS: [&str; 18] = [
     include_str!("columns.js"),
     include_str!("sections.js"),
     include_str!("canvas.js"),
     include_str!("detail.js"),
     include_str!("span.js"),
+    include_str!("minimap.js"),
     include_str!("search.js"),
     include_str!("gestures.js"),
     include_str!("pieces.js"),
+    include_str!("tools.js"),
     include_str!("timeline.js"),
+    include_str!("tables.js"),
     include_str!("table.js"),
+    include_str!("drawer.js"),
+    include_str!("flame.js"),
     include_str!("ranks.js"),
+    include_str!("roofline.js"),
     include_str!("app.js"),
 ];
 
@@ -63,6 +70,10 @@ pub fn render(bundle: Bundle<'_>) -> String {
     };
     let mut parts = Document::of(bundle, Form::Page).sections();
     parts.retain(|part| part.id != "flame" || flame.is_some());
+    // The timeline comes first where there is one.
+    if let Some(at) = parts.iter().position(|part| part.id == "timeline").filter(|_| no_timeline.is_none()) {
+        parts[..=at].rotate_right(1);
+    }
     let drawing = |id: &str| match id {
         "findings" => findings.take(),
         "stages" => Some(stages::stages(bundle)),
@@ -74,11 +85,11 @@ pub fn render(bundle: Bundle<'_>) -> String {
         "flame" => flame.take(),
         _ => None,
     };
-    let title = cut(&bundle.context.title, 160);
+    let title = cut(&Document::of(bundle, Form::Page).summary_title(), 160);
     let body = html! {
         a.skip href="#findings" { "To the findings" }
         header {
-            p.kicker { "roofgap report" }
+            p.kicker { "roofgap " span { (cut(&bundle.context.title, 160)) } }
             h1 { (title) }
             (head::head(bundle))
         }

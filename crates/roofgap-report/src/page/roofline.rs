@@ -1,13 +1,15 @@
-//! The roofline: one dot for each measured kernel and launch shape, below the roofs of the device.
+//! The roofline: one dot for each measured kernel and launch shape, below the roofs of the device. Kernels without floating-point work
+//! stand on an axis of bandwidth.
 
 use super::{class, kernels};
 use crate::document::provenance::missing;
+use crate::document::roof;
 use crate::document::table::Table;
 use crate::render::html::absent;
 use maud::{Markup, html};
 use roofgap_analyze::gpu::{Dtype, GpuFacts, UnknownGpu, lookup};
 use roofgap_analyze::{
-    About, Analysis, CacheRates, CounterRow, DeviceInfo, ShortNames, Stage, family, short_name,
+    About, Analysis, CacheRates, CounterRow, DeviceInfo, Kernel, ShortNames, Stage, family, short_name,
 };
 use roofgap_base::numbers::{count, si, time};
 use roofgap_base::stats::median_f64;
@@ -67,7 +69,15 @@ const LABEL: f64 = 20.0;
 
 /// Renders the drawing, or why there is none.
 pub fn roofline(analysis: &Analysis) -> Markup {
-    let dots = dots(analysis);
+    let (dots, moving) = dots(analysis);
+    let roofs = Roofs::of(analysis);
+    let short_names = ShortNames::of(analysis);
+    let longest = dots.iter().chain(&moving).map(|d| d.ns).max().unwrap_or(1).max(1) as f64;
+    let draw = |dot: &Dot<'_>, at, first| {
+        let stage = analysis.stages.iter().position(|s| Some(s.name.as_str()) == dot.row.stage.as_deref());
+        dot.draw(at, longest, &short_names, stage, first)
+    };
+    let strip = html! { @if !moving.is_empty() { (strip(&moving, roofs.dram(), draw)) } };
     if dots.is_empty() {
         let why = match analysis.reason(&About::Counters) {
             Some(why) => why.to_owned(),
@@ -76,39 +86,29 @@ pub fn roofline(analysis: &Analysis) -> Markup {
             }
             None => "no measured kernel has both floating-point work and DRAM traffic".into(),
         };
-        return absent(&format!("No roofline: {why}."));
+        return html! { (absent(&format!("No roofline: {why}."))) (strip) };
     }
-    let roofs = Roofs::of(analysis);
-    let short_names = ShortNames::of(analysis);
     let scale = roofs.scale(&dots);
     let points = stage_points(analysis, &dots);
-    let longest = dots.iter().map(|d| d.ns).max().unwrap_or(1).max(1) as f64;
-    let mut families: Vec<&str> = dots.iter().map(|d| family(&d.row.kernel).as_str()).collect();
-    families.sort_unstable();
-    families.dedup();
     let traffic = if roofs.rings().next().is_some() { "DRAM, L2 or L1" } else { "DRAM" };
     html! {
         div.scroll {
             svg.roofline viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="group" aria-label={ "roofline of " (dots.len()) " measured kernels" } {
                 (axes(&scale, traffic))
                 (roofs.draw(&scale))
-                @for (i, dot) in dots.iter().enumerate() {
-                    @let stage = analysis.stages.iter().position(|s| Some(s.name.as_str()) == dot.row.stage.as_deref());
-                    (dot.draw(&scale, longest, &short_names, stage, i == 0))
-                }
                 (roofs.names(&scale))
                 @for point in &points { (point.draw(&scale)) }
+                @for (i, dot) in dots.iter().enumerate() { (draw(dot, scale.at(dot.intensity, dot.flops_per_s), i == 0)) }
             }
         }
+        (strip)
         @if !points.is_empty() {
             p.hint {
                 "A diamond is a stage: the work and traffic of its dots together, each by its time. "
                 @for point in &points { (point.label()) ". " }
             }
         }
-        p #roofline-item.item aria-live="polite" { "Point at a dot, or go from dot to dot with the arrow keys, to read its kernel; Enter shows it in the timeline." }
-        ul.legend { @for name in families { li { i class={ "f-" (class::css(name)) } {} (name) } } }
-        p.hint { (roofs.hints(analysis.counters.len() - dots.len())) }
+        p.hint { (roofs.hints(analysis.counters.len() - dots.len() - moving.len())) }
         details {
             summary { "The dots as a table" }
             (table(&dots, &short_names).html())
@@ -119,34 +119,74 @@ pub fn roofline(analysis: &Analysis) -> Markup {
 /// A measured kernel and launch shape.
 struct Dot<'a> {
     row: &'a CounterRow,
+    /// FLOP per byte and FLOP/s; 0 for a kernel without floating-point work.
     intensity: f64,
     flops_per_s: f64,
+    bytes_per_s: f64,
     ns: i64,
+    /// Its kernel in the stage.
+    kernel: Option<&'a Kernel>,
 }
 
-/// Selects the rows with work and traffic, the longest first so that small dots are drawn on top.
-fn dots(analysis: &Analysis) -> Vec<Dot<'_>> {
+/// Selects the rows with work and traffic, and those with traffic alone, the longest first so that small dots are drawn on top.
+fn dots(analysis: &Analysis) -> (Vec<Dot<'_>>, Vec<Dot<'_>>) {
     let usable = |v: Option<f64>| v.filter(|v| v.is_finite() && *v > 0.0);
-    let position = |row: &CounterRow| Some((usable(row.intensity)?, usable(row.achieved_flops_per_s)?));
     let weights = Weights::of(analysis);
-    let mut dots: Vec<Dot<'_>> = analysis
-        .counters
-        .iter()
-        .filter_map(|row| {
-            let (intensity, flops_per_s) = position(row)?;
-            Some(Dot { row, intensity, flops_per_s, ns: weights.ns(row) })
+    let rows = analysis.counters.iter().filter_map(|row| {
+        let CounterRow { intensity, achieved_flops_per_s, dram_bytes, duration_ns, .. } = row;
+        let position = usable(*intensity).zip(usable(*achieved_flops_per_s));
+        let rate = dram_bytes.zip(*duration_ns).map(|(bytes, ns)| 1e9 * bytes as f64 / ns as f64);
+        let bytes_per_s = match position {
+            Some((intensity, flops)) => flops / intensity,
+            None => usable(rate)?,
+        };
+        let (intensity, flops_per_s) = position.unwrap_or_default();
+        Some(Dot {
+            row,
+            intensity,
+            flops_per_s,
+            bytes_per_s,
+            ns: weights.ns(row),
+            kernel: weights.kernel(row),
         })
-        .collect();
+    });
+    let mut dots: Vec<Dot<'_>> = rows.collect();
     dots.sort_by_key(|d| std::cmp::Reverse(d.ns));
-    dots
+    dots.into_iter().partition(|dot| dot.flops_per_s > 0.0)
+}
+
+/// Draws kernels without floating-point work by their DRAM traffic, below the bandwidth of the device.
+fn strip(
+    dots: &[Dot<'_>],
+    bandwidth: Option<f64>,
+    draw: impl Fn(&Dot<'_>, (f64, f64), bool) -> Markup,
+) -> Markup {
+    let rates = dots.iter().map(|dot| dot.bytes_per_s).chain(bandwidth);
+    let scale = Scale::around(rates, std::iter::once(1.0));
+    let x = |rate: f64| scale.at(rate, 1.0).0;
+    let line = |class: &str, rate: f64, y: f64| {
+        html! {
+            line class=(class) x1=(at(x(rate))) x2=(at(x(rate))) y1="14" y2="96" {}
+            text x=(at(x(rate))) y=(at(y)) text-anchor="middle" { (tick(rate)) "B/s" }
+        }
+    };
+    html! {
+        h3 { "Kernels without floating-point work, by DRAM traffic" }
+        div.scroll { svg.roofline viewBox={ "0 0 " (WIDTH) " 112" } role="group" aria-label={ "bandwidth of " (dots.len()) " measured kernels" } {
+            @for rate in Scale::decades(scale.x) { (line("grid", rate, 110.0)) }
+            @if let Some(peak) = bandwidth { (line("roof", peak, 10.0)) }
+            // Three lines, so that fewer lie above each other.
+            @for (i, dot) in dots.iter().enumerate() { (draw(dot, (x(dot.bytes_per_s), 33.0 + 22.0 * (i % 3) as f64), i == 0)) }
+        } }
+    }
 }
 
 /// Times by stage and kernel; the stage is `None` for a row outside of every stage.
 #[derive(Default)]
 struct Weights<'a> {
     stages: HashSet<&'a str>,
-    /// Time of a kernel in the timeline, ns.
-    totals: HashMap<(Option<&'a str>, &'a str), i64>,
+    /// Kernels of the timeline.
+    kernels: HashMap<(Option<&'a str>, &'a str), &'a Kernel>,
     /// Sum of the measured durations of a kernel's shapes, ns.
     shapes: HashMap<(Option<&'a str>, &'a str), i64>,
 }
@@ -158,7 +198,7 @@ impl<'a> Weights<'a> {
         for (stage, kernels) in stages.chain([(None, &analysis.kernels)]) {
             weights.stages.extend(stage);
             for kernel in kernels {
-                weights.totals.entry((stage, &kernel.name)).or_insert(kernel.total_ns);
+                weights.kernels.entry((stage, &kernel.name)).or_insert(kernel);
             }
         }
         for row in &analysis.counters {
@@ -168,15 +208,18 @@ impl<'a> Weights<'a> {
         weights
     }
 
+    /// Returns the kernel of a row in its stage.
+    fn kernel(&self, row: &CounterRow) -> Option<&'a Kernel> {
+        let known = row.stage.as_deref().filter(|stage| self.stages.contains(stage));
+        self.kernels.get(&(known, row.kernel.as_str())).copied()
+    }
+
     /// Returns the time a row stands for, ns: its kernel's time in the stage, divided among the kernel's shapes by their duration.
     fn ns(&self, row: &CounterRow) -> i64 {
         let own = row.duration_ns.unwrap_or(0);
-        let stage = row.stage.as_deref();
-        let known = stage.filter(|stage| self.stages.contains(stage));
-        let total = self.totals.get(&(known, row.kernel.as_str()));
-        let shapes = self.shapes.get(&(stage, row.kernel.as_str())).copied().unwrap_or(0);
-        match total {
-            Some(total) if shapes > 0 => (*total as f64 * own as f64 / shapes as f64) as i64,
+        let shapes = self.shapes.get(&(row.stage.as_deref(), row.kernel.as_str())).copied().unwrap_or(0);
+        match self.kernel(row) {
+            Some(kernel) if shapes > 0 => (kernel.total_ns as f64 * own as f64 / shapes as f64) as i64,
             _ => own.saturating_mul(row.samples.max(1) as i64),
         }
     }
@@ -344,7 +387,7 @@ impl<'a> Roofs<'a> {
         ];
         if left > 0 {
             lines.push(format!(
-                "{} more measured rows are not drawn: they have no floating-point work or no DRAM traffic.",
+                "{} more measured rows are not drawn: they have no DRAM traffic.",
                 count(left as u64)
             ));
         }
@@ -412,27 +455,33 @@ fn tick(value: f64) -> String {
 impl Dot<'_> {
     fn draw(
         &self,
-        scale: &Scale,
+        (x, y): (f64, f64),
         longest: f64,
         short_names: &ShortNames,
         stage: Option<usize>,
         first: bool,
     ) -> Markup {
-        let (x, y) = scale.at(self.intensity, self.flops_per_s);
         let radius = 3.5 + 16.0 * (self.ns.max(0) as f64 / longest).sqrt();
         let row = self.row;
         let short = short_names.get(&row.kernel);
+        let family = family(&row.kernel).as_str();
+        let work = match self.flops_per_s > 0.0 {
+            true => format!("{:.2} FLOP/B, {}FLOP/s, ", self.intensity, si(self.flops_per_s)),
+            false => String::new(),
+        };
+        let roof = self.kernel.filter(|kernel| kernel.roof.roof_pct.is_some());
+        let roof = roof.map(|kernel| format!("\n{} % of the roof, all its shapes", roof::pct(&kernel.roof)));
         let label = format!(
-            "{}\n{}, {}\n{:.2} FLOP/B, {}FLOP/s\n{} in its stage",
+            "{}\n{}, {family}, {}\n{work}{}B/s of DRAM traffic{}\n{} in its stage",
             cut(&short, 120),
             row.stage.as_deref().unwrap_or("no stage"),
             row.bound.as_deref().unwrap_or("no verdict"),
-            self.intensity,
-            si(self.flops_per_s),
+            si(self.bytes_per_s),
+            roof.unwrap_or_default(),
             time(self.ns)
         );
         html! {
-            circle cx=(at(x)) cy=(at(y)) r=(at(radius)) class={ "dot f-" (class::css(family(&row.kernel).as_str())) } data-kernel=(cut(&short, 300))
+            circle cx=(at(x)) cy=(at(y)) r=(at(radius)) class={ "dot f-" (class::css(family)) } data-kernel=(cut(&short, 300)) data-family=(family)
                 data-stage=[stage] data-shape=(kernels::shape(row)) tabindex=(if first { "0" } else { "-1" }) role="button" aria-label=(label.replace('\n', ", ")) {
                 title { (label) }
             }

@@ -88,5 +88,6 @@ class Search {
     });
     this.output.textContent = `${formatCount(number)} of ${formatCount(this.total)}`;
     timeline.pick(found.item, true);
+    timeline.approach(found.item);
   }
 }

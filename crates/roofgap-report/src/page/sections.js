@@ -21,10 +21,9 @@ function makeLane(group, label, section, items) {
 // Adds lanes that follow from the others: stages and steps, the copies of a GPU, and the work of each graph launch.
 function addDerivedLanes(data) {
   const { meta, lanes } = data, classOf = (name) => meta.classes.indexOf(name);
-  const palette = ["gemm", "attention", "moe", "norm", "elementwise", "communication"].map(classOf);
   const stages = [], steps = [];
   meta.stages.forEach((stage, s) => {
-    const color = palette[s % palette.length];
+    const color = meta.classes.length + s % STAGE_COLORS;
     stage.at.forEach(([start, length], i) => stages.push({ start, length, stage: s, instance: i, color, text: stage.name }));
     stage.steps.forEach(([start, length], i) => steps.push({ start, length, stage: s, step: i, color: classOf("range"), text: String(i + 1) }));
   });
@@ -101,13 +100,14 @@ class Sections {
     }
   }
 
-  // Gives each lane its place; lanes become lower where they do not fit the room.
-  place(room) {
+  // Gives each lane its place; lanes become lower where they do not fit the room, and higher where they would not fill the least of it.
+  place(room, least) {
     const rows = () => this.list.flatMap((section) => section.open ? section.groups.filter((group) => group.shown) : []);
     const height = (group) => HEIGHTS[group.group] * (group.group === "idle" ? 1 : group.lanes.length);
     const gaps = rows().reduce((sum, group) => sum + GAP * (group.group === "idle" ? 1 : group.lanes.length), 0) + this.list.length * FOLD;
     const natural = rows().reduce((sum, group) => sum + height(group), 0);
-    const scale = natural > 0 ? Math.max(0.55, Math.min(1, (room - gaps) / natural)) : 1;
+    const fits = (height) => (natural > 0 ? (height - gaps) / natural : 1);
+    const scale = Math.max(0.55, Math.min(1, fits(room)), Math.min(2.2, fits(least)));
     let y = 0;
     for (const section of this.list) {
       section.top = y;

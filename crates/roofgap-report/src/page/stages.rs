@@ -1,6 +1,7 @@
 //! The time of each stage: a bar per stage, a table, and a bar per step; requests and tokens of each step of a serving engine; and
 //! communication, hidden and exposed.
 
+use super::class;
 use crate::bundle::Bundle;
 use crate::document::stages::{
     PARTS, TimePart, columns_note, coverage, parts, parts_exceed_time, steps as steps_sentence, table,
@@ -9,7 +10,7 @@ use crate::document::stages::{
 use crate::document::table::Table;
 use crate::render::html::absent;
 use maud::{Markup, html};
-use roofgap_analyze::{Analysis, CommunicationRow, EngineStep, Note, Scheduled, Stage, Steps};
+use roofgap_analyze::{Analysis, CommunicationRow, EngineStep, Note, Scheduled, Stage, StageKind, Steps};
 use roofgap_base::numbers::{NONE, count, ms, or_none, time};
 use roofgap_base::text::cut;
 use roofgap_trace::Ns;
@@ -37,7 +38,7 @@ pub fn stages(bundle: Bundle<'_>) -> Markup {
             @if let Some(part) = &stage.coverage { p { (cut(&stage.name, 60)) ": " (coverage(part)) } }
         }
         @for (at, stage) in stages.iter().enumerate() {
-            @if let Some(steps) = stage.steps.as_ref().filter(|s| s.count > 0) {
+            @if let Some(steps) = stage.steps.as_ref().filter(|s| s.count > 1) {
                 @let found = bundle.trace.is_some() && !bundle.stages.spans(at).steps.is_empty();
                 (step_chart(stage, steps, found.then_some(at)))
             }
@@ -185,19 +186,28 @@ fn engine_steps(bundle: Bundle<'_>) -> Option<Markup> {
         return None;
     }
     steps.sort_by_key(|step| step.start);
+    // In the colours of the stages, where there are such.
+    let place = |kind| bundle.analysis.stages.iter().position(|stage| stage.kind == kind);
+    let colors = [(StageKind::Prefill, 0), (StageKind::Decode, 1)]
+        .map(|(kind, at)| class::stage(place(kind).unwrap_or(at)));
     Some(html! {
         h3 { "Batch of each engine step" }
-        (chart(&steps, "requests", |phase| phase.requests))
-        (chart(&steps, "tokens", |phase| phase.tokens))
+        (chart(&steps, "requests", &colors, |phase| phase.requests))
+        (chart(&steps, "tokens", &colors, |phase| phase.tokens))
         ul.legend {
-            li { i.f-attention {} "context (prefill)" }
-            li { i.f-gemm {} "generation (decode)" }
+            li { i class=(colors[0]) {} "context (prefill)" }
+            li { i class=(colors[1]) {} "generation (decode)" }
         }
     })
 }
 
 /// Renders one quantity of all steps: context below, generation on top.
-fn chart(steps: &[Step<'_>], name: &str, value: fn(&Scheduled) -> Option<u64>) -> Markup {
+fn chart(
+    steps: &[Step<'_>],
+    name: &str,
+    colors: &[String; 2],
+    value: fn(&Scheduled) -> Option<u64>,
+) -> Markup {
     let known = |step: &Step<'_>| value(&step.step.context).zip(value(&step.step.generation));
     let total = |step: &Step<'_>| known(step).map_or(0, |(context, generation)| context + generation);
     if steps.iter().all(|step| known(step).is_none()) {
@@ -220,8 +230,8 @@ fn chart(steps: &[Step<'_>], name: &str, value: fn(&Scheduled) -> Option<u64>) -
                                 (or_none(value(&step.step.context), count)) " context, " (or_none(value(&step.step.generation), count)) " generation " (name)
                                 @if known(step).is_none() { " (" (NONE) ": not in the name of the step)" }
                             }
-                            (column("f-attention", i, 0.0, height(context), html! {}))
-                            (column("f-gemm", i, height(context), height(generation), html! {}))
+                            (column(&colors[0], i, 0.0, height(context), html! {}))
+                            (column(&colors[1], i, height(context), height(generation), html! {}))
                         }
                     }
                 }
@@ -243,7 +253,7 @@ pub fn communication(analysis: &Analysis) -> Markup {
         @if !rows.is_empty() {
             ul.legend {
                 li { i.busy {} "hidden " small { "behind computation" } }
-                li { i.idle-launch {} "exposed " small { "no computation at the same time" } }
+                li { i.exposed {} "exposed " small { "no computation at the same time" } }
             }
             @for row in rows { (collective(row, widest)) }
         }
@@ -265,7 +275,7 @@ fn collective(row: &CommunicationRow, widest: i64) -> Markup {
             span.bar-name { (name) (device) " " b { (time(row.total_ns)) } }
             div.bar.thin role="img" aria-label=(label) title=(label) style=(format!("width:{:.3}%", 100.0 * row.total_ns as f64 / widest as f64)) {
                 span.busy style=(format!("flex:{:.4}", 100.0 - share)) {}
-                span.idle-launch style=(format!("flex:{share:.4}")) {}
+                span.exposed style=(format!("flex:{share:.4}")) {}
             }
         }
     }
@@ -288,7 +298,8 @@ mod tests {
             })
             .collect();
         steps[3].step.generation = scheduled(7);
-        let drawn = chart(&steps, "requests", |phase| phase.requests).into_string();
+        let drawn =
+            chart(&steps, "requests", &[0, 1].map(class::stage), |phase| phase.requests).into_string();
         assert!(drawn.contains("step 4, decode: 0 context, 7 generation requests"), "{drawn}");
         assert!(drawn.contains("A bar is the largest of 2 steps."));
     }

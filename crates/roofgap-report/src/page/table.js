@@ -22,13 +22,7 @@ class KernelTable {
     this.search.addEventListener("input", again);
     this.stage.addEventListener("change", again);
     this.family.addEventListener("change", again);
-    for (const head of table.tHead.rows[0].cells) {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.textContent = head.textContent;
-      button.addEventListener("click", () => this.sort(head.dataset.key));
-      head.replaceChildren(button);
-    }
+    makeHeads(table, (head) => this.sort(head.dataset.key));
     this.fill();
   }
 
@@ -118,7 +112,7 @@ class KernelTable {
     const label = document.createElement("button");
     label.type = "button";
     label.textContent = name.short;
-    label.title = "Full name and stages";
+    label.title = "Full name, shapes, durations, stages and counters";
     label.setAttribute("aria-expanded", "false");
     label.addEventListener("click", () => this.open(line, label, row));
     head.append(patch, label);
@@ -137,7 +131,7 @@ class KernelTable {
     return line;
   }
 
-  // Shows the full name under a row, with a link to the timeline.
+  // Shows a drawer under a row.
   open(line, label, row) {
     const opened = line.nextSibling;
     if (opened && opened.classList.contains("full")) {
@@ -146,21 +140,7 @@ class KernelTable {
       return;
     }
     label.setAttribute("aria-expanded", "true");
-    const name = this.data.names[row[0]], more = document.createElement("tr"), cell = document.createElement("td");
-    more.className = "full";
-    cell.colSpan = line.cells.length;
-    const parts = [name.full || name.short];
-    if (row[9] !== null) parts.push(row[9]);
-    for (const part of parts) cell.append(Object.assign(document.createElement("div"), { textContent: part }));
-    if (this.timeline && name.timeline !== null) {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.textContent = "Show in the timeline";
-      const scope = Number(this.stage.value);
-      button.addEventListener("click", () => this.timeline.kernel(name.timeline, scope > 0 ? scope - 1 : undefined));
-      cell.append(button);
-    }
-    more.append(cell);
-    line.after(more);
+    const scope = Number(this.stage.value), cell = element("td", null, { colSpan: line.cells.length }, ...drawer(this.data, row, scope, this.timeline));
+    line.after(element("tr", null, { className: "full" }, cell));
   }
 }

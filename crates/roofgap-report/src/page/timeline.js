@@ -3,8 +3,10 @@ class Timeline {
   constructor(data) {
     this.data = data;
     this.box = document.getElementById("plot");
+    this.view = document.getElementById("timeline-view");
     this.box.timeline = this; // for the console of the browser, and for tests
     this.tip = document.getElementById("tip");
+    makeTools();
     addDerivedLanes(data);
     this.painter = new Painter(this.box.querySelector("canvas"), document.getElementById("timeline-axis"), data);
     this.span = null; // the selected span of time
@@ -20,6 +22,7 @@ class Timeline {
     this.totals = new SpanTotals(this);
     this.search = new Search(this);
     this.gestures = new Gestures(this);
+    this.minimap = new Minimap(this);
     this.tools();
     this.legend();
     this.pieces = new Pieces(this);
@@ -35,8 +38,10 @@ class Timeline {
   }
 
   resize() {
-    const room = Math.max(180, window.innerHeight * 0.75 - AXIS);
-    this.painter.resize(this.sections.place(room));
+    const tall = window.innerHeight, full = this.view.classList.contains("full");
+    const [room, least] = full ? [tall - 135, tall - 135] : [tall * 0.75 - AXIS, tall * 0.5];
+    this.painter.resize(this.sections.place(Math.max(180, room), least));
+    this.minimap.resize();
     this.paint();
   }
 
@@ -61,13 +66,17 @@ class Timeline {
     this.byCall = null;
     this.selected = null;
     if (this.anchor) {
-      const { lane, start, length } = this.anchor, end = after(lane.start, start, 0, lane.n);
-      let best = end - 1;
-      for (let i = best; i >= 0 && lane.start[i] === start; i--) if (lane.length[i] === length) best = i;
-      if (best >= 0 && lane.start[best] + lane.length[best] >= start) this.selected = { lane, i: best };
+      this.selected = this.locate(this.anchor);
       this.detail.show(this.selected);
     }
     this.paint();
+  }
+
+  // The item of a lane at a start and of a length, or the block that has it.
+  locate({ lane, start, length }) {
+    let best = after(lane.start, start, 0, lane.n) - 1;
+    for (let i = best; i >= 0 && lane.start[i] === start; i--) if (lane.length[i] === length) best = i;
+    return best >= 0 && lane.start[best] + lane.length[best] >= start ? { lane, i: best } : null;
   }
 
   // Shows all stages, or the whole run without any.
@@ -96,6 +105,7 @@ class Timeline {
       this.pending = false;
       const top = this.box.scrollTop;
       this.painter.draw(this, top, top + this.box.clientHeight + 1);
+      this.minimap.draw();
       this.box.dataset.from = Math.round(this.from);
       this.box.dataset.to = Math.round(this.to);
     });
@@ -106,12 +116,14 @@ class Timeline {
     clearTimeout(this.later);
     this.later = setTimeout(() => {
       if (!this.address) return;
-      const span = this.span ? `&s=${Math.round(this.span[0])}_${Math.round(this.span[1])}` : "";
-      try { history.replaceState(null, "", "#" + this.address + span); } catch { /* a page without an address of its own */ }
+      const span = this.span ? `&s=${Math.round(this.span[0])}_${Math.round(this.span[1])}` : "", { anchor } = this;
+      const item = anchor && anchor.lane.group !== "steps" ? `&i=${this.data.lanes.indexOf(anchor.lane)}_${anchor.start}_${anchor.length}` : "";
+      try { history.replaceState(null, "", "#" + this.address + span + item); } catch { /* a page without an address of its own */ }
     }, 250);
   }
 
-  // Goes to the position in the address: `t=FROM_TO` or `step=STAGE.NUMBER`, and `s=FROM_TO` for a selected span.
+  // Goes to the position in the address: `t=FROM_TO` or `step=STAGE.NUMBER`, `s=FROM_TO` for a selected span and `i=LANE_START_LENGTH`
+  // for a selected item.
   readAddress() {
     const parts = new URLSearchParams(location.hash.slice(1));
     const pair = (key) => { const found = /^(-?\d+)_(\d+)$/.exec(parts.get(key) || ""); return found && [Number(found[1]), Number(found[2])]; };
@@ -120,6 +132,8 @@ class Timeline {
     if (view) this.show(view[0], view[1]);
     const stage = step ? this.data.meta.stages.findIndex((known) => known.name === step[1]) : -1;
     if (stage >= 0) this.stepOf(stage, Number(step[2]) - 1);
+    const item = /^(\d+)_(\d+)_(\d+)$/.exec(parts.get("i") || ""), lane = item && this.data.lanes[Number(item[1])];
+    if (lane) this.pick(this.locate({ lane, start: Number(item[2]), length: Number(item[3]) }));
     return Boolean(view) || stage >= 0;
   }
 
@@ -178,6 +192,12 @@ class Timeline {
     this.selected = item;
     this.anchor = item && { lane: item.lane, start: item.lane.start[item.i], length: item.lane.length[item.i] };
     this.detail.show(item);
+    if (item) {
+      this.address ||= `t=${Math.round(this.from)}_${Math.round(this.to)}`;
+      // An arrow needs both ends.
+      for (const other of this.partners(item).slice(0, 1)) this.sections.reveal(other.lane);
+    }
+    this.keep();
     if (item && reveal) {
       const { lane, i } = item, start = lane.start[i], end = start + lane.length[i];
       this.sections.reveal(lane);
@@ -241,10 +261,37 @@ class Timeline {
     this.show(middle - length, middle + length);
   }
 
+  // Zooms in on an item that is too narrow to be read.
+  approach({ lane, i }) {
+    if (lane.length[i] * this.scale() >= 8) return;
+    const around = Math.max(500, lane.length[i] * 12), middle = lane.start[i] + lane.length[i] / 2;
+    this.show(middle - around, middle + around);
+  }
+
+  // Shows the moment under the pointer.
+  cursor(x) {
+    const mark = document.getElementById("cursor");
+    mark.hidden = x === null || x < this.painter.left;
+    this.pointed = mark.hidden ? undefined : this.time(x);
+    if (mark.hidden) return;
+    mark.style.left = x + "px";
+    mark.classList.toggle("flip", x > this.painter.width - 110);
+    mark.firstElementChild.textContent = formatMoment(this.pointed);
+  }
+
+  // Fills the window with the timeline, or gives it back.
+  full(on = !this.view.classList.contains("full")) {
+    this.view.classList.toggle("full", on);
+    document.getElementById("full-screen").ariaPressed = String(on);
+    this.resize();
+    this.box.focus({ preventScroll: true });
+  }
+
+  // Shows the GPU work of the longest instance of a stage, else the instance.
   stage(index, focus) {
-    const at = this.data.meta.stages[index].at;
+    const { at, gpu } = this.data.meta.stages[index];
     if (!at.length) return;
-    const longest = at.reduce((a, b) => (b[1] > a[1] ? b : a));
+    const longest = gpu || at.reduce((a, b) => (b[1] > a[1] ? b : a));
     this.show(longest[0] - longest[1] * 0.02, longest[0] + longest[1] * 1.02);
     if (focus) this.reveal();
   }
@@ -304,6 +351,7 @@ class Timeline {
     on("zoom-out", () => this.zoom(2));
     on("zoom-all", () => this.show(0, this.whole));
     on("clear-mark", () => { this.search.clear(); this.highlight(null); });
+    on("full-screen", () => this.full());
     on("show-keys", () => document.getElementById("timeline-keys").showModal());
     const jumps = document.getElementById("stage-jumps");
     this.data.meta.stages.forEach((stage, i) => {
@@ -320,6 +368,7 @@ class Timeline {
     const used = new Set();
     for (const lane of this.data.lanes) for (let i = 0; i < lane.n; i++) used.add(lane.name[i] < 0 ? -1 : this.data.meta.names[lane.name[i]][1]);
     const list = document.getElementById("timeline-legend");
+    this.data.meta.stages.forEach((stage, i) => { if (stage.at.length) list.append(element("li", null, {}, element("i", null, { className: `s-${i % STAGE_COLORS}` }), stage.name)); });
     this.data.meta.classes.forEach((name, i) => {
       if (!used.has(i)) return;
       const patch = element("i");

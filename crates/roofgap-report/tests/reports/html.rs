@@ -70,9 +70,10 @@ fn roofs_and_dots_stand_where_counters_are() {
     let page = page(&fixture(&["h200/llama4.sqlite.gz", "ncu/llama4_light_raw_base.csv.gz"]));
     assert!(page.matches("<circle ").count() > 10);
     assert!(page.contains("DRAM 4.81 TB/s"));
-    // Names of roofs stand above the dots, and the source of a compute roof says nothing about caches.
+    // Names of roofs stand below the dots, and the source of a compute roof says nothing about caches.
     let name = page.find(">bf16 989.40 TFLOP/s</text>").unwrap();
-    assert!(name > page.rfind("<circle ").unwrap());
+    assert!(name < page.find("<circle ").unwrap());
+    assert!(page.contains("Kernels without floating-point work, by DRAM traffic"));
     let (_, hints) = page.split_once("A dot is one kernel and launch shape").unwrap();
     let (hints, _) = hints.split_once("</p>").unwrap();
     assert_eq!(hints.matches("L2").count(), 1, "{hints}");

@@ -78,7 +78,7 @@ fn stages_of_an_engine_have_the_time_of_their_steps() {
     let rows: Vec<&str> = summary.lines().filter(|line| line.starts_with("| decode")).collect();
     assert!(rows.len() == 1 && rows[0].contains("|    23 |   3.55"), "{summary}");
     let page = page::render(case.bundle());
-    let (_, card) = page.split_once("<h3>decode</h3>").unwrap();
+    let (_, card) = page.split_once("</i>decode</h3>").unwrap();
     let (card, _) = card.split_once("</article>").unwrap();
     assert!(card.contains("<dt>Time</dt><dd>81.7 ms"), "{card}");
     let (_, bar) = page.split_once("<span class=\"bar-name\">decode <b>81.7 ms</b></span>").unwrap();

@@ -25,7 +25,7 @@ use roofgap_trace::{Input, Sniffed, Trace, read_files};
 
 pub use error::LoadError;
 pub use nsys_report::Exporter;
-pub use side::{LoadedSide, load_side};
+pub use side::{LoadedSide, load_side, load_timeline};
 
 pub use crate::run_dir::locate::is_run;
 use nsys_report::Export;

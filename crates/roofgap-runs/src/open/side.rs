@@ -9,7 +9,7 @@ use roofgap_analyze::compare::SideFacts;
 use roofgap_base::file::read_document;
 
 use super::accounts::account_at;
-use super::{Exporter, LoadError, Overrides, load_captures};
+use super::{Exporter, LoadError, Loaded, Overrides, load, load_captures};
 use crate::run_dir::{Layout, LocateError, RunRef, SessionRecord, locate};
 
 /// One side of a comparison.
@@ -54,6 +54,19 @@ pub fn load_side(
         source => source.into(),
     })?;
     load_run(&run)
+}
+
+/// Loads the captures of a side with their timeline, and finds the page of a run; `None` for one that has only an analysis.
+pub fn load_timeline(
+    base: &Path,
+    wanted: &str,
+    overrides: &Overrides,
+    exporter: &Exporter,
+) -> Option<(Loaded, Option<PathBuf>)> {
+    let path = PathBuf::from(wanted);
+    let path = if path.is_file() { path } else { locate::resolve(base, wanted).ok()?.path };
+    let page = path.join("report.html");
+    Some((load(&[path], overrides, exporter).ok()?, page.is_file().then_some(page)))
 }
 
 /// Loads the analysis of a run as it was written, with the facts of its record.

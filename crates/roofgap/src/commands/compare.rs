@@ -7,7 +7,7 @@ use roofgap_analyze::compare::{CompareOptions, Gate, Side, compare};
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_report::{compare as render, json};
-use roofgap_runs::open::{LoadedSide, load_side};
+use roofgap_runs::open::{LoadedSide, load_side, load_timeline};
 
 pub fn run(args: Compare, printer: &Printer) -> Result<Exit, Error> {
     let mut gates = Vec::new();
@@ -25,7 +25,16 @@ pub fn run(args: Compare, printer: &Printer) -> Result<Exit, Error> {
         CompareFormat::Text => printer.text(&render::text(&comparison, look))?,
         CompareFormat::Json => printer.document(&json::pretty(&comparison))?,
         CompareFormat::Markdown => printer.document(&render::markdown(&comparison))?,
-        CompareFormat::Html => printer.document(&render::html(&comparison))?,
+        CompareFormat::Html => {
+            let timeline = |wanted: &str| load_timeline(&args.base.dir, wanted, &overrides, &exporter);
+            let loaded = [(&before, timeline(&args.before)), (&after, timeline(&args.after))];
+            let shown = loaded.each_ref().map(|(side, more)| render::Shown {
+                analysis: &side.analysis,
+                timeline: more.as_ref().map(|(loaded, _)| (&loaded.trace, &loaded.stages)),
+                page: more.as_ref().and_then(|(_, page)| page.as_deref()),
+            });
+            printer.document(&render::html(&comparison, &shown))?;
+        }
     }
     Ok(comparison.verdict().into())
 }

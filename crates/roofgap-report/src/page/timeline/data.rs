@@ -4,7 +4,7 @@ use super::blocks::{self, Block};
 use super::lanes::{self, Group, Lane, Lanes, Owner};
 use crate::bundle::Bundle;
 use crate::page::class;
-use roofgap_analyze::{IdleCause, IdlePart, NO_CALL, ShortNames, Span, Stage};
+use roofgap_analyze::{IdleCause, IdlePart, NO_CALL, ShortNames, Span, Stage, StageIndex};
 use roofgap_base::numbers::{count, time};
 use roofgap_base::text::{base64, cut, without_controls};
 use roofgap_trace::{CallClass, NameId, Ns, OpKind, Trace};
@@ -42,7 +42,23 @@ pub struct Timeline {
 pub fn timeline(bundle: Bundle<'_>, parts: Vec<IdlePart>) -> Result<Timeline, NoTimeline> {
     let packed = pack(bundle, &parts, [MOST_RANGES, MOST, MOST_GAPS], |_, _| true)?;
     drop(parts);
-    Ok(packed.finish(bundle))
+    let (trace, first) = (packed.trace, packed.first);
+    let mut timeline = packed.finish(bundle);
+    for (at, stage) in timeline.meta.stages.iter_mut().enumerate() {
+        let own = ops_of_longest(trace, bundle.stages, at);
+        let start = own.iter().map(|op| trace.ops.start[*op]).min();
+        let end = own.iter().map(|op| trace.ops.end[*op]).max();
+        stage.gpu = start.zip(end).map(|(start, end)| (start - first, end - start));
+    }
+    Ok(timeline)
+}
+
+/// Returns the GPU operations of the longest instance of a stage.
+pub fn ops_of_longest(trace: &Trace, stages: &StageIndex, stage: usize) -> Vec<usize> {
+    let spans = stages.spans(stage).instances.iter().enumerate();
+    let longest = spans.max_by_key(|(_, span)| span.length()).map(|(at, _)| at);
+    let own = |op: &usize| longest.is_some() && stages.instance_of(stage, *op) == longest;
+    (0..trace.ops.len()).filter(own).collect()
 }
 
 /// Returns the trace of which a timeline can be drawn, and its span.
@@ -313,6 +329,7 @@ impl<'a> Builder<'a> {
             name: without_controls(&stage.name),
             at: relative(&bundle.stages.spans(at).instances),
             steps: relative(&bundle.stages.spans(at).steps),
+            gpu: None,
         };
         let section =
             |owner: &Owner| SectionMeta { kind: owner.kind(), label: without_controls(&owner.label(trace)) };
@@ -407,6 +424,8 @@ pub struct StageMeta {
     pub at: Vec<(Ns, Ns)>,
     /// Starts and lengths of the steps, ns.
     pub steps: Vec<(Ns, Ns)>,
+    /// Start and length of the GPU work of the longest instance, ns.
+    pub gpu: Option<(Ns, Ns)>,
 }
 
 /// The columns of a lane, while its blocks are found.
