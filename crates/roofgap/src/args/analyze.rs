@@ -30,6 +30,9 @@ pub struct Analyze {
     /// Write GPU time by ranges and operators as folded stacks for flame graphs, in nanoseconds
     #[arg(long, value_name = "FILE")]
     pub folded: Option<PathBuf>,
+    /// Write the idle time of each stage by stack of the CPU as folded stacks, in nanoseconds; needs a capture with stacks
+    #[arg(long, value_name = "FILE")]
+    pub folded_idle: Option<PathBuf>,
     /// Write times, tokens per second, MFU and overhead in the text format of Prometheus
     #[arg(long, value_name = "FILE")]
     pub prometheus: Option<PathBuf>,
@@ -69,7 +72,7 @@ pub struct Shown {
     /// Print everything instead of the first screen
     #[arg(long)]
     pub full: bool,
-    /// Print these sections only, such as stages,kernels,layers,copies,losses
+    /// Print these sections only, such as stages,host,kernels,layers,copies,losses
     #[arg(long, value_name = "SECTIONS", value_delimiter = ',')]
     pub show: Vec<String>,
     /// Show this stage only

@@ -70,7 +70,8 @@ pub fn run(args: Analyze, printer: &Printer) -> Result<Exit, Error> {
 
 /// Checks that the folder of every output can hold it, before the inputs are read.
 fn check_outputs(args: &Analyze) -> Result<(), Error> {
-    let files = [&args.perfetto, &args.speedscope, &args.folded, &args.prometheus, &args.otlp];
+    let files =
+        [&args.perfetto, &args.speedscope, &args.folded, &args.folded_idle, &args.prometheus, &args.otlp];
     for path in files.into_iter().flatten() {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let found = folder.unwrap_or(Path::new(".")).metadata();
@@ -177,6 +178,11 @@ fn export(
         wrote(path);
         Ok(())
     };
+    let folded_idle = |path: &PathBuf| -> Result<(), Error> {
+        stacks::save_folded_idle(bundle, path).map_err(Error::of)?;
+        wrote(path);
+        Ok(())
+    };
     let prometheus = |path: &PathBuf| write_text(path, &telemetry::prometheus(bundle), printer);
     let otlp = |path: &PathBuf| {
         let text = telemetry::otlp(bundle, SystemTime::now());
@@ -187,6 +193,7 @@ fn export(
         args.perfetto.as_ref().map(perfetto),
         args.speedscope.as_ref().map(speedscope),
         args.folded.as_ref().map(folded),
+        args.folded_idle.as_ref().map(folded_idle),
         args.prometheus.as_ref().map(prometheus),
         args.otlp.as_ref().map(otlp),
         args.parquet.as_ref().map(parquet),
