@@ -43,35 +43,39 @@ pub fn save_speedscope(bundle: Bundle<'_>, path: &Path) -> Result<(), ExportErro
 }
 
 /// Builds the document: sampled profiles, in which each stack is a sample that weighs its time.
-fn document(title: &str, profiles: &[(String, Vec<HostStack>)]) -> Value {
-    let (mut frames, mut known): (Vec<Value>, HashMap<&str, usize>) = Default::default();
-    let mut frame = |name| {
-        *known.entry(name).or_insert_with(|| {
-            frames.push(json!({ "name": name }));
-            frames.len() - 1
-        })
-    };
-    let profile = |(name, stacks): &'_ (String, Vec<HostStack>)| {
-        let sample =
-            |stack: &'_ HostStack| stack.functions.iter().map(|name| frame(name)).collect::<Vec<_>>();
-        json!({
+fn document<'a>(title: &str, profiles: &'a [(String, Vec<HostStack>)]) -> Value {
+    let mut frames: Vec<Value> = Vec::new();
+    let mut known: HashMap<&str, usize> = HashMap::new();
+    let mut sampled: Vec<Value> = Vec::new();
+    for (name, stacks) in profiles {
+        let mut samples: Vec<Vec<usize>> = Vec::new();
+        for stack in stacks {
+            let frame = |name: &'a String| {
+                *known.entry(name).or_insert_with(|| {
+                    frames.push(json!({ "name": name }));
+                    frames.len() - 1
+                })
+            };
+            samples.push(stack.functions.iter().map(frame).collect());
+        }
+        let weights: Vec<i64> = stacks.iter().map(|stack| stack.ns).collect();
+        sampled.push(json!({
             "type": "sampled",
             "name": name,
             "unit": "nanoseconds",
             "startValue": 0,
-            "endValue": stacks.iter().map(|stack| stack.ns).sum::<i64>(),
-            "samples": stacks.iter().map(sample).collect::<Vec<_>>(),
-            "weights": stacks.iter().map(|stack| stack.ns).collect::<Vec<_>>(),
-        })
-    };
-    let profiles: Vec<Value> = profiles.iter().map(profile).collect();
+            "endValue": weights.iter().sum::<i64>(),
+            "samples": samples,
+            "weights": weights,
+        }));
+    }
     json!({
         "$schema": "https://www.speedscope.app/file-format-schema.json",
         "name": title,
         "exporter": concat!("roofgap ", env!("CARGO_PKG_VERSION")),
         "activeProfileIndex": 0,
         "shared": { "frames": frames },
-        "profiles": profiles,
+        "profiles": sampled,
     })
 }
 
