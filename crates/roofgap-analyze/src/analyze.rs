@@ -21,7 +21,7 @@ use crate::timeline::{
     Activity, CopyMeter, HostWork, LaunchGaps, StageMeter, find_cold, from_totals, graph_table, kernel_table,
 };
 use crate::verdict::verdict;
-use crate::{account, checks, communication, findings, layers, ranks, serving};
+use crate::{account, checks, communication, findings, host, layers, ranks, serving};
 use roofgap_trace::account::Account;
 use roofgap_trace::ncu::CounterSet;
 use roofgap_trace::{CallClass, Device, LossKind, Losses, Ns, OpKind, RecordedWindows, SourceFormat, Trace};
@@ -191,6 +191,7 @@ impl Timed {
             },
         );
         let (mut stages, gaps): (Vec<Stage>, Vec<LaunchGaps>) = measured.into_iter().unzip();
+        host::attach(&mut stages, &meter);
         let communicates = evidence.iter().any(|evidence| evidence.communication.is_some());
         let waiting = if communicates { communication::waiting(trace, index) } else { Vec::new() };
         for (at, ((evidence, gaps), stage)) in evidence.iter_mut().zip(&gaps).zip(&mut stages).enumerate() {

@@ -174,6 +174,22 @@ impl Checks {
         let causes = stage.launch_after.sync_ns + stage.launch_after.copy_ns + stage.data_loading_ns;
         self.at_most(("causes of late launches", causes), ("idle time before launches", idle.launch_ns));
         self.adds_up_to_its_time(stage, busy, idle);
+        for stage in [Some(stage), stage.warm.as_deref()].into_iter().flatten() {
+            self.host_adds_up(stage);
+        }
+    }
+
+    /// Checks that the functions of the CPU, and what they leave unknown, add up to the idle time that they explain, to the nanosecond.
+    fn host_adds_up(&mut self, stage: &Stage) {
+        let (Some(host), Some(idle)) = (stage.host_idle, stage.idle) else {
+            return;
+        };
+        let outside = if stage.period_ns.is_some() { stage.between_ns } else { stage.before.idle_ns };
+        let all = idle.launch_ns + idle.sync_ns + idle.copy_ns + outside;
+        let listed: i64 = stage.host.iter().map(|row| row.self_ns).sum();
+        if host.idle_ns != all || listed + host.others_ns + host.unknown_ns != all {
+            self.fail(format!("idle time of {all} ns by function: {listed} ns listed, {host:?}"));
+        }
     }
 
     /// Checks that busy and idle time, work of others and the time outside of GPU work are the time of a stage. Instances that overlap

@@ -23,6 +23,7 @@
 //! - `stages`: which stage an operation or a span of time belongs to ([`StageIndex`]);
 //! - `attribution`: the launch call of an operation, and the ranges and operators around it;
 //! - `timeline`: idle time, steps, kernels, copies and graphs;
+//! - `host`: functions of the CPU in the idle time of a stage;
 //! - `communication`: collectives and their bandwidth; `ranks`: the rank of a capture and its share of the model;
 //! - `serving`: the steps of a serving engine together, and the latency of requests by its parts;
 //! - `job`: several ranks together ([`join_ranks`]): clocks, matched collectives, stragglers;
@@ -47,6 +48,7 @@ mod attribution;
 mod checks;
 mod communication;
 mod engines;
+mod host;
 mod job;
 mod layers;
 mod names;
@@ -64,11 +66,12 @@ use roofgap_base::numbers;
 pub use account::operators as account_operators;
 pub use analyze::{Analyzed, Options, analyze};
 pub use attribution::{
-    CallKind, CallNode, Contexts, LaunchCount, Launches, NO_CALL, Scope, call_tree, innermost, launch_counts,
-    scopes,
+    CallKind, CallNode, Contexts, LaunchCount, Launches, NO_CALL, Scope, call_tree, launch_counts,
+    operation_tree,
 };
 pub use checks::violations;
 pub use engines::{ENGINES, Engine, EngineStep, Grammar, Scheduled, ServerGauges};
+pub use host::{HostStack, host_stacks};
 pub use job::{RankRecord, join_ranks};
 pub use names::{Family, ShortNames, family, short_name};
 pub use result::*;

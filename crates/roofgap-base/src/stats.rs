@@ -53,6 +53,19 @@ pub fn student_t(degrees: usize, confidence: Confidence) -> f64 {
     interpolate(&rows, degrees as f64)
 }
 
+/// Returns the 95 % confidence interval of a share, 0 to 1, of which `part` in `all` trials are known (Wilson's).
+pub fn proportion_interval(part: f64, all: f64) -> (f64, f64) {
+    if all <= 0.0 {
+        return (0.0, 1.0);
+    }
+    let square = 1.96 * 1.96;
+    let share = (part / all).clamp(0.0, 1.0);
+    let middle = (share + square / (2.0 * all)) / (1.0 + square / all);
+    let spread =
+        (share * (1.0 - share) / all + square / (4.0 * all * all)).sqrt() * 1.96 / (1.0 + square / all);
+    ((middle - spread).max(0.0), (middle + spread).min(1.0))
+}
+
 /// Reads a table, sorted by its first column, between its rows, in the logarithm of that column. Beyond its ends it has their
 /// values.
 pub fn interpolate(table: &[(f64, f64)], x: f64) -> f64 {

@@ -7,5 +7,5 @@ mod tables;
 
 pub use contexts::Contexts;
 pub use launches::{LaunchCount, Launches, NO_CALL, launch_counts};
-pub use nesting::{CallKind, CallNode, Scope, around_calls, call_tree, innermost, scopes};
+pub use nesting::{CallKind, CallNode, Scope, around_calls, call_tree, operation_tree};
 pub use tables::{add_operator, operator_table, range_table, sort_operators};

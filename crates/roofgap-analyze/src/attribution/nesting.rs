@@ -214,6 +214,7 @@ enum Key {
     Operator(NameId),
     Kernels(Family),
     Other(OpKind),
+    Operation(NameId, OpKind),
 }
 
 struct Node {
@@ -244,11 +245,8 @@ impl Arena {
 /// the top.
 pub fn call_tree(trace: &Trace, index: &StageIndex) -> Vec<CallNode> {
     let ops = &trace.ops;
-    let call_of_op = &index.launches().call_of_op;
-    let mut arena =
-        Arena { nodes: vec![Node { parent: 0, key: None, gpu_ns: 0, ops: 0 }], known: FxHashMap::default() };
     let mut families: Vec<Option<Family>> = vec![None; trace.names.len()];
-    let mut leaf = |op: usize| match ops.kind[op] {
+    let leaf = |op: usize| match ops.kind[op] {
         OpKind::Kernel => {
             let name = ops.name[op];
             let known = families.get_mut(name.index());
@@ -257,6 +255,19 @@ pub fn call_tree(trace: &Trace, index: &StageIndex) -> Vec<CallNode> {
         }
         kind => Key::Other(kind),
     };
+    tree(trace, index, leaf)
+}
+
+/// Adds up the GPU operations in the same way, with each operation by its name.
+pub fn operation_tree(trace: &Trace, index: &StageIndex) -> Vec<CallNode> {
+    tree(trace, index, |op| Key::Operation(trace.ops.name[op], trace.ops.kind[op]))
+}
+
+fn tree(trace: &Trace, index: &StageIndex, mut leaf: impl FnMut(usize) -> Key) -> Vec<CallNode> {
+    let ops = &trace.ops;
+    let call_of_op = &index.launches().call_of_op;
+    let mut arena =
+        Arena { nodes: vec![Node { parent: 0, key: None, gpu_ns: 0, ops: 0 }], known: FxHashMap::default() };
     let items = scopes(trace, |range| Key::Range(range.domain, range.name), Key::Operator);
     let child = |parent: u32, key: Key| arena.child(parent as usize, key) as u32;
     let mut node_of_call = vec![0; trace.calls.len()];
@@ -293,6 +304,7 @@ fn build(trace: &Trace, arena: Arena) -> Vec<CallNode> {
         let (name, kind) = match key {
             Key::Range(domain, name) => (range_name(text(domain), text(name)), CallKind::Range),
             Key::Operator(name) => (operator_name(text(name)).to_owned(), CallKind::Operator),
+            Key::Operation(name, kind) => (text(name).to_owned(), CallKind::Other(kind)),
             Key::Kernels(family) => (family.as_str().to_owned(), CallKind::Kernels(family)),
             Key::Other(kind) => {
                 let name = match kind {

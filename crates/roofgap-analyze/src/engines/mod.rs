@@ -57,6 +57,8 @@ pub struct Engine {
     is_capture: fn(&str) -> bool,
     /// Python frames that delimit its steps.
     frames: &'static [Frame],
+    /// Parts of its code: the beginning of a path, a function or empty for all, and the name for people. The first that fits counts.
+    parts: &'static [(&'static str, &'static str, &'static str)],
     /// Changes of its settings.
     pub(crate) knobs: &'static [KnobRule],
     /// Settings to name in the actions of findings.
@@ -127,11 +129,21 @@ impl Engine {
         doubt: None,
         is_capture: |_| false,
         frames: &[],
+        parts: &[],
         knobs: &[],
         advice: Advice::GENERIC,
         uses_graphs: false,
         in_process: false,
     };
+
+    /// Returns the name of the part of its code that a function belongs to.
+    pub(crate) fn part_of(&self, file: &str, function: &str) -> Option<&'static str> {
+        let parts = self.parts.iter().filter(|(path, name, _)| {
+            let after = file.find(path).map(|at| at == 0 || file.as_bytes().get(at - 1) == Some(&b'/'));
+            after == Some(true) && (name.is_empty() || *name == function)
+        });
+        parts.map(|(_, _, part)| *part).next()
+    }
 
     /// Returns the engine of a name.
     pub fn named(name: &str) -> Option<&'static Self> {

@@ -18,6 +18,15 @@ pub static SGLANG: Engine = Engine {
     },
     grammars: &[Grammar { example: "step[EXTEND bs=15 toks=15360]", seen: "SGLang 0.5", parse: step }],
     frames: frames::SGLANG,
+    parts: &[
+        ("sglang/srt/managers/scheduler_output_processor", "", "output processor"),
+        ("sglang/srt/managers/sched", "", "scheduler"),
+        ("sglang/srt/mem_cache/", "", "KV cache"),
+        ("sglang/srt/layers/sampler", "", "sampler"),
+        ("sglang/srt/layers/attention/", "", "attention metadata"),
+        ("sglang/srt/model_executor/", "", "model runner"),
+        ("sglang/srt/layers/", "", "model"),
+    ],
     knobs: &KNOBS,
     advice: Advice {
         graphs: "leave out --disable-cuda-graph, so that SGLang replays CUDA graphs; batches above --cuda-graph-max-bs run without them",

@@ -39,6 +39,11 @@ pub fn explain(id: &str) -> Option<&'static Rule> {
     RULES.iter().find(|rule| rule.is_about(id))
 }
 
+/// Returns the ways to fix a finding, by its id.
+pub fn fix(id: &str) -> Option<&'static str> {
+    rules::fix_of_kind(id).or_else(|| Some(explain(id)?.fix))
+}
+
 /// Returns the findings to act on, in their order: one for each cause of a stage, and each rule once, with its findings about other
 /// stages beside it.
 pub fn to_act_on(findings: &[Finding]) -> Vec<(&Finding, Vec<&Finding>)> {

@@ -6,6 +6,7 @@ mod capture;
 mod coverage;
 mod finding;
 mod gpu_work;
+mod host;
 mod job;
 mod serving;
 mod stage;
@@ -21,6 +22,7 @@ pub use gpu_work::{
     CacheRates, CopyKind, CopyRow, CounterRow, GraphRow, Kernel, LayerRow, LayerSpread, NcuRule, Operator,
     RoofDistance, RoofSource,
 };
+pub use host::{HostCall, HostFunction, HostIdle, HostKind};
 pub use job::{
     CommunicationRow, ExpertBalance, ExpertTime, Job, MatchedCollectives, MatchedTransfers, OtherProcess,
     RankActivity, RankInfo, StageUtilisation, Straggler,

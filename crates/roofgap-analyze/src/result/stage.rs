@@ -1,6 +1,6 @@
 //! The numbers of one stage.
 
-use super::{CopyRow, GraphRow, Kernel, RoofDistance, StageCoverage};
+use super::{CopyRow, GraphRow, HostFunction, HostIdle, Kernel, RoofDistance, StageCoverage};
 use crate::verdict::StageLimit;
 use serde::{Deserialize, Serialize};
 
@@ -235,6 +235,12 @@ pub struct Stage {
     /// Part of `idle.launch_ns` in which the launching thread was getting data from a data loader, ns; left out where there is none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub data_loading_ns: i64,
+    /// Functions of the launching threads in its idle time, by their own time; left out where the capture has no stacks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub host: Vec<HostFunction>,
+    /// Idle time that `host` explains; left out where the capture has no stacks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_idle: Option<HostIdle>,
     /// Main limit of its warm part; null in an analysis of an earlier version.
     #[serde(default)]
     pub limit: Option<StageLimit>,

@@ -91,6 +91,70 @@ impl Activity {
     }
 }
 
+/// Idle time of a device for which a launching thread is responsible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostGap {
+    /// Launching thread, where it is known.
+    pub thread: Option<ThreadId>,
+    pub start: Ns,
+    pub end: Ns,
+    /// The thread waits for the device or is in a copy call.
+    pub waits: bool,
+}
+
+impl Activity {
+    /// Lists the part of a gap that [`Activity::split`] counts as launch, sync and copy; all of it where it is `whole`.
+    pub fn host_gaps(
+        &self,
+        trace: &Trace,
+        device: usize,
+        (from, to): (Ns, Ns),
+        (call, whole): (u32, bool),
+        list: &mut Vec<HostGap>,
+    ) {
+        let launch = Launch::of(trace, (from, to), call);
+        let (until, arrived) = launch.as_ref().map_or((to, from), |launch| (launch.until, launch.arrived));
+        let thread = trace.calls.thread.get(call as usize).copied();
+        let none = IntervalSet::default();
+        let [sync, copy] = [&self.waits.sync, &self.waits.copy]
+            .map(|sets| thread.and_then(|thread| sets.get(thread.index())).unwrap_or(&none));
+        let busy = self.devices.get(device).map_or(&none, |busy| &busy.set);
+        let mut push = |start: Ns, end: Ns, waits: bool| list.push(HostGap { thread, start, end, waits });
+        busy.pieces(from, if whole { to } else { arrived }, |start, end, busy| {
+            let before = end.min(until).max(start);
+            if !busy {
+                sync.pieces(start, before, |start, end, syncs| match syncs {
+                    true => push(start, end, true),
+                    false => copy.pieces(start, end, &mut push),
+                });
+                none.pieces(before, end, &mut push);
+            }
+        });
+    }
+}
+
+/// The launch that ended a gap.
+struct Launch {
+    thread: ThreadId,
+    /// Start of the call, in the gap.
+    until: Ns,
+    /// End of the call and of the time that a launch takes to reach the device, in the gap.
+    arrived: Ns,
+}
+
+impl Launch {
+    /// Returns the launch of the operation that ended a gap; `None` if it was launched before the gap, or its call is not known.
+    fn of(trace: &Trace, (from, to): (Ns, Ns), call: u32) -> Option<Self> {
+        let calls = &trace.calls;
+        let (start, end) = (*calls.start.get(call as usize)?, *calls.end.get(call as usize)?);
+        (end > from).then(|| Self {
+            thread: calls.thread[call as usize],
+            until: start.clamp(from, to),
+            arrived: end.saturating_add(LAUNCH_LATENCY_NS).clamp(from, to),
+        })
+    }
+}
+
 /// Longest time that an operation takes to start on an idle GPU after its launch call returned, ns.
 const LAUNCH_LATENCY_NS: Ns = 10_000;
 
@@ -148,17 +212,13 @@ impl Waits {
         sums: &mut IdleSums,
     ) {
         let IdleSums { idle, launch_after: after, detail } = sums;
-        let calls = &trace.calls;
-        let launched = (call != NO_CALL).then(|| (calls.start[call as usize], calls.end[call as usize]));
-        let Some((start, end)) = launched.filter(|(_, end)| *end > from) else {
+        let Some(Launch { thread, until, arrived }) = Launch::of(trace, (from, to), call) else {
             let other = to - from - busy_in(from, to);
             idle.other_ns += other;
-            detail.after_launch_ns += if launched.is_some() { other } else { 0 };
+            detail.after_launch_ns += if call == NO_CALL { 0 } else { other };
             return;
         };
-        let thread = calls.thread[call as usize].index();
-        let until = start.clamp(from, to);
-        let arrived = end.saturating_add(LAUNCH_LATENCY_NS).clamp(from, to);
+        let thread = thread.index();
         // The time that the thread waited in the gap, and had waited when the gap began.
         let during = |lists: &[IntervalSet], near: &mut usize| {
             lists.get(thread).map_or((0, 0), |u| {

@@ -87,6 +87,22 @@ impl IntervalSet {
         after.take_while(|(s, _)| *s < end).map(|&(s, e)| e.min(end) - s.max(start)).sum()
     }
 
+    /// Passes the pieces of `start..end` in order, each with true where it is covered.
+    pub fn pieces(&self, start: Ns, end: Ns, mut piece: impl FnMut(Ns, Ns, bool)) {
+        let first = self.0.partition_point(|&(_, e)| e <= start);
+        let mut at = start;
+        for &(s, e) in self.0.get(first..).unwrap_or_default().iter().take_while(|(s, _)| *s < end) {
+            if at < s {
+                piece(at, s, false);
+            }
+            piece(s.max(at), e.min(end), true);
+            at = e.min(end);
+        }
+        if at < end {
+            piece(at, end, false);
+        }
+    }
+
     /// Tells whether any part of `start..end` is covered; `near` as above.
     fn touches_near(&self, start: Ns, end: Ns, near: &mut usize) -> bool {
         *near = self.first_after(start, *near);

@@ -8,7 +8,7 @@ mod steps;
 mod tables;
 
 pub use cold::find as find_cold;
-pub use idle::{Activity, HostWork, IdleCause, IdlePart, LaunchGaps, idle_parts};
+pub use idle::{Activity, HostGap, HostWork, IdleCause, IdlePart, LaunchGaps, idle_parts};
 pub use interval::{CoveredTime, Extent, IntervalSet};
 pub use stages::StageMeter;
 pub use steps::{expected, sample_deviation, steady, step_summary};

@@ -1,6 +1,6 @@
 //! The numbers of each stage: time, GPU work, idle time by cause, steps and notes.
 
-use super::idle::{Activity, HostWork, IdleSums, LaunchGaps, Near};
+use super::idle::{Activity, HostGap, HostWork, IdleSums, LaunchGaps, Near};
 use super::interval::{CoveredTime, Extent, IntervalSet};
 use super::steps::{StepPeriods, expected, sample_deviation, steady, step_summary, with_cpu};
 use super::tables::{CopyMeter, Grouped, divide, graph_table, kernel_table};
@@ -11,7 +11,7 @@ use crate::result::{
     BeforeFirst, Estimate, ForeignWork, Note, PhaseCounts, Stage, StageCoverage, SteadyUnit, Steps,
 };
 use crate::stages::{Span, StageIndex};
-use roofgap_trace::{Ns, OpKind, ThreadId, Trace, range_name};
+use roofgap_trace::{DeviceId, Ns, OpKind, ThreadId, Trace, range_name};
 use rustc_hash::FxHashMap;
 
 /// Busy time of a stage and its gaps by cause.
@@ -139,7 +139,8 @@ impl StageMeter<'_> {
         let members = Members::of(self, stage);
         let rows = || members.ops.iter().map(|&op| op as usize);
         let kernels = kernel_table(trace, rows(), naming);
-        let Sums { busy_ns, idle, foreign_ns, cold_ns, gaps } = self.busy_and_idle(stage, &members);
+        let Sums { busy_ns, idle, foreign_ns, cold_ns, gaps } =
+            self.busy_and_idle(stage, &members, |_, _, _| {});
         let engine_steps = self.index.engine_steps(stage);
         let periods = StepPeriods::measure(trace, self.index, self.activity, stage);
         let elapsed = self.elapsed(stage, &members, &periods, foreign_ns);
@@ -372,8 +373,48 @@ impl StageMeter<'_> {
         starts
     }
 
-    /// Adds up the busy time of a stage and its gaps by cause. Operations are in the order of their start.
-    fn busy_and_idle(&self, stage: usize, members: &Members) -> Sums {
+    /// Lists the idle time of a stage for which launching threads are responsible, as [`HostIdle`](crate::result::HostIdle) counts it.
+    pub fn host_gaps(&self, stage: usize) -> Vec<HostGap> {
+        let (trace, activity) = (self.trace, self.activity);
+        let members = Members::of(self, stage);
+        let mut list = Vec::new();
+        self.busy_and_idle(stage, &members, |device, gap, call| {
+            activity.host_gaps(trace, device.index(), gap, (call, false), &mut list);
+        });
+        let call_of = |op: usize| self.index.launches().call_of_op.get(op).copied().unwrap_or(NO_CALL);
+        if self.index.engine_steps(stage).is_empty() {
+            for (at, device, extent) in members.with_work() {
+                let span = self.index.spans(stage).instances.get(at);
+                let first = members.first_ops.get(at * members.devices + device);
+                if let Some((span, first)) = span.zip(first).filter(|(span, _)| span.start < extent.0) {
+                    let gap = (span.start, extent.0);
+                    activity.host_gaps(trace, device, gap, (call_of(*first as usize), true), &mut list);
+                }
+            }
+        } else if !members.ops.is_empty() {
+            for step in StepPeriods::measure(trace, self.index, activity, stage).each {
+                let after_ns = step.idle_after_ns + step.busy_after_ns;
+                if let Some((_, end)) = step.span.filter(|_| after_ns > 0) {
+                    // The next step begins with an operation that starts then.
+                    let first = trace.ops.start.partition_point(|start| *start < end);
+                    let next = (first..trace.ops.len()).take_while(|op| trace.ops.start[*op] == end);
+                    let next = next.into_iter().find(|op| trace.ops.device[*op].index() == step.device);
+                    let call = next.map_or(NO_CALL, call_of);
+                    activity.host_gaps(trace, step.device, (end - after_ns, end), (call, true), &mut list);
+                }
+            }
+        }
+        list
+    }
+
+    /// Adds up the busy time of a stage and its gaps by cause, and passes the device of each gap, its time and the call that ended it.
+    /// Operations are in the order of their start.
+    fn busy_and_idle(
+        &self,
+        stage: usize,
+        members: &Members,
+        mut each_gap: impl FnMut(DeviceId, (Ns, Ns), u32),
+    ) -> Sums {
         let ops = &self.trace.ops;
         let mut sums = Sums::default();
         struct Sweep {
@@ -415,6 +456,7 @@ impl StageMeter<'_> {
             } else if start > until && inside {
                 let call = self.index.launches().call_of_op[op];
                 let (gap, before) = ((until, start), sums.idle.launch_ns());
+                each_gap(device, gap, call);
                 sums.foreign_ns +=
                     self.activity.split(self.trace, device, gap, call, &mut sweep.near, &mut sums.idle);
                 let launch_ns = sums.idle.launch_ns() - before;

@@ -21,6 +21,8 @@ pub struct StepPeriod {
     pub time_ns: Ns,
     /// Start and end of that time on the GPU; `None` for a step without GPU work.
     pub span: Option<(Ns, Ns)>,
+    /// Device that ends last.
+    pub device: usize,
     /// Time after its last operation in which the GPU ran nothing, ns.
     pub idle_after_ns: Ns,
     /// Time after its last operation in which the GPU ran other work, ns.
@@ -105,6 +107,7 @@ impl StepPeriods {
             StepPeriod {
                 time_ns: end - own.begin,
                 span: Some((own.begin, end)),
+                device: own.device,
                 idle_after_ns: gap - busy_after_ns,
                 busy_after_ns,
                 gpu_ns: works.gpu_ns.get(at).copied().unwrap_or(0),

@@ -8,6 +8,7 @@ mod counters_alone;
 mod engines;
 mod frames;
 mod gpu_work;
+mod host;
 mod layers;
 mod planted;
 mod programs;

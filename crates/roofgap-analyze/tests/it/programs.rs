@@ -2,8 +2,8 @@
 
 use roofgap_analyze::{About, Analysis, Finding, Options, Stage, analyze, model, verdict};
 use roofgap_trace::{
-    Call, CallClass, Device, DeviceId, GpuOp, LaunchShape, MemoryKind, OpKind, ProcessId, Range, RangeStyle,
-    ThreadId, Trace,
+    Call, CallClass, Device, DeviceId, GpuOp, HostFrame, HostSample, HostSpan, LaunchShape, MemoryKind,
+    OpKind, ProcessId, Range, RangeStyle, StackId, ThreadId, Trace,
 };
 use std::collections::HashMap;
 
@@ -56,6 +56,33 @@ impl Program {
             style: RangeStyle::PushPop,
             open: false,
         });
+    }
+
+    /// Calls a function; one without a file has line 0.
+    pub fn frame(&mut self, function: &str, file: &str, line: u32, body: impl FnOnce(&mut Self)) {
+        let names = &mut self.trace.names;
+        let frame = HostFrame { function: names.intern(function), file: names.intern(file), line };
+        let (frame, thread, start) = (self.trace.stacks.intern(frame), self.thread, self.now);
+        // A caller begins before what it calls.
+        self.now += 10;
+        body(self);
+        self.trace.stacks.spans.push(HostSpan { thread, start, end: self.now, frame });
+    }
+
+    /// Replaces the exact calls by samples of the stacks in them.
+    pub fn sampled(&mut self, every: i64) {
+        self.trace.stacks.spans.sort_by_key(|span| (span.start, std::cmp::Reverse(span.end)));
+        let spans = std::mem::take(&mut self.trace.stacks.spans);
+        let mut at = 0;
+        while at < self.now {
+            let stacks = &mut self.trace.stacks;
+            let around = spans.iter().filter(|span| span.start <= at && at < span.end);
+            let stack = around.fold(StackId::default(), |caller, span| stacks.call(caller, span.frame));
+            if stack != StackId::default() {
+                stacks.samples.push(HostSample { thread: self.thread, at, stack });
+            }
+            at += every;
+        }
     }
 
     pub fn call(&mut self, name: &str, lasts: i64) -> u32 {

@@ -3,7 +3,7 @@
 use super::{InputRequest, Page, State, find_stage, listed};
 use crate::answer::{InputRef, Origin, Quantity};
 use crate::error::McpError;
-use roofgap_analyze::findings::explain;
+use roofgap_analyze::findings::{explain, fix};
 use roofgap_analyze::{Finding, Knob};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -177,8 +177,14 @@ pub fn answer_one(state: &State, request: &ExplainRequest) -> Result<ExplainAnsw
     Ok(ExplainAnswer {
         input,
         finding: row(position, finding),
-        meaning: explain(&finding.id)
-            .map(|text| format!("{} Computed: {} Fix: {}", text.meaning, text.computed, text.fix)),
+        meaning: explain(&finding.id).map(|text| {
+            format!(
+                "{} Computed: {} Fix: {}",
+                text.meaning,
+                text.computed,
+                fix(&finding.id).unwrap_or(text.fix)
+            )
+        }),
         also: matches.take(10).map(|(position, _)| pointer(position)).collect(),
     })
 }

@@ -3,7 +3,7 @@
 use super::{InputRequest, State};
 use crate::answer::{InputRef, Origin, Quantity};
 use crate::error::McpError;
-use roofgap_analyze::{About, Analysis, LossInfo, Reason, Stage, StageOrigin, verdict};
+use roofgap_analyze::{About, Analysis, HostFunction, LossInfo, Reason, Stage, StageOrigin, verdict};
 use roofgap_report::headline;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -73,6 +73,8 @@ pub struct StageSummary {
     pub launch_count: Quantity,
     /// Idle time because the CPU had not launched yet.
     pub idle_launch: Quantity,
+    /// Functions and lines of the CPU with most of its idle time; empty where the capture has no stacks.
+    pub idle_in: Vec<HostFunction>,
     /// Number of steps.
     pub step_count: Quantity,
     /// Mean time of a step.
@@ -151,6 +153,7 @@ fn summary_of(analysis: &Analysis, position: usize, stage: &Stage) -> StageSumma
         kernel_count: on_gpu(stage.kernel_count),
         launch_count: on_gpu(stage.launch_count),
         idle_launch: gpu.ns(stage.idle.map(|idle| idle.launch_ns)),
+        idle_in: stage.host.iter().take(MOST).cloned().collect(),
         step_count: of_steps.count(steps.map(|steps| steps.count)),
         step_time: of_steps.ns(steps.map(|steps| steps.mean_ns)),
         tokens_per_s: tokens.real(stage.tokens_per_s, "tokens/s"),

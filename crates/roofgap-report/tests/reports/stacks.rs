@@ -1,8 +1,8 @@
 //! Folded stacks and the speedscope profile: complete, nested, with the time of every operation.
 
 use crate::fixtures::{Case, PLAIN, fixture, made};
-use roofgap_report::ExportError;
 use roofgap_report::export::stacks;
+use roofgap_report::{ExportError, json, markdown, page, text};
 use serde_json::Value;
 
 fn folded(case: &Case) -> String {
@@ -87,4 +87,40 @@ fn totals_have_no_stacks() {
     let error = stacks::save_folded(case.bundle(), &path).unwrap_err();
     assert!(matches!(error, ExportError::Nothing { .. }), "{error}");
     assert!(!path.exists());
+}
+
+#[test]
+fn idle_time_has_the_stacks_of_the_cpu() {
+    let case = fixture(&["h200/planted.kineto.json.gz"]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("idle.txt");
+    stacks::save_folded_idle(case.bundle(), &path).unwrap();
+    let text = std::fs::read_to_string(path).unwrap();
+    let sum = text.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<i64>().unwrap()).sum::<i64>();
+    let idle: Vec<i64> = case.analysis.stages.iter().map(|stage| stage.host_idle.unwrap().idle_ns).collect();
+    assert_eq!(sum, idle.iter().sum::<i64>());
+    let frames = stack_with(&text, "collect (planted.py:13)");
+    assert_eq!(frames[0], case.analysis.stages[0].name);
+    let place = frames.iter().position(|frame| frame == "main (planted.py:27)").unwrap();
+    assert_eq!(frames[place + 1..], ["step (planted.py:19)", "collect (planted.py:13)", "collect"]);
+    let profile = profile(&case);
+    assert_eq!(profile["profiles"].as_array().unwrap().len(), 1 + idle.len());
+    assert_eq!(profile["profiles"][1]["endValue"], idle[0]);
+    let error =
+        stacks::save_folded_idle(fixture(&["h200/llama4.sqlite.gz"]).bundle(), &folder.path().join("none"));
+    assert!(matches!(error, Err(ExportError::Nothing { .. })), "{error:?}");
+}
+
+#[test]
+fn lines_of_the_cpu_are_in_every_report() {
+    let case = fixture(&["h200/planted.kineto.json.gz"]);
+    let text = text::render(&case.analysis, text::TextOptions::default());
+    let line = text.lines().find(|line| line.contains("collect (planted.py:13)")).unwrap();
+    assert!(line.contains("garbage_collection"), "{text}");
+    let page = page::render(case.bundle());
+    for document in [&markdown::report(case.bundle()), &page, &json::pretty(&case.analysis)] {
+        assert!(document.contains("planted.py"), "{document}");
+    }
+    assert!(page.contains("id=\"host\"") && text.contains("without a frame or a sample"));
+    assert!(!page::render(made(PLAIN).bundle()).contains("id=\"host\""));
 }

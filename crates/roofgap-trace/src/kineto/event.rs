@@ -2,7 +2,6 @@
 
 use super::collective::CollectiveText;
 use super::cursor::{Cursor, Expected, Stop, decode};
-use super::frames;
 use super::operators::has_kept_shapes;
 use super::rows::{Filler, OpRow, SequenceRow, ShapeRow, ThreadKey, ThreadRow};
 use crate::decimal::{MAX_NS, micros_to_ns, trailing, unsigned};
@@ -126,14 +125,7 @@ impl<'a> Event<'a> {
             return filler.rows.lose(LossKind::EventUnknown);
         }
         filler.rows.known += 1;
-        let ignored = match category {
-            Category::Frame => {
-                let kept = |name| frames::is_module(name) || frames::kept(name).is_some();
-                !self.name.is_some_and(kept)
-            }
-            category => category == Category::Ignored,
-        };
-        if ignored {
+        if category == Category::Ignored {
             return;
         }
         if self.phase != Some(b"X") {
@@ -250,14 +242,7 @@ impl<'a> Event<'a> {
                 }
                 filler.rows.cpu_ops.push(row);
             }
-            Category::Frame => {
-                if frames::is_module(name) {
-                    filler.rows.modules.push(row);
-                }
-                if frames::kept(name).is_some() {
-                    filler.rows.frames.push(row);
-                }
-            }
+            Category::Frame => filler.rows.frames.push(row),
             _ => filler.rows.ranges.push(row),
         }
     }
@@ -372,7 +357,7 @@ pub enum Category {
     Set,
     /// A range that the program named.
     Annotation,
-    /// A call of a Python function; few are needed.
+    /// A call of a Python function.
     Frame,
     /// Known, and not needed: it repeats what other events say, or says nothing about time on the GPU.
     Ignored,

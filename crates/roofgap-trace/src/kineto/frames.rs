@@ -1,6 +1,9 @@
-//! Python frames that delimit the steps of an engine.
+//! Python frames: the functions that they name, and those that delimit the steps of an engine.
 //!
-//! With stacks, a trace has a frame for every Python call: hundreds of thousands. The reader keeps those of the tables below, as ranges.
+//! With stacks, a trace has a frame for every Python call: hundreds of thousands. They become the stacks of their thread; those of the
+//! tables below are ranges too.
+
+use crate::{FrameId, HostFrame, NameId, Trace};
 
 /// Domain of the ranges that stand for Python frames.
 pub const FRAME_DOMAIN: &str = "python";
@@ -86,6 +89,69 @@ impl Frame {
     }
 }
 
+/// A name of frames, as the trace has it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NamedFrame {
+    pub frame: FrameId,
+    /// Domain and name of the range, for a frame of the tables.
+    pub step: Option<(NameId, NameId)>,
+    /// Domain and name of the module, for a call of one.
+    pub module: Option<(NameId, NameId)>,
+}
+
+impl NamedFrame {
+    /// Reads a name and adds it to a trace.
+    pub fn of(raw: &str, trace: &mut Trace) -> Self {
+        let (function, file, line) = function_of(raw);
+        let frame =
+            HostFrame { function: trace.names.intern(&function), file: trace.names.intern(file), line };
+        let mut range = |name: &str| (trace.names.intern(FRAME_DOMAIN), trace.names.intern(name));
+        Self {
+            step: kept(raw.as_bytes()).map(|name| range(&name)),
+            module: is_module(raw.as_bytes()).then(|| range(raw)),
+            frame: trace.stacks.intern(frame),
+        }
+    }
+}
+
+/// Folders after which the path of a file is that of its package.
+const PACKAGES: [&str; 2] = ["/site-packages/", "/dist-packages/"];
+
+/// Returns function, file and line of the name of a frame. Numbers of modules and addresses of objects are left out, so that all calls of
+/// a function have one name. The line is that of the name: where PyTorch wrote it, the line at which the function begins.
+fn function_of(raw: &str) -> (String, &str, u32) {
+    let placed = || {
+        let (path, function) = raw.rsplit_once("): ")?;
+        let (file, line) = path.rsplit_once('(')?;
+        Some((function, file, line.parse().ok()?))
+    };
+    if let Some((function, file, line)) = placed() {
+        let package = PACKAGES.iter().find_map(|folder| file.rsplit_once(folder));
+        return (function.to_owned(), package.map_or(file, |(_, file)| file), line);
+    }
+    if let Some(class) = raw.strip_prefix(MODULE).and_then(|module| class_of(module.as_bytes())) {
+        return (format!("{MODULE}{}", String::from_utf8_lossy(class)), "", 0);
+    }
+    let builtin = raw.strip_prefix("<built-in ").and_then(|rest| rest.strip_suffix('>'));
+    let function = match builtin.and_then(|rest| rest.split_once(' ')) {
+        Some(("method", rest)) => match rest.split_once(" of ") {
+            Some((method, object)) => {
+                let class = object.split_once(" object at ").map_or("", |(class, _)| class);
+                // Functions of a module are methods of a type, a capsule or a binding that says nothing.
+                match class.is_empty() || ["type", "PyCapsule"].contains(&class) || class.contains("pybind11")
+                {
+                    true => method.to_owned(),
+                    false => format!("{class}.{method}"),
+                }
+            }
+            None => rest.to_owned(),
+        },
+        Some((_, name)) => name.to_owned(),
+        None => raw.split_once(" at 0x").map_or(raw, |(name, _)| name).to_owned(),
+    };
+    (function, "", 0)
+}
+
 /// Returns true for the frame of a module's call, `nn.Module: CLASS_NUMBER`.
 pub fn is_module(raw: &[u8]) -> bool {
     raw.strip_prefix(MODULE.as_bytes()).is_some_and(|module| class_of(module).is_some())
@@ -156,6 +222,30 @@ mod tests {
             "",
         ] {
             assert_eq!(kept(other.as_bytes()), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn functions_have_one_name_whatever_the_object() {
+        for (raw, found) in [
+            ("vllm/v1/sample/sampler.py(118): forward", ("forward", "vllm/v1/sample/sampler.py", 118)),
+            (
+                "/opt/lib/python3.12/site-packages/vllm/engine.py(7): <lambda>",
+                ("<lambda>", "vllm/engine.py", 7),
+            ),
+            ("<string>(1): <module>", ("<module>", "<string>", 1)),
+            ("C:\\x (1)\\a.py(3): f", ("f", "C:\\x (1)\\a.py", 3)),
+            ("<built-in method item of Tensor object at 0x7f10>", ("Tensor.item", "", 0)),
+            ("<built-in method item of numpy.int32 object at 0x7f10>", ("numpy.int32.item", "", 0)),
+            ("<built-in method bmm of type object at 0x7f10>", ("bmm", "", 0)),
+            ("<built-in method _cuda_synchronize of PyCapsule object at 0x1>", ("_cuda_synchronize", "", 0)),
+            ("<built-in function len>", ("len", "", 0)),
+            ("nn.Module: Linear_37", ("nn.Module: Linear", "", 0)),
+            ("<torch.thing object at 0x7f10>", ("<torch.thing object", "", 0)),
+            ("", ("", "", 0)),
+        ] {
+            let (function, file, line) = function_of(raw);
+            assert_eq!((&*function, file, line), found, "{raw}");
         }
     }
 

@@ -1,16 +1,15 @@
 //! The rows of the blocks, put into the trace under the ids of the trace.
 
 use super::document::Header;
-use super::frames::{self, FRAME_DOMAIN};
+use super::frames::NamedFrame;
 use super::operators::{Sequences, Shapes};
 use super::rows::{BlockNames, Rows, ThreadKey, ThreadRow};
 use crate::model::MOST_DEVICES;
 use crate::{
-    Call, CallClass, Device, DeviceId, GpuOp, LossKind, MemoryKind, NameId, Ns, OpKind, Process, ProcessId,
-    Range, RangeStyle, Thread, ThreadId, Trace,
+    Call, CallClass, Device, DeviceId, GpuOp, HostSpan, LossKind, MemoryKind, NameId, Ns, OpKind, Process,
+    ProcessId, Range, RangeStyle, Thread, ThreadId, Trace,
 };
 use rustc_hash::FxHashMap;
-use std::borrow::Cow;
 
 /// What a reading adds to a trace. Ids of processes and threads are handed out at once; what they are called, which process
 /// launched an operation and what the time base is, is known only at the end.
@@ -22,6 +21,7 @@ pub struct Merge<'t> {
     first_cpu_op: usize,
     first_range: usize,
     first_module: usize,
+    first_span: usize,
     /// Processes and threads of this file, in the order of their ids.
     processes: Vec<String>,
     threads: Vec<(ThreadKey, ProcessId)>,
@@ -47,6 +47,7 @@ impl<'t> Merge<'t> {
             first_cpu_op: trace.cpu_ops.len(),
             first_range: trace.ranges.rows.len(),
             first_module: trace.modules.len(),
+            first_span: trace.stacks.spans.len(),
             trace,
             processes: Vec::new(),
             threads: Vec::new(),
@@ -107,11 +108,7 @@ impl<'t> Merge<'t> {
         let text = |row: &ThreadRow| rows.names.get(row.name as usize).map_or("", |n| n);
         let ranges = rows.ranges.iter().map(|row| {
             let (domain, name) = domain_and_name(text(row));
-            (row, domain, Cow::Borrowed(name))
-        });
-        let frames = rows.frames.iter().map(|row| {
-            let name = frames::kept(text(row).as_bytes()).unwrap_or_default();
-            (row, FRAME_DOMAIN, Cow::Owned(name))
+            (row, domain, name)
         });
         let range = |row: &ThreadRow, domain: NameId, name: NameId| {
             let (thread, process) = at(&threads, row.thread);
@@ -127,15 +124,27 @@ impl<'t> Merge<'t> {
                 open: false,
             }
         };
-        for (row, domain, name) in ranges.chain(frames) {
+        for (row, domain, name) in ranges {
             let domain = self.trace.names.intern(domain);
-            let name = self.trace.names.intern(&name);
+            let name = self.trace.names.intern(name);
             self.trace.ranges.rows.push(range(row, domain, name));
         }
-        for row in &rows.modules {
-            let domain = self.trace.names.intern(FRAME_DOMAIN);
-            let name = names.get(row.name, self.trace);
-            self.trace.modules.push(range(row, domain, name));
+        // A name is looked at once in a block: there are far fewer names than frames.
+        let mut known: Vec<Option<NamedFrame>> = vec![None; rows.names.len()];
+        for row in &rows.frames {
+            let Some(slot) = known.get_mut(row.name as usize) else {
+                continue;
+            };
+            let NamedFrame { frame, step, module } =
+                *slot.get_or_insert_with(|| NamedFrame::of(text(row), self.trace));
+            let (thread, _) = at(&threads, row.thread);
+            self.trace.stacks.spans.push(HostSpan { thread, start: row.start, end: row.end, frame });
+            if let Some((domain, name)) = step {
+                self.trace.ranges.rows.push(range(row, domain, name));
+            }
+            if let Some((domain, name)) = module {
+                self.trace.modules.push(range(row, domain, name));
+            }
         }
     }
 
@@ -356,6 +365,10 @@ impl<'t> Merge<'t> {
         for range in ranges.chain(trace.modules.iter_mut().skip(self.first_module)) {
             range.start += base;
             range.end += base;
+        }
+        for span in trace.stacks.spans.iter_mut().skip(self.first_span) {
+            span.start += base;
+            span.end += base;
         }
     }
 }

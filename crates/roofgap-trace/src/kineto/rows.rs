@@ -82,7 +82,6 @@ pub struct Rows {
     pub shapes: Vec<ShapeRow>,
     pub ranges: Vec<ThreadRow>,
     pub frames: Vec<ThreadRow>,
-    pub modules: Vec<ThreadRow>,
     /// The names that the rows refer to, in the order of first sight.
     pub names: Vec<String>,
     /// The threads that the rows refer to, in the order of first sight.
@@ -110,7 +109,6 @@ impl Rows {
         self.shapes.clear();
         self.ranges.clear();
         self.frames.clear();
-        self.modules.clear();
         self.names.clear();
         self.threads.clear();
         self.process_names.clear();

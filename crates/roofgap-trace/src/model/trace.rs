@@ -3,8 +3,8 @@
 use super::limits::MOST_BYTES;
 use super::order::Order;
 use super::{
-    BackwardLink, Calls, CpuOps, DeviceId, Distributed, GpuOps, GraphNodes, Losses, Mark, NameId, Names, Ns,
-    ProcessId, Range, Ranges, ShapedOperator, ThreadId,
+    BackwardLink, Calls, CpuOps, DeviceId, Distributed, GpuOps, GraphNodes, HostStacks, Losses, Mark, NameId,
+    Names, Ns, ProcessId, Range, Ranges, ShapedOperator, ThreadId,
 };
 use crate::SourceFormat;
 use std::path::Path;
@@ -140,6 +140,8 @@ pub struct Trace {
     pub backward: Vec<BackwardLink>,
     /// Operators whose shapes were recorded, in no order.
     pub shaped: Vec<ShapedOperator>,
+    /// Stacks of the threads of the program.
+    pub stacks: HostStacks,
     /// Kernel totals of a summary table, where that is all there is.
     pub kernel_totals: Vec<KernelTotal>,
     /// Host name, where the capture has it.
@@ -207,12 +209,13 @@ impl Trace {
 
     /// Puts every column in its order. Readers call it once at the end.
     pub fn sort(&mut self) {
-        let Self { ops, calls, ranges, cpu_ops, .. } = self;
+        let Self { ops, calls, ranges, cpu_ops, stacks, .. } = self;
         std::thread::scope(|scope| {
             scope.spawn(|| ops.sort());
             calls.sort();
             ranges.sort();
             cpu_ops.sort();
+            stacks.sort();
         });
     }
 
@@ -277,6 +280,7 @@ impl Trace {
             rows(&mut self.cpu_ops.thread.iter().map(|thread| process_of(*thread).is_some_and(&keep)));
         let marks = |mark: &Mark| process_of(mark.thread).is_some_and(&keep);
         self.ranges.marks.retain(marks);
+        self.stacks.retain(|thread| process_of(thread).is_some_and(&keep));
         self.ops.take(&ops);
         self.calls.take(&calls);
         self.cpu_ops.take(&cpu_ops);

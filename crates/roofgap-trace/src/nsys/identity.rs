@@ -136,6 +136,11 @@ impl Identity {
         id
     }
 
+    /// Returns the thread of a packed id if a row before mentioned it.
+    pub fn known_thread(&self, global: u64) -> Option<ThreadId> {
+        self.threads.get(&global).copied()
+    }
+
     /// Returns the device that a process calls `number`. Processes may see the same GPUs under different numbers.
     pub fn device(&mut self, global_pid: u64, number: u32, trace: &mut Trace) -> DeviceId {
         let pid = pid_of(global_pid);

@@ -9,6 +9,7 @@ use std::path::Path;
 mod activity;
 mod columns;
 mod graph_nodes;
+mod host;
 mod identity;
 mod nvtx;
 
@@ -104,6 +105,7 @@ pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
     activity::transfers_and_graphs(&db, &mut who, trace)?;
     activity::calls(&db, &strings, &mut who, trace)?;
     nvtx::ranges(&db, &strings, &mut who, trace)?;
+    host::stacks(&db, &strings, before.1, &who, trace)?;
     diagnostics(&db, trace)?;
     if let Some(job) = identity::distributed(&db)? {
         trace.distributed = Some(job);

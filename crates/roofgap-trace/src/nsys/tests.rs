@@ -380,3 +380,64 @@ fn graph_nodes_have_a_limited_number_of_ranges() {
     assert_eq!((depth(101), depth(102)), (128, 128));
     assert_eq!(depth(103), 1, "the deep ranges ended");
 }
+
+/// Samples, calls into the system libraries and switches of the thread that launches, and of one that does not.
+const STACKS: &str = "
+    CREATE TABLE t AS SELECT globalTid AS id, min(start) AS first FROM CUPTI_ACTIVITY_KIND_RUNTIME GROUP BY globalTid ORDER BY count(*) DESC LIMIT 1;
+    INSERT INTO StringIds VALUES (900001, 'leaf'), (900002, 'caller'), (900003, '/usr/lib/libwork.so.1'), (900004, 'poll'), (900005, '0x7f');
+    CREATE TABLE COMPOSITE_EVENTS (id INTEGER NOT NULL PRIMARY KEY, start INTEGER NOT NULL, cpu INTEGER, threadState INTEGER, globalTid INTEGER, cpuCycles INTEGER NOT NULL);
+    CREATE TABLE SAMPLING_CALLCHAINS (id INTEGER NOT NULL, symbol INTEGER NOT NULL, module INTEGER NOT NULL, kernelMode INTEGER, thumbCode INTEGER,
+        unresolved INTEGER, specialEntry INTEGER, originalIP INTEGER, unwindMethod INTEGER, stackDepth INTEGER NOT NULL, PRIMARY KEY (id, stackDepth));
+    CREATE TABLE OSRT_API (start INTEGER NOT NULL, end INTEGER NOT NULL, eventClass INTEGER NOT NULL, globalTid INTEGER, nameId INTEGER NOT NULL,
+        returnValue INTEGER NOT NULL, nestingLevel INTEGER, callchainId INTEGER NOT NULL);
+    CREATE TABLE SCHED_EVENTS (start INTEGER NOT NULL, cpu INTEGER NOT NULL, isSchedIn INTEGER NOT NULL, globalTid INTEGER);
+    INSERT INTO COMPOSITE_EVENTS SELECT 8, first + 200, 0, 1, id, 1 FROM t;
+    INSERT INTO COMPOSITE_EVENTS SELECT 7, first + 100, 0, 1, id, 1 FROM t;
+    INSERT INTO COMPOSITE_EVENTS SELECT 9, first + 300, 0, 1, id + 1, 1 FROM t;
+    INSERT INTO SAMPLING_CALLCHAINS VALUES (9, 900001, 900003, 0, 0, 0, 0, 0, 0, 0), (7, 900002, 900003, 0, 0, 0, 0, 0, 0, 1),
+        (8, 900005, 900003, 0, 0, 1, 0, 0, 0, 0), (7, 900001, 900003, 0, 0, 0, 0, 0, 0, 0), (8, 900002, 900003, 0, 0, 0, 0, 0, 0, 1);
+    INSERT INTO OSRT_API SELECT first + 400, first + 450, 27, id, 900004, 0, 0, 0 FROM t;
+    INSERT INTO OSRT_API SELECT first + 500, first + 500, 27, id, 900004, 0, 0, 0 FROM t;
+    INSERT INTO OSRT_API SELECT first + 400, first + 450, 27, id + 1, 900004, 0, 0, 0 FROM t;
+    INSERT INTO SCHED_EVENTS SELECT first + 430, 0, 1, id FROM t;
+    INSERT INTO SCHED_EVENTS SELECT first + 410, 0, 0, id FROM t;
+    INSERT INTO SCHED_EVENTS SELECT first + 470, 0, 0, id FROM t;
+    DROP TABLE t;";
+
+#[test]
+fn stacks_of_launching_threads_are_read() {
+    let (plain, trace) = (after(""), after(STACKS));
+    assert_eq!(facts(&plain), facts(&trace));
+    assert!(plain.stacks.is_empty());
+    let (stacks, name) = (&trace.stacks, |id| trace.names.get(id));
+    let mut threads: Vec<usize> = vec![0; trace.threads.len()];
+    trace.calls.thread.iter().for_each(|thread| threads[thread.index()] += 1);
+    let busiest = (0..threads.len()).max_by_key(|thread| threads[*thread]).unwrap();
+    let calls = trace.calls.thread.iter().zip(&trace.calls.start);
+    let first = calls.filter(|(thread, _)| thread.index() == busiest).map(|(_, start)| *start).min().unwrap();
+    let spans: Vec<_> = stacks
+        .spans
+        .iter()
+        .map(|span| (span.start - first, span.end - first, name(stacks.frame(span.frame).function)))
+        .collect();
+    assert_eq!(spans, [(400, 450, "poll"), (410, 430, crate::NOT_RUNNING)]);
+    let samples: Vec<_> = stacks
+        .samples
+        .iter()
+        .map(|sample| {
+            let (mut at, mut frames) = (sample.stack.index(), Vec::new());
+            while let Some((caller, frame)) = at.checked_sub(1).and_then(|row| stacks.stacks().get(row)) {
+                let frame = stacks.frame(*frame);
+                frames.push((name(frame.function), name(frame.file)));
+                at = caller.index();
+            }
+            (sample.at - first, frames)
+        })
+        .collect();
+    let library = "/usr/lib/libwork.so.1";
+    let caller = ("caller", library);
+    assert_eq!(
+        samples,
+        [(100, vec![("leaf", library), caller]), (200, vec![("[unresolved]", library), caller])]
+    );
+}

@@ -90,6 +90,8 @@ pub enum ExportFormat {
     Speedscope,
     /// GPU time by ranges and operators as folded stacks for flame graphs, in nanoseconds
     Folded,
+    /// Idle time of each stage by stack of the CPU as folded stacks, in nanoseconds; needs a capture with stacks
+    FoldedIdle,
     /// Times, tokens per second, MFU and overhead in the text format of Prometheus
     Prometheus,
     /// The same numbers as OpenTelemetry metrics (OTLP JSON)
@@ -129,7 +131,7 @@ pub struct Shown {
     /// Print everything instead of the first screen
     #[arg(long)]
     pub full: bool,
-    /// Print these sections only, such as stages,kernels,layers,copies,losses
+    /// Print these sections only, such as stages,host,kernels,layers,copies,losses
     #[arg(long, value_name = "SECTIONS", value_delimiter = ',')]
     pub show: Vec<String>,
     /// Show this stage only

@@ -5,7 +5,7 @@ use super::answer;
 use crate::args::Format;
 use crate::printer::Printer;
 use crate::reading::with_bar;
-use roofgap_analyze::findings::{RULES, Rule, explain};
+use roofgap_analyze::findings::{RULES, Rule, explain, fix};
 use roofgap_analyze::knobs::of_finding;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
@@ -82,7 +82,7 @@ fn page(finding: &str, rule: &Rule, screen: Screen) -> String {
     for (title, part) in [
         ("What it means", rule.meaning),
         ("How it was computed", rule.computed),
-        ("How to fix it", rule.fix),
+        ("How to fix it", fix(finding).unwrap_or(rule.fix)),
         ("What would disprove it", rule.disproof),
     ] {
         // Writing to a string cannot fail.

@@ -92,6 +92,7 @@ impl Exporting<'_> {
             },
             ExportFormat::Speedscope => stacks::save_speedscope(bundle, path).map_err(Error::of)?,
             ExportFormat::Folded => stacks::save_folded(bundle, path).map_err(Error::of)?,
+            ExportFormat::FoldedIdle => stacks::save_folded_idle(bundle, path).map_err(Error::of)?,
             ExportFormat::Prometheus => text(telemetry::prometheus(bundle))?,
             ExportFormat::Otlp => text(telemetry::otlp(bundle, SystemTime::now()))?,
         }

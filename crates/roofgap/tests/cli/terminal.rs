@@ -94,6 +94,16 @@ fn sections_are_shown_by_name() {
 }
 
 #[test]
+fn lines_of_the_cpu_are_shown_for_a_stage_and_explained() {
+    let planted = "fixtures/h200/planted.kineto.json.gz";
+    let text = narrow(&["analyze", planted, "--stage=locked=locked", "--show=host"]);
+    let first = text.lines().find(|line| line.contains("planted.py")).unwrap();
+    assert!(first.contains("locked (planted.py:15)"), "{text}");
+    let one = narrow(&["explain", "idle-lock"]);
+    assert!(one.contains("Python's global lock") && !one.contains("gc.freeze"), "{one}");
+}
+
+#[test]
 fn one_stage_fits_into_80_columns() {
     let args = [
         "analyze",

@@ -1,5 +1,6 @@
 //! The CPU works before the first or after the last GPU operation.
 
+use super::lines;
 use crate::findings::rule::{Cause, Find, Rule, View, percent};
 use crate::numbers::time;
 use crate::result::{Finding, StageKind};
@@ -22,10 +23,11 @@ fn outside(view: &View<'_>) -> Option<Finding> {
     ]);
     let title = format!(
         "the GPU has nothing to do for {} while the CPU works before the first and after the last operation of {}{}, {pct:.0} % of its \
-         time",
+         time{}",
         time(draft.bound_ns()),
         if first_ns > edges_ns { "a step of " } else { "" },
-        stage.spoken()
+        stage.spoken(),
+        lines::line(stage)
     );
     let work = match stage.kind {
         _ if view.program.trains => "reading and preparing the batch, logging, checkpoints",

@@ -1,5 +1,6 @@
 //! The GPU waits for the CPU to launch.
 
+use super::lines;
 use crate::findings::LaunchGap;
 use crate::findings::rule::{Cause, Find, Rows, Rule, View, percent};
 use crate::names::Family;
@@ -49,14 +50,19 @@ fn launch_bound(view: &View<'_>) -> Option<Finding> {
         _ => ":",
     };
     let title = format!(
-        "{}{limit} the GPU is busy {busy_pct:.1} % of the time and waits {} for {} launches{rate}{in_one}",
+        "{}{limit} the GPU is busy {busy_pct:.1} % of the time and waits {} for {} launches{rate}{in_one}{}",
         stage.spoken(),
         time(gap_ns),
-        count(use_.launches)
+        count(use_.launches),
+        lines::line(stage)
     );
     let left = stage.elapsed_ns() - draft.bound_ns();
-    let action =
-        format!("{} If every such gap vanished the stage would take {}.", use_.action(view), time(left));
+    let action = format!(
+        "{}{} If every such gap vanished the stage would take {}.",
+        lines::first_step(stage),
+        use_.action(view),
+        time(left)
+    );
     draft
         .with("wall_ns", stage.wall_ns)
         .with("busy_ns", busy_ns)

@@ -7,6 +7,7 @@ mod devices;
 mod experts;
 mod host;
 mod launch;
+mod lines;
 mod memory;
 mod ncu;
 mod occupancy;
@@ -20,6 +21,7 @@ mod tensor;
 mod waits;
 
 pub use communication::{communication_roof_ns, without_waits};
+pub use lines::fix as fix_of_kind;
 pub use overhead::PROFILER_OVERHEAD;
 
 use super::rule::Rule;
@@ -32,6 +34,7 @@ pub static RULES: &[Rule] = &[
     data_loading::DATA_LOADING,
     waits::SYNC_IN_STEP,
     waits::HOST_COPIES,
+    lines::IDLE_LINES,
     host::COLD_START,
     host::OUTSIDE,
     ranks::LATE_RANKS,

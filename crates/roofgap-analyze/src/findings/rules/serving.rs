@@ -2,6 +2,7 @@
 //!
 //! These rules need engine steps in the timeline and, but for `graphs-not-used`, requests in the account.
 
+use super::lines;
 use crate::engines::ServerGauges;
 use crate::findings::rule::{Cause, Find, Rows, Rule, View, percent};
 use crate::numbers::{count, time};
@@ -382,11 +383,12 @@ fn between_steps(view: &View<'_>) -> Option<Finding> {
         return None;
     }
     let title = format!(
-        "the GPU runs nothing for {} between the steps of {}: {} a step, of {} at the median",
+        "the GPU runs nothing for {} between the steps of {}: {} a step, of {} at the median{}",
         time(gap_ns),
         stage.spoken(),
         time(gap_ns / counted),
-        time(steps.p50_ns)
+        time(steps.p50_ns),
+        lines::line(stage)
     );
     let setting = view.program.advice().overlap;
     let doubt =

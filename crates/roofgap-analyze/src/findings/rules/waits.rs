@@ -1,5 +1,6 @@
 //! The CPU waits for the GPU, or copies, in the middle of the work.
 
+use super::lines;
 use crate::findings::rule::{Cause, Find, Rows, Rule, View, percent};
 use crate::numbers::{count, time, times};
 use crate::result::Finding;
@@ -34,10 +35,11 @@ fn synchronisation(view: &View<'_>) -> Option<Finding> {
         .with_number("sync_calls_per_step", per_step);
     let rate = per_step.map_or_else(String::new, |per_step| format!(" ({per_step:.1} a step)"));
     let title = format!(
-        "{} waits for the device {} inside its work{rate}; the GPU is idle {} for it",
+        "{} waits for the device {} inside its work{rate}; the GPU is idle {} for it{}",
         stage.spoken(),
         times(syncs.inside),
-        time(stage.each_device(gaps_ns))
+        time(stage.each_device(gaps_ns)),
+        lines::waiting_line(stage)
     );
     let action = if per_step.is_some_and(|count| count <= ONCE_A_STEP) {
         let each = gaps_ns as f64 / syncs.inside as f64;

@@ -156,7 +156,7 @@ fn every_loss_is_counted() {
     )
     .unwrap();
     let count = |kind| trace.losses.count(kind);
-    assert_eq!(count(LossKind::EventMalformed), 4);
+    assert_eq!(count(LossKind::EventMalformed), 5);
     assert_eq!(count(LossKind::EventUnknown), 2);
     assert_eq!(count(LossKind::OpNegative), 1);
     assert_eq!(count(LossKind::CallNegative), 1);
@@ -350,4 +350,50 @@ fn options_that_slow_the_program_down_are_noted() {
         [("profiler_with_stack", 1), ("profiler_record_shapes", 1), ("profiler_profile_memory", 1)]
     );
     assert_eq!(losses(r#""record_shapes": 0, "with_stack": false,"#), []);
+}
+
+#[test]
+fn python_frames_are_stacks_of_their_thread() {
+    let frame = |name: &str, tid: u32, ts: &str, dur: &str| {
+        format!(
+            r#"{{"ph": "X", "cat": "python_function", "name": "{name}", "pid": 1, "tid": {tid}, "ts": {ts}, "dur": {dur}, "args": {{"Python id": 4}}}}"#
+        )
+    };
+    let events = [
+        frame("<built-in method item of Tensor object at 0x7f01>", 5, "12.250", "3.500"),
+        frame("/a/site-packages/pkg/app.py(7): step", 5, "10", "20"),
+        frame("<built-in method item of Tensor object at 0x7f02>", 5, "18", "1"),
+        frame("nn.Module: Linear_3", 4, "11", "2"),
+        frame("nn.Module: Linear_4", 4, "14", "2"),
+    ];
+    let text = format!(r#"{{"baseTimeNanoseconds": 1000, "traceEvents": [{}]}}"#, events.join(","));
+    let mut trace = read_text(&text).unwrap();
+    trace.sort();
+    let stacks = &trace.stacks;
+    let spans: Vec<_> = stacks
+        .spans
+        .iter()
+        .map(|span| {
+            let frame = stacks.frame(span.frame);
+            let tid = trace.threads[span.thread.index()].tid;
+            (
+                tid,
+                span.start,
+                span.end,
+                trace.names.get(frame.function),
+                trace.names.get(frame.file),
+                frame.line,
+            )
+        })
+        .collect();
+    let expected = [
+        (5, 11_000, 31_000, "step", "pkg/app.py", 7),
+        (5, 13_250, 16_750, "Tensor.item", "", 0),
+        (5, 19_000, 20_000, "Tensor.item", "", 0),
+        (4, 12_000, 14_000, "nn.Module: Linear", "", 0),
+        (4, 15_000, 17_000, "nn.Module: Linear", "", 0),
+    ];
+    assert_eq!(spans, expected);
+    let frames: std::collections::HashSet<_> = stacks.spans.iter().map(|span| span.frame).collect();
+    assert_eq!((frames.len(), trace.modules.len(), trace.ranges.rows.len()), (3, 2, 0));
 }

@@ -1,0 +1,280 @@
+//! What the CPU did while the GPU waited: idle time of each stage by function of the launching thread.
+//!
+//! Calls with exact times come first. Where none is around a moment, samples tell: each stands for the time between two samples of its
+//! thread. Time that neither explains stays unknown, so that the parts add up to the idle time.
+
+mod kind;
+mod sweep;
+
+#[cfg(test)]
+mod tests;
+
+pub use kind::advice;
+
+use crate::engines::ENGINES;
+use crate::gpu::UserLimits;
+use crate::result::{HostCall, HostFunction, HostIdle, HostKind, Stage};
+use crate::stages::StageIndex;
+use crate::timeline::{Activity, CopyMeter, HostWork, StageMeter};
+use kind::{is_plumbing, kind_of, of_name};
+use roofgap_base::stats::proportion_interval;
+use roofgap_trace::frames::MODULE;
+use roofgap_trace::{HostFrame, NOT_RUNNING, NameId, Ns, Trace};
+use rustc_hash::FxHashMap;
+use std::cmp::Reverse;
+use sweep::{Nodes, Part, ROOT, Sums, sweep};
+
+/// Most functions of a stage that are listed.
+const MOST_FUNCTIONS: usize = 60;
+
+/// Idle time by stack of some stages.
+struct HostJoin<'t> {
+    trace: &'t Trace,
+    nodes: Nodes,
+    /// By node.
+    places: Vec<Place>,
+    /// By stage.
+    sums: Vec<Sums>,
+}
+
+/// A node as the tables show it.
+#[derive(Clone, Copy)]
+struct Place {
+    /// Class of the module whose call led here through plumbing alone.
+    class: Option<NameId>,
+    /// Nearest node around it, or itself, with a line of its own.
+    site: Option<u32>,
+    plumbing: bool,
+}
+
+/// Idle time of a stage by stack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostStack {
+    /// Functions, outermost first. Those of one part of an engine that call each other stand below its name.
+    pub functions: Vec<String>,
+    /// Idle time, ns.
+    pub ns: Ns,
+}
+
+/// Adds the functions of the launching threads to the stages of an analysis. Nothing is added without stacks.
+pub fn attach(stages: &mut [Stage], meter: &StageMeter<'_>) {
+    if meter.trace.stacks.is_empty() || stages.len() != meter.index.len() {
+        return;
+    }
+    let warm = (0..stages.len()).map(|at| meter.index.warm(at)).filter(|warm| *warm >= stages.len());
+    let parts: Vec<usize> = (0..stages.len()).chain(warm).collect();
+    let join = HostJoin::of(meter, &parts);
+    for (at, stage) in stages.iter_mut().enumerate() {
+        (stage.host, stage.host_idle) = join.functions(at);
+        let warm = parts.iter().position(|part| *part == meter.index.warm(at));
+        if let (Some(stage), Some(warm)) = (&mut stage.warm, warm) {
+            (stage.host, stage.host_idle) = join.functions(warm);
+        }
+    }
+}
+
+/// Returns the idle time of each stage by stack of the launching thread, the longest first; nothing without stacks.
+pub fn host_stacks(trace: &Trace, index: &StageIndex) -> Vec<Vec<HostStack>> {
+    if trace.stacks.is_empty() {
+        return Vec::new();
+    }
+    let (activity, host) = (&Activity::of(trace), &HostWork::of(trace, index));
+    let (copies, members) = (&CopyMeter::new(trace, UserLimits::default()), &index.members()[..]);
+    let parts: Vec<usize> = (0..index.len()).collect();
+    let join = HostJoin::of(&StageMeter { trace, index, activity, host, copies, members }, &parts);
+    parts.iter().map(|at| join.stacks(*at)).collect()
+}
+
+impl<'t> HostJoin<'t> {
+    /// Joins the idle time of some stages with the stacks of the trace.
+    fn of(meter: &StageMeter<'t>, stages: &[usize]) -> Self {
+        let trace = meter.trace;
+        let gaps = (0u32..)
+            .zip(stages)
+            .flat_map(|(slot, stage)| meter.host_gaps(*stage).into_iter().map(move |gap| (slot, gap)));
+        let (nodes, sums) = sweep(trace, gaps.collect(), stages.len());
+        let mut places: Vec<Place> = Vec::with_capacity(nodes.list.len());
+        for (node, (parent, frame)) in (0u32..).zip(&nodes.list) {
+            let around = places.get(*parent as usize).copied();
+            let (function, file) = (trace.names.get(frame.function), trace.names.get(frame.file));
+            let class = match function.starts_with(MODULE) {
+                true => Some(frame.function),
+                false => around.filter(|around| around.plumbing).and_then(|around| around.class),
+            };
+            let plumbing = is_plumbing(function, file) || function.starts_with(MODULE);
+            let own = (node != ROOT && !plumbing && !file.is_empty()).then_some(node);
+            places.push(Place { class, site: own.or(around.and_then(|around| around.site)), plumbing });
+        }
+        Self { trace, nodes, places, sums }
+    }
+
+    fn frame(&self, node: u32) -> HostFrame {
+        self.nodes.list[node as usize].1
+    }
+
+    /// Returns the function of a node, with the class of its module.
+    fn label(&self, node: u32) -> String {
+        let function = self.trace.names.get(self.frame(node).function);
+        let class = self.places[node as usize].class.map(|class| self.trace.names.get(class));
+        match class.and_then(|class| class.strip_prefix(MODULE)) {
+            Some(class) if function == "forward" => format!("{class}.forward"),
+            _ => function.to_owned(),
+        }
+    }
+
+    /// Returns the part of an engine that the function of a node belongs to.
+    fn part(&self, node: u32) -> Option<String> {
+        let frame = self.frame(node);
+        let (function, file) = (self.trace.names.get(frame.function), self.trace.names.get(frame.file));
+        ENGINES.iter().find_map(|engine| Some(format!("{} {}", engine.name, engine.part_of(file, function)?)))
+    }
+
+    /// Returns the stacks of one stage with idle time of their own.
+    fn stacks(&self, slot: usize) -> Vec<HostStack> {
+        let (parts, unknown_ns) = self.sums[slot].parts();
+        let stack = |(node, part): (u32, Part)| {
+            let mut functions = Vec::new();
+            for at in self.nodes.upwards(node) {
+                let (frame, of_engine) = (self.frame(at), self.part(at));
+                functions.push(match (self.trace.names.get(frame.file), frame.line) {
+                    ("", _) => self.label(at),
+                    (file, line) => format!("{} ({file}:{line})", self.label(at)),
+                });
+                let outer = self.part(self.nodes.list[at as usize].0);
+                functions.extend(of_engine.filter(|part| outer.as_ref() != Some(part)));
+            }
+            functions.reverse();
+            HostStack { functions, ns: part.ns }
+        };
+        let mut stacks: Vec<HostStack> = parts.into_iter().map(stack).collect();
+        if unknown_ns > 0 {
+            stacks.push(HostStack { functions: vec!["(no frame or sample)".to_owned()], ns: unknown_ns });
+        }
+        stacks.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| a.functions.cmp(&b.functions)));
+        stacks
+    }
+
+    /// Returns the functions of one stage by their own time, and the sums.
+    fn functions(&self, slot: usize) -> (Vec<HostFunction>, Option<HostIdle>) {
+        let sums = &self.sums[slot];
+        let (parts, unknown_ns) = sums.parts();
+        let (mut rows, mut not_running_ns) = (Rows::default(), None);
+        for (node, part) in parts {
+            if self.trace.names.get(self.frame(node).function) == NOT_RUNNING {
+                *not_running_ns.get_or_insert(0) += part.ns;
+            }
+            rows.add(self, node, part);
+        }
+        let rows = rows.list.into_iter().filter(|row| row.own.ns > 0);
+        let mut functions: Vec<HostFunction> = rows.map(|row| row.finish(self, sums)).collect();
+        functions.sort_by(|a, b| {
+            let order =
+                |row: &HostFunction| (Reverse(row.self_ns), row.function.clone(), row.file.clone(), row.line);
+            order(a).cmp(&order(b))
+        });
+        let others = functions.split_off(functions.len().min(MOST_FUNCTIONS));
+        let others_ns = others.iter().map(|row| row.self_ns).sum();
+        let samples = (sums.samples > 0).then_some(sums.samples);
+        (functions, Some(HostIdle { idle_ns: sums.idle_ns, others_ns, unknown_ns, samples, not_running_ns }))
+    }
+}
+
+/// Rows of functions under construction.
+#[derive(Default)]
+struct Rows {
+    /// Positions by label, file and line.
+    ids: FxHashMap<(String, NameId, u32), usize>,
+    /// Positions by site.
+    of_site: FxHashMap<u32, usize>,
+    list: Vec<Row>,
+    /// Number of stacks that were added.
+    added: usize,
+}
+
+/// One function.
+struct Row {
+    site: u32,
+    own: Part,
+    idle_ns: Ns,
+    /// Number of the stack that was added last, so that a function that calls itself counts once.
+    last: usize,
+    /// Time in functions without a line, by label.
+    calls: FxHashMap<String, Ns>,
+    /// Time in code of PyTorch, ns.
+    dispatch_ns: Ns,
+}
+
+impl Rows {
+    fn row(&mut self, join: &HostJoin<'_>, site: u32) -> &mut Row {
+        let at = *self.of_site.entry(site).or_insert_with(|| {
+            let frame = join.frame(site);
+            *self.ids.entry((join.label(site), frame.file, frame.line)).or_insert_with(|| {
+                let (own, idle_ns, last, calls, dispatch_ns) = Default::default();
+                self.list.push(Row { site, own, idle_ns, last, calls, dispatch_ns });
+                self.list.len() - 1
+            })
+        });
+        &mut self.list[at]
+    }
+
+    /// Adds the time of a stack to the functions in it.
+    fn add(&mut self, join: &HostJoin<'_>, node: u32, part: Part) {
+        self.added += 1;
+        let added = self.added;
+        // Without a line anywhere, the function itself counts.
+        let site = join.places[node as usize].site.unwrap_or(node);
+        let (mut called, mut dispatches) = (None, false);
+        for at in join.nodes.upwards(node) {
+            let place = join.places[at as usize];
+            if at > site {
+                dispatches |= place.plumbing;
+                called = if place.plumbing { called } else { Some(at) };
+            } else if at == site || place.site == Some(at) {
+                let row = self.row(join, at);
+                row.idle_ns += if row.last == added { 0 } else { part.ns };
+                row.last = added;
+            }
+        }
+        let row = self.row(join, site);
+        row.own.add(part);
+        row.dispatch_ns += if dispatches { part.ns } else { 0 };
+        if let Some(called) = called {
+            *row.calls.entry(join.label(called)).or_default() += part.ns;
+        }
+    }
+}
+
+impl Row {
+    fn finish(self, join: &HostJoin<'_>, sums: &Sums) -> HostFunction {
+        let (own, frame, function) = (self.own, join.frame(self.site), join.label(self.site));
+        let file = join.trace.names.get(frame.file);
+        let read_back = self.calls.iter().filter(|call| of_name(call.0) == Some(HostKind::HiddenSync));
+        let waits_ns = read_back.map(|call| *call.1).sum::<Ns>().max(own.wait_ns);
+        let mostly = self.calls.into_iter().max_by(|a, b| a.1.cmp(&b.1).then_with(|| b.0.cmp(&a.0)));
+        let most = |ns: Ns| 2 * ns > own.ns;
+        let called = mostly.as_ref().filter(|(_, ns)| most(*ns)).map(|(name, _)| name.as_str());
+        let sampled = own.samples > 0;
+        HostFunction {
+            kind: kind_of(&function, file, called, most(self.dispatch_ns), 4 * waits_ns > own.ns),
+            file: (!file.is_empty()).then(|| file.to_owned()),
+            line: (frame.line > 0).then_some(frame.line),
+            part: join.part(self.site),
+            self_ns: own.ns,
+            idle_ns: self.idle_ns,
+            device_wait_ns: own.wait_ns,
+            samples: sampled.then_some(own.samples),
+            interval_ns: sampled.then(|| interval(own, sums.bare_ns)),
+            mostly: mostly.map(|(function, ns)| HostCall { function, ns }),
+            function,
+        }
+    }
+}
+
+/// Returns the 95 % confidence interval of the time of a function: of the moments that could have been sampled, those with it.
+fn interval(own: Part, bare_ns: Ns) -> [Ns; 2] {
+    let samples = own.samples as f64;
+    let moments = (bare_ns as f64 * samples / own.sampled_ns.max(1) as f64).max(samples);
+    let (low, high) = proportion_interval(samples, moments);
+    let ns = |share: f64| own.ns - own.sampled_ns + (share * bare_ns as f64) as Ns;
+    [ns(low).min(own.ns), ns(high).max(own.ns)]
+}

@@ -1,0 +1,99 @@
+//! Stacks of the threads that call CUDA: samples of the CPU, calls into the system libraries, and the times at which the system did not
+//! run a thread.
+
+use super::columns::Strings;
+use super::identity::Identity;
+use crate::sqlite::Database;
+use crate::{FrameId, HostFrame, HostSample, HostSpan, NOT_RUNNING, Ns, ReadError, StackId, ThreadId, Trace};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Functions further out than this are left out of a stack.
+const DEEPEST: i64 = 256;
+
+/// Reads stacks. Those of threads without calls since `first_call` are left out: they launch nothing.
+pub fn stacks(
+    db: &Database,
+    strings: &Strings,
+    first_call: usize,
+    who: &Identity,
+    trace: &mut Trace,
+) -> Result<(), ReadError> {
+    let calling = trace.calls.thread.get(first_call..).unwrap_or_default();
+    let calling: FxHashSet<ThreadId> = calling.iter().copied().collect();
+    let thread = |global: Option<i64>| who.known_thread(global? as u64).filter(|id| calling.contains(id));
+    let file = trace.names.intern("");
+    db.each("OSRT_API", &["start", "end", "globalTid", "nameId"], |row| {
+        let name = row[3].int().and_then(|id| strings.get(id));
+        if let (Some(start), Some(end), Some(thread), Some(function)) =
+            (row[0].int(), row[1].int(), thread(row[2].int()), name)
+            && start < end
+        {
+            let frame = trace.stacks.intern(HostFrame { function, file, line: 0 });
+            trace.stacks.spans.push(HostSpan { thread, start, end, frame });
+        }
+    })?;
+    let mut switches: Vec<(ThreadId, Ns, bool)> = Vec::new();
+    db.each("SCHED_EVENTS", &["start", "isSchedIn", "globalTid"], |row| {
+        if let (Some(at), Some(is_in), Some(thread)) = (row[0].int(), row[1].int(), thread(row[2].int())) {
+            switches.push((thread, at, is_in != 0));
+        }
+    })?;
+    switches.sort_unstable();
+    let function = trace.names.intern(NOT_RUNNING);
+    for pair in switches.windows(2) {
+        if let [(thread, start, false), (same, end, true)] = *pair
+            && thread == same
+        {
+            let frame = trace.stacks.intern(HostFrame { function, file, line: 0 });
+            trace.stacks.spans.push(HostSpan { thread, start, end, frame });
+        }
+    }
+    samples(db, strings, thread, trace)
+}
+
+/// Reads the samples of some threads with their call chains.
+fn samples(
+    db: &Database,
+    strings: &Strings,
+    thread: impl Fn(Option<i64>) -> Option<ThreadId>,
+    trace: &mut Trace,
+) -> Result<(), ReadError> {
+    let first = trace.stacks.samples.len();
+    let mut rows: FxHashMap<i64, u32> = FxHashMap::default();
+    db.each("COMPOSITE_EVENTS", &["id", "start", "globalTid"], |row| {
+        if let (Some(id), Some(at), Some(thread)) = (row[0].int(), row[1].int(), thread(row[2].int())) {
+            rows.insert(id, (trace.stacks.samples.len() - first) as u32);
+            trace.stacks.samples.push(HostSample { thread, at, stack: StackId::default() });
+        }
+    })?;
+    if rows.is_empty() {
+        return Ok(());
+    }
+    // Sample, depth and function.
+    let mut chains: Vec<(u32, u16, FrameId)> = Vec::new();
+    let unresolved = trace.names.intern("[unresolved]");
+    let columns = ["id", "symbol", "module", "stackDepth", "unresolved"];
+    db.each("SAMPLING_CALLCHAINS", &columns, |row| {
+        let name = |at: usize| row[at].int().and_then(|id| strings.get(id));
+        let sample = row[0].int().and_then(|id| rows.get(&id));
+        let depth = row[3].int().filter(|depth| (0..DEEPEST).contains(depth));
+        let (Some(sample), Some(symbol), Some(depth)) = (sample, name(1), depth) else {
+            return;
+        };
+        let function = if row[4].int().is_some_and(|flag| flag != 0) { unresolved } else { symbol };
+        let file = name(2).unwrap_or(symbol);
+        chains.push((*sample, depth as u16, trace.stacks.intern(HostFrame { function, file, line: 0 })));
+    })?;
+    chains.sort_unstable();
+    for chain in chains.chunk_by(|a, b| a.0 == b.0) {
+        let outermost_first = chain.iter().rev().map(|(_, _, frame)| *frame);
+        let stack =
+            outermost_first.fold(StackId::default(), |caller, frame| trace.stacks.call(caller, frame));
+        if let Some(sample) =
+            chain.first().and_then(|row| trace.stacks.samples.get_mut(first + row.0 as usize))
+        {
+            sample.stack = stack;
+        }
+    }
+    Ok(())
+}
