@@ -34,7 +34,7 @@ fn synchronisation(view: &View<'_>) -> Option<Finding> {
         .with_number("sync_calls_per_step", per_step);
     let rate = per_step.map_or_else(String::new, |per_step| format!(" ({per_step:.1} a step)"));
     let title = format!(
-        "{} waits for the device {} inside its work{rate}; the GPU is idle {} for it",
+        "{} waits for the device {} inside its work{rate}, which leaves the GPU idle for {}",
         stage.spoken(),
         times(syncs.inside),
         time(stage.each_device(gaps_ns))
