@@ -84,22 +84,25 @@ const BUSY: f64 = 0.8;
 /// Below this share of the stage's time, in %, a cause of idle time is not what holds the stage back.
 pub const LEAST_GAP_PCT: f64 = 20.0;
 
-/// Operations from which on the gaps between them show what holds a stage back.
+/// Operations from which on the gaps between them show what holds a stage back; of a stage of less than a millisecond, more.
 const LEAST_OPERATIONS: u64 = 10;
+const LEAST_SHORT_OPERATIONS: u64 = 50;
 
-/// Time of fewer operations from which on they show something, ns, if they fill the stage or repeat.
-const LEAST_BUSY_NS: i64 = 1_000_000;
+/// Time of a stage, and of a few operations, from which on they show something, ns.
+const LEAST_NS: i64 = 1_000_000;
 
 /// Repetitions of the same few operations that show something.
 const LEAST_REPEATS: u64 = 3;
 
-/// Tells whether the GPU work of a stage is too little for a verdict. A graph counts as many operations.
+/// Tells whether the GPU work of a stage is too little for a verdict: a few operations that neither fill the stage nor repeat. A graph
+/// counts as many operations.
 pub(crate) fn is_too_little(stage: &Stage) -> bool {
-    let few = (1..LEAST_OPERATIONS).contains(&stage.gpu_op_count) && stage.graphs.is_empty();
+    let least = if stage.elapsed_ns() < LEAST_NS { LEAST_SHORT_OPERATIONS } else { LEAST_OPERATIONS };
+    let few = (1..least).contains(&stage.gpu_op_count) && stage.graphs.is_empty();
     let repeats = stage.steps.as_ref().map_or(stage.instances, |steps| steps.count);
     let repeated = repeats >= LEAST_REPEATS && stage.gpu_op_count >= 2 * repeats;
     let shows = repeated || stage.busy_share().is_some_and(|share| share >= BUSY);
-    few && !(shows && stage.busy_ns.is_some_and(|ns| ns >= LEAST_BUSY_NS))
+    few && !(shows && stage.busy_ns.is_some_and(|ns| ns >= LEAST_NS))
 }
 
 /// Judges a stage by where the time of its warm part went.
@@ -346,7 +349,7 @@ mod tests {
     fn a_few_operations_are_judged_only_if_they_fill_the_stage_or_repeat() {
         const MS: i64 = 1_000_000;
         let mut few = stage(100 * MS, 98 * MS, 8 * MS, Idle { launch_ns: 90 * MS, ..Idle::default() });
-        few.gpu_op_count = 9;
+        (few.gpu_op_count, few.kernel_count) = (9, 9);
         let words = verdict(&few);
         assert_eq!(words.label, StageLimit::TooLittle);
         assert_eq!(words.why, "too little GPU work to judge: 9 operations");
@@ -358,13 +361,15 @@ mod tests {
         few.instances = 1;
         few.gpu_op_count = 10;
         assert_eq!(verdict(&few).label, StageLimit::Launch);
-        // Three kernels of 100 ms are a limit; three of 1 us are not.
+        // Three kernels of 100 ms are a limit; some of 6 us in 310 us are not.
         let mut large = stage(310 * MS, 305 * MS, 300 * MS, Idle::default());
-        large.gpu_op_count = 3;
+        (large.gpu_op_count, large.kernel_count) = (3, 3);
         assert_eq!(verdict(&large).label, StageLimit::Gpu);
-        let mut tiny = stage(3_100, 3_050, 3_000, Idle::default());
-        tiny.gpu_op_count = 3;
+        let mut tiny = stage(310_000, 305_000, 300_000, Idle::default());
+        (tiny.gpu_op_count, tiny.kernel_count) = (49, 49);
         assert_eq!(verdict(&tiny).label, StageLimit::TooLittle);
+        tiny.gpu_op_count = 50;
+        assert_eq!(verdict(&tiny).label, StageLimit::Gpu);
     }
 
     #[test]

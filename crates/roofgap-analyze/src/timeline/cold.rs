@@ -13,6 +13,9 @@ use std::cmp::Reverse;
 /// Shortest launch call that loads code, ns. Others take some microseconds.
 const LONG_LAUNCH_NS: Ns = 1_000_000;
 
+/// The same of a kernel that ran before, ns.
+const VERY_LONG_LAUNCH_NS: Ns = 100_000_000;
+
 /// Time of a cold unit over that of the others, at least.
 const LONGER: Ns = 2;
 
@@ -32,7 +35,7 @@ const PAUSE: Ns = 20;
 const RARE: usize = 8;
 
 /// Beginnings of the names of calls that a program makes once, without `cuda`, `cu` or `hip`, and the time from which on they count, ns.
-const ONCE: [(&str, ColdKind, Ns); 15] = [
+const ONCE: [(&str, ColdKind, Ns); 17] = [
     ("ModuleLoad", ColdKind::ModuleLoad, 0),
     ("LibraryLoad", ColdKind::ModuleLoad, 0),
     ("LinkComplete", ColdKind::ModuleLoad, 0),
@@ -46,6 +49,8 @@ const ONCE: [(&str, ColdKind, Ns); 15] = [
     ("MemAlloc", ColdKind::Allocation, LONG_LAUNCH_NS),
     ("HostAlloc", ColdKind::Allocation, LONG_LAUNCH_NS),
     ("Free", ColdKind::Allocation, LONG_LAUNCH_NS),
+    ("EventCreate", ColdKind::Allocation, LONG_LAUNCH_NS),
+    ("StreamCreate", ColdKind::Allocation, LONG_LAUNCH_NS),
     ("FuncGetAttributes", ColdKind::ModuleLoad, LONG_LAUNCH_NS),
     ("OccupancyMaxActive", ColdKind::ModuleLoad, LONG_LAUNCH_NS),
 ];
@@ -97,9 +102,9 @@ impl ColdCalls {
             };
             let row = *call as usize;
             let first = !std::mem::replace(seen, true);
-            if first
-                && let (Some(start), Some(end)) = (calls.start.get(row), calls.end.get(row))
-                && end - start > LONG_LAUNCH_NS
+            let least = if first { LONG_LAUNCH_NS } else { VERY_LONG_LAUNCH_NS };
+            if let (Some(start), Some(end)) = (calls.start.get(row), calls.end.get(row))
+                && end - start > least
                 && matches!(calls.class.get(row), Some(CallClass::Launch | CallClass::GraphLaunch))
             {
                 found.launches.insert(*call);

@@ -319,8 +319,7 @@ impl HostWork {
     /// Adds what the CPU did in one gap to the idle time of a stage, which was `before` without the gap. `call` launched `op`, which ended
     /// the gap. A step of which `op` is the first began on the CPU at `step_start`.
     ///
-    /// Getting data, cold calls and long work before a step take as long without a wait before them, so they are no part of
-    /// `launch_after`.
+    /// Getting data and long work before a step take as long without a wait before them, so they are no part of `launch_after`.
     pub fn add(
         &self,
         trace: &Trace,
@@ -332,7 +331,7 @@ impl HostWork {
     ) {
         let launch_ns = sums.idle.launch_ns - before.idle.launch_ns;
         let (loading, cold) = self.parts(trace, gap, call, launch_ns);
-        let rest = launch_ns - loading - cold;
+        let rest = launch_ns - loading;
         let launched = trace.calls.start.get(call as usize).map(|start| (*start).clamp(gap.0, gap.1));
         let first = step_start.zip(launched).map_or(0, |(begun, until)| until - begun.max(gap.0));
         let first = first.clamp(0, rest);
@@ -342,11 +341,12 @@ impl HostWork {
         let waited = after.sync_ns - before.launch_after.sync_ns;
         after.copy_ns = after.copy_ns.min(before.launch_after.copy_ns + kept - waited);
         let own = rest - waited - (after.copy_ns - before.launch_after.copy_ns);
+        let cold = cold.min(own);
         gaps.data_loading_ns += loading;
         sums.detail.cold_ns += cold;
-        sums.detail.host_first_ns += first.min(own);
-        if own > gaps.longest_ns {
-            (gaps.longest_ns, gaps.longest_before) = (own, Some(op));
+        sums.detail.host_first_ns += first.min(own - cold);
+        if own - cold > gaps.longest_ns {
+            (gaps.longest_ns, gaps.longest_before) = (own - cold, Some(op));
         }
     }
 }

@@ -372,7 +372,7 @@ pub fn steady(unit: SteadyUnit, times: &[Ns], expected: &[Ns]) -> Option<Steady>
     Some(Steady {
         unit,
         count: times.len() as u64,
-        time_ns: if count > 0 { divide(sum, count) } else { median_ns },
+        time_ns: if count > 0 && (enough || count < 3) { divide(sum, count) } else { median_ns },
         median_ns,
         spread_ns,
         unprofiled_ns: None,
