@@ -1,6 +1,6 @@
 //! The limit of a stage in one line.
 
-use crate::numbers::{all_counted, count, size};
+use crate::numbers::{all_counted, count, counted, size};
 use crate::result::{CopyKind, Idle, Stage};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -22,6 +22,8 @@ pub struct Verdict {
 pub enum StageLimit {
     /// No GPU work was recorded.
     NotMeasured,
+    /// The GPU ran too few operations to judge by.
+    TooLittle,
     /// The GPU is busy with kernels or graphs.
     Gpu,
     /// The GPU is busy with copies, or waits for a copy call.
@@ -53,6 +55,7 @@ impl StageLimit {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NotMeasured => "not measured",
+            Self::TooLittle => "too little work",
             Self::StepGaps => "gaps between steps",
             Self::Host => "host-bound",
             Self::Launch => "launch-bound",
@@ -81,6 +84,27 @@ const BUSY: f64 = 0.8;
 /// Below this share of the stage's time, in %, a cause of idle time is not what holds the stage back.
 pub const LEAST_GAP_PCT: f64 = 20.0;
 
+/// Operations from which on the gaps between them show what holds a stage back; of a stage of less than a millisecond, more.
+const LEAST_OPERATIONS: u64 = 10;
+const LEAST_SHORT_OPERATIONS: u64 = 50;
+
+/// Time of a stage, and of a few operations, from which on they show something, ns.
+const LEAST_NS: i64 = 1_000_000;
+
+/// Repetitions of the same few operations that show something.
+const LEAST_REPEATS: u64 = 3;
+
+/// Tells whether the GPU work of a stage is too little for a verdict: a few operations that neither fill the stage nor repeat. A graph
+/// counts as many operations.
+pub(crate) fn is_too_little(stage: &Stage) -> bool {
+    let least = if stage.elapsed_ns() < LEAST_NS { LEAST_SHORT_OPERATIONS } else { LEAST_OPERATIONS };
+    let few = (1..least).contains(&stage.gpu_op_count) && stage.graphs.is_empty();
+    let repeats = stage.steps.as_ref().map_or(stage.instances, |steps| steps.count);
+    let repeated = repeats >= LEAST_REPEATS && stage.gpu_op_count >= 2 * repeats;
+    let shows = repeated || stage.busy_share().is_some_and(|share| share >= BUSY);
+    few && !(shows && stage.busy_ns.is_some_and(|ns| ns >= LEAST_NS))
+}
+
 /// Judges a stage by where the time of its warm part went.
 pub fn verdict(stage: &Stage) -> Verdict {
     let stage = stage.warm();
@@ -90,6 +114,10 @@ pub fn verdict(stage: &Stage) -> Verdict {
     };
     if !stage.computes() && !copies_fill(stage) {
         return limited(StageLimit::NotMeasured, only_transfers(stage));
+    }
+    if is_too_little(stage) {
+        let operations = counted(stage.gpu_op_count, "operation");
+        return limited(StageLimit::TooLittle, format!("too little GPU work to judge: {operations}"));
     }
     // Work of other ranges and threads, and earlier work, keep the GPU busy too.
     let elapsed = stage.elapsed_ns().max(1) as f64;
@@ -315,6 +343,33 @@ mod tests {
         );
         assert_eq!(verdict(&Stage::default()).label, StageLimit::NotMeasured);
         assert!(verdict(&stage(100, 98, 8, launch)).why.contains("idle 92.0 %"));
+    }
+
+    #[test]
+    fn a_few_operations_are_judged_only_if_they_fill_the_stage_or_repeat() {
+        const MS: i64 = 1_000_000;
+        let mut few = stage(100 * MS, 98 * MS, 8 * MS, Idle { launch_ns: 90 * MS, ..Idle::default() });
+        (few.gpu_op_count, few.kernel_count) = (9, 9);
+        let words = verdict(&few);
+        assert_eq!(words.label, StageLimit::TooLittle);
+        assert_eq!(words.why, "too little GPU work to judge: 9 operations");
+        few.graphs = vec![GraphRow::default()];
+        assert_eq!(verdict(&few).label, StageLimit::Launch, "a graph is many operations");
+        few.graphs.clear();
+        few.instances = 4;
+        assert_eq!(verdict(&few).label, StageLimit::Launch, "two operations, four times");
+        few.instances = 1;
+        few.gpu_op_count = 10;
+        assert_eq!(verdict(&few).label, StageLimit::Launch);
+        // Three kernels of 100 ms are a limit; some of 6 us in 310 us are not.
+        let mut large = stage(310 * MS, 305 * MS, 300 * MS, Idle::default());
+        (large.gpu_op_count, large.kernel_count) = (3, 3);
+        assert_eq!(verdict(&large).label, StageLimit::Gpu);
+        let mut tiny = stage(310_000, 305_000, 300_000, Idle::default());
+        (tiny.gpu_op_count, tiny.kernel_count) = (49, 49);
+        assert_eq!(verdict(&tiny).label, StageLimit::TooLittle);
+        tiny.gpu_op_count = 50;
+        assert_eq!(verdict(&tiny).label, StageLimit::Gpu);
     }
 
     #[test]

@@ -307,12 +307,23 @@ pub fn common_kernels(base: Side<'_>, head: Side<'_>, kernels: &[KernelChange]) 
     };
     let pct = [common_pct(|kernel| kernel.base.as_ref()), common_pct(|kernel| kernel.head.as_ref())];
     let word = |pct: f64| Some(format!("{pct:.0} % of the time"));
-    pct.iter().any(|pct| *pct < FEW_COMMON_PCT).then(|| Difference {
+    let is_few = pct.iter().any(|pct| *pct < FEW_COMMON_PCT);
+    // Models share libraries, and differ in how often a step runs their kernels.
+    let steps = |side: Side<'_>| -> u64 {
+        side.analysis.stages.iter().filter_map(|stage| stage.steps.as_ref()).map(|steps| steps.count).sum()
+    };
+    let is_other = steps(base) > 0 && steps(base) == steps(head) && run_otherwise(kernels);
+    let seen = if is_few {
+        "few kernels are on both sides"
+    } else {
+        "a step runs the same kernels a different number of times"
+    };
+    (is_few || is_other).then(|| Difference {
         what: COMMON_KERNELS.to_owned(),
         weight: Caution,
         base: word(pct[0]),
         head: word(pct[1]),
-        meaning: "few kernels are on both sides: these may be different models or programs".to_owned(),
+        meaning: format!("{seen}: these may be different models or programs"),
     })
 }
 
@@ -326,6 +337,18 @@ pub fn covered_work(base: Side<'_>, head: Side<'_>, kernels: &[KernelChange]) ->
     if [base, head].iter().any(|totals| totals.from == KernelOrigin::Counters) {
         return None;
     }
+    run_otherwise(kernels).then(|| Difference {
+        what: "launches".to_owned(),
+        weight: Incomparable,
+        base: Some(count(base.kernel_count)),
+        head: Some(count(head.kernel_count)),
+        meaning: "the same kernels ran a different number of times: the whole traces cover different work"
+            .to_owned(),
+    })
+}
+
+/// Tells whether the kernels that take most of the common time run a different number of times.
+fn run_otherwise(kernels: &[KernelChange]) -> bool {
     let (mut common, mut other) = (0.0, 0.0);
     for kernel in kernels {
         let (Some(b), Some(h), MatchedBy::Name) = (&kernel.base, &kernel.head, kernel.matched_by) else {
@@ -337,14 +360,7 @@ pub fn covered_work(base: Side<'_>, head: Side<'_>, kernels: &[KernelChange]) ->
             other += time;
         }
     }
-    (other > common / 2.0).then(|| Difference {
-        what: "launches".to_owned(),
-        weight: Incomparable,
-        base: Some(count(base.kernel_count)),
-        head: Some(count(head.kernel_count)),
-        meaning: "the same kernels ran a different number of times: the whole traces cover different work"
-            .to_owned(),
-    })
+    other > common / 2.0
 }
 
 fn by_phase(counts: PhaseCounts) -> Option<String> {

@@ -603,6 +603,9 @@ fn syncs(trace: &Trace, spans: &StageSpans) -> SyncUse {
         IntervalSet::by_thread(rows.filter_map(|row| trace.ranges.rows.get(row as usize)))
     };
     let stage = by_thread(&spans.instances);
+    // The whole trace has no range, and is on all threads.
+    let unmarked = spans.instances.iter().filter(|span| span.range.is_none());
+    let anywhere = IntervalSet::of(unmarked.map(|span| (span.start, span.end)).collect());
     let steps = by_thread(&spans.steps);
     let calls = &trace.calls;
     let mut found = SyncUse::default();
@@ -616,7 +619,7 @@ fn syncs(trace: &Trace, spans: &StageSpans) -> SyncUse {
         let within = |lists: &FxHashMap<ThreadId, IntervalSet>| {
             lists.get(thread).is_some_and(|union| union.encloses(*start, *end))
         };
-        if within(&stage) {
+        if within(&stage) || anywhere.encloses(*start, *end) {
             found.count += 1;
             found.ns += end - start;
             *names.entry(*name).or_default() += 1;

@@ -16,7 +16,7 @@ mod rules;
 mod tests;
 
 pub(crate) use evidence::{LaunchGap, ShapeUse, StageEvidence, blocks_of, evidence, threads_of};
-pub use rule::{Rows, Rule};
+pub use rule::{LEAST_PCT, Rows, Rule};
 pub use rules::RULES;
 
 use crate::counters::Measured;
@@ -24,6 +24,7 @@ use crate::model::Architecture;
 use crate::names::ShortNames;
 use crate::result::{Analysis, Confidence, Finding, Stage};
 use crate::roof::{Keeps, StageRoofs};
+use crate::verdict::is_too_little;
 use program::Program;
 use rule::{Cause, Needs, View};
 use rustc_hash::FxHashMap;
@@ -119,7 +120,10 @@ fn run<'a>(
         let evidence = inputs.evidence.iter().find(|evidence| evidence.stage == stage.name);
         let communication_ns = rules::communication_roof_ns(inputs.analysis, stage, evidence);
         let roofs = StageRoofs { communication_ns, ..StageRoofs::of(stage) };
-        for rule in RULES.iter().filter(|rule| has(rule.needs)) {
+        // Counters judge a kernel by itself; the other rules need more than a few operations.
+        let counted = !inputs.counters.is_empty();
+        let judges = |needs| needs == Needs::Counters && counted || !is_too_little(stage);
+        for rule in RULES.iter().filter(|rule| has(rule.needs) && judges(rule.needs)) {
             let view =
                 View { rule, inputs, stage, evidence, roofs, program: &program, short_names: &short_names };
             findings.extend(rule.find(&view));

@@ -167,8 +167,8 @@ impl<'a> View<'a> {
     }
 }
 
-/// Least bound of a finding, % of the stage's time.
-const LEAST_PCT: f64 = 0.5;
+/// Least bound of a finding, % of the stage's time. Less is no advice.
+pub const LEAST_PCT: f64 = 3.0;
 
 /// A finding under construction.
 pub(super) struct FindingBuilder(Finding);

@@ -107,7 +107,7 @@ pub struct Steady {
     /// Number of units.
     pub count: u64,
     /// Mean time of the units that take about as long as their work explains, ns: the step time of a report. Left out are those that take
-    /// 20 % longer and stand out from the spread.
+    /// 20 % longer and stand out from the spread. The median of three or four units.
     pub time_ns: i64,
     /// Median, ns.
     pub median_ns: i64,

@@ -6,7 +6,7 @@ use super::ranges::{AllOfStage, EngineStage, StageRanges, Warmup};
 use super::{StageRule, StageSet, step_stage};
 use crate::attribution::{Contexts, Launches, NO_CALL};
 use crate::engines::{Engine, EngineStep};
-use crate::result::{ColdStart, StageKind};
+use crate::result::{ColdStart, StageKind, Tail};
 use roofgap_base::stats::median;
 use roofgap_trace::{Ns, ProcessId, ThreadId, Trace, range_name};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -71,15 +71,20 @@ struct IndexedStage {
     /// Calls in cold steps of instances that are not cold, as rows of `Trace::calls`.
     cold_calls: FxHashSet<u32>,
     cold: Option<ColdStart>,
+    /// Tail with the steps that are left out because they pause; `None` without such.
+    tail: Option<Tail>,
 }
 
-/// Cold instances and steps of a stage, as positions in its spans.
+/// Cold instances and steps of a stage, and steps that pause, as positions in its spans.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cold {
     pub instances: Vec<usize>,
     /// Steps of other instances.
     pub steps: Vec<usize>,
-    pub start: ColdStart,
+    /// Description of the cold ones; `None` where steps only pause.
+    pub start: Option<ColdStart>,
+    /// Tail of all but the cold steps; `None` where none pauses.
+    pub tail: Option<Tail>,
 }
 
 impl IndexedStage {
@@ -95,6 +100,7 @@ impl IndexedStage {
         with_cold: None,
         cold_calls: FxHashSet::with_hasher(rustc_hash::FxBuildHasher),
         cold: None,
+        tail: None,
     };
 }
 
@@ -209,11 +215,11 @@ impl StageIndex {
 
     /// Adds a stage without its cold instances and steps, as if they were a warm-up.
     pub fn add_warm(&mut self, trace: &Trace, stage: usize, cold: Cold) {
-        let Cold { instances, steps, start } = cold;
+        let Cold { instances, steps, start, tail } = cold;
         let Some(whole) = self.stages.get_mut(stage) else {
             return;
         };
-        whole.cold = Some(start);
+        (whole.cold, whole.tail) = (start, tail);
         if instances.is_empty() && steps.is_empty() {
             return;
         }
@@ -428,6 +434,11 @@ impl StageIndex {
     /// Returns the cold instances and steps of a stage; `None` without any.
     pub fn cold(&self, stage: usize) -> Option<&ColdStart> {
         self.at(stage).cold.as_ref()
+    }
+
+    /// Returns the tail of a stage with the steps that are left out because they pause; `None` without such.
+    pub fn tail(&self, stage: usize) -> Option<Tail> {
+        self.at(stage).tail
     }
 
     /// Tells whether a call is in a cold step of an instance that is not cold.

@@ -1,9 +1,9 @@
 //! Cold instances and steps: the first of repeated ones, and those in which a program does what it does once.
 
 use super::idle::{Activity, HostWork};
-use super::steps::{StepPeriod, StepPeriods};
+use super::steps::{StepPeriod, StepPeriods, steady};
 use crate::attribution::NO_CALL;
-use crate::result::{ColdCause, ColdKind, ColdStart, StageKind};
+use crate::result::{ColdCause, ColdKind, ColdStart, StageKind, SteadyUnit, Tail};
 use crate::stages::{Cold, StageIndex};
 use roofgap_base::stats::median;
 use roofgap_trace::{CallClass, NameId, Ns, OpKind, ThreadId, Trace};
@@ -12,6 +12,9 @@ use std::cmp::Reverse;
 
 /// Shortest launch call that loads code, ns. Others take some microseconds.
 const LONG_LAUNCH_NS: Ns = 1_000_000;
+
+/// The same of a kernel that ran before, ns.
+const VERY_LONG_LAUNCH_NS: Ns = 100_000_000;
 
 /// Time of a cold unit over that of the others, at least.
 const LONGER: Ns = 2;
@@ -25,8 +28,14 @@ const SHOWN_BY_STEPS: usize = 4;
 /// Share of the time of a stage, in %, from which on its cold calls are a cold start where nothing else repeats.
 const LEAST_COLD_PCT: Ns = 10;
 
+/// Part of the time of all steps, 1 in so many, from which on the time that no work explains is a pause.
+const PAUSE: Ns = 20;
+
+/// Most steps that are pauses, 1 in so many. More of them are how the program works.
+const RARE: usize = 8;
+
 /// Beginnings of the names of calls that a program makes once, without `cuda`, `cu` or `hip`, and the time from which on they count, ns.
-const ONCE: [(&str, ColdKind, Ns); 12] = [
+const ONCE: [(&str, ColdKind, Ns); 17] = [
     ("ModuleLoad", ColdKind::ModuleLoad, 0),
     ("LibraryLoad", ColdKind::ModuleLoad, 0),
     ("LinkComplete", ColdKind::ModuleLoad, 0),
@@ -39,6 +48,11 @@ const ONCE: [(&str, ColdKind, Ns); 12] = [
     ("Malloc", ColdKind::Allocation, LONG_LAUNCH_NS),
     ("MemAlloc", ColdKind::Allocation, LONG_LAUNCH_NS),
     ("HostAlloc", ColdKind::Allocation, LONG_LAUNCH_NS),
+    ("Free", ColdKind::Allocation, LONG_LAUNCH_NS),
+    ("EventCreate", ColdKind::Allocation, LONG_LAUNCH_NS),
+    ("StreamCreate", ColdKind::Allocation, LONG_LAUNCH_NS),
+    ("FuncGetAttributes", ColdKind::ModuleLoad, LONG_LAUNCH_NS),
+    ("OccupancyMaxActive", ColdKind::ModuleLoad, LONG_LAUNCH_NS),
 ];
 
 fn kind_of_call(name: &str) -> Option<(ColdKind, Ns)> {
@@ -88,9 +102,9 @@ impl ColdCalls {
             };
             let row = *call as usize;
             let first = !std::mem::replace(seen, true);
-            if first
-                && let (Some(start), Some(end)) = (calls.start.get(row), calls.end.get(row))
-                && end - start > LONG_LAUNCH_NS
+            let least = if first { LONG_LAUNCH_NS } else { VERY_LONG_LAUNCH_NS };
+            if let (Some(start), Some(end)) = (calls.start.get(row), calls.end.get(row))
+                && end - start > least
                 && matches!(calls.class.get(row), Some(CallClass::Launch | CallClass::GraphLaunch))
             {
                 found.launches.insert(*call);
@@ -205,8 +219,13 @@ pub fn find(
     let instances: Vec<usize> = (0..cold_instances).collect();
     let warm = |step: &usize| of_step.get(*step).is_none_or(|instance| *instance >= cold_instances);
     let steps: Vec<usize> = (0..units.steps.len()).filter(warm).collect();
-    let steps = cold_steps(&units.steps, &steps, &of_step, engine);
-    units.result(trace, instances, steps)
+    let cold = cold_steps(&units.steps, &steps, &of_step, engine);
+    let counting: Vec<usize> = steps.into_iter().filter(|step| !cold.contains(step)).collect();
+    let (paused, tail) = if engine { Default::default() } else { paused_steps(&units.steps, &counting) };
+    let found = units.result(trace, instances, cold);
+    let (instances, steps, start) = found.unwrap_or_default();
+    let steps = steps.into_iter().chain(paused).collect();
+    (start.is_some() || tail.is_some()).then_some(Cold { instances, steps, start, tail })
 }
 
 /// Returns the steps as units, with the time that their work explains.
@@ -220,6 +239,9 @@ fn steps(periods: &StepPeriods) -> Vec<Unit> {
     };
     periods.each.iter().zip(expected).map(unit).collect()
 }
+
+/// Cold instances and steps, and their description.
+type ColdUnits = (Vec<usize>, Vec<usize>, Option<ColdStart>);
 
 /// The instances and steps of a stage.
 struct Units {
@@ -266,7 +288,7 @@ impl Units {
     }
 
     /// Describes the cold ones. Where there are none, a stage whose time goes to cold calls is cold as a whole.
-    fn result(self, trace: &Trace, instances: Vec<usize>, steps: Vec<usize>) -> Option<Cold> {
+    fn result(self, trace: &Trace, instances: Vec<usize>, steps: Vec<usize>) -> Option<ColdUnits> {
         let pick = |units: &[Unit], cold: &[usize]| {
             let (mut own, mut rest) = (Vec::new(), Vec::new());
             for (at, unit) in units.iter().enumerate() {
@@ -302,7 +324,7 @@ impl Units {
             left_out,
             causes: causes(trace, &cold),
         };
-        Some(Cold { instances, steps, start })
+        Some((instances, steps, Some(start)))
     }
 }
 
@@ -393,6 +415,26 @@ fn cold_steps(units: &[Unit], counting: &[usize], instance_of: &[usize], engine:
     if cold.len() <= known.len() / 2 { cold } else { Vec::new() }
 }
 
+/// Returns the few steps that pause for much of the time of all, for the same GPU work, and the tail that they are. Such a pause does
+/// not show what holds the others back.
+fn paused_steps(units: &[Unit], counting: &[usize]) -> (Vec<usize>, Option<Tail>) {
+    let known: Vec<(usize, &Unit)> = counting.iter().filter_map(|at| Some((*at, units.get(*at)?))).collect();
+    let all: Vec<&Unit> = known.iter().map(|(_, unit)| *unit).collect();
+    let (times, expected): (Vec<Ns>, Vec<Ns>) = all.iter().map(|unit| (unit.time, unit.expected)).unzip();
+    let tail = steady(SteadyUnit::Step, &times, &expected).and_then(|steady| steady.tail);
+    let (Some(tail), Some(gpu)) = (tail, middle(&all, |unit| unit.gpu)) else {
+        return Default::default();
+    };
+    let long: Vec<(usize, &Unit)> =
+        known.iter().filter(|(_, unit)| unit.time > LONGER.saturating_mul(unit.expected)).copied().collect();
+    let rare = long.len() * RARE <= known.len() && tail.beyond_ns.saturating_mul(PAUSE) > times.iter().sum();
+    if !rare || !long.iter().all(|(_, unit)| unit.is_longer(unit.expected, gpu)) {
+        return Default::default();
+    }
+    let slowest = known.get(tail.slowest as usize - 1).map_or(tail.slowest, |(at, _)| *at as u64 + 1);
+    (long.iter().map(|(at, _)| *at).collect(), Some(Tail { slowest, ..tail }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -437,6 +479,23 @@ mod tests {
         assert_eq!(steps(&[900, 20, 20, 900, 20, 20], None, &[0, 0, 0, 1, 1, 1], false), Vec::<usize>::new());
         assert_eq!(steps(&[900, 20, 21, 20, 20], None, &[0; 5], true), Vec::<usize>::new(), "a long prompt");
         assert_eq!(steps(&[900, 20, 21, 20, 20], Some(0), &[0; 5], true), [0]);
+    }
+
+    #[test]
+    fn a_rare_pause_is_no_part_of_the_others() {
+        let steps = |times: &[Ns]| {
+            let mut list = units(&times.iter().map(|time| (*time, 10)).collect::<Vec<_>>());
+            list.iter_mut().for_each(|unit| unit.expected = 20);
+            let (paused, tail) = paused_steps(&list, &(1..list.len()).collect::<Vec<_>>());
+            (paused, tail.map(|tail| (tail.slowest, tail.beyond_ns)))
+        };
+        // The first step is cold and does not count, but it has a number.
+        assert_eq!(steps(&[900, 20, 20, 900, 20, 20, 20, 20, 20]), (vec![3], Some((4, 880))));
+        assert_eq!(steps(&[20, 20, 900, 20, 20, 20, 20, 900, 20]), (vec![], None), "two of eight");
+        assert_eq!(steps(&[20, 20, 900, 20]), (vec![], None), "one of three");
+        let mut many = vec![20; 200];
+        many[100] = 90;
+        assert_eq!(steps(&many), (vec![], None), "too short to matter");
     }
 
     #[test]

@@ -166,13 +166,6 @@ pub struct IdleSums {
     pub detail: IdleDetail,
 }
 
-impl IdleSums {
-    /// Returns the idle time for launches that does not follow a wait or a copy, ns.
-    pub fn launch_ns(&self) -> Ns {
-        self.idle.launch_ns - self.launch_after.sync_ns - self.launch_after.copy_ns
-    }
-}
-
 impl Waits {
     /// Collects them from the whole trace.
     pub fn of(trace: &Trace) -> Self {
@@ -334,6 +327,9 @@ fn recorded(trace: &Trace, process: ProcessId, start: Ns, end: Ns) -> bool {
 /// Start of the name under which PyTorch marks the time that it takes to get a batch from a data loader.
 const DATA_LOADER: &str = "enumerate(DataLoader)";
 
+/// Work of the CPU before a step from which on it is more than what follows a wait, ns.
+const LONG_WORK_NS: Ns = 1_000_000;
+
 /// The launch gaps of a stage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LaunchGaps {
@@ -380,27 +376,37 @@ impl HostWork {
         (loading, cold.clamp(0, most - loading))
     }
 
-    /// Adds the launch part of one gap, of `launch_ns`, to what is known about the gaps of a stage. `call` launched `op`, which ended the
-    /// gap. A step of which `op` is the first began on the CPU at `step_start`.
+    /// Adds what the CPU did in one gap to the idle time of a stage, which was `before` without the gap. `call` launched `op`, which ended
+    /// the gap. A step of which `op` is the first began on the CPU at `step_start`.
+    ///
+    /// Getting data and long work before a step take as long without a wait before them, so they are no part of `launch_after`.
     pub fn add(
         &self,
         trace: &Trace,
         gap: (Ns, Ns),
         (op, call): (usize, u32),
-        launch_ns: Ns,
+        before: IdleSums,
         step_start: Option<Ns>,
-        (gaps, detail): (&mut LaunchGaps, &mut IdleDetail),
+        (gaps, sums): (&mut LaunchGaps, &mut IdleSums),
     ) {
+        let launch_ns = sums.idle.launch_ns - before.idle.launch_ns;
         let (loading, cold) = self.parts(trace, gap, call, launch_ns);
-        let rest = launch_ns - loading - cold;
+        let rest = launch_ns - loading;
+        let launched = trace.calls.start.get(call as usize).map(|start| (*start).clamp(gap.0, gap.1));
+        let first = step_start.zip(launched).map_or(0, |(begun, until)| until - begun.max(gap.0));
+        let first = first.clamp(0, rest);
+        let after = &mut sums.launch_after;
+        let kept = if first >= LONG_WORK_NS { rest - first } else { rest };
+        after.sync_ns = after.sync_ns.min(before.launch_after.sync_ns + kept);
+        let waited = after.sync_ns - before.launch_after.sync_ns;
+        after.copy_ns = after.copy_ns.min(before.launch_after.copy_ns + kept - waited);
+        let own = rest - waited - (after.copy_ns - before.launch_after.copy_ns);
+        let cold = cold.min(own);
         gaps.data_loading_ns += loading;
-        detail.cold_ns += cold;
-        if let Some((begun, launched)) = step_start.zip(trace.calls.start.get(call as usize)) {
-            let until = (*launched).clamp(gap.0, gap.1);
-            detail.host_first_ns += (until - begun.max(gap.0)).clamp(0, rest.max(0));
-        }
-        if rest > gaps.longest_ns {
-            (gaps.longest_ns, gaps.longest_before) = (rest, Some(op));
+        sums.detail.cold_ns += cold;
+        sums.detail.host_first_ns += first.min(own - cold);
+        if own - cold > gaps.longest_ns {
+            (gaps.longest_ns, gaps.longest_before) = (own - cold, Some(op));
         }
     }
 }

@@ -124,7 +124,11 @@ impl StageMeter<'_> {
             match self.index.warm(at) {
                 warm if warm == at => (stage, gaps),
                 warm => {
-                    let (warm, gaps) = self.stage(warm, naming);
+                    let (mut warm, gaps) = self.stage(warm, naming);
+                    if let (Some(steady), Some(tail)) = (&mut warm.steady, self.index.tail(at)) {
+                        steady.count += tail.units;
+                        steady.tail = Some(tail);
+                    }
                     (Stage { steady: warm.steady.clone(), warm: Some(Box::new(warm)), ..stage }, gaps)
                 }
             }
@@ -455,13 +459,12 @@ impl StageMeter<'_> {
                 sums.cold_ns += start - until;
             } else if start > until && inside {
                 let call = self.index.launches().call_of_op[op];
-                let (gap, before) = ((until, start), sums.idle.launch_ns());
+                let (gap, before) = ((until, start), sums.idle);
                 each_gap(device, gap, call);
                 sums.foreign_ns +=
                     self.activity.split(self.trace, device, gap, call, &mut sweep.near, &mut sums.idle);
-                let launch_ns = sums.idle.launch_ns() - before;
-                let both = (&mut sums.gaps, &mut sums.idle.detail);
-                self.host.add(self.trace, gap, (op, call), launch_ns, step_starts.get(&row).copied(), both);
+                let both = (&mut sums.gaps, &mut sums.idle);
+                self.host.add(self.trace, gap, (op, call), before, step_starts.get(&row).copied(), both);
             }
             sums.busy_ns += (end - start.max(until)).max(0);
             (sweep.covered, sweep.cold) = (Some(until.max(end)), false);

@@ -102,11 +102,14 @@ impl StepPeriods {
                 }
                 (None, None) => own.work.1,
             };
+            // A single step takes as long as its range, even where the GPU runs earlier work first.
+            let single = own.next.is_none() && habit.is_some_and(|habit| habit.lead.is_empty());
+            let begin = if single { (end - step.length()).max(step.start).min(own.begin) } else { own.begin };
             let gap = own.next.map_or(0, |next| (next - own.work.1).max(0));
             let busy_after_ns = activity.busy_in(own.device, own.work.1, own.work.1 + gap).min(gap);
             StepPeriod {
-                time_ns: end - own.begin,
-                span: Some((own.begin, end)),
+                time_ns: end - begin,
+                span: Some((begin, end)),
                 device: own.device,
                 idle_after_ns: gap - busy_after_ns,
                 busy_after_ns,
@@ -372,7 +375,7 @@ pub fn steady(unit: SteadyUnit, times: &[Ns], expected: &[Ns]) -> Option<Steady>
     Some(Steady {
         unit,
         count: times.len() as u64,
-        time_ns: if count > 0 { divide(sum, count) } else { median_ns },
+        time_ns: if count > 0 && (enough || count < 3) { divide(sum, count) } else { median_ns },
         median_ns,
         spread_ns,
         unprofiled_ns: None,

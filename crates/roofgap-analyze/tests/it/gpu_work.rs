@@ -163,15 +163,15 @@ fn copies_by_direction_and_memory() {
 fn copies_that_keep_the_gpu_busy_are_the_verdict() {
     let copies: Vec<String> = (0..10)
         .map(|at| {
-            let time = (at * 100, 99);
+            let time = (at * 1000, 990);
             let name = "Memcpy HtoD (Pinned -> Device)";
-            event("gpu_memcpy", name, 9, time, r#", "bytes": 2742300"#)
+            event("gpu_memcpy", name, 9, time, r#", "bytes": 27423000"#)
         })
         .collect();
     let analysis = kineto(&copies, "", &Options::default());
     let words = verdict(&analysis.stages[0]);
     assert_eq!(words.label.as_str(), "copy-bound");
-    assert!(words.why.ends_with("host-to-device copies: 27.4 MB at 27.7 GB/s"), "{}", words.why);
+    assert!(words.why.ends_with("host-to-device copies: 274.2 MB at 27.7 GB/s"), "{}", words.why);
     let reason = analysis.reason(&About::Kernels).unwrap();
     assert!(reason.ends_with("only copies and memory sets: 10"), "{reason}");
 }

@@ -17,7 +17,7 @@ fn step(p: &mut Program) {
 #[test]
 fn time_after_the_launch_returned_is_not_the_launch() {
     let mut program = Program::on(1);
-    program.decode(4, |p| {
+    program.decode(8, |p| {
         p.kernel(GEMM, 0, 100 * US);
         // The next kernel is launched at once, and starts when an event of another stream is done.
         p.now += 150 * US;
@@ -28,9 +28,9 @@ fn time_after_the_launch_returned_is_not_the_launch() {
     let analysis = program.analysis();
     let stage = decode(&analysis);
     let (idle, detail) = (stage.idle.unwrap(), stage.idle_detail);
-    assert!(detail.after_launch_ns > 4 * 19 * MS, "{detail:?}");
+    assert!(detail.after_launch_ns > 8 * 19 * MS, "{detail:?}");
     assert_eq!(detail.before_launch_ns + detail.in_launch_ns, idle.launch_ns);
-    assert!(idle.launch_ns < 4 * MS && idle.other_ns >= detail.after_launch_ns, "{idle:?}");
+    assert!(idle.launch_ns < 8 * MS && idle.other_ns >= detail.after_launch_ns, "{idle:?}");
     assert_eq!(stage.limit, Some(StageLimit::GpuGaps));
     assert!(analysis.findings.iter().all(|finding| finding.id != "launch-bound"));
 }

@@ -4,6 +4,7 @@ use super::headline::headline;
 use super::table::Table;
 use super::{Block, Document, Item, Section, findings, kernels, provenance, stages};
 use crate::render::screen::Tone;
+use roofgap_analyze::findings::to_act_on;
 use roofgap_analyze::{Analysis, Stage, StageLimit, verdict};
 use roofgap_base::numbers::{all_counted, counted, significant, time};
 use roofgap_base::text::cut;
@@ -40,9 +41,11 @@ impl Document<'_> {
                 .with(Block::rest(all.len(), STAGES, "")),
         };
         let found = &analysis.findings;
-        let steps = found.iter().take(FINDINGS).map(|finding| {
+        let steps = to_act_on(found).into_iter().take(FINDINGS).map(|(finding, others)| {
             let most = self.text().width.unwrap_or(WIDTH).saturating_sub(4);
-            let saving = findings::saving_with_id(analysis, finding);
+            let saving =
+                [Some(findings::saving_with_id(analysis, finding)), findings::also_in(analysis, &others)];
+            let saving = saving.into_iter().flatten().collect::<Vec<_>>().join("; ");
             Item { name: cut(&finding.title, most), lines: vec![cut(&saving, most)], ..Item::default() }
         });
         let advice = Section::new("findings", "What to do first").with([match found.is_empty() {
@@ -122,13 +125,8 @@ pub fn largest_part(stage: &Stage) -> Option<String> {
     let elapsed = stage.elapsed_ns().max(1) as f64;
     let share = |ns: i64| format!("{:.0} %", 100.0 * ns as f64 / elapsed);
     if verdict(stage).label == StageLimit::Gpu {
-        let mut families: BTreeMap<&str, i64> = BTreeMap::new();
-        for kernel in &stage.kernels {
-            *families.entry(kernel.family.as_str()).or_default() += kernel.total_ns;
-        }
-        let total = families.values().sum::<i64>().max(1) as f64;
-        let (family, ns) = families.into_iter().max_by_key(|(_, ns)| *ns)?;
-        return Some(format!("{family} {:.0} % of kernels", 100.0 * ns as f64 / total));
+        let (family, share) = kernels::largest_family(stage)?;
+        return Some(format!("{family} {share:.0} % of kernels"));
     }
     let (ns, part) = parts.into_iter().zip(stages::PARTS).max_by_key(|(ns, _)| *ns)?;
     Some(format!("{} {}", part.name, share(ns)))

@@ -1,7 +1,7 @@
 //! Findings: savings, evidence, and the sentence for no findings.
 
-use super::{Block, Document, Form, Item, Section};
-use roofgap_analyze::findings::to_act_on;
+use super::{Block, Document, Form, Item, Section, kernels};
+use roofgap_analyze::findings::{LEAST_PCT, to_act_on};
 use roofgap_analyze::{Analysis, Finding, Knob, Stage, StageLimit, verdict};
 use roofgap_base::numbers::{NONE, count, si, significant, time};
 use serde_json::Value;
@@ -115,12 +115,13 @@ pub fn evidence_value(key: &str, value: &Value) -> String {
     }
 }
 
-/// Says why there is no finding, and which input would show more.
+/// Says why there is no finding, what takes the time, and which input would show more.
 pub fn none_found(analysis: &Analysis) -> String {
-    let bound = analysis.stages.iter().filter(|s| verdict(s).label == StageLimit::Gpu);
-    let busy: Vec<&str> = bound.map(|s| s.name.as_str()).collect();
+    let limited = |limit| analysis.stages.iter().filter(move |stage| verdict(stage).label == limit);
+    let busy: Vec<String> = limited(StageLimit::Gpu).map(|stage| largest(stage.warm())).collect();
     if busy.is_empty() {
-        return "No findings: no rule applies to the data.".into();
+        let little = limited(StageLimit::TooLittle).next().map(|stage| verdict(stage).why);
+        return format!("No findings: {}.", little.as_deref().unwrap_or("no rule applies to the data"));
     }
     let mut inputs = Vec::new();
     if analysis.counters.is_empty() {
@@ -135,7 +136,21 @@ pub fn none_found(analysis: &Analysis) -> String {
         let inputs = inputs.join(" and ");
         format!(" Provide {inputs} to see how far they are from the hardware's roof.")
     };
-    format!("No findings: the GPU is busy in {}, so its kernels are the limit.{next}", busy.join(" and "))
+    format!(
+        "No findings: the GPU is busy in {}, so its kernels are the limit, and no rule saves {LEAST_PCT:.0} % or more.{next}",
+        busy.join(" and ")
+    )
+}
+
+/// Names a stage, the kernels that take most of its kernel time, and how near to the roof its kernels are.
+fn largest(stage: &Stage) -> String {
+    let family = kernels::largest_family(stage).map(|(family, share)| format!("{family} {share:.0} %"));
+    let roof = stage.roof.roof_pct.map(|pct| format!("at {pct:.0} % of the roof"));
+    let facts: Vec<String> = family.into_iter().chain(roof).collect();
+    match facts.is_empty() {
+        true => stage.name.clone(),
+        false => format!("{} ({})", stage.name, facts.join(", ")),
+    }
 }
 
 impl Document<'_> {

@@ -339,6 +339,17 @@ fn counters(analysis: &Analysis) -> Table {
         .build()
 }
 
+/// Returns the family of kernels that takes most of the kernel time of a stage, and its share, %.
+pub fn largest_family(stage: &Stage) -> Option<(&str, f64)> {
+    let mut families: BTreeMap<&str, i64> = BTreeMap::new();
+    for kernel in &stage.kernels {
+        *families.entry(kernel.family.as_str()).or_default() += kernel.total_ns;
+    }
+    let total = families.values().sum::<i64>().max(1) as f64;
+    let (family, ns) = families.into_iter().max_by_key(|(_, ns)| *ns)?;
+    Some((family, 100.0 * ns as f64 / total))
+}
+
 /// Tells whether the kernels of an analysis are launches that ncu measured.
 pub fn only_measured(analysis: &Analysis) -> bool {
     analysis.totals.from == KernelOrigin::Counters

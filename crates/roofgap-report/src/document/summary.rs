@@ -123,11 +123,12 @@ impl Document<'_> {
         let confidence = confidence.trim_start_matches("Confidence: ").trim_end_matches('.').to_owned();
         let (level, facts) = confidence.split_once(": ").unwrap_or((confidence.as_str(), ""));
         let mut table = Table::new(&["number", "value", "meaning"]);
+        let machine = if analysis.devices.is_empty() { "machine" } else { "GPU" };
         let under = if pace.is_profiled { "under the profiler" } else { "without a profiler" };
         table.row([
             "speed".to_owned(),
             speed,
-            format!("{under}; compare it with another run on the same GPU"),
+            format!("{under}; compare it with another run on the same {machine}"),
         ]);
         table.row(["distance to the limit".to_owned(), distance, meaning]);
         table.row([

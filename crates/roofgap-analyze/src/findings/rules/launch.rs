@@ -110,7 +110,9 @@ impl<'a> Launching<'a> {
         let largest =
             causes.is_none_or(|other| gap_ns >= other.sync_ns.max(other.copy_ns).max(other.other_ns));
         let large = percent(stage.each_device(gap_ns), stage.elapsed_ns()) >= LEAST_GAP_PCT;
-        if launches == 0 || !stage.computes() || !large || !largest {
+        // What is left of a cold run is not how a warm one goes.
+        let cold = stage.idle_detail.cold_ns + stage.before.cold_ns > gap_ns;
+        if launches == 0 || !stage.computes() || !large || !largest || cold {
             return None;
         }
         let steps = stage.steps.as_ref().filter(|steps| steps.count > 0);

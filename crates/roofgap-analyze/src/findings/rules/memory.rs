@@ -13,7 +13,7 @@ const AT_ROOF_PCT: f64 = 80.0;
 /// Share of wall time, in %, from which on it is the GPU that holds a stage back.
 const BUSY_PCT: f64 = 60.0;
 
-const BETTER_ACCESS: &str = "Get nearer to the roof before buying bandwidth: wider and contiguous loads, more of them in flight, a \
+const BETTER_ACCESS: &str = "Get nearer to the roof: wider and contiguous loads, more of them in flight, a \
                              layout that the kernel reads in order, kernels fused so that a value is read once.";
 const FEWER_FROM_L1: &str = "Ask less of L1 and shared memory: keep values in registers (larger tiles of each thread), wider loads, no \
                              bank conflicts, warp shuffles. The bound is for the same accesses at the peak of the cache; fewer \

@@ -1,6 +1,6 @@
 //! A few steps much slower than the rest.
 
-use crate::findings::rule::{Cause, Find, Rows, Rule, View};
+use crate::findings::rule::{Cause, Find, FindingBuilder, Rows, Rule, View};
 use crate::numbers::{count, time};
 use crate::result::{Finding, SteadyUnit};
 
@@ -31,7 +31,10 @@ fn long_tail(view: &View<'_>) -> Option<Finding> {
         if tail.slowest == 1 { " It is the first, so a longer warm-up may be all it needs." } else { "" }
     );
     let slowest = (steady.unit == SteadyUnit::Step).then_some(tail.slowest);
-    view.saves(&[("time beyond what the work of the slow ones explains", tail.beyond_ns)])
+    // The slow ones may be left out of the stage that other rules see.
+    let whole = view.inputs.analysis.stages.iter().find(|whole| whole.name == stage.name).unwrap_or(stage);
+    let beyond = ("time beyond what the work of the slow ones explains", tail.beyond_ns);
+    FindingBuilder::new(view.rule, whole, view.roofs, &[beyond])
         .with("steps", steady.count)
         .with("slow_steps", tail.units)
         .with("median_ns", steady.median_ns)

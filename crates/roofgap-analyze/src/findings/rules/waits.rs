@@ -3,11 +3,14 @@
 use super::lines;
 use crate::findings::rule::{Cause, Find, Rows, Rule, View, percent};
 use crate::numbers::{count, time, times};
-use crate::result::Finding;
+use crate::result::{Finding, StageKind};
 use crate::timeline::IdleCause;
 
 /// Up to so many waits in a step are the one that ends it.
 const ONCE_A_STEP: f64 = 1.5;
+
+/// Share of a whole trace, in %, from which on its waits are worth a line.
+const LEAST_WHOLE_PCT: f64 = 10.0;
 
 /// Calls that wait for the device inside a step (or inside a stage without steps), with the idle time they cause: while the
 /// thread waits, and after, until it has launched again what it could have launched meanwhile.
@@ -17,6 +20,13 @@ fn synchronisation(view: &View<'_>) -> Option<Finding> {
     let syncs = &evidence.syncs;
     let gaps_ns = idle.sync_ns + stage.launch_after.sync_ns;
     if syncs.inside == 0 || gaps_ns <= 0 {
+        return None;
+    }
+    // A whole trace has waits that belong to no step; only a loss that leads is told.
+    let causes = stage.causes().unwrap_or_default();
+    let leads = gaps_ns >= causes.launch_ns.max(causes.copy_ns).max(causes.other_ns)
+        && percent(stage.each_device(gaps_ns), stage.elapsed_ns()) >= LEAST_WHOLE_PCT;
+    if stage.kind == StageKind::Whole && !leads {
         return None;
     }
     let steps = stage.steps.as_ref().map_or(0, |steps| steps.count);
@@ -35,7 +45,7 @@ fn synchronisation(view: &View<'_>) -> Option<Finding> {
         .with_number("sync_calls_per_step", per_step);
     let rate = per_step.map_or_else(String::new, |per_step| format!(" ({per_step:.1} a step)"));
     let title = format!(
-        "{} waits for the device {} inside its work{rate}; the GPU is idle {} for it{}",
+        "{} waits for the device {} inside its work{rate}, which leaves the GPU idle for {}{}",
         stage.spoken(),
         times(syncs.inside),
         time(stage.each_device(gaps_ns)),

@@ -6,10 +6,10 @@ use crate::names::Family;
 use crate::result::*;
 use roofgap_trace::OpKind;
 
-const MS: i64 = 1_000_000;
+pub(super) const MS: i64 = 1_000_000;
 
 /// 100 ms of wall, the GPU busy all the time with one stream of large kernels: nothing to find.
-fn busy() -> (Stage, StageEvidence) {
+pub(super) fn busy() -> (Stage, StageEvidence) {
     let stage = Stage {
         name: "decode".into(),
         instances: 1,
@@ -31,7 +31,7 @@ fn busy() -> (Stage, StageEvidence) {
     (stage, evidence)
 }
 
-fn kernel(name: &str, family: &str, total_ns: i64) -> Kernel {
+pub(super) fn kernel(name: &str, family: &str, total_ns: i64) -> Kernel {
     Kernel {
         name: name.into(),
         short_name: name.into(),
@@ -42,7 +42,7 @@ fn kernel(name: &str, family: &str, total_ns: i64) -> Kernel {
     }
 }
 
-fn shape(name: &str, blocks: u64, total_ns: i64) -> ShapeUse {
+pub(super) fn shape(name: &str, blocks: u64, total_ns: i64) -> ShapeUse {
     ShapeUse {
         name: name.into(),
         family: Family::Gemm,
@@ -58,12 +58,12 @@ fn shape(name: &str, blocks: u64, total_ns: i64) -> ShapeUse {
     }
 }
 
-fn analysis(stage: Stage) -> Analysis {
+pub(super) fn analysis(stage: Stage) -> Analysis {
     let device = DeviceInfo { name: Some("NVIDIA H200".into()), ..DeviceInfo::default() };
     Analysis { stages: vec![stage], devices: vec![device], ..Analysis::default() }
 }
 
-fn run(stage: Stage, evidence: StageEvidence) -> Vec<Finding> {
+pub(super) fn run(stage: Stage, evidence: StageEvidence) -> Vec<Finding> {
     findings(&analysis(stage), &[evidence])
 }
 
@@ -189,7 +189,7 @@ fn small_kernels_beside_others_leave_nothing_unused() {
 }
 
 /// Counters of the one kernel, as the join gives them.
-fn measured(bound: Option<Bound>, row: CounterRow) -> Measured {
+pub(super) fn measured(bound: Option<Bound>, row: CounterRow) -> Measured {
     Measured {
         row: CounterRow {
             stage: Some("decode".into()),
@@ -210,7 +210,7 @@ fn measured(bound: Option<Bound>, row: CounterRow) -> Measured {
     }
 }
 
-fn run_counted(stage: Stage, evidence: &StageEvidence, counters: &[Measured]) -> Vec<Finding> {
+pub(super) fn run_counted(stage: Stage, evidence: &StageEvidence, counters: &[Measured]) -> Vec<Finding> {
     find(Inputs {
         analysis: &analysis(stage),
         evidence: std::slice::from_ref(evidence),
@@ -416,7 +416,7 @@ fn low_occupancy_names_the_limit() {
     assert_eq!(ids(&run(row(18.0, 85.0))), Vec::<&str>::new());
 }
 
-fn chains(ns: i64, beyond_longest_ns: i64, gaps_ns: i64) -> ChainUse {
+pub(super) fn chains(ns: i64, beyond_longest_ns: i64, gaps_ns: i64) -> ChainUse {
     ChainUse { count: 100, kernels: 700, ns, beyond_longest_ns, gaps_ns, longest: 11 }
 }
 
@@ -514,7 +514,7 @@ fn waits_for_other_ranks_are_not_hidden_by_computation() {
 }
 
 /// A stage of 15 steps of which one took 25 ms for 5.
-fn with_tail(stage: Stage) -> Stage {
+pub(super) fn with_tail(stage: Stage) -> Stage {
     let tail = Tail { units: 1, beyond_ns: 20 * MS, slowest: 4, slowest_ns: 25 * MS, expected_ns: 5 * MS };
     let steady = Steady {
         unit: SteadyUnit::Step,

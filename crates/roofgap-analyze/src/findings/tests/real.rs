@@ -39,7 +39,7 @@ fn decode_of_dsocr2_is_launch_bound_first() {
     assert!(leading.len() <= 5, "{:?}", ids(&all));
     for finding in &all {
         assert!(!finding.title.is_empty() && !finding.action.is_empty() && !finding.evidence.is_empty());
-        assert!(finding.bound_pct >= 0.5 && finding.bound_pct <= 100.0);
+        assert!(finding.bound_pct >= 3.0 && finding.bound_pct <= 100.0);
     }
 }
 

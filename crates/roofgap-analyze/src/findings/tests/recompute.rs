@@ -6,7 +6,7 @@ const STEPS: i64 = 48;
 const POSITION_NS: i64 = 10_000;
 
 /// Three instances of prefill and decode; `step_ns` gives the time of a step at a number of positions.
-fn analysis(step_ns: impl Fn(i64) -> i64) -> Analysis {
+pub(super) fn analysis(step_ns: impl Fn(i64) -> i64) -> Analysis {
     let each_ns: Vec<i64> = (0..3).flat_map(|_| (PROMPT..PROMPT + STEPS).map(&step_ns)).collect();
     let vision = Note { name: "sam".to_owned(), instances: 3, wall_ns: 3 * 5_000_000, ..Note::default() };
     let prefill = Stage {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 const MS: i64 = 1_000_000;
 
 /// A stage of an engine whose steps took these times.
-fn stage(name: &str, kind: StageKind, each_ns: Vec<i64>, generation: u64) -> Stage {
+pub(super) fn stage(name: &str, kind: StageKind, each_ns: Vec<i64>, generation: u64) -> Stage {
     let mut sorted = each_ns.clone();
     sorted.sort_unstable();
     let total: i64 = each_ns.iter().sum();
@@ -33,12 +33,12 @@ fn stage(name: &str, kind: StageKind, each_ns: Vec<i64>, generation: u64) -> Sta
     }
 }
 
-fn percentiles(p50: i64, p99: i64) -> Option<Percentiles> {
+pub(super) fn percentiles(p50: i64, p99: i64) -> Option<Percentiles> {
     Some(Percentiles { count: 1000, mean: p50, p50, p99, ..Percentiles::default() })
 }
 
 /// A hundred decode steps of 10 ms for 8 requests each, and a load of 8 requests in flight that get a token every 10 ms.
-fn served() -> Analysis {
+pub(super) fn served() -> Analysis {
     Analysis {
         stages: vec![stage("decode", StageKind::Decode, vec![10 * MS; 100], 800)],
         engine: Some(EngineInfo { name: "vLLM".into(), ..EngineInfo::default() }),
@@ -160,7 +160,7 @@ fn a_batch_far_below_the_compute_roof() {
     assert!(!ids(&findings(&analysis, &[])).contains(&"batch-too-small"));
 }
 
-fn batch(requests: u64, steps: u64, graph_steps: u64, eager_idle_ns: i64) -> BatchRow {
+pub(super) fn batch(requests: u64, steps: u64, graph_steps: u64, eager_idle_ns: i64) -> BatchRow {
     BatchRow { requests, steps, graph_steps, mean_ns: Some(8 * MS), eager_idle_ns }
 }
 

@@ -1,0 +1,218 @@
+//! Every rule has an input in which it must find something, and one next to it in which it must not.
+
+use super::constructed::{MS, analysis, busy, chains, kernel, measured, run, run_counted, shape, with_tail};
+use super::serving::{batch, percentiles, served, stage as engine_stage};
+use super::*;
+use crate::counters::Bound;
+use crate::findings::RULES;
+use crate::findings::evidence::{CommunicationUse, CopyUse, DeviceUse, SyncUse};
+use crate::result::*;
+
+/// Runs the rules with the cause of one, or without it.
+type Case = (&'static str, fn(bool) -> Vec<Finding>);
+
+#[test]
+fn every_rule_has_its_cause_and_is_silent_without_it() {
+    for rule in RULES {
+        let found = |present: bool| {
+            let case = CASES.iter().find(|(id, _)| *id == rule.id);
+            let (_, case) = case.unwrap_or_else(|| panic!("{} has no case", rule.id));
+            case(present).iter().any(|finding| rule.is_about(&finding.id))
+        };
+        assert!(found(true), "{} does not appear with its cause", rule.id);
+        assert!(!found(false), "{} appears without its cause", rule.id);
+    }
+    assert_eq!(CASES.len(), RULES.len(), "a case for a rule that is gone");
+}
+
+/// A stage of 100 ms that is busy 30 ms and otherwise idle for these causes.
+fn idle(idle: Idle) -> (Stage, StageEvidence) {
+    let (stage, evidence) = busy();
+    (Stage { busy_ns: Some(30 * MS), kernel_ns: Some(30 * MS), idle: Some(idle), ..stage }, evidence)
+}
+
+fn launches() -> (Stage, StageEvidence) {
+    idle(Idle { launch_ns: 65 * MS, ..Idle::default() })
+}
+
+/// A busy stage with one changed piece of evidence.
+fn seen(change: fn(&mut StageEvidence)) -> Vec<Finding> {
+    let (stage, mut evidence) = busy();
+    change(&mut evidence);
+    run(stage, evidence)
+}
+
+fn counted(bound: Bound, sm: f64, dram: f64, occupancy: f64) -> Vec<Finding> {
+    let (stage, evidence) = busy();
+    let mut row = CounterRow { l1_pct: Some(60.0), occupancy_pct: Some(occupancy), ..CounterRow::default() };
+    (row.sm_pct, row.memory_pct, row.dram_pct) = (Some(sm), Some(dram.max(20.0)), Some(dram));
+    let mut row = measured(Some(bound), row);
+    row.reached_pct = Some(sm.max(dram));
+    run_counted(stage, &evidence, &[row])
+}
+
+fn of_devices(compute_ms: [i64; 2], any_ms: i64) -> Vec<Finding> {
+    let (stage, mut evidence) = busy();
+    let used = |(number, ms): (u32, i64)| DeviceUse { number, compute_ns: ms * MS };
+    evidence.devices = (0..).zip(compute_ms).map(used).collect();
+    evidence.any_device_ns = Some(any_ms * MS);
+    run(Stage { device_count: 2, devices_per_instance: 2.0, ..stage }, evidence)
+}
+
+fn of_job(job: Job) -> Vec<Finding> {
+    let mut analysis = Analysis { job: Some(job), ..analysis(busy().0) };
+    add_of_job(&mut analysis, &Default::default());
+    analysis.findings
+}
+
+fn served_with(change: impl Fn(&mut Analysis)) -> Vec<Finding> {
+    let mut analysis = served();
+    change(&mut analysis);
+    findings(&analysis, &[])
+}
+
+const CASES: &[Case] = &[
+    ("launch-bound", |is| {
+        let (stage, evidence) = if is { launches() } else { busy() };
+        run(stage, evidence)
+    }),
+    ("data-loading", |is| {
+        let (stage, evidence) = launches();
+        run(Stage { data_loading_ns: if is { 50 * MS } else { 0 }, ..stage }, evidence)
+    }),
+    ("sync-in-step", |is| {
+        let (stage, mut evidence) = idle(Idle { sync_ns: 60 * MS, ..Idle::default() });
+        // One wait ends the stage.
+        evidence.syncs = SyncUse { count: 31, inside: if is { 30 } else { 0 }, ..SyncUse::default() };
+        run(stage, evidence)
+    }),
+    ("host-copies", |is| {
+        let (stage, mut evidence) = idle(Idle { copy_ns: 60 * MS, ..Idle::default() });
+        evidence.host_copies = CopyUse {
+            count: 9,
+            pageable: if is { 9 } else { 0 },
+            ns: 2 * MS,
+            exposed_ns: MS,
+            ..CopyUse::default()
+        };
+        run(stage, evidence)
+    }),
+    ("cold-start", |is| {
+        let (mut stage, evidence) = launches();
+        stage.idle_detail.cold_ns = if is { 60 * MS } else { MS };
+        run(stage, evidence)
+    }),
+    ("host-outside", |is| {
+        let (stage, evidence) = busy();
+        let projected = if is { 66 * MS } else { 90 * MS };
+        let work = Some(65 * MS);
+        run(Stage { projected_ns: Some(projected), busy_ns: work, kernel_ns: work, ..stage }, evidence)
+    }),
+    ("rank-straggler", |is| {
+        let late = Straggler { stage: Some("decode".into()), waited_for_ns: 30 * MS, ..Straggler::default() };
+        of_job(Job { stragglers: if is { vec![late] } else { Vec::new() }, ..Job::default() })
+    }),
+    ("expert-imbalance", |is| {
+        let stage = Some("decode".into());
+        let row = ExpertBalance { stage, bound_ns: is.then_some(20 * MS), ..ExpertBalance::default() };
+        of_job(Job { experts: vec![row], ..Job::default() })
+    }),
+    ("communication-exposed", |is| {
+        let (stage, mut evidence) = busy();
+        let exposed_ns = if is { 15 * MS } else { MS };
+        evidence.communication =
+            Some(CommunicationUse { count: 9, ns: 20 * MS, exposed_ns, hideable_ns: exposed_ns });
+        run(stage, evidence)
+    }),
+    ("devices-take-turns", |is| of_devices([45, 45], if is { 88 } else { 50 })),
+    ("devices-uneven", |is| of_devices(if is { [90, 40] } else { [66, 64] }, 90)),
+    ("context-recomputed", |is| {
+        findings(&super::recompute::analysis(|n| if is { n * 10_000 } else { 30_000 + n * 20 }), &[])
+    }),
+    ("unfused-attention", |is| match is {
+        true => seen(|evidence| evidence.attention = chains(50 * MS, 30 * MS, 0)),
+        false => seen(|evidence| evidence.chains = chains(50 * MS, 30 * MS, 0)),
+    }),
+    ("unfused-elementwise", |is| match is {
+        true => seen(|evidence| evidence.chains = chains(20 * MS, 13 * MS, MS)),
+        false => seen(|evidence| evidence.attention = chains(20 * MS, 13 * MS, MS)),
+    }),
+    ("tensor-cores-idle", |is| {
+        let (stage, evidence) = busy();
+        let name = if is { "ampere_sgemm_128x64_tn" } else { "ampere_bf16_s16816gemm_bf16_128x64_tn" };
+        run(Stage { kernels: vec![kernel(name, "gemm", 60 * MS)], ..stage }, evidence)
+    }),
+    ("memory-at-roof", |is| counted(Bound::Dram, 10.0, if is { 92.0 } else { 60.0 }, 60.0)),
+    ("memory-below-roof", |is| counted(Bound::Dram, 10.0, if is { 60.0 } else { 92.0 }, 60.0)),
+    ("cache-bound", |is| counted(if is { Bound::L1 } else { Bound::Compute }, 50.0, 10.0, 60.0)),
+    ("low-occupancy", |is| counted(Bound::Latency, 35.0, 20.0, if is { 18.0 } else { 60.0 })),
+    ("small-kernels", |is| {
+        let (stage, mut evidence) = busy();
+        evidence.shapes = vec![shape("big_gemm", if is { 33 } else { 1000 }, 98 * MS)];
+        run(stage, evidence)
+    }),
+    ("ncu-*", |is| {
+        let (stage, evidence) = busy();
+        let mut row = measured(None, CounterRow::default());
+        let speedup_pct = is.then_some(20.0);
+        row.advice = vec![NcuRule { rule: "AchievedOccupancy".into(), speedup_pct, ..NcuRule::default() }];
+        run_counted(stage, &evidence, &[row])
+    }),
+    ("step-tail", |is| {
+        let (stage, evidence) = busy();
+        run(if is { with_tail(stage) } else { stage }, evidence)
+    }),
+    ("gaps-between-steps", |is| {
+        served_with(|analysis| analysis.stages[0].between_ns = if is { 500 * MS } else { 0 })
+    }),
+    ("latency-outside-steps", |is| {
+        let itl = if is { 15 * MS } else { 10 * MS };
+        served_with(|analysis| analysis.requests.as_mut().unwrap().itl_ns = percentiles(itl, 18 * MS))
+    }),
+    ("decode-starved", |is| {
+        let step = if is { 30 * MS } else { 11 * MS };
+        served_with(|analysis| {
+            analysis.stages.push(engine_stage("mixed", StageKind::Mixed, vec![step; 10], 80));
+        })
+    }),
+    ("kv-cache-full", |is| {
+        let preempted = if is { 16.0 } else { 0.0 };
+        served_with(|analysis| {
+            let requests = analysis.requests.as_mut().unwrap();
+            requests.metrics.insert("vllm:num_preemptions_total".into(), preempted);
+        })
+    }),
+    ("batch-too-small", |is| {
+        let flops = if is { 1e14 } else { 9e14 };
+        served_with(|analysis| {
+            let stage = &mut analysis.stages[0];
+            stage.mfu = Some(Mfu { flops, peak_flops_per_s: 1e15, ..Mfu::default() });
+            stage.mbu = Some(Mbu { bytes: 4e12, bandwidth_bytes_per_s: 4e12, ..Mbu::default() });
+        })
+    }),
+    ("graphs-not-used", |is| {
+        let eager = if is { 0 } else { 40 };
+        served_with(|analysis| {
+            let batches =
+                vec![batch(8, 60, 60, 0), batch(9, 40, eager, if eager > 0 { 0 } else { 200 * MS })];
+            analysis.serving = Some(Serving { batches, ..Serving::default() });
+        })
+    }),
+    ("profiler-overhead", |is| {
+        let (stage, evidence) = busy();
+        let mut analysis = analysis(stage);
+        let ratio = if is { 1.6 } else { 1.1 };
+        let (tool, stage) = (Profiler::Nsys, "decode".into());
+        analysis.overhead = vec![Overhead { tool, stage, ratio, interval: None, pairs: None }];
+        analysis.sources = vec![SourceInfo { format: "nsys-sqlite".into(), ..SourceInfo::default() }];
+        findings(&analysis, &[evidence])
+    }),
+    ("experts-one-by-one", |is| {
+        let (mut stage, evidence) = launches();
+        stage.steps = Some(Steps { count: 4, ..Steps::default() });
+        (stage.launch_count, stage.kernels[0].calls) = (1200, 1200);
+        let model = crate::model::preset(if is { "deepseek_ocr" } else { "llama3_8b" }).unwrap();
+        let (analysis, evidence) = (analysis(stage), [evidence]);
+        find(Inputs { analysis: &analysis, evidence: &evidence, model: Some(&model), counters: &[] })
+    }),
+];
