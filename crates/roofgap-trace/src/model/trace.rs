@@ -4,7 +4,7 @@ use super::limits::MOST_BYTES;
 use super::order::Order;
 use super::{
     BackwardLink, Calls, CpuOps, DeviceId, Distributed, GpuOps, GraphNodes, Losses, Mark, NameId, Names, Ns,
-    ProcessId, Range, Ranges, ShapedOperator, ThreadId,
+    ProcessId, Range, Ranges, SampledCounters, ShapedOperator, ThreadId,
 };
 use crate::SourceFormat;
 use std::path::Path;
@@ -142,6 +142,8 @@ pub struct Trace {
     pub shaped: Vec<ShapedOperator>,
     /// Kernel totals of a summary table, where that is all there is.
     pub kernel_totals: Vec<KernelTotal>,
+    /// Hardware counters that were sampled while the program ran.
+    pub sampled: Vec<SampledCounters>,
     /// Host name, where the capture has it.
     pub host: Option<String>,
     /// Rank of a distributed job, where the capture names it.
