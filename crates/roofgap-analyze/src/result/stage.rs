@@ -592,7 +592,7 @@ pub struct Mfu {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MbuMeasured {
-    /// DRAM traffic of all instances, bytes; null where DRAM was not sampled.
+    /// DRAM traffic of all instances, bytes; null where it was not sampled, or as a share of the peak only, as nsys does.
     pub dram_bytes: Option<f64>,
     /// DRAM traffic of a step, bytes; null without steps.
     pub step_dram_bytes: Option<f64>,

@@ -26,7 +26,7 @@ struct Mixture {
     program: Program,
     /// Start, end and rate of each launch, bytes per ns.
     launches: Vec<(i64, i64, f64)>,
-    /// Mean bytes of a launch of each kernel.
+    /// Bytes of a launch of each kernel, at the mean of its rate.
     truth: Vec<f64>,
     random: Random,
 }
@@ -44,13 +44,14 @@ impl Mixture {
         let mut program = Program::on(1);
         program.decode(STEPS, |p| {
             p.now += (3e5 * random.next()) as i64;
-            for (kernel, (duration, rate)) in kinds.iter().enumerate() {
+            for (kernel, (duration, mean)) in kinds.iter().enumerate() {
                 let lasts = (duration * (1.0 + 0.03 * random.around())) as i64;
-                let rate = rate * (1.0 + 0.05 * random.around());
+                let rate = mean * (1.0 + 0.05 * random.around());
                 let end = p.kernel(&format!("kernel_{kernel}"), 0, lasts);
                 launches.push((end - lasts, end, rate));
-                truth[kernel] += lasts as f64 * rate / STEPS as f64;
+                truth[kernel] += lasts as f64 * mean / STEPS as f64;
             }
+            p.wait();
         });
         Self { program, launches, truth, random }
     }
@@ -181,7 +182,8 @@ fn kernels_that_the_samples_do_not_tell_apart_are_together() {
         }
         p.wait();
     });
-    let windows: Vec<(i64, i64)> = (0..800).map(|at| (base + at * 10 * US, base + (at + 1) * 10 * US)).collect();
+    let windows: Vec<(i64, i64)> =
+        (0..800).map(|at| (base + at * 10 * US, base + (at + 1) * 10 * US)).collect();
     let bytes: Vec<f32> = windows
         .iter()
         .map(|(start, _)| match (start - base) % (40 * US) {

@@ -39,7 +39,7 @@ pub struct PmConfig {
     samples: Vec<u8>,
 }
 
-/// A running collection.
+/// A collector.
 pub struct PmRun(u64);
 
 /// One sample.
@@ -51,7 +51,6 @@ pub struct PmSample<'a> {
     /// Values in the order of the counters.
     pub values: &'a [f64],
 }
-
 
 impl PmLibrary {
     /// Opens the CUPTI at `path` and the driver.
@@ -100,6 +99,16 @@ impl PmLibrary {
             return Ok(());
         }
         Err(Failure::Refused { call: name, code, text: words(self.result_string, code) })
+    }
+
+    /// Returns the version of CUPTI, 0 where it does not say.
+    pub fn version(&self) -> u32 {
+        let mut version = 0;
+        if let Some(ask) = symbol!(self.handle, "cuptiGetVersion", sys::GetVersion) {
+            // SAFETY: writes one number.
+            unsafe { ask(&raw mut version) };
+        }
+        version
     }
 
     /// Returns the number of devices.
@@ -166,7 +175,11 @@ impl PmLibrary {
         self.call(c"cuptiProfilerHostConfigAddMetrics", "cuptiProfilerHostConfigAddMetrics", &mut add)?;
         // size, null, object, length
         let mut length = [32, 0, host, 0];
-        self.call(c"cuptiProfilerHostGetConfigImageSize", "cuptiProfilerHostGetConfigImageSize", &mut length)?;
+        self.call(
+            c"cuptiProfilerHostGetConfigImageSize",
+            "cuptiProfilerHostGetConfigImageSize",
+            &mut length,
+        )?;
         let mut image = vec![0u8; length[3] as usize];
         // size, null, object, length, image
         let mut get = [40, 0, host, length[3], image.as_mut_ptr() as u64];
@@ -177,54 +190,42 @@ impl PmLibrary {
         if passes[4] == 1 {
             return Ok(Some((host, image)));
         }
-        let _ = self.call(c"cuptiProfilerHostDeinitialize", "cuptiProfilerHostDeinitialize", &mut [24, 0, host]);
+        let _ =
+            self.call(c"cuptiProfilerHostDeinitialize", "cuptiProfilerHostDeinitialize", &mut [24, 0, host]);
         Ok(None)
     }
 
-    /// Starts to sample a device. The hardware buffer holds a burst of samples, and the image `in_image` of them at a time.
-    pub fn start(
+    /// Makes a collector of a device, whose hardware buffer holds a burst of samples and whose image `in_image` of them.
+    pub fn collector(
         &self,
         config: &mut PmConfig,
         interval_ns: u64,
         buffer: u64,
         in_image: u32,
     ) -> Result<PmRun, Failure> {
-        // size, null, device, object. A collector that was stopped gives no more samples, so each burst has its own.
+        // size, null, device, object
         let mut enable = [32, 0, u64::from(config.device), 0];
         self.call(c"cuptiPmSamplingEnable", "cuptiPmSamplingEnable", &mut enable)?;
         let run = PmRun(enable[3]);
-        self.begin(config, &run, interval_ns, buffer, in_image).inspect_err(|_| self.close(&run))?;
-        Ok(run)
-    }
-
-    fn begin(
-        &self,
-        config: &mut PmConfig,
-        run: &PmRun,
-        interval_ns: u64,
-        buffer: u64,
-        in_image: u32,
-    ) -> Result<(), Failure> {
         // size, null, object, length, configuration, buffer, interval, trigger and, in the upper half, what a full buffer keeps: the oldest
         let image = config.image.as_ptr() as u64;
         let mut set = [64, 0, run.0, config.image.len() as u64, image, buffer, interval_ns, BY_GPU_TIME];
         self.call(c"cuptiPmSamplingSetConfig", "cuptiPmSamplingSetConfig", &mut set)?;
-        if config.samples.is_empty() {
-            let names: Vec<*const c_char> = config.metrics.iter().map(|name| name.as_ptr()).collect();
-            // size, null, object, names, number, samples, length
-            let mut ask = [56, 0, run.0, names.as_ptr() as u64, names.len() as u64, u64::from(in_image), 0];
-            self.call(c"cuptiPmSamplingGetCounterDataSize", "cuptiPmSamplingGetCounterDataSize", &mut ask)?;
-            config.samples = vec![0; ask[6] as usize];
-        }
-        self.clear(config, run)?;
-        self.call(c"cuptiPmSamplingStart", "cuptiPmSamplingStart", &mut [24, 0, run.0])
+        let names: Vec<*const c_char> = config.metrics.iter().map(|name| name.as_ptr()).collect();
+        // size, null, object, names, number, samples, length
+        let mut ask = [56, 0, run.0, names.as_ptr() as u64, names.len() as u64, u64::from(in_image), 0];
+        self.call(c"cuptiPmSamplingGetCounterDataSize", "cuptiPmSamplingGetCounterDataSize", &mut ask)?;
+        config.samples = vec![0; ask[6] as usize];
+        Ok(run)
     }
 
-    fn clear(&self, config: &mut PmConfig, run: &PmRun) -> Result<(), Failure> {
+    /// Starts a burst. The image belongs to one collector: CUPTI refuses it for another.
+    pub fn start(&self, config: &mut PmConfig, run: &PmRun) -> Result<(), Failure> {
         // size, null, object, length, image
         let mut clear = [40, 0, run.0, config.samples.len() as u64, config.samples.as_mut_ptr() as u64];
         const NAME: &str = "cuptiPmSamplingCounterDataImageInitialize";
-        self.call(c"cuptiPmSamplingCounterDataImageInitialize", NAME, &mut clear)
+        self.call(c"cuptiPmSamplingCounterDataImageInitialize", NAME, &mut clear)?;
+        self.call(c"cuptiPmSamplingStart", "cuptiPmSamplingStart", &mut [24, 0, run.0])
     }
 
     /// Ends a burst.
@@ -237,7 +238,8 @@ impl PmLibrary {
         let _ = self.call(c"cuptiPmSamplingDisable", "cuptiPmSamplingDisable", &mut [24, 0, run.0]);
     }
 
-    /// Passes the samples of a stopped burst to `take`. Returns true if the hardware buffer was full and samples are missing.
+    /// Passes the samples of a stopped burst to `take`. Returns true if a buffer was full and
+    /// samples are missing.
     pub fn decode(
         &self,
         config: &mut PmConfig,
@@ -246,31 +248,26 @@ impl PmLibrary {
     ) -> Result<bool, Failure> {
         let mut values = vec![0.0; config.metrics.len()];
         let names: Vec<*const c_char> = config.metrics.iter().map(|name| name.as_ptr()).collect();
-        loop {
-            let (image, length) = (config.samples.as_mut_ptr() as u64, config.samples.len() as u64);
-            // size (up to the byte of the overflow), null, object, image, length, reason and, in the upper half, overflow
-            let mut decode = [45, 0, run.0, image, length, 0];
-            self.call(c"cuptiPmSamplingDecodeData", "cuptiPmSamplingDecodeData", &mut decode)?;
-            // size, null, image, length, all samples, filled ones, complete ones
-            let mut info = [56, 0, image, length, 0, 0, 0];
-            self.call(c"cuptiPmSamplingGetCounterDataInfo", "cuptiPmSamplingGetCounterDataInfo", &mut info)?;
-            for at in 0..info[6] {
-                // size, null, object, image, length, position, start, end
-                let mut sample = [64, 0, run.0, image, length, at, 0, 0];
-                const SAMPLE: &str = "cuptiPmSamplingCounterDataGetSampleInfo";
-                self.call(c"cuptiPmSamplingCounterDataGetSampleInfo", SAMPLE, &mut sample)?;
-                // size, null, object, image, length, position, names, number, values
-                let (names, count) = (names.as_ptr() as u64, names.len() as u64);
-                let out = values.as_mut_ptr() as u64;
-                let mut evaluate = [72, 0, config.host, image, length, at, names, count, out];
-                const EVALUATE: &str = "cuptiProfilerHostEvaluateToGpuValues";
-                self.call(c"cuptiProfilerHostEvaluateToGpuValues", EVALUATE, &mut evaluate)?;
-                take(PmSample { start: sample[6], end: sample[7], values: &values });
-            }
-            if decode[5] & 0xffff_ffff != IMAGE_FULL || info[6] == 0 {
-                return Ok(decode[5] >> 32 & 0xff != 0);
-            }
-            self.clear(config, run)?;
+        let (image, length) = (config.samples.as_mut_ptr() as u64, config.samples.len() as u64);
+        // size (up to the byte of the overflow), null, object, image, length, reason and, in the upper half, overflow
+        let mut decode = [45, 0, run.0, image, length, 0];
+        self.call(c"cuptiPmSamplingDecodeData", "cuptiPmSamplingDecodeData", &mut decode)?;
+        // size, null, image, length, all samples, filled ones, complete ones
+        let mut info = [56, 0, image, length, 0, 0, 0];
+        self.call(c"cuptiPmSamplingGetCounterDataInfo", "cuptiPmSamplingGetCounterDataInfo", &mut info)?;
+        for at in 0..info[6] {
+            // size, null, object, image, length, position, start, end
+            let mut sample = [64, 0, run.0, image, length, at, 0, 0];
+            const SAMPLE: &str = "cuptiPmSamplingCounterDataGetSampleInfo";
+            self.call(c"cuptiPmSamplingCounterDataGetSampleInfo", SAMPLE, &mut sample)?;
+            // size, null, object, image, length, position, names, number, values
+            let (names, count) = (names.as_ptr() as u64, names.len() as u64);
+            let out = values.as_mut_ptr() as u64;
+            let mut evaluate = [72, 0, config.host, image, length, at, names, count, out];
+            const EVALUATE: &str = "cuptiProfilerHostEvaluateToGpuValues";
+            self.call(c"cuptiProfilerHostEvaluateToGpuValues", EVALUATE, &mut evaluate)?;
+            take(PmSample { start: sample[6], end: sample[7], values: &values });
         }
+        Ok(decode[5] & 0xffff_ffff == IMAGE_FULL || decode[5] >> 32 & 0xff != 0)
     }
 }

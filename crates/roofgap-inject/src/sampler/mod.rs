@@ -3,16 +3,17 @@
 //! CUPTI takes longer to evaluate a sample than the device to take one, so samples come in bursts: the hardware fills its buffer, then
 //! the buffer is evaluated. Steps of a model repeat, and their kernels are recorded all the time, so bursts are enough.
 
+use crate::collector::device;
 use crate::collector::now;
 use crate::collector::output::Output;
-use crate::collector::device;
 use crate::cupti::Failure;
 use crate::cupti::library::Surroundings;
-use crate::cupti::pm::{PmConfig, PmLibrary};
+use crate::cupti::pm::{PmConfig, PmLibrary, PmRun};
 use roofgap_wire::{
-    ClockPair, CounterMetric, CounterSample, End, FrameBuilder, Loss, Process, Record, Text,
+    ClockPair, CounterMetric, CounterSample, Cupti, End, FrameBuilder, Loss, Process, Record, Text,
 };
 use std::ffi::CStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -27,11 +28,11 @@ const METRICS: [&CStr; 6] = [
 ];
 
 /// Samples of a burst, and the hardware buffer that holds them on the largest device, bytes.
-const BURST: u64 = 4_000;
+const BURST: u64 = 2_000;
 const BUFFER: u64 = 256 << 20;
 
-/// Samples that are decoded together.
-const IN_IMAGE: u32 = 1_000;
+/// Samples that can be decoded, with room for those while sampling stops. A sample takes 54 KB on an H200.
+const IN_IMAGE: u32 = 3_000;
 
 /// Longest frame before it is written, bytes.
 const FRAME: usize = 1 << 20;
@@ -51,10 +52,11 @@ pub fn run(folder: &Path, interval: Duration, is_over: &dyn Fn() -> bool) -> Res
     let pid = std::process::id();
     let output = Output::create(folder, pid, u64::MAX)
         .map_err(|error| format!("cannot create a capture in {}: {error}", folder.display()))?;
-    let mut sampler = Sampler { library, output, frame: FrameBuilder::new(), clock_told: false, samples: 0, full: 0 };
-    let mut configs = sampler.configure()?;
-    sampler.introduce(pid, &configs);
+    let mut sampler =
+        Sampler { library, output, frame: FrameBuilder::new(), clock_told: false, samples: 0, full: 0 };
     let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX).max(1_000);
+    let mut configs = sampler.collectors(interval_ns)?;
+    sampler.introduce(pid, &configs);
     while !is_over() {
         if let Err(error) = sampler.burst(&mut configs, interval_ns, is_over) {
             sampler.lose("sampling.failed", 1, &refusal(&error));
@@ -62,6 +64,7 @@ pub fn run(folder: &Path, interval: Duration, is_over: &dyn Fn() -> bool) -> Res
             return Err(refusal(&error));
         }
     }
+    configs.iter().for_each(|(_, run)| sampler.library.close(run));
     sampler.finish();
     Ok(sampler.samples)
 }
@@ -115,24 +118,32 @@ struct Sampler {
 }
 
 impl Sampler {
-    /// Configures every device that can be sampled.
-    fn configure(&mut self) -> Result<Vec<PmConfig>, String> {
-        let mut configs = Vec::new();
+    /// Makes a collector of every device that can be sampled.
+    fn collectors(&mut self, interval_ns: u64) -> Result<Vec<(PmConfig, PmRun)>, String> {
+        let mut found = Vec::new();
         let mut why = "the driver finds no device".to_owned();
         for device in 0..self.library.devices() {
-            match self.library.configure(device, &METRICS) {
-                Ok(config) => configs.push(config),
+            let config = self.library.configure(device, &METRICS);
+            let collector = config.and_then(|mut config| {
+                let run = self.library.collector(&mut config, interval_ns, BUFFER, IN_IMAGE)?;
+                Ok((config, run))
+            });
+            match collector {
+                Ok(collector) => found.push(collector),
                 Err(error) => why = refusal(&error),
             }
         }
-        if configs.is_empty() { Err(why) } else { Ok(configs) }
+        if found.is_empty() { Err(why) } else { Ok(found) }
     }
 
     /// Writes the process, the devices and the counters.
-    fn introduce(&mut self, pid: u32, configs: &[PmConfig]) {
+    fn introduce(&mut self, pid: u32, configs: &[(PmConfig, PmRun)]) {
         let name = Text(b"roofgap sampler");
         self.frame.put(&Record::Process(Process { pid, parent: 0, at: now(), name }));
-        for config in configs {
+        let version = self.library.version();
+        let path = Text(self.library.path.as_os_str().as_bytes());
+        self.frame.put(&Record::Cupti(Cupti { version, options: 0, path }));
+        for (config, _) in configs {
             device::describe(config.device, |record| self.frame.put(&record));
             for (metric, place) in config.metrics.iter().zip(0..) {
                 let name = Text(metric.to_bytes());
@@ -145,24 +156,23 @@ impl Sampler {
     /// Samples all devices at the same time, then evaluates and writes the samples.
     fn burst(
         &mut self,
-        configs: &mut [PmConfig],
+        configs: &mut [(PmConfig, PmRun)],
         interval_ns: u64,
         is_over: &dyn Fn() -> bool,
     ) -> Result<(), Failure> {
         let before = now();
-        let mut runs = Vec::new();
-        for config in configs.iter_mut() {
-            runs.push(self.library.start(config, interval_ns, BUFFER, IN_IMAGE)?);
+        for (config, run) in configs.iter_mut() {
+            self.library.start(config, run)?;
         }
         let after = now();
         let end = Instant::now() + Duration::from_nanos(interval_ns.saturating_mul(BURST));
         while !is_over() && Instant::now() < end {
             std::thread::sleep(end.duration_since(Instant::now()).min(Duration::from_millis(20)));
         }
-        for run in &runs {
+        for (_, run) in configs.iter() {
             self.library.stop(run)?;
         }
-        for (config, run) in configs.iter_mut().zip(&runs) {
+        for (config, run) in configs.iter_mut() {
             let (frame, output, device) = (&mut self.frame, &mut self.output, config.device);
             let (told, samples) = (&mut self.clock_told, &mut self.samples);
             let mut is_first = true;
@@ -173,7 +183,8 @@ impl Sampler {
                     frame.put(&Record::ClockPair(clocks));
                 }
                 // The start of the first one is not set.
-                if std::mem::replace(&mut is_first, false) || sample.start == 0 || sample.end <= sample.start {
+                if std::mem::replace(&mut is_first, false) || sample.start == 0 || sample.end <= sample.start
+                {
                     return;
                 }
                 let values: Vec<u8> = sample.values.iter().flat_map(|v| (*v as f32).to_le_bytes()).collect();
@@ -185,7 +196,6 @@ impl Sampler {
                     output.append(frame.close(), raw);
                 }
             });
-            self.library.close(run);
             // A full buffer may also end as an error.
             let is_full = |error: Failure| match error {
                 Failure::Refused { code: OUT_OF_MEMORY, .. } => Ok(true),

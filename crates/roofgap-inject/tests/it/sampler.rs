@@ -49,7 +49,9 @@ fn bursts_of_samples_become_a_capture() {
     while let Some(records) = reader.next_frame().unwrap() {
         for record in records {
             match record {
-                Record::CounterMetric(metric) => metrics.push((metric.place, metric.name.to_str().into_owned())),
+                Record::CounterMetric(metric) => {
+                    metrics.push((metric.place, metric.name.to_str().into_owned()))
+                }
                 Record::CounterSample(sample) => {
                     assert!(sample.start >= last && sample.end == sample.start + 100_000);
                     let values: Vec<f32> = sample
@@ -71,8 +73,15 @@ fn bursts_of_samples_become_a_capture() {
         }
     }
     // One is not known to the stand-in, and a fourth would need a second pass.
-    let names = ["dram__bytes_read.sum", "dram__bytes_write.sum", "sm__inst_executed.avg.pct_of_peak_sustained_elapsed"];
-    assert_eq!(metrics, names.into_iter().zip(0..).map(|(name, at)| (at, name.to_owned())).collect::<Vec<_>>());
+    let names = [
+        "dram__bytes_read.sum",
+        "dram__bytes_write.sum",
+        "sm__inst_executed.avg.pct_of_peak_sustained_elapsed",
+    ];
+    assert_eq!(
+        metrics,
+        names.into_iter().zip(0..).map(|(name, at)| (at, name.to_owned())).collect::<Vec<_>>()
+    );
     assert!(samples > 100, "{samples}");
     assert_eq!((devices, clocks), (1, 1));
     assert!(matches!(reader.ending(), Some(Ending::Complete { .. })));

@@ -7,6 +7,7 @@
 enum { SIZE, NONE, OBJECT };
 static size_t interval, added, decoded;
 static uint64_t started, stopped;
+static int collectors;
 
 static uint64_t now(void) {
     struct timespec time;
@@ -45,21 +46,21 @@ int cuptiProfilerHostGetConfigImageSize(size_t *p) { return p[3] = 16, p[SIZE] !
 int cuptiProfilerHostGetConfigImage(size_t *p) { return p[SIZE] != 40; }
 // Three counters fit.
 int cuptiProfilerHostGetNumOfPasses(size_t *p) { return p[4] = added > 3 ? 2 : 1, p[SIZE] != 40; }
-int cuptiPmSamplingEnable(size_t *p) { return p[3] = 12, p[SIZE] != 32; }
+int cuptiPmSamplingEnable(size_t *p) { return p[3] = 12, collectors++, p[SIZE] != 32; }
 int cuptiPmSamplingDisable(size_t *p) { return p[SIZE] != 24; }
 int cuptiPmSamplingSetConfig(size_t *p) { return interval = p[6], p[SIZE] != 64 || p[7] != 1; }
 int cuptiPmSamplingGetCounterDataSize(size_t *p) { return p[6] = 64, p[SIZE] != 56 || p[4] != 3; }
-int cuptiPmSamplingCounterDataImageInitialize(size_t *p) { return p[SIZE] != 40; }
+// An image belongs to one collector.
+int cuptiPmSamplingCounterDataImageInitialize(size_t *p) {
+    static size_t first;
+    if (!first) first = p[4];
+    return first != p[4] || collectors != 1 ? 7 : p[SIZE] != 40;
+}
 int cuptiPmSamplingStart(size_t *p) { return started = now(), decoded = 0, p[SIZE] != 24; }
 int cuptiPmSamplingStop(size_t *p) { return stopped = now(), p[SIZE] != 24; }
-// Ten samples at a time.
 static size_t left(void) { return (stopped - started) / interval - decoded; }
-int cuptiPmSamplingDecodeData(size_t *p) {
-    if (is("full")) return 8;
-    p[5] = left() > 10 ? 1 : 2;
-    return p[SIZE] != 45;
-}
-int cuptiPmSamplingGetCounterDataInfo(size_t *p) { return p[6] = left() > 10 ? 10 : left(), p[SIZE] != 56; }
+int cuptiPmSamplingDecodeData(size_t *p) { return is("full") ? 8 : (p[5] = 2, p[SIZE] != 45); }
+int cuptiPmSamplingGetCounterDataInfo(size_t *p) { return p[6] = left(), p[SIZE] != 56; }
 int cuptiPmSamplingCounterDataGetSampleInfo(size_t *p) {
     p[6] = decoded ? started + decoded * interval : 0;
     p[7] = started + ++decoded * interval;

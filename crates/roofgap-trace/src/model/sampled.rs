@@ -83,7 +83,8 @@ impl SampledCounters {
         let mut before = first;
         order.retain(|&row| {
             let (start, end) = self.windows[row];
-            let possible = |(_, values): &(SampledMetric, Vec<f32>)| values[row].is_nan() || values[row] >= 0.0;
+            let possible =
+                |(_, values): &(SampledMetric, Vec<f32>)| values[row].is_nan() || values[row] >= 0.0;
             let keep = start >= before && end > start && end <= last && self.metrics.iter().all(possible);
             if keep {
                 before = end;

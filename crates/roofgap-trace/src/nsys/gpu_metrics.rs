@@ -36,14 +36,19 @@ pub fn samples(db: &Database, who: &Identity, trace: &mut Trace) -> Result<(), R
     };
     let span = first.saturating_sub(MARGIN)..=last.saturating_add(MARGIN);
     let columns = ["timestamp", "typeId", "metricId", "value"];
-    let parts = db.scan(TABLE, &columns, |_| Vec::<Row>::new(), |rows, row| {
-        if let (Some(at), Some(kind), Some(id), Some(value)) =
-            (row[0].int(), row[1].int(), row[2].int(), row[3].int())
-            && let Some(metric) = known.get(&(kind, id)).filter(|_| span.contains(&at))
-        {
-            rows.push((kind, at, *metric, value as f32));
-        }
-    })?;
+    let parts = db.scan(
+        TABLE,
+        &columns,
+        |_| Vec::<Row>::new(),
+        |rows, row| {
+            if let (Some(at), Some(kind), Some(id), Some(value)) =
+                (row[0].int(), row[1].int(), row[2].int(), row[3].int())
+                && let Some(metric) = known.get(&(kind, id)).filter(|_| span.contains(&at))
+            {
+                rows.push((kind, at, *metric, value as f32));
+            }
+        },
+    )?;
     let mut rows: Vec<Row> = parts.into_iter().flatten().collect();
     rows.sort_unstable_by_key(|&(kind, at, metric, _)| (kind, at, metric));
     for of_gpu in rows.chunk_by(|a, b| a.0 == b.0) {
@@ -55,7 +60,7 @@ pub fn samples(db: &Database, who: &Identity, trace: &mut Trace) -> Result<(), R
     Ok(())
 }
 
-/// Makes windows of the rows of a GPU, which are sorted by time: a value is of the time since the one before it.
+/// Makes windows of the rows of a GPU, which are sorted by time: a value is of the time until the next one.
 fn windows(rows: &[Row]) -> (Vec<(Ns, Ns)>, Vec<(SampledMetric, Vec<f32>)>) {
     let mut times: Vec<Ns> = rows.iter().map(|row| row.1).collect();
     times.dedup();
@@ -63,11 +68,11 @@ fn windows(rows: &[Row]) -> (Vec<(Ns, Ns)>, Vec<(SampledMetric, Vec<f32>)>) {
     intervals.sort_unstable();
     let most = intervals.get(intervals.len() / 2).map_or(0, |median| median.saturating_mul(MOST_INTERVALS));
     let (mut spans, mut metrics) = (Vec::new(), Vec::<(SampledMetric, Vec<f32>)>::new());
-    let mut before = None;
-    for sample in rows.chunk_by(|a, b| a.1 == b.1) {
+    for (sample, next) in rows.chunk_by(|a, b| a.1 == b.1).zip(times.iter().skip(1)) {
         let at = sample[0].1;
-        let start = before.replace(at).filter(|start| at - start <= most);
-        let Some(start) = start else { continue };
+        if next - at > most {
+            continue;
+        }
         for &(_, _, metric, value) in sample {
             let column = match metrics.iter().position(|(own, _)| *own == metric) {
                 Some(known) => known,
@@ -80,7 +85,7 @@ fn windows(rows: &[Row]) -> (Vec<(Ns, Ns)>, Vec<(SampledMetric, Vec<f32>)>) {
             values.resize(spans.len(), f32::NAN);
             values.push(value);
         }
-        spans.push((start, at));
+        spans.push((at, *next));
     }
     for (_, values) in &mut metrics {
         values.resize(spans.len(), f32::NAN);

@@ -398,7 +398,7 @@ fn sampled_counters_are_windows_around_the_kernels() {
     let trace = after(SAMPLES);
     let [sampled] = trace.sampled.as_slice() else { panic!("{}", trace.sampled.len()) };
     let first = trace.ops.start.iter().min().copied().unwrap();
-    // From a millisecond before the first operation on; the sample beside the missing one covers twice the time.
+    // From a millisecond before the first operation on; the sample before the missing one covers twice the time.
     let (start, end) = sampled.windows[0];
     assert!(start >= first - 1_000_000 && end - start == 20_000, "{start} {end} {first}");
     assert!(sampled.windows.iter().all(|window| [20_000, 40_000].contains(&(window.1 - window.0))));

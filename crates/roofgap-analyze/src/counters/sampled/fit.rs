@@ -112,12 +112,35 @@ impl<'a> Design<'a> {
             // What is left of its time beside that of the others.
             let near: Vec<f64> = fit.active.iter().map(|at| self.product(kernel, *at)).collect();
             let same: f64 = (0..near.len())
-                .map(|row| near[row] * fit.inverse.row(row).iter().zip(&near).map(|(a, b)| a * b).sum::<f64>())
+                .map(|row| {
+                    near[row] * fit.inverse.row(row).iter().zip(&near).map(|(a, b)| a * b).sum::<f64>()
+                })
                 .sum();
             let own = self.product(kernel, kernel);
             fit.rates[kernel].half = quantile * (error / (own - same).max(own * LEAST_PIVOT)).sqrt();
         }
         fit
+    }
+
+    /// Replaces each rate by the values that its kernel is left with when every window is divided between its kernels by their rates. Kernels
+    /// read less while they start, so that the rates of least squares, which fit the middle of long kernels best, add up to too much.
+    pub fn conserve(&self, values: &[f64], fit: &mut Fit) {
+        let (mut own, mut time) = (vec![0.0; self.kernels], vec![0.0; self.kernels]);
+        for window in self.overlaps.chunk_by(|a, b| a.window == b.window) {
+            let part = |overlap: &Overlap| overlap.ns * fit.rates[overlap.kernel as usize].value;
+            let all: f64 = window.iter().map(part).sum();
+            for overlap in window {
+                time[overlap.kernel as usize] += overlap.ns;
+                if all > 0.0 {
+                    own[overlap.kernel as usize] += values[overlap.window as usize] * part(overlap) / all;
+                }
+            }
+        }
+        for (rate, (own, time)) in fit.rates.iter_mut().zip(own.iter().zip(time)) {
+            if time > 0.0 {
+                rate.value = (own / time).max(0.0);
+            }
+        }
     }
 
     /// Returns the other kernel that runs in the same windows most.
@@ -205,7 +228,8 @@ impl<'a> Design<'a> {
         let (mut block, mut used) = (0, 0usize);
         let close = |scores: &mut Vec<f64>, squares: &mut Vec<f64>, inverse: &Square| {
             for (row, square) in squares.iter_mut().enumerate() {
-                let moved: f64 = scores.iter().zip(inverse.row(row)).map(|(score, value)| value * score).sum();
+                let moved: f64 =
+                    scores.iter().zip(inverse.row(row)).map(|(score, value)| value * score).sum();
                 *square += moved * moved;
             }
             scores.fill(0.0);
@@ -217,8 +241,7 @@ impl<'a> Design<'a> {
                 close(&mut scores, &mut squares, &fit.inverse);
                 (block, used_blocks) = (at / in_block, used_blocks + 1);
             }
-            let explained: f64 =
-                window.iter().map(|own| own.ns * fit.rates[own.kernel as usize].value).sum();
+            let explained: f64 = window.iter().map(|own| own.ns * fit.rates[own.kernel as usize].value).sum();
             let left = values[at] - explained;
             fit.residual += left * left;
             used += 1;

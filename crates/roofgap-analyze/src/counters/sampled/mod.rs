@@ -14,8 +14,8 @@ use crate::stages::StageIndex;
 use fit::{Design, Fit, Overlap, Rate};
 use roofgap_base::stats::median_f64;
 use roofgap_trace::{LossKind, Losses, NameId, Ns, OpKind, SampledCounters, SampledMetric, Trace};
-use rustc_hash::FxHashMap;
 pub use rows::add;
+use rustc_hash::FxHashMap;
 use windows::{Alignment, DeviceOps, align, overlaps, usable};
 
 /// Most kernels of a device that get rates of their own; those with the least time share one.
@@ -27,7 +27,7 @@ const LEAST_LAUNCHES: u64 = 20;
 /// Least windows for any number.
 const LEAST_WINDOWS: usize = 50;
 
-/// Share of the traffic in windows without any operation from which on another program uses the device.
+/// Traffic of a window without any operation, as a share of that of the others, from which on another program uses the device.
 const FOREIGN: f64 = 0.05;
 
 /// Least windows without an operation to tell that.
@@ -120,7 +120,10 @@ fn divide(trace: &Trace, index: &StageIndex, stages: &[Stage], gpu: Option<&GpuF
             sampled.losses.add(LossKind::SamplesForeign, 1);
             continue;
         }
-        for (stage, sum) in lane.stages(index.len()).into_iter().enumerate().filter(|(_, sum)| sum.samples > 0) {
+        let lane = lane.without_background();
+        for (stage, sum) in
+            lane.stages(index.len()).into_iter().enumerate().filter(|(_, sum)| sum.samples > 0)
+        {
             sums[stage].push(sum);
         }
         sampled.kernels.extend(lane.kernels(trace));
@@ -157,19 +160,29 @@ struct Lane {
     stages: Vec<Option<usize>>,
     overlaps: Vec<Overlap>,
     alignment: Alignment,
-    /// Bandwidth of the device, bytes per ns.
+    /// Bandwidth of the device, bytes per ns; 1 where DRAM was sampled as a share of the peak.
     bandwidth: Option<f64>,
+    /// True if bytes of DRAM were counted. Shares of its peak are whole percents in nsys, and of a peak that nsys does not state.
+    counts_bytes: bool,
 }
 
 impl Lane {
-    fn of(trace: &Trace, index: &StageIndex, counters: &SampledCounters, gpu: Option<&GpuFacts>) -> Option<Self> {
+    fn of(
+        trace: &Trace,
+        index: &StageIndex,
+        counters: &SampledCounters,
+        gpu: Option<&GpuFacts>,
+    ) -> Option<Self> {
         let device = trace.devices.get(counters.device.index())?;
         let own = device.bandwidth_bytes_per_s.map(|rate| rate as f64);
-        let bandwidth = gpu.and_then(GpuFacts::bandwidth).map(|(rate, _)| rate).or(own).map(|rate| rate * 1e-9);
+        let bandwidth =
+            gpu.and_then(GpuFacts::bandwidth).map(|(rate, _)| rate).or(own).map(|rate| rate * 1e-9);
         let (ops, keys, stages) = columns(trace, index, counters);
         let used = usable(trace, &ops, counters);
         let mut windows: Vec<(Ns, Ns)> = used.iter().map(|at| counters.windows[*at]).collect();
-        let values = |signal: Signal| Some((signal, signal_values(signal, counters, &used, bandwidth)?));
+        let counts_bytes = counters.values(SampledMetric::DramReadBytes).is_some();
+        let bandwidth = if counts_bytes { bandwidth } else { Some(1.0) };
+        let values = |signal: Signal| Some((signal, signal_values(signal, counters, &used)?));
         let signals: Vec<(Signal, Vec<f64>)> = SIGNALS.into_iter().filter_map(values).collect();
         // Multiprocessors are active exactly while kernels run.
         let sharpest = [Signal::SmActive, Signal::Dram, Signal::Tensor];
@@ -179,28 +192,43 @@ impl Lane {
             *window = (window.0 + alignment.shift, window.1 + alignment.shift);
         }
         let overlaps = overlaps(&ops, &windows, 0);
-        Some(Self { windows, signals, ops, keys, stages, overlaps, alignment, bandwidth })
+        Some(Self { windows, signals, ops, keys, stages, overlaps, alignment, bandwidth, counts_bytes })
     }
 
     fn values(&self, signal: Signal) -> Option<&[f64]> {
         self.signals.iter().find(|(own, _)| *own == signal).map(|(_, values)| values.as_slice())
     }
 
-    /// Tells whether the device moved data while it ran no recorded operation. Windows beside operations do not count: caches write later.
-    fn is_foreign(&self) -> bool {
-        let Some(values) = self.values(Signal::Dram) else { return false };
+    /// Returns the mean of a signal per window without any operation, and per other window; `None` with too few of the former. Windows beside
+    /// operations are others: caches write later.
+    fn idle_and_busy(&self, signal: Signal) -> Option<(f64, f64)> {
+        let values = self.values(signal)?;
         let mut idle = vec![true; self.windows.len()];
         for overlap in &self.overlaps {
             let at = overlap.window as usize;
             let beside = at.saturating_sub(2)..(at + 3).min(idle.len());
             idle[beside].fill(false);
         }
-        let sum = |wanted: bool| -> (usize, f64) {
-            let own = idle.iter().zip(values).filter(|(idle, value)| **idle == wanted && value.is_finite());
-            own.fold((0, 0.0), |(count, sum), (_, value)| (count + 1, sum + value))
+        let mean = |wanted: bool| {
+            let own = idle.iter().zip(values).filter(|(idle, _)| **idle == wanted);
+            let (count, sum) = own.fold((0, 0.0), |(count, sum), (_, value)| (count + 1, sum + value));
+            (count >= LEAST_IDLE).then(|| sum / count as f64)
         };
-        let ((count, idle), (_, busy)) = (sum(true), sum(false));
-        count >= LEAST_IDLE && idle > FOREIGN * (idle + busy)
+        mean(true).zip(mean(false))
+    }
+
+    /// Tells whether the device moved data while it ran no recorded operation.
+    fn is_foreign(&self) -> bool {
+        self.idle_and_busy(Signal::Dram).is_some_and(|(idle, busy)| idle > FOREIGN * busy)
+    }
+
+    /// Takes the little that the device moves by itself away.
+    fn without_background(mut self) -> Self {
+        if let Some((idle, _)) = self.idle_and_busy(Signal::Dram) {
+            let own = self.signals.iter_mut().filter(|(signal, _)| *signal == Signal::Dram);
+            own.for_each(|(_, values)| values.iter_mut().for_each(|value| *value -= idle));
+        }
+        self
     }
 
     /// Adds up the samples by stage: a window counts for a stage by the share of the operations in it.
@@ -208,6 +236,7 @@ impl Lane {
         let mut sums = vec![StageSum::default(); stages];
         for sum in &mut sums {
             (sum.alignment, sum.bandwidth) = (self.alignment, self.bandwidth);
+            sum.counts_bytes = self.counts_bytes;
         }
         for window in self.overlaps.chunk_by(|a, b| a.window == b.window) {
             let at = window[0].window as usize;
@@ -234,13 +263,18 @@ impl Lane {
     fn kernels(&self, trace: &Trace) -> Vec<SampledKernel> {
         let Some((_, first)) = self.signals.first() else { return Vec::new() };
         let (members, fit) = self.told_apart(first);
-        let place: FxHashMap<usize, usize> =
-            members.iter().enumerate().flat_map(|(at, own)| own.iter().map(move |column| (*column, at))).collect();
+        let place: FxHashMap<usize, usize> = members
+            .iter()
+            .enumerate()
+            .flat_map(|(at, own)| own.iter().map(move |column| (*column, at)))
+            .collect();
         let merged = self.merged(&members);
         let design = Design::new(&merged, members.len(), self.windows.len());
         let others = self.signals.iter().skip(1).map(|(signal, values)| (*signal, design.fit(values)));
-        let fits: Vec<(Signal, Fit)> =
-            std::iter::once((self.signals[0].0, fit)).chain(others).collect();
+        let mut fits: Vec<(Signal, Fit)> = std::iter::once((self.signals[0].0, fit)).chain(others).collect();
+        for ((_, fit), (_, values)) in fits.iter_mut().zip(&self.signals) {
+            design.conserve(values, fit);
+        }
         let launches = self.launches();
         let total = self.ops.total_ns();
         let mut calls = vec![0u64; self.ops.columns];
@@ -252,8 +286,7 @@ impl Lane {
                 continue;
             }
             let together = members[at].iter().filter(|other| **other != column);
-            let others: Vec<String> =
-                together.map(|other| self.name(trace, *other)).collect();
+            let others: Vec<String> = together.map(|other| self.name(trace, *other)).collect();
             let duration_ns = total[column] as f64 / calls[column].max(1) as f64;
             rows.push(Division { lane: self, fits: &fits, at }.kernel(SampledKernel {
                 stage: *stage,
@@ -277,14 +310,17 @@ impl Lane {
 
     fn name(&self, trace: &Trace, column: usize) -> String {
         let key = self.keys[column];
-        key.map_or("copies, memory sets and rare kernels".to_owned(), |(_, name, _)| trace.names.get(name).to_owned())
+        key.map_or("copies, memory sets and rare kernels".to_owned(), |(_, name, _)| {
+            trace.names.get(name).to_owned()
+        })
     }
 
     /// Merges kernels that the samples do not tell apart. Returns the columns of each group, and the fit of the groups.
     fn told_apart(&self, values: &[f64]) -> (Vec<Vec<usize>>, Fit) {
         let mut members: Vec<Vec<usize>> = (0..self.ops.columns).map(|column| vec![column]).collect();
         let busy: f64 = self.overlaps.iter().map(|overlap| overlap.ns).sum();
-        let mean = self.overlaps.chunk_by(|a, b| a.window == b.window).map(|own| values[own[0].window as usize]);
+        let mean =
+            self.overlaps.chunk_by(|a, b| a.window == b.window).map(|own| values[own[0].window as usize]);
         let mean = mean.sum::<f64>() / busy.max(1.0);
         for _ in 0..MOST_MERGES {
             let merged = self.merged(&members);
@@ -295,7 +331,10 @@ impl Lane {
             let mut pairs: Vec<(usize, usize)> = Vec::new();
             for (own, _) in fit.rates.iter().enumerate().filter(|(_, rate)| is_wide(rate)) {
                 let other = match fit.rates[own].half.is_finite() {
-                    true => fit.closest(own).filter(|(_, correlation)| *correlation < APART).map(|(other, _)| other),
+                    true => fit
+                        .closest(own)
+                        .filter(|(_, correlation)| *correlation < APART)
+                        .map(|(other, _)| other),
                     false => design.nearest(own),
                 };
                 if let Some(other) = other.filter(|other| !taken[own] && !taken[*other]) {
@@ -341,7 +380,8 @@ impl Lane {
             while self.windows.get(first).is_some_and(|window| window.1 <= *start) {
                 first += 1;
             }
-            launches[*column as usize] += u64::from(self.windows.get(first).is_some_and(|window| window.0 < *end));
+            launches[*column as usize] +=
+                u64::from(self.windows.get(first).is_some_and(|window| window.0 < *end));
         }
         launches
     }
@@ -356,7 +396,8 @@ fn columns(
     let ops = &trace.ops;
     let key = |row: usize| -> (Option<usize>, Key) {
         let (stage, shape) = (index.stage_of_op(row), ops.shape_of(row));
-        let kernel = (ops.kind[row] == OpKind::Kernel).then(|| (stage, ops.name[row], (shape.grid, shape.block)));
+        let kernel =
+            (ops.kind[row] == OpKind::Kernel).then(|| (stage, ops.name[row], (shape.grid, shape.block)));
         (stage, kernel)
     };
     let mut total: FxHashMap<(Option<usize>, Key), Ns> = FxHashMap::default();
@@ -382,12 +423,7 @@ fn columns(
 }
 
 /// Returns the values of a signal in windows; `None` where its counters were not sampled.
-fn signal_values(
-    signal: Signal,
-    counters: &SampledCounters,
-    used: &[usize],
-    bandwidth: Option<f64>,
-) -> Option<Vec<f64>> {
+fn signal_values(signal: Signal, counters: &SampledCounters, used: &[usize]) -> Option<Vec<f64>> {
     let length = |at: usize| (counters.windows[at].1 - counters.windows[at].0) as f64;
     let of = |metric: SampledMetric| {
         let values = counters.values(metric)?;
@@ -398,14 +434,14 @@ fn signal_values(
         };
         Some(used.iter().map(value).collect::<Vec<f64>>())
     };
-    let sum = |one: Vec<f64>, other: Vec<f64>| one.iter().zip(other).map(|(a, b)| a + b).collect::<Vec<f64>>();
+    let sum =
+        |one: Vec<f64>, other: Vec<f64>| one.iter().zip(other).map(|(a, b)| a + b).collect::<Vec<f64>>();
     match signal {
         Signal::Dram => match (of(SampledMetric::DramReadBytes), of(SampledMetric::DramWrittenBytes)) {
             (Some(read), Some(written)) => Some(sum(read, written)),
             _ => {
                 let shares = sum(of(SampledMetric::DramReadPct)?, of(SampledMetric::DramWrittenPct)?);
-                let peak = bandwidth? / 100.0;
-                Some(shares.into_iter().map(|share| share * peak).collect())
+                Some(shares.into_iter().map(|share| share / 100.0).collect())
             }
         },
         Signal::Tensor => of(SampledMetric::TensorPct),
@@ -423,20 +459,27 @@ struct Division<'a> {
 }
 
 impl Division<'_> {
-    fn rate(&self, wanted: Signal) -> Option<Rate> {
+    /// Returns a rate of a kernel that takes `ns`. Whole percents of a window are many of a kernel that fills little of it.
+    fn rate(&self, wanted: Signal, ns: f64) -> Option<Rate> {
         let fit = self.fits.iter().find(|(signal, _)| *signal == wanted);
-        fit.and_then(|(_, fit)| fit.rates.get(self.at)).copied().filter(|rate| rate.half.is_finite())
+        let mut rate = fit.and_then(|(_, fit)| fit.rates.get(self.at)).copied()?;
+        if !self.lane.counts_bytes {
+            let percent = if wanted == Signal::Dram { 0.01 } else { 1.0 };
+            rate.half += percent * (self.lane.alignment.interval as f64 / ns.max(1.0)).max(1.0);
+        }
+        Some(rate).filter(|rate| rate.half.is_finite())
     }
 
     /// Fills in the numbers of a kernel that stand on a narrow interval.
     fn kernel(&self, mut kernel: SampledKernel) -> SampledKernel {
         let alone = kernel.interval.together_with.is_empty();
+        let ns = kernel.duration_ns;
         let share = |signal: Signal| {
-            let rate = self.rate(signal).filter(|rate| alone && rate.half <= MOST_HALF_PCT)?;
+            let rate = self.rate(signal, ns).filter(|rate| alone && rate.half <= MOST_HALF_PCT)?;
             Some(rate.value.clamp(0.0, 100.0))
         };
         let with_ends = |signal: Signal| {
-            let rate = self.rate(signal).filter(|_| alone)?;
+            let rate = self.rate(signal, ns).filter(|_| alone)?;
             let end = |value: f64| value.clamp(0.0, 100.0);
             Some([end(rate.value), end(rate.value - rate.half), end(rate.value + rate.half)])
         };
@@ -444,16 +487,17 @@ impl Division<'_> {
             (share(Signal::Tensor), share(Signal::Issue), share(Signal::L2));
         kernel.interval.tensor_pct = with_ends(Signal::Tensor);
         kernel.interval.sm_active_pct = with_ends(Signal::SmActive);
-        if let Some(rate) = self.rate(Signal::Dram) {
+        if let Some(rate) = self.rate(Signal::Dram, ns) {
             let pct = |rate: f64| self.lane.bandwidth.map(|peak| 100.0 * rate / peak);
             if alone {
-                let ns = kernel.duration_ns;
-                kernel.interval.dram_bytes =
-                    Some([(rate.value - rate.half).max(0.0) * ns, (rate.value + rate.half) * ns]);
                 // Little traffic is known by its share of the peak.
                 let is_narrow = pct(rate.half).is_some_and(|half| half <= MOST_HALF_PCT / 3.0)
                     || rate.half <= MOST_HALF * rate.value;
-                kernel.dram_bytes = is_narrow.then_some(rate.value * ns);
+                if self.lane.counts_bytes {
+                    let ends = [(rate.value - rate.half).max(0.0) * ns, (rate.value + rate.half) * ns];
+                    kernel.interval.dram_bytes = Some(ends);
+                    kernel.dram_bytes = is_narrow.then_some(rate.value * ns);
+                }
                 kernel.dram_pct =
                     pct(rate.value).filter(|_| pct(rate.half).is_some_and(|half| half <= MOST_HALF_PCT));
             } else {
@@ -473,6 +517,7 @@ struct StageSum {
     known: [bool; 5],
     alignment: Alignment,
     bandwidth: Option<f64>,
+    counts_bytes: bool,
 }
 
 impl StageSum {
@@ -487,7 +532,8 @@ impl StageSum {
         };
         let rate = mean(Signal::Dram);
         let pct = |rate: f64| first.bandwidth.map(|peak| 100.0 * rate / peak);
-        let dram_bytes = rate.map(|rate| rate * busy_ns);
+        let counted = rate.filter(|_| sums.iter().all(|sum| sum.counts_bytes));
+        let dram_bytes = counted.map(|rate| rate * busy_ns);
         let elapsed_ns = stage.elapsed_ns() as f64 * sums.len() as f64;
         let steps = stage.steps.as_ref().filter(|steps| steps.count > 0);
         let modelled = stage.mbu.as_ref().map(|mbu| mbu.bytes).filter(|bytes| *bytes > 0.0);
@@ -495,8 +541,8 @@ impl StageSum {
         Some(MbuMeasured {
             dram_bytes,
             step_dram_bytes: dram_bytes.zip(steps).map(|(bytes, steps)| bytes / steps.count as f64),
-            bandwidth_bytes_per_s: rate.map(|rate| rate * 1e9),
-            by_wall_pct: dram_bytes.filter(|_| elapsed_ns > 0.0).and_then(|bytes| pct(bytes / elapsed_ns)),
+            bandwidth_bytes_per_s: counted.map(|rate| rate * 1e9),
+            by_wall_pct: rate.filter(|_| elapsed_ns > 0.0).and_then(|rate| pct(rate * busy_ns / elapsed_ns)),
             by_busy_pct: rate.and_then(pct),
             sm_active_pct: mean(Signal::SmActive),
             tensor_active_pct: mean(Signal::Tensor),
@@ -509,4 +555,3 @@ impl StageSum {
         })
     }
 }
-

@@ -28,8 +28,12 @@ pub fn add(
         stage.mbu_measured = measured;
     }
     joined.losses.merge(&sampled.losses);
-    let rows: Vec<Measured> =
-        sampled.kernels.iter().map(|kernel| row(kernel, trace, index, gpu)).filter(|row| !by_ncu(joined, row)).collect();
+    let rows: Vec<Measured> = sampled
+        .kernels
+        .iter()
+        .map(|kernel| row(kernel, trace, index, gpu))
+        .filter(|row| !by_ncu(joined, row))
+        .collect();
     if rows.is_empty() && joined.measured.is_empty() {
         let why = "the samples of counters do not cover the kernels, or another program used the GPU at the same time";
         analysis.reasons.push(Reason::new(About::Counters, why));
@@ -83,7 +87,10 @@ fn row(kernel: &SampledKernel, trace: &Trace, index: &StageIndex, gpu: Option<&G
             l2_pct: readings.l2_pct,
             dram_bytes: readings.dram_bytes.map(|bytes| bytes.round() as u64),
             bound: bound.map(|bound| bound.to_string()),
-            reason: format!("{reason}; sampled while {} launches ran; flops are not sampled", kernel.launches),
+            reason: format!(
+                "{reason}; sampled while {} launches ran; flops are not sampled",
+                kernel.launches
+            ),
             sampled: Some(kernel.interval.clone()),
             ..CounterRow::default()
         },
@@ -108,7 +115,11 @@ fn roof_pct(kernel: &SampledKernel) -> Option<f64> {
 fn together(kernel: &SampledKernel) -> String {
     let others = &kernel.interval.together_with;
     let named: Vec<&str> = others.iter().take(2).map(|name| name.get(..60).unwrap_or(name)).collect();
-    let more = if others.len() > named.len() { format!(" and {} more", others.len() - named.len()) } else { String::new() };
+    let more = if others.len() > named.len() {
+        format!(" and {} more", others.len() - named.len())
+    } else {
+        String::new()
+    };
     let dram = kernel.together_dram_pct.map_or(String::new(), |pct| format!("; together DRAM {pct:.1} %"));
     format!("the samples do not tell it apart from {}{more}{dram}", named.join(", "))
 }

@@ -143,7 +143,8 @@ fn best_shift(ops: &DeviceOps, windows: &[(Ns, Ns)], values: &[f64], interval: N
         let compared = shifts.into_iter().map(|shift| (shift, residual(shift)));
         compared.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or_default()
     };
-    let coarse = best((-MOST_SHIFT * COARSE..=MOST_SHIFT * COARSE).map(|step| step * interval / COARSE).collect());
+    let coarse =
+        best((-MOST_SHIFT * COARSE..=MOST_SHIFT * COARSE).map(|step| step * interval / COARSE).collect());
     let steps = FINE / COARSE;
     let fine = best((1 - steps..steps).map(|step| coarse.0 + step * interval / FINE).collect());
     if fine.1 < residual(0) * (1.0 - IMPROVEMENT) { fine.0 } else { 0 }

@@ -18,7 +18,8 @@ impl Sampler {
     /// Starts a sampler, with logs in `folder`.
     pub fn start(line: CommandLine, folder: &Path) -> Self {
         let cancel = Cancel::new();
-        let (own, log) = (cancel.clone(), |stream: &str| OutputTarget::file(folder.join(format!("sampler.{stream}.log"))));
+        let (own, log) =
+            (cancel.clone(), |stream: &str| OutputTarget::file(folder.join(format!("sampler.{stream}.log"))));
         let (out, err) = (log("out"), log("err"));
         let thread = std::thread::spawn(move || {
             let spec = ChildSpec { cancel: own, ..ChildSpec::new(&line, out, err) };

@@ -115,7 +115,8 @@ impl Phase for TimelineRecording {
                 }
                 (Recorder::Native, _, Ok(_)) => {
                     let sampler = sampler_line(config, layout, program);
-                    let beside = |line| PhaseCommand::new(line, layout.native(), "sampler", config.run.timeout.0);
+                    let beside =
+                        |line| PhaseCommand::new(line, layout.native(), "sampler", config.run.timeout.0);
                     described.commands.extend(sampler.map(beside));
                     described.commands.push(native_command(config, layout, program)?);
                     break;
