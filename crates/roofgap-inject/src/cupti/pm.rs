@@ -67,7 +67,7 @@ impl PmLibrary {
         }
         let result_string = symbol!(handle, "cuptiGetResultString", sys::GetResultString);
         let library = Self { path: path.to_owned(), handle, driver, result_string };
-        library.find(c"cuptiPmSamplingStart", "cuptiPmSamplingStart")?;
+        library.find("cuptiPmSamplingStart\0")?;
         let start = symbol!(driver, "cuInit", unsafe extern "C" fn(u32) -> u32);
         // SAFETY: takes a number.
         match start.map(|start| unsafe { start(0) }) {
@@ -75,30 +75,32 @@ impl PmLibrary {
             code => return Err(Failure::Open(format!("the driver does not start (cuInit: {code:?})"))),
         }
         // Versions before 13 need it; newer ones have it without effect.
-        let _ = library.call(c"cuptiProfilerInitialize", "cuptiProfilerInitialize", &mut [16, 0]);
+        let _ = library.call("cuptiProfilerInitialize\0", &mut [16, 0]);
         Ok(library)
     }
 
-    fn find(&self, symbol: &CStr, name: &'static str) -> Result<Call, Failure> {
+    /// Finds a function; its name ends in NUL.
+    fn find(&self, name: &'static str) -> Result<Call, Failure> {
         // SAFETY: the handle is open; every function of this interface takes one pointer to its struct.
         unsafe {
-            let found = libc::dlsym(self.handle, symbol.as_ptr());
+            let found = libc::dlsym(self.handle, name.as_ptr().cast::<c_char>());
             if found.is_null() {
-                return Err(Failure::Lacks(name));
+                return Err(Failure::Lacks(name.trim_end_matches('\0')));
             }
             Ok(std::mem::transmute::<*mut c_void, Call>(found))
         }
     }
 
     /// Calls a function; its size word is already set.
-    fn call(&self, symbol: &CStr, name: &'static str, params: &mut [u64]) -> Result<(), Failure> {
-        let function = self.find(symbol, name)?;
+    fn call(&self, name: &'static str, params: &mut [u64]) -> Result<(), Failure> {
+        let function = self.find(name)?;
         // SAFETY: the struct has the size in its first word, and what its pointers lead to lives across the call.
         let code = unsafe { function(params.as_mut_ptr()) };
         if code == sys::SUCCESS {
             return Ok(());
         }
-        Err(Failure::Refused { call: name, code, text: words(self.result_string, code) })
+        let call = name.trim_end_matches('\0');
+        Err(Failure::Refused { call, code, text: words(self.result_string, code) })
     }
 
     /// Returns the version of CUPTI, 0 where it does not say.
@@ -126,14 +128,13 @@ impl PmLibrary {
     pub fn configure(&self, device: u32, wanted: &[&CStr]) -> Result<PmConfig, Failure> {
         // size, null, device, name
         let mut chip = [32, 0, u64::from(device), 0];
-        self.call(c"cuptiDeviceGetChipName", "cuptiDeviceGetChipName", &mut chip)?;
+        self.call("cuptiDeviceGetChipName\0", &mut chip)?;
         // size, null, device, length, image
         let mut ask = [40, 0, u64::from(device), 0, 0];
-        const AVAILABLE: &str = "cuptiPmSamplingGetCounterAvailability";
-        self.call(c"cuptiPmSamplingGetCounterAvailability", AVAILABLE, &mut ask)?;
+        self.call("cuptiPmSamplingGetCounterAvailability\0", &mut ask)?;
         let mut available = vec![0u8; ask[3] as usize];
         ask[4] = available.as_mut_ptr() as u64;
-        self.call(c"cuptiPmSamplingGetCounterAvailability", AVAILABLE, &mut ask)?;
+        self.call("cuptiPmSamplingGetCounterAvailability\0", &mut ask)?;
         let mut best = None;
         let mut metrics: Vec<CString> = Vec::new();
         let mut refused = None;
@@ -163,35 +164,29 @@ impl PmLibrary {
     ) -> Result<Option<(u64, Vec<u8>)>, Failure> {
         // size, null, kind, chip, available counters, object, set of counters (from 13.1 on)
         let mut start = [56, 0, PM_SAMPLING, chip, available.as_ptr() as u64, 0, 0];
-        const INITIALIZE: &str = "cuptiProfilerHostInitialize";
-        if self.call(c"cuptiProfilerHostInitialize", INITIALIZE, &mut start).is_err() {
+        if self.call("cuptiProfilerHostInitialize\0", &mut start).is_err() {
             start[0] = 48;
-            self.call(c"cuptiProfilerHostInitialize", INITIALIZE, &mut start)?;
+            self.call("cuptiProfilerHostInitialize\0", &mut start)?;
         }
         let host = start[5];
         let names: Vec<*const c_char> = metrics.iter().map(|name| name.as_ptr()).collect();
         // size, null, object, names, number
         let mut add = [40, 0, host, names.as_ptr() as u64, names.len() as u64];
-        self.call(c"cuptiProfilerHostConfigAddMetrics", "cuptiProfilerHostConfigAddMetrics", &mut add)?;
+        self.call("cuptiProfilerHostConfigAddMetrics\0", &mut add)?;
         // size, null, object, length
         let mut length = [32, 0, host, 0];
-        self.call(
-            c"cuptiProfilerHostGetConfigImageSize",
-            "cuptiProfilerHostGetConfigImageSize",
-            &mut length,
-        )?;
+        self.call("cuptiProfilerHostGetConfigImageSize\0", &mut length)?;
         let mut image = vec![0u8; length[3] as usize];
         // size, null, object, length, image
         let mut get = [40, 0, host, length[3], image.as_mut_ptr() as u64];
-        self.call(c"cuptiProfilerHostGetConfigImage", "cuptiProfilerHostGetConfigImage", &mut get)?;
+        self.call("cuptiProfilerHostGetConfigImage\0", &mut get)?;
         // size, null, length, image, passes
         let mut passes = [40, 0, length[3], image.as_mut_ptr() as u64, 0];
-        self.call(c"cuptiProfilerHostGetNumOfPasses", "cuptiProfilerHostGetNumOfPasses", &mut passes)?;
+        self.call("cuptiProfilerHostGetNumOfPasses\0", &mut passes)?;
         if passes[4] == 1 {
             return Ok(Some((host, image)));
         }
-        let _ =
-            self.call(c"cuptiProfilerHostDeinitialize", "cuptiProfilerHostDeinitialize", &mut [24, 0, host]);
+        let _ = self.call("cuptiProfilerHostDeinitialize\0", &mut [24, 0, host]);
         Ok(None)
     }
 
@@ -205,16 +200,16 @@ impl PmLibrary {
     ) -> Result<PmRun, Failure> {
         // size, null, device, object
         let mut enable = [32, 0, u64::from(config.device), 0];
-        self.call(c"cuptiPmSamplingEnable", "cuptiPmSamplingEnable", &mut enable)?;
+        self.call("cuptiPmSamplingEnable\0", &mut enable)?;
         let run = PmRun(enable[3]);
         // size, null, object, length, configuration, buffer, interval, trigger and, in the upper half, what a full buffer keeps: the oldest
         let image = config.image.as_ptr() as u64;
         let mut set = [64, 0, run.0, config.image.len() as u64, image, buffer, interval_ns, BY_GPU_TIME];
-        self.call(c"cuptiPmSamplingSetConfig", "cuptiPmSamplingSetConfig", &mut set)?;
+        self.call("cuptiPmSamplingSetConfig\0", &mut set)?;
         let names: Vec<*const c_char> = config.metrics.iter().map(|name| name.as_ptr()).collect();
         // size, null, object, names, number, samples, length
         let mut ask = [56, 0, run.0, names.as_ptr() as u64, names.len() as u64, u64::from(in_image), 0];
-        self.call(c"cuptiPmSamplingGetCounterDataSize", "cuptiPmSamplingGetCounterDataSize", &mut ask)?;
+        self.call("cuptiPmSamplingGetCounterDataSize\0", &mut ask)?;
         config.samples = vec![0; ask[6] as usize];
         Ok(run)
     }
@@ -223,19 +218,18 @@ impl PmLibrary {
     pub fn start(&self, config: &mut PmConfig, run: &PmRun) -> Result<(), Failure> {
         // size, null, object, length, image
         let mut clear = [40, 0, run.0, config.samples.len() as u64, config.samples.as_mut_ptr() as u64];
-        const NAME: &str = "cuptiPmSamplingCounterDataImageInitialize";
-        self.call(c"cuptiPmSamplingCounterDataImageInitialize", NAME, &mut clear)?;
-        self.call(c"cuptiPmSamplingStart", "cuptiPmSamplingStart", &mut [24, 0, run.0])
+        self.call("cuptiPmSamplingCounterDataImageInitialize\0", &mut clear)?;
+        self.call("cuptiPmSamplingStart\0", &mut [24, 0, run.0])
     }
 
     /// Ends a burst.
     pub fn stop(&self, run: &PmRun) -> Result<(), Failure> {
-        self.call(c"cuptiPmSamplingStop", "cuptiPmSamplingStop", &mut [24, 0, run.0])
+        self.call("cuptiPmSamplingStop\0", &mut [24, 0, run.0])
     }
 
     /// Frees a collector.
     pub fn close(&self, run: &PmRun) {
-        let _ = self.call(c"cuptiPmSamplingDisable", "cuptiPmSamplingDisable", &mut [24, 0, run.0]);
+        let _ = self.call("cuptiPmSamplingDisable\0", &mut [24, 0, run.0]);
     }
 
     /// Passes the samples of a stopped burst to `take`. Returns true if a buffer was full and
@@ -251,21 +245,19 @@ impl PmLibrary {
         let (image, length) = (config.samples.as_mut_ptr() as u64, config.samples.len() as u64);
         // size (up to the byte of the overflow), null, object, image, length, reason and, in the upper half, overflow
         let mut decode = [45, 0, run.0, image, length, 0];
-        self.call(c"cuptiPmSamplingDecodeData", "cuptiPmSamplingDecodeData", &mut decode)?;
+        self.call("cuptiPmSamplingDecodeData\0", &mut decode)?;
         // size, null, image, length, all samples, filled ones, complete ones
         let mut info = [56, 0, image, length, 0, 0, 0];
-        self.call(c"cuptiPmSamplingGetCounterDataInfo", "cuptiPmSamplingGetCounterDataInfo", &mut info)?;
+        self.call("cuptiPmSamplingGetCounterDataInfo\0", &mut info)?;
         for at in 0..info[6] {
             // size, null, object, image, length, position, start, end
             let mut sample = [64, 0, run.0, image, length, at, 0, 0];
-            const SAMPLE: &str = "cuptiPmSamplingCounterDataGetSampleInfo";
-            self.call(c"cuptiPmSamplingCounterDataGetSampleInfo", SAMPLE, &mut sample)?;
+            self.call("cuptiPmSamplingCounterDataGetSampleInfo\0", &mut sample)?;
             // size, null, object, image, length, position, names, number, values
             let (names, count) = (names.as_ptr() as u64, names.len() as u64);
             let out = values.as_mut_ptr() as u64;
             let mut evaluate = [72, 0, config.host, image, length, at, names, count, out];
-            const EVALUATE: &str = "cuptiProfilerHostEvaluateToGpuValues";
-            self.call(c"cuptiProfilerHostEvaluateToGpuValues", EVALUATE, &mut evaluate)?;
+            self.call("cuptiProfilerHostEvaluateToGpuValues\0", &mut evaluate)?;
             take(PmSample { start: sample[6], end: sample[7], values: &values });
         }
         Ok(decode[5] & 0xffff_ffff == IMAGE_FULL || decode[5] >> 32 & 0xff != 0)
