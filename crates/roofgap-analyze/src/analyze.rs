@@ -306,7 +306,7 @@ impl Counted {
         let (mut rows, mut roofs) = (CounterRows::default(), RoofSums::default());
         let gpu = rated.gpu.as_ref().ok();
         let analysis = &mut rated.timed.analysis;
-        if inputs.counters.is_empty() {
+        if inputs.counters.is_empty() && inputs.trace.sampled.is_empty() {
             analysis.reasons.push(Reason::new(About::Counters, "no counters were given"));
         } else {
             (rows, roofs) = join_counters(inputs, index, analysis, gpu);
@@ -353,7 +353,9 @@ fn join_counters(
     gpu: Option<&GpuFacts>,
 ) -> (CounterRows, RoofSums) {
     let timeline = Timeline::of_stages(inputs.trace, index);
-    let joined = counters::join(&inputs.counters, &timeline, &inputs.options.stages, gpu);
+    let mut joined = counters::join(&inputs.counters, &timeline, &inputs.options.stages, gpu);
+    counters::add_sampled(&mut joined, inputs.trace, index, analysis, gpu);
+    joined.sort(&inputs.options.stages);
     analysis.counters = joined.rows();
     analysis.ncu_rules = counters::rules(&inputs.counters);
     let mut alone = None;

@@ -11,6 +11,7 @@
 //! | `cupti` | CUPTI, loaded at run time |
 //! | `nvtx` | annotations of the program |
 //! | `collector` | the recording and its writer thread |
+//! | [`sampler`] | hardware counters of all devices, sampled from a process of our own |
 //!
 //! Environment variables:
 //!
@@ -55,3 +56,5 @@ pub mod emit;
 pub mod entry;
 #[cfg(target_os = "linux")]
 mod nvtx;
+#[cfg(target_os = "linux")]
+pub mod sampler;

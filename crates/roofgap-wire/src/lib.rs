@@ -55,7 +55,8 @@ pub use header::{HEADER_LEN, Header, Status, StopCode};
 pub use nvtx::{EventKind, Message, NvtxEvent};
 pub use reader::{CutReason, EndKind, Ending, Reader, Records};
 pub use record::{
-    Call, CallName, Category, ClockPair, Cupti, Device, Domain, End, Flush, GraphLaunch, GraphNode, Host,
-    Kernel, LaunchShape, LauncherVariable, Loss, Memcpy, Memset, NvtxEnd, NvtxPop, Process, Record,
-    Registered, StreamEntry, Synchronization, TextEntry, Thread, ThreadName, Window, WindowCause,
+    Call, CallName, Category, ClockPair, CounterMetric, CounterSample, Cupti, Device, Domain, End, Flush,
+    GraphLaunch, GraphNode, Host, Kernel, LaunchShape, LauncherVariable, Loss, Memcpy, Memset, NvtxEnd,
+    NvtxPop, Process, Record, Registered, StreamEntry, Synchronization, TextEntry, Thread, ThreadName,
+    Window, WindowCause,
 };

@@ -397,6 +397,26 @@ records! {
         /// Host name.
         name: Text<'a>,
     }
+    /// A hardware counter of which [`CounterSample`] has values.
+    50 CounterMetric<'a> {
+        /// Device id.
+        device: u32,
+        /// Place of its value in a sample.
+        place: u32,
+        /// Name, as ncu spells it.
+        name: Text<'a>,
+    }
+    /// The hardware counters of a device over a short time.
+    51 CounterSample<'a> {
+        /// Device id.
+        device: u32,
+        /// Start, ns, on CUPTI's clock.
+        start: u64,
+        /// End, ns.
+        end: u64,
+        /// Values in the order of their places, 4-byte floating-point numbers.
+        values: Text<'a>,
+    }
 }
 
 /// Cause of an edge of a recorded window.

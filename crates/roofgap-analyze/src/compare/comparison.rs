@@ -217,6 +217,9 @@ pub struct StageChange {
     pub mfu_pct: Change<f64>,
     /// Memory bandwidth utilisation by wall time.
     pub mbu_pct: Change<f64>,
+    /// Memory bandwidth utilisation by wall time, by sampled counters.
+    #[serde(default)]
+    pub mbu_measured_pct: Change<f64>,
     /// Parts that add up to the change of the wall time.
     pub explanation: Explanation,
     /// Kernels, largest change first; empty where they were not measured on both sides.

@@ -70,6 +70,7 @@ pub static METRICS: &[Metric] = metrics![
     launches_per_step "launches per step" Lower true None,
     mfu_pct "MFU %" Higher true Cpu,
     mbu_pct "MBU %" Higher true Cpu,
+    mbu_measured_pct "measured MBU %" Higher true Cpu,
 ];
 
 impl Metric {

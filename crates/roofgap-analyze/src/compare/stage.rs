@@ -113,6 +113,7 @@ pub fn change(base: StageSide<'_>, head: StageSide<'_>, floors: &Floors) -> Stag
         launches_per_step: count(|stage| stage.steps.as_ref()?.launches_per_step),
         mfu_pct: utilisation(|stage| Some(stage.mfu.as_ref()?.by_wall_pct)),
         mbu_pct: utilisation(|stage| Some(stage.mbu.as_ref()?.by_wall_pct)),
+        mbu_measured_pct: utilisation(|stage| stage.mbu_measured.as_ref()?.by_wall_pct),
         explanation: explain(base.stage, head.stage, (&b, &h), &kernels, (wall_noise, gpu_noise)),
         outliers: steps.outliers,
         kernels,

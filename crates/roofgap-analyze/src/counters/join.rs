@@ -7,7 +7,7 @@ use super::roof::Roofline;
 use super::rules::advice;
 use super::timeline::{Shape, Timeline, TimelineKernel};
 use crate::gpu::GpuFacts;
-use crate::result::{CounterRow, Kernel, NcuRule};
+use crate::result::{CounterRow, CounterSource, Kernel, NcuRule};
 use crate::stages::{NamedPlace, StageSet};
 use crate::timeline::Grouped;
 use roofgap_trace::ncu::{CounterSet, LaunchCounters};
@@ -54,6 +54,17 @@ pub struct Joined {
 }
 
 impl Joined {
+    /// Puts the rows in their order.
+    pub fn sort(&mut self, stages: &StageSet) {
+        self.measured.sort_by_cached_key(|measured| {
+            let row = &measured.row;
+            let mut rules = stages.stages.iter();
+            let stage = rules.position(|rule| Some(&rule.name) == row.stage.as_ref()).unwrap_or(usize::MAX);
+            let own_ns = if measured.matched { 0 } else { row.duration_ns.unwrap_or(0) };
+            (stage, Reverse(measured.timeline_total_ns.max(own_ns)), row.kernel.clone(), row.grid)
+        });
+    }
+
     /// The rows as they are printed.
     pub fn rows(&self) -> Vec<CounterRow> {
         self.measured.iter().map(|measured| measured.row.clone()).collect()
@@ -105,13 +116,7 @@ pub fn join(sets: &[CounterSet], timeline: &Timeline, stages: &StageSet, gpu: Op
     if !timeline.is_empty() {
         joined.losses.add(LossKind::CounterUnmatched, unmatched as u64);
     }
-    joined.measured.sort_by_cached_key(|measured| {
-        let row = &measured.row;
-        let mut rules = stages.stages.iter();
-        let stage = rules.position(|rule| Some(&rule.name) == row.stage.as_ref()).unwrap_or(usize::MAX);
-        let own_ns = if measured.matched { 0 } else { row.duration_ns.unwrap_or(0) };
-        (stage, Reverse(measured.timeline_total_ns.max(own_ns)), row.kernel.clone(), row.grid)
-    });
+    joined.sort(stages);
     joined
 }
 
@@ -189,6 +194,7 @@ fn measure(group: &Group<'_>, timeline: &Timeline, stages: &StageSet, gpu: Optio
             kernel: name.or(first.map(|(_, _, launch)| &launch.kernel)).cloned().unwrap_or_default(),
             grid,
             block,
+            source: CounterSource::Ncu,
             samples: group.samples.len() as u64,
             duration_ns: readings.duration_ns.map(|ns| ns.round() as i64),
             timeline_ratio,
@@ -207,6 +213,7 @@ fn measure(group: &Group<'_>, timeline: &Timeline, stages: &StageSet, gpu: Optio
             bound: verdict.bound.map(|bound| bound.to_string()),
             reason: reasons.join("; "),
             caches: readings.caches,
+            sampled: None,
         },
         bound: verdict.bound,
         reached_pct: verdict.reached_pct,

@@ -7,6 +7,7 @@ mod names;
 mod readings;
 mod roof;
 mod rules;
+mod sampled;
 mod timeline;
 
 pub(crate) use bound::{Bound, NEAR_ROOF_PCT};
@@ -15,6 +16,7 @@ pub use names::canonical;
 pub use readings::light_metrics;
 pub(crate) use roof::{roofs, roofs_alone};
 pub(crate) use rules::rules;
+pub(crate) use sampled::add as add_sampled;
 pub(crate) use timeline::Timeline;
 
 /// Types that tests of other modules construct.

@@ -74,6 +74,8 @@ pub struct Readings {
     pub work: Option<Work>,
     /// Rates of the caches.
     pub caches: Option<CacheRates>,
+    /// Time at the roof, % of the duration, where samples tell it without counting operations.
+    pub roof_pct: Option<f64>,
 }
 
 impl Readings {
@@ -103,6 +105,7 @@ impl Readings {
             sms,
             work: Work::of(set, launch),
             caches: cache_rates(set, launch),
+            roof_pct: None,
         }
     }
 

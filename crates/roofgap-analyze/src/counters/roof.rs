@@ -5,7 +5,7 @@ use super::names::canonical;
 use super::readings::Readings;
 use super::timeline::{Shape, Timeline};
 use crate::gpu::GpuFacts;
-use crate::result::{Kernel, RoofSource};
+use crate::result::{CounterSource, Kernel, RoofSource};
 use crate::roof::{RoofSums, RoofTime};
 use rustc_hash::FxHashMap;
 
@@ -41,18 +41,25 @@ impl Roofline {
 
 /// Returns the time of a launch at the roof, ns; `None` where its operations, its bytes or a peak are not known.
 fn roof_ns(readings: &Readings, gpu: &GpuFacts) -> Option<f64> {
+    if let Some(pct) = readings.roof_pct {
+        return Some(readings.duration_ns? * pct / 100.0);
+    }
     let work = readings.work.as_ref()?;
     gpu.roof_ns(work.flops()?, readings.dram_bytes?, work.main_kind().and_then(|kind| kind.dtype()))
 }
 
 /// Adds up the launches of a timeline whose kernel and launch shape were measured in their stage.
 pub fn roofs(joined: &Joined, timeline: &Timeline, gpu: &GpuFacts) -> RoofSums {
-    let mut known: FxHashMap<(Option<&str>, &str, Shape), f64> = FxHashMap::default();
+    let mut known: FxHashMap<(Option<&str>, &str, Shape), (f64, RoofSource)> = FxHashMap::default();
     for measured in &joined.measured {
         let usable = measured.matched && measured.representative != Some(false);
         if let Some(ns) = roof_ns(&measured.readings, gpu).filter(|_| usable) {
             let row = &measured.row;
-            known.insert((row.stage.as_deref(), &row.kernel, (row.grid, row.block)), ns);
+            let source = match row.source {
+                CounterSource::Ncu => RoofSource::Counters,
+                CounterSource::Sampled => RoofSource::Sampled,
+            };
+            known.insert((row.stage.as_deref(), &row.kernel, (row.grid, row.block)), (ns, source));
         }
     }
     let mut sums = RoofSums::default();
@@ -61,9 +68,9 @@ pub fn roofs(joined: &Joined, timeline: &Timeline, gpu: &GpuFacts) -> RoofSums {
         let Some(shape) = kernel.shape else { continue };
         // Counters without ranges do not tell the stage.
         let found = known.get(&(stage, name, shape)).or_else(|| known.get(&(None, name, shape)));
-        if let Some(ns) = found {
+        if let Some(&(ns, source)) = found {
             let roof_ns = ns * kernel.calls as f64;
-            let took = RoofTime { total_ns: kernel.total_ns, roof_ns, source: RoofSource::Counters };
+            let took = RoofTime { total_ns: kernel.total_ns, roof_ns, source };
             sums.add(stage, name, took);
         }
     }

@@ -89,6 +89,32 @@ pub struct Operator {
     pub total_gpu_ns: Option<i64>,
 }
 
+/// The origin of a row of counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum CounterSource {
+    /// ncu replayed the launch.
+    #[default]
+    Ncu,
+    /// Samples of the whole device while the program ran, divided between the kernels by least squares.
+    Sampled,
+}
+
+/// What the samples of a device tell of a kernel: intervals of 95 %.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SampledInterval {
+    /// Lower and upper end of `dram_bytes`; null where DRAM was not sampled.
+    pub dram_bytes: Option<[f64; 2]>,
+    /// Active cycles of the tensor pipe, %, and the ends of its interval: value, low, high; null where it was not sampled.
+    pub tensor_pct: Option<[f64; 3]>,
+    /// Active cycles of the multiprocessors, %, and the ends of its interval; null where they were not sampled.
+    pub sm_active_pct: Option<[f64; 3]>,
+    /// Other kernels from which the samples do not tell it apart; its values are null then, and `reason` has those of all together.
+    pub together_with: Vec<String>,
+}
+
 /// Hardware counters of one kernel and launch shape in one stage.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -101,11 +127,14 @@ pub struct CounterRow {
     pub grid: [u32; 3],
     /// Block, threads.
     pub block: [u32; 3],
+    /// Origin.
+    #[serde(default)]
+    pub source: CounterSource,
     /// Number of measured launches.
     pub samples: u64,
-    /// Mean duration under ncu, ns.
+    /// Mean duration, ns: under ncu, or in the timeline where the counters were sampled.
     pub duration_ns: Option<i64>,
-    /// `duration_ns` divided by the median of the same kernel and shape in the timeline.
+    /// `duration_ns` divided by the median of the same kernel and shape in the timeline; null where the counters were sampled.
     pub timeline_ratio: Option<f64>,
     /// Compute throughput, % of peak.
     pub sm_pct: Option<f64>,
@@ -134,6 +163,9 @@ pub struct CounterRow {
     /// Traffic of the caches; left out where it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caches: Option<CacheRates>,
+    /// Intervals of sampled counters; left out for those of ncu.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampled: Option<SampledInterval>,
 }
 
 /// Rates of the caches, as ncu's hierarchical roofline charts define them.
@@ -183,7 +215,9 @@ pub enum RoofSource {
     Counters,
     /// FLOPs and bytes of the recorded shapes of operators. Every operand counts as DRAM traffic, also one that is in a cache.
     Modelled,
-    /// Both.
+    /// DRAM bytes and activity of the tensor pipe that were sampled while the program ran.
+    Sampled,
+    /// Several of these.
     Mixed,
 }
 
@@ -193,6 +227,7 @@ impl RoofSource {
         match self {
             Self::Counters => "counters",
             Self::Modelled => "modelled",
+            Self::Sampled => "sampled",
             Self::Mixed => "mixed",
         }
     }

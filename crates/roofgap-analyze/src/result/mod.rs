@@ -19,8 +19,8 @@ pub use capture::{
 pub use coverage::{Coverage, Estimate, StageCoverage};
 pub use finding::{BoundTerm, Confidence, Finding, Knob, KnobChange, OutputEffect};
 pub use gpu_work::{
-    CacheRates, CopyKind, CopyRow, CounterRow, GraphRow, Kernel, LayerRow, LayerSpread, NcuRule, Operator,
-    RoofDistance, RoofSource,
+    CacheRates, CopyKind, CopyRow, CounterRow, CounterSource, GraphRow, Kernel, LayerRow, LayerSpread,
+    NcuRule, Operator, RoofDistance, RoofSource, SampledInterval,
 };
 pub use host::{HostCall, HostFunction, HostIdle, HostKind};
 pub use job::{
@@ -30,8 +30,8 @@ pub use job::{
 pub use serving::{BatchRow, JoinedLatency, LatencyPart, PerRun, Serving, ServingSlice, Stalls};
 pub use stage::{
     BeforeFirst, ColdCause, ColdKind, ColdStart, CpuSteps, ForeignWork, Idle, IdleDetail, LaunchAfter, Mbu,
-    Mfu, Note, Outside, PhaseCounts, Stage, StageCommunication, StageKind, StageOrigin, Steady, SteadyUnit,
-    Steps, Tail, Term, Whole,
+    MbuMeasured, Mfu, Note, Outside, PhaseCounts, Stage, StageCommunication, StageKind, StageOrigin, Steady,
+    SteadyUnit, Steps, Tail, Term, Whole,
 };
 pub use trial::{
     BaseRuns, Direction, MeanTime, MeasuredTime, OutputCheck, TRY_SCHEMA, TimeChange, Trial, TrialRow,

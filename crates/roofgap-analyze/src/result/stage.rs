@@ -260,6 +260,9 @@ pub struct Stage {
     pub mfu: Option<Mfu>,
     /// Memory bandwidth utilisation.
     pub mbu: Option<Mbu>,
+    /// Memory bandwidth utilisation and activity by sampled counters; null where none were sampled.
+    #[serde(default)]
+    pub mbu_measured: Option<MbuMeasured>,
     /// Origin of its times.
     #[serde(default)]
     pub from: StageOrigin,
@@ -588,6 +591,39 @@ pub struct Mfu {
     pub terms: Vec<Term>,
     /// Assumptions.
     pub assumptions: Vec<String>,
+}
+
+/// Hardware counters of a stage, sampled while the program ran. Samples come in bursts where the device fills its buffer faster than it is
+/// read: rates are those of the sampled part, and sums are scaled to the whole stage by its busy time.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct MbuMeasured {
+    /// DRAM traffic of all instances, bytes; null where it was not sampled, or as a share of the peak only, as nsys does.
+    pub dram_bytes: Option<f64>,
+    /// DRAM traffic of a step, bytes; null without steps.
+    pub step_dram_bytes: Option<f64>,
+    /// DRAM traffic while its operations run, bytes per second.
+    pub bandwidth_bytes_per_s: Option<f64>,
+    /// Utilisation of the memory bandwidth over wall time, %; null where the bandwidth of the device is not known.
+    pub by_wall_pct: Option<f64>,
+    /// Utilisation over busy time, %.
+    pub by_busy_pct: Option<f64>,
+    /// Active cycles of the multiprocessors while its operations run, %.
+    pub sm_active_pct: Option<f64>,
+    /// Active cycles of the tensor pipe while its operations run, %.
+    pub tensor_active_pct: Option<f64>,
+    /// DRAM traffic divided by the bytes that the model must move; null without a model.
+    pub to_model: Option<f64>,
+    /// Number of samples with its operations.
+    pub samples: u64,
+    /// Median length of a sample, ns.
+    pub interval_ns: i64,
+    /// Sampled part of its busy time, %.
+    pub covered_pct: f64,
+    /// Shift of the samples by which they fit the kernels best, ns; they are shifted by it.
+    pub clock_shift_ns: i64,
+    /// Error of that shift, ns: half of the difference between the two halves of the samples.
+    pub clock_error_ns: i64,
 }
 
 /// Memory bandwidth utilisation of a stage.

@@ -13,6 +13,7 @@ mod layers;
 mod planted;
 mod programs;
 mod roof;
+mod sampled;
 mod steady;
 mod synth;
 mod transfers;

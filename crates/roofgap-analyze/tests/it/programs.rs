@@ -13,7 +13,7 @@ pub const US: i64 = 1_000;
 
 /// A thread that launches, and the devices that work behind it.
 pub struct Program {
-    trace: Trace,
+    pub trace: Trace,
     process: ProcessId,
     thread: ThreadId,
     pub now: i64,

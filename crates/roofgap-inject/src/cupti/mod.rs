@@ -83,6 +83,8 @@ macro_rules! symbol {
     }};
 }
 
+pub mod pm;
+
 macro_rules! required {
     ($handle:expr, $name:literal, $type:ty) => {
         symbol!($handle, $name, $type).ok_or(Failure::Lacks($name))?

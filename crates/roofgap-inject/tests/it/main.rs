@@ -9,5 +9,6 @@ mod cupti;
 mod endings;
 mod graph_nodes;
 mod recording;
+mod sampler;
 mod support;
 mod windows;

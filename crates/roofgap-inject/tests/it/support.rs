@@ -24,6 +24,7 @@ pub struct Built {
     pub cupti: PathBuf,
     pub old_cupti: PathBuf,
     pub library: PathBuf,
+    pub pm: PathBuf,
 }
 
 fn build() -> Built {
@@ -54,6 +55,7 @@ fn build() -> Built {
         cupti: compile("libcupti-standin.so", "cupti.c", &["-shared", "-fPIC"]),
         old_cupti: compile("libcupti-old.so", "cupti.c", &["-shared", "-fPIC", "-DOLD", "-DSMALL"]),
         library,
+        pm: compile("libpm-standin.so", "pm.c", &["-shared", "-fPIC"]),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The profiled program, as a command line for each phase.
 
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use roofgap_analyze::Engine;
@@ -69,6 +70,12 @@ impl Program {
         let program = Program { config: config.clone(), executable, layout, files, module };
         program.command(PhaseName::Baseline, &program.layout.baseline_account())?;
         Ok(program)
+    }
+
+    /// Returns the command that samples the counters of all GPUs into a capture in `folder`, until it is interrupted.
+    pub fn sampler(&self, folder: &Path, interval_us: NonZeroU32) -> CommandLine {
+        let words = ["sample-counters", "--interval-us"];
+        CommandLine::new(&self.executable).args(words).arg(interval_us.to_string()).arg(folder)
     }
 
     /// Builds the command line of a phase. The program writes its account to `account`.

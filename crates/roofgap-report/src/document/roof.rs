@@ -66,7 +66,7 @@ pub fn note(analysis: &Analysis) -> Option<String> {
     let all = analysis.kernels.iter().map(|kernel| kernel.roof).chain(stages);
     let mut sources = all.filter_map(|roof| roof.roof_source).peekable();
     sources.peek()?;
-    let modelled = sources.any(|source| source != RoofSource::Counters);
+    let modelled = sources.any(|source| matches!(source, RoofSource::Modelled | RoofSource::Mixed));
     let of_stages = analysis.stages.iter().flat_map(|stage| &stage.kernels);
     let in_part = analysis.kernels.iter().chain(of_stages).any(|kernel| covered(kernel).is_some());
     let mut note = NOTE.to_owned();
@@ -95,7 +95,7 @@ pub fn of_stage(stage: &Stage) -> Option<String> {
     let roof = &stage.roof;
     let (pct, above, covered) = (roof.roof_pct?, roof.above_roof_ns?, roof.roof_covered_ns?);
     let by = match roof.roof_source? {
-        RoofSource::Counters => "whose counters give a roof",
+        RoofSource::Counters | RoofSource::Sampled => "whose counters give a roof",
         RoofSource::Modelled => "whose shapes are known",
         RoofSource::Mixed => "whose counters or shapes give a roof",
     };

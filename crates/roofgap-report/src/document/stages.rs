@@ -129,10 +129,36 @@ impl Document<'_> {
             .number("step floor", |r| r.2?.floor_step_ns.map(time))
             .number("step took", |r| r.2?.step_ns.map(time))
             .build();
-        let lines = sources(analysis).into_iter().chain(missing(analysis));
+        let measured = analysis.stages.iter().filter_map(sampled);
+        let lines = sources(analysis).into_iter().chain(missing(analysis)).chain(measured);
         let terms = analysis.stages.iter().filter(|_| self.form == Form::Report).flat_map(terms);
         section.with(Block::table(table)).with(Block::list(lines)).with(terms)
     }
+}
+
+/// Describes the sampled counters of a stage.
+fn sampled(stage: &Stage) -> Option<String> {
+    let own = stage.mbu_measured.as_ref()?;
+    let (bytes, unit) = match (own.step_dram_bytes, own.dram_bytes) {
+        (Some(bytes), _) => (Some(bytes), " a step"),
+        (None, bytes) => (bytes, ""),
+    };
+    let parts = [
+        bytes.map(|bytes| format!("{}B of DRAM traffic{unit}", si(bytes))),
+        own.by_busy_pct.map(|pct| format!("{} % of the bandwidth while busy", share(pct))),
+        own.tensor_active_pct.map(|pct| format!("tensor pipe active {} %", share(pct))),
+        own.sm_active_pct.map(|pct| format!("multiprocessors active {} %", share(pct))),
+        own.to_model.map(|ratio| format!("{ratio:.2} times the bytes of the model")),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    Some(format!(
+        "{}, measured: {}. Samples of {} over {} % of its busy time, their clock known to {}.",
+        stage.name,
+        parts.join(", "),
+        time(own.interval_ns),
+        share(own.covered_pct),
+        time(own.clock_error_ns)
+    ))
 }
 
 /// Tabulates the terms of MFU and MBU of a stage, each once, with their derivations and assumptions.
@@ -196,6 +222,7 @@ pub fn table(stages: &[Stage]) -> Table {
         .ms("shared", part(OUTSIDE + 3))
         .number("MFU %", |s| Some(share(s.mfu.as_ref()?.by_wall_pct)))
         .number("MBU %", |s| Some(share(s.mbu.as_ref()?.by_wall_pct)))
+        .number("measured MBU %", |s| s.mbu_measured.as_ref()?.by_wall_pct.map(share))
         .number(roof::COLUMNS[0], |s| roof::pct(&s.roof))
         .number(roof::COLUMNS[1], |s| roof::above(&s.roof))
         .build()

@@ -85,7 +85,7 @@ fn bar(stage: &Stage, width: f64) -> Markup {
 }
 
 fn stage_table(stages: &[Stage]) -> Markup {
-    let all = table(stages).without(&["instances", "idle ms", "MFU %", "MBU %"]);
+    let all = table(stages).without(&["instances", "idle ms", "MFU %", "MBU %", "measured MBU %"]);
     let mut table = Table { rows: Vec::new(), ..all.clone() };
     for (stage, row) in stages.iter().zip(all.rows) {
         table.row(row);

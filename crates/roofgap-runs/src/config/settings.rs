@@ -246,6 +246,8 @@ pub struct Native {
     /// Pairs of windows, armed and dormant, that measure the overhead in a server; 0 measures none. `None` measures it after a load
     /// that is long enough.
     pub overhead_pairs: Option<u32>,
+    /// Interval in which a process of its own samples the hardware counters of all GPUs, us; `None` samples none.
+    pub counters_us: Option<NonZeroU32>,
 }
 
 /// Default duty cycle of light mode and of `watch`: one of this many steps.

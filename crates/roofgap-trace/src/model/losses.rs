@@ -91,6 +91,10 @@ losses! {
     UnitUnknown, "counter_unit_unknown", Warning, "counter values with an unknown unit; left out";
     CounterMalformed, "counter_malformed", Warning, "counter rows and values that could not be read; left out";
     CounterFailed, "counter_kernel_failed", Warning, "kernels that failed while counters were measured: no blocks in the grid, or no counter with a value; left out";
+    SampleMalformed, "sample_malformed", Warning, "samples of counters that overlap an earlier one, or with values that no counter has; left out";
+    SamplesDropped, "samples_dropped", Info, "times in which samples of counters were lost because the buffer of the device was full, or sampling ended early; kernels of these times are not in the sampled counters";
+    SamplesForeign, "samples_of_other_work", Warning, "the GPU moved data while no recorded work ran: another program used it, or work was not recorded; no counters are derived from these samples";
+    SampledContradicts, "sampled_contradicts_model", Warning, "stages whose measured DRAM traffic is less than 0.8 of what their model must move, or more than 3 times of it; check the model, its data type and the tokens";
     Inconsistent, "inconsistent_numbers", Error, "numbers of this analysis that contradict each other; the ones named here, and what follows from them, are not reliable";
     CounterUnmatched, "counter_unmatched", Info, "counter rows whose kernel and launch shape are not in the timeline; shown without a ratio";
 }

@@ -9,6 +9,7 @@ mod losses;
 mod ops;
 mod order;
 mod ranges;
+mod sampled;
 mod trace;
 
 pub use calls::{BackwardLink, Call, CallClass, Calls, CpuOps, ShapedOperator};
@@ -20,5 +21,6 @@ pub use losses::{Loss, LossKind, Losses, Severity};
 pub(crate) use ops::is_within;
 pub use ops::{GpuOp, GpuOps, LaunchShape, MemoryKind, OpKind, ShapeId};
 pub use ranges::{GraphNodes, Mark, Range, RangeCollective, RangeStyle, Ranges};
+pub use sampled::{SampledCounters, SampledMetric};
 pub(crate) use trace::MOST_DEVICES;
 pub use trace::{Device, KernelTotal, Process, RecordedWindows, Source, Thread, Trace, range_name};

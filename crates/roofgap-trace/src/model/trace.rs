@@ -4,7 +4,7 @@ use super::limits::MOST_BYTES;
 use super::order::Order;
 use super::{
     BackwardLink, Calls, CpuOps, DeviceId, Distributed, GpuOps, GraphNodes, HostStacks, Losses, Mark, NameId,
-    Names, Ns, ProcessId, Range, Ranges, ShapedOperator, ThreadId,
+    Names, Ns, ProcessId, Range, Ranges, SampledCounters, ShapedOperator, ThreadId,
 };
 use crate::SourceFormat;
 use std::path::Path;
@@ -144,6 +144,8 @@ pub struct Trace {
     pub stacks: HostStacks,
     /// Kernel totals of a summary table, where that is all there is.
     pub kernel_totals: Vec<KernelTotal>,
+    /// Hardware counters that were sampled while the program ran.
+    pub sampled: Vec<SampledCounters>,
     /// Host name, where the capture has it.
     pub host: Option<String>,
     /// Rank of a distributed job, where the capture names it.

@@ -58,7 +58,7 @@ impl Identity {
     }
 
     /// Returns the facts of the device that the program calls `number`.
-    fn device(&self, number: u32) -> Option<Device> {
+    pub fn device(&self, number: u32) -> Option<Device> {
         let Some(told) = self.seen_by_program.get(&number) else {
             return self.of_machine.iter().find(|device| device.number == number).cloned();
         };

@@ -11,6 +11,7 @@ mod demangle;
 mod identity;
 mod place;
 mod reader;
+mod samples;
 
 pub(crate) use demangle::demangle;
 pub use place::{CaptureRank, host, rank, write_without_host};

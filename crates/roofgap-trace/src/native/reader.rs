@@ -4,6 +4,7 @@ use super::annotations::{Annotations, NodeRanges};
 use super::demangle::demangle;
 use super::identity::Identity;
 use super::place::Place;
+use super::samples::Samples;
 use super::{failed, find_older, open, plain};
 use crate::{
     Call, CallClass, DeviceId, Format, GpuOp, LaunchShape, LossKind, MemoryKind, NameId, Ns, OpKind,
@@ -103,6 +104,7 @@ struct Capture<'t> {
     offset: Ns,
     clock_known: bool,
     losses: FxHashMap<String, (u64, String)>,
+    samples: Samples,
     /// Edges of the recorded windows.
     edges: Vec<(bool, Ns)>,
     first: (usize, usize),
@@ -126,6 +128,7 @@ impl<'t> Capture<'t> {
             offset: 0,
             clock_known: false,
             losses: FxHashMap::default(),
+            samples: Samples::default(),
             edges: Vec::new(),
             first: (trace.ops.len(), trace.calls.len()),
             last: 0,
@@ -212,6 +215,8 @@ impl<'t> Capture<'t> {
                     source.tool_version = Some(format!("CUPTI {}", cupti.version));
                 }
             }
+            Record::CounterMetric(metric) => self.samples.name(metric),
+            Record::CounterSample(sample) => self.sample(sample),
             Record::LauncherVariable(_) | Record::Host(_) => self.place.take(record),
             Record::ClockPair(clocks) => self.clocks(clocks),
             Record::Window(window) => self.edges.push((window.on == 1, moment(window.at))),
@@ -345,6 +350,11 @@ impl<'t> Capture<'t> {
         self.trace.ops.push(op);
     }
 
+    fn sample(&mut self, sample: &wire::CounterSample<'_>) {
+        let window = (self.time(sample.start), self.time(sample.end));
+        self.samples.add(sample, window);
+    }
+
     fn call(&mut self, call: &wire::Call) {
         let (start, end) = (self.time(call.start), self.time(call.end));
         if end < start {
@@ -379,6 +389,7 @@ impl<'t> Capture<'t> {
         let trace = self.trace;
         self.who.settle_threads(self.process, self.first.1, trace);
         self.who.settle_devices(self.first.0, trace);
+        self.samples.settle(&self.who, trace);
         self.nodes.settle(self.process, &self.annotations, trace);
         self.annotations.settle(self.process, self.last, &mut self.who, trace);
         // Other processes of the same rank tell the same.
@@ -432,6 +443,7 @@ fn loss_kind(id: &str) -> Option<LossKind> {
         "cupti.foreign_buffer" => LossKind::ToolDropped,
         "cupti.serial_kernels" | "cupti.graph_nodes_refused" => LossKind::ToolWarning,
         "cupti.last_flush" | "cupti.no_flush" => LossKind::CaptureCut,
+        "sampling.overflow" | "sampling.failed" => LossKind::SamplesDropped,
         "process.forked" => LossKind::ForkNotRecorded,
         _ => return None,
     })

@@ -796,3 +796,49 @@ fn windows_of_impossible_times_have_a_length() {
     assert_eq!((recorded.recorded_ns(), recorded.all_ns()), (YEAR, YEAR));
     assert_eq!(trace.losses.count(LossKind::TimeOutOfRange), 2);
 }
+
+#[test]
+fn samples_of_counters_are_on_the_clock_of_the_capture() {
+    let uuid = [3; 16];
+    let device = wire::Device {
+        id: 0,
+        visible: 1,
+        source: 1,
+        major: 9,
+        minor: 0,
+        sms: 132,
+        clock_khz: 0,
+        l2_bytes: 0,
+        memory_bytes: 0,
+        bandwidth: 0,
+        name: Text(b"NVIDIA H200"),
+        uuid: Text(&uuid),
+    };
+    let metric = |place, name: &'static str| {
+        Record::CounterMetric(wire::CounterMetric { device: 0, place, name: Text(name.as_bytes()) })
+    };
+    let values: Vec<u8> = [5.5_f32, 7.0, 9.0].iter().flat_map(|value| value.to_le_bytes()).collect();
+    let sample = |start| {
+        let values = Text(&values);
+        Record::CounterSample(wire::CounterSample { device: 0, start, end: start + 10, values })
+    };
+    let mut records = basics();
+    records.extend(launch(1, 900, 110));
+    records.extend([
+        Record::Device(device),
+        metric(0, "dram__bytes_read.sum"),
+        metric(1, "some__new_counter.sum"),
+        metric(2, "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"),
+        // CUPTI's clock is 500 ahead.
+        Record::ClockPair(wire::ClockPair { before: 100, cupti: 600, after: 100 }),
+        sample(620),
+        sample(610),
+    ]);
+    let (trace, _) = read_whole(&records);
+    let [sampled] = trace.sampled.as_slice() else { panic!("{}", trace.sampled.len()) };
+    assert_eq!(sampled.windows, [(120, 130), (110, 120)]);
+    assert_eq!(sampled.values(crate::SampledMetric::DramReadBytes), Some(&[5.5, 5.5][..]));
+    assert_eq!(sampled.values(crate::SampledMetric::TensorPct), Some(&[9.0, 9.0][..]));
+    assert_eq!(sampled.metrics.len(), 2, "a counter of a newer sampler is left out");
+    assert_eq!(trace.devices[sampled.device.index()].sms, Some(132));
+}

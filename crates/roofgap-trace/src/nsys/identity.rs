@@ -148,10 +148,14 @@ impl Identity {
             return id;
         }
         let gpu = self.visible.get(&(pid, number)).copied().unwrap_or(number);
-        let device = self.gpus.get(&gpu).cloned().unwrap_or(Device { number: gpu, ..Device::default() });
-        let id = trace.add_device(device);
+        let id = trace.add_device(self.gpu(gpu));
         self.devices.insert((pid, number), id);
         id
+    }
+
+    /// Returns the facts of a GPU of the machine.
+    pub fn gpu(&self, number: u32) -> Device {
+        self.gpus.get(&number).cloned().unwrap_or(Device { number, ..Device::default() })
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::Path;
 
 mod activity;
 mod columns;
+mod gpu_metrics;
 mod graph_nodes;
 mod host;
 mod identity;
@@ -103,6 +104,7 @@ pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
     let mut who = Identity::read(&db, &strings, trace)?;
     activity::kernels(&db, &strings, &mut who, trace)?;
     activity::transfers_and_graphs(&db, &mut who, trace)?;
+    gpu_metrics::samples(&db, &who, trace)?;
     activity::calls(&db, &strings, &mut who, trace)?;
     nvtx::ranges(&db, &strings, &mut who, trace)?;
     host::stacks(&db, &strings, before.1, &who, trace)?;

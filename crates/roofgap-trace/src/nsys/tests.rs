@@ -441,3 +441,31 @@ fn stacks_of_launching_threads_are_read() {
         [(100, vec![("leaf", library), caller]), (200, vec![("[unresolved]", library), caller])]
     );
 }
+
+/// Samples every 20 us around the kernels, of one GPU: 2 counters, one of them in two forms, and one that is not read.
+const SAMPLES: &str = "
+    CREATE TABLE TARGET_INFO_GPU_METRICS (typeId INTEGER, sourceId INTEGER, typeName TEXT, metricId INTEGER, metricName TEXT);
+    INSERT INTO TARGET_INFO_GPU_METRICS VALUES
+        (281479271677952, 1, '', 3, 'SMs Active [Throughput %]'), (281479271677952, 1, '', 13, 'Compute Warps in Flight [Avg]'),
+        (281479271677952, 1, '', 18, 'DRAM Read Bandwidth [Throughput %]'), (281479271678208, 1, '', 0, 'EndTimestamp');
+    CREATE TABLE GPU_METRICS (rawTimestamp INTEGER, timestamp INTEGER, typeId INTEGER, metricId INTEGER, value INTEGER);
+    CREATE TABLE span AS SELECT min(start) AS first, max(end) AS last FROM CUPTI_ACTIVITY_KIND_KERNEL;
+    WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 999)
+    INSERT INTO GPU_METRICS SELECT 0, first - 10000000 + i * 20000, 281479271677952, m.metricId, i % 100
+        FROM n, span, (SELECT 3 AS metricId UNION SELECT 13 UNION SELECT 18) m WHERE i != 700;";
+
+#[test]
+fn sampled_counters_are_windows_around_the_kernels() {
+    let trace = after(SAMPLES);
+    let [sampled] = trace.sampled.as_slice() else { panic!("{}", trace.sampled.len()) };
+    let first = trace.ops.start.iter().min().copied().unwrap();
+    // From a millisecond before the first operation on; the sample before the missing one covers twice the time.
+    let (start, end) = sampled.windows[0];
+    assert!(start >= first - 1_000_000 && end - start == 20_000, "{start} {end} {first}");
+    assert!(sampled.windows.iter().all(|window| [20_000, 40_000].contains(&(window.1 - window.0))));
+    assert_eq!(trace.devices[sampled.device.index()].name.as_deref(), Some("NVIDIA H200"));
+    let read: Vec<crate::SampledMetric> = sampled.metrics.iter().map(|(metric, _)| *metric).collect();
+    assert_eq!(read, [crate::SampledMetric::DramReadPct, crate::SampledMetric::SmActivePct]);
+    assert!(sampled.metrics.iter().all(|(_, values)| values.len() == sampled.windows.len()));
+    assert!(after("").sampled.is_empty());
+}

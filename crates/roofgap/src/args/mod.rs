@@ -179,6 +179,16 @@ pub enum Command {
         #[arg(value_enum, default_value_t = Document::Analysis)]
         document: Document,
     },
+    /// Sample the hardware counters of all GPUs into a native capture, until interrupted
+    #[cfg(feature = "embedded")]
+    #[command(hide = true)]
+    SampleCounters {
+        /// Folder of the capture
+        folder: PathBuf,
+        /// Interval, us
+        #[arg(long, default_value_t = 10)]
+        interval_us: u64,
+    },
     /// Kill the descendants of a process when it dies
     #[command(hide = true)]
     Guard {

@@ -30,7 +30,11 @@ use roofgap_base::exit::Exit;
 use roofgap_collect::child::{Guardian, guard};
 use roofgap_collect::command::CommandLine;
 use serde::Serialize;
+#[cfg(feature = "embedded")]
+use std::path::Path;
 use std::path::PathBuf;
+#[cfg(feature = "embedded")]
+use std::time::Duration;
 
 /// This program, even after its file was replaced.
 const THIS_PROGRAM: &str = "/proc/self/exe";
@@ -48,6 +52,8 @@ pub fn run(command: Command, printer: &Printer) -> Result<Exit, Error> {
             guard(pid, start, &std::io::stdin());
             Ok(Exit::Done)
         }
+        #[cfg(feature = "embedded")]
+        Command::SampleCounters { folder, interval_us } => sample_counters(&folder, interval_us, printer),
         Command::Profile(args) => profile::run(args, printer),
         Command::Demo(args) => open::demo(args, printer),
         Command::Open(args) => open::open(args, printer),
@@ -80,6 +86,20 @@ pub fn run(command: Command, printer: &Printer) -> Result<Exit, Error> {
         Command::Man { command, dir } => meta::man(&command, dir.as_deref(), printer),
         Command::Schema { document } => meta::schema(document, printer),
     }
+}
+
+/// Samples counters until this process is interrupted.
+#[cfg(feature = "embedded")]
+fn sample_counters(folder: &Path, interval_us: u64, printer: &Printer) -> Result<Exit, Error> {
+    let cancel = signals::cancel_on_signal()?;
+    let interval = Duration::from_micros(interval_us);
+    #[cfg(target_os = "linux")]
+    let sampled = roofgap_inject::sampler::run(folder, interval, &|| cancel.is_requested());
+    #[cfg(not(target_os = "linux"))]
+    let sampled: Result<u64, String> = Err("only CUPTI on Linux can sample them".to_owned());
+    let samples = sampled.map_err(|why| Error::new(format!("cannot sample counters: {why}")))?;
+    printer.progress(&format!("{samples} samples"));
+    Ok(Exit::Done)
 }
 
 /// Returns the path of this program, by which a session runs the embedded model.

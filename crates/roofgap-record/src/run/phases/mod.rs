@@ -2,7 +2,7 @@
 //!
 //! 1. `preflight` checks the program, tools, GPU and disk space;
 //! 2. `baseline` runs the program without a profiler, or takes the times of an earlier run;
-//! 3. `timeline` records with nsys or the native collector; `completeness` checks the recording;
+//! 3. `timeline` records with nsys or the native collector, `sampler` counters beside the latter; `completeness` checks the recording;
 //! 4. `operators` runs the program under torch.profiler;
 //! 5. `select` plans the kernels for ncu; `measured_rank` chooses one of several ranks;
 //! 6. `counters` measures that plan;
@@ -16,6 +16,7 @@ mod counters;
 mod measured_rank;
 mod operators;
 pub(crate) mod preflight;
+mod sampler;
 mod select;
 mod timeline;
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use roofgap_analyze::Engine;
 use roofgap_base::file::hash_file;
 use roofgap_collect::child::Outcome;
+use roofgap_collect::command::CommandLine;
 use roofgap_collect::nsys::{self, CaptureEnd, CaptureRange, NsysProfile};
 use roofgap_collect::tool::Nsys;
 use roofgap_runs::config::Config;
@@ -18,6 +19,7 @@ use roofgap_runs::run_dir::{Layout, PhaseName};
 use roofgap_trace::{Input, range_name};
 
 use super::completeness::{self, Completeness};
+use super::sampler::Sampler;
 use super::{Phase, PlannedSession, Ready, Results, without_profiler};
 use crate::run::attempt::AttemptError;
 use crate::run::context::{PhaseCommand, PhaseContext, PhaseDescription};
@@ -112,6 +114,10 @@ impl Phase for TimelineRecording {
                     break;
                 }
                 (Recorder::Native, _, Ok(_)) => {
+                    let sampler = sampler_line(config, layout, program);
+                    let beside =
+                        |line| PhaseCommand::new(line, layout.native(), "sampler", config.run.timeout.0);
+                    described.commands.extend(sampler.map(beside));
                     described.commands.push(native_command(config, layout, program)?);
                     break;
                 }
@@ -451,6 +457,12 @@ fn native_command(config: &Config, layout: &Layout, program: &Program) -> Result
     Ok(PhaseCommand::new(line, layout.native(), "program", limit))
 }
 
+/// Returns the command of the process that samples counters beside the program.
+fn sampler_line(config: &Config, layout: &Layout, program: &Program) -> Option<CommandLine> {
+    let interval = config.profiling.native.counters_us?;
+    Some(program.sampler(&layout.native(), interval))
+}
+
 /// Returns the settings of the collector as variables of the environment.
 fn collector_settings(profiling: &Profiling, mode: Mode) -> Vec<(&'static str, String)> {
     let native = &profiling.native;
@@ -477,7 +489,13 @@ fn record_natively(
     context.run_dir.folder("native")?;
     write_library(context, library)?;
     let command = native_command(context.config, &context.layout, program)?;
-    let outcome = context.run(&command)?;
+    let line = sampler_line(context.config, &context.layout, program);
+    let sampler = line.map(|line| Sampler::start(line, &context.layout.native()));
+    let outcome = context.run(&command);
+    if let Some(sampler) = sampler {
+        sampler.end(context);
+    }
+    let outcome = outcome?;
     // The record keeps the hash of the library.
     let _ = std::fs::remove_file(context.layout.native_library());
     let found = context.layout.native_captures();

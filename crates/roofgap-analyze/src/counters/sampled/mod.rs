@@ -1,0 +1,557 @@
+//! Counters that were sampled while the program ran, divided between stages and kernels.
+//!
+//! Samples are of the whole device. [`windows`] says which operation ran in which sample, [`fit`] divides the samples between the
+//! kernels, and this file makes rows of counters and the numbers of stages.
+
+mod fit;
+mod rows;
+mod windows;
+
+use super::timeline::Shape;
+use crate::gpu::GpuFacts;
+use crate::result::{MbuMeasured, SampledInterval, Stage, StageKind};
+use crate::stages::StageIndex;
+use fit::{Design, Fit, Overlap, Rate};
+use roofgap_base::stats::median_f64;
+use roofgap_trace::{LossKind, Losses, NameId, Ns, OpKind, SampledCounters, SampledMetric, Trace};
+pub use rows::add;
+use rustc_hash::FxHashMap;
+use windows::{Alignment, DeviceOps, align, overlaps, usable};
+
+/// Most kernels of a device that get rates of their own; those with the least time share one.
+const MOST_KERNELS: usize = 300;
+
+/// Least launches of a kernel in the samples for a row.
+const LEAST_LAUNCHES: u64 = 20;
+
+/// Least windows for any number.
+const LEAST_WINDOWS: usize = 50;
+
+/// Traffic of a window without any operation, as a share of that of the others, from which on another program uses the device.
+const FOREIGN: f64 = 0.05;
+
+/// Least windows without an operation to tell that.
+const LEAST_IDLE: usize = 50;
+
+/// Correlation of two rates, from -1 on, below which the samples do not tell their kernels apart where an interval is also wide: its half
+/// more than this share of the rate, or of the mean rate.
+const APART: f64 = -0.7;
+const WIDE: f64 = 0.25;
+
+/// Rounds of merging kernels that cannot be told apart.
+const MOST_MERGES: usize = 40;
+
+/// Half of the widest interval of a share that is used, points.
+const MOST_HALF_PCT: f64 = 15.0;
+
+/// Widest interval of a count that is used: its half, as a share of the count.
+const MOST_HALF: f64 = 0.5;
+
+/// Ratios of measured to modelled traffic between which the two agree. A stage that moves fewer than this many caches a step may find its
+/// weights in the cache.
+const LEAST_OF_MODEL: f64 = 0.8;
+const MOST_OF_MODEL: f64 = 3.0;
+const BEYOND_CACHE: f64 = 4.0;
+
+/// A number that samples give: bytes of DRAM, or % times ns of an activity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Signal {
+    Dram,
+    Tensor,
+    Issue,
+    SmActive,
+    L2,
+}
+
+const SIGNALS: [Signal; 5] = [Signal::Dram, Signal::Tensor, Signal::Issue, Signal::SmActive, Signal::L2];
+
+/// A kernel with one launch shape in one stage, as the samples show it.
+#[derive(Debug, Clone)]
+struct SampledKernel {
+    /// Stage; `None` outside of all.
+    pub stage: Option<usize>,
+    /// Name.
+    pub name: NameId,
+    /// Launch shape.
+    pub shape: Shape,
+    /// Launches in the samples.
+    pub launches: u64,
+    /// Launches in the timeline.
+    pub calls: u64,
+    /// Time in the timeline, ns.
+    pub total_ns: i64,
+    /// Mean duration in the timeline, ns.
+    pub duration_ns: f64,
+    /// DRAM traffic of a launch, bytes.
+    pub dram_bytes: Option<f64>,
+    /// Share of the bandwidth, %.
+    pub dram_pct: Option<f64>,
+    /// Active cycles of the tensor pipe, %.
+    pub tensor_pct: Option<f64>,
+    /// Executed instructions, % of the peak.
+    pub issue_pct: Option<f64>,
+    /// Sectors of L2, % of the peak.
+    pub l2_pct: Option<f64>,
+    /// Intervals.
+    pub interval: SampledInterval,
+    /// DRAM traffic of it and those that it is not told apart from, % of the bandwidth.
+    pub together_dram_pct: Option<f64>,
+}
+
+/// What samples tell.
+#[derive(Debug, Default)]
+struct Sampled {
+    /// Kernels.
+    pub kernels: Vec<SampledKernel>,
+    /// Numbers of each stage.
+    pub stages: Vec<Option<MbuMeasured>>,
+    /// Losses.
+    pub losses: Losses,
+}
+
+/// Divides the samples of a trace. `stages` are those of the index, with their times.
+fn divide(trace: &Trace, index: &StageIndex, stages: &[Stage], gpu: Option<&GpuFacts>) -> Sampled {
+    let mut sampled = Sampled::default();
+    let mut sums: Vec<Vec<StageSum>> = vec![Vec::new(); index.len()];
+    for counters in &trace.sampled {
+        let lane = Lane::of(trace, index, counters, gpu);
+        let Some(lane) = lane.filter(|lane| lane.windows.len() >= LEAST_WINDOWS) else { continue };
+        if lane.is_foreign() {
+            sampled.losses.add(LossKind::SamplesForeign, 1);
+            continue;
+        }
+        let lane = lane.without_background();
+        for (stage, sum) in
+            lane.stages(index.len()).into_iter().enumerate().filter(|(_, sum)| sum.samples > 0)
+        {
+            sums[stage].push(sum);
+        }
+        sampled.kernels.extend(lane.kernels(trace));
+    }
+    let l2_bytes = trace.devices.iter().filter_map(|device| device.l2_bytes).max().unwrap_or(0);
+    for (stage, sums) in stages.iter().zip(&sums) {
+        let measured = StageSum::measured(sums, stage);
+        let contradicts = measured.as_ref().is_some_and(|own| contradicts_model(own, stage, l2_bytes));
+        sampled.losses.add(LossKind::SampledContradicts, u64::from(contradicts));
+        sampled.stages.push(measured);
+    }
+    sampled
+}
+
+/// Tells whether a stage moved much less than its model must, although that does not fit the cache, or a decode much more.
+fn contradicts_model(measured: &MbuMeasured, stage: &Stage, l2_bytes: u64) -> bool {
+    let units = stage.steps.as_ref().map_or(stage.instances, |steps| steps.count).max(1) as f64;
+    let is_cached = stage.mbu.as_ref().is_none_or(|mbu| mbu.bytes / units < BEYOND_CACHE * l2_bytes as f64);
+    let most = if stage.kind == StageKind::Decode { MOST_OF_MODEL } else { f64::INFINITY };
+    !is_cached && measured.to_model.is_some_and(|ratio| !(LEAST_OF_MODEL..=most).contains(&ratio))
+}
+
+/// Kernel of a column: stage, name and shape; `None` for copies and the like, and for kernels with little time.
+type Key = Option<(Option<usize>, NameId, Shape)>;
+
+/// The samples of a device beside its operations.
+struct Lane {
+    windows: Vec<(Ns, Ns)>,
+    /// Values of each signal, one a window.
+    signals: Vec<(Signal, Vec<f64>)>,
+    ops: DeviceOps,
+    keys: Vec<Key>,
+    /// Stage of each column.
+    stages: Vec<Option<usize>>,
+    overlaps: Vec<Overlap>,
+    alignment: Alignment,
+    /// Bandwidth of the device, bytes per ns; 1 where DRAM was sampled as a share of the peak.
+    bandwidth: Option<f64>,
+    /// True if bytes of DRAM were counted. Shares of its peak are whole percents in nsys, and of a peak that nsys does not state.
+    counts_bytes: bool,
+}
+
+impl Lane {
+    fn of(
+        trace: &Trace,
+        index: &StageIndex,
+        counters: &SampledCounters,
+        gpu: Option<&GpuFacts>,
+    ) -> Option<Self> {
+        let device = trace.devices.get(counters.device.index())?;
+        let own = device.bandwidth_bytes_per_s.map(|rate| rate as f64);
+        let bandwidth =
+            gpu.and_then(GpuFacts::bandwidth).map(|(rate, _)| rate).or(own).map(|rate| rate * 1e-9);
+        let (ops, keys, stages) = columns(trace, index, counters);
+        let used = usable(trace, &ops, counters);
+        let mut windows: Vec<(Ns, Ns)> = used.iter().map(|at| counters.windows[*at]).collect();
+        let counts_bytes = counters.values(SampledMetric::DramReadBytes).is_some();
+        let bandwidth = if counts_bytes { bandwidth } else { Some(1.0) };
+        let values = |signal: Signal| Some((signal, signal_values(signal, counters, &used)?));
+        let signals: Vec<(Signal, Vec<f64>)> = SIGNALS.into_iter().filter_map(values).collect();
+        // Multiprocessors are active exactly while kernels run.
+        let sharpest = [Signal::SmActive, Signal::Dram, Signal::Tensor];
+        let sharpest = sharpest.iter().find_map(|wanted| signals.iter().find(|(signal, _)| signal == wanted));
+        let alignment = sharpest.map_or(Alignment::default(), |(_, values)| align(&ops, &windows, values));
+        for window in &mut windows {
+            *window = (window.0 + alignment.shift, window.1 + alignment.shift);
+        }
+        let overlaps = overlaps(&ops, &windows, 0);
+        Some(Self { windows, signals, ops, keys, stages, overlaps, alignment, bandwidth, counts_bytes })
+    }
+
+    fn values(&self, signal: Signal) -> Option<&[f64]> {
+        self.signals.iter().find(|(own, _)| *own == signal).map(|(_, values)| values.as_slice())
+    }
+
+    /// Returns the mean of a signal per window without any operation, and per other window; `None` with too few of the former. Windows beside
+    /// operations are others: caches write later.
+    fn idle_and_busy(&self, signal: Signal) -> Option<(f64, f64)> {
+        let values = self.values(signal)?;
+        let mut idle = vec![true; self.windows.len()];
+        for overlap in &self.overlaps {
+            let at = overlap.window as usize;
+            let beside = at.saturating_sub(2)..(at + 3).min(idle.len());
+            idle[beside].fill(false);
+        }
+        let mean = |wanted: bool| {
+            let own = idle.iter().zip(values).filter(|(idle, _)| **idle == wanted);
+            let (count, sum) = own.fold((0, 0.0), |(count, sum), (_, value)| (count + 1, sum + value));
+            (count >= LEAST_IDLE).then(|| sum / count as f64)
+        };
+        mean(true).zip(mean(false))
+    }
+
+    /// Tells whether the device moved data while it ran no recorded operation.
+    fn is_foreign(&self) -> bool {
+        self.idle_and_busy(Signal::Dram).is_some_and(|(idle, busy)| idle > FOREIGN * busy)
+    }
+
+    /// Takes the little that the device moves by itself away.
+    fn without_background(mut self) -> Self {
+        if let Some((idle, _)) = self.idle_and_busy(Signal::Dram) {
+            let own = self.signals.iter_mut().filter(|(signal, _)| *signal == Signal::Dram);
+            own.for_each(|(_, values)| values.iter_mut().for_each(|value| *value -= idle));
+        }
+        self
+    }
+
+    /// Adds up the samples by stage: a window counts for a stage by the share of the operations in it.
+    fn stages(&self, stages: usize) -> Vec<StageSum> {
+        let mut sums = vec![StageSum::default(); stages];
+        for sum in &mut sums {
+            (sum.alignment, sum.bandwidth) = (self.alignment, self.bandwidth);
+            sum.counts_bytes = self.counts_bytes;
+        }
+        for window in self.overlaps.chunk_by(|a, b| a.window == b.window) {
+            let at = window[0].window as usize;
+            let (start, end) = self.windows[at];
+            let all: f64 = window.iter().map(|own| own.ns).sum();
+            let parallel = ((end - start) as f64 / all).min(1.0);
+            let mut last = None;
+            for own in window {
+                let Some(stage) = self.stages[own.kernel as usize] else { continue };
+                let sum = &mut sums[stage];
+                sum.busy_ns += own.ns * parallel;
+                sum.samples += u64::from(last.replace(stage) != Some(stage));
+                for (signal, values) in &self.signals {
+                    sum.signals[*signal as usize] += values[at] * own.ns / all;
+                }
+            }
+        }
+        let known = SIGNALS.map(|signal| self.values(signal).is_some());
+        sums.iter_mut().for_each(|sum| sum.known = known);
+        sums
+    }
+
+    /// Divides the samples between the kernels.
+    fn kernels(&self, trace: &Trace) -> Vec<SampledKernel> {
+        let Some((_, first)) = self.signals.first() else { return Vec::new() };
+        let (members, fit) = self.told_apart(first);
+        let place: FxHashMap<usize, usize> = members
+            .iter()
+            .enumerate()
+            .flat_map(|(at, own)| own.iter().map(move |column| (*column, at)))
+            .collect();
+        let merged = self.merged(&members);
+        let design = Design::new(&merged, members.len(), self.windows.len());
+        let others = self.signals.iter().skip(1).map(|(signal, values)| (*signal, design.fit(values)));
+        let mut fits: Vec<(Signal, Fit)> = std::iter::once((self.signals[0].0, fit)).chain(others).collect();
+        for ((_, fit), (_, values)) in fits.iter_mut().zip(&self.signals) {
+            design.conserve(values, fit);
+        }
+        let launches = self.launches();
+        let total = self.ops.total_ns();
+        let mut calls = vec![0u64; self.ops.columns];
+        self.ops.rows.iter().for_each(|row| calls[row.2 as usize] += 1);
+        let mut rows = Vec::new();
+        for (column, key) in self.keys.iter().enumerate() {
+            let (Some((stage, name, shape)), Some(&at)) = (key, place.get(&column)) else { continue };
+            if launches[column] < LEAST_LAUNCHES {
+                continue;
+            }
+            let together = members[at].iter().filter(|other| **other != column);
+            let others: Vec<String> = together.map(|other| self.name(trace, *other)).collect();
+            let duration_ns = total[column] as f64 / calls[column].max(1) as f64;
+            rows.push(Division { lane: self, fits: &fits, at }.kernel(SampledKernel {
+                stage: *stage,
+                name: *name,
+                shape: *shape,
+                launches: launches[column],
+                calls: calls[column],
+                total_ns: total[column],
+                duration_ns,
+                dram_bytes: None,
+                dram_pct: None,
+                tensor_pct: None,
+                issue_pct: None,
+                l2_pct: None,
+                interval: SampledInterval { together_with: others, ..SampledInterval::default() },
+                together_dram_pct: None,
+            }));
+        }
+        rows
+    }
+
+    fn name(&self, trace: &Trace, column: usize) -> String {
+        let key = self.keys[column];
+        key.map_or("copies, memory sets and rare kernels".to_owned(), |(_, name, _)| {
+            trace.names.get(name).to_owned()
+        })
+    }
+
+    /// Merges kernels that the samples do not tell apart. Returns the columns of each group, and the fit of the groups.
+    fn told_apart(&self, values: &[f64]) -> (Vec<Vec<usize>>, Fit) {
+        let mut members: Vec<Vec<usize>> = (0..self.ops.columns).map(|column| vec![column]).collect();
+        let busy: f64 = self.overlaps.iter().map(|overlap| overlap.ns).sum();
+        let mean =
+            self.overlaps.chunk_by(|a, b| a.window == b.window).map(|own| values[own[0].window as usize]);
+        let mean = mean.sum::<f64>() / busy.max(1.0);
+        for _ in 0..MOST_MERGES {
+            let merged = self.merged(&members);
+            let design = Design::new(&merged, members.len(), self.windows.len());
+            let fit = design.fit(values);
+            let is_wide = |rate: &Rate| rate.half > WIDE * rate.value.max(mean);
+            let mut taken = vec![false; members.len()];
+            let mut pairs: Vec<(usize, usize)> = Vec::new();
+            for (own, _) in fit.rates.iter().enumerate().filter(|(_, rate)| is_wide(rate)) {
+                let other = match fit.rates[own].half.is_finite() {
+                    true => fit
+                        .closest(own)
+                        .filter(|(_, correlation)| *correlation < APART)
+                        .map(|(other, _)| other),
+                    false => design.nearest(own),
+                };
+                if let Some(other) = other.filter(|other| !taken[own] && !taken[*other]) {
+                    (taken[own], taken[other]) = (true, true);
+                    pairs.push((own.min(other), own.max(other)));
+                }
+            }
+            if pairs.is_empty() {
+                return (members, fit);
+            }
+            pairs.sort_unstable_by_key(|(_, later)| std::cmp::Reverse(*later));
+            for (first, second) in pairs {
+                let moved = members.remove(second);
+                members[first].extend(moved);
+            }
+        }
+        let merged = self.merged(&members);
+        let fit = Design::new(&merged, members.len(), self.windows.len()).fit(values);
+        (members, fit)
+    }
+
+    /// Returns the overlaps of groups of columns.
+    fn merged(&self, members: &[Vec<usize>]) -> Vec<Overlap> {
+        let mut group = vec![0; self.ops.columns];
+        members.iter().zip(0..).for_each(|(own, at)| own.iter().for_each(|column| group[*column] = at));
+        let mut merged: Vec<Overlap> = Vec::with_capacity(self.overlaps.len());
+        for overlap in &self.overlaps {
+            let kernel = group[overlap.kernel as usize];
+            let from = merged.iter().rposition(|own| own.window != overlap.window).map_or(0, |at| at + 1);
+            match merged[from..].iter_mut().find(|own| own.kernel == kernel) {
+                Some(own) => own.ns += overlap.ns,
+                None => merged.push(Overlap { kernel, ..*overlap }),
+            }
+        }
+        merged
+    }
+
+    /// Counts the launches of each column in the windows.
+    fn launches(&self) -> Vec<u64> {
+        let mut launches = vec![0; self.ops.columns];
+        let mut first = 0;
+        for (start, end, column) in &self.ops.rows {
+            while self.windows.get(first).is_some_and(|window| window.1 <= *start) {
+                first += 1;
+            }
+            launches[*column as usize] +=
+                u64::from(self.windows.get(first).is_some_and(|window| window.0 < *end));
+        }
+        launches
+    }
+}
+
+/// Numbers the operations of a device by stage, kernel and shape.
+fn columns(
+    trace: &Trace,
+    index: &StageIndex,
+    counters: &SampledCounters,
+) -> (DeviceOps, Vec<Key>, Vec<Option<usize>>) {
+    let ops = &trace.ops;
+    let key = |row: usize| -> (Option<usize>, Key) {
+        let (stage, shape) = (index.stage_of_op(row), ops.shape_of(row));
+        let kernel =
+            (ops.kind[row] == OpKind::Kernel).then(|| (stage, ops.name[row], (shape.grid, shape.block)));
+        (stage, kernel)
+    };
+    let mut total: FxHashMap<(Option<usize>, Key), Ns> = FxHashMap::default();
+    for row in (0..ops.len()).filter(|row| ops.device[*row] == counters.device) {
+        *total.entry(key(row)).or_default() += ops.duration(row);
+    }
+    let mut order: Vec<((Option<usize>, Key), Ns)> = total.into_iter().collect();
+    order.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
+    // The rest of each stage shares a column.
+    let mut numbers: FxHashMap<(Option<usize>, Key), u32> = FxHashMap::default();
+    let (mut keys, mut stages) = (Vec::new(), Vec::new());
+    for (at, (own, _)) in order.into_iter().enumerate() {
+        let shown = if at < MOST_KERNELS { own } else { (own.0, None) };
+        let number = *numbers.entry(shown).or_insert_with(|| {
+            keys.push(shown.1);
+            stages.push(shown.0);
+            keys.len() as u32 - 1
+        });
+        numbers.insert(own, number);
+    }
+    let number = |row: usize| numbers.get(&key(row)).copied().unwrap_or_default();
+    (DeviceOps::of(trace, counters.device, number), keys, stages)
+}
+
+/// Returns the values of a signal in windows; `None` where its counters were not sampled.
+fn signal_values(signal: Signal, counters: &SampledCounters, used: &[usize]) -> Option<Vec<f64>> {
+    let length = |at: usize| (counters.windows[at].1 - counters.windows[at].0) as f64;
+    let of = |metric: SampledMetric| {
+        let values = counters.values(metric)?;
+        let value = |at: &usize| {
+            let value = f64::from(values[*at]);
+            let value = if metric.is_count() { value } else { value * length(*at) };
+            if value.is_finite() { value } else { 0.0 }
+        };
+        Some(used.iter().map(value).collect::<Vec<f64>>())
+    };
+    let sum =
+        |one: Vec<f64>, other: Vec<f64>| one.iter().zip(other).map(|(a, b)| a + b).collect::<Vec<f64>>();
+    match signal {
+        Signal::Dram => match (of(SampledMetric::DramReadBytes), of(SampledMetric::DramWrittenBytes)) {
+            (Some(read), Some(written)) => Some(sum(read, written)),
+            _ => {
+                let shares = sum(of(SampledMetric::DramReadPct)?, of(SampledMetric::DramWrittenPct)?);
+                Some(shares.into_iter().map(|share| share / 100.0).collect())
+            }
+        },
+        Signal::Tensor => of(SampledMetric::TensorPct),
+        Signal::Issue => of(SampledMetric::SmIssuePct),
+        Signal::SmActive => of(SampledMetric::SmActivePct),
+        Signal::L2 => of(SampledMetric::L2Pct),
+    }
+}
+
+/// The part of a group of kernels in the fits.
+struct Division<'a> {
+    lane: &'a Lane,
+    fits: &'a [(Signal, Fit)],
+    at: usize,
+}
+
+impl Division<'_> {
+    /// Returns a rate of a kernel that takes `ns`. Whole percents of a window are many of a kernel that fills little of it.
+    fn rate(&self, wanted: Signal, ns: f64) -> Option<Rate> {
+        let fit = self.fits.iter().find(|(signal, _)| *signal == wanted);
+        let mut rate = fit.and_then(|(_, fit)| fit.rates.get(self.at)).copied()?;
+        if !self.lane.counts_bytes {
+            let percent = if wanted == Signal::Dram { 0.01 } else { 1.0 };
+            rate.half += percent * (self.lane.alignment.interval as f64 / ns.max(1.0)).max(1.0);
+        }
+        Some(rate).filter(|rate| rate.half.is_finite())
+    }
+
+    /// Fills in the numbers of a kernel that stand on a narrow interval.
+    fn kernel(&self, mut kernel: SampledKernel) -> SampledKernel {
+        let alone = kernel.interval.together_with.is_empty();
+        let ns = kernel.duration_ns;
+        let share = |signal: Signal| {
+            let rate = self.rate(signal, ns).filter(|rate| alone && rate.half <= MOST_HALF_PCT)?;
+            Some(rate.value.clamp(0.0, 100.0))
+        };
+        let with_ends = |signal: Signal| {
+            let rate = self.rate(signal, ns).filter(|_| alone)?;
+            let end = |value: f64| value.clamp(0.0, 100.0);
+            Some([end(rate.value), end(rate.value - rate.half), end(rate.value + rate.half)])
+        };
+        (kernel.tensor_pct, kernel.issue_pct, kernel.l2_pct) =
+            (share(Signal::Tensor), share(Signal::Issue), share(Signal::L2));
+        kernel.interval.tensor_pct = with_ends(Signal::Tensor);
+        kernel.interval.sm_active_pct = with_ends(Signal::SmActive);
+        if let Some(rate) = self.rate(Signal::Dram, ns) {
+            let pct = |rate: f64| self.lane.bandwidth.map(|peak| 100.0 * rate / peak);
+            if alone {
+                // Little traffic is known by its share of the peak.
+                let is_narrow = pct(rate.half).is_some_and(|half| half <= MOST_HALF_PCT / 3.0)
+                    || rate.half <= MOST_HALF * rate.value;
+                if self.lane.counts_bytes {
+                    let ends = [(rate.value - rate.half).max(0.0) * ns, (rate.value + rate.half) * ns];
+                    kernel.interval.dram_bytes = Some(ends);
+                    kernel.dram_bytes = is_narrow.then_some(rate.value * ns);
+                }
+                kernel.dram_pct =
+                    pct(rate.value).filter(|_| pct(rate.half).is_some_and(|half| half <= MOST_HALF_PCT));
+            } else {
+                kernel.together_dram_pct = pct(rate.value);
+            }
+        }
+        kernel
+    }
+}
+
+/// Samples of a stage on one device.
+#[derive(Debug, Clone, Default)]
+struct StageSum {
+    busy_ns: f64,
+    samples: u64,
+    signals: [f64; 5],
+    known: [bool; 5],
+    alignment: Alignment,
+    bandwidth: Option<f64>,
+    counts_bytes: bool,
+}
+
+impl StageSum {
+    /// Puts the devices of a stage together, and scales sums to the whole stage by its busy time.
+    fn measured(sums: &[Self], stage: &Stage) -> Option<MbuMeasured> {
+        let sampled_ns: f64 = sums.iter().map(|sum| sum.busy_ns).sum();
+        let first = sums.first().filter(|_| sampled_ns > 0.0)?;
+        let busy_ns = stage.busy_ns.map_or(sampled_ns, |ns| (ns as f64).max(sampled_ns));
+        let mean = |signal: Signal| {
+            let known = sums.iter().all(|sum| sum.known[signal as usize]);
+            known.then(|| sums.iter().map(|sum| sum.signals[signal as usize]).sum::<f64>() / sampled_ns)
+        };
+        let rate = mean(Signal::Dram);
+        let pct = |rate: f64| first.bandwidth.map(|peak| 100.0 * rate / peak);
+        let counted = rate.filter(|_| sums.iter().all(|sum| sum.counts_bytes));
+        let dram_bytes = counted.map(|rate| rate * busy_ns);
+        let elapsed_ns = stage.elapsed_ns() as f64 * sums.len() as f64;
+        let steps = stage.steps.as_ref().filter(|steps| steps.count > 0);
+        let modelled = stage.mbu.as_ref().map(|mbu| mbu.bytes).filter(|bytes| *bytes > 0.0);
+        let mut intervals: Vec<f64> = sums.iter().map(|sum| sum.alignment.interval as f64).collect();
+        Some(MbuMeasured {
+            dram_bytes,
+            step_dram_bytes: dram_bytes.zip(steps).map(|(bytes, steps)| bytes / steps.count as f64),
+            bandwidth_bytes_per_s: counted.map(|rate| rate * 1e9),
+            by_wall_pct: rate.filter(|_| elapsed_ns > 0.0).and_then(|rate| pct(rate * busy_ns / elapsed_ns)),
+            by_busy_pct: rate.and_then(pct),
+            sm_active_pct: mean(Signal::SmActive),
+            tensor_active_pct: mean(Signal::Tensor),
+            to_model: dram_bytes.zip(modelled).map(|(measured, modelled)| measured / modelled),
+            samples: sums.iter().map(|sum| sum.samples).sum(),
+            interval_ns: median_f64(&mut intervals).unwrap_or_default() as i64,
+            covered_pct: 100.0 * sampled_ns / busy_ns,
+            clock_shift_ns: first.alignment.shift,
+            clock_error_ns: sums.iter().map(|sum| sum.alignment.error).max().unwrap_or_default(),
+        })
+    }
+}

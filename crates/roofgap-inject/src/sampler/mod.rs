@@ -1,0 +1,229 @@
+//! Samples the hardware counters of all devices from a process of our own, while other programs run.
+//!
+//! CUPTI takes longer to evaluate a sample than the device to take one, so samples come in bursts: the hardware fills its buffer, then
+//! the buffer is evaluated. Steps of a model repeat, and their kernels are recorded all the time, so bursts are enough.
+
+use crate::collector::device;
+use crate::collector::now;
+use crate::collector::output::Output;
+use crate::cupti::Failure;
+use crate::cupti::library::Surroundings;
+use crate::cupti::pm::{PmConfig, PmLibrary, PmRun};
+use roofgap_wire::{
+    ClockPair, CounterMetric, CounterSample, Cupti, End, FrameBuilder, Loss, Process, Record, Text,
+};
+use std::ffi::CStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Counters, most useful first. On an H200 all of them fit in one pass.
+const METRICS: [&CStr; 6] = [
+    c"dram__bytes_read.sum",
+    c"dram__bytes_write.sum",
+    c"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
+    c"sm__inst_executed.avg.pct_of_peak_sustained_elapsed",
+    c"sm__cycles_active.avg.pct_of_peak_sustained_elapsed",
+    c"lts__t_sectors.avg.pct_of_peak_sustained_elapsed",
+];
+
+/// Samples of a burst, and the hardware buffer that holds them on the largest device, bytes.
+const BURST: u64 = 2_000;
+const BUFFER: u64 = 256 << 20;
+
+/// Samples that can be decoded, with room for those while sampling stops. A sample takes 54 KB on an H200.
+const IN_IMAGE: u32 = 3_000;
+
+/// Longest frame before it is written, bytes.
+const FRAME: usize = 1 << 20;
+
+/// CUPTI's codes for missing permission.
+const NO_PERMISSION: [u32; 2] = [35, 40];
+
+/// CUPTI's code for a buffer that is full.
+const OUT_OF_MEMORY: u32 = 8;
+
+/// Samples into a new capture in `folder` until `is_over`. Returns the number of samples.
+///
+/// # Errors
+/// Fails with a reason for people when counters cannot be sampled, or the capture cannot be created.
+pub fn run(folder: &Path, interval: Duration, is_over: &dyn Fn() -> bool) -> Result<u64, String> {
+    let library = open()?;
+    let pid = std::process::id();
+    let output = Output::create(folder, pid, u64::MAX)
+        .map_err(|error| format!("cannot create a capture in {}: {error}", folder.display()))?;
+    let mut sampler =
+        Sampler { library, output, frame: FrameBuilder::new(), clock_told: false, samples: 0, full: 0 };
+    let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX).max(1_000);
+    let mut configs = sampler.collectors(interval_ns)?;
+    sampler.introduce(pid, &configs);
+    while !is_over() {
+        if let Err(error) = sampler.burst(&mut configs, interval_ns, is_over) {
+            sampler.lose("sampling.failed", 1, &refusal(&error));
+            sampler.finish();
+            return Err(refusal(&error));
+        }
+    }
+    configs.iter().for_each(|(_, run)| sampler.library.close(run));
+    sampler.finish();
+    Ok(sampler.samples)
+}
+
+/// Opens the first CUPTI that can sample.
+fn open() -> Result<PmLibrary, String> {
+    let mut around = Surroundings::here();
+    around.maps.push_str(&python_packages());
+    let mut reasons = Vec::new();
+    for path in around.candidates() {
+        match PmLibrary::open(&path) {
+            Ok(library) => return Ok(library),
+            Err(Failure::Lacks(_)) => reasons.push(format!("{} is older than CUPTI 12.6", path.display())),
+            Err(error) => reasons.push(format!("{}: {error}", path.display())),
+        }
+    }
+    reasons.dedup();
+    Err(format!("no CUPTI that can sample counters: {}", reasons.join("; ")))
+}
+
+/// Names the libraries of PyTorch beside each Python of the path as lines of a memory map: CUPTI is beside them.
+fn python_packages() -> String {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let roots = std::env::split_paths(&path).filter_map(|folder| Some(folder.parent()?.join("lib")));
+    let site = |entry: std::fs::DirEntry| entry.path().join("site-packages/torch/lib/libtorch.so");
+    let libraries = roots.flat_map(|lib| std::fs::read_dir(lib).into_iter().flatten().flatten().map(site));
+    let found: Vec<PathBuf> = libraries.filter(|library| library.exists()).collect();
+    found.iter().map(|library| format!("\n0-1 r-xp 0 0:0 0 {}\n", library.display())).collect()
+}
+
+/// Describes why counters cannot be sampled, and what to do where a permission is missing.
+fn refusal(error: &Failure) -> String {
+    match error {
+        Failure::Refused { code, .. } if NO_PERMISSION.contains(code) => format!(
+            "{error}: GPU counters are closed to this user; run as root, or load the driver with \
+             NVreg_RestrictProfilingToAdminUsers=0"
+        ),
+        _ => error.to_string(),
+    }
+}
+
+/// A sampler and its capture.
+struct Sampler {
+    library: PmLibrary,
+    output: Output,
+    frame: FrameBuilder,
+    clock_told: bool,
+    samples: u64,
+    /// Bursts that filled the hardware buffer.
+    full: u64,
+}
+
+impl Sampler {
+    /// Makes a collector of every device that can be sampled.
+    fn collectors(&mut self, interval_ns: u64) -> Result<Vec<(PmConfig, PmRun)>, String> {
+        let mut found = Vec::new();
+        let mut why = "the driver finds no device".to_owned();
+        for device in 0..self.library.devices() {
+            let config = self.library.configure(device, &METRICS);
+            let collector = config.and_then(|mut config| {
+                let run = self.library.collector(&mut config, interval_ns, BUFFER, IN_IMAGE)?;
+                Ok((config, run))
+            });
+            match collector {
+                Ok(collector) => found.push(collector),
+                Err(error) => why = refusal(&error),
+            }
+        }
+        if found.is_empty() { Err(why) } else { Ok(found) }
+    }
+
+    /// Writes the process, the devices and the counters.
+    fn introduce(&mut self, pid: u32, configs: &[(PmConfig, PmRun)]) {
+        let name = Text(b"roofgap sampler");
+        self.frame.put(&Record::Process(Process { pid, parent: 0, at: now(), name }));
+        let version = self.library.version();
+        let path = Text(self.library.path.as_os_str().as_bytes());
+        self.frame.put(&Record::Cupti(Cupti { version, options: 0, path }));
+        for (config, _) in configs {
+            device::describe(config.device, |record| self.frame.put(&record));
+            for (metric, place) in config.metrics.iter().zip(0..) {
+                let name = Text(metric.to_bytes());
+                self.frame.put(&Record::CounterMetric(CounterMetric { device: config.device, place, name }));
+            }
+        }
+        self.write();
+    }
+
+    /// Samples all devices at the same time, then evaluates and writes the samples.
+    fn burst(
+        &mut self,
+        configs: &mut [(PmConfig, PmRun)],
+        interval_ns: u64,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<(), Failure> {
+        let before = now();
+        for (config, run) in configs.iter_mut() {
+            self.library.start(config, run)?;
+        }
+        let after = now();
+        let end = Instant::now() + Duration::from_nanos(interval_ns.saturating_mul(BURST));
+        while !is_over() && Instant::now() < end {
+            std::thread::sleep(end.duration_since(Instant::now()).min(Duration::from_millis(20)));
+        }
+        for (_, run) in configs.iter() {
+            self.library.stop(run)?;
+        }
+        for (config, run) in configs.iter_mut() {
+            let (frame, output, device) = (&mut self.frame, &mut self.output, config.device);
+            let (told, samples) = (&mut self.clock_told, &mut self.samples);
+            let mut is_first = true;
+            let full = self.library.decode(config, run, |sample| {
+                if !std::mem::replace(told, true) {
+                    // The first sample ends while sampling starts, or soon after.
+                    let clocks = ClockPair { before, cupti: sample.end, after: after + 2 * interval_ns };
+                    frame.put(&Record::ClockPair(clocks));
+                }
+                // The start of the first one is not set.
+                if std::mem::replace(&mut is_first, false) || sample.start == 0 || sample.end <= sample.start
+                {
+                    return;
+                }
+                let values: Vec<u8> = sample.values.iter().flat_map(|v| (*v as f32).to_le_bytes()).collect();
+                let (start, end, values) = (sample.start, sample.end, Text(&values));
+                frame.put(&Record::CounterSample(CounterSample { device, start, end, values }));
+                *samples += 1;
+                if frame.len() > FRAME {
+                    let raw = frame.len();
+                    output.append(frame.close(), raw);
+                }
+            });
+            // A full buffer may also end as an error.
+            let is_full = |error: Failure| match error {
+                Failure::Refused { code: OUT_OF_MEMORY, .. } => Ok(true),
+                error => Err(error),
+            };
+            self.full += u64::from(full.or_else(is_full)?);
+        }
+        self.write();
+        Ok(())
+    }
+
+    fn lose(&mut self, id: &'static str, count: u64, detail: &str) {
+        let (id, detail) = (Text(id.as_bytes()), Text(detail.as_bytes()));
+        self.frame.put(&Record::Loss(Loss { count, id, detail }));
+    }
+
+    fn write(&mut self) {
+        let raw = self.frame.len();
+        self.output.append(self.frame.close(), raw);
+    }
+
+    fn finish(&mut self) {
+        if self.full > 0 {
+            self.lose("sampling.overflow", self.full, "the hardware buffer was full; samples are missing");
+        }
+        self.write();
+        self.frame.put(&Record::End(End { how: 1, at: now() }));
+        self.write();
+        self.output.finish();
+    }
+}

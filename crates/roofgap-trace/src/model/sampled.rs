@@ -1,0 +1,101 @@
+//! Hardware counters that were sampled while the program ran.
+
+use super::{DeviceId, Ns};
+
+/// A counter that is sampled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum SampledMetric {
+    /// Bytes read from DRAM in a window.
+    DramReadBytes,
+    /// Bytes written to DRAM in a window.
+    DramWrittenBytes,
+    /// Reads from DRAM, % of the peak bandwidth.
+    DramReadPct,
+    /// Writes to DRAM, % of the peak bandwidth.
+    DramWrittenPct,
+    /// Active cycles of the multiprocessors, %.
+    SmActivePct,
+    /// Issued or executed instructions, % of the peak.
+    SmIssuePct,
+    /// Active cycles of the tensor pipe, %.
+    TensorPct,
+    /// Sectors of the L2 cache, % of the peak.
+    L2Pct,
+}
+
+impl SampledMetric {
+    /// Names in ncu and CUPTI, and in nsys, where each has the counter.
+    const NAMES: [(Self, &str, &str); 8] = [
+        (Self::DramReadBytes, "dram__bytes_read.sum", ""),
+        (Self::DramWrittenBytes, "dram__bytes_write.sum", ""),
+        (Self::DramReadPct, "dram__read_throughput.avg.pct_of_peak_sustained_elapsed", "DRAM Read Bandwidth"),
+        (
+            Self::DramWrittenPct,
+            "dram__write_throughput.avg.pct_of_peak_sustained_elapsed",
+            "DRAM Write Bandwidth",
+        ),
+        (Self::SmActivePct, "sm__cycles_active.avg.pct_of_peak_sustained_elapsed", "SMs Active"),
+        (Self::SmIssuePct, "sm__inst_executed.avg.pct_of_peak_sustained_elapsed", "SM Issue"),
+        (Self::TensorPct, "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed", "Tensor Active"),
+        (Self::L2Pct, "lts__t_sectors.avg.pct_of_peak_sustained_elapsed", ""),
+    ];
+
+    /// Returns the counter of a name in CUPTI.
+    pub(crate) fn of_cupti(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(_, cupti, _)| *cupti == name).map(|(metric, ..)| *metric)
+    }
+
+    /// Returns the counter of a name in nsys, such as `SMs Active [Throughput %]`. Where a counter has several rollups, that in % counts.
+    pub(crate) fn of_nsys(name: &str) -> Option<Self> {
+        let (plain, rollup) = name.split_once(" [").unwrap_or((name, "Throughput %]"));
+        let known = Self::NAMES.iter().find(|(_, _, nsys)| *nsys == plain && !nsys.is_empty());
+        known.filter(|_| rollup == "Throughput %]").map(|(metric, ..)| *metric)
+    }
+
+    /// Returns true for a count of a window, and false for a share of a peak.
+    pub fn is_count(self) -> bool {
+        matches!(self, Self::DramReadBytes | Self::DramWrittenBytes)
+    }
+}
+
+/// The samples of one device, by time. All counters of a sample are of the same window.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SampledCounters {
+    /// Device.
+    pub device: DeviceId,
+    /// Start and end of each window, ns, in order and apart.
+    pub windows: Vec<(Ns, Ns)>,
+    /// Values of each counter, one a window; not a number where a window has none.
+    pub metrics: Vec<(SampledMetric, Vec<f32>)>,
+}
+
+impl SampledCounters {
+    /// Returns the values of a counter.
+    pub fn values(&self, metric: SampledMetric) -> Option<&[f32]> {
+        self.metrics.iter().find(|(own, _)| *own == metric).map(|(_, values)| values.as_slice())
+    }
+
+    /// Puts the windows in order, and leaves out those that overlap an earlier one, are outside of two times, or have impossible values.
+    /// Returns their number.
+    pub(super) fn limit(&mut self, (first, last): (Ns, Ns)) -> u64 {
+        let mut order: Vec<usize> = (0..self.windows.len()).collect();
+        order.sort_by_key(|&row| self.windows[row]);
+        let mut before = first;
+        order.retain(|&row| {
+            let (start, end) = self.windows[row];
+            let possible =
+                |(_, values): &(SampledMetric, Vec<f32>)| values[row].is_nan() || values[row] >= 0.0;
+            let keep = start >= before && end > start && end <= last && self.metrics.iter().all(possible);
+            if keep {
+                before = end;
+            }
+            keep
+        });
+        let left_out = self.windows.len() - order.len();
+        self.windows = order.iter().map(|&row| self.windows[row]).collect();
+        for (_, values) in &mut self.metrics {
+            *values = order.iter().map(|&row| values[row]).collect();
+        }
+        left_out as u64
+    }
+}

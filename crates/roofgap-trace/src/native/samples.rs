@@ -1,0 +1,59 @@
+//! Hardware counters that the sampler wrote.
+
+use super::identity::Identity;
+use crate::{Device, Ns, SampledCounters, SampledMetric, Trace};
+use roofgap_wire as wire;
+use rustc_hash::FxHashMap;
+
+/// Samples of one capture by device number.
+#[derive(Debug, Default)]
+pub struct Samples(FxHashMap<u32, OfDevice>);
+
+#[derive(Debug, Default)]
+struct OfDevice {
+    /// Counter at each place of a sample; `None` for one that is not known.
+    places: Vec<Option<SampledMetric>>,
+    windows: Vec<(Ns, Ns)>,
+    /// Values, a column a place.
+    columns: Vec<Vec<f32>>,
+}
+
+/// Most counters of a device; a larger place means damage.
+const MOST_PLACES: usize = 64;
+
+impl Samples {
+    /// Names the counter at a place.
+    pub fn name(&mut self, metric: &wire::CounterMetric<'_>) {
+        let (own, place) = (self.0.entry(metric.device).or_default(), metric.place as usize);
+        if place < MOST_PLACES {
+            let most = own.places.len().max(place + 1);
+            own.places.resize(most, None);
+            own.columns.resize(most, Vec::new());
+            own.places[place] = SampledMetric::of_cupti(&metric.name.to_str());
+        }
+    }
+
+    /// Adds a sample.
+    pub fn add(&mut self, sample: &wire::CounterSample<'_>, window: (Ns, Ns)) {
+        let own = self.0.entry(sample.device).or_default();
+        let mut values = sample.values.0.chunks_exact(4);
+        for column in &mut own.columns {
+            let bytes = values.next().and_then(|bytes| bytes.try_into().ok());
+            column.push(bytes.map_or(f32::NAN, f32::from_le_bytes));
+        }
+        own.windows.push(window);
+    }
+
+    /// Moves the samples into the trace.
+    pub fn settle(&mut self, who: &Identity, trace: &mut Trace) {
+        let mut devices: Vec<(u32, OfDevice)> = self.0.drain().collect();
+        devices.sort_unstable_by_key(|(number, _)| *number);
+        for (number, own) in devices {
+            let facts = who.device(number).unwrap_or(Device { number, ..Device::default() });
+            let metrics = own.places.into_iter().zip(own.columns);
+            let metrics = metrics.filter_map(|(metric, values)| Some((metric?, values))).collect();
+            let device = trace.add_device(facts);
+            trace.sampled.push(SampledCounters { device, windows: own.windows, metrics });
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Hardware counters that nsys sampled (`--gpu-metrics-devices`).
+
+use super::identity::Identity;
+use crate::sqlite::Database;
+use crate::{Ns, ReadError, SampledCounters, SampledMetric, Trace};
+use rustc_hash::FxHashMap;
+
+const TABLE: &str = "GPU_METRICS";
+
+/// Lower bits of a type, which number the GPU.
+const GPU_BITS: i64 = 0xff;
+
+/// Time around the GPU work of which samples are kept, ns.
+const MARGIN: Ns = 1_000_000;
+
+/// Longest window, in median intervals. Windows beside missing samples are longer.
+const MOST_INTERVALS: Ns = 2;
+
+/// A value before it is placed: type, time, counter, value.
+type Row = (i64, Ns, SampledMetric, f32);
+
+/// Reads the samples around the GPU work of the trace, which is read before.
+pub fn samples(db: &Database, who: &Identity, trace: &mut Trace) -> Result<(), ReadError> {
+    let mut known: FxHashMap<(i64, i64), SampledMetric> = FxHashMap::default();
+    db.each("TARGET_INFO_GPU_METRICS", &["typeId", "metricId", "metricName"], |row| {
+        if let (Some(kind), Some(id), Some(name)) = (row[0].int(), row[1].int(), row[2].text())
+            && let Some(metric) = SampledMetric::of_nsys(&name)
+        {
+            known.insert((kind, id), metric);
+        }
+    })?;
+    let first = trace.ops.start.iter().min().copied();
+    let last = trace.ops.end.iter().max().copied();
+    let (Some((first, last)), false) = (first.zip(last), known.is_empty()) else {
+        return Ok(());
+    };
+    let span = first.saturating_sub(MARGIN)..=last.saturating_add(MARGIN);
+    let columns = ["timestamp", "typeId", "metricId", "value"];
+    let parts = db.scan(
+        TABLE,
+        &columns,
+        |_| Vec::<Row>::new(),
+        |rows, row| {
+            if let (Some(at), Some(kind), Some(id), Some(value)) =
+                (row[0].int(), row[1].int(), row[2].int(), row[3].int())
+                && let Some(metric) = known.get(&(kind, id)).filter(|_| span.contains(&at))
+            {
+                rows.push((kind, at, *metric, value as f32));
+            }
+        },
+    )?;
+    let mut rows: Vec<Row> = parts.into_iter().flatten().collect();
+    rows.sort_unstable_by_key(|&(kind, at, metric, _)| (kind, at, metric));
+    for of_gpu in rows.chunk_by(|a, b| a.0 == b.0) {
+        let number = of_gpu.first().map_or(0, |row| (row.0 & GPU_BITS) as u32);
+        let device = trace.add_device(who.gpu(number));
+        let (windows, metrics) = windows(of_gpu);
+        trace.sampled.push(SampledCounters { device, windows, metrics });
+    }
+    Ok(())
+}
+
+/// Makes windows of the rows of a GPU, which are sorted by time: a value is of the time until the next one.
+fn windows(rows: &[Row]) -> (Vec<(Ns, Ns)>, Vec<(SampledMetric, Vec<f32>)>) {
+    let mut times: Vec<Ns> = rows.iter().map(|row| row.1).collect();
+    times.dedup();
+    let mut intervals: Vec<Ns> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    intervals.sort_unstable();
+    let most = intervals.get(intervals.len() / 2).map_or(0, |median| median.saturating_mul(MOST_INTERVALS));
+    let (mut spans, mut metrics) = (Vec::new(), Vec::<(SampledMetric, Vec<f32>)>::new());
+    for (sample, next) in rows.chunk_by(|a, b| a.1 == b.1).zip(times.iter().skip(1)) {
+        let at = sample[0].1;
+        if next - at > most {
+            continue;
+        }
+        for &(_, _, metric, value) in sample {
+            let column = match metrics.iter().position(|(own, _)| *own == metric) {
+                Some(known) => known,
+                None => {
+                    metrics.push((metric, Vec::new()));
+                    metrics.len() - 1
+                }
+            };
+            let values = &mut metrics[column].1;
+            values.resize(spans.len(), f32::NAN);
+            values.push(value);
+        }
+        spans.push((at, *next));
+    }
+    for (_, values) in &mut metrics {
+        values.resize(spans.len(), f32::NAN);
+    }
+    (spans, metrics)
+}
