@@ -92,7 +92,7 @@ pub struct CopyUse {
     pub to_host: u64,
     /// Bytes.
     pub bytes: u64,
-    /// Sum of their durations on the device.
+    /// Time with at least one of them, summed over devices.
     pub ns: Ns,
     /// Of that, time in which the device ran nothing else.
     pub exposed_ns: Ns,
@@ -400,7 +400,6 @@ impl<'t, 'k> Collector<'t, 'k> {
                 if host(memory.0) || host(memory.1) {
                     let copies = &mut self.found.host_copies;
                     copies.count += 1;
-                    copies.ns += end - start;
                     copies.to_host += u64::from(host(memory.1));
                     copies.bytes = copies.bytes.saturating_add(transfer.map_or(0, |t| t.bytes));
                     if memory.0 == MemoryKind::Pageable || memory.1 == MemoryKind::Pageable {
@@ -516,7 +515,9 @@ impl<'t, 'k> Collector<'t, 'k> {
                     hideable_ns: hideable.sum(),
                 });
             }
-            self.found.host_copies.exposed_ns = length(&self.copies) - hidden(|time| time.beside_copies.ns);
+            let copies = &mut self.found.host_copies;
+            copies.ns = length(&self.copies);
+            copies.exposed_ns = copies.ns - hidden(|time| time.beside_copies.ns);
             let number = |device: &u16| self.trace.devices.get(usize::from(*device)).map_or(0, |d| d.number);
             let uses = self
                 .compute

@@ -2,8 +2,8 @@
 
 use crate::fixtures::{Case, PLAIN, made};
 use roofgap_analyze::{
-    Knob, KnobChange, MeasuredTime, OutputCheck, OutputEffect, TRY_SCHEMA, TimeChange, Trial, TrialRow,
-    TrialState, TrialVerdict, Trials, Winner,
+    Finding, Knob, KnobChange, MeasuredTime, OutputCheck, OutputEffect, TRY_SCHEMA, TimeChange, Trial,
+    TrialRow, TrialState, TrialVerdict, Trials, Winner,
 };
 use roofgap_report::{json, markdown, page, text};
 
@@ -32,7 +32,13 @@ fn with_knobs() -> Case {
         KnobChange::RemoveFlag { flag: "--enforce-eager".into(), takes_value: false },
         KnobChange::Environment { name: "MODE".into(), value: "fast".into() },
     ];
-    case.analysis.findings[0].knobs = vec![graphs(), knob("vllm.all", changes)];
+    // The capture is too small for a finding of its own.
+    let mut finding = Finding::default();
+    (finding.id, finding.stage) = ("launch-bound".into(), Some("decode".into()));
+    (finding.bound_ns, finding.bound_pct) = (19_000, 47.5);
+    (finding.title, finding.action) = ("decode is launch-bound".into(), "Launch less often.".into());
+    finding.knobs = vec![graphs(), knob("vllm.all", changes)];
+    case.analysis.findings = vec![finding];
     case
 }
 

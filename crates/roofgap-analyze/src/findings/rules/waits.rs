@@ -5,12 +5,10 @@ use crate::findings::rule::{Cause, Find, Rows, Rule, View, percent};
 use crate::numbers::{count, time, times};
 use crate::result::{Finding, StageKind};
 use crate::timeline::IdleCause;
+use crate::verdict::LEAST_GAP_PCT;
 
 /// Up to so many waits in a step are the one that ends it.
 const ONCE_A_STEP: f64 = 1.5;
-
-/// Share of a whole trace, in %, from which on its waits are worth a line.
-const LEAST_WHOLE_PCT: f64 = 10.0;
 
 /// Calls that wait for the device inside a step (or inside a stage without steps), with the idle time they cause: while the
 /// thread waits, and after, until it has launched again what it could have launched meanwhile.
@@ -24,8 +22,9 @@ fn synchronisation(view: &View<'_>) -> Option<Finding> {
     }
     // A whole trace has waits that belong to no step; only a loss that leads is told.
     let causes = stage.causes().unwrap_or_default();
+    let least = if stage.steps.is_some() { LEAST_EXPOSED_PCT } else { LEAST_GAP_PCT };
     let leads = gaps_ns >= causes.launch_ns.max(causes.copy_ns).max(causes.other_ns)
-        && percent(stage.each_device(gaps_ns), stage.elapsed_ns()) >= LEAST_WHOLE_PCT;
+        && percent(stage.each_device(gaps_ns), stage.elapsed_ns()) >= least;
     if stage.kind == StageKind::Whole && !leads {
         return None;
     }
@@ -81,7 +80,8 @@ fn synchronisation(view: &View<'_>) -> Option<Finding> {
     draft.finish(title, action)
 }
 
-/// Share of the stage's time, in %, from which on pinned copies that nothing hides are worth a line.
+/// Share of the stage's time, in %, from which on pinned copies that nothing hides, and waits in the steps of a whole trace, are worth a
+/// line.
 const LEAST_EXPOSED_PCT: f64 = 10.0;
 
 /// Copies between host and device inside the stage: pageable ones block the CPU, one for each token adds up, and large ones take
