@@ -15,6 +15,7 @@ use roofgap_runs::open::{LoadedSide, Overrides, load_side};
 use roofgap_runs::runs::{list, list_artifacts, show};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::path::PathBuf;
 
 use crate::api_error::ApiError;
 use crate::download::{Download, RunFile};
@@ -230,7 +231,12 @@ pub async fn compare_runs(
         match query.format {
             CompareFormat::Json => document(&comparison),
             CompareFormat::Html => {
-                let shown = [&base.analysis, &head.analysis].map(render::Shown::analysis);
+                let pages =
+                    [&base, &head].map(|side| PathBuf::from(format!("/runs/{}/page", side.facts.title)));
+                let shown = [(&base, &pages[0]), (&head, &pages[1])].map(|(side, page)| render::Shown {
+                    page: Some(page),
+                    ..render::Shown::analysis(&side.analysis)
+                });
                 Ok(html(render::html(&comparison, &shown), REPORT_POLICY))
             }
             CompareFormat::Markdown => {
