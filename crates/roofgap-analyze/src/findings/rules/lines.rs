@@ -24,7 +24,9 @@ fn idle_in(view: &View<'_>, kind: HostKind) -> Option<Finding> {
     // The rule about synchronisation counts its own part.
     let waits_ns = if kind == HostKind::HiddenSync { stage.causes()?.sync_ns.min(ns) } else { 0 };
     let first = rows.first()?;
-    if percent(stage.each_device(ns - waits_ns), stage.elapsed_ns()) < LEAST_PCT {
+    // So does the one about data loaders, and the one about time outside of GPU work.
+    let is_launches = stage.causes()?.launch_ns - stage.data_loading_ns >= ns / 2;
+    if !is_launches || percent(stage.each_device(ns - waits_ns), stage.elapsed_ns()) < LEAST_PCT {
         return None;
     }
     let exact = rows.iter().all(|row| row.samples.is_none());
@@ -91,7 +93,8 @@ pub fn first_step(stage: &Stage) -> String {
         percent(rows.map(|row| row.self_ns).sum(), whole)
     };
     let most = HostKind::ALL.iter().copied().max_by(|a, b| share(*a).total_cmp(&share(*b)));
-    let is_other = |kind: &HostKind| !matches!(kind, HostKind::Dispatch | HostKind::Native);
+    let is_other =
+        |kind: &HostKind| !matches!(kind, HostKind::Dispatch | HostKind::Python | HostKind::Native);
     let most = most.filter(|kind| is_other(kind) && share(*kind) >= LEAST_KIND_PCT);
     most.map_or_else(String::new, |kind| {
         format!("{:.0} % of it is {}. {} ", share(kind), kind.as_str().replace('_', " "), advice(kind))
@@ -102,7 +105,7 @@ pub const IDLE_LINES: Rule = Rule {
     find: Find::Each(idle_by_kind),
     cause: Cause::Launches,
     id: "idle-*",
-    remedy: "less of one kind of CPU work in the idle time of the GPU",
+    remedy: "less CPU work while the GPU waits",
     meaning: "The launching thread runs code of one kind while the GPU waits.",
     computed: "Idle time of the stage in which its launching thread was in functions of this kind, by the stacks of the capture. The kind \
                follows from names of functions and files. The bound is that time.",
