@@ -2,7 +2,7 @@
 
 use super::identity::Identity;
 use crate::sqlite::Database;
-use crate::{Ns, ReadError, SampledCounters, SampledMetric, Trace};
+use crate::{DeviceId, Ns, ReadError, SampledCounters, SampledMetric, Trace};
 use rustc_hash::FxHashMap;
 
 const TABLE: &str = "GPU_METRICS";
@@ -54,14 +54,13 @@ pub fn samples(db: &Database, who: &Identity, trace: &mut Trace) -> Result<(), R
     for of_gpu in rows.chunk_by(|a, b| a.0 == b.0) {
         let number = of_gpu.first().map_or(0, |row| (row.0 & GPU_BITS) as u32);
         let device = trace.add_device(who.gpu(number));
-        let (windows, metrics) = windows(of_gpu);
-        trace.sampled.push(SampledCounters { device, windows, metrics });
+        trace.sampled.push(windows(device, of_gpu));
     }
     Ok(())
 }
 
 /// Makes windows of the rows of a GPU, which are sorted by time: a value is of the time until the next one.
-fn windows(rows: &[Row]) -> (Vec<(Ns, Ns)>, Vec<(SampledMetric, Vec<f32>)>) {
+fn windows(device: DeviceId, rows: &[Row]) -> SampledCounters {
     let mut times: Vec<Ns> = rows.iter().map(|row| row.1).collect();
     times.dedup();
     let mut intervals: Vec<Ns> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
@@ -90,5 +89,5 @@ fn windows(rows: &[Row]) -> (Vec<(Ns, Ns)>, Vec<(SampledMetric, Vec<f32>)>) {
     for (_, values) in &mut metrics {
         values.resize(spans.len(), f32::NAN);
     }
-    (spans, metrics)
+    SampledCounters { device, windows: spans, metrics }
 }
