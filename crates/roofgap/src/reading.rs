@@ -25,6 +25,8 @@ pub fn with_bar<T>(inputs: &[PathBuf], printer: &Printer, load: impl FnOnce() ->
     let Some(before) = before else {
         return load();
     };
+    // However fast the reading is, the bar is seen.
+    printer.status_line(&bar(0, total));
     std::thread::scope(|scope| {
         let (done, wait) = channel::<()>();
         scope.spawn(move || {

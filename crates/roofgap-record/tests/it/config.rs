@@ -30,9 +30,12 @@ fn write(folder: &Path, file: &str, text: &str) -> PathBuf {
 
 #[test]
 fn the_keys_of_the_original_system_keep_its_folder() {
-    for keys in
-        [&["workload=hydra"][..], &["runner=stage2"], &["inputs.manifest=/m.yaml"], &["stage1.run_dir=/run"]]
-    {
+    for keys in [
+        &["workload=hydra", "workload.module=m"][..],
+        &["runner=stage2"],
+        &["inputs.manifest=/m.yaml"],
+        &["stage1.run_dir=/run"],
+    ] {
         let composed = with(keys).unwrap();
         assert_eq!(composed.config.artifacts.stage2_dir, Path::new("tmp/stage2"), "{keys:?}");
         assert!(origin(&composed, "artifacts.stage2_dir").starts_with("implied by "), "{keys:?}");

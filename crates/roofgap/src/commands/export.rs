@@ -64,6 +64,7 @@ pub fn check_outputs(reports: Option<&Path>, exports: &[(ExportFormat, PathBuf)]
 /// What an export needs; of a job, to load its other ranks too.
 #[derive(Clone, Copy)]
 pub struct Exporting<'a> {
+    #[cfg_attr(not(feature = "parquet"), expect(dead_code, reason = "only tables are named after them"))]
     pub inputs: &'a [PathBuf],
     pub loaded: &'a Loaded,
     pub overrides: &'a Overrides,

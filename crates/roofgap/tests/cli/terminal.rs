@@ -97,8 +97,8 @@ fn sections_are_shown_by_name() {
 fn lines_of_the_cpu_are_shown_for_a_stage_and_explained() {
     let planted = "fixtures/h200/planted.kineto.json.gz";
     let text = narrow(&["analyze", planted, "--stage=locked=locked", "--show=host"]);
-    let first = text.lines().find(|line| line.contains("planted.py")).unwrap();
-    assert!(first.contains("locked (planted.py:15)"), "{text}");
+    let is_planted = |line: &str| line.contains("locked (plan") && line.contains("_thread.lock");
+    assert!(text.lines().any(is_planted), "{text}");
     let one = narrow(&["explain", "idle-lock"]);
     assert!(one.contains("Python's global lock") && !one.contains("gc.freeze"), "{one}");
 }

@@ -72,6 +72,24 @@ fn served_with(change: impl Fn(&mut Analysis)) -> Vec<Finding> {
 }
 
 const CASES: &[Case] = &[
+    ("idle-*", |is| {
+        let (stage, evidence) = launches();
+        let sleep = HostFunction {
+            function: "poll".to_owned(),
+            file: Some("server.py".to_owned()),
+            line: Some(7),
+            part: None,
+            kind: HostKind::Sleep,
+            self_ns: if is { 40 * MS } else { MS },
+            idle_ns: 40 * MS,
+            device_wait_ns: 0,
+            samples: None,
+            interval_ns: None,
+            mostly: None,
+        };
+        let host_idle = Some(HostIdle { idle_ns: 65 * MS, ..HostIdle::default() });
+        run(Stage { host: vec![sleep], host_idle, ..stage }, evidence)
+    }),
     ("launch-bound", |is| {
         let (stage, evidence) = if is { launches() } else { busy() };
         run(stage, evidence)
