@@ -49,7 +49,7 @@ pub fn of_name(name: &str) -> Option<HostKind> {
 /// has most of it, and `waits` whether it waits for the device.
 pub fn kind_of(function: &str, file: &str, called: Option<&str>, dispatches: bool, waits: bool) -> HostKind {
     // A function of a file is known by its file: `read` of a program is no system call.
-    let is_native = file.is_empty() || file.contains(".so");
+    let is_native = !file.contains(".py") && !file.contains('<');
     let named = || called.and_then(of_name).or_else(|| of_name(function).filter(|_| is_native));
     let of_file = || find("files", |part| file.contains(part)).filter(|_| !is_native);
     named().or(waits.then_some(HostKind::HiddenSync)).or_else(of_file).unwrap_or(match () {

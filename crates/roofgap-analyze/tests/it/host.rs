@@ -62,7 +62,6 @@ fn a_planted_line_is_first_with_its_exact_time() {
         ("save", "app.py", "_io.BufferedWriter.write", HostKind::FileAccess, "idle-file-access"),
         ("tell", "zmq/sugar/socket.py", "Frame", HostKind::Messages, "idle-messages"),
         ("count", "app.py", NOT_RUNNING, HostKind::Descheduled, "idle-descheduled"),
-        ("count", "app.py", "len", HostKind::Python, "idle-python"),
     ] {
         let analysis = planted(function, file, called, None);
         let stage = decode(&analysis);
@@ -83,6 +82,14 @@ fn a_planted_line_is_first_with_its_exact_time() {
         let first = &analysis.findings[0];
         assert!(first.title.contains(&line), "{}", first.title);
     }
+}
+
+#[test]
+fn the_line_of_other_code_is_named_by_the_rule_about_launches() {
+    let analysis = planted("count", "app.py", "len", None);
+    assert!(analysis.findings.iter().all(|found| !found.id.starts_with("idle-")), "{:?}", analysis.findings);
+    let first = &analysis.findings[0];
+    assert!(first.title.contains("count (app.py:118), mostly in len"), "{}", first.title);
 }
 
 #[test]

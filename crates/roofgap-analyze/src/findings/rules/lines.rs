@@ -11,9 +11,14 @@ const LEAST_PCT: f64 = 5.0;
 const LEAST_LINE_PCT: f64 = 10.0;
 const LEAST_KIND_PCT: f64 = 25.0;
 
-/// Idle time of a stage in code of each kind.
+/// Idle time of a stage in code of each kind that says what to do.
 fn idle_by_kind(view: &View<'_>) -> Vec<Finding> {
-    HostKind::ALL.iter().filter_map(|kind| idle_in(view, *kind)).collect()
+    HostKind::ALL.iter().filter(|kind| is_telling(**kind)).filter_map(|kind| idle_in(view, *kind)).collect()
+}
+
+/// Tells whether a kind is more than the launches themselves, or code that nothing is known of: the rules about idle time name its line.
+fn is_telling(kind: HostKind) -> bool {
+    !matches!(kind, HostKind::Dispatch | HostKind::Python | HostKind::Native)
 }
 
 fn idle_in(view: &View<'_>, kind: HostKind) -> Option<Finding> {
@@ -93,9 +98,7 @@ pub fn first_step(stage: &Stage) -> String {
         percent(rows.map(|row| row.self_ns).sum(), whole)
     };
     let most = HostKind::ALL.iter().copied().max_by(|a, b| share(*a).total_cmp(&share(*b)));
-    let is_other =
-        |kind: &HostKind| !matches!(kind, HostKind::Dispatch | HostKind::Python | HostKind::Native);
-    let most = most.filter(|kind| is_other(kind) && share(*kind) >= LEAST_KIND_PCT);
+    let most = most.filter(|kind| is_telling(*kind) && share(*kind) >= LEAST_KIND_PCT);
     most.map_or_else(String::new, |kind| {
         format!("{:.0} % of it is {}. {} ", share(kind), kind.as_str().replace('_', " "), advice(kind))
     })
@@ -109,8 +112,8 @@ pub const IDLE_LINES: Rule = Rule {
     meaning: "The launching thread runs code of one kind while the GPU waits.",
     computed: "Idle time of the stage in which its launching thread was in functions of this kind, by the stacks of the capture. The kind \
                follows from names of functions and files. The bound is that time.",
-    fix: "Start with the line that the finding names. `roofgap explain idle-KIND` explains hidden-sync, tokenizer, scheduler, dispatch, \
-          garbage-collection, lock, sleep, logging, file-access, messages, descheduled, python and native.",
+    fix: "Start with the line that the finding names. `roofgap explain idle-KIND` explains hidden-sync, tokenizer, scheduler, \
+          garbage-collection, lock, sleep, logging, file-access, messages and descheduled.",
     disproof: "The GPU stays as idle without that work; or the profiler makes it slow, as PyTorch's stacks do with short functions.",
     ..Rule::BASE
 };
