@@ -5,7 +5,6 @@
 //! - `headline`: the first lines: time per token, the numbers of one run, the confidence in them
 //! - `findings`, `trial`: what to do, and changes of the workload that were measured
 //! - `stages`: the time of each stage, its MFU and MBU
-//! - `host`: functions of the CPU in the idle time of the stages
 //! - `serving`: requests, and the steps of a serving engine
 //! - `kernels`: kernels, operators, counters and layers, with their distance to the `roof`
 //! - `job`, `gpu_work`: several ranks; copies, graphs and communication
@@ -18,7 +17,6 @@ pub mod brief;
 pub mod findings;
 pub mod gpu_work;
 pub mod headline;
-mod host;
 pub mod job;
 pub mod kernels;
 pub mod provenance;

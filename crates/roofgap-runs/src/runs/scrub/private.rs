@@ -359,11 +359,14 @@ fn replace_homes(text: &str, homes: &[String]) -> Option<(String, u64)> {
     (times > 0).then_some((out, times))
 }
 
+/// Home of the administrator, which is the same everywhere.
+const HOME_OF_ROOT: &str = "/root";
+
 /// Returns the length of the home path at the start of a text.
 fn home_at(text: &str, homes: &[String]) -> Option<usize> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '-' || c == '.';
     let ends = |length: usize| !text.get(length..).is_some_and(|rest| rest.starts_with(is_part));
-    let own = homes.iter().map(String::as_str).chain(["/root"]);
+    let own = homes.iter().map(String::as_str).chain([HOME_OF_ROOT]);
     if let Some(home) = own.filter(|home| text.starts_with(home)).find(|home| ends(home.len())) {
         return Some(home.len());
     }
@@ -437,7 +440,8 @@ mod tests {
         assert_eq!(clean("x /slash/first y"), "x <removed> y");
         assert_eq!(clean("pin 471147, ns 9471147"), "pin <removed>, ns 9471147");
         assert_eq!(clean(r#"{"pass": "with \"quotes\""}"#), r#"{"pass": "<removed>"}"#);
-        assert_eq!(clean("/data/people/anna/x /home/bob/y,/root/z /Users/eve"), "~/x ~/y,~/z ~");
+        let homes = format!("/data/people/anna/x /home/bob/y,{HOME_OF_ROOT}/z /Users/eve");
+        assert_eq!(clean(&homes), "~/x ~/y,~/z ~");
         assert_eq!(clean("anna@gpu-box7: annabel"), "<removed>@<removed>: annabel");
     }
 
