@@ -80,7 +80,7 @@ name = next(name for name in wheel.namelist() if name.endswith(".data/scripts/ro
 open(sys.argv[2], "wb").write(wheel.read(name))' "$wheel" "$scratch/$folder/roofgap"
     chmod 755 "$scratch/$folder/roofgap"
     if [ "${LAKE:-}" = 1 ]; then
-        PATH=$tools/bin:$PATH cargo zigbuild --profile dist --locked -p roofgap-lake --target "$target.$glibc"
+        PATH=$tools/bin:$PATH cargo zigbuild --profile dist --locked -p roofgap-lake --features s3 --target "$target.$glibc"
         install -m 755 "$output/$target/dist/roofgap-lake" "$scratch/$folder/roofgap-lake"
         python3 scripts/glibc.py --newest "$glibc" "$scratch/$folder/roofgap-lake"
     fi
@@ -110,7 +110,7 @@ open(sys.argv[2], "wb").write(wheel.read(name))' "$wheel" "$scratch/$folder/roof
     cargo metadata --format-version 1 --locked --manifest-path crates/roofgap/Cargo.toml --features "$features" \
         --filter-platform "$target" | python3 scripts/sbom.py >"$made/$folder.cdx.json"
     if [ "${LAKE:-}" = 1 ]; then
-        cargo metadata --format-version 1 --locked --manifest-path lake/Cargo.toml --filter-platform "$target" |
+        cargo metadata --format-version 1 --locked --features s3 --manifest-path lake/Cargo.toml --filter-platform "$target" |
             python3 scripts/sbom.py --root roofgap-lake >"$made/roofgap-lake-$version-$target.cdx.json"
     fi
     mv "$wheel" "$made/"

@@ -542,6 +542,7 @@ const tests = {
     const { page, close } = await open("dsocr2");
     await page.locator("#kernel-flame summary").click();
     const stages = page.locator("#kernel-flame .flame > ul > li");
+    await stages.first().waitFor();
     assert.deepEqual((await stages.evaluateAll((all) => all.map((box) => box.firstChild.firstChild.data.trim()))).sort(), ["decode", "prefill"]);
     // Families fill their stage, and kernels their family.
     for (const level of await page.locator("#kernel-flame li > ul").all()) {
