@@ -12,7 +12,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 glibc=2.17
-features=mcp,parquet,serve
+features=mcp,parquet,serve,stacks
 host=$(rustc -vV | sed -n 's/^host: //p')
 metadata=$(cargo metadata --format-version 1 --no-deps)
 read -r version output < <(python3 -c '

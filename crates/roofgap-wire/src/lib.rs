@@ -57,6 +57,6 @@ pub use reader::{CutReason, EndKind, Ending, Reader, Records};
 pub use record::{
     Call, CallName, Category, ClockPair, CounterMetric, CounterSample, Cupti, Device, Domain, End, Flush,
     GraphLaunch, GraphNode, Host, Kernel, LaunchShape, LauncherVariable, Loss, Memcpy, Memset, NvtxEnd,
-    NvtxPop, Process, Record, Registered, StreamEntry, Synchronization, TextEntry, Thread, ThreadName,
-    Window, WindowCause,
+    NvtxPop, Process, Record, Registered, StackFrame, StackSample, StreamEntry, Synchronization, TextEntry,
+    Thread, ThreadName, Window, WindowCause,
 };

@@ -417,6 +417,30 @@ records! {
         /// Values in the order of their places, 4-byte floating-point numbers.
         values: Text<'a>,
     }
+    /// A function of a program that [`StackSample`] refers to by id.
+    52 StackFrame<'a> {
+        /// Frame id.
+        id: u32,
+        /// Line, 0 when unknown.
+        line: u32,
+        /// Function.
+        function: Text<'a>,
+        /// File; empty for a call into the system.
+        file: Text<'a>,
+    }
+    /// The stack of a thread at a moment.
+    53 StackSample<'a> {
+        /// Process id.
+        pid: u32,
+        /// Thread id of the operating system, 0 when unknown.
+        tid: u32,
+        /// Low 32 bits of the pthread handle, as [`Call`] has it.
+        handle: u32,
+        /// Time, ns.
+        at: u64,
+        /// Ids of [`StackFrame`], innermost first, 4 bytes each.
+        frames: Text<'a>,
+    }
 }
 
 /// Cause of an edge of a recorded window.

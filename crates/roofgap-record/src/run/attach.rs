@@ -24,7 +24,7 @@ use roofgap_trace::native::older_segment;
 
 use super::conclude;
 use super::context::PhaseContext;
-use super::phases::{ORDER, Results, Stop, run_phase};
+use super::phases::{ORDER, Results, StackSampler, Stop, run_phase};
 use super::props::{Event, Outcome, ProfileProps};
 use super::tools::NativeLibrary;
 use roofgap_base::error::Error;
@@ -156,6 +156,8 @@ pub struct CaptureProps {
     pub watched: Watched,
     /// Window.
     pub length: WindowLength,
+    /// How often the stacks of its Python processes are sampled, times a second.
+    pub stacks_hz: Option<NonZeroU32>,
     /// Folder of the runs; `None` for the configured one.
     pub base: Option<PathBuf>,
     /// Command line as typed, program name first.
@@ -284,7 +286,12 @@ fn record(
     }
     context.begin(NAME, None);
     context.tool("native");
+    let pid = props.watched.registration.pid.unsigned_abs();
+    let stacks = props.stacks_hz.map(|hz| StackSampler::start(context.layout.native(), pid, hz));
     wait(&mut context, props, processes);
+    if let Some(stacks) = stacks {
+        stacks.end(&mut context);
+    }
     let status = collect(&mut context, props, processes);
     context.end(status);
     let mut found = Results::default();
@@ -350,14 +357,12 @@ fn collect(context: &mut PhaseContext<'_>, props: &CaptureProps, processes: &[Re
         }
     }
     std::thread::sleep(SETTLE);
-    let mut captures = Vec::new();
     for recorded in processes {
         let socket = &recorded.process.socket;
         let _ = ask(socket, "flush");
         let is_cut = ask(socket, "cut").is_ok();
-        match take(context, &recorded.file, is_cut) {
-            Ok(capture) => captures.push(capture),
-            Err(error) => context.warn(format!("{}: {error}", recorded.file.display())),
+        if let Err(error) = take(context, &recorded.file, is_cut) {
+            context.warn(format!("{}: {error}", recorded.file.display()));
         }
     }
     let account = props.watched.account();
@@ -367,6 +372,7 @@ fn collect(context: &mut PhaseContext<'_>, props: &CaptureProps, processes: &[Re
         let copied = std::fs::copy(account, context.layout.native_account());
         context.note_output(copied.map(|_| context.layout.native_account()));
     }
+    let mut captures = context.layout.native_captures();
     captures.retain(|capture| context.output(capture));
     let mut unreadable = Vec::new();
     let input = read_each(&captures, &mut unreadable);
@@ -385,7 +391,7 @@ fn collect(context: &mut PhaseContext<'_>, props: &CaptureProps, processes: &[Re
 }
 
 /// Copies the window of a process into the run directory: the file before the cut, or the last one of a process that has ended.
-fn take(context: &PhaseContext<'_>, file: &Path, is_cut: bool) -> std::io::Result<PathBuf> {
+fn take(context: &PhaseContext<'_>, file: &Path, is_cut: bool) -> std::io::Result<()> {
     let name = file.file_name().ok_or_else(|| std::io::Error::other("a capture without a name"))?;
     let to = context.layout.native().join(name);
     let source = if is_cut { older_segment(file) } else { file.to_owned() };
@@ -394,7 +400,7 @@ fn take(context: &PhaseContext<'_>, file: &Path, is_cut: bool) -> std::io::Resul
         // It is in the run directory now.
         let _ = std::fs::remove_file(&source);
     }
-    Ok(to)
+    Ok(())
 }
 
 /// Quotes the command line for a shell.

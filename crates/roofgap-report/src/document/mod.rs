@@ -180,6 +180,7 @@ impl<'a> Document<'a> {
             self.tried(),
             self.stages(),
             self.host(),
+            drawn("idle-flame", "Idle time by stack of the CPU"),
             self.per_run(),
             self.requests(),
             self.serving(),

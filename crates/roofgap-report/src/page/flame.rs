@@ -1,8 +1,9 @@
-//! GPU time by the ranges and operators around its launches, as a nested list drawn like a flame graph.
+//! GPU time by the ranges and operators around its launches, and idle time by the stack of the CPU, as nested lists drawn like flame
+//! graphs.
 
 use super::class;
 use maud::{Markup, html};
-use roofgap_analyze::{CallKind, CallNode};
+use roofgap_analyze::{CallKind, CallNode, HostStack};
 use roofgap_base::numbers::{count, time};
 use roofgap_base::text::cut;
 use roofgap_trace::{Ns, OpKind};
@@ -19,16 +20,55 @@ pub fn flame(tree: &[CallNode]) -> Option<Markup> {
     if all <= 0 || !tree.iter().any(named) {
         return None;
     }
+    Some(graph(
+        tree,
+        "The width is the time of the GPU operations that were launched inside a range or operator, summed over all its \
+         occurrences; the lowest boxes are families of kernels.",
+    ))
+}
+
+/// Renders the idle time of each stage by stack of its launching threads; `None` without stacks.
+pub fn idle(stages: &[(&str, Vec<HostStack>)]) -> Option<Markup> {
+    let of_stage = |(name, stacks): &(&str, Vec<HostStack>)| {
+        let mut rows: Vec<(&[String], Ns)> =
+            stacks.iter().map(|stack| (&stack.functions[..], stack.ns)).collect();
+        rows.sort_unstable();
+        let gpu_ns = rows.iter().map(|(_, ns)| ns).sum();
+        CallNode { name: (*name).to_owned(), kind: CallKind::Range, gpu_ns, ops: 0, children: calls(&rows) }
+    };
+    let tree: Vec<CallNode> = stages.iter().filter(|(_, stacks)| !stacks.is_empty()).map(of_stage).collect();
+    let hint = "The width is the time in which the GPU was idle and waited for the CPU, by what the launching thread did meanwhile: \
+                the stage, and below it each function above those that it calls.";
+    (!tree.is_empty()).then(|| graph(&tree, hint))
+}
+
+/// Makes a level of boxes of stacks in the order of their functions, the longest box first.
+fn calls(rows: &[(&[String], Ns)]) -> Vec<CallNode> {
+    let same = |a: &(&[String], Ns), b: &(&[String], Ns)| a.0.first() == b.0.first();
+    let node = |rows: &[(&[String], Ns)]| {
+        let name = rows.first()?.0.first()?.clone();
+        let inner: Vec<(&[String], Ns)> =
+            rows.iter().filter_map(|(functions, ns)| Some((functions.get(1..)?, *ns))).collect();
+        let gpu_ns = rows.iter().map(|(_, ns)| ns).sum();
+        Some(CallNode { name, kind: CallKind::Operator, gpu_ns, ops: 0, children: calls(&inner) })
+    };
+    let mut nodes: Vec<CallNode> = rows.chunk_by(same).filter_map(node).collect();
+    nodes.sort_by_key(|node| std::cmp::Reverse(node.gpu_ns));
+    nodes
+}
+
+/// Renders a tree with a sentence about its widths.
+fn graph(tree: &[CallNode], what: &str) -> Markup {
+    let all: Ns = tree.iter().map(|node| node.gpu_ns).sum();
     let mut hidden = 0;
     let list = nodes(tree, all, all, 0, &mut hidden);
-    Some(html! {
+    html! {
         p.hint {
-            "The width is the time of the GPU operations that were launched inside a range or operator, summed over all its \
-             occurrences; the lowest boxes are families of kernels. Select a box to widen it, and again to go back."
+            (what) " Select a box to widen it, and again to go back."
             @if hidden > 0 { " " (count(hidden)) " boxes below " (LEAST) " % or deeper than " (DEEPEST) " levels are not drawn." }
         }
         div.scroll { div.flame { (list) } }
-    })
+    }
 }
 
 fn nodes(list: &[CallNode], parent: Ns, all: Ns, depth: usize, hidden: &mut u64) -> Markup {
@@ -44,7 +84,7 @@ fn nodes(list: &[CallNode], parent: Ns, all: Ns, depth: usize, hidden: &mut u64)
             let name = cut(&node.name, 160);
             html! {
                 li style=(format!("width:{width:.3}%")) {
-                    button type="button" class={ "f-" (color(node.kind)) } title={ (name) ": " (numbers) ", " (count(node.ops)) " operations" } {
+                    button type="button" class={ "f-" (color(node.kind)) } title={ (name) ": " (numbers) @if node.ops > 0 { ", " (count(node.ops)) " operations" } } {
                         (name) " " small { (numbers) }
                     }
                     @if !node.children.is_empty() { (nodes(&node.children, node.gpu_ns, all, depth + 1, hidden)) }
@@ -94,5 +134,26 @@ mod tests {
         assert!(shown.contains("width:60.000%") && shown.contains("width:25.000%"), "{shown}");
         assert!(shown.contains("3 boxes below 0.25 %") && shown.contains("&lt;b&gt;"));
         assert!(flame(&[leaf(5)]).is_none());
+    }
+
+    #[test]
+    fn idle_time_is_drawn_by_stage_and_function() {
+        let stack = |functions: &[&str], ns| HostStack {
+            functions: functions.iter().map(|name| (*name).to_owned()).collect(),
+            ns,
+        };
+        let decode = vec![stack(&["run", "item"], 60), stack(&["load"], 20), stack(&["run", "log"], 20)];
+        let shown = idle(&[("prefill", Vec::new()), ("decode", decode)]).unwrap().into_string();
+        let at = |text: &str| shown.find(text).unwrap_or_else(|| panic!("{text}: {shown}"));
+        assert!(
+            at("decode") < at("run")
+                && at("run") < at("item")
+                && at("item") < at("log")
+                && at("log") < at("load")
+        );
+        assert!(
+            shown.contains("width:80.000%") && shown.contains("width:75.000%") && !shown.contains("prefill")
+        );
+        assert!(idle(&[("decode", Vec::new())]).is_none());
     }
 }

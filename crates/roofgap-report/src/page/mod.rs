@@ -28,7 +28,7 @@ use crate::bundle::Bundle;
 use crate::document::{Document, Form};
 use crate::render::html::{policy, script_json, sections};
 use maud::html;
-use roofgap_analyze::{call_tree, idle_parts};
+use roofgap_analyze::{call_tree, host_stacks, idle_parts};
 use roofgap_base::text::cut;
 
 /// The scripts, in the order in which they run; each is a part of one strict function.
@@ -61,6 +61,10 @@ pub fn render(bundle: Bundle<'_>) -> String {
     let analysis = bundle.analysis;
     // One after the other: each needs memory for all operations only while it is made.
     let mut flame = bundle.trace.and_then(|trace| flame::flame(&call_tree(trace, bundle.stages)));
+    let mut idle_flame = bundle.trace.and_then(|trace| {
+        let stacks = host_stacks(trace, bundle.stages).into_iter().enumerate();
+        flame::idle(&stacks.map(|(at, stacks)| (bundle.stages.name(at), stacks)).collect::<Vec<_>>())
+    });
     let idle = bundle.trace.map_or_else(Vec::new, |trace| idle_parts(trace, bundle.stages));
     let mut findings = Some(findings::findings(bundle, &idle));
     let timeline = timeline::timeline(bundle, idle);
@@ -70,6 +74,7 @@ pub fn render(bundle: Bundle<'_>) -> String {
     };
     let mut parts = Document::of(bundle, Form::Page).sections();
     parts.retain(|part| part.id != "flame" || flame.is_some());
+    parts.retain(|part| part.id != "idle-flame" || idle_flame.is_some());
     // The timeline comes first where there is one.
     if let Some(at) = parts.iter().position(|part| part.id == "timeline").filter(|_| no_timeline.is_none()) {
         parts[..=at].rotate_right(1);
@@ -83,6 +88,7 @@ pub fn render(bundle: Bundle<'_>) -> String {
         "ranks" => ranks::map(analysis),
         "communication" => Some(stages::communication(analysis)),
         "flame" => flame.take(),
+        "idle-flame" => idle_flame.take(),
         _ => None,
     };
     let title = cut(&Document::of(bundle, Form::Page).summary_title(), 160);

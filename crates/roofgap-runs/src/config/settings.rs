@@ -248,6 +248,8 @@ pub struct Native {
     pub overhead_pairs: Option<u32>,
     /// Interval in which a process of its own samples the hardware counters of all GPUs, us; `None` samples none.
     pub counters_us: Option<NonZeroU32>,
+    /// How often the stacks of the program's Python processes are sampled, times a second; `None` samples none.
+    pub stacks_hz: Option<NonZeroU32>,
 }
 
 /// Default duty cycle of light mode and of `watch`: one of this many steps.

@@ -49,6 +49,19 @@ pub struct HostSample {
     pub stack: StackId,
 }
 
+/// A sample of a thread that other captures of the program know by one of two numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ForeignSample {
+    /// Process id.
+    pub pid: u32,
+    /// Id of the thread, and the handle that stands for it where its id is not known.
+    pub tids: [u32; 2],
+    /// Moment.
+    pub at: Ns,
+    /// Stack.
+    pub stack: StackId,
+}
+
 /// Name of the function that stands for time in which the system did not run a thread.
 pub const NOT_RUNNING: &str = "(not_running)";
 
@@ -59,6 +72,8 @@ pub struct HostStacks {
     pub spans: Vec<HostSpan>,
     /// Samples.
     pub samples: Vec<HostSample>,
+    /// Samples of another process, until all captures are read.
+    pub foreign: Vec<ForeignSample>,
     frames: Vec<HostFrame>,
     frame_ids: FxHashMap<HostFrame, FrameId>,
     /// Caller and function of each stack but the empty one.
@@ -100,6 +115,16 @@ impl HostStacks {
     /// Returns true if the capture has no stacks.
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty() && self.samples.is_empty()
+    }
+
+    /// Takes over the samples of other processes. `thread` finds a thread that calls CUDA; others launch nothing.
+    pub(super) fn settle(&mut self, thread: impl Fn(u32, [u32; 2]) -> Option<ThreadId>) {
+        let mut known = FxHashMap::default();
+        for ForeignSample { pid, tids, at, stack } in std::mem::take(&mut self.foreign) {
+            if let Some(thread) = *known.entry((pid, tids)).or_insert_with(|| thread(pid, tids)) {
+                self.samples.push(HostSample { thread, at, stack });
+            }
+        }
     }
 
     /// Puts calls and samples in order. Calls of one time stay in the order in which they were read: the caller first.

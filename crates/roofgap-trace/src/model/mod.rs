@@ -15,7 +15,7 @@ mod trace;
 pub use calls::{BackwardLink, Call, CallClass, Calls, CpuOps, ShapedOperator};
 pub use distributed::{Collective, Distributed, ProcessGroup};
 pub(crate) use distributed::{group_label, launcher_rank};
-pub use host::{FrameId, HostFrame, HostSample, HostSpan, HostStacks, NOT_RUNNING, StackId};
+pub use host::{ForeignSample, FrameId, HostFrame, HostSample, HostSpan, HostStacks, NOT_RUNNING, StackId};
 pub use ids::{DeviceId, NameId, Names, Ns, ProcessId, ThreadId};
 pub use losses::{Loss, LossKind, Losses, Severity};
 pub(crate) use ops::is_within;

@@ -7,6 +7,7 @@ use super::{
     Names, Ns, ProcessId, Range, Ranges, SampledCounters, ShapedOperator, ThreadId,
 };
 use crate::SourceFormat;
+use rustc_hash::FxHashSet;
 use std::path::Path;
 
 /// An input file of the trace.
@@ -211,7 +212,16 @@ impl Trace {
 
     /// Puts every column in its order. Readers call it once at the end.
     pub fn sort(&mut self) {
-        let Self { ops, calls, ranges, cpu_ops, stacks, .. } = self;
+        let Self { ops, calls, ranges, cpu_ops, stacks, threads, processes, .. } = self;
+        if !stacks.foreign.is_empty() {
+            let calling: FxHashSet<ThreadId> = calls.thread.iter().copied().collect();
+            stacks.settle(|pid, tids| {
+                let mut known = calling.iter().filter_map(|id| Some((*id, threads.get(id.index())?)));
+                let is_in =
+                    |thread: &Thread| processes.get(thread.process.index()).is_some_and(|p| p.pid == pid);
+                known.find(|(_, thread)| is_in(thread) && tids.contains(&thread.tid)).map(|(id, _)| id)
+            });
+        }
         std::thread::scope(|scope| {
             scope.spawn(|| ops.sort());
             calls.sort();

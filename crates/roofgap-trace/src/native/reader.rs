@@ -4,7 +4,7 @@ use super::annotations::{Annotations, NodeRanges};
 use super::demangle::demangle;
 use super::identity::Identity;
 use super::place::Place;
-use super::samples::Samples;
+use super::samples::{Samples, Stacks};
 use super::{failed, find_older, open, plain};
 use crate::{
     Call, CallClass, DeviceId, Format, GpuOp, LaunchShape, LossKind, MemoryKind, NameId, Ns, OpKind,
@@ -105,6 +105,7 @@ struct Capture<'t> {
     clock_known: bool,
     losses: FxHashMap<String, (u64, String)>,
     samples: Samples,
+    stacks: Stacks,
     /// Edges of the recorded windows.
     edges: Vec<(bool, Ns)>,
     first: (usize, usize),
@@ -129,6 +130,7 @@ impl<'t> Capture<'t> {
             clock_known: false,
             losses: FxHashMap::default(),
             samples: Samples::default(),
+            stacks: Stacks::default(),
             edges: Vec::new(),
             first: (trace.ops.len(), trace.calls.len()),
             last: 0,
@@ -217,6 +219,8 @@ impl<'t> Capture<'t> {
             }
             Record::CounterMetric(metric) => self.samples.name(metric),
             Record::CounterSample(sample) => self.sample(sample),
+            Record::StackFrame(frame) => self.stacks.name(frame, self.trace),
+            Record::StackSample(sample) => self.stacks.add(sample, moment(sample.at), self.trace),
             Record::LauncherVariable(_) | Record::Host(_) => self.place.take(record),
             Record::ClockPair(clocks) => self.clocks(clocks),
             Record::Window(window) => self.edges.push((window.on == 1, moment(window.at))),

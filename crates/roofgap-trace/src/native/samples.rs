@@ -1,7 +1,7 @@
-//! Hardware counters that the sampler wrote.
+//! Hardware counters and stacks that the samplers wrote.
 
 use super::identity::Identity;
-use crate::{Device, Ns, SampledCounters, SampledMetric, Trace};
+use crate::{Device, ForeignSample, FrameId, HostFrame, Ns, SampledCounters, SampledMetric, StackId, Trace};
 use roofgap_wire as wire;
 use rustc_hash::FxHashMap;
 
@@ -55,5 +55,27 @@ impl Samples {
             let device = trace.add_device(facts);
             trace.sampled.push(SampledCounters { device, windows: own.windows, metrics });
         }
+    }
+}
+
+/// Functions of one capture by their numbers.
+#[derive(Debug, Default)]
+pub struct Stacks(FxHashMap<u32, FrameId>);
+
+impl Stacks {
+    /// Names a function.
+    pub fn name(&mut self, frame: &wire::StackFrame<'_>, trace: &mut Trace) {
+        let (function, file) = (frame.function.to_str(), frame.file.to_str());
+        let (function, file) = (trace.names.intern(&function), trace.names.intern(&file));
+        self.0.insert(frame.id, trace.stacks.intern(HostFrame { function, file, line: frame.line }));
+    }
+
+    /// Adds the stack of a thread.
+    pub fn add(&self, sample: &wire::StackSample<'_>, at: Ns, trace: &mut Trace) {
+        let ids = sample.frames.0.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
+        let frames = ids.rev().filter_map(|id| self.0.get(&id));
+        let stack = frames.fold(StackId::default(), |caller, frame| trace.stacks.call(caller, *frame));
+        let tids = [sample.tid, sample.handle];
+        trace.stacks.foreign.push(ForeignSample { pid: sample.pid, tids, at, stack });
     }
 }

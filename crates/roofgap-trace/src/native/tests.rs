@@ -842,3 +842,39 @@ fn samples_of_counters_are_on_the_clock_of_the_capture() {
     assert_eq!(sampled.metrics.len(), 2, "a counter of a newer sampler is left out");
     assert_eq!(trace.devices[sampled.device.index()].sms, Some(132));
 }
+
+#[test]
+fn sampled_stacks_belong_to_the_thread_that_calls() {
+    let frame = |id, function: &'static str, line| {
+        let (function, file) = (Text(function.as_bytes()), Text(b"app.py"));
+        Record::StackFrame(wire::StackFrame { id, line, function, file })
+    };
+    let frames: Vec<u8> = [1_u32, 0].iter().flat_map(|id| id.to_le_bytes()).collect();
+    let sample = |tid, handle, at| {
+        Record::StackSample(wire::StackSample { pid: 42, tid, handle, at, frames: Text(&frames) })
+    };
+    let mut records = basics();
+    records.extend(launch(1, 900, 110));
+    records.extend([
+        frame(0, "main", 3),
+        frame(1, "step", 7),
+        sample(0, 900, 130),
+        sample(0, 900, 120),
+        // A thread without calls.
+        sample(9_999, 901, 125),
+    ]);
+    let (trace, _) = read_whole(&records);
+    let stacks = &trace.stacks;
+    assert_eq!(stacks.samples.iter().map(|sample| sample.at).collect::<Vec<_>>(), [120, 130]);
+    assert!(
+        stacks.samples.iter().all(|sample| sample.thread == trace.calls.thread[0])
+            && stacks.foreign.is_empty()
+    );
+    let (mut names, mut at) = (Vec::new(), stacks.samples[0].stack);
+    while let Some((caller, frame)) = at.index().checked_sub(1).and_then(|at| stacks.stacks().get(at)) {
+        let frame = stacks.frame(*frame);
+        names.push((trace.names.get(frame.function), frame.line));
+        at = *caller;
+    }
+    assert_eq!(names, [("step", 7), ("main", 3)]);
+}

@@ -30,6 +30,9 @@ pub struct Capture {
     /// Record this many steps of the model instead of a time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     steps: Option<u64>,
+    /// Sample the stacks of its Python processes, too
+    #[arg(long)]
+    stacks: bool,
     /// Folder that gets the run (default: artifacts.stage2_dir)
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -39,6 +42,11 @@ pub struct Capture {
 }
 
 impl Capture {
+    /// Returns how often stacks are sampled, times a second.
+    pub fn stacks_hz(&self) -> Option<NonZeroU32> {
+        self.stacks.then_some(STACKS_HZ)
+    }
+
     /// Returns the length of the window.
     pub fn length(&self) -> WindowLength {
         let time = self.time.map(|span| span.0);
@@ -48,6 +56,9 @@ impl Capture {
         }
     }
 }
+
+/// Samples a second of `--stacks`.
+const STACKS_HZ: NonZeroU32 = NonZeroU32::MIN.saturating_add(499);
 
 /// Length of a window without `--for`.
 const DEFAULT_WINDOW: Duration = Duration::from_secs(5);

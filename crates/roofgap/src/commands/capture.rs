@@ -22,6 +22,7 @@ pub fn run(args: Capture, printer: &Printer) -> Result<Exit, Error> {
     let props = CaptureProps {
         watched: registry.find(process).map_err(Error::of)?,
         length: args.length(),
+        stacks_hz: args.stacks_hz(),
         base: args.out.clone(),
         command_line: std::env::args_os().map(|word| word_text(&word)).collect(),
         version: env!("CARGO_PKG_VERSION").into(),

@@ -119,7 +119,7 @@ pub fn bug(message: impl Into<String>) -> Error {
 #[cfg(not(all(feature = "mcp", feature = "parquet", feature = "serve")))]
 fn not_built(what: &str) -> Error {
     Error::new(format!("this roofgap was built without the {what}")).with_hint(
-        "`cargo install --path crates/roofgap --features mcp,parquet,serve` builds it from the sources of roofgap; the programs of a release have it",
+        "`cargo install --path crates/roofgap --features mcp,parquet,serve,stacks` builds it from the sources of roofgap; the programs of a release have it",
     )
 }
 

@@ -36,6 +36,7 @@ use crate::run::attempt::AttemptError;
 use crate::select::Plan;
 use baseline::Baseline;
 use roofgap_base::error::Error;
+pub use sampler::StackSampler;
 use timeline::Timeline;
 
 /// The phases in the order in which they run.

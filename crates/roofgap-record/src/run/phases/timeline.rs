@@ -19,7 +19,7 @@ use roofgap_runs::run_dir::{Layout, PhaseName};
 use roofgap_trace::{Input, range_name};
 
 use super::completeness::{self, Completeness};
-use super::sampler::Sampler;
+use super::sampler::{Sampler, StackSampler};
 use super::{Phase, PlannedSession, Ready, Results, without_profiler};
 use crate::run::attempt::AttemptError;
 use crate::run::context::{PhaseCommand, PhaseContext, PhaseDescription};
@@ -491,9 +491,14 @@ fn record_natively(
     let command = native_command(context.config, &context.layout, program)?;
     let line = sampler_line(context.config, &context.layout, program);
     let sampler = line.map(|line| Sampler::start(line, &context.layout.native()));
+    let hz = context.config.profiling.native.stacks_hz;
+    let stacks = hz.map(|hz| StackSampler::start(context.layout.native(), std::process::id(), hz));
     let outcome = context.run(&command);
     if let Some(sampler) = sampler {
         sampler.end(context);
+    }
+    if let Some(stacks) = stacks {
+        stacks.end(context);
     }
     let outcome = outcome?;
     // The record keeps the hash of the library.
