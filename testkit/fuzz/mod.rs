@@ -14,7 +14,7 @@ use roofgap_collect::tool::Search;
 use roofgap_report::export::parquet::{self as tables, Partition};
 use roofgap_report::export::timeline;
 use roofgap_report::{Bundle, Context, files, text};
-use roofgap_runs::open::{Exporter, Overrides, load_side};
+use roofgap_runs::open::{Exporter, Overrides, open_side};
 use roofgap_testkit::mutate::{Content, Mutator};
 use roofgap_testkit::{Graphs, Program, Spec, kineto, nsys};
 use roofgap_trace::{OpKind, Trace};
@@ -117,7 +117,22 @@ impl Corpus {
                     fixture("kernel-summary/printed.csv.gz"),
                     fixture("kernel-summary/grid_block.csv.gz"),
                     fixture("h200/llama4_cuda_gpu_kern_sum.csv.gz"),
+                    fixture("nsys-stats/llama4_default.txt.gz"),
+                    fixture("nsys-stats/llama4_table.txt.gz"),
                 ],
+            ),
+            seeds(
+                "gpu-trace",
+                text,
+                vec![
+                    first_lines(&fixture("nsys-stats/llama4_cuda_gpu_trace.csv.gz"), 400),
+                    first_lines(&fixture("nsys-stats/llama4_printed.txt.gz"), 400),
+                ],
+            ),
+            seeds(
+                "perfetto",
+                Damage::Bytes(Content::Binary),
+                vec![std::fs::read(fixtures().join("perfetto/program.pftrace")).unwrap()],
             ),
             seeds(RECORDS, Damage::Bytes(Content::Binary), records(&capture)),
             seeds("native", Damage::Bytes(Content::Binary), vec![capture]),
@@ -211,6 +226,11 @@ fn first_events(text: &[u8], most: usize) -> Vec<u8> {
     serde_json::to_vec_pretty(&trace).unwrap()
 }
 
+/// Keeps the first lines of a text.
+fn first_lines(text: &[u8], most: usize) -> Vec<u8> {
+    text.split_inclusive(|byte| *byte == b'\n').take(most).flatten().copied().collect()
+}
+
 /// Returns the records of each frame of a native capture, and of all of them.
 fn records(capture: &[u8]) -> Vec<Vec<u8>> {
     let (_, mut rest) = capture.split_at(HEADER);
@@ -252,7 +272,7 @@ fn metrics(path: &Path) -> Vec<u8> {
 /// Compares an analysis that was written with itself and with none.
 fn check_compared(path: &Path) -> Result<Outcome, String> {
     let exporter = Exporter::new(Search { named: None, path: Vec::new(), root: None }, Cancel::new());
-    let Ok(side) = load_side(path, &path.display().to_string(), &Overrides::default(), &exporter) else {
+    let Ok(side) = open_side(path, &path.display().to_string(), &Overrides::default(), &exporter) else {
         return Ok(Outcome::Refused);
     };
     let empty = Analysis::default();

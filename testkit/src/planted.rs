@@ -38,11 +38,19 @@ pub enum Cause {
     Waiting,
     /// Batches are copied from pageable memory.
     Copies,
+    /// CPU work without a call in the middle of each step.
+    HostWork,
+    /// A kernel is compiled before its first launch, in the only step.
+    Compile,
+    /// Device memory is allocated and freed in each layer.
+    Allocation,
+    /// The host reads managed memory after each step, page by page.
+    ManagedMemory,
 }
 
 impl Cause {
     /// Every cause and its name in the corpus.
-    pub const ALL: [(&'static str, Self); 12] = [
+    pub const ALL: [(&'static str, Self); 16] = [
         ("launch", Self::Launch),
         ("data-loading", Self::DataLoading),
         ("communication", Self::Communication),
@@ -55,6 +63,10 @@ impl Cause {
         ("outlier", Self::Outlier),
         ("waiting", Self::Waiting),
         ("copies", Self::Copies),
+        ("host-work", Self::HostWork),
+        ("compile", Self::Compile),
+        ("allocation", Self::Allocation),
+        ("managed-memory", Self::ManagedMemory),
     ];
 }
 
@@ -95,6 +107,14 @@ pub struct Planted {
     pub pause_ns: i64,
     /// Time that a kernel in the middle of each step waits after its launch.
     pub wait_ns: i64,
+    /// CPU work without a call in the middle of each step.
+    pub between_ns: i64,
+    /// Compilation of the elementwise kernel before its first launch.
+    pub compile_ns: i64,
+    /// Calls that allocate and free memory before each layer, while the CPU waits for the GPU.
+    pub allocation_ns: i64,
+    /// Time of a page of managed memory that the host reads after a step, the fault before it included; there are [`PAGES`] of them.
+    pub page_ns: i64,
 }
 
 impl Planted {
@@ -118,6 +138,10 @@ impl Planted {
             cold_ns: 0,
             pause_ns: 0,
             wait_ns: 0,
+            between_ns: 0,
+            compile_ns: 0,
+            allocation_ns: 0,
+            page_ns: 0,
         }
     }
 
@@ -151,6 +175,10 @@ impl Planted {
             Cause::Outlier => Self { pause_ns: 200_000_000 * scale, item: true, ..sound },
             Cause::Waiting => Self { wait_ns: 2_000_000 * scale, ..sound },
             Cause::Copies => Self { copy_ns: 1_200_000 * scale, item: true, ..sound },
+            Cause::HostWork => Self { between_ns: 4_000_000 * scale, item: true, ..sound },
+            Cause::Compile => Self { compile_ns: 100_000_000 * scale, steps: 1, ..sound },
+            Cause::Allocation => Self { allocation_ns: 1_500_000 * scale, ..sound },
+            Cause::ManagedMemory => Self { page_ns: 20_000 * scale, item: true, ..sound },
         }
     }
 
@@ -170,6 +198,10 @@ impl Planted {
             Cause::Outlier => Self { pause_ns: 0, ..with },
             Cause::Waiting => Self { wait_ns: 0, ..with },
             Cause::Copies => Self { copy_ns: 0, ..with },
+            Cause::HostWork => Self { between_ns: 0, ..with },
+            Cause::Compile => Self { compile_ns: 0, ..with },
+            Cause::Allocation => Self { allocation_ns: 0, ..with },
+            Cause::ManagedMemory => Self { page_ns: 0, ..with },
         }
     }
 
@@ -232,13 +264,22 @@ impl Planted {
                     machine.now += self.pause_ns;
                 }
                 machine.free = machine.free.max(machine.now) + self.wait_ns;
+                machine.now += self.between_ns;
+            }
+            if self.allocation_ns > 0 {
+                machine.synchronizing("cudaMalloc", self.allocation_ns / 2);
+                machine.synchronizing("cudaFree", self.allocation_ns / 2);
             }
             let [rows, inner, columns] = self.gemm_shape;
             let shape = json!([[rows, inner], [inner, columns]]);
             machine.launch(GEMM, "aten::mm", &shape, self.gemm_ns, self.operator_ns);
+            let elementwise = if self.compile_ns > 0 { COMPILED } else { ELEMENTWISE };
+            if layer == 0 && number == 0 {
+                machine.now += self.compile_ns;
+            }
             for _ in 0..self.chain {
                 let shape = json!([[rows, columns], [rows, columns]]);
-                machine.launch(ELEMENTWISE, "aten::mul", &shape, self.elementwise_ns, self.operator_ns);
+                machine.launch(elementwise, "aten::mul", &shape, self.elementwise_ns, self.operator_ns);
             }
             if self.sync_ns > 0 {
                 machine.synchronize();
@@ -257,8 +298,14 @@ impl Planted {
         if self.item {
             machine.synchronize();
         }
+        if self.page_ns > 0 {
+            (0..PAGES).for_each(|_| machine.page(self.page_ns));
+        }
     }
 }
+
+/// Pages of managed memory that the host reads after a step.
+const PAGES: usize = 100;
 
 /// A run of a program.
 #[derive(Debug, Clone, PartialEq)]
@@ -277,6 +324,7 @@ const ELEMENTWISE: (&str, u32, u32) = (
     7,
     2112,
 );
+const COMPILED: (&str, u32, u32) = ("triton_poi_fused_mul_0", 7, 2112);
 const COLLECTIVE: (&str, u32, u32) =
     ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 20, 24);
 
@@ -374,9 +422,22 @@ impl Machine {
         self.event("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", (0, 7), start, start + ns, arguments);
     }
 
+    /// Moves a page of managed memory to the host, as no call asks for.
+    fn page(&mut self, ns: i64) {
+        self.now += ns;
+        let start = self.now - ns / 10;
+        self.free = self.now;
+        let arguments = json!({"device": 0, "context": 1, "stream": 9, "bytes": 65_536});
+        self.event("gpu_memcpy", "[CUDA memcpy Unified Device-to-Host]", (0, 9), start, self.now, arguments);
+    }
+
     fn synchronize(&mut self) {
-        let ns = (self.free - self.now).max(0) + CALL;
-        self.call("cudaStreamSynchronize", ns);
+        self.synchronizing("cudaStreamSynchronize", CALL);
+    }
+
+    /// Calls a function that waits for the GPU and then takes `ns`.
+    fn synchronizing(&mut self, name: &str, ns: i64) {
+        self.call(name, (self.free - self.now).max(0) + ns);
     }
 }
 

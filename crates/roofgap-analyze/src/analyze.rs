@@ -7,7 +7,7 @@ use crate::attribution::{Contexts, Launches, NO_CALL, operator_table, range_tabl
 use crate::counters::alone::MeasuredLaunches;
 use crate::counters::{self, Joined, Measured, Timeline};
 use crate::engines::EngineStep;
-use crate::findings::{LaunchGap, StageEvidence};
+use crate::findings::{LaunchGap, OtherWork, StageEvidence};
 use crate::gpu::{Dtype, GpuFacts, UserLimits};
 use crate::knobs::{self, WorkloadFacts};
 use crate::model::{Architecture, Tokens, WorkFacts};
@@ -40,6 +40,10 @@ pub struct Options {
     pub model_name: Option<String>,
     /// Limits of the device set by the user.
     pub limits: UserLimits,
+    /// Number of ranks that share every layer, set by the user.
+    pub tensor_parallel: Option<u32>,
+    /// Number format of weights and matrix products, set by the user.
+    pub dtype: Option<Dtype>,
     /// Tokens set by the user; missing numbers come from the program's own account.
     pub tokens: Tokens,
     /// The program's own account of its run.
@@ -125,6 +129,10 @@ impl<'a> Inputs<'a> {
                 .map_err(|why| format!("the model configuration of the program is not supported: {why}")),
             (None, None) => Err("the model is unknown; name it with --model NAME|config.json".to_owned()),
         }
+        .map(|model| match self.options.dtype {
+            Some(dtype) => model.with_dtype(dtype),
+            None => model,
+        })
     }
 }
 
@@ -192,20 +200,11 @@ impl Timed {
         );
         let (mut stages, gaps): (Vec<Stage>, Vec<LaunchGaps>) = measured.into_iter().unzip();
         host::attach(&mut stages, &meter);
-        let communicates = evidence.iter().any(|evidence| evidence.communication.is_some());
-        let waiting = if communicates { communication::waiting(trace, index) } else { Vec::new() };
-        for (at, ((evidence, gaps), stage)) in evidence.iter_mut().zip(&gaps).zip(&mut stages).enumerate() {
-            evidence.longest_launch_gap = longest_gap(trace, gaps);
-            stage.communication = evidence.communication.map(|own| StageCommunication {
-                kernels: own.count,
-                total_ns: own.ns,
-                exposed_ns: own.exposed_ns,
-                waiting_ns: waiting.get(at).copied().flatten().map(|ns| ns.min(own.exposed_ns)),
-            });
-            if let Some(warm) = &mut stage.warm {
-                warm.communication = stage.communication;
-            }
+        for (evidence, gaps) in evidence.iter_mut().zip(&gaps) {
+            evidence.longest_launch_gap = launch_gap(trace, gaps.longest_ns, gaps.longest_before);
+            evidence.other_work = other_work(trace, index, gaps);
         }
+        add_communication(&mut stages, &evidence, trace, index);
         let no_own_stages = stages.iter().all(|stage| stage.kind == StageKind::Whole);
         if let Some(program) = program.filter(|_| stages.is_empty()) {
             stages = account::stages(program);
@@ -239,15 +238,7 @@ impl Timed {
         };
         add_serving(&mut analysis, inputs, index, activity);
         analysis.ranks = ranks::of_capture(trace, &analysis, None).into_iter().collect();
-        let ratio = |row: &Overhead| (row.stage.clone(), row.ratio);
-        let overhead: Vec<(String, f64)> = analysis.timeline_overhead().map(ratio).collect();
-        for stage in &mut analysis.stages {
-            stage.limit = Some(verdict(stage).label);
-            add_unprofiled(stage, &overhead);
-            if let Some(warm) = &mut stage.warm {
-                (warm.limit, warm.steady) = (stage.limit, stage.steady.clone());
-            }
-        }
+        add_limits(&mut analysis);
         Self { analysis, evidence }
     }
 }
@@ -265,7 +256,8 @@ impl Rated {
         let gpu = GpuFacts::of_run(inputs.devices().first().copied(), program, options.limits);
         let model = inputs.model();
         let tokens = account::tokens(&options.tokens, program);
-        let dtype = program.and_then(|a| a.model.as_ref()?.dtype.as_deref()?.parse::<Dtype>().ok());
+        let own = || program.and_then(|a| a.model.as_ref()?.dtype.as_deref()?.parse::<Dtype>().ok());
+        let dtype = options.dtype.or_else(own);
         let analysis = &mut timed.analysis;
         add_rates(analysis, &tokens);
         let facts = WorkFacts {
@@ -273,7 +265,7 @@ impl Rated {
             gpu: gpu.as_ref().map_err(|why| *why),
             tokens: &tokens,
             dtype,
-            share: &ranks::model_share(inputs.trace, program),
+            share: &ranks::model_share(inputs.trace, program, options.tensor_parallel),
             index: &attributed.index,
         };
         facts.add_utilisation(analysis);
@@ -378,22 +370,64 @@ fn join_counters(
     (CounterRows { measured, alone, losses }, roofs.unwrap_or_default())
 }
 
-/// Adds the time without the profiler, where an unprofiled run was measured beside the profiled one.
-fn add_unprofiled(stage: &mut Stage, overhead: &[(String, f64)]) {
-    let own = overhead.iter().find(|(name, ratio)| *name == stage.name && *ratio > 0.0);
-    if let (Some(steady), Some((_, ratio))) = (&mut stage.steady, own) {
-        steady.unprofiled_ns = Some((steady.time_ns as f64 / ratio).round() as Ns);
+/// Adds the communication of each stage, with the time that its kernels wait for other devices.
+fn add_communication(stages: &mut [Stage], evidence: &[StageEvidence], trace: &Trace, index: &StageIndex) {
+    let communicates = evidence.iter().any(|evidence| evidence.communication.is_some());
+    let waiting = if communicates { communication::waiting(trace, index) } else { Vec::new() };
+    for (at, (stage, evidence)) in stages.iter_mut().zip(evidence).enumerate() {
+        stage.communication = evidence.communication.map(|own| StageCommunication {
+            kernels: own.count,
+            total_ns: own.ns,
+            exposed_ns: own.exposed_ns,
+            waiting_ns: waiting.get(at).copied().flatten().map(|ns| ns.min(own.exposed_ns)),
+        });
+        if let Some(warm) = &mut stage.warm {
+            warm.communication = stage.communication;
+        }
     }
 }
 
-/// Describes the longest launch gap of a stage.
-fn longest_gap(trace: &Trace, gaps: &LaunchGaps) -> Option<LaunchGap> {
-    let op = gaps.longest_before?;
-    Some(LaunchGap {
-        ns: gaps.longest_ns,
-        kind: *trace.ops.kind.get(op)?,
-        name: trace.names.get(*trace.ops.name.get(op)?).to_owned(),
-    })
+/// Adds the limit of each stage, and its time without the profiler where an unprofiled run was measured beside the profiled one.
+fn add_limits(analysis: &mut Analysis) {
+    let ratio = |row: &Overhead| (row.stage.clone(), row.ratio);
+    let overhead: Vec<(String, f64)> = analysis.timeline_overhead().map(ratio).collect();
+    for stage in &mut analysis.stages {
+        stage.limit = Some(verdict(stage).label);
+        let own = overhead.iter().find(|(name, ratio)| *name == stage.name && *ratio > 0.0);
+        if let (Some(steady), Some((_, ratio))) = (&mut stage.steady, own) {
+            steady.unprofiled_ns = Some((steady.time_ns as f64 / ratio).round() as Ns);
+        }
+        if let Some(warm) = &mut stage.warm {
+            (warm.limit, warm.steady) = (stage.limit, stage.steady.clone());
+        }
+    }
+}
+
+/// Describes a gap of a stage by the operation that ended it.
+fn launch_gap(trace: &Trace, ns: Ns, before: Option<usize>) -> Option<LaunchGap> {
+    let op = before?;
+    let name = trace.names.get(*trace.ops.name.get(op)?).to_owned();
+    Some(LaunchGap { ns, kind: *trace.ops.kind.get(op)?, name })
+}
+
+/// Describes the gaps of a stage in which its thread did other work, and names the shortest range or operator in the middle of the
+/// longest, where it is about that gap.
+fn other_work(trace: &Trace, index: &StageIndex, gaps: &LaunchGaps) -> Option<OtherWork> {
+    let (ns, before) = gaps.host_longest;
+    let longest = launch_gap(trace, ns, before)?;
+    let call = index.call_of_op(before?) as usize;
+    let (start, thread) = (*trace.calls.start.get(call)?, *trace.calls.thread.get(call)?);
+    let middle = start - ns / 2;
+    let (ranges, operators) = (&trace.ranges.rows, &trace.cpu_ops);
+    let ranges = ranges.iter().map(|range| (range.start, range.end, range.thread, range.name));
+    let operators = (0..operators.len())
+        .map(|at| (operators.start[at], operators.end[at], operators.thread[at], operators.name[at]));
+    let around = ranges.chain(operators).filter(|(start, end, own, _)| {
+        *own == thread && (*start..*end).contains(&middle) && end - start <= ns.saturating_mul(4)
+    });
+    let within = around.min_by_key(|(start, end, ..)| end - start);
+    let within = within.map(|(.., name)| trace.names.get(name).to_owned());
+    Some(OtherWork { gaps: gaps.host_count, longest, within })
 }
 
 /// Adds the steps of an engine together. Times of single requests are used here and are not part of the result.
@@ -440,6 +474,9 @@ fn no_gpu_work(trace: &Trace) -> String {
     let calls = |class: CallClass| trace.calls.class.iter().filter(|own| **own == class).count() as u64;
     let launches = calls(CallClass::Launch) + calls(CallClass::GraphLaunch);
     let transfers = calls(CallClass::Copy) + calls(CallClass::Set);
+    if let Some((device, _)) = trace.losses.messages(LossKind::OtherDevice).next() {
+        return format!("its device is an {device}, whose events are not read; use the tools of its maker");
+    }
     if launches + transfers == 0 {
         return format!("no GPU work was recorded{}", how_to_record(trace));
     }
@@ -458,6 +495,21 @@ fn how_to_record(trace: &Trace) -> &'static str {
     trace.sources.first().map_or("", |source| source.format.facts().gpu_work_advice)
 }
 
+/// Explains how to see inside of whole graphs that hold more of the GPU time than the kernels do.
+fn mostly_graphs(kernels: &[Kernel], graphs: &[GraphRow]) -> Option<String> {
+    let in_kernels: i64 = kernels.iter().map(|kernel| kernel.total_ns).sum();
+    let in_graphs: i64 = graphs.iter().map(|graph| graph.total_ns).sum();
+    let share = 100.0 * in_graphs as f64 / (in_graphs + in_kernels).max(1) as f64;
+    (share > 50.0).then(|| {
+        let launches: u64 = graphs.iter().map(|graph| graph.launches).sum();
+        format!(
+            "{share:.1} % of the GPU work was recorded as {} launches of whole CUDA graphs, whose kernels are not among these; nsys shows \
+             them with --cuda-graph-trace=node",
+            count(launches)
+        )
+    })
+}
+
 /// Explains why there are no kernels, or what the times of measured launches are.
 fn kernels_reason(inputs: &Inputs<'_>, kernels: &[Kernel], graphs: &[GraphRow]) -> Option<Reason> {
     let why: Cow<'_, str> = match (inputs.from, kernels.is_empty()) {
@@ -468,7 +520,7 @@ fn kernels_reason(inputs: &Inputs<'_>, kernels: &[Kernel], graphs: &[GraphRow]) 
             "ncu did not collect the duration of the launches (gpu__time_duration.sum); what it collected is in the counters".into()
         }
         (_, true) => no_kernels(inputs.trace, graphs).into(),
-        (_, false) => return None,
+        (_, false) => mostly_graphs(kernels, graphs)?.into(),
     };
     Some(Reason::new(About::Kernels, why))
 }
@@ -630,5 +682,21 @@ fn totals(
         memset_ns: known.then(|| sets.map(|(op, _)| ops.duration(op)).sum()),
         unattributed_count: index.launches().call_of_op.iter().filter(|c| **c == NO_CALL).count() as u64,
         from: inputs.from,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn graphs_that_hold_most_of_the_work_are_told_first() {
+        let kernel = |total_ns| Kernel { total_ns, ..Kernel::default() };
+        let graph = GraphRow { launches: 1_200, total_ns: 999, ..GraphRow::default() };
+        let why = mostly_graphs(&[kernel(1)], std::slice::from_ref(&graph)).unwrap();
+        assert!(why.starts_with("99.9 % of the GPU work was recorded as 1,200 launches"), "{why}");
+        assert!(why.contains("--cuda-graph-trace=node"), "{why}");
+        assert_eq!(mostly_graphs(&[kernel(2_000)], &[graph]), None);
+        assert_eq!(mostly_graphs(&[kernel(1)], &[]), None);
     }
 }

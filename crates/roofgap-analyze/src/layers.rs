@@ -3,7 +3,7 @@
 //! A kernel belongs to the innermost module around its launch call. A kernel of a CUDA graph belongs to the innermost module
 //! around the creation of its node, where that was recorded.
 
-use crate::attribution::{NO_CALL, Scope, around_calls};
+use crate::attribution::{Scope, around_calls};
 use crate::names::{ModuleName, layer_kind, module_name};
 use crate::numbers;
 use crate::result::{About, LayerRow, LayerSpread, Reason};
@@ -108,7 +108,7 @@ pub fn table(trace: &Trace, index: &StageIndex) -> (Vec<LayerRow>, Option<Reason
     let mut sums = Sums::default();
     let (mut unknown, mut outside) = (0, 0);
     for op in (0..ops.len()).filter(|&op| ops.kind[op] == OpKind::Kernel) {
-        let call = index.launches().call_of_op.get(op).copied().unwrap_or(NO_CALL);
+        let call = index.call_of_op(op);
         let mut place = of_call.get(call as usize).copied().unwrap_or(NOWHERE);
         let node = ops.graph_node(op);
         if node != 0 {

@@ -80,3 +80,8 @@ pub use stages::{
 };
 pub use timeline::{IdleCause, IdlePart, IntervalSet, idle_parts};
 pub use verdict::{StageLimit, Verdict, verdict};
+
+/// Lists the sections of a text for people: title and body. `mark` is what stands before titles of their level.
+fn sections(text: &'static str, mark: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    text.split(mark).skip(1).filter_map(|section| section.split_once('\n'))
+}

@@ -54,8 +54,13 @@ pub fn of_capture(trace: &Trace, analysis: &Analysis, named: Option<u32>) -> Opt
     })
 }
 
-/// Tells the share of the model by the account of the engine, else by the process groups of the capture.
-pub fn model_share(trace: &Trace, program: Option<&Account>) -> ModelShare {
+/// Tells the share of the model: as the user states it, else by the account of the engine, else by the process groups of the capture.
+pub fn model_share(trace: &Trace, program: Option<&Account>, stated: Option<u32>) -> ModelShare {
+    match stated {
+        Some(0 | 1) => return ModelShare::Whole,
+        Some(ranks) => return ModelShare::TensorParallel { ranks },
+        None => {}
+    }
     let Some(job) = &trace.distributed else {
         return ModelShare::Whole;
     };
@@ -78,7 +83,8 @@ pub fn model_share(trace: &Trace, program: Option<&Account>) -> ModelShare {
     }
     let rank = job.rank.map_or_else(|| "one rank".to_owned(), |rank| format!("rank {rank}"));
     ModelShare::Unknown(format!(
-        "the capture holds {rank} of a job with {ranks} ranks, and its process groups do not tell which share of the model a rank has"
+        "the capture holds {rank} of a job with {ranks} ranks, and its process groups do not tell which share of the model a rank has; \
+         --tp N says how many ranks share each layer"
     ))
 }
 
@@ -133,12 +139,24 @@ mod tests {
             }),
             ..Trace::default()
         };
-        model_share(&trace, None)
+        model_share(&trace, None, None)
+    }
+
+    #[test]
+    fn what_the_user_states_goes_first() {
+        assert_eq!(model_share(&Trace::default(), None, Some(4)), ModelShare::TensorParallel { ranks: 4 });
+        assert_eq!(model_share(&Trace::default(), None, Some(1)), ModelShare::Whole);
+        let job = Distributed { rank: Some(0), world_size: Some(8), ..Distributed::default() };
+        let trace = Trace { distributed: Some(job), ..Trace::default() };
+        assert_eq!(model_share(&trace, None, Some(1)), ModelShare::Whole);
+        assert!(
+            matches!(model_share(&trace, None, None), ModelShare::Unknown(why) if why.contains("--tp N"))
+        );
     }
 
     #[test]
     fn groups_tell_the_share() {
-        assert_eq!(model_share(&Trace::default(), None), ModelShare::Whole);
+        assert_eq!(model_share(&Trace::default(), None, None), ModelShare::Whole);
         assert_eq!(share(Some(1), &[("default_pg", 1)]), ModelShare::Whole);
         assert_eq!(share(None, &[]), ModelShare::Whole);
         let eight = ModelShare::TensorParallel { ranks: 8 };

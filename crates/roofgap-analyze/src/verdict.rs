@@ -1,8 +1,7 @@
 //! The limit of a stage in one line.
 
 use crate::numbers::{all_counted, count, counted, size};
-use crate::result::{CopyKind, Idle, Stage};
-use serde::{Deserialize, Serialize};
+use crate::result::{CopyKind, Idle, Stage, results};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -15,39 +14,40 @@ pub struct Verdict {
     pub why: String,
 }
 
-/// The main limit of a stage: GPU work, or the largest cause of idle time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum StageLimit {
-    /// No GPU work was recorded.
-    NotMeasured,
-    /// The GPU ran too few operations to judge by.
-    TooLittle,
-    /// The GPU is busy with kernels or graphs.
-    Gpu,
-    /// The GPU is busy with copies, or waits for a copy call.
-    Copy,
-    /// The GPU is busy with work launched before the stage.
-    Queued,
-    /// The CPU had not launched the next operation.
-    Launch,
-    /// The launching thread was getting data from a data loader.
-    DataLoading,
-    /// The launching thread waited for the device.
-    Sync,
-    /// Launched work had not started.
-    GpuGaps,
-    /// One GPU waited while another worked.
-    Uneven,
-    /// The CPU worked before the first or after the last GPU operation of an instance or a step.
-    Host,
-    /// GPUs communicate with one another and run nothing else.
-    Communication,
-    /// The CPU did what a program does once: it loaded code, or instantiated a graph.
-    ColdStart,
-    /// The CPU had not launched the next step.
-    StepGaps,
+results! {
+    /// The main limit of a stage: GPU work, or the largest cause of idle time.
+    #[derive(Copy, Eq)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum StageLimit {
+        /// No GPU work was recorded.
+        NotMeasured,
+        /// The GPU ran too few operations to judge by.
+        TooLittle,
+        /// The GPU is busy with kernels or graphs.
+        Gpu,
+        /// The GPU is busy with copies, or waits for a copy call.
+        Copy,
+        /// The GPU is busy with work launched before the stage.
+        Queued,
+        /// The CPU had not launched the next operation.
+        Launch,
+        /// The launching thread was getting data from a data loader.
+        DataLoading,
+        /// The launching thread waited for the device.
+        Sync,
+        /// Launched work had not started.
+        GpuGaps,
+        /// One GPU waited while another worked.
+        Uneven,
+        /// The CPU did other work: before the first or after the last GPU operation of an instance or a step, or between others.
+        Host,
+        /// GPUs communicate with one another and run nothing else.
+        Communication,
+        /// The CPU did what a program does once: it loaded code, or instantiated a graph.
+        ColdStart,
+        /// The CPU had not launched the next step.
+        StepGaps,
+    }
 }
 
 impl StageLimit {
@@ -156,7 +156,11 @@ pub fn verdict(stage: &Stage) -> Verdict {
             _ if copies_lead => with_copies(),
             true => (
                 StageLimit::Gpu,
-                format!("{busy_for}, most of that with {} launches of whole CUDA graphs", count(launches)),
+                format!(
+                    "{busy_for}, most of that with {} launches of whole CUDA graphs; record their kernels with \
+                     --cuda-graph-trace=node first",
+                    count(launches)
+                ),
             ),
             false => (StageLimit::Gpu, busy_for),
         }
@@ -206,7 +210,7 @@ fn waits(stage: &Stage) -> String {
 }
 
 /// Returns the causes of lost time: its length, ns, the limit that it stands for, and a sentence.
-fn causes(stage: &Stage, busy: i64, idle: Idle) -> [(i64, StageLimit, &'static str); 9] {
+fn causes(stage: &Stage, busy: i64, idle: Idle) -> [(i64, StageLimit, &'static str); 12] {
     let apart = match stage.projected_ns {
         Some(projected) if stage.devices_per_instance > 1.0 => {
             let all = stage.each_device(busy.saturating_add(idle.total_ns()));
@@ -233,7 +237,11 @@ fn causes(stage: &Stage, busy: i64, idle: Idle) -> [(i64, StageLimit, &'static s
             ((ns, StageLimit::Host, why), 0)
         }
     };
-    let other_launch = stage.data_loading_ns + detail.cold_ns + detail.host_first_ns;
+    let other_launch = stage.data_loading_ns
+        + detail.cold_ns
+        + detail.host_first_ns
+        + detail.host_work_ns
+        + detail.allocation_ns;
     [
         (
             (each(idle.launch_ns - other_launch) + host_first).max(0),
@@ -260,7 +268,18 @@ fn causes(stage: &Stage, busy: i64, idle: Idle) -> [(i64, StageLimit, &'static s
             StageLimit::Copy,
             "the launching thread was inside a copy call, or late because of one",
         ),
-        (each(idle.other_ns), StageLimit::GpuGaps, "work was launched and had not started"),
+        (each(detail.host_work_ns), StageLimit::Host, "the CPU did other work and launched nothing"),
+        (each(detail.allocation_ns), StageLimit::Host, "the CPU allocated or freed memory"),
+        (
+            each(detail.paging_ns),
+            StageLimit::Copy,
+            "managed memory moved between host and device, page by page",
+        ),
+        (
+            each(idle.other_ns - detail.paging_ns),
+            StageLimit::GpuGaps,
+            "work was launched and had not started",
+        ),
         (
             apart,
             StageLimit::Uneven,
@@ -314,7 +333,7 @@ fn main_copies(stage: &Stage) -> String {
         true => format!(": {} at {}/s", size(bytes), size((bytes as f64 / seconds) as u64)),
         false => String::new(),
     };
-    format!("{} copies{rate}", kind.as_str().replace(' ', "-"))
+    format!("{} copies{rate}", kind.as_str().replace(", ", "-").replace(' ', "-"))
 }
 
 #[cfg(test)]
@@ -428,7 +447,11 @@ mod tests {
         graphs.graphs = vec![GraphRow { launches: 1_200, total_ns: 90, ..GraphRow::default() }];
         let words = verdict(&graphs);
         assert_eq!(words.label, StageLimit::Gpu);
-        assert!(words.why.ends_with("with 1,200 launches of whole CUDA graphs"), "{}", words.why);
+        assert!(
+            words.why.contains("with 1,200 launches of whole CUDA graphs; record their kernels"),
+            "{}",
+            words.why
+        );
     }
 
     /// A stage that waits behind earlier work is neither idle nor held up by the CPU.

@@ -11,7 +11,6 @@ pub mod nsys;
 pub mod process;
 pub mod program;
 pub mod provenance;
-pub mod range;
 #[cfg(test)]
 mod test_support;
 pub mod tool;

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::command::{CommandLine, PlannedCommand, escape_percent, option_values, with_suffix};
-use crate::range::NvtxRange;
+use crate::command::{CommandLine, NvtxRange, PlannedCommand, escape_percent, option_values, with_suffix};
 use crate::tool::Ncu;
 
 option_values! {

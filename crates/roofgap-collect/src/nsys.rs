@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::command::{CommandLine, PlannedCommand, escape_percent, option_values, with_suffix};
-use crate::range::NvtxRange;
+use crate::command::{CommandLine, NvtxRange, PlannedCommand, escape_percent, option_values, with_suffix};
 use crate::tool::Nsys;
 
 option_values! {
@@ -253,8 +252,7 @@ mod tests {
 
 #[cfg(test)]
 mod export_tests {
-    use super::test_nsys;
-    use super::*;
+    use super::{test_nsys, *};
 
     #[test]
     fn export_and_stats() {

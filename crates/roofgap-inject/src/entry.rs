@@ -4,14 +4,14 @@ use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::collector::session::Actions;
-use crate::collector::{arming, commands, gpu, session, thread, writer};
+use crate::collector::{control, gpu, session, switch, thread, writer};
 use crate::nvtx::attach;
 use roofgap_wire::WindowCause;
 
 const ACTIONS: Actions = Actions {
     write: writer::run,
-    flush: arming::run_flusher,
-    serve: commands::serve,
+    flush: switch::run_flusher,
+    serve: control::serve,
     load: gpu::start,
     enable: gpu::enable,
     disable: gpu::disable,

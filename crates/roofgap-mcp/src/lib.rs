@@ -13,10 +13,9 @@ pub mod message;
 pub mod roots;
 
 mod answer;
-mod error;
 mod server;
 mod tools;
 
-pub use error::McpError;
+pub use answer::McpError;
 pub use roots::Roots;
 pub use server::{McpProps, run};

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use roofgap_runs::run_dir::LocateError;
 use roofgap_runs::runs::resolve;
 
-use crate::error::McpError;
+use crate::answer::McpError;
 
 /// Depth to which a folder that a client names is checked for links that lead out.
 const CHECKED_DEPTH: usize = 6;

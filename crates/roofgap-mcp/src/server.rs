@@ -1,22 +1,20 @@
 //! The server: tools over standard input and output.
 
-use crate::answer::Bounded;
-use crate::error::McpError;
+use crate::answer::{Bounded, McpError};
 use crate::message::Lines;
 use crate::roots::Roots;
 use crate::tools::compare::{self, CompareAnswer, CompareRequest};
 use crate::tools::findings::{self, ExplainAnswer, ExplainRequest, FindingsAnswer, FindingsRequest};
 use crate::tools::kernels::{self, KernelsAnswer, KernelsRequest};
 use crate::tools::list::{self, ListAnswer, ListRequest};
-use crate::tools::steps::{self, StepsAnswer, StepsRequest};
 use crate::tools::summary::{self, SummaryAnswer};
-use crate::tools::timeline::{self, TimelineAnswer, TimelineRequest};
+use crate::tools::timeline::{self, StepsAnswer, StepsRequest, TimelineAnswer, TimelineRequest};
 use crate::tools::{InputRequest, State};
 use rmcp::handler::server::router::tool::ToolRouter;
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::model::{Implementation, ServerCapabilities, ServerConfig};
 use rmcp::{Json, ServerHandler, ServiceExt, tool, tool_handler, tool_router};
-use roofgap_runs::cache::LoadCache;
+use roofgap_runs::cache::OpenCache;
 use roofgap_runs::open::Exporter;
 use std::sync::Arc;
 
@@ -69,7 +67,7 @@ struct Tools {
 
 impl Tools {
     fn new(props: McpProps) -> Self {
-        let cache = LoadCache::within(props.exporter, props.roots.folders().to_vec());
+        let cache = OpenCache::within(props.exporter, props.roots.folders().to_vec());
         let state = State { roots: props.roots, cache };
         Tools { state: Arc::new(state), version: props.version, tool_router: Self::tool_router() }
     }
@@ -130,7 +128,7 @@ impl Tools {
         &self,
         Parameters(request): Parameters<StepsRequest>,
     ) -> Result<Json<Bounded<StepsAnswer>>, McpError> {
-        self.ask(request, steps::answer).await
+        self.ask(request, timeline::answer_steps).await
     }
 
     /// Lists the GPU operations of a time window in order, and how long each device was busy in it.

@@ -11,3 +11,8 @@ pub mod select;
 pub mod stage1;
 pub mod traffic;
 pub mod trial;
+
+/// Returns a duration in nanoseconds.
+fn ns(time: std::time::Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}

@@ -1,4 +1,4 @@
-//! Loaded inputs, kept for the next question.
+//! Opened inputs, kept for the next question.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use crate::open::{Exporter, LoadError, Loaded, Overrides, load};
+use crate::open::{Exporter, OpenError, Opened, Overrides, open_inputs};
 
 /// Inputs that stay in memory. A trace of a million kernels takes about 180 MB.
 const KEPT: usize = 2;
@@ -14,32 +14,32 @@ const KEPT: usize = 2;
 /// Size and time of every file of an input: changes when the input does.
 type Stamp = Vec<(PathBuf, u64, Option<SystemTime>)>;
 
-/// A loaded input and the files it was loaded from.
+/// A opened input and the files it was opened from.
 #[derive(Debug)]
 struct Entry {
     paths: Vec<PathBuf>,
     stamp: Stamp,
-    loaded: Arc<Loaded>,
+    opened: Arc<Opened>,
 }
 
-/// Cache of loaded inputs, last used first.
+/// Cache of opened inputs, last used first.
 #[derive(Debug)]
-pub struct LoadCache {
+pub struct OpenCache {
     exporter: Exporter,
     overrides: Overrides,
     entries: Mutex<VecDeque<Entry>>,
 }
 
-impl LoadCache {
+impl OpenCache {
     /// Makes an empty cache.
     pub fn new(exporter: Exporter) -> Self {
-        LoadCache { exporter, overrides: Overrides::default(), entries: Mutex::default() }
+        OpenCache { exporter, overrides: Overrides::default(), entries: Mutex::default() }
     }
 
     /// Makes an empty cache whose runs may name files in these folders only.
     pub fn within(exporter: Exporter, folders: Vec<PathBuf>) -> Self {
         let overrides = Overrides { folders: Some(folders), ..Overrides::default() };
-        LoadCache { overrides, ..Self::new(exporter) }
+        OpenCache { overrides, ..Self::new(exporter) }
     }
 
     /// Returns the exporter of nsys reports.
@@ -47,11 +47,11 @@ impl LoadCache {
         &self.exporter
     }
 
-    /// Loads captures or a run, unless they are loaded and unchanged. One input is loaded at a time.
+    /// Opens captures or a run, unless they are opened and unchanged. One input is opened at a time.
     ///
     /// # Errors
     /// Fails for inputs that cannot be read.
-    pub fn load(&self, paths: &[PathBuf]) -> Result<Arc<Loaded>, LoadError> {
+    pub fn open(&self, paths: &[PathBuf]) -> Result<Arc<Opened>, OpenError> {
         // Nothing is left half changed by a panic.
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = stamp(paths);
@@ -59,14 +59,14 @@ impl LoadCache {
         if let Some(entry) = known.and_then(|position| entries.remove(position))
             && entry.stamp == stamp
         {
-            let loaded = entry.loaded.clone();
+            let opened = entry.opened.clone();
             entries.push_front(entry);
-            return Ok(loaded);
+            return Ok(opened);
         }
         entries.truncate(KEPT - 1);
-        let loaded = Arc::new(load(paths, &self.overrides, &self.exporter)?);
-        entries.push_front(Entry { paths: paths.to_vec(), stamp, loaded: loaded.clone() });
-        Ok(loaded)
+        let opened = Arc::new(open_inputs(paths, &self.overrides, &self.exporter)?);
+        entries.push_front(Entry { paths: paths.to_vec(), stamp, opened: opened.clone() });
+        Ok(opened)
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! - [`config`]: presets, user files and overrides composed into one typed configuration;
 //! - [`run_dir`]: the files of a run and the record in `session.json`;
-//! - [`open`]: the one loader of captures and runs;
-//! - [`cache`]: loaded inputs, kept for the next question;
+//! - [`open`]: opening captures and runs;
+//! - [`cache`]: opened inputs, kept for the next question;
 //! - [`runs`]: commands on finished runs (list, show, artifacts, prune, scrub).
 
 pub mod cache;

@@ -7,7 +7,7 @@ use roofgap_base::error::Error;
 use roofgap_base::text::lines_without_controls;
 use roofgap_report::page::NoTimeline;
 use roofgap_runs::config::ConfigError;
-use roofgap_runs::open::LoadError;
+use roofgap_runs::open::OpenError;
 use roofgap_runs::run_dir::LocateError;
 use serde_json::json;
 
@@ -64,7 +64,7 @@ pub enum ApiError {
     Range(u64),
     /// A side of a comparison cannot be loaded.
     #[error(transparent)]
-    Load(#[from] LoadError),
+    Load(#[from] OpenError),
     /// The run has no timeline.
     #[error("this run has no timeline: {0}")]
     NoTimeline(#[from] NoTimeline),
@@ -99,7 +99,7 @@ impl ApiError {
             Self::WrongHost(_) => StatusCode::MISDIRECTED_REQUEST,
             Self::WrongOrigin | Self::RunsOff | Self::CommandsOff => StatusCode::FORBIDDEN,
             Self::NoRun(_) | Self::NoFile { .. } | Self::NoOperation => StatusCode::NOT_FOUND,
-            Self::Locate(_) | Self::Load(LoadError::Locate(_)) => StatusCode::NOT_FOUND,
+            Self::Locate(_) | Self::Load(OpenError::Locate(_)) => StatusCode::NOT_FOUND,
             Self::NoPreset(_) | Self::Config(_) | Self::Body(_) | Self::EmptyWindow { .. } => {
                 StatusCode::BAD_REQUEST
             }

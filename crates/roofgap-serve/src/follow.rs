@@ -14,7 +14,7 @@ use roofgap_runs::runs::show;
 use serde_json::{Value, json};
 
 use crate::api_error::ApiError;
-use crate::job::JobState;
+use crate::queue::JobState;
 use crate::state::Shared;
 
 /// Interval between looks at the files of a session.

@@ -1,12 +1,20 @@
 //! Checks before every request: host, origin and token.
+//!
+//! The bearer token: 256 random bits in a file that only its owner can read.
 
+use crate::api_error::ApiError;
+use crate::state::Shared;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-
-use crate::api_error::ApiError;
-use crate::state::Shared;
+use roofgap_base::error::Error;
+use sha2::{Digest, Sha256};
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
 
 /// Name of the cookie of a browser that logged in.
 pub const COOKIE: &str = "roofgap_token";
@@ -91,9 +99,80 @@ fn cookie(headers: &HeaderMap) -> Option<&str> {
     pairs.find(|(name, _)| *name == COOKIE).map(|(_, value)| value)
 }
 
+/// Characters of a token at least.
+const SHORTEST: usize = 32;
+
+/// The secret that every request carries.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Token(..)")
+    }
+}
+
+impl Token {
+    /// Reads the token from a file, or makes one and writes it there. Returns true for a new one.
+    ///
+    /// # Errors
+    /// Fails for a file that others can read, that holds no token, or that cannot be written.
+    pub fn open(path: &Path) -> Result<(Self, bool), Error> {
+        let failed = |action: &str| Error::io(&format!("{action} the token file"), path);
+        match fs::read_to_string(path) {
+            Ok(text) => {
+                let facts = fs::metadata(path).map_err(failed("read"))?;
+                if facts.mode() & 0o077 != 0 {
+                    let remedy = "`chmod 600` it, or delete it to get a new token";
+                    return Err(Error::new(format!(
+                        "the token file {} can be read by others; {remedy}",
+                        path.display()
+                    )));
+                }
+                let text = text.trim();
+                if text.len() < SHORTEST || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+                    let wanted = "token of at least 32 characters without spaces; delete it to get a new one";
+                    return Err(Error::new(format!("{} holds no {wanted}", path.display())));
+                }
+                Ok((Token(text.to_owned()), false))
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let token = Self::random()?;
+                if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+                    let mut builder = fs::DirBuilder::new();
+                    builder.recursive(true).mode(0o700);
+                    builder.create(folder).map_err(failed("write"))?;
+                }
+                let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+                file.and_then(|mut file| writeln!(file, "{}", token.0)).map_err(failed("write"))?;
+                Ok((token, true))
+            }
+            Err(error) => Err(failed("read")(error)),
+        }
+    }
+
+    /// Returns the text, for the one time that it is shown.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// Compares a token of a client in a time that does not depend on its characters.
+    pub(crate) fn matches(&self, given: &str) -> bool {
+        // The hashes of two texts tell nothing about how far they agree.
+        Sha256::digest(self.0.as_bytes()) == Sha256::digest(given.as_bytes())
+    }
+
+    fn random() -> Result<Self, Error> {
+        let mut bytes = [0_u8; 32];
+        getrandom::fill(&mut bytes).map_err(|error| Error::new(format!("cannot make a token: {error}")))?;
+        Ok(Token(roofgap_base::text::hex(&bytes)))
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Hosts;
+    use super::{Hosts, *};
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_host_is_known_with_and_without_its_port() {
@@ -105,6 +184,39 @@ mod tests {
             ["", "evil.example", "localhost.evil.example:80", "127.0.0.1.nip.io", "::1", ":80", "[::1]:"]
         {
             assert!(!hosts.has(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_made_once_and_readable_by_its_owner_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/b/token");
+        let (made, new) = Token::open(&path).unwrap();
+        assert!(new);
+        assert_eq!(made.text().len(), 64);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        let (read, new) = Token::open(&path).unwrap();
+        assert!(!new);
+        assert_eq!(read, made);
+        assert!(made.matches(read.text()));
+        assert!(!made.matches(""));
+        assert!(!made.matches(&made.text()[1..]));
+        assert!(!format!("{made:?}").contains(made.text()));
+    }
+
+    #[test]
+    fn a_file_that_others_read_or_without_a_token_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        fs::write(&path, "0123456789012345678901234567890123456789").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let refused = || Token::open(&path).unwrap_err().to_string();
+        assert!(refused().contains("can be read by others"));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(Token::open(&path).is_ok());
+        for text in ["", "short", "0123456789 0123456789 0123456789 0123456789"] {
+            fs::write(&path, text).unwrap();
+            assert!(refused().contains("holds no token"), "{text}");
         }
     }
 }

@@ -1,31 +1,30 @@
-//! The handlers of the operations.
+//! The operations of the server, as in `openapi.json`, and their handlers.
 
-use axum::Json;
+use crate::api_error::ApiError;
+use crate::download::{Download, RunFile};
+use crate::guard::{self, COOKIE};
+use crate::queue::JobRecord;
+use crate::request::RunRequest;
+use crate::state::{AppState, Shared};
+use crate::{follow, page};
 use axum::body::{Body, to_bytes};
 use axum::extract::{Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{Html, IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
+use axum::{Json, Router};
 use http_body_util::LengthLimitError;
 use roofgap_analyze::compare::{CompareOptions, Side, compare};
 use roofgap_base::file::read_document;
+use roofgap_report::compare as render;
 use roofgap_report::page::{served, timeline_window};
-use roofgap_report::{Bundle, compare as render};
-use roofgap_runs::open::{LoadedSide, Overrides, load_side};
+use roofgap_runs::open::{OpenedSide, Overrides, open_side};
 use roofgap_runs::runs::{list, list_artifacts, show};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::path::PathBuf;
-
-use crate::api_error::ApiError;
-use crate::download::{Download, RunFile};
-use crate::follow;
-use crate::guard::COOKIE;
-use crate::job::JobRecord;
-use crate::page;
-use crate::request::RunRequest;
-use crate::routes::OPENAPI;
-use crate::state::{AppState, Shared};
 
 /// Policy of our own pages.
 const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'";
@@ -151,14 +150,8 @@ pub async fn timeline(
         // Kept until the work is done, also if the client has left.
         let _place = place;
         let run = state.run(&id)?;
-        let loaded = state.loaded.load(&[run.path])?;
-        let bundle = Bundle {
-            analysis: &loaded.analysis,
-            stages: &loaded.stages,
-            trace: Some(&loaded.trace),
-            context: &loaded.context,
-        };
-        document(&timeline_window(bundle, from, to, limit)?)
+        let opened = state.opened.open(&[run.path])?;
+        document(&timeline_window(opened.bundle(), from, to, limit)?)
     })
     .await
 }
@@ -219,10 +212,10 @@ pub async fn compare_runs(
     Query(query): Query<CompareQuery>,
 ) -> Result<Response, ApiError> {
     blocking(shared, move |state| {
-        let side = |id: &str| -> Result<LoadedSide, ApiError> {
+        let side = |id: &str| -> Result<OpenedSide, ApiError> {
             let run = state.run(id)?;
             let overrides = Overrides::default();
-            Ok(load_side(&state.props.runs, &run.id, &overrides, state.loaded.exporter())?)
+            Ok(open_side(&state.props.runs, &run.id, &overrides, state.opened.exporter())?)
         };
         let (base, head) = (side(&query.base)?, side(&query.head)?);
         let [before, after] =
@@ -361,18 +354,49 @@ pub async fn cancel(State(shared): State<Shared>, Path(id): Path<String>) -> Res
     .await
 }
 
+/// Description of the operations (OpenAPI 3.1).
+pub const OPENAPI: &str = include_str!("openapi.json");
+
+/// Returns the operations by path, as the router writes paths.
+fn operations() -> [(&'static str, MethodRouter<Shared>); 14] {
+    [
+        ("/", get(front)),
+        ("/login", get(login)),
+        ("/openapi.json", get(openapi)),
+        ("/runs", get(runs)),
+        ("/runs/{run_id}", get(run)),
+        ("/runs/{run_id}/page", get(run_page)),
+        ("/compare", get(compare_runs)),
+        ("/profile/run", post(start)),
+        ("/profile/{run_id}", get(job)),
+        ("/profile/{run_id}/artifacts", get(artifact_list)),
+        ("/profile/{run_id}/artifacts/{*path}", get(artifact)),
+        ("/profile/{run_id}/timeline", get(timeline)),
+        ("/profile/{run_id}/events", get(events)),
+        ("/profile/{run_id}/cancel", post(cancel)),
+    ]
+}
+
+/// Builds the router. Every request passes the guard, also one for an unknown path.
+pub fn router(shared: Shared) -> Router {
+    let mut router = Router::new();
+    for (path, operation) in operations() {
+        router = router.route(path, operation);
+    }
+    router.fallback(unknown).layer(from_fn_with_state(shared.clone(), guard::check)).with_state(shared)
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use roofgap_collect::child::Cancel;
-
     use super::*;
-    use crate::guard::Hosts;
-    use crate::hashes::AT_ONCE;
-    use crate::props::{Limits, Permissions, ServeProps};
+    use crate::download::AT_ONCE;
+    use crate::guard::{Hosts, Token};
     use crate::queue::Queue;
-    use crate::token::Token;
+    use crate::state::{Limits, Permissions, ServeProps};
+    use roofgap_collect::child::Cancel;
+    use serde_json::Value;
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
 
     fn state(folder: &std::path::Path) -> Shared {
         let props = ServeProps {
@@ -476,8 +500,16 @@ mod tests {
     fn the_end_of_the_server_ends_an_export() {
         let folder = tempfile::tempdir().unwrap();
         let shared = state(folder.path());
-        assert!(!shared.loaded.exporter().cancel.is_requested());
+        assert!(!shared.opened.exporter().cancel.is_requested());
         shared.props.cancel.request();
-        assert!(shared.loaded.exporter().cancel.is_requested());
+        assert!(shared.opened.exporter().cancel.is_requested());
+    }
+
+    #[test]
+    fn the_description_has_every_path_and_no_other() {
+        let document: Value = serde_json::from_str(OPENAPI).unwrap();
+        let described: BTreeSet<String> = document["paths"].as_object().unwrap().keys().cloned().collect();
+        let served = operations().map(|(path, _)| path.replace("{*path}", "{path}"));
+        assert_eq!(described, BTreeSet::from(served));
     }
 }

@@ -5,17 +5,10 @@ use roofgap_report::page::{Shell, shell};
 use roofgap_report::{size, time};
 use roofgap_runs::runs::{RunDetails, RunSummary};
 
-use crate::job::{JobRecord, JobState};
+use crate::queue::{JobRecord, JobState};
 
 /// Style of the pages.
-const STYLE: &str = "
-body { font: 14px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem; color: #1c2230; background: #fff }
-h1 { font-size: 1.4rem } h2 { font-size: 1.1rem; margin-top: 2rem }
-table { border-collapse: collapse; width: 100% } th, td { text-align: left; padding: .35rem .6rem; border-bottom: 1px solid #e3e6ec; vertical-align: top }
-th { font-weight: 600; color: #5a6376 } td.number { text-align: right; font-variant-numeric: tabular-nums }
-a { color: #1559b7 } .muted { color: #6b7386 } select, button { font: inherit; padding: .2rem .5rem }
-@media (prefers-color-scheme: dark) { body { color: #e4e7ee; background: #14171d } th, td { border-color: #2c313c } th, .muted { color: #98a1b3 } a { color: #7fb2ff } }
-";
+const STYLE: &str = include_str!("page.css");
 
 /// Seconds after which a page with something in progress is loaded again.
 const REFRESH: u32 = 3;

@@ -1,29 +1,29 @@
-//! State that all requests share.
+//! Settings and limits of the server, and the state that all requests share.
 
-use std::fs;
-use std::sync::Arc;
-
+use crate::api_error::ApiError;
+use crate::download::Hashes;
+use crate::guard::{Hosts, Token};
+use crate::queue::Queue;
+use roofgap_collect::child::Cancel;
 use roofgap_collect::tool::Search;
-use roofgap_runs::cache::LoadCache;
+use roofgap_runs::cache::OpenCache;
 use roofgap_runs::open::Exporter;
 use roofgap_runs::run_dir::folder::RunId;
 use roofgap_runs::runs::RunRef;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Semaphore;
 
-use crate::api_error::ApiError;
-use crate::guard::Hosts;
-use crate::hashes::Hashes;
-use crate::props::ServeProps;
-use crate::queue::Queue;
-use crate::token::Token;
-
-/// Windows of timelines that are made at a time. Each takes the memory of its whole trace once more, and a thread while a run is loaded.
+/// Windows of timelines that are made at a time. Each takes the memory of its whole trace once more, and a thread while a run is opened.
 const WINDOWS: usize = 2;
 
 /// State that all requests share.
 pub type Shared = Arc<AppState>;
 
-/// Settings, queue, loaded runs and hashes.
+/// Settings, queue, opened runs and hashes.
 #[derive(Debug)]
 pub struct AppState {
     pub props: ServeProps,
@@ -31,7 +31,7 @@ pub struct AppState {
     pub hosts: Hosts,
     pub queue: Arc<Queue>,
     /// Runs whose timeline was asked for.
-    pub loaded: LoadCache,
+    pub opened: OpenCache,
     /// Places for requests that make a window of a timeline; further ones wait.
     pub windows: Arc<Semaphore>,
     /// Hashes of the files of runs.
@@ -47,7 +47,7 @@ impl AppState {
             props,
             hosts,
             queue,
-            loaded: LoadCache::new(exporter),
+            opened: OpenCache::new(exporter),
             windows: Arc::new(Semaphore::new(WINDOWS)),
             hashes: Hashes::new(),
         })
@@ -63,5 +63,72 @@ impl AppState {
             return Err(unknown());
         }
         Ok(RunRef { id: run.as_str().to_owned(), path })
+    }
+}
+
+/// Settings of the server.
+#[derive(Debug, Clone)]
+pub struct ServeProps {
+    /// Folder that contains the runs.
+    pub runs: PathBuf,
+    /// Address to listen on; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Secret that every request must carry.
+    pub token: Token,
+    /// Names under which clients reach the server, beside its address and `localhost`.
+    pub hosts: Vec<String>,
+    /// Certificate and key; without them connections are not encrypted.
+    pub tls: Option<TlsFiles>,
+    /// True if a proxy in front encrypts the connections. Needed for an address that other machines can reach
+    /// without `tls`.
+    pub behind_tls_proxy: bool,
+    /// What clients may start.
+    pub permissions: Permissions,
+    /// Folder of presets that override the built-in ones.
+    pub config_dir: Option<PathBuf>,
+    /// This program, which runs the sessions.
+    pub executable: PathBuf,
+    /// Version of roofgap.
+    pub version: String,
+    /// Limits on clients.
+    pub limits: Limits,
+    /// Cancellation flag: ends the server, and the session that it runs.
+    pub cancel: Cancel,
+}
+
+/// Files of a certificate, in PEM form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Certificate of the server, followed by those that signed it.
+    pub cert: PathBuf,
+    /// Private key of the certificate, without a password.
+    pub key: PathBuf,
+}
+
+/// What clients may start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Permissions {
+    /// Sessions of configured presets.
+    pub run: bool,
+    /// Sessions of any command line, which is the right to run any program on this machine.
+    pub command: bool,
+}
+
+/// Limits on clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at a time; further ones wait.
+    pub connections: usize,
+    /// Sessions that wait for their turn; further requests are refused.
+    pub queue: usize,
+    /// Size of a request body, bytes.
+    pub body_bytes: usize,
+    /// Time for a client to send a request, and to take a part of an answer.
+    pub client: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { connections: 256, queue: 16, body_bytes: 64 << 10, client: Duration::from_secs(30) }
     }
 }

@@ -33,6 +33,14 @@ pub enum ReadError {
         /// Description of the damage.
         what: String,
     },
+    /// A report of nsys has a part in a form that is not read here; nsys can export it.
+    #[error("{}: an nsys report with {what}; export it with `nsys export --type=sqlite` and give the .sqlite", path.display())]
+    UnknownReport {
+        /// The file.
+        path: PathBuf,
+        /// The part.
+        what: String,
+    },
     /// The input needs something that is not here.
     #[error("{}: {what}; {remedy}", path.display())]
     Unsupported {
@@ -65,6 +73,7 @@ impl ReadError {
             Self::Io { path, .. }
             | Self::Unrecognised { path, .. }
             | Self::Damaged { path, .. }
+            | Self::UnknownReport { path, .. }
             | Self::Unsupported { path, .. } => *path = named.to_path_buf(),
         }
         self

@@ -1,7 +1,7 @@
 //! The formats of inputs. What is known about a format beside its content is one row, which stands beside its reader.
 
 use crate::input::{Input, Sniffed};
-use crate::{ReadError, account, kineto, native, ncu, nsys, summary_csv};
+use crate::{ReadError, account, kineto, native, ncu, nsys, perfetto, stats};
 
 /// A format of input files.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ macro_rules! formats {
 formats! {
     /// SQLite export of an nsys report.
     NsysSqlite => nsys::EXPORT;
-    /// nsys report, which only nsys can export.
+    /// nsys report.
     NsysReport => nsys::REPORT;
     /// Capture of the native collector.
     Native => native::FORMAT;
@@ -100,10 +100,14 @@ formats! {
     NcuRawPage => ncu::RAW_PAGE;
     /// Details page of `ncu --csv`.
     NcuDetailsPage => ncu::DETAILS_PAGE;
-    /// Kernel summary of `nsys stats` in CSV.
-    KernelSummary => summary_csv::FORMAT;
+    /// Timeline of GPU work that `nsys stats` prints.
+    GpuTrace => stats::gpu_trace::FORMAT;
+    /// Kernel summary of `nsys stats`.
+    KernelSummary => stats::summary::FORMAT;
     /// Workload account of the profiled program.
     WorkloadAccount => account::FORMAT;
+    /// Trace of Perfetto.
+    Perfetto => perfetto::FORMAT;
     /// PyTorch profiler trace.
     Kineto => kineto::FORMAT;
 }

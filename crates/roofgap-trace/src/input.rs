@@ -213,7 +213,16 @@ impl Reading {
 fn describe(head: &[u8]) -> String {
     match head {
         [] => "an empty file".into(),
-        [b'{' | b'[', ..] => "JSON that is not a trace".into(),
+        [b'{' | b'[', ..] => describe_json(head).into(),
+        _ if head.starts_with(b"PAR1") => {
+            "Parquet; of a recipe of nsys, give the reports that it was made from".into()
+        }
+        [0x80, 2..=5, ..] => {
+            "a pickle; a memory snapshot of PyTorch has no times of kernels: give a trace of the PyTorch profiler".into()
+        }
+        [0x0a, ..] if is_xplane(head) => {
+            "an XPlane profile of TensorFlow or JAX, which is not read; record the program with nsys instead".into()
+        }
         _ if head.starts_with(b"\x7fELF") => "a program".into(),
         _ if head.starts_with(b"version https://git-lfs.github.com/spec/") => {
             "a Git LFS pointer to a file that was not downloaded; fetch it with `git lfs pull`".into()
@@ -227,7 +236,7 @@ fn describe(head: &[u8]) -> String {
         _ if head.starts_with(b"BZh") => "data compressed with bzip2; decompress it first".into(),
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "UTF-16 text, as PowerShell writes; save it as UTF-8".into(),
         _ if is_stats_table(head) => {
-            "another table of `nsys stats`; give the kernel summary (cuda_gpu_kern_sum) as CSV, or the SQLite export of the report"
+            "another table of `nsys stats`; give the GPU trace (cuda_gpu_trace), the kernel summary (cuda_gpu_kern_sum), or the SQLite export of the report"
                 .into()
         }
         _ => {
@@ -238,6 +247,29 @@ fn describe(head: &[u8]) -> String {
             }
         }
     }
+}
+
+/// Names the JSON of other tools.
+fn describe_json(head: &[u8]) -> &'static str {
+    let has = |key: &str| memchr::memmem::find(head, key.as_bytes()).is_some();
+    if has("\"rocprofiler-sdk-tool\"") || has("\"rocprofiler_sdk\"") {
+        "results of AMD's rocprofv3; for AMD GPUs, give a trace of the PyTorch profiler"
+    } else if has("\"schema\"")
+        && has("\"nodes\"")
+        && (has("\"ctrl_deps\"") || has("\"rf_id\"") || has("-chakra"))
+    {
+        "an execution trace of PyTorch (Chakra), which has operators without times; give the profiler trace recorded beside it"
+    } else if has("\"segments\"") && has("\"device_traces\"") {
+        "a memory snapshot of PyTorch, which has no times of kernels; give a trace of the PyTorch profiler"
+    } else {
+        "JSON that is not a trace"
+    }
+}
+
+/// Returns true if bytes begin like a space of planes: a message with the name of a host or a device in its first message.
+fn is_xplane(head: &[u8]) -> bool {
+    let start = &head[..head.len().min(4096)];
+    ["/host:", "/device:", "/gpu:"].iter().any(|name| memchr::memmem::find(start, name.as_bytes()).is_some())
 }
 
 /// Returns true if text has the columns of a table that `nsys stats` prints.
@@ -261,7 +293,17 @@ mod tests {
             (b"\x28\xb5\x2f\xfd....", "compressed with zstd"),
             (b"\xfd7zXZ\0....", "compressed with xz"),
             (b"BZh91AY&SY", "compressed with bzip2"),
-            (b"Start (ns),Duration (ns),CorrId,GrdX\n1,2,3,4\n", "another table of `nsys stats`"),
+            (b"PAR1\x15\x04", "Parquet; of a recipe of nsys"),
+            (b"\x80\x04\x95\x10\0\0\0\0\0\0\0}", "a memory snapshot of PyTorch"),
+            (b"\x0a\x20\x08\x01\x12\x0b/host:CPU", "an XPlane profile"),
+            (br#"{"rocprofiler-sdk-tool": [{"metadata": {}}]}"#, "AMD's rocprofv3"),
+            (
+                br#"{"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": []}"#,
+                "an execution trace of PyTorch (Chakra)",
+            ),
+            (br#"{"segments": [], "device_traces": [[]]}"#, "a memory snapshot of PyTorch"),
+            (br#"{"a": 1}"#, "JSON that is not a trace"),
+            (b"Start (ns),Duration (ns),CorrId,Name\n1,2,3,4\n", "another table of `nsys stats`"),
             (b"Time (%),Total Time (ns),Num Calls,Avg (ns)\n", "another table of `nsys stats`"),
         ] {
             let file = tempfile::NamedTempFile::new().unwrap();

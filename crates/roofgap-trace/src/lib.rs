@@ -31,7 +31,9 @@ mod input;
 mod kineto;
 mod model;
 mod nsys;
-mod summary_csv;
+mod perfetto;
+mod protobuf;
+mod stats;
 mod temporary;
 
 pub use error::ReadError;

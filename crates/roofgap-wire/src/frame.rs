@@ -1,6 +1,6 @@
 //! Frames: whole records with a checksum, compressed when that makes them shorter.
 
-use crate::format::{CODEC_LZ4, CODEC_PLAIN, FRAME_MARK};
+use crate::header::{CODEC_LZ4, CODEC_PLAIN, FRAME_MARK};
 use crate::record::Record;
 
 /// Largest uncompressed payload of a frame, bytes. A larger length means damage.

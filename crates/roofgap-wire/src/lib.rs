@@ -39,24 +39,21 @@
 pub mod account;
 
 mod field;
-mod format;
 mod frame;
-mod head;
 mod header;
-mod nvtx;
 mod reader;
 mod record;
 
 pub use field::Text;
-pub use format::{MAGIC, VERSION, WITH_WINDOWS, WireError, looks_like, note_path, older_segment};
 pub use frame::{FrameBuilder, MAX_RAW};
-pub use head::{HEAD_MAX, RecordHead};
-pub use header::{HEADER_LEN, Header, Status, StopCode};
-pub use nvtx::{EventKind, Message, NvtxEvent};
+pub use header::{
+    HEADER_LEN, Header, MAGIC, Status, StopCode, VERSION, WITH_WINDOWS, WireError, looks_like, note_path,
+    older_segment,
+};
 pub use reader::{CutReason, EndKind, Ending, Reader, Records};
 pub use record::{
-    Call, CallName, Category, ClockPair, CounterMetric, CounterSample, Cupti, Device, Domain, End, Flush,
-    GraphLaunch, GraphNode, Host, Kernel, LaunchShape, LauncherVariable, Loss, Memcpy, Memset, NvtxEnd,
-    NvtxPop, Process, Record, Registered, StackFrame, StackSample, StreamEntry, Synchronization, TextEntry,
-    Thread, ThreadName, Window, WindowCause,
+    Call, CallName, Category, ClockPair, CounterMetric, CounterSample, Cupti, Device, Domain, End, EventKind,
+    Flush, GraphLaunch, GraphNode, HEAD_MAX, Host, Kernel, LaunchShape, LauncherVariable, Loss, Memcpy,
+    Memset, Message, NvtxEnd, NvtxEvent, NvtxPop, Process, Record, RecordHead, Registered, StackFrame,
+    StackSample, StreamEntry, Synchronization, TextEntry, Thread, ThreadName, Window, WindowCause,
 };

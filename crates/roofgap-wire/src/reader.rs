@@ -3,9 +3,8 @@
 use std::io::{self, Read};
 
 use crate::field::take_varint;
-use crate::format::{CODEC_LZ4, CODEC_PLAIN, FRAME_MARK, WireError};
 use crate::frame::{FRAME_HEAD, MAX_RAW, checksum};
-use crate::header::{HEADER_LEN, Header, StopCode};
+use crate::header::{CODEC_LZ4, CODEC_PLAIN, FRAME_MARK, HEADER_LEN, Header, StopCode, WireError};
 use crate::record::Record;
 
 /// End of a capture.

@@ -1,7 +1,9 @@
-//! The records of a capture.
+//! The records of a capture; among them NVTX events: ranges that begin, and marks.
+//!
+//! [`RecordHead`] encodes without allocation, for the threads of the profiled program: a small record, or an event up to its text, is encoded into a fixed array, which the caller copies into the ring of
+//! its thread together with the text.
 
 use crate::field::{Field, Sink, Text, put_varint};
-use crate::nvtx::{EventKind, NvtxEvent};
 
 /// Writes tag and length in front of the body, which begins two bytes after `at`.
 fn close(out: &mut Vec<u8>, at: usize, tag: u8) {
@@ -481,5 +483,237 @@ impl WindowCause {
     pub fn from_u8(number: u8) -> Self {
         let known = Self::ALL.into_iter().find(|cause| cause.to_u8() == number);
         known.unwrap_or(Self::Other(number))
+    }
+}
+
+/// Kind of an NVTX event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventKind {
+    /// Begin of a push/pop range.
+    Push,
+    /// Begin of a start/end range.
+    Start,
+    /// A mark.
+    Mark,
+}
+
+impl EventKind {
+    pub(crate) fn tag(self) -> u8 {
+        match self {
+            Self::Push => 32,
+            Self::Start => 33,
+            Self::Mark => 34,
+        }
+    }
+
+    pub(crate) fn from_tag(tag: u8) -> Option<Self> {
+        [Self::Push, Self::Start, Self::Mark].into_iter().find(|kind| kind.tag() == tag)
+    }
+}
+
+/// Message of an NVTX event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// No message.
+    None,
+    /// The text itself.
+    Inline(Text<'a>),
+    /// Id of a [`Registered`](crate::Registered) string.
+    Registered(u32),
+}
+
+/// An NVTX range that begins, or a mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NvtxEvent<'a> {
+    /// Kind of event.
+    pub kind: EventKind,
+    /// Thread id of the operating system.
+    pub tid: u32,
+    /// Domain id, 0 for the default domain.
+    pub domain: u32,
+    /// Time, ns.
+    pub at: u64,
+    /// Range id of a start/end range; 0 for a push or a mark.
+    pub range: u64,
+    /// Category, 0 for none.
+    pub category: u32,
+    /// Kind of payload as NVTX numbers it, 0 for none.
+    pub payload_kind: u8,
+    /// Bits of the payload.
+    pub payload: u64,
+    /// Message.
+    pub message: Message<'a>,
+}
+
+/// Bytes of an event's body before the content of its message.
+const FIXED: usize = 38;
+
+impl<'a> NvtxEvent<'a> {
+    /// Length of the body, bytes.
+    pub(crate) fn body_len(&self) -> usize {
+        FIXED
+            + match self.message {
+                Message::None => 0,
+                Message::Inline(text) => text.0.len(),
+                Message::Registered(_) => 4,
+            }
+    }
+
+    /// Appends the body without the text of an inline message, which follows it.
+    pub(crate) fn put_head(&self, out: &mut impl Sink) {
+        self.tid.put(out);
+        self.domain.put(out);
+        self.at.put(out);
+        self.range.put(out);
+        self.category.put(out);
+        self.payload_kind.put(out);
+        self.payload.put(out);
+        match self.message {
+            Message::None => 0u8.put(out),
+            Message::Inline(_) => 1u8.put(out),
+            Message::Registered(id) => {
+                2u8.put(out);
+                id.put(out);
+            }
+        }
+    }
+
+    /// Appends the whole body.
+    pub(crate) fn put(&self, out: &mut impl Sink) {
+        self.put_head(out);
+        if let Message::Inline(text) = self.message {
+            out.put_bytes(text.0);
+        }
+    }
+
+    pub(crate) fn take(kind: EventKind, mut rest: &'a [u8]) -> Option<Self> {
+        let rest = &mut rest;
+        let (tid, domain, at) = (u32::take(rest)?, u32::take(rest)?, u64::take(rest)?);
+        let (range, category) = (u64::take(rest)?, u32::take(rest)?);
+        let (payload_kind, payload) = (u8::take(rest)?, u64::take(rest)?);
+        let message = match u8::take(rest)? {
+            0 => Message::None,
+            1 => Message::Inline(Text(rest)),
+            2 => Message::Registered(u32::take(rest)?),
+            _ => return None,
+        };
+        Some(Self { kind, tid, domain, at, range, category, payload_kind, payload, message })
+    }
+}
+
+/// Largest length of a [`RecordHead`], bytes.
+pub const HEAD_MAX: usize = 48;
+
+/// An encoded record, without the text that follows it.
+#[derive(Debug, Clone, Copy)]
+pub struct RecordHead {
+    bytes: [u8; HEAD_MAX],
+    length: usize,
+}
+
+impl Sink for RecordHead {
+    fn put_bytes(&mut self, bytes: &[u8]) {
+        if let Some(target) = self.bytes.get_mut(self.length..self.length + bytes.len()) {
+            target.copy_from_slice(bytes);
+            self.length += bytes.len();
+        }
+    }
+}
+
+impl RecordHead {
+    fn new(tag: u8, body_len: usize) -> Self {
+        let mut head = Self { bytes: [0; HEAD_MAX], length: 0 };
+        head.put_bytes(&[tag]);
+        put_varint(&mut head, body_len);
+        head
+    }
+
+    /// Returns the encoded bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+}
+
+impl NvtxEvent<'_> {
+    /// Encodes the event up to the text of an inline message, which has to follow it.
+    #[must_use]
+    pub fn encode_head(&self) -> RecordHead {
+        let mut head = RecordHead::new(self.kind.tag(), self.body_len());
+        self.put_head(&mut head);
+        head
+    }
+}
+
+/// Implements `encode_head` for records of fixed length.
+macro_rules! fixed {
+    ($($record:ident, $body_len:literal;)*) => {$(
+        impl $record {
+            /// Encodes the record without allocation.
+            #[must_use]
+            pub fn encode_head(&self) -> RecordHead {
+                let mut head = RecordHead::new(Self::TAG, $body_len);
+                self.put(&mut head);
+                head
+            }
+        }
+    )*};
+}
+fixed! {
+    Call, 32;
+    Thread, 16;
+    NvtxPop, 16;
+    NvtxEnd, 20;
+    GraphNode, 20;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::field::Text;
+    use crate::record::{EventKind, Message, Record};
+
+    fn encoded(record: Record<'_>) -> Vec<u8> {
+        let mut out = Vec::new();
+        record.encode(&mut out);
+        out
+    }
+
+    #[test]
+    fn a_head_has_the_bytes_of_the_record() {
+        for (kind, message) in [
+            (EventKind::Push, Message::Inline(Text(b"prefill"))),
+            (EventKind::Start, Message::Registered(7)),
+            (EventKind::Mark, Message::None),
+            (EventKind::Push, Message::Inline(Text(&[b'x'; 1000]))),
+        ] {
+            let event = NvtxEvent {
+                kind,
+                tid: 5,
+                domain: 2,
+                at: 9,
+                range: 11,
+                category: 3,
+                payload_kind: 1,
+                payload: 6,
+                message,
+            };
+            let mut short = event.encode_head().as_bytes().to_vec();
+            if let Message::Inline(text) = message {
+                short.extend_from_slice(text.0);
+            }
+            assert_eq!(short, encoded(Record::NvtxEvent(event)));
+        }
+        let (tid, at) = (1, 3);
+        let pop = NvtxPop { tid, domain: 2, at };
+        assert_eq!(pop.encode_head().as_bytes(), encoded(Record::NvtxPop(pop)));
+        let end = NvtxEnd { tid, range: 2, at };
+        assert_eq!(end.encode_head().as_bytes(), encoded(Record::NvtxEnd(end)));
+        let thread = Thread { tid, handle: 2, at };
+        assert_eq!(thread.encode_head().as_bytes(), encoded(Record::Thread(thread)));
+        let call = Call { api: 1 << 31 | 307, thread: 2, correlation: 3, result: 4, start: 5, end: 6 };
+        assert_eq!(call.encode_head().as_bytes(), encoded(Record::Call(call)));
+        let node = GraphNode { tid, node: 1 << 40, original: 7 };
+        assert_eq!(node.encode_head().as_bytes(), encoded(Record::GraphNode(node)));
     }
 }

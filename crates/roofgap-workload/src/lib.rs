@@ -14,10 +14,8 @@
 //! ```
 
 mod exec;
-mod image;
 mod model;
 mod ops;
-mod peak;
 mod props;
 mod run;
 mod shape;

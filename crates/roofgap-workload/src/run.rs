@@ -1,23 +1,23 @@
 //! A run: weights, peak, warm-ups, repeats, account.
+//!
+//! The peak of this machine, measured with the kernels the model itself uses.
 
-use std::path::Path;
-use std::sync::mpsc::{Sender, channel};
-use std::thread;
-use std::time::{Duration, Instant};
-
+use crate::exec::{Exec, Ranges, Silent, Stage, nanoseconds};
+use crate::model::{KvCache, Model};
+use crate::ops;
+use crate::props::{Preset, Progress, PromptShape, WorkloadError, WorkloadProps};
+use crate::shape::Shape;
+use crate::source::{self, Image, Source, fill};
 use rayon::ThreadPoolBuilder;
+use rayon::prelude::*;
 use roofgap_base::file::{sha256, write_atomic};
 use roofgap_wire::account::{
     Account, DeviceFacts, MeasuredPeak, ModelFacts, Repeat, SCHEMA, StageTime, TokenCounts,
 };
-
-use crate::exec::{Exec, Ranges, Silent, Stage, nanoseconds};
-use crate::image::Image;
-use crate::model::{KvCache, Model};
-use crate::peak;
-use crate::props::{Preset, Progress, PromptShape, WorkloadError, WorkloadProps};
-use crate::shape::Shape;
-use crate::source::{self, Source};
+use std::path::Path;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Measuring time of each half of the peak.
 const PEAK_BUDGET: Duration = Duration::from_millis(250);
@@ -85,7 +85,7 @@ fn work(
     let begin = Instant::now();
     let model = Model::new(&mut Source::seeded(props.seed), shape.clone());
     tell(Progress::WeightsReady { wall_ns: nanoseconds(begin.elapsed()) });
-    let mut peak = (props.preset != Preset::Nano).then(|| peak::measure(PEAK_BUDGET, threads));
+    let mut peak = (props.preset != Preset::Nano).then(|| measure(PEAK_BUDGET, threads));
     let inputs = Input::all(props, &shape);
     let longest = inputs.iter().map(Input::positions).max().unwrap_or(0) + props.new_tokens;
     let mut cache = model.cache(longest);
@@ -93,7 +93,7 @@ fn work(
     let passes = run_all(props, &inputs, &model, &mut cache, &mut exec, &tell);
     if let Some(peak) = &mut peak {
         // A machine that was busy before may be free now.
-        peak::improve(peak, peak::measure(PEAK_BUDGET, threads));
+        improve(peak, measure(PEAK_BUDGET, threads));
         tell(Progress::PeakMeasured {
             flops_per_s: peak.flops_per_s.unwrap_or_default() as u64,
             bytes_per_s: peak.bytes_per_s.unwrap_or_default() as u64,
@@ -317,6 +317,84 @@ fn cpu_name() -> String {
                 .map(|(_, name)| name.trim().to_owned())
         })
         .unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+}
+
+/// Columns and depth of the product: small enough that many fit the budget, since the best of many is what a busy machine can still do.
+const SIDE: usize = 512;
+/// Rows of the product for each thread: two blocks of work.
+const ROWS_PER_THREAD: usize = 128;
+/// Values of each of the three arrays: 64 MiB, beyond the caches of most machines.
+const VALUES: usize = 16 << 20;
+/// Values one task moves.
+const CHUNK: usize = 1 << 16;
+
+/// Measures arithmetic and memory bandwidth, each for about `budget` and at least three times; the best counts.
+pub fn measure(budget: Duration, threads: usize) -> MeasuredPeak {
+    let rows = SIDE.max(threads * ROWS_PER_THREAD);
+    let (flops_per_s, products) = arithmetic(budget, rows);
+    let (bytes_per_s, passes) = bandwidth(budget);
+    MeasuredPeak {
+        flops_per_s: Some(flops_per_s),
+        bytes_per_s: Some(bytes_per_s),
+        how: format!(
+            "measured on this CPU with {threads} threads: f32 matmul {rows} x {SIDE} x {SIDE}, best of {products}; \
+             triad over three arrays of {} MiB, best of {passes}",
+            (VALUES * size_of::<f32>()) >> 20
+        ),
+    }
+}
+
+/// Takes the better of two measurements: other load on the machine only ever lowers one.
+pub fn improve(peak: &mut MeasuredPeak, again: MeasuredPeak) {
+    let better = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
+    if again.flops_per_s > peak.flops_per_s {
+        peak.how.clone_from(&again.how);
+    }
+    peak.flops_per_s = better(peak.flops_per_s, again.flops_per_s);
+    peak.bytes_per_s = better(peak.bytes_per_s, again.bytes_per_s);
+}
+
+fn arithmetic(budget: Duration, rows: usize) -> (f64, usize) {
+    let mut source = Source::seeded(1);
+    let (a, b) = (source.matrix(rows, SIDE), source.matrix(SIDE, SIDE));
+    let (best, runs) = best_of(budget, || {
+        std::hint::black_box(ops::matmul(a.view(), b.view()));
+    });
+    let flops = 2.0 * (rows * SIDE * SIDE) as f64;
+    (flops / best.as_secs_f64(), runs)
+}
+
+fn bandwidth(budget: Duration) -> (f64, usize) {
+    let mut a = vec![0.0f32; VALUES];
+    let mut b = vec![0.0f32; VALUES];
+    let mut c = vec![0.0f32; VALUES];
+    for (seed, values) in [&mut a, &mut b, &mut c].into_iter().enumerate() {
+        fill(values, seed as u64, 1.0);
+    }
+    let (best, runs) = best_of(budget, || {
+        a.par_chunks_mut(CHUNK).zip(b.par_chunks(CHUNK)).zip(c.par_chunks(CHUNK)).for_each(|((a, b), c)| {
+            for ((a, b), c) in a.iter_mut().zip(b).zip(c) {
+                *a = b + 3.0 * c;
+            }
+        });
+        std::hint::black_box(&a);
+    });
+    let bytes = (3 * VALUES * size_of::<f32>()) as f64;
+    (bytes / best.as_secs_f64(), runs)
+}
+
+fn best_of(budget: Duration, mut run: impl FnMut()) -> (Duration, usize) {
+    let begin = Instant::now();
+    let mut best = Duration::MAX;
+    let mut runs = 0;
+    while runs < 3 || begin.elapsed() < budget {
+        let start = Instant::now();
+        run();
+        // A clock that did not move would make the peak infinite.
+        best = best.min(start.elapsed().max(Duration::from_nanos(1)));
+        runs += 1;
+    }
+    (best, runs)
 }
 
 #[cfg(test)]

@@ -1,9 +1,7 @@
 //! The command line: arguments, printing and exit statuses.
 
 mod args;
-mod browser;
 mod commands;
-mod demo;
 mod printer;
 mod reading;
 

@@ -129,6 +129,16 @@ impl Printer {
         self.line(&format_args!("{word} {}", lines_without_controls(&text.to_string())));
     }
 
+    /// Prints warnings.
+    pub fn warnings(&self, texts: &[String]) {
+        texts.iter().for_each(|text| self.warning(text));
+    }
+
+    /// Says that a file was written.
+    pub fn wrote(&self, path: &Path) {
+        self.progress(&format_args!("wrote {}", path.display()));
+    }
+
     /// Prints a failure, its causes and its hint.
     pub fn failure(&self, failure: &Error) {
         let word = self.messages.toned("error:", Some(Tone::Bad));

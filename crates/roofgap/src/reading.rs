@@ -19,11 +19,11 @@ const INTERVAL: Duration = Duration::from_millis(100);
 const BAR: usize = 20;
 
 /// Loads inputs while a bar on the terminal shows the bytes read; without a terminal, or for small inputs, nothing is shown.
-pub fn with_bar<T>(inputs: &[PathBuf], printer: &Printer, load: impl FnOnce() -> T) -> T {
+pub fn with_bar<T>(inputs: &[PathBuf], printer: &Printer, open: impl FnOnce() -> T) -> T {
     let total: u64 = inputs.iter().map(|path| bytes_of(path)).sum();
     let before = bytes_read().filter(|_| printer.is_live() && total >= LARGE);
     let Some(before) = before else {
-        return load();
+        return open();
     };
     // However fast the reading is, the bar is seen.
     printer.status_line(&bar(0, total));
@@ -39,9 +39,9 @@ pub fn with_bar<T>(inputs: &[PathBuf], printer: &Printer, load: impl FnOnce() ->
                 }
             }
         });
-        let loaded = load();
+        let opened = open();
         drop(done);
-        loaded
+        opened
     })
 }
 

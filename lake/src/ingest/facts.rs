@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use roofgap_runs::open::{Loaded, is_run};
+use roofgap_runs::open::{Opened, is_run};
 use roofgap_runs::run_dir::environment::Environment;
 use roofgap_runs::run_dir::{Layout, SessionRecord};
 
@@ -53,11 +53,11 @@ impl Facts {
     }
 }
 
-/// Returns the partition of an input and the origin of its date. `loaded` is `None` for one that cannot be read.
+/// Returns the partition of an input and the origin of its date. `opened` is `None` for one that cannot be read.
 pub fn partition(
     input: &Path,
     facts: &Facts,
-    loaded: Option<&Loaded>,
+    opened: Option<&Opened>,
     stated: &AddProps,
 ) -> (Partition, &'static str) {
     let started = facts.started_at.and_then(|at| Timestamp::from_microsecond(at.0).ok());
@@ -66,7 +66,7 @@ pub fn partition(
         (None, Some(started)) => (day(started), "run"),
         (None, None) => (day(modified(input)), "file"),
     };
-    let host = stated.host.clone().or_else(|| host(loaded?));
+    let host = stated.host.clone().or_else(|| host(opened?));
     let partition = Partition {
         date,
         project: stated.project.clone(),
@@ -76,10 +76,10 @@ pub fn partition(
 }
 
 /// Returns the host of a capture, as part of a path; `None` where it tells none or several.
-fn host(loaded: &Loaded) -> Option<String> {
-    let ranks = &loaded.analysis.ranks;
+fn host(opened: &Opened) -> Option<String> {
+    let ranks = &opened.analysis.ranks;
     let mut hosts: Vec<&str> = ranks.iter().filter_map(|rank| rank.host.as_deref()).collect();
-    hosts.extend(loaded.trace.host.as_deref());
+    hosts.extend(opened.trace.host.as_deref());
     hosts.sort_unstable();
     hosts.dedup();
     let [host] = hosts.as_slice() else {

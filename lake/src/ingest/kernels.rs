@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use roofgap_analyze::{ShortNames, family};
-use roofgap_runs::open::Loaded;
+use roofgap_runs::open::Opened;
 use roofgap_trace::OpKind;
 
 use crate::tables::rows::{EventRow, KernelRow};
@@ -21,9 +21,9 @@ struct Sum {
 }
 
 /// Returns the kernels of a run. Where no launches were recorded, they come from the totals of the analysis.
-pub fn kernels(key: &Text, loaded: &Loaded) -> Vec<KernelRow> {
-    let ops = &loaded.trace.ops;
-    let all_ns = loaded.analysis.totals.kernel_ns;
+pub fn kernels(key: &Text, opened: &Opened) -> Vec<KernelRow> {
+    let ops = &opened.trace.ops;
+    let all_ns = opened.analysis.totals.kernel_ns;
     let share = |ns: i64| (all_ns > 0).then(|| ns as f64 / all_ns as f64 * 100.0);
     let mut sums: HashMap<_, Sum> = HashMap::new();
     for row in (0..ops.len()).filter(|row| ops.kind.get(*row) == Some(&OpKind::Kernel)) {
@@ -31,7 +31,7 @@ pub fn kernels(key: &Text, loaded: &Loaded) -> Vec<KernelRow> {
             continue;
         };
         let shape = ops.shape_of(row);
-        let stage = loaded.stages.stage_of_op(row);
+        let stage = opened.stages.stage_of_op(row);
         let sum = sums.entry((stage, *name, shape.grid, shape.block, *device)).or_default();
         let ns = ops.duration(row);
         sum.calls += 1;
@@ -55,12 +55,12 @@ pub fn kernels(key: &Text, loaded: &Loaded) -> Vec<KernelRow> {
             max_ns: kernel.max_ns,
             share_pct: share(kernel.total_ns),
         };
-        return loaded.analysis.kernels.iter().map(total).collect();
+        return opened.analysis.kernels.iter().map(total).collect();
     }
-    let names = Names::of(loaded);
+    let names = Names::of(opened);
     let mut rows: Vec<KernelRow> = Vec::with_capacity(sums.len());
     for ((stage, name, grid, block, device), sum) in sums {
-        let (name, short_name, family) = names.of_kernel(loaded.trace.names.get(name));
+        let (name, short_name, family) = names.of_kernel(opened.trace.names.get(name));
         rows.push(KernelRow {
             run_key: Arc::clone(key),
             stage: stage.and_then(|stage| names.stage(stage)),
@@ -69,7 +69,7 @@ pub fn kernels(key: &Text, loaded: &Loaded) -> Vec<KernelRow> {
             family,
             grid: shape(grid),
             block: shape(block),
-            device: loaded.trace.devices.get(device.index()).map(|device| device.number.into()),
+            device: opened.trace.devices.get(device.index()).map(|device| device.number.into()),
             calls: sum.calls,
             total_ns: sum.total_ns,
             min_ns: sum.min_ns,
@@ -99,15 +99,15 @@ fn sort(rows: &mut [KernelRow]) {
 }
 
 /// Returns every GPU operation of a run.
-pub fn events(key: &Text, loaded: &Loaded) -> Vec<EventRow> {
-    let ops = &loaded.trace.ops;
-    let stages: Vec<Text> = loaded.analysis.stages.iter().map(|stage| stage.name.as_str().into()).collect();
+pub fn events(key: &Text, opened: &Opened) -> Vec<EventRow> {
+    let ops = &opened.trace.ops;
+    let stages: Vec<Text> = opened.analysis.stages.iter().map(|stage| stage.name.as_str().into()).collect();
     let mut names: HashMap<_, Text> = HashMap::new();
     let event = |row: usize| {
         let id = *ops.name.get(row)?;
-        let name = names.entry(id).or_insert_with(|| loaded.trace.names.get(id).into());
+        let name = names.entry(id).or_insert_with(|| opened.trace.names.get(id).into());
         let launch = ops.shape_of(row);
-        let device = loaded.trace.devices.get(ops.device.get(row)?.index());
+        let device = opened.trace.devices.get(ops.device.get(row)?.index());
         let kind = match ops.kind.get(row)? {
             OpKind::Kernel => "kernel",
             OpKind::Copy => "memcpy",
@@ -118,7 +118,7 @@ pub fn events(key: &Text, loaded: &Loaded) -> Vec<EventRow> {
             run_key: Arc::clone(key),
             kind: kind.into(),
             name: Arc::clone(name),
-            stage: loaded.stages.stage_of_op(row).and_then(|stage| stages.get(stage).cloned()),
+            stage: opened.stages.stage_of_op(row).and_then(|stage| stages.get(stage).cloned()),
             device: device.map(|device| device.number.into()),
             stream: ops.stream.get(row).copied().unwrap_or_default().into(),
             start_ns: *ops.start.get(row)?,
@@ -143,10 +143,10 @@ struct Names {
 }
 
 impl Names {
-    fn of(loaded: &Loaded) -> Self {
-        let stages = loaded.analysis.stages.iter();
+    fn of(opened: &Opened) -> Self {
+        let stages = opened.analysis.stages.iter();
         Self {
-            short: ShortNames::of(&loaded.analysis),
+            short: ShortNames::of(&opened.analysis),
             stages: stages.map(|stage| stage.name.as_str().into()).collect(),
         }
     }

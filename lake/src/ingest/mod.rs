@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use clap::Args;
 use roofgap_collect::child::Cancel;
 use roofgap_collect::tool::Search;
-use roofgap_runs::open::{Exporter, Overrides, load};
+use roofgap_runs::open::{Exporter, Overrides, open_inputs};
 
 use crate::error::LakeError;
 use crate::layout::{self, Partition, Place, key_mark, key_place, run_file};
@@ -178,8 +178,8 @@ fn add_one(
         return Ok(added(&key, Outcome::Present));
     }
     let exporter = Exporter::new(Search::from_env(props.nsys.clone()), Cancel::new());
-    let loaded = match load(&[input.to_owned()], &Overrides::default(), &exporter) {
-        Ok(loaded) => loaded,
+    let opened = match open_inputs(&[input.to_owned()], &Overrides::default(), &exporter) {
+        Ok(opened) => opened,
         Err(error) => {
             let why = error.to_string();
             record_error(store, input, props, &key, &why)?;
@@ -187,10 +187,10 @@ fn add_one(
         }
     };
     let facts = Facts::of(input);
-    let (partition, date_from) = partition(input, &facts, Some(&loaded), props);
+    let (partition, date_from) = partition(input, &facts, Some(&opened), props);
     let place = place(store, &key, Place { partition, date_from: date_from.to_owned() })?;
     let rows = rows(
-        &loaded,
+        &opened,
         &facts,
         &Given {
             key: key.as_str().into(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use roofgap_analyze::{Analysis, Idle, Percentiles, Stage, StageLimit, verdict};
-use roofgap_runs::open::Loaded;
+use roofgap_runs::open::Opened;
 
 use super::facts::Facts;
 use super::kernels::{events, kernels, shape};
@@ -40,26 +40,26 @@ pub struct Given<'a> {
 }
 
 /// Builds the rows of a run.
-pub fn rows(loaded: &Loaded, facts: &Facts, given: &Given<'_>) -> Rows {
+pub fn rows(opened: &Opened, facts: &Facts, given: &Given<'_>) -> Rows {
     let mut rows = Rows::default();
-    let (key, analysis) = (&given.key, &loaded.analysis);
-    rows.push(run(loaded, facts, given));
+    let (key, analysis) = (&given.key, &opened.analysis);
+    rows.push(run(opened, facts, given));
     rows.extend(analysis.stages.iter().map(|row| stage(key, row)));
     rows.extend(analysis.stages.iter().filter_map(|row| steps(key, row)));
-    rows.extend(kernels(key, loaded));
+    rows.extend(kernels(key, opened));
     rows.extend(analysis.counters.iter().flat_map(|row| counters(key, row)));
     rows.extend(findings(key, analysis));
     rows.extend(communication(key, analysis));
     rows.extend(analysis.ranks.iter().map(|row| rank(key, row)));
     rows.extend(analysis.requests.iter().map(|row| requests(key, row)));
     if given.events {
-        rows.extend(events(key, loaded));
+        rows.extend(events(key, opened));
     }
     rows
 }
 
-fn run(loaded: &Loaded, facts: &Facts, given: &Given<'_>) -> RunRow {
-    let analysis = &loaded.analysis;
+fn run(opened: &Opened, facts: &Facts, given: &Given<'_>) -> RunRow {
+    let analysis = &opened.analysis;
     let workload = analysis.workload.as_ref();
     let engine = analysis.engine.as_ref();
     let whole = analysis.whole.as_ref();
@@ -74,7 +74,7 @@ fn run(loaded: &Loaded, facts: &Facts, given: &Given<'_>) -> RunRow {
         run_id: maybe(facts.run_id.as_deref()),
         source: given.source.as_str().into(),
         kind: facts.kind.into(),
-        format: format(loaded),
+        format: format(opened),
         started_at: facts.started_at,
         date_from: given.date_from.into(),
         git_commit: maybe(facts.commit.as_deref()),
@@ -103,15 +103,15 @@ fn run(loaded: &Loaded, facts: &Facts, given: &Given<'_>) -> RunRow {
         overhead_pct: analysis.timeline_overhead().map(|row| (row.ratio - 1.0) * 100.0).reduce(f64::max),
         exit_status: facts.exit_status.map(i64::from),
         labels: (!labels.is_empty()).then(|| labels.join(",").into()),
-        unreadable_files: count_of(loaded.unreadable.len()),
+        unreadable_files: count_of(opened.unreadable.len()),
     }
 }
 
 /// Returns the format of the timeline, else of the first file.
-fn format(loaded: &Loaded) -> Option<Text> {
-    let mut sources = loaded.trace.sources.iter();
+fn format(opened: &Opened) -> Option<Text> {
+    let mut sources = opened.trace.sources.iter();
     let timeline = sources.find(|source| source.format.is_timeline());
-    let first = || loaded.analysis.sources.first().map(|source| source.format.as_str().into());
+    let first = || opened.analysis.sources.first().map(|source| source.format.as_str().into());
     timeline.map(|source| source.format.as_str().into()).or_else(first)
 }
 

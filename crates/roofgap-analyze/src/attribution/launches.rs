@@ -1,6 +1,6 @@
 //! From a GPU operation to the call that launched it: process and correlation id.
 
-use roofgap_trace::{CallClass, LossKind, Losses, Trace};
+use roofgap_trace::{CallClass, LossKind, Losses, OpKind, Trace};
 use rustc_hash::FxHashMap;
 
 /// Stands for "no launch record".
@@ -19,25 +19,27 @@ impl Launches {
     pub fn join(trace: &Trace, losses: &mut Losses) -> Self {
         let tables = Table::build(trace, losses);
         let ops = &trace.ops;
-        let mut unmatched = 0;
         let call_of_op: Vec<u32> = ops
             .process
             .iter()
             .zip(&ops.correlation)
-            .map(|(process, &correlation)| {
-                let call = match correlation {
-                    0 => NO_CALL,
-                    id => tables.get(process.index()).map_or(NO_CALL, |t| t.find(id)),
-                };
-                unmatched += u64::from(call == NO_CALL);
-                call
+            .map(|(process, &correlation)| match correlation {
+                0 => NO_CALL,
+                id => tables.get(process.index()).map_or(NO_CALL, |t| t.find(id)),
             })
             .collect();
-        losses.add(LossKind::OpNoLaunch, unmatched);
+        let unmatched = (0..ops.len()).filter(|op| call_of_op[*op] == NO_CALL && !is_migration(trace, *op));
+        losses.add(LossKind::OpNoLaunch, unmatched.count() as u64);
         let counts = count_launches(trace, &tables, &call_of_op);
         losses.add(LossKind::LaunchNoKernel, counts.iter().map(LaunchCount::missing).sum());
         Self { call_of_op }
     }
+}
+
+/// Tells whether an operation moves pages of managed memory. The driver does that by itself; no call asks for it.
+pub fn is_migration(trace: &Trace, op: usize) -> bool {
+    let name = trace.ops.name.get(op).filter(|_| trace.ops.kind.get(op) == Some(&OpKind::Copy));
+    name.is_some_and(|name| trace.names.get(*name).starts_with("[CUDA memcpy Unified"))
 }
 
 /// Returns the calls that launched something, thread by thread in the order of their start, as rows of `Trace::calls`.

@@ -6,6 +6,6 @@ mod nesting;
 mod tables;
 
 pub use contexts::Contexts;
-pub use launches::{LaunchCount, Launches, NO_CALL, launch_counts};
+pub use launches::{LaunchCount, Launches, NO_CALL, is_migration, launch_counts};
 pub use nesting::{CallKind, CallNode, Scope, around_calls, call_tree, operation_tree};
 pub use tables::{add_operator, operator_table, range_table, sort_operators};

@@ -186,7 +186,7 @@ impl<'t> Recorded<'t> {
             let instances = &self.index.spans(*stage).instances;
             let after = instances.partition_point(|span| span.start <= range.start);
             after.checked_sub(1).map(|at| instances[at]).is_some_and(|span| {
-                let marked = span.range.and_then(|row| self.trace.ranges.rows.get(row as usize));
+                let marked = span.range_in(self.trace);
                 range.end <= span.end && marked.is_none_or(|marked| marked.process == range.process)
             })
         };

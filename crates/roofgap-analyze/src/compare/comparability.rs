@@ -45,10 +45,10 @@ impl<'a> Side<'a> {
 /// difference, and the value.
 type Fact = (&'static str, Weight, bool, &'static str, fn(Side<'_>) -> Option<String>);
 
-/// A fact of a stage that both sides have: its name, the weight and meaning of a difference, the value to compare and the one
-/// to show.
-type StageFact =
-    (&'static str, Weight, &'static str, fn(&Stage) -> Option<String>, fn(&Stage) -> Option<String>);
+/// A fact of a stage that both sides have: its name, the weight and meaning of a difference, the value to compare, and the one
+/// to show where it is another.
+type StageFact = (&'static str, Weight, &'static str, StageValue, Option<StageValue>);
+type StageValue = fn(&Stage) -> Option<String>;
 
 const HARDWARE: &str = "times of different hardware do not compare";
 const MODEL: &str = "a different model does different work";
@@ -105,43 +105,45 @@ const RECORDING: &[StageFact] = &[
         Incomparable,
         "the stage has a different number of steps: compare by step",
         |stage| Some((stage.steps.as_ref()?.count as f64 / stage.instances.max(1) as f64).to_string()),
-        |stage| Some(format!("{} in {} instances", stage.steps.as_ref()?.count, stage.instances)),
+        Some(|stage| Some(format!("{} in {} instances", stage.steps.as_ref()?.count, stage.instances))),
     ),
     (
         "coverage",
         Incomparable,
         "one side was recorded in part: its numbers are those of the recorded steps",
         |stage| Some(stage.coverage.is_some().to_string()),
-        |stage| match &stage.coverage {
+        Some(|stage| match &stage.coverage {
             Some(part) => Some(format!("{} of {}", part.recorded, part.all)),
             None => Some("all".to_owned()),
-        },
+        }),
     ),
-    ("from", Caution, "one is timed by a profiler, the other by the program", origin, origin),
+    (
+        "from",
+        Caution,
+        "one is timed by a profiler, the other by the program",
+        |stage| Some(stage.from.to_string()),
+        None,
+    ),
 ];
 
 /// The work of a stage.
 const WORK: &[StageFact] = &[
-    ("tokens", Incomparable, TOKENS, tokens, tokens),
-    ("requests", Caution, "steps of a different batch take a different time", requests, requests),
-    ("instances", Caution, "totals do not compare, values of one instance do", instances, instances),
+    ("tokens", Incomparable, TOKENS, |stage| by_phase(stage.tokens?), None),
+    (
+        "requests",
+        Caution,
+        "steps of a different batch take a different time",
+        |stage| by_phase(stage.requests?),
+        None,
+    ),
+    (
+        "instances",
+        Caution,
+        "totals do not compare, values of one instance do",
+        |stage| number(Some(stage.instances)),
+        None,
+    ),
 ];
-
-fn origin(stage: &Stage) -> Option<String> {
-    Some(stage.from.to_string())
-}
-
-fn tokens(stage: &Stage) -> Option<String> {
-    by_phase(stage.tokens?)
-}
-
-fn requests(stage: &Stage) -> Option<String> {
-    by_phase(stage.requests?)
-}
-
-fn instances(stage: &Stage) -> Option<String> {
-    number(Some(stage.instances))
-}
 
 /// Lists the differences of two sides, and the facts that neither side gives.
 pub fn differences(base: Side<'_>, head: Side<'_>) -> (Vec<Difference>, Vec<String>) {
@@ -176,6 +178,7 @@ fn stage_differences(base: Side<'_>, head: Side<'_>, facts: &[StageFact]) -> Vec
         };
         for (what, weight, meaning, compared, shown) in facts {
             let (base, head) = (compared(stage), compared(other));
+            let shown = shown.unwrap_or(*compared);
             if base.is_some() && head.is_some() && base != head {
                 found.push(Difference {
                     what: format!("{}.{what}", stage.name),
@@ -231,9 +234,11 @@ fn timeline(analysis: &Analysis) -> Option<String> {
     let source = analysis.sources.iter().find(|s| !s.format.starts_with("ncu"))?;
     let is_on = |kind: &LossKind| analysis.losses.iter().any(|loss| loss.id == kind.id());
     let options: Vec<&str> = OPTIONS.iter().filter(|(kind, _)| is_on(kind)).map(|(_, name)| *name).collect();
+    // A report says what its export says.
+    let format = if source.format == "nsys-rep" { "nsys-sqlite" } else { source.format.as_str() };
     Some(match options.is_empty() {
-        true => source.format.clone(),
-        false => format!("{} with {}", source.format, options.join(", ")),
+        true => format.to_owned(),
+        false => format!("{format} with {}", options.join(", ")),
     })
 }
 

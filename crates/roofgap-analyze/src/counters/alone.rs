@@ -1,9 +1,8 @@
 //! Counters without a timeline: kernels, devices and evidence from the measured launches themselves.
 
-use super::join::{Joined, Measured};
+use super::join::{Joined, Measured, Shape};
 use super::names::{CanonicalNames, canonical};
 use super::readings::DURATION;
-use super::timeline::Shape;
 use crate::findings::{ShapeUse, StageEvidence, blocks_of, threads_of};
 use crate::names::{Naming, family};
 use crate::result::{Kernel, Stage};

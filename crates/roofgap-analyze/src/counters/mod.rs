@@ -8,16 +8,14 @@ mod readings;
 mod roof;
 mod rules;
 mod sampled;
-mod timeline;
 
 pub(crate) use bound::{Bound, NEAR_ROOF_PCT};
-pub(crate) use join::{Joined, Measured, attach, join, merge};
+pub(crate) use join::{Joined, Measured, Timeline, attach, join, merge};
 pub use names::canonical;
 pub use readings::light_metrics;
 pub(crate) use roof::{roofs, roofs_alone};
 pub(crate) use rules::rules;
 pub(crate) use sampled::add as add_sampled;
-pub(crate) use timeline::Timeline;
 
 /// Types that tests of other modules construct.
 #[cfg(test)]

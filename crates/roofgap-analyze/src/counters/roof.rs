@@ -1,9 +1,8 @@
 //! The roof of measured kernels: their point under the roofline, and their time at the roof.
 
-use super::join::{Joined, Measured};
+use super::join::{Joined, Measured, Shape, Timeline};
 use super::names::canonical;
 use super::readings::Readings;
-use super::timeline::{Shape, Timeline};
 use crate::gpu::GpuFacts;
 use crate::result::{CounterSource, Kernel, RoofSource};
 use crate::roof::{RoofSums, RoofTime};
@@ -100,8 +99,8 @@ pub fn roofs_alone(joined: &Joined, kernels: &[Kernel], gpu: &GpuFacts) -> RoofS
 
 #[cfg(test)]
 mod tests {
+    use super::super::join::TimelineKernel;
     use super::super::readings::Work;
-    use super::super::timeline::TimelineKernel;
     use super::*;
     use crate::gpu::WorkKind;
     use crate::result::CounterRow;

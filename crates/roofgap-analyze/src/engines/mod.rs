@@ -1,9 +1,8 @@
 //! Serving engines and frameworks: a file for each, and a row in [`ENGINES`].
 //!
 //! The file of an engine holds all that is known about it: its command, package and metrics, the names and Python frames of its steps,
-//! its knobs, and advice. `step` reads step names.
+//! and its knobs; settings for the actions of findings are in `texts/engines.md`. `step` reads step names.
 
-mod lmdeploy;
 mod others;
 mod sglang;
 mod step;
@@ -17,10 +16,12 @@ pub use step::{EngineStep, Grammar, Scheduled};
 
 use crate::knobs::KnobRule;
 use crate::result::{EngineInfo, GaugeStats, RequestStats};
+use crate::sections;
 use roofgap_trace::frames::{Frame, FrameRole};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::Path;
+use std::sync::LazyLock;
 
 /// All engines.
 pub static ENGINES: [&Engine; 7] = [
@@ -28,7 +29,7 @@ pub static ENGINES: [&Engine; 7] = [
     &vllm::VLLM,
     &sglang::SGLANG,
     &tensorrt_llm::TENSORRT_LLM,
-    &lmdeploy::LMDEPLOY,
+    &others::LMDEPLOY,
     &others::LLAMA_CPP,
     &others::CUSTOM,
 ];
@@ -61,8 +62,6 @@ pub struct Engine {
     parts: &'static [(&'static str, &'static str, &'static str)],
     /// Changes of its settings.
     pub(crate) knobs: &'static [KnobRule],
-    /// Settings to name in the actions of findings.
-    pub(crate) advice: Advice,
     /// Runs its steps as CUDA graphs unless told otherwise.
     pub(crate) uses_graphs: bool,
     /// Runs in the process of the program, not in processes of its own.
@@ -81,7 +80,14 @@ struct GaugeNames {
     evictions: &'static [&'static str],
 }
 
+/// Settings by engine.
+const ADVICE: &str = include_str!("../../texts/engines.md");
+
+/// Title of the settings of an engine of which none are known.
+const ANY_ENGINE: &str = "Any engine";
+
 /// Settings of an engine that carry out an action, as parts of sentences.
+#[derive(Debug)]
 pub struct Advice {
     /// Runs the steps as CUDA graphs.
     pub graphs: &'static str,
@@ -91,7 +97,7 @@ pub struct Advice {
     pub larger_batch: &'static str,
     /// Reads fewer prompt tokens in a step; a sentence.
     pub smaller_prompts: &'static str,
-    /// Starts more processes around the model; a sentence after a space, or empty.
+    /// Starts more processes around the model; a sentence, or empty.
     pub more_frontends: &'static str,
     /// Prepares a step while the GPU runs the one before.
     pub overlap: &'static str,
@@ -102,17 +108,31 @@ pub struct Advice {
 }
 
 impl Advice {
-    /// Advice for an engine whose settings are not known.
-    pub const GENERIC: Self = Self {
-        graphs: "let the engine run its steps as CUDA graphs; eager mode, and batches larger than the graphs it has captured, run without them",
-        compile: "let the engine compile the model, or use its fused norms, rotary embeddings and activations",
-        larger_batch: "a larger batch limit of the engine, or more memory for the KV cache",
-        smaller_prompts: "Schedule fewer prompt tokens a step, in chunks beside decode.",
-        more_frontends: "",
-        overlap: "prepare the next step while the GPU runs this one, where the engine can",
-        graph_sizes: "the batch sizes for which the engine captures graphs",
-        larger_cache: "more memory for the KV cache, or a smaller number format in it",
-    };
+    /// Reads the section of an engine.
+    fn read(section: &'static str) -> Self {
+        let lines = || section.lines().filter_map(|line| line.strip_prefix("- **")?.split_once("**: "));
+        let setting = |name: &str| lines().find(|(known, _)| *known == name).map_or("", |(_, text)| text);
+        Self {
+            graphs: setting("graphs"),
+            compile: setting("compile"),
+            larger_batch: setting("larger batch"),
+            smaller_prompts: setting("smaller prompts"),
+            more_frontends: setting("more frontends"),
+            overlap: setting("overlap"),
+            graph_sizes: setting("graph sizes"),
+            larger_cache: setting("larger cache"),
+        }
+    }
+
+    /// Returns the advice for an engine; without one, or for one whose settings are not known, that for any.
+    pub fn of(engine: Option<&Engine>) -> &'static Self {
+        static ALL: LazyLock<Vec<(&str, Advice)>> = LazyLock::new(|| {
+            sections(ADVICE, "\n## ").map(|(name, section)| (name, Advice::read(section))).collect()
+        });
+        static NONE: LazyLock<Advice> = LazyLock::new(|| Advice::read(""));
+        let named = |name: &str| ALL.iter().find(|(known, _)| *known == name).map(|(_, advice)| advice);
+        engine.and_then(|engine| named(engine.name)).or_else(|| named(ANY_ENGINE)).unwrap_or(&NONE)
+    }
 }
 
 impl Engine {
@@ -131,7 +151,6 @@ impl Engine {
         frames: &[],
         parts: &[],
         knobs: &[],
-        advice: Advice::GENERIC,
         uses_graphs: false,
         in_process: false,
     };
@@ -295,5 +314,21 @@ mod tests {
     fn graph_captures_are_known() {
         assert!(Engine::captures_in("capture_32_FULL") && Engine::captures_in("capture_8192_PIECEWISE"));
         assert!(!Engine::captures_in("capture_the_flag") && !Engine::captures_in("capture_32_"));
+    }
+
+    #[test]
+    fn every_section_of_the_advice_is_that_of_an_engine_and_is_read() {
+        for (title, section) in sections(ADVICE, "\n## ") {
+            let known = Engine::named(title);
+            assert!(title == ANY_ENGINE || known.is_some_and(|engine| engine.uses_graphs), "{title}");
+            let advice = format!("{:?}", Advice::of(known));
+            let lines: Vec<&str> = section.lines().filter(|line| !line.is_empty()).collect();
+            assert!(lines.len() >= 7, "{title}");
+            for line in lines {
+                let (_, text) = line.split_once("**: ").unwrap();
+                assert!(advice.contains(&format!("{text:?}")), "{line}");
+            }
+        }
+        assert!(!Advice::of(None).graphs.is_empty());
     }
 }

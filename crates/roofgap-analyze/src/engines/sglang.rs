@@ -1,7 +1,7 @@
 //! SGLang.
 
 use super::step::{Phases, quantity};
-use super::{Advice, Engine, GaugeNames, Grammar, Scheduled};
+use super::{Engine, GaugeNames, Grammar, Scheduled};
 use crate::knobs::{self, KnobRule, flag, raised, without_switch};
 use roofgap_trace::frames;
 
@@ -28,16 +28,6 @@ pub static SGLANG: Engine = Engine {
         ("sglang/srt/layers/", "", "model"),
     ],
     knobs: &KNOBS,
-    advice: Advice {
-        graphs: "leave out --disable-cuda-graph, so that SGLang replays CUDA graphs; batches above --cuda-graph-max-bs run without them",
-        compile: "let SGLang compile the model: --enable-torch-compile",
-        larger_batch: "a larger --max-running-requests, or a larger --mem-fraction-static for the KV cache",
-        smaller_prompts: "Schedule fewer prompt tokens a step: a smaller --chunked-prefill-size, and --enable-mixed-chunk so that decode goes on meanwhile.",
-        more_frontends: " SGLang takes --tokenizer-worker-num for more of them.",
-        overlap: "prepare the next step while the GPU runs this one (the default; do not pass --disable-overlap-schedule)",
-        graph_sizes: "--cuda-graph-max-bs-decode (--cuda-graph-max-bs in older versions), and no --disable-cuda-graph-padding",
-        larger_cache: "a larger --mem-fraction-static, --kv-cache-dtype fp8_e5m2, or a smaller --max-running-requests against retraction",
-    },
     uses_graphs: true,
     ..Engine::UNKNOWN
 };

@@ -1,7 +1,7 @@
 //! TensorRT-LLM with its PyTorch executor.
 
 use super::step::{Phases, quantity};
-use super::{Advice, Engine, Grammar, Scheduled};
+use super::{Engine, Grammar, Scheduled};
 
 pub static TENSORRT_LLM: Engine = Engine {
     name: "TensorRT-LLM",
@@ -13,16 +13,6 @@ pub static TENSORRT_LLM: Engine = Engine {
         seen: "TensorRT-LLM 0.20 to 1.2",
         parse: forward_step,
     }],
-    advice: Advice {
-        graphs: "set cuda_graph_config, so that TensorRT-LLM replays CUDA graphs; batches above cuda_graph_config.max_batch_size run without them",
-        compile: "let TensorRT-LLM compile the model: torch_compile_config",
-        larger_batch: "a larger max_batch_size, or a larger kv_cache_config.free_gpu_memory_fraction for the KV cache",
-        smaller_prompts: "Schedule fewer prompt tokens a step: enable_chunked_prefill: true and a smaller max_num_tokens.",
-        more_frontends: " TensorRT-LLM takes --num_postprocess_workers for more of them.",
-        overlap: "prepare the next step while the GPU runs this one (the default; do not set disable_overlap_scheduler)",
-        graph_sizes: "cuda_graph_config.max_batch_size, and cuda_graph_config.enable_padding: true",
-        larger_cache: "a larger kv_cache_config.free_gpu_memory_fraction, or kv_cache_config.dtype: fp8",
-    },
     uses_graphs: true,
     ..Engine::UNKNOWN
 };

@@ -1,7 +1,7 @@
 //! vLLM.
 
 use super::step::{Phases, phases, quantity};
-use super::{Advice, Engine, GaugeNames, Grammar, Scheduled};
+use super::{Engine, GaugeNames, Grammar, Scheduled};
 use crate::knobs::{self, KnobRule, flag, raised, switch, without_switch};
 use crate::result::OutputEffect;
 use roofgap_trace::frames;
@@ -55,16 +55,6 @@ pub static VLLM: Engine = Engine {
         ("vllm/model_executor/", "", "model"),
     ],
     knobs: &KNOBS,
-    advice: Advice {
-        graphs: "leave out --enforce-eager, so that vLLM replays CUDA graphs; batches above --max-cudagraph-capture-size run without them",
-        compile: "let vLLM compile the model: leave out --enforce-eager, and set --compilation-config with its fusion passes",
-        larger_batch: "a larger --max-num-seqs, or a larger --gpu-memory-utilization for the KV cache",
-        smaller_prompts: "Schedule fewer prompt tokens a step: a smaller --max-num-batched-tokens, or --long-prefill-token-threshold for long prompts.",
-        more_frontends: " vLLM takes --api-server-count for more of them.",
-        overlap: "prepare the next step while the GPU runs this one (--async-scheduling, where it is not the default)",
-        graph_sizes: "--max-cudagraph-capture-size, or --cudagraph-capture-sizes with these sizes",
-        larger_cache: "a larger --gpu-memory-utilization, --kv-cache-dtype fp8, or a smaller --max-num-seqs against preemption",
-    },
     uses_graphs: true,
     ..Engine::UNKNOWN
 };

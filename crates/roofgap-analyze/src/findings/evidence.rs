@@ -4,7 +4,7 @@
 use crate::names::{Family, family};
 use crate::stages::{Span, StageIndex, StageSpans};
 use crate::timeline::IntervalSet;
-use roofgap_trace::{CallClass, MemoryKind, NameId, Ns, OpKind, ShapeId, ThreadId, Trace};
+use roofgap_trace::{CallClass, GpuOps, MemoryKind, NameId, Ns, OpKind, ShapeId, ThreadId, Trace};
 use rustc_hash::FxHashMap;
 
 /// The evidence of one stage.
@@ -32,6 +32,19 @@ pub struct StageEvidence {
     pub communication: Option<CommunicationUse>,
     /// Longest gap in which the GPU waited for a launch; `None` where there is none.
     pub longest_launch_gap: Option<LaunchGap>,
+    /// Gaps in which the launching thread did other work; `None` where there are none.
+    pub other_work: Option<OtherWork>,
+}
+
+/// Gaps in which the launching thread made no calls for long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherWork {
+    /// Number of gaps.
+    pub gaps: u64,
+    /// The longest.
+    pub longest: LaunchGap,
+    /// Range or operator in which the thread was then.
+    pub within: Option<String>,
 }
 
 /// A gap in which the GPU waited for a launch.
@@ -320,10 +333,37 @@ impl Beside {
     }
 }
 
-/// Collects the evidence of one stage.
-struct Collector<'t, 'k> {
-    trace: &'t Trace,
-    kinds: &'k mut Kinds,
+/// An operation of the stage.
+#[derive(Clone, Copy)]
+struct Op {
+    row: u32,
+    kind: OpKind,
+    name: NameId,
+    shape: ShapeId,
+    device: u16,
+    stream: u32,
+    start: Ns,
+    end: Ns,
+}
+
+impl Op {
+    fn of(ops: &GpuOps, row: usize) -> Option<Self> {
+        Some(Self {
+            row: u32::try_from(row).ok()?,
+            kind: *ops.kind.get(row)?,
+            name: *ops.name.get(row)?,
+            shape: ops.shape.get(row).copied().unwrap_or_default(),
+            device: ops.device.get(row)?.0,
+            stream: *ops.stream.get(row)?,
+            start: *ops.start.get(row)?,
+            end: *ops.end.get(row)?,
+        })
+    }
+}
+
+/// Collects the evidence of one stage. Operations come in the order of their start.
+#[derive(Default)]
+struct Collector {
     shapes: FxHashMap<(NameId, ShapeId, u16), ShapeSum>,
     /// Last end of a kernel, by device.
     last_end: FxHashMap<u16, Ns>,
@@ -343,58 +383,30 @@ struct Collector<'t, 'k> {
     talks: u64,
 }
 
-impl<'t, 'k> Collector<'t, 'k> {
-    fn new(trace: &'t Trace, kinds: &'k mut Kinds) -> Self {
-        Self {
-            trace,
-            kinds,
-            shapes: FxHashMap::default(),
-            last_end: FxHashMap::default(),
-            shared: Times::default(),
-            kernel_ns: 0,
-            lanes: Vec::new(),
-            lane_of: FxHashMap::default(),
-            last_lane: 0,
-            compute: FxHashMap::default(),
-            any_compute: Coverage::default(),
-            talk: Times::default(),
-            copies: Times::default(),
-            found: StageEvidence::default(),
-            talks: 0,
-        }
-    }
-
-    /// Operations come in the order of their start.
-    fn add(&mut self, op: usize) {
-        let ops = &self.trace.ops;
-        let (Some(&kind), Some(&start), Some(&end), Some(&device), Some(&stream)) =
-            (ops.kind.get(op), ops.start.get(op), ops.end.get(op), ops.device.get(op), ops.stream.get(op))
-        else {
-            return;
-        };
-        match kind {
+impl Collector {
+    fn add(&mut self, op: Op, trace: &Trace, kinds: &mut Kinds) {
+        let Op { device, start, end, .. } = op;
+        match op.kind {
             OpKind::Kernel => {
-                let Some(&name) = ops.name.get(op) else { return };
-                let kind = self.kinds.of(self.trace, name);
-                let shape = ops.shape.get(op).copied().unwrap_or_default();
-                let sum = self.shapes.entry((name, shape, device.0)).or_default();
+                let kind = kinds.of(trace, op.name);
+                let sum = self.shapes.entry((op.name, op.shape, device)).or_default();
                 sum.calls += 1;
                 sum.ns += end - start;
                 self.kernel_ns += end - start;
                 // The kernel that ends last began before this one, so both run until the first of them ends.
-                let last_end = self.last_end.entry(device.0).or_insert(Ns::MIN);
+                let last_end = self.last_end.entry(device).or_insert(Ns::MIN);
                 if start < (*last_end).min(end) {
-                    self.shared.entry(device.0).or_default().add(start, end.min(*last_end));
+                    self.shared.entry(device).or_default().add(start, end.min(*last_end));
                 }
                 *last_end = end.max(*last_end);
                 if kind.communication {
                     self.talks += 1;
-                    self.talk.entry(device.0).or_default().add(start, end);
+                    self.talk.entry(device).or_default().add(start, end);
                 }
-                self.chain(device.0, stream, kind.link, (start, end));
+                self.chain(op, kind.link);
             }
             OpKind::Copy => {
-                let transfer = u32::try_from(op).ok().and_then(|row| ops.transfers.get(&row));
+                let transfer = trace.ops.transfers.get(&op.row);
                 let memory = transfer.map(|t| t.memory).unwrap_or_default();
                 let host = |kind| matches!(kind, MemoryKind::Pageable | MemoryKind::Pinned);
                 if host(memory.0) || host(memory.1) {
@@ -405,16 +417,16 @@ impl<'t, 'k> Collector<'t, 'k> {
                     if memory.0 == MemoryKind::Pageable || memory.1 == MemoryKind::Pageable {
                         copies.pageable += 1;
                     }
-                    self.copies.entry(device.0).or_default().add(start, end);
-                    self.chain(device.0, stream, Link::Other, (start, end));
+                    self.copies.entry(device).or_default().add(start, end);
+                    self.chain(op, Link::Other);
                 } else {
-                    self.lane(device.0, stream);
+                    self.lane(op);
                 }
             }
             OpKind::Set => {
-                self.lane(device.0, stream);
+                self.lane(op);
             }
-            OpKind::Graph => self.chain(device.0, stream, Link::Other, (start, end)),
+            OpKind::Graph => self.chain(op, Link::Other),
         }
     }
 
@@ -425,18 +437,10 @@ impl<'t, 'k> Collector<'t, 'k> {
     }
 
     /// Notes how long a kernel ran beside others.
-    fn add_shared(&mut self, op: usize) {
-        let ops = &self.trace.ops;
-        let (Some(OpKind::Kernel), Some(&start), Some(&end), Some(&device), Some(&name)) =
-            (ops.kind.get(op), ops.start.get(op), ops.end.get(op), ops.device.get(op), ops.name.get(op))
-        else {
-            return;
-        };
-        let shape = ops.shape.get(op).copied().unwrap_or_default();
-        if let (Some(sum), Some(shared)) =
-            (self.shapes.get_mut(&(name, shape, device.0)), self.shared.get(&device.0))
-        {
-            sum.shared_ns += shared.overlap(start, end);
+    fn add_shared(&mut self, op: Op) {
+        let sum = self.shapes.get_mut(&(op.name, op.shape, op.device)).filter(|_| op.kind == OpKind::Kernel);
+        if let (Some(sum), Some(shared)) = (sum, self.shared.get(&op.device)) {
+            sum.shared_ns += shared.overlap(op.start, op.end);
         }
     }
 
@@ -446,16 +450,11 @@ impl<'t, 'k> Collector<'t, 'k> {
         !self.talk.is_empty() || !self.copies.is_empty() || !self.lanes.iter().all(one)
     }
 
-    /// Adds up the time in which the device computed, after all operations were added. They come in the order of their start.
-    fn add_compute(&mut self, op: usize) {
-        let ops = &self.trace.ops;
-        let (Some(&kind), Some(&start), Some(&end), Some(&device), Some(&name)) =
-            (ops.kind.get(op), ops.start.get(op), ops.end.get(op), ops.device.get(op), ops.name.get(op))
-        else {
-            return;
-        };
-        let computes = match kind {
-            OpKind::Kernel => !self.kinds.of(self.trace, name).communication,
+    /// Adds up the time in which the device computed, after all operations were added.
+    fn add_compute(&mut self, op: Op, trace: &Trace, kinds: &mut Kinds) {
+        let Op { device, start, end, .. } = op;
+        let computes = match op.kind {
+            OpKind::Kernel => !kinds.of(trace, op.name).communication,
             OpKind::Graph => true,
             OpKind::Copy | OpKind::Set => false,
         };
@@ -463,15 +462,15 @@ impl<'t, 'k> Collector<'t, 'k> {
             return;
         }
         self.any_compute.add(start, end);
-        let time = self.compute.entry(device.0).or_default();
+        let time = self.compute.entry(device).or_default();
         if let Some(part) = time.all.add(start, end) {
-            time.beside_talk.add(self.talk.get(&device.0), part);
-            time.beside_copies.add(self.copies.get(&device.0), part);
+            time.beside_talk.add(self.talk.get(&device), part);
+            time.beside_copies.add(self.copies.get(&device), part);
         }
     }
 
     /// The stream of an operation; mostly that of the one before.
-    fn lane(&mut self, device: u16, stream: u32) -> Option<&mut Lane> {
+    fn lane(&mut self, Op { device, stream, .. }: Op) -> Option<&mut Lane> {
         let same = |lane: &Lane| lane.device == device && lane.stream == stream;
         if !self.lanes.get(self.last_lane).is_some_and(same) {
             self.last_lane = *self.lane_of.entry((device, stream)).or_insert_with(|| {
@@ -483,17 +482,17 @@ impl<'t, 'k> Collector<'t, 'k> {
     }
 
     /// Goes on with the run of a stream, or ends it.
-    fn chain(&mut self, device: u16, stream: u32, link: Link, time: (Ns, Ns)) {
-        let Some(mut lane) = self.lane(device, stream).copied() else {
+    fn chain(&mut self, op: Op, link: Link) {
+        let Some(mut lane) = self.lane(op).copied() else {
             return;
         };
-        lane.add(link, time, &mut self.found);
+        lane.add(link, (op.start, op.end), &mut self.found);
         if let Some(kept) = self.lanes.get_mut(self.last_lane) {
             *kept = lane;
         }
     }
 
-    fn finish(mut self) -> StageEvidence {
+    fn finish(mut self, trace: &Trace, kinds: &mut Kinds) -> StageEvidence {
         for lane in &mut self.lanes {
             lane.add(Link::Other, (0, 0), &mut self.found);
         }
@@ -518,7 +517,7 @@ impl<'t, 'k> Collector<'t, 'k> {
             let copies = &mut self.found.host_copies;
             copies.ns = length(&self.copies);
             copies.exposed_ns = copies.ns - hidden(|time| time.beside_copies.ns);
-            let number = |device: &u16| self.trace.devices.get(usize::from(*device)).map_or(0, |d| d.number);
+            let number = |device: &u16| trace.devices.get(usize::from(*device)).map_or(0, |d| d.number);
             let uses = self
                 .compute
                 .iter()
@@ -527,7 +526,6 @@ impl<'t, 'k> Collector<'t, 'k> {
             self.found.devices.sort_by_key(|device| device.number);
             self.found.any_device_ns = (self.compute.len() > 1).then_some(self.any_compute.ns);
         }
-        let trace = self.trace;
         let mut shapes: Vec<ShapeUse> = self
             .shapes
             .iter()
@@ -536,7 +534,7 @@ impl<'t, 'k> Collector<'t, 'k> {
                 let device = trace.devices.get(usize::from(device));
                 ShapeUse {
                     name: trace.names.get(name).to_owned(),
-                    family: self.kinds.of(trace, name).family,
+                    family: kinds.of(trace, name).family,
                     sms: device.and_then(|device| device.sms),
                     compute_capability: device.and_then(|device| device.compute_capability),
                     blocks: blocks_of(shape.grid),
@@ -575,17 +573,17 @@ pub fn evidence(trace: &Trace, index: &StageIndex, members: &[Vec<u32>]) -> Vec<
             let of_stage = members.get(stage).into_iter().flatten().map(|op| *op as usize);
             let stage = index.warm(stage);
             let of_stage: Vec<usize> = of_stage.filter(|op| index.holds(stage, *op)).collect();
-            let members = || of_stage.iter().copied();
-            let mut collector = Collector::new(trace, &mut kinds);
-            members().for_each(|op| collector.add(op));
+            let members = || of_stage.iter().filter_map(|op| Op::of(&trace.ops, *op));
+            let mut collector = Collector::default();
+            members().for_each(|op| collector.add(op, trace, &mut kinds));
             // Times of kernels are compared with those of all copies and communication, which are few and known by now.
             if collector.needs_compute() {
-                members().for_each(|op| collector.add_compute(op));
+                members().for_each(|op| collector.add_compute(op, trace, &mut kinds));
             }
             if collector.needs_shared() {
                 members().for_each(|op| collector.add_shared(op));
             }
-            let mut found = collector.finish();
+            let mut found = collector.finish(trace, &mut kinds);
             found.stage = index.name(stage).to_owned();
             found.syncs = syncs(trace, index.spans(stage));
             let calls = index.contexts().of_call.iter().zip(&trace.calls.class);
@@ -599,10 +597,8 @@ pub fn evidence(trace: &Trace, index: &StageIndex, members: &[Vec<u32>]) -> Vec<
 }
 
 fn syncs(trace: &Trace, spans: &StageSpans) -> SyncUse {
-    let by_thread = |spans: &[Span]| {
-        let rows = spans.iter().filter_map(|span| span.range);
-        IntervalSet::by_thread(rows.filter_map(|row| trace.ranges.rows.get(row as usize)))
-    };
+    let by_thread =
+        |spans: &[Span]| IntervalSet::by_thread(spans.iter().filter_map(|span| span.range_in(trace)));
     let stage = by_thread(&spans.instances);
     // The whole trace has no range, and is on all threads.
     let unmarked = spans.instances.iter().filter(|span| span.range.is_none());

@@ -7,7 +7,6 @@
 //! the same time: the first of them is the one to act on, the others are part of it.
 
 mod evidence;
-mod occupancy;
 mod program;
 mod rule;
 mod rules;
@@ -15,7 +14,7 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use evidence::{LaunchGap, ShapeUse, StageEvidence, blocks_of, evidence, threads_of};
+pub(crate) use evidence::{LaunchGap, OtherWork, ShapeUse, StageEvidence, blocks_of, evidence, threads_of};
 pub use rule::{LEAST_PCT, Rows, Rule};
 pub use rules::RULES;
 
@@ -168,7 +167,7 @@ fn ranked(mut findings: Vec<Finding>, short_names: &ShortNames) -> Vec<Finding> 
         finding.part_of = (leader != at).then_some(id);
     }
     // Profiler overhead cannot be fixed in the program.
-    findings.sort_by_key(|finding| (finding.id == rules::PROFILER_OVERHEAD.id, finding.part_of.is_some()));
+    findings.sort_by_key(|finding| (finding.id == rules::PROFILER_OVERHEAD, finding.part_of.is_some()));
     findings
 }
 

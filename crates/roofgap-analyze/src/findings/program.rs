@@ -66,13 +66,13 @@ impl Program {
 
     /// Returns the advice of its engine.
     pub(super) fn advice(&self) -> &'static Advice {
-        self.engine.map_or(&Advice::GENERIC, |engine| &engine.advice)
+        Advice::of(self.engine)
     }
 
     /// Says how to fuse elementwise kernels in it.
     pub(super) fn fusing(&self) -> &'static str {
         match (self.engine, self.is_torch) {
-            (Some(engine), _) if engine.uses_graphs => engine.advice.compile,
+            (Some(engine), _) if engine.uses_graphs => self.advice().compile,
             (_, true) if self.is_compiled => {
                 "torch.compile leaves them apart: look for graph breaks and for operators that it does not know (TORCH_LOGS=graph_breaks)"
             }

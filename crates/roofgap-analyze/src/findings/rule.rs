@@ -7,11 +7,20 @@ use crate::counters::Measured;
 use crate::names::{Family, ShortNames, is_initialisation};
 use crate::result::{BoundTerm, Confidence, Finding, Stage};
 use crate::roof::{Keeps, StageRoofs};
+use crate::sections;
 use crate::timeline::IdleCause;
 use serde_json::Value;
 
+/// The explanations: a section for each rule, with a part under each title, whose text is one line.
+pub(super) const TEXT: &str = include_str!("../../texts/findings.md");
+
+/// Returns the text under a title; empty where there is none.
+fn section(text: &'static str, mark: &'static str, title: &str) -> &'static str {
+    sections(text, mark).find(|(found, _)| *found == title).map_or("", |(_, body)| body)
+}
+
 /// A kind of finding: its explanation, and the function that looks at a stage.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub struct Rule {
     /// Id of the finding. A last `*` stands for any ending.
     pub id: &'static str,
@@ -23,12 +32,14 @@ pub struct Rule {
     pub computed: &'static str,
     /// Ways to fix it.
     pub fix: &'static str,
+    /// Fixed actions of its findings, by the case that they are for.
+    pub(super) actions: Vec<(&'static str, &'static str)>,
     /// Observation that would disprove it.
     pub disproof: &'static str,
     /// Confidence in its findings, where one does not say otherwise.
     pub confidence: Confidence,
     /// Documentation.
-    pub links: &'static [&'static str],
+    pub links: Vec<&'static str>,
     /// Rows of a capture that its bound comes from.
     pub rows: Rows,
     /// Cause, of which a stage has one finding to act on.
@@ -96,22 +107,45 @@ pub(super) enum Find {
 }
 
 impl Rule {
-    /// The fields that most rules share.
-    pub(super) const BASE: Self = Self {
-        id: "",
-        remedy: "",
-        meaning: "",
-        computed: "",
-        fix: "",
-        disproof: "",
-        confidence: Confidence::Measured,
-        links: &[],
-        rows: Rows::Evidence,
-        cause: Cause::Kernels,
-        keeps: Keeps::Work,
-        needs: Needs::Stage,
-        find: Find::One(|_| None),
-    };
+    /// Returns a rule with the explanation of its findings, and the other fields as most rules have them.
+    pub(super) fn new(id: &'static str, cause: Cause, find: Find) -> Self {
+        let explanation = section(TEXT, "\n## ", id);
+        let part = |title| section(explanation, "\n### ", title).trim();
+        let link = |line: &'static str| line.strip_prefix("- <")?.strip_suffix('>');
+        let action = |line: &'static str| line.strip_prefix("- **")?.split_once("**: ");
+        Self {
+            id,
+            remedy: part("Remedy"),
+            meaning: part("What it means"),
+            computed: part("How it was computed"),
+            fix: part("How to fix it"),
+            actions: part("What to do").lines().filter_map(action).collect(),
+            disproof: part("What would disprove it"),
+            confidence: Confidence::Measured,
+            links: part("Read more").lines().filter_map(link).collect(),
+            rows: Rows::Evidence,
+            cause,
+            keeps: Keeps::Work,
+            needs: Needs::Stage,
+            find,
+        }
+    }
+
+    pub(super) fn confidence(self, confidence: Confidence) -> Self {
+        Self { confidence, ..self }
+    }
+
+    pub(super) fn rows(self, rows: Rows) -> Self {
+        Self { rows, ..self }
+    }
+
+    pub(super) fn keeps(self, keeps: Keeps) -> Self {
+        Self { keeps, ..self }
+    }
+
+    pub(super) fn needs(self, needs: Needs) -> Self {
+        Self { needs, ..self }
+    }
 
     /// Tells whether the rule makes findings of this id.
     pub fn is_about(&self, id: &str) -> bool {
@@ -152,6 +186,11 @@ impl<'a> View<'a> {
                 && row.row.stage.as_deref() == Some(name)
                 && !is_initialisation(&row.row.kernel)
         })
+    }
+
+    /// Returns the action of the rule for a case.
+    pub(super) fn action(&self, case: &str) -> &'static str {
+        self.rule.actions.iter().find(|(known, _)| *known == case).map_or("", |(_, action)| action)
     }
 
     /// Begins a finding whose bound is the sum of these times of the stage.

@@ -1,6 +1,7 @@
 //! The table of GPUs (`gpus.json`, read once), and the row of the name that a driver or tool reports.
 
 use super::GpuFacts;
+use roofgap_trace::Device;
 use std::sync::OnceLock;
 
 /// Why a device has no facts: never the nearest row.
@@ -33,7 +34,23 @@ pub fn lookup(
     compute_capability: Option<(u32, u32)>,
     memory_bytes: Option<u64>,
 ) -> Result<&'static GpuFacts, UnknownGpu> {
+    row_of(&Device { name: Some(name.to_owned()), compute_capability, memory_bytes, ..Device::default() })
+}
+
+/// Finds the facts of a device, as [`lookup`] does. Multiprocessors tell apart what shares a name, and with the memory a device without one.
+pub(super) fn row_of(device: &Device) -> Result<&'static GpuFacts, UnknownGpu> {
+    let name = device.name.as_deref().unwrap_or("");
+    let Device { compute_capability, memory_bytes, sms, .. } = *device;
     let wanted = canonical(name);
+    if let ("", Some(bytes), Some(_)) = (wanted.as_str(), memory_bytes, sms) {
+        let is_same = |row: &&GpuFacts| {
+            (row.sms, row.compute_capability) == (sms, compute_capability) && memory_fits(row, bytes)
+        };
+        let mut rows = all()?.iter().filter(is_same);
+        if let (Some(only), None) = (rows.next(), rows.next()) {
+            return Ok(only);
+        }
+    }
     if is_slice(&wanted) {
         return Err(UnknownGpu(format!(
             "{name:?} is a slice of a GPU (MIG or virtual GPU), whose peak depends on the slice: set hardware.peak_tflops and \
@@ -72,7 +89,10 @@ pub fn lookup(
         )));
     }
     let fits = |row: &&GpuFacts| memory_bytes.is_none_or(|bytes| memory_fits(row, bytes));
-    let fitting: Vec<&GpuFacts> = named.iter().copied().filter(fits).collect();
+    let mut fitting: Vec<&GpuFacts> = named.iter().copied().filter(fits).collect();
+    if fitting.len() > 1 && fitting.iter().any(|row| row.sms == sms) {
+        fitting.retain(|row| row.sms == sms);
+    }
     match (fitting.as_slice(), memory_bytes) {
         ([row], _) => Ok(row),
         ([], Some(bytes)) => Err(UnknownGpu(format!(
@@ -90,7 +110,7 @@ fn canonical(name: &str) -> String {
     name.to_ascii_lowercase()
         .replace(['-', '_', '(', ')'], " ")
         .split_whitespace()
-        .filter(|word| !matches!(*word, "nvidia" | "tesla" | "geforce"))
+        .filter(|word| !matches!(*word, "nvidia" | "tesla" | "geforce" | "amd" | "instinct"))
         .collect::<Vec<_>>()
         .join(" ")
 }
@@ -166,6 +186,9 @@ mod tests {
             ("NVIDIA RTX A4000", "RTX A4000"),
             ("Quadro RTX 8000", "Quadro RTX 8000"),
             ("NVIDIA GeForce RTX 2080 Ti", "GeForce RTX 2080 Ti"),
+            ("AMD Instinct MI210", "MI210"),
+            ("AMD Instinct MI300X", "MI300X"),
+            ("AMD Instinct MI300X VF", "MI300X"),
         ] {
             assert_eq!(lookup(reported, None, None).unwrap().name, expected, "{reported}");
         }
@@ -180,7 +203,7 @@ mod tests {
             "NVIDIA A100X",
             "NVIDIA L40G",
             "NVIDIA X900",
-            "AMD Instinct MI300X",
+            "AMD Instinct MI60",
             "Graphics Device",
             "",
         ] {
@@ -207,6 +230,27 @@ mod tests {
         assert_eq!(orin(29.8).unwrap().sms, Some(14));
         assert!(orin(15.3).is_err(), "a module that is not listed");
         assert!(why(name).contains("could be any of"));
+    }
+
+    #[test]
+    fn multiprocessors_tell_two_gpus_apart() {
+        let device = |name: &str, sms, gib: u64| Device {
+            name: Some(name.to_owned()),
+            sms: Some(sms),
+            memory_bytes: Some(gib * GIB),
+            ..Device::default()
+        };
+        let named = |name, sms, gib| row_of(&device(name, sms, gib)).map(|row| row.name.as_str());
+        assert_eq!(named("AMD Instinct MI250X / MI250", 110, 64), Ok("MI250X (one of its two GPUs)"));
+        assert_eq!(named("AMD Instinct MI250X / MI250", 104, 64), Ok("MI250 (one of its two GPUs)"));
+        assert!(named("AMD Instinct MI250X / MI250", 7, 64).is_err());
+        // Some versions of ROCm leave the name empty.
+        assert_eq!(named("", 304, 192), Ok("MI300X"));
+        assert_eq!(named("", 304, 256), Ok("MI325X"));
+        assert!(named("", 304, 64).is_err());
+        assert!(named("", 104, 64).is_err(), "two GPUs have as many");
+        let hopper = Device { compute_capability: Some((9, 0)), ..device("", 132, 141) };
+        assert!(row_of(&hopper).is_err(), "H200 SXM and NVL");
     }
 
     #[test]
@@ -252,9 +296,16 @@ mod tests {
     #[test]
     fn every_row_is_found_by_every_name_it_lists() {
         for row in all().unwrap() {
-            let bytes = row.memory_gb.map(|gb| (gb * 1e9) as u64);
+            let memory_bytes = row.memory_gb.map(|gb| (gb * 1e9) as u64);
+            let device = Device {
+                compute_capability: row.compute_capability,
+                sms: row.sms,
+                memory_bytes,
+                ..Device::default()
+            };
             for name in &row.reported {
-                assert_eq!(lookup(name, row.compute_capability, bytes).unwrap().name, row.name, "{name}");
+                let device = Device { name: Some(name.clone()), ..device.clone() };
+                assert_eq!(row_of(&device).unwrap().name, row.name, "{name}");
             }
         }
     }
@@ -264,10 +315,11 @@ mod tests {
         let rows = all().unwrap();
         assert!(rows.len() > 45);
         for row in rows {
-            assert!(row.source.contains("NVIDIA"), "{}", row.name);
+            let is_amd = row.source.contains("AMD");
+            assert!(is_amd || row.source.contains("NVIDIA"), "{}", row.name);
             assert!(!row.reported.is_empty(), "{}", row.name);
             assert!(row.bandwidth_gbs.is_some() && row.memory_gb.is_some(), "{}", row.name);
-            assert!(row.compute_capability.is_some(), "{}", row.name);
+            assert_eq!(row.compute_capability.is_none(), is_amd, "{}", row.name);
             assert_eq!(row.clock_ratio, 1.0);
         }
     }
@@ -282,8 +334,8 @@ mod tests {
             else {
                 continue;
             };
-            let lanes = match row.compute_capability.unwrap() {
-                (7, _) | (8, 0) => 64.0,
+            let lanes = match row.compute_capability {
+                Some((7, _) | (8, 0)) => 64.0,
                 _ => 128.0,
             };
             let expected = f64::from(sms) * lanes * 2.0 * mhz / 1e6;

@@ -1,4 +1,4 @@
-//! Facts of GPUs: peaks, bandwidth and sizes from NVIDIA's own publications, found by the name that a tool reports; counters and limits
+//! Facts of GPUs: peaks, bandwidth and sizes from the publications of their makers, found by the name that a tool reports; counters and limits
 //! of each architecture.
 //!
 //! An unknown GPU has no peak: [`lookup`] answers with a reason instead of a guess.
@@ -151,10 +151,12 @@ impl GpuFacts {
     /// Returns all that is known of a device: the row of the table where there is one, over it what the capture says of the device, over
     /// that what the user set. A device that the table does not know has no peak unless the user gives one, and says why.
     pub(crate) fn of_device(device: &Device, limits: UserLimits) -> Self {
-        let name = device.name.as_deref().unwrap_or("");
-        let known = match lookup(name, device.compute_capability, device.memory_bytes) {
+        let known = match lookup::row_of(device) {
             Ok(row) => row.clone(),
-            Err(why) => Self { unknown: Some(why.to_string()), ..Self::named(name, "not in the table") },
+            Err(why) => {
+                let name = device.name.as_deref().unwrap_or("");
+                Self { unknown: Some(why.to_string()), ..Self::named(name, "not in the table") }
+            }
         };
         known.on_device(device).with_user_limits(limits)
     }

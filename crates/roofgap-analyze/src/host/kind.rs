@@ -11,7 +11,7 @@ static LINES: LazyLock<Vec<(HostKind, &str, &str)>> = LazyLock::new(|| {
     let line = |line: &'static str| {
         let (kind, rest) = line.split_once(' ')?;
         let (field, text) = rest.split_once(' ')?;
-        Some((*HostKind::ALL.iter().find(|known| known.as_str() == kind)?, field, text))
+        Some((HostKind::named(kind)?, field, text))
     };
     TEXT.lines().filter_map(line).collect()
 });

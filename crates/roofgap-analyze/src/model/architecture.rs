@@ -24,6 +24,20 @@ impl Architecture {
     pub fn name(&self) -> &str {
         &self.name
     }
+
+    /// Returns the model with its weights in a number format. One of fewer than 16 bits is that of the layers alone, and activations stay.
+    #[must_use]
+    pub fn with_dtype(mut self, dtype: Dtype) -> Self {
+        let bits = dtype.bits();
+        (self.weights.linear_bits, self.weights.expert_bits) = (bits, bits);
+        if bits >= 16.0 {
+            (self.dtype, self.weights.other_bits) = (dtype, bits);
+            self.weights.how = format!("all weights in {dtype}, as stated");
+        } else {
+            self.weights.how = format!("layers in {dtype}, as stated, the rest in {}", self.dtype);
+        }
+        self
+    }
 }
 
 /// Bits that a stored weight takes, by kind of weight.

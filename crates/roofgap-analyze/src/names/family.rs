@@ -1,91 +1,46 @@
 //! Classes of kernels by their names, by the rules in `families.txt`.
 
 use super::short::{GENERIC, Parts, clean};
-use crate::result::StageKind;
+use crate::result::{StageKind, words};
 use rustc_hash::FxHashMap;
-use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::sync::LazyLock;
 
-/// The kind of work that a kernel does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Family {
-    /// Matrix times matrix.
-    Gemm,
-    /// Matrix times vector.
-    Gemv,
-    /// Attention.
-    Attention,
-    /// Element by element.
-    Elementwise,
-    /// Reductions and scans.
-    Reduction,
-    /// Normalisation.
-    Norm,
-    /// Softmax.
-    Softmax,
-    /// Copies and changes of layout.
-    #[serde(rename = "copy/layout")]
-    CopyLayout,
-    /// Routing of a mixture of experts.
-    Moe,
-    /// Lookup of rows.
-    Embedding,
-    /// Sampling and sorting.
-    Sampling,
-    /// Communication with other GPUs.
-    Communication,
-    /// Conversion to and from a quantized format.
-    Quantization,
-    /// Convolutions, forward and backward.
-    Convolution,
-    /// Any other work.
-    #[default]
-    #[serde(other)]
-    Other,
-}
-
-impl Family {
-    /// All families with their names in the JSON, in the order of the enum, `other` last.
-    const NAMES: [(Self, &'static str); 15] = [
-        (Self::Gemm, "gemm"),
-        (Self::Gemv, "gemv"),
-        (Self::Attention, "attention"),
-        (Self::Elementwise, "elementwise"),
-        (Self::Reduction, "reduction"),
-        (Self::Norm, "norm"),
-        (Self::Softmax, "softmax"),
-        (Self::CopyLayout, "copy/layout"),
-        (Self::Moe, "moe"),
-        (Self::Embedding, "embedding"),
-        (Self::Sampling, "sampling"),
-        (Self::Communication, "communication"),
-        (Self::Quantization, "quantization"),
-        (Self::Convolution, "convolution"),
-        (Self::Other, "other"),
-    ];
-
-    /// Lists all families, `other` last.
-    pub fn all() -> impl Iterator<Item = Self> {
-        Self::NAMES.into_iter().map(|(family, _)| family)
-    }
-
-    /// Returns the family of a name in the JSON.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::NAMES.into_iter().find(|(_, known)| *known == name).map(|(family, _)| family)
-    }
-
-    /// Returns the name in the JSON.
-    pub fn as_str(self) -> &'static str {
-        Self::NAMES.get(self as usize).map_or("", |(_, name)| name)
-    }
-}
-
-impl fmt::Display for Family {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.pad(self.as_str())
+words! {
+    /// The kind of work that a kernel does.
+    #[derive(Hash, Default)]
+    pub enum Family {
+        /// Matrix times matrix.
+        Gemm = "gemm",
+        /// Matrix times vector.
+        Gemv = "gemv",
+        /// Attention.
+        Attention = "attention",
+        /// Element by element.
+        Elementwise = "elementwise",
+        /// Reductions and scans.
+        Reduction = "reduction",
+        /// Normalisation.
+        Norm = "norm",
+        /// Softmax.
+        Softmax = "softmax",
+        /// Copies and changes of layout.
+        CopyLayout = "copy/layout",
+        /// Routing of a mixture of experts.
+        Moe = "moe",
+        /// Lookup of rows.
+        Embedding = "embedding",
+        /// Sampling and sorting.
+        Sampling = "sampling",
+        /// Communication with other GPUs.
+        Communication = "communication",
+        /// Conversion to and from a quantized format.
+        Quantization = "quantization",
+        /// Convolutions, forward and backward.
+        Convolution = "convolution",
+        /// Any other work.
+        #[default]
+        #[serde(other)]
+        Other = "other",
     }
 }
 
@@ -470,7 +425,7 @@ mod tests {
 
     #[test]
     fn json_keeps_the_names() {
-        for family in Family::all() {
+        for family in Family::ALL.iter().copied() {
             assert_eq!(serde_json::to_value(family).unwrap(), family.as_str());
         }
         let read = |text: &str| serde_json::from_value::<Family>(text.into()).unwrap();
@@ -575,6 +530,6 @@ mod tests {
 
     #[test]
     fn names_are_in_the_order_of_the_enum() {
-        assert!(Family::all().enumerate().all(|(at, family)| family as usize == at));
+        assert!(Family::ALL.iter().enumerate().all(|(at, family)| *family as usize == at));
     }
 }

@@ -1,154 +1,130 @@
 //! Findings, and the changes of a workload that carry out their actions.
 
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A finding: evidence, an upper bound on the saving, and an action.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[non_exhaustive]
-pub struct Finding {
-    /// Stable id of the rule.
-    pub id: String,
-    /// Stage that it is about; null for the whole trace.
-    pub stage: Option<String>,
-    /// Title of one line.
-    pub title: String,
-    /// Evidence in numbers.
-    pub evidence: BTreeMap<String, serde_json::Value>,
-    /// Upper bound on the saving, ns: never more than leaves the stage at the highest of its roofs.
-    pub bound_ns: i64,
-    /// Upper bound on the saving, % of the stage's time.
-    pub bound_pct: f64,
-    /// Terms of the bound, whose sum it is.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub terms: Vec<BoundTerm>,
-    /// Origin of the bound and of the cause.
-    #[serde(default)]
-    pub confidence: Confidence,
-    /// Observation that would disprove the finding.
-    #[serde(default)]
-    pub disproof: String,
-    /// Id of the finding of the same stage and cause to act on first, which covers this one; left out for that finding itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub part_of: Option<String>,
-    /// Action to take.
-    pub action: String,
-    /// Changes of the workload that carry out the action; left out where no such change is known.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub knobs: Vec<Knob>,
-}
+results! {
+    /// A finding: evidence, an upper bound on the saving, and an action.
+    #[derive(Default)]
+    #[non_exhaustive]
+    pub struct Finding {
+        /// Stable id of the rule.
+        pub id: String,
+        /// Stage that it is about; null for the whole trace.
+        pub stage: Option<String>,
+        /// Title of one line.
+        pub title: String,
+        /// Evidence in numbers.
+        pub evidence: BTreeMap<String, serde_json::Value>,
+        /// Upper bound on the saving, ns: never more than leaves the stage at the highest of its roofs.
+        pub bound_ns: i64,
+        /// Upper bound on the saving, % of the stage's time.
+        pub bound_pct: f64,
+        /// Terms of the bound, whose sum it is.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub terms: Vec<BoundTerm>,
+        /// Origin of the bound and of the cause.
+        #[serde(default)]
+        pub confidence: Confidence,
+        /// Observation that would disprove the finding.
+        #[serde(default)]
+        pub disproof: String,
+        /// Id of the finding of the same stage and cause to act on first, which covers this one; left out for that finding itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub part_of: Option<String>,
+        /// Action to take.
+        pub action: String,
+        /// Changes of the workload that carry out the action; left out where no such change is known.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub knobs: Vec<Knob>,
+    }
 
-/// A term of the bound of a finding.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct BoundTerm {
-    /// Name of the time.
-    pub what: String,
-    /// The time, ns, mean of the devices; negative where it is subtracted.
-    pub ns: i64,
-}
-
-/// The confidence in a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Confidence {
-    /// The time was recorded, and its cause too.
-    Measured,
-    /// The bound follows from a roof or another ideal, which programs come close to at best.
-    #[default]
-    Bounded,
-    /// The cause is concluded from names, shapes or totals.
-    Guessed,
-}
-
-impl Confidence {
-    /// Returns the name in the JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Measured => "measured",
-            Self::Bounded => "bounded",
-            Self::Guessed => "guessed",
-        }
+    /// A term of the bound of a finding.
+    #[derive(Eq)]
+    pub struct BoundTerm {
+        /// Name of the time.
+        pub what: String,
+        /// The time, ns, mean of the devices; negative where it is subtracted.
+        pub ns: i64,
     }
 }
 
-/// A change of the workload that the action of a finding asks for. The workload stays as it is without it: leaving the change
-/// out undoes it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Knob {
-    /// Stable id: the workload or the engine, and the setting, e.g. `hf.cuda_graphs`, `vllm.cuda_graphs`.
-    pub id: String,
-    /// Sentence for people.
-    pub title: String,
-    /// Changes to make, all of them together.
-    pub changes: Vec<KnobChange>,
-    /// Effect on the output of the program.
-    pub output: OutputEffect,
-    /// Condition under which the knob applies, for people.
-    pub applies: String,
+words! {
+    /// The confidence in a finding.
+    #[derive(Default)]
+    pub enum Confidence {
+        /// The time was recorded, and its cause too.
+        Measured = "measured",
+        /// The bound follows from a roof or another ideal, which programs come close to at best.
+        #[default]
+        Bounded = "bounded",
+        /// The cause is concluded from names, shapes or totals.
+        Guessed = "guessed",
+    }
 }
 
-/// One change of a workload.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum KnobChange {
-    /// A setting of roofgap's configuration: `workload.cuda_graphs=true`.
-    Setting {
-        /// Key, e.g. `workload.cuda_graphs`.
-        key: String,
-        /// Value, as on the command line.
-        value: String,
-    },
-    /// A flag of the program after `--`. It replaces the same flag, with its value, where the program has it.
-    AddFlag {
-        /// Flag with its dashes.
-        flag: String,
-        /// Value; left out for a switch.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        value: Option<String>,
-    },
-    /// A flag of the program after `--` to leave out.
-    RemoveFlag {
-        /// Flag with its dashes.
-        flag: String,
-        /// The word after the flag is its value, to leave out too.
-        takes_value: bool,
-    },
-    /// An environment variable of the program.
-    Environment {
-        /// Name of the variable.
-        name: String,
-        /// Value of the variable.
-        value: String,
-    },
+results! {
+    /// A change of the workload that the action of a finding asks for. The workload stays as it is without it: leaving the change
+    /// out undoes it.
+    #[derive(Eq)]
+    pub struct Knob {
+        /// Stable id: the workload or the engine, and the setting, e.g. `hf.cuda_graphs`, `vllm.cuda_graphs`.
+        pub id: String,
+        /// Sentence for people.
+        pub title: String,
+        /// Changes to make, all of them together.
+        pub changes: Vec<KnobChange>,
+        /// Effect on the output of the program.
+        pub output: OutputEffect,
+        /// Condition under which the knob applies, for people.
+        pub applies: String,
+    }
+
+    /// One change of a workload.
+    #[derive(Eq)]
+    #[serde(tag = "kind", rename_all = "snake_case")]
+    pub enum KnobChange {
+        /// A setting of roofgap's configuration: `workload.cuda_graphs=true`.
+        Setting {
+            /// Key, e.g. `workload.cuda_graphs`.
+            key: String,
+            /// Value, as on the command line.
+            value: String,
+        },
+        /// A flag of the program after `--`. It replaces the same flag, with its value, where the program has it.
+        AddFlag {
+            /// Flag with its dashes.
+            flag: String,
+            /// Value; left out for a switch.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            value: Option<String>,
+        },
+        /// A flag of the program after `--` to leave out.
+        RemoveFlag {
+            /// Flag with its dashes.
+            flag: String,
+            /// The word after the flag is its value, to leave out too.
+            takes_value: bool,
+        },
+        /// An environment variable of the program.
+        Environment {
+            /// Name of the variable.
+            name: String,
+            /// Value of the variable.
+            value: String,
+        },
+    }
 }
 
-/// Effect of a knob on the output of the program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum OutputEffect {
-    /// The same output.
-    None,
-    /// The same computation in another order: tokens may differ in rare ties.
-    Rounding,
-    /// Another output.
-    Changes,
-}
-
-impl OutputEffect {
-    /// Returns the name in the JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Rounding => "rounding",
-            Self::Changes => "changes",
-        }
+words! {
+    /// Effect of a knob on the output of the program.
+    pub enum OutputEffect {
+        /// The same output.
+        None = "none",
+        /// The same computation in another order: tokens may differ in rare ties.
+        Rounding = "rounding",
+        /// Another output.
+        Changes = "changes",
     }
 }
 

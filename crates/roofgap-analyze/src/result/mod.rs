@@ -2,130 +2,154 @@
 //!
 //! Times are integer nanoseconds, sizes are bytes, percentages run from 0 to 100. A value that was not measured is null (`None`).
 
+/// Declares types of the JSON: each can be cloned, compared, written and read, and has a schema. Other traits are derived as usual.
+macro_rules! results {
+    ($($(#[$meta:meta])* pub $kind:ident $name:ident $(<$parameter:ident>)? { $($fields:tt)* })*) => {$(
+        #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+        $(#[$meta])*
+        pub $kind $name $(<$parameter>)? { $($fields)* }
+    )*};
+}
+
+/// Declares an enum of the JSON by the name of each value.
+macro_rules! words {
+    ($(#[$meta:meta])* pub enum $name:ident { $($(#[$about:meta])* $value:ident = $word:literal,)* }) => {
+        $crate::result::results! {
+            #[derive(Copy, Eq)]
+            $(#[$meta])*
+            pub enum $name { $($(#[$about])* #[serde(rename = $word)] $value,)* }
+        }
+
+        impl $name {
+            /// Every value.
+            pub const ALL: &[Self] = &[$(Self::$value,)*];
+
+            /// Returns the name in the JSON.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$value => $word,)* }
+            }
+
+            /// Returns the value of a name in the JSON.
+            pub fn named(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|value| value.as_str() == name)
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                out.pad(self.as_str())
+            }
+        }
+    };
+}
+
 mod capture;
-mod coverage;
 mod finding;
 mod gpu_work;
-mod host;
 mod job;
 mod serving;
 mod stage;
 mod trial;
 
-pub use capture::{
-    DeviceInfo, EngineInfo, KernelOrigin, LossInfo, LossMessage, Overhead, Profiler, RangeInfo, SourceInfo,
-    Totals, WorkloadInfo,
-};
-pub use coverage::{Coverage, Estimate, StageCoverage};
-pub use finding::{BoundTerm, Confidence, Finding, Knob, KnobChange, OutputEffect};
-pub use gpu_work::{
-    CacheRates, CopyKind, CopyRow, CounterRow, CounterSource, GraphRow, Kernel, LayerRow, LayerSpread,
-    NcuRule, Operator, RoofDistance, RoofSource, SampledInterval,
-};
-pub use host::{HostCall, HostFunction, HostIdle, HostKind};
-pub use job::{
-    CommunicationRow, ExpertBalance, ExpertTime, Job, MatchedCollectives, MatchedTransfers, OtherProcess,
-    RankActivity, RankInfo, StageUtilisation, Straggler,
-};
-pub use serving::{BatchRow, JoinedLatency, LatencyPart, PerRun, Serving, ServingSlice, Stalls};
-pub use stage::{
-    BeforeFirst, ColdCause, ColdKind, ColdStart, CpuSteps, ForeignWork, Idle, IdleDetail, LaunchAfter, Mbu,
-    MbuMeasured, Mfu, Note, Outside, PhaseCounts, Stage, StageCommunication, StageKind, StageOrigin, Steady,
-    SteadyUnit, Steps, Tail, Term, Whole,
-};
-pub use trial::{
-    BaseRuns, Direction, MeanTime, MeasuredTime, OutputCheck, TRY_SCHEMA, TimeChange, Trial, TrialRow,
-    TrialState, TrialVerdict, Trials, Winner,
-};
+pub(crate) use {results, words};
+
+pub use capture::*;
+pub use finding::*;
+pub use gpu_work::*;
+pub use job::*;
+pub use serving::*;
+pub use stage::*;
+pub use trial::*;
 
 pub use roofgap_trace::account::{GaugeStats, Percentiles, RequestFailure, RequestStats};
 
 use roofgap_trace::account::Stage1Figures;
-use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The name of the schema.
 pub const SCHEMA: &str = "roofgap.analysis/1";
 
-/// The analysis of one run or capture.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[non_exhaustive]
-pub struct Analysis {
-    /// Name of the schema.
-    #[cfg_attr(feature = "schema", schemars(extend("const" = SCHEMA)))]
-    pub schema: String,
-    /// Input files.
-    pub sources: Vec<SourceInfo>,
-    /// GPUs.
-    pub devices: Vec<DeviceInfo>,
-    /// Sums over the whole trace.
-    pub totals: Totals,
-    /// Stages, in the order of their first instance.
-    pub stages: Vec<Stage>,
-    /// Kernels of the whole trace, by total time.
-    pub kernels: Vec<Kernel>,
-    /// Framework operators, or ranges where there are none, by their own GPU time.
-    pub operators: Vec<Operator>,
-    /// Kernels by stage and layer of the model, by kernel time; empty where the capture names no modules.
-    #[serde(default)]
-    pub layers: Vec<LayerRow>,
-    /// Hardware counters by kernel and launch shape.
-    pub counters: Vec<CounterRow>,
-    /// Results of ncu's own rules, suggestions first.
-    #[serde(default)]
-    pub ncu_rules: Vec<NcuRule>,
-    /// Findings: one for each cause of a stage, by what it is likely to save; then those that are part of another.
-    pub findings: Vec<Finding>,
-    /// Profiler overhead.
-    pub overhead: Vec<Overhead>,
-    /// Losses of data on the way from the program to the analysis.
-    pub losses: Vec<LossInfo>,
-    /// Sum of the stages whose work is known.
-    #[serde(default)]
-    pub whole: Option<Whole>,
-    /// Range names, by time; operators that torch's `emit_nvtx` numbers count as one name.
-    #[serde(default)]
-    pub ranges: Vec<RangeInfo>,
-    /// The workload, from the program's own account.
-    #[serde(default)]
-    pub workload: Option<WorkloadInfo>,
-    /// Numbers of one run; null where the capture does not consist of runs.
-    #[serde(default)]
-    pub per_run: Option<PerRun>,
-    /// Serving engine, where its step names were found.
-    #[serde(default)]
-    pub engine: Option<EngineInfo>,
-    /// Requests that a load generator sent to the server, without a profiler where such a run was made.
-    #[serde(default)]
-    pub requests: Option<RequestStats>,
-    /// Steps of the engine together, and the latency of requests joined with them; null without engine steps.
-    #[serde(default)]
-    pub serving: Option<Serving>,
-    /// Copies by device, direction and kind of host memory, by total time.
-    #[serde(default)]
-    pub copies: Vec<CopyRow>,
-    /// Graphs that were recorded as one operation, by total time.
-    #[serde(default)]
-    pub graphs: Vec<GraphRow>,
-    /// Communication kernels by device, collective and group, by total time.
-    #[serde(default)]
-    pub communication: Vec<CommunicationRow>,
-    /// Ranks of a distributed job.
-    #[serde(default)]
-    pub ranks: Vec<RankInfo>,
-    /// The ranks together; null where fewer than two were given.
-    #[serde(default)]
-    pub job: Option<Job>,
-    /// Figures of the Stage 1 runner that ran the model, as it wrote them.
-    #[serde(default)]
-    pub stage1: Option<Stage1Figures>,
-    /// The recorded part; null where everything was recorded.
-    #[serde(default)]
-    pub coverage: Option<Coverage>,
-    /// Reasons for values that are null or empty.
-    #[serde(default)]
-    pub reasons: Vec<Reason>,
+results! {
+    /// The analysis of one run or capture.
+    #[derive(Default)]
+    #[non_exhaustive]
+    pub struct Analysis {
+        /// Name of the schema.
+        #[cfg_attr(feature = "schema", schemars(extend("const" = SCHEMA)))]
+        pub schema: String,
+        /// Input files.
+        pub sources: Vec<SourceInfo>,
+        /// GPUs.
+        pub devices: Vec<DeviceInfo>,
+        /// Sums over the whole trace.
+        pub totals: Totals,
+        /// Stages, in the order of their first instance.
+        pub stages: Vec<Stage>,
+        /// Kernels of the whole trace, by total time.
+        pub kernels: Vec<Kernel>,
+        /// Framework operators, or ranges where there are none, by their own GPU time.
+        pub operators: Vec<Operator>,
+        /// Kernels by stage and layer of the model, by kernel time; empty where the capture names no modules.
+        #[serde(default)]
+        pub layers: Vec<LayerRow>,
+        /// Hardware counters by kernel and launch shape.
+        pub counters: Vec<CounterRow>,
+        /// Results of ncu's own rules, suggestions first.
+        #[serde(default)]
+        pub ncu_rules: Vec<NcuRule>,
+        /// Findings: one for each cause of a stage, by what it is likely to save; then those that are part of another.
+        pub findings: Vec<Finding>,
+        /// Profiler overhead.
+        pub overhead: Vec<Overhead>,
+        /// Losses of data on the way from the program to the analysis.
+        pub losses: Vec<LossInfo>,
+        /// Sum of the stages whose work is known.
+        #[serde(default)]
+        pub whole: Option<Whole>,
+        /// Range names, by time; operators that torch's `emit_nvtx` numbers count as one name.
+        #[serde(default)]
+        pub ranges: Vec<RangeInfo>,
+        /// The workload, from the program's own account.
+        #[serde(default)]
+        pub workload: Option<WorkloadInfo>,
+        /// Numbers of one run; null where the capture does not consist of runs.
+        #[serde(default)]
+        pub per_run: Option<PerRun>,
+        /// Serving engine, where its step names were found.
+        #[serde(default)]
+        pub engine: Option<EngineInfo>,
+        /// Requests that a load generator sent to the server, without a profiler where such a run was made.
+        #[serde(default)]
+        pub requests: Option<RequestStats>,
+        /// Steps of the engine together, and the latency of requests joined with them; null without engine steps.
+        #[serde(default)]
+        pub serving: Option<Serving>,
+        /// Copies by device, direction and kind of host memory, by total time.
+        #[serde(default)]
+        pub copies: Vec<CopyRow>,
+        /// Graphs that were recorded as one operation, by total time.
+        #[serde(default)]
+        pub graphs: Vec<GraphRow>,
+        /// Communication kernels by device, collective and group, by total time.
+        #[serde(default)]
+        pub communication: Vec<CommunicationRow>,
+        /// Ranks of a distributed job.
+        #[serde(default)]
+        pub ranks: Vec<RankInfo>,
+        /// The ranks together; null where fewer than two were given.
+        #[serde(default)]
+        pub job: Option<Job>,
+        /// Figures of the Stage 1 runner that ran the model, as it wrote them.
+        #[serde(default)]
+        pub stage1: Option<Stage1Figures>,
+        /// The recorded part; null where everything was recorded.
+        #[serde(default)]
+        pub coverage: Option<Coverage>,
+        /// Reasons for values that are null or empty.
+        #[serde(default)]
+        pub reasons: Vec<Reason>,
+    }
 }
 
 impl Analysis {
@@ -144,14 +168,14 @@ impl Analysis {
     }
 }
 
-/// A reason for a value that is null or empty.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Reason {
-    /// The part of the analysis, as a path into the JSON such as `stages.decode.mfu`.
-    pub about: About,
-    /// The reason, as a sentence without a full stop.
-    pub why: String,
+results! {
+    /// A reason for a value that is null or empty.
+    pub struct Reason {
+        /// The part of the analysis, as a path into the JSON such as `stages.decode.mfu`.
+        pub about: About,
+        /// The reason, as a sentence without a full stop.
+        pub why: String,
+    }
 }
 
 impl Reason {
@@ -161,34 +185,35 @@ impl Reason {
     }
 }
 
-/// The part of an analysis that a reason is about.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(from = "String", into = "String")]
-#[non_exhaustive]
-pub enum About {
-    /// `sources`
-    Sources,
-    /// `stages`
-    Stages,
-    /// `stages.NAME`
-    Stage(String),
-    /// `stages.NAME.mfu`
-    StageMfu(String),
-    /// `stages.NAME.mbu`
-    StageMbu(String),
-    /// `stages.NAME.tokens_per_s`
-    StageTokens(String),
-    /// `kernels`
-    Kernels,
-    /// `operators`
-    Operators,
-    /// `counters`
-    Counters,
-    /// `overhead`
-    Overhead,
-    /// Any other path.
-    Other(String),
+results! {
+    /// The part of an analysis that a reason is about.
+    #[derive(Eq)]
+    #[serde(from = "String", into = "String")]
+    #[non_exhaustive]
+    pub enum About {
+        /// `sources`
+        Sources,
+        /// `stages`
+        Stages,
+        /// `stages.NAME`
+        Stage(String),
+        /// `stages.NAME.mfu`
+        StageMfu(String),
+        /// `stages.NAME.mbu`
+        StageMbu(String),
+        /// `stages.NAME.tokens_per_s`
+        StageTokens(String),
+        /// `kernels`
+        Kernels,
+        /// `operators`
+        Operators,
+        /// `counters`
+        Counters,
+        /// `overhead`
+        Overhead,
+        /// Any other path.
+        Other(String),
+    }
 }
 
 impl fmt::Display for About {

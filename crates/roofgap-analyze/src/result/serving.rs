@@ -1,125 +1,118 @@
 //! Steps of a serving engine over time, the latency of requests joined with them, and the numbers of one run.
 
-use serde::{Deserialize, Serialize};
+results! {
+    /// The steps of a serving engine together. All but the rates are of one process: of the processes that split a model, the one with
+    /// the most steps.
+    #[derive(Default)]
+    pub struct Serving {
+        /// Time from the start of the first step to the end of the last, ns: time between steps is part of it.
+        pub span_ns: i64,
+        /// Number of copies of the model whose rates are added; null where several processes ran steps and the engine did not state
+        /// it.
+        pub replicas: Option<u64>,
+        /// Prompt tokens per second of `span_ns`; null where the names of the steps do not give them, where steps are missing or where
+        /// `replicas` is unknown.
+        pub context_tokens_per_s: Option<f64>,
+        /// Generated tokens per second of `span_ns`, without the first token of each request, which a step with prompts generates.
+        pub generation_tokens_per_s: Option<f64>,
+        /// Slices of equal length of the span, in order.
+        pub over_time: Vec<ServingSlice>,
+        /// Decode steps by the number of requests in them.
+        pub batches: Vec<BatchRow>,
+        /// Waits of requests that generate for prompts of others.
+        pub stalls: Stalls,
+        /// Latency of requests by its parts; null where no requests were sent while the steps were recorded.
+        pub latency: Option<JoinedLatency>,
+    }
 
-/// The steps of a serving engine together. All but the rates are of one process: of the processes that split a model, the one with
-/// the most steps.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Serving {
-    /// Time from the start of the first step to the end of the last, ns: time between steps is part of it.
-    pub span_ns: i64,
-    /// Number of copies of the model whose rates are added; null where several processes ran steps and the engine did not state
-    /// it.
-    pub replicas: Option<u64>,
-    /// Prompt tokens per second of `span_ns`; null where the names of the steps do not give them, where steps are missing or where
-    /// `replicas` is unknown.
-    pub context_tokens_per_s: Option<f64>,
-    /// Generated tokens per second of `span_ns`, without the first token of each request, which a step with prompts generates.
-    pub generation_tokens_per_s: Option<f64>,
-    /// Slices of equal length of the span, in order.
-    pub over_time: Vec<ServingSlice>,
-    /// Decode steps by the number of requests in them.
-    pub batches: Vec<BatchRow>,
-    /// Waits of requests that generate for prompts of others.
-    pub stalls: Stalls,
-    /// Latency of requests by its parts; null where no requests were sent while the steps were recorded.
-    pub latency: Option<JoinedLatency>,
-}
+    /// A slice of time. A step belongs to the slice in which it begins.
+    #[derive(Default)]
+    pub struct ServingSlice {
+        /// Start, ns from the start of the first step.
+        pub start_ns: i64,
+        /// Length, ns.
+        pub length_ns: i64,
+        /// Number of prefill steps.
+        pub prefill_steps: u64,
+        /// Number of mixed steps.
+        pub mixed_steps: u64,
+        /// Number of decode steps.
+        pub decode_steps: u64,
+        /// Mean number of requests in a step; null without steps or where their names do not give it.
+        pub requests_per_step: Option<f64>,
+        /// Prompt tokens; null where the names do not give them.
+        pub context_tokens: Option<u64>,
+        /// Generated tokens; null where the names do not give them.
+        pub generation_tokens: Option<u64>,
+    }
 
-/// A slice of time. A step belongs to the slice in which it begins.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ServingSlice {
-    /// Start, ns from the start of the first step.
-    pub start_ns: i64,
-    /// Length, ns.
-    pub length_ns: i64,
-    /// Number of prefill steps.
-    pub prefill_steps: u64,
-    /// Number of mixed steps.
-    pub mixed_steps: u64,
-    /// Number of decode steps.
-    pub decode_steps: u64,
-    /// Mean number of requests in a step; null without steps or where their names do not give it.
-    pub requests_per_step: Option<f64>,
-    /// Prompt tokens; null where the names do not give them.
-    pub context_tokens: Option<u64>,
-    /// Generated tokens; null where the names do not give them.
-    pub generation_tokens: Option<u64>,
-}
+    /// Decode steps with the same number of requests.
+    #[derive(Eq, Default)]
+    pub struct BatchRow {
+        /// Requests in a step.
+        pub requests: u64,
+        /// Number of steps.
+        pub steps: u64,
+        /// Number of steps whose kernels were mostly launched by CUDA graphs.
+        pub graph_steps: u64,
+        /// Mean time from the first to the last GPU operation of a step, ns; null without GPU work.
+        pub mean_ns: Option<i64>,
+        /// Idle time inside the steps without graphs, ns.
+        pub eager_idle_ns: i64,
+    }
 
-/// Decode steps with the same number of requests.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct BatchRow {
-    /// Requests in a step.
-    pub requests: u64,
-    /// Number of steps.
-    pub steps: u64,
-    /// Number of steps whose kernels were mostly launched by CUDA graphs.
-    pub graph_steps: u64,
-    /// Mean time from the first to the last GPU operation of a step, ns; null without GPU work.
-    pub mean_ns: Option<i64>,
-    /// Idle time inside the steps without graphs, ns.
-    pub eager_idle_ns: i64,
-}
+    /// Prefill steps between steps that generate, and the requests that surely waited meanwhile.
+    #[derive(Copy, Eq, Default)]
+    pub struct Stalls {
+        /// Number of prefill steps during which at least one request waited.
+        pub steps: u64,
+        /// Time of those steps, ns.
+        pub total_ns: i64,
+        /// Longest time around such prefill steps from the end of a step that generates to the start of the next, ns.
+        pub longest_ns: i64,
+        /// Sum over these steps of time multiplied by waiting requests, ns.
+        pub request_ns: i64,
+    }
 
-/// Prefill steps between steps that generate, and the requests that surely waited meanwhile.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Stalls {
-    /// Number of prefill steps during which at least one request waited.
-    pub steps: u64,
-    /// Time of those steps, ns.
-    pub total_ns: i64,
-    /// Longest time around such prefill steps from the end of a step that generates to the start of the next, ns.
-    pub longest_ns: i64,
-    /// Sum over these steps of time multiplied by waiting requests, ns.
-    pub request_ns: i64,
-}
+    /// Latency of requests, joined with the steps by time. Both have the wall clock of one host.
+    #[derive(Default)]
+    pub struct JoinedLatency {
+        /// Number of requests with a time to first token.
+        pub requests: u64,
+        /// Number of those with a recorded step that read prompts before their first token.
+        pub joined: u64,
+        /// Change of the wall clock against the steady clock over the window, ns; null where it was not compared.
+        pub clock_change_ns: Option<i64>,
+        /// Time to first token of the joined requests by its parts, in order; the means add up to the first row.
+        pub ttft: Vec<LatencyPart>,
+        /// Mean time per token after the first by its parts; the others add up to the first row. Empty without tokens to
+        /// count, or where the steps take longer than the tokens.
+        pub token_time: Vec<LatencyPart>,
+    }
 
-/// Latency of requests, joined with the steps by time. Both have the wall clock of one host.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct JoinedLatency {
-    /// Number of requests with a time to first token.
-    pub requests: u64,
-    /// Number of those with a recorded step that read prompts before their first token.
-    pub joined: u64,
-    /// Change of the wall clock against the steady clock over the window, ns; null where it was not compared.
-    pub clock_change_ns: Option<i64>,
-    /// Time to first token of the joined requests by its parts, in order; the means add up to the first row.
-    pub ttft: Vec<LatencyPart>,
-    /// Mean time per token after the first by its parts; the others add up to the first row. Empty without tokens to
-    /// count, or where the steps take longer than the tokens.
-    pub token_time: Vec<LatencyPart>,
-}
+    /// A part of a latency.
+    #[derive(Eq, Default)]
+    pub struct LatencyPart {
+        /// Name of the part.
+        pub part: String,
+        /// Mean, ns.
+        pub mean_ns: i64,
+        /// Median, ns; null for a part that is known only on average.
+        pub p50_ns: Option<i64>,
+        /// 90th percentile, ns; null for a part that is known only on average.
+        pub p90_ns: Option<i64>,
+    }
 
-/// A part of a latency.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct LatencyPart {
-    /// Name of the part.
-    pub part: String,
-    /// Mean, ns.
-    pub mean_ns: i64,
-    /// Median, ns; null for a part that is known only on average.
-    pub p50_ns: Option<i64>,
-    /// 90th percentile, ns; null for a part that is known only on average.
-    pub p90_ns: Option<i64>,
-}
-
-/// Numbers of one run: a prefill and the decode that follows it, as means over the runs of a capture.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct PerRun {
-    /// Number of runs.
-    pub runs: u64,
-    /// Time to first token, ns: prefill and the first step of decode.
-    pub ttft_ns: Option<i64>,
-    /// Time per generated token, ns: the time of decode divided by its tokens, all sequences together.
-    pub token_ns: Option<i64>,
-    /// Generated tokens per second of decode, all sequences together.
-    pub tokens_per_s: Option<f64>,
+    /// Numbers of one run: a prefill and the decode that follows it, as means over the runs of a capture.
+    #[derive(Default)]
+    pub struct PerRun {
+        /// Number of runs.
+        pub runs: u64,
+        /// Time to first token, ns: prefill and the first step of decode.
+        pub ttft_ns: Option<i64>,
+        /// Time per generated token, ns: the time of decode divided by its tokens, all sequences together.
+        pub token_ns: Option<i64>,
+        /// Generated tokens per second of decode, all sequences together.
+        pub tokens_per_s: Option<f64>,
+    }
 }

@@ -1,316 +1,294 @@
-//! The numbers of one stage.
+//! The numbers of one stage, and the work of the CPU in its idle time.
 
-use super::{CopyRow, GraphRow, HostFunction, HostIdle, Kernel, RoofDistance, StageCoverage};
+use super::{CopyRow, GraphRow, Kernel, RoofDistance, StageCoverage};
 use crate::verdict::StageLimit;
-use serde::{Deserialize, Serialize};
 
-/// The kind of a stage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum StageKind {
-    /// Requests read their prompt.
-    Prefill,
-    /// Requests generate tokens.
-    Decode,
-    /// Steps of an engine that do both.
-    Mixed,
-    /// The whole trace, where no stage was found.
-    Whole,
-    /// A stage named by the user.
-    #[default]
-    Custom,
-}
-
-impl StageKind {
-    /// Returns the name in the JSON, which is also that of a stage of engine steps.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Prefill => "prefill",
-            Self::Decode => "decode",
-            Self::Mixed => "mixed",
-            Self::Whole => "whole",
-            Self::Custom => "custom",
-        }
+words! {
+    /// The kind of a stage.
+    #[derive(Default)]
+    pub enum StageKind {
+        /// Requests read their prompt.
+        Prefill = "prefill",
+        /// Requests generate tokens.
+        Decode = "decode",
+        /// Steps of an engine that do both.
+        Mixed = "mixed",
+        /// The whole trace, where no stage was found.
+        Whole = "whole",
+        /// A stage named by the user.
+        #[default]
+        Custom = "custom",
     }
 }
 
-/// A count of each phase of a stage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct PhaseCounts {
-    /// Requests that read their prompt, or their tokens; null where unknown.
-    pub context: Option<u64>,
-    /// Requests that generate, or their tokens; null where unknown.
-    pub generation: Option<u64>,
-}
+results! {
+    /// A count of each phase of a stage.
+    #[derive(Copy, Eq, Default)]
+    pub struct PhaseCounts {
+        /// Requests that read their prompt, or their tokens; null where unknown.
+        pub context: Option<u64>,
+        /// Requests that generate, or their tokens; null where unknown.
+        pub generation: Option<u64>,
+    }
 
-/// Cold instances and steps: the same GPU work in more than twice the time, at the beginning or where code was loaded.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ColdStart {
-    /// Number of cold instances; 0 where only steps of other instances are cold.
-    pub instances: u64,
-    /// Mean time of a cold instance, or of a cold step where no instance is, ns.
-    pub mean_ns: i64,
-    /// Mean time of the other instances or steps, ns.
-    pub warm_mean_ns: i64,
-    /// Number of cold steps in instances that are not cold.
-    #[serde(default)]
-    pub steps: u64,
-    /// Time of all cold instances and steps, ns.
-    #[serde(default)]
-    pub total_ns: i64,
-    /// True if other instances or steps are left. Limit, steady state and findings are those of the others.
-    #[serde(default)]
-    pub left_out: bool,
-    /// Causes, most time first; empty where the capture does not show any.
-    #[serde(default)]
-    pub causes: Vec<ColdCause>,
-}
+    /// Cold instances and steps: the same GPU work in more than twice the time, at the beginning or where code was loaded.
+    #[derive(Eq, Default)]
+    pub struct ColdStart {
+        /// Number of cold instances; 0 where only steps of other instances are cold.
+        pub instances: u64,
+        /// Mean time of a cold instance, or of a cold step where no instance is, ns.
+        pub mean_ns: i64,
+        /// Mean time of the other instances or steps, ns.
+        pub warm_mean_ns: i64,
+        /// Number of cold steps in instances that are not cold.
+        #[serde(default)]
+        pub steps: u64,
+        /// Time of all cold instances and steps, ns.
+        #[serde(default)]
+        pub total_ns: i64,
+        /// True if other instances or steps are left. Limit, steady state and findings are those of the others.
+        #[serde(default)]
+        pub left_out: bool,
+        /// Causes, most time first; empty where the capture does not show any.
+        #[serde(default)]
+        pub causes: Vec<ColdCause>,
+    }
 
-/// Calls that make an instance or a step cold.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ColdCause {
-    /// Kind of work.
-    pub kind: ColdKind,
-    /// Name of the call with the most time.
-    pub call: String,
-    /// Number of calls.
-    pub calls: u64,
-    /// Time in these calls and before them, in which the GPU ran nothing, ns.
-    pub ns: i64,
-}
+    /// Calls that make an instance or a step cold.
+    #[derive(Eq)]
+    pub struct ColdCause {
+        /// Kind of work.
+        pub kind: ColdKind,
+        /// Name of the call with the most time.
+        pub call: String,
+        /// Number of calls.
+        pub calls: u64,
+        /// Time in these calls and before them, in which the GPU ran nothing, ns.
+        pub ns: i64,
+    }
 
-/// Work that a program does once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum ColdKind {
-    /// Code is loaded, and compiled before that.
-    ModuleLoad,
-    /// A graph is captured or instantiated.
-    GraphInstantiation,
-    /// The first allocation creates the context of a process, or an allocation takes milliseconds.
-    Allocation,
-    /// A launch call takes milliseconds while the GPU is idle, because the driver loads what it needs.
-    FirstLaunch,
-}
+    /// Work that a program does once.
+    #[derive(Copy, Eq, PartialOrd, Ord, Hash)]
+    #[serde(rename_all = "snake_case")]
+    pub enum ColdKind {
+        /// Code is loaded, and compiled before that.
+        ModuleLoad,
+        /// A graph is captured or instantiated.
+        GraphInstantiation,
+        /// The first allocation creates the context of a process, or an allocation takes milliseconds.
+        Allocation,
+        /// A launch call takes milliseconds while the GPU is idle, because the driver loads what it needs.
+        FirstLaunch,
+    }
 
-/// The repeated part of a stage, without cold instances and steps.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Steady {
-    /// Repeated unit.
-    pub unit: SteadyUnit,
-    /// Number of units.
-    pub count: u64,
-    /// Mean time of the units that take about as long as their work explains, ns: the step time of a report. Left out are those that take
-    /// 20 % longer and stand out from the spread. The median of three or four units.
-    pub time_ns: i64,
-    /// Median, ns.
-    pub median_ns: i64,
-    /// Spread, ns: the median distance from the median, times 1.4826.
-    pub spread_ns: i64,
-    /// Time of a unit without a profiler, ns; null where no unprofiled run was measured.
-    pub unprofiled_ns: Option<i64>,
-    /// Units that took longer than their work explains; null without any.
-    pub tail: Option<Tail>,
-}
+    /// The repeated part of a stage, without cold instances and steps.
+    #[derive(Eq)]
+    pub struct Steady {
+        /// Repeated unit.
+        pub unit: SteadyUnit,
+        /// Number of units.
+        pub count: u64,
+        /// Mean time of the units that take about as long as their work explains, ns: the step time of a report. Left out are those that take
+        /// 20 % longer and stand out from the spread. The median of three or four units.
+        pub time_ns: i64,
+        /// Median, ns.
+        pub median_ns: i64,
+        /// Spread, ns: the median distance from the median, times 1.4826.
+        pub spread_ns: i64,
+        /// Time of a unit without a profiler, ns; null where no unprofiled run was measured.
+        pub unprofiled_ns: Option<i64>,
+        /// Units that took longer than their work explains; null without any.
+        pub tail: Option<Tail>,
+    }
 
-/// The repeated unit of a stage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum SteadyUnit {
-    /// Steps.
-    Step,
-    /// Instances, where the stage has no steps.
-    Instance,
-}
+    /// The repeated unit of a stage.
+    #[derive(Copy, Eq)]
+    #[serde(rename_all = "snake_case")]
+    pub enum SteadyUnit {
+        /// Steps.
+        Step,
+        /// Instances, where the stage has no steps.
+        Instance,
+    }
 
-/// Units of a stage that took more than twice the time that their tokens, or the size of their kernels, explain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Tail {
-    /// Number of such units.
-    pub units: u64,
-    /// Their time beyond the expected one, ns.
-    pub beyond_ns: i64,
-    /// Number of the one furthest beyond, from 1.
-    pub slowest: u64,
-    /// Its time, ns.
-    pub slowest_ns: i64,
-    /// Its expected time, ns.
-    pub expected_ns: i64,
-}
+    /// Units of a stage that took more than twice the time that their tokens, or the size of their kernels, explain.
+    #[derive(Copy, Eq, Default)]
+    pub struct Tail {
+        /// Number of such units.
+        pub units: u64,
+        /// Their time beyond the expected one, ns.
+        pub beyond_ns: i64,
+        /// Number of the one furthest beyond, from 1.
+        pub slowest: u64,
+        /// Its time, ns.
+        pub slowest_ns: i64,
+        /// Its expected time, ns.
+        pub expected_ns: i64,
+    }
 
-/// Communication with other GPUs in a stage, summed over devices.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct StageCommunication {
-    /// Number of kernels.
-    pub kernels: u64,
-    /// Time with at least one of them, ns.
-    pub total_ns: i64,
-    /// Part of it in which the GPU runs no other kernel, ns.
-    pub exposed_ns: i64,
-    /// Part of `exposed_ns` in which the GPU waits for another one to arrive, ns; null where one GPU alone was recorded.
-    pub waiting_ns: Option<i64>,
-}
+    /// Communication with other GPUs in a stage, summed over devices.
+    #[derive(Copy, Eq, Default)]
+    pub struct StageCommunication {
+        /// Number of kernels.
+        pub kernels: u64,
+        /// Time with at least one of them, ns.
+        pub total_ns: i64,
+        /// Part of it in which the GPU runs no other kernel, ns.
+        pub exposed_ns: i64,
+        /// Part of `exposed_ns` in which the GPU waits for another one to arrive, ns; null where one GPU alone was recorded.
+        pub waiting_ns: Option<i64>,
+    }
 
-/// GPU work of other ranges and threads in the time of a stage.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ForeignWork {
-    /// Time in which the GPU ran only such work, ns.
-    pub busy_ns: i64,
-    /// Number of its kernels.
-    pub kernel_count: u64,
-    /// Thread that launched most of those kernels; null where unknown.
-    pub thread: Option<String>,
-    /// Number of kernels launched by that thread.
-    pub thread_kernel_count: u64,
-}
+    /// GPU work of other ranges and threads in the time of a stage.
+    #[derive(Eq, Default)]
+    pub struct ForeignWork {
+        /// Time in which the GPU ran only such work, ns.
+        pub busy_ns: i64,
+        /// Number of its kernels.
+        pub kernel_count: u64,
+        /// Thread that launched most of those kernels; null where unknown.
+        pub thread: Option<String>,
+        /// Number of kernels launched by that thread.
+        pub thread_kernel_count: u64,
+    }
 
-/// A stage of the program, such as prefill or decode.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[non_exhaustive]
-pub struct Stage {
-    /// Stage name.
-    pub name: String,
-    /// Kind of the stage.
-    #[serde(default)]
-    pub kind: StageKind,
-    /// Names of the ranges that mark it, as `domain@name`.
-    pub ranges: Vec<String>,
-    /// Number of instances.
-    pub instances: u64,
-    /// Total CPU time of the instances, ns.
-    pub wall_ns: i64,
-    /// First start to last end of its GPU work, summed over instances, ns; null without GPU work.
-    pub projected_ns: Option<i64>,
-    /// Total kernel time, ns.
-    pub kernel_ns: Option<i64>,
-    /// Time with at least one of its GPU operations, summed over devices, ns.
-    pub busy_ns: Option<i64>,
-    /// Number of kernels.
-    pub kernel_count: u64,
-    /// Number of kernels, copies, memsets and graphs.
-    pub gpu_op_count: u64,
-    /// Number of calls that launched GPU work.
-    pub launch_count: u64,
-    /// Number of GPUs with work of the stage.
-    #[serde(default)]
-    pub device_count: u64,
-    /// Mean number of GPUs per instance; less than `device_count` where each process has its own GPU.
-    #[serde(default)]
-    pub devices_per_instance: f64,
-    /// Total copy time, ns; null where only totals are known.
-    #[serde(default)]
-    pub memcpy_ns: Option<i64>,
-    /// Time from the end of an instance on the CPU to the end of its GPU work, summed over instances, ns; above 0
-    /// where a range is closed before the GPU has finished.
-    #[serde(default)]
-    pub late_ns: i64,
-    /// Time before its first operation in which the GPU ran earlier work, summed over instances and devices, ns.
-    #[serde(default)]
-    pub queued_ns: i64,
-    /// Part of `foreign.busy_ns` after the last operation of an instance, ns.
-    #[serde(default)]
-    pub after_ns: i64,
-    /// Idle time of the GPU before the first operation of its instances.
-    #[serde(default)]
-    pub before: BeforeFirst,
-    /// Idle time between its first and last operation by cause, per device; overlapping instances count once.
-    pub idle: Option<Idle>,
-    /// Parts of `idle`.
-    #[serde(default)]
-    pub idle_detail: IdleDetail,
-    /// Part of `idle.launch_ns` that follows a wait or a copy.
-    #[serde(default)]
-    pub launch_after: LaunchAfter,
-    /// Part of `idle.launch_ns` in which the launching thread was getting data from a data loader, ns; left out where there is none.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub data_loading_ns: i64,
-    /// Functions of the launching threads in its idle time, by their own time; left out where the capture has no stacks.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub host: Vec<HostFunction>,
-    /// Idle time that `host` explains; left out where the capture has no stacks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub host_idle: Option<HostIdle>,
-    /// Main limit of its warm part; null in an analysis of an earlier version.
-    #[serde(default)]
-    pub limit: Option<StageLimit>,
-    /// The repeated part; null without GPU work.
-    #[serde(default)]
-    pub steady: Option<Steady>,
-    /// Communication with other GPUs in its warm part; null where there is none.
-    #[serde(default)]
-    pub communication: Option<StageCommunication>,
-    /// Steps (tokens of decode).
-    pub steps: Option<Steps>,
-    /// Kernels, by total time.
-    pub kernels: Vec<Kernel>,
-    /// Named parts, such as the vision encoder.
-    pub notes: Vec<Note>,
-    /// Model FLOPs utilisation.
-    pub mfu: Option<Mfu>,
-    /// Memory bandwidth utilisation.
-    pub mbu: Option<Mbu>,
-    /// Memory bandwidth utilisation and activity by sampled counters; null where none were sampled.
-    #[serde(default)]
-    pub mbu_measured: Option<MbuMeasured>,
-    /// Origin of its times.
-    #[serde(default)]
-    pub from: StageOrigin,
-    /// Requests that an engine scheduled, summed over steps; null where the stage has no engine steps.
-    #[serde(default)]
-    pub requests: Option<PhaseCounts>,
-    /// Tokens that an engine scheduled, summed over steps; null where the stage has no engine steps.
-    #[serde(default)]
-    pub tokens: Option<PhaseCounts>,
-    /// Tokens per second of its time, all sequences together.
-    #[serde(default)]
-    pub tokens_per_s: Option<f64>,
-    /// Time per token, ns: its time divided by its tokens, all sequences together.
-    #[serde(default)]
-    pub token_ns: Option<i64>,
-    /// Mean time of an instance, ns.
-    #[serde(default)]
-    pub mean_ns: Option<i64>,
-    /// Standard deviation over instances, ns; null for a single one.
-    #[serde(default)]
-    pub std_ns: Option<i64>,
-    /// Time from the first operation of each engine step to that of the next step, summed, ns.
-    #[serde(default)]
-    pub period_ns: Option<i64>,
-    /// Part of `period_ns` in which the GPU ran nothing after the step's last operation, ns.
-    #[serde(default)]
-    pub between_ns: i64,
-    /// GPU work of other ranges and threads in its time; null where there is none.
-    #[serde(default)]
-    pub foreign: Option<ForeignWork>,
-    /// Copies, by total time.
-    #[serde(default)]
-    pub copies: Vec<CopyRow>,
-    /// Graphs that were recorded as one operation, by total time.
-    #[serde(default)]
-    pub graphs: Vec<GraphRow>,
-    /// The recorded part, of which all other numbers are; null where all of it was recorded.
-    #[serde(default)]
-    pub coverage: Option<StageCoverage>,
-    /// Cold instances and steps, which are part of the other numbers; left out where there are none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cold_start: Option<ColdStart>,
-    /// The stage without its cold instances and steps; `None` where all of it is warm. See [`Stage::warm`].
-    #[serde(skip)]
-    pub warm: Option<Box<Stage>>,
-    /// Distance of its kernels to the roof.
-    #[serde(flatten)]
-    pub roof: RoofDistance,
+    /// A stage of the program, such as prefill or decode.
+    #[derive(Default)]
+    #[non_exhaustive]
+    pub struct Stage {
+        /// Stage name.
+        pub name: String,
+        /// Kind of the stage.
+        #[serde(default)]
+        pub kind: StageKind,
+        /// Names of the ranges that mark it, as `domain@name`.
+        pub ranges: Vec<String>,
+        /// Number of instances.
+        pub instances: u64,
+        /// Total CPU time of the instances, ns.
+        pub wall_ns: i64,
+        /// First start to last end of its GPU work, summed over instances, ns; null without GPU work.
+        pub projected_ns: Option<i64>,
+        /// Total kernel time, ns.
+        pub kernel_ns: Option<i64>,
+        /// Time with at least one of its GPU operations, summed over devices, ns.
+        pub busy_ns: Option<i64>,
+        /// Number of kernels.
+        pub kernel_count: u64,
+        /// Number of kernels, copies, memsets and graphs.
+        pub gpu_op_count: u64,
+        /// Number of calls that launched GPU work.
+        pub launch_count: u64,
+        /// Number of GPUs with work of the stage.
+        #[serde(default)]
+        pub device_count: u64,
+        /// Mean number of GPUs per instance; less than `device_count` where each process has its own GPU.
+        #[serde(default)]
+        pub devices_per_instance: f64,
+        /// Total copy time, ns; null where only totals are known.
+        #[serde(default)]
+        pub memcpy_ns: Option<i64>,
+        /// Time from the end of an instance on the CPU to the end of its GPU work, summed over instances, ns; above 0
+        /// where a range is closed before the GPU has finished.
+        #[serde(default)]
+        pub late_ns: i64,
+        /// Time before its first operation in which the GPU ran earlier work, summed over instances and devices, ns.
+        #[serde(default)]
+        pub queued_ns: i64,
+        /// Part of `foreign.busy_ns` after the last operation of an instance, ns.
+        #[serde(default)]
+        pub after_ns: i64,
+        /// Idle time of the GPU before the first operation of its instances.
+        #[serde(default)]
+        pub before: BeforeFirst,
+        /// Idle time between its first and last operation by cause, per device; overlapping instances count once.
+        pub idle: Option<Idle>,
+        /// Parts of `idle`.
+        #[serde(default)]
+        pub idle_detail: IdleDetail,
+        /// Part of `idle.launch_ns` that follows a wait or a copy.
+        #[serde(default)]
+        pub launch_after: LaunchAfter,
+        /// Part of `idle.launch_ns` in which the launching thread was getting data from a data loader, ns; left out where there is none.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        pub data_loading_ns: i64,
+        /// Functions of the launching threads in its idle time, by their own time; left out where the capture has no stacks.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub host: Vec<HostFunction>,
+        /// Idle time that `host` explains; left out where the capture has no stacks.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub host_idle: Option<HostIdle>,
+        /// Main limit of its warm part; null in an analysis of an earlier version.
+        #[serde(default)]
+        pub limit: Option<StageLimit>,
+        /// The repeated part; null without GPU work.
+        #[serde(default)]
+        pub steady: Option<Steady>,
+        /// Communication with other GPUs in its warm part; null where there is none.
+        #[serde(default)]
+        pub communication: Option<StageCommunication>,
+        /// Steps (tokens of decode).
+        pub steps: Option<Steps>,
+        /// Kernels, by total time.
+        pub kernels: Vec<Kernel>,
+        /// Named parts, such as the vision encoder.
+        pub notes: Vec<Note>,
+        /// Model FLOPs utilisation.
+        pub mfu: Option<Mfu>,
+        /// Memory bandwidth utilisation.
+        pub mbu: Option<Mbu>,
+        /// Memory bandwidth utilisation and activity by sampled counters; null where none were sampled.
+        #[serde(default)]
+        pub mbu_measured: Option<MbuMeasured>,
+        /// Origin of its times.
+        #[serde(default)]
+        pub from: StageOrigin,
+        /// Requests that an engine scheduled, summed over steps; null where the stage has no engine steps.
+        #[serde(default)]
+        pub requests: Option<PhaseCounts>,
+        /// Tokens that an engine scheduled, summed over steps; null where the stage has no engine steps.
+        #[serde(default)]
+        pub tokens: Option<PhaseCounts>,
+        /// Tokens per second of its time, all sequences together.
+        #[serde(default)]
+        pub tokens_per_s: Option<f64>,
+        /// Time per token, ns: its time divided by its tokens, all sequences together.
+        #[serde(default)]
+        pub token_ns: Option<i64>,
+        /// Mean time of an instance, ns.
+        #[serde(default)]
+        pub mean_ns: Option<i64>,
+        /// Standard deviation over instances, ns; null for a single one.
+        #[serde(default)]
+        pub std_ns: Option<i64>,
+        /// Time from the first operation of each engine step to that of the next step, summed, ns.
+        #[serde(default)]
+        pub period_ns: Option<i64>,
+        /// Part of `period_ns` in which the GPU ran nothing after the step's last operation, ns.
+        #[serde(default)]
+        pub between_ns: i64,
+        /// GPU work of other ranges and threads in its time; null where there is none.
+        #[serde(default)]
+        pub foreign: Option<ForeignWork>,
+        /// Copies, by total time.
+        #[serde(default)]
+        pub copies: Vec<CopyRow>,
+        /// Graphs that were recorded as one operation, by total time.
+        #[serde(default)]
+        pub graphs: Vec<GraphRow>,
+        /// The recorded part, of which all other numbers are; null where all of it was recorded.
+        #[serde(default)]
+        pub coverage: Option<StageCoverage>,
+        /// Cold instances and steps, which are part of the other numbers; left out where there are none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub cold_start: Option<ColdStart>,
+        /// The stage without its cold instances and steps; `None` where all of it is warm. See [`Stage::warm`].
+        #[serde(skip)]
+        pub warm: Option<Box<Stage>>,
+        /// Distance of its kernels to the roof.
+        #[serde(flatten)]
+        pub roof: RoofDistance,
+    }
 }
 
 fn is_zero(ns: &i64) -> bool {
@@ -408,16 +386,17 @@ pub struct Outside {
     pub before_ns: i64,
 }
 
-/// The origin of the times of a stage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum StageOrigin {
-    /// A recorded timeline.
-    #[default]
-    Timeline,
-    /// The program's own account.
-    Workload,
+results! {
+    /// The origin of the times of a stage.
+    #[derive(Copy, Eq, Default)]
+    #[serde(rename_all = "snake_case")]
+    pub enum StageOrigin {
+        /// A recorded timeline.
+        #[default]
+        Timeline,
+        /// The program's own account.
+        Workload,
+    }
 }
 
 impl std::fmt::Display for StageOrigin {
@@ -429,57 +408,65 @@ impl std::fmt::Display for StageOrigin {
     }
 }
 
-/// Idle time in which the CPU launched late because it had waited before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct LaunchAfter {
-    /// After a wait for the device, ns.
-    pub sync_ns: i64,
-    /// After a copy call, ns.
-    pub copy_ns: i64,
-}
+results! {
+    /// Idle time in which the CPU launched late because it had waited before.
+    #[derive(Copy, Eq, Default)]
+    pub struct LaunchAfter {
+        /// After a wait for the device, ns.
+        pub sync_ns: i64,
+        /// After a copy call, ns.
+        pub copy_ns: i64,
+    }
 
-/// Idle time of the GPU from the start of an instance on the CPU to its first operation, summed over instances and devices.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct BeforeFirst {
-    /// All of it, ns.
-    pub idle_ns: i64,
-    /// Part in which the launching thread was getting data from a data loader, ns.
-    pub data_loading_ns: i64,
-    /// Part in which the launching thread loaded code, instantiated a graph, or was in a launch call of more than a millisecond, ns.
-    pub cold_ns: i64,
-}
+    /// Idle time of the GPU from the start of an instance on the CPU to its first operation, summed over instances and devices.
+    #[derive(Copy, Eq, Default)]
+    pub struct BeforeFirst {
+        /// All of it, ns.
+        pub idle_ns: i64,
+        /// Part in which the launching thread was getting data from a data loader, ns.
+        pub data_loading_ns: i64,
+        /// Part in which the launching thread loaded code, instantiated a graph, or was in a launch call of more than a millisecond, ns.
+        pub cold_ns: i64,
+    }
 
-/// Parts of the idle time of a stage, summed over devices.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct IdleDetail {
-    /// Part of `launch_ns` before the launch call began, ns.
-    pub before_launch_ns: i64,
-    /// Part of `launch_ns` in the launch call and at most 10 us after it, which a launch takes to reach the GPU, ns.
-    pub in_launch_ns: i64,
-    /// Part of `other_ns` after the launch call had returned, ns: behind an event, another stream, a copy engine or a full queue.
-    pub after_launch_ns: i64,
-    /// Part of `launch_ns` before the first operation of a step, without data loading and cold calls, ns.
-    pub host_first_ns: i64,
-    /// Part of `launch_ns` in which the launching thread loaded code, instantiated a graph, or was in a launch call of more than a
-    /// millisecond, ns.
-    pub cold_ns: i64,
-}
+    /// Parts of the idle time of a stage, summed over devices.
+    #[derive(Copy, Eq, Default)]
+    pub struct IdleDetail {
+        /// Part of `launch_ns` before the launch call began, ns.
+        pub before_launch_ns: i64,
+        /// Part of `launch_ns` in the launch call and at most 10 us after it, which a launch takes to reach the GPU, ns.
+        pub in_launch_ns: i64,
+        /// Part of `other_ns` after the launch call had returned, ns: behind an event, another stream, a copy engine or a full queue.
+        pub after_launch_ns: i64,
+        /// Part of `launch_ns` before the first operation of a step, without data loading and cold calls, ns.
+        pub host_first_ns: i64,
+        /// Part of `launch_ns` in which the launching thread loaded code, instantiated a graph, or was in a launch call of more than a
+        /// millisecond, ns.
+        pub cold_ns: i64,
+        /// Part of `launch_ns` in which the launching thread made no call for a millisecond or more, without data loading, cold calls and
+        /// the time before the first operation of a step, ns.
+        #[serde(default)]
+        pub host_work_ns: i64,
+        /// Part of `launch_ns` in which the launching thread allocated or freed memory, as it does again and again, ns.
+        #[serde(default)]
+        pub allocation_ns: i64,
+        /// Part of `other_ns` before pages of managed memory moved, which no call asks for, ns.
+        #[serde(default)]
+        pub paging_ns: i64,
+    }
 
-/// Idle time of the GPU by cause.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Idle {
-    /// The CPU had not launched the next operation yet, ns.
-    pub launch_ns: i64,
-    /// The launching thread was waiting for the device, ns.
-    pub sync_ns: i64,
-    /// The launching thread was in a copy call, ns.
-    pub copy_ns: i64,
-    /// Launched and not started, or without a known launch, ns.
-    pub other_ns: i64,
+    /// Idle time of the GPU by cause.
+    #[derive(Copy, Eq, Default)]
+    pub struct Idle {
+        /// The CPU had not launched the next operation yet, ns.
+        pub launch_ns: i64,
+        /// The launching thread was waiting for the device, ns.
+        pub sync_ns: i64,
+        /// The launching thread was in a copy call, ns.
+        pub copy_ns: i64,
+        /// Launched and not started, or without a known launch, ns.
+        pub other_ns: i64,
+    }
 }
 
 impl Idle {
@@ -489,163 +476,257 @@ impl Idle {
     }
 }
 
-/// Steps of a stage.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Steps {
-    /// Number of steps.
-    pub count: u64,
-    /// Mean time, ns: from the first GPU operation of a step, or from its start on the CPU while the GPU runs nothing, to that of the next;
-    /// the CPU time without GPU work. A last step that no step follows ends as long after its range, or after its GPU work, as the
-    /// others do. Steps of an engine run from first to first operation.
-    pub mean_ns: i64,
-    /// Median, ns.
-    pub p50_ns: i64,
-    /// 90th percentile, ns.
-    pub p90_ns: i64,
-    /// 99th percentile, ns.
-    pub p99_ns: i64,
-    /// Mean number of launches per step.
-    pub launches_per_step: Option<f64>,
-    /// Time of each step in order, ns.
-    #[serde(default)]
-    pub each_ns: Vec<i64>,
-    /// Time of the steps on the CPU; null where `each_ns` is that time.
-    #[serde(default)]
-    pub cpu: Option<CpuSteps>,
+results! {
+    /// Steps of a stage.
+    #[derive(Default)]
+    pub struct Steps {
+        /// Number of steps.
+        pub count: u64,
+        /// Mean time, ns: from the first GPU operation of a step, or from its start on the CPU while the GPU runs nothing, to that of the next;
+        /// the CPU time without GPU work. A last step that no step follows ends as long after its range, or after its GPU work, as the
+        /// others do. Steps of an engine run from first to first operation.
+        pub mean_ns: i64,
+        /// Median, ns.
+        pub p50_ns: i64,
+        /// 90th percentile, ns.
+        pub p90_ns: i64,
+        /// 99th percentile, ns.
+        pub p99_ns: i64,
+        /// Mean number of launches per step.
+        pub launches_per_step: Option<f64>,
+        /// Time of each step in order, ns.
+        #[serde(default)]
+        pub each_ns: Vec<i64>,
+        /// Time of the steps on the CPU; null where `each_ns` is that time.
+        #[serde(default)]
+        pub cpu: Option<CpuSteps>,
+    }
+
+    /// Steps as their ranges on the CPU lasted.
+    #[derive(Default)]
+    pub struct CpuSteps {
+        /// Mean, ns.
+        pub mean_ns: i64,
+        /// Median, ns.
+        pub p50_ns: i64,
+        /// Each step in order, ns.
+        pub each_ns: Vec<i64>,
+    }
+
+    /// A named part of a stage.
+    #[derive(Default)]
+    pub struct Note {
+        /// Range name.
+        pub name: String,
+        /// Number of instances.
+        pub instances: u64,
+        /// Total CPU time, ns.
+        pub wall_ns: i64,
+        /// Total kernel time, ns.
+        pub kernel_ns: Option<i64>,
+        /// Number of kernels.
+        pub kernel_count: u64,
+    }
+
+    /// The sum of the stages whose work is known.
+    #[derive(Default)]
+    pub struct Whole {
+        /// Total wall time, ns.
+        pub wall_ns: i64,
+        /// Total busy time, ns.
+        pub busy_ns: Option<i64>,
+        /// Model FLOPs utilisation.
+        pub mfu: Option<Mfu>,
+        /// Memory bandwidth utilisation.
+        pub mbu: Option<Mbu>,
+    }
+
+    /// A term of the work of a stage, with its formula so that a reader can check it.
+    #[derive(Default)]
+    pub struct Term {
+        /// Name of the term.
+        pub name: String,
+        /// Floating-point operations.
+        pub flops: f64,
+        /// Bytes that must move.
+        pub bytes: f64,
+        /// The formula with its numbers.
+        pub how: String,
+    }
+
+    /// Model FLOPs utilisation of a stage.
+    #[derive(Default)]
+    pub struct Mfu {
+        /// Model FLOPs of all instances.
+        pub flops: f64,
+        /// Dense peak, FLOPs per second.
+        pub peak_flops_per_s: f64,
+        /// Number format of the peak.
+        pub dtype: String,
+        /// Source of the peak.
+        pub peak_source: String,
+        /// Utilisation over wall time, %.
+        pub by_wall_pct: f64,
+        /// Utilisation over busy time, %.
+        pub by_busy_pct: Option<f64>,
+        /// Terms of the FLOPs.
+        pub terms: Vec<Term>,
+        /// Assumptions.
+        pub assumptions: Vec<String>,
+    }
+
+    /// Hardware counters of a stage, sampled while the program ran. Samples come in bursts where the device fills its buffer faster than it is
+    /// read: rates are those of the sampled part, and sums are scaled to the whole stage by its busy time.
+    #[derive(Default)]
+    pub struct MbuMeasured {
+        /// DRAM traffic of all instances, bytes; null where it was not sampled, or as a share of the peak only, as nsys does.
+        pub dram_bytes: Option<f64>,
+        /// DRAM traffic of a step, bytes; null without steps.
+        pub step_dram_bytes: Option<f64>,
+        /// DRAM traffic while its operations run, bytes per second.
+        pub bandwidth_bytes_per_s: Option<f64>,
+        /// Utilisation of the memory bandwidth over wall time, %; null where the bandwidth of the device is not known.
+        pub by_wall_pct: Option<f64>,
+        /// Utilisation over busy time, %.
+        pub by_busy_pct: Option<f64>,
+        /// Active cycles of the multiprocessors while its operations run, %.
+        pub sm_active_pct: Option<f64>,
+        /// Active cycles of the tensor pipe while its operations run, %.
+        pub tensor_active_pct: Option<f64>,
+        /// DRAM traffic divided by the bytes that the model must move; null without a model.
+        pub to_model: Option<f64>,
+        /// Number of samples with its operations.
+        pub samples: u64,
+        /// Median length of a sample, ns.
+        pub interval_ns: i64,
+        /// Sampled part of its busy time, %.
+        pub covered_pct: f64,
+        /// Shift of the samples by which they fit the kernels best, ns; they are shifted by it.
+        pub clock_shift_ns: i64,
+        /// Error of that shift, ns: half of the difference between the two halves of the samples.
+        pub clock_error_ns: i64,
+    }
+
+    /// Memory bandwidth utilisation of a stage.
+    #[derive(Default)]
+    pub struct Mbu {
+        /// Bytes that must move in all instances.
+        pub bytes: f64,
+        /// Memory bandwidth, bytes per second.
+        pub bandwidth_bytes_per_s: f64,
+        /// Source of the bandwidth.
+        pub bandwidth_source: String,
+        /// Utilisation over wall time, %.
+        pub by_wall_pct: f64,
+        /// Utilisation over busy time, %.
+        pub by_busy_pct: Option<f64>,
+        /// Lower bound of a decode step at that bandwidth, ns.
+        pub floor_step_ns: Option<i64>,
+        /// Mean time of a step, ns.
+        pub step_ns: Option<i64>,
+        /// Terms of the bytes.
+        pub terms: Vec<Term>,
+        /// Assumptions.
+        pub assumptions: Vec<String>,
+    }
 }
 
-/// Steps as their ranges on the CPU lasted.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct CpuSteps {
-    /// Mean, ns.
-    pub mean_ns: i64,
-    /// Median, ns.
-    pub p50_ns: i64,
-    /// Each step in order, ns.
-    pub each_ns: Vec<i64>,
+words! {
+    /// Kind of work that keeps a launching thread from launching.
+    pub enum HostKind {
+        /// A value is read back from the device: `.item()`, `.cpu()`, `.tolist()`, `nonzero`.
+        HiddenSync = "hidden_sync",
+        /// Text becomes tokens, or tokens become text.
+        Tokenizer = "tokenizer",
+        /// Requests are scheduled, and their cache is managed.
+        Scheduler = "scheduler",
+        /// Python calls operators, and PyTorch dispatches and launches them.
+        Dispatch = "dispatch",
+        /// Python collects garbage.
+        GarbageCollection = "garbage_collection",
+        /// The thread waits for a lock, for Python's global lock, or for another thread.
+        Lock = "lock",
+        /// The thread sleeps or polls.
+        Sleep = "sleep",
+        /// Messages are logged or printed.
+        Logging = "logging",
+        /// Files are read or written.
+        FileAccess = "file_access",
+        /// Messages go to another process, or come from one.
+        Messages = "messages",
+        /// The system does not run the thread: others have the core.
+        Descheduled = "descheduled",
+        /// Other Python code.
+        Python = "python",
+        /// Other native code.
+        Native = "native",
+    }
 }
 
-/// A named part of a stage.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Note {
-    /// Range name.
-    pub name: String,
-    /// Number of instances.
-    pub instances: u64,
-    /// Total CPU time, ns.
-    pub wall_ns: i64,
-    /// Total kernel time, ns.
-    pub kernel_ns: Option<i64>,
-    /// Number of kernels.
-    pub kernel_count: u64,
+results! {
+    /// Idle time of a stage in a function of its launching thread.
+    #[derive(Eq)]
+    pub struct HostFunction {
+        /// Function, with its class where the capture names it.
+        pub function: String,
+        /// File, or library of a native function; null where unknown.
+        pub file: Option<String>,
+        /// Line; PyTorch names the one at which the function begins. Null where unknown.
+        pub line: Option<u32>,
+        /// Part of a serving engine that the function belongs to; null for other code.
+        pub part: Option<String>,
+        /// Kind of work.
+        pub kind: HostKind,
+        /// Idle time in the function itself and in functions without a line that it calls, ns.
+        pub self_ns: i64,
+        /// Idle time in the function and in all that it calls, ns.
+        pub idle_ns: i64,
+        /// Part of `self_ns` in which the thread waited for the device or was in a copy call, ns.
+        pub device_wait_ns: i64,
+        /// Samples behind `self_ns`; null where its time is exact.
+        pub samples: Option<u64>,
+        /// Limits of the 95 % confidence interval of `self_ns`, ns; null where its time is exact.
+        pub interval_ns: Option<[i64; 2]>,
+        /// Function without a line that it calls and that has most of `self_ns`; null without any.
+        pub mostly: Option<HostCall>,
+    }
 }
 
-/// The sum of the stages whose work is known.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Whole {
-    /// Total wall time, ns.
-    pub wall_ns: i64,
-    /// Total busy time, ns.
-    pub busy_ns: Option<i64>,
-    /// Model FLOPs utilisation.
-    pub mfu: Option<Mfu>,
-    /// Memory bandwidth utilisation.
-    pub mbu: Option<Mbu>,
+impl HostFunction {
+    /// Returns the function with its file and line, as in `Sampler.forward (sampler.py:118)`.
+    pub fn spoken(&self) -> String {
+        let file = self.file.as_deref().map(|file| file.rsplit('/').next().unwrap_or(file));
+        match (file, self.line) {
+            (Some(file), Some(line)) => format!("{} ({file}:{line})", self.function),
+            (Some(file), None) => format!("{} ({file})", self.function),
+            _ => self.function.clone(),
+        }
+    }
 }
 
-/// A term of the work of a stage, with its formula so that a reader can check it.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Term {
-    /// Name of the term.
-    pub name: String,
-    /// Floating-point operations.
-    pub flops: f64,
-    /// Bytes that must move.
-    pub bytes: f64,
-    /// The formula with its numbers.
-    pub how: String,
-}
+results! {
+    /// A function without a line, such as one of C.
+    #[derive(Eq, Default)]
+    pub struct HostCall {
+        /// Function.
+        pub function: String,
+        /// Idle time in it, ns.
+        pub ns: i64,
+    }
 
-/// Model FLOPs utilisation of a stage.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Mfu {
-    /// Model FLOPs of all instances.
-    pub flops: f64,
-    /// Dense peak, FLOPs per second.
-    pub peak_flops_per_s: f64,
-    /// Number format of the peak.
-    pub dtype: String,
-    /// Source of the peak.
-    pub peak_source: String,
-    /// Utilisation over wall time, %.
-    pub by_wall_pct: f64,
-    /// Utilisation over busy time, %.
-    pub by_busy_pct: Option<f64>,
-    /// Terms of the FLOPs.
-    pub terms: Vec<Term>,
-    /// Assumptions.
-    pub assumptions: Vec<String>,
-}
-
-/// Hardware counters of a stage, sampled while the program ran. Samples come in bursts where the device fills its buffer faster than it is
-/// read: rates are those of the sampled part, and sums are scaled to the whole stage by its busy time.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct MbuMeasured {
-    /// DRAM traffic of all instances, bytes; null where it was not sampled, or as a share of the peak only, as nsys does.
-    pub dram_bytes: Option<f64>,
-    /// DRAM traffic of a step, bytes; null without steps.
-    pub step_dram_bytes: Option<f64>,
-    /// DRAM traffic while its operations run, bytes per second.
-    pub bandwidth_bytes_per_s: Option<f64>,
-    /// Utilisation of the memory bandwidth over wall time, %; null where the bandwidth of the device is not known.
-    pub by_wall_pct: Option<f64>,
-    /// Utilisation over busy time, %.
-    pub by_busy_pct: Option<f64>,
-    /// Active cycles of the multiprocessors while its operations run, %.
-    pub sm_active_pct: Option<f64>,
-    /// Active cycles of the tensor pipe while its operations run, %.
-    pub tensor_active_pct: Option<f64>,
-    /// DRAM traffic divided by the bytes that the model must move; null without a model.
-    pub to_model: Option<f64>,
-    /// Number of samples with its operations.
-    pub samples: u64,
-    /// Median length of a sample, ns.
-    pub interval_ns: i64,
-    /// Sampled part of its busy time, %.
-    pub covered_pct: f64,
-    /// Shift of the samples by which they fit the kernels best, ns; they are shifted by it.
-    pub clock_shift_ns: i64,
-    /// Error of that shift, ns: half of the difference between the two halves of the samples.
-    pub clock_error_ns: i64,
-}
-
-/// Memory bandwidth utilisation of a stage.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Mbu {
-    /// Bytes that must move in all instances.
-    pub bytes: f64,
-    /// Memory bandwidth, bytes per second.
-    pub bandwidth_bytes_per_s: f64,
-    /// Source of the bandwidth.
-    pub bandwidth_source: String,
-    /// Utilisation over wall time, %.
-    pub by_wall_pct: f64,
-    /// Utilisation over busy time, %.
-    pub by_busy_pct: Option<f64>,
-    /// Lower bound of a decode step at that bandwidth, ns.
-    pub floor_step_ns: Option<i64>,
-    /// Mean time of a step, ns.
-    pub step_ns: Option<i64>,
-    /// Terms of the bytes.
-    pub terms: Vec<Term>,
-    /// Assumptions.
-    pub assumptions: Vec<String>,
+    /// Idle time of a stage that its launching threads are responsible for, and how much of it stacks explain. `self_ns` of the functions,
+    /// `others_ns` and `unknown_ns` add up to `idle_ns`.
+    #[derive(Copy, Eq, Default)]
+    pub struct HostIdle {
+        /// All of it, ns: launch, sync and copy of `idle`, and `between_ns` of engine steps or `before.idle_ns` of other stages.
+        pub idle_ns: i64,
+        /// Part in functions that are not listed, ns.
+        pub others_ns: i64,
+        /// Part without a frame or a sample of the launching thread, ns.
+        pub unknown_ns: i64,
+        /// Samples in it; null where all times are exact.
+        pub samples: Option<u64>,
+        /// Part in which the system did not run the thread, ns; null where the capture does not tell.
+        pub not_running_ns: Option<i64>,
+    }
 }

@@ -4,22 +4,22 @@
 //! divided by time after: 2 is twice as fast.
 
 use super::Knob;
-use serde::{Deserialize, Serialize};
 
 /// Schema of [`Trials`].
 pub const TRY_SCHEMA: &str = "roofgap.try/1";
 
-/// All trials of one run, `try.json`.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Trials {
-    /// Name of the schema.
-    #[cfg_attr(feature = "schema", schemars(extend("const" = TRY_SCHEMA)))]
-    pub schema: String,
-    /// Id of the run whose findings are tried.
-    pub run_id: String,
-    /// Trials, the oldest first.
-    pub trials: Vec<Trial>,
+results! {
+    /// All trials of one run, `try.json`.
+    #[derive(Default)]
+    pub struct Trials {
+        /// Name of the schema.
+        #[cfg_attr(feature = "schema", schemars(extend("const" = TRY_SCHEMA)))]
+        pub schema: String,
+        /// Id of the run whose findings are tried.
+        pub run_id: String,
+        /// Trials, the oldest first.
+        pub trials: Vec<Trial>,
+    }
 }
 
 impl Trials {
@@ -29,38 +29,39 @@ impl Trials {
     }
 }
 
-/// One call of `roofgap try`.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Trial {
-    /// Version of roofgap.
-    pub roofgap_version: String,
-    /// Start time (RFC 3339, UTC).
-    pub started: String,
-    /// End time; null while it runs, and where it was killed.
-    pub finished: Option<String>,
-    /// State.
-    pub state: TrialState,
-    /// Reason for a state other than `done`, or for work that was left out.
-    pub reason: Option<String>,
-    /// Last lines of the log, where the workload to compare with failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub log_tail: Option<String>,
-    /// Time budget, ns.
-    pub budget_ns: i64,
-    /// Time spent, ns.
-    pub spent_ns: i64,
-    /// Fewest pairs of runs that decide.
-    pub repeats: u32,
-    /// The unchanged workload.
-    pub base: BaseRuns,
-    /// Changed workloads, in the order of measurement.
-    pub rows: Vec<TrialRow>,
-    /// The workload with every change that is kept; null where nothing is.
-    pub winner: Option<Winner>,
-    /// Remarks for the reader, such as gains above their bounds.
-    #[serde(default)]
-    pub notes: Vec<String>,
+results! {
+    /// One call of `roofgap try`.
+    #[derive(Default)]
+    pub struct Trial {
+        /// Version of roofgap.
+        pub roofgap_version: String,
+        /// Start time (RFC 3339, UTC).
+        pub started: String,
+        /// End time; null while it runs, and where it was killed.
+        pub finished: Option<String>,
+        /// State.
+        pub state: TrialState,
+        /// Reason for a state other than `done`, or for work that was left out.
+        pub reason: Option<String>,
+        /// Last lines of the log, where the workload to compare with failed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub log_tail: Option<String>,
+        /// Time budget, ns.
+        pub budget_ns: i64,
+        /// Time spent, ns.
+        pub spent_ns: i64,
+        /// Fewest pairs of runs that decide.
+        pub repeats: u32,
+        /// The unchanged workload.
+        pub base: BaseRuns,
+        /// Changed workloads, in the order of measurement.
+        pub rows: Vec<TrialRow>,
+        /// The workload with every change that is kept; null where nothing is.
+        pub winner: Option<Winner>,
+        /// Remarks for the reader, such as gains above their bounds.
+        #[serde(default)]
+        pub notes: Vec<String>,
+    }
 }
 
 impl Trial {
@@ -70,72 +71,70 @@ impl Trial {
     }
 }
 
-/// State of a trial.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum TrialState {
-    /// Running, or killed before it ended.
-    #[default]
-    #[serde(rename = "under_way")]
-    Running,
-    /// Ended, within its budget or at the end of it.
-    Done,
-    /// Interrupted by the user; the rows are what was measured until then.
-    Interrupted,
-    /// The workload that changes are compared with failed.
-    Failed,
-}
+results! {
+    /// State of a trial.
+    #[derive(Copy, Eq, Default)]
+    #[serde(rename_all = "snake_case")]
+    pub enum TrialState {
+        /// Running, or killed before it ended.
+        #[default]
+        #[serde(rename = "under_way")]
+        Running,
+        /// Ended, within its budget or at the end of it.
+        Done,
+        /// Interrupted by the user; the rows are what was measured until then.
+        Interrupted,
+        /// The workload that changes are compared with failed.
+        Failed,
+    }
 
-/// Runs of the unchanged workload.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct BaseRuns {
-    /// Number of runs.
-    pub runs: u64,
-    /// Hash of the output where all runs have the same.
-    pub token_hash: Option<String>,
-    /// True where two runs or more have the same output, false where outputs differ; null where it is not known.
-    pub deterministic: Option<bool>,
-    /// Peak memory: of tensors on the device, or of the process where the device is the CPU, bytes.
-    pub device_memory_bytes: Option<u64>,
-    /// Mean times.
-    pub times: Vec<MeanTime>,
-    /// Reason for times of the whole process, where the program reports no stages.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub times_reason: Option<String>,
-}
+    /// Runs of the unchanged workload.
+    #[derive(Default)]
+    pub struct BaseRuns {
+        /// Number of runs.
+        pub runs: u64,
+        /// Hash of the output where all runs have the same.
+        pub token_hash: Option<String>,
+        /// True where two runs or more have the same output, false where outputs differ; null where it is not known.
+        pub deterministic: Option<bool>,
+        /// Peak memory: of tensors on the device, or of the process where the device is the CPU, bytes.
+        pub device_memory_bytes: Option<u64>,
+        /// Mean times.
+        pub times: Vec<MeanTime>,
+        /// Reason for times of the whole process, where the program reports no stages.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub times_reason: Option<String>,
+    }
 
-/// Mean of a time over runs.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct MeanTime {
-    /// Measured quantity.
-    pub of: MeasuredTime,
-    /// Mean, ns.
-    pub mean_ns: i64,
-}
+    /// Mean of a time over runs.
+    #[derive(Eq, Default)]
+    pub struct MeanTime {
+        /// Measured quantity.
+        pub of: MeasuredTime,
+        /// Mean, ns.
+        pub mean_ns: i64,
+    }
 
-/// A time that is compared.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(tag = "kind", content = "name", rename_all = "snake_case")]
-pub enum MeasuredTime {
-    /// All stages of one sequence.
-    #[default]
-    Run,
-    /// Wall time of a stage per sequence.
-    Stage(String),
-    /// Time per generated token, all sequences together.
-    Token,
-    /// Mean time to first token of the requests.
-    Ttft,
-    /// Mean time between tokens of the requests.
-    Itl,
-    /// Mean time of a request.
-    Request,
-    /// Wall time of the process, start-up included.
-    Process,
+    /// A time that is compared.
+    #[derive(Eq, PartialOrd, Ord, Hash, Default)]
+    #[serde(tag = "kind", content = "name", rename_all = "snake_case")]
+    pub enum MeasuredTime {
+        /// All stages of one sequence.
+        #[default]
+        Run,
+        /// Wall time of a stage per sequence.
+        Stage(String),
+        /// Time per generated token, all sequences together.
+        Token,
+        /// Mean time to first token of the requests.
+        Ttft,
+        /// Mean time between tokens of the requests.
+        Itl,
+        /// Mean time of a request.
+        Request,
+        /// Wall time of the process, start-up included.
+        Process,
+    }
 }
 
 impl MeasuredTime {
@@ -153,35 +152,35 @@ impl MeasuredTime {
     }
 }
 
-/// A changed workload against the one it changes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct TrialRow {
-    /// The change; null for all kept changes together against the unchanged workload.
-    pub knob: Option<Knob>,
-    /// Ids of the knobs that both sides have.
-    pub on_top_of: Vec<String>,
-    /// Ids of all knobs of the changed side.
-    pub knobs: Vec<String>,
-    /// Ids of the findings whose action it is.
-    pub findings: Vec<String>,
-    /// Result.
-    pub verdict: TrialVerdict,
-    /// Reason for the verdict where the times alone do not say it.
-    pub reason: Option<String>,
-    /// Last lines of the log of a failed run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub log_tail: Option<String>,
-    /// Number of runs of the changed workload that ended well.
-    pub runs: u64,
-    /// Compared times. The first decides.
-    pub times: Vec<TimeChange>,
-    /// Output of the changed workload.
-    pub output: OutputCheck,
-    /// Peak memory: of tensors on the device, or of the process where the device is the CPU, bytes.
-    pub device_memory_bytes: Option<u64>,
-    /// Command that runs the workload with all knobs of this row.
-    pub command: String,
+results! {
+    /// A changed workload against the one it changes.
+    pub struct TrialRow {
+        /// The change; null for all kept changes together against the unchanged workload.
+        pub knob: Option<Knob>,
+        /// Ids of the knobs that both sides have.
+        pub on_top_of: Vec<String>,
+        /// Ids of all knobs of the changed side.
+        pub knobs: Vec<String>,
+        /// Ids of the findings whose action it is.
+        pub findings: Vec<String>,
+        /// Result.
+        pub verdict: TrialVerdict,
+        /// Reason for the verdict where the times alone do not say it.
+        pub reason: Option<String>,
+        /// Last lines of the log of a failed run.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub log_tail: Option<String>,
+        /// Number of runs of the changed workload that ended well.
+        pub runs: u64,
+        /// Compared times. The first decides.
+        pub times: Vec<TimeChange>,
+        /// Output of the changed workload.
+        pub output: OutputCheck,
+        /// Peak memory: of tensors on the device, or of the process where the device is the CPU, bytes.
+        pub device_memory_bytes: Option<u64>,
+        /// Command that runs the workload with all knobs of this row.
+        pub command: String,
+    }
 }
 
 impl TrialRow {
@@ -197,26 +196,27 @@ impl TrialRow {
     }
 }
 
-/// Result of a changed workload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum TrialVerdict {
-    /// Too few pairs to decide.
-    #[default]
-    Unfinished,
-    /// Faster, and part of the winner.
-    Kept,
-    /// Faster, but not kept; the reason says why.
-    Faster,
-    /// No measurable change.
-    Same,
-    /// Slower.
-    Slower,
-    /// The output differs although the change must not change it.
-    Refused,
-    /// The changed workload failed.
-    Failed,
+results! {
+    /// Result of a changed workload.
+    #[derive(Copy, Eq, Default)]
+    #[serde(rename_all = "snake_case")]
+    pub enum TrialVerdict {
+        /// Too few pairs to decide.
+        #[default]
+        Unfinished,
+        /// Faster, and part of the winner.
+        Kept,
+        /// Faster, but not kept; the reason says why.
+        Faster,
+        /// No measurable change.
+        Same,
+        /// Slower.
+        Slower,
+        /// The output differs although the change must not change it.
+        Refused,
+        /// The changed workload failed.
+        Failed,
+    }
 }
 
 impl TrialVerdict {
@@ -234,25 +234,25 @@ impl TrialVerdict {
     }
 }
 
-/// A time before and after a change.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct TimeChange {
-    /// Measured quantity.
-    pub of: MeasuredTime,
-    /// Times before the change, ns, one a pair.
-    pub before_ns: Vec<i64>,
-    /// Times after the change, ns, in the same order.
-    pub after_ns: Vec<i64>,
-    /// Time before divided by time after: geometric mean over pairs.
-    pub ratio: Option<f64>,
-    /// Ends of the 95 % confidence interval of `ratio`; null with fewer than two pairs.
-    pub interval: Option<(f64, f64)>,
-    /// Largest ratio that the findings predict: the time divided by the time without the bounds of all tried findings of the
-    /// change; null where they have no bound on it.
-    pub bound_ratio: Option<f64>,
-    /// True where the ratio can be within its bound, false where the whole interval is above; null without a bound.
-    pub within_bound: Option<bool>,
+results! {
+    /// A time before and after a change.
+    pub struct TimeChange {
+        /// Measured quantity.
+        pub of: MeasuredTime,
+        /// Times before the change, ns, one a pair.
+        pub before_ns: Vec<i64>,
+        /// Times after the change, ns, in the same order.
+        pub after_ns: Vec<i64>,
+        /// Time before divided by time after: geometric mean over pairs.
+        pub ratio: Option<f64>,
+        /// Ends of the 95 % confidence interval of `ratio`; null with fewer than two pairs.
+        pub interval: Option<(f64, f64)>,
+        /// Largest ratio that the findings predict: the time divided by the time without the bounds of all tried findings of the
+        /// change; null where they have no bound on it.
+        pub bound_ratio: Option<f64>,
+        /// True where the ratio can be within its bound, false where the whole interval is above; null without a bound.
+        pub within_bound: Option<bool>,
+    }
 }
 
 impl TimeChange {
@@ -280,36 +280,36 @@ pub enum Direction {
     Slower,
 }
 
-/// Comparison of the output with that of the unchanged workload.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(tag = "tokens", rename_all = "snake_case")]
-pub enum OutputCheck {
-    /// All runs have the tokens of the unchanged workload.
-    Identical,
-    /// A run has other tokens.
-    Different,
-    /// Not compared.
-    NotKnown {
-        /// Reason why it was not compared.
-        why: String,
-    },
-}
+results! {
+    /// Comparison of the output with that of the unchanged workload.
+    #[derive(Eq)]
+    #[serde(tag = "tokens", rename_all = "snake_case")]
+    pub enum OutputCheck {
+        /// All runs have the tokens of the unchanged workload.
+        Identical,
+        /// A run has other tokens.
+        Different,
+        /// Not compared.
+        NotKnown {
+            /// Reason why it was not compared.
+            why: String,
+        },
+    }
 
-/// The workload with every change that is kept.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Winner {
-    /// Ids of the knobs, in the order in which they were kept.
-    pub knobs: Vec<String>,
-    /// Index of the row that measures it against the unchanged workload; null where the budget was spent before.
-    pub row: Option<usize>,
-    /// Command that profiles the workload with these changes.
-    pub command: String,
-    /// Run directory of the winner under the profilers.
-    pub watched_run: Option<String>,
-    /// Reason why there is no watched run, or for what it misses.
-    pub watched_reason: Option<String>,
-    /// Command that compares the run with the watched run.
-    pub compare_command: Option<String>,
+    /// The workload with every change that is kept.
+    #[derive(Default)]
+    pub struct Winner {
+        /// Ids of the knobs, in the order in which they were kept.
+        pub knobs: Vec<String>,
+        /// Index of the row that measures it against the unchanged workload; null where the budget was spent before.
+        pub row: Option<usize>,
+        /// Command that profiles the workload with these changes.
+        pub command: String,
+        /// Run directory of the winner under the profilers.
+        pub watched_run: Option<String>,
+        /// Reason why there is no watched run, or for what it misses.
+        pub watched_reason: Option<String>,
+        /// Command that compares the run with the watched run.
+        pub compare_command: Option<String>,
+    }
 }

@@ -56,7 +56,7 @@ impl Steps {
             let instances = &index.spans(stage).instances;
             for (span, scheduled) in instances.iter().zip(index.engine_steps(stage)) {
                 let at = spans.binary_search_by_key(&(span.start, span.range), |s| (s.start, s.range));
-                let range = span.range.and_then(|row| trace.ranges.rows.get(row as usize));
+                let range = span.range_in(trace);
                 if let (Ok(at), Some(range)) = (at, range)
                     && let Some(slot) = steps.get_mut(at)
                 {

@@ -8,8 +8,9 @@ use crate::attribution::{Contexts, Launches, NO_CALL};
 use crate::engines::{Engine, EngineStep};
 use crate::result::{ColdStart, StageKind, Tail};
 use roofgap_base::stats::median;
-use roofgap_trace::{Ns, ProcessId, ThreadId, Trace, range_name};
+use roofgap_trace::{Ns, ProcessId, Range, ThreadId, Trace, range_name};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::LazyLock;
 
 /// Marks a context outside of every instance, or outside of every stage.
 const NOWHERE: u32 = u32::MAX;
@@ -29,6 +30,11 @@ impl Span {
     /// Returns the length, ns.
     pub fn length(&self) -> Ns {
         self.end - self.start
+    }
+
+    /// Returns the range that marks it.
+    pub(crate) fn range_in<'t>(&self, trace: &'t Trace) -> Option<&'t Range> {
+        trace.ranges.rows.get(self.range? as usize)
     }
 }
 
@@ -53,7 +59,7 @@ pub struct StageSpans {
 }
 
 /// One stage of the index.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct IndexedStage {
     name: String,
     kind: StageKind,
@@ -85,23 +91,6 @@ pub struct Cold {
     pub start: Option<ColdStart>,
     /// Tail of all but the cold steps; `None` where none pauses.
     pub tail: Option<Tail>,
-}
-
-impl IndexedStage {
-    /// The stage of a position that has none.
-    const NONE: Self = Self {
-        name: String::new(),
-        kind: StageKind::Custom,
-        rule: 0,
-        spans: StageSpans { instances: Vec::new(), steps: Vec::new(), notes: Vec::new() },
-        engine_steps: Vec::new(),
-        all: None,
-        instance_of_context: Vec::new(),
-        with_cold: None,
-        cold_calls: FxHashSet::with_hasher(rustc_hash::FxBuildHasher),
-        cold: None,
-        tail: None,
-    };
 }
 
 /// Answers which time spans and which operations belong to a stage. Stages are numbered as in `Analysis::stages`.
@@ -172,7 +161,7 @@ impl StageIndex {
                 rule: position,
                 spans,
                 all,
-                ..IndexedStage::NONE
+                ..IndexedStage::default()
             });
         }
         if index.stages.is_empty()
@@ -288,7 +277,7 @@ impl StageIndex {
                 spans,
                 engine_steps: steps,
                 all,
-                ..IndexedStage::NONE
+                ..IndexedStage::default()
             });
         }
         self.engine_spans.sort_by_key(|span| (span.start, span.range));
@@ -300,7 +289,7 @@ impl StageIndex {
         // The steps of each thread, in the order of start.
         let mut steps: FxHashMap<ThreadId, Vec<(Span, ProcessId)>> = FxHashMap::default();
         for span in &self.engine_spans {
-            if let Some(range) = span.range.and_then(|row| trace.ranges.rows.get(row as usize)) {
+            if let Some(range) = span.range_in(trace) {
                 steps.entry(range.thread).or_default().push((*span, range.process));
             }
         }
@@ -346,7 +335,7 @@ impl StageIndex {
         }
         let spans = StageSpans { instances, steps, notes: Vec::new() };
         let (name, kind) = ("all".to_owned(), StageKind::Whole);
-        self.add(IndexedStage { name, kind, spans, ..IndexedStage::NONE });
+        self.add(IndexedStage { name, kind, spans, ..IndexedStage::default() });
     }
 
     /// Returns the recorded windows that have operations, and for each operation the position of the window in which it was launched.
@@ -404,7 +393,7 @@ impl StageIndex {
     }
 
     fn at(&self, stage: usize) -> &IndexedStage {
-        static NONE: IndexedStage = IndexedStage::NONE;
+        static NONE: LazyLock<IndexedStage> = LazyLock::new(IndexedStage::default);
         let warm = || self.warm.get(stage.checked_sub(self.stages.len())?).map(|(_, own)| own);
         self.stages.get(stage).or_else(warm).unwrap_or(&NONE)
     }
@@ -531,7 +520,8 @@ impl StageIndex {
         &self.contexts
     }
 
-    fn call_of_op(&self, op: usize) -> u32 {
+    /// Returns the launch call of a GPU operation, or [`NO_CALL`].
+    pub(crate) fn call_of_op(&self, op: usize) -> u32 {
         self.launches.call_of_op.get(op).copied().unwrap_or(NO_CALL)
     }
 
@@ -561,13 +551,13 @@ impl StageIndex {
             let at = |context: &u32| step.get(*context as usize).copied().unwrap_or(NOWHERE);
             return of_call.map(at).collect();
         }
-        let process = |span: &Span| Some(trace.ranges.rows.get(span.range? as usize)?.process);
         let at = |(call, context): (usize, &u32)| {
             let launched = (*context as usize) < self.contexts.len();
             let start = trace.calls.start.get(call).filter(|_| launched)?;
             let after = spans.partition_point(|span| span.start <= *start);
             let span = spans.get(after.checked_sub(1)?)?;
-            let inside = *start <= span.end && process(span) == trace.calls.process.get(call).copied();
+            let process = span.range_in(trace).map(|range| &range.process);
+            let inside = *start <= span.end && process == trace.calls.process.get(call);
             inside.then_some((after - 1) as u32)
         };
         of_call.enumerate().map(|call| at(call).unwrap_or(NOWHERE)).collect()

@@ -1,6 +1,7 @@
 //! Cold instances and steps: the first of repeated ones, and those in which a program does what it does once.
 
 use super::idle::{Activity, HostWork};
+use super::interval::IntervalSet;
 use super::steps::{StepPeriod, StepPeriods, steady};
 use crate::attribution::NO_CALL;
 use crate::result::{ColdCause, ColdKind, ColdStart, StageKind, SteadyUnit, Tail};
@@ -15,6 +16,18 @@ const LONG_LAUNCH_NS: Ns = 1_000_000;
 
 /// The same of a kernel that ran before, ns.
 const VERY_LONG_LAUNCH_NS: Ns = 100_000_000;
+
+/// Shortest time that a compiler takes to make a kernel, ns: some tens of milliseconds.
+const COMPILE_NS: Ns = 20_000_000;
+
+/// Beginnings of the names of kernels that a program compiles while it runs.
+const COMPILED: [&str; 4] = ["triton_", "fused_", "cupy_", "nvfuser_"];
+
+/// Fewest calls that allocate memory again and again, the time from which on they count, ns, since a pool answers in some microseconds,
+/// and the part of them, 1 in so many, in the last quarter of the trace at least.
+const AGAIN: usize = 16;
+const LONG_ALLOCATION_NS: Ns = 100_000;
+const LATE: usize = 8;
 
 /// Time of a cold unit over that of the others, at least.
 const LONGER: Ns = 2;
@@ -68,6 +81,8 @@ pub struct ColdCalls {
     threads: FxHashMap<ThreadId, Vec<(Ns, Ns, ColdKind, NameId)>>,
     /// Long launch calls, as rows of `Trace::calls`.
     launches: FxHashSet<u32>,
+    /// First launches of kernels that are compiled while the program runs.
+    compiled: FxHashSet<u32>,
 }
 
 /// The cold part of a gap.
@@ -77,14 +92,17 @@ pub struct ColdPart {
     kind: ColdKind,
     /// Call with the most time.
     call: NameId,
+    /// It begins with the gap.
+    from_start: bool,
 }
 
 impl ColdCalls {
-    /// Collects them from a trace.
-    pub fn of(trace: &Trace, call_of_op: &[u32]) -> Self {
+    /// Collects them from a trace, and the times in which threads allocate or free memory again and again, which is not cold.
+    pub fn of(trace: &Trace, call_of_op: &[u32]) -> (Self, FxHashMap<ThreadId, IntervalSet>) {
         let calls = &trace.calls;
-        let kinds: FxHashMap<NameId, (ColdKind, Ns)> =
+        let mut kinds: FxHashMap<NameId, (ColdKind, Ns)> =
             trace.names.iter().filter_map(|(id, name)| Some((id, kind_of_call(name)?))).collect();
+        let allocating = repeated_allocations(trace, &mut kinds);
         let mut found = Self::default();
         if !kinds.is_empty() {
             let columns = calls.name.iter().zip(&calls.start).zip(&calls.end).zip(&calls.thread);
@@ -109,13 +127,25 @@ impl ColdCalls {
             {
                 found.launches.insert(*call);
             }
+            let begins =
+                |name: &NameId| COMPILED.iter().any(|begin| trace.names.get(*name).starts_with(begin));
+            let alone = calls.class.get(row) == Some(&CallClass::Launch);
+            if first && alone && name.is_some_and(begins) {
+                found.compiled.insert(*call);
+            }
         }
-        found
+        (found, allocating)
     }
 
     /// Tells whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.threads.is_empty() && self.launches.is_empty()
+        self.threads.is_empty() && self.launches.is_empty() && self.compiled.is_empty()
+    }
+
+    /// Returns the time until which a gap is cold from its beginning on; its beginning where it is not.
+    pub fn covered_until(&self, trace: &Trace, gap: (Ns, Ns), call: u32) -> Ns {
+        let part = self.during(trace, gap, call);
+        part.filter(|part| part.from_start).map_or(gap.0, |part| gap.0 + part.ns)
     }
 
     /// Returns the part of a gap in which the thread of the call that ended it was cold: until the end of the last cold call before
@@ -130,19 +160,58 @@ impl ColdCalls {
         let until = end.min(gap.1);
         let own = self.threads.get(calls.thread.get(row)?).map_or(&[][..], |own| own);
         let first = own.partition_point(|(_, end, ..)| *end <= gap.0);
-        let inside = own.get(first..).unwrap_or_default().iter().take_while(|(start, ..)| *start < until);
-        let loads = inside.max_by_key(|(start, end, ..)| end - start).map(|(_, _, kind, name)| {
-            let last = own.partition_point(|(start, ..)| *start < until).checked_sub(1);
-            let end = last.and_then(|last| own.get(last)).map_or(gap.0, |(_, end, ..)| *end);
-            ColdPart { ns: end.min(gap.1) - gap.0, kind: *kind, call: *name }
+        let last = own.partition_point(|(start, ..)| *start < until);
+        let inside = own.get(first..last.max(first)).unwrap_or_default();
+        let longest = inside.iter().max_by_key(|(start, end, ..)| end - start);
+        // Code is compiled before it is loaded, a graph is captured before it is instantiated; memory is allocated at once.
+        let prepared = inside.iter().rfind(|(_, _, kind, _)| *kind != ColdKind::Allocation);
+        let from_start = prepared.is_some();
+        let loads = longest.map(|(_, _, kind, name)| {
+            let ns = match prepared {
+                Some((_, end, ..)) => (*end).min(gap.1) - gap.0,
+                None => inside.iter().map(|(start, end, ..)| (*end).min(gap.1) - (*start).max(gap.0)).sum(),
+            };
+            ColdPart { ns, kind: *kind, call: *name, from_start }
         });
-        let launch = self.launches.contains(&call).then(|| {
-            let from = if loads.is_some() { gap.0 } else { start.max(gap.0) };
+        let compiled = self.compiled.contains(&call) && start - gap.0 >= COMPILE_NS;
+        let launch = (compiled || self.launches.contains(&call)).then(|| {
+            let from_start = compiled || from_start;
+            let from = if from_start { gap.0 } else { start.max(gap.0) };
             let (ns, name) = ((until - from).max(0), calls.name.get(row).copied().unwrap_or_default());
-            ColdPart { ns, kind: ColdKind::FirstLaunch, call: name }
+            ColdPart { ns, kind: ColdKind::FirstLaunch, call: name, from_start }
         });
         loads.into_iter().chain(launch).max_by_key(|part| part.ns).filter(|part| part.ns > 0)
     }
+}
+
+/// Takes the calls that allocate or free memory throughout a trace from those that are made once, and returns their times by thread.
+fn repeated_allocations(
+    trace: &Trace,
+    kinds: &mut FxHashMap<NameId, (ColdKind, Ns)>,
+) -> FxHashMap<ThreadId, IntervalSet> {
+    let calls = &trace.calls;
+    let rows = || calls.name.iter().zip(&calls.start).zip(&calls.end).zip(&calls.thread);
+    let (Some(begin), Some(end)) = (calls.start.first(), calls.start.last()) else {
+        return FxHashMap::default();
+    };
+    let late = end - (end - begin) / 4;
+    let mut counts: FxHashMap<NameId, (usize, usize)> = FxHashMap::default();
+    for (((name, start), end), _) in rows() {
+        let allocates = kinds.get(name).is_some_and(|(kind, _)| *kind == ColdKind::Allocation);
+        if allocates && end - start >= LONG_ALLOCATION_NS {
+            let count = counts.entry(*name).or_default();
+            *count = (count.0 + 1, count.1 + usize::from(*start >= late));
+        }
+    }
+    counts.retain(|_, (all, late)| *all >= AGAIN && *late * LATE >= *all);
+    kinds.retain(|name, _| !counts.contains_key(name));
+    let mut threads: FxHashMap<ThreadId, IntervalSet> = FxHashMap::default();
+    for (((name, start), end), thread) in rows() {
+        if counts.contains_key(name) {
+            threads.entry(*thread).or_default().add(*start, *end);
+        }
+    }
+    threads
 }
 
 /// Time of an instance or a step.
@@ -165,7 +234,7 @@ impl Unit {
         match self.causes.iter_mut().find(|(known, _)| known.kind == part.kind) {
             Some((known, calls)) => {
                 let call = if part.ns > known.ns { part.call } else { known.call };
-                (*known, *calls) = (ColdPart { ns: known.ns + part.ns, kind: known.kind, call }, *calls + 1);
+                (*known, *calls) = (ColdPart { ns: known.ns + part.ns, call, ..*known }, *calls + 1);
             }
             None => self.causes.push((part, 1)),
         }
@@ -275,7 +344,7 @@ impl Units {
             };
             instance.gpu += end - start;
             let gap = (until.max(span.start).min(start), start);
-            let call = index.launches().call_of_op.get(op).copied().unwrap_or(NO_CALL);
+            let call = index.call_of_op(op);
             if let Some(part) = cold.during(trace, gap, call) {
                 instance.add(part);
                 let step =

@@ -327,8 +327,12 @@ fn recorded(trace: &Trace, process: ProcessId, start: Ns, end: Ns) -> bool {
 /// Start of the name under which PyTorch marks the time that it takes to get a batch from a data loader.
 const DATA_LOADER: &str = "enumerate(DataLoader)";
 
-/// Work of the CPU before a step from which on it is more than what follows a wait, ns.
+/// Time without a call from which on a thread does other work than launching, ns. An operator takes some microseconds to launch, and
+/// some hundreds under a profiler.
 const LONG_WORK_NS: Ns = 1_000_000;
+
+/// Calls before a gap of which one may reach into it, with those that it makes itself.
+const NESTED_CALLS: usize = 4;
 
 /// The launch gaps of a stage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -339,12 +343,20 @@ pub struct LaunchGaps {
     pub longest_before: Option<usize>,
     /// Launch time in which the launching thread was getting data, summed over gaps, ns.
     pub data_loading_ns: Ns,
+    /// Gaps in which the launching thread did other work.
+    pub host_count: u64,
+    /// Other work in the longest of them, ns, and the operation that ended it.
+    pub host_longest: (Ns, Option<usize>),
 }
 
-/// Times in which each thread did work other than launching: it got data from a data loader, or did what a program does once.
+/// Times in which each thread did work other than launching: it got data from a data loader, did what a program does once, managed
+/// memory, or made no calls.
 pub struct HostWork {
     loading: FxHashMap<ThreadId, IntervalSet>,
+    allocating: FxHashMap<ThreadId, IntervalSet>,
     cold: ColdCalls,
+    /// Rows of the calls of each thread, in the order of their start.
+    calls: Vec<Vec<u32>>,
 }
 
 impl HostWork {
@@ -352,8 +364,34 @@ impl HostWork {
     pub fn of(trace: &Trace, index: &StageIndex) -> Self {
         let loads = |name| trace.names.get(name).starts_with(DATA_LOADER);
         let ranges = trace.ranges.rows.iter().filter(|range| loads(range.name));
-        let cold = ColdCalls::of(trace, &index.launches().call_of_op);
-        Self { loading: IntervalSet::by_thread(ranges), cold }
+        let (cold, allocating) = ColdCalls::of(trace, &index.launches().call_of_op);
+        let mut calls = vec![Vec::new(); trace.threads.len()];
+        for (row, thread) in (0u32..).zip(&trace.calls.thread) {
+            if let Some(own) = calls.get_mut(thread.index()) {
+                own.push(row);
+            }
+        }
+        Self { loading: IntervalSet::by_thread(ranges), allocating, cold, calls }
+    }
+
+    /// Returns the time of a span in which a thread made no call for [`LONG_WORK_NS`] or more, and did not get data, ns.
+    fn away_ns(&self, trace: &Trace, thread: ThreadId, (from, to): (Ns, Ns)) -> Ns {
+        let calls = &trace.calls;
+        let time = |row: u32| Some((*calls.start.get(row as usize)?, *calls.end.get(row as usize)?));
+        let own = self.calls.get(thread.index()).filter(|_| to - from >= LONG_WORK_NS);
+        let own = own.map_or(&[][..], |own| own);
+        let first = own.partition_point(|row| time(*row).is_some_and(|(start, _)| start < from));
+        let inside = own.get(first.saturating_sub(NESTED_CALLS)..).unwrap_or_default().iter();
+        let inside = inside.filter_map(|row| time(*row)).take_while(|(start, _)| *start < to);
+        let (mut free, mut away) = (from, 0);
+        for (start, end) in inside.chain([(to, to)]) {
+            if start - free >= LONG_WORK_NS {
+                let loading = self.loading.get(&thread).map_or(0, |times| times.overlap(free, start));
+                away += start - free - loading;
+            }
+            free = free.max(end);
+        }
+        away
     }
 
     /// Returns the calls that a program makes once.
@@ -392,19 +430,39 @@ impl HostWork {
         let launch_ns = sums.idle.launch_ns - before.idle.launch_ns;
         let (loading, cold) = self.parts(trace, gap, call, launch_ns);
         let rest = launch_ns - loading;
-        let launched = trace.calls.start.get(call as usize).map(|start| (*start).clamp(gap.0, gap.1));
+        let calls = &trace.calls;
+        let known = calls.start.get(call as usize).zip(calls.thread.get(call as usize));
+        let launched = known.map(|(start, _)| (*start).clamp(gap.0, gap.1));
         let first = step_start.zip(launched).map_or(0, |(begun, until)| until - begun.max(gap.0));
         let first = first.clamp(0, rest);
+        // What the thread did for long, after it had loaded code and before a step began.
+        let (mut away, mut allocating) = (0, 0);
+        let is_long = rest - first >= LONG_WORK_NS || !self.allocating.is_empty() && rest > first;
+        if let Some((_, thread)) = known.filter(|_| is_long) {
+            let from = self.cold.covered_until(trace, gap, call);
+            let until = (launched.unwrap_or(gap.0) - first).max(from);
+            away = self.away_ns(trace, *thread, (from, until)).min(rest - first);
+            allocating = self.allocating.get(thread).map_or(0, |times| times.overlap(from, until));
+            allocating = allocating.min(rest - first - away);
+        }
         let after = &mut sums.launch_after;
-        let kept = if first >= LONG_WORK_NS { rest - first } else { rest };
+        let kept = if first >= LONG_WORK_NS { rest - first } else { rest } - away - allocating;
         after.sync_ns = after.sync_ns.min(before.launch_after.sync_ns + kept);
         let waited = after.sync_ns - before.launch_after.sync_ns;
         after.copy_ns = after.copy_ns.min(before.launch_after.copy_ns + kept - waited);
         let own = rest - waited - (after.copy_ns - before.launch_after.copy_ns);
-        let cold = cold.min(own);
+        let cold = cold.min(own - away - allocating);
         gaps.data_loading_ns += loading;
-        sums.detail.cold_ns += cold;
-        sums.detail.host_first_ns += first.min(own - cold);
+        let detail = &mut sums.detail;
+        detail.cold_ns += cold;
+        detail.host_work_ns += away;
+        detail.allocation_ns += allocating;
+        if away > 0 {
+            gaps.host_count += 1;
+            gaps.host_longest = gaps.host_longest.max((away, Some(op)));
+        }
+        let cold = cold + away + allocating;
+        detail.host_first_ns += first.min(own - cold);
         if own - cold > gaps.longest_ns {
             (gaps.longest_ns, gaps.longest_before) = (own - cold, Some(op));
         }

@@ -4,7 +4,7 @@ use super::idle::{Activity, HostGap, HostWork, IdleSums, LaunchGaps, Near};
 use super::interval::{CoveredTime, Extent, IntervalSet};
 use super::steps::{StepPeriods, expected, sample_deviation, steady, step_summary, with_cpu};
 use super::tables::{CopyMeter, Grouped, divide, graph_table, kernel_table};
-use crate::attribution::NO_CALL;
+use crate::attribution::{NO_CALL, is_migration};
 use crate::engines::{EngineStep, Scheduled};
 use crate::names::Naming;
 use crate::result::{
@@ -218,8 +218,8 @@ impl StageMeter<'_> {
             };
             let gap = (span.start, extent.0);
             let idle_ns = (gap.1 - gap.0 - self.activity.busy_in(device, gap.0, gap.1)).max(0);
-            let call = self.index.launches().call_of_op.get(*first as usize).copied();
-            let (loading, cold) = self.host.parts(self.trace, gap, call.unwrap_or(NO_CALL), idle_ns);
+            let call = self.index.call_of_op(*first as usize);
+            let (loading, cold) = self.host.parts(self.trace, gap, call, idle_ns);
             before.idle_ns += idle_ns;
             before.data_loading_ns += loading;
             before.cold_ns += cold;
@@ -311,10 +311,8 @@ impl StageMeter<'_> {
             }
         }
         let instances = &self.index.spans(stage).instances;
-        let window = |span: &Span| {
-            let range = self.trace.ranges.rows.get(span.range? as usize)?;
-            self.trace.window_of(range.process, span.start, span.end)
-        };
+        let window =
+            |span: &Span| self.trace.window_of(span.range_in(self.trace)?.process, span.start, span.end);
         let windows: Vec<usize> = instances.iter().map(|span| window(span).unwrap_or_default()).collect();
         Some(StageCoverage {
             recorded: each.len() as u64,
@@ -332,7 +330,7 @@ impl StageMeter<'_> {
         let mut near = 0;
         for op in (0..ops.len()).filter(|&op| ops.kind[op] == OpKind::Kernel) {
             if !self.index.holds(stage, op) && inside.encloses_near(ops.start[op], ops.end[op], &mut near) {
-                let call = self.index.launches().call_of_op[op];
+                let call = self.index.call_of_op(op);
                 let thread = (call != NO_CALL).then(|| calls.thread[call as usize]);
                 *by_thread.entry(thread).or_default() += 1;
             }
@@ -366,8 +364,8 @@ impl StageMeter<'_> {
         let step_of_call = self.index.step_of_call(self.trace, stage, steps);
         let mut seen = vec![false; steps.len()];
         for op in &members.ops {
-            let call = self.index.launches().call_of_op.get(*op as usize);
-            let step = call.and_then(|call| step_of_call.get(*call as usize)).map(|step| *step as usize);
+            let step =
+                step_of_call.get(self.index.call_of_op(*op as usize) as usize).map(|step| *step as usize);
             if let Some((span, seen)) = step.and_then(|step| Some((steps.get(step)?, seen.get_mut(step)?)))
                 && !std::mem::replace(seen, true)
             {
@@ -385,14 +383,19 @@ impl StageMeter<'_> {
         self.busy_and_idle(stage, &members, |device, gap, call| {
             activity.host_gaps(trace, device.index(), gap, (call, false), &mut list);
         });
-        let call_of = |op: usize| self.index.launches().call_of_op.get(op).copied().unwrap_or(NO_CALL);
         if self.index.engine_steps(stage).is_empty() {
             for (at, device, extent) in members.with_work() {
                 let span = self.index.spans(stage).instances.get(at);
                 let first = members.first_ops.get(at * members.devices + device);
                 if let Some((span, first)) = span.zip(first).filter(|(span, _)| span.start < extent.0) {
                     let gap = (span.start, extent.0);
-                    activity.host_gaps(trace, device, gap, (call_of(*first as usize), true), &mut list);
+                    activity.host_gaps(
+                        trace,
+                        device,
+                        gap,
+                        (self.index.call_of_op(*first as usize), true),
+                        &mut list,
+                    );
                 }
             }
         } else if !members.ops.is_empty() {
@@ -403,7 +406,7 @@ impl StageMeter<'_> {
                     let first = trace.ops.start.partition_point(|start| *start < end);
                     let next = (first..trace.ops.len()).take_while(|op| trace.ops.start[*op] == end);
                     let next = next.into_iter().find(|op| trace.ops.device[*op].index() == step.device);
-                    let call = next.map_or(NO_CALL, call_of);
+                    let call = next.map_or(NO_CALL, |op| self.index.call_of_op(op));
                     activity.host_gaps(trace, step.device, (end - after_ns, end), (call, true), &mut list);
                 }
             }
@@ -458,13 +461,16 @@ impl StageMeter<'_> {
             if start > until && inside && sweep.cold {
                 sums.cold_ns += start - until;
             } else if start > until && inside {
-                let call = self.index.launches().call_of_op[op];
+                let call = self.index.call_of_op(op);
                 let (gap, before) = ((until, start), sums.idle);
                 each_gap(device, gap, call);
                 sums.foreign_ns +=
                     self.activity.split(self.trace, device, gap, call, &mut sweep.near, &mut sums.idle);
                 let both = (&mut sums.gaps, &mut sums.idle);
                 self.host.add(self.trace, gap, (op, call), before, step_starts.get(&row).copied(), both);
+                if call == NO_CALL && is_migration(self.trace, op) {
+                    sums.idle.detail.paging_ns += sums.idle.idle.other_ns - before.idle.other_ns;
+                }
             }
             sums.busy_ns += (end - start.max(until)).max(0);
             (sweep.covered, sweep.cold) = (Some(until.max(end)), false);
@@ -497,7 +503,7 @@ impl StageMeter<'_> {
         }
         let mut notes: Grouped<&str, Note> = Grouped::default();
         for (span, &(count, ns)) in spans.iter().zip(&work) {
-            let Some(range) = span.range.and_then(|row| self.trace.ranges.rows.get(row as usize)) else {
+            let Some(range) = span.range_in(self.trace) else {
                 continue;
             };
             let name = self.trace.names.get(range.name);
@@ -515,9 +521,9 @@ impl StageMeter<'_> {
     /// Returns the distinct names of the ranges that mark the instances of a stage.
     fn range_names(&self, spans: &[Span]) -> Vec<String> {
         let names = &self.trace.names;
-        let rows = spans.iter().filter_map(|span| span.range);
-        let mut found: Vec<String> = rows
-            .filter_map(|row| self.trace.ranges.rows.get(row as usize))
+        let mut found: Vec<String> = spans
+            .iter()
+            .filter_map(|span| span.range_in(self.trace))
             .map(|range| range_name(names.get(range.domain), names.get(range.name)))
             .collect();
         found.sort_unstable();

@@ -1,23 +1,20 @@
 //! Provenance of a run: machine, git revision, GPUs, Python, environment variables.
 //!
 //! - `gpu`: GPUs and driver, from `nvidia-smi`
-//! - `python`: Python interpreter and package versions
 //! - [`variables`]: environment variables on an allow-list
 
 mod gpu;
-mod python;
 pub mod variables;
 
 pub use gpu::{Gpu, Gpus, visible_gpus};
-pub use python::Python;
-
-use std::path::Path;
-use std::time::Duration;
-
-use serde::{Deserialize, Serialize};
 
 use crate::child::probe;
 use crate::command::CommandLine;
+use crate::tool::ToolError;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The machine of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,29 +115,6 @@ impl Revision {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn facts_out_of_proc() {
-        assert_eq!(
-            cpu_model("processor\t: 0\nmodel name\t: AMD EPYC 9654: X\n").as_deref(),
-            Some("AMD EPYC 9654: X")
-        );
-        assert_eq!(memory_total("MemTotal:       131072000 kB\nMemFree: 1 kB\n"), Some(131_072_000 * 1024));
-        assert_eq!(os_name("ID=debian\nPRETTY_NAME=\"Debian 13\"\n").as_deref(), Some("Debian 13"));
-        assert_eq!((cpu_model(""), memory_total("MemTotal: many"), os_name("")), (None, None, None));
-    }
-
-    #[test]
-    fn this_machine_has_cores_and_a_kernel() {
-        let machine = Machine::current();
-        assert!(machine.cores.is_some_and(|cores| cores > 0));
-        assert!(machine.kernel.is_some());
-    }
-}
-
-#[cfg(test)]
 mod revision_tests {
     use super::*;
     use std::process::Command;
@@ -167,5 +141,114 @@ mod revision_tests {
         assert_eq!((clean.commit.len(), clean.branch.as_deref(), clean.modified), (40, Some("main"), false));
         std::fs::write(folder.path().join("a"), "2").unwrap();
         assert!(Revision::of(folder.path()).unwrap().modified);
+    }
+}
+
+/// A Python interpreter and its packages.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Python {
+    /// Path of the interpreter.
+    pub executable: PathBuf,
+    /// Python version.
+    pub version: String,
+    /// Versions of the relevant packages that are installed.
+    pub packages: BTreeMap<String, String>,
+    /// CUPTI libraries in installed packages.
+    pub cupti: Vec<PathBuf>,
+}
+
+/// Reads versions from package metadata: importing torch takes seconds and uses the GPU.
+const QUERY: &str = include_str!("packages.py");
+
+const PACKAGES: &[&str] = &[
+    "torch",
+    "transformers",
+    "nvtx",
+    "triton",
+    "flash-attn",
+    "xformers",
+    "accelerate",
+    "bitsandbytes",
+    "safetensors",
+    "tokenizers",
+    "numpy",
+    "hydra-core",
+    "pillow",
+    "pyyaml",
+    "sentencepiece",
+    "nvidia-cuda-runtime-cu12",
+    "nvidia-cublas-cu12",
+    "nvidia-cudnn-cu12",
+    "nvidia-cuda-cupti-cu12",
+    "nvidia-cuda-runtime",
+    "nvidia-cublas",
+    "nvidia-cudnn-cu13",
+    "nvidia-cuda-cupti",
+];
+
+impl Python {
+    /// Queries an interpreter. `engines` are packages to look for beside the usual ones.
+    pub fn query(
+        interpreter: &Path,
+        engines: impl IntoIterator<Item = &'static str>,
+    ) -> Result<Python, ToolError> {
+        let line =
+            CommandLine::new(interpreter).args(["-c", QUERY]).args(PACKAGES.iter().copied()).args(engines);
+        let output = probe(&line, Duration::from_secs(60))?;
+        if !output.success {
+            let message = output.text().trim().lines().next_back().unwrap_or("no output").to_owned();
+            return Err(ToolError(format!("{} {}: {message}", interpreter.display(), output.ended)));
+        }
+        // A sitecustomize may print other lines first.
+        let json = output.stdout.trim().lines().next_back().unwrap_or_default();
+        serde_json::from_str(json)
+            .map_err(|error| ToolError(format!("unexpected answer from {}: {error}", interpreter.display())))
+    }
+
+    /// Returns the version of a package, if it is installed.
+    pub fn package(&self, name: &str) -> Option<&str> {
+        self.packages.get(name).map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_out_of_proc() {
+        assert_eq!(
+            cpu_model("processor\t: 0\nmodel name\t: AMD EPYC 9654: X\n").as_deref(),
+            Some("AMD EPYC 9654: X")
+        );
+        assert_eq!(memory_total("MemTotal:       131072000 kB\nMemFree: 1 kB\n"), Some(131_072_000 * 1024));
+        assert_eq!(os_name("ID=debian\nPRETTY_NAME=\"Debian 13\"\n").as_deref(), Some("Debian 13"));
+        assert_eq!((cpu_model(""), memory_total("MemTotal: many"), os_name("")), (None, None, None));
+    }
+
+    #[test]
+    fn this_machine_has_cores_and_a_kernel() {
+        let machine = Machine::current();
+        assert!(machine.cores.is_some_and(|cores| cores > 0));
+        assert!(machine.kernel.is_some());
+    }
+
+    #[test]
+    fn an_interpreter_answers_or_fails() {
+        let query = |interpreter: &str| Python::query(Path::new(interpreter), []);
+        for (interpreter, why) in [
+            ("/no/such/python", "cannot start /no/such/python"),
+            ("false", "false ended with status 1"),
+            ("echo", "unexpected answer from echo"),
+        ] {
+            let error = query(interpreter).unwrap_err().to_string();
+            assert!(error.starts_with(why), "{error}");
+        }
+        let python = query("python3");
+        if crate::test_support::require("python3", python.is_ok()) {
+            let python = python.unwrap();
+            assert!(python.version.starts_with("3.") && python.executable.is_absolute());
+        }
     }
 }

@@ -4,10 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use roofgap_collect::child::{Cancel, ChildSpec, EndReason, Outcome, OutputTarget, StopPlan, Watch, run};
-use roofgap_collect::command::CommandLine;
+use roofgap_collect::command::{CommandLine, NvtxRange};
 use roofgap_collect::ncu::{self, NcuFailure, NcuProfile, Page, ProfiledLaunch, split_supported};
 use roofgap_collect::nsys::{self, CaptureEnd, CaptureRange, NsysProfile};
-use roofgap_collect::range::NvtxRange;
 use roofgap_collect::tool::{Ncu, Nsys, Search};
 
 fn folder() -> PathBuf {

@@ -5,12 +5,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use roofgap_collect::child::{Cancel, ChildSpec, EndReason, Outcome, OutputTarget, StopPlan, probe, run};
-use roofgap_collect::command::CommandLine;
-use roofgap_collect::doctor::checks;
-use roofgap_collect::doctor::{DoctorProps, Status, SystemFacts};
+use roofgap_collect::command::{CommandLine, NvtxRange};
+use roofgap_collect::doctor::{DoctorProps, Status, SystemFacts, checks};
 use roofgap_collect::ncu::{self, NcuProfile, split_supported};
 use roofgap_collect::nsys::{self, CaptureEnd, CaptureRange, NsysProfile};
-use roofgap_collect::range::NvtxRange;
 use roofgap_collect::tool::{ImporterState, Ncu, Nsys, Search};
 
 fn named(variable: &str) -> PathBuf {

@@ -1,17 +1,20 @@
-//! Sets up CUPTI inside the program, and handles its callbacks.
+//! Sets up CUPTI inside the program, and handles its callbacks; facts of a GPU come from the driver, by the device number of the program.
+//!
+//! The nodes of CUDA graphs are recorded as they are created and cloned, so that a kernel of a replay gets the ranges that were open while
+//! its graph was captured. CUPTI calls back only while a program builds graphs; a replay costs nothing more.
 
-use std::ffi::c_void;
+use super::calls::{self, Selection};
+use super::options::{Buffers, Calls, Nodes};
+use super::ring::Pool;
+use super::session::{self, CALLBACKS, CALLS_CHOSEN, COPIES, Gpu, Session, WHOLE_GRAPHS};
+use super::{now, thread};
+use crate::cupti::library::Surroundings;
+use crate::cupti::{Api, Failure, Subscriber, sys};
+use roofgap_wire::{Device, Record, Text};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-use super::calls::Selection;
-use super::options::{Buffers, Calls, Nodes};
-use super::pool::Pool;
-use super::session::{self, CALLBACKS, CALLS_CHOSEN, COPIES, Gpu, Session, WHOLE_GRAPHS};
-use super::{calls, graph_nodes, now, thread};
-use crate::cupti::library::Surroundings;
-use crate::cupti::{Api, Failure, Subscriber, sys};
 
 /// Number of libraries to try.
 const TRIES: usize = 4;
@@ -119,7 +122,7 @@ fn begin(session: &'static Session, api: Api, subscriber: Subscriber) {
         clocks,
     });
     if let (Ok(gpu), Nodes::Always) = (begun, session.options.nodes) {
-        graph_nodes::set(session, gpu, true);
+        record_graph_nodes(session, gpu, true);
     }
 }
 
@@ -188,7 +191,7 @@ fn set_calls(gpu: &Gpu, on: bool) -> usize {
 pub fn enable(session: &Session, gpu: &Gpu) {
     let all_calls = set_calls(gpu, true) == 0 && session.options.calls != Calls::None;
     if session.options.nodes == Nodes::Armed {
-        graph_nodes::set(session, gpu, true);
+        record_graph_nodes(session, gpu, true);
     }
     let mut kinds: Vec<(u32, &str)> = Vec::new();
     if !gpu.devices_told.swap(true, Ordering::Relaxed) {
@@ -219,7 +222,7 @@ pub fn disable(session: &Session, gpu: &Gpu) {
     // CUPTI has described the devices by now.
     let _ = gpu.api.disable(sys::KIND_DEVICE);
     if session.options.nodes == Nodes::Armed {
-        graph_nodes::set(session, gpu, false);
+        record_graph_nodes(session, gpu, false);
     }
     if set_calls(gpu, false) == 0 {
         for (kind, _) in ALL_CALLS {
@@ -237,7 +240,7 @@ unsafe extern "C" fn on_call(_: *mut c_void, domain: u32, number: u32, data: *co
     let _ = catch_unwind(|| {
         if domain == sys::DOMAIN_RESOURCE {
             // SAFETY: CUPTI's own argument.
-            return unsafe { graph_nodes::on_resource(number, data) };
+            return unsafe { on_resource(number, data) };
         }
         // SAFETY: CUPTI passes this struct to callbacks of the two domains of calls, the only others we enable.
         let Some(data) = (unsafe { data.cast::<sys::CallbackData>().as_ref() }) else {
@@ -303,4 +306,125 @@ unsafe extern "C" fn completed(_: *mut c_void, _: u32, buffer: *mut u8, _: usize
             session.wake();
         }
     }));
+}
+
+/// Starts or stops recording the nodes of graphs.
+fn record_graph_nodes(session: &Session, gpu: &Gpu, on: bool) {
+    let numbers = [sys::GRAPH_NODE_CREATED, sys::GRAPH_NODE_CLONED];
+    let accepted = gpu.api.can_name_graph_nodes()
+        && numbers
+            .map(|number| gpu.api.set_callback(&gpu.subscriber, sys::DOMAIN_RESOURCE, number, on))
+            .iter()
+            .all(|accepted| *accepted);
+    if on && !accepted {
+        let detail = "this CUPTI does not report the nodes of graphs, so kernels of graphs have no layer";
+        session.note("cupti.graph_nodes_refused", 1, detail);
+    }
+}
+
+/// Handles a callback about a resource.
+///
+/// # Safety
+/// `data` must be null or what CUPTI passes to callbacks of the resource domain.
+unsafe fn on_resource(number: u32, data: *const c_void) {
+    if number != sys::GRAPH_NODE_CREATED && number != sys::GRAPH_NODE_CLONED {
+        return;
+    }
+    let Some(gpu) = session::current().and_then(Session::gpu) else {
+        return;
+    };
+    // SAFETY: as the caller promises; CUPTI passes a graph with these two numbers.
+    let graph = unsafe {
+        data.cast::<sys::ResourceData>()
+            .as_ref()
+            .and_then(|resource| resource.descriptor.cast::<sys::GraphData>().as_ref())
+    };
+    let Some(graph) = graph.filter(|graph| !graph.node.is_null()) else {
+        return;
+    };
+    // SAFETY: both nodes are those of this callback.
+    let id = |node: *mut c_void| unsafe { gpu.api.graph_node_id(node) };
+    let original = match number {
+        sys::GRAPH_NODE_CLONED if graph.original_node.is_null() => return,
+        sys::GRAPH_NODE_CLONED => id(graph.original_node),
+        _ => Some(0),
+    };
+    if let (Some(node), Some(original)) = (id(graph.node), original) {
+        thread::graph_node(node, original);
+    }
+}
+
+type DeviceGet = unsafe extern "C" fn(*mut c_int, c_int) -> c_int;
+type DeviceName = unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int;
+type DeviceMemory = unsafe extern "C" fn(*mut usize, c_int) -> c_int;
+type DeviceUuid = unsafe extern "C" fn(*mut u8, c_int) -> c_int;
+type DeviceAttribute = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int;
+
+const CLOCK_KHZ: c_int = 13;
+const MULTIPROCESSORS: c_int = 16;
+const MEMORY_CLOCK_KHZ: c_int = 36;
+const MEMORY_BUS_BITS: c_int = 37;
+const L2_BYTES: c_int = 38;
+const MAJOR: c_int = 75;
+const MINOR: c_int = 76;
+
+/// Queries the driver that the program has loaded and passes the record to `take`; does nothing on failure.
+pub fn describe_device(id: u32, take: impl FnOnce(Record<'_>)) {
+    // SAFETY: only looks whether the library is loaded already.
+    let driver = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
+    if driver.is_null() {
+        return;
+    }
+    let symbol = |name: &CStr| {
+        // SAFETY: the library is loaded.
+        let found = unsafe { libc::dlsym(driver, name.as_ptr()) };
+        (!found.is_null()).then_some(found)
+    };
+    let (Some(get), Some(name), Some(memory), Some(attribute)) = (
+        symbol(c"cuDeviceGet"),
+        symbol(c"cuDeviceGetName"),
+        symbol(c"cuDeviceTotalMem_v2"),
+        symbol(c"cuDeviceGetAttribute"),
+    ) else {
+        return;
+    };
+    // SAFETY: these are the driver's own functions with the signatures it has had since CUDA 4. Each writes what its
+    // pointer says and nothing else; a driver that is shutting down answers with an error.
+    unsafe {
+        let get = std::mem::transmute::<*mut c_void, DeviceGet>(get);
+        let name = std::mem::transmute::<*mut c_void, DeviceName>(name);
+        let memory = std::mem::transmute::<*mut c_void, DeviceMemory>(memory);
+        let attribute = std::mem::transmute::<*mut c_void, DeviceAttribute>(attribute);
+        let mut device = 0;
+        let mut text = [0 as c_char; 256];
+        if get(&raw mut device, id as c_int) != 0 || name(text.as_mut_ptr(), 255, device) != 0 {
+            return;
+        }
+        let mut uuid = [0u8; 16];
+        let known = symbol(c"cuDeviceGetUuid").is_some_and(|ask| {
+            std::mem::transmute::<*mut c_void, DeviceUuid>(ask)(uuid.as_mut_ptr(), device) == 0
+        });
+        let mut bytes = 0usize;
+        memory(&raw mut bytes, device);
+        let ask = |what: c_int| {
+            let mut value = 0;
+            if attribute(&raw mut value, what, device) == 0 { value.max(0) as u32 } else { 0 }
+        };
+        // Two transfers a clock: the figure the specification sheets use.
+        let bandwidth = u64::from(ask(MEMORY_CLOCK_KHZ)) * 1_000 * 2 * u64::from(ask(MEMORY_BUS_BITS)) / 8;
+        take(Record::Device(Device {
+            id,
+            visible: 1,
+            source: 1,
+            major: ask(MAJOR),
+            minor: ask(MINOR),
+            sms: ask(MULTIPROCESSORS),
+            clock_khz: ask(CLOCK_KHZ),
+            l2_bytes: u64::from(ask(L2_BYTES)),
+            memory_bytes: bytes as u64,
+            bandwidth,
+            name: Text(CStr::from_ptr(text.as_ptr()).to_bytes()),
+            uuid: Text(if known { &uuid } else { &[] }),
+        }));
+    }
 }

@@ -3,43 +3,29 @@
 //! | file | is |
 //! |---|---|
 //! | `session` | the recording of one process: start, fork, end |
-//! | `options` | settings from the environment |
-//! | `switch` | state of the recording of GPU work |
-//! | `arming` | recording of GPU work, on and off, and the flush thread |
+//! | `options` | settings from the environment; rank and host in a distributed job |
+//! | `switch` | recording of GPU work: its state, on and off, and the flush thread |
 //! | `duty` | the duty cycle: a part of the steps or of the time |
-//! | `control` | the control socket |
-//! | `launcher` | rank and host in a distributed job |
-//! | `commands` | commands of the control socket |
+//! | `control` | the control socket and its commands |
 //! | `thread` | per-thread state |
-//! | `ring` | byte ring from one thread to the writer |
+//! | `ring` | byte ring from one thread to the writer; buffers for CUPTI |
 //! | `names` | domains, registered strings and other names |
-//! | `pool` | buffers for CUPTI |
-//! | `gpu` | set-up of CUPTI and its callbacks |
+//! | `gpu` | set-up of CUPTI, its callbacks, nodes of CUDA graphs, facts of a GPU |
 //! | `calls` | selection of CUDA calls |
-//! | `graph_nodes` | nodes of CUDA graphs as they are created |
-//! | `device` | facts of a GPU from the driver |
 //! | `transcode` | CUPTI records to capture records |
-//! | `output` | the output file |
-//! | `descriptor` | its descriptor, checked before each use |
+//! | `output` | the output file, and its descriptor, checked before each use |
 //! | `writer` | the writer thread |
 //!
 //! Nothing here parses, formats, locks or allocates on a thread of the program, except for the first event of a thread
 //! (its ring) and the registration of a name.
 
-pub mod arming;
 pub mod calls;
-pub mod commands;
 pub mod control;
-pub mod descriptor;
-pub mod device;
 pub mod duty;
 pub mod gpu;
-pub mod graph_nodes;
-pub mod launcher;
 pub mod names;
 pub mod options;
 pub mod output;
-pub mod pool;
 pub mod ring;
 pub mod session;
 pub mod switch;

@@ -1,22 +1,18 @@
 //! The recording of one process: start, `fork` and end.
 
-use std::io;
 use std::path::PathBuf;
-use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
+use std::{io, ptr};
 
 use super::control::Control;
-use super::descriptor::SharedDescriptor;
 use super::duty::Cycle;
-use super::launcher::Launcher;
 use super::now;
-use super::options::Options;
-use super::output::Output;
-use super::pool::Pool;
-use super::ring::Rings;
+use super::options::{Launcher, Options};
+use super::output::{Output, SharedDescriptor};
+use super::ring::{Pool, Rings};
 use super::switch::Switch;
 use crate::cupti::{Api, Subscriber};
 use roofgap_wire::ClockPair;

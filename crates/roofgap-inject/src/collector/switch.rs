@@ -1,11 +1,17 @@
 //! The state of the recording of GPU work: on or off, and the edges of the recorded windows.
+//!
+//! Turns the recording of GPU work on and off while the program runs, and the flush thread that does so by time.
+//!
+//! Annotations are recorded all the time: they cost little, and a window then knows the ranges that were open when it began.
 
+use super::duty::{Clock, Cycle};
+use super::now;
+use super::options::Dormant;
+use super::session::Session;
+use roofgap_wire::{Window, WindowCause};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
-
-use super::now;
-use roofgap_wire::{Window, WindowCause};
 
 /// Flushes after a window, until the work that was launched in it has ended.
 const FLUSHES_AFTER: u32 = 3;
@@ -155,5 +161,168 @@ impl Switch {
         let due = self.flushes_due.load(Ordering::Relaxed);
         self.flushes_due.store(due.saturating_sub(1), Ordering::Relaxed);
         due > 0
+    }
+}
+
+impl Session {
+    /// Notes that the program has started CUDA.
+    pub fn start_gpu(&'static self) {
+        self.cuda_started(self.options.dormant == Some(Dormant::Loaded) || self.is_requested());
+    }
+
+    /// Notes that the program has started CUDA, and begins to record if that was requested. `load`: loads CUPTI in any case.
+    pub fn cuda_started(&'static self, load: bool) {
+        let mut state = self.switch.lock();
+        state.cuda = true;
+        if self.gpu().is_none() && (load || state.wanted) {
+            (self.actions.load)(self);
+        }
+        if state.wanted {
+            // A failure is noted as a loss.
+            let _ = self.begin_window(&mut state, WindowCause::Begin);
+        }
+    }
+
+    /// Begins to record GPU work on request, all of it or by the duty cycle.
+    pub fn request(&'static self) -> Result<(), Refused> {
+        let Some(cycle) = &self.cycle else {
+            return self.begin_window(&mut self.switch.lock(), WindowCause::Request);
+        };
+        cycle.set_active(true);
+        let state = self.switch.lock();
+        if !state.cuda {
+            return Err(Refused::NoCuda);
+        }
+        if self.gpu().is_none() {
+            (self.actions.load)(self);
+        }
+        self.gpu().ok_or(Refused::NoCupti)?;
+        self.wake_flusher();
+        Ok(())
+    }
+
+    /// Stops recording GPU work, and the duty cycle.
+    pub fn withdraw(&'static self, cause: WindowCause) {
+        if let Some(cycle) = &self.cycle {
+            cycle.set_active(false);
+        }
+        self.disarm(cause);
+    }
+
+    /// Stops recording GPU work.
+    pub fn disarm(&'static self, cause: WindowCause) {
+        self.end_window(&mut self.switch.lock(), cause);
+    }
+
+    /// Turns the recording of GPU work on or off for the duty cycle.
+    pub fn set(&'static self, on: bool, cause: WindowCause) -> Result<(), Refused> {
+        let mut state = self.switch.try_lock()?;
+        // Meanwhile the cycle may have been stopped, or steps may have begun.
+        let over = |cycle: &Cycle| !cycle.is_active() || cause == WindowCause::Time && cycle.by_steps();
+        if self.cycle.as_ref().is_some_and(over) {
+            return Ok(());
+        }
+        if on {
+            return self.begin_window(&mut state, cause);
+        }
+        self.end_window(&mut state, cause);
+        Ok(())
+    }
+
+    fn begin_window(&'static self, state: &mut State, cause: WindowCause) -> Result<(), Refused> {
+        if self.switch.has_ended() || self.stopping.load(Ordering::Relaxed) {
+            return Err(Refused::Ended);
+        }
+        state.wanted = true;
+        if !state.cuda {
+            return Err(Refused::NoCuda);
+        }
+        if self.switch.is_armed() {
+            return Ok(());
+        }
+        if self.gpu().is_none() {
+            (self.actions.load)(self);
+        }
+        let gpu = self.gpu().ok_or(Refused::NoCupti)?;
+        (self.actions.enable)(self, gpu);
+        let at = now();
+        state.since = Some((Instant::now(), at));
+        if state.has_edges {
+            self.switch.edge(true, cause, at);
+        }
+        self.switch.set_armed(true);
+        self.wake_flusher();
+        Ok(())
+    }
+
+    fn end_window(&'static self, state: &mut State, cause: WindowCause) {
+        state.wanted = false;
+        let at = now();
+        if !state.has_edges {
+            // Until now the whole capture was recorded.
+            state.has_edges = true;
+            if let Some((_, begun)) = state.since {
+                self.switch.edge(true, WindowCause::Begin, begun);
+            } else {
+                self.switch.edge(false, WindowCause::Begin, at);
+            }
+        }
+        let Some(gpu) = self.gpu().filter(|_| self.switch.is_armed()) else {
+            return;
+        };
+        state.since = None;
+        self.switch.edge(false, cause, at);
+        self.switch.set_armed(false);
+        (self.actions.disable)(self, gpu);
+    }
+}
+
+/// Flushes CUPTI at intervals, and completely at the end; runs the duty cycle by time and ends windows at their limit. It has
+/// its own thread, because a flush can block while the rings must be drained.
+pub fn run_flusher(session: &'static Session) {
+    let Some(gpu) = session.gpu() else { return };
+    let pause = session.options.flush_every.unwrap_or(Duration::from_secs(3600));
+    let mut next = Instant::now() + pause;
+    let mut clock = Clock::new();
+    loop {
+        let stopping = session.stopping.load(Ordering::Acquire);
+        let due = Instant::now() >= next;
+        if stopping || due && session.switch.take_flush() {
+            if gpu.api.flush(stopping).is_err() {
+                session.counters.flush_refused.fetch_add(1, Ordering::Relaxed);
+            }
+            session.wake();
+        }
+        if due {
+            next = Instant::now() + pause;
+        }
+        if stopping {
+            session.flushed.store(true, Ordering::Release);
+            session.wake();
+            return;
+        }
+        let mut wake_at = next;
+        if session.is_dormant() && !session.switch.awaits_flush() {
+            // The next window wakes this thread.
+            wake_at += Duration::from_secs(3600);
+        }
+        if let Some(limit) = session.options.armed_limit
+            && let Some(armed) = session.requested_for()
+        {
+            if armed >= limit {
+                session.withdraw(WindowCause::Limit);
+            } else {
+                wake_at = wake_at.min(Instant::now() + (limit - armed));
+            }
+        }
+        if let Some(cycle) = &session.cycle {
+            let turn = clock.turn(cycle);
+            if let Some(on) = turn.set {
+                // A refused turn is made up for by the next one.
+                let _ = session.set(on, WindowCause::Time);
+            }
+            wake_at = wake_at.min(turn.next);
+        }
+        std::thread::park_timeout(wake_at.saturating_duration_since(Instant::now()));
     }
 }

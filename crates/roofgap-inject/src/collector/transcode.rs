@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::{calls, device};
+use super::{calls, gpu};
 use crate::cupti::{Api, sys};
 use roofgap_wire::{
     Call, CallName, Device, FrameBuilder, GraphLaunch, Kernel, LaunchShape, Memcpy, Memset, Record,
@@ -334,7 +334,7 @@ impl Transcoder {
     pub fn describe_devices(&mut self, frame: &mut FrameBuilder) {
         while let Some(id) = self.devices_used.get(self.devices_asked).copied() {
             self.devices_asked += 1;
-            device::describe(id, |record| frame.put(&record));
+            gpu::describe_device(id, |record| frame.put(&record));
         }
     }
 }

@@ -3,9 +3,8 @@
 //! CUPTI takes longer to evaluate a sample than the device to take one, so samples come in bursts: the hardware fills its buffer, then
 //! the buffer is evaluated. Steps of a model repeat, and their kernels are recorded all the time, so bursts are enough.
 
-use crate::collector::device;
-use crate::collector::now;
 use crate::collector::output::Output;
+use crate::collector::{gpu, now};
 use crate::cupti::Failure;
 use crate::cupti::library::Surroundings;
 use crate::cupti::pm::{PmConfig, PmLibrary, PmRun};
@@ -144,7 +143,7 @@ impl Sampler {
         let path = Text(self.library.path.as_os_str().as_bytes());
         self.frame.put(&Record::Cupti(Cupti { version, options: 0, path }));
         for (config, _) in configs {
-            device::describe(config.device, |record| self.frame.put(&record));
+            gpu::describe_device(config.device, |record| self.frame.put(&record));
             for (metric, place) in config.metrics.iter().zip(0..) {
                 let name = Text(metric.to_bytes());
                 self.frame.put(&Record::CounterMetric(CounterMetric { device: config.device, place, name }));

@@ -1,14 +1,13 @@
 //! `compare`: two runs or captures side by side.
 
 use super::{Page, State};
-use crate::answer::{Column, columns};
-use crate::error::McpError;
+use crate::answer::{Column, McpError, columns};
 use roofgap_analyze::compare::{
     Basis, Change, CompareOptions, Difference, KernelChange, METRICS, Metric, Part, Side, StageChange,
     compare,
 };
 use roofgap_report::compare::headline;
-use roofgap_runs::open::{Overrides, load_side};
+use roofgap_runs::open::{Overrides, open_side};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Number;
@@ -94,7 +93,7 @@ pub struct ChangeRow {
 pub fn answer(state: &State, request: &CompareRequest) -> Result<CompareAnswer, McpError> {
     let side = |input: &str| -> Result<_, McpError> {
         let path = state.roots.find(input)?.display().to_string();
-        Ok(load_side(state.roots.runs(), &path, &Overrides::default(), state.cache.exporter())?)
+        Ok(open_side(state.roots.runs(), &path, &Overrides::default(), state.cache.exporter())?)
     };
     let (base, head) = (side(&request.base)?, side(&request.head)?);
     let [before, after] = [&base, &head].map(|side| Side { analysis: &side.analysis, facts: &side.facts });

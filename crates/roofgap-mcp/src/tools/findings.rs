@@ -1,8 +1,7 @@
 //! `findings`: what is worth fixing, with the evidence; `explain`: one finding in full.
 
 use super::{InputRequest, Page, State, find_stage, listed};
-use crate::answer::{InputRef, Origin, Quantity};
-use crate::error::McpError;
+use crate::answer::{InputRef, McpError, Origin, Quantity};
 use roofgap_analyze::findings::{explain, fix};
 use roofgap_analyze::{Finding, Knob};
 use schemars::JsonSchema;
@@ -75,12 +74,12 @@ pub struct Evidence {
 
 /// Lists findings.
 pub fn answer(state: &State, request: &FindingsRequest) -> Result<FindingsAnswer, McpError> {
-    let (input, loaded) = state.load(&request.input)?;
+    let (input, opened) = state.open(&request.input)?;
     let wanted = request.stage.as_deref();
     if let Some(name) = wanted {
-        find_stage(&loaded.analysis, name)?;
+        find_stage(&opened.analysis, name)?;
     }
-    let findings = loaded.analysis.findings.iter().enumerate();
+    let findings = opened.analysis.findings.iter().enumerate();
     let rows: Vec<(usize, &Finding)> =
         findings.filter(|(_, finding)| wanted.is_none() || finding.stage.as_deref() == wanted).collect();
     let shown = request.page.of(&rows).iter();
@@ -158,10 +157,10 @@ pub struct ExplainAnswer {
 
 /// Explains a finding.
 pub fn answer_one(state: &State, request: &ExplainRequest) -> Result<ExplainAnswer, McpError> {
-    let (input, loaded) = state.load(&request.input)?;
+    let (input, opened) = state.open(&request.input)?;
     let wanted = request.finding.as_str();
     let pointer = |position: usize| format!("/findings/{position}");
-    let findings = &loaded.analysis.findings;
+    let findings = &opened.analysis.findings;
     let mut matches = findings
         .iter()
         .enumerate()

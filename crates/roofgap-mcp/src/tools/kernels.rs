@@ -1,8 +1,7 @@
 //! `kernels`: kernels by total time.
 
 use super::{InputRequest, Page, State, find_stage};
-use crate::answer::{Column, InputRef, Origin, Quantity, columns};
-use crate::error::McpError;
+use crate::answer::{Column, InputRef, McpError, Origin, Quantity, columns};
 use roofgap_analyze::{About, Kernel};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -56,8 +55,8 @@ pub struct KernelRow {
 
 /// Lists kernels.
 pub fn answer(state: &State, request: &KernelsRequest) -> Result<KernelsAnswer, McpError> {
-    let (input, loaded) = state.load(&request.input)?;
-    let analysis = &loaded.analysis;
+    let (input, opened) = state.open(&request.input)?;
+    let analysis = &opened.analysis;
     let (base, kernels, whole) = match &request.stage {
         Some(name) => {
             let (position, stage) = find_stage(analysis, name)?;

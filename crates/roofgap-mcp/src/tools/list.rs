@@ -1,8 +1,7 @@
 //! `list`: the runs and captures that the other tools can read.
 
 use super::{Page, State};
-use crate::answer::{Column, columns};
-use crate::error::McpError;
+use crate::answer::{Column, McpError, columns};
 use roofgap_runs::open::is_run;
 use roofgap_runs::runs;
 use roofgap_trace::Sniffed;

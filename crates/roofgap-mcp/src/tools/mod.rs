@@ -4,16 +4,14 @@ pub mod compare;
 pub mod findings;
 pub mod kernels;
 pub mod list;
-pub mod steps;
 pub mod summary;
 pub mod timeline;
 
-use crate::answer::InputRef;
-use crate::error::McpError;
+use crate::answer::{InputRef, McpError};
 use crate::roots::Roots;
 use roofgap_analyze::{Analysis, Stage};
-use roofgap_runs::cache::LoadCache;
-use roofgap_runs::open::Loaded;
+use roofgap_runs::cache::OpenCache;
+use roofgap_runs::open::Opened;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -22,17 +20,17 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct State {
     pub roots: Roots,
-    pub cache: LoadCache,
+    pub cache: OpenCache,
 }
 
 impl State {
-    /// Loads the input of a request.
-    pub fn load(&self, request: &InputRequest) -> Result<(InputRef, Arc<Loaded>), McpError> {
+    /// Opens the input of a request.
+    pub fn open(&self, request: &InputRequest) -> Result<(InputRef, Arc<Opened>), McpError> {
         let inputs = std::iter::once(&request.input).chain(&request.with);
         let paths = inputs.map(|input| self.roots.find(input)).collect::<Result<Vec<_>, _>>()?;
         let names: Vec<String> = paths.iter().map(|path| self.roots.name_of(path)).collect();
-        let loaded = self.cache.load(&paths)?;
-        Ok((InputRef::of(names.join(", "), &loaded.analysis), loaded))
+        let opened = self.cache.open(&paths)?;
+        Ok((InputRef::of(names.join(", "), &opened.analysis), opened))
     }
 }
 

@@ -1,8 +1,7 @@
 //! `summary`: the first things to know about a run or capture.
 
 use super::{InputRequest, State};
-use crate::answer::{InputRef, Origin, Quantity};
-use crate::error::McpError;
+use crate::answer::{InputRef, McpError, Origin, Quantity};
 use roofgap_analyze::{About, Analysis, HostFunction, LossInfo, Reason, Stage, StageOrigin, verdict};
 use roofgap_report::headline;
 use schemars::JsonSchema;
@@ -89,8 +88,8 @@ pub struct StageSummary {
 
 /// Summarises an analysis.
 pub fn answer(state: &State, request: &InputRequest) -> Result<SummaryAnswer, McpError> {
-    let (input, loaded) = state.load(request)?;
-    let analysis = &loaded.analysis;
+    let (input, opened) = state.open(request)?;
+    let analysis = &opened.analysis;
     let totals = &analysis.totals;
     let from = format!("{:?}", totals.from).to_lowercase();
     let kernels = Origin { from: &from, why_not: "only totals are known, not when each operation ran" };
@@ -114,7 +113,7 @@ pub fn answer(state: &State, request: &InputRequest) -> Result<SummaryAnswer, Mc
         losses: analysis.losses.iter().take(MOST).cloned().collect(),
         not_measured: analysis.reasons.iter().take(2 * MOST).cloned().collect(),
         not_measured_count: analysis.reasons.len(),
-        unreadable: loaded.unreadable.iter().take(MOST).cloned().collect(),
+        unreadable: opened.unreadable.iter().take(MOST).cloned().collect(),
     })
 }
 

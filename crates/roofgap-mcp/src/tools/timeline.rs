@@ -1,10 +1,10 @@
-//! `timeline`: the GPU operations of a time window.
+//! `timeline`: the GPU operations of a time window. `steps`: the steps of a stage, and the slowest of them.
 
-use super::{InputRequest, Page, State};
-use crate::answer::{Column, InputRef, Origin, Quantity, columns};
-use crate::error::McpError;
-use roofgap_analyze::{IntervalSet, short_name};
-use roofgap_runs::open::Loaded;
+use super::{InputRequest, Page, State, find_stage};
+use crate::answer::{Column, InputRef, McpError, Origin, Quantity, columns};
+use roofgap_analyze::{Analysis, IntervalSet, Stage, Steps, short_name};
+use roofgap_report::main_stage;
+use roofgap_runs::open::Opened;
 use roofgap_trace::{OpKind, Trace};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -78,8 +78,8 @@ pub struct OperationRow {
 
 /// Lists the operations of a window.
 pub fn answer(state: &State, request: &TimelineRequest) -> Result<TimelineAnswer, McpError> {
-    let (input, loaded) = state.load(&request.input)?;
-    let trace = &loaded.trace;
+    let (input, opened) = state.open(&request.input)?;
+    let trace = &opened.trace;
     let Some((first, last)) = trace.span().filter(|_| !trace.ops.is_empty()) else {
         return Err(McpError::NoTimeline { why: "this input has no GPU operations with times".to_owned() });
     };
@@ -108,7 +108,7 @@ pub fn answer(state: &State, request: &TimelineRequest) -> Result<TimelineAnswer
         end: timeline.ns(end_ns),
         devices: busy(trace, &rows, window),
         count: rows.len(),
-        operations: request.page.of(&rows).iter().map(|&row| operation(&loaded, row, first)).collect(),
+        operations: request.page.of(&rows).iter().map(|&row| operation(&opened, row, first)).collect(),
         columns: columns([
             ("start_ns", "ns", "since the first event of the trace, from the timeline"),
             ("duration_ns", "ns", "on the GPU, from the timeline"),
@@ -118,9 +118,9 @@ pub fn answer(state: &State, request: &TimelineRequest) -> Result<TimelineAnswer
     })
 }
 
-fn operation(loaded: &Loaded, row: usize, first: i64) -> OperationRow {
-    let ops = &loaded.trace.ops;
-    let name = loaded.trace.names.get(ops.name[row]);
+fn operation(opened: &Opened, row: usize, first: i64) -> OperationRow {
+    let ops = &opened.trace.ops;
+    let name = opened.trace.names.get(ops.name[row]);
     let (kind, name) = match ops.kind[row] {
         OpKind::Kernel => ("kernel", short_name(name).to_string()),
         OpKind::Copy => ("copy", name.to_owned()),
@@ -132,9 +132,9 @@ fn operation(loaded: &Loaded, row: usize, first: i64) -> OperationRow {
         name,
         start_ns: ops.start[row] - first,
         duration_ns: ops.duration(row),
-        device: number(&loaded.trace, row),
+        device: number(&opened.trace, row),
         stream: ops.stream[row],
-        stage: loaded.stages.stage_of_op(row).map(|stage| loaded.stages.name(stage).to_owned()),
+        stage: opened.stages.stage_of_op(row).map(|stage| opened.stages.name(stage).to_owned()),
     }
 }
 
@@ -156,4 +156,127 @@ fn busy(trace: &Trace, rows: &[usize], window: (i64, i64)) -> Vec<DeviceBusy> {
         DeviceBusy { device, busy_ns, idle_ns: window.1 - window.0 - busy_ns }
     };
     devices.into_iter().map(busy).collect()
+}
+
+/// Slowest steps that an answer names.
+const SLOWEST: usize = 5;
+
+/// Request for steps.
+#[derive(Deserialize, JsonSchema)]
+pub struct StepsRequest {
+    #[serde(flatten)]
+    pub input: InputRequest,
+    /// Stage; the first with steps by default, decode before others.
+    pub stage: Option<String>,
+    #[serde(flatten)]
+    pub page: Page,
+}
+
+/// Steps of a stage.
+#[derive(Serialize, JsonSchema)]
+pub struct StepsAnswer {
+    #[serde(flatten)]
+    pub input: InputRef,
+    /// Stage; null where no stage has steps.
+    pub stage: Option<String>,
+    /// Number of steps.
+    pub count: Quantity,
+    /// Mean time.
+    pub mean: Quantity,
+    /// Median.
+    pub p50: Quantity,
+    /// 90th percentile.
+    pub p90: Quantity,
+    /// 99th percentile.
+    pub p99: Quantity,
+    /// Mean number of launches of a step.
+    pub launches_per_step: Quantity,
+    /// Mean time of a step on the CPU, where it differs.
+    pub cpu_mean: Quantity,
+    /// Steps in order.
+    pub steps: Vec<StepRow>,
+    /// Slowest steps, slowest first.
+    pub slowest: Vec<StepRow>,
+    /// Units and meaning of the rows.
+    pub columns: Vec<Column>,
+}
+
+/// A step.
+#[derive(Clone, Copy, Serialize, JsonSchema)]
+pub struct StepRow {
+    /// Position among the steps of the stage, from 0.
+    pub step: usize,
+    /// Time, ns.
+    pub time_ns: i64,
+}
+
+/// Lists the steps of a stage.
+pub fn answer_steps(state: &State, request: &StepsRequest) -> Result<StepsAnswer, McpError> {
+    let (input, opened) = state.open(&request.input)?;
+    let stage = match &request.stage {
+        Some(name) => Some(find_stage(&opened.analysis, name)?.1),
+        None => stage_with_steps(&opened.analysis),
+    };
+    let steps = stage.and_then(|stage| stage.steps.as_ref());
+    let missing = match stage {
+        Some(stage) if steps.is_none() => format!("no ranges mark the steps of {}", stage.name),
+        _ => "no stage of this input has steps".to_owned(),
+    };
+    // A value that steps can be without has its own reason.
+    let or = |why_not| Origin { from: "timeline", why_not: if steps.is_some() { why_not } else { &missing } };
+    let time = |get: fn(&Steps) -> i64| or("").ns(steps.map(get));
+    let each = steps.iter().flat_map(|steps| &steps.each_ns).enumerate();
+    let rows: Vec<StepRow> = each.map(|(step, &time_ns)| StepRow { step, time_ns }).collect();
+    let mut slowest = rows.clone();
+    slowest.sort_by_key(|row| (std::cmp::Reverse(row.time_ns), row.step));
+    slowest.truncate(SLOWEST);
+    Ok(StepsAnswer {
+        input,
+        stage: stage.map(|stage| stage.name.clone()),
+        count: or("").count(steps.map(|steps| steps.count)),
+        mean: time(|steps| steps.mean_ns),
+        p50: time(|steps| steps.p50_ns),
+        p90: time(|steps| steps.p90_ns),
+        p99: time(|steps| steps.p99_ns),
+        launches_per_step: or("no launches were recorded")
+            .real(steps.and_then(|steps| steps.launches_per_step), "count"),
+        cpu_mean: or("the times of the steps are those of the CPU already")
+            .ns(steps.and_then(|steps| Some(steps.cpu.as_ref()?.mean_ns))),
+        steps: request.page.of(&rows).to_vec(),
+        slowest,
+        columns: columns([(
+            "time_ns",
+            "ns",
+            "from the first GPU operation of a step to that of the next; the CPU time of its range without GPU work",
+        )]),
+    })
+}
+
+/// Returns the main stage of the reports or, where it has no steps, the first that has.
+fn stage_with_steps(analysis: &Analysis) -> Option<&Stage> {
+    let has_steps = |stage: &&Stage| stage.steps.is_some();
+    let main = main_stage(analysis).filter(has_steps);
+    main.or_else(|| analysis.stages.iter().find(has_steps))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stage_is_that_of_the_summary() {
+        let stage = |name: &str| {
+            let mut stage = Stage::default();
+            (stage.name, stage.steps) = (name.to_owned(), Some(Steps::default()));
+            stage
+        };
+        let mut analysis = Analysis::default();
+        analysis.stages = vec![stage("mixed"), stage("decode")];
+        assert_eq!(
+            stage_with_steps(&analysis).map(|stage| &stage.name),
+            main_stage(&analysis).map(|stage| &stage.name)
+        );
+        analysis.stages[1].steps = None;
+        assert_eq!(stage_with_steps(&analysis).unwrap().name, "mixed");
+    }
 }

@@ -15,8 +15,8 @@ use roofgap_collect::watch::{
     ControlError, Hold, ProgramLock, Registry, Watched, WatchedProcess, ask, hold, status,
 };
 use roofgap_runs::config::{ConfigProps, compose};
-use roofgap_runs::open::accounts::account_at;
 use roofgap_runs::open::read_each;
+use roofgap_runs::open::run::account_at;
 use roofgap_runs::run_dir::folder::RunDir;
 use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus, SessionRecord};
 use roofgap_trace::account::{Account, SCHEMA};

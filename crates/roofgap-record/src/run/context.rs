@@ -1,10 +1,10 @@
-//! The context shared by all phases, and the commands they run.
+//! The context shared by all phases, the commands they run, and the failure of an attempt to run a phase.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
+use super::props::{Event, ProfileProps};
+use crate::stage1::ComposedConfig;
 use roofgap_base::clock;
 use roofgap_base::error::Error;
+use roofgap_base::exit::Exit;
 use roofgap_collect::child::{
     self, Budget, Cancel, ChildError, ChildSpec, DiskBudget, EndReason, Outcome, OutputTarget, StopPlan,
     Watcher,
@@ -14,9 +14,8 @@ use roofgap_runs::config::Config;
 use roofgap_runs::run_dir::folder::RunDir;
 use roofgap_runs::run_dir::record::SCHEMA;
 use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus, RecordWriter, SessionRecord, SessionState};
-
-use super::props::{Event, ProfileProps};
-use crate::stage1::ComposedConfig;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Context shared by all phases of a session.
 pub struct PhaseContext<'a> {
@@ -254,5 +253,54 @@ impl<'a> PhaseContext<'a> {
     /// Returns true once the user cancelled the session.
     pub fn is_cancelled(&self) -> bool {
         self.cancel.is_requested()
+    }
+}
+
+/// Failure of an attempt to run a phase: the reason, and the last lines of the log of the failed command.
+///
+/// It is built from any error by `?`, so it is not an error type itself.
+#[derive(Debug)]
+pub struct AttemptError {
+    pub why: String,
+    pub log_tail: Option<String>,
+    /// True where nothing was attempted.
+    pub skipped: bool,
+    /// Exit status of a session that cannot continue.
+    pub exit: Option<Exit>,
+}
+
+impl AttemptError {
+    /// Creates a failure without a log.
+    pub fn new(why: impl Into<String>) -> Self {
+        AttemptError { why: why.into(), log_tail: None, skipped: false, exit: None }
+    }
+
+    /// Creates a failure with the log of a command.
+    pub fn after(why: impl Into<String>, outcome: &Outcome) -> Self {
+        AttemptError { log_tail: Some(outcome.output_tail().to_owned()), ..Self::new(why) }
+    }
+
+    /// Creates the reason of a phase that attempted nothing.
+    pub fn skipped(why: impl Into<String>) -> Self {
+        AttemptError { skipped: true, ..Self::new(why) }
+    }
+
+    /// Ends the session.
+    pub fn ending(self, exit: Exit) -> Self {
+        AttemptError { exit: Some(exit), ..self }
+    }
+
+    /// Converts the failure to the status of the phase.
+    pub fn status(&self) -> PhaseStatus {
+        match self.skipped {
+            true => PhaseStatus::skipped(&self.why),
+            false => PhaseStatus::failed(&self.why, self.log_tail.as_deref()),
+        }
+    }
+}
+
+impl<E: std::error::Error> From<E> for AttemptError {
+    fn from(error: E) -> Self {
+        AttemptError::new(error.to_string())
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! - [`props`]: input, events and result of a session;
 //! - [`phases`]: what a phase is, their order, and one file a phase;
-//! - `context`, `attempt`: the context of the phases, the description of their commands, and their failures;
-//! - `program`, `inputs`, `tools`, `environment`: the profiled program, its inputs, the profilers and the machine;
+//! - `context`: the context of the phases, the description of their commands, and their failures;
+//! - `program`, `inputs`, `tools`: the profiled program, its inputs, the profilers and the machine;
 //! - `shared_run`: sessions of several nodes as one run;
 //! - [`attach`]: a window of a program that runs.
 
@@ -11,9 +11,7 @@ pub mod attach;
 pub mod phases;
 pub mod props;
 
-pub(crate) mod attempt;
 pub(crate) mod context;
-mod environment;
 pub(crate) mod inputs;
 pub(crate) mod program;
 mod shared_run;
@@ -72,7 +70,7 @@ fn warn_about_size(context: &mut PhaseContext<'_>) {
     let cap = context.config.retention.max_run_bytes.0;
     let run = RunRef { id: context.run_dir.id().to_string(), path: context.run_dir.path().to_owned() };
     // A run whose files cannot be listed has told so in its phases.
-    let Ok(plan) = prune::plan::of_run(&run, false, cap) else {
+    let Ok(plan) = prune::of_run(&run, false, cap) else {
         return;
     };
     if plan.bytes > cap {
@@ -106,7 +104,7 @@ fn conclude(mut context: PhaseContext<'_>, end: Result<(), Stop>, found: Results
     };
     context.record.session_ends(exit, missing);
     let run_dir = context.run_dir.path().to_owned();
-    let analysis = found.loaded.map(|loaded| loaded.analysis);
+    let analysis = found.opened.map(|opened| opened.analysis);
     Outcome { run_dir, exit, record: context.record.into_record(), analysis, shared_run: None }
 }
 

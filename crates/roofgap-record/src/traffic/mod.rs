@@ -2,22 +2,20 @@
 //!
 //! - `client`: prompts, and one streaming request with the times of its tokens
 //! - `run`: all requests, in a closed or an open loop
-//! - `stats`: percentiles, throughput, and the metrics of the server
+//! - `stats`: percentiles, throughput, the metrics of the server, and the ratio of times measured in pairs, with its confidence interval
 //! - `server`: starting a server, waiting until it is ready, stopping it
 //! - `pairs`: overhead of the collector in a server
-//! - `ratio`: the ratio of times measured in pairs, with its confidence interval
 
 mod client;
 mod pairs;
-mod ratio;
 mod run;
 mod server;
 mod stats;
 
-pub use ratio::PairedRatio;
 pub use roofgap_runs::config::traffic::Lengths;
 pub use run::{LoadRun, Progress, run};
 pub use server::{ServerProps, ServerRun, serve_and_load};
+pub use stats::PairedRatio;
 
 use std::io;
 use std::path::{Path, PathBuf};

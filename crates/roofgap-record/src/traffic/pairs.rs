@@ -4,7 +4,7 @@
 
 use super::PairProps;
 use super::client::{Client, Prompt};
-use super::ratio::PairedRatio;
+use super::stats::PairedRatio;
 use roofgap_collect::child::Cancel;
 use roofgap_collect::watch::{ControlError, ask, status};
 use roofgap_wire::account::PairedOverhead;
@@ -198,7 +198,7 @@ fn overhead(windows: &[Window], answers: &[Vec<Duration>], length: Duration) -> 
     let average = |of: fn(&(f64, f64)) -> f64| (pairs.iter().map(of).sum::<f64>() / count).round() as i64;
     Some(PairedOverhead {
         pairs: pairs.len() as u64,
-        window_ns: i64::try_from(length.as_nanos()).unwrap_or(i64::MAX),
+        window_ns: crate::ns(length),
         armed_itl_ns: average(|pair| pair.0),
         dormant_itl_ns: average(|pair| pair.1),
         ratio: ratio.ratio,

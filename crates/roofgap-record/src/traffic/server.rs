@@ -86,7 +86,7 @@ pub fn serve_and_load(
         let ready = wait_until_ready(server, load, cancel, &ended);
         let is_ready = ready.is_ok();
         let result = ready.and_then(|()| {
-            let ready_ns = i64::try_from(started.elapsed().as_nanos()).unwrap_or(i64::MAX);
+            let ready_ns = crate::ns(started.elapsed());
             let load = run::run(load, cancel, progress)?;
             Ok(ServerRun { load, ready_ns })
         });

@@ -1,15 +1,15 @@
 //! Percentiles and throughput of all requests; counters and gauges that a server exports in the text format of Prometheus.
-
-use roofgap_analyze::Engine;
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use roofgap_base::stats::percentile;
-use roofgap_wire::account::{GaugeStats, MOST_KEPT, Percentiles, RequestFailure, RequestStats, RequestTimes};
-use ureq::Agent;
+//! The ratio of two times that were measured in pairs.
 
 use super::LoadProps;
 use super::client::{Outcome, get};
+use crate::ns;
+use roofgap_analyze::Engine;
+use roofgap_base::stats::{Confidence, percentile, student_t};
+use roofgap_wire::account::{GaugeStats, MOST_KEPT, Percentiles, RequestFailure, RequestStats, RequestTimes};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use ureq::Agent;
 
 /// Summarises the requests. `started_unix_ns` is the wall-clock time of their origin.
 pub fn summary(outcomes: &[Outcome], props: &LoadProps, started_unix_ns: i64) -> RequestStats {
@@ -106,10 +106,6 @@ fn percentiles(mut times: Vec<Duration>) -> Option<Percentiles> {
     })
 }
 
-fn ns(time: Duration) -> i64 {
-    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
-}
-
 /// Largest value that is kept: the sum over labels stays finite.
 const MOST_VALUE: f64 = 1e24;
 
@@ -200,6 +196,83 @@ pub fn counter_changes(
 }
 
 #[cfg(test)]
+mod metrics_tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_summed_over_labels() {
+        let text = "# HELP vllm:prompt_tokens_total Number\n# TYPE vllm:prompt_tokens_total counter\n\
+                    vllm:prompt_tokens_total{model_name=\"a b}\"} 10.0\nvllm:prompt_tokens_total{model_name=\"c\"} 5.0\n\
+                    vllm:num_requests_running{model_name=\"a\"} 3.0\nsglang:cached_tokens_total 7 1700000000\n\
+                    process_cpu_seconds_total 9.5\nvllm:broken_total NaN\n";
+        let found = parse_exported(text).counters;
+        assert_eq!(found.get("vllm:prompt_tokens_total"), Some(&15.0));
+        assert_eq!(found.get("sglang:cached_tokens_total"), Some(&7.0));
+        assert_eq!(found.len(), 2);
+        let absurd =
+            "a_total{a=\"1\"} 1e308\na_total{a=\"2\"} 1e308\nb_total inf\nc_total NaN\nd_total -1e300\n";
+        assert_eq!(parse_exported(absurd).counters, BTreeMap::new());
+        let change = counter_changes(&parse_exported("sglang:cached_tokens_total 4\n").counters, &found);
+        assert_eq!(change.get("sglang:cached_tokens_total"), Some(&3.0));
+        assert_eq!(change.get("vllm:prompt_tokens_total"), Some(&15.0));
+    }
+    #[test]
+    fn gauges_are_the_largest_usage_and_the_sum_of_others() {
+        let sample = |usage: f64, running: f64| {
+            parse_exported(&format!(
+                "vllm:kv_cache_usage_perc{{engine=\"0\"}} {usage}\nvllm:kv_cache_usage_perc{{engine=\"1\"}} 0.1\n\
+                 vllm:num_requests_running{{engine=\"0\"}} {running}\nvllm:num_requests_running{{engine=\"1\"}} 1\n\
+                 vllm:cache_config_info{{block_size=\"16\"}} 1.0\nvllm:iteration_tokens_total_bucket{{le=\"1\"}} 4\n"
+            ))
+        };
+        let found =
+            summarise_gauges(&[sample(0.0, 0.0), sample(0.5, 3.0), sample(0.25, 1.0), sample(0.0, 0.0)]);
+        assert_eq!(found.len(), 2, "{found:?}");
+        let usage = found["vllm:kv_cache_usage_perc"];
+        assert_eq!((usage.samples, usage.first, usage.last, usage.max), (4, 0.1, 0.1, 0.5));
+        assert_eq!(usage.mean, 0.375);
+        assert_eq!(found["vllm:num_requests_running"].mean, 3.0);
+        // Without a sample under load, those around it are all there is.
+        assert_eq!(
+            summarise_gauges(&[sample(0.4, 0.0), sample(0.2, 0.0)])["vllm:kv_cache_usage_perc"].samples,
+            2
+        );
+    }
+}
+
+/// Ratio of paired times with its 95 % confidence interval.
+///
+/// It is computed from the logarithms of the ratios of the pairs, so that slow changes of the machine, which both times of a pair
+/// share, cancel out.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PairedRatio {
+    /// Geometric mean of the ratios.
+    pub ratio: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+}
+
+impl PairedRatio {
+    /// Computes the ratio of the first time of each pair to the second. `None` with fewer than two pairs, or where a time is not
+    /// above 0.
+    pub fn of(pairs: &[(f64, f64)]) -> Option<Self> {
+        let degrees = pairs.len().checked_sub(1).filter(|degrees| *degrees > 0)?;
+        let logs: Vec<f64> = pairs.iter().map(|(a, b)| (a / b).ln()).collect();
+        let count = logs.len() as f64;
+        let mean = logs.iter().sum::<f64>() / count;
+        let squares: f64 = logs.iter().map(|log| (log - mean).powi(2)).sum();
+        let error = (squares / (count - 1.0) / count).sqrt() * student_t(degrees, Confidence::Pct95);
+        (mean.is_finite() && error.is_finite()).then(|| PairedRatio {
+            ratio: mean.exp(),
+            low: (mean - error).exp(),
+            high: (mean + error).exp(),
+        })
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::super::client::RequestError;
     use super::*;
@@ -249,49 +322,22 @@ mod tests {
         let stats = summary(&[], &LoadProps::default(), 0);
         assert_eq!((stats.ttft_ns, stats.tokens_per_s, stats.good_requests_per_s), (None, None, None));
     }
-}
-
-#[cfg(test)]
-mod metrics_tests {
-    use super::*;
 
     #[test]
-    fn counters_are_summed_over_labels() {
-        let text = "# HELP vllm:prompt_tokens_total Number\n# TYPE vllm:prompt_tokens_total counter\n\
-                    vllm:prompt_tokens_total{model_name=\"a b}\"} 10.0\nvllm:prompt_tokens_total{model_name=\"c\"} 5.0\n\
-                    vllm:num_requests_running{model_name=\"a\"} 3.0\nsglang:cached_tokens_total 7 1700000000\n\
-                    process_cpu_seconds_total 9.5\nvllm:broken_total NaN\n";
-        let found = parse_exported(text).counters;
-        assert_eq!(found.get("vllm:prompt_tokens_total"), Some(&15.0));
-        assert_eq!(found.get("sglang:cached_tokens_total"), Some(&7.0));
-        assert_eq!(found.len(), 2);
-        let absurd =
-            "a_total{a=\"1\"} 1e308\na_total{a=\"2\"} 1e308\nb_total inf\nc_total NaN\nd_total -1e300\n";
-        assert_eq!(parse_exported(absurd).counters, BTreeMap::new());
-        let change = counter_changes(&parse_exported("sglang:cached_tokens_total 4\n").counters, &found);
-        assert_eq!(change.get("sglang:cached_tokens_total"), Some(&3.0));
-        assert_eq!(change.get("vllm:prompt_tokens_total"), Some(&15.0));
+    fn the_interval_is_that_of_student() {
+        // Logarithms of 2 ± 0.1: mean 2, standard error 0.1, one degree of freedom.
+        let pairs = [(1.9f64.exp(), 1.0), (2.1f64.exp(), 1.0)];
+        let found = PairedRatio::of(&pairs).unwrap();
+        assert!((found.ratio.ln() - 2.0).abs() < 1e-12, "{found:?}");
+        assert!((found.high.ln() - 3.2706).abs() < 1e-9, "{found:?}");
+        assert!((found.low.ln() - 0.7294).abs() < 1e-9, "{found:?}");
     }
+
     #[test]
-    fn gauges_are_the_largest_usage_and_the_sum_of_others() {
-        let sample = |usage: f64, running: f64| {
-            parse_exported(&format!(
-                "vllm:kv_cache_usage_perc{{engine=\"0\"}} {usage}\nvllm:kv_cache_usage_perc{{engine=\"1\"}} 0.1\n\
-                 vllm:num_requests_running{{engine=\"0\"}} {running}\nvllm:num_requests_running{{engine=\"1\"}} 1\n\
-                 vllm:cache_config_info{{block_size=\"16\"}} 1.0\nvllm:iteration_tokens_total_bucket{{le=\"1\"}} 4\n"
-            ))
-        };
-        let found =
-            summarise_gauges(&[sample(0.0, 0.0), sample(0.5, 3.0), sample(0.25, 1.0), sample(0.0, 0.0)]);
-        assert_eq!(found.len(), 2, "{found:?}");
-        let usage = found["vllm:kv_cache_usage_perc"];
-        assert_eq!((usage.samples, usage.first, usage.last, usage.max), (4, 0.1, 0.1, 0.5));
-        assert_eq!(usage.mean, 0.375);
-        assert_eq!(found["vllm:num_requests_running"].mean, 3.0);
-        // Without a sample under load, those around it are all there is.
-        assert_eq!(
-            summarise_gauges(&[sample(0.4, 0.0), sample(0.2, 0.0)])["vllm:kv_cache_usage_perc"].samples,
-            2
-        );
+    fn one_pair_and_times_of_zero_have_no_ratio() {
+        assert_eq!(PairedRatio::of(&[(2.0, 1.0)]), None);
+        assert_eq!(PairedRatio::of(&[]), None);
+        assert_eq!(PairedRatio::of(&[(2.0, 1.0), (2.0, 0.0)]), None);
+        assert_eq!(PairedRatio::of(&[(2.0, 1.0), (-2.0, 1.0)]), None);
     }
 }

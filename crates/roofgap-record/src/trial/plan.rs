@@ -134,7 +134,7 @@ pub fn plan(props: &TrialProps) -> Result<TrialPlan, Error> {
             "the workload of the run cannot run: {error}; relative paths of its config.yaml count from the current folder"
         ))
     })?;
-    let analysis = run.load(&Overrides::default()).analysis;
+    let analysis = run.open_recordings(&Overrides::default()).analysis;
     let mut candidates = candidates(&analysis, props)?;
     candidates.extend(props.env.iter().map(|(name, value)| variable(name, value)));
     if candidates.is_empty() {

@@ -15,7 +15,7 @@ use roofgap_base::file::write_atomic;
 use roofgap_collect::child::Cancel;
 use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::WorkloadKind;
-use roofgap_runs::run_dir::{Layout, RunRef, trials};
+use roofgap_runs::run_dir::{Layout, RunRef, read_trials};
 use tempfile::TempDir;
 
 use super::judge::{base_runs, compare_output, compare_times, hindrance, is_narrow, set_bound, verdict};
@@ -326,7 +326,7 @@ impl<'a> TrialContext<'a> {
 
     /// Writes `try.json` as it stands.
     pub fn save(&mut self) -> Result<(), Error> {
-        self.trial.spent_ns = i64::try_from(self.began.elapsed().as_nanos()).unwrap_or(i64::MAX);
+        self.trial.spent_ns = crate::ns(self.began.elapsed());
         self.journal.write(&self.trial)
     }
 
@@ -423,7 +423,7 @@ impl Journal {
             Err(TryLockError::Error(error)) => return Err(write_error(error)),
         }
         let layout = Layout::of(folder);
-        let mut trials = trials::read(&layout)
+        let mut trials = read_trials(&layout)
             .map_err(|error| Error::new(format!("{error}; rename it to start a new record")))?
             .unwrap_or_else(|| Trials {
                 schema: TRY_SCHEMA.to_owned(),
@@ -470,14 +470,14 @@ mod journal_tests {
     #[test]
     fn earlier_trials_stay_and_the_last_is_replaced() {
         let (folder, run) = run();
-        assert_eq!(trials::read(&Layout::of(folder.path())).unwrap(), None);
+        assert_eq!(read_trials(&Layout::of(folder.path())).unwrap(), None);
         for number in 1..=2 {
             let mut trial = Trial::default();
             let mut journal = Journal::open(&run, &trial).unwrap();
             trial.repeats = number;
             journal.write(&trial).unwrap();
         }
-        let trials = trials::read(&Layout::of(folder.path())).unwrap().unwrap().trials;
+        let trials = read_trials(&Layout::of(folder.path())).unwrap().unwrap().trials;
         let repeats: Vec<u32> = trials.iter().map(|trial| trial.repeats).collect();
         assert_eq!(repeats, [1, 2]);
     }

@@ -1,5 +1,6 @@
 //! The whole trial: each change alone, then the best together, then the winner under the profilers.
 
+use crate::ns;
 use std::path::Path;
 use std::time::Duration;
 
@@ -57,10 +58,6 @@ pub fn run(
         context.save()?;
     }
     Ok(TrialOutcome { path: context.journal.path().to_owned(), trial: context.trial, exit })
-}
-
-fn ns(time: Duration) -> i64 {
-    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
 
 /// Runs everything that the budget allows.

@@ -8,7 +8,7 @@ use roofgap_analyze::{MeasuredTime, OutputCheck, TimeChange, Trial, TrialRow, Tr
 use roofgap_base::numbers::{decimal, significant};
 use roofgap_report::{Screen, columns, count, size, time};
 use roofgap_runs::config::Span;
-use roofgap_runs::run_dir::{Layout, locate, trials};
+use roofgap_runs::run_dir::{Layout, locate, read_trials};
 use serde::Serialize;
 
 use super::plan::{Candidate, TrialPlan};
@@ -291,7 +291,7 @@ pub fn collect_history(base: &Path) -> Result<History, Error> {
     let mut all = Vec::new();
     let mut unreadable = Vec::new();
     for run in locate::all(base)? {
-        match trials::read(&Layout::of(&run.path)) {
+        match read_trials(&Layout::of(&run.path)) {
             Ok(found) => all.extend(found),
             Err(error) => unreadable.push(error.to_string()),
         }

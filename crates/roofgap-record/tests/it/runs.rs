@@ -8,7 +8,7 @@ use roofgap_analyze::compare::{CompareOptions, GateVerdict, Side, compare};
 use roofgap_collect::child::Cancel;
 use roofgap_collect::tool::Search;
 use roofgap_report::Screen;
-use roofgap_runs::open::{Exporter, LoadError, LoadedSide, Overrides, load_side};
+use roofgap_runs::open::{Exporter, OpenError, OpenedSide, Overrides, open_side};
 use roofgap_runs::runs::{
     PruneProps, RunRef, ScrubProps, artifacts, execute, list, plan, resolve, scrub, show, text,
 };
@@ -19,9 +19,9 @@ fn defaults() -> (Overrides, Exporter) {
     (Overrides::default(), exporter)
 }
 
-fn gates(base: &LoadedSide, head: &LoadedSide, gate: &str) -> GateVerdict {
-    fn side(loaded: &LoadedSide) -> Side<'_> {
-        Side { analysis: &loaded.analysis, facts: &loaded.facts }
+fn gates(base: &OpenedSide, head: &OpenedSide, gate: &str) -> GateVerdict {
+    fn side(opened: &OpenedSide) -> Side<'_> {
+        Side { analysis: &opened.analysis, facts: &opened.facts }
     }
     let options = CompareOptions { gates: vec![gate.parse().unwrap()], ..CompareOptions::default() };
     compare(side(base), side(head), &options).verdict()
@@ -58,8 +58,8 @@ fn a_run_is_listed_shown_and_compared() {
     let program = bench.script("slower", &slower);
     bench.run(&[program.to_str().unwrap()], &[]);
     let (overrides, exporter) = defaults();
-    let old = load_side(&base, outcome.run_dir.to_str().unwrap(), &overrides, &exporter).unwrap();
-    let new = load_side(&base, "latest", &overrides, &exporter).unwrap();
+    let old = open_side(&base, outcome.run_dir.to_str().unwrap(), &overrides, &exporter).unwrap();
+    let new = open_side(&base, "latest", &overrides, &exporter).unwrap();
     assert_eq!(old.facts.mode.as_deref(), Some("deep"));
     assert_eq!(old.facts.unwatched["decode"], [8_000_000]);
     assert_eq!(gates(&old, &new, "5%"), GateVerdict::Broken);
@@ -70,7 +70,7 @@ fn a_run_is_listed_shown_and_compared() {
     let account = outcome.run_dir.join("baseline/workload.json");
     let packed = std::process::Command::new("gzip").arg(&account).status();
     assert!(packed.unwrap().success() && !account.exists());
-    let again = load_side(&base, outcome.run_dir.to_str().unwrap(), &overrides, &exporter).unwrap();
+    let again = open_side(&base, outcome.run_dir.to_str().unwrap(), &overrides, &exporter).unwrap();
     assert_eq!(again.facts, old.facts);
 }
 
@@ -79,19 +79,19 @@ fn captures_and_analyses_are_sides_too() {
     let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/h200/llama4.sqlite.gz");
     let base = tempfile::tempdir().unwrap();
     let (overrides, exporter) = defaults();
-    let side = load_side(base.path(), capture.to_str().unwrap(), &overrides, &exporter).unwrap();
+    let side = open_side(base.path(), capture.to_str().unwrap(), &overrides, &exporter).unwrap();
     assert_eq!(side.analysis.stages.len(), 2);
     let written = base.path().join("out");
     fs::create_dir(&written).unwrap();
     fs::write(written.join("metrics.json"), serde_json::to_vec(&side.analysis).unwrap()).unwrap();
     for path in [written.clone(), written.join("metrics.json")] {
-        let again = load_side(base.path(), path.to_str().unwrap(), &overrides, &exporter).unwrap();
+        let again = open_side(base.path(), path.to_str().unwrap(), &overrides, &exporter).unwrap();
         assert_eq!(gates(&side, &again, "0%"), GateVerdict::Held);
     }
     fs::write(written.join("metrics.json"), r#"{"schema": "another"}"#).unwrap();
-    let error = load_side(base.path(), written.to_str().unwrap(), &overrides, &exporter).unwrap_err();
-    assert!(matches!(error, LoadError::Malformed { .. }), "{error}");
-    let error = load_side(base.path(), "nothing", &overrides, &exporter).unwrap_err().to_string();
+    let error = open_side(base.path(), written.to_str().unwrap(), &overrides, &exporter).unwrap_err();
+    assert!(matches!(error, OpenError::Malformed { .. }), "{error}");
+    let error = open_side(base.path(), "nothing", &overrides, &exporter).unwrap_err().to_string();
     assert!(error.contains("no runs in"), "{error}");
 }
 
@@ -102,7 +102,7 @@ fn a_watched_run_is_compressed_scrubbed_and_still_says_the_same() {
     let run = RunRef::at(&outcome.run_dir);
     let base = bench.path("runs");
     let (overrides, exporter) = defaults();
-    let before = load_side(&base, &run.id, &overrides, &exporter).unwrap();
+    let before = open_side(&base, &run.id, &overrides, &exporter).unwrap();
     assert!(!before.analysis.kernels.is_empty(), "{:?}", outcome.record.missing);
 
     let plan = plan(&PruneProps { base: base.clone(), keep: 0, max_run_bytes: u64::MAX }).unwrap();
@@ -120,7 +120,7 @@ fn a_watched_run_is_compressed_scrubbed_and_still_says_the_same() {
 
     // Compressed and scrubbed, its reports can be written again, with the same numbers.
     roofgap_record::run::write_reports(&outcome.run_dir).unwrap();
-    let after = load_side(&base, &run.id, &overrides, &exporter).unwrap();
+    let after = open_side(&base, &run.id, &overrides, &exporter).unwrap();
     assert!(after.analysis.stages == before.analysis.stages);
     assert!(after.analysis.kernels == before.analysis.kernels);
     assert!(after.analysis.counters == before.analysis.counters);

@@ -121,7 +121,8 @@ fn real_hydra_stage1_runner_is_profiled_lightly_and_read() {
     assert!(!reasons.contains("the model is unknown"), "{reasons}");
     let overrides =
         ["model=deepseek_ocr", "workload.prompt_tokens=512", "workload.vision_tokens=273"].map(str::to_owned);
-    let again = Run::open_with(&outcome.run_dir, &overrides).unwrap().load(&Overrides::default()).analysis;
+    let again =
+        Run::open_with(&outcome.run_dir, &overrides).unwrap().open_recordings(&Overrides::default()).analysis;
     let workload = again.workload.unwrap();
     assert_eq!((workload.prompt_tokens, workload.vision_tokens), (Some(512), Some(273)));
     assert_eq!(workload.model.as_deref(), Some("deepseek-ai/DeepSeek-OCR"));

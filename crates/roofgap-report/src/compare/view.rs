@@ -1,7 +1,7 @@
 //! The sections of a comparison, which text, Markdown and HTML render. Every sentence is computed from the rows below it.
 
 use crate::document::table::Table;
-use crate::document::{Block, Section};
+use crate::document::{Block, Section, joined_any, maybe};
 use crate::render::screen::Tone;
 use roofgap_analyze::compare::{
     Basis, Change, Comparison, Difference, GateOutcome, GateResult, GateVerdict, Judgement, KernelChange,
@@ -32,8 +32,8 @@ pub fn facts(comparison: &Comparison) -> Vec<String> {
     let base = comparison.stages_gone.iter().map(|name| (name, "base"));
     let head = comparison.stages_added.iter().map(|name| (name, "head"));
     let one_sided = base.chain(head).map(|(name, side)| format!("stage {name} is on the {side} only"));
-    let unchecked = (!comparison.unchecked.is_empty())
-        .then(|| format!("unknown on both sides: {}", comparison.unchecked.join(", ")));
+    let unchecked =
+        joined_any(&comparison.unchecked, ", ").map(|facts| format!("unknown on both sides: {facts}"));
     let differences = comparison.differences.iter().map(difference_sentence);
     differences.chain(unchecked).chain(one_sided).collect()
 }
@@ -328,9 +328,9 @@ fn of_stages(comparison: &Comparison) -> String {
         words[at].1.push(format!("{} ({rows})", stage.name));
     }
     let known = words.iter().filter(|(_, stages)| !stages.is_empty());
-    let parts: Vec<String> = known.map(|(word, stages)| format!("{word}: {}", stages.join(", "))).collect();
-    if !parts.is_empty() {
-        return parts.join("; ");
+    let parts = known.map(|(word, stages)| format!("{word}: {}", stages.join(", ")));
+    if let Some(parts) = joined_any(parts, "; ") {
+        return parts;
     }
     let rows = || comparison.stages.iter().flat_map(main_rows).map(|(_, change)| change);
     let withdrawn = rows().any(|row| row.is_on_both_sides() && row.judgement == Judgement::Unknown);
@@ -361,8 +361,7 @@ fn main_rows(stage: &StageChange) -> impl Iterator<Item = (&'static Metric, Chan
 fn said(stage: &StageChange, wanted: Judgement) -> Option<String> {
     let (metric, change) = main_rows(stage).find(|(_, change)| change.judgement == wanted)?;
     let label = metric.label.trim_end_matches([' ', 'm', 's', 'µ']);
-    let pct = change.delta_pct.map(|pct| format!(" {pct:+.1} %"));
-    Some(format!("{label}{}", pct.unwrap_or_default()))
+    Some(format!("{label}{}", maybe(change.delta_pct, |pct| format!(" {pct:+.1} %"))))
 }
 
 fn total(comparison: &Comparison) -> String {
@@ -444,12 +443,11 @@ fn stage_sentence(stage: &StageChange) -> String {
 fn different_work(stage: &StageChange) -> String {
     let values = [("step", &stage.step_ns), ("time per token", &stage.token_ns)];
     let known = values.iter().filter(|(_, change)| change.is_on_both_sides());
-    let parts: Vec<String> = known.map(|(name, change)| format!("{name} {}", words(change))).collect();
-    if parts.is_empty() {
-        return "the sides did different work, and the time of a step or a token is not known on both."
-            .to_owned();
-    }
-    format!("{}. Values of the whole stage do not compare.", parts.join("; "))
+    let parts = joined_any(known.map(|(name, change)| format!("{name} {}", words(change))), "; ");
+    parts.map_or_else(
+        || "the sides did different work, and the time of a step or a token is not known on both.".to_owned(),
+        |parts| format!("{parts}. Values of the whole stage do not compare."),
+    )
 }
 
 /// Describes a difference of the two sides.
@@ -480,7 +478,5 @@ pub fn alarm(comparison: &Comparison) -> Option<String> {
             None => alarms.push((word, vec![fact])),
         }
     }
-    let sentences: Vec<String> =
-        alarms.iter().map(|(word, facts)| format!("{word}{}", facts.join(", "))).collect();
-    (!sentences.is_empty()).then(|| sentences.join("; "))
+    joined_any(alarms.iter().map(|(word, facts)| format!("{word}{}", facts.join(", "))), "; ")
 }

@@ -2,7 +2,9 @@
 
 use super::headline::headline;
 use super::table::Table;
-use super::{Block, Document, Item, Section, findings, kernels, provenance, stages};
+use super::{
+    Block, Document, Item, Section, findings, joined, joined_any, kernels, maybe, provenance, stages,
+};
 use crate::render::screen::Tone;
 use roofgap_analyze::findings::to_act_on;
 use roofgap_analyze::{Analysis, Stage, StageLimit, verdict};
@@ -41,12 +43,17 @@ impl Document<'_> {
                 .with(Block::rest(all.len(), STAGES, "")),
         };
         let found = &analysis.findings;
-        let steps = to_act_on(found).into_iter().take(FINDINGS).map(|(finding, others)| {
+        // Each stage that is not there leaves a line for an action; without room, there is a finding less.
+        let room = if all.is_empty() { 1 } else { STAGES - shown.len() };
+        let (listed, actions) = if room == 0 { (FINDINGS - 1, FINDINGS - 1) } else { (FINDINGS, room) };
+        let steps = to_act_on(found).into_iter().take(listed).enumerate().map(|(at, (finding, others))| {
             let most = self.text().width.unwrap_or(WIDTH).saturating_sub(4);
             let saving =
                 [Some(findings::saving_with_id(analysis, finding)), findings::also_in(analysis, &others)];
-            let saving = saving.into_iter().flatten().collect::<Vec<_>>().join("; ");
-            Item { name: cut(&finding.title, most), lines: vec![cut(&saving, most)], ..Item::default() }
+            let saving = joined(saving.into_iter().flatten(), "; ");
+            let action = (at < actions).then(|| format!("Do: {}", finding.action));
+            let lines = [Some(saving), action].into_iter().flatten().map(|line| cut(&line, most)).collect();
+            Item { name: cut(&finding.title, most), lines, ..Item::default() }
         });
         let advice = Section::new("findings", "What to do first").with([match found.is_empty() {
             true => Block::Line(findings::none_found(analysis)),
@@ -69,16 +76,13 @@ pub fn recorded(analysis: &Analysis) -> Option<String> {
     let mut facts: Vec<String> = gpus.into_iter().map(gpu).collect();
     facts.extend(analysis.workload.as_ref().map(provenance::model));
     facts.extend(analysis.engine.as_ref().map(|engine| engine.name.clone()));
-    facts.extend(analysis.sources.first().map(|source| match &source.tool_version {
-        Some(version) => format!("{} {version}", source.format),
-        None => source.format.clone(),
-    }));
+    facts.extend(analysis.sources.first().map(provenance::tool));
     let totals = &analysis.totals;
     if totals.kernel_count > 0 && !kernels::only_measured(analysis) {
-        let busy = totals.busy_ns.map_or_else(String::new, |busy| format!(", GPU busy {}", time(busy)));
+        let busy = maybe(totals.busy_ns, |busy| format!(", GPU busy {}", time(busy)));
         facts.push(format!("{}{busy}", counted(totals.kernel_count, "kernel")));
     }
-    (!facts.is_empty()).then(|| facts.join(" · "))
+    joined_any(facts, " · ")
 }
 
 /// Says why there is no headline.

@@ -1,6 +1,6 @@
 //! Findings: savings, evidence, and the sentence for no findings.
 
-use super::{Block, Document, Form, Item, Section, kernels};
+use super::{Block, Document, Form, Item, Section, joined, joined_any, kernels, maybe};
 use roofgap_analyze::findings::{LEAST_PCT, to_act_on};
 use roofgap_analyze::{Analysis, Finding, Knob, Stage, StageLimit, verdict};
 use roofgap_base::numbers::{NONE, count, si, significant, time};
@@ -32,8 +32,7 @@ pub fn also_in(analysis: &Analysis, others: &[&Finding]) -> Option<String> {
         let (name, bound) = (name.unwrap_or("the measured launches"), time(other.bound_ns));
         format!("{name} (at most {bound}, {:.1} %)", other.bound_pct)
     };
-    let stages: Vec<String> = others.iter().map(stage).collect();
-    (!stages.is_empty()).then(|| format!("the same in {}", stages.join(" and ")))
+    joined_any(others.iter().map(stage), " and ").map(|stages| format!("the same in {stages}"))
 }
 
 /// States the upper bound on the time that a finding saves per token, where the tokens of its stage are known.
@@ -63,9 +62,8 @@ pub fn stage_of<'a>(analysis: &'a Analysis, finding: &Finding) -> Option<&'a Sta
 
 /// Returns the command that tries the changes of a finding, and the changes; `None` for a finding without any.
 pub fn trial(finding: &Finding, run: &str) -> Option<(String, String)> {
-    let changes: Vec<String> = finding.knobs.iter().map(Knob::spoken).collect();
-    let command = format!("roofgap try {run} {}", finding.id);
-    (!changes.is_empty()).then(|| (command, changes.join("; ")))
+    let changes = joined_any(finding.knobs.iter().map(Knob::spoken), "; ")?;
+    Some((format!("roofgap try {run} {}", finding.id), changes))
 }
 
 /// Names of evidence whose key without its unit does not say what was measured.
@@ -118,27 +116,19 @@ pub fn evidence_value(key: &str, value: &Value) -> String {
 /// Says why there is no finding, what takes the time, and which input would show more.
 pub fn none_found(analysis: &Analysis) -> String {
     let limited = |limit| analysis.stages.iter().filter(move |stage| verdict(stage).label == limit);
-    let busy: Vec<String> = limited(StageLimit::Gpu).map(|stage| largest(stage.warm())).collect();
-    if busy.is_empty() {
+    let busy = joined_any(limited(StageLimit::Gpu).map(|stage| largest(stage.warm())), " and ");
+    let Some(busy) = busy else {
         let little = limited(StageLimit::TooLittle).next().map(|stage| verdict(stage).why);
         return format!("No findings: {}.", little.as_deref().unwrap_or("no rule applies to the data"));
-    }
-    let mut inputs = Vec::new();
-    if analysis.counters.is_empty() {
-        inputs.push("ncu counters");
-    }
-    if analysis.stages.iter().all(|stage| stage.mbu.is_none()) {
-        inputs.push("the model");
-    }
-    let next = if inputs.is_empty() {
-        String::new()
-    } else {
-        let inputs = inputs.join(" and ");
-        format!(" Provide {inputs} to see how far they are from the hardware's roof.")
     };
+    let no_model = analysis.stages.iter().all(|stage| stage.mbu.is_none());
+    let inputs = [(analysis.counters.is_empty(), "ncu counters"), (no_model, "the model")];
+    let inputs = joined_any(inputs.iter().filter(|(missing, _)| *missing).map(|(_, input)| input), " and ");
+    let next = maybe(inputs, |inputs| {
+        format!(" Provide {inputs} to see how far they are from the hardware's roof.")
+    });
     format!(
-        "No findings: the GPU is busy in {}, so its kernels are the limit, and no rule saves {LEAST_PCT:.0} % or more.{next}",
-        busy.join(" and ")
+        "No findings: the GPU is busy in {busy}, so its kernels are the limit, and no rule saves {LEAST_PCT:.0} % or more.{next}"
     )
 }
 
@@ -146,11 +136,8 @@ pub fn none_found(analysis: &Analysis) -> String {
 fn largest(stage: &Stage) -> String {
     let family = kernels::largest_family(stage).map(|(family, share)| format!("{family} {share:.0} %"));
     let roof = stage.roof.roof_pct.map(|pct| format!("at {pct:.0} % of the roof"));
-    let facts: Vec<String> = family.into_iter().chain(roof).collect();
-    match facts.is_empty() {
-        true => stage.name.clone(),
-        false => format!("{} ({})", stage.name, facts.join(", ")),
-    }
+    let facts = maybe(joined_any(family.into_iter().chain(roof), ", "), |facts| format!(" ({facts})"));
+    format!("{}{facts}", stage.name)
 }
 
 impl Document<'_> {
@@ -192,8 +179,7 @@ impl Document<'_> {
             let piece = |(key, value): (&String, &Value)| {
                 format!("{} {}", evidence_name(key), evidence_value(key, value))
             };
-            let pieces: Vec<String> = finding.evidence.iter().map(piece).collect();
-            lines.push(format!("evidence: {}", pieces.join(", ")));
+            lines.push(format!("evidence: {}", joined(finding.evidence.iter().map(piece), ", ")));
         }
         lines.push(finding.action.clone());
         lines.extend(disproof(finding));

@@ -1,7 +1,7 @@
 //! GPU work other than kernels by name: copies, whole graphs and communication.
 
 use super::table::{Cell, Table};
-use super::{Document, Section};
+use super::{Document, Section, joined, maybe};
 use roofgap_analyze::{Analysis, CopyKind, CopyRow, Stage};
 use roofgap_base::numbers::{count, decimal, percent, size, time};
 
@@ -121,13 +121,12 @@ pub fn copies_of_stage(stage: &Stage) -> Option<String> {
             kind => kind.as_str(),
         };
         let on = row.device.filter(|_| stage.device_count > 1);
-        let on = on.map_or_else(String::new, |number| format!(" on GPU {number}"));
+        let on = maybe(on, |number| format!(" on GPU {number}"));
         let rate = row.bandwidth_bytes_per_s.zip(row.bytes);
-        let rate = rate.map(|(rate, bytes)| format!(", {} at {} GB/s", size(bytes), gbs(rate)));
-        format!("{kind}{memory}{on} {}{}", time(row.total_ns), rate.unwrap_or_default())
+        let rate = maybe(rate, |(rate, bytes)| format!(", {} at {} GB/s", size(bytes), gbs(rate)));
+        format!("{kind}{memory}{on} {}{rate}", time(row.total_ns))
     };
-    let list: Vec<String> = stage.copies.iter().take(3).map(copy).collect();
-    Some(format!("copies: {}", list.join("; ")))
+    Some(format!("copies: {}", joined(stage.copies.iter().take(3).map(copy), "; ")))
 }
 
 /// Formats bytes per second as GB/s, with more decimals for a small rate.

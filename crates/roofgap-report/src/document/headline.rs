@@ -2,7 +2,7 @@
 //! the numbers of the main stage: repeats, profiler overhead, sampling and losses.
 
 use super::table::Table;
-use super::{Block, Document, Section, capitalized, kernels, provenance};
+use super::{Block, Document, Section, capitalized, joined, joined_any, kernels, maybe, provenance};
 use roofgap_analyze::findings::explain;
 use roofgap_analyze::{Analysis, Confidence, Finding, Stage, StageKind, StageLimit, verdict};
 use roofgap_base::numbers::{count, counted, ms, significant, time};
@@ -68,7 +68,7 @@ fn pace(analysis: &Analysis, stage: &Stage) -> String {
                 0 | 1 => String::new(),
                 n => format!(" on average of {}", count(n)),
             };
-            let rate = rate.map_or_else(String::new, |rate| format!(" ({rate})"));
+            let rate = maybe(rate, |rate| format!(" ({rate})"));
             format!("{name} takes {}{each}{rate}", time(unprofiled(of_instance(stage))))
         }
     };
@@ -114,9 +114,8 @@ fn limit(stage: &Stage) -> Option<String> {
     let foreign = stage.each_device(stage.foreign_ns()) as f64 / stage.elapsed_ns().max(1) as f64;
     let idle = 100.0 * (1.0 - busy - foreign).clamp(0.0, 1.0);
     let launches = stage.steps.as_ref().and_then(|steps| steps.launches_per_step);
-    let launches = launches.map_or_else(String::new, |launches| {
-        format!(" ({} launches a step)", count(launches.round() as u64))
-    });
+    let launches =
+        maybe(launches, |launches| format!(" ({} launches a step)", count(launches.round() as u64)));
     Some(format!(
         "the GPU is idle {idle:.0} % of {}, above all because the CPU has not launched the next work yet{launches}",
         if steps_fill(stage) { "that time" } else { stage.spoken() }
@@ -171,21 +170,17 @@ fn decimals(times: f64) -> usize {
 pub fn per_run(analysis: &Analysis) -> Option<String> {
     let named = |stage: &&Stage| stage.tokens.is_none() && stage.kind != StageKind::Whole;
     let stages = analysis.stages.iter().filter(named);
-    let mut parts: Vec<String> = stages
-        .map(Stage::warm)
-        .filter_map(|stage| {
-            let mean = stage.mean_ns?;
-            let spread = stage
-                .std_ns
-                .map(|std| format!(" ± {} (standard deviation of {})", time(std), count(stage.instances)));
-            Some(format!("{} {}{}", stage.name, time(mean), spread.unwrap_or_default()))
-        })
-        .collect();
-    let run = analysis.per_run.as_ref();
-    if let Some(ttft) = run.and_then(|run| run.ttft_ns) {
-        parts.push(format!("time to first token {} (prefill plus first decode step)", time(ttft)));
-    }
-    (!parts.is_empty()).then(|| format!("per run: {}", parts.join(", ")))
+    let parts = stages.map(Stage::warm).filter_map(|stage| {
+        let mean = stage.mean_ns?;
+        let spread = maybe(stage.std_ns, |std| {
+            format!(" ± {} (standard deviation of {})", time(std), count(stage.instances))
+        });
+        Some(format!("{} {}{spread}", stage.name, time(mean)))
+    });
+    let ttft = analysis.per_run.as_ref().and_then(|run| run.ttft_ns);
+    let ttft =
+        ttft.map(|ttft| format!("time to first token {} (prefill plus first decode step)", time(ttft)));
+    joined_any(parts.chain(ttft), ", ").map(|parts| format!("per run: {parts}"))
 }
 
 impl Document<'_> {
@@ -242,12 +237,8 @@ fn totals(analysis: &Analysis) -> Option<String> {
             "whole trace: {}, {} of kernel time{}{}",
             counted(totals.kernel_count, "kernel"),
             time(totals.kernel_ns),
-            if launches == 0 {
-                String::new()
-            } else {
-                format!(", {} launches of whole graphs", count(launches))
-            },
-            totals.busy_ns.map_or_else(String::new, |busy| format!(", GPU busy {}", time(busy)))
+            maybe((launches > 0).then_some(launches), |n| format!(", {} launches of whole graphs", count(n))),
+            maybe(totals.busy_ns, |busy| format!(", GPU busy {}", time(busy)))
         )
     })
 }
@@ -270,8 +261,7 @@ pub fn confidence(analysis: &Analysis) -> Option<String> {
     } else {
         "medium"
     };
-    let facts: Vec<String> = facts.into_iter().map(|fact| fact.0).collect();
-    Some(format!("Confidence: {level}: {}.", facts.join("; ")))
+    Some(format!("Confidence: {level}: {}.", joined(facts.iter().map(|fact| &fact.0), "; ")))
 }
 
 /// Judges the number of repeats and how far they agree.
@@ -316,13 +306,8 @@ fn overhead(analysis: &Analysis, stage: &Stage) -> Fact {
     let highest = worst.interval.map_or(worst.ratio, |(_, high)| high);
     let speaks =
         if highest <= CLOSE { Some(true) } else { (worst.sure_ratio() > DISTORTED).then_some(false) };
-    let interval = worst.interval.map(|(low, high)| format!(" (95 %: {low:.2} to {high:.2})"));
-    let text = format!(
-        "it takes {:.2} times as long{} under {} as without",
-        worst.ratio,
-        interval.unwrap_or_default(),
-        worst.tool
-    );
+    let interval = maybe(worst.interval, |(low, high)| format!(" (95 %: {low:.2} to {high:.2})"));
+    let text = format!("it takes {:.2} times as long{interval} under {} as without", worst.ratio, worst.tool);
     (text, speaks)
 }
 
@@ -337,8 +322,7 @@ fn sampled(stage: &Stage) -> Option<Fact> {
 fn losses(analysis: &Analysis) -> Fact {
     let named = |severity: &str| {
         let losses = analysis.losses.iter().filter(|loss| loss.severity == severity);
-        let ids: Vec<&str> = losses.map(|loss| loss.id.as_str()).collect();
-        (!ids.is_empty()).then(|| ids.join(", "))
+        joined_any(losses.map(|loss| &loss.id), ", ")
     };
     if let Some(ids) = named("error") {
         return (format!("some numbers are wrong because of losses in the recording ({ids})"), Some(false));

@@ -1,7 +1,7 @@
 //! Several ranks of a job: their times, the collectives they share, and the ranks that others wait for.
 
 use super::table::Table;
-use super::{Block, Document, Section};
+use super::{Block, Document, Section, maybe};
 use roofgap_analyze::{About, Analysis, Job, RankInfo, StageUtilisation, short_name};
 use roofgap_base::numbers::{count, counted, share, size, time};
 
@@ -63,9 +63,8 @@ impl Document<'_> {
 
 /// Names the rank of a capture and the size of its job, or the ranks that were given.
 pub fn ranks_line(analysis: &Analysis) -> Option<String> {
-    let size = |world_size: Option<u32>| match world_size {
-        Some(size) => format!(" of {}", counted(u64::from(size), "rank")),
-        None => String::new(),
+    let size = |world_size: Option<u32>| {
+        maybe(world_size, |size| format!(" of {}", counted(u64::from(size), "rank")))
     };
     match (&analysis.job, &analysis.ranks[..]) {
         (None, [rank, ..]) => Some(format!("{}{}", rank.rank, size(rank.world_size))),

@@ -1,12 +1,14 @@
 //! Kernels, of a timeline or measured by ncu; operators, counters, ncu's own rules, and kernels by layer of the model.
 
 use super::table::Table;
-use super::{Block, Document, Form, KERNELS, Section, capitalized, gpu_work, roof};
+use super::{
+    Block, Document, Form, KERNELS, Section, capitalized, gpu_work, joined, joined_any, maybe, roof,
+};
 use crate::render::text::TextOptions;
 use roofgap_analyze::{
     About, Analysis, CounterRow, Kernel, KernelOrigin, NcuRule, ShortNames, Stage, StageKind,
 };
-use roofgap_base::numbers::{NONE, count, counted, decimal, ms, percent, si, time, us};
+use roofgap_base::numbers::{count, counted, decimal, ms, percent, si, time, us};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
@@ -194,7 +196,7 @@ impl Document<'_> {
         }
         let (rules, most) = (&self.analysis.ncu_rules, self.most(50));
         let names = ShortNames::of(self.analysis);
-        let text = |rule: &NcuRule| rule.text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let text = |rule: &NcuRule| joined(rule.text.split_whitespace(), " ");
         let mut table = Table::of(rules)
             .text("kernel", |r| names.get(&r.kernel))
             .number("launches", |r| r.launches)
@@ -270,9 +272,7 @@ pub fn table(analysis: &Analysis, kernels: &[Kernel], whole_ns: i64, columns: &[
     let stages = KernelStages::of(analysis);
     let names = |kernel: &Kernel| {
         let positions = stages.positions(&kernel.name, |device| device == kernel.device);
-        let names: Vec<&str> =
-            positions.iter().filter_map(|at| Some(analysis.stages.get(*at)?.name.as_str())).collect();
-        if names.is_empty() { NONE.to_owned() } else { names.join(", ") }
+        joined_any(positions.iter().filter_map(|at| Some(&analysis.stages.get(*at)?.name)), ", ")
     };
     let counter = |get: fn(&CounterRow) -> Option<f64>| move |k: &Kernel| k.counters.as_ref().and_then(get);
     Table::of(kernels)
@@ -309,8 +309,7 @@ pub fn on_several_devices(analysis: &Analysis) -> bool {
 
 /// States what the operators are, if they are not those of a framework, and that calls outside the stages count.
 fn operator_scope(analysis: &Analysis) -> String {
-    let what = analysis.reason(&About::Operators);
-    let what = what.map_or_else(String::new, |what| format!("{what}; "));
+    let what = maybe(analysis.reason(&About::Operators), |what| format!("{what}; "));
     let scope = "all recorded calls count, also those outside the stages, such as warm-up";
     format!("{}.", capitalized(&format!("{what}{scope}")))
 }

@@ -265,6 +265,23 @@ impl<'a> Document<'a> {
     }
 }
 
+/// Formats a part of a sentence; nothing for a value that is missing.
+pub fn maybe<T>(value: Option<T>, format: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(String::new, format)
+}
+
+/// Joins texts.
+pub fn joined<T: AsRef<str>>(texts: impl IntoIterator<Item = T>, separator: &str) -> String {
+    joined_any(texts, separator).unwrap_or_default()
+}
+
+/// Joins texts; `None` without any.
+pub fn joined_any<T: AsRef<str>>(texts: impl IntoIterator<Item = T>, separator: &str) -> Option<String> {
+    let mut texts = texts.into_iter();
+    let first = texts.next()?.as_ref().to_owned();
+    Some(texts.fold(first, |all, text| all + separator + text.as_ref()))
+}
+
 /// Makes the first letter a capital.
 pub fn capitalized(text: &str) -> String {
     let mut chars = text.chars();

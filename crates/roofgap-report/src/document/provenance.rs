@@ -1,10 +1,10 @@
 //! Provenance: inputs, environment, phases, profiler overhead, losses, and why a part is missing.
 
 use super::table::Table;
-use super::{Block, Document, Item, Section, job};
+use super::{Block, Document, Item, Section, job, maybe};
 use crate::bundle::PhaseLine;
 use roofgap_analyze::{
-    About, Analysis, DeviceInfo, EngineInfo, LossInfo, LossMessage, Overhead, Stage, StageOrigin,
+    About, Analysis, DeviceInfo, EngineInfo, LossInfo, LossMessage, Overhead, SourceInfo, Stage, StageOrigin,
     WorkloadInfo,
 };
 use roofgap_base::numbers::{count, ms, percent, si, times};
@@ -27,18 +27,7 @@ const UNPROFILED: &str = "One instance of each stage: its unprofiled wall time (
      time that the profiled run attributes to it:";
 
 /// How the numbers of a report were obtained.
-const METHOD: &str = "\
-- A GPU operation belongs to every range that encloses its launch call on the launching thread, joined by process and correlation id,
-  not by the time at which it ran. Ranges inside a warm-up are excluded from the stages.
-- `wall` is the sum of a stage's ranges on the CPU; `kernel` is the sum of kernel durations; `busy` is the union of the stage's GPU
-  operations, per device; `idle` is the time between the first and the last operation in which the GPU ran nothing at all.
-- `outside` is the time of a stage before its first and after its last operation, averaged over GPUs. Time before the first operation
-  in which the GPU ran earlier work is `queued`, not idle; time in which it ran only work from outside the stage is `other work`. With
-  busy and idle time they add up to the time of the stage.
-- Idle time is `launch` if the launch of the next operation began after the device ran out of work, less the time that the launching
-  thread spent waiting (`sync`) or copying (`copy`) before that launch; it is `other` if the operation had been launched already.
-- A dash stands for a value that was not measured.
-";
+const METHOD: &str = include_str!("method.md");
 
 impl Document<'_> {
     /// Lists the sections on the origin of the numbers. On the page all but the first are parts of one section.
@@ -205,12 +194,17 @@ pub fn is_unprofiled(analysis: &Analysis) -> bool {
     analysis.sources.is_empty() && !analysis.stages.is_empty() && analysis.stages.iter().all(own)
 }
 
+/// Names the format of an input, with the version of the tool that recorded it.
+pub fn tool(source: &SourceInfo) -> String {
+    format!("{}{}", source.format, maybe(source.tool_version.as_ref(), |version| format!(" {version}")))
+}
+
 /// Describes the inputs, the devices, the model, the rank and the engine, a line each.
 pub fn inputs(analysis: &Analysis) -> Vec<String> {
     let mut lines = Vec::new();
     for source in &analysis.sources {
-        let version = source.tool_version.as_ref().map(|version| format!(", version {version}"));
-        lines.push(format!("{}: {}{}", source.path, source.format, version.unwrap_or_default()));
+        let version = maybe(source.tool_version.as_ref(), |version| format!(", version {version}"));
+        lines.push(format!("{}: {}{version}", source.path, source.format));
     }
     lines.extend(analysis.devices.iter().map(|gpu| format!("GPU {}: {}", gpu.id, device(gpu))));
     lines.extend(analysis.workload.as_ref().map(|workload| format!("model: {}", model(workload))));
@@ -243,16 +237,15 @@ pub fn model(workload: &WorkloadInfo) -> String {
 
 /// Lists the facts of a serving engine: name, version, parallelism above one, and the evidence for it and its phases.
 pub fn engine(engine: &EngineInfo) -> String {
-    let version = engine.version.as_ref().map(|version| format!(" {version}"));
-    let mut facts = vec![format!("{}{}", engine.name, version.unwrap_or_default())];
+    let version = maybe(engine.version.as_ref(), |version| format!(" {version}"));
+    let mut facts = vec![format!("{}{version}", engine.name)];
     let split = engine.parallelism.iter().flatten().filter(|(_, parts)| **parts > 1);
     facts.extend(split.map(|(kind, parts)| format!("{kind} parallel {parts}")));
     facts.push(match engine.told_by.as_str() {
         "account" => "by the account of the program".to_owned(),
         told_by => format!("by the {told_by} of its steps"),
     });
-    let phases = engine.phases_told_by.as_ref();
-    facts.join(", ") + &phases.map(|why| format!("; {why}")).unwrap_or_default()
+    facts.join(", ") + &maybe(engine.phases_told_by.as_ref(), |why| format!("; {why}"))
 }
 
 /// Lists the facts of devices, rank, model, engine and inputs as name and value.
@@ -353,7 +346,6 @@ fn messages(loss: &LossInfo) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roofgap_analyze::SourceInfo;
     use roofgap_base::numbers::NONE;
 
     #[test]

@@ -2,7 +2,7 @@
 //! of requests by its parts.
 
 use super::table::Table;
-use super::{Block, Document, Section};
+use super::{Block, Document, Section, joined_any, maybe};
 use crate::render::screen::Screen;
 use crate::render::text;
 use roofgap_analyze::{
@@ -67,10 +67,8 @@ fn request_blocks(requests: &RequestStats, more: Vec<String>) -> Vec<Block> {
 /// Describes the number of requests, their tokens and the throughput.
 fn sentences(requests: &RequestStats) -> Vec<String> {
     let mut lines = Vec::new();
-    let failed = match requests.failed {
-        0 => String::new(),
-        failed => format!(", {} failed", count(failed)),
-    };
+    let failed = Some(requests.failed).filter(|failed| *failed > 0);
+    let failed = maybe(failed, |failed| format!(", {} failed", count(failed)));
     lines.push(format!(
         "{} completed{failed}, in {}",
         counted(requests.completed, "request"),
@@ -85,17 +83,12 @@ fn sentences(requests: &RequestStats) -> Vec<String> {
         ));
     }
     let rate = |rate: Option<f64>, what: &str| rate.map(|rate| format!("{} {what}", significant(rate)));
-    let rates: Vec<String> = [
+    let rates = [
         rate(requests.tokens_per_s, "generated tokens/s"),
         rate(requests.requests_per_s, "requests/s"),
         rate(requests.good_requests_per_s, "requests/s within the limits"),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    if !rates.is_empty() {
-        lines.push(rates.join(", "));
-    }
+    ];
+    lines.extend(joined_any(rates.into_iter().flatten(), ", "));
     lines.extend(gauges(requests));
     for failure in &requests.failures {
         lines.push(format!("{} failed: {}", counted(failure.count, "request"), failure.why));
@@ -112,8 +105,8 @@ fn gauges(requests: &RequestStats) -> Option<String> {
     let cache =
         gauges.cache_usage.map(|cache| format!("{:.1} % of the KV cache in use at most", 100.0 * cache.max));
     let parts = [cache, queue(gauges.running, "run"), queue(gauges.waiting, "wait")];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    (!parts.is_empty()).then(|| format!("as the server exports: {}", parts.join("; ")))
+    let parts = joined_any(parts.into_iter().flatten(), "; ");
+    parts.map(|parts| format!("as the server exports: {parts}"))
 }
 
 /// Joins the latency of requests with the steps of the engine that served them.
@@ -139,7 +132,7 @@ fn against(requests: &RequestStats, stage: &Stage, steps: &Steps) -> Option<Stri
     }
     let itl = requests.itl_ns?.p50;
     let batch = stage.requests.and_then(|requests| requests.generation);
-    let batch = batch.map_or_else(String::new, |generation| {
+    let batch = maybe(batch, |generation| {
         let mean = generation as f64 / steps.count as f64;
         format!("; {mean:.1} requests in a step on average")
     });
@@ -181,19 +174,15 @@ fn rates(serving: &Serving) -> String {
     };
     let rates =
         [rate(serving.generation_tokens_per_s, "generated"), rate(serving.context_tokens_per_s, "prompt")];
-    let rates: Vec<String> = rates.into_iter().flatten().collect();
-    let copies = match serving.replicas {
-        None | Some(0 | 1) => String::new(),
-        Some(copies) => format!(", {copies} copies of the model together"),
-    };
-    match rates.is_empty() {
-        true => format!("the steps span {}", time(serving.span_ns)),
-        false => format!(
-            "the steps span {}, time between them included: {}{copies}; the first token of each request counts as prompt work",
-            time(serving.span_ns),
-            rates.join(", ")
-        ),
-    }
+    let copies = maybe(serving.replicas.filter(|copies| *copies > 1), |copies| {
+        format!(", {copies} copies of the model together")
+    });
+    let rates = maybe(joined_any(rates.into_iter().flatten(), ", "), |rates| {
+        format!(
+            ", time between them included: {rates}{copies}; the first token of each request counts as prompt work"
+        )
+    });
+    format!("the steps span {}{rates}", time(serving.span_ns))
 }
 
 fn over_time(serving: &Serving) -> Table {

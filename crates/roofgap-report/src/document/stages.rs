@@ -2,10 +2,10 @@
 //! the ranges of a capture without stages.
 
 use super::table::Table;
-use super::{Block, Document, Form, Item, Section, gpu_work, roof};
+use super::{Block, Document, Form, Item, Section, gpu_work, joined, joined_any, maybe, roof};
 use roofgap_analyze::{
-    About, Analysis, CpuSteps, Mbu, Mfu, Note, RangeInfo, Stage, StageCoverage, StageKind, StageOrigin,
-    Steps, Term, verdict,
+    About, Analysis, ColdCause, CpuSteps, Mbu, Mfu, Note, RangeInfo, Stage, StageCoverage, StageKind,
+    StageOrigin, Steps, Term, verdict,
 };
 use roofgap_base::numbers::{NONE, count, counted, percent, share, si, time};
 use roofgap_base::text::cut;
@@ -151,11 +151,10 @@ fn sampled(stage: &Stage) -> Option<String> {
         own.sm_active_pct.map(|pct| format!("multiprocessors active {} %", share(pct))),
         own.to_model.map(|ratio| format!("{ratio:.2} times the bytes of the model")),
     ];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
     Some(format!(
         "{}, measured: {}. Samples of {} over {} % of its busy time, their clock known to {}.",
         stage.name,
-        parts.join(", "),
+        joined(parts.into_iter().flatten(), ", "),
         time(own.interval_ns),
         share(own.covered_pct),
         time(own.clock_error_ns)
@@ -238,19 +237,14 @@ pub fn two_clocks(stages: &[Stage]) -> bool {
 
 /// Explains the columns of the table of stages: the two times of a stage, and times on several GPUs.
 pub fn columns_note(stages: &[Stage]) -> Option<String> {
-    let mut lines = Vec::new();
-    if two_clocks(stages) {
-        lines.push(
-            "Time is that of the GPU work: the periods of an engine's steps, or the ranges with the work that goes on after them; CPU \
-             wall is the time of the ranges.",
-        );
-    }
-    if stages.iter().any(|s| s.devices_per_instance > 1.0) {
-        lines.push(
-            "GPU busy, idle and outside are averages over the GPUs of a stage; kernel time, kernels and launches are sums over them.",
-        );
-    }
-    (!lines.is_empty()).then(|| lines.join(" "))
+    let times = two_clocks(stages).then_some(
+        "Time is that of the GPU work: the periods of an engine's steps, or the ranges with the work that goes on after them; CPU \
+         wall is the time of the ranges.",
+    );
+    let averages = stages.iter().any(|s| s.devices_per_instance > 1.0).then_some(
+        "GPU busy, idle and outside are averages over the GPUs of a stage; kernel time, kernels and launches are sums over them.",
+    );
+    joined_any([times, averages].into_iter().flatten(), " ")
 }
 
 /// Says how much kernel time lies outside the stages that were found.
@@ -301,25 +295,24 @@ fn details(stage: &Stage) -> Vec<String> {
 
 /// Describes the recorded part of a stage, and what is estimated from it.
 pub fn coverage(part: &StageCoverage) -> String {
-    let kernel = part.kernel_ns.map(|estimate| {
+    let kernel = maybe(part.kernel_ns, |estimate| {
         let interval = estimate.low.zip(estimate.high);
-        let interval = interval.map(|(low, high)| format!(" (95 %: {} to {})", time(low), time(high)));
-        format!(", with an estimated kernel time of {}{}", time(estimate.value), interval.unwrap_or_default())
+        let interval = maybe(interval, |(low, high)| format!(" (95 %: {} to {})", time(low), time(high)));
+        format!(", with an estimated kernel time of {}{interval}", time(estimate.value))
     });
     format!(
-        "recorded in part: {} of {}; all took {} on the CPU{}",
+        "recorded in part: {} of {}; all took {} on the CPU{kernel}",
         count(part.recorded),
         count(part.all),
-        time(part.wall_ns),
-        kernel.unwrap_or_default()
+        time(part.wall_ns)
     )
 }
 
 /// Describes the steps of a stage.
 pub fn steps(steps: &Steps) -> String {
-    let launches = steps
-        .launches_per_step
-        .map(|launches| format!(", {} per step", gpu_work::launches(launches.round() as u64)));
+    let launches = maybe(steps.launches_per_step, |launches| {
+        format!(", {} per step", gpu_work::launches(launches.round() as u64))
+    });
     let times = match steps.count {
         1 => time(steps.mean_ns),
         _ => format!(
@@ -330,14 +323,13 @@ pub fn steps(steps: &Steps) -> String {
             time(steps.p99_ns)
         ),
     };
-    format!("{}: {times}{}", counted(steps.count, "step"), launches.unwrap_or_default()) + &cpu_steps(steps)
+    format!("{}: {times}{launches}{}", counted(steps.count, "step"), cpu_steps(steps))
 }
 
 /// Adds the time of the steps on the CPU where it differs by more than 10 %.
 fn cpu_steps(steps: &Steps) -> String {
     let differs = |cpu: &&CpuSteps| (cpu.p50_ns - steps.p50_ns).abs() > steps.p50_ns / 10;
-    let cpu = steps.cpu.as_ref().filter(differs);
-    cpu.map_or_else(String::new, |cpu| match steps.count {
+    maybe(steps.cpu.as_ref().filter(differs), |cpu| match steps.count {
         1 => format!("; on the CPU {}", time(cpu.mean_ns)),
         _ => format!("; on the CPU mean {}, p50 {}", time(cpu.mean_ns), time(cpu.p50_ns)),
     })
@@ -359,8 +351,8 @@ fn scheduled(stage: &Stage) -> Option<String> {
         phase("generation", requests.generation, tokens.generation),
     ];
     let rate = stage.tokens_per_s.map(|rate| format!("{} tokens/s", count(rate.round() as u64)));
-    let parts: Vec<String> = phases.into_iter().flatten().chain(rate).collect();
-    (!parts.is_empty()).then(|| format!("scheduled: {}", parts.join(", ")))
+    let parts = joined_any(phases.into_iter().flatten().chain(rate), ", ");
+    parts.map(|parts| format!("scheduled: {parts}"))
 }
 
 /// Says how long a stage waited for earlier work, from 1 % of its time on.
@@ -379,15 +371,10 @@ fn queued(stage: &Stage) -> Option<String> {
 /// Describes the cold instances and steps of a stage apart from the others, with what made them cold.
 fn cold_start(stage: &Stage) -> Option<String> {
     let cold = stage.cold_start.as_ref()?;
-    let causes: Vec<String> = cold
-        .causes
-        .iter()
-        .map(|cause| format!("{} in {} of {}", time(cause.ns), counted(cause.calls, "call"), cause.call))
-        .collect();
-    let causes = match causes.is_empty() {
-        true => String::new(),
-        false => format!(": {}", causes.join(", ")),
+    let cause = |cause: &ColdCause| {
+        format!("{} in {} of {}", time(cause.ns), counted(cause.calls, "call"), cause.call)
     };
+    let causes = maybe(joined_any(cold.causes.iter().map(cause), ", "), |causes| format!(": {causes}"));
     if !cold.left_out {
         let warm = time(cold.warm_mean_ns);
         return Some(format!(
@@ -396,14 +383,10 @@ fn cold_start(stage: &Stage) -> Option<String> {
         ));
     }
     let units = [(cold.instances, "instance"), (cold.steps, "step")];
-    let units: Vec<String> = units
-        .into_iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(number, unit)| counted(number, unit))
-        .collect();
+    let units = units.into_iter().filter(|(count, _)| *count > 0).map(|(number, unit)| counted(number, unit));
     Some(format!(
         "cold start: {} took {} on average where the others take {}, with about the same GPU work; limit, findings and headline are without them{causes}",
-        units.join(" and "),
+        joined(units, " and "),
         time(cold.mean_ns),
         time(cold.warm_mean_ns)
     ))
@@ -412,7 +395,7 @@ fn cold_start(stage: &Stage) -> Option<String> {
 /// Describes the GPU work of other ranges and threads in the time of a stage.
 fn foreign(stage: &Stage) -> Option<String> {
     let work = stage.foreign.as_ref().filter(|work| work.kernel_count > 0)?;
-    let thread = work.thread.as_ref().map_or_else(String::new, |thread| {
+    let thread = maybe(work.thread.as_ref(), |thread| {
         format!(", {} of them launched by thread {thread}", count(work.thread_kernel_count))
     });
     Some(format!(
@@ -424,13 +407,12 @@ fn foreign(stage: &Stage) -> Option<String> {
 
 fn note(stage: &Stage, note: &Note) -> String {
     let kernels =
-        note.kernel_ns.map(|ns| format!(", {} in {}", time(ns), counted(note.kernel_count, "kernel")));
+        maybe(note.kernel_ns, |ns| format!(", {} in {}", time(ns), counted(note.kernel_count, "kernel")));
     format!(
-        "of which {}: {} wall ({} % of the stage){}",
+        "of which {}: {} wall ({} % of the stage){kernels}",
         note.name,
         time(note.wall_ns),
-        percent(note.wall_ns, stage.wall_ns),
-        kernels.unwrap_or_default()
+        percent(note.wall_ns, stage.wall_ns)
     )
 }
 

@@ -3,8 +3,11 @@
 //! It has the time without a profiler where that is known, the limit in plain words, three numbers to compare, the first thing to do, one
 //! run of each stage, the kinds of GPU work, and what was not measured. Kernel names are in the report for engineers.
 
+use super::findings::stage_of;
 use super::table::Table;
-use super::{Block, Document, Section, capitalized, headline, kernels, provenance, trial};
+use super::{
+    Block, Document, Section, capitalized, headline, joined, joined_any, kernels, maybe, provenance, trial,
+};
 use roofgap_analyze::findings::explain;
 use roofgap_analyze::{About, Analysis, Family, Finding, Kernel, Stage, StageKind, StageLimit, verdict};
 use roofgap_base::numbers::{NONE, count, counted, ms, percent, share, significant, time};
@@ -34,12 +37,12 @@ impl Document<'_> {
         let model = analysis.workload.as_ref().and_then(|workload| workload.model.as_deref());
         let engine = analysis.engine.as_ref().map(|engine| engine.name.clone());
         let what = model.map(str::to_owned).or(engine);
-        let device = self.device().map_or_else(String::new, |device| format!(" on {device}"));
+        let device = maybe(self.device(), |device| format!(" on {device}"));
         let fact = |name: &str| self.context.environment.iter().find(|(known, _)| known == name);
         let day = fact("started").and_then(|(_, moment)| moment.get(..10));
-        let day = day.map_or_else(String::new, |day| format!(", {day}"));
+        let day = maybe(day, |day| format!(", {day}"));
         let file = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
-        let files = || self.context.title.split(", ").map(file).collect::<Vec<_>>().join(", ");
+        let files = || joined(self.context.title.split(", ").map(file), ", ");
         format!("{}{device}{day}", what.unwrap_or_else(files))
     }
 
@@ -70,9 +73,8 @@ impl Document<'_> {
             1 => name.to_owned(),
             _ => format!("{number} x {name}"),
         };
-        let gpus: Vec<String> = gpus.into_iter().map(several).collect();
         let own = || self.analysis.workload.as_ref().and_then(|workload| workload.device.clone());
-        if gpus.is_empty() { own() } else { Some(gpus.join(" and ")) }
+        joined_any(gpus.into_iter().map(several), " and ").or_else(own)
     }
 
     /// States how fast the program is and what limits it.
@@ -98,7 +100,7 @@ impl Document<'_> {
             }
             _ => "That is the time without a profiler.",
         };
-        let rate = pace.rate.map_or_else(String::new, |rate| format!(", {} tokens/s", significant(rate)));
+        let rate = maybe(pace.rate, |rate| format!(", {} tokens/s", significant(rate)));
         let speed = format!("{} takes {}{rate}. {scope}", capitalized(&pace.what), time(pace.ns));
         let tried = self.context.trials.as_ref().and_then(trial::headline);
         section
@@ -151,11 +153,10 @@ impl Document<'_> {
         let explained = explain(&first.id);
         let own = first.evidence.get("remedy").and_then(|remedy| remedy.as_str());
         let remedy = own.or(explained.map(|explained| explained.remedy)).unwrap_or(&first.title);
-        let place =
-            first.stage.as_deref().map_or_else(String::new, |stage| match stage_of(analysis, first) {
-                Some(stage) if stage.kind == StageKind::Whole => String::new(),
-                _ => format!(" in {stage}"),
-            });
+        let place = maybe(first.stage.as_deref(), |stage| match stage_of(analysis, first) {
+            Some(stage) if stage.kind == StageKind::Whole => String::new(),
+            _ => format!(" in {stage}"),
+        });
         let meaning = explained.map_or("", |explained| first_sentence(explained.meaning));
         let why = format!("{}{place}. {meaning}", capitalized(remedy));
         let gain = format!("{} {}", gain(analysis, first), "What it really brings has to be measured.");
@@ -208,30 +209,28 @@ impl Document<'_> {
             .number("MFU %", |(stage, factor)| mfu(stage, *factor))
             .build();
         let parts = stages.iter().find(|stage| !stage.notes.is_empty()).map(|stage| {
-            let names: Vec<&str> = stage.notes.iter().map(|note| note.name.as_str()).collect();
+            let names = joined(stage.notes.iter().map(|note| &note.name), ", ");
             let instances = stage.instances.max(1) as i64;
             let ns: i64 = stage.notes.iter().map(|note| note.wall_ns).sum::<i64>() / instances;
             let whole = each(stage, stage.elapsed_ns());
             let pct = percent(ns.min(whole), whole);
-            format!("The parts for images ({}) take {pct} % of {}.", names.join(", "), stage.name)
+            format!("The parts for images ({names}) take {pct} % of {}.", stage.name)
         });
         let has_mfu = stages.iter().any(|stage| stage.mfu.is_some());
-        let meaning = has_mfu.then_some(
-            "MFU is the share of the GPU's peak computing power that the model's own arithmetic uses.",
-        );
+        let meaning =
+            "MFU is the share of the GPU's peak computing power that the model's own arithmetic uses.";
         let clock = match provenance::is_unprofiled(analysis) || unprofiled {
             true => "Mean times without a profiler.",
             false => "Mean times under the profiler.",
         };
         let more = analysis.stages.len().saturating_sub(STAGES) as u64;
         let more = (more > 0).then(|| format!("{} more in `report.md`.", count(more)));
-        let notes: Vec<String> =
-            [Some(clock.to_owned()), meaning.map(str::to_owned), parts].into_iter().flatten().collect();
+        let notes = [Some(clock), has_mfu.then_some(meaning), parts.as_deref()];
         if table.is_empty() {
             return section.with([self.missing(&About::Stages)]);
         }
         section
-            .with([Block::Table(table), Block::Note(notes.join(" "))])
+            .with([Block::Table(table), Block::Note(joined(notes.into_iter().flatten(), " "))])
             .with(more.map(|more| Block::Markdown(more + "\n")))
     }
 
@@ -265,19 +264,14 @@ impl Document<'_> {
         if let Some(engine) = &self.analysis.engine {
             add("engine", engine.name.clone());
         }
-        let mut known = self.context.environment.iter().filter(|(name, _)| FACTS.contains(&name.as_str()));
-        let facts: Vec<String> = known.by_ref().map(|(name, value)| format!("{name} {value}")).collect();
-        if !facts.is_empty() {
-            add("session", facts.join(", "));
+        let known = self.context.environment.iter().filter(|(name, _)| FACTS.contains(&name.as_str()));
+        if let Some(facts) = joined_any(known.map(|(name, value)| format!("{name} {value}")), ", ") {
+            add("session", facts);
         }
-        let tool = |source: &roofgap_analyze::SourceInfo| match &source.tool_version {
-            Some(version) => format!("{} {version}", source.format),
-            None => source.format.clone(),
-        };
-        let mut tools: Vec<String> = self.analysis.sources.iter().map(tool).collect();
+        let mut tools: Vec<String> = self.analysis.sources.iter().map(provenance::tool).collect();
         tools.dedup();
-        if !tools.is_empty() {
-            add("recorded by", tools.join(", "));
+        if let Some(tools) = joined_any(tools, ", ") {
+            add("recorded by", tools);
         }
         Section::new("environment", "Environment").with(Block::table(table))
     }
@@ -425,10 +419,6 @@ fn distance(analysis: &Analysis, stage: &Stage, pace: &Pace) -> (String, String)
 /// Returns the first finding that is about the program, not about its profiler.
 fn first_finding(analysis: &Analysis) -> Option<&Finding> {
     analysis.findings.iter().find(|finding| finding.id != "profiler-overhead")
-}
-
-fn stage_of<'a>(analysis: &'a Analysis, finding: &Finding) -> Option<&'a Stage> {
-    super::findings::stage_of(analysis, finding)
 }
 
 /// States the most that a finding can gain. GPU work takes the same time without a profiler.

@@ -1,7 +1,7 @@
 //! Changes of the workload that `roofgap try` measured.
 
 use super::table::Table;
-use super::{Block, Document, Section, capitalized};
+use super::{Block, Document, Section, capitalized, maybe};
 use roofgap_analyze::{
     OutputCheck, OutputEffect, TimeChange, Trial, TrialRow, TrialState, TrialVerdict, Trials, Winner,
 };
@@ -51,7 +51,7 @@ pub fn headline(trials: &Trials) -> Option<String> {
             "{} by {}{}.",
             faster(time),
             all_measured(winner.knobs.len()),
-            trial.winner_row().map(output_words).unwrap_or_default()
+            maybe(trial.winner_row(), output_words)
         ),
         _ => format!(
             "{} of {measured} tried changes kept; together they were not measured.",
@@ -84,7 +84,7 @@ fn all_measured(count: usize) -> String {
 
 /// Formats a factor with its interval.
 fn faster(time: &TimeChange) -> String {
-    let interval = time.interval.map_or_else(String::new, |(low, high)| {
+    let interval = maybe(time.interval, |(low, high)| {
         format!("; 95 % interval {} to {}", significant(low), significant(high))
     });
     let factor = or_none(time.ratio, significant);
@@ -206,7 +206,7 @@ fn state(trial: &Trial) -> Option<String> {
         TrialState::Interrupted => "The trial was interrupted; the rows are what was measured until then",
         TrialState::Failed => "The workload to compare with failed",
     };
-    Some(format!("{text}{}.", why.map(|why| format!(": {why}")).unwrap_or_default()))
+    Some(format!("{text}{}.", maybe(why, |why| format!(": {why}"))))
 }
 
 /// States the number of runs and the time of a trial.

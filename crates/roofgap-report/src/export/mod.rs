@@ -10,6 +10,7 @@ pub mod stacks;
 pub mod timeline;
 
 use roofgap_base::file::write_atomic_with;
+use roofgap_trace::OpKind;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileTypeExt;
@@ -44,6 +45,16 @@ pub enum ExportError {
         /// Rejected name.
         name: String,
     },
+}
+
+/// Names the kind of a GPU operation.
+pub(crate) fn op_word(kind: OpKind) -> &'static str {
+    match kind {
+        OpKind::Kernel => "kernel",
+        OpKind::Copy => "memcpy",
+        OpKind::Set => "memset",
+        OpKind::Graph => "graph",
+    }
 }
 
 impl ExportError {

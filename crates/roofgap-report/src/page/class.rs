@@ -1,5 +1,6 @@
 //! Classes of the items on the page; each has a colour.
 
+use crate::export::op_word;
 use roofgap_analyze::{Family, IdleCause};
 use roofgap_trace::{CallClass, OpKind};
 
@@ -22,7 +23,7 @@ const OTHERS: [&str; 13] = [
 
 /// Lists all classes, which the page refers to by position. Kernel families come first.
 pub fn all() -> impl Iterator<Item = &'static str> {
-    Family::all().map(Family::as_str).chain(OTHERS)
+    Family::ALL.iter().map(|family| family.as_str()).chain(OTHERS)
 }
 
 /// Returns the position of a class, or that of `other` for an unknown name.
@@ -39,9 +40,7 @@ pub fn name(position: u32) -> &'static str {
 pub fn of_op(kind: OpKind, name: &str) -> u32 {
     position(match kind {
         OpKind::Kernel => roofgap_analyze::family(name).as_str(),
-        OpKind::Copy => "memcpy",
-        OpKind::Set => "memset",
-        OpKind::Graph => "graph",
+        kind => op_word(kind),
     })
 }
 

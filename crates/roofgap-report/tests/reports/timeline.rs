@@ -246,6 +246,67 @@ fn perfettos_own_format_has_every_operation_and_every_slice() {
 }
 
 #[test]
+fn perfettos_own_format_is_read_back() {
+    for capture in ["h200/llama4.sqlite.gz", "vllm/vllm_dense_graph.sqlite.gz"] {
+        let case = fixture(&[capture]);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("timeline.pftrace.gz");
+        timeline::save(case.bundle(), &path).unwrap();
+        let read = roofgap_trace::read(&[path]).unwrap().trace;
+        let first = |trace: &roofgap_trace::Trace| trace.span().unwrap().0;
+        let operations = |trace: &roofgap_trace::Trace| {
+            let (ops, first) = (&trace.ops, first(trace));
+            let mut rows: Vec<_> = (0..ops.len())
+                .map(|i| {
+                    let shape = ops.shape_of(i);
+                    let bytes = ops.transfers.get(&(i as u32)).map_or(0, |transfer| transfer.bytes);
+                    let name = trace.names.get(ops.name[i]).to_owned();
+                    let place = (trace.devices[ops.device[i].index()].name.clone(), ops.stream[i]);
+                    (
+                        ops.start[i] - first,
+                        ops.end[i] - first,
+                        name,
+                        ops.kind[i],
+                        place,
+                        ops.correlation[i],
+                        shape.grid,
+                        shape.block,
+                        bytes,
+                    )
+                })
+                .collect();
+            rows.sort_unstable();
+            rows
+        };
+        assert_eq!(operations(&case.trace), operations(&read), "{capture}");
+        let calls = |trace: &roofgap_trace::Trace| {
+            let (calls, first) = (&trace.calls, first(trace));
+            let row = |i: usize| {
+                (
+                    calls.start[i] - first,
+                    calls.end[i] - first,
+                    trace.names.get(calls.name[i]).to_owned(),
+                    calls.correlation[i],
+                )
+            };
+            let mut rows: Vec<_> = (0..calls.len()).map(row).collect();
+            rows.sort_unstable();
+            rows
+        };
+        assert_eq!(calls(&case.trace).len(), calls(&read).len(), "{capture}");
+        let ranges = |trace: &roofgap_trace::Trace| {
+            let first = first(trace);
+            let text = |id| trace.names.get(id).to_owned();
+            let mut rows: Vec<_> =
+                trace.ranges.rows.iter().map(|r| (r.start - first, r.end - first, text(r.name))).collect();
+            rows.sort_unstable();
+            rows
+        };
+        assert_eq!(ranges(&case.trace), ranges(&read), "{capture}");
+    }
+}
+
+#[test]
 fn the_name_of_a_file_tells_its_format() {
     let of = |name: &str| Format::of(std::path::Path::new(name));
     assert_eq!([of("a.json"), of("a.json.gz"), of("pftrace")], [Format::Chrome; 3]);

@@ -2,15 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use super::error::ConfigError;
-use super::layer;
-use super::layer::GROUPS;
-use super::original;
+use super::layer::{self, GROUPS};
 use super::overrides::{Action, Override};
 use super::presets::{FOLLOWS_MODE, Presets, read_user_file};
 use super::settings::Config;
 use super::tree::{Map, Node, Origin, Value};
-use super::yaml;
+use super::{ConfigError, original, yaml};
 use crate::run_dir::ORIGINAL_BASE;
 
 /// Schema of a resolved configuration, which has every value.

@@ -1,6 +1,6 @@
 //! Checks one layer of the configuration against the known keys.
 
-use super::error::ConfigError;
+use super::ConfigError;
 use super::tree::{Node, Origin, Value};
 
 /// Groups in display order.

@@ -2,11 +2,10 @@
 //!
 //! What it has and roofgap does not need is left out, and a note says so.
 
-use super::error::ConfigError;
-use super::layer;
 use super::overrides::{Action, Override};
 use super::presets::FOLLOWS_MODE;
 use super::tree::{Map, Node, Value};
+use super::{ConfigError, layer};
 
 /// Groups of `profiling=OPTION`, which chooses the same option in each.
 pub const PROFILERS: [&str; 3] = ["profiling/nsys", "profiling/ncu", "profiling/torch"];

@@ -1,6 +1,6 @@
 //! Overrides in Hydra's syntax: `group=option`, `a.b=v`, `+a.b=v`, `~a.b`.
 
-use super::error::ConfigError;
+use super::ConfigError;
 use super::tree::{Map, Node, Origin, Value};
 
 /// A parsed override.

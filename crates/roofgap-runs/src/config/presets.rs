@@ -6,12 +6,10 @@ use std::path::{Path, PathBuf};
 use roofgap_base::file::read_text;
 use serde::Serialize;
 
-use super::error::ConfigError;
 use super::layer::{self, GROUPS, nearest};
-use super::original;
 use super::traffic::Load;
 use super::tree::{Map, Node, Origin, Value};
-use super::yaml;
+use super::{ConfigError, original, yaml};
 
 // `FILES`: path and text of every file below `presets`, listed by build.rs.
 include!(concat!(env!("OUT_DIR"), "/presets.rs"));

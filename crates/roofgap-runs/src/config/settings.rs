@@ -8,10 +8,9 @@ use std::path::PathBuf;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use roofgap_collect::command::word_of_text;
+use roofgap_collect::command::{NvtxRange, word_of_text};
 use roofgap_collect::ncu::{CacheControl, ClockControl, ReplayMode, TargetProcesses};
 use roofgap_collect::nsys::{CaptureEnd, GraphTrace};
-use roofgap_collect::range::NvtxRange;
 
 use super::quantity::{Size, Span};
 use super::traffic::Load;
@@ -557,108 +556,97 @@ pub struct Hardware {
     pub bandwidth_gbs: Option<f64>,
 }
 
+/// A wrong combination of values: whether it is there, its key, and what was expected.
+type Check = (bool, &'static str, &'static str);
+
 impl Config {
     /// Finds a value that is out of range or contradicts another. Returns its key and the reason.
     pub(crate) fn contradiction(&self) -> Option<(&'static str, String)> {
-        let wrong = |key, why: &str| Some((key, why.to_owned()));
+        let (run, nsys) = (&self.run, &self.profiling.nsys);
         let positive = |value: Option<f64>| value.is_none_or(|v| v > 0.0);
-        if !(self.run.kernel_time_pct > 0.0 && self.run.kernel_time_pct <= 100.0) {
-            return wrong("run.kernel_time_pct", "expected more than 0 and at most 100");
-        }
-        if self.run.top_n_kernels == 0 {
-            return wrong(
+        let pct = run.kernel_time_pct > 0.0 && run.kernel_time_pct <= 100.0;
+        let gated = nsys.capture_range == Some(CaptureGate::Nvtx);
+        let checks: [Check; 5] = [
+            (!pct, "run.kernel_time_pct", "expected more than 0 and at most 100"),
+            (
+                run.top_n_kernels == 0,
                 "run.top_n_kernels",
                 "expected at least 1; runner.counters=false disables counters",
-            );
-        }
-        if !positive(self.hardware.peak_tflops) {
-            return wrong("hardware.peak_tflops", "expected more than 0");
-        }
-        if !positive(self.hardware.bandwidth_gbs) {
-            return wrong("hardware.bandwidth_gbs", "expected more than 0");
-        }
-        if self.profiling.nsys.capture_range == Some(CaptureGate::Nvtx)
-            && self.profiling.nsys.nvtx_capture.is_none()
-        {
-            return wrong(
+            ),
+            (!positive(self.hardware.peak_tflops), "hardware.peak_tflops", "expected more than 0"),
+            (!positive(self.hardware.bandwidth_gbs), "hardware.bandwidth_gbs", "expected more than 0"),
+            (
+                gated && nsys.nvtx_capture.is_none(),
                 "profiling.nsys.capture_range",
                 "it needs a range: profiling.nsys.nvtx_capture=[domain@]name",
-            );
-        }
-        self.wrong_numbers().or_else(|| self.wrong_workload())
+            ),
+        ];
+        let first = |checks: &[Check]| {
+            let found = checks.iter().find(|(wrong, ..)| *wrong);
+            found.map(|(_, key, why)| (*key, (*why).to_owned()))
+        };
+        first(&checks)
+            .or_else(|| first(&self.number_checks()))
+            .or_else(|| self.wrong_model())
+            .or_else(|| first(&self.workload_checks()))
     }
 
-    /// Finds a number of the workload that is missing or 0.
-    fn wrong_numbers(&self) -> Option<(&'static str, String)> {
+    /// Checks the numbers of the workload.
+    fn number_checks(&self) -> [Check; 5] {
+        const AT_LEAST_1: &str = "expected at least 1";
+        const NUMBER: &str = "expected a number";
         let workload = &self.workload;
-        for (key, value) in [
-            ("workload.batch", workload.batch),
-            ("workload.repeats", workload.repeats),
-            ("workload.tokens", workload.tokens.unwrap_or(1)),
-        ] {
-            if value == 0 {
-                return Some((key, "expected at least 1".to_owned()));
-            }
-        }
-        if matches!(workload.kind, WorkloadKind::Embedded | WorkloadKind::Hf) {
-            for (key, value) in
-                [("workload.tokens", workload.tokens), ("workload.prompt_tokens", workload.prompt_tokens)]
-            {
-                if value.is_none() {
-                    return Some((key, "expected a number".to_owned()));
-                }
-            }
-        }
-        None
+        let ours = matches!(workload.kind, WorkloadKind::Embedded | WorkloadKind::Hf);
+        [
+            (workload.batch == 0, "workload.batch", AT_LEAST_1),
+            (workload.repeats == 0, "workload.repeats", AT_LEAST_1),
+            (workload.tokens == Some(0), "workload.tokens", AT_LEAST_1),
+            (ours && workload.tokens.is_none(), "workload.tokens", NUMBER),
+            (ours && workload.prompt_tokens.is_none(), "workload.prompt_tokens", NUMBER),
+        ]
     }
 
-    /// Finds what a kind of workload needs and does not have.
-    fn wrong_workload(&self) -> Option<(&'static str, String)> {
-        let (workload, model) = (&self.workload, &self.model);
-        let wrong = |key, why: &str| Some((key, why.to_owned()));
-        if workload.kind == WorkloadKind::Embedded
-            && let Some(name) = self.model.source()
-        {
-            let why = format!(
-                "the embedded model is not {name}; write workload=hf to profile {name}, or model=auto to profile the embedded model"
-            );
-            return Some(("workload.kind", why));
-        }
-        match workload.kind {
-            WorkloadKind::Hf
-                if model.target.is_none()
-                    && model.config.is_none()
-                    && model.preset.is_none()
-                    && model.model_type.is_none() =>
-            {
-                wrong(
-                    "workload.kind",
-                    "it needs a model: model=NAME (see `config list`), model.target or model.config",
-                )
-            }
-            WorkloadKind::Hydra if workload.module.is_none() => {
-                wrong("workload.kind", "it needs a module: workload.module=NAME")
-            }
-            WorkloadKind::Command if workload.program.is_empty() => {
-                wrong("workload.kind", "it needs a program: put it after --")
-            }
-            WorkloadKind::Server if workload.program.is_empty() => {
-                wrong("workload.kind", "it needs a server: put its command after --")
-            }
-            WorkloadKind::Server if self.load.requests == 0 => wrong("load.requests", "expected at least 1"),
-            WorkloadKind::Server if self.load.concurrency == 0 => {
-                wrong("load.concurrency", "expected at least 1")
-            }
-            WorkloadKind::Server if self.load.rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) => {
-                wrong("load.rate", "expected a number above 0, or null")
-            }
-            WorkloadKind::Embedded | WorkloadKind::Hf | WorkloadKind::Hydra
-                if !workload.program.is_empty() =>
-            {
-                wrong("workload.program", "a program after -- requires workload=command")
-            }
-            _ => None,
-        }
+    /// Says that a model is named and the embedded one would run.
+    fn wrong_model(&self) -> Option<(&'static str, String)> {
+        let name = self.model.source().filter(|_| self.workload.kind == WorkloadKind::Embedded)?;
+        let why = format!(
+            "the embedded model is not {name}; write workload=hf to profile {name}, or model=auto to profile the embedded model"
+        );
+        Some(("workload.kind", why))
+    }
+
+    /// Checks that the workload has what its kind needs.
+    fn workload_checks(&self) -> [Check; 8] {
+        let (workload, load) = (&self.workload, &self.load);
+        let is = |kind| workload.kind == kind;
+        let (server, no_program) = (is(WorkloadKind::Server), workload.program.is_empty());
+        let no_model = self.model.source().is_none() && self.model.model_type.is_none();
+        [
+            (
+                is(WorkloadKind::Hf) && no_model,
+                "workload.kind",
+                "it needs a model: model=NAME (see `config list`), model.target or model.config",
+            ),
+            (
+                is(WorkloadKind::Hydra) && workload.module.is_none(),
+                "workload.kind",
+                "it needs a module: workload.module=NAME",
+            ),
+            (is(WorkloadKind::Command) && no_program, "workload.kind", "it needs a program: put it after --"),
+            (server && no_program, "workload.kind", "it needs a server: put its command after --"),
+            (server && load.requests == 0, "load.requests", "expected at least 1"),
+            (server && load.concurrency == 0, "load.concurrency", "expected at least 1"),
+            (
+                server && load.rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0),
+                "load.rate",
+                "expected a number above 0, or null",
+            ),
+            (
+                !server && !is(WorkloadKind::Command) && !no_program,
+                "workload.program",
+                "a program after -- requires workload=command",
+            ),
+        ]
     }
 }
 

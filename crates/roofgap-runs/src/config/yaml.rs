@@ -4,7 +4,7 @@ use std::path::Path;
 
 use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
 
-use super::error::ConfigError;
+use super::ConfigError;
 use super::tree::{Map, Node, Origin, Value};
 
 /// Reads one YAML document. `origin` maps the line of a value to its origin.

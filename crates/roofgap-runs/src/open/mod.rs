@@ -1,38 +1,38 @@
-//! The one loader: captures and runs in, trace and analysis out.
+//! Opens inputs: captures and runs in, trace and analysis out.
 //!
-//! - [`load`]: loads the inputs a user names, captures or one run directory;
+//! - [`open_inputs`]: opens the inputs a user names, captures or one run directory;
 //! - `ranks`: folders of captures, and several captures as ranks of one job;
-//! - [`nsys_report`]: exports nsys reports, which only nsys can read;
-//! - [`run`]: loads a run directory with its configuration and record;
-//! - [`side`]: loads one side of a comparison;
-//! - `accounts`: the program's own accounts, and profiler overhead from them.
+//! - [`nsys_report`]: lets nsys export the reports that are not read here;
+//! - [`run`]: opens a run directory with its configuration and record, the program's own accounts, and profiler overhead from them;
+//! - [`open_side`]: opens one side of a comparison.
 
-pub mod accounts;
-pub mod error;
 pub mod nsys_report;
-pub mod run;
-pub mod side;
-
 mod ranks;
-
-use std::path::PathBuf;
-
-use roofgap_analyze::gpu::UserLimits;
-use roofgap_analyze::model::{Architecture, Tokens};
-use roofgap_analyze::{Analysis, Options, StageError, StageIndex, StageSet, analyze};
-use roofgap_report::Context;
-use roofgap_trace::{Input, Sniffed, Trace, read_files};
-
-pub use error::LoadError;
-pub use nsys_report::Exporter;
-pub use side::{LoadedSide, load_side, load_timeline};
+pub mod run;
 
 pub use crate::run_dir::locate::is_run;
+pub use nsys_report::Exporter;
+
+use crate::config::ConfigError;
+use crate::run_dir::{Layout, LocateError, RunRef, SessionRecord, locate};
 use nsys_report::Export;
+use roofgap_analyze::compare::SideFacts;
+use roofgap_analyze::gpu::{Dtype, UserLimits};
+use roofgap_analyze::model::{Architecture, Tokens};
+use roofgap_analyze::{Analysis, Options, StageError, StageIndex, StageSet, analyze};
+use roofgap_base::error::Error;
+use roofgap_base::exit::Exit;
+use roofgap_base::file::read_document;
+use roofgap_report::{Bundle, Context};
+use roofgap_trace::{Input, ReadError, Sniffed, Trace, read_files};
+use run::account_at;
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 
 /// Captures or a run, read and analysed.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct Opened {
     /// Timeline.
     pub trace: Trace,
     /// Analysis.
@@ -45,16 +45,26 @@ pub struct Loaded {
     pub unreadable: Vec<String>,
 }
 
-impl Loaded {
+impl Opened {
     /// Analyses a trace.
     fn analyze(trace: Trace, options: &Options, title: String) -> Self {
         let analyzed = analyze(&trace, options);
-        Loaded {
+        Opened {
             trace,
             analysis: analyzed.analysis,
             stages: analyzed.stages,
             context: Context { title, ..Context::default() },
             unreadable: Vec::new(),
+        }
+    }
+
+    /// Returns the input of the reports.
+    pub fn bundle(&self) -> Bundle<'_> {
+        Bundle {
+            analysis: &self.analysis,
+            stages: &self.stages,
+            trace: Some(&self.trace),
+            context: &self.context,
         }
     }
 }
@@ -68,6 +78,10 @@ pub struct Overrides {
     pub model: Option<Architecture>,
     /// Tokens of a run.
     pub tokens: Tokens,
+    /// Number of ranks that share every layer.
+    pub tensor_parallel: Option<u32>,
+    /// Number format of weights and matrix products.
+    pub dtype: Option<Dtype>,
     /// Limits of the device.
     pub limits: UserLimits,
     /// Rank to show, of several.
@@ -89,6 +103,8 @@ impl Overrides {
         Ok(Options {
             stages,
             model: self.model.clone(),
+            tensor_parallel: self.tensor_parallel,
+            dtype: self.dtype,
             limits: self.limits,
             tokens: self.tokens.clone(),
             ..Options::default()
@@ -96,54 +112,63 @@ impl Overrides {
     }
 }
 
-/// Loads the inputs a user names: captures, joined into one analysis, or one run directory. Writes nothing beside the inputs.
-pub fn load(paths: &[PathBuf], overrides: &Overrides, exporter: &Exporter) -> Result<Loaded, LoadError> {
+/// Opens the inputs a user names: captures, joined into one analysis, or one run directory. Writes nothing beside the inputs.
+pub fn open_inputs(
+    paths: &[PathBuf],
+    overrides: &Overrides,
+    exporter: &Exporter,
+) -> Result<Opened, OpenError> {
     // Wrong stages are reported before a long read.
     overrides.options()?;
     let Some(run) = paths.iter().find(|path| is_run(path)) else {
-        return load_captures(paths, overrides, exporter);
+        return open_captures(paths, overrides, exporter);
     };
     match paths.iter().find(|path| *path != run) {
-        Some(other) => Err(LoadError::NotAlone { path: run.clone(), other: other.clone() }),
-        None => Ok(run::Run::open(run)?.load(overrides)),
+        Some(other) => Err(OpenError::NotAlone { path: run.clone(), other: other.clone() }),
+        None => Ok(run::Run::open(run)?.open_recordings(overrides)),
     }
 }
 
-/// Loads captures as one analysis: one timeline with its counters, or several ranks of a job. An unreadable file is an error, except
+/// Opens captures as one analysis: one timeline with its counters, or several ranks of a job. An unreadable file is an error, except
 /// for one of several ranks.
-fn load_captures(paths: &[PathBuf], overrides: &Overrides, exporter: &Exporter) -> Result<Loaded, LoadError> {
+fn open_captures(paths: &[PathBuf], overrides: &Overrides, exporter: &Exporter) -> Result<Opened, OpenError> {
     let files = ranks::expand(paths)?;
     let division = ranks::divide(&files);
     let together = division.as_ref().map_or(&files, |division| &division.others);
     let input = read(together, exporter)?;
     let options = Options { counters: input.counters, account: input.account, ..overrides.options()? };
     if let Some(division) = division {
-        return ranks::load(&division, &options, overrides.rank, |_, files| read(files, exporter));
+        return ranks::open_ranks(&division, &options, overrides.rank, |_, files| read(files, exporter));
     }
-    if let Some(divided) = ranks::load_divided(&input.trace, &options, overrides.rank) {
+    if let Some(divided) = ranks::open_divided(&input.trace, &options, overrides.rank) {
         return divided;
     }
     if let Some(rank) = overrides.rank {
         let own = input.trace.distributed.as_ref().and_then(|job| job.rank);
         if own != Some(rank) {
             let given = own.into_iter().collect();
-            return Err(LoadError::NoRank { rank, given });
+            return Err(OpenError::NoRank { rank, given });
         }
     }
     let title: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-    Ok(Loaded::analyze(input.trace, &options, title.join(", ")))
+    Ok(Opened::analyze(input.trace, &options, title.join(", ")))
 }
 
-/// Reads captures; nsys reports are exported first.
-fn read(files: &[Sniffed], exporter: &Exporter) -> Result<Input, LoadError> {
-    let exports = files.iter().map(|file| Export::of(file, exporter)).collect::<Result<Vec<_>, _>>()?;
-    let exported = |(file, export): (&Sniffed, &Option<Export>)| {
-        export.as_ref().map_or_else(|| file.clone(), |export| export.sqlite.clone())
+/// Reads captures. An nsys report with parts that are not known here is exported by nsys.
+fn read(files: &[Sniffed], exporter: &Exporter) -> Result<Input, OpenError> {
+    let (path, unknown) = match read_files(files) {
+        Err(ReadError::UnknownReport { path, what }) => (path, what),
+        done => return Ok(done?),
     };
-    let mut input = read_files(&files.iter().zip(&exports).map(exported).collect::<Vec<_>>())?;
-    for export in exports.iter().flatten() {
-        export.restore_name(&mut input.trace);
-    }
+    let mut files = files.to_vec();
+    // One timeline is read, so that no other report can be among the files.
+    let Some(file) = files.iter_mut().find(|file| file.path == path) else {
+        return Err(ReadError::UnknownReport { path, what: unknown }.into());
+    };
+    let export = Export::of(file, unknown, exporter)?;
+    *file = export.sqlite.clone();
+    let mut input = read_files(&files)?;
+    export.restore_name(&mut input.trace);
     Ok(input)
 }
 
@@ -163,4 +188,204 @@ fn read_sniffed(files: &[Sniffed], unreadable: &mut Vec<String>) -> Input {
     let (input, errors) = roofgap_trace::read_each(files);
     unreadable.extend(errors.iter().map(ToString::to_string));
     input
+}
+
+/// Error from opening captures or a run.
+#[expect(missing_docs, reason = "the messages name the fields")]
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A file is not readable.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A stage is malformed.
+    #[error(transparent)]
+    Stage(#[from] StageError),
+    /// The record of a run is not readable.
+    #[error(transparent)]
+    Record(#[from] Error),
+    /// The configuration of a run is not readable.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// No run was found.
+    #[error(transparent)]
+    Locate(#[from] LocateError),
+    /// The name of an input is neither a file nor a run.
+    #[error("there is no file {wanted}, and {source}")]
+    Neither { wanted: String, source: LocateError },
+    /// A run directory was given with other inputs.
+    #[error(
+        "{}: a run directory has its own timeline and counters and cannot be joined with {}; analyse it alone, or compare \
+         the two with `roofgap compare`",
+        path.display(),
+        other.display()
+    )]
+    NotAlone { path: PathBuf, other: PathBuf },
+    /// Several timelines are not ranks of one job.
+    #[error(
+        "{}: a second timeline beside {}, and {why}; analyse one at a time, compare the two with `roofgap compare`, or name the \
+         ranks of a job in their file names (rank0, rank1)",
+        path.display(),
+        first.display()
+    )]
+    NotRanks { path: PathBuf, first: PathBuf, why: String },
+    /// The rank to show is not among the inputs.
+    #[error("--rank {rank}: not among the ranks given ({})", listed(given))]
+    NoRank { rank: u32, given: Vec<u32> },
+    /// No nsys is available to export a report.
+    #[error(
+        "{}: a report of nsys {made_by} with {unknown}, which only nsys can export, and {why}; install Nsight Systems, name it with --nsys, or \
+         export it elsewhere with `nsys export --type=sqlite` and give the .sqlite",
+        path.display()
+    )]
+    NoNsys { path: PathBuf, made_by: String, unknown: String, why: String },
+    /// nsys failed to export a report.
+    #[error(
+        "{}: a report of nsys {made_by} that {} failed to export: {why}; an older nsys cannot read the report of a newer one",
+        path.display(),
+        nsys.display()
+    )]
+    Export { path: PathBuf, made_by: String, nsys: PathBuf, why: String },
+    /// The user interrupted an export.
+    #[error("interrupted while nsys exported {}", path.display())]
+    Interrupted { path: PathBuf },
+    /// A temporary copy failed.
+    #[error("cannot write a temporary copy of {}: {source}; set TMPDIR to a folder with space", path.display())]
+    Temporary { path: PathBuf, source: io::Error },
+    /// A run has no analysis.
+    #[error("the run in {} has no metrics.json; `roofgap report {}` writes it", path.display(), path.display())]
+    NoMetrics { path: PathBuf },
+    /// An analysis is not readable.
+    #[error("cannot read {}: {source}", path.display())]
+    Analysis { path: PathBuf, source: io::Error },
+    /// An analysis does not follow the schema.
+    #[error("cannot parse {}: {why}", path.display())]
+    Malformed { path: PathBuf, why: String },
+}
+
+/// Lists ranks for a message.
+fn listed(ranks: &[u32]) -> String {
+    if ranks.is_empty() {
+        return "none tells its rank".to_owned();
+    }
+    let ranks: Vec<String> = ranks.iter().map(u32::to_string).collect();
+    ranks.join(", ")
+}
+
+impl From<OpenError> for Error {
+    fn from(error: OpenError) -> Self {
+        let exit = match error {
+            OpenError::Interrupted { .. } => Exit::Interrupted,
+            _ => Exit::Usage,
+        };
+        Error::of(error).with_exit(exit)
+    }
+}
+
+/// One side of a comparison.
+#[derive(Debug, Clone)]
+pub struct OpenedSide {
+    /// Analysis.
+    pub analysis: Analysis,
+    /// Title, mode, workload and baseline times.
+    pub facts: SideFacts,
+}
+
+impl OpenedSide {
+    fn new(analysis: Analysis, title: &str) -> Self {
+        OpenedSide { analysis, facts: SideFacts { title: title.to_owned(), ..SideFacts::default() } }
+    }
+}
+
+/// Opens a run (id, prefix, path, `latest`), a folder or file with an analysis, or a capture, which is analysed.
+pub fn open_side(
+    base: &Path,
+    wanted: &str,
+    overrides: &Overrides,
+    exporter: &Exporter,
+) -> Result<OpenedSide, OpenError> {
+    let path = PathBuf::from(wanted);
+    let metrics = path.join("metrics.json");
+    if path.is_dir() && !locate::is_run(&path) && metrics.is_file() {
+        return Ok(OpenedSide::new(read_analysis(&metrics)?, wanted));
+    }
+    if path.is_file() {
+        let analysis = if names_schema(&path) {
+            read_analysis(&path)?
+        } else {
+            open_captures(&[path], overrides, exporter)?.analysis
+        };
+        return Ok(OpenedSide::new(analysis, wanted));
+    }
+    let run = locate::resolve(base, wanted).map_err(|source| match source {
+        LocateError::Unknown { .. } | LocateError::Empty { .. } if wanted != "latest" => {
+            OpenError::Neither { wanted: wanted.to_owned(), source }
+        }
+        source => source.into(),
+    })?;
+    open_run(&run)
+}
+
+/// Opens the captures of a side with their timeline, and finds the page of a run; `None` for one that has only an analysis.
+pub fn open_timeline(
+    base: &Path,
+    wanted: &str,
+    overrides: &Overrides,
+    exporter: &Exporter,
+) -> Option<(Opened, Option<PathBuf>)> {
+    let path = PathBuf::from(wanted);
+    let path = if path.is_file() { path } else { locate::resolve(base, wanted).ok()?.path };
+    let page = path.join("report.html");
+    Some((open_inputs(&[path], overrides, exporter).ok()?, page.is_file().then_some(page)))
+}
+
+/// Opens the analysis of a run as it was written, with the facts of its record.
+fn open_run(run: &RunRef) -> Result<OpenedSide, OpenError> {
+    let layout = Layout::of(&run.path);
+    if !layout.metrics().is_file() {
+        return Err(OpenError::NoMetrics { path: run.path.clone() });
+    }
+    let mut side = OpenedSide::new(read_analysis(&layout.metrics())?, &run.id);
+    if let Ok(record) = SessionRecord::read(&run.path) {
+        side.facts.mode = Some(record.mode);
+        side.facts.workload = Some(record.workload);
+    }
+    side.facts.unwatched = baseline_times(&layout);
+    Ok(side)
+}
+
+/// Collects the wall time of each stage in each repeat of the baseline run, ns.
+fn baseline_times(layout: &Layout) -> BTreeMap<String, Vec<i64>> {
+    let mut times: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+    if let Some(account) = account_at(layout.baseline_account()) {
+        let measured = account.repeats.iter().filter(|repeat| !repeat.warmup);
+        for stage in measured.flat_map(|repeat| &repeat.stages) {
+            times.entry(stage.name.clone()).or_default().push(stage.wall_ns);
+        }
+    }
+    times
+}
+
+/// Reads an analysis as it was written.
+fn read_analysis(path: &Path) -> Result<Analysis, OpenError> {
+    let bytes =
+        read_document(path).map_err(|source| OpenError::Analysis { path: path.to_owned(), source })?;
+    let malformed = |why: String| OpenError::Malformed { path: path.to_owned(), why };
+    let analysis: Analysis = serde_json::from_slice(&bytes).map_err(|error| malformed(error.to_string()))?;
+    if analysis.schema != roofgap_analyze::SCHEMA {
+        return Err(malformed(format!(
+            "schema {:?}, expected {:?}",
+            analysis.schema,
+            roofgap_analyze::SCHEMA
+        )));
+    }
+    Ok(analysis)
+}
+
+/// Returns true where the first bytes of a file name the schema of an analysis. Read errors are left to the reader.
+fn names_schema(path: &Path) -> bool {
+    let mut start = Vec::new();
+    if let Ok(file) = std::fs::File::open(path) {
+        let _ = file.take(256).read_to_end(&mut start);
+    }
+    String::from_utf8_lossy(&start).contains(roofgap_analyze::SCHEMA)
 }

@@ -1,4 +1,4 @@
-//! Exports nsys reports to SQLite. Only nsys can read its own reports.
+//! Lets nsys export the reports whose form is not known here to SQLite.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,7 +13,7 @@ use roofgap_collect::tool::{Nsys, Search, Version};
 use roofgap_trace::{REPORT_MAGIC, Sniffed, SourceFormat, Trace};
 use tempfile::TempDir;
 
-use super::error::LoadError;
+use super::OpenError;
 
 /// Time limit of an export. A report of hours of recording has many gigabytes.
 const EXPORT_LIMIT: Duration = Duration::from_secs(3600);
@@ -45,13 +45,10 @@ pub(super) struct Export {
 }
 
 impl Export {
-    /// Exports a file; `None` where it is not an nsys report.
-    pub(super) fn of(file: &Sniffed, exporter: &Exporter) -> Result<Option<Self>, LoadError> {
-        if file.format != SourceFormat::NsysReport {
-            return Ok(None);
-        }
+    /// Exports a report. `unknown` names what is not read of it here.
+    pub(super) fn of(file: &Sniffed, unknown: String, exporter: &Exporter) -> Result<Self, OpenError> {
         let path = &file.path;
-        let temporary = |source| LoadError::Temporary { path: path.clone(), source };
+        let temporary = |source| OpenError::Temporary { path: path.clone(), source };
         let made_by = version(path).map_err(temporary)?;
         let found = Nsys::find(&exporter.search);
         let Some(tool) = found.tool else {
@@ -60,9 +57,10 @@ impl Export {
                 .iter()
                 .map(|rejected| format!("{}: {}", rejected.path.display(), rejected.why))
                 .collect();
-            return Err(LoadError::NoNsys {
+            return Err(OpenError::NoNsys {
                 path: path.to_owned(),
                 made_by,
+                unknown,
                 why: match (&exporter.search.named, tried.is_empty()) {
                     (Some(named), true) => format!("{} is not executable", named.display()),
                     (None, true) => "none was found".to_owned(),
@@ -82,7 +80,7 @@ impl Export {
             std::path::absolute(path).map_err(temporary)?
         };
         let sqlite = folder.path().join("report.sqlite");
-        let failed = |why: String| LoadError::Export {
+        let failed = |why: String| OpenError::Export {
             path: path.to_owned(),
             made_by: made_by.clone(),
             nsys: tool.path.clone(),
@@ -96,7 +94,7 @@ impl Export {
         job.cancel = exporter.cancel.clone();
         let outcome = run(job, &mut |_| {}).map_err(|error| failed(error.to_string()))?;
         if exporter.cancel.is_requested() {
-            return Err(LoadError::Interrupted { path: path.to_owned() });
+            return Err(OpenError::Interrupted { path: path.to_owned() });
         }
         // Status 0 without a file is a failure, and so is a file without status 0.
         let size = std::fs::metadata(&sqlite).map_or(0, |facts| facts.len());
@@ -105,7 +103,7 @@ impl Export {
             return Err(failed(format!("it {}, last output: {last}", outcome.describe())));
         }
         let sqlite = Sniffed { path: sqlite, format: SourceFormat::NsysSqlite, packed: false };
-        Ok(Some(Export { report: path.to_owned(), sqlite, _folder: folder }))
+        Ok(Export { report: path.to_owned(), sqlite, _folder: folder })
     }
 
     /// Replaces the path of the export by the path the user named.
@@ -145,24 +143,31 @@ fn last_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::open::{Overrides, load};
+    use crate::open::{Overrides, open_inputs};
     use std::io::Write;
 
     fn no_nsys() -> Exporter {
         Exporter::new(Search { named: None, path: Vec::new(), root: None }, Cancel::new())
     }
 
+    /// A report with events in a form that is not known.
     fn report(packed: bool) -> (TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("capture");
-        let bytes = b"NVIDIA Tegra Profiler Report 2025@3@1@90-253135822126v0.\n\x0bLocal (CLI)";
+        let mut bytes = std::fs::read(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../fixtures/nsys-report/nsys-2023.4.4-cpu-nvtx.nsys-rep"
+        ))
+        .unwrap();
+        let at = bytes.windows(8).position(|window| window == b"QDTEXT00").unwrap();
+        bytes[at..at + 8].copy_from_slice(b"QDTEXT01");
         let file = File::create(&path).unwrap();
         if packed {
             let mut file = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
-            file.write_all(bytes).unwrap();
+            file.write_all(&bytes).unwrap();
             file.finish().unwrap();
         } else {
-            (&file).write_all(bytes).unwrap();
+            (&file).write_all(&bytes).unwrap();
         }
         (folder, path)
     }
@@ -171,9 +176,10 @@ mod tests {
     fn a_report_without_an_nsys_names_its_version() {
         for packed in [false, true] {
             let (_folder, path) = report(packed);
-            let error = load(&[path], &Overrides::default(), &no_nsys()).unwrap_err();
+            let error = open_inputs(&[path], &Overrides::default(), &no_nsys()).unwrap_err();
             assert!(
-                matches!(&error, LoadError::NoNsys { made_by, .. } if made_by == "2025.3.1.90"),
+                matches!(&error, OpenError::NoNsys { made_by, unknown, .. }
+                    if made_by == "2023.4.4.54" && unknown == "events of another form"),
                 "{error}"
             );
         }
@@ -194,11 +200,11 @@ mod tests {
         exporter.search.named = Some(tool);
         let entries = || std::fs::read_dir(folder.path()).unwrap().count();
         let before = entries();
-        let error = load(&[path], &Overrides::default(), &exporter).unwrap_err();
-        let LoadError::Export { made_by, why, .. } = &error else {
+        let error = open_inputs(&[path], &Overrides::default(), &exporter).unwrap_err();
+        let OpenError::Export { made_by, why, .. } = &error else {
             panic!("{error}");
         };
-        assert_eq!(made_by, "2025.3.1.90");
+        assert_eq!(made_by, "2023.4.4.54");
         assert!(why.contains("this report is too new"), "{why}");
         assert_eq!(entries(), before);
     }
@@ -208,14 +214,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("session.json"), "{}").unwrap();
         let paths = [folder.path().to_owned(), PathBuf::from("other.sqlite")];
-        let error = load(&paths, &Overrides::default(), &no_nsys()).unwrap_err();
-        assert!(matches!(error, LoadError::NotAlone { .. }), "{error}");
+        let error = open_inputs(&paths, &Overrides::default(), &no_nsys()).unwrap_err();
+        assert!(matches!(error, OpenError::NotAlone { .. }), "{error}");
     }
 
     #[test]
     fn a_malformed_stage_is_an_error_before_anything_is_read() {
         let overrides = Overrides { stages: vec!["decode".to_owned()], ..Overrides::default() };
-        let error = load(&[PathBuf::from("absent")], &overrides, &no_nsys()).unwrap_err();
-        assert!(matches!(error, LoadError::Stage(_)), "{error}");
+        let error = open_inputs(&[PathBuf::from("absent")], &overrides, &no_nsys()).unwrap_err();
+        assert!(matches!(error, OpenError::Stage(_)), "{error}");
     }
 }

@@ -11,7 +11,7 @@ use roofgap_analyze::{
 use roofgap_report::Context;
 use roofgap_trace::{Input, OpKind, Sniffed, SourceFormat, Trace};
 
-use super::{LoadError, Loaded};
+use super::{OpenError, Opened};
 
 /// Ranks that are read at the same time. Each is reduced before the next is read, so memory does not grow with their number.
 const AT_ONCE: usize = 2;
@@ -38,7 +38,7 @@ pub struct Division {
 }
 
 /// Detects the formats of inputs, and of the captures in folders among them. A folder without captures is an error.
-pub fn expand(paths: &[PathBuf]) -> Result<Vec<Sniffed>, LoadError> {
+pub fn expand(paths: &[PathBuf]) -> Result<Vec<Sniffed>, OpenError> {
     let mut files = Vec::with_capacity(paths.len());
     for path in paths {
         let inside = if path.is_dir() { captures_in(path) } else { Vec::new() };
@@ -59,6 +59,11 @@ fn captures_in(folder: &Path) -> Vec<Sniffed> {
         // Totals say less than a timeline and cannot be joined with one.
         .filter(|file| file.format != SourceFormat::KernelSummary)
         .collect();
+    // What nsys printed of an export may be beside it.
+    let is_other = |file: &Sniffed| file.format.is_timeline() && file.format != SourceFormat::GpuTrace;
+    if found.iter().any(is_other) {
+        found.retain(|file| file.format != SourceFormat::GpuTrace);
+    }
     // The pages of an ncu report may be beside it.
     if found.iter().any(|file| file.format == SourceFormat::NcuReport) {
         let is_page = |format| matches!(format, SourceFormat::NcuRawPage | SourceFormat::NcuDetailsPage);
@@ -154,17 +159,17 @@ struct Shown {
 /// One rank that was read.
 struct ReadRank {
     at: usize,
-    result: Result<Option<RankRecord>, LoadError>,
+    result: Result<Option<RankRecord>, OpenError>,
 }
 
-/// Loads ranks as one analysis: that of the rank the user names, else of the lowest, with the others beside it. `read` gets the
+/// Opens ranks as one analysis: that of the rank the user names, else of the lowest, with the others beside it. `read` gets the
 /// position of a rank and its files.
-pub fn load(
+pub fn open_ranks(
     division: &Division,
     options: &Options,
     wanted_rank: Option<u32>,
-    read: impl Fn(usize, &[Sniffed]) -> Result<Input, LoadError> + Sync,
-) -> Result<Loaded, LoadError> {
+    read: impl Fn(usize, &[Sniffed]) -> Result<Input, OpenError> + Sync,
+) -> Result<Opened, OpenError> {
     let next = AtomicUsize::new(0);
     let shown: Mutex<Option<Shown>> = Mutex::new(None);
     let done: Mutex<Vec<ReadRank>> = Mutex::new(Vec::new());
@@ -196,22 +201,22 @@ pub fn load(
     });
     let mut done = into_inner(done);
     done.sort_by_key(|rank| rank.at);
-    let mut loaded = join(division, done, into_inner(shown), wanted_rank)?;
+    let mut opened = join(division, done, into_inner(shown), wanted_rank)?;
     for (at, file) in (division.ranks.len()..).zip(&division.without_rank) {
         match read(at, std::slice::from_ref(file)) {
-            Ok(input) => add_other_process(&mut loaded.analysis, &file.path, &input.trace),
-            Err(error) => loaded.unreadable.push(error.to_string()),
+            Ok(input) => add_other_process(&mut opened.analysis, &file.path, &input.trace),
+            Err(error) => opened.unreadable.push(error.to_string()),
         }
     }
-    Ok(loaded)
+    Ok(opened)
 }
 
 /// Divides a trace that holds several ranks, such as an nsys report of a launcher, and joins their analyses; `None` for any other.
-pub fn load_divided(
+pub fn open_divided(
     trace: &Trace,
     options: &Options,
     wanted_rank: Option<u32>,
-) -> Option<Result<Loaded, LoadError>> {
+) -> Option<Result<Opened, OpenError>> {
     let ranks = trace.ranks();
     if ranks.len() < 2 {
         return None;
@@ -228,10 +233,10 @@ pub fn load_divided(
         input.trace = trace.of_rank(ranks.get(at).copied().unwrap_or(u32::MAX));
         Ok(input)
     };
-    Some(load(&division, options, wanted_rank, read).map(|mut loaded| {
+    Some(open_ranks(&division, options, wanted_rank, read).map(|mut opened| {
         let path = files.first().map(|file| file.path.clone()).unwrap_or_default();
-        add_other_process(&mut loaded.analysis, &path, &trace.without_ranks());
-        loaded
+        add_other_process(&mut opened.analysis, &path, &trace.without_ranks());
+        opened
     }))
 }
 
@@ -264,7 +269,7 @@ fn join(
     done: Vec<ReadRank>,
     shown: Option<Shown>,
     wanted: Option<u32>,
-) -> Result<Loaded, LoadError> {
+) -> Result<Opened, OpenError> {
     let mut records: Vec<RankRecord> = Vec::new();
     let mut unreadable = Vec::new();
     let mut reasons = Vec::new();
@@ -281,7 +286,7 @@ fn join(
                 reasons.push(Reason::new(About::Other("ranks".to_owned()), &why));
                 unreadable.push(why);
             }
-            Err(error @ LoadError::Interrupted { .. }) => return Err(error),
+            Err(error @ OpenError::Interrupted { .. }) => return Err(error),
             Err(error) => {
                 let why = error.to_string();
                 reasons.push(Reason::new(About::Other("ranks".to_owned()), &why));
@@ -309,7 +314,7 @@ fn join(
         return Err(not_ranks(division, &ranks));
     }
     let Some(shown) = shown else {
-        return Err(LoadError::NoRank { rank: wanted.unwrap_or(0), given: ranks });
+        return Err(OpenError::NoRank { rank: wanted.unwrap_or(0), given: ranks });
     };
     let mut twice: Vec<u32> =
         ranks.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
@@ -324,7 +329,7 @@ fn join(
     join_ranks(&mut analysis, shown.rank, records);
     let title: Vec<String> =
         division.ranks[shown.at].files.iter().map(|file| file.path.display().to_string()).collect();
-    Ok(Loaded {
+    Ok(Opened {
         analysis,
         stages: shown.analyzed.stages,
         trace: shown.trace,
@@ -337,8 +342,8 @@ fn join(
 }
 
 /// Says why captures that are not of different ranks cannot be joined.
-fn not_ranks(division: &Division, ranks: &[u32]) -> LoadError {
-    LoadError::NotRanks {
+fn not_ranks(division: &Division, ranks: &[u32]) -> OpenError {
+    OpenError::NotRanks {
         path: division.ranks[1].files[0].path.clone(),
         first: division.ranks[0].files[0].path.clone(),
         why: match ranks {
@@ -349,12 +354,12 @@ fn not_ranks(division: &Division, ranks: &[u32]) -> LoadError {
 }
 
 /// Finds a capture of another job than the first by the number of ranks.
-fn other_job(records: &[RankRecord]) -> Option<LoadError> {
+fn other_job(records: &[RankRecord]) -> Option<OpenError> {
     let known = || records.iter().filter_map(|record| Some((record, record.world_size()?)));
     let (first, size) = known().next()?;
     let (other, other_size) = known().find(|(_, other)| *other != size)?;
     let path = |record: &RankRecord| record.sources().first().map(PathBuf::from).unwrap_or_default();
-    Some(LoadError::NotRanks {
+    Some(OpenError::NotRanks {
         path: path(other),
         first: path(first),
         why: format!("their jobs have {size} and {other_size} ranks"),

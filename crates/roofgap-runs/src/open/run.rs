@@ -1,24 +1,24 @@
-//! Loads a run directory. Everything comes from disk, so that an interrupted or an old run is loaded like a new one.
+//! Opens a run directory. Everything comes from disk, so that an interrupted or an old run is opened like a new one.
+//! Workload accounts give the program's own times, and profiler overhead.
 
-use std::path::{Path, PathBuf};
-
-use roofgap_analyze::gpu::UserLimits;
-use roofgap_analyze::knobs::{HfFacts, ProgramFacts, WorkloadFacts};
-use roofgap_analyze::model::{Architecture, Tokens, preset};
-use roofgap_analyze::{About, Analysis, Engine, Options, Profiler, Reason, StageError, StageSet};
-use roofgap_report::{Context, PhaseLine};
-use roofgap_trace::account::Account;
-use roofgap_trace::{Sniffed, read_files};
-
-use super::accounts::{account_at, operators, overheads, program_account, recorded_requests};
-use super::{LoadError, Loaded, Overrides, ranks, read_sniffed, sniff_each};
+use super::{OpenError, Opened, Overrides, ranks, read_sniffed, sniff_each};
 use crate::config::model::architecture;
 use crate::config::settings::WorkloadKind;
 use crate::config::{Config, ConfigProps, compose};
 use crate::run_dir::environment::Environment;
 use crate::run_dir::layout::stored;
 use crate::run_dir::phases::input_paths;
-use crate::run_dir::{Layout, PhaseName, PhaseRecord, PhaseStatus, SessionRecord, trials};
+use crate::run_dir::{Layout, PhaseName, PhaseRecord, PhaseStatus, SessionRecord, read_trials};
+use roofgap_analyze::gpu::UserLimits;
+use roofgap_analyze::knobs::{HfFacts, ProgramFacts, WorkloadFacts};
+use roofgap_analyze::model::{Architecture, Tokens, preset};
+use roofgap_analyze::{
+    About, Analysis, Engine, Operator, Options, Overhead, Profiler, Reason, StageError, StageKind, StageSet,
+};
+use roofgap_report::{Context, PhaseLine};
+use roofgap_trace::account::{self, Account, RequestStats};
+use roofgap_trace::{Sniffed, read_files};
+use std::path::{Path, PathBuf};
 
 /// A run directory with its record and configuration.
 #[derive(Debug)]
@@ -33,12 +33,12 @@ pub struct Run {
 
 impl Run {
     /// Opens a run directory.
-    pub fn open(run_dir: &Path) -> Result<Self, LoadError> {
+    pub fn open(run_dir: &Path) -> Result<Self, OpenError> {
         Self::open_with(run_dir, &[])
     }
 
     /// Opens a run directory with overrides of its configuration, in Hydra's syntax.
-    pub fn open_with(run_dir: &Path, overrides: &[String]) -> Result<Self, LoadError> {
+    pub fn open_with(run_dir: &Path, overrides: &[String]) -> Result<Self, OpenError> {
         let layout = Layout::of(run_dir);
         let record = SessionRecord::read(run_dir)?;
         let composed = compose(&ConfigProps {
@@ -50,8 +50,8 @@ impl Run {
     }
 
     /// Reads and analyses the files of the run.
-    pub fn load(&self, overrides: &Overrides) -> Loaded {
-        load(&self.layout, &self.config, &self.record, overrides)
+    pub fn open_recordings(&self, overrides: &Overrides) -> Opened {
+        open_recordings(&self.layout, &self.config, &self.record, overrides)
     }
 }
 
@@ -65,7 +65,12 @@ pub fn stages(config: &Config) -> Result<StageSet, StageError> {
 }
 
 /// Reads and analyses a run directory under its configuration and the overrides.
-pub fn load(layout: &Layout, config: &Config, record: &SessionRecord, overrides: &Overrides) -> Loaded {
+pub fn open_recordings(
+    layout: &Layout,
+    config: &Config,
+    record: &SessionRecord,
+    overrides: &Overrides,
+) -> Opened {
     let mut unreadable = Vec::new();
     let paths = recordings(layout, record, &mut unreadable);
     let files = sniff_each(&paths, &mut unreadable);
@@ -98,6 +103,8 @@ pub fn load(layout: &Layout, config: &Config, record: &SessionRecord, overrides:
         stages,
         counters: counters.into_iter().collect(),
         model,
+        tensor_parallel: overrides.tensor_parallel,
+        dtype: overrides.dtype,
         limits: UserLimits {
             peak_tflops: overrides.limits.peak_tflops.or(config.hardware.peak_tflops),
             bandwidth_gbs: overrides.limits.bandwidth_gbs.or(config.hardware.bandwidth_gbs),
@@ -112,10 +119,10 @@ pub fn load(layout: &Layout, config: &Config, record: &SessionRecord, overrides:
     };
     let read = |_, files: &[Sniffed]| Ok(read_files(files)?);
     let ranks = match division {
-        Some(division) => Some(ranks::load(&division, &options, overrides.rank, read)),
-        None => ranks::load_divided(&input.trace, &options, overrides.rank),
+        Some(division) => Some(ranks::open_ranks(&division, &options, overrides.rank, read)),
+        None => ranks::open_divided(&input.trace, &options, overrides.rank),
     };
-    let mut loaded = match ranks {
+    let mut opened = match ranks {
         Some(Ok(mut ranks)) => {
             ranks.unreadable.splice(0..0, unreadable);
             ranks
@@ -128,19 +135,19 @@ pub fn load(layout: &Layout, config: &Config, record: &SessionRecord, overrides:
                 }
                 _ => input.trace,
             };
-            Loaded { unreadable, ..Loaded::analyze(trace, &options, String::new()) }
+            Opened { unreadable, ..Opened::analyze(trace, &options, String::new()) }
         }
     };
     if config.workload.kind == WorkloadKind::Hydra {
-        without_ranges(&mut loaded.analysis);
+        without_ranges(&mut opened.analysis);
     }
-    loaded.context = context(record, layout, config);
-    match trials::read(layout) {
-        Ok(found) => loaded.context.trials = found,
-        Err(error) => loaded.unreadable.push(error.to_string()),
+    opened.context = context(record, layout, config);
+    match read_trials(layout) {
+        Ok(found) => opened.context.trials = found,
+        Err(error) => opened.unreadable.push(error.to_string()),
     }
-    add_reasons(&mut loaded.analysis, layout, config, record, &loaded.unreadable);
-    loaded
+    add_reasons(&mut opened.analysis, layout, config, record, &opened.unreadable);
+    opened
 }
 
 /// Returns the facts about the workload of a configuration; `None` for a Hydra module, whose settings are its own.
@@ -386,11 +393,111 @@ pub fn context(record: &SessionRecord, layout: &Layout, config: &Config) -> Cont
     }
 }
 
+/// Reads a workload account, plain or compressed.
+pub fn account_at(path: PathBuf) -> Option<Account> {
+    account::read(&stored(path)?).ok()
+}
+
+/// Reads the first account of a run, the one of the baseline before those under a profiler.
+pub fn program_account(layout: &Layout) -> Option<Account> {
+    [layout.baseline_account(), layout.nsys_account(), layout.native_account(), layout.torch_account()]
+        .into_iter()
+        .find_map(account_at)
+}
+
+/// Reads the operators recorded by torch.profiler, else those of the program's own account.
+pub fn operators(layout: &Layout, own: Option<&Account>) -> Option<Vec<Operator>> {
+    let torch = account_at(layout.torch_account());
+    let account = torch.as_ref().or(own).filter(|account| !account.operators.is_empty())?;
+    Some(roofgap_analyze::account_operators(account))
+}
+
+/// Reads the requests that were sent while the timeline was recorded by a tool.
+pub fn recorded_requests(layout: &Layout, tool: Option<&str>) -> Option<RequestStats> {
+    let path = match tool? {
+        "native" => layout.native_account(),
+        _ => layout.nsys_account(),
+    };
+    account_at(path)?.requests
+}
+
+/// Returns the overhead of each stage for every tool that ran: by pairs of windows of one server where they were measured, else of the
+/// profiled run against the baseline.
+pub fn overheads(layout: &Layout) -> Vec<Overhead> {
+    let paired = account_at(layout.native_account()).and_then(|account| account.paired_overhead);
+    let mut found = of_runs(layout);
+    if let Some(paired) = paired {
+        // Its steps make the time between tokens.
+        let stage = StageKind::Decode.as_str();
+        found.retain(|overhead| overhead.tool != Profiler::Native || overhead.stage != stage);
+        found.push(Overhead {
+            tool: Profiler::Native,
+            stage: stage.to_owned(),
+            ratio: paired.ratio,
+            interval: Some((paired.low, paired.high)),
+            pairs: Some(paired.pairs),
+        });
+    }
+    found
+}
+
+/// Divides the profiled by the unprofiled time of each stage.
+fn of_runs(layout: &Layout) -> Vec<Overhead> {
+    let Some(base) = account_at(layout.baseline_account()) else {
+        return Vec::new();
+    };
+    let profiled = [
+        (Profiler::Nsys, layout.nsys_account()),
+        (Profiler::Native, layout.native_account()),
+        (Profiler::Torch, layout.torch_account()),
+        (Profiler::Ncu, layout.ncu_account()),
+    ];
+    let mut found = Vec::new();
+    for (tool, path) in profiled {
+        if let Some(account) = account_at(path) {
+            found.extend(ratios(&base, &account).into_iter().map(|(stage, ratio)| Overhead {
+                tool,
+                stage,
+                ratio,
+                interval: None,
+                pairs: None,
+            }));
+        }
+    }
+    found
+}
+
+/// Divides the profiled by the unprofiled time of each stage in both accounts.
+fn ratios(base: &Account, profiled: &Account) -> Vec<(String, f64)> {
+    let base = fastest(base);
+    fastest(profiled)
+        .into_iter()
+        .filter_map(|(stage, profiled_ns)| {
+            let (_, base_ns) = base.iter().find(|(name, ns)| *name == stage && *ns > 0)?;
+            Some((stage.to_owned(), profiled_ns as f64 / *base_ns as f64))
+        })
+        .collect()
+}
+
+/// Finds the fastest measured time of each stage, ns, in order of first occurrence. Other load on the machine only ever
+/// adds to a time.
+fn fastest(account: &Account) -> Vec<(&str, i64)> {
+    let mut fastest: Vec<(&str, i64)> = Vec::new();
+    let measured = account.repeats.iter().filter(|repeat| !repeat.warmup);
+    for stage in measured.flat_map(|repeat| &repeat.stages) {
+        match fastest.iter_mut().find(|(name, _)| *name == stage.name) {
+            Some((_, best)) => *best = (*best).min(stage.wall_ns),
+            None => fastest.push((&stage.name, stage.wall_ns)),
+        }
+    }
+    fastest
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::{ConfigProps, compose};
-    use roofgap_trace::account::{ModelFacts, TokenCounts};
+    use roofgap_trace::account::{ModelFacts, Repeat, StageTime, TokenCounts};
 
     fn facts_of(overrides: &[&str]) -> Option<WorkloadFacts> {
         let overrides = overrides.iter().map(|text| (*text).to_owned()).collect();
@@ -457,5 +564,21 @@ mod tests {
         assert_eq!(program.engine_command.map(|engine| engine.name), Some("vLLM"));
         assert_eq!(program.words.len(), 4);
         assert_eq!(facts_of(&["workload=hydra", "workload.module=m"]), None);
+    }
+
+    fn account(times: &[(bool, &str, i64)]) -> Account {
+        let repeat = |(warmup, name, wall_ns): &(bool, &str, i64)| Repeat {
+            warmup: *warmup,
+            stages: vec![StageTime { name: (*name).to_owned(), wall_ns: *wall_ns, ..StageTime::default() }],
+        };
+        Account { repeats: times.iter().map(repeat).collect(), ..Account::default() }
+    }
+
+    #[test]
+    fn overhead_is_of_the_fastest_measured_repeats() {
+        let base = account(&[(true, "decode", 1), (false, "decode", 120), (false, "decode", 100)]);
+        let profiled = account(&[(false, "decode", 150), (false, "decode", 170), (false, "new", 5)]);
+        assert_eq!(ratios(&base, &profiled), [("decode".to_owned(), 1.5)]);
+        assert_eq!(ratios(&account(&[(false, "decode", 0)]), &profiled), []);
     }
 }

@@ -4,9 +4,8 @@
 //! - [`locate`]: finds a run by id, prefix, path or `latest`;
 //! - [`layout`]: paths of its files;
 //! - [`phases`]: the phases of a session and the files that they leave;
-//! - [`record`]: the document `session.json`;
-//! - [`writer`]: keeps that document on disk while a session runs;
-//! - [`environment`]: reads `env.json`; [`trials`]: reads `try.json`.
+//! - [`record`]: the document `session.json`, and keeping it on disk while a session runs; reads `try.json`;
+//! - [`environment`]: reads `env.json`.
 
 pub mod environment;
 pub mod folder;
@@ -14,11 +13,11 @@ pub mod layout;
 pub mod locate;
 pub mod phases;
 pub mod record;
-pub mod trials;
-pub mod writer;
 
 pub use layout::Layout;
 pub use locate::{LocateError, ORIGINAL_BASE, RunRef, default_base, resolve};
 pub use phases::PhaseName;
-pub use record::{CommandRecord, OutputFile, PhaseRecord, PhaseStatus, SessionRecord, SessionState};
-pub use writer::RecordWriter;
+pub use record::{
+    CommandRecord, OutputFile, PhaseRecord, PhaseStatus, RecordWriter, SessionRecord, SessionState,
+    read_trials,
+};

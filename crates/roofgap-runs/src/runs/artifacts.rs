@@ -1,15 +1,15 @@
-//! The files of a run with their purpose and hash.
+//! The files below the folder of a run, with their purpose and hash.
 
-use std::path::{Path, PathBuf};
-
-use roofgap_base::file::hash_file;
-use serde::Serialize;
-
-use super::files::{FoundFile, files};
 use super::summary::status;
 use crate::run_dir::phases::file_rule;
 use crate::run_dir::{RunRef, SessionRecord};
 use roofgap_base::error::Error;
+use roofgap_base::file::hash_file;
+use serde::Serialize;
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 /// Schema of the list.
 pub const SCHEMA: &str = "roofgap.artifacts/1";
@@ -79,6 +79,66 @@ pub(super) fn is_temporary(path: &Path) -> bool {
     name.is_some_and(|name| {
         name.starts_with('.') && (name.ends_with(".tmp") || name.ends_with(".tmp.sqlite"))
     })
+}
+
+/// Makes the error of a run that is still written.
+pub(super) fn in_progress(run: &RunRef) -> Error {
+    Error::new(format!("the run {} is in progress; wait until it ends", run.id))
+}
+
+/// A file below the folder of a run.
+#[derive(Debug, Clone)]
+pub(super) struct FoundFile {
+    /// Path below the folder.
+    pub path: PathBuf,
+    pub bytes: u64,
+    /// Size, or 0 where another name of the file was counted before.
+    pub own_bytes: u64,
+    /// Time since the last write, s.
+    pub age_s: u64,
+}
+
+impl FoundFile {
+    /// Returns the path as text.
+    pub fn name(&self) -> String {
+        self.path.to_string_lossy().into_owned()
+    }
+}
+
+/// Lists the regular files of a run by path. Links are not followed, because they lead out of it.
+pub(super) fn files(root: &Path) -> Result<Vec<FoundFile>, Error> {
+    let mut found = Vec::new();
+    let mut known = HashSet::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let entries = match fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            // Another process may remove a folder meanwhile.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && folder != root => continue,
+            Err(source) => return Err(Error::io("list", &folder)(source)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(Error::io("list", &folder))?;
+            let path = entry.path();
+            let Ok(facts) = fs::symlink_metadata(&path) else {
+                continue;
+            };
+            if facts.is_dir() {
+                folders.push(path);
+            } else if facts.is_file() {
+                let first = known.insert((facts.dev(), facts.ino()));
+                let age = facts.modified().ok().and_then(|time| time.elapsed().ok());
+                found.push(FoundFile {
+                    path: path.strip_prefix(root).unwrap_or(&path).to_owned(),
+                    bytes: facts.len(),
+                    own_bytes: if first { facts.len() } else { 0 },
+                    age_s: age.map_or(0, |age| age.as_secs()),
+                });
+            }
+        }
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(found)
 }
 
 #[cfg(test)]

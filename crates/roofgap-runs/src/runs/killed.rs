@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::files::files;
+use super::artifacts::files;
 
 /// A test that works in a process of its own, where a variable names its folder.
 pub struct ChildTest {

@@ -13,7 +13,7 @@ use roofgap_base::file::{copy_hashed, hash_file, write_atomic, write_atomic_with
 use roofgap_trace::native::{self, CaptureRank};
 use serde::Serialize;
 
-use super::files::{files, in_progress};
+use super::artifacts::{files, in_progress};
 use super::summary::status;
 use crate::run_dir::layout::nodes_in;
 use crate::run_dir::locate::{self, LocateError, is_run};

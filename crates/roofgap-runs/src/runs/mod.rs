@@ -14,7 +14,6 @@ pub mod scrub;
 pub mod summary;
 pub mod text;
 
-mod files;
 #[cfg(test)]
 mod killed;
 

@@ -6,7 +6,7 @@ use crate::run_dir::folder::{RunState, run_state};
 use roofgap_base::file::read_document;
 use serde::{Deserialize, Serialize};
 
-use super::files::files;
+use super::artifacts::files;
 use crate::run_dir::environment::Environment;
 use crate::run_dir::phases::is_packed_recording;
 use crate::run_dir::{Layout, PhaseRecord, PhaseStatus, RunRef, SessionRecord, SessionState, locate};

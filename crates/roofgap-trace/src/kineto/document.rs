@@ -4,7 +4,7 @@ use super::cursor::{Cursor, Expected, Stop};
 use super::event::Event;
 use super::rows::Filler;
 use crate::decimal::MAX_NS;
-use crate::{Distributed, LossKind, Ns, ProcessGroup};
+use crate::{Device, Distributed, LossKind, Ns, ProcessGroup};
 use serde_json::Value;
 
 /// Position of the cursor in a list of events.
@@ -70,20 +70,10 @@ pub struct Header {
     pub schema_version: Option<String>,
     /// Offset added to every time, ns.
     pub base: Ns,
-    pub devices: Vec<DeviceProperties>,
+    pub devices: Vec<Device>,
     pub distributed: Option<Distributed>,
     /// Options of the profiler that slow the program down.
     pub options: Vec<LossKind>,
-}
-
-/// A GPU as the header describes it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeviceProperties {
-    pub number: u32,
-    pub name: Option<String>,
-    pub compute_capability: Option<(u32, u32)>,
-    pub sms: Option<u32>,
-    pub memory_bytes: Option<u64>,
 }
 
 /// A document read so far.
@@ -210,19 +200,25 @@ impl Document {
 const MOST_SMS: u32 = 1_024;
 
 /// Parses the devices of the header; devices without a number are left out.
-fn devices(text: &[u8]) -> Vec<DeviceProperties> {
+fn devices(text: &[u8]) -> Vec<Device> {
     let list: Vec<Value> = serde_json::from_slice(text).unwrap_or_default();
     let small = |device: &Value, key: &str| device.get(key)?.as_u64().and_then(|n| u32::try_from(n).ok());
     let describe = |device: &Value| {
-        Some(DeviceProperties {
+        let name = device.get("name").and_then(Value::as_str).filter(|name| !name.is_empty());
+        // GPUs of AMD number their architectures by themselves.
+        let of_amd =
+            name.is_some_and(|name| name.starts_with("AMD")) || small(device, "warpSize") == Some(64);
+        let capability = small(device, "computeMajor").zip(small(device, "computeMinor"));
+        Some(Device {
             number: small(device, "id")?,
-            name: device.get("name").and_then(Value::as_str).map(str::to_owned),
-            compute_capability: small(device, "computeMajor").zip(small(device, "computeMinor")),
+            name: name.map(str::to_owned),
+            compute_capability: capability.filter(|_| !of_amd),
             sms: small(device, "multiProcessorCount")
                 .into_iter()
                 .chain(small(device, "numSms"))
                 .find(|sms| (1..=MOST_SMS).contains(sms)),
             memory_bytes: device.get("totalGlobalMem").and_then(Value::as_u64),
+            ..Device::default()
         })
     };
     list.iter().filter_map(describe).collect()
@@ -275,5 +271,16 @@ mod tests {
         let both = r#"[{"id": 0, "numSms": 167936, "multiProcessorCount": 108}]"#;
         assert_eq!(sms(both), Some(108));
         assert_eq!(sms(r#"[{"id": 0, "numSms": 167936}]"#), None);
+    }
+
+    #[test]
+    fn the_architecture_of_amd_is_no_compute_capability() {
+        let capability = |text: &str| devices(text.as_bytes())[0].compute_capability;
+        let of =
+            |rest: &str| capability(&format!(r#"[{{"id": 0, "computeMajor": 9, "computeMinor": 0{rest}}}]"#));
+        assert_eq!(of(r#", "name": "NVIDIA H200", "warpSize": 32"#), Some((9, 0)));
+        assert_eq!(of(r#", "name": "AMD Instinct MI210", "warpSize": 64"#), None);
+        assert_eq!(of(r#", "name": "", "warpSize": 64"#), None);
+        assert_eq!(of(r#", "name": "AMD Radeon RX 7900 XTX", "warpSize": 32"#), None);
     }
 }

@@ -23,11 +23,13 @@ pub struct Event<'a> {
 /// The arguments that are of use.
 #[derive(Debug, Default)]
 struct Arguments<'a> {
-    /// In metadata events.
+    /// In metadata events, and of a node of a graph that the program named.
     name: Option<&'a [u8]>,
     correlation: Option<&'a [u8]>,
     device: Option<&'a [u8]>,
     stream: Option<&'a [u8]>,
+    /// Stream of an event that was moved to another one for display.
+    original_stream: Option<&'a [u8]>,
     registers: Option<&'a [u8]>,
     shared: Option<&'a [u8]>,
     bytes: Option<&'a [u8]>,
@@ -125,8 +127,12 @@ impl<'a> Event<'a> {
             return filler.rows.lose(LossKind::EventUnknown);
         }
         filler.rows.known += 1;
-        if category == Category::Ignored {
-            return;
+        match category {
+            Category::Ignored => return,
+            Category::OtherDevice(name) => {
+                return filler.rows.losses.add_message(LossKind::OtherDevice, name, 1);
+            }
+            _ => {}
         }
         if self.phase != Some(b"X") {
             // The profiler writes work on the GPU as whole events only; halves of one would be missing from the totals.
@@ -171,7 +177,7 @@ impl<'a> Event<'a> {
         let arguments = &self.arguments;
         // On the GPU's side the process of an event is its device, and the thread is its stream.
         let device = arguments.device.or(self.pid).and_then(trailing);
-        let stream = arguments.stream.or(self.tid).and_then(trailing);
+        let stream = arguments.original_stream.or(arguments.stream).or(self.tid).and_then(trailing);
         let (Some(device), Some(stream)) = (device, stream) else {
             return filler.rows.lose(LossKind::EventMalformed);
         };
@@ -179,6 +185,11 @@ impl<'a> Event<'a> {
         let small = |text: Option<&[u8]>| u32::try_from(number(text)).unwrap_or(0);
         if let Some(collective) = &arguments.collective {
             collective.keep(filler);
+        }
+        let graph_node = number(arguments.graph_node);
+        if let Some(text) = arguments.name.filter(|_| graph_node != 0) {
+            let row = (filler.rows.ops.len(), filler.name(text));
+            filler.rows.node_names.push(row);
         }
         let name = filler.name(name);
         filler.rows.whole_micros += u64::from(self.duration.is_some_and(|text| !text.contains(&b'.')));
@@ -199,7 +210,7 @@ impl<'a> Event<'a> {
                 dynamic_shared: small(arguments.shared),
             },
             bytes: number(arguments.bytes),
-            graph_node: number(arguments.graph_node),
+            graph_node,
         });
     }
 
@@ -290,6 +301,7 @@ impl<'a> Arguments<'a> {
                 b"correlation" | b"Correlation ID" => self.correlation = cursor.scalar()?,
                 b"device" => self.device = cursor.scalar()?,
                 b"stream" => self.stream = cursor.scalar()?,
+                b"original_stream" => self.original_stream = cursor.scalar()?,
                 b"grid" => self.grid = triple(cursor)?,
                 b"block" => self.block = triple(cursor)?,
                 b"registers per thread" => self.registers = cursor.scalar()?,
@@ -359,6 +371,8 @@ pub enum Category {
     Annotation,
     /// A call of a Python function.
     Frame,
+    /// Work or a wait of a named device that is no GPU. They overlap, and only the device's own tools tell work from waits.
+    OtherDevice(&'static str),
     /// Known, and not needed: it repeats what other events say, or says nothing about time on the GPU.
     Ignored,
     /// Never heard of.
@@ -387,9 +401,13 @@ impl Category {
                 Self::Ignored
             }
             b"python_function" => Self::Frame,
+            b"mtia_ccp_events" | b"mtia_workloadd" | b"mtia_insight" => Self::OtherDevice("MTIA"),
+            b"hpu_op" => Self::OtherDevice("HPU"),
             // Projections of ranges, memory instants, the profiler's own cost and frames.
             b"gpu_user_annotation" | b"cpu_instant_event" | b"overhead" | b"Trace" => Self::Ignored,
-            b"cuda_sync" | b"cuda_event" | b"cuda_profiler_range" | b"external_correlation" => Self::Ignored,
+            b"cuda_sync" | b"cuda_event" | b"xpu_sync" | b"cuda_profiler_range" | b"external_correlation" => {
+                Self::Ignored
+            }
             b"collective_comm" | b"glow_runtime" | b"__metadata" => Self::Ignored,
             _ => Self::Unknown,
         }

@@ -31,6 +31,8 @@ pub struct Merge<'t> {
     thread_names: FxHashMap<ThreadKey, String>,
     /// Devices that operations ran on, by number; the column of the trace holds positions in it until the end.
     devices: Vec<u32>,
+    /// Names of nodes of graphs, by row of the operation.
+    node_names: Vec<(usize, NameId)>,
     sequences: Sequences,
     shapes: Shapes,
     /// Operations whose duration has no decimals.
@@ -56,6 +58,7 @@ impl<'t> Merge<'t> {
             process_names: FxHashMap::default(),
             thread_names: FxHashMap::default(),
             devices: Vec::new(),
+            node_names: Vec::new(),
             sequences: Sequences::default(),
             shapes: Shapes::default(),
             whole_micros: 0,
@@ -73,6 +76,16 @@ impl<'t> Merge<'t> {
     pub fn is_of_xla(&self) -> bool {
         let named = |name: &String| name.starts_with("/device:") || name.starts_with("/host:");
         self.process_names.values().any(named)
+    }
+
+    /// Returns true if processes have the names that AMD's rocprof gives to the sides of a trace.
+    pub fn is_of_rocprof(&self) -> bool {
+        self.process_names.values().any(|name| name.contains("CPU HIP API") || name.contains("CPU HSA API"))
+    }
+
+    /// Returns true if a process has the name that the profiler of Ascend gives to the device.
+    fn is_of_ascend(&self) -> bool {
+        self.process_names.values().any(|name| name == "Ascend Hardware")
     }
 
     /// Returns the number of events.
@@ -150,8 +163,10 @@ impl<'t> Merge<'t> {
 
     fn add_ops(&mut self, rows: &Rows, names: &mut BlockNames<'_>) {
         let mut collectives = rows.collectives.iter().peekable();
+        let mut node_names = rows.node_names.iter().peekable();
         for (at, row) in rows.ops.iter().enumerate() {
             let collective = collectives.next_if(|(op, _)| *op == at);
+            let node_name = node_names.next_if(|(op, _)| *op == at);
             let position = self.devices.iter().position(|&number| number == row.device);
             let device = match position {
                 Some(device) => device,
@@ -187,7 +202,21 @@ impl<'t> Merge<'t> {
                 let row = self.trace.ops.len() as u32;
                 self.trace.ops.collectives.insert(row, collective);
             }
+            if let Some((_, name)) = node_name {
+                self.node_names.push((self.trace.ops.len(), names.get(*name, self.trace)));
+            }
             self.trace.ops.push(op);
+        }
+    }
+
+    /// Gives the names of nodes to the nodes, which all launches of a graph share.
+    fn name_nodes(&mut self) {
+        let Trace { ops, graph_nodes, .. } = &mut *self.trace;
+        for (row, name) in &self.node_names {
+            let (process, node) = (ops.process.get(*row).copied().unwrap_or_default(), ops.graph_node(*row));
+            if graph_nodes.stack_of(process, node).is_none() {
+                graph_nodes.insert(process, node, &[*name]);
+            }
         }
     }
 
@@ -242,6 +271,7 @@ impl<'t> Merge<'t> {
         }
         self.place_on_devices(header);
         self.find_launching_processes();
+        self.name_nodes();
         self.name_processes_and_threads();
         self.shift(header.base);
         self.sequences.link(self.trace);
@@ -257,24 +287,23 @@ impl<'t> Merge<'t> {
         if self.trace.ops.len() > self.first_op && self.trace.calls.len() == self.first_call {
             self.trace.losses.add(LossKind::NoRuntime, 1);
         }
+        if self.is_of_ascend() {
+            self.trace.losses.add_message(LossKind::OtherDevice, "Ascend NPU", 1);
+        }
     }
 
     fn place_on_devices(&mut self, header: &Header) {
         for device in &header.devices {
-            self.trace.add_device(Device {
-                number: device.number,
-                name: device.name.clone(),
-                compute_capability: device.compute_capability,
-                sms: device.sms,
-                memory_bytes: device.memory_bytes,
-                ..Device::default()
-            });
+            self.trace.add_device(device.clone());
         }
+        // ROCm counts the processors of the host among the devices of events. Where all GPUs are alike, each number is one of them.
+        let mut described_as = header.devices.iter().map(|device| Device { number: 0, ..device.clone() });
+        let alike = described_as.next().filter(|first| described_as.all(|other| other == *first));
         let mut described = Vec::new();
         let mut ids = Vec::new();
         for &number in &self.devices {
-            described.push(header.devices.iter().any(|device| device.number == number));
-            ids.push(self.trace.add_device(Device { number, ..Device::default() }));
+            described.push(alike.is_some() || header.devices.iter().any(|device| device.number == number));
+            ids.push(self.trace.add_device(Device { number, ..alike.clone().unwrap_or_default() }));
         }
         let mut undescribed = 0;
         for device in self.trace.ops.device.iter_mut().skip(self.first_op) {

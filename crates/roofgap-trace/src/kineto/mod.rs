@@ -21,6 +21,8 @@ mod operators;
 mod pipeline;
 mod rows;
 
+pub(crate) use event::Category;
+
 #[cfg(test)]
 mod tests;
 

@@ -269,6 +269,10 @@ impl Assembly {
                 "a trace of XLA (JAX or TensorFlow), which is not read; record the program with nsys instead"
                     .into(),
             )),
+            (0, _) if merge.is_of_rocprof() => Err(Fault::Foreign(
+                "a trace of AMD's rocprof, which is not read; for AMD GPUs, give a trace of the PyTorch profiler"
+                    .into(),
+            )),
             (0, n) => {
                 Err(Fault::Foreign(format!("{n} trace events, none of a category of the PyTorch profiler")))
             }

@@ -76,6 +76,8 @@ pub struct Rows {
     pub ops: Vec<OpRow>,
     /// Collectives of kernels, by position in `ops`, in that order.
     pub collectives: Vec<(usize, CollectiveRow)>,
+    /// Names that the program gave to nodes of graphs, by position in `ops`, in that order.
+    pub node_names: Vec<(usize, u32)>,
     pub calls: Vec<ThreadRow>,
     pub cpu_ops: Vec<ThreadRow>,
     pub sequences: Vec<SequenceRow>,
@@ -103,6 +105,7 @@ impl Rows {
     pub fn clear(&mut self) {
         self.ops.clear();
         self.collectives.clear();
+        self.node_names.clear();
         self.calls.clear();
         self.cpu_ops.clear();
         self.sequences.clear();

@@ -67,6 +67,7 @@ losses! {
     RangeNoDomain, "range_unknown_domain", Warning, "ranges whose domain has no name in the capture; taken as the default domain";
     NvtxUnknown, "nvtx_event_not_understood", Info, "NVTX rows of a kind that is not read";
     NameMissing, "name_missing", Warning, "rows whose name id has no string";
+    NameCut, "name_cut", Warning, "rows whose names the input cuts off to fit a column; kernels with the same beginning count as one";
     GraphWhole, "graph_without_nodes", Warning, "graph launches recorded whole; their kernels are not in the capture (record with --cuda-graph-trace=node)";
     NoRuntime, "no_api_calls", Error, "the capture holds GPU work but no API calls; nothing can be attributed to ranges";
     SummaryOnly, "summary_only", Warning, "kernel totals of a summary table; no times of single launches, so no stages, no busy and no idle time";
@@ -74,6 +75,7 @@ losses! {
     TimeOutOfRange, "time_out_of_range", Warning, "events more than a year away from the others, which no clock gives; left out";
     ValueOutOfRange, "value_out_of_range", Warning, "launch shapes, sizes, device facts and times of a summary that no GPU can have; left out, the rest of the row stays";
     EventUnknown, "event_not_understood", Info, "trace events of a kind that is not read";
+    OtherDevice, "other_device", Warning, "events of an accelerator that is no GPU; they are not read as GPU work, so the CPU side is all there is";
     EventMalformed, "event_malformed", Warning, "trace events without the fields their kind needs; left out";
     StacksRecorded, "profiler_with_stack", Info, "the profiler recorded Python stacks (with_stack); CPU times and the idle time they cause include that profiler overhead";
     ShapesRecorded, "profiler_record_shapes", Info, "the profiler recorded the shapes of operators (record_shapes); CPU times and the idle time they cause include that profiler overhead";
@@ -81,6 +83,7 @@ losses! {
     ToolDropped, "tool_dropped_records", Error, "records that the recording tool itself says it lost";
     ToolError, "tool_error", Error, "errors that the recording tool reported; records may be missing";
     ToolWarning, "tool_warning", Warning, "warnings of the recording tool; some numbers may miss a part";
+    ToolNote, "tool_note", Info, "notes of the recording tool; no number depends on them";
     GpuNotRecorded, "gpu_not_recorded", Error, "processes whose GPU work is not in the capture: CUPTI was missing, refused, or served another profiler";
     KindNotRecorded, "activity_not_recorded", Warning, "kinds of activity that CUPTI would not record";
     ForkNotRecorded, "forked_child", Info, "children made by fork; what they did is not in their parent's capture";
@@ -88,6 +91,7 @@ losses! {
     WindowEdge, "graph_at_window_edge", Info, "kernels of CUDA graphs that ran while recording began or ended; CUPTI mixes their times with those of another launch, so they are left out";
     CaptureCut, "capture_cut", Error, "the capture ends in the middle; what came after is not there";
     EndMissing, "capture_without_end", Warning, "captures without an end: the program was killed or skipped its exit handlers (_exit, exec); what it did after the last flush is not there";
+    TableNotRead, "table_not_read", Info, "rows of tables in the capture that are not read; no number uses them";
     UnitUnknown, "counter_unit_unknown", Warning, "counter values with an unknown unit; left out";
     CounterMalformed, "counter_malformed", Warning, "counter rows and values that could not be read; left out";
     CounterFailed, "counter_kernel_failed", Warning, "kernels that failed while counters were measured: no blocks in the grid, or no counter with a value; left out";
@@ -116,7 +120,7 @@ const MOST_CHARACTERS: usize = 300;
 #[derive(Debug, Clone, Default)]
 pub struct Losses {
     counts: BTreeMap<LossKind, u64>,
-    /// Texts of the recording tool, with the number of times each occurred.
+    /// Texts of the recording tool and names of tables, with the number of times each occurred or of rows.
     messages: BTreeMap<LossKind, BTreeMap<String, u64>>,
 }
 
@@ -129,12 +133,12 @@ impl Losses {
         }
     }
 
-    /// Counts a row under `kind` and keeps the text that the recording tool gave for it.
-    pub fn add_message(&mut self, kind: LossKind, text: &str) {
-        self.add(kind, 1);
+    /// Counts rows under `kind` and keeps the text that belongs to them.
+    pub fn add_message(&mut self, kind: LossKind, text: &str, count: u64) {
+        self.add(kind, count);
         let words: Vec<&str> = text.split_whitespace().collect();
         let line: String = words.join(" ").chars().take(MOST_CHARACTERS).collect();
-        self.keep_message(kind, line, 1);
+        self.keep_message(kind, line, count);
     }
 
     fn keep_message(&mut self, kind: LossKind, line: String, count: u64) {
@@ -181,9 +185,9 @@ mod tests {
     #[test]
     fn texts_of_the_tool_are_kept_once_each() {
         let mut losses = Losses::default();
-        losses.add_message(LossKind::ToolWarning, "No CUDA events\n  collected.");
-        losses.add_message(LossKind::ToolWarning, "No CUDA events collected.");
-        losses.add_message(LossKind::ToolWarning, "");
+        losses.add_message(LossKind::ToolWarning, "No CUDA events\n  collected.", 1);
+        losses.add_message(LossKind::ToolWarning, "No CUDA events collected.", 1);
+        losses.add_message(LossKind::ToolWarning, "", 1);
         losses.add(LossKind::ToolError, 1);
         let mut all = Losses::default();
         all.merge(&losses);
@@ -198,7 +202,7 @@ mod tests {
     fn different_texts_are_limited() {
         let mut losses = Losses::default();
         for number in 0..100 {
-            losses.add_message(LossKind::ToolWarning, &format!("{number}: {}", "x".repeat(1000)));
+            losses.add_message(LossKind::ToolWarning, &format!("{number}: {}", "x".repeat(1000)), 1);
         }
         assert_eq!(losses.count(LossKind::ToolWarning), 100);
         let texts: Vec<_> = losses.messages(LossKind::ToolWarning).collect();

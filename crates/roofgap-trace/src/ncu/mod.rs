@@ -8,12 +8,12 @@ use crate::{Format, Input, ReadError, Sniffed, Source, SourceFormat};
 use roofgap_base::file::Unpacked;
 use std::io::BufReader;
 
+mod container;
 pub mod details;
 mod metric;
 pub(crate) mod model;
 mod nvtx;
 mod page;
-mod protobuf;
 pub mod raw;
 pub mod rep;
 pub mod unit;
@@ -175,10 +175,10 @@ struct NeedMore;
 /// Detects an input of ncu from its first bytes; `whole` is true if there are no more.
 fn sniff(head: &[u8], whole: bool) -> Result<Option<SourceFormat>, NeedMore> {
     let more = if whole { Ok(None) } else { Err(NeedMore) };
-    if head.starts_with(protobuf::MAGIC) {
+    if head.starts_with(container::MAGIC) {
         return Ok(Some(SourceFormat::NcuReport));
     }
-    if protobuf::MAGIC.starts_with(head) {
+    if container::MAGIC.starts_with(head) {
         return more;
     }
     let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);

@@ -4,7 +4,7 @@
 //! in quotes domain, name, and six fields of attributes, of which the last is the message again or `none`.
 
 use super::model::{NvtxKind, NvtxRange};
-use super::protobuf::{Fields, Malformed, Wire};
+use crate::protobuf::{Fields, Malformed, Wire};
 use rustc_hash::FxHashMap;
 
 const DEFAULT_DOMAIN: &str = "<default domain>";

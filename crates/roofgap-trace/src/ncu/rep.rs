@@ -6,12 +6,13 @@
 //! Only the fields that are used are described here, by their numbers.
 
 use super::NcuError;
+use super::container::{Counted, MAGIC, Stop};
 use super::metric::unit_of;
 use super::model::{CounterSet, LaunchCounters, Metric, MetricId, Rule, RuleKind, Speedup, SpeedupScope};
 use super::nvtx::state_ranges;
-use super::protobuf::{Counted, Fields, MAGIC, Malformed, Stop, Wire};
 use super::unit::Unit;
 use crate::model::LossKind;
+use crate::protobuf::{Fields, Malformed, Wire};
 use rustc_hash::FxHashSet;
 use std::io::{self, Read};
 

@@ -3,7 +3,8 @@
 
 use super::columns::{Distinct, Strings, append, replace};
 use super::identity::Identity;
-use crate::sqlite::{Database, Value};
+use super::tables::Tables;
+use crate::sqlite::Value;
 use crate::{
     CallClass, GpuOp, LaunchShape, LossKind, MemoryKind, NameId, Ns, OpKind, ReadError, ShapeId, Trace,
 };
@@ -24,12 +25,16 @@ struct RawOp {
 }
 
 /// Reads copies, sets and whole graphs.
-pub fn transfers_and_graphs(db: &Database, who: &mut Identity, trace: &mut Trace) -> Result<(), ReadError> {
+pub fn transfers_and_graphs(
+    db: &impl Tables,
+    who: &mut Identity,
+    trace: &mut Trace,
+) -> Result<(), ReadError> {
     transfers(db, who, trace)?;
     graphs(db, who, trace)
 }
 
-fn transfers(db: &Database, who: &mut Identity, trace: &mut Trace) -> Result<(), ReadError> {
+fn transfers(db: &impl Tables, who: &mut Identity, trace: &mut Trace) -> Result<(), ReadError> {
     let columns: Vec<&str> = COMMON
         .into_iter()
         .chain(["bytes", "graphNodeId", "copyKind", "srcKind", "dstKind", "memKind"])
@@ -57,7 +62,7 @@ fn transfers(db: &Database, who: &mut Identity, trace: &mut Trace) -> Result<(),
     Ok(())
 }
 
-fn graphs(db: &Database, who: &mut Identity, trace: &mut Trace) -> Result<(), ReadError> {
+fn graphs(db: &impl Tables, who: &mut Identity, trace: &mut Trace) -> Result<(), ReadError> {
     let columns: Vec<&str> = COMMON.into_iter().chain(["graphId"]).collect();
     db.each("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", &columns, |row| {
         let Some(mut op) = common(row) else {
@@ -149,7 +154,7 @@ struct KernelPart {
 
 /// Reads the kernels.
 pub fn kernels(
-    db: &Database,
+    db: &impl Tables,
     strings: &Strings,
     who: &mut Identity,
     trace: &mut Trace,
@@ -283,7 +288,7 @@ struct CallPart {
 
 /// Reads the calls.
 pub fn calls(
-    db: &Database,
+    db: &impl Tables,
     strings: &Strings,
     who: &mut Identity,
     trace: &mut Trace,

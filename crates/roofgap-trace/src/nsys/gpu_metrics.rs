@@ -1,7 +1,7 @@
 //! Hardware counters that nsys sampled (`--gpu-metrics-devices`).
 
 use super::identity::Identity;
-use crate::sqlite::Database;
+use super::tables::Tables;
 use crate::{DeviceId, Ns, ReadError, SampledCounters, SampledMetric, Trace};
 use rustc_hash::FxHashMap;
 
@@ -20,7 +20,7 @@ const MOST_INTERVALS: Ns = 2;
 type Row = (i64, Ns, SampledMetric, f32);
 
 /// Reads the samples around the GPU work of the trace, which is read before.
-pub fn samples(db: &Database, who: &Identity, trace: &mut Trace) -> Result<(), ReadError> {
+pub fn samples(db: &impl Tables, who: &Identity, trace: &mut Trace) -> Result<(), ReadError> {
     let mut known: FxHashMap<(i64, i64), SampledMetric> = FxHashMap::default();
     db.each("TARGET_INFO_GPU_METRICS", &["typeId", "metricId", "metricName"], |row| {
         if let (Some(kind), Some(id), Some(name)) = (row[0].int(), row[1].int(), row[2].text())

@@ -1,7 +1,7 @@
 //! Nodes of CUDA graphs as they were created and cloned, with the ranges around their creation.
 
 use super::identity::Identity;
-use crate::sqlite::Database;
+use super::tables::Tables;
 use crate::{GraphNodes, NameId, Ns, ProcessId, Range, RangeStyle, ReadError, ThreadId, Trace};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
@@ -17,25 +17,28 @@ struct Node {
 
 /// Reads the nodes. The ranges of the export, from `first_range` on, have been read.
 pub fn graph_nodes(
-    db: &Database,
+    db: &impl Tables,
     first_range: usize,
     who: &mut Identity,
     trace: &mut Trace,
 ) -> Result<(), ReadError> {
     let columns = ["start", "globalTid", "graphNodeId", "originalGraphNodeId"];
     let mut nodes: Vec<Node> = Vec::new();
-    db.each("CUDA_GRAPH_NODE_EVENTS", &columns, |row| {
-        let (Some(start), Some(thread), Some(id)) = (row[0].int(), row[1].int(), row[2].int()) else {
-            return;
-        };
-        nodes.push(Node {
-            thread: who.thread(thread as u64, trace),
-            start,
-            process: who.process(thread as u64, trace),
-            id: id as u64,
-            original: row[3].int().filter(|id| *id != 0).map(|id| id as u64),
-        });
-    })?;
+    // Versions up to 2023 have the first name.
+    for table in ["CUDA_GRAPH_EVENTS", "CUDA_GRAPH_NODE_EVENTS"] {
+        db.each(table, &columns, |row| {
+            let (Some(start), Some(thread), Some(id)) = (row[0].int(), row[1].int(), row[2].int()) else {
+                return;
+            };
+            nodes.push(Node {
+                thread: who.thread(thread as u64, trace),
+                start,
+                process: who.process(thread as u64, trace),
+                id: id as u64,
+                original: row[3].int().filter(|id| *id != 0).map(|id| id as u64),
+            });
+        })?;
+    }
     if nodes.is_empty() {
         return Ok(());
     }

@@ -3,7 +3,7 @@
 
 use super::columns::Strings;
 use super::identity::Identity;
-use crate::sqlite::Database;
+use super::tables::Tables;
 use crate::{FrameId, HostFrame, HostSample, HostSpan, NOT_RUNNING, Ns, ReadError, StackId, ThreadId, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -12,7 +12,7 @@ const DEEPEST: i64 = 256;
 
 /// Reads stacks. Those of threads without calls since `first_call` are left out: they launch nothing.
 pub fn stacks(
-    db: &Database,
+    db: &impl Tables,
     strings: &Strings,
     first_call: usize,
     who: &Identity,
@@ -53,7 +53,7 @@ pub fn stacks(
 
 /// Reads the samples of some threads with their call chains.
 fn samples(
-    db: &Database,
+    db: &impl Tables,
     strings: &Strings,
     thread: impl Fn(Option<i64>) -> Option<ThreadId>,
     trace: &mut Trace,

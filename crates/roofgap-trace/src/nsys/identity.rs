@@ -1,8 +1,8 @@
 //! Processes, threads and devices behind the packed ids of an export.
 
 use super::columns::Strings;
+use super::tables::Tables;
 use crate::model::launcher_rank;
-use crate::sqlite::Database;
 use crate::{Device, DeviceId, Distributed, ProcessId, ReadError, ThreadId, Trace};
 use rustc_hash::FxHashMap;
 
@@ -24,7 +24,7 @@ pub struct Identity {
 
 impl Identity {
     /// Reads the small tables that describe processes, threads and GPUs.
-    pub fn read(db: &Database, strings: &Strings, trace: &Trace) -> Result<Self, ReadError> {
+    pub fn read(db: &impl Tables, strings: &Strings, trace: &Trace) -> Result<Self, ReadError> {
         let mut found = Self::default();
         db.each("PROCESSES", &["globalPid", "name"], |row| {
             if let (Some(pid), Some(name)) = (row[0].int(), row[1].text()) {
@@ -49,7 +49,7 @@ impl Identity {
     }
 
     /// Reads what the export says of each GPU.
-    fn read_gpus(&mut self, db: &Database) -> Result<(), ReadError> {
+    fn read_gpus(&mut self, db: &impl Tables) -> Result<(), ReadError> {
         const TABLE: &str = "TARGET_INFO_GPU";
         let (major, minor) = if db.has_column(TABLE, "computeMajor") {
             ("computeMajor", "computeMinor")
@@ -85,7 +85,12 @@ impl Identity {
         self.read_gpu_table(db, "TARGET_INFO_CUDA_GPU", &columns)
     }
 
-    fn read_gpu_table(&mut self, db: &Database, table: &str, columns: &[&str; 10]) -> Result<(), ReadError> {
+    fn read_gpu_table(
+        &mut self,
+        db: &impl Tables,
+        table: &str,
+        columns: &[&str; 10],
+    ) -> Result<(), ReadError> {
         db.each(table, columns, |row| {
             let positive = |i: usize| row[i].int().filter(|v| *v > 0).map(|v| v as u64);
             let Some(number) = row[0].int().and_then(|v| u32::try_from(v).ok()) else {
@@ -174,28 +179,26 @@ fn pid_of(global: u64) -> u32 {
 }
 
 /// Reads the rank that the launcher gave to the recorded program; `None` without one.
-pub fn distributed(db: &Database) -> Result<Option<Distributed>, ReadError> {
-    let mut found = None;
+pub fn distributed(db: &impl Tables) -> Result<Option<Distributed>, ReadError> {
+    // A row has one variable, with its value in quotes, or all of them, separated by zeros.
+    let mut variables: FxHashMap<String, u32> = FxHashMap::default();
     db.each("META_DATA_CAPTURE", &["name", "value"], |row| {
-        if let (Some(name), Some(value)) = (row[0].text(), row[1].text())
-            && name.ends_with("ENVIRONMENT_VARIABLE")
-            && found.is_none()
-        {
-            found = in_environment(&value);
+        let (Some(name), Some(value)) = (row[0].text(), row[1].text()) else {
+            return;
+        };
+        if !name.ends_with("ENVIRONMENT_VARIABLE") {
+            return;
+        }
+        for (name, value) in value.split('\0').filter_map(|variable| variable.split_once('=')) {
+            if let Ok(number) = value.trim_matches('"').parse() {
+                variables.entry(name.to_owned()).or_insert(number);
+            }
         }
     })?;
+    let found = launcher_rank(|name| variables.get(name).copied());
     Ok(found.map(|(rank, world_size)| Distributed {
         rank: Some(rank),
         world_size: Some(world_size),
         ..Distributed::default()
     }))
-}
-
-/// Finds the rank and the number of ranks in variables that are separated by zeros.
-fn in_environment(variables: &str) -> Option<(u32, u32)> {
-    launcher_rank(|name| {
-        let mut variables = variables.split('\0').filter_map(|variable| variable.split_once('='));
-        let (_, value) = variables.find(|(known, _)| *known == name)?;
-        value.parse().ok()
-    })
 }

@@ -1,10 +1,13 @@
-//! Exports of Nsight Systems (`nsys export --type sqlite`), by looking at which tables and columns exist.
+//! Recordings of Nsight Systems: SQLite exports (`nsys export --type sqlite`), by looking at which tables and columns exist, and the
+//! reports themselves, read as the same tables.
 
 use crate::sqlite::Database;
 use crate::{Format, LossKind, Ns, ReadError, Source, SourceFormat, Trace};
 use columns::Strings;
 use identity::Identity;
+use report::Report;
 use std::path::Path;
+use tables::Tables;
 
 mod activity;
 mod columns;
@@ -13,6 +16,8 @@ mod graph_nodes;
 mod host;
 mod identity;
 mod nvtx;
+mod report;
+mod tables;
 
 #[cfg(test)]
 mod tests;
@@ -34,15 +39,9 @@ pub const REPORT_MAGIC: &[u8] = b"NVIDIA Tegra Profiler Report ";
 
 pub const REPORT: Format = Format {
     name: "nsys-rep",
-    endings: &[".nsys-rep"],
+    endings: &[".nsys-rep", ".qdrep"],
     detect: |head| head.bytes.starts_with(REPORT_MAGIC).into(),
-    read: |file, _| {
-        Err(ReadError::Unsupported {
-            path: file.path.clone(),
-            what: "a report of nsys, which only nsys can export".into(),
-            remedy: "export it with `nsys export --type=sqlite` and give the .sqlite".into(),
-        })
-    },
+    read: |file, input| file.unpacked(|path| read_report(path, &mut input.trace)),
     ..EXPORT
 };
 
@@ -93,36 +92,86 @@ fn open(path: &Path) -> Result<Database, ReadError> {
 /// Reads an export into `trace`, which may hold other inputs already. The caller sorts.
 pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
     let db = open(path)?;
-    let before = (trace.ops.len(), trace.calls.len(), trace.ranges.rows.len());
     trace.sources.push(source(&db, path)?);
+    read_tables(&db, trace)?;
+    for (table, rows) in db.unread().into_iter().filter(|(table, _)| !is_description(table)) {
+        trace.losses.add_message(LossKind::TableNotRead, table, rows);
+    }
+    Ok(())
+}
+
+/// Reads a report into `trace`, as [`read`] does an export.
+fn read_report(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
+    let report = Report::open(path)?;
+    let mut source = Source::new(path, SourceFormat::NsysReport);
+    source.tool_version = report.version();
+    trace.sources.push(source);
+    report.losses(trace);
+    read_tables(&report, trace)
+}
+
+fn read_tables(db: &impl Tables, trace: &mut Trace) -> Result<(), ReadError> {
+    let before = (trace.ops.len(), trace.calls.len(), trace.ranges.rows.len());
     let mut strings = Strings::default();
     db.each("StringIds", &["id", "value"], |row| {
         if let (Some(id), Some(text)) = (row[0].int(), row[1].text()) {
             strings.insert(id, trace.names.intern(&text));
         }
     })?;
-    let mut who = Identity::read(&db, &strings, trace)?;
-    activity::kernels(&db, &strings, &mut who, trace)?;
-    activity::transfers_and_graphs(&db, &mut who, trace)?;
-    gpu_metrics::samples(&db, &who, trace)?;
-    activity::calls(&db, &strings, &mut who, trace)?;
-    nvtx::ranges(&db, &strings, &mut who, trace)?;
-    host::stacks(&db, &strings, before.1, &who, trace)?;
-    diagnostics(&db, trace)?;
-    if let Some(job) = identity::distributed(&db)? {
+    let mut who = Identity::read(db, &strings, trace)?;
+    activity::kernels(db, &strings, &mut who, trace)?;
+    activity::transfers_and_graphs(db, &mut who, trace)?;
+    gpu_metrics::samples(db, &who, trace)?;
+    activity::calls(db, &strings, &mut who, trace)?;
+    nvtx::ranges(db, &strings, &mut who, trace)?;
+    host::stacks(db, &strings, before.1, &who, trace)?;
+    diagnostics(db, trace.ops.len() > before.0, trace)?;
+    if let Some(job) = identity::distributed(db)? {
         trace.distributed = Some(job);
     }
     place_unnamed(before, &who, trace);
     close_open_ranges(before, trace);
-    graph_nodes::graph_nodes(&db, before.2, &mut who, trace)?;
+    graph_nodes::graph_nodes(db, before.2, &mut who, trace)?;
     if trace.ops.len() > before.0 && trace.calls.len() == before.1 {
         trace.losses.add(LossKind::NoRuntime, 1);
     }
     Ok(())
 }
 
-/// Keeps the errors and warnings that nsys wrote into the report.
-fn diagnostics(db: &Database, trace: &mut Trace) -> Result<(), ReadError> {
+/// Tells whether a table describes the machine, the recording or other rows, or repeats them: nothing is lost without it.
+fn is_description(table: &str) -> bool {
+    const KINDS: [&str; 7] = [
+        "ANALYSIS_",
+        "ENUM_",
+        "EXPORT_META_DATA",
+        "META_DATA_",
+        "TARGET_INFO_",
+        "sqlite_",
+        "PROFILER_OVERHEAD",
+    ];
+    const TABLES: [&str; 14] = [
+        // Waits and events, whose calls are read.
+        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+        "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
+        // Stacks of samples; those of threads without calls are left out.
+        "SAMPLING_CALLCHAINS",
+        "ETW_PROVIDERS",
+        "ETW_TASKS",
+        "GENERIC_EVENT_SOURCES",
+        "GENERIC_EVENT_TYPES",
+        "MPI_COMMUNICATORS",
+        "MPI_RANKS",
+        "NIC_ID_MAP",
+        "PMU_EVENT_REQUESTS",
+        "ProcessStreams",
+        "UCP_WORKERS",
+        "UnwindMethodType",
+    ];
+    TABLES.contains(&table) || KINDS.iter().any(|kind| table.starts_with(kind))
+}
+
+/// Keeps the errors and warnings that nsys wrote into the report. `has_work` tells whether it has GPU work.
+fn diagnostics(db: &impl Tables, has_work: bool, trace: &mut Trace) -> Result<(), ReadError> {
     // Values of `ENUM_DIAGNOSTIC_SEVERITY_LEVEL`.
     const WARNING: i64 = 2;
     const ERROR: i64 = 3;
@@ -130,11 +179,12 @@ fn diagnostics(db: &Database, trace: &mut Trace) -> Result<(), ReadError> {
         let text = row[1].text().unwrap_or_default();
         let kind = match row[0].int() {
             Some(WARNING) if is_about_graphics(&text) => return,
+            Some(WARNING) if is_note(&text, has_work) => LossKind::ToolNote,
             Some(WARNING) => LossKind::ToolWarning,
             Some(ERROR) => LossKind::ToolError,
             _ => return,
         };
-        trace.losses.add_message(kind, &text);
+        trace.losses.add_message(kind, &text, 1);
     })
 }
 
@@ -147,6 +197,24 @@ fn is_about_graphics(text: &str) -> bool {
     let subject = subject.unwrap_or(text);
     let after = APIS.iter().find_map(|api| subject.strip_prefix(api));
     after.is_some_and(|rest| rest.starts_with(" events") || rest.starts_with(" profiling"))
+}
+
+/// Tells whether a diagnostic is about something that no number of this capture needs. A process without CUDA is one beside those
+/// whose work was recorded.
+fn is_note(text: &str, has_work: bool) -> bool {
+    const NOTES: [&str; 7] = [
+        "No NVTX events",
+        "No OS runtime libraries events",
+        "Not all OS runtime libraries events",
+        "OS runtime libraries profiling",
+        "Unable to collect CPU kernel IP/backtrace samples",
+        "Failed to load symbols",
+        "Installed CUDA driver version",
+    ];
+    const OF_A_PROCESS: [&str; 2] = ["No CUDA events", "CUDA profiling might have not been started"];
+    let text = text.trim();
+    let starts = |begin: &&str| text.starts_with(*begin);
+    NOTES.iter().any(starts) || has_work && OF_A_PROCESS.iter().any(starts)
 }
 
 /// Gives work that names no process to the one process that made calls, where there is only one.

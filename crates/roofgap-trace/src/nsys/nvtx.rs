@@ -2,7 +2,7 @@
 
 use super::columns::Strings;
 use super::identity::Identity;
-use crate::sqlite::Database;
+use super::tables::Tables;
 use crate::{LossKind, Mark, NameId, Ns, Range, RangeStyle, ReadError, Trace};
 use rustc_hash::FxHashMap;
 
@@ -31,7 +31,7 @@ struct Row {
 /// Reads ranges and marks. A range without an end is given `i64::MAX` and marked open; the reader closes it when it knows
 /// when the capture ended.
 pub fn ranges(
-    db: &Database,
+    db: &impl Tables,
     strings: &Strings,
     who: &mut Identity,
     trace: &mut Trace,
@@ -67,8 +67,8 @@ pub fn ranges(
         let name = name.or_else(|| row[3].text().map(|t| trace.names.intern(&t)));
         rows.push(Row {
             start,
-            // Exports up to 2021 have no nulls: what is not there is 0.
-            end: row[1].int().filter(|end| *end != 0 || start == 0),
+            // Exports up to 2021 have no nulls: what is not there is 0. Reports up to 2020 have a time without end.
+            end: row[1].int().filter(|end| (*end != 0 || start == 0) && *end < Ns::MAX / 2),
             kind,
             name,
             thread,

@@ -222,6 +222,37 @@ fn errors_and_warnings_of_nsys_are_losses() {
 }
 
 #[test]
+fn tables_with_rows_that_are_not_read_are_losses() {
+    let trace = after(
+        "CREATE TABLE MPI_P2P_EVENTS AS SELECT start, end, globalTid FROM CUPTI_ACTIVITY_KIND_RUNTIME;
+         CREATE VIEW mine AS SELECT * FROM MPI_P2P_EVENTS;
+         CREATE TABLE GPU_METRICS (timestamp INTEGER, typeId INTEGER, metricId INTEGER, value INTEGER);
+         INSERT INTO GPU_METRICS VALUES (1, 2, 3, 4);
+         CREATE TABLE UCP_EVENTS (start INTEGER);
+         CREATE TABLE ENUM_OF_TOMORROW (id INTEGER); INSERT INTO ENUM_OF_TOMORROW VALUES (1);",
+    );
+    let tables: Vec<_> = trace.losses.messages(LossKind::TableNotRead).collect();
+    assert_eq!(tables, [("GPU_METRICS", 1), ("MPI_P2P_EVENTS", 9880)]);
+    assert_eq!(trace.losses.count(LossKind::TableNotRead), 9881);
+    assert!(facts(&trace) == facts(&after("")));
+}
+
+#[test]
+fn what_no_number_needs_is_a_note() {
+    let rows = "INSERT INTO DIAGNOSTIC_EVENT (timestamp, timestampType, source, severity, text)
+        VALUES (1, 1, 1, 2, 'No NVTX events collected. Does the process use NVTX?'),
+               (1, 1, 1, 2, ' Unable to collect CPU kernel IP/backtrace samples. perf event paranoid level is 2.'),
+               (1, 1, 1, 2, 'No CUDA events collected. Does the process use CUDA?'),
+               (1, 1, 1, 2, 'Not all CUDA events might have been collected.');";
+    let counts =
+        |trace: &Trace| [LossKind::ToolNote, LossKind::ToolWarning].map(|kind| trace.losses.count(kind));
+    assert_eq!(counts(&after(rows)), [3, 1], "another process had no CUDA");
+    let nothing =
+        ["KERNEL", "MEMCPY", "MEMSET"].map(|kind| format!("DELETE FROM CUPTI_ACTIVITY_KIND_{kind};"));
+    assert_eq!(counts(&after(&format!("{rows} {}", nothing.concat()))), [2, 2]);
+}
+
+#[test]
 fn databases_of_other_tools_are_named() {
     let refused = |sql: &str| {
         let folder = tempfile::tempdir().unwrap();
@@ -269,6 +300,8 @@ fn the_rank_is_in_the_recorded_environment() {
     let torchrun =
         "'HOME=/' || char(0) || 'WORLD_SIZE=8' || char(0) || 'RANK=3' || char(0) || 'LOCAL_RANK=1'";
     assert_eq!(rank(torchrun), Some((3, 8)));
+    let quoted = "'WORLD_SIZE=\"8\"'), ('PROCESS_0:ENVIRONMENT_VARIABLE', 'RANK=\"3\"'";
+    assert_eq!(rank(quoted), Some((3, 8)), "a row for each");
     let mpi = "'OMPI_COMM_WORLD_SIZE=2' || char(0) || 'OMPI_COMM_WORLD_RANK=1'";
     assert_eq!(rank(mpi), Some((1, 2)));
     assert_eq!(rank("'RANK=3'"), None, "without the number of ranks");

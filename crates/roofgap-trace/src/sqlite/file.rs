@@ -168,6 +168,17 @@ impl PageFile {
             level = below;
         }
     }
+
+    /// Counts the rows of a tree by the headers of its leaves.
+    pub fn rows(&self, root: u32) -> Result<u64, ReadError> {
+        let mut buffer = Vec::new();
+        let mut rows = 0;
+        for page in self.leaves(root)? {
+            self.read(page, 1, &mut buffer)?;
+            rows += two(&buffer, page_header(page) + 3).unwrap_or(0) as u64;
+        }
+        Ok(rows)
+    }
 }
 
 /// Returns the offset of the header of a page, bytes. Page 1 begins with the header of the file.

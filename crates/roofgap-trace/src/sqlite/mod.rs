@@ -19,7 +19,8 @@ use crate::ReadError;
 use file::PageFile;
 use record::Plan;
 use schema::Table;
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// A value of a row, borrowed while the row is looked at.
@@ -61,6 +62,8 @@ impl<'a> Value<'a> {
 pub struct Database {
     file: PageFile,
     tables: BTreeMap<String, Table>,
+    /// First pages of the tables that were read.
+    read: RefCell<BTreeSet<u32>>,
 }
 
 impl Database {
@@ -71,7 +74,7 @@ impl Database {
     pub fn open(path: &Path) -> Result<Self, ReadError> {
         let file = PageFile::open(path)?;
         let tables = schema::tables(&file)?;
-        Ok(Self { file, tables })
+        Ok(Self { file, tables, read: RefCell::default() })
     }
 
     /// Returns true if the table exists and has the column.
@@ -82,6 +85,17 @@ impl Database {
     /// Iterates over the names of all tables and views.
     pub fn tables(&self) -> impl Iterator<Item = &str> {
         self.tables.keys().map(String::as_str)
+    }
+
+    /// Lists the tables with rows that nobody has read so far, and the numbers of their rows. A table that is damaged has none.
+    pub fn unread(&self) -> Vec<(&str, u64)> {
+        let mut seen = self.read.borrow().clone();
+        let plain = self.tables.iter().filter(|(_, table)| table.odd.is_none());
+        plain
+            .filter(|(_, table)| seen.insert(table.root))
+            .filter_map(|(name, table)| Some((name.as_str(), self.file.rows(table.root).ok()?)))
+            .filter(|(_, rows)| *rows > 0)
+            .collect()
     }
 
     /// Steps through all rows of a table, in parts that may run at the same time.
@@ -125,7 +139,10 @@ impl Database {
             Some(odd) => {
                 Err(self.file.unsupported(format!("the table `{table}` is {odd}, which is not read")))
             }
-            None => Ok(Some(Plan::new(found, columns))),
+            None => {
+                self.read.borrow_mut().insert(found.root);
+                Ok(Some(Plan::new(found, columns)))
+            }
         }
     }
 }

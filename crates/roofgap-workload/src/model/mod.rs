@@ -1,7 +1,6 @@
 //! The model: towers, projector, decoder. An image and tokens in, scores of the next token out.
 
 mod decoder;
-mod experts;
 mod layers;
 mod vision;
 
@@ -13,10 +12,9 @@ use layers::Linear;
 use vision::{Clip, Sam, as_lines};
 
 use crate::exec::Exec;
-use crate::image::Image;
 use crate::ops;
 use crate::shape::Shape;
-use crate::source::Source;
+use crate::source::{Image, Source};
 
 /// The whole model.
 #[derive(Debug)]

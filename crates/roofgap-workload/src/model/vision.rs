@@ -5,10 +5,9 @@ use rayon::prelude::*;
 
 use super::layers::{Linear, Mlp, Norm};
 use crate::exec::Exec;
-use crate::image::{CHANNELS, Image};
 use crate::ops;
 use crate::shape::{MLP_RATIO, Shape, TowerShape};
-use crate::source::Source;
+use crate::source::{CHANNELS, Image, Source};
 
 /// The SAM-like tower: patches, windowed and global attention, and convolutions that shrink the grid.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Arguments of several commands.
 
 use clap::ValueEnum;
-use roofgap_analyze::gpu::UserLimits;
+use roofgap_analyze::gpu::{Dtype, UserLimits};
 use roofgap_analyze::model::{Architecture, Tokens, preset};
 use roofgap_base::error::Error;
 use roofgap_collect::command::word_text;
@@ -33,6 +33,12 @@ pub struct AnalysisOverrides {
     /// Model that ran: a preset such as deepseek_ocr, a config.json, or a folder with one
     #[arg(long, value_name = "NAME|config.json")]
     pub model: Option<String>,
+    /// Number of ranks that share every layer (tensor parallelism)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub tp: Option<u32>,
+    /// Number format of weights and matrix products, such as bf16 or fp8; by default that of the model
+    #[arg(long)]
+    pub dtype: Option<Dtype>,
     /// Prompt tokens, including image tokens
     #[arg(long, value_name = "N")]
     pub prompt_tokens: Option<u64>,
@@ -66,6 +72,8 @@ impl AnalysisOverrides {
                 vision: self.vision_tokens,
                 views: None,
             },
+            tensor_parallel: self.tp,
+            dtype: self.dtype,
             limits: UserLimits { peak_tflops: self.peak_tflops, bandwidth_gbs: self.bandwidth_gbs },
             ..LoadOverrides::default()
         })

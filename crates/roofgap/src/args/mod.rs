@@ -2,30 +2,24 @@
 
 mod analyze;
 mod common;
-mod load;
-mod profile;
+mod record;
 mod runs;
 #[cfg(any(feature = "mcp", feature = "serve"))]
 mod serve;
-mod trial;
-mod watch;
 
 pub use analyze::{
     AnalysisFormat, Analyze, Compare, CompareFormat, Demo, Export, ExportFormat, Open, Report,
 };
 pub use clap_complete::Shell;
 pub use common::{Base, Format, OneRun};
-pub use load::Load;
+pub use record::{Capture, Config, Doctor, Load, Profile, Try, Watch};
 #[cfg(feature = "embedded")]
-pub use load::{Workload, account_from_environment};
-pub use profile::{Config, Doctor, Profile};
+pub use record::{Workload, account_from_environment};
 pub use runs::Runs;
 #[cfg(feature = "mcp")]
 pub use serve::Mcp;
 #[cfg(feature = "serve")]
 pub use serve::Serve;
-pub use trial::Try;
-pub use watch::{Capture, Watch};
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;

@@ -1,16 +1,19 @@
-//! `roofgap capture`: records a window of a watched program.
+//! `roofgap watch`: starts a program with the native collector loaded and dormant. `roofgap capture`: records a window of it.
 
 use super::profile::print_outcome;
 use super::progress::Progress;
 use super::{answer, signals};
-use crate::args::Capture;
+use crate::args::{Capture, Watch};
 use crate::printer::Printer;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::command::word_text;
 use roofgap_collect::watch::{Registration, Registry, Watched};
-use roofgap_record::run::attach::{CaptureProps, capture};
+use roofgap_record::run::NativeLibrary;
+use roofgap_record::run::attach::{self, CaptureProps, capture};
 use serde::Serialize;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 pub fn run(args: Capture, printer: &Printer) -> Result<Exit, Error> {
     let registry = Registry::open().map_err(Error::of)?;
@@ -65,4 +68,29 @@ fn text(list: &[Row]) -> String {
         format!("{}  {}  since {}; {loaded}\n", one.pid, one.command.join(" "), one.started)
     };
     list.iter().map(line).collect()
+}
+
+/// Replaces this process by the program: the same process id, streams, terminal, signals and exit status.
+pub fn watch(args: Watch, printer: &Printer) -> Result<Exit, Error> {
+    let library = NativeLibrary::embedded().map_err(Error::new)?;
+    let registry = Registry::open().map_err(Error::of)?;
+    let Some(plan) = attach::watch(&registry, &args.program, &library, args.duty)? else {
+        return Ok(Exit::Usage);
+    };
+    let pid = plan.watched.registration.pid;
+    printer.progress(&format_args!(
+        "watching process {pid}; record a part of it with `roofgap capture {pid} --for 5s` in another terminal"
+    ));
+    let line = &plan.command;
+    let mut command = Command::new(&line.program);
+    command.args(&line.args);
+    for (name, value) in &line.env {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let source = command.exec();
+    let program = line.name();
+    Err(Error::new(format!("cannot start {program}: {source}")))
 }

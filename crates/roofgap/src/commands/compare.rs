@@ -7,7 +7,7 @@ use roofgap_analyze::compare::{CompareOptions, Gate, Side, compare};
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_report::{compare as render, json};
-use roofgap_runs::open::{LoadedSide, load_side, load_timeline};
+use roofgap_runs::open::{OpenedSide, open_side, open_timeline};
 
 pub fn run(args: Compare, printer: &Printer) -> Result<Exit, Error> {
     let mut gates = Vec::new();
@@ -16,7 +16,7 @@ pub fn run(args: Compare, printer: &Printer) -> Result<Exit, Error> {
     }
     let overrides = args.overrides.props()?;
     let exporter = exporter(args.nsys);
-    let side = |wanted: &str| load_side(&args.base.dir, wanted, &overrides, &exporter);
+    let side = |wanted: &str| open_side(&args.base.dir, wanted, &overrides, &exporter);
     let (before, after) = (side(&args.before)?, side(&args.after)?);
     let options = CompareOptions { gates, ..CompareOptions::default() };
     let comparison = compare(as_side(&before), as_side(&after), &options);
@@ -26,11 +26,11 @@ pub fn run(args: Compare, printer: &Printer) -> Result<Exit, Error> {
         CompareFormat::Json => printer.document(&json::pretty(&comparison))?,
         CompareFormat::Markdown => printer.document(&render::markdown(&comparison))?,
         CompareFormat::Html => {
-            let timeline = |wanted: &str| load_timeline(&args.base.dir, wanted, &overrides, &exporter);
-            let loaded = [(&before, timeline(&args.before)), (&after, timeline(&args.after))];
-            let shown = loaded.each_ref().map(|(side, more)| render::Shown {
+            let timeline = |wanted: &str| open_timeline(&args.base.dir, wanted, &overrides, &exporter);
+            let opened = [(&before, timeline(&args.before)), (&after, timeline(&args.after))];
+            let shown = opened.each_ref().map(|(side, more)| render::Shown {
                 analysis: &side.analysis,
-                timeline: more.as_ref().map(|(loaded, _)| (&loaded.trace, &loaded.stages)),
+                timeline: more.as_ref().map(|(opened, _)| (&opened.trace, &opened.stages)),
                 page: more.as_ref().and_then(|(_, page)| page.as_deref()),
             });
             printer.document(&render::html(&comparison, &shown))?;
@@ -39,6 +39,6 @@ pub fn run(args: Compare, printer: &Printer) -> Result<Exit, Error> {
     Ok(comparison.verdict().into())
 }
 
-fn as_side(loaded: &LoadedSide) -> Side<'_> {
-    Side { analysis: &loaded.analysis, facts: &loaded.facts }
+fn as_side(opened: &OpenedSide) -> Side<'_> {
+    Side { analysis: &opened.analysis, facts: &opened.facts }
 }

@@ -1,6 +1,6 @@
 //! `roofgap explain`: says what a finding means, how it was computed and how to fix it, and derives it for a capture.
 
-use super::analyze::{bundle, exporter};
+use super::analyze::exporter;
 use super::answer;
 use crate::args::Format;
 use crate::printer::Printer;
@@ -10,7 +10,7 @@ use roofgap_analyze::knobs::of_finding;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_report::{Derivation, Screen, columns, count, derivations, time};
-use roofgap_runs::open::{Overrides, load};
+use roofgap_runs::open::{Overrides, open_inputs};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -35,13 +35,11 @@ pub fn run(
         answer(&document(rule), |_| page(finding, rule, screen), format, printer)?;
         return Ok(Exit::Done);
     }
-    let loaded = with_bar(inputs, printer, || load(inputs, &Overrides::default(), &exporter(None)))?;
-    for why in &loaded.unreadable {
-        printer.warning(why);
-    }
-    let derived = derivations(bundle(&loaded), finding);
+    let opened = with_bar(inputs, printer, || open_inputs(inputs, &Overrides::default(), &exporter(None)))?;
+    printer.warnings(&opened.unreadable);
+    let derived = derivations(opened.bundle(), finding);
     if derived.is_empty() {
-        let mut ids: Vec<&str> = loaded.analysis.findings.iter().map(|found| found.id.as_str()).collect();
+        let mut ids: Vec<&str> = opened.analysis.findings.iter().map(|found| found.id.as_str()).collect();
         ids.sort_unstable();
         ids.dedup();
         let others = if ids.is_empty() { "it has no findings".to_owned() } else { ids.join(", ") };
@@ -52,7 +50,7 @@ pub fn run(
         parts.join("\n")
     };
     answer(&derived, text, format, printer)?;
-    Ok(if loaded.unreadable.is_empty() { Exit::Done } else { Exit::Partial })
+    Ok(if opened.unreadable.is_empty() { Exit::Done } else { Exit::Partial })
 }
 
 fn document(rule: &Rule) -> Value {
@@ -99,7 +97,7 @@ fn page(finding: &str, rule: &Rule, screen: Screen) -> String {
     }
     if !rule.links.is_empty() {
         let _ = writeln!(out, "\n{}", screen.bold("Read more"));
-        for link in rule.links {
+        for link in &rule.links {
             let _ = writeln!(out, "{link}");
         }
     }

@@ -1,6 +1,6 @@
 //! `roofgap export`: captures for other programs.
 
-use super::analyze::{bundle, exporter};
+use super::analyze::exporter;
 use crate::args::{Export, ExportFormat};
 use crate::printer::Printer;
 use crate::reading::{keep_private, with_bar};
@@ -13,7 +13,7 @@ use roofgap_report::export::parquet::{self, Partition};
 use roofgap_report::export::stacks;
 use roofgap_report::export::timeline::{self, RankPlace};
 use roofgap_report::telemetry;
-use roofgap_runs::open::{Exporter, LoadError, Loaded, Overrides, load};
+use roofgap_runs::open::{Exporter, OpenError, Opened, Overrides, open_inputs};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -25,13 +25,11 @@ pub fn run(args: Export, printer: &Printer) -> Result<Exit, Error> {
     let exports = [(args.format, args.out)];
     check_outputs(None, &exports)?;
     keep_private(&args.inputs);
-    let loaded = with_bar(&args.inputs, printer, || load(&args.inputs, &overrides, &exporter))?;
-    for why in &loaded.unreadable {
-        printer.warning(why);
-    }
-    let job = Exporting { inputs: &args.inputs, loaded: &loaded, overrides: &overrides, exporter: &exporter };
+    let opened = with_bar(&args.inputs, printer, || open_inputs(&args.inputs, &overrides, &exporter))?;
+    printer.warnings(&opened.unreadable);
+    let job = Exporting { inputs: &args.inputs, opened: &opened, overrides: &overrides, exporter: &exporter };
     job.write_all(&exports, printer)?;
-    Ok(if loaded.unreadable.is_empty() { Exit::Done } else { Exit::Partial })
+    Ok(if opened.unreadable.is_empty() { Exit::Done } else { Exit::Partial })
 }
 
 /// Checks that the folder of every output can hold it, before the inputs are read.
@@ -61,12 +59,12 @@ pub fn check_outputs(reports: Option<&Path>, exports: &[(ExportFormat, PathBuf)]
     Ok(())
 }
 
-/// What an export needs; of a job, to load its other ranks too.
+/// What an export needs; of a job, to open_inputs its other ranks too.
 #[derive(Clone, Copy)]
 pub struct Exporting<'a> {
     #[cfg_attr(not(feature = "parquet"), expect(dead_code, reason = "only tables are named after them"))]
     pub inputs: &'a [PathBuf],
-    pub loaded: &'a Loaded,
+    pub opened: &'a Opened,
     pub overrides: &'a Overrides,
     pub exporter: &'a Exporter,
 }
@@ -83,11 +81,11 @@ impl Exporting<'_> {
     }
 
     fn write(self, format: ExportFormat, path: &Path, printer: &Printer) -> Result<(), Error> {
-        let bundle = bundle(self.loaded);
+        let bundle = self.opened.bundle();
         let text = |text: String| write_atomic(path, text.as_bytes()).map_err(Error::io("write", path));
         match format {
             ExportFormat::Parquet => return self.save_tables(path, printer),
-            ExportFormat::Perfetto => match &self.loaded.analysis.job {
+            ExportFormat::Perfetto => match &self.opened.analysis.job {
                 Some(job) => self.save_ranks(path, job.shown_rank)?,
                 None => timeline::save(bundle, path).map_err(Error::of)?,
             },
@@ -97,7 +95,7 @@ impl Exporting<'_> {
             ExportFormat::Prometheus => text(telemetry::prometheus(bundle))?,
             ExportFormat::Otlp => text(telemetry::otlp(bundle, SystemTime::now()))?,
         }
-        printer.progress(&format_args!("wrote {}", path.display()));
+        printer.wrote(path);
         Ok(())
     }
 
@@ -105,21 +103,21 @@ impl Exporting<'_> {
     #[cfg(feature = "parquet")]
     fn save_tables(self, dir: &Path, printer: &Printer) -> Result<(), Error> {
         let run = part_name(self.inputs);
-        let save = |loaded: &Loaded, rank: u32| -> Result<(), Error> {
+        let save = |opened: &Opened, rank: u32| -> Result<(), Error> {
             let partition = Partition { run: run.clone(), rank };
-            for path in parquet::save(bundle(loaded), dir, &partition).map_err(Error::of)? {
-                printer.progress(&format_args!("wrote {}", path.display()));
+            for path in parquet::save(opened.bundle(), dir, &partition).map_err(Error::of)? {
+                printer.wrote(&path);
             }
             Ok(())
         };
-        let ranks = &self.loaded.analysis.ranks;
-        let Some(job) = &self.loaded.analysis.job else {
-            return save(self.loaded, ranks.first().map_or(0, |rank| rank.rank));
+        let ranks = &self.opened.analysis.ranks;
+        let Some(job) = &self.opened.analysis.job else {
+            return save(self.opened, ranks.first().map_or(0, |rank| rank.rank));
         };
-        save(self.loaded, job.shown_rank)?;
+        save(self.opened, job.shown_rank)?;
         // One after the other, because only the trace of the shown rank is in memory.
         for rank in ranks.iter().filter(|rank| rank.rank != job.shown_rank) {
-            save(&self.load_rank(rank)?, rank.rank)?;
+            save(&self.open_rank(rank)?, rank.rank)?;
         }
         Ok(())
     }
@@ -130,17 +128,17 @@ impl Exporting<'_> {
     }
 
     /// Loads one rank of a job by itself, or out of a file that holds several.
-    fn load_rank(self, rank: &RankInfo) -> Result<Loaded, LoadError> {
+    fn open_rank(self, rank: &RankInfo) -> Result<Opened, OpenError> {
         let same_files = |other: &RankInfo| other.rank != rank.rank && other.sources == rank.sources;
-        let shared = self.loaded.analysis.ranks.iter().any(same_files);
+        let shared = self.opened.analysis.ranks.iter().any(same_files);
         let own = Overrides { rank: shared.then_some(rank.rank), ..self.overrides.clone() };
         let files: Vec<PathBuf> = rank.sources.iter().map(PathBuf::from).collect();
-        load(&files, &own, self.exporter)
+        open_inputs(&files, &own, self.exporter)
     }
 
     /// Writes the timelines of all ranks of a job, in one clock where it is known.
     fn save_ranks(self, path: &Path, shown_rank: u32) -> Result<(), Error> {
-        let ranks = &self.loaded.analysis.ranks;
+        let ranks = &self.opened.analysis.ranks;
         let offset = |rank: &RankInfo| rank.clock_offset_ns.unwrap_or(0);
         let begin = |rank: &RankInfo| Some(rank.activity.as_ref()?.begin_ns - offset(rank));
         // Without clocks in common, every rank begins with its first operation.
@@ -156,13 +154,13 @@ impl Exporting<'_> {
         let mut failed = None;
         let written = timeline::save_ranks(path, &places, |number, write| {
             if number == shown_rank {
-                return write(bundle(self.loaded));
+                return write(self.opened.bundle());
             }
             let Some(rank) = ranks.iter().find(|rank| rank.rank == number) else {
                 return Ok(());
             };
-            match self.load_rank(rank) {
-                Ok(own) => write(bundle(&own)),
+            match self.open_rank(rank) {
+                Ok(own) => write(own.bundle()),
                 Err(error) => {
                     failed = Some(error);
                     Err(std::io::Error::other("a rank is not readable"))

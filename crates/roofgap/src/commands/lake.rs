@@ -15,23 +15,7 @@ const PROGRAM: &str = "roofgap-lake";
 const INSTALL: &str = "`cargo install --path lake` builds it from the sources of roofgap; release archives made with LAKE=1 have it beside roofgap";
 
 /// Help without the program.
-const HELP: &str = "\
-Collect many runs as Parquet tables and ask questions about them.
-
-Usage: roofgap lake <COMMAND>
-
-Commands:
-  add      Add run directories and captures to a lake
-  query    Answer a saved query or SQL
-  queries  List the saved queries
-  trend    Show a metric of a stage over commits
-  regress  Find commits at which a stage became slower
-  report   Write a page about the fleet
-  compact  Merge small files
-  check    Check every file
-
-roofgap-lake does the work, and it is neither beside this program nor on PATH.
-";
+const HELP: &str = include_str!("lake_help.txt");
 
 pub fn run(args: &[OsString], printer: &Printer) -> Result<Exit, Error> {
     let Some(path) = find() else {

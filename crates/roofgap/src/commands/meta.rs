@@ -35,7 +35,7 @@ pub fn man(command: &[String], dir: Option<&Path>, printer: &Printer) -> Result<
 fn write_pages(command: &Command, dir: &Path, printer: &Printer) -> Result<(), Error> {
     let path = dir.join(format!("{}.1", page_name(command)));
     write_atomic(&path, &page(command)?).map_err(Error::io("write", &path))?;
-    printer.progress(&format_args!("wrote {}", path.display()));
+    printer.wrote(&path);
     let shown = |sub: &&Command| !sub.is_hide_set() && sub.get_name() != "help";
     for sub in command.get_subcommands().filter(shown) {
         write_pages(sub, dir, printer)?;

@@ -8,8 +8,6 @@ mod explain;
 mod export;
 mod lake;
 mod load;
-#[cfg(feature = "mcp")]
-mod mcp;
 mod meta;
 mod open;
 mod profile;
@@ -19,7 +17,6 @@ mod runs;
 mod serve;
 mod signals;
 mod try_finding;
-mod watch;
 #[cfg(feature = "embedded")]
 mod workload;
 
@@ -28,11 +25,12 @@ use crate::printer::Printer;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::child::{Guardian, guard};
-use roofgap_collect::command::CommandLine;
+use roofgap_collect::command::{CommandLine, word_text};
+use roofgap_record::run::{NativeLibrary, ProfileProps};
+use roofgap_runs::config::Composed;
 use serde::Serialize;
 #[cfg(feature = "embedded")]
 use std::path::Path;
-use std::path::PathBuf;
 #[cfg(feature = "embedded")]
 use std::time::Duration;
 
@@ -68,10 +66,10 @@ pub fn run(command: Command, printer: &Printer) -> Result<Exit, Error> {
         #[cfg(feature = "embedded")]
         Command::Workload(args) => workload::run(args, printer),
         Command::Load(args) => load::run(args, printer),
-        Command::Watch(args) => watch::run(args, printer),
+        Command::Watch(args) => capture::watch(args, printer),
         Command::Capture(args) => capture::run(args, printer),
         #[cfg(feature = "mcp")]
-        Command::Mcp(args) => mcp::run(args),
+        Command::Mcp(args) => mcp(args),
         #[cfg(not(feature = "mcp"))]
         Command::Mcp { .. } => Err(not_built("command mcp")),
         #[cfg(feature = "serve")]
@@ -88,6 +86,19 @@ pub fn run(command: Command, printer: &Printer) -> Result<Exit, Error> {
     }
 }
 
+/// Serves tools for agents until the client closes standard input. Standard output belongs to the protocol.
+#[cfg(feature = "mcp")]
+fn mcp(args: crate::args::Mcp) -> Result<Exit, Error> {
+    let search = roofgap_collect::tool::Search::from_env(args.nsys);
+    roofgap_mcp::run(roofgap_mcp::McpProps {
+        roots: roofgap_mcp::Roots::new(&args.base.dir, &args.folders).map_err(Error::of)?,
+        exporter: roofgap_runs::open::Exporter::new(search, roofgap_collect::child::Cancel::new()),
+        version: env!("CARGO_PKG_VERSION").into(),
+    })
+    .map_err(Error::of)?;
+    Ok(Exit::Done)
+}
+
 /// Samples counters until this process is interrupted.
 #[cfg(feature = "embedded")]
 fn sample_counters(folder: &Path, interval_us: u64, printer: &Printer) -> Result<Exit, Error> {
@@ -102,10 +113,20 @@ fn sample_counters(folder: &Path, interval_us: u64, printer: &Printer) -> Result
     Ok(Exit::Done)
 }
 
-/// Returns the path of this program, by which a session runs the embedded model.
-fn this_executable() -> Result<PathBuf, Error> {
-    std::env::current_exe()
-        .map_err(|error| Error::new(format!("cannot find the path of this program: {error}")))
+/// Returns the properties of a session that this program runs.
+fn session(composed: Composed) -> Result<ProfileProps, Error> {
+    let executable = std::env::current_exe()
+        .map_err(|error| Error::new(format!("cannot find the path of this program: {error}")))?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    Ok(ProfileProps {
+        composed,
+        command_line: std::env::args_os().map(|word| word_text(&word)).collect(),
+        // By its path a session runs the embedded model.
+        executable,
+        version: env!("CARGO_PKG_VERSION").into(),
+        search_path: std::env::split_paths(&path).collect(),
+        native: NativeLibrary::embedded(),
+    })
 }
 
 /// Makes the error of a bug.

@@ -2,33 +2,20 @@
 
 use super::progress::Progress;
 use super::signals::cancel_on_signal;
-use super::{this_executable, to_json};
+use super::{session, to_json};
 use crate::args::{Format, Profile};
 use crate::printer::Printer;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::child::cancel_probes_with;
-use roofgap_collect::command::word_text;
-use roofgap_record::run::{
-    NativeLibrary, Outcome, ProfileAnswer, ProfileProps, SharedRunOutcome, dry_run, profile,
-};
+use roofgap_record::run::{Outcome, ProfileAnswer, ProfileProps, SharedRunOutcome, dry_run, profile};
 use roofgap_report::text;
 use roofgap_runs::config::compose;
 use roofgap_runs::config::settings::WorkloadKind;
 use roofgap_runs::run_dir::{Layout, PhaseName};
-use std::path::PathBuf;
 
 pub fn run(args: Profile, printer: &Printer) -> Result<Exit, Error> {
-    let executable = this_executable()?;
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let props = ProfileProps {
-        composed: compose(&args.composition.props(&args.program))?,
-        command_line: std::env::args_os().map(|word| word_text(&word)).collect(),
-        executable,
-        version: env!("CARGO_PKG_VERSION").into(),
-        search_path: std::env::split_paths(&path).collect::<Vec<PathBuf>>(),
-        native: NativeLibrary::embedded(),
-    };
+    let props = session(compose(&args.composition.props(&args.program))?)?;
     for note in &props.composed.notes {
         printer.progress(&format_args!("note: {note}"));
     }

@@ -58,9 +58,7 @@ fn merge_runs(
     let runs = runs.iter().map(|run| resolve(&base.dir, run));
     let outcome = merge(&runs.collect::<Result<Vec<_>, _>>()?, out)?;
     let rendered = write_reports_with(out, &[])?;
-    for why in &rendered.unreadable {
-        printer.warning(why);
-    }
+    printer.warnings(&rendered.unreadable);
     answer(&outcome, text::merged, format, printer)?;
     Ok(if rendered.unreadable.is_empty() { outcome.exit() } else { Exit::Partial })
 }

@@ -2,15 +2,13 @@
 
 use super::progress::Progress;
 use super::signals::cancel_on_signal;
-use super::{answer, this_executable};
+use super::{answer, session};
 use crate::args::Try;
 use crate::printer::Printer;
 use roofgap_analyze::{TRY_SCHEMA, TrialVerdict, Trials};
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::child::cancel_probes_with;
-use roofgap_collect::command::word_text;
-use roofgap_record::run::{NativeLibrary, ProfileProps};
 use roofgap_record::trial::{self, TrialEvent, TrialProps, text};
 use roofgap_report::time;
 use roofgap_runs::config::{ConfigProps, compose};
@@ -29,21 +27,10 @@ pub fn run(args: Try, printer: &Printer) -> Result<Exit, Error> {
     let mut run = resolve(&args.base.dir, wanted)?;
     // The commands of the result work in any folder.
     run.path = std::path::absolute(&run.path).unwrap_or(run.path);
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let session = ProfileProps {
-        composed: compose(&ConfigProps {
-            config: Some(Layout::of(&run.path).config()),
-            ..ConfigProps::default()
-        })?,
-        command_line: std::env::args_os().map(|word| word_text(&word)).collect(),
-        executable: this_executable()?,
-        version: env!("CARGO_PKG_VERSION").into(),
-        search_path: std::env::split_paths(&path).collect(),
-        native: NativeLibrary::embedded(),
-    };
+    let config = ConfigProps { config: Some(Layout::of(&run.path).config()), ..ConfigProps::default() };
     let props = TrialProps {
+        session: session(compose(&config)?)?,
         run,
-        session,
         findings: args.findings,
         all: args.all,
         env: args.env,

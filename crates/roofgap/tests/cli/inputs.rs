@@ -1,6 +1,6 @@
 //! Run directories and nsys reports as inputs.
 
-use crate::support::{listing, ok, run};
+use crate::support::{fixture, listing, ok, run};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -66,23 +66,45 @@ fn a_run_whose_record_is_damaged_is_refused() {
 }
 
 #[test]
-fn a_report_without_an_nsys_names_the_remedy() {
+fn an_unknown_report_without_an_nsys_names_the_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.nsys-rep");
-    std::fs::write(&path, b"NVIDIA Tegra Profiler Report 2025@3@1@90-253135822126v0.\n\x0bLocal").unwrap();
+    let mut bytes = std::fs::read(fixture("nsys-report/llama4.nsys-rep")).unwrap();
+    let at = bytes.windows(8).position(|window| window == b"QDTEXT00").unwrap();
+    bytes[at..at + 8].copy_from_slice(b"QDTEXT01");
+    std::fs::write(&path, bytes).unwrap();
     let nowhere = format!("--nsys={}", folder.path().join("nsys").display());
     let run = run(["analyze".as_ref(), nowhere.as_ref(), path.as_os_str()]);
     assert_eq!(run.status, Some(2), "{}", run.stderr);
     assert_eq!(run.stdout, "");
-    for words in ["run.nsys-rep", "2025.3.1.90", "install Nsight Systems", "nsys export"] {
+    for words in
+        ["run.nsys-rep", "2023.4.4.54", "events of another form", "install Nsight Systems", "nsys export"]
+    {
         assert!(run.stderr.contains(words), "no {words:?} in {}", run.stderr);
     }
 }
 
-/// Exports a report outside of its folder. `scripts/get-nsys.sh` gets an nsys.
+#[test]
+fn a_report_says_what_its_export_says() {
+    let nowhere = std::ffi::OsStr::new("--nsys=/nowhere/nsys");
+    let analysis = |name: &str| -> Value {
+        let path = fixture(name);
+        let run = ok(["analyze".as_ref(), "--format=json".as_ref(), nowhere, path.as_os_str()]);
+        serde_json::from_str(&run.stdout).unwrap()
+    };
+    let (report, export) =
+        (analysis("nsys-report/llama4.nsys-rep"), analysis("nsys-report/llama4.sqlite.gz"));
+    assert_eq!(report["sources"][0]["format"], "nsys-rep");
+    for part in ["totals", "stages", "kernels", "findings"] {
+        assert!(!report[part].is_null(), "{part}");
+        assert_eq!(report[part], export[part], "{part}");
+    }
+}
+
+/// Reads a report of a real nsys. `scripts/get-nsys.sh` gets an nsys.
 #[test]
 #[ignore = "needs nsys: set ROOFGAP_TEST_NSYS"]
-fn real_nsys_a_report_is_exported() {
+fn real_nsys_a_report_is_read() {
     let nsys = std::env::var_os("ROOFGAP_TEST_NSYS").expect("ROOFGAP_TEST_NSYS is not set");
     let folder = tempfile::tempdir().unwrap();
     let recorded = std::process::Command::new(&nsys)
@@ -109,6 +131,6 @@ fn real_nsys_a_report_is_exported() {
     assert_eq!(listing(folder.path()), before);
     let analysis: Value = serde_json::from_str(&run.stdout).unwrap();
     let source = &analysis["sources"][0];
-    assert_eq!(source["format"], "nsys-sqlite");
+    assert_eq!(source["format"], "nsys-rep");
     assert_eq!(source["path"], report.display().to_string());
 }

@@ -7,7 +7,7 @@ mod fit;
 mod rows;
 mod windows;
 
-use super::timeline::Shape;
+use super::join::Shape;
 use crate::gpu::GpuFacts;
 use crate::result::{MbuMeasured, SampledInterval, Stage, StageKind};
 use crate::stages::StageIndex;

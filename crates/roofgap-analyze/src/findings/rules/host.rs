@@ -1,13 +1,15 @@
-//! The CPU works before the first or after the last GPU operation.
+//! The CPU keeps the GPU waiting: outside of GPU work, in a cold start, in a data loader, or in code that stacks tell.
 
-use super::lines;
-use crate::findings::rule::{Cause, Find, Rule, View, percent};
-use crate::numbers::time;
-use crate::result::{Finding, StageKind};
+use super::launch::operation;
+use crate::findings::rule::{View, percent};
+use crate::host::advice;
+use crate::numbers::{count, time};
+use crate::result::{Confidence, Finding, HostFunction, HostKind, Stage, StageKind};
 use crate::verdict::LEAST_GAP_PCT;
+use roofgap_trace::NOT_RUNNING;
 
 /// A stage whose GPU has nothing to do before the first and after the last operation of its instances for much of its time.
-fn outside(view: &View<'_>) -> Option<Finding> {
+pub fn outside(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let known_ns = stage.each_device(stage.before.data_loading_ns + stage.before.cold_ns);
     let (edges_ns, first_ns) =
@@ -27,7 +29,7 @@ fn outside(view: &View<'_>) -> Option<Finding> {
         time(draft.bound_ns()),
         if first_ns > edges_ns { "a step of " } else { "" },
         stage.spoken(),
-        lines::line(stage)
+        line(stage)
     );
     let work = match stage.kind {
         _ if view.program.trains => "reading and preparing the batch, logging, checkpoints",
@@ -47,8 +49,45 @@ fn outside(view: &View<'_>) -> Option<Finding> {
         .finish(title, action)
 }
 
+/// A stage in which the GPU is idle because the launching thread does something else for long, and calls nothing meanwhile.
+pub fn other_work(view: &View<'_>) -> Option<Finding> {
+    let stage = view.stage;
+    let (ns, work) = (stage.idle_detail.host_work_ns, view.evidence?.other_work.as_ref()?);
+    if !stage.computes() || percent(stage.each_device(ns), stage.elapsed_ns()) < LEAST_GAP_PCT {
+        return None;
+    }
+    let draft = view.saves_on_devices(&[("idle time in which the CPU did other work", ns)]);
+    let before = operation(view, &work.longest);
+    let gaps = match work.gaps {
+        1 => format!(" before {before}"),
+        gaps => format!(
+            ", in {} gaps of up to {}, the longest before {before}",
+            count(gaps),
+            time(work.longest.ns)
+        ),
+    };
+    let title = format!(
+        "the GPU is idle for {} of {} while the CPU does other work{gaps}{}",
+        time(draft.bound_ns()),
+        stage.spoken(),
+        line(stage)
+    );
+    let within = work.within.as_ref().map_or_else(String::new, |name| format!(" It was in {name} then."));
+    let action = match view.program.generates {
+        true => format!("{}{within} Such as: {}.", view.action("other work"), view.program.advice().overlap),
+        false => format!("{}{within}", view.action("other work")),
+    };
+    draft
+        .with("host_work_ns", ns)
+        .with("gaps", work.gaps)
+        .with("longest_gap_ns", work.longest.ns)
+        .with("within", work.within.clone())
+        .with("wall_ns", stage.wall_ns)
+        .finish(title, action)
+}
+
 /// A stage that was recorded cold: the CPU loads code, instantiates a graph or launches for the first time, and nothing warm is left.
-fn cold(view: &View<'_>) -> Option<Finding> {
+pub fn cold(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let (inside_ns, before_ns) = (stage.idle_detail.cold_ns, stage.before.cold_ns);
     let pct = percent(stage.each_device(inside_ns + before_ns), stage.elapsed_ns());
@@ -68,9 +107,7 @@ fn cold(view: &View<'_>) -> Option<Finding> {
         call.as_ref()
             .map_or_else(|| "loads code".to_owned(), |call| format!("is in {call} and what leads to it"))
     );
-    let action = "Record it warm: run it once or twice before, with the same shapes, and let the capture begin after that. If users wait \
-                  for this time, warm up at the start: compile and load kernels ahead (a cache of compiled kernels, CUDA_MODULE_LOADING=EAGER), \
-                  and capture graphs before the first request.";
+    let action = view.action("cold");
     draft
         .with("cold_ns", inside_ns + before_ns)
         .with("call", call)
@@ -78,31 +115,135 @@ fn cold(view: &View<'_>) -> Option<Finding> {
         .finish(title, action)
 }
 
-pub const COLD_START: Rule = Rule {
-    find: Find::One(cold),
-    cause: Cause::Steps,
-    id: "cold-start",
-    remedy: "a warm-up",
-    meaning: "The stage ran for the first time: code was loaded or compiled, a graph was instantiated, or the first launch set up the \
-              device, and no warm run of it was recorded.",
-    computed: "Idle time in which the launching thread loads modules, instantiates graphs or is in a launch call of more than a \
-              millisecond, from 20 % of the stage on. Cold instances beside warm ones are left out of the stage instead.",
-    fix: "Warm up before recording. For users: load and compile ahead, keep a cache of compiled kernels, capture graphs at the start.",
-    disproof: "A second run in the same process takes as long.",
-    ..Rule::BASE
-};
+/// A stage in which the GPU is idle while the launching thread gets the next batch from its data loader.
+pub fn waits_for_data(view: &View<'_>) -> Option<Finding> {
+    let stage = view.stage;
+    let (inside_ns, before_ns) = (stage.data_loading_ns, stage.before.data_loading_ns);
+    let loading_ns = inside_ns + before_ns;
+    let idle = stage.idle.filter(|_| loading_ns > 0)?;
+    let draft = view.saves_on_devices(&[
+        ("idle time in the data loader", inside_ns),
+        ("the same before the first operation", before_ns),
+    ]);
+    let title = format!(
+        "{} waits for its data loader: the GPU is idle {} while the CPU gets the next batch, {:.0} % of its idle time",
+        stage.spoken(),
+        time(stage.each_device(loading_ns)),
+        percent(loading_ns, idle.total_ns() + stage.before.idle_ns).min(100.0)
+    );
+    let action = format!(
+        "Load batches ahead of the GPU: more workers (num_workers) that stay alive (persistent_workers=True), a larger prefetch_factor, \
+         pin_memory=True and copies with non_blocking=True. If the workers cannot keep up, make a sample cheaper: decode and \
+         transform less, or on the GPU. If all of that wait vanished the stage would take {}.",
+        time(stage.elapsed_ns() - draft.bound_ns())
+    );
+    draft
+        .with("data_loading_ns", loading_ns)
+        .with("idle_launch_ns", idle.launch_ns)
+        .with("idle_total_ns", idle.total_ns())
+        .with("wall_ns", stage.wall_ns)
+        .finish(title, action)
+}
 
-pub const OUTSIDE: Rule = Rule {
-    find: Find::One(outside),
-    cause: Cause::Host,
-    id: "host-outside",
-    remedy: "less CPU work around the GPU work",
-    meaning: "The CPU works for a long time before the first GPU operation of a stage, or after the last, and the GPU waits.",
-    computed: "Time of the stage from its start to its first GPU operation and from its last one to its end, and of a step to its first \
-              operation, in which the GPU runs nothing, without data loading and loading of code, from 20 % of its time on. The bound is \
-              that time.",
-    fix: "Prepare the next inputs while the GPU works, and handle results on another thread. A CPU profile of the thread shows what \
-          it does.",
-    disproof: "The range of the stage encloses work that has nothing to do with it, such as a pause for the next request.",
-    ..Rule::BASE
-};
+/// Share of the stage's time from which on a kind of work is worth a finding, %.
+const LEAST_CODE_PCT: f64 = 5.0;
+
+/// Share of the idle time from which on a line is named, %, and from which on its kind comes first in an action.
+const LEAST_LINE_PCT: f64 = 10.0;
+const LEAST_KIND_PCT: f64 = 25.0;
+
+/// Idle time of a stage in code of each kind that says what to do.
+pub fn idle_by_kind(view: &View<'_>) -> Vec<Finding> {
+    HostKind::ALL.iter().filter(|kind| is_telling(**kind)).filter_map(|kind| idle_in(view, *kind)).collect()
+}
+
+/// Tells whether a kind is more than the launches themselves, or code that nothing is known of: the rules about idle time name its line.
+fn is_telling(kind: HostKind) -> bool {
+    !matches!(kind, HostKind::Dispatch | HostKind::Python | HostKind::Native)
+}
+
+fn idle_in(view: &View<'_>, kind: HostKind) -> Option<Finding> {
+    let stage = view.stage;
+    let idle_ns = stage.host_idle?.idle_ns;
+    let rows: Vec<&HostFunction> = stage.host.iter().filter(|row| row.kind == kind).collect();
+    let ns: i64 = rows.iter().map(|row| row.self_ns).sum();
+    // The rule about synchronisation counts its own part.
+    let waits_ns = if kind == HostKind::HiddenSync { stage.causes()?.sync_ns.min(ns) } else { 0 };
+    let first = rows.first()?;
+    // So does the one about data loaders, and the one about time outside of GPU work.
+    let is_launches = stage.causes()?.launch_ns - stage.data_loading_ns >= ns / 2;
+    if !is_launches || percent(stage.each_device(ns - waits_ns), stage.elapsed_ns()) < LEAST_CODE_PCT {
+        return None;
+    }
+    let exact = rows.iter().all(|row| row.samples.is_none());
+    let title = format!(
+        "{:.0} % of the idle time of {} is {}, {:.0} % of that in {}",
+        percent(ns, idle_ns),
+        stage.spoken(),
+        kind.as_str().replace('_', " "),
+        percent(first.self_ns, ns),
+        spoken(first)
+    );
+    view.saves_on_devices(&[("idle time in such code", ns), ("waits for the device", -waits_ns)])
+        .id(id_of(kind))
+        .confidence(if exact { Confidence::Measured } else { Confidence::Bounded })
+        .with("function", first.function.clone())
+        .with("file", first.file.clone())
+        .with("line", first.line)
+        .with("samples", first.samples)
+        .with("function_ns", first.self_ns)
+        .finish(title, format!("Start with {}. {}", first.spoken(), advice(kind)))
+}
+
+fn id_of(kind: HostKind) -> String {
+    format!("idle-{}", kind.as_str().replace('_', "-"))
+}
+
+/// Returns what to do about the kind of code that a finding is about.
+pub fn fix_of_kind(id: &str) -> Option<&'static str> {
+    HostKind::ALL.iter().copied().find(|kind| id_of(*kind) == id).map(advice)
+}
+
+/// Returns a line and the function without a line that has most of its time.
+fn spoken(row: &HostFunction) -> String {
+    if row.function == NOT_RUNNING {
+        return "a thread that did not run".to_owned();
+    }
+    let mostly = row.mostly.as_ref().filter(|call| 2 * call.ns > row.self_ns);
+    let mostly = mostly.map_or_else(String::new, |call| format!(", mostly in {}", call.function));
+    format!("{}{mostly}", row.spoken())
+}
+
+/// Names the line with most of the idle time of a stage in a part of a sentence that follows others; empty where none stands out.
+pub fn line(stage: &Stage) -> String {
+    let whole = stage.host_idle.map_or(0, |idle| idle.idle_ns);
+    first_line(stage, whole, "its idle time", |row| row.self_ns)
+}
+
+/// Names the line that waits for the device most, in the same way.
+pub fn waiting_line(stage: &Stage) -> String {
+    let whole = stage.host.iter().map(|row| row.device_wait_ns).sum();
+    first_line(stage, whole, "the waiting", |row| row.device_wait_ns)
+}
+
+fn first_line(stage: &Stage, whole: i64, what: &str, ns: impl Fn(&HostFunction) -> i64) -> String {
+    let first = stage.host.iter().max_by_key(|row| ns(row));
+    let share = |row: &HostFunction| percent(ns(row), whole);
+    let first = first.filter(|row| share(row) >= LEAST_LINE_PCT);
+    first.map_or_else(String::new, |row| format!("; {:.0} % of {what} is in {}", share(row), spoken(row)))
+}
+
+/// Says what to do about the kind of code with most of the idle time, before other actions; empty where it is the launches themselves
+/// or not known.
+pub fn first_step(stage: &Stage) -> String {
+    let whole = stage.host_idle.map_or(0, |idle| idle.idle_ns);
+    let share = |kind: HostKind| {
+        let rows = stage.host.iter().filter(|row| row.kind == kind);
+        percent(rows.map(|row| row.self_ns).sum(), whole)
+    };
+    let most = HostKind::ALL.iter().copied().max_by(|a, b| share(*a).total_cmp(&share(*b)));
+    let most = most.filter(|kind| is_telling(*kind) && share(*kind) >= LEAST_KIND_PCT);
+    most.map_or_else(String::new, |kind| {
+        format!("{:.0} % of it is {}. {} ", share(kind), kind.as_str().replace('_', " "), advice(kind))
+    })
+}

@@ -1,12 +1,12 @@
 //! The GPU waits for the CPU to launch.
 
-use super::lines;
+use super::host;
 use crate::findings::LaunchGap;
-use crate::findings::rule::{Cause, Find, Rows, Rule, View, percent};
+use crate::findings::rule::{View, percent};
+use crate::model::{Experts, Mlp, distinct_experts};
 use crate::names::Family;
 use crate::numbers::{count, time};
 use crate::result::{Confidence, Finding, Stage, StageKind};
-use crate::timeline::IdleCause;
 use crate::verdict::{LEAST_GAP_PCT, StageLimit, verdict};
 use roofgap_trace::OpKind;
 
@@ -22,7 +22,7 @@ const FEW_LAUNCHES: f64 = 32.0;
 /// A stage in which the GPU is idle because the next operation was not launched yet, and not because the CPU had waited for
 /// the GPU or got data before. Where only totals are known (a summary table and a wall time), all that the kernels do not cover
 /// counts, since one cannot tell gaps apart.
-fn launch_bound(view: &View<'_>) -> Option<Finding> {
+pub fn launch_bound(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let use_ = Launching::of(view)?;
     let (busy_ns, busy_pct) = (stage.busy_ns.or(stage.kernel_ns)?, 100.0 * stage.busy_share()?);
@@ -34,6 +34,8 @@ fn launch_bound(view: &View<'_>) -> Option<Finding> {
             ("in the data loader", -stage.data_loading_ns),
             ("loading code or a graph for the first time", -stage.idle_detail.cold_ns),
             ("before the first operation of a step", -host_first_ns(stage)),
+            ("while the CPU did other work", -stage.idle_detail.host_work_ns),
+            ("while it allocated or freed memory", -stage.idle_detail.allocation_ns),
         ]),
         (None, _) => view
             .saves_on_devices(&[("wall time", stage.wall_ns), ("kernel time", -busy_ns)])
@@ -54,12 +56,12 @@ fn launch_bound(view: &View<'_>) -> Option<Finding> {
         stage.spoken(),
         time(gap_ns),
         count(use_.launches),
-        lines::line(stage)
+        host::line(stage)
     );
     let left = stage.elapsed_ns() - draft.bound_ns();
     let action = format!(
         "{}{} If every such gap vanished the stage would take {}.",
-        lines::first_step(stage),
+        host::first_step(stage),
         use_.action(view),
         time(left)
     );
@@ -103,7 +105,9 @@ impl<'a> Launching<'a> {
         let causes = stage.causes();
         let gap_ns = match causes {
             Some(causes) => {
-                causes.launch_ns - stage.data_loading_ns - stage.idle_detail.cold_ns - host_first_ns(stage)
+                let detail = stage.idle_detail;
+                let known = detail.cold_ns + detail.host_work_ns + detail.allocation_ns;
+                causes.launch_ns - stage.data_loading_ns - known - host_first_ns(stage)
             }
             None => stage.wall_ns - busy_ns,
         };
@@ -170,7 +174,7 @@ impl<'a> Launching<'a> {
                 if view.program.generates {
                     view.program.advice().overlap
                 } else {
-                    "prepare the next inputs while a graph runs, and launch it before the results of the last one are read"
+                    view.action("inputs ahead")
                 }
             )
         } else if self.mean_gap_ns() > LONG_GAP_NS {
@@ -189,32 +193,15 @@ impl<'a> Launching<'a> {
         let (stage, program) = (view.stage, view.program);
         let has_graphs = self.is_mostly_graphs || self.graphs >= (self.launches / 100).max(1);
         let how = match program.engine {
-            _ if has_graphs => {
-                "part of the work is in CUDA graphs already, record the rest too (static shapes, no read-back in between)"
-            }
-            Some(engine) if engine.uses_graphs => engine.advice.graphs,
-            _ if !program.is_torch => {
-                "record the launches as a CUDA graph (cudaStreamBeginCapture), or fuse kernels"
-            }
-            _ if program.trains && program.is_compiled => {
-                "compile the whole step (no graph breaks), with mode=\"reduce-overhead\"; a fused optimizer (fused=True)"
-            }
-            _ if program.trains => {
-                "a larger batch, torch.compile of the model, a fused optimizer (fused=True), or torch.cuda.make_graphed_callables"
-            }
-            _ if program.is_compiled => {
-                "the model is compiled; mode=\"reduce-overhead\" replays it as CUDA graphs, and each graph break costs launches"
-            }
-            _ if stage.kind == StageKind::Decode => {
-                "record a step once and replay it as a CUDA graph (torch.compile with mode=\"reduce-overhead\", or a static cache and \
-                 torch.cuda.graph)"
-            }
-            _ if stage.steps.is_some() => {
-                "record a step once and replay it as a CUDA graph (torch.compile with mode=\"reduce-overhead\", or torch.cuda.graph)"
-            }
-            _ => {
-                "torch.compile the stage, or give each launch more to do (images and sequences together, fused attention and norms)"
-            }
+            _ if has_graphs => view.action("rest in graphs"),
+            Some(engine) if engine.uses_graphs => program.advice().graphs,
+            _ if !program.is_torch => view.action("without PyTorch"),
+            _ if program.trains && program.is_compiled => view.action("compiled training"),
+            _ if program.trains => view.action("training step"),
+            _ if program.is_compiled => view.action("compiled"),
+            _ if stage.kind == StageKind::Decode => view.action("decode"),
+            _ if stage.steps.is_some() => view.action("steps"),
+            _ => view.action("no steps"),
         };
         let mean = mean_kernel_ns(stage).map_or_else(String::new, |ns| match ns < LAUNCH_NS {
             true => format!("; kernels of {} on average are too short to hide a launch each", time(ns)),
@@ -243,7 +230,7 @@ fn host_first_ns(stage: &Stage) -> i64 {
 }
 
 /// Names the operation that ended a gap.
-fn operation(view: &View<'_>, gap: &LaunchGap) -> String {
+pub fn operation(view: &View<'_>, gap: &LaunchGap) -> String {
     match gap.kind {
         OpKind::Kernel => view.short_names.get(&gap.name),
         OpKind::Graph => "a CUDA graph".to_owned(),
@@ -265,27 +252,74 @@ fn light_kernels(stage: &Stage) -> u64 {
     kernels.map(|k| k.calls).sum()
 }
 
-pub const LAUNCH_BOUND: Rule = Rule {
-    find: Find::One(launch_bound),
-    cause: Cause::Launches,
-    rows: Rows::Gaps(IdleCause::Launch),
-    id: "launch-bound",
-    remedy: "shorter gaps between launches",
-    meaning: "The GPU waits for the CPU: it finishes its work before the next operation is launched, and runs \
-              nothing until then. Eager decoding of a small batch is the usual case, because a token needs \
-              hundreds of launches of a few microseconds each.",
-    computed: "Idle time of the stage in which the next operation had not been launched yet, and the launching \
-              thread neither waited for the device nor copied nor got data from a data loader nor loaded code, without the time before the \
-              first operation of a step. The bound is that \
-              time: no gap can be shorter than nothing.",
-    fix: "Record the step once and replay it as a CUDA graph, compile it (torch.compile with \
-              mode=\"reduce-overhead\"), fuse small kernels, or give each launch more work with a larger batch. \
-              Where graphs are in use, look for what the CPU does between their launches.",
-    disproof: "The same work takes as long when its launches are queued ahead of the GPU, as in a CUDA graph; or the profiler itself \
-               delays the launches.",
-    links: &[
-        "https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#cuda-graphs",
-        "https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs",
-    ],
-    ..Rule::BASE
-};
+/// Products of a layer outside its routed experts: four of attention, three of the shared expert, the router.
+const OTHER_PRODUCTS: f64 = 8.0;
+/// Products of an expert: gate, up, down.
+const PRODUCTS: f64 = 3.0;
+
+/// A decode whose matrix products are as many as one for each expert and projection, where a grouped kernel would need two or
+/// three a layer. The bound is the idle time that the launches too many cost, at the stage's mean.
+pub fn one_by_one(view: &View<'_>) -> Option<Finding> {
+    let stage = view.stage;
+    let model = view.inputs.model?;
+    let steps = stage.steps.as_ref().map(|steps| steps.count).filter(|count| *count > 0)?;
+    let layers: Vec<(u64, &Experts)> = model
+        .decoder
+        .groups
+        .iter()
+        .filter_map(|group| match &group.mlp {
+            Mlp::Experts(experts) => Some((group.count, experts)),
+            Mlp::Dense { .. } => None,
+        })
+        .collect();
+    if layers.is_empty() {
+        return None;
+    }
+    let batch = view.inputs.analysis.workload.as_ref().and_then(|w| w.batch).unwrap_or(1);
+    let expert_layers: u64 = layers.iter().map(|(count, _)| count).sum();
+    let all_layers: u64 = model.decoder.groups.iter().map(|group| group.count).sum();
+    let one_by_one: f64 = layers
+        .iter()
+        .map(|(count, e)| *count as f64 * PRODUCTS * distinct_experts(e.routed, e.per_token, batch))
+        .sum();
+    let others = all_layers as f64 * OTHER_PRODUCTS;
+    let calls: u64 = stage
+        .kernels
+        .iter()
+        .filter(|k| matches!(k.family, Family::Gemm | Family::Gemv))
+        .map(|k| k.calls)
+        .sum();
+    let per_step = calls as f64 / steps as f64;
+    // Attention may or may not show as products, and a split product as two: half of the experts' own is a safe margin.
+    if per_step < 0.5 * one_by_one + others {
+        return None;
+    }
+    let grouped = PRODUCTS * expert_layers as f64;
+    let vanish = (one_by_one - grouped).max(0.0) * steps as f64;
+    let launches = stage.launch_count.max(stage.kernel_count).max(1) as f64;
+    let gaps = stage
+        .causes()
+        .map(|idle| idle.launch_ns)
+        .or_else(|| Some(stage.wall_ns - stage.busy_ns.or(stage.kernel_ns)?));
+    let gaps = gaps?;
+    let left = gaps as f64 * (1.0 - (vanish / launches).min(1.0));
+    let title = format!(
+        "{} runs its experts one by one: {per_step:.0} matrix products a step, {one_by_one:.0} of them experts of {expert_layers} \
+         layers",
+        stage.spoken()
+    );
+    let action = format!(
+        "Run all experts of a layer in one grouped product (a fused mixture-of-experts kernel, grouped_mm): {grouped:.0} launches a \
+         step instead of {one_by_one:.0}, and no loop over experts on the CPU."
+    );
+    view.saves_on_devices(&[
+        ("idle time before launches", gaps),
+        ("of the launches that stay", -(left.round() as i64)),
+    ])
+    .with_number("products_per_step", per_step)
+    .with_number("expert_products_per_step", one_by_one)
+    .with_number("grouped_products_per_step", grouped)
+    .with("expert_layers", expert_layers)
+    .with("steps", steps)
+    .finish(title, action)
+}

@@ -1,62 +1,114 @@
-//! The rules, one file for each kind of finding.
+//! The rules: a table, and one file for each kind of finding.
 
-mod chains;
-mod communication;
-mod data_loading;
 mod devices;
-mod experts;
 mod host;
+mod kernels;
 mod launch;
-mod lines;
 mod memory;
-mod ncu;
 mod occupancy;
-mod overhead;
-mod ranks;
-mod recompute;
 mod serving;
-mod small;
 mod steps;
-mod tensor;
 mod waits;
 
-pub use communication::{communication_roof_ns, without_waits};
-pub use lines::fix as fix_of_kind;
-pub use overhead::PROFILER_OVERHEAD;
+pub use devices::{communication_roof_ns, without_waits};
+pub use host::fix_of_kind;
+pub use steps::PROFILER_OVERHEAD;
 
-use super::rule::Rule;
+use super::rule::{Cause, Find, Needs, Rows, Rule, View};
+use crate::names::Family;
+use crate::result::{Confidence, Finding};
+use crate::roof::Keeps;
+use crate::timeline::IdleCause;
+use std::sync::LazyLock;
 
 /// Every rule. Of rules with one cause the more specific comes first.
-pub static RULES: &[Rule] = &[
-    serving::EAGER_BATCHES,
-    experts::ONE_BY_ONE,
-    launch::LAUNCH_BOUND,
-    data_loading::DATA_LOADING,
-    waits::SYNC_IN_STEP,
-    waits::HOST_COPIES,
-    lines::IDLE_LINES,
-    host::COLD_START,
-    host::OUTSIDE,
-    ranks::LATE_RANKS,
-    ranks::UNEVEN_EXPERTS,
-    communication::EXPOSED,
-    devices::TAKE_TURNS,
-    devices::UNEVEN,
-    recompute::CONTEXT_AGAIN,
-    chains::UNFUSED_ATTENTION,
-    chains::UNFUSED,
-    tensor::TENSOR_CORES_IDLE,
-    memory::AT_ROOF,
-    memory::BELOW_ROOF,
-    memory::CACHE_BOUND,
-    occupancy::LOW_OCCUPANCY,
-    small::SMALL_KERNELS,
-    ncu::NCU_RULES,
-    steps::STEP_TAIL,
-    serving::GAPS_BETWEEN_STEPS,
-    serving::LATENCY_OUTSIDE_STEPS,
-    serving::DECODE_STARVED,
-    serving::KV_CACHE_FULL,
-    serving::BATCH_TOO_SMALL,
-    overhead::PROFILER_OVERHEAD,
-];
+pub static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
+    vec![
+        one("graphs-not-used", Cause::Launches, serving::eager_batches).rows(Rows::Steps),
+        one("experts-one-by-one", Cause::Launches, launch::one_by_one)
+            .rows(Rows::Gaps(IdleCause::Launch))
+            .confidence(Confidence::Bounded),
+        one("launch-bound", Cause::Launches, launch::launch_bound).rows(Rows::Gaps(IdleCause::Launch)),
+        one("host-gaps", Cause::Host, host::other_work).rows(Rows::Gaps(IdleCause::Launch)),
+        one("data-loading", Cause::Data, host::waits_for_data).rows(Rows::Gaps(IdleCause::Launch)),
+        one("sync-in-step", Cause::Waits, waits::synchronisation).rows(Rows::Gaps(IdleCause::Sync)),
+        one("allocations", Cause::Waits, waits::allocations).rows(Rows::Gaps(IdleCause::Launch)),
+        one("managed-memory", Cause::Copies, waits::managed_memory).rows(Rows::Gaps(IdleCause::Other)),
+        one("host-copies", Cause::Copies, waits::host_copies).rows(Rows::Gaps(IdleCause::Copy)),
+        each("idle-*", Cause::Launches, host::idle_by_kind),
+        one("cold-start", Cause::Steps, host::cold),
+        one("host-outside", Cause::Host, host::outside),
+        each("rank-straggler", Cause::Communication, devices::late_ranks).needs(Needs::Job),
+        each("expert-imbalance", Cause::Communication, devices::uneven_experts).needs(Needs::Job),
+        one(devices::EXPOSED, Cause::Communication, devices::exposed)
+            .rows(Rows::Kernels(&[Family::Communication])),
+        one("devices-take-turns", Cause::Devices, devices::take_turns),
+        one("devices-uneven", Cause::Devices, devices::uneven),
+        one("context-recomputed", Cause::Recompute, steps::context_again)
+            .rows(Rows::Steps)
+            .keeps(Keeps::Less)
+            .confidence(Confidence::Bounded),
+        one("unfused-attention", Cause::Attention, kernels::unfused_attention)
+            .rows(Rows::Kernels(&[Family::Softmax, Family::Gemm, Family::Gemv, Family::Elementwise]))
+            .keeps(Keeps::Flops)
+            .confidence(Confidence::Bounded),
+        one("unfused-elementwise", Cause::Fusion, kernels::unfused)
+            .rows(Rows::Kernels(&kernels::LIGHT))
+            .keeps(Keeps::Flops)
+            .confidence(Confidence::Bounded),
+        one("tensor-cores-idle", Cause::Precision, kernels::tensor_cores_idle)
+            .needs(Needs::Counters)
+            .rows(Rows::Kernels(&[Family::Gemm]))
+            .keeps(Keeps::Bytes)
+            .confidence(Confidence::Bounded),
+        one("memory-at-roof", Cause::Bytes, memory::at_the_roof)
+            .needs(Needs::Counters)
+            .rows(Rows::Kernels(&[]))
+            .keeps(Keeps::Flops)
+            .confidence(Confidence::Bounded),
+        one("memory-below-roof", Cause::Kernels, memory::far_from_the_roof)
+            .needs(Needs::Counters)
+            .rows(Rows::Kernels(&[]))
+            .confidence(Confidence::Bounded),
+        one("cache-bound", Cause::Kernels, memory::bound_by_a_cache)
+            .needs(Needs::Counters)
+            .rows(Rows::Kernels(&[]))
+            .confidence(Confidence::Bounded),
+        each("low-occupancy", Cause::Kernels, occupancy::low_occupancy)
+            .needs(Needs::Counters)
+            .rows(Rows::Kernels(&[]))
+            .confidence(Confidence::Bounded),
+        one("small-blocks", Cause::Kernels, kernels::small_blocks)
+            .rows(Rows::Kernels(&[]))
+            .confidence(Confidence::Bounded),
+        one("small-kernels", Cause::Kernels, kernels::small_kernels)
+            .needs(Needs::Counters)
+            .rows(Rows::Kernels(&[]))
+            .confidence(Confidence::Guessed),
+        each("ncu-*", Cause::Kernels, kernels::ncu_rules)
+            .needs(Needs::Counters)
+            .rows(Rows::Kernels(&[]))
+            .confidence(Confidence::Bounded),
+        one("step-tail", Cause::Steps, steps::long_tail).rows(Rows::Steps),
+        one("gaps-between-steps", Cause::Host, serving::between_steps).rows(Rows::Steps),
+        one("latency-outside-steps", Cause::Host, serving::outside_steps),
+        one("decode-starved", Cause::Prompts, serving::starved_decode).rows(Rows::Steps).keeps(Keeps::Less),
+        one("kv-cache-full", Cause::Bytes, serving::kv_cache_full)
+            .keeps(Keeps::Less)
+            .confidence(Confidence::Bounded),
+        one("batch-too-small", Cause::Bytes, serving::small_batch)
+            .keeps(Keeps::Flops)
+            .confidence(Confidence::Bounded),
+        one(PROFILER_OVERHEAD, Cause::Profiler, steps::watching),
+    ]
+});
+
+/// A rule that makes at most one finding about a stage.
+fn one(id: &'static str, cause: Cause, find: fn(&View<'_>) -> Option<Finding>) -> Rule {
+    Rule::new(id, cause, Find::One(find))
+}
+
+/// A rule that makes any number of findings about a stage.
+fn each(id: &'static str, cause: Cause, find: fn(&View<'_>) -> Vec<Finding>) -> Rule {
+    Rule::new(id, cause, Find::Each(find))
+}

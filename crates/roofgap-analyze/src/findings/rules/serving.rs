@@ -2,12 +2,11 @@
 //!
 //! These rules need engine steps in the timeline and, but for `graphs-not-used`, requests in the account.
 
-use super::lines;
+use super::host;
 use crate::engines::ServerGauges;
-use crate::findings::rule::{Cause, Find, Rows, Rule, View, percent};
+use crate::findings::rule::{View, percent};
 use crate::numbers::{count, time};
 use crate::result::{BatchRow, Confidence, Finding, RequestStats, Stage, StageKind, Steps};
-use crate::roof::Keeps;
 
 /// Engine steps of a stage and the requests that they served.
 struct ServedStage<'a> {
@@ -48,7 +47,7 @@ const LEAST_STEP_RATIO: f64 = 1.5;
 
 /// Steps that read prompts and take longer than a step that only generates. Mixed steps serve requests that generate by definition;
 /// prefill steps count where the time between tokens has such delays. The bound is what these steps take beyond a decode step.
-fn starved_decode(view: &View<'_>) -> Option<Finding> {
+pub fn starved_decode(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let (serving, decode) = (ServedStage::of(view)?, steps_of(view, StageKind::Decode)?);
     let steps = serving.steps;
@@ -88,29 +87,11 @@ fn starved_decode(view: &View<'_>) -> Option<Finding> {
     .finish(title, format!("{action} It costs time to first token; serving prefill on other GPUs does not."))
 }
 
-pub const DECODE_STARVED: Rule = Rule {
-    find: Find::One(starved_decode),
-    cause: Cause::Prompts,
-    keeps: Keeps::Less,
-    rows: Rows::Steps,
-    id: "decode-starved",
-    remedy: "smaller chunks of prompts",
-    meaning: "Steps that read prompts take much longer than steps that only generate, and requests that generate \
-              wait for them.",
-    computed: "Steps with prompts that take at least 1.5 times the median decode step; prefill steps count where \
-              the time between tokens shows such delays. The bound is their time beyond a decode step.",
-    fix: "Schedule fewer prompt tokens in a step (chunked prefill), or serve prefill on other GPUs. It costs \
-              time to first token.",
-    disproof: "Requests that generate are served by other GPUs while these steps run.",
-    links: &["https://docs.vllm.ai/en/latest/configuration/optimization.html"],
-    ..Rule::BASE
-};
-
 /// Smallest ratio of the time between tokens to a step.
 const LEAST_ITL_RATIO: f64 = 1.2;
 
 /// A time between tokens well above the time of a step. The bound is the difference, once for each step of decode.
-fn outside_steps(view: &View<'_>) -> Option<Finding> {
+pub fn outside_steps(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let serving = ServedStage::of(view).filter(|_| stage.kind == StageKind::Decode)?;
     let itl = serving.requests.itl_ns.filter(|itl| itl.count > 0)?;
@@ -128,7 +109,10 @@ fn outside_steps(view: &View<'_>) -> Option<Finding> {
         time(step),
         time(outside)
     );
-    let more = view.program.advice().more_frontends;
+    let more = match view.program.advice().more_frontends {
+        "" => String::new(),
+        more => format!(" {more}"),
+    };
     let action = format!(
         "Look at the server around the model: processes that tokenise, format and stream answers, and the CPU cores they share with \
          the engine.{more} A part of several tokens (a stream interval, speculative decoding) and prefill steps between those of \
@@ -142,21 +126,6 @@ fn outside_steps(view: &View<'_>) -> Option<Finding> {
         .finish(title, action)
 }
 
-pub const LATENCY_OUTSIDE_STEPS: Rule = Rule {
-    find: Find::One(outside_steps),
-    cause: Cause::Host,
-    id: "latency-outside-steps",
-    remedy: "less time between the steps and the client",
-    meaning: "Clients wait longer for a token than a step of the engine takes. The rest is outside of the model: \
-              scheduling, tokenising, formatting, streaming.",
-    computed: "Median time between tokens, at least 1.2 times the median step. The bound is the difference, once \
-              for each step of decode.",
-    fix: "Give the server processes CPU cores of their own, use more of them, and look at stream intervals and \
-              speculative decoding, which look the same.",
-    disproof: "A part of an answer has several tokens, as with a stream interval or speculative decoding.",
-    ..Rule::BASE
-};
-
 /// A batch of more than this share of the one at which compute is the limit is not small.
 const LARGE_SHARE: f64 = 0.25;
 
@@ -165,7 +134,7 @@ const HELD_BACK: f64 = 1.5;
 
 /// Decode steps whose batch is far below the one at which compute, not memory, is the limit. Bytes never fall with the batch, so that
 /// one is an upper estimate, and so is the bound: the time at the compute roof for the same tokens is taken off.
-fn small_batch(view: &View<'_>) -> Option<Finding> {
+pub fn small_batch(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let serving = ServedStage::of(view).filter(|_| stage.kind == StageKind::Decode)?;
     let (mfu, mbu) = (stage.mfu.as_ref()?, stage.mbu.as_ref()?);
@@ -214,31 +183,12 @@ fn small_batch(view: &View<'_>) -> Option<Finding> {
     .finish(title, action)
 }
 
-pub const BATCH_TOO_SMALL: Rule = Rule {
-    find: Find::One(small_batch),
-    cause: Cause::Bytes,
-    keeps: Keeps::Flops,
-    confidence: Confidence::Bounded,
-    id: "batch-too-small",
-    remedy: "a larger batch",
-    meaning: "A decode step serves few requests. It reads all weights for them, and could serve more with the same \
-              reading.",
-    computed: "Time of the model's bytes at the memory bandwidth over time of its FLOPs at the compute peak: where \
-              it is above 4, memory is the limit by far. The bound takes the time of the same tokens at the \
-              compute roof.",
-    fix: "Send more requests at once, allow more of them in a step, or give the cache of keys and values more \
-              memory.",
-    disproof: "A step with more requests takes longer in proportion to them.",
-    links: &["https://docs.vllm.ai/en/latest/configuration/optimization.html"],
-    ..Rule::BASE
-};
-
 /// Most batch sizes that are named.
 const NAMED: usize = 8;
 
 /// Decode steps that launch their kernels one by one, while others of the same engine replay graphs: their batch size was not
 /// captured. The bound is the idle time inside these steps.
-fn eager_batches(view: &View<'_>) -> Option<Finding> {
+pub fn eager_batches(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let serving = view.inputs.analysis.serving.as_ref();
     let serving = serving.filter(|_| stage.kind == StageKind::Decode && stage.requests.is_some())?;
@@ -279,28 +229,12 @@ fn eager_batches(view: &View<'_>) -> Option<Finding> {
         )
 }
 
-pub const EAGER_BATCHES: Rule = Rule {
-    find: Find::One(eager_batches),
-    cause: Cause::Launches,
-    rows: Rows::Steps,
-    id: "graphs-not-used",
-    remedy: "CUDA graphs for every batch size",
-    meaning: "The engine replays decode steps as CUDA graphs, except for some batch sizes. Their steps launch kernels one by \
-              one, and the GPU waits for the CPU.",
-    computed: "Decode steps are grouped by their number of requests. A group without a graph launch counts if other groups have \
-              some. The bound is the idle time inside the steps of such groups.",
-    fix: "Capture graphs up to the largest batch that the server runs, or let the engine pad a batch to the next captured size.",
-    disproof: "Steps of these batch sizes are as fast with a graph.",
-    links: &["https://docs.vllm.ai/en/latest/design/cuda_graphs.html"],
-    ..Rule::BASE
-};
-
 /// Used share from which on the cache is full.
 const FULL: f64 = 0.95;
 
 /// A KV cache that was full while requests waited, or from which requests were evicted. With memory for all of them, a step would
 /// serve the waiting requests too, and evicted ones would be computed once: the bound takes both shares off the time of decode.
-fn kv_cache_full(view: &View<'_>) -> Option<Finding> {
+pub fn kv_cache_full(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let served = ServedStage::of(view).filter(|_| stage.kind == StageKind::Decode)?;
     let requests = served.requests;
@@ -341,22 +275,6 @@ fn kv_cache_full(view: &View<'_>) -> Option<Finding> {
     )
 }
 
-pub const KV_CACHE_FULL: Rule = Rule {
-    find: Find::One(kv_cache_full),
-    cause: Cause::Bytes,
-    keeps: Keeps::Less,
-    confidence: Confidence::Bounded,
-    id: "kv-cache-full",
-    remedy: "a larger KV cache",
-    meaning: "The cache of keys and values was full while requests waited, or requests were evicted from it and computed again.",
-    computed: "The engine's own gauges are read once a second while load is sent: the cache is full from 95 % on. The share of \
-              waiting requests and the share of evicted ones are taken off the time of decode.",
-    fix: "Give the cache more of the GPU's memory, store it in 8 bits, or allow fewer requests at once.",
-    disproof: "As many requests wait with a larger cache.",
-    links: &["https://docs.vllm.ai/en/latest/configuration/optimization.html"],
-    ..Rule::BASE
-};
-
 /// Below this share of the stage's time, in %, gaps between steps are not worth a finding.
 const LEAST_GAP_PCT: f64 = 10.0;
 
@@ -368,7 +286,7 @@ const LEAST_IN_FLIGHT: f64 = 2.0;
 
 /// Time between steps in which the GPU runs nothing. Pauses of the load are left out, and where the requests are known all time with
 /// fewer than two of them in flight.
-fn between_steps(view: &View<'_>) -> Option<Finding> {
+pub fn between_steps(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let (steps, period_ns) = (engine_steps(stage)?, stage.period_ns?);
     let in_flight = ServedStage::of(view).and_then(|serving| serving.in_flight());
@@ -388,7 +306,7 @@ fn between_steps(view: &View<'_>) -> Option<Finding> {
         stage.spoken(),
         time(gap_ns / counted),
         time(steps.p50_ns),
-        lines::line(stage)
+        host::line(stage)
     );
     let setting = view.program.advice().overlap;
     let doubt =
@@ -406,18 +324,3 @@ fn between_steps(view: &View<'_>) -> Option<Finding> {
         .with_number("requests_in_flight", in_flight)
         .finish(title, action)
 }
-
-pub const GAPS_BETWEEN_STEPS: Rule = Rule {
-    find: Find::One(between_steps),
-    cause: Cause::Host,
-    rows: Rows::Steps,
-    id: "gaps-between-steps",
-    remedy: "shorter gaps between steps",
-    meaning: "The GPU runs nothing between the steps of a busy server, while the CPU prepares the next one.",
-    computed: "Time after the last operation of a step and before the first of the next, without pauses of the \
-              load. Where the requests are known, at least two must be in flight on average. The bound is that time.",
-    fix: "Let the engine prepare a step while the GPU runs the one before (asynchronous scheduling), sample on \
-              the GPU, and give the engine CPU cores of its own.",
-    disproof: "No request was waiting in the gaps.",
-    ..Rule::BASE
-};

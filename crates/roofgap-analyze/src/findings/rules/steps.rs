@@ -1,16 +1,17 @@
-//! A few steps much slower than the rest.
+//! Steps that take longer than others, compute again what is known, or run under a slow profiler.
 
-use crate::findings::rule::{Cause, Find, FindingBuilder, Rows, Rule, View};
+use crate::findings::rule::{FindingBuilder, View};
 use crate::numbers::{count, time};
-use crate::result::{Finding, SteadyUnit};
+use crate::result::{Finding, Profiler, Stage, StageKind, StageOrigin, SteadyUnit};
+use roofgap_base::stats::{median, median_f64};
 
 /// Fewer steps have no tail.
-const LEAST_STEPS: u64 = 8;
+const LEAST_TAIL_STEPS: u64 = 8;
 
 /// Steps that took more than twice what their tokens or kernels explain. The bound is what they took beyond that.
-fn long_tail(view: &View<'_>) -> Option<Finding> {
+pub fn long_tail(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
-    let steady = stage.steady.as_ref().filter(|steady| steady.count >= LEAST_STEPS)?;
+    let steady = stage.steady.as_ref().filter(|steady| steady.count >= LEAST_TAIL_STEPS)?;
     let tail = steady.tail?;
     let unit = match steady.unit {
         SteadyUnit::Step => "step",
@@ -44,16 +45,161 @@ fn long_tail(view: &View<'_>) -> Option<Finding> {
         .finish(title, action)
 }
 
-pub const STEP_TAIL: Rule = Rule {
-    find: Find::One(long_tail),
-    cause: Cause::Steps,
-    rows: Rows::Steps,
-    id: "step-tail",
-    remedy: "steps without a tail",
-    meaning: "A few steps take more than twice the time that their tokens, batch or kernels explain. They are what users see as a stall.",
-    computed: "Of at least eight steps, those above twice the time that steps of their size take. The bound is their time beyond it.",
-    fix: "Look at the named steps in the timeline: allocation, growth of the cache, recompilation, a new \
-              graph, garbage collection, another process.",
-    disproof: "The slow steps did more work than the others in a way that the capture does not show, such as longer contexts.",
-    ..Rule::BASE
-};
+/// Fewer steps of an instance show no trend.
+const LEAST_STEPS: usize = 12;
+/// Median share over instances of a step's time that is proportional to the context, from which on the context is read again. The
+/// attention to cached keys and values is far below it.
+const LEAST_SHARE: f64 = 0.5;
+/// The same of each instance, whose times vary.
+const LEAST_SHARE_EACH: f64 = 0.25;
+/// A step that reads the context again takes at least this share of the prefill, which reads the prompt once.
+const LEAST_PREFILL_SHARE: f64 = 0.5;
+
+/// A decode without a KV cache: a step takes about as long as the prefill, and its time grows in proportion to its context, in
+/// every instance. Only steps in which the context is at most twice the prompt are compared, since the attention to a long cached
+/// context grows too. The bound leaves each step the share of one position, and the model's bytes at the memory bandwidth.
+pub fn context_again(view: &View<'_>) -> Option<Finding> {
+    let stage = view.stage;
+    let analysis = view.inputs.analysis;
+    let prompt = analysis.workload.as_ref()?.prompt_tokens?;
+    let prefill = analysis.stages.iter().find(|other| other.kind == StageKind::Prefill)?;
+    let steps = stage.steps.as_ref()?;
+    // Steps of an engine serve several requests, each with its own context; a sampled recording has gaps between its steps.
+    if stage.kind != StageKind::Decode || stage.requests.is_some() || stage.coverage.is_some() {
+        return None;
+    }
+    let instances = usize::try_from(stage.instances).unwrap_or(usize::MAX).max(1);
+    if !steps.each_ns.len().is_multiple_of(instances) {
+        return None;
+    }
+    let of_instance = steps.each_ns.len() / instances;
+    let compared = of_instance.min(usize::try_from(prompt).unwrap_or(usize::MAX));
+    if compared < LEAST_STEPS {
+        return None;
+    }
+    let trends: Vec<Trend> = steps
+        .each_ns
+        .chunks_exact(of_instance)
+        .map(|each| Trend::of(&each[..compared], prompt as f64))
+        .collect();
+    let is_again = |trend: &Trend| {
+        trend.share >= LEAST_SHARE_EACH
+            && trend.median_ns as f64 >= LEAST_PREFILL_SHARE * text_ns(prefill) as f64
+    };
+    let mut shares: Vec<f64> = trends.iter().map(|trend| trend.share).collect();
+    let share = median_f64(&mut shares).unwrap_or_default();
+    if share < LEAST_SHARE || !trends.iter().all(is_again) {
+        return None;
+    }
+    let median_ns = median_of(&steps.each_ns);
+    let context = prompt as f64 + (of_instance as f64 - 1.0) / 2.0;
+    let floor_ns = stage.mbu.as_ref().and_then(|mbu| mbu.floor_step_ns).unwrap_or(0);
+    let least_ns = (stage.elapsed_ns() as f64 / context).max(floor_ns as f64 * steps.count as f64);
+    let first = Trend::third(&steps.each_ns[..compared], 0);
+    let last = Trend::third(&steps.each_ns[..compared], 2);
+    let title = format!(
+        "{} reads its context again for each token: a step takes {} at the median, the prefill of {} tokens {}, and a step grows \
+         from {} to {} within {} steps",
+        stage.spoken(),
+        time(median_ns),
+        count(prompt),
+        time(text_ns(prefill)),
+        time(first),
+        time(last),
+        count(compared as u64)
+    );
+    let action = "Keep the keys and values of earlier positions (a KV cache: use_cache=True in transformers), so that a step reads \
+                  one token. The bound leaves each step the share of one position of its context.";
+    view.saves(&[
+        ("time of the stage", stage.elapsed_ns()),
+        ("one position in each step", -(least_ns as i64)),
+    ])
+    .with("steps", steps.count)
+    .with("step_p50_ns", median_ns)
+    .with("prefill_ns", text_ns(prefill))
+    .with("prompt_tokens", prompt)
+    .with_number("mean_context_tokens", context)
+    .with_number("share_by_context_pct", 100.0 * share.min(1.0))
+    .finish(title, action)
+}
+
+/// Returns the mean time of a prefill without its named parts, such as the vision encoder, ns.
+fn text_ns(prefill: &Stage) -> i64 {
+    let notes: i64 = prefill.notes.iter().map(|note| note.wall_ns).sum();
+    (prefill.elapsed_ns() - notes).max(0) / prefill.instances.max(1) as i64
+}
+
+/// The times of the steps of one instance.
+struct Trend {
+    /// Median of a step, ns.
+    median_ns: i64,
+    /// Part of the mean that is proportional to the context, 0 to about 1.
+    share: f64,
+}
+
+impl Trend {
+    /// Fits a line through the medians of the first and the last third.
+    fn of(each: &[i64], prompt: f64) -> Self {
+        let growth = (Self::third(each, 2) - Self::third(each, 0)) as f64;
+        let steps = each.len() as f64;
+        // The middles of the two thirds are two thirds of the steps apart.
+        let slope = growth / (steps * 2.0 / 3.0);
+        let median_ns = median_of(each);
+        Self { median_ns, share: slope * (prompt + steps / 2.0) / median_ns.max(1) as f64 }
+    }
+
+    /// Returns the median of a third of the steps, ns.
+    fn third(each: &[i64], number: usize) -> i64 {
+        let (from, to) = (each.len() * number / 3, each.len() * (number + 1) / 3);
+        median_of(&each[from..to])
+    }
+}
+
+/// Returns the median; 0 for no values.
+fn median_of(values: &[i64]) -> i64 {
+    median(&mut values.to_vec()).unwrap_or(0)
+}
+
+/// Id of the rule.
+pub const PROFILER_OVERHEAD: &str = "profiler-overhead";
+
+/// Ratio of profiled to unprofiled time above which the other findings are doubtful.
+const DOUBTFUL: f64 = 1.25;
+
+/// Finds a profiler that made the stage slower by more than a quarter. The bound is the overhead in the wall time.
+pub fn watching(view: &View<'_>) -> Option<Finding> {
+    let stage = view.stage;
+    if stage.from == StageOrigin::Workload {
+        // Without a timeline no time includes the overhead.
+        return None;
+    }
+    let overhead = view
+        .inputs
+        .analysis
+        .timeline_overhead()
+        .filter(|o| o.stage == stage.name && o.ratio.is_finite() && o.sure_ratio() > DOUBTFUL)
+        .max_by(|a, b| a.ratio.total_cmp(&b.ratio))?;
+    let title = format!(
+        "{} takes {:.2} times as long under {} as without it: gaps and launch counts of the timeline are inflated",
+        stage.spoken(),
+        overhead.ratio,
+        overhead.tool
+    );
+    let lighter = match overhead.tool {
+        Profiler::Native => {
+            "leave out copies (profiling.native.copies=false), or record graphs whole (profiling.native.graph=graph)"
+        }
+        _ => {
+            "the native collector (profiling.timeline=native), run.mode=light, or nsys with --trace=cuda,nvtx"
+        }
+    };
+    let action = format!(
+        "Reduce the overhead: {lighter}. Trust kernel durations and counts; take gaps and wall time from the run without a profiler."
+    );
+    let without_ns = (stage.wall_ns as f64 / overhead.ratio) as i64;
+    view.saves(&[("wall time under the profiler", stage.wall_ns), ("without it", -without_ns)])
+        .with("tool", overhead.tool.as_str())
+        .with_number("ratio", overhead.ratio)
+        .with("wall_ns", stage.wall_ns)
+        .finish(title, action)
+}

@@ -1,10 +1,9 @@
 //! The CPU waits for the GPU, or copies, in the middle of the work.
 
-use super::lines;
-use crate::findings::rule::{Cause, Find, Rows, Rule, View, percent};
-use crate::numbers::{count, time, times};
-use crate::result::{Finding, StageKind};
-use crate::timeline::IdleCause;
+use super::host;
+use crate::findings::rule::{View, percent};
+use crate::numbers::{count, size, time, times};
+use crate::result::{CopyKind, CopyRow, Finding, StageKind};
 use crate::verdict::LEAST_GAP_PCT;
 
 /// Up to so many waits in a step are the one that ends it.
@@ -12,7 +11,7 @@ const ONCE_A_STEP: f64 = 1.5;
 
 /// Calls that wait for the device inside a step (or inside a stage without steps), with the idle time they cause: while the
 /// thread waits, and after, until it has launched again what it could have launched meanwhile.
-fn synchronisation(view: &View<'_>) -> Option<Finding> {
+pub fn synchronisation(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let (evidence, idle) = (view.evidence?, stage.idle?);
     let syncs = &evidence.syncs;
@@ -48,18 +47,14 @@ fn synchronisation(view: &View<'_>) -> Option<Finding> {
         stage.spoken(),
         times(syncs.inside),
         time(stage.each_device(gaps_ns)),
-        lines::waiting_line(stage)
+        host::waiting_line(stage)
     );
     let action = if per_step.is_some_and(|count| count <= ONCE_A_STEP) {
         let each = gaps_ns as f64 / syncs.inside as f64;
         let early = match view.program.engine {
-            Some(engine) if engine.uses_graphs => engine.advice.overlap,
-            _ if view.program.generates => {
-                "launch the next step before the token of the last one is read (asynchronous scheduling, sampling on the device)"
-            }
-            _ => {
-                "launch the next step before the result of the last one is read, or read it once in several steps"
-            }
+            Some(engine) if engine.uses_graphs => view.program.advice().overlap,
+            _ if view.program.generates => view.action("next token"),
+            _ => view.action("next step"),
         };
         format!(
             "A step ends in one wait ({call}), and the GPU is idle for {} until the CPU has launched again. Do not wait: {early}; or \
@@ -84,9 +79,62 @@ fn synchronisation(view: &View<'_>) -> Option<Finding> {
 /// line.
 const LEAST_EXPOSED_PCT: f64 = 10.0;
 
+/// Calls that allocate or free memory throughout the work, which wait for the device or take long.
+pub fn allocations(view: &View<'_>) -> Option<Finding> {
+    let stage = view.stage;
+    let ns = stage.idle_detail.allocation_ns;
+    if percent(stage.each_device(ns), stage.elapsed_ns()) < LEAST_EXPOSED_PCT {
+        return None;
+    }
+    let title = format!(
+        "{} allocates or frees memory again and again, which leaves the GPU idle for {}",
+        stage.spoken(),
+        time(stage.each_device(ns))
+    );
+    let action = match view.program.is_torch {
+        true => view.action("caching allocator"),
+        false => view.action("memory kept"),
+    };
+    view.saves_on_devices(&[("idle time in calls that allocate or free memory", ns)])
+        .with("allocation_ns", ns)
+        .with("wall_ns", stage.wall_ns)
+        .finish(title, action)
+}
+
+/// Managed memory that moves page by page, when one side touches what the other has.
+pub fn managed_memory(view: &View<'_>) -> Option<Finding> {
+    let stage = view.stage;
+    let managed = |row: &&CopyRow| matches!(row.kind, CopyKind::ManagedToDevice | CopyKind::ManagedToHost);
+    let rows: Vec<&CopyRow> = stage.copies.iter().filter(managed).collect();
+    let moved: u64 = rows.iter().map(|row| row.calls).sum();
+    let bytes: u64 = rows.iter().filter_map(|row| row.bytes).sum();
+    // On the way to the device a kernel waits for it, and is busy.
+    let back = rows.iter().filter(|row| row.kind == CopyKind::ManagedToHost);
+    let (back_ns, paging_ns) = (back.map(|row| row.total_ns).sum::<i64>(), stage.idle_detail.paging_ns);
+    let ns = stage.each_device(back_ns + paging_ns);
+    if percent(ns, stage.elapsed_ns()) < LEAST_EXPOSED_PCT {
+        return None;
+    }
+    let title = format!(
+        "{} moves {} of managed memory between host and device in {} pieces; that and the gaps between them take {}",
+        stage.spoken(),
+        size(bytes),
+        count(moved),
+        time(ns)
+    );
+    view.saves_on_devices(&[
+        ("idle time before pieces of managed memory", paging_ns),
+        ("pieces on their way to the host", back_ns),
+    ])
+    .with("pieces", moved)
+    .with("bytes", bytes)
+    .with("paging_ns", paging_ns)
+    .finish(title, view.action("prefetch"))
+}
+
 /// Copies between host and device inside the stage: pageable ones block the CPU, one for each token adds up, and large ones take
 /// time of their own.
-fn host_copies(view: &View<'_>) -> Option<Finding> {
+pub fn host_copies(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let (evidence, idle) = (view.evidence?, stage.idle?);
     let copies = evidence.host_copies;
@@ -127,54 +175,10 @@ fn host_copies(view: &View<'_>) -> Option<Finding> {
     let read_back = 2 * copies.to_host > copies.count;
     let mostly_pageable = 3 * copies.pageable >= copies.count;
     let action = match (read_back, mostly_pageable) {
-        (true, true) => {
-            "Find what reads values back (.item(), .cpu(), .tolist(), printing): such a copy holds the CPU until the GPU has \
-             caught up. Keep the values on the device, or read them late, through pinned memory with non_blocking=True."
-        }
-        (true, false) => "Read back less often: several results at once, or while the next step runs.",
-        (false, true) => {
-            "Make the tensors on the device, or stage them in pinned memory and copy with non_blocking=True; a pageable copy \
-             holds the CPU until it is done. Weights that are copied in each step belong on the device."
-        }
-        (false, false) => {
-            "Move the copies out of the step: build masks and positions on the device, keep weights there, and copy ahead on a \
-             stream of their own, while kernels run."
-        }
+        (true, true) => view.action("pageable read-back"),
+        (true, false) => view.action("read-back"),
+        (false, true) => view.action("pageable"),
+        (false, false) => view.action("in steps"),
     };
     draft.finish(title, action)
 }
-
-pub const SYNC_IN_STEP: Rule = Rule {
-    find: Find::One(synchronisation),
-    cause: Cause::Waits,
-    rows: Rows::Gaps(IdleCause::Sync),
-    id: "sync-in-step",
-    remedy: "fewer waits for the device",
-    meaning: "The CPU waits for the GPU in the middle of the work. While it waits it launches nothing, so that the \
-              GPU runs dry and stays idle until the next launch arrives.",
-    computed: "Idle time while the launching thread was inside a synchronising call, and after it until the next \
-              launch. The bound is the sum of both.",
-    fix: "Keep values on the device: .item(), .cpu(), .tolist(), nonzero, boolean indexing and printing wait. \
-              Test for the end of generation once in several tokens, sample on the device, or schedule the next \
-              step before the last token is read.",
-    disproof: "The GPU stays as idle when the calls are left out; set_sync_debug_mode names the lines that wait.",
-    links: &["https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_sync_debug_mode.html"],
-    ..Rule::BASE
-};
-
-pub const HOST_COPIES: Rule = Rule {
-    find: Find::One(host_copies),
-    cause: Cause::Copies,
-    rows: Rows::Gaps(IdleCause::Copy),
-    id: "host-copies",
-    remedy: "fewer copies between host and device",
-    meaning: "Data moves between host and device inside the stage. A copy from or to pageable memory also holds \
-              the CPU until it is done.",
-    computed: "Time of the copies that no kernel overlaps, idle time inside copy calls, and idle time after them \
-              until the next launch. The bound is the sum.",
-    fix: "Create tensors on the device, keep weights and masks there, and stage what must move in pinned \
-              memory with non_blocking=True, on a stream of its own.",
-    disproof: "The stage takes as long with the data on the device already.",
-    links: &["https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html"],
-    ..Rule::BASE
-};

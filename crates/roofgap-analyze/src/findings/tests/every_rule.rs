@@ -4,16 +4,18 @@ use super::constructed::{MS, analysis, busy, chains, kernel, measured, run, run_
 use super::serving::{batch, percentiles, served, stage as engine_stage};
 use super::*;
 use crate::counters::Bound;
+use crate::findings::OtherWork;
 use crate::findings::RULES;
-use crate::findings::evidence::{CommunicationUse, CopyUse, DeviceUse, SyncUse};
+use crate::findings::evidence::{CommunicationUse, CopyUse, DeviceUse, ShapeUse, SyncUse};
 use crate::result::*;
+use roofgap_trace::OpKind;
 
 /// Runs the rules with the cause of one, or without it.
 type Case = (&'static str, fn(bool) -> Vec<Finding>);
 
 #[test]
 fn every_rule_has_its_cause_and_is_silent_without_it() {
-    for rule in RULES {
+    for rule in RULES.iter() {
         let found = |present: bool| {
             let case = CASES.iter().find(|(id, _)| *id == rule.id);
             let (_, case) = case.unwrap_or_else(|| panic!("{} has no case", rule.id));
@@ -94,6 +96,13 @@ const CASES: &[Case] = &[
         let (stage, evidence) = if is { launches() } else { busy() };
         run(stage, evidence)
     }),
+    ("host-gaps", |is| {
+        let (mut stage, mut evidence) = launches();
+        stage.idle_detail.host_work_ns = if is { 40 * MS } else { MS };
+        let longest = LaunchGap { ns: 20 * MS, kind: OpKind::Kernel, name: "big_gemm".to_owned() };
+        evidence.other_work = Some(OtherWork { gaps: 2, longest, within: None });
+        run(stage, evidence)
+    }),
     ("data-loading", |is| {
         let (stage, evidence) = launches();
         run(Stage { data_loading_ns: if is { 50 * MS } else { 0 }, ..stage }, evidence)
@@ -102,6 +111,18 @@ const CASES: &[Case] = &[
         let (stage, mut evidence) = idle(Idle { sync_ns: 60 * MS, ..Idle::default() });
         // One wait ends the stage.
         evidence.syncs = SyncUse { count: 31, inside: if is { 30 } else { 0 }, ..SyncUse::default() };
+        run(stage, evidence)
+    }),
+    ("allocations", |is| {
+        let (mut stage, evidence) = launches();
+        stage.idle_detail.allocation_ns = if is { 40 * MS } else { MS };
+        run(stage, evidence)
+    }),
+    ("managed-memory", |is| {
+        let (mut stage, evidence) = idle(Idle { other_ns: 60 * MS, ..Idle::default() });
+        stage.idle_detail.paging_ns = if is { 50 * MS } else { 0 };
+        let kind = if is { CopyKind::ManagedToHost } else { CopyKind::DeviceToHost };
+        stage.copies = vec![CopyRow { kind, calls: 900, total_ns: 12 * MS, ..CopyRow::default() }];
         run(stage, evidence)
     }),
     ("host-copies", |is| {
@@ -164,6 +185,12 @@ const CASES: &[Case] = &[
     ("memory-below-roof", |is| counted(Bound::Dram, 10.0, if is { 60.0 } else { 92.0 }, 60.0)),
     ("cache-bound", |is| counted(if is { Bound::L1 } else { Bound::Compute }, 50.0, 10.0, 60.0)),
     ("low-occupancy", |is| counted(Bound::Latency, 35.0, 20.0, if is { 18.0 } else { 60.0 })),
+    ("small-blocks", |is| {
+        let (stage, mut evidence) = busy();
+        let threads = if is { 4 } else { 128 };
+        evidence.shapes = vec![ShapeUse { threads, ..shape("insert", 4_000_000, 98 * MS) }];
+        run(stage, evidence)
+    }),
     ("small-kernels", |is| {
         let (stage, mut evidence) = busy();
         evidence.shapes = vec![shape("big_gemm", if is { 33 } else { 1000 }, 98 * MS)];

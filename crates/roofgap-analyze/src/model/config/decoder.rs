@@ -131,8 +131,8 @@ impl Reader<'_, '_> {
         let bias = text.flag("attention_bias").unwrap_or(self.kind == "gpt_oss");
         Ok(Attention::Grouped {
             heads,
-            kv_heads: text.size(&["num_key_value_heads"])?.unwrap_or(heads),
-            head_dim: text.size(&["head_dim"])?.unwrap_or(self.hidden / heads),
+            kv_heads: text.size_or(&["num_key_value_heads"], heads)?,
+            head_dim: text.size_or(&["head_dim"], self.hidden / heads)?,
             qkv_bias: bias || self.kind.starts_with("qwen2"),
             output_bias: bias,
             qk_norm: self.kind.starts_with("qwen3") || self.kind == "gemma3_text",
@@ -152,7 +152,7 @@ impl Reader<'_, '_> {
         let slides = match self.kind {
             "gpt_oss" | "gemma2" => layer.is_multiple_of(2),
             "gemma3_text" => {
-                let every = self.text.size(&["sliding_window_pattern"])?.unwrap_or(6);
+                let every = self.text.size_or(&["sliding_window_pattern"], 6)?;
                 !(layer + 1).is_multiple_of(every)
             }
             // Qwen slides from a given layer on, and only where it says so.
@@ -209,8 +209,8 @@ impl Reader<'_, '_> {
         if layer < text.size_or_zero(&["first_k_dense_replace"])? {
             return Ok(false);
         }
-        let every = text.size(&["moe_layer_freq"])?.unwrap_or(1);
-        let step = text.size(&["decoder_sparse_step"])?.unwrap_or(1);
+        let every = text.size_or(&["moe_layer_freq"], 1)?;
+        let step = text.size_or(&["decoder_sparse_step"], 1)?;
         Ok(layer.is_multiple_of(every) && (layer + 1).is_multiple_of(step))
     }
 }

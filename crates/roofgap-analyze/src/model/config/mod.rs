@@ -164,6 +164,11 @@ impl<'a> Fields<'a> {
         self.at_least(keys, 1)
     }
 
+    /// The same with a value where none of them is there.
+    fn size_or(&self, keys: &[&str], otherwise: u64) -> Result<u64, UnknownModel> {
+        Ok(self.size(keys)?.unwrap_or(otherwise))
+    }
+
     /// The same, where 0 means "none".
     fn size_or_zero(&self, keys: &[&str]) -> Result<u64, UnknownModel> {
         Ok(self.at_least(keys, 0)?.unwrap_or(0))

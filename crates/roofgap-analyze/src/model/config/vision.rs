@@ -27,7 +27,7 @@ fn published_deepseek(
     width: &Fields<'_>,
     decoder_hidden: u64,
 ) -> Result<Vision, UnknownModel> {
-    let image_size = vision.size(&["image_size"])?.unwrap_or(1024);
+    let image_size = vision.size_or(&["image_size"], 1024)?;
     let mut towers = Vec::new();
     if let Some(fields) = width.object("sam_vit_b") {
         towers.push(Tower::Sam(sam(&fields, image_size, vec![512, 1024])?));
@@ -45,7 +45,7 @@ fn published_deepseek(
             patch: if fields.flag("patch_embedding") == Some(false) {
                 0
             } else {
-                fields.size(&["patch_size"])?.unwrap_or(14)
+                fields.size_or(&["patch_size"], 14)?
             },
             class_token: fields.flag("class_token").unwrap_or(true),
             patch_bias: false,
@@ -56,21 +56,21 @@ fn published_deepseek(
     }
     let second = width.object("qwen2-0-5b");
     if let Some(fields) = &second {
-        let hidden = fields.size(&["dim", "width", "hidden_size"])?.unwrap_or(896);
+        let hidden = fields.size_or(&["dim", "width", "hidden_size"], 896)?;
         towers.push(Tower::Encoder(VisionEncoder {
             hidden,
-            layers: fields.size(&["layers"])?.unwrap_or(24),
-            heads: fields.size(&["heads"])?.unwrap_or(14),
-            kv_heads: fields.size(&["kv_heads"])?.unwrap_or(2),
-            inner: fields.size(&["intermediate_size"])?.unwrap_or(4864),
+            layers: fields.size_or(&["layers"], 24)?,
+            heads: fields.size_or(&["heads"], 14)?,
+            kv_heads: fields.size_or(&["kv_heads"], 2)?,
+            inner: fields.size_or(&["intermediate_size"], 4864)?,
             queries: fields.sizes("queries")?.unwrap_or_else(|| vec![144, 256]),
         }));
     }
     let features = towers.last().map_or(decoder_hidden, Tower::width);
     let projector = match top.object("projector_config") {
         Some(fields) => Projector::Linear {
-            inputs: fields.size(&["input_dim"])?.unwrap_or(features),
-            outputs: fields.size(&["n_embed"])?.unwrap_or(decoder_hidden),
+            inputs: fields.size_or(&["input_dim"], features)?,
+            outputs: fields.size_or(&["n_embed"], decoder_hidden)?,
         },
         None => Projector::Unknown,
     };
@@ -81,7 +81,7 @@ fn published_deepseek(
 
 /// Learned positions of the CLIP-like tower: its own patches and the class token.
 fn clip_positions(fields: &Fields<'_>) -> Result<u64, UnknownModel> {
-    let side = fields.size(&["image_size"])?.unwrap_or(224) / fields.size(&["patch_size"])?.unwrap_or(14);
+    let side = fields.size_or(&["image_size"], 224)? / fields.size_or(&["patch_size"], 14)?;
     Ok(side * side + u64::from(fields.flag("class_token").unwrap_or(true)))
 }
 
@@ -90,7 +90,7 @@ fn transformers_deepseek(vision: &Fields<'_>, decoder_hidden: u64) -> Result<Vis
     let mut towers = Vec::new();
     let mut image_size = 1024;
     if let Some(fields) = vision.object("sam_config") {
-        image_size = fields.size(&["image_size"])?.unwrap_or(1024);
+        image_size = fields.size_or(&["image_size"], 1024)?;
         towers.push(Tower::Sam(sam(&fields, image_size, vec![512, 896])?));
     }
     if let Some(fields) = vision.object("encoder_config") {
@@ -99,7 +99,7 @@ fn transformers_deepseek(vision: &Fields<'_>, decoder_hidden: u64) -> Result<Vis
             hidden: fields.need(&["hidden_size"])?,
             layers: fields.need(&["num_hidden_layers"])?,
             heads,
-            kv_heads: fields.size(&["num_key_value_heads"])?.unwrap_or(heads),
+            kv_heads: fields.size_or(&["num_key_value_heads"], heads)?,
             inner: fields.need(&["intermediate_size"])?,
             queries: vec![144, 256],
         }));
@@ -110,20 +110,20 @@ fn transformers_deepseek(vision: &Fields<'_>, decoder_hidden: u64) -> Result<Vis
 }
 
 fn sam(fields: &Fields<'_>, image_size: u64, downsample: Vec<u64>) -> Result<Sam, UnknownModel> {
-    let hidden = fields.size(&["width", "hidden_size"])?.unwrap_or(768);
-    let layers = fields.size(&["layers", "num_hidden_layers"])?.unwrap_or(12);
+    let hidden = fields.size_or(&["width", "hidden_size"], 768)?;
+    let layers = fields.size_or(&["layers", "num_hidden_layers"], 12)?;
     let global = fields.sizes("global_attn_indexes")?.unwrap_or_else(|| vec![2, 5, 8, 11]);
     Ok(Sam {
         hidden,
         layers,
-        heads: fields.size(&["heads", "num_attention_heads"])?.unwrap_or(12),
+        heads: fields.size_or(&["heads", "num_attention_heads"], 12)?,
         inner: match fields.size(&["mlp_dim"])? {
             Some(inner) => inner,
             None => inner(fields, hidden)?,
         },
-        patch: fields.size(&["patch_size"])?.unwrap_or(16),
+        patch: fields.size_or(&["patch_size"], 16)?,
         image_size,
-        window: fields.size(&["window_size"])?.unwrap_or(14),
+        window: fields.size_or(&["window_size"], 14)?,
         global_layers: global.iter().filter(|layer| **layer < layers).count() as u64,
         absolute_positions: fields.flag("use_abs_pos").unwrap_or(true),
         relative_positions: fields.flag("use_rel_pos").unwrap_or(true),

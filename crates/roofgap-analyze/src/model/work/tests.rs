@@ -1,4 +1,5 @@
 use super::*;
+use crate::gpu::Dtype;
 use crate::model::{Architecture, preset};
 
 fn term<'a>(work: &'a StageWork, name: &str) -> &'a Term {
@@ -181,6 +182,19 @@ fn stages_together_keep_their_terms() {
     assert_eq!(whole.terms.len(), prefill.terms.len() + decode.terms.len());
     assert_eq!(whole.terms[0].name, "prefill: embedding");
     assert_eq!(whole.steps, None);
+}
+
+#[test]
+fn a_stated_format_is_that_of_the_weights() {
+    let model = preset("llama3_8b").unwrap();
+    let bits = |model: &Architecture| {
+        let weights = &model.weights;
+        (model.dtype, weights.linear_bits, weights.expert_bits, weights.other_bits)
+    };
+    assert_eq!(bits(&model.clone().with_dtype(Dtype::Fp32)), (Dtype::Fp32, 32.0, 32.0, 32.0));
+    // Embedding, head, norms and activations are not quantised.
+    let own = bits(&model);
+    assert_eq!(bits(&model.with_dtype(Dtype::Fp8)), (own.0, 8.0, 8.0, own.3));
 }
 
 impl StageWork {

@@ -1,5 +1,6 @@
 //! Runs the program without a profiler: the reference for profiler overhead, and the proof that the program works.
 
+use crate::ns;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,9 +12,8 @@ use roofgap_runs::config::settings::WorkloadKind;
 use roofgap_runs::run_dir::{Layout, PhaseName};
 use roofgap_trace::account::{self, Account};
 
-use super::{Phase, PlannedSession, Results, Skip, ns};
-use crate::run::attempt::AttemptError;
-use crate::run::context::{PhaseCommand, PhaseContext, PhaseDescription};
+use super::{Phase, PlannedSession, Results, Skip};
+use crate::run::context::{AttemptError, PhaseCommand, PhaseContext, PhaseDescription};
 use crate::run::program::Program;
 use crate::stage1;
 use roofgap_base::error::Error;

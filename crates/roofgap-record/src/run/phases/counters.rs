@@ -1,5 +1,6 @@
 //! Measures the plan with one ncu run inside a time budget.
 
+use crate::ns;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,12 +10,12 @@ use roofgap_analyze::{NamedPlace, StageSet};
 use roofgap_base::file::write_atomic;
 use roofgap_base::numbers::time;
 use roofgap_collect::child::{Outcome, Watch, Watcher};
+use roofgap_collect::command::NvtxRange;
 use roofgap_collect::ncu::{self, NameBase, NcuFailure, NcuProfile, Page, ProfiledLaunch};
-use roofgap_collect::range::NvtxRange;
 use roofgap_collect::tool::Ncu;
 use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::{Ncu as NcuSettings, WorkloadKind};
-use roofgap_runs::open::accounts::account_at;
+use roofgap_runs::open::run::account_at;
 use roofgap_runs::run_dir::{Layout, PhaseName};
 use roofgap_trace::ncu::CounterSet;
 use roofgap_trace::{Range, Trace};
@@ -22,13 +23,11 @@ use roofgap_trace::{Range, Trace};
 use super::measured_rank::{self, MeasuredRank};
 use super::select::{NO_TIMELINE, no_counters, nvtx_range};
 use super::timeline::{Recorder, Timeline};
-use super::{Phase, PlannedSession, Ready, Results, Skip, ns};
-use crate::run::attempt::AttemptError;
-use crate::run::context::{PhaseCommand, PhaseContext, PhaseDescription};
+use super::{Phase, PlannedSession, Ready, Results, Skip};
+use crate::run::context::{AttemptError, PhaseCommand, PhaseContext, PhaseDescription};
 use crate::run::program::{COUNTER_PATIENCE, Program};
 use crate::run::tools::ToolName;
-use crate::select::plan::{Measured, StageCover};
-use crate::select::{Plan, WHOLE, mangled_in_native, mangled_in_nsys};
+use crate::select::{Measured, Plan, StageCover, WHOLE, mangled_in_native, mangled_in_nsys};
 use crate::stage1;
 use roofgap_base::error::Error;
 

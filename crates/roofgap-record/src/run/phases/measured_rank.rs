@@ -6,10 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use roofgap_collect::range::NvtxRange;
-use roofgap_trace::Trace;
-use roofgap_trace::native;
+use roofgap_collect::command::NvtxRange;
 use roofgap_trace::ncu::{LaunchCounters, NvtxKind};
+use roofgap_trace::{Trace, native};
 
 use super::timeline::{Recorder, Timeline};
 use roofgap_runs::config::Config;

@@ -2,7 +2,7 @@
 //!
 //! 1. `preflight` checks the program, tools, GPU and disk space;
 //! 2. `baseline` runs the program without a profiler, or takes the times of an earlier run;
-//! 3. `timeline` records with nsys or the native collector, `sampler` counters beside the latter; `completeness` checks the recording;
+//! 3. `timeline` records with nsys or the native collector, and samples counters beside the latter; `completeness` checks the recording;
 //! 4. `operators` runs the program under torch.profiler;
 //! 5. `select` plans the kernels for ncu; `measured_rank` chooses one of several ranks;
 //! 6. `counters` measures that plan;
@@ -20,19 +20,20 @@ mod sampler;
 mod select;
 mod timeline;
 
+use crate::ns;
 use std::time::Duration;
 
 use roofgap_analyze::StageSet;
 use roofgap_base::exit::Exit;
 use roofgap_base::numbers::time;
 use roofgap_runs::config::Config;
-use roofgap_runs::open::Loaded;
+use roofgap_runs::open::Opened;
 use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus};
 
 use super::context::{PhaseContext, PhaseDescription};
 use super::program::Program;
 use super::tools::{PythonResult, ToolName, Tools};
-use crate::run::attempt::AttemptError;
+use crate::run::context::AttemptError;
 use crate::select::Plan;
 use baseline::Baseline;
 use roofgap_base::error::Error;
@@ -122,7 +123,7 @@ pub(crate) struct Results {
     baseline: Option<Baseline>,
     timeline: Option<Timeline>,
     plan: Option<Plan>,
-    pub loaded: Option<Loaded>,
+    pub opened: Option<Opened>,
 }
 
 /// The program and the tools of a session, once they are checked.
@@ -219,10 +220,6 @@ pub(crate) fn run_phase(
 /// States the time of the program without a profiler, for a phase that runs it with one.
 fn without_profiler(unprofiled: Option<Duration>) -> Option<String> {
     Some(format!("{} without a profiler", time(ns(unprofiled?))))
-}
-
-fn ns(time: Duration) -> i64 {
-    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -9,8 +9,7 @@ use roofgap_runs::run_dir::{Layout, PhaseName};
 use roofgap_trace::account;
 
 use super::{Phase, PlannedSession, Results, Skip, without_profiler};
-use crate::run::attempt::AttemptError;
-use crate::run::context::{PhaseCommand, PhaseContext, PhaseDescription};
+use crate::run::context::{AttemptError, PhaseCommand, PhaseContext, PhaseDescription};
 use crate::run::program::Program;
 use crate::stage1;
 use roofgap_base::error::Error;

@@ -12,13 +12,11 @@ use roofgap_runs::config::{Config, model};
 use roofgap_runs::run_dir::{Layout, PhaseName};
 
 use super::{Phase, Ready, Results, needed_tools};
-use crate::run::attempt::AttemptError;
-use crate::run::context::PhaseContext;
-use crate::run::environment::gather;
+use crate::run::context::{AttemptError, PhaseContext};
 use crate::run::inputs::{Manifest, write_inputs};
 use crate::run::program::{Program, ProgramFiles};
 use crate::run::props::ProfileProps;
-use crate::run::tools::{GpuCheck, PythonResult, Tools, python_of};
+use crate::run::tools::{GpuCheck, PythonResult, Tools, gather_environment, python_of};
 use crate::stage1;
 use roofgap_base::error::Error;
 
@@ -75,7 +73,7 @@ fn prepare(context: &mut PhaseContext<'_>, python: Option<&PythonResult>) -> Res
         context.warn(why.clone());
     }
     let searched = (!needed.is_empty()).then_some(&tools);
-    let environment = gather(props, searched, &gpus, python);
+    let environment = gather_environment(props, searched, &gpus, python);
     let written = context.run_dir.write_json("env.json", &environment);
     context.note_output(written);
     write_inputs(context, &[]);

@@ -5,16 +5,15 @@ use std::path::{Path, PathBuf};
 use roofgap_analyze::Analysis;
 use roofgap_base::error::Error;
 use roofgap_base::file::write_atomic;
-use roofgap_report::{Bundle, ReportFile, files};
-use roofgap_runs::open::run::{Run, context, load, overhead_warnings};
-use roofgap_runs::open::{Loaded, Overrides};
+use roofgap_report::{ReportFile, files};
+use roofgap_runs::open::run::{Run, context, open_recordings, overhead_warnings};
+use roofgap_runs::open::{Opened, Overrides};
 use roofgap_runs::run_dir::locate::is_job;
 use roofgap_runs::run_dir::{PhaseName, SessionRecord};
 use roofgap_runs::runs::merge::join_nodes;
 
 use super::{Phase, Results};
-use crate::run::attempt::AttemptError;
-use crate::run::context::PhaseContext;
+use crate::run::context::{AttemptError, PhaseContext};
 
 /// Reports of a run, written again.
 #[derive(Debug)]
@@ -39,15 +38,15 @@ pub fn write_reports(run_dir: &Path) -> Result<WrittenReports, Error> {
 pub fn write_reports_with(run_dir: &Path, overrides: &[String]) -> Result<WrittenReports, Error> {
     let problems = if is_job(run_dir) { join_nodes(run_dir)?.problems } else { Vec::new() };
     let run = Run::open_with(run_dir, overrides)?;
-    let mut loaded = run.load(&Overrides::default());
-    loaded.unreadable.extend(problems);
+    let mut opened = run.open_recordings(&Overrides::default());
+    opened.unreadable.extend(problems);
     let mut files = Vec::new();
-    for file in render(&loaded) {
+    for file in render(&opened) {
         let path = run_dir.join(file.name);
         write_atomic(&path, &file.bytes).map_err(Error::io("write", &path))?;
         files.push(path);
     }
-    Ok(WrittenReports { analysis: loaded.analysis, record: run.record, files, unreadable: loaded.unreadable })
+    Ok(WrittenReports { analysis: opened.analysis, record: run.record, files, unreadable: opened.unreadable })
 }
 
 /// The phase that analyses the recordings.
@@ -64,15 +63,15 @@ impl Phase for Analyze {
 
     fn run(&self, phases: &mut PhaseContext<'_>, found: &mut Results) -> Result<(), AttemptError> {
         let record = phases.record.record();
-        let loaded = load(&phases.layout, phases.config, record, &Overrides::default());
-        for why in &loaded.unreadable {
+        let opened = open_recordings(&phases.layout, phases.config, record, &Overrides::default());
+        for why in &opened.unreadable {
             phases.note(why.clone());
         }
-        for warning in overhead_warnings(&loaded.analysis, phases.config.runner.overhead_limit_pct) {
+        for warning in overhead_warnings(&opened.analysis, phases.config.runner.overhead_limit_pct) {
             phases.warn(warning);
         }
-        let result = check(&loaded.unreadable);
-        found.loaded = Some(loaded);
+        let result = check(&opened.unreadable);
+        found.opened = Some(opened);
         result
     }
 }
@@ -90,11 +89,11 @@ impl Phase for Report {
     }
 
     fn run(&self, phases: &mut PhaseContext<'_>, found: &mut Results) -> Result<(), AttemptError> {
-        let loaded = found.loaded.as_mut();
-        let loaded = loaded.ok_or_else(|| AttemptError::new("the recordings were not analysed"))?;
-        loaded.context = context(phases.record.record(), &phases.layout, phases.config);
+        let opened = found.opened.as_mut();
+        let opened = opened.ok_or_else(|| AttemptError::new("the recordings were not analysed"))?;
+        opened.context = context(phases.record.record(), &phases.layout, phases.config);
         let mut errors = Vec::new();
-        for file in render(loaded) {
+        for file in render(opened) {
             match phases.run_dir.write(file.name, &file.bytes) {
                 Ok(path) => {
                     phases.output(&path);
@@ -110,11 +109,6 @@ fn check(errors: &[String]) -> Result<(), AttemptError> {
     if errors.is_empty() { Ok(()) } else { Err(AttemptError::new(errors.join("; "))) }
 }
 
-fn render(loaded: &Loaded) -> Vec<ReportFile> {
-    files(Bundle {
-        analysis: &loaded.analysis,
-        stages: &loaded.stages,
-        trace: Some(&loaded.trace),
-        context: &loaded.context,
-    })
+fn render(opened: &Opened) -> Vec<ReportFile> {
+    files(opened.bundle())
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use roofgap_analyze::gpu::Dtype;
 use roofgap_analyze::{Options, Pattern, Stage, StageIndex, StageSet, analyze};
-use roofgap_collect::range::NvtxRange;
+use roofgap_collect::command::NvtxRange;
 use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::{Ncu as NcuSettings, WorkloadKind};
 use roofgap_runs::run_dir::PhaseName;
@@ -14,8 +14,7 @@ use super::baseline::Baseline;
 use super::measured_rank::MeasuredRank;
 use super::timeline::Timeline;
 use super::{Phase, Results, Skip};
-use crate::run::attempt::AttemptError;
-use crate::run::context::PhaseContext;
+use crate::run::context::{AttemptError, PhaseContext};
 use crate::select::{Limits, Plan, Policies, choose, launch_groups};
 
 const NAME: PhaseName = PhaseName::Select;

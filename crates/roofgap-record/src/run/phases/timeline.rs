@@ -1,32 +1,31 @@
 //! Records the timeline with nsys or the native collector. The recording is never gated by default; stages are cut out of it
 //! by range afterwards.
+//! A process of its own samples hardware counters while the native collector records the program.
 
-use std::collections::HashMap;
-use std::path::PathBuf;
-use std::time::Duration;
-
+use super::completeness::{self, Completeness};
+use super::sampler::StackSampler;
+use super::{Phase, PlannedSession, Ready, Results, without_profiler};
+use crate::run::context::{AttemptError, PhaseCommand, PhaseContext, PhaseDescription};
+use crate::run::program::Program;
+use crate::run::tools::{NativeLibrary, ToolName, Tools};
+use crate::stage1;
 use roofgap_analyze::Engine;
+use roofgap_base::error::Error;
 use roofgap_base::file::hash_file;
-use roofgap_collect::child::Outcome;
+use roofgap_collect::child::{self, Cancel, ChildError, ChildSpec, Outcome, OutputTarget};
 use roofgap_collect::command::CommandLine;
 use roofgap_collect::nsys::{self, CaptureEnd, CaptureRange, NsysProfile};
 use roofgap_collect::tool::Nsys;
 use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::{LayerRanges, Mode, Profiling, TimelineTool, WorkloadKind};
-use roofgap_runs::open::accounts::account_at;
 use roofgap_runs::open::read_each;
+use roofgap_runs::open::run::account_at;
 use roofgap_runs::run_dir::{Layout, PhaseName};
 use roofgap_trace::{Input, range_name};
-
-use super::completeness::{self, Completeness};
-use super::sampler::{Sampler, StackSampler};
-use super::{Phase, PlannedSession, Ready, Results, without_profiler};
-use crate::run::attempt::AttemptError;
-use crate::run::context::{PhaseCommand, PhaseContext, PhaseDescription};
-use crate::run::program::Program;
-use crate::run::tools::{NativeLibrary, ToolName, Tools};
-use crate::stage1;
-use roofgap_base::error::Error;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 const NAME: PhaseName = PhaseName::Timeline;
 
@@ -583,6 +582,42 @@ fn read(context: &mut PhaseContext<'_>, paths: &[PathBuf]) -> Result<Input, Atte
             }
             Ok(input)
         }
+    }
+}
+
+/// A sampler that runs beside the program.
+pub struct Sampler {
+    cancel: Cancel,
+    thread: JoinHandle<Result<Outcome, ChildError>>,
+}
+
+impl Sampler {
+    /// Starts a sampler, with logs in `folder`.
+    pub fn start(line: CommandLine, folder: &Path) -> Self {
+        let cancel = Cancel::new();
+        let (own, log) =
+            (cancel.clone(), |stream: &str| OutputTarget::file(folder.join(format!("sampler.{stream}.log"))));
+        let (out, err) = (log("out"), log("err"));
+        let thread = std::thread::spawn(move || {
+            let spec = ChildSpec { cancel: own, ..ChildSpec::new(&line, out, err) };
+            child::run(spec, &mut |_| {})
+        });
+        Self { cancel, thread }
+    }
+
+    /// Ends the sampler, and notes why it sampled nothing.
+    pub fn end(self, context: &mut PhaseContext<'_>) {
+        self.cancel.request();
+        let why = match self.thread.join() {
+            Ok(Ok(outcome)) if outcome.code == Some(0) => return,
+            Ok(Ok(outcome)) => {
+                let said = outcome.output_tail().lines().last().unwrap_or_default().trim().to_owned();
+                if said.is_empty() { format!("the sampler {}", outcome.describe()) } else { said }
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "the sampler panicked".to_owned(),
+        };
+        context.warn(format!("no counters were sampled: {why}"));
     }
 }
 

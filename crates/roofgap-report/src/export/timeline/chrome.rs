@@ -1,6 +1,6 @@
 //! The JSON of `chrome://tracing`, one event a line. Times are microseconds from the first event, with three decimals.
 
-use super::writer::{Arg, Track, Writer};
+use super::{Arg, Track, Writer};
 use roofgap_trace::Ns;
 use std::io::{self, Write};
 

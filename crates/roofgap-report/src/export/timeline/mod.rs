@@ -5,15 +5,14 @@
 //! not ended on each device, and the percentages measured for a kernel and launch shape.
 //!
 //! - `tracks`: assigns events to tracks
-//! - `writer`: what a format writes; `chrome`, `perfetto`: the formats
+//! - `chrome`, `perfetto`: the formats
 
 mod chrome;
 mod perfetto;
 mod tracks;
-mod writer;
 
 use crate::bundle::Bundle;
-use crate::export::{ExportError, write_whole};
+use crate::export::{ExportError, op_word, write_whole};
 use chrome::Chrome;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -24,7 +23,6 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 use tracks::{Tracks, device};
-use writer::{Arg, Track, Writer};
 
 /// Format of a timeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -200,12 +198,7 @@ fn operations(
         };
         let time: (Ns, Ns) = (ops.start[row], ops.end[row]);
         let name = trace.names.get(ops.name[row]);
-        let category = match ops.kind[row] {
-            OpKind::Kernel => "kernel",
-            OpKind::Copy => "memcpy",
-            OpKind::Set => "memset",
-            OpKind::Graph => "graph",
-        };
+        let category = op_word(ops.kind[row]);
         let call = launches.call_of_op.get(row).copied().unwrap_or(NO_CALL) as usize;
         let mut args = Vec::with_capacity(5);
         if ops.kind[row] == OpKind::Kernel {
@@ -291,4 +284,79 @@ fn measured(analysis: &Analysis, trace: &Trace, writer: &mut dyn Writer) -> io::
         }
     }
     Ok(())
+}
+
+/// A track: a thread of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Track {
+    pid: u32,
+    tid: u32,
+}
+
+impl Track {
+    /// Track of the stages.
+    const STAGES: Self = Self { pid: 1, tid: 1 };
+}
+
+/// A value beside an event.
+#[derive(Debug, Clone, Copy)]
+enum Arg<'a> {
+    Number(i64),
+    /// Size of a grid or a block.
+    Size([u32; 3]),
+    Text(&'a str),
+}
+
+/// Writes the events of a timeline in one format.
+trait Writer {
+    /// Begins the processes of a rank, the `at`th of several, whose first moment is `first`.
+    fn rank(&mut self, at: usize, rank: u32, first: Ns);
+
+    /// Names a process and sets its position among the others.
+    fn process(&mut self, pid: u32, name: &str, order: i64) -> io::Result<()>;
+
+    /// Names a track and sets its position in its process.
+    fn thread(&mut self, track: Track, name: &str, order: i64) -> io::Result<()>;
+
+    /// Names the track of a stream of a GPU.
+    fn stream(&mut self, track: Track, name: &str, order: i64) -> io::Result<()> {
+        self.thread(track, name, order)
+    }
+
+    /// Writes a slice that nests in its track.
+    fn slice(
+        &mut self,
+        track: Track,
+        category: &str,
+        name: &str,
+        time: (Ns, Ns),
+        args: &[(&str, Arg<'_>)],
+    ) -> io::Result<()>;
+
+    /// Writes an operation of a GPU on the track of its stream.
+    fn operation(
+        &mut self,
+        track: Track,
+        category: &str,
+        name: &str,
+        time: (Ns, Ns),
+        args: &[(&str, Arg<'_>)],
+    ) -> io::Result<()> {
+        self.slice(track, category, name, time, args)
+    }
+
+    /// Writes a slice that need not nest.
+    fn async_slice(&mut self, track: Track, name: &str, time: (Ns, Ns), id: u64) -> io::Result<()>;
+
+    /// Writes an instant.
+    fn instant(&mut self, track: Track, name: &str, at: Ns) -> io::Result<()>;
+
+    /// Writes an arrow from a call to an operation.
+    fn flow(&mut self, from: (Track, Ns), to: (Track, Ns), id: u64) -> io::Result<()>;
+
+    /// Writes a counter value of a process.
+    fn counter(&mut self, pid: u32, name: &str, at: Ns, value: f64) -> io::Result<()>;
+
+    /// Ends the document.
+    fn finish(&mut self) -> io::Result<()>;
 }

@@ -1,7 +1,7 @@
 //! Perfetto's own format: packets of protocol buffers. Operations of a GPU are render stages, each stream a hardware queue; everything
 //! else is a track event. A render stage cannot be the end of an arrow, so launch and operation share a correlation instead.
 
-use super::writer::{Arg, Track, Writer};
+use super::{Arg, Track, Writer};
 use roofgap_trace::Ns;
 use std::collections::HashMap;
 use std::io::{self, Write};

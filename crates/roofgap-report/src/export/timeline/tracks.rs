@@ -1,6 +1,6 @@
 //! Assigns events to tracks. Track numbers are generated, because thread and stream numbers can repeat.
 
-use super::writer::{Track, Writer};
+use super::{Track, Writer};
 use crate::export::free_lines::FreeLines;
 use roofgap_trace::{ThreadId, Trace};
 use std::collections::BTreeMap;

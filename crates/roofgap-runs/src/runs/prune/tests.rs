@@ -184,7 +184,7 @@ fn a_full_disk_loses_nothing() {
     let path = folder.path().join("run.sqlite");
     fs::write(&path, trace(512)).unwrap();
     for room in [0, 1 << 10, 150 << 10] {
-        let error = gzip::pack_through(&path, |file| Full(file, room)).unwrap_err();
+        let error = pack_through(&path, |file| Full(file, room)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         assert_eq!(fs::read(&path).unwrap(), trace(512));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing half is left");

@@ -31,12 +31,11 @@ use roofgap_report::{Bundle, Context};
 use roofgap_trace::native;
 use serde::Serialize;
 
-use super::artifacts::is_temporary;
-use super::files::{FoundFile, files, in_progress};
+use super::artifacts::{FoundFile, files, in_progress, is_temporary};
 use crate::config::{Origin, read_yaml};
 use crate::open::run::{Run, context};
 use crate::run_dir::folder::{RunState, run_state};
-use crate::run_dir::{Layout, RunRef, SessionRecord, trials};
+use crate::run_dir::{Layout, RunRef, SessionRecord, read_trials};
 pub use private::HostFacts;
 use private::{Extent, Private};
 
@@ -448,8 +447,7 @@ impl Scrubber<'_> {
         let text = read_text(&metrics).map_err(Error::io("write it again from", &metrics))?;
         let analysis: Analysis = self.cleaned(text)?;
         let known = Run::open(layout.root()).map(|run| context(&run.record, &layout, &run.config));
-        let known =
-            Context { trials: trials::read(&layout).unwrap_or_default(), ..known.unwrap_or_default() };
+        let known = Context { trials: read_trials(&layout).unwrap_or_default(), ..known.unwrap_or_default() };
         let context: Context = self.cleaned(serde_json::to_string(&known).map_err(Error::of)?)?;
         let (stages, trace) = (&StageIndex::default(), None);
         let files = roofgap_report::files(Bundle { analysis: &analysis, stages, trace, context: &context });

@@ -412,7 +412,7 @@ fn ends_clean(base: &Path, root: &Path) {
         assert!(!holds(&bytes, private), "{private}");
     }
     assert_eq!(names(&target), SHARED.map(|name| format!("20260101-000000/{name}")));
-    let left = super::super::files::files(root).unwrap();
+    let left = super::super::artifacts::files(root).unwrap();
     let known = left_out(&outcome);
     for file in left.iter().filter(|file| !known.contains(&file.path.to_str().unwrap())) {
         assert!(!holds(&fs::read(root.join(&file.path)).unwrap(), TOKEN), "{:?}", file.path);

@@ -35,6 +35,13 @@ fn other_documents_are_not_recognised() {
                 .into(),
             "found a trace of XLA (JAX or TensorFlow), which is not read",
         ),
+        (
+            r#"{"traceEvents": [
+                {"ph": "M", "pid": 2, "name": "process_name", "args": {"name": "CPU HIP API"}},
+                {"ph": "X", "pid": 2, "tid": 20, "ts": "1", "dur": "2", "name": "hipLaunchKernel", "args": {"BeginNs": "1"}}]}"#
+                .into(),
+            "found a trace of AMD's rocprof, which is not read",
+        ),
     ] {
         let message = message(&text);
         assert!(message.starts_with("not a capture: expected a PyTorch profiler trace"), "{message}");

@@ -37,6 +37,95 @@ fn the_first_releases() {
     assert_eq!(trace.losses.iter().count(), 2);
 }
 
+/// ROCm counts the host's processors as devices 0 and 1; the header describes the GPUs from 0.
+#[test]
+fn the_device_of_an_event_is_no_index_into_the_descriptions() {
+    let read = |devices: &str| {
+        read_text(&format!(
+            r#"{{"schemaVersion": 1, "deviceProperties": [{devices}], "traceEvents": [
+            {{"ph": "X", "cat": "kernel", "name": "k", "pid": 2, "tid": 0, "ts": 1.5, "dur": 2.5,
+             "args": {{"device": 2, "stream": 0, "correlation": 1}}}}]}}"#
+        ))
+        .unwrap()
+    };
+    let gpu =
+        |id: u32, name: &str| format!(r#"{{"id": {id}, "name": "{name}", "numSms": 304, "warpSize": 64}}"#);
+    let alike = read(&format!("{}, {}", gpu(0, "AMD Instinct MI300X"), gpu(1, "AMD Instinct MI300X")));
+    let device = &alike.devices[alike.ops.device[0].index()];
+    assert_eq!(
+        (device.number, device.name.as_deref(), device.sms),
+        (2, Some("AMD Instinct MI300X"), Some(304))
+    );
+    assert_eq!(alike.losses.count(LossKind::OpNoDevice), 0);
+    let mixed = read(&format!("{}, {}", gpu(0, "AMD Instinct MI300X"), gpu(1, "AMD Instinct MI210")));
+    assert_eq!(mixed.devices[mixed.ops.device[0].index()].name, None);
+    assert_eq!(mixed.losses.count(LossKind::OpNoDevice), 1);
+}
+
+/// Since torch 2.12 a program can name the nodes of its graphs, and have them shown on lanes of its own.
+#[test]
+fn named_nodes_of_graphs_keep_their_streams() {
+    let kernel = |ts: u32, node: u32, rest: &str| {
+        format!(
+            r#"{{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": {ts}.5, "dur": 1.5,
+                "args": {{"device": 0, "stream": 7, "correlation": 5, "graph node id": {node}{rest}}}}}"#
+        )
+    };
+    let moved = r#", "original_stream": 153, "name": "model.layers.3.mlp""#;
+    let events = [kernel(1, 11, moved), kernel(5, 12, ""), kernel(9, 11, moved)].join(", ");
+    let call = r#"{"ph": "X", "cat": "cuda_runtime", "name": "cudaGraphLaunch", "pid": 10, "tid": 10, "ts": 0.5, "dur": 0.5, "args": {"correlation": 5}}"#;
+    let text = format!(r#"{{"cudaGraphInlineAnnotated": true, "traceEvents": [{call}, {events}]}}"#);
+    let trace = read_text(&text).unwrap();
+    assert_eq!(trace.ops.stream, [153, 7, 153]);
+    let names = |node| {
+        let stack = trace.graph_nodes.stack_of(trace.ops.process[0], node)?;
+        Some(trace.graph_nodes.stacks()[stack].iter().map(|name| trace.names.get(*name)).collect::<Vec<_>>())
+    };
+    assert_eq!(names(11), Some(vec!["model.layers.3.mlp"]));
+    assert_eq!(names(12), None);
+}
+
+/// Accelerators whose events are not work alone.
+#[test]
+fn devices_that_are_no_gpus_are_named() {
+    let devices = |events: &str| {
+        let call = r#"{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 10, "tid": 10, "ts": 1.0, "dur": 2.0}"#;
+        let trace = read_text(&format!(r#"{{"traceEvents": [{call}, {events}]}}"#)).unwrap();
+        assert_eq!(trace.ops.len(), 0);
+        trace
+            .losses
+            .messages(LossKind::OtherDevice)
+            .map(|(name, count)| format!("{name} {count}"))
+            .collect::<Vec<_>>()
+    };
+    let wait = r#"{"ph": "X", "cat": "mtia_ccp_events", "name": "event_wait", "pid": 17, "tid": 1, "ts": 1.0, "dur": 2.0, "args": {"stream": 1}}"#;
+    assert_eq!(devices(&format!("{wait}, {wait}")), ["MTIA 2"]);
+    let lane =
+        r#"{"ph": "M", "pid": 5, "tid": 0, "name": "process_name", "args": {"name": "Ascend Hardware"}}"#;
+    let task = r#"{"ph": "X", "name": "MatMulV2", "pid": 5, "tid": 2, "ts": "1.0", "dur": 2.0, "args": {"Task Type": "AI_CORE"}}"#;
+    assert_eq!(devices(&format!("{lane}, {task}")), ["Ascend NPU 1"]);
+}
+
+/// A process that sees one GPU of several numbers it in two ways.
+#[test]
+fn the_only_device_is_the_one_that_is_described() {
+    let read = |devices: &str| {
+        read_text(&format!(
+            r#"{{"deviceProperties": [{devices}], "traceEvents": [
+            {{"ph": "X", "cat": "cuda_runtime", "name": "hipLaunchKernel", "pid": 1, "tid": 1, "ts": 1, "dur": 1,
+             "args": {{"correlation": 5}}}},
+            {{"ph": "X", "cat": "kernel", "name": "k", "pid": 2, "tid": 0, "ts": 3, "dur": 1,
+             "args": {{"device": 2, "stream": 0, "correlation": 5}}}}]}}"#
+        ))
+        .unwrap()
+    };
+    let one = read(r#"{"id": 0, "name": "AMD Instinct MI300X"}"#);
+    assert_eq!(one.losses.count(LossKind::OpNoDevice), 0);
+    assert_eq!(one.devices[one.ops.device[0].index()].name.as_deref(), Some("AMD Instinct MI300X"));
+    let several = read(r#"{"id": 0, "name": "A"}, {"id": 1, "name": "B"}"#);
+    assert_eq!(several.losses.count(LossKind::OpNoDevice), 1);
+}
+
 /// Releases before 2022 wrote the ranges of the profiler and of optimizers as operators.
 #[test]
 fn early_steps_are_ranges() {

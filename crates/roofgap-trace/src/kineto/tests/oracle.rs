@@ -24,6 +24,14 @@ pub fn expected(document: &Value) -> Snapshot {
     let events = document.get("traceEvents").unwrap_or(document).as_array().unwrap();
     let calls = |e: &&Value| matches!(e["cat"].as_str(), Some("cuda_runtime" | "cuda_driver"));
     let pid = events.iter().find(calls).and_then(|e| e["pid"].as_u64()).unwrap_or(0);
+    let work = |e: &&Value| matches!(e["cat"].as_str(), Some("kernel" | "gpu_memcpy" | "gpu_memset"));
+    let mut used: Vec<u64> =
+        events.iter().filter(work).map(|e| e["args"]["device"].as_u64().unwrap_or(0)).collect();
+    used.sort_unstable();
+    used.dedup();
+    let only =
+        document["deviceProperties"].as_array().filter(|described| described.len() == 1 && used.len() == 1);
+    let only = only.and_then(|described| described[0]["id"].as_u64());
     for event in events {
         let ns = |key: &str| (event[key].as_f64().unwrap_or(0.0) * 1000.0).round() as Ns;
         let time = (base + ns("ts"), base + ns("ts") + ns("dur"));
@@ -62,7 +70,7 @@ pub fn expected(document: &Value) -> Snapshot {
             kind,
             time,
             name,
-            (number("device") as u32, number("stream") as u32),
+            (only.unwrap_or_else(|| number("device")) as u32, number("stream") as u32),
             (number("correlation") as u32, pid as u32),
             shape,
             (number("bytes"), number("graph node id")),

@@ -1,0 +1,378 @@
+//! Kernels: too small, not fused, off the tensor cores, and the advice of ncu's own rules.
+
+use super::memory::above_roof_ns;
+use crate::counters::Measured;
+use crate::findings::evidence::{ChainUse, ShapeUse};
+use crate::findings::rule::{View, percent};
+use crate::gpu::{Dtype, lookup};
+use crate::names::{Family, is_initialisation};
+use crate::numbers::{count, counted, time};
+use crate::result::{Finding, NcuRule};
+
+/// Share of the stage's kernel time, in %, from which on small kernels are worth a line.
+const LEAST_SMALL_PCT: f64 = 20.0;
+
+/// Kernels with fewer blocks than the device has multiprocessors. Those that talk to other devices are meant to be small, and the
+/// products of a model that is split over devices wait for their weights. Time in which another kernel runs beside them does not
+/// count. The bound is the time that a full device would not need.
+pub fn small_kernels(view: &View<'_>) -> Option<Finding> {
+    let stage = view.stage;
+    let (evidence, kernel_ns) = (view.evidence?, stage.kernel_ns?);
+    let counts = |family: Family| match family {
+        Family::Communication => false,
+        Family::Gemm | Family::Gemv => evidence.communication.is_none(),
+        _ => true,
+    };
+    let mut calls = 0;
+    let mut total_ns = 0;
+    let mut unused = 0.0;
+    let mut shared_ns = 0;
+    let mut largest: Option<(&str, u64, i64, u32)> = None;
+    // Without a timeline, kernels that make the input are not part of the work.
+    let is_input = |name: &str| stage.idle.is_none() && is_initialisation(name);
+    for shape in evidence.shapes.iter().filter(|shape| counts(shape.family) && !is_input(&shape.name)) {
+        let Some(sms) = shape.sms.filter(|sms| shape.blocks > 0 && shape.blocks < u64::from(*sms)) else {
+            continue;
+        };
+        let alone_ns = shape.total_ns - shape.shared_ns;
+        calls += shape.calls;
+        total_ns += alone_ns;
+        shared_ns += shape.shared_ns;
+        unused += alone_ns as f64 * (1.0 - shape.blocks as f64 / f64::from(sms));
+        if largest.is_none_or(|(_, _, ns, _)| alone_ns > ns) {
+            largest = Some((&shape.name, shape.blocks, alone_ns, sms));
+        }
+    }
+    let (name, blocks, _, sms) = largest?;
+    let share = percent(total_ns, kernel_ns);
+    if share < LEAST_SMALL_PCT {
+        return None;
+    }
+    let short = view.short_names.get(name);
+    let alone = if shared_ns > 0 { " alone on the GPU for" } else { "" };
+    let title = format!(
+        "{} of {} kernels of {} have fewer blocks than the GPU has multiprocessors ({sms}):{alone} {share:.0} % of kernel time",
+        count(calls),
+        count(stage.kernel_count),
+        stage.spoken()
+    );
+    let action = format!(
+        "Give each launch more to do: {} at once, or kernels fused with their neighbours; for matrix products a \
+         split of the inner dimension. The largest is {short} with {}. Small kernels take {} in all.",
+        if view.program.generates { "more sequences" } else { "a larger batch" },
+        counted(blocks, "block"),
+        time(total_ns)
+    );
+    view.saves_on_devices(&[
+        ("small kernels alone on the GPU", total_ns),
+        ("their share of it", unused as i64 - total_ns),
+    ])
+    .with("small_kernels", calls)
+    .with("kernels", stage.kernel_count)
+    .with("small_kernel_ns", total_ns)
+    .with_number("share_of_kernel_time_pct", share)
+    .with("multiprocessors", sms)
+    .with("largest", short)
+    .with("largest_blocks", blocks)
+    .finish(title, action)
+}
+
+/// Threads that a GPU runs at a time.
+const WARP: u32 = 32;
+
+/// Kernels that fill the device with blocks of less than a warp. The bound is the share of the lanes that have no thread.
+pub fn small_blocks(view: &View<'_>) -> Option<Finding> {
+    let (stage, kernel_ns) = (view.stage, view.stage.kernel_ns?);
+    let few = |shape: &&ShapeUse| {
+        (1..WARP).contains(&shape.threads) && shape.sms.is_some_and(|sms| shape.blocks >= u64::from(sms))
+    };
+    let shapes: Vec<&ShapeUse> = view.evidence?.shapes.iter().filter(few).collect();
+    let largest = shapes.iter().max_by_key(|shape| shape.total_ns)?;
+    let (calls, total_ns) = (shapes.iter().map(|s| s.calls).sum(), shapes.iter().map(|s| s.total_ns).sum());
+    let used: i64 = shapes.iter().map(|s| s.total_ns / i64::from(WARP) * i64::from(s.threads)).sum();
+    let share = percent(total_ns, kernel_ns);
+    if share < LEAST_SMALL_PCT {
+        return None;
+    }
+    let short = view.short_names.get(&largest.name);
+    let title = format!(
+        "{} of {} kernels of {} have blocks of fewer than {WARP} threads: {share:.0} % of kernel time",
+        count(calls),
+        count(stage.kernel_count),
+        stage.spoken()
+    );
+    let action = format!(
+        "{short} has blocks of {}. {}",
+        counted(largest.threads.into(), "thread"),
+        view.action("whole warps")
+    );
+    view.saves_on_devices(&[("kernels of small blocks", total_ns), ("their share of the lanes", -used)])
+        .with("small_block_kernels", calls)
+        .with("small_block_ns", total_ns)
+        .with("largest", short)
+        .with("largest_threads", largest.threads)
+        .finish(title, action)
+}
+
+/// Runs of three or more kernels that only move and combine elements. One kernel alone is repeated, as a benchmark does. The bound is their time without the longest of each
+/// run; the launches they cost are in the launch-bound finding.
+pub fn unfused(view: &View<'_>) -> Option<Finding> {
+    let chains = used(view.evidence?.chains)?;
+    if chains.kernels >= view.stage.kernel_count && view.stage.kernels.len() == 1 {
+        return None;
+    }
+    let title = format!(
+        "{} runs {} kernels in {} of elementwise work, {} in all",
+        view.stage.spoken(),
+        count(chains.kernels),
+        counted(chains.count, "unfused chain"),
+        time(chains.ns)
+    );
+    let action = format!(
+        "Fuse them: {}; the longest chain has {} kernels. Each kernel of a chain reads and writes what the one before it had in \
+         registers.",
+        view.program.fusing(),
+        chains.longest
+    );
+    found(view, &chains, title, action)
+}
+
+/// Attention as a product, a softmax among elementwise kernels and another product, which move the scores through memory.
+pub fn unfused_attention(view: &View<'_>) -> Option<Finding> {
+    let (chains, program) = (used(view.evidence?.attention)?, view.program);
+    let title = format!(
+        "{} runs attention in separate kernels {}: product, softmax and product take {}",
+        view.stage.spoken(),
+        crate::numbers::times(chains.count),
+        time(chains.ns)
+    );
+    let library = if program.is_hopper { "FlashAttention 3 or cuDNN" } else { "FlashAttention 2" };
+    let action = match program.engine {
+        _ if !program.is_torch => format!("Use a fused attention kernel ({library}), which keeps the scores on the chip."),
+        Some(engine) if engine.in_process => {
+            "Use fused attention, which keeps the scores on the chip: attn_implementation=\"sdpa\" instead of \"eager\".".to_owned()
+        }
+        _ => format!(
+            "Use torch.nn.functional.scaled_dot_product_attention ({library} where the masks allow it), which keeps the scores on the \
+             chip."
+        ),
+    };
+    found(view, &chains, title, action)
+}
+
+/// Families that a compiler can fold into one another.
+pub const LIGHT: [Family; 6] = [
+    Family::Elementwise,
+    Family::CopyLayout,
+    Family::Reduction,
+    Family::Norm,
+    Family::Softmax,
+    Family::Quantization,
+];
+
+fn used(chains: ChainUse) -> Option<ChainUse> {
+    (chains.count > 0).then_some(chains)
+}
+
+fn found(view: &View<'_>, chains: &ChainUse, title: String, action: String) -> Option<Finding> {
+    let longest_ns = chains.ns - chains.beyond_longest_ns;
+    view.saves_on_devices(&[
+        ("kernels of the chains", chains.ns),
+        ("the longest of each chain", -longest_ns),
+        ("gaps between queued kernels of a chain", chains.gaps_ns),
+    ])
+    .with("chains", chains.count)
+    .with("kernels_in_chains", chains.kernels)
+    .with("kernels", view.stage.kernel_count)
+    .with("chain_ns", chains.ns)
+    .with("longest_chain", chains.longest)
+    .finish(title, action)
+}
+
+/// Share of kernel time, in %, from which on a stage is made of matrix products.
+const GEMM_HEAVY_PCT: f64 = 30.0;
+
+/// Names under which libraries run matrix products on the CUDA cores.
+const CUDA_CORE_NAMES: [&str; 5] = ["sgemm", "dgemm", "simt", "ffma", "cgemm"];
+/// The same names where tensor cores do the work after all (TF32).
+const TENSOR_NAMES: [&str; 4] = ["tensorop", "tf32", "xmma", "s1688"];
+
+fn on_cuda_cores(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    CUDA_CORE_NAMES.iter().any(|part| name.contains(part))
+        && !TENSOR_NAMES.iter().any(|part| name.contains(part))
+}
+
+/// A stage of matrix products, part of which run on the CUDA cores by their counters, or where there are none by the names of
+/// their kernels. Products with one row (gemv) are left out: they wait for memory, not for arithmetic. The bound is what the
+/// ratio of peaks would save.
+pub fn tensor_cores_idle(view: &View<'_>) -> Option<Finding> {
+    let stage = view.stage;
+    let kernel_ns = stage.kernel_ns?;
+    let gemm_ns: i64 = stage.kernels.iter().filter(|k| k.family == Family::Gemm).map(|k| k.total_ns).sum();
+    if percent(gemm_ns, kernel_ns) < GEMM_HEAVY_PCT {
+        return None;
+    }
+    let slow: Vec<_> = stage
+        .kernels
+        .iter()
+        .filter(|k| {
+            k.family == Family::Gemm
+                && counted_off_tensor_cores(view, &k.name).unwrap_or_else(|| on_cuda_cores(&k.name))
+        })
+        .collect();
+    let (first, (format, ratio)) = (slow.first()?, faster_format(view)?);
+    let slow_ns: i64 = slow.iter().map(|kernel| kernel.total_ns).sum();
+    let title = format!(
+        "matrix products of {} run on the CUDA cores for {} of {} ({})",
+        stage.spoken(),
+        time(slow_ns),
+        time(gemm_ns),
+        first.short_name
+    );
+    let action = match format {
+        Dtype::Tf32 => format!(
+            "Let them use the tensor cores, which do TF32 {ratio:.1} times as fast here: bf16 weights, or \
+             torch.set_float32_matmul_precision(\"high\"); sizes that are multiples of 8."
+        ),
+        _ => format!(
+            "Let them use the tensor cores, which do {format} {ratio:.1} times as fast here: {format} weights, or autocast; \
+             sizes that are multiples of 8."
+        ),
+    };
+    let at_peak_ns = (slow_ns as f64 / ratio) as i64;
+    view.saves_on_devices(&[
+        ("products on the CUDA cores", slow_ns),
+        ("at the ratio of the peaks", -at_peak_ns),
+    ])
+    .with("cuda_core_gemm_ns", slow_ns)
+    .with("gemm_ns", gemm_ns)
+    .with("kernel_ns", kernel_ns)
+    .with_number(&format!("{format}_over_fp32_peak"), ratio)
+    .with("largest", first.short_name.as_str())
+    .finish(title, action)
+}
+
+/// Tells whether the counters of a kernel show arithmetic, none of it on tensor cores; `None` where they do not tell.
+fn counted_off_tensor_cores(view: &View<'_>, name: &str) -> Option<bool> {
+    let row = view.counters().find(|row| row.row.kernel == name)?;
+    let work = row.readings.work.as_ref()?;
+    let flops = work.flops().filter(|flops| *flops > 0.0)?;
+    // Without a counter of the tensor cores their part is not zero but unknown.
+    work.by_kind.iter().find(|(kind, _)| kind.is_tensor())?;
+    Some(work.tensor_flops() < 0.01 * flops)
+}
+
+/// Returns the first number format, from the closest to fp32 on, that the tensor cores of the device do faster than the CUDA cores do
+/// fp32, and the ratio of the peaks; `None` for an unknown device, or where there is none.
+fn faster_format(view: &View<'_>) -> Option<(Dtype, f64)> {
+    let device = view.inputs.analysis.devices.first()?;
+    let facts = lookup(device.name.as_deref()?, None, device.memory_bytes).ok()?;
+    let fp32 = facts.dense_tflops.tflops(Dtype::Fp32)?;
+    let ratio = |format| Some((format, facts.dense_tflops.tflops(format)? / fp32));
+    [Dtype::Tf32, Dtype::Bf16, Dtype::Fp16].into_iter().filter_map(ratio).find(|(_, ratio)| *ratio > 1.1)
+}
+
+/// Rules whose advice no program follows: memory has to be allocated for compression.
+const LEFT_OUT: [&str; 1] = ["MemoryL2Compression"];
+
+/// ncu's rules with an estimate for the whole kernel, for kernels of this stage. The bound is that estimate applied to the
+/// time of the kernel and launch shape in the stage, at most the time above the roof. A rule that has several results for a launch, one
+/// for each unit, counts once with the largest.
+pub fn ncu_rules(view: &View<'_>) -> Vec<Finding> {
+    // One line for a kernel and rule: the launch shapes that a rule speaks of are added up.
+    let mut said: Vec<Said<'_>> = Vec::new();
+    for measured in view.counters() {
+        for (advice, percent) in estimates(measured) {
+            let saves = measured.timeline_total_ns as f64 * percent / 100.0;
+            let kernel = &measured.row.kernel;
+            let same = said.iter_mut().find(|said| said.kernel == kernel && said.advice.rule == advice.rule);
+            match same {
+                Some(said) => {
+                    // The text is that of the largest estimate.
+                    if percent > said.percent {
+                        (said.advice, said.percent) = (advice, percent);
+                    }
+                    said.kernel_ns += measured.timeline_total_ns;
+                    said.saves += saves;
+                }
+                None => {
+                    said.push(Said { kernel, kernel_ns: measured.timeline_total_ns, advice, percent, saves });
+                }
+            }
+        }
+    }
+    said.iter().filter_map(|said| said.finding(view)).collect()
+}
+
+/// Lists the rules with an estimate for a launch, each with its largest, %: at most what the busiest unit of the launch leaves.
+fn estimates(measured: &Measured) -> Vec<(&NcuRule, f64)> {
+    let row = &measured.row;
+    let busiest = [row.sm_pct, row.dram_pct].into_iter().flatten().fold(0.0, f64::max);
+    let mut largest: Vec<(&NcuRule, f64)> = Vec::new();
+    for advice in measured.advice.iter().filter(|advice| !LEFT_OUT.contains(&advice.rule.as_str())) {
+        let Some(percent) = advice.speedup_pct.filter(|pct| pct.is_finite() && *pct > 0.0) else {
+            continue;
+        };
+        let percent = percent.min((100.0 - busiest).max(0.0));
+        match largest.iter_mut().find(|(known, _)| known.rule == advice.rule) {
+            Some(known) if known.1 < percent => *known = (advice, percent),
+            Some(_) => {}
+            None => largest.push((advice, percent)),
+        }
+    }
+    largest
+}
+
+/// Results of one rule for one kernel.
+struct Said<'a> {
+    kernel: &'a str,
+    /// Time of the launch shapes that the rule is about, ns.
+    kernel_ns: i64,
+    /// Result with the largest estimate.
+    advice: &'a NcuRule,
+    /// Largest estimate, %.
+    percent: f64,
+    /// Sum over the launch shapes, ns.
+    saves: f64,
+}
+
+impl Said<'_> {
+    fn finding(&self, view: &View<'_>) -> Option<Finding> {
+        let saves = above_roof_ns(view, self.kernel).map_or(self.saves, |above| above.min(self.saves)) as i64;
+        let title = format!(
+            "ncu's rule {} for {} in {}: up to {:.0} %, {} in all",
+            self.advice.rule,
+            view.short_names.get(self.kernel),
+            view.stage.spoken(),
+            self.percent,
+            time(saves)
+        );
+        view.saves_on_devices(&[
+            ("kernel time", self.kernel_ns),
+            ("without what the rule saves", saves - self.kernel_ns),
+        ])
+        .id(format!("ncu-{}", self.advice.rule.to_ascii_lowercase()))
+        .with("kernel", self.kernel)
+        .with("kernel_ns", self.kernel_ns)
+        .with("section", self.advice.section.as_str())
+        .with_number("estimated_speedup_pct", self.percent)
+        .finish(title, self.advice.text.trim())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::on_cuda_cores;
+
+    #[test]
+    fn names_tell_the_cores() {
+        assert!(on_cuda_cores("ampere_sgemm_128x64_tn"));
+        assert!(on_cuda_cores(
+            "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x64_8x5_tn_align1>(T1::Params)"
+        ));
+        assert!(!on_cuda_cores("cutlass_80_tensorop_s1688gemm_128x64_32x3_tn_align4"));
+        assert!(!on_cuda_cores("nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_TNT"));
+        assert!(!on_cuda_cores("ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_tn"));
+    }
+}

@@ -1,0 +1,346 @@
+//! NVTX annotations of the program: [`attach`] puts the functions that NVTX calls into the tables of one NVTX client. Each shared object
+//! of the program that uses NVTX is a client of its own and calls us once. The raw interface (version 2 libraries and version 3 headers
+//! alike) and the texts that the program passes are below.
+
+use crate::collector::names::{self, Named};
+use crate::collector::thread::{self, Event};
+use libc::wchar_t;
+use roofgap_wire::{Message, Text};
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::mem::offset_of;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+/// Attaches to the client; whether any function was put in place.
+///
+/// # Safety
+/// `get_table` must be the function that NVTX passed to the entry point.
+pub unsafe fn attach(get_table: GetExportTable) -> bool {
+    // SAFETY: as the caller promises; the answer is null or a table that says how long it is.
+    unsafe {
+        let callbacks = get_table(TABLE_CALLBACKS).cast::<Callbacks>();
+        if callbacks.is_null() || (*callbacks).size < size_of::<Callbacks>() {
+            return false;
+        }
+        let Some(get) = (*callbacks).get_table else {
+            return false;
+        };
+        let mut placed = 0;
+        for module in [MODULE_CORE, MODULE_CORE2] {
+            let (mut table, mut length): (*mut *mut Function, c_uint) = (ptr::null_mut(), 0);
+            if get(module, &raw mut table, &raw mut length) == 0 || table.is_null() {
+                continue;
+            }
+            for (at, function) in of_module(module) {
+                if at >= length as usize {
+                    continue;
+                }
+                let place = *table.add(at);
+                if !place.is_null() {
+                    *place = function;
+                    placed += 1;
+                }
+            }
+        }
+        placed > 0
+    }
+}
+
+type Handle = *mut c_void;
+
+/// Runs `body`; a fault in it ends here.
+fn guard<R: Default>(body: impl FnOnce() -> R) -> R {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_default()
+}
+
+fn plain(text: &[u8]) -> Event<'_> {
+    Event { domain: 0, category: 0, payload_kind: 0, payload: 0, message: Message::Inline(Text(text)) }
+}
+
+/// Handles are numbers that travel as pointers.
+fn number(handle: Handle) -> u32 {
+    handle as usize as u32
+}
+
+fn handle(number: u32) -> Handle {
+    number as usize as Handle
+}
+
+/// Calls `body` with what the attributes say.
+///
+/// # Safety
+/// `attributes` must be null or point to attributes as NVTX defines them.
+unsafe fn with_event<R>(domain: u32, attributes: *const Attributes, body: impl FnOnce(&Event<'_>) -> R) -> R {
+    let mut event = Event { domain, category: 0, payload_kind: 0, payload: 0, message: Message::None };
+    if attributes.is_null() {
+        return body(&event);
+    }
+    // SAFETY: the first word of the attributes says how long they are; shorter ones are of no version we know.
+    let attributes = unsafe {
+        if usize::from((*attributes).size) < size_of::<Attributes>() {
+            return body(&event);
+        }
+        *attributes
+    };
+    event.category = attributes.category;
+    if (1..=PAYLOAD_LAST).contains(&attributes.payload_kind) {
+        event.payload_kind = attributes.payload_kind as u8;
+        event.payload = attributes.payload;
+    }
+    match attributes.message_kind {
+        MESSAGE_ASCII => {
+            // SAFETY: the kind says that it is a C string.
+            event.message = Message::Inline(Text(unsafe { narrow(attributes.message) }));
+            body(&event)
+        }
+        MESSAGE_WIDE => {
+            // SAFETY: the kind says that it is a wide string.
+            let wide = unsafe { Wide::new(attributes.message.cast()) };
+            event.message = Message::Inline(Text(wide.as_bytes()));
+            body(&event)
+        }
+        MESSAGE_REGISTERED => {
+            event.message = Message::Registered(attributes.message as usize as u32);
+            body(&event)
+        }
+        _ => body(&event),
+    }
+}
+
+/// Declares handlers: their bodies run guarded, and may use what NVTX promises about its arguments.
+macro_rules! handlers {
+    ($( fn $name:ident ( $($arg:ident : $type:ty),* ) $(-> $out:ty)? $body:block )*) => {$(
+        #[allow(unused_unsafe, reason = "some bodies need no promise")]
+        unsafe extern "C" fn $name($($arg: $type),*) $(-> $out)? {
+            // SAFETY: NVTX passes valid arguments to its functions and on to us.
+            guard(move || unsafe { $body })
+        }
+    )*};
+}
+
+handlers! {
+    fn mark_ex(attributes: *const Attributes) { with_event(0, attributes, thread::mark) }
+    fn mark_a(text: *const c_char) { thread::mark(&plain(narrow(text))) }
+    fn mark_w(text: *const wchar_t) { thread::mark(&plain(Wide::new(text).as_bytes())) }
+    fn start_ex(attributes: *const Attributes) -> u64 { with_event(0, attributes, thread::start) }
+    fn start_a(text: *const c_char) -> u64 { thread::start(&plain(narrow(text))) }
+    fn start_w(text: *const wchar_t) -> u64 { thread::start(&plain(Wide::new(text).as_bytes())) }
+    fn end(range: u64) { thread::end(range) }
+    fn push_ex(attributes: *const Attributes) -> c_int { with_event(0, attributes, thread::push); NOT_TRACKED }
+    fn push_a(text: *const c_char) -> c_int { thread::push(&plain(narrow(text))); NOT_TRACKED }
+    fn push_w(text: *const wchar_t) -> c_int { thread::push(&plain(Wide::new(text).as_bytes())); NOT_TRACKED }
+    fn pop() -> c_int { thread::pop(0); NOT_TRACKED }
+    fn category_a(id: u32, text: *const c_char) { names::add(Named::Category { id, domain: 0 }, narrow(text)) }
+    fn category_w(id: u32, text: *const wchar_t) {
+        names::add(Named::Category { id, domain: 0 }, Wide::new(text).as_bytes());
+    }
+    fn thread_a(tid: u32, text: *const c_char) { names::add(Named::Thread { tid }, narrow(text)) }
+    fn thread_w(tid: u32, text: *const wchar_t) { names::add(Named::Thread { tid }, Wide::new(text).as_bytes()) }
+
+    fn domain_mark(domain: Handle, attributes: *const Attributes) {
+        with_event(number(domain), attributes, thread::mark)
+    }
+    fn domain_start(domain: Handle, attributes: *const Attributes) -> u64 {
+        with_event(number(domain), attributes, thread::start)
+    }
+    fn domain_end(_domain: Handle, range: u64) { thread::end(range) }
+    fn domain_push(domain: Handle, attributes: *const Attributes) -> c_int {
+        with_event(number(domain), attributes, thread::push);
+        NOT_TRACKED
+    }
+    fn domain_pop(domain: Handle) -> c_int { thread::pop(number(domain)); NOT_TRACKED }
+    fn domain_category_a(domain: Handle, id: u32, text: *const c_char) {
+        names::add(Named::Category { id, domain: number(domain) }, narrow(text));
+    }
+    fn domain_category_w(domain: Handle, id: u32, text: *const wchar_t) {
+        names::add(Named::Category { id, domain: number(domain) }, Wide::new(text).as_bytes());
+    }
+    fn register_a(domain: Handle, text: *const c_char) -> Answer {
+        Answer(handle(names::add_string(number(domain), narrow(text))))
+    }
+    fn register_w(domain: Handle, text: *const wchar_t) -> Answer {
+        Answer(handle(names::add_string(number(domain), Wide::new(text).as_bytes())))
+    }
+    fn domain_create_a(text: *const c_char) -> Answer { Answer(handle(names::add_domain(narrow(text)))) }
+    fn domain_create_w(text: *const wchar_t) -> Answer {
+        Answer(handle(names::add_domain(Wide::new(text).as_bytes())))
+    }
+}
+
+/// A handle as an answer: null when something went wrong.
+#[repr(transparent)]
+struct Answer(Handle);
+
+impl Default for Answer {
+    fn default() -> Self {
+        Self(std::ptr::null_mut())
+    }
+}
+
+/// Returns the handlers of a module by their position in its table. Missing ones stay as they are.
+pub fn of_module(module: u32) -> Vec<(usize, Function)> {
+    match module {
+        MODULE_CORE => vec![
+            (1, mark_ex as Function),
+            (2, mark_a as Function),
+            (3, mark_w as Function),
+            (4, start_ex as Function),
+            (5, start_a as Function),
+            (6, start_w as Function),
+            (7, end as Function),
+            (8, push_ex as Function),
+            (9, push_a as Function),
+            (10, push_w as Function),
+            (11, pop as Function),
+            (12, category_a as Function),
+            (13, category_w as Function),
+            (14, thread_a as Function),
+            (15, thread_w as Function),
+        ],
+        MODULE_CORE2 => vec![
+            (1, domain_mark as Function),
+            (2, domain_start as Function),
+            (3, domain_end as Function),
+            (4, domain_push as Function),
+            (5, domain_pop as Function),
+            (8, domain_category_a as Function),
+            (9, domain_category_w as Function),
+            (10, register_a as Function),
+            (11, register_w as Function),
+            (12, domain_create_a as Function),
+            (13, domain_create_w as Function),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+/// `nvtxRangePush` and `Pop` answer this where nobody counts levels, which is also what they answer without a tool.
+pub const NOT_TRACKED: c_int = -2;
+
+pub const TABLE_CALLBACKS: u32 = 1;
+pub const MODULE_CORE: u32 = 1;
+pub const MODULE_CORE2: u32 = 5;
+
+pub const MESSAGE_ASCII: i32 = 1;
+pub const MESSAGE_WIDE: i32 = 2;
+pub const MESSAGE_REGISTERED: i32 = 3;
+
+/// The highest payload kind whose value stands in the attributes themselves.
+pub const PAYLOAD_LAST: i32 = 6;
+
+pub type GetExportTable = unsafe extern "C" fn(u32) -> *const c_void;
+pub type Function = *const c_void;
+
+/// Table of a client's functions.
+#[repr(C)]
+pub struct Callbacks {
+    pub size: usize,
+    pub get_table: Option<unsafe extern "C" fn(u32, *mut *mut *mut Function, *mut c_uint) -> c_int>,
+}
+
+/// Attributes of an event.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Attributes {
+    _version: u16,
+    pub size: u16,
+    pub category: u32,
+    _color_kind: i32,
+    _color: u32,
+    pub payload_kind: i32,
+    _reserved: i32,
+    pub payload: u64,
+    pub message_kind: i32,
+    _pad: i32,
+    pub message: *const c_char,
+}
+
+const _: () = {
+    assert!(offset_of!(Attributes, payload) == 24);
+    assert!(offset_of!(Attributes, message_kind) == 32);
+    assert!(offset_of!(Attributes, message) == 40);
+    assert!(size_of::<Attributes>() == 48);
+};
+
+/// The longest text that is kept.
+pub const LONGEST: usize = 4096;
+
+/// Returns the bytes of a C string.
+///
+/// # Safety
+/// `text` must be null or end in NUL and live through `'a`.
+pub unsafe fn narrow<'a>(text: *const c_char) -> &'a [u8] {
+    if text.is_null() {
+        return b"";
+    }
+    // SAFETY: as the caller promises; nothing beyond the NUL is looked at.
+    unsafe {
+        let length = libc::strnlen(text, LONGEST);
+        std::slice::from_raw_parts(text.cast(), length)
+    }
+}
+
+/// A wide text as UTF-8, without allocating.
+pub struct Wide {
+    bytes: [u8; 512],
+    length: usize,
+}
+
+impl Wide {
+    /// # Safety
+    /// `text` must be null or end in a wide NUL.
+    pub unsafe fn new(text: *const wchar_t) -> Self {
+        let mut wide = Self { bytes: [0; 512], length: 0 };
+        if text.is_null() {
+            return wide;
+        }
+        for at in 0.. {
+            // SAFETY: stops at the NUL.
+            let unit = unsafe { *text.add(at) };
+            if unit == 0 {
+                break;
+            }
+            let letter = char::from_u32(unit as u32).unwrap_or(char::REPLACEMENT_CHARACTER);
+            let Some(place) = wide.bytes.get_mut(wide.length..wide.length + letter.len_utf8()) else {
+                break;
+            };
+            letter.encode_utf8(place);
+            wide.length += letter.len_utf8();
+        }
+        wide
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wide_texts_become_utf8() {
+        let text: Vec<wchar_t> = "d\u{e9}code \u{1f680}\0".chars().map(|letter| letter as wchar_t).collect();
+        // SAFETY: it ends in NUL.
+        let wide = unsafe { Wide::new(text.as_ptr()) };
+        assert_eq!(wide.as_bytes(), "d\u{e9}code \u{1f680}".as_bytes());
+    }
+
+    #[test]
+    fn long_and_missing_texts_are_no_trouble() {
+        let mut text: Vec<wchar_t> = vec!['\u{e9}' as wchar_t; 2000];
+        text.push(0);
+        // SAFETY: it ends in NUL.
+        let wide = unsafe { Wide::new(text.as_ptr()) };
+        assert!(std::str::from_utf8(wide.as_bytes()).is_ok());
+        let mut text = vec![b'a'; 2 * LONGEST];
+        text.push(0);
+        // SAFETY: null is allowed, and the other ends in NUL.
+        unsafe {
+            assert!(Wide::new(std::ptr::null()).as_bytes().is_empty());
+            assert!(narrow(std::ptr::null()).is_empty());
+            assert_eq!(narrow(text.as_ptr().cast()).len(), LONGEST);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Sampled hardware counters: events whose fields the header of the report describes.
+
+use super::container::{Stop, Strings};
+use crate::protobuf::{Fields, Malformed, Wire};
+use crate::sqlite::Value;
+
+/// Name of the source of these events.
+const SOURCE: &[u8] = b"GpuMetrics";
+
+/// Bits of the number of a type that name its source.
+const SOURCE_BITS: u64 = !0xffff_ffff;
+
+/// Values of `GenericEventField.Type`.
+const SIGNED: u64 = 1;
+const FLOAT: u64 = 2;
+
+/// The types of samples.
+#[derive(Default)]
+pub struct Metrics {
+    types: Vec<(u64, Vec<Metric>)>,
+}
+
+/// A value of a sample.
+struct Metric {
+    name: Vec<u8>,
+    offset: usize,
+    size: usize,
+    form: u64,
+}
+
+impl Metrics {
+    /// Reads the types in the header of the events.
+    pub fn of(header: &[u8], strings: &Strings) -> Result<Self, Stop> {
+        let mut found = Self::default();
+        let mut sources = Vec::new();
+        for field in Fields::of(header) {
+            let (number @ (13 | 14), Wire::Bytes(message)) = field? else { continue };
+            let mut id = 0;
+            let mut metrics = Vec::new();
+            for field in Fields::of(message) {
+                match (number, field?) {
+                    (_, (1, Wire::Varint(value))) => id = value,
+                    (13, (3, Wire::Varint(name))) if strings.get(name) == Some(SOURCE) => sources.push(id),
+                    (14, (3, Wire::Bytes(field))) => metrics.push(Metric::of(field, strings)?),
+                    _ => {}
+                }
+            }
+            if number == 14 {
+                found.types.push((id, metrics));
+            }
+        }
+        found.types.retain(|(id, _)| sources.contains(&(id & SOURCE_BITS)));
+        Ok(found)
+    }
+
+    /// Steps through the metrics of all types: type, number, name.
+    pub fn names(&self, mut row: impl FnMut(&[Value<'_>])) {
+        for (id, metrics) in &self.types {
+            for (number, metric) in metrics.iter().enumerate() {
+                row(&[Value::Int(*id as i64), Value::Int(number as i64), Value::Text(&metric.name)]);
+            }
+        }
+    }
+
+    /// Steps through the values of samples: time, type, number, value.
+    pub fn values(&self, events: &[u8], mut row: impl FnMut(&[Value<'_>])) -> Result<(), Malformed> {
+        let mut cursor = Fields::of(events);
+        while !cursor.is_empty() {
+            let (mut id, mut at, mut data) = (0, 0, &b""[..]);
+            for field in Fields::of(cursor.delimited()?) {
+                match field? {
+                    (1, Wire::Varint(value)) => id = value,
+                    (2, Wire::Varint(time)) => at = time as i64,
+                    (3, Wire::Bytes(bytes)) => data = bytes,
+                    _ => {}
+                }
+            }
+            let metrics = self.types.iter().find(|(known, _)| *known == id).map(|(_, metrics)| metrics);
+            for (number, metric) in metrics.into_iter().flatten().enumerate() {
+                row(&[Value::Int(at), Value::Int(id as i64), Value::Int(number as i64), metric.value(data)]);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Metric {
+    fn of(field: &[u8], strings: &Strings) -> Result<Self, Malformed> {
+        let mut metric = Self { name: Vec::new(), offset: 0, size: 0, form: 0 };
+        for field in Fields::of(field) {
+            match field? {
+                (1, Wire::Varint(id)) => metric.name = strings.get(id).unwrap_or_default().to_vec(),
+                (2, Wire::Varint(offset)) => metric.offset = usize::try_from(offset).unwrap_or(usize::MAX),
+                (3, Wire::Varint(size)) => metric.size = usize::try_from(size).unwrap_or(usize::MAX),
+                // Field 4 said before version 2023 that a number is signed.
+                (4 | 8, Wire::Varint(form)) => metric.form = form,
+                _ => {}
+            }
+        }
+        Ok(metric)
+    }
+
+    fn value<'a>(&self, data: &[u8]) -> Value<'a> {
+        let bytes = data.get(self.offset..).and_then(|rest| rest.get(..self.size));
+        let Some(bytes) = bytes.filter(|bytes| (1..=8).contains(&bytes.len())) else {
+            return Value::Null;
+        };
+        let number = bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        let unused = 64 - 8 * bytes.len() as u32;
+        match (self.form, bytes.len()) {
+            (FLOAT, 4) => Value::Real(f64::from(f32::from_bits(number as u32))),
+            (FLOAT, _) => Value::Real(f64::from_bits(number)),
+            (SIGNED, _) => Value::Int((number << unused) as i64 >> unused),
+            _ => Value::Int(number as i64),
+        }
+    }
+}

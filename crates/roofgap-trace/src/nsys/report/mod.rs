@@ -1,0 +1,319 @@
+//! Reports as nsys writes them (`.nsys-rep`, before 2021.4 `.qdrep`), read without nsys.
+//!
+//! A report is read as the tables of an export, so that one code fills the trace from both. `container` takes the file apart,
+//! `messages` knows the fields; `metrics` reads sampled hardware counters.
+
+use self::container::{Container, Contents, Stop, Strings};
+use self::messages::{Kind, Plan, Route, Unread, route};
+use self::metrics::Metrics;
+use super::tables::Tables;
+use crate::protobuf::{Fields, Malformed, Wire};
+use crate::sqlite::Value;
+use crate::{LossKind, ReadError, Trace};
+use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+
+mod container;
+mod messages;
+mod metrics;
+
+#[cfg(test)]
+mod tests;
+
+/// A report, sorted into tables.
+pub struct Report {
+    path: PathBuf,
+    version: Option<String>,
+    strings: Strings,
+    /// The environment of the program, as `NAME=value`.
+    variables: Vec<Vec<u8>>,
+    metrics: Metrics,
+    /// What threads read, in the order of the file.
+    parts: Vec<Part>,
+}
+
+/// Messages of the tables, each behind its length.
+#[derive(Default)]
+struct Rows {
+    bytes: Vec<u8>,
+    count: usize,
+}
+
+impl Rows {
+    fn push(&mut self, message: &[u8]) {
+        let mut length = message.len();
+        while length >= 0x80 {
+            self.bytes.push(length as u8 | 0x80);
+            length >>= 7;
+        }
+        self.bytes.push(length as u8);
+        self.bytes.extend_from_slice(message);
+        self.count += 1;
+    }
+}
+
+/// The events of some blocks.
+struct Part {
+    /// By kind.
+    tables: Vec<Rows>,
+    generic: Rows,
+    unread: BTreeMap<Unread, u64>,
+    events: u64,
+}
+
+impl Part {
+    fn new() -> Self {
+        let tables = Kind::ALL.iter().map(|_| Rows::default()).collect();
+        Self { tables, generic: Rows::default(), unread: BTreeMap::new(), events: 0 }
+    }
+
+    fn push(&mut self, kind: Kind, message: &[u8]) {
+        if let Some(rows) = self.tables.get_mut(kind as usize) {
+            rows.push(message);
+        }
+    }
+
+    fn rows(&self, kind: Kind) -> &Rows {
+        &self.tables[kind as usize]
+    }
+
+    fn read(blocks: &[container::Block<'_>]) -> Result<Self, Stop> {
+        let mut part = Self::new();
+        for block in blocks {
+            let bytes = block.unpacked()?;
+            for field in Fields::of(Fields::of(&bytes).delimited()?) {
+                match field? {
+                    (1, Wire::Bytes(event)) => part.add(event)?,
+                    (2, Wire::Bytes(event)) => part.generic.push(event),
+                    _ => {}
+                }
+            }
+        }
+        Ok(part)
+    }
+
+    fn add(&mut self, event: &[u8]) -> Result<(), Malformed> {
+        self.events += 1;
+        match route(event)? {
+            (Route::Row(kind), message) => self.push(kind, message),
+            (Route::Unread(kind), _) => *self.unread.entry(kind).or_default() += 1,
+            (Route::Passed, _) => {}
+        }
+        Ok(())
+    }
+}
+
+impl Report {
+    /// Reads a report and sorts its events.
+    ///
+    /// # Errors
+    /// Fails when the file is damaged or cut off ([`ReadError::Damaged`]), or has parts in a form that is not read
+    /// ([`ReadError::UnknownReport`]).
+    pub fn open(path: &Path) -> Result<Self, ReadError> {
+        Self::read(path).map_err(|stop| stop.about(path))
+    }
+
+    fn read(path: &Path) -> Result<Self, Stop> {
+        let container = Container::open(path)?;
+        let contents = container.contents()?;
+        let mut parts = events(&contents)?;
+        let mut facts = Part::new();
+        contents.threads.iter().for_each(|thread| facts.push(Kind::ThreadName, thread));
+        // Machines, their facts, and in these the GPUs, and their numbers in each process.
+        inside(contents.machine, &[1, 2, 7], &mut |gpu| facts.push(Kind::Gpu, gpu))?;
+        inside(contents.machine, &[1, 2, 1], &mut |gpu| facts.push(Kind::OldGpu, gpu))?;
+        inside(contents.machine, &[1, 2, 9], &mut |device| facts.push(Kind::CudaDevice, device))?;
+        parts.push(facts);
+        let mut variables = Vec::new();
+        inside(&container.options, &[26, 30], &mut |variable| variables.push(variable))?;
+        let variables = variables.into_iter().map(variable).collect::<Result<_, _>>()?;
+        let mut version = None;
+        inside(&container.about, &[6], &mut |text| {
+            version = Some(String::from_utf8_lossy(text).into_owned())
+        })?;
+        let metrics = Metrics::of(contents.header, &contents.strings)?;
+        Ok(Self { path: path.to_path_buf(), version, strings: contents.strings, variables, metrics, parts })
+    }
+
+    /// Returns the version of nsys, such as `2023.4.4.54`.
+    pub fn version(&self) -> Option<String> {
+        self.version.as_deref().and_then(|text| text.split('-').next()).map(str::to_owned)
+    }
+
+    /// Counts the events that are not read.
+    pub fn losses(&self, trace: &mut Trace) {
+        for (kind, count) in self.parts.iter().flat_map(|part| &part.unread) {
+            trace.losses.add_message(LossKind::EventUnknown, &kind.name(), *count);
+        }
+    }
+
+    fn damaged(&self, stop: Malformed) -> ReadError {
+        Stop::from(stop).about(&self.path)
+    }
+
+    /// Steps through the functions of all samples, the innermost first.
+    fn call_chains(&self, columns: &[&str], mut row: impl FnMut(&[Value<'_>])) -> Result<(), Malformed> {
+        let mut values = vec![Value::Null; columns.len()];
+        let mut id = 0;
+        for part in &self.parts {
+            let mut samples = Fields::of(&part.rows(Kind::Sample).bytes);
+            while !samples.is_empty() {
+                let mut depth = 0;
+                for field in Fields::of(samples.delimited()?) {
+                    let (4, Wire::Bytes(function)) = field? else { continue };
+                    let (mut symbol, mut module, mut unresolved) = (None, None, None);
+                    for field in Fields::of(function) {
+                        match field? {
+                            (1, Wire::Varint(id)) => symbol = Some(id as i64),
+                            (2, Wire::Varint(id)) => module = Some(id as i64),
+                            (6, Wire::Varint(flag)) => unresolved = Some(flag as i64),
+                            _ => {}
+                        }
+                    }
+                    for (value, name) in values.iter_mut().zip(columns) {
+                        let cell = match *name {
+                            "id" => Some(id),
+                            "stackDepth" => Some(depth),
+                            "symbol" => symbol,
+                            "module" => module,
+                            "unresolved" => unresolved,
+                            _ => None,
+                        };
+                        *value = cell.map_or(Value::Null, Value::Int);
+                    }
+                    row(&values);
+                    depth += 1;
+                }
+                id += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads a variable of the environment.
+fn variable(message: &[u8]) -> Result<Vec<u8>, Malformed> {
+    let (mut name, mut value) = (&b""[..], &b""[..]);
+    for field in Fields::of(message) {
+        match field? {
+            (1, Wire::Bytes(text)) => name = text,
+            (2, Wire::Bytes(text)) => value = text,
+            _ => {}
+        }
+    }
+    Ok([name, b"=", value].concat())
+}
+
+/// Calls a function for all messages at a path of field numbers.
+fn inside<'a>(message: &'a [u8], path: &[u64], found: &mut impl FnMut(&'a [u8])) -> Result<(), Malformed> {
+    let Some((first, rest)) = path.split_first() else {
+        found(message);
+        return Ok(());
+    };
+    for field in Fields::of(message) {
+        match field? {
+            (number, Wire::Bytes(inner)) if number == *first => inside(inner, rest, found)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Reads the events in parts, one a processor.
+fn events(contents: &Contents<'_>) -> Result<Vec<Part>, Stop> {
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let each = contents.blocks.len().div_ceil(processors).max(1);
+    let parts = std::thread::scope(|scope| {
+        let running: Vec<_> =
+            contents.blocks.chunks(each).map(|blocks| scope.spawn(move || Part::read(blocks))).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Part, Stop>>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        running.into_iter().map(join).collect::<Result<Vec<Part>, Stop>>()
+    })?;
+    let events: u64 = parts.iter().map(|part| part.events).sum();
+    let generic: u64 = parts.iter().map(|part| part.generic.count as u64).sum();
+    if (events, generic) == (contents.events, contents.generic) {
+        Ok(parts)
+    } else {
+        Err(Stop::Damaged("it does not have the number of events that its header says"))
+    }
+}
+
+impl Tables for Report {
+    fn has_column(&self, table: &str, column: &str) -> bool {
+        Kind::named(table).is_some_and(|kind| kind.has_column(column))
+    }
+
+    fn each(
+        &self,
+        table: &str,
+        columns: &[&str],
+        mut row: impl FnMut(&[Value<'_>]),
+    ) -> Result<(), ReadError> {
+        match (table, Kind::named(table)) {
+            (_, Some(kind)) => {
+                let plan = Plan::new(kind, columns);
+                let mut first = 0;
+                for rows in self.parts.iter().map(|part| part.rows(kind)) {
+                    plan.rows(&rows.bytes, first, &mut row).map_err(|stop| self.damaged(stop))?;
+                    first += rows.count as u64;
+                }
+            }
+            ("StringIds", _) => {
+                for (id, text) in self.strings.iter().enumerate() {
+                    row(&[Value::Int(id as i64), Value::Text(text)]);
+                }
+            }
+            ("META_DATA_CAPTURE", _) => {
+                for variable in &self.variables {
+                    row(&[Value::Text(b"ENVIRONMENT_VARIABLE"), Value::Text(variable)]);
+                }
+            }
+            ("SAMPLING_CALLCHAINS", _) => {
+                self.call_chains(columns, row).map_err(|stop| self.damaged(stop))?;
+            }
+            ("TARGET_INFO_GPU_METRICS", _) => self.metrics.names(row),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn scan<S: Send>(
+        &self,
+        table: &str,
+        columns: &[&str],
+        new: impl Fn(usize) -> S + Sync,
+        row: impl Fn(&mut S, &[Value<'_>]) + Sync,
+    ) -> Result<Vec<S>, ReadError> {
+        let kind = Kind::named(table);
+        let plan = kind.map(|kind| Plan::new(kind, columns));
+        let count = |part: &Part| kind.map_or(0, |kind| part.rows(kind).count);
+        let all: usize = self.parts.iter().map(count).sum();
+        let read = |part: &Part, rows: usize| {
+            let mut state = new(rows);
+            let row = |values: &[Value<'_>]| row(&mut state, values);
+            let done = match (kind, &plan) {
+                (Some(kind), Some(plan)) => plan.rows(&part.rows(kind).bytes, 0, row),
+                _ if table == "GPU_METRICS" => self.metrics.values(&part.generic.bytes, row),
+                _ => Ok(()),
+            };
+            done.map(|()| state)
+        };
+        let states: Result<Vec<S>, Malformed> = std::thread::scope(|scope| {
+            let read = &read;
+            let running: Vec<_> = self
+                .parts
+                .iter()
+                .enumerate()
+                .map(|(i, part)| scope.spawn(move || read(part, if i == 0 { all } else { count(part) })))
+                .collect();
+            let join = |thread: std::thread::ScopedJoinHandle<'_, Result<S, Malformed>>| {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            running.into_iter().map(join).collect()
+        });
+        states.map_err(|stop| self.damaged(stop))
+    }
+}

@@ -1,0 +1,382 @@
+//! Traces of Perfetto (`.pftrace`, `.perfetto-trace`), plain or compressed with gzip.
+//!
+//! A render stage of a GPU is an operation, and its hardware queue a stream. A slice of a track is, by its category, an operator, a call,
+//! GPU work or a range. A launch and its operation share a correlation, or an arrow. Counters, and packets of the system, are losses.
+
+mod packets;
+
+use crate::kineto::Category;
+use crate::{
+    Call, CallClass, Device, DeviceId, Format, GpuOp, LaunchShape, LossKind, Mark, MemoryKind, NameId, Ns,
+    OpKind, ProcessId, Range, RangeStyle, ReadError, Source, SourceFormat, ThreadId, Trace,
+};
+use packets::{Event, Fault, Kind, Notes, Packets, RenderStage, Track};
+use roofgap_base::file::Unpacked;
+use rustc_hash::FxHashMap;
+use std::path::Path;
+
+pub const FORMAT: Format = Format {
+    name: "perfetto",
+    description: "a Perfetto trace (.pftrace)",
+    is_timeline: true,
+    endings: &[".pftrace", ".perfetto-trace"],
+    gpu_work_advice: "; a trace of Perfetto has it as render stages or as slices of the categories of the PyTorch profiler",
+    detect: |head| packets::looks_like(&head.bytes).into(),
+    read: |file, input| read(&file.path, &mut input.trace),
+    ..Format::DEFAULT
+};
+
+/// Deepest chain of tracks that is followed. A broken trace may have a circle.
+const DEEPEST: usize = 16;
+
+/// End of the name of our own tracks of calls.
+const CALLS: &str = ": CUDA calls";
+
+/// Reads a trace into `trace`.
+pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
+    let damaged = |what: String| ReadError::damaged(path, "Perfetto trace", what);
+    let content = Unpacked::open(path).map_err(|e| ReadError::io(path, e))?;
+    let is_packed = content.is_packed();
+    let mut packets = Packets::new(trace);
+    packets.read(content).map_err(|fault| match fault {
+        Fault::Io(error) => ReadError::content(path, is_packed, error),
+        Fault::Malformed(what) => damaged(what.into()),
+    })?;
+    let Packets { trace, tracks, events, stages, gpus, .. } = packets;
+    let ranks = tracks.values().filter(|track| track.is_process).filter_map(|track| rank_of(&track.name));
+    let ranks: std::collections::BTreeSet<&str> = ranks.collect();
+    if ranks.len() > 1 {
+        return Err(ReadError::Unsupported {
+            path: path.to_path_buf(),
+            what: format!("a timeline of {} ranks in one", ranks.len()),
+            remedy: "give the captures of the ranks".into(),
+        });
+    }
+    if events.is_empty() && stages.is_empty() {
+        return Err(damaged("it has no slices and no work of a GPU".into()));
+    }
+    let (first_op, first_call) = (trace.ops.len(), trace.calls.len());
+    let mut filler = Filler {
+        tracks,
+        trace,
+        processes: FxHashMap::default(),
+        threads: FxHashMap::default(),
+        places: FxHashMap::default(),
+        flows: FxHashMap::default(),
+    };
+    let devices = filler.describe_devices(gpus);
+    filler.add_slices(events);
+    filler.add_stages(stages, first_call, &devices);
+    if trace.ops.len() > first_op && trace.calls.len() == first_call {
+        trace.losses.add(LossKind::NoRuntime, 1);
+    }
+    trace.sources.push(Source::new(path, SourceFormat::Perfetto));
+    Ok(())
+}
+
+/// Returns the rank in the name of a process of our own export.
+fn rank_of(name: &str) -> Option<&str> {
+    let (rank, _) = name.strip_prefix("rank ")?.split_once(": ")?;
+    rank.bytes().all(|byte| byte.is_ascii_digit()).then_some(rank)
+}
+
+/// Thread of a track, and whether its slices nest.
+#[derive(Clone, Copy)]
+struct Place {
+    thread: ThreadId,
+    process: ProcessId,
+    style: RangeStyle,
+}
+
+/// Turns events into rows of the trace.
+struct Filler<'t> {
+    tracks: FxHashMap<u64, Track>,
+    trace: &'t mut Trace,
+    /// By the track of the process; 0 for none.
+    processes: FxHashMap<u64, ProcessId>,
+    /// By process and name or number.
+    threads: FxHashMap<(ProcessId, String), ThreadId>,
+    places: FxHashMap<u64, Place>,
+    /// Correlations of arrows.
+    flows: FxHashMap<u64, u32>,
+}
+
+impl Filler<'_> {
+    /// Pairs the begin and the end of each slice. Packets come in any order.
+    fn add_slices(&mut self, mut events: Vec<Event>) {
+        events.sort_by_key(|event| event.at);
+        let last = events.last().map_or(0, |event| event.at);
+        let mut open: FxHashMap<u64, Vec<Event>> = FxHashMap::default();
+        for event in events {
+            match event.kind {
+                Kind::Begin => open.entry(event.track).or_default().push(event),
+                Kind::End => match open.get_mut(&event.track).and_then(Vec::pop) {
+                    Some(begin) => self.add_slice(&begin, event.at, false),
+                    None => self.trace.losses.add(LossKind::RangeBegunBefore, 1),
+                },
+                Kind::Instant => {
+                    let Place { thread, .. } = self.place(event.track);
+                    let (name, domain) = self.name_and_domain(&event);
+                    self.trace.ranges.marks.push(Mark { at: event.at, domain, name, thread });
+                }
+            }
+        }
+        let mut left: Vec<Event> = open.into_values().flatten().collect();
+        left.sort_by_key(|event| (event.at, event.track));
+        for begin in left {
+            self.trace.losses.add(LossKind::RangeOpen, 1);
+            self.add_slice(&begin, last, true);
+        }
+    }
+
+    fn name_and_domain(&mut self, event: &Event) -> (NameId, NameId) {
+        let empty = self.trace.names.intern("");
+        self.trace.losses.add(LossKind::RangeNoName, u64::from(event.name.is_none()));
+        let domain = event.notes.as_ref().and_then(|notes| notes.domain);
+        (event.name.unwrap_or(empty), domain.unwrap_or(empty))
+    }
+
+    fn add_slice(&mut self, begin: &Event, end: Ns, open: bool) {
+        let (start, unsaid) = (begin.at, Notes::default());
+        let notes = begin.notes.as_deref().unwrap_or(&unsaid);
+        match begin.category {
+            Category::Ignored => {}
+            Category::OtherDevice(name) => self.trace.losses.add_message(LossKind::OtherDevice, name, 1),
+            Category::Frame | Category::Unknown => self.trace.losses.add(LossKind::EventUnknown, 1),
+            Category::Kernel | Category::Copy | Category::Set => {
+                let track = self.tracks.get(&begin.track);
+                let stream = notes.stream.or(track.and_then(|track| track.tid)).unwrap_or(begin.track);
+                let gpu = notes.device.or(track.and_then(|track| track.pid)).unwrap_or(0);
+                let number = u32::try_from(gpu).unwrap_or(0);
+                let device = self.trace.add_device(Device { number, ..Device::default() });
+                self.add_op(
+                    (start, end),
+                    begin.name,
+                    kind_of(begin.category),
+                    (device, stream as u32),
+                    None,
+                    notes,
+                );
+            }
+            Category::CpuOp => {
+                let (name, _) = self.name_and_domain(begin);
+                let Place { thread, .. } = self.place(begin.track);
+                self.trace.cpu_ops.push(start, end, name, thread);
+            }
+            Category::Call => {
+                let (name, _) = self.name_and_domain(begin);
+                let Place { thread, process, .. } = self.place(begin.track);
+                let class = CallClass::of(self.trace.names.get(name));
+                let correlation = self.correlation(notes);
+                self.trace.calls.push(Call { start, end, name, class, process, thread, correlation });
+            }
+            Category::Annotation => {
+                let (name, domain) = self.name_and_domain(begin);
+                let Place { thread, process, style } = self.place(begin.track);
+                let end_thread = thread;
+                let range = Range { start, end, domain, name, process, thread, end_thread, style, open };
+                self.trace.ranges.rows.push(range);
+            }
+        }
+    }
+
+    /// Returns the correlation of an event; of an arrow without one, a number of its own.
+    fn correlation(&mut self, notes: &Notes) -> u32 {
+        if notes.correlation != 0 {
+            return notes.correlation as u32;
+        }
+        let next = u32::MAX - self.flows.len() as u32;
+        notes.flow.map_or(0, |flow| *self.flows.entry(flow).or_insert(next))
+    }
+
+    fn add_op(
+        &mut self,
+        (start, end): (Ns, Ns),
+        name: Option<NameId>,
+        kind: OpKind,
+        (device, stream): (DeviceId, u32),
+        process: Option<ProcessId>,
+        notes: &Notes,
+    ) {
+        let small = |value: u64| u32::try_from(value).unwrap_or(0);
+        self.trace.losses.add(LossKind::NameMissing, u64::from(name.is_none()));
+        let name = name.unwrap_or_else(|| self.trace.names.intern(""));
+        let shape = self.trace.ops.intern_shape(LaunchShape {
+            grid: notes.grid,
+            block: notes.block,
+            registers: small(notes.registers),
+            // Static and dynamic come as one sum.
+            static_shared: 0,
+            dynamic_shared: small(notes.shared),
+        });
+        let correlation = self.correlation(notes);
+        let process = process.unwrap_or_else(|| self.launching_process());
+        self.trace.ops.push(GpuOp {
+            kind,
+            start,
+            end,
+            name,
+            device,
+            stream,
+            process,
+            correlation,
+            shape,
+            bytes: notes.bytes,
+            graph_node: 0,
+            memory: (MemoryKind::Unknown, MemoryKind::Unknown),
+        });
+    }
+
+    /// Returns the process of GPU work that names none.
+    fn launching_process(&mut self) -> ProcessId {
+        match (self.trace.calls.process.last(), self.trace.processes.len()) {
+            (Some(process), _) => *process,
+            (None, 0) => self.trace.add_process(0, ""),
+            (None, _) => ProcessId(0),
+        }
+    }
+
+    fn add_stages(&mut self, stages: Vec<RenderStage>, first_call: usize, devices: &[Device]) {
+        if stages.is_empty() {
+            return;
+        }
+        let launching = self.trace.calls.process.get(first_call).copied();
+        let launching = launching.unwrap_or_else(|| self.launching_process());
+        let mut queues: FxHashMap<Option<NameId>, (Option<u32>, ProcessId)> = FxHashMap::default();
+        for stage in stages {
+            let number = u32::try_from(stage.gpu).unwrap_or(0);
+            let described = devices.get(stage.gpu as usize).cloned();
+            let device = described.unwrap_or(Device { number, ..Device::default() });
+            let device = self.trace.add_device(device);
+            let (stream, process) = *queues.entry(stage.queue).or_insert_with(|| {
+                let text = stage.queue.map_or("", |queue| self.trace.names.get(queue));
+                let (stream, pid) = stream_and_pid(text);
+                (stream, pid.and_then(|pid| process_of_pid(self.trace, pid)).unwrap_or(launching))
+            });
+            let name = stage.name.map_or("", |name| self.trace.names.get(name));
+            let kind = match (stage.notes.category, name) {
+                (Some(category), _) if name != WHOLE_GRAPH => kind_of(category),
+                (_, WHOLE_GRAPH) => OpKind::Graph,
+                (_, name) if name.contains("memcpy") || name.starts_with("Memcpy") => OpKind::Copy,
+                (_, name) if name.contains("memset") || name.starts_with("Memset") => OpKind::Set,
+                _ => OpKind::Kernel,
+            };
+            self.trace.losses.add(LossKind::GraphWhole, u64::from(kind == OpKind::Graph));
+            let end = stage.start.saturating_add(Ns::try_from(stage.duration).unwrap_or(Ns::MAX));
+            let stream = stream.unwrap_or(stage.queue_number as u32);
+            self.add_op((stage.start, end), stage.name, kind, (device, stream), Some(process), &stage.notes);
+        }
+    }
+
+    /// Adds the GPUs that the trace describes, in the order of their numbers in events. Our own export has them as processes.
+    fn describe_devices(&mut self, gpus: Vec<String>) -> Vec<Device> {
+        let named =
+            (0..).zip(gpus).map(|(number, name)| Device { number, name: Some(name), ..Device::default() });
+        let mut devices: Vec<Device> = named.collect();
+        if devices.is_empty() {
+            devices = self.exported_devices();
+        }
+        for device in &devices {
+            self.trace.add_device(device.clone());
+        }
+        devices
+    }
+
+    fn exported_devices(&self) -> Vec<Device> {
+        let mut found: Vec<(u64, Device)> = Vec::new();
+        for track in self.tracks.values().filter(|track| track.is_process) {
+            let described = track.name.strip_prefix("GPU ").and_then(|name| name.split_once(": "));
+            if let Some((number, name)) = described
+                && let (Ok(number), Some(pid)) = (number.parse(), track.pid)
+            {
+                let name = Some(name.to_owned()).filter(|name| name != "unknown");
+                found.push((pid, Device { number, name, ..Device::default() }));
+            }
+        }
+        found.sort_by_key(|(pid, _)| *pid);
+        found.into_iter().map(|(_, device)| device).collect()
+    }
+
+    /// Returns the thread of a track: its own, or that of the track around it.
+    fn place(&mut self, uuid: u64) -> Place {
+        if let Some(place) = self.places.get(&uuid) {
+            return *place;
+        }
+        let (mut at, mut style) = (uuid, RangeStyle::PushPop);
+        for _ in 0..DEEPEST {
+            let Some(track) = self.tracks.get(&at) else { break };
+            let Some((parent, around)) = track.parent.and_then(|uuid| Some((uuid, self.tracks.get(&uuid)?)))
+            else {
+                break;
+            };
+            if track.tid.is_some() || around.is_process {
+                break;
+            }
+            (at, style) = (parent, RangeStyle::StartEnd);
+        }
+        let unknown = Track::default();
+        let track = self.tracks.get(&at).unwrap_or(&unknown);
+        let own_process =
+            track.parent.filter(|parent| self.tracks.get(parent).is_some_and(|track| track.is_process));
+        let process_name = own_process.and_then(|uuid| self.tracks.get(&uuid));
+        let pid = track.pid.or(process_name.and_then(|process| process.pid)).unwrap_or(0);
+        let process_name = process_name.map_or(String::new(), |process| process.name.clone());
+        let name = track.name.strip_suffix(CALLS).unwrap_or(&track.name).to_owned();
+        let tid = track.tid.unwrap_or(0) as u32;
+        let key = track.tid.map_or_else(
+            || if name.is_empty() { format!("track {at}") } else { name.clone() },
+            |tid| tid.to_string(),
+        );
+        let process = match self.processes.get(&pid) {
+            Some(process) => *process,
+            None => {
+                let process = self.trace.add_process(pid as u32, &process_name);
+                self.processes.insert(pid, process);
+                process
+            }
+        };
+        let thread = match self.threads.get(&(process, key.clone())) {
+            Some(thread) => *thread,
+            None => {
+                let thread = self.trace.add_thread(process, tid, &name);
+                self.threads.insert((process, key), thread);
+                thread
+            }
+        };
+        let place = Place { thread, process, style };
+        self.places.insert(uuid, place);
+        place
+    }
+}
+
+/// Name of a whole graph.
+const WHOLE_GRAPH: &str = "[CUDA graph]";
+
+fn kind_of(category: Category) -> OpKind {
+    match category {
+        Category::Copy => OpKind::Copy,
+        Category::Set => OpKind::Set,
+        _ => OpKind::Kernel,
+    }
+}
+
+/// Parses the stream and the process of a queue such as `stream 7` or `stream 7 of 1234 (2)`.
+fn stream_and_pid(queue: &str) -> (Option<u32>, Option<u32>) {
+    let mut words = queue.split_whitespace().skip_while(|word| !word.eq_ignore_ascii_case("stream"));
+    let stream = words.nth(1).and_then(|word| word.trim_start_matches('#').parse().ok());
+    let pid = words.next().filter(|word| *word == "of").and(words.next()).and_then(|word| word.parse().ok());
+    (stream, pid)
+}
+
+/// Returns the process with a number, which our own export has at the end of its name.
+fn process_of_pid(trace: &Trace, pid: u32) -> Option<ProcessId> {
+    let is_it = |name: NameId| {
+        let last = trace.names.get(name).rsplit(' ').next();
+        last.and_then(|word| word.parse().ok()) == Some(pid)
+    };
+    let found = trace.processes.iter().position(|process| process.pid == pid || is_it(process.name));
+    found.map(|at| ProcessId(at as u32))
+}
+
+#[cfg(test)]
+mod tests;

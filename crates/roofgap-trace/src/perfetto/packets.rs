@@ -1,0 +1,565 @@
+//! Packets: the clock of each sequence, interned names, descriptions of tracks, and events.
+
+use crate::kineto::Category;
+use crate::protobuf::{Fields, Malformed, Wire};
+use crate::{LossKind, NameId, Ns, Trace};
+use flate2::read::ZlibDecoder;
+use roofgap_base::file::Unpacked;
+use rustc_hash::FxHashMap;
+use std::io::{self, BufRead, BufReader, Read};
+
+/// Largest packet, bytes.
+const MOST_PACKET: u64 = 256 << 20;
+
+/// The clock in which times are kept.
+const BOOT_TIME: u64 = 6;
+
+/// Clocks that belong to a sequence.
+const OWN_CLOCKS: std::ops::Range<u64> = 64..128;
+
+/// Fields of `InternedData`.
+const CATEGORIES: u64 = 1;
+const EVENT_NAMES: u64 = 2;
+const NOTE_NAMES: u64 = 3;
+const GPU_NAMES: u64 = 24;
+const NOTE_TEXTS: u64 = 29;
+
+/// Why the packets of a file end early.
+#[derive(Debug)]
+pub enum Fault {
+    Io(io::Error),
+    Malformed(&'static str),
+}
+
+impl From<Malformed> for Fault {
+    fn from(_: Malformed) -> Self {
+        Self::Malformed("a message is not one")
+    }
+}
+
+/// A track of events.
+#[derive(Debug, Default)]
+pub struct Track {
+    pub name: String,
+    pub parent: Option<u64>,
+    pub pid: Option<u64>,
+    pub tid: Option<u64>,
+    /// A process, and no thread of one.
+    pub is_process: bool,
+}
+
+/// Kind of a track event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Begin,
+    End,
+    Instant,
+}
+
+/// Values that events carry beside their name.
+#[derive(Debug, Default)]
+pub struct Notes {
+    pub category: Option<Category>,
+    pub domain: Option<NameId>,
+    pub correlation: u64,
+    pub device: Option<u64>,
+    pub stream: Option<u64>,
+    pub bytes: u64,
+    pub registers: u64,
+    pub shared: u64,
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    /// Arrow from a launch to its operation.
+    pub flow: Option<u64>,
+}
+
+/// An event of a track.
+#[derive(Debug)]
+pub struct Event {
+    pub at: Ns,
+    pub track: u64,
+    pub kind: Kind,
+    pub name: Option<NameId>,
+    pub category: Category,
+    pub notes: Option<Box<Notes>>,
+}
+
+/// Work of a GPU.
+#[derive(Debug)]
+pub struct RenderStage {
+    pub start: Ns,
+    pub duration: u64,
+    pub gpu: u64,
+    pub queue: Option<NameId>,
+    pub queue_number: u64,
+    pub name: Option<NameId>,
+    pub notes: Notes,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Clock {
+    /// Last value, ns.
+    last: Ns,
+    /// Added to a value for the time that is kept, ns.
+    offset: Ns,
+    unit: Ns,
+    is_incremental: bool,
+}
+
+#[derive(Debug, Default)]
+struct Sequence {
+    names: FxHashMap<(u64, u64), NameId>,
+    clock: Option<u64>,
+    track: Option<u64>,
+}
+
+/// Contents of the packets of a file.
+pub struct Packets<'t> {
+    pub trace: &'t mut Trace,
+    pub tracks: FxHashMap<u64, Track>,
+    pub events: Vec<Event>,
+    pub stages: Vec<RenderStage>,
+    sequences: FxHashMap<u64, Sequence>,
+    /// By sequence, or 0 for those of all, and number.
+    clocks: FxHashMap<(u64, u64), Clock>,
+    /// Names of queues and stages of the first versions, by number.
+    queues: Vec<NameId>,
+    stage_names: Vec<NameId>,
+    /// Names of the GPUs, in the order of their numbers.
+    pub gpus: Vec<String>,
+}
+
+/// The fields of a packet that are of use.
+#[derive(Default)]
+struct Packet<'a> {
+    timestamp: Option<u64>,
+    clock: Option<u64>,
+    sequence: u64,
+    is_cleared: bool,
+    is_after_drop: bool,
+    event: Option<&'a [u8]>,
+    interned: Option<&'a [u8]>,
+    defaults: Option<&'a [u8]>,
+    track: Option<&'a [u8]>,
+    stage: Option<&'a [u8]>,
+    snapshot: Option<&'a [u8]>,
+    compressed: Option<&'a [u8]>,
+    gpus: Option<&'a [u8]>,
+}
+
+impl<'a> Packet<'a> {
+    fn parse(message: &'a [u8]) -> Result<Self, Malformed> {
+        let mut packet = Self::default();
+        for field in Fields::of(message) {
+            match field? {
+                (8, Wire::Varint(at)) => packet.timestamp = Some(at),
+                (58, Wire::Varint(clock)) => packet.clock = Some(clock),
+                (10, Wire::Varint(sequence)) => packet.sequence = sequence,
+                (13, Wire::Varint(flags)) => packet.is_cleared |= flags & 1 != 0,
+                (41, Wire::Varint(1)) => packet.is_cleared = true,
+                (42, Wire::Varint(1)) => packet.is_after_drop = true,
+                (11, Wire::Bytes(message)) => packet.event = Some(message),
+                (12, Wire::Bytes(message)) => packet.interned = Some(message),
+                (59, Wire::Bytes(message)) => packet.defaults = Some(message),
+                (60, Wire::Bytes(message)) => packet.track = Some(message),
+                (53, Wire::Bytes(message)) => packet.stage = Some(message),
+                (6, Wire::Bytes(message)) => packet.snapshot = Some(message),
+                (50, Wire::Bytes(message)) => packet.compressed = Some(message),
+                (128, Wire::Bytes(message)) => packet.gpus = Some(message),
+                _ => {}
+            }
+        }
+        Ok(packet)
+    }
+}
+
+/// Returns true if bytes begin with packets of a trace.
+pub fn looks_like(head: &[u8]) -> bool {
+    let packets = Fields::of(head).map_while(Result::ok).take(8);
+    let mut first = packets.map_while(|(field, value)| value.bytes().filter(|_| field == 1));
+    // Every packet names its sequence, or is of the service itself, with a clock or a configuration.
+    let is_packet = |message: &[u8]| {
+        Fields::of(message).map_while(Result::ok).any(|(field, value)| match value {
+            Wire::Varint(_) => matches!(field, 8 | 10 | 13),
+            Wire::Bytes(_) => matches!(field, 6 | 33 | 36 | 50),
+            _ => false,
+        })
+    };
+    let is_valid = |message: &[u8]| Fields::of(message).all(|field| field.is_ok());
+    first.next().is_some_and(|message| is_valid(message) && is_packet(message)) && first.all(is_valid)
+}
+
+impl<'t> Packets<'t> {
+    pub fn new(trace: &'t mut Trace) -> Self {
+        Self {
+            trace,
+            tracks: FxHashMap::default(),
+            events: Vec::new(),
+            stages: Vec::new(),
+            sequences: FxHashMap::default(),
+            clocks: FxHashMap::default(),
+            queues: Vec::new(),
+            stage_names: Vec::new(),
+            gpus: Vec::new(),
+        }
+    }
+
+    /// Reads the packets of a file, one after the other. A file that ends within a packet is a loss.
+    pub fn read(&mut self, content: Unpacked) -> Result<(), Fault> {
+        let mut content = BufReader::with_capacity(1 << 16, content);
+        let mut packet = Vec::new();
+        while !content.fill_buf().map_err(Fault::Io)?.is_empty() {
+            let Some((tag, length)) = varint(&mut content)?.zip(varint(&mut content)?) else {
+                self.trace.losses.add(LossKind::CaptureCut, 1);
+                return Ok(());
+            };
+            if tag & 7 != 2 || length > MOST_PACKET {
+                return Err(Fault::Malformed("what follows is no packet"));
+            }
+            packet.clear();
+            let read = content.by_ref().take(length).read_to_end(&mut packet).map_err(Fault::Io)?;
+            if (read as u64) < length {
+                self.trace.losses.add(LossKind::CaptureCut, 1);
+                return Ok(());
+            }
+            if tag >> 3 == 1 {
+                self.packet(&packet, true)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn packet(&mut self, message: &[u8], may_be_compressed: bool) -> Result<(), Fault> {
+        let packet = Packet::parse(message)?;
+        if let Some(compressed) = packet.compressed.filter(|_| may_be_compressed) {
+            let mut inside = Vec::new();
+            let read = ZlibDecoder::new(compressed).take(MOST_PACKET).read_to_end(&mut inside);
+            read.map_err(|_| Fault::Malformed("compressed packets are damaged"))?;
+            for field in Fields::of(&inside) {
+                if let (1, Wire::Bytes(packet)) = field? {
+                    self.packet(packet, false)?;
+                }
+            }
+            return Ok(());
+        }
+        let is_known = self.sequences.contains_key(&packet.sequence);
+        self.trace.losses.add(LossKind::ToolDropped, u64::from(packet.is_after_drop && is_known));
+        let sequence = self.sequences.entry(packet.sequence).or_default();
+        if packet.is_cleared {
+            *sequence = Sequence::default();
+        }
+        if let Some(defaults) = packet.defaults {
+            for field in Fields::of(defaults) {
+                match field? {
+                    (58, Wire::Varint(clock)) => sequence.clock = Some(clock),
+                    (11, Wire::Bytes(event)) => {
+                        for field in Fields::of(event) {
+                            if let (11, Wire::Varint(track)) = field? {
+                                sequence.track = Some(track);
+                            }
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        if let Some(interned) = packet.interned {
+            for field in Fields::of(interned) {
+                let (kind, Wire::Bytes(entry)) = field? else { continue };
+                if let (Some(iid), Some(text)) = (number(entry, 1)?, text(entry, 2)?) {
+                    sequence.names.insert((kind, iid), self.trace.names.intern(&text));
+                }
+            }
+        }
+        if let Some(snapshot) = packet.snapshot {
+            self.snapshot(packet.sequence, snapshot)?;
+        }
+        if let Some(track) = packet.track {
+            self.track(track)?;
+        }
+        for field in Fields::of(packet.gpus.unwrap_or_default()) {
+            if let (1, Wire::Bytes(gpu)) = field? {
+                self.gpus.push(text(gpu, 1)?.unwrap_or_default());
+            }
+        }
+        let at = self.time(&packet);
+        match (packet.event, packet.stage) {
+            (Some(event), _) => self.event(packet.sequence, at, event),
+            (None, Some(stage)) => self.stage(packet.sequence, at, stage),
+            // A packet at a time that is none of these is an event of another kind.
+            (None, None) => {
+                let is_other = packet.timestamp.is_some()
+                    && [packet.snapshot, packet.interned, packet.track, packet.defaults, packet.gpus]
+                        .iter()
+                        .all(Option::is_none);
+                self.trace.losses.add(LossKind::EventUnknown, u64::from(is_other));
+                Ok(())
+            }
+        }
+    }
+
+    /// Relates the clocks of a snapshot to the one that is kept.
+    fn snapshot(&mut self, sequence: u64, message: &[u8]) -> Result<(), Fault> {
+        let mut found = Vec::new();
+        for field in Fields::of(message) {
+            if let (1, Wire::Bytes(clock)) = field? {
+                let value = |field| Ok::<_, Malformed>(number(clock, field)?.unwrap_or(0));
+                let unit = small_ns(value(4)?.max(1));
+                found.push((value(1)?, small_ns(value(2)?).saturating_mul(unit), unit, value(3)? != 0));
+            }
+        }
+        let boot = found.iter().find(|clock| clock.0 == BOOT_TIME).map(|clock| clock.1);
+        for (id, last, unit, is_incremental) in found {
+            let key = clock_key(sequence, id);
+            let known = self.clocks.get(&key).map_or(0, |clock| clock.offset);
+            let offset = boot.map_or(known, |boot| boot.saturating_sub(last));
+            self.clocks.insert(key, Clock { last, offset, unit, is_incremental });
+        }
+        Ok(())
+    }
+
+    /// Returns the time of a packet, ns. Times that only count on move the clock on.
+    fn time(&mut self, packet: &Packet<'_>) -> Ns {
+        let default = self.sequences.get(&packet.sequence).and_then(|sequence| sequence.clock);
+        let id = packet.clock.or(default).unwrap_or(BOOT_TIME);
+        let Some(timestamp) = packet.timestamp else { return 0 };
+        match self.clocks.get_mut(&clock_key(packet.sequence, id)) {
+            Some(clock) => {
+                let value = small_ns(timestamp).saturating_mul(clock.unit);
+                let value = if clock.is_incremental { clock.last.saturating_add(value) } else { value };
+                clock.last = value;
+                value.saturating_add(clock.offset)
+            }
+            None => small_ns(timestamp),
+        }
+    }
+
+    fn track(&mut self, message: &[u8]) -> Result<(), Fault> {
+        let uuid = number(message, 1)?.unwrap_or(0);
+        let track = self.tracks.entry(uuid).or_default();
+        for field in Fields::of(message) {
+            match field? {
+                (2 | 10, value @ Wire::Bytes(_)) => track.name = value.text().unwrap_or_default(),
+                (5, Wire::Varint(parent)) => track.parent = Some(parent),
+                (3, Wire::Bytes(process)) => {
+                    track.pid = number(process, 1)?;
+                    track.is_process = true;
+                    track.name = text(process, 6)?.unwrap_or_else(|| std::mem::take(&mut track.name));
+                }
+                (4, Wire::Bytes(thread)) => {
+                    (track.pid, track.tid) = (number(thread, 1)?, number(thread, 2)?);
+                    track.name = text(thread, 5)?.unwrap_or_else(|| std::mem::take(&mut track.name));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, sequence: u64, at: Ns, message: &[u8]) -> Result<(), Fault> {
+        let known = self.sequences.get(&sequence);
+        let name_of = |field: u64, iid: u64| known.and_then(|known| known.names.get(&(field, iid))).copied();
+        let mut track = known.and_then(|known| known.track).unwrap_or(sequence);
+        let (mut kind, mut name, mut category) = (0, None, None);
+        let mut notes: Option<Box<Notes>> = None;
+        for field in Fields::of(message) {
+            match field? {
+                (9, Wire::Varint(value)) => kind = value,
+                (11, Wire::Varint(uuid)) => track = uuid,
+                (10, Wire::Varint(iid)) => name = name_of(EVENT_NAMES, iid),
+                (23, value @ Wire::Bytes(_)) => {
+                    name = value.text().map(|text| self.trace.names.intern(&text));
+                }
+                (3, Wire::Varint(iid)) => category = category.or(name_of(CATEGORIES, iid)),
+                (3, Wire::Bytes(packed)) => {
+                    let iid = Fields::of(packed).varint()?;
+                    category = category.or(name_of(CATEGORIES, iid));
+                }
+                (22, value @ Wire::Bytes(_)) => {
+                    category = value.text().map(|text| self.trace.names.intern(&text));
+                }
+                (47 | 48, Wire::Fixed64(id)) | (36 | 42, Wire::Varint(id)) => {
+                    notes.get_or_insert_default().flow = Some(id);
+                }
+                (4, Wire::Bytes(note)) => {
+                    let key = number(note, 1)?.and_then(|iid| name_of(NOTE_NAMES, iid));
+                    let key = key.map(|id| self.trace.names.get(id).to_owned()).or(text(note, 10)?);
+                    let interned = number(note, 17)?.and_then(|iid| name_of(NOTE_TEXTS, iid));
+                    let interned = interned.map(|id| self.trace.names.get(id).to_owned());
+                    let (text, value) = (text(note, 6)?.or(interned), number(note, 3)?.or(number(note, 4)?));
+                    if let Some(key) = key {
+                        notes.get_or_insert_default().set(&key, value, text.as_deref(), self.trace);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let kind = match kind {
+            1 => Kind::Begin,
+            2 => Kind::End,
+            3 => Kind::Instant,
+            _ => {
+                self.trace.losses.add(LossKind::EventUnknown, 1);
+                return Ok(());
+            }
+        };
+        let category = category.map_or(Category::Annotation, |id| category_of(self.trace.names.get(id)));
+        self.events.push(Event { at, track, kind, name, category, notes });
+        Ok(())
+    }
+
+    fn stage(&mut self, sequence: u64, at: Ns, message: &[u8]) -> Result<(), Fault> {
+        let known = self.sequences.get(&sequence);
+        let name_of = |field: u64, iid: u64| known.and_then(|known| known.names.get(&(field, iid))).copied();
+        let mut own_name = None;
+        let mut stage = RenderStage {
+            start: at,
+            duration: 0,
+            gpu: 0,
+            queue: None,
+            queue_number: 0,
+            name: None,
+            notes: Notes::default(),
+        };
+        let mut is_description = false;
+        for field in Fields::of(message) {
+            match field? {
+                (2, Wire::Varint(duration)) => stage.duration = duration,
+                (11, Wire::Varint(gpu)) => stage.gpu = gpu,
+                (3, Wire::Varint(queue)) => {
+                    stage.queue_number = queue;
+                    stage.queue = self.queues.get(queue as usize).copied();
+                }
+                (4, Wire::Varint(name)) => stage.name = self.stage_names.get(name as usize).copied(),
+                (13, Wire::Varint(iid)) => (stage.queue, stage.queue_number) = (name_of(GPU_NAMES, iid), iid),
+                // The name of the event, if it has one, goes before that of its stage.
+                (14, Wire::Varint(iid)) => stage.name = stage.name.or(name_of(GPU_NAMES, iid)),
+                (20, Wire::Varint(iid)) => own_name = name_of(EVENT_NAMES, iid).or(own_name),
+                (17, value @ Wire::Bytes(_)) => {
+                    own_name = value.text().map(|text| self.trace.names.intern(&text));
+                }
+                (6, Wire::Bytes(extra)) => {
+                    if let (Some(key), Some(value)) = (text(extra, 1)?, text(extra, 2)?) {
+                        stage.notes.set(&key, None, Some(&value), self.trace);
+                    }
+                }
+                (21, Wire::Bytes(launch)) => {
+                    for field in Fields::of(launch) {
+                        match field? {
+                            (1, Wire::Bytes(grid)) => stage.notes.grid = sides(grid)?,
+                            (2, Wire::Bytes(block)) => stage.notes.block = sides(block)?,
+                            _ => {}
+                        }
+                    }
+                }
+                (7, Wire::Bytes(description)) => {
+                    is_description = true;
+                    (self.queues, self.stage_names) = (Vec::new(), Vec::new());
+                    for field in Fields::of(description) {
+                        let (field, Wire::Bytes(entry)) = field? else { continue };
+                        let name = self.trace.names.intern(&text(entry, 1)?.unwrap_or_default());
+                        match field {
+                            2 => self.queues.push(name),
+                            3 => self.stage_names.push(name),
+                            _ => {}
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        if !is_description || stage.duration > 0 {
+            stage.name = own_name.or(stage.name);
+            self.stages.push(stage);
+        }
+        Ok(())
+    }
+}
+
+impl Notes {
+    /// Keeps a value of a key that is of use.
+    fn set(&mut self, key: &str, number: Option<u64>, text: Option<&str>, trace: &mut Trace) {
+        let number = number.or_else(|| text.and_then(|text| text.parse().ok()));
+        match key {
+            "category" => self.category = text.map(category_of),
+            "domain" => self.domain = text.map(|text| trace.names.intern(text)),
+            "correlation" => self.correlation = number.unwrap_or(0),
+            "device" => self.device = number,
+            "stream" => self.stream = number,
+            "bytes" => self.bytes = number.unwrap_or(0),
+            "registers" | "registers per thread" => self.registers = number.unwrap_or(0),
+            "shared_bytes" | "shared memory" => self.shared = number.unwrap_or(0),
+            _ => {}
+        }
+    }
+}
+
+/// Returns the kind of an event by its category: those of the PyTorch profiler, and of our own export.
+pub fn category_of(name: &str) -> Category {
+    match name {
+        "cuda" => Category::Call,
+        "operator" => Category::CpuOp,
+        "memcpy" => Category::Copy,
+        "memset" => Category::Set,
+        "stage" => Category::Ignored,
+        name => match Category::of(name.as_bytes()) {
+            Category::Unknown => Category::Annotation,
+            known => known,
+        },
+    }
+}
+
+fn clock_key(sequence: u64, id: u64) -> (u64, u64) {
+    (if OWN_CLOCKS.contains(&id) { sequence } else { 0 }, id)
+}
+
+/// Returns a time that may be added to; what no clock gives is left out later.
+fn small_ns(value: u64) -> Ns {
+    Ns::try_from(value).unwrap_or(Ns::MAX)
+}
+
+/// Returns the last integer of a field.
+fn number(message: &[u8], wanted: u64) -> Result<Option<u64>, Malformed> {
+    let mut found = None;
+    for field in Fields::of(message) {
+        let (field, value) = field?;
+        if field == wanted {
+            found = value.unsigned().or(found);
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the last text of a field.
+fn text(message: &[u8], wanted: u64) -> Result<Option<String>, Malformed> {
+    let mut found = None;
+    for field in Fields::of(message) {
+        if let (field, value @ Wire::Bytes(_)) = field?
+            && field == wanted
+        {
+            found = value.text();
+        }
+    }
+    Ok(found)
+}
+
+fn sides(message: &[u8]) -> Result<[u32; 3], Malformed> {
+    let side = |field| Ok(number(message, field)?.and_then(|side| u32::try_from(side).ok()).unwrap_or(0));
+    Ok([side(1)?, side(2)?, side(3)?])
+}
+
+/// Reads an integer; `None` where the file ends.
+fn varint(content: &mut impl Read) -> Result<Option<u64>, Fault> {
+    let mut value = 0;
+    for index in 0..10 {
+        let mut byte = [0];
+        if content.read(&mut byte).map_err(Fault::Io)? == 0 {
+            return Ok(None);
+        }
+        value |= u64::from(byte[0] & 0x7f) << (7 * index);
+        if byte[0] < 0x80 {
+            return Ok(Some(value));
+        }
+    }
+    Err(Fault::Malformed("a number has no end"))
+}

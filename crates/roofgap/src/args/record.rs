@@ -1,0 +1,248 @@
+//! Arguments of the commands that run a program: `profile`, `doctor`, `config`, `try`, `watch`, `capture`, `load`, and of the embedded model.
+
+use super::common::{Base, Composition, Format};
+use clap::Subcommand;
+use roofgap_base::error::Error;
+use roofgap_collect::command::CommandLine;
+use roofgap_record::run::attach::WindowLength;
+use roofgap_record::traffic::{LoadProps, PairProps};
+use roofgap_runs::config::Span;
+use roofgap_runs::config::settings::DUTY;
+use roofgap_runs::config::traffic::Load as LoadOptions;
+use std::ffi::OsString;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Debug, clap::Args)]
+pub struct Profile {
+    #[command(flatten)]
+    pub composition: Composition,
+    /// Check everything and print the commands without running them
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Output format; json prints the run, its state, what is missing and the paths of its files
+    #[arg(long, value_enum, default_value_t = Format::Text, conflicts_with = "dry_run")]
+    pub format: Format,
+    /// Program to profile and its arguments
+    #[arg(last = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Doctor {
+    /// Output format
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+    /// Python of the workload
+    #[arg(long, default_value = "python3")]
+    pub python: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Config {
+    /// Show every value and its origin
+    Show {
+        #[command(flatten)]
+        composition: Composition,
+        /// Output format
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
+    /// List every group and its options
+    List {
+        /// Folder of presets that override the built-in ones
+        #[arg(long, value_name = "DIR")]
+        config_dir: Option<PathBuf>,
+        /// Output format
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Try {
+    /// Run: an id, a unique prefix of one, a folder, or `latest`; with --history, the folder that contains the runs
+    #[arg(required_unless_present = "history")]
+    pub run: Option<String>,
+    /// Findings of the run, such as launch-bound, or single changes, such as hf.cuda_graphs; by default the first finding with a change
+    #[arg(value_name = "FINDING")]
+    pub findings: Vec<String>,
+    /// Try the changes of every finding
+    #[arg(long, conflicts_with = "findings")]
+    pub all: bool,
+    /// Try an environment variable of the program, as a change of its own
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    pub env: Vec<(String, String)>,
+    /// Time to spend on runs
+    #[arg(long, value_name = "TIME", default_value = "20m")]
+    pub budget: Span,
+    /// Fewest runs of each workload; noisy ones run up to four times as often
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=1000))]
+    pub repeats: u32,
+    /// Keep changes that may change the output, such as another dtype
+    #[arg(long)]
+    pub accept_changed_output: bool,
+    /// Start without asking
+    #[arg(long)]
+    pub yes: bool,
+    /// Print the plan and its cost without running anything
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Compare predicted with measured gains of all runs in a folder
+    #[arg(long, conflicts_with_all = ["findings", "all", "env", "dry_run", "yes"])]
+    pub history: bool,
+    #[command(flatten)]
+    pub base: Base,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+/// Parses an environment variable.
+fn variable(text: &str) -> Result<(String, String), Error> {
+    let is_name = |name: &str| {
+        let mut letters = name.chars();
+        letters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+            && letters.all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    let pair = text.split_once('=').filter(|(name, _)| is_name(name));
+    pair.map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .ok_or_else(|| Error::new("expected NAME=VALUE, with a name of letters, digits and underscores"))
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Watch {
+    /// Record the first 64 steps of a capture and then one of N, 8 in a row; 1 records all
+    #[arg(long, value_name = "N", default_value_t = DUTY)]
+    pub duty: NonZeroU32,
+    /// Program to start and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Capture {
+    /// Process of a watched program, or `latest`
+    #[arg(value_name = "PID")]
+    pub process: Option<String>,
+    /// Length of the window, such as 5s; with --steps, the longest time to wait for them
+    #[arg(long = "for", value_name = "TIME")]
+    time: Option<Span>,
+    /// Record this many steps of the model instead of a time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    steps: Option<u64>,
+    /// Sample the stacks of its Python processes, too
+    #[arg(long)]
+    stacks: bool,
+    /// Folder that gets the run (default: artifacts.stage2_dir)
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+impl Capture {
+    /// Returns how often stacks are sampled, times a second.
+    pub fn stacks_hz(&self) -> Option<NonZeroU32> {
+        self.stacks.then_some(STACKS_HZ)
+    }
+
+    /// Returns the length of the window.
+    pub fn length(&self) -> WindowLength {
+        let time = self.time.map(|span| span.0);
+        match self.steps {
+            Some(count) => WindowLength::Steps { count, limit: time.unwrap_or(STEPS_LIMIT) },
+            None => WindowLength::Time(time.unwrap_or(DEFAULT_WINDOW)),
+        }
+    }
+}
+
+/// Samples a second of `--stacks`.
+const STACKS_HZ: NonZeroU32 = NonZeroU32::MIN.saturating_add(499);
+
+/// Length of a window without `--for`.
+const DEFAULT_WINDOW: Duration = Duration::from_secs(5);
+
+/// Time limit of `--steps` without `--for`.
+const STEPS_LIMIT: Duration = Duration::from_secs(60);
+
+#[cfg(feature = "embedded")]
+#[derive(Debug, clap::Args)]
+pub struct Workload {
+    #[command(flatten)]
+    pub props: roofgap_workload::WorkloadProps,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Load {
+    /// Address of the server
+    #[arg(long, default_value = "http://127.0.0.1:8000")]
+    pub url: String,
+    #[command(flatten)]
+    load: LoadOptions,
+    /// Path that answers with status 200 once the server is ready (default: /health, then /v1/models)
+    #[arg(long)]
+    pub health: Option<String>,
+    /// Time limit for the server to get ready
+    #[arg(long, default_value = "10m")]
+    pub ready_timeout: Span,
+    /// Time that the server has to end after SIGINT, and again after SIGTERM, before SIGKILL
+    #[arg(long, default_value = "10s")]
+    pub grace: Span,
+    /// Pairs of windows, with the native collector armed and dormant, that measure its overhead in the server after the load
+    #[arg(long, value_name = "N", requires = "server", value_parser = clap::value_parser!(u32).range(3..=1000))]
+    pub overhead_pairs: Option<u32>,
+    /// Length of such a window
+    #[arg(long, default_value = "0.5s")]
+    pub overhead_window: Span,
+    /// Shortest load after which the overhead is measured
+    #[arg(long, default_value = "0s")]
+    pub overhead_after: Span,
+    /// File for the account of the run (default: $ROOFGAP_WORKLOAD_JSON, if set)
+    #[arg(long, value_name = "FILE")]
+    account: Option<PathBuf>,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+    /// Server to start and its arguments
+    #[arg(last = true, value_name = "SERVER")]
+    server: Vec<OsString>,
+}
+
+impl Load {
+    /// Returns the properties of the load.
+    pub fn props(&self) -> Result<LoadProps, Error> {
+        if let Some(rate) = self.load.rate.filter(|rate| !rate.is_finite() || *rate <= 0.0) {
+            let why = "requests per second is not a rate; give a number above 0";
+            return Err(Error::new(format!("{rate} {why}")));
+        }
+        let pairs = self.overhead_pairs.map(|pairs| PairProps {
+            pairs,
+            window: self.overhead_window.0,
+            after: self.overhead_after.0,
+            control: std::env::temp_dir().join(format!("roofgap-pairs-{}", std::process::id())),
+        });
+        Ok(LoadProps::new(self.url.clone(), self.load.clone(), pairs))
+    }
+
+    /// Returns the file for the account.
+    pub fn account(&self) -> Option<PathBuf> {
+        self.account.clone().or_else(account_from_environment)
+    }
+
+    /// Returns the command line of the server to start.
+    pub fn command(&self) -> Option<CommandLine> {
+        let (program, args) = self.server.split_first()?;
+        Some(CommandLine::new(program).args(args))
+    }
+}
+
+/// Returns the file for the account that a session names.
+pub fn account_from_environment() -> Option<PathBuf> {
+    std::env::var_os("ROOFGAP_WORKLOAD_JSON").map(PathBuf::from)
+}
