@@ -82,7 +82,7 @@ pub struct ServeProps {
     /// True if a proxy in front encrypts the connections. Needed for an address that other machines can reach
     /// without `tls`.
     pub behind_tls_proxy: bool,
-    /// What clients may start.
+    /// Rights of clients to start programs.
     pub permissions: Permissions,
     /// Folder of presets that override the built-in ones.
     pub config_dir: Option<PathBuf>,
@@ -105,7 +105,7 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// What clients may start.
+/// Rights of clients to start programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Permissions {
     /// Sessions of configured presets.

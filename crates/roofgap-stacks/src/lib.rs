@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use targets::Targets;
 
-/// How often new processes are looked for.
+/// Interval between looks for new processes.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Samples the Python processes that use CUDA, of `ancestor` and all below it, into a new capture in `folder` until `is_over`. Returns

@@ -10,14 +10,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Library that every process that uses a GPU has loaded.
 const CUDA: &str = "/libcuda.so";
 
-/// How often opening one process is tried: its interpreter may still start.
+/// Most attempts to open one process: its interpreter may still start.
 const TRIES: u32 = 50;
 
 /// Python processes that use CUDA: another process and those below it, without this one.
 pub struct Targets {
     ancestor: u32,
     open: Vec<Target>,
-    /// How often opening a process failed.
+    /// Failed attempts to open a process.
     tries: HashMap<u32, u32>,
     refusal: Option<String>,
     ended_reads: u64,

@@ -96,7 +96,7 @@ results! {
         Sampled,
     }
 
-    /// What the samples of a device tell of a kernel: intervals of 95 %.
+    /// Counters of a kernel by the samples of a device, as intervals of 95 %.
     #[derive(Default)]
     pub struct SampledInterval {
         /// Lower and upper end of `dram_bytes`; null where DRAM was not sampled.

@@ -156,7 +156,7 @@ pub struct CaptureProps {
     pub watched: Watched,
     /// Window.
     pub length: WindowLength,
-    /// How often the stacks of its Python processes are sampled, times a second.
+    /// Samples of the stacks of its Python processes, times a second.
     pub stacks_hz: Option<NonZeroU32>,
     /// Folder of the runs; `None` for the configured one.
     pub base: Option<PathBuf>,

@@ -247,7 +247,7 @@ pub struct Native {
     pub overhead_pairs: Option<u32>,
     /// Interval in which a process of its own samples the hardware counters of all GPUs, us; `None` samples none.
     pub counters_us: Option<NonZeroU32>,
-    /// How often the stacks of the program's Python processes are sampled, times a second; `None` samples none.
+    /// Samples of the stacks of the program's Python processes, times a second; `None` samples none.
     pub stacks_hz: Option<NonZeroU32>,
 }
 

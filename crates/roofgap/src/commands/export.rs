@@ -59,7 +59,7 @@ pub fn check_outputs(reports: Option<&Path>, exports: &[(ExportFormat, PathBuf)]
     Ok(())
 }
 
-/// What an export needs; of a job, to open_inputs its other ranks too.
+/// Input of an export; for a job, also the means to open its other ranks.
 #[derive(Clone, Copy)]
 pub struct Exporting<'a> {
     #[cfg_attr(not(feature = "parquet"), expect(dead_code, reason = "only tables are named after them"))]

@@ -29,7 +29,7 @@ pub struct Report {
     /// The environment of the program, as `NAME=value`.
     variables: Vec<Vec<u8>>,
     metrics: Metrics,
-    /// What threads read, in the order of the file.
+    /// Parts that threads read, in the order of the file.
     parts: Vec<Part>,
 }
 
