@@ -113,7 +113,7 @@ pub struct Planted {
     pub compile_ns: i64,
     /// Calls that allocate and free memory before each layer, while the CPU waits for the GPU.
     pub allocation_ns: i64,
-    /// Time of a page of managed memory that the host reads after a step, the fault before it included; there are [`PAGES`] of them.
+    /// Time of a page of managed memory that the host reads after a step, the fault before it included; there are `PAGES` of them.
     pub page_ns: i64,
 }
 
