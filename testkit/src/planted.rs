@@ -105,6 +105,10 @@ pub struct Planted {
     pub cold_ns: i64,
     /// Pause in the middle of one step.
     pub pause_ns: i64,
+    /// Call in which the CPU is then; none where it is in its own code.
+    pub pause_in: Option<&'static str>,
+    /// Time that a matrix product in the middle of one step takes longer.
+    pub slow_ns: i64,
     /// Time that a kernel in the middle of each step waits after its launch.
     pub wait_ns: i64,
     /// CPU work without a call in the middle of each step.
@@ -137,6 +141,8 @@ impl Planted {
             collective_ns: 0,
             cold_ns: 0,
             pause_ns: 0,
+            pause_in: None,
+            slow_ns: 0,
             wait_ns: 0,
             between_ns: 0,
             compile_ns: 0,
@@ -259,9 +265,12 @@ impl Planted {
         }
         machine.graph(self.graph);
         for layer in 0..self.layers {
+            let pauses = layer == self.layers / 2 && number == self.steps / 2;
             if layer == self.layers / 2 {
-                if number == self.steps / 2 {
-                    machine.now += self.pause_ns;
+                match self.pause_in.filter(|_| pauses) {
+                    Some(call) => machine.synchronizing(call, self.pause_ns),
+                    None if pauses => machine.now += self.pause_ns,
+                    None => {}
                 }
                 machine.free = machine.free.max(machine.now) + self.wait_ns;
                 machine.now += self.between_ns;
@@ -272,7 +281,8 @@ impl Planted {
             }
             let [rows, inner, columns] = self.gemm_shape;
             let shape = json!([[rows, inner], [inner, columns]]);
-            machine.launch(GEMM, "aten::mm", &shape, self.gemm_ns, self.operator_ns);
+            let gemm_ns = self.gemm_ns + if pauses { self.slow_ns } else { 0 };
+            machine.launch(GEMM, "aten::mm", &shape, gemm_ns, self.operator_ns);
             let elementwise = if self.compile_ns > 0 { COMPILED } else { ELEMENTWISE };
             if layer == 0 && number == 0 {
                 machine.now += self.compile_ns;

@@ -200,9 +200,13 @@ impl Timed {
         );
         let (mut stages, gaps): (Vec<Stage>, Vec<LaunchGaps>) = measured.into_iter().unzip();
         host::attach(&mut stages, &meter);
-        for (evidence, gaps) in evidence.iter_mut().zip(&gaps) {
+        for (at, (evidence, gaps)) in evidence.iter_mut().zip(&gaps).enumerate() {
             evidence.longest_launch_gap = launch_gap(trace, gaps.longest_ns, gaps.longest_before);
             evidence.other_work = other_work(trace, index, gaps);
+            let steady = stages.get(at).and_then(|stage| stage.warm().steady.as_ref());
+            if let Some(tail) = steady.and_then(|steady| steady.tail) {
+                evidence.spike = findings::spike(&meter, at, &tail);
+            }
         }
         add_communication(&mut stages, &evidence, trace, index);
         let no_own_stages = stages.iter().all(|stage| stage.kind == StageKind::Whole);

@@ -1,6 +1,7 @@
 //! Evidence of a stage that the analysis does not keep: launch shapes, waits, copies, chains of small kernels, overlap. It is
 //! collected in one pass over the operations of a stage.
 
+use super::spike::SpikePart;
 use crate::names::{Family, family};
 use crate::stages::{Span, StageIndex, StageSpans};
 use crate::timeline::IntervalSet;
@@ -22,6 +23,8 @@ pub struct StageEvidence {
     pub chains: ChainUse,
     /// Attention in separate kernels: a product, a softmax among elementwise kernels, and another product.
     pub attention: ChainUse,
+    /// Number of memsets, and the sum of their durations, ns.
+    pub memsets: (u64, Ns),
     /// Launches of whole graphs.
     pub graph_launches: u64,
     /// Devices with work, in the order of their numbers.
@@ -34,6 +37,8 @@ pub struct StageEvidence {
     pub longest_launch_gap: Option<LaunchGap>,
     /// Gaps in which the launching thread did other work; `None` where there are none.
     pub other_work: Option<OtherWork>,
+    /// What took the time of the slowest step, where it took longer than its work explains.
+    pub spike: Vec<SpikePart>,
 }
 
 /// Gaps in which the launching thread made no calls for long.
@@ -424,6 +429,8 @@ impl Collector {
                 }
             }
             OpKind::Set => {
+                let (count, ns) = &mut self.found.memsets;
+                (*count, *ns) = (*count + 1, *ns + end - start);
                 self.lane(op);
             }
             OpKind::Graph => self.chain(op, Link::Other),

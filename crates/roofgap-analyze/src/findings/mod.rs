@@ -10,6 +10,7 @@ mod evidence;
 mod program;
 mod rule;
 mod rules;
+mod spike;
 
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ mod tests;
 pub(crate) use evidence::{LaunchGap, OtherWork, ShapeUse, StageEvidence, blocks_of, evidence, threads_of};
 pub use rule::{LEAST_PCT, Rows, Rule};
 pub use rules::RULES;
+pub(crate) use spike::spike;
 
 use crate::counters::Measured;
 use crate::model::Architecture;

@@ -18,6 +18,8 @@ pub(super) struct Program {
     pub(super) generates: bool,
     /// Its GPU is Hopper or later.
     pub(super) is_hopper: bool,
+    /// Its GPU has tensor cores for bf16, as all do since Ampere.
+    pub(super) has_bf16: bool,
 }
 
 /// Beginnings of names that PyTorch gives to operators and ranges of training.
@@ -51,6 +53,9 @@ impl Program {
         let engine = Engine::of(analysis.engine.as_ref());
         let generates = |kind| matches!(kind, StageKind::Prefill | StageKind::Decode | StageKind::Mixed);
         let major = |capability: &str| capability.split('.').next()?.parse::<u32>().ok();
+        let capabilities = analysis.devices.iter().filter_map(|device| device.compute_capability.as_deref());
+        let newest = capabilities.filter_map(major).max();
+        let since = |least| newest.is_some_and(|major| major >= least);
         Self {
             engine,
             is_torch: operators().any(|name| name.starts_with("aten::"))
@@ -58,10 +63,14 @@ impl Program {
             is_compiled: named().chain(kernels()).any(|name| begins(name, &OF_COMPILER)),
             trains: named().any(|name| begins(name, &OF_TRAINING)) || kernels().any(trains),
             generates: engine.is_some() || analysis.stages.iter().any(|stage| generates(stage.kind)),
-            is_hopper: analysis.devices.iter().any(|device| {
-                device.compute_capability.as_deref().and_then(major).is_some_and(|major| major >= 9)
-            }),
+            is_hopper: since(9),
+            has_bf16: since(8),
         }
+    }
+
+    /// Tells whether it neither uses PyTorch nor generates tokens: a program of its own kernels.
+    pub(super) fn is_plain(&self) -> bool {
+        !self.is_torch && !self.generates
     }
 
     /// Returns the advice of its engine.
@@ -79,9 +88,7 @@ impl Program {
             (_, true) if self.trains => {
                 "compile the model with torch.compile, and use a fused optimizer (fused=True)"
             }
-            (_, true) => {
-                "compile the model with torch.compile, or use fused norms, rotary embeddings and activations"
-            }
+            (_, true) => "compile the model with torch.compile, or use fused norms and activations",
             (_, false) => "write them as one kernel, or use a library that has them fused",
         }
     }

@@ -15,7 +15,7 @@ use crate::engines::ENGINES;
 use crate::gpu::UserLimits;
 use crate::result::{HostCall, HostFunction, HostIdle, HostKind, Stage};
 use crate::stages::StageIndex;
-use crate::timeline::{Activity, CopyMeter, HostWork, StageMeter};
+use crate::timeline::{Activity, CopyMeter, HostGap, HostWork, StageMeter};
 use kind::{is_plumbing, kind_of, of_name};
 use roofgap_base::stats::proportion_interval;
 use roofgap_trace::frames::MODULE;
@@ -63,7 +63,7 @@ pub fn attach(stages: &mut [Stage], meter: &StageMeter<'_>) {
     }
     let warm = (0..stages.len()).map(|at| meter.index.warm(at)).filter(|warm| *warm >= stages.len());
     let parts: Vec<usize> = (0..stages.len()).chain(warm).collect();
-    let join = HostJoin::of(meter, &parts);
+    let join = HostJoin::of_stages(meter, &parts);
     for (at, stage) in stages.iter_mut().enumerate() {
         (stage.host, stage.host_idle) = join.functions(at);
         let warm = parts.iter().position(|part| *part == meter.index.warm(at));
@@ -81,18 +81,33 @@ pub fn host_stacks(trace: &Trace, index: &StageIndex) -> Vec<Vec<HostStack>> {
     let (activity, host) = (&Activity::of(trace), &HostWork::of(trace, index));
     let (copies, members) = (&CopyMeter::new(trace, UserLimits::default()), &index.members()[..]);
     let parts: Vec<usize> = (0..index.len()).collect();
-    let join = HostJoin::of(&StageMeter { trace, index, activity, host, copies, members }, &parts);
+    let join = HostJoin::of_stages(&StageMeter { trace, index, activity, host, copies, members }, &parts);
     parts.iter().map(|at| join.stacks(*at)).collect()
+}
+
+/// Returns the line that has most of some gaps, and the kind of its work; `None` without stacks, or where none has half of the time.
+pub fn function_in(trace: &Trace, gaps: Vec<HostGap>) -> Option<(String, HostKind)> {
+    if trace.stacks.is_empty() {
+        return None;
+    }
+    let join = HostJoin::of(trace, gaps.into_iter().map(|gap| (0, gap)).collect(), 1);
+    let (functions, idle) = join.functions(0);
+    let most = functions.into_iter().next()?;
+    (2 * most.self_ns > idle?.idle_ns).then(|| (most.spoken(), most.kind))
 }
 
 impl<'t> HostJoin<'t> {
     /// Joins the idle time of some stages with the stacks of the trace.
-    fn of(meter: &StageMeter<'t>, stages: &[usize]) -> Self {
-        let trace = meter.trace;
+    fn of_stages(meter: &StageMeter<'t>, stages: &[usize]) -> Self {
         let gaps = (0u32..)
             .zip(stages)
             .flat_map(|(slot, stage)| meter.host_gaps(*stage).into_iter().map(move |gap| (slot, gap)));
-        let (nodes, sums) = sweep(trace, gaps.collect(), stages.len());
+        Self::of(meter.trace, gaps.collect(), stages.len())
+    }
+
+    /// Joins gaps with the stacks of the trace, by slot.
+    fn of(trace: &'t Trace, gaps: Vec<(u32, HostGap)>, slots: usize) -> Self {
+        let (nodes, sums) = sweep(trace, gaps, slots);
         let mut places: Vec<Place> = Vec::with_capacity(nodes.list.len());
         for (node, (parent, frame)) in (0u32..).zip(&nodes.list) {
             let around = places.get(*parent as usize).copied();

@@ -49,6 +49,9 @@ results! {
         /// True if other instances or steps are left. Limit, steady state and findings are those of the others.
         #[serde(default)]
         pub left_out: bool,
+        /// Time before the first step that limit, findings and headline leave out, ns; 0 where the stage begins with its steps.
+        #[serde(default)]
+        pub startup_ns: i64,
         /// Causes, most time first; empty where the capture does not show any.
         #[serde(default)]
         pub causes: Vec<ColdCause>,

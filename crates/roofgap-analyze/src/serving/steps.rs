@@ -4,7 +4,7 @@ use crate::engines::EngineStep;
 use crate::result::StageKind;
 use crate::stages::StageIndex;
 use crate::timeline::{Activity, CoveredTime};
-use roofgap_trace::{Ns, OpKind, ProcessId, Trace};
+use roofgap_trace::{CallClass, Ns, OpKind, ProcessId, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// One step of an engine.
@@ -85,9 +85,12 @@ impl Steps {
             let (start, end) = (ops.start[op], ops.end[op]);
             step.gpu = Some(step.gpu.map_or((start, end), |(a, b)| (a.min(start), b.max(end))));
             devices.add(at, ops.device[op].index());
+            // Older PyTorch traces have no graph nodes, but the call that launched the graph.
+            let call = trace.calls.class.get(index.call_of_op(op) as usize);
+            let in_graph = ops.graph_node(op) != 0 || call == Some(&CallClass::GraphLaunch);
             match ops.kind[op] {
                 OpKind::Graph => step.graph_kernels += 1,
-                OpKind::Kernel if ops.graph_node(op) != 0 => step.graph_kernels += 1,
+                OpKind::Kernel if in_graph => step.graph_kernels += 1,
                 OpKind::Kernel => step.eager_kernels += 1,
                 _ => {}
             }

@@ -1,7 +1,7 @@
 //! The index of stages: the time spans of each stage and the GPU operations that belong to it.
 
 use super::frame_steps::FrameSteps;
-use super::iterations::iterations;
+use super::iterations::{DATA_LOADER, iterations};
 use super::ranges::{AllOfStage, EngineStage, StageRanges, Warmup};
 use super::{StageRule, StageSet, step_stage};
 use crate::attribution::{Contexts, Launches, NO_CALL};
@@ -208,8 +208,9 @@ impl StageIndex {
         let Some(whole) = self.stages.get_mut(stage) else {
             return;
         };
+        let starts_up = start.as_ref().is_some_and(|start| start.startup_ns > 0);
         (whole.cold, whole.tail) = (start, tail);
-        if instances.is_empty() && steps.is_empty() {
+        if instances.is_empty() && steps.is_empty() && !starts_up {
             return;
         }
         let mut own = whole.clone();
@@ -238,12 +239,22 @@ impl StageIndex {
             notes: kept(&own.spans.notes, &[]),
         };
         // An instance that begins with cold steps begins after them.
-        for instance in own.spans.instances.iter_mut().filter(|_| !steps.is_empty() && !engine) {
+        let whole = own.kind == StageKind::Whole;
+        for instance in own.spans.instances.iter_mut().filter(|_| !engine) {
             let first =
                 |list: &[Span]| list.iter().find(|span| inside(span, instance)).map(|span| span.start);
             if let (Some(cold), Some(warm)) = (first(&all.steps), first(&own.spans.steps))
-                && cold < warm
+                && (cold < warm || starts_up)
             {
+                // The whole trace holds what was launched before its steps, too.
+                let from = if trace.recorded.is_empty() { Ns::MIN } else { instance.start };
+                let earlier = (0u32..).zip(&trace.calls.start).filter(|_| whole);
+                let earlier = earlier.filter(|(_, start)| (from..warm).contains(*start));
+                own.cold_calls.extend(earlier.map(|(call, _)| call));
+                let unlaunched = |op: usize| self.launches.call_of_op.get(op) == Some(&NO_CALL);
+                if whole && (0..trace.ops.len()).any(|op| trace.ops.start[op] < warm && unlaunched(op)) {
+                    own.cold_calls.insert(NO_CALL);
+                }
                 instance.start = warm;
             }
         }
@@ -327,7 +338,11 @@ impl StageIndex {
             .map(|call| (trace.calls.start[call], trace.calls.process[call]))
             .collect();
         let steps = iterations(trace, &launching);
-        let start = steps.iter().map(|span| span.start).min().map_or(start, |first| first.min(start));
+        // Without steps, getting the first batch is the beginning.
+        let loads = |range: &&Range| steps.is_empty() && trace.names.get(range.name).starts_with(DATA_LOADER);
+        let loading = trace.ranges.rows.iter().filter(loads).map(|range| range.start);
+        let first = steps.iter().map(|span| span.start).chain(loading).min();
+        let start = first.map_or(start, |first| first.min(start));
         let end = end_of_steps(&steps, &launching).map_or(end, |last| last.max(end));
         let mut instances = vec![Span { start, end, range: None }];
         if !trace.recorded.is_empty() {

@@ -5,6 +5,10 @@ use super::ranges::outermost;
 use roofgap_base::stats::median;
 use roofgap_trace::{NameId, Ns, ProcessId, Range, Trace};
 use rustc_hash::FxHashMap;
+use std::cmp::Reverse;
+
+/// Start of the name under which PyTorch marks the time that it takes to get a batch from a data loader.
+pub const DATA_LOADER: &str = "enumerate(DataLoader)";
 
 /// The way in which a range marks an iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,47 +23,64 @@ enum Mark {
 
 /// A family of names that mark iterations.
 struct Family {
-    matches: fn(&str) -> bool,
+    /// Returns what the names of one loop have in common; `None` for other names.
+    stem: fn(&str) -> Option<&str>,
     mark: Mark,
-    /// Only ranges of one name count, the first that repeats.
-    one_name: bool,
     /// Fewest of them.
     least: usize,
 }
 
-/// Families, the most certain first.
-const FAMILIES: [Family; 5] = [
-    Family { matches: is_profiler_step, mark: Mark::Around, one_name: false, least: 1 },
-    Family { matches: is_numbered, mark: Mark::Around, one_name: false, least: 2 },
-    Family { matches: is_pass, mark: Mark::Around, one_name: true, least: 2 },
-    Family { matches: |name| name.starts_with("Optimizer.step#"), mark: Mark::End, one_name: true, least: 2 },
-    Family { matches: is_compiled_graph, mark: Mark::Begin, one_name: true, least: 3 },
+/// Families, the most certain first. Only ranges with one stem count, those with most of the time.
+const FAMILIES: [Family; 6] = [
+    Family { stem: profiler_step, mark: Mark::Around, least: 1 },
+    Family { stem: numbered, mark: Mark::Around, least: 2 },
+    Family { stem: whole_pass, mark: Mark::Around, least: 2 },
+    Family { stem: forward_pass, mark: Mark::Begin, least: 2 },
+    Family { stem: |name| name.starts_with("Optimizer.step#").then_some(name), mark: Mark::End, least: 2 },
+    Family { stem: compiled_graph, mark: Mark::Begin, least: 3 },
 ];
 
-/// Returns true for the step range of PyTorch's profiler, `ProfilerStep#7`.
-fn is_profiler_step(name: &str) -> bool {
-    name.strip_prefix("ProfilerStep#").is_some_and(|number| number.parse::<u64>().is_ok())
+/// The step range of PyTorch's profiler, `ProfilerStep#7`.
+fn profiler_step(name: &str) -> Option<&str> {
+    let number = name.strip_prefix("ProfilerStep#")?;
+    number.parse::<u64>().is_ok().then_some("ProfilerStep#")
 }
 
-/// Returns true for an iteration with its number, such as `token_3`, `step 12` or `iteration#4`.
-fn is_numbered(name: &str) -> bool {
-    const WORDS: [&str; 8] =
-        ["token", "step", "iteration", "iter", "batch", "decode_step", "train_step", "frame"];
-    let word = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
-    let word_only = word.trim_end_matches(['_', ' ', '#', ':', '-', '/']);
-    word.len() < name.len() && WORDS.iter().any(|known| word_only.eq_ignore_ascii_case(known))
+/// Characters between the words of a name.
+const BETWEEN: [char; 6] = ['_', ' ', '#', ':', '-', '/'];
+
+/// An iteration with its number, such as `token_3`, `step 12` or `Training_Step_4`; not one of a part of an iteration, or before all.
+fn numbered(name: &str) -> Option<&str> {
+    const WORDS: [&str; 7] = ["token", "step", "iteration", "iter", "batch", "pass", "frame"];
+    const PARTS: [&str; 6] = ["warm", "optim", "backward", "layer", "load", "micro"];
+    let stem = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
+    let words = stem.trim_end_matches(BETWEEN).to_ascii_lowercase();
+    let last = words.rsplit(BETWEEN).next()?;
+    let is_whole = WORDS.contains(&last) && !PARTS.iter().any(|part| words.contains(part));
+    (stem.len() < name.len() && is_whole).then_some(stem)
 }
 
-/// Returns true for a pass or an iteration without a number.
-fn is_pass(name: &str) -> bool {
-    const WORDS: [&str; 6] =
-        ["forward pass", "forward_pass", "iteration", "train_step", "training_step", "inference_step"];
-    WORDS.iter().any(|known| name.eq_ignore_ascii_case(known))
+/// An iteration without a number.
+fn whole_pass(name: &str) -> Option<&str> {
+    const WORDS: [&str; 4] = ["iteration", "train_step", "training_step", "inference_step"];
+    let word = name.to_ascii_lowercase().replace([' ', '-'], "_");
+    let is =
+        |known: &&str| word.strip_suffix(*known).is_some_and(|rest| rest.is_empty() || rest.ends_with('_'));
+    WORDS.iter().any(|known| is(&known)).then_some(name)
 }
 
-/// Returns true for a call of a graph that TorchInductor compiled.
-fn is_compiled_graph(name: &str) -> bool {
-    name.starts_with("## Call CompiledFxGraph ") || name.starts_with("Torch-Compiled Region: ")
+/// The beginning of an iteration whose other parts have ranges of their own.
+fn forward_pass(name: &str) -> Option<&str> {
+    ["forward pass", "forward_pass", "forward"]
+        .iter()
+        .any(|known| name.eq_ignore_ascii_case(known))
+        .then_some(name)
+}
+
+/// A call of a graph that TorchInductor compiled.
+fn compiled_graph(name: &str) -> Option<&str> {
+    let begins = ["## Call CompiledFxGraph ", "Torch-Compiled Region: "];
+    begins.iter().any(|begin| name.starts_with(begin)).then_some(name)
 }
 
 /// Returns the iterations of a trace in the order of start: those of the first family with enough of them in which something was
@@ -82,29 +103,31 @@ pub fn iterations(trace: &Trace, launching: &[(Ns, ProcessId)]) -> Vec<Span> {
     Vec::new()
 }
 
-/// Returns the outermost ranges of a family on the thread of the first one, in the order of start.
+/// Returns the outermost ranges of a family with one stem, in the order of start; without numbers those on the thread of the first.
 fn marks<'a>(trace: &'a Trace, family: &Family) -> Vec<(u32, &'a Range)> {
-    let mut known: FxHashMap<NameId, bool> = FxHashMap::default();
+    let mut stems: FxHashMap<NameId, Option<&str>> = FxHashMap::default();
     let mut is_outermost = outermost(false);
-    let mut found: Vec<(u32, &Range)> = Vec::new();
+    let mut found: Vec<(&str, u32, &Range)> = Vec::new();
+    let mut sums: FxHashMap<&str, (usize, Ns)> = FxHashMap::default();
     for (row, range) in trace.ranges.rows.iter().enumerate() {
-        let matches =
-            *known.entry(range.name).or_insert_with(|| (family.matches)(trace.names.get(range.name)));
-        if matches && is_outermost(range) {
-            found.push((row as u32, range));
+        let stem = *stems.entry(range.name).or_insert_with(|| (family.stem)(trace.names.get(range.name)));
+        if let Some(stem) = stem
+            && is_outermost(range)
+        {
+            let (count, ns) = sums.entry(stem).or_default();
+            (*count, *ns) = (*count + 1, *ns + range.end - range.start);
+            found.push((stem, row as u32, range));
         }
     }
-    if family.one_name {
-        let mut counts: FxHashMap<NameId, usize> = FxHashMap::default();
-        for (_, range) in &found {
-            *counts.entry(range.name).or_default() += 1;
-        }
-        let enough = |range: &Range| counts.get(&range.name).is_some_and(|count| *count >= family.least);
-        let first =
-            found.iter().find(|(_, range)| enough(range)).map(|(_, range)| (range.name, range.thread));
-        found.retain(|(_, range)| first == Some((range.name, range.thread)));
-    }
-    found
+    let enough = sums.into_iter().filter(|(_, (count, _))| *count >= family.least);
+    let longest = enough.max_by_key(|(stem, (_, ns))| (*ns, Reverse(*stem))).map(|(stem, _)| stem);
+    found.retain(|(stem, ..)| Some(*stem) == longest);
+    let thread = found.first().map(|(.., range)| range.thread);
+    // Numbers tell the iterations of several threads apart.
+    let numbered = |stem: &str, range: &Range| stem.len() < trace.names.get(range.name).len();
+    let counts =
+        |(stem, _, range): &(&str, u32, &Range)| numbered(stem, range) || Some(range.thread) == thread;
+    found.into_iter().filter(counts).map(|(_, row, range)| (row, range)).collect()
 }
 
 /// Returns the span of each iteration. One that only its begin or end marks, and that nothing bounds on the other side, takes as long as
@@ -147,13 +170,22 @@ mod tests {
 
     #[test]
     fn names_of_iterations() {
-        assert!(is_profiler_step("ProfilerStep#12") && !is_profiler_step("ProfilerStep*"));
-        for name in ["token_0", "Step 12", "iteration#4", "batch-7", "iter 3", "decode_step_9"] {
-            assert!(is_numbered(name), "{name}");
+        assert!(profiler_step("ProfilerStep#12").is_some() && profiler_step("ProfilerStep*").is_none());
+        for name in [
+            "token_0",
+            "Step 12",
+            "iteration#4",
+            "batch-7",
+            "iter 3",
+            "decode_step_9",
+            "Full_Training_Step_2",
+        ] {
+            assert!(numbered(name).is_some(), "{name}");
         }
-        for name in ["token", "layer_3", "3", "stepper_1", "token_a"] {
-            assert!(!is_numbered(name), "{name}");
+        for name in ["token", "layer_3", "3", "stepper_1", "token_a", "optimizer_step_3", "warmup_iter_0"] {
+            assert!(numbered(name).is_none(), "{name}");
         }
-        assert!(is_pass("forward pass") && !is_pass("forward"));
+        assert!(whole_pass("my_train_step").is_some() && whole_pass("constrain_step").is_none());
+        assert!(forward_pass("Forward pass").is_some() && forward_pass("forward_hook").is_none());
     }
 }

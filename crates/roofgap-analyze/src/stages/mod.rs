@@ -9,6 +9,7 @@ mod iterations;
 mod ranges;
 
 pub use index::{AbsentStage, Cold, Span, StageIndex, StageSpans};
+pub use iterations::DATA_LOADER;
 pub use ranges::AllOfStage;
 
 use std::fmt;

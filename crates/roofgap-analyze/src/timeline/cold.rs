@@ -48,7 +48,7 @@ const PAUSE: Ns = 20;
 const RARE: usize = 8;
 
 /// Beginnings of the names of calls that a program makes once, without `cuda`, `cu` or `hip`, and the time from which on they count, ns.
-const ONCE: [(&str, ColdKind, Ns); 17] = [
+const ONCE: [(&str, ColdKind, Ns); 22] = [
     ("ModuleLoad", ColdKind::ModuleLoad, 0),
     ("LibraryLoad", ColdKind::ModuleLoad, 0),
     ("LinkComplete", ColdKind::ModuleLoad, 0),
@@ -60,7 +60,12 @@ const ONCE: [(&str, ColdKind, Ns); 17] = [
     ("DevicePrimaryCtxRetain", ColdKind::Allocation, LONG_LAUNCH_NS),
     ("Malloc", ColdKind::Allocation, LONG_LAUNCH_NS),
     ("MemAlloc", ColdKind::Allocation, LONG_LAUNCH_NS),
-    ("HostAlloc", ColdKind::Allocation, LONG_LAUNCH_NS),
+    ("MemHost", ColdKind::Allocation, LONG_LAUNCH_NS),
+    ("MemFree", ColdKind::Allocation, LONG_LAUNCH_NS),
+    ("MemCreate", ColdKind::Allocation, LONG_LAUNCH_NS),
+    ("MemMap", ColdKind::Allocation, LONG_LAUNCH_NS),
+    ("MemSetAccess", ColdKind::Allocation, LONG_LAUNCH_NS),
+    ("Host", ColdKind::Allocation, LONG_LAUNCH_NS),
     ("Free", ColdKind::Allocation, LONG_LAUNCH_NS),
     ("EventCreate", ColdKind::Allocation, LONG_LAUNCH_NS),
     ("StreamCreate", ColdKind::Allocation, LONG_LAUNCH_NS),
@@ -89,9 +94,9 @@ pub struct ColdCalls {
 #[derive(Debug, Clone, Copy)]
 pub struct ColdPart {
     pub ns: Ns,
-    kind: ColdKind,
+    pub kind: ColdKind,
     /// Call with the most time.
-    call: NameId,
+    pub call: NameId,
     /// It begins with the gap.
     from_start: bool,
 }
@@ -291,10 +296,32 @@ pub fn find(
     let cold = cold_steps(&units.steps, &steps, &of_step, engine);
     let counting: Vec<usize> = steps.into_iter().filter(|step| !cold.contains(step)).collect();
     let (paused, tail) = if engine { Default::default() } else { paused_steps(&units.steps, &counting) };
+    let startup_ns = startup_ns(index, stage, counting.len());
     let found = units.result(trace, instances, cold);
-    let (instances, steps, start) = found.unwrap_or_default();
-    let steps = steps.into_iter().chain(paused).collect();
+    let (instances, steps, mut start) = found.unwrap_or_default();
+    if startup_ns > 0 {
+        let known = start.unwrap_or_default();
+        // What is cold as a whole is so because of the start.
+        let (causes, left_out) = (known.causes.clone(), true);
+        let known = if known.left_out { known } else { ColdStart::default() };
+        start = Some(ColdStart { startup_ns, left_out, causes, ..known });
+    }
+    let steps: Vec<usize> = steps.into_iter().chain(paused).collect();
     (start.is_some() || tail.is_some()).then_some(Cold { instances, steps, start, tail })
+}
+
+/// Part of the time of a trace, 1 in so many, from which on what comes before its first step is told apart.
+const STARTUP: Ns = 20;
+
+/// Returns the time of a whole trace before its first step, where that matters and enough warm steps show how it goes on, ns.
+fn startup_ns(index: &StageIndex, stage: usize, warm: usize) -> Ns {
+    let spans = index.spans(stage);
+    let (Some(whole), Some(first)) = (spans.instances.first(), spans.steps.first()) else {
+        return 0;
+    };
+    let before = first.start - whole.start;
+    let matters = index.kind(stage) == StageKind::Whole && warm >= 2 && spans.instances.len() == 1;
+    if matters && before > whole.length() / STARTUP { before } else { 0 }
 }
 
 /// Returns the steps as units, with the time that their work explains.
@@ -391,6 +418,7 @@ impl Units {
             steps: of_steps.len() as u64,
             total_ns: cold.iter().map(|unit| unit.time).sum(),
             left_out,
+            startup_ns: 0,
             causes: causes(trace, &cold),
         };
         Some((instances, steps, Some(start)))

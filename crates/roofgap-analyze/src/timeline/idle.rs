@@ -4,7 +4,7 @@ use super::cold::ColdCalls;
 use super::interval::{CoveredTime, IntervalSet};
 use crate::attribution::NO_CALL;
 use crate::result::{Idle, IdleDetail, LaunchAfter};
-use crate::stages::StageIndex;
+use crate::stages::{DATA_LOADER, StageIndex};
 use roofgap_trace::{CallClass, DeviceId, Ns, ProcessId, ThreadId, Trace};
 use rustc_hash::FxHashMap;
 
@@ -324,9 +324,6 @@ fn recorded(trace: &Trace, process: ProcessId, start: Ns, end: Ns) -> bool {
     windows.is_none_or(|windows| windows.window_of(start, end).is_some())
 }
 
-/// Start of the name under which PyTorch marks the time that it takes to get a batch from a data loader.
-const DATA_LOADER: &str = "enumerate(DataLoader)";
-
 /// Time without a call from which on a thread does other work than launching, ns. An operator takes some microseconds to launch, and
 /// some hundreds under a profiler.
 const LONG_WORK_NS: Ns = 1_000_000;
@@ -434,7 +431,7 @@ impl HostWork {
         let known = calls.start.get(call as usize).zip(calls.thread.get(call as usize));
         let launched = known.map(|(start, _)| (*start).clamp(gap.0, gap.1));
         let first = step_start.zip(launched).map_or(0, |(begun, until)| until - begun.max(gap.0));
-        let first = first.clamp(0, rest);
+        let mut first = first.clamp(0, rest);
         // What the thread did for long, after it had loaded code and before a step began.
         let (mut away, mut allocating) = (0, 0);
         let is_long = rest - first >= LONG_WORK_NS || !self.allocating.is_empty() && rest > first;
@@ -442,8 +439,11 @@ impl HostWork {
             let from = self.cold.covered_until(trace, gap, call);
             let until = (launched.unwrap_or(gap.0) - first).max(from);
             away = self.away_ns(trace, *thread, (from, until)).min(rest - first);
-            allocating = self.allocating.get(thread).map_or(0, |times| times.overlap(from, until));
-            allocating = allocating.min(rest - first - away);
+            if let Some(times) = self.allocating.get(thread) {
+                let in_step = times.overlap(until, launched.unwrap_or(until)).min(first);
+                allocating = times.overlap(from, until).min(rest - first - away) + in_step;
+                first -= in_step;
+            }
         }
         let after = &mut sums.launch_after;
         let kept = if first >= LONG_WORK_NS { rest - first } else { rest } - away - allocating;

@@ -8,7 +8,7 @@ use crate::attribution::{NO_CALL, is_migration};
 use crate::engines::{EngineStep, Scheduled};
 use crate::names::Naming;
 use crate::result::{
-    BeforeFirst, Estimate, ForeignWork, Note, PhaseCounts, Stage, StageCoverage, SteadyUnit, Steps,
+    BeforeFirst, ColdStart, Estimate, ForeignWork, Note, PhaseCounts, Stage, StageCoverage, SteadyUnit, Steps,
 };
 use crate::stages::{Span, StageIndex};
 use roofgap_trace::{DeviceId, Ns, OpKind, ThreadId, Trace, range_name};
@@ -124,12 +124,18 @@ impl StageMeter<'_> {
             match self.index.warm(at) {
                 warm if warm == at => (stage, gaps),
                 warm => {
-                    let (mut warm, gaps) = self.stage(warm, naming);
+                    let (mut warm, warm_gaps) = self.stage(warm, naming);
+                    let most_ns = warm.wall_ns.saturating_mul(warm.device_count.max(1) as Ns);
+                    // Without time of its own the rest shows nothing.
+                    if warm.wall_ns <= 0 || warm.busy_ns.is_some_and(|busy| busy > most_ns) {
+                        let cold_start = stage.cold_start.map(|cold| ColdStart { left_out: false, ..cold });
+                        return (Stage { cold_start, ..stage }, gaps);
+                    }
                     if let (Some(steady), Some(tail)) = (&mut warm.steady, self.index.tail(at)) {
                         steady.count += tail.units;
                         steady.tail = Some(tail);
                     }
-                    (Stage { steady: warm.steady.clone(), warm: Some(Box::new(warm)), ..stage }, gaps)
+                    (Stage { steady: warm.steady.clone(), warm: Some(Box::new(warm)), ..stage }, warm_gaps)
                 }
             }
         });

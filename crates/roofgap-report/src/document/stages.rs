@@ -372,7 +372,7 @@ fn queued(stage: &Stage) -> Option<String> {
 fn cold_start(stage: &Stage) -> Option<String> {
     let cold = stage.cold_start.as_ref()?;
     let cause = |cause: &ColdCause| {
-        format!("{} in {} of {}", time(cause.ns), counted(cause.calls, "call"), cause.call)
+        format!("{} before and in {} of {}", time(cause.ns), counted(cause.calls, "call"), cause.call)
     };
     let causes = maybe(joined_any(cold.causes.iter().map(cause), ", "), |causes| format!(": {causes}"));
     if !cold.left_out {
@@ -382,10 +382,20 @@ fn cold_start(stage: &Stage) -> Option<String> {
             time(cold.mean_ns)
         ));
     }
+    if cold.instances + cold.steps == 0 {
+        let startup = time(cold.startup_ns);
+        return Some(format!(
+            "start-up: {startup} before the first step; limit, findings and headline are without it{causes}"
+        ));
+    }
+    let startup = match cold.startup_ns {
+        0 => String::new(),
+        ns => format!(", and without {} of start-up before the first step", time(ns)),
+    };
     let units = [(cold.instances, "instance"), (cold.steps, "step")];
     let units = units.into_iter().filter(|(count, _)| *count > 0).map(|(number, unit)| counted(number, unit));
     Some(format!(
-        "cold start: {} took {} on average where the others take {}, with about the same GPU work; limit, findings and headline are without them{causes}",
+        "cold start: {} took {} on average where the others take {}, with about the same GPU work; limit, findings and headline are without them{startup}{causes}",
         joined(units, " and "),
         time(cold.mean_ns),
         time(cold.warm_mean_ns)

@@ -180,6 +180,7 @@ fn diagnostics(db: &impl Tables, has_work: bool, trace: &mut Trace) -> Result<()
         let kind = match row[0].int() {
             Some(WARNING) if is_about_graphics(&text) => return,
             Some(WARNING) if is_note(&text, has_work) => LossKind::ToolNote,
+            Some(ERROR) if is_about_samples(&text) => LossKind::ToolNote,
             Some(WARNING) => LossKind::ToolWarning,
             Some(ERROR) => LossKind::ToolError,
             _ => return,
@@ -202,19 +203,25 @@ fn is_about_graphics(text: &str) -> bool {
 /// Tells whether a diagnostic is about something that no number of this capture needs. A process without CUDA is one beside those
 /// whose work was recorded.
 fn is_note(text: &str, has_work: bool) -> bool {
-    const NOTES: [&str; 7] = [
+    const NOTES: [&str; 6] = [
         "No NVTX events",
         "No OS runtime libraries events",
         "Not all OS runtime libraries events",
         "OS runtime libraries profiling",
-        "Unable to collect CPU kernel IP/backtrace samples",
         "Failed to load symbols",
         "Installed CUDA driver version",
     ];
     const OF_A_PROCESS: [&str; 2] = ["No CUDA events", "CUDA profiling might have not been started"];
     let text = text.trim();
     let starts = |begin: &&str| text.starts_with(*begin);
-    NOTES.iter().any(starts) || has_work && OF_A_PROCESS.iter().any(starts)
+    is_about_samples(text) || NOTES.iter().any(starts) || has_work && OF_A_PROCESS.iter().any(starts)
+}
+
+/// Tells whether a diagnostic is about samples of the CPU that could not be taken. Where they are missing, so is the table of functions.
+fn is_about_samples(text: &str) -> bool {
+    ["IP/backtrace", "context switch", "perf event paranoid level", "CPU sampling", "CPU IP"]
+        .iter()
+        .any(|part| text.contains(part))
 }
 
 /// Gives work that names no process to the one process that made calls, where there is only one.

@@ -242,14 +242,15 @@ fn what_no_number_needs_is_a_note() {
     let rows = "INSERT INTO DIAGNOSTIC_EVENT (timestamp, timestampType, source, severity, text)
         VALUES (1, 1, 1, 2, 'No NVTX events collected. Does the process use NVTX?'),
                (1, 1, 1, 2, ' Unable to collect CPU kernel IP/backtrace samples. perf event paranoid level is 2.'),
+               (1, 1, 1, 3, 'Unable to configure the collection of CPU IP/backtrace samples.'),
                (1, 1, 1, 2, 'No CUDA events collected. Does the process use CUDA?'),
                (1, 1, 1, 2, 'Not all CUDA events might have been collected.');";
     let counts =
         |trace: &Trace| [LossKind::ToolNote, LossKind::ToolWarning].map(|kind| trace.losses.count(kind));
-    assert_eq!(counts(&after(rows)), [3, 1], "another process had no CUDA");
+    assert_eq!(counts(&after(rows)), [4, 1], "another process had no CUDA");
     let nothing =
         ["KERNEL", "MEMCPY", "MEMSET"].map(|kind| format!("DELETE FROM CUPTI_ACTIVITY_KIND_{kind};"));
-    assert_eq!(counts(&after(&format!("{rows} {}", nothing.concat()))), [2, 2]);
+    assert_eq!(counts(&after(&format!("{rows} {}", nothing.concat()))), [3, 2]);
 }
 
 #[test]

@@ -37,9 +37,9 @@ pub fn outside(view: &View<'_>) -> Option<Finding> {
         StageKind::Decode | StageKind::Mixed => "sampling, stopping tests, decoding text, streaming",
         _ => "preparing inputs, reading files, handling results",
     };
+    let look = start_with(stage, || format!("Find what the CPU does there ({work}) in a CPU profile."));
     let action = format!(
-        "Find what the CPU does there ({work}) in a CPU profile, and take it off the path: prepare the next inputs while the GPU works, \
-         and handle results afterwards, on another thread."
+        "{look} Take it off the path: prepare the next inputs while the GPU works, and handle results afterwards, on another thread."
     );
     draft
         .with("outside_idle_ns", edges_ns.max(0))
@@ -53,7 +53,10 @@ pub fn outside(view: &View<'_>) -> Option<Finding> {
 pub fn other_work(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let (ns, work) = (stage.idle_detail.host_work_ns, view.evidence?.other_work.as_ref()?);
-    if !stage.computes() || percent(stage.each_device(ns), stage.elapsed_ns()) < LEAST_GAP_PCT {
+    // Where stacks tell what it does, the rule about that says more.
+    let known = most_idle(stage).is_some_and(|(kind, share)| kind != HostKind::Descheduled && share >= 50.0);
+    let large = percent(stage.each_device(ns), stage.elapsed_ns()) >= LEAST_GAP_PCT;
+    if !stage.computes() || !large || known {
         return None;
     }
     let draft = view.saves_on_devices(&[("idle time in which the CPU did other work", ns)]);
@@ -73,10 +76,12 @@ pub fn other_work(view: &View<'_>) -> Option<Finding> {
         line(stage)
     );
     let within = work.within.as_ref().map_or_else(String::new, |name| format!(" It was in {name} then."));
-    let action = match view.program.generates {
-        true => format!("{}{within} Such as: {}.", view.action("other work"), view.program.advice().overlap),
-        false => format!("{}{within}", view.action("other work")),
+    let such_as = match view.program.generates {
+        true => format!(" Such as: {}.", view.program.advice().overlap),
+        false => String::new(),
     };
+    let look = start_with(stage, || view.action("look").to_owned());
+    let action = format!("{look}{within} {}{such_as}", view.action("other work"));
     draft
         .with("host_work_ns", ns)
         .with("gaps", work.gaps)
@@ -175,15 +180,25 @@ fn idle_in(view: &View<'_>, kind: HostKind) -> Option<Finding> {
     if !is_launches || percent(stage.each_device(ns - waits_ns), stage.elapsed_ns()) < LEAST_CODE_PCT {
         return None;
     }
+    // Nothing is known of the code of such a thread; it does other work, and waits for it.
+    let waits = first.function == NOT_RUNNING;
+    if waits && 2 * stage.idle_detail.host_work_ns >= ns {
+        return None;
+    }
     let exact = rows.iter().all(|row| row.samples.is_none());
-    let title = format!(
-        "{:.0} % of the idle time of {} is {}, {:.0} % of that in {}",
-        percent(ns, idle_ns),
-        stage.spoken(),
-        kind.as_str().replace('_', " "),
-        percent(first.self_ns, ns),
-        spoken(first)
-    );
+    let (share, stage_name) = (percent(ns, idle_ns), stage.spoken());
+    let title = match waits {
+        true => {
+            format!("the thread that launches {stage_name} does not run for {share:.0} % of its idle time")
+        }
+        false => format!(
+            "{share:.0} % of the idle time of {stage_name} is {}, {:.0} % of that in {}",
+            kind.as_str().replace('_', " "),
+            percent(first.self_ns, ns),
+            spoken(first)
+        ),
+    };
+    let start = if waits { String::new() } else { format!("Start with {}. ", first.spoken()) };
     view.saves_on_devices(&[("idle time in such code", ns), ("waits for the device", -waits_ns)])
         .id(id_of(kind))
         .confidence(if exact { Confidence::Measured } else { Confidence::Bounded })
@@ -192,7 +207,7 @@ fn idle_in(view: &View<'_>, kind: HostKind) -> Option<Finding> {
         .with("line", first.line)
         .with("samples", first.samples)
         .with("function_ns", first.self_ns)
-        .finish(title, format!("Start with {}. {}", first.spoken(), advice(kind)))
+        .finish(title, format!("{start}{}", advice(kind)))
 }
 
 fn id_of(kind: HostKind) -> String {
@@ -217,33 +232,48 @@ fn spoken(row: &HostFunction) -> String {
 /// Names the line with most of the idle time of a stage in a part of a sentence that follows others; empty where none stands out.
 pub fn line(stage: &Stage) -> String {
     let whole = stage.host_idle.map_or(0, |idle| idle.idle_ns);
-    first_line(stage, whole, "its idle time", |row| row.self_ns)
+    part_of(first_line(stage, whole, |row| row.self_ns), "its idle time")
 }
 
-/// Names the line that waits for the device most, in the same way.
+/// Says with which line to begin; what to do where none stands out.
+pub fn start_with(stage: &Stage, otherwise: impl FnOnce() -> String) -> String {
+    let whole = stage.host_idle.map_or(0, |idle| idle.idle_ns);
+    let first = first_line(stage, whole, |row| row.self_ns).filter(|(row, _)| row.function != NOT_RUNNING);
+    first.map_or_else(otherwise, |(row, _)| format!("Start with {}.", row.spoken()))
+}
+
+/// Names the line that waits for the device most, as `line` does.
 pub fn waiting_line(stage: &Stage) -> String {
     let whole = stage.host.iter().map(|row| row.device_wait_ns).sum();
-    first_line(stage, whole, "the waiting", |row| row.device_wait_ns)
+    part_of(first_line(stage, whole, |row| row.device_wait_ns), "the waiting")
 }
 
-fn first_line(stage: &Stage, whole: i64, what: &str, ns: impl Fn(&HostFunction) -> i64) -> String {
-    let first = stage.host.iter().max_by_key(|row| ns(row));
-    let share = |row: &HostFunction| percent(ns(row), whole);
-    let first = first.filter(|row| share(row) >= LEAST_LINE_PCT);
-    first.map_or_else(String::new, |row| format!("; {:.0} % of {what} is in {}", share(row), spoken(row)))
+/// Returns the line that has the most of a time, and its share in %; `None` where none stands out.
+fn first_line(stage: &Stage, whole: i64, ns: impl Fn(&HostFunction) -> i64) -> Option<(&HostFunction, f64)> {
+    let first = stage.host.iter().max_by_key(|row| ns(row))?;
+    Some((first, percent(ns(first), whole))).filter(|(_, share)| *share >= LEAST_LINE_PCT)
+}
+
+fn part_of(line: Option<(&HostFunction, f64)>, what: &str) -> String {
+    line.map_or_else(String::new, |(row, share)| format!("; {share:.0} % of {what} is in {}", spoken(row)))
 }
 
 /// Says what to do about the kind of code with most of the idle time, before other actions; empty where it is the launches themselves
 /// or not known.
 pub fn first_step(stage: &Stage) -> String {
-    let whole = stage.host_idle.map_or(0, |idle| idle.idle_ns);
+    let most = most_idle(stage).filter(|(_, share)| *share >= LEAST_KIND_PCT);
+    most.map_or_else(String::new, |(kind, share)| {
+        format!("{share:.0} % of it is {}. {} ", kind.as_str().replace('_', " "), advice(kind))
+    })
+}
+
+/// Returns the kind of code with most of the idle time, and its share in %; `None` where it does not tell what to do.
+fn most_idle(stage: &Stage) -> Option<(HostKind, f64)> {
+    let whole = stage.host_idle?.idle_ns;
     let share = |kind: HostKind| {
         let rows = stage.host.iter().filter(|row| row.kind == kind);
-        percent(rows.map(|row| row.self_ns).sum(), whole)
+        (kind, percent(rows.map(|row| row.self_ns).sum(), whole))
     };
-    let most = HostKind::ALL.iter().copied().max_by(|a, b| share(*a).total_cmp(&share(*b)));
-    let most = most.filter(|kind| is_telling(*kind) && share(*kind) >= LEAST_KIND_PCT);
-    most.map_or_else(String::new, |kind| {
-        format!("{:.0} % of it is {}. {} ", share(kind), kind.as_str().replace('_', " "), advice(kind))
-    })
+    let most = HostKind::ALL.iter().copied().map(share).max_by(|a, b| a.1.total_cmp(&b.1));
+    most.filter(|(kind, _)| is_telling(*kind))
 }

@@ -50,16 +50,26 @@ pub fn small_kernels(view: &View<'_>) -> Option<Finding> {
     }
     let short = view.short_names.get(name);
     let alone = if shared_ns > 0 { " alone on the GPU for" } else { "" };
+    let which = match calls == stage.kernel_count {
+        true if calls == 1 => "the only kernel".to_owned(),
+        true => format!("all {} kernels", count(calls)),
+        false => format!("{} of {} kernels", count(calls), count(stage.kernel_count)),
+    };
+    let have = if calls == 1 { "has" } else { "have" };
     let title = format!(
-        "{} of {} kernels of {} have fewer blocks than the GPU has multiprocessors ({sms}):{alone} {share:.0} % of kernel time",
-        count(calls),
-        count(stage.kernel_count),
+        "{which} of {} {have} fewer blocks than the GPU has multiprocessors ({sms}):{alone} {share:.0} % of kernel time",
         stage.spoken()
     );
+    let more = match (view.program.generates, view.program.is_torch) {
+        (true, _) => "more sequences at once",
+        (_, true) => "a larger batch at once",
+        _ => "more blocks, or several pieces of work at once",
+    };
+    let products = stage.kernels.iter().any(|kernel| kernel.family == Family::Gemm);
+    let split = if products { "; for matrix products a split of the inner dimension" } else { "" };
     let action = format!(
-        "Give each launch more to do: {} at once, or kernels fused with their neighbours; for matrix products a \
-         split of the inner dimension. The largest is {short} with {}. Small kernels take {} in all.",
-        if view.program.generates { "more sequences" } else { "a larger batch" },
+        "Give each launch more to do: {more}, or kernels fused with their neighbours{split}. The largest is {short} with {}. Small \
+         kernels take {} in all.",
         counted(blocks, "block"),
         time(total_ns)
     );
@@ -195,7 +205,7 @@ const GEMM_HEAVY_PCT: f64 = 30.0;
 /// Names under which libraries run matrix products on the CUDA cores.
 const CUDA_CORE_NAMES: [&str; 5] = ["sgemm", "dgemm", "simt", "ffma", "cgemm"];
 /// The same names where tensor cores do the work after all (TF32).
-const TENSOR_NAMES: [&str; 4] = ["tensorop", "tf32", "xmma", "s1688"];
+const TENSOR_NAMES: [&str; 3] = ["tensorop", "tf32", "s1688"];
 
 fn on_cuda_cores(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
@@ -267,7 +277,10 @@ fn counted_off_tensor_cores(view: &View<'_>, name: &str) -> Option<bool> {
 /// fp32, and the ratio of the peaks; `None` for an unknown device, or where there is none.
 fn faster_format(view: &View<'_>) -> Option<(Dtype, f64)> {
     let device = view.inputs.analysis.devices.first()?;
-    let facts = lookup(device.name.as_deref()?, None, device.memory_bytes).ok()?;
+    let Ok(facts) = lookup(device.name.as_deref()?, None, device.memory_bytes) else {
+        // Every GPU since Ampere does bf16 on tensor cores at least twice as fast.
+        return view.program.has_bf16.then_some((Dtype::Bf16, 2.0));
+    };
     let fp32 = facts.dense_tflops.tflops(Dtype::Fp32)?;
     let ratio = |format| Some((format, facts.dense_tflops.tflops(format)? / fp32));
     [Dtype::Tf32, Dtype::Bf16, Dtype::Fp16].into_iter().filter_map(ratio).find(|(_, ratio)| *ratio > 1.1)

@@ -94,6 +94,8 @@ struct Launching<'a> {
     /// Launches of graphs.
     graphs: u64,
     is_mostly_graphs: bool,
+    /// Other stages of the program replay graphs.
+    others_replay: bool,
 }
 
 impl<'a> Launching<'a> {
@@ -134,6 +136,7 @@ impl<'a> Launching<'a> {
                 .filter(|gap| gap.ns > gap_ns / 2 && gap.ns > LONG_GAP_NS && gap.ns - gap.ns / 20 <= gap_ns),
             graphs,
             is_mostly_graphs: graphs > 0 && (graphs > others || in_graphs),
+            others_replay: view.inputs.evidence.iter().any(|other| other.graph_launches > 0),
         })
     }
 
@@ -153,19 +156,22 @@ impl<'a> Launching<'a> {
         } else if self.mean_gap_ns() > LONG_GAP_NS {
             Some("less CPU work between launches")
         } else {
-            (view.stage.steps.is_some() && self.graphs == 0 && !view.program.trains).then_some("CUDA graphs")
+            let never_replays = self.graphs == 0 && !self.others_replay;
+            (view.stage.steps.is_some() && never_replays && !view.program.trains).then_some("CUDA graphs")
         }
     }
 
     fn action(&self, view: &View<'_>) -> String {
         const PROFILE: &str = "show in a CPU profile of the launching thread.";
         if let Some(gap) = self.one_gap {
+            let look =
+                || format!("Python, data preparation, scheduling, compilation and file access {PROFILE}");
             format!(
-                "Find what the CPU does before it launches {}: one gap of {} there is {:.0} % of this time. Python, data \
-                 preparation, scheduling, compilation and file access {PROFILE}",
+                "Find what the CPU does before it launches {}: one gap of {} there is {:.0} % of this time. {}",
                 operation(view, gap),
                 time(gap.ns),
-                percent(gap.ns, self.gap_ns).min(100.0)
+                percent(gap.ns, self.gap_ns).min(100.0),
+                host::start_with(view.stage, look)
             )
         } else if self.is_between_graphs() {
             format!(
@@ -178,10 +184,11 @@ impl<'a> Launching<'a> {
                 }
             )
         } else if self.mean_gap_ns() > LONG_GAP_NS {
+            let look = || format!("Python, data preparation, scheduling and file access {PROFILE}");
             format!(
-                "Find what the CPU does between launches: {} on average, where a launch takes some microseconds. Python, data \
-                 preparation, scheduling and file access {PROFILE}",
-                time(self.mean_gap_ns())
+                "Find what the CPU does between launches: {} on average, where a launch takes some microseconds. {}",
+                time(self.mean_gap_ns()),
+                host::start_with(view.stage, look)
             )
         } else {
             self.fewer_launches(view)
@@ -194,6 +201,10 @@ impl<'a> Launching<'a> {
         let has_graphs = self.is_mostly_graphs || self.graphs >= (self.launches / 100).max(1);
         let how = match program.engine {
             _ if has_graphs => view.action("rest in graphs"),
+            Some(engine) if engine.uses_graphs && self.others_replay => {
+                let (more, sizes) = (view.action("larger graphs"), program.advice().graph_sizes);
+                return format!("{more} ({sizes}), where there is memory for them.");
+            }
             Some(engine) if engine.uses_graphs => program.advice().graphs,
             _ if !program.is_torch => view.action("without PyTorch"),
             _ if program.trains && program.is_compiled => view.action("compiled training"),

@@ -35,6 +35,7 @@ pub static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         one("allocations", Cause::Waits, waits::allocations).rows(Rows::Gaps(IdleCause::Launch)),
         one("managed-memory", Cause::Copies, waits::managed_memory).rows(Rows::Gaps(IdleCause::Other)),
         one("host-copies", Cause::Copies, waits::host_copies).rows(Rows::Gaps(IdleCause::Copy)),
+        one("memsets", Cause::Copies, waits::memsets),
         each("idle-*", Cause::Launches, host::idle_by_kind),
         one("cold-start", Cause::Steps, host::cold),
         one("host-outside", Cause::Host, host::outside),

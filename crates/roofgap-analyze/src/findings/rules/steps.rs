@@ -1,6 +1,8 @@
 //! Steps that take longer than others, compute again what is known, or run under a slow profiler.
 
 use crate::findings::rule::{FindingBuilder, View};
+use crate::findings::spike::{SpikeKind, SpikePart};
+use crate::host::advice;
 use crate::numbers::{count, time};
 use crate::result::{Finding, Profiler, Stage, StageKind, StageOrigin, SteadyUnit};
 use roofgap_base::stats::{median, median_f64};
@@ -17,20 +19,26 @@ pub fn long_tail(view: &View<'_>) -> Option<Finding> {
         SteadyUnit::Step => "step",
         SteadyUnit::Instance => "instance",
     };
+    let cause = view.evidence.and_then(|evidence| evidence.spike.first());
+    // A smaller part does not explain the step.
+    let cause = cause.filter(|part| 2 * part.ns >= tail.slowest_ns - tail.expected_ns);
     let title = format!(
-        "{} of {} {unit}s of {} took more than twice the time that their work explains; the slowest {} for {}",
+        "{} of {} {unit}s of {} took more than twice the time that their work explains; the slowest {} for {}{}",
         count(tail.units),
         count(steady.count),
         stage.spoken(),
         time(tail.slowest_ns),
-        time(tail.expected_ns)
+        time(tail.expected_ns),
+        cause.map_or_else(String::new, |part| format!(", {} of it {}", time(part.ns), spoken(part)))
     );
-    let action = format!(
-        "Look at {unit} {} in the timeline: growth of the cache or an allocation, recompilation or a new graph, garbage collection, \
-         another process.{}",
-        tail.slowest,
-        if tail.slowest == 1 { " It is the first, so a longer warm-up may be all it needs." } else { "" }
-    );
+    let action = match cause {
+        Some(SpikePart { kind: SpikeKind::Code(Some(kind)), .. }) => advice(*kind).to_owned(),
+        Some(part) => remedy(view, part.kind).1.to_owned(),
+        None => format!("Look at {unit} {} in the timeline. {}", tail.slowest, view.action("no cause")),
+    };
+    let first =
+        if tail.slowest == 1 { " It is the first, so a longer warm-up may be all it needs." } else { "" };
+    let action = format!("{action}{first}");
     let slowest = (steady.unit == SteadyUnit::Step).then_some(tail.slowest);
     // The slow ones may be left out of the stage that other rules see.
     let whole = view.inputs.analysis.stages.iter().find(|whole| whole.name == stage.name).unwrap_or(stage);
@@ -42,7 +50,37 @@ pub fn long_tail(view: &View<'_>) -> Option<Finding> {
         .with("slowest_ns", tail.slowest_ns)
         .with("expected_ns", tail.expected_ns)
         .with("slowest_step", slowest)
+        .with("cause", cause.map(|part| remedy(view, part.kind).0))
+        .with("cause_ns", cause.map(|part| part.ns))
+        .with("cause_in", cause.map(|part| part.what.clone()).filter(|what| !what.is_empty()))
         .finish(title, action)
+}
+
+/// Returns the name of a cause, and what to do about it.
+fn remedy(view: &View<'_>, kind: SpikeKind) -> (&'static str, &'static str) {
+    match kind {
+        SpikeKind::Cold => ("cold", view.action("cold step")),
+        SpikeKind::Allocation => ("allocation", view.action("allocation in a step")),
+        SpikeKind::Wait => ("wait", view.action("wait in a step")),
+        SpikeKind::Copy => ("copy", view.action("copy in a step")),
+        SpikeKind::Call => ("call", view.action("call in a step")),
+        SpikeKind::Code(_) => ("code", view.action("code in a step")),
+        SpikeKind::Kernels => ("kernels", view.action("slow kernels")),
+        SpikeKind::Communication => ("communication", view.action("slow communication")),
+    }
+}
+
+/// Says what took the time, as the end of a sentence.
+fn spoken(part: &SpikePart) -> String {
+    let what = &part.what;
+    match part.kind {
+        SpikeKind::Cold => format!("to load code or a graph ({what})"),
+        SpikeKind::Wait => format!("in {what} while the GPU ran nothing"),
+        SpikeKind::Code(_) if what.is_empty() => "while the CPU did something else".to_owned(),
+        SpikeKind::Kernels => format!("because its kernels ran longer, above all {what}"),
+        SpikeKind::Communication => format!("in communication ({what})"),
+        _ => format!("in {what}"),
+    }
 }
 
 /// Fewer steps of an instance show no trend.

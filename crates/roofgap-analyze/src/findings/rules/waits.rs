@@ -62,14 +62,17 @@ pub fn synchronisation(view: &View<'_>) -> Option<Finding> {
             time(each as i64)
         )
     } else {
-        format!(
-            "Find what reads a value back ({call}): .item(), .cpu(), .tolist(), nonzero, boolean indexing{}. Keep the value on the \
-             device, or read it once in several steps.",
-            if view.program.generates {
-                ", or a stopping test for each token"
-            } else {
-                ", or a loss that is printed"
+        let what = match (view.program.is_plain(), view.program.generates) {
+            (true, _) => "",
+            (false, true) => {
+                ": .item(), .cpu(), .tolist(), nonzero, boolean indexing, or a stopping test for each token"
             }
+            (false, false) => {
+                ": .item(), .cpu(), .tolist(), nonzero, boolean indexing, or a loss that is printed"
+            }
+        };
+        format!(
+            "Find what waits or reads a value back ({call}){what}. Keep the value on the device, or read it once in several steps."
         )
     };
     draft.finish(title, action)
@@ -132,6 +135,28 @@ pub fn managed_memory(view: &View<'_>) -> Option<Finding> {
     .finish(title, view.action("prefetch"))
 }
 
+/// Memory that is filled with one value for much of the time.
+pub fn memsets(view: &View<'_>) -> Option<Finding> {
+    let stage = view.stage;
+    let (sets, ns) = view.evidence?.memsets;
+    // Beside kernels and copies they cost nothing.
+    let alone_ns = stage.busy_ns? - stage.kernel_ns? - stage.memcpy_ns.unwrap_or(0);
+    let ns = ns.min(alone_ns);
+    if percent(stage.each_device(ns), stage.elapsed_ns()) < LEAST_EXPOSED_PCT {
+        return None;
+    }
+    let title = format!(
+        "{} fills memory with one value {}, which takes {}",
+        stage.spoken(),
+        times(sets),
+        time(stage.each_device(ns))
+    );
+    view.saves_on_devices(&[("memsets beside no kernel or copy", ns)])
+        .with("memsets", sets)
+        .with("wall_ns", stage.wall_ns)
+        .finish(title, view.action("clear less"))
+}
+
 /// Copies between host and device inside the stage: pageable ones block the CPU, one for each token adds up, and large ones take
 /// time of their own.
 pub fn host_copies(view: &View<'_>) -> Option<Finding> {
@@ -175,6 +200,7 @@ pub fn host_copies(view: &View<'_>) -> Option<Finding> {
     let read_back = 2 * copies.to_host > copies.count;
     let mostly_pageable = 3 * copies.pageable >= copies.count;
     let action = match (read_back, mostly_pageable) {
+        _ if view.program.is_plain() => view.action("copies of a program"),
         (true, true) => view.action("pageable read-back"),
         (true, false) => view.action("read-back"),
         (false, true) => view.action("pageable"),

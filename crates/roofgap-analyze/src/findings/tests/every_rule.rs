@@ -125,6 +125,13 @@ const CASES: &[Case] = &[
         stage.copies = vec![CopyRow { kind, calls: 900, total_ns: 12 * MS, ..CopyRow::default() }];
         run(stage, evidence)
     }),
+    ("memsets", |is| {
+        let (mut stage, mut evidence) = busy();
+        evidence.memsets = (40, 30 * MS);
+        let kernel_ns = stage.busy_ns.unwrap() - if is { 30 * MS } else { 0 };
+        (stage.kernel_ns, stage.memcpy_ns) = (Some(kernel_ns), None);
+        run(stage, evidence)
+    }),
     ("host-copies", |is| {
         let (stage, mut evidence) = idle(Idle { copy_ns: 60 * MS, ..Idle::default() });
         evidence.host_copies = CopyUse {
