@@ -1,4 +1,4 @@
-//! Builds the native collector that `run/native.rs` embeds.
+//! Builds the native collector that `run/tools.rs` embeds.
 //!
 //! Cargo cannot pass the shared library of one crate to another, so this calls cargo again. The result goes to a folder that all
 //! profiles share. A failed build is not an error: the binary then reports that it has no collector.
@@ -48,20 +48,11 @@ struct Sources {
 
 impl Sources {
     fn beside(manifest: &Path) -> Self {
-        let version = env!("CARGO_PKG_VERSION");
-        let packaged = |name: &str| manifest.join(format!("../{name}-{version}"));
-        if packaged("roofgap-inject").is_dir() {
-            return Self {
-                inject: packaged("roofgap-inject"),
-                wire: packaged("roofgap-wire"),
-                packaged: true,
-            };
-        }
-        Self {
-            inject: manifest.join("../roofgap-inject"),
-            wire: manifest.join("../roofgap-wire"),
-            packaged: false,
-        }
+        let version = concat!("-", env!("CARGO_PKG_VERSION"));
+        let packaged = manifest.join(format!("../roofgap-inject{version}")).is_dir();
+        let end = if packaged { version } else { "" };
+        let place = |name: &str| manifest.join(format!("../{name}{end}"));
+        Self { inject: place("roofgap-inject"), wire: place("roofgap-wire"), packaged }
     }
 
     /// Copies crates of a registry, because cargo writes a Cargo.lock beside what it builds.

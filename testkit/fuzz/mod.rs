@@ -91,6 +91,7 @@ impl Corpus {
             written(8),
             first_events(&fixture("h200/llama4.kineto.json.gz"), 700),
             first_events(&fixture("vllm/vllm_dense_graph.kineto.json.gz"), 700),
+            std::fs::read(fixtures().join("torch/cuspy.json")).unwrap(),
         ];
         let seeds = |target, damage, inputs| Seeds { target, damage, inputs };
         let text = Damage::Bytes(Content::Text);
@@ -132,7 +133,10 @@ impl Corpus {
             seeds(
                 "perfetto",
                 Damage::Bytes(Content::Binary),
-                vec![std::fs::read(fixtures().join("perfetto/program.pftrace")).unwrap()],
+                vec![
+                    std::fs::read(fixtures().join("perfetto/program.pftrace")).unwrap(),
+                    fixture("torch/cuspy.pftrace"),
+                ],
             ),
             seeds(RECORDS, Damage::Bytes(Content::Binary), records(&capture)),
             seeds("native", Damage::Bytes(Content::Binary), vec![capture]),

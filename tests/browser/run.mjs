@@ -588,7 +588,8 @@ const tests = {
       }
       const all = [families, stages, causes];
       for (const [at, palette] of all.entries()) for (const [name, color] of palette) for (const [other, second] of all.slice(at + 1).flat()) {
-        assert.ok(distance(color, second, null) >= 3.5, `${colorScheme}: ${name} and ${other}`);
+        const least = name.startsWith("c-") && other.startsWith("idle-") ? 9 : 3.5;
+        assert.ok(distance(color, second, null) >= least, `${colorScheme}: ${name} and ${other}`);
       }
       await close();
     }

@@ -1,10 +1,10 @@
 //! Parts of the analysis from the program's own account.
 
-use crate::attribution::{add_operator, sort_operators};
+use crate::attribution::{add_operator, sorted_operators};
 use crate::model::{Architecture, Tokens};
 use crate::result::{Note, Operator, Stage, StageOrigin, SteadyUnit, WorkloadInfo};
 use crate::stages::kind_of;
-use crate::timeline::{Grouped, divide, expected, sample_deviation, steady, step_summary};
+use crate::timeline::{Grouped, divide, expected, steady, step_summary, time_deviation};
 use roofgap_trace::account::Account;
 
 /// Describes the workload: from the program's account; what it does not say from the named model and the stated tokens. `None`
@@ -103,7 +103,7 @@ pub fn stages(account: &Account) -> Vec<Stage> {
         steps: step_summary(timed.steps, None),
         notes: timed.notes.items,
         mean_ns: Some(divide(timed.stage.wall_ns, timed.walls.len() as i64)),
-        std_ns: sample_deviation(&timed.walls),
+        std_ns: time_deviation(&timed.walls),
         ..timed.stage
     };
     stages.items.into_iter().map(finish).collect()
@@ -115,16 +115,14 @@ pub fn operators(account: &Account) -> Vec<Operator> {
     for own in &account.operators {
         let sum = operators.entry(&own.name, || Operator { name: own.name.clone(), ..Operator::default() });
         let own = Operator {
-            name: String::new(),
             calls: own.calls,
             self_cpu_ns: own.self_cpu_ns,
             self_gpu_ns: own.self_gpu_ns,
             total_cpu_ns: own.total_cpu_ns,
             total_gpu_ns: own.total_gpu_ns,
+            ..Operator::default()
         };
         add_operator(sum, &own);
     }
-    let mut operators = operators.items;
-    sort_operators(&mut operators);
-    operators
+    sorted_operators(operators.items)
 }

@@ -42,6 +42,8 @@ pub struct Options {
     pub limits: UserLimits,
     /// Number of ranks that share every layer, set by the user.
     pub tensor_parallel: Option<u32>,
+    /// Number of ranks that the experts are divided among, set by the user.
+    pub expert_parallel: Option<u32>,
     /// Number format of weights and matrix products, set by the user.
     pub dtype: Option<Dtype>,
     /// Tokens set by the user; missing numbers come from the program's own account.
@@ -258,7 +260,9 @@ impl Rated {
     fn of(inputs: &Inputs<'_>, attributed: &Attributed, mut timed: Timed) -> Self {
         let (options, program) = (inputs.options, inputs.program);
         let gpu = GpuFacts::of_run(inputs.devices().first().copied(), program, options.limits);
-        let model = inputs.model();
+        let (tensor, expert) = (options.tensor_parallel, options.expert_parallel);
+        let replicas = expert.unwrap_or(1) / tensor.unwrap_or(1);
+        let model = inputs.model().map(|model| model.with_replicas(replicas));
         let tokens = account::tokens(&options.tokens, program);
         let own = || program.and_then(|a| a.model.as_ref()?.dtype.as_deref()?.parse::<Dtype>().ok());
         let dtype = options.dtype.or_else(own);
@@ -269,7 +273,7 @@ impl Rated {
             gpu: gpu.as_ref().map_err(|why| *why),
             tokens: &tokens,
             dtype,
-            share: &ranks::model_share(inputs.trace, program, options.tensor_parallel),
+            share: &ranks::model_share(inputs.trace, program, tensor.or(expert.map(|_| 1))),
             index: &attributed.index,
         };
         facts.add_utilisation(analysis);
@@ -482,7 +486,8 @@ fn no_gpu_work(trace: &Trace) -> String {
         return format!("its device is an {device}, whose events are not read; use the tools of its maker");
     }
     if launches + transfers == 0 {
-        return format!("no GPU work was recorded{}", how_to_record(trace));
+        let advice = trace.sources.first().map_or("", |source| source.format.facts().gpu_work_advice);
+        return format!("no GPU work was recorded{advice}");
     }
     let traced = all_counted([
         (launches, "launch", "launches"),
@@ -492,11 +497,6 @@ fn no_gpu_work(trace: &Trace) -> String {
         "the calls of {traced} were traced, but there are no records of the GPU. Usual reasons: the user may not profile the GPU, the \
          tool is older than the driver, a virtual GPU or WSL2, or recording stopped before the records were written"
     )
-}
-
-/// Says which setting of the recording tool records GPU work.
-fn how_to_record(trace: &Trace) -> &'static str {
-    trace.sources.first().map_or("", |source| source.format.facts().gpu_work_advice)
 }
 
 /// Explains how to see inside of whole graphs that hold more of the GPU time than the kernels do.
@@ -587,11 +587,9 @@ fn coverage(trace: &Trace, stages: &[Stage]) -> Option<Coverage> {
     if trace.recorded.is_empty() {
         return None;
     }
-    let with_steps = |stage: &&Stage| stage.steps.is_some();
-    let has_steps = stages.iter().any(|stage| with_steps(&stage));
     let sum = |count: fn(&Stage, &Steps) -> u64| {
         let counts = stages.iter().filter_map(|stage| Some(count(stage, stage.steps.as_ref()?)));
-        has_steps.then(|| counts.sum())
+        counts.reduce(|sum, count| sum + count)
     };
     let time = |of: fn(&RecordedWindows) -> Ns| trace.recorded.iter().map(of).fold(0, Ns::saturating_add);
     Some(Coverage {
@@ -625,18 +623,22 @@ fn device_info(device: &Device) -> DeviceInfo {
 
 fn loss_rows(losses: &Losses) -> Vec<LossInfo> {
     let mut rows: Vec<_> = losses.iter().collect();
-    rows.sort_by_key(|l| std::cmp::Reverse(l.kind.severity()));
-    let info = |l: roofgap_trace::Loss| LossInfo {
-        id: l.kind.id().into(),
-        severity: l.kind.severity().as_str().into(),
-        count: l.count,
-        meaning: l.kind.meaning().into(),
-        messages: loss_messages(losses, l.kind),
-    };
-    rows.into_iter().map(info).collect()
+    rows.sort_by_key(|loss| std::cmp::Reverse(loss.kind.severity()));
+    rows.into_iter().map(|loss| loss_info(loss.kind, loss.count, loss_messages(losses, loss.kind))).collect()
 }
 
 /// Sorts the texts of the recording tool: those on the GPU first, then the most frequent.
+/// Describes a loss.
+pub(crate) fn loss_info(kind: LossKind, count: u64, messages: Vec<LossMessage>) -> LossInfo {
+    LossInfo {
+        id: kind.id().into(),
+        severity: kind.severity().as_str().into(),
+        count,
+        meaning: kind.meaning().into(),
+        messages,
+    }
+}
+
 fn loss_messages(losses: &Losses, kind: LossKind) -> Vec<LossMessage> {
     let on_gpu = |text: &str| ["CUDA", "CUPTI", "GPU"].iter().any(|word| text.contains(word));
     let message = |(text, count): (&str, u64)| LossMessage { text: text.to_owned(), count };

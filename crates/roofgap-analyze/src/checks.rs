@@ -3,6 +3,7 @@
 //! The checks run at the end of every analysis. A violated one is declared as a loss that names the numbers, so that no report
 //! contradicts itself silently.
 
+use crate::analyze::loss_info;
 use crate::result::*;
 use crate::verdict::verdict;
 use roofgap_base::numbers::{count, time};
@@ -30,14 +31,8 @@ pub fn declare(analysis: &mut Analysis) {
     }
     let count = found.len() as u64;
     let message = |text: String| LossMessage { text, count: 1 };
-    let loss = LossInfo {
-        id: kind.id().to_owned(),
-        severity: kind.severity().as_str().to_owned(),
-        count,
-        meaning: kind.meaning().to_owned(),
-        messages: found.into_iter().take(MOST_NAMED).map(message).collect(),
-    };
-    analysis.losses.insert(0, loss);
+    let messages = found.into_iter().take(MOST_NAMED).map(message).collect();
+    analysis.losses.insert(0, loss_info(kind, count, messages));
 }
 
 /// Lists the checks that an analysis violates, each as a sentence with its numbers.
@@ -154,13 +149,13 @@ impl Checks {
     fn of_stage(&mut self, stage: &Stage, totals: &Totals) {
         self.kernels(&stage.kernels, stage.kernel_ns, stage.kernel_count);
         self.copies(&stage.copies, stage.memcpy_ns);
-        let mfu = stage.mfu.as_ref().map(|mfu| (Some(mfu.by_wall_pct), mfu.by_busy_pct));
-        let mbu = stage.mbu.as_ref().map(|mbu| (Some(mbu.by_wall_pct), mbu.by_busy_pct));
-        for (what, (by_wall, by_busy)) in
-            [("MFU", mfu), ("MBU", mbu)].into_iter().filter_map(|(what, pct)| Some((what, pct?)))
-        {
-            self.share(&format!("{what} by wall time"), by_wall);
-            self.share(&format!("{what} by busy time"), by_busy);
+        if let Some(mfu) = &stage.mfu {
+            self.share("MFU by wall time", Some(mfu.by_wall_pct));
+            self.share("MFU by busy time", mfu.by_busy_pct);
+        }
+        if let Some(mbu) = &stage.mbu {
+            self.share("MBU by wall time", Some(mbu.by_wall_pct));
+            self.share("MBU by busy time", mbu.by_busy_pct);
         }
         self.share("time at the roof", stage.roof.roof_pct);
         self.sentence(&verdict(stage).why);
@@ -200,7 +195,7 @@ impl Checks {
             return;
         };
         let inside = busy.saturating_add(idle.total_ns());
-        let devices = i64::try_from(stage.device_count.max(1)).unwrap_or(1);
+        let devices = devices(stage);
         let window = ("the time from the first to the last operation", projected.saturating_mul(devices));
         self.at_most(("busy and idle time", inside), window);
         let elapsed = stage.elapsed_ns();
@@ -243,8 +238,7 @@ impl Checks {
             }
         }
         let sum = steps.each_ns.iter().fold(0i64, |sum, ns| sum.saturating_add(*ns));
-        let devices = i64::try_from(stage.device_count.max(1)).unwrap_or(1);
-        let elapsed = stage.elapsed_ns().saturating_mul(devices);
+        let elapsed = stage.elapsed_ns().saturating_mul(devices(stage));
         let tolerance = elapsed / TOLERANCE + 1_000;
         self.about_at_most(("the sum of the steps", sum), ("the time of the stage", elapsed), tolerance);
         let launches = steps.launches_per_step.unwrap_or(0.0) * steps.count as f64;
@@ -282,9 +276,9 @@ impl Checks {
         if (pct - finding.bound_pct).abs() > ROUNDING_PCT {
             self.fail(format!("a saving of {pct:.1} % is stated as {:.1} %", finding.bound_pct));
         }
-        let mfu = stage.and_then(|stage| Some(stage.mfu.as_ref()?.by_wall_pct));
-        let mbu = stage.and_then(|stage| Some(stage.mbu.as_ref()?.by_wall_pct));
-        let roof = mfu.unwrap_or(0.0).max(mbu.unwrap_or(0.0));
+        let mfu = stage.and_then(|stage| stage.mfu.as_ref()).map_or(0.0, |mfu| mfu.by_wall_pct);
+        let mbu = stage.and_then(|stage| stage.mbu.as_ref()).map_or(0.0, |mbu| mbu.by_wall_pct);
+        let roof = mfu.max(mbu);
         if roof <= 100.0 && finding.bound_pct > 100.0 - roof + ROUNDING_PCT {
             self.fail(format!(
                 "a saving of {:.1} % leaves less than the roof of {roof:.1} %",
@@ -292,7 +286,7 @@ impl Checks {
             ));
         }
         self.sentence(&finding.title);
-        let devices = stage.map_or(1, |stage| i64::try_from(stage.device_count.max(1)).unwrap_or(1));
+        let devices = stage.map_or(1, devices);
         for (key, value) in &finding.evidence {
             let Some(value) = value.as_f64() else {
                 continue;
@@ -319,17 +313,18 @@ impl Checks {
             ["launch-bound", "data-loading", "gaps-between-steps", "sync-in-step"];
         let busy = stage.and_then(|stage| Some((stage, stage.busy_ns?)));
         if let Some((stage, busy)) = busy.filter(|_| OF_IDLE_TIME.contains(&finding.id.as_str())) {
-            let idle = stage.elapsed_ns() - stage.each_device(busy);
-            self.about_at_most(
-                ("a saving of idle time", finding.bound_ns),
-                ("all idle time", idle.max(0)),
-                1_000,
-            );
+            let idle = (stage.elapsed_ns() - stage.each_device(busy)).max(0);
+            let saving = ("a saving of idle time", finding.bound_ns);
+            self.about_at_most(saving, ("all idle time", idle), 1_000);
         }
     }
 }
 
 /// Returns the number of a stage that evidence of the same name repeats.
+fn devices(stage: &Stage) -> i64 {
+    i64::try_from(stage.device_count.max(1)).unwrap_or(1)
+}
+
 fn same_number(stage: &Stage, key: &str) -> Option<f64> {
     Some(match key {
         "wall_ns" => stage.wall_ns as f64,

@@ -8,6 +8,7 @@ use crate::names::{ModuleName, layer_kind, module_name};
 use crate::numbers;
 use crate::result::{About, LayerRow, LayerSpread, Reason};
 use crate::stages::StageIndex;
+use crate::timeline::Grouped;
 use roofgap_base::stats::median;
 use roofgap_trace::{NameId, Ns, OpKind, Range, RangeStyle, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -24,18 +25,11 @@ const DEEPEST: usize = 128;
 
 /// Names of layers by number.
 #[derive(Default)]
-struct Layers {
-    names: Vec<String>,
-    numbers: FxHashMap<String, u32>,
-}
+struct Layers(Grouped<String, String>);
 
 impl Layers {
     fn number(&mut self, name: String) -> u32 {
-        let next = self.names.len() as u32;
-        *self.numbers.entry(name).or_insert_with_key(|name| {
-            self.names.push(name.clone());
-            next
-        })
+        self.0.position(name.clone(), || name) as u32
     }
 
     /// Returns the layer of a module inside `around`, the names of instances around it, innermost last.
@@ -102,7 +96,7 @@ pub fn table(trace: &Trace, index: &StageIndex) -> (Vec<LayerRow>, Option<Reason
     let of_stack: Vec<u32> = stacks.map(|ranges| layers.innermost(trace, ranges)).collect();
     let ops = &trace.ops;
     // Without any name there is no table, and without graphs no reason for that.
-    if layers.names.is_empty() && ops.graph_node.is_empty() {
+    if layers.0.items.is_empty() && ops.graph_node.is_empty() {
         return (Vec::new(), None);
     }
     let mut sums = Sums::default();
@@ -122,7 +116,7 @@ pub fn table(trace: &Trace, index: &StageIndex) -> (Vec<LayerRow>, Option<Reason
             }
         }
         // Without any name there is no table, only the reason.
-        if !layers.names.is_empty() {
+        if !layers.0.items.is_empty() {
             for stage in (0..index.len()).filter(|&stage| index.holds(stage, op)) {
                 sums.add(stage, place, ops.duration(op));
             }
@@ -153,16 +147,14 @@ impl Sums {
 }
 
 fn reason(unknown: u64, outside: u64) -> Option<Reason> {
-    let parts: Vec<String> = [
+    let causes = [
         (unknown, "the capture of the graph was not recorded"),
         (outside, "no named module ran when the graph was captured"),
-    ]
-    .into_iter()
-    .filter(|(count, _)| *count > 0)
-    .map(|(count, why)| {
+    ];
+    let parts = causes.into_iter().filter(|(count, _)| *count > 0).map(|(count, why)| {
         format!("kernels of CUDA graphs without a layer, because {why}: {}", numbers::count(count))
-    })
-    .collect();
+    });
+    let parts: Vec<String> = parts.collect();
     (!parts.is_empty()).then(|| Reason::new(About::Other("layers".into()), parts.join("; ")))
 }
 
@@ -227,7 +219,7 @@ fn rows(index: &StageIndex, sums: FxHashMap<(usize, u32), Sum>, layers: &Layers)
     for ((stage, layer), sum) in sums {
         let total = totals.entry(stage).or_default();
         total.0 += sum.kernel_ns;
-        let name = layers.names.get(layer as usize).map(String::as_str);
+        let name = layers.0.items.get(layer as usize).map(String::as_str);
         total.1 |= name.is_some();
         let kind = name.map(layer_kind);
         kinds.entry((stage, kind)).or_default().push((name.unwrap_or_default(), sum));
@@ -239,7 +231,6 @@ fn rows(index: &StageIndex, sums: FxHashMap<(usize, u32), Sum>, layers: &Layers)
             continue;
         }
         let kernel_ns = members.iter().map(|(_, sum)| sum.kernel_ns).sum();
-        let spread = spread(&members).filter(|_| kind.is_some());
         let has_layer = kind.is_some();
         rows.push((
             stage,
@@ -254,27 +245,25 @@ fn rows(index: &StageIndex, sums: FxHashMap<(usize, u32), Sum>, layers: &Layers)
                 kernel_count: members.iter().map(|(_, sum)| sum.kernels).sum(),
                 calls: has_layer.then(|| members.iter().map(|(_, sum)| sum.runs).sum()),
                 share_pct: if total_ns > 0 { kernel_ns as f64 * 100.0 / total_ns as f64 } else { 0.0 },
-                spread,
+                spread: spread(&members).filter(|_| has_layer),
             },
         ));
     }
-    rows.sort_by(|(stage_a, a), (stage_b, b)| {
-        (stage_a, a.layer.is_none(), Reverse(a.kernel_ns), &a.layer).cmp(&(
-            stage_b,
-            b.layer.is_none(),
-            Reverse(b.kernel_ns),
-            &b.layer,
-        ))
+    rows.sort_by(|a, b| {
+        fn order((stage, row): &(usize, LayerRow)) -> (usize, bool, Reverse<Ns>, &Option<String>) {
+            (*stage, row.layer.is_none(), Reverse(row.kernel_ns), &row.layer)
+        }
+        order(a).cmp(&order(b))
     });
     rows.into_iter().map(|(_, row)| row).collect()
 }
 
 fn spread(members: &[(&str, Sum)]) -> Option<LayerSpread> {
-    let times = || members.iter().map(|(_, sum)| sum.kernel_ns);
+    let mut times: Vec<Ns> = members.iter().map(|(_, sum)| sum.kernel_ns).collect();
     let (longest, sum) = members.iter().max_by_key(|(name, sum)| (sum.kernel_ns, Reverse(*name)))?;
     let spread = LayerSpread {
-        min_ns: times().min()?,
-        median_ns: median(&mut times().collect::<Vec<Ns>>())?,
+        min_ns: *times.iter().min()?,
+        median_ns: median(&mut times)?,
         max_ns: sum.kernel_ns,
         longest: (*longest).to_owned(),
     };

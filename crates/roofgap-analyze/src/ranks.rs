@@ -56,26 +56,20 @@ pub fn of_capture(trace: &Trace, analysis: &Analysis, named: Option<u32>) -> Opt
 
 /// Tells the share of the model: as the user states it, else by the account of the engine, else by the process groups of the capture.
 pub fn model_share(trace: &Trace, program: Option<&Account>, stated: Option<u32>) -> ModelShare {
-    match stated {
-        Some(0 | 1) => return ModelShare::Whole,
-        Some(ranks) => return ModelShare::TensorParallel { ranks },
-        None => {}
+    if let Some(ranks) = stated {
+        return ModelShare::TensorParallel { ranks };
     }
-    let Some(job) = &trace.distributed else {
-        return ModelShare::Whole;
-    };
-    let Some(ranks) = job.world_size.filter(|ranks| *ranks > 1) else {
+    let several =
+        trace.distributed.as_ref().and_then(|job| Some((job, job.world_size.filter(|ranks| *ranks > 1)?)));
+    let Some((job, ranks)) = several else {
         return ModelShare::Whole;
     };
     let engine = program.and_then(|account| account.engine.as_ref()?.parallelism.as_ref());
     if let Some(share) = engine.and_then(|parts| share_of_engine(parts, ranks)) {
         return share;
     }
-    let tensor = size_of(job, &TENSOR);
-    let data = size_of(job, &DATA);
-    let known = tensor.is_some() || data.is_some();
-    let (tensor, data) = (tensor.unwrap_or(1), data.unwrap_or(1));
-    if known && tensor.checked_mul(data) == Some(ranks) {
+    let (tensor, data) = (size_of(job, &TENSOR).unwrap_or(1), size_of(job, &DATA).unwrap_or(1));
+    if tensor.checked_mul(data) == Some(ranks) {
         return match tensor {
             1 => ModelShare::Whole,
             ranks => ModelShare::TensorParallel { ranks },
@@ -103,7 +97,8 @@ fn share_of_engine(parts: &BTreeMap<String, u64>, ranks: u32) -> Option<ModelSha
         ))
     } else if expert > 1 {
         ModelShare::Unknown(format!(
-            "the engine divides the experts among {expert} ranks, and nothing tells how many tokens go to those of this rank"
+            "the engine divides the experts among {expert} ranks, and nothing tells how many tokens go to those of this rank; \
+             --tp N --ep {expert} takes the tokens to be even"
         ))
     } else if tensor > 1 {
         ModelShare::TensorParallel { ranks: u32::try_from(tensor).ok()? }
@@ -145,10 +140,10 @@ mod tests {
     #[test]
     fn what_the_user_states_goes_first() {
         assert_eq!(model_share(&Trace::default(), None, Some(4)), ModelShare::TensorParallel { ranks: 4 });
-        assert_eq!(model_share(&Trace::default(), None, Some(1)), ModelShare::Whole);
+        let whole = ModelShare::TensorParallel { ranks: 1 };
         let job = Distributed { rank: Some(0), world_size: Some(8), ..Distributed::default() };
         let trace = Trace { distributed: Some(job), ..Trace::default() };
-        assert_eq!(model_share(&trace, None, Some(1)), ModelShare::Whole);
+        assert_eq!(model_share(&trace, None, Some(1)), whole);
         assert!(
             matches!(model_share(&trace, None, None), ModelShare::Unknown(why) if why.contains("--tp N"))
         );

@@ -18,13 +18,13 @@ pub fn add_rates(analysis: &mut Analysis, tokens: &Tokens) {
             let _ = add_rate(warm, tokens);
         }
     }
+    let other = |path: &str, why| Reason::new(About::Other(path.to_owned()), why);
     match per_run(analysis) {
         Ok((run, no_ttft)) => {
             analysis.per_run = Some(run);
-            let about = || About::Other("per_run.ttft_ns".into());
-            reasons.extend(no_ttft.map(|why| Reason::new(about(), why)));
+            reasons.extend(no_ttft.map(|why| other("per_run.ttft_ns", why)));
         }
-        Err(why) => reasons.push(Reason::new(About::Other("per_run".into()), why)),
+        Err(why) => reasons.push(other("per_run", why)),
     }
     analysis.reasons.extend(reasons);
 }
@@ -35,11 +35,9 @@ pub fn add_rates(analysis: &mut Analysis, tokens: &Tokens) {
 /// Says why its tokens are not known.
 fn add_rate(stage: &mut Stage, tokens: &Tokens) -> Result<(), String> {
     // The steps of an engine name their tokens.
-    let count = match stage.tokens {
-        None => processed(stage, tokens).transpose()?,
-        Some(_) => None,
-    };
-    if let Some(count) = count {
+    if stage.tokens.is_none()
+        && let Some(count) = processed(stage, tokens).transpose()?
+    {
         let time = stage.elapsed_ns();
         stage.tokens_per_s = (time > 0).then(|| count as f64 * 1e9 / time as f64);
     }

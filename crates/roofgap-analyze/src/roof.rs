@@ -3,7 +3,6 @@
 //! [`RoofSums`] adds up launches whose work is known. Their work comes from `counters`, or is modelled from the recorded shapes of
 //! operators.
 
-use crate::attribution::NO_CALL;
 use crate::gpu::{Dtype, GpuFacts};
 use crate::result::{Analysis, Kernel, RoofDistance, RoofSource, Stage};
 use crate::stages::StageIndex;
@@ -31,14 +30,12 @@ pub fn attach(analysis: &mut Analysis, sums: &RoofSums) {
 
 /// Puts the distance beside each kernel of a table. The launches of one name on several devices are not told apart.
 fn distances(kernels: &mut [Kernel], stage: Option<&str>, sums: &RoofSums) {
-    let mut rows: Vec<&str> = kernels.iter().map(|kernel| kernel.name.as_str()).collect();
-    rows.sort_unstable();
-    let repeated: Vec<String> =
-        rows.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0].to_owned()).collect();
-    for kernel in kernels {
-        if repeated.binary_search(&kernel.name).is_err() {
-            kernel.roof = sums.of_kernel(stage, &kernel.name).distance();
-        }
+    let mut rows: FxHashMap<String, u32> = FxHashMap::default();
+    for kernel in kernels.iter() {
+        *rows.entry(kernel.name.clone()).or_default() += 1;
+    }
+    for kernel in kernels.iter_mut().filter(|kernel| rows[&kernel.name] == 1) {
+        kernel.roof = sums.of_kernel(stage, &kernel.name).distance();
     }
 }
 
@@ -208,11 +205,11 @@ pub fn add_modelled(sums: &mut RoofSums, trace: &Trace, index: &StageIndex, gpu:
             took.roof_ns += each_ns.min(took_ns as f64);
         }
     }
-    let launches = groups.into_iter().filter_map(|((stage, kernel, _), launches)| {
+    let modelled = groups.into_iter().filter_map(|((stage, kernel, _), launches)| {
         Some((stage.map(|stage| index.name(stage)), text(kernel), launches?.1))
     });
-    let mut modelled: Vec<(Option<&str>, &str, RoofTime)> = launches.collect();
-    modelled.retain(|(stage, kernel, _)| !sums.has(*stage, kernel));
+    let new = |(stage, kernel, _): &(Option<&str>, &str, RoofTime)| !sums.has(*stage, kernel);
+    let modelled: Vec<_> = modelled.filter(new).collect();
     for (stage, kernel, took) in modelled {
         sums.add(stage, kernel, took);
     }
@@ -224,21 +221,14 @@ fn single_kernels(trace: &Trace, shaped: &[&ShapedOperator], index: &StageIndex)
         return Vec::new();
     }
     let mut kernels: Vec<(u32, usize)> = vec![(0, 0); shaped.len()];
-    let calls = &index.launches().call_of_op;
-    let rows = trace.ops.kind.iter().zip(calls).enumerate();
-    for (row, (kind, call)) in rows {
-        if *kind != OpKind::Kernel || *call == NO_CALL {
-            continue;
-        }
-        let call = *call as usize;
-        let at = (trace.calls.thread[call], trace.calls.start[call]);
+    for row in (0..trace.ops.len()).filter(|row| trace.ops.kind[*row] == OpKind::Kernel) {
+        let call = index.call_of_op(row) as usize;
+        let Some(start) = trace.calls.start.get(call) else { continue };
+        let at = (trace.calls.thread[call], *start);
         let after = shaped.partition_point(|op| (op.thread, op.start) <= at);
-        let found = after.checked_sub(1).filter(|found| {
-            let op = shaped[*found];
-            op.thread == at.0 && op.end >= at.1
-        });
-        if let Some(slot) = found.and_then(|found| kernels.get_mut(found)) {
-            *slot = (slot.0 + 1, row);
+        let is_around = |found: &usize| shaped[*found].thread == at.0 && shaped[*found].end >= at.1;
+        if let Some(found) = after.checked_sub(1).filter(is_around) {
+            kernels[found] = (kernels[found].0 + 1, row);
         }
     }
     let single = kernels.iter().enumerate().filter(|(_, (count, _))| *count == 1);

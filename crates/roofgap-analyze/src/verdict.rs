@@ -112,7 +112,8 @@ pub fn verdict(stage: &Stage) -> Verdict {
     let (Some(busy), Some(idle)) = (stage.busy_ns, stage.causes()) else {
         return limited(StageLimit::NotMeasured, "no GPU work was recorded for this stage".to_owned());
     };
-    if !stage.computes() && !copies_fill(stage) {
+    let copies_fill = || stage.busy_share().is_some_and(|share| share >= BUSY) && copies_lead(stage, busy);
+    if !stage.computes() && !copies_fill() {
         return limited(StageLimit::NotMeasured, only_transfers(stage));
     }
     if is_too_little(stage) {
@@ -298,11 +299,6 @@ fn causes(stage: &Stage, busy: i64, idle: Idle) -> [(i64, StageLimit, &'static s
 fn copies_lead(stage: &Stage, busy: i64) -> bool {
     let copies = stage.memcpy_ns.unwrap_or(0);
     copies > stage.kernel_ns.unwrap_or(0) && copies > busy / 2
-}
-
-/// Tells whether copies alone keep the GPU busy.
-fn copies_fill(stage: &Stage) -> bool {
-    stage.busy_share().is_some_and(|share| share >= BUSY) && copies_lead(stage, stage.busy_ns.unwrap_or(0))
 }
 
 /// Says that a stage has no kernels, and what it has.

@@ -7,6 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 /// Declares the values of an option: an enum with the words of the tool, which are those of the configuration, too.
+#[macro_export]
 macro_rules! option_values {
     ($($(#[$doc:meta])* $name:ident { $($(#[$value:meta])* $variant:ident = $word:literal,)* })*) => {
         $($(#[$doc])*
@@ -16,7 +17,7 @@ macro_rules! option_values {
         }
 
         impl $name {
-            /// Returns the word of the tool.
+            /// Returns the word of the tool and of the configuration.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $word,)*
@@ -52,7 +53,7 @@ pub struct CommandLine {
 impl CommandLine {
     /// Creates a command line without arguments.
     pub fn new(program: impl Into<PathBuf>) -> Self {
-        CommandLine { program: program.into(), ..CommandLine::default() }
+        Self { program: program.into(), ..Self::default() }
     }
 
     /// Adds one argument.
@@ -112,7 +113,7 @@ impl CommandLine {
     /// Variables of the tool win.
     #[must_use]
     pub fn around(self, inner: &CommandLine) -> Self {
-        let mut whole = CommandLine {
+        let mut whole = Self {
             program: self.program,
             args: self.args,
             env: inner.env.clone(),
@@ -317,7 +318,7 @@ impl NvtxRange {
             None => (None, literal(text)),
         };
         let filled = !name.is_empty() && domain.as_ref().is_none_or(|domain| !domain.is_empty());
-        filled.then_some(NvtxRange { domain, name })
+        filled.then_some(Self { domain, name })
     }
 
     /// Formats as `name@domain` for `nsys --nvtx-capture`; escapes `@` in names.
@@ -336,9 +337,9 @@ impl NvtxRange {
 
     /// Formats as `domain@name` for `ncu --nvtx-exclude`: a start/end range, which encloses the kernels of all threads.
     pub fn of_process_for_ncu(&self) -> String {
-        let name = escape_for_ncu(&self.name);
+        let name = escaped(&self.name, RANGE_SYNTAX);
         match &self.domain {
-            Some(domain) => format!("{}@{name}", escape_for_ncu(domain)),
+            Some(domain) => format!("{}@{name}", escaped(domain, RANGE_SYNTAX)),
             None => name,
         }
     }
@@ -367,16 +368,24 @@ impl TryFrom<String> for NvtxRange {
     }
 }
 
-/// Escapes the characters that have a meaning in a range expression of ncu.
-fn escape_for_ncu(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        if matches!(c, '@' | '/' | '[' | ']' | ',' | '*' | '+' | '\\') {
-            escaped.push('\\');
-        }
-        escaped.push(c);
+/// Characters that have a meaning in a range expression of ncu.
+const RANGE_SYNTAX: &str = r"@/[],*+\";
+
+/// Puts a backslash before each of the characters `special`.
+pub(crate) fn escaped(text: &str, special: &str) -> String {
+    let escape = |c: char| special.contains(c).then_some('\\').into_iter().chain([c]);
+    text.chars().flat_map(escape).collect()
+}
+
+/// Tells whether each `*` of a pattern can stand for some text.
+pub fn matches_wildcards(pattern: &str, text: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == text,
+        Some((before, after)) => text.strip_prefix(before).is_some_and(|rest| {
+            let mut ends = rest.char_indices().map(|(at, _)| at).chain([rest.len()]);
+            ends.any(|at| rest.get(at..).is_some_and(|rest| matches_wildcards(after, rest)))
+        }),
     }
-    escaped
 }
 
 #[cfg(test)]

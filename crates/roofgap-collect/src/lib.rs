@@ -15,3 +15,11 @@ pub mod provenance;
 mod test_support;
 pub mod tool;
 pub mod watch;
+
+/// Lists the files and folders in a folder by path; none where it cannot be read.
+pub fn entries(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();
+    paths.sort();
+    paths
+}

@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::command::{CommandLine, NvtxRange, PlannedCommand, escape_percent, option_values, with_suffix};
+use crate::command::{
+    CommandLine, NvtxRange, PlannedCommand, escape_percent, escaped, matches_wildcards, option_values,
+    with_suffix,
+};
 use crate::tool::Ncu;
 
 option_values! {
@@ -98,7 +101,7 @@ pub struct NcuProfile {
 impl NcuProfile {
     /// Creates the default: all kernels, each launch configuration once.
     pub fn new(output: impl Into<PathBuf>) -> Self {
-        NcuProfile { output: output.into(), launches_per_config: 1, ..NcuProfile::default() }
+        Self { output: output.into(), launches_per_config: 1, ..Self::default() }
     }
 
     /// Returns the path of the report. ncu writes none when it measured nothing.
@@ -126,8 +129,7 @@ impl NcuProfile {
         PlannedCommand { command, left_out }
     }
 
-    fn policies(&self, ncu: &Ncu, line: CommandLine, left_out: &mut Vec<String>) -> CommandLine {
-        let mut line = line;
+    fn policies(&self, ncu: &Ncu, mut line: CommandLine, left_out: &mut Vec<String>) -> CommandLine {
         for (option, value) in [
             ("--clock-control", self.clock.as_str()),
             ("--cache-control", self.cache.as_str()),
@@ -145,8 +147,7 @@ impl NcuProfile {
         line
     }
 
-    fn filters(&self, ncu: &Ncu, line: CommandLine, left_out: &mut Vec<String>) -> CommandLine {
-        let mut line = line;
+    fn filters(&self, ncu: &Ncu, mut line: CommandLine, left_out: &mut Vec<String>) -> CommandLine {
         if !self.ranges.is_empty() || !self.excluded_ranges.is_empty() || self.excluded_processes.is_some() {
             line = line.arg("--nvtx");
         }
@@ -184,8 +185,7 @@ impl NcuProfile {
         line.args(["--launch-count", &first.to_string()])
     }
 
-    fn measures(&self, ncu: &Ncu, line: CommandLine, left_out: &mut Vec<String>) -> CommandLine {
-        let mut line = line;
+    fn measures(&self, ncu: &Ncu, mut line: CommandLine, left_out: &mut Vec<String>) -> CommandLine {
         let lists = |known: &[String], name: &String| known.is_empty() || known.contains(name);
         if let Some(set) = &self.set {
             // Named `default` up to 2022.
@@ -223,17 +223,6 @@ fn matching_sections<'a>(section: &'a str, known: &'a [String]) -> Vec<&'a str> 
     known.iter().map(String::as_str).filter(|name| matches_wildcards(&wildcards, name)).collect()
 }
 
-/// Returns true where `*` of the pattern can stand for the rest of the text.
-fn matches_wildcards(pattern: &str, text: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == text,
-        Some((before, after)) => text.strip_prefix(before).is_some_and(|rest| {
-            let ends = rest.char_indices().map(|(at, _)| at).chain([rest.len()]);
-            ends.into_iter().any(|at| rest.get(at..).is_some_and(|rest| matches_wildcards(after, rest)))
-        }),
-    }
-}
-
 fn knows(ncu: &Ncu, option: &str) -> bool {
     ncu.help.is_empty() || ncu.help.has(option)
 }
@@ -246,45 +235,34 @@ const MAX_EXPRESSION: usize = 120_000;
 
 /// Builds `regex:^(a|b|c)$` that matches these names literally; returns it and the number of names that fit.
 fn alternation(names: &[String]) -> (String, usize) {
-    let mut expression = String::from("regex:^(");
+    let mut length = 0;
     let mut taken: Vec<String> = Vec::new();
     for name in names {
         let literal = literal(name);
         if taken.contains(&literal) {
             continue;
         }
-        if expression.len() + literal.len() + 4 > MAX_EXPRESSION {
-            return (format!("{expression})$"), taken.len());
+        length += literal.len() + 1;
+        if length > MAX_EXPRESSION {
+            break;
         }
-        if !taken.is_empty() {
-            expression.push('|');
-        }
-        expression.push_str(&literal);
         taken.push(literal);
     }
-    (format!("{expression})$"), taken.len())
+    (format!("regex:^({})$", taken.join("|")), taken.len())
 }
 
+/// Characters with a meaning in a regular expression.
+const REGEX_SYNTAX: &str = r"\^$.|?*+()[]{}";
+
 fn literal(name: &str) -> String {
-    if name.chars().count() <= MAX_NAME {
+    let escape = |text: &str| escaped(text, REGEX_SYNTAX);
+    let count = name.chars().count();
+    if count <= MAX_NAME {
         return escape(name);
     }
     let head: String = name.chars().take(MAX_NAME * 3 / 4).collect();
-    let end: Vec<char> = name.chars().rev().take(MAX_NAME / 4).collect();
-    let end: String = end.into_iter().rev().collect();
+    let end: String = name.chars().skip(count - MAX_NAME / 4).collect();
     format!("{}.*{}", escape(&head), escape(&end))
-}
-
-/// Escapes regular expression syntax.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len() + 8);
-    for c in text.chars() {
-        if matches!(c, '\\' | '^' | '$' | '.' | '|' | '?' | '*' | '+' | '(' | ')' | '[' | ']' | '{' | '}') {
-            escaped.push('\\');
-        }
-        escaped.push(c);
-    }
-    escaped
 }
 
 /// Splits metrics into those the chip supports and the rest. One unknown name makes ncu measure nothing.
@@ -325,101 +303,71 @@ pub fn export_ranges(ncu: &Ncu, report: &Path, ranges: &[NvtxRange], to: &Path) 
     line.arg("--force-overwrite").arg("--export").arg(escape_percent(to))
 }
 
-/// A measured launch, from a line `==PROF== Profiling "name" - 3: 0%....50%....100% - 9 passes`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProfiledLaunch {
-    /// Kernel name in the spelling of ncu.
-    pub name: String,
-    /// Number of replay passes, if the line has it.
-    pub passes: Option<u32>,
-}
-
-impl ProfiledLaunch {
-    /// Parses a line; `None` for other lines.
-    pub fn parse(line: &str) -> Option<Self> {
-        let rest = line.trim_start().strip_prefix("==PROF== Profiling ")?;
-        // Older versions write the count in brackets: `"name" - 0 (1/5): ...`.
-        let (name, rest) = rest.strip_prefix('"')?.rsplit_once('"')?;
-        // An incomplete line counts too: ncu appends progress to it.
-        let passes = rest
-            .rsplit_once(" - ")
-            .and_then(|(_, end)| end.split_once(" pass"))
-            .and_then(|(count, _)| count.parse().ok());
-        Some(ProfiledLaunch { name: name.to_owned(), passes })
-    }
+/// Tells whether a line of ncu is about a measured launch: `==PROF== Profiling "name" - 3: 0%....50%....100% - 9 passes`. An incomplete
+/// line counts too: ncu appends progress to it.
+pub fn is_measured_launch(line: &str) -> bool {
+    let rest = line.trim_start().strip_prefix("==PROF== Profiling ");
+    rest.and_then(|rest| rest.strip_prefix('"')).is_some_and(|rest| rest.contains('"'))
 }
 
 /// Reason why ncu measured nothing.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NcuFailure {
-    /// The driver restricts performance counters to administrators.
-    #[error("this user may not read performance counters (ERR_NVGPUCTRPERM)")]
-    Permission,
-    /// No launch matched the filters.
-    #[error("no kernel was profiled")]
-    NothingProfiled,
-    /// A section, set or metric does not exist. Holds the message of ncu, like the variants below.
-    #[error("{0}")]
-    UnknownName(String),
-    /// The driver is missing or too old.
-    #[error("{0}")]
-    Driver(String),
-    /// Another tool uses the counters.
-    #[error("{0}")]
-    Busy(String),
-    /// Any other error.
-    #[error("{0}")]
-    Other(String),
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NcuFailure {
+    /// Message, of ncu where no better one is known.
+    pub message: String,
+    /// Suggested fix.
+    pub remedy: &'static str,
 }
 
-impl NcuFailure {
-    /// Suggests a fix.
-    pub fn remedy(&self) -> &'static str {
-        match self {
-            NcuFailure::Permission => {
-                "run as root (sudo -E), or allow all users: put \"options nvidia NVreg_RestrictProfilingToAdminUsers=0\" \
-                 into a file of /etc/modprobe.d and reload the driver; in a container add --cap-add=SYS_ADMIN"
-            }
-            NcuFailure::NothingProfiled => {
-                "no launch matched the filters: the program may use other kernels under ncu, or its NVTX ranges did not open"
-            }
-            NcuFailure::UnknownName(_) => {
-                "see ncu --list-sets, --list-sections and --query-metrics for the valid names"
-            }
-            NcuFailure::Driver(_) => "install or update the NVIDIA driver; nvidia-smi must work",
-            NcuFailure::Busy(_) => {
-                "stop other profilers on this GPU (DCGM: dcgmi profiling --pause), then try again"
-            }
-            NcuFailure::Other(_) => "see the log of ncu",
-        }
-    }
+/// Fix for a driver that restricts performance counters to administrators.
+pub const PERMISSION_REMEDY: &str = "run as root (sudo -E), or allow all users: put \"options nvidia NVreg_RestrictProfilingToAdminUsers=0\" \
+     into a file of /etc/modprobe.d and reload the driver; in a container add --cap-add=SYS_ADMIN";
 
-    /// Finds the failure that explains an empty result in the output of ncu; causes come before their consequences.
-    pub fn find(output: &str) -> Option<NcuFailure> {
-        let line_with =
-            |needles: &[&str]| output.lines().find(|line| needles.iter().any(|needle| line.contains(needle)));
-        let message = |line: &str| line.trim().trim_start_matches("==ERROR==").trim().to_owned();
-        let unknown_name = [
+/// Failures, causes before their consequences: words in a line of ncu, the message where it is not that line, and the fix.
+const FAILURES: [(&[&str], Option<&str>, &str); 6] = [
+    (
+        &["ERR_NVGPUCTRPERM"],
+        Some("this user may not read performance counters (ERR_NVGPUCTRPERM)"),
+        PERMISSION_REMEDY,
+    ),
+    (
+        &[
             "did not match any section",
             "Failed to find metric",
             "Invalid metric",
             "Unknown metric",
             "section set",
-        ];
-        let driver = ["driver is not installed", "Cuda driver is not compatible"];
-        if line_with(&["ERR_NVGPUCTRPERM"]).is_some() {
-            Some(NcuFailure::Permission)
-        } else if let Some(line) = line_with(&unknown_name).filter(|line| line.contains("==ERROR==")) {
-            Some(NcuFailure::UnknownName(message(line)))
-        } else if let Some(line) = line_with(&["driver resource was unavailable"]) {
-            Some(NcuFailure::Busy(message(line)))
-        } else if let Some(line) = line_with(&driver) {
-            Some(NcuFailure::Driver(message(line)))
-        } else if line_with(&["No kernels were profiled"]).is_some() {
-            Some(NcuFailure::NothingProfiled)
-        } else {
-            line_with(&["==ERROR=="]).map(|line| NcuFailure::Other(message(line)))
-        }
+        ],
+        None,
+        "see ncu --list-sets, --list-sections and --query-metrics for the valid names",
+    ),
+    (
+        &["driver resource was unavailable"],
+        None,
+        "stop other profilers on this GPU (DCGM: dcgmi profiling --pause), then try again",
+    ),
+    (
+        &["driver is not installed", "Cuda driver is not compatible"],
+        None,
+        "install or update the NVIDIA driver; nvidia-smi must work",
+    ),
+    (
+        &["No kernels were profiled"],
+        Some("no kernel was profiled"),
+        "no launch matched the filters: the program may use other kernels under ncu, or its NVTX ranges did not open",
+    ),
+    (&["==ERROR=="], None, "see the log of ncu"),
+];
+
+impl NcuFailure {
+    /// Finds the failure that explains an empty result in the output of ncu, whose lines begin with `==`.
+    pub fn find(output: &str) -> Option<Self> {
+        FAILURES.iter().find_map(|(words, message, remedy)| {
+            let is_told = |line: &&str| line.contains("==") && words.iter().any(|word| line.contains(word));
+            let line = output.lines().find(is_told)?;
+            let message = message.unwrap_or(line.trim().trim_start_matches("==ERROR==").trim());
+            Some(Self { message: message.to_owned(), remedy })
+        })
     }
 }
 
@@ -589,36 +537,30 @@ mod output_tests {
 
     #[test]
     fn a_measured_launch() {
-        let line = "==PROF== Profiling \"void f<\"x\">(int)\" - 12: 0%....50%....100% - 9 passes";
-        assert_eq!(
-            ProfiledLaunch::parse(line),
-            Some(ProfiledLaunch { name: "void f<\"x\">(int)".to_owned(), passes: Some(9) })
-        );
-        let line = "==PROF== Profiling \"burn\" - 0 (1/6): 0%....50%....100% - 1 pass";
-        assert_eq!(ProfiledLaunch::parse(line).unwrap().passes, Some(1));
-        assert_eq!(ProfiledLaunch::parse("==PROF== Profiling \"burn\" - 0: 0%").unwrap().passes, None);
-        assert_eq!(ProfiledLaunch::parse("==PROF== Connected to process 12"), None);
-        assert_eq!(ProfiledLaunch::parse("burn"), None);
+        for line in [
+            "==PROF== Profiling \"void f<\"x\">(int)\" - 12: 0%....50%....100% - 9 passes",
+            "==PROF== Profiling \"burn\" - 0 (1/6): 0%....50%....100% - 1 pass",
+            "==PROF== Profiling \"burn\" - 0: 0%",
+        ] {
+            assert!(is_measured_launch(line), "{line}");
+        }
+        for line in ["==PROF== Connected to process 12", "==PROF== Profiling \"burn", "burn"] {
+            assert!(!is_measured_launch(line), "{line}");
+        }
     }
 
     #[test]
     fn causes_come_before_their_consequences() {
         let text = "==PROF== Connected to process 1\n==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access \
                     NVIDIA GPU Performance Counters on the target device 0.\n==WARNING== No kernels were profiled.\n";
-        assert_eq!(NcuFailure::find(text), Some(NcuFailure::Permission));
-        assert_eq!(
-            NcuFailure::find("==WARNING== No kernels were profiled.\n"),
-            Some(NcuFailure::NothingProfiled)
-        );
+        let found = |text: &str| NcuFailure::find(text).unwrap();
+        assert_eq!(found(text).remedy, PERMISSION_REMEDY);
+        assert_eq!(found("==WARNING== No kernels were profiled.\n").message, "no kernel was profiled");
         let section = "==ERROR== Option '--section .*SpeedOfLight.*' did not match any section.";
-        assert_eq!(
-            NcuFailure::find(section),
-            Some(NcuFailure::UnknownName(section.trim_start_matches("==ERROR== ").to_owned()))
-        );
-        assert!(matches!(
-            NcuFailure::find("==ERROR== The application returned an error code (1)."),
-            Some(NcuFailure::Other(_))
-        ));
+        assert_eq!(found(section).message, section.trim_start_matches("==ERROR== "));
+        assert!(found(section).remedy.contains("--list-sections"));
+        let other = found("==ERROR== The application returned an error code (1).");
+        assert_eq!(other.remedy, "see the log of ncu");
         assert_eq!(NcuFailure::find("==PROF== Disconnected from process 1"), None);
     }
 }

@@ -57,12 +57,12 @@ pub struct NsysProfile {
 impl NsysProfile {
     /// Creates the default: CUDA and NVTX of the whole program.
     pub fn new(output: impl Into<PathBuf>) -> Self {
-        NsysProfile {
+        Self {
             output: output.into(),
             trace: vec!["cuda".to_owned(), "nvtx".to_owned()],
             sample: "none".to_owned(),
             cpuctxsw: "none".to_owned(),
-            ..NsysProfile::default()
+            ..Self::default()
         }
     }
 
@@ -84,15 +84,15 @@ impl NsysProfile {
         line = line.option("--trace", self.apis(nsys, &mut left_out).join(","));
         // Neither defaults to none, and both add overhead.
         line = line.option("--sample", &self.sample).option("--cpuctxsw", &self.cpuctxsw);
-        if help.has("--cuda-graph-trace") {
-            line = line.option("--cuda-graph-trace", self.graph.as_str());
-        }
-        if help.has("--cuda-event-trace") {
-            line = line.option("--cuda-event-trace", if self.events { "true" } else { "false" });
-        }
-        // Serving engines work in children made by fork without exec.
-        if help.has("--trace-fork-before-exec") {
-            line = line.option("--trace-fork-before-exec", "true");
+        for (option, value) in [
+            ("--cuda-graph-trace", self.graph.as_str()),
+            ("--cuda-event-trace", if self.events { "true" } else { "false" }),
+            // Serving engines work in children made by fork without exec.
+            ("--trace-fork-before-exec", "true"),
+        ] {
+            if help.has(option) {
+                line = line.option(option, value);
+            }
         }
         if let Some(capture) = &self.capture_range {
             line = line.option("--capture-range", "nvtx").option("--nvtx-capture", capture.range.for_nsys());

@@ -1,7 +1,5 @@
 //! Processes in `/proc`.
 
-use std::path::Path;
-
 /// A process in `/proc/PID/stat`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
@@ -28,21 +26,18 @@ impl Process {
 
 /// Reads the process with this id.
 pub fn of(pid: i32) -> Option<Process> {
-    parse(&std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).ok()?)
+    parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
 /// Lists all visible processes.
 pub fn all() -> Vec<Process> {
-    let Ok(entries) = std::fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    entries.flatten().filter_map(|entry| of(entry.file_name().to_str()?.parse().ok()?)).collect()
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| of(entry.file_name().to_str()?.parse().ok()?)).collect()
 }
 
 /// Returns true when an assignment in the initial environment of a process begins with `start`, such as `NAME=VALUE`.
 pub fn has_variable(pid: i32, start: &str) -> bool {
-    let environment =
-        std::fs::read(Path::new("/proc").join(pid.to_string()).join("environ")).unwrap_or_default();
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environment.split(|byte| *byte == 0).any(|entry| entry.starts_with(start.as_bytes()))
 }
 

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Environment of a profiled program.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProgramContext {
     /// Run directory, absolute.
     pub run_dir: PathBuf,
@@ -55,7 +55,7 @@ pub struct Annotation {
 impl Annotation {
     /// Creates an annotation that keeps the `PYTHONPATH` of this process.
     pub fn from_env(folder: impl Into<PathBuf>, sync: bool) -> Self {
-        Annotation { folder: folder.into(), sync, inherited: std::env::var_os("PYTHONPATH") }
+        Self { folder: folder.into(), sync, inherited: std::env::var_os("PYTHONPATH") }
     }
 
     /// Puts the folder first on the `PYTHONPATH`.
@@ -142,12 +142,12 @@ impl Scripts {
             }
             write_atomic(&path, text.as_bytes())?;
         }
-        Ok(Scripts::of(folder))
+        Ok(Self::of(folder))
     }
 
     /// Returns the paths of scripts in `folder`.
-    pub fn of(folder: &Path) -> Scripts {
-        Scripts { driver: folder.join("hf_driver.py"), annotate: folder.join("annotate") }
+    pub fn of(folder: &Path) -> Self {
+        Self { driver: folder.join("hf_driver.py"), annotate: folder.join("annotate") }
     }
 }
 
@@ -166,8 +166,7 @@ mod tests {
             run_dir: "/runs/1".into(),
             phase: "baseline",
             account: "/runs/1/baseline/workload.json".into(),
-            cwd: None,
-            env: Vec::new(),
+            ..ProgramContext::default()
         }
     }
 

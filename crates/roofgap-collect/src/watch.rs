@@ -17,7 +17,7 @@ use roofgap_base::clock;
 use roofgap_base::file::{read_document, write_atomic_with};
 use serde::{Deserialize, Serialize};
 
-use crate::process;
+use crate::{entries, process};
 
 /// Name of a registration. It also marks a folder as one that `watch` made.
 const FILE: &str = "watch.json";
@@ -203,10 +203,9 @@ impl Watched {
 }
 
 fn processes_in(sockets: &Path) -> Vec<WatchedProcess> {
-    let entries = fs::read_dir(sockets).into_iter().flatten().flatten();
-    let mut found: Vec<WatchedProcess> = entries
-        .filter_map(|entry| {
-            let socket = entry.path();
+    let mut found: Vec<WatchedProcess> = entries(sockets)
+        .into_iter()
+        .filter_map(|socket| {
             let pid = socket.file_name()?.to_str()?.strip_suffix(".sock")?.parse().ok()?;
             Some(WatchedProcess { pid, socket })
         })
@@ -242,8 +241,7 @@ fn own_folders(parent: &Path) -> impl Iterator<Item = PathBuf> {
     let is_own = move |path: &Path, is_kind: fn(&fs::Metadata) -> bool| {
         fs::symlink_metadata(path).is_ok_and(|facts| is_kind(&facts) && facts.uid() == user)
     };
-    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).filter(move |path| {
+    entries(parent).into_iter().filter(move |path| {
         is_own(path, fs::Metadata::is_dir) && is_own(&path.join(FILE), fs::Metadata::is_file)
     })
 }

@@ -12,6 +12,17 @@ pub mod stage1;
 pub mod traffic;
 pub mod trial;
 
+/// Returns each of some values once, in the order of the first.
+fn distinct<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut found = Vec::new();
+    for value in values {
+        if !found.contains(&value) {
+            found.push(value);
+        }
+    }
+    found
+}
+
 /// Returns a duration in nanoseconds.
 fn ns(time: std::time::Duration) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)

@@ -20,7 +20,7 @@ use std::time::Duration;
 pub const WHOLE: &str = "all";
 
 /// The launches of one kernel with one grid and block in one stage.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchGroup {
     /// Stage.
     pub stage: String,
@@ -201,7 +201,7 @@ pub struct Plan {
 }
 
 /// Coverage of a stage.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct StageCover {
     /// Stage.
     pub name: String,
@@ -222,20 +222,11 @@ pub struct StageCover {
 /// A planned launch group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlannedGroup {
-    /// Stage.
-    pub stage: String,
-    /// Kernel name.
-    pub kernel: String,
-    /// Grid, blocks.
-    pub grid: [u32; 3],
-    /// Block, threads.
-    pub block: [u32; 3],
-    /// Kernel time in the timeline, ns.
-    pub total_ns: i64,
+    /// Launches in the timeline.
+    #[serde(flatten)]
+    pub group: LaunchGroup,
     /// Share of the stage's kernel time, %.
     pub share_pct: f64,
-    /// Launches in the timeline.
-    pub launches: u64,
     /// Expected measured launches.
     pub expected_launches: u64,
     /// Expected passes.
@@ -245,7 +236,6 @@ pub struct PlannedGroup {
     /// Launches measured; null before the counters run.
     pub measured_launches: Option<u64>,
     /// Stage in which the group was measured instead, because ncu measures each kernel and shape once.
-    #[serde(default)]
     pub measured_in: Option<String>,
 }
 
@@ -269,62 +259,52 @@ pub fn choose(groups: &[LaunchGroup], ranges: &[NvtxRange], limits: &Limits, pol
     for (name, launches) in shapes(groups) {
         *costs.entry(name).or_default() += launches.min(per_shape);
     }
-    let cost_of = |group: &LaunchGroup| costs.get(group.kernel.as_str()).copied().unwrap_or(per_shape);
-    let stages = stages(groups);
-    let mut left_out = Vec::new();
-    let mut wanted: Vec<&LaunchGroup> = Vec::new();
+    let mut stages = stages(groups);
+    let mut left_out: Vec<LeftOut> = Vec::new();
+    let mut wanted: Vec<(usize, &LaunchGroup)> = Vec::new();
     for stage in &stages {
-        wanted.extend(wanted_of(groups, stage, limits, &mut left_out));
+        wanted.extend(wanted_of(groups, stage, limits, &mut left_out).into_iter().enumerate());
     }
     // The first group of each stage comes before the second of any, so that every stage has a measurement; then the most
     // time wins, whatever its stage.
-    let mut order: Vec<(usize, &LaunchGroup)> = Vec::new();
-    for stage in &stages {
-        order.extend(
-            wanted.iter().filter(|s| s.stage == stage.name).enumerate().map(|(rank, s)| (rank.min(1), *s)),
-        );
-    }
+    let mut order: Vec<(usize, &LaunchGroup)> = wanted.iter().map(|(rank, s)| ((*rank).min(1), *s)).collect();
     order.sort_by_key(|(rank, s)| (*rank, std::cmp::Reverse(s.total_ns)));
     let affordable = affordable_launches(limits);
     let mut selected: Vec<&str> = Vec::new();
     let mut spent = 0;
-    let mut over_budget: Vec<&LaunchGroup> = Vec::new();
     for (_, group) in order {
         let name = group.kernel.as_str();
         if selected.contains(&name) {
             continue;
         }
-        let cost = cost_of(group);
+        let cost = costs.get(name).copied().unwrap_or(per_shape);
         if spent + cost <= affordable {
             spent += cost;
             selected.push(name);
+        } else if let Some(known) =
+            left_out.iter_mut().find(|left| left.stage == group.stage && left.kernel == group.kernel)
+        {
+            known.total_ns += group.total_ns;
         } else {
-            over_budget.push(group);
-        }
-    }
-    for first in distinct(&over_budget) {
-        let cost = cost_of(first);
-        let same = over_budget.iter().filter(|s| s.stage == first.stage && s.kernel == first.kernel);
-        left_out.push(LeftOut {
-            stage: first.stage.clone(),
-            kernel: first.kernel.clone(),
-            total_ns: same.map(|s| s.total_ns).sum(),
-            why: format!(
+            let why = format!(
                 "its {cost} launch shapes would take {:.0} s, beyond the budget; raise run.counter_budget",
                 seconds(cost, limits)
-            ),
-        });
+            );
+            left_out.push(LeftOut::of(group, why));
+        }
     }
-    let planned: Vec<PlannedGroup> = wanted
-        .iter()
-        .filter(|s| selected.contains(&s.kernel.as_str()))
-        .map(|s| planned_of(s, &stages, limits))
-        .collect();
-    let covers = stages.iter().map(|stage| cover_of(groups, stage, &selected)).collect();
+    let is_selected = |group: &LaunchGroup| selected.contains(&group.kernel.as_str());
+    for stage in &mut stages {
+        let own = groups.iter().filter(|group| group.stage == stage.name && is_selected(group));
+        stage.covered_ns = own.map(|group| group.total_ns).sum();
+        stage.covered_pct = percent(stage.covered_ns as f64, stage.kernel_ns as f64);
+    }
+    let planned = wanted.iter().filter(|(_, group)| is_selected(group));
+    let planned = planned.map(|(_, group)| planned_of(group, &stages, limits)).collect();
     let timeline_launches: u64 = groups.iter().map(|s| s.launches).sum();
     Plan {
         schema: SCHEMA.to_owned(),
-        stages: covers,
+        stages,
         groups: planned,
         kernels: selected.iter().map(|name| (*name).to_owned()).collect(),
         ranges: ranges.to_vec(),
@@ -346,13 +326,14 @@ impl Plan {
         self.measured_launches = Some(measured.len() as u64);
         let by_shape = by_shape(measured);
         for planned in &mut self.groups {
-            let same_shape = by_shape.get(&(planned.grid, planned.block));
+            let group = &planned.group;
+            let same_shape = by_shape.get(&(group.grid, group.block));
             let alike: Vec<&(&Measured, u64)> = same_shape
                 .into_iter()
                 .flatten()
-                .filter(|(m, _)| same_kernel(&m.kernel, &planned.kernel))
+                .filter(|(m, _)| same_kernel(&m.kernel, &group.kernel))
                 .collect();
-            let here = |m: &Measured| m.stage.as_ref().is_none_or(|stage| *stage == planned.stage);
+            let here = |m: &Measured| m.stage.as_ref().is_none_or(|stage| *stage == group.stage);
             let hits: u64 = alike.iter().filter(|(m, _)| here(m)).map(|(_, count)| count).sum();
             planned.measured_launches = Some(hits);
             planned.measured_in = alike.first().filter(|_| hits == 0).and_then(|(m, _)| m.stage.clone());
@@ -399,23 +380,21 @@ pub struct Measured {
     pub block: [u32; 3],
 }
 
-/// Totals of a stage.
-#[derive(Debug)]
-struct StageSum {
-    name: String,
-    kernel_ns: i64,
-    groups: u64,
-}
-
-fn stages(groups: &[LaunchGroup]) -> Vec<StageSum> {
-    let mut sums: Vec<StageSum> = Vec::new();
+/// Sums the launch groups of each stage, of which nothing is covered yet.
+fn stages(groups: &[LaunchGroup]) -> Vec<StageCover> {
+    let mut sums: Vec<StageCover> = Vec::new();
     for group in groups {
         match sums.iter_mut().find(|sum| sum.name == group.stage) {
             Some(sum) => {
                 sum.kernel_ns += group.total_ns;
                 sum.groups += 1;
             }
-            None => sums.push(StageSum { name: group.stage.clone(), kernel_ns: group.total_ns, groups: 1 }),
+            None => sums.push(StageCover {
+                name: group.stage.clone(),
+                kernel_ns: group.total_ns,
+                groups: 1,
+                ..StageCover::default()
+            }),
         }
     }
     sums
@@ -433,7 +412,7 @@ fn shapes(groups: &[LaunchGroup]) -> Vec<(&str, u64)> {
 /// Lists the launch groups of a stage that are worth measuring, most time first.
 fn wanted_of<'a>(
     groups: &'a [LaunchGroup],
-    stage: &StageSum,
+    stage: &StageCover,
     limits: &Limits,
     left_out: &mut Vec<LeftOut>,
 ) -> Vec<&'a LaunchGroup> {
@@ -451,12 +430,8 @@ fn wanted_of<'a>(
         }
         sum += group.total_ns as f64;
         if family(&group.kernel) == Family::Communication {
-            left_out.push(LeftOut {
-                stage: group.stage.clone(),
-                kernel: group.kernel.clone(),
-                total_ns: group.total_ns,
-                why: "it communicates with other GPUs; replayed alone it would never end".to_owned(),
-            });
+            let why = "it communicates with other GPUs; replayed alone it would never end";
+            left_out.push(LeftOut::of(group, why.to_owned()));
         } else {
             wanted.push(group);
         }
@@ -464,46 +439,23 @@ fn wanted_of<'a>(
     wanted
 }
 
-/// Returns the first launch group of each kernel in each stage.
-fn distinct<'a>(groups: &[&'a LaunchGroup]) -> Vec<&'a LaunchGroup> {
-    let mut firsts: Vec<&LaunchGroup> = Vec::new();
-    for group in groups {
-        if !firsts.iter().any(|first| first.stage == group.stage && first.kernel == group.kernel) {
-            firsts.push(group);
-        }
+impl LeftOut {
+    fn of(group: &LaunchGroup, why: String) -> Self {
+        Self { stage: group.stage.clone(), kernel: group.kernel.clone(), total_ns: group.total_ns, why }
     }
-    firsts
 }
 
-fn planned_of(group: &LaunchGroup, stages: &[StageSum], limits: &Limits) -> PlannedGroup {
+fn planned_of(group: &LaunchGroup, stages: &[StageCover], limits: &Limits) -> PlannedGroup {
     let stage_ns = stages.iter().find(|sum| sum.name == group.stage).map_or(0, |sum| sum.kernel_ns);
     let expected_launches = group.launches.min(u64::from(limits.launch_count.max(1)));
     PlannedGroup {
-        stage: group.stage.clone(),
-        kernel: group.kernel.clone(),
-        grid: group.grid,
-        block: group.block,
-        total_ns: group.total_ns,
+        group: group.clone(),
         share_pct: percent(group.total_ns as f64, stage_ns as f64),
-        launches: group.launches,
         expected_launches,
         expected_passes: expected_launches * u64::from(limits.passes_per_launch),
         expected_seconds: seconds(expected_launches, limits),
         measured_launches: None,
         measured_in: None,
-    }
-}
-
-fn cover_of(groups: &[LaunchGroup], stage: &StageSum, selected: &[&str]) -> StageCover {
-    let own = groups.iter().filter(|s| s.stage == stage.name && selected.contains(&s.kernel.as_str()));
-    let covered_ns = own.map(|s| s.total_ns).sum();
-    StageCover {
-        name: stage.name.clone(),
-        kernel_ns: stage.kernel_ns,
-        covered_ns,
-        covered_pct: percent(covered_ns as f64, stage.kernel_ns as f64),
-        groups: stage.groups,
-        ranges: Vec::new(),
     }
 }
 
@@ -662,7 +614,7 @@ mod tests {
         );
         assert_eq!(plan.measured_launches, Some(4));
         let result = |name: &str| {
-            let planned = plan.groups.iter().find(|planned| planned.kernel == name).unwrap();
+            let planned = plan.groups.iter().find(|planned| planned.group.kernel == name).unwrap();
             (planned.measured_launches, planned.measured_in.as_deref())
         };
         assert_eq!(result("a"), (Some(2), None));
@@ -684,7 +636,7 @@ mod tests {
             let plan = plan(&groups, &limits);
             prop_assert!(plan.kernels.is_empty() || plan.expected_seconds <= plan.budget_seconds);
             prop_assert!(plan.stages.iter().all(|s| (0.0..=100.0 + 1e-9).contains(&s.covered_pct)));
-            prop_assert!(plan.groups.iter().all(|s| plan.kernels.contains(&s.kernel)));
+            prop_assert!(plan.groups.iter().all(|s| plan.kernels.contains(&s.group.kernel)));
         }
     }
 }

@@ -6,6 +6,9 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use std::time::SystemTime;
 
+use Points::{Labelled, OfRun, OfStages};
+use Unit::{Count, Ratio, Seconds, TokensPerSecond};
+
 /// The unit of a gauge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
@@ -24,118 +27,153 @@ struct Point {
     value: f64,
 }
 
-/// A gauge: the words of its name, its unit, the field of the analysis that it comes from, a sentence for people, and its points. A
-/// number that was not measured has no point.
-type Gauge = (&'static str, Unit, &'static str, &'static str, fn(&Analysis) -> Vec<Point>);
+/// The points of a gauge. A number that was not measured has none.
+enum Points {
+    OfStages(fn(&Stage) -> Option<f64>),
+    OfRun(fn(&Analysis) -> Option<f64>),
+    Labelled(fn(&Analysis) -> Vec<Point>),
+}
+
+/// A gauge: the words of its name, its unit, the field of the analysis that it comes from, a sentence for people, and its points.
+type Gauge = (&'static str, Unit, &'static str, &'static str, Points);
 
 const GAUGES: &[Gauge] = &[
-    ("stage.time", Unit::Seconds, "stages.wall_ns", "Time of a stage, all instances together.", |analysis| {
-        of_stages(analysis, |stage| Some(seconds(stage.elapsed_ns())))
-    }),
-    ("stage.instances", Unit::Count, "stages.instances", "Number of instances of a stage.", |analysis| {
-        of_stages(analysis, |stage| Some(stage.instances as f64))
-    }),
+    (
+        "stage.time",
+        Seconds,
+        "stages.wall_ns",
+        "Time of a stage, all instances together.",
+        OfStages(|stage| Some(seconds(stage.elapsed_ns()))),
+    ),
+    (
+        "stage.instances",
+        Count,
+        "stages.instances",
+        "Number of instances of a stage.",
+        OfStages(|stage| Some(stage.instances as f64)),
+    ),
     (
         "stage.gpu.busy",
-        Unit::Seconds,
+        Seconds,
         "stages.busy_ns",
         "Time with at least one GPU operation of a stage, summed over devices.",
-        |analysis| of_stages(analysis, |stage| stage.busy_ns.map(seconds)),
+        OfStages(|stage| stage.busy_ns.map(seconds)),
     ),
-    ("stage.kernel", Unit::Seconds, "stages.kernel_ns", "Kernel time of a stage.", |analysis| {
-        of_stages(analysis, |stage| stage.kernel_ns.map(seconds))
-    }),
+    (
+        "stage.kernel",
+        Seconds,
+        "stages.kernel_ns",
+        "Kernel time of a stage.",
+        OfStages(|stage| stage.kernel_ns.map(seconds)),
+    ),
     (
         "stage.gpu.idle",
-        Unit::Seconds,
+        Seconds,
         "stages.idle",
         "Time between the first and the last GPU operation of a stage in which the GPU ran nothing, by cause.",
-        idle,
+        Labelled(idle),
     ),
     (
         "stage.launches",
-        Unit::Count,
+        Count,
         "stages.launch_count",
         "Number of calls that launched GPU work.",
-        |analysis| of_stages(analysis, |stage| stage.busy_ns.map(|_| stage.launch_count as f64)),
+        OfStages(|stage| stage.busy_ns.map(|_| stage.launch_count as f64)),
     ),
-    ("stage.step", Unit::Seconds, "stages.steps.mean_ns", "Mean time of a step.", |analysis| {
-        of_stages(analysis, |stage| Some(seconds(stage.steps.as_ref()?.mean_ns)))
-    }),
+    (
+        "stage.step",
+        Seconds,
+        "stages.steps.mean_ns",
+        "Mean time of a step.",
+        OfStages(|stage| Some(seconds(stage.steps.as_ref()?.mean_ns))),
+    ),
     (
         "stage.token",
-        Unit::Seconds,
+        Seconds,
         "stages.token_ns",
         "Time per token, all sequences together.",
-        |analysis| of_stages(analysis, |stage| stage.token_ns.map(seconds)),
+        OfStages(|stage| stage.token_ns.map(seconds)),
     ),
     (
         "stage.tokens",
-        Unit::TokensPerSecond,
+        TokensPerSecond,
         "stages.tokens_per_s",
         "Tokens per second, all sequences together.",
-        |analysis| of_stages(analysis, |stage| stage.tokens_per_s),
+        OfStages(|stage| stage.tokens_per_s),
     ),
     (
         "stage.mfu",
-        Unit::Ratio,
+        Ratio,
         "stages.mfu.by_wall_pct",
         "Model FLOPs utilisation over wall time.",
-        |analysis| of_stages(analysis, |stage| Some(stage.mfu.as_ref()?.by_wall_pct / 100.0)),
+        OfStages(|stage| Some(stage.mfu.as_ref()?.by_wall_pct / 100.0)),
     ),
     (
         "stage.mbu",
-        Unit::Ratio,
+        Ratio,
         "stages.mbu.by_wall_pct",
         "Memory bandwidth utilisation over wall time.",
-        |analysis| of_stages(analysis, |stage| Some(stage.mbu.as_ref()?.by_wall_pct / 100.0)),
+        OfStages(|stage| Some(stage.mbu.as_ref()?.by_wall_pct / 100.0)),
     ),
-    ("kernel", Unit::Seconds, "totals.kernel_ns", "Kernel time of the whole trace.", |analysis| {
-        of_run((analysis.totals.kernel_count > 0).then(|| seconds(analysis.totals.kernel_ns)))
-    }),
-    ("kernels", Unit::Count, "totals.kernel_count", "Number of kernels in the whole trace.", |analysis| {
-        of_run(Some(analysis.totals.kernel_count as f64).filter(|count| *count > 0.0))
-    }),
+    (
+        "kernel",
+        Seconds,
+        "totals.kernel_ns",
+        "Kernel time of the whole trace.",
+        OfRun(|run| (run.totals.kernel_count > 0).then(|| seconds(run.totals.kernel_ns))),
+    ),
+    (
+        "kernels",
+        Count,
+        "totals.kernel_count",
+        "Number of kernels in the whole trace.",
+        OfRun(|run| Some(run.totals.kernel_count as f64).filter(|count| *count > 0.0)),
+    ),
     (
         "time.to.first.token",
-        Unit::Seconds,
+        Seconds,
         "per_run.ttft_ns",
         "Prefill and the first step of decode, mean over runs.",
-        |analysis| of_run(analysis.per_run.as_ref().and_then(|run| run.ttft_ns).map(seconds)),
+        OfRun(|run| run.per_run.as_ref()?.ttft_ns.map(seconds)),
     ),
     (
         "profiler.overhead",
-        Unit::Ratio,
+        Ratio,
         "overhead.ratio",
         "Time under a profiler divided by the time without it.",
-        |analysis| {
+        Labelled(|analysis| {
             let overhead = analysis.overhead.iter().map(|overhead| Point {
                 labels: vec![("stage", overhead.stage.clone()), ("tool", overhead.tool.to_string())],
                 value: overhead.ratio,
             });
             overhead.collect()
-        },
+        }),
     ),
     (
         "finding.saving",
-        Unit::Seconds,
+        Seconds,
         "findings.bound_ns",
         "Upper bound on what fixing a finding saves; bounds overlap.",
-        savings,
+        Labelled(savings),
     ),
 ];
 
+impl Points {
+    fn of(&self, analysis: &Analysis) -> Vec<Point> {
+        let of_run = |value: f64| Point { labels: Vec::new(), value };
+        match self {
+            OfStages(value) => {
+                let point = |stage| Some(Point { labels: vec![stage_label(stage)], value: value(stage)? });
+                analysis.stages.iter().filter_map(point).collect()
+            }
+            OfRun(value) => value(analysis).into_iter().map(of_run).collect(),
+            Labelled(points) => points(analysis),
+        }
+    }
+}
+
 fn seconds(ns: i64) -> f64 {
     ns as f64 / 1e9
-}
-
-fn of_stages(analysis: &Analysis, value: fn(&Stage) -> Option<f64>) -> Vec<Point> {
-    let point = |stage| Some(Point { labels: vec![stage_label(stage)], value: value(stage)? });
-    analysis.stages.iter().filter_map(point).collect()
-}
-
-fn of_run(value: Option<f64>) -> Vec<Point> {
-    value.into_iter().map(|value| Point { labels: Vec::new(), value }).collect()
 }
 
 fn stage_label(stage: &Stage) -> (&'static str, String) {
@@ -179,15 +217,15 @@ pub fn prometheus(bundle: Bundle<'_>) -> String {
     let run = bundle.context.title.as_str();
     let mut out = String::new();
     for (words, unit, _, help, points) in GAUGES {
-        let points = points(bundle.analysis);
+        let points = points.of(bundle.analysis);
         if points.is_empty() {
             continue;
         }
         let unit = match unit {
-            Unit::Seconds => "_seconds",
-            Unit::Ratio => "_ratio",
-            Unit::TokensPerSecond => "_per_second",
-            Unit::Count => "",
+            Seconds => "_seconds",
+            Ratio => "_ratio",
+            TokensPerSecond => "_per_second",
+            Count => "",
         };
         let name = format!("roofgap_{}{unit}", words.replace('.', "_"));
         // Writing to a string cannot fail.
@@ -239,16 +277,16 @@ pub fn otlp(bundle: Bundle<'_>, at: SystemTime) -> String {
 fn metric((words, unit, _, help, points): &Gauge, analysis: &Analysis, at: &str) -> Option<Value> {
     // UCUM, as OpenTelemetry asks for.
     let unit = match unit {
-        Unit::Seconds => "s",
-        Unit::Ratio => "1",
-        Unit::TokensPerSecond => "{token}/s",
-        Unit::Count => "{count}",
+        Seconds => "s",
+        Ratio => "1",
+        TokensPerSecond => "{token}/s",
+        Count => "{count}",
     };
     let data_point = |point: &Point| {
         let labels: Vec<Value> = point.labels.iter().map(|(key, value)| attribute(key, value)).collect();
         json!({ "timeUnixNano": at, "asDouble": point.value, "attributes": labels })
     };
-    let points: Vec<Value> = points(analysis).iter().map(data_point).collect();
+    let points: Vec<Value> = points.of(analysis).iter().map(data_point).collect();
     (!points.is_empty()).then(|| {
         json!({
             "name": format!("roofgap.{words}"),

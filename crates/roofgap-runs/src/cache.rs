@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
+use roofgap_collect::entries;
+
 use crate::open::{Exporter, OpenError, Opened, Overrides, open_inputs};
 
 /// Inputs that stay in memory. A trace of a million kernels takes about 180 MB.
@@ -33,13 +35,13 @@ pub struct OpenCache {
 impl OpenCache {
     /// Makes an empty cache.
     pub fn new(exporter: Exporter) -> Self {
-        OpenCache { exporter, overrides: Overrides::default(), entries: Mutex::default() }
+        Self { exporter, overrides: Overrides::default(), entries: Mutex::default() }
     }
 
     /// Makes an empty cache whose runs may name files in these folders only.
     pub fn within(exporter: Exporter, folders: Vec<PathBuf>) -> Self {
         let overrides = Overrides { folders: Some(folders), ..Overrides::default() };
-        OpenCache { overrides, ..Self::new(exporter) }
+        Self { overrides, ..Self::new(exporter) }
     }
 
     /// Returns the exporter of nsys reports.
@@ -84,9 +86,7 @@ fn add(path: &Path, stamp: &mut Stamp) {
         return;
     };
     if facts.is_dir() {
-        for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-            add(&entry.path(), stamp);
-        }
+        entries(path).iter().for_each(|entry| add(entry, stamp));
     } else {
         stamp.push((path.to_owned(), facts.len(), facts.modified().ok()));
     }

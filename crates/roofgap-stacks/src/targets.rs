@@ -1,7 +1,6 @@
-//! The processes whose stacks are read.
+//! The processes whose stacks are read, and the system calls in which their threads wait.
 
-use crate::capture::{Capture, Function, now};
-use crate::system_call;
+use crate::{Capture, Function, StacksError, now};
 use py_spy::config::LockingStrategy;
 use py_spy::{Config, Frame, PythonSpy};
 use std::collections::{HashMap, HashSet};
@@ -19,7 +18,7 @@ pub struct Targets {
     open: Vec<Target>,
     /// Failed attempts to open a process.
     tries: HashMap<u32, u32>,
-    refusal: Option<String>,
+    refusal: Option<StacksError>,
     ended_reads: u64,
 }
 
@@ -70,13 +69,13 @@ impl Targets {
     }
 
     /// Returns why the last process that could not be opened was not.
-    pub fn refusal(&self) -> Option<String> {
-        self.refusal.clone()
+    pub fn into_refusal(self) -> Option<StacksError> {
+        self.refusal
     }
 }
 
 impl Target {
-    fn open(pid: u32) -> Result<Self, String> {
+    fn open(pid: u32) -> Result<Self, StacksError> {
         let config = Config {
             blocking: LockingStrategy::NonBlocking,
             collect_thread_names: false,
@@ -88,8 +87,8 @@ impl Target {
             spy.get_stack_traces().map_err(|error| describe(pid, &error))?;
             Ok(spy)
         });
-        let spy = opened
-            .unwrap_or_else(|_| Err(format!("the memory of process {pid} changed while it was read")))?;
+        let changed = || "its memory changed while it was read".to_owned();
+        let spy = opened.unwrap_or_else(|_| Err(StacksError::Unreadable { pid, why: changed() }))?;
         Ok(Self { pid, spy, failed: 0 })
     }
 
@@ -103,7 +102,7 @@ impl Target {
         };
         for thread in threads.iter().filter(|thread| !thread.frames.is_empty()) {
             let tid = thread.os_thread_id.and_then(|tid| u32::try_from(tid).ok()).unwrap_or(0);
-            let call = if thread.active || tid == 0 { None } else { system_call::of(self.pid, tid) };
+            let call = if thread.active || tid == 0 { None } else { waits_in(self.pid, tid) };
             let inner = call.map(|name| (name, String::new(), 0));
             let stack = inner.into_iter().chain(thread.frames.iter().map(function));
             capture.add(self.pid, tid, thread.thread_id as u32, at, stack);
@@ -119,16 +118,13 @@ fn function(frame: &Frame) -> Function {
     (frame.name.clone(), short.unwrap_or(file).to_owned(), u32::try_from(frame.line).unwrap_or(0))
 }
 
-/// Says why the stacks of a process cannot be read, and what to do where a permission is missing.
-fn describe(pid: u32, error: &impl std::fmt::Debug) -> String {
+/// Says why the stacks of a process cannot be read.
+fn describe(pid: u32, error: &impl std::fmt::Debug) -> StacksError {
     let text = format!("{error:?}");
     if text.contains("Permission denied") || text.contains("Operation not permitted") {
-        return format!(
-            "the memory of process {pid} may not be read; run as root, set kernel.yama.ptrace_scope=0, or give the container \
-             --cap-add SYS_PTRACE"
-        );
+        return StacksError::Denied { pid };
     }
-    format!("the stacks of process {pid} cannot be read: {}", text.lines().next().unwrap_or_default())
+    StacksError::Unreadable { pid, why: text.lines().next().unwrap_or_default().to_owned() }
 }
 
 /// Returns the parent of every process.
@@ -152,6 +148,70 @@ fn is_below(pid: u32, ancestor: u32, parents: &HashMap<u32, u32>) -> bool {
 
 fn uses_cuda(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.contains(CUDA))
+}
+
+/// Numbers of the calls in which threads wait, as the functions of C call them.
+#[cfg(target_arch = "x86_64")]
+const CALLS: [(u64, &str); 24] = [
+    (0, "read"),
+    (1, "write"),
+    (7, "poll"),
+    (16, "ioctl"),
+    (17, "pread64"),
+    (18, "pwrite64"),
+    (23, "select"),
+    (24, "sched_yield"),
+    (35, "nanosleep"),
+    (44, "sendto"),
+    (45, "recvfrom"),
+    (46, "sendmsg"),
+    (47, "recvmsg"),
+    (61, "wait4"),
+    (74, "fsync"),
+    (202, "futex"),
+    (230, "clock_nanosleep"),
+    (232, "epoll_wait"),
+    (247, "waitid"),
+    (257, "openat"),
+    (262, "stat"),
+    (270, "select"),
+    (271, "ppoll"),
+    (281, "epoll_wait"),
+];
+
+/// Numbers of the calls in which threads wait, as the functions of C call them.
+#[cfg(not(target_arch = "x86_64"))]
+const CALLS: [(u64, &str); 18] = [
+    (22, "epoll_wait"),
+    (29, "ioctl"),
+    (56, "openat"),
+    (63, "read"),
+    (64, "write"),
+    (67, "pread64"),
+    (68, "pwrite64"),
+    (72, "select"),
+    (73, "ppoll"),
+    (82, "fsync"),
+    (98, "futex"),
+    (101, "nanosleep"),
+    (115, "clock_nanosleep"),
+    (124, "sched_yield"),
+    (206, "sendto"),
+    (207, "recvfrom"),
+    (211, "sendmsg"),
+    (212, "recvmsg"),
+];
+
+/// Returns the system call in which a thread is, from its `/proc/PID/task/TID/syscall`; `None` while it runs.
+fn named(content: &str) -> Option<String> {
+    let number = content.split(' ').next()?.parse::<u64>().ok()?;
+    let known = CALLS.iter().find(|(known, _)| *known == number);
+    Some(known.map_or_else(|| format!("system call {number}"), |(_, name)| (*name).to_owned()))
+}
+
+/// Returns the system call in which a thread waits; `None` if it runs, or if this cannot be read.
+fn waits_in(pid: u32, tid: u32) -> Option<String> {
+    named(&std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?)
 }
 
 #[cfg(test)]
@@ -182,5 +242,14 @@ mod tests {
         assert_eq!(file("/home/me/work/app.py", None), "work/app.py");
         assert_eq!(file("/usr/lib/torch/nn/x.py", Some("torch/nn/x.py")), "torch/nn/x.py");
         assert_eq!(file("<string>", None), "<string>");
+    }
+
+    #[test]
+    fn a_running_thread_is_in_no_call() {
+        assert_eq!(named("running\n"), None);
+        assert_eq!(named("-1 0x7ffd 0x7f00\n"), None);
+        assert_eq!(named("9999 0x0\n").as_deref(), Some("system call 9999"));
+        let futex = CALLS.iter().find(|(_, name)| *name == "futex").unwrap().0;
+        assert_eq!(named(&format!("{futex} 0x1 0x80\n")).as_deref(), Some("futex"));
     }
 }

@@ -1,8 +1,6 @@
 //! Reads the workload account of a profiled program.
 
-use crate::{Format, ReadError};
-use roofgap_base::file::Unpacked;
-use std::io::Read;
+use crate::{Format, ReadError, input};
 use std::path::Path;
 
 pub use roofgap_wire::account::{
@@ -22,6 +20,8 @@ pub(crate) const FORMAT: Format = Format {
     ..Format::DEFAULT
 };
 
+const NAME: &str = "workload account";
+
 /// Size limit of an account, bytes.
 const MOST_BYTES: u64 = 256 << 20;
 
@@ -30,20 +30,11 @@ const MOST_BYTES: u64 = 256 << 20;
 /// # Errors
 /// Fails when the file is not readable, too large, or not an account.
 pub fn read(path: &Path) -> Result<Account, ReadError> {
-    let io = |error| ReadError::io(path, error);
-    let damaged = |what: String| ReadError::damaged(path, "workload account", what);
-    if !std::fs::metadata(path).map_err(io)?.is_file() {
-        return Err(damaged("not a regular file".into()));
+    if !std::fs::metadata(path).map_err(|error| ReadError::io(path, error))?.is_file() {
+        return Err(ReadError::damaged(path, NAME, "not a regular file"));
     }
-    let content = Unpacked::open(path).map_err(io)?;
-    let packed = content.is_packed();
-    let mut text = Vec::new();
-    let read = content.take(MOST_BYTES + 1).read_to_end(&mut text);
-    read.map_err(|error| ReadError::content(path, packed, error))?;
-    if text.len() as u64 > MOST_BYTES {
-        return Err(damaged(format!("longer than {} MiB", MOST_BYTES >> 20)));
-    }
-    Account::from_json(&text).map_err(|error| damaged(error.to_string()))
+    let text = input::load(path, NAME, MOST_BYTES)?;
+    Account::from_json(&text).map_err(|error| ReadError::damaged(path, NAME, error))
 }
 
 #[cfg(test)]

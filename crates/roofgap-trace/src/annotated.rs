@@ -74,16 +74,8 @@ fn ranks(text: &str) -> Option<Vec<u32>> {
     Some(ranks)
 }
 
-/// The collective of a range, with its group by name and purpose.
-struct ParsedCollective {
-    collective: Collective,
-    on_host: bool,
-    waits: bool,
-    /// Name of the range without its number.
-    shown: NameId,
-}
-
-fn collective(text: &str, trace: &mut Trace) -> Option<ParsedCollective> {
+/// Parses the collective of a range, and returns the name of the range without its number too.
+fn collective(text: &str, trace: &mut Trace) -> Option<(NameId, RangeCollective)> {
     let rest = text.strip_prefix(COLLECTIVE)?;
     let (name, fields) = rest.split_once(' ').unwrap_or((rest, ""));
     let fields = Fields(fields);
@@ -103,12 +95,9 @@ fn collective(text: &str, trace: &mut Trace) -> Option<ParsedCollective> {
         peer: fields.number("peer"),
     };
     trace.losses.add(LossKind::ValueOutOfRange, u64::from(collective.limit_values()));
-    Some(ParsedCollective {
-        collective,
-        on_host: fields.text("on") == Some("host"),
-        waits: fields.text("wait") == Some("1"),
-        shown: trace.names.intern(&shown),
-    })
+    let on_host = fields.text("on") == Some("host");
+    let waits = fields.text("wait") == Some("1");
+    Some((trace.names.intern(&shown), RangeCollective { row: 0, collective, on_host, waits }))
 }
 
 /// Takes the collectives and groups out of the names of ranges and marks. The columns are in order.
@@ -143,18 +132,13 @@ pub fn settle(trace: &mut Trace) {
     if collectives.is_empty() {
         return;
     }
-    let parsed: FxHashMap<NameId, ParsedCollective> =
+    let parsed: FxHashMap<NameId, (NameId, RangeCollective)> =
         collectives.iter().filter_map(|(id, text)| Some((*id, collective(text, trace)?))).collect();
     let ranges = &mut trace.ranges;
     for (row, range) in ranges.rows.iter_mut().enumerate() {
-        if let Some(found) = parsed.get(&range.name) {
-            range.name = found.shown;
-            ranges.collectives.push(RangeCollective {
-                row: row as u32,
-                collective: found.collective,
-                on_host: found.on_host,
-                waits: found.waits,
-            });
+        if let Some((shown, found)) = parsed.get(&range.name) {
+            range.name = *shown;
+            ranges.collectives.push(RangeCollective { row: row as u32, ..*found });
         }
     }
 }

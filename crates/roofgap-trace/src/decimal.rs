@@ -41,6 +41,18 @@ fn small(digits: &[u8]) -> Option<u64> {
     Some(value)
 }
 
+/// Removes the commas between thousands. Groups must have three digits, so that a decimal comma is not misread.
+pub fn ungrouped(text: &str) -> String {
+    let text = text.trim();
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let mut groups = whole.split(',');
+    let leading = groups.next().map_or(0, str::len);
+    match (1..=3).contains(&leading) && groups.all(|group| group.len() == 3) && !fraction.contains(',') {
+        true => text.replace(',', ""),
+        false => text.to_owned(),
+    }
+}
+
 /// Parses an unsigned number in any decimal notation, multiplied by a power of ten and rounded half up.
 pub fn scaled(text: &[u8], power: i32) -> Option<i128> {
     let text = std::str::from_utf8(text).ok()?;

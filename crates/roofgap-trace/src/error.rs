@@ -49,7 +49,7 @@ pub enum ReadError {
         /// Obstacle.
         what: String,
         /// Remedy.
-        remedy: String,
+        remedy: &'static str,
     },
 }
 
@@ -61,6 +61,10 @@ impl ReadError {
     /// Describes a failure to read content, which may be unpacked on the way.
     pub(crate) fn content(path: &Path, packed: bool, source: std::io::Error) -> Self {
         if packed { Self::damaged(path, "gzip file", source) } else { Self::io(path, source) }
+    }
+
+    pub(crate) fn unsupported(path: &Path, what: impl Into<String>, remedy: &'static str) -> Self {
+        Self::Unsupported { path: path.to_path_buf(), what: what.into(), remedy }
     }
 
     pub(crate) fn damaged(path: &Path, format: &'static str, what: impl ToString) -> Self {

@@ -4,11 +4,12 @@ use crate::annotated;
 use crate::format::{Detected, Head, SourceFormat};
 use crate::native::{self, CaptureRank};
 use crate::ncu::CounterSet;
-use crate::temporary::TemporaryCopy;
 use crate::{ReadError, Trace};
 use roofgap_base::file::Unpacked;
 use roofgap_wire::account::Account;
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 /// Bytes read to detect the format.
@@ -56,11 +57,8 @@ impl Sniffed {
             return Err(unrecognised("a folder without a session.json".into()));
         }
         if !kind.is_file() {
-            return Err(ReadError::Unsupported {
-                path: path.to_path_buf(),
-                what: "a pipe or a device, but a capture is read from its beginning more than once".into(),
-                remedy: "write it to a file first".into(),
-            });
+            let what = "a pipe or a device, but a capture is read from its beginning more than once";
+            return Err(ReadError::unsupported(path, what, "write it to a file first"));
         }
         let (head, packed) = head(path, HEAD)?;
         let mut long_head = None;
@@ -115,14 +113,85 @@ impl Sniffed {
     }
 }
 
+/// Opens a file, which may be compressed with gzip.
+pub fn open(path: &Path) -> Result<Unpacked, ReadError> {
+    Unpacked::open(path).map_err(|error| ReadError::io(path, error))
+}
+
 /// Reads the first bytes of a file; returns them, and true if it is compressed.
 fn head(path: &Path, most: u64) -> Result<(Head, bool), ReadError> {
-    let content = Unpacked::open(path).map_err(|e| ReadError::io(path, e))?;
+    let content = open(path)?;
     let packed = content.is_packed();
     let mut bytes = Vec::new();
     content.take(most).read_to_end(&mut bytes).map_err(|e| ReadError::content(path, packed, e))?;
     let whole = (bytes.len() as u64) < most;
     Ok((Head { bytes, whole }, packed))
+}
+
+/// Reads a whole file of at most `most` bytes.
+pub fn load(path: &Path, format: &'static str, most: u64) -> Result<Vec<u8>, ReadError> {
+    match head(path, most + 1)?.0 {
+        Head { bytes, whole: true } => Ok(bytes),
+        _ => Err(ReadError::damaged(path, format, format!("longer than {} MiB", most >> 20))),
+    }
+}
+
+/// The unpacked content of a compressed file. A killed process leaves none behind: where possible, the copy has no name.
+#[derive(Debug)]
+pub struct TemporaryCopy {
+    path: PathBuf,
+    /// Keeps the content: a file without a name, or one that is removed at the end.
+    _content: Content,
+}
+
+#[derive(Debug)]
+#[expect(dead_code, reason = "held until the copy is no longer read")]
+enum Content {
+    Nameless(File),
+    Named(tempfile::TempPath),
+}
+
+impl TemporaryCopy {
+    /// Unpacks a gzip file.
+    pub fn unpack(path: &Path) -> Result<Self, ReadError> {
+        let no_room = |e: io::Error| {
+            let what = format!("cannot unpack it into {}: {e}", std::env::temp_dir().display());
+            let remedy = "unpack it with gunzip first, or set TMPDIR to a folder with more room";
+            ReadError::unsupported(path, what, remedy)
+        };
+        let mut inside = open(path)?;
+        let (copy, mut file) = Self::create().map_err(no_room)?;
+        let mut buffer = vec![0u8; 1 << 18];
+        // Not `io::copy`: errors of reading and of writing differ.
+        loop {
+            match inside.read(&mut buffer).map_err(|e| ReadError::damaged(path, "gzip file", e))? {
+                0 => return Ok(copy),
+                n => file.write_all(buffer.get(..n).unwrap_or_default()).map_err(no_room)?,
+            }
+        }
+    }
+
+    /// Creates an empty copy and returns it with the file to write to.
+    fn create() -> io::Result<(Self, File)> {
+        let nameless = tempfile::tempfile()?;
+        if let Some(path) = path_of(&nameless) {
+            let file = nameless.try_clone()?;
+            return Ok((Self { path, _content: Content::Nameless(nameless) }, file));
+        }
+        let (file, path) = tempfile::Builder::new().prefix("roofgap-").tempfile()?.into_parts();
+        Ok((Self { path: path.to_path_buf(), _content: Content::Named(path) }, file))
+    }
+
+    /// Returns a path under which the copy can be opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Returns a path of an open file without a name, where `/proc` is mounted.
+fn path_of(file: &File) -> Option<PathBuf> {
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    File::open(&path).is_ok().then_some(path)
 }
 
 /// Reads all inputs into one.
@@ -170,11 +239,9 @@ impl Reading {
         if let Some(first) = self.timeline.as_ref().filter(|_| is_timeline)
             && !(is_native && first.format == SourceFormat::Native)
         {
-            return Err(ReadError::Unsupported {
-                path: file.path.clone(),
-                what: format!("a second timeline beside {}, with a clock of its own", first.path.display()),
-                remedy: "analyse one at a time, or compare the two with `roofgap compare`".into(),
-            });
+            let what = format!("a second timeline beside {}, with a clock of its own", first.path.display());
+            let remedy = "analyse one at a time, or compare the two with `roofgap compare`";
+            return Err(ReadError::unsupported(&file.path, what, remedy));
         }
         let sources = self.input.trace.sources.clone();
         if let Err(error) = (file.format.facts().read)(file, &mut self.input) {
@@ -209,44 +276,53 @@ impl Reading {
     }
 }
 
+/// First bytes of what is no capture, and what it is.
+const OTHERS: [(&[u8], &str); 9] = [
+    (b"PAR1", "Parquet; of a recipe of nsys, give the reports that it was made from"),
+    (b"\x7fELF", "a program"),
+    (
+        b"version https://git-lfs.github.com/spec/",
+        "a Git LFS pointer to a file that was not downloaded; fetch it with `git lfs pull`",
+    ),
+    (b"PK\x03\x04", "a zip archive; unpack it and give the captures in it"),
+    (b"\x28\xb5\x2f\xfd", "data compressed with zstd; decompress it first"),
+    (b"\xfd7zXZ\0", "data compressed with xz; decompress it first"),
+    (b"BZh", "data compressed with bzip2; decompress it first"),
+    (b"\xff\xfe", UTF_16),
+    (b"\xfe\xff", UTF_16),
+];
+const UTF_16: &str = "UTF-16 text, as PowerShell writes; save it as UTF-8";
+
 /// Describes the first bytes for an error message.
 fn describe(head: &[u8]) -> String {
-    match head {
-        [] => "an empty file".into(),
-        [b'{' | b'[', ..] => describe_json(head).into(),
-        _ if head.starts_with(b"PAR1") => {
-            "Parquet; of a recipe of nsys, give the reports that it was made from".into()
-        }
+    let start = &head[..head.len().min(4096)];
+    let has_one =
+        |words: &[&str]| words.iter().any(|word| memchr::memmem::find(start, word.as_bytes()).is_some());
+    let other = OTHERS.iter().find(|(magic, _)| head.starts_with(magic));
+    let known = match head {
+        [] => "an empty file",
+        [b'{' | b'[', ..] => describe_json(head),
         [0x80, 2..=5, ..] => {
-            "a pickle; a memory snapshot of PyTorch has no times of kernels: give a trace of the PyTorch profiler".into()
+            "a pickle; a memory snapshot of PyTorch has no times of kernels: give a trace of the PyTorch profiler"
         }
-        [0x0a, ..] if is_xplane(head) => {
-            "an XPlane profile of TensorFlow or JAX, which is not read; record the program with nsys instead".into()
+        // A space of planes is a message with the name of a host or a device in its first message.
+        [0x0a, ..] if has_one(&["/host:", "/device:", "/gpu:"]) => {
+            "an XPlane profile of TensorFlow or JAX, which is not read; record the program with nsys instead"
         }
-        _ if head.starts_with(b"\x7fELF") => "a program".into(),
-        _ if head.starts_with(b"version https://git-lfs.github.com/spec/") => {
-            "a Git LFS pointer to a file that was not downloaded; fetch it with `git lfs pull`".into()
-        }
-        _ if head.starts_with(b"PK\x03\x04") => "a zip archive; unpack it and give the captures in it".into(),
-        _ if head.get(257..262) == Some(b"ustar") => {
-            "a tar archive; unpack it and give the captures in it".into()
-        }
-        _ if head.starts_with(b"\x28\xb5\x2f\xfd") => "data compressed with zstd; decompress it first".into(),
-        _ if head.starts_with(b"\xfd7zXZ\0") => "data compressed with xz; decompress it first".into(),
-        _ if head.starts_with(b"BZh") => "data compressed with bzip2; decompress it first".into(),
-        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "UTF-16 text, as PowerShell writes; save it as UTF-8".into(),
-        _ if is_stats_table(head) => {
+        _ if other.is_some() => other.map_or("", |(_, text)| text),
+        _ if head.get(257..262) == Some(b"ustar") => "a tar archive; unpack it and give the captures in it",
+        _ if has_one(&["Total Time (ns)", "Duration (ns),CorrId"]) => {
             "another table of `nsys stats`; give the GPU trace (cuda_gpu_trace), the kernel summary (cuda_gpu_kern_sum), or the SQLite export of the report"
-                .into()
         }
         _ => {
-            let start = &head[..head.len().min(60)];
-            match std::str::from_utf8(start) {
+            let start = &start[..start.len().min(60)];
+            return match std::str::from_utf8(start) {
                 Ok(text) => format!("text beginning with {:?}", text.lines().next().unwrap_or("")),
                 Err(_) => format!("bytes beginning with {:02x?}", &start[..start.len().min(8)]),
-            }
+            };
         }
-    }
+    };
+    known.to_owned()
 }
 
 /// Names the JSON of other tools.
@@ -264,20 +340,6 @@ fn describe_json(head: &[u8]) -> &'static str {
     } else {
         "JSON that is not a trace"
     }
-}
-
-/// Returns true if bytes begin like a space of planes: a message with the name of a host or a device in its first message.
-fn is_xplane(head: &[u8]) -> bool {
-    let start = &head[..head.len().min(4096)];
-    ["/host:", "/device:", "/gpu:"].iter().any(|name| memchr::memmem::find(start, name.as_bytes()).is_some())
-}
-
-/// Returns true if text has the columns of a table that `nsys stats` prints.
-fn is_stats_table(head: &[u8]) -> bool {
-    let start = &head[..head.len().min(4096)];
-    ["Total Time (ns)", "Duration (ns),CorrId"]
-        .iter()
-        .any(|columns| memchr::memmem::find(start, columns.as_bytes()).is_some())
 }
 
 #[cfg(test)]

@@ -34,7 +34,6 @@ mod nsys;
 mod perfetto;
 mod protobuf;
 mod stats;
-mod temporary;
 
 pub use error::ReadError;
 pub use format::{Format, SourceFormat};

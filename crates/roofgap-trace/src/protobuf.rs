@@ -86,6 +86,45 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
+/// Returns the last value of a field.
+pub fn last(message: &[u8], wanted: u64) -> Result<Option<Wire<'_>>, Malformed> {
+    let mut found = None;
+    for field in Fields::of(message) {
+        let (field, value) = field?;
+        if field == wanted {
+            found = Some(value);
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the last integer of a field.
+pub fn number(message: &[u8], wanted: u64) -> Result<Option<u64>, Malformed> {
+    Ok(last(message, wanted)?.and_then(Wire::unsigned))
+}
+
+/// Returns the last text of a field.
+pub fn text(message: &[u8], wanted: u64) -> Result<Option<String>, Malformed> {
+    Ok(last(message, wanted)?.and_then(Wire::text))
+}
+
+/// Lists the messages of a field.
+pub fn messages(message: &[u8], wanted: u64) -> Result<Vec<&[u8]>, Malformed> {
+    let mut found = Vec::new();
+    for field in Fields::of(message) {
+        let (field, value) = field?;
+        found.extend(value.bytes().filter(|_| field == wanted));
+    }
+    Ok(found)
+}
+
+/// Reads the fields 1 to 3 as sizes of a grid or a block; `None` if one is too large.
+pub fn dimensions(message: &[u8]) -> Result<Option<[u32; 3]>, Malformed> {
+    let side = |field| Ok(u32::try_from(number(message, field)?.unwrap_or(0)).ok());
+    let (x, y, z) = (side(1)?, side(2)?, side(3)?);
+    Ok(x.zip(y).zip(z).map(|((x, y), z)| [x, y, z]))
+}
+
 impl<'a> Wire<'a> {
     pub fn unsigned(self) -> Option<u64> {
         match self {

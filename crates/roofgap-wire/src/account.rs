@@ -17,16 +17,12 @@ pub struct Account {
     /// Always [`SCHEMA`].
     pub schema: String,
     /// The model.
-    #[serde(default)]
     pub model: Option<ModelFacts>,
     /// The serving engine that ran it.
-    #[serde(default)]
     pub engine: Option<EngineFacts>,
     /// Tokens of one repeat.
-    #[serde(default)]
     pub tokens: Option<TokenCounts>,
     /// The device the model ran on.
-    #[serde(default)]
     pub device: Option<DeviceFacts>,
     /// Repeats in order, warm-ups included.
     #[serde(default)]
@@ -35,25 +31,22 @@ pub struct Account {
     #[serde(default)]
     pub operators: Vec<OperatorTime>,
     /// Hash of the generated tokens; equal hashes mean equal output.
-    #[serde(default)]
     pub token_hash: Option<String>,
     /// Peak of the device as the program measured it.
-    #[serde(default)]
     pub peak: Option<MeasuredPeak>,
     /// Most memory of the device in use at once, bytes; of a program on the CPU, its resident memory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub device_memory_bytes: Option<u64>,
     /// Requests that a load generator sent to a server.
-    #[serde(default)]
     pub requests: Option<RequestStats>,
     /// Overhead of the collector, measured in the server that the requests went to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub paired_overhead: Option<PairedOverhead>,
     /// Remarks for the reader.
     #[serde(default)]
     pub notes: Vec<String>,
     /// Figures of the Stage 1 runner that ran the model.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub stage1: Option<Stage1Figures>,
 }
 
@@ -131,7 +124,6 @@ pub struct StageTime {
     /// Wall time, ns.
     pub wall_ns: i64,
     /// Wall time of each step, ns.
-    #[serde(default)]
     pub steps_ns: Option<Vec<i64>>,
     /// Named parts of the stage.
     #[serde(default)]
@@ -153,7 +145,6 @@ pub struct OperatorTime {
     /// Name, such as `matmul`.
     pub name: String,
     /// Stage the operator ran in.
-    #[serde(default)]
     pub stage: Option<String>,
     /// Number of calls.
     pub calls: u64,
@@ -162,10 +153,8 @@ pub struct OperatorTime {
     /// CPU time with nested operators, ns.
     pub total_cpu_ns: i64,
     /// GPU time without nested operators, ns.
-    #[serde(default)]
     pub self_gpu_ns: Option<i64>,
     /// GPU time with nested operators, ns.
-    #[serde(default)]
     pub total_gpu_ns: Option<i64>,
 }
 

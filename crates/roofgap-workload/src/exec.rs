@@ -38,15 +38,15 @@ pub enum Stage {
 impl Stage {
     pub fn name(self) -> &'static str {
         match self {
-            Stage::Prefill => "prefill",
-            Stage::Decode => "decode",
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
         }
     }
 
     fn range(self) -> &'static str {
         match self {
-            Stage::Prefill => "prefill",
-            Stage::Decode => "decode_all",
+            Self::Prefill => "prefill",
+            Self::Decode => "decode_all",
         }
     }
 }

@@ -18,14 +18,14 @@ pub enum Preset {
 
 impl Preset {
     /// Every preset, smallest first.
-    pub const ALL: [Preset; 3] = [Preset::Nano, Preset::Tiny, Preset::Small];
+    pub const ALL: [Preset; 3] = [Self::Nano, Self::Tiny, Self::Small];
 
     /// Returns the name used on the command line.
     pub fn name(self) -> &'static str {
         match self {
-            Preset::Nano => "nano",
-            Preset::Tiny => "tiny",
-            Preset::Small => "small",
+            Self::Nano => "nano",
+            Self::Tiny => "tiny",
+            Self::Small => "small",
         }
     }
 }
@@ -40,7 +40,7 @@ impl FromStr for Preset {
     type Err = WorkloadError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Preset::ALL.into_iter().find(|preset| preset.name() == text).ok_or_else(|| WorkloadError::Property {
+        Self::ALL.into_iter().find(|preset| preset.name() == text).ok_or_else(|| WorkloadError::Property {
             property: "preset",
             value: format!("{text:?}"),
             rule: "the presets are nano, tiny and small".to_owned(),
@@ -113,7 +113,7 @@ pub struct WorkloadProps {
 
 impl Default for WorkloadProps {
     fn default() -> Self {
-        WorkloadProps {
+        Self {
             preset: Preset::default(),
             seed: 0,
             prompt_tokens: 64,

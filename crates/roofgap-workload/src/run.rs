@@ -109,12 +109,12 @@ fn work(
         schema: SCHEMA.to_owned(),
         model: Some(ModelFacts {
             name: Some(format!("deepseek-ocr-{}", props.preset)),
-            revision: None,
             parameters: Some(parameters),
             active_parameters: Some(shape.active_parameters()),
             dtype: Some("f32".to_owned()),
             weights: Some("random".to_owned()),
             config: Some(shape.config(longest)),
+            ..ModelFacts::default()
         }),
         tokens: Some(TokenCounts {
             prompt: Some(prompt),
@@ -126,10 +126,8 @@ fn work(
             kind: Some("cpu".to_owned()),
             name: Some(format!("{}, {threads} threads", cpu_name())),
         }),
-        engine: None,
         operators: exec.operators(),
         token_hash: passes.first().map(|pass| hash(&pass.tokens)),
-        requests: None,
         notes: notes(props, &peak, &passes),
         peak,
         device_memory_bytes: resident_bytes(),
@@ -141,8 +139,7 @@ fn work(
                 stages: vec![pass.prefill, pass.decode],
             })
             .collect(),
-        stage1: None,
-        paired_overhead: None,
+        ..Account::default()
     })
 }
 
@@ -204,13 +201,13 @@ impl Input {
     /// Prepares the inputs that the repeats take in turn.
     fn all(props: &WorkloadProps, shape: &Shape) -> Vec<Input> {
         let prompts = props.prompt_shapes();
-        prompts.into_iter().map(|prompt| Input::new(props, shape, prompt)).collect()
+        prompts.into_iter().map(|prompt| Self::new(props, shape, prompt)).collect()
     }
 
-    fn new(props: &WorkloadProps, shape: &Shape, prompt: PromptShape) -> Input {
+    fn new(props: &WorkloadProps, shape: &Shape, prompt: PromptShape) -> Self {
         let mut state = source::mix(props.seed ^ 0x70ce);
         let vocabulary = shape.decoder.vocabulary;
-        Input {
+        Self {
             image: prompt.has_image.then(|| Image::page(shape.image_size, props.seed)),
             prompt: (0..prompt.tokens)
                 .map(|_| {
@@ -308,15 +305,10 @@ fn resident_bytes() -> Option<u64> {
 
 /// Returns the processor name from Linux, else the architecture.
 fn cpu_name() -> String {
-    std::fs::read_to_string("/proc/cpuinfo")
-        .ok()
-        .and_then(|text| {
-            text.lines()
-                .find(|line| line.starts_with("model name"))
-                .and_then(|line| line.split_once(':'))
-                .map(|(_, name)| name.trim().to_owned())
-        })
-        .unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+    let facts = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = facts.lines().find(|line| line.starts_with("model name"));
+    let name = model.and_then(|line| line.split_once(':')).map(|(_, name)| name.trim());
+    name.unwrap_or(std::env::consts::ARCH).to_owned()
 }
 
 /// Columns and depth of the product: small enough that many fit the budget, since the best of many is what a busy machine can still do.

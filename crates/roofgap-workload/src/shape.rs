@@ -77,9 +77,9 @@ pub const GRID_SHRINK: usize = 4;
 
 impl Shape {
     /// Returns the sizes of a preset.
-    pub fn of(preset: Preset) -> Shape {
+    pub fn of(preset: Preset) -> Self {
         match preset {
-            Preset::Nano => Shape {
+            Preset::Nano => Self {
                 image_size: 64,
                 sam: SamShape {
                     patch: 8,
@@ -103,7 +103,7 @@ impl Shape {
                     vocabulary: 211,
                 },
             },
-            Preset::Tiny => Shape {
+            Preset::Tiny => Self {
                 image_size: 512,
                 sam: SamShape {
                     patch: 16,
@@ -127,7 +127,7 @@ impl Shape {
                     vocabulary: 16_160,
                 },
             },
-            Preset::Small => Shape {
+            Preset::Small => Self {
                 image_size: 640,
                 sam: SamShape {
                     patch: 16,
@@ -155,7 +155,7 @@ impl Shape {
     }
 
     /// Returns the shape for another image size.
-    pub fn with_image_size(mut self, image_size: usize) -> Result<Shape, WorkloadError> {
+    pub fn with_image_size(mut self, image_size: usize) -> Result<Self, WorkloadError> {
         let unit = self.sam.patch * GRID_SHRINK;
         if image_size == 0 || image_size > 2048 || !image_size.is_multiple_of(unit) {
             return Err(WorkloadError::Property {
@@ -198,7 +198,7 @@ impl Shape {
 
     /// Formats the architecture as the published `config.json`, with the sizes that the file leaves to the code.
     pub fn config(&self, max_positions: usize) -> Value {
-        let Shape { sam, clip, decoder, .. } = self;
+        let Self { sam, clip, decoder, .. } = self;
         json!({
             "architectures": ["DeepseekOCRForCausalLM"],
             "model_type": "deepseek_ocr",

@@ -17,13 +17,13 @@ pub struct Source {
 
 impl Source {
     /// Creates a source of random tensors.
-    pub fn seeded(seed: u64) -> Source {
-        Source { seed: Some(seed), tensors: 0, parameters: 0 }
+    pub fn seeded(seed: u64) -> Self {
+        Self { seed: Some(seed), tensors: 0, parameters: 0 }
     }
 
     /// Creates a source of empty tensors, for counting parameters.
-    pub fn counting() -> Source {
-        Source { seed: None, tensors: 0, parameters: 0 }
+    pub fn counting() -> Self {
+        Self { seed: None, tensors: 0, parameters: 0 }
     }
 
     /// Returns the number of parameters created.
@@ -95,7 +95,7 @@ pub struct Image {
 
 impl Image {
     /// Draws a page with dark lines of random glyphs on a bright ground.
-    pub fn page(size: usize, seed: u64) -> Image {
+    pub fn page(size: usize, seed: u64) -> Self {
         let mut state = mix(seed ^ 0x1ea9);
         let mut pixels = Array3::from_elem((CHANNELS, size, size), 1.0);
         let line = (size / 32).max(2);
@@ -111,7 +111,7 @@ impl Image {
                 }
             }
         }
-        Image { pixels }
+        Self { pixels }
     }
 
     /// Returns one row per patch: its pixels, channel by channel.

@@ -1,7 +1,9 @@
 //! Inputs: a bar for the bytes read of large ones, and outputs that are as private as they are.
 
 use crate::printer::Printer;
+use roofgap_base::error::Error;
 use roofgap_report::size;
+use roofgap_runs::open::{Exporter, Opened, Overrides, open_inputs};
 use roofgap_runs::run_dir::locate::is_run;
 use rustix::fs::Mode;
 use std::os::unix::fs::PermissionsExt;
@@ -18,8 +20,21 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// Width of the bar, characters.
 const BAR: usize = 20;
 
+/// Opens inputs and warns of what is not readable. What is written from now on is as private as they are.
+pub fn open(
+    inputs: &[PathBuf],
+    overrides: &Overrides,
+    exporter: &Exporter,
+    printer: &Printer,
+) -> Result<Opened, Error> {
+    keep_private(inputs);
+    let opened = with_bar(inputs, printer, || open_inputs(inputs, overrides, exporter))?;
+    printer.warnings(&opened.unreadable);
+    Ok(opened)
+}
+
 /// Loads inputs while a bar on the terminal shows the bytes read; without a terminal, or for small inputs, nothing is shown.
-pub fn with_bar<T>(inputs: &[PathBuf], printer: &Printer, open: impl FnOnce() -> T) -> T {
+fn with_bar<T>(inputs: &[PathBuf], printer: &Printer, open: impl FnOnce() -> T) -> T {
     let total: u64 = inputs.iter().map(|path| bytes_of(path)).sum();
     let before = bytes_read().filter(|_| printer.is_live() && total >= LARGE);
     let Some(before) = before else {
@@ -62,7 +77,7 @@ fn bar(read: u64, total: u64) -> String {
 }
 
 /// Lets only the owner read the files that this process writes from now on, if that holds for an input or for the run that it is in.
-pub fn keep_private(inputs: &[PathBuf]) {
+fn keep_private(inputs: &[PathBuf]) {
     let is_private = |path: &Path| {
         path.metadata().is_ok_and(|facts| facts.permissions().mode() & (Mode::RWXG | Mode::RWXO).bits() == 0)
     };

@@ -3,8 +3,9 @@
 //! Calls between two edges of ranges share the same set of enclosing ranges. Such a set is a context; a call holds the number
 //! of its context, so the cost does not grow with how deep ranges nest.
 
-use super::launches::launching_calls;
+use super::launching_calls;
 use roofgap_trace::{BackwardLink, Ns, Trace};
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -114,27 +115,6 @@ impl<T: Copy> PrefixSums<T> {
     }
 }
 
-/// Iterator over the ranges of a context, as rows in `Trace::ranges`, outermost first.
-#[derive(Debug, Clone)]
-pub enum Enclosing<'a> {
-    /// Rows that are stored.
-    Stored(std::slice::Iter<'a, u32>),
-    /// Rows that were computed, the next one last.
-    Open(Vec<u32>),
-}
-
-impl Iterator for Enclosing<'_> {
-    type Item = u32;
-
-    #[inline]
-    fn next(&mut self) -> Option<u32> {
-        match self {
-            Self::Stored(rows) => rows.next().copied(),
-            Self::Open(rows) => rows.pop(),
-        }
-    }
-}
-
 impl Contexts {
     /// Combines, for each range, the values of the contexts that it encloses. `empty` combined with a value is that value; the order
     /// in which values are combined must not matter.
@@ -209,16 +189,18 @@ impl Contexts {
         members.map(|members| first(members).unwrap_or(none)).collect()
     }
 
-    /// The ranges of a context, outermost first.
-    pub fn ranges(&self, context: u32) -> Enclosing<'_> {
+    /// The ranges of a context, as rows in `Trace::ranges`, outermost first.
+    pub fn ranges(&self, context: u32) -> Cow<'_, [u32]> {
         match self.members.get(context as usize) {
-            Some(members @ Members::Stored { .. }) => Enclosing::Stored(self.stored(members).iter()),
             Some(&Members::Open { thread, opened, until }) => {
                 let ranges = self.threads.get(thread);
-                let rows = ranges.and_then(|ranges| ranges.open(opened, until, usize::MAX));
-                Enclosing::Open(rows.unwrap_or_default())
+                let mut rows =
+                    ranges.and_then(|ranges| ranges.open(opened, until, usize::MAX)).unwrap_or_default();
+                rows.reverse();
+                rows.into()
             }
-            None => Enclosing::Stored([].iter()),
+            Some(members) => self.stored(members).into(),
+            None => Cow::default(),
         }
     }
 
@@ -325,7 +307,7 @@ impl Contexts {
 
     /// Adds a context of the ranges of another one and those `around` a forward operator; false if there is no room.
     fn join(&mut self, own: u32, around: &[u32]) -> bool {
-        let mut rows: Vec<u32> = self.ranges(own).collect();
+        let mut rows = self.ranges(own).into_owned();
         rows.extend(around);
         // Rows are in the order of their start, so that outer ranges come first.
         rows.sort_unstable();
@@ -365,8 +347,7 @@ impl Contexts {
                 Some(same) => same,
                 None => {
                     let until = if outlasts { end } else { start };
-                    let members = Members::Open { thread, opened, until };
-                    self.add(members, ranges, open.len())
+                    self.add(Members::Open { thread, opened, until }, ranges, open.len())
                 }
             };
             if !outlasts {
@@ -460,7 +441,7 @@ mod tests {
             let around = rows.filter(|(r, _)| r.start <= start && r.end >= end);
             let expected: Vec<u32> = around.map(|(_, row)| row).collect();
             let found = contexts.ranges(contexts.of(call as u32));
-            assert_eq!(found.collect::<Vec<_>>(), expected, "call {call}");
+            assert_eq!(found, expected, "call {call}");
         }
     }
 
@@ -506,7 +487,7 @@ mod tests {
             });
         }
         let contexts = build(&trace);
-        let rows = |call: u32| contexts.ranges(contexts.of(call)).collect::<Vec<_>>();
+        let rows = |call: u32| contexts.ranges(contexts.of(call)).into_owned();
         assert_eq!(rows(0), [0, 1]);
         assert_eq!(rows(1), [0, 1, 3], "the outermost backward operator decides");
         assert!(rows(2).is_empty());
@@ -551,12 +532,12 @@ mod tests {
             let mut first = vec![u32::MAX; contexts.len()];
             let marked = |row: u32| (row % 5 == 2).then_some(row + 1_000);
             for (context, value) in values.iter().enumerate() {
-                let members = || contexts.ranges(context as u32);
-                for row in members() {
-                    let sum: &mut (u64, i64) = &mut sums[row as usize];
+                let members = contexts.ranges(context as u32);
+                for row in members.iter() {
+                    let sum: &mut (u64, i64) = &mut sums[*row as usize];
                     *sum = (sum.0 + value.0, sum.1.max(value.1));
                 }
-                first[context] = members().find_map(marked).unwrap_or(u32::MAX);
+                first[context] = members.iter().find_map(|row| marked(*row)).unwrap_or(u32::MAX);
             }
             let combine = |sum: &mut (u64, i64), value: &(u64, i64)| {
                 *sum = (sum.0 + value.0, sum.1.max(value.1));
@@ -579,7 +560,7 @@ mod tests {
         assert!(contexts.stored.len() <= 2 * MOST_STORED * count as usize);
         for call in [0, 1_000, 1_999] {
             let found = contexts.ranges(contexts.of(call));
-            assert!(found.eq(0..=call), "call {call}");
+            assert!(found.iter().copied().eq(0..=call), "call {call}");
         }
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! The rule is that of [`Contexts`](super::Contexts): an item encloses a call that it starts and ends with or outlasts.
 
-use super::launches::{NO_CALL, launching_calls};
+use super::{NO_CALL, launching_calls};
 use crate::names::{Family, family, operator_name};
 use crate::stages::StageIndex;
+use crate::timeline::Grouped;
 use roofgap_trace::{NameId, Ns, OpKind, Range, RangeStyle, ThreadId, Trace, range_name};
-use rustc_hash::FxHashMap;
+
 use std::cmp::Reverse;
 
 /// A range, an operator or a module on its thread.
@@ -217,6 +218,7 @@ enum Key {
     Operation(NameId, OpKind),
 }
 
+#[derive(Default)]
 struct Node {
     parent: usize,
     key: Option<Key>,
@@ -224,20 +226,12 @@ struct Node {
     ops: u64,
 }
 
-/// The nodes found so far. The first is the root.
-struct Arena {
-    nodes: Vec<Node>,
-    known: FxHashMap<(usize, Key), usize>,
-}
+/// The nodes of a tree; the first is the root.
+type Arena = Grouped<(usize, Key), Node>;
 
 impl Arena {
     fn child(&mut self, parent: usize, key: Key) -> usize {
-        let next = self.nodes.len();
-        let at = *self.known.entry((parent, key)).or_insert(next);
-        if at == next {
-            self.nodes.push(Node { parent, key: Some(key), gpu_ns: 0, ops: 0 });
-        }
-        at
+        self.position((parent, key), || Node { parent, key: Some(key), ..Node::default() })
     }
 }
 
@@ -266,8 +260,8 @@ pub fn operation_tree(trace: &Trace, index: &StageIndex) -> Vec<CallNode> {
 fn tree(trace: &Trace, index: &StageIndex, mut leaf: impl FnMut(usize) -> Key) -> Vec<CallNode> {
     let ops = &trace.ops;
     let call_of_op = &index.launches().call_of_op;
-    let mut arena =
-        Arena { nodes: vec![Node { parent: 0, key: None, gpu_ns: 0, ops: 0 }], known: FxHashMap::default() };
+    let mut arena = Arena::default();
+    arena.items.push(Node::default());
     let items = scopes(trace, |range| Key::Range(range.domain, range.name), Key::Operator);
     let child = |parent: u32, key: Key| arena.child(parent as usize, key) as u32;
     let mut node_of_call = vec![0; trace.calls.len()];
@@ -278,10 +272,8 @@ fn tree(trace: &Trace, index: &StageIndex, mut leaf: impl FnMut(usize) -> Key) -
         let call = call_of_op.get(op).copied().unwrap_or(NO_CALL);
         let parent = node_of_call.get(call as usize).copied().unwrap_or(0) as usize;
         let at = arena.child(parent, leaf(op));
-        if let Some(node) = arena.nodes.get_mut(at) {
-            node.gpu_ns += ops.duration(op);
-            node.ops += 1;
-        }
+        arena.items[at].gpu_ns += ops.duration(op);
+        arena.items[at].ops += 1;
     }
     build(trace, arena)
 }
@@ -289,10 +281,10 @@ fn tree(trace: &Trace, index: &StageIndex, mut leaf: impl FnMut(usize) -> Key) -
 /// Turns the nodes with GPU work into a tree, from the last to the first: a child comes after its parent.
 fn build(trace: &Trace, arena: Arena) -> Vec<CallNode> {
     let longest_first = |nodes: &mut Vec<CallNode>| {
-        nodes.sort_by(|a, b| b.gpu_ns.cmp(&a.gpu_ns).then_with(|| a.name.cmp(&b.name)));
+        nodes.sort_by(|a, b| (b.gpu_ns, &a.name).cmp(&(a.gpu_ns, &b.name)));
     };
-    let mut children: Vec<Vec<CallNode>> = arena.nodes.iter().map(|_| Vec::new()).collect();
-    for (at, node) in arena.nodes.iter().enumerate().skip(1).rev() {
+    let mut children: Vec<Vec<CallNode>> = arena.items.iter().map(|_| Vec::new()).collect();
+    for (at, node) in arena.items.iter().enumerate().skip(1).rev() {
         let mut own = std::mem::take(&mut children[at]);
         longest_first(&mut own);
         let gpu_ns = node.gpu_ns + own.iter().map(|child| child.gpu_ns).sum::<Ns>();
@@ -301,20 +293,18 @@ fn build(trace: &Trace, arena: Arena) -> Vec<CallNode> {
             continue;
         };
         let text = |id: NameId| trace.names.get(id);
+        let of_kind = |kind: OpKind| match kind {
+            OpKind::Copy => "copies",
+            OpKind::Set => "memory sets",
+            OpKind::Graph => "whole graphs",
+            OpKind::Kernel => "kernels",
+        };
         let (name, kind) = match key {
             Key::Range(domain, name) => (range_name(text(domain), text(name)), CallKind::Range),
             Key::Operator(name) => (operator_name(text(name)).to_owned(), CallKind::Operator),
             Key::Operation(name, kind) => (text(name).to_owned(), CallKind::Other(kind)),
             Key::Kernels(family) => (family.as_str().to_owned(), CallKind::Kernels(family)),
-            Key::Other(kind) => {
-                let name = match kind {
-                    OpKind::Copy => "copies",
-                    OpKind::Set => "memory sets",
-                    OpKind::Graph => "whole graphs",
-                    OpKind::Kernel => "kernels",
-                };
-                (name.to_owned(), CallKind::Other(kind))
-            }
+            Key::Other(kind) => (of_kind(kind).to_owned(), CallKind::Other(kind)),
         };
         children[node.parent].push(CallNode { name, kind, gpu_ns, ops, children: own });
     }

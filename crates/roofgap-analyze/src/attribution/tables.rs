@@ -1,6 +1,6 @@
 //! Operators of the framework and ranges of the program, with the GPU work launched inside them.
 
-use super::launches::launching_calls;
+use super::launching_calls;
 use super::nesting::{Scope, operator_scopes, range_scopes};
 use crate::names::operator_name;
 use crate::result::{Operator, RangeInfo};
@@ -28,10 +28,8 @@ pub fn operator_table(trace: &Trace, call_of_op: &[u32]) -> Vec<Operator> {
         let name = range_name(domain, operator_name(trace.names.get(*name)));
         add_operator(named.entry(name).or_default(), sum);
     }
-    let mut operators: Vec<Operator> =
-        named.into_iter().map(|(name, sum)| Operator { name, ..sum }).collect();
-    sort_operators(&mut operators);
-    operators
+    let operators = named.into_iter().map(|(name, sum)| Operator { name, ..sum });
+    sorted_operators(operators.collect())
 }
 
 /// Adds the numbers of an operator to a sum.
@@ -47,10 +45,11 @@ pub fn add_operator(sum: &mut Operator, own: &Operator) {
 }
 
 /// Sorts operators by their own GPU time, then CPU time, longest first.
-pub fn sort_operators(operators: &mut [Operator]) {
+pub fn sorted_operators(mut operators: Vec<Operator>) -> Vec<Operator> {
     operators.sort_by(|a, b| {
-        (b.self_gpu_ns, b.self_cpu_ns).cmp(&(a.self_gpu_ns, a.self_cpu_ns)).then_with(|| a.name.cmp(&b.name))
+        (b.self_gpu_ns, b.self_cpu_ns, &a.name).cmp(&(a.self_gpu_ns, a.self_cpu_ns, &b.name))
     });
+    operators
 }
 
 /// Items that are open, and the sums of those that ended.
@@ -134,7 +133,7 @@ impl Nested {
                 total_cpu_ns: outermost * (end - start),
                 self_gpu_ns: self.gpu.then_some(done.gpu_self_ns),
                 total_gpu_ns: self.gpu.then_some(outermost * done.gpu_total_ns),
-                name: String::new(),
+                ..Operator::default()
             };
             add_operator(sum, &own);
         }
@@ -212,9 +211,7 @@ pub fn range_table(trace: &Trace, index: &StageIndex) -> Vec<RangeInfo> {
     }
     let mut list: Vec<RangeInfo> = groups.into_values().collect();
     list.sort_by(|a, b| {
-        b.wall_ns
-            .cmp(&a.wall_ns)
-            .then_with(|| (&a.domain, &a.name, &a.style).cmp(&(&b.domain, &b.name, &b.style)))
+        (b.wall_ns, &a.domain, &a.name, &a.style).cmp(&(a.wall_ns, &b.domain, &b.name, &b.style))
     });
     list
 }

@@ -1,17 +1,15 @@
 //! Communication with other GPUs: time by collective and group, the part that no computation hides, and bus bandwidth.
 
-mod collective;
 mod recorded;
 
 use crate::gpu::{CopyLinks, UserLimits};
-use crate::names::{is_expert, short_name};
+use crate::names::{is_expert, kernel_names, short_name};
 use crate::result::CommunicationRow;
 use crate::stages::StageIndex;
 use crate::timeline::device_number;
-use collective::CollectiveKind;
-use recorded::{Performed, Recorded, kernel_names};
+use recorded::{CollectiveKind, Performed, Recorded};
 use roofgap_trace::{DeviceId, NameId, Ns, OpKind, Trace};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 
 /// Sums of one row.
@@ -130,12 +128,9 @@ pub fn waiting(trace: &Trace, index: &StageIndex) -> Vec<Option<Ns>> {
 }
 
 /// Marks the names of kernels that compute experts; `None` without any.
-pub fn expert_names(trace: &Trace) -> Option<Vec<bool>> {
-    let mut marks = vec![false; trace.names.len()];
-    for name in kernel_names(trace) {
-        marks[name.index()] = is_expert(trace.names.get(name));
-    }
-    marks.contains(&true).then_some(marks)
+pub fn expert_names(trace: &Trace) -> Option<FxHashSet<NameId>> {
+    let experts = kernel_names(trace).into_iter().filter(|name| is_expert(trace.names.get(*name)));
+    Some(experts.collect()).filter(|experts: &FxHashSet<NameId>| !experts.is_empty())
 }
 
 /// Sums the time of expert kernels from the start of each collective to that of the next, for the later of the two. Operations and
@@ -145,16 +140,12 @@ fn add_expert_times(trace: &Trace, collectives: &mut [RankCollective]) {
         return;
     };
     let ops = &trace.ops;
-    let is_expert = |op: usize| {
-        ops.kind[op] == OpKind::Kernel && experts.get(ops.name[op].index()).copied().unwrap_or(false)
-    };
-    let mut op = 0;
+    let mut all = (0..ops.len()).peekable();
     for collective in collectives {
-        while op < ops.len() && ops.start[op] < collective.start {
-            if is_expert(op) {
+        while let Some(op) = all.next_if(|op| ops.start[*op] < collective.start) {
+            if ops.kind[op] == OpKind::Kernel && experts.contains(&ops.name[op]) {
                 collective.experts_ns += ops.duration(op);
             }
-            op += 1;
         }
     }
 }
@@ -226,10 +217,8 @@ pub fn table(trace: &Trace, index: &StageIndex, limits: UserLimits) -> Vec<Commu
         sum.add(own.bytes(), own.span.map(|(start, end)| end - start), own.exposed_ns);
     }
     let rank = trace.distributed.as_ref().and_then(|job| job.rank);
-    let links: Vec<CopyLinks> = match sums.is_empty() {
-        true => Vec::new(),
-        false => trace.devices.iter().map(|device| CopyLinks::of(device, limits)).collect(),
-    };
+    let links = trace.devices.iter().filter(|_| !sums.is_empty());
+    let links: Vec<CopyLinks> = links.map(|device| CopyLinks::of(device, limits)).collect();
     let mut rows: Vec<CommunicationRow> = sums
         .into_iter()
         .map(|((device, performed, described, (group, size)), sum)| {
@@ -266,8 +255,8 @@ pub fn table(trace: &Trace, index: &StageIndex, limits: UserLimits) -> Vec<Commu
         })
         .collect();
     rows.sort_by(|a, b| {
-        let rest = |row: &CommunicationRow| (row.device, row.collective.clone(), row.group.clone());
-        b.total_ns.cmp(&a.total_ns).then_with(|| rest(a).cmp(&rest(b)))
+        let (own, other) = ((b.total_ns, a.device, &a.collective), (a.total_ns, b.device, &b.collective));
+        own.cmp(&other).then_with(|| a.group.cmp(&b.group))
     });
     rows
 }

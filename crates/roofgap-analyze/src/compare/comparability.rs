@@ -3,13 +3,14 @@
 
 use super::comparison::Weight::{Caution, Incomparable};
 use super::comparison::{
-    Basis, Comparison, Difference, KernelChange, KernelSide, MatchedBy, StageChange, Weight,
+    Basis, Clock, Comparison, Difference, KernelChange, KernelSide, METRICS, MatchedBy, StageChange, Weight,
 };
 use super::kernels::whole_graphs;
-use super::metric::{Clock, METRICS};
+
 use super::noise::is_doubled;
 use crate::numbers::count;
 use crate::result::{Analysis, GraphRow, KernelOrigin, PhaseCounts, Stage, StageKind, WorkloadInfo};
+use crate::timeline::Grouped;
 use roofgap_trace::LossKind;
 use std::collections::BTreeMap;
 
@@ -159,7 +160,7 @@ pub fn differences(base: Side<'_>, head: Side<'_>) -> (Vec<Difference>, Vec<Stri
                 (Some(_), Some(_)) => (weight, meaning),
                 _ => (Caution, "only one side gives it: not checked"),
             };
-            found.push(Difference { what: what.to_owned(), weight, base, head, meaning: meaning.to_owned() });
+            found.push(Difference::new(what, weight, [base, head], meaning));
         }
     }
     found.extend(gpu_work(base, head));
@@ -180,13 +181,8 @@ fn stage_differences(base: Side<'_>, head: Side<'_>, facts: &[StageFact]) -> Vec
             let (base, head) = (compared(stage), compared(other));
             let shown = shown.unwrap_or(*compared);
             if base.is_some() && head.is_some() && base != head {
-                found.push(Difference {
-                    what: format!("{}.{what}", stage.name),
-                    weight: *weight,
-                    base: shown(stage),
-                    head: shown(other),
-                    meaning: (*meaning).to_owned(),
-                });
+                let what = format!("{}.{what}", stage.name);
+                found.push(Difference::new(&what, *weight, [shown(stage), shown(other)], *meaning));
             }
         }
     }
@@ -203,18 +199,15 @@ fn known(list: Vec<String>) -> Option<String> {
 
 /// Returns the names of the GPUs, equal ones counted.
 pub fn gpus(analysis: &Analysis) -> Vec<String> {
-    let mut names: Vec<(String, usize)> = Vec::new();
-    for name in analysis.devices.iter().filter_map(|device| device.name.clone()) {
-        match names.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, count)) => *count += 1,
-            None => names.push((name, 1)),
-        }
+    let mut names: Grouped<&str, (&str, usize)> = Grouped::default();
+    for name in analysis.devices.iter().filter_map(|device| device.name.as_deref()) {
+        names.entry(name, || (name, 0)).1 += 1;
     }
-    let counted = |(name, count): (String, usize)| match count {
-        1 => name,
+    let counted = |(name, count): (&str, usize)| match count {
+        1 => name.to_owned(),
         count => format!("{count} x {name}"),
     };
-    names.into_iter().map(counted).collect()
+    names.items.into_iter().map(counted).collect()
 }
 
 /// Names the hardware: the GPUs, or the device of the program's own account.
@@ -265,12 +258,9 @@ fn gpu_work(base: Side<'_>, head: Side<'_>) -> Option<Difference> {
     let without = if on_base { head } else { base };
     let is_told = hardware(without).is_some() || timeline(without.analysis).is_some();
     let word = |has_work: bool| Some(if has_work { "recorded" } else { "none" }.to_owned());
-    (on_base != on_head && is_told && hardware(base) != hardware(head)).then(|| Difference {
-        what: GPU_WORK.to_owned(),
-        weight: Incomparable,
-        base: word(on_base),
-        head: word(on_head),
-        meaning: "one side ran on the CPU, or its GPU work was not recorded: no time compares".to_owned(),
+    (on_base != on_head && is_told && hardware(base) != hardware(head)).then(|| {
+        let meaning = "one side ran on the CPU, or its GPU work was not recorded: no time compares";
+        Difference::new(GPU_WORK, Incomparable, [on_base, on_head].map(word), meaning)
     })
 }
 
@@ -281,13 +271,10 @@ const GPU_WORK: &str = "gpu_work";
 fn measured_launches(base: Side<'_>, head: Side<'_>) -> Option<Difference> {
     let (base, head) = (&base.analysis.totals, &head.analysis.totals);
     let measured = [base, head].iter().any(|totals| totals.from == KernelOrigin::Counters);
-    (measured && base.kernel_count != head.kernel_count).then(|| Difference {
-        what: "launches".to_owned(),
-        weight: Caution,
-        base: Some(base.kernel_count.to_string()),
-        head: Some(head.kernel_count.to_string()),
-        meaning: "ncu measures a selection of launches: totals do not compare, means of a kernel do"
-            .to_owned(),
+    (measured && base.kernel_count != head.kernel_count).then(|| {
+        let counts = [base, head].map(|totals| Some(totals.kernel_count.to_string()));
+        let meaning = "ncu measures a selection of launches: totals do not compare, means of a kernel do";
+        Difference::new("launches", Caution, counts, meaning)
     })
 }
 
@@ -323,12 +310,9 @@ pub fn common_kernels(base: Side<'_>, head: Side<'_>, kernels: &[KernelChange]) 
     } else {
         "a step runs the same kernels a different number of times"
     };
-    (is_few || is_other).then(|| Difference {
-        what: COMMON_KERNELS.to_owned(),
-        weight: Caution,
-        base: word(pct[0]),
-        head: word(pct[1]),
-        meaning: format!("{seen}: these may be different models or programs"),
+    (is_few || is_other).then(|| {
+        let meaning = format!("{seen}: these may be different models or programs");
+        Difference::new(COMMON_KERNELS, Caution, pct.map(word), meaning)
     })
 }
 
@@ -342,13 +326,11 @@ pub fn covered_work(base: Side<'_>, head: Side<'_>, kernels: &[KernelChange]) ->
     if [base, head].iter().any(|totals| totals.from == KernelOrigin::Counters) {
         return None;
     }
-    run_otherwise(kernels).then(|| Difference {
-        what: "launches".to_owned(),
-        weight: Incomparable,
-        base: Some(count(base.kernel_count)),
-        head: Some(count(head.kernel_count)),
-        meaning: "the same kernels ran a different number of times: the whole traces cover different work"
-            .to_owned(),
+    run_otherwise(kernels).then(|| {
+        let counts = [base, head].map(|totals| Some(count(totals.kernel_count)));
+        let meaning =
+            "the same kernels ran a different number of times: the whole traces cover different work";
+        Difference::new("launches", Incomparable, counts, meaning)
     })
 }
 
@@ -374,8 +356,7 @@ fn by_phase(counts: PhaseCounts) -> Option<String> {
         Some(format!("{count} {name}"))
     };
     let phases = [phase("context", counts.context), phase("generation", counts.generation)];
-    let known: Vec<String> = phases.into_iter().flatten().collect();
-    (!known.is_empty()).then(|| known.join(", "))
+    known(phases.into_iter().flatten().collect())
 }
 
 /// Facts of the workload that change the work.
@@ -453,6 +434,11 @@ fn is_of_recording(difference: &Difference, stage: Option<&str>) -> bool {
 const OF_PROGRAM: &[&str] = &["gpu", GPU_WORK, "model", "parameters", "dtype", COMMON_KERNELS];
 
 impl Difference {
+    fn new(what: &str, weight: Weight, sides: [Option<String>; 2], meaning: impl Into<String>) -> Self {
+        let [base, head] = sides;
+        Self { what: what.to_owned(), weight, base, head, meaning: meaning.into() }
+    }
+
     /// Tells whether the two sides are different programs, different hardware or different recordings.
     pub fn is_fundamental(&self) -> bool {
         let is_known = self.base.is_some() && self.head.is_some();
@@ -477,9 +463,8 @@ impl Comparison {
             (Some((of, _)), Some(stage)) => of == stage,
             _ => true,
         };
-        let mut what: Vec<&str> =
-            self.not_whole_because().iter().map(|difference| difference.what.as_str()).collect();
-        what.retain(|what| own(what));
+        let not_whole = self.not_whole_because().into_iter().map(|difference| difference.what.as_str());
+        let mut what: Vec<&str> = not_whole.filter(|what| own(what)).collect();
         if what.is_empty() {
             let fundamental =
                 self.differences.iter().filter(|d| d.is_fundamental() || is_of_recording(d, stage));

@@ -5,8 +5,10 @@
 //! slower before the wall time shows it. Where the two sides did different work (model or tokens), it is held against the
 //! time of a step and of a token.
 
-use super::comparison::{Basis, Change, Comparison, GateOutcome, GateResult, Judgement, StageChange};
-use super::metric::{Better, METRICS, Metric};
+use super::comparison::{
+    Basis, Better, Change, Comparison, GateOutcome, GateResult, Judgement, METRICS, Metric, StageChange,
+};
+
 use super::noise::is_doubled;
 use crate::numbers::{decimal, time};
 use std::fmt;
@@ -73,9 +75,8 @@ impl FromStr for Gate {
         let gate = text.trim();
         let (about, limit) = gate.rsplit_once('=').unwrap_or(("", gate));
         let (about, limit) = (about.trim(), limit.trim());
-        let limit = limit
-            .parse::<Limit>()
-            .map_err(|()| GateError::Limit { gate: gate.to_owned(), limit: limit.to_owned() })?;
+        let limit = Limit::parse(limit)
+            .ok_or_else(|| GateError::Limit { gate: gate.to_owned(), limit: limit.to_owned() })?;
         let (stage, metric) = subject(about).ok_or_else(|| GateError::Metric {
             gate: gate.to_owned(),
             known: METRICS.iter().map(Metric::name).collect::<Vec<_>>().join(", "),
@@ -113,21 +114,17 @@ fn subject(about: &str) -> Option<(Option<String>, Option<&'static Metric>)> {
     (!about.contains('.')).then(|| (Some(about.to_owned()), None))
 }
 
-impl FromStr for Limit {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
+impl Limit {
+    /// Parses a percentage, or a time with its unit.
+    fn parse(text: &str) -> Option<Self> {
         const UNITS: [(&str, f64); 5] = [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
-        let number = |text: &str| {
-            let value: f64 = text.trim().parse().map_err(|_| ())?;
-            if value.is_finite() && value >= 0.0 { Ok(value) } else { Err(()) }
-        };
+        let number =
+            |text: &str| text.trim().parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0);
         if let Some(value) = text.strip_suffix('%') {
-            return number(value).map(Limit::Percent);
+            return number(value).map(Self::Percent);
         }
-        let unit = UNITS.iter().find_map(|(unit, ns)| Some((text.strip_suffix(unit)?, ns)));
-        let (value, ns) = unit.ok_or(())?;
-        number(value).map(|value| Limit::Ns(value * ns))
+        let (value, ns) = UNITS.iter().find_map(|(unit, ns)| Some((text.strip_suffix(unit)?, ns)))?;
+        number(value).map(|value| Self::Ns(value * ns))
     }
 }
 
@@ -289,16 +286,15 @@ fn judge(
     comparison: &Comparison,
 ) -> GateResult {
     let name = metric.name();
-    let (base, head) = match (change.base, change.head) {
-        (Some(base), Some(head)) => (base, head),
-        (base, head) => {
-            let side = match (base, head) {
-                (None, None) => "measured on neither side",
-                (None, _) => "not measured on the base",
-                _ => "not measured on the head",
-            };
-            return unmeasured(gate, Some(stage), name, format!("{stage}.{name} was {side}"));
-        }
+    let side = match (change.base, change.head) {
+        (Some(base), Some(head)) => Ok((base, head)),
+        (None, None) => Err("measured on neither side"),
+        (None, _) => Err("not measured on the base"),
+        _ => Err("not measured on the head"),
+    };
+    let (base, head) = match side {
+        Ok(both) => both,
+        Err(side) => return unmeasured(gate, Some(stage), name, format!("{stage}.{name} was {side}")),
     };
     if change.judgement == Judgement::Unknown {
         let because = comparison.because(Some(stage).filter(|stage| *stage != TOTAL));

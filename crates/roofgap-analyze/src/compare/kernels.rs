@@ -63,33 +63,26 @@ fn changes(
     }
     name_apart(&mut changes);
     changes.sort_by(|a, b| {
-        b.delta_ns
-            .unsigned_abs()
-            .cmp(&a.delta_ns.unsigned_abs())
-            .then_with(|| a.short_name.cmp(&b.short_name))
+        (b.delta_ns.unsigned_abs(), &a.short_name).cmp(&(a.delta_ns.unsigned_abs(), &b.short_name))
     });
     changes
 }
 
 /// Names kernels apart that are different and have the same short name on their own sides.
 fn name_apart(changes: &mut [KernelChange]) {
-    let mut seen: FxHashMap<&str, Vec<usize>> = FxHashMap::default();
-    for (at, change) in changes.iter().enumerate() {
-        seen.entry(&change.short_name).or_default().push(at);
+    let mut counts: FxHashMap<&str, usize> = FxHashMap::default();
+    for change in changes.iter() {
+        *counts.entry(&change.short_name).or_default() += 1;
     }
-    let taken = seen.keys().map(|name| (*name).to_owned()).collect();
-    let shared: Vec<usize> = seen.into_values().filter(|list| list.len() > 1).flatten().collect();
-    let full_name = |at: &usize| {
-        let change = changes.get(*at)?;
-        let side = change.head.as_ref().or(change.base.as_ref())?;
-        Some(side.name.as_str())
-    };
-    let found = distinct_short_names(shared.iter().filter_map(full_name), taken);
-    let renamed: Vec<(usize, String)> =
-        shared.iter().filter_map(|at| Some((*at, found.get(full_name(at)?)?.clone()))).collect();
-    for (at, short_name) in renamed {
-        if let Some(change) = changes.get_mut(at) {
-            change.short_name = short_name;
+    fn full_name(change: &KernelChange) -> Option<&str> {
+        Some(&change.head.as_ref().or(change.base.as_ref())?.name)
+    }
+    let taken = counts.keys().map(|name| (*name).to_owned()).collect();
+    let shared = changes.iter().filter(|change| counts[change.short_name.as_str()] > 1);
+    let found = distinct_short_names(shared.filter_map(full_name), taken);
+    for change in changes {
+        if let Some(short_name) = full_name(change).and_then(|name| found.get(name)) {
+            change.short_name.clone_from(short_name);
         }
     }
 }

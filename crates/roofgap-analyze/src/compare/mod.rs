@@ -13,7 +13,7 @@ pub mod gate;
 
 mod comparability;
 mod kernels;
-mod metric;
+
 mod noise;
 mod pairing;
 mod stage;
@@ -21,7 +21,7 @@ mod stage;
 pub use comparability::{Side, SideFacts};
 pub use comparison::*;
 pub use gate::{Gate, GateError, Limit};
-pub use metric::{Better, METRICS, Metric};
+
 pub use noise::Floors;
 
 use crate::result::{Analysis, Stage};

@@ -1,9 +1,9 @@
 //! The noise of a number, estimated from the runs themselves.
 
-use super::comparison::{Change, Judgement, Outlier, SideName};
-use super::metric::Better;
-use crate::result::{Kernel, Stage, Steps};
-use crate::timeline::divide;
+use super::comparison::{Better, Change, Judgement, Outlier, SideName};
+
+use crate::result::{Kernel, Stage};
+use crate::timeline::{divide, sample_deviation};
 use roofgap_base::stats::{Confidence, interpolate, median_f64, student_t};
 
 /// What is taken for noise where nothing was measured, and the least that is taken for it anywhere: within one run there is
@@ -69,29 +69,29 @@ impl StepNoise {
 ///
 /// Steps in the same place are held against one another, so that what all runs share (a longer first step, a growing cache)
 /// does not count. A step far from all others is an outlier: it says nothing about the noise of the others.
-pub fn of_steps(base: (&Steps, u64), head: (&Steps, u64)) -> Option<StepNoise> {
-    let ((base, base_instances), (head, head_instances)) = (base, head);
+pub fn of_steps(base: &Stage, head: &Stage) -> Option<StepNoise> {
+    let (base_instances, head_instances) = (base.instances, head.instances);
+    let (base, head) = (base.steps.as_ref()?, head.steps.as_ref()?);
     let (b, h) = (&base.each_ns, &head.each_ns);
     if b.len() < 3 || h.len() < 3 {
         return None;
     }
-    let outlier = |side, each: &[i64], at: usize, excess: f64| {
+    let outlier = |side, each: &[i64], &(at, excess): &(usize, f64)| {
         let ns = each.get(at).copied().unwrap_or_default();
         Outlier { side, step: at as u64 + 1, ns, excess_ns: excess.abs().round() as i64 }
     };
+    let of_base = |found: &(usize, f64)| outlier(SideName::Base, b, found);
+    let of_head = |found: &(usize, f64)| outlier(SideName::Head, h, found);
     let of_sum = |spread: &Spread, n: usize, instances: u64| {
         spread.deviation * (n as f64).sqrt() / instances.max(1) as f64
     };
     if b.len() == h.len() && base_instances == head_instances {
         let differences: Vec<f64> = b.iter().zip(h).map(|(b, h)| h.saturating_sub(*b) as f64).collect();
-        let n = differences.len();
         let spread = Spread::of(&differences, base.p50_ns as f64);
-        let outliers = spread.outliers.iter().map(|&(at, excess)| match excess > 0.0 {
-            true => outlier(SideName::Head, h, at, excess),
-            false => outlier(SideName::Base, b, at, excess),
-        });
+        let outliers = spread.outliers.iter();
+        let outliers = outliers.map(|found| if found.1 > 0.0 { of_head(found) } else { of_base(found) });
         return Some(StepNoise {
-            ns: student_t(spread.kept - 1, Confidence::Pct99) * of_sum(&spread, n, base_instances),
+            ns: student_t(spread.kept - 1, Confidence::Pct99) * of_sum(&spread, b.len(), base_instances),
             how: format!("the differences of {} steps in the same place", spread.kept),
             outliers: outliers.collect(),
         });
@@ -101,8 +101,8 @@ pub fn of_steps(base: (&Steps, u64), head: (&Steps, u64)) -> Option<StepNoise> {
     let head_spread = Spread::of(&floats(h), head.p50_ns as f64);
     let sum =
         of_sum(&base_spread, b.len(), base_instances).hypot(of_sum(&head_spread, h.len(), head_instances));
-    let of_base = base_spread.outliers.iter().map(|&(at, excess)| outlier(SideName::Base, b, at, excess));
-    let of_head = head_spread.outliers.iter().map(|&(at, excess)| outlier(SideName::Head, h, at, excess));
+    let of_base = base_spread.outliers.iter().map(of_base);
+    let of_head = head_spread.outliers.iter().map(of_head);
     Some(StepNoise {
         ns: student_t(base_spread.kept.min(head_spread.kept) - 1, Confidence::Pct99) * sum,
         how: format!("the spread of {} and {} steps", base_spread.kept, head_spread.kept),
@@ -205,12 +205,7 @@ fn expected_range(n: f64) -> f64 {
 
 /// Standard deviation of a sample; 0 with fewer than two values.
 fn deviation(values: &[f64]) -> f64 {
-    if values.len() < 2 {
-        return 0.0;
-    }
-    let mean = values.iter().sum::<f64>() / values.len() as f64;
-    let squares: f64 = values.iter().map(|v| (v - mean) * (v - mean)).sum();
-    (squares / (values.len() - 1) as f64).sqrt()
+    sample_deviation(values).unwrap_or(0.0)
 }
 
 /// The part of the time of each side that outlier steps add, 0 to 1: base, then head.
@@ -280,8 +275,9 @@ fn percent(delta: f64, base: f64) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn steps(each: &[i64]) -> Steps {
-        crate::timeline::step_summary(each.to_vec(), None).unwrap()
+    fn stage(each: &[i64]) -> Stage {
+        let steps = crate::timeline::step_summary(each.to_vec(), None);
+        Stage { instances: 1, steps, ..Stage::default() }
     }
 
     #[test]
@@ -289,7 +285,7 @@ mod tests {
         // A long first step and a growing cache on both sides, everything 10 % longer on the head.
         let base = [3000, 1000, 1010, 1020, 1030, 1040, 1050, 1060];
         let head = base.map(|ns| ns + ns / 10);
-        let noise = of_steps((&steps(&base), 1), (&steps(&head), 1)).unwrap().ns;
+        let noise = of_steps(&stage(&base), &stage(&head)).unwrap().ns;
         let delta: i64 = head.iter().sum::<i64>() - base.iter().sum::<i64>();
         assert!(noise < delta as f64, "{noise} {delta}");
     }
@@ -299,15 +295,15 @@ mod tests {
         let base = [1000, 1003, 998, 1001, 1002, 999, 1000, 1001];
         let mut head = base;
         head[3] += 40_000;
-        let StepNoise { ns, outliers, .. } = of_steps((&steps(&base), 1), (&steps(&head), 1)).unwrap();
+        let StepNoise { ns, outliers, .. } = of_steps(&stage(&base), &stage(&head)).unwrap();
         assert!(ns < 20.0, "{ns}");
         assert_eq!(outliers, [Outlier { side: SideName::Head, step: 4, ns: 41_001, excess_ns: 40_000 }]);
         // The other way round it is a step of the base, and with another number of steps too.
-        let other = of_steps((&steps(&head), 1), (&steps(&base), 1)).unwrap();
+        let other = of_steps(&stage(&head), &stage(&base)).unwrap();
         assert_eq!(other.outliers[0].side, SideName::Base);
-        let unpaired = of_steps((&steps(&base[..7]), 1), (&steps(&head), 1)).unwrap();
+        let unpaired = of_steps(&stage(&base[..7]), &stage(&head)).unwrap();
         assert!(unpaired.ns < 40.0 && unpaired.outliers.len() == 1, "{unpaired:?}");
-        assert_eq!(of_steps((&steps(&[1, 2]), 1), (&steps(&[1, 2]), 1)), None);
+        assert_eq!(of_steps(&stage(&[1, 2]), &stage(&[1, 2])), None);
     }
 
     #[test]
@@ -315,7 +311,7 @@ mod tests {
         let base = [1000, 1003, 998, 1001, 1002, 999, 1000, 1001];
         let mut head = base;
         (head[3], head[6]) = (1900, 1900);
-        let StepNoise { ns, outliers, .. } = of_steps((&steps(&base), 1), (&steps(&head), 1)).unwrap();
+        let StepNoise { ns, outliers, .. } = of_steps(&stage(&base), &stage(&head)).unwrap();
         assert!(ns > 1800.0 && outliers.is_empty(), "{ns} {outliers:?}");
     }
 
@@ -342,7 +338,7 @@ mod tests {
     #[test]
     fn runs_of_other_lengths_compare_by_their_spread() {
         let StepNoise { ns, how, .. } =
-            of_steps((&steps(&[100, 110, 90, 100]), 1), (&steps(&[100, 110, 90, 100, 100]), 1)).unwrap();
+            of_steps(&stage(&[100, 110, 90, 100]), &stage(&[100, 110, 90, 100, 100])).unwrap();
         assert!(ns > 50.0 && ns < 250.0, "{ns}");
         assert!(how.contains("4 and 5 steps"), "{how}");
     }

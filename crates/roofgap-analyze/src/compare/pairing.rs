@@ -7,6 +7,7 @@
 use crate::counters::canonical;
 use crate::names::Family;
 use crate::result::Kernel;
+use crate::timeline::Grouped;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
@@ -26,34 +27,26 @@ pub struct Group {
 /// Kernels by canonical name, in the order given; totals by instance.
 pub fn groups(kernels: &[Kernel], instances: u64, variance: impl Fn(&Kernel) -> f64) -> Vec<Group> {
     let instances = instances.max(1);
-    let mut at: FxHashMap<String, usize> = FxHashMap::default();
-    let mut groups: Vec<(Group, i64)> = Vec::new();
+    let mut groups: Grouped<String, Group> = Grouped::default();
     for kernel in kernels {
         let key = canonical(&kernel.name);
-        let place = *at.entry(key.clone()).or_insert_with(|| {
-            let group = Group {
-                name: kernel.name.clone(),
-                short_name: kernel.short_name.clone(),
-                family: kernel.family,
-                total_ns: 0,
-                calls: 0.0,
-                variance: 0.0,
-                key,
-            };
-            groups.push((group, 0));
-            groups.len() - 1
+        let group = groups.entry(key.clone(), || Group {
+            name: kernel.name.clone(),
+            short_name: kernel.short_name.clone(),
+            family: kernel.family,
+            total_ns: 0,
+            calls: 0.0,
+            variance: 0.0,
+            key,
         });
-        if let Some((group, total)) = groups.get_mut(place) {
-            *total = total.saturating_add(kernel.total_ns);
-            group.calls += kernel.calls as f64 / instances as f64;
-            group.variance += variance(kernel) / (instances as f64 * instances as f64);
-        }
+        group.total_ns = group.total_ns.saturating_add(kernel.total_ns);
+        group.calls += kernel.calls as f64 / instances as f64;
+        group.variance += variance(kernel) / (instances as f64 * instances as f64);
     }
-    let whole = |(mut group, total): (Group, i64)| {
-        group.total_ns = by_instance(total, instances);
-        group
-    };
-    groups.into_iter().map(whole).collect()
+    for group in &mut groups.items {
+        group.total_ns = by_instance(group.total_ns, instances);
+    }
+    groups.items
 }
 
 /// A sum over instances as that of one, rounded.
@@ -79,22 +72,18 @@ pub enum Pair {
 
 /// Pairs the kernels of two sides.
 pub fn pair(base: Vec<Group>, head: Vec<Group>) -> Vec<Pair> {
-    let mut of_key: FxHashMap<String, Group> = FxHashMap::default();
-    let mut order = Vec::with_capacity(head.len());
-    for group in head {
-        order.push(group.key.clone());
-        of_key.insert(group.key.clone(), group);
-    }
+    let positions: FxHashMap<String, usize> =
+        head.iter().enumerate().map(|(at, group)| (group.key.clone(), at)).collect();
+    let mut head: Vec<Option<Group>> = head.into_iter().map(Some).collect();
     let mut pairs = Vec::new();
     let mut gone = Vec::new();
     for group in base {
-        match of_key.remove(&group.key) {
+        match positions.get(&group.key).and_then(|at| head[*at].take()) {
             Some(other) => pairs.push(Pair::Named(group, other)),
             None => gone.push(group),
         }
     }
-    let added: Vec<Group> = order.iter().filter_map(|key| of_key.remove(key)).collect();
-    pairs.extend(renamed(gone, added));
+    pairs.extend(renamed(gone, head.into_iter().flatten().collect()));
     pairs
 }
 
@@ -102,7 +91,7 @@ pub fn pair(base: Vec<Group>, head: Vec<Group>) -> Vec<Pair> {
 const MOST_SEARCHED: usize = 512;
 
 fn renamed(gone: Vec<Group>, added: Vec<Group>) -> Vec<Pair> {
-    let (mut pairs, mut gone, mut added) = variants(gone, added);
+    let (mut pairs, gone, added) = variants(gone, added);
     let skeletons = |groups: &[Group]| -> Vec<Vec<String>> {
         groups.iter().take(MOST_SEARCHED).map(|g| skeleton(&g.key)).collect()
     };
@@ -115,33 +104,18 @@ fn renamed(gone: Vec<Group>, added: Vec<Group>) -> Vec<Pair> {
             }
         }
     }
-    pairs.extend(best(candidates, &mut gone, &mut added));
-    pairs.extend(gone.into_iter().map(Pair::Gone));
-    pairs.extend(added.into_iter().map(Pair::Added));
-    pairs
-}
-
-/// Takes the pairs with the highest scores, in that order, out of the two lists.
-fn best(
-    mut candidates: Vec<(f64, usize, usize, String)>,
-    gone: &mut Vec<Group>,
-    added: &mut Vec<Group>,
-) -> Vec<Pair> {
+    // The best pair first, each group once.
     candidates.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| (a.1, a.2).cmp(&(b.1, b.2))));
-    let options = |list: &mut Vec<Group>| -> Vec<Option<Group>> { list.drain(..).map(Some).collect() };
-    let (mut bases, mut heads) = (options(gone), options(added));
-    let mut pairs = Vec::new();
+    let options = |list: Vec<Group>| -> Vec<Option<Group>> { list.into_iter().map(Some).collect() };
+    let (mut gone, mut added) = (options(gone), options(added));
     for (_, b, h, why) in candidates {
-        if let (Some(base), Some(head)) = (bases.get_mut(b), heads.get_mut(h))
-            && base.is_some()
-            && head.is_some()
-            && let (Some(base), Some(head)) = (base.take(), head.take())
-        {
-            pairs.push(Pair::Renamed(base, head, why));
+        if let (Some(base), Some(head)) = (&gone[b], &added[h]) {
+            pairs.push(Pair::Renamed(base.clone(), head.clone(), why));
+            (gone[b], added[h]) = (None, None);
         }
     }
-    gone.extend(bases.into_iter().flatten());
-    added.extend(heads.into_iter().flatten());
+    pairs.extend(gone.into_iter().flatten().map(Pair::Gone));
+    pairs.extend(added.into_iter().flatten().map(Pair::Added));
     pairs
 }
 
@@ -152,9 +126,7 @@ fn variants(gone: Vec<Group>, added: Vec<Group>) -> (Vec<Pair>, Vec<Group>, Vec<
     for (side, groups) in [gone, added].into_iter().enumerate() {
         for group in groups {
             let lists = of_words.entry((kind(group.family).as_str(), skeleton(&group.key))).or_default();
-            if let Some(list) = lists.get_mut(side) {
-                list.push(group);
-            }
+            lists[side].push(group);
         }
     }
     let (mut pairs, mut gone, mut added) = (Vec::new(), Vec::new(), Vec::new());
@@ -164,9 +136,9 @@ fn variants(gone: Vec<Group>, added: Vec<Group>) -> (Vec<Pair>, Vec<Group>, Vec<
             added.append(&mut head);
             continue;
         }
-        let [(bases, one_base), (heads, one_head)] = [base, head].map(|list| (list.len(), merged(list)));
-        if let (Some(base), Some(head)) = (one_base, one_head) {
-            let variants = match (bases, heads) {
+        let counts = (base.len(), head.len());
+        if let (Some(base), Some(head)) = (merged(base), merged(head)) {
+            let variants = match counts {
                 (1, 1) => String::new(),
                 (bases, heads) => format!("{bases} and {heads} variants, "),
             };
@@ -200,17 +172,15 @@ fn likeness(base: &Group, head: &Group, names: f64) -> Option<(f64, String)> {
     }
     // Kernels of these families come in dozens with as many calls: only the name tells them apart.
     let name_only = matches!(base.family, Family::Elementwise | Family::CopyLayout | Family::Other);
-    let score = 2.0 * names + calls + time;
     let times = format!("{} and {} calls", round(base.calls), round(head.calls));
-    if names >= 0.7 && calls >= 0.8 {
-        let why = format!("both {}, names {:.0} % alike, {times}", base.family, 100.0 * names);
-        return Some((score, why));
-    }
-    if !name_only && calls >= 0.95 && time >= 0.4 {
-        let why = format!("both {}, {times}, time within {:.0} %", base.family, 100.0 * (1.0 - time));
-        return Some((score, why));
-    }
-    None
+    let why = if names >= 0.7 && calls >= 0.8 {
+        format!("both {}, names {:.0} % alike, {times}", base.family, 100.0 * names)
+    } else if !name_only && calls >= 0.95 && time >= 0.4 {
+        format!("both {}, {times}, time within {:.0} %", base.family, 100.0 * (1.0 - time))
+    } else {
+        return None;
+    };
+    Some((2.0 * names + calls + time, why))
 }
 
 /// Matrix by matrix and matrix by vector are one kind: a library moves between them.
@@ -224,8 +194,8 @@ fn round(calls: f64) -> String {
 
 /// The words of a name without its numbers.
 fn skeleton(key: &str) -> Vec<String> {
-    let mut words: Vec<String> =
-        key.split(|c: char| !c.is_alphabetic()).filter(|word| !word.is_empty()).map(str::to_owned).collect();
+    let words = key.split(|c: char| !c.is_alphabetic()).filter(|word| !word.is_empty());
+    let mut words: Vec<String> = words.map(str::to_owned).collect();
     words.sort_unstable();
     words
 }

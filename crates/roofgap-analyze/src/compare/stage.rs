@@ -1,13 +1,14 @@
 //! One stage on both sides, and the parts that the change of its wall time is the sum of.
 
 use super::comparison::{
-    Basis, Change, Explanation, KernelChange, KernelStatus, Part, PartKind, SideName, StageChange,
+    Basis, Better, Change, Explanation, KernelChange, KernelStatus, Part, PartKind, SideName, StageChange,
 };
 use super::kernels;
-use super::metric::Better;
+
 use super::noise::{self, Floors, Odd, StepNoise};
 use super::pairing::by_instance;
 use crate::result::{Idle, Note, Stage};
+use crate::timeline::Grouped;
 use roofgap_base::stats::median;
 
 /// Times of a stage without a profiler, one per repeat, ns.
@@ -122,11 +123,7 @@ pub fn change(base: StageSide<'_>, head: StageSide<'_>, floors: &Floors) -> Stag
 
 /// Noise of the wall time of an instance, and where it comes from.
 fn wall_noise(base: StageSide<'_>, head: StageSide<'_>, wall: i64, floors: &Floors) -> StepNoise {
-    let steps = |side: StageSide<'_>| side.stage.steps.clone().map(|steps| (steps, side.stage.instances));
-    let from_steps = match (steps(base), steps(head)) {
-        (Some(b), Some(h)) => noise::of_steps((&b.0, b.1), (&h.0, h.1)),
-        _ => None,
-    };
+    let from_steps = noise::of_steps(base.stage, head.stage);
     let from_repeats = noise::of_repeats(base.repeats, head.repeats).map(|noise| {
         // Repeats are timed unwatched: their relative spread is taken over.
         let mean = base.repeats.iter().sum::<i64>() as f64 / base.repeats.len().max(1) as f64;
@@ -224,9 +221,7 @@ fn explain(
         parts.push(part(PartKind::Rest, "the rest", rest, wall_noise));
     }
     parts.retain(|part| part.delta_ns != 0);
-    parts.sort_by(|a, b| {
-        b.delta_ns.unsigned_abs().cmp(&a.delta_ns.unsigned_abs()).then_with(|| a.name.cmp(&b.name))
-    });
+    parts.sort_by(|a, b| (b.delta_ns.unsigned_abs(), &a.name).cmp(&(a.delta_ns.unsigned_abs(), &b.name)));
     Explanation { wall_delta_ns, parts, why_not }
 }
 
@@ -242,21 +237,14 @@ const GPU_PARTS: &[(PartKind, &str)] = &[
 
 fn notes(base: &Stage, head: &Stage, wall_noise: f64) -> Vec<Part> {
     let value = |stage: &Stage, note: &Note| by_instance(note.wall_ns, stage.instances);
-    let mut parts: Vec<Part> = Vec::new();
-    let mut add = |name: &str, delta_ns: i64| match parts.iter_mut().find(|part| part.name == name) {
-        Some(part) => part.delta_ns = part.delta_ns.saturating_add(delta_ns),
-        None => {
-            parts.push(Part { kind: PartKind::Note, name: name.to_owned(), delta_ns, beyond_noise: false })
-        }
-    };
-    for note in &base.notes {
-        add(&note.name, value(base, note).saturating_neg());
-    }
-    for note in &head.notes {
-        add(&note.name, value(head, note));
-    }
-    for part in &mut parts {
+    let gone = base.notes.iter().map(|note| (&note.name, value(base, note).saturating_neg()));
+    let added = head.notes.iter().map(|note| (&note.name, value(head, note)));
+    let mut parts: Grouped<&str, Part> = Grouped::default();
+    for (name, delta_ns) in gone.chain(added) {
+        let new = || Part { kind: PartKind::Note, name: name.clone(), delta_ns: 0, beyond_noise: false };
+        let part = parts.entry(name, new);
+        part.delta_ns = part.delta_ns.saturating_add(delta_ns);
         part.beyond_noise = part.delta_ns.unsigned_abs() as f64 > wall_noise;
     }
-    parts
+    parts.items
 }

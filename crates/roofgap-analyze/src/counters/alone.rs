@@ -1,8 +1,8 @@
 //! Counters without a timeline: kernels, devices and evidence from the measured launches themselves.
 
 use super::join::{Joined, Measured, Shape};
-use super::names::{CanonicalNames, canonical};
 use super::readings::DURATION;
+use super::{CanonicalNames, canonical};
 use crate::findings::{ShapeUse, StageEvidence, blocks_of, threads_of};
 use crate::names::{Naming, family};
 use crate::result::{Kernel, Stage};
@@ -17,23 +17,17 @@ const NAME: &str = "the measured launches";
 
 /// Returns the devices of the launches, in the order of their numbers.
 pub fn devices(sets: &[CounterSet]) -> Vec<Device> {
-    let mut devices: Vec<Device> = Vec::new();
-    for device in sets.iter().flat_map(CounterSet::devices) {
-        if devices.iter().all(|known| known.number != device.number) {
-            devices.push(device);
-        }
-    }
+    let mut devices: Vec<Device> = sets.iter().flat_map(CounterSet::devices).collect();
+    devices.sort_by_key(|device| device.number);
+    devices.dedup_by_key(|device| device.number);
     // A details page has no attributes of the device, but may have its number of multiprocessors.
     for device in devices.iter_mut().filter(|device| device.sms.is_none()) {
-        let number = device.number;
         let counted = |set: &CounterSet| {
-            let own = |launch: &&LaunchCounters| launch.device.unwrap_or_default() == number;
-            let launch = set.launches.iter().find(own)?;
-            set.quantity(launch, "launch__sm_count")
+            let own = |launch: &&LaunchCounters| launch.device.unwrap_or_default() == device.number;
+            set.quantity(set.launches.iter().find(own)?, "launch__sm_count")
         };
         device.sms = sets.iter().find_map(counted).map(|sms| sms.value as u32);
     }
-    devices.sort_by_key(|device| device.number);
     devices
 }
 

@@ -1,12 +1,10 @@
 //! The rows of `counters[]`: every kernel and launch shape that ncu measured, beside the same in the timeline.
 
-use super::bound::{Bound, verdict};
-use super::names::CanonicalNames;
-use super::readings::Readings;
+use super::readings::{Bound, Readings, verdict};
 use super::roof::Roofline;
-use super::rules::advice;
+use super::{CanonicalNames, advice};
 use crate::gpu::GpuFacts;
-use crate::result::{CounterRow, CounterSource, Kernel, NcuRule};
+use crate::result::{CounterRow, Kernel, NcuRule};
 use crate::stages::{NamedPlace, StageIndex, StageSet};
 use crate::timeline::Grouped;
 use roofgap_base::stats::median_f64;
@@ -139,18 +137,13 @@ impl<'a> Match<'a> {
             let shapeless = find(None);
             return Self { by_name_only: shapeless.is_some(), kernels: shapeless.unwrap_or_default() };
         }
-        let staged: Vec<&TimelineKernel> = shaped
-            .iter()
-            .copied()
-            .filter(|kernel| stage.is_some() && kernel.stage.as_deref() == stage)
-            .collect();
-        let in_stages: Vec<&TimelineKernel> =
-            shaped.iter().copied().filter(|kernel| kernel.stage.is_some()).collect();
-        let kernels = match (staged.is_empty(), in_stages.is_empty()) {
-            (false, _) => staged,
-            (true, false) if stage.is_none() => in_stages,
-            _ => shaped,
+        // Those of the stage; of a launch without one, those in any.
+        let own = |kernel: &&&TimelineKernel| match stage {
+            Some(_) => kernel.stage.as_deref() == stage,
+            None => kernel.stage.is_some(),
         };
+        let staged: Vec<&TimelineKernel> = shaped.iter().filter(own).copied().collect();
+        let kernels = if staged.is_empty() { shaped } else { staged };
         Self { kernels, by_name_only: false }
     }
 
@@ -186,7 +179,6 @@ fn measure(group: &Group<'_>, timeline: &Timeline, stages: &StageSet, gpu: Optio
     reasons.extend(match_note(group, &found, timeline, timeline_ratio));
     let first = group.samples.first();
     let name = found.kernels.first().map(|kernel| &kernel.name);
-    let (flops, dram_bytes) = (readings.flops(), readings.dram_bytes);
     let (grid, block) = group.shape.unwrap_or_default();
     Measured {
         row: CounterRow {
@@ -194,26 +186,11 @@ fn measure(group: &Group<'_>, timeline: &Timeline, stages: &StageSet, gpu: Optio
             kernel: name.or(first.map(|(_, _, launch)| &launch.kernel)).cloned().unwrap_or_default(),
             grid,
             block,
-            source: CounterSource::Ncu,
             samples: group.samples.len() as u64,
-            duration_ns: readings.duration_ns.map(|ns| ns.round() as i64),
             timeline_ratio,
-            sm_pct: readings.sm_pct,
-            memory_pct: readings.memory_pct,
-            dram_pct: readings.dram_pct,
-            l2_pct: readings.l2_pct,
-            l1_pct: readings.l1_pct,
-            occupancy_pct: readings.occupancy_pct,
-            dram_bytes: dram_bytes.map(|bytes| bytes.round() as u64),
-            flops: flops.map(|flops| flops.round() as u64),
-            intensity: flops.zip(dram_bytes.filter(|bytes| *bytes > 0.0)).map(|(flops, bytes)| flops / bytes),
-            achieved_flops_per_s: flops
-                .zip(readings.duration_ns.filter(|ns| *ns > 0.0))
-                .map(|(flops, ns)| flops / (ns * 1e-9)),
             bound: verdict.bound.map(|bound| bound.to_string()),
             reason: reasons.join("; "),
-            caches: readings.caches,
-            sampled: None,
+            ..readings.row()
         },
         bound: verdict.bound,
         reached_pct: verdict.reached_pct,
@@ -319,26 +296,22 @@ impl Timeline {
     /// Indexes kernels.
     pub fn new(kernels: Vec<TimelineKernel>) -> Self {
         let mut forms = CanonicalNames::default();
-        let (mut by_name, mut by_form) = (FxHashMap::default(), FxHashMap::default());
+        let mut timeline = Self::default();
         for (at, kernel) in kernels.iter().enumerate() {
-            position(&mut by_name, &kernel.name, at);
-            position(&mut by_form, &forms.of(&kernel.name), at);
+            timeline.by_name.entry(kernel.name.clone()).or_default().push(at);
+            timeline.by_form.entry(forms.of(&kernel.name).to_string()).or_default().push(at);
         }
-        Self { by_name, by_form, kernels }
+        Self { kernels, ..timeline }
     }
 
-    /// Groups the kernels of a trace; `stage_of` says in which stage the operation of a row is.
-    pub fn of<'a>(trace: &Trace, stage_of: impl Fn(usize) -> Option<&'a str>) -> Self {
-        type Key<'s> = (Option<&'s str>, NameId, Shape);
+    /// Groups the kernels of a trace by the stages of its index.
+    pub fn of_stages(trace: &Trace, index: &StageIndex) -> Self {
         let ops = &trace.ops;
-        let mut groups: FxHashMap<Key<'_>, Vec<i64>> = FxHashMap::default();
-        for row in 0..ops.len() {
-            let (Some(OpKind::Kernel), Some(&name)) = (ops.kind.get(row), ops.name.get(row)) else {
-                continue;
-            };
-            let shape = ops.shape_of(row);
-            let shape = (shape.grid, shape.block);
-            groups.entry((stage_of(row), name, shape)).or_default().push(ops.duration(row));
+        let mut groups: FxHashMap<(Option<&str>, NameId, Shape), Vec<i64>> = FxHashMap::default();
+        for row in (0..ops.len()).filter(|row| ops.kind[*row] == OpKind::Kernel) {
+            let (stage, shape) = (index.stage_of_op(row), ops.shape_of(row));
+            let key = (stage.map(|stage| index.name(stage)), ops.name[row], (shape.grid, shape.block));
+            groups.entry(key).or_default().push(ops.duration(row));
         }
         let mut kernels: Vec<TimelineKernel> = groups
             .into_iter()
@@ -366,11 +339,6 @@ impl Timeline {
         Self::new(kernels)
     }
 
-    /// Groups the kernels of a trace by the stages of its index.
-    pub fn of_stages(trace: &Trace, index: &StageIndex) -> Self {
-        Self::of(trace, |op| index.stage_of_op(op).map(|stage| index.name(stage)))
-    }
-
     /// Tells whether there are no kernels.
     pub fn is_empty(&self) -> bool {
         self.kernels.is_empty()
@@ -382,14 +350,5 @@ impl Timeline {
         let positions = self.by_name.get(spelled).or_else(|| self.by_form.get(form))?;
         let kernels = positions.iter().filter_map(|at| self.kernels.get(*at));
         Some(kernels.filter(|kernel| kernel.shape == shape).collect())
-    }
-}
-
-fn position(positions: &mut FxHashMap<String, Vec<usize>>, name: &str, at: usize) {
-    match positions.get_mut(name) {
-        Some(list) => list.push(at),
-        None => {
-            positions.insert(name.to_owned(), vec![at]);
-        }
     }
 }

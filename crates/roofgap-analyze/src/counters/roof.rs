@@ -1,7 +1,7 @@
 //! The roof of measured kernels: their point under the roofline, and their time at the roof.
 
+use super::canonical;
 use super::join::{Joined, Measured, Shape, Timeline};
-use super::names::canonical;
 use super::readings::Readings;
 use crate::gpu::GpuFacts;
 use crate::result::{CounterSource, Kernel, RoofSource};
@@ -80,18 +80,13 @@ pub fn roofs(joined: &Joined, timeline: &Timeline, gpu: &GpuFacts) -> RoofSums {
 pub fn roofs_alone(joined: &Joined, kernels: &[Kernel], gpu: &GpuFacts) -> RoofSums {
     let names: FxHashMap<String, &str> =
         kernels.iter().map(|kernel| (canonical(&kernel.name), kernel.name.as_str())).collect();
-    let took = |measured: &Measured| {
-        let samples = measured.row.samples;
-        Some(RoofTime {
-            total_ns: measured.row.duration_ns?.saturating_mul(samples as i64),
-            roof_ns: roof_ns(&measured.readings, gpu)? * samples as f64,
-            source: RoofSource::Counters,
-        })
-    };
     let mut sums = RoofSums::default();
-    for measured in &joined.measured {
-        if let (Some(took), Some(name)) = (took(measured), names.get(&canonical(&measured.row.kernel))) {
-            sums.add(None, name, took);
+    for Measured { row, readings, .. } in &joined.measured {
+        if let (Some(ns), Some(roof_ns), Some(name)) =
+            (row.duration_ns, roof_ns(readings, gpu), names.get(&canonical(&row.kernel)))
+        {
+            let (total_ns, roof_ns) = (ns.saturating_mul(row.samples as i64), roof_ns * row.samples as f64);
+            sums.add(None, name, RoofTime { total_ns, roof_ns, source: RoofSource::Counters });
         }
     }
     sums

@@ -46,18 +46,31 @@ pub fn fix(id: &str) -> Option<&'static str> {
     rules::fix_of_kind(id).or_else(|| Some(explain(id)?.fix))
 }
 
-/// Returns the findings to act on, in their order: one for each cause of a stage, and each rule once, with its findings about other
-/// stages beside it.
+/// Returns the findings to act on, in their order: one for each cause of a stage, and each rule once, with its findings of the same
+/// action about other stages beside it.
 pub fn to_act_on(findings: &[Finding]) -> Vec<(&Finding, Vec<&Finding>)> {
     let mut leading: Vec<(&Finding, Vec<&Finding>)> = Vec::new();
     for finding in findings.iter().filter(|finding| finding.part_of.is_none()) {
-        let same = |(first, _): &&mut (&Finding, _)| first.id == finding.id && first.stage != finding.stage;
+        let same = |(first, _): &&mut (&Finding, _)| {
+            first.id == finding.id
+                && first.stage != finding.stage
+                && unnumbered(&first.action).eq(unnumbered(&finding.action))
+        };
         match leading.iter_mut().find(same) {
             Some((_, others)) => others.push(finding),
             None => leading.push((finding, Vec::new())),
         }
     }
     leading
+}
+
+/// Returns the words of an action without numbers and units, which differ from stage to stage.
+fn unnumbered(action: &str) -> impl Iterator<Item = &str> {
+    let is_word = |word: &&str| {
+        let unit = word.trim_end_matches(['.', ',', ';', ')']);
+        !word.contains(|c: char| c.is_ascii_digit()) && !["ns", "µs", "ms", "s", "%"].contains(&unit)
+    };
+    action.split_whitespace().filter(is_word)
 }
 
 /// Returns the share of a stage, in %, that all findings together can save: the time above the highest roof of its model.
@@ -168,8 +181,11 @@ fn ranked(mut findings: Vec<Finding>, short_names: &ShortNames) -> Vec<Finding> 
     for (at, ((finding, leader), id)) in findings.iter_mut().zip(leaders).zip(ids).enumerate() {
         finding.part_of = (leader != at).then_some(id);
     }
-    // Profiler overhead cannot be fixed in the program.
-    findings.sort_by_key(|finding| (finding.id == rules::PROFILER_OVERHEAD, finding.part_of.is_some()));
+    // What the capture does not show comes first, and last the profiler overhead, which cannot be fixed in the program.
+    findings.sort_by_key(|finding| {
+        let is = |id| finding.id == id;
+        (!is(rules::GRAPHS_WHOLE), is(rules::PROFILER_OVERHEAD), finding.part_of.is_some())
+    });
     findings
 }
 

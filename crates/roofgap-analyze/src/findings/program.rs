@@ -88,6 +88,9 @@ impl Program {
             (_, true) if self.trains => {
                 "compile the model with torch.compile, and use a fused optimizer (fused=True)"
             }
+            (_, true) if self.generates => {
+                "compile the model with torch.compile, or use fused norms, rotary embeddings and activations"
+            }
             (_, true) => "compile the model with torch.compile, or use fused norms and activations",
             (_, false) => "write them as one kernel, or use a library that has them fused",
         }

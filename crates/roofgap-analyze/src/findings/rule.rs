@@ -84,6 +84,7 @@ pub(super) enum Cause {
     Devices,
     Steps,
     Profiler,
+    Recording,
 }
 
 /// The data that a rule needs.

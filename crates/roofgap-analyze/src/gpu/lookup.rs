@@ -376,4 +376,30 @@ mod tests {
             }
         }
     }
+
+    /// Peaks of AMD follow from compute units, clock and FLOPs a clock of CDNA 2 and CDNA 3.
+    #[test]
+    fn peaks_of_amd_follow_from_units_and_clock() {
+        let of_amd = all().unwrap().iter().filter(|gpu| gpu.name.starts_with("MI"));
+        let mut found = 0;
+        for gpu in of_amd {
+            let cdna3 = gpu.name.starts_with("MI3");
+            let clocks = f64::from(gpu.sms.unwrap()) * gpu.clock_mhz.unwrap() / 1e6;
+            let (fp16, int8) = if cdna3 { (2048.0, 4096.0) } else { (1024.0, 1024.0) };
+            for (format, flops) in
+                [("fp64", 128.0), ("fp64_tensor", 256.0), ("fp32", 256.0), ("bf16", fp16), ("int8", int8)]
+            {
+                let stated = gpu.dense_tflops.0[format];
+                assert!((stated / (clocks * flops) - 1.0).abs() < 2e-3, "{} {format} {stated}", gpu.name);
+            }
+            assert_eq!(
+                gpu.dense_tflops.0.get("fp8"),
+                cdna3.then(|| &gpu.dense_tflops.0["int8"]),
+                "{}",
+                gpu.name
+            );
+            found += 1;
+        }
+        assert_eq!(found, 6);
+    }
 }

@@ -4,19 +4,18 @@
 //! An unknown GPU has no peak: [`lookup`] answers with a reason instead of a guess.
 
 mod arch;
-mod dtype;
-mod link;
 mod lookup;
 
 pub(crate) use arch::{Arch, SCALAR, WorkKind, multiprocessor_slots, scalar_metric};
-pub use dtype::{Dtype, UnknownDtype};
-pub(crate) use link::CopyLinks;
 pub use lookup::{UnknownGpu, lookup};
 
+use crate::result::CopyKind;
 use roofgap_trace::Device;
 use roofgap_trace::account::Account;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
 
 /// Dense or sparse peaks by number format, in TFLOP/s (TOP/s for int8): `fp64` and `fp32` on the CUDA cores, `fp64_tensor` and the others on
 /// the tensor cores, with fp32 accumulation. What no source states is missing.
@@ -26,7 +25,6 @@ pub struct TensorPeaks(BTreeMap<String, f64>);
 
 impl TensorPeaks {
     /// Returns the best rate for a format, in TFLOP/s.
-    #[must_use]
     pub fn tflops(&self, dtype: Dtype) -> Option<f64> {
         let stated = |name: &str| self.0.get(name).copied();
         let on_tensor_cores = stated("fp64_tensor").filter(|_| dtype == Dtype::Fp64);
@@ -56,10 +54,8 @@ pub struct GpuFacts {
     /// Bandwidth of the device memory, in GB/s.
     pub bandwidth_gbs: Option<f64>,
     /// Link to the host: PCIe generation and lanes, or `NVLink-C2C`; `None` where the platform decides.
-    #[serde(default)]
     pub host_link: Option<String>,
     /// Bandwidth of NVLink in both directions together, in GB/s; 0 without NVLink, `None` where a bridge is optional or it is unknown.
-    #[serde(default)]
     pub nvlink_gbs: Option<f64>,
     /// Peaks without sparsity.
     pub dense_tflops: TensorPeaks,
@@ -68,19 +64,14 @@ pub struct GpuFacts {
     /// Source of the figures.
     pub source: String,
     /// Notes on the peaks.
-    #[serde(default)]
     pub notes: Option<String>,
     /// Source of the bandwidth, when not `source`.
-    #[serde(default)]
     pub bandwidth_source: Option<String>,
     /// One peak for the format in use that comes before the table, in TFLOP/s: set by the user, or measured.
-    #[serde(default)]
     pub stated_tflops: Option<f64>,
     /// Source of that peak.
-    #[serde(default)]
     pub stated_source: Option<String>,
     /// Reason why the device is not in the table.
-    #[serde(default)]
     pub unknown: Option<String>,
     /// Ratio of the device's own clock to the published one; 1 where unknown.
     #[serde(skip, default = "one")]
@@ -217,7 +208,6 @@ impl GpuFacts {
     }
 
     /// The dense peak for a format, or `None` where no source states one.
-    #[must_use]
     pub fn peak(&self, dtype: Dtype) -> Option<Peak> {
         if let Some(tflops) = self.stated_tflops {
             let source = self.stated_source.clone().unwrap_or_else(|| SET_BY_USER.to_owned());
@@ -238,7 +228,6 @@ impl GpuFacts {
     }
 
     /// Memory bandwidth in bytes per second, with where it comes from.
-    #[must_use]
     pub fn bandwidth(&self) -> Option<(f64, &str)> {
         let gbs = self.bandwidth_gbs?;
         Some((gbs * 1e9, self.bandwidth_source.as_deref().unwrap_or(&self.source)))
@@ -255,6 +244,226 @@ impl GpuFacts {
     /// Returns the reason why the device is not in the table, else the one that is given for its name.
     pub(crate) fn why_unknown(&self, otherwise: impl FnOnce(&str) -> String) -> String {
         self.unknown.clone().unwrap_or_else(|| otherwise(&self.name))
+    }
+}
+
+/// A number format that GPUs have a peak for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Dtype {
+    /// 64-bit floating point.
+    Fp64,
+    /// 32-bit floating point, on the CUDA cores.
+    Fp32,
+    /// 19-bit TensorFloat, stored in 32 bits.
+    Tf32,
+    /// 16-bit IEEE floating point.
+    Fp16,
+    /// 16-bit brain floating point.
+    Bf16,
+    /// 8-bit floating point, either layout.
+    Fp8,
+    /// 8-bit integer.
+    Int8,
+    /// 4-bit floating point.
+    Fp4,
+}
+
+/// Name in reports, bits of a stored value, and the names that torch, safetensors and Hugging Face configurations use; in the order of the
+/// formats.
+const FORMATS: [(Dtype, &str, f64, &[&str]); 8] = [
+    (Dtype::Fp64, "fp64", 64.0, &["float64", "double", "f64"]),
+    (Dtype::Fp32, "fp32", 32.0, &["float32", "float", "f32"]),
+    (Dtype::Tf32, "tf32", 32.0, &[]),
+    (Dtype::Fp16, "fp16", 16.0, &["float16", "half", "f16"]),
+    (Dtype::Bf16, "bf16", 16.0, &["bfloat16"]),
+    (Dtype::Fp8, "fp8", 8.0, &["float8", "float8_e4m3fn", "float8_e5m2", "f8_e4m3", "f8_e5m2"]),
+    (Dtype::Int8, "int8", 8.0, &["i8"]),
+    (Dtype::Fp4, "fp4", 4.0, &["mxfp4", "nvfp4"]),
+];
+
+/// A name that no known number format has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown number format {0:?}: expected one of fp64, fp32, tf32, fp16, bf16, fp8, int8, fp4")]
+pub struct UnknownDtype(pub String);
+
+impl Dtype {
+    /// The name used in reports.
+    pub fn name(self) -> &'static str {
+        FORMATS[self as usize].1
+    }
+
+    /// Bits that one stored value takes.
+    pub fn bits(self) -> f64 {
+        FORMATS[self as usize].2
+    }
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Dtype {
+    type Err = UnknownDtype;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let lower = text.trim().to_ascii_lowercase();
+        let wanted = lower.strip_prefix("torch.").unwrap_or(&lower);
+        let found = FORMATS.iter().find(|(_, name, _, others)| *name == wanted || others.contains(&wanted));
+        found.map(|(dtype, ..)| *dtype).ok_or_else(|| UnknownDtype(text.to_owned()))
+    }
+}
+
+/// The peak of a link for one kind of copy.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct LinkPeak {
+    /// Name of the link.
+    pub name: String,
+    /// Bytes copied per second.
+    pub bytes_per_s: f64,
+}
+
+/// The links of a device, as far as they are known.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct CopyLinks {
+    host: Option<LinkPeak>,
+    memory: Option<LinkPeak>,
+    peer: Option<LinkPeak>,
+}
+
+impl CopyLinks {
+    /// Finds the links of a device in the table of GPUs.
+    pub fn of(device: &Device, limits: UserLimits) -> Self {
+        let facts = GpuFacts::of_device(device, limits);
+        let host = facts
+            .host_link
+            .as_deref()
+            .and_then(|name| Some(LinkPeak { bytes_per_s: host_bytes_per_s(name)?, name: name.to_owned() }));
+        let memory = facts.bandwidth().map(|(bytes_per_s, _)| LinkPeak {
+            name: "device memory".to_owned(),
+            // Every byte is read and written.
+            bytes_per_s: bytes_per_s / 2.0,
+        });
+        let peer = match facts.nvlink_gbs {
+            // One of the two directions.
+            Some(both) if both > 0.0 => {
+                Some(LinkPeak { name: "NVLink".to_owned(), bytes_per_s: both * 1e9 / 2.0 })
+            }
+            Some(_) => host.clone(),
+            None => None,
+        };
+        Self { host, memory, peer }
+    }
+
+    /// Returns the peak of the link to other GPUs of the node, in one direction; `None` where unknown.
+    pub fn peer(&self) -> Option<&LinkPeak> {
+        self.peer.as_ref()
+    }
+
+    /// Returns the peak for a kind of copy; `None` where unknown.
+    pub fn peak(&self, kind: CopyKind) -> Option<LinkPeak> {
+        match kind {
+            CopyKind::HostToDevice
+            | CopyKind::DeviceToHost
+            | CopyKind::ManagedToDevice
+            | CopyKind::ManagedToHost => self.host.clone(),
+            CopyKind::DeviceToDevice => self.memory.clone(),
+            CopyKind::PeerToPeer | CopyKind::HostToHost | CopyKind::ManagedToPeer | CopyKind::Unknown => None,
+        }
+    }
+}
+
+/// Returns the peak of a link to the host in one direction: of PCIe by its generation and lanes, after line coding.
+fn host_bytes_per_s(link: &str) -> Option<f64> {
+    if link == "NVLink-C2C" {
+        // 900 GB/s in both directions together.
+        return Some(450e9);
+    }
+    let (generation, lanes) = link.strip_prefix("PCIe ")?.split_once(" x")?;
+    // Transfers per second and lane; 128 of 130 bits are data.
+    let rate = match generation {
+        "3.0" => 8e9,
+        "4.0" => 16e9,
+        "5.0" => 32e9,
+        _ => return None,
+    };
+    Some(rate * lanes.parse::<f64>().ok()? * 128.0 / 130.0 / 8.0)
+}
+
+#[cfg(test)]
+mod dtype_tests {
+    use super::*;
+
+    #[test]
+    fn torch_and_short_names_mean_the_same() {
+        for text in ["bf16", "bfloat16", "torch.bfloat16", "BF16", " bf16 "] {
+            assert_eq!(text.parse(), Ok(Dtype::Bf16), "{text}");
+        }
+        assert_eq!("half".parse(), Ok(Dtype::Fp16));
+        assert_eq!("bf17".parse::<Dtype>(), Err(UnknownDtype("bf17".into())));
+    }
+
+    #[test]
+    fn the_table_is_in_the_order_of_the_formats() {
+        for (at, (dtype, name, ..)) in FORMATS.iter().enumerate() {
+            assert_eq!((*dtype as usize, serde_json::to_string(dtype).unwrap()), (at, format!("\"{name}\"")));
+        }
+    }
+
+    #[test]
+    fn json_uses_the_report_name() {
+        assert_eq!(serde_json::to_string(&Dtype::Bf16).unwrap(), "\"bf16\"");
+    }
+}
+
+#[cfg(test)]
+mod link_tests {
+    use super::*;
+
+    #[test]
+    fn peaks_of_links() {
+        let gbs = |link: &str| host_bytes_per_s(link).map(|peak| (peak / 1e8).round() / 10.0);
+        assert_eq!(gbs("PCIe 3.0 x16"), Some(15.8));
+        assert_eq!(gbs("PCIe 4.0 x8"), Some(15.8));
+        assert_eq!(gbs("PCIe 5.0 x16"), Some(63.0));
+        assert_eq!(gbs("PCIe 9.0 x16"), None);
+        assert_eq!(gbs("NVLink-C2C"), Some(450.0));
+    }
+
+    #[test]
+    fn every_link_of_the_table_has_a_peak() {
+        let rows = super::lookup::all().unwrap();
+        let links: Vec<&str> = rows.iter().filter_map(|row| row.host_link.as_deref()).collect();
+        assert!(links.len() > 35, "{}", links.len());
+        for link in links {
+            assert!(host_bytes_per_s(link).is_some(), "{link}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_not_known_has_no_links() {
+        let unknown = CopyLinks::of(&Device::default(), UserLimits::default());
+        assert_eq!(unknown, CopyLinks::default());
+        let h200 = Device {
+            name: Some("NVIDIA H200".into()),
+            compute_capability: Some((9, 0)),
+            ..Device::default()
+        };
+        let links = CopyLinks::of(&h200, UserLimits::default());
+        assert_eq!(links.peak(CopyKind::HostToDevice).unwrap().name, "PCIe 5.0 x16");
+        assert_eq!(links.peak(CopyKind::DeviceToDevice).unwrap().bytes_per_s, 2.4e12);
+        assert_eq!(links.peak(CopyKind::PeerToPeer), None);
+        let peer = |name: &str, capability| {
+            let device =
+                Device { name: Some(name.into()), compute_capability: Some(capability), ..Device::default() };
+            let links = CopyLinks::of(&device, UserLimits::default());
+            links.peer().map(|link| (link.name.clone(), (link.bytes_per_s / 1e9).round()))
+        };
+        assert_eq!(peer("NVIDIA H200", (9, 0)), Some(("NVLink".to_owned(), 450.0)));
+        assert_eq!(peer("NVIDIA L40S", (8, 9)), Some(("PCIe 4.0 x16".to_owned(), 32.0)));
+        assert_eq!(peer("NVIDIA H100 PCIe", (9, 0)), None, "its bridge is optional");
     }
 }
 

@@ -1,6 +1,6 @@
 //! One pass over the calls and samples of each thread, beside the idle time that it is responsible for.
 
-use crate::timeline::HostGap;
+use crate::timeline::{Grouped, HostGap};
 use roofgap_base::stats::median;
 use roofgap_trace::{HostFrame, HostSample, HostSpan, Ns, ThreadId, Trace};
 use rustc_hash::FxHashMap;
@@ -12,24 +12,21 @@ pub const ROOT: u32 = 0;
 const DEEPEST: usize = 512;
 
 /// Stacks as a tree: the node around each node, which comes before it, and its function.
-pub struct Nodes {
-    pub list: Vec<(u32, HostFrame)>,
-    known: FxHashMap<(u32, HostFrame), u32>,
-}
+pub struct Nodes(Grouped<(u32, HostFrame), (u32, HostFrame)>);
 
 impl Nodes {
+    /// Returns the nodes.
+    pub fn list(&self) -> &[(u32, HostFrame)] {
+        &self.0.items
+    }
+
     fn child(&mut self, parent: u32, frame: HostFrame) -> u32 {
-        let next = self.list.len() as u32;
-        let node = *self.known.entry((parent, frame)).or_insert(next);
-        if node == next {
-            self.list.push((parent, frame));
-        }
-        node
+        self.0.position((parent, frame), || (parent, frame)) as u32
     }
 
     /// Iterates over a node and all around it, innermost first, without the root.
     pub fn upwards(&self, node: u32) -> impl Iterator<Item = u32> + '_ {
-        let around = |node: &u32| self.list.get(*node as usize).map(|(parent, _)| *parent);
+        let around = |node: &u32| self.list().get(*node as usize).map(|(parent, _)| *parent);
         std::iter::successors(Some(node), around).take_while(|node| *node != ROOT)
     }
 }
@@ -98,7 +95,8 @@ impl Sums {
 /// Joins idle time, each with the number of its stage, with the calls and samples of its threads.
 pub fn sweep(trace: &Trace, mut gaps: Vec<(u32, HostGap)>, stages: usize) -> (Nodes, Vec<Sums>) {
     let stacks = &trace.stacks;
-    let mut nodes = Nodes { list: vec![(ROOT, HostFrame::default())], known: FxHashMap::default() };
+    let mut nodes = Nodes(Grouped::default());
+    nodes.0.items.push((ROOT, HostFrame::default()));
     let mut sums: Vec<Sums> = (0..stages).map(|_| Sums::default()).collect();
     gaps.sort_unstable_by_key(|(slot, gap)| (gap.thread, gap.start, gap.end, *slot));
     let mut of_stack = vec![ROOT];

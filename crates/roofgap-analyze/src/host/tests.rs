@@ -59,7 +59,7 @@ proptest! {
         prop_assert_eq!(unknown, expected.pop().unwrap());
         for (at, ns) in expected.into_iter().enumerate() {
             let name = trace.names.find(&format!("f{at}")).unwrap_or(NameId(u32::MAX));
-            let own = parts.iter().filter(|(node, _)| nodes.list[*node as usize].1.function == name);
+            let own = parts.iter().filter(|(node, _)| nodes.list()[*node as usize].1.function == name);
             prop_assert_eq!(own.map(|(_, part)| part.ns).sum::<Ns>(), ns);
         }
     }
@@ -77,7 +77,7 @@ proptest! {
         let idle: Ns = list.iter().map(|(start, end)| end - start).sum();
         prop_assert_eq!(sums[0].idle_ns, idle);
         prop_assert_eq!(parts.iter().map(|(_, part)| part.ns).sum::<Ns>() + unknown, idle);
-        prop_assert!(parts.iter().all(|(node, part)| *node != ROOT && part.ns > 0 && (*node as usize) < nodes.list.len()));
+        prop_assert!(parts.iter().all(|(node, part)| *node != ROOT && part.ns > 0 && (*node as usize) < nodes.list().len()));
     }
 }
 

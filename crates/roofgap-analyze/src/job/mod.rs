@@ -6,7 +6,6 @@
 //! - `experts`: time of the experts of a mixture on each rank;
 //! - `transfers`: sends and receives that belong together.
 
-mod experts;
 mod matching;
 mod record;
 mod transfers;
@@ -21,7 +20,7 @@ use crate::result::{About, Analysis, Job, Reason};
 use crate::{checks, findings};
 use matching::{align, match_collectives};
 use record::utilisation_of_job;
-use waits::{Waits, stragglers};
+use waits::{Waits, balance, stragglers};
 
 /// The most missing ranks that are listed; more are those of a broken file.
 const MOST_MISSING: usize = 1 << 16;
@@ -41,7 +40,7 @@ pub fn join_ranks(analysis: &mut Analysis, shown_rank: u32, records: Vec<RankRec
     let clocks = align(&records, &matched.sets);
     let waits = Waits::of(&records, &matched.sets, &clocks);
     let stragglers = stragglers(&records, &waits);
-    let (experts, experts_reason) = experts::balance(&records, &matched.sets, &clocks);
+    let (experts, experts_reason) = balance(&records, &matched.sets, &clocks);
     let transfers = transfers::find(&records, &clocks);
     reasons.extend(transfers.unmatched);
     let utilisation = utilisation_of_job(&records, world_size);

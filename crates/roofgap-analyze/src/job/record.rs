@@ -2,12 +2,12 @@
 
 use crate::analyze::Analyzed;
 use crate::communication::{RankCollective, RankTransfer, collectives, expert_names, transfers};
-use crate::names::{Family, family};
+use crate::names::{Family, family, kernel_names};
 use crate::ranks;
 use crate::result::{RankActivity, RankInfo, Stage, StageUtilisation};
 use crate::timeline::IntervalSet;
 use roofgap_trace::{NameId, Ns, OpKind, Trace};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// One rank of a job without its trace.
 #[derive(Debug)]
@@ -144,12 +144,9 @@ pub fn activity(trace: &Trace) -> Option<RankActivity> {
     let end = ops.end.iter().copied().max()?;
     let part_ns = ((end - begin_ns) / PARTS + 1).max(1);
     let parts = ((end - begin_ns) / part_ns + 1) as usize;
-    let mut communicates: FxHashMap<NameId, bool> = FxHashMap::default();
-    for op in (0..ops.len()).filter(|op| ops.kind[*op] == OpKind::Kernel) {
-        let is = || family(trace.names.get(ops.name[op])) == Family::Communication;
-        communicates.entry(ops.name[op]).or_insert_with(is);
-    }
-    let talks = |op: usize| ops.kind[op] == OpKind::Kernel && communicates.get(&ops.name[op]) == Some(&true);
+    let is = |name: &NameId| family(trace.names.get(*name)) == Family::Communication;
+    let communicating: FxHashSet<NameId> = kernel_names(trace).into_iter().filter(is).collect();
+    let talks = |op: usize| ops.kind[op] == OpKind::Kernel && communicating.contains(&ops.name[op]);
     let compute = IntervalSet::by_device(trace, |op| !talks(op));
     let all = IntervalSet::by_device(trace, |_| true);
     let devices = all.iter().filter(|set| !set.intervals().is_empty()).count().max(1) as i64;

@@ -1,10 +1,10 @@
 //! Matching and clocks on records made by hand.
 
-use super::experts::balance;
 use super::matching::match_collectives;
 use super::matching::{Clock, align};
 use super::record::RankRecord;
 use super::spans;
+use super::waits::balance;
 use crate::communication::RankCollective;
 use crate::result::RankInfo;
 use roofgap_trace::NameId;

@@ -20,12 +20,6 @@ struct Pair<'r> {
     receives: Vec<&'r RankTransfer>,
 }
 
-/// Sends with their receives.
-struct Matched<'r> {
-    pairs: Vec<(&'r RankTransfer, &'r RankTransfer)>,
-    by_sequence: bool,
-}
-
 /// Matches the transfers of the ranks. The records are in the order of their ranks.
 pub fn find(records: &[RankRecord], clocks: &[Option<Clock>]) -> Transfers {
     let mut pairs: BTreeMap<(u32, u32, &str), Pair<'_>> = BTreeMap::new();
@@ -48,7 +42,7 @@ pub fn find(records: &[RankRecord], clocks: &[Option<Clock>]) -> Transfers {
         if position(from).is_none() || position(to).is_none() {
             continue;
         }
-        let Matched { pairs: matched, by_sequence } = pair.matched();
+        let (matched, by_sequence) = pair.matched();
         let (sends, receives) = (pair.sends.len(), pair.receives.len());
         if matched.len() < sends.max(receives) {
             let counts =
@@ -101,7 +95,7 @@ pub fn find(records: &[RankRecord], clocks: &[Option<Clock>]) -> Transfers {
 impl<'r> Pair<'r> {
     /// Puts sends and receives together: by their numbers where all have one, else by their order where there are as many sends as
     /// receives.
-    fn matched(&self) -> Matched<'r> {
+    fn matched(&self) -> (Vec<(&'r RankTransfer, &'r RankTransfer)>, bool) {
         let numbered = |rows: &[&'r RankTransfer]| {
             let mut numbered = BTreeMap::new();
             for row in rows {
@@ -113,11 +107,11 @@ impl<'r> Pair<'r> {
         };
         if let Some((sends, receives)) = numbered(&self.sends).zip(numbered(&self.receives)) {
             let both = |(number, send): (&u64, &&'r RankTransfer)| Some((*send, *receives.get(number)?));
-            return Matched { pairs: sends.iter().filter_map(both).collect(), by_sequence: true };
+            return (sends.iter().filter_map(both).collect(), true);
         }
         let pairs = self.sends.iter().copied().zip(self.receives.iter().copied());
         let same = self.sends.len() == self.receives.len();
-        Matched { pairs: pairs.filter(|_| same).collect(), by_sequence: false }
+        (pairs.filter(|_| same).collect(), false)
     }
 }
 

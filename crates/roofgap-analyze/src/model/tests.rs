@@ -1,10 +1,9 @@
 //! Parameter counts of the presets against published ones. They check that a configuration is read right; no program prints them.
 
-use super::architecture::{
+use super::{
     Architecture, Experts, LayerGroup, Linear, Mlp, Sam, Tower, VisionEncoder, Vit, biases, conv3x3,
-    feed_forward, linears_text, matrices, projector_values, router_values,
+    feed_forward, linears_text, matrices, preset, preset_names, projector_values, router_values,
 };
-use super::{preset, preset_names};
 use serde_json::json;
 
 /// Parameters of a model, part by part.

@@ -156,7 +156,9 @@ impl<'a> WorkFacts<'a> {
             analysis.whole = Some(sum);
         }
         if self.gpu.is_ok_and(GpuFacts::is_measured) {
-            doubt_the_measurement(analysis);
+            for reason in analysis.reasons.iter_mut().filter(|reason| reason.why == BEYOND_PEAK) {
+                reason.why = PEAK_TOO_LOW.to_owned();
+            }
         }
     }
 
@@ -175,8 +177,8 @@ impl<'a> WorkFacts<'a> {
         };
         let (about_mfu, about_mbu) =
             (About::StageMfu(stage.name.clone()), About::StageMbu(stage.name.clone()));
-        stage.mfu = below_peak(mfu, |mfu| (mfu.by_wall_pct, mfu.by_busy_pct), about_mfu, reasons);
-        stage.mbu = below_peak(mbu, |mbu| (mbu.by_wall_pct, mbu.by_busy_pct), about_mbu, reasons);
+        stage.mfu = below_peak(mfu, MFU_PCT, about_mfu, reasons);
+        stage.mbu = below_peak(mbu, MBU_PCT, about_mbu, reasons);
         known.ok().map(|(work, _, _, time)| (work, time))
     }
 
@@ -242,31 +244,22 @@ impl<'a> WorkFacts<'a> {
 }
 
 /// Returns a utilisation that does not exceed the peak; notes the reason where there is none.
+/// By wall time and by busy time, %.
+type Percent<T> = fn(&T) -> (f64, Option<f64>);
+const MFU_PCT: Percent<Mfu> = |mfu| (mfu.by_wall_pct, mfu.by_busy_pct);
+const MBU_PCT: Percent<Mbu> = |mbu| (mbu.by_wall_pct, mbu.by_busy_pct);
+
 fn below_peak<T>(
     value: Result<T, String>,
-    percent: fn(&T) -> (f64, Option<f64>),
+    percent: Percent<T>,
     about: About,
     reasons: &mut Vec<Reason>,
 ) -> Option<T> {
-    let checked =
-        value.and_then(
-            |value| {
-                if is_beyond_peak(percent(&value)) { Err(BEYOND_PEAK.to_owned()) } else { Ok(value) }
-            },
-        );
+    let checked = value.and_then(|value| match percent(&value) {
+        (wall, busy) if wall > 100.0 || busy.is_some_and(|pct| pct > 100.0) => Err(BEYOND_PEAK.to_owned()),
+        _ => Ok(value),
+    });
     checked.map_err(|why| reasons.push(Reason::new(about, why))).ok()
-}
-
-/// Tells whether a utilisation by wall time or by busy time exceeds the peak.
-fn is_beyond_peak((by_wall, by_busy): (f64, Option<f64>)) -> bool {
-    by_wall > 100.0 || by_busy.is_some_and(|pct| pct > 100.0)
-}
-
-/// Blames the measured peak, not the model, for a utilisation above it.
-fn doubt_the_measurement(analysis: &mut Analysis) {
-    for reason in analysis.reasons.iter_mut().filter(|reason| reason.why == BEYOND_PEAK) {
-        reason.why = PEAK_TOO_LOW.to_owned();
-    }
 }
 
 /// Adds up stages.
@@ -281,18 +274,8 @@ fn whole(parts: &[(StageWork, StageTime)], gpu: &GpuFacts, dtype: Dtype, reasons
     Whole {
         wall_ns: time.wall_ns,
         busy_ns: time.busy_ns,
-        mfu: below_peak(
-            mfu(&work, gpu, dtype, time),
-            |mfu| (mfu.by_wall_pct, mfu.by_busy_pct),
-            About::Other("whole.mfu".into()),
-            reasons,
-        ),
-        mbu: below_peak(
-            mbu(&work, gpu, time),
-            |mbu| (mbu.by_wall_pct, mbu.by_busy_pct),
-            About::Other("whole.mbu".into()),
-            reasons,
-        ),
+        mfu: below_peak(mfu(&work, gpu, dtype, time), MFU_PCT, About::Other("whole.mfu".into()), reasons),
+        mbu: below_peak(mbu(&work, gpu, time), MBU_PCT, About::Other("whole.mbu".into()), reasons),
     }
 }
 

@@ -48,16 +48,15 @@ pub struct ShortNames {
 impl ShortNames {
     /// Takes the short names of the kernels and names the measured kernels that the timeline does not hold.
     pub fn of(analysis: &Analysis) -> Self {
-        let mut names = Self::default();
+        let pair = |kernel: &Kernel| (kernel.name.clone(), kernel.short_name.clone());
+        let mut names = Self { by_name: analysis.kernels.iter().map(pair).collect(), ..Self::default() };
         if analysis.counters.is_empty() {
-            names.by_name = short_names_of(&analysis.kernels);
             return names;
         }
         for kernel in &analysis.kernels {
             let canonical = names.by_canonical.entry(canonical(&kernel.name));
             canonical.or_insert_with(|| kernel.short_name.clone());
         }
-        names.by_name = short_names_of(&analysis.kernels);
         let measured = analysis.counters.iter().map(|row| row.kernel.as_str());
         let others = measured.filter(|name| names.find(name).is_none());
         let taken = analysis.kernels.iter().map(|kernel| kernel.short_name.clone());
@@ -82,11 +81,6 @@ impl ShortNames {
     }
 }
 
-fn short_names_of(kernels: &[Kernel]) -> FxHashMap<String, String> {
-    let pair = |kernel: &Kernel| (kernel.name.clone(), kernel.short_name.clone());
-    kernels.iter().map(pair).collect()
-}
-
 /// Returns the short name of each kernel name, none of which is in `taken`. Where kernels would share one, the words in which they
 /// differ are appended.
 pub fn distinct_short_names<'a>(
@@ -99,15 +93,12 @@ pub fn distinct_short_names<'a>(
         let short = fit(&readable(&clean), MOST);
         groups.entry(short).or_default().insert(name, clean);
     }
-    let mut suffixes = Suffixes::new(taken);
+    let mut suffixes = Suffixes(taken.into_iter().map(|name| (name, 1)).collect());
     let alone = |group: &BTreeMap<&str, String>| group.len() == 1;
-    let singles: Vec<&String> =
-        groups.iter().filter_map(|(short, group)| alone(group).then_some(short)).collect();
     let mut found = FxHashMap::default();
-    for short in singles {
+    for (short, group) in groups.iter().filter(|(_, group)| alone(group)) {
         let own = suffixes.distinct(short, "");
-        let names = groups.get(short).into_iter().flat_map(BTreeMap::keys);
-        found.extend(names.map(|name| ((*name).to_owned(), own.clone())));
+        found.extend(group.keys().map(|name| ((*name).to_owned(), own.clone())));
     }
     for group in groups.values().filter(|group| !alone(group)) {
         for ((name, clean), detail) in group.iter().zip(differences(&compared(group.values()))) {
@@ -125,15 +116,9 @@ pub fn distinct_short_names<'a>(
 }
 
 /// Names that are in use, with the last number appended to each.
-struct Suffixes {
-    used: FxHashMap<String, u32>,
-}
+struct Suffixes(FxHashMap<String, u32>);
 
 impl Suffixes {
-    fn new(taken: FxHashSet<String>) -> Self {
-        Self { used: taken.into_iter().map(|name| (name, 1)).collect() }
-    }
-
     /// Appends `suffix` to a name and, where the result is in use, a number.
     fn distinct(&mut self, name: &str, suffix: &str) -> String {
         let with = |suffix: &str| {
@@ -142,13 +127,13 @@ impl Suffixes {
         };
         let first = with(suffix);
         let mut own = first.clone();
-        let mut number = self.used.get(&first).copied().unwrap_or(0);
-        while self.used.contains_key(&own) {
+        let mut number = self.0.get(&first).copied().unwrap_or(0);
+        while self.0.contains_key(&own) {
             number += 1;
             own = with(&format!("{suffix}#{number}"));
         }
-        self.used.insert(own.clone(), 1);
-        self.used.insert(first, number.max(1));
+        self.0.insert(own.clone(), 1);
+        self.0.insert(first, number.max(1));
         own
     }
 }

@@ -9,8 +9,21 @@ pub use family::{Family, attention_phase, family, is_closed_source, is_expert, i
 pub use short::{Parts, short_name};
 
 use roofgap_trace::frames::MODULE;
-use roofgap_trace::{OpKind, Trace};
+use roofgap_trace::{NameId, OpKind, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Returns the names of all kernels.
+pub fn kernel_names(trace: &Trace) -> Vec<NameId> {
+    let mut seen = vec![false; trace.names.len()];
+    let mut names = Vec::new();
+    for (_, name) in trace.ops.kind.iter().zip(&trace.ops.name).filter(|(kind, _)| **kind == OpKind::Kernel) {
+        if let Some(seen) = seen.get_mut(name.index()).filter(|seen| !**seen) {
+            *seen = true;
+            names.push(*name);
+        }
+    }
+    names
+}
 
 /// Short names and families of the kernels of a trace. Different kernels have different short names.
 #[derive(Debug, Default)]
@@ -19,16 +32,8 @@ pub struct Naming(FxHashMap<String, (String, Family)>);
 impl Naming {
     /// Names the kernels of a trace.
     pub(crate) fn of_trace(trace: &Trace) -> Self {
-        let mut used = vec![false; trace.names.len()];
-        let kernels = trace.ops.kind.iter().zip(&trace.ops.name);
-        let kernels = kernels.filter_map(|(kind, name)| (*kind == OpKind::Kernel).then_some(*name));
-        for name in kernels.chain(trace.kernel_totals.iter().map(|total| total.name)) {
-            if let Some(used) = used.get_mut(name.index()) {
-                *used = true;
-            }
-        }
-        let names = trace.names.iter().filter(|(id, _)| used.get(id.index()) == Some(&true));
-        Self::of_names(names.map(|(_, name)| name))
+        let totals = trace.kernel_totals.iter().map(|total| total.name);
+        Self::of_names(kernel_names(trace).into_iter().chain(totals).map(|name| trace.names.get(name)))
     }
 
     /// Names the kernels of a list.

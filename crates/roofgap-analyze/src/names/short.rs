@@ -106,30 +106,21 @@ fn detail(arguments: &str) -> Option<String> {
     if arguments.contains("GroupProblemShape") {
         return Some("cutlass_grouped_gemm".into());
     }
-    let words = arguments.split(|c: char| !(c.is_alphanumeric() || c == '_'));
-    let mut best: Option<&str> = None;
-    for word in words.filter(|w| !WRAPPERS.contains(w)) {
-        let telling = word.starts_with("cutlass_")
-            || word.starts_with("FlashAttn")
-            || word.contains("Functor")
-            || word.ends_with("_functor")
-            || word.ends_with("_kernel_cuda")
-            || word.ends_with("_kernel_impl")
-            || word.ends_with("KernelImpl")
-            || word.ends_with("_kernel")
-            || word.ends_with("_and_transform")
-            || word.ends_with("_cuda_out")
-            || word.starts_with("launch_")
-            || (word.ends_with("Ops") && word.len() > 3);
-        if telling {
-            best = Some(word);
-            break;
-        }
-        if best.is_none() && word == "GemmUniversal" {
-            best = Some("cutlass_gemm");
-        }
-    }
-    let mut word = best?;
+    const BEGINNINGS: [&str; 3] = ["cutlass_", "FlashAttn", "launch_"];
+    const ENDINGS: [&str; 7] =
+        ["_functor", "_kernel_cuda", "_kernel_impl", "KernelImpl", "_kernel", "_and_transform", "_cuda_out"];
+    let mut words = arguments.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+    let telling = |word: &&str| {
+        !WRAPPERS.contains(word)
+            && (BEGINNINGS.iter().any(|start| word.starts_with(start))
+                || ENDINGS.iter().any(|end| word.ends_with(end))
+                || word.contains("Functor")
+                || word.ends_with("Ops") && word.len() > 3)
+    };
+    let mut word = words
+        .clone()
+        .find(telling)
+        .or_else(|| words.any(|word| word == "GemmUniversal").then_some("cutlass_gemm"))?;
     for suffix in [
         "_kernel_impl",
         "_kernel_cuda",

@@ -23,6 +23,29 @@ results! {
         pub stalls: Stalls,
         /// Latency of requests by its parts; null where no requests were sent while the steps were recorded.
         pub latency: Option<JoinedLatency>,
+        /// Work before the first step; null where the capture begins with the steps.
+        pub startup: Option<Startup>,
+    }
+
+    /// Work of an engine before its first step: weights, compiled code, captured graphs, trial runs. It is in no stage and in no rate.
+    #[derive(Copy, Eq, Default)]
+    pub struct Startup {
+        /// Time from the first call or GPU operation to the first step, ns.
+        pub elapsed_ns: i64,
+        /// Bytes that were copied from the host to the GPU.
+        pub copied_bytes: u64,
+        /// Time of these copies, ns.
+        pub copy_ns: i64,
+        /// Time of calls that load code, ns.
+        pub loading_ns: i64,
+        /// Number of captured graphs.
+        pub captured_graphs: u64,
+        /// Time in which graphs were captured and instantiated, ns.
+        pub capture_ns: i64,
+        /// Number of kernels.
+        pub kernel_count: u64,
+        /// Time of kernels, ns.
+        pub kernel_ns: i64,
     }
 
     /// A slice of time. A step belongs to the slice in which it begins.

@@ -389,25 +389,15 @@ pub struct Outside {
     pub before_ns: i64,
 }
 
-results! {
+words! {
     /// The origin of the times of a stage.
-    #[derive(Copy, Eq, Default)]
-    #[serde(rename_all = "snake_case")]
+    #[derive(Default)]
     pub enum StageOrigin {
         /// A recorded timeline.
         #[default]
-        Timeline,
+        Timeline = "timeline",
         /// The program's own account.
-        Workload,
-    }
-}
-
-impl std::fmt::Display for StageOrigin {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str(match self {
-            Self::Timeline => "timeline",
-            Self::Workload => "workload",
-        })
+        Workload = "workload",
     }
 }
 

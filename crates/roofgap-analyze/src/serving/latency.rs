@@ -4,73 +4,38 @@ use super::steps::Step;
 use crate::numbers;
 use crate::result::{JoinedLatency, LatencyPart, RequestStats, StageKind, Stalls};
 use crate::timeline::{CoveredTime, IntervalSet};
+use roofgap_base::stats::percentile;
 use roofgap_trace::Ns;
 use roofgap_trace::account::RequestTimes;
 
 /// Largest step of the wall clock during the window that leaves the join meaningful, ns.
 const MOST_CLOCK_CHANGE: u64 = 1_000_000;
 
-/// Reason why requests cannot be joined with steps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotJoined {
-    #[error("the recording does not have the wall clock of the load generator; the native collector does")]
-    OtherClock,
-    #[error("the engine ran several copies of the model, and nothing tells which one served a request")]
-    SeveralReplicas,
-    #[error("several processes ran steps, and nothing tells whether they share one copy of the model")]
-    ReplicasUnknown,
-    #[error("the account of the load has no times of single requests")]
-    NoTimes,
-    #[error("the wall clock was set while the load ran")]
-    ClockSet,
-    #[error(
-        "no recorded step read a prompt between a request and its first token: the steps were recorded at another time"
-    )]
-    OtherTime,
-}
-
-/// Reason why the time per token cannot be split.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotSplit {
-    #[error("the account of the load does not give the tokens of the answers, or none has a second token")]
-    NoTokens,
-    #[error("no recorded step names the requests that generate in it")]
-    NoSteps,
-    #[error(
-        "requests get a token every {} on average, but their recorded steps and the waits for prefill steps take {}: steps overlap, or \
-         most tokens were generated while nothing was recorded",
-        numbers::time(*.mean_ns),
-        numbers::time(*.steps_ns)
-    )]
-    StepsAreLonger { mean_ns: Ns, steps_ns: Ns },
-}
-
 /// Splits the latency of the requests by what the engine did meanwhile. The time per token is left to [`token_time`].
-pub fn join(steps: &[Step], requests: &RequestStats) -> Result<JoinedLatency, NotJoined> {
+pub fn join(steps: &[Step], requests: &RequestStats) -> Result<JoinedLatency, &'static str> {
     if requests.each.is_empty() {
-        return Err(NotJoined::NoTimes);
+        return Err("the account of the load has no times of single requests");
     }
     if requests.clock_change_ns.is_some_and(|change| change.unsigned_abs() > MOST_CLOCK_CHANGE) {
-        return Err(NotJoined::ClockSet);
+        return Err("the wall clock was set while the load ran");
     }
     let engine = EngineTime::of(steps);
     let parts: Vec<Ttft> =
         requests.each.iter().filter_map(|times| engine.ttft(times, requests.start_unix_ns)).collect();
     if parts.is_empty() {
-        return Err(NotJoined::OtherTime);
+        return Err(
+            "no recorded step read a prompt between a request and its first token: the steps were recorded at another time",
+        );
     }
     let part = |name: &str, of: fn(&Ttft) -> Ns| {
         let mut values: Vec<Ns> = parts.iter().map(of).collect();
         values.sort_unstable();
-        let at = |share: f64| {
-            let rank = (share * values.len() as f64).ceil() as usize;
-            values.get(rank.saturating_sub(1)).copied()
-        };
+
         LatencyPart {
             part: name.to_owned(),
             mean_ns: values.iter().sum::<Ns>() / values.len().max(1) as i64,
-            p50_ns: at(0.5),
-            p90_ns: at(0.9),
+            p50_ns: percentile(&values, 0.5),
+            p90_ns: percentile(&values, 0.9),
         }
     };
     Ok(JoinedLatency {
@@ -119,11 +84,8 @@ struct EngineTime {
 
 impl EngineTime {
     fn of(steps: &[Step]) -> Self {
-        let mut reading: Vec<Step> = steps
-            .iter()
-            .filter(|step| matches!(step.kind, StageKind::Prefill | StageKind::Mixed))
-            .copied()
-            .collect();
+        let reads = |step: &&Step| matches!(step.kind, StageKind::Prefill | StageKind::Mixed);
+        let mut reading: Vec<Step> = steps.iter().filter(reads).copied().collect();
         reading.sort_by_key(|step| step.time().1);
         let times = steps.iter().map(Step::time).collect();
         Self { reading, covered: CoveredTime::of(IntervalSet::of(times)) }
@@ -166,7 +128,7 @@ impl EngineTime {
 }
 
 /// Splits the mean time per token after the first: in steps that generate, waiting for prefill steps, and the rest.
-pub fn token_time(steps: &[Step], requests: &RequestStats) -> Result<Vec<LatencyPart>, NotSplit> {
+pub fn token_time(steps: &[Step], requests: &RequestStats) -> Result<Vec<LatencyPart>, String> {
     let (mut time, mut tokens) = (0i128, 0i128);
     for each in &requests.each {
         let count = i128::from(each.output_tokens.unwrap_or(0));
@@ -185,21 +147,27 @@ pub fn token_time(steps: &[Step], requests: &RequestStats) -> Result<Vec<Latency
         generated += count;
     }
     if tokens == 0 {
-        return Err(NotSplit::NoTokens);
+        let why =
+            "the account of the load does not give the tokens of the answers, or none has a second token";
+        return Err(why.to_owned());
     }
     if generated == 0 {
-        return Err(NotSplit::NoSteps);
+        return Err("no recorded step names the requests that generate in it".to_owned());
     }
     let stalled = i128::from(stalls(&inside).request_ns) / generated;
     let (mean, own) = (time / tokens, in_steps / generated);
     if own + stalled > mean {
-        return Err(NotSplit::StepsAreLonger { mean_ns: mean as Ns, steps_ns: (own + stalled) as Ns });
+        return Err(format!(
+            "requests get a token every {} on average, but their recorded steps and the waits for prefill steps take {}: steps overlap, or \
+             most tokens were generated while nothing was recorded",
+            numbers::time(mean as Ns),
+            numbers::time((own + stalled) as Ns)
+        ));
     }
     let part = |name: &str, mean_ns: i128| LatencyPart {
         part: name.to_owned(),
         mean_ns: mean_ns as i64,
-        p50_ns: None,
-        p90_ns: None,
+        ..LatencyPart::default()
     };
     Ok(vec![
         part("time per token after the first", mean),
@@ -309,12 +277,10 @@ mod tests {
         assert_eq!(ns, [25_000_000, 13_750_000, 5_000_000, 6_250_000]);
         // Every 10 ms is more often than the steps allow.
         let error = token_time(&steps(), &requests(12, 50, 100)).unwrap_err();
-        let (mean_ns, steps_ns) = (10_000_000, 18_750_000);
-        assert_eq!(error, NotSplit::StepsAreLonger { mean_ns, steps_ns });
-        assert!(error.to_string().contains("every 10.0 ms on average"), "{error}");
+        assert!(error.contains("every 10.0 ms on average") && error.contains("take 18.8 ms"), "{error}");
         sent.each[0].output_tokens = Some(1);
-        assert_eq!(token_time(&steps(), &sent), Err(NotSplit::NoTokens));
-        assert_eq!(token_time(&[], &requests(12, 50, 100)), Err(NotSplit::NoSteps));
+        assert!(token_time(&steps(), &sent).unwrap_err().contains("none has a second token"));
+        assert!(token_time(&[], &requests(12, 50, 100)).unwrap_err().contains("no recorded step"));
     }
 
     #[test]
@@ -327,10 +293,10 @@ mod tests {
     #[test]
     fn requests_of_another_time_are_not_joined() {
         let found = join(&steps(), &requests(46, 59, 10));
-        assert_eq!(found, Err(NotJoined::OtherTime));
-        assert_eq!(join(&steps(), &RequestStats::default()), Err(NotJoined::NoTimes));
+        assert!(found.unwrap_err().contains("at another time"));
+        assert!(join(&steps(), &RequestStats::default()).unwrap_err().contains("no times"));
         let set = RequestStats { clock_change_ns: Some(-5_000_000), ..requests(12, 50, 100) };
-        assert_eq!(join(&steps(), &set), Err(NotJoined::ClockSet));
+        assert!(join(&steps(), &set).unwrap_err().contains("clock was set"));
     }
 
     #[test]
@@ -344,9 +310,9 @@ mod tests {
         assert_eq!(join(&unknown, &sent).unwrap().joined, 2);
         assert!(token_time(&unknown, &sent).is_err());
         sent.start_unix_ns = i64::MAX;
-        assert_eq!(join(&unknown, &sent), Err(NotJoined::OtherTime));
+        assert!(join(&unknown, &sent).unwrap_err().contains("at another time"));
         sent.clock_change_ns = Some(i64::MIN);
-        assert_eq!(join(&unknown, &sent), Err(NotJoined::ClockSet));
+        assert!(join(&unknown, &sent).unwrap_err().contains("clock was set"));
     }
 
     #[test]

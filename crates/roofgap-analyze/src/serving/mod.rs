@@ -6,10 +6,13 @@
 mod latency;
 mod steps;
 
-use crate::result::{About, BatchRow, Reason, RequestStats, Serving, ServingSlice, StageKind};
+use crate::result::{
+    About, BatchRow, ColdKind, CopyKind, Reason, RequestStats, Serving, ServingSlice, StageKind, Startup,
+};
 use crate::stages::StageIndex;
-use crate::timeline::Activity;
-use roofgap_trace::{SourceFormat, Trace};
+use crate::timeline::{Activity, copy_kind, kind_of_call};
+use roofgap_trace::{Ns, OpKind, SourceFormat, ThreadId, Trace};
+use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use steps::{Step, Steps, span_ns};
 
@@ -35,30 +38,28 @@ pub fn measure(
     let latency = requests.map(|requests| {
         let native = |source: &roofgap_trace::Source| source.format == SourceFormat::Native;
         if !trace.sources.iter().any(native) {
-            return Err(latency::NotJoined::OtherClock);
+            return Err(
+                "the recording does not have the wall clock of the load generator; the native collector does",
+            );
         }
         match replicas {
             Some(1) => {}
-            Some(_) => return Err(latency::NotJoined::SeveralReplicas),
-            None => return Err(latency::NotJoined::ReplicasUnknown),
-        }
-        let latency = latency::join(&main, requests)?;
-        Ok((latency, latency::token_time(&main, requests)))
-    });
-    let latency = match latency {
-        Some(Ok((mut latency, token_time))) => {
-            match token_time {
-                Ok(parts) => latency.token_time = parts,
-                Err(why) => missing("serving.latency.token_time", why.to_string()),
+            Some(_) => {
+                return Err("the engine ran several copies of the model, and nothing tells which one served a request");
             }
-            Some(latency)
+            None => {
+                return Err("several processes ran steps, and nothing tells whether they share one copy of the model");
+            }
         }
-        Some(Err(why)) => {
-            missing("serving.latency", why.to_string());
-            None
+        let mut latency = latency::join(&main, requests)?;
+        match latency::token_time(&main, requests) {
+            Ok(parts) => latency.token_time = parts,
+            Err(why) => missing("serving.latency.token_time", why),
         }
-        None => None,
-    };
+        Ok(latency)
+    });
+    let latency =
+        latency.and_then(|joined| joined.map_err(|why| missing("serving.latency", why.to_owned())).ok());
     let complete = (0..index.len()).all(|stage| index.all_of(stage).is_none());
     if !complete {
         let why = "only a part of the steps was recorded";
@@ -80,8 +81,53 @@ pub fn measure(
         batches: batches(&main),
         stalls,
         latency,
+        startup: startup(trace, &main),
     };
     (Some(serving), reasons)
+}
+
+/// Least time before the first step that is a start of the engine: one in so many parts of the span of the steps.
+const STARTUP: i64 = 10;
+
+/// Measures the work before the first step; `None` where there is little time or no work.
+fn startup(trace: &Trace, steps: &[Step]) -> Option<Startup> {
+    let (ops, calls) = (&trace.ops, &trace.calls);
+    let first = steps.iter().map(|step| step.cpu.0).min()?;
+    let begin = ops.start.iter().chain(&calls.start).copied().min()?;
+    let mut found = Startup { elapsed_ns: first - begin, ..Startup::default() };
+    for op in (0..ops.len()).filter(|&op| ops.end[op] <= first) {
+        let time = ops.duration(op);
+        match ops.kind[op] {
+            OpKind::Kernel | OpKind::Graph => {
+                found.kernel_count += 1;
+                found.kernel_ns += time;
+            }
+            OpKind::Copy if copy_kind(trace.names.get(ops.name[op])) == CopyKind::HostToDevice => {
+                found.copied_bytes += ops.transfers.get(&(op as u32)).map_or(0, |transfer| transfer.bytes);
+                found.copy_ns += time;
+            }
+            _ => {}
+        }
+    }
+    let mut capturing: FxHashMap<ThreadId, Ns> = FxHashMap::default();
+    for call in (0..calls.len()).filter(|&call| calls.end[call] <= first) {
+        let name = trace.names.get(calls.name[call]);
+        let (start, end) = (calls.start[call], calls.end[call]);
+        match kind_of_call(name) {
+            Some((ColdKind::ModuleLoad, least)) if end - start >= least => found.loading_ns += end - start,
+            Some((ColdKind::GraphInstantiation, _)) if name.contains("BeginCapture") => {
+                capturing.insert(calls.thread[call], start);
+            }
+            Some((ColdKind::GraphInstantiation, _)) => {
+                let begun = capturing.remove(&calls.thread[call]);
+                found.captured_graphs += u64::from(begun.is_some());
+                found.capture_ns += end - begun.unwrap_or(start);
+            }
+            _ => {}
+        }
+    }
+    let works = found.kernel_count > 0 || found.copied_bytes > 0 || found.captured_graphs > 0;
+    (works && found.elapsed_ns > span_ns(steps) / STARTUP).then_some(found)
 }
 
 /// Most slices.

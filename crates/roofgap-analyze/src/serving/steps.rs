@@ -5,7 +5,7 @@ use crate::result::StageKind;
 use crate::stages::StageIndex;
 use crate::timeline::{Activity, CoveredTime};
 use roofgap_trace::{CallClass, Ns, OpKind, ProcessId, Trace};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 /// One step of an engine.
 #[derive(Debug, Clone, Copy)]
@@ -74,7 +74,7 @@ impl Steps {
             }
         }
         let step_of_context = index.span_of_context(spans);
-        let mut devices = StepDevices::new(spans.len());
+        let mut devices: Vec<Vec<usize>> = vec![Vec::new(); spans.len()];
         let ops = &trace.ops;
         for op in 0..ops.len() {
             let at = step_of_context.get(index.context_of_op(op) as usize);
@@ -82,9 +82,12 @@ impl Steps {
             let Some(step) = steps.get_mut(at).and_then(Option::as_mut) else {
                 continue;
             };
-            let (start, end) = (ops.start[op], ops.end[op]);
-            step.gpu = Some(step.gpu.map_or((start, end), |(a, b)| (a.min(start), b.max(end))));
-            devices.add(at, ops.device[op].index());
+            let (start, end) = step.gpu.unwrap_or((Ns::MAX, Ns::MIN));
+            step.gpu = Some((start.min(ops.start[op]), end.max(ops.end[op])));
+            let device = ops.device[op].index();
+            if !devices[at].contains(&device) {
+                devices[at].push(device);
+            }
             // Older PyTorch traces have no graph nodes, but the call that launched the graph.
             let call = trace.calls.class.get(index.call_of_op(op) as usize);
             let in_graph = ops.graph_node(op) != 0 || call == Some(&CallClass::GraphLaunch);
@@ -95,13 +98,21 @@ impl Steps {
                 _ => {}
             }
         }
-        let mut busy = devices.busy(activity);
-        for (at, step) in steps.iter_mut().enumerate() {
-            if let Some(step) = step
-                && let Some((start, end)) = step.gpu
-            {
-                step.busy_ns = busy.within(at, start, end);
-            }
+        let mut joined: FxHashMap<Vec<usize>, CoveredTime> = FxHashMap::default();
+        for (step, mut devices) in steps.iter_mut().zip(devices) {
+            let Some(step) = step else { continue };
+            let (start, end) = step.gpu.unwrap_or_default();
+            devices.sort_unstable();
+            let several = devices.len() > 1 && (joined.len() < MOST_SETS || joined.contains_key(&devices));
+            step.busy_ns = match several {
+                true => {
+                    let busy = joined.entry(devices).or_insert_with_key(|devices| activity.joined(devices));
+                    busy.overlap(start, end)
+                }
+                false => {
+                    devices.iter().map(|device| activity.busy_in(*device, start, end)).max().unwrap_or(0)
+                }
+            };
         }
         let steps: Vec<Step> = steps.into_iter().flatten().collect();
         let mut processes: Vec<ProcessId> = steps.iter().map(|step| step.process).collect();
@@ -156,66 +167,5 @@ pub fn span_ns(steps: &[Step]) -> Ns {
     first.zip(last).map_or(0, |(first, last)| last - first)
 }
 
-/// Most sets of devices whose busy time is joined. Programs have one or two.
+/// Most sets of devices whose busy time is joined; for more, that of the busiest device counts. Programs have one or two.
 const MOST_SETS: usize = 16;
-
-/// The devices that ran work of each step.
-struct StepDevices {
-    first: Vec<Option<usize>>,
-    /// Devices beside the first, by step.
-    others: FxHashSet<(usize, usize)>,
-}
-
-impl StepDevices {
-    fn new(steps: usize) -> Self {
-        Self { first: vec![None; steps], others: FxHashSet::default() }
-    }
-
-    /// Adds a device of a step.
-    fn add(&mut self, step: usize, device: usize) {
-        if let Some(first) = self.first.get_mut(step)
-            && *first.get_or_insert(device) != device
-        {
-            self.others.insert((step, device));
-        }
-    }
-
-    /// Prepares questions about busy time.
-    fn busy(self, activity: &Activity) -> BusyTime<'_> {
-        let mut several: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
-        for (step, device) in self.others {
-            let first = self.first.get(step).copied().flatten();
-            several.entry(step).or_insert_with(|| first.into_iter().collect()).push(device);
-        }
-        several.values_mut().for_each(|devices| devices.sort_unstable());
-        BusyTime { activity, first: self.first, several, joined: FxHashMap::default() }
-    }
-}
-
-/// Busy time of the devices of each step.
-struct BusyTime<'a> {
-    activity: &'a Activity,
-    first: Vec<Option<usize>>,
-    /// All devices of the steps that have several, sorted.
-    several: FxHashMap<usize, Vec<usize>>,
-    /// Time in which one of several devices was busy.
-    joined: FxHashMap<Vec<usize>, CoveredTime>,
-}
-
-impl BusyTime<'_> {
-    /// Returns the time in `start..end` in which a device of a step was busy, ns; with very many different sets of devices that of the
-    /// busiest device.
-    fn within(&mut self, step: usize, start: Ns, end: Ns) -> Ns {
-        let one = |device: usize| self.activity.busy_in(device, start, end);
-        let Some(devices) = self.several.get(&step) else {
-            return self.first.get(step).copied().flatten().map_or(0, one);
-        };
-        if !self.joined.contains_key(devices) && self.joined.len() < MOST_SETS {
-            self.joined.insert(devices.clone(), self.activity.joined(devices));
-        }
-        match self.joined.get(devices) {
-            Some(covered) => covered.overlap(start, end),
-            None => devices.iter().map(|device| one(*device)).max().unwrap_or(0),
-        }
-    }
-}

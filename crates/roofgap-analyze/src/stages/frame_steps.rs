@@ -20,21 +20,13 @@ type KeptFrame<'a> = (u32, &'a Range, FrameRole);
 /// Steps found by frames.
 pub struct FrameSteps {
     pub engine: &'static Engine,
-    /// Rows of `Trace::ranges` in the order of start, with the position of the call in its generation where known.
-    steps: Vec<(u32, Option<Call>)>,
+    /// Rows of `Trace::ranges` in the order of start, and for a call of the model in a generation what it
+    /// does: the first ones read the prompt.
+    steps: Vec<(u32, Option<StageKind>)>,
 }
 
-/// A call of the model inside a generation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Call {
-    /// Reads the prompt.
-    First,
-    /// Generates a token.
-    Later,
-}
-
-/// Row of a step, its position in its generation where known, and its GPU work.
-type StepWithWork = (u32, Option<Call>, StepWork);
+/// Row of a step, what it does where the order of the calls tells, and its GPU work.
+type StepWithWork = (u32, Option<StageKind>, StepWork);
 
 /// GPU work of one step.
 #[derive(Debug, Clone, Copy, Default)]
@@ -78,7 +70,7 @@ impl FrameSteps {
         } else {
             calls(&frames)
         };
-        let counts = |(row, _): &(u32, Option<Call>)| {
+        let counts = |(row, _): &(u32, Option<StageKind>)| {
             let range = trace.ranges.rows.get(*row as usize);
             range.is_some_and(|range| !warmup.holds(range))
         };
@@ -126,7 +118,7 @@ impl FrameSteps {
 
 /// Returns the outermost calls of the model inside generations. The first one of a generation reads the prompt; so do all inside a
 /// prefill frame.
-fn calls(frames: &[KeptFrame<'_>]) -> Vec<(u32, Option<Call>)> {
+fn calls(frames: &[KeptFrame<'_>]) -> Vec<(u32, Option<StageKind>)> {
     #[derive(Default)]
     struct Open {
         generation: Option<Ns>,
@@ -147,7 +139,7 @@ fn calls(frames: &[KeptFrame<'_>]) -> Vec<(u32, Option<Call>)> {
             FrameRole::Prefill => open.prefill = Some(range.end),
             FrameRole::ModelCall if inside(open.generation) && !inside(open.call) => {
                 let first = !open.begun || inside(open.prefill);
-                found.push((*row, Some(if first { Call::First } else { Call::Later })));
+                found.push((*row, Some(if first { StageKind::Prefill } else { StageKind::Decode })));
                 (open.call, open.begun) = (Some(range.end), true);
             }
             _ => {}
@@ -187,28 +179,17 @@ fn works(trace: &Trace, steps: usize, step_of_op: impl Fn(usize) -> Option<usize
 
 /// Returns the kind of each step and the evidence.
 fn kinds(steps: &[StepWithWork]) -> (Vec<StageKind>, String) {
-    let by_call: Option<Vec<StageKind>> = steps
-        .iter()
-        .map(|(_, call, _)| {
-            Some(match (*call)? {
-                Call::First => StageKind::Prefill,
-                Call::Later => StageKind::Decode,
-            })
-        })
-        .collect();
+    let by_call = steps.iter().map(|(_, call, _)| *call).collect();
     if let Some(kinds) = by_call {
         return (kinds, "the first call of the model in each generation is the prefill".into());
     }
-    let by_name: Option<Vec<StageKind>> = steps
-        .iter()
-        .map(|(_, _, work)| match (work.context, work.generation) {
-            (true, false) => Some(StageKind::Prefill),
-            (false, true) => Some(StageKind::Decode),
-            (true, true) => Some(StageKind::Mixed),
-            (false, false) => None,
-        })
-        .collect();
-    if let Some(kinds) = by_name {
+    let by_name = |(_, _, work): &StepWithWork| match (work.context, work.generation) {
+        (true, false) => Some(StageKind::Prefill),
+        (false, true) => Some(StageKind::Decode),
+        (true, true) => Some(StageKind::Mixed),
+        (false, false) => None,
+    };
+    if let Some(kinds) = steps.iter().map(by_name).collect() {
         return (kinds, "the names of the attention kernels say what each step runs".into());
     }
     by_size(steps)

@@ -334,7 +334,7 @@ impl StageIndex {
             return;
         };
         let launching: Vec<(Ns, ProcessId)> = (0..trace.calls.len())
-            .filter(|call| self.contexts.of(*call as u32) as usize != NOWHERE as usize)
+            .filter(|call| self.contexts.of(*call as u32) != NOWHERE)
             .map(|call| (trace.calls.start[call], trace.calls.process[call]))
             .collect();
         let steps = iterations(trace, &launching);
@@ -364,16 +364,10 @@ impl StageIndex {
             let at = call.and_then(|call| calls.start.get(call as usize)).copied();
             let (process, at) = (ops.process[op], at.unwrap_or(ops.start[op]));
             let recorded = trace.recorded.iter().find(|recorded| recorded.process == process);
+            let list = recorded.map_or(&[][..], |recorded| &recorded.windows);
             // What was launched at an edge of a window counts to the window before it.
-            let (window, (start, end)) = match recorded {
-                Some(recorded) => {
-                    let after = recorded.windows.partition_point(|window| window.0 <= at);
-                    let window = after.saturating_sub(1);
-                    let span = recorded.windows.get(window).copied();
-                    (window, span.unwrap_or((ops.start[op], ops.end[op])))
-                }
-                None => (0, (ops.start[op], ops.end[op])),
-            };
+            let window = list.partition_point(|window| window.0 <= at).saturating_sub(1);
+            let (start, end) = list.get(window).copied().unwrap_or((ops.start[op], ops.end[op]));
             let position = *known.entry((process, window)).or_insert_with(|| {
                 windows.push(Span { start, end, range: None });
                 windows.len() as u32 - 1

@@ -88,9 +88,8 @@ fn compiled_graph(name: &str) -> Option<&str> {
 pub fn iterations(trace: &Trace, launching: &[(Ns, ProcessId)]) -> Vec<Span> {
     let has_work = |span: &Span, process: ProcessId| {
         let from = launching.partition_point(|(start, _)| *start < span.start);
-        let inside =
-            launching.get(from..).unwrap_or_default().iter().take_while(|(start, _)| *start <= span.end);
-        inside.into_iter().any(|(_, own)| *own == process)
+        let mut inside = launching[from..].iter().take_while(|(start, _)| *start <= span.end);
+        inside.any(|(_, own)| *own == process)
     };
     for family in &FAMILIES {
         let marks = marks(trace, family);
@@ -138,13 +137,7 @@ fn spans<'a>(
     launching: &[(Ns, ProcessId)],
 ) -> Vec<(Span, &'a Range)> {
     let edge = |range: &Range| if mark == Mark::End { range.end } else { range.start };
-    let mut periods: Vec<Ns> = marks
-        .windows(2)
-        .filter_map(|pair| match pair {
-            [(_, a), (_, b)] => Some(edge(b) - edge(a)),
-            _ => None,
-        })
-        .collect();
+    let mut periods: Vec<Ns> = marks.windows(2).map(|pair| edge(pair[1].1) - edge(pair[0].1)).collect();
     let period = median(&mut periods).unwrap_or(0);
     let first_launch = launching.first().map_or(Ns::MIN, |(start, _)| *start);
     let span = |(at, (row, range)): (usize, &(u32, &'a Range))| {

@@ -221,20 +221,17 @@ impl StageSet {
             !rule.requested && patterns.iter().all(|pattern| rule.patterns.contains(pattern))
         };
         let replaced = of_name.or_else(|| self.stages.iter().position(is_same));
-        let rule = StageRule {
-            name: name.to_owned(),
-            kind: StageKind::Custom,
-            patterns,
-            requested: true,
-            steps: Vec::new(),
-            notes: Vec::new(),
-        };
+        let name = name.to_owned();
         match replaced.and_then(|at| self.stages.get_mut(at)) {
-            Some(stage) => {
-                let StageRule { kind, steps, notes, .. } = stage.clone();
-                *stage = StageRule { kind, steps, notes, ..rule };
-            }
-            None => self.stages.push(rule),
+            Some(stage) => (stage.name, stage.patterns, stage.requested) = (name, patterns, true),
+            None => self.stages.push(StageRule {
+                name,
+                kind: StageKind::Custom,
+                patterns,
+                requested: true,
+                steps: Vec::new(),
+                notes: Vec::new(),
+            }),
         }
         Ok(())
     }

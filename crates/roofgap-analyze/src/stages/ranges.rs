@@ -178,21 +178,19 @@ impl EngineStage {
     pub fn collect(trace: &Trace, steps: impl Iterator<Item = (u32, StageKind, EngineStep)>) -> Vec<Self> {
         let mut stages: Vec<Self> = Vec::new();
         for (row, kind, step) in steps {
-            let at = stages.iter().position(|stage| stage.kind == kind).unwrap_or(stages.len());
-            if at == stages.len() {
-                stages.push(Self { kind, rows: Vec::new(), steps: Vec::new(), all: None });
+            match stages.iter_mut().find(|stage| stage.kind == kind) {
+                Some(stage) => {
+                    stage.rows.push(row);
+                    stage.steps.push(step);
+                }
+                None => stages.push(Self { kind, rows: vec![row], steps: vec![step], all: None }),
             }
-            stages[at].rows.push(row);
-            stages[at].steps.push(step);
         }
         for stage in stages.iter_mut().filter(|_| !trace.recorded.is_empty()) {
-            let recorded: Vec<bool> = stage.rows.iter().map(|row| is_recorded(trace, *row)).collect();
-            if recorded.contains(&false) {
+            if !stage.rows.iter().all(|row| is_recorded(trace, *row)) {
                 stage.all = Some(all_of(trace, &stage.rows, &[]));
-                let mut keep = recorded.iter();
-                stage.rows.retain(|_| keep.next() == Some(&true));
-                let mut keep = recorded.iter();
-                stage.steps.retain(|_| keep.next() == Some(&true));
+                let both = std::mem::take(&mut stage.rows).into_iter().zip(std::mem::take(&mut stage.steps));
+                (stage.rows, stage.steps) = both.filter(|(row, _)| is_recorded(trace, *row)).unzip();
             }
         }
         stages

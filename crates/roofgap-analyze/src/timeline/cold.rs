@@ -73,7 +73,8 @@ const ONCE: [(&str, ColdKind, Ns); 22] = [
     ("OccupancyMaxActive", ColdKind::ModuleLoad, LONG_LAUNCH_NS),
 ];
 
-fn kind_of_call(name: &str) -> Option<(ColdKind, Ns)> {
+/// Returns the kind of a call that a program makes once, and the time from which on it counts, ns.
+pub fn kind_of_call(name: &str) -> Option<(ColdKind, Ns)> {
     let name = name.trim_start_matches('_');
     let base = ["cuda", "cu", "hip"].iter().find_map(|prefix| name.strip_prefix(prefix))?;
     ONCE.iter().find(|(begin, ..)| base.starts_with(begin)).map(|(_, kind, least)| (*kind, *least))

@@ -5,7 +5,7 @@ use super::interval::{CoveredTime, IntervalSet};
 use crate::attribution::NO_CALL;
 use crate::result::{Idle, IdleDetail, LaunchAfter};
 use crate::stages::{DATA_LOADER, StageIndex};
-use roofgap_trace::{CallClass, DeviceId, Ns, ProcessId, ThreadId, Trace};
+use roofgap_trace::{CallClass, DeviceId, Ns, ThreadId, Trace};
 use rustc_hash::FxHashMap;
 
 /// Times at which each thread was waiting for the device or copying, and at which each device was busy with anything.
@@ -294,7 +294,7 @@ pub fn idle_parts(trace: &Trace, index: &StageIndex) -> Vec<IdlePart> {
         };
         let until = covered.unwrap_or(start);
         *covered = Some(until.max(end));
-        if start <= until || !recorded(trace, process, until, start) {
+        if start <= until || trace.window_of(process, until, start).is_none() {
             continue;
         }
         let call = index.launches().call_of_op.get(op).copied();
@@ -316,12 +316,6 @@ pub fn idle_parts(trace: &Trace, index: &StageIndex) -> Vec<IdlePart> {
         }
     }
     parts
-}
-
-/// Tells whether all work that a process launched in a span of time is in the trace.
-fn recorded(trace: &Trace, process: ProcessId, start: Ns, end: Ns) -> bool {
-    let windows = trace.recorded.iter().find(|windows| windows.process == process);
-    windows.is_none_or(|windows| windows.window_of(start, end).is_some())
 }
 
 /// Time without a call from which on a thread does other work than launching, ns. An operator takes some microseconds to launch, and
@@ -400,11 +394,10 @@ impl HostWork {
     /// at most `most` together.
     pub fn parts(&self, trace: &Trace, gap: (Ns, Ns), call: u32, most: Ns) -> (Ns, Ns) {
         let calls = &trace.calls;
-        let known = calls.start.get(call as usize).zip(calls.thread.get(call as usize));
-        let Some((start, thread)) = known.filter(|_| most > 0) else {
+        let Some(start) = calls.start.get(call as usize).filter(|_| most > 0) else {
             return (0, 0);
         };
-        let until = (*start).clamp(gap.0, gap.1);
+        let (thread, until) = (&calls.thread[call as usize], (*start).clamp(gap.0, gap.1));
         let loading = self.loading.get(thread).map_or(0, |times| times.overlap(gap.0, until));
         let loading = loading.clamp(0, most);
         let cold = self.cold.during(trace, gap, call).map_or(0, |cold| cold.ns);

@@ -2,8 +2,8 @@
 
 use super::idle::{Activity, HostGap, HostWork, IdleSums, LaunchGaps, Near};
 use super::interval::{CoveredTime, Extent, IntervalSet};
-use super::steps::{StepPeriods, expected, sample_deviation, steady, step_summary, with_cpu};
-use super::tables::{CopyMeter, Grouped, divide, graph_table, kernel_table};
+use super::steps::{StepPeriods, expected, steady, step_summary, time_deviation, with_cpu};
+use super::{CopyMeter, Grouped, divide, graph_table, kernel_table};
 use crate::attribution::{NO_CALL, is_migration};
 use crate::engines::{EngineStep, Scheduled};
 use crate::names::Naming;
@@ -13,6 +13,7 @@ use crate::result::{
 use crate::stages::{Span, StageIndex};
 use roofgap_trace::{DeviceId, Ns, OpKind, ThreadId, Trace, range_name};
 use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 
 /// Busy time of a stage and its gaps by cause.
 #[derive(Default)]
@@ -24,6 +25,15 @@ struct Sums {
     /// Time of cold steps between the others, ns.
     cold_ns: Ns,
     gaps: LaunchGaps,
+}
+
+/// The work of an instance on one device.
+struct InstanceWork {
+    span: Span,
+    device: usize,
+    extent: Extent,
+    /// Its first operation.
+    first: usize,
 }
 
 /// The GPU operations of a stage, and the time that they take.
@@ -75,11 +85,13 @@ impl Members {
         members
     }
 
-    /// Iterates over instance, device and extent of the work on each device.
-    fn with_work(&self) -> impl Iterator<Item = (usize, usize, Extent)> {
-        let all = self.device_extents.iter().enumerate();
-        all.filter(|(_, extent)| extent.length().is_some())
-            .map(|(at, extent)| (at / self.devices, at % self.devices, *extent))
+    /// Iterates over the work of the instances on each device.
+    fn with_work(&self, instances: &[Span]) -> impl Iterator<Item = InstanceWork> {
+        let slots = self.device_extents.iter().zip(&self.first_ops).enumerate();
+        slots.filter(|(_, (extent, _))| extent.length().is_some()).filter_map(|(at, (extent, first))| {
+            let span = *instances.get(at / self.devices)?;
+            Some(InstanceWork { span, device: at % self.devices, extent: *extent, first: *first as usize })
+        })
     }
 
     /// Returns all operations in the order of their start, with whether they are of a cold step.
@@ -216,15 +228,10 @@ impl StageMeter<'_> {
     /// Measures the idle time before the first operation of each instance.
     fn before(&self, instances: &[Span], members: &Members) -> BeforeFirst {
         let mut before = BeforeFirst::default();
-        for (at, device, extent) in members.with_work() {
-            let (Some(span), Some(first)) =
-                (instances.get(at), members.first_ops.get(at * members.devices + device))
-            else {
-                continue;
-            };
+        for InstanceWork { span, device, extent, first } in members.with_work(instances) {
             let gap = (span.start, extent.0);
             let idle_ns = (gap.1 - gap.0 - self.activity.busy_in(device, gap.0, gap.1)).max(0);
-            let call = self.index.call_of_op(*first as usize);
+            let call = self.index.call_of_op(first);
             let (loading, cold) = self.host.parts(self.trace, gap, call, idle_ns);
             before.idle_ns += idle_ns;
             before.data_loading_ns += loading;
@@ -265,7 +272,7 @@ impl StageMeter<'_> {
             after_ns,
             foreign: (foreign_ns > 0).then(|| self.foreign(stage, times, foreign_ns)),
             mean_ns: (!each.is_empty()).then(|| divide(total, each.len() as i64)),
-            std_ns: sample_deviation(&each),
+            std_ns: time_deviation(&each),
             steady,
             ..Stage::default()
         }
@@ -273,20 +280,16 @@ impl StageMeter<'_> {
 
     /// Returns the time before the first operation of each instance in which the GPU ran earlier work, ns.
     fn queued_ns(&self, instances: &[Span], members: &Members) -> Ns {
-        let queued = |(at, device, extent): (usize, usize, Extent)| {
-            Some(self.activity.busy_in(device, instances.get(at)?.start, extent.0))
-        };
-        members.with_work().filter_map(queued).sum()
+        let queued = |work: InstanceWork| self.activity.busy_in(work.device, work.span.start, work.extent.0);
+        members.with_work(instances).map(queued).sum()
     }
 
     /// Returns the time from the last operation to the end of each instance in which the GPU ran work of others, ns.
     fn other_work_after(&self, stage: usize, members: &Members) -> Ns {
         let instances = &self.index.spans(stage).instances;
-        let rest = |(at, device, extent): (usize, usize, Extent)| {
-            let end = instances.get(at)?.end;
-            (extent.1 < end).then_some((device, extent.1, end))
-        };
-        let rests: Vec<(usize, Ns, Ns)> = members.with_work().filter_map(rest).collect();
+        let rests = members.with_work(instances).filter(|work| work.extent.1 < work.span.end);
+        let rests = rests.map(|work| (work.device, work.extent.1, work.span.end));
+        let rests: Vec<(usize, Ns, Ns)> = rests.collect();
         let busy = |(device, from, to): &(usize, Ns, Ns)| self.activity.busy_in(*device, *from, *to);
         let all: Ns = rests.iter().map(busy).sum();
         if all == 0 {
@@ -390,19 +393,12 @@ impl StageMeter<'_> {
             activity.host_gaps(trace, device.index(), gap, (call, false), &mut list);
         });
         if self.index.engine_steps(stage).is_empty() {
-            for (at, device, extent) in members.with_work() {
-                let span = self.index.spans(stage).instances.get(at);
-                let first = members.first_ops.get(at * members.devices + device);
-                if let Some((span, first)) = span.zip(first).filter(|(span, _)| span.start < extent.0) {
-                    let gap = (span.start, extent.0);
-                    activity.host_gaps(
-                        trace,
-                        device,
-                        gap,
-                        (self.index.call_of_op(*first as usize), true),
-                        &mut list,
-                    );
-                }
+            let works = members.with_work(&self.index.spans(stage).instances);
+            for InstanceWork { span, device, extent, first } in
+                works.filter(|work| work.span.start < work.extent.0)
+            {
+                let call = self.index.call_of_op(first);
+                activity.host_gaps(trace, device, (span.start, extent.0), (call, true), &mut list);
             }
         } else if !members.ops.is_empty() {
             for step in StepPeriods::measure(trace, self.index, activity, stage).each {
@@ -527,14 +523,9 @@ impl StageMeter<'_> {
     /// Returns the distinct names of the ranges that mark the instances of a stage.
     fn range_names(&self, spans: &[Span]) -> Vec<String> {
         let names = &self.trace.names;
-        let mut found: Vec<String> = spans
-            .iter()
-            .filter_map(|span| span.range_in(self.trace))
-            .map(|range| range_name(names.get(range.domain), names.get(range.name)))
-            .collect();
-        found.sort_unstable();
-        found.dedup();
-        found
+        let ranges = spans.iter().filter_map(|span| span.range_in(self.trace));
+        let found = ranges.map(|range| range_name(names.get(range.domain), names.get(range.name)));
+        found.collect::<BTreeSet<String>>().into_iter().collect()
     }
 }
 

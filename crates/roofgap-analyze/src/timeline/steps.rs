@@ -4,14 +4,14 @@
 //! from its start on the CPU while the GPU runs nothing before that, to the same moment of the next step. Steps of an engine run from
 //! first operation to first operation. The end of a step that no step follows is estimated: see [`Habits`].
 
+use super::divide;
 use super::idle::Activity;
 use super::interval::Extent;
-use super::tables::divide;
 use crate::engines::EngineStep;
 use crate::result::{CpuSteps, Steady, SteadyUnit, Steps, Tail};
 use crate::stages::{Span, StageIndex};
 use roofgap_base::stats::{median, percentile};
-use roofgap_trace::{Ns, OpKind, ProcessId, Trace};
+use roofgap_trace::{Ns, OpKind, Trace};
 use rustc_hash::FxHashMap;
 
 /// The time of one step.
@@ -69,8 +69,7 @@ impl StepPeriods {
         if !engine {
             works.begin_on_cpu(sequence, activity);
         }
-        let process =
-            |span: &Span| -> Option<ProcessId> { Some(trace.ranges.rows.get(span.range? as usize)?.process) };
+        let process = |span: &Span| Some(span.range_in(trace)?.process);
         let window = |span: &Span| trace.window_of(process(span)?, span.start, span.end);
         let instance = |span: &Span| match engine {
             true => 0,
@@ -260,61 +259,46 @@ impl StepWork {
         }
     }
 
-    /// Returns the place of each step on the GPU; `None` for a step without work. On several GPUs the one that ends last decides.
+    /// Returns the place of each step on the GPU; `None` for a step without work. On several GPUs the one that ends last decides. The
+    /// next step is the one with the same key that has work on that device.
     fn placed<K: std::hash::Hash + Eq>(
         &self,
         spans: &[Span],
         key: impl Fn(&Span) -> K,
     ) -> Vec<Option<Placed>> {
-        let followers = self.followers(spans, key);
-        let place = |at: usize| {
-            let with_work = self.chunk(at).iter().enumerate().filter(|(_, work)| work.length().is_some());
-            let (device, work) = with_work.max_by_key(|(_, work)| work.1)?;
-            let next = followers.get(at * self.devices + device).copied().flatten();
-            let begin = self.begins.get(at * self.devices + device).copied()?;
-            let next = next.filter(|next| *next > begin);
-            Some(Placed { device, begin, work: *work, next, last_call: self.last_call.get(at).copied()? })
-        };
-        (0..spans.len()).map(place).collect()
-    }
-
-    /// Returns, for each step and device, the beginning of the next step with the same key that has work on that device.
-    fn followers<K: std::hash::Hash + Eq>(
-        &self,
-        spans: &[Span],
-        key: impl Fn(&Span) -> K,
-    ) -> Vec<Option<Ns>> {
-        let mut followers = vec![None; self.extents.len()];
+        let mut placed = vec![None; spans.len()];
         let mut next: FxHashMap<K, Vec<Option<Ns>>> = FxHashMap::default();
-        for (step, span) in spans.iter().enumerate().rev() {
+        for (at, span) in spans.iter().enumerate().rev() {
             let starts = next.entry(key(span)).or_insert_with(|| vec![None; self.devices]);
-            let own = followers.iter_mut().skip(step * self.devices);
-            let begins = self.begins.iter().skip(step * self.devices);
-            for (((follower, start), extent), begin) in own.zip(starts).zip(self.chunk(step)).zip(begins) {
-                *follower = *start;
-                if extent.length().is_some() {
-                    *start = Some(*begin);
-                }
+            let own = at * self.devices..(at + 1) * self.devices;
+            let slots = self.extents[own.clone()].iter().zip(&self.begins[own]).enumerate();
+            let with_work = slots.filter(|(_, (work, _))| work.length().is_some());
+            if let Some((device, (work, &begin))) = with_work.clone().max_by_key(|(_, (work, _))| work.1) {
+                let next = starts[device].filter(|next| *next > begin);
+                placed[at] = Some(Placed { device, begin, work: *work, next, last_call: self.last_call[at] });
+            }
+            for (device, (_, begin)) in with_work {
+                starts[device] = Some(*begin);
             }
         }
-        followers
-    }
-
-    /// Returns the extents of one step by device.
-    fn chunk(&self, step: usize) -> &[Extent] {
-        let from = step * self.devices;
-        self.extents.get(from..from + self.devices).unwrap_or_default()
+        placed
     }
 }
 
 /// Returns the standard deviation of a sample; `None` for fewer than two values.
-pub fn sample_deviation(values: &[Ns]) -> Option<Ns> {
+pub fn sample_deviation(values: &[f64]) -> Option<f64> {
     if values.len() < 2 {
         return None;
     }
-    let mean = values.iter().map(|&value| value as f64).sum::<f64>() / values.len() as f64;
-    let squares: f64 = values.iter().map(|&value| (value as f64 - mean).powi(2)).sum();
-    Some((squares / (values.len() - 1) as f64).sqrt().round() as Ns)
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    Some((squares / (values.len() - 1) as f64).sqrt())
+}
+
+/// Returns the standard deviation of times, as [`sample_deviation`] does.
+pub fn time_deviation(times: &[Ns]) -> Option<Ns> {
+    let times: Vec<f64> = times.iter().map(|&time| time as f64).collect();
+    Some(sample_deviation(&times)?.round() as Ns)
 }
 
 /// Mean and percentiles of step times; `None` without steps.
@@ -334,17 +318,17 @@ pub fn step_summary(each_ns: Vec<i64>, launches_per_step: Option<f64>) -> Option
 }
 
 /// Adds the time of the steps on the CPU.
-pub fn with_cpu(mut steps: Steps, each_ns: Vec<i64>) -> Steps {
-    steps.cpu = step_summary(each_ns, None).map(|cpu| CpuSteps {
-        mean_ns: cpu.mean_ns,
-        p50_ns: cpu.p50_ns,
-        each_ns: cpu.each_ns,
-    });
-    steps
+pub fn with_cpu(steps: Steps, each_ns: Vec<i64>) -> Steps {
+    let cpu = step_summary(each_ns, None);
+    let cpu = cpu.map(|Steps { mean_ns, p50_ns, each_ns, .. }| CpuSteps { mean_ns, p50_ns, each_ns });
+    Steps { cpu, ..steps }
 }
 
 /// Fewest units of which some can be a tail.
 const LEAST_UNITS: usize = 5;
+
+/// Part of the units, 1 in so many, from which on those that take longer are no exception.
+const COMMON: usize = 3;
 
 /// Factor from a median distance to a standard deviation.
 const DEVIATION: f64 = 1.4826;
@@ -372,6 +356,11 @@ pub fn steady(unit: SteadyUnit, times: &[Ns], expected: &[Ns]) -> Option<Steady>
             (tail.slowest, tail.slowest_ns, tail.expected_ns) = (at as u64 + 1, time, expected);
         }
     }
+    // What every third does is how the program runs.
+    let often = times.len() - count as usize > times.len() / COMMON;
+    if often {
+        (sum, count, tail) = (times.iter().sum(), times.len() as i64, Tail::default());
+    }
     Some(Steady {
         unit,
         count: times.len() as u64,
@@ -389,9 +378,9 @@ mod tests {
 
     #[test]
     fn the_deviation_is_that_of_a_sample() {
-        assert_eq!(sample_deviation(&[2, 4, 4, 4, 5, 5, 7, 9]), Some(2));
-        assert_eq!(sample_deviation(&[10, 30]), Some(14));
-        assert_eq!(sample_deviation(&[10]), None);
+        assert_eq!(time_deviation(&[2, 4, 4, 4, 5, 5, 7, 9]), Some(2));
+        assert_eq!(time_deviation(&[10, 30]), Some(14));
+        assert_eq!(time_deviation(&[10]), None);
     }
 
     #[test]

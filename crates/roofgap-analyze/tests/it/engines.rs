@@ -463,3 +463,61 @@ fn copies_of_the_model_in_several_processes_are_not_guessed() {
     assert!((one - 8e9 / 290_000.0).abs() < 1e-3, "{one}");
     assert_eq!(rates([3, 0], None).serving.unwrap().replicas, Some(1));
 }
+
+/// Weights, a loaded module, a captured graph and a trial run before the steps. Times in us.
+#[test]
+fn the_start_of_an_engine_is_in_no_stage() {
+    let mut events = Vec::new();
+    let mut event = |category: &str, name: &str, (start, end): (u32, u32), place: &str, more: &str| {
+        events.push(format!(
+            r#"{{"ph": "X", "cat": "{category}", "name": "{name}", "ts": {start}.5, "dur": {}.0, {place}, "args": {{{more}}}}}"#,
+            end - start
+        ));
+    };
+    let (host, gpu) = (r#""pid": 1, "tid": 1"#, r#""pid": 0, "tid": 7"#);
+    let on_gpu = |correlation: u32, more: &str| {
+        format!(r#""device": 0, "stream": 7, "correlation": {correlation}{more}"#)
+    };
+    let call = |correlation: u32| format!(r#""correlation": {correlation}"#);
+    event("cuda_runtime", "cudaMemcpyAsync", (1_000, 1_100), host, &call(1));
+    event(
+        "gpu_memcpy",
+        "Memcpy HtoD (Pinned -> Device)",
+        (1_050, 3_050),
+        gpu,
+        &on_gpu(1, r#", "bytes": 4000000"#),
+    );
+    event("cuda_driver", "cuModuleLoadData", (3_100, 5_100), host, "");
+    event("cuda_runtime", "cudaLaunchKernel", (5_200, 5_210), host, &call(2));
+    event("kernel", "gemm", (5_220, 5_720), gpu, &on_gpu(2, ""));
+    event("cuda_runtime", "cudaStreamBeginCapture", (6_000, 6_010), host, "");
+    event("cuda_runtime", "cudaStreamEndCapture", (6_900, 7_000), host, "");
+    event("cuda_runtime", "cudaGraphInstantiate", (7_000, 7_500), host, "");
+    for step in 0..20 {
+        let start = 10_000 + step * 1_000;
+        event("user_annotation", "execute_context_0(0)_generation_8(8)", (start, start + 900), host, "");
+        for kernel in 0..3 {
+            let (at, id) = (start + 10 + kernel * 200, 100 + step * 3 + kernel);
+            event("cuda_runtime", "cudaLaunchKernel", (at, at + 5), host, &call(id));
+            event("kernel", "gemm", (at + 8, at + 198), gpu, &on_gpu(id, ""));
+        }
+    }
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let text =
+        format!(r#"{{"schemaVersion": 1, "deviceProperties": [], "traceEvents": [{}]}}"#, events.join(",\n"));
+    std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
+    let input = roofgap_trace::read(&[file.path().to_path_buf()]).unwrap();
+    let analysis = analyze(&input.trace, &Options::default()).analysis;
+    let startup = analysis.serving.unwrap().startup.unwrap();
+    assert_eq!(startup.elapsed_ns, 9_000_000);
+    assert_eq!(
+        (startup.copied_bytes, startup.copy_ns, startup.loading_ns),
+        (4_000_000, 2_000_000, 2_000_000)
+    );
+    assert_eq!((startup.captured_graphs, startup.capture_ns), (1, 1_500_000));
+    assert_eq!((startup.kernel_count, startup.kernel_ns), (1, 500_000));
+    let in_stages: u64 = analysis.stages.iter().map(|stage| stage.kernel_count).sum();
+    assert_eq!((in_stages, analysis.totals.kernel_count), (60, 61));
+    let captured = analyzed("vllm/vllm_dense_graph.sqlite.gz").analysis;
+    assert_eq!(captured.serving.unwrap().startup, None, "it begins with the steps");
+}

@@ -7,7 +7,6 @@
 use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -127,7 +126,7 @@ pub fn guard(pid: i32, start: u64, input: &impl AsFd) {
 /// Adds the children of a process, among them the orphans it adopted, with their start times.
 fn look(pid: i32, seen: &mut HashMap<i32, u64>) {
     seen.retain(|pid, start| process::of(*pid).is_some_and(|now| now.start == *start));
-    let tasks = std::fs::read_dir(Path::new("/proc").join(pid.to_string()).join("task"));
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
     for task in tasks.into_iter().flatten().flatten() {
         let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
         let children = children.split_ascii_whitespace();

@@ -13,7 +13,7 @@ mod run;
 mod shutdown;
 
 pub use guardian::{Guardian, guard};
-pub use output::{CapturedOutput, EndReason, GpuProcess, Leftover, Outcome, OutputTarget, Usage};
+pub use output::{CapturedOutput, EndReason, Outcome, OutputTarget, ProcessName, Usage};
 pub use run::{
     Budget, ChildError, ChildSpec, DiskBudget, ProbeOutput, Progress, Watch, Watcher, cancel_probes_with,
     free_bytes, probe, run,

@@ -34,14 +34,14 @@ pub enum OutputTarget {
 impl OutputTarget {
     /// Returns a file of at most 8 MiB, enough for any log a person reads.
     pub fn file(path: impl Into<PathBuf>) -> Self {
-        OutputTarget::File { path: path.into(), max_bytes: 8 << 20 }
+        Self::File { path: path.into(), max_bytes: 8 << 20 }
     }
 
     /// Returns the path of the file, if there is one.
     pub(super) fn path(&self) -> Option<&PathBuf> {
         match self {
-            OutputTarget::File { path, .. } => Some(path),
-            OutputTarget::Memory { .. } => None,
+            Self::File { path, .. } => Some(path),
+            Self::Memory { .. } => None,
         }
     }
 }
@@ -52,6 +52,7 @@ const TAIL: usize = 8 << 10;
 const FILE_TAIL: u64 = 64 << 10;
 
 /// An open output target.
+#[derive(Default)]
 pub struct Log {
     file: Option<(File, PathBuf)>,
     /// Bytes of the stream's start that the file keeps.
@@ -72,42 +73,31 @@ impl Log {
         Ok(match target {
             OutputTarget::File { path, max_bytes } => {
                 let tail = FILE_TAIL.min(max_bytes / 2);
-                Log {
+                Self {
                     file: Some((File::create(path)?, path.clone())),
                     head: max_bytes - tail,
                     head_room: max_bytes - tail,
-                    last: VecDeque::new(),
                     keep: usize::try_from(tail).unwrap_or(TAIL).max(TAIL),
                     file_tail: tail,
-                    seen: 0,
-                    write_error: None,
+                    ..Self::default()
                 }
             }
-            OutputTarget::Memory { max_bytes } => Log {
-                file: None,
-                head: 0,
-                head_room: 0,
-                last: VecDeque::new(),
-                keep: *max_bytes,
-                file_tail: 0,
-                seen: 0,
-                write_error: None,
-            },
+            OutputTarget::Memory { max_bytes } => Self { keep: *max_bytes, ..Self::default() },
         })
+    }
+
+    /// Writes to the file. A full disk must not stop the draining, or the child would block on its output.
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some((file, _)) = self.file.as_mut().filter(|_| self.write_error.is_none()) {
+            self.write_error = file.write_all(bytes).err().map(|error| error.to_string());
+        }
     }
 
     fn take(&mut self, bytes: &[u8]) {
         self.seen = self.seen.saturating_add(bytes.len() as u64);
-        if let Some((file, _)) = &mut self.file {
-            let now = usize::try_from(self.head_room).unwrap_or(usize::MAX).min(bytes.len());
-            if now > 0 && self.write_error.is_none() {
-                // A full disk must not stop the draining, or the child would block on its output.
-                if let Err(error) = file.write_all(bytes.get(..now).unwrap_or_default()) {
-                    self.write_error = Some(error.to_string());
-                }
-            }
-            self.head_room -= now as u64;
-        }
+        let now = usize::try_from(self.head_room).unwrap_or(usize::MAX).min(bytes.len());
+        self.write(bytes.get(..now).unwrap_or_default());
+        self.head_room -= now as u64;
         let fresh = bytes.get(bytes.len().saturating_sub(self.keep)..).unwrap_or_default();
         let excess = (self.last.len() + fresh.len()).saturating_sub(self.keep);
         self.last.drain(..excess.min(self.last.len()));
@@ -117,7 +107,7 @@ impl Log {
     fn finish(mut self) -> CapturedOutput {
         let last: Vec<u8> = std::mem::take(&mut self.last).into();
         let mut left_out = 0;
-        if let Some((file, _)) = &mut self.file {
+        if self.file.is_some() {
             let beyond = self.seen.saturating_sub(self.head);
             if beyond > 0 {
                 let tail = beyond.min(last.len() as u64).min(self.file_tail);
@@ -128,12 +118,7 @@ impl Log {
                 } else {
                     String::new()
                 };
-                let rest = [note.as_bytes(), last.get(from..).unwrap_or_default()].concat();
-                if self.write_error.is_none()
-                    && let Err(error) = file.write_all(&rest)
-                {
-                    self.write_error = Some(error.to_string());
-                }
+                self.write(&[note.as_bytes(), last.get(from..).unwrap_or_default()].concat());
             }
         } else {
             left_out = self.seen - last.len() as u64;
@@ -263,18 +248,9 @@ pub struct CapturedOutput {
     pub write_error: Option<String>,
 }
 
-/// A process that outlived the child and was ended.
+/// A process of a child.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Leftover {
-    /// Process id.
-    pub pid: i32,
-    /// Process name, as in `/proc/PID/stat`.
-    pub name: String,
-}
-
-/// A process that loaded the CUDA driver.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct GpuProcess {
+pub struct ProcessName {
     /// Process id.
     pub pid: i32,
     /// Process name, as in `/proc/PID/stat`.
@@ -303,12 +279,12 @@ pub struct Outcome {
     pub stdout: CapturedOutput,
     /// Standard error.
     pub stderr: CapturedOutput,
-    /// Processes that outlived the child.
-    pub leftovers: Vec<Leftover>,
+    /// Processes that outlived the child and were ended.
+    pub leftovers: Vec<ProcessName>,
     /// Processes of the program that were seen with the CUDA driver loaded. One that lived for less than a few seconds may be
     /// missing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub gpu_processes: Vec<GpuProcess>,
+    pub gpu_processes: Vec<ProcessName>,
 }
 
 impl Outcome {

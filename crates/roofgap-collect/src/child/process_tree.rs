@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
 use super::guardian;
-use super::output::Leftover;
+use super::output::ProcessName;
 use crate::process;
 use crate::process::Process;
 
@@ -59,7 +59,7 @@ impl ProcessTree {
         let leader = i32::try_from(child.id()).map_err(io::Error::other)?;
         leaders.push(leader);
         let since = process::of(leader).map_or(0, |process| process.start);
-        Ok((child, ProcessTree { leader, since, mark: format!("{MARK}={mark}") }))
+        Ok((child, Self { leader, since, mark: format!("{MARK}={mark}") }))
     }
 
     /// Returns the process id of the child.
@@ -101,15 +101,12 @@ impl ProcessTree {
     }
 
     /// Ends the processes that outlive the child, and returns them.
-    pub fn end_leftovers(&self, settle: Duration, terminate: Duration) -> Vec<Leftover> {
+    pub fn end_leftovers(&self, settle: Duration, terminate: Duration) -> Vec<ProcessName> {
         if self.wait_until_gone(settle) {
             return Vec::new();
         }
-        let leftovers: Vec<Leftover> = self
-            .alive()
-            .into_iter()
-            .map(|process| Leftover { pid: process.pid, name: process.name })
-            .collect();
+        let alive = self.alive().into_iter();
+        let leftovers = alive.map(|process| ProcessName { pid: process.pid, name: process.name }).collect();
         self.signal_all(Signal::TERM);
         if !self.wait_until_gone(terminate) {
             // Repeated: a process may fork before it is killed, and a loaded machine is slow to end it.

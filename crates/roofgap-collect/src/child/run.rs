@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use roofgap_base::clock;
+use roofgap_base::text::cut;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use wait4::Wait4;
 
-use super::output::{CapturedOutput, EndReason, Flow, GpuProcess, Log, Outcome, OutputTarget, Usage, ns};
+use super::output::{CapturedOutput, EndReason, Flow, Log, Outcome, OutputTarget, ProcessName, Usage, ns};
 use super::process_tree::ProcessTree;
 use super::shutdown::{Cancel, Shutdown, StopPlan};
 use super::{output, process_tree};
@@ -370,33 +371,21 @@ pub struct DiskBudget {
     /// Folder the child writes to.
     pub folder: PathBuf,
     /// Maximum size of that folder, bytes.
-    pub max_bytes: Option<u64>,
+    pub max_bytes: u64,
     /// Minimum free space on its file system, bytes.
-    pub min_free_bytes: Option<u64>,
+    pub min_free_bytes: u64,
 }
 
 impl DiskBudget {
     /// Describes the exceeded limit; `None` within the limits, or when usage is unknown.
     pub(super) fn exceeded(&self) -> Option<String> {
-        if let Some(limit) = self.max_bytes {
-            let used = folder_bytes(&self.folder);
-            if used > limit {
-                return Some(format!(
-                    "{} holds {used} bytes, over its limit of {limit}",
-                    self.folder.display()
-                ));
-            }
+        let (folder, limit, least) = (self.folder.display(), self.max_bytes, self.min_free_bytes);
+        let used = folder_bytes(&self.folder);
+        if used > limit {
+            return Some(format!("{folder} holds {used} bytes, over its limit of {limit}"));
         }
-        if let Some(limit) = self.min_free_bytes {
-            let free = free_bytes(&self.folder)?;
-            if free < limit {
-                return Some(format!(
-                    "only {free} bytes are free at {}, and {limit} must stay free",
-                    self.folder.display()
-                ));
-            }
-        }
-        None
+        let free = free_bytes(&self.folder).filter(|free| *free < least)?;
+        Some(format!("only {free} bytes are free at {folder}, and {least} must stay free"))
     }
 }
 
@@ -435,12 +424,12 @@ const LONGEST: Duration = Duration::from_secs(2);
 pub struct GpuUse {
     start: Instant,
     due: Instant,
-    found: Vec<GpuProcess>,
+    found: Vec<ProcessName>,
 }
 
 impl GpuUse {
     pub fn new(start: Instant) -> Self {
-        GpuUse { start, due: start + FIRST, found: Vec::new() }
+        Self { start, due: start + FIRST, found: Vec::new() }
     }
 
     /// Adds the processes that loaded the driver since the last look, if it is time for one.
@@ -452,12 +441,12 @@ impl GpuUse {
         for process in tree.program() {
             let known = self.found.iter().any(|found| found.pid == process.pid);
             if !known && loads_driver(process.pid) {
-                self.found.push(GpuProcess { pid: process.pid, name: process.name });
+                self.found.push(ProcessName { pid: process.pid, name: process.name });
             }
         }
     }
 
-    pub fn into_found(self) -> Vec<GpuProcess> {
+    pub fn into_found(self) -> Vec<ProcessName> {
         self.found
     }
 }
@@ -496,11 +485,8 @@ impl ProbeOutput {
             return "no output".to_owned();
         };
         let plain = |c: &char| !c.is_control() && *c != char::REPLACEMENT_CHARACTER;
-        let mut summary: String = line.chars().filter(plain).take(SUMMARY_CHARS).collect();
-        if line.chars().nth(SUMMARY_CHARS).is_some() {
-            summary.push_str("...");
-        }
-        format!("output {summary:?}")
+        let line: String = line.chars().filter(plain).collect();
+        format!("output {:?}", cut(&line, SUMMARY_CHARS))
     }
 }
 
@@ -518,14 +504,16 @@ pub fn cancel_probes_with(cancel: &Cancel) {
 /// Runs a command for at most `limit` and returns its output.
 pub fn probe(command: &CommandLine, limit: Duration) -> Result<ProbeOutput, ChildError> {
     let memory = || OutputTarget::Memory { max_bytes: 4 << 20 };
-    let mut spec = ChildSpec::new(command, memory(), memory());
-    spec.cancel = CANCEL.get().cloned().unwrap_or_default();
-    spec.budget = Budget { time: Some(limit), disk: None };
-    spec.stop = StopPlan {
-        interrupt: Duration::ZERO,
-        report: Duration::ZERO,
-        terminate: Duration::from_secs(1),
-        settle: Duration::from_millis(200),
+    let spec = ChildSpec {
+        cancel: CANCEL.get().cloned().unwrap_or_default(),
+        budget: Budget { time: Some(limit), disk: None },
+        stop: StopPlan {
+            interrupt: Duration::ZERO,
+            report: Duration::ZERO,
+            terminate: Duration::from_secs(1),
+            settle: Duration::from_millis(200),
+        },
+        ..ChildSpec::new(command, memory(), memory())
     };
     let outcome = run(spec, &mut |_| {})?;
     Ok(ProbeOutput {
@@ -549,13 +537,12 @@ mod budget_tests {
         std::fs::write(folder.path().join("y"), [0; 11]).unwrap();
         assert_eq!(folder_bytes(folder.path()), 111);
 
-        let mut budget =
-            DiskBudget { folder: folder.path().into(), max_bytes: Some(111), min_free_bytes: None };
+        let mut budget = DiskBudget { folder: folder.path().into(), max_bytes: 111, min_free_bytes: 0 };
         assert_eq!(budget.exceeded(), None);
-        budget.max_bytes = Some(110);
+        budget.max_bytes = 110;
         assert!(budget.exceeded().unwrap().contains("holds 111 bytes"));
-        budget.max_bytes = None;
-        budget.min_free_bytes = Some(u64::MAX);
+        budget.max_bytes = u64::MAX;
+        budget.min_free_bytes = u64::MAX;
         assert!(budget.exceeded().unwrap().contains("must stay free"));
     }
 }

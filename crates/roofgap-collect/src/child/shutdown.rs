@@ -24,7 +24,7 @@ pub struct Cancel {
 impl Cancel {
     /// Creates a flag that is not set.
     pub fn new() -> Self {
-        Cancel::default()
+        Self::default()
     }
 
     /// Requests cancellation; a second call forces it.
@@ -61,7 +61,7 @@ pub struct StopPlan {
 
 impl Default for StopPlan {
     fn default() -> Self {
-        StopPlan {
+        Self {
             interrupt: Duration::from_secs(10),
             report: Duration::ZERO,
             terminate: Duration::from_secs(5),
@@ -73,14 +73,14 @@ impl Default for StopPlan {
 impl StopPlan {
     /// Returns the plan for a profiler, which writes a large report after an interrupt.
     pub fn for_profiler() -> Self {
-        StopPlan { report: Duration::from_secs(60), ..StopPlan::default() }
+        Self { report: Duration::from_secs(60), ..Self::default() }
     }
 
     /// Returns this plan with shares of `grace`, within which a child ends whatever it does with signals. Only a profiler
     /// that writes its report takes longer.
     #[must_use]
     pub fn within(self, grace: Duration) -> Self {
-        StopPlan { interrupt: grace / 2, terminate: grace / 6, ..self }
+        Self { interrupt: grace / 2, terminate: grace / 6, ..self }
     }
 
     /// Returns the time for the children of a child that was stopped, or that ended by itself, to exit.
@@ -127,7 +127,7 @@ impl Shutdown {
     pub(super) fn begin(tree: &ProcessTree, plan: &StopPlan, program_first: bool, now: Instant) -> Self {
         let mut remaining = steps(plan, program_first);
         let current = remaining.pop().unwrap_or(KILL);
-        let mut shutdown = Shutdown { remaining, current, since: now, signalled: HashSet::new() };
+        let mut shutdown = Self { remaining, current, since: now, signalled: HashSet::new() };
         shutdown.send(tree);
         shutdown
     }

@@ -26,7 +26,7 @@ pub struct DoctorProps {
 
 impl Default for DoctorProps {
     fn default() -> Self {
-        DoctorProps {
+        Self {
             nsys: None,
             ncu: None,
             python: PathBuf::from("python3"),
@@ -73,7 +73,7 @@ pub struct SystemFacts {
 
 impl SystemFacts {
     /// Collects the facts. Runs each tool, so this takes a second or two.
-    pub fn collect(props: &DoctorProps) -> SystemFacts {
+    pub fn collect(props: &DoctorProps) -> Self {
         // The queries wait on different tools, so they run in parallel.
         let (nsys, ncu, gpus, python) = std::thread::scope(|scope| {
             let nsys = scope.spawn(|| Nsys::find(&Search::from_env(props.nsys.clone())));
@@ -86,7 +86,7 @@ impl SystemFacts {
         if let Ok(python) = &python {
             cupti.extend(python.cupti.iter().cloned());
         }
-        SystemFacts {
+        Self {
             nsys,
             ncu,
             gpus,
@@ -106,10 +106,10 @@ fn join<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
 }
 
 impl Disk {
-    fn query(folder: &Path) -> Disk {
+    fn query(folder: &Path) -> Self {
         let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_path_buf());
         let existing = absolute.ancestors().find(|ancestor| ancestor.exists());
-        Disk {
+        Self {
             folder: folder.to_path_buf(),
             free_bytes: existing.and_then(free_bytes),
             writable: existing.is_some_and(|existing| {
@@ -169,7 +169,7 @@ const SYS_ADMIN: u64 = 1 << 21;
 
 impl CounterAccess {
     /// Determines the access of this process.
-    pub fn current() -> CounterAccess {
+    pub fn current() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         access(&read("/proc/driver/nvidia/params"), &read("/proc/self/status"))
     }

@@ -8,7 +8,7 @@ pub use facts::{CounterAccess, Disk, DoctorProps, SystemFacts};
 
 use serde::Serialize;
 
-use crate::ncu::NcuFailure;
+use crate::ncu::PERMISSION_REMEDY;
 use crate::provenance::visible_gpus;
 use crate::tool::{ImporterState, RejectedCandidate, Version};
 
@@ -40,24 +40,24 @@ pub struct Check {
 }
 
 impl Check {
-    fn ok(id: &'static str, found: impl Into<String>) -> Check {
-        Check { id, status: Status::Ok, found: found.into(), remedy: None }
+    fn ok(id: &'static str, found: impl Into<String>) -> Self {
+        Self { id, status: Status::Ok, found: found.into(), remedy: None }
     }
 
-    fn new(id: &'static str, status: Status, found: impl Into<String>, remedy: impl Into<String>) -> Check {
-        Check { status, remedy: Some(remedy.into()), ..Check::ok(id, found) }
+    fn new(id: &'static str, status: Status, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { status, remedy: Some(remedy.into()), ..Self::ok(id, found) }
     }
 
-    fn warn(id: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Check {
-        Check::new(id, Status::Warn, found, remedy)
+    fn warn(id: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::new(id, Status::Warn, found, remedy)
     }
 
-    fn absent(id: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Check {
-        Check::new(id, Status::Absent, found, remedy)
+    fn absent(id: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::new(id, Status::Absent, found, remedy)
     }
 
-    fn bad(id: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Check {
-        Check::new(id, Status::Bad, found, remedy)
+    fn bad(id: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::new(id, Status::Bad, found, remedy)
     }
 }
 
@@ -213,7 +213,6 @@ fn missing(tool: &'static str, rejected: &[RejectedCandidate], remedy: &str) -> 
 
 fn counters(facts: &SystemFacts) -> Check {
     const ID: &str = "counters";
-    let remedy = NcuFailure::Permission.remedy();
     match facts.counters {
         CounterAccess::Everybody => Check::ok(ID, "the driver allows all users to read counters"),
         CounterAccess::Administrator => {
@@ -222,12 +221,14 @@ fn counters(facts: &SystemFacts) -> Check {
         CounterAccess::Closed => Check::bad(
             ID,
             "the driver allows only administrators to read counters (ERR_NVGPUCTRPERM)",
-            remedy,
+            PERMISSION_REMEDY,
         ),
         CounterAccess::Unknown if facts.gpus.is_err() => {
             Check::absent(ID, "no driver to query", "see driver")
         }
-        CounterAccess::Unknown => Check::warn(ID, "the driver does not report who may read counters", remedy),
+        CounterAccess::Unknown => {
+            Check::warn(ID, "the driver does not report who may read counters", PERMISSION_REMEDY)
+        }
     }
 }
 

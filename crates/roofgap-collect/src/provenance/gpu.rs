@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::child::probe;
 use crate::command::{CommandLine, find_on_path, folders_in_variable};
@@ -63,46 +64,69 @@ pub struct Gpus {
     pub mig: Vec<String>,
 }
 
-const FIELDS: &[&str] = &[
-    "index",
-    "uuid",
-    "name",
-    "driver_version",
-    "compute_cap",
-    "memory.total",
-    "memory.used",
-    "power.limit",
-    "power.max_limit",
-    "clocks.current.sm",
-    "clocks.max.sm",
-    "clocks.current.memory",
-    "clocks.max.memory",
-    "temperature.gpu",
-    "utilization.gpu",
-    "mig.mode.current",
-    "ecc.mode.current",
-    "persistence_mode",
-    "compute_mode",
+/// A field to query, the field that it becomes here, and the conversion of its text.
+type Field = (&'static str, &'static str, fn(&str) -> Value);
+
+const FIELDS: &[Field] = &[
+    ("index", "index", whole),
+    ("uuid", "uuid", text),
+    ("name", "name", text),
+    ("driver_version", DRIVER, text),
+    ("compute_cap", "compute_capability", text),
+    ("memory.total", "memory_bytes", mebibytes),
+    ("memory.used", "memory_used_bytes", mebibytes),
+    ("power.limit", "power_limit_w", number),
+    ("power.max_limit", "power_max_w", number),
+    ("clocks.current.sm", "sm_clock_mhz", whole),
+    ("clocks.max.sm", "sm_clock_max_mhz", whole),
+    ("clocks.current.memory", "memory_clock_mhz", whole),
+    ("clocks.max.memory", "memory_clock_max_mhz", whole),
+    ("temperature.gpu", "temperature_c", whole),
+    ("utilization.gpu", "utilization_pct", whole),
+    ("mig.mode.current", "mig_mode", text),
+    ("ecc.mode.current", "ecc_mode", text),
+    ("persistence_mode", "persistence_mode", text),
+    ("compute_mode", "compute_mode", text),
 ];
+
+/// Field of [`Gpus`]; the others are of a [`Gpu`].
+const DRIVER: &str = "driver";
+
+fn text(text: &str) -> Value {
+    text.into()
+}
+
+fn number(text: &str) -> Value {
+    text.parse::<f64>().ok().into()
+}
+
+fn whole(text: &str) -> Value {
+    text.parse::<u32>().ok().into()
+}
+
+fn mebibytes(text: &str) -> Value {
+    text.parse::<u64>().ok().map(|count| count << 20).into()
+}
 
 /// Time limit of `nvidia-smi`, which may have to load the driver.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 impl Gpus {
     /// Finds `nvidia-smi` and queries it.
-    pub(crate) fn find() -> Result<Gpus, ToolError> {
+    pub(crate) fn find() -> Result<Self, ToolError> {
         let nvidia_smi = find_on_path(Path::new("nvidia-smi"), &folders_in_variable("PATH"))
             .or_else(|| find_on_path(Path::new("/usr/bin/nvidia-smi"), &[]))
             .ok_or_else(|| ToolError("nvidia-smi is not on the PATH".to_owned()))?;
-        Gpus::query(&nvidia_smi)
+        Self::query(&nvidia_smi)
     }
 
     /// Queries `nvidia-smi`.
-    pub fn query(nvidia_smi: &Path) -> Result<Gpus, ToolError> {
+    pub fn query(nvidia_smi: &Path) -> Result<Self, ToolError> {
         let mut fields = FIELDS.to_vec();
         loop {
+            let names: Vec<&str> = fields.iter().map(|(name, ..)| *name).collect();
             let line = CommandLine::new(nvidia_smi)
-                .arg(format!("--query-gpu={}", fields.join(",")))
+                .arg(format!("--query-gpu={}", names.join(",")))
                 .arg("--format=csv,noheader,nounits");
             let output = probe(&line, TIME_LIMIT)?;
             let mut gpus = parse(&fields, &output.stdout);
@@ -116,7 +140,7 @@ impl Gpus {
             // An older driver lacks some fields and names the first one.
             let text = output.text();
             let Some(unknown) =
-                fields.iter().position(|field| text.contains(&format!("\"{field}\" is not a valid field")))
+                names.iter().position(|name| text.contains(&format!("\"{name}\" is not a valid field")))
             else {
                 let message = text.trim().lines().next().unwrap_or("no output").to_owned();
                 let ended = output.ended;
@@ -132,47 +156,23 @@ impl Gpus {
     }
 }
 
-fn parse(fields: &[&str], csv: &str) -> Gpus {
-    let mut driver = None;
-    let mut gpus = Vec::new();
-    for line in csv.lines().filter(|line| !line.trim().is_empty()) {
-        let values: Vec<&str> = line.split(',').map(str::trim).collect();
-        let value = |field: &str| -> Option<&str> {
-            let text = *values.get(fields.iter().position(|known| *known == field)?)?;
-            // "[N/A]", "[Not Supported]", "[Unknown Error]", and "N/A" in older versions.
-            (!text.is_empty() && !text.starts_with('[') && text != "N/A").then_some(text)
-        };
-        let Some(index) = value("index").and_then(|text| text.parse().ok()) else {
-            continue;
-        };
-        let text = |field| value(field).map(str::to_owned);
-        let number = |field| value(field).and_then(|text| text.parse::<f64>().ok());
-        let whole = |field| value(field).and_then(|text| text.parse::<u32>().ok());
-        let mebibytes =
-            |field| value(field).and_then(|text| text.parse::<u64>().ok()).map(|count| count << 20);
-        driver = driver.or_else(|| text("driver_version"));
-        gpus.push(Gpu {
-            index,
-            uuid: text("uuid"),
-            name: text("name"),
-            compute_capability: text("compute_cap"),
-            memory_bytes: mebibytes("memory.total"),
-            memory_used_bytes: mebibytes("memory.used"),
-            power_limit_w: number("power.limit"),
-            power_max_w: number("power.max_limit"),
-            sm_clock_mhz: whole("clocks.current.sm"),
-            sm_clock_max_mhz: whole("clocks.max.sm"),
-            memory_clock_mhz: whole("clocks.current.memory"),
-            memory_clock_max_mhz: whole("clocks.max.memory"),
-            temperature_c: whole("temperature.gpu"),
-            utilization_pct: whole("utilization.gpu"),
-            mig_mode: text("mig.mode.current"),
-            ecc_mode: text("ecc.mode.current"),
-            persistence_mode: text("persistence_mode"),
-            compute_mode: text("compute_mode"),
-        });
+fn parse(fields: &[Field], csv: &str) -> Gpus {
+    let mut found = Gpus::default();
+    for line in csv.lines() {
+        let values = fields.iter().zip(line.split(',').map(str::trim));
+        // "[N/A]", "[Not Supported]", "[Unknown Error]", and "N/A" in older versions.
+        let known = values.filter(|(_, text)| !text.is_empty() && !text.starts_with('[') && *text != "N/A");
+        let facts: Map<String, Value> =
+            known.map(|((_, field, convert), text)| ((*field).to_owned(), convert(text))).collect();
+        let driver = facts.get(DRIVER).and_then(Value::as_str).map(str::to_owned);
+        if facts.get("index").is_some_and(Value::is_u64)
+            && let Ok(gpu) = serde_json::from_value(Value::Object(facts))
+        {
+            found.driver = found.driver.or(driver);
+            found.gpus.push(gpu);
+        }
     }
-    Gpus { driver, gpus, mig: Vec::new() }
+    found
 }
 
 fn mig_devices(nvidia_smi: &Path) -> Vec<String> {

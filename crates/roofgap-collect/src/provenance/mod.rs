@@ -1,10 +1,8 @@
 //! Provenance of a run: machine, git revision, GPUs, Python, environment variables.
 //!
 //! - `gpu`: GPUs and driver, from `nvidia-smi`
-//! - [`variables`]: environment variables on an allow-list
 
 mod gpu;
-pub mod variables;
 
 pub use gpu::{Gpu, Gpus, visible_gpus};
 
@@ -40,10 +38,10 @@ pub struct Machine {
 
 impl Machine {
     /// Reads the facts of this machine.
-    pub fn current() -> Machine {
+    pub fn current() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).ok();
         let system = rustix::system::uname();
-        Machine {
+        Self {
             cpu: read("/proc/cpuinfo").and_then(|text| cpu_model(&text)),
             cores: std::thread::available_parallelism().ok().map(std::num::NonZeroUsize::get),
             memory_bytes: read("/proc/meminfo").and_then(|text| memory_total(&text)),
@@ -95,7 +93,7 @@ pub struct Revision {
 
 impl Revision {
     /// Reads the revision of a folder; `None` outside git, or without git.
-    pub fn of(folder: &Path) -> Option<Revision> {
+    pub fn of(folder: &Path) -> Option<Self> {
         let git = |args: &[&str]| {
             let line = CommandLine::new("git")
                 .arg("-C")
@@ -110,7 +108,7 @@ impl Revision {
         let commit = git(&["rev-parse", "HEAD"])?;
         let branch = git(&["rev-parse", "--abbrev-ref", "HEAD"]).filter(|name| name != "HEAD");
         let status = git(&["status", "--porcelain", "--untracked-files=no"]);
-        Some(Revision { commit, branch, modified: status.is_some_and(|text| !text.is_empty()) })
+        Some(Self { commit, branch, modified: status.is_some_and(|text| !text.is_empty()) })
     }
 }
 
@@ -250,5 +248,108 @@ mod tests {
             let python = python.unwrap();
             assert!(python.version.starts_with("3.") && python.executable.is_absolute());
         }
+    }
+}
+
+/// Variables that affect a workload and hold no secret.
+const NAMES: &[&str] = &[
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_MODULE_LOADING",
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "CUDA_CACHE_DISABLE",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "NVIDIA_TF32_OVERRIDE",
+    "NVIDIA_VISIBLE_DEVICES",
+    "NVIDIA_DRIVER_CAPABILITIES",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "RAYON_NUM_THREADS",
+    "TOKENIZERS_PARALLELISM",
+    "PYTHONHASHSEED",
+    "HF_HUB_OFFLINE",
+    "TRANSFORMERS_OFFLINE",
+    "CONDA_DEFAULT_ENV",
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+];
+
+/// Prefixes of such variables. A name that contains a word of [`SECRET`] is not allowed.
+const PREFIXES: &[&str] =
+    &["PYTORCH_", "TORCH_", "TORCHINDUCTOR_", "NCCL_", "VLLM_", "NSYS_", "ROOFGAP_", "TRITON_"];
+
+/// Words in the name of a variable that holds a secret.
+const SECRET: &[&str] = &[
+    "KEY",
+    "TOKEN",
+    "SECRET",
+    "PASS",
+    "_PWD",
+    "CREDENTIAL",
+    "AUTH",
+    "COOKIE",
+    "PRIVATE",
+    "SESSION",
+    "URL",
+    "URI",
+    "ENDPOINT",
+    "PROXY",
+];
+
+/// Returns the variables of this process that are text.
+pub fn variables() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
+/// Returns the variables of this process that may be recorded.
+pub fn recorded_variables() -> BTreeMap<String, String> {
+    variables().filter(|(name, _)| is_recorded_variable(name)).collect()
+}
+
+/// Tells whether a variable may be recorded: any other may be a secret.
+pub fn is_recorded_variable(name: &str) -> bool {
+    NAMES.contains(&name) || (PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && !names_a_secret(name))
+}
+
+/// Tells whether the name of a variable has a word of secrets.
+pub fn names_a_secret(name: &str) -> bool {
+    let upper = name.to_ascii_uppercase();
+    SECRET.iter().any(|word| upper.contains(word))
+}
+
+#[cfg(test)]
+mod variable_tests {
+    use super::*;
+
+    #[test]
+    fn only_variables_on_the_list_are_kept() {
+        let all = [
+            "CUDA_VISIBLE_DEVICES",
+            "HF_TOKEN",
+            "AWS_SECRET_ACCESS_KEY",
+            "PATH",
+            "HOME",
+            "VLLM_API_KEY",
+            "VLLM_USE_V1",
+            "NCCL_DEBUG",
+            "TORCH_HUB_TOKEN",
+            "PYTORCH_CUDA_ALLOC_CONF",
+            "MY_NCCL_DEBUG",
+            "ROOFGAP_PHASE",
+        ];
+        let kept: Vec<&str> = all.into_iter().filter(|name| is_recorded_variable(name)).collect();
+        assert_eq!(
+            kept,
+            ["CUDA_VISIBLE_DEVICES", "VLLM_USE_V1", "NCCL_DEBUG", "PYTORCH_CUDA_ALLOC_CONF", "ROOFGAP_PHASE"]
+        );
     }
 }

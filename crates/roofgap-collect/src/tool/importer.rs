@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::child::probe;
 use crate::command::{CommandLine, is_executable};
+use crate::entries;
 
 /// State of the importer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,21 +42,21 @@ pub enum ImporterState {
 impl ImporterState {
     /// Returns false when the import will certainly fail.
     pub fn may_work(&self) -> bool {
-        matches!(self, ImporterState::Works { .. } | ImporterState::Unknown { .. })
+        matches!(self, Self::Works { .. } | Self::Unknown { .. })
     }
 
     /// Suggests a fix, if something is wrong.
     pub fn remedy(&self) -> Option<String> {
         match self {
-            ImporterState::Works { .. } | ImporterState::Unknown { .. } => None,
-            ImporterState::Missing { .. } => {
+            Self::Works { .. } | Self::Unknown { .. } => None,
+            Self::Missing { .. } => {
                 Some("install the complete Nsight Systems: QdstrmImporter is in its host part, not in the command-line package".to_owned())
             }
-            ImporterState::Broken { library: Some(library), .. } => Some(match package_of(library) {
+            Self::Broken { library: Some(library), .. } => Some(match package_of(library) {
                 Some(package) => format!("apt-get install {package}    (or the package that provides {library} on your system)"),
                 None => format!("install the package that provides {library}"),
             }),
-            ImporterState::Broken { library: None, importer, .. } => {
+            Self::Broken { library: None, importer, .. } => {
                 Some(format!("run {} --version and fix the error it prints", importer.display()))
             }
         }
@@ -115,20 +116,8 @@ fn read_head(path: &Path) -> Vec<u8> {
 /// Finds the importer: in the folder of nsys, in a sibling folder (`host-linux-x64`, ...), or below `host`.
 fn find_importer(folder: &Path) -> Option<PathBuf> {
     let parent = folder.parent()?;
-    let below = |folder: &Path| -> Vec<PathBuf> {
-        let Ok(entries) = std::fs::read_dir(folder) else {
-            return Vec::new();
-        };
-        let mut found: Vec<PathBuf> = entries
-            .flatten()
-            .map(|entry| entry.path().join("QdstrmImporter"))
-            .filter(|path| path.is_file())
-            .collect();
-        found.sort();
-        found
-    };
-    let own = folder.join("QdstrmImporter");
-    own.is_file().then_some(own).into_iter().chain(below(parent)).chain(below(&parent.join("host"))).next()
+    let folders = [folder.to_owned()].into_iter().chain(entries(parent)).chain(entries(&parent.join("host")));
+    folders.map(|folder| folder.join("QdstrmImporter")).find(|path| path.is_file())
 }
 
 /// Extracts the library that the dynamic linker did not find.

@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::child::{ChildError, ProbeOutput, probe};
-use crate::command::{CommandLine, folders_in_variable, is_executable};
+use crate::command::{CommandLine, folders_in_variable, is_executable, matches_wildcards};
+use crate::entries;
 
 /// A candidate that cannot be used.
 #[derive(Debug)]
@@ -32,6 +33,16 @@ pub struct SearchResult<T> {
     pub rejected: Vec<RejectedCandidate>,
 }
 
+impl<T> SearchResult<T> {
+    /// Lists the candidates that cannot be used, each with its reason; `None` where there are none.
+    pub fn tried(&self) -> Option<String> {
+        let tried = self.rejected.iter();
+        let tried: Vec<String> =
+            tried.map(|candidate| format!("{}: {}", candidate.path.display(), candidate.why)).collect();
+        (!tried.is_empty()).then(|| tried.join("; "))
+    }
+}
+
 /// Places to search for a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Search {
@@ -46,7 +57,7 @@ pub struct Search {
 impl Search {
     /// Creates a search of the `PATH` and the common install folders, unless the user set a path.
     pub fn from_env(named: Option<PathBuf>) -> Self {
-        Search { named, path: folders_in_variable("PATH"), root: Some(PathBuf::from("/")) }
+        Self { named, path: folders_in_variable("PATH"), root: Some(PathBuf::from("/")) }
     }
 
     /// Lists candidates for nsys, best first.
@@ -123,24 +134,12 @@ pub(crate) fn expand(root: &Path, pattern: &str) -> Vec<PathBuf> {
 }
 
 fn expand_component(folder: &Path, part: &str) -> Vec<PathBuf> {
-    let Some((before, after)) = part.split_once('*') else {
+    if !part.contains('*') {
         let next = folder.join(part);
         return if next.exists() { vec![next] } else { Vec::new() };
-    };
-    let Ok(entries) = std::fs::read_dir(folder) else {
-        return Vec::new();
-    };
-    let mut matching: Vec<PathBuf> = entries
-        .flatten()
-        .filter(|entry| {
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            name.len() >= before.len() + after.len() && name.starts_with(before) && name.ends_with(after)
-        })
-        .map(|entry| entry.path())
-        .collect();
-    matching.sort();
-    matching
+    }
+    let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    entries(folder).into_iter().filter(|path| matches_wildcards(part, &name(path))).collect()
 }
 
 /// Time limit of a query. nsys unpacks files on its first start.
@@ -211,22 +210,20 @@ impl Nsys {
             why: ToolError("it cannot import its recordings".to_owned()),
         };
         for path in search.nsys() {
-            match Nsys::query(path.clone()) {
+            match Self::query(path.clone()) {
                 Ok(nsys) if nsys.importer.may_work() => {
                     rejected.extend(fallback.map(cannot_import));
-                    let tool = Some(nsys);
-                    return SearchResult { tool, rejected };
+                    return SearchResult { tool: Some(nsys), rejected };
                 }
                 Ok(nsys) if fallback.is_none() => fallback = Some(nsys),
                 Ok(nsys) => rejected.push(cannot_import(nsys)),
                 Err(why) => rejected.push(RejectedCandidate { path, why }),
             }
         }
-        let tool = fallback;
-        SearchResult { tool, rejected }
+        SearchResult { tool: fallback, rejected }
     }
 
-    fn query(path: PathBuf) -> Result<Nsys, ToolError> {
+    fn query(path: PathBuf) -> Result<Self, ToolError> {
         let mut version = None;
         query_version(&path, "nsys", |text| {
             // A wrapper may print a banner with other numbers.
@@ -236,7 +233,7 @@ impl Nsys {
                 .or_else(|| Version::find(text).filter(Version::starts_with_year));
             version.is_some() || product.is_some()
         })?;
-        Ok(Nsys {
+        Ok(Self {
             profile: Help::parse(&query(&path, &["profile", "--help"])?.text()),
             export: Help::parse(&query(&path, &["export", "--help"])?.text()),
             reports: report_names(&query(&path, &["stats", "--help-reports"])?.text()),
@@ -275,13 +272,12 @@ pub struct Ncu {
 
 impl Ncu {
     /// Finds the first ncu that works.
-    pub fn find(search: &Search) -> SearchResult<Ncu> {
+    pub fn find(search: &Search) -> SearchResult<Self> {
         let mut rejected = Vec::new();
         for path in search.ncu() {
-            match Ncu::query(path.clone()) {
+            match Self::query(path.clone()) {
                 Ok(ncu) => {
-                    let tool = Some(ncu);
-                    return SearchResult { tool, rejected };
+                    return SearchResult { tool: Some(ncu), rejected };
                 }
                 Err(why) => rejected.push(RejectedCandidate { path, why }),
             }
@@ -289,9 +285,9 @@ impl Ncu {
         SearchResult { tool: None, rejected }
     }
 
-    fn query(path: PathBuf) -> Result<Ncu, ToolError> {
+    fn query(path: PathBuf) -> Result<Self, ToolError> {
         let text = query_version(&path, "ncu", |text| text.contains("Nsight Compute"))?;
-        Ok(Ncu {
+        Ok(Self {
             version: version(&text),
             help: Help::parse(&query(&path, &["--help"])?.text()),
             sets: identifiers(&query(&path, &["--list-sets"])?.text()),
@@ -370,7 +366,7 @@ impl Help {
                 }
             }
         }
-        Help { options }
+        Self { options }
     }
 
     /// Returns true when the tool lists this option, such as `--cuda-event-trace`.
@@ -426,7 +422,7 @@ impl Version {
                 .filter(|run| run.contains('.'))
                 .filter_map(Self::parse)
         };
-        runs().find(Version::starts_with_year).or_else(|| runs().next())
+        runs().find(Self::starts_with_year).or_else(|| runs().next())
     }
 
     /// Returns true when the version starts with a year, as those of nsys and ncu do.

@@ -225,7 +225,7 @@ fn filling_the_disk_is_stopped() {
     let command = stand.bash("while :; do head -c 1000000 /dev/zero >> big; sleep 0.01; done");
     let mut child = stand.child(&command);
     child.budget.disk =
-        Some(DiskBudget { folder: stand.path().into(), max_bytes: Some(3_000_000), min_free_bytes: None });
+        Some(DiskBudget { folder: stand.path().into(), max_bytes: 3_000_000, min_free_bytes: 0 });
     let outcome = run(child, &mut |_| {}).unwrap();
     assert!(matches!(outcome.ended, EndReason::DiskBudget { .. }), "{:?}", outcome.ended);
     assert!(outcome.describe().contains("over its limit of 3000000"));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use roofgap_collect::child::{Cancel, ChildSpec, EndReason, Outcome, OutputTarget, StopPlan, Watch, run};
 use roofgap_collect::command::{CommandLine, NvtxRange};
-use roofgap_collect::ncu::{self, NcuFailure, NcuProfile, Page, ProfiledLaunch, split_supported};
+use roofgap_collect::ncu::{self, NcuFailure, NcuProfile, Page, is_measured_launch, split_supported};
 use roofgap_collect::nsys::{self, CaptureEnd, CaptureRange, NsysProfile};
 use roofgap_collect::tool::{Ncu, Nsys, Search};
 
@@ -175,7 +175,7 @@ fn ncu_measures_and_shows() {
     let outcome = stage.run(planned.command, "playback");
     assert!(outcome.is_success(), "{}", outcome.output_tail());
     assert!(profile.report().is_file() && stage.path("ran").is_file());
-    let counted = outcome.stdout.tail.lines().filter_map(ProfiledLaunch::parse).count();
+    let counted = outcome.stdout.tail.lines().filter(|line| is_measured_launch(line)).count();
     assert_eq!(counted, 3);
     for (page, expected) in [(Page::Raw, "Kernel Name"), (Page::Details, "Metric Value")] {
         let command = ncu::import(&ncu, &profile.report(), page);
@@ -195,15 +195,15 @@ fn ncu_fails_in_its_ways() {
         let profile = NcuProfile::new(stage.path(mode));
         let outcome = stage.run(profile.command(&ncu, &program("exit 0")).command, mode);
         assert!(!profile.report().exists(), "{mode}");
-        let said = NcuFailure::find(&outcome.stdout.tail);
-        (outcome, said)
+        let remedy = NcuFailure::find(&outcome.stdout.tail).map_or("", |failure| failure.remedy);
+        (outcome, remedy)
     };
-    assert_eq!(measure("permission").1, Some(NcuFailure::Permission));
-    let (outcome, said) = measure("no-kernels");
+    assert_eq!(measure("permission").1, ncu::PERMISSION_REMEDY);
+    let (outcome, remedy) = measure("no-kernels");
     assert!(outcome.is_success());
-    assert_eq!(said, Some(NcuFailure::NothingProfiled));
-    assert!(matches!(measure("unknown-section").1, Some(NcuFailure::UnknownName(_))));
-    assert!(matches!(measure("no-driver").1, Some(NcuFailure::Driver(_))));
+    assert!(remedy.starts_with("no launch matched the filters"), "{remedy}");
+    assert!(measure("unknown-section").1.contains("--list-sections"));
+    assert!(measure("no-driver").1.contains("nvidia-smi must work"));
     assert_eq!(measure("killed").0.signal, Some(9));
 }
 
@@ -215,7 +215,7 @@ fn a_plan_that_is_met_ends_the_program_and_keeps_the_report() {
         stage.run_with(profile.command(&ncu, &program("sleep 1000; true")).command, "watch", |child| {
             let mut left = 3;
             child.watch = Some(Box::new(move |line| {
-                left -= i32::from(ProfiledLaunch::parse(line).is_some());
+                left -= i32::from(is_measured_launch(line));
                 if left == 0 { Watch::Stop } else { Watch::Continue }
             }));
         });

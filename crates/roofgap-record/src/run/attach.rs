@@ -2,6 +2,7 @@
 //! [`add_requests`] joins it with the load that a server had meanwhile.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ use roofgap_trace::native::older_segment;
 
 use super::conclude;
 use super::context::PhaseContext;
-use super::phases::{ORDER, Results, StackSampler, Stop, run_phase};
+use super::phases::{ORDER, Results, Sampler, Stop, run_phase};
 use super::props::{Event, Outcome, ProfileProps};
 use super::tools::NativeLibrary;
 use roofgap_base::error::Error;
@@ -55,9 +56,9 @@ pub fn watch(
     library: &NativeLibrary,
     duty: NonZeroU32,
 ) -> Result<Option<WatchPlan>, Error> {
-    if words.is_empty() {
+    let Some((program, args)) = words.split_first() else {
         return Ok(None);
-    }
+    };
     let command_line = words.iter().map(|word| word_text(word)).collect();
     let (watched, lock) = registry.register(command_line).map_err(Error::of)?;
     let files = &watched.registration.files;
@@ -65,28 +66,26 @@ pub fn watch(
     let collector = files.join("libroofgap_inject.so");
     write_atomic(&collector, library.bytes).map_err(Error::io("write", &collector))?;
     let scripts = Scripts::install(&files.join("scripts")).map_err(Error::io("write", files))?;
-    let command = command(words, &watched, &collector, &scripts, duty);
-    Ok(command.map(|command| WatchPlan { command, watched, lock }))
+    let program = CommandLine::new(program).args(args);
+    let command = command(program, &watched, &collector, &scripts, duty);
+    Ok(Some(WatchPlan { command, watched, lock }))
 }
 
-/// Builds the command line; `None` if there are no words.
+/// Loads the collector into a program.
 fn command(
-    words: &[OsString],
+    program: CommandLine,
     watched: &Watched,
     collector: &Path,
     scripts: &Scripts,
     duty: NonZeroU32,
-) -> Option<CommandLine> {
-    let (program, args) = words.split_first()?;
+) -> CommandLine {
     let context = ProgramContext {
         run_dir: watched.registration.files.clone(),
         phase: NAME.as_str(),
         account: watched.account(),
-        cwd: None,
-        env: Vec::new(),
+        ..ProgramContext::default()
     };
-    let program = CommandLine::new(program).args(args);
-    let line = context
+    context
         .apply(Annotation::from_env(&scripts.annotate, false).apply(program))
         .env("CUDA_INJECTION64_PATH", collector)
         .env("NVTX_INJECTION64_PATH", collector)
@@ -99,8 +98,7 @@ fn command(
         .env("ROOFGAP_NATIVE_LAST_MS", (6 * LONGEST_WINDOW.as_millis()).to_string())
         .env("ROOFGAP_NATIVE_MAX_MB", MAX_MB.to_string())
         // A capture that hangs keeps the collector armed.
-        .env("ROOFGAP_NATIVE_MAX_S", (LONGEST_WINDOW + ARMED_MARGIN).as_secs().to_string());
-    Some(line)
+        .env("ROOFGAP_NATIVE_MAX_S", (LONGEST_WINDOW + ARMED_MARGIN).as_secs().to_string())
 }
 
 /// Longest window. A busy program fills a disk in a longer one.
@@ -287,7 +285,7 @@ fn record(
     context.begin(NAME, None);
     context.tool("native");
     let pid = props.watched.registration.pid.unsigned_abs();
-    let stacks = props.stacks_hz.map(|hz| StackSampler::start(context.layout.native(), pid, hz));
+    let stacks = props.stacks_hz.map(|hz| Sampler::stacks(context.layout.native(), pid, hz));
     wait(&mut context, props, processes);
     if let Some(stacks) = stacks {
         stacks.end(&mut context);
@@ -376,12 +374,10 @@ fn collect(context: &mut PhaseContext<'_>, props: &CaptureProps, processes: &[Re
     captures.retain(|capture| context.output(capture));
     let mut unreadable = Vec::new();
     let input = read_each(&captures, &mut unreadable);
-    let refused = processes.iter().filter_map(|recorded| {
-        let why = recorded.refused.as_ref()?;
-        Some(format!("process {}: {why}", recorded.process.pid))
-    });
-    for note in refused {
-        context.note(note);
+    for recorded in processes {
+        if let Some(why) = &recorded.refused {
+            context.note(format!("process {}: {why}", recorded.process.pid));
+        }
     }
     if input.trace.ops.is_empty() {
         unreadable.insert(0, "no GPU work was recorded in the window".to_owned());
@@ -405,34 +401,31 @@ fn take(context: &PhaseContext<'_>, file: &Path, is_cut: bool) -> std::io::Resul
 
 /// Quotes the command line for a shell.
 fn repeat_command(words: &[String]) -> String {
-    let (program, args) =
-        words.split_first().map_or(("", &[][..]), |(program, args)| (program.as_str(), args));
-    let args = args.iter().map(|word| word_of_text(word));
-    CommandLine::new(word_of_text(program)).args(args).to_string()
+    let mut words = words.iter().map(|word| word_of_text(word));
+    CommandLine::new(words.next().unwrap_or_default()).args(words).to_string()
 }
 
 /// Adds the requests in the account that `roofgap load --account` wrote to a run of `roofgap capture`.
 pub fn add_requests(run_dir: &Path, load: &Path) -> Result<(), Error> {
-    let wrong = |why: String| Error::new(format!("cannot add the requests of {}: {why}", load.display()));
-    let record = SessionRecord::read(run_dir).map_err(|error| wrong(error.to_string()))?;
+    let wrong =
+        |why: &dyn Display| Error::new(format!("cannot add the requests of {}: {why}", load.display()));
+    let record = SessionRecord::read(run_dir).map_err(|error| wrong(&error))?;
     let baseline = record.phase(PhaseName::Baseline);
     if baseline.is_some_and(|phase| phase.requested) {
-        return Err(wrong("the run is not one of `roofgap capture`".to_owned()));
+        return Err(wrong(&"the run is not one of `roofgap capture`"));
     }
-    let text = read_document(load).map_err(|error| wrong(error.to_string()))?;
-    let account = Account::from_json(&text).map_err(|error| wrong(error.to_string()))?;
-    let Some(requests) = account.requests else {
-        return Err(wrong(
-            "the account has no requests; `roofgap load --account FILE` writes them".to_owned(),
-        ));
-    };
+    let text = read_document(load).map_err(|error| wrong(&error))?;
+    let account = Account::from_json(&text).map_err(|error| wrong(&error))?;
+    if account.requests.is_none() {
+        return Err(wrong(&"the account has no requests; `roofgap load --account FILE` writes them"));
+    }
     let path = Layout::of(run_dir).native_account();
     let joined = Account {
         schema: SCHEMA.to_owned(),
-        requests: Some(requests),
+        requests: account.requests,
         ..account_at(path.clone()).unwrap_or_default()
     };
-    let text = joined.to_json().map_err(|error| wrong(error.to_string()))?;
+    let text = joined.to_json().map_err(|error| wrong(&error))?;
     write_atomic(&path, &text).map_err(Error::io("write", &path))
 }
 
@@ -457,9 +450,9 @@ mod tests {
             sockets: "/run/7-1".into(),
         };
         let scripts = Scripts { driver: "/s/driver.py".into(), annotate: "/s/annotate".into() };
-        let words: Vec<OsString> = ["vllm", "serve", "m"].map(OsString::from).to_vec();
+        let program = CommandLine::new("vllm").args(["serve", "m"]);
         let collector = Path::new("/tmp/7-1/lib.so");
-        let line = command(&words, &watched, collector, &scripts, DUTY).unwrap();
+        let line = command(program, &watched, collector, &scripts, DUTY);
         assert_eq!(line.argv(), ["vllm", "serve", "m"]);
         for (name, value) in [
             ("CUDA_INJECTION64_PATH", "/tmp/7-1/lib.so"),

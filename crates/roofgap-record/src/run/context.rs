@@ -60,7 +60,7 @@ pub struct PhaseDescription {
 impl PhaseCommand {
     /// Describes a command with logs in `folder`, their names starting with `log`.
     pub fn new(line: CommandLine, folder: PathBuf, log: &'static str, limit: Duration) -> Self {
-        PhaseCommand { line, folder, log, limit, is_profiler: false, stdout: None }
+        Self { line, folder, log, limit, is_profiler: false, stdout: None }
     }
 
     /// Marks the command as a profiler.
@@ -78,7 +78,7 @@ impl PhaseCommand {
 
 impl From<PhaseCommand> for PhaseDescription {
     fn from(command: PhaseCommand) -> Self {
-        PhaseDescription { commands: vec![command], notes: Vec::new() }
+        Self { commands: vec![command], notes: Vec::new() }
     }
 }
 
@@ -158,8 +158,8 @@ impl<'a> PhaseContext<'a> {
         };
         let disk = DiskBudget {
             folder: self.run_dir.path().to_owned(),
-            max_bytes: Some(self.config.retention.max_run_bytes.0),
-            min_free_bytes: Some(RESERVE),
+            max_bytes: self.config.retention.max_run_bytes.0,
+            min_free_bytes: RESERVE,
         };
         // All within the configured grace period, and time for a profiler to write its report.
         let stop = if command.is_profiler { StopPlan::for_profiler() } else { StopPlan::default() };
@@ -272,22 +272,22 @@ pub struct AttemptError {
 impl AttemptError {
     /// Creates a failure without a log.
     pub fn new(why: impl Into<String>) -> Self {
-        AttemptError { why: why.into(), log_tail: None, skipped: false, exit: None }
+        Self { why: why.into(), log_tail: None, skipped: false, exit: None }
     }
 
     /// Creates a failure with the log of a command.
     pub fn after(why: impl Into<String>, outcome: &Outcome) -> Self {
-        AttemptError { log_tail: Some(outcome.output_tail().to_owned()), ..Self::new(why) }
+        Self { log_tail: Some(outcome.output_tail().to_owned()), ..Self::new(why) }
     }
 
     /// Creates the reason of a phase that attempted nothing.
     pub fn skipped(why: impl Into<String>) -> Self {
-        AttemptError { skipped: true, ..Self::new(why) }
+        Self { skipped: true, ..Self::new(why) }
     }
 
     /// Ends the session.
     pub fn ending(self, exit: Exit) -> Self {
-        AttemptError { exit: Some(exit), ..self }
+        Self { exit: Some(exit), ..self }
     }
 
     /// Converts the failure to the status of the phase.
@@ -301,6 +301,6 @@ impl AttemptError {
 
 impl<E: std::error::Error> From<E> for AttemptError {
     fn from(error: E) -> Self {
-        AttemptError::new(error.to_string())
+        Self::new(error.to_string())
     }
 }

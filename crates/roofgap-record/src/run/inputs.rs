@@ -1,16 +1,17 @@
 //! The inputs of a session: the manifest, a YAML list of images and prompts, and the record `inputs.yaml`.
 
-use std::collections::HashSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use roofgap_base::file::{FileHash, hash_file, read_text};
+use roofgap_base::file::{hash_file, read_text};
 use roofgap_runs::config::settings::WorkloadKind;
-use roofgap_runs::config::tree::{Map, Node, Origin, Value};
-use roofgap_runs::config::{Config, read_yaml, write_yaml};
+use roofgap_runs::config::{Config, read_yaml, to_yaml};
 use roofgap_runs::run_dir::PhaseName;
+use serde::Serialize;
+use serde_json::Value;
 
 use super::context::PhaseContext;
+use crate::distinct;
 use roofgap_base::error::Error;
 
 /// The items of `inputs.manifest`.
@@ -33,12 +34,9 @@ impl Manifest {
     pub fn read(path: &Path) -> Result<Self, Error> {
         let wrong = |why: String| Error::new(format!("inputs.manifest: {}: {why}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-        let tree = read_yaml(&text, path, &|_| Origin::Program).map_err(|error| wrong(error.to_string()))?;
-        let list = match &tree.value {
-            Value::Map(map) => map.get("inputs").or_else(|| map.get("items")),
-            _ => Some(&tree),
-        };
-        let Some(Value::List(entries)) = list.map(|node| &node.value) else {
+        let tree = read_yaml(&text, path).map_err(|error| wrong(error.to_string()))?;
+        let list = tree.get("inputs").or_else(|| tree.get("items")).unwrap_or(&tree);
+        let Value::Array(entries) = list else {
             return Err(wrong("expected a list of images or prompts".to_owned()));
         };
         let full = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
@@ -50,27 +48,24 @@ impl Manifest {
         if items.is_empty() {
             return Err(wrong("the list is empty".to_owned()));
         }
-        Ok(Manifest { items })
+        Ok(Self { items })
     }
 
     /// Returns the images, where every item is an image without a prompt.
-    pub fn images_only(&self) -> Option<Vec<&Path>> {
-        let image = |item: &'_ ManifestItem| item.prompt.is_none() && item.image.is_some();
-        self.items.iter().all(image).then(|| {
-            let images = self.items.iter().filter_map(|item| item.image.as_deref());
-            images.collect()
-        })
+    pub fn images_only<'a>(&'a self) -> Option<Vec<&'a Path>> {
+        let image = |item: &'a ManifestItem| item.image.as_deref().filter(|_| item.prompt.is_none());
+        self.items.iter().map(image).collect()
     }
 }
 
 impl ManifestItem {
     /// Reads an entry: a map, or a text that is an image where a file of that name exists, else a prompt.
-    fn of(entry: &Node, folder: &Path) -> Result<Self, String> {
-        let (image, prompt) = match &entry.value {
-            Value::Text(text) if folder.join(text).is_file() => (Some(text.clone()), None),
-            Value::Text(text) => (None, Some(text.clone())),
-            Value::Map(map) => (first_text(map, ["image", "path"]), first_text(map, ["prompt", "text"])),
-            _ => (None, None),
+    fn of(entry: &Value, folder: &Path) -> Result<Self, String> {
+        let first = |keys: [&str; 2]| keys.iter().find_map(|key| entry.get(key)?.as_str());
+        let (image, prompt) = match entry.as_str() {
+            Some(text) if folder.join(text).is_file() => (Some(text), None),
+            Some(text) => (None, Some(text)),
+            None => (first(["image", "path"]), first(["prompt", "text"])),
         };
         let image = image.map(|image| folder.join(image));
         if let Some(image) = image.as_ref().filter(|image| !image.is_file()) {
@@ -79,7 +74,7 @@ impl ManifestItem {
         if image.is_none() && prompt.is_none() {
             return Err("neither image nor prompt".to_owned());
         }
-        Ok(ManifestItem { image, prompt })
+        Ok(Self { image, prompt: prompt.map(str::to_owned) })
     }
 }
 
@@ -134,34 +129,38 @@ fn image_size(path: &Path) -> Option<(u32, u32)> {
     None
 }
 
-fn first_text(map: &Map, keys: [&str; 2]) -> Option<String> {
-    keys.iter().find_map(|key| match &map.get(key)?.value {
-        Value::Text(text) => Some(text.clone()),
-        _ => None,
-    })
+/// The document `inputs.yaml`.
+#[derive(Serialize)]
+struct InputList {
+    schema: &'static str,
+    inputs: Vec<InputFile>,
+}
+
+#[derive(Serialize)]
+struct InputFile {
+    path: String,
+    bytes: u64,
+    sha256: String,
 }
 
 /// Writes `inputs.yaml`: the input files of the configuration and those that the program says it read, with size and hash.
 pub fn write_inputs(context: &mut PhaseContext<'_>, read_by_program: &[PathBuf]) {
-    let mut items = Vec::new();
-    let mut files = input_files(context.config, read_by_program);
-    let mut known = HashSet::new();
-    files.retain(|path| known.insert(path.clone()));
-    for path in files {
+    let mut inputs = Vec::new();
+    for path in distinct(input_files(context.config, read_by_program)) {
         match hash_file(&path) {
-            Ok(file) => items.push(input_node(&path, &file)),
+            Ok(file) => inputs.push(InputFile {
+                path: path.display().to_string(),
+                bytes: file.bytes,
+                sha256: format!("sha256:{}", file.sha256),
+            }),
             Err(error) => {
                 let note = format!("cannot read the input {}: {error}", path.display());
                 context.record.note(PhaseName::Preflight, note);
             }
         }
     }
-    let mut map = Map::default();
-    map.insert("schema", text("roofgap.inputs/1"));
-    map.insert("inputs", node(Value::List(items)));
-    let yaml = write_yaml(&node(Value::Map(map)), &|_| None);
-    let written = context.run_dir.write("inputs.yaml", yaml.as_bytes());
-    match written {
+    let yaml = to_yaml(&InputList { schema: "roofgap.inputs/1", inputs }).map_err(Error::from);
+    match yaml.and_then(|yaml| context.run_dir.write("inputs.yaml", yaml.as_bytes())) {
         Ok(path) => {
             context.record.output(PhaseName::Preflight, &path);
         }
@@ -194,40 +193,20 @@ fn input_files(config: &Config, read_by_program: &[PathBuf]) -> Vec<PathBuf> {
     paths
 }
 
-fn node(value: Value) -> Node {
-    Node::new(value, Origin::Program)
-}
-
-fn text(value: &str) -> Node {
-    node(Value::Text(value.to_owned()))
-}
-
-fn input_node(path: &Path, file: &FileHash) -> Node {
-    let bytes = i64::try_from(file.bytes).unwrap_or(i64::MAX);
-    let mut map = Map::default();
-    map.insert("path", text(&path.display().to_string()));
-    map.insert("bytes", node(Value::Int(bytes)));
-    map.insert("sha256", text(&format!("sha256:{}", file.sha256)));
-    node(Value::Map(map))
-}
-
 /// Lists the files named anywhere in a manifest, relative to its folder.
 fn manifest_files(manifest: &Path) -> Vec<PathBuf> {
-    fn collect(node: &Node, folder: &Path, found: &mut Vec<PathBuf>) {
-        match &node.value {
-            Value::Text(text) => found.extend(Some(folder.join(text)).filter(|path| path.is_file())),
-            Value::List(items) => items.iter().for_each(|item| collect(item, folder, found)),
-            Value::Map(map) => map.iter().for_each(|(_, item)| collect(item, folder, found)),
+    fn collect(value: &Value, folder: &Path, found: &mut Vec<PathBuf>) {
+        match value {
+            Value::String(text) => found.extend(Some(folder.join(text)).filter(|path| path.is_file())),
+            Value::Array(items) => items.iter().for_each(|item| collect(item, folder, found)),
+            Value::Object(map) => map.values().for_each(|item| collect(item, folder, found)),
             _ => {}
         }
     }
     let mut found = Vec::new();
     let folder = manifest.parent().unwrap_or(Path::new(""));
-    if let Ok(content) = read_text(manifest)
-        && let Ok(tree) = read_yaml(&content, manifest, &|_| Origin::Program)
-    {
-        collect(&tree, folder, &mut found);
-    }
+    let tree = read_text(manifest).ok().and_then(|content| read_yaml(&content, manifest).ok());
+    collect(&tree.unwrap_or_default(), folder, &mut found);
     found
 }
 

@@ -4,7 +4,6 @@
 //! - [`phases`]: what a phase is, their order, and one file a phase;
 //! - `context`: the context of the phases, the description of their commands, and their failures;
 //! - `program`, `inputs`, `tools`: the profiled program, its inputs, the profilers and the machine;
-//! - `shared_run`: sessions of several nodes as one run;
 //! - [`attach`]: a window of a program that runs.
 
 pub mod attach;
@@ -14,23 +13,26 @@ pub mod props;
 pub(crate) mod context;
 pub(crate) mod inputs;
 pub(crate) mod program;
-mod shared_run;
 mod tools;
+
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
 
 use roofgap_base::exit::Exit;
 use roofgap_collect::child::Cancel;
 use roofgap_collect::command::CommandLine;
+use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::WorkloadKind;
 use roofgap_runs::open::run::stages;
-use roofgap_runs::run_dir::folder::RunDir;
-use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus, RunRef};
+use roofgap_runs::run_dir::folder::{RunDir, RunState, cannot_create, run_state};
+use roofgap_runs::run_dir::layout::nodes_in;
+use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus, RunRef, locate};
 use roofgap_runs::runs::{prune, text};
 
 use context::PhaseContext;
-use phases::{ORDER, PlannedSession, Results, Stop, needed_tools, preflight, run_all};
+use phases::{ORDER, Ready, Results, Stop, needed_tools, preflight, run_all};
 use program::{Program, ProgramFiles};
 use roofgap_base::error::Error;
-use shared_run::SharedRun;
 use tools::{GpuCheck, Tools};
 
 pub use phases::report::{WrittenReports, write_reports, write_reports_with};
@@ -78,8 +80,7 @@ fn warn_about_size(context: &mut PhaseContext<'_>) {
             "roofgap runs prune artifacts.stage2_dir='{}' retention.max_run_bytes={cap}",
             context.config.artifacts.stage2_dir.display()
         );
-        let warning = text::over_cap(&plan, cap, &command);
-        context.warn(warning);
+        context.warn(text::over_cap(&plan, cap, &command));
     }
 }
 
@@ -148,11 +149,67 @@ pub fn dry_run(props: &ProfileProps) -> Result<DryRun, Error> {
         dry_run.remarks.push((PhaseName::Preflight, note.to_owned()));
     }
     let tools = Tools::find(props, gpus.usable, !needed_tools(config).is_empty());
-    let session = PlannedSession { config, layout: &layout, program: &program, tools: &tools };
+    let ready = Ready { program, tools };
     for phase in ORDER.iter().filter(|phase| phase.not_requested(config).is_none()) {
-        let described = phase.commands(&session)?;
+        let described = phase.commands(&ready)?;
         dry_run.commands.extend(described.commands.into_iter().map(|command| (phase.name(), command.line)));
         dry_run.remarks.extend(described.notes.into_iter().map(|note| (phase.name(), note)));
     }
     Ok(dry_run)
+}
+
+/// The folder of a run of several nodes: sessions with the same `run.id` and folder become one run.
+///
+/// Each session writes a run directory of its own, `ID/nodes/RUN`, so that none can harm another. The one that ends last finds that
+/// all others have ended, and makes the run `ID` of all of them. Where a node died, `roofgap report ID` makes it.
+#[derive(Debug, Clone)]
+struct SharedRun {
+    folder: PathBuf,
+}
+
+impl SharedRun {
+    /// Returns the shared run of a configuration; `None` for a session of its own.
+    fn of(config: &Config) -> Option<Self> {
+        let id = config.run.id.as_ref()?;
+        let base = &config.artifacts.stage2_dir;
+        let base = std::path::absolute(base).unwrap_or_else(|_| base.clone());
+        Some(Self { folder: base.join(id) })
+    }
+
+    /// Returns the folder of the sessions.
+    fn nodes(&self) -> PathBuf {
+        nodes_in(&self.folder)
+    }
+
+    /// Creates the folder of the sessions, which only its owner may read.
+    fn create_nodes(&self) -> Result<PathBuf, Error> {
+        let nodes = self.nodes();
+        let base = self.folder.parent().unwrap_or(&self.folder);
+        let created = std::fs::create_dir_all(base).and_then(|()| {
+            let mut builder = std::fs::DirBuilder::new();
+            builder.recursive(true).mode(0o700).create(&nodes)
+        });
+        created.map_err(cannot_create(&nodes))?;
+        Ok(nodes)
+    }
+
+    /// Writes the shared run once all of its sessions have ended. This one has.
+    fn end(&self) -> SharedRunOutcome {
+        let mut outcome = SharedRunOutcome { path: self.folder.clone(), ..SharedRunOutcome::default() };
+        if let Err(error) = self.write(&mut outcome) {
+            outcome.problems.push(error.to_string());
+        }
+        outcome
+    }
+
+    fn write(&self, outcome: &mut SharedRunOutcome) -> Result<(), Error> {
+        let runs = locate::all(&self.nodes())?;
+        outcome.nodes = runs.len();
+        let under_way = runs.iter().filter(|run| run_state(&run.path) == RunState::UnderWay);
+        outcome.under_way = under_way.map(|run| run.id.clone()).collect();
+        if outcome.under_way.is_empty() {
+            outcome.problems = write_reports(&self.folder)?.unreadable;
+        }
+        Ok(())
+    }
 }

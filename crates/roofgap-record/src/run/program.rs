@@ -1,16 +1,17 @@
 //! The profiled program, as a command line for each phase.
 
 use std::ffi::OsString;
-use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use roofgap_analyze::Engine;
 use roofgap_collect::command::CommandLine;
 use roofgap_collect::program::{Annotation, ProgramContext, Scripts, launcher};
-use roofgap_runs::config::settings::{Task, Workload, WorkloadKind};
+use roofgap_runs::config::settings::{Workload, WorkloadKind};
 use roofgap_runs::config::{Config, Span, model};
+use roofgap_runs::open::run::account_at;
 use roofgap_runs::run_dir::{Layout, PhaseName};
 
+use super::context::PhaseCommand;
 use super::inputs::Manifest;
 use crate::stage1::{ComposedConfig, HydraModule};
 use roofgap_base::error::Error;
@@ -18,10 +19,10 @@ use roofgap_base::error::Error;
 /// The profiled program.
 #[derive(Debug, Clone)]
 pub struct Program {
-    config: Config,
+    pub config: Config,
     /// This binary, which runs the embedded model and sends load.
     executable: PathBuf,
-    layout: Layout,
+    pub layout: Layout,
     files: ProgramFiles,
     module: Option<HydraModule>,
 }
@@ -38,7 +39,7 @@ pub struct ProgramFiles {
 impl ProgramFiles {
     /// Describes the files before they are written.
     pub fn planned(config: &Config, layout: &Layout) -> Result<Self, Error> {
-        Ok(ProgramFiles {
+        Ok(Self {
             scripts: Some(Scripts::of(&layout.scripts())),
             model_config: model::config_json(config)?.map(|_| layout.model_config()),
         })
@@ -67,15 +68,24 @@ impl Program {
             _ => None,
         };
         let (executable, layout) = (executable.to_owned(), layout.clone());
-        let program = Program { config: config.clone(), executable, layout, files, module };
+        let program = Self { config: config.clone(), executable, layout, files, module };
         program.command(PhaseName::Baseline, &program.layout.baseline_account())?;
         Ok(program)
     }
 
-    /// Returns the command that samples the counters of all GPUs into a capture in `folder`, until it is interrupted.
-    pub fn sampler(&self, folder: &Path, interval_us: NonZeroU32) -> CommandLine {
-        let words = ["sample-counters", "--interval-us"];
-        CommandLine::new(&self.executable).args(words).arg(interval_us.to_string()).arg(folder)
+    /// Returns the command that samples the counters of all GPUs beside the native collector, until it is interrupted; `None` where none
+    /// are to be sampled.
+    pub fn sampler(&self) -> Option<CommandLine> {
+        let interval_us = self.config.profiling.native.counters_us?.to_string();
+        let line = CommandLine::new(&self.executable).args(["sample-counters", "--interval-us"]);
+        Some(line.arg(interval_us).arg(self.layout.native()))
+    }
+
+    /// Describes the program as the command of a phase, with its logs beside its account.
+    pub fn phase_command(&self, phase: PhaseName, account: &Path) -> Result<PhaseCommand, Error> {
+        let folder = account.parent().unwrap_or(account).to_owned();
+        let line = self.command(phase, account)?;
+        Ok(PhaseCommand::new(line, folder, "program", self.config.run.timeout.0))
     }
 
     /// Builds the command line of a phase. The program writes its account to `account`.
@@ -121,6 +131,14 @@ impl Program {
             WorkloadKind::Server => engine().or(Some("a server")),
             _ => None,
         }
+    }
+
+    /// Returns the engine or launcher that the command, or the account of an earlier phase, names.
+    pub fn engine(&self) -> Option<String> {
+        let layout = &self.layout;
+        let accounts = [layout.baseline_account(), layout.native_account(), layout.nsys_account()];
+        let by_account = || accounts.into_iter().find_map(|path| account_at(path)?.engine?.name);
+        self.serving_engine().map(str::to_owned).or_else(by_account)
     }
 
     fn context(&self, phase: PhaseName, account: &Path) -> ProgramContext {
@@ -201,14 +219,10 @@ impl Program {
         for (name, value) in options {
             line = value.into_iter().fold(line, |line, value| line.option(name, value));
         }
-        let task = match model.task {
-            Task::Causal => "causal",
-            Task::ImageText => "image_text",
-        };
         let last = [
             workload.compile.then(|| "--compile".to_owned()),
             workload.cuda_graphs.then(|| "--cuda-graphs".to_owned()),
-            Some(format!("--task={task}")),
+            Some(format!("--task={}", model.task.as_str())),
             model.attention.as_ref().map(|name| format!("--attention={name}")),
             model.experts.as_ref().map(|name| format!("--experts={name}")),
             model.trust_remote_code.then(|| "--trust-remote-code".to_owned()),
@@ -254,15 +268,14 @@ fn load_words(executable: &Path, config: &Config, phase: PhaseName) -> Vec<OsStr
         ("--good-itl", load.good_itl.map(seconds)),
     ];
     let mut words: Vec<OsString> = vec![executable.into(), "load".into()];
-    for (name, value) in options {
-        words.extend(value.map(|value| OsString::from(format!("{name}={value}"))));
-    }
+    let given = options.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?)));
+    words.extend(given.map(OsString::from));
     if let Some(path) = &load.prompts {
         words.push("--prompts".into());
         words.push(absolute(path.clone()).into());
     }
     if phase == PhaseName::Timeline {
-        words.extend(pair_options(config.profiling.native.overhead_pairs).map(OsString::from));
+        words.extend(pair_options(config.profiling.native.overhead_pairs).into_iter().map(OsString::from));
     }
     words.push("--".into());
     words.extend(config.workload.words());
@@ -274,13 +287,12 @@ const PAIRS: u32 = 8;
 const PAIRS_AFTER: &str = "5s";
 
 /// Returns the options of `roofgap load` for the overhead of the collector. Without a collector in the server they do nothing.
-fn pair_options(pairs: Option<u32>) -> impl Iterator<Item = String> {
-    let options = match pairs {
-        Some(0) => None,
-        Some(pairs) => Some([format!("--overhead-pairs={}", pairs.max(3)), String::new()]),
-        None => Some([format!("--overhead-pairs={PAIRS}"), format!("--overhead-after={PAIRS_AFTER}")]),
-    };
-    options.into_iter().flatten().filter(|option| !option.is_empty())
+fn pair_options(pairs: Option<u32>) -> Vec<String> {
+    match pairs {
+        Some(0) => Vec::new(),
+        Some(pairs) => vec![format!("--overhead-pairs={}", pairs.max(3))],
+        None => vec![format!("--overhead-pairs={PAIRS}"), format!("--overhead-after={PAIRS_AFTER}")],
+    }
 }
 
 /// Makes a path independent of the working directory.
@@ -304,24 +316,19 @@ fn embedded_args(workload: &Workload, manifest: Option<&Manifest>, phase: PhaseN
     let items = manifest.map_or(0, |manifest| u32::try_from(manifest.items.len()).unwrap_or(u32::MAX));
     let repeats = repeats_in(workload.repeats, phase).max(items);
     let own = manifest.map(|manifest| manifest.embedded_options(workload.prompt_tokens.unwrap_or(1)));
-    let mut args = Vec::new();
-    let mut value = |name: &str, value: String| args.extend([name.to_owned(), value]);
-    value("--preset", workload.size.clone());
-    value("--seed", workload.seed.to_string());
-    if let Some(tokens) = workload.prompt_tokens {
-        value("--prompt-tokens", tokens.to_string());
-    }
-    if let Some(tokens) = workload.tokens {
-        value("--new-tokens", tokens.to_string());
-    }
-    value("--repeats", repeats.to_string());
-    value("--warmup", workload.warmup.to_string());
-    if let Some(size) = workload.image_size.filter(|_| manifest.is_none()) {
-        value("--image-size", size.to_string());
-    }
-    if let Some(threads) = workload.threads {
-        value("--threads", threads.to_string());
-    }
+    let number = |value: Option<u32>| value.map(|value| value.to_string());
+    let options = [
+        ("--preset", Some(workload.size.clone())),
+        ("--seed", Some(workload.seed.to_string())),
+        ("--prompt-tokens", number(workload.prompt_tokens)),
+        ("--new-tokens", number(workload.tokens)),
+        ("--repeats", number(Some(repeats))),
+        ("--warmup", number(Some(workload.warmup))),
+        ("--image-size", number(workload.image_size.filter(|_| manifest.is_none()))),
+        ("--threads", number(workload.threads)),
+    ];
+    let given = options.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value?]));
+    let mut args: Vec<String> = given.flatten().collect();
     if !workload.kv_cache {
         args.push("--no-kv-cache".to_owned());
         args.extend(workload.context_limit.map(|limit| format!("--context-limit={limit}")));

@@ -158,7 +158,7 @@ impl ProfileAnswer {
             .into_iter()
             .map(|(name, file)| (name, outcome.run_dir.join(file)))
             .filter(|(_, path)| has_content(path));
-        ProfileAnswer {
+        Self {
             schema: ANSWER_SCHEMA,
             run_id: outcome.record.run_id.clone(),
             path: outcome.run_dir.clone(),

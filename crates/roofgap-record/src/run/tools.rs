@@ -4,8 +4,8 @@
 use super::props::ProfileProps;
 use roofgap_analyze::Engine;
 use roofgap_collect::command::find_on_path;
-use roofgap_collect::provenance::{Gpus, Machine, Python, Revision, variables, visible_gpus};
-use roofgap_collect::tool::{Ncu, Nsys, RejectedCandidate, Search};
+use roofgap_collect::provenance::{Gpus, Machine, Python, Revision, recorded_variables, visible_gpus};
+use roofgap_collect::tool::{Ncu, Nsys, Search, SearchResult, Version};
 use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::WorkloadKind;
 use roofgap_runs::run_dir::environment::{Environment, SCHEMA, ToolFacts};
@@ -33,7 +33,7 @@ impl NativeLibrary {
                 "the native collector is not available: this binary was built without it: {WHY}"
             ));
         }
-        Ok(NativeLibrary { bytes: BYTES, sha256: SHA256 })
+        Ok(Self { bytes: BYTES, sha256: SHA256 })
     }
 }
 
@@ -70,7 +70,7 @@ impl Tools {
             root: Some(PathBuf::from("/")),
         };
         let not_needed = || "not searched: no phase needs it".to_owned();
-        Tools {
+        Self {
             nsys: if is_needed { find_nsys(&search(&profiling.nsys.path)) } else { Err(not_needed()) },
             native: props.native.clone(),
             ncu: if is_needed { find_ncu(&search(&profiling.ncu.path)) } else { Err(not_needed()) },
@@ -80,8 +80,7 @@ impl Tools {
 }
 
 fn find_nsys(search: &Search) -> Result<Nsys, String> {
-    let found = Nsys::find(search);
-    let nsys = found.tool.ok_or_else(|| missing("nsys", "Nsight Systems", search, &found.rejected))?;
+    let nsys = found("nsys", "Nsight Systems", search, Nsys::find(search))?;
     match nsys.importer.remedy() {
         Some(remedy) => Err(format!("{} cannot import its own recordings; {remedy}", nsys.path.display())),
         None => Ok(nsys),
@@ -89,18 +88,17 @@ fn find_nsys(search: &Search) -> Result<Nsys, String> {
 }
 
 fn find_ncu(search: &Search) -> Result<Ncu, String> {
-    let found = Ncu::find(search);
-    found.tool.ok_or_else(|| missing("ncu", "Nsight Compute", search, &found.rejected))
+    found("ncu", "Nsight Compute", search, Ncu::find(search))
 }
 
-fn missing(tool: &str, product: &str, search: &Search, rejected: &[RejectedCandidate]) -> String {
-    let tried: Vec<String> =
-        rejected.iter().map(|rejected| format!("{}: {}", rejected.path.display(), rejected.why)).collect();
-    match (tried.is_empty(), &search.named) {
-        (true, Some(path)) => format!("{} is not executable; fix profiling.{tool}.path", path.display()),
-        (true, None) => format!("{tool} was not found; install {product}, or set profiling.{tool}.path"),
-        (false, _) => format!("no usable {tool}: {}", tried.join("; ")),
-    }
+/// Returns the tool that was found, or the reason why there is none.
+fn found<T>(tool: &str, product: &str, search: &Search, found: SearchResult<T>) -> Result<T, String> {
+    let tried = found.tried();
+    found.tool.ok_or_else(|| match (tried, &search.named) {
+        (Some(tried), _) => format!("no usable {tool}: {tried}"),
+        (None, Some(path)) => format!("{} is not executable; fix profiling.{tool}.path", path.display()),
+        (None, None) => format!("{tool} was not found; install {product}, or set profiling.{tool}.path"),
+    })
 }
 
 /// The GPUs of the machine, and whether the program can use one.
@@ -130,7 +128,7 @@ impl GpuCheck {
             }
             Ok(_) => Ok(()),
         };
-        GpuCheck { gpus: gpus.ok(), usable }
+        Self { gpus: gpus.ok(), usable }
     }
 }
 
@@ -171,37 +169,27 @@ pub fn gather_environment(
         python: python.and_then(|python| python.as_ref().ok().cloned()),
         no_python_because: python.and_then(|python| python.as_ref().err().cloned()),
         workload_revision: folder.as_deref().and_then(Revision::of),
-        variables: variables::current(),
+        variables: recorded_variables(),
     }
 }
 
 fn tool_facts(tools: &Tools) -> BTreeMap<String, ToolFacts> {
-    fn facts<T, E: ToString>(tool: &Result<T, E>, present: impl FnOnce(&T) -> ToolFacts) -> ToolFacts {
-        tool.as_ref().map_or_else(
-            |error| ToolFacts { unusable_because: Some(error.to_string()), ..ToolFacts::default() },
-            present,
-        )
-    }
-    let installed = |path: &Path, version: Option<String>| ToolFacts {
+    let installed = |path: &Path, version: &Option<Version>| ToolFacts {
         path: Some(path.to_owned()),
-        version,
+        version: version.as_ref().map(ToString::to_string),
         ..ToolFacts::default()
     };
+    let embedded = |library: &NativeLibrary| ToolFacts {
+        sha256: Some(library.sha256.to_owned()),
+        ..ToolFacts::default()
+    };
+    let unusable = |why: &String| ToolFacts { unusable_because: Some(why.clone()), ..ToolFacts::default() };
     let rows = [
-        (
-            "nsys",
-            facts(&tools.nsys, |nsys| installed(&nsys.path, nsys.version.as_ref().map(ToString::to_string))),
-        ),
-        ("ncu", facts(&tools.ncu, |ncu| installed(&ncu.path, ncu.version.as_ref().map(ToString::to_string)))),
-        (
-            "native",
-            facts(&tools.native, |library| ToolFacts {
-                sha256: Some(library.sha256.to_owned()),
-                ..ToolFacts::default()
-            }),
-        ),
+        ("nsys", tools.nsys.as_ref().map(|nsys| installed(&nsys.path, &nsys.version))),
+        ("ncu", tools.ncu.as_ref().map(|ncu| installed(&ncu.path, &ncu.version))),
+        ("native", tools.native.as_ref().map(embedded)),
     ];
-    rows.map(|(name, tool)| (name.to_owned(), tool)).into()
+    rows.map(|(name, tool)| (name.to_owned(), tool.unwrap_or_else(unusable))).into()
 }
 
 #[cfg(test)]

@@ -20,21 +20,19 @@ pub fn configure_module(context: &mut PhaseContext<'_>, program: &mut Program) -
     let Some((module, output, setting)) = program.hydra() else {
         return Ok(());
     };
-    let own = module.own_config(&output, &setting, MODULE_LIMIT)?;
+    let own = module.own_config(&output, &setting)?;
     let inputs = match &context.config.inputs.manifest {
         Some(path) => give_manifest(context, module, &own, path)?,
         None => 1,
     };
-    let accepted = module.inject_light_overrides(&own, inputs, &output, &setting, MODULE_LIMIT)?;
+    let accepted = module.inject_light_overrides(&own, inputs, &output, &setting)?;
     for text in accepted.dropped {
-        let note = format!("the module does not accept {text}; it was left out");
-        context.note(note);
+        context.note(format!("the module does not accept {text}; it was left out"));
     }
     for section in accepted.profilers_on {
-        let warning = format!(
+        context.warn(format!(
             "torch.profiler of the module stays on ({section}): its times include that, and it can block nsys and ncu; turn it off with workload.overrides"
-        );
-        context.warn(warning);
+        ));
     }
     context.module_config = Some(accepted.config);
     Ok(())
@@ -108,14 +106,12 @@ const INPUT_LIMITS: [&str; 2] = ["repeats", "dataset.sampling.num_samples_per_ep
 /// Sections of torch.profiler that the documents name. Both have the switch `enabled`, even where it is not in the file.
 const PROFILERS: [&str; 2] = ["torch_profiler", "profiling"];
 
-/// Overrides for a torch.profiler that cannot be turned off, below its section.
-const LIGHTER: [(&str, &str); 6] = [
+/// Overrides for a torch.profiler that cannot be turned off, below its section, beside those for a short run.
+const LIGHTER: [(&str, &str); 4] = [
     ("activities", "[cpu]"),
     ("record_shapes", "false"),
     ("profile_memory", "false"),
     ("with_stack", "false"),
-    ("warmup_rounds", "0"),
-    ("rep_max_new_tokens", "16"),
 ];
 
 /// Overrides for a short run with torch.profiler on, below its section, where the module has the keys.
@@ -155,15 +151,9 @@ impl HydraModule {
     }
 
     /// Asks the module for its configuration under the overrides of the user, without running it.
-    pub fn own_config(
-        &self,
-        output: &Path,
-        context: &ProgramContext,
-        limit: Duration,
-    ) -> Result<ComposedConfig, Error> {
-        let bare =
-            HydraModule { mode: String::new(), manifest: None, light_overrides: Vec::new(), ..self.clone() };
-        let answer = bare.probe(output, context, limit)?;
+    pub fn own_config(&self, output: &Path, context: &ProgramContext) -> Result<ComposedConfig, Error> {
+        let bare = Self { mode: String::new(), manifest: None, light_overrides: Vec::new(), ..self.clone() };
+        let answer = bare.probe(output, context)?;
         if answer.output.success {
             return Ok(ComposedConfig::parse(&answer.output.stdout));
         }
@@ -212,12 +202,11 @@ impl HydraModule {
         inputs: usize,
         output: &Path,
         context: &ProgramContext,
-        limit: Duration,
     ) -> Result<AcceptedOverrides, Error> {
         self.lighten(own, inputs);
         let mut dropped = Vec::new();
         loop {
-            let answer = self.probe(output, context, limit)?;
+            let answer = self.probe(output, context)?;
             if answer.output.success {
                 let config = ComposedConfig::parse(&answer.output.stdout);
                 // A module without that group, but with a key of its name, takes the choice as a text.
@@ -244,9 +233,9 @@ impl HydraModule {
         }
     }
 
-    fn probe(&self, output: &Path, context: &ProgramContext, limit: Duration) -> Result<Answer, Error> {
+    fn probe(&self, output: &Path, context: &ProgramContext) -> Result<Answer, Error> {
         let line = context.apply(self.line(output).args(["--cfg", "job"]));
-        let output = probe(&line, limit).map_err(Error::of)?;
+        let output = probe(&line, MODULE_LIMIT).map_err(Error::of)?;
         Ok(Answer { line, output })
     }
 
@@ -353,7 +342,8 @@ fn lighter_profiler(own: &ComposedConfig, rejected: &str) -> Vec<String> {
     };
     // The documents write `profiling=@profiling/torch/torch-profiler.min`, which Hydra takes as a text for the section.
     let mut all = vec![format!("profiling/torch@{section}=torch-profiler.min")];
-    all.extend(LIGHTER.map(|(name, value)| set_or_add(own, &format!("{section}.{name}"), value)));
+    let lighter = LIGHTER.into_iter().chain(SHORTER);
+    all.extend(lighter.map(|(name, value)| set_or_add(own, &format!("{section}.{name}"), value)));
     all
 }
 
@@ -451,7 +441,7 @@ impl ComposedConfig {
             entries.push((path.clone(), value.trim_matches(['\'', '"']).to_owned()));
             parents.push((indent, path));
         }
-        ComposedConfig { entries }
+        Self { entries }
     }
 
     /// Returns true where the key exists.
@@ -538,8 +528,7 @@ mod tests {
             run_dir: "/runs/1".into(),
             phase: "baseline",
             account: "/runs/1/baseline/workload.json".into(),
-            cwd: None,
-            env: Vec::new(),
+            ..ProgramContext::default()
         }
     }
 

@@ -8,6 +8,7 @@
 mod hydra;
 mod runner;
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use roofgap_analyze::Analysis;
@@ -19,7 +20,7 @@ use roofgap_base::error::Error;
 
 pub(crate) use hydra::configure_module;
 pub use hydra::{AcceptedOverrides, ComposedConfig, HydraModule};
-pub(crate) use runner::{complete_account, keep_operators};
+pub(crate) use runner::{complete_account, keep_operators, operator_count};
 
 /// Names of an account in the folder of a run.
 const ACCOUNTS: [&str; 3] = ["baseline/workload.json", "workload.json", "account.json"];
@@ -38,16 +39,16 @@ pub(crate) struct Stage1 {
 /// Reads the account of an earlier run. An account is taken as it is; a `metrics.json` gives its stage times.
 pub(crate) fn read(folder: &Path) -> Result<Stage1, Error> {
     let unusable =
-        |path: &Path, why: String| Error::new(format!("stage1.run_dir: {}: {why}", path.display()));
+        |path: &Path, why: &dyn Display| Error::new(format!("stage1.run_dir: {}: {why}", path.display()));
     let mut accounts = ACCOUNTS.iter().map(|name| folder.join(name));
     if let Some(path) = accounts.find(|path| path.is_file()) {
-        let account = account::read(&path).map_err(|error| unusable(&path, error.to_string()))?;
-        let text = read_text(&path).map_err(|error| unusable(&path, error.to_string()))?;
+        let account = account::read(&path).map_err(|error| unusable(&path, &error))?;
+        let text = read_text(&path).map_err(|error| unusable(&path, &error))?;
         return Ok(Stage1 { path, account, text });
     }
     if let Some(path) = runner::metrics_file(folder) {
-        let account = runner::read(&path).map_err(|why| unusable(&path, why))?;
-        let text = account.to_json().map_err(|error| unusable(&path, error.to_string()))?;
+        let account = runner::read(&path).map_err(|error| unusable(&path, &error.why))?;
+        let text = account.to_json().map_err(|error| unusable(&path, &error))?;
         let text = String::from_utf8_lossy(&text).into_owned();
         return Ok(Stage1 { path, account, text });
     }
@@ -57,16 +58,16 @@ pub(crate) fn read(folder: &Path) -> Result<Stage1, Error> {
             "no account ({}) and no metrics.json, neither there nor in torch_profiler or stage1",
             ACCOUNTS.join(", ")
         );
-        return Err(unusable(folder, why));
+        return Err(unusable(folder, &why));
     }
-    let text = read_document(&path).map_err(|error| unusable(&path, error.to_string()))?;
+    let text = read_document(&path).map_err(|error| unusable(&path, &error))?;
     let analysis: Analysis = serde_json::from_slice(&text)
-        .map_err(|error| unusable(&path, format!("no {} analysis: {error}", roofgap_analyze::SCHEMA)))?;
+        .map_err(|error| unusable(&path, &format!("no {} analysis: {error}", roofgap_analyze::SCHEMA)))?;
     if analysis.stages.is_empty() {
-        return Err(unusable(&path, "no stages".to_owned()));
+        return Err(unusable(&path, &"no stages"));
     }
     let text = account_of(&analysis).to_string();
-    let account = serde_json::from_str(&text).map_err(|error| unusable(&path, error.to_string()))?;
+    let account = serde_json::from_str(&text).map_err(|error| unusable(&path, &error))?;
     Ok(Stage1 { path, account, text })
 }
 

@@ -16,11 +16,10 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 
 use super::ComposedConfig;
-use crate::run::context::PhaseContext;
+use crate::run::context::{AttemptError, PhaseContext};
 use crate::run::inputs::write_inputs;
 use roofgap_runs::config::read_yaml;
 use roofgap_runs::config::settings::WorkloadKind;
-use roofgap_runs::config::tree::{Origin, Value};
 
 /// Folders of `metrics.json` below the output folder of the runner, or of a session of the original system.
 const FOLDERS: [&str; 3] = ["", "torch_profiler", "stage1"];
@@ -73,10 +72,9 @@ fn json(file: &Path) -> Option<Json> {
 }
 
 /// Reads the means of a run as an account with one repeat. The runner keeps no times of single images.
-pub fn read(file: &Path) -> Result<Account, String> {
-    let text = read_document(file).map_err(|error| error.to_string())?;
-    let metrics: Metrics = serde_json::from_slice(&text)
-        .map_err(|error| format!("not the metrics of a Stage 1 runner: {error}"))?;
+pub fn read(file: &Path) -> Result<Account, AttemptError> {
+    let metrics: Metrics = serde_json::from_slice(&read_document(file)?)
+        .map_err(|error| AttemptError::new(format!("not the metrics of a Stage 1 runner: {error}")))?;
     let folder = file.parent().unwrap_or(Path::new(""));
     let mut account = account_of(&metrics);
     let assumptions = assumptions(folder);
@@ -87,62 +85,61 @@ pub fn read(file: &Path) -> Result<Account, String> {
     }
     account.stage1 = Some(figures(folder, &metrics));
     // What a runner wrote may be out of range, like any account.
-    let written = account.to_json().map_err(|error| error.to_string())?;
-    Account::from_json(&written).map_err(|error| error.to_string())
+    Ok(Account::from_json(&account.to_json()?)?)
 }
 
-/// Adds the output of a Stage 1 runner to the account of a Hydra program, or writes the account where the program wrote none.
-/// Lists the inputs that it read, and warns where its torch.profiler ran.
+/// Records the account of a program as an output. Adds the output of a Stage 1 runner to the account of a Hydra program, or writes the
+/// account where the program wrote none.
 pub fn complete_account(context: &mut PhaseContext<'_>, account: &Path) {
-    if context.config.workload.kind != WorkloadKind::Hydra {
-        return;
+    if context.config.workload.kind == WorkloadKind::Hydra
+        && let Some(file) = metrics_file(&outputs(context))
+    {
+        let added = add_runner(context, account, &file);
+        context.note(match added {
+            Ok(()) => format!("Stage 1 figures are those of {}", file.display()),
+            Err(error) => format!("cannot use {}: {}", file.display(), error.why),
+        });
     }
-    let outputs = context.layout.program_outputs().join(context.phase.as_str());
-    let Some(file) = metrics_file(&outputs) else {
-        return;
-    };
-    let found = match read(&file) {
-        Ok(found) => found,
-        Err(why) => {
-            let note = format!("cannot use {}: {why}", file.display());
-            context.note(note);
-            return;
-        }
-    };
-    let operators = found.stage1.as_ref().map_or(0, |figures| figures.operators.len());
+    context.output(account);
+}
+
+/// Returns the folder in which a Hydra program writes its output in this phase.
+fn outputs(context: &PhaseContext<'_>) -> PathBuf {
+    context.layout.program_outputs().join(context.phase.as_str())
+}
+
+/// Adds the output of a Stage 1 runner to an account. Lists the inputs that it read, and warns where its torch.profiler ran.
+fn add_runner(context: &mut PhaseContext<'_>, account: &Path, file: &Path) -> Result<(), AttemptError> {
+    let found = read(file)?;
+    let operators = operator_count(&found);
     if operators > 0 {
-        let warning = format!(
+        context.warn(format!(
             "{}: torch.profiler of the module ran ({operators} operators in {}), so its times include that; turn it off with workload.overrides",
             context.phase,
             file.with_file_name("operators.md").display()
-        );
-        context.warn(warning);
+        ));
     }
-    let images = images_read(&file, context.module_config.as_ref());
+    let images = images_read(file, context.module_config.as_ref());
     write_inputs(context, &images);
     let merged = merge(account::read(account).ok(), found, context.module_config.as_ref());
-    let written = merged
-        .to_json()
-        .map_err(|error| error.to_string())
-        .and_then(|text| write_atomic(account, &text).map_err(|error| error.to_string()));
-    let note = match written {
-        Ok(()) => format!("Stage 1 figures are those of {}", file.display()),
-        Err(why) => format!("cannot use {}: {why}", file.display()),
-    };
-    context.note(note);
+    Ok(write_atomic(account, &merged.to_json()?)?)
+}
+
+/// Counts the operators that a Stage 1 runner listed.
+pub fn operator_count(account: &Account) -> usize {
+    account.stage1.as_ref().map_or(0, |figures| figures.operators.len())
 }
 
 /// Reads the operators that the runner wrote in a run with its torch.profiler on, and keeps them as an account. Returns their number.
-pub fn keep_operators(context: &mut PhaseContext<'_>, account: &Path) -> Result<usize, String> {
-    let outputs = context.layout.program_outputs().join(context.phase.as_str());
-    let file = metrics_file(&outputs)
-        .ok_or_else(|| format!("{} has no metrics.json of a Stage 1 runner", outputs.display()))?;
+pub fn keep_operators(context: &mut PhaseContext<'_>, account: &Path) -> Result<usize, AttemptError> {
+    let outputs = outputs(context);
+    let file = metrics_file(&outputs).ok_or_else(|| {
+        AttemptError::new(format!("{} has no metrics.json of a Stage 1 runner", outputs.display()))
+    })?;
     let found = read(&file)?;
-    let operators = found.stage1.as_ref().map_or(0, |figures| figures.operators.len());
-    let text = found.to_json().map_err(|error| error.to_string())?;
-    write_atomic(account, &text).map_err(|error| error.to_string())?;
+    write_atomic(account, &found.to_json()?)?;
     context.note(format!("operators are those of {}", file.with_file_name("operators.md").display()));
-    Ok(operators)
+    Ok(operator_count(&found))
 }
 
 /// Completes the program's own account, which has the time of each repeat, with that of its Stage 1 runner. The configuration of
@@ -174,12 +171,8 @@ fn merge(own: Option<Account>, runner: Account, config: Option<&ComposedConfig>)
 /// Lists the images that the runner read: the first of `inputs.yaml`, as many as its configuration limits a run to.
 fn images_read(metrics: &Path, config: Option<&ComposedConfig>) -> Vec<PathBuf> {
     let file = metrics.with_file_name("inputs.yaml");
-    let Some(tree) = text(&file).and_then(|yaml| read_yaml(&yaml, &file, &|_| Origin::Program).ok()) else {
-        return Vec::new();
-    };
-    let Some(Value::List(images)) = tree.at(&["images"]).map(|node| &node.value) else {
-        return Vec::new();
-    };
+    let inputs = text(&file).and_then(|yaml| read_yaml(&yaml, &file).ok()).unwrap_or_default();
+    let images = inputs.get("images").and_then(Json::as_array);
     let is_random = config.and_then(|config| config.get("dataset.sampling.randomize")) == Some("true");
     let limit = config
         .filter(|_| !is_random)
@@ -189,9 +182,8 @@ fn images_read(metrics: &Path, config: Option<&ComposedConfig>) -> Vec<PathBuf> 
         })
         .and_then(|limit| limit.parse().ok())
         .unwrap_or(usize::MAX);
-    let path =
-        |image: &roofgap_runs::config::tree::Node| Some(PathBuf::from(image.at(&["path"])?.as_text()?));
-    images.iter().filter_map(path).take(limit).collect()
+    let path = |image: &Json| Some(PathBuf::from(image.get("path")?.as_str()?));
+    images.into_iter().flatten().filter_map(path).take(limit).collect()
 }
 
 /// Reads the list items `Name: value` of `assumptions.md`.

@@ -2,14 +2,15 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
-use serde_json::{Map, Number, Value, json};
+use serde_json::{Number, Value, json};
 use sha2::{Digest, Sha256};
 use ureq::Agent;
 
-use super::LoadProps;
+use super::Load;
 use roofgap_base::error::Error;
 
 /// Most bytes of an answer that are kept for a message.
@@ -68,33 +69,26 @@ pub enum RequestError {
 struct Event {
     #[serde(default)]
     choices: Vec<Choice>,
-    #[serde(default)]
     usage: Option<Usage>,
-    #[serde(default)]
     error: Option<Value>,
 }
 
 #[derive(Deserialize)]
 struct Choice {
-    #[serde(default)]
     text: Option<String>,
-    #[serde(default)]
     delta: Option<Delta>,
 }
 
 #[derive(Deserialize)]
 struct Delta {
-    #[serde(default)]
     content: Option<String>,
-    #[serde(default, alias = "reasoning")]
+    #[serde(alias = "reasoning")]
     reasoning_content: Option<String>,
 }
 
 #[derive(Deserialize)]
 struct Usage {
-    #[serde(default)]
     prompt_tokens: Option<Number>,
-    #[serde(default)]
     completion_tokens: Option<Number>,
 }
 
@@ -182,11 +176,7 @@ impl Client {
             let text = text.trim();
             // Comments, names of events and empty lines between events.
             let Some(data) = text.strip_prefix("data:").map(str::trim) else {
-                if text.is_empty()
-                    || text.starts_with(':')
-                    || text.starts_with("event:")
-                    || text.starts_with("id:")
-                {
+                if text.is_empty() || [":", "event:", "id:"].iter().any(|start| text.starts_with(start)) {
                     continue;
                 }
                 return Err(RequestError::NotUnderstood(shortened(text)));
@@ -214,20 +204,21 @@ impl Client {
     }
 
     fn body(&self, prompt: &Prompt) -> Value {
-        let mut body = Map::new();
-        body.insert("model".into(), json!(self.model));
+        let mut body = json!({
+            "model": self.model,
+            "max_tokens": prompt.output_tokens,
+            "temperature": 0,
+            "stream": true,
+            "stream_options": {"include_usage": true},
+        });
         match &prompt.content {
-            Content::Completion(content) => body.insert("prompt".into(), content.clone()),
-            Content::Chat(messages) => body.insert("messages".into(), messages.clone()),
-        };
-        body.insert("max_tokens".into(), json!(prompt.output_tokens));
-        body.insert("temperature".into(), json!(0));
-        body.insert("stream".into(), json!(true));
-        body.insert("stream_options".into(), json!({"include_usage": true}));
-        if self.exact_length {
-            body.insert("ignore_eos".into(), json!(true));
+            Content::Completion(content) => body["prompt"] = content.clone(),
+            Content::Chat(messages) => body["messages"] = messages.clone(),
         }
-        Value::Object(body)
+        if self.exact_length {
+            body["ignore_eos"] = true.into();
+        }
+        body
     }
 }
 
@@ -280,35 +271,29 @@ pub enum Content {
 /// One line of a prompt file.
 #[derive(Debug, Deserialize)]
 struct Line {
-    #[serde(default)]
     prompt: Option<Value>,
-    #[serde(default)]
     messages: Option<Value>,
-    #[serde(default)]
     prompt_tokens: Option<u32>,
-    #[serde(default, alias = "max_tokens")]
+    #[serde(alias = "max_tokens")]
     output_tokens: Option<u32>,
 }
 
 /// Makes the prompts of all requests, so that nothing but sending happens under load.
-pub fn make_prompts(props: &LoadProps, count: u64) -> Result<Vec<Prompt>, Error> {
-    let mut random = fastrand::Rng::with_seed(props.seed);
-    let lines = match &props.prompts {
-        Some(_) => read_lines(props)?,
-        None => Vec::new(),
-    };
+pub fn make_prompts(load: &Load, count: u64) -> Result<Vec<Prompt>, Error> {
+    let mut random = fastrand::Rng::with_seed(load.seed);
+    let lines = load.prompts.as_deref().map_or_else(|| Ok(Vec::new()), read_lines)?;
     let at = |at: u64| lines.get((at % lines.len().max(1) as u64) as usize);
     let prompts = (0..count).map(|number| {
         let line = at(number);
         let output = line.and_then(|line| line.output_tokens);
-        let output_tokens = output.unwrap_or_else(|| props.output_tokens.draw(&mut random));
+        let output_tokens = output.unwrap_or_else(|| load.output_tokens.draw(&mut random));
         let content = match line {
             Some(Line { messages: Some(messages), .. }) => Content::Chat(messages.clone()),
             Some(Line { prompt: Some(prompt), .. }) => Content::Completion(prompt.clone()),
             _ => {
                 let length = line.and_then(|line| line.prompt_tokens);
-                let length = length.unwrap_or_else(|| props.prompt_tokens.draw(&mut random));
-                let last = props.vocabulary.max(FIRST_ID + 1);
+                let length = length.unwrap_or_else(|| load.prompt_tokens.draw(&mut random));
+                let last = load.vocabulary.max(FIRST_ID + 1);
                 let ids: Vec<u32> = (0..length).map(|_| random.u32(FIRST_ID..last)).collect();
                 Content::Completion(json!(ids))
             }
@@ -318,10 +303,9 @@ pub fn make_prompts(props: &LoadProps, count: u64) -> Result<Vec<Prompt>, Error>
     Ok(prompts.collect())
 }
 
-fn read_lines(props: &LoadProps) -> Result<Vec<Line>, Error> {
-    let path = props.prompts.clone().unwrap_or_default();
+fn read_lines(path: &Path) -> Result<Vec<Line>, Error> {
     let wrong = |why: String| Error::new(format!("cannot read the prompts in {}: {why}", path.display()));
-    let file = File::open(&path).map_err(|error| wrong(error.to_string()))?;
+    let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
     let mut lines = Vec::new();
     for (number, line) in BufReader::new(file.take(MOST_BYTES)).lines().enumerate() {
         let line = line.map_err(|error| wrong(format!("line {}: {error}", number + 1)))?;
@@ -363,7 +347,7 @@ mod prompts_tests {
 
     #[test]
     fn random_prompts_have_the_length_that_was_asked_for_and_repeat_with_the_seed() {
-        let props = LoadProps { prompt_tokens: Lengths::Fixed(7), ..LoadProps::default() };
+        let props = Load { prompt_tokens: Lengths::Fixed(7), ..Load::default() };
         let prompts = make_prompts(&props, 3).unwrap();
         assert_eq!(prompts, make_prompts(&props, 3).unwrap());
         let Content::Completion(ids) = &prompts[0].content else {
@@ -385,11 +369,8 @@ mod prompts_tests {
 {"prompt_tokens": 2, "output_tokens": 9}
 "#;
         std::fs::write(&path, text).unwrap();
-        let mut props = LoadProps {
-            prompts: Some(path.clone()),
-            output_tokens: Lengths::Fixed(11),
-            ..LoadProps::default()
-        };
+        let mut props =
+            Load { prompts: Some(path.clone()), output_tokens: Lengths::Fixed(11), ..Load::default() };
         let prompts = make_prompts(&props, 4).unwrap();
         assert_eq!(prompts[0].content, Content::Completion(json!("a cat")));
         assert!(matches!(prompts[1].content, Content::Chat(_)));

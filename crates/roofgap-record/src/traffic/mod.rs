@@ -12,7 +12,7 @@ mod run;
 mod server;
 mod stats;
 
-pub use roofgap_runs::config::traffic::Lengths;
+pub use roofgap_runs::config::traffic::{Lengths, Load};
 pub use run::{LoadRun, Progress, run};
 pub use server::{ServerProps, ServerRun, serve_and_load};
 pub use stats::PairedRatio;
@@ -23,87 +23,18 @@ use std::time::Duration;
 
 use roofgap_base::error::Error;
 use roofgap_base::file::write_atomic;
-use roofgap_runs::config::Span;
-use roofgap_runs::config::traffic::Load;
 use roofgap_wire::account::{Account, SCHEMA};
 
-/// Start of requests.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Arrivals {
-    /// A fixed number in flight: the next one starts when one is done.
-    Closed {
-        /// Requests in flight.
-        concurrency: u32,
-    },
-    /// At random times with a mean rate, whether or not earlier ones are done (Poisson).
-    Open {
-        /// Mean requests per second.
-        rate: f64,
-        /// Most requests in flight; later ones wait, and their latency counts the wait.
-        most_in_flight: u32,
-    },
-}
-
-/// The load.
-#[derive(Debug, Clone, PartialEq)]
+/// The load on a server.
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct LoadProps {
     /// Address of the server, such as `http://127.0.0.1:8000`.
     pub url: String,
-    /// Name of the model; the first that the server lists if `None`.
-    pub model: Option<String>,
-    /// Start of requests.
-    pub arrivals: Arrivals,
-    /// Tokens of the prompts.
-    pub prompt_tokens: Lengths,
-    /// Tokens of the answers.
-    pub output_tokens: Lengths,
-    /// Prompts of a JSONL file instead of random ones, used in turn.
-    pub prompts: Option<PathBuf>,
-    /// Random token ids are below this number. Every common vocabulary is larger.
-    pub vocabulary: u32,
-    /// Measured requests.
-    pub requests: u64,
-    /// Requests sent before, which are not measured.
-    pub warmup: u64,
-    /// Time after which no more requests start.
-    pub duration: Option<Duration>,
-    /// Time limit of one request.
-    pub timeout: Duration,
-    /// Seed of lengths, tokens and arrival times.
-    pub seed: u64,
-    /// Largest time to first token of a good request.
-    pub good_ttft: Option<Duration>,
-    /// Largest mean time between tokens of a good request.
-    pub good_itl: Option<Duration>,
+    /// Requests. With a rate they start at random times (Poisson), whether or not earlier ones are done; without one, the next starts
+    /// when one is done.
+    pub load: Load,
     /// Pairs of windows that measure the overhead of the collector in the server, after the load.
     pub pairs: Option<PairProps>,
-}
-
-impl LoadProps {
-    /// Builds the load on a server from its options. Only a rate above 0 makes an open loop.
-    pub fn new(url: String, options: Load, pairs: Option<PairProps>) -> Self {
-        let span = |span: Span| span.0;
-        Self {
-            url,
-            arrivals: match options.rate {
-                None => Arrivals::Closed { concurrency: options.concurrency },
-                Some(rate) => Arrivals::Open { rate, most_in_flight: options.concurrency },
-            },
-            model: options.model,
-            prompt_tokens: options.prompt_tokens,
-            output_tokens: options.output_tokens,
-            prompts: options.prompts,
-            vocabulary: options.vocabulary,
-            requests: options.requests,
-            warmup: options.warmup,
-            duration: options.duration.map(span),
-            timeout: options.timeout.0,
-            seed: options.seed,
-            good_ttft: options.good_ttft.map(span),
-            good_itl: options.good_itl.map(span),
-            pairs,
-        }
-    }
 }
 
 impl LoadProps {
@@ -122,12 +53,6 @@ impl LoadProps {
             }
             _ => Ok(()),
         }
-    }
-}
-
-impl Default for LoadProps {
-    fn default() -> Self {
-        Self::new("http://127.0.0.1:8000".to_owned(), Load::default(), None)
     }
 }
 

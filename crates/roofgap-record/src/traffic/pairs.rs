@@ -6,6 +6,7 @@ use super::PairProps;
 use super::client::{Client, Prompt};
 use super::stats::PairedRatio;
 use roofgap_collect::child::Cancel;
+use roofgap_collect::entries;
 use roofgap_collect::watch::{ControlError, ask, status};
 use roofgap_wire::account::PairedOverhead;
 use roofgap_wire::older_segment;
@@ -157,15 +158,9 @@ fn pause(time: Duration, cancel: &Cancel) -> Result<(), NoPairs> {
 }
 
 fn sockets(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let paths = entries.map(|entry| entry.path());
-    let mut found: Vec<PathBuf> = paths
-        .filter(|path| path.extension().is_some_and(|end| end == "sock"))
-        // A process that has ended leaves its socket.
-        .filter(|path| status(path).is_ok())
-        .collect();
-    found.sort();
-    found
+    // A process that has ended leaves its socket.
+    let answers = |path: &PathBuf| path.extension().is_some_and(|end| end == "sock") && status(path).is_ok();
+    entries(folder).into_iter().filter(answers).collect()
 }
 
 /// Ends the capture of a process and gives it a name of its own.

@@ -2,7 +2,7 @@
 
 use super::client::{Client, Outcome, Prompt, RequestError, agent, get, make_prompts};
 use super::stats::{self, Exported};
-use super::{Arrivals, LoadProps};
+use super::{Load, LoadProps};
 use jiff::Timestamp;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
@@ -12,7 +12,8 @@ use roofgap_wire::account::{PairedOverhead, RequestStats};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -83,17 +84,14 @@ const TICK: Duration = Duration::from_millis(50);
 /// Fails when the address has no possible port, when no server answers, when it names no model, when the prompts cannot be read or when no request was answered.
 pub fn run(props: &LoadProps, cancel: &Cancel, progress: &mut dyn FnMut(Progress)) -> Result<LoadRun, Error> {
     props.check_port()?;
-    let in_flight = match props.arrivals {
-        Arrivals::Closed { concurrency } => concurrency,
-        Arrivals::Open { most_in_flight, .. } => most_in_flight,
-    };
-    let agent = agent(props.timeout, in_flight as usize);
-    let model = match &props.model {
+    let (load, in_flight) = (&props.load, props.load.concurrency);
+    let agent = agent(load.timeout.0, in_flight as usize);
+    let model = match &load.model {
         Some(model) => model.clone(),
         None => first_model(&agent, &props.url)?,
     };
     progress(Progress::Ready { model: model.clone() });
-    let count = props.warmup.checked_add(props.requests);
+    let count = load.warmup.checked_add(load.requests);
     let count = count
         .filter(|count| *count <= MOST_REQUESTS)
         .ok_or_else(|| {
@@ -101,8 +99,8 @@ pub fn run(props: &LoadProps, cancel: &Cancel, progress: &mut dyn FnMut(Progress
                 "more than {MOST_REQUESTS} requests with those of the warm-up; send fewer (load.requests, load.warmup)"
             ))
         })?;
-    let mut prompts = make_prompts(props, count)?;
-    let measured = prompts.split_off((props.warmup as usize).min(prompts.len()));
+    let mut prompts = make_prompts(load, count)?;
+    let measured = prompts.split_off((load.warmup as usize).min(prompts.len()));
     let mut client = Client::new(agent.clone(), &props.url, model);
     if let Some(first) = prompts.first().or(measured.first()) {
         let answer = client.send(first, Duration::ZERO, Instant::now());
@@ -111,19 +109,18 @@ pub fn run(props: &LoadProps, cancel: &Cancel, progress: &mut dyn FnMut(Progress
             progress(Progress::LengthNotExact);
         }
     }
-    let warm = Arrivals::Closed { concurrency: in_flight };
-    send_all(&client, &prompts, warm, props, cancel)?;
+    send_all(&client, &prompts, None, load, cancel)?;
     progress(Progress::Warm { requests: prompts.len() as u64 });
     let before = stats::read_exported(&agent, &props.url);
     let (started, steady) = (Timestamp::now().as_nanosecond(), Instant::now());
     let (outcomes, mut samples) =
-        sampled(&agent, &props.url, before, || send_all(&client, &measured, props.arrivals, props, cancel));
+        sampled(&agent, &props.url, before, || send_all(&client, &measured, load.rate, load, cancel));
     let outcomes = outcomes?;
     let change = Timestamp::now().as_nanosecond() - started - steady.elapsed().as_nanos() as i128;
     samples.push(stats::read_exported(&agent, &props.url));
     progress(Progress::Done { requests: outcomes.len() as u64 });
     let answers_hash = answers_hash(&outcomes, measured.len());
-    let mut stats = stats::summary(&outcomes, props, i64::try_from(started).unwrap_or_default());
+    let mut stats = stats::summary(&outcomes, load, i64::try_from(started).unwrap_or_default());
     stats.clock_change_ns = i64::try_from(change).ok();
     if let (Some(before), Some(after)) = (samples.first(), samples.last()) {
         stats.metrics = stats::counter_changes(&before.counters, &after.counters);
@@ -140,8 +137,8 @@ pub fn run(props: &LoadProps, cancel: &Cancel, progress: &mut dyn FnMut(Progress
     let paired_overhead = props.pairs.as_ref().and_then(|pairs| {
         let in_flight = mean_in_flight(&stats).min(in_flight);
         progress(Progress::Pairs { pairs: pairs.pairs });
-        let load = Duration::from_nanos(stats.window_ns.unsigned_abs());
-        let measured = pairs.measure(&client, &measured, in_flight, load, cancel);
+        let lasted = Duration::from_nanos(stats.window_ns.unsigned_abs());
+        let measured = pairs.measure(&client, &measured, in_flight, lasted, cancel);
         measured.map_err(|error| progress(Progress::NoPairs { why: error.to_string() })).ok()
     });
     Ok(LoadRun { requests: stats, answers_hash, paired_overhead })
@@ -183,50 +180,35 @@ fn sampled<T>(
     if samples.iter().all(|sample| sample.gauges.is_empty()) {
         return (load(), samples);
     }
-    let over = Mutex::new(false);
-    let wake = Condvar::new();
+    let (load_is_on, is_over) = mpsc::channel::<()>();
     let (result, during) = thread::scope(|scope| {
-        let sampler = scope.spawn(|| {
-            let mut during = Vec::new();
-            let mut wait = FIRST_SAMPLE;
-            let mut guard = over.lock().unwrap_or_else(PoisonError::into_inner);
-            loop {
-                let waited = wake.wait_timeout_while(guard, wait, |over| !*over);
-                guard = waited.unwrap_or_else(PoisonError::into_inner).0;
-                if *guard {
-                    return during;
-                }
-                drop(guard);
+        let sampler = scope.spawn(move || {
+            let (mut during, mut wait) = (Vec::new(), FIRST_SAMPLE);
+            while is_over.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
                 during.push(stats::read_exported(agent, url));
                 wait = SAMPLE;
-                guard = over.lock().unwrap_or_else(PoisonError::into_inner);
             }
+            during
         });
         let result = load();
-        *over.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        wake.notify_all();
+        drop(load_is_on);
         (result, sampler.join().unwrap_or_default())
     });
     samples.extend(during);
     (result, samples)
 }
 
-/// Sends the prompts. Times count from the start of this call.
+/// Sends the prompts, at a mean rate or `load.concurrency` at a time. Times count from the start of this call.
 fn send_all(
     client: &Client,
     prompts: &[Prompt],
-    arrivals: Arrivals,
-    props: &LoadProps,
+    rate: Option<f64>,
+    load: &Load,
     cancel: &Cancel,
 ) -> Result<Vec<Outcome>, Error> {
-    let (workers, due) = match arrivals {
-        Arrivals::Closed { concurrency } => (concurrency, None),
-        Arrivals::Open { rate, most_in_flight } => {
-            (most_in_flight, Some(due_times(prompts.len(), rate, props.seed)))
-        }
-    };
+    let due = rate.map(|rate| due_times(prompts.len(), rate, load.seed));
     let origin = Instant::now();
-    let over = || cancel.is_requested() || props.duration.is_some_and(|limit| origin.elapsed() >= limit);
+    let over = || cancel.is_requested() || load.duration.is_some_and(|limit| origin.elapsed() >= limit.0);
     let next = AtomicU64::new(0);
     let outcomes: Mutex<Vec<Outcome>> = Mutex::new(Vec::with_capacity(prompts.len()));
     let work = || {
@@ -250,7 +232,7 @@ fn send_all(
             outcomes.push(outcome);
         }
     };
-    let workers = (workers as usize).clamp(1, prompts.len().max(1));
+    let workers = (load.concurrency as usize).clamp(1, prompts.len().max(1));
     let ended_well = thread::scope(|scope| {
         let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
         threads.into_iter().all(|thread| thread.join().is_ok())

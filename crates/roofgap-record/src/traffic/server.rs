@@ -5,13 +5,9 @@ use super::client::{RequestError, agent, get};
 use super::run::{self, LoadRun, Progress};
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
-use roofgap_collect::child::{
-    Cancel, ChildSpec, EndReason, Outcome, OutputTarget, StopPlan, run as run_child,
-};
+use roofgap_collect::child::{Cancel, ChildSpec, EndReason, OutputTarget, StopPlan, run as run_child};
 use roofgap_collect::command::CommandLine;
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -66,24 +62,17 @@ pub fn serve_and_load(
     let error_log = server.log.as_ref().map(|path| path.with_extension("stderr.log"));
     let errors = error_log.map_or_else(output, OutputTarget::file);
     let stop = Cancel::new();
-    let child = ChildSpec {
+    let spec = ChildSpec {
         stop: StopPlan { interrupt: server.grace, terminate: server.grace, ..StopPlan::default() },
         cancel: stop.clone(),
         ..ChildSpec::new(&server.command, output(), errors)
     };
-    let ended = AtomicBool::new(false);
-    let outcome: Mutex<Option<Result<Outcome, Error>>> = Mutex::new(None);
     let started = Instant::now();
     progress(Progress::ServerStarted { command: server.command.to_string() });
-    let (is_ready, result) = thread::scope(|scope| {
-        scope.spawn(|| {
-            let result = run_child(child, &mut |_| {});
-            if let Ok(mut outcome) = outcome.lock() {
-                *outcome = Some(result.map_err(|error| Error::of(error).with_exit(Exit::ProgramFailed)));
-            }
-            ended.store(true, Ordering::SeqCst);
-        });
-        let ready = wait_until_ready(server, load, cancel, &ended);
+    let (is_ready, result, outcome) = thread::scope(|scope| {
+        let child = scope.spawn(|| run_child(spec, &mut |_| {}));
+        let has_ended = || child.is_finished();
+        let ready = wait_until_ready(server, load, cancel, &has_ended);
         let is_ready = ready.is_ok();
         let result = ready.and_then(|()| {
             let ready_ns = crate::ns(started.elapsed());
@@ -91,16 +80,16 @@ pub fn serve_and_load(
             Ok(ServerRun { load, ready_ns })
         });
         if is_ready && !answered(&result) && !is_cancelled(&result) {
-            wait_for_end(server, load, cancel, &ended);
+            wait_for_end(server, load, cancel, &has_ended);
         }
         stop.request();
-        (is_ready, result)
+        (is_ready, result, child.join())
     });
     progress(Progress::ServerStopped);
-    match outcome.into_inner().ok().flatten() {
-        Some(Err(error)) => Err(error),
+    match outcome {
+        Ok(Err(error)) => Err(Error::of(error).with_exit(Exit::ProgramFailed)),
         // A server that ended by itself explains why requests failed.
-        Some(Ok(outcome)) if outcome.ended == EndReason::Exited && !answered(&result) => {
+        Ok(Ok(outcome)) if outcome.ended == EndReason::Exited && !answered(&result) => {
             let when = if is_ready { "under load" } else { "before it was ready" };
             let message = format!("the server {} {when}\n{}", outcome.describe(), outcome.output_tail());
             Err(Error::new(message).with_exit(Exit::ProgramFailed))
@@ -123,7 +112,7 @@ fn wait_until_ready(
     server: &ServerProps,
     load: &LoadProps,
     cancel: &Cancel,
-    ended: &AtomicBool,
+    has_ended: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
     let agent = agent(CHECK, 1);
     let start = Instant::now();
@@ -131,7 +120,7 @@ fn wait_until_ready(
         if cancel.is_requested() {
             return Err(run::cancelled());
         }
-        if ended.load(Ordering::SeqCst) {
+        if has_ended() {
             return Err(Error::new("the server ended before it was ready").with_exit(Exit::ProgramFailed));
         }
         let last = match health(&agent, server, load) {
@@ -164,9 +153,9 @@ fn health(agent: &ureq::Agent, server: &ServerProps, load: &LoadProps) -> Result
 }
 
 /// Waits until a server that failed requests has ended, as long as it seems to.
-fn wait_for_end(server: &ServerProps, load: &LoadProps, cancel: &Cancel, ended: &AtomicBool) {
+fn wait_for_end(server: &ServerProps, load: &LoadProps, cancel: &Cancel, has_ended: &dyn Fn() -> bool) {
     let (agent, start) = (agent(CHECK, 1), Instant::now());
-    while !ended.load(Ordering::SeqCst) && !cancel.is_requested() && start.elapsed() < NOTICE_SILENT {
+    while !has_ended() && !cancel.is_requested() && start.elapsed() < NOTICE_SILENT {
         if start.elapsed() >= NOTICE && health(&agent, server, load) == Ok(200) {
             return;
         }

@@ -1,18 +1,19 @@
 //! Percentiles and throughput of all requests; counters and gauges that a server exports in the text format of Prometheus.
 //! The ratio of two times that were measured in pairs.
 
-use super::LoadProps;
+use super::Load;
 use super::client::{Outcome, get};
 use crate::ns;
 use roofgap_analyze::Engine;
 use roofgap_base::stats::{Confidence, percentile, student_t};
+use roofgap_runs::config::Span;
 use roofgap_wire::account::{GaugeStats, MOST_KEPT, Percentiles, RequestFailure, RequestStats, RequestTimes};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use ureq::Agent;
 
 /// Summarises the requests. `started_unix_ns` is the wall-clock time of their origin.
-pub fn summary(outcomes: &[Outcome], props: &LoadProps, started_unix_ns: i64) -> RequestStats {
+pub fn summary(outcomes: &[Outcome], load: &Load, started_unix_ns: i64) -> RequestStats {
     let done: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.error.is_none()).collect();
     let mut failures: BTreeMap<String, u64> = BTreeMap::new();
     for error in outcomes.iter().filter_map(|outcome| outcome.error.as_ref()) {
@@ -28,13 +29,12 @@ pub fn summary(outcomes: &[Outcome], props: &LoadProps, started_unix_ns: i64) ->
     let sum = |of: fn(&Outcome) -> Option<u64>| done.iter().map(|outcome| of(outcome)).sum::<Option<u64>>();
     let output_tokens = sum(|outcome| outcome.output_tokens);
     let good = |outcome: &&&Outcome| {
-        let within = |limit: Option<Duration>, value: Option<Duration>| match limit {
-            Some(limit) => value.is_some_and(|value| value <= limit),
-            None => true,
+        let within = |limit: Option<Span>, value: Option<Duration>| {
+            limit.is_none_or(|limit| value.is_some_and(|value| value <= limit.0))
         };
-        within(props.good_ttft, ttft(outcome)) && within(props.good_itl, mean_gap(outcome))
+        within(load.good_ttft, ttft(outcome)) && within(load.good_itl, mean_gap(outcome))
     };
-    let limited = props.good_ttft.is_some() || props.good_itl.is_some();
+    let limited = load.good_ttft.is_some() || load.good_itl.is_some();
     RequestStats {
         sent: outcomes.len() as u64,
         completed: done.len() as u64,
@@ -297,7 +297,7 @@ mod tests {
         let failed =
             Outcome { due: ms(5), end: ms(1_000), error: Some(RequestError::Cut), ..Outcome::default() };
         let outcomes = [outcome(0, &[100, 110, 130], 130), outcome(10, &[310, 340], 350), failed];
-        let props = LoadProps { good_ttft: Some(ms(200)), ..LoadProps::default() };
+        let props = Load { good_ttft: Some(Span(ms(200))), ..Load::default() };
         let stats = summary(&outcomes, &props, 7);
         assert_eq!((stats.sent, stats.completed, stats.failed), (3, 2, 1));
         assert_eq!(stats.prompt_tokens, Some(20));
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn nothing_measured_is_nothing() {
-        let stats = summary(&[], &LoadProps::default(), 0);
+        let stats = summary(&[], &Load::default(), 0);
         assert_eq!((stats.ttft_ns, stats.tokens_per_s, stats.good_requests_per_s), (None, None, None));
     }
 

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::TrialProps;
 use super::sample::DECODE;
+use crate::distinct;
 use crate::run::phases::preflight;
 use roofgap_base::error::Error;
 
@@ -72,13 +73,7 @@ pub struct Candidate {
 impl Candidate {
     /// Returns the ids of the findings, each once: a finding may be in several stages.
     pub fn finding_ids(&self) -> Vec<String> {
-        let mut ids: Vec<String> = Vec::new();
-        for finding in &self.findings {
-            if !ids.contains(&finding.id) {
-                ids.push(finding.id.clone());
-            }
-        }
-        ids
+        distinct(self.findings.iter().map(|finding| finding.id.clone()))
     }
 }
 
@@ -180,13 +175,8 @@ fn wall_ns(record: &SessionRecord, phases: &[PhaseName]) -> Option<u64> {
 /// tried once.
 fn candidates(analysis: &Analysis, props: &TrialProps) -> Result<Vec<Candidate>, Error> {
     let with_knobs = || {
-        let mut ids: Vec<String> = Vec::new();
-        for finding in analysis.findings.iter().filter(|finding| !finding.knobs.is_empty()) {
-            if !ids.contains(&finding.id) {
-                ids.push(finding.id.clone());
-            }
-        }
-        ids
+        let findings = analysis.findings.iter().filter(|finding| !finding.knobs.is_empty());
+        distinct(findings.map(|finding| finding.id.clone()))
     };
     let is_knob = |wanted: &String| {
         let mut knobs = analysis.findings.iter().flat_map(|finding| &finding.knobs);

@@ -11,16 +11,16 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use roofgap_analyze::{MeasuredTime, OutputCheck, OutputEffect, TRY_SCHEMA, Trial, TrialVerdict, Trials};
-use roofgap_base::file::write_atomic;
 use roofgap_collect::child::Cancel;
 use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::WorkloadKind;
+use roofgap_runs::run_dir::folder::write_json;
 use roofgap_runs::run_dir::{Layout, RunRef, read_trials};
 use tempfile::TempDir;
 
 use super::judge::{base_runs, compare_output, compare_times, hindrance, is_narrow, set_bound, verdict};
 use super::plan::{Candidate, TrialPlan, bound_ratio};
-use super::sample::{Attempt, Failure, Sample, Variant, attempt};
+use super::sample::{Failure, Sample, Unmeasured, Variant, attempt};
 use super::{TrialEvent, TrialProps};
 use roofgap_base::error::Error;
 
@@ -44,133 +44,115 @@ pub struct Contender {
 impl Contender {
     /// Starts without runs.
     pub fn new(variant: Variant, effect: OutputEffect, row: usize) -> Self {
-        Contender { variant, effect, row, samples: Vec::new(), took: None, open: true }
+        Self { variant, effect, row, samples: Vec::new(), took: None, open: true }
     }
 }
 
-/// Measures changed workloads against `reference` until each has a verdict, or the trial must stop. Either way each row has what
-/// was measured.
-pub fn measure(
-    context: &mut TrialContext<'_>,
-    reference: &Variant,
-    contenders: &mut [Contender],
-) -> Result<(), Stop> {
-    let most = context.props.repeats.saturating_mul(MOST_PAIRS) as usize;
-    let mut before: Vec<Option<Sample>> = Vec::new();
-    let mut end = Ok(());
-    for block in 0..most {
-        if end.is_err() || contenders.iter().all(|contender| !contender.open) {
-            break;
-        }
-        before.push(None);
-        for contender in contenders.iter_mut() {
-            contender.samples.push(None);
-        }
-        end = run_block(context, reference, &mut before, contenders, block);
-        for contender in contenders.iter_mut().filter(|contender| contender.open) {
-            if is_decided(context, contender) {
-                close(context, contender, None);
+impl<'a> TrialContext<'a> {
+    /// Measures changed workloads against `reference` until each has a verdict, or the trial must stop. Either way each row has what
+    /// was measured.
+    pub fn measure(&mut self, reference: &Variant, contenders: &mut [Contender]) -> Result<(), Stop> {
+        let most = self.props.repeats.saturating_mul(MOST_PAIRS) as usize;
+        let mut before: Vec<Option<Sample>> = Vec::new();
+        let mut end = Ok(());
+        for block in 0..most {
+            if end.is_err() || contenders.iter().all(|contender| !contender.open) {
+                break;
             }
-        }
-    }
-    abandon(context, contenders, end.as_ref().err());
-    context.save()?;
-    end
-}
-
-/// Ends the contenders that have no verdict yet.
-pub fn abandon(context: &mut TrialContext<'_>, contenders: &mut [Contender], stop: Option<&Stop>) {
-    for contender in contenders.iter_mut().filter(|contender| contender.open) {
-        close(context, contender, stop);
-    }
-}
-
-/// Runs each open workload once.
-fn run_block(
-    context: &mut TrialContext<'_>,
-    reference: &Variant,
-    before: &mut [Option<Sample>],
-    contenders: &mut [Contender],
-    block: usize,
-) -> Result<(), Stop> {
-    let pair = block + 1;
-    let mut order: Vec<Option<usize>> =
-        std::iter::once(None).chain((0..contenders.len()).map(Some)).collect();
-    if block % 2 == 1 {
-        order.reverse();
-    }
-    for who in order {
-        match who {
-            None if contenders.iter().any(|contender| contender.open) => {
-                let expected = context.expected();
-                match context.sample(reference, pair, expected)? {
-                    Ok((sample, _)) => {
-                        if let Some(slot) = before.get_mut(block) {
-                            *slot = Some(sample);
-                        }
-                    }
-                    Err(failure) => {
-                        let label = reference.label();
-                        return Err(Stop::Failed { label, failure });
-                    }
-                }
-            }
-            None => {}
-            Some(at) => {
-                let Some(contender) = contenders.get_mut(at).filter(|contender| contender.open) else {
-                    continue;
-                };
-                let expected = contender.took.unwrap_or_else(|| context.expected());
-                match context.sample(&contender.variant, pair, expected)? {
-                    Ok((sample, took)) => {
-                        contender.took = Some(took);
-                        if let Some(slot) = contender.samples.get_mut(block) {
-                            *slot = Some(sample);
-                        }
-                    }
-                    Err(failure) => fail(context, contender, failure),
+            before.push(None);
+            contenders.iter_mut().for_each(|contender| contender.samples.push(None));
+            end = self.run_block(reference, &mut before, contenders, block);
+            for contender in contenders.iter_mut().filter(|contender| contender.open) {
+                if self.is_decided(contender) {
+                    self.close(contender, None);
                 }
             }
         }
-        for contender in contenders.iter_mut().filter(|contender| contender.open) {
-            update(context, reference, before, contender);
-        }
-        context.save()?;
+        self.abandon(contenders, end.as_ref().err());
+        self.save()?;
+        end
     }
-    Ok(())
-}
 
-/// Computes the row of a contender from its pairs so far. A contender that cannot be compared, or is refused, is closed.
-fn update(
-    context: &mut TrialContext<'_>,
-    reference: &Variant,
-    before: &[Option<Sample>],
-    contender: &mut Contender,
-) {
-    let pairs: Vec<(&Sample, &Sample)> = before
-        .iter()
-        .zip(&contender.samples)
-        .filter_map(|(before, after)| before.as_ref().zip(after.as_ref()))
-        .collect();
-    let known: Vec<&Sample> = before.iter().flatten().collect();
-    let own: Vec<&Sample> = contender.samples.iter().flatten().collect();
-    let mut times = compare_times(&pairs);
-    if reference.knobs.is_empty() {
-        let changes: Vec<&Candidate> = candidates(context, &contender.variant);
-        let means: Vec<(MeasuredTime, f64)> =
-            context.trial.base.times.iter().map(|mean| (mean.of.clone(), mean.mean_ns as f64)).collect();
-        let config = context.config();
-        let closed_loop = config.workload.kind == WorkloadKind::Server && config.load.rate.is_none();
-        for change in &mut times {
-            let bound = bound_ratio(&change.of, &changes, &context.plan.stages, &means, closed_loop);
-            set_bound(change, bound);
+    /// Ends the contenders that have no verdict yet.
+    pub fn abandon(&mut self, contenders: &mut [Contender], stop: Option<&Stop>) {
+        for contender in contenders.iter_mut().filter(|contender| contender.open) {
+            self.close(contender, stop);
         }
     }
-    let decides = known.first().and_then(|sample| sample.times.first()).map(|(of, _)| of);
-    let comparable = pairs.is_empty() || times.first().map(|change| &change.of) == decides;
-    let output = compare_output(&known, &own);
-    let refused = output == OutputCheck::Different && contender.effect == OutputEffect::None;
-    if let Some(row) = context.trial.rows.get_mut(contender.row) {
+
+    /// Runs each open workload once.
+    fn run_block(
+        &mut self,
+        reference: &Variant,
+        before: &mut [Option<Sample>],
+        contenders: &mut [Contender],
+        block: usize,
+    ) -> Result<(), Stop> {
+        let pair = block + 1;
+        let mut order: Vec<Option<usize>> =
+            std::iter::once(None).chain((0..contenders.len()).map(Some)).collect();
+        if block % 2 == 1 {
+            order.reverse();
+        }
+        for who in order {
+            match who {
+                None if contenders.iter().any(|contender| contender.open) => {
+                    let expected = self.expected();
+                    match self.sample(reference, pair, expected)? {
+                        Ok((sample, _)) => before[block] = Some(sample),
+                        Err(failure) => return Err(Stop::Failed { label: reference.label(), failure }),
+                    }
+                }
+                None => {}
+                Some(at) => {
+                    let contender = &mut contenders[at];
+                    if !contender.open {
+                        continue;
+                    }
+                    let expected = contender.took.unwrap_or_else(|| self.expected());
+                    match self.sample(&contender.variant, pair, expected)? {
+                        Ok((sample, took)) => {
+                            contender.took = Some(took);
+                            contender.samples[block] = Some(sample);
+                        }
+                        Err(failure) => self.fail(contender, failure),
+                    }
+                }
+            }
+            for contender in contenders.iter_mut().filter(|contender| contender.open) {
+                self.update(reference, before, contender);
+            }
+            self.save()?;
+        }
+        Ok(())
+    }
+
+    /// Computes the row of a contender from its pairs so far. A contender that cannot be compared, or is refused, is closed.
+    fn update(&mut self, reference: &Variant, before: &[Option<Sample>], contender: &mut Contender) {
+        let pairs: Vec<(&Sample, &Sample)> = before
+            .iter()
+            .zip(&contender.samples)
+            .filter_map(|(before, after)| before.as_ref().zip(after.as_ref()))
+            .collect();
+        let known: Vec<&Sample> = before.iter().flatten().collect();
+        let own: Vec<&Sample> = contender.samples.iter().flatten().collect();
+        let mut times = compare_times(&pairs);
+        if reference.knobs.is_empty() {
+            let changes: Vec<&Candidate> = self.candidates(&contender.variant);
+            let means: Vec<(MeasuredTime, f64)> =
+                self.trial.base.times.iter().map(|mean| (mean.of.clone(), mean.mean_ns as f64)).collect();
+            let config = self.config();
+            let closed_loop = config.workload.kind == WorkloadKind::Server && config.load.rate.is_none();
+            for change in &mut times {
+                let bound = bound_ratio(&change.of, &changes, &self.plan.stages, &means, closed_loop);
+                set_bound(change, bound);
+            }
+        }
+        let decides = known.first().and_then(|sample| sample.times.first()).map(|(of, _)| of);
+        let comparable = pairs.is_empty() || times.first().map(|change| &change.of) == decides;
+        let output = compare_output(&known, &own);
+        let refused = output == OutputCheck::Different && contender.effect == OutputEffect::None;
+        let row = &mut self.trial.rows[contender.row];
         row.runs = own.len() as u64;
         row.times = times;
         row.output = output;
@@ -178,66 +160,60 @@ fn update(
         if refused {
             row.reason = Some("its tokens differ from those without the change".to_owned());
         }
+        if !comparable {
+            let why = "the program reports other times with the change than without";
+            self.fail(contender, Failure::new(why));
+        } else if refused {
+            self.close(contender, None);
+        }
     }
-    if !comparable {
-        let failure = Failure {
-            why: "the program reports other times with the change than without".to_owned(),
-            log_tail: None,
+
+    /// Returns the planned changes of a variant.
+    fn candidates(&self, variant: &Variant) -> Vec<&'a Candidate> {
+        let has = |candidate: &&Candidate| variant.knobs.contains(&candidate.knob);
+        self.plan.candidates.iter().filter(has).collect()
+    }
+
+    /// Tells whether a contender has enough pairs. More than the fewest are run only for a change that can be kept, and only in the
+    /// first half of the budget: the second is for combinations and the winner.
+    fn is_decided(&self, contender: &Contender) -> bool {
+        let props = self.props;
+        let row = &self.trial.rows[contender.row];
+        let Some(change) = row.deciding() else {
+            return false;
         };
-        fail(context, contender, failure);
-    } else if refused {
-        close(context, contender, None);
+        let enough = change.after_ns.len() as u64 >= u64::from(props.repeats);
+        let hindered = hindrance(row, contender.effect, props.accept_changed_output).is_some();
+        enough && (is_narrow(change) || hindered || self.left() < props.budget / 2)
     }
-}
 
-/// Returns the planned changes of a variant.
-fn candidates<'a>(context: &TrialContext<'a>, variant: &Variant) -> Vec<&'a Candidate> {
-    let has = |candidate: &&Candidate| variant.knobs.contains(&candidate.knob);
-    context.plan.candidates.iter().filter(has).collect()
-}
-
-/// Tells whether a contender has enough pairs. More than the fewest are run only for a change that can be kept, and only in the
-/// first half of the budget: the second is for combinations and the winner.
-fn is_decided(context: &TrialContext<'_>, contender: &Contender) -> bool {
-    let props = context.props;
-    let Some((row, change)) =
-        context.trial.rows.get(contender.row).and_then(|row| Some((row, row.deciding()?)))
-    else {
-        return false;
-    };
-    let enough = change.after_ns.len() as u64 >= u64::from(props.repeats);
-    let hindered = hindrance(row, contender.effect, props.accept_changed_output).is_some();
-    enough && (is_narrow(change) || hindered || context.left() < props.budget / 2)
-}
-
-/// Ends a contender that failed.
-fn fail(context: &mut TrialContext<'_>, contender: &mut Contender, failure: Failure) {
-    if let Some(row) = context.trial.rows.get_mut(contender.row) {
+    /// Ends a contender that failed.
+    fn fail(&mut self, contender: &mut Contender, failure: Failure) {
+        let row = &mut self.trial.rows[contender.row];
         row.verdict = TrialVerdict::Failed;
         row.reason = Some(failure.why);
         row.log_tail = failure.log_tail;
+        self.close(contender, None);
     }
-    close(context, contender, None);
-}
 
-/// Ends a contender with its verdict.
-fn close(context: &mut TrialContext<'_>, contender: &mut Contender, stop: Option<&Stop>) {
-    contender.open = false;
-    let Some(row) = context.trial.rows.get_mut(contender.row) else {
-        return;
-    };
-    row.verdict = verdict(row, contender.effect, context.props.repeats);
-    if row.verdict == TrialVerdict::Unfinished {
-        let pairs = row.deciding().map_or(0, |change| change.after_ns.len());
-        let why = match stop {
-            Some(Stop::Cancelled) => "interrupted",
-            Some(Stop::Budget) => "the budget was spent",
-            Some(Stop::Failed { .. }) => "the workload without the change failed",
-            Some(Stop::Record(_)) | None => "the trial ended",
-        };
-        row.reason = Some(format!("{why} after {pairs} of at least {} pairs of runs", context.props.repeats));
+    /// Ends a contender with its verdict.
+    fn close(&mut self, contender: &mut Contender, stop: Option<&Stop>) {
+        contender.open = false;
+        let row = &mut self.trial.rows[contender.row];
+        row.verdict = verdict(row, contender.effect, self.props.repeats);
+        if row.verdict == TrialVerdict::Unfinished {
+            let pairs = row.deciding().map_or(0, |change| change.after_ns.len());
+            let why = match stop {
+                Some(Stop::Cancelled) => "interrupted",
+                Some(Stop::Budget) => "the budget was spent",
+                Some(Stop::Failed { .. }) => "the workload without the change failed",
+                Some(Stop::Record(_)) | None => "the trial ended",
+            };
+            row.reason =
+                Some(format!("{why} after {pairs} of at least {} pairs of runs", self.props.repeats));
+        }
+        (self.events)(TrialEvent::RowEnds(row));
     }
-    (context.events)(TrialEvent::RowEnds(row));
 }
 
 /// Prefix of the folders of runs within the run directory.
@@ -258,7 +234,7 @@ pub enum Stop {
 
 impl From<Error> for Stop {
     fn from(error: Error) -> Self {
-        Stop::Record(error)
+        Self::Record(error)
     }
 }
 
@@ -294,7 +270,7 @@ impl<'a> TrialContext<'a> {
         let scratch = tempfile::Builder::new()
             .prefix(SCRATCH)
             .tempdir_in(folder)
-            .map_err(|source| Error::io("write", folder)(source))?;
+            .map_err(Error::io("write", folder))?;
         Ok(TrialContext {
             props,
             plan,
@@ -347,28 +323,25 @@ impl<'a> TrialContext<'a> {
         let label = variant.label();
         (self.events)(TrialEvent::RunBegins { label: &label, pair });
         let began = Instant::now();
-        let events = &mut *self.events;
-        let config = self.props.session.composed.config.run.timeout.0;
+        let (events, config) = (&mut *self.events, &self.props.session.composed.config);
         let attempt = attempt(
             &self.props.session,
             &Layout::of(&self.props.run.path).config(),
-            &variant.overrides(&self.props.session.composed.config),
+            variant.overrides(config),
             self.scratch.path(),
-            config.min(left),
+            config.run.timeout.0.min(left),
             self.cancel,
-            &mut |elapsed| {
-                events(TrialEvent::Tick { label: &label, pair, elapsed });
-            },
+            &mut |elapsed| events(TrialEvent::Tick { label: &label, pair, elapsed }),
         );
         match attempt {
-            Attempt::Cancelled => Err(Stop::Cancelled),
+            Err(Unmeasured::Cancelled) => Err(Stop::Cancelled),
             // The budget ended it, not the program.
-            Attempt::Failed(_) if self.left().is_zero() => Err(Stop::Budget),
-            Attempt::Failed(failure) => {
+            Err(Unmeasured::Failed(_)) if self.left().is_zero() => Err(Stop::Budget),
+            Err(Unmeasured::Failed(failure)) => {
                 (self.events)(TrialEvent::RunFails { label: &label, why: &failure.why });
                 Ok(Err(failure))
             }
-            Attempt::Measured(sample) => {
+            Ok(sample) => {
                 if let Some((of, ns)) = sample.times.first() {
                     (self.events)(TrialEvent::RunEnds {
                         label: &label,
@@ -411,8 +384,7 @@ impl Journal {
     /// Locks the run for a trial and reads its earlier trials.
     pub fn open(run: &RunRef, trial: &Trial) -> Result<Self, Error> {
         let folder = &run.path;
-        let write_error = |source| Error::io("write", folder)(source);
-        let lock = File::open(folder).map_err(write_error)?;
+        let lock = File::open(folder).map_err(Error::io("write", folder))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -420,7 +392,7 @@ impl Journal {
             }
             // A file system without locks must not prevent a trial.
             Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {}
-            Err(TryLockError::Error(error)) => return Err(write_error(error)),
+            Err(TryLockError::Error(error)) => return Err(Error::io("write", folder)(error)),
         }
         let layout = Layout::of(folder);
         let mut trials = read_trials(&layout)
@@ -431,7 +403,7 @@ impl Journal {
                 trials: Vec::new(),
             });
         trials.trials.push(trial.clone());
-        let journal = Journal { path: layout.trials(), trials, _lock: lock };
+        let journal = Self { path: layout.trials(), trials, _lock: lock };
         journal.save()?;
         Ok(journal)
     }
@@ -450,10 +422,7 @@ impl Journal {
     }
 
     fn save(&self) -> Result<(), Error> {
-        let error = |source| Error::io("write", &self.path)(source);
-        let mut bytes = serde_json::to_vec_pretty(&self.trials).map_err(|source| error(source.into()))?;
-        bytes.push(b'\n');
-        write_atomic(&self.path, &bytes).map_err(error)
+        write_json(&self.path, &self.trials)
     }
 }
 

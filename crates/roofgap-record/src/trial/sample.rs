@@ -40,30 +40,35 @@ pub struct Failure {
 }
 
 impl Failure {
-    fn new(why: impl Into<String>) -> Self {
-        Failure { why: why.into(), log_tail: None }
+    /// Creates a failure without a log.
+    pub fn new(why: impl Into<String>) -> Self {
+        Self { why: why.into(), log_tail: None }
     }
 }
 
-/// End of an attempt to run a workload.
+/// Reason why a run has no measurements. It is built from any error by `?`, so it is not an error type itself.
 #[derive(Debug)]
-pub enum Attempt {
-    Measured(Sample),
+pub enum Unmeasured {
     Failed(Failure),
     Cancelled,
+}
+
+impl<E: std::error::Error> From<E> for Unmeasured {
+    fn from(error: E) -> Self {
+        Self::Failed(Failure::new(error.to_string()))
+    }
 }
 
 /// Runs the workload of a run with changes, as a session of its baseline phase in a folder of its own, which is removed again.
 pub fn attempt(
     session: &ProfileProps,
     config: &Path,
-    changes: &[String],
+    mut overrides: Vec<String>,
     scratch: &Path,
     limit: Duration,
     cancel: &Cancel,
     tick: &mut dyn FnMut(Duration),
-) -> Attempt {
-    let mut overrides = changes.to_vec();
+) -> Result<Sample, Unmeasured> {
     overrides.extend([
         "runner=unwatched".to_owned(),
         "stage1.run_dir=null".to_owned(),
@@ -72,11 +77,7 @@ pub fn attempt(
         format!("run.timeout={:.3}s", limit.as_secs_f64().max(SHORTEST)),
     ]);
     let composed =
-        compose(&ConfigProps { config: Some(config.to_owned()), overrides, ..ConfigProps::default() });
-    let composed = match composed {
-        Ok(composed) => composed,
-        Err(error) => return Attempt::Failed(Failure::new(error.to_string())),
-    };
+        compose(&ConfigProps { config: Some(config.to_owned()), overrides, ..ConfigProps::default() })?;
     let props = ProfileProps { composed, ..session.clone() };
     let mut pass_ticks = |event: Event<'_>| {
         if let Event::Tick { elapsed, .. } = event {
@@ -84,49 +85,37 @@ pub fn attempt(
         }
     };
     let outcome = match profile(&props, cancel, &mut pass_ticks) {
-        Ok(outcome) => outcome,
-        Err(_) if cancel.is_requested() => return Attempt::Cancelled,
-        Err(error) => return Attempt::Failed(Failure::new(error.to_string())),
+        Err(_) if cancel.is_requested() => return Err(Unmeasured::Cancelled),
+        outcome => outcome?,
     };
-    let attempt = result(&outcome, &props.composed.config);
+    let sample = result(&outcome, &props.composed.config);
     // What cannot be removed now is removed with the scratch folder.
     let _ = std::fs::remove_dir_all(&outcome.run_dir);
-    attempt
+    sample
 }
 
 /// Reads the measurements of a session.
-fn result(outcome: &Outcome, config: &Config) -> Attempt {
+fn result(outcome: &Outcome, config: &Config) -> Result<Sample, Unmeasured> {
     if outcome.exit == Exit::Interrupted {
-        return Attempt::Cancelled;
+        return Err(Unmeasured::Cancelled);
     }
-    let failed = outcome.record.phases.iter().find_map(|phase| match &phase.status {
-        PhaseStatus::Failed { why, log_tail } if phase.name <= PhaseName::Baseline => {
-            Some((why.clone(), log_tail.clone()))
+    for phase in outcome.record.phases.iter().filter(|phase| phase.name <= PhaseName::Baseline) {
+        if let PhaseStatus::Failed { why, log_tail } = &phase.status {
+            return Err(Unmeasured::Failed(explain(why, log_tail.clone())));
         }
-        _ => None,
-    });
-    if let Some((why, log_tail)) = failed {
-        return Attempt::Failed(explain(why, log_tail));
     }
     let baseline = outcome.record.phase(PhaseName::Baseline);
     let command = baseline.and_then(|phase| phase.commands.last()?.outcome.as_ref());
-    let Some(wall_ns) = command.and_then(|outcome| outcome.get("wall_ns")?.as_u64()) else {
-        return Attempt::Failed(Failure::new("the program did not run"));
-    };
-    let wall = Duration::from_nanos(wall_ns);
+    let wall_ns = command.and_then(|outcome| outcome.get("wall_ns")?.as_u64());
+    let wall_ns = wall_ns.ok_or_else(|| Unmeasured::Failed(Failure::new("the program did not run")))?;
     let path = Layout::of(&outcome.run_dir).baseline_account();
-    let account = match path.exists().then(|| account::read(&path)).transpose() {
-        Ok(account) => account,
-        Err(error) => return Attempt::Failed(Failure::new(error.to_string())),
-    };
-    match times(account.as_ref(), wall, config.load.rate.is_some()) {
-        Ok(times) => Attempt::Measured(Sample {
-            times,
-            token_hash: account.as_ref().and_then(|account| account.token_hash.clone()),
-            device_memory_bytes: account.and_then(|account| account.device_memory_bytes),
-        }),
-        Err(failure) => Attempt::Failed(failure),
-    }
+    let account = path.exists().then(|| account::read(&path)).transpose()?;
+    let times = times(account.as_ref(), wall_ns, config.load.rate.is_some()).map_err(Unmeasured::Failed)?;
+    Ok(Sample {
+        times,
+        token_hash: account.as_ref().and_then(|account| account.token_hash.clone()),
+        device_memory_bytes: account.and_then(|account| account.device_memory_bytes),
+    })
 }
 
 /// Shortest time limit that a configuration can state, s.
@@ -136,20 +125,16 @@ const SHORTEST: f64 = 0.001;
 const OUT_OF_MEMORY: [&str; 3] = ["out of memory", "outofmemory", "cannot allocate memory"];
 
 /// Names the cause of a failure where the log does.
-fn explain(why: String, log_tail: Option<String>) -> Failure {
+fn explain(why: &str, log_tail: Option<String>) -> Failure {
     let log = log_tail.as_deref().unwrap_or_default().to_lowercase();
-    let why = if OUT_OF_MEMORY.iter().any(|words| log.contains(words)) {
-        format!("out of memory: {why}")
-    } else {
-        why
-    };
-    Failure { why, log_tail }
+    let cause = if OUT_OF_MEMORY.iter().any(|words| log.contains(words)) { "out of memory: " } else { "" };
+    Failure { why: format!("{cause}{why}"), log_tail }
 }
 
 /// Lists the times of a run: of its requests, else of its stages; then that of the whole process.
 fn times(
     account: Option<&Account>,
-    wall: Duration,
+    wall_ns: u64,
     open_loop: bool,
 ) -> Result<Vec<(MeasuredTime, f64)>, Failure> {
     let mut times = match account {
@@ -157,21 +142,16 @@ fn times(
         Some(account) => of_stages(account),
         None => Vec::new(),
     };
-    times.push((MeasuredTime::Process, wall.as_nanos() as f64));
+    times.push((MeasuredTime::Process, wall_ns as f64));
     Ok(times)
 }
 
 /// Lists the times of requests. Where they arrive at a given rate, the throughput is that rate, so their latency decides.
 fn of_requests(requests: &RequestStats, open_loop: bool) -> Result<Vec<(MeasuredTime, f64)>, Failure> {
     if requests.failed > 0 || requests.completed == 0 {
-        let why = requests.failures.first().map(|failure| failure.why.as_str());
-        return Err(Failure::new(format!(
-            "{} of {} requests failed{}{}",
-            requests.failed,
-            requests.sent,
-            if why.is_some() { ": " } else { "" },
-            why.unwrap_or_default()
-        )));
+        let why = requests.failures.first().map(|failure| format!(": {}", failure.why));
+        let (failed, sent) = (requests.failed, requests.sent);
+        return Err(Failure::new(format!("{failed} of {sent} requests failed{}", why.unwrap_or_default())));
     }
     let mean = |of, list: Option<roofgap_trace::account::Percentiles>| Some((of, list?.mean as f64));
     let token = requests.tokens_per_s.filter(|rate| *rate > 0.0);
@@ -234,7 +214,7 @@ impl Variant {
     pub fn with(&self, knob: &Knob) -> Self {
         let mut knobs = self.knobs.clone();
         knobs.push(knob.clone());
-        Variant { knobs }
+        Self { knobs }
     }
 
     /// Returns the ids of the changes.
@@ -375,7 +355,7 @@ mod tests {
         Repeat { warmup, stages: vec![stage("prefill", prefill), stage("decode", decode)] }
     }
 
-    const WALL: Duration = Duration::from_nanos(9_000);
+    const WALL: u64 = 9_000;
 
     #[test]
     fn stages_count_per_sequence_without_warm_ups() {
@@ -433,9 +413,9 @@ mod tests {
     #[test]
     fn running_out_of_memory_is_named() {
         let log = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB";
-        let failure = explain("the program ended with status 1".to_owned(), Some(log.to_owned()));
+        let failure = explain("the program ended with status 1", Some(log.to_owned()));
         assert_eq!(failure.why, "out of memory: the program ended with status 1");
-        let failure = explain("the program ended with status 1".to_owned(), None);
+        let failure = explain("the program ended with status 1", None);
         assert_eq!(failure.why, "the program ended with status 1");
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use roofgap_analyze::{MeasuredTime, OutputCheck, TimeChange, Trial, TrialRow, TrialState, Trials};
-use roofgap_base::numbers::{decimal, significant};
+use roofgap_base::numbers::{NONE, decimal, or_none, significant};
 use roofgap_report::{Screen, columns, count, size, time};
 use roofgap_runs::config::Span;
 use roofgap_runs::run_dir::{Layout, locate, read_trials};
@@ -13,9 +13,6 @@ use serde::Serialize;
 
 use super::plan::{Candidate, TrialPlan};
 use roofgap_base::error::Error;
-
-/// Placeholder for an unknown value.
-const NONE: &str = "–";
 
 /// Formats a ratio of time before to time after.
 fn ratio(value: f64) -> String {
@@ -125,21 +122,20 @@ fn name(row: &TrialRow) -> String {
 fn rows(row: &TrialRow) -> Vec<[String; 10]> {
     let line = |at: usize, change: Option<&TimeChange>| {
         let first = |text: String| if at == 0 { text } else { String::new() };
-        let of = |text: Option<String>| text.unwrap_or_else(|| NONE.to_owned());
         let mean = |values: &[i64]| {
             let sum: i128 = values.iter().map(|value| i128::from(*value)).sum();
             let mean = sum.checked_div(values.len() as i128)?;
-            Some(time(i64::try_from(mean).unwrap_or(i64::MAX)))
+            Some(i64::try_from(mean).unwrap_or(i64::MAX))
         };
         [
             first(name(row)),
             first(row.verdict.word().to_owned()),
-            of(change.map(|change| change.of.name().to_owned())),
-            of(change.and_then(|change| mean(&change.before_ns))),
-            of(change.and_then(|change| mean(&change.after_ns))),
-            of(change.and_then(|change| change.ratio).map(ratio)),
-            of(change.and_then(|change| change.interval).map(interval)),
-            of(change.and_then(|change| change.bound_ratio).map(ratio)),
+            or_none(change, |change| change.of.name().to_owned()),
+            or_none(change.and_then(|change| mean(&change.before_ns)), time),
+            or_none(change.and_then(|change| mean(&change.after_ns)), time),
+            or_none(change.and_then(|change| change.ratio), ratio),
+            or_none(change.and_then(|change| change.interval), interval),
+            or_none(change.and_then(|change| change.bound_ratio), ratio),
             first(
                 match row.output {
                     OutputCheck::Identical => "identical",
@@ -148,7 +144,7 @@ fn rows(row: &TrialRow) -> Vec<[String; 10]> {
                 }
                 .to_owned(),
             ),
-            first(of(row.device_memory_bytes.map(size))),
+            first(or_none(row.device_memory_bytes, size)),
         ]
     };
     if row.times.is_empty() {

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use roofgap_runs::config::settings::{Mode, Task, TimelineTool, WorkloadKind};
 use roofgap_runs::config::{Composed, ConfigError, ConfigProps, compose, list};
-use roofgap_runs::run_dir::PhaseName;
 
 fn with(overrides: &[&str]) -> Result<Composed, ConfigError> {
     compose(&ConfigProps {
@@ -97,12 +96,12 @@ fn every_option_of_every_group_composes() {
 #[test]
 fn light_mode_takes_the_light_options_unless_told_otherwise() {
     let light = with(&["run.mode=light"]).unwrap();
-    assert!(!light.config.runner.is_on(PhaseName::Operators));
+    assert!(!light.config.runner.operators);
     assert_eq!(light.config.profiling.nsys.trace, ["cuda", "nvtx"]);
     assert_eq!(light.config.profiling.ncu.sections, ["LaunchStats"]);
     let mixed = with(&["profiling/ncu=deep", "run.mode=light"]).unwrap();
     assert!(mixed.config.profiling.ncu.sections.len() > 1);
-    assert!(!mixed.config.runner.is_on(PhaseName::Operators));
+    assert!(!mixed.config.runner.operators);
 }
 
 #[test]
@@ -142,7 +141,7 @@ fn a_plus_sets_an_existing_key_as_well() {
     ])
     .unwrap();
     assert_eq!(composed.config.run.mode, Mode::Light);
-    assert!(!composed.config.runner.is_on(PhaseName::Operators), "the presets follow the mode");
+    assert!(!composed.config.runner.operators, "the presets follow the mode");
     assert_eq!(composed.config.run.top_n_kernels, 3);
     assert_eq!(composed.config.inputs.manifest.as_deref(), Some(Path::new("/abs/inputs.yaml")));
 }
@@ -164,7 +163,7 @@ fn preset_names_of_the_original_documents() {
     assert_eq!(deep.profiling.nsys.trace, ["cuda", "nvtx", "osrt"]);
     assert!(deep.profiling.ncu.sections.len() > 1);
     assert!(!deep.profiling.torch.trace);
-    assert!(!deep.runner.is_on(PhaseName::Operators));
+    assert!(!deep.runner.operators);
     assert_eq!(named("run.mode=light").profiling.nsys.trace, ["cuda", "nvtx"]);
 
     let folder = tempfile::tempdir().unwrap();
@@ -378,7 +377,7 @@ fn the_resolved_file_gives_the_same_configuration_again() {
 
     let deep =
         compose(&ConfigProps { overrides: vec!["run.mode=deep".to_owned()], ..props.clone() }).unwrap();
-    assert!(deep.config.runner.is_on(PhaseName::Operators), "what follows the mode follows it");
+    assert!(deep.config.runner.operators, "what follows the mode follows it");
     assert_eq!(deep.config.model.name.as_deref(), Some("mine"));
 
     let other = compose(&ConfigProps { overrides: vec!["model=llama3_8b".to_owned()], ..props }).unwrap();
@@ -523,7 +522,7 @@ fn the_names_of_the_original_system_are_understood_without_its_folder() {
             .config
     };
     let light = read(&["runner=stage2", "profiling=stage2", "run.mode=light"]);
-    assert!(!light.runner.is_on(roofgap_runs::run_dir::PhaseName::Operators));
+    assert!(!light.runner.operators);
     assert_eq!(light.profiling.nsys.trace, ["cuda", "nvtx"]);
     let gate =
         |overrides: &[&str]| read(overrides).profiling.nsys.gate().unwrap().map(|range| range.for_nsys());

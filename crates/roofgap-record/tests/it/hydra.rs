@@ -8,6 +8,8 @@ use roofgap_collect::child::probe;
 use roofgap_collect::program::ProgramContext;
 use roofgap_record::stage1::{AcceptedOverrides, HydraModule};
 
+const LIMIT: Duration = Duration::from_secs(60);
+
 const APP: &str = r#"
 import json, os
 import hydra
@@ -55,16 +57,14 @@ fn python() -> PathBuf {
         .into()
 }
 
-const LIMIT: Duration = Duration::from_secs(60);
-
 /// Injects the overrides of a profiled run over two inputs.
 fn inject(
     hydra: &mut HydraModule,
     output: &Path,
     context: &ProgramContext,
 ) -> Result<AcceptedOverrides, Error> {
-    let own = hydra.own_config(output, context, LIMIT)?;
-    hydra.inject_light_overrides(&own, 2, output, context, LIMIT)
+    let own = hydra.own_config(output, context)?;
+    hydra.inject_light_overrides(&own, 2, output, context)
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn real_hydra_module_with_all_groups() {
     );
     let (mut hydra, context) = module(folder.path(), python());
     let output = folder.path().join("out put, a=b (it's) \\${x}");
-    let own = hydra.own_config(&output, &context, LIMIT).unwrap();
+    let own = hydra.own_config(&output, &context).unwrap();
     // Every character with a meaning in Hydra must arrive unchanged.
     for odd in [
         "/data/in puts.yaml",
@@ -102,7 +102,7 @@ fn real_hydra_module_with_all_groups() {
         "",
     ] {
         hydra.manifest = Some(odd.into());
-        let accepted = hydra.inject_light_overrides(&own, 2, &output, &context, LIMIT).unwrap();
+        let accepted = hydra.inject_light_overrides(&own, 2, &output, &context).unwrap();
         assert_eq!((accepted.dropped.len(), accepted.profilers_on.len()), (0, 0));
         let answer = probe(&hydra.command(&folder.path().join("plain"), &context), LIMIT).unwrap();
         assert!(answer.success, "{odd}: {}", answer.text());

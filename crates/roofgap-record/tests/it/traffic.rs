@@ -5,7 +5,7 @@ use roofgap_base::exit::Exit;
 use roofgap_collect::child::Cancel;
 use roofgap_collect::command::CommandLine;
 use roofgap_record::traffic::{
-    Arrivals, Lengths, LoadProps, PairProps, Progress, ServerProps, ServerRun, serve_and_load,
+    Lengths, Load, LoadProps, PairProps, Progress, ServerProps, ServerRun, serve_and_load,
 };
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -43,12 +43,15 @@ fn props(mode: &str) -> (ServerProps, LoadProps) {
     };
     let load = LoadProps {
         url: format!("http://127.0.0.1:{port}"),
-        arrivals: Arrivals::Closed { concurrency: 4 },
-        prompt_tokens: Lengths::Fixed(17),
-        output_tokens: Lengths::Fixed(6),
-        requests: 12,
-        warmup: 2,
-        ..LoadProps::default()
+        load: Load {
+            concurrency: 4,
+            prompt_tokens: Lengths::Fixed(17),
+            output_tokens: Lengths::Fixed(6),
+            requests: 12,
+            warmup: 2,
+            ..Load::default()
+        },
+        pairs: None,
     };
     (server, load)
 }
@@ -96,8 +99,8 @@ fn every_token_is_counted_and_no_time_is_shorter_than_the_server_took() {
 #[test]
 fn an_open_loop_sends_every_request() {
     let (server, mut load) = props("normal");
-    load.arrivals = Arrivals::Open { rate: 200.0, most_in_flight: 16 };
-    load.requests = 30;
+    (load.load.rate, load.load.concurrency) = (Some(200.0), 16);
+    load.load.requests = 30;
     let stats = run(&server, &load).0.unwrap().load.requests;
     assert_eq!((stats.sent, stats.completed), (30, 30));
     assert!(stats.ttft_ns.unwrap().p50 >= FIRST_NS);
@@ -187,7 +190,7 @@ fn the_collector_is_armed_and_dormant_in_turn() {
     };
     pairs.create_folder().unwrap();
     server.command = server.command.env("ROOFGAP_NATIVE_CONTROL", &pairs.control).cwd(folder.path());
-    load.output_tokens = Lengths::Fixed(40);
+    load.load.output_tokens = Lengths::Fixed(40);
     load.pairs = Some(pairs.clone());
     let (result, seen) = run(&server, &load);
     match result.unwrap().load.paired_overhead {
@@ -227,7 +230,7 @@ fn no_overhead_is_measured_after_a_short_load_or_without_a_collector() {
 #[test]
 fn a_line_without_an_end_is_refused() {
     let (server, mut load) = props("endless");
-    (load.requests, load.warmup) = (2, 0);
+    (load.load.requests, load.load.warmup) = (2, 0);
     let error = run(&server, &load).0.unwrap_err().to_string();
     assert!(error.contains("a line of more than 4 MiB"), "{error}");
 }
@@ -236,7 +239,7 @@ fn a_line_without_an_end_is_refused() {
 fn more_requests_than_fit_into_memory_are_refused() {
     for (requests, warmup) in [(u64::MAX, 8), (u64::MAX - 8, 0)] {
         let (server, mut load) = props("normal");
-        (load.requests, load.warmup) = (requests, warmup);
+        (load.load.requests, load.load.warmup) = (requests, warmup);
         let error = run(&server, &load).0.unwrap_err();
         assert!(error.to_string().starts_with("more than 10000000 requests"), "{error}");
         assert_eq!(error.exit(), Exit::Usage);

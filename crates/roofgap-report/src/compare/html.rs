@@ -3,6 +3,7 @@
 use super::view::{self, Form, SUM, added_up, signed_ms};
 use crate::document::findings::saving;
 use crate::document::stages::{PARTS, TimePart};
+use crate::page::stages::{legend, share_bar, share_words, shares_of};
 use crate::page::{class, ops_of_longest};
 use crate::render::html::{self as render, STYLE, Shell, shell};
 use maud::{Markup, html};
@@ -161,51 +162,34 @@ fn paths(trace: &Trace, ops: &[usize], first: Ns, longest: Ns) -> BTreeMap<&'sta
     paths
 }
 
-/// Renders the bars of both sides of a stage.
+/// Renders the bars of base and head on one scale; `None` where one of them has no time. Where the sides did different work, the bars
+/// are of a step.
 fn sides_of(stage: &StageChange) -> Option<Markup> {
-    let (what, bars) = sides(stage)?;
-    let parts = bars.iter().flat_map(|bar| &bar.parts).map(|part| part.0);
-    Some(html! { @for bar in &bars { (side(what, bar)) } (legend(parts.collect())) })
-}
-
-/// Renders the bar of one side.
-fn side(what: &str, bar: &SideBar) -> Markup {
-    let share = |ns: i64| 100.0 * ns as f64 / bar.total_ns.max(1) as f64;
-    let parts: Vec<String> =
-        bar.parts.iter().map(|(part, ns)| format!("{} {:.1} %", part.name, share(*ns))).collect();
-    let label = format!(
-        "{} {what} {}{}{}",
-        bar.label,
-        time(bar.total_ns),
-        if parts.is_empty() { "" } else { ": " },
-        parts.join(", ")
-    );
-    html! {
-        div.side {
-            b { (bar.label) }
-            div.bar role="img" aria-label=(label) style=(format!("width:{:.3}%", bar.width_pct)) {
-                @if bar.parts.is_empty() { span.unknown style="flex:1" {} }
-                @for (part, ns) in &bar.parts {
-                    span class=(part.class) style=(format!("flex:{:.4}", share(*ns))) title=(format!("{}: {}, {:.1} %", part.name, time(*ns), share(*ns))) {}
-                }
-            }
-            span.n { (time(bar.total_ns)) }
-        }
-    }
-}
-
-fn legend(mut parts: Vec<&'static TimePart>) -> Markup {
-    let mut seen = Vec::new();
-    parts.retain(|part| {
-        let new = !seen.contains(&part.class);
-        seen.push(part.class);
-        new
+    let by_step = stage.basis == Basis::StepAndToken;
+    let (what, whole) =
+        if by_step { ("time of a step", &stage.step_ns) } else { ("wall time", &stage.wall_ns) };
+    let sides: [Side; 2] = [("base", |change| change.base), ("head", |change| change.head)];
+    let (base, head) = (whole.base?, whole.head?);
+    let longest = base.max(head).max(1) as f64;
+    let bars = [(base, sides[0]), (head, sides[1])].map(|(total, (label, of))| {
+        (label, total, if by_step { Vec::new() } else { time_parts(stage, total, of) })
     });
-    html! {
-        @if !parts.is_empty() {
-            ul.legend { @for part in parts { li { i class=(part.class) {} (part.name) " " small { (part.meaning) } } } }
+    let is_used = |part: &&TimePart| bars.iter().any(|bar| bar.2.iter().any(|own| own.0.class == part.class));
+    Some(html! {
+        @for (label, total, parts) in &bars {
+            @let shares = share_words(parts);
+            @let shares = if shares.is_empty() { shares } else { format!(": {shares}") };
+            div.side {
+                b { (label) }
+                div.bar role="img" aria-label=(format!("{label} {what} {}{shares}", time(*total))) style=(format!("width:{:.3}%", 100.0 * *total as f64 / longest)) {
+                    @if parts.is_empty() { span.unknown style="flex:1" {} }
+                    (share_bar(parts, 0.0))
+                }
+                span.n { (time(*total)) }
+            }
         }
-    }
+        @if PARTS.iter().any(|part| is_used(&part)) { (legend(PARTS.iter().filter(is_used))) }
+    })
 }
 
 /// Renders bars to the left (less) and to the right (more) of a middle line.
@@ -230,39 +214,15 @@ fn deltas(parts: &[(String, i64, &str)]) -> Markup {
     }
 }
 
-/// The bar of one side: the time of a stage, split into busy and idle time. Both sides have one scale.
-struct SideBar {
-    label: &'static str,
-    /// Time of the stage or of a step, ns.
-    total_ns: i64,
-    /// Length relative to the longer bar, %.
-    width_pct: f64,
-    /// Parts with their time in ns; empty where only the total is known.
-    parts: Vec<(&'static TimePart, i64)>,
-}
-
-/// Returns the bars of base and head; `None` where one of them has no time. Where the sides did different work, the bars are of a step.
-fn sides(stage: &StageChange) -> Option<(&'static str, [SideBar; 2])> {
-    let by_step = stage.basis == Basis::StepAndToken;
-    let (what, time) =
-        if by_step { ("time of a step", &stage.step_ns) } else { ("wall time", &stage.wall_ns) };
-    let (base, head) = (time.base?, time.head?);
-    let longest = base.max(head).max(1) as f64;
-    let bar = |label, total_ns, of: fn(&Change<i64>) -> Option<i64>| SideBar {
-        label,
-        total_ns,
-        width_pct: 100.0 * total_ns as f64 / longest,
-        parts: if by_step { Vec::new() } else { time_parts(stage, total_ns, of) },
-    };
-    Some((what, [bar("base", base, |change| change.base), bar("head", head, |change| change.head)]))
-}
+/// A side and its value of a number.
+type Side = (&'static str, fn(&Change<i64>) -> Option<i64>);
 
 /// Splits the wall time of a side; empty where busy time is unknown or, on several GPUs, sums to more than the wall time.
 fn time_parts(
     stage: &StageChange,
     total_ns: i64,
     of: fn(&Change<i64>) -> Option<i64>,
-) -> Vec<(&'static TimePart, i64)> {
+) -> Vec<(&'static TimePart, i64, f64)> {
     let known = [
         &stage.busy_ns,
         &stage.idle_launch_ns,
@@ -271,14 +231,11 @@ fn time_parts(
         &stage.idle_other_ns,
     ];
     let known: Option<Vec<i64>> = known.into_iter().map(of).collect();
-    let Some(mut times) = known else {
-        return Vec::new();
-    };
+    let mut times = known.unwrap_or_default();
     let rest = total_ns.saturating_sub(added_up(times.iter().copied()));
-    if rest < 0 {
+    if times.is_empty() || rest < 0 {
         return Vec::new();
     }
     times.push(rest);
-    let parts = PARTS.iter().zip(times);
-    parts.filter(|part| part.1 > 0).collect()
+    shares_of(times)
 }

@@ -1,5 +1,6 @@
 //! The sections of a comparison, which text, Markdown and HTML render. Every sentence is computed from the rows below it.
 
+use crate::document::stages::once_each;
 use crate::document::table::Table;
 use crate::document::{Block, Section, joined_any, maybe};
 use crate::render::screen::Tone;
@@ -296,15 +297,10 @@ pub fn tone(comparison: &Comparison) -> Option<Tone> {
 }
 
 fn result(comparison: &Comparison) -> String {
-    let mut broken: Vec<String> = Vec::new();
-    for gate in comparison.gates.iter().filter(|gate| gate.outcome == GateOutcome::Broken) {
-        let name = format!("{}.{}", gate.stage.as_deref().unwrap_or("total"), gate.metric);
-        if !broken.contains(&name) {
-            broken.push(name);
-        }
-    }
+    let broken = comparison.gates.iter().filter(|gate| gate.outcome == GateOutcome::Broken);
+    let name = |gate: &GateResult| format!("{}.{}", gate.stage.as_deref().unwrap_or("total"), gate.metric);
     match comparison.verdict() {
-        GateVerdict::Broken => format!("the gate is broken: {}", broken.join(", ")),
+        GateVerdict::Broken => format!("the gate is broken: {}", once_each(broken.map(name)).join(", ")),
         GateVerdict::NotMeasured => "a gate was not measured".to_owned(),
         GateVerdict::Held => of_stages(comparison),
     }

@@ -1,6 +1,6 @@
 //! The first screen of a terminal: what was recorded, the headline, a line a stage, the first findings. It has 24 lines at most.
 
-use super::headline::headline;
+use super::headline::{Pace, headline};
 use super::table::Table;
 use super::{
     Block, Document, Item, Section, findings, joined, joined_any, kernels, maybe, provenance, stages,
@@ -10,7 +10,6 @@ use roofgap_analyze::findings::to_act_on;
 use roofgap_analyze::{Analysis, Stage, StageLimit, verdict};
 use roofgap_base::numbers::{all_counted, counted, significant, time};
 use roofgap_base::text::cut;
-use std::collections::BTreeMap;
 
 /// The most stages, findings, and characters of a headline.
 pub const STAGES: usize = 4;
@@ -68,12 +67,7 @@ impl Document<'_> {
 
 /// States GPU, model and engine of a capture in a line; `None` where nothing is known.
 pub fn recorded(analysis: &Analysis) -> Option<String> {
-    let mut gpus: BTreeMap<&str, u64> = BTreeMap::new();
-    for device in &analysis.devices {
-        *gpus.entry(device.name.as_deref().unwrap_or("unknown GPU")).or_default() += 1;
-    }
-    let gpu = |(name, n): (&str, u64)| if n == 1 { name.to_owned() } else { format!("{n} x {name}") };
-    let mut facts: Vec<String> = gpus.into_iter().map(gpu).collect();
+    let mut facts = provenance::gpus(analysis);
     facts.extend(analysis.workload.as_ref().map(provenance::model));
     facts.extend(analysis.engine.as_ref().map(|engine| engine.name.clone()));
     facts.extend(analysis.sources.first().map(provenance::tool));
@@ -82,6 +76,8 @@ pub fn recorded(analysis: &Analysis) -> Option<String> {
         let busy = maybe(totals.busy_ns, |busy| format!(", GPU busy {}", time(busy)));
         facts.push(format!("{}{busy}", counted(totals.kernel_count, "kernel")));
     }
+    let startup = analysis.serving.as_ref().and_then(|serving| serving.startup);
+    facts.extend(startup.map(|startup| format!("{} of start-up, in no stage", time(startup.elapsed_ns))));
     joined_any(facts, " · ")
 }
 
@@ -97,9 +93,12 @@ fn nothing(analysis: &Analysis) -> String {
 fn stage_lines(stages: &[Stage]) -> Table {
     Table::of(stages)
         .text("stage", |s| &s.name)
-        .number("time", pace)
-        .number("tokens/s", |s| s.tokens_per_s.map(significant))
-        .number("GPU busy", |s| s.busy_ns.and_then(|_| s.busy_share()).map(bar))
+        .number("median time", |s| {
+            let pace = Pace::of(s);
+            format!("{}{}", time(pace.ns), if pace.is_step { "/step" } else { "" })
+        })
+        .number("tokens/s", |s| Pace::of(s).tokens_per_s.map(significant))
+        .number("GPU busy", |s| s.warm().busy_ns.and_then(|_| s.warm().busy_share()).map(bar))
         .judged("limit", |s| {
             let label = verdict(s).label;
             (label.as_str(), Some(Tone::from(label)))
@@ -107,14 +106,6 @@ fn stage_lines(stages: &[Stage]) -> Table {
         .number("largest part", largest_part)
         .build()
         .measured()
-}
-
-/// States the time of a step, or of an instance of a stage without steps.
-fn pace(stage: &Stage) -> String {
-    match stage.step_ns() {
-        Some(step) => format!("{}/step", time(step)),
-        None => time(stage.elapsed_ns() / stage.instances.max(1).cast_signed()),
-    }
 }
 
 /// Draws a share of 1 as a bar with its percentage.
@@ -125,6 +116,7 @@ fn bar(share: f64) -> String {
 
 /// Names the largest part of the time of a stage: a family of kernels, or a cause of idle time.
 pub fn largest_part(stage: &Stage) -> Option<String> {
+    let stage = stage.warm();
     let parts = stages::parts(stage)?;
     let elapsed = stage.elapsed_ns().max(1) as f64;
     let share = |ns: i64| format!("{:.0} %", 100.0 * ns as f64 / elapsed);

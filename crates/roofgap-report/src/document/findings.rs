@@ -6,9 +6,6 @@ use roofgap_analyze::{Analysis, Finding, Knob, Stage, StageLimit, verdict};
 use roofgap_base::numbers::{NONE, count, si, significant, time};
 use serde_json::Value;
 
-/// The most findings of text, of the summary and of the page before the others.
-pub const FIRST: usize = 5;
-
 /// Note on several findings.
 pub const SAVINGS_OVERLAP: &str =
     "Each saving is an upper bound for that finding alone; savings overlap and do not add up.";
@@ -20,9 +17,22 @@ pub fn saving(analysis: &Analysis, finding: &Finding) -> String {
     format!("saves at most {} ({:.1} % of {stage})", time(finding.bound_ns), finding.bound_pct)
 }
 
-/// States the upper bound on the time a finding saves, its confidence, and its id for `roofgap explain` and `roofgap try`.
+/// States the id of a finding, for `roofgap explain` and `roofgap try`, the upper bound on the time it saves, and its confidence. The id
+/// comes first, where no narrow terminal cuts it.
 pub fn saving_with_id(analysis: &Analysis, finding: &Finding) -> String {
-    format!("{}, {} [{}]", saving(analysis, finding), finding.confidence.as_str(), finding.id)
+    format!("[{}] {}, {}", finding.id, saving(analysis, finding), finding.confidence.as_str())
+}
+
+/// Lists all findings in the order of every report: those to act on, with the same in other stages, then these and what is part of
+/// another.
+pub fn in_order(findings: &[Finding]) -> Vec<(&Finding, Vec<&Finding>)> {
+    let mut all = to_act_on(findings);
+    for finding in findings {
+        if !all.iter().any(|(listed, _)| std::ptr::eq(*listed, finding)) {
+            all.push((finding, Vec::new()));
+        }
+    }
+    all
 }
 
 /// Names the other stages that a finding is about too; `None` without any.
@@ -152,23 +162,10 @@ impl Document<'_> {
             let known = !self.is_text() || !analysis.stages.is_empty();
             return section.with(known.then(|| Block::Line(none_found(analysis))));
         };
-        let shown = match self.form {
-            Form::Report => found.iter().map(|finding| (finding, Vec::new())).collect(),
-            _ => to_act_on(found),
-        };
-        let most = if self.form == Form::Report { usize::MAX } else { FIRST };
-        let items = shown.iter().take(most).map(|(finding, others)| self.finding(finding, others));
-        let steps = Block::Steps(items.collect());
-        let listed: usize = shown.iter().take(most).map(|(_, others)| 1 + others.len()).sum();
-        match self.form {
-            Form::Text(_) => {
-                section.with([steps]).with(Block::rest(found.len(), listed, "")).with([Block::Line(format!(
-                    "`roofgap explain {} CAPTURE` shows how it was computed and how to fix it",
-                    first.id
-                ))])
-            }
-            _ => section.with([steps]),
-        }
+        let items = in_order(found).into_iter().map(|(finding, others)| self.finding(finding, &others));
+        let explain =
+            format!("`roofgap explain {} CAPTURE` shows how it was computed and how to fix it", first.id);
+        section.with([Block::Steps(items.collect())]).with(self.is_text().then_some(Block::Line(explain)))
     }
 
     fn finding(&self, finding: &Finding, others: &[&Finding]) -> Item {

@@ -30,9 +30,10 @@ impl Document<'_> {
         let one_device = self.is_text() && analysis.devices.len() < 2;
         let section = |(id, title, meaning, table): (_, _, _, Table)| {
             let table = if one_device { table.without(&["device"]) } else { table };
+            let table = if self.text().stages_only { Table::default() } else { table };
             self.tabled(id, title, meaning, table, self.text().kernels)
         };
-        tables.into_iter().filter(|_| !self.text().stages_only).map(section).collect()
+        tables.map(section).into()
     }
 }
 

@@ -22,7 +22,7 @@ const DISAGREE_PCT: f64 = 10.0;
 /// Steps from which on a single instance is repeated enough.
 const MANY_STEPS: u64 = 8;
 
-/// Factor from which on a gain is not told.
+/// Factor from which on a gain is not told: where the GPU does next to nothing, it says nothing.
 const MOST_TIMES: f64 = 100.0;
 
 /// States in one sentence how fast the main stage is, what limits it, and what could be gained.
@@ -31,10 +31,8 @@ pub fn headline(analysis: &Analysis) -> Option<String> {
         return Some(format!("{}.", capitalized(&kernels::measured_summary(analysis))));
     }
     let stage = main_stage(analysis)?.warm();
-    let mut parts = vec![capitalized(&pace(analysis, stage))];
-    parts.extend(limit(stage));
-    parts.extend(gain(analysis, stage));
-    Some(format!("{}.", parts.join("; ")))
+    let parts = [Some(capitalized(&pace(analysis, stage))), limit(stage), gain(analysis, stage)];
+    Some(format!("{}.", joined(parts.into_iter().flatten(), "; ")))
 }
 
 /// Returns the stage that a reader asks about first: decode, else the one with the most time.
@@ -45,63 +43,58 @@ pub fn main_stage(analysis: &Analysis) -> Option<&Stage> {
     stages.iter().find(decode).or_else(longest)
 }
 
-/// Says how long a token, a step or an instance takes, without the profiler where that was measured.
-fn pace(analysis: &Analysis, stage: &Stage) -> String {
-    let name = stage.spoken();
-    let slower = profiled_ratio(stage);
-    let unprofiled = |ns: i64| (ns as f64 / slower).round() as i64;
-    let rate = stage.tokens_per_s.map(|rate| format!("{} tokens/s", significant(rate * slower)));
-    let batch = analysis.workload.as_ref().and_then(|w| w.batch).unwrap_or(1);
-    let count_of = stage.steps.as_ref().map(|steps| steps.count).filter(|count| *count > 0);
-    let step = count_of.and_then(|count| Some((count, unprofiled(stage_step(stage)?))));
-    let paced = match (step, rate, stage.token_ns) {
-        (Some(_), Some(rate), Some(token)) if batch == 1 && stage.tokens.is_none() => {
-            format!("{name} takes {} per token ({rate})", time(unprofiled(token)))
+/// The pace of the warm part of a stage, as the headline, the lines and cards of stages and the summary state it.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// True for the time of a step, false for that of an instance of a stage without steps.
+    pub is_step: bool,
+    /// Number of steps or instances.
+    pub count: u64,
+    /// Their median, ns.
+    pub ns: i64,
+    /// Tokens per second over all of them.
+    pub tokens_per_s: Option<f64>,
+}
+
+impl Pace {
+    pub fn of(stage: &Stage) -> Self {
+        let stage = stage.warm();
+        let steady = stage.steady.as_ref();
+        let steps = stage.steps.as_ref().filter(|steps| steps.count > 0);
+        let mean = || stage.elapsed_ns() / stage.instances.max(1).cast_signed();
+        Self {
+            is_step: steps.is_some(),
+            count: steps.map_or(stage.instances, |steps| steps.count),
+            ns: steps.map(|steps| steps.p50_ns).or(steady.map(|own| own.median_ns)).unwrap_or_else(mean),
+            tokens_per_s: stage.tokens_per_s,
         }
-        (Some(step), Some(rate), _) => format!("{} ({rate})", of_step(name, step)),
-        (Some((count, ns)), None, _) if ns > 0 && count > 1 => {
-            format!("{} ({} steps/s)", of_step(name, (count, ns)), significant(1e9 / ns as f64))
-        }
-        (Some((count, ns)), None, _) if ns > 0 => of_step(name, (count, ns)),
-        (_, rate, _) => {
-            let each = match stage.instances {
-                0 | 1 => String::new(),
-                n => format!(" on average of {}", count(n)),
-            };
-            let rate = maybe(rate, |rate| format!(" ({rate})"));
-            format!("{name} takes {}{each}{rate}", time(unprofiled(of_instance(stage))))
-        }
+    }
+}
+
+/// Returns the time of a stage under the profiler that recorded it over its time without; `None` where that was not measured.
+pub fn slowdown(analysis: &Analysis, stage: &Stage) -> Option<f64> {
+    let own = analysis.timeline_overhead().find(|overhead| overhead.stage == stage.name)?;
+    // A profiler makes nothing faster; below 1 the two runs differ by chance.
+    (own.ratio.is_finite() && own.ratio > 0.0).then(|| own.ratio.max(1.0))
+}
+
+/// Says how long a step or an instance takes, with its tokens, and without the profiler where that is much less.
+pub fn pace(analysis: &Analysis, stage: &Stage) -> String {
+    let (pace, name) = (Pace::of(stage), stage.spoken());
+    let slowdown = slowdown(analysis, stage).filter(|slowdown| *slowdown > CLOSE);
+    let with = maybe(slowdown, |_| format!(" without the profiler, {} with it", time(pace.ns)));
+    let took = time((pace.ns as f64 / slowdown.unwrap_or(1.0)).round() as i64);
+    let (paced, over) = match (pace.is_step, pace.count) {
+        (true, 1) => (format!("the only step of {name} takes {took}"), ""),
+        (true, _) => (format!("a step of {name} takes {took} at the median"), " over all steps"),
+        (false, 0 | 1) => (format!("{name} takes {took}"), ""),
+        (false, n) => (format!("{name} takes {took} at the median of {}", count(n)), " over all"),
     };
-    match slower > CLOSE {
-        true => format!("{paced} without the profiler, {slower:.2} times that with it"),
-        false => paced,
-    }
-}
-
-/// Returns the time of a stage with the profiler over that without it; 1 where only the profiled one is known.
-fn profiled_ratio(stage: &Stage) -> f64 {
-    let steady = stage.steady.as_ref().and_then(|own| Some((own.time_ns, own.unprofiled_ns?)));
-    steady
-        .filter(|(_, unprofiled)| *unprofiled > 0)
-        .map_or(1.0, |(time, unprofiled)| time as f64 / unprofiled as f64)
-}
-
-/// Returns the time of a step in the steady state, else of all steps, ns.
-fn stage_step(stage: &Stage) -> Option<i64> {
-    stage.step_ns().or_else(|| stage.steps.as_ref().map(|steps| steps.mean_ns))
-}
-
-/// Says how long a step takes.
-fn of_step(stage: &str, (steps, ns): (u64, i64)) -> String {
-    match steps {
-        1 => format!("the one step of {stage} takes {}", time(ns)),
-        _ => format!("a step of {stage} takes {} on average", time(ns)),
-    }
-}
-
-/// Returns the mean time of an instance, ns.
-fn of_instance(stage: &Stage) -> i64 {
-    stage.elapsed_ns() / (stage.instances.max(1) as i64)
+    let without = if slowdown.is_some() { " without it" } else { "" };
+    let rate = maybe(pace.tokens_per_s, |rate| {
+        format!(" ({} tokens/s{over}{without})", significant(rate * slowdown.unwrap_or(1.0)))
+    });
+    format!("{paced}{with}{rate}")
 }
 
 /// Says what limits a stage; `None` where no GPU work was recorded for it.
@@ -117,7 +110,7 @@ fn limit(stage: &Stage) -> Option<String> {
     let launches =
         maybe(launches, |launches| format!(" ({} launches a step)", count(launches.round() as u64)));
     Some(format!(
-        "the GPU is idle {idle:.0} % of {}, above all because the CPU has not launched the next work yet{launches}",
+        "the GPU is idle {idle:.0} % of {}, mostly because the CPU has not launched the next work yet{launches}",
         if steps_fill(stage) { "that time" } else { stage.spoken() }
     ))
 }
@@ -142,28 +135,26 @@ fn gain(analysis: &Analysis, stage: &Stage) -> Option<String> {
             && finding.confidence != Confidence::Guessed
     };
     let finding = analysis.findings.iter().find(own)?;
-    let elapsed = stage.elapsed_ns();
-    let rest = elapsed.saturating_sub(finding.bound_ns);
-    if elapsed <= 0 || rest <= 0 {
-        return None;
-    }
-    // The GPU work that is left takes as long without the profiler.
-    let times = elapsed as f64 / profiled_ratio(stage) / rest as f64;
-    // A rule that gives different advice from case to case names the remedy in its evidence.
-    let own = finding.evidence.get("remedy").and_then(|remedy| remedy.as_str());
-    let what = match own {
-        Some(remedy) => remedy,
-        None => explain(&finding.id)?.remedy,
-    };
     let whose = if steps_fill(stage) { "it" } else { stage.spoken() };
-    // Where the GPU does next to nothing a factor says nothing either.
-    (1.01..MOST_TIMES)
-        .contains(&times)
-        .then(|| format!("{what} could make {whose} up to {times:.*} times as fast", decimals(times)))
+    let times = significant(factor(analysis, stage, finding)?);
+    Some(format!("{} could make {whose} up to {times} times as fast", remedy(finding)?))
 }
 
-fn decimals(times: f64) -> usize {
-    if times >= 10.0 { 0 } else { 2 }
+/// Returns the factor by which a stage is faster at most without what a finding is about; `None` where it says nothing.
+pub fn factor(analysis: &Analysis, stage: &Stage, finding: &Finding) -> Option<f64> {
+    let (stage, slowdown) = (stage.warm(), slowdown(analysis, stage).unwrap_or(1.0));
+    let elapsed = stage.elapsed_ns();
+    let rest = elapsed.saturating_sub(finding.bound_ns).max(0) as f64;
+    // GPU work takes as long without the profiler.
+    let computes = stage.each_device(stage.busy_ns.unwrap_or(0)) as f64;
+    let times = elapsed as f64 / slowdown / (rest / slowdown).max(computes.min(rest));
+    (1.01..MOST_TIMES).contains(&times).then_some(times)
+}
+
+/// Names the remedy of a finding. A rule that gives different advice from case to case has it in its evidence.
+pub fn remedy(finding: &Finding) -> Option<&str> {
+    let own = finding.evidence.get("remedy").and_then(|remedy| remedy.as_str());
+    own.or_else(|| Some(explain(&finding.id)?.remedy))
 }
 
 /// States the mean and the standard deviation of each stage over its instances, and the time to first token.
@@ -180,7 +171,7 @@ pub fn per_run(analysis: &Analysis) -> Option<String> {
     let ttft = analysis.per_run.as_ref().and_then(|run| run.ttft_ns);
     let ttft =
         ttft.map(|ttft| format!("time to first token {} (prefill plus first decode step)", time(ttft)));
-    joined_any(parts.chain(ttft), ", ").map(|parts| format!("per run: {parts}"))
+    joined_any(parts.chain(ttft), ", ").map(|parts| format!("mean per run: {parts}"))
 }
 
 impl Document<'_> {
@@ -212,7 +203,7 @@ impl Document<'_> {
     /// Tabulates mean, standard deviation and token rates of each stage.
     pub(super) fn per_run(&self) -> Section {
         let section = Section::new("per-run", "Per run");
-        if self.is_text() || self.is_page() {
+        if self.is_page() {
             return section;
         }
         let table = Table::of(&self.analysis.stages)
@@ -220,7 +211,7 @@ impl Document<'_> {
             .number("instances", |s| s.instances)
             .ms("mean", |s| s.mean_ns)
             .ms("std", |s| s.std_ns)
-            .ms("step", stage_step)
+            .ms("median step", |s| Some(Pace::of(s)).filter(|pace| pace.is_step).map(|pace| pace.ns))
             .number("ms per token", |s| s.token_ns.map(ms))
             .number("tokens/s", |s| s.tokens_per_s.map(significant))
             .build();
@@ -246,8 +237,8 @@ fn totals(analysis: &Analysis) -> Option<String> {
 /// A fact about the numbers, and whether it speaks for them, against them, or neither.
 type Fact = (String, Option<bool>);
 
-/// States the confidence in the numbers of the main stage, with the facts behind it; `None` without a measured stage.
-pub fn confidence(analysis: &Analysis) -> Option<String> {
+/// Returns the confidence in the numbers of the main stage, and the facts behind it; `None` without a measured stage.
+pub fn confidence(analysis: &Analysis) -> Option<(&'static str, String)> {
     let stage = main_stage(analysis)?;
     let facts: Vec<Fact> =
         [Some(repeats(stage)), Some(overhead(analysis, stage)), sampled(stage), Some(losses(analysis))]
@@ -261,7 +252,7 @@ pub fn confidence(analysis: &Analysis) -> Option<String> {
     } else {
         "medium"
     };
-    Some(format!("Confidence: {level}: {}.", joined(facts.iter().map(|fact| &fact.0), "; ")))
+    Some((level, joined(facts.iter().map(|fact| &fact.0), "; ")))
 }
 
 /// Judges the number of repeats and how far they agree.
@@ -345,7 +336,7 @@ mod tests {
         (stage.name, stage.kind) = ("all".into(), StageKind::Whole);
         (stage.wall_ns, stage.projected_ns, stage.busy_ns) = (100 * MS, Some(100 * MS), Some(50 * MS));
         stage.idle = Some(Idle { launch_ns: 50 * MS, ..Idle::default() });
-        stage.steps = Some(Steps { count: steps, mean_ns: step * MS, ..Steps::default() });
+        stage.steps = Some(Steps { count: steps, mean_ns: step * MS, p50_ns: step * MS, ..Steps::default() });
         let mut finding = Finding::default();
         (finding.id, finding.stage) = ("launch-bound".into(), Some("all".into()));
         finding.bound_ns = 50 * MS;
@@ -375,7 +366,7 @@ mod tests {
     #[test]
     fn a_factor_is_of_the_time_that_is_named() {
         let words = headline(&analysis(2, 35, None)).unwrap();
-        assert!(words.starts_with("A step of the whole trace takes 35.0 ms on average (28.6 steps/s);"));
+        assert!(words.starts_with("A step of the whole trace takes 35.0 ms at the median;"));
         assert!(
             words.contains("idle 50 % of the whole trace,")
                 && words.contains("could make the whole trace up to 2.00"),
@@ -384,7 +375,7 @@ mod tests {
         let words = headline(&analysis(1, 100, None)).unwrap();
         assert!(
             words.starts_with(
-                "The one step of the whole trace takes 100 ms; the GPU is idle 50 % of that time"
+                "The only step of the whole trace takes 100 ms; the GPU is idle 50 % of that time"
             ),
             "{words}"
         );
@@ -408,8 +399,7 @@ mod tests {
     }
 
     fn level(analysis: &Analysis) -> String {
-        let line = confidence(analysis).expect("a line");
-        line.split(": ").nth(1).expect("a level").to_owned()
+        confidence(analysis).expect("a level").0.to_owned()
     }
 
     /// Only the profiler that recorded the times distorts them, and only as far as the interval is sure.
@@ -425,9 +415,9 @@ mod tests {
         });
         assert_eq!(level(&both), "low");
         both.sources[0].format = "native".to_owned();
-        let text = confidence(&both).expect("a line");
+        let (level_now, text) = confidence(&both).expect("a level");
         let own = "it takes 1.02 times as long (95 %: 0.97 to 1.07) under native as without";
-        assert!(text.starts_with("Confidence: high: ") && text.contains(own), "{text}");
+        assert!(level_now == "high" && text.contains(own), "{text}");
         (both.overhead[1].ratio, both.overhead[1].interval) = (1.4, Some((0.9, 1.9)));
         assert_eq!(level(&both), "medium");
         both.overhead[1].interval = Some((1.3, 1.5));
@@ -438,23 +428,25 @@ mod tests {
     fn times_without_a_profiler_speak_for_themselves() {
         let mut own = repeated(1.0);
         own.overhead.clear();
-        let text = confidence(&own).expect("a line");
+        let (_, text) = confidence(&own).expect("a level");
         assert!(text.contains("the profiler overhead is unknown"), "{text}");
         own.sources.clear();
         own.stages[0].from = roofgap_analyze::StageOrigin::Workload;
-        let text = confidence(&own).expect("a line");
-        assert!(text.starts_with("Confidence: high: ") && text.contains("; no profiler ran;"), "{text}");
+        let (level, text) = confidence(&own).expect("a level");
+        assert!(level == "high" && text.contains("; no profiler ran;"), "{text}");
     }
 
     #[test]
     fn the_level_follows_from_the_facts() {
         assert_eq!(confidence(&Analysis::default()), None);
         assert_eq!(
-            confidence(&repeated(1.04)).as_deref(),
-            Some(
-                "Confidence: high: 3 instances of decode with a standard deviation of 2.00 %; it takes 1.04 times as long \
-                 under nsys as without; nothing that matters was lost."
-            )
+            confidence(&repeated(1.04)),
+            Some((
+                "high",
+                "3 instances of decode with a standard deviation of 2.00 %; it takes 1.04 times as long under nsys as without; \
+                 nothing that matters was lost"
+                    .to_owned()
+            ))
         );
         assert_eq!(level(&repeated(1.2)), "medium");
         assert_eq!(level(&repeated(1.5)), "low");

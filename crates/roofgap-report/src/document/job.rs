@@ -37,20 +37,20 @@ const UTILISATION: &str = "By wall time and the share of the model that each ran
 impl Document<'_> {
     /// Tabulates the ranks and what they do together.
     pub(super) fn job(&self) -> Vec<Section> {
-        let Some(job) = &self.analysis.job else {
-            return vec![self.gaps()];
-        };
-        let most = self.text().kernels.max(LISTED);
+        let (most, ranks) = (self.text().kernels.max(LISTED), &self.analysis.ranks);
+        let job = self.analysis.job.as_ref();
         let tables = [
-            ("ranks", "Ranks", RANKS, ranks(self.analysis)),
-            ("collectives", "Collectives across ranks", COLLECTIVES, collectives(job)),
-            ("stragglers", "Ranks that others wait for", STRAGGLERS, stragglers(job)),
-            ("experts", "Balance of experts", EXPERTS, experts(job)),
-            ("transfers", "Transfers between ranks", TRANSFERS, transfers(job)),
-            ("utilisation", "Utilisation of ranks", UTILISATION, utilisation(job, &self.analysis.ranks)),
+            ("ranks", "Ranks", RANKS, job.map(|_| ranks_table(ranks))),
+            ("collectives", "Collectives across ranks", COLLECTIVES, job.map(collectives)),
+            ("stragglers", "Ranks that others wait for", STRAGGLERS, job.map(stragglers)),
+            ("experts", "Balance of experts", EXPERTS, job.map(experts)),
+            ("transfers", "Transfers between ranks", TRANSFERS, job.map(transfers)),
+            ("utilisation", "Utilisation of ranks", UTILISATION, job.map(|job| utilisation(job, ranks))),
         ];
-        let sections = tables.map(|(id, title, meaning, table)| self.tabled(id, title, meaning, table, most));
-        sections.into_iter().chain([self.gaps()]).collect()
+        let section = |(id, title, meaning, table): (_, _, _, Option<Table>)| {
+            self.tabled(id, title, meaning, table.unwrap_or_default(), most)
+        };
+        tables.map(section).into_iter().chain([self.gaps()]).collect()
     }
 
     /// Says in text what is not known about the ranks and their collectives.
@@ -75,8 +75,8 @@ pub fn ranks_line(analysis: &Analysis) -> Option<String> {
     }
 }
 
-fn ranks(analysis: &Analysis) -> Table {
-    let table = Table::of(&analysis.ranks)
+fn ranks_table(ranks: &[RankInfo]) -> Table {
+    let table = Table::of(ranks)
         .number("rank", |row| row.rank)
         .text("host", |row| row.host.as_ref())
         .number("kernels", |row| row.kernel_count)
@@ -94,7 +94,7 @@ fn ranks(analysis: &Analysis) -> Table {
         .text("clock offset", |row| row.clock_offset_ns.map(time))
         .text("error", |row| row.clock_error_ns.map(time))
         .build();
-    let hosts = analysis.ranks.iter().any(|rank| rank.host.is_some());
+    let hosts = ranks.iter().any(|rank| rank.host.is_some());
     if hosts { table } else { table.without(&["host"]) }
 }
 

@@ -20,6 +20,19 @@ const LAYERS: &str = "Shares are of the kernel time of the stage. A kernel count
 const OF_LARGEST: &str =
     "Percentages of peak and bound are those of the launch shape with the most time of each kernel.";
 
+/// The name of a measured share of peak, and its value in a row of counters, %.
+pub type CounterShare = (&'static str, fn(&CounterRow) -> Option<f64>);
+
+/// The measured shares of peak.
+pub const COUNTER_SHARES: [CounterShare; 6] = [
+    ("SM", |row| row.sm_pct),
+    ("memory", |row| row.memory_pct),
+    ("DRAM", |row| row.dram_pct),
+    ("L2", |row| row.l2_pct),
+    ("L1", |row| row.l1_pct),
+    ("occupancy", |row| row.occupancy_pct),
+];
+
 /// Columns of the table of kernels that ncu measured.
 const MEASURED: [&str; 9] =
     ["kernel", "launches", "mean µs", "share %", "SM %", "memory %", "DRAM %", "occupancy %", "bound"];
@@ -52,7 +65,7 @@ impl Document<'_> {
         let most = if self.is_text() && !stages_only { most.div_ceil(2) } else { self.most(0) };
         let own = |stage: &&Stage| stages_only || !self.is_text() || stage.kind != StageKind::Whole;
         for stage in analysis.stages.iter().filter(own).filter(|stage| !stage.kernels.is_empty()) {
-            let shares = Block::Note("Shares are of the stage's kernel time.".to_owned());
+            let shares = Block::note("Shares are of the stage's kernel time.");
             let kernels = self.of_kernels(&stage.kernels, stage.kernel_ns.unwrap_or(0), most);
             let section = Section::new("kernels", format!("Kernels of {}", stage.name));
             sections.push(section.with(self.not_in_text(Some(shares))).with(kernels));
@@ -124,7 +137,7 @@ impl Document<'_> {
         let columns = roof::columns(&MEASURED, shown);
         blocks.extend(Block::table(table(analysis, shown, analysis.totals.kernel_ns, &columns)));
         blocks.extend(Block::rest(kernels.len(), most, ""));
-        blocks.push(Block::Note(OF_LARGEST.to_owned()));
+        blocks.push(Block::note(OF_LARGEST));
         blocks.extend(roof::note_or_source(analysis).filter(|_| self.is_text()).map(Block::Note));
         blocks.extend(Block::list(verdicts(analysis, most)));
         blocks
@@ -150,9 +163,9 @@ impl Document<'_> {
             return section;
         }
         let unnamed = self.analysis.reason(&About::Other("layers".into())).filter(|_| !self.is_page());
-        let unnamed = unnamed.map(|why| Block::Line(why.to_owned()));
+        let unnamed = unnamed.map(Block::line);
         if !self.is_text() {
-            return section.with([Block::Note(LAYERS.to_owned()), Block::Table(table)]).with(unnamed);
+            return section.with([Block::note(LAYERS), Block::Table(table)]).with(unnamed);
         }
         let mut table = table.without(&["longest"]);
         let all = table.rows.len();
@@ -182,7 +195,7 @@ impl Document<'_> {
             return section.with(Block::first_rows(table.unwrap_or_default(), self.text().kernels));
         }
         if analysis.counters.is_empty() {
-            let no_roof = roof::no_roof(analysis).map(|line| Block::Line(line.to_owned()));
+            let no_roof = roof::no_roof(analysis).map(Block::line);
             return section.with([self.missing(&About::Counters)]).with(no_roof);
         }
         section.with(Block::table(counters(analysis)))
@@ -274,8 +287,7 @@ pub fn table(analysis: &Analysis, kernels: &[Kernel], whole_ns: i64, columns: &[
         let positions = stages.positions(&kernel.name, |device| device == kernel.device);
         joined_any(positions.iter().filter_map(|at| Some(&analysis.stages.get(*at)?.name)), ", ")
     };
-    let counter = |get: fn(&CounterRow) -> Option<f64>| move |k: &Kernel| k.counters.as_ref().and_then(get);
-    Table::of(kernels)
+    let table = Table::of(kernels)
         .only(columns)
         .text("kernel", |k| &k.short_name)
         .number("launches", |k| k.calls)
@@ -291,13 +303,12 @@ pub fn table(analysis: &Analysis, kernels: &[Kernel], whole_ns: i64, columns: &[
         .number("median µs", |k| k.median_ns.map(us))
         .number("min µs", |k| k.min_ns.map(us))
         .number("max µs", |k| k.max_ns.map(us))
-        .number("SM %", counter(|row| row.sm_pct))
-        .number("memory %", counter(|row| row.memory_pct))
-        .number("DRAM %", counter(|row| row.dram_pct))
-        .number("occupancy %", counter(|row| row.occupancy_pct))
         .number(roof::COLUMNS[0], roof::pct_of)
-        .number(roof::COLUMNS[1], |k| roof::above(&k.roof))
-        .build()
+        .number(roof::COLUMNS[1], |k| roof::above(&k.roof));
+    let with_shares = COUNTER_SHARES.iter().fold(table, |table, (name, share)| {
+        table.number(&format!("{name} %"), |k| k.counters.as_ref().and_then(share))
+    });
+    with_shares.build()
 }
 
 /// Tells whether kernels ran on more than one device, so that a row needs its device.
@@ -318,19 +329,16 @@ fn operator_scope(analysis: &Analysis) -> String {
 fn counters(analysis: &Analysis) -> Table {
     let dims = |d: [u32; 3]| format!("{}x{}x{}", d[0], d[1], d[2]);
     let short_names = ShortNames::of(analysis);
-    Table::of(&analysis.counters)
+    let table = Table::of(&analysis.counters)
         .text("kernel", |r| short_names.get(&r.kernel))
         .text("stage", |r| r.stage.as_ref())
         .text("grid", |r| dims(r.grid))
         .text("block", |r| dims(r.block))
         .number("µs", |r| r.duration_ns.map(us))
-        .number("× timeline", |r| r.timeline_ratio.map(|ratio| format!("{ratio:.2}")))
-        .number("SM %", |r| r.sm_pct)
-        .number("memory %", |r| r.memory_pct)
-        .number("DRAM %", |r| r.dram_pct)
-        .number("L2 %", |r| r.l2_pct)
-        .number("L1 %", |r| r.l1_pct)
-        .number("occupancy %", |r| r.occupancy_pct)
+        .number("× timeline", |r| r.timeline_ratio.map(|ratio| format!("{ratio:.2}")));
+    let shares = COUNTER_SHARES.iter();
+    shares
+        .fold(table, |table, (name, share)| table.number(&format!("{name} %"), share))
         .number("FLOP/B", |r| r.intensity)
         .number("FLOP/s", |r| r.achieved_flops_per_s.map(si))
         .text("bound", |r| r.bound.as_ref())

@@ -97,6 +97,16 @@ impl From<String> for Item {
 }
 
 impl Block {
+    /// Returns a sentence.
+    pub(crate) fn line(text: &str) -> Self {
+        Self::Line(text.to_owned())
+    }
+
+    /// Returns a sentence that explains a table.
+    pub(crate) fn note(text: &str) -> Self {
+        Self::Note(text.to_owned())
+    }
+
     /// Returns a list; `None` for no lines.
     pub(crate) fn list(lines: impl IntoIterator<Item = String>) -> Option<Self> {
         let items: Vec<Item> = lines.into_iter().map(Item::from).collect();
@@ -171,33 +181,33 @@ impl<'a> Document<'a> {
         Self { analysis: bundle.analysis, context: bundle.context, form }
     }
 
-    /// Lists the sections of a report, in order.
+    /// Lists the sections of a report that have something in them, in order.
     pub fn sections(&self) -> Vec<Section> {
-        let drawn = |id, title: &str| Section::new(id, title).with(self.on_page(Block::Drawing));
-        let mut all = vec![
-            self.first_lines(),
-            self.findings(),
-            self.tried(),
-            self.stages(),
-            self.host(),
-            drawn("idle-flame", "Idle time by stack of the CPU"),
-            self.per_run(),
-            self.requests(),
-            self.serving(),
-            self.utilisation(),
-            drawn("timeline", "Timeline"),
-            drawn("roofline", "Roofline"),
-        ];
+        let mut all = self.all_sections();
+        all.retain(|section| !section.blocks.is_empty());
+        all
+    }
+
+    /// Lists the sections that a report can have, in order.
+    pub fn all_sections(&self) -> Vec<Section> {
+        let drawn =
+            |id, title: &str| self.on_page(Block::Drawing).map(|block| Section::new(id, title).with([block]));
+        let beside_text = |section: Section| (!self.is_text()).then_some(section);
+        let mut all = vec![self.first_lines(), self.findings(), self.tried(), self.stages(), self.host()];
+        all.extend(drawn("idle-flame", "Idle time by stack of the CPU"));
+        all.extend(beside_text(self.per_run()));
+        all.extend([self.requests(), self.serving()]);
+        all.extend(beside_text(self.utilisation()));
+        all.extend(drawn("timeline", "Timeline"));
+        all.extend(drawn("roofline", "Roofline"));
         all.extend(self.kernels());
         all.push(self.layers());
         all.extend(self.job());
         all.extend(self.gpu_work());
-        all.extend([self.counters(), self.ncu_rules(), drawn("flame", "Flame graph")]);
-        if !self.is_text() {
-            all.push(self.operators());
-        }
+        all.extend([self.counters(), self.ncu_rules()]);
+        all.extend(drawn("flame", "Flame graph"));
+        all.extend(beside_text(self.operators()));
         all.extend(self.provenance());
-        all.retain(|section| !section.blocks.is_empty());
         all
     }
 

@@ -9,6 +9,7 @@ use roofgap_analyze::{
 };
 use roofgap_base::numbers::{count, ms, percent, si, times};
 use roofgap_base::text::without_controls;
+use std::collections::BTreeMap;
 
 /// Measured time over unprofiled time above which a tool distorts its own measurement.
 const HIGH_OVERHEAD: f64 = 1.25;
@@ -107,7 +108,7 @@ impl Document<'_> {
             return blocks;
         }
         if known && !unprofiled.is_empty() {
-            blocks.extend([Block::Note(UNPROFILED.to_owned()), Block::Table(unprofiled)]);
+            blocks.extend([Block::note(UNPROFILED), Block::Table(unprofiled)]);
         }
         if !high.is_empty() {
             blocks.push(Block::Markdown(format!("{LOWER_OVERHEAD}\n")));
@@ -211,6 +212,16 @@ pub fn inputs(analysis: &Analysis) -> Vec<String> {
     lines.extend(job::ranks_line(analysis).map(|rank| format!("rank: {rank}")));
     lines.extend(analysis.engine.as_ref().map(|found| format!("engine: {}", engine(found))));
     lines
+}
+
+/// Names the GPUs, several of a kind with their number.
+pub fn gpus(analysis: &Analysis) -> Vec<String> {
+    let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
+    for device in &analysis.devices {
+        *kinds.entry(device.name.as_deref().unwrap_or("unknown GPU")).or_default() += 1;
+    }
+    let kind = |(name, n): (&str, u64)| if n == 1 { name.to_owned() } else { format!("{n} x {name}") };
+    kinds.into_iter().map(kind).collect()
 }
 
 /// Lists the facts of a device that are known: name, compute capability, SMs, memory, bandwidth.

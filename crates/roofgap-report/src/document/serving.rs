@@ -6,9 +6,10 @@ use super::{Block, Document, Section, joined_any, maybe};
 use crate::render::screen::Screen;
 use crate::render::text;
 use roofgap_analyze::{
-    About, Analysis, GaugeStats, LatencyPart, RequestStats, ServerGauges, Serving, Stage, StageKind, Steps,
+    About, Analysis, GaugeStats, LatencyPart, RequestStats, ServerGauges, Serving, Stage, StageKind, Startup,
+    Steps,
 };
-use roofgap_base::numbers::{count, counted, ms, or_none, percent, significant, time};
+use roofgap_base::numbers::{count, counted, ms, or_none, percent, significant, size, time};
 
 /// Meaning of the tables of latency.
 const LATENCY: &str = "A request is joined with the last recorded step that read prompts and ended before its first token; a prompt \
@@ -31,7 +32,7 @@ impl Document<'_> {
             return section;
         };
         let latency = serving.latency.iter().flat_map(|latency| [&latency.ttft, &latency.token_time]);
-        let meaning = serving.latency.as_ref().map(|_| Block::Note(LATENCY.to_owned()));
+        let meaning = serving.latency.as_ref().map(|_| Block::note(LATENCY));
         section
             .with(Block::list(step_sentences(self.analysis, serving)))
             .with(Block::table(over_time(serving)))
@@ -144,12 +145,13 @@ fn step_sentences(analysis: &Analysis, serving: &Serving) -> Vec<String> {
     let mut lines = vec![rates(serving)];
     let why = analysis.reason(&About::Other("serving.generation_tokens_per_s".into()));
     lines.extend(why.map(|why| format!("tokens per second of all steps are not known: {why}")));
+    lines.extend(serving.startup.as_ref().map(startup));
     let stalls = serving.stalls;
     if stalls.steps > 0 {
         lines.push(format!(
-            "requests that generate waited for {} of prompts of others: {} in all, {} at most without a step that generates",
-            counted(stalls.steps, "prefill step"),
+            "requests that generate waited {} for {} of others, and up to {} for their next step",
             time(stalls.total_ns),
+            counted(stalls.steps, "prefill step"),
             time(stalls.longest_ns)
         ));
     }
@@ -167,6 +169,22 @@ fn step_sentences(analysis: &Analysis, serving: &Serving) -> Vec<String> {
     lines
 }
 
+/// States the work before the first step.
+fn startup(startup: &Startup) -> String {
+    let within = |ns: i64, what: String| (ns > 0).then(|| format!("{what} in {}", time(ns)));
+    let parts = [
+        within(startup.copy_ns, format!("{} copied to the GPU", size(startup.copied_bytes))),
+        within(startup.loading_ns, "code loaded".to_owned()),
+        within(startup.capture_ns, format!("{} captured", counted(startup.captured_graphs, "graph"))),
+        within(startup.kernel_ns, counted(startup.kernel_count, "kernel")),
+    ];
+    let parts = joined_any(parts.into_iter().flatten(), ", ").unwrap_or_default();
+    format!(
+        "the engine started for {} before its first step, which no stage counts: {parts}",
+        time(startup.elapsed_ns)
+    )
+}
+
 /// States the tokens per second of the whole span.
 fn rates(serving: &Serving) -> String {
     let rate = |rate: Option<f64>, what: &str| {
@@ -178,11 +196,9 @@ fn rates(serving: &Serving) -> String {
         format!(", {copies} copies of the model together")
     });
     let rates = maybe(joined_any(rates.into_iter().flatten(), ", "), |rates| {
-        format!(
-            ", time between them included: {rates}{copies}; the first token of each request counts as prompt work"
-        )
+        format!(": {rates}{copies}; the first token of a request counts as prompt work")
     });
-    format!("the steps span {}{rates}", time(serving.span_ns))
+    format!("from the first step to the end of the last, {}{rates}", time(serving.span_ns))
 }
 
 fn over_time(serving: &Serving) -> Table {
@@ -252,10 +268,9 @@ mod tests {
         assert_eq!(
             said(&analysis),
             [
-                "the steps span 380 ms, time between them included: 5,305 generated tokens/s; the first token of each request \
-                 counts as prompt work",
-                "requests that generate waited for 1 prefill step of prompts of others: 20.0 ms in all, 26.0 ms at most without a \
-                 step that generates",
+                "from the first step to the end of the last, 380 ms: 5,305 generated tokens/s; the first token of a request counts \
+                 as prompt work",
+                "requests that generate waited 20.0 ms for 1 prefill step of others, and up to 26.0 ms for their next step",
                 "2 of 3 requests are joined with recorded steps",
             ]
         );

@@ -2,7 +2,7 @@
 
 use super::table::Table;
 use super::{Block, Document, Form, Section};
-use roofgap_analyze::{Analysis, Stage, StageOrigin};
+use roofgap_analyze::{Analysis, Kernel, StageOrigin};
 use roofgap_base::numbers::{percent, share};
 use roofgap_trace::account::{Stage1Figures, Stage1Time};
 
@@ -23,7 +23,7 @@ impl Document<'_> {
             .ms("GPU self + total", |o| o.gpu_ns)
             .build();
         let operators = Block::table(operators).filter(|_| !self.is_text());
-        let meaning = operators.as_ref().map(|_| Block::Note(OPERATOR_TIMES.to_owned()));
+        let meaning = operators.as_ref().map(|_| Block::note(OPERATOR_TIMES));
         let profiled = self.analysis.stages.iter().any(|stage| stage.from == StageOrigin::Timeline);
         let beside = if profiled { ", beside one instance of each stage in the timeline" } else { "" };
         let source = format!("Mean over the runs of the Stage 1 runner, from {}{beside}.", figures.path);
@@ -49,25 +49,23 @@ struct Profiled {
 impl Profiled {
     /// Finds the stage or the part of a stage in the timeline.
     fn of(analysis: &Analysis, name: &str) -> Self {
-        let recorded = |stage: &&Stage| stage.from == StageOrigin::Timeline;
-        let mut stages = analysis.stages.iter().filter(recorded);
-        let each = |ns: i64, instances: u64| ns / i64::try_from(instances.max(1)).unwrap_or(i64::MAX);
-        if let Some(stage) = stages.clone().find(|stage| stage.name == name) {
-            let each = |ns: i64| each(ns, stage.instances);
-            let whole = stage.kernel_ns.unwrap_or(0);
-            let top = stage.kernels.first();
-            return Profiled {
-                top_kernel: top.map(|top| format!("{} ({} %)", top.short_name, percent(top.total_ns, whole))),
-                wall: Some(each(stage.wall_ns)),
-                kernel: stage.kernel_ns.map(each),
-                busy: stage.busy_ns.map(each),
+        let recorded = || analysis.stages.iter().filter(|stage| stage.from == StageOrigin::Timeline);
+        let each = |ns: i64, instances: u64| Some(ns / instances.max(1).cast_signed());
+        if let Some(stage) = recorded().find(|stage| stage.name == name) {
+            let (whole, n) = (stage.kernel_ns.unwrap_or(0), stage.instances);
+            let top = |top: &Kernel| format!("{} ({} %)", top.short_name, percent(top.total_ns, whole));
+            return Self {
+                top_kernel: stage.kernels.first().map(top),
+                wall: each(stage.wall_ns, n),
+                kernel: stage.kernel_ns.and_then(|ns| each(ns, n)),
+                busy: stage.busy_ns.and_then(|ns| each(ns, n)),
             };
         }
-        let note = stages.find_map(|stage| stage.notes.iter().find(|note| note.name == name));
-        note.map_or_else(Profiled::default, |note| Profiled {
-            wall: Some(each(note.wall_ns, note.instances)),
-            kernel: note.kernel_ns.map(|ns| each(ns, note.instances)),
-            ..Profiled::default()
+        let note = recorded().find_map(|stage| stage.notes.iter().find(|note| note.name == name));
+        note.map_or_else(Self::default, |note| Self {
+            wall: each(note.wall_ns, note.instances),
+            kernel: note.kernel_ns.and_then(|ns| each(ns, note.instances)),
+            ..Self::default()
         })
     }
 }

@@ -3,37 +3,34 @@
 
 use super::table::Table;
 use super::{Block, Document, Form, Item, Section, gpu_work, joined, joined_any, maybe, roof};
+use crate::render::text::TextOptions;
 use roofgap_analyze::{
     About, Analysis, ColdCause, CpuSteps, Mbu, Mfu, Note, RangeInfo, Stage, StageCoverage, StageKind,
     StageOrigin, Steps, Term, verdict,
 };
 use roofgap_base::numbers::{NONE, count, counted, percent, share, si, time};
 use roofgap_base::text::cut;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-/// Columns of the table of a report.
-const REPORT: [&str; 17] = [
-    "stage",
-    "instances",
-    "wall ms",
-    "time ms",
-    "CPU wall ms",
-    "GPU busy ms",
-    "busy %",
-    "idle ms",
+/// Columns that the table of a report does not have: `MFU and MBU` has them, and another table.
+const ELSEWHERE: [&str; 7] =
+    ["idle: launch ms", "sync ms", "copy ms", "other ms", "MFU %", "MBU %", "measured MBU %"];
+
+/// Columns of the table of idle time by cause.
+const IDLE: [&str; 5] = ["stage", "idle: launch ms", "sync ms", "copy ms", "other ms"];
+
+/// Columns that are sums of others, and those: a narrow terminal gets the sums, so that what it shows of a stage adds up to its time.
+const SUMS: [&str; 2] = ["idle ms", "rest ms"];
+const SUMMANDS: [&str; 8] = [
+    "idle: launch ms",
+    "sync ms",
+    "copy ms",
+    "other ms",
     "outside ms",
     "queued ms",
     "other work ms",
     "shared ms",
-    "kernel ms",
-    "kernels",
-    "launches",
-    roof::COLUMNS[0],
-    roof::COLUMNS[1],
 ];
-
-/// Columns of the table of idle time by cause.
-const IDLE: [&str; 5] = ["stage", "idle: launch ms", "sync ms", "copy ms", "other ms"];
 
 /// So many ranges whose names differ only in numbers are one row.
 const LEAST_NUMBERED: usize = 3;
@@ -54,7 +51,13 @@ impl Document<'_> {
         }
         let table = table(stages);
         let idle = self.form == Form::Report && stages.iter().any(|stage| stage.idle.is_some());
-        let shown = if self.is_text() { table.without(&["idle ms"]) } else { table.pick(&REPORT) };
+        let shown = match self.form {
+            Form::Text(TextOptions { width: Some(width), .. }) if table.without(&SUMS).width() > width => {
+                table.without(&SUMMANDS)
+            }
+            Form::Text(_) => table.without(&SUMS),
+            _ => table.without(&ELSEWHERE).without(&SUMS[1..]),
+        };
         let section = section
             .with([Block::Table(shown)])
             .with(idle.then(|| Block::Table(table.pick(&IDLE))))
@@ -100,7 +103,7 @@ impl Document<'_> {
                 .ms("wall", |r| r.wall_ns)
                 .number("kernels", |r| r.kernel_count)
                 .build();
-            blocks.push(Block::Line("Ranges in the input:".to_owned()));
+            blocks.push(Block::line("Ranges in the input:"));
             blocks.extend(Block::first_rows(table, if self.is_text() { 20 } else { 30 }));
         }
         blocks
@@ -109,7 +112,7 @@ impl Document<'_> {
     /// Tabulates MFU and MBU by stage and for all stages together, and says why some are missing.
     pub(super) fn utilisation(&self) -> Section {
         let section = Section::new("mfu", "MFU and MBU");
-        if self.is_text() || self.is_page() {
+        if self.is_page() {
             return section;
         }
         let (analysis, all) = (self.analysis, &self.analysis.whole);
@@ -128,7 +131,7 @@ impl Document<'_> {
             .number("MBU by wall %", |r| Some(share(r.2?.by_wall_pct)))
             .number("MBU by busy %", |r| r.2?.by_busy_pct.map(share))
             .number("step floor", |r| r.2?.floor_step_ns.map(time))
-            .number("step took", |r| r.2?.step_ns.map(time))
+            .number("step without outliers", |r| r.2?.step_ns.map(time))
             .build();
         let measured = analysis.stages.iter().filter_map(sampled);
         let lines = sources(analysis).into_iter().chain(missing(analysis)).chain(measured);
@@ -173,13 +176,9 @@ fn terms(stage: &Stage) -> Vec<Block> {
     if terms.is_empty() {
         return Vec::new();
     }
-    let mut lines: Vec<String> = terms.iter().map(|term| format!("{}: {}", term.name, term.how)).collect();
+    let derived = terms.iter().map(|term| format!("{}: {}", term.name, term.how));
     let assumed = mfu.iter().flat_map(|m| &m.assumptions).chain(mbu.iter().flat_map(|m| &m.assumptions));
-    for line in assumed.map(|assumption| format!("assumed: {assumption}")) {
-        if !lines.contains(&line) {
-            lines.push(line);
-        }
-    }
+    let lines = once_each(derived.chain(assumed.map(|assumption| format!("assumed: {assumption}"))));
     let amount = |value: f64| if value == 0.0 { NONE.to_owned() } else { si(value) };
     let table = Table::of(&terms)
         .text("term", |t| &t.name)
@@ -190,7 +189,8 @@ fn terms(stage: &Stage) -> Vec<Block> {
     [title, Block::Table(table)].into_iter().chain(Block::list(lines)).collect()
 }
 
-/// Tabulates stages. A report picks its columns. GPU busy, idle and the columns from outside to shared add up to the time of a stage.
+/// Tabulates stages. A report picks its columns. GPU busy, idle and rest, or their parts from launch to shared, add up to the time of a
+/// stage.
 pub fn table(stages: &[Stage]) -> Table {
     let gpu = |stage: &Stage, n: u64| stage.busy_ns.map(|_| n);
     let used = used_parts(stages);
@@ -209,9 +209,7 @@ pub fn table(stages: &[Stage]) -> Table {
         .ms("GPU busy", |s| s.busy_ns.map(|ns| s.each_device(ns)))
         .number("busy %", |s| s.busy_ns.and_then(|_| s.busy_share()).map(|share| 100.0 * share))
         .ms("idle", |s| s.idle.map(|idle| s.each_device(idle.total_ns())))
-        .ms("kernel", |s| s.kernel_ns)
-        .number("kernels", |s| gpu(s, s.kernel_count))
-        .number("launches", |s| gpu(s, s.launch_count))
+        .ms("rest", |s| parts(s).map(|parts| parts[OUTSIDE..].iter().sum::<i64>()))
         .ms("idle: launch", part(1))
         .ms("sync", part(2))
         .ms("copy", part(3))
@@ -220,6 +218,9 @@ pub fn table(stages: &[Stage]) -> Table {
         .ms("queued", part(OUTSIDE + 1))
         .ms("other work", part(OUTSIDE + 2))
         .ms("shared", part(OUTSIDE + 3))
+        .ms("kernel", |s| s.kernel_ns)
+        .number("kernels", |s| gpu(s, s.kernel_count))
+        .number("launches", |s| gpu(s, s.launch_count))
         .number("MFU %", |s| Some(share(s.mfu.as_ref()?.by_wall_pct)))
         .number("MBU %", |s| Some(share(s.mbu.as_ref()?.by_wall_pct)))
         .number("measured MBU %", |s| s.mbu_measured.as_ref()?.by_wall_pct.map(share))
@@ -238,11 +239,11 @@ pub fn two_clocks(stages: &[Stage]) -> bool {
 /// Explains the columns of the table of stages: the two times of a stage, and times on several GPUs.
 pub fn columns_note(stages: &[Stage]) -> Option<String> {
     let times = two_clocks(stages).then_some(
-        "Time is that of the GPU work: the periods of an engine's steps, or the ranges with the work that goes on after them; CPU \
-         wall is the time of the ranges.",
+        "Time is from step to step of an engine, or from the start of a range to the end of its GPU work; CPU wall is the time of \
+         the ranges alone.",
     );
     let averages = stages.iter().any(|s| s.devices_per_instance > 1.0).then_some(
-        "GPU busy, idle and outside are averages over the GPUs of a stage; kernel time, kernels and launches are sums over them.",
+        "GPU busy and idle times are averages over the GPUs of a stage; kernel time, kernels and launches are sums over them.",
     );
     joined_any([times, averages].into_iter().flatten(), " ")
 }
@@ -316,9 +317,9 @@ pub fn steps(steps: &Steps) -> String {
     let times = match steps.count {
         1 => time(steps.mean_ns),
         _ => format!(
-            "mean {}, p50 {}, p90 {}, p99 {}",
-            time(steps.mean_ns),
+            "median {}, mean {}, p90 {}, p99 {}",
             time(steps.p50_ns),
+            time(steps.mean_ns),
             time(steps.p90_ns),
             time(steps.p99_ns)
         ),
@@ -331,20 +332,22 @@ fn cpu_steps(steps: &Steps) -> String {
     let differs = |cpu: &&CpuSteps| (cpu.p50_ns - steps.p50_ns).abs() > steps.p50_ns / 10;
     maybe(steps.cpu.as_ref().filter(differs), |cpu| match steps.count {
         1 => format!("; on the CPU {}", time(cpu.mean_ns)),
-        _ => format!("; on the CPU mean {}, p50 {}", time(cpu.mean_ns), time(cpu.p50_ns)),
+        _ => format!("; on the CPU median {}, mean {}", time(cpu.p50_ns), time(cpu.mean_ns)),
     })
 }
 
 /// Describes the requests and tokens that an engine scheduled in a stage.
 fn scheduled(stage: &Stage) -> Option<String> {
     let (requests, tokens) = (stage.requests?, stage.tokens?);
-    let phase = |name: &str, requests: Option<u64>, tokens: Option<u64>| match (requests, tokens) {
-        (Some(0), _) => None,
-        (Some(requests), Some(tokens)) => {
-            Some(format!("{} {name} tokens for {}", count(tokens), counted(requests, "request")))
-        }
-        (Some(requests), None) => Some(format!("{} in {name}", counted(requests, "request"))),
-        (None, _) => None,
+    let steps = stage.steps.as_ref().map_or(stage.instances, |steps| steps.count).max(1);
+    // The sum over the steps counts a request once for each step that it is in.
+    let phase = |name: &str, requests: Option<u64>, tokens: Option<u64>| {
+        let requests = requests.filter(|requests| *requests > 0)?;
+        let mean = format!("{:.1} requests a step", requests as f64 / steps as f64);
+        Some(match tokens {
+            Some(tokens) => format!("{} {name} tokens with {mean}", count(tokens)),
+            None => format!("{mean} in {name}"),
+        })
     };
     let phases = [
         phase("context", requests.context, tokens.context),
@@ -378,7 +381,7 @@ fn cold_start(stage: &Stage) -> Option<String> {
     if !cold.left_out {
         let warm = time(cold.warm_mean_ns);
         return Some(format!(
-            "cold start: {} of it would be {warm} without what is done once{causes}",
+            "cold start: it takes {}, and would take {warm} without what is done only once{causes}",
             time(cold.mean_ns)
         ));
     }
@@ -492,22 +495,20 @@ pub fn parts_exceed_time(stage: &Stage) -> bool {
 
 /// States where the peaks of the table come from, each source once.
 fn sources(analysis: &Analysis) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for stage in &analysis.stages {
+    once_each(analysis.stages.iter().flat_map(|stage| {
         let peak = stage.mfu.iter().map(|mfu| {
             format!("peak of {}FLOP/s ({}): {}.", si(mfu.peak_flops_per_s), mfu.dtype, mfu.peak_source)
         });
-        let bandwidth = stage.mbu.iter().map(|mbu| {
-            let bandwidth = si(mbu.bandwidth_bytes_per_s);
-            format!("bandwidth of {bandwidth}B/s: {}.", mbu.bandwidth_source)
-        });
-        for line in peak.chain(bandwidth) {
-            if !lines.contains(&line) {
-                lines.push(line);
-            }
-        }
-    }
-    lines
+        peak.chain(stage.mbu.iter().map(|mbu| {
+            format!("bandwidth of {}B/s: {}.", si(mbu.bandwidth_bytes_per_s), mbu.bandwidth_source)
+        }))
+    }))
+}
+
+/// Returns lines without their repetitions.
+pub fn once_each(lines: impl Iterator<Item = String>) -> Vec<String> {
+    let mut seen = HashSet::new();
+    lines.filter(|line| seen.insert(line.clone())).collect()
 }
 
 /// Groups the stages without MFU or MBU by reason: one sentence a reason.
@@ -603,7 +604,7 @@ fn unexplained(stage: &Stage) -> Option<String> {
     let parts = [idle.idle_ns, idle.others_ns, idle.unknown_ns].map(time);
     let [all, others, unknown] = parts;
     Some(format!(
-        "{}: idle for {all} by the CPU; {others} in functions with less, {unknown} without a frame or a sample",
+        "{}: the GPU waited {all} for the CPU; {others} of it in functions with less, {unknown} without a sample",
         stage.name
     ))
 }
@@ -611,7 +612,6 @@ fn unexplained(stage: &Stage) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::render::text::TextOptions;
     use roofgap_analyze::Estimate;
 
     #[test]

@@ -1,17 +1,18 @@
 //! The document for stakeholders: one page for readers who decide and do not know the field.
 //!
-//! It has the time without a profiler where that is known, the limit in plain words, three numbers to compare, the first thing to do, one
-//! run of each stage, the kinds of GPU work, and what was not measured. Kernel names are in the report for engineers.
+//! It has the headline, three numbers to compare, the first thing to do, one run of each stage, the kinds of GPU work, and what was not measured. Kernel names are in the report for engineers.
 
-use super::findings::stage_of;
+use super::findings::{saving, stage_of};
+use super::headline::Pace;
 use super::table::Table;
 use super::{
     Block, Document, Section, capitalized, headline, joined, joined_any, kernels, maybe, provenance, trial,
 };
 use roofgap_analyze::findings::explain;
-use roofgap_analyze::{About, Analysis, Family, Finding, Kernel, Stage, StageKind, StageLimit, verdict};
-use roofgap_base::numbers::{NONE, count, counted, ms, percent, share, significant, time};
+use roofgap_analyze::{About, Analysis, Family, Finding, Kernel, Stage, StageKind};
+use roofgap_base::numbers::{NONE, count, counted, percent, share, significant, time};
 use roofgap_base::text::cut;
+use std::collections::BTreeMap;
 
 /// The most stages of the table.
 const STAGES: usize = 5;
@@ -22,9 +23,6 @@ const KINDS: usize = 4;
 /// The most things listed that were not measured, and the most characters of each.
 const MISSING: usize = 4;
 const REASON: usize = 240;
-
-/// Factor from which on a gain is not stated: where the GPU does next to nothing, a factor says nothing.
-const MOST_TIMES: f64 = 100.0;
 
 /// Where engineers read on.
 const ENGINEERS: &str = "For engineers: `report.md` has the evidence, `kernels.md` the names of the kernels, `operators.md` the top \
@@ -61,20 +59,8 @@ impl Document<'_> {
 
     /// Names the GPUs, or what ran the program instead of one.
     fn device(&self) -> Option<String> {
-        let names = self.analysis.devices.iter().filter_map(|device| device.name.as_deref());
-        let mut gpus: Vec<(&str, usize)> = Vec::new();
-        for name in names {
-            match gpus.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, number)) => *number += 1,
-                None => gpus.push((name, 1)),
-            }
-        }
-        let several = |(name, number): (&str, usize)| match number {
-            1 => name.to_owned(),
-            _ => format!("{number} x {name}"),
-        };
         let own = || self.analysis.workload.as_ref().and_then(|workload| workload.device.clone());
-        joined_any(gpus.into_iter().map(several), " and ").or_else(own)
+        joined_any(provenance::gpus(self.analysis), " and ").or_else(own)
     }
 
     /// States how fast the program is and what limits it.
@@ -84,28 +70,22 @@ impl Document<'_> {
         if kernels::only_measured(analysis) && analysis.stages.is_empty() {
             let what = "Single pieces of GPU work were measured, not a whole program: this says how well they use the GPU, not how fast \
                         the program is.";
-            return section.with([Block::Line(what.to_owned())]);
+            return section.with([Block::line(what)]);
         }
         let Some(stage) = headline::main_stage(analysis) else {
             return section.with([Block::Line(provenance::missing(analysis, &About::Stages))]);
         };
-        let pace = Pace::of(analysis, stage);
-        let scope = match (stage.kind, provenance::is_unprofiled(analysis)) {
-            (_, true) => "No profiler ran.",
-            (StageKind::Whole, _) if pace.is_profiled => {
-                "That is the time under the profiler, over the whole recording with its start."
+        let scope = match (provenance::is_unprofiled(analysis), headline::slowdown(analysis, stage)) {
+            (true, _) => Some("No profiler ran."),
+            (false, Some(_)) => None,
+            (false, None) => {
+                Some("Times are those under the profiler; without it the program is as fast or faster.")
             }
-            _ if pace.is_profiled => {
-                "That is the time under the profiler; without it the program is as fast or faster, and nobody measured by how much."
-            }
-            _ => "That is the time without a profiler.",
         };
-        let rate = maybe(pace.rate, |rate| format!(", {} tokens/s", significant(rate)));
-        let speed = format!("{} takes {}{rate}. {scope}", capitalized(&pace.what), time(pace.ns));
         let tried = self.context.trials.as_ref().and_then(trial::headline);
-        section
-            .with([Block::Line(speed), Block::Line(limit(stage, &pace))])
-            .with(tried.map(|line| Block::Line(format!("Tried: {line}"))))
+        let lines = headline::headline(analysis).into_iter().chain(scope.map(str::to_owned));
+        let tried = tried.map(|line| format!("Tried: {line}"));
+        section.with(lines.chain(tried).map(Block::Line))
     }
 
     /// Tabulates the three numbers that a manager compares.
@@ -115,18 +95,17 @@ impl Document<'_> {
         let Some(stage) = headline::main_stage(analysis) else {
             return section;
         };
-        let pace = Pace::of(analysis, stage);
-        let speed = match pace.rate {
-            Some(rate) => format!("{} tokens/s", significant(rate)),
-            None => format!("{} for {}", time(pace.ns), pace.what),
+        let slowdown = headline::slowdown(analysis, stage);
+        let speed = match stage.warm().tokens_per_s {
+            Some(rate) => format!("{} tokens/s", significant(rate * slowdown.unwrap_or(1.0))),
+            None => headline::pace(analysis, stage),
         };
-        let (distance, meaning) = distance(analysis, stage, &pace);
-        let confidence = headline::confidence(analysis).unwrap_or_default();
-        let confidence = confidence.trim_start_matches("Confidence: ").trim_end_matches('.').to_owned();
-        let (level, facts) = confidence.split_once(": ").unwrap_or((confidence.as_str(), ""));
+        let (distance, meaning) = distance(analysis, stage);
+        let (level, facts) = headline::confidence(analysis).unwrap_or_default();
         let mut table = Table::new(&["number", "value", "meaning"]);
         let machine = if analysis.devices.is_empty() { "machine" } else { "GPU" };
-        let under = if pace.is_profiled { "under the profiler" } else { "without a profiler" };
+        let unprofiled = slowdown.is_some() || provenance::is_unprofiled(analysis);
+        let under = if unprofiled { "without a profiler" } else { "under the profiler" };
         table.row([
             "speed".to_owned(),
             speed,
@@ -148,18 +127,23 @@ impl Document<'_> {
         let section = Section::new("findings", "What to do first");
         let Some(first) = first_finding(analysis) else {
             let none = "Nothing stands out: no rule found time that could be saved.";
-            return section.with([Block::Line(none.to_owned())]);
+            return section.with([Block::line(none)]);
         };
-        let explained = explain(&first.id);
-        let own = first.evidence.get("remedy").and_then(|remedy| remedy.as_str());
-        let remedy = own.or(explained.map(|explained| explained.remedy)).unwrap_or(&first.title);
         let place = maybe(first.stage.as_deref(), |stage| match stage_of(analysis, first) {
             Some(stage) if stage.kind == StageKind::Whole => String::new(),
             _ => format!(" in {stage}"),
         });
-        let meaning = explained.map_or("", |explained| first_sentence(explained.meaning));
+        let remedy = headline::remedy(first).unwrap_or(&first.title);
+        let meaning = explain(&first.id)
+            .map_or("", |rule| rule.meaning.split_inclusive(". ").next().unwrap_or("").trim_end());
         let why = format!("{}{place}. {meaning}", capitalized(remedy));
-        let gain = format!("{} {}", gain(analysis, first), "What it really brings has to be measured.");
+        let stage = stage_of(analysis, first);
+        let times = stage.and_then(|stage| Some((stage, headline::factor(analysis, stage, first)?)));
+        let times = maybe(times, |(stage, times)| {
+            format!("; {} could be up to {} times as fast", stage.spoken(), significant(times))
+        });
+        let saving = capitalized(&saving(analysis, first));
+        let gain = format!("{saving}{times}. Only a measurement shows what it really gives.");
         let section = section.with([Block::Line(why), Block::Line(gain)]);
         let is_run = !self.context.phases.is_empty();
         match super::findings::trial(first, &self.context.title) {
@@ -185,53 +169,44 @@ impl Document<'_> {
         let analysis = self.analysis;
         let section = Section::new("stages", "Per-Stage Timings and MFU");
         let stages = &analysis.stages[..analysis.stages.len().min(STAGES)];
-        let unprofiled = stages.iter().all(|stage| slowdown(analysis, stage).is_some());
-        let rows: Vec<(&Stage, f64)> = stages
-            .iter()
-            .map(|stage| (stage, slowdown(analysis, stage).filter(|_| unprofiled).unwrap_or(1.0)))
-            .collect();
-        let each = |stage: &Stage, ns: i64| ns / (stage.instances.max(1) as i64);
-        let mean = |stage: &Stage, factor: f64| (each(stage, stage.elapsed_ns()) as f64 / factor) as i64;
-        let busy = |stage: &Stage, factor: f64| {
-            let busy = each(stage, stage.each_device(stage.busy_ns?));
-            Some(percent(busy.min(mean(stage, factor)), mean(stage, factor)))
+        if stages.is_empty() {
+            return section.with([self.missing(&About::Stages)]);
+        }
+        let slowdowns: Option<Vec<f64>> =
+            stages.iter().map(|own| headline::slowdown(analysis, own)).collect();
+        let clock = match slowdowns.is_some() || provenance::is_unprofiled(analysis) {
+            true => "Mean times without a profiler.",
+            false => "Mean times under the profiler.",
         };
-        let mfu = |stage: &Stage, factor: f64| {
-            let mfu = stage.mfu.as_ref()?;
-            Some(share((mfu.by_wall_pct * factor).min(mfu.by_busy_pct.unwrap_or(100.0)).max(mfu.by_wall_pct)))
-        };
+        let slowdowns = slowdowns.unwrap_or_else(|| vec![1.0; stages.len()]);
+        let rows: Vec<(&Stage, f64)> = stages.iter().zip(slowdowns).collect();
+        let mean = |stage: &Stage| stage.elapsed_ns() / stage.instances.max(1).cast_signed();
+        // GPU work takes as long without the profiler.
+        let busy = |stage: &Stage| stage.busy_ns.and(stage.busy_share()).map(|share| 100.0 * share);
         let table = Table::of(&rows)
             .text("stage", |(stage, _)| &stage.name)
             .text("what happens", |(stage, _)| activity(stage))
             .number("times", |(stage, _)| stage.instances)
-            .number("mean ms", |(stage, factor)| ms(mean(stage, *factor)))
-            .number("GPU computes %", |(stage, factor)| busy(stage, *factor))
-            .number("MFU %", |(stage, factor)| mfu(stage, *factor))
+            .ms("mean", |(stage, slowdown)| (mean(stage) as f64 / slowdown) as i64)
+            .number("GPU computes %", |(stage, slowdown)| busy(stage).map(|pct| (pct * slowdown).min(100.0)))
+            .number("MFU %", |(stage, slowdown)| {
+                let (wall, busy) = stage.mfu.as_ref().map(|mfu| (mfu.by_wall_pct, mfu.by_busy_pct))?;
+                Some(share((wall * slowdown).min(busy.unwrap_or(100.0)).max(wall)))
+            })
             .build();
         let parts = stages.iter().find(|stage| !stage.notes.is_empty()).map(|stage| {
             let names = joined(stage.notes.iter().map(|note| &note.name), ", ");
-            let instances = stage.instances.max(1) as i64;
-            let ns: i64 = stage.notes.iter().map(|note| note.wall_ns).sum::<i64>() / instances;
-            let whole = each(stage, stage.elapsed_ns());
-            let pct = percent(ns.min(whole), whole);
+            let ns: i64 = stage.notes.iter().map(|note| note.wall_ns).sum();
+            let pct = percent(ns.min(stage.elapsed_ns()), stage.elapsed_ns());
             format!("The parts for images ({names}) take {pct} % of {}.", stage.name)
         });
-        let has_mfu = stages.iter().any(|stage| stage.mfu.is_some());
         let meaning =
             "MFU is the share of the GPU's peak computing power that the model's own arithmetic uses.";
-        let clock = match provenance::is_unprofiled(analysis) || unprofiled {
-            true => "Mean times without a profiler.",
-            false => "Mean times under the profiler.",
-        };
+        let meaning = stages.iter().any(|stage| stage.mfu.is_some()).then_some(meaning);
         let more = analysis.stages.len().saturating_sub(STAGES) as u64;
-        let more = (more > 0).then(|| format!("{} more in `report.md`.", count(more)));
-        let notes = [Some(clock), has_mfu.then_some(meaning), parts.as_deref()];
-        if table.is_empty() {
-            return section.with([self.missing(&About::Stages)]);
-        }
-        section
-            .with([Block::Table(table), Block::Note(joined(notes.into_iter().flatten(), " "))])
-            .with(more.map(|more| Block::Markdown(more + "\n")))
+        let more = (more > 0).then(|| Block::Markdown(format!("{} more in `report.md`.\n", count(more))));
+        let notes = joined([Some(clock), meaning, parts.as_deref()].into_iter().flatten(), " ");
+        section.with([Block::Table(table), Block::Note(notes)]).with(more)
     }
 
     /// Tabulates the kinds of GPU work in the stages; of the whole capture without stages.
@@ -305,96 +280,11 @@ impl Document<'_> {
     }
 }
 
-/// The time of the smallest unit of work that a reader knows, without a profiler where that is known.
-struct Pace {
-    /// The unit, as the subject of a sentence.
-    what: String,
-    ns: i64,
-    /// Tokens per second.
-    rate: Option<f64>,
-    /// True for a time under a profiler.
-    is_profiled: bool,
-    /// Time under the profiler divided by the time without; 1 where unknown.
-    slowdown: f64,
-}
-
-impl Pace {
-    fn of(analysis: &Analysis, stage: &Stage) -> Self {
-        let found = slowdown(analysis, stage);
-        let slowdown = found.unwrap_or(1.0);
-        let batch = analysis.workload.as_ref().and_then(|workload| workload.batch).unwrap_or(1);
-        let steps = stage.steps.as_ref().filter(|steps| steps.count > 0);
-        let (what, ns) = match (steps, stage.token_ns) {
-            (Some(_), Some(token)) if batch == 1 && stage.tokens.is_none() => ("one token".to_owned(), token),
-            (Some(steps), _) => (format!("one step of {}", stage.spoken()), steps.mean_ns),
-            (None, _) if stage.kind == StageKind::Whole => {
-                ("the whole recording".to_owned(), stage.elapsed_ns())
-            }
-            (None, _) => {
-                (format!("one {}", stage.name), stage.elapsed_ns() / (stage.instances.max(1) as i64))
-            }
-        };
-        Self {
-            what,
-            ns: (ns as f64 / slowdown) as i64,
-            rate: stage.tokens_per_s.map(|rate| rate * slowdown),
-            is_profiled: found.is_none() && !provenance::is_unprofiled(analysis),
-            slowdown,
-        }
-    }
-}
-
-/// Returns the time of a stage under the profiler that recorded it, divided by its time without; `None` where that was not measured.
-fn slowdown(analysis: &Analysis, stage: &Stage) -> Option<f64> {
-    let own = analysis.timeline_overhead().find(|overhead| overhead.stage == stage.name)?;
-    // A profiler makes nothing faster; below 1 the two runs differ by chance.
-    (own.ratio.is_finite() && own.ratio > 0.0).then(|| own.ratio.max(1.0))
-}
-
-/// Says what limits a stage, without terms of the field.
-fn limit(stage: &Stage, pace: &Pace) -> String {
-    let verdict = verdict(stage);
-    let busy = stage.busy_share().map(|share| (100.0 * share * pace.slowdown).clamp(0.0, 100.0));
-    let Some(busy) = busy.filter(|_| stage.idle.is_some()) else {
-        return "What limits it is not known: no GPU work was recorded.".to_owned();
-    };
-    let name = stage.spoken();
-    let waits = |why: &str| {
-        format!("The GPU computes {busy:.0} % of the time of {name}; the rest of the time it waits {why}.")
-    };
-    let launches = stage.steps.as_ref().and_then(|steps| steps.launches_per_step);
-    match verdict.label {
-        StageLimit::Launch | StageLimit::StepGaps | StageLimit::Host => waits(&match launches {
-            Some(launches) if launches >= 2.0 => format!(
-                "for the CPU, which hands it {} small pieces of work for each step, one after another",
-                count(launches.round() as u64)
-            ),
-            _ => "for the CPU, which prepares the next piece of work".to_owned(),
-        }),
-        StageLimit::DataLoading => waits("for the next input data"),
-        StageLimit::Sync => waits("because the program stops in between to look at results"),
-        StageLimit::Copy => {
-            waits("for data that is copied between the memory of the computer and that of the GPU")
-        }
-        StageLimit::Gpu => format!(
-            "The GPU computes {busy:.0} % of the time of {name}, so its own work is the limit: only less work, or work that uses the GPU \
-             better, makes it faster."
-        ),
-        _ => format!("{}.", capitalized(&verdict.why)),
-    }
-}
-
 /// Returns the distance of a stage to what the hardware allows, and its meaning.
-pub fn distance_of(analysis: &Analysis, stage: &Stage) -> (String, String) {
-    distance(analysis, stage, &Pace::of(analysis, stage))
-}
-
-fn distance(analysis: &Analysis, stage: &Stage, pace: &Pace) -> (String, String) {
-    let mbu = stage.mbu.as_ref();
-    let step = |ns: i64| ns as f64 / pace.slowdown;
-    let floor = mbu.and_then(|mbu| Some((step(mbu.step_ns?), mbu.floor_step_ns.filter(|floor| *floor > 0)?)));
-    if let Some((step, floor)) = floor {
-        let times = step / floor as f64;
+pub fn distance(analysis: &Analysis, stage: &Stage) -> (String, String) {
+    let (pace, floor) = (Pace::of(stage), stage.mbu.as_ref().and_then(|mbu| mbu.floor_step_ns));
+    if let Some(floor) = floor.filter(|floor| *floor > 0 && pace.is_step) {
+        let times = pace.ns as f64 / headline::slowdown(analysis, stage).unwrap_or(1.0) / floor as f64;
         let meaning = format!(
             "at best a step would take {}: the weights have to be read from memory once",
             time(floor)
@@ -421,34 +311,6 @@ fn first_finding(analysis: &Analysis) -> Option<&Finding> {
     analysis.findings.iter().find(|finding| finding.id != "profiler-overhead")
 }
 
-/// States the most that a finding can gain. GPU work takes the same time without a profiler.
-fn gain(analysis: &Analysis, finding: &Finding) -> String {
-    let Some(stage) = stage_of(analysis, finding) else {
-        return format!("It saves at most {} of what was measured.", time(finding.bound_ns));
-    };
-    let slowdown = slowdown(analysis, stage).unwrap_or(1.0);
-    let elapsed = stage.elapsed_ns();
-    let rest = elapsed.saturating_sub(finding.bound_ns).max(0) as f64;
-    let computes = stage.each_device(stage.busy_ns.unwrap_or(0)) as f64;
-    let (now, best) = (elapsed as f64 / slowdown, (rest / slowdown).max(computes.min(rest)));
-    if now <= best || now <= 0.0 {
-        return format!("It saves at most {:.0} % of {}.", finding.bound_pct, stage.spoken());
-    }
-    let saved = 100.0 * (now - best) / now;
-    let times = now / best.max(1.0);
-    let factor = match (1.01..MOST_TIMES).contains(&times) {
-        true => format!(", so that it could be up to {} times as fast", significant(times)),
-        false => String::new(),
-    };
-    format!("It saves at most {saved:.0} % of the time of {}{factor}.", stage.spoken())
-}
-
-/// Returns the first sentence of a text.
-fn first_sentence(text: &str) -> &str {
-    let end = text.match_indices(". ").map(|(at, _)| at).next();
-    end.and_then(|at| text.get(..=at)).unwrap_or(text)
-}
-
 /// Says what happens in a stage.
 fn activity(stage: &Stage) -> &'static str {
     match stage.kind {
@@ -466,19 +328,14 @@ fn kinds(analysis: &Analysis) -> Vec<(&'static str, i64, u64)> {
     if kernels.is_empty() {
         kernels.extend(&analysis.kernels);
     }
-    let mut sums: Vec<(&str, i64, u64)> = Vec::new();
+    let mut sums: BTreeMap<&str, (i64, u64)> = BTreeMap::new();
     for kernel in kernels {
-        let kind = spoken_kind(kernel.family);
-        match sums.iter_mut().find(|(known, ..)| *known == kind) {
-            Some((_, ns, calls)) => {
-                *ns = ns.saturating_add(kernel.total_ns);
-                *calls = calls.saturating_add(kernel.calls);
-            }
-            None => sums.push((kind, kernel.total_ns, kernel.calls)),
-        }
+        let (ns, calls) = sums.entry(spoken_kind(kernel.family)).or_default();
+        (*ns, *calls) = (ns.saturating_add(kernel.total_ns), calls.saturating_add(kernel.calls));
     }
-    sums.sort_by_key(|(_, ns, _)| std::cmp::Reverse(*ns));
-    sums
+    let mut kinds: Vec<_> = sums.into_iter().map(|(kind, (ns, calls))| (kind, ns, calls)).collect();
+    kinds.sort_by_key(|(_, ns, _)| std::cmp::Reverse(*ns));
+    kinds
 }
 
 /// Names a kind of GPU work without terms of the field.

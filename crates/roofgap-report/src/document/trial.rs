@@ -14,10 +14,6 @@ const MEANING: &str = "Unwatched runs of the workload, changed and unchanged in 
 /// Meaning of the second table.
 const TIMES: &str = "Every time that was compared:";
 
-/// Number words up to ten.
-const WORDS: [&str; 11] =
-    ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
-
 impl Document<'_> {
     /// Describes the changes that were tried.
     pub(super) fn tried(&self) -> Section {
@@ -26,10 +22,10 @@ impl Document<'_> {
         let Some((trials, trial)) = trials.and_then(|trials| Some((trials, trials.latest()?))) else {
             return section;
         };
-        let times = times(trial).map(|times| [Block::Note(TIMES.to_owned()), Block::Table(times.measured())]);
+        let times = times(trial).map(|times| [Block::note(TIMES), Block::Table(times.measured())]);
         section
             .with(headline(trials).map(Block::Line))
-            .with([Block::Note(MEANING.to_owned())])
+            .with([Block::note(MEANING)])
             .with(Block::table(table(trial).measured()))
             .with(times.into_iter().flatten())
             .with(Block::list(sentences(trial).into_iter().chain([cost(trial)])))
@@ -44,7 +40,7 @@ pub fn headline(trials: &Trials) -> Option<String> {
         return None;
     }
     let Some(winner) = &trial.winner else {
-        return Some(format!("{} tried: none is kept.", changes(measured)));
+        return Some(format!("{} tried: none is kept.", counted(measured as u64, "change")));
     };
     Some(match trial.winner_row().and_then(TrialRow::deciding) {
         Some(time) if time.ratio.is_some() => format!(
@@ -65,21 +61,10 @@ fn is_tried(row: &TrialRow) -> bool {
     row.knob.is_some() && row.on_top_of.is_empty() && (row.runs > 0 || row.verdict == TrialVerdict::Failed)
 }
 
-/// Formats a number of changes with a word.
-fn changes(count: usize) -> String {
-    let number = WORDS.get(count).map_or_else(|| count.to_string(), |word| (*word).to_owned());
-    let noun = if count == 1 { "change" } else { "changes" };
-    capitalized(&format!("{number} {noun}"))
-}
-
 /// Formats the number of changes that make the gain.
 fn all_measured(count: usize) -> String {
-    let changes = changes(count).to_lowercase();
-    match count {
-        1 => format!("{changes}, measured"),
-        2 => format!("{changes}, both measured"),
-        _ => format!("{changes}, all measured"),
-    }
+    let which = ["", "both ", "all "][count.clamp(1, 3) - 1];
+    format!("{}, {which}measured", counted(count as u64, "change"))
 }
 
 /// Formats a factor with its interval.
@@ -298,17 +283,17 @@ mod tests {
         assert_eq!(
             headline(&trials()).as_deref(),
             Some(
-                "2.90 times as fast (whole run; 95 % interval 2.80 to 3.00) by one change, measured; the output is identical."
+                "2.90 times as fast (whole run; 95 % interval 2.80 to 3.00) by 1 change, measured; the output is identical."
             )
         );
-        assert!(all_measured(2).ends_with("two changes, both measured"));
-        assert!(all_measured(12).starts_with("12 changes"));
+        assert_eq!(all_measured(2), "2 changes, both measured");
+        assert_eq!(all_measured(12), "12 changes, all measured");
         let mut none = trials();
         none.trials[0].winner = None;
-        assert_eq!(headline(&none).as_deref(), Some("Two changes tried: none is kept."));
+        assert_eq!(headline(&none).as_deref(), Some("2 changes tried: none is kept."));
         // A row without any run is not tried.
         none.trials[0].rows[0].runs = 0;
-        assert_eq!(headline(&none).as_deref(), Some("One change tried: none is kept."));
+        assert_eq!(headline(&none).as_deref(), Some("1 change tried: none is kept."));
         none.trials[0].rows.clear();
         assert_eq!(headline(&none), None);
     }

@@ -1,16 +1,16 @@
 //! The timeline and its numbers for other programs: Perfetto, Parquet, speedscope and flame graphs.
 //!
 //! - `timeline`: a trace for Perfetto; `parquet`: single events as tables; `stacks`: GPU time by ranges and operators
-//! - `free_lines`: items that overlap, on lines
 
-pub mod free_lines;
 #[cfg(feature = "parquet")]
 pub mod parquet;
 pub mod stacks;
 pub mod timeline;
 
 use roofgap_base::file::write_atomic_with;
-use roofgap_trace::OpKind;
+use roofgap_trace::{Ns, OpKind};
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileTypeExt;
@@ -84,9 +84,35 @@ pub fn write_whole(
     written.map_err(|e| ExportError::write(path, e))
 }
 
+/// Lines of a track, each of which takes one item at a time: assigns items, sorted by start, to the first line that is free.
+#[derive(Debug, Default)]
+pub(crate) struct FreeLines {
+    lines: usize,
+    free: BTreeSet<usize>,
+    /// Ends of the items on the other lines, the next first.
+    taken: BinaryHeap<Reverse<(Ns, usize)>>,
+}
+
+impl FreeLines {
+    /// Returns the first line that is free at `start`, or a new one, and occupies it until `end`.
+    pub(crate) fn assign(&mut self, start: Ns, end: Ns) -> usize {
+        while let Some(&Reverse((until, line))) = self.taken.peek()
+            && until <= start
+        {
+            self.taken.pop();
+            self.free.insert(line);
+        }
+        let line = self.free.pop_first().unwrap_or(self.lines);
+        self.lines = self.lines.max(line + 1);
+        self.taken.push(Reverse((end, line)));
+        line
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn a_device_is_not_replaced() {
@@ -95,5 +121,30 @@ mod tests {
         std::os::unix::fs::symlink("/dev/null", &link).unwrap();
         write_whole(&link, |out| out.write_all(b"x")).unwrap();
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    }
+
+    #[test]
+    fn many_lines_at_once_take_no_search_through_all() {
+        let mut lines = FreeLines::default();
+        // With so many lines, a search through all of them for each item would take minutes.
+        for item in 0..300_000 {
+            assert_eq!(lines.assign(item, i64::MAX - 1), item as usize);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_first_free_line_is_taken(items in prop::collection::vec((0i64..6, 0i64..60), 0..200)) {
+            let mut lines = FreeLines::default();
+            let mut ends: Vec<i64> = Vec::new();
+            let mut start = 0;
+            for (later, length) in items {
+                start += later;
+                let expected = ends.iter().position(|end| *end <= start).unwrap_or(ends.len());
+                ends.resize(ends.len().max(expected + 1), 0);
+                ends[expected] = start + length;
+                prop_assert_eq!(lines.assign(start, start + length), expected);
+            }
+        }
     }
 }

@@ -5,33 +5,36 @@ use super::stages::{share_bar, shares};
 use super::timeline::ops_of_longest;
 use crate::bundle::Bundle;
 use crate::document::findings::{
-    FIRST, SAVINGS_OVERLAP, disproof, evidence_name, evidence_value, none_found, saving, saving_per_token,
-    stage_of, trial,
+    SAVINGS_OVERLAP, also_in, disproof, evidence_name, evidence_value, in_order, none_found, saving,
+    saving_per_token, stage_of, trial,
 };
 use crate::render::html::absent;
 use maud::{Markup, html};
+use roofgap_analyze::findings::to_act_on;
 use roofgap_analyze::{Finding, IdleCause, IdlePart, short_name};
 use roofgap_base::numbers::{counted, time};
 use roofgap_base::text::cut;
 use roofgap_trace::{Ns, Trace};
 use serde_json::Value;
 
-/// Number of findings that are open at first.
+/// Number of findings that are open at first, and before the smaller ones.
 const OPEN: usize = 3;
+const FIRST: usize = 5;
 
 /// Renders all findings. The first of each stage has a piece of its timeline.
 pub fn findings(bundle: Bundle<'_>, idle: &[IdlePart]) -> Markup {
     let analysis = bundle.analysis;
-    let list = &analysis.findings;
+    let list = in_order(&analysis.findings);
     if list.is_empty() {
         return absent(&none_found(analysis));
     }
-    let first = |i: usize, finding: &Finding| !list[..i].iter().any(|before| before.stage == finding.stage);
-    let shown = list.iter().take_while(|finding| finding.part_of.is_none()).count().clamp(1, FIRST);
+    let first =
+        |i: usize, finding: &Finding| !list[..i].iter().any(|(before, _)| before.stage == finding.stage);
+    let shown = to_act_on(&analysis.findings).len().min(FIRST);
     let rows = |from: usize, to: usize| {
         html! {
             ol.findings start=(from + 1) {
-                @for (i, finding) in list.iter().enumerate().take(to).skip(from) {
+                @for (i, (finding, others)) in list.iter().enumerate().take(to).skip(from) {
                     li id={ "finding-" (i + 1) } { details open[i < OPEN] {
                         summary {
                             b { (finding.title) }
@@ -40,6 +43,7 @@ pub fn findings(bundle: Bundle<'_>, idle: &[IdlePart]) -> Markup {
                                 @if let Some(token) = saving_per_token(analysis, finding) { ", " (token) }
                                 ", " (finding.confidence.as_str()) " " code { (finding.id) }
                                 @if let Some(id) = &finding.part_of { ", part of " code { (id) } }
+                                @if let Some(stages) = also_in(analysis, others) { "; " (stages) }
                             }
                         }
                         p.action { b { "Do: " } span { (finding.action) } " " button.copy type="button" hidden { "Copy" } }
@@ -77,7 +81,7 @@ fn proof(bundle: Bundle<'_>, finding: &Finding) -> Markup {
     let stage = stage_of(bundle.analysis, finding);
     let parts = stage.map(shares).unwrap_or_default();
     let whole = stage.map_or_else(|| "the measured launches".to_owned(), |s| cut(s.spoken(), 60));
-    let label = format!("{bound:.1} % of {whole} at most would go");
+    let label = format!("saves at most {bound:.1} % of {whole}");
     html! {
         div.proof role="img" aria-label=(label) {
             @if !parts.is_empty() {

@@ -1,8 +1,8 @@
 //! The kernel table: the first rows as HTML, all rows as data for sorting and searching.
 
 use super::class;
-use crate::document::kernels::{self, KernelStages, only_measured};
-use crate::document::{capitalized, roof};
+use crate::document::kernels::{self, COUNTER_SHARES, CounterShare, KernelStages, only_measured};
+use crate::document::{capitalized, joined, maybe, roof};
 use maud::{Markup, html};
 use roofgap_analyze::{Analysis, CounterRow, Kernel};
 use roofgap_base::numbers::count;
@@ -114,8 +114,7 @@ pub fn data(analysis: &Analysis, timeline: Option<&BTreeMap<String, u32>>) -> Da
     });
     let counters = counters.collect();
     let rules = analysis.ncu_rules.iter().take(MOST).filter_map(|rule| {
-        let text = rule.text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let text = show(&format!("{}: {text}", rule.rule), 400);
+        let text = show(&format!("{}: {}", rule.rule, joined(rule.text.split_whitespace(), " ")), 400);
         Some(Measured { name: *known.get(rule.kernel.as_str())?, shape: String::new(), text })
     });
     let rules = rules.collect();
@@ -142,19 +141,11 @@ pub fn shape(row: &CounterRow) -> String {
 
 /// Lists the measured shares of peak, then the verdict.
 fn counter_text(row: &CounterRow) -> String {
-    let shares = [
-        ("SM", row.sm_pct),
-        ("memory", row.memory_pct),
-        ("DRAM", row.dram_pct),
-        ("L2", row.l2_pct),
-        ("L1", row.l1_pct),
-        ("occupancy", row.occupancy_pct),
-    ];
-    let shares = shares.iter().filter_map(|(name, pct)| Some(format!("{name} {:.1} %", (*pct)?)));
-    let shares: Vec<String> = shares.collect();
-    let stage = row.stage.as_ref().map_or_else(String::new, |stage| format!(" ({stage})"));
+    let share = |(name, share): &CounterShare| Some(format!("{name} {:.1} %", share(row)?));
+    let stage = maybe(row.stage.as_ref(), |stage| format!(" ({stage})"));
     let bound = row.bound.as_deref().unwrap_or("no verdict");
-    format!("{}{stage}; {bound}: {}", shares.join(", "), row.reason)
+    let shares = joined(COUNTER_SHARES.iter().filter_map(share), ", ");
+    format!("{shares}{stage}; {bound}: {}", row.reason)
 }
 
 fn show(text: &str, most: usize) -> String {

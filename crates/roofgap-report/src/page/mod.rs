@@ -4,7 +4,7 @@
 //! kernel table is plain HTML and SVG. The page's policy lets a browser run the script of this crate, identified by its hash, and
 //! nothing else.
 //!
-//! - `head`: what was profiled, a card per stage and the first findings; `findings` with a piece of the timeline each
+//! - `findings`: findings with a piece of the timeline each
 //! - `stages`: the time of stages, steps and collectives as bars; `ranks`: the map of ranks by time
 //! - `roofline`, `kernels`, `flame`: the drawings of those names
 //! - `timeline`: the data of the timeline and its frame
@@ -13,11 +13,10 @@
 pub(crate) mod class;
 mod findings;
 mod flame;
-mod head;
 mod kernels;
 mod ranks;
 mod roofline;
-mod stages;
+pub(crate) mod stages;
 mod timeline;
 
 pub use crate::render::html::{STYLE, Shell, shell};
@@ -25,11 +24,18 @@ pub(crate) use timeline::ops_of_longest;
 pub use timeline::{NoTimeline, TimelineWindow, timeline_window};
 
 use crate::bundle::Bundle;
-use crate::document::{Document, Form};
-use crate::render::html::{policy, script_json, sections};
-use maud::html;
-use roofgap_analyze::{call_tree, host_stacks, idle_parts};
+use crate::document::brief::{FINDINGS, STAGES, largest_part, recorded};
+use crate::document::findings::{in_order, saving};
+use crate::document::headline::{Pace, headline, per_run};
+use crate::document::stages::{own_times, two_clocks};
+use crate::document::summary::distance;
+use crate::document::{Document, Form, capitalized, provenance};
+use crate::render::html::{absent, policy, script_json, sections};
+use maud::{Markup, html};
+use roofgap_analyze::{About, Analysis, Stage, call_tree, host_stacks, idle_parts, verdict};
+use roofgap_base::numbers::{count, counted, share, time};
 use roofgap_base::text::cut;
+use stages::{share_bar, shares};
 
 /// The scripts, in the order in which they run; each is a part of one strict function.
 const SCRIPTS: [&str; 18] = [
@@ -97,7 +103,7 @@ pub fn render(bundle: Bundle<'_>) -> String {
         header {
             p.kicker { "roofgap " span { (cut(&bundle.context.title, 160)) } }
             h1 { (title) }
-            (head::head(bundle))
+            (head(bundle))
         }
         nav aria-label="Parts of this page" {
             @for part in parts.iter().filter(|part| !part.inner) { a href={ "#" (part.id) } { (part.title) } " " }
@@ -119,6 +125,73 @@ pub fn render(bundle: Bundle<'_>) -> String {
         asks_server: true,
         refresh: None,
     })
+}
+
+/// Renders what was recorded, the headline, a card for each stage and the first findings.
+fn head(bundle: Bundle<'_>) -> Markup {
+    let analysis = bundle.analysis;
+    let (first, more) = analysis.stages.split_at(analysis.stages.len().min(STAGES));
+    let cards = |stages: &[Stage], from: usize| {
+        html! { div.cards { @for (at, stage) in stages.iter().enumerate() { (card(analysis, stage, from + at)) } } }
+    };
+    html! {
+        @if let Some(line) = recorded(analysis) { p.hint { (cut(&line, 300)) } }
+        @if let Some(headline) = headline(analysis) { p.lead { (cut(&headline, 600)) } }
+        @if let Some(line) = per_run(analysis) { p.hint { (cut(&capitalized(&line), 400)) } }
+        (cards(first, 0))
+        @if !more.is_empty() {
+            details { summary { (counted(more.len() as u64, "more stage")) } (cards(more, STAGES)) }
+        }
+        @if analysis.stages.is_empty() { (absent(&provenance::missing(analysis, &About::Stages))) }
+        @if !analysis.findings.is_empty() {
+            ol #first {
+                @for (at, (finding, _)) in in_order(&analysis.findings).into_iter().take(FINDINGS).enumerate() {
+                    li { a href={ "#finding-" (at + 1) } { (finding.title) } " " small { (saving(analysis, finding)) } }
+                }
+            }
+        }
+    }
+}
+
+fn fact(name: &str, value: Markup) -> Markup {
+    html! { div { dt { (name) } dd { (value) } } }
+}
+
+fn card(analysis: &Analysis, stage: &Stage, at: usize) -> Markup {
+    let verdict = verdict(stage);
+    let parts = shares(stage);
+    let utilisation = [
+        ("MFU", stage.mfu.as_ref().map(|m| m.by_wall_pct)),
+        ("MBU", stage.mbu.as_ref().map(|m| m.by_wall_pct)),
+    ];
+    let (distance, meaning) = distance(analysis, stage);
+    let pace = Pace::of(stage);
+    html! {
+        article.card {
+            h3 { i class=(class::stage(at)) {} (cut(&stage.name, 60)) }
+            p.label { (verdict.label.as_str()) }
+            @if !parts.is_empty() { div.bar.thin { (share_bar(&parts, 0.0)) } }
+            p {
+                (capitalized(&verdict.why)) "."
+                @if own_times(stage) { " Times reported by the program." }
+            }
+            dl.facts {
+                (fact(if two_clocks(std::slice::from_ref(stage)) { "Time" } else { "Wall" }, html! {
+                    (time(stage.elapsed_ns()))
+                    @if stage.instances > 1 { " " small { "in " (count(stage.instances)) " instances" } }
+                }))
+                @if pace.is_step { (fact("Step", html! { (time(pace.ns)) @if pace.count > 1 { " " small { "median of " (count(pace.count)) } } })) }
+                @if let Some(rate) = pace.tokens_per_s {
+                    (fact("Tokens/s", html! { (count(rate.round() as u64)) " " small { "over all, " (time((1e9 / rate) as i64)) " per token" } }))
+                }
+                @if let Some(part) = largest_part(stage) { (fact("Largest part", html! { (part) })) }
+                @for (name, value) in utilisation {
+                    @if let Some(pct) = value { (fact(name, html! { (share(pct)) " %" })) }
+                }
+                (fact("Distance to the limit", html! { (distance) " " small { (cut(&meaning, 120)) } }))
+            }
+        }
+    }
 }
 
 /// Returns the script.

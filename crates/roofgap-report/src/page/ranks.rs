@@ -46,7 +46,7 @@ pub fn map(analysis: &Analysis) -> Option<Markup> {
         label #rank-choice hidden {
             "Rank "
             select #rank-select {
-                option value="" { "all" }
+                option value="" { "all ranks" }
                 @for (rank, _) in &ranks { option value=(rank.rank) { (rank.rank) } }
             }
         }

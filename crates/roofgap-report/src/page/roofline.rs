@@ -14,7 +14,7 @@ use roofgap_analyze::{
 use roofgap_base::numbers::{count, si, time};
 use roofgap_base::stats::median_f64;
 use roofgap_base::text::cut;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// Width of the drawing.
 const WIDTH: f64 = 900.0;
@@ -131,7 +131,12 @@ struct Dot<'a> {
 /// Selects the rows with work and traffic, and those with traffic alone, the longest first so that small dots are drawn on top.
 fn dots(analysis: &Analysis) -> (Vec<Dot<'_>>, Vec<Dot<'_>>) {
     let usable = |v: Option<f64>| v.filter(|v| v.is_finite() && *v > 0.0);
-    let weights = Weights::of(analysis);
+    // Sum of the measured durations of the shapes of a kernel in a stage, ns.
+    let mut shapes: HashMap<(Option<&String>, &str), i64> = HashMap::new();
+    for row in &analysis.counters {
+        let sum = shapes.entry((row.stage.as_ref(), &row.kernel)).or_default();
+        *sum = sum.saturating_add(row.duration_ns.unwrap_or(0));
+    }
     let rows = analysis.counters.iter().filter_map(|row| {
         let CounterRow { intensity, achieved_flops_per_s, dram_bytes, duration_ns, .. } = row;
         let position = usable(*intensity).zip(usable(*achieved_flops_per_s));
@@ -141,14 +146,14 @@ fn dots(analysis: &Analysis) -> (Vec<Dot<'_>>, Vec<Dot<'_>>) {
             None => usable(rate)?,
         };
         let (intensity, flops_per_s) = position.unwrap_or_default();
-        Some(Dot {
-            row,
-            intensity,
-            flops_per_s,
-            bytes_per_s,
-            ns: weights.ns(row),
-            kernel: weights.kernel(row),
-        })
+        let (own, kernel) = (row.duration_ns.unwrap_or(0), kernel_of(analysis, row));
+        let all = shapes.get(&(row.stage.as_ref(), row.kernel.as_str())).copied().unwrap_or(0);
+        // The time of the kernel in its stage, divided among its shapes by their duration.
+        let ns = match kernel {
+            Some(kernel) if all > 0 => (kernel.total_ns as f64 * own as f64 / all as f64) as i64,
+            _ => own.saturating_mul(row.samples.max(1) as i64),
+        };
+        Some(Dot { row, intensity, flops_per_s, bytes_per_s, ns, kernel })
     });
     let mut dots: Vec<Dot<'_>> = rows.collect();
     dots.sort_by_key(|d| std::cmp::Reverse(d.ns));
@@ -181,48 +186,11 @@ fn strip(
     }
 }
 
-/// Times by stage and kernel; the stage is `None` for a row outside of every stage.
-#[derive(Default)]
-struct Weights<'a> {
-    stages: HashSet<&'a str>,
-    /// Kernels of the timeline.
-    kernels: HashMap<(Option<&'a str>, &'a str), &'a Kernel>,
-    /// Sum of the measured durations of a kernel's shapes, ns.
-    shapes: HashMap<(Option<&'a str>, &'a str), i64>,
-}
-
-impl<'a> Weights<'a> {
-    fn of(analysis: &'a Analysis) -> Self {
-        let mut weights = Self::default();
-        let stages = analysis.stages.iter().map(|s| (Some(s.name.as_str()), &s.kernels));
-        for (stage, kernels) in stages.chain([(None, &analysis.kernels)]) {
-            weights.stages.extend(stage);
-            for kernel in kernels {
-                weights.kernels.entry((stage, &kernel.name)).or_insert(kernel);
-            }
-        }
-        for row in &analysis.counters {
-            let sum = weights.shapes.entry((row.stage.as_deref(), &row.kernel)).or_default();
-            *sum = sum.saturating_add(row.duration_ns.unwrap_or(0));
-        }
-        weights
-    }
-
-    /// Returns the kernel of a row in its stage.
-    fn kernel(&self, row: &CounterRow) -> Option<&'a Kernel> {
-        let known = row.stage.as_deref().filter(|stage| self.stages.contains(stage));
-        self.kernels.get(&(known, row.kernel.as_str())).copied()
-    }
-
-    /// Returns the time a row stands for, ns: its kernel's time in the stage, divided among the kernel's shapes by their duration.
-    fn ns(&self, row: &CounterRow) -> i64 {
-        let own = row.duration_ns.unwrap_or(0);
-        let shapes = self.shapes.get(&(row.stage.as_deref(), row.kernel.as_str())).copied().unwrap_or(0);
-        match self.kernel(row) {
-            Some(kernel) if shapes > 0 => (kernel.total_ns as f64 * own as f64 / shapes as f64) as i64,
-            _ => own.saturating_mul(row.samples.max(1) as i64),
-        }
-    }
+/// Returns the kernel of a row in its stage; in the whole trace for a row outside of every stage.
+fn kernel_of<'a>(analysis: &'a Analysis, row: &CounterRow) -> Option<&'a Kernel> {
+    let stage = analysis.stages.iter().find(|stage| Some(&stage.name) == row.stage.as_ref());
+    let kernels = stage.map_or(&analysis.kernels, |stage| &stage.kernels);
+    kernels.iter().find(|kernel| kernel.name == row.kernel)
 }
 
 /// The roof of a memory: a line that rises with the intensity.

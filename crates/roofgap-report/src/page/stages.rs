@@ -3,6 +3,7 @@
 
 use super::class;
 use crate::bundle::Bundle;
+use crate::document::joined;
 use crate::document::stages::{
     PARTS, TimePart, columns_note, coverage, parts, parts_exceed_time, steps as steps_sentence, table,
     used_parts,
@@ -26,11 +27,7 @@ pub fn stages(bundle: Bundle<'_>) -> Markup {
     let widest = stages.iter().map(Stage::elapsed_ns).max().unwrap_or(0).max(1);
     html! {
         @if !stages.is_empty() {
-            ul.legend {
-                @for part in used_parts(stages).into_iter().map(|at| PARTS[at]) {
-                    li { i class=(part.class) {} (part.name) " " small { (part.meaning) } }
-                }
-            }
+            (legend(used_parts(stages).into_iter().map(|at| &PARTS[at])))
             @for stage in stages { (bar(stage, 100.0 * stage.elapsed_ns() as f64 / widest as f64)) }
             (stage_table(stages))
         }
@@ -49,10 +46,24 @@ pub fn stages(bundle: Bundle<'_>) -> Markup {
 
 /// Returns the parts of a stage's time that are not empty, with their time in ns and their share in %.
 pub fn shares(stage: &Stage) -> Vec<(&'static TimePart, i64, f64)> {
-    let parts = parts(stage);
-    let all = parts.iter().flatten().sum::<i64>().max(1) as f64;
-    let shares = PARTS.iter().zip(parts.into_iter().flatten());
-    shares.filter(|p| p.1 > 0).map(|(part, ns)| (part, ns, 100.0 * ns as f64 / all)).collect()
+    shares_of(parts(stage).map_or_else(Vec::new, Vec::from))
+}
+
+/// Returns the parts that are not empty, of their times in the order of [`PARTS`], ns, with their share in %.
+pub fn shares_of(times: Vec<i64>) -> Vec<(&'static TimePart, i64, f64)> {
+    let all = times.iter().fold(0, |sum: i64, ns| sum.saturating_add(*ns)).max(1) as f64;
+    let parts = PARTS.iter().zip(times).filter(|part| part.1 > 0);
+    parts.map(|(part, ns)| (part, ns, 100.0 * ns as f64 / all)).collect()
+}
+
+/// Lists parts with their shares.
+pub fn share_words(shares: &[(&TimePart, i64, f64)]) -> String {
+    joined(shares.iter().map(|(part, _, share)| format!("{} {share:.1} %", part.name)), ", ")
+}
+
+/// Renders the meaning of the colours of parts.
+pub fn legend<'a>(parts: impl Iterator<Item = &'a TimePart>) -> Markup {
+    html! { ul.legend { @for part in parts { li { i class=(part.class) {} (part.name) " " small { (part.meaning) } } } } }
 }
 
 /// Renders the parts of a bar of a width in %; parts that are wide enough have a label.
@@ -70,9 +81,7 @@ fn bar(stage: &Stage, width: f64) -> Markup {
     let name = cut(&stage.name, 60);
     let parts = parts(stage);
     let shares = shares(stage);
-    let label: Vec<String> =
-        shares.iter().map(|(part, _, share)| format!("{} {share:.1} %", part.name)).collect();
-    let label = parts.map(|_| format!("{name}: {}", label.join(", ")));
+    let label = parts.map(|_| format!("{name}: {}", share_words(&shares)));
     html! {
         div.bar-row {
             span.bar-name { (name) " " b { (time(stage.elapsed_ns())) } }
@@ -85,7 +94,7 @@ fn bar(stage: &Stage, width: f64) -> Markup {
 }
 
 fn stage_table(stages: &[Stage]) -> Markup {
-    let all = table(stages).without(&["instances", "idle ms", "MFU %", "MBU %", "measured MBU %"]);
+    let all = table(stages).without(&["instances", "idle ms", "rest ms", "MFU %", "MBU %", "measured MBU %"]);
     let mut table = Table { rows: Vec::new(), ..all.clone() };
     for (stage, row) in stages.iter().zip(all.rows) {
         table.row(row);

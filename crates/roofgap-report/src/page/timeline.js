@@ -33,6 +33,7 @@ class Timeline {
     }
     this.resize();
     if (!this.readAddress()) this.showStages();
+    this.draw(); // not after the next frame: a headless browser takes its picture before
     this.address = null; // nothing to keep until the user moves
     addEventListener("hashchange", () => { if (this.readAddress()) this.reveal(); });
   }
@@ -42,7 +43,7 @@ class Timeline {
     const [room, least] = full ? [tall - 135, tall - 135] : [tall * 0.75 - AXIS, tall * 0.5];
     this.painter.resize(this.sections.place(Math.max(180, room), least));
     this.minimap.resize();
-    this.paint();
+    this.draw(); // at once: a canvas of another size is black
   }
 
   scale() { return Math.max(1, this.painter.width - this.painter.left) / (this.to - this.from); }
@@ -101,14 +102,16 @@ class Timeline {
   paint() {
     if (this.pending) return;
     this.pending = true;
-    requestAnimationFrame(() => {
-      this.pending = false;
-      const top = this.box.scrollTop;
-      this.painter.draw(this, top, top + this.box.clientHeight + 1);
-      this.minimap.draw();
-      this.box.dataset.from = Math.round(this.from);
-      this.box.dataset.to = Math.round(this.to);
-    });
+    requestAnimationFrame(() => this.draw());
+  }
+
+  draw() {
+    this.pending = false;
+    const top = this.box.scrollTop;
+    this.painter.draw(this, top, top + this.box.clientHeight + 1);
+    this.minimap.draw();
+    this.box.dataset.from = Math.round(this.from);
+    this.box.dataset.to = Math.round(this.to);
   }
 
   // Keeps the position in the address, so that a link leads here.

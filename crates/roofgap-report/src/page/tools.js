@@ -20,7 +20,7 @@ function makeTools() {
   const found = element("output", null, { id: "timeline-found", ariaLive: "polite" });
   const mode = button("select-mode", "Select", "Drag selects a span of time (Shift)", { ariaPressed: "false" });
   document.getElementById("timeline-tools").append(
-    button("zoom-in", "+", "Zoom in (W)"), button("zoom-out", "−", "Zoom out (S)"), button("zoom-all", "All", "Whole run (0)"),
+    button("zoom-in", "+", "Zoom in (W)"), button("zoom-out", "−", "Zoom out (S)"), button("zoom-all", "Whole run", "Whole run (0)"),
     element("span", null, { id: "stage-jumps" }), mode,
     element("span", null, { className: "find" }, search, button("search-previous", "‹", "Previous (Shift Enter)"), button("search-next", "›", "Next (Enter)"), found),
     button("clear-mark", "Show every kernel", "", { hidden: true }), button("full-screen", "Full screen", "Full screen (F)"), button("show-keys", "?", "Keys (?)"));

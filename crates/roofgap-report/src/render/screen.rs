@@ -136,6 +136,13 @@ pub fn columns<const N: usize>(
 }
 
 impl Table {
+    /// Returns the columns of a terminal that it needs.
+    pub(crate) fn width(&self) -> usize {
+        let lines = self.lines(without_controls);
+        let columns = self.headings.len();
+        (0..columns).map(|i| widest(&lines, i)).sum::<usize>() + GAP * columns.saturating_sub(1)
+    }
+
     /// Renders the table for a terminal, with two spaces between columns. In a narrow one, columns give way and names shrink.
     pub(crate) fn text(&self, screen: Screen) -> String {
         if self.is_empty() {
@@ -177,17 +184,13 @@ fn widest(lines: &[Vec<String>], column: usize) -> usize {
 }
 
 /// Columns in the order in which they give way.
-const GIVE_WAY: [&str; 37] = [
+const GIVE_WAY: [&str; 32] = [
     "sha256",
     "schema version",
-    "shared ms",
-    "other work ms",
-    "queued ms",
     "CPU wall ms",
     "other ms",
     "copy ms",
     "sync ms",
-    "outside ms",
     "link",
     "mode",
     "size",
@@ -198,7 +201,6 @@ const GIVE_WAY: [&str; 37] = [
     "block",
     "instances",
     "kernels",
-    "GPU busy ms",
     "family",
     "L2 %",
     "memory %",
@@ -220,8 +222,8 @@ const GIVE_WAY: [&str; 37] = [
 /// Columns of sentences and lists, which wrap.
 const PROSE: [&str; 4] = ["why", "meaning", "purpose", "stages"];
 
-/// Columns of text that are of no use in part.
-const WHOLE: [&str; 1] = ["sha256"];
+/// Columns of text that are of no use in part: a hash, and ids that a user types.
+const WHOLE: [&str; 3] = ["sha256", "finding", "run"];
 
 /// Widths below which the first column, a column of sentences and any other text do not shrink while a column can give way.
 const LEAST_NAME: usize = 32;

@@ -2,8 +2,9 @@
 
 use super::screen::Screen;
 use crate::bundle::Context;
+use crate::document::stages::once_each;
 use crate::document::{Block, Document, Form, Item, Section};
-use roofgap_analyze::Analysis;
+use roofgap_analyze::{About, Analysis};
 use roofgap_base::numbers::count;
 use roofgap_base::text::without_controls;
 use std::sync::LazyLock;
@@ -50,19 +51,42 @@ pub fn brief(analysis: &Analysis, options: TextOptions) -> String {
 
 /// Renders the sections that are named, in the order of the document.
 pub fn show(analysis: &Analysis, options: TextOptions, names: &[String]) -> Result<String, NoSection> {
-    let mut sections = document(analysis, options).sections();
+    let mut sections = document(analysis, options).all_sections();
     if let Some(name) = names.iter().find(|name| sections.iter().all(|section| section.id != **name)) {
-        let mut known: Vec<&str> = sections.iter().map(|section| section.id).collect();
-        known.dedup();
+        let known = once_each(sections.iter().map(|section| section.id.to_owned()));
         return Err(NoSection { name: name.clone(), known: known.join(", ") });
     }
     sections.retain(|section| names.iter().any(|name| section.id == *name));
-    Ok(rendered(sections, options.screen()))
+    let is_empty =
+        |name: &&String| sections.iter().all(|section| section.id != **name || section.blocks.is_empty());
+    let why = |name: &String| Block::Line(format!("no {name}: {}", why_empty(analysis, name)));
+    let empty: Vec<Block> = names.iter().filter(is_empty).map(why).collect();
+    sections.retain(|section| !section.blocks.is_empty());
+    Ok(rendered(sections, options.screen()) + &blocks(&empty, options.screen()))
 }
 
-/// A section that an analysis does not have.
+/// Says why a section has nothing in it.
+fn why_empty<'a>(analysis: &'a Analysis, name: &str) -> &'a str {
+    const EMPTY: [(&str, &str); 10] = [
+        ("tried", "no change of this workload was tried (`roofgap try`)"),
+        ("host", "the capture has no stacks of the CPU in idle time"),
+        ("requests", "no load was sent to a server (`roofgap load`)"),
+        ("serving", "it has no steps of a serving engine"),
+        ("layers", "no range or operator around a launch names a module of the model"),
+        ("graphs", "no CUDA graph was recorded as one operation"),
+        ("counters", "none were measured; give an ncu report beside the capture"),
+        ("rules", "there is no ncu report"),
+        ("stage1", "no Stage 1 runner ran the model"),
+        ("losses", "nothing was lost"),
+    ];
+    let reason = analysis.reason(&About::from(name.to_owned()));
+    let known = || EMPTY.iter().find(|(known, _)| *known == name).map(|(_, why)| *why);
+    reason.or_else(known).unwrap_or("the capture has none")
+}
+
+/// A section that no analysis has.
 #[derive(Debug, thiserror::Error)]
-#[error("this analysis has no section {name}; it has {known}")]
+#[error("no section {name}; the sections are {known}")]
 pub struct NoSection {
     name: String,
     known: String,

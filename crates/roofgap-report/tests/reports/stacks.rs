@@ -121,6 +121,6 @@ fn lines_of_the_cpu_are_in_every_report() {
     for document in [&markdown::report(case.bundle()), &page, &json::pretty(&case.analysis)] {
         assert!(document.contains("planted.py"), "{document}");
     }
-    assert!(page.contains("id=\"host\"") && text.contains("without a frame or a sample"));
+    assert!(page.contains("id=\"host\"") && text.contains("without a sample"));
     assert!(!page::render(made(PLAIN).bundle()).contains("id=\"host\""));
 }

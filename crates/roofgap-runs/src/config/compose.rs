@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::layer::{self, GROUPS};
-use super::overrides::{Action, Override};
+use super::overrides::Override;
 use super::presets::{FOLLOWS_MODE, Presets, read_user_file};
 use super::settings::Config;
-use super::tree::{Map, Node, Origin, Value};
-use super::{ConfigError, original, yaml};
+use super::tree::{self, GROUPS, Node, Origin, Value};
+use super::{ConfigError, original};
 use crate::run_dir::ORIGINAL_BASE;
 
 /// Schema of a resolved configuration, which has every value.
@@ -78,8 +77,8 @@ pub fn compose(props: &ConfigProps) -> Result<Composed, ConfigError> {
     let (mut tree, choices) = layers.options(&presets)?;
     let Layers { base, overrides, file, .. } = layers;
     if let Some(preset) = profiling {
-        layer::check_at(&preset, &base, &["profiling"])?;
-        let mut map = Node::new(Value::Map(Map::default()), preset.origin.clone());
+        tree::check_at(&preset, &base, &["profiling"])?;
+        let mut map = Node::map(preset.origin.clone());
         map.set(&["profiling"], preset);
         tree.lay_over(map);
     }
@@ -90,7 +89,7 @@ pub fn compose(props: &ConfigProps) -> Result<Composed, ConfigError> {
         apply(change, &mut tree, &base)?;
     }
     if !props.program.is_empty() {
-        let items = props.program.iter().map(|arg| Node::new(Value::Text(arg.clone()), Origin::Program));
+        let items = props.program.iter().map(|arg| Node::text(arg, Origin::Program));
         tree.set(&["workload", "program"], Node::new(Value::List(items.collect()), Origin::Program));
     }
     keep_original_folder(&mut tree, &props.overrides);
@@ -122,7 +121,7 @@ impl Layers {
         }
         let mut file = props.config.as_deref().map(|path| UserFile::read(path, &base)).transpose()?;
         if let Some(file) = &mut file {
-            layer::choose_all(&mut defaults, std::mem::take(&mut file.defaults))?;
+            tree::choose_all(&mut defaults, std::mem::take(&mut file.defaults))?;
         }
         Ok(Self { base, defaults, overrides, file, chosen_here: Vec::new() })
     }
@@ -133,23 +132,26 @@ impl Layers {
         all_of_profiling: bool,
         program: &[String],
     ) -> Result<(), ConfigError> {
-        for choice in &self.overrides {
+        for choice in &self.overrides.clone() {
             if let Some((group, folder)) = group_of(&choice.key) {
                 let of_all = all_of_profiling && !choice.text.contains(group);
                 let node = match of_all {
-                    true => Node::new(Value::Text(FOLLOWS_MODE.to_owned()), choice.origin()),
+                    true => Node::text(FOLLOWS_MODE, choice.origin()),
                     false => choice_of(choice, folder)?,
                 };
-                layer::choose_all(&mut self.defaults, vec![(group.to_owned(), node)])?;
-                self.chosen_here.push(group.to_owned());
+                self.choose(group, node)?;
             }
         }
         if !program.is_empty() && !self.chosen_here.iter().any(|group| group == "workload") {
-            let node = Node::new(Value::Text("command".to_owned()), Origin::Program);
-            layer::choose_all(&mut self.defaults, vec![("workload".to_owned(), node)])?;
-            self.chosen_here.push("workload".to_owned());
+            let node = Node::text("command", Origin::Program);
+            self.choose("workload", node)?;
         }
         Ok(())
+    }
+
+    fn choose(&mut self, group: &str, option: Node) -> Result<(), ConfigError> {
+        self.chosen_here.push(group.to_owned());
+        tree::choose_all(&mut self.defaults, vec![(group.to_owned(), option)])
     }
 
     /// Takes the session's keys and the choices of other groups out of the runner's preset.
@@ -157,11 +159,11 @@ impl Layers {
         let runner =
             self.defaults.iter().find(|(group, _)| group == "runner").and_then(|(_, node)| node.as_text());
         if let Some(of_runner) = runner.map(|option| presets.of_runner(option)).transpose()?.flatten() {
-            layer::check(&of_runner.session, &self.base)?;
+            tree::check(&of_runner.session, &self.base)?;
             self.base.lay_over(of_runner.session);
             let choices =
                 of_runner.choices.into_iter().filter(|(group, _)| !self.chosen_here.contains(group));
-            layer::choose_all(&mut self.defaults, choices.collect())?;
+            tree::choose_all(&mut self.defaults, choices.collect())?;
         }
         Ok(())
     }
@@ -173,20 +175,15 @@ impl Layers {
             && let Some((_, chosen)) = self.defaults.iter_mut().find(|(group, _)| group == "workload")
             && matches!(chosen.origin, Origin::Builtin { .. })
         {
-            *chosen = Node::new(Value::Text("hf".to_owned()), Origin::Implied { by });
+            *chosen = Node::text("hf", Origin::Implied { by });
         }
     }
 
     /// Lays the presets of the chosen options over the defaults.
     fn options(&mut self, presets: &Presets) -> Result<(Node, Vec<Choice>), ConfigError> {
-        let (mode, mode_origin) = mode_of(&self.overrides, self.file.as_ref(), &self.base);
-        if !MODES.contains(&mode.as_str()) {
-            return Err(ConfigError::Value {
-                key: "run.mode".to_owned(),
-                value: mode,
-                origin: mode_origin.to_string(),
-                why: format!("expected {}", MODES.join(" or ")),
-            });
+        let mode = mode_of(&self.overrides, self.file.as_ref(), &self.base);
+        if !mode.as_text().is_some_and(|mode| MODES.contains(&mode)) {
+            return Err(mode.refused("run.mode", format!("expected {}", MODES.join(" or "))));
         }
         let in_file = |file: &UserFile| file.tree.at(&["run", "mode"])?.as_text().map(str::to_owned);
         let mode_in_file = self.file.as_ref().and_then(in_file);
@@ -196,8 +193,8 @@ impl Layers {
             let written = presets.resolve_name(&group, node.as_text().unwrap_or_default())?;
             let follows_mode = written == FOLLOWS_MODE;
             let (option, origin) = match follows_mode {
-                true => (mode.clone(), mode_origin.clone()),
-                false => (written.to_owned(), node.origin),
+                true => (mode.as_text().unwrap_or_default().to_owned(), mode.origin.clone()),
+                false => (written, node.origin),
             };
             let path: Vec<&str> = group.split('/').collect();
             let mode_changed = follows_mode && mode_in_file.as_deref().is_some_and(|mode| mode != option);
@@ -211,7 +208,7 @@ impl Layers {
                 self.file.as_ref().is_some_and(|file| file.resolved && file.tree.at(&path).is_some());
             if !in_file {
                 let preset = presets.option(&group, &option, &origin)?;
-                layer::check_at(&preset, &self.base, &path)?;
+                tree::check_at(&preset, &self.base, &path)?;
                 if let Some(mut group) = tree.at(&path).cloned() {
                     group.lay_over(preset);
                     tree.set(&path, group);
@@ -242,7 +239,7 @@ fn keep_original_folder(tree: &mut Node, overrides: &[String]) {
     };
     if tree.at(&FOLDER).is_some_and(|node| matches!(node.origin, Origin::Builtin { .. })) {
         let origin = Origin::Implied { by: of_original.to_owned() };
-        tree.set(&FOLDER, Node::new(Value::Text(ORIGINAL_BASE.to_owned()), origin));
+        tree.set(&FOLDER, Node::text(ORIGINAL_BASE, origin));
     }
 }
 
@@ -263,10 +260,10 @@ fn check_program(program: &[String]) -> Result<(), ConfigError> {
         (named || word.starts_with(['+', '~'])) && Override::parse(word).is_ok()
     };
     match program.first() {
-        Some(first) if program.iter().all(is_override) => Err(ConfigError::Override {
-            text: first.clone(),
-            why: "after -- stands the program to profile; leave out the -- before overrides".to_owned(),
-        }),
+        Some(first) if program.iter().all(is_override) => {
+            let why = "after -- stands the program to profile; leave out the -- before overrides";
+            Err(Override::wrong(first, why))
+        }
         _ => Ok(()),
     }
 }
@@ -274,12 +271,12 @@ fn check_program(program: &[String]) -> Result<(), ConfigError> {
 impl Composed {
     /// Writes the configuration as YAML that `--config` reads back.
     pub fn to_yaml(&self) -> String {
-        yaml::write(&self.whole(), &|_| None)
+        tree::write(&self.whole(), &|_| None)
     }
 
     /// Writes the configuration as YAML with the origin of each value as a comment.
     pub fn to_annotated_yaml(&self) -> String {
-        yaml::write(&self.whole(), &|node| Some(node.origin.to_string()))
+        tree::write(&self.whole(), &|node| Some(node.origin.to_string()))
     }
 
     /// Lists the values with their origins.
@@ -293,21 +290,15 @@ impl Composed {
     }
 
     fn whole(&self) -> Node {
-        let resolved = |value: &str| {
-            Node::new(Value::Text(value.to_owned()), Origin::Builtin { file: "config.yaml".to_owned() })
-        };
-        let mut map = Map::default();
-        map.insert("schema", resolved(SCHEMA));
-        let mut defaults = Map::default();
+        let mut whole = Node::map(self.tree.origin.clone());
+        whole.set(&["schema"], Node::text(SCHEMA, Origin::Builtin { file: "config.yaml".to_owned() }));
+        whole.set(&["defaults"], Node::map(self.tree.origin.clone()));
         for choice in &self.choices {
             let option = if choice.follows_mode { FOLLOWS_MODE } else { &choice.option };
-            defaults.insert(&choice.group, Node::new(Value::Text(option.to_owned()), choice.origin.clone()));
+            whole.set(&["defaults", &choice.group], Node::text(option, choice.origin.clone()));
         }
-        map.insert("defaults", Node::new(Value::Map(defaults), self.tree.origin.clone()));
-        for (key, node) in self.tree.as_map().into_iter().flat_map(Map::iter) {
-            map.insert(key, node.clone());
-        }
-        Node::new(Value::Map(map), self.tree.origin.clone())
+        whole.lay_over(self.tree.clone());
+        whole
     }
 }
 
@@ -324,17 +315,10 @@ impl UserFile {
         let resolved = match tree.remove(&["schema"]) {
             None => false,
             Some(node) if node.as_text() == Some(SCHEMA) => true,
-            Some(node) => {
-                return Err(ConfigError::Value {
-                    key: "schema".to_owned(),
-                    value: yaml::inline(&node),
-                    origin: node.origin.to_string(),
-                    why: format!("this version reads {SCHEMA}"),
-                });
-            }
+            Some(node) => return Err(node.refused("schema", format!("this version reads {SCHEMA}"))),
         };
-        let defaults = layer::take_defaults(&mut tree)?;
-        layer::check(&tree, base)?;
+        let defaults = tree::take_defaults(&mut tree)?;
+        tree::check(&tree, base)?;
         Ok(Self { tree, defaults, resolved })
     }
 }
@@ -358,8 +342,7 @@ fn named_model(
     let is_set = |value: &Node| !matches!(value.value, Value::Null);
     let key = overrides.iter().rev().find(|change| {
         let source = change.key.strip_prefix("model.");
-        source.is_some_and(|source| SOURCES.contains(&source))
-            && matches!(&change.action, Action::Set { value, .. } | Action::Add { value, .. } if is_set(value))
+        source.is_some_and(|source| SOURCES.contains(&source)) && change.value.as_ref().is_some_and(is_set)
     });
     if let Some(change) = key {
         return Some(change.text.clone());
@@ -378,45 +361,32 @@ fn named_model(
 
 /// Reads the option from an override of a group, or of a folder below it.
 fn choice_of(choice: &Override, folder: &str) -> Result<Node, ConfigError> {
-    let wrong = |why: &str| {
-        Err(ConfigError::Override {
-            text: choice.text.clone(),
-            why: format!("{} is a group: {why}; write {}=OPTION", choice.key, choice.key),
-        })
+    let why = match choice.plain() {
+        Some("") => "the option is missing",
+        Some(plain) if folder.is_empty() => return Ok(Node::text(plain, choice.origin())),
+        Some(plain) => return Ok(Node::text(format!("{folder}/{plain}"), choice.origin())),
+        None => "it cannot be removed",
     };
-    match &choice.action {
-        Action::Set { plain, .. } | Action::Add { plain, .. } if !plain.is_empty() => {
-            let option = match folder {
-                "" => plain.clone(),
-                folder => format!("{folder}/{plain}"),
-            };
-            Ok(Node::new(Value::Text(option), choice.origin()))
-        }
-        Action::Set { .. } | Action::Add { .. } => wrong("the option is missing"),
-        Action::Remove => wrong("it cannot be removed"),
-    }
+    let key = &choice.key;
+    Err(Override::wrong(&choice.text, format!("{key} is a group: {why}; write {key}=OPTION")))
 }
 
 /// Finds the mode of the run, which other choices follow.
-fn mode_of(overrides: &[Override], file: Option<&UserFile>, base: &Node) -> (String, Origin) {
-    let written = overrides.iter().rev().filter(|o| o.key == "run.mode").find_map(|o| match &o.action {
-        Action::Set { plain, .. } | Action::Add { plain, .. } => Some((plain.clone(), o.origin())),
-        Action::Remove => None,
-    });
-    let of = |tree: &Node| {
-        tree.at(&["run", "mode"]).and_then(|node| Some((node.as_text()?.to_owned(), node.origin.clone())))
-    };
+fn mode_of(overrides: &[Override], file: Option<&UserFile>, base: &Node) -> Node {
+    let mut written = overrides.iter().rev().filter(|change| change.key == "run.mode");
+    let written = written.find_map(|change| Some(Node::text(change.plain()?, change.origin())));
+    let of = |tree: &Node| tree.at(&["run", "mode"]).filter(|node| node.as_text().is_some()).cloned();
     written
-        .or_else(|| file.and_then(|file| of(&file.tree)))
+        .or_else(|| of(&file?.tree))
         .or_else(|| of(base))
-        .unwrap_or_else(|| ("deep".to_owned(), base.origin.clone()))
+        .unwrap_or_else(|| Node::text("deep", base.origin.clone()))
 }
 
 fn apply(change: &Override, tree: &mut Node, base: &Node) -> Result<(), ConfigError> {
     let key = change.key.as_str();
-    let wrong = |why: String| ConfigError::Override { text: change.text.clone(), why };
+    let wrong = |why: String| Override::wrong(&change.text, why);
     if let Some(group) = GROUPS.iter().find(|group| group.replace('/', ".") == key)
-        && matches!(&change.action, Action::Set { value, .. } | Action::Add { value, .. } if value.as_map().is_none())
+        && change.value.as_ref().is_some_and(|value| value.as_map().is_none())
     {
         return Err(wrong(format!("{group} is a group; write {group}=OPTION")));
     }
@@ -424,20 +394,21 @@ fn apply(change: &Override, tree: &mut Node, base: &Node) -> Result<(), ConfigEr
     let exists = tree.at(&path).is_some();
     // A removed key may be set again.
     let known = exists || base.at(&path).is_some();
-    match &change.action {
-        Action::Set { value, .. } | Action::Add { value, .. } if known => {
-            layer::check_at(value, base, &path)
-                .or_else(|error| if exists && layer::is_free(key) { Ok(()) } else { Err(error) })?;
+    let is_free = tree::is_free(key);
+    match &change.value {
+        Some(value) if known || (is_free && change.adds) => {
+            if !is_free {
+                tree::check_at(value, base, &path)?;
+            }
             tree.set(&path, value.clone());
         }
-        Action::Set { .. } if layer::is_free(key) => {
+        Some(_) if is_free => {
             return Err(wrong(format!("there is no key {key}; add it with +{}", change.text)));
         }
-        Action::Add { value, .. } if layer::is_free(key) => tree.set(&path, value.clone()),
-        Action::Remove if exists => {
+        None if exists => {
             tree.remove(&path);
         }
-        _ => return Err(layer::unknown_key(key, base, &change.origin())),
+        _ => return Err(tree::unknown_key(key, base, &change.origin())),
     }
     Ok(())
 }
@@ -469,10 +440,5 @@ fn readable(why: &str) -> String {
 fn value_error(tree: &Node, key: &str, why: String) -> ConfigError {
     let path: Vec<&str> = key.split(['.', '[']).filter(|part| *part != "?").collect();
     let found = (0..=path.len()).rev().find_map(|n| path.get(..n).and_then(|part| tree.at(part)));
-    let node = found.unwrap_or(tree);
-    let value = match &node.value {
-        Value::Map(_) => "this map".to_owned(),
-        _ => yaml::inline(node),
-    };
-    ConfigError::Value { key: key.to_owned(), value, origin: node.origin.to_string(), why }
+    found.unwrap_or(tree).refused(key, why)
 }

@@ -2,14 +2,13 @@
 //!
 //! - [`compose`]: composes the layers into a typed [`Config`] that knows the origin of each value;
 //! - [`settings`]: the typed values, with [`quantity`] for times and sizes;
-//! - [`tree`], `yaml`, `layer`: untyped values, their YAML form, and the checks of one layer;
+//! - `tree`: untyped values, their YAML form, and the checks of one layer;
 //! - `overrides`: the override syntax;
 //! - `presets`: groups and options, see [`list`]; `original`: names and files of the original system;
 //! - [`model`]: the model that a configuration names;
 //! - [`traffic`]: the load on a server.
 
 mod compose;
-mod layer;
 pub mod model;
 mod original;
 mod overrides;
@@ -17,15 +16,13 @@ mod presets;
 pub mod quantity;
 pub mod settings;
 pub mod traffic;
-pub mod tree;
-mod yaml;
+mod tree;
 
 pub use compose::{Choice, Composed, ConfigProps, Explained, compose};
 pub use presets::{Group, PresetOption, list};
 pub use quantity::Span;
 pub use settings::Config;
-pub use tree::Origin;
-pub use yaml::{read as read_yaml, write as write_yaml};
+pub use tree::{Origin, read_yaml, to_yaml};
 
 use roofgap_base::error::Error;
 use std::path::PathBuf;
@@ -74,7 +71,7 @@ impl From<ConfigError> for Error {
             }
             _ => "`roofgap config list` shows every group and option",
         };
-        Error::of(error).with_hint(hint)
+        Self::of(error).with_hint(hint)
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use roofgap_analyze::model::{Architecture, preset, preset_config};
 use roofgap_base::error::Error;
 use roofgap_base::file::read_document;
+use roofgap_collect::entries;
 use serde_json::Value;
 
 use super::settings::{Config, Model, WorkloadKind};
@@ -20,12 +21,9 @@ fn folder(model: &Model) -> Option<PathBuf> {
 
 /// Returns the folder of the weights: one that `model.target` names and that has weights.
 pub fn weights(model: &Model) -> Option<PathBuf> {
-    let is_weights = |entry: std::fs::DirEntry| {
-        let end = entry.path().extension().map(|end| end.to_string_lossy().into_owned());
-        end.is_some_and(|end| WEIGHTS.contains(&end.as_str()))
-    };
-    folder(model)
-        .filter(|folder| std::fs::read_dir(folder).is_ok_and(|entries| entries.flatten().any(is_weights)))
+    let is_weights =
+        |path: &PathBuf| path.extension().is_some_and(|end| WEIGHTS.iter().any(|known| end == *known));
+    folder(model).filter(|folder| entries(folder).iter().any(is_weights))
 }
 
 /// Returns the `config.json` of the user: `model.config`, else that of the folder that `model.target` names.

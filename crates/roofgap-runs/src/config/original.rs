@@ -2,10 +2,10 @@
 //!
 //! What it has and roofgap does not need is left out, and a note says so.
 
-use super::overrides::{Action, Override};
+use super::ConfigError;
+use super::overrides::Override;
 use super::presets::FOLLOWS_MODE;
-use super::tree::{Map, Node, Value};
-use super::{ConfigError, layer};
+use super::tree::{GROUPS, Map, Node, Value};
 
 /// Groups of `profiling=OPTION`, which chooses the same option in each.
 pub const PROFILERS: [&str; 3] = ["profiling/nsys", "profiling/ncu", "profiling/torch"];
@@ -82,9 +82,9 @@ pub fn overrides(text: &str) -> Result<Vec<Override>, ConfigError> {
             continue;
         };
         if key == "gating_nvtx" && group == "profiling/nsys" {
-            if let Action::Set { value, plain } | Action::Add { value, plain } = &mut read.action {
-                let gate = if plain == "false" { Value::Text("none".to_owned()) } else { Value::Null };
-                value.value = gate;
+            let is_off = read.plain() == Some("false");
+            if let Some(value) = &mut read.value {
+                value.value = if is_off { Value::Text("none".to_owned()) } else { Value::Null };
             }
             read.key = format!("{own}.capture_range");
             break;
@@ -154,7 +154,7 @@ pub fn translate(group: &str, preset: &mut Node) -> Option<String> {
 
 /// Adds the metrics of verdicts and roofline.
 fn with_auto(mut metrics: Node) -> Node {
-    let auto = |origin| Node::new(Value::Text("auto".to_owned()), origin);
+    let auto = |origin| Node::text("auto", origin);
     let is_auto = |node: &Node| node.as_text() == Some("auto");
     match &mut metrics.value {
         Value::List(items) if !items.iter().any(is_auto) => items.insert(0, auto(metrics.origin.clone())),
@@ -177,7 +177,7 @@ pub struct OfRunner {
 
 /// Takes out of a runner preset what belongs to the whole session.
 pub fn of_runner(preset: &mut Node) -> OfRunner {
-    let mut session = Node::new(Value::Map(Map::default()), preset.origin.clone());
+    let mut session = Node::map(preset.origin.clone());
     for key in OF_SESSION {
         if let Some(node) = preset.remove(&[key]) {
             session.set(&[key], node);
@@ -187,13 +187,13 @@ pub fn of_runner(preset: &mut Node) -> OfRunner {
         // The folder of a run is made here: its parent is the key.
         let kept = folder.split("/${now:").next().unwrap_or(folder);
         let (text, origin) = (without_working_folder(kept), preset.origin.clone());
-        session.set(&["artifacts", "stage2_dir"], Node::new(Value::Text(text), origin));
+        session.set(&["artifacts", "stage2_dir"], Node::text(text, origin));
     }
     let mut choices = Vec::new();
     if let Some(Value::List(items)) = preset.remove(&["defaults"]).map(|node| node.value) {
         for (mount, node) in items.iter().filter_map(Node::as_map).flat_map(Map::iter) {
             let group = mount.split('@').next().unwrap_or(mount).trim_start_matches('/');
-            if layer::GROUPS.contains(&group) {
+            if GROUPS.contains(&group) {
                 choices.push((group.to_owned(), node.clone()));
             }
         }

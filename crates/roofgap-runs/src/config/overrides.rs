@@ -6,23 +6,14 @@ use super::tree::{Map, Node, Origin, Value};
 /// A parsed override.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Override {
-    /// Action.
-    pub action: Action,
     /// Key or group as written.
     pub key: String,
     /// Override as written.
     pub text: String,
-}
-
-/// Action of an override.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Action {
-    /// `key=value`: chooses an option or sets an existing key. `plain` is the unparsed value, for options.
-    Set { value: Node, plain: String },
-    /// `+key=value` and `++key=value`: adds a key or sets an existing one.
-    Add { value: Node, plain: String },
-    /// `~key`: removes a key.
-    Remove,
+    /// Value of `key=value`; `None` for `~key`, which removes the key.
+    pub value: Option<Node>,
+    /// True for `+key=value` and `++key=value`, which add a key or set an existing one.
+    pub adds: bool,
 }
 
 impl Override {
@@ -31,30 +22,36 @@ impl Override {
         Origin::Override { text: self.text.clone() }
     }
 
+    /// Returns the value as written, for options.
+    pub fn plain(&self) -> Option<&str> {
+        self.value.as_ref()?;
+        self.text.split_once('=').map(|(_, value)| value.trim())
+    }
+
+    /// Makes the error of an override.
+    pub fn wrong(text: &str, why: impl Into<String>) -> ConfigError {
+        ConfigError::Override { text: text.to_owned(), why: why.into() }
+    }
+
     /// Parses one override.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let wrong = |why: &str| ConfigError::Override { text: text.to_owned(), why: why.to_owned() };
-        let origin = Origin::Override { text: text.to_owned() };
+        let wrong = |why| Self::wrong(text, why);
+        let read = |key: &str, value, adds| {
+            check_key(key).map_err(wrong)?;
+            Ok(Self { key: key.to_owned(), text: text.to_owned(), value, adds })
+        };
         if let Some(key) = text.strip_prefix('~') {
             // Hydra also accepts `~key=value`; the value is ignored.
-            let key = key.split_once('=').map_or(key, |(key, _)| key);
-            check_key(key).map_err(|error| wrong(&error))?;
-            return Ok(Self { action: Action::Remove, key: key.to_owned(), text: text.to_owned() });
+            return read(key.split_once('=').map_or(key, |(key, _)| key), None, false);
         }
-        let (key, value_text) = text.split_once('=').ok_or_else(|| {
-            wrong("write group=option, key=value, +key=value or ~key (a program goes after --)")
+        let (key, value) = text.split_once('=').ok_or_else(|| {
+            let why = "write group=option, key=value, +key=value or ~key (a program goes after --)";
+            wrong(why.to_owned())
         })?;
-        let (adds, key) = match key.strip_prefix('+') {
-            Some(key) => (true, key.strip_prefix('+').unwrap_or(key)),
-            None => (false, key),
-        };
-        check_key(key).map_err(|error| wrong(&error))?;
-        let value = ValueParser { rest: value_text.trim(), origin: &origin }
-            .whole()
-            .map_err(|error| wrong(&error))?;
-        let plain = value_text.trim().to_owned();
-        let action = if adds { Action::Add { value, plain } } else { Action::Set { value, plain } };
-        Ok(Self { action, key: key.to_owned(), text: text.to_owned() })
+        let bare = key.strip_prefix("++").or_else(|| key.strip_prefix('+'));
+        let origin = Origin::Override { text: text.to_owned() };
+        let mut parser = ValueParser { rest: value.trim(), origin: &origin };
+        read(bare.unwrap_or(key), Some(parser.whole().map_err(wrong)?), bare.is_some())
     }
 }
 
@@ -86,10 +83,9 @@ impl ValueParser<'_> {
         }
         let node = self.value(0)?;
         self.skip_blanks();
-        if self.rest.is_empty() {
-            Ok(node)
-        } else {
-            Err(format!("unexpected {:?} after the value", self.rest))
+        match self.rest {
+            "" => Ok(node),
+            rest => Err(format!("unexpected {rest:?} after the value")),
         }
     }
 
@@ -103,13 +99,9 @@ impl ValueParser<'_> {
 
     fn take(&mut self, c: char) -> bool {
         self.skip_blanks();
-        match self.rest.strip_prefix(c) {
-            Some(rest) => {
-                self.rest = rest;
-                true
-            }
-            None => false,
-        }
+        let rest = self.rest.strip_prefix(c);
+        self.rest = rest.unwrap_or(self.rest);
+        rest.is_some()
     }
 
     fn value(&mut self, depth: usize) -> Result<Node, String> {
@@ -203,13 +195,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::config::yaml::inline;
+    use crate::config::tree::inline;
 
     fn set(text: &str) -> String {
-        match Override::parse(text).unwrap().action {
-            Action::Set { value, .. } | Action::Add { value, .. } => inline(&value),
-            Action::Remove => "removed".to_owned(),
-        }
+        Override::parse(text).unwrap().value.map_or("removed".to_owned(), |value| inline(&value))
     }
 
     #[test]

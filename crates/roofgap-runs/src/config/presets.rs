@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use roofgap_base::file::read_text;
 use serde::Serialize;
 
-use super::layer::{self, GROUPS, nearest};
 use super::traffic::Load;
-use super::tree::{Map, Node, Origin, Value};
-use super::{ConfigError, original, yaml};
+use super::tree::{self, GROUPS, Node, Origin, Value, nearest, node_of, not_yaml};
+use super::{ConfigError, original};
 
 // `FILES`: path and text of every file below `presets`, listed by build.rs.
 include!(concat!(env!("OUT_DIR"), "/presets.rs"));
@@ -104,8 +103,8 @@ impl Presets {
     /// Builds the base: every key with its default value, and the default option of each group.
     pub(crate) fn base(&self) -> Result<(Node, Vec<(String, Node)>), ConfigError> {
         let mut tree = read_builtin("config.yaml")?;
-        let mut defaults = layer::take_defaults(&mut tree)?;
-        tree.set(&["load"], default_load()?);
+        let mut defaults = tree::take_defaults(&mut tree)?;
+        tree.set(&["load"], node_of(&Load::default(), &tree.origin)?);
         for group in GROUPS {
             let path: Vec<&str> = group.split('/').collect();
             tree.set(&path, read_builtin(&format!("{group}/_base.yaml"))?);
@@ -116,8 +115,8 @@ impl Presets {
                 "config.yaml of the configuration folder configures a Hydra program; it is not used here";
             self.notes.borrow_mut().push(note.to_owned());
         } else if let Some(mut upper) = upper {
-            layer::choose_all(&mut defaults, layer::take_defaults(&mut upper)?)?;
-            layer::check(&upper, &tree)?;
+            tree::choose_all(&mut defaults, tree::take_defaults(&mut upper)?)?;
+            tree::check(&upper, &tree)?;
             tree.lay_over(upper);
         }
         Ok((tree, defaults))
@@ -212,8 +211,8 @@ impl Presets {
 /// Reads a user file as a map.
 pub fn read_user_file(path: &Path) -> Result<Node, ConfigError> {
     let text = read_file(path)?;
-    let node = yaml::read(&text, path, &|line| Origin::File { path: path.to_owned(), line })?;
-    as_map(node).ok_or_else(|| ConfigError::Yaml { file: path.to_owned(), why: NOT_A_MAP.to_owned() })
+    let node = tree::read(&text, path, &|line| Origin::File { path: path.to_owned(), line })?;
+    as_map(node).ok_or_else(|| not_yaml(path, NOT_A_MAP))
 }
 
 fn read_file(path: &Path) -> Result<String, ConfigError> {
@@ -227,35 +226,24 @@ fn builtin(file: &str) -> Option<&'static str> {
 fn read_builtin(file: &str) -> Result<Node, ConfigError> {
     let broken = |why: String| ConfigError::Builtin { file: file.to_owned(), why };
     let text = builtin(file).ok_or_else(|| broken("missing".to_owned()))?;
-    let node = yaml::read(text, Path::new(file), &|_| Origin::Builtin { file: file.to_owned() })
+    let node = tree::read(text, Path::new(file), &|_| Origin::Builtin { file: file.to_owned() })
         .map_err(|error| broken(error.to_string()))?;
     as_map(node).ok_or_else(|| broken(NOT_A_MAP.to_owned()))
-}
-
-/// Returns the load of a configuration that says nothing about it. JSON is YAML.
-fn default_load() -> Result<Node, ConfigError> {
-    let file = "config.yaml";
-    let text = serde_json::to_string(&Load::default())
-        .map_err(|error| ConfigError::Builtin { file: file.to_owned(), why: error.to_string() })?;
-    yaml::read(&text, Path::new(file), &|_| Origin::Builtin { file: file.to_owned() })
 }
 
 /// Converts a file to a map; a file with comments only is empty.
 fn as_map(node: Node) -> Option<Node> {
     match node.value {
         Value::Map(_) => Some(node),
-        Value::Null => Some(Node::new(Value::Map(Map::default()), node.origin)),
+        Value::Null => Some(Node::map(node.origin)),
         _ => None,
     }
 }
 
 /// Returns the first comment of a preset.
 fn about(text: &str) -> String {
-    text.lines()
-        .next()
-        .and_then(|line| line.strip_prefix('#'))
-        .map(|line| line.trim().to_owned())
-        .unwrap_or_default()
+    let first = text.lines().next().and_then(|line| line.strip_prefix('#'));
+    first.unwrap_or_default().trim().to_owned()
 }
 
 fn yaml_files(

@@ -1,4 +1,4 @@
-//! Times and sizes as users write them: `5m`, `1h30m`, `2GB`.
+//! Times, sizes and numbers of parameters as users write them: `5m`, `1h30m`, `2GB`, `3B`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,14 +7,19 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use roofgap_base::error::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_json::Value;
 
 /// A time: seconds, or text such as `90s`, `5m`, `1h30m`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Span(pub Duration);
 
 /// A size: bytes, or text such as `2GB`, `512MiB`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Size(pub u64);
+
+/// A number of parameters: a number, or text such as `3B` and `570M`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Parameters(pub u64);
 
 fn expected(expected: &str, found: &str) -> Error {
     Error::new(format!("expected {expected}, found {found:?}"))
@@ -25,6 +30,38 @@ const LONGEST: Duration = Duration::from_secs(10 * 366 * 86_400);
 
 const TIME: &str = "a time of at most ten years, such as 90, 90s, 5m or 1h30m";
 const SIZE: &str = "a size such as 1000000, 500MB or 2GiB";
+const PARAMETERS: &str = "a number of parameters, such as 3000000000 or 3B";
+
+/// Units of sizes, bytes.
+const BYTES: [(&str, f64); 14] = [
+    ("", 1.0),
+    ("b", 1.0),
+    ("k", 1e3),
+    ("kb", 1e3),
+    ("m", 1e6),
+    ("mb", 1e6),
+    ("g", 1e9),
+    ("gb", 1e9),
+    ("t", 1e12),
+    ("tb", 1e12),
+    ("kib", 1_024.0),
+    ("mib", 1_048_576.0),
+    ("gib", 1_073_741_824.0),
+    ("tib", 1_099_511_627_776.0),
+];
+
+/// Units of numbers of parameters.
+const COUNTS: [(&str, f64); 6] = [("", 1.0), ("k", 1e3), ("m", 1e6), ("b", 1e9), ("g", 1e9), ("t", 1e12)];
+
+/// Reads a number with a unit in any case. `None` for an unknown unit, and for a number below 0 or beyond the integers that a float
+/// represents exactly.
+fn scaled(text: &str, units: &[(&str, f64)]) -> Option<u64> {
+    let text = text.trim();
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
+    let (_, factor) = units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit))?;
+    let value = number.trim().parse::<f64>().ok()? * factor;
+    (0.0..=9_007_199_254_740_992.0).contains(&value).then(|| value.round() as u64)
+}
 
 impl FromStr for Span {
     type Err = Error;
@@ -54,76 +91,59 @@ impl fmt::Display for Span {
 impl FromStr for Size {
     type Err = Error;
 
-    // By hand: `bytesize` neither refuses values above 2^53 nor is a dependency already.
     fn from_str(text: &str) -> Result<Self, Error> {
-        let wrong = || expected(SIZE, text);
-        let text_trimmed = text.trim();
-        let digits =
-            text_trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text_trimmed.len());
-        let (number, unit) = text_trimmed.split_at(digits);
-        let number: f64 = number.parse().map_err(|_| wrong())?;
-        let factor = match unit.trim().to_ascii_lowercase().as_str() {
-            "" | "b" => 1.0,
-            "k" | "kb" => 1e3,
-            "m" | "mb" => 1e6,
-            "g" | "gb" => 1e9,
-            "t" | "tb" => 1e12,
-            "kib" => 1024.0,
-            "mib" => 1024.0 * 1024.0,
-            "gib" => 1024.0 * 1024.0 * 1024.0,
-            "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
-            _ => return Err(wrong()),
-        };
-        let bytes = number * factor;
-        // The largest integer that a float represents exactly.
-        if bytes <= 9_007_199_254_740_992.0 { Ok(Size(bytes as u64)) } else { Err(wrong()) }
+        scaled(text, &BYTES).map(Size).ok_or_else(|| expected(SIZE, text))
     }
 }
 
-/// Visitor of a number or text.
-struct Amount<T>(std::marker::PhantomData<T>, &'static str);
+impl FromStr for Parameters {
+    type Err = Error;
 
-impl<T: FromStr<Err = Error>> de::Visitor<'_> for Amount<T> {
-    type Value = T;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.1)
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let count = scaled(text, &COUNTS).filter(|count| *count > 0);
+        count.map(Parameters).ok_or_else(|| expected(PARAMETERS, text))
     }
+}
 
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<T, E> {
-        value.to_string().parse().map_err(E::custom)
+/// Returns text, a number or a boolean as text.
+pub fn text_of<E: de::Error>(value: Value, expected: &str) -> Result<String, E> {
+    match value {
+        Value::String(text) => Ok(text),
+        Value::Number(_) | Value::Bool(_) => Ok(value.to_string()),
+        other => Err(E::custom(format_args!("expected {expected}, found {other}"))),
     }
+}
 
-    fn visit_f64<E: de::Error>(self, value: f64) -> Result<T, E> {
-        value.to_string().parse().map_err(E::custom)
-    }
-
-    fn visit_str<E: de::Error>(self, value: &str) -> Result<T, E> {
-        value.parse().map_err(E::custom)
-    }
+/// Reads a number or text that says how much.
+pub fn amount<'de, T: FromStr<Err = Error>, D: Deserializer<'de>>(
+    deserializer: D,
+    expected: &str,
+) -> Result<T, D::Error> {
+    let text: String = text_of(Value::deserialize(deserializer)?, expected)?;
+    text.parse().map_err(de::Error::custom)
 }
 
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Amount(std::marker::PhantomData, TIME))
+        amount(deserializer, TIME)
     }
 }
 
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Amount(std::marker::PhantomData, SIZE))
+        amount(deserializer, SIZE)
+    }
+}
+
+impl<'de> Deserialize<'de> for Parameters {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        amount(deserializer, PARAMETERS)
     }
 }
 
 impl Serialize for Span {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
-    }
-}
-
-impl Serialize for Size {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u64(self.0)
     }
 }
 

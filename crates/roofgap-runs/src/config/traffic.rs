@@ -8,7 +8,7 @@ use std::time::Duration;
 use roofgap_base::error::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::quantity::Span;
+use super::quantity::{Span, amount};
 
 /// The load on a server: `load` in a configuration, and the options of `roofgap load`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, clap::Args)]
@@ -62,7 +62,7 @@ pub struct Load {
 
 impl Default for Load {
     fn default() -> Self {
-        Load {
+        Self {
             model: None,
             concurrency: 8,
             rate: None,
@@ -102,6 +102,9 @@ pub enum Lengths {
         sigma: f64,
     },
 }
+
+/// Forms of a length.
+const LENGTHS: &str = "512, 100-900 or lognormal:MEDIAN:SIGMA";
 
 /// Limit of a drawn length, tokens.
 const MOST_TOKENS: f64 = 1_000_000.0;
@@ -155,16 +158,14 @@ impl FromStr for Lengths {
                 None => length(text).map(Self::Fixed),
             }
         };
-        parse().ok_or_else(|| {
-            Error::new(format!("{text:?} is no length; write 512, 100-900 or lognormal:MEDIAN:SIGMA"))
-        })
+        parse().ok_or_else(|| Error::new(format!("{text:?} is no length; write {LENGTHS}")))
     }
 }
 
 impl Serialize for Lengths {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Lengths::Fixed(length) => serializer.serialize_u32(*length),
+            Self::Fixed(length) => serializer.serialize_u32(*length),
             _ => serializer.collect_str(self),
         }
     }
@@ -172,17 +173,7 @@ impl Serialize for Lengths {
 
 impl<'de> Deserialize<'de> for Lengths {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged, expecting = "expected 512, 100-900 or lognormal:MEDIAN:SIGMA")]
-        enum Written {
-            Number(u32),
-            Text(String),
-        }
-        let text = match Written::deserialize(deserializer)? {
-            Written::Number(number) => number.to_string(),
-            Written::Text(text) => text,
-        };
-        text.parse().map_err(serde::de::Error::custom)
+        amount(deserializer, LENGTHS)
     }
 }
 

@@ -14,15 +14,15 @@ pub use crate::run_dir::locate::is_run;
 pub use nsys_report::Exporter;
 
 use crate::config::ConfigError;
+use crate::run_dir::folder::read_json;
 use crate::run_dir::{Layout, LocateError, RunRef, SessionRecord, locate};
 use nsys_report::Export;
 use roofgap_analyze::compare::SideFacts;
 use roofgap_analyze::gpu::{Dtype, UserLimits};
 use roofgap_analyze::model::{Architecture, Tokens};
-use roofgap_analyze::{Analysis, Options, StageError, StageIndex, StageSet, analyze};
+use roofgap_analyze::{Analysis, Options, SCHEMA, StageError, StageIndex, StageSet, analyze};
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
-use roofgap_base::file::read_document;
 use roofgap_report::{Bundle, Context};
 use roofgap_trace::{Input, ReadError, Sniffed, Trace, read_files};
 use run::account_at;
@@ -49,7 +49,7 @@ impl Opened {
     /// Analyses a trace.
     fn analyze(trace: Trace, options: &Options, title: String) -> Self {
         let analyzed = analyze(&trace, options);
-        Opened {
+        Self {
             trace,
             analysis: analyzed.analysis,
             stages: analyzed.stages,
@@ -80,6 +80,8 @@ pub struct Overrides {
     pub tokens: Tokens,
     /// Number of ranks that share every layer.
     pub tensor_parallel: Option<u32>,
+    /// Number of ranks that the experts are divided among.
+    pub expert_parallel: Option<u32>,
     /// Number format of weights and matrix products.
     pub dtype: Option<Dtype>,
     /// Limits of the device.
@@ -104,6 +106,7 @@ impl Overrides {
             stages,
             model: self.model.clone(),
             tensor_parallel: self.tensor_parallel,
+            expert_parallel: self.expert_parallel,
             dtype: self.dtype,
             limits: self.limits,
             tokens: self.tokens.clone(),
@@ -200,7 +203,7 @@ pub enum OpenError {
     /// A stage is malformed.
     #[error(transparent)]
     Stage(#[from] StageError),
-    /// The record of a run is not readable.
+    /// The record or the analysis of a run is not readable.
     #[error(transparent)]
     Record(#[from] Error),
     /// The configuration of a run is not readable.
@@ -251,15 +254,6 @@ pub enum OpenError {
     /// A temporary copy failed.
     #[error("cannot write a temporary copy of {}: {source}; set TMPDIR to a folder with space", path.display())]
     Temporary { path: PathBuf, source: io::Error },
-    /// A run has no analysis.
-    #[error("the run in {} has no metrics.json; `roofgap report {}` writes it", path.display(), path.display())]
-    NoMetrics { path: PathBuf },
-    /// An analysis is not readable.
-    #[error("cannot read {}: {source}", path.display())]
-    Analysis { path: PathBuf, source: io::Error },
-    /// An analysis does not follow the schema.
-    #[error("cannot parse {}: {why}", path.display())]
-    Malformed { path: PathBuf, why: String },
 }
 
 /// Lists ranks for a message.
@@ -277,7 +271,7 @@ impl From<OpenError> for Error {
             OpenError::Interrupted { .. } => Exit::Interrupted,
             _ => Exit::Usage,
         };
-        Error::of(error).with_exit(exit)
+        Self::of(error).with_exit(exit)
     }
 }
 
@@ -292,7 +286,7 @@ pub struct OpenedSide {
 
 impl OpenedSide {
     fn new(analysis: Analysis, title: &str) -> Self {
-        OpenedSide { analysis, facts: SideFacts { title: title.to_owned(), ..SideFacts::default() } }
+        Self { analysis, facts: SideFacts { title: title.to_owned(), ..SideFacts::default() } }
     }
 }
 
@@ -342,7 +336,9 @@ pub fn open_timeline(
 fn open_run(run: &RunRef) -> Result<OpenedSide, OpenError> {
     let layout = Layout::of(&run.path);
     if !layout.metrics().is_file() {
-        return Err(OpenError::NoMetrics { path: run.path.clone() });
+        let path = run.path.display();
+        let why = format!("the run in {path} has no metrics.json; `roofgap report {path}` writes it");
+        return Err(Error::new(why).into());
     }
     let mut side = OpenedSide::new(read_analysis(&layout.metrics())?, &run.id);
     if let Ok(record) = SessionRecord::read(&run.path) {
@@ -367,16 +363,10 @@ fn baseline_times(layout: &Layout) -> BTreeMap<String, Vec<i64>> {
 
 /// Reads an analysis as it was written.
 fn read_analysis(path: &Path) -> Result<Analysis, OpenError> {
-    let bytes =
-        read_document(path).map_err(|source| OpenError::Analysis { path: path.to_owned(), source })?;
-    let malformed = |why: String| OpenError::Malformed { path: path.to_owned(), why };
-    let analysis: Analysis = serde_json::from_slice(&bytes).map_err(|error| malformed(error.to_string()))?;
-    if analysis.schema != roofgap_analyze::SCHEMA {
-        return Err(malformed(format!(
-            "schema {:?}, expected {:?}",
-            analysis.schema,
-            roofgap_analyze::SCHEMA
-        )));
+    let analysis: Analysis = read_json(path)?;
+    if analysis.schema != SCHEMA {
+        let why = format!("schema {:?}, expected {SCHEMA:?}", analysis.schema);
+        return Err(Error::io("parse", path)(io::Error::other(why)).into());
     }
     Ok(analysis)
 }
@@ -387,5 +377,5 @@ fn names_schema(path: &Path) -> bool {
     if let Ok(file) = std::fs::File::open(path) {
         let _ = file.take(256).read_to_end(&mut start);
     }
-    String::from_utf8_lossy(&start).contains(roofgap_analyze::SCHEMA)
+    String::from_utf8_lossy(&start).contains(SCHEMA)
 }

@@ -52,21 +52,12 @@ impl Export {
         let made_by = version(path).map_err(temporary)?;
         let found = Nsys::find(&exporter.search);
         let Some(tool) = found.tool else {
-            let tried: Vec<String> = found
-                .rejected
-                .iter()
-                .map(|rejected| format!("{}: {}", rejected.path.display(), rejected.why))
-                .collect();
-            return Err(OpenError::NoNsys {
-                path: path.to_owned(),
-                made_by,
-                unknown,
-                why: match (&exporter.search.named, tried.is_empty()) {
-                    (Some(named), true) => format!("{} is not executable", named.display()),
-                    (None, true) => "none was found".to_owned(),
-                    (_, false) => format!("none is usable ({})", tried.join("; ")),
-                },
-            });
+            let why = match (found.tried(), &exporter.search.named) {
+                (Some(tried), _) => format!("none is usable ({tried})"),
+                (None, Some(named)) => format!("{} is not executable", named.display()),
+                (None, None) => "none was found".to_owned(),
+            };
+            return Err(OpenError::NoNsys { path: path.to_owned(), made_by, unknown, why });
         };
         let folder = tempfile::Builder::new()
             .prefix("roofgap-")
@@ -89,10 +80,10 @@ impl Export {
         (exporter.before_export)(&exporter.cancel);
         let command = nsys::export(&tool, &report, &sqlite);
         let memory = || OutputTarget::Memory { max_bytes: 1 << 20 };
-        let mut job = ChildSpec::new(&command, memory(), memory());
-        job.budget.time = Some(EXPORT_LIMIT);
-        job.cancel = exporter.cancel.clone();
-        let outcome = run(job, &mut |_| {}).map_err(|error| failed(error.to_string()))?;
+        let mut child = ChildSpec::new(&command, memory(), memory());
+        child.budget.time = Some(EXPORT_LIMIT);
+        child.cancel = exporter.cancel.clone();
+        let outcome = run(child, &mut |_| {}).map_err(|error| failed(error.to_string()))?;
         if exporter.cancel.is_requested() {
             return Err(OpenError::Interrupted { path: path.to_owned() });
         }
@@ -103,7 +94,7 @@ impl Export {
             return Err(failed(format!("it {}, last output: {last}", outcome.describe())));
         }
         let sqlite = Sniffed { path: sqlite, format: SourceFormat::NsysSqlite, packed: false };
-        Ok(Export { report: path.to_owned(), sqlite, _folder: folder })
+        Ok(Self { report: path.to_owned(), sqlite, _folder: folder })
     }
 
     /// Replaces the path of the export by the path the user named.
@@ -136,8 +127,7 @@ fn unpacked(path: &Path, folder: &Path) -> io::Result<PathBuf> {
 
 /// Returns the last line of the output of a tool.
 fn last_line(text: &str) -> String {
-    let line = text.lines().rev().find(|line| !line.trim().is_empty());
-    line.map_or_else(|| "nothing".to_owned(), |line| line.trim().to_owned())
+    text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or("nothing").to_owned()
 }
 
 #[cfg(test)]

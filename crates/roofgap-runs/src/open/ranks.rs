@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use roofgap_analyze::{
     About, Analysis, Analyzed, Options, OtherProcess, RankRecord, Reason, analyze, join_ranks,
 };
+use roofgap_collect::entries;
 use roofgap_report::Context;
 use roofgap_trace::{Input, OpKind, Sniffed, SourceFormat, Trace};
 
@@ -53,9 +54,9 @@ pub fn expand(paths: &[PathBuf]) -> Result<Vec<Sniffed>, OpenError> {
 
 /// Lists the captures in a folder by name.
 fn captures_in(folder: &Path) -> Vec<Sniffed> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten();
-    let mut found: Vec<Sniffed> = entries
-        .filter_map(|entry| Sniffed::in_folder(&entry.ok()?.path())?.ok())
+    let mut found: Vec<Sniffed> = entries(folder)
+        .iter()
+        .filter_map(|path| Sniffed::in_folder(path)?.ok())
         // Totals say less than a timeline and cannot be joined with one.
         .filter(|file| file.format != SourceFormat::KernelSummary)
         .collect();
@@ -75,7 +76,6 @@ fn captures_in(folder: &Path) -> Vec<Sniffed> {
         let export = file.path.with_extension("sqlite");
         file.format != SourceFormat::NsysReport || export == file.path || !all.contains(&export)
     });
-    found.sort_by(|a, b| a.path.cmp(&b.path));
     found
 }
 
@@ -156,11 +156,8 @@ struct Shown {
     analyzed: Analyzed,
 }
 
-/// One rank that was read.
-struct ReadRank {
-    at: usize,
-    result: Result<Option<RankRecord>, OpenError>,
-}
+/// Position of a rank that was read, and what was found.
+type ReadRank = (usize, Result<Option<RankRecord>, OpenError>);
 
 /// Opens ranks as one analysis: that of the rank the user names, else of the lowest, with the others beside it. `read` gets the
 /// position of a rank and its files.
@@ -190,7 +187,7 @@ pub fn open_ranks(
                 }
                 Some(record)
             });
-            lock(&done).push(ReadRank { at, result });
+            lock(&done).push((at, result));
         }
     };
     std::thread::scope(|scope| {
@@ -200,7 +197,7 @@ pub fn open_ranks(
         work();
     });
     let mut done = into_inner(done);
-    done.sort_by_key(|rank| rank.at);
+    done.sort_by_key(|(at, _)| *at);
     let mut opened = join(division, done, into_inner(shown), wanted_rank)?;
     for (at, file) in (division.ranks.len()..).zip(&division.without_rank) {
         match read(at, std::slice::from_ref(file)) {
@@ -272,36 +269,27 @@ fn join(
 ) -> Result<Opened, OpenError> {
     let mut records: Vec<RankRecord> = Vec::new();
     let mut unreadable = Vec::new();
-    let mut reasons = Vec::new();
     let mut first_error = None;
-    for ReadRank { at, result } in done {
-        let path = &division.ranks[at].files[0].path;
+    for (at, result) in done {
         match result {
             Ok(Some(record)) => records.push(record),
-            Ok(None) => {
-                let why = format!(
-                    "{}: neither the capture nor its file name tells its rank; left out",
-                    path.display()
-                );
-                reasons.push(Reason::new(About::Other("ranks".to_owned()), &why));
-                unreadable.push(why);
-            }
+            Ok(None) => unreadable.push(format!(
+                "{}: neither the capture nor its file name tells its rank; left out",
+                division.ranks[at].files[0].path.display()
+            )),
             Err(error @ OpenError::Interrupted { .. }) => return Err(error),
             Err(error) => {
-                let why = error.to_string();
-                reasons.push(Reason::new(About::Other("ranks".to_owned()), &why));
-                unreadable.push(why);
+                unreadable.push(error.to_string());
                 first_error.get_or_insert(error);
             }
         }
     }
+    let reasons: Vec<Reason> =
+        unreadable.iter().map(|why| Reason::new(About::Other("ranks".to_owned()), why)).collect();
     let mut ranks: Vec<u32> = records.iter().map(RankRecord::rank).collect();
     ranks.sort_unstable();
-    let distinct = {
-        let mut distinct = ranks.clone();
-        distinct.dedup();
-        distinct.len()
-    };
+    let same: Vec<&[u32]> = ranks.chunk_by(|a, b| a == b).collect();
+    let distinct = same.len();
     if records.is_empty()
         && let Some(error) = first_error
     {
@@ -314,16 +302,12 @@ fn join(
         return Err(not_ranks(division, &ranks));
     }
     let Some(shown) = shown else {
-        return Err(OpenError::NoRank { rank: wanted.unwrap_or(0), given: ranks });
+        return Err(OpenError::NoRank { rank: wanted.unwrap_or(0), given: ranks.clone() });
     };
-    let mut twice: Vec<u32> =
-        ranks.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
-    twice.dedup();
-    unreadable.extend(
-        twice
-            .iter()
-            .map(|rank| format!("rank {rank} was given more than once; the first capture of it counts")),
-    );
+    for twice in same.iter().filter(|same| same.len() > 1) {
+        let rank = twice[0];
+        unreadable.push(format!("rank {rank} was given more than once; the first capture of it counts"));
+    }
     let mut analysis = shown.analyzed.analysis;
     analysis.reasons.extend(reasons);
     join_ranks(&mut analysis, shown.rank, records);

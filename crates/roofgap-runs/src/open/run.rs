@@ -46,7 +46,7 @@ impl Run {
             overrides: overrides.to_vec(),
             ..ConfigProps::default()
         })?;
-        Ok(Run { layout, record, config: composed.config })
+        Ok(Self { layout, record, config: composed.config })
     }
 
     /// Reads and analyses the files of the run.
@@ -104,6 +104,7 @@ pub fn open_recordings(
         counters: counters.into_iter().collect(),
         model,
         tensor_parallel: overrides.tensor_parallel,
+        expert_parallel: overrides.expert_parallel,
         dtype: overrides.dtype,
         limits: UserLimits {
             peak_tflops: overrides.limits.peak_tflops.or(config.hardware.peak_tflops),
@@ -203,11 +204,12 @@ fn named_by_user(config: &Config, account: Option<Account>) -> Option<Account> {
     if !has_own_inputs(config) || (name.is_none() && params.is_none()) {
         return account;
     }
-    let mut account = account?;
-    let model = account.model.get_or_insert_default();
-    model.name = name.or(model.name.take());
-    model.parameters = params.map(|params| params.0).or(model.parameters);
-    Some(account)
+    account.map(|mut account| {
+        let model = account.model.get_or_insert_default();
+        model.name = name.or(model.name.take());
+        model.parameters = params.map(|params| params.0).or(model.parameters);
+        account
+    })
 }
 
 /// Returns the preset that an account names without a configuration of its model.
@@ -235,10 +237,11 @@ fn without_ranges(analysis: &mut Analysis) {
     if reason.why.contains("ranges of the program stand in") {
         analysis.operators.clear();
         let listed = analysis.stage1.as_ref().is_some_and(|figures| !figures.operators.is_empty());
-        reason.why = match listed {
-            true => "the operators are those that the Stage 1 runner lists (section Stage 1)".to_owned(),
-            false => "no operators of a framework in the capture".to_owned(),
+        let why = match listed {
+            true => "the operators are those that the Stage 1 runner lists (section Stage 1)",
+            false => "no operators of a framework in the capture",
         };
+        reason.why = why.to_owned();
     }
 }
 
@@ -265,10 +268,7 @@ fn model_name(config: &Config) -> Option<String> {
     };
     let named = config.workload.kind != WorkloadKind::Embedded;
     let name = model.name.clone().or_else(target).filter(|_| named)?;
-    Some(match &model.variant {
-        Some(variant) => format!("{name} {variant}"),
-        None => name,
-    })
+    Some(model.variant.as_ref().map_or(name.clone(), |variant| format!("{name} {variant}")))
 }
 
 /// Lists the recordings of a run.
@@ -424,9 +424,8 @@ pub fn recorded_requests(layout: &Layout, tool: Option<&str>) -> Option<RequestS
 /// Returns the overhead of each stage for every tool that ran: by pairs of windows of one server where they were measured, else of the
 /// profiled run against the baseline.
 pub fn overheads(layout: &Layout) -> Vec<Overhead> {
-    let paired = account_at(layout.native_account()).and_then(|account| account.paired_overhead);
     let mut found = of_runs(layout);
-    if let Some(paired) = paired {
+    if let Some(paired) = account_at(layout.native_account()).and_then(|account| account.paired_overhead) {
         // Its steps make the time between tokens.
         let stage = StageKind::Decode.as_str();
         found.retain(|overhead| overhead.tool != Profiler::Native || overhead.stage != stage);
@@ -443,28 +442,18 @@ pub fn overheads(layout: &Layout) -> Vec<Overhead> {
 
 /// Divides the profiled by the unprofiled time of each stage.
 fn of_runs(layout: &Layout) -> Vec<Overhead> {
-    let Some(base) = account_at(layout.baseline_account()) else {
-        return Vec::new();
-    };
+    let base = account_at(layout.baseline_account()).unwrap_or_default();
     let profiled = [
         (Profiler::Nsys, layout.nsys_account()),
         (Profiler::Native, layout.native_account()),
         (Profiler::Torch, layout.torch_account()),
         (Profiler::Ncu, layout.ncu_account()),
     ];
-    let mut found = Vec::new();
-    for (tool, path) in profiled {
-        if let Some(account) = account_at(path) {
-            found.extend(ratios(&base, &account).into_iter().map(|(stage, ratio)| Overhead {
-                tool,
-                stage,
-                ratio,
-                interval: None,
-                pairs: None,
-            }));
-        }
-    }
-    found
+    let overheads = |(tool, path)| {
+        let ratios = ratios(&base, &account_at(path).unwrap_or_default()).into_iter();
+        ratios.map(move |(stage, ratio)| Overhead { tool, stage, ratio, interval: None, pairs: None })
+    };
+    profiled.into_iter().flat_map(overheads).collect()
 }
 
 /// Divides the profiled by the unprofiled time of each stage in both accounts.

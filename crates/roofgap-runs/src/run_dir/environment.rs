@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use roofgap_analyze::Engine;
-use roofgap_base::file::read_document;
 use roofgap_collect::provenance::{Gpu, Gpus, Machine, Python, Revision};
 use serde::{Deserialize, Serialize};
 
 use super::Layout;
+use super::folder::read_json;
 
 /// Schema of the document.
 pub const SCHEMA: &str = "roofgap.env/1";
@@ -57,8 +57,7 @@ pub struct ToolFacts {
 impl Environment {
     /// Reads the document; an unreadable one is empty.
     pub fn read(layout: &Layout) -> Self {
-        let bytes = read_document(&layout.environment()).unwrap_or_default();
-        serde_json::from_slice(&bytes).unwrap_or_default()
+        read_json(&layout.environment()).unwrap_or_default()
     }
 
     fn gpus(&self) -> &[Gpu] {

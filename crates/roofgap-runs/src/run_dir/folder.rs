@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use roofgap_base::clock;
@@ -57,6 +58,19 @@ pub fn cannot_create(path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
     }
 }
 
+/// Reads a value from a JSON document.
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
+    let bytes = read_document(path).map_err(Error::io("read", path))?;
+    serde_json::from_slice(&bytes).map_err(|error| Error::io("parse", path)(error.into()))
+}
+
+/// Writes a value as a JSON document, atomically.
+pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Error> {
+    let bytes = serde_json::to_vec_pretty(value).map_err(io::Error::from);
+    let written = bytes.and_then(|bytes| write_atomic(path, &[bytes.as_slice(), b"\n"].concat()));
+    written.map_err(Error::io("write", path))
+}
+
 /// Name of the file that marks a run in progress.
 const MARKER: &str = ".running.json";
 
@@ -83,7 +97,7 @@ impl RunDir {
             // It holds the environment of the program, so that only its owner may read it.
             match fs::DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => {
-                    let run = RunDir { id, path };
+                    let run = Self { id, path };
                     run.write_json(MARKER, &Marker::of_this_process(now))?;
                     return Ok(run);
                 }
@@ -127,11 +141,9 @@ impl RunDir {
 
     /// Writes a value as JSON atomically.
     pub fn write_json(&self, name: impl AsRef<Path>, value: &impl Serialize) -> Result<PathBuf, Error> {
-        let path = self.join(&name);
-        let mut bytes =
-            serde_json::to_vec_pretty(value).map_err(|error| Error::io("write", &path)(error.into()))?;
-        bytes.push(b'\n');
-        self.write(name, &bytes)
+        let path = self.join(name);
+        write_json(&path, value)?;
+        Ok(path)
     }
 }
 
@@ -158,7 +170,7 @@ struct Marker {
 impl Marker {
     fn of_this_process(now: Timestamp) -> Self {
         let pid = rustix::process::getpid().as_raw_nonzero().get();
-        Marker {
+        Self {
             pid,
             start_ticks: process::of(pid).map(|process| process.start),
             boot_id: boot_id(),

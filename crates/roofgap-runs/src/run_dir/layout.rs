@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use roofgap_collect::entries;
+
 use crate::run_dir::folder::RunId;
 
 /// The files of a run directory.
@@ -84,7 +86,7 @@ files! {
 impl Layout {
     /// Creates the layout of a run directory.
     pub fn of(root: &Path) -> Self {
-        Layout { root: root.to_owned() }
+        Self { root: root.to_owned() }
     }
 
     /// Returns the run directory.
@@ -105,7 +107,7 @@ impl Layout {
         };
         let mut found = Vec::new();
         for folder in std::iter::once(self.root.clone()).chain(self.node_runs()) {
-            found.extend(entries(&Layout::of(&folder).native()).filter(is_capture));
+            found.extend(entries(&Self::of(&folder).native()).into_iter().filter(is_capture));
         }
         found.sort();
         found
@@ -113,9 +115,7 @@ impl Layout {
 
     /// Lists the entries of a job's folder of nodes, sorted by name, runs or not. A run of one node has none.
     pub fn nodes(&self) -> Vec<PathBuf> {
-        let mut found: Vec<PathBuf> = entries(&nodes_in(&self.root)).collect();
-        found.sort();
-        found
+        entries(&nodes_in(&self.root))
     }
 
     /// Lists the runs of the nodes of a job by name; none in any other run.
@@ -149,27 +149,14 @@ pub fn job_of_node(run: &Path) -> Option<&Path> {
     nodes.parent().filter(|job| nodes_in(job) == nodes)
 }
 
-/// Iterates over the files and folders in a folder; none where it is missing.
-fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path())
-}
-
 /// Returns true for a regular file that is not empty.
 pub fn has_content(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|facts| facts.is_file() && facts.len() > 0)
 }
 
-/// Returns the name of a file after compression with gzip.
-pub fn packed_name(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".gz");
-    PathBuf::from(name)
-}
-
 /// Finds a file as it is stored, plain or compressed with gzip. `None` where both are missing or empty.
 pub fn stored(path: PathBuf) -> Option<PathBuf> {
-    let packed = packed_name(&path);
+    let packed = path.with_added_extension("gz");
     [path, packed].into_iter().find(|path| has_content(path))
 }
 

@@ -40,7 +40,7 @@ pub enum LocateError {
 
 impl From<LocateError> for Error {
     fn from(error: LocateError) -> Self {
-        Error::of(error)
+        Self::of(error)
     }
 }
 
@@ -60,7 +60,7 @@ impl RunRef {
         let id = full
             .file_name()
             .map_or_else(|| full.display().to_string(), |name| name.to_string_lossy().into_owned());
-        RunRef { id, path: path.to_owned() }
+        Self { id, path: path.to_owned() }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use roofgap_analyze::About;
+use roofgap_collect::command::matches_wildcards;
 use serde::{Deserialize, Serialize};
 
 /// Files of a run with one purpose.
@@ -50,20 +51,11 @@ const fn recording(pattern: &'static str, kind: &'static str) -> FileRule {
 
 impl FileRule {
     const fn from(self, order: u8, path: &'static str, how: &'static str) -> Self {
-        FileRule { source: Some(FileSource { order, path, how }), ..self }
+        Self { source: Some(FileSource { order, path, how }), ..self }
     }
 
     const fn input(self) -> Self {
-        FileRule { is_input: true, ..self }
-    }
-
-    fn matches(&self, path: &str) -> bool {
-        match self.pattern.split_once('*') {
-            None => self.pattern == path,
-            Some((start, end)) => {
-                path.len() >= start.len() + end.len() && path.starts_with(start) && path.ends_with(end)
-            }
-        }
+        Self { is_input: true, ..self }
     }
 }
 
@@ -78,7 +70,7 @@ pub fn file_rule(path: &Path) -> Option<&'static FileRule> {
     let name = path.to_string_lossy();
     let plain = name.strip_suffix(".gz").unwrap_or(&name);
     let phases = PhaseName::ALL.iter().flat_map(|phase| phase.files());
-    SESSION.iter().chain(phases).chain(&REST).find(|rule| rule.matches(plain))
+    SESSION.iter().chain(phases).chain(&REST).find(|rule| matches_wildcards(rule.pattern, plain))
 }
 
 /// Returns true for a recording or log that is not compressed.

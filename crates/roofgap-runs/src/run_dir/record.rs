@@ -3,7 +3,7 @@
 
 use super::Layout;
 use super::phases::PhaseName;
-use crate::run_dir::folder::RunDir;
+use crate::run_dir::folder::{RunDir, read_json};
 use roofgap_analyze::{TRY_SCHEMA, Trials};
 use roofgap_base::clock;
 use roofgap_base::error::Error;
@@ -12,7 +12,6 @@ use roofgap_base::file::read_document;
 use roofgap_collect::child::{ChildError, Outcome};
 use roofgap_collect::command::{CommandLine, word_text};
 use serde::{Deserialize, Serialize};
-use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -71,10 +70,10 @@ impl SessionState {
     /// Maps an exit status to the state.
     pub fn of(exit: Exit) -> Self {
         match exit {
-            Exit::Done => SessionState::Done,
-            Exit::Partial => SessionState::Partial,
-            Exit::Interrupted => SessionState::Interrupted,
-            Exit::Bug | Exit::Usage | Exit::ProgramFailed | Exit::GateBroken => SessionState::Failed,
+            Exit::Done => Self::Done,
+            Exit::Partial => Self::Partial,
+            Exit::Interrupted => Self::Interrupted,
+            Exit::Bug | Exit::Usage | Exit::ProgramFailed | Exit::GateBroken => Self::Failed,
         }
     }
 }
@@ -106,19 +105,19 @@ pub enum PhaseStatus {
 impl PhaseStatus {
     /// Creates a skipped status.
     pub fn skipped(why: impl Into<String>) -> Self {
-        PhaseStatus::Skipped { why: why.into() }
+        Self::Skipped { why: why.into() }
     }
 
     /// Creates a failed status.
     pub fn failed(why: impl Into<String>, log_tail: Option<&str>) -> Self {
         let log_tail = log_tail.map(str::trim_end).filter(|tail| !tail.is_empty()).map(str::to_owned);
-        PhaseStatus::Failed { why: why.into(), log_tail }
+        Self::Failed { why: why.into(), log_tail }
     }
 
     /// Returns the reason for a skipped or failed phase.
     pub fn why(&self) -> Option<&str> {
         match self {
-            PhaseStatus::Skipped { why } | PhaseStatus::Failed { why, .. } => Some(why),
+            Self::Skipped { why } | Self::Failed { why, .. } => Some(why),
             _ => None,
         }
     }
@@ -126,11 +125,11 @@ impl PhaseStatus {
     /// Returns the status as one word.
     pub fn word(&self) -> &'static str {
         match self {
-            PhaseStatus::Pending => "pending",
-            PhaseStatus::Running => "running",
-            PhaseStatus::Ok => "ok",
-            PhaseStatus::Skipped { .. } => "skipped",
-            PhaseStatus::Failed { .. } => "failed",
+            Self::Pending => "pending",
+            Self::Running => "running",
+            Self::Ok => "ok",
+            Self::Skipped { .. } => "skipped",
+            Self::Failed { .. } => "failed",
         }
     }
 }
@@ -165,7 +164,7 @@ pub struct PhaseRecord {
 impl PhaseRecord {
     /// Creates the record of a phase that has not started.
     pub fn pending(name: PhaseName) -> Self {
-        PhaseRecord {
+        Self {
             name,
             status: PhaseStatus::Pending,
             requested: true,
@@ -201,7 +200,7 @@ impl CommandRecord {
     /// Creates the record of a command that starts now.
     pub fn begun(line: &CommandLine) -> Self {
         let text = |value: &std::ffi::OsString| word_text(value);
-        CommandRecord {
+        Self {
             argv: line.argv(),
             env: line.env.iter().map(|(name, value)| (name.clone(), value.as_ref().map(text))).collect(),
             cwd: line.cwd.as_ref().map(|folder| folder.display().to_string()),
@@ -232,7 +231,7 @@ impl OutputFile {
     pub fn of(run_dir: &Path, path: &Path) -> Option<Self> {
         let facts = std::fs::metadata(path).ok().filter(|facts| facts.is_file() && facts.len() > 0)?;
         let below = path.strip_prefix(run_dir).unwrap_or(path);
-        Some(OutputFile { path: below.display().to_string(), bytes: facts.len() })
+        Some(Self { path: below.display().to_string(), bytes: facts.len() })
     }
 }
 
@@ -390,19 +389,15 @@ fn ns(time: Duration) -> u64 {
 /// Fails when the file is not readable or has another schema.
 pub fn read_trials(layout: &Layout) -> Result<Option<Trials>, Error> {
     let path = layout.trials();
-    let bytes = match read_document(&path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(Error::io("read", &path)(source)),
-    };
-    match serde_json::from_slice::<Trials>(&bytes) {
-        Ok(trials) if trials.schema == TRY_SCHEMA => Ok(Some(trials)),
-        Ok(trials) => {
-            let (path, found) = (path.display(), trials.schema);
-            Err(Error::new(format!("{path} has schema {found:?}, expected {TRY_SCHEMA:?}")))
-        }
-        Err(source) => Err(Error::io("parse", &path)(source.into())),
+    if !path.exists() {
+        return Ok(None);
     }
+    let trials: Trials = read_json(&path)?;
+    if trials.schema != TRY_SCHEMA {
+        let (path, found) = (path.display(), trials.schema);
+        return Err(Error::new(format!("{path} has schema {found:?}, expected {TRY_SCHEMA:?}")));
+    }
+    Ok(Some(trials))
 }
 
 #[cfg(test)]

@@ -9,12 +9,13 @@ use std::fs::{self, File};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use roofgap_base::file::{copy_hashed, hash_file, write_atomic, write_atomic_with};
+use roofgap_base::file::{copy_hashed, hash_file, write_atomic_with};
 use roofgap_trace::native::{self, CaptureRank};
 use serde::Serialize;
 
 use super::artifacts::{files, in_progress};
 use super::summary::status;
+use crate::run_dir::folder::write_json;
 use crate::run_dir::layout::nodes_in;
 use crate::run_dir::locate::{self, LocateError, is_run};
 use crate::run_dir::{Layout, PhaseName, RunRef, SessionRecord};
@@ -184,9 +185,7 @@ fn recorded_twice(rank: u32, recorded: &[Recorded]) -> Option<String> {
     let [first, others @ ..] = recorded else {
         return None;
     };
-    if others.is_empty() {
-        return None;
-    }
+    others.first()?;
     if others.iter().all(|other| other.host == first.host) {
         let runs: Vec<&str> = recorded.iter().map(|known| known.run.as_str()).collect();
         let runs = runs.join(" and ");
@@ -268,9 +267,7 @@ fn copy(from: &Path, to: &Path) -> Result<(), Error> {
 
 /// Writes the record of the base under the id of the folder, and the mark of the merge.
 fn write_record(base: &RunRef, out: &Path, outcome: &MergeOutcome) -> Result<(), Error> {
-    let path = base.path.join("session.json");
-    let mut record = SessionRecord::read(&base.path)
-        .map_err(|error| Error::io("read", &path)(std::io::Error::other(error.to_string())))?;
+    let mut record = SessionRecord::read(&base.path)?;
     record.run_id = RunRef::at(out).id;
     let note = format!("merged from {}", outcome.from.join(", "));
     for phase in &mut record.phases {
@@ -280,14 +277,8 @@ fn write_record(base: &RunRef, out: &Path, outcome: &MergeOutcome) -> Result<(),
             phase.notes.push(note.clone());
         }
     }
-    for (name, bytes) in
-        [(MARK, serde_json::to_vec_pretty(outcome)), ("session.json", serde_json::to_vec_pretty(&record))]
-    {
-        let path = out.join(name);
-        let written = bytes.map_err(std::io::Error::other).and_then(|bytes| write_atomic(&path, &bytes));
-        written.map_err(Error::io("write", &path))?;
-    }
-    Ok(())
+    write_json(&out.join(MARK), outcome)?;
+    write_json(&out.join("session.json"), &record)
 }
 
 #[cfg(test)]

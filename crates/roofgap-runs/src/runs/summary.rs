@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::run_dir::folder::{RunState, run_state};
-use roofgap_base::file::read_document;
+use crate::run_dir::folder::{RunState, read_json, run_state};
 use serde::{Deserialize, Serialize};
 
 use super::artifacts::files;
@@ -128,7 +127,7 @@ pub fn show(run: &RunRef) -> Result<RunDetails, Error> {
 fn summary(run: &RunRef) -> Result<(RunSummary, Option<SessionRecord>, Metrics, usize), Error> {
     let layout = Layout::of(&run.path);
     let files = files(&run.path)?;
-    let metrics: Metrics = Metrics::read(&layout);
+    let metrics: Metrics = read_json(&layout.metrics()).unwrap_or_default();
     let (record, problem) = match SessionRecord::read(&run.path) {
         Ok(record) => (Some(record), None),
         Err(error) => (None, Some(error.to_string())),
@@ -188,8 +187,8 @@ fn devices(layout: &Layout, metrics: &Metrics) -> Vec<String> {
     Environment::read(layout).gpu_names()
 }
 
-/// The part of `metrics.json` that a summary needs. Missing keys are skipped.
-#[derive(Debug, Clone, Default, Deserialize)]
+/// The part of `metrics.json` that a summary needs. Missing keys are skipped; an unreadable document is empty.
+#[derive(Default, Deserialize)]
 #[serde(default)]
 struct Metrics {
     devices: Vec<DeviceName>,
@@ -198,14 +197,14 @@ struct Metrics {
     workload: Option<WorkloadNames>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
 struct DeviceName {
     name: Option<String>,
 }
 
 /// Times over all instances of a stage, ns.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
 struct StageTotal {
     name: String,
@@ -214,23 +213,15 @@ struct StageTotal {
     instances: u64,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
 struct FindingTitle {
     title: String,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
 struct WorkloadNames {
     model: Option<String>,
     device: Option<String>,
-}
-
-impl Metrics {
-    /// Reads the document; an unreadable one is empty.
-    fn read(layout: &Layout) -> Self {
-        let bytes = read_document(&layout.metrics()).unwrap_or_default();
-        serde_json::from_slice(&bytes).unwrap_or_default()
-    }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use roofgap_base::numbers::counted;
+use roofgap_base::numbers::{NONE, counted, or_none};
 use roofgap_report::{Screen, columns, size, time, times};
 
 use super::artifacts::ArtifactList;
@@ -12,17 +12,14 @@ use super::prune::{Action, PruneOutcome, PrunePlan, RunPlan};
 use super::scrub::ScrubOutcome;
 use super::summary::{RunDetails, RunSummary, StageLine};
 
-/// Placeholder for an unknown value.
-const NONE: &str = "–";
-
-fn or_none(text: Option<&String>) -> String {
-    text.cloned().unwrap_or_else(|| NONE.to_owned())
+/// Lists texts, or a dash for none.
+fn listed(texts: &[String]) -> String {
+    if texts.is_empty() { NONE.to_owned() } else { texts.join(", ") }
 }
 
 fn stages(stages: &[StageLine]) -> String {
     let line = |stage: &StageLine| format!("{} {}", stage.name, time(stage.wall_ns));
-    let text: Vec<String> = stages.iter().map(line).collect();
-    if text.is_empty() { NONE.to_owned() } else { text.join(", ") }
+    listed(&stages.iter().map(line).collect::<Vec<_>>())
 }
 
 /// Renders the result of a merge.
@@ -33,7 +30,7 @@ pub fn merged(outcome: &MergeOutcome) -> String {
         outcome.run.display(),
         counted(outcome.captures as u64, "capture"),
         counted(outcome.from.len() as u64, "run"),
-        if ranks.is_empty() { NONE.to_owned() } else { ranks.join(", ") }
+        listed(&ranks)
     );
     for problem in &outcome.problems {
         let _ = writeln!(out, "  {problem}");
@@ -43,20 +40,18 @@ pub fn merged(outcome: &MergeOutcome) -> String {
 
 /// Renders a list of the runs in a folder, newest last.
 pub fn list(runs: &[RunSummary], base: &Path, screen: Screen) -> String {
-    if runs.is_empty() && !base.is_dir() {
-        return format!("no runs: there is no folder {}; `roofgap profile` creates runs\n", base.display());
-    }
     if runs.is_empty() {
-        return format!("no runs in {}; `roofgap profile` creates runs\n", base.display());
+        let place = if base.is_dir() { " in" } else { ": there is no folder" };
+        return format!("no runs{place} {}; `roofgap profile` creates runs\n", base.display());
     }
     let row = |run: &RunSummary| {
         let compressed = if run.compressed { " (compressed)" } else { "" };
         [
             run.run_id.clone(),
             run.status.clone(),
-            or_none(run.model.as_ref()),
-            if run.devices.is_empty() { NONE.to_owned() } else { run.devices.join(", ") },
-            or_none(run.mode.as_ref()),
+            or_none(run.model.clone(), |model| model),
+            listed(&run.devices),
+            or_none(run.mode.clone(), |mode| mode),
             stages(&run.stages),
             format!("{}{compressed}", size(run.bytes)),
         ]
@@ -76,8 +71,9 @@ pub fn over_cap(plan: &RunPlan, cap: u64, command: &str) -> String {
         return line;
     }
     let mut files: Vec<String> = Vec::new();
-    for (action, verb) in [(Action::Compress, "compress"), (Action::Delete, "delete")] {
-        let steps = plan.steps.iter().filter(|step| step.action == action);
+    for kind in [Action::Compress, Action::Delete] {
+        let verb = action(kind);
+        let steps = plan.steps.iter().filter(|step| step.action == kind);
         let names: Vec<String> = steps.map(|step| step.path.display().to_string()).collect();
         if let Some(shown) = names.get(..names.len().min(NAMED_FILES)).filter(|shown| !shown.is_empty()) {
             let more = match names.len() - shown.len() {
@@ -129,7 +125,7 @@ pub fn show(run: &RunDetails, screen: Screen) -> String {
     };
     if !summary.stages.is_empty() {
         let rows = summary.stages.iter().map(|stage| {
-            let busy = stage.busy_ns.map_or(NONE.to_owned(), time);
+            let busy = or_none(stage.busy_ns, time);
             [stage.name.clone(), time(stage.wall_ns), busy]
         });
         section("Stages, one instance", columns(["stage", "wall>", "GPU busy>"], rows, screen));
@@ -157,7 +153,7 @@ pub fn show(run: &RunDetails, screen: Screen) -> String {
 /// Renders the files of a run.
 pub fn artifacts(list: &ArtifactList, screen: Screen) -> String {
     let rows = list.artifacts.iter().map(|file| {
-        [file.path.clone(), size(file.bytes), or_none(file.sha256.as_ref()), file.kind.to_owned()]
+        [file.path.clone(), size(file.bytes), or_none(file.sha256.clone(), |hash| hash), file.kind.to_owned()]
     });
     let mut out = columns(["file", "size>", "sha256", "purpose"], rows, screen);
     let _ = writeln!(out, "{}, {}", counted(list.artifacts.len() as u64, "file"), size(list.bytes));
@@ -219,11 +215,10 @@ pub fn pruned(outcome: &PruneOutcome, screen: Screen) -> String {
         [what, "kept".to_owned(), String::new(), left.why.clone()]
     });
     let rows: Vec<[String; 4]> = done.chain(failed).collect();
-    let mut out = if rows.is_empty() {
-        String::new()
-    } else {
-        columns(["file", "action", "saved>", "why"], rows, screen)
-    };
+    let mut out = String::new();
+    if !rows.is_empty() {
+        out = columns(["file", "action", "saved>", "why"], rows, screen);
+    }
     if outcome.interrupted {
         out.push_str("interrupted; the other files are unchanged\n");
     }
@@ -233,30 +228,29 @@ pub fn pruned(outcome: &PruneOutcome, screen: Screen) -> String {
 
 /// Renders the result of scrubbing.
 pub fn scrubbed(outcome: &ScrubOutcome, screen: Screen) -> String {
-    let files = counted(outcome.changed.len() as u64, "file");
-    let mut out = if outcome.dry_run {
-        let mut out = format!("{}: {files} would change\n", outcome.run_id);
+    let mut lines: Vec<String> = Vec::new();
+    let verb = if outcome.dry_run {
         for file in &outcome.cleaned {
-            for (what, number) in &file.removed {
-                let line = format!("  {}: {what}, {}", file.path.display(), times(*number));
-                let _ = writeln!(out, "{}", screen.wrapped(&line, 2));
-            }
+            let line = |(what, number): (&String, &u64)| {
+                format!("  {}: {what}, {}", file.path.display(), times(*number))
+            };
+            lines.extend(file.removed.iter().map(line));
         }
-        out
+        "would change"
     } else {
-        let mut out = format!("{}: {files} changed\n", outcome.run_id);
-        for (what, number) in &outcome.removed {
-            let line = format!("  removed {what}, {}", times(*number));
-            let _ = writeln!(out, "{}", screen.wrapped(&line, 2));
-        }
-        out
+        let line = |(what, number): (&String, &u64)| format!("  removed {what}, {}", times(*number));
+        lines.extend(outcome.removed.iter().map(line));
+        "changed"
     };
     if !outcome.not_clean.is_empty() {
-        out.push_str("not clean, do not share:\n");
-        for file in &outcome.not_clean {
-            let line = format!("  {}: {}", file.path.display(), file.why);
-            let _ = writeln!(out, "{}", screen.wrapped(&line, 2));
-        }
+        lines.push("not clean, do not share:".to_owned());
+    }
+    let not_clean = outcome.not_clean.iter();
+    lines.extend(not_clean.map(|file| format!("  {}: {}", file.path.display(), file.why)));
+    let files = counted(outcome.changed.len() as u64, "file");
+    let mut out = format!("{}: {files} {verb}\n", outcome.run_id);
+    for line in lines {
+        let _ = writeln!(out, "{}", screen.wrapped(&line, 2));
     }
     if let Some(archive) = &outcome.pack {
         let hash = archive.sha256.as_deref().unwrap_or(NONE);

@@ -30,17 +30,6 @@ impl Block {
     }
 }
 
-/// Why the next block cannot be had.
-#[derive(Debug)]
-pub enum Failure {
-    /// The file cannot be read.
-    Io(io::Error),
-    /// The compressed data is broken.
-    Gzip(io::Error),
-    /// The compressed data grows beyond reason.
-    Growth(io::Error),
-}
-
 /// A file as text, unpacked where it is compressed.
 pub struct Blocks {
     input: Unpacked,
@@ -55,8 +44,13 @@ impl Blocks {
         Ok(Self { input: Unpacked::open(path)?, carry: Vec::new(), ended: false })
     }
 
+    /// Tells whether the file is compressed.
+    pub fn is_packed(&self) -> bool {
+        self.input.is_packed()
+    }
+
     /// Fills a block with the text that follows; `false` when there is none left.
-    pub fn next(&mut self, block: &mut Block) -> Result<bool, Failure> {
+    pub fn next(&mut self, block: &mut Block) -> io::Result<bool> {
         block.length = 0;
         if self.ended {
             return Ok(false);
@@ -68,12 +62,15 @@ impl Blocks {
         }
         self.carry.clear();
         while let Some(free) = block.room.get_mut(block.length..).filter(|free| !free.is_empty()) {
-            let count = read(&mut self.input, free)?;
-            if count == 0 {
-                self.ended = true;
-                return Ok(true);
+            match self.input.read(free) {
+                Ok(0) => {
+                    self.ended = true;
+                    return Ok(true);
+                }
+                Ok(count) => block.length += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
-            block.length += count;
         }
         if let Some((cut, rest)) =
             last_cut(block.text()).and_then(|cut| Some((cut, block.text().get(cut..)?)))
@@ -82,21 +79,6 @@ impl Blocks {
             block.length = cut;
         }
         Ok(true)
-    }
-}
-
-fn read(input: &mut Unpacked, room: &mut [u8]) -> Result<usize, Failure> {
-    use io::ErrorKind::{FileTooLarge, Interrupted, InvalidData, InvalidInput, UnexpectedEof};
-    loop {
-        return match input.read(room) {
-            Err(error) if error.kind() == Interrupted => continue,
-            Err(error) => Err(match error.kind() {
-                InvalidData | InvalidInput | UnexpectedEof if input.is_packed() => Failure::Gzip(error),
-                FileTooLarge if input.is_packed() => Failure::Growth(error),
-                _ => Failure::Io(error),
-            }),
-            Ok(count) => Ok(count),
-        };
     }
 }
 

@@ -247,14 +247,19 @@ impl<'a> Cursor<'a> {
         let (mut last, mut position) = (b'[', 0);
         let list = self.text.get(self.at..)?.strip_prefix(b"[")?;
         for (byte, after) in list.iter().zip(self.at + 2..) {
+            let after_number = last.is_ascii_digit() || last == b' ';
             match byte {
-                b'0'..=b'9' => {
+                b'0'..=b'9' if last != b' ' => {
                     let number = numbers.get_mut(position)?;
                     *number = number.checked_mul(10)?.checked_add(u32::from(byte - b'0'))?;
                 }
-                b',' if last.is_ascii_digit() => position += 1,
-                b' ' if last == b',' => {}
-                b']' if last.is_ascii_digit() && position == 2 => {
+                b',' if after_number => position += 1,
+                b' ' | b'\n' | b'\r' | b'\t' if after_number => {
+                    last = b' ';
+                    continue;
+                }
+                b' ' | b'\n' | b'\r' | b'\t' => continue,
+                b']' if after_number && position == 2 => {
                     self.at = after;
                     return Some(numbers);
                 }

@@ -7,6 +7,27 @@ use super::rows::{Filler, OpRow, SequenceRow, ShapeRow, ThreadKey, ThreadRow};
 use crate::decimal::{MAX_NS, micros_to_ns, trailing, unsigned};
 use crate::{LaunchShape, LossKind, Ns, OpKind};
 
+/// The first members of an event with a duration, as torch wrote them up to 2.11, since then, and as its writers in Python do.
+const LAYOUTS: [[&[u8]; 6]; 3] = [
+    [
+        b"\n    \"ph\": \"X\", \"cat\": \"",
+        b", \"name\": \"",
+        b", \"pid\": ",
+        b", \"tid\": ",
+        b",\n    \"ts\": ",
+        b", \"dur\": ",
+    ],
+    [
+        b"\n    \"ph\": \"X\",\n    \"cat\": \"",
+        b",\n    \"name\": \"",
+        b",\n    \"pid\": ",
+        b",\n    \"tid\": ",
+        b",\n    \"ts\": ",
+        b",\n    \"dur\": ",
+    ],
+    [b"\"ph\":\"X\",\"cat\":\"", b",\"name\":\"", b",\"pid\":", b",\"tid\":", b",\"ts\":", b",\"dur\":"],
+];
+
 /// The fields of an event that are of use, as they are written.
 #[derive(Debug, Default)]
 pub struct Event<'a> {
@@ -33,7 +54,12 @@ struct Arguments<'a> {
     registers: Option<&'a [u8]>,
     shared: Option<&'a [u8]>,
     bytes: Option<&'a [u8]>,
+    graph: Option<&'a [u8]>,
     graph_node: Option<&'a [u8]>,
+    /// A list in a text, with the name of a node of a graph.
+    annotation: Option<&'a [u8]>,
+    /// Direction of a copy, and kinds of its memory, where its name does not tell.
+    copy: [Option<&'a [u8]>; 3],
     /// Of an operator that takes part in autograd.
     sequence: Option<&'a [u8]>,
     /// Not 0 for a backward operator.
@@ -76,21 +102,17 @@ impl<'a> Event<'a> {
     /// by one. Otherwise nothing is consumed.
     #[inline(always)]
     fn read_usual(&mut self, cursor: &mut Cursor<'a>) -> Result<bool, Stop> {
-        if !cursor.take_exactly(b"\n    \"ph\": \"X\", \"cat\": \"") {
+        let Some([_, name, keys @ ..]) = LAYOUTS.iter().find(|layout| cursor.take_exactly(layout[0])) else {
             return Ok(false);
-        }
+        };
         self.phase = Some(b"X");
         self.category = Some(Category::of(cursor.string_rest()?));
-        if !cursor.take_exactly(b", \"name\": \"") {
+        if !cursor.take_exactly(name) {
             return Ok(true);
         }
         self.name = Some(cursor.string_rest()?);
-        for (key, value) in [
-            (&b", \"pid\": "[..], &mut self.pid),
-            (b", \"tid\": ", &mut self.tid),
-            (b",\n    \"ts\": ", &mut self.start),
-            (b", \"dur\": ", &mut self.duration),
-        ] {
+        let values = [&mut self.pid, &mut self.tid, &mut self.start, &mut self.duration];
+        for (key, value) in keys.iter().zip(values) {
             if !cursor.take_exactly(key) {
                 break;
             }
@@ -129,15 +151,13 @@ impl<'a> Event<'a> {
         filler.rows.known += 1;
         match category {
             Category::Ignored => return,
-            Category::OtherDevice(name) => {
-                return filler.rows.losses.add_message(LossKind::OtherDevice, name, 1);
-            }
+            Category::Unread(kind, name) => return filler.rows.losses.add_message(kind, name, 1),
             _ => {}
         }
         if self.phase != Some(b"X") {
             // The profiler writes work on the GPU as whole events only; halves of one would be missing from the totals.
             return filler.rows.lose(match category {
-                Category::Kernel | Category::Copy | Category::Set => LossKind::EventMalformed,
+                Category::Work(_) => LossKind::EventMalformed,
                 _ => LossKind::EventUnknown,
             });
         }
@@ -146,7 +166,7 @@ impl<'a> Event<'a> {
         };
         if duration < 0 {
             return filler.rows.lose(match category {
-                Category::Kernel | Category::Copy | Category::Set => LossKind::OpNegative,
+                Category::Work(_) => LossKind::OpNegative,
                 Category::Call => LossKind::CallNegative,
                 Category::Annotation => LossKind::RangeNegative,
                 _ => LossKind::EventMalformed,
@@ -157,9 +177,7 @@ impl<'a> Event<'a> {
             return filler.rows.lose(LossKind::EventMalformed);
         }
         match category.with_name(name) {
-            Category::Kernel => self.keep_op(OpKind::Kernel, name, start, end, filler),
-            Category::Copy => self.keep_op(OpKind::Copy, name, start, end, filler),
-            Category::Set => self.keep_op(OpKind::Set, name, start, end, filler),
+            Category::Work(kind) => self.keep_op(kind, name, start, end, filler),
             category => self.keep_on_thread(category, name, start, end, filler),
         }
     }
@@ -186,12 +204,27 @@ impl<'a> Event<'a> {
         if let Some(collective) = &arguments.collective {
             collective.keep(filler);
         }
-        let graph_node = number(arguments.graph_node);
-        if let Some(text) = arguments.name.filter(|_| graph_node != 0) {
-            let row = (filler.rows.ops.len(), filler.name(text));
-            filler.rows.node_names.push(row);
+        let mut graph_node = number(arguments.graph_node);
+        if graph_node != 0 {
+            // Some writers leave the graph out of the number of its node.
+            if graph_node >> 32 == 0 {
+                graph_node |= number(arguments.graph) << 32;
+            }
+            let given = match arguments.name {
+                Some(name) => Some(filler.name(name)),
+                None => arguments.annotation.and_then(listed_name).map(|name| filler.composed(name)),
+            };
+            if let Some(given) = given {
+                filler.rows.node_names.push((filler.rows.ops.len(), given));
+            }
         }
-        let name = filler.name(name);
+        let name = match arguments.copy {
+            [Some(direction), Some(from), Some(to)] if name == b"Memcpy" => {
+                let [direction, from, to] = [direction, from, to].map(String::from_utf8_lossy);
+                filler.composed(format!("Memcpy {direction} ({from} -> {to})"))
+            }
+            _ => filler.name(name),
+        };
         filler.rows.whole_micros += u64::from(self.duration.is_some_and(|text| !text.contains(&b'.')));
         filler.rows.ops.push(OpRow {
             kind,
@@ -277,7 +310,8 @@ impl<'a> Event<'a> {
                     _ => {}
                 }
             }
-            Some(b"i" | b"I" | b"R" | b"C" | b"s" | b"t" | b"f" | b"c") => {}
+            Some(b"C") => filler.rows.losses.add_message(LossKind::EventUnknown, COUNTERS, 1),
+            Some(b"i" | b"I" | b"R" | b"s" | b"t" | b"f" | b"c") => {}
             Some(_) => filler.rows.lose(LossKind::EventUnknown),
             None => filler.rows.lose(LossKind::EventMalformed),
         }
@@ -307,7 +341,12 @@ impl<'a> Arguments<'a> {
                 b"registers per thread" => self.registers = cursor.scalar()?,
                 b"shared memory" => self.shared = cursor.scalar()?,
                 b"bytes" | b"Bytes" => self.bytes = cursor.scalar()?,
+                b"graph id" => self.graph = cursor.scalar()?,
                 b"graph node id" => self.graph_node = cursor.scalar()?,
+                b"annotation" => self.annotation = cursor.scalar()?,
+                b"copy kind" => self.copy[0] = cursor.scalar()?,
+                b"src kind" => self.copy[1] = cursor.scalar()?,
+                b"dst kind" => self.copy[2] = cursor.scalar()?,
                 b"name" => self.name = cursor.scalar()?,
                 b"Sequence number" => self.sequence = cursor.scalar()?,
                 b"Fwd thread id" => self.forward_thread = cursor.scalar()?,
@@ -332,6 +371,12 @@ impl<'a> Arguments<'a> {
     }
 }
 
+/// Returns the name in the text of a list of annotations, the innermost last.
+fn listed_name(text: &[u8]) -> Option<String> {
+    let list: Vec<serde_json::Value> = serde_json::from_str(&decode(text)).ok()?;
+    Some(list.last()?.get("name")?.as_str()?.to_owned())
+}
+
 /// Reads a value as it is written.
 fn raw<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], Stop> {
     let from = cursor.at;
@@ -342,20 +387,14 @@ fn raw<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], Stop> {
 /// Parses a list of three integers; zeros for anything else.
 fn triple(cursor: &mut Cursor<'_>) -> Result<[u32; 3], Stop> {
     cursor.peek()?;
-    if let Some(numbers) = cursor.three_numbers() {
-        return Ok(numbers);
-    }
-    let text = raw(cursor)?;
-    let inner = text.strip_prefix(b"[").and_then(|t| t.strip_suffix(b"]")).unwrap_or_default();
-    let mut numbers = inner.split(|&b| b == b',').map(|n| {
-        let value = unsigned(n.trim_ascii())?;
-        u32::try_from(value).ok()
-    });
-    match (numbers.next().flatten(), numbers.next().flatten(), numbers.next().flatten(), numbers.next()) {
-        (Some(x), Some(y), Some(z), None) => Ok([x, y, z]),
-        _ => Ok([0; 3]),
+    match cursor.three_numbers() {
+        Some(numbers) => Ok(numbers),
+        None => cursor.skip().map(|()| [0; 3]),
     }
 }
+
+/// Name of counters among the events that are not read.
+pub const COUNTERS: &str = "counters";
 
 /// Kind of a trace event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -364,15 +403,14 @@ pub enum Category {
     CpuOp,
     /// A call into CUDA.
     Call,
-    Kernel,
-    Copy,
-    Set,
+    /// Work of a GPU.
+    Work(OpKind),
     /// A range that the program named.
     Annotation,
     /// A call of a Python function.
     Frame,
-    /// Work or a wait of a named device that is no GPU. They overlap, and only the device's own tools tell work from waits.
-    OtherDevice(&'static str),
+    /// Known, and a loss of a name. Work and waits of a device that is no GPU overlap, and only its own tools tell them apart.
+    Unread(LossKind, &'static str),
     /// Known, and not needed: it repeats what other events say, or says nothing about time on the GPU.
     Ignored,
     /// Never heard of.
@@ -380,6 +418,9 @@ pub enum Category {
 }
 
 impl Category {
+    /// A call of a function of the host between operations of a CUDA graph.
+    pub const HOST_NODE: Self = Self::Unread(LossKind::EventUnknown, "host nodes of CUDA graphs");
+
     /// Returns the category of a name. Capitalised names are those of the profiler's first releases.
     #[inline]
     pub fn of(name: &[u8]) -> Self {
@@ -392,22 +433,31 @@ impl Category {
             | b"mtia_runtime"
             | b"privateuse1_runtime"
             | b"privateuse1_driver" => Self::Call,
-            b"kernel" | b"Kernel" => Self::Kernel,
-            b"gpu_memcpy" | b"Memcpy" => Self::Copy,
-            b"gpu_memset" | b"Memset" => Self::Set,
+            b"kernel" | b"Kernel" => Self::Work(OpKind::Kernel),
+            b"gpu_memcpy" | b"Memcpy" => Self::Work(OpKind::Copy),
+            b"gpu_memset" | b"Memset" => Self::Work(OpKind::Set),
             b"user_annotation" => Self::Annotation,
             // Arrows between events.
             b"ac2g" | b"fwdbwd" | b"async" | b"async_cpu_to_gpu" | b"async_gpu" | b"forward_backward" => {
                 Self::Ignored
             }
             b"python_function" => Self::Frame,
-            b"mtia_ccp_events" | b"mtia_workloadd" | b"mtia_insight" => Self::OtherDevice("MTIA"),
-            b"hpu_op" => Self::OtherDevice("HPU"),
+            b"mtia_ccp_events" | b"mtia_workloadd" | b"mtia_insight" => {
+                Self::Unread(LossKind::OtherDevice, "MTIA")
+            }
+            b"hpu_op" => Self::Unread(LossKind::OtherDevice, "HPU"),
+            b"graph_host_node" => Self::HOST_NODE,
+            b"hardware_counters" | b"mtia_counters" | b"xpu_scope_profiler" => {
+                Self::Unread(LossKind::EventUnknown, COUNTERS)
+            }
             // Projections of ranges, memory instants, the profiler's own cost and frames.
             b"gpu_user_annotation" | b"cpu_instant_event" | b"overhead" | b"Trace" => Self::Ignored,
-            b"cuda_sync" | b"cuda_event" | b"xpu_sync" | b"cuda_profiler_range" | b"external_correlation" => {
-                Self::Ignored
-            }
+            b"cuda_sync"
+            | b"cuda_event"
+            | b"graph_event_node"
+            | b"xpu_sync"
+            | b"cuda_profiler_range"
+            | b"external_correlation" => Self::Ignored,
             b"collective_comm" | b"glow_runtime" | b"__metadata" => Self::Ignored,
             _ => Self::Unknown,
         }
@@ -426,6 +476,6 @@ impl Category {
     /// Returns true if arguments of such an event are read.
     #[inline]
     pub fn has_arguments(self) -> bool {
-        matches!(self, Self::CpuOp | Self::Call | Self::Kernel | Self::Copy | Self::Set)
+        matches!(self, Self::CpuOp | Self::Call | Self::Work(_))
     }
 }

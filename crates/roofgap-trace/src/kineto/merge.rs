@@ -37,8 +37,9 @@ pub struct Merge<'t> {
     shapes: Shapes,
     /// Operations whose duration has no decimals.
     whole_micros: u64,
-    known: u64,
-    events: u64,
+    /// Events of a known kind, and all.
+    pub known: u64,
+    pub events: u64,
 }
 
 impl<'t> Merge<'t> {
@@ -67,30 +68,9 @@ impl<'t> Merge<'t> {
         }
     }
 
-    /// Returns the number of events of a known kind.
-    pub fn known(&self) -> u64 {
-        self.known
-    }
-
-    /// Returns true if processes have the names that XLA gives to devices and hosts, in JAX and TensorFlow.
-    pub fn is_of_xla(&self) -> bool {
-        let named = |name: &String| name.starts_with("/device:") || name.starts_with("/host:");
-        self.process_names.values().any(named)
-    }
-
-    /// Returns true if processes have the names that AMD's rocprof gives to the sides of a trace.
-    pub fn is_of_rocprof(&self) -> bool {
-        self.process_names.values().any(|name| name.contains("CPU HIP API") || name.contains("CPU HSA API"))
-    }
-
-    /// Returns true if a process has the name that the profiler of Ascend gives to the device.
-    fn is_of_ascend(&self) -> bool {
-        self.process_names.values().any(|name| name == "Ascend Hardware")
-    }
-
-    /// Returns the number of events.
-    pub fn events(&self) -> u64 {
-        self.events
+    /// Tells whether a process has a name with one of these parts.
+    pub fn has_process(&self, parts: &[&str]) -> bool {
+        self.process_names.values().any(|name| parts.iter().any(|part| name.contains(part)))
     }
 
     /// Adds the rows of a block.
@@ -287,7 +267,7 @@ impl<'t> Merge<'t> {
         if self.trace.ops.len() > self.first_op && self.trace.calls.len() == self.first_call {
             self.trace.losses.add(LossKind::NoRuntime, 1);
         }
-        if self.is_of_ascend() {
+        if self.has_process(&["Ascend Hardware"]) {
             self.trace.losses.add_message(LossKind::OtherDevice, "Ascend NPU", 1);
         }
     }
@@ -323,8 +303,10 @@ impl<'t> Merge<'t> {
         let processes = calls.process.get(self.first_call..).unwrap_or_default();
         let first = processes.first().copied();
         let launching = match first {
-            Some(first) if processes.iter().all(|&process| process == first) => Launching::One(first),
-            Some(first) => {
+            Some(otherwise) if processes.iter().all(|&process| process == otherwise) => {
+                Launching { index: Vec::new(), otherwise }
+            }
+            Some(otherwise) => {
                 let rows = self.first_call..calls.len();
                 let starts = calls.start.get(rows.clone()).unwrap_or_default();
                 let correlations = calls.correlation.get(rows).unwrap_or_default();
@@ -335,15 +317,14 @@ impl<'t> Merge<'t> {
                     .map(|((&correlation, &start), &process)| (correlation, start, process))
                     .collect();
                 index.sort_unstable();
-                Launching::Many { index, otherwise: first }
+                Launching { index, otherwise }
             }
             // Without calls: the process that ran operators, or one that nothing is known of.
-            None if !self.processes.is_empty() => {
-                Launching::One(ProcessId(self.trace.processes.len() as u32))
-            }
             None => {
-                self.processes.push(String::new());
-                Launching::One(ProcessId(self.trace.processes.len() as u32))
+                if self.processes.is_empty() {
+                    self.processes.push(String::new());
+                }
+                Launching { index: Vec::new(), otherwise: ProcessId(self.trace.processes.len() as u32) }
             }
         };
         let ops = &mut self.trace.ops;
@@ -402,25 +383,20 @@ impl<'t> Merge<'t> {
     }
 }
 
-/// Method of finding the process that launched an operation.
-enum Launching {
-    One(ProcessId),
-    Many { index: Vec<(u32, Ns, ProcessId)>, otherwise: ProcessId },
+/// Processes that launched operations, by correlation and time of the call.
+struct Launching {
+    index: Vec<(u32, Ns, ProcessId)>,
+    otherwise: ProcessId,
 }
 
 impl Launching {
     fn of(&self, correlation: u32, start: Ns) -> ProcessId {
-        match self {
-            Self::One(process) => *process,
-            Self::Many { index, otherwise } => {
-                // Of several with the same id, the last that began before the operation.
-                let begin = index.partition_point(|&(c, _, _)| c < correlation);
-                let end = index.partition_point(|&(c, s, _)| (c, s) <= (correlation, start));
-                let found =
-                    index.get(begin..end.max(begin)).and_then(|same| same.last()).or(index.get(begin));
-                found.filter(|(c, _, _)| *c == correlation).map_or(*otherwise, |&(_, _, process)| process)
-            }
-        }
+        let index = &self.index;
+        // Of several with the same id, the last that began before the operation.
+        let begin = index.partition_point(|&(c, _, _)| c < correlation);
+        let end = index.partition_point(|&(c, s, _)| (c, s) <= (correlation, start));
+        let found = index.get(begin..end.max(begin)).and_then(|same| same.last()).or(index.get(begin));
+        found.filter(|(c, _, _)| *c == correlation).map_or(self.otherwise, |&(_, _, process)| process)
     }
 }
 
@@ -445,10 +421,10 @@ fn domain_and_name(text: &str) -> (&str, &str) {
 /// Parses the memory kinds in `Memcpy HtoD (Pageable -> Device)` and `Memset (Device)`.
 fn memory_kinds(name: &str) -> (MemoryKind, MemoryKind) {
     let kind = |text: &str| match text.trim() {
-        "Pageable" => MemoryKind::Pageable,
-        "Pinned" => MemoryKind::Pinned,
-        "Device" | "Array" => MemoryKind::Device,
-        "Managed" => MemoryKind::Managed,
+        "Pageable" | "pageable" => MemoryKind::Pageable,
+        "Pinned" | "pinned" => MemoryKind::Pinned,
+        "Device" | "Array" | "device" | "array" => MemoryKind::Device,
+        "Managed" | "managed" => MemoryKind::Managed,
         _ => MemoryKind::Unknown,
     };
     let inner =
@@ -484,7 +460,7 @@ mod tests {
     #[test]
     fn colliding_correlations_go_to_the_latest_call_before() {
         let (a, b) = (ProcessId(3), ProcessId(4));
-        let launching = Launching::Many { index: vec![(7, 10, a), (7, 20, b), (9, 30, b)], otherwise: a };
+        let launching = Launching { index: vec![(7, 10, a), (7, 20, b), (9, 30, b)], otherwise: a };
         assert_eq!(launching.of(7, 15), a);
         assert_eq!(launching.of(7, 25), b);
         assert_eq!(launching.of(7, 5), a);

@@ -4,7 +4,7 @@
 //! written by hand, and tests compare it with serde_json. A document that is truncated or damaged anywhere is an error.
 
 use crate::{Format, ReadError, Source, SourceFormat, Trace};
-use blocks::{Blocks, Failure};
+use blocks::Blocks;
 use memchr::memmem;
 use merge::Merge;
 use pipeline::{Division, Fault, run};
@@ -59,27 +59,19 @@ pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
 /// Reads a trace with a given division of the work.
 pub fn read_divided(path: &Path, division: Division, trace: &mut Trace) -> Result<(), ReadError> {
     let blocks = Blocks::open(path).map_err(|e| ReadError::io(path, e))?;
+    let is_packed = blocks.is_packed();
     let mut merge = Merge::new(trace);
-    let header = run(blocks, division, &mut merge).map_err(|fault| explain(path, fault))?;
-    merge.finish(&header);
-    let source = Source::new(path, SourceFormat::Kineto);
-    trace.sources.push(Source { schema_version: header.schema_version, ..source });
-    Ok(())
-}
-
-fn explain(path: &Path, fault: Fault) -> ReadError {
-    const NAME: &str = "PyTorch profiler trace";
-    match fault {
-        Fault::Source(Failure::Io(error)) => ReadError::io(path, error),
-        Fault::Source(Failure::Gzip(error)) => {
-            ReadError::damaged(path, NAME, format!("the compressed data is truncated or damaged ({error})"))
-        }
-        Fault::Source(Failure::Growth(error)) => ReadError::damaged(path, NAME, error),
+    let header = run(blocks, division, &mut merge).map_err(|fault| match fault {
+        Fault::Source(error) => ReadError::content(path, is_packed, error),
         Fault::Foreign(found) => ReadError::Unrecognised {
             path: path.to_path_buf(),
             expected: "a PyTorch profiler trace (JSON with `traceEvents`)".into(),
             found,
         },
-        Fault::Broken(what) => ReadError::damaged(path, NAME, what),
-    }
+        Fault::Broken(what) => ReadError::damaged(path, "PyTorch profiler trace", what),
+    })?;
+    merge.finish(&header);
+    let source = Source::new(path, SourceFormat::Kineto);
+    trace.sources.push(Source { schema_version: header.schema_version, ..source });
+    Ok(())
 }

@@ -1,12 +1,13 @@
 //! Blocks are read and parsed by several threads, each on the guess that its block begins with an event, and put together in
 //! the order of the file by one, which knows whether the guess was right and parses again where it was not.
 
-use super::blocks::{Block, Blocks, Failure};
+use super::blocks::{Block, Blocks};
 use super::cursor::{Cursor, Expected, Stop};
 use super::document::{Document, Header, Place, State, events};
 use super::merge::Merge;
 use super::rows::{Filler, Rows};
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -38,7 +39,7 @@ impl Default for Division {
 #[derive(Debug)]
 pub enum Fault {
     /// No text to be had.
-    Source(Failure),
+    Source(io::Error),
     /// The document is none of ours.
     Foreign(String),
     /// The document is broken.
@@ -87,7 +88,7 @@ pub fn run(blocks: Blocks, division: Division, merge: &mut Merge<'_>) -> Result<
 }
 
 /// Parses blocks until the queue is empty.
-fn work(feed: &Mutex<Feed>, give_parsed: &Sender<Result<Parsed, Failure>>) {
+fn work(feed: &Mutex<Feed>, give_parsed: &Sender<io::Result<Parsed>>) {
     loop {
         // Reading is under the lock: a file is read by one at a time, and what was just read is parsed on the same core.
         let (index, mut block) = {
@@ -129,7 +130,7 @@ fn work(feed: &Mutex<Feed>, give_parsed: &Sender<Result<Parsed, Failure>>) {
 
 /// Puts the blocks together in the order of the file.
 fn assemble(
-    parsed: &Receiver<Result<Parsed, Failure>>,
+    parsed: &Receiver<io::Result<Parsed>>,
     give_free: &Sender<Block>,
     merge: &mut Merge<'_>,
 ) -> Result<Header, Fault> {
@@ -205,7 +206,7 @@ impl Assembly {
                 MAX_UNIT >> 20
             )));
         }
-        if self.offset > MAX_UNKNOWN && merge.known() == 0 {
+        if self.offset > MAX_UNKNOWN && merge.known == 0 {
             return Err(Fault::Foreign(format!(
                 "no event of the PyTorch profiler in the first {} MiB",
                 MAX_UNKNOWN >> 20
@@ -263,13 +264,13 @@ impl Assembly {
         if !self.document.has_events {
             return Err(Fault::Foreign("a JSON document without `traceEvents`".into()));
         }
-        match (merge.known(), merge.events()) {
+        match (merge.known, merge.events) {
             (0, 0) => Err(Fault::Foreign("a trace without events".into())),
-            (0, _) if merge.is_of_xla() => Err(Fault::Foreign(
+            (0, _) if merge.has_process(&["/device:", "/host:"]) => Err(Fault::Foreign(
                 "a trace of XLA (JAX or TensorFlow), which is not read; record the program with nsys instead"
                     .into(),
             )),
-            (0, _) if merge.is_of_rocprof() => Err(Fault::Foreign(
+            (0, _) if merge.has_process(&["CPU HIP API", "CPU HSA API"]) => Err(Fault::Foreign(
                 "a trace of AMD's rocprof, which is not read; for AMD GPUs, give a trace of the PyTorch profiler"
                     .into(),
             )),

@@ -154,6 +154,12 @@ impl<'a, 'r> Filler<'a, 'r> {
         id
     }
 
+    /// Returns an id for a name that is not in the text.
+    pub fn composed(&mut self, name: String) -> u32 {
+        self.rows.names.push(name);
+        self.rows.names.len() as u32 - 1
+    }
+
     /// Returns the block's id of a thread.
     #[inline]
     pub fn thread(&mut self, pid: &'a [u8], tid: &'a [u8]) -> u32 {

@@ -50,9 +50,9 @@ impl CallClass {
             Self::GraphLaunch
         } else if base.starts_with("Launch") && !base.starts_with("LaunchHostFunc") {
             Self::Launch
-        } else if base.starts_with("Memcpy") || base.starts_with("MemcpyBatch") {
+        } else if base.starts_with("Memcpy") {
             Self::Copy
-        } else if base.starts_with("Memset") || base.starts_with("MemsetD") {
+        } else if base.starts_with("Memset") {
             Self::Set
         } else if base.contains("Synchronize") {
             Self::Sync
@@ -150,23 +150,19 @@ pub struct CpuOps {
     pub thread: Vec<ThreadId>,
 }
 
+struct CpuOp {
+    start: Ns,
+    end: Ns,
+    name: NameId,
+    thread: ThreadId,
+}
+
+columns!(CpuOps: CpuOp, start, end, name, thread);
+
 impl CpuOps {
-    /// Returns the number of operators.
-    pub fn len(&self) -> usize {
-        self.start.len()
-    }
-
-    /// Returns true if there are no operators.
-    pub fn is_empty(&self) -> bool {
-        self.start.is_empty()
-    }
-
     /// Appends a row.
     pub fn push(&mut self, start: Ns, end: Ns, name: NameId, thread: ThreadId) {
-        self.start.push(start);
-        self.end.push(end);
-        self.name.push(name);
-        self.thread.push(thread);
+        self.push_columns(CpuOp { start, end, name, thread });
     }
 
     /// Puts the rows in the order of (thread, start, longest first), which is the order of nesting.
@@ -177,16 +173,12 @@ impl CpuOps {
         }
         let mut order: Vec<u32> = (0..self.len() as u32).collect();
         order.sort_by_key(|&i| key(i as usize));
-        let order = Order::All(order);
-        self.take(&order);
+        self.take(&Order::All(order));
     }
 
     /// Keeps the rows of `order`, in that order.
     pub(super) fn take(&mut self, order: &Order) {
-        order.apply(&mut self.start);
-        order.apply(&mut self.end);
-        order.apply(&mut self.name);
-        order.apply(&mut self.thread);
+        self.take_columns(order);
     }
 }
 

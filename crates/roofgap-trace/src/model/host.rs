@@ -1,6 +1,5 @@
 //! Stacks of the threads of a program: calls of functions with exact times, and samples.
 
-use super::ids::id;
 use super::{NameId, Ns, ThreadId};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;

@@ -12,18 +12,13 @@ pub const MOST_BYTES: u64 = 1 << 50;
 /// Longest sum of the durations of one kind of event, ns.
 const MOST_TOTAL: i128 = (Ns::MAX / 2) as i128;
 
-/// The events last longer together than a sum can hold.
-#[derive(Debug, thiserror::Error)]
-#[error("its events last more than 146 years together")]
-pub struct TooLong;
-
 impl Trace {
     /// Leaves out events more than a year away from the others, and values that cannot be, and counts them as losses. It is called once
     /// for all that was read, before it is sorted: nothing behind it checks a number again.
     ///
     /// # Errors
     /// Fails when the durations of the events cannot be added up.
-    pub fn limit_values(&mut self) -> Result<(), TooLong> {
+    pub fn limit_values(&mut self) -> Result<(), &'static str> {
         if !self.is_in_range() {
             self.leave_out_of_range();
         }
@@ -44,10 +39,10 @@ impl Trace {
             sum(&self.ranges.rows),
             sum(&self.modules),
         ];
-        match columns.iter().all(|total| *total <= MOST_TOTAL) {
-            true => Ok(()),
-            false => Err(TooLong),
+        if columns.iter().any(|total| *total > MOST_TOTAL) {
+            return Err("its events last more than 146 years together");
         }
+        Ok(())
     }
 
     fn is_in_range(&self) -> bool {
@@ -79,12 +74,9 @@ impl Trace {
         let limits =
             (centre.saturating_sub(MOST_SPAN).max(-MOST_SPAN), (centre + MOST_SPAN).min(Ns::MAX / 2));
         let before = self.events();
-        let rows = kept(&self.ops.start, &self.ops.end, limits);
-        self.ops.take(&rows);
-        let rows = kept(&self.calls.start, &self.calls.end, limits);
-        self.calls.take(&rows);
-        let rows = kept(&self.cpu_ops.start, &self.cpu_ops.end, limits);
-        self.cpu_ops.take(&rows);
+        self.ops.take(&kept(&self.ops.start, &self.ops.end, limits));
+        self.calls.take(&kept(&self.calls.start, &self.calls.end, limits));
+        self.cpu_ops.take(&kept(&self.cpu_ops.start, &self.cpu_ops.end, limits));
         let is_kept = |start, end| is_between(start, end, limits);
         let ranges = &mut self.ranges;
         ranges.marks.retain(|mark| is_kept(mark.at, mark.at));

@@ -1,9 +1,24 @@
 //! The event model: columns of ids and times, interned names, declared losses.
 
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $repr:ty) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        pub struct $name(pub $repr);
+
+        impl $name {
+            /// Returns the position in the table that this id refers to.
+            #[inline]
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    };
+}
+
 mod calls;
 mod distributed;
 mod host;
-mod ids;
 mod limits;
 mod losses;
 mod ops;
@@ -16,7 +31,6 @@ pub use calls::{BackwardLink, Call, CallClass, Calls, CpuOps, ShapedOperator};
 pub use distributed::{Collective, Distributed, ProcessGroup};
 pub(crate) use distributed::{group_label, launcher_rank};
 pub use host::{ForeignSample, FrameId, HostFrame, HostSample, HostSpan, HostStacks, NOT_RUNNING, StackId};
-pub use ids::{DeviceId, NameId, Names, Ns, ProcessId, ThreadId};
 pub use losses::{Loss, LossKind, Losses, Severity};
 pub(crate) use ops::is_within;
 pub use ops::{GpuOp, GpuOps, LaunchShape, MemoryKind, OpKind, ShapeId};
@@ -24,3 +38,70 @@ pub use ranges::{GraphNodes, Mark, Range, RangeCollective, RangeStyle, Ranges};
 pub use sampled::{SampledCounters, SampledMetric};
 pub(crate) use trace::MOST_DEVICES;
 pub use trace::{Device, KernelTotal, Process, RecordedWindows, Source, Thread, Trace, range_name};
+
+use rustc_hash::FxHashMap;
+
+/// Nanoseconds on the trace's one time base, or a length of time in nanoseconds.
+pub type Ns = i64;
+
+id!(
+    /// A string in [`Names`].
+    NameId, u32
+);
+id!(
+    /// A position in `Trace::processes`.
+    ProcessId, u32
+);
+id!(
+    /// A position in `Trace::threads`.
+    ThreadId, u32
+);
+id!(
+    /// A position in `Trace::devices`.
+    DeviceId, u16
+);
+
+/// An interner: every distinct string once, rows hold the id.
+#[derive(Debug, Clone, Default)]
+pub struct Names {
+    strings: Vec<Box<str>>,
+    ids: FxHashMap<Box<str>, NameId>,
+}
+
+impl Names {
+    /// Returns the id of `text`, and adds it if it is new.
+    pub fn intern(&mut self, text: &str) -> NameId {
+        if let Some(&id) = self.ids.get(text) {
+            return id;
+        }
+        let id = NameId(self.strings.len() as u32);
+        self.strings.push(text.into());
+        self.ids.insert(text.into(), id);
+        id
+    }
+
+    /// Returns the id of `text` if it is known.
+    pub fn find(&self, text: &str) -> Option<NameId> {
+        self.ids.get(text).copied()
+    }
+
+    /// Returns the string of an id; empty for an id of another trace.
+    pub fn get(&self, id: NameId) -> &str {
+        self.strings.get(id.index()).map_or("", |s| s)
+    }
+
+    /// Returns the number of distinct strings.
+    pub fn len(&self) -> usize {
+        self.strings.len()
+    }
+
+    /// Returns true if no string was interned.
+    pub fn is_empty(&self) -> bool {
+        self.strings.is_empty()
+    }
+
+    /// Iterates over ids and strings in the order of first occurrence.
+    pub fn iter(&self) -> impl Iterator<Item = (NameId, &str)> {
+        self.strings.iter().enumerate().map(|(i, s)| (NameId(i as u32), &**s))
+    }
+}

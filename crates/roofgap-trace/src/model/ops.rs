@@ -1,15 +1,15 @@
 //! GPU operations.
 
-use super::ids::id;
 use super::limits::MOST_BYTES;
 use super::order::{Order, by_start, columns};
 use super::{Collective, DeviceId, NameId, Ns, ProcessId};
 use rustc_hash::FxHashMap;
 
 /// Kind of a GPU operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum OpKind {
     /// A kernel, launched by itself or as a node of a graph.
+    #[default]
     Kernel,
     /// A memory copy.
     Copy,
@@ -96,7 +96,7 @@ pub(crate) fn is_within(dimensions: [u32; 3], most: u64) -> bool {
 }
 
 /// One operation, as a row to push or to look at.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct GpuOp {
     /// Kind.
     pub kind: OpKind,

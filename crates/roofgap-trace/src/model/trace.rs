@@ -297,20 +297,17 @@ impl Trace {
         self.calls.take(&calls);
         self.cpu_ops.take(&cpu_ops);
         let ranges = &mut self.ranges;
-        let mut new_row = Vec::with_capacity(ranges.rows.len());
-        let mut kept = 0_u32;
-        for range in &ranges.rows {
-            let keep = keep(range.process);
-            new_row.push(keep.then_some(kept));
-            kept += u32::from(keep);
-        }
-        ranges.rows.retain(|range| keep(range.process));
-        ranges.collectives.retain_mut(|collective| match new_row.get(collective.row as usize) {
-            Some(Some(row)) => {
-                collective.row = *row;
-                true
-            }
-            _ => false,
+        let (mut new_rows, mut kept) = (Vec::with_capacity(ranges.rows.len()), 0_u32);
+        ranges.rows.retain(|range| {
+            let keeps = keep(range.process);
+            new_rows.push(keeps.then_some(kept));
+            kept += u32::from(keeps);
+            keeps
+        });
+        ranges.collectives.retain_mut(|collective| {
+            let row = new_rows.get(collective.row as usize).copied().flatten();
+            collective.row = row.unwrap_or_default();
+            row.is_some()
         });
         self.recorded.retain(|recorded| keep(recorded.process));
     }

@@ -34,8 +34,10 @@ pub struct Annotations {
     stacks: FxHashMap<(u32, u32), Vec<usize>>,
     /// Open start/end ranges by their number.
     started: FxHashMap<u64, usize>,
-    domains: FxHashMap<u32, NameId>,
-    strings: FxHashMap<u32, NameId>,
+    /// Names of domains.
+    pub domains: FxHashMap<u32, NameId>,
+    /// Registered strings.
+    pub strings: FxHashMap<u32, NameId>,
     /// Ends without a beginning, as those of ranges that were open when the capture began.
     strays: u64,
     /// Pushes and pops so far.
@@ -43,14 +45,6 @@ pub struct Annotations {
 }
 
 impl Annotations {
-    pub fn name_domain(&mut self, id: u32, name: NameId) {
-        self.domains.insert(id, name);
-    }
-
-    pub fn name_string(&mut self, id: u32, name: NameId) {
-        self.strings.insert(id, name);
-    }
-
     pub fn event(&mut self, event: &NvtxEvent<'_>, trace: &mut Trace) {
         let called = match event.message {
             Message::None => Called::Nothing,
@@ -93,11 +87,6 @@ impl Annotations {
         }
     }
 
-    /// Returns the number of pushes and pops so far.
-    pub fn edges(&self) -> u64 {
-        self.edges
-    }
-
     /// Returns the open push/pop ranges of a thread, outermost first, by their number; at most [`GraphNodes::DEEPEST`].
     pub fn open_on(&self, tid: u32) -> Vec<usize> {
         let stacks = self.stacks.iter().filter(|((thread, _), _)| *thread == tid);
@@ -108,9 +97,8 @@ impl Annotations {
         open
     }
 
-    /// Returns the name of a range by its number; `None` where it has none.
-    pub fn name_of(&self, range: usize) -> Option<NameId> {
-        match self.rows.get(range)?.called {
+    fn name_of(&self, called: Called) -> Option<NameId> {
+        match called {
             Called::Nothing => None,
             Called::Text(name) => Some(name),
             Called::Registered(id) => self.strings.get(&id).copied(),
@@ -122,15 +110,8 @@ impl Annotations {
         let empty = trace.names.intern("");
         let (mut nameless, mut homeless, mut missing) = (0, 0, 0);
         let mut resolve = |called: Called, domain: u32| {
-            let name = match called {
-                Called::Text(name) => Some(name),
-                Called::Nothing => None,
-                Called::Registered(id) => {
-                    let name = self.strings.get(&id).copied();
-                    missing += u64::from(name.is_none());
-                    name
-                }
-            };
+            let name = self.name_of(called);
+            missing += u64::from(name.is_none() && matches!(called, Called::Registered(_)));
             nameless += u64::from(name.is_none());
             let home = self.domains.get(&domain).copied();
             homeless += u64::from(home.is_none() && domain != 0);
@@ -193,7 +174,7 @@ impl NodeRanges {
             };
             return;
         }
-        let edges = annotations.edges();
+        let edges = annotations.edges;
         let stack = match self.last.get(&node.tid) {
             Some((at, stack)) if *at == edges => *stack,
             _ => {
@@ -208,7 +189,10 @@ impl NodeRanges {
     /// Puts the nodes into the trace.
     pub fn settle(self, process: ProcessId, annotations: &Annotations, trace: &mut Trace) {
         let names = |stack: &Vec<usize>| -> Vec<NameId> {
-            stack.iter().filter_map(|range| annotations.name_of(*range)).collect()
+            stack
+                .iter()
+                .filter_map(|range| annotations.name_of(annotations.rows.get(*range)?.called))
+                .collect()
         };
         let stacks: Vec<Vec<NameId>> = self.stacks.iter().map(names).collect();
         for (node, stack) in self.of_node {

@@ -1,20 +1,20 @@
 //! Captures of the native collector (`.rgcap`): CUPTI and NVTX from inside the program, one file per process.
 
-use crate::ReadError;
-use roofgap_base::file::Unpacked;
-use roofgap_wire::{Reader, WireError};
-use std::io::{BufReader, Read};
+use crate::annotated::GroupMark;
+use crate::model::launcher_rank;
+use crate::{Distributed, ReadError, input};
+use roofgap_wire::{EventKind, FrameBuilder, HEADER_LEN, Host, Message, Reader, Record, Text, WireError};
+use rustc_hash::FxHashMap;
+use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 mod annotations;
 mod demangle;
 mod identity;
-mod place;
 mod reader;
 mod samples;
 
 pub(crate) use demangle::demangle;
-pub use place::{CaptureRank, host, rank, write_without_host};
 pub(crate) use reader::FORMAT;
 pub use reader::{frames, kernel_names};
 pub use roofgap_wire::older_segment;
@@ -23,14 +23,12 @@ pub use roofgap_wire::older_segment;
 mod tests;
 
 /// Returns true for the name of a capture or of its older segment, also of a compressed one.
-#[must_use]
 pub fn is_capture(name: &str) -> bool {
     let plain = name.strip_suffix(".gz").unwrap_or(name);
     plain.strip_suffix(".old").unwrap_or(plain).ends_with(".rgcap")
 }
 
 /// Finds the older segment of a capture; `None` without one. Each of the two may be compressed.
-#[must_use]
 pub fn find_older(capture: &Path) -> Option<PathBuf> {
     let older = older_segment(&plain(capture));
     let packed = older.with_added_extension("gz");
@@ -52,19 +50,16 @@ fn open(path: &Path) -> Result<Reader<Box<dyn Read>>, ReadError> {
 
 /// Opens the uncompressed bytes of a capture.
 fn content(path: &Path) -> Result<Box<dyn Read>, ReadError> {
-    let content = Unpacked::open(path).map_err(|error| ReadError::io(path, error))?;
-    Ok(Box::new(BufReader::with_capacity(1 << 18, content)))
+    Ok(Box::new(BufReader::with_capacity(1 << 18, input::open(path)?)))
 }
 
 /// Describes an error of the wire format in a file.
 fn failed(path: &Path, error: WireError) -> ReadError {
     match error {
         WireError::Io(source) => ReadError::io(path, source),
-        WireError::Version { .. } => ReadError::Unsupported {
-            path: path.to_path_buf(),
-            what: error.to_string(),
-            remedy: "read it with the roofgap that recorded it".into(),
-        },
+        WireError::Version { .. } => {
+            ReadError::unsupported(path, error.to_string(), "read it with the roofgap that recorded it")
+        }
         WireError::NotACapture => ReadError::Unrecognised {
             path: path.to_path_buf(),
             expected: "a native capture".into(),
@@ -72,4 +67,114 @@ fn failed(path: &Path, error: WireError) -> ReadError {
         },
         _ => ReadError::damaged(path, "native capture", error),
     }
+}
+
+/// Variables and host of a process, as far as they are read.
+#[derive(Debug, Default)]
+struct Place {
+    variables: FxHashMap<String, u32>,
+    host: Option<String>,
+}
+
+impl Place {
+    /// Takes a record that tells something of the place.
+    fn take(&mut self, record: &Record<'_>) {
+        match record {
+            Record::LauncherVariable(variable) => {
+                self.variables.insert(variable.name.to_str().into_owned(), variable.value);
+            }
+            Record::Host(host) => {
+                self.host = Some(host.name.to_str().into_owned()).filter(|name| !name.is_empty());
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns the rank in a job of several; `None` without one.
+    fn distributed(&self) -> Option<Distributed> {
+        let (rank, world_size) = launcher_rank(|name| self.variables.get(name).copied())?;
+        (world_size > 1).then(|| Distributed {
+            rank: Some(rank),
+            world_size: Some(world_size),
+            ..Distributed::default()
+        })
+    }
+}
+
+/// Frames that are searched for the mark of a process group. A program joins its group before it computes.
+const MOST_FRAMES: usize = 64;
+
+/// The rank of a capture in a job of several.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CaptureRank {
+    /// Rank.
+    pub rank: u32,
+    /// Host name, where the capture has it.
+    pub host: Option<String>,
+}
+
+/// Reads the rank in a job of several from the begin of a capture, which may be compressed with gzip; `None` without one.
+///
+/// # Errors
+/// Fails when the file is not a readable capture.
+pub fn rank(path: &Path) -> Result<Option<CaptureRank>, ReadError> {
+    let mut reader = open(path)?;
+    let mut place = Place::default();
+    for _ in 0..MOST_FRAMES {
+        let Some(records) = reader.next_frame().map_err(|error| failed(path, error))? else {
+            break;
+        };
+        for record in records {
+            place.take(&record);
+            if let Record::NvtxEvent(event) = record
+                && event.kind == EventKind::Mark
+                && let Message::Inline(text) = event.message
+                && let Some(mark) = GroupMark::parse(&text.to_str())
+                && mark.world_size > 1
+            {
+                return Ok(Some(CaptureRank { rank: mark.rank, host: place.host }));
+            }
+        }
+    }
+    let launched = place.distributed().and_then(|job| job.rank);
+    Ok(launched.map(|rank| CaptureRank { rank, host: place.host }))
+}
+
+/// Returns the host name; `None` without one.
+///
+/// # Errors
+/// Fails when the file is not a readable capture.
+pub fn host(path: &Path) -> Result<Option<String>, ReadError> {
+    let mut reader = open(path)?;
+    let first = reader.next_frame().map_err(|error| failed(path, error))?;
+    let mut place = Place::default();
+    first.into_iter().flatten().for_each(|record| place.take(&record));
+    Ok(place.host)
+}
+
+/// Writes a capture without its host name, uncompressed.
+///
+/// # Errors
+/// Fails when the file is not a readable capture, or cannot be written.
+pub fn write_without_host(path: &Path, to: &mut dyn Write) -> Result<(), ReadError> {
+    let mut reader = open(path)?;
+    let mut frame = FrameBuilder::new();
+    let first = reader.next_frame().map_err(|error| failed(path, error))?;
+    for record in first.into_iter().flatten() {
+        // An empty name keeps the frame: a frame without records would be missing from the sequence.
+        let nameless = Record::Host(Host { name: Text(b"") });
+        let is_host = matches!(record, Record::Host(_));
+        frame.put(if is_host { &nameless } else { &record });
+    }
+    let first_frame = reader.offset().saturating_sub(HEADER_LEN as u64);
+    let mut content = content(path)?;
+    let mut copied = || -> io::Result<()> {
+        let mut header = [0; HEADER_LEN];
+        content.read_exact(&mut header)?;
+        to.write_all(&header)?;
+        to.write_all(frame.close())?;
+        io::copy(&mut (&mut content).take(first_frame), &mut io::sink())?;
+        io::copy(&mut content, to).map(drop)
+    };
+    copied().map_err(|error| ReadError::io(path, error))
 }

@@ -3,9 +3,8 @@
 use super::annotations::{Annotations, NodeRanges};
 use super::demangle::demangle;
 use super::identity::Identity;
-use super::place::Place;
 use super::samples::{Samples, Stacks};
-use super::{failed, find_older, open, plain};
+use super::{Place, failed, find_older, open, plain};
 use crate::{
     Call, CallClass, DeviceId, Format, GpuOp, LaunchShape, LossKind, MemoryKind, NameId, Ns, OpKind,
     ProcessId, ReadError, RecordedWindows, ShapeId, Sniffed, Source, SourceFormat, ThreadId, Trace,
@@ -25,19 +24,8 @@ pub const FORMAT: Format = Format {
     ..Format::DEFAULT
 };
 
-/// Facts of a capture beside its events.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CaptureFacts {
-    /// The process.
-    pub(super) pid: u32,
-    /// End of the recording.
-    pub(super) ending: Ending,
-    /// Losses of the collector: identifier, count and explanation.
-    pub(super) losses: Vec<(String, u64, String)>,
-}
-
-/// Reads a capture into `trace`, which may have other inputs already. The caller sorts.
-pub fn read(file: &Sniffed, trace: &mut Trace) -> Result<CaptureFacts, ReadError> {
+/// Reads a capture into `trace`, which may have other inputs already. The caller sorts. Returns how it ends.
+pub fn read(file: &Sniffed, trace: &mut Trace) -> Result<Ending, ReadError> {
     // Unpacked before the first event: damaged compressed data adds none.
     file.unpacked(|content| {
         let path = &file.path;
@@ -53,7 +41,8 @@ pub fn read(file: &Sniffed, trace: &mut Trace) -> Result<CaptureFacts, ReadError
         // `next_frame` has returned `None`, so the ending is known.
         let ending = reader.ending().unwrap_or(Ending::Cut { at: 0, why: wire::CutReason::Torn });
         let has_note = wire::note_path(&plain(path)).exists();
-        Ok(capture.finish(header.pid, ending, has_note))
+        capture.finish(ending, has_note);
+        Ok(ending)
     })
 }
 
@@ -103,7 +92,7 @@ struct Capture<'t> {
     /// Offset of CUPTI's clock to the clock of the annotations, ns.
     offset: Ns,
     clock_known: bool,
-    losses: FxHashMap<String, (u64, String)>,
+    losses: FxHashMap<String, u64>,
     samples: Samples,
     stacks: Stacks,
     /// Edges of the recorded windows.
@@ -197,11 +186,11 @@ impl<'t> Capture<'t> {
             }
             Record::Domain(domain) => {
                 let name = self.trace.names.intern(&domain.name.to_str());
-                self.annotations.name_domain(domain.id, name);
+                self.annotations.domains.insert(domain.id, name);
             }
             Record::Registered(string) => {
                 let name = self.trace.names.intern(&string.text.to_str());
-                self.annotations.name_string(string.id, name);
+                self.annotations.strings.insert(string.id, name);
             }
             Record::Thread(thread) => self.who.see_thread(thread),
             Record::ThreadName(name) => self.who.name_thread(name),
@@ -218,16 +207,17 @@ impl<'t> Capture<'t> {
                 }
             }
             Record::CounterMetric(metric) => self.samples.name(metric),
-            Record::CounterSample(sample) => self.sample(sample),
+            Record::CounterSample(sample) => {
+                let window = (self.time(sample.start), self.time(sample.end));
+                self.samples.add(sample, window);
+            }
             Record::StackFrame(frame) => self.stacks.name(frame, self.trace),
             Record::StackSample(sample) => self.stacks.add(sample, moment(sample.at), self.trace),
             Record::LauncherVariable(_) | Record::Host(_) => self.place.take(record),
             Record::ClockPair(clocks) => self.clocks(clocks),
             Record::Window(window) => self.edges.push((window.on == 1, moment(window.at))),
-            Record::Loss(loss) => {
-                let value = (loss.count, loss.detail.to_str().into_owned());
-                self.losses.insert(loss.id.to_str().into_owned(), value);
-            }
+            // Counts are totals: the last one holds.
+            Record::Loss(loss) => drop(self.losses.insert(loss.id.to_str().into_owned(), loss.count)),
             Record::Malformed(_) => self.trace.losses.add(LossKind::EventMalformed, 1),
             Record::Unknown(_) => self.trace.losses.add(LossKind::EventUnknown, 1),
             // Waits are in the calls already; the others say nothing of the program.
@@ -266,39 +256,19 @@ impl<'t> Capture<'t> {
         })
     }
 
-    /// Creates a GPU operation with the fields of every kind; counts a loss and returns `None` when its times are invalid.
-    fn op(
-        &mut self,
-        kind: OpKind,
-        (start, end): (u64, u64),
-        stream_id: u32,
-        correlation: u32,
-    ) -> Option<GpuOp> {
+    /// Adds a GPU operation with the fields of every kind to those given; counts a loss when its times are invalid.
+    fn op(&mut self, (start, end): (u64, u64), stream_id: u32, correlation: u32, op: GpuOp) {
         if start == 0 || end == 0 {
-            self.trace.losses.add(LossKind::EventMalformed, 1);
-            return None;
+            return self.trace.losses.add(LossKind::EventMalformed, 1);
         }
         let (start, end) = (self.time(start), self.time(end));
         if end < start {
-            self.trace.losses.add(LossKind::OpNegative, 1);
-            return None;
+            return self.trace.losses.add(LossKind::OpNegative, 1);
         }
         self.last = self.last.max(end);
+        self.trace.losses.add(LossKind::GraphWhole, u64::from(op.kind == OpKind::Graph));
         let (device, stream) = self.streams.get(&stream_id).copied().unwrap_or_default();
-        Some(GpuOp {
-            kind,
-            start,
-            end,
-            name: NameId::default(),
-            device,
-            stream,
-            process: self.process,
-            correlation,
-            shape: ShapeId::default(),
-            bytes: 0,
-            graph_node: 0,
-            memory: Default::default(),
-        })
+        self.trace.ops.push(GpuOp { start, end, device, stream, process: self.process, correlation, ..op });
     }
 
     /// Converts a time of CUPTI's clock to the clock of the annotations.
@@ -307,56 +277,42 @@ impl<'t> Capture<'t> {
     }
 
     fn kernel(&mut self, kernel: &wire::Kernel) {
-        let times = (kernel.start, kernel.end);
-        let Some(mut op) = self.op(OpKind::Kernel, times, kernel.stream_id, kernel.correlation) else {
-            return;
-        };
-        (op.name, op.shape) = match self.shapes.get(&kernel.shape) {
+        let (name, shape) = match self.shapes.get(&kernel.shape) {
             Some(&known) => known,
             None => (self.name(u32::MAX), ShapeId::default()),
         };
-        op.graph_node = kernel.node;
-        self.trace.ops.push(op);
+        let op = GpuOp { name, shape, graph_node: kernel.node, ..GpuOp::default() };
+        self.op((kernel.start, kernel.end), kernel.stream_id, kernel.correlation, op);
     }
 
     fn copy(&mut self, copy: &wire::Memcpy) {
-        let times = (copy.start, copy.end);
-        let Some(mut op) = self.op(OpKind::Copy, times, copy.stream_id, copy.correlation) else {
-            return;
+        let op = GpuOp {
+            kind: OpKind::Copy,
+            name: self.trace.names.intern(OpKind::copy_name(copy.kind.into())),
+            bytes: copy.bytes,
+            graph_node: copy.node,
+            memory: (memory(copy.from), memory(copy.to)),
+            ..GpuOp::default()
         };
-        op.name = self.trace.names.intern(OpKind::copy_name(copy.kind.into()));
-        op.bytes = copy.bytes;
-        op.graph_node = copy.node;
-        op.memory = (memory(copy.from), memory(copy.to));
-        self.trace.ops.push(op);
+        self.op((copy.start, copy.end), copy.stream_id, copy.correlation, op);
     }
 
     fn set(&mut self, set: &wire::Memset) {
-        let times = (set.start, set.end);
-        let Some(mut op) = self.op(OpKind::Set, times, set.stream_id, set.correlation) else {
-            return;
+        let op = GpuOp {
+            kind: OpKind::Set,
+            name: self.trace.names.intern("[CUDA memset]"),
+            bytes: set.bytes,
+            graph_node: set.node,
+            memory: (MemoryKind::Unknown, memory(set.memory as u8)),
+            ..GpuOp::default()
         };
-        op.name = self.trace.names.intern("[CUDA memset]");
-        op.bytes = set.bytes;
-        op.graph_node = set.node;
-        op.memory = (MemoryKind::Unknown, memory(set.memory as u8));
-        self.trace.ops.push(op);
+        self.op((set.start, set.end), set.stream_id, set.correlation, op);
     }
 
     fn graph(&mut self, graph: &wire::GraphLaunch) {
-        let times = (graph.start, graph.end);
-        let Some(mut op) = self.op(OpKind::Graph, times, graph.stream_id, graph.correlation) else {
-            return;
-        };
-        op.name = self.trace.names.intern("[CUDA graph]");
-        op.graph_node = u64::from(graph.graph);
-        self.trace.losses.add(LossKind::GraphWhole, 1);
-        self.trace.ops.push(op);
-    }
-
-    fn sample(&mut self, sample: &wire::CounterSample<'_>) {
-        let window = (self.time(sample.start), self.time(sample.end));
-        self.samples.add(sample, window);
+        let name = self.trace.names.intern("[CUDA graph]");
+        let op = GpuOp { kind: OpKind::Graph, name, graph_node: graph.graph.into(), ..GpuOp::default() };
+        self.op((graph.start, graph.end), graph.stream_id, graph.correlation, op);
     }
 
     fn call(&mut self, call: &wire::Call) {
@@ -366,17 +322,11 @@ impl<'t> Capture<'t> {
             return;
         }
         self.last = self.last.max(end);
-        let (name, class) = match self.call_names.get(&call.api) {
-            Some(&known) => known,
-            None => {
-                let driver = call.api >> 31 == 1;
-                let side = if driver { "driver" } else { "runtime" };
-                let text = format!("[CUDA {side} call {}]", call.api & (u32::MAX >> 1));
-                let known = (self.trace.names.intern(&text), CallClass::Other);
-                self.call_names.insert(call.api, known);
-                known
-            }
-        };
+        let (name, class) = *self.call_names.entry(call.api).or_insert_with(|| {
+            let side = if call.api >> 31 == 1 { "driver" } else { "runtime" };
+            let text = format!("[CUDA {side} call {}]", call.api & (u32::MAX >> 1));
+            (self.trace.names.intern(&text), CallClass::Other)
+        });
         self.trace.calls.push(Call {
             start,
             end,
@@ -389,7 +339,7 @@ impl<'t> Capture<'t> {
     }
 
     /// Settles what needs the whole capture. `has_note`: the collector left a note that the program closed the capture.
-    fn finish(mut self, pid: u32, ending: Ending, has_note: bool) -> CaptureFacts {
+    fn finish(mut self, ending: Ending, has_note: bool) {
         let trace = self.trace;
         self.who.settle_threads(self.process, self.first.1, trace);
         self.who.settle_devices(self.first.0, trace);
@@ -400,7 +350,7 @@ impl<'t> Capture<'t> {
         if trace.distributed.is_none() {
             trace.distributed = self.place.distributed();
         }
-        trace.host = trace.host.take().or(self.place.take_host());
+        trace.host = trace.host.take().or(self.place.host);
         if !self.edges.is_empty() {
             let mut recorded = RecordedWindows::from_edges(self.process, &self.edges, self.last);
             cut_at_window_edges(self.first, &mut recorded, trace);
@@ -417,15 +367,11 @@ impl<'t> Capture<'t> {
             }
             Ending::Cut { .. } => trace.losses.add(LossKind::CaptureCut, 1),
         }
-        for (id, (count, _)) in &self.losses {
+        for (id, count) in &self.losses {
             if let Some(kind) = loss_kind(id) {
                 trace.losses.add(kind, *count);
             }
         }
-        let mut losses: Vec<(String, u64, String)> =
-            self.losses.into_iter().map(|(id, (count, detail))| (id, count, detail)).collect();
-        losses.sort();
-        CaptureFacts { pid, ending, losses }
     }
 }
 
@@ -437,14 +383,12 @@ pub(super) fn moment(at: u64) -> Ns {
 /// Maps a loss of the collector to one of the model; `None` for losses that the records show themselves.
 fn loss_kind(id: &str) -> Option<LossKind> {
     Some(match id {
-        "cupti.dropped" | "nvtx.ring_full" | "nvtx.reentered" | "nvtx.too_many_threads" => {
-            LossKind::ToolDropped
-        }
+        "cupti.dropped" | "cupti.foreign_buffer" => LossKind::ToolDropped,
+        "nvtx.ring_full" | "nvtx.reentered" | "nvtx.too_many_threads" => LossKind::ToolDropped,
         "cupti.missing" | "cupti.refused" | "cupti.other_profiler" | "cupti.no_memory" => {
             LossKind::GpuNotRecorded
         }
         "cupti.kind_refused" => LossKind::KindNotRecorded,
-        "cupti.foreign_buffer" => LossKind::ToolDropped,
         "cupti.serial_kernels" | "cupti.graph_nodes_refused" => LossKind::ToolWarning,
         "cupti.last_flush" | "cupti.no_flush" => LossKind::CaptureCut,
         "sampling.overflow" | "sampling.failed" => LossKind::SamplesDropped,

@@ -88,7 +88,14 @@ pub fn read(input: impl Read) -> Result<CounterSet, NcuError> {
         page.least = width;
         if !label.is_empty() {
             page.least = columns.value + 1;
-            metric(&mut set, launch, section, label, &columns, &row);
+            let id = match metric_of_label(section, label) {
+                Some(name) => set.intern(name),
+                None if is_name(section, label) => set.intern(label),
+                // A label alone says too little, as two sections share some.
+                None => set.intern(&format!("{section}: {label}")),
+            };
+            let unit = row.get(columns.unit).and_then(Scaled::parse);
+            set.add_cell(launch, id, row.get(columns.value).unwrap_or_default(), unit);
         } else if !cell(columns.rule).is_empty() {
             set.rules.push(Rule {
                 launch: index,
@@ -103,11 +110,7 @@ pub fn read(input: impl Read) -> Result<CounterSet, NcuError> {
         }
     }
     close(&mut set, open);
-    set.drop_failed();
-    if set.launches.is_empty() {
-        return Err(NcuError::NoLaunches);
-    }
-    Ok(set)
+    set.finished()
 }
 
 fn close(set: &mut CounterSet, launch: Option<LaunchCounters>) {
@@ -115,24 +118,6 @@ fn close(set: &mut CounterSet, launch: Option<LaunchCounters>) {
         set.check(&mut launch);
         set.launches.push(launch);
     }
-}
-
-fn metric(
-    set: &mut CounterSet,
-    launch: &mut LaunchCounters,
-    section: &str,
-    label: &str,
-    columns: &Columns,
-    row: &StringRecord,
-) {
-    let id = match metric_of_label(section, label) {
-        Some(name) => set.intern(name),
-        None if is_name(section, label) => set.intern(label),
-        // A label alone says too little, as two sections share some.
-        None => set.intern(&format!("{section}: {label}")),
-    };
-    let unit = row.get(columns.unit).and_then(Scaled::parse);
-    set.add_cell(launch, id, row.get(columns.value).unwrap_or_default(), unit);
 }
 
 fn rule_kind(text: &str) -> RuleKind {

@@ -14,7 +14,6 @@ use std::sync::LazyLock;
 /// assert_eq!(unit_of("dram__bytes.sum.per_second"), Some(Unit::BYTE_PER_SECOND));
 /// assert_eq!(unit_of("gpu__time_duration.sum"), Some(Unit::NANOSECOND));
 /// ```
-#[must_use]
 pub fn unit_of(name: &str) -> Option<Unit> {
     if let Some(unit) = fixed(name) {
         return Some(unit);

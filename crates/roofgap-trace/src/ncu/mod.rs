@@ -4,11 +4,9 @@
 //! report itself ([`rep`]), read without ncu. Values are converted to base units (`unit`).
 
 use crate::format::{Detected, Head};
-use crate::{Format, Input, ReadError, Sniffed, Source, SourceFormat};
-use roofgap_base::file::Unpacked;
+use crate::{Format, Input, ReadError, Sniffed, Source, SourceFormat, input};
 use std::io::BufReader;
 
-mod container;
 pub mod details;
 mod metric;
 pub(crate) mod model;
@@ -69,7 +67,7 @@ fn total_ns(set: &CounterSet) -> f64 {
 /// Adds the counters of a file.
 fn add(file: &Sniffed, input: &mut Input) -> Result<(), ReadError> {
     let damaged = |what: String| ReadError::damaged(&file.path, NAME, what);
-    let content = BufReader::new(Unpacked::open(&file.path).map_err(|e| ReadError::io(&file.path, e))?);
+    let content = BufReader::new(input::open(&file.path)?);
     let set = match file.format {
         SourceFormat::NcuReport => rep::read(content),
         SourceFormat::NcuDetailsPage => details::read(content),
@@ -175,10 +173,10 @@ struct NeedMore;
 /// Detects an input of ncu from its first bytes; `whole` is true if there are no more.
 fn sniff(head: &[u8], whole: bool) -> Result<Option<SourceFormat>, NeedMore> {
     let more = if whole { Ok(None) } else { Err(NeedMore) };
-    if head.starts_with(container::MAGIC) {
+    if head.starts_with(rep::MAGIC) {
         return Ok(Some(SourceFormat::NcuReport));
     }
-    if container::MAGIC.starts_with(head) {
+    if rep::MAGIC.starts_with(head) {
         return more;
     }
     let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);

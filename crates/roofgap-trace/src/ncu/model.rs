@@ -1,12 +1,12 @@
 //! The counters of single launches, whichever input they came from.
 
+use super::NcuError;
 use super::unit::{Base, Quantity, Unit};
-use crate::model::{Device, LaunchShape, LossKind, Losses, is_within};
-use rustc_hash::FxHashMap;
+use crate::model::{Device, LaunchShape, LossKind, Losses, NameId, Names, is_within};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A metric's name, held once in its [`CounterSet`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MetricId(u32);
+pub type MetricId = NameId;
 
 /// One number of one launch.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -157,30 +157,21 @@ pub struct CounterSet {
     pub rules: Vec<Rule>,
     /// Declared losses.
     pub losses: Losses,
-    names: Vec<Box<str>>,
-    ids: FxHashMap<Box<str>, MetricId>,
+    pub(super) names: Names,
 }
 
 impl CounterSet {
     /// Returns the name of a metric.
-    #[must_use]
     pub fn name(&self, id: MetricId) -> &str {
-        self.names.get(id.0 as usize).map_or("", |name| name)
+        self.names.get(id)
     }
 
     /// Returns the id of a name, if any launch has it.
-    #[must_use]
     pub fn id(&self, name: &str) -> Option<MetricId> {
-        self.ids.get(name).copied()
-    }
-
-    /// Iterates over the metric names in the order of the input.
-    pub fn metric_names(&self) -> impl Iterator<Item = (MetricId, &str)> {
-        (0u32..).map(MetricId).zip(self.names.iter().map(|name| &**name))
+        self.names.find(name)
     }
 
     /// Returns a number of a launch with its unit.
-    #[must_use]
     pub fn quantity(&self, launch: &LaunchCounters, name: &str) -> Option<Quantity> {
         let id = self.id(name)?;
         let at = launch.metrics.binary_search_by_key(&id, |metric| metric.id).ok()?;
@@ -188,13 +179,11 @@ impl CounterSet {
     }
 
     /// Returns a number of a launch; `None` if it has another unit.
-    #[must_use]
     pub fn value(&self, launch: &LaunchCounters, name: &str, unit: Unit) -> Option<f64> {
         self.quantity(launch, name).filter(|quantity| quantity.unit == unit).map(|quantity| quantity.value)
     }
 
     /// Returns a text value of a launch.
-    #[must_use]
     pub fn text<'a>(&self, launch: &'a LaunchCounters, name: &str) -> Option<&'a str> {
         let id = self.id(name)?;
         let at = launch.texts.binary_search_by_key(&id, |(own, _)| *own).ok()?;
@@ -211,47 +200,33 @@ impl CounterSet {
     /// Takes in another input. Launches that both have (process, number, kernel, grid and block are the same: pages of
     /// one report) become one with the metrics of both; this set's own value wins.
     pub fn absorb(&mut self, other: Self) {
-        let renamed: Vec<MetricId> = other.names.iter().map(|name| self.intern(name)).collect();
-        let renamed = |id: MetricId| renamed.get(id.0 as usize).copied().unwrap_or(id);
+        let renamed: Vec<MetricId> = other.names.iter().map(|(_, name)| self.intern(name)).collect();
+        let renamed = |id: MetricId| renamed.get(id.index()).copied().unwrap_or(id);
         let mut known: FxHashMap<LaunchKey, usize> = FxHashMap::default();
         for (index, launch) in self.launches.iter().enumerate() {
-            known.entry(LaunchKey::of(launch)).or_insert(index);
+            known.entry(launch.key()).or_insert(index);
         }
+        let had_rules: FxHashSet<usize> = self.rules.iter().map(|rule| rule.launch).collect();
         let mut moved = Vec::with_capacity(other.launches.len());
-        let mut merged = vec![false; self.launches.len()];
         for mut launch in other.launches {
             launch.metrics.iter_mut().for_each(|metric| metric.id = renamed(metric.id));
             launch.texts.iter_mut().for_each(|(id, _)| *id = renamed(*id));
             launch.missing.iter_mut().for_each(|id| *id = renamed(*id));
-            let own = known.get(&LaunchKey::of(&launch)).copied();
-            match own.and_then(|index| self.launches.get_mut(index).map(|own| (index, own))) {
-                Some((index, own)) => {
-                    own.take_in(launch);
-                    if let Some(flag) = merged.get_mut(index) {
-                        *flag = true;
-                    }
-                    moved.push((index, true));
+            match known.get(&launch.key()) {
+                Some(&index) => {
+                    self.launches[index].take_in(launch);
+                    moved.push(index);
                 }
                 None => {
                     launch.sort();
-                    moved.push((self.launches.len(), false));
+                    moved.push(self.launches.len());
                     self.launches.push(launch);
                 }
             }
         }
-        let mut had_rules = vec![false; merged.len()];
-        for rule in &self.rules {
-            if let (Some(had), Some(true)) = (had_rules.get_mut(rule.launch), merged.get(rule.launch)) {
-                *had = true;
-            }
-        }
-        for mut rule in other.rules {
-            let Some(&(index, _)) = moved.get(rule.launch) else {
-                continue;
-            };
-            if !had_rules.get(index).copied().unwrap_or(false) {
-                rule.launch = index;
-                self.rules.push(rule);
+        for rule in other.rules {
+            if let Some(&launch) = moved.get(rule.launch).filter(|launch| !had_rules.contains(launch)) {
+                self.rules.push(Rule { launch, ..rule });
             }
         }
         self.rules.sort_by_key(|rule| rule.launch);
@@ -287,42 +262,26 @@ impl CounterSet {
         launch.sort();
     }
 
-    /// Leaves out the launches that failed, and counts them.
-    pub(super) fn drop_failed(&mut self) {
-        let kept: Vec<bool> = self.launches.iter().map(|launch| !launch.failed()).collect();
-        if kept.iter().all(|kept| *kept) {
-            return;
-        }
-        let mut next = 0;
-        let positions: Vec<Option<usize>> = kept
-            .iter()
-            .map(|kept| {
-                let position = kept.then_some(next);
-                next += usize::from(*kept);
-                position
-            })
-            .collect();
-        let failed = self.launches.len() - next;
-        self.losses.add(LossKind::CounterFailed, failed as u64);
-        let mut keep = kept.iter();
-        self.launches.retain(|_| keep.next().copied().unwrap_or(true));
-        self.rules.retain_mut(|rule| match positions.get(rule.launch) {
-            Some(Some(position)) => {
-                rule.launch = *position;
-                true
-            }
-            _ => false,
+    /// Leaves out the launches that failed, and counts them. A set without launches is an error.
+    pub(super) fn finished(mut self) -> Result<Self, NcuError> {
+        let (mut positions, mut kept) = (Vec::with_capacity(self.launches.len()), 0);
+        self.launches.retain(|launch| {
+            let keeps = !launch.failed();
+            positions.push(keeps.then_some(kept));
+            kept += usize::from(keeps);
+            keeps
         });
+        self.losses.add(LossKind::CounterFailed, (positions.len() - kept) as u64);
+        self.rules.retain_mut(|rule| {
+            let position = positions.get(rule.launch).copied().flatten();
+            rule.launch = position.unwrap_or_default();
+            position.is_some()
+        });
+        if kept == 0 { Err(NcuError::NoLaunches) } else { Ok(self) }
     }
 
     pub(super) fn intern(&mut self, name: &str) -> MetricId {
-        if let Some(&id) = self.ids.get(name) {
-            return id;
-        }
-        let id = MetricId(u32::try_from(self.names.len()).unwrap_or(u32::MAX));
-        self.names.push(name.into());
-        self.ids.insert(name.into(), id);
-        id
+        self.names.intern(name)
     }
 }
 
@@ -358,6 +317,10 @@ impl LaunchCounters {
         self.missing.dedup();
     }
 
+    fn key(&self) -> LaunchKey {
+        (self.id, self.process, first_word(&self.kernel), self.grid, self.block)
+    }
+
     fn take_in(&mut self, other: Self) {
         self.metrics.extend(other.metrics);
         self.texts.extend(other.texts);
@@ -374,27 +337,8 @@ impl LaunchCounters {
     }
 }
 
-/// Identity of a launch.
-#[derive(PartialEq, Eq, Hash)]
-struct LaunchKey {
-    id: u64,
-    process: Option<u32>,
-    kernel: String,
-    grid: Option<[u32; 3]>,
-    block: Option<[u32; 3]>,
-}
-
-impl LaunchKey {
-    fn of(launch: &LaunchCounters) -> Self {
-        Self {
-            id: launch.id,
-            process: launch.process,
-            kernel: first_word(&launch.kernel),
-            grid: launch.grid,
-            block: launch.block,
-        }
-    }
-}
+/// Identity of a launch: number, process, kernel, grid and block.
+type LaunchKey = (u64, Option<u32>, String, Option<[u32; 3]>, Option<[u32; 3]>);
 
 /// Returns the name before the first bracket, without qualifiers: the part of a name that every version of ncu prints
 /// alike (`burn<(int)200>` in a report is `burn<200>` on a page, and namespaces come and go).
@@ -407,7 +351,6 @@ fn first_word(kernel: &str) -> String {
 impl CounterSet {
     /// Returns every device of the launches once. A details page has no device attributes, only the number and the compute
     /// capability.
-    #[must_use]
     pub fn devices(&self) -> Vec<Device> {
         let mut devices: Vec<Device> = Vec::new();
         for launch in &self.launches {

@@ -4,7 +4,7 @@
 //! in quotes domain, name, and six fields of attributes, of which the last is the message again or `none`.
 
 use super::model::{NvtxKind, NvtxRange};
-use crate::protobuf::{Fields, Malformed, Wire};
+use crate::protobuf::{Malformed, messages, number, text};
 use rustc_hash::FxHashMap;
 
 const DEFAULT_DOMAIN: &str = "<default domain>";
@@ -12,26 +12,17 @@ const DEFAULT_DOMAIN: &str = "<default domain>";
 /// Reads a cell of one of the two NVTX columns.
 pub fn ranges(cell: &str, kind: NvtxKind, out: &mut Vec<NvtxRange>) {
     let mut rest = cell;
-    while let Some(open) = rest.find('"') {
-        let Some(inside) = rest.get(open + 1..) else {
-            return;
-        };
-        let Some(close) = closing_quote(inside) else {
-            return;
-        };
-        if let Some(range) = inside.get(..close).and_then(|text| range(text, kind)) {
-            out.push(range);
-        }
-        match inside.get(close + 1..) {
-            Some(next) => rest = next,
-            None => return,
-        }
+    while let Some((_, inside)) = rest.split_once('"')
+        && let Some(close) = closing_quote(inside)
+    {
+        out.extend(range(&inside[..close], kind));
+        rest = &inside[close + 1..];
     }
 }
 
 /// Converts the name of a domain to that of the model.
 pub fn domain(name: &str) -> Option<String> {
-    if name.is_empty() || name == DEFAULT_DOMAIN { None } else { Some(name.to_owned()) }
+    Some(name.to_owned()).filter(|name| !name.is_empty() && name != DEFAULT_DOMAIN)
 }
 
 /// Finds the end of a quoted range. Names may have quotes, so only a quote before a space or the end counts.
@@ -42,16 +33,10 @@ fn closing_quote(text: &str) -> Option<usize> {
 
 fn range(text: &str, kind: NvtxKind) -> Option<NvtxRange> {
     // A start/end range has its id in front.
-    let text = match kind {
-        NvtxKind::PushPop => text,
-        NvtxKind::StartEnd => match text.split_once(':') {
-            Some((id, rest)) if !id.is_empty() && id.bytes().all(|b| b.is_ascii_digit()) => rest,
-            _ => text,
-        },
-    };
-    let (domain_name, rest) = text.split_once(':')?;
-    let name = name_of(rest)?;
-    Some(NvtxRange { domain: domain(domain_name), name: name.to_owned(), kind })
+    let numbered =
+        text.split_once(':').filter(|(id, _)| kind == NvtxKind::StartEnd && id.parse::<u64>().is_ok());
+    let (domain_name, rest) = numbered.map_or(text, |(_, rest)| rest).split_once(':')?;
+    Some(NvtxRange { domain: domain(domain_name), name: name_of(rest)?.to_owned(), kind })
 }
 
 /// Extracts the name from `name:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg`; name and message may have colons.
@@ -69,83 +54,35 @@ fn name_of(text: &str) -> Option<&str> {
             return Some(name);
         }
     }
-    let end = colons.len().checked_sub(ATTRIBUTES + 1).and_then(|index| colons.get(index));
-    match end {
-        Some(&end) => text.get(..end),
-        None => Some(text),
-    }
+    let end = colons.len().checked_sub(ATTRIBUTES + 1).map_or(text.len(), |index| colons[index]);
+    text.get(..end)
 }
 
 /// Reads the stacks of the launching thread, and the ranges open across threads.
 pub fn state_ranges(state: &[u8], launching: Option<u64>, out: &mut Vec<NvtxRange>) -> Result<(), Malformed> {
     let mut domains: FxHashMap<u64, String> = FxHashMap::default();
-    for field in Fields::of(state) {
-        if let (1, Wire::Bytes(info)) = field? {
-            let (mut id, mut name) = (None, None);
-            for field in Fields::of(info) {
-                match field? {
-                    (1, Wire::Varint(value)) => id = Some(value),
-                    (2, value) => name = value.text(),
-                    _ => {}
-                }
-            }
-            if let (Some(id), Some(name)) = (id, name) {
-                domains.entry(id).or_insert(name);
-            }
+    for info in messages(state, 1)? {
+        if let (Some(id), Some(name)) = (number(info, 1)?, text(info, 2)?) {
+            domains.entry(id).or_insert(name);
         }
     }
-    let domain_name = |id: u64| domains.get(&id).and_then(|name| domain(name));
-    for field in Fields::of(state) {
-        match field? {
-            (2, Wire::Bytes(thread)) => {
-                let mut id = None;
-                let mut stacks = Vec::new();
-                for field in Fields::of(thread) {
-                    match field? {
-                        (1, Wire::Varint(value)) => id = Some(value),
-                        (2, Wire::Bytes(domain)) => stacks.push(domain),
-                        _ => {}
-                    }
-                }
-                if launching.is_none() || id == launching {
-                    for domain in stacks {
-                        domain_ranges(domain, NvtxKind::PushPop, domain_name, out)?;
-                    }
-                }
-            }
-            (3, Wire::Bytes(domain)) => domain_ranges(domain, NvtxKind::StartEnd, domain_name, out)?,
-            _ => {}
+    let mut add = |message: &[u8], kind: NvtxKind, name_field: u64| -> Result<(), Malformed> {
+        let domain = number(message, 1)?.and_then(|id| domain(domains.get(&id)?));
+        for range in messages(message, 3)? {
+            let name = text(range, name_field)?;
+            out.extend(name.map(|name| NvtxRange { domain: domain.clone(), name, kind }));
         }
-    }
-    Ok(())
-}
-
-fn domain_ranges(
-    message: &[u8],
-    kind: NvtxKind,
-    domain_name: impl Fn(u64) -> Option<String>,
-    out: &mut Vec<NvtxRange>,
-) -> Result<(), Malformed> {
-    let name_field = match kind {
-        NvtxKind::PushPop => 1,
-        NvtxKind::StartEnd => 2,
+        Ok(())
     };
-    let mut domain = None;
-    for field in Fields::of(message) {
-        match field? {
-            (1, Wire::Varint(id)) => domain = domain_name(id),
-            (3, Wire::Bytes(range)) => {
-                for field in Fields::of(range) {
-                    let (number, value) = field?;
-                    if number == name_field
-                        && let Some(name) = value.text()
-                    {
-                        out.push(NvtxRange { domain: domain.clone(), name, kind });
-                    }
-                }
+    for thread in messages(state, 2)? {
+        if launching.is_none() || number(thread, 1)? == launching {
+            for stack in messages(thread, 2)? {
+                add(stack, NvtxKind::PushPop, 1)?;
             }
-            _ => {}
         }
+    }
+    for open in messages(state, 3)? {
+        add(open, NvtxKind::StartEnd, 2)?;
     }
     Ok(())
 }

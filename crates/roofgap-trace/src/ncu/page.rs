@@ -4,6 +4,7 @@ use super::NcuError;
 use super::model::{CounterSet, LaunchCounters, Metric, MetricId, NvtxKind};
 use super::nvtx;
 use super::unit::{Scaled, Unit};
+use crate::decimal::ungrouped;
 use crate::model::LossKind;
 use csv::StringRecord;
 use std::io::{self, BufRead, BufReader, Read};
@@ -45,7 +46,7 @@ impl<R: Read> PageLines<R> {
                 return Ok(false);
             }
             if read == LINE_LIMIT {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, LineTooLong));
+                return Err(io::ErrorKind::FileTooLarge.into());
             }
             if !self.in_page {
                 let text = self.line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&self.line);
@@ -70,11 +71,7 @@ impl<R: Read> Read for PageLines<R> {
         if self.at >= self.line.len() && !self.advance()? {
             return Ok(0);
         }
-        let rest = self.line.get(self.at..).unwrap_or_default();
-        let count = rest.len().min(out.len());
-        if let (Some(to), Some(from)) = (out.get_mut(..count), rest.get(..count)) {
-            to.copy_from_slice(from);
-        }
+        let count = self.line.get(self.at..).unwrap_or_default().read(out)?;
         self.at += count;
         Ok(count)
     }
@@ -84,17 +81,6 @@ impl<R: Read> Read for PageLines<R> {
 pub fn is_header(line: &[u8]) -> bool {
     line.starts_with(b"\"ID\",\"") || line.starts_with(b"ID,Process ID")
 }
-
-#[derive(Debug)]
-struct LineTooLong;
-
-impl std::fmt::Display for LineTooLong {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("line too long")
-    }
-}
-
-impl std::error::Error for LineTooLong {}
 
 /// Rows of a page.
 pub struct Page<R: Read> {
@@ -139,7 +125,7 @@ impl<R: Read> Page<R> {
 
 fn page_error(error: csv::Error) -> NcuError {
     match error.into_kind() {
-        csv::ErrorKind::Io(source) if source.get_ref().is_some_and(|inner| inner.is::<LineTooLong>()) => {
+        csv::ErrorKind::Io(source) if source.kind() == io::ErrorKind::FileTooLarge => {
             NcuError::LineTooLong { limit: LINE_LIMIT }
         }
         csv::ErrorKind::Io(source) => NcuError::Io { what: "an ncu CSV page", source },
@@ -147,103 +133,78 @@ fn page_error(error: csv::Error) -> NcuError {
     }
 }
 
+const PUSH_POP: &str = "Push/Pop_Range";
+const START_END: &str = "Start/Stop_Range";
+
+/// Columns that identify a launch. What each is called, or what the name of the last two has in it.
+const COLUMNS: [&str; 14] = [
+    "ID",
+    "Process ID",
+    "Process Name",
+    "Kernel Name",
+    "Context",
+    "Stream",
+    "Block Size",
+    "Grid Size",
+    "Device",
+    "CC",
+    "Host Name",
+    "Kernel Time",
+    PUSH_POP,
+    START_END,
+];
+
 /// Positions of the columns that identify a launch.
-#[derive(Debug, Default)]
-pub struct LaunchColumns {
-    id: Option<usize>,
-    process: Option<usize>,
-    process_name: Option<usize>,
-    kernel: Option<usize>,
-    context: Option<usize>,
-    stream: Option<usize>,
-    block: Option<usize>,
-    grid: Option<usize>,
-    device: Option<usize>,
-    cc: Option<usize>,
-    push_pop: Option<usize>,
-    start_end: Option<usize>,
-    /// Columns that are of the launch and not read.
-    other: Vec<usize>,
-}
+#[derive(Debug)]
+pub struct LaunchColumns(Vec<(&'static str, usize)>);
 
 impl LaunchColumns {
     pub fn of(header: &StringRecord) -> Self {
-        let mut columns = Self::default();
-        for (index, name) in header.iter().enumerate() {
-            let slot = match name.trim() {
-                "ID" => &mut columns.id,
-                "Process ID" => &mut columns.process,
-                "Process Name" => &mut columns.process_name,
-                "Kernel Name" | "Function Name" => &mut columns.kernel,
-                "Context" => &mut columns.context,
-                "Stream" => &mut columns.stream,
-                "Block Size" => &mut columns.block,
-                "Grid Size" => &mut columns.grid,
-                "Device" => &mut columns.device,
-                "CC" => &mut columns.cc,
-                "Host Name" | "Kernel Time" => {
-                    columns.other.push(index);
-                    continue;
-                }
-                name if name.contains("Push/Pop_Range") => &mut columns.push_pop,
-                name if name.contains("Start/Stop_Range") => &mut columns.start_end,
-                _ => continue,
+        let known = |(index, name): (usize, &str)| {
+            let name = if name.trim() == "Function Name" { "Kernel Name" } else { name.trim() };
+            let is = |own: &&&str| match **own {
+                PUSH_POP | START_END => name.contains(**own),
+                own => name == own,
             };
-            *slot = Some(index);
-        }
-        columns
+            Some((*COLUMNS.iter().find(is)?, index))
+        };
+        Self(header.iter().enumerate().filter_map(known).collect())
     }
 
     /// Returns true if a column identifies the launch and is not a metric.
     pub fn contains(&self, index: usize) -> bool {
-        [
-            self.id,
-            self.process,
-            self.process_name,
-            self.kernel,
-            self.context,
-            self.stream,
-            self.block,
-            self.grid,
-            self.device,
-            self.cc,
-            self.push_pop,
-            self.start_end,
-        ]
-        .contains(&Some(index))
-            || self.other.contains(&index)
+        self.0.iter().any(|(_, at)| *at == index)
+    }
+
+    fn cell<'r>(&self, row: &'r StringRecord, name: &str) -> Option<&'r str> {
+        let (_, at) = self.0.iter().rfind(|(known, _)| *known == name)?;
+        row.get(*at).map(str::trim).filter(|text| !text.is_empty())
     }
 
     /// Returns the number of the launch; `None` if the row is not ncu's.
     pub fn id(&self, row: &StringRecord) -> Option<u64> {
-        row.get(self.id?)?.trim().parse().ok()
+        self.cell(row, "ID")?.parse().ok()
     }
 
     /// Returns the launch of a row.
     pub fn launch(&self, row: &StringRecord) -> Option<LaunchCounters> {
-        let get = |column: Option<usize>| {
-            column.and_then(|at| row.get(at)).map(str::trim).filter(|t| !t.is_empty())
-        };
-        let number = |column| get(column).and_then(|text| text.parse::<u32>().ok());
+        let get = |name| self.cell(row, name);
+        let number = |name| get(name)?.parse::<u32>().ok();
         let mut launch = LaunchCounters {
             id: self.id(row)?,
-            process: number(self.process),
-            process_name: get(self.process_name).map(str::to_owned),
-            device: number(self.device),
-            kernel: get(self.kernel)?.to_owned(),
-            grid: get(self.grid).and_then(dimensions),
-            block: get(self.block).and_then(dimensions),
-            context: number(self.context),
-            stream: number(self.stream),
-            compute_capability: get(self.cc).and_then(compute_capability),
+            process: number("Process ID"),
+            process_name: get("Process Name").map(str::to_owned),
+            device: number("Device"),
+            kernel: get("Kernel Name")?.to_owned(),
+            grid: get("Grid Size").and_then(dimensions),
+            block: get("Block Size").and_then(dimensions),
+            context: number("Context"),
+            stream: number("Stream"),
+            compute_capability: get("CC").and_then(compute_capability),
             ..LaunchCounters::default()
         };
-        if let Some(cell) = get(self.push_pop) {
-            nvtx::ranges(cell, NvtxKind::PushPop, &mut launch.nvtx);
-        }
-        if let Some(cell) = get(self.start_end) {
-            nvtx::ranges(cell, NvtxKind::StartEnd, &mut launch.nvtx);
-        }
+        nvtx::ranges(get(PUSH_POP).unwrap_or_default(), NvtxKind::PushPop, &mut launch.nvtx);
+        nvtx::ranges(get(START_END).unwrap_or_default(), NvtxKind::StartEnd, &mut launch.nvtx);
         Some(launch)
     }
 }
@@ -265,10 +226,8 @@ fn compute_capability(text: &str) -> Option<(u8, u8)> {
 /// Content of a cell.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell<'a> {
-    /// Nothing was printed.
-    Empty,
-    /// The tool says that it has no value (`n/a`, `nan`, `inf`).
-    NotAvailable,
+    /// Nothing was printed, or the tool says that it has no value (`n/a`, `nan`, `inf`).
+    Missing,
     /// A number. What each instance of the unit counted, which a page may list behind it, is left out.
     Number(f64),
     /// A word.
@@ -280,11 +239,8 @@ pub enum Cell<'a> {
 /// Reads a cell: `1,234.50`, `n/a`, `all`, `5504 (64; 64; 48)`, `5504 (0: 64; 1: 48)`.
 pub fn parse_cell(text: &str) -> Cell<'_> {
     let text = text.trim();
-    if text.is_empty() {
-        return Cell::Empty;
-    }
-    if is_not_available(text) {
-        return Cell::NotAvailable;
+    if MISSING.iter().any(|word| text.eq_ignore_ascii_case(word)) {
+        return Cell::Missing;
     }
     if let Some(value) = number(text) {
         return Cell::Number(value);
@@ -309,7 +265,7 @@ impl CounterSet {
         unit: Option<Scaled>,
     ) {
         match parse_cell(text) {
-            Cell::Empty | Cell::NotAvailable => launch.missing.push(id),
+            Cell::Missing => launch.missing.push(id),
             Cell::Text(text) => launch.texts.push((id, text.into())),
             Cell::Malformed => self.losses.add(LossKind::CounterMalformed, 1),
             Cell::Number(value) => {
@@ -322,50 +278,16 @@ impl CounterSet {
     }
 }
 
-fn is_not_available(text: &str) -> bool {
-    ["n/a", "nan", "-nan", "inf", "-inf", "(!) n/a", "(!) nan"]
-        .iter()
-        .any(|word| text.eq_ignore_ascii_case(word))
-}
+const MISSING: [&str; 8] = ["", "n/a", "nan", "-nan", "inf", "-inf", "(!) n/a", "(!) nan"];
 
-/// Parses a number with or without thousands commas. Groups must have three digits, so that a decimal comma is not misread.
+/// Parses a number with or without thousands commas.
 pub fn number(text: &str) -> Option<f64> {
-    let (sign, digits) = match text.strip_prefix('-') {
-        Some(rest) => (-1.0, rest),
-        None => (1.0, text),
-    };
+    let digits = text.strip_prefix('-').unwrap_or(text);
     if !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
         return None;
     }
-    if !digits.contains(',') {
-        return digits.parse::<f64>().ok().filter(|v| v.is_finite()).map(|v| sign * v);
-    }
-    let (whole, fraction) = match digits.split_once('.') {
-        Some((whole, fraction)) => (whole, Some(fraction)),
-        None => (digits, None),
-    };
-    let mut groups = whole.split(',');
-    let first = groups.next()?;
-    let mut plain = String::with_capacity(digits.len());
-    let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-    if !is_digits(first) || first.len() > 3 {
-        return None;
-    }
-    plain.push_str(first);
-    for group in groups {
-        if group.len() != 3 || !is_digits(group) {
-            return None;
-        }
-        plain.push_str(group);
-    }
-    if let Some(fraction) = fraction {
-        if !fraction.bytes().all(|b| b.is_ascii_digit()) {
-            return None;
-        }
-        plain.push('.');
-        plain.push_str(fraction);
-    }
-    plain.parse::<f64>().ok().filter(|v| v.is_finite()).map(|v| sign * v)
+    let value = ungrouped(digits).parse::<f64>().ok().filter(|value| value.is_finite())?;
+    Some(if digits.len() < text.len() { -value } else { value })
 }
 
 /// Splits `total (a; b; c)` or `total (id: a; id: b)`; the total may be missing, as in `(burn)`.
@@ -376,7 +298,8 @@ fn with_instances(text: &str) -> Option<Cell<'_>> {
     if let Some(value) = number(head) {
         return Some(Cell::Number(value));
     }
-    let listed = last_of_pair(inner.split(';').next()?);
+    let first = inner.split(';').next()?;
+    let listed = first.rsplit_once(": ").map_or(first, |(_, value)| value).trim();
     match (head.is_empty(), listed) {
         // `all (all)`: the aggregate is the word.
         (false, one) if one == head => Some(Cell::Text(head)),
@@ -386,10 +309,6 @@ fn with_instances(text: &str) -> Option<Cell<'_>> {
         },
         _ => None,
     }
-}
-
-fn last_of_pair(part: &str) -> &str {
-    part.rsplit_once(": ").map_or(part, |(_, value)| value).trim()
 }
 
 #[cfg(test)]
@@ -447,9 +366,9 @@ mod cell_tests {
 
     #[test]
     fn absent_and_words() {
-        assert_eq!(parse_cell(""), Cell::Empty);
-        assert_eq!(parse_cell("n/a"), Cell::NotAvailable);
-        assert_eq!(parse_cell("nan"), Cell::NotAvailable);
+        assert_eq!(parse_cell(""), Cell::Missing);
+        assert_eq!(parse_cell("n/a"), Cell::Missing);
+        assert_eq!(parse_cell("nan"), Cell::Missing);
         assert_eq!(parse_cell("PolicySpread"), Cell::Text("PolicySpread"));
         assert_eq!(parse_cell("NVIDIA H200"), Cell::Text("NVIDIA H200"));
     }

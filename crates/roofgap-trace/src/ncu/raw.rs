@@ -78,9 +78,5 @@ pub fn read(input: impl Read) -> Result<CounterSet, NcuError> {
         set.check(&mut launch);
         set.launches.push(launch);
     }
-    set.drop_failed();
-    if set.launches.is_empty() {
-        return Err(NcuError::NoLaunches);
-    }
-    Ok(set)
+    set.finished()
 }

@@ -6,15 +6,20 @@
 //! Only the fields that are used are described here, by their numbers.
 
 use super::NcuError;
-use super::container::{Counted, MAGIC, Stop};
 use super::metric::unit_of;
 use super::model::{CounterSet, LaunchCounters, Metric, MetricId, Rule, RuleKind, Speedup, SpeedupScope};
 use super::nvtx::state_ranges;
 use super::unit::Unit;
 use crate::model::LossKind;
-use crate::protobuf::{Fields, Malformed, Wire};
+use crate::protobuf::{Fields, Malformed, Wire, dimensions, last, messages, number, text};
 use rustc_hash::FxHashSet;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
+
+/// First bytes of a report.
+pub const MAGIC: &[u8] = b"NVR\0";
+
+/// A message that is read whole is never this large; one that claims to be is not read.
+const MESSAGE_LIMIT: u32 = 512 << 20;
 
 /// Reads a `.ncu-rep`.
 ///
@@ -23,23 +28,64 @@ use std::io::{self, Read};
 /// # Errors
 /// See [`NcuError`].
 pub fn read(input: impl Read) -> Result<CounterSet, NcuError> {
-    let mut input = Counted { input, offset: 0 };
     let mut report = Report::default();
-    match blocks(&mut input, &mut report) {
-        Ok(()) => {}
-        Err(Stop::Io(source)) if source.kind() != io::ErrorKind::UnexpectedEof => {
-            return Err(NcuError::Io { what: "an ncu report", source });
-        }
-        Err(Stop::NotAReport) => return Err(NcuError::NotAReport),
-        Err(stop) => {
-            return Err(NcuError::BadReport { offset: input.offset, problem: stop.problem() });
-        }
+    blocks(&mut Counted { input, offset: 0 }, &mut report)?;
+    report.set.finished()
+}
+
+/// The messages of a report, each behind its length.
+struct Counted<R> {
+    input: R,
+    offset: u64,
+}
+
+impl<R: Read> Counted<R> {
+    fn bad(&self, problem: impl Into<String>) -> NcuError {
+        NcuError::BadReport { offset: self.offset, problem: problem.into() }
     }
-    report.set.drop_failed();
-    if report.set.launches.is_empty() {
-        return Err(NcuError::NoLaunches);
+
+    fn unknown_form(&self, what: &str) -> NcuError {
+        self.bad(format!("{what} is not as this version of the format has it"))
     }
-    Ok(report.set)
+
+    fn breaks_off(&self) -> NcuError {
+        self.bad("the file breaks off")
+    }
+
+    /// Copies at most this many bytes.
+    fn copy(&mut self, length: u64, to: &mut impl Write) -> Result<u64, NcuError> {
+        let copied =
+            io::copy(&mut (&mut self.input).take(length), to).map_err(|source| match source.kind() {
+                io::ErrorKind::UnexpectedEof => self.breaks_off(),
+                _ => NcuError::Io { what: "an ncu report", source },
+            })?;
+        self.offset += copied;
+        Ok(copied)
+    }
+
+    /// Reads a length; `None` at the end of the file.
+    fn length(&mut self) -> Result<Option<u32>, NcuError> {
+        let mut bytes = Vec::new();
+        if self.copy(4, &mut bytes)? == 0 {
+            return Ok(None);
+        }
+        let bytes = bytes.try_into().map_err(|_| self.breaks_off())?;
+        Ok(Some(u32::from_le_bytes(bytes)))
+    }
+
+    fn message(&mut self, length: u32) -> Result<Vec<u8>, NcuError> {
+        if length > MESSAGE_LIMIT {
+            return Err(self.bad(format!("a message claims {length} bytes")));
+        }
+        // Grows with what is there, not with what is claimed.
+        let mut message = Vec::new();
+        self.exactly(length.into(), &mut message)?;
+        Ok(message)
+    }
+
+    fn exactly(&mut self, length: u64, to: &mut impl Write) -> Result<(), NcuError> {
+        if self.copy(length, to)? == length { Ok(()) } else { Err(self.breaks_off()) }
+    }
 }
 
 /// State of reading a report.
@@ -62,51 +108,50 @@ struct Block {
     process_name: Option<String>,
 }
 
-fn blocks<R: Read>(input: &mut Counted<R>, report: &mut Report) -> Result<(), Stop> {
-    let mut magic = [0u8; 4];
-    input.input.read_exact(&mut magic).map_err(|_| Stop::NotAReport)?;
-    if magic != MAGIC {
-        return Err(Stop::NotAReport);
+fn blocks<R: Read>(input: &mut Counted<R>, report: &mut Report) -> Result<(), NcuError> {
+    let mut magic = Vec::new();
+    if input.copy(4, &mut magic).is_err() || magic != MAGIC {
+        return Err(NcuError::NotAReport);
     }
-    input.offset = 4;
     let Some(length) = input.length()? else {
         return Ok(());
     };
     let _file_header = input.message(length)?;
     while let Some(length) = input.length()? {
         let header = input.message(length)?;
-        let block = report.block_header(&header).map_err(|Malformed| Stop::Malformed("a block header"))?;
+        let block = report.block_header(&header).map_err(|Malformed| input.unknown_form("a block header"))?;
         payload(input, report, &block)?;
     }
     Ok(())
 }
 
 /// Sources of code come first, then launches, then what has no kernel.
-fn payload<R: Read>(input: &mut Counted<R>, report: &mut Report, block: &Block) -> Result<(), Stop> {
+fn payload<R: Read>(input: &mut Counted<R>, report: &mut Report, block: &Block) -> Result<(), NcuError> {
     let launches_end = block.sources.saturating_add(block.results);
     let mut left = block.payload;
     let mut index = 0;
     while left >= 4 {
         let Some(length) = input.length()? else {
-            return Err(Stop::Malformed("the payload of a block"));
+            return Err(input.unknown_form("the payload of a block"));
         };
         left -= 4;
         if u64::from(length) > left {
-            return Err(Stop::Malformed("the length of a message"));
+            return Err(input.unknown_form("the length of a message"));
         }
         left -= u64::from(length);
         if (block.sources..launches_end).contains(&index) {
             let message = input.message(length)?;
-            report.launch(&message, block).map_err(|Malformed| Stop::Malformed("the result of a launch"))?;
+            let read = report.launch(&message, block);
+            read.map_err(|Malformed| input.unknown_form("the result of a launch"))?;
         } else {
-            input.skip(u64::from(length))?;
+            input.exactly(length.into(), &mut io::sink())?;
             if index >= launches_end {
                 report.set.losses.add(LossKind::EventUnknown, 1);
             }
         }
         index += 1;
     }
-    input.skip(left)
+    input.exactly(left, &mut io::sink())
 }
 
 impl Report {
@@ -119,11 +164,9 @@ impl Report {
                 (3, Wire::Bytes(session)) => self.session(session)?,
                 (4, Wire::Bytes(table)) => {
                     let known = self.names.len();
-                    for string in Fields::of(table) {
-                        if let (1, Wire::Bytes(name)) = string? {
-                            let name = String::from_utf8_lossy(name);
-                            self.names.push((self.set.intern(&name), unit_of(&name)));
-                        }
+                    for name in messages(table, 1)? {
+                        let name = String::from_utf8_lossy(name);
+                        self.names.push((self.set.intern(&name), unit_of(&name)));
                     }
                     // A table adds what is new. One that begins with what is known is a table of its own, as where reports
                     // were joined.
@@ -138,13 +181,9 @@ impl Report {
                 }
                 (5, Wire::Varint(size)) => block.payload = size,
                 (6, Wire::Bytes(process)) => {
-                    for field in Fields::of(process) {
-                        match field? {
-                            (1, Wire::Varint(id)) => block.process = u32::try_from(id).ok(),
-                            (3, name) => block.process_name = name.text().map(|path| file_name(&path)),
-                            _ => {}
-                        }
-                    }
+                    block.process = number(process, 1)?.and_then(|id| u32::try_from(id).ok());
+                    let file = |path: String| path.rsplit(['/', '\\']).next().unwrap_or(&path).to_owned();
+                    block.process_name = text(process, 3)?.map(file);
                 }
                 _ => {}
             }
@@ -157,19 +196,13 @@ impl Report {
             match field? {
                 (2, Wire::Varint(seconds)) => self.set.tool.created_unix_s = Some(seconds),
                 (8, Wire::Bytes(version)) => {
-                    let (mut provider, mut text) = (None, None);
-                    for field in Fields::of(version) {
-                        match field? {
-                            (1, value) => provider = value.text(),
-                            (2, value) => text = value.text(),
-                            _ => {}
-                        }
-                    }
-                    match provider.as_deref() {
-                        Some("CUDA Version") => self.set.tool.cuda_version = text,
+                    let number = text(version, 2)?;
+                    match text(version, 1)?.as_deref() {
+                        Some("CUDA Version") => self.set.tool.cuda_version = number,
                         Some(name) if name.starts_with("Nsight Compute") => {
-                            self.set.tool.version = text
-                                .map(|text| text.split_whitespace().next().unwrap_or_default().to_owned());
+                            let first =
+                                |text: String| text.split_whitespace().next().unwrap_or("").to_owned();
+                            self.set.tool.version = number.map(first);
                         }
                         _ => {}
                     }
@@ -180,13 +213,7 @@ impl Report {
         }
         Ok(())
     }
-}
 
-fn file_name(path: &str) -> String {
-    path.rsplit(['/', '\\']).next().unwrap_or(path).to_owned()
-}
-
-impl Report {
     fn launch(&mut self, message: &[u8], block: &Block) -> Result<(), Malformed> {
         let mut launch = LaunchCounters {
             id: self.set.launches.len() as u64,
@@ -211,11 +238,7 @@ impl Report {
                 (22, Wire::Varint(id)) => launch.context = u32::try_from(id).ok(),
                 (23, Wire::Varint(id)) => launch.stream = u32::try_from(id).ok(),
                 (25, Wire::Bytes(clocks)) => {
-                    for field in Fields::of(clocks) {
-                        if let (2, Wire::Varint(locked)) = field? {
-                            launch.clocks_locked = Some(locked != 0);
-                        }
-                    }
+                    launch.clocks_locked = number(clocks, 2)?.map(|locked| locked != 0);
                 }
                 _ => {}
             }
@@ -223,23 +246,17 @@ impl Report {
         if let Some(state) = nvtx {
             state_ranges(state, thread, &mut launch.nvtx)?;
         }
-        launch.kernel = [demangled, function, launch.mangled.clone()]
-            .into_iter()
-            .flatten()
-            .find(|n| !n.is_empty())
-            .unwrap_or_default();
+        let names = [demangled, function, launch.mangled.clone()];
+        launch.kernel = names.into_iter().flatten().find(|name| !name.is_empty()).unwrap_or_default();
         self.set.check(&mut launch);
-        let number = |name: &str| {
-            self.set
-                .quantity(&launch, name)
-                .map(|quantity| quantity.value)
-                .filter(|value| (0.0..256.0).contains(value))
+        let small = |name: &str| {
+            let value = self.set.quantity(&launch, name)?.value;
+            (0.0..256.0).contains(&value).then_some(value as u8)
         };
-        let device = number("launch__device_id").map(|id| id as u32);
-        let major = number("device__attribute_compute_capability_major");
-        let minor = number("device__attribute_compute_capability_minor");
-        launch.device = device;
-        launch.compute_capability = major.zip(minor).map(|(major, minor)| (major as u8, minor as u8));
+        let major = small("device__attribute_compute_capability_major");
+        let minor = small("device__attribute_compute_capability_minor");
+        launch.device = small("launch__device_id").map(u32::from);
+        launch.compute_capability = major.zip(minor);
         self.set.launches.push(launch);
         Ok(())
     }
@@ -299,123 +316,63 @@ impl Value {
     }
 }
 
-fn dimensions(message: &[u8]) -> Result<Option<[u32; 3]>, Malformed> {
-    let mut out = [0u32; 3];
-    for field in Fields::of(message) {
-        let (number, value) = field?;
-        let slot = usize::try_from(number)
-            .ok()
-            .and_then(|number| number.checked_sub(1))
-            .and_then(|at| out.get_mut(at));
-        if let (Some(slot), Some(value)) = (slot, value.unsigned()) {
-            let Ok(value) = u32::try_from(value) else {
-                return Ok(None);
-            };
-            *slot = value;
-        }
-    }
-    Ok(Some(out))
-}
-
 impl Report {
     fn rule(&mut self, message: &[u8]) -> Result<(), Malformed> {
-        let (mut name, mut section, mut body) = (String::new(), String::new(), None);
-        for field in Fields::of(message) {
-            match field? {
-                (1, value) => name = value.text().unwrap_or_default(),
-                (3, Wire::Bytes(value)) => body = Some(value),
-                (4, value) => section = value.text().unwrap_or_default(),
-                _ => {}
-            }
-        }
-        let Some(body) = body else { return Ok(()) };
-        for item in Fields::of(body) {
-            let (1, Wire::Bytes(item)) = item? else { continue };
-            let (mut text, mut kind, mut speedup) = (None, RuleKind::Info, None);
-            for field in Fields::of(item) {
-                match field? {
-                    (1, Wire::Bytes(message)) => {
-                        for field in Fields::of(message) {
-                            match field? {
-                                (1, value) => text = value.text(),
-                                (2, Wire::Varint(value)) => kind = rule_kind(value),
-                                _ => {}
-                            }
-                        }
-                    }
-                    (10, Wire::Bytes(message)) => speedup = read_speedup(message)?,
-                    _ => {}
-                }
-            }
-            if let Some(text) = text {
-                let (name, section) = (name.clone(), section.clone());
-                let launch = self.set.launches.len();
-                self.set.rules.push(Rule {
-                    launch,
-                    section,
-                    name,
-                    kind,
-                    text: without_links(&text),
-                    speedup,
-                });
-            }
+        let (name, section) = (text(message, 1)?.unwrap_or_default(), text(message, 4)?.unwrap_or_default());
+        let body = messages(message, 3)?.pop().unwrap_or_default();
+        for item in messages(body, 1)? {
+            let said = messages(item, 1)?.pop().unwrap_or_default();
+            let Some(words) = text(said, 1)? else { continue };
+            self.set.rules.push(Rule {
+                launch: self.set.launches.len(),
+                section: section.clone(),
+                name: name.clone(),
+                kind: match number(said, 2)? {
+                    Some(1) => RuleKind::Ok,
+                    Some(2) => RuleKind::Warning,
+                    Some(3) => RuleKind::Error,
+                    Some(4) => RuleKind::Optimization,
+                    _ => RuleKind::Info,
+                },
+                text: without_links(&words),
+                speedup: speedup(messages(item, 10)?.pop().unwrap_or_default())?,
+            });
         }
         Ok(())
     }
 }
 
-fn rule_kind(value: u64) -> RuleKind {
-    match value {
-        1 => RuleKind::Ok,
-        2 => RuleKind::Warning,
-        3 => RuleKind::Error,
-        4 => RuleKind::Optimization,
-        _ => RuleKind::Info,
+fn speedup(message: &[u8]) -> Result<Option<Speedup>, Malformed> {
+    let scope = match number(message, 1)? {
+        Some(1) => SpeedupScope::Local,
+        Some(2) => SpeedupScope::Global,
+        _ => return Ok(None),
+    };
+    Ok(match last(message, 2)? {
+        Some(Wire::Fixed64(bits)) => Some(f64::from_bits(bits)).filter(Speedup::is_possible),
+        _ => None,
     }
-}
-
-fn read_speedup(message: &[u8]) -> Result<Option<Speedup>, Malformed> {
-    let (mut scope, mut percent) = (None, None);
-    for field in Fields::of(message) {
-        match field? {
-            (1, Wire::Varint(1)) => scope = Some(SpeedupScope::Local),
-            (1, Wire::Varint(2)) => scope = Some(SpeedupScope::Global),
-            (2, Wire::Fixed64(bits)) => percent = Some(f64::from_bits(bits)).filter(Speedup::is_possible),
-            _ => {}
-        }
-    }
-    Ok(scope.zip(percent).map(|(scope, percent)| Speedup { scope, percent }))
+    .map(|percent| Speedup { scope, percent }))
 }
 
 /// Formats `@section:Id:Words@` and `@url:Words:address@` as the pages do: the words, then the address in parentheses.
 fn without_links(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('@') {
-        let (before, from) = rest.split_at(at);
-        out.push_str(before);
-        let inside = from.strip_prefix('@').unwrap_or(from);
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some((before, inside)) = rest.split_once('@') {
         let link = inside.split_once('@').and_then(|(link, after)| Some((link_words(link)?, after)));
-        match link {
-            Some((words, after)) => {
-                out.push_str(&words);
-                rest = after;
-            }
-            None => {
-                out.push('@');
-                rest = inside;
-            }
-        }
+        let (words, after) = link.unwrap_or_else(|| ("@".to_owned(), inside));
+        out.extend([before, &words]);
+        rest = after;
     }
-    out.push_str(rest);
-    out
+    out + rest
 }
 
 fn link_words(link: &str) -> Option<String> {
     let (kind, rest) = link.split_once(':')?;
+    let (first, second) = rest.split_once(':')?;
     match kind {
-        "section" | "source" | "metric" => rest.split_once(':').map(|(_, words)| words.to_owned()),
-        "url" => rest.split_once(':').map(|(words, address)| format!("{words} ({address})")),
+        "section" | "source" | "metric" => Some(second.to_owned()),
+        "url" => Some(format!("{first} ({second})")),
         _ => None,
     }
 }

@@ -3,8 +3,6 @@
 //! ncu's prefixes are decimal: the same report says 32768 `byte` with base units and 32.768 `Kbyte` with automatic ones.
 //! Base units are byte, nanosecond, hertz and `/s`; everything else has no prefix to lose.
 
-use std::fmt;
-
 /// One side of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -81,51 +79,13 @@ impl Unit {
     pub const UNSTATED: Self = Self::of(Base::Unstated);
 
     /// Creates a unit without a denominator.
-    #[must_use]
     pub const fn of(of: Base) -> Self {
         Self { of, per: Base::One }
     }
 
     /// Creates a unit with a denominator.
-    #[must_use]
     pub const fn per(of: Base, per: Base) -> Self {
         Self { of, per }
-    }
-}
-
-impl fmt::Display for Unit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.of.symbol())?;
-        if self.per == Base::One { Ok(()) } else { write!(f, "/{}", self.per.symbol()) }
-    }
-}
-
-impl Base {
-    /// Returns ncu's word for the base unit.
-    #[must_use]
-    pub const fn symbol(self) -> &'static str {
-        match self {
-            Self::One => "",
-            Self::Byte => "byte",
-            Self::Nanosecond => "ns",
-            Self::Second => "s",
-            Self::Hertz => "hz",
-            Self::Percent => "%",
-            Self::Instruction => "inst",
-            Self::Cycle => "cycle",
-            Self::Register => "register",
-            Self::Thread => "thread",
-            Self::Warp => "warp",
-            Self::Block => "block",
-            Self::Cluster => "cluster",
-            Self::Sm => "SM",
-            Self::Sector => "sector",
-            Self::Request => "request",
-            Self::Pass => "pass",
-            Self::Operation => "op",
-            Self::Sample => "sample",
-            Self::Unstated => "?",
-        }
     }
 }
 
@@ -157,37 +117,21 @@ impl Scaled {
     /// assert_eq!(kb.apply(32.768), 32768.0);
     /// assert!(Scaled::parse("furlong").is_none());
     /// ```
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let text = text.trim();
-        let (top, bottom) = match text.split_once('/') {
-            Some((top, bottom)) => (top.trim(), Some(bottom.trim())),
-            None => (text, None),
-        };
-        let (of, top_exponent) = word(top)?;
-        let Some(bottom) = bottom else {
-            return Some(match of {
-                Base::Second => Self { unit: Unit::NANOSECOND, exponent: top_exponent.checked_add(9)? },
-                of => Self { unit: Unit::of(of), exponent: top_exponent },
-            });
-        };
-        let (per, bottom_exponent) = word(bottom)?;
-        let exponent = match per {
-            Base::Second => top_exponent.checked_sub(bottom_exponent)?,
-            // ncu scales the number, not the denominator: 2614 `%/byte` is printed as 2.614 `%/Kbyte`.
-            _ => top_exponent.checked_add(bottom_exponent)?,
-        };
+        let (top, bottom) = text.split_once('/').unwrap_or((text, ""));
+        let ((of, top), (per, bottom)) = (word(top.trim())?, word(bottom.trim())?);
+        // ncu scales the number, not the denominator: 2614 `%/byte` is printed as 2.614 `%/Kbyte`.
+        let exponent = if per == Base::Second { top - bottom } else { top + bottom };
         let (unit, exponent) = match (of, per) {
             (Base::Cycle, Base::Second) => (Unit::HERTZ, exponent),
             (Base::Second, Base::Second) => (Unit::ONE, exponent),
-            (Base::Second, per) => (Unit::per(Base::Nanosecond, per), exponent.checked_add(9)?),
+            (Base::Second, per) => (Unit::per(Base::Nanosecond, per), exponent + 9),
             (of, per) => (Unit::per(of, per), exponent),
         };
         Some(Self { unit, exponent })
     }
 
     /// Converts a value to the base unit.
-    #[must_use]
     pub fn apply(self, value: f64) -> f64 {
         if self.exponent == 0 {
             return value;
@@ -250,36 +194,36 @@ fn word(text: &str) -> Option<(Base, i8)> {
 mod tests {
     use super::*;
 
-    fn base(text: &str, value: f64) -> (f64, String) {
+    fn base(text: &str, value: f64) -> (f64, Unit) {
         let scaled = Scaled::parse(text).unwrap_or_else(|| panic!("{text} is a unit"));
-        (scaled.apply(value), scaled.unit.to_string())
+        (scaled.apply(value), scaled.unit)
     }
 
     #[test]
     fn prefixes_are_decimal() {
-        assert_eq!(base("Kbyte", 32.768), (32768.0, "byte".into()));
-        assert_eq!(base("Mbyte", 11.796_48), (11_796_480.0, "byte".into()));
-        assert_eq!(base("Tbyte/s", 4.8), (4.8e12, "byte/s".into()));
-        assert_eq!(base("Gbyte/second", 345.14), (345.14e9, "byte/s".into()));
-        assert_eq!(base("Kbyte/block", 1.024), (1024.0, "byte/block".into()));
-        assert_eq!(base("Kbyte", 0.507), (507.0, "byte".into()));
+        assert_eq!(base("Kbyte", 32.768), (32768.0, Unit::BYTE));
+        assert_eq!(base("Mbyte", 11.796_48), (11_796_480.0, Unit::BYTE));
+        assert_eq!(base("Tbyte/s", 4.8), (4.8e12, Unit::BYTE_PER_SECOND));
+        assert_eq!(base("Gbyte/second", 345.14), (345.14e9, Unit::BYTE_PER_SECOND));
+        assert_eq!(base("Kbyte/block", 1.024), (1024.0, Unit::per(Base::Byte, Base::Block)));
+        assert_eq!(base("Kbyte", 0.507), (507.0, Unit::BYTE));
     }
 
     #[test]
     fn time_is_nanoseconds_and_frequency_hertz() {
-        assert_eq!(base("us", 10.496), (10496.0, "ns".into()));
-        assert_eq!(base("nsecond", 7.0), (7.0, "ns".into()));
-        assert_eq!(base("second", 2.0), (2e9, "ns".into()));
-        assert_eq!(base("Ghz", 3.18), (3.18e9, "hz".into()));
-        assert_eq!(base("cycle/nsecond", 1.95), (1.95e9, "hz".into()));
-        assert_eq!(base("cycle/usecond", 1.5), (1.5e6, "hz".into()));
+        assert_eq!(base("us", 10.496), (10496.0, Unit::NANOSECOND));
+        assert_eq!(base("nsecond", 7.0), (7.0, Unit::NANOSECOND));
+        assert_eq!(base("second", 2.0), (2e9, Unit::NANOSECOND));
+        assert_eq!(base("Ghz", 3.18), (3.18e9, Unit::HERTZ));
+        assert_eq!(base("cycle/nsecond", 1.95), (1.95e9, Unit::HERTZ));
+        assert_eq!(base("cycle/usecond", 1.5), (1.5e6, Unit::HERTZ));
     }
 
     #[test]
     fn a_prefix_below_scales_the_number_as_ncu_does() {
-        assert_eq!(base("%/Kbyte", 2.614), (2614.0, "%/byte".into()));
-        assert_eq!(base("inst/cycle", 8.0), (8.0, "inst/cycle".into()));
-        assert_eq!(base("register/thread", 16.0), (16.0, "register/thread".into()));
+        assert_eq!(base("%/Kbyte", 2.614), (2614.0, Unit::per(Base::Percent, Base::Byte)));
+        assert_eq!(base("inst/cycle", 8.0), (8.0, Unit::per(Base::Instruction, Base::Cycle)));
+        assert_eq!(base("register/thread", 16.0), (16.0, Unit::per(Base::Register, Base::Thread)));
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! GPU work and calls into the runtime and the driver. The large tables, of kernels and calls, are read in parts and straight into
 //! columns.
 
-use super::columns::{Distinct, Strings, append, replace};
+use super::columns::{Distinct, Strings, Tables, append, replace};
 use super::identity::Identity;
-use super::tables::Tables;
 use crate::sqlite::Value;
 use crate::{
     CallClass, GpuOp, LaunchShape, LossKind, MemoryKind, NameId, Ns, OpKind, ReadError, ShapeId, Trace,
@@ -12,110 +11,57 @@ use crate::{
 /// Columns that every table of GPU work has.
 pub const COMMON: [&str; 6] = ["start", "end", "deviceId", "streamId", "correlationId", "globalPid"];
 
-/// A row of GPU work before its ids are resolved.
-#[derive(Clone, Copy)]
-struct RawOp {
-    start: Ns,
-    end: Ns,
-    global_pid: u64,
-    graph_node: u64,
-    device: u32,
-    stream: u32,
-    correlation: u32,
-}
-
 /// Reads copies, sets and whole graphs.
 pub fn transfers_and_graphs(
     db: &impl Tables,
     who: &mut Identity,
     trace: &mut Trace,
 ) -> Result<(), ReadError> {
-    transfers(db, who, trace)?;
-    graphs(db, who, trace)
-}
-
-fn transfers(db: &impl Tables, who: &mut Identity, trace: &mut Trace) -> Result<(), ReadError> {
     let columns: Vec<&str> = COMMON
         .into_iter()
-        .chain(["bytes", "graphNodeId", "copyKind", "srcKind", "dstKind", "memKind"])
+        .chain(["bytes", "graphNodeId", "copyKind", "srcKind", "dstKind", "memKind", "graphId"])
         .collect();
-    for (table, kind) in
-        [("CUPTI_ACTIVITY_KIND_MEMCPY", OpKind::Copy), ("CUPTI_ACTIVITY_KIND_MEMSET", OpKind::Set)]
-    {
+    for (table, kind) in [
+        ("CUPTI_ACTIVITY_KIND_MEMCPY", OpKind::Copy),
+        ("CUPTI_ACTIVITY_KIND_MEMSET", OpKind::Set),
+        ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", OpKind::Graph),
+    ] {
         db.each(table, &columns, |row| {
-            let Some(mut op) = common(row) else {
+            let int = |i: usize| row[i].int().unwrap_or(0);
+            let small = |i: usize| u32::try_from(int(i)).unwrap_or(0);
+            let (Some(start), Some(end)) = (row[0].int(), row[1].int()) else {
                 trace.losses.add(LossKind::EventMalformed, 1);
                 return;
             };
-            let bytes = row[6].int().unwrap_or(0).max(0) as u64;
-            op.graph_node = row[7].int().unwrap_or(0) as u64;
-            let (name, memory) = match kind {
-                OpKind::Copy => {
-                    (OpKind::copy_name(row[8].int().unwrap_or(0)), (memory(row[9]), memory(row[10])))
-                }
-                _ => ("[CUDA memset]", (MemoryKind::Unknown, memory(row[11]))),
+            if end < start {
+                trace.losses.add(LossKind::OpNegative, 1);
+                return;
+            }
+            let (name, memory, graph_node) = match kind {
+                OpKind::Copy => (OpKind::copy_name(int(8)), (memory(row[9]), memory(row[10])), int(7)),
+                OpKind::Set => ("[CUDA memset]", (MemoryKind::Unknown, memory(row[11])), int(7)),
+                _ => ("[CUDA graph]", Default::default(), int(12).max(0)),
             };
-            let name = trace.names.intern(name);
-            push(op, kind, name, (bytes, memory), who, trace);
+            trace.losses.add(LossKind::GraphWhole, u64::from(kind == OpKind::Graph));
+            let global_pid = int(5) as u64;
+            let op = GpuOp {
+                kind,
+                start,
+                end,
+                name: trace.names.intern(name),
+                device: who.device(global_pid, small(2), trace),
+                stream: small(3),
+                process: who.process(global_pid, trace),
+                correlation: int(4) as u32,
+                shape: ShapeId::default(),
+                bytes: int(6).max(0) as u64,
+                graph_node: graph_node as u64,
+                memory,
+            };
+            trace.ops.push(op);
         })?;
     }
     Ok(())
-}
-
-fn graphs(db: &impl Tables, who: &mut Identity, trace: &mut Trace) -> Result<(), ReadError> {
-    let columns: Vec<&str> = COMMON.into_iter().chain(["graphId"]).collect();
-    db.each("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", &columns, |row| {
-        let Some(mut op) = common(row) else {
-            trace.losses.add(LossKind::EventMalformed, 1);
-            return;
-        };
-        op.graph_node = row[6].int().unwrap_or(0).max(0) as u64;
-        let name = trace.names.intern("[CUDA graph]");
-        trace.losses.add(LossKind::GraphWhole, 1);
-        push(op, OpKind::Graph, name, Default::default(), who, trace);
-    })
-}
-
-fn common(row: &[Value<'_>]) -> Option<RawOp> {
-    Some(RawOp {
-        start: row[0].int()?,
-        end: row[1].int()?,
-        device: row[2].int().and_then(|v| u32::try_from(v).ok()).unwrap_or(0),
-        stream: row[3].int().and_then(|v| u32::try_from(v).ok()).unwrap_or(0),
-        correlation: row[4].int().map_or(0, |v| v as u32),
-        global_pid: row[5].int().map_or(0, |v| v as u64),
-        graph_node: 0,
-    })
-}
-
-fn push(
-    raw: RawOp,
-    kind: OpKind,
-    name: NameId,
-    (bytes, memory): (u64, (MemoryKind, MemoryKind)),
-    who: &mut Identity,
-    trace: &mut Trace,
-) {
-    if raw.end < raw.start {
-        trace.losses.add(LossKind::OpNegative, 1);
-        return;
-    }
-    let process = who.process(raw.global_pid, trace);
-    let device = who.device(raw.global_pid, raw.device, trace);
-    trace.ops.push(GpuOp {
-        kind,
-        start: raw.start,
-        end: raw.end,
-        name,
-        device,
-        stream: raw.stream,
-        process,
-        correlation: raw.correlation,
-        shape: ShapeId::default(),
-        bytes,
-        graph_node: raw.graph_node,
-        memory,
-    });
 }
 
 fn memory(value: Value<'_>) -> MemoryKind {
@@ -130,14 +76,68 @@ fn memory(value: Value<'_>) -> MemoryKind {
 
 const KERNELS: &str = "CUPTI_ACTIVITY_KIND_KERNEL";
 
-/// Rows collected by one part of the scan.
+/// Columns that kernels and calls have in common, as one part of a scan collects them.
 #[derive(Default)]
-struct KernelPart {
+struct EventPart {
     start: Vec<Ns>,
     end: Vec<Ns>,
     name: Vec<NameId>,
-    stream: Vec<u32>,
     correlation: Vec<u32>,
+    malformed: u64,
+    negative: u64,
+    unnamed: u64,
+}
+
+impl EventPart {
+    fn with_room(rows: usize) -> Self {
+        Self {
+            start: Vec::with_capacity(rows),
+            end: Vec::with_capacity(rows),
+            name: Vec::with_capacity(rows),
+            correlation: Vec::with_capacity(rows),
+            ..Self::default()
+        }
+    }
+
+    /// Adds a row that begins with its times; returns its name, or `None` where it is left out.
+    #[inline]
+    fn add(
+        &mut self,
+        row: &[Value<'_>],
+        (name, correlation): (Value<'_>, Value<'_>),
+        strings: &Strings,
+        unnamed: NameId,
+    ) -> Option<NameId> {
+        let (Some(start), Some(end)) = (row[0].int(), row[1].int()) else {
+            self.malformed += 1;
+            return None;
+        };
+        if end < start {
+            self.negative += 1;
+            return None;
+        }
+        let name = name.int().and_then(|id| strings.get(id));
+        self.unnamed += u64::from(name.is_none());
+        let name = name.unwrap_or(unnamed);
+        self.start.push(start);
+        self.end.push(end);
+        self.name.push(name);
+        self.correlation.push(correlation.int().map_or(0, |v| v as u32));
+        Some(name)
+    }
+
+    fn count_losses(&self, negative: LossKind, trace: &mut Trace) {
+        trace.losses.add(LossKind::EventMalformed, self.malformed);
+        trace.losses.add(negative, self.negative);
+        trace.losses.add(LossKind::NameMissing, self.unnamed);
+    }
+}
+
+/// Rows collected by one part of the scan.
+#[derive(Default)]
+struct KernelPart {
+    events: EventPart,
+    stream: Vec<u32>,
     /// Up to the last row that has one.
     graph_node: Vec<u64>,
     /// Positions among `origins`.
@@ -147,9 +147,6 @@ struct KernelPart {
     /// Process and device as the export numbers them.
     origins: Distinct<(u64, u32)>,
     shapes: Distinct<LaunchShape>,
-    malformed: u64,
-    negative: u64,
-    unnamed: u64,
 }
 
 /// Reads the kernels.
@@ -192,11 +189,8 @@ pub fn kernels(
 impl KernelPart {
     fn with_room(rows: usize) -> Self {
         Self {
-            start: Vec::with_capacity(rows),
-            end: Vec::with_capacity(rows),
-            name: Vec::with_capacity(rows),
+            events: EventPart::with_room(rows),
             stream: Vec::with_capacity(rows),
-            correlation: Vec::with_capacity(rows),
             origin: Vec::with_capacity(rows),
             shape: Vec::with_capacity(rows),
             ..Self::default()
@@ -205,16 +199,9 @@ impl KernelPart {
 
     fn add(&mut self, row: &[Value<'_>], strings: &Strings, unnamed: NameId) {
         let small = |i: usize| row[i].int().and_then(|v| u32::try_from(v).ok()).unwrap_or(0);
-        let (Some(start), Some(end)) = (row[0].int(), row[1].int()) else {
-            self.malformed += 1;
+        let Some(name) = self.events.add(row, (row[6], row[4]), strings, unnamed) else {
             return;
         };
-        if end < start {
-            self.negative += 1;
-            return;
-        }
-        let name = row[6].int().and_then(|id| strings.get(id));
-        self.unnamed += u64::from(name.is_none());
         let shape = LaunchShape {
             grid: [small(8), small(9), small(10)],
             block: [small(11), small(12), small(13)],
@@ -224,26 +211,20 @@ impl KernelPart {
         };
         let node = row[7].int().unwrap_or(0) as u64;
         if node != 0 {
-            self.graph_node.resize(self.start.len(), 0);
+            self.graph_node.resize(self.stream.len(), 0);
             self.graph_node.push(node);
         }
-        self.start.push(start);
-        self.end.push(end);
-        self.name.push(name.unwrap_or(unnamed));
         self.stream.push(small(3));
-        self.correlation.push(row[4].int().map_or(0, |v| v as u32));
         let process = row[5].int().map_or(0, |v| v as u64);
         self.origin.push(self.origins.number((process, small(2)), 0));
         // Launches of a kernel are alike more often than neighbours are.
-        let near = name.unwrap_or(unnamed).index();
-        self.shape.push(self.shapes.number(shape, near));
+        self.shape.push(self.shapes.number(shape, name.index()));
     }
 
     /// Appends the rows to the trace, with ids of its own in place of the export's.
     fn append(self, who: &mut Identity, trace: &mut Trace) {
-        trace.losses.add(LossKind::EventMalformed, self.malformed);
-        trace.losses.add(LossKind::OpNegative, self.negative);
-        trace.losses.add(LossKind::NameMissing, self.unnamed);
+        let events = self.events;
+        events.count_losses(LossKind::OpNegative, trace);
         let origins: Vec<_> = self
             .origins
             .values()
@@ -254,7 +235,7 @@ impl KernelPart {
         let shapes: Vec<ShapeId> =
             self.shapes.values().iter().map(|&shape| ops.intern_shape(shape)).collect();
         let (processes, devices): (Vec<_>, Vec<_>) = origins.into_iter().unzip();
-        let rows = self.start.len();
+        let rows = self.stream.len();
         if !self.graph_node.is_empty() {
             ops.graph_node.resize(ops.start.len(), 0);
             append(&mut ops.graph_node, self.graph_node);
@@ -262,11 +243,11 @@ impl KernelPart {
         append(&mut ops.device, self.origin.iter().map(|&at| devices[at as usize]).collect());
         append(&mut ops.process, replace(self.origin, &processes));
         append(&mut ops.shape, replace(self.shape, &shapes));
-        append(&mut ops.start, self.start);
-        append(&mut ops.end, self.end);
-        append(&mut ops.name, self.name);
+        append(&mut ops.start, events.start);
+        append(&mut ops.end, events.end);
+        append(&mut ops.name, events.name);
         append(&mut ops.stream, self.stream);
-        append(&mut ops.correlation, self.correlation);
+        append(&mut ops.correlation, events.correlation);
         ops.kind.resize(ops.kind.len() + rows, OpKind::Kernel);
     }
 }
@@ -274,16 +255,10 @@ impl KernelPart {
 /// Rows collected by one part of the scan.
 #[derive(Default)]
 struct CallPart {
-    start: Vec<Ns>,
-    end: Vec<Ns>,
-    name: Vec<NameId>,
-    correlation: Vec<u32>,
+    events: EventPart,
     /// Positions among `threads`.
     thread: Vec<u32>,
     threads: Distinct<u64>,
-    malformed: u64,
-    negative: u64,
-    unnamed: u64,
 }
 
 /// Reads the calls.
@@ -307,40 +282,20 @@ pub fn calls(
 
 impl CallPart {
     fn with_room(rows: usize) -> Self {
-        Self {
-            start: Vec::with_capacity(rows),
-            end: Vec::with_capacity(rows),
-            name: Vec::with_capacity(rows),
-            correlation: Vec::with_capacity(rows),
-            thread: Vec::with_capacity(rows),
-            ..Self::default()
-        }
+        Self { events: EventPart::with_room(rows), thread: Vec::with_capacity(rows), ..Self::default() }
     }
 
     fn add(&mut self, row: &[Value<'_>], strings: &Strings, unnamed: NameId) {
-        let (Some(start), Some(end)) = (row[0].int(), row[1].int()) else {
-            self.malformed += 1;
-            return;
-        };
-        if end < start {
-            self.negative += 1;
-            return;
+        if self.events.add(row, (row[3], row[4]), strings, unnamed).is_some() {
+            let thread = row[2].int().map_or(0, |v| v as u64);
+            self.thread.push(self.threads.number(thread, 0));
         }
-        let name = row[3].int().and_then(|id| strings.get(id));
-        self.unnamed += u64::from(name.is_none());
-        self.start.push(start);
-        self.end.push(end);
-        self.name.push(name.unwrap_or(unnamed));
-        self.correlation.push(row[4].int().map_or(0, |v| v as u32));
-        let thread = row[2].int().map_or(0, |v| v as u64);
-        self.thread.push(self.threads.number(thread, 0));
     }
 
     /// Appends the rows to the trace. `classes` remembers what each function does.
     fn append(self, classes: &mut [Option<CallClass>], who: &mut Identity, trace: &mut Trace) {
-        trace.losses.add(LossKind::EventMalformed, self.malformed);
-        trace.losses.add(LossKind::CallNegative, self.negative);
-        trace.losses.add(LossKind::NameMissing, self.unnamed);
+        let events = self.events;
+        events.count_losses(LossKind::CallNegative, trace);
         let threads: Vec<_> = self
             .threads
             .values()
@@ -348,16 +303,16 @@ impl CallPart {
             .map(|&thread| (who.process(thread, trace), who.thread(thread, trace)))
             .collect();
         let (calls, names) = (&mut trace.calls, &trace.names);
-        calls.class.extend(self.name.iter().map(|&name| match classes.get_mut(name.index()) {
+        calls.class.extend(events.name.iter().map(|&name| match classes.get_mut(name.index()) {
             Some(class) => *class.get_or_insert_with(|| CallClass::of(names.get(name))),
             None => CallClass::Other,
         }));
         let (processes, threads): (Vec<_>, Vec<_>) = threads.into_iter().unzip();
         append(&mut calls.process, self.thread.iter().map(|&at| processes[at as usize]).collect());
         append(&mut calls.thread, replace(self.thread, &threads));
-        append(&mut calls.start, self.start);
-        append(&mut calls.end, self.end);
-        append(&mut calls.name, self.name);
-        append(&mut calls.correlation, self.correlation);
+        append(&mut calls.start, events.start);
+        append(&mut calls.end, events.end);
+        append(&mut calls.name, events.name);
+        append(&mut calls.correlation, events.correlation);
     }
 }

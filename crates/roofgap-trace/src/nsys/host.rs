@@ -1,9 +1,8 @@
 //! Stacks of the threads that call CUDA: samples of the CPU, calls into the system libraries, and the times at which the system did not
 //! run a thread.
 
-use super::columns::Strings;
+use super::columns::{Strings, Tables};
 use super::identity::Identity;
-use super::tables::Tables;
 use crate::{FrameId, HostFrame, HostSample, HostSpan, NOT_RUNNING, Ns, ReadError, StackId, ThreadId, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
 

@@ -1,13 +1,12 @@
 //! Processes, threads and devices behind the packed ids of an export.
 
-use super::columns::Strings;
-use super::tables::Tables;
+use super::columns::{Strings, Tables};
 use crate::model::launcher_rank;
 use crate::{Device, DeviceId, Distributed, ProcessId, ReadError, ThreadId, Trace};
 use rustc_hash::FxHashMap;
 
 /// The bits of a `globalTid` that name the process (hardware, virtual machine and process id).
-const PROCESS_BITS: u64 = !0x00FF_FFFF;
+pub const PROCESS_BITS: u64 = !0x00FF_FFFF;
 
 /// Process and thread ids of one export, made as rows mention them.
 #[derive(Debug, Default)]

@@ -3,11 +3,10 @@
 
 use crate::sqlite::Database;
 use crate::{Format, LossKind, Ns, ReadError, Source, SourceFormat, Trace};
-use columns::Strings;
+use columns::{Strings, Tables};
 use identity::Identity;
 use report::Report;
 use std::path::Path;
-use tables::Tables;
 
 mod activity;
 mod columns;
@@ -17,7 +16,6 @@ mod host;
 mod identity;
 mod nvtx;
 mod report;
-mod tables;
 
 #[cfg(test)]
 mod tests;
@@ -179,8 +177,7 @@ fn diagnostics(db: &impl Tables, has_work: bool, trace: &mut Trace) -> Result<()
         let text = row[1].text().unwrap_or_default();
         let kind = match row[0].int() {
             Some(WARNING) if is_about_graphics(&text) => return,
-            Some(WARNING) if is_note(&text, has_work) => LossKind::ToolNote,
-            Some(ERROR) if is_about_samples(&text) => LossKind::ToolNote,
+            Some(WARNING | ERROR) if is_note(&text, has_work) => LossKind::ToolNote,
             Some(WARNING) => LossKind::ToolWarning,
             Some(ERROR) => LossKind::ToolError,
             _ => return,
@@ -203,25 +200,25 @@ fn is_about_graphics(text: &str) -> bool {
 /// Tells whether a diagnostic is about something that no number of this capture needs. A process without CUDA is one beside those
 /// whose work was recorded.
 fn is_note(text: &str, has_work: bool) -> bool {
-    const NOTES: [&str; 6] = [
+    const NOTES: [&str; 13] = [
         "No NVTX events",
         "No OS runtime libraries events",
         "Not all OS runtime libraries events",
         "OS runtime libraries profiling",
+        "Unable to collect CPU kernel IP/backtrace samples",
+        "Unable to configure the collection of CPU IP",
+        "Collection of CPU IP",
+        "Sampling data cannot be collected",
+        "Scheduling information is absent",
+        "No MMAP events were received",
+        "CUDA device 0: Unified Memory cannot be traced",
         "Failed to load symbols",
         "Installed CUDA driver version",
     ];
     const OF_A_PROCESS: [&str; 2] = ["No CUDA events", "CUDA profiling might have not been started"];
     let text = text.trim();
     let starts = |begin: &&str| text.starts_with(*begin);
-    is_about_samples(text) || NOTES.iter().any(starts) || has_work && OF_A_PROCESS.iter().any(starts)
-}
-
-/// Tells whether a diagnostic is about samples of the CPU that could not be taken. Where they are missing, so is the table of functions.
-fn is_about_samples(text: &str) -> bool {
-    ["IP/backtrace", "context switch", "perf event paranoid level", "CPU sampling", "CPU IP"]
-        .iter()
-        .any(|part| text.contains(part))
+    NOTES.iter().any(starts) || has_work && OF_A_PROCESS.iter().any(starts)
 }
 
 /// Gives work that names no process to the one process that made calls, where there is only one.

@@ -1,8 +1,7 @@
 //! NVTX ranges and marks with their domains.
 
-use super::columns::Strings;
-use super::identity::Identity;
-use super::tables::Tables;
+use super::columns::{Strings, Tables};
+use super::identity::{Identity, PROCESS_BITS};
 use crate::{LossKind, Mark, NameId, Ns, Range, RangeStyle, ReadError, Trace};
 use rustc_hash::FxHashMap;
 
@@ -14,9 +13,6 @@ const CATEGORY: i64 = 33;
 const THREAD_NAME: i64 = 39;
 const DOMAIN_CREATE: i64 = 75;
 const DOMAIN_DESTROY: i64 = 76;
-
-/// The bits of a `globalTid` that name the process.
-const PROCESS_BITS: u64 = !0x00FF_FFFF;
 
 struct Row {
     start: Ns,

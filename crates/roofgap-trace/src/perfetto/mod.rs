@@ -7,11 +7,10 @@ mod packets;
 
 use crate::kineto::Category;
 use crate::{
-    Call, CallClass, Device, DeviceId, Format, GpuOp, LaunchShape, LossKind, Mark, MemoryKind, NameId, Ns,
-    OpKind, ProcessId, Range, RangeStyle, ReadError, Source, SourceFormat, ThreadId, Trace,
+    Call, CallClass, Device, DeviceId, Format, GpuOp, LaunchShape, LossKind, Mark, NameId, Ns, OpKind,
+    ProcessId, Range, RangeStyle, ReadError, Source, SourceFormat, ThreadId, Trace, input,
 };
 use packets::{Event, Fault, Kind, Notes, Packets, RenderStage, Track};
-use roofgap_base::file::Unpacked;
 use rustc_hash::FxHashMap;
 use std::path::Path;
 
@@ -35,25 +34,26 @@ const CALLS: &str = ": CUDA calls";
 /// Reads a trace into `trace`.
 pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
     let damaged = |what: String| ReadError::damaged(path, "Perfetto trace", what);
-    let content = Unpacked::open(path).map_err(|e| ReadError::io(path, e))?;
+    let content = input::open(path)?;
     let is_packed = content.is_packed();
-    let mut packets = Packets::new(trace);
-    packets.read(content).map_err(|fault| match fault {
+    let mut packets = Packets::default();
+    packets.read(content, trace).map_err(|fault| match fault {
         Fault::Io(error) => ReadError::content(path, is_packed, error),
         Fault::Malformed(what) => damaged(what.into()),
     })?;
-    let Packets { trace, tracks, events, stages, gpus, .. } = packets;
+    let Packets { tracks, events, stages, gpus, .. } = packets;
     let ranks = tracks.values().filter(|track| track.is_process).filter_map(|track| rank_of(&track.name));
     let ranks: std::collections::BTreeSet<&str> = ranks.collect();
     if ranks.len() > 1 {
-        return Err(ReadError::Unsupported {
-            path: path.to_path_buf(),
-            what: format!("a timeline of {} ranks in one", ranks.len()),
-            remedy: "give the captures of the ranks".into(),
-        });
+        let what = format!("a timeline of {} ranks in one", ranks.len());
+        return Err(ReadError::unsupported(path, what, "give the captures of the ranks"));
     }
     if events.is_empty() && stages.is_empty() {
-        return Err(damaged("it has no slices and no work of a GPU".into()));
+        return Err(ReadError::Unsupported {
+            path: path.to_path_buf(),
+            what: "a Perfetto trace without slices and without work of a GPU".into(),
+            remedy: "give one with GPU render stages, or a trace of the PyTorch profiler".into(),
+        });
     }
     let (first_op, first_call) = (trace.ops.len(), trace.calls.len());
     let mut filler = Filler {
@@ -141,22 +141,15 @@ impl Filler<'_> {
         let notes = begin.notes.as_deref().unwrap_or(&unsaid);
         match begin.category {
             Category::Ignored => {}
-            Category::OtherDevice(name) => self.trace.losses.add_message(LossKind::OtherDevice, name, 1),
+            Category::Unread(kind, name) => self.trace.losses.add_message(kind, name, 1),
             Category::Frame | Category::Unknown => self.trace.losses.add(LossKind::EventUnknown, 1),
-            Category::Kernel | Category::Copy | Category::Set => {
+            Category::Work(kind) => {
                 let track = self.tracks.get(&begin.track);
                 let stream = notes.stream.or(track.and_then(|track| track.tid)).unwrap_or(begin.track);
                 let gpu = notes.device.or(track.and_then(|track| track.pid)).unwrap_or(0);
                 let number = u32::try_from(gpu).unwrap_or(0);
                 let device = self.trace.add_device(Device { number, ..Device::default() });
-                self.add_op(
-                    (start, end),
-                    begin.name,
-                    kind_of(begin.category),
-                    (device, stream as u32),
-                    None,
-                    notes,
-                );
+                self.add_op((start, end), begin.name, kind, (device, stream as u32), None, notes);
             }
             Category::CpuOp => {
                 let (name, _) = self.name_and_domain(begin);
@@ -206,11 +199,17 @@ impl Filler<'_> {
             block: notes.block,
             registers: small(notes.registers),
             // Static and dynamic come as one sum.
-            static_shared: 0,
             dynamic_shared: small(notes.shared),
+            ..LaunchShape::default()
         });
         let correlation = self.correlation(notes);
         let process = process.unwrap_or_else(|| self.launching_process());
+        let graph_node = if notes.graph_node == 0 { 0 } else { notes.graph << 32 | notes.graph_node };
+        if let Some(name) = notes.name.filter(|_| graph_node != 0)
+            && self.trace.graph_nodes.stack_of(process, graph_node).is_none()
+        {
+            self.trace.graph_nodes.insert(process, graph_node, &[name]);
+        }
         self.trace.ops.push(GpuOp {
             kind,
             start,
@@ -222,8 +221,8 @@ impl Filler<'_> {
             correlation,
             shape,
             bytes: notes.bytes,
-            graph_node: 0,
-            memory: (MemoryKind::Unknown, MemoryKind::Unknown),
+            graph_node,
+            ..GpuOp::default()
         });
     }
 
@@ -244,6 +243,15 @@ impl Filler<'_> {
         let launching = launching.unwrap_or_else(|| self.launching_process());
         let mut queues: FxHashMap<Option<NameId>, (Option<u32>, ProcessId)> = FxHashMap::default();
         for stage in stages {
+            match stage.notes.category {
+                // Projections of ranges, and records of events.
+                Some(Category::Ignored) => continue,
+                Some(Category::Unread(kind, name)) => {
+                    self.trace.losses.add_message(kind, name, 1);
+                    continue;
+                }
+                _ => {}
+            }
             let number = u32::try_from(stage.gpu).unwrap_or(0);
             let described = devices.get(stage.gpu as usize).cloned();
             let device = described.unwrap_or(Device { number, ..Device::default() });
@@ -255,14 +263,16 @@ impl Filler<'_> {
             });
             let name = stage.name.map_or("", |name| self.trace.names.get(name));
             let kind = match (stage.notes.category, name) {
-                (Some(category), _) if name != WHOLE_GRAPH => kind_of(category),
                 (_, WHOLE_GRAPH) => OpKind::Graph,
+                (Some(Category::Work(kind)), _) => kind,
+                (Some(_), _) => OpKind::Kernel,
                 (_, name) if name.contains("memcpy") || name.starts_with("Memcpy") => OpKind::Copy,
                 (_, name) if name.contains("memset") || name.starts_with("Memset") => OpKind::Set,
                 _ => OpKind::Kernel,
             };
             self.trace.losses.add(LossKind::GraphWhole, u64::from(kind == OpKind::Graph));
             let end = stage.start.saturating_add(Ns::try_from(stage.duration).unwrap_or(Ns::MAX));
+            let stream = stage.notes.stream.map(|stream| stream as u32).or(stream);
             let stream = stream.unwrap_or(stage.queue_number as u32);
             self.add_op((stage.start, end), stage.name, kind, (device, stream), Some(process), &stage.notes);
         }
@@ -304,45 +314,28 @@ impl Filler<'_> {
         }
         let (mut at, mut style) = (uuid, RangeStyle::PushPop);
         for _ in 0..DEEPEST {
-            let Some(track) = self.tracks.get(&at) else { break };
-            let Some((parent, around)) = track.parent.and_then(|uuid| Some((uuid, self.tracks.get(&uuid)?)))
-            else {
-                break;
-            };
-            if track.tid.is_some() || around.is_process {
-                break;
-            }
+            let track = self.tracks.get(&at).filter(|track| track.tid.is_none());
+            let is_track = |uuid: &u64| self.tracks.get(uuid).is_some_and(|around| !around.is_process);
+            let Some(parent) = track.and_then(|track| track.parent.filter(is_track)) else { break };
             (at, style) = (parent, RangeStyle::StartEnd);
         }
         let unknown = Track::default();
         let track = self.tracks.get(&at).unwrap_or(&unknown);
-        let own_process =
-            track.parent.filter(|parent| self.tracks.get(parent).is_some_and(|track| track.is_process));
-        let process_name = own_process.and_then(|uuid| self.tracks.get(&uuid));
-        let pid = track.pid.or(process_name.and_then(|process| process.pid)).unwrap_or(0);
-        let process_name = process_name.map_or(String::new(), |process| process.name.clone());
-        let name = track.name.strip_suffix(CALLS).unwrap_or(&track.name).to_owned();
+        let around = track.parent.and_then(|parent| self.tracks.get(&parent));
+        let around = around.filter(|track| track.is_process);
+        let pid = track.pid.or(around.and_then(|process| process.pid)).unwrap_or(0);
+        let process_name = around.map_or("", |process| &process.name);
+        let name = track.name.strip_suffix(CALLS).unwrap_or(&track.name);
         let tid = track.tid.unwrap_or(0) as u32;
-        let key = track.tid.map_or_else(
-            || if name.is_empty() { format!("track {at}") } else { name.clone() },
-            |tid| tid.to_string(),
-        );
-        let process = match self.processes.get(&pid) {
-            Some(process) => *process,
-            None => {
-                let process = self.trace.add_process(pid as u32, &process_name);
-                self.processes.insert(pid, process);
-                process
-            }
+        let key = match track.tid {
+            Some(tid) => tid.to_string(),
+            None if name.is_empty() => format!("track {at}"),
+            None => name.to_owned(),
         };
-        let thread = match self.threads.get(&(process, key.clone())) {
-            Some(thread) => *thread,
-            None => {
-                let thread = self.trace.add_thread(process, tid, &name);
-                self.threads.insert((process, key), thread);
-                thread
-            }
-        };
+        let new = || self.trace.add_process(pid as u32, process_name);
+        let process = *self.processes.entry(pid).or_insert_with(new);
+        let new = || self.trace.add_thread(process, tid, name);
+        let thread = *self.threads.entry((process, key)).or_insert_with(new);
         let place = Place { thread, process, style };
         self.places.insert(uuid, place);
         place
@@ -351,14 +344,6 @@ impl Filler<'_> {
 
 /// Name of a whole graph.
 const WHOLE_GRAPH: &str = "[CUDA graph]";
-
-fn kind_of(category: Category) -> OpKind {
-    match category {
-        Category::Copy => OpKind::Copy,
-        Category::Set => OpKind::Set,
-        _ => OpKind::Kernel,
-    }
-}
 
 /// Parses the stream and the process of a queue such as `stream 7` or `stream 7 of 1234 (2)`.
 fn stream_and_pid(queue: &str) -> (Option<u32>, Option<u32>) {

@@ -1,8 +1,8 @@
 //! Packets: the clock of each sequence, interned names, descriptions of tracks, and events.
 
 use crate::kineto::Category;
-use crate::protobuf::{Fields, Malformed, Wire};
-use crate::{LossKind, NameId, Ns, Trace};
+use crate::protobuf::{Fields, Malformed, Wire, dimensions, messages, number, text};
+use crate::{LossKind, NameId, Ns, OpKind, Trace};
 use flate2::read::ZlibDecoder;
 use roofgap_base::file::Unpacked;
 use rustc_hash::FxHashMap;
@@ -23,6 +23,7 @@ const EVENT_NAMES: u64 = 2;
 const NOTE_NAMES: u64 = 3;
 const GPU_NAMES: u64 = 24;
 const NOTE_TEXTS: u64 = 29;
+const LAUNCH_NAMES: u64 = 1001;
 
 /// Why the packets of a file end early.
 #[derive(Debug)]
@@ -64,6 +65,10 @@ pub struct Notes {
     pub correlation: u64,
     pub device: Option<u64>,
     pub stream: Option<u64>,
+    pub graph: u64,
+    pub graph_node: u64,
+    /// Name that the program gave to a node of a graph.
+    pub name: Option<NameId>,
     pub bytes: u64,
     pub registers: u64,
     pub shared: u64,
@@ -85,7 +90,7 @@ pub struct Event {
 }
 
 /// Work of a GPU.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RenderStage {
     pub start: Ns,
     pub duration: u64,
@@ -114,8 +119,8 @@ struct Sequence {
 }
 
 /// Contents of the packets of a file.
-pub struct Packets<'t> {
-    pub trace: &'t mut Trace,
+#[derive(Default)]
+pub struct Packets {
     pub tracks: FxHashMap<u64, Track>,
     pub events: Vec<Event>,
     pub stages: Vec<RenderStage>,
@@ -189,28 +194,14 @@ pub fn looks_like(head: &[u8]) -> bool {
     first.next().is_some_and(|message| is_valid(message) && is_packet(message)) && first.all(is_valid)
 }
 
-impl<'t> Packets<'t> {
-    pub fn new(trace: &'t mut Trace) -> Self {
-        Self {
-            trace,
-            tracks: FxHashMap::default(),
-            events: Vec::new(),
-            stages: Vec::new(),
-            sequences: FxHashMap::default(),
-            clocks: FxHashMap::default(),
-            queues: Vec::new(),
-            stage_names: Vec::new(),
-            gpus: Vec::new(),
-        }
-    }
-
+impl Packets {
     /// Reads the packets of a file, one after the other. A file that ends within a packet is a loss.
-    pub fn read(&mut self, content: Unpacked) -> Result<(), Fault> {
+    pub fn read(&mut self, content: Unpacked, trace: &mut Trace) -> Result<(), Fault> {
         let mut content = BufReader::with_capacity(1 << 16, content);
         let mut packet = Vec::new();
         while !content.fill_buf().map_err(Fault::Io)?.is_empty() {
             let Some((tag, length)) = varint(&mut content)?.zip(varint(&mut content)?) else {
-                self.trace.losses.add(LossKind::CaptureCut, 1);
+                trace.losses.add(LossKind::CaptureCut, 1);
                 return Ok(());
             };
             if tag & 7 != 2 || length > MOST_PACKET {
@@ -219,55 +210,43 @@ impl<'t> Packets<'t> {
             packet.clear();
             let read = content.by_ref().take(length).read_to_end(&mut packet).map_err(Fault::Io)?;
             if (read as u64) < length {
-                self.trace.losses.add(LossKind::CaptureCut, 1);
+                trace.losses.add(LossKind::CaptureCut, 1);
                 return Ok(());
             }
             if tag >> 3 == 1 {
-                self.packet(&packet, true)?;
+                self.packet(&packet, true, trace)?;
             }
         }
         Ok(())
     }
 
-    fn packet(&mut self, message: &[u8], may_be_compressed: bool) -> Result<(), Fault> {
+    fn packet(&mut self, message: &[u8], may_be_compressed: bool, trace: &mut Trace) -> Result<(), Fault> {
         let packet = Packet::parse(message)?;
         if let Some(compressed) = packet.compressed.filter(|_| may_be_compressed) {
             let mut inside = Vec::new();
             let read = ZlibDecoder::new(compressed).take(MOST_PACKET).read_to_end(&mut inside);
             read.map_err(|_| Fault::Malformed("compressed packets are damaged"))?;
-            for field in Fields::of(&inside) {
-                if let (1, Wire::Bytes(packet)) = field? {
-                    self.packet(packet, false)?;
-                }
-            }
-            return Ok(());
+            return messages(&inside, 1)?
+                .into_iter()
+                .try_for_each(|packet| self.packet(packet, false, trace));
         }
         let is_known = self.sequences.contains_key(&packet.sequence);
-        self.trace.losses.add(LossKind::ToolDropped, u64::from(packet.is_after_drop && is_known));
+        trace.losses.add(LossKind::ToolDropped, u64::from(packet.is_after_drop && is_known));
         let sequence = self.sequences.entry(packet.sequence).or_default();
         if packet.is_cleared {
             *sequence = Sequence::default();
         }
         if let Some(defaults) = packet.defaults {
-            for field in Fields::of(defaults) {
-                match field? {
-                    (58, Wire::Varint(clock)) => sequence.clock = Some(clock),
-                    (11, Wire::Bytes(event)) => {
-                        for field in Fields::of(event) {
-                            if let (11, Wire::Varint(track)) = field? {
-                                sequence.track = Some(track);
-                            }
-                        }
-                    }
-                    _ => {}
-                }
+            sequence.clock = number(defaults, 58)?.or(sequence.clock);
+            for event in messages(defaults, 11)? {
+                sequence.track = number(event, 11)?.or(sequence.track);
             }
         }
         if let Some(interned) = packet.interned {
             for field in Fields::of(interned) {
                 let (kind, Wire::Bytes(entry)) = field? else { continue };
                 if let (Some(iid), Some(text)) = (number(entry, 1)?, text(entry, 2)?) {
-                    sequence.names.insert((kind, iid), self.trace.names.intern(&text));
+                    sequence.names.insert((kind, iid), trace.names.intern(&text));
                 }
             }
         }
@@ -277,22 +256,20 @@ impl<'t> Packets<'t> {
         if let Some(track) = packet.track {
             self.track(track)?;
         }
-        for field in Fields::of(packet.gpus.unwrap_or_default()) {
-            if let (1, Wire::Bytes(gpu)) = field? {
-                self.gpus.push(text(gpu, 1)?.unwrap_or_default());
-            }
+        for gpu in messages(packet.gpus.unwrap_or_default(), 1)? {
+            self.gpus.push(text(gpu, 1)?.unwrap_or_default());
         }
         let at = self.time(&packet);
         match (packet.event, packet.stage) {
-            (Some(event), _) => self.event(packet.sequence, at, event),
-            (None, Some(stage)) => self.stage(packet.sequence, at, stage),
+            (Some(event), _) => self.event(packet.sequence, at, event, trace),
+            (None, Some(stage)) => self.stage(packet.sequence, at, stage, trace),
             // A packet at a time that is none of these is an event of another kind.
             (None, None) => {
                 let is_other = packet.timestamp.is_some()
                     && [packet.snapshot, packet.interned, packet.track, packet.defaults, packet.gpus]
                         .iter()
                         .all(Option::is_none);
-                self.trace.losses.add(LossKind::EventUnknown, u64::from(is_other));
+                trace.losses.add(LossKind::EventUnknown, u64::from(is_other));
                 Ok(())
             }
         }
@@ -301,12 +278,10 @@ impl<'t> Packets<'t> {
     /// Relates the clocks of a snapshot to the one that is kept.
     fn snapshot(&mut self, sequence: u64, message: &[u8]) -> Result<(), Fault> {
         let mut found = Vec::new();
-        for field in Fields::of(message) {
-            if let (1, Wire::Bytes(clock)) = field? {
-                let value = |field| Ok::<_, Malformed>(number(clock, field)?.unwrap_or(0));
-                let unit = small_ns(value(4)?.max(1));
-                found.push((value(1)?, small_ns(value(2)?).saturating_mul(unit), unit, value(3)? != 0));
-            }
+        for clock in messages(message, 1)? {
+            let value = |field| Ok::<_, Malformed>(number(clock, field)?.unwrap_or(0));
+            let unit = small_ns(value(4)?.max(1));
+            found.push((value(1)?, small_ns(value(2)?).saturating_mul(unit), unit, value(3)? != 0));
         }
         let boot = found.iter().find(|clock| clock.0 == BOOT_TIME).map(|clock| clock.1);
         for (id, last, unit, is_incremental) in found {
@@ -356,10 +331,9 @@ impl<'t> Packets<'t> {
         Ok(())
     }
 
-    fn event(&mut self, sequence: u64, at: Ns, message: &[u8]) -> Result<(), Fault> {
-        let known = self.sequences.get(&sequence);
-        let name_of = |field: u64, iid: u64| known.and_then(|known| known.names.get(&(field, iid))).copied();
-        let mut track = known.and_then(|known| known.track).unwrap_or(sequence);
+    fn event(&mut self, sequence: u64, at: Ns, message: &[u8], trace: &mut Trace) -> Result<(), Fault> {
+        let name_of = names_of(&self.sequences, sequence);
+        let mut track = self.sequences.get(&sequence).and_then(|known| known.track).unwrap_or(sequence);
         let (mut kind, mut name, mut category) = (0, None, None);
         let mut notes: Option<Box<Notes>> = None;
         for field in Fields::of(message) {
@@ -368,7 +342,7 @@ impl<'t> Packets<'t> {
                 (11, Wire::Varint(uuid)) => track = uuid,
                 (10, Wire::Varint(iid)) => name = name_of(EVENT_NAMES, iid),
                 (23, value @ Wire::Bytes(_)) => {
-                    name = value.text().map(|text| self.trace.names.intern(&text));
+                    name = value.text().map(|text| trace.names.intern(&text));
                 }
                 (3, Wire::Varint(iid)) => category = category.or(name_of(CATEGORIES, iid)),
                 (3, Wire::Bytes(packed)) => {
@@ -376,19 +350,20 @@ impl<'t> Packets<'t> {
                     category = category.or(name_of(CATEGORIES, iid));
                 }
                 (22, value @ Wire::Bytes(_)) => {
-                    category = value.text().map(|text| self.trace.names.intern(&text));
+                    category = value.text().map(|text| trace.names.intern(&text));
                 }
                 (47 | 48, Wire::Fixed64(id)) | (36 | 42, Wire::Varint(id)) => {
                     notes.get_or_insert_default().flow = Some(id);
                 }
                 (4, Wire::Bytes(note)) => {
-                    let key = number(note, 1)?.and_then(|iid| name_of(NOTE_NAMES, iid));
-                    let key = key.map(|id| self.trace.names.get(id).to_owned()).or(text(note, 10)?);
-                    let interned = number(note, 17)?.and_then(|iid| name_of(NOTE_TEXTS, iid));
-                    let interned = interned.map(|id| self.trace.names.get(id).to_owned());
-                    let (text, value) = (text(note, 6)?.or(interned), number(note, 3)?.or(number(note, 4)?));
+                    let interned = |names: u64, iid: Option<u64>| {
+                        Some(trace.names.get(name_of(names, iid?)?).to_owned())
+                    };
+                    let key = interned(NOTE_NAMES, number(note, 1)?).or(text(note, 10)?);
+                    let text = text(note, 6)?.or(interned(NOTE_TEXTS, number(note, 17)?));
+                    let value = number(note, 3)?.or(number(note, 4)?);
                     if let Some(key) = key {
-                        notes.get_or_insert_default().set(&key, value, text.as_deref(), self.trace);
+                        notes.get_or_insert_default().set(&key, value, text.as_deref(), trace);
                     }
                 }
                 _ => {}
@@ -399,28 +374,21 @@ impl<'t> Packets<'t> {
             2 => Kind::End,
             3 => Kind::Instant,
             _ => {
-                self.trace.losses.add(LossKind::EventUnknown, 1);
+                trace.losses.add(LossKind::EventUnknown, 1);
                 return Ok(());
             }
         };
-        let category = category.map_or(Category::Annotation, |id| category_of(self.trace.names.get(id)));
+        let category = category.map(|id| category_of(trace.names.get(id)));
+        let category = category.or(notes.as_ref().and_then(|notes| notes.category));
+        let category = category.unwrap_or(Category::Annotation);
         self.events.push(Event { at, track, kind, name, category, notes });
         Ok(())
     }
 
-    fn stage(&mut self, sequence: u64, at: Ns, message: &[u8]) -> Result<(), Fault> {
-        let known = self.sequences.get(&sequence);
-        let name_of = |field: u64, iid: u64| known.and_then(|known| known.names.get(&(field, iid))).copied();
+    fn stage(&mut self, sequence: u64, at: Ns, message: &[u8], trace: &mut Trace) -> Result<(), Fault> {
+        let name_of = names_of(&self.sequences, sequence);
         let mut own_name = None;
-        let mut stage = RenderStage {
-            start: at,
-            duration: 0,
-            gpu: 0,
-            queue: None,
-            queue_number: 0,
-            name: None,
-            notes: Notes::default(),
-        };
+        let mut stage = RenderStage { start: at, ..RenderStage::default() };
         let mut is_description = false;
         for field in Fields::of(message) {
             match field? {
@@ -433,37 +401,47 @@ impl<'t> Packets<'t> {
                 (4, Wire::Varint(name)) => stage.name = self.stage_names.get(name as usize).copied(),
                 (13, Wire::Varint(iid)) => (stage.queue, stage.queue_number) = (name_of(GPU_NAMES, iid), iid),
                 // The name of the event, if it has one, goes before that of its stage.
-                (14, Wire::Varint(iid)) => stage.name = stage.name.or(name_of(GPU_NAMES, iid)),
+                (14, Wire::Varint(iid)) => {
+                    let name = name_of(GPU_NAMES, iid);
+                    let category = name.and_then(|id| stage_category(trace.names.get(id)));
+                    stage.notes.category = stage.notes.category.or(category);
+                    stage.name = stage.name.or(name);
+                }
                 (20, Wire::Varint(iid)) => own_name = name_of(EVENT_NAMES, iid).or(own_name),
                 (17, value @ Wire::Bytes(_)) => {
-                    own_name = value.text().map(|text| self.trace.names.intern(&text));
+                    own_name = value.text().map(|text| trace.names.intern(&text));
                 }
                 (6, Wire::Bytes(extra)) => {
                     if let (Some(key), Some(value)) = (text(extra, 1)?, text(extra, 2)?) {
-                        stage.notes.set(&key, None, Some(&value), self.trace);
+                        stage.notes.set(&key, None, Some(&value), trace);
                     }
                 }
                 (21, Wire::Bytes(launch)) => {
                     for field in Fields::of(launch) {
                         match field? {
-                            (1, Wire::Bytes(grid)) => stage.notes.grid = sides(grid)?,
-                            (2, Wire::Bytes(block)) => stage.notes.block = sides(block)?,
+                            (1, Wire::Bytes(grid)) => {
+                                stage.notes.grid = dimensions(grid)?.unwrap_or_default()
+                            }
+                            (2, Wire::Bytes(block)) => {
+                                stage.notes.block = dimensions(block)?.unwrap_or_default()
+                            }
+                            (3, Wire::Bytes(value)) => {
+                                let key = number(value, 1)?.and_then(|iid| name_of(LAUNCH_NAMES, iid));
+                                let key = key.map_or(String::new(), |id| trace.names.get(id).to_owned());
+                                stage.notes.set(&key, number(value, 4)?, None, trace);
+                            }
                             _ => {}
                         }
                     }
                 }
                 (7, Wire::Bytes(description)) => {
                     is_description = true;
-                    (self.queues, self.stage_names) = (Vec::new(), Vec::new());
-                    for field in Fields::of(description) {
-                        let (field, Wire::Bytes(entry)) = field? else { continue };
-                        let name = self.trace.names.intern(&text(entry, 1)?.unwrap_or_default());
-                        match field {
-                            2 => self.queues.push(name),
-                            3 => self.stage_names.push(name),
-                            _ => {}
-                        }
-                    }
+                    let mut names = |field| -> Result<Vec<NameId>, Malformed> {
+                        let entries = messages(description, field)?.into_iter();
+                        let names = entries.map(|entry| Ok(text(entry, 1)?.unwrap_or_default()));
+                        names.map(|name| Ok(trace.names.intern(&name?))).collect()
+                    };
+                    (self.queues, self.stage_names) = (names(2)?, names(3)?);
                 }
                 _ => {}
             }
@@ -485,12 +463,28 @@ impl Notes {
             "domain" => self.domain = text.map(|text| trace.names.intern(text)),
             "correlation" => self.correlation = number.unwrap_or(0),
             "device" => self.device = number,
-            "stream" => self.stream = number,
+            "stream" | "stream id" => self.stream = number,
+            "graph id" => self.graph = number.unwrap_or(0),
+            "graph node id" => self.graph_node = number.unwrap_or(0),
+            "name" => self.name = text.map(|text| trace.names.intern(text)),
+            "cuda_sync_kind" => self.category = Some(Category::Ignored),
             "bytes" => self.bytes = number.unwrap_or(0),
-            "registers" | "registers per thread" => self.registers = number.unwrap_or(0),
-            "shared_bytes" | "shared memory" => self.shared = number.unwrap_or(0),
+            "registers" | "registers per thread" | "registers_per_thread" => {
+                self.registers = number.unwrap_or(0)
+            }
+            "shared_bytes" | "shared memory" | "shared_mem_dynamic" => self.shared = number.unwrap_or(0),
             _ => {}
         }
+    }
+}
+
+/// Returns the kind of a render stage by its name in traces of PyTorch.
+fn stage_category(name: &str) -> Option<Category> {
+    match name {
+        "Kernel" | "Memcpy" | "Memset" => Some(Category::of(name.as_bytes())),
+        "Annotation" | "EventRecord" => Some(Category::Ignored),
+        "HostNode" => Some(Category::HOST_NODE),
+        _ => None,
     }
 }
 
@@ -499,14 +493,20 @@ pub fn category_of(name: &str) -> Category {
     match name {
         "cuda" => Category::Call,
         "operator" => Category::CpuOp,
-        "memcpy" => Category::Copy,
-        "memset" => Category::Set,
+        "memcpy" => Category::Work(OpKind::Copy),
+        "memset" => Category::Work(OpKind::Set),
         "stage" => Category::Ignored,
         name => match Category::of(name.as_bytes()) {
             Category::Unknown => Category::Annotation,
             known => known,
         },
     }
+}
+
+/// Looks up interned names of a sequence, by the kind of name and its number.
+fn names_of(sequences: &FxHashMap<u64, Sequence>, sequence: u64) -> impl Fn(u64, u64) -> Option<NameId> {
+    let known = sequences.get(&sequence);
+    move |kind, iid| known?.names.get(&(kind, iid)).copied()
 }
 
 fn clock_key(sequence: u64, id: u64) -> (u64, u64) {
@@ -516,36 +516,6 @@ fn clock_key(sequence: u64, id: u64) -> (u64, u64) {
 /// Returns a time that may be added to; what no clock gives is left out later.
 fn small_ns(value: u64) -> Ns {
     Ns::try_from(value).unwrap_or(Ns::MAX)
-}
-
-/// Returns the last integer of a field.
-fn number(message: &[u8], wanted: u64) -> Result<Option<u64>, Malformed> {
-    let mut found = None;
-    for field in Fields::of(message) {
-        let (field, value) = field?;
-        if field == wanted {
-            found = value.unsigned().or(found);
-        }
-    }
-    Ok(found)
-}
-
-/// Returns the last text of a field.
-fn text(message: &[u8], wanted: u64) -> Result<Option<String>, Malformed> {
-    let mut found = None;
-    for field in Fields::of(message) {
-        if let (field, value @ Wire::Bytes(_)) = field?
-            && field == wanted
-        {
-            found = value.text();
-        }
-    }
-    Ok(found)
-}
-
-fn sides(message: &[u8]) -> Result<[u32; 3], Malformed> {
-    let side = |field| Ok(number(message, field)?.and_then(|side| u32::try_from(side).ok()).unwrap_or(0));
-    Ok([side(1)?, side(2)?, side(3)?])
 }
 
 /// Reads an integer; `None` where the file ends.

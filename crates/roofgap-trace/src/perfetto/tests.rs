@@ -65,13 +65,62 @@ fn what_the_program_did_is_read() {
     assert_eq!(losses, expected, "a slice without an end, an end without a slice, a counter");
 }
 
+/// The same work as the Cuspy backend of torch 2.15 writes it in both forms. A packet has no kinds of memory and no static shared memory.
+#[test]
+fn both_forms_of_torch_hold_the_same_work() {
+    let read = |file: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/torch").join(file);
+        crate::read(&[path]).unwrap().trace
+    };
+    let (json, packets) = (read("cuspy.json"), read("cuspy.pftrace"));
+    let work = |trace: &Trace| -> Vec<String> {
+        let ops = &trace.ops;
+        let mut rows: Vec<String> = (0..ops.len())
+            .map(|i| {
+                let name = trace.names.get(ops.name[i]).split(' ').next();
+                let shape = ops.shape_of(i);
+                let node = (ops.graph_node(i), trace.graph_nodes.stack_of(ops.process[i], ops.graph_node(i)));
+                let node = (node.0, node.1.map(|at| trace.names.get(trace.graph_nodes.stacks()[at][0])));
+                let launch = (ops.correlation[i], trace.processes[ops.process[i].index()].pid);
+                let bytes = ops.transfers.get(&(i as u32)).map_or(0, |transfer| transfer.bytes);
+                let shape = (shape.grid, shape.block, shape.registers);
+                format!(
+                    "{} {} {:?} {name:?} {} {launch:?} {shape:?} {bytes} {node:?}",
+                    ops.start[i], ops.end[i], ops.kind[i], ops.stream[i]
+                )
+            })
+            .collect();
+        rows.sort();
+        rows
+    };
+    assert_eq!(work(&packets).len(), 7);
+    assert_eq!(work(&packets), work(&json));
+    assert_eq!(packets.ops.shape_of(0).dynamic_shared, 2048);
+    let sorted = |mut rows: Vec<(Ns, Ns)>| {
+        rows.sort_unstable();
+        rows
+    };
+    let calls =
+        |trace: &Trace| sorted(std::iter::zip(trace.calls.start.clone(), trace.calls.end.clone()).collect());
+    assert_eq!(calls(&packets), calls(&json));
+    let ranges = |trace: &Trace| {
+        trace.ranges.rows.iter().map(|r| trace.names.get(r.name).to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        ranges(&packets),
+        ["prefill", "Buffer Flush", "decode_step"],
+        "waits of the GPU are no ranges"
+    );
+    assert_eq!(packets.losses.count(LossKind::EventUnknown), 18, "counters and a host node");
+}
+
 #[test]
 fn a_trace_that_ends_within_a_packet_is_a_loss() {
     let bytes = std::fs::read(fixture()).unwrap();
     let cut = read_bytes(&bytes[..bytes.len() - 10]).unwrap();
     assert_eq!((cut.losses.count(LossKind::CaptureCut), cut.ops.len()), (1, 2));
     let empty = read_bytes(&[0x0a, 4, 0x50, 1, 0x68, 1]).unwrap_err().to_string();
-    assert!(empty.contains("no slices and no work of a GPU"), "{empty}");
+    assert!(empty.contains("without slices and without work of a GPU"), "{empty}");
     let mut damaged = bytes.clone();
     let at = bytes.windows(5).position(|bytes| bytes == b"queue").unwrap();
     damaged[at - 1] = 0xff;

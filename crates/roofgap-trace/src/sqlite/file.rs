@@ -122,8 +122,7 @@ impl PageFile {
 
     /// Creates the error for a form of storage that is not read.
     pub fn unsupported(&self, what: String) -> ReadError {
-        let remedy = "export the report again with `nsys export --type sqlite`".into();
-        ReadError::Unsupported { path: self.path.clone(), what, remedy }
+        ReadError::unsupported(&self.path, what, "export the report again with `nsys export --type sqlite`")
     }
 
     /// Returns the leaves of a tree in row order.

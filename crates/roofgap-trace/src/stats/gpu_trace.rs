@@ -1,7 +1,7 @@
 //! The timeline of GPU work: `cuda_gpu_trace` and its older name `gputrace`, with a row per kernel, copy and set.
 
-use super::{Table, TimeUnit, Title, is_cut, load, number};
-use crate::decimal::scaled;
+use super::{Table, TimeUnit, Title, is_cut, load};
+use crate::decimal::{scaled, ungrouped};
 use crate::{
     Device, DeviceId, Format, GpuOp, LaunchShape, LossKind, MemoryKind, OpKind, ProcessId, ReadError,
     ShapeId, Source, SourceFormat, Trace,
@@ -128,7 +128,7 @@ impl Rows<'_> {
         };
         let shape = match columns.shape.filter(|_| kind == OpKind::Kernel) {
             Some(cells) => {
-                let [gx, gy, gz, bx, by, bz] = cells.map(|at| number(cell(at)).parse().unwrap_or(0));
+                let [gx, gy, gz, bx, by, bz] = cells.map(|at| ungrouped(cell(at)).parse().unwrap_or(0));
                 let registers = columns.registers.and_then(|at| cell(at).parse().ok()).unwrap_or(0);
                 // Shared memory is rounded to kilobytes.
                 let (grid, block) = ([gx, gy, gz], [bx, by, bz]);
@@ -143,7 +143,7 @@ impl Rows<'_> {
         });
         let size = |column: Option<(usize, i32)>| {
             column.and_then(|(at, power)| {
-                let bytes = scaled(number(cell(at)).as_bytes(), power)?;
+                let bytes = scaled(ungrouped(cell(at)).as_bytes(), power)?;
                 Some((u64::try_from(bytes).ok()?, 10_u64.pow(power.unsigned_abs())))
             })
         };
@@ -153,9 +153,9 @@ impl Rows<'_> {
             end,
             name: self.trace.names.intern(text),
             device: self.device(cell(columns.device)),
-            stream: number(cell(columns.stream)).parse().unwrap_or(0),
+            stream: ungrouped(cell(columns.stream)).parse().unwrap_or(0),
             process: self.process,
-            correlation: number(cell(columns.correlation)).parse::<u64>().map_or(0, |id| id as u32),
+            correlation: ungrouped(cell(columns.correlation)).parse::<u64>().map_or(0, |id| id as u32),
             shape,
             bytes: bytes(size(columns.bytes), size(columns.rate), (end - start_ns) as u64),
             graph_node: 0,

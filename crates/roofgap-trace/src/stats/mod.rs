@@ -5,10 +5,8 @@
 pub mod gpu_trace;
 pub mod summary;
 
-use crate::ReadError;
-use crate::decimal::{MAX_NS, scaled};
-use roofgap_base::file::Unpacked;
-use std::io::Read;
+use crate::decimal::{MAX_NS, scaled, ungrouped};
+use crate::{ReadError, input};
 use std::ops::Range;
 use std::path::Path;
 
@@ -156,65 +154,38 @@ impl Title {
     }
 }
 
-/// A unit of time.
+/// A unit of time, by the power of ten that converts it to nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TimeUnit {
-    Nanoseconds,
-    Microseconds,
-    Milliseconds,
-    Seconds,
-}
+pub struct TimeUnit(i32);
 
 impl TimeUnit {
     /// Parses the abbreviation in a column header.
     pub fn parse(text: &str) -> Option<Self> {
-        Some(match text {
-            "ns" | "nsec" => Self::Nanoseconds,
-            "us" | "usec" | "\u{3bc}s" | "\u{b5}s" => Self::Microseconds,
-            "ms" | "msec" => Self::Milliseconds,
-            "s" | "sec" => Self::Seconds,
+        Some(Self(match text {
+            "ns" | "nsec" => 0,
+            "us" | "usec" | "\u{3bc}s" | "\u{b5}s" => 3,
+            "ms" | "msec" => 6,
+            "s" | "sec" => 9,
             _ => return None,
-        })
-    }
-
-    /// Returns the power of ten that converts to nanoseconds.
-    fn power(self) -> i32 {
-        match self {
-            Self::Nanoseconds => 0,
-            Self::Microseconds => 3,
-            Self::Milliseconds => 6,
-            Self::Seconds => 9,
-        }
+        }))
     }
 
     /// Parses a time, ns.
     pub fn ns(self, text: &str) -> Option<i64> {
-        let ns = i64::try_from(scaled(number(text).as_bytes(), self.power())?).ok()?;
+        let ns = i64::try_from(scaled(ungrouped(text).as_bytes(), self.0)?).ok()?;
         (ns <= MAX_NS).then_some(ns)
     }
 
     /// Parses a time with one decimal, ns.
     pub fn tenths(self, text: &str) -> Option<f64> {
-        let tenths = scaled(number(text).as_bytes(), self.power() + 1)?;
+        let tenths = scaled(ungrouped(text).as_bytes(), self.0 + 1)?;
         (tenths <= i128::from(MAX_NS)).then_some(tenths as f64 / 10.0)
     }
 
     /// Returns true if a time is written with fewer digits than nanoseconds.
     pub fn is_rounded(self, text: &str) -> bool {
         let decimals = text.split_once('.').map_or(0, |(_, decimals)| decimals.len());
-        !text.contains(['e', 'E']) && (decimals as i32) < self.power()
-    }
-}
-
-/// Removes the commas between thousands.
-pub fn number(text: &str) -> String {
-    let text = text.trim();
-    let whole = text.split_once('.').map_or(text, |(whole, _)| whole);
-    let mut groups = whole.split(',');
-    let leading = groups.next().map_or(0, str::len);
-    match (1..=3).contains(&leading) && groups.all(|group| group.len() == 3) {
-        true => text.replace(',', ""),
-        false => text.to_owned(),
+        !text.contains(['e', 'E']) && (decimals as i32) < self.0
     }
 }
 
@@ -225,14 +196,7 @@ fn is_cut(name: &str) -> bool {
 
 /// Reads the whole text of a file of at most `most` bytes.
 fn load(path: &Path, format: &'static str, most: u64) -> Result<String, ReadError> {
-    let content = Unpacked::open(path).map_err(|e| ReadError::io(path, e))?;
-    let packed = content.is_packed();
-    let mut bytes = Vec::new();
-    let read = content.take(most + 1).read_to_end(&mut bytes);
-    read.map_err(|e| ReadError::content(path, packed, e))?;
-    if bytes.len() as u64 > most {
-        return Err(ReadError::damaged(path, format, format!("longer than {} MiB", most >> 20)));
-    }
+    let bytes = input::load(path, format, most)?;
     String::from_utf8(bytes).map_err(|_| ReadError::damaged(path, format, "the text is not UTF-8"))
 }
 
@@ -242,24 +206,24 @@ mod tests {
 
     #[test]
     fn every_unit_is_exact() {
-        assert_eq!(TimeUnit::Nanoseconds.ns("1373559"), Some(1_373_559));
-        assert_eq!(TimeUnit::Nanoseconds.ns("1,373,559"), Some(1_373_559));
-        assert_eq!(TimeUnit::Microseconds.ns("1373.559"), Some(1_373_559));
-        assert_eq!(TimeUnit::Milliseconds.ns("1,373.5590"), Some(1_373_559_000));
-        assert_eq!(TimeUnit::Seconds.ns("9007199.254740993"), Some(9_007_199_254_740_993));
-        assert_eq!(TimeUnit::Seconds.ns("1e-9"), Some(1));
-        assert_eq!(TimeUnit::Microseconds.tenths("10.6885"), Some(10_688.5));
+        assert_eq!(TimeUnit(0).ns("1373559"), Some(1_373_559));
+        assert_eq!(TimeUnit(0).ns("1,373,559"), Some(1_373_559));
+        assert_eq!(TimeUnit(3).ns("1373.559"), Some(1_373_559));
+        assert_eq!(TimeUnit(6).ns("1,373.5590"), Some(1_373_559_000));
+        assert_eq!(TimeUnit(9).ns("9007199.254740993"), Some(9_007_199_254_740_993));
+        assert_eq!(TimeUnit(9).ns("1e-9"), Some(1));
+        assert_eq!(TimeUnit(3).tenths("10.6885"), Some(10_688.5));
         for text in ["", "x", "-1", "1,37", "1,3733,559", "1e30", "n/a"] {
-            assert_eq!(TimeUnit::Nanoseconds.ns(text), None, "{text}");
+            assert_eq!(TimeUnit(0).ns(text), None, "{text}");
         }
     }
 
     #[test]
     fn missing_digits_are_noticed() {
-        assert!(TimeUnit::Seconds.is_rounded("0.0014"));
-        assert!(TimeUnit::Milliseconds.is_rounded("1.3736"));
-        assert!(!TimeUnit::Microseconds.is_rounded("1373.559"));
-        assert!(!TimeUnit::Nanoseconds.is_rounded("1373559"));
+        assert!(TimeUnit(9).is_rounded("0.0014"));
+        assert!(TimeUnit(6).is_rounded("1.3736"));
+        assert!(!TimeUnit(3).is_rounded("1373.559"));
+        assert!(!TimeUnit(0).is_rounded("1373559"));
     }
 
     #[test]

@@ -2,29 +2,26 @@
 //!
 //! Reads `cuda_gpu_kern_sum`, `cuda_gpu_kern_gb_sum` (a row per grid and block) and their older names.
 
-use super::{Table, TimeUnit, Title, is_cut, load, number};
+use super::{Table, TimeUnit, Title, is_cut, load};
+use crate::decimal::ungrouped;
 use crate::format::Detected;
 use crate::{Format, KernelTotal, LossKind, NameId, ReadError, Source, SourceFormat, Trace};
 use rustc_hash::FxHashMap;
 use std::path::Path;
 
 /// A column of times.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TimeColumn {
-    pub at: usize,
-    pub unit: TimeUnit,
-}
+type TimeColumn = (usize, TimeUnit);
 
 /// The columns of a kernel summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Columns {
-    pub share: Option<usize>,
-    pub total: TimeColumn,
-    pub instances: usize,
-    pub median: Option<TimeColumn>,
-    pub min: Option<TimeColumn>,
-    pub max: Option<TimeColumn>,
-    pub name: usize,
+    share: Option<usize>,
+    total: TimeColumn,
+    instances: usize,
+    median: Option<TimeColumn>,
+    min: Option<TimeColumn>,
+    max: Option<TimeColumn>,
+    name: usize,
 }
 
 impl Columns {
@@ -38,11 +35,10 @@ impl Columns {
         let total = find(&["total time"])?;
         let unit = unit_of(total)?;
         // The oldest releases give the unit of the total only.
-        let time =
-            |names: &[&str]| find(names).map(|at| TimeColumn { at, unit: unit_of(at).unwrap_or(unit) });
+        let time = |names: &[&str]| find(names).map(|at| (at, unit_of(at).unwrap_or(unit)));
         Some(Self {
             share: find(&["time"]),
-            total: TimeColumn { at: total, unit },
+            total: (total, unit),
             instances: find(&["instances"])?,
             median: time(&["med", "median"]),
             min: time(&["min", "minimum"]),
@@ -143,18 +139,18 @@ impl Totals {
 
     fn add(&mut self, columns: Columns, record: &csv::StringRecord, trace: &mut Trace) -> Result<(), String> {
         let cell = |at: usize| record.get(at).unwrap_or_default();
-        let total_text = cell(columns.total.at);
-        let total = columns.total.unit.ns(total_text);
-        let total_ns = total.ok_or_else(|| format!("`{total_text}` is not a time"))?;
+        let (at, unit) = columns.total;
+        let total_text = cell(at);
+        let total_ns = unit.ns(total_text).ok_or_else(|| format!("`{total_text}` is not a time"))?;
         let calls_text = cell(columns.instances);
-        let calls = number(calls_text).parse::<u64>().ok().filter(|&calls| calls > 0);
+        let calls = ungrouped(calls_text).parse::<u64>().ok().filter(|&calls| calls > 0);
         let calls = calls.ok_or_else(|| format!("`{calls_text}` is not a number of launches"))?;
         self.total_ns = self.total_ns.saturating_add(total_ns);
         self.calls = self.calls.saturating_add(calls);
         if self.total_ns > MOST_TOTAL || self.calls > MOST_TOTAL as u64 {
             return Err("the sum of times or launches overflows".into());
         }
-        let rounded = columns.total.unit.is_rounded(number(total_text).as_str());
+        let rounded = unit.is_rounded(ungrouped(total_text).as_str());
         self.rounded += u64::from(rounded);
         if let Some(share) = columns.share.and_then(|at| cell(at).trim().parse().ok()).filter(|_| !rounded) {
             self.shares.push((share, total_ns));
@@ -163,7 +159,9 @@ impl Totals {
         self.cut_names += u64::from(is_cut(name));
         // A rounded zero means shorter than one digit.
         let known = |column: Option<TimeColumn>| {
-            column.map(|c| (c.unit, cell(c.at))).filter(|(unit, text)| !rounded || unit.ns(text) != Some(0))
+            column
+                .map(|(at, unit)| (unit, cell(at)))
+                .filter(|(unit, text)| !rounded || unit.ns(text) != Some(0))
         };
         let mut kernel = KernelTotal {
             name: trace.names.intern(name),
@@ -232,7 +230,7 @@ mod column_tests {
             "\"Time(%)\",\"Total Time (ns)\",\"Instances\",\"Average\",\"Minimum\",\"Maximum\",\"Name\"",
         ] {
             let columns = columns(header).expect(header);
-            assert_eq!((columns.share, columns.total.at, columns.instances), (Some(0), 1, 2), "{header}");
+            assert_eq!((columns.share, columns.total.0, columns.instances), (Some(0), 1, 2), "{header}");
             assert_eq!(columns.name, header.split(',').count() - 1);
             assert!(columns.min.is_some() && columns.max.is_some());
         }

@@ -2,7 +2,7 @@
 //!
 //! The mixture of experts: a router, experts it picks from, and experts every token goes through.
 
-use super::layers::{GatedMlp, Linear, Norm};
+use super::{GatedMlp, Linear, Norm};
 use crate::exec::Exec;
 use crate::ops;
 use crate::shape::DecoderShape;
@@ -63,9 +63,9 @@ struct LayerCache {
 
 impl KvCache {
     /// Creates a cache for `capacity` positions.
-    pub fn new(shape: &DecoderShape, capacity: usize) -> KvCache {
+    pub fn new(shape: &DecoderShape, capacity: usize) -> Self {
         let size = (shape.heads, capacity, shape.hidden / shape.heads);
-        KvCache {
+        Self {
             layers: (0..shape.layers)
                 .map(|_| LayerCache { keys: Array3::zeros(size), values: Array3::zeros(size) })
                 .collect(),
@@ -86,9 +86,9 @@ impl KvCache {
 }
 
 impl Decoder {
-    pub fn new(source: &mut Source, shape: &DecoderShape) -> Decoder {
+    pub fn new(source: &mut Source, shape: &DecoderShape) -> Self {
         let hidden = shape.hidden;
-        Decoder {
+        Self {
             embedding: source.matrix(shape.vocabulary, hidden),
             layers: (0..shape.layers)
                 .map(|layer| Layer {
@@ -228,9 +228,9 @@ struct Sent {
 }
 
 impl Experts {
-    pub fn new(source: &mut Source, shape: &DecoderShape) -> Experts {
+    pub fn new(source: &mut Source, shape: &DecoderShape) -> Self {
         let (hidden, inner) = (shape.hidden, shape.expert_intermediate);
-        Experts {
+        Self {
             router: Linear::new(source, hidden, shape.routed_experts),
             routed: (0..shape.routed_experts).map(|_| GatedMlp::new(source, hidden, inner)).collect(),
             // Shared experts see every token, so they are one network of their joint width.

@@ -3,7 +3,7 @@
 use ndarray::{Array2, ArrayView2, Axis, s};
 use rayon::prelude::*;
 
-use super::layers::{Linear, Mlp, Norm};
+use super::{Linear, Mlp, Norm};
 use crate::exec::Exec;
 use crate::ops;
 use crate::shape::{MLP_RATIO, Shape, TowerShape};
@@ -30,10 +30,10 @@ struct Neck {
 }
 
 impl Sam {
-    pub fn new(source: &mut Source, shape: &Shape) -> Sam {
+    pub fn new(source: &mut Source, shape: &Shape) -> Self {
         let sam = &shape.sam;
         let (width, grid) = (sam.tower.width, shape.grid());
-        Sam {
+        Self {
             patch: sam.patch,
             grid,
             embed: Linear::with_bias(source, CHANNELS * sam.patch * sam.patch, width),
@@ -89,8 +89,8 @@ struct Convolution {
 impl Convolution {
     const SIDE: usize = 3;
 
-    fn new(source: &mut Source, input: usize, output: usize, stride: usize) -> Convolution {
-        Convolution { weight: source.matrix(output, input * Self::SIDE * Self::SIDE), stride }
+    fn new(source: &mut Source, input: usize, output: usize, stride: usize) -> Self {
+        Self { weight: source.matrix(output, input * Self::SIDE * Self::SIDE), stride }
     }
 
     fn forward(&self, exec: &mut Exec<'_>, x: &Array2<f32>, side: usize) -> Array2<f32> {
@@ -130,10 +130,10 @@ pub struct Clip {
 }
 
 impl Clip {
-    pub fn new(source: &mut Source, shape: &Shape) -> Clip {
+    pub fn new(source: &mut Source, shape: &Shape) -> Self {
         let width = shape.clip.width;
         let tokens = shape.vision_grid() * shape.vision_grid();
-        Clip {
+        Self {
             class: source.matrix(1, width),
             position: source.matrix(tokens + 1, width),
             norm: Norm::layer(source, width),
@@ -178,9 +178,9 @@ impl Block {
         side: Option<usize>,
         window: Option<usize>,
         activation: fn(f32) -> f32,
-    ) -> Block {
+    ) -> Self {
         let width = tower.width;
-        Block {
+        Self {
             window,
             norm1: Norm::layer(source, width),
             attention: VisionAttention::new(source, width, tower.heads, side),
@@ -221,8 +221,8 @@ struct VisionAttention {
 }
 
 impl VisionAttention {
-    fn new(source: &mut Source, width: usize, heads: usize, side: Option<usize>) -> VisionAttention {
-        VisionAttention {
+    fn new(source: &mut Source, width: usize, heads: usize, side: Option<usize>) -> Self {
+        Self {
             qkv: Linear::with_bias(source, width, 3 * width),
             out: Linear::with_bias(source, width, width),
             heads,
@@ -272,8 +272,8 @@ struct RelativePosition {
 }
 
 impl RelativePosition {
-    fn new(source: &mut Source, side: usize, head_width: usize) -> RelativePosition {
-        RelativePosition {
+    fn new(source: &mut Source, side: usize, head_width: usize) -> Self {
+        Self {
             side,
             rows: source.matrix(2 * side - 1, head_width),
             columns: source.matrix(2 * side - 1, head_width),

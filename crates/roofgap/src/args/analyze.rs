@@ -188,13 +188,15 @@ impl Shown {
         Ok(Selection {
             stage: self.only.clone(),
             kernel: kernel.map(matches),
-            order: match self.sort.unwrap_or(SortBy::Total) {
-                SortBy::Total => KernelOrder::Total,
-                SortBy::Mean => KernelOrder::Mean,
-                SortBy::Calls => KernelOrder::Calls,
-                SortBy::Roof => KernelOrder::AboveRoof,
-                SortBy::Name => KernelOrder::Name,
-            },
+            order: self.sort.map(|by| -> KernelOrder {
+                match by {
+                    SortBy::Total => |a, b| b.total_ns.cmp(&a.total_ns),
+                    SortBy::Mean => |a, b| b.mean_ns.cmp(&a.mean_ns),
+                    SortBy::Calls => |a, b| b.calls.cmp(&a.calls),
+                    SortBy::Roof => |a, b| b.roof.above_roof_ns.cmp(&a.roof.above_roof_ns),
+                    SortBy::Name => |a, b| a.short_name.cmp(&b.short_name),
+                }
+            }),
         })
     }
 }

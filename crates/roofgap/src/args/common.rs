@@ -36,6 +36,9 @@ pub struct AnalysisOverrides {
     /// Number of ranks that share every layer (tensor parallelism)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub tp: Option<u32>,
+    /// Number of ranks that the experts of a mixture of experts are divided among (expert parallelism)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub ep: Option<u32>,
     /// Number format of weights and matrix products, such as bf16 or fp8; by default that of the model
     #[arg(long)]
     pub dtype: Option<Dtype>,
@@ -73,6 +76,7 @@ impl AnalysisOverrides {
                 views: None,
             },
             tensor_parallel: self.tp,
+            expert_parallel: self.ep,
             dtype: self.dtype,
             limits: UserLimits { peak_tflops: self.peak_tflops, bandwidth_gbs: self.bandwidth_gbs },
             ..LoadOverrides::default()

@@ -4,8 +4,6 @@ mod analyze;
 mod common;
 mod record;
 mod runs;
-#[cfg(any(feature = "mcp", feature = "serve"))]
-mod serve;
 
 pub use analyze::{
     AnalysisFormat, Analyze, Compare, CompareFormat, Demo, Export, ExportFormat, Open, Report,
@@ -15,11 +13,11 @@ pub use common::{Base, Format, OneRun};
 pub use record::{Capture, Config, Doctor, Load, Profile, Try, Watch};
 #[cfg(feature = "embedded")]
 pub use record::{Workload, account_from_environment};
-pub use runs::Runs;
 #[cfg(feature = "mcp")]
-pub use serve::Mcp;
+pub use runs::Mcp;
+pub use runs::Runs;
 #[cfg(feature = "serve")]
-pub use serve::Serve;
+pub use runs::Serve;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;

@@ -227,7 +227,7 @@ impl Load {
             after: self.overhead_after.0,
             control: std::env::temp_dir().join(format!("roofgap-pairs-{}", std::process::id())),
         });
-        Ok(LoadProps::new(self.url.clone(), self.load.clone(), pairs))
+        Ok(LoadProps { url: self.url.clone(), load: self.load.clone(), pairs })
     }
 
     /// Returns the file for the account.

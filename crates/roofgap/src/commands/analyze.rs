@@ -4,7 +4,7 @@ use super::export::{Exporting, check_outputs};
 use super::signals::request_on_signal;
 use crate::args::{AnalysisFormat, Analyze};
 use crate::printer::Printer;
-use crate::reading::{keep_private, with_bar};
+use crate::reading::open;
 use roofgap_analyze::{About, Trials};
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
@@ -13,7 +13,7 @@ use roofgap_collect::child::Cancel;
 use roofgap_collect::tool::Search;
 use roofgap_record::trial;
 use roofgap_report::{Bundle, json, markdown};
-use roofgap_runs::open::{Exporter, Opened, Overrides, open_inputs};
+use roofgap_runs::open::{Exporter, Opened, Overrides};
 use roofgap_runs::run_dir::Layout;
 use std::path::{Path, PathBuf};
 
@@ -23,10 +23,8 @@ pub fn run(args: Analyze, printer: &Printer) -> Result<Exit, Error> {
     let selection = args.shown.props()?;
     let exports = args.exports.all();
     check_outputs(args.out.as_deref(), &exports)?;
-    keep_private(&args.inputs);
-    let opened = with_bar(&args.inputs, printer, || open_inputs(&args.inputs, &overrides, &exporter))?;
+    let opened = open(&args.inputs, &overrides, &exporter, printer)?;
     check_stage(args.shown.only.as_deref(), &opened)?;
-    printer.warnings(&opened.unreadable);
     let missing = missing_stages(&args.overrides.stage, &opened);
     printer.warnings(&missing);
     let page = match &args.out {

@@ -1,7 +1,6 @@
 //! `roofgap watch`: starts a program with the native collector loaded and dormant. `roofgap capture`: records a window of it.
 
-use super::profile::print_outcome;
-use super::progress::Progress;
+use super::profile::{Progress, print_outcome};
 use super::{answer, signals};
 use crate::args::{Capture, Watch};
 use crate::printer::Printer;

@@ -4,13 +4,13 @@ use super::analyze::exporter;
 use super::answer;
 use crate::args::Format;
 use crate::printer::Printer;
-use crate::reading::with_bar;
+use crate::reading::open;
 use roofgap_analyze::findings::{RULES, Rule, explain, fix};
 use roofgap_analyze::knobs::of_finding;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
-use roofgap_report::{Derivation, Screen, columns, count, derivations, time};
-use roofgap_runs::open::{Overrides, open_inputs};
+use roofgap_report::{Derivation, DerivationRow, Screen, columns, count, derivations, time};
+use roofgap_runs::open::Overrides;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -35,8 +35,7 @@ pub fn run(
         answer(&document(rule), |_| page(finding, rule, screen), format, printer)?;
         return Ok(Exit::Done);
     }
-    let opened = with_bar(inputs, printer, || open_inputs(inputs, &Overrides::default(), &exporter(None)))?;
-    printer.warnings(&opened.unreadable);
+    let opened = open(inputs, &Overrides::default(), &exporter(None), printer)?;
     let derived = derivations(opened.bundle(), finding);
     if derived.is_empty() {
         let mut ids: Vec<&str> = opened.analysis.findings.iter().map(|found| found.id.as_str()).collect();
@@ -104,10 +103,10 @@ fn page(finding: &str, rule: &Rule, screen: Screen) -> String {
     out
 }
 
-/// Shows the terms of a bound and the rows that they come from.
+/// Shows the terms of a bound, the rows that they come from, and what to do.
 fn derivation(derived: &Derivation<'_>, rule: &Rule, screen: Screen) -> String {
     let finding = derived.finding;
-    let mut out = format!("{}\n\n", screen.bold(&finding.title));
+    let mut out = format!("{}\n\n", screen.bold(&screen.wrapped(&finding.title, 0)));
     let _ = writeln!(out, "{}\n", screen.wrapped(rule.computed, 0));
     let signed = |ns: i64| if ns < 0 { format!("- {}", time(-ns)) } else { format!("+ {}", time(ns)) };
     let terms = finding.terms.iter().map(|term| [term.what.clone(), signed(term.ns)]);
@@ -122,13 +121,24 @@ fn derivation(derived: &Derivation<'_>, rule: &Rule, screen: Screen) -> String {
             "\n{}",
             screen.bold(&format!("{} {of}s, {} in all", count(derived.count as u64), time(derived.total_ns)))
         );
-        let rows = derived.rows.iter().map(|row| {
-            let at = row.at_ns.map_or_else(String::new, |ns| format!("at {}", time(ns)));
-            let calls = row.calls.map_or_else(String::new, |calls| format!("{} launches", count(calls)));
-            [row.name.clone(), time(row.ns), format!("{at}{calls}")]
+        let cells = |row: &DerivationRow| [row.name.clone(), count(row.calls), time(row.ns)];
+        let rows = derived.rows.iter();
+        out.push_str(&match of {
+            "gap" => {
+                let at = |row: &DerivationRow| row.at_ns.map_or_else(String::new, time);
+                let rows = rows.map(|row| {
+                    let [name, calls, ns] = cells(row);
+                    [name, calls, ns, at(row)]
+                });
+                columns(["before", "gaps>", "in all>", "longest at>"], rows, screen)
+            }
+            "step" => columns(["steps", "number>", "in all>"], rows.map(cells), screen),
+            of => columns([of, "launches>", "in all>"], rows.map(cells), screen),
         });
-        let name = if of == "gap" { "before" } else { of };
-        out.push_str(&columns([name, "time>", "where"], rows, screen));
+    }
+    let _ = writeln!(out, "\n{}\n{}", screen.bold("What to do"), screen.wrapped(&finding.action, 0));
+    if !finding.knobs.is_empty() {
+        let _ = writeln!(out, "`roofgap try RUN {}` measures it on a recorded run", finding.id);
     }
     out
 }

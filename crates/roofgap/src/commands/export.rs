@@ -3,7 +3,7 @@
 use super::analyze::exporter;
 use crate::args::{Export, ExportFormat};
 use crate::printer::Printer;
-use crate::reading::{keep_private, with_bar};
+use crate::reading::open;
 use roofgap_analyze::RankInfo;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
@@ -24,9 +24,7 @@ pub fn run(args: Export, printer: &Printer) -> Result<Exit, Error> {
     let overrides = Overrides { rank: args.rank, ..args.overrides.props()? };
     let exports = [(args.format, args.out)];
     check_outputs(None, &exports)?;
-    keep_private(&args.inputs);
-    let opened = with_bar(&args.inputs, printer, || open_inputs(&args.inputs, &overrides, &exporter))?;
-    printer.warnings(&opened.unreadable);
+    let opened = open(&args.inputs, &overrides, &exporter, printer)?;
     let job = Exporting { inputs: &args.inputs, opened: &opened, overrides: &overrides, exporter: &exporter };
     job.write_all(&exports, printer)?;
     Ok(if opened.unreadable.is_empty() { Exit::Done } else { Exit::Partial })

@@ -11,7 +11,6 @@ mod load;
 mod meta;
 mod open;
 mod profile;
-mod progress;
 mod runs;
 #[cfg(feature = "serve")]
 mod serve;
@@ -27,6 +26,7 @@ use roofgap_base::exit::Exit;
 use roofgap_collect::child::{Guardian, guard};
 use roofgap_collect::command::{CommandLine, word_text};
 use roofgap_record::run::{NativeLibrary, ProfileProps};
+use roofgap_report::json;
 use roofgap_runs::config::Composed;
 use serde::Serialize;
 #[cfg(feature = "embedded")]
@@ -144,12 +144,6 @@ fn not_built(what: &str) -> Error {
     )
 }
 
-/// Returns JSON for people and programs.
-fn to_json(value: &impl Serialize) -> Result<String, Error> {
-    let text = serde_json::to_string_pretty(value);
-    text.map(|text| text + "\n").map_err(|error| bug(format!("cannot write JSON: {error}")))
-}
-
 /// Prints a value as JSON or as text.
 fn answer<T: Serialize>(
     value: &T,
@@ -159,6 +153,6 @@ fn answer<T: Serialize>(
 ) -> Result<(), Error> {
     match format {
         Format::Text => printer.text(&text(value)),
-        Format::Json => printer.document(&to_json(value)?),
+        Format::Json => printer.document(&json::pretty(value)),
     }
 }

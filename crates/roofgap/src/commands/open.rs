@@ -4,7 +4,7 @@
 use super::analyze::{exporter, write_reports};
 use crate::args::{Demo, Open, Report};
 use crate::printer::Printer;
-use crate::reading::keep_private;
+use crate::reading::open as open_captures;
 use roofgap_analyze::model::{Architecture, Tokens};
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
@@ -12,7 +12,7 @@ use roofgap_base::file::write_atomic;
 use roofgap_record::run::attach::add_requests;
 use roofgap_record::run::write_reports_with;
 use roofgap_report::text;
-use roofgap_runs::open::{Overrides, open_inputs};
+use roofgap_runs::open::Overrides;
 use roofgap_runs::run_dir::{Layout, locate};
 use roofgap_runs::runs::resolve;
 use std::os::unix::fs::PermissionsExt;
@@ -25,15 +25,14 @@ use std::time::{Duration, Instant};
 pub fn open(args: Open, printer: &Printer) -> Result<Exit, Error> {
     let page = page(&args, printer)?;
     printer.text(&format!("{}\n", page.display()))?;
-    if args.no_browser {
-        return Ok(Exit::Done);
-    }
-    match open_in_browser(&page) {
-        Ok(()) => Ok(Exit::Done),
-        Err(why) => {
-            printer.warning(&why);
-            Ok(Exit::Partial)
-        }
+    show_in_browser(&page, args.no_browser, printer);
+    Ok(Exit::Done)
+}
+
+/// Opens a page, which is there also where no browser can be started.
+fn show_in_browser(page: &Path, no_browser: bool, printer: &Printer) {
+    if !no_browser && let Err(why) = open_in_browser(page) {
+        printer.warning(&why);
     }
 }
 
@@ -62,9 +61,7 @@ fn is_run_name(text: &str) -> bool {
 /// Writes the reports of captures into a folder of their own, because nothing is written beside an input.
 fn capture_page(inputs: &[String], printer: &Printer) -> Result<PathBuf, Error> {
     let inputs: Vec<PathBuf> = inputs.iter().map(PathBuf::from).collect();
-    keep_private(&inputs);
-    let opened = open_inputs(&inputs, &Overrides::default(), &exporter(None))?;
-    printer.warnings(&opened.unreadable);
+    let opened = open_captures(&inputs, &Overrides::default(), &exporter(None), printer)?;
     write_reports(&kept_folder()?, &opened, printer)
 }
 
@@ -80,16 +77,12 @@ fn kept_folder() -> Result<PathBuf, Error> {
 pub fn demo(args: Demo, printer: &Printer) -> Result<Exit, Error> {
     let folder = args.out.map_or_else(kept_folder, Ok)?;
     let captures = write_demo(&folder)?;
-    let mut opened = open_inputs(&captures, &demo_overrides(), &exporter(None))?;
+    let mut opened = open_captures(&captures, &demo_overrides(), &exporter(None), printer)?;
     opened.context.title = DEMO_TITLE.to_owned();
     let page = write_reports(&folder, &opened, printer)?;
     printer.text(&text::brief(&opened.analysis, printer.text_options(0)))?;
     printer.page(&page)?;
-    if !args.no_browser
-        && let Err(why) = open_in_browser(&page)
-    {
-        printer.progress(&why);
-    }
+    show_in_browser(&page, args.no_browser, printer);
     Ok(Exit::Done)
 }
 
@@ -119,14 +112,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Opens a page. The browser outlives this process.
 fn open_in_browser(page: &Path) -> Result<(), Error> {
     let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let failed = |why: String| Error::new(format!("no browser was opened: {why}; open the page yourself"));
     if !cfg!(target_os = "macos") && !DISPLAYS.iter().any(is_set) {
-        let why = "no browser was opened, because this session has no display; open the page yourself";
-        return Err(Error::new(why));
+        return Err(failed("this session has no display".to_owned()));
     }
-    let start = |error: std::io::Error| {
-        let why = format!("because {OPENER} cannot be started: {error}");
-        Error::new(format!("no browser was opened, {why}; open the page yourself"))
-    };
+    let start = |error: std::io::Error| failed(format!("{OPENER} cannot be started: {error}"));
     let page: PathBuf = page.canonicalize().map_err(start)?;
     let mut opener = Command::new(OPENER)
         .arg(page)
@@ -141,10 +131,7 @@ fn open_in_browser(page: &Path) -> Result<(), Error> {
     while began.elapsed() < PATIENCE {
         match opener.try_wait().map_err(start)? {
             Some(status) if status.success() => return Ok(()),
-            Some(status) => {
-                let why = format!("{OPENER} ended with {status}");
-                return Err(Error::new(format!("no browser was opened: {why}; open the page yourself")));
-            }
+            Some(status) => return Err(failed(format!("{OPENER} ended with {status}"))),
             None => std::thread::sleep(Duration::from_millis(20)),
         }
     }

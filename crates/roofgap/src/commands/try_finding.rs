@@ -1,6 +1,6 @@
 //! `roofgap try`: tries the actions of findings.
 
-use super::progress::Progress;
+use super::profile::Progress;
 use super::signals::cancel_on_signal;
 use super::{answer, session};
 use crate::args::Try;

@@ -139,7 +139,7 @@ fn the_embedded_model_leaves_a_whole_bundle() {
     }
     // One page for readers who decide.
     let summary = std::fs::read_to_string(run_dir.join("stakeholder_summary.md")).unwrap();
-    assert!(summary.lines().count() <= 60 && summary.contains("\nOne token takes "), "{summary}");
+    assert!(summary.lines().count() <= 60 && summary.contains("\nA step of decode takes "), "{summary}");
     assert!(summary.contains("No profiler ran."), "{summary}");
 
     // The reports can be written again from the files.

@@ -54,33 +54,6 @@ fn the_readme_is_read_in_minutes() {
     assert!(words <= 800, "{words} words");
 }
 
-/// Each page of the book is listed, and every file that the README and the book name is there.
-#[test]
-fn links_lead_somewhere() {
-    let pages = std::fs::read_dir(root().join("docs")).unwrap();
-    let names = pages.map(|page| page.unwrap().file_name().into_string().unwrap());
-    let pages: Vec<String> = names.filter(|name| name.ends_with(".md")).collect();
-    let summary = links("docs/SUMMARY.md");
-    for page in pages.iter().filter(|page| *page != "SUMMARY.md") {
-        assert!(summary.contains(page), "docs/SUMMARY.md does not list {page}");
-    }
-    assert!(links("README.md").iter().any(|target| target == "docs/report.png"));
-    for page in pages.iter().map(|page| format!("docs/{page}")).chain(["README.md".to_owned()]) {
-        for target in links(&page) {
-            let file = target.split('#').next().unwrap();
-            let folder = root().join(&page).parent().unwrap().to_owned();
-            assert!(file.is_empty() || folder.join(file).exists(), "{page} names {target}");
-        }
-    }
-}
-
 fn read(page: &str) -> String {
     std::fs::read_to_string(root().join(page)).unwrap()
-}
-
-/// Lists the targets of the links of a page that are files.
-fn links(page: &str) -> Vec<String> {
-    let text = read(page);
-    let targets = text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
-    targets.filter(|target| !target.contains("://")).map(str::to_owned).collect()
 }

@@ -1,25 +1,43 @@
-//! A terminal of 80 columns: width, colours and progress.
+//! Terminals of 80 and 120 columns: width, colours and progress.
 
 use crate::support::{ROOFGAP, can_run, ok, roofgap, root, run};
 use std::process::{Command, Stdio};
 
 const CAPTURE: [&str; 2] = ["fixtures/h200/llama4.sqlite.gz", "fixtures/ncu/llama4_light_raw_base.csv.gz"];
+const VLLM: &str = "fixtures/vllm/vllm_dense_graph.sqlite.gz";
 
 /// Runs the binary at 80 columns and checks that it succeeds and that its lines fit.
 fn narrow(args: &[&str]) -> String {
-    let output = roofgap(args).env("COLUMNS", "80").output().unwrap();
+    at_width(80, args)
+}
+
+fn at_width(columns: usize, args: &[&str]) -> String {
+    let output = roofgap(args).env("COLUMNS", columns.to_string()).output().unwrap();
     assert!(output.status.success(), "{args:?}: {output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
-    assert_fits(&text);
+    assert_fits(&text, columns);
     text
 }
 
-/// Checks that no line is longer than 80 columns, except for one that is a single word, such as an address.
-fn assert_fits(text: &str) {
+/// Checks that no line is longer than a terminal, except for one that is a single word, such as an address.
+fn assert_fits(text: &str, columns: usize) {
     for line in text.lines() {
-        let fits = line.chars().count() <= 80 || !line.trim().contains(' ');
+        let fits = line.chars().count() <= columns || !line.trim().contains(' ');
         assert!(fits, "{} columns: {line}", line.chars().count());
     }
+}
+
+/// Returns the cells of the rows of a table as numbers, by the names of its columns; a cell without a number is 0.
+fn numbers(text: &str, columns: &[&str]) -> Vec<Vec<f64>> {
+    let (at, heading) =
+        text.lines().enumerate().find(|(_, line)| columns.iter().all(|name| line.contains(name))).unwrap();
+    let ends: Vec<usize> = columns.iter().map(|name| heading.find(name).unwrap() + name.len()).collect();
+    let cell = |row: &str, end: usize| -> Option<f64> {
+        row.get(..end)?.split(' ').next_back()?.replace(',', "").parse().ok()
+    };
+    // The first line without a number is below the table.
+    let rows = text.lines().skip(at + 1).take_while(|row| cell(row, ends[0]).is_some());
+    rows.map(|row| ends.iter().map(|end| cell(row, *end).unwrap_or(0.0)).collect()).collect()
 }
 
 /// Runs the binary on a terminal of 80 columns; `None` without Python.
@@ -68,7 +86,7 @@ fn the_first_screen_fits_into_24_lines() {
     insta::assert_snapshot!(narrow(&["analyze", CAPTURE[0], CAPTURE[1]]));
     let inputs = [
         "fixtures/h200/dsocr2.sqlite.gz",
-        "fixtures/vllm/vllm_dense_graph.sqlite.gz",
+        VLLM,
         "fixtures/ncu/llama2_roofline_raw.csv.gz",
         "fixtures/h200/llama4_cuda_gpu_kern_sum.csv.gz",
         "fixtures/h200/llama4.kineto.json.gz",
@@ -76,7 +94,46 @@ fn the_first_screen_fits_into_24_lines() {
     for input in inputs {
         let text = narrow(&["analyze", input]);
         assert!(text.lines().count() <= 22, "{text}");
+        // What one types into `explain` is never cut.
+        let ids: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("   [")).collect();
+        assert!(
+            ids.iter().all(|line| line.contains(']')) && !(ids.is_empty() && text.contains("1. ")),
+            "{text}"
+        );
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    }
+}
+
+/// The main answers at 120 columns; the first screen is as short as at 80.
+#[test]
+fn answers_fit_into_120_columns() {
+    let wide = |args: &[&str]| at_width(120, args);
+    let first = wide(&["analyze", CAPTURE[0], CAPTURE[1]]);
+    assert!(first.lines().count() <= 24, "{first}");
+    insta::assert_snapshot!("first_screen_120", first);
+    insta::assert_snapshot!("analysis_120", wide(&["analyze", CAPTURE[0], CAPTURE[1], "--top=6"]));
+    insta::assert_snapshot!("engine_120", wide(&["analyze", VLLM, "--show=summary,findings,stages,serving"]));
+    insta::assert_snapshot!("explain_capture_120", wide(&["explain", "launch-bound", CAPTURE[0]]));
+    let kineto = "fixtures/h200/llama4.kineto.json.gz";
+    insta::assert_snapshot!("comparison_120", wide(&["compare", CAPTURE[0], kineto, "--top=5"]));
+}
+
+/// What a table shows of the time of a stage adds up to it at any width.
+#[test]
+fn the_times_of_a_stage_add_up() {
+    for (columns, parts) in [
+        (80, &["GPU busy ms", "idle ms", "rest ms"] as &[&str]),
+        (200, &["GPU busy ms", "idle: launch ms", "sync ms", "copy ms", "other ms", "outside ms"]),
+    ] {
+        for (input, time) in [(CAPTURE[0], "wall ms"), (VLLM, "time ms")] {
+            let text = at_width(columns, &["analyze", input, "--show=stages"]);
+            let rows = numbers(&text, &[&[time], parts].concat());
+            assert!(rows.len() >= 2, "{text}");
+            for row in rows {
+                let sum: f64 = row[1..].iter().sum();
+                assert!((sum - row[0]).abs() <= 0.005 + row[0] / 100.0, "{sum} of {}: {text}", row[0]);
+            }
+        }
     }
 }
 
@@ -86,11 +143,11 @@ fn sections_are_shown_by_name() {
     assert!(text.contains("Kernels of prefill") && !text.contains("What to do first"), "{text}");
     let wrong = crate::support::run(["analyze", CAPTURE[0], "--show=kernles"]);
     assert_eq!(wrong.status, Some(2));
-    assert!(
-        wrong.stderr.contains("no section kernles; it has summary, findings, stages"),
-        "{}",
-        wrong.stderr
-    );
+    let known = "no section kernles; the sections are summary, findings, tried, stages";
+    assert!(wrong.stderr.contains(known), "{}", wrong.stderr);
+    // One that is known and empty is an answer.
+    let text = narrow(&["analyze", CAPTURE[0], "--show=layers,copies,losses"]);
+    assert!(text.contains("\nno layers: ") && text.contains("\nno losses: nothing was lost"), "{text}");
 }
 
 #[test]
@@ -137,6 +194,11 @@ fn a_comparison_fits_into_80_columns() {
 fn explanations_fit_into_80_columns() {
     insta::assert_snapshot!("explain", narrow(&["explain", "launch-bound"]));
     insta::assert_snapshot!("explain_all", narrow(&["explain"]));
+    let derived = narrow(&["explain", "gaps-between-steps", VLLM]);
+    assert!(
+        derived.contains("\nWhat to do\n") && derived.contains("up to 1.1 times the median"),
+        "{derived}"
+    );
 }
 
 #[test]
@@ -168,7 +230,7 @@ fn a_terminal_gets_colours_and_its_width() {
     };
     assert!(text.contains("\x1b[33mlaunch-bound\x1b[0m"), "{text:?}");
     assert!(text.contains("\x1b[1mStages\x1b[0m"), "{text:?}");
-    assert_fits(&bare(&text));
+    assert_fits(&bare(&text), 80);
     for (args, environment) in [
         (&["analyze", CAPTURE[0]] as &[&str], &[("NO_COLOR", "1")] as &[(&str, &str)]),
         (&["analyze", CAPTURE[0], "--color=never"], &[]),

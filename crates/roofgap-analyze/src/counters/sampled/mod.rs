@@ -66,47 +66,47 @@ enum Signal {
 const SIGNALS: [Signal; 5] = [Signal::Dram, Signal::Tensor, Signal::Issue, Signal::SmActive, Signal::L2];
 
 /// A kernel with one launch shape in one stage, as the samples show it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct SampledKernel {
     /// Stage; `None` outside of all.
-    pub stage: Option<usize>,
+    stage: Option<usize>,
     /// Name.
-    pub name: NameId,
+    name: NameId,
     /// Launch shape.
-    pub shape: Shape,
+    shape: Shape,
     /// Launches in the samples.
-    pub launches: u64,
+    launches: u64,
     /// Launches in the timeline.
-    pub calls: u64,
+    calls: u64,
     /// Time in the timeline, ns.
-    pub total_ns: i64,
+    total_ns: i64,
     /// Mean duration in the timeline, ns.
-    pub duration_ns: f64,
+    duration_ns: f64,
     /// DRAM traffic of a launch, bytes.
-    pub dram_bytes: Option<f64>,
+    dram_bytes: Option<f64>,
     /// Share of the bandwidth, %.
-    pub dram_pct: Option<f64>,
+    dram_pct: Option<f64>,
     /// Active cycles of the tensor pipe, %.
-    pub tensor_pct: Option<f64>,
+    tensor_pct: Option<f64>,
     /// Executed instructions, % of the peak.
-    pub issue_pct: Option<f64>,
+    issue_pct: Option<f64>,
     /// Sectors of L2, % of the peak.
-    pub l2_pct: Option<f64>,
+    l2_pct: Option<f64>,
     /// Intervals.
-    pub interval: SampledInterval,
+    interval: SampledInterval,
     /// DRAM traffic of it and those that it is not told apart from, % of the bandwidth.
-    pub together_dram_pct: Option<f64>,
+    together_dram_pct: Option<f64>,
 }
 
 /// What samples tell.
 #[derive(Debug, Default)]
 struct Sampled {
     /// Kernels.
-    pub kernels: Vec<SampledKernel>,
+    kernels: Vec<SampledKernel>,
     /// Numbers of each stage.
-    pub stages: Vec<Option<MbuMeasured>>,
+    stages: Vec<Option<MbuMeasured>>,
     /// Losses.
-    pub losses: Losses,
+    losses: Losses,
 }
 
 /// Divides the samples of a trace. `stages` are those of the index, with their times.
@@ -233,11 +233,14 @@ impl Lane {
 
     /// Adds up the samples by stage: a window counts for a stage by the share of the operations in it.
     fn stages(&self, stages: usize) -> Vec<StageSum> {
-        let mut sums = vec![StageSum::default(); stages];
-        for sum in &mut sums {
-            (sum.alignment, sum.bandwidth) = (self.alignment, self.bandwidth);
-            sum.counts_bytes = self.counts_bytes;
-        }
+        let empty = StageSum {
+            known: SIGNALS.map(|signal| self.values(signal).is_some()),
+            alignment: self.alignment,
+            bandwidth: self.bandwidth,
+            counts_bytes: self.counts_bytes,
+            ..StageSum::default()
+        };
+        let mut sums = vec![empty; stages];
         for window in self.overlaps.chunk_by(|a, b| a.window == b.window) {
             let at = window[0].window as usize;
             let (start, end) = self.windows[at];
@@ -254,8 +257,6 @@ impl Lane {
                 }
             }
         }
-        let known = SIGNALS.map(|signal| self.values(signal).is_some());
-        sums.iter_mut().for_each(|sum| sum.known = known);
         sums
     }
 
@@ -288,7 +289,7 @@ impl Lane {
             let together = members[at].iter().filter(|other| **other != column);
             let others: Vec<String> = together.map(|other| self.name(trace, *other)).collect();
             let duration_ns = total[column] as f64 / calls[column].max(1) as f64;
-            rows.push(Division { lane: self, fits: &fits, at }.kernel(SampledKernel {
+            let kernel = SampledKernel {
                 stage: *stage,
                 name: *name,
                 shape: *shape,
@@ -296,23 +297,61 @@ impl Lane {
                 calls: calls[column],
                 total_ns: total[column],
                 duration_ns,
-                dram_bytes: None,
-                dram_pct: None,
-                tensor_pct: None,
-                issue_pct: None,
-                l2_pct: None,
                 interval: SampledInterval { together_with: others, ..SampledInterval::default() },
-                together_dram_pct: None,
-            }));
+                ..SampledKernel::default()
+            };
+            rows.push(self.filled_in(kernel, &fits, at));
         }
         rows
     }
 
+    /// Fills in the numbers of a kernel, in the group `at` of the fits, that stand on a narrow interval.
+    fn filled_in(&self, mut kernel: SampledKernel, fits: &[(Signal, Fit)], at: usize) -> SampledKernel {
+        let alone = kernel.interval.together_with.is_empty();
+        let ns = kernel.duration_ns;
+        let rate = |wanted: Signal| {
+            let (_, fit) = fits.iter().find(|(signal, _)| *signal == wanted)?;
+            let mut rate = *fit.rates.get(at)?;
+            // Whole percents of a window are many of a kernel that fills little of it.
+            if !self.counts_bytes {
+                let percent = if wanted == Signal::Dram { 0.01 } else { 1.0 };
+                rate.half += percent * (self.alignment.interval as f64 / ns.max(1.0)).max(1.0);
+            }
+            Some(rate).filter(|rate| rate.half.is_finite())
+        };
+        let end = |value: f64| value.clamp(0.0, 100.0);
+        let share = |signal: Signal| {
+            Some(end(rate(signal).filter(|rate| alone && rate.half <= MOST_HALF_PCT)?.value))
+        };
+        let with_ends = |signal: Signal| {
+            let rate = rate(signal).filter(|_| alone)?;
+            Some([end(rate.value), end(rate.value - rate.half), end(rate.value + rate.half)])
+        };
+        (kernel.tensor_pct, kernel.issue_pct, kernel.l2_pct) =
+            (share(Signal::Tensor), share(Signal::Issue), share(Signal::L2));
+        kernel.interval.tensor_pct = with_ends(Signal::Tensor);
+        kernel.interval.sm_active_pct = with_ends(Signal::SmActive);
+        let pct = |rate: f64| self.bandwidth.map(|peak| 100.0 * rate / peak);
+        match rate(Signal::Dram) {
+            Some(rate) if alone => {
+                let half_pct = pct(rate.half).unwrap_or(f64::INFINITY);
+                if self.counts_bytes {
+                    // Little traffic is known by its share of the peak.
+                    let is_narrow = half_pct <= MOST_HALF_PCT / 3.0 || rate.half <= MOST_HALF * rate.value;
+                    let ends = [(rate.value - rate.half).max(0.0) * ns, (rate.value + rate.half) * ns];
+                    kernel.interval.dram_bytes = Some(ends);
+                    kernel.dram_bytes = is_narrow.then_some(rate.value * ns);
+                }
+                kernel.dram_pct = pct(rate.value).filter(|_| half_pct <= MOST_HALF_PCT);
+            }
+            rate => kernel.together_dram_pct = rate.and_then(|rate| pct(rate.value)),
+        }
+        kernel
+    }
+
     fn name(&self, trace: &Trace, column: usize) -> String {
         let key = self.keys[column];
-        key.map_or("copies, memory sets and rare kernels".to_owned(), |(_, name, _)| {
-            trace.names.get(name).to_owned()
-        })
+        key.map_or("copies, memory sets and rare kernels", |(_, name, _)| trace.names.get(name)).to_owned()
     }
 
     /// Merges kernels that the samples do not tell apart. Returns the columns of each group, and the fit of the groups.
@@ -322,7 +361,8 @@ impl Lane {
         let mean =
             self.overlaps.chunk_by(|a, b| a.window == b.window).map(|own| values[own[0].window as usize]);
         let mean = mean.sum::<f64>() / busy.max(1.0);
-        for _ in 0..MOST_MERGES {
+        let mut rounds = 0;
+        loop {
             let merged = self.merged(&members);
             let design = Design::new(&merged, members.len(), self.windows.len());
             let fit = design.fit(values);
@@ -331,10 +371,7 @@ impl Lane {
             let mut pairs: Vec<(usize, usize)> = Vec::new();
             for (own, _) in fit.rates.iter().enumerate().filter(|(_, rate)| is_wide(rate)) {
                 let other = match fit.rates[own].half.is_finite() {
-                    true => fit
-                        .closest(own)
-                        .filter(|(_, correlation)| *correlation < APART)
-                        .map(|(other, _)| other),
+                    true => fit.closest(own).filter(|other| other.1 < APART).map(|other| other.0),
                     false => design.nearest(own),
                 };
                 if let Some(other) = other.filter(|other| !taken[own] && !taken[*other]) {
@@ -342,18 +379,16 @@ impl Lane {
                     pairs.push((own.min(other), own.max(other)));
                 }
             }
-            if pairs.is_empty() {
+            if pairs.is_empty() || rounds == MOST_MERGES {
                 return (members, fit);
             }
+            rounds += 1;
             pairs.sort_unstable_by_key(|(_, later)| std::cmp::Reverse(*later));
             for (first, second) in pairs {
                 let moved = members.remove(second);
                 members[first].extend(moved);
             }
         }
-        let merged = self.merged(&members);
-        let fit = Design::new(&merged, members.len(), self.windows.len()).fit(values);
-        (members, fit)
     }
 
     /// Returns the overlaps of groups of columns.
@@ -448,63 +483,6 @@ fn signal_values(signal: Signal, counters: &SampledCounters, used: &[usize]) -> 
         Signal::Issue => of(SampledMetric::SmIssuePct),
         Signal::SmActive => of(SampledMetric::SmActivePct),
         Signal::L2 => of(SampledMetric::L2Pct),
-    }
-}
-
-/// The part of a group of kernels in the fits.
-struct Division<'a> {
-    lane: &'a Lane,
-    fits: &'a [(Signal, Fit)],
-    at: usize,
-}
-
-impl Division<'_> {
-    /// Returns a rate of a kernel that takes `ns`. Whole percents of a window are many of a kernel that fills little of it.
-    fn rate(&self, wanted: Signal, ns: f64) -> Option<Rate> {
-        let fit = self.fits.iter().find(|(signal, _)| *signal == wanted);
-        let mut rate = fit.and_then(|(_, fit)| fit.rates.get(self.at)).copied()?;
-        if !self.lane.counts_bytes {
-            let percent = if wanted == Signal::Dram { 0.01 } else { 1.0 };
-            rate.half += percent * (self.lane.alignment.interval as f64 / ns.max(1.0)).max(1.0);
-        }
-        Some(rate).filter(|rate| rate.half.is_finite())
-    }
-
-    /// Fills in the numbers of a kernel that stand on a narrow interval.
-    fn kernel(&self, mut kernel: SampledKernel) -> SampledKernel {
-        let alone = kernel.interval.together_with.is_empty();
-        let ns = kernel.duration_ns;
-        let share = |signal: Signal| {
-            let rate = self.rate(signal, ns).filter(|rate| alone && rate.half <= MOST_HALF_PCT)?;
-            Some(rate.value.clamp(0.0, 100.0))
-        };
-        let with_ends = |signal: Signal| {
-            let rate = self.rate(signal, ns).filter(|_| alone)?;
-            let end = |value: f64| value.clamp(0.0, 100.0);
-            Some([end(rate.value), end(rate.value - rate.half), end(rate.value + rate.half)])
-        };
-        (kernel.tensor_pct, kernel.issue_pct, kernel.l2_pct) =
-            (share(Signal::Tensor), share(Signal::Issue), share(Signal::L2));
-        kernel.interval.tensor_pct = with_ends(Signal::Tensor);
-        kernel.interval.sm_active_pct = with_ends(Signal::SmActive);
-        if let Some(rate) = self.rate(Signal::Dram, ns) {
-            let pct = |rate: f64| self.lane.bandwidth.map(|peak| 100.0 * rate / peak);
-            if alone {
-                // Little traffic is known by its share of the peak.
-                let is_narrow = pct(rate.half).is_some_and(|half| half <= MOST_HALF_PCT / 3.0)
-                    || rate.half <= MOST_HALF * rate.value;
-                if self.lane.counts_bytes {
-                    let ends = [(rate.value - rate.half).max(0.0) * ns, (rate.value + rate.half) * ns];
-                    kernel.interval.dram_bytes = Some(ends);
-                    kernel.dram_bytes = is_narrow.then_some(rate.value * ns);
-                }
-                kernel.dram_pct =
-                    pct(rate.value).filter(|_| pct(rate.half).is_some_and(|half| half <= MOST_HALF_PCT));
-            } else {
-                kernel.together_dram_pct = pct(rate.value);
-            }
-        }
-        kernel
     }
 }
 

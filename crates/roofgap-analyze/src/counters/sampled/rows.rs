@@ -1,9 +1,9 @@
 //! Sampled counters as rows beside those of ncu.
 
 use super::{SampledKernel, divide};
-use crate::counters::bound::verdict;
+
 use crate::counters::join::{Joined, Measured};
-use crate::counters::readings::Readings;
+use crate::counters::readings::{Readings, verdict};
 use crate::gpu::GpuFacts;
 use crate::result::{About, Analysis, CounterRow, CounterSource, Reason};
 use crate::stages::StageIndex;
@@ -53,10 +53,9 @@ fn by_ncu(joined: &Joined, sampled: &Measured) -> bool {
 
 fn row(kernel: &SampledKernel, trace: &Trace, index: &StageIndex, gpu: Option<&GpuFacts>) -> Measured {
     let most = |one: Option<f64>, other: Option<f64>| one.zip(other).map(|(one, other)| one.max(other));
-    let sm_pct = most(kernel.tensor_pct, kernel.issue_pct);
     let readings = Readings {
         duration_ns: Some(kernel.duration_ns),
-        sm_pct,
+        sm_pct: most(kernel.tensor_pct, kernel.issue_pct),
         memory_pct: most(kernel.dram_pct, kernel.l2_pct),
         dram_pct: kernel.dram_pct,
         l2_pct: kernel.l2_pct,
@@ -80,19 +79,13 @@ fn row(kernel: &SampledKernel, trace: &Trace, index: &StageIndex, gpu: Option<&G
             block,
             source: CounterSource::Sampled,
             samples: kernel.launches,
-            duration_ns: Some(kernel.duration_ns.round() as i64),
-            sm_pct,
-            memory_pct: readings.memory_pct,
-            dram_pct: readings.dram_pct,
-            l2_pct: readings.l2_pct,
-            dram_bytes: readings.dram_bytes.map(|bytes| bytes.round() as u64),
             bound: bound.map(|bound| bound.to_string()),
             reason: format!(
                 "{reason}; sampled while {} launches ran; flops are not sampled",
                 kernel.launches
             ),
             sampled: Some(kernel.interval.clone()),
-            ..CounterRow::default()
+            ..readings.row()
         },
         bound,
         reached_pct,
@@ -115,10 +108,9 @@ fn roof_pct(kernel: &SampledKernel) -> Option<f64> {
 fn together(kernel: &SampledKernel) -> String {
     let others = &kernel.interval.together_with;
     let named: Vec<&str> = others.iter().take(2).map(|name| name.get(..60).unwrap_or(name)).collect();
-    let more = if others.len() > named.len() {
-        format!(" and {} more", others.len() - named.len())
-    } else {
-        String::new()
+    let more = match others.len() - named.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
     };
     let dram = kernel.together_dram_pct.map_or(String::new(), |pct| format!("; together DRAM {pct:.1} %"));
     format!("the samples do not tell it apart from {}{more}{dram}", named.join(", "))

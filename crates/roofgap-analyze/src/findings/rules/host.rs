@@ -250,7 +250,9 @@ pub fn waiting_line(stage: &Stage) -> String {
 
 /// Returns the line that has the most of a time, and its share in %; `None` where none stands out.
 fn first_line(stage: &Stage, whole: i64, ns: impl Fn(&HostFunction) -> i64) -> Option<(&HostFunction, f64)> {
-    let first = stage.host.iter().max_by_key(|row| ns(row))?;
+    // A name in brackets stands for code without symbols.
+    let named = stage.host.iter().filter(|row| !row.function.starts_with('['));
+    let first = named.max_by_key(|row| ns(row))?;
     Some((first, percent(ns(first), whole))).filter(|(_, share)| *share >= LEAST_LINE_PCT)
 }
 

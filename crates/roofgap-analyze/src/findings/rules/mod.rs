@@ -12,7 +12,7 @@ mod waits;
 
 pub use devices::{communication_roof_ns, without_waits};
 pub use host::fix_of_kind;
-pub use steps::PROFILER_OVERHEAD;
+pub use steps::{GRAPHS_WHOLE, PROFILER_OVERHEAD};
 
 use super::rule::{Cause, Find, Needs, Rows, Rule, View};
 use crate::names::Family;
@@ -24,6 +24,7 @@ use std::sync::LazyLock;
 /// Every rule. Of rules with one cause the more specific comes first.
 pub static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     vec![
+        one(GRAPHS_WHOLE, Cause::Recording, steps::whole_graphs).confidence(Confidence::Guessed),
         one("graphs-not-used", Cause::Launches, serving::eager_batches).rows(Rows::Steps),
         one("experts-one-by-one", Cause::Launches, launch::one_by_one)
             .rows(Rows::Gaps(IdleCause::Launch))

@@ -1,11 +1,12 @@
 //! Steps that take longer than others, compute again what is known, or run under a slow profiler.
 
-use crate::findings::rule::{FindingBuilder, View};
+use crate::findings::rule::{FindingBuilder, View, percent};
 use crate::findings::spike::{SpikeKind, SpikePart};
 use crate::host::advice;
 use crate::numbers::{count, time};
 use crate::result::{Finding, Profiler, Stage, StageKind, StageOrigin, SteadyUnit};
 use roofgap_base::stats::{median, median_f64};
+use roofgap_trace::NOT_RUNNING;
 
 /// Fewer steps have no tail.
 const LEAST_TAIL_STEPS: u64 = 8;
@@ -76,6 +77,7 @@ fn spoken(part: &SpikePart) -> String {
     match part.kind {
         SpikeKind::Cold => format!("to load code or a graph ({what})"),
         SpikeKind::Wait => format!("in {what} while the GPU ran nothing"),
+        SpikeKind::Code(_) if what == NOT_RUNNING => "while its thread did not run".to_owned(),
         SpikeKind::Code(_) if what.is_empty() => "while the CPU did something else".to_owned(),
         SpikeKind::Kernels => format!("because its kernels ran longer, above all {what}"),
         SpikeKind::Communication => format!("in communication ({what})"),
@@ -196,6 +198,26 @@ impl Trend {
 /// Returns the median; 0 for no values.
 fn median_of(values: &[i64]) -> i64 {
     median(&mut values.to_vec()).unwrap_or(0)
+}
+
+/// Id of the rule.
+pub const GRAPHS_WHOLE: &str = "graphs-whole";
+
+/// Finds a stage whose time is mostly in graphs that were recorded whole. The bound is that time, of which nothing else is known.
+pub fn whole_graphs(view: &View<'_>) -> Option<Finding> {
+    let (stage, busy) = (view.stage, view.stage.busy_ns?);
+    let in_graphs: i64 = stage.graphs.iter().map(|graph| graph.total_ns).sum();
+    let launches: u64 = stage.graphs.iter().map(|graph| graph.launches).sum();
+    let is_most = 2 * stage.each_device(in_graphs) > stage.elapsed_ns();
+    let title = format!(
+        "{:.0} % of the GPU time of {} is in {} launches of CUDA graphs that were recorded whole: their kernels are not in the capture",
+        percent(in_graphs, busy),
+        stage.spoken(),
+        count(launches)
+    );
+    let found = view.saves_on_devices(&[("time inside of whole graphs", in_graphs)]);
+    let found = found.with("graph_launches", launches).with("graph_ns", in_graphs).with("busy_ns", busy);
+    found.finish(title, view.action("record")).filter(|_| is_most)
 }
 
 /// Id of the rule.

@@ -688,10 +688,14 @@ fn a_rule_is_listed_once_for_all_stages() {
     let prefill = Stage { name: "prefill".into(), ..decode.clone() };
     let mut both = analysis(decode);
     both.stages.push(prefill);
-    let all = findings(&both, &[evidence]);
+    let mut all = findings(&both, &[evidence]);
     assert_eq!(ids(&all), ["launch-bound", "launch-bound"]);
+    all[1].action = all[0].action.replace('1', "2");
     let listed = to_act_on(&all);
     assert_eq!((listed.len(), listed[0].1.len()), (1, 1));
+    // Another action is another thing to do.
+    all[1].action.push_str(" Or wait");
+    assert_eq!(to_act_on(&all).len(), 2);
 }
 
 /// The rule of ncu has a result for each unit; the kernel cannot save the sum of them, nor what its busiest unit needs.

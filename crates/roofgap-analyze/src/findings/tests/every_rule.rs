@@ -74,6 +74,14 @@ fn served_with(change: impl Fn(&mut Analysis)) -> Vec<Finding> {
 }
 
 const CASES: &[Case] = &[
+    ("graphs-whole", |is| {
+        let (mut stage, evidence) = busy();
+        let total_ns = if is { 55 } else { 45 } * MS;
+        stage.graphs = vec![GraphRow { launches: 8, total_ns, ..GraphRow::default() }];
+        let found = run(with_tail(stage), evidence);
+        assert_eq!(found[0].id == "graphs-whole", is, "it comes before others");
+        found
+    }),
     ("idle-*", |is| {
         let (stage, evidence) = launches();
         let sleep = HostFunction {

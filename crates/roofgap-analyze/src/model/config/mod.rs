@@ -48,7 +48,7 @@ impl Architecture {
         let weights = read_weights(both, dtype, &mut assumptions);
         let kind = if kind.is_empty() { "unnamed model" } else { kind };
         let name = top.text("_name_or_path").filter(|name| !name.is_empty()).unwrap_or(kind).to_owned();
-        Ok(Self { name, dtype, weights, decoder, vision, assumptions })
+        Ok(Self { name, dtype, weights, decoder, vision, assumptions, replicas: 1 })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::vision::View;
 use super::{StageWork, Term, term, that_hold};
-use crate::model::architecture::{
+use crate::model::{
     Architecture, Attention, Experts, LayerGroup, Linear, Mlp, biases, feed_forward, linears_text, matrices,
     router_values,
 };
@@ -106,7 +106,7 @@ impl Architecture {
             .noting(Some(once.to_owned()))
     }
 
-    pub(crate) fn common_assumptions(&self) -> Vec<String> {
+    pub(super) fn common_assumptions(&self) -> Vec<String> {
         let any = |holds: fn(&LayerGroup) -> bool| self.decoder.groups.iter().any(holds);
         let mut assumptions = self.assumptions.clone();
         assumptions.push(format!("weights: {}; cache and activations in {}", self.weights.how, self.dtype));
@@ -126,6 +126,10 @@ impl Architecture {
                 "tokens choose experts at random and independently: n tokens touch E x (1 - (1 - k/E)^n) of E experts",
             ),
             (
+                self.replicas > 1,
+                "every replica sends as many tokens to the experts as this one, and each rank gets an even share",
+            ),
+            (
                 any(|group| matches!(group.attention, Attention::Latent { .. })),
                 "the cache holds the compressed keys and values; an implementation that caches them expanded moves more",
             ),
@@ -135,7 +139,7 @@ impl Architecture {
 
     /// The term of attention over the cache in layers of one shape: the pairs of tokens that it looks at, and the tokens of the cache
     /// that it reads and writes, for each of a number of sequences or for all.
-    pub(crate) fn cache_term(
+    pub(super) fn cache_term(
         &self,
         group: &LayerGroup,
         sequences: Option<u64>,
@@ -245,7 +249,10 @@ impl Pass<'_> {
         let passes = self.passes as f64 * layers as f64;
         let one = matrices(&linears);
         let one_bytes = (one * weights.expert_bits + biases(&linears) * weights.other_bits) / 8.0;
-        let touched = distinct_experts(experts.routed, experts.per_token, self.tokens);
+        // The experts of a rank get tokens of all replicas, and a rank has that much fewer of them.
+        let replicas = self.architecture.replicas;
+        let tokens = self.tokens.saturating_mul(replicas.into());
+        let touched = distinct_experts(experts.routed, experts.per_token, tokens) / f64::from(replicas);
         let chosen = experts.per_token as f64 * self.tokens as f64;
         terms.push(term(
             "routed experts",

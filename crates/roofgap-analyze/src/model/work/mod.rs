@@ -71,7 +71,10 @@ impl StageWork {
 
     /// The work of one of several ranks that split every term.
     pub fn split_over(mut self, ranks: u32) -> Self {
-        self.scale(1.0 / f64::from(ranks.max(1)), &format!("1/{ranks} of"));
+        if ranks <= 1 {
+            return self;
+        }
+        self.scale(1.0 / f64::from(ranks), &format!("1/{ranks} of"));
         self.noting(Some(format!(
             "the capture holds one of {ranks} tensor-parallel ranks, which split every term evenly"
         )))

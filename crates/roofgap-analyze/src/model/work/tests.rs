@@ -207,3 +207,19 @@ impl StageWork {
         cache.map(|term| term.bytes).sum()
     }
 }
+
+/// 8 ranks, each a replica of attention, share 128 experts: a step of 4 sequences a rank touches experts as 32 sequences do.
+#[test]
+fn experts_of_several_replicas_are_divided() {
+    let one = preset("qwen3_30b_a3b").unwrap();
+    let input = DecodeInput { batch: 4, context: 100, steps: 1 };
+    let (alone, divided) = (one.decode(&input), one.clone().with_replicas(8).decode(&input));
+    let experts = |work: &StageWork| (term(work, "routed experts").flops, term(work, "routed experts").bytes);
+    let as_32 = one.decode(&DecodeInput { batch: 32, ..input });
+    assert_eq!(experts(&divided).0, experts(&alone).0, "as many tokens come as go");
+    assert_eq!(experts(&divided).1, experts(&as_32).1 / 8.0);
+    assert!(experts(&divided).1 < experts(&alone).1);
+    let others = |work: &StageWork| work.moved_bytes() - experts(work).1;
+    assert_eq!(others(&divided), others(&alone));
+    assert!(divided.assumptions.iter().any(|text| text.contains("even share")));
+}

@@ -1,7 +1,7 @@
 //! The work of the vision part.
 
 use super::{Term, term};
-use crate::model::architecture::{
+use crate::model::{
     Architecture, Linear, Projector, Sam, Tower, Vision, VisionEncoder, Vit, biases, conv3x3, linears_text,
     matrices, projector_values,
 };
@@ -96,7 +96,7 @@ impl VisionEncoder {
 }
 
 impl Architecture {
-    pub(crate) fn vision_terms(&self, vision: &Vision, views: &[View], batch: u64) -> Vec<Term> {
+    pub(super) fn vision_terms(&self, vision: &Vision, views: &[View], batch: u64) -> Vec<Term> {
         let mut terms = Vec::new();
         let weight_bytes = self.weights.other_bits / 8.0;
         for (index, view) in views.iter().enumerate() {

@@ -9,11 +9,11 @@ use roofgap_base::numbers::time;
 use roofgap_collect::child::EndReason;
 use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::WorkloadKind;
-use roofgap_runs::run_dir::{Layout, PhaseName};
+use roofgap_runs::run_dir::PhaseName;
 use roofgap_trace::account::{self, Account};
 
-use super::{Phase, PlannedSession, Results, Skip};
-use crate::run::context::{AttemptError, PhaseCommand, PhaseContext, PhaseDescription};
+use super::{Phase, Ready, Results, Skip};
+use crate::run::context::{AttemptError, PhaseContext, PhaseDescription};
 use crate::run::program::Program;
 use crate::stage1;
 use roofgap_base::error::Error;
@@ -38,11 +38,11 @@ impl Phase for BaselineRun {
     }
 
     fn not_requested(&self, config: &Config) -> Option<&'static str> {
-        (!config.runner.is_on(NAME)).then_some("runner.baseline is false")
+        (!config.runner.baseline).then_some("runner.baseline is false")
     }
 
-    fn commands(&self, session: &PlannedSession<'_>) -> Result<PhaseDescription, Error> {
-        Ok(command(session.config, session.layout, session.program)?.into())
+    fn commands(&self, Ready { program, .. }: &Ready) -> Result<PhaseDescription, Error> {
+        Ok(program.phase_command(NAME, &program.layout.baseline_account())?.into())
     }
 
     fn skip(&self, context: &PhaseContext<'_>, _: &Results) -> Option<Skip> {
@@ -58,11 +58,6 @@ impl Phase for BaselineRun {
         found.baseline = Some(baseline);
         Ok(())
     }
-}
-
-fn command(config: &Config, layout: &Layout, program: &Program) -> Result<PhaseCommand, Error> {
-    let line = program.command(NAME, &layout.baseline_account())?;
-    Ok(PhaseCommand::new(line, layout.baseline(), "program", config.run.timeout.0))
 }
 
 /// Takes the times of an earlier run.
@@ -84,7 +79,8 @@ fn run_program(context: &mut PhaseContext<'_>, program: &Program) -> Result<Base
         error.into().ending(Exit::Partial)
     }
     context.run_dir.folder("baseline").map_err(own)?;
-    let command = command(context.config, &context.layout, program).map_err(own)?;
+    let path = context.layout.baseline_account();
+    let command = program.phase_command(NAME, &path).map_err(own)?;
     let outcome = context.run(&command).map_err(own)?;
     if !outcome.is_success() {
         let (exit, hint) = match outcome.ended {
@@ -105,7 +101,6 @@ fn run_program(context: &mut PhaseContext<'_>, program: &Program) -> Result<Base
         let why = format!("the program {}{hint}", outcome.describe());
         return Err(AttemptError::after(why, &outcome).ending(exit));
     }
-    let path = context.layout.baseline_account();
     stage1::complete_account(context, &path);
     let account = account::read(&path);
     if let Err(error) = &account {
@@ -114,10 +109,8 @@ fn run_program(context: &mut PhaseContext<'_>, program: &Program) -> Result<Base
             false => "it wrote no account of its stages".to_owned(),
         };
         let wall = time(ns(outcome.wall));
-        let note = format!("the program ran {wall}; {how}, so only the time of the whole process is known");
-        context.note(note);
-    } else {
-        context.output(&path);
+        context
+            .note(format!("the program ran {wall}; {how}, so only the time of the whole process is known"));
     }
     Ok(Baseline { wall: outcome.wall, account: account.ok() })
 }

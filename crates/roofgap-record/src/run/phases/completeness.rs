@@ -3,23 +3,20 @@
 use std::collections::HashSet;
 
 use roofgap_analyze::{EngineStep, LaunchCount, launch_counts};
-use roofgap_collect::child::GpuProcess;
+use roofgap_collect::child::ProcessName;
 use roofgap_trace::account::Account;
 use roofgap_trace::{NameId, ProcessId, SourceFormat, Trace};
 
-/// Result of the check.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Completeness {
-    /// Nothing is known to be missing.
-    Complete,
-    /// Some GPU work was recorded, and processes that may have had some are missing.
-    MissingProcesses(String),
-    /// The program used a GPU and no GPU work was recorded.
-    NoGpuWork(String),
-}
-
-/// Compares a recording with the processes that loaded the CUDA driver and with the account of the program.
-pub fn check(trace: &Trace, seen: &[GpuProcess], account: Option<&Account>) -> Completeness {
+/// Compares a recording with the processes that loaded the CUDA driver and with the account of the program. Returns a note where some GPU
+/// work was recorded and processes that may have had some are missing.
+///
+/// # Errors
+/// Fails with the reason where the program used a GPU and no GPU work was recorded.
+pub fn check(
+    trace: &Trace,
+    seen: &[ProcessName],
+    account: Option<&Account>,
+) -> Result<Option<String>, String> {
     let recorded = recorded_processes(trace);
     let missing: Vec<String> = seen
         .iter()
@@ -28,29 +25,28 @@ pub fn check(trace: &Trace, seen: &[GpuProcess], account: Option<&Account>) -> C
         .collect();
     let missing = missing.join(", ");
     if ends_before_the_steps(trace) {
-        return Completeness::NoGpuWork(
+        return Err(
             "the recorded GPU work ends before the first step of the engine: the engine ended before the recorder had read the rest"
                 .to_owned(),
         );
     }
     if !trace.ops.is_empty() {
-        return match missing.as_str() {
-            "" => Completeness::Complete,
-            _ => Completeness::MissingProcesses(format!(
+        return Ok((!missing.is_empty()).then(|| {
+            format!(
                 "loaded the CUDA driver and made no recorded CUDA call: {missing}; GPU work of theirs, if any, is missing"
-            )),
-        };
+            )
+        }));
     }
     if !missing.is_empty() {
-        return Completeness::NoGpuWork(format!(
+        return Err(format!(
             "no GPU work was recorded, but these loaded the CUDA driver and made no recorded CUDA call: {missing}"
         ));
     }
     match account.and_then(gpu_in_account) {
-        Some(device) => Completeness::NoGpuWork(format!(
+        Some(device) => Err(format!(
             "no GPU work was recorded, but the program's own account says that the model ran on {device}"
         )),
-        None => Completeness::Complete,
+        None => Ok(None),
     }
 }
 
@@ -115,8 +111,8 @@ mod tests {
 
     use super::*;
 
-    fn seen(pid: i32) -> GpuProcess {
-        GpuProcess { pid, name: "python3".to_owned() }
+    fn seen(pid: i32) -> ProcessName {
+        ProcessName { pid, name: "python3".to_owned() }
     }
 
     /// A trace with CUDA calls of one process.
@@ -139,27 +135,27 @@ mod tests {
 
     #[test]
     fn a_process_with_the_driver_and_without_calls_was_not_recorded() {
-        let Completeness::NoGpuWork(why) = check(&calls_of(7), &[seen(7), seen(8)], None) else {
+        let Err(why) = check(&calls_of(7), &[seen(7), seen(8)], None) else {
             panic!("process 8 is missing");
         };
         assert!(why.ends_with("call: python3 (process 8)"), "{why}");
         // A program that only asks for the number of GPUs uses none.
-        assert_eq!(check(&calls_of(7), &[seen(7)], None), Completeness::Complete);
-        assert_eq!(check(&Trace::default(), &[], None), Completeness::Complete);
+        assert_eq!(check(&calls_of(7), &[seen(7)], None), Ok(None));
+        assert_eq!(check(&Trace::default(), &[], None), Ok(None));
     }
 
     #[test]
     fn a_process_with_the_native_collector_was_recorded_even_without_calls() {
         let mut trace = Trace::default();
         trace.add_process(7, "");
-        assert_ne!(check(&trace, &[seen(7)], None), Completeness::Complete);
+        assert_ne!(check(&trace, &[seen(7)], None), Ok(None));
         trace.sources.push(Source {
             path: "1.rgn".to_owned(),
             format: SourceFormat::Native,
             tool_version: None,
             schema_version: None,
         });
-        assert_eq!(check(&trace, &[seen(7)], None), Completeness::Complete);
+        assert_eq!(check(&trace, &[seen(7)], None), Ok(None));
     }
 
     #[test]
@@ -195,7 +191,7 @@ mod tests {
                 memory: Default::default(),
             });
             let found = check(&trace, &[seen(7)], None);
-            assert_eq!(matches!(found, Completeness::NoGpuWork(_)), lost, "{found:?}");
+            assert_eq!(found.is_err(), lost, "{found:?}");
         }
     }
 
@@ -225,9 +221,9 @@ mod tests {
             ..Account::default()
         };
         let found = check(&Trace::default(), &[], Some(&account("cuda")));
-        assert!(matches!(&found, Completeness::NoGpuWork(why) if why.contains("NVIDIA H200")), "{found:?}");
-        assert_eq!(check(&Trace::default(), &[], Some(&account("cpu"))), Completeness::Complete);
+        assert!(matches!(&found, Err(why) if why.contains("NVIDIA H200")), "{found:?}");
+        assert_eq!(check(&Trace::default(), &[], Some(&account("cpu"))), Ok(None));
         let engine = Account { repeats: Vec::new(), engine: Some(EngineFacts::default()), ..account("cuda") };
-        assert_ne!(check(&Trace::default(), &[], Some(&engine)), Completeness::Complete);
+        assert_ne!(check(&Trace::default(), &[], Some(&engine)), Ok(None));
     }
 }

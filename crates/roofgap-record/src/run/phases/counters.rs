@@ -11,19 +11,17 @@ use roofgap_base::file::write_atomic;
 use roofgap_base::numbers::time;
 use roofgap_collect::child::{Outcome, Watch, Watcher};
 use roofgap_collect::command::NvtxRange;
-use roofgap_collect::ncu::{self, NameBase, NcuFailure, NcuProfile, Page, ProfiledLaunch};
+use roofgap_collect::ncu::{self, NameBase, NcuFailure, NcuProfile, Page};
 use roofgap_collect::tool::Ncu;
 use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::{Ncu as NcuSettings, WorkloadKind};
-use roofgap_runs::open::run::account_at;
 use roofgap_runs::run_dir::{Layout, PhaseName};
 use roofgap_trace::ncu::CounterSet;
 use roofgap_trace::{Range, Trace};
 
-use super::measured_rank::{self, MeasuredRank};
-use super::select::{NO_TIMELINE, no_counters, nvtx_range};
+use super::select::{MeasuredRank, NO_TIMELINE, RANK_VARIABLE, measured_rank_note, no_counters, nvtx_range};
 use super::timeline::{Recorder, Timeline};
-use super::{Phase, PlannedSession, Ready, Results, Skip};
+use super::{Phase, Ready, Results, Skip};
 use crate::run::context::{AttemptError, PhaseCommand, PhaseContext, PhaseDescription};
 use crate::run::program::{COUNTER_PATIENCE, Program};
 use crate::run::tools::ToolName;
@@ -49,15 +47,13 @@ impl Phase for Counters {
         Some(ToolName::Ncu)
     }
 
-    fn commands(&self, session: &PlannedSession<'_>) -> Result<PhaseDescription, Error> {
-        let PlannedSession { config, layout, program, tools } = *session;
+    fn commands(&self, Ready { program, tools }: &Ready) -> Result<PhaseDescription, Error> {
         let tool = match &tools.ncu {
             Ok(tool) => tool,
             Err(why) => return Ok(PhaseDescription { notes: vec![why.clone()], ..Default::default() }),
         };
-        let start = program.serving_engine().map(|_| start_limit(config, None));
-        let options = base_options(config, layout);
-        let commands = commands(config, layout, tool, program, &options, start, &MeasuredRank::Every)?;
+        let start = program.serving_engine().map(|_| start_limit(&program.config, None));
+        let commands = commands(tool, program, &base_options(program), start, &MeasuredRank::Every)?;
         let mut notes = commands.left_out;
         notes.push("kernel names, NVTX ranges and metrics are added from the timeline".to_owned());
         let commands = vec![commands.measure, commands.import_raw, commands.import_details];
@@ -94,7 +90,7 @@ impl Phase for Counters {
         }
         context.tool("ncu");
         let tool = tools.ncu.as_ref().map_err(AttemptError::new)?;
-        let timeline = found.timeline.as_ref().ok_or_else(|| AttemptError::new(NO_TIMELINE))?;
+        let timeline = found.timeline()?;
         let plan = found.plan.clone().ok_or_else(|| AttemptError::new(no_plan(context)))?;
         measure(context, tool, program, timeline, plan, &found.stages, &rank)
     }
@@ -117,24 +113,23 @@ struct NcuCommands {
 
 /// Describes the commands of a measurement.
 fn commands(
-    config: &Config,
-    layout: &Layout,
     tool: &Ncu,
     program: &Program,
     options: &NcuProfile,
     start: Option<Duration>,
     rank: &MeasuredRank,
 ) -> Result<NcuCommands, Error> {
+    let layout = &program.layout;
     let mut watched = program.command(NAME, &layout.ncu_account())?;
     if let Some(rank) = rank.one() {
-        watched = watched.env(measured_rank::VARIABLE, rank.to_string());
+        watched = watched.env(RANK_VARIABLE, rank.to_string());
     }
     let planned = options.command(tool, &watched);
     let command = |line, log, limit| PhaseCommand::new(line, layout.ncu(), log, limit);
     let import =
         |page, log| command(ncu::import(tool, &options.report(), page), log, Duration::from_secs(600));
     Ok(NcuCommands {
-        measure: command(planned.command, "ncu", limit(config, start)).profiler(),
+        measure: command(planned.command, "ncu", limit(&program.config, start)).profiler(),
         import_raw: import(Page::Raw, "import-raw").stdout_to(layout.ncu_raw()),
         import_details: import(Page::Details, "import-details").stdout_to(layout.ncu_details()),
         left_out: planned.left_out,
@@ -190,10 +185,10 @@ fn measure(
     rank: &MeasuredRank,
 ) -> Result<(), AttemptError> {
     let folder = context.run_dir.folder("ncu")?;
-    let request = request(context.config, &context.layout, tool, timeline, &plan, stages, rank);
-    let engine = engine_of(&context.layout, program);
+    let request = request(tool, program, timeline, &plan, stages, rank);
+    let engine = program.engine();
     let start = engine.as_ref().map(|_| start_limit(context.config, unwatched_time(context)));
-    let commands = commands(context.config, &context.layout, tool, program, &request.options, start, rank)?;
+    let commands = commands(tool, program, &request.options, start, rank)?;
     for note in &request.notes {
         context.note(note.clone());
     }
@@ -209,9 +204,7 @@ fn measure(
         return Err(nothing_measured(&folder, &outcome, engine.as_deref()));
     }
     context.program_ended("ncu", &outcome);
-    let account = context.layout.ncu_account();
-    stage1::complete_account(context, &account);
-    context.output(&account);
+    stage1::complete_account(context, &context.layout.ncu_account());
     let raw = context.layout.ncu_raw();
     import(context, &commands.import_raw, &raw)?;
     // The details page only adds ncu's rules.
@@ -224,7 +217,7 @@ fn measure(
         .filter(|counters| !counters.launches.is_empty())
         .ok_or_else(|| AttemptError::after("the ncu report has no launches", &outcome))?;
     if let Some(rank) = rank.one() {
-        context.note(measured_rank::told(rank, &counters.launches));
+        context.note(measured_rank_note(rank, &counters.launches));
     }
     let stage_of = stages_of_launches(counters, &timeline.input.trace, stages, &plan);
     plan.add_result(&measured(counters, &stage_of), |counted, planned| {
@@ -256,10 +249,9 @@ fn measured(counters: &CounterSet, stage_of: &[Option<String>]) -> Vec<Measured>
 fn note_coverage(context: &mut PhaseContext<'_>, plan: &Plan) {
     let (unmeasured, all) = (plan.unmeasured(), plan.groups.len());
     if unmeasured > 0 {
-        let note = format!(
+        context.note(format!(
             "{unmeasured} of {all} planned launch groups were not measured; ncu/plan.json names them"
-        );
-        context.note(note);
+        ));
     }
     let shared = plan.groups.iter().filter(|group| group.measured_in.is_some()).count();
     if shared > 0 {
@@ -269,13 +261,6 @@ fn note_coverage(context: &mut PhaseContext<'_>, plan: &Plan) {
         );
         context.note(note);
     }
-}
-
-/// Returns the engine that the command, or the account of an earlier phase, names.
-fn engine_of(layout: &Layout, program: &Program) -> Option<String> {
-    let accounts = [layout.baseline_account(), layout.native_account(), layout.nsys_account()];
-    let by_account = || accounts.into_iter().find_map(|path| account_at(path)?.engine?.name);
-    program.serving_engine().map(str::to_owned).or_else(by_account)
 }
 
 /// Returns the time of the program in an earlier phase.
@@ -302,7 +287,7 @@ fn until_complete(expected: Option<u64>, budget: Duration, is_engine: bool) -> W
     let mut began = (!is_engine).then(Instant::now);
     let mut measured = 0;
     Box::new(move |line| {
-        if ProfiledLaunch::parse(line).is_some() {
+        if ncu::is_measured_launch(line) {
             began.get_or_insert_with(Instant::now);
             measured += 1;
         }
@@ -323,7 +308,7 @@ fn nothing_measured(folder: &Path, outcome: &Outcome, engine: Option<&str>) -> A
         .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
         .collect::<String>();
     let why = match NcuFailure::find(&output) {
-        Some(failure) => format!("ncu measured nothing: {failure}; {}", failure.remedy()),
+        Some(failure) => format!("ncu measured nothing: {}; {}", failure.message, failure.remedy),
         None => format!("ncu left no report: it {}", outcome.describe()),
     };
     let why = match engine {
@@ -354,9 +339,8 @@ struct Request {
 
 /// Builds the ncu options for a plan.
 fn request(
-    config: &Config,
-    layout: &Layout,
     tool: &Ncu,
+    program: &Program,
     timeline: &Timeline,
     plan: &Plan,
     stages: &StageSet,
@@ -364,9 +348,9 @@ fn request(
 ) -> Request {
     let mut notes = Vec::new();
     let trace = &timeline.input.trace;
-    let (kernels, name_base) = names(layout, timeline.tool, plan, &mut notes);
+    let (kernels, name_base) = names(&program.layout, timeline.tool, plan, &mut notes);
     let capability = trace.devices.iter().find_map(|device| device.compute_capability);
-    let wanted = metrics(&config.profiling.ncu, capability);
+    let wanted = metrics(&program.config.profiling.ncu, capability);
     let chip = capability.and_then(|(major, minor)| ncu::chip_name(major, minor));
     let (metrics, unknown) = match chip.map(|chip| tool.metrics_of(chip)) {
         // One unknown name makes ncu measure nothing.
@@ -383,14 +367,14 @@ fn request(
         excluded_ranges: warmups(trace, stages),
         excluded_processes: rank.excluded(),
         metrics,
-        ..base_options(config, layout)
+        ..base_options(program)
     };
     Request { options, notes }
 }
 
 /// Builds the ncu options that do not depend on a timeline: no kernels, ranges or metrics.
-fn base_options(config: &Config, layout: &Layout) -> NcuProfile {
-    let settings = &config.profiling.ncu;
+fn base_options(program: &Program) -> NcuProfile {
+    let settings = &program.config.profiling.ncu;
     NcuProfile {
         launches_per_config: settings.launch_count.max(1),
         set: settings.set.clone(),
@@ -401,7 +385,7 @@ fn base_options(config: &Config, layout: &Layout) -> NcuProfile {
         replay: settings.replay_mode,
         processes: settings.target_processes,
         extra: settings.extra_args.clone(),
-        ..NcuProfile::new(layout.ncu_base())
+        ..NcuProfile::new(program.layout.ncu_base())
     }
 }
 
@@ -497,9 +481,10 @@ fn stages_of_launches(
             let mut stages: Vec<&str> = plan
                 .groups
                 .iter()
-                .filter(|s| Some(s.grid) == launch.grid && Some(s.block) == launch.block)
-                .filter(|s| canonical(&s.kernel) == canonical(&launch.kernel))
-                .map(|s| s.stage.as_str())
+                .map(|planned| &planned.group)
+                .filter(|group| Some(group.grid) == launch.grid && Some(group.block) == launch.block)
+                .filter(|group| canonical(&group.kernel) == canonical(&launch.kernel))
+                .map(|group| group.stage.as_str())
                 .collect();
             stages.dedup();
             match stages.as_slice() {
@@ -525,8 +510,7 @@ fn split_by_stage(
             Ok(0) => continue,
             Ok(rows) => rows,
             Err(error) => {
-                let note = format!("cannot write {}: {error}", csv.display());
-                context.note(note);
+                context.note(format!("cannot write {}: {error}", csv.display()));
                 continue;
             }
         };
@@ -569,11 +553,10 @@ fn export_stage(
         return true;
     }
     let _ = std::fs::remove_file(&to);
-    let note = format!(
+    context.note(format!(
         "this ncu cannot write the launches of {} to a report of their own; ncu/plan.ncu-rep has all stages",
         cover.name
-    );
-    context.note(note);
+    ));
     false
 }
 

@@ -4,7 +4,7 @@
 //! 2. `baseline` runs the program without a profiler, or takes the times of an earlier run;
 //! 3. `timeline` records with nsys or the native collector, and samples counters beside the latter; `completeness` checks the recording;
 //! 4. `operators` runs the program under torch.profiler;
-//! 5. `select` plans the kernels for ncu; `measured_rank` chooses one of several ranks;
+//! 5. `select` plans the kernels for ncu, and chooses one of several ranks;
 //! 6. `counters` measures that plan;
 //! 7. [`report`] analyses the recordings and writes the reports.
 
@@ -13,7 +13,6 @@ pub mod report;
 mod baseline;
 mod completeness;
 mod counters;
-mod measured_rank;
 mod operators;
 pub(crate) mod preflight;
 mod sampler;
@@ -28,7 +27,7 @@ use roofgap_base::exit::Exit;
 use roofgap_base::numbers::time;
 use roofgap_runs::config::Config;
 use roofgap_runs::open::Opened;
-use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus};
+use roofgap_runs::run_dir::{PhaseName, PhaseStatus};
 
 use super::context::{PhaseContext, PhaseDescription};
 use super::program::Program;
@@ -37,7 +36,7 @@ use crate::run::context::AttemptError;
 use crate::select::Plan;
 use baseline::Baseline;
 use roofgap_base::error::Error;
-pub use sampler::StackSampler;
+pub use sampler::Sampler;
 use timeline::Timeline;
 
 /// The phases in the order in which they run.
@@ -78,7 +77,7 @@ pub(crate) trait Phase: Sync {
     }
 
     /// Describes the commands of the phase before anything runs.
-    fn commands(&self, _session: &PlannedSession<'_>) -> Result<PhaseDescription, Error> {
+    fn commands(&self, _ready: &Ready) -> Result<PhaseDescription, Error> {
         Ok(PhaseDescription::default())
     }
 
@@ -105,11 +104,11 @@ pub(crate) struct Skip {
 
 impl Skip {
     fn not_requested(why: impl Into<String>) -> Self {
-        Skip { why: why.into(), is_missing: false }
+        Self { why: why.into(), is_missing: false }
     }
 
     fn missing(why: impl Into<String>) -> Self {
-        Skip { why: why.into(), is_missing: true }
+        Self { why: why.into(), is_missing: true }
     }
 }
 
@@ -126,34 +125,30 @@ pub(crate) struct Results {
     pub opened: Option<Opened>,
 }
 
-/// The program and the tools of a session, once they are checked.
-struct Ready {
-    program: Program,
-    tools: Tools,
+/// The program and the tools of a session.
+pub(crate) struct Ready {
+    pub program: Program,
+    pub tools: Tools,
 }
 
 impl Results {
     /// Starts with the stages of the configuration and the Python of the program.
     pub fn new(stages: StageSet, python: Option<PythonResult>) -> Self {
-        Results { stages, python, ..Results::default() }
+        Self { stages, python, ..Self::default() }
     }
 
     fn ready(&self) -> Result<&Ready, AttemptError> {
         self.ready.as_ref().ok_or_else(|| AttemptError::new("the program was not checked"))
     }
 
+    fn timeline(&self) -> Result<&Timeline, AttemptError> {
+        self.timeline.as_ref().ok_or_else(|| AttemptError::new(select::NO_TIMELINE))
+    }
+
     /// Returns the reason why a result is less than what was asked for.
     pub fn degraded(&self) -> Option<String> {
         self.timeline.as_ref()?.degraded.clone()
     }
-}
-
-/// A session before it runs.
-pub(crate) struct PlannedSession<'a> {
-    pub config: &'a Config,
-    pub layout: &'a Layout,
-    pub program: &'a Program,
-    pub tools: &'a Tools,
 }
 
 /// Reason to stop before the last phase.

@@ -5,12 +5,11 @@ use std::time::Duration;
 use roofgap_analyze::account_operators;
 use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::WorkloadKind;
-use roofgap_runs::run_dir::{Layout, PhaseName};
+use roofgap_runs::run_dir::PhaseName;
 use roofgap_trace::account;
 
-use super::{Phase, PlannedSession, Results, Skip, without_profiler};
+use super::{Phase, Ready, Results, Skip, without_profiler};
 use crate::run::context::{AttemptError, PhaseCommand, PhaseContext, PhaseDescription};
-use crate::run::program::Program;
 use crate::stage1;
 use roofgap_base::error::Error;
 
@@ -25,12 +24,14 @@ impl Phase for Operators {
     }
 
     fn not_requested(&self, config: &Config) -> Option<&'static str> {
-        (!config.runner.is_on(NAME)).then_some("runner.operators is false")
+        (!config.runner.operators).then_some("runner.operators is false")
     }
 
-    fn commands(&self, session: &PlannedSession<'_>) -> Result<PhaseDescription, Error> {
-        match session.config.workload.kind {
-            WorkloadKind::Hf => Ok(command(session.config, session.layout, session.program)?.into()),
+    fn commands(&self, Ready { program, .. }: &Ready) -> Result<PhaseDescription, Error> {
+        match program.config.workload.kind {
+            WorkloadKind::Hf => {
+                Ok(program.phase_command(NAME, &program.layout.torch_other_account())?.into())
+            }
             WorkloadKind::Hydra => {
                 let note =
                     "the module runs once more with its own torch.profiler on, if it has a switch for it";
@@ -66,8 +67,7 @@ impl Phase for Operators {
         let own = own_operators(found);
         if own > 0 {
             context.tool("program");
-            let note = format!("the program timed {own} operators itself; no separate run is needed");
-            context.note(note);
+            context.note(format!("the program timed {own} operators itself; no separate run is needed"));
             return Ok(());
         }
         context.run_dir.folder("torch")?;
@@ -78,15 +78,13 @@ impl Phase for Operators {
             Some(line) => {
                 PhaseCommand::new(line, context.layout.torch(), "program", context.config.run.timeout.0)
             }
-            None => command(context.config, &context.layout, program)?,
+            None => program.phase_command(NAME, &context.layout.torch_other_account())?,
         };
         let outcome = context.run(&command)?;
         context.tool("torch.profiler");
         let recorded = match own_profiler {
             Some(_) => stage1::keep_operators(context, &path),
-            None => {
-                account::read(&path).map(|account| account.operators.len()).map_err(|error| error.to_string())
-            }
+            None => account::read(&path).map(|account| account.operators.len()).map_err(AttemptError::from),
         };
         context.output(&path);
         context.output(&context.layout.torch_trace());
@@ -96,22 +94,14 @@ impl Phase for Operators {
                 context.program_ended("torch.profiler", &outcome);
                 return Ok(());
             }
-            Err(error) => format!("{error}; under torch.profiler the program {}", outcome.describe()),
+            Err(error) => format!("{}; under torch.profiler the program {}", error.why, outcome.describe()),
         };
         Err(AttemptError::after(why, &outcome))
     }
 }
 
-fn command(config: &Config, layout: &Layout, program: &Program) -> Result<PhaseCommand, Error> {
-    let line = program.command(NAME, &layout.torch_other_account())?;
-    Ok(PhaseCommand::new(line, layout.torch(), "program", config.run.timeout.0))
-}
-
 /// Counts the operators that the program timed itself.
 fn own_operators(found: &Results) -> usize {
     let account = found.baseline.as_ref().and_then(|baseline| baseline.account.as_ref());
-    account.map_or(0, |account| {
-        let of_runner = account.stage1.as_ref().map_or(0, |figures| figures.operators.len());
-        account_operators(account).len() + of_runner
-    })
+    account.map_or(0, |account| account_operators(account).len() + stage1::operator_count(account))
 }

@@ -88,13 +88,12 @@ fn warn_about_disk_space(context: &mut PhaseContext<'_>) {
     let wanted = context.config.run.min_free_bytes.0;
     let free = free_bytes(context.run_dir.path());
     if let Some(free) = free.filter(|free| *free < wanted) {
-        let note = format!(
+        context.warn(format!(
             "{} are free at {}, less than run.min_free_bytes ({}); free disk space, or set artifacts.stage2_dir",
             size(free),
             context.run_dir.path().display(),
             size(wanted)
-        );
-        context.warn(note);
+        ));
     }
 }
 

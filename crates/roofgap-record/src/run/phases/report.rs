@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use roofgap_analyze::Analysis;
 use roofgap_base::error::Error;
 use roofgap_base::file::write_atomic;
-use roofgap_report::{ReportFile, files};
+use roofgap_report::files;
+use roofgap_runs::open::Overrides;
 use roofgap_runs::open::run::{Run, context, open_recordings, overhead_warnings};
-use roofgap_runs::open::{Opened, Overrides};
 use roofgap_runs::run_dir::locate::is_job;
 use roofgap_runs::run_dir::{PhaseName, SessionRecord};
 use roofgap_runs::runs::merge::join_nodes;
@@ -40,13 +40,18 @@ pub fn write_reports_with(run_dir: &Path, overrides: &[String]) -> Result<Writte
     let run = Run::open_with(run_dir, overrides)?;
     let mut opened = run.open_recordings(&Overrides::default());
     opened.unreadable.extend(problems);
-    let mut files = Vec::new();
-    for file in render(&opened) {
+    let mut written = Vec::new();
+    for file in files(opened.bundle()) {
         let path = run_dir.join(file.name);
         write_atomic(&path, &file.bytes).map_err(Error::io("write", &path))?;
-        files.push(path);
+        written.push(path);
     }
-    Ok(WrittenReports { analysis: opened.analysis, record: run.record, files, unreadable: opened.unreadable })
+    Ok(WrittenReports {
+        analysis: opened.analysis,
+        record: run.record,
+        files: written,
+        unreadable: opened.unreadable,
+    })
 }
 
 /// The phase that analyses the recordings.
@@ -93,7 +98,7 @@ impl Phase for Report {
         let opened = opened.ok_or_else(|| AttemptError::new("the recordings were not analysed"))?;
         opened.context = context(phases.record.record(), &phases.layout, phases.config);
         let mut errors = Vec::new();
-        for file in render(opened) {
+        for file in files(opened.bundle()) {
             match phases.run_dir.write(file.name, &file.bytes) {
                 Ok(path) => {
                     phases.output(&path);
@@ -107,8 +112,4 @@ impl Phase for Report {
 
 fn check(errors: &[String]) -> Result<(), AttemptError> {
     if errors.is_empty() { Ok(()) } else { Err(AttemptError::new(errors.join("; "))) }
-}
-
-fn render(opened: &Opened) -> Vec<ReportFile> {
-    files(opened.bundle())
 }

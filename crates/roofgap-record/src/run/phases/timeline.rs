@@ -2,9 +2,9 @@
 //! by range afterwards.
 //! A process of its own samples hardware counters while the native collector records the program.
 
-use super::completeness::{self, Completeness};
-use super::sampler::StackSampler;
-use super::{Phase, PlannedSession, Ready, Results, without_profiler};
+use super::completeness;
+use super::sampler::Sampler;
+use super::{Phase, Ready, Results, without_profiler};
 use crate::run::context::{AttemptError, PhaseCommand, PhaseContext, PhaseDescription};
 use crate::run::program::Program;
 use crate::run::tools::{NativeLibrary, ToolName, Tools};
@@ -12,8 +12,7 @@ use crate::stage1;
 use roofgap_analyze::Engine;
 use roofgap_base::error::Error;
 use roofgap_base::file::hash_file;
-use roofgap_collect::child::{self, Cancel, ChildError, ChildSpec, Outcome, OutputTarget};
-use roofgap_collect::command::CommandLine;
+use roofgap_collect::child::Outcome;
 use roofgap_collect::nsys::{self, CaptureEnd, CaptureRange, NsysProfile};
 use roofgap_collect::tool::Nsys;
 use roofgap_runs::config::Config;
@@ -23,8 +22,7 @@ use roofgap_runs::open::run::account_at;
 use roofgap_runs::run_dir::{Layout, PhaseName};
 use roofgap_trace::{Input, range_name};
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use std::thread::JoinHandle;
+use std::path::PathBuf;
 use std::time::Duration;
 
 const NAME: PhaseName = PhaseName::Timeline;
@@ -54,8 +52,8 @@ pub enum Recorder {
 impl Recorder {
     fn as_str(self) -> &'static str {
         match self {
-            Recorder::Nsys => "nsys",
-            Recorder::Native => "native",
+            Self::Nsys => "nsys",
+            Self::Native => "native",
         }
     }
 }
@@ -70,14 +68,6 @@ fn order(wanted: TimelineTool, mode: Mode, is_engine: bool) -> [Recorder; 2] {
     }
 }
 
-/// Returns the serving engine or launcher of several processes that the command or the baseline's account names.
-fn serving_engine(layout: &Layout, program: &Program) -> Option<String> {
-    let by_account = || account_at(layout.baseline_account())?.engine?.name;
-    let by_command = program.serving_engine().map(str::to_owned);
-    let is_apart = |name: &String| Engine::named(name).is_none_or(|engine| !engine.in_process);
-    by_command.or_else(by_account).filter(is_apart)
-}
-
 impl Phase for TimelineRecording {
     fn name(&self) -> PhaseName {
         NAME
@@ -85,7 +75,7 @@ impl Phase for TimelineRecording {
 
     /// The embedded model runs on the CPU, so it requests no timeline unless a recorder is named.
     fn not_requested(&self, config: &Config) -> Option<&'static str> {
-        if !config.runner.is_on(NAME) {
+        if !config.runner.timeline {
             return Some("runner.timeline is false");
         }
         let is_embedded = config.workload.kind == WorkloadKind::Embedded;
@@ -99,25 +89,24 @@ impl Phase for TimelineRecording {
     }
 
     /// Describes the commands of the first usable recorder.
-    fn commands(&self, session: &PlannedSession<'_>) -> Result<PhaseDescription, Error> {
-        let PlannedSession { config, layout, program, tools } = *session;
+    fn commands(&self, Ready { program, tools }: &Ready) -> Result<PhaseDescription, Error> {
+        let (config, layout) = (&program.config, &program.layout);
         let mut described = PhaseDescription::default();
         let is_engine = program.serving_engine().is_some();
         for recorder in order(config.profiling.timeline, config.run.mode, is_engine) {
             match (recorder, &tools.nsys, &tools.native) {
                 (Recorder::Nsys, Ok(nsys), _) => {
-                    let commands = nsys_commands(config, layout, nsys, program, Gating::Configured)?;
+                    let commands = nsys_commands(nsys, program, Gating::Configured)?;
                     described.notes.extend(commands.left_out);
                     described.commands.extend([commands.record, commands.export]);
                     described.commands.extend(commands.stats.map(|(stats, _)| stats));
                     break;
                 }
                 (Recorder::Native, _, Ok(_)) => {
-                    let sampler = sampler_line(config, layout, program);
                     let beside =
                         |line| PhaseCommand::new(line, layout.native(), "sampler", config.run.timeout.0);
-                    described.commands.extend(sampler.map(beside));
-                    described.commands.push(native_command(config, layout, program)?);
+                    described.commands.extend(program.sampler().map(beside));
+                    described.commands.push(native_command(program)?);
                     break;
                 }
                 (Recorder::Nsys, Err(why), _) | (Recorder::Native, _, Err(why)) => {
@@ -143,13 +132,15 @@ fn record(context: &mut PhaseContext<'_>, ready: &Ready) -> Result<Timeline, Att
     let Ready { program, tools } = ready;
     let mut failures: Vec<(Recorder, AttemptError)> = Vec::new();
     let mut attempted = false;
-    let engine = serving_engine(&context.layout, program);
+    // The processes of an engine or a launcher are apart from that of the command.
+    let is_apart = |name: &String| Engine::named(name).is_none_or(|engine| !engine.in_process);
+    let engine = program.engine().filter(is_apart);
     let (wanted, mode) = (context.config.profiling.timeline, context.config.run.mode);
     let recorders = order(wanted, mode, engine.is_some());
     if let Some(engine) = engine.filter(|_| recorders != order(wanted, mode, false)) {
-        let note =
-            format!("{engine} runs in several processes, so the native collector is tried before nsys");
-        context.note(note);
+        context.note(format!(
+            "{engine} runs in several processes, so the native collector is tried before nsys"
+        ));
     }
     for recorder in recorders {
         if context.is_cancelled() {
@@ -198,8 +189,7 @@ fn finish(
         context.note(format!("no GPU operation was recorded: {why}"));
     }
     if context.is_cancelled() {
-        let note = "interrupted: the timeline holds what was recorded until then";
-        context.warn(note);
+        context.warn("interrupted: the timeline holds what was recorded until then");
     }
     Timeline {
         tool: recorder,
@@ -257,13 +247,8 @@ impl NsysCommands {
 const SIGTERM: i32 = 15;
 
 /// Describes the commands of a recording.
-fn nsys_commands(
-    config: &Config,
-    layout: &Layout,
-    nsys: &Nsys,
-    program: &Program,
-    gating: Gating,
-) -> Result<NsysCommands, Error> {
+fn nsys_commands(nsys: &Nsys, program: &Program, gating: Gating) -> Result<NsysCommands, Error> {
+    let (config, layout) = (&program.config, &program.layout);
     let mut profile = nsys_options(config, layout)?;
     let mut log = "nsys";
     if gating == Gating::Off {
@@ -314,7 +299,7 @@ fn record_with_nsys(
     nsys: &Nsys,
     program: &Program,
 ) -> Result<Input, AttemptError> {
-    let gated = nsys_commands(context.config, &context.layout, nsys, program, Gating::Configured)?;
+    let gated = nsys_commands(nsys, program, Gating::Configured)?;
     if let Some(note) = context.config.profiling.nsys.gate_note() {
         context.note(note);
     }
@@ -324,16 +309,15 @@ fn record_with_nsys(
                 && !gated.profile.report().exists()
                 && !context.is_cancelled() =>
         {
-            let ungated = nsys_commands(context.config, &context.layout, nsys, program, Gating::Off)?;
+            let ungated = nsys_commands(nsys, program, Gating::Off)?;
             let input = run_nsys(context, &ungated)?;
             let gate = gated.profile.capture_range.as_ref().map(|gate| gate.range.to_string());
-            let note = format!(
+            context.note(format!(
                 "the range {} never opened ({}); everything was recorded instead. Ranges found: {}",
                 gate.unwrap_or_default(),
                 error.why,
                 most_frequent_ranges(&input)
-            );
-            context.note(note);
+            ));
             Ok(input)
         }
         other => other,
@@ -358,14 +342,12 @@ fn run_nsys(context: &mut PhaseContext<'_>, commands: &NsysCommands) -> Result<I
         return Err(AttemptError::after(why, &outcome));
     }
     if commands.is_shutdown(&outcome) {
-        let note = "nsys ended the program after the capture range".to_owned();
-        context.note(note);
+        context.note("nsys ended the program after the capture range");
     } else {
         context.program_ended("nsys", &outcome);
     }
     let account = context.layout.nsys_account();
     stage1::complete_account(context, &account);
-    context.output(&account);
     let sqlite = export(context, commands)?;
     if context.config.profiling.nsys.stats {
         summarise(context, commands)?;
@@ -407,8 +389,7 @@ fn summarise(context: &mut PhaseContext<'_>, commands: &NsysCommands) -> Result<
     };
     context.run(stats)?;
     if !context.output(file) {
-        let note = "nsys stats wrote no kernel summary: the recording has no kernels";
-        context.note(note);
+        context.note("nsys stats wrote no kernel summary: the recording has no kernels");
         return Ok(());
     }
     // The name in the documents of the original system.
@@ -443,23 +424,17 @@ fn most_frequent_ranges(input: &Input) -> String {
 }
 
 /// Describes the command of a recording: the program with the collector loaded into it.
-fn native_command(config: &Config, layout: &Layout, program: &Program) -> Result<PhaseCommand, Error> {
-    let mut line = program
-        .command(NAME, &layout.native_account())?
+fn native_command(program: &Program) -> Result<PhaseCommand, Error> {
+    let (config, layout) = (&program.config, &program.layout);
+    let mut command = program.phase_command(NAME, &layout.native_account())?;
+    let line = command
+        .line
         .env("CUDA_INJECTION64_PATH", layout.native_library())
         .env("NVTX_INJECTION64_PATH", layout.native_library())
         .env("ROOFGAP_NATIVE_DIR", layout.native());
-    for (name, value) in collector_settings(&config.profiling, config.run.mode) {
-        line = line.env(name, value);
-    }
-    let limit = config.run.timeout.0;
-    Ok(PhaseCommand::new(line, layout.native(), "program", limit))
-}
-
-/// Returns the command of the process that samples counters beside the program.
-fn sampler_line(config: &Config, layout: &Layout, program: &Program) -> Option<CommandLine> {
-    let interval = config.profiling.native.counters_us?;
-    Some(program.sampler(&layout.native(), interval))
+    let settings = collector_settings(&config.profiling, config.run.mode).into_iter();
+    command.line = settings.fold(line, |line, (name, value)| line.env(name, value));
+    Ok(command)
 }
 
 /// Returns the settings of the collector as variables of the environment.
@@ -487,17 +462,14 @@ fn record_natively(
 ) -> Result<Input, AttemptError> {
     context.run_dir.folder("native")?;
     write_library(context, library)?;
-    let command = native_command(context.config, &context.layout, program)?;
-    let line = sampler_line(context.config, &context.layout, program);
-    let sampler = line.map(|line| Sampler::start(line, &context.layout.native()));
+    let command = native_command(program)?;
+    let folder = context.layout.native();
+    let counters = program.sampler().map(|line| Sampler::counters(line, &folder));
     let hz = context.config.profiling.native.stacks_hz;
-    let stacks = hz.map(|hz| StackSampler::start(context.layout.native(), std::process::id(), hz));
+    let stacks = hz.map(|hz| Sampler::stacks(folder, std::process::id(), hz));
     let outcome = context.run(&command);
-    if let Some(sampler) = sampler {
+    for sampler in counters.into_iter().chain(stacks) {
         sampler.end(context);
-    }
-    if let Some(stacks) = stacks {
-        stacks.end(context);
     }
     let outcome = outcome?;
     // The record keeps the hash of the library.
@@ -518,7 +490,6 @@ fn record_natively(
     context.program_ended("the native collector", &outcome);
     let account = context.layout.native_account();
     stage1::complete_account(context, &account);
-    context.output(&account);
     read_complete(context, &captures, &outcome, account)
 }
 
@@ -558,14 +529,11 @@ fn read_complete(
         context.warn(note);
     }
     let account = account_at(account);
-    match completeness::check(&input.trace, &outcome.gpu_processes, account.as_ref()) {
-        Completeness::Complete => Ok(input),
-        Completeness::MissingProcesses(note) => {
-            context.note(note);
-            Ok(input)
-        }
-        Completeness::NoGpuWork(why) => Err(AttemptError::new(why)),
+    let checked = completeness::check(&input.trace, &outcome.gpu_processes, account.as_ref());
+    if let Some(note) = checked.map_err(AttemptError::new)? {
+        context.note(note);
     }
+    Ok(input)
 }
 
 /// Reads a recording. Unreadable files are noted; an empty recording is an error.
@@ -582,42 +550,6 @@ fn read(context: &mut PhaseContext<'_>, paths: &[PathBuf]) -> Result<Input, Atte
             }
             Ok(input)
         }
-    }
-}
-
-/// A sampler that runs beside the program.
-pub struct Sampler {
-    cancel: Cancel,
-    thread: JoinHandle<Result<Outcome, ChildError>>,
-}
-
-impl Sampler {
-    /// Starts a sampler, with logs in `folder`.
-    pub fn start(line: CommandLine, folder: &Path) -> Self {
-        let cancel = Cancel::new();
-        let (own, log) =
-            (cancel.clone(), |stream: &str| OutputTarget::file(folder.join(format!("sampler.{stream}.log"))));
-        let (out, err) = (log("out"), log("err"));
-        let thread = std::thread::spawn(move || {
-            let spec = ChildSpec { cancel: own, ..ChildSpec::new(&line, out, err) };
-            child::run(spec, &mut |_| {})
-        });
-        Self { cancel, thread }
-    }
-
-    /// Ends the sampler, and notes why it sampled nothing.
-    pub fn end(self, context: &mut PhaseContext<'_>) {
-        self.cancel.request();
-        let why = match self.thread.join() {
-            Ok(Ok(outcome)) if outcome.code == Some(0) => return,
-            Ok(Ok(outcome)) => {
-                let said = outcome.output_tail().lines().last().unwrap_or_default().trim().to_owned();
-                if said.is_empty() { format!("the sampler {}", outcome.describe()) } else { said }
-            }
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "the sampler panicked".to_owned(),
-        };
-        context.warn(format!("no counters were sampled: {why}"));
     }
 }
 

@@ -1,6 +1,6 @@
 //! The JSON of `chrome://tracing`, one event a line. Times are microseconds from the first event, with three decimals.
 
-use super::{Arg, Track, Writer};
+use super::{Arg, PROCESSES, Slice, Track, Writer};
 use roofgap_trace::Ns;
 use std::io::{self, Write};
 
@@ -26,9 +26,6 @@ struct Group {
     /// Position before those of its processes.
     order: i64,
 }
-
-/// Processes of a rank at most.
-const PROCESSES: u32 = 2_000_000;
 
 impl<'a> Chrome<'a> {
     /// Starts the document.
@@ -115,16 +112,9 @@ impl Writer for Chrome<'_> {
         self.describe("thread", track, name, order)
     }
 
-    fn slice(
-        &mut self,
-        track: Track,
-        category: &str,
-        name: &str,
-        (start, end): (Ns, Ns),
-        args: &[(&str, Arg<'_>)],
-    ) -> io::Result<()> {
-        self.at("X", track, start)?;
-        self.time("dur", end.saturating_sub(start).max(0))?;
+    fn slice(&mut self, Slice { track, category, name, time, args }: Slice<'_>) -> io::Result<()> {
+        self.at("X", track, time.0)?;
+        self.time("dur", time.1.saturating_sub(time.0).max(0))?;
         write!(self.line, ",\"cat\":\"{category}\"")?;
         self.name(name)?;
         self.args(args)?;

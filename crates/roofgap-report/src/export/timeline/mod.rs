@@ -12,6 +12,7 @@ mod perfetto;
 mod tracks;
 
 use crate::bundle::Bundle;
+use crate::document::kernels::COUNTER_SHARES;
 use crate::export::{ExportError, op_word, write_whole};
 use chrome::Chrome;
 use flate2::Compression;
@@ -135,7 +136,8 @@ fn stages(bundle: Bundle<'_>, writer: &mut dyn Writer) -> io::Result<()> {
     }
     for (at, stage) in bundle.analysis.stages.iter().enumerate() {
         for span in &bundle.stages.spans(at).instances {
-            writer.slice(Track::STAGES, "stage", &stage.name, (span.start, span.end), &[])?;
+            let (name, time) = (&stage.name, (span.start, span.end));
+            writer.slice(Slice { track: Track::STAGES, category: "stage", name, time, args: &[] })?;
         }
     }
     Ok(())
@@ -150,7 +152,7 @@ fn ranges(trace: &Trace, tracks: &Tracks, writer: &mut dyn Writer) -> io::Result
         let args: &[_] = if domain.is_empty() { &[] } else { &[("domain", Arg::Text(domain))] };
         let time = (range.start, range.end);
         match range.style {
-            RangeStyle::PushPop => writer.slice(track, "range", name, time, args)?,
+            RangeStyle::PushPop => writer.slice(Slice { track, category: "range", name, time, args })?,
             RangeStyle::StartEnd => writer.async_slice(track, name, time, row as u64 + 1)?,
         }
     }
@@ -166,8 +168,8 @@ fn operators(trace: &Trace, tracks: &Tracks, writer: &mut dyn Writer) -> io::Res
     let ops = &trace.cpu_ops;
     for (row, thread) in ops.thread.iter().enumerate() {
         if let Some(track) = tracks.thread(*thread) {
-            let time = (ops.start[row], ops.end[row]);
-            writer.slice(track, "operator", trace.names.get(ops.name[row]), time, &[])?;
+            let (name, time) = (trace.names.get(ops.name[row]), (ops.start[row], ops.end[row]));
+            writer.slice(Slice { track, category: "operator", name, time, args: &[] })?;
         }
     }
     Ok(())
@@ -179,8 +181,8 @@ fn calls(trace: &Trace, tracks: &Tracks, writer: &mut dyn Writer) -> io::Result<
         let Some(track) = tracks.calls(*thread) else { continue };
         let correlation = [("correlation", Arg::Number(calls.correlation[row].into()))];
         let args = if calls.correlation[row] == 0 { &[] } else { &correlation[..] };
-        let time = (calls.start[row], calls.end[row]);
-        writer.slice(track, "cuda", trace.names.get(calls.name[row]), time, args)?;
+        let (name, time) = (trace.names.get(calls.name[row]), (calls.start[row], calls.end[row]));
+        writer.slice(Slice { track, category: "cuda", name, time, args })?;
     }
     Ok(())
 }
@@ -216,7 +218,7 @@ fn operations(
         if let Some(correlation) = trace.calls.correlation.get(call).filter(|id| **id != 0) {
             args.push(("correlation", Arg::Number((*correlation).into())));
         }
-        writer.operation(track, category, name, time, &args)?;
+        writer.operation(Slice { track, category, name, time, args: &args })?;
         let thread = trace.calls.thread.get(call);
         if let (Some(from), Some(at)) = (thread.and_then(|t| tracks.calls(*t)), trace.calls.start.get(call)) {
             writer.flow((from, *at), (track, time.0), row as u64 + 1)?;
@@ -252,14 +254,8 @@ fn waiting(trace: &Trace, launches: &Launches, writer: &mut dyn Writer) -> io::R
     Ok(())
 }
 
-/// The name of a measured percentage and its value in a row.
-type Measure = (&'static str, fn(&CounterRow) -> Option<f64>);
-
-const MEASURES: [Measure; 3] = [
-    ("SM % measured for the launch shape", |r| r.sm_pct),
-    ("DRAM % measured for the launch shape", |r| r.dram_pct),
-    ("occupancy % measured for the launch shape", |r| r.occupancy_pct),
-];
+/// Measured percentages that a timeline has.
+const MEASURES: [&str; 3] = ["SM", "DRAM", "occupancy"];
 
 /// Writes the measured percentages for every launch of the same kernel and shape.
 fn measured(analysis: &Analysis, trace: &Trace, writer: &mut dyn Writer) -> io::Result<()> {
@@ -276,10 +272,11 @@ fn measured(analysis: &Analysis, trace: &Trace, writer: &mut dyn Writer) -> io::
         let Some(row) = rows.get(&(trace.names.get(ops.name[op]), shape.grid, shape.block)) else {
             continue;
         };
-        for (name, value) in MEASURES {
+        for (name, value) in COUNTER_SHARES.iter().filter(|(name, _)| MEASURES.contains(name)) {
             if let Some(value) = value(row) {
-                writer.counter(device(ops.device[op].index()), name, ops.start[op], value)?;
-                writer.counter(device(ops.device[op].index()), name, ops.end[op], 0.0)?;
+                let name = format!("{name} % measured for the launch shape");
+                writer.counter(device(ops.device[op].index()), &name, ops.start[op], value)?;
+                writer.counter(device(ops.device[op].index()), &name, ops.end[op], 0.0)?;
             }
         }
     }
@@ -293,6 +290,9 @@ struct Track {
     tid: u32,
 }
 
+/// Processes of a rank at most.
+const PROCESSES: u32 = 2_000_000;
+
 impl Track {
     /// Track of the stages.
     const STAGES: Self = Self { pid: 1, tid: 1 };
@@ -305,6 +305,16 @@ enum Arg<'a> {
     /// Size of a grid or a block.
     Size([u32; 3]),
     Text(&'a str),
+}
+
+/// Something that lasts.
+#[derive(Debug, Clone, Copy)]
+struct Slice<'a> {
+    track: Track,
+    category: &'a str,
+    name: &'a str,
+    time: (Ns, Ns),
+    args: &'a [(&'a str, Arg<'a>)],
 }
 
 /// Writes the events of a timeline in one format.
@@ -324,25 +334,11 @@ trait Writer {
     }
 
     /// Writes a slice that nests in its track.
-    fn slice(
-        &mut self,
-        track: Track,
-        category: &str,
-        name: &str,
-        time: (Ns, Ns),
-        args: &[(&str, Arg<'_>)],
-    ) -> io::Result<()>;
+    fn slice(&mut self, slice: Slice<'_>) -> io::Result<()>;
 
     /// Writes an operation of a GPU on the track of its stream.
-    fn operation(
-        &mut self,
-        track: Track,
-        category: &str,
-        name: &str,
-        time: (Ns, Ns),
-        args: &[(&str, Arg<'_>)],
-    ) -> io::Result<()> {
-        self.slice(track, category, name, time, args)
+    fn operation(&mut self, operation: Slice<'_>) -> io::Result<()> {
+        self.slice(operation)
     }
 
     /// Writes a slice that need not nest.

@@ -1,7 +1,7 @@
 //! Perfetto's own format: packets of protocol buffers. Operations of a GPU are render stages, each stream a hardware queue; everything
 //! else is a track event. A render stage cannot be the end of an arrow, so launch and operation share a correlation instead.
 
-use super::{Arg, Track, Writer};
+use super::{Arg, PROCESSES, Slice, Track, Writer};
 use roofgap_trace::Ns;
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -107,9 +107,6 @@ pub struct Perfetto<'a> {
     /// Tracks of the counters of a process.
     counters: HashMap<u64, Vec<(Box<str>, u64)>>,
 }
-
-/// Processes of a rank at most.
-const PROCESSES: u32 = 2_000_000;
 
 impl<'a> Perfetto<'a> {
     /// Starts the document.
@@ -231,14 +228,7 @@ impl Writer for Perfetto<'_> {
         Ok(())
     }
 
-    fn slice(
-        &mut self,
-        track: Track,
-        category: &str,
-        name: &str,
-        time: (Ns, Ns),
-        args: &[(&str, Arg<'_>)],
-    ) -> io::Result<()> {
+    fn slice(&mut self, Slice { track, category, name, time, args }: Slice<'_>) -> io::Result<()> {
         let mut event = self.named(category, name)?;
         for (key, value) in args {
             let mut note = Message::default();
@@ -253,14 +243,8 @@ impl Writer for Perfetto<'_> {
         self.span(self.uuid(track), time, event)
     }
 
-    fn operation(
-        &mut self,
-        track: Track,
-        category: &str,
-        name: &str,
-        (start, end): (Ns, Ns),
-        args: &[(&str, Arg<'_>)],
-    ) -> io::Result<()> {
+    fn operation(&mut self, Slice { track, category, name, time, args }: Slice<'_>) -> io::Result<()> {
+        let (start, end) = time;
         let stage = self.gpu_name(name)?;
         let queue = self.queues.get(&self.uuid(track)).copied().unwrap_or_default();
         let mut event = Message::default();

@@ -1,7 +1,7 @@
 //! Assigns events to tracks. Track numbers are generated, because thread and stream numbers can repeat.
 
 use super::{Track, Writer};
-use crate::export::free_lines::FreeLines;
+use crate::export::FreeLines;
 use roofgap_trace::{ThreadId, Trace};
 use std::collections::BTreeMap;
 use std::io;

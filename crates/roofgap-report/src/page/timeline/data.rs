@@ -101,26 +101,21 @@ fn pack<'a>(
     let (trace, (first, last)) = drawn(bundle)?;
     let mut builder = Builder::new(bundle, trace, (first, last));
     let calls = &trace.calls;
-    let (ranges, operators, ops) = (&trace.ranges.rows, &trace.cpu_ops, &trace.ops);
+    let (ranges, operators) = (&trace.ranges.rows, &trace.cpu_ops);
     let class = class::position("range");
-    let span = |row: usize| (ranges[row].start, ranges[row].end);
-    builder.group(&kept(lanes::ranges(trace)), most_ranges, span, |b, row| b.name(ranges[row].name, class));
+    builder.group(&kept(lanes::ranges(trace)), most_ranges, parts, |b, row| b.name(ranges[row].name, class));
     let class = class::position("operator");
-    let span = |row: usize| (operators.start[row], operators.end[row]);
-    builder.group(&kept(lanes::operators(trace)), most_ranges, span, |b, row| {
+    builder.group(&kept(lanes::operators(trace)), most_ranges, parts, |b, row| {
         b.name(operators.name[row], class)
     });
     let classes = CallClass::ALL.map(|class| class::of_call(class).map(class::position));
-    let span = |row: usize| (calls.start[row], calls.end[row]);
-    builder.group(&kept(lanes::calls(trace)), most, span, |b, row| {
+    builder.group(&kept(lanes::calls(trace)), most, parts, |b, row| {
         classes[calls.class[row] as usize].map_or(NO_NAME, |class| b.name(calls.name[row], class))
     });
-    let span = |row: usize| (ops.start[row], ops.end[row]);
-    builder.group(&kept(lanes::streams(trace)), most, span, Builder::op_name);
+    builder.group(&kept(lanes::streams(trace)), most, parts, Builder::op_name);
     builder.block_of_call = Vec::new();
-    let span = |row: usize| (parts[row].start, parts[row].end);
     let mut causes = [NO_NAME; IdleCause::ALL.len()];
-    builder.group(&kept(lanes::idle(trace, parts)), most_gaps, span, |b, row| {
+    builder.group(&kept(lanes::idle(trace, parts)), most_gaps, parts, |b, row| {
         let cause = parts[row].cause;
         let name = &mut causes[cause as usize];
         if *name == NO_NAME {
@@ -218,15 +213,16 @@ impl<'a> Builder<'a> {
         self.kernels[id.index()]
     }
 
-    /// Draws the lanes of a group. `span` has the start and end of a row, `name` the position of its name.
+    /// Draws the lanes of a group. `name` has the position of the name of a row.
     fn group(
         &mut self,
         lanes: &Lanes,
         budget: usize,
-        span: impl Fn(usize) -> (Ns, Ns),
+        parts: &[IdlePart],
         mut name: impl FnMut(&mut Self, usize) -> u32,
     ) {
-        let span = |row: u32| span(row as usize);
+        let (trace, group) = (self.trace, lanes.group);
+        let span = |row: u32| group.span(trace, parts, row);
         let rows: Vec<&[u32]> = lanes.lanes.iter().map(|l| l.rows.as_slice()).collect();
         let grain = blocks::grain(&rows, span, budget);
         let mut drawn = 0;

@@ -1,6 +1,6 @@
 //! The lanes of the timeline: ranges by thread and depth, calls by thread, operations by device and stream, gaps by device and cause.
 
-use crate::export::free_lines::FreeLines;
+use crate::export::FreeLines;
 use crate::page::class;
 use roofgap_analyze::{IdleCause, IdlePart};
 use roofgap_base::text::cut;

@@ -5,8 +5,8 @@
 
 use super::artifacts::{FoundFile, files, is_temporary};
 use crate::run_dir::folder::{RunState, run_state};
-use crate::run_dir::layout::{packed_name, stored};
-use crate::run_dir::phases::{file_rule, is_unpacked_recording};
+use crate::run_dir::layout::stored;
+use crate::run_dir::phases::{FileSource, file_rule, is_unpacked_recording};
 use crate::run_dir::{RunRef, locate};
 use flate2::Compression;
 use flate2::read::GzDecoder;
@@ -108,7 +108,10 @@ pub fn plan(props: &PruneProps) -> Result<PrunePlan, Error> {
     let mut plans = Vec::new();
     for (run, state) in runs.iter().zip(states) {
         if state == RunState::UnderWay {
-            plans.push(left_alone(run, "the run is in progress")?);
+            plans.push(RunPlan {
+                left_alone: Some("the run is in progress".to_owned()),
+                ..RunPlan::of(run, &files(&run.path)?)
+            });
             continue;
         }
         let old = older > 0;
@@ -122,27 +125,46 @@ pub fn plan(props: &PruneProps) -> Result<PrunePlan, Error> {
     })
 }
 
-fn left_alone(run: &RunRef, why: &str) -> Result<RunPlan, Error> {
-    Ok(RunPlan {
-        run_id: run.id.clone(),
-        path: run.path.clone(),
-        bytes: files(&run.path)?.iter().map(|file| file.own_bytes).sum(),
-        saves_bytes: 0,
-        left_alone: Some(why.to_owned()),
-        steps: Vec::new(),
-        over_cap_bytes: 0,
-    })
+impl RunPlan {
+    /// Plans nothing for a run with these files.
+    fn of(run: &RunRef, found: &[FoundFile]) -> Self {
+        Self {
+            run_id: run.id.clone(),
+            path: run.path.clone(),
+            bytes: found.iter().map(|file| file.own_bytes).sum(),
+            saves_bytes: 0,
+            left_alone: None,
+            steps: Vec::new(),
+            over_cap_bytes: 0,
+        }
+    }
+}
+
+impl PruneStep {
+    /// Plans to delete a file.
+    fn delete(file: &FoundFile, why: String, made_from: Option<PathBuf>) -> Self {
+        Self {
+            action: Action::Delete,
+            path: file.path.clone(),
+            bytes: file.bytes,
+            saves_bytes: file.own_bytes,
+            why,
+            made_from,
+        }
+    }
 }
 
 /// Plans the steps for one run; `old` for a run that is not among the latest.
 pub fn of_run(run: &RunRef, old: bool, cap: u64) -> Result<RunPlan, Error> {
     let found = files(&run.path)?;
-    let bytes: u64 = found.iter().map(|file| file.own_bytes).sum();
-    let mut steps: Vec<PruneStep> = found.iter().filter_map(left_behind).collect();
-    let over = |steps: &[PruneStep]| {
-        let wins: u64 = steps.iter().map(|step| step.saves_bytes).sum();
-        bytes.saturating_sub(wins).saturating_sub(cap)
-    };
+    let plan = RunPlan::of(run, &found);
+    let is_left_behind = |file: &&FoundFile| is_temporary(&file.path) && file.age_s > LEFT_BEHIND_S;
+    let unfinished = || "unfinished, left by a killed process".to_owned();
+    let left_behind = found.iter().filter(is_left_behind);
+    let mut steps: Vec<PruneStep> =
+        left_behind.map(|file| PruneStep::delete(file, unfinished(), None)).collect();
+    let saves = |steps: &[PruneStep]| steps.iter().map(|step| step.saves_bytes).sum::<u64>();
+    let over = |steps: &[PruneStep]| plan.bytes.saturating_sub(saves(steps)).saturating_sub(cap);
     if old || over(&steps) > 0 {
         let why = if old {
             "older than the runs that are kept uncompressed"
@@ -151,47 +173,22 @@ pub fn of_run(run: &RunRef, old: bool, cap: u64) -> Result<RunPlan, Error> {
         };
         steps.extend(found.iter().filter_map(|file| compress_step(&run.path, file, why)));
     }
-    for (file, made_from, how) in regenerable(&found) {
+    for (file, made_from, source) in regenerable(&found) {
         if over(&steps) == 0 {
             break;
         }
         // Compression was not enough; the file is deleted.
-        let planned = steps.iter().position(|step| step.path == file.path);
-        if let Some(at) = planned {
-            steps.remove(at);
-        }
-        steps.push(PruneStep {
-            action: Action::Delete,
-            path: file.path.clone(),
-            bytes: file.bytes,
-            saves_bytes: file.own_bytes,
-            why: format!("the run exceeds retention.max_run_bytes; {how}"),
-            made_from: Some(made_from),
-        });
+        steps.retain(|step| step.path != file.path);
+        let why = format!("the run exceeds retention.max_run_bytes; {}", source.how);
+        steps.push(PruneStep::delete(file, why, Some(made_from)));
     }
-    let saves_bytes = steps.iter().map(|step| step.saves_bytes).sum();
+    let idle = if old { "nothing left to compress" } else { "one of the latest runs" };
     Ok(RunPlan {
-        run_id: run.id.clone(),
-        path: run.path.clone(),
-        bytes,
-        saves_bytes,
-        left_alone: steps.is_empty().then(|| {
-            if old { "nothing left to compress".to_owned() } else { "one of the latest runs".to_owned() }
-        }),
+        saves_bytes: saves(&steps),
+        left_alone: steps.is_empty().then(|| idle.to_owned()),
         over_cap_bytes: over(&steps),
         steps,
-    })
-}
-
-/// Plans to delete an unfinished file.
-fn left_behind(file: &FoundFile) -> Option<PruneStep> {
-    (is_temporary(&file.path) && file.age_s > LEFT_BEHIND_S).then(|| PruneStep {
-        action: Action::Delete,
-        path: file.path.clone(),
-        bytes: file.bytes,
-        saves_bytes: file.own_bytes,
-        why: "unfinished, left by a killed process".to_owned(),
-        made_from: None,
+        ..plan
     })
 }
 
@@ -203,16 +200,13 @@ fn compress_step(root: &Path, file: &FoundFile, why: &str) -> Option<PruneStep> 
     let share = estimate_packed(&root.join(&file.path), file.bytes).ok()?;
     (share <= NOT_WORTH).then(|| PruneStep {
         action: Action::Compress,
-        path: file.path.clone(),
-        bytes: file.bytes,
         saves_bytes: (file.own_bytes as f64 * (1.0 - share)) as u64,
-        why: why.to_owned(),
-        made_from: None,
+        ..PruneStep::delete(file, why.to_owned(), None)
     })
 }
 
 /// Lists the files that can be regenerated, with source and command, least useful first.
-fn regenerable(found: &[FoundFile]) -> Vec<(&FoundFile, PathBuf, &'static str)> {
+fn regenerable<'a>(found: &'a [FoundFile]) -> Vec<(&'a FoundFile, PathBuf, FileSource)> {
     let stored = |plain: &str| {
         let is = |file: &&FoundFile| {
             let name = file.name();
@@ -220,16 +214,14 @@ fn regenerable(found: &[FoundFile]) -> Vec<(&FoundFile, PathBuf, &'static str)> 
         };
         found.iter().find(is).map(|file| file.path.clone())
     };
-    let mut list: Vec<(u8, &FoundFile, PathBuf, &'static str)> = Vec::new();
-    for file in found.iter().filter(|file| file.own_bytes > 0) {
-        if let Some(source) = file_rule(&file.path).and_then(|rule| rule.source)
-            && let Some(from) = stored(source.path).filter(|from| *from != file.path)
-        {
-            list.push((source.order, file, from, source.how));
-        }
-    }
-    list.sort_by_key(|(order, file, ..)| (*order, std::cmp::Reverse(file.own_bytes)));
-    list.into_iter().map(|(_, file, from, how)| (file, from, how)).collect()
+    let sourced = |file: &'a FoundFile| {
+        let source = file_rule(&file.path)?.source?;
+        Some((file, stored(source.path).filter(|from| *from != file.path)?, source))
+    };
+    let mut list: Vec<(&FoundFile, PathBuf, FileSource)> =
+        found.iter().filter(|file| file.own_bytes > 0).filter_map(sourced).collect();
+    list.sort_by_key(|(file, _, source)| (source.order, std::cmp::Reverse(file.own_bytes)));
+    list
 }
 
 /// Result of pruning.
@@ -318,26 +310,25 @@ pub fn execute(
 }
 
 /// Executes one step and returns the bytes saved. Everything is checked again, because time has passed since the plan.
-fn execute_step(run: &RunPlan, step: &PruneStep) -> Result<u64, Error> {
+fn execute_step(run: &RunPlan, step: &PruneStep) -> io::Result<u64> {
     if run_state(&run.path) == RunState::UnderWay {
-        return Err(Error::new("the run is in progress"));
+        return Err(io::Error::other("the run is in progress"));
     }
     let path = run.path.join(&step.path);
-    let facts = std::fs::symlink_metadata(&path).map_err(Error::of)?;
-    let folder = path.parent().unwrap_or(&path).canonicalize().map_err(Error::of)?;
-    if !facts.is_file() || !folder.starts_with(run.path.canonicalize().map_err(Error::of)?) {
-        return Err(Error::new("it is a link, or a folder above it is"));
+    let facts = fs::symlink_metadata(&path)?;
+    let folder = path.parent().unwrap_or(&path).canonicalize()?;
+    if !facts.is_file() || !folder.starts_with(run.path.canonicalize()?) {
+        return Err(io::Error::other("it is a link, or a folder above it is"));
     }
     let size = facts.len();
     if size != step.bytes {
-        return Err(Error::new(format!(
-            "it has {size} bytes instead of {}: another process is writing it",
-            step.bytes
-        )));
+        let expected = step.bytes;
+        let why = format!("it has {size} bytes instead of {expected}: another process is writing it");
+        return Err(io::Error::other(why));
     }
     match step.action {
         Action::Compress => {
-            let packed = pack(&path).map_err(Error::of)?;
+            let packed = pack(&path)?;
             Ok(size.saturating_sub(packed))
         }
         Action::Delete => {
@@ -345,9 +336,11 @@ fn execute_step(run: &RunPlan, step: &PruneStep) -> Result<u64, Error> {
                 && stored(run.path.join(from)).is_none()
             {
                 let path = from.display();
-                return Err(Error::new(format!("{path}, from which it can be regenerated, is missing")));
+                return Err(io::Error::other(format!(
+                    "{path}, from which it can be regenerated, is missing"
+                )));
             }
-            std::fs::remove_file(&path).map_err(Error::of)?;
+            fs::remove_file(&path)?;
             Ok(size)
         }
     }
@@ -360,7 +353,7 @@ pub fn pack(path: &Path) -> io::Result<u64> {
 
 /// Compresses a file through a wrapper of the output file.
 pub fn pack_through<W: Write>(path: &Path, wrap: impl FnOnce(File) -> W) -> io::Result<u64> {
-    let target = packed_name(path);
+    let target = path.with_added_extension("gz");
     let size = write_atomic_with(&target, |file| compress(path, file, wrap))?;
     sync_folder(&target)?;
     // The compressed file is complete and has its final name.

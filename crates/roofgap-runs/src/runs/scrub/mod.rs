@@ -32,12 +32,12 @@ use roofgap_trace::native;
 use serde::Serialize;
 
 use super::artifacts::{FoundFile, files, in_progress, is_temporary};
-use crate::config::{Origin, read_yaml};
+use crate::config::read_yaml;
 use crate::open::run::{Run, context};
-use crate::run_dir::folder::{RunState, run_state};
+use crate::run_dir::folder::{RunState, read_json, run_state, write_json};
 use crate::run_dir::{Layout, RunRef, SessionRecord, read_trials};
 pub use private::HostFacts;
-use private::{Extent, Private};
+use private::{Extent, Private, Removed};
 
 /// Schema of the result.
 pub const SCHEMA: &str = "roofgap.scrub/1";
@@ -59,7 +59,7 @@ pub struct ScrubProps {
 }
 
 /// Result of scrubbing.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct ScrubOutcome {
     /// Always [`SCHEMA`].
     pub schema: &'static str,
@@ -72,7 +72,7 @@ pub struct ScrubOutcome {
     /// Removals by file.
     pub cleaned: Vec<CleanedFile>,
     /// Number of removals by kind. Variables are named, their values never.
-    pub removed: BTreeMap<String, u64>,
+    pub removed: Removed,
     /// Files that are left as they are and may hold private data. They are in no archive.
     pub not_clean: Vec<UncleanFile>,
     /// Archive.
@@ -85,7 +85,7 @@ pub struct CleanedFile {
     /// Path below the folder of the run.
     pub path: PathBuf,
     /// Number of removals by kind.
-    pub removed: BTreeMap<String, u64>,
+    pub removed: Removed,
 }
 
 /// A file that is unchanged and must not be shared.
@@ -100,6 +100,12 @@ pub struct UncleanFile {
     /// True where the clean file could not be written.
     #[serde(skip)]
     no_room: bool,
+}
+
+impl UncleanFile {
+    fn new(path: &Path, why: impl Into<String>) -> Self {
+        UncleanFile { path: path.to_owned(), why: why.into(), by_kind: false, no_room: false }
+    }
 }
 
 /// An archive of clean files.
@@ -118,8 +124,8 @@ pub struct Archive {
 impl ScrubOutcome {
     /// Removes private data from the descriptions: the name of a variable comes from a file and may be one.
     fn clean_words(&mut self, private: &Private) {
-        let clean = |text: &str| private.clean(text, &mut BTreeMap::new());
-        let clean_keys = |counts: &mut BTreeMap<String, u64>| {
+        let clean = |text: &str| private.clean(text, &mut Removed::new());
+        let clean_keys = |counts: &mut Removed| {
             for (what, times) in std::mem::take(counts) {
                 *counts.entry(clean(&what).unwrap_or(what)).or_default() += times;
             }
@@ -199,12 +205,9 @@ fn in_run(path: &Path) -> &Path {
 }
 
 /// Tells whether a file could not be written because there is no room for it.
-fn is_write_failure(error: &Error) -> bool {
+fn is_write_failure(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
-    source.is_some_and(|source| {
-        matches!(source.kind(), FileTooLarge | QuotaExceeded | ReadOnlyFilesystem | StorageFull)
-    })
+    matches!(error.kind(), FileTooLarge | QuotaExceeded | ReadOnlyFilesystem | StorageFull)
 }
 
 /// Fields of a document that hold the output of the program.
@@ -246,19 +249,13 @@ pub fn scrub(run: &RunRef, props: &ScrubProps) -> Result<ScrubOutcome, Error> {
         schema: SCHEMA,
         run_id: run.id.clone(),
         dry_run: props.dry_run,
-        changed: Vec::new(),
-        cleaned: Vec::new(),
-        removed: BTreeMap::new(),
-        not_clean: Vec::new(),
-        pack: None,
+        ..ScrubOutcome::default()
     };
     let mut clean = Vec::new();
     for file in &found {
         if is_record(&file.path) && outcome.not_clean.iter().any(|other| other.no_room) {
-            let why =
-                "another file could not be written, and this one tells what to look for there".to_owned();
-            let path = file.path.clone();
-            outcome.not_clean.push(UncleanFile { path, why, by_kind: false, no_room: false });
+            let why = "another file could not be written, and this one tells what to look for there";
+            outcome.not_clean.push(UncleanFile::new(&file.path, why));
             continue;
         }
         match scrubber.treat(&file.path, treatment(&file.path, &props.include), &mut outcome) {
@@ -270,9 +267,7 @@ pub fn scrub(run: &RunRef, props: &ScrubProps) -> Result<ScrubOutcome, Error> {
     if props.dry_run {
         return Ok(outcome);
     }
-    let note = serde_json::to_vec_pretty(&outcome).unwrap_or_default();
-    let path = run.path.join(NOTE);
-    write_atomic(&path, &note).map_err(Error::io("write", &path))?;
+    write_json(&run.path.join(NOTE), &outcome)?;
     if let Some(target) = &props.pack {
         clean.retain(|file| file != Path::new(NOTE));
         clean.push(PathBuf::from(NOTE));
@@ -303,17 +298,15 @@ fn gather(root: &Path, folders: &[PathBuf], found: &[FoundFile], host: &HostFact
         }
         let path = Layout::of(folder).config();
         let config = read_text(&path).ok();
-        let config = config.and_then(|text| read_yaml(&text, &path, &|_| Origin::Program).ok());
-        let env = config.as_ref().and_then(|config| config.at(&["workload", "env"])?.as_map());
-        for (name, value) in env.into_iter().flat_map(|env| env.iter()) {
-            private.variable(name, value.as_text().unwrap_or_default());
+        let config = config.and_then(|text| read_yaml(&text, &path).ok());
+        let env = config.as_ref().and_then(|config| config.pointer("/workload/env")?.as_object());
+        for (name, value) in env.into_iter().flatten() {
+            private.variable(name, value.as_str().unwrap_or_default());
         }
         // An analysis names the hosts of its ranks.
-        let metrics = read_text(&Layout::of(folder).metrics()).ok();
-        let analysis = metrics.and_then(|text| serde_json::from_str::<Analysis>(&text).ok());
-        for host in analysis.iter().flat_map(|analysis| &analysis.ranks).filter_map(|rank| rank.host.as_ref())
-        {
-            private.word(host, "the host name");
+        let analysis = read_json::<Analysis>(&Layout::of(folder).metrics());
+        for rank in analysis.iter().flat_map(|analysis| &analysis.ranks) {
+            private.word(rank.host.as_deref().unwrap_or_default(), "the host name");
         }
     }
     let captures = found.iter().filter(|file| native::is_capture(&file.name()));
@@ -332,9 +325,6 @@ struct Scrubber<'a> {
     reports: BTreeMap<PathBuf, Vec<u8>>,
 }
 
-/// Removals of a file by kind.
-type Removed = BTreeMap<String, u64>;
-
 impl Scrubber<'_> {
     /// Cleans one file and records it.
     fn treat(
@@ -343,25 +333,24 @@ impl Scrubber<'_> {
         treatment: Treatment,
         outcome: &mut ScrubOutcome,
     ) -> Result<(), UncleanFile> {
-        let unclean =
-            |why: String, by_kind| UncleanFile { path: name.to_owned(), why, by_kind, no_room: false };
         // The name of a file is in the result and in the archive.
         if let Some(name) = self.private.clean(&name.to_string_lossy(), &mut Removed::new()) {
-            let why = "its name holds private data".to_owned();
-            return Err(UncleanFile { path: name.into(), why, by_kind: false, no_room: false });
+            return Err(UncleanFile::new(Path::new(&name), "its name holds private data"));
         }
         let path = self.root.join(name);
         let mut removed = Removed::new();
         let changed = match treatment {
-            Treatment::LeaveOut(why) => return Err(unclean(why.to_owned(), true)),
+            Treatment::LeaveOut(why) => {
+                return Err(UncleanFile { by_kind: true, ..UncleanFile::new(name, why) });
+            }
             Treatment::Json | Treatment::Text => self.document(&path, &treatment, &mut removed),
             Treatment::Report => self.report(name),
             Treatment::Capture => self.capture(&path, &mut removed),
             Treatment::Named => self.named(&path).map(|()| false),
         };
-        let failed = |error: Error| UncleanFile {
+        let failed = |error: io::Error| UncleanFile {
             no_room: is_write_failure(&error),
-            ..unclean(error.to_string(), false)
+            ..UncleanFile::new(name, error.to_string())
         };
         if changed.map_err(failed)? {
             outcome.changed.push(name.to_owned());
@@ -376,14 +365,14 @@ impl Scrubber<'_> {
     }
 
     /// Cleans a document or a table, plain or compressed. Returns true if it changed.
-    fn document(&self, path: &Path, treatment: &Treatment, removed: &mut Removed) -> Result<bool, Error> {
-        let mut content = Unpacked::open(path).map_err(Error::of)?;
+    fn document(&self, path: &Path, treatment: &Treatment, removed: &mut Removed) -> io::Result<bool> {
+        let mut content = Unpacked::open(path)?;
         let mut bytes = Vec::new();
-        content.read_to_end(&mut bytes).map_err(Error::of)?;
+        content.read_to_end(&mut bytes)?;
         is_searchable(&bytes)?;
         let clean = match treatment {
             Treatment::Json => {
-                let text = std::str::from_utf8(&bytes).map_err(Error::of)?;
+                let text = std::str::from_utf8(&bytes).map_err(io::Error::other)?;
                 self.private.clean_json(text, &OUTPUT, removed).map(String::into_bytes)
             }
             _ => self.clean_lines(&bytes, removed),
@@ -392,14 +381,11 @@ impl Scrubber<'_> {
         self.check_text(text)?;
         let is_yaml = path.extension().is_some_and(|extension| extension == "yaml");
         if is_yaml && let Ok(text) = std::str::from_utf8(text) {
-            let broken = |error| Error::new(format!("cleaning would break it: {error}"));
-            read_yaml(text, path, &|_| Origin::Program).map_err(broken)?;
+            let broken = |error| io::Error::other(format!("cleaning would break it: {error}"));
+            read_yaml(text, path).map_err(broken)?;
         }
-        match &clean {
-            Some(clean) if !self.dry_run => {
-                write_as(path, content.is_packed(), |file| file.write_all(clean)).map_err(Error::of)?;
-            }
-            _ => {}
+        if let Some(clean) = clean.as_ref().filter(|_| !self.dry_run) {
+            write_as(path, content.is_packed(), |file| file.write_all(clean))?;
         }
         Ok(clean.is_some())
     }
@@ -418,99 +404,101 @@ impl Scrubber<'_> {
     }
 
     /// Checks that a text has no private data left.
-    fn check_text(&self, bytes: &[u8]) -> Result<(), Error> {
+    fn check_text(&self, bytes: &[u8]) -> io::Result<()> {
         let mut found = Removed::new();
         self.clean_lines(bytes, &mut found);
         found.into_keys().next().map_or(Ok(()), |what| Err(still_holds(&what)))
     }
 
     /// Writes a report again from the analysis without private data. Returns true if it changed.
-    fn report(&mut self, name: &Path) -> Result<bool, Error> {
+    fn report(&mut self, name: &Path) -> io::Result<bool> {
         if !self.reports.contains_key(name) {
             let folder = name.parent().unwrap_or(Path::new(""));
             self.reports.extend(self.render(folder)?);
         }
-        let bytes = self.reports.get(name).ok_or_else(|| Error::new("it is a report of another version"))?;
+        let bytes =
+            self.reports.get(name).ok_or_else(|| io::Error::other("it is a report of another version"))?;
         self.check_text(bytes)?;
         let path = self.root.join(name);
-        let changed = fs::read(&path).map_err(Error::of)? != *bytes;
+        let changed = fs::read(&path)? != *bytes;
         if changed && !self.dry_run {
-            write_atomic(&path, bytes).map_err(Error::of)?;
+            write_atomic(&path, bytes)?;
         }
         Ok(changed)
     }
 
     /// Renders the reports of a run, or of a node of a job, from its analysis alone.
-    fn render(&self, folder: &Path) -> Result<Vec<(PathBuf, Vec<u8>)>, Error> {
+    fn render(&self, folder: &Path) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
         let layout = Layout::of(&self.root.join(folder));
         let metrics = layout.metrics();
-        let text = read_text(&metrics).map_err(Error::io("write it again from", &metrics))?;
+        let text = read_text(&metrics).map_err(Error::io("write it again from", &metrics));
+        let text = text.map_err(io::Error::other)?;
         let analysis: Analysis = self.cleaned(text)?;
         let known = Run::open(layout.root()).map(|run| context(&run.record, &layout, &run.config));
         let known = Context { trials: read_trials(&layout).unwrap_or_default(), ..known.unwrap_or_default() };
-        let context: Context = self.cleaned(serde_json::to_string(&known).map_err(Error::of)?)?;
+        let context: Context = self.cleaned(serde_json::to_string(&known)?)?;
         let (stages, trace) = (&StageIndex::default(), None);
         let files = roofgap_report::files(Bundle { analysis: &analysis, stages, trace, context: &context });
         Ok(files.into_iter().map(|file| (folder.join(file.name), file.bytes)).collect())
     }
 
     /// Reads a value from JSON without private data.
-    fn cleaned<T: serde::de::DeserializeOwned>(&self, text: String) -> Result<T, Error> {
+    fn cleaned<T: serde::de::DeserializeOwned>(&self, text: String) -> io::Result<T> {
         let clean = self.private.clean_json(&text, &OUTPUT, &mut Removed::new()).unwrap_or(text);
-        serde_json::from_str(&clean).map_err(Error::of)
+        Ok(serde_json::from_str(&clean)?)
     }
 
     /// Removes the host name from a native capture and searches the rest. Returns true if it had one.
-    fn capture(&self, path: &Path, removed: &mut Removed) -> Result<bool, Error> {
-        if native::host(path).map_err(unreadable)?.is_none() {
+    fn capture(&self, path: &Path, removed: &mut Removed) -> io::Result<bool> {
+        if native::host(path).map_err(unsearchable)?.is_none() {
             return self.check_capture(path).map(|()| false);
         }
         let mut builder = tempfile::Builder::new();
         builder.prefix(".scrub-").suffix(".tmp");
         let beside = path.parent().unwrap_or(Path::new("."));
         let copy = if self.dry_run { builder.tempfile() } else { builder.tempfile_in(beside) };
-        let mut copy = copy.map_err(Error::of)?;
-        native::write_without_host(path, copy.as_file_mut()).map_err(unreadable)?;
+        let mut copy = copy?;
+        native::write_without_host(path, copy.as_file_mut()).map_err(unsearchable)?;
         self.check_capture(copy.path())?;
         removed.insert("the host name".to_owned(), 1);
         if !self.dry_run {
-            let is_packed = Unpacked::open(path).map_err(Error::of)?.is_packed();
-            let mut clean = File::open(copy.path()).map_err(Error::of)?;
-            write_as(path, is_packed, |file| io::copy(&mut clean, file).map(drop)).map_err(Error::of)?;
+            let is_packed = Unpacked::open(path)?.is_packed();
+            let mut clean = File::open(copy.path())?;
+            write_as(path, is_packed, |file| io::copy(&mut clean, file).map(drop))?;
         }
         Ok(true)
     }
 
     /// Searches a native capture, which is compressed inside: its bytes, and its names as other files show them.
-    fn check_capture(&self, path: &Path) -> Result<(), Error> {
+    fn check_capture(&self, path: &Path) -> io::Result<()> {
         let extent = Extent { names: true, fields: false };
         let mut found = None;
         let whole = native::frames(path, &mut |mut frame| {
             // Reading from memory cannot fail.
             found = found.take().or_else(|| self.private.found_in(&mut frame, extent).unwrap_or_default());
         });
-        let whole = whole.map_err(unreadable)?;
+        let whole = whole.map_err(unsearchable)?;
         if let Some(what) = found {
             return Err(still_holds(&what));
         }
-        let mut content = Unpacked::open(path).map_err(Error::of)?;
-        io::copy(&mut (&mut content).take(whole), &mut io::sink()).map_err(Error::of)?;
+        let mut content = Unpacked::open(path)?;
+        io::copy(&mut (&mut content).take(whole), &mut io::sink())?;
         if BufReader::new(content).bytes().any(|byte| !matches!(byte, Ok(0))) {
-            return Err(Error::new(format!("cannot be searched: it is damaged after {whole} bytes")));
+            return Err(unsearchable(format!("it is damaged after {whole} bytes")));
         }
-        let input = roofgap_trace::read(&[path.to_owned()]).map_err(unreadable)?;
+        let input = roofgap_trace::read(&[path.to_owned()]).map_err(unsearchable)?;
         input.trace.names.iter().try_for_each(|(_, name)| self.check_text(name.as_bytes()))
     }
 
     /// Searches a file that the user named.
-    fn named(&self, path: &Path) -> Result<(), Error> {
-        let mut content = Unpacked::open(path).map_err(Error::of)?;
+    fn named(&self, path: &Path) -> io::Result<()> {
+        let mut content = Unpacked::open(path)?;
         let mut first = Vec::new();
-        (&mut content).take(LONGEST_MAGIC).read_to_end(&mut first).map_err(Error::of)?;
+        (&mut content).take(LONGEST_MAGIC).read_to_end(&mut first)?;
         is_searchable(&first)?;
         let mut whole = first.as_slice().chain(content);
-        let found = self.private.found_in(&mut whole, Extent { names: false, fields: true });
-        found.map_err(Error::of)?.map_or(Ok(()), |what| Err(still_holds(&what)))
+        let found = self.private.found_in(&mut whole, Extent { names: false, fields: true })?;
+        found.map_or(Ok(()), |what| Err(still_holds(&what)))
     }
 }
 
@@ -530,19 +518,19 @@ const COMPRESSED: [&[u8]; 8] = [
 const LONGEST_MAGIC: u64 = 6;
 
 /// Refuses content whose secrets a search would not find.
-fn is_searchable(content: &[u8]) -> Result<(), Error> {
+fn is_searchable(content: &[u8]) -> io::Result<()> {
     if COMPRESSED.iter().any(|magic| content.starts_with(magic)) {
-        return Err(Error::new("cannot be searched: it is compressed inside"));
+        return Err(unsearchable("it is compressed inside"));
     }
     Ok(())
 }
 
-fn still_holds(what: &str) -> Error {
-    Error::new(format!("still holds {what}"))
+fn still_holds(what: &str) -> io::Error {
+    io::Error::other(format!("still holds {what}"))
 }
 
-fn unreadable(error: roofgap_trace::ReadError) -> Error {
-    Error::new(format!("cannot be searched: {error}"))
+fn unsearchable(why: impl std::fmt::Display) -> io::Error {
+    io::Error::other(format!("cannot be searched: {why}"))
 }
 
 /// Replaces a file, compressed where it was.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use memchr::memmem::Finder;
 use roofgap_base::text::{base64, hex};
-use roofgap_collect::provenance::variables;
+use roofgap_collect::provenance::{is_recorded_variable, names_a_secret, variables};
 
 use super::shapes::{self, Found, is_secret_name, value_length};
 
@@ -35,10 +35,8 @@ impl HostFacts {
     pub fn here() -> Self {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
-        HostFacts {
-            variables: std::env::vars_os()
-                .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-                .collect(),
+        Self {
+            variables: variables().collect(),
             host: host.map(|name| name.trim().to_owned()).or_else(|| variable("HOSTNAME")),
             user: variable("USER").or_else(|| variable("LOGNAME")),
             home: variable("HOME").map(PathBuf::from),
@@ -52,12 +50,11 @@ const PATH_SUFFIXES: [&str; 5] = ["PATH", "_FILE", "_DIR", "_SOCK", "_HOME"];
 /// Returns true where the value of a variable must be removed everywhere. Short and common values such as "1" or "bfloat16"
 /// are kept.
 fn is_secret(name: &str, value: &str) -> bool {
-    let harmless = variables::allowed([(name.to_owned(), value.to_owned())]).contains_key(name);
     let upper = name.to_ascii_uppercase();
-    if harmless || PATH_SUFFIXES.iter().any(|ending| upper.ends_with(ending)) {
+    if is_recorded_variable(name) || PATH_SUFFIXES.iter().any(|ending| upper.ends_with(ending)) {
         return false;
     }
-    if variables::names_a_secret(name) {
+    if names_a_secret(name) {
         return value.len() >= 6;
     }
     if value.starts_with('/') {
@@ -91,6 +88,9 @@ fn forms(secret: &str) -> Vec<String> {
     forms.extend(encoded.into_iter().filter(|form| form.len() >= LEAST_ENCODED));
     forms
 }
+
+/// Number of removals by kind.
+pub type Removed = BTreeMap<String, u64>;
 
 /// Private data to remove.
 #[derive(Debug, Default)]
@@ -132,19 +132,13 @@ pub struct Extent {
 impl Private {
     /// Collects the private data of a machine.
     pub fn of(host: &HostFacts) -> Self {
-        let mut private = Private::default();
+        let mut private = Self::default();
         for (name, value) in &host.variables {
             private.variable(name, value);
         }
-        if let Some(name) = &host.host {
-            private.word(name, "the host name");
-        }
-        if let Some(user) = &host.user {
-            private.word(user, "the user name");
-        }
-        if let Some(home) = host.home.as_ref().and_then(|home| home.to_str()) {
-            private.home(home);
-        }
+        private.word(host.host.as_deref().unwrap_or_default(), "the host name");
+        private.word(host.user.as_deref().unwrap_or_default(), "the user name");
+        private.home(host.home.as_ref().and_then(|home| home.to_str()).unwrap_or_default());
         private
     }
 
@@ -204,7 +198,7 @@ impl Private {
     }
 
     /// Removes private data from a text and counts it by kind; `None` where there was none.
-    pub fn clean(&self, text: &str, count: &mut BTreeMap<String, u64>) -> Option<String> {
+    pub fn clean(&self, text: &str, count: &mut Removed) -> Option<String> {
         let mut clean = std::borrow::Cow::Borrowed(text);
         let mut counted = |what: &str, times: u64| *count.entry(what.to_owned()).or_default() += times;
         for ((_, secret), what) in &self.secrets {
@@ -238,12 +232,7 @@ impl Private {
 
     /// Removes private data from the strings of a JSON document; all other bytes stay. `None` where there was none, or where the text
     /// is not JSON. The value of a field in `emptied` is removed whole.
-    pub fn clean_json(
-        &self,
-        text: &str,
-        emptied: &[&str],
-        count: &mut BTreeMap<String, u64>,
-    ) -> Option<String> {
+    pub fn clean_json(&self, text: &str, emptied: &[&str], count: &mut Removed) -> Option<String> {
         let mut out = String::with_capacity(text.len());
         let (mut rest, mut changed) = (text, false);
         // The string before, and what separates it from the next.

@@ -97,14 +97,7 @@ pub fn all(text: &[u8]) -> Vec<Found> {
     let mut found = written(text);
     encoded(text, &mut found);
     found.sort_by_key(|secret| (secret.start, std::cmp::Reverse(secret.end)));
-    let mut end = 0;
-    found.retain(|secret| {
-        let apart = secret.start >= end;
-        if apart {
-            end = secret.end;
-        }
-        apart
-    });
+    found.dedup_by(|next, kept| next.start < kept.end);
     found
 }
 
@@ -358,21 +351,10 @@ fn value_start(text: &[u8], from: usize, is_option: bool) -> Option<usize> {
 
 /// Returns the end of a JSON web token: three parts of base64url between points.
 fn web_token(text: &[u8], start: usize) -> Option<usize> {
-    let mut at = start;
-    for part in 0..3 {
-        let end = run_end(text, at, b"_-");
-        if end - at < 10 {
-            return None;
-        }
-        if part == 2 {
-            return Some(end);
-        }
-        if text.get(end) != Some(&b'.') {
-            return None;
-        }
-        at = end + 1;
-    }
-    None
+    let part = |start: usize| Some(run_end(text, start, b"_-")).filter(|end| end - start >= 10);
+    let after_point = |end: usize| (text.get(end) == Some(&b'.')).then_some(end + 1);
+    let second = after_point(part(start)?)?;
+    part(after_point(part(second)?)?)
 }
 
 /// Returns true where a token can begin: not inside a word. What an escape or a colour code ends with is no part of a word.

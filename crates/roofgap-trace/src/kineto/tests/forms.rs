@@ -2,7 +2,7 @@
 
 use super::snapshot::Snapshot;
 use super::*;
-use crate::LossKind;
+use crate::{LossKind, MemoryKind};
 
 #[test]
 fn the_first_releases() {
@@ -83,6 +83,77 @@ fn named_nodes_of_graphs_keep_their_streams() {
     };
     assert_eq!(names(11), Some(vec!["model.layers.3.mlp"]));
     assert_eq!(names(12), None);
+}
+
+fn torch(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/torch").join(file)
+}
+
+#[test]
+fn both_writers_of_torch_2_15_say_the_same() {
+    for file in ["cpu.json.gz", "cpu-python.json.gz"] {
+        let mut text = String::new();
+        let unpacked = &mut flate2::read::MultiGzDecoder::new(std::fs::File::open(torch(file)).unwrap());
+        unpacked.read_to_string(&mut text).unwrap();
+        let expected = super::oracle::expected(&serde_json::from_str(&text).unwrap());
+        let trace = read_text(&text).unwrap();
+        assert_eq!(Snapshot::of(&trace), expected, "{file}");
+        assert_eq!((trace.cpu_ops.len(), trace.ranges.rows.len(), trace.stacks.spans.len()), (1180, 4, 544));
+        let losses: Vec<_> = trace.losses.iter().map(|loss| (loss.kind, loss.count)).collect();
+        use LossKind::{AllocationsRecorded, ShapesRecorded, StacksRecorded};
+        assert_eq!(losses, [(StacksRecorded, 1), (ShapesRecorded, 1), (AllocationsRecorded, 1)], "{file}");
+    }
+}
+
+/// The Cuspy backend of torch 2.15. Times of the fixture, us after the start of its script.
+#[test]
+fn the_work_of_graphs_that_cuspy_writes() {
+    let trace = crate::read(&[torch("cuspy.json")]).unwrap().trace;
+    let us = |at: i64| 1_790_861_026_000_000_000 + at * 1000;
+    let op = |kind: &str, (start, end): (i64, i64), name: &str, stream, correlation, shape, other| {
+        super::snapshot::op_line(
+            kind,
+            (us(start), us(end)),
+            name,
+            (0, stream),
+            (correlation, 7),
+            shape,
+            other,
+        )
+    };
+    let none = ([0; 3], [0; 3], 0, 0);
+    let gemm = ([8, 4, 1], [128, 1, 1], 96, 2048);
+    let node = |graph: u64, node: u64| graph << 32 | node;
+    assert_eq!(
+        Snapshot::of(&trace).ops,
+        [
+            op("Kernel", (30, 50), "gemm_kernel", 7, 41, gemm, (0, 0)),
+            op("Copy", (60, 64), "Memcpy HtoD (pageable -> device)", 7, 42, none, (4096, 0)),
+            op("Set", (66, 67), "Memset", 7, 43, none, (64, 0)),
+            op(
+                "Kernel",
+                (100, 110),
+                "flash_fwd",
+                7,
+                50,
+                ([16, 1, 1], [256, 1, 1], 128, 5120),
+                (0, node(3, 1))
+            ),
+            op("Kernel", (112, 130), "gemm_kernel", 21, 50, gemm, (0, node(3, 2))),
+            op("Copy", (132, 136), "Memcpy DtoH (device -> pinned)", 7, 50, none, (512, node(3, 3))),
+            op("Kernel", (140, 150), "sample_kernel", 7, 51, ([1; 3], [32, 1, 1], 24, 0), (0, node(4, 1))),
+        ]
+    );
+    assert_eq!(trace.ops.transfers[&1].memory, (MemoryKind::Pageable, MemoryKind::Device));
+    let names = |node| {
+        let stack = trace.graph_nodes.stack_of(trace.ops.process[0], node)?;
+        Some(trace.graph_nodes.stacks()[stack].iter().map(|name| trace.names.get(*name)).collect::<Vec<_>>())
+    };
+    assert_eq!(names(node(3, 1)), Some(vec!["attention"]));
+    assert_eq!(names(node(4, 1)), Some(vec!["sampler"]), "the first node of another graph");
+    let unread: Vec<_> = trace.losses.messages(LossKind::EventUnknown).collect();
+    assert_eq!(unread, [("counters", 17), ("host nodes of CUDA graphs", 1)]);
+    assert_eq!(trace.losses.iter().count(), 1);
 }
 
 /// Accelerators whose events are not work alone.

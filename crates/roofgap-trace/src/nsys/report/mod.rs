@@ -6,7 +6,7 @@
 use self::container::{Container, Contents, Stop, Strings};
 use self::messages::{Kind, Plan, Route, Unread, route};
 use self::metrics::Metrics;
-use super::tables::Tables;
+use super::columns::Tables;
 use crate::protobuf::{Fields, Malformed, Wire};
 use crate::sqlite::Value;
 use crate::{LossKind, ReadError, Trace};
@@ -220,18 +220,24 @@ fn inside<'a>(message: &'a [u8], path: &[u64], found: &mut impl FnMut(&'a [u8]))
     Ok(())
 }
 
+/// Reads parts, each on a thread of its own.
+fn on_threads<I: Send, T: Send, E: Send>(
+    parts: impl Iterator<Item = I>,
+    read: impl Fn(I) -> Result<T, E> + Sync,
+) -> Result<Vec<T>, E> {
+    std::thread::scope(|scope| {
+        let read = &read;
+        let running: Vec<_> = parts.map(|part| scope.spawn(move || read(part))).collect();
+        let joined = running.into_iter().map(|thread| thread.join());
+        joined.map(|read| read.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    })
+}
+
 /// Reads the events in parts, one a processor.
 fn events(contents: &Contents<'_>) -> Result<Vec<Part>, Stop> {
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
     let each = contents.blocks.len().div_ceil(processors).max(1);
-    let parts = std::thread::scope(|scope| {
-        let running: Vec<_> =
-            contents.blocks.chunks(each).map(|blocks| scope.spawn(move || Part::read(blocks))).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Part, Stop>>| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        running.into_iter().map(join).collect::<Result<Vec<Part>, Stop>>()
-    })?;
+    let parts = on_threads(contents.blocks.chunks(each), Part::read)?;
     let events: u64 = parts.iter().map(|part| part.events).sum();
     let generic: u64 = parts.iter().map(|part| part.generic.count as u64).sum();
     if (events, generic) == (contents.events, contents.generic) {
@@ -291,8 +297,8 @@ impl Tables for Report {
         let plan = kind.map(|kind| Plan::new(kind, columns));
         let count = |part: &Part| kind.map_or(0, |kind| part.rows(kind).count);
         let all: usize = self.parts.iter().map(count).sum();
-        let read = |part: &Part, rows: usize| {
-            let mut state = new(rows);
+        let states = on_threads(self.parts.iter().enumerate(), |(at, part)| {
+            let mut state = new(if at == 0 { all } else { count(part) });
             let row = |values: &[Value<'_>]| row(&mut state, values);
             let done = match (kind, &plan) {
                 (Some(kind), Some(plan)) => plan.rows(&part.rows(kind).bytes, 0, row),
@@ -300,19 +306,6 @@ impl Tables for Report {
                 _ => Ok(()),
             };
             done.map(|()| state)
-        };
-        let states: Result<Vec<S>, Malformed> = std::thread::scope(|scope| {
-            let read = &read;
-            let running: Vec<_> = self
-                .parts
-                .iter()
-                .enumerate()
-                .map(|(i, part)| scope.spawn(move || read(part, if i == 0 { all } else { count(part) })))
-                .collect();
-            let join = |thread: std::thread::ScopedJoinHandle<'_, Result<S, Malformed>>| {
-                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            };
-            running.into_iter().map(join).collect()
         });
         states.map_err(|stop| self.damaged(stop))
     }

@@ -1,6 +1,6 @@
 //! Reports against the exports that nsys made of them.
 
-use crate::temporary::TemporaryCopy;
+use crate::input::TemporaryCopy;
 use crate::{LossKind, OpKind, ReadError, Trace};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
