@@ -66,7 +66,7 @@ fn whole_pass(name: &str) -> Option<&str> {
     let word = name.to_ascii_lowercase().replace([' ', '-'], "_");
     let is =
         |known: &&str| word.strip_suffix(*known).is_some_and(|rest| rest.is_empty() || rest.ends_with('_'));
-    WORDS.iter().any(|known| is(&known)).then_some(name)
+    WORDS.iter().any(is).then_some(name)
 }
 
 /// The beginning of an iteration whose other parts have ranges of their own.

@@ -49,11 +49,9 @@ pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
         return Err(ReadError::unsupported(path, what, "give the captures of the ranks"));
     }
     if events.is_empty() && stages.is_empty() {
-        return Err(ReadError::Unsupported {
-            path: path.to_path_buf(),
-            what: "a Perfetto trace without slices and without work of a GPU".into(),
-            remedy: "give one with GPU render stages, or a trace of the PyTorch profiler".into(),
-        });
+        let what = "a Perfetto trace without slices and without work of a GPU";
+        let remedy = "give one with GPU render stages, or a trace of the PyTorch profiler";
+        return Err(ReadError::unsupported(path, what, remedy));
     }
     let (first_op, first_call) = (trace.ops.len(), trace.calls.len());
     let mut filler = Filler {

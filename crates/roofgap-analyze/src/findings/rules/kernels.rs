@@ -7,7 +7,7 @@ use crate::findings::rule::{View, percent};
 use crate::gpu::{Dtype, lookup};
 use crate::names::{Family, is_initialisation};
 use crate::numbers::{count, counted, time};
-use crate::result::{Finding, NcuRule};
+use crate::result::{Finding, Kernel, NcuRule};
 
 /// Share of the stage's kernel time, in %, from which on small kernels are worth a line.
 const LEAST_SMALL_PCT: f64 = 20.0;
@@ -213,29 +213,39 @@ fn on_cuda_cores(name: &str) -> bool {
         && !TENSOR_NAMES.iter().any(|part| name.contains(part))
 }
 
+/// Tells whether a kernel is attention in fp32, by the number format in its name.
+fn is_fp32_attention(kernel: &Kernel) -> bool {
+    kernel.family == Family::Attention && kernel.name.contains("_f32_")
+}
+
 /// A stage of matrix products, part of which run on the CUDA cores by their counters, or where there are none by the names of
-/// their kernels. Products with one row (gemv) are left out: they wait for memory, not for arithmetic. The bound is what the
+/// their kernels; attention in fp32 counts with them. Products with one row (gemv) are left out: they wait for memory, not for arithmetic. The bound is what the
 /// ratio of peaks would save.
 pub fn tensor_cores_idle(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let kernel_ns = stage.kernel_ns?;
-    let gemm_ns: i64 = stage.kernels.iter().filter(|k| k.family == Family::Gemm).map(|k| k.total_ns).sum();
+    let products = || stage.kernels.iter().filter(|k| k.family == Family::Gemm || is_fp32_attention(k));
+    let gemm_ns: i64 = products().map(|k| k.total_ns).sum();
     if percent(gemm_ns, kernel_ns) < GEMM_HEAVY_PCT {
         return None;
     }
-    let slow: Vec<_> = stage
-        .kernels
-        .iter()
-        .filter(|k| {
-            k.family == Family::Gemm
-                && counted_off_tensor_cores(view, &k.name).unwrap_or_else(|| on_cuda_cores(&k.name))
-        })
-        .collect();
-    let (first, (format, ratio)) = (slow.first()?, faster_format(view)?);
+    let is_slow = |k: &&Kernel| {
+        let counted = counted_off_tensor_cores(view, &k.name);
+        counted.unwrap_or_else(|| is_fp32_attention(k) || on_cuda_cores(&k.name))
+    };
+    let slow: Vec<_> = products().filter(is_slow).collect();
+    let attends = slow.iter().any(|k| is_fp32_attention(k));
+    // TF32 is a setting of matrix products alone.
+    let formats = [Dtype::Tf32, Dtype::Bf16, Dtype::Fp16];
+    let formats = if attends { &formats[1..] } else { &formats[..] };
+    let (first, (format, ratio)) = (slow.first()?, faster_format(view, formats)?);
     let slow_ns: i64 = slow.iter().map(|kernel| kernel.total_ns).sum();
     let title = format!(
-        "matrix products of {} run on the CUDA cores for {} of {} ({})",
-        stage.spoken(),
+        "{} for {} of {} ({})",
+        match attends {
+            true => format!("attention and matrix products of {} run in fp32", stage.spoken()),
+            false => format!("matrix products of {} run on the CUDA cores", stage.spoken()),
+        },
         time(slow_ns),
         time(gemm_ns),
         first.short_name
@@ -273,17 +283,17 @@ fn counted_off_tensor_cores(view: &View<'_>, name: &str) -> Option<bool> {
     Some(work.tensor_flops() < 0.01 * flops)
 }
 
-/// Returns the first number format, from the closest to fp32 on, that the tensor cores of the device do faster than the CUDA cores do
+/// Returns the first of some number formats that the tensor cores of the device do faster than the CUDA cores do
 /// fp32, and the ratio of the peaks; `None` for an unknown device, or where there is none.
-fn faster_format(view: &View<'_>) -> Option<(Dtype, f64)> {
+fn faster_format(view: &View<'_>, formats: &[Dtype]) -> Option<(Dtype, f64)> {
     let device = view.inputs.analysis.devices.first()?;
     let Ok(facts) = lookup(device.name.as_deref()?, None, device.memory_bytes) else {
         // Every GPU since Ampere does bf16 on tensor cores at least twice as fast.
         return view.program.has_bf16.then_some((Dtype::Bf16, 2.0));
     };
     let fp32 = facts.dense_tflops.tflops(Dtype::Fp32)?;
-    let ratio = |format| Some((format, facts.dense_tflops.tflops(format)? / fp32));
-    [Dtype::Tf32, Dtype::Bf16, Dtype::Fp16].into_iter().filter_map(ratio).find(|(_, ratio)| *ratio > 1.1)
+    let ratio = |format: &Dtype| Some((*format, facts.dense_tflops.tflops(*format)? / fp32));
+    formats.iter().filter_map(ratio).find(|(_, ratio)| *ratio > 1.1)
 }
 
 /// Rules whose advice no program follows: memory has to be allocated for compression.
