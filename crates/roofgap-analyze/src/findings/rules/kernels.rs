@@ -7,7 +7,7 @@ use crate::findings::rule::{View, percent};
 use crate::gpu::{Dtype, lookup};
 use crate::names::{Family, is_initialisation};
 use crate::numbers::{count, counted, time};
-use crate::result::{Finding, Kernel, NcuRule};
+use crate::result::{Confidence, Finding, Kernel, NcuRule};
 
 /// Share of the stage's kernel time, in %, from which on small kernels are worth a line.
 const LEAST_SMALL_PCT: f64 = 20.0;
@@ -250,17 +250,18 @@ pub fn tensor_cores_idle(view: &View<'_>) -> Option<Finding> {
         time(gemm_ns),
         first.short_name
     );
-    let action = match format {
-        Dtype::Tf32 => format!(
-            "Let them use the tensor cores, which do TF32 {ratio:.1} times as fast here: bf16 weights, or \
-             torch.set_float32_matmul_precision(\"high\"); sizes that are multiples of 8."
-        ),
-        _ => format!(
-            "Let them use the tensor cores, which do {format} {ratio:.1} times as fast here: {format} weights, or autocast; \
-             sizes that are multiples of 8."
-        ),
+    let faster = ratio.map_or_else(
+        || "are faster by a ratio that is not known of this GPU".to_owned(),
+        |ratio| format!("do {format} {ratio:.1} times as fast here"),
+    );
+    let how = match format {
+        Dtype::Tf32 => "bf16 weights, or torch.set_float32_matmul_precision(\"high\")".to_owned(),
+        _ => format!("{format} weights, or autocast"),
     };
-    let at_peak_ns = (slow_ns as f64 / ratio) as i64;
+    let action =
+        format!("Let them use the tensor cores, which {faster}: {how}; sizes that are multiples of 8.");
+    // Without the ratio nothing is known to stay.
+    let at_peak_ns = ratio.map_or(0, |ratio| (slow_ns as f64 / ratio) as i64);
     view.saves_on_devices(&[
         ("products on the CUDA cores", slow_ns),
         ("at the ratio of the peaks", -at_peak_ns),
@@ -268,6 +269,7 @@ pub fn tensor_cores_idle(view: &View<'_>) -> Option<Finding> {
     .with("cuda_core_gemm_ns", slow_ns)
     .with("gemm_ns", gemm_ns)
     .with("kernel_ns", kernel_ns)
+    .confidence(if ratio.is_some() { Confidence::Bounded } else { Confidence::Guessed })
     .with_number(&format!("{format}_over_fp32_peak"), ratio)
     .with("largest", first.short_name.as_str())
     .finish(title, action)
@@ -284,16 +286,16 @@ fn counted_off_tensor_cores(view: &View<'_>, name: &str) -> Option<bool> {
 }
 
 /// Returns the first of some number formats that the tensor cores of the device do faster than the CUDA cores do
-/// fp32, and the ratio of the peaks; `None` for an unknown device, or where there is none.
-fn faster_format(view: &View<'_>, formats: &[Dtype]) -> Option<(Dtype, f64)> {
+/// fp32, and the ratio of the peaks; the ratio is not known of every device, and without tensor cores there is no format.
+fn faster_format(view: &View<'_>, formats: &[Dtype]) -> Option<(Dtype, Option<f64>)> {
     let device = view.inputs.analysis.devices.first()?;
     let Ok(facts) = lookup(device.name.as_deref()?, None, device.memory_bytes) else {
-        // Every GPU since Ampere does bf16 on tensor cores at least twice as fast.
-        return view.program.has_bf16.then_some((Dtype::Bf16, 2.0));
+        return view.program.has_bf16.then_some((Dtype::Bf16, None));
     };
     let fp32 = facts.dense_tflops.tflops(Dtype::Fp32)?;
     let ratio = |format: &Dtype| Some((*format, facts.dense_tflops.tflops(*format)? / fp32));
-    formats.iter().filter_map(ratio).find(|(_, ratio)| *ratio > 1.1)
+    let (format, ratio) = formats.iter().filter_map(ratio).find(|(_, ratio)| *ratio > 1.1)?;
+    Some((format, Some(ratio)))
 }
 
 /// Rules whose advice no program follows: memory has to be allocated for compression.
