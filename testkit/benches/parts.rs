@@ -7,7 +7,7 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use roofgap_analyze::{Contexts, IntervalSet, Launches, Options, analyze};
 use roofgap_report::{Bundle, Context};
 use roofgap_testkit::{Program, Spec, kineto, nsys};
-use roofgap_trace::sqlite::{Database, Value};
+use roofgap_trace::sqlite::{Database, Tables, Value};
 use roofgap_trace::{Losses, Names, Trace};
 use std::fs::File;
 use std::hint::black_box;

@@ -7,8 +7,8 @@ use crate::stages::kind_of;
 use crate::timeline::{Grouped, divide, expected, steady, step_summary, time_deviation};
 use roofgap_trace::account::Account;
 
-/// Describes the workload: from the program's account; what it does not say from the named model and the stated tokens. `None`
-/// where nothing is known.
+/// Describes the workload: from the program's account; what it does not say from the named model; and its tokens. `None` where
+/// nothing is known.
 pub fn workload(
     account: Option<&Account>,
     name: Option<&str>,
@@ -19,17 +19,15 @@ pub fn workload(
     let named = || name.or(model.map(Architecture::name)).map(str::to_owned);
     info.model = info.model.or_else(named);
     info.dtype = info.dtype.or_else(|| Some(model?.dtype.name().to_owned()));
-    // What the user states wins.
-    info.prompt_tokens = tokens.prompt.or(info.prompt_tokens);
-    info.generated_tokens = tokens.generated.or(info.generated_tokens);
-    info.batch = tokens.batch.or(info.batch);
-    info.vision_tokens = tokens.vision.or(info.vision_tokens);
+    info.prompt_tokens = tokens.prompt;
+    info.generated_tokens = tokens.generated;
+    info.batch = tokens.batch;
+    info.vision_tokens = tokens.vision;
     (account.is_some() || info != WorkloadInfo::default()).then_some(info)
 }
 
 fn of_account(account: &Account) -> WorkloadInfo {
     let model = account.model.clone().unwrap_or_default();
-    let tokens = account.tokens.unwrap_or_default();
     WorkloadInfo {
         model: model.name,
         revision: model.revision,
@@ -37,25 +35,10 @@ fn of_account(account: &Account) -> WorkloadInfo {
         active_parameters: model.active_parameters,
         dtype: model.dtype,
         weights: model.weights,
-        prompt_tokens: tokens.prompt,
-        generated_tokens: tokens.generated,
-        batch: tokens.batch,
-        vision_tokens: tokens.vision,
         device: account.device.as_ref().and_then(|d| d.name.clone()),
         // The answers of a server depend on the batches that it happened to make, so they do not compare two runs.
         token_hash: account.token_hash.clone().filter(|_| account.requests.is_none()),
-    }
-}
-
-/// Returns the tokens: each number from the user, else from the program.
-pub fn tokens(stated: &Tokens, account: Option<&Account>) -> Tokens {
-    let own = account.and_then(|a| a.tokens).unwrap_or_default();
-    Tokens {
-        prompt: stated.prompt.or(own.prompt),
-        generated: stated.generated.or(own.generated),
-        batch: stated.batch.or(own.batch),
-        vision: stated.vision.or(own.vision),
-        views: stated.views.clone(),
+        ..WorkloadInfo::default()
     }
 }
 

@@ -21,9 +21,10 @@ use crate::timeline::{
     Activity, CopyMeter, HostWork, LaunchGaps, StageMeter, find_cold, from_totals, graph_table, kernel_table,
 };
 use crate::verdict::verdict;
-use crate::{account, checks, communication, findings, host, layers, ranks, serving};
+use crate::{account, checks, communication, findings, host, layers, ranks, serving, vitals};
 use roofgap_trace::account::Account;
 use roofgap_trace::ncu::CounterSet;
+use roofgap_trace::vitals::GpuVitals;
 use roofgap_trace::{CallClass, Device, LossKind, Losses, Ns, OpKind, RecordedWindows, SourceFormat, Trace};
 use std::borrow::Cow;
 
@@ -56,6 +57,8 @@ pub struct Options {
     pub overhead: Vec<Overhead>,
     /// Requests that were sent while the timeline was recorded; without them, those of the account.
     pub recorded_requests: Option<RequestStats>,
+    /// Vitals of the GPUs in the unprofiled run that `account` is of.
+    pub baseline_vitals: Vec<GpuVitals>,
     /// Settings of the workload, for the knobs of findings; `None` for a capture alone.
     pub workload: Option<WorkloadFacts>,
 }
@@ -263,7 +266,8 @@ impl Rated {
         let (tensor, expert) = (options.tensor_parallel, options.expert_parallel);
         let replicas = expert.unwrap_or(1) / tensor.unwrap_or(1);
         let model = inputs.model().map(|model| model.with_replicas(replicas));
-        let tokens = account::tokens(&options.tokens, program);
+        // What the user states wins.
+        let tokens = options.tokens.or(program.and_then(|program| program.tokens).unwrap_or_default());
         let own = || program.and_then(|a| a.model.as_ref()?.dtype.as_deref()?.parse::<Dtype>().ok());
         let dtype = options.dtype.or_else(own);
         let analysis = &mut timed.analysis;
@@ -277,6 +281,8 @@ impl Rated {
             index: &attributed.index,
         };
         facts.add_utilisation(analysis);
+        let baseline = vitals::Baseline { vitals: &options.baseline_vitals, account: program };
+        vitals::attach(analysis, inputs.trace, &attributed.index, gpu.as_ref().ok(), &baseline);
         let model = model.ok();
         analysis.workload =
             account::workload(program, options.model_name.as_deref(), model.as_ref(), &tokens);
@@ -307,6 +313,7 @@ impl Counted {
         let gpu = rated.gpu.as_ref().ok();
         let analysis = &mut rated.timed.analysis;
         if inputs.counters.is_empty() && inputs.trace.sampled.is_empty() {
+            vitals::add_roofs(analysis, inputs.trace, index, gpu, |_| RoofSums::default());
             analysis.reasons.push(Reason::new(About::Counters, "no counters were given"));
         } else {
             (rows, roofs) = join_counters(inputs, index, analysis, gpu);
@@ -322,6 +329,12 @@ impl Counted {
     fn judged(self, inputs: &Inputs<'_>, mut losses: Losses) -> Analysis {
         let Rated { timed: Timed { mut analysis, evidence }, model, .. } = self.rated;
         let CounterRows { measured, alone, losses: of_counters } = self.counters;
+        if work_missing(inputs.trace, &losses) {
+            for stage in &mut analysis.stages {
+                stage.work_missing = true;
+                stage.warm.iter_mut().for_each(|warm| warm.work_missing = true);
+            }
+        }
         let rules = findings::Inputs {
             analysis: &analysis,
             evidence: &evidence,
@@ -345,6 +358,13 @@ impl Counted {
     }
 }
 
+/// Tells whether the GPU work of a tenth or more of the launches is not in the trace.
+fn work_missing(trace: &Trace, losses: &Losses) -> bool {
+    let missing = losses.count(LossKind::LaunchNoKernel);
+    let is_launch = |class: &&CallClass| matches!(class, CallClass::Launch | CallClass::GraphLaunch);
+    missing > 0 && missing.saturating_mul(10) >= trace.calls.class.iter().filter(is_launch).count() as u64
+}
+
 /// Joins the counters with the timeline, and puts them beside the kernels. Returns the roofs of the measured launches too.
 fn join_counters(
     inputs: &Inputs<'_>,
@@ -366,6 +386,8 @@ fn join_counters(
         gpu.map(|gpu| counters::roofs_alone(&joined, kernels, gpu))
     } else {
         counters::attach(&mut analysis.kernels, &joined, None);
+        let at_clock = |gpu: &GpuFacts| counters::roofs(&joined, &timeline, gpu);
+        vitals::add_roofs(analysis, inputs.trace, index, gpu, at_clock);
         gpu.map(|gpu| counters::roofs(&joined, &timeline, gpu))
     };
     for stage in &mut analysis.stages {

@@ -60,6 +60,7 @@ mod serving;
 mod stages;
 mod timeline;
 mod verdict;
+mod vitals;
 
 use roofgap_base::numbers;
 

@@ -6,10 +6,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// The limit of a stage.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
     /// Main limit of the stage.
     pub label: StageLimit,
+    /// Share of the stage's time that the cause of its limit takes, %; `None` where the limit is GPU work or not known.
+    pub pct: Option<f64>,
     /// The sentence that says why, with its numbers.
     pub why: String,
 }
@@ -84,6 +86,9 @@ const BUSY: f64 = 0.8;
 /// Below this share of the stage's time, in %, a cause of idle time is not what holds the stage back.
 pub const LEAST_GAP_PCT: f64 = 20.0;
 
+/// Share of the lost time, in %, from which on the second cause is named too.
+const LEAST_SECOND_PCT: f64 = 10.0;
+
 /// Operations from which on the gaps between them show what holds a stage back; of a stage of less than a millisecond, more.
 const LEAST_OPERATIONS: u64 = 10;
 const LEAST_SHORT_OPERATIONS: u64 = 50;
@@ -108,13 +113,17 @@ pub(crate) fn is_too_little(stage: &Stage) -> bool {
 /// Judges a stage by where the time of its warm part went.
 pub fn verdict(stage: &Stage) -> Verdict {
     let stage = stage.warm();
-    let limited = |label, why| Verdict { label, why };
+    let limited = |label, why| Verdict { label, pct: None, why };
     let (Some(busy), Some(idle)) = (stage.busy_ns, stage.causes()) else {
         return limited(StageLimit::NotMeasured, "no GPU work was recorded for this stage".to_owned());
     };
     let copies_fill = || stage.busy_share().is_some_and(|share| share >= BUSY) && copies_lead(stage, busy);
     if !stage.computes() && !copies_fill() {
         return limited(StageLimit::NotMeasured, only_transfers(stage));
+    }
+    if stage.work_missing {
+        let why = "the GPU work of many launches is not in the capture, so what seems idle may be busy";
+        return limited(StageLimit::NotMeasured, why.to_owned());
     }
     if is_too_little(stage) {
         let operations = counted(stage.gpu_op_count, "operation");
@@ -133,6 +142,12 @@ pub fn verdict(stage: &Stage) -> Verdict {
     let lost: i64 = causes.iter().map(|c| c.0).sum::<i64>() - exposed;
     let (ns, label, cause) =
         causes.into_iter().max_by_key(|c| c.0).unwrap_or((0, StageLimit::NotMeasured, ""));
+    let leading = label;
+    let of_lost = |ns: i64| 100.0 * ns as f64 / lost.max(1) as f64;
+    // The next cause where it matters too, so that the shares of a sentence and of a table agree.
+    let second =
+        causes.into_iter().filter(|c| (c.1, c.2) != (label, cause) && c.1 != StageLimit::Communication);
+    let second = second.max_by_key(|c| c.0).filter(|c| of_lost(c.0) >= LEAST_SECOND_PCT);
     if queued_ns > ns && queued > own {
         let why = format!(
             "the GPU works on what came before the stage for {:.1} % of {time}, and on the stage for {:.1} %",
@@ -168,17 +183,23 @@ pub fn verdict(stage: &Stage) -> Verdict {
     } else if longer_copies {
         with_copies()
     } else if label == StageLimit::Communication || 100.0 * ns_share < LEAST_GAP_PCT && ns_share < share {
-        let why = format!("{busy_for}, and no cause of its idle time takes {LEAST_GAP_PCT:.0} %");
-        (StageLimit::Gpu, why)
+        let rest = format!("; in {:.0} % of the rest {cause}", of_lost(ns));
+        let known = label != StageLimit::Communication && ns > 0;
+        (StageLimit::Gpu, if known { busy_for + &rest } else { busy_for })
     } else {
         // A gap has a cause only if the launch that ended it is known.
         let cause = match label == StageLimit::GpuGaps && stage.launch_count == 0 {
             true => "the cause is unknown, because no launches of its work were recorded".to_owned(),
-            false => format!("in {:.0} % of that {cause}", 100.0 * ns as f64 / lost.max(1) as f64),
+            false => {
+                let second = second
+                    .map_or_else(String::new, |(ns, _, why)| format!(", in {:.0} % {why}", of_lost(ns)));
+                format!("in {:.0} % of that {cause}{second}", of_lost(ns))
+            }
         };
         (label, format!("the GPU is idle {:.1} % of {time}; {cause}", 100.0 * (1.0 - share)))
     };
-    limited(label, why)
+    let leads = label == leading && label != StageLimit::NotMeasured;
+    Verdict { pct: leads.then_some(100.0 * ns_share), ..limited(label, why) }
 }
 
 /// Names the time of a stage in a sentence.
@@ -430,7 +451,8 @@ mod tests {
         let words = verdict(&stage(1_000, 1_000, 797, idle(195)));
         assert_eq!(words.label, StageLimit::Gpu);
         assert!(
-            words.why.contains("busy 79.7 %") && words.why.ends_with("no cause of its idle time takes 20 %"),
+            words.why.contains("busy 79.7 %")
+                && words.why.ends_with("in 96 % of the rest the CPU had not launched the next operation yet"),
             "{}",
             words.why
         );

@@ -213,11 +213,6 @@ impl Read for Unpacked {
     }
 }
 
-/// Tells whether a file is compressed with gzip.
-pub fn is_gzip(path: &Path) -> io::Result<bool> {
-    Unpacked::open(path).map(|content| content.is_packed())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

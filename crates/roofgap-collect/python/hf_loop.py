@@ -127,7 +127,7 @@ class Loop:
         step = self.stepper(cache, token)
         tokens = [token]
         self.wait()
-        begin = time.perf_counter_ns()
+        begin_decode = time.perf_counter_ns()
         ranges.push("decode_all", probe.LLM)
         moments = [clock.now()]
         for number in range(self.args.new_tokens):
@@ -138,9 +138,9 @@ class Loop:
             ranges.pop(probe.LLM)
         self.wait()
         ranges.pop(probe.LLM)
-        decode = time.perf_counter_ns() - begin
+        decode = time.perf_counter_ns() - begin_decode
         steps = [clock.between(a, b) for a, b in zip(moments, moments[1:])]
-        stages = [probe.stage("prefill", prefill, None, notes), probe.stage("decode", decode, steps)]
+        stages = [probe.stage("prefill", prefill, None, notes, begin), probe.stage("decode", decode, steps, (), begin_decode)]
         return stages, torch.cat(tokens, dim=1).tolist()
 
     def wait(self):

@@ -62,9 +62,11 @@ def write_account(account, path):
         raise
 
 
-def stage(name, wall_ns, steps_ns=None, notes=()):
-    """Returns one stage of a repeat."""
+def stage(name, wall_ns, steps_ns=None, notes=(), begin=None):
+    """Returns one stage of a repeat, which began when `time.perf_counter_ns` was `begin`."""
+    start = {} if begin is None else {"start_ns": begin + time.time_ns() - time.perf_counter_ns()}
     return {
+        **start,
         "name": name,
         "wall_ns": int(wall_ns),
         "steps_ns": None if steps_ns is None else [int(step) for step in steps_ns],

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use roofgap_base::clock;
+use roofgap_base::error::Error;
 use roofgap_base::file::{read_document, write_atomic_with};
 use serde::{Deserialize, Serialize};
 
@@ -27,33 +28,6 @@ const LONGEST_SOCKET: usize = 107;
 
 /// Largest process id of Linux, for the length of a path.
 const LARGEST_PID: u32 = 4_194_304;
-
-/// Failure to register or find a watched program.
-#[expect(missing_docs, reason = "the messages name the fields")]
-#[derive(Debug, thiserror::Error)]
-pub enum WatchError {
-    /// A private folder cannot be created or read.
-    #[error("cannot use the folder {}: {source}", path.display())]
-    Folder { path: PathBuf, source: io::Error },
-    /// Others can enter a private folder.
-    #[error("{} must be a folder of this user with mode 0700; remove it, or set {variable} to another place", path.display())]
-    NotPrivate { path: PathBuf, variable: &'static str },
-    /// A file cannot be written.
-    #[error("cannot write {}: {source}", path.display())]
-    Write { path: PathBuf, source: io::Error },
-    /// The path of a socket would be too long.
-    #[error("{} is too long for the path of a socket; set XDG_RUNTIME_DIR to a shorter one", path.display())]
-    LongPath { path: PathBuf },
-    /// `/proc` has no facts about this process.
-    #[error("cannot read the start time of this process; is /proc mounted?")]
-    NoStartTime,
-    /// Nothing is watched.
-    #[error("no program is watched; start one with `roofgap watch -- PROGRAM`")]
-    Nothing,
-    /// No watched program has this process.
-    #[error("no watched program has process {wanted:?}; watched are {known}")]
-    Unknown { wanted: String, known: String },
-}
 
 /// Registration of a watched program, the document `watch.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,28 +80,32 @@ pub struct Registry {
 
 impl Registry {
     /// Opens the registry, in the places that the environment names.
-    pub fn open() -> Result<Self, WatchError> {
+    pub fn open() -> Result<Self, Error> {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         Self::open_in(runtime.as_deref(), &std::env::temp_dir())
     }
 
-    fn open_in(runtime: Option<&Path>, temporary: &Path) -> Result<Self, WatchError> {
+    fn open_in(runtime: Option<&Path>, temporary: &Path) -> Result<Self, Error> {
         let captures = captures_folder(temporary)?;
         let sockets = sockets_folder(runtime, &captures)?;
         Ok(Self { sockets, captures })
     }
 
     /// Registers this process, which is about to become the program, and removes what ended programs left.
-    pub fn register(&self, command: Vec<String>) -> Result<(Watched, ProgramLock), WatchError> {
+    pub fn register(&self, command: Vec<String>) -> Result<(Watched, ProgramLock), Error> {
         self.remove_ended();
-        let pid = i32::try_from(std::process::id()).map_err(|_| WatchError::NoStartTime)?;
-        let start = process::of(pid).ok_or(WatchError::NoStartTime)?.start;
+        let own = i32::try_from(std::process::id()).ok().and_then(process::of);
+        let unknown = || Error::new("cannot read the start time of this process; is /proc mounted?");
+        let process::Process { pid, start, .. } = own.ok_or_else(unknown)?;
         // Containers that share a folder have the same process ids.
         let name = format!("{pid}-{:08x}", RandomState::new().hash_one(start) as u32);
         let (sockets, files) = (self.sockets.join(&name), self.captures.join(&name));
         let longest = sockets.join(format!("{LARGEST_PID}.sock"));
         if longest.as_os_str().len() > LONGEST_SOCKET {
-            return Err(WatchError::LongPath { path: longest });
+            let longest = longest.display();
+            return Err(Error::new(format!(
+                "{longest} is too long for the path of a socket; set XDG_RUNTIME_DIR to a shorter one"
+            )));
         }
         let registration = Registration {
             pid,
@@ -151,10 +129,10 @@ impl Registry {
     }
 
     /// Finds a program by the id of one of its processes, or the `latest` one.
-    pub fn find(&self, wanted: &str) -> Result<Watched, WatchError> {
+    pub fn find(&self, wanted: &str) -> Result<Watched, Error> {
         let mut all = self.list();
         if all.is_empty() {
-            return Err(WatchError::Nothing);
+            return Err(Error::new("no program is watched; start one with `roofgap watch -- PROGRAM`"));
         }
         let known: Vec<String> = all.iter().map(|one| one.registration.pid.to_string()).collect();
         let has = |one: &Watched| {
@@ -165,7 +143,10 @@ impl Registry {
             "latest" => all.pop(),
             _ => all.into_iter().rfind(has),
         };
-        found.ok_or_else(|| WatchError::Unknown { wanted: wanted.to_owned(), known: known.join(", ") })
+        found.ok_or_else(|| {
+            let known = known.join(", ");
+            Error::new(format!("no watched program has process {wanted:?}; watched are {known}"))
+        })
     }
 
     fn all(&self) -> Vec<Watched> {
@@ -261,9 +242,9 @@ fn remove(folder: &Path) -> io::Result<()> {
 }
 
 /// Creates the folder of a program with its registration, locked. Returns the file that holds the lock, which `exec` keeps open.
-fn create(folder: &Path, registration: &Registration) -> Result<File, WatchError> {
+fn create(folder: &Path, registration: &Registration) -> Result<File, Error> {
     let path = folder.join(FILE);
-    let failed = |source| WatchError::Write { path: path.clone(), source };
+    let failed = |source| Error::io("write", &path)(source);
     fs::DirBuilder::new().mode(0o700).create(folder).map_err(failed)?;
     let text = serde_json::to_vec_pretty(registration).map_err(|error| failed(error.into()))?;
     // It has its name once it is locked, so that nobody takes it for one of an ended program.
@@ -282,8 +263,8 @@ fn socket_of(sockets: &Path, pid: i32) -> PathBuf {
 }
 
 /// Creates a private folder, or checks the one that exists. `variable`: variable of the environment that moves it.
-fn private(path: &Path, variable: &'static str) -> Result<(), WatchError> {
-    let failed = |source| WatchError::Folder { path: path.to_owned(), source };
+fn private(path: &Path, variable: &'static str) -> Result<(), Error> {
+    let failed = |source| Error::io("use the folder", path)(source);
     match fs::DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
         _ => {}
@@ -291,13 +272,16 @@ fn private(path: &Path, variable: &'static str) -> Result<(), WatchError> {
     let found = fs::symlink_metadata(path).map_err(failed)?;
     let user = rustix::process::geteuid().as_raw();
     if !found.is_dir() || found.uid() != user || found.mode() & 0o077 != 0 {
-        return Err(WatchError::NotPrivate { path: path.to_owned(), variable });
+        return Err(Error::new(format!(
+            "{} must be a folder of this user with mode 0700; remove it, or set {variable} to another place",
+            path.display()
+        )));
     }
     Ok(())
 }
 
 /// Creates or checks the folder for captures: `roofgap-UID` in the folder for temporary files.
-fn captures_folder(temporary: &Path) -> Result<PathBuf, WatchError> {
+fn captures_folder(temporary: &Path) -> Result<PathBuf, Error> {
     let path = temporary.join(format!("roofgap-{}", rustix::process::geteuid().as_raw()));
     private(&path, "TMPDIR")?;
     Ok(path)
@@ -305,7 +289,7 @@ fn captures_folder(temporary: &Path) -> Result<PathBuf, WatchError> {
 
 /// Creates or checks the folder for registrations and sockets: `roofgap` in the user's runtime folder where there is one, else that for
 /// captures.
-fn sockets_folder(runtime: Option<&Path>, captures: &Path) -> Result<PathBuf, WatchError> {
+fn sockets_folder(runtime: Option<&Path>, captures: &Path) -> Result<PathBuf, Error> {
     let Some(runtime) = runtime.filter(|path| path.is_absolute() && path.is_dir()) else {
         return Ok(captures.to_owned());
     };
@@ -479,7 +463,7 @@ mod tests {
     fn a_program_is_found_by_its_processes_until_all_have_ended() {
         let base = tempfile::tempdir().unwrap();
         let registry = registry(base.path());
-        assert!(matches!(registry.find("latest"), Err(WatchError::Nothing)));
+        assert!(registry.find("latest").is_err());
         let (watched, lock) = registry.register(vec!["serve".into(), "a b".into()]).unwrap();
         let pid = watched.registration.pid.to_string();
         assert_eq!(registry.find("latest").unwrap(), watched);
@@ -496,7 +480,7 @@ mod tests {
         drop(lock);
         assert_eq!(registry.list().len(), 1);
         drop(listener);
-        assert!(matches!(registry.find("77"), Err(WatchError::Nothing)));
+        assert!(registry.find("77").is_err());
         assert!(watched.registration.files.exists());
         registry.remove_ended();
         assert!(!watched.registration.files.exists() && !watched.sockets.exists());

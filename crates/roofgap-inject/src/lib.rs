@@ -11,7 +11,7 @@
 //! | `cupti` | CUPTI, loaded at run time |
 //! | `nvtx` | annotations of the program |
 //! | `collector` | the recording and its writer thread |
-//! | [`sampler`] | hardware counters of all devices, sampled from a process of our own |
+//! | [`sampler`] | hardware counters, and power, clocks and the like of all devices, sampled from a process of our own |
 //!
 //! Environment variables:
 //!
@@ -49,6 +49,7 @@
 #[cfg(target_os = "linux")]
 mod collector;
 #[cfg(target_os = "linux")]
+#[macro_use]
 mod cupti;
 #[cfg(target_os = "linux")]
 pub mod emit;

@@ -16,6 +16,5 @@ mod answer;
 mod server;
 mod tools;
 
-pub use answer::McpError;
 pub use roots::Roots;
 pub use server::{McpProps, run};

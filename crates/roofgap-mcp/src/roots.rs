@@ -3,10 +3,9 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
+use roofgap_base::error::Error;
 use roofgap_runs::run_dir::LocateError;
 use roofgap_runs::runs::resolve;
-
-use crate::answer::McpError;
 
 /// Depth to which a folder that a client names is checked for links that lead out.
 const CHECKED_DEPTH: usize = 6;
@@ -25,7 +24,7 @@ impl Roots {
     ///
     /// # Errors
     /// Fails for a folder that is missing or not readable.
-    pub fn new(runs: &Path, others: &[PathBuf]) -> Result<Self, McpError> {
+    pub fn new(runs: &Path, others: &[PathBuf]) -> Result<Self, Error> {
         let mut folders = Vec::new();
         if let Ok(full) = fs::canonicalize(runs) {
             folders.push(full);
@@ -33,7 +32,7 @@ impl Roots {
         for path in others {
             let full = fs::canonicalize(path)
                 .and_then(|full| fs::read_dir(&full).map(|_| full))
-                .map_err(|source| McpError::Folder { path: path.clone(), source })?;
+                .map_err(Error::io("serve the folder", path))?;
             if !folders.contains(&full) {
                 folders.push(full);
             }
@@ -55,7 +54,7 @@ impl Roots {
     ///
     /// # Errors
     /// Fails for a name that is unknown, ambiguous or outside of the folders, links in a named folder included.
-    pub fn find(&self, input: &str) -> Result<PathBuf, McpError> {
+    pub fn find(&self, input: &str) -> Result<PathBuf, Error> {
         let path = Path::new(input);
         if !input.contains('/') {
             match resolve(&self.runs, input) {
@@ -73,7 +72,10 @@ impl Roots {
             Some(found) => self.inside(input, found),
             // A path outside gets the same answer whether it exists or not.
             None if named.iter().any(|path| self.contains(&plain(path))) => {
-                Err(McpError::NotFound { input: input.to_owned(), folders: self.listed() })
+                let folders = self.listed();
+                Err(Error::new(format!(
+                    "no run and no file {input:?} in {folders}; the tool `list` names what there is"
+                )))
             }
             None => Err(self.outside(input)),
         }
@@ -93,7 +95,7 @@ impl Roots {
     }
 
     /// Returns the path without links, if all of it is in the folders.
-    fn inside(&self, input: &str, path: &Path) -> Result<PathBuf, McpError> {
+    fn inside(&self, input: &str, path: &Path) -> Result<PathBuf, Error> {
         let full = fs::canonicalize(path).map_err(|_| self.outside(input))?;
         if self.contains(&full) && self.keeps_inside(&full, CHECKED_DEPTH) {
             Ok(full)
@@ -123,8 +125,9 @@ impl Roots {
         })
     }
 
-    fn outside(&self, input: &str) -> McpError {
-        McpError::Outside { input: input.to_owned(), folders: self.listed() }
+    fn outside(&self, input: &str) -> Error {
+        let folders = self.listed();
+        Error::new(format!("{input:?} is outside of the folders that this server may read: {folders}"))
     }
 
     fn listed(&self) -> String {
@@ -179,7 +182,7 @@ mod tests {
         assert_eq!(roots.name_of(&capture), "deep/a.sqlite");
         assert_eq!(roots.name_of(&run), "20260101-000000");
         let error = roots.find("deep/b.sqlite").unwrap_err();
-        assert!(matches!(error, McpError::NotFound { .. }), "{error}");
+        assert!(error.to_string().starts_with("no run and no file"), "{error}");
     }
 
     #[test]
@@ -202,7 +205,7 @@ mod tests {
             "/",
         ] {
             let error = roots.find(name).unwrap_err();
-            assert!(matches!(error, McpError::Outside { .. }), "{name}: {error}");
+            assert!(error.to_string().contains("outside of the folders"), "{name}: {error}");
         }
     }
 
@@ -212,6 +215,6 @@ mod tests {
         let none = base.path().join("none");
         assert!(Roots::new(&none, &[]).unwrap().folders().is_empty());
         let error = Roots::new(&none, std::slice::from_ref(&none)).unwrap_err();
-        assert!(matches!(error, McpError::Folder { .. }), "{error}");
+        assert!(error.to_string().contains("serve the folder"), "{error}");
     }
 }

@@ -1,6 +1,6 @@
 //! The server: tools over standard input and output.
 
-use crate::answer::{Bounded, McpError};
+use crate::answer::{Bounded, ToolError};
 use crate::message::Lines;
 use crate::roots::Roots;
 use crate::tools::compare::{self, CompareAnswer, CompareRequest};
@@ -14,8 +14,10 @@ use rmcp::handler::server::router::tool::ToolRouter;
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::model::{Implementation, ServerCapabilities, ServerConfig};
 use rmcp::{Json, ServerHandler, ServiceExt, tool, tool_handler, tool_router};
+use roofgap_base::error::Error;
 use roofgap_runs::cache::OpenCache;
 use roofgap_runs::open::Exporter;
+use std::fmt::Display;
 use std::sync::Arc;
 
 /// Guidance for the client, sent when it connects.
@@ -38,19 +40,22 @@ pub struct McpProps {
 ///
 /// # Errors
 /// Fails if the client breaks the protocol.
-pub fn run(props: McpProps) -> Result<(), McpError> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(McpError::Runtime)?;
+pub fn run(props: McpProps) -> Result<(), Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Error::new(format!("cannot start the server: {error}")))?;
+    let failed = |error: &dyn Display| Error::new(format!("the connection failed: {error}"));
     let ended = runtime.block_on(async {
         let tools = Tools::new(props);
         let running = match tools.serve(Lines::new(tokio::io::stdin(), tokio::io::stdout())).await {
             Ok(running) => running,
             // The client left before it said anything.
             Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
-            Err(error) => return Err(McpError::Protocol(error.to_string())),
+            Err(error) => return Err(failed(&error)),
         };
         let ended = running.waiting().await;
-        ended.map(|_| ()).map_err(|error| McpError::Protocol(error.to_string()))
+        ended.map(|_| ()).map_err(|error| failed(&error))
     });
     // A thread that waits for standard input must not hold up the end.
     runtime.shutdown_background();
@@ -76,11 +81,12 @@ impl Tools {
     async fn ask<R: Send + 'static, T: Send + 'static>(
         &self,
         request: R,
-        answer: fn(&State, &R) -> Result<T, McpError>,
-    ) -> Result<Json<Bounded<T>>, McpError> {
+        answer: fn(&State, &R) -> Result<T, Error>,
+    ) -> Result<Json<Bounded<T>>, ToolError> {
         let state = self.state.clone();
         let done = tokio::task::spawn_blocking(move || answer(&state, &request)).await;
-        done.unwrap_or(Err(McpError::Panic)).map(|answer| Json(Bounded(answer)))
+        let answer = done.unwrap_or_else(|_| Err(Error::new("the tool failed; this is a bug")));
+        answer.map(|answer| Json(Bounded(answer))).map_err(ToolError)
     }
 }
 
@@ -91,7 +97,7 @@ impl Tools {
     async fn list(
         &self,
         Parameters(request): Parameters<ListRequest>,
-    ) -> Result<Json<Bounded<ListAnswer>>, McpError> {
+    ) -> Result<Json<Bounded<ListAnswer>>, ToolError> {
         self.ask(request, list::answer).await
     }
 
@@ -100,7 +106,7 @@ impl Tools {
     async fn summary(
         &self,
         Parameters(request): Parameters<InputRequest>,
-    ) -> Result<Json<Bounded<SummaryAnswer>>, McpError> {
+    ) -> Result<Json<Bounded<SummaryAnswer>>, ToolError> {
         self.ask(request, summary::answer).await
     }
 
@@ -109,7 +115,7 @@ impl Tools {
     async fn findings(
         &self,
         Parameters(request): Parameters<FindingsRequest>,
-    ) -> Result<Json<Bounded<FindingsAnswer>>, McpError> {
+    ) -> Result<Json<Bounded<FindingsAnswer>>, ToolError> {
         self.ask(request, findings::answer).await
     }
 
@@ -118,7 +124,7 @@ impl Tools {
     async fn kernels(
         &self,
         Parameters(request): Parameters<KernelsRequest>,
-    ) -> Result<Json<Bounded<KernelsAnswer>>, McpError> {
+    ) -> Result<Json<Bounded<KernelsAnswer>>, ToolError> {
         self.ask(request, kernels::answer).await
     }
 
@@ -127,7 +133,7 @@ impl Tools {
     async fn steps(
         &self,
         Parameters(request): Parameters<StepsRequest>,
-    ) -> Result<Json<Bounded<StepsAnswer>>, McpError> {
+    ) -> Result<Json<Bounded<StepsAnswer>>, ToolError> {
         self.ask(request, timeline::answer_steps).await
     }
 
@@ -136,7 +142,7 @@ impl Tools {
     async fn timeline(
         &self,
         Parameters(request): Parameters<TimelineRequest>,
-    ) -> Result<Json<Bounded<TimelineAnswer>>, McpError> {
+    ) -> Result<Json<Bounded<TimelineAnswer>>, ToolError> {
         self.ask(request, timeline::answer).await
     }
 
@@ -145,7 +151,7 @@ impl Tools {
     async fn compare(
         &self,
         Parameters(request): Parameters<CompareRequest>,
-    ) -> Result<Json<Bounded<CompareAnswer>>, McpError> {
+    ) -> Result<Json<Bounded<CompareAnswer>>, ToolError> {
         self.ask(request, compare::answer).await
     }
 
@@ -154,7 +160,7 @@ impl Tools {
     async fn explain(
         &self,
         Parameters(request): Parameters<ExplainRequest>,
-    ) -> Result<Json<Bounded<ExplainAnswer>>, McpError> {
+    ) -> Result<Json<Bounded<ExplainAnswer>>, ToolError> {
         self.ask(request, findings::answer_one).await
     }
 }

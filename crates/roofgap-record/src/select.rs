@@ -9,7 +9,7 @@
 
 use roofgap_analyze::{Analyzed, Family, family};
 use roofgap_collect::command::NvtxRange;
-use roofgap_trace::sqlite::Database;
+use roofgap_trace::sqlite::{Database, Tables};
 use roofgap_trace::{NameId, OpKind, ReadError, ShapeId, Trace, native};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -41,6 +41,7 @@ pub use derivation::{Derivation, DerivationRow, derivations};
 pub use document::headline::{headline, main_stage};
 pub use document::selection::{KernelOrder, NameFilter, Selection};
 pub use document::serving::requests_text;
+pub use document::trial::tried_text;
 pub use export::ExportError;
 pub use render::screen::{Screen, Tone, columns};
 pub use render::{markdown, text};

@@ -7,19 +7,16 @@ use std::fmt::Write;
 use std::time::SystemTime;
 
 use Points::{Labelled, OfRun, OfStages};
-use Unit::{Count, Ratio, Seconds, TokensPerSecond};
 
-/// The unit of a gauge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unit {
-    Seconds,
-    /// A share from 0 to 1, or a quotient.
-    Ratio,
-    /// Tokens per second.
-    TokensPerSecond,
-    /// A number of things.
-    Count,
-}
+/// The unit of a gauge: the end of its name for Prometheus, and in UCUM, as OpenTelemetry asks for.
+type Unit = (&'static str, &'static str);
+
+const SECONDS: Unit = ("_seconds", "s");
+/// A share from 0 to 1, or a quotient.
+const RATIO: Unit = ("_ratio", "1");
+const TOKENS_PER_SECOND: Unit = ("_per_second", "{token}/s");
+/// A number of things.
+const COUNT: Unit = ("", "{count}");
 
 /// A number and its labels.
 struct Point {
@@ -34,112 +31,92 @@ enum Points {
     Labelled(fn(&Analysis) -> Vec<Point>),
 }
 
-/// A gauge: the words of its name, its unit, the field of the analysis that it comes from, a sentence for people, and its points.
-type Gauge = (&'static str, Unit, &'static str, &'static str, Points);
+/// A gauge: the words of its name, its unit, a sentence for people, and its points.
+type Gauge = (&'static str, Unit, &'static str, Points);
 
 const GAUGES: &[Gauge] = &[
     (
         "stage.time",
-        Seconds,
-        "stages.wall_ns",
+        SECONDS,
         "Time of a stage, all instances together.",
         OfStages(|stage| Some(seconds(stage.elapsed_ns()))),
     ),
     (
         "stage.instances",
-        Count,
-        "stages.instances",
+        COUNT,
         "Number of instances of a stage.",
         OfStages(|stage| Some(stage.instances as f64)),
     ),
     (
         "stage.gpu.busy",
-        Seconds,
-        "stages.busy_ns",
+        SECONDS,
         "Time with at least one GPU operation of a stage, summed over devices.",
         OfStages(|stage| stage.busy_ns.map(seconds)),
     ),
-    (
-        "stage.kernel",
-        Seconds,
-        "stages.kernel_ns",
-        "Kernel time of a stage.",
-        OfStages(|stage| stage.kernel_ns.map(seconds)),
-    ),
+    ("stage.kernel", SECONDS, "Kernel time of a stage.", OfStages(|stage| stage.kernel_ns.map(seconds))),
     (
         "stage.gpu.idle",
-        Seconds,
-        "stages.idle",
+        SECONDS,
         "Time between the first and the last GPU operation of a stage in which the GPU ran nothing, by cause.",
         Labelled(idle),
     ),
     (
         "stage.launches",
-        Count,
-        "stages.launch_count",
+        COUNT,
         "Number of calls that launched GPU work.",
         OfStages(|stage| stage.busy_ns.map(|_| stage.launch_count as f64)),
     ),
     (
         "stage.step",
-        Seconds,
-        "stages.steps.mean_ns",
+        SECONDS,
         "Mean time of a step.",
         OfStages(|stage| Some(seconds(stage.steps.as_ref()?.mean_ns))),
     ),
     (
         "stage.token",
-        Seconds,
-        "stages.token_ns",
+        SECONDS,
         "Time per token, all sequences together.",
         OfStages(|stage| stage.token_ns.map(seconds)),
     ),
     (
         "stage.tokens",
-        TokensPerSecond,
-        "stages.tokens_per_s",
+        TOKENS_PER_SECOND,
         "Tokens per second, all sequences together.",
         OfStages(|stage| stage.tokens_per_s),
     ),
     (
         "stage.mfu",
-        Ratio,
-        "stages.mfu.by_wall_pct",
+        RATIO,
         "Model FLOPs utilisation over wall time.",
         OfStages(|stage| Some(stage.mfu.as_ref()?.by_wall_pct / 100.0)),
     ),
     (
         "stage.mbu",
-        Ratio,
-        "stages.mbu.by_wall_pct",
+        RATIO,
         "Memory bandwidth utilisation over wall time.",
         OfStages(|stage| Some(stage.mbu.as_ref()?.by_wall_pct / 100.0)),
     ),
     (
         "kernel",
-        Seconds,
-        "totals.kernel_ns",
+        SECONDS,
         "Kernel time of the whole trace.",
         OfRun(|run| (run.totals.kernel_count > 0).then(|| seconds(run.totals.kernel_ns))),
     ),
     (
         "kernels",
-        Count,
-        "totals.kernel_count",
+        COUNT,
         "Number of kernels in the whole trace.",
         OfRun(|run| Some(run.totals.kernel_count as f64).filter(|count| *count > 0.0)),
     ),
     (
         "time.to.first.token",
-        Seconds,
-        "per_run.ttft_ns",
+        SECONDS,
         "Prefill and the first step of decode, mean over runs.",
         OfRun(|run| run.per_run.as_ref()?.ttft_ns.map(seconds)),
     ),
     (
         "profiler.overhead",
-        Ratio,
-        "overhead.ratio",
+        RATIO,
         "Time under a profiler divided by the time without it.",
         Labelled(|analysis| {
             let overhead = analysis.overhead.iter().map(|overhead| Point {
@@ -151,8 +128,7 @@ const GAUGES: &[Gauge] = &[
     ),
     (
         "finding.saving",
-        Seconds,
-        "findings.bound_ns",
+        SECONDS,
         "Upper bound on what fixing a finding saves; bounds overlap.",
         Labelled(savings),
     ),
@@ -216,17 +192,11 @@ fn savings(analysis: &Analysis) -> Vec<Point> {
 pub fn prometheus(bundle: Bundle<'_>) -> String {
     let run = bundle.context.title.as_str();
     let mut out = String::new();
-    for (words, unit, _, help, points) in GAUGES {
+    for (words, (unit, _), help, points) in GAUGES {
         let points = points.of(bundle.analysis);
         if points.is_empty() {
             continue;
         }
-        let unit = match unit {
-            Seconds => "_seconds",
-            Ratio => "_ratio",
-            TokensPerSecond => "_per_second",
-            Count => "",
-        };
         let name = format!("roofgap_{}{unit}", words.replace('.', "_"));
         // Writing to a string cannot fail.
         let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge");
@@ -274,14 +244,7 @@ pub fn otlp(bundle: Bundle<'_>, at: SystemTime) -> String {
     format!("{document}\n")
 }
 
-fn metric((words, unit, _, help, points): &Gauge, analysis: &Analysis, at: &str) -> Option<Value> {
-    // UCUM, as OpenTelemetry asks for.
-    let unit = match unit {
-        Seconds => "s",
-        Ratio => "1",
-        TokensPerSecond => "{token}/s",
-        Count => "{count}",
-    };
+fn metric((words, (_, unit), help, points): &Gauge, analysis: &Analysis, at: &str) -> Option<Value> {
     let data_point = |point: &Point| {
         let labels: Vec<Value> = point.labels.iter().map(|(key, value)| attribute(key, value)).collect();
         json!({ "timeUnixNano": at, "asDouble": point.value, "attributes": labels })
@@ -299,27 +262,4 @@ fn metric((words, unit, _, help, points): &Gauge, analysis: &Analysis, at: &str)
 
 fn attribute(key: &str, value: &str) -> Value {
     json!({ "key": key, "value": { "stringValue": value } })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_gauge_comes_from_a_field_of_the_analysis() {
-        let schema: Value = serde_json::from_str(crate::json::SCHEMA).unwrap();
-        for (words, _, field, ..) in GAUGES {
-            let mut place = &schema;
-            for part in field.split('.') {
-                let own =
-                    place.pointer("/items/$ref").or(place.pointer("/anyOf/0/$ref")).or(place.get("$ref"));
-                if let Some(name) = own.and_then(Value::as_str) {
-                    place = schema.pointer(name.trim_start_matches('#')).unwrap();
-                }
-                place = place
-                    .pointer(&format!("/properties/{part}"))
-                    .unwrap_or_else(|| panic!("{words}: {field}"));
-            }
-        }
-    }
 }

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
+use roofgap_base::error::Error;
 use roofgap_collect::entries;
 
-use crate::open::{Exporter, OpenError, Opened, Overrides, open_inputs};
+use crate::open::{Exporter, Opened, Overrides, open_inputs};
 
 /// Inputs that stay in memory. A trace of a million kernels takes about 180 MB.
 const KEPT: usize = 2;
@@ -53,7 +54,7 @@ impl OpenCache {
     ///
     /// # Errors
     /// Fails for inputs that cannot be read.
-    pub fn open(&self, paths: &[PathBuf]) -> Result<Arc<Opened>, OpenError> {
+    pub fn open(&self, paths: &[PathBuf]) -> Result<Arc<Opened>, Error> {
         // Nothing is left half changed by a panic.
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = stamp(paths);

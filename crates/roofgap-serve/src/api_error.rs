@@ -7,7 +7,6 @@ use roofgap_base::error::Error;
 use roofgap_base::text::lines_without_controls;
 use roofgap_report::page::NoTimeline;
 use roofgap_runs::config::ConfigError;
-use roofgap_runs::open::OpenError;
 use roofgap_runs::run_dir::LocateError;
 use serde_json::json;
 
@@ -23,7 +22,7 @@ pub enum ApiError {
     /// The request comes from a page of another site.
     #[error("requests from pages of other sites are refused")]
     WrongOrigin,
-    /// No run or job has this id.
+    /// No run, and no request for one, has this id.
     #[error("no run {0:?}")]
     NoRun(String),
     /// The run has no such file.
@@ -64,7 +63,7 @@ pub enum ApiError {
     Range(u64),
     /// A side of a comparison cannot be loaded.
     #[error(transparent)]
-    Load(#[from] OpenError),
+    Load(Error),
     /// The run has no timeline.
     #[error("this run has no timeline: {0}")]
     NoTimeline(#[from] NoTimeline),
@@ -98,8 +97,9 @@ impl ApiError {
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::WrongHost(_) => StatusCode::MISDIRECTED_REQUEST,
             Self::WrongOrigin | Self::RunsOff | Self::CommandsOff => StatusCode::FORBIDDEN,
-            Self::NoRun(_) | Self::NoFile { .. } | Self::NoOperation => StatusCode::NOT_FOUND,
-            Self::Locate(_) | Self::Load(OpenError::Locate(_)) => StatusCode::NOT_FOUND,
+            Self::NoRun(_) | Self::NoFile { .. } | Self::NoOperation | Self::Locate(_) => {
+                StatusCode::NOT_FOUND
+            }
             Self::NoPreset(_) | Self::Config(_) | Self::Body(_) | Self::EmptyWindow { .. } => {
                 StatusCode::BAD_REQUEST
             }

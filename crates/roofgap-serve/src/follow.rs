@@ -14,7 +14,7 @@ use roofgap_runs::runs::show;
 use serde_json::{Value, json};
 
 use crate::api_error::ApiError;
-use crate::queue::JobState;
+use crate::queue::QueueState;
 use crate::state::Shared;
 
 /// Interval between looks at the files of a session.
@@ -45,7 +45,7 @@ struct Follower {
     ended: bool,
 }
 
-/// Follows a job or a run until it ends. Looks happen at the pace of the client, so that a slow one costs nothing.
+/// Follows a run, or a request for one, until it ends. Looks happen at the pace of the client, so that a slow one costs nothing.
 pub fn events(shared: Shared, id: String) -> impl Stream<Item = Result<Event, ApiError>> {
     let follower = Follower {
         shared,
@@ -88,20 +88,20 @@ impl Follower {
     /// Collects what happened since the last look.
     fn look(&mut self) -> VecDeque<Named> {
         let mut events = VecDeque::new();
-        let job = self.shared.queue.find(&self.id);
-        if let Some(job) = &job {
-            let position = self.shared.queue.position(&job.job);
+        let requested = self.shared.queue.find(&self.id);
+        if let Some(queued) = &requested {
+            let position = self.shared.queue.position(&queued.id);
             if position.is_some() && position != self.position {
-                events.push_back(("queued", json!({ "job": job.job, "sessions_before": position })));
+                events.push_back(("queued", json!({ "job": queued.id, "sessions_before": position })));
                 self.position = position;
             }
-            let messages = self.shared.queue.folder().messages(&job.job);
+            let messages = self.shared.queue.folder().messages(&queued.id);
             self.log(&messages, "session", &mut events);
-            if job.state == JobState::Cancelled || (job.is_over() && job.run_id.is_none()) {
-                let state = if job.state == JobState::Cancelled { "cancelled" } else { "failed" };
+            if queued.state == QueueState::Cancelled || (queued.is_over() && queued.run_id.is_none()) {
+                let state = if queued.state == QueueState::Cancelled { "cancelled" } else { "failed" };
                 events.push_back((
                     "end",
-                    json!({ "job": job.job, "run_id": null, "state": state, "error": job.error }),
+                    json!({ "job": queued.id, "run_id": null, "state": state, "error": queued.error }),
                 ));
                 self.ended = true;
                 return events;
@@ -111,7 +111,8 @@ impl Follower {
             return events;
         };
         // Before the last look at the record, so that nothing of a run that ends in between is missed.
-        let over = run_state(&run.path) != RunState::UnderWay && job.is_none_or(|job| job.is_over());
+        let over =
+            run_state(&run.path) != RunState::UnderWay && requested.is_none_or(|queued| queued.is_over());
         if !self.run_sent {
             events.push_back(("run", json!({ "run_id": run.id })));
             self.run_sent = true;

@@ -3,7 +3,7 @@
 use crate::api_error::ApiError;
 use crate::download::{Download, RunFile};
 use crate::guard::{self, COOKIE};
-use crate::queue::JobRecord;
+use crate::queue::Queued;
 use crate::request::RunRequest;
 use crate::state::{AppState, Shared};
 use crate::{follow, page};
@@ -86,7 +86,7 @@ pub async fn openapi(State(shared): State<Shared>) -> Result<Response, ApiError>
 pub async fn front(State(shared): State<Shared>) -> Result<Response, ApiError> {
     blocking(shared, |state| {
         let runs = list(&state.props.runs)?;
-        Ok(html(page::runs(&runs, &state.queue.open_jobs()), PAGE_POLICY))
+        Ok(html(page::runs(&runs, &state.queue.unfinished()), PAGE_POLICY))
     })
     .await
 }
@@ -95,7 +95,7 @@ pub async fn front(State(shared): State<Shared>) -> Result<Response, ApiError> {
 pub async fn runs(State(shared): State<Shared>) -> Result<Response, ApiError> {
     blocking(shared, |state| {
         let runs = list(&state.props.runs)?;
-        document(&json!({ "runs": runs, "queue": state.queue.open_jobs() }))
+        document(&json!({ "runs": runs, "queue": state.queue.unfinished() }))
     })
     .await
 }
@@ -150,7 +150,7 @@ pub async fn timeline(
         // Kept until the work is done, also if the client has left.
         let _place = place;
         let run = state.run(&id)?;
-        let opened = state.opened.open(&[run.path])?;
+        let opened = state.opened.open(&[run.path]).map_err(ApiError::Load)?;
         document(&timeline_window(opened.bundle(), from, to, limit)?)
     })
     .await
@@ -214,8 +214,8 @@ pub async fn compare_runs(
     blocking(shared, move |state| {
         let side = |id: &str| -> Result<OpenedSide, ApiError> {
             let run = state.run(id)?;
-            let overrides = Overrides::default();
-            Ok(open_side(&state.props.runs, &run.id, &overrides, state.opened.exporter())?)
+            let (overrides, exporter) = (Overrides::default(), state.opened.exporter());
+            open_side(&state.props.runs, &run.id, &overrides, exporter).map_err(ApiError::Load)
         };
         let (base, head) = (side(&query.base)?, side(&query.head)?);
         let [before, after] =
@@ -252,23 +252,23 @@ pub async fn start(State(shared): State<Shared>, request: Request) -> Result<Res
     let request: RunRequest =
         serde_json::from_value(Value::Object(document)).map_err(|error| ApiError::Body(error.to_string()))?;
     let wait = request.wait;
-    let job = blocking(shared.clone(), move |state| {
+    let queued = blocking(shared.clone(), move |state| {
         request.check(state.props.permissions, state.props.config_dir.as_deref())?;
         state.queue.add(request)
     })
     .await?;
     if !wait {
         return blocking(shared, move |state| {
-            let status = state.queue.find(&job.job).unwrap_or(job);
-            Ok((StatusCode::ACCEPTED, described(state, &status)).into_response())
+            let now = state.queue.find(&queued.id).unwrap_or(queued);
+            Ok((StatusCode::ACCEPTED, described(state, &now)).into_response())
         })
         .await;
     }
     loop {
-        match shared.queue.find(&job.job) {
-            Some(job) if job.is_over() => return blocking(shared, move |state| result(state, &job)).await,
+        match shared.queue.find(&queued.id) {
+            Some(now) if now.is_over() => return blocking(shared, move |state| result(state, &now)).await,
             Some(_) => tokio::time::sleep(LOOK).await,
-            None => return Err(ApiError::NoRun(job.job)),
+            None => return Err(ApiError::NoRun(queued.id)),
         }
     }
 }
@@ -286,34 +286,35 @@ async fn read_body(body: Body, most: usize) -> Result<axum::body::Bytes, ApiErro
 }
 
 /// Returns the answer of an ended session with the HTTP status of its exit status.
-fn result(state: &AppState, job: &JobRecord) -> Result<Response, ApiError> {
-    let status = match job.exit_status {
+fn result(state: &AppState, ended: &Queued) -> Result<Response, ApiError> {
+    let status = match ended.exit_status {
         Some(0 | 3) => 200,
         Some(2) => 400,
         Some(4) => 422,
         Some(130) => 499,
-        None if job.run_id.is_none() && job.error.is_none() => 499,
+        None if ended.run_id.is_none() && ended.error.is_none() => 499,
         _ => 500,
     };
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let answer = read_document(&state.queue.folder().answer(&job.job)).unwrap_or_default();
+    let answer = read_document(&state.queue.folder().answer(&ended.id)).unwrap_or_default();
     match serde_json::from_slice::<Value>(&answer) {
         Ok(answer) => Ok((status, Json(answer)).into_response()),
         Err(_) => {
-            let error = job.error.clone().unwrap_or_else(|| "cancelled".to_owned());
-            Ok((status, Json(json!({ "error": error, "job": job.job }))).into_response())
+            let error = ended.error.clone().unwrap_or_else(|| "cancelled".to_owned());
+            Ok((status, Json(json!({ "error": error, "job": ended.id }))).into_response())
         }
     }
 }
 
-/// Describes a job: its record, its place in the queue, and the state of its run.
-fn described(shared: &AppState, job: &JobRecord) -> Json<Value> {
-    let mut value = serde_json::to_value(job).unwrap_or_default();
-    value["sessions_before"] = json!(shared.queue.position(&job.job));
-    let refused = (!job.is_over()).then(|| job.request.is_permitted(shared.props.permissions).err());
+/// Describes a requested session: its record, its place in the queue, and the state of its run.
+fn described(shared: &AppState, queued: &Queued) -> Json<Value> {
+    let mut value = serde_json::to_value(queued).unwrap_or_default();
+    value["sessions_before"] = json!(shared.queue.position(&queued.id));
+    let refused = (!queued.is_over()).then(|| queued.request.is_permitted(shared.props.permissions).err());
     value["waits_for"] = json!(refused.flatten().map(|error| error.to_string()));
     value["run_state"] = json!(
-        job.run_id
+        queued
+            .run_id
             .as_deref()
             .and_then(|run| show(&shared.run(run).ok()?).ok())
             .map(|details| details.summary.status)
@@ -321,16 +322,20 @@ fn described(shared: &AppState, job: &JobRecord) -> Json<Value> {
     Json(value)
 }
 
-/// Gives the state of a job.
-pub async fn job(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+/// Gives the state of a requested session.
+pub async fn requested(
+    State(shared): State<Shared>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
     blocking(shared, move |state| {
-        let job = state.queue.find(&id).ok_or_else(|| ApiError::NoRun(id.chars().take(100).collect()))?;
-        Ok(described(state, &job))
+        let queued = state.queue.find(&id);
+        let queued = queued.ok_or_else(|| ApiError::NoRun(id.chars().take(100).collect()))?;
+        Ok(described(state, &queued))
     })
     .await
 }
 
-/// Checks that there is a job or a run of this id.
+/// Checks that there is a run, or a request for one, of this id.
 fn is_known(state: &AppState, id: &str) -> Result<(), ApiError> {
     match state.queue.find(id) {
         Some(_) => Ok(()),
@@ -348,8 +353,8 @@ pub async fn events(State(shared): State<Shared>, Path(id): Path<String>) -> Res
 pub async fn cancel(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Response, ApiError> {
     blocking(shared, move |state| {
         is_known(state, &id)?;
-        let job = state.queue.cancel(&id)?;
-        Ok((StatusCode::ACCEPTED, described(state, &job)).into_response())
+        let queued = state.queue.cancel(&id)?;
+        Ok((StatusCode::ACCEPTED, described(state, &queued)).into_response())
     })
     .await
 }
@@ -368,7 +373,7 @@ fn operations() -> [(&'static str, MethodRouter<Shared>); 14] {
         ("/runs/{run_id}/page", get(run_page)),
         ("/compare", get(compare_runs)),
         ("/profile/run", post(start)),
-        ("/profile/{run_id}", get(job)),
+        ("/profile/{run_id}", get(requested)),
         ("/profile/{run_id}/artifacts", get(artifact_list)),
         ("/profile/{run_id}/artifacts/{*path}", get(artifact)),
         ("/profile/{run_id}/timeline", get(timeline)),

@@ -5,7 +5,7 @@ use roofgap_report::page::{Shell, shell};
 use roofgap_report::{size, time};
 use roofgap_runs::runs::{RunDetails, RunSummary};
 
-use crate::queue::{JobRecord, JobState};
+use crate::queue::{QueueState, Queued};
 
 /// Style of the pages.
 const STYLE: &str = include_str!("page.css");
@@ -19,11 +19,11 @@ fn page(title: &str, refresh: bool, body: Markup) -> String {
 }
 
 /// Renders the list of runs, newest first, with the queue before it.
-pub fn runs(runs: &[RunSummary], jobs: &[JobRecord]) -> String {
-    let busy = !jobs.is_empty() || runs.iter().any(|run| run.status == "under_way");
+pub fn runs(runs: &[RunSummary], unfinished: &[Queued]) -> String {
+    let busy = !unfinished.is_empty() || runs.iter().any(|run| run.status == "under_way");
     let content = html! {
         h1 { "Runs" }
-        @if !jobs.is_empty() { (queue(jobs)) }
+        @if !unfinished.is_empty() { (queue(unfinished)) }
         @if runs.is_empty() {
             p { "No runs yet. " code { "roofgap profile" } " or " code { "POST /profile/run" } " makes one." }
         } @else {
@@ -41,17 +41,17 @@ pub fn runs(runs: &[RunSummary], jobs: &[JobRecord]) -> String {
     page("Runs", busy, content)
 }
 
-fn queue(jobs: &[JobRecord]) -> Markup {
+fn queue(unfinished: &[Queued]) -> Markup {
     html! {
         h2 { "In progress" }
         table {
-            thead { tr { th { "job" } th { "state" } th { "requested" } th { "run" } } }
-            tbody { @for job in jobs {
+            thead { tr { th { "request" } th { "state" } th { "requested" } th { "run" } } }
+            tbody { @for queued in unfinished {
                 tr {
-                    td { (job.job) }
-                    td { (if job.state == JobState::UnderWay { "under way" } else { "queued" }) }
-                    td { (job.created) }
-                    td { @if let Some(run) = &job.run_id { a href={ "/runs/" (run) "/page" } { (run) } } }
+                    td { (queued.id) }
+                    td { (if queued.state == QueueState::UnderWay { "under way" } else { "queued" }) }
+                    td { (queued.created) }
+                    td { @if let Some(run) = &queued.run_id { a href={ "/runs/" (run) "/page" } { (run) } } }
                 }
             } }
         }

@@ -27,15 +27,15 @@ const MOST_ERROR: usize = 4000;
 /// Requested sessions.
 #[derive(Debug)]
 pub struct Queue {
-    jobs: Mutex<Jobs>,
+    sessions: Mutex<Sessions>,
     changed: Condvar,
-    folder: JobFolder,
+    folder: QueueFolder,
     props: ServeProps,
 }
 
 #[derive(Debug, Default)]
-struct Jobs {
-    records: BTreeMap<String, JobRecord>,
+struct Sessions {
+    records: BTreeMap<String, Queued>,
     waiting: VecDeque<String>,
     running: Option<(String, Cancel)>,
     made: u64,
@@ -48,89 +48,94 @@ impl Queue {
     /// # Errors
     /// Fails if another server has it.
     pub fn open(props: &ServeProps) -> std::io::Result<Arc<Self>> {
-        let folder = JobFolder::open(&props.runs)?;
-        let mut jobs = Jobs::default();
+        let folder = QueueFolder::open(&props.runs)?;
+        let mut sessions = Sessions::default();
         for record in folder.read()? {
-            if record.state == JobState::Queued {
-                jobs.waiting.push_back(record.job.clone());
+            if record.state == QueueState::Queued {
+                sessions.waiting.push_back(record.id.clone());
             }
-            jobs.records.insert(record.job.clone(), record);
+            sessions.records.insert(record.id.clone(), record);
         }
-        jobs.made = jobs.records.len() as u64;
-        Ok(Arc::new(Queue { jobs: Mutex::new(jobs), changed: Condvar::new(), folder, props: props.clone() }))
+        sessions.made = sessions.records.len() as u64;
+        Ok(Arc::new(Queue {
+            sessions: Mutex::new(sessions),
+            changed: Condvar::new(),
+            folder,
+            props: props.clone(),
+        }))
     }
 
     /// Adds a request.
-    pub fn add(&self, request: RunRequest) -> Result<JobRecord, ApiError> {
-        let mut jobs = self.lock();
-        if jobs.ending {
+    pub fn add(&self, request: RunRequest) -> Result<Queued, ApiError> {
+        let mut sessions = self.lock();
+        if sessions.ending {
             return Err(ApiError::Ending);
         }
-        if jobs.waiting.len() >= self.props.limits.queue {
-            return Err(ApiError::QueueFull(jobs.waiting.len()));
+        if sessions.waiting.len() >= self.props.limits.queue {
+            return Err(ApiError::QueueFull(sessions.waiting.len()));
         }
-        let surplus = surplus(jobs.records.values(), KEPT);
-        jobs.records.retain(|job, _| !surplus.contains(job));
+        let surplus = surplus(sessions.records.values(), KEPT);
+        sessions.records.retain(|id, _| !surplus.contains(id));
         self.folder.remove(&surplus);
-        jobs.made += 1;
-        let record = JobRecord::new(request, jobs.made);
+        sessions.made += 1;
+        let record = Queued::new(request, sessions.made);
         self.folder.write(&record).map_err(ApiError::Queue)?;
-        jobs.waiting.push_back(record.job.clone());
-        jobs.records.insert(record.job.clone(), record.clone());
+        sessions.waiting.push_back(record.id.clone());
+        sessions.records.insert(record.id.clone(), record.clone());
         self.changed.notify_all();
         Ok(record)
     }
 
-    /// Finds a job by its id or that of its run.
-    pub fn find(&self, id: &str) -> Option<JobRecord> {
-        let jobs = self.lock();
-        let by_run = || jobs.records.values().find(|record| record.run_id.as_deref() == Some(id));
-        jobs.records.get(id).or_else(by_run).cloned()
+    /// Finds a requested session by its id or that of its run.
+    pub fn find(&self, id: &str) -> Option<Queued> {
+        let sessions = self.lock();
+        let by_run = || sessions.records.values().find(|record| record.run_id.as_deref() == Some(id));
+        sessions.records.get(id).or_else(by_run).cloned()
     }
 
-    /// Lists the jobs that are not over, in their order.
-    pub fn open_jobs(&self) -> Vec<JobRecord> {
-        let jobs = self.lock();
-        let running = jobs.records.values().filter(|record| record.state == JobState::UnderWay);
-        let waiting = jobs.waiting.iter().filter_map(|job| jobs.records.get(job));
+    /// Lists the sessions that are not over, in their order.
+    pub fn unfinished(&self) -> Vec<Queued> {
+        let sessions = self.lock();
+        let running = sessions.records.values().filter(|record| record.state == QueueState::UnderWay);
+        let waiting = sessions.waiting.iter().filter_map(|id| sessions.records.get(id));
         running.chain(waiting).cloned().collect()
     }
 
     /// Returns the number of sessions before a waiting one.
-    pub fn position(&self, job: &str) -> Option<usize> {
-        let jobs = self.lock();
-        let before = jobs.waiting.iter().position(|waiting| waiting == job)?;
-        Some(before + usize::from(jobs.running.is_some()))
+    pub fn position(&self, id: &str) -> Option<usize> {
+        let sessions = self.lock();
+        let before = sessions.waiting.iter().position(|waiting| waiting == id)?;
+        Some(before + usize::from(sessions.running.is_some()))
     }
 
-    /// Returns the folder of the jobs.
-    pub fn folder(&self) -> &JobFolder {
+    /// Returns the folder of the sessions.
+    pub fn folder(&self) -> &QueueFolder {
         &self.folder
     }
 
     /// Cancels a session: one that waits is removed, one that runs is interrupted; a second request kills it.
-    pub fn cancel(&self, id: &str) -> Result<JobRecord, ApiError> {
+    pub fn cancel(&self, id: &str) -> Result<Queued, ApiError> {
         let found = self.find(id).ok_or_else(|| ApiError::NotCancellable(id.to_owned()))?;
-        let mut jobs = self.lock();
-        if let Some((job, cancel)) = &jobs.running
-            && *job == found.job
+        let mut sessions = self.lock();
+        if let Some((running, cancel)) = &sessions.running
+            && *running == found.id
         {
             cancel.request();
             return Ok(found);
         }
-        let Some(position) = jobs.waiting.iter().position(|job| *job == found.job) else {
+        let Some(position) = sessions.waiting.iter().position(|waiting| *waiting == found.id) else {
             return Err(ApiError::NotCancellable(id.to_owned()));
         };
-        jobs.waiting.remove(position);
-        self.change(&mut jobs, &found.job, |record| record.state = JobState::Cancelled)
+        sessions.waiting.remove(position);
+        self.change(&mut sessions, &found.id, |record| record.state = QueueState::Cancelled)
             .ok_or_else(|| ApiError::NotCancellable(id.to_owned()))
     }
 
     /// Ends the queue: interrupts the running session and starts no other. What waits stays on disk.
     pub fn end(&self) {
-        let mut jobs = self.lock();
-        jobs.ending = true;
-        if let Some((_, cancel)) = &jobs.running {
+        let mut sessions = self.lock();
+        sessions.ending = true;
+        if let Some((_, cancel)) = &sessions.running {
             cancel.request();
         }
         self.changed.notify_all();
@@ -139,24 +144,24 @@ impl Queue {
     /// Runs the sessions until the queue ends. One that an earlier server accepted and this one does not permit waits.
     pub fn work(self: &Arc<Self>) {
         self.adopt();
-        let permitted = |jobs: &Jobs, job: &String| {
-            let record = jobs.records.get(job);
+        let permitted = |sessions: &Sessions, id: &String| {
+            let record = sessions.records.get(id);
             record.is_some_and(|record| record.request.is_permitted(self.props.permissions).is_ok())
         };
         loop {
-            let mut jobs = self.lock();
-            if jobs.ending {
+            let mut sessions = self.lock();
+            if sessions.ending {
                 return;
             }
-            let next = jobs.waiting.iter().position(|job| permitted(&jobs, job));
-            let Some(job) = next.and_then(|at| jobs.waiting.remove(at)) else {
-                drop(self.changed.wait(jobs).unwrap_or_else(PoisonError::into_inner));
+            let next = sessions.waiting.iter().position(|id| permitted(&sessions, id));
+            let Some(id) = next.and_then(|at| sessions.waiting.remove(at)) else {
+                drop(self.changed.wait(sessions).unwrap_or_else(PoisonError::into_inner));
                 continue;
             };
             let cancel = Cancel::new();
-            jobs.running = Some((job.clone(), cancel.clone()));
-            let started = self.change(&mut jobs, &job, |record| record.state = JobState::UnderWay);
-            drop(jobs);
+            sessions.running = Some((id.clone(), cancel.clone()));
+            let started = self.change(&mut sessions, &id, |record| record.state = QueueState::UnderWay);
+            drop(sessions);
             if let Some(record) = started {
                 self.run(&record, cancel);
             }
@@ -166,11 +171,11 @@ impl Queue {
 
     /// Waits for the sessions of an earlier server, which die with it, and records their end.
     fn adopt(&self) {
-        let left: Vec<JobRecord> = self
+        let left: Vec<Queued> = self
             .lock()
             .records
             .values()
-            .filter(|record| record.state == JobState::UnderWay)
+            .filter(|record| record.state == QueueState::UnderWay)
             .cloned()
             .collect();
         for record in left {
@@ -181,16 +186,16 @@ impl Queue {
                 }
                 std::thread::sleep(LOOK);
             }
-            self.finish(&record.job, |record| {
+            self.finish(&record.id, |record| {
                 record.error = Some("the server ended while the session ran".to_owned());
             });
         }
     }
 
-    fn run(self: &Arc<Self>, record: &JobRecord, cancel: Cancel) {
+    fn run(self: &Arc<Self>, record: &Queued, cancel: Cancel) {
         let command = record.request.command_line(&self.props);
-        let (answer, messages) = (self.folder.answer(&record.job), self.folder.messages(&record.job));
-        let (queue, job) = (self.clone(), record.job.clone());
+        let (answer, messages) = (self.folder.answer(&record.id), self.folder.messages(&record.id));
+        let (queue, id) = (self.clone(), record.id.clone());
         let outcome = run(
             ChildSpec {
                 cancel,
@@ -198,8 +203,10 @@ impl Queue {
                 stop: StopPlan { interrupt: Duration::from_secs(180), ..StopPlan::default() },
                 watch: Some(Box::new(move |line| {
                     if let Some(run) = started_run(line) {
-                        let mut jobs = queue.lock();
-                        queue.change(&mut jobs, &job, |record| record.run_id = Some(run.as_str().to_owned()));
+                        let mut sessions = queue.lock();
+                        queue.change(&mut sessions, &id, |record| {
+                            record.run_id = Some(run.as_str().to_owned())
+                        });
                     }
                     Watch::Continue
                 })),
@@ -212,7 +219,7 @@ impl Queue {
             let run = RunId::parse(answer.get("run_id")?.as_str()?)?;
             Some(run.as_str().to_owned())
         };
-        self.finish(&record.job, |record| {
+        self.finish(&record.id, |record| {
             record.run_id = record.run_id.take().or_else(run_id);
             match outcome {
                 Ok(outcome) => {
@@ -228,25 +235,25 @@ impl Queue {
         });
     }
 
-    fn finish(&self, job: &str, change: impl FnOnce(&mut JobRecord)) {
-        let mut jobs = self.lock();
-        self.change(&mut jobs, job, |record| {
-            record.state = JobState::Ended;
+    fn finish(&self, id: &str, change: impl FnOnce(&mut Queued)) {
+        let mut sessions = self.lock();
+        self.change(&mut sessions, id, |record| {
+            record.state = QueueState::Ended;
             change(record);
         });
     }
 
     /// Changes a record in memory and on disk.
-    fn change(&self, jobs: &mut Jobs, job: &str, change: impl FnOnce(&mut JobRecord)) -> Option<JobRecord> {
-        let record = jobs.records.get_mut(job)?;
+    fn change(&self, sessions: &mut Sessions, id: &str, change: impl FnOnce(&mut Queued)) -> Option<Queued> {
+        let record = sessions.records.get_mut(id)?;
         change(record);
         // On a full disk the state in memory still holds.
         let _ = self.folder.write(record);
         Some(record.clone())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Jobs> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -258,13 +265,13 @@ fn started_run(line: &str) -> Option<RunId> {
 
 /// Schema of the document.
 const SCHEMA: &str = "roofgap.job/1";
-/// Ended jobs that are kept.
+/// Ended sessions that are kept.
 pub const KEPT: usize = 1000;
 
 /// State of a requested session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum JobState {
+pub enum QueueState {
     /// Waits for its turn.
     Queued,
     /// Runs.
@@ -277,13 +284,14 @@ pub enum JobState {
 
 /// A requested session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JobRecord {
+pub struct Queued {
     /// Always [`SCHEMA`].
     pub schema: String,
     /// Id: `job-` and the time of the request.
-    pub job: String,
+    #[serde(rename = "job")]
+    pub id: String,
     /// State.
-    pub state: JobState,
+    pub state: QueueState,
     /// Time of the request (RFC 3339, UTC).
     pub created: String,
     /// Request.
@@ -296,15 +304,15 @@ pub struct JobRecord {
     pub error: Option<String>,
 }
 
-impl JobRecord {
+impl Queued {
     /// Makes the record of a new request. `unique` tells apart requests of the same moment.
     pub fn new(request: RunRequest, unique: u64) -> Self {
         let now = clock::now();
-        let id = now.to_string().replace(|c: char| !c.is_ascii_digit(), "");
-        JobRecord {
+        let moment = now.to_string().replace(|c: char| !c.is_ascii_digit(), "");
+        Queued {
             schema: SCHEMA.to_owned(),
-            job: format!("job-{id}-{unique}"),
-            state: JobState::Queued,
+            id: format!("job-{moment}-{unique}"),
+            state: QueueState::Queued,
             created: now.to_string(),
             request,
             run_id: None,
@@ -315,26 +323,26 @@ impl JobRecord {
 
     /// Returns true once nothing will change any more.
     pub fn is_over(&self) -> bool {
-        matches!(self.state, JobState::Ended | JobState::Cancelled)
+        matches!(self.state, QueueState::Ended | QueueState::Cancelled)
     }
 }
 
-/// Returns the oldest of the ended jobs, given oldest first, of which `kept` stay.
-pub fn surplus<'a>(records: impl Iterator<Item = &'a JobRecord>, kept: usize) -> BTreeSet<String> {
-    let ended: Vec<&JobRecord> = records.filter(|record| record.is_over()).collect();
+/// Returns the oldest of the ended sessions, given oldest first, of which `kept` stay.
+pub fn surplus<'a>(records: impl Iterator<Item = &'a Queued>, kept: usize) -> BTreeSet<String> {
+    let ended: Vec<&Queued> = records.filter(|record| record.is_over()).collect();
     let surplus = ended.len().saturating_sub(kept);
-    ended[..surplus].iter().map(|record| record.job.clone()).collect()
+    ended[..surplus].iter().map(|record| record.id.clone()).collect()
 }
 
-/// The folder of the jobs: a record, the answer and the messages of each. Only its owner may read it, as the runs.
+/// The folder of the sessions: a record, the answer and the messages of each. Only its owner may read it, as the runs.
 #[derive(Debug)]
-pub struct JobFolder {
+pub struct QueueFolder {
     path: PathBuf,
     /// Held until this server ends.
     _lock: File,
 }
 
-impl JobFolder {
+impl QueueFolder {
     /// Opens the folder below that of the runs, and makes it if it is missing.
     ///
     /// # Errors
@@ -345,7 +353,7 @@ impl JobFolder {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o700))?;
         let lock = File::options().create(true).append(true).mode(0o600).open(path.join("lock"))?;
         match lock.try_lock() {
-            Ok(()) => Ok(JobFolder { path, _lock: lock }),
+            Ok(()) => Ok(QueueFolder { path, _lock: lock }),
             Err(TryLockError::WouldBlock) => {
                 let why = "another roofgap serve runs its sessions; stop it, or serve another folder";
                 Err(io::Error::new(io::ErrorKind::ResourceBusy, why))
@@ -355,52 +363,52 @@ impl JobFolder {
     }
 
     /// Writes a record.
-    pub fn write(&self, record: &JobRecord) -> io::Result<()> {
+    pub fn write(&self, record: &Queued) -> io::Result<()> {
         let bytes = serde_json::to_vec_pretty(record)?;
-        write_atomic(&self.file(&record.job, "json"), &bytes)
+        write_atomic(&self.file(&record.id, "json"), &bytes)
     }
 
     /// Reads all records, oldest first. Files of other kinds are left alone; the oldest of too many are removed.
-    pub fn read(&self) -> io::Result<Vec<JobRecord>> {
+    pub fn read(&self) -> io::Result<Vec<Queued>> {
         let mut records = Vec::new();
         for entry in fs::read_dir(&self.path)? {
             let path = entry?.path();
             if path.extension().is_some_and(|extension| extension == "json")
                 && let Ok(bytes) = read_document(&path)
-                && let Ok(record) = serde_json::from_slice::<JobRecord>(&bytes)
-                && path == self.file(&record.job, "json")
+                && let Ok(record) = serde_json::from_slice::<Queued>(&bytes)
+                && path == self.file(&record.id, "json")
             {
                 records.push(record);
             }
         }
-        records.sort_by(|a, b| (&a.created, &a.job).cmp(&(&b.created, &b.job)));
+        records.sort_by(|a, b| (&a.created, &a.id).cmp(&(&b.created, &b.id)));
         let surplus = surplus(records.iter(), KEPT);
-        records.retain(|record| !surplus.contains(&record.job));
+        records.retain(|record| !surplus.contains(&record.id));
         self.remove(&surplus);
         Ok(records)
     }
 
-    /// Removes the files of jobs. One that cannot be removed is tried again at the next start.
-    pub fn remove(&self, jobs: &BTreeSet<String>) {
-        for job in jobs {
+    /// Removes the files of sessions. One that cannot be removed is tried again at the next start.
+    pub fn remove(&self, sessions: &BTreeSet<String>) {
+        for id in sessions {
             for extension in ["json", "out", "log"] {
-                let _ = fs::remove_file(self.file(job, extension));
+                let _ = fs::remove_file(self.file(id, extension));
             }
         }
     }
 
     /// Returns the path of the answer of a session, `roofgap.profile/1`.
-    pub fn answer(&self, job: &str) -> PathBuf {
-        self.file(job, "out")
+    pub fn answer(&self, id: &str) -> PathBuf {
+        self.file(id, "out")
     }
 
     /// Returns the path of the messages of a session.
-    pub fn messages(&self, job: &str) -> PathBuf {
-        self.file(job, "log")
+    pub fn messages(&self, id: &str) -> PathBuf {
+        self.file(id, "log")
     }
 
-    fn file(&self, job: &str, extension: &str) -> PathBuf {
-        self.path.join(format!("{job}.{extension}"))
+    fn file(&self, id: &str, extension: &str) -> PathBuf {
+        self.path.join(format!("{id}.{extension}"))
     }
 }
 
@@ -419,28 +427,28 @@ mod tests {
 
     #[test]
     fn the_oldest_ended_jobs_are_surplus_and_waiting_ones_never_are() {
-        let job = |number: u64, state: JobState| JobRecord {
-            job: format!("job-{number}"),
+        let session = |number: u64, state: QueueState| Queued {
+            id: format!("job-{number}"),
             state,
-            ..JobRecord::new(RunRequest::default(), number)
+            ..Queued::new(RunRequest::default(), number)
         };
         let records = [
-            job(1, JobState::Queued),
-            job(2, JobState::Ended),
-            job(3, JobState::Cancelled),
-            job(4, JobState::UnderWay),
-            job(5, JobState::Ended),
+            session(1, QueueState::Queued),
+            session(2, QueueState::Ended),
+            session(3, QueueState::Cancelled),
+            session(4, QueueState::UnderWay),
+            session(5, QueueState::Ended),
         ];
         assert!(surplus(records.iter(), 3).is_empty());
         let gone = surplus(records.iter(), 1);
         assert_eq!(gone, BTreeSet::from(["job-2".to_owned(), "job-3".to_owned()]));
         let folder = tempfile::tempdir().unwrap();
-        let jobs = JobFolder::open(folder.path()).unwrap();
+        let sessions = QueueFolder::open(folder.path()).unwrap();
         for record in &records {
-            jobs.write(record).unwrap();
+            sessions.write(record).unwrap();
         }
-        jobs.remove(&gone);
-        let left: Vec<String> = jobs.read().unwrap().into_iter().map(|record| record.job).collect();
+        sessions.remove(&gone);
+        let left: Vec<String> = sessions.read().unwrap().into_iter().map(|record| record.id).collect();
         assert_eq!(left, ["job-1", "job-4", "job-5"]);
     }
 }

@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use targets::Targets;
+use targets::{Targets, parents};
 
 /// Reason why no stacks were sampled.
 #[expect(missing_docs, reason = "the messages name the fields")]
@@ -34,20 +34,21 @@ pub enum StacksError {
 /// Interval between looks for new processes.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Samples the Python processes that use CUDA, of `ancestor` and all below it, into a new capture in `folder` until `is_over`. Returns
-/// the number of samples.
+/// Samples the Python processes that use CUDA, of `ancestor` and all below it, into a new capture in `folder` until `is_over`. The file
+/// is there when sampling begins. Returns the number of samples.
 ///
 /// # Errors
 /// Fails when no stack could be read, or the capture cannot be written.
 pub fn run(folder: &Path, ancestor: u32, hz: u32, is_over: &dyn Fn() -> bool) -> Result<u64, StacksError> {
     let no_capture = |source| StacksError::Capture { folder: folder.to_owned(), source };
-    let mut capture = Capture::create(folder).map_err(no_capture)?;
     let interval = Duration::from_secs(1) / hz.clamp(1, 10_000);
     let mut targets = Targets::below(ancestor);
-    let (mut next, mut look) = (Instant::now(), Instant::now());
+    targets.open_new(&parents());
+    let mut capture = Capture::create(folder).map_err(no_capture)?;
+    let (mut next, mut look) = (Instant::now(), Instant::now() + LOOK);
     while !is_over() {
         if Instant::now() >= look {
-            targets.look();
+            targets.look(&mut capture);
             look = Instant::now() + LOOK;
         }
         for target in targets.list() {
@@ -58,6 +59,7 @@ pub fn run(folder: &Path, ancestor: u32, hz: u32, is_over: &dyn Fn() -> bool) ->
         next = next.max(Instant::now());
         std::thread::sleep(next.duration_since(Instant::now()).min(LOOK));
     }
+    targets.list().iter_mut().for_each(|target| target.write(u64::MAX, &mut capture));
     let samples = capture.finish(targets.failed_reads()).map_err(no_capture)?;
     targets.into_refusal().filter(|_| samples == 0).map_or(Ok(samples), Err)
 }

@@ -3,7 +3,7 @@
 use crate::{Capture, Function, StacksError, now};
 use py_spy::config::LockingStrategy;
 use py_spy::{Config, Frame, PythonSpy};
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Library that every process that uses a GPU has loaded.
@@ -11,6 +11,9 @@ const CUDA: &str = "/libcuda.so";
 
 /// Most attempts to open one process: its interpreter may still start.
 const TRIES: u32 = 50;
+
+/// Most reads for a sample. Of a program that calls many functions, one of five meets a change.
+const READS: u32 = 3;
 
 /// Python processes that use CUDA: another process and those below it, without this one.
 pub struct Targets {
@@ -27,6 +30,48 @@ pub struct Target {
     pid: u32,
     spy: PythonSpy,
     failed: u64,
+    held: Held,
+}
+
+/// Samples that wait until it is known whether their threads ran, and the time that each thread has waited for a core, ns.
+#[derive(Default)]
+struct Held {
+    samples: VecDeque<Sample>,
+    waited: HashMap<u32, u64>,
+}
+
+/// The stack of a thread.
+struct Sample {
+    tid: u32,
+    handle: u32,
+    at: u64,
+    stack: Vec<Function>,
+}
+
+/// Time for which samples are held, ns: the system says that a thread waited for a core when it runs again.
+const HOLD_NS: u64 = 100_000_000;
+
+/// Function of a thread that could run, but had no core.
+const NOT_RUNNING: &str = "(not_running)";
+
+impl Held {
+    /// Notes at `now` how long a thread has waited for a core in all, and marks its last samples for the part that is new.
+    fn waited(&mut self, tid: u32, now: u64, all_ns: u64) {
+        let new_ns = all_ns.saturating_sub(self.waited.insert(tid, all_ns).unwrap_or(all_ns));
+        let mut own = self.samples.iter_mut().rev().filter(|sample| sample.tid == tid).peekable();
+        // It got its core between its last sample and now.
+        let from = own.peek().map_or(0, |last| last.at.midpoint(now)).saturating_sub(new_ns);
+        for sample in own.take_while(|sample| sample.at > from) {
+            sample.stack.insert(0, (NOT_RUNNING.to_owned(), String::new(), 0));
+        }
+    }
+
+    /// Writes the samples before `end`.
+    fn write(&mut self, end: u64, pid: u32, capture: &mut Capture) {
+        while let Some(sample) = self.samples.pop_front_if(|sample| sample.at < end) {
+            capture.add(pid, sample.tid, sample.handle, sample.at, sample.stack.into_iter());
+        }
+    }
 }
 
 impl Targets {
@@ -36,15 +81,21 @@ impl Targets {
     }
 
     /// Opens new processes, and closes those that have ended.
-    pub fn look(&mut self) {
+    pub fn look(&mut self, capture: &mut Capture) {
         let parents = parents();
-        for ended in self.open.extract_if(.., |target| !parents.contains_key(&target.pid)) {
+        for mut ended in self.open.extract_if(.., |target| !parents.contains_key(&target.pid)) {
             self.ended_reads += ended.failed;
+            ended.write(u64::MAX, capture);
         }
+        self.open_new(&parents);
+    }
+
+    /// Opens the processes that are not open yet.
+    pub fn open_new(&mut self, parents: &HashMap<u32, u32>) {
         let known: HashSet<u32> = self.open.iter().map(|target| target.pid).collect();
         let own = std::process::id();
         for pid in parents.keys().copied().filter(|pid| *pid != own && !known.contains(pid)) {
-            if !is_below(pid, self.ancestor, &parents) || !uses_cuda(pid) {
+            if !is_below(pid, self.ancestor, parents) || !uses_cuda(pid) {
                 continue;
             }
             let tries = self.tries.entry(pid).or_default();
@@ -89,14 +140,16 @@ impl Target {
         });
         let changed = || "its memory changed while it was read".to_owned();
         let spy = opened.unwrap_or_else(|_| Err(StacksError::Unreadable { pid, why: changed() }))?;
-        Ok(Self { pid, spy, failed: 0 })
+        Ok(Self { pid, spy, failed: 0, held: Held::default() })
     }
 
     /// Reads the stacks of all threads into a capture.
     pub fn read(&mut self, capture: &mut Capture) {
+        let mut traces = || catch_unwind(AssertUnwindSafe(|| self.spy.get_stack_traces())).ok()?.ok();
+        let read = (0..READS).find_map(|_| traces());
+        // The states of all threads are read before their frames, and the first thread comes last.
         let at = now();
-        let read = catch_unwind(AssertUnwindSafe(|| self.spy.get_stack_traces()));
-        let Ok(Ok(threads)) = read else {
+        let Some(threads) = read else {
             self.failed += 1;
             return;
         };
@@ -104,9 +157,18 @@ impl Target {
             let tid = thread.os_thread_id.and_then(|tid| u32::try_from(tid).ok()).unwrap_or(0);
             let call = if thread.active || tid == 0 { None } else { waits_in(self.pid, tid) };
             let inner = call.map(|name| (name, String::new(), 0));
-            let stack = inner.into_iter().chain(thread.frames.iter().map(function));
-            capture.add(self.pid, tid, thread.thread_id as u32, at, stack);
+            let stack = inner.into_iter().chain(thread.frames.iter().map(function)).collect();
+            if let Some(all_ns) = waited_ns(self.pid, tid) {
+                self.held.waited(tid, at, all_ns);
+            }
+            self.held.samples.push_back(Sample { tid, handle: thread.thread_id as u32, at, stack });
         }
+        self.write(at.saturating_sub(HOLD_NS), capture);
+    }
+
+    /// Writes the samples before `end`.
+    pub fn write(&mut self, end: u64, capture: &mut Capture) {
+        self.held.write(end, self.pid, capture);
     }
 }
 
@@ -128,7 +190,7 @@ fn describe(pid: u32, error: &impl std::fmt::Debug) -> StacksError {
 }
 
 /// Returns the parent of every process.
-fn parents() -> HashMap<u32, u32> {
+pub fn parents() -> HashMap<u32, u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     pids.filter_map(|pid| Some((pid, parent(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?)))
@@ -214,6 +276,12 @@ fn waits_in(pid: u32, tid: u32) -> Option<String> {
     named(&std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?)
 }
 
+/// Returns how long a thread has waited for a core until it last got one, ns.
+fn waited_ns(pid: u32, tid: u32) -> Option<u64> {
+    let content = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+    content.split(' ').nth(1)?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -242,6 +310,22 @@ mod tests {
         assert_eq!(file("/home/me/work/app.py", None), "work/app.py");
         assert_eq!(file("/usr/lib/torch/nn/x.py", Some("torch/nn/x.py")), "torch/nn/x.py");
         assert_eq!(file("<string>", None), "<string>");
+    }
+
+    #[test]
+    fn samples_of_a_thread_without_a_core_are_marked() {
+        let mut held = Held::default();
+        let sample = |tid, at| Sample { tid, handle: 0, at, stack: vec![("f".to_owned(), String::new(), 1)] };
+        held.waited(1, 0, 50);
+        // The thread waits from 25 to 45; the other one never does.
+        for at in [10, 20, 30, 40] {
+            held.samples.extend([sample(1, at), sample(2, at)]);
+            held.waited(1, at + 1, 50);
+        }
+        held.waited(1, 50, 70);
+        held.waited(2, 50, 0);
+        let marked = held.samples.iter().filter(|sample| sample.stack[0].0 == NOT_RUNNING);
+        assert_eq!(marked.map(|sample| (sample.tid, sample.at)).collect::<Vec<_>>(), [(1, 30), (1, 40)]);
     }
 
     #[test]

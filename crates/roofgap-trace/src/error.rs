@@ -2,6 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+impl From<ReadError> for roofgap_base::error::Error {
+    fn from(error: ReadError) -> Self {
+        Self::of(error)
+    }
+}
+
 /// A failure to read an input: which file, what was expected, what was found.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {

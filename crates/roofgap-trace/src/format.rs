@@ -1,7 +1,7 @@
 //! The formats of inputs. What is known about a format beside its content is one row, which stands beside its reader.
 
 use crate::input::{Input, Sniffed};
-use crate::{ReadError, account, kineto, native, ncu, nsys, perfetto, stats};
+use crate::{ReadError, account, kineto, native, ncu, nsys, perfetto, stats, vitals};
 
 /// A format of input files.
 #[derive(Debug)]
@@ -106,6 +106,8 @@ formats! {
     KernelSummary => stats::summary::FORMAT;
     /// Workload account of the profiled program.
     WorkloadAccount => account::FORMAT;
+    /// Vitals of the GPUs.
+    Vitals => vitals::FORMAT;
     /// Trace of Perfetto.
     Perfetto => perfetto::FORMAT;
     /// PyTorch profiler trace.

@@ -54,7 +54,7 @@ impl Sniffed {
         };
         let kind = std::fs::metadata(path).map_err(|e| ReadError::io(path, e))?;
         if kind.is_dir() {
-            return Err(unrecognised("a folder without a session.json".into()));
+            return Err(unrecognised("a folder that is no run".into()));
         }
         if !kind.is_file() {
             let what = "a pipe or a device, but a capture is read from its beginning more than once";
@@ -271,6 +271,7 @@ impl Reading {
             ReadError::damaged(&path, "capture", why)
         });
         input.trace.sort();
+        input.trace.settle_clocks();
         annotated::settle(&mut input.trace);
         (input, error)
     }

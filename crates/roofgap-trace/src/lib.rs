@@ -22,6 +22,7 @@ pub mod account;
 pub mod native;
 pub mod ncu;
 pub mod sqlite;
+pub mod vitals;
 
 mod annotated;
 mod decimal;

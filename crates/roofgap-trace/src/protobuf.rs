@@ -103,6 +103,11 @@ pub fn number(message: &[u8], wanted: u64) -> Result<Option<u64>, Malformed> {
     Ok(last(message, wanted)?.and_then(Wire::unsigned))
 }
 
+/// Returns the last bytes of a field.
+pub fn bytes(message: &[u8], wanted: u64) -> Result<Option<&[u8]>, Malformed> {
+    Ok(last(message, wanted)?.and_then(Wire::bytes))
+}
+
 /// Returns the last text of a field.
 pub fn text(message: &[u8], wanted: u64) -> Result<Option<String>, Malformed> {
     Ok(last(message, wanted)?.and_then(Wire::text))

@@ -96,6 +96,19 @@ pub struct TokenCounts {
     pub vision: Option<u64>,
 }
 
+impl TokenCounts {
+    /// Takes what is missing from other counts.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            prompt: self.prompt.or(other.prompt),
+            generated: self.generated.or(other.generated),
+            batch: self.batch.or(other.batch),
+            vision: self.vision.or(other.vision),
+        }
+    }
+}
+
 /// The device a model ran on.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -123,6 +136,9 @@ pub struct StageTime {
     pub name: String,
     /// Wall time, ns.
     pub wall_ns: i64,
+    /// Begin, ns since the epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_ns: Option<i64>,
     /// Wall time of each step, ns.
     pub steps_ns: Option<Vec<i64>>,
     /// Named parts of the stage.

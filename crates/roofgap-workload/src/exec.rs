@@ -13,20 +13,17 @@ pub const LLM_DOMAIN: &str = "LLM";
 /// in the default domain (`None`).
 pub trait Ranges: Sync {
     /// Opens a range on the calling thread.
-    fn push(&self, domain: Option<&'static str>, name: &'static str);
+    fn push(&self, _domain: Option<&'static str>, _name: &'static str) {}
+
     /// Closes the innermost range of that domain on the calling thread.
-    fn pop(&self, domain: Option<&'static str>);
+    fn pop(&self, _domain: Option<&'static str>) {}
 }
 
 /// Opens nothing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 
-impl Ranges for Silent {
-    fn push(&self, _domain: Option<&'static str>, _name: &'static str) {}
-
-    fn pop(&self, _domain: Option<&'static str>) {}
-}
+impl Ranges for Silent {}
 
 /// A stage of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

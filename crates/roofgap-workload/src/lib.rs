@@ -10,7 +10,7 @@
 //! let props = WorkloadProps { preset: Preset::Nano, new_tokens: 2, ..WorkloadProps::default() };
 //! let account = run(&props, &mut |_| {})?;
 //! assert_eq!(account.tokens.and_then(|tokens| tokens.generated), Some(2));
-//! # Ok::<(), roofgap_workload::WorkloadError>(())
+//! # Ok::<(), roofgap_workload::Error>(())
 //! ```
 
 mod exec;
@@ -22,7 +22,8 @@ mod shape;
 mod source;
 
 pub use exec::{LLM_DOMAIN, Ranges, Silent};
-pub use props::{Preset, Progress, PromptShape, WorkloadError, WorkloadProps};
+pub use props::{Preset, Progress, PromptShape, WorkloadProps};
+pub use roofgap_base::error::Error;
 pub use roofgap_wire::account::Account;
 pub use run::{run, run_with};
 pub use shape::{DecoderShape, SamShape, Shape, TowerShape};

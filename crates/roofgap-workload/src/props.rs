@@ -1,11 +1,13 @@
-//! Properties of a run, its progress events and errors.
+//! Properties of a run, and its progress events.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use roofgap_base::error::Error;
+
 /// A size of the embedded model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Preset {
     /// Smallest that has every part; for tests.
     Nano,
@@ -16,34 +18,12 @@ pub enum Preset {
     Small,
 }
 
-impl Preset {
-    /// Every preset, smallest first.
-    pub const ALL: [Preset; 3] = [Self::Nano, Self::Tiny, Self::Small];
-
-    /// Returns the name used on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
+impl fmt::Display for Preset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Self::Nano => "nano",
             Self::Tiny => "tiny",
             Self::Small => "small",
-        }
-    }
-}
-
-impl fmt::Display for Preset {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Preset {
-    type Err = WorkloadError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::ALL.into_iter().find(|preset| preset.name() == text).ok_or_else(|| WorkloadError::Property {
-            property: "preset",
-            value: format!("{text:?}"),
-            rule: "the presets are nano, tiny and small".to_owned(),
         })
     }
 }
@@ -74,7 +54,7 @@ impl FromStr for PromptShape {
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 pub struct WorkloadProps {
     /// Size of the model: nano, tiny or small
-    #[arg(long, default_value_t = Preset::default())]
+    #[arg(long, value_enum, default_value_t, hide_possible_values = true)]
     pub preset: Preset,
     /// Seed of the weights, the image and the prompt
     #[arg(long, default_value_t = WorkloadProps::default().seed)]
@@ -140,7 +120,7 @@ impl WorkloadProps {
     }
 
     /// Checks every bound that does not depend on the shape of the model.
-    pub(crate) fn check(&self) -> Result<(), WorkloadError> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         let longest = self.prompt_shapes().iter().map(|prompt| prompt.tokens).max().unwrap_or(0);
         let shortest = self.prompt_shapes().iter().map(|prompt| prompt.tokens).min().unwrap_or(0);
         let bounds = [
@@ -154,11 +134,7 @@ impl WorkloadProps {
         ];
         for (property, value, least, most) in bounds {
             if value < least || value > most {
-                return Err(WorkloadError::Property {
-                    property,
-                    value: value.to_string(),
-                    rule: format!("it must be from {least} to {most}"),
-                });
+                return Err(refused(property, value, format!("it must be from {least} to {most}")));
             }
         }
         Ok(())
@@ -211,42 +187,7 @@ pub enum Progress {
     },
 }
 
-/// Why the embedded model did not run, or did not leave its account.
-#[derive(Debug, thiserror::Error)]
-pub enum WorkloadError {
-    /// A property is outside what the model can run with.
-    #[error("{property} is {value}: {rule}")]
-    Property {
-        /// The property as a user would name it.
-        property: &'static str,
-        /// The value found.
-        value: String,
-        /// Accepted values.
-        rule: String,
-    },
-    /// The threads could not be started.
-    #[error("could not start {threads} worker threads for the embedded model: {source}")]
-    Threads {
-        /// Number of threads requested.
-        threads: usize,
-        /// Cause.
-        source: rayon::ThreadPoolBuildError,
-    },
-    /// The thread that runs the model could not be started or ended early.
-    #[error("the thread that runs the embedded model {how}")]
-    Worker {
-        /// Failure.
-        how: String,
-    },
-    /// The account could not be written.
-    #[error(
-        "could not write the workload account {}: {source}; is the folder there and writable?",
-        path.display()
-    )]
-    WriteAccount {
-        /// Path of the account.
-        path: PathBuf,
-        /// Error of the operating system.
-        source: std::io::Error,
-    },
+/// Refuses a value that the model cannot run with.
+pub(crate) fn refused(property: &str, value: usize, rule: String) -> Error {
+    Error::new(format!("{property} is {value}: {rule}"))
 }

@@ -5,16 +5,16 @@
 use crate::exec::{Exec, Ranges, Silent, Stage, nanoseconds};
 use crate::model::{KvCache, Model};
 use crate::ops;
-use crate::props::{Preset, Progress, PromptShape, WorkloadError, WorkloadProps};
+use crate::props::{Preset, Progress, PromptShape, WorkloadProps};
 use crate::shape::Shape;
 use crate::source::{self, Image, Source, fill};
 use rayon::ThreadPoolBuilder;
 use rayon::prelude::*;
+use roofgap_base::error::Error;
 use roofgap_base::file::{sha256, write_atomic};
 use roofgap_wire::account::{
     Account, DeviceFacts, MeasuredPeak, ModelFacts, Repeat, SCHEMA, StageTime, TokenCounts,
 };
-use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 const PEAK_BUDGET: Duration = Duration::from_millis(250);
 
 /// Runs the model without ranges; writes the account where the properties say, and gives it back.
-pub fn run(props: &WorkloadProps, progress: &mut dyn FnMut(Progress)) -> Result<Account, WorkloadError> {
+pub fn run(props: &WorkloadProps, progress: &mut dyn FnMut(Progress)) -> Result<Account, Error> {
     run_with(props, &Silent, progress)
 }
 
@@ -32,7 +32,7 @@ pub fn run_with(
     props: &WorkloadProps,
     ranges: &dyn Ranges,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Account, WorkloadError> {
+) -> Result<Account, Error> {
     props.check()?;
     let shape = Shape::of(props.preset);
     let shape = match props.image_size {
@@ -42,27 +42,23 @@ pub fn run_with(
     let (sender, receiver) = channel();
     // The thread is new so that it can be the first of its own pool: then the parallel parts run on it and no call has to change threads.
     let account = thread::scope(|scope| {
+        let failed = |how: String| Error::new(format!("the thread that runs the embedded model {how}"));
         let worker = thread::Builder::new()
             .name("workload".to_owned())
             .spawn_scoped(scope, || work(props, shape, ranges, sender))
-            .map_err(|error| WorkloadError::Worker { how: format!("could not be started: {error}") })?;
+            .map_err(|error| failed(format!("could not be started: {error}")))?;
         for event in receiver {
             progress(event);
         }
-        worker.join().unwrap_or_else(|_| Err(WorkloadError::Worker { how: "ended early".to_owned() }))
+        worker.join().unwrap_or_else(|_| Err(failed("ended early".to_owned())))
     })?;
     if let Some(path) = &props.account {
-        write_account(&account, path)?;
+        let text = account.to_json().map_err(std::io::Error::other);
+        let written = text.and_then(|text| write_atomic(path, &text));
+        written.map_err(Error::io("write the workload account", path))?;
         progress(Progress::AccountWritten { path: path.clone() });
     }
     Ok(account)
-}
-
-/// Writes the account atomically.
-fn write_account(account: &Account, path: &Path) -> Result<(), WorkloadError> {
-    let text = account.to_json().map_err(std::io::Error::other);
-    text.and_then(|text| write_atomic(path, &text))
-        .map_err(|source| WorkloadError::WriteAccount { path: path.to_owned(), source })
 }
 
 fn work(
@@ -70,13 +66,12 @@ fn work(
     shape: Shape,
     ranges: &dyn Ranges,
     progress: Sender<Progress>,
-) -> Result<Account, WorkloadError> {
+) -> Result<Account, Error> {
     let threads = props.threads.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
-    let _pool = ThreadPoolBuilder::new()
-        .num_threads(threads)
-        .use_current_thread()
-        .build()
-        .map_err(|source| WorkloadError::Threads { threads, source })?;
+    let _pool =
+        ThreadPoolBuilder::new().num_threads(threads).use_current_thread().build().map_err(|source| {
+            Error::new(format!("could not start {threads} worker threads for the embedded model: {source}"))
+        })?;
     // Nobody listening is no reason to stop: the account is the result.
     let tell = |event| drop(progress.send(event));
     let parameters = Model::count_parameters(&shape);
@@ -252,6 +247,7 @@ impl Input {
             wall_ns: nanoseconds(wall),
             steps_ns,
             notes,
+            ..StageTime::default()
         };
         Pass {
             prefill: time(Stage::Prefill, prefill, None, notes),

@@ -1,8 +1,9 @@
 //! The sizes of the model: DeepSeek-OCR's own, and what the presets scale them to.
 
+use roofgap_base::error::Error;
 use serde_json::{Value, json};
 
-use crate::props::{Preset, WorkloadError};
+use crate::props::{Preset, refused};
 
 /// All sizes of the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,14 +156,11 @@ impl Shape {
     }
 
     /// Returns the shape for another image size.
-    pub fn with_image_size(mut self, image_size: usize) -> Result<Self, WorkloadError> {
+    pub fn with_image_size(mut self, image_size: usize) -> Result<Self, Error> {
         let unit = self.sam.patch * GRID_SHRINK;
         if image_size == 0 || image_size > 2048 || !image_size.is_multiple_of(unit) {
-            return Err(WorkloadError::Property {
-                property: "image_size",
-                value: image_size.to_string(),
-                rule: format!("it must be a multiple of {unit} up to 2048"),
-            });
+            let rule = format!("it must be a multiple of {unit} up to 2048");
+            return Err(refused("image_size", image_size, rule));
         }
         self.image_size = image_size;
         Ok(self)

@@ -221,6 +221,19 @@ results! {
         pub explanation: Explanation,
         /// Kernels, largest change first; empty where they were not measured on both sides.
         pub kernels: Vec<KernelChange>,
+        /// Functions of the launching threads, largest change first; left out where a side has no stacks.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub functions: Vec<FunctionChange>,
+    }
+
+    /// A function of the CPU whose time keeps the GPU idle.
+    pub struct FunctionChange {
+        /// Function.
+        pub function: String,
+        /// File, or library of a native function; null where unknown.
+        pub file: Option<String>,
+        /// Idle time of the GPU in the function itself, by step or instance.
+        pub idle_ns: Change<i64>,
     }
 }
 

@@ -1,7 +1,8 @@
 //! One stage on both sides, and the parts that the change of its wall time is the sum of.
 
 use super::comparison::{
-    Basis, Better, Change, Explanation, KernelChange, KernelStatus, Part, PartKind, SideName, StageChange,
+    Basis, Better, Change, Explanation, FunctionChange, KernelChange, KernelStatus, Part, PartKind, SideName,
+    StageChange,
 };
 use super::kernels;
 
@@ -116,9 +117,40 @@ pub fn change(base: StageSide<'_>, head: StageSide<'_>, floors: &Floors) -> Stag
         mbu_pct: utilisation(|stage| Some(stage.mbu.as_ref()?.by_wall_pct)),
         mbu_measured_pct: utilisation(|stage| stage.mbu_measured.as_ref()?.by_wall_pct),
         explanation: explain(base.stage, head.stage, (&b, &h), &kernels, (wall_noise, gpu_noise)),
+        functions: functions(base.stage, head.stage, relative_noise),
         outliers: steps.outliers,
         kernels,
     }
+}
+
+/// A function and its file.
+type Function<'a> = (&'a str, Option<&'a str>);
+
+/// Compares the idle time of a step or instance by function. Lines move between versions, so those of a function count together.
+fn functions(base: &Stage, head: &Stage, relative_noise: f64) -> Vec<FunctionChange> {
+    if base.host_idle.is_none() || head.host_idle.is_none() {
+        return Vec::new();
+    }
+    // Times of both sides and the sum of the squares of the halves of their intervals, ns.
+    let mut sums: Grouped<Function<'_>, (Function<'_>, [i64; 2], f64)> = Grouped::default();
+    for (side, stage) in [base, head].into_iter().enumerate() {
+        let units = stage.steps.as_ref().map_or(stage.instances, |steps| steps.count);
+        for row in &stage.host {
+            let key = (row.function.as_str(), row.file.as_deref());
+            let (_, ns, square) = sums.entry(key, || (key, [0; 2], 0.0));
+            ns[side] += by_instance(row.self_ns, units);
+            let half = row.interval_ns.map_or(0, |[low, high]| by_instance(high - low, units) / 2);
+            *square += (half as f64).powi(2);
+        }
+    }
+    let change = |((function, file), [base, head], square): (Function<'_>, [i64; 2], f64)| {
+        let noise = square.sqrt().hypot(relative_noise * base as f64);
+        let idle_ns = noise::time(Some(base), Some(head), noise, Odd::default());
+        FunctionChange { function: function.to_owned(), file: file.map(str::to_owned), idle_ns }
+    };
+    let mut list: Vec<FunctionChange> = sums.items.into_iter().map(change).collect();
+    list.sort_by_key(|change| std::cmp::Reverse(change.idle_ns.delta.unwrap_or(0).unsigned_abs()));
+    list
 }
 
 /// Noise of the wall time of an instance, and where it comes from.

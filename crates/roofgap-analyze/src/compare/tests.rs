@@ -535,3 +535,46 @@ fn traces_of_different_work_do_not_compare_as_a_whole() {
     assert_eq!(comparison.basis, Basis::Whole);
     assert_eq!(comparison.totals.kernel_ns.judgement, Judgement::Better);
 }
+
+#[test]
+fn functions_that_keep_the_gpu_idle_for_longer_are_named() {
+    let with = |rows: &[(&str, u32, i64)], steps: u64| {
+        let mut own = analysis();
+        let stage = &mut own.stages[0];
+        stage.steps.as_mut().unwrap().count = steps;
+        stage.host_idle = Some(HostIdle::default());
+        stage.host = rows
+            .iter()
+            .map(|(function, line, ns)| HostFunction {
+                function: (*function).to_owned(),
+                file: Some("app.py".to_owned()),
+                line: Some(*line),
+                self_ns: *ns,
+                part: None,
+                kind: HostKind::Python,
+                idle_ns: *ns,
+                device_wait_ns: 0,
+                samples: Some(9),
+                interval_ns: Some([ns - ns / 20, ns + ns / 20]),
+                mostly: None,
+            })
+            .collect();
+        own
+    };
+    let base = with(&[("sample", 3, 4_000), ("sample", 4, 4_000), ("log", 9, 8_000)], 8);
+    // Twice the steps; the lines of a function have moved.
+    let head = with(&[("sample", 13, 32_000), ("log", 19, 16_400), ("new", 30, 4_000)], 16);
+    let found = run(&base, &head, "");
+    let rows: Vec<_> = found.stages[0]
+        .functions
+        .iter()
+        .map(|own| (own.function.as_str(), own.idle_ns.delta, own.idle_ns.judgement))
+        .collect();
+    let expected = [
+        ("sample", Some(1_000), Judgement::Worse),
+        ("new", Some(250), Judgement::Worse),
+        ("log", Some(25), Judgement::Same),
+    ];
+    assert_eq!(rows, expected);
+    assert!(run(&analysis(), &head, "").stages[0].functions.is_empty(), "the base has no stacks");
+}

@@ -55,9 +55,8 @@ fn step(name: &str) -> Option<Phases> {
         // One new token for each request.
         "DECODE" => (Scheduled::NONE, phase(Some(batch), Some(batch), "g")),
         "MIXED" => (phase(field("c"), None, "c"), phase(field("g"), None, "g")),
-        // Speculative decoding: draft tokens and their check serve requests that generate. How many tokens they yield is not in
-        // the name.
-        "TARGET_VERIFY" | "DRAFT_LOOP" | "DRAFT_EXTEND" | "DRAFT_EXTEND_V2" => (
+        // Speculative decoding: a step is from check to check, and holds the drafts. How many tokens it yields is not in the name.
+        "TARGET_VERIFY" => (
             Scheduled::NONE,
             Scheduled { requests: Some(batch), sequence_tokens: field("g_sk"), ..Scheduled::default() },
         ),

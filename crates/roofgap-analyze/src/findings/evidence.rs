@@ -106,6 +106,8 @@ pub struct CopyUse {
     pub count: u64,
     /// Number of copies from or to pageable memory.
     pub pageable: u64,
+    /// Bytes of these.
+    pub pageable_bytes: u64,
     /// Number of copies from the device to the host.
     pub to_host: u64,
     /// Bytes.
@@ -138,7 +140,7 @@ pub struct ChainUse {
     pub kernels: u64,
     /// Sum of their durations.
     pub ns: Ns,
-    /// Sum without the longest kernel of each run, ns.
+    /// Sum without the longest kernel of each run, and of each part of a run as long as one kernel can replace, ns.
     pub beyond_longest_ns: Ns,
     /// Gaps between kernels of a run that were queued, ns.
     pub gaps_ns: Ns,
@@ -174,6 +176,9 @@ enum Link {
     Light,
     /// The same, and it normalises scores.
     Softmax,
+    /// A light kernel of exponentials, and one that reduces: together they normalise scores too.
+    Exponential,
+    Reduction,
     /// A matrix product.
     Product,
     /// It ends a run.
@@ -189,8 +194,13 @@ impl Kinds {
         if let Some(Some(kind)) = self.0.get(name.index()) {
             return *kind;
         }
-        let family = family(trace.names.get(name));
-        let kind = Kind { family, link: Link::of(family), communication: family == Family::Communication };
+        let name_text = trace.names.get(name);
+        let family = family(name_text);
+        let link = match Link::of(family) {
+            Link::Light if EXPONENTIALS.iter().any(|part| name_text.contains(part)) => Link::Exponential,
+            link => link,
+        };
+        let kind = Kind { family, link, communication: family == Family::Communication };
         if self.0.len() <= name.index() {
             self.0.resize(name.index() + 1, None);
         }
@@ -201,11 +211,15 @@ impl Kinds {
     }
 }
 
+/// Parts of the names of kernels that only compute exponentials.
+const EXPONENTIALS: [&str; 2] = ["::exp_kernel", "loop_exponential_"];
+
 impl Link {
     fn of(family: Family) -> Self {
         use Family::*;
         match family {
-            Elementwise | CopyLayout | Reduction | Norm | Quantization => Self::Light,
+            Elementwise | CopyLayout | Norm | Quantization => Self::Light,
+            Reduction => Self::Reduction,
             Softmax => Self::Softmax,
             Gemm | Gemv => Self::Product,
             _ => Self::Other,
@@ -221,17 +235,24 @@ struct Lane {
     /// Time of the matrix product before the run.
     product_ns: Option<Ns>,
     has_softmax: bool,
-    kernels: u64,
-    ns: Ns,
+    has_exponential: bool,
+    has_reduction: bool,
+    /// Kernels that one kernel could replace, the last of them still open.
+    run: ChainUse,
+    /// Kernels of the open part, and the longest of them and of all, ns.
+    open: u64,
+    open_longest_ns: Ns,
     longest_ns: Ns,
-    /// Gaps before the kernels of the run, and that before the first.
-    gaps_ns: Ns,
+    /// Gap before the first kernel, ns.
     first_gap_ns: Ns,
     last_end: Option<Ns>,
 }
 
 /// Two kernels in a row are common and cheap; from three on they are a chain.
 const LEAST_CHAIN: u64 = 3;
+
+/// Most kernels that one kernel replaces: the steps of an optimizer for one tensor. Longer runs work on several tensors.
+const MOST_FUSED: u64 = 12;
 
 /// Kernels that wait in a queue follow one another within some microseconds. A longer gap is one before a launch.
 const QUEUED_GAP_NS: Ns = 5_000;
@@ -243,45 +264,66 @@ impl Lane {
         let gap = if (0..=QUEUED_GAP_NS).contains(&gap) { gap } else { 0 };
         let ns = end - start;
         self.last_end = Some(end);
-        if let Link::Light | Link::Softmax = link {
+        if !matches!(link, Link::Product | Link::Other) {
             self.has_softmax |= link == Link::Softmax;
-            if self.kernels == 0 {
+            self.has_exponential |= link == Link::Exponential;
+            self.has_reduction |= link == Link::Reduction;
+            if self.run.kernels == 0 {
                 self.first_gap_ns = gap
             } else {
-                self.gaps_ns += gap
+                self.run.gaps_ns += gap
             }
-            self.kernels += 1;
-            self.ns += ns;
-            self.longest_ns = self.longest_ns.max(ns);
+            self.run.kernels += 1;
+            self.run.ns += ns;
+            if self.open == MOST_FUSED {
+                self.close();
+            }
+            self.open += 1;
+            self.open_longest_ns = self.open_longest_ns.max(ns);
             return;
         }
+        self.close();
+        let Self { run, longest_ns, .. } = *self;
         let product_ns = (link == Link::Product).then_some(ns);
-        match self.product_ns.zip(product_ns).filter(|_| self.has_softmax) {
-            Some((before, after)) => found.attention.add(
-                self.kernels + 2,
-                self.ns + before + after,
-                self.longest_ns.max(before).max(after),
-                self.first_gap_ns + self.gaps_ns + gap,
-            ),
-            None if self.kernels >= LEAST_CHAIN => {
-                found.chains.add(self.kernels, self.ns, self.longest_ns, self.gaps_ns);
+        let normalises = self.has_softmax || self.has_exponential && self.has_reduction;
+        match self.product_ns.zip(product_ns).filter(|_| normalises) {
+            Some((before, after)) => {
+                let ns = run.ns + before + after;
+                found.attention.add(ChainUse {
+                    kernels: run.kernels + 2,
+                    ns,
+                    beyond_longest_ns: ns - longest_ns.max(before).max(after),
+                    gaps_ns: self.first_gap_ns + run.gaps_ns + gap,
+                    ..run
+                });
+            }
+            None if run.kernels >= LEAST_CHAIN => {
+                found.chains.add(ChainUse { beyond_longest_ns: run.ns - run.beyond_longest_ns, ..run });
             }
             None => {}
         }
         let Self { device, stream, last_end, .. } = *self;
         *self = Self { device, stream, last_end, product_ns, ..Self::default() };
     }
+
+    /// Ends the open part of the run.
+    fn close(&mut self) {
+        // Until the end of the run the longest kernel of each part is counted.
+        self.run.beyond_longest_ns += self.open_longest_ns;
+        self.longest_ns = self.longest_ns.max(self.open_longest_ns);
+        (self.open, self.open_longest_ns) = (0, 0);
+    }
 }
 
 impl ChainUse {
     /// Adds a run.
-    fn add(&mut self, kernels: u64, ns: Ns, longest_ns: Ns, gaps_ns: Ns) {
-        self.gaps_ns += gaps_ns;
+    fn add(&mut self, run: Self) {
         self.count += 1;
-        self.kernels += kernels;
-        self.ns += ns;
-        self.beyond_longest_ns += ns - longest_ns;
-        self.longest = self.longest.max(kernels);
+        self.kernels += run.kernels;
+        self.ns += run.ns;
+        self.beyond_longest_ns += run.beyond_longest_ns;
+        self.gaps_ns += run.gaps_ns;
+        self.longest = self.longest.max(run.kernels);
     }
 }
 
@@ -418,9 +460,11 @@ impl Collector {
                     let copies = &mut self.found.host_copies;
                     copies.count += 1;
                     copies.to_host += u64::from(host(memory.1));
-                    copies.bytes = copies.bytes.saturating_add(transfer.map_or(0, |t| t.bytes));
+                    let bytes = transfer.map_or(0, |t| t.bytes);
+                    copies.bytes = copies.bytes.saturating_add(bytes);
                     if memory.0 == MemoryKind::Pageable || memory.1 == MemoryKind::Pageable {
                         copies.pageable += 1;
+                        copies.pageable_bytes = copies.pageable_bytes.saturating_add(bytes);
                     }
                     self.copies.entry(device).or_default().add(start, end);
                     self.chain(op, Link::Other);

@@ -25,7 +25,7 @@ use crate::model::Architecture;
 use crate::names::ShortNames;
 use crate::result::{Analysis, Confidence, Finding, Stage};
 use crate::roof::{Keeps, StageRoofs};
-use crate::verdict::is_too_little;
+use crate::verdict::{StageLimit, is_too_little, verdict};
 use program::Program;
 use rule::{Cause, Needs, View};
 use rustc_hash::FxHashMap;
@@ -134,9 +134,10 @@ fn run<'a>(
         let evidence = inputs.evidence.iter().find(|evidence| evidence.stage == stage.name);
         let communication_ns = rules::communication_roof_ns(inputs.analysis, stage, evidence);
         let roofs = StageRoofs { communication_ns, ..StageRoofs::of(stage) };
-        // Counters judge a kernel by itself; the other rules need more than a few operations.
+        // Counters judge a kernel by itself; the other rules need more than a few operations, and records of them.
         let counted = !inputs.counters.is_empty();
-        let judges = |needs| needs == Needs::Counters && counted || !is_too_little(stage);
+        let known = stage.idle.is_none() || verdict(stage).label != StageLimit::NotMeasured;
+        let judges = |needs| needs == Needs::Counters && counted || known && !is_too_little(stage);
         for rule in RULES.iter().filter(|rule| has(rule.needs) && judges(rule.needs)) {
             let view =
                 View { rule, inputs, stage, evidence, roofs, program: &program, short_names: &short_names };

@@ -27,7 +27,7 @@ const OF_TRAINING: [&str; 5] =
     ["autograd::engine::evaluate_function", "Optimizer.", "## backward", "backward", "train_step"];
 
 /// Parts of the names of kernels that only training has.
-const TRAINING_KERNELS: [&str; 6] = ["_bwd", "backward", "wgrad", "dgrad", "adam", "multi_tensor_apply"];
+const TRAINING_KERNELS: [&str; 5] = ["_bwd", "backward", "wgrad", "adam", "multi_tensor_apply"];
 
 /// Beginnings of names that torch.compile gives to operators, ranges and kernels.
 const OF_COMPILER: [&str; 6] = [

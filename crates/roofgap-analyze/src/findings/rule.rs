@@ -83,6 +83,8 @@ pub(super) enum Cause {
     Communication,
     Devices,
     Steps,
+    Clock,
+    Tenant,
     Profiler,
     Recording,
 }
@@ -192,6 +194,14 @@ impl<'a> View<'a> {
     /// Returns the action of the rule for a case.
     pub(super) fn action(&self, case: &str) -> &'static str {
         self.rule.actions.iter().find(|(known, _)| *known == case).map_or("", |(_, action)| action)
+    }
+
+    /// Begins a sentence about the time of the GPU, which is a mean where the stage has several.
+    pub(super) fn gpu_is(&self) -> String {
+        match self.stage.devices_per_instance {
+            several if several > 1.0 => format!("each of its {:.0} GPUs is on average", several),
+            _ => "the GPU is".to_owned(),
+        }
     }
 
     /// Begins a finding whose bound is the sum of these times of the stage.

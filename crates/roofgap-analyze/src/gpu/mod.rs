@@ -76,6 +76,9 @@ pub struct GpuFacts {
     /// Ratio of the device's own clock to the published one; 1 where unknown.
     #[serde(skip, default = "one")]
     pub clock_ratio: f64,
+    /// Part of that ratio that is the clock, and not the number of multiprocessors.
+    #[serde(skip, default = "one")]
+    pub(crate) own_clock: f64,
 }
 
 fn one() -> f64 {
@@ -154,7 +157,13 @@ impl GpuFacts {
 
     /// Facts of a device of which only the name is known.
     fn named(name: &str, source: &str) -> Self {
-        Self { name: name.to_owned(), source: source.to_owned(), clock_ratio: 1.0, ..Self::default() }
+        Self {
+            name: name.to_owned(),
+            source: source.to_owned(),
+            clock_ratio: 1.0,
+            own_clock: 1.0,
+            ..Self::default()
+        }
     }
 
     /// Facts of a device whose limits the program measured itself (a CPU, for one).
@@ -203,6 +212,7 @@ impl GpuFacts {
             usable(own).zip(usable(published)).map_or(1.0, |(own, published)| own / published)
         };
         let clock = ratio(device.clock_hz.map(|hertz| hertz as f64 / 1e6), self.clock_mhz);
+        self.own_clock = clock;
         self.clock_ratio = clock * ratio(device.sms.map(f64::from), self.sms.map(f64::from));
         self
     }
@@ -225,6 +235,23 @@ impl GpuFacts {
             )
         };
         Some(Peak { flops_per_s: tflops * 1e12 * ratio, dtype, source })
+    }
+
+    /// Returns the clock that the peak of a format belongs to, MHz: a multiprocessor does a power of two of operations a clock.
+    /// `None` where the table does not tell it, or the peak was stated.
+    pub(crate) fn peak_mhz(&self, dtype: Dtype) -> Option<f64> {
+        let tflops = self.dense_tflops.tflops(dtype).filter(|_| self.stated_tflops.is_none())?;
+        let (sms, boost_mhz) = (f64::from(self.sms?), usable(self.clock_mhz)?);
+        let at_boost = tflops * 1e6 / (sms * boost_mhz);
+        // Published figures are rounded.
+        let in_a_clock = (at_boost * 0.98).log2().ceil().exp2();
+        Some(tflops * 1e6 / (sms * in_a_clock) * self.own_clock)
+    }
+
+    /// Returns the same GPU with the peaks of another clock of the multiprocessors.
+    pub(crate) fn at_clock(&self, mhz: f64) -> Option<Self> {
+        let slower = mhz / self.peak_mhz(Dtype::Bf16)?;
+        Some(Self { clock_ratio: self.clock_ratio * slower, ..self.clone() })
     }
 
     /// Memory bandwidth in bytes per second, with where it comes from.

@@ -314,6 +314,10 @@ const PLUMBING: [&str; 5] = ["functools.py", "contextlib.py", "<string>", "typin
 fn is_plumbing(function: &str, file: &str) -> bool {
     let folder = file.starts_with("torch/") || file.contains("/torch/") || file.starts_with("<frozen ");
     let name = file.rsplit('/').next().unwrap_or(file);
+    // The interpreter runs what calls it.
+    if name.starts_with("libpython") || name.starts_with("python3") {
+        return true;
+    }
     // The outermost code of a program has a line of its own.
     function != "<module>" && !file.contains(".so") && (folder || PLUMBING.contains(&name))
 }

@@ -51,6 +51,7 @@ mod job;
 mod serving;
 mod stage;
 mod trial;
+mod vitals;
 
 pub(crate) use {results, words};
 
@@ -61,6 +62,7 @@ pub use job::*;
 pub use serving::*;
 pub use stage::*;
 pub use trial::*;
+pub use vitals::*;
 
 pub use roofgap_trace::account::{GaugeStats, Percentiles, RequestFailure, RequestStats};
 
@@ -146,6 +148,9 @@ results! {
         /// The recorded part; null where everything was recorded.
         #[serde(default)]
         pub coverage: Option<Coverage>,
+        /// Power, clocks and energy of the GPUs; left out where they were not sampled.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub vitals: Option<Vitals>,
         /// Reasons for values that are null or empty.
         #[serde(default)]
         pub reasons: Vec<Reason>,

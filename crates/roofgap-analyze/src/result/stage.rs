@@ -1,6 +1,6 @@
 //! The numbers of one stage, and the work of the CPU in its idle time.
 
-use super::{CopyRow, GraphRow, Kernel, RoofDistance, StageCoverage};
+use super::{CopyRow, GraphRow, Kernel, RoofDistance, StageCoverage, StageVitals};
 use crate::verdict::StageLimit;
 
 words! {
@@ -49,7 +49,7 @@ results! {
         /// True if other instances or steps are left. Limit, steady state and findings are those of the others.
         #[serde(default)]
         pub left_out: bool,
-        /// Time before the first step that limit, findings and headline leave out, ns; 0 where the stage begins with its steps.
+        /// Time before the first step, or before the work that repeats, that limit, findings and headline leave out, ns; 0 where the stage begins with its steps.
         #[serde(default)]
         pub startup_ns: i64,
         /// Causes, most time first; empty where the capture does not show any.
@@ -182,6 +182,9 @@ results! {
         pub gpu_op_count: u64,
         /// Number of calls that launched GPU work.
         pub launch_count: u64,
+        /// True if the GPU work of a tenth or more of the launches is not in the capture: what seems idle may be busy.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        pub work_missing: bool,
         /// Number of GPUs with work of the stage.
         #[serde(default)]
         pub device_count: u64,
@@ -243,6 +246,9 @@ results! {
         /// Memory bandwidth utilisation and activity by sampled counters; null where none were sampled.
         #[serde(default)]
         pub mbu_measured: Option<MbuMeasured>,
+        /// Clocks and energy; left out where they were not sampled.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub vitals: Option<StageVitals>,
         /// Origin of its times.
         #[serde(default)]
         pub from: StageOrigin,

@@ -208,7 +208,8 @@ impl StageIndex {
         let Some(whole) = self.stages.get_mut(stage) else {
             return;
         };
-        let starts_up = start.as_ref().is_some_and(|start| start.startup_ns > 0);
+        let startup_ns = start.as_ref().map_or(0, |start| start.startup_ns);
+        let starts_up = startup_ns > 0;
         (whole.cold, whole.tail) = (start, tail);
         if instances.is_empty() && steps.is_empty() && !starts_up {
             return;
@@ -243,9 +244,12 @@ impl StageIndex {
         for instance in own.spans.instances.iter_mut().filter(|_| !engine) {
             let first =
                 |list: &[Span]| list.iter().find(|span| inside(span, instance)).map(|span| span.start);
-            if let (Some(cold), Some(warm)) = (first(&all.steps), first(&own.spans.steps))
-                && (cold < warm || starts_up)
-            {
+            let warm = match (first(&all.steps), first(&own.spans.steps)) {
+                (Some(cold), Some(warm)) if cold < warm || starts_up => Some(warm),
+                (None, _) if startup_ns > 0 => Some(instance.start + startup_ns),
+                _ => None,
+            };
+            if let Some(warm) = warm {
                 // The whole trace holds what was launched before its steps, too.
                 let from = if trace.recorded.is_empty() { Ns::MIN } else { instance.start };
                 let earlier = (0u32..).zip(&trace.calls.start).filter(|_| whole);
@@ -641,5 +645,5 @@ fn no_match(trace: &Trace, rule: &StageRule) -> String {
         0 => format!("the capture has {}", names.join(", ")),
         more => format!("the capture has {} and {more} more", names.join(", ")),
     };
-    format!("no range matches {}; {there}", patterns.join(", "))
+    format!("no range matches {} (* stands for anything); {there}", patterns.join(", "))
 }

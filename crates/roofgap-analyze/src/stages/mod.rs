@@ -264,7 +264,7 @@ mod tests {
         let range = |name: &str| NvtxRange {
             domain: None,
             name: name.to_owned(),
-            kind: roofgap_trace::ncu::NvtxKind::PushPop,
+            kind: roofgap_trace::RangeStyle::PushPop,
         };
         let place = |names: &[&str]| {
             let ranges: Vec<NvtxRange> = names.iter().map(|name| range(name)).collect();

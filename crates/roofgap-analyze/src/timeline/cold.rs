@@ -2,6 +2,7 @@
 
 use super::idle::{Activity, HostWork};
 use super::interval::IntervalSet;
+use super::repeats::repeated_from;
 use super::steps::{StepPeriod, StepPeriods, steady};
 use crate::attribution::NO_CALL;
 use crate::result::{ColdCause, ColdKind, ColdStart, StageKind, SteadyUnit, Tail};
@@ -297,7 +298,7 @@ pub fn find(
     let cold = cold_steps(&units.steps, &steps, &of_step, engine);
     let counting: Vec<usize> = steps.into_iter().filter(|step| !cold.contains(step)).collect();
     let (paused, tail) = if engine { Default::default() } else { paused_steps(&units.steps, &counting) };
-    let startup_ns = startup_ns(index, stage, counting.len());
+    let startup_ns = startup_ns(trace, index, stage, counting.len());
     let found = units.result(trace, instances, cold);
     let (instances, steps, mut start) = found.unwrap_or_default();
     if startup_ns > 0 {
@@ -311,18 +312,28 @@ pub fn find(
     (start.is_some() || tail.is_some()).then_some(Cold { instances, steps, start, tail })
 }
 
+/// Share of the time of a trace, in %, from which on work that repeats shows how it goes on.
+const LEAST_REPEATED_PCT: Ns = 40;
+
 /// Part of the time of a trace, 1 in so many, from which on what comes before its first step is told apart.
 const STARTUP: Ns = 20;
 
-/// Returns the time of a whole trace before its first step, where that matters and enough warm steps show how it goes on, ns.
-fn startup_ns(index: &StageIndex, stage: usize, warm: usize) -> Ns {
+/// Returns the time of a whole trace before its first step, or before the work that repeats, where that matters and enough of it shows
+/// how it goes on, ns.
+fn startup_ns(trace: &Trace, index: &StageIndex, stage: usize, warm: usize) -> Ns {
     let spans = index.spans(stage);
-    let (Some(whole), Some(first)) = (spans.instances.first(), spans.steps.first()) else {
+    let ([whole], StageKind::Whole) = (&spans.instances[..], index.kind(stage)) else {
         return 0;
     };
-    let before = first.start - whole.start;
-    let matters = index.kind(stage) == StageKind::Whole && warm >= 2 && spans.instances.len() == 1;
-    if matters && before > whole.length() / STARTUP { before } else { 0 }
+    let first = match spans.steps.first() {
+        Some(step) => (warm >= 2).then_some(step.start),
+        // What repeats for a small part of the time may be the layers of one pass.
+        None if trace.recorded.is_empty() => repeated_from(trace, index)
+            .filter(|first| whole.end - first >= whole.length() / 100 * LEAST_REPEATED_PCT),
+        None => None,
+    };
+    let before = first.map_or(0, |first| first - whole.start);
+    if before > whole.length() / STARTUP { before } else { 0 }
 }
 
 /// Returns the steps as units, with the time that their work explains.

@@ -3,6 +3,7 @@
 mod cold;
 mod idle;
 mod interval;
+mod repeats;
 mod stages;
 mod steps;
 

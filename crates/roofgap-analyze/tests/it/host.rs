@@ -81,6 +81,7 @@ fn a_planted_line_is_first_with_its_exact_time() {
         assert!(found.bound_ns > planted_ns * 8 / 10 && found.action.contains(function), "{found:?}");
         let first = &analysis.findings[0];
         assert!(first.title.contains(&line), "{}", first.title);
+        assert!(analysis.findings.iter().all(|found| found.id != "host-gaps"), "{:?}", analysis.findings);
     }
 }
 

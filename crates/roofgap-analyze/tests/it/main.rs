@@ -18,4 +18,5 @@ mod steady;
 mod synth;
 mod transfers;
 mod truth;
+mod vitals;
 mod windows;

@@ -121,9 +121,10 @@ class Recorder:
             self._wait(watched)
             self.ranges.pop(probe.LLM)
             wall = time.perf_counter_ns() - begin
-            _ignoring(self._end_prefill, model, watched, keywords, wall, query, batch, more)
+            _ignoring(self._end_prefill, model, watched, keywords, (begin, wall), query, batch, more)
 
-    def _end_prefill(self, model, watched, keywords, wall, query, batch, more):
+    def _end_prefill(self, model, watched, keywords, when, query, batch, more):
+        begin, wall = when
         notes = watched.notes.take() if watched is not None else []
         repeat = self._repeat(model)
         if more and repeat is not None and not repeat["steps"]:
@@ -132,7 +133,7 @@ class Recorder:
             repeat["prompt"] += query or 0
             repeat["notes"] += notes
         else:
-            repeat = {"prefill": wall, "prompt": query or 0, "batch": batch or 1, "notes": notes, "steps": [], "end": None}
+            repeat = {"begin": begin, "prefill": wall, "prompt": query or 0, "batch": batch or 1, "notes": notes, "steps": [], "end": None}
             with self._lock:
                 self._repeats.append(repeat)
                 del self._repeats[:-MAX_REPEATS]
@@ -226,12 +227,12 @@ class Recorder:
         with self._lock:
             repeats = list(self._repeats)
         for repeat in repeats:
-            stages = [probe.stage("prefill", repeat["prefill"], None, repeat["notes"])]
+            stages = [probe.stage("prefill", repeat["prefill"], None, repeat["notes"], repeat["begin"])]
             starts = repeat["steps"]
             if starts:
                 moments = starts + [repeat["end"]]
                 steps = [b - a for a, b in zip(moments, moments[1:])]
-                stages.append(probe.stage("decode", repeat["end"] - starts[0], steps))
+                stages.append(probe.stage("decode", repeat["end"] - starts[0], steps, (), starts[0]))
             account["repeats"].append({"warmup": False, "stages": stages})
         if repeats:
             last = repeats[-1]

@@ -1,9 +1,10 @@
 //! Facts about this machine that the checks use.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use crate::child::free_bytes;
-use crate::command::folders_in_variable;
+use crate::child::{free_bytes, probe};
+use crate::command::{CommandLine, folders_in_variable};
 use crate::provenance::{Gpus, Python};
 use crate::tool::{Ncu, Nsys, Search, SearchResult, ToolError, expand};
 
@@ -16,8 +17,8 @@ pub struct DoctorProps {
     pub ncu: Option<PathBuf>,
     /// Python of the workload.
     pub python: PathBuf,
-    /// The workload needs Python with torch.
-    pub needs_torch: bool,
+    /// Command that says whether counters can be sampled while programs run.
+    pub sampler: Option<CommandLine>,
     /// Folder of all runs.
     pub folder: PathBuf,
     /// Free space a run needs, bytes.
@@ -30,7 +31,7 @@ impl Default for DoctorProps {
             nsys: None,
             ncu: None,
             python: PathBuf::from("python3"),
-            needs_torch: false,
+            sampler: None,
             folder: PathBuf::from("roofgap-runs"),
             min_free_bytes: 2_000_000_000,
         }
@@ -61,6 +62,8 @@ pub struct SystemFacts {
     pub visible_devices: Option<String>,
     /// Access to performance counters.
     pub counters: CounterAccess,
+    /// Says with what counters can be sampled while programs run, or why not; `None` where nobody was asked.
+    pub sampling: Option<Result<String, String>>,
     /// Paths of CUPTI libraries.
     pub cupti: Vec<PathBuf>,
     /// Variables of the environment that announce another user of CUPTI, and the name of that user.
@@ -75,12 +78,13 @@ impl SystemFacts {
     /// Collects the facts. Runs each tool, so this takes a second or two.
     pub fn collect(props: &DoctorProps) -> Self {
         // The queries wait on different tools, so they run in parallel.
-        let (nsys, ncu, gpus, python) = std::thread::scope(|scope| {
+        let (nsys, ncu, gpus, sampling, python) = std::thread::scope(|scope| {
             let nsys = scope.spawn(|| Nsys::find(&Search::from_env(props.nsys.clone())));
             let ncu = scope.spawn(|| Ncu::find(&Search::from_env(props.ncu.clone())));
             let gpus = scope.spawn(Gpus::find);
+            let sampling = scope.spawn(|| props.sampler.as_ref().map(sampling));
             let python = Python::query(&props.python, []);
-            (join(nsys), join(ncu), join(gpus), python)
+            (join(nsys), join(ncu), join(gpus), join(sampling), python)
         });
         let mut cupti = find_cupti(Path::new("/"), &folders_in_variable("LD_LIBRARY_PATH"));
         if let Ok(python) = &python {
@@ -92,11 +96,23 @@ impl SystemFacts {
             gpus,
             visible_devices: std::env::var("CUDA_VISIBLE_DEVICES").ok(),
             counters: CounterAccess::current(),
+            sampling,
             cupti,
             cupti_users: cupti_users(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty())),
             disk: Disk::query(&props.folder),
             python,
         }
+    }
+}
+
+/// Runs the command that says whether counters can be sampled.
+fn sampling(command: &CommandLine) -> Result<String, String> {
+    let output = probe(command, Duration::from_secs(20)).map_err(|error| error.to_string())?;
+    let said = output.stderr.lines().last().unwrap_or_default().to_owned();
+    match said.strip_prefix("error: cannot sample counters: ") {
+        _ if output.success => Ok(said),
+        Some(why) => Err(why.to_owned()),
+        None => Err(output.ended),
     }
 }
 

@@ -69,8 +69,9 @@ pub fn checks(facts: &SystemFacts, props: &DoctorProps) -> Vec<Check> {
     checks.extend(importer(facts));
     checks.push(ncu(facts));
     checks.push(counters(facts));
+    checks.extend(sampling(facts));
     checks.push(cupti(facts));
-    checks.extend(python(facts, props));
+    checks.extend(python(facts));
     checks.push(disk(facts, props));
     checks
 }
@@ -126,6 +127,29 @@ fn gpus(facts: &SystemFacts) -> Vec<Check> {
             }
         })
         .collect();
+    for gpu in &found.gpus {
+        let limits = gpu.power_limit_w.zip(gpu.power_default_w).filter(|(limit, default)| limit < default);
+        checks.extend(limits.map(|(limit, default)| {
+            let found = format!(
+                "the power limit of GPU {} is {limit:.0} W; its default is {default:.0} W",
+                gpu.index
+            );
+            Check::warn(
+                "power",
+                found,
+                format!(
+                    "raise it with `nvidia-smi -i {} -pl {default:.0}`, or compare only runs at this limit",
+                    gpu.index
+                ),
+            )
+        }));
+    }
+    if !found.processes.is_empty() {
+        let found = format!("other processes compute on the GPUs: {}", found.processes.join(", "));
+        checks.push(Check::warn("processes", found, "end them, or they affect times, power and clocks"));
+    }
+    let sampled = "NVML: energy, power and clocks of the GPUs are sampled in each phase of a session";
+    checks.push(Check::ok("vitals", sampled));
     if found.is_mig_enabled() {
         checks.push(Check::warn(
             "mig",
@@ -232,6 +256,23 @@ fn counters(facts: &SystemFacts) -> Check {
     }
 }
 
+fn sampling(facts: &SystemFacts) -> Option<Check> {
+    const ID: &str = "sampling";
+    Some(match facts.sampling.as_ref().filter(|_| facts.gpus.is_ok())? {
+        Ok(found) => Check::ok(ID, found),
+        Err(why) => Check::absent(
+            ID,
+            format!("counters cannot be sampled while programs run: {why}"),
+            match facts.counters {
+                CounterAccess::Closed => PERMISSION_REMEDY,
+                _ => {
+                    "install CUPTI 12.6 or later (package nvidia-cuda-cupti), or name its libcupti.so in CUPTI_LIBRARY"
+                }
+            },
+        ),
+    })
+}
+
 fn cupti(facts: &SystemFacts) -> Check {
     match facts.cupti.first() {
         Some(path) if !facts.cupti_users.is_empty() => {
@@ -258,14 +299,12 @@ fn cupti(facts: &SystemFacts) -> Check {
     }
 }
 
-fn python(facts: &SystemFacts, props: &DoctorProps) -> Vec<Check> {
-    let missing = if props.needs_torch { Status::Bad } else { Status::Absent };
+fn python(facts: &SystemFacts) -> Vec<Check> {
     let python = match &facts.python {
         Ok(python) => python,
         Err(error) => {
-            return vec![Check::new(
+            return vec![Check::absent(
                 "python",
-                missing,
                 error.to_string(),
                 "install Python 3, or set workload.python; only workload=hf and workload=hydra need it",
             )];
@@ -276,23 +315,21 @@ fn python(facts: &SystemFacts, props: &DoctorProps) -> Vec<Check> {
     for package in ["torch", "transformers"] {
         checks.push(match python.package(package) {
             Some(version) => Check::ok(package, version),
-            None => Check::new(
+            None => Check::absent(
                 package,
-                missing,
                 format!("{package} is not installed for {executable}"),
                 format!("{executable} -m pip install {package}    (only workload=hf needs it)"),
             ),
         });
     }
-    checks.push(nvtx(facts, python.package("nvtx"), &executable, props.needs_torch));
+    checks.push(nvtx(facts, python.package("nvtx"), &executable));
     checks
 }
 
-fn nvtx(facts: &SystemFacts, installed: Option<&str>, python: &str, needed: bool) -> Check {
+fn nvtx(facts: &SystemFacts, installed: Option<&str>, python: &str) -> Check {
     let Some(installed) = installed else {
-        return Check::new(
+        return Check::absent(
             "nvtx",
-            if needed { Status::Warn } else { Status::Absent },
             "the Python package nvtx is missing: ranges use the default domain through torch",
             format!("{python} -m pip install nvtx"),
         );
@@ -348,7 +385,7 @@ fn version(version: &Option<Version>) -> String {
 mod tests {
     use super::facts::Disk;
     use super::*;
-    use crate::provenance::{Gpus, Python};
+    use crate::provenance::{Gpu, Gpus, Python};
     use crate::tool::{Help, Ncu, Nsys, SearchResult, ToolError};
     use std::path::PathBuf;
 
@@ -359,6 +396,7 @@ mod tests {
             gpus: Err(ToolError("nvidia-smi is not on the PATH".to_owned())),
             visible_devices: None,
             counters: CounterAccess::Unknown,
+            sampling: Some(Err("the driver does not start".to_owned())),
             cupti: Vec::new(),
             cupti_users: Vec::new(),
             disk: Disk { folder: "runs".into(), free_bytes: Some(10_500_000_000), writable: true },
@@ -388,7 +426,7 @@ mod tests {
             sets: Vec::new(),
             sections: Vec::new(),
         });
-        facts.gpus = Ok(Gpus { driver: Some("580.1".to_owned()), gpus: Vec::new(), mig: Vec::new() });
+        facts.gpus = Ok(Gpus { driver: Some("580.1".to_owned()), ..Gpus::default() });
         facts.counters = CounterAccess::Everybody;
         facts.cupti = vec![PathBuf::from("/usr/local/cuda/libcupti.so.13")];
         facts.python = Ok(Python {
@@ -415,8 +453,6 @@ mod tests {
         );
         assert_eq!(status(&checks, "disk"), Status::Ok);
         assert!(checks.iter().filter(|check| check.status != Status::Ok).all(|check| check.remedy.is_some()));
-        let with_torch = DoctorProps { needs_torch: true, ..DoctorProps::default() };
-        assert_eq!(status(&super::checks(&bare(), &with_torch), "python"), Status::Bad);
     }
 
     #[test]
@@ -435,11 +471,44 @@ mod tests {
     }
 
     #[test]
+    fn limits_and_other_users_of_a_gpu_are_named() {
+        let gpu = |limit| Gpu { power_limit_w: Some(limit), power_default_w: Some(700.0), ..Gpu::default() };
+        let with = |limit, processes: &[&str]| {
+            let processes = processes.iter().map(|name| (*name).to_owned()).collect();
+            let gpus = Ok(Gpus { gpus: vec![gpu(limit)], processes, ..Gpus::default() });
+            checks(&SystemFacts { gpus, ..full() }, &DoctorProps::default())
+        };
+        let limited = with(500.0, &["python3 (7)"]);
+        assert_eq!((status(&limited, "power"), status(&limited, "processes")), (Status::Warn, Status::Warn));
+        let free = with(700.0, &[]);
+        assert!(free.iter().all(|check| !["power", "processes"].contains(&check.id)));
+        assert_eq!(status(&free, "vitals"), Status::Ok);
+    }
+
+    #[test]
     fn a_new_nvtx_under_an_old_nsys() {
         let mut facts = full();
         assert_eq!(status(&checks(&facts, &DoctorProps::default()), "nvtx"), Status::Ok);
         facts.nsys.tool = Some(tool("2023.4.4", ImporterState::Unknown { why: String::new() }));
         assert_eq!(status(&checks(&facts, &DoctorProps::default()), "nvtx"), Status::Bad);
+    }
+
+    #[test]
+    fn sampling_names_the_setting_that_is_missing() {
+        let mut facts = full();
+        let remedy = |facts: &SystemFacts| {
+            let check = sampling(facts).unwrap();
+            assert_eq!(check.status, Status::Absent);
+            check.remedy.unwrap()
+        };
+        facts.sampling = Some(Err("libcupti.so.12 is older than CUPTI 12.6".to_owned()));
+        assert!(remedy(&facts).contains("CUPTI 12.6 or later"));
+        facts.counters = CounterAccess::Closed;
+        assert_eq!(remedy(&facts), PERMISSION_REMEDY);
+        facts.sampling = Some(Ok("6 counters".to_owned()));
+        assert_eq!(sampling(&facts).unwrap().status, Status::Ok);
+        facts.sampling = None;
+        assert_eq!(sampling(&facts), None, "nobody was asked");
     }
 
     #[test]

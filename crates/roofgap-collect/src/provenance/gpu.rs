@@ -28,6 +28,8 @@ pub struct Gpu {
     pub memory_used_bytes: Option<u64>,
     /// Power limit, W.
     pub power_limit_w: Option<f64>,
+    /// Default power limit, W.
+    pub power_default_w: Option<f64>,
     /// Highest power limit, W.
     pub power_max_w: Option<f64>,
     /// SM clock, MHz.
@@ -62,6 +64,9 @@ pub struct Gpus {
     pub gpus: Vec<Gpu>,
     /// MIG instances, as in `nvidia-smi -L`.
     pub mig: Vec<String>,
+    /// Processes that compute on the GPUs: number and name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<String>,
 }
 
 /// A field to query, the field that it becomes here, and the conversion of its text.
@@ -87,6 +92,7 @@ const FIELDS: &[Field] = &[
     ("ecc.mode.current", "ecc_mode", text),
     ("persistence_mode", "persistence_mode", text),
     ("compute_mode", "compute_mode", text),
+    ("power.default_limit", "power_default_w", number),
 ];
 
 /// Field of [`Gpus`]; the others are of a [`Gpu`].
@@ -132,6 +138,7 @@ impl Gpus {
             let mut gpus = parse(&fields, &output.stdout);
             // A warning, such as a damaged infoROM, changes the exit status, but the GPUs are listed.
             if output.success || !gpus.gpus.is_empty() {
+                gpus.processes = processes(nvidia_smi);
                 if gpus.is_mig_enabled() {
                     gpus.mig = mig_devices(nvidia_smi);
                 }
@@ -173,6 +180,18 @@ fn parse(fields: &[Field], csv: &str) -> Gpus {
         }
     }
     found
+}
+
+fn processes(nvidia_smi: &Path) -> Vec<String> {
+    let line = CommandLine::new(nvidia_smi).args(["--query-compute-apps=pid,name", "--format=csv,noheader"]);
+    let Ok(output) = probe(&line, TIME_LIMIT) else {
+        return Vec::new();
+    };
+    let process = |line: &str| {
+        let (pid, name) = line.split_once(", ").filter(|(_, name)| !name.contains(", "))?;
+        Some(format!("{name} ({})", pid.trim().parse::<u32>().ok()?))
+    };
+    output.stdout.lines().filter_map(process).collect()
 }
 
 fn mig_devices(nvidia_smi: &Path) -> Vec<String> {

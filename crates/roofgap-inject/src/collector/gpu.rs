@@ -6,7 +6,7 @@
 use super::calls::{self, Selection};
 use super::options::{Buffers, Calls, Nodes};
 use super::ring::Pool;
-use super::session::{self, CALLBACKS, CALLS_CHOSEN, COPIES, Gpu, Session, WHOLE_GRAPHS};
+use super::session::{self, CALLBACKS, CALLS_CHOSEN, COPIES, Callbacks, Gpu, Session, WHOLE_GRAPHS};
 use super::{now, thread};
 use crate::cupti::library::Surroundings;
 use crate::cupti::{Api, Failure, Subscriber, sys};
@@ -14,6 +14,7 @@ use roofgap_wire::{Device, Record, Text};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Number of libraries to try.
@@ -115,6 +116,7 @@ fn begin(session: &'static Session, api: Api, subscriber: Subscriber) {
         selected,
         entry_only: calls == Calls::Launches,
         devices_told: AtomicBool::new(false),
+        callbacks: Callbacks::default(),
         api,
         subscriber,
         pool,
@@ -178,8 +180,38 @@ fn kinds(session: &Session) -> Vec<(u32, &'static str)> {
 const ALL_CALLS: [(u32, &str); 2] =
     [(sys::KIND_RUNTIME, "runtime calls"), (sys::KIND_DRIVER, "driver calls")];
 
-/// Turns the selected calls on or off; returns the number of calls that CUPTI accepted.
+/// Turns the selected calls on or off; returns the number of calls that CUPTI accepted. Callbacks go off when a call returns.
 fn set_calls(gpu: &Gpu, on: bool) -> usize {
+    if gpu.options & CALLBACKS == 0 {
+        return set_selected(gpu, on);
+    }
+    let mut is_on = gpu.callbacks.on.lock().unwrap_or_else(PoisonError::into_inner);
+    gpu.callbacks.leaving.store(!on, Ordering::SeqCst);
+    if on && !*is_on {
+        gpu.callbacks.inside.store(0, Ordering::SeqCst);
+        *is_on = set_selected(gpu, true) > 0;
+    }
+    gpu.selected.len() * usize::from(*is_on)
+}
+
+/// Turns callbacks off where a call returns, unless another thread is inside of one.
+fn leave_callbacks(gpu: &Gpu) {
+    let state = &gpu.callbacks;
+    let is_last = state.inside.load(Ordering::SeqCst) <= 0 && state.leaving.load(Ordering::SeqCst);
+    if !is_last {
+        return;
+    }
+    if let Ok(mut is_on) = state.on.try_lock()
+        && *is_on
+        && state.leaving.load(Ordering::SeqCst)
+    {
+        set_selected(gpu, false);
+        // A call that began meanwhile turns them off when it returns.
+        *is_on = state.inside.load(Ordering::SeqCst) > 0 && set_selected(gpu, true) > 0;
+    }
+}
+
+fn set_selected(gpu: &Gpu, on: bool) -> usize {
     let set = |&(domain, number, _): &(u32, u32, &[u8])| match gpu.options & CALLBACKS {
         0 => gpu.api.set_call(domain, number, on),
         _ => gpu.api.set_callback(&gpu.subscriber, domain, number, on),
@@ -251,8 +283,17 @@ unsafe extern "C" fn on_call(_: *mut c_void, domain: u32, number: u32, data: *co
             return;
         };
         let runtime = domain == sys::DOMAIN_RUNTIME;
-        let entry_only = session::current().and_then(Session::gpu).is_some_and(|gpu| gpu.entry_only);
+        let Some(gpu) = session::current().and_then(Session::gpu) else {
+            return;
+        };
+        let entry_only = gpu.entry_only;
         match data.site {
+            sys::SITE_ENTER => gpu.callbacks.inside.fetch_add(1, Ordering::SeqCst),
+            _ => gpu.callbacks.inside.fetch_sub(1, Ordering::SeqCst),
+        };
+        match data.site {
+            // The window is over; what began in it is still recorded.
+            sys::SITE_ENTER if gpu.callbacks.leaving.load(Ordering::Relaxed) => *begun = 0,
             sys::SITE_ENTER if entry_only => {
                 thread::enter(runtime, calls::key(domain, number), data.correlation);
             }
@@ -270,6 +311,9 @@ unsafe extern "C" fn on_call(_: *mut c_void, domain: u32, number: u32, data: *co
                 thread::leave(runtime, calls::key(domain, number), data.correlation, result, *begun);
             }
             _ => {}
+        }
+        if data.site == sys::SITE_EXIT {
+            leave_callbacks(gpu);
         }
     });
 }

@@ -1,7 +1,7 @@
 //! The recording of one process: start, `fork` and end.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
@@ -67,6 +67,19 @@ pub struct Gpu {
     pub entry_only: bool,
     /// True once CUPTI has described the devices.
     pub devices_told: AtomicBool,
+    pub callbacks: Callbacks,
+}
+
+/// Callbacks of calls. CUPTI loses track of a thread whose call began while they were on and returns when they are off, so a call that
+/// returns turns them off, when no other thread is inside of one.
+#[derive(Default)]
+pub struct Callbacks {
+    /// True while they are on.
+    pub on: Mutex<bool>,
+    /// True from the end of a window until they are off.
+    pub leaving: AtomicBool,
+    /// Calls that have been entered and have not returned.
+    pub inside: AtomicI32,
 }
 
 /// Only selected calls are recorded.

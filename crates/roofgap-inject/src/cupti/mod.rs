@@ -327,7 +327,7 @@ fn words(ask: Option<sys::GetResultString>, code: u32) -> String {
 }
 
 /// Returns the last error of the loader.
-fn loader_error() -> String {
+pub fn loader_error() -> String {
     // SAFETY: the string belongs to the loader and is copied at once.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {

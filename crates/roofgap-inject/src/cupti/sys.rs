@@ -281,53 +281,29 @@ pub struct DeviceRecord {
     pub visible: u8,
 }
 
-const _: () = {
-    assert!(size_of::<usize>() == 8);
-    assert!(offset_of!(CallbackData, result) == 24);
-    assert!(offset_of!(CallbackData, ours) == 56);
-    assert!(offset_of!(CallbackData, correlation) == 64);
-    assert!(offset_of!(ResourceData, descriptor) == 16);
-    assert!(offset_of!(GraphData, node) == 16);
-    assert!(offset_of!(GraphData, original_node) == 24);
-    assert!(offset_of!(KernelRecord, registers) == 6);
-    assert!(offset_of!(KernelRecord, start) == 16);
-    assert!(offset_of!(KernelRecord, device) == 40);
-    assert!(offset_of!(KernelRecord, grid) == 52);
-    assert!(offset_of!(KernelRecord, static_shared) == 76);
-    assert!(offset_of!(KernelRecord, correlation) == 92);
-    assert!(offset_of!(KernelRecord, name) == 104);
-    assert!(offset_of!(KernelRecord, node) == 144);
-    assert!(offset_of!(KernelRecord, graph) == 156);
-    assert!(size_of::<KernelRecord>() <= 200);
-    assert!(offset_of!(CopyRecord, bytes) == 8);
-    assert!(offset_of!(CopyRecord, device) == 32);
-    assert!(offset_of!(CopyRecord, correlation) == 44);
-    assert!(offset_of!(CopyRecord, node) == 64);
-    assert!(offset_of!(CopyRecord, graph) == 72);
-    assert!(size_of::<CopyRecord>() <= 88);
-    assert!(offset_of!(PeerCopyRecord, stream) == 40);
-    assert!(offset_of!(PeerCopyRecord, correlation) == 60);
-    assert!(offset_of!(PeerCopyRecord, node) == 72);
-    assert!(offset_of!(PeerCopyRecord, graph) == 80);
-    assert!(size_of::<PeerCopyRecord>() <= 96);
-    assert!(offset_of!(SetRecord, correlation) == 44);
-    assert!(offset_of!(SetRecord, memory) == 50);
-    assert!(offset_of!(SetRecord, node) == 64);
-    assert!(offset_of!(SetRecord, graph) == 72);
-    assert!(size_of::<SetRecord>() <= 88);
-    assert!(offset_of!(SyncRecord, correlation) == 24);
-    assert!(offset_of!(SyncRecord, stream) == 32);
-    assert!(size_of::<SyncRecord>() <= 40);
-    assert!(offset_of!(GraphRecord, device) == 24);
-    assert!(offset_of!(GraphRecord, stream) == 36);
-    assert!(size_of::<GraphRecord>() <= 48);
-    assert!(offset_of!(CallRecord, thread) == 28);
-    assert!(size_of::<CallRecord>() == 40);
-    assert!(offset_of!(DeviceRecord, sms) == 44);
-    assert!(offset_of!(DeviceRecord, major) == 104);
-    assert!(offset_of!(DeviceRecord, id) == 112);
-    assert!(offset_of!(DeviceRecord, uuid) == 120);
-    assert!(offset_of!(DeviceRecord, name) == 136);
-    assert!(offset_of!(DeviceRecord, visible) == 144);
-    assert!(size_of::<DeviceRecord>() <= 176);
-};
+/// Fixes the places of fields, and the most bytes of a record.
+macro_rules! layouts {
+    ($($record:ident $(<= $size:literal)? { $($field:ident: $at:literal),* })*) => {
+        const _: () = {
+            assert!(size_of::<usize>() == 8);
+            $($(assert!(size_of::<$record>() <= $size);)?
+            $(assert!(offset_of!($record, $field) == $at);)*)*
+        };
+    };
+}
+
+layouts! {
+    CallbackData { result: 24, ours: 56, correlation: 64 }
+    ResourceData { descriptor: 16 }
+    GraphData { node: 16, original_node: 24 }
+    KernelRecord <= 200 {
+        registers: 6, start: 16, device: 40, grid: 52, static_shared: 76, correlation: 92, name: 104, node: 144, graph: 156
+    }
+    CopyRecord <= 88 { bytes: 8, device: 32, correlation: 44, node: 64, graph: 72 }
+    PeerCopyRecord <= 96 { stream: 40, correlation: 60, node: 72, graph: 80 }
+    SetRecord <= 88 { correlation: 44, memory: 50, node: 64, graph: 72 }
+    SyncRecord <= 40 { correlation: 24, stream: 32 }
+    GraphRecord <= 48 { device: 24, stream: 36 }
+    CallRecord <= 40 { thread: 28, result: 36 }
+    DeviceRecord <= 176 { sms: 44, major: 104, id: 112, uuid: 120, name: 136, visible: 144 }
+}

@@ -3,6 +3,9 @@
 //! CUPTI takes longer to evaluate a sample than the device to take one, so samples come in bursts: the hardware fills its buffer, then
 //! the buffer is evaluated. Steps of a model repeat, and their kernels are recorded all the time, so bursts are enough.
 
+mod nvml;
+pub mod vitals;
+
 use crate::collector::output::Output;
 use crate::collector::{gpu, now};
 use crate::cupti::Failure;
@@ -42,19 +45,25 @@ const NO_PERMISSION: [u32; 2] = [35, 40];
 /// CUPTI's code for a buffer that is full.
 const OUT_OF_MEMORY: u32 = 8;
 
-/// Samples into a new capture in `folder` until `is_over`. Returns the number of samples.
+/// Samples into a new capture in `folder` until `is_over`. The file is there when sampling begins. CUPTI may also lie where process `near`
+/// has its CUDA. Returns the number of samples.
 ///
 /// # Errors
 /// Fails with a reason for people when counters cannot be sampled, or the capture cannot be created.
-pub fn run(folder: &Path, interval: Duration, is_over: &dyn Fn() -> bool) -> Result<u64, String> {
-    let library = open()?;
+pub fn run(
+    folder: &Path,
+    interval: Duration,
+    near: Option<u32>,
+    is_over: &dyn Fn() -> bool,
+) -> Result<u64, String> {
+    let library = open(near)?;
+    let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX).max(1_000);
+    let mut configs = collectors(&library, interval_ns)?;
     let pid = std::process::id();
     let output = Output::create(folder, pid, u64::MAX)
         .map_err(|error| format!("cannot create a capture in {}: {error}", folder.display()))?;
     let mut sampler =
         Sampler { library, output, frame: FrameBuilder::new(), clock_told: false, samples: 0, full: 0 };
-    let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX).max(1_000);
-    let mut configs = sampler.collectors(interval_ns)?;
     sampler.introduce(pid, &configs);
     while !is_over() {
         if let Err(error) = sampler.burst(&mut configs, interval_ns, is_over) {
@@ -68,9 +77,24 @@ pub fn run(folder: &Path, interval: Duration, is_over: &dyn Fn() -> bool) -> Res
     Ok(sampler.samples)
 }
 
+/// Says with what counters can be sampled here.
+///
+/// # Errors
+/// Fails as [`run`] would.
+pub fn probe() -> Result<String, String> {
+    let library = open(None)?;
+    let configs = collectors(&library, 10_000)?;
+    configs.iter().for_each(|(_, run)| library.close(run));
+    let counters = configs.iter().map(|(config, _)| config.metrics.len()).min().unwrap_or(0);
+    let (gpus, of, path) = (configs.len(), library.devices(), library.path.display());
+    Ok(format!("{counters} counters on {gpus} of {of} GPUs by CUPTI {}, {path}", library.version()))
+}
+
 /// Opens the first CUPTI that can sample.
-fn open() -> Result<PmLibrary, String> {
+fn open(near: Option<u32>) -> Result<PmLibrary, String> {
     let mut around = Surroundings::here();
+    let maps = near.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/maps")).ok());
+    around.maps.push_str(&maps.unwrap_or_default());
     around.maps.push_str(&python_packages());
     let mut reasons = Vec::new();
     for path in around.candidates() {
@@ -105,6 +129,24 @@ fn refusal(error: &Failure) -> String {
     }
 }
 
+/// Makes a collector of every device that can be sampled.
+fn collectors(library: &PmLibrary, interval_ns: u64) -> Result<Vec<(PmConfig, PmRun)>, String> {
+    let mut found = Vec::new();
+    let mut why = "the driver finds no device".to_owned();
+    for device in 0..library.devices() {
+        let config = library.configure(device, &METRICS);
+        let collector = config.and_then(|mut config| {
+            let run = library.collector(&mut config, interval_ns, BUFFER, IN_IMAGE)?;
+            Ok((config, run))
+        });
+        match collector {
+            Ok(collector) => found.push(collector),
+            Err(error) => why = refusal(&error),
+        }
+    }
+    if found.is_empty() { Err(why) } else { Ok(found) }
+}
+
 /// A sampler and its capture.
 struct Sampler {
     library: PmLibrary,
@@ -117,24 +159,6 @@ struct Sampler {
 }
 
 impl Sampler {
-    /// Makes a collector of every device that can be sampled.
-    fn collectors(&mut self, interval_ns: u64) -> Result<Vec<(PmConfig, PmRun)>, String> {
-        let mut found = Vec::new();
-        let mut why = "the driver finds no device".to_owned();
-        for device in 0..self.library.devices() {
-            let config = self.library.configure(device, &METRICS);
-            let collector = config.and_then(|mut config| {
-                let run = self.library.collector(&mut config, interval_ns, BUFFER, IN_IMAGE)?;
-                Ok((config, run))
-            });
-            match collector {
-                Ok(collector) => found.push(collector),
-                Err(error) => why = refusal(&error),
-            }
-        }
-        if found.is_empty() { Err(why) } else { Ok(found) }
-    }
-
     /// Writes the process, the devices and the counters.
     fn introduce(&mut self, pid: u32, configs: &[(PmConfig, PmRun)]) {
         let name = Text(b"roofgap sampler");

@@ -16,7 +16,7 @@ fn samples_in_a_process_of_its_own() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     let end = Instant::now() + Duration::from_millis(300);
     let is_over = || Instant::now() >= end;
-    let done = roofgap_inject::sampler::run(Path::new(&folder), Duration::from_micros(100), &is_over);
+    let done = roofgap_inject::sampler::run(Path::new(&folder), Duration::from_micros(100), None, &is_over);
     assert!(done.is_ok(), "sampling failed: {}", done.unwrap_err());
 }
 
@@ -105,4 +105,68 @@ fn a_missing_permission_and_a_full_buffer_are_named() {
         }));
     }
     assert_eq!(lost, ["sampling.overflow"]);
+}
+
+/// Set in the process that samples vitals, to its file.
+const VITALS: &str = "ROOFGAP_TEST_VITALS";
+
+/// Samples vitals for a while, where this process is asked to.
+#[test]
+fn samples_vitals_in_a_process_of_its_own() {
+    let Some(file) = std::env::var_os(VITALS) else { return };
+    let energies = || std::fs::read_to_string(&file).map_or(0, |text| text.matches("energy_mj").count());
+    let deadline = Instant::now() + crate::support::PATIENCE;
+    let done = roofgap_inject::sampler::vitals::run(Path::new(&file), &|| {
+        energies() > 5 || Instant::now() > deadline
+    });
+    assert!(done.is_ok(), "sampling failed: {}", done.unwrap_err());
+}
+
+#[test]
+fn vitals_are_lines_with_their_own_times() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("vitals.jsonl");
+    let sample = |library: Option<&Path>| {
+        if let Some(library) = library {
+            std::os::unix::fs::symlink(library, folder.path().join("libnvidia-ml.so.1")).unwrap();
+        }
+        Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "sampler::samples_vitals_in_a_process_of_its_own"])
+            .env(VITALS, &file)
+            .env("LD_LIBRARY_PATH", folder.path())
+            .output()
+            .unwrap()
+    };
+    let without = sample(None);
+    let text =
+        String::from_utf8_lossy(&without.stdout).into_owned() + &String::from_utf8_lossy(&without.stderr);
+    assert!(!without.status.success() && text.contains("libnvidia-ml.so.1"), "{text}");
+
+    let done = sample(Some(&built().nvml));
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
+    let text = std::fs::read_to_string(&file).unwrap();
+    let mut lines = text.lines();
+    assert_eq!(
+        lines.next().unwrap(),
+        r#"{"schema":"roofgap.vitals/1","devices":[{"device":0,"uuid":"GPU-07","name":"NVIDIA \"H200\"","max_sm_mhz":1980,"limit_mw":600000,"default_limit_mw":700000}]}"#
+    );
+    let values = |name: &str| -> Vec<&str> {
+        let own = lines.clone().filter(|line| line.contains(name));
+        own.map(|line| line.split_once("\"device\":0,").unwrap().1).collect()
+    };
+    let fast = r#""instant_mw":698000,"sm_mhz":1575,"memory_mhz":3201,"reasons":4}"#;
+    assert!(values("sm_mhz").iter().all(|line| *line == fast), "{text}");
+    let slow = values("celsius")[0];
+    assert!(
+        slow.starts_with(r#""celsius":61,"busy_pct":99,"used_bytes":1048576,"processes":[{"pid":"#),
+        "{slow}"
+    );
+    assert!(slow.contains(r#""sm_pct":42"#) && !slow.contains("\"bytes\""), "{slow}");
+    // A line a change of the counter, and one at the end.
+    let mut energies = values("energy_mj");
+    energies.pop();
+    energies.sort_unstable();
+    let count = energies.len();
+    energies.dedup();
+    assert!(count > 1 && energies.len() == count, "{text}");
 }

@@ -25,6 +25,7 @@ pub struct Built {
     pub old_cupti: PathBuf,
     pub library: PathBuf,
     pub pm: PathBuf,
+    pub nvml: PathBuf,
 }
 
 fn build() -> Built {
@@ -56,6 +57,7 @@ fn build() -> Built {
         old_cupti: compile("libcupti-old.so", "cupti.c", &["-shared", "-fPIC", "-DOLD", "-DSMALL"]),
         library,
         pm: compile("libpm-standin.so", "pm.c", &["-shared", "-fPIC"]),
+        nvml: compile("libnvml-standin.so", "nvml.c", &["-shared", "-fPIC"]),
     }
 }
 

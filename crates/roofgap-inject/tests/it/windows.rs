@@ -33,6 +33,15 @@ fn only_the_armed_windows_are_recorded() {
 }
 
 #[test]
+fn a_window_may_end_inside_a_call() {
+    let run = run("inside", &[("ROOFGAP_NATIVE_DORMANT", "1")]);
+    assert!(run.status.success(), "{:?} {}", run.status, run.stderr);
+    let capture = run.capture();
+    assert_eq!(kernel_names(&capture), ["kernel_seen"]);
+    assert_eq!((capture.kernels.len(), capture.without_call), (3, 0), "each window has its calls");
+}
+
+#[test]
 fn a_recording_that_is_turned_off_says_when_it_began() {
     let run = run_until("serve", &[("ROOFGAP_NATIVE_MAX_S", "1")], |capture| !capture.edges.is_empty());
     assert!(run.status.success(), "{:?}", run.status);

@@ -113,16 +113,25 @@ static void call_record(int driver, uint32_t number, uint32_t id, uint64_t start
     put32(at + 32, id);
 }
 
-/* Tells the subscriber about a call, from its entry to its exit; a runtime call contains one of the driver. */
+/* What another thread does while the next runtime call runs. */
+void (*standin_during)(void);
+
+/* Tells the subscriber about a call, from its entry to its exit; a runtime call contains one of the driver. As in CUPTI, a thread whose
+   call returns after it was turned off is lost: none of its calls is told any more. */
 static void call_back(uint32_t domain, uint32_t number, uint32_t id, uint32_t inner) {
+    static __thread int lost;
     static const uint32_t result = 0;
     uint64_t ours = 0;
     struct callback_data data = {0, "", NULL, &result, "", NULL, 1, &ours, id};
-    if (!called_back[domain][number]) return;
+    if (lost || !called_back[domain][number]) return;
     callback(NULL, domain, number, &data);
     if (inner) call_back(1, inner, id, 0);
+    void (*during)(void) = standin_during;
+    standin_during = NULL;
+    if (during) during();
     data.site = 1;
-    callback(NULL, domain, number, &data);
+    lost = !called_back[domain][number];
+    if (!lost) callback(NULL, domain, number, &data);
 }
 
 uint32_t cuptiEnableCallback(uint32_t on, void *subscriber, uint32_t domain, uint32_t number) {

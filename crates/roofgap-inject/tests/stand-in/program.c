@@ -305,6 +305,8 @@ static void become_daemon(void) {
     exit(0);
 }
 
+static void disarm(void) { control("roofgap_disarm"); }
+
 int main(int count, char **arguments) {
     const char *how = count > 1 ? arguments[1] : "exit";
     if (!strcmp(how, "holds-none")) {
@@ -389,6 +391,21 @@ int main(int count, char **arguments) {
         }
         launch("kernel_unseen", 1, 0);
         pop_in(llm);
+        if (ask("standin_active") != 0) return 34;
+        puts("done");
+        return 0;
+    }
+    if (!strcmp(how, "inside")) {
+        /* Windows that end while a call runs. */
+        void (**during)(void) = (void (**)(void))symbol("standin_during");
+        for (int window = 0; window < 3; window++) {
+            if (control("roofgap_arm") != 0) return 31;
+            launch("kernel_seen", 2, 0);
+            *during = disarm;
+            launch("kernel_unseen", 1, 0);
+            if (control("roofgap_flush") != 0) return 33;
+        }
+        launch("kernel_unseen", 1, 0);
         if (ask("standin_active") != 0) return 34;
         puts("done");
         return 0;

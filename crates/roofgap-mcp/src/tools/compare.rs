@@ -1,11 +1,12 @@
 //! `compare`: two runs or captures side by side.
 
 use super::{Page, State};
-use crate::answer::{Column, McpError, columns};
+use crate::answer::{Column, columns};
 use roofgap_analyze::compare::{
     Basis, Change, CompareOptions, Difference, KernelChange, METRICS, Metric, Part, Side, StageChange,
     compare,
 };
+use roofgap_base::error::Error;
 use roofgap_report::compare::headline;
 use roofgap_runs::open::{Overrides, open_side};
 use schemars::JsonSchema;
@@ -90,10 +91,10 @@ pub struct ChangeRow {
 }
 
 /// Compares two inputs and shortens the comparison.
-pub fn answer(state: &State, request: &CompareRequest) -> Result<CompareAnswer, McpError> {
-    let side = |input: &str| -> Result<_, McpError> {
+pub fn answer(state: &State, request: &CompareRequest) -> Result<CompareAnswer, Error> {
+    let side = |input: &str| -> Result<_, Error> {
         let path = state.roots.find(input)?.display().to_string();
-        Ok(open_side(state.roots.runs(), &path, &Overrides::default(), state.cache.exporter())?)
+        open_side(state.roots.runs(), &path, &Overrides::default(), state.cache.exporter())
     };
     let (base, head) = (side(&request.base)?, side(&request.head)?);
     let [before, after] = [&base, &head].map(|side| Side { analysis: &side.analysis, facts: &side.facts });

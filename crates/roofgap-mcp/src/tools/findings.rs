@@ -1,9 +1,10 @@
 //! `findings`: what is worth fixing, with the evidence; `explain`: one finding in full.
 
 use super::{InputRequest, Page, State, find_stage, listed};
-use crate::answer::{InputRef, McpError, Origin, Quantity};
+use crate::answer::{InputRef, Origin, Quantity};
 use roofgap_analyze::findings::{explain, fix};
 use roofgap_analyze::{Finding, Knob};
+use roofgap_base::error::Error;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -73,7 +74,7 @@ pub struct Evidence {
 }
 
 /// Lists findings.
-pub fn answer(state: &State, request: &FindingsRequest) -> Result<FindingsAnswer, McpError> {
+pub fn answer(state: &State, request: &FindingsRequest) -> Result<FindingsAnswer, Error> {
     let (input, opened) = state.open(&request.input)?;
     let wanted = request.stage.as_deref();
     if let Some(name) = wanted {
@@ -156,7 +157,7 @@ pub struct ExplainAnswer {
 }
 
 /// Explains a finding.
-pub fn answer_one(state: &State, request: &ExplainRequest) -> Result<ExplainAnswer, McpError> {
+pub fn answer_one(state: &State, request: &ExplainRequest) -> Result<ExplainAnswer, Error> {
     let (input, opened) = state.open(&request.input)?;
     let wanted = request.finding.as_str();
     let pointer = |position: usize| format!("/findings/{position}");
@@ -171,7 +172,8 @@ pub fn answer_one(state: &State, request: &ExplainRequest) -> Result<ExplainAnsw
             Some(stage) => format!("{} ({stage})", finding.id),
             None => finding.id.clone(),
         });
-        return Err(McpError::NoFinding { wanted: wanted.to_owned(), known: listed(known) });
+        let known = listed(known);
+        return Err(Error::new(format!("no finding {wanted:?} in this input; the findings are: {known}")));
     };
     Ok(ExplainAnswer {
         input,

@@ -1,8 +1,9 @@
 //! `kernels`: kernels by total time.
 
 use super::{InputRequest, Page, State, find_stage};
-use crate::answer::{Column, InputRef, McpError, Origin, Quantity, columns};
+use crate::answer::{Column, InputRef, Origin, Quantity, columns};
 use roofgap_analyze::{About, Kernel};
+use roofgap_base::error::Error;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -54,7 +55,7 @@ pub struct KernelRow {
 }
 
 /// Lists kernels.
-pub fn answer(state: &State, request: &KernelsRequest) -> Result<KernelsAnswer, McpError> {
+pub fn answer(state: &State, request: &KernelsRequest) -> Result<KernelsAnswer, Error> {
     let (input, opened) = state.open(&request.input)?;
     let analysis = &opened.analysis;
     let (base, kernels, whole) = match &request.stage {

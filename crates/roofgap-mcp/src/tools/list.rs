@@ -1,7 +1,8 @@
 //! `list`: the runs and captures that the other tools can read.
 
 use super::{Page, State};
-use crate::answer::{Column, McpError, columns};
+use crate::answer::{Column, columns};
+use roofgap_base::error::Error;
 use roofgap_runs::open::is_run;
 use roofgap_runs::runs;
 use roofgap_trace::Sniffed;
@@ -87,7 +88,7 @@ pub struct CaptureRow {
 }
 
 /// Lists the runs and captures of the folders.
-pub fn answer(state: &State, request: &ListRequest) -> Result<ListAnswer, McpError> {
+pub fn answer(state: &State, request: &ListRequest) -> Result<ListAnswer, Error> {
     let roots = &state.roots;
     let filter = request.filter.as_deref().unwrap_or_default();
     let mut runs = runs::list(roots.runs())?;

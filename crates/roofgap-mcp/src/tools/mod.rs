@@ -7,9 +7,10 @@ pub mod list;
 pub mod summary;
 pub mod timeline;
 
-use crate::answer::{InputRef, McpError};
+use crate::answer::InputRef;
 use crate::roots::Roots;
 use roofgap_analyze::{Analysis, Stage};
+use roofgap_base::error::Error;
 use roofgap_runs::cache::OpenCache;
 use roofgap_runs::open::Opened;
 use schemars::JsonSchema;
@@ -25,7 +26,7 @@ pub struct State {
 
 impl State {
     /// Opens the input of a request.
-    pub fn open(&self, request: &InputRequest) -> Result<(InputRef, Arc<Opened>), McpError> {
+    pub fn open(&self, request: &InputRequest) -> Result<(InputRef, Arc<Opened>), Error> {
         let inputs = std::iter::once(&request.input).chain(&request.with);
         let paths = inputs.map(|input| self.roots.find(input)).collect::<Result<Vec<_>, _>>()?;
         let names: Vec<String> = paths.iter().map(|path| self.roots.name_of(path)).collect();
@@ -35,11 +36,11 @@ impl State {
 }
 
 /// Finds a stage and its position.
-fn find_stage<'a>(analysis: &'a Analysis, wanted: &str) -> Result<(usize, &'a Stage), McpError> {
+fn find_stage<'a>(analysis: &'a Analysis, wanted: &str) -> Result<(usize, &'a Stage), Error> {
     let mut stages = analysis.stages.iter().enumerate();
-    stages.find(|(_, stage)| stage.name == wanted).ok_or_else(|| McpError::NoStage {
-        wanted: wanted.to_owned(),
-        known: listed(analysis.stages.iter().map(|stage| stage.name.clone())),
+    stages.find(|(_, stage)| stage.name == wanted).ok_or_else(|| {
+        let known = listed(analysis.stages.iter().map(|stage| stage.name.clone()));
+        Error::new(format!("no stage {wanted:?}; the stages are: {known}"))
     })
 }
 

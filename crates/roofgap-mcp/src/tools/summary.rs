@@ -1,8 +1,9 @@
 //! `summary`: the first things to know about a run or capture.
 
 use super::{InputRequest, State};
-use crate::answer::{InputRef, McpError, Origin, Quantity};
+use crate::answer::{InputRef, Origin, Quantity};
 use roofgap_analyze::{About, Analysis, HostFunction, LossInfo, Reason, Stage, StageOrigin, verdict};
+use roofgap_base::error::Error;
 use roofgap_report::headline;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -87,7 +88,7 @@ pub struct StageSummary {
 }
 
 /// Summarises an analysis.
-pub fn answer(state: &State, request: &InputRequest) -> Result<SummaryAnswer, McpError> {
+pub fn answer(state: &State, request: &InputRequest) -> Result<SummaryAnswer, Error> {
     let (input, opened) = state.open(request)?;
     let analysis = &opened.analysis;
     let totals = &analysis.totals;

@@ -1,8 +1,9 @@
 //! `timeline`: the GPU operations of a time window. `steps`: the steps of a stage, and the slowest of them.
 
 use super::{InputRequest, Page, State, find_stage};
-use crate::answer::{Column, InputRef, McpError, Origin, Quantity, columns};
+use crate::answer::{Column, InputRef, Origin, Quantity, columns};
 use roofgap_analyze::{Analysis, IntervalSet, Stage, Steps, short_name};
+use roofgap_base::error::Error;
 use roofgap_report::main_stage;
 use roofgap_runs::open::Opened;
 use roofgap_trace::{OpKind, Trace};
@@ -77,20 +78,20 @@ pub struct OperationRow {
 }
 
 /// Lists the operations of a window.
-pub fn answer(state: &State, request: &TimelineRequest) -> Result<TimelineAnswer, McpError> {
+pub fn answer(state: &State, request: &TimelineRequest) -> Result<TimelineAnswer, Error> {
     let (input, opened) = state.open(&request.input)?;
     let trace = &opened.trace;
     let Some((first, last)) = trace.span().filter(|_| !trace.ops.is_empty()) else {
-        return Err(McpError::NoTimeline { why: "this input has no GPU operations with times".to_owned() });
+        return Err(Error::new("not measured: this input has no GPU operations with times"));
     };
     let length = last - first;
     let start_ns = request.start_ns.unwrap_or(0).clamp(0, length);
     let end_ns = request.end_ns.unwrap_or(length).clamp(0, length);
     if end_ns <= start_ns {
-        return Err(McpError::EmptyWindow {
-            start_ns: request.start_ns.unwrap_or(0),
-            end_ns: request.end_ns.unwrap_or(length),
-        });
+        let (start_ns, end_ns) = (request.start_ns.unwrap_or(0), request.end_ns.unwrap_or(length));
+        return Err(Error::new(format!(
+            "the window from {start_ns} ns to {end_ns} ns is empty; end_ns must be larger than start_ns"
+        )));
     }
     let window = (first + start_ns, first + end_ns);
     let ops = &trace.ops;
@@ -211,7 +212,7 @@ pub struct StepRow {
 }
 
 /// Lists the steps of a stage.
-pub fn answer_steps(state: &State, request: &StepsRequest) -> Result<StepsAnswer, McpError> {
+pub fn answer_steps(state: &State, request: &StepsRequest) -> Result<StepsAnswer, Error> {
     let (input, opened) = state.open(&request.input)?;
     let stage = match &request.stage {
         Some(name) => Some(find_stage(&opened.analysis, name)?.1),

@@ -26,6 +26,7 @@ use roofgap_trace::native::older_segment;
 use super::conclude;
 use super::context::PhaseContext;
 use super::phases::{ORDER, Results, Sampler, Stop, run_phase};
+use super::program::sampler;
 use super::props::{Event, Outcome, ProfileProps};
 use super::tools::NativeLibrary;
 use roofgap_base::error::Error;
@@ -60,7 +61,7 @@ pub fn watch(
         return Ok(None);
     };
     let command_line = words.iter().map(|word| word_text(word)).collect();
-    let (watched, lock) = registry.register(command_line).map_err(Error::of)?;
+    let (watched, lock) = registry.register(command_line)?;
     let files = &watched.registration.files;
     std::fs::create_dir_all(watched.captures()).map_err(Error::io("write", files))?;
     let collector = files.join("libroofgap_inject.so");
@@ -113,6 +114,9 @@ const LOOK_AT_STEPS: Duration = Duration::from_millis(20);
 /// Time for work that was launched in the window to end, before the records are collected for the last time.
 const SETTLE: Duration = Duration::from_millis(250);
 
+/// Longest time until samplers sample.
+const LONGEST_START: Duration = Duration::from_secs(10);
+
 const NAME: PhaseName = PhaseName::Timeline;
 
 /// Mode of a run without a baseline and counters.
@@ -156,6 +160,10 @@ pub struct CaptureProps {
     pub length: WindowLength,
     /// Samples of the stacks of its Python processes, times a second.
     pub stacks_hz: Option<NonZeroU32>,
+    /// Interval between samples of the hardware counters of all GPUs, us.
+    pub counters_us: Option<NonZeroU32>,
+    /// This program, which samples them in a process of its own.
+    pub executable: PathBuf,
     /// Folder of the runs; `None` for the configured one.
     pub base: Option<PathBuf>,
     /// Command line as typed, program name first.
@@ -190,8 +198,64 @@ pub fn capture(
         let why = format!("a window of {seconds} s is too long; the longest is {longest} s");
         return Err(Error::new(why));
     }
+    let samplers = Samplers::start(props, cancel)?;
     let mut processes = begin(&props.watched)?;
-    record(props, cancel, events, &mut processes)
+    record(props, cancel, events, &mut processes, samplers)
+}
+
+/// Samplers beside the program, and the folder of their captures until the run has one.
+struct Samplers {
+    list: Vec<Sampler>,
+    folder: PathBuf,
+}
+
+impl Samplers {
+    /// Starts them, and waits until they sample: that takes longer than to turn the recording on.
+    fn start(props: &CaptureProps, cancel: &Cancel) -> Result<Self, Error> {
+        let registration = &props.watched.registration;
+        let pid = registration.pid.unsigned_abs();
+        let folder = registration.files.join(format!("samples-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).map_err(Error::io("write", &folder))?;
+        let counters = props.counters_us.map(|interval_us| {
+            let line = sampler(&props.executable, interval_us, &folder);
+            Sampler::counters(line.arg("--near").arg(pid.to_string()), &folder)
+        });
+        let stacks = props.stacks_hz.map(|hz| Sampler::stacks(folder.clone(), pid, hz));
+        let own = Self { list: counters.into_iter().chain(stacks).collect(), folder };
+        let began = Instant::now();
+        while !own.are_ready() && !cancel.is_requested() && began.elapsed() < LONGEST_START {
+            std::thread::sleep(LOOK_AT_STEPS);
+        }
+        Ok(own)
+    }
+
+    fn files(&self) -> impl Iterator<Item = PathBuf> {
+        std::fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path())
+    }
+
+    fn are_ready(&self) -> bool {
+        let captures = self.files().filter(|path| path.extension().is_some_and(|end| end == "rgcap")).count();
+        captures + self.list.iter().filter(|sampler| sampler.has_ended()).count() >= self.list.len()
+    }
+
+    /// Ends the sampling, and moves the captures into the run directory.
+    fn end(mut self, context: &mut PhaseContext<'_>) {
+        self.list.drain(..).for_each(|sampler| sampler.end(context));
+        for file in self.files() {
+            let to = context.layout.native().join(file.file_name().unwrap_or_default());
+            if let Err(error) = std::fs::copy(&file, to) {
+                context.warn(format!("{}: {error}", file.display()));
+            }
+        }
+    }
+}
+
+impl Drop for Samplers {
+    fn drop(&mut self) {
+        self.list.clear();
+        // The folder of the program goes with its registration.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
 }
 
 /// Makes an error of a program that cannot be recorded now.
@@ -258,6 +322,7 @@ fn record(
     cancel: &Cancel,
     events: &mut dyn FnMut(Event<'_>),
     processes: &mut Vec<Recorded>,
+    samplers: Samplers,
 ) -> Result<Outcome, Error> {
     let composed = compose(&ConfigProps {
         program: props.watched.registration.command.clone(),
@@ -284,13 +349,8 @@ fn record(
     }
     context.begin(NAME, None);
     context.tool("native");
-    let pid = props.watched.registration.pid.unsigned_abs();
-    let stacks = props.stacks_hz.map(|hz| Sampler::stacks(context.layout.native(), pid, hz));
     wait(&mut context, props, processes);
-    if let Some(stacks) = stacks {
-        stacks.end(&mut context);
-    }
-    let status = collect(&mut context, props, processes);
+    let status = collect(&mut context, props, processes, samplers);
     context.end(status);
     let mut found = Results::default();
     for phase in ORDER.iter().filter(|phase| phase.is_conclusion()) {
@@ -347,13 +407,19 @@ fn steps(processes: &[Recorded]) -> u64 {
 }
 
 /// Ends the window and moves the captures into the run directory.
-fn collect(context: &mut PhaseContext<'_>, props: &CaptureProps, processes: &[Recorded]) -> PhaseStatus {
+fn collect(
+    context: &mut PhaseContext<'_>,
+    props: &CaptureProps,
+    processes: &[Recorded],
+    samplers: Samplers,
+) -> PhaseStatus {
     for command in ["disarm", "flush"] {
         for recorded in processes {
             // A process that has ended has written its capture.
             let _ = ask(&recorded.process.socket, command);
         }
     }
+    samplers.end(context);
     std::thread::sleep(SETTLE);
     for recorded in processes {
         let socket = &recorded.process.socket;

@@ -1,15 +1,18 @@
 //! The profiled program, as a command line for each phase.
 
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use roofgap_analyze::Engine;
 use roofgap_collect::command::CommandLine;
 use roofgap_collect::program::{Annotation, ProgramContext, Scripts, launcher};
 use roofgap_runs::config::settings::{Workload, WorkloadKind};
-use roofgap_runs::config::{Config, Span, model};
+use roofgap_runs::config::traffic::{Lengths, Load};
+use roofgap_runs::config::{Config, model};
 use roofgap_runs::open::run::account_at;
 use roofgap_runs::run_dir::{Layout, PhaseName};
+use serde_json::{Value, json};
 
 use super::context::PhaseCommand;
 use super::inputs::Manifest;
@@ -46,6 +49,12 @@ impl ProgramFiles {
     }
 }
 
+/// Returns the command that samples the counters of all GPUs into a capture in `folder` until it is interrupted.
+pub fn sampler(executable: &Path, interval_us: NonZeroU32, folder: &Path) -> CommandLine {
+    let line = CommandLine::new(executable).args(["sample-counters", "--interval-us"]);
+    line.arg(interval_us.to_string()).arg(folder)
+}
+
 impl Program {
     /// Builds the program of a configuration, and checks that it has a command line.
     pub fn of(
@@ -73,12 +82,16 @@ impl Program {
         Ok(program)
     }
 
+    /// Returns the path of this binary.
+    pub fn executable(&self) -> &Path {
+        &self.executable
+    }
+
     /// Returns the command that samples the counters of all GPUs beside the native collector, until it is interrupted; `None` where none
     /// are to be sampled.
     pub fn sampler(&self) -> Option<CommandLine> {
-        let interval_us = self.config.profiling.native.counters_us?.to_string();
-        let line = CommandLine::new(&self.executable).args(["sample-counters", "--interval-us"]);
-        Some(line.arg(interval_us).arg(self.layout.native()))
+        let interval_us = self.config.profiling.native.counters_us?;
+        Some(sampler(&self.executable, interval_us, &self.layout.native()))
     }
 
     /// Describes the program as the command of a phase, with its logs beside its account.
@@ -234,43 +247,40 @@ impl Program {
 
 /// Builds `roofgap load OPTION... -- SERVER ARG...`. Under ncu, which replays every kernel, one round of short requests is enough.
 fn load_words(executable: &Path, config: &Config, phase: PhaseName) -> Vec<OsString> {
-    let (server, load) = (&config.server, &config.load);
-    let counters = phase == PhaseName::Counters;
-    let (requests, warmup, output) = if counters {
-        let output = COUNTER_TOKENS.to_string();
-        (load.requests.min(u64::from(load.concurrency)), 0, output)
-    } else {
-        (load.requests, load.warmup, load.output_tokens.to_string())
-    };
-    // A server starts and answers more slowly under ncu, and requests at a rate would pile up.
-    let slower = |span: Span| {
-        if counters { Span(span.0 * COUNTER_PATIENCE) } else { span }
-    };
-    let unless_counters = |span: Option<Span>| span.filter(|_| !counters);
-    let seconds = |span: Span| format!("{}s", span.0.as_secs_f64());
-    let options = [
-        ("--url", Some(server.url.clone())),
-        ("--health", server.health.clone()),
-        ("--ready-timeout", Some(seconds(slower(server.ready_timeout)))),
-        ("--grace", Some(seconds(config.run.grace))),
-        ("--model", load.model.clone()),
-        ("--concurrency", Some(load.concurrency.to_string())),
-        ("--rate", load.rate.filter(|_| !counters).map(|rate| rate.to_string())),
-        ("--requests", Some(requests.to_string())),
-        ("--warmup", Some(warmup.to_string())),
-        ("--duration", unless_counters(load.duration).map(seconds)),
-        ("--prompt-tokens", Some(load.prompt_tokens.to_string())),
-        ("--output-tokens", Some(output)),
-        ("--vocabulary", Some(load.vocabulary.to_string())),
-        ("--timeout", Some(seconds(slower(load.timeout)))),
-        ("--seed", Some(config.workload.seed.to_string())),
-        ("--good-ttft", load.good_ttft.map(seconds)),
-        ("--good-itl", load.good_itl.map(seconds)),
-    ];
+    let server = &config.server;
+    let (mut load, mut ready_timeout) = (Load { prompts: None, ..config.load.clone() }, server.ready_timeout);
+    if phase == PhaseName::Counters {
+        // A server starts and answers more slowly under ncu, and requests at a rate would pile up.
+        ready_timeout.0 *= COUNTER_PATIENCE;
+        load.timeout.0 *= COUNTER_PATIENCE;
+        load = Load {
+            requests: load.requests.min(u64::from(load.concurrency)),
+            warmup: 0,
+            output_tokens: Lengths::Fixed(COUNTER_TOKENS),
+            rate: None,
+            duration: None,
+            ..load
+        };
+    }
+    let of_server = json!({
+        "url": server.url,
+        "health": server.health,
+        "ready_timeout": ready_timeout,
+        "grace": config.run.grace,
+        "seed": config.workload.seed,
+    });
+    let load = serde_json::to_value(&load).unwrap_or_default();
     let mut words: Vec<OsString> = vec![executable.into(), "load".into()];
-    let given = options.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?)));
-    words.extend(given.map(OsString::from));
-    if let Some(path) = &load.prompts {
+    // Options have the names of the keys.
+    for (key, value) in [of_server, load].iter().filter_map(Value::as_object).flatten() {
+        let value = match value {
+            Value::Null => continue,
+            Value::String(text) => text.clone(),
+            value => value.to_string(),
+        };
+        words.push(format!("--{}={value}", key.replace('_', "-")).into());
+    }
+    if let Some(path) = &config.load.prompts {
         words.push("--prompts".into());
         words.push(absolute(path.clone()).into());
     }
@@ -415,7 +425,7 @@ mod tests {
         assert!(argv.ends_with(&["--", "vllm", "serve", "m"].map(str::to_owned)));
         let counters = words(&program, PhaseName::Counters);
         for word in
-            ["--requests=8", "--warmup=0", "--output-tokens=8", "--ready-timeout=1800s", "--timeout=900s"]
+            ["--requests=8", "--warmup=0", "--output-tokens=8", "--ready-timeout=30m", "--timeout=15m"]
         {
             assert!(counters.contains(&word.to_owned()), "{word} in {counters:?}");
         }

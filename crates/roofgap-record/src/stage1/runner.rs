@@ -283,8 +283,8 @@ fn account_of(metrics: &Metrics) -> Account {
     let stage = |name: &str, time: Statistic, notes: Vec<NoteTime>| StageTime {
         name: name.to_owned(),
         wall_ns: ns(time.mean),
-        steps_ns: None,
         notes,
+        ..StageTime::default()
     };
     let (prefill, decode) = (aggregates.prefill_ms, aggregates.decode_ms);
     let mut notes = vec![format!(

@@ -14,7 +14,7 @@ mod stats;
 
 pub use roofgap_runs::config::traffic::{Lengths, Load};
 pub use run::{LoadRun, Progress, run};
-pub use server::{ServerProps, ServerRun, serve_and_load};
+pub use server::{ServerProps, serve_and_load};
 pub use stats::PairedRatio;
 
 use std::io;

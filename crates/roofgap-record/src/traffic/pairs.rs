@@ -5,6 +5,7 @@
 use super::PairProps;
 use super::client::{Client, Prompt};
 use super::stats::PairedRatio;
+use roofgap_base::error::Error;
 use roofgap_collect::child::Cancel;
 use roofgap_collect::entries;
 use roofgap_collect::watch::{ControlError, ask, status};
@@ -28,25 +29,6 @@ const SETTLE: f64 = 0.2;
 
 /// Longest sleep between two checks for cancellation.
 const TICK: Duration = Duration::from_millis(50);
-
-/// Reason why no overhead was measured.
-#[derive(Debug, thiserror::Error)]
-pub enum NoPairs {
-    #[error("the load lasted {0:.1} s, less than {1:.1} s")]
-    ShortLoad(f64, f64),
-    #[error("fewer than {FEWEST_PAIRS} pairs were asked for")]
-    FewPairs,
-    #[error("no process of the server has the native collector")]
-    NoCollector,
-    #[error(transparent)]
-    Control(#[from] ControlError),
-    #[error(
-        "a window has fewer than {FEWEST_GAPS} times between tokens; windows must be longer, or answers longer"
-    )]
-    FewTokens,
-    #[error("interrupted")]
-    Cancelled,
-}
 
 impl PairProps {
     /// Creates the private folder of the control sockets.
@@ -72,18 +54,19 @@ impl PairProps {
         in_flight: u32,
         load: Duration,
         cancel: &Cancel,
-    ) -> Result<PairedOverhead, NoPairs> {
+    ) -> Result<PairedOverhead, Error> {
         if load < self.after {
-            return Err(NoPairs::ShortLoad(load.as_secs_f64(), self.after.as_secs_f64()));
+            let (lasted, least) = (load.as_secs_f64(), self.after.as_secs_f64());
+            return Err(Error::new(format!("the load lasted {lasted:.1} s, less than {least:.1} s")));
         }
         if self.pairs < FEWEST_PAIRS {
-            return Err(NoPairs::FewPairs);
+            return Err(Error::new(format!("fewer than {FEWEST_PAIRS} pairs were asked for")));
         }
         let sockets = sockets(&self.control);
         if sockets.is_empty() || prompts.is_empty() {
-            return Err(NoPairs::NoCollector);
+            return Err(Error::new("no process of the server has the native collector"));
         }
-        sockets.iter().try_for_each(|socket| keep_main(socket))?;
+        sockets.iter().try_for_each(|socket| keep_main(socket)).map_err(Error::of)?;
         let (stop, next) = (AtomicBool::new(false), AtomicU64::new(0));
         let answers: Mutex<Vec<Vec<Duration>>> = Mutex::new(Vec::new());
         let origin = Instant::now();
@@ -115,18 +98,23 @@ impl PairProps {
             let _ = ask(socket, "disarm");
         }
         let answers = answers.into_inner().unwrap_or_else(PoisonError::into_inner);
-        overhead(&windows?, &answers, self.window).ok_or(NoPairs::FewTokens)
+        let few = || {
+            Error::new(format!(
+                "a window has fewer than {FEWEST_GAPS} times between tokens; windows must be longer, or answers longer"
+            ))
+        };
+        overhead(&windows?, &answers, self.window).ok_or_else(few)
     }
 
     /// Switches the collector on and off and returns the settled part of each window.
-    fn windows(&self, sockets: &[PathBuf], origin: Instant, cancel: &Cancel) -> Result<Vec<Window>, NoPairs> {
+    fn windows(&self, sockets: &[PathBuf], origin: Instant, cancel: &Cancel) -> Result<Vec<Window>, Error> {
         pause(self.window, cancel)?;
         let mut windows = Vec::new();
         for pair in 0..self.pairs {
             for armed in [pair % 2 == 0, pair % 2 != 0] {
                 let command = if armed { "arm" } else { "disarm" };
                 for socket in sockets {
-                    ask(socket, command)?;
+                    ask(socket, command).map_err(Error::of)?;
                 }
                 pause(self.window.mul_f64(SETTLE), cancel)?;
                 let from = origin.elapsed();
@@ -146,11 +134,11 @@ struct Window {
     to: Duration,
 }
 
-fn pause(time: Duration, cancel: &Cancel) -> Result<(), NoPairs> {
+fn pause(time: Duration, cancel: &Cancel) -> Result<(), Error> {
     let end = Instant::now() + time;
     while Instant::now() < end {
         if cancel.is_requested() {
-            return Err(NoPairs::Cancelled);
+            return Err(Error::new("interrupted"));
         }
         thread::sleep(TICK.min(end.saturating_duration_since(Instant::now())));
     }

@@ -26,15 +26,6 @@ pub struct ServerProps {
     pub grace: Duration,
 }
 
-/// A server's run under load.
-#[derive(Debug)]
-pub struct ServerRun {
-    /// Load.
-    pub load: LoadRun,
-    /// Time from the start until the server was ready, ns.
-    pub ready_ns: i64,
-}
-
 /// Interval between health checks.
 const POLL: Duration = Duration::from_millis(200);
 /// Time in which the end of a server that failed requests is noticed while it still answers.
@@ -53,7 +44,7 @@ pub fn serve_and_load(
     load: &LoadProps,
     cancel: &Cancel,
     progress: &mut dyn FnMut(Progress),
-) -> Result<ServerRun, Error> {
+) -> Result<LoadRun, Error> {
     load.check_port()?;
     let output = || match &server.log {
         Some(path) => OutputTarget::file(path),
@@ -67,18 +58,13 @@ pub fn serve_and_load(
         cancel: stop.clone(),
         ..ChildSpec::new(&server.command, output(), errors)
     };
-    let started = Instant::now();
     progress(Progress::ServerStarted { command: server.command.to_string() });
     let (is_ready, result, outcome) = thread::scope(|scope| {
         let child = scope.spawn(|| run_child(spec, &mut |_| {}));
         let has_ended = || child.is_finished();
         let ready = wait_until_ready(server, load, cancel, &has_ended);
         let is_ready = ready.is_ok();
-        let result = ready.and_then(|()| {
-            let ready_ns = crate::ns(started.elapsed());
-            let load = run::run(load, cancel, progress)?;
-            Ok(ServerRun { load, ready_ns })
-        });
+        let result = ready.and_then(|()| run::run(load, cancel, progress));
         if is_ready && !answered(&result) && !is_cancelled(&result) {
             wait_for_end(server, load, cancel, &has_ended);
         }
@@ -99,11 +85,11 @@ pub fn serve_and_load(
 }
 
 /// Tells whether all requests were answered: then the server may end as it likes.
-fn answered(result: &Result<ServerRun, Error>) -> bool {
-    result.as_ref().is_ok_and(|run| run.load.requests.failed == 0)
+fn answered(result: &Result<LoadRun, Error>) -> bool {
+    result.as_ref().is_ok_and(|run| run.requests.failed == 0)
 }
 
-fn is_cancelled(result: &Result<ServerRun, Error>) -> bool {
+fn is_cancelled(result: &Result<LoadRun, Error>) -> bool {
     result.as_ref().is_err_and(|error| error.exit() == Exit::Interrupted)
 }
 

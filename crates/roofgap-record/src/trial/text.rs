@@ -1,12 +1,12 @@
-//! Predicted against measured gains of all runs; the plan, the result and the history of trials for people.
+//! Predicted against measured gains of all runs; the plan and the history of trials for people.
 
 use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use roofgap_analyze::{MeasuredTime, OutputCheck, TimeChange, Trial, TrialRow, TrialState, Trials};
-use roofgap_base::numbers::{NONE, decimal, or_none, significant};
-use roofgap_report::{Screen, columns, count, size, time};
+use roofgap_analyze::{MeasuredTime, Trials};
+use roofgap_base::numbers::{NONE, decimal, significant};
+use roofgap_report::{Screen, columns, count, time};
 use roofgap_runs::config::Span;
 use roofgap_runs::run_dir::{Layout, locate, read_trials};
 use serde::Serialize;
@@ -61,137 +61,6 @@ pub fn plan(plan: &TrialPlan, screen: Screen) -> String {
             (true, some) => format!("; the first {some} changes are tried before the others"),
         };
         let _ = writeln!(out, "the budget is too short for all of them{order}; raise it with --budget");
-    }
-    out
-}
-
-/// Renders the result of a trial.
-pub fn result(trial: &Trial, screen: Screen) -> String {
-    let mut out = columns(
-        [
-            "change",
-            "result",
-            "time",
-            "before>",
-            "after>",
-            "faster>",
-            "95 % interval>",
-            "at most>",
-            "tokens",
-            "memory>",
-        ],
-        trial.rows.iter().flat_map(rows),
-        screen,
-    );
-    if let Some(reason) = &trial.base.times_reason {
-        let _ = writeln!(out, "\n{reason}");
-    }
-    if trial.base.deterministic == Some(false) {
-        let _ =
-            writeln!(out, "\nthe tokens differ from run to run without any change, so they are not compared");
-    }
-    let mut reasons = String::new();
-    for row in &trial.rows {
-        if let Some(reason) = &row.reason {
-            let _ = writeln!(reasons, "{}: {}: {reason}", name(row), row.verdict.word());
-        }
-        if let Some(tail) = &row.log_tail {
-            reasons.extend(tail.lines().map(|line| format!("  | {line}\n")));
-        }
-    }
-    if !reasons.is_empty() {
-        let _ = write!(out, "\n{reasons}");
-    }
-    for note in &trial.notes {
-        let _ = writeln!(out, "\n{note}");
-    }
-    let _ = write!(out, "\n{}", ending(trial));
-    out
-}
-
-/// Returns the name of a row: its change, and what it is on top of.
-fn name(row: &TrialRow) -> String {
-    match &row.knob {
-        Some(knob) if row.on_top_of.is_empty() => knob.id.clone(),
-        Some(knob) => format!("{} on top of {}", knob.id, row.on_top_of.join(" + ")),
-        None => row.knobs.join(" + "),
-    }
-}
-
-/// Formats a row as a line a measured time. Only the first has what belongs to all of them.
-fn rows(row: &TrialRow) -> Vec<[String; 10]> {
-    let line = |at: usize, change: Option<&TimeChange>| {
-        let first = |text: String| if at == 0 { text } else { String::new() };
-        let mean = |values: &[i64]| {
-            let sum: i128 = values.iter().map(|value| i128::from(*value)).sum();
-            let mean = sum.checked_div(values.len() as i128)?;
-            Some(i64::try_from(mean).unwrap_or(i64::MAX))
-        };
-        [
-            first(name(row)),
-            first(row.verdict.word().to_owned()),
-            or_none(change, |change| change.of.name().to_owned()),
-            or_none(change.and_then(|change| mean(&change.before_ns)), time),
-            or_none(change.and_then(|change| mean(&change.after_ns)), time),
-            or_none(change.and_then(|change| change.ratio), ratio),
-            or_none(change.and_then(|change| change.interval), interval),
-            or_none(change.and_then(|change| change.bound_ratio), ratio),
-            first(
-                match row.output {
-                    OutputCheck::Identical => "identical",
-                    OutputCheck::Different => "different",
-                    OutputCheck::NotKnown { .. } => "not compared",
-                }
-                .to_owned(),
-            ),
-            first(or_none(row.device_memory_bytes, size)),
-        ]
-    };
-    if row.times.is_empty() {
-        return vec![line(0, None)];
-    }
-    let lines = row.times.iter().enumerate();
-    lines.map(|(at, change)| line(at, Some(change))).collect()
-}
-
-/// Says what is kept and how.
-fn ending(trial: &Trial) -> String {
-    let mut out = String::new();
-    if trial.state == TrialState::Running {
-        let _ = writeln!(out, "the trial is in progress, or was killed");
-    }
-    if let Some(reason) = &trial.reason {
-        let _ = writeln!(out, "{reason}");
-    }
-    if let Some(tail) = &trial.log_tail {
-        out.extend(tail.lines().map(|line| format!("  | {line}\n")));
-    }
-    let Some(winner) = &trial.winner else {
-        let _ = writeln!(out, "nothing is kept");
-        return out;
-    };
-    let gain = trial.winner_row().and_then(TrialRow::deciding).and_then(|change| {
-        let (measured, range) = (change.ratio?, change.interval?);
-        Some(format!(": {} {} (interval {})", change.of.name(), ratio(measured), interval(range)))
-    });
-    let _ = writeln!(
-        out,
-        "kept: {}{}",
-        winner.knobs.join(" + "),
-        gain.unwrap_or_else(|| ", not measured together".to_owned())
-    );
-    let _ = writeln!(out, "command: {}", winner.command);
-    if let Some(row) = trial.winner_row().filter(|row| row.command != winner.command) {
-        let _ = writeln!(out, "program: {}", row.command);
-    }
-    if let Some(path) = &winner.watched_run {
-        let _ = writeln!(out, "profiled: {path}");
-    }
-    if let Some(reason) = &winner.watched_reason {
-        let _ = writeln!(out, "profiled run: {reason}");
-    }
-    if let Some(command) = &winner.compare_command {
-        let _ = writeln!(out, "compare: {command}");
     }
     out
 }

@@ -5,7 +5,7 @@ use roofgap_base::exit::Exit;
 use roofgap_collect::child::Cancel;
 use roofgap_collect::command::CommandLine;
 use roofgap_record::traffic::{
-    Lengths, Load, LoadProps, PairProps, Progress, ServerProps, ServerRun, serve_and_load,
+    Lengths, Load, LoadProps, LoadRun, PairProps, Progress, ServerProps, serve_and_load,
 };
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -56,7 +56,7 @@ fn props(mode: &str) -> (ServerProps, LoadProps) {
     (server, load)
 }
 
-fn run(server: &ServerProps, load: &LoadProps) -> (Result<ServerRun, Error>, Vec<Progress>) {
+fn run(server: &ServerProps, load: &LoadProps) -> (Result<LoadRun, Error>, Vec<Progress>) {
     let mut seen = Vec::new();
     let result = serve_and_load(server, load, &Cancel::new(), &mut |progress| seen.push(progress));
     (result, seen)
@@ -74,7 +74,7 @@ fn no_pairs(seen: &[Progress]) -> Option<&str> {
 fn every_token_is_counted_and_no_time_is_shorter_than_the_server_took() {
     let (server, load) = props("normal");
     let (result, seen) = run(&server, &load);
-    let stats = result.unwrap().load.requests;
+    let stats = result.unwrap().requests;
     assert_eq!((stats.sent, stats.completed, stats.failed), (12, 12, 0));
     assert_eq!((stats.prompt_tokens, stats.output_tokens), (Some(12 * 17), Some(12 * 6)));
     let (ttft, itl, e2e) = (stats.ttft_ns.unwrap(), stats.itl_ns.unwrap(), stats.e2e_ns.unwrap());
@@ -101,7 +101,7 @@ fn an_open_loop_sends_every_request() {
     let (server, mut load) = props("normal");
     (load.load.rate, load.load.concurrency) = (Some(200.0), 16);
     load.load.requests = 30;
-    let stats = run(&server, &load).0.unwrap().load.requests;
+    let stats = run(&server, &load).0.unwrap().requests;
     assert_eq!((stats.sent, stats.completed), (30, 30));
     assert!(stats.ttft_ns.unwrap().p50 >= FIRST_NS);
 }
@@ -110,14 +110,14 @@ fn an_open_loop_sends_every_request() {
 fn a_server_that_refuses_unknown_fields_is_asked_without_them() {
     let (server, load) = props("strict");
     let (result, seen) = run(&server, &load);
-    assert_eq!(result.unwrap().load.requests.completed, 12);
+    assert_eq!(result.unwrap().requests.completed, 12);
     assert!(seen.contains(&Progress::LengthNotExact));
 }
 
 #[test]
 fn failed_requests_are_counted_with_their_reason() {
     let (server, load) = props("busy");
-    let stats = run(&server, &load).0.unwrap().load.requests;
+    let stats = run(&server, &load).0.unwrap().requests;
     assert_eq!(stats.completed + stats.failed, 12);
     assert!(stats.failed > 0);
     assert!(stats.failures[0].why.contains("429"), "{:?}", stats.failures);
@@ -174,7 +174,7 @@ fn a_server_that_ignores_polite_signals_is_killed() {
     let (mut server, load) = props("stubborn");
     server.grace = Duration::from_millis(300);
     let (result, _) = run(&server, &load);
-    assert_eq!(result.unwrap().load.requests.completed, 12);
+    assert_eq!(result.unwrap().requests.completed, 12);
     assert!(std::net::TcpStream::connect(load.url.trim_start_matches("http://")).is_err());
 }
 
@@ -193,7 +193,7 @@ fn the_collector_is_armed_and_dormant_in_turn() {
     load.load.output_tokens = Lengths::Fixed(40);
     load.pairs = Some(pairs.clone());
     let (result, seen) = run(&server, &load);
-    match result.unwrap().load.paired_overhead {
+    match result.unwrap().paired_overhead {
         Some(found) => {
             assert_eq!((found.pairs, found.window_ns), (3, 800_000_000));
             assert!(found.armed_itl_ns > 0 && found.dormant_itl_ns > 0, "{found:?}");
@@ -222,7 +222,7 @@ fn no_overhead_is_measured_after_a_short_load_or_without_a_collector() {
             control: "/nowhere".into(),
         });
         let (result, seen) = run(&server, &load);
-        assert_eq!(result.unwrap().load.paired_overhead, None);
+        assert_eq!(result.unwrap().paired_overhead, None);
         assert!(no_pairs(&seen).unwrap().contains(why), "{seen:?}");
     }
 }

@@ -5,8 +5,9 @@ use crate::document::table::Table;
 use crate::document::{Block, Section, joined_any, maybe};
 use crate::render::screen::Tone;
 use roofgap_analyze::compare::{
-    Basis, Change, Comparison, Difference, GateOutcome, GateResult, GateVerdict, Judgement, KernelChange,
-    KernelSide, KernelStatus, METRICS, MatchedBy, Metric, Outlier, SideName, StageChange, Weight,
+    Basis, Change, Comparison, Difference, FunctionChange, GateOutcome, GateResult, GateVerdict, Judgement,
+    KernelChange, KernelSide, KernelStatus, METRICS, MatchedBy, Metric, Outlier, SideName, StageChange,
+    Weight,
 };
 use roofgap_base::numbers::{NONE, ms, or_none, time, us};
 
@@ -86,7 +87,11 @@ fn stage_sections(stage: &StageChange, form: Form) -> Vec<Section> {
     let kernels = kernels(&stage.kernels, form.kernels);
     let kernels =
         (!kernels.is_empty()).then(|| Section::new("", "Kernels that changed").with(kernels).inner());
-    [Some(own), breakdown, kernels].into_iter().flatten().collect()
+    let functions = functions(stage, form.kernels).map(|table| {
+        let title = "Functions of the CPU in which the GPU is idle for a different time, by step";
+        Section::new("", title).with([Block::Table(table)]).inner()
+    });
+    [Some(own), breakdown, kernels, functions].into_iter().flatten().collect()
 }
 
 /// Describes the steps that are far from the others: one sentence for each side.
@@ -225,6 +230,22 @@ fn kernels(changes: &[KernelChange], most: usize) -> Vec<Block> {
         .build();
     let more = (more > 0).then(|| Block::Note(format!("{more} more are in the JSON")));
     Block::table(table).into_iter().chain(more).chain(Block::list(renamed(changes))).collect()
+}
+
+/// Returns the table of functions whose idle time changed beyond its noise.
+fn functions(stage: &StageChange, most: usize) -> Option<Table> {
+    let changed = |own: &&FunctionChange| {
+        matches!(own.idle_ns.judgement, Judgement::Better | Judgement::Worse) && stage.basis != Basis::Nothing
+    };
+    let changed: Vec<&FunctionChange> = stage.functions.iter().filter(changed).take(most).collect();
+    let table = Table::of(&changed)
+        .text("function", |own| own.function.clone())
+        .text("file", |own| own.file.clone().unwrap_or_default())
+        .number("change ms", |own| maybe(own.idle_ns.delta, signed_ms))
+        .number("base ms", |own| or_none(own.idle_ns.base, ms))
+        .number("head ms", |own| or_none(own.idle_ns.head, ms))
+        .build();
+    (!changed.is_empty()).then_some(table)
 }
 
 /// Formats a value of both sides, once if they agree.

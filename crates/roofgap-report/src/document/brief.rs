@@ -2,9 +2,7 @@
 
 use super::headline::{Pace, headline};
 use super::table::Table;
-use super::{
-    Block, Document, Item, Section, findings, joined, joined_any, kernels, maybe, provenance, stages,
-};
+use super::{Block, Document, Item, Section, findings, joined, joined_any, kernels, maybe, provenance};
 use crate::render::screen::Tone;
 use roofgap_analyze::findings::to_act_on;
 use roofgap_analyze::{Analysis, Stage, StageLimit, verdict};
@@ -54,10 +52,11 @@ impl Document<'_> {
             let lines = [Some(saving), action].into_iter().flatten().map(|line| cut(&line, most)).collect();
             Item { name: cut(&finding.title, most), lines, ..Item::default() }
         });
-        let advice = Section::new("findings", "What to do first").with([match found.is_empty() {
-            true => Block::Line(findings::none_found(analysis)),
-            false => Block::Steps(steps.collect()),
-        }]);
+        let advice =
+            Section::new("findings", "What to do first (in full: `--full`)").with([match found.is_empty() {
+                true => Block::Line(findings::none_found(analysis)),
+                false => Block::Steps(steps.collect()),
+            }]);
         let advice = if found.is_empty() && all.is_empty() { Section::default() } else { advice };
         let lost = Section::new("losses", "").with(losses(analysis).map(Block::Line));
         let sections = [first, stages, advice, lost];
@@ -114,18 +113,34 @@ fn bar(share: f64) -> String {
     format!("{}{} {:>4.1} %", "█".repeat(full), "░".repeat(BAR - full), 100.0 * share)
 }
 
-/// Names the largest part of the time of a stage: a family of kernels, or a cause of idle time.
+/// Names the largest part of the time of a stage: a family of kernels, or the cause of its limit.
 pub fn largest_part(stage: &Stage) -> Option<String> {
     let stage = stage.warm();
-    let parts = stages::parts(stage)?;
-    let elapsed = stage.elapsed_ns().max(1) as f64;
-    let share = |ns: i64| format!("{:.0} %", 100.0 * ns as f64 / elapsed);
-    if verdict(stage).label == StageLimit::Gpu {
-        let (family, share) = kernels::largest_family(stage)?;
-        return Some(format!("{family} {share:.0} % of kernels"));
+    let verdict = verdict(stage);
+    if let Some(pct) = verdict.pct {
+        return Some(format!("{} {pct:.0} %", part_of(verdict.label)?));
     }
-    let (ns, part) = parts.into_iter().zip(stages::PARTS).max_by_key(|(ns, _)| *ns)?;
-    Some(format!("{} {}", part.name, share(ns)))
+    let (family, share) = kernels::largest_family(stage).filter(|_| verdict.label == StageLimit::Gpu)?;
+    Some(format!("{family} {share:.0} % of kernels"))
+}
+
+/// Names the time that a limit stands for.
+fn part_of(limit: StageLimit) -> Option<&'static str> {
+    Some(match limit {
+        StageLimit::NotMeasured | StageLimit::TooLittle | StageLimit::Gpu | StageLimit::Queued => {
+            return None;
+        }
+        StageLimit::Copy => "copies",
+        StageLimit::Launch => "late launches",
+        StageLimit::DataLoading => "data loading",
+        StageLimit::Sync => "waits",
+        StageLimit::GpuGaps => "launched, not started",
+        StageLimit::Uneven => "uneven work",
+        StageLimit::Host => "CPU work",
+        StageLimit::Communication => "communication",
+        StageLimit::ColdStart => "cold calls",
+        StageLimit::StepGaps => "gaps between steps",
+    })
 }
 
 /// Counts the losses that change numbers.

@@ -12,9 +12,13 @@ pub const SAVINGS_OVERLAP: &str =
 
 /// States the upper bound on the time a finding saves.
 pub fn saving(analysis: &Analysis, finding: &Finding) -> String {
-    let stage = stage_of(analysis, finding).map(Stage::spoken).or(finding.stage.as_deref());
-    let stage = stage.unwrap_or("the measured launches");
-    format!("saves at most {} ({:.1} % of {stage})", time(finding.bound_ns), finding.bound_pct)
+    let of = stage_of(analysis, finding);
+    let stage = of.map(Stage::spoken).or(finding.stage.as_deref()).unwrap_or("the measured launches");
+    let devices = of.map(|stage| stage.devices_per_instance).filter(|devices| *devices > 1.0);
+    let mean = devices.map_or_else(String::new, |devices| format!(", the mean of {devices:.0} GPUs"));
+    // A hint for the recording saves nothing.
+    let does = if finding.id == "graphs-whole" { "hides" } else { "saves at most" };
+    format!("{does} {} ({:.1} % of {stage}{mean})", time(finding.bound_ns), finding.bound_pct)
 }
 
 /// States the id of a finding, for `roofgap explain` and `roofgap try`, the upper bound on the time it saves, and its confidence. The id

@@ -31,7 +31,7 @@ pub fn headline(analysis: &Analysis) -> Option<String> {
         return Some(format!("{}.", capitalized(&kernels::measured_summary(analysis))));
     }
     let stage = main_stage(analysis)?.warm();
-    let parts = [Some(capitalized(&pace(analysis, stage))), limit(stage), gain(analysis, stage)];
+    let parts = [Some(capitalized(&pace(analysis, stage))), limit(analysis, stage), gain(analysis, stage)];
     Some(format!("{}.", joined(parts.into_iter().flatten(), "; ")))
 }
 
@@ -98,7 +98,7 @@ pub fn pace(analysis: &Analysis, stage: &Stage) -> String {
 }
 
 /// Says what limits a stage; `None` where no GPU work was recorded for it.
-fn limit(stage: &Stage) -> Option<String> {
+fn limit(analysis: &Analysis, stage: &Stage) -> Option<String> {
     let verdict = verdict(stage);
     let busy = stage.busy_share().filter(|_| stage.idle.is_some())?;
     if verdict.label != StageLimit::Launch {
@@ -110,9 +110,20 @@ fn limit(stage: &Stage) -> Option<String> {
     let launches =
         maybe(launches, |launches| format!(" ({} launches a step)", count(launches.round() as u64)));
     Some(format!(
-        "the GPU is idle {idle:.0} % of {}, mostly because the CPU has not launched the next work yet{launches}",
-        if steps_fill(stage) { "that time" } else { stage.spoken() }
+        "the GPU is idle {idle:.0} % of {}, mostly because the CPU has not launched the next work yet{launches}{}",
+        if steps_fill(stage) { "that time" } else { stage.spoken() },
+        maybe(slowed_by(analysis), |what| format!(", slowed by the recording of {what}"))
     ))
+}
+
+/// Names what the profiler recorded at the cost of the CPU; `None` where it recorded nothing of the kind.
+fn slowed_by(analysis: &Analysis) -> Option<&'static str> {
+    let has = |id: &str| analysis.losses.iter().any(|loss| loss.id == id);
+    match (has("profiler_with_stack"), has("profiler_profile_memory")) {
+        (true, _) => Some("Python stacks"),
+        (_, true) => Some("memory allocations"),
+        _ => None,
+    }
 }
 
 /// Tells whether the steps make up the time of a stage, so that a share or a factor of the stage is one of its steps too; true

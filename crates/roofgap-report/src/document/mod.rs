@@ -5,6 +5,7 @@
 //! - `headline`: the first lines: time per token, the numbers of one run, the confidence in them
 //! - `findings`, `trial`: what to do, and changes of the workload that were measured
 //! - `stages`: the time of each stage, its MFU and MBU
+//! - `vitals`: clocks, power and energy
 //! - `serving`: requests, and the steps of a serving engine
 //! - `kernels`: kernels, operators, counters and layers, with their distance to the `roof`
 //! - `job`, `gpu_work`: several ranks; copies, graphs and communication
@@ -27,7 +28,8 @@ mod stage1;
 pub mod stages;
 pub mod summary;
 pub mod table;
-mod trial;
+pub mod trial;
+pub mod vitals;
 
 use crate::bundle::{Bundle, Context};
 use crate::render::screen::Tone;
@@ -198,6 +200,7 @@ impl<'a> Document<'a> {
         all.extend(beside_text(self.per_run()));
         all.extend([self.requests(), self.serving()]);
         all.extend(beside_text(self.utilisation()));
+        all.push(self.vitals());
         all.extend(drawn("timeline", "Timeline"));
         all.extend(drawn("roofline", "Roofline"));
         all.extend(self.kernels());

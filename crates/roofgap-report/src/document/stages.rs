@@ -249,7 +249,7 @@ pub fn columns_note(stages: &[Stage]) -> Option<String> {
 }
 
 /// Says how much kernel time lies outside the stages that were found.
-fn outside(analysis: &Analysis) -> Option<String> {
+pub fn outside(analysis: &Analysis) -> Option<String> {
     // Stages that the user named may overlap.
     let apart = |kind| matches!(kind, StageKind::Prefill | StageKind::Decode | StageKind::Mixed);
     let stages = &analysis.stages;
@@ -309,6 +309,9 @@ pub fn coverage(part: &StageCoverage) -> String {
     )
 }
 
+/// Steps from which on their percentiles are told.
+const MANY_STEPS: u64 = 20;
+
 /// Describes the steps of a stage.
 pub fn steps(steps: &Steps) -> String {
     let launches = maybe(steps.launches_per_step, |launches| {
@@ -317,11 +320,14 @@ pub fn steps(steps: &Steps) -> String {
     let times = match steps.count {
         1 => time(steps.mean_ns),
         _ => format!(
-            "median {}, mean {}, p90 {}, p99 {}",
+            "median {}, mean {}, {}",
             time(steps.p50_ns),
             time(steps.mean_ns),
-            time(steps.p90_ns),
-            time(steps.p99_ns)
+            match steps.each_ns.iter().max() {
+                // So few have no percentiles.
+                Some(longest) if steps.count < MANY_STEPS => format!("longest {}", time(*longest)),
+                _ => format!("p90 {}, p99 {}", time(steps.p90_ns), time(steps.p99_ns)),
+            }
         ),
     };
     format!("{}: {times}{launches}{}", counted(steps.count, "step"), cpu_steps(steps))
@@ -387,8 +393,9 @@ fn cold_start(stage: &Stage) -> Option<String> {
     }
     if cold.instances + cold.steps == 0 {
         let startup = time(cold.startup_ns);
+        let before = if stage.steps.is_some() { "the first step" } else { "the work that repeats" };
         return Some(format!(
-            "start-up: {startup} before the first step; limit, findings and headline are without it{causes}"
+            "start-up: {startup} before {before}; limit, findings and headline are without it{causes}"
         ));
     }
     let startup = match cold.startup_ns {

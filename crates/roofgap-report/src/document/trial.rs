@@ -1,7 +1,9 @@
 //! Changes of the workload that `roofgap try` measured.
 
 use super::table::Table;
-use super::{Block, Document, Section, capitalized, maybe};
+use super::{Block, Document, Item, Section, capitalized, maybe};
+use crate::render::screen::Screen;
+use crate::render::text;
 use roofgap_analyze::{
     OutputCheck, OutputEffect, TimeChange, Trial, TrialRow, TrialState, TrialVerdict, Trials, Winner,
 };
@@ -17,19 +19,30 @@ const TIMES: &str = "Every time that was compared:";
 impl Document<'_> {
     /// Describes the changes that were tried.
     pub(super) fn tried(&self) -> Section {
-        let section = Section::new("tried", "Tried");
-        let trials = self.context.trials.as_ref();
-        let Some((trials, trial)) = trials.and_then(|trials| Some((trials, trials.latest()?))) else {
-            return section;
-        };
-        let times = times(trial).map(|times| [Block::note(TIMES), Block::Table(times.measured())]);
-        section
-            .with(headline(trials).map(Block::Line))
-            .with([Block::note(MEANING)])
-            .with(Block::table(table(trial).measured()))
-            .with(times.into_iter().flatten())
-            .with(Block::list(sentences(trial).into_iter().chain([cost(trial)])))
+        Section::new("tried", "Tried").with(self.context.trials.iter().flat_map(blocks))
     }
+}
+
+/// Renders the latest trial for a terminal.
+pub fn tried_text(trials: &Trials, screen: Screen) -> String {
+    text::blocks(&blocks(trials), screen)
+}
+
+fn blocks(trials: &Trials) -> Vec<Block> {
+    let Some(trial) = trials.latest() else {
+        return Vec::new();
+    };
+    let times = times(trial).map(|times| [Block::note(TIMES), Block::Table(times.measured())]);
+    let mut items: Vec<Item> = trial.rows.iter().filter_map(change_item).collect();
+    items.extend(sentences(trial).into_iter().map(Item::from));
+    items.extend(state(trial));
+    items.extend(trial.notes.iter().cloned().chain([cost(trial)]).map(Item::from));
+    let first = headline(trials).map(Block::Line).into_iter().chain([Block::note(MEANING)]);
+    first
+        .chain(Block::table(table(trial).measured()))
+        .chain(times.into_iter().flatten())
+        .chain([Block::List(items)])
+        .collect()
 }
 
 /// Returns the line for a manager: what the kept changes gave together. `None` before anything was measured.
@@ -138,60 +151,71 @@ fn mean(values: &[i64]) -> Option<i64> {
     Some(values.iter().sum::<i64>() / count)
 }
 
-/// Lists the sentences below the tables: changes with their titles and reasons, commands, and remarks.
+/// Lists the sentences on the unchanged workload and on what is kept.
 fn sentences(trial: &Trial) -> Vec<String> {
-    let mut lines: Vec<String> = trial.rows.iter().filter_map(row_sentence).collect();
-    if trial.base.deterministic == Some(false) {
-        lines.push(
-            "The unchanged workload gives different outputs from run to run, so outputs cannot be compared."
-                .to_owned(),
-        );
-    }
-    lines
-        .extend(trial.base.times_reason.clone().map(|why| format!("Times are of the whole process: {why}.")));
-    lines.extend(trial.winner.as_ref().into_iter().flat_map(keep));
-    lines.extend(state(trial));
-    lines.extend(trial.notes.iter().cloned());
-    lines
+    let unsteady = (trial.base.deterministic == Some(false)).then(|| {
+        "Outputs of the unchanged workload differ from run to run, so they cannot be compared.".to_owned()
+    });
+    let times = trial.base.times_reason.as_ref();
+    let times = times.map(|why| format!("Times are of the whole process: {why}."));
+    let kept = trial.winner.iter().flat_map(|winner| keep(winner, trial.winner_row()));
+    unsteady.into_iter().chain(times).chain(kept).collect()
 }
 
 /// Describes one change and the reason of its outcome.
-fn row_sentence(row: &TrialRow) -> Option<String> {
+fn change_item(row: &TrialRow) -> Option<Item> {
     let knob = row.knob.as_ref()?;
-    let mut line = format!("{}: {} ({})", knob.id, knob.title, knob.spoken());
+    let mut text = format!("{}: {} ({})", knob.id, knob.title, knob.spoken());
     match (knob.output, row.verdict) {
         (_, TrialVerdict::Failed | TrialVerdict::Refused) | (OutputEffect::None, _) => {}
-        (OutputEffect::Rounding, _) => line.push_str("; the same computation in another order"),
-        (OutputEffect::Changes, _) => line.push_str("; changes the output"),
+        (OutputEffect::Rounding, _) => text.push_str("; the same computation in another order"),
+        (OutputEffect::Changes, _) => text.push_str("; changes the output"),
     }
     if let Some(why) = &row.reason {
-        line.push_str(&format!("; {}: {why}", row.verdict.word()));
+        text.push_str(&format!("; {}: {why}", row.verdict.word()));
     }
     if let OutputCheck::NotKnown { why } = &row.output {
-        line.push_str(&format!("; output not compared: {why}"));
+        text.push_str(&format!("; output not compared: {why}"));
     }
-    line.push('.');
-    Some(line)
+    text.push('.');
+    Some(Item { text, lines: quoted(&row.log_tail), ..Item::default() })
 }
 
-/// Lists the commands that keep the winner and explain it.
-fn keep(winner: &Winner) -> Vec<String> {
-    let mut lines = vec![format!("To keep it: {}", winner.command)];
-    lines.extend(winner.compare_command.as_ref().map(|command| format!("To see why: {command}")));
-    lines.extend(winner.watched_reason.as_ref().map(|why| format!("Profile of the kept changes: {why}.")));
-    lines
+fn quoted(log_tail: &Option<String>) -> Vec<String> {
+    log_tail.iter().flat_map(|tail| tail.lines()).map(|line| format!("| {line}")).collect()
+}
+
+/// Names what is kept, and lists the commands that keep it and explain it.
+fn keep<'a>(winner: &'a Winner, row: Option<&'a TrialRow>) -> impl Iterator<Item = String> {
+    let program = row.map(|row| &row.command).filter(|program| **program != winner.command);
+    let lines = [
+        ("Kept", Some(winner.knobs.join(" + "))),
+        ("To keep it", Some(winner.command.clone())),
+        ("Its program", program.cloned()),
+        ("Profiled run", winner.watched_run.clone()),
+        ("To see why", winner.compare_command.clone()),
+        ("Profile of the kept changes", winner.watched_reason.clone()),
+    ];
+    lines.into_iter().filter_map(|(what, text)| Some(format!("{what}: {}", text?)))
 }
 
 /// Describes a trial that did not end by itself.
-fn state(trial: &Trial) -> Option<String> {
+fn state(trial: &Trial) -> Option<Item> {
     let why = trial.reason.as_deref();
     let text = match trial.state {
-        TrialState::Done => return why.map(|why| format!("{}.", capitalized(why))),
-        TrialState::Running => "The trial has not ended",
-        TrialState::Interrupted => "The trial was interrupted; the rows are what was measured until then",
-        TrialState::Failed => "The workload to compare with failed",
+        TrialState::Done => capitalized(why?),
+        state => {
+            let what = match state {
+                TrialState::Interrupted => {
+                    "The trial was interrupted; the rows are what was measured until then"
+                }
+                TrialState::Failed => "The workload to compare with failed",
+                _ => "The trial has not ended",
+            };
+            format!("{what}{}", maybe(why, |why| format!(": {why}")))
+        }
     };
-    Some(format!("{text}{}.", maybe(why, |why| format!(": {why}"))))
+    Some(Item { text: text + ".", lines: quoted(&trial.log_tail), ..Item::default() })
 }
 
 /// States the number of runs and the time of a trial.
@@ -324,7 +348,7 @@ mod tests {
         let trial = &mut trials.trials[0];
         trial.state = TrialState::Failed;
         trial.reason = Some("hf.cuda_graphs failed: status 1".to_owned());
-        let lines = sentences(trial).join("\n");
+        let lines = tried_text(&trials, Screen::default());
         assert!(lines.contains("The workload to compare with failed: hf.cuda_graphs failed"), "{lines}");
     }
 
@@ -333,7 +357,7 @@ mod tests {
         let mut trials = trials();
         trials.trials[0].state = TrialState::Interrupted;
         trials.trials[0].winner = None;
-        let lines = sentences(&trials.trials[0]);
-        assert!(lines.iter().any(|line| line.contains("was interrupted")), "{lines:?}");
+        let lines = tried_text(&trials, Screen::default());
+        assert!(lines.contains("was interrupted"), "{lines}");
     }
 }

@@ -95,7 +95,7 @@ class Painter {
       const key = `${lane.section} ${lane.group}`, first = key !== last;
       last = key;
       let text = lane.group === "streams" ? lane.label.replace(sections[lane.section].label + " ", "") : lane.label;
-      if (["idle", "calls", "ranges", "operators"].includes(lane.group)) text = first ? lane.group : "";
+      if (["idle", "calls", "stacks", "ranges", "operators"].includes(lane.group)) text = first ? lane.group : "";
       if (text) pen.fillText(text, 8, lane.top + lane.height / 2, this.left - 14);
     }
   }

@@ -5,7 +5,7 @@ use roofgap_analyze::{Family, IdleCause};
 use roofgap_trace::{CallClass, OpKind};
 
 /// Classes of what is not a kernel.
-const OTHERS: [&str; 13] = [
+const OTHERS: [&str; 15] = [
     "memcpy",
     "memset",
     "graph",
@@ -14,6 +14,8 @@ const OTHERS: [&str; 13] = [
     "memory",
     "range",
     "operator",
+    "stack",
+    "counter",
     "merged",
     "idle-launch",
     "idle-sync",

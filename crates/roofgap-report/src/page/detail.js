@@ -33,7 +33,8 @@ class Detail {
     const place = lane.section >= 0 && lane.group !== "streams" && lane.group !== "idle" ? meta.sections[lane.section].label : lane.section >= 0 && lane.group === "streams" ? lane.label : "";
     const kind = this.kind(item).replace("idle-", "idle: ");
     lines.push((place ? place + " · " : "") + kind + " · " + formatTime(lane.length[i]) + " from " + formatMoment(lane.start[i]));
-    if (lane.count && lane.count[i] > 1) lines.push(formatCount(lane.count[i]) + " items, " + formatTime(lane.taken[i + 1] - lane.taken[i]) + " occupied");
+    const merged = this.merged(item);
+    if (merged) lines.push(merged);
     if (lane.group === "idle") {
       if (CAUSES[this.kind(item)]) lines.push(CAUSES[this.kind(item)]);
       const { before, next } = this.neighbours(item);
@@ -42,6 +43,13 @@ class Detail {
     const call = this.timeline.callOf(lane, i);
     if (call) lines.push("launched " + formatTime(lane.start[i] - call.lane.start[call.i]) + " before it began, by " + this.timeline.painter.nameOf(call.lane, call.i));
     return lines;
+  }
+
+  // What a block of several items has.
+  merged({ lane, i }) {
+    if (!lane.count || lane.count[i] < 2) return "";
+    const busy = lane.taken[i + 1] - lane.taken[i];
+    return lane.group === "counters" ? `${(100 * busy / lane.length[i]).toFixed(1)} % of the peak` : `${formatCount(lane.count[i])} items, ${formatTime(busy)} occupied`;
   }
 
   // The GPU operations on both sides of a gap: the last that ended, and the first that begins.
@@ -79,7 +87,7 @@ class Detail {
     const add = (name, value) => { if (value) facts.push([name, value]); };
     if (lane.section >= 0) add("Lane", lane.group === "streams" ? lane.label : meta.sections[lane.section].label);
     add("Kind", this.kind(item).replace("idle-", "idle: "));
-    if (lane.count && lane.count[i] > 1) add("Merged", `${formatCount(lane.count[i])} items, ${formatTime(lane.taken[i + 1] - lane.taken[i])} occupied`);
+    add(lane.group === "counters" ? "Value" : "Merged", this.merged(item));
     const shape = lane.shape ? meta.shapes[lane.shape[i]] : null;
     if (shape && lane.shape[i] > 0) {
       add("Grid", shape.slice(0, 3).join(" × "));

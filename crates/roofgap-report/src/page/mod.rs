@@ -7,6 +7,7 @@
 //! - `findings`: findings with a piece of the timeline each
 //! - `stages`: the time of stages, steps and collectives as bars; `ranks`: the map of ranks by time
 //! - `roofline`, `kernels`, `flame`: the drawings of those names
+//! - `vitals`: power and clock by time
 //! - `timeline`: the data of the timeline and its frame
 //! - `class`: colours
 
@@ -18,6 +19,7 @@ mod ranks;
 mod roofline;
 pub(crate) mod stages;
 mod timeline;
+mod vitals;
 
 pub use crate::render::html::{STYLE, Shell, shell};
 pub(crate) use timeline::ops_of_longest;
@@ -29,11 +31,12 @@ use crate::document::findings::{in_order, saving};
 use crate::document::headline::{Pace, headline, per_run};
 use crate::document::stages::{own_times, two_clocks};
 use crate::document::summary::distance;
+use crate::document::vitals::card as energy;
 use crate::document::{Document, Form, capitalized, provenance};
 use crate::render::html::{absent, policy, script_json, sections};
 use maud::{Markup, html};
 use roofgap_analyze::{About, Analysis, Stage, call_tree, host_stacks, idle_parts, verdict};
-use roofgap_base::numbers::{count, counted, share, time};
+use roofgap_base::numbers::{count, counted, share, significant, time};
 use roofgap_base::text::cut;
 use stages::{share_bar, shares};
 
@@ -93,6 +96,7 @@ pub fn render(bundle: Bundle<'_>) -> String {
         "kernels" => Some(kernels::table(analysis)),
         "ranks" => ranks::map(analysis),
         "communication" => Some(stages::communication(analysis)),
+        "vitals" => bundle.trace.and_then(vitals::curves),
         "flame" => flame.take(),
         "idle-flame" => idle_flame.take(),
         _ => None,
@@ -139,6 +143,15 @@ fn head(bundle: Bundle<'_>) -> Markup {
         @if let Some(headline) = headline(analysis) { p.lead { (cut(&headline, 600)) } }
         @if let Some(line) = per_run(analysis) { p.hint { (cut(&capitalized(&line), 400)) } }
         (cards(first, 0))
+        @if let Some(facts) = analysis.vitals.as_ref().and_then(energy) {
+            div.cards { article.card {
+                h3 { a href="#vitals" { "Energy" } }
+                dl.facts {
+                    @for (name, value) in facts { (fact(name, html! { (value) })) }
+                    @for (stage, joules) in token_energy(analysis) { (fact(stage, html! { (joules) " J per token" })) }
+                }
+            } }
+        }
         @if !more.is_empty() {
             details { summary { (counted(more.len() as u64, "more stage")) } (cards(more, STAGES)) }
         }
@@ -151,6 +164,12 @@ fn head(bundle: Bundle<'_>) -> Markup {
             }
         }
     }
+}
+
+/// Returns the energy of a token in each stage.
+fn token_energy(analysis: &Analysis) -> impl Iterator<Item = (&str, String)> {
+    let energy = |stage: &Stage| stage.vitals.as_ref()?.energy.as_ref()?.token_j;
+    analysis.stages.iter().filter_map(move |stage| Some((stage.name.as_str(), significant(energy(stage)?))))
 }
 
 fn fact(name: &str, value: Markup) -> Markup {

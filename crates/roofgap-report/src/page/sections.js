@@ -1,5 +1,5 @@
 // Arranges the lanes in sections that fold: the stages, then each GPU, then each thread.
-const HEIGHTS = { stages: 20, steps: 17, idle: 20, streams: 26, copies: 13, graphs: 15, calls: 18, ranges: 16, operators: 14 };
+const HEIGHTS = { stages: 20, steps: 17, idle: 20, streams: 26, counters: 26, copies: 13, graphs: 15, calls: 18, stacks: 16, ranges: 16, operators: 14 };
 const ORDER = Object.keys(HEIGHTS);
 const FOLD = 24, GAP = 3, OPEN_THREADS = 2;
 

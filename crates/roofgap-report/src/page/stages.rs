@@ -3,12 +3,12 @@
 
 use super::class;
 use crate::bundle::Bundle;
-use crate::document::joined;
 use crate::document::stages::{
-    PARTS, TimePart, columns_note, coverage, parts, parts_exceed_time, steps as steps_sentence, table,
-    used_parts,
+    PARTS, TimePart, columns_note, coverage, outside, parts, parts_exceed_time, steps as steps_sentence,
+    table, used_parts,
 };
 use crate::document::table::Table;
+use crate::document::{capitalized, joined};
 use crate::render::html::absent;
 use maud::{Markup, html};
 use roofgap_analyze::{Analysis, CommunicationRow, EngineStep, Note, Scheduled, Stage, StageKind, Steps};
@@ -30,6 +30,7 @@ pub fn stages(bundle: Bundle<'_>) -> Markup {
             (legend(used_parts(stages).into_iter().map(|at| &PARTS[at])))
             @for stage in stages { (bar(stage, 100.0 * stage.elapsed_ns() as f64 / widest as f64)) }
             (stage_table(stages))
+            @if let Some(rest) = outside(bundle.analysis) { p { (capitalized(&rest)) "." } }
         }
         @for stage in stages {
             @if let Some(part) = &stage.coverage { p { (cut(&stage.name, 60)) ": " (coverage(part)) } }

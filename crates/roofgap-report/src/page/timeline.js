@@ -60,6 +60,7 @@ class Timeline {
     this.pieces.moved();
     this.keep();
     this.paint();
+    if (this.pointed !== undefined) this.cursor(parseFloat(document.getElementById("cursor").style.left));
   }
 
   // Finds what was selected among other items of its lane.

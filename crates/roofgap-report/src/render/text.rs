@@ -67,7 +67,7 @@ pub fn show(analysis: &Analysis, options: TextOptions, names: &[String]) -> Resu
 
 /// Says why a section has nothing in it.
 fn why_empty<'a>(analysis: &'a Analysis, name: &str) -> &'a str {
-    const EMPTY: [(&str, &str); 10] = [
+    const EMPTY: [(&str, &str); 11] = [
         ("tried", "no change of this workload was tried (`roofgap try`)"),
         ("host", "the capture has no stacks of the CPU in idle time"),
         ("requests", "no load was sent to a server (`roofgap load`)"),
@@ -78,6 +78,7 @@ fn why_empty<'a>(analysis: &'a Analysis, name: &str) -> &'a str {
         ("rules", "there is no ncu report"),
         ("stage1", "no Stage 1 runner ran the model"),
         ("losses", "nothing was lost"),
+        ("vitals", "power, clocks and energy were not sampled; a session does so where there is NVML"),
     ];
     let reason = analysis.reason(&About::from(name.to_owned()));
     let known = || EMPTY.iter().find(|(known, _)| *known == name).map(|(_, why)| *why);

@@ -49,9 +49,9 @@ fn summary_of_a_model_that_waits_for_the_cpu() {
     let case = fixture_with_model(&["h200/dsocr2.sqlite.gz"], "deepseek_ocr2", (512, 8));
     let summary = markdown::stakeholder_summary(case.bundle());
     for words in [
-        "A step of decode takes 29.0 ms at the median (33.4 tokens/s over all steps); the GPU is idle 92 % of that time",
+        "A step of decode takes 29.3 ms at the median (33.4 tokens/s over all steps); the GPU is idle 92 % of that time",
         "Times are those under the profiler",
-        "118 times the shortest time",
+        "119 times the shortest time",
         "CUDA graphs in decode. The GPU waits for the CPU",
         "up to 12.3 times as fast",
     ] {
@@ -79,8 +79,8 @@ fn the_summary_states_times_without_a_profiler() {
     let summary = markdown::stakeholder_summary(case.bundle());
     for words in [
         " on NVIDIA H200, 2026-11-16\n",
-        "A step of decode takes 14.5 ms at the median without the profiler, 29.0 ms with it (66.9 tokens/s over all steps without it)",
-        "59.2 times the shortest time",
+        "A step of decode takes 14.6 ms at the median without the profiler, 29.3 ms with it (66.9 tokens/s over all steps without it)",
+        "59.7 times the shortest time",
         "Mean times without a profiler.",
         // 119.6 ms, of which 18.5 ms are left.
         "decode could be up to 6.56 times as fast",

@@ -76,6 +76,8 @@ sections! {
         pub grace: Span,
         /// Free disk space below which a session warns.
         pub min_free_bytes: Size,
+        /// Samples energy, power and clocks of the GPUs in each phase.
+        pub vitals: bool,
     }
 
     /// `artifacts`.

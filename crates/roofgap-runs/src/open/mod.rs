@@ -13,16 +13,12 @@ pub mod run;
 pub use crate::run_dir::locate::is_run;
 pub use nsys_report::Exporter;
 
-use crate::config::ConfigError;
 use crate::run_dir::folder::read_json;
 use crate::run_dir::{Layout, LocateError, RunRef, SessionRecord, locate};
 use nsys_report::Export;
 use roofgap_analyze::compare::SideFacts;
-use roofgap_analyze::gpu::{Dtype, UserLimits};
-use roofgap_analyze::model::{Architecture, Tokens};
 use roofgap_analyze::{Analysis, Options, SCHEMA, StageError, StageIndex, StageSet, analyze};
 use roofgap_base::error::Error;
-use roofgap_base::exit::Exit;
 use roofgap_report::{Bundle, Context};
 use roofgap_trace::{Input, ReadError, Sniffed, Trace, read_files};
 use run::account_at;
@@ -74,18 +70,8 @@ impl Opened {
 pub struct Overrides {
     /// Stages to replace or add, as `NAME=PATTERN`.
     pub stages: Vec<String>,
-    /// Model.
-    pub model: Option<Architecture>,
-    /// Tokens of a run.
-    pub tokens: Tokens,
-    /// Number of ranks that share every layer.
-    pub tensor_parallel: Option<u32>,
-    /// Number of ranks that the experts are divided among.
-    pub expert_parallel: Option<u32>,
-    /// Number format of weights and matrix products.
-    pub dtype: Option<Dtype>,
-    /// Limits of the device.
-    pub limits: UserLimits,
+    /// What else the user sets of an analysis.
+    pub given: Options,
     /// Rank to show, of several.
     pub rank: Option<u32>,
     /// Folders, without links, in which the configuration of a run may name files: it is data. Any where `None`.
@@ -100,46 +86,42 @@ impl Overrides {
 
     /// Builds the options of an analysis from these facts alone.
     fn options(&self) -> Result<Options, StageError> {
-        let mut stages = StageSet::default();
-        self.add_stages(&mut stages)?;
-        Ok(Options {
-            stages,
-            model: self.model.clone(),
-            tensor_parallel: self.tensor_parallel,
-            expert_parallel: self.expert_parallel,
-            dtype: self.dtype,
-            limits: self.limits,
-            tokens: self.tokens.clone(),
-            ..Options::default()
-        })
+        let mut options = self.given.clone();
+        self.add_stages(&mut options.stages)?;
+        Ok(options)
     }
 }
 
 /// Opens the inputs a user names: captures, joined into one analysis, or one run directory. Writes nothing beside the inputs.
-pub fn open_inputs(
-    paths: &[PathBuf],
-    overrides: &Overrides,
-    exporter: &Exporter,
-) -> Result<Opened, OpenError> {
+pub fn open_inputs(paths: &[PathBuf], overrides: &Overrides, exporter: &Exporter) -> Result<Opened, Error> {
     // Wrong stages are reported before a long read.
-    overrides.options()?;
+    overrides.options().map_err(Error::of)?;
     let Some(run) = paths.iter().find(|path| is_run(path)) else {
         return open_captures(paths, overrides, exporter);
     };
     match paths.iter().find(|path| *path != run) {
-        Some(other) => Err(OpenError::NotAlone { path: run.clone(), other: other.clone() }),
+        Some(other) => Err(Error::new(format!(
+            "{}: a run directory has its own timeline and counters and cannot be joined with {}; analyse it alone, or compare \
+             the two with `roofgap compare`",
+            run.display(),
+            other.display()
+        ))),
         None => Ok(run::Run::open(run)?.open_recordings(overrides)),
     }
 }
 
 /// Opens captures as one analysis: one timeline with its counters, or several ranks of a job. An unreadable file is an error, except
 /// for one of several ranks.
-fn open_captures(paths: &[PathBuf], overrides: &Overrides, exporter: &Exporter) -> Result<Opened, OpenError> {
+fn open_captures(paths: &[PathBuf], overrides: &Overrides, exporter: &Exporter) -> Result<Opened, Error> {
     let files = ranks::expand(paths)?;
     let division = ranks::divide(&files);
     let together = division.as_ref().map_or(&files, |division| &division.others);
     let input = read(together, exporter)?;
-    let options = Options { counters: input.counters, account: input.account, ..overrides.options()? };
+    let options = Options {
+        counters: input.counters,
+        account: input.account,
+        ..overrides.options().map_err(Error::of)?
+    };
     if let Some(division) = division {
         return ranks::open_ranks(&division, &options, overrides.rank, |_, files| read(files, exporter));
     }
@@ -149,8 +131,7 @@ fn open_captures(paths: &[PathBuf], overrides: &Overrides, exporter: &Exporter) 
     if let Some(rank) = overrides.rank {
         let own = input.trace.distributed.as_ref().and_then(|job| job.rank);
         if own != Some(rank) {
-            let given = own.into_iter().collect();
-            return Err(OpenError::NoRank { rank, given });
+            return Err(no_rank(rank, own.as_slice()));
         }
     }
     let title: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
@@ -158,7 +139,7 @@ fn open_captures(paths: &[PathBuf], overrides: &Overrides, exporter: &Exporter) 
 }
 
 /// Reads captures. An nsys report with parts that are not known here is exported by nsys.
-fn read(files: &[Sniffed], exporter: &Exporter) -> Result<Input, OpenError> {
+fn read(files: &[Sniffed], exporter: &Exporter) -> Result<Input, Error> {
     let (path, unknown) = match read_files(files) {
         Err(ReadError::UnknownReport { path, what }) => (path, what),
         done => return Ok(done?),
@@ -193,86 +174,11 @@ fn read_sniffed(files: &[Sniffed], unreadable: &mut Vec<String>) -> Input {
     input
 }
 
-/// Error from opening captures or a run.
-#[expect(missing_docs, reason = "the messages name the fields")]
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// A file is not readable.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// A stage is malformed.
-    #[error(transparent)]
-    Stage(#[from] StageError),
-    /// The record or the analysis of a run is not readable.
-    #[error(transparent)]
-    Record(#[from] Error),
-    /// The configuration of a run is not readable.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// No run was found.
-    #[error(transparent)]
-    Locate(#[from] LocateError),
-    /// The name of an input is neither a file nor a run.
-    #[error("there is no file {wanted}, and {source}")]
-    Neither { wanted: String, source: LocateError },
-    /// A run directory was given with other inputs.
-    #[error(
-        "{}: a run directory has its own timeline and counters and cannot be joined with {}; analyse it alone, or compare \
-         the two with `roofgap compare`",
-        path.display(),
-        other.display()
-    )]
-    NotAlone { path: PathBuf, other: PathBuf },
-    /// Several timelines are not ranks of one job.
-    #[error(
-        "{}: a second timeline beside {}, and {why}; analyse one at a time, compare the two with `roofgap compare`, or name the \
-         ranks of a job in their file names (rank0, rank1)",
-        path.display(),
-        first.display()
-    )]
-    NotRanks { path: PathBuf, first: PathBuf, why: String },
-    /// The rank to show is not among the inputs.
-    #[error("--rank {rank}: not among the ranks given ({})", listed(given))]
-    NoRank { rank: u32, given: Vec<u32> },
-    /// No nsys is available to export a report.
-    #[error(
-        "{}: a report of nsys {made_by} with {unknown}, which only nsys can export, and {why}; install Nsight Systems, name it with --nsys, or \
-         export it elsewhere with `nsys export --type=sqlite` and give the .sqlite",
-        path.display()
-    )]
-    NoNsys { path: PathBuf, made_by: String, unknown: String, why: String },
-    /// nsys failed to export a report.
-    #[error(
-        "{}: a report of nsys {made_by} that {} failed to export: {why}; an older nsys cannot read the report of a newer one",
-        path.display(),
-        nsys.display()
-    )]
-    Export { path: PathBuf, made_by: String, nsys: PathBuf, why: String },
-    /// The user interrupted an export.
-    #[error("interrupted while nsys exported {}", path.display())]
-    Interrupted { path: PathBuf },
-    /// A temporary copy failed.
-    #[error("cannot write a temporary copy of {}: {source}; set TMPDIR to a folder with space", path.display())]
-    Temporary { path: PathBuf, source: io::Error },
-}
-
-/// Lists ranks for a message.
-fn listed(ranks: &[u32]) -> String {
-    if ranks.is_empty() {
-        return "none tells its rank".to_owned();
-    }
-    let ranks: Vec<String> = ranks.iter().map(u32::to_string).collect();
-    ranks.join(", ")
-}
-
-impl From<OpenError> for Error {
-    fn from(error: OpenError) -> Self {
-        let exit = match error {
-            OpenError::Interrupted { .. } => Exit::Interrupted,
-            _ => Exit::Usage,
-        };
-        Self::of(error).with_exit(exit)
-    }
+/// Says that the rank to show is not among the inputs.
+fn no_rank(rank: u32, given: &[u32]) -> Error {
+    let given: Vec<String> = given.iter().map(u32::to_string).collect();
+    let given = if given.is_empty() { "none tells its rank".to_owned() } else { given.join(", ") };
+    Error::new(format!("--rank {rank}: not among the ranks given ({given})"))
 }
 
 /// One side of a comparison.
@@ -296,7 +202,7 @@ pub fn open_side(
     wanted: &str,
     overrides: &Overrides,
     exporter: &Exporter,
-) -> Result<OpenedSide, OpenError> {
+) -> Result<OpenedSide, Error> {
     let path = PathBuf::from(wanted);
     let metrics = path.join("metrics.json");
     if path.is_dir() && !locate::is_run(&path) && metrics.is_file() {
@@ -312,7 +218,7 @@ pub fn open_side(
     }
     let run = locate::resolve(base, wanted).map_err(|source| match source {
         LocateError::Unknown { .. } | LocateError::Empty { .. } if wanted != "latest" => {
-            OpenError::Neither { wanted: wanted.to_owned(), source }
+            Error::new(format!("there is no file {wanted}, and {source}"))
         }
         source => source.into(),
     })?;
@@ -333,12 +239,12 @@ pub fn open_timeline(
 }
 
 /// Opens the analysis of a run as it was written, with the facts of its record.
-fn open_run(run: &RunRef) -> Result<OpenedSide, OpenError> {
+fn open_run(run: &RunRef) -> Result<OpenedSide, Error> {
     let layout = Layout::of(&run.path);
     if !layout.metrics().is_file() {
         let path = run.path.display();
         let why = format!("the run in {path} has no metrics.json; `roofgap report {path}` writes it");
-        return Err(Error::new(why).into());
+        return Err(Error::new(why));
     }
     let mut side = OpenedSide::new(read_analysis(&layout.metrics())?, &run.id);
     if let Ok(record) = SessionRecord::read(&run.path) {
@@ -362,11 +268,11 @@ fn baseline_times(layout: &Layout) -> BTreeMap<String, Vec<i64>> {
 }
 
 /// Reads an analysis as it was written.
-fn read_analysis(path: &Path) -> Result<Analysis, OpenError> {
+fn read_analysis(path: &Path) -> Result<Analysis, Error> {
     let analysis: Analysis = read_json(path)?;
     if analysis.schema != SCHEMA {
         let why = format!("schema {:?}, expected {SCHEMA:?}", analysis.schema);
-        return Err(Error::io("parse", path)(io::Error::other(why)).into());
+        return Err(Error::io("parse", path)(io::Error::other(why)));
     }
     Ok(analysis)
 }

@@ -6,14 +6,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use roofgap_base::error::Error;
+use roofgap_base::exit::Exit;
 use roofgap_base::file::Unpacked;
 use roofgap_collect::child::{Cancel, ChildSpec, OutputTarget, run};
 use roofgap_collect::nsys;
 use roofgap_collect::tool::{Nsys, Search, Version};
 use roofgap_trace::{REPORT_MAGIC, Sniffed, SourceFormat, Trace};
 use tempfile::TempDir;
-
-use super::OpenError;
 
 /// Time limit of an export. A report of hours of recording has many gigabytes.
 const EXPORT_LIMIT: Duration = Duration::from_secs(3600);
@@ -46,9 +46,14 @@ pub(super) struct Export {
 
 impl Export {
     /// Exports a report. `unknown` names what is not read of it here.
-    pub(super) fn of(file: &Sniffed, unknown: String, exporter: &Exporter) -> Result<Self, OpenError> {
+    pub(super) fn of(file: &Sniffed, unknown: String, exporter: &Exporter) -> Result<Self, Error> {
         let path = &file.path;
-        let temporary = |source| OpenError::Temporary { path: path.clone(), source };
+        let temporary = |source: io::Error| {
+            let path = path.display();
+            Error::new(format!(
+                "cannot write a temporary copy of {path}: {source}; set TMPDIR to a folder with space"
+            ))
+        };
         let made_by = version(path).map_err(temporary)?;
         let found = Nsys::find(&exporter.search);
         let Some(tool) = found.tool else {
@@ -57,7 +62,11 @@ impl Export {
                 (None, Some(named)) => format!("{} is not executable", named.display()),
                 (None, None) => "none was found".to_owned(),
             };
-            return Err(OpenError::NoNsys { path: path.to_owned(), made_by, unknown, why });
+            return Err(Error::new(format!(
+                "{}: a report of nsys {made_by} with {unknown}, which only nsys can export, and {why}; install Nsight Systems, name it \
+                 with --nsys, or export it elsewhere with `nsys export --type=sqlite` and give the .sqlite",
+                path.display()
+            )));
         };
         let folder = tempfile::Builder::new()
             .prefix("roofgap-")
@@ -71,11 +80,12 @@ impl Export {
             std::path::absolute(path).map_err(temporary)?
         };
         let sqlite = folder.path().join("report.sqlite");
-        let failed = |why: String| OpenError::Export {
-            path: path.to_owned(),
-            made_by: made_by.clone(),
-            nsys: tool.path.clone(),
-            why,
+        let failed = |why: String| {
+            Error::new(format!(
+                "{}: a report of nsys {made_by} that {} failed to export: {why}; an older nsys cannot read the report of a newer one",
+                path.display(),
+                tool.path.display()
+            ))
         };
         (exporter.before_export)(&exporter.cancel);
         let command = nsys::export(&tool, &report, &sqlite);
@@ -85,7 +95,8 @@ impl Export {
         child.cancel = exporter.cancel.clone();
         let outcome = run(child, &mut |_| {}).map_err(|error| failed(error.to_string()))?;
         if exporter.cancel.is_requested() {
-            return Err(OpenError::Interrupted { path: path.to_owned() });
+            let why = format!("interrupted while nsys exported {}", path.display());
+            return Err(Error::new(why).with_exit(Exit::Interrupted));
         }
         // Status 0 without a file is a failure, and so is a file without status 0.
         let size = std::fs::metadata(&sqlite).map_or(0, |facts| facts.len());
@@ -167,9 +178,9 @@ mod tests {
         for packed in [false, true] {
             let (_folder, path) = report(packed);
             let error = open_inputs(&[path], &Overrides::default(), &no_nsys()).unwrap_err();
+            let error = error.to_string();
             assert!(
-                matches!(&error, OpenError::NoNsys { made_by, unknown, .. }
-                    if made_by == "2023.4.4.54" && unknown == "events of another form"),
+                error.contains("nsys 2023.4.4.54 with events of another form, which only nsys"),
                 "{error}"
             );
         }
@@ -191,11 +202,8 @@ mod tests {
         let entries = || std::fs::read_dir(folder.path()).unwrap().count();
         let before = entries();
         let error = open_inputs(&[path], &Overrides::default(), &exporter).unwrap_err();
-        let OpenError::Export { made_by, why, .. } = &error else {
-            panic!("{error}");
-        };
-        assert_eq!(made_by, "2023.4.4.54");
-        assert!(why.contains("this report is too new"), "{why}");
+        let why = error.to_string();
+        assert!(why.contains("nsys 2023.4.4.54 that") && why.contains("this report is too new"), "{why}");
         assert_eq!(entries(), before);
     }
 
@@ -205,13 +213,13 @@ mod tests {
         std::fs::write(folder.path().join("session.json"), "{}").unwrap();
         let paths = [folder.path().to_owned(), PathBuf::from("other.sqlite")];
         let error = open_inputs(&paths, &Overrides::default(), &no_nsys()).unwrap_err();
-        assert!(matches!(error, OpenError::NotAlone { .. }), "{error}");
+        assert!(error.to_string().contains("analyse it alone"), "{error}");
     }
 
     #[test]
     fn a_malformed_stage_is_an_error_before_anything_is_read() {
         let overrides = Overrides { stages: vec!["decode".to_owned()], ..Overrides::default() };
         let error = open_inputs(&[PathBuf::from("absent")], &overrides, &no_nsys()).unwrap_err();
-        assert!(matches!(error, OpenError::Stage(_)), "{error}");
+        assert!(error.to_string().contains("decode"), "{error}");
     }
 }

@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use roofgap_analyze::{
     About, Analysis, Analyzed, Options, OtherProcess, RankRecord, Reason, analyze, join_ranks,
 };
+use roofgap_base::error::Error;
+use roofgap_base::exit::Exit;
 use roofgap_collect::entries;
 use roofgap_report::Context;
 use roofgap_trace::{Input, OpKind, Sniffed, SourceFormat, Trace};
 
-use super::{OpenError, Opened};
+use super::{Opened, no_rank};
 
 /// Ranks that are read at the same time. Each is reduced before the next is read, so memory does not grow with their number.
 const AT_ONCE: usize = 2;
@@ -39,7 +41,7 @@ pub struct Division {
 }
 
 /// Detects the formats of inputs, and of the captures in folders among them. A folder without captures is an error.
-pub fn expand(paths: &[PathBuf]) -> Result<Vec<Sniffed>, OpenError> {
+pub fn expand(paths: &[PathBuf]) -> Result<Vec<Sniffed>, Error> {
     let mut files = Vec::with_capacity(paths.len());
     for path in paths {
         let inside = if path.is_dir() { captures_in(path) } else { Vec::new() };
@@ -157,7 +159,7 @@ struct Shown {
 }
 
 /// Position of a rank that was read, and what was found.
-type ReadRank = (usize, Result<Option<RankRecord>, OpenError>);
+type ReadRank = (usize, Result<Option<RankRecord>, Error>);
 
 /// Opens ranks as one analysis: that of the rank the user names, else of the lowest, with the others beside it. `read` gets the
 /// position of a rank and its files.
@@ -165,8 +167,8 @@ pub fn open_ranks(
     division: &Division,
     options: &Options,
     wanted_rank: Option<u32>,
-    read: impl Fn(usize, &[Sniffed]) -> Result<Input, OpenError> + Sync,
-) -> Result<Opened, OpenError> {
+    read: impl Fn(usize, &[Sniffed]) -> Result<Input, Error> + Sync,
+) -> Result<Opened, Error> {
     let next = AtomicUsize::new(0);
     let shown: Mutex<Option<Shown>> = Mutex::new(None);
     let done: Mutex<Vec<ReadRank>> = Mutex::new(Vec::new());
@@ -213,7 +215,7 @@ pub fn open_divided(
     trace: &Trace,
     options: &Options,
     wanted_rank: Option<u32>,
-) -> Option<Result<Opened, OpenError>> {
+) -> Option<Result<Opened, Error>> {
     let ranks = trace.ranks();
     if ranks.len() < 2 {
         return None;
@@ -266,7 +268,7 @@ fn join(
     done: Vec<ReadRank>,
     shown: Option<Shown>,
     wanted: Option<u32>,
-) -> Result<Opened, OpenError> {
+) -> Result<Opened, Error> {
     let mut records: Vec<RankRecord> = Vec::new();
     let mut unreadable = Vec::new();
     let mut first_error = None;
@@ -277,7 +279,7 @@ fn join(
                 "{}: neither the capture nor its file name tells its rank; left out",
                 division.ranks[at].files[0].path.display()
             )),
-            Err(error @ OpenError::Interrupted { .. }) => return Err(error),
+            Err(error) if error.exit() == Exit::Interrupted => return Err(error),
             Err(error) => {
                 unreadable.push(error.to_string());
                 first_error.get_or_insert(error);
@@ -302,7 +304,7 @@ fn join(
         return Err(not_ranks(division, &ranks));
     }
     let Some(shown) = shown else {
-        return Err(OpenError::NoRank { rank: wanted.unwrap_or(0), given: ranks.clone() });
+        return Err(no_rank(wanted.unwrap_or(0), &ranks));
     };
     for twice in same.iter().filter(|same| same.len() > 1) {
         let rank = twice[0];
@@ -326,28 +328,32 @@ fn join(
 }
 
 /// Says why captures that are not of different ranks cannot be joined.
-fn not_ranks(division: &Division, ranks: &[u32]) -> OpenError {
-    OpenError::NotRanks {
-        path: division.ranks[1].files[0].path.clone(),
-        first: division.ranks[0].files[0].path.clone(),
-        why: match ranks {
-            [rank, _, ..] => format!("both are of rank {rank}"),
-            _ => "nothing tells that they are ranks of one job".to_owned(),
-        },
-    }
+fn not_ranks(division: &Division, ranks: &[u32]) -> Error {
+    let path = |at: usize| &division.ranks[at].files[0].path;
+    let why = match ranks {
+        [rank, _, ..] => format!("both are of rank {rank}"),
+        _ => "nothing tells that they are ranks of one job".to_owned(),
+    };
+    second_timeline(path(1), path(0), &why)
+}
+
+fn second_timeline(path: &Path, first: &Path, why: &str) -> Error {
+    Error::new(format!(
+        "{}: a second timeline beside {}, and {why}; analyse one at a time, compare the two with `roofgap compare`, or name the \
+         ranks of a job in their file names (rank0, rank1)",
+        path.display(),
+        first.display()
+    ))
 }
 
 /// Finds a capture of another job than the first by the number of ranks.
-fn other_job(records: &[RankRecord]) -> Option<OpenError> {
+fn other_job(records: &[RankRecord]) -> Option<Error> {
     let known = || records.iter().filter_map(|record| Some((record, record.world_size()?)));
     let (first, size) = known().next()?;
     let (other, other_size) = known().find(|(_, other)| *other != size)?;
     let path = |record: &RankRecord| record.sources().first().map(PathBuf::from).unwrap_or_default();
-    Some(OpenError::NotRanks {
-        path: path(other),
-        first: path(first),
-        why: format!("their jobs have {size} and {other_size} ranks"),
-    })
+    let why = format!("their jobs have {size} and {other_size} ranks");
+    Some(second_timeline(&path(other), &path(first), &why))
 }
 
 /// Locks a mutex. A thread that panics ends the program, so its data is never seen.

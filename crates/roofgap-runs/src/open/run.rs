@@ -1,7 +1,7 @@
 //! Opens a run directory. Everything comes from disk, so that an interrupted or an old run is opened like a new one.
 //! Workload accounts give the program's own times, and profiler overhead.
 
-use super::{OpenError, Opened, Overrides, ranks, read_sniffed, sniff_each};
+use super::{Opened, Overrides, ranks, read_sniffed, sniff_each};
 use crate::config::model::architecture;
 use crate::config::settings::WorkloadKind;
 use crate::config::{Config, ConfigProps, compose};
@@ -15,6 +15,7 @@ use roofgap_analyze::model::{Architecture, Tokens, preset};
 use roofgap_analyze::{
     About, Analysis, Engine, Operator, Options, Overhead, Profiler, Reason, StageError, StageKind, StageSet,
 };
+use roofgap_base::error::Error;
 use roofgap_report::{Context, PhaseLine};
 use roofgap_trace::account::{self, Account, RequestStats};
 use roofgap_trace::{Sniffed, read_files};
@@ -33,12 +34,12 @@ pub struct Run {
 
 impl Run {
     /// Opens a run directory.
-    pub fn open(run_dir: &Path) -> Result<Self, OpenError> {
+    pub fn open(run_dir: &Path) -> Result<Self, Error> {
         Self::open_with(run_dir, &[])
     }
 
     /// Opens a run directory with overrides of its configuration, in Hydra's syntax.
-    pub fn open_with(run_dir: &Path, overrides: &[String]) -> Result<Self, OpenError> {
+    pub fn open_with(run_dir: &Path, overrides: &[String]) -> Result<Self, Error> {
         let layout = Layout::of(run_dir);
         let record = SessionRecord::read(run_dir)?;
         let composed = compose(&ConfigProps {
@@ -92,7 +93,8 @@ pub fn open_recordings(
     if let Err(error) = overrides.add_stages(&mut stages) {
         unreadable.push(format!("stages: {error}"));
     }
-    let model = overrides.model.clone().or_else(|| {
+    let given = overrides.given.clone();
+    let model = given.model.or_else(|| {
         architecture(config, overrides.folders.as_deref()).unwrap_or_else(|error| {
             unreadable.push(format!("model: {error}"));
             None
@@ -103,20 +105,21 @@ pub fn open_recordings(
         stages,
         counters: counters.into_iter().collect(),
         model,
-        tensor_parallel: overrides.tensor_parallel,
-        expert_parallel: overrides.expert_parallel,
-        dtype: overrides.dtype,
         limits: UserLimits {
-            peak_tflops: overrides.limits.peak_tflops.or(config.hardware.peak_tflops),
-            bandwidth_gbs: overrides.limits.bandwidth_gbs.or(config.hardware.bandwidth_gbs),
+            peak_tflops: given.limits.peak_tflops.or(config.hardware.peak_tflops),
+            bandwidth_gbs: given.limits.bandwidth_gbs.or(config.hardware.bandwidth_gbs),
         },
         model_name: model_name(config),
-        tokens: tokens(&overrides.tokens, config, account.as_ref()),
+        tokens: tokens(given.tokens, config, account.as_ref()),
         operators: operators(layout, account.as_ref()),
         overhead: overheads(layout),
         recorded_requests: recorded_requests(layout, tool),
         workload: workload_facts(config),
+        baseline_vitals: vitals(layout, PhaseName::Baseline)
+            .and_then(|path| roofgap_trace::vitals::read(&path).ok())
+            .unwrap_or_default(),
         account,
+        ..given
     };
     let read = |_, files: &[Sniffed]| Ok(read_files(files)?);
     let ranks = match division {
@@ -177,20 +180,19 @@ fn workload_facts(config: &Config) -> Option<WorkloadFacts> {
 
 /// Returns the tokens that the user stated, on the command line or in the configuration of a program that has its own inputs. Each wins
 /// over what the program's account says.
-fn tokens(stated: &Tokens, config: &Config, account: Option<&Account>) -> Tokens {
+fn tokens(stated: Tokens, config: &Config, account: Option<&Account>) -> Tokens {
     let workload = &config.workload;
     let has_batch = account.and_then(|account| account.tokens?.batch).is_some();
     let configured = workload.prompt_tokens.or(workload.tokens).or(workload.vision_tokens).is_some();
     if !has_own_inputs(config) || !configured {
-        return stated.clone();
+        return stated;
     }
-    Tokens {
-        prompt: stated.prompt.or(workload.prompt_tokens.map(u64::from)),
-        generated: stated.generated.or(workload.tokens.map(u64::from)),
-        vision: stated.vision.or(workload.vision_tokens.map(u64::from)),
-        batch: stated.batch.or((!has_batch).then_some(workload.batch.into())),
-        ..stated.clone()
-    }
+    stated.or(Tokens {
+        prompt: workload.prompt_tokens.map(u64::from),
+        generated: workload.tokens.map(u64::from),
+        vision: workload.vision_tokens.map(u64::from),
+        batch: (!has_batch).then_some(workload.batch.into()),
+    })
 }
 
 /// Tells whether the program decides about its model and inputs, so that the configuration describes them and does not set them.
@@ -290,8 +292,14 @@ fn recordings(layout: &Layout, record: &SessionRecord, unreadable: &mut Vec<Stri
         };
         unreadable.push(format!("the recorded timeline is missing{remedy}"));
     }
+    files.extend(vitals(layout, PhaseName::Timeline));
     files.extend(input_paths().filter_map(|path| stored(layout.root().join(path))));
     files
+}
+
+/// Finds the vitals of a phase.
+fn vitals(layout: &Layout, phase: PhaseName) -> Option<PathBuf> {
+    stored(layout.vitals(phase))
 }
 
 /// Adds the session's reasons for empty tables. They replace those of the analysis on the same subject, because the session
@@ -506,13 +514,13 @@ mod tests {
         let account = Account { tokens: Some(own), model: Some(facts), ..Account::default() };
         let module = ["workload=hydra", "workload.module=m"];
         let bare = composed(&module);
-        assert_eq!(tokens(&Tokens::default(), &bare, Some(&account)), Tokens::default());
+        assert_eq!(tokens(Tokens::default(), &bare, Some(&account)), Tokens::default());
         assert_eq!(preset_of_account(&account).unwrap().name(), "deepseek_ocr");
         let mut stated = module.to_vec();
         stated.extend(["workload.prompt_tokens=512", "workload.vision_tokens=273", "model=qwen3_8b"]);
         stated.extend(["model.variant=base", "model.params=8.2B"]);
         let stated = composed(&stated);
-        let found = tokens(&Tokens::default(), &stated, Some(&account));
+        let found = tokens(Tokens::default(), &stated, Some(&account));
         assert_eq!((found.prompt, found.vision, found.batch), (Some(512), Some(273), None));
         assert_eq!(found.generated, None, "the account fills what the user does not say");
         let model = named_by_user(&stated, Some(account)).unwrap().model.unwrap();
@@ -521,7 +529,7 @@ mod tests {
             (Some("Qwen/Qwen3-8B base"), Some(8_200_000_000))
         );
         // The inputs of the embedded model are those that it runs with.
-        assert_eq!(tokens(&Tokens::default(), &composed(&[]), None), Tokens::default());
+        assert_eq!(tokens(Tokens::default(), &composed(&[]), None), Tokens::default());
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use roofgap_collect::entries;
 
+use crate::run_dir::PhaseName;
 use crate::run_dir::folder::RunId;
 
 /// The files of a run directory.
@@ -125,6 +126,11 @@ impl Layout {
             name.and_then(|name| RunId::parse(&name)).is_some()
         };
         self.nodes().into_iter().filter(is_run).collect()
+    }
+
+    /// Returns the path of the vitals of the GPUs during a phase.
+    pub fn vitals(&self, phase: PhaseName) -> PathBuf {
+        self.root.join(format!("vitals/{phase}.jsonl"))
     }
 
     /// Returns the path of the raw page of one stage.

@@ -86,12 +86,13 @@ pub fn is_packed_recording(path: &Path) -> bool {
 }
 
 /// Files of the whole session.
-const SESSION: [FileRule; 5] = [
+const SESSION: [FileRule; 6] = [
     file("session.json", "record of the session"),
     file("config.yaml", "configuration"),
     file(".running.json", "marker of a run in progress"),
     file("try.json", "trials of findings"),
     recording("*.log", "log"),
+    recording("vitals/*.jsonl", "vitals of the GPUs"),
 ];
 
 /// Files of any other program.

@@ -57,7 +57,6 @@ losses! {
     LaunchNoKernel, "launch_without_kernel", Warning, "launches of kernels, outside graph capture, and of graphs whose GPU work is not in the capture: the launch failed or its work was not recorded; the totals miss it";
     OpNoDevice, "op_unknown_device", Info, "GPU operations on a device that the capture does not describe";
     CallNegative, "call_negative_duration", Warning, "API calls that end before they start; left out";
-    CallUnfinished, "call_unfinished", Info, "API calls without an end; taken to last until the end of the capture";
     CallDuplicate, "call_duplicate_correlation", Info, "API calls that share process and correlation id with an earlier one; operations go to the earliest";
     RangeOpen, "range_left_open", Warning, "ranges still open when the capture ended; they end with the capture";
     RangeBegunBefore, "range_begun_before", Info, "ends of ranges whose start is not in the capture, as of ranges that were open when it began; left out";
@@ -71,6 +70,7 @@ losses! {
     GraphWhole, "graph_without_nodes", Warning, "graph launches recorded whole; their kernels are not in the capture (record with --cuda-graph-trace=node)";
     NoRuntime, "no_api_calls", Error, "the capture holds GPU work but no API calls; nothing can be attributed to ranges";
     SummaryOnly, "summary_only", Warning, "kernel totals of a summary table; no times of single launches, so no stages, no busy and no idle time";
+    ClockEarly, "gpu_clock_early", Warning, "operations of GPUs whose clock is early: they were recorded as beginning before the calls that launched them, and are moved so that they do not; the time from a call to its operation is not known";
     TimeRounded, "time_rounded", Warning, "GPU operations whose times the input gives with fewer digits than nanoseconds; their totals are off by the rounding";
     TimeOutOfRange, "time_out_of_range", Warning, "events more than a year away from the others, which no clock gives; left out";
     ValueOutOfRange, "value_out_of_range", Warning, "launch shapes, sizes, device facts and times of a summary that no GPU can have; left out, the rest of the row stays";

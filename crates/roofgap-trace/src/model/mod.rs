@@ -17,6 +17,7 @@ macro_rules! id {
 }
 
 mod calls;
+mod clocks;
 mod distributed;
 mod host;
 mod limits;

@@ -7,6 +7,7 @@ use super::{
     Names, Ns, ProcessId, Range, Ranges, SampledCounters, ShapedOperator, ThreadId,
 };
 use crate::SourceFormat;
+use crate::vitals::GpuVitals;
 use rustc_hash::FxHashSet;
 use std::path::Path;
 
@@ -147,6 +148,10 @@ pub struct Trace {
     pub kernel_totals: Vec<KernelTotal>,
     /// Hardware counters that were sampled while the program ran.
     pub sampled: Vec<SampledCounters>,
+    /// Vitals of the GPUs while the program ran, and perhaps before and after.
+    pub vitals: Vec<GpuVitals>,
+    /// Time of the epoch at time 0 of the trace, ns; 0 where its times are ns since the epoch.
+    pub utc_offset: Ns,
     /// Host name, where the capture has it.
     pub host: Option<String>,
     /// Rank of a distributed job, where the capture names it.

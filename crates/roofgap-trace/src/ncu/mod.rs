@@ -21,8 +21,7 @@ mod tests;
 
 pub use metric::unit_of;
 pub use model::{
-    CounterSet, LaunchCounters, Metric, MetricId, NvtxKind, NvtxRange, Rule, RuleKind, Speedup, SpeedupScope,
-    Tool,
+    CounterSet, LaunchCounters, Metric, MetricId, NvtxRange, Rule, RuleKind, Speedup, SpeedupScope, Tool,
 };
 pub use unit::{Base, Quantity, Unit};
 

@@ -2,7 +2,7 @@
 
 use super::NcuError;
 use super::unit::{Base, Quantity, Unit};
-use crate::model::{Device, LaunchShape, LossKind, Losses, NameId, Names, is_within};
+use crate::model::{Device, LaunchShape, LossKind, Losses, NameId, Names, RangeStyle, is_within};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A metric's name, held once in its [`CounterSet`].
@@ -32,15 +32,6 @@ pub struct Tool {
     pub created_unix_s: Option<u64>,
 }
 
-/// Push/pop or start/end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum NvtxKind {
-    /// Opened and closed on one thread.
-    PushPop,
-    /// Opened and closed anywhere.
-    StartEnd,
-}
-
 /// A range that was open when the kernel was launched.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NvtxRange {
@@ -49,7 +40,7 @@ pub struct NvtxRange {
     /// The range's name.
     pub name: String,
     /// Push/pop or start/end.
-    pub kind: NvtxKind,
+    pub kind: RangeStyle,
 }
 
 /// Kind of a result of ncu's rules.

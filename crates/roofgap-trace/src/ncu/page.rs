@@ -1,11 +1,11 @@
 //! Common parts of ncu's CSV pages: surrounding lines, and the columns that identify a launch.
 
 use super::NcuError;
-use super::model::{CounterSet, LaunchCounters, Metric, MetricId, NvtxKind};
+use super::model::{CounterSet, LaunchCounters, Metric, MetricId};
 use super::nvtx;
 use super::unit::{Scaled, Unit};
 use crate::decimal::ungrouped;
-use crate::model::LossKind;
+use crate::model::{LossKind, RangeStyle};
 use csv::StringRecord;
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -203,8 +203,8 @@ impl LaunchColumns {
             compute_capability: get("CC").and_then(compute_capability),
             ..LaunchCounters::default()
         };
-        nvtx::ranges(get(PUSH_POP).unwrap_or_default(), NvtxKind::PushPop, &mut launch.nvtx);
-        nvtx::ranges(get(START_END).unwrap_or_default(), NvtxKind::StartEnd, &mut launch.nvtx);
+        nvtx::ranges(get(PUSH_POP).unwrap_or_default(), RangeStyle::PushPop, &mut launch.nvtx);
+        nvtx::ranges(get(START_END).unwrap_or_default(), RangeStyle::StartEnd, &mut launch.nvtx);
         Some(launch)
     }
 }

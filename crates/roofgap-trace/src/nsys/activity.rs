@@ -1,9 +1,9 @@
 //! GPU work and calls into the runtime and the driver. The large tables, of kernels and calls, are read in parts and straight into
 //! columns.
 
-use super::columns::{Distinct, Strings, Tables, append, replace};
+use super::columns::{Distinct, Strings, append, replace};
 use super::identity::Identity;
-use crate::sqlite::Value;
+use crate::sqlite::{Tables, Value};
 use crate::{
     CallClass, GpuOp, LaunchShape, LossKind, MemoryKind, NameId, Ns, OpKind, ReadError, ShapeId, Trace,
 };

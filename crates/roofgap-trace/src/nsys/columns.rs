@@ -1,48 +1,8 @@
-//! Tables of an nsys recording, and the columns that parts of a scan fill: dictionaries of repeated values, and joining parts.
+//! The columns that parts of a scan fill: dictionaries of repeated values, and joining parts.
 
-use crate::sqlite::{Database, Value};
-use crate::{NameId, ReadError};
+use crate::NameId;
 use rustc_hash::FxHashMap;
 use std::hash::Hash;
-
-/// Tables with the names and columns of an export: those of a SQLite export, or those that a report is read as.
-pub trait Tables {
-    /// Returns true if the table exists and has the column.
-    fn has_column(&self, table: &str, column: &str) -> bool;
-
-    /// Steps through all rows of a table in order, with the values in the order of `columns`. A missing table has no rows, and a
-    /// missing column is [`Value::Null`].
-    fn each(&self, table: &str, columns: &[&str], row: impl FnMut(&[Value<'_>])) -> Result<(), ReadError>;
-
-    /// Steps through all rows of a table in parts that may run at the same time, as [`Database::scan`] does.
-    fn scan<S: Send>(
-        &self,
-        table: &str,
-        columns: &[&str],
-        new: impl Fn(usize) -> S + Sync,
-        row: impl Fn(&mut S, &[Value<'_>]) + Sync,
-    ) -> Result<Vec<S>, ReadError>;
-}
-
-impl Tables for Database {
-    fn has_column(&self, table: &str, column: &str) -> bool {
-        self.has_column(table, column)
-    }
-
-    fn each(&self, table: &str, columns: &[&str], row: impl FnMut(&[Value<'_>])) -> Result<(), ReadError> {
-        self.each(table, columns, row)
-    }
-
-    fn scan<S: Send>(
-        &self,
-        table: &str,
-        columns: &[&str],
-        new: impl Fn(usize) -> S + Sync,
-        row: impl Fn(&mut S, &[Value<'_>]) + Sync,
-    ) -> Result<Vec<S>, ReadError> {
-        self.scan(table, columns, new, row)
-    }
-}
 
 /// A dictionary of values, numbered in the order of first occurrence.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Hardware counters that nsys sampled (`--gpu-metrics-devices`).
 
-use super::columns::Tables;
 use super::identity::Identity;
+use crate::sqlite::Tables;
 use crate::{DeviceId, Ns, ReadError, SampledCounters, SampledMetric, Trace};
 use rustc_hash::FxHashMap;
 

@@ -1,7 +1,7 @@
 //! Nodes of CUDA graphs as they were created and cloned, with the ranges around their creation.
 
-use super::columns::Tables;
 use super::identity::Identity;
+use crate::sqlite::Tables;
 use crate::{GraphNodes, NameId, Ns, ProcessId, Range, RangeStyle, ReadError, ThreadId, Trace};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;

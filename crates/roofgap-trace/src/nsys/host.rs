@@ -1,9 +1,12 @@
 //! Stacks of the threads that call CUDA: samples of the CPU, calls into the system libraries, and the times at which the system did not
 //! run a thread.
 
-use super::columns::{Strings, Tables};
+use super::columns::Strings;
 use super::identity::Identity;
-use crate::{FrameId, HostFrame, HostSample, HostSpan, NOT_RUNNING, Ns, ReadError, StackId, ThreadId, Trace};
+use crate::sqlite::Tables;
+use crate::{
+    FrameId, HostFrame, HostSample, HostSpan, NOT_RUNNING, NameId, Ns, ReadError, StackId, ThreadId, Trace,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Functions further out than this are left out of a stack.
@@ -21,6 +24,7 @@ pub fn stacks(
     let calling: FxHashSet<ThreadId> = calling.iter().copied().collect();
     let thread = |global: Option<i64>| who.known_thread(global? as u64).filter(|id| calling.contains(id));
     let file = trace.names.intern("");
+    let first_span = trace.stacks.spans.len();
     db.each("OSRT_API", &["start", "end", "globalTid", "nameId"], |row| {
         let name = row[3].int().and_then(|id| strings.get(id));
         if let (Some(start), Some(end), Some(thread), Some(function)) =
@@ -47,7 +51,28 @@ pub fn stacks(
             trace.stacks.spans.push(HostSpan { thread, start, end, frame });
         }
     }
+    name_driver_calls(trace, first_call, first_span, file);
     samples(db, strings, thread, trace)
+}
+
+/// Names the call into CUDA for locks and waits inside it: they are those of the driver.
+fn name_driver_calls(trace: &mut Trace, first_call: usize, first_span: usize, file: NameId) {
+    let (calls, stacks) = (&trace.calls, &mut trace.stacks);
+    let threads: FxHashSet<ThreadId> = stacks.spans[first_span..].iter().map(|span| span.thread).collect();
+    let mut by_thread: FxHashMap<ThreadId, Vec<(Ns, Ns, NameId)>> = FxHashMap::default();
+    for row in (first_call..calls.len()).filter(|row| threads.contains(&calls.thread[*row])) {
+        let call = (calls.start[row], calls.end[row], calls.name[row]);
+        by_thread.entry(calls.thread[row]).or_default().push(call);
+    }
+    by_thread.values_mut().for_each(|calls| calls.sort_unstable());
+    for at in first_span..stacks.spans.len() {
+        let HostSpan { thread, start, end, .. } = stacks.spans[at];
+        let calls = by_thread.get(&thread).map_or(&[][..], |calls| calls);
+        let before = calls.partition_point(|call| call.0 <= start);
+        if let Some(call) = calls[..before].last().filter(|call| end <= call.1) {
+            stacks.spans[at].frame = stacks.intern(HostFrame { function: call.2, file, line: 0 });
+        }
+    }
 }
 
 /// Reads the samples of some threads with their call chains.

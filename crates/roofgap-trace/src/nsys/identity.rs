@@ -1,7 +1,8 @@
 //! Processes, threads and devices behind the packed ids of an export.
 
-use super::columns::{Strings, Tables};
+use super::columns::Strings;
 use crate::model::launcher_rank;
+use crate::sqlite::Tables;
 use crate::{Device, DeviceId, Distributed, ProcessId, ReadError, ThreadId, Trace};
 use rustc_hash::FxHashMap;
 

@@ -1,9 +1,9 @@
 //! Recordings of Nsight Systems: SQLite exports (`nsys export --type sqlite`), by looking at which tables and columns exist, and the
 //! reports themselves, read as the same tables.
 
-use crate::sqlite::Database;
+use crate::sqlite::{Database, Tables};
 use crate::{Format, LossKind, Ns, ReadError, Source, SourceFormat, Trace};
-use columns::{Strings, Tables};
+use columns::Strings;
 use identity::Identity;
 use report::Report;
 use std::path::Path;
@@ -22,7 +22,7 @@ mod tests;
 
 pub const EXPORT: Format = Format {
     name: "nsys-sqlite",
-    description: "an nsys SQLite export",
+    description: "an nsys report or its SQLite export",
     profiler: "nsys",
     is_timeline: true,
     endings: &[".sqlite"],
@@ -115,6 +115,9 @@ fn read_tables(db: &impl Tables, trace: &mut Trace) -> Result<(), ReadError> {
         if let (Some(id), Some(text)) = (row[0].int(), row[1].text()) {
             strings.insert(id, trace.names.intern(&text));
         }
+    })?;
+    db.each("TARGET_INFO_SESSION_START_TIME", &["utcEpochNs"], |row| {
+        trace.utc_offset = row[0].int().unwrap_or(trace.utc_offset);
     })?;
     let mut who = Identity::read(db, &strings, trace)?;
     activity::kernels(db, &strings, &mut who, trace)?;

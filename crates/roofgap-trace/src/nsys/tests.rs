@@ -418,7 +418,7 @@ fn graph_nodes_have_a_limited_number_of_ranges() {
 
 /// Samples, calls into the system libraries and switches of the thread that launches, and of one that does not.
 const STACKS: &str = "
-    CREATE TABLE t AS SELECT globalTid AS id, min(start) AS first FROM CUPTI_ACTIVITY_KIND_RUNTIME GROUP BY globalTid ORDER BY count(*) DESC LIMIT 1;
+    CREATE TABLE t AS SELECT globalTid AS id, min(start) AS first, end AS last FROM CUPTI_ACTIVITY_KIND_RUNTIME GROUP BY globalTid ORDER BY count(*) DESC LIMIT 1;
     INSERT INTO StringIds VALUES (900001, 'leaf'), (900002, 'caller'), (900003, '/usr/lib/libwork.so.1'), (900004, 'poll'), (900005, '0x7f');
     CREATE TABLE COMPOSITE_EVENTS (id INTEGER NOT NULL PRIMARY KEY, start INTEGER NOT NULL, cpu INTEGER, threadState INTEGER, globalTid INTEGER, cpuCycles INTEGER NOT NULL);
     CREATE TABLE SAMPLING_CALLCHAINS (id INTEGER NOT NULL, symbol INTEGER NOT NULL, module INTEGER NOT NULL, kernelMode INTEGER, thumbCode INTEGER,
@@ -434,9 +434,12 @@ const STACKS: &str = "
     INSERT INTO OSRT_API SELECT first + 400, first + 450, 27, id, 900004, 0, 0, 0 FROM t;
     INSERT INTO OSRT_API SELECT first + 500, first + 500, 27, id, 900004, 0, 0, 0 FROM t;
     INSERT INTO OSRT_API SELECT first + 400, first + 450, 27, id + 1, 900004, 0, 0, 0 FROM t;
+    INSERT INTO OSRT_API SELECT last + 20, last + 40, 27, id, 900004, 0, 0, 0 FROM t;
+    INSERT INTO SCHED_EVENTS SELECT last + 25, 0, 0, id FROM t;
+    INSERT INTO SCHED_EVENTS SELECT last + 35, 0, 1, id FROM t;
     INSERT INTO SCHED_EVENTS SELECT first + 430, 0, 1, id FROM t;
     INSERT INTO SCHED_EVENTS SELECT first + 410, 0, 0, id FROM t;
-    INSERT INTO SCHED_EVENTS SELECT first + 470, 0, 0, id FROM t;
+    INSERT INTO SCHED_EVENTS SELECT last + 470, 0, 0, id FROM t;
     DROP TABLE t;";
 
 #[test]
@@ -455,7 +458,12 @@ fn stacks_of_launching_threads_are_read() {
         .iter()
         .map(|span| (span.start - first, span.end - first, name(stacks.frame(span.frame).function)))
         .collect();
-    assert_eq!(spans, [(400, 450, "poll"), (410, 430, crate::NOT_RUNNING)]);
+    let call = trace.calls.start.iter().position(|start| *start == first).unwrap();
+    let last = trace.calls.end[call] - first;
+    // What the driver does inside a call has the name of the call.
+    let inside = name(trace.calls.name[call]);
+    let outside = [(last + 20, last + 40, "poll"), (last + 25, last + 35, crate::NOT_RUNNING)];
+    assert_eq!(spans, [&[(400, 450, inside), (410, 430, inside)], &outside[..]].concat());
     let samples: Vec<_> = stacks
         .samples
         .iter()

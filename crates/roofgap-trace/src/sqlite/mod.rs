@@ -1,6 +1,6 @@
 //! Tables of a SQLite file, read page by page without writing to it or its folder.
 //!
-//! [`Database::scan`] passes rows to a function. Pages are decoded by hand, because that is several times faster than SQLite and
+//! [`Tables::scan`] passes rows to a function. Pages are decoded by hand, because that is several times faster than SQLite and
 //! runs in parallel; tests compare it with SQLite. Tables stored in another form than the usual one are refused by name.
 //!
 //! `schema` finds the tables, `file` reads pages and trees of pages, `record` takes a row apart, `layout` spares it the work for
@@ -57,6 +57,29 @@ impl<'a> Value<'a> {
     }
 }
 
+/// Tables by name: those of a SQLite file, or those that a report of nsys is read as.
+pub trait Tables {
+    /// Returns true if the table exists and has the column.
+    fn has_column(&self, table: &str, column: &str) -> bool;
+
+    /// Steps through all rows of a table in order, with the values in the order of `columns`. A missing table has no rows, and a
+    /// missing column is [`Value::Null`].
+    fn each(&self, table: &str, columns: &[&str], row: impl FnMut(&[Value<'_>])) -> Result<(), ReadError>;
+
+    /// Steps through all rows of a table, in parts that may run at the same time.
+    ///
+    /// `new` makes the state of a part, given the expected number of rows: for the first part about that of the table, since the
+    /// others are likely to be appended to it. `row` takes one row with the values in the order of `columns`. The states come back
+    /// in row order. After an error, what `row` was given is not the table.
+    fn scan<S: Send>(
+        &self,
+        table: &str,
+        columns: &[&str],
+        new: impl Fn(usize) -> S + Sync,
+        row: impl Fn(&mut S, &[Value<'_>]) + Sync,
+    ) -> Result<Vec<S>, ReadError>;
+}
+
 /// A SQLite file opened read-only.
 #[derive(Debug)]
 pub struct Database {
@@ -77,11 +100,6 @@ impl Database {
         Ok(Self { file, tables, read: RefCell::default() })
     }
 
-    /// Returns true if the table exists and has the column.
-    pub fn has_column(&self, table: &str, column: &str) -> bool {
-        self.tables.get(table).is_some_and(|t| t.position(column).is_some())
-    }
-
     /// Iterates over the names of all tables and views.
     pub fn tables(&self) -> impl Iterator<Item = &str> {
         self.tables.keys().map(String::as_str)
@@ -98,38 +116,6 @@ impl Database {
             .collect()
     }
 
-    /// Steps through all rows of a table, in parts that may run at the same time.
-    ///
-    /// `new` makes the state of a part, given the expected number of rows: for the first part about that of the table, since the
-    /// others are likely to be appended to it. `row` takes one row with the values in the order of `columns`; a column that the
-    /// table lacks is [`Value::Null`]. The states come back in row order. A missing table has no rows. After an error, what
-    /// `row` was given is not the table.
-    pub fn scan<S: Send>(
-        &self,
-        table: &str,
-        columns: &[&str],
-        new: impl Fn(usize) -> S + Sync,
-        row: impl Fn(&mut S, &[Value<'_>]) + Sync,
-    ) -> Result<Vec<S>, ReadError> {
-        match self.plan(table, columns)? {
-            Some(plan) => scan::scan(&self.file, &plan, new, row),
-            None => Ok(Vec::new()),
-        }
-    }
-
-    /// Steps through all rows of a table in order.
-    pub fn each(
-        &self,
-        table: &str,
-        columns: &[&str],
-        mut row: impl FnMut(&[Value<'_>]),
-    ) -> Result<(), ReadError> {
-        match self.plan(table, columns)? {
-            Some(plan) => scan::each(&self.file, &plan, &mut row),
-            None => Ok(()),
-        }
-    }
-
     /// Returns the plan for reading columns of a table; `None` if there is no such table.
     fn plan(&self, table: &str, columns: &[&str]) -> Result<Option<Plan>, ReadError> {
         let Some(found) = self.tables.get(table) else {
@@ -143,6 +129,37 @@ impl Database {
                 self.read.borrow_mut().insert(found.root);
                 Ok(Some(Plan::new(found, columns)))
             }
+        }
+    }
+}
+
+impl Tables for Database {
+    fn has_column(&self, table: &str, column: &str) -> bool {
+        self.tables.get(table).is_some_and(|t| t.position(column).is_some())
+    }
+
+    fn each(
+        &self,
+        table: &str,
+        columns: &[&str],
+        mut row: impl FnMut(&[Value<'_>]),
+    ) -> Result<(), ReadError> {
+        match self.plan(table, columns)? {
+            Some(plan) => scan::each(&self.file, &plan, &mut row),
+            None => Ok(()),
+        }
+    }
+
+    fn scan<S: Send>(
+        &self,
+        table: &str,
+        columns: &[&str],
+        new: impl Fn(usize) -> S + Sync,
+        row: impl Fn(&mut S, &[Value<'_>]) + Sync,
+    ) -> Result<Vec<S>, ReadError> {
+        match self.plan(table, columns)? {
+            Some(plan) => scan::scan(&self.file, &plan, new, row),
+            None => Ok(Vec::new()),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Arguments of several commands.
 
 use clap::ValueEnum;
+use roofgap_analyze::Options;
 use roofgap_analyze::gpu::{Dtype, UserLimits};
 use roofgap_analyze::model::{Architecture, Tokens, preset};
 use roofgap_base::error::Error;
@@ -67,18 +68,20 @@ impl AnalysisOverrides {
     pub fn props(&self) -> Result<LoadOverrides, Error> {
         Ok(LoadOverrides {
             stages: self.stage.clone(),
-            model: self.model.as_deref().map(model).transpose()?,
-            tokens: Tokens {
-                prompt: self.prompt_tokens,
-                generated: self.new_tokens,
-                batch: self.batch,
-                vision: self.vision_tokens,
-                views: None,
+            given: Options {
+                model: self.model.as_deref().map(model).transpose()?,
+                tokens: Tokens {
+                    prompt: self.prompt_tokens,
+                    generated: self.new_tokens,
+                    batch: self.batch,
+                    vision: self.vision_tokens,
+                },
+                tensor_parallel: self.tp,
+                expert_parallel: self.ep,
+                dtype: self.dtype,
+                limits: UserLimits { peak_tflops: self.peak_tflops, bandwidth_gbs: self.bandwidth_gbs },
+                ..Options::default()
             },
-            tensor_parallel: self.tp,
-            expert_parallel: self.ep,
-            dtype: self.dtype,
-            limits: UserLimits { peak_tflops: self.peak_tflops, bandwidth_gbs: self.bandwidth_gbs },
             ..LoadOverrides::default()
         })
     }

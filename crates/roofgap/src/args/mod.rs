@@ -175,11 +175,21 @@ pub enum Command {
     #[cfg(feature = "embedded")]
     #[command(hide = true)]
     SampleCounters {
-        /// Folder of the capture
-        folder: PathBuf,
+        /// Folder of the capture; without it, only say whether counters can be sampled
+        folder: Option<PathBuf>,
         /// Interval, us
         #[arg(long, default_value_t = 10)]
         interval_us: u64,
+        /// Process with a CUDA that may have CUPTI beside it
+        #[arg(long)]
+        near: Option<u32>,
+    },
+    /// Sample energy, power, clocks and users of all GPUs into a file of JSON lines, until interrupted
+    #[cfg(feature = "embedded")]
+    #[command(hide = true)]
+    SampleVitals {
+        /// File
+        file: PathBuf,
     },
     /// Kill the descendants of a process when it dies
     #[command(hide = true)]

@@ -135,6 +135,9 @@ pub struct Capture {
     /// Sample the stacks of its Python processes, too
     #[arg(long)]
     stacks: bool,
+    /// Sample the hardware counters of all GPUs, too
+    #[arg(long)]
+    counters: bool,
     /// Folder that gets the run (default: artifacts.stage2_dir)
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -149,6 +152,11 @@ impl Capture {
         self.stacks.then_some(STACKS_HZ)
     }
 
+    /// Returns how often counters are sampled, us.
+    pub fn counters_us(&self) -> Option<NonZeroU32> {
+        self.counters.then_some(COUNTERS_US)
+    }
+
     /// Returns the length of the window.
     pub fn length(&self) -> WindowLength {
         let time = self.time.map(|span| span.0);
@@ -161,6 +169,9 @@ impl Capture {
 
 /// Samples a second of `--stacks`.
 const STACKS_HZ: NonZeroU32 = NonZeroU32::MIN.saturating_add(499);
+
+/// Interval of `--counters`, us.
+const COUNTERS_US: NonZeroU32 = NonZeroU32::MIN.saturating_add(9);
 
 /// Length of a window without `--for`.
 const DEFAULT_WINDOW: Duration = Duration::from_secs(5);

@@ -5,14 +5,13 @@ use super::signals::request_on_signal;
 use crate::args::{AnalysisFormat, Analyze};
 use crate::printer::Printer;
 use crate::reading::open;
-use roofgap_analyze::{About, Trials};
+use roofgap_analyze::About;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_base::file::write_atomic;
 use roofgap_collect::child::Cancel;
 use roofgap_collect::tool::Search;
-use roofgap_record::trial;
-use roofgap_report::{Bundle, json, markdown};
+use roofgap_report::{Bundle, json, markdown, tried_text};
 use roofgap_runs::open::{Exporter, Opened, Overrides};
 use roofgap_runs::run_dir::Layout;
 use std::path::{Path, PathBuf};
@@ -38,11 +37,9 @@ pub fn run(args: Analyze, printer: &Printer) -> Result<Exit, Error> {
     match args.format {
         AnalysisFormat::Text => {
             printer.text(&args.shown.text(&analysis, printer)?)?;
-            let trials = opened.context.trials.as_ref();
-            if let Some(trial) = trials.and_then(Trials::latest) {
+            if let Some(trials) = &opened.context.trials {
                 let screen = printer.screen();
-                let result = trial::text::result(trial, screen);
-                printer.text(&format!("\n{}\n{result}", screen.bold("Tried")))?;
+                printer.text(&format!("\n{}\n{}", screen.bold("Tried"), tried_text(trials, screen)))?;
             }
             match &page {
                 Some(page) => printer.page(page)?,

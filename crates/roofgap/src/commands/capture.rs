@@ -1,7 +1,7 @@
 //! `roofgap watch`: starts a program with the native collector loaded and dormant. `roofgap capture`: records a window of it.
 
 use super::profile::{Progress, print_outcome};
-use super::{answer, signals};
+use super::{answer, signals, this_program};
 use crate::args::{Capture, Watch};
 use crate::printer::Printer;
 use roofgap_base::error::Error;
@@ -15,16 +15,18 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 pub fn run(args: Capture, printer: &Printer) -> Result<Exit, Error> {
-    let registry = Registry::open().map_err(Error::of)?;
+    let registry = Registry::open()?;
     let Some(process) = &args.process else {
         let list: Vec<Row> = registry.list().into_iter().map(Row::of).collect();
         answer(&list, |list| text(list), args.format, printer)?;
         return Ok(Exit::Done);
     };
     let props = CaptureProps {
-        watched: registry.find(process).map_err(Error::of)?,
+        watched: registry.find(process)?,
         length: args.length(),
         stacks_hz: args.stacks_hz(),
+        counters_us: args.counters_us(),
+        executable: this_program()?,
         base: args.out.clone(),
         command_line: std::env::args_os().map(|word| word_text(&word)).collect(),
         version: env!("CARGO_PKG_VERSION").into(),
@@ -72,7 +74,7 @@ fn text(list: &[Row]) -> String {
 /// Replaces this process by the program: the same process id, streams, terminal, signals and exit status.
 pub fn watch(args: Watch, printer: &Printer) -> Result<Exit, Error> {
     let library = NativeLibrary::embedded().map_err(Error::new)?;
-    let registry = Registry::open().map_err(Error::of)?;
+    let registry = Registry::open()?;
     let Some(plan) = attach::watch(&registry, &args.program, &library, args.duty)? else {
         return Ok(Exit::Usage);
     };

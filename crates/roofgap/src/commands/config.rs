@@ -1,10 +1,11 @@
 //! `roofgap config` and `doctor`: the configuration and the machine that a session finds.
 
-use super::answer;
+use super::{answer, this_program};
 use crate::args::{Config, Doctor, Format};
 use crate::printer::Printer;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
+use roofgap_collect::command::CommandLine;
 use roofgap_collect::doctor::{Check, DoctorProps, Status, SystemFacts, checks};
 use roofgap_report::Screen;
 use roofgap_runs::config::{Composed, Group, compose, list};
@@ -58,7 +59,10 @@ const INDENT: usize = 28;
 
 /// Checks tools, versions, permissions and disk space.
 pub fn doctor(args: Doctor, printer: &Printer) -> Result<Exit, Error> {
-    let props = DoctorProps { python: args.python, folder: default_base(), ..DoctorProps::default() };
+    let sampler = CommandLine::new(this_program()?).arg("sample-counters");
+    let sampler = cfg!(feature = "embedded").then_some(sampler);
+    let (python, folder) = (args.python, default_base());
+    let props = DoctorProps { python, folder, sampler, ..DoctorProps::default() };
     let checks = checks(&SystemFacts::collect(&props), &props);
     let screen = printer.screen();
     answer(&checks, |checks| checks_text(checks, screen), args.format, printer)?;

@@ -28,8 +28,14 @@ pub fn run(
         return Ok(Exit::Done);
     };
     let rule = explain(finding).ok_or_else(|| {
-        let known: Vec<&str> = RULES.iter().map(|rule| rule.id).collect();
-        Error::new(format!("no finding {finding:?}; the findings are {}", known.join(", ")))
+        let known = || RULES.iter().map(|rule| rule.id);
+        let word = finding.to_ascii_lowercase();
+        let close: Vec<&str> = known().filter(|id| id.contains(&word)).collect();
+        let hint = match close.is_empty() {
+            true => format!("the findings are {}", known().collect::<Vec<_>>().join(", ")),
+            false => format!("did you mean {}?", close.join(", ")),
+        };
+        Error::new(format!("no finding {finding:?}; {hint}"))
     })?;
     if inputs.is_empty() {
         answer(&document(rule), |_| page(finding, rule, screen), format, printer)?;

@@ -13,7 +13,7 @@ use roofgap_report::export::parquet::{self, Partition};
 use roofgap_report::export::stacks;
 use roofgap_report::export::timeline::{self, RankPlace};
 use roofgap_report::telemetry;
-use roofgap_runs::open::{Exporter, OpenError, Opened, Overrides, open_inputs};
+use roofgap_runs::open::{Exporter, Opened, Overrides, open_inputs};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -126,7 +126,7 @@ impl Exporting<'_> {
     }
 
     /// Loads one rank of a job by itself, or out of a file that holds several.
-    fn open_rank(self, rank: &RankInfo) -> Result<Opened, OpenError> {
+    fn open_rank(self, rank: &RankInfo) -> Result<Opened, Error> {
         let same_files = |other: &RankInfo| other.rank != rank.rank && other.sources == rank.sources;
         let shared = self.opened.analysis.ranks.iter().any(same_files);
         let own = Overrides { rank: shared.then_some(rank.rank), ..self.overrides.clone() };
@@ -166,7 +166,7 @@ impl Exporting<'_> {
             }
         });
         match failed {
-            Some(error) => Err(error.into()),
+            Some(error) => Err(error),
             None => written.map_err(Error::of),
         }
     }

@@ -32,7 +32,7 @@ pub fn run(args: Load, printer: &Printer) -> Result<Exit, Error> {
                 ready_timeout: args.ready_timeout.0,
                 grace: args.grace.0,
             };
-            serve_and_load(&server, &load, &cancel, &mut print).map(|run| run.load)
+            serve_and_load(&server, &load, &cancel, &mut print)
         }
         None => roofgap_record::traffic::run(&load, &cancel, &mut print),
     };

@@ -31,6 +31,7 @@ use roofgap_runs::config::Composed;
 use serde::Serialize;
 #[cfg(feature = "embedded")]
 use std::path::Path;
+use std::path::PathBuf;
 #[cfg(feature = "embedded")]
 use std::time::Duration;
 
@@ -51,7 +52,11 @@ pub fn run(command: Command, printer: &Printer) -> Result<Exit, Error> {
             Ok(Exit::Done)
         }
         #[cfg(feature = "embedded")]
-        Command::SampleCounters { folder, interval_us } => sample_counters(&folder, interval_us, printer),
+        Command::SampleCounters { folder, interval_us, near } => {
+            sample_counters(folder.as_deref(), interval_us, near, printer)
+        }
+        #[cfg(feature = "embedded")]
+        Command::SampleVitals { file } => sample_vitals(&file, printer),
         Command::Profile(args) => profile::run(args, printer),
         Command::Demo(args) => open::demo(args, printer),
         Command::Open(args) => open::open(args, printer),
@@ -91,38 +96,61 @@ pub fn run(command: Command, printer: &Printer) -> Result<Exit, Error> {
 fn mcp(args: crate::args::Mcp) -> Result<Exit, Error> {
     let search = roofgap_collect::tool::Search::from_env(args.nsys);
     roofgap_mcp::run(roofgap_mcp::McpProps {
-        roots: roofgap_mcp::Roots::new(&args.base.dir, &args.folders).map_err(Error::of)?,
+        roots: roofgap_mcp::Roots::new(&args.base.dir, &args.folders)?,
         exporter: roofgap_runs::open::Exporter::new(search, roofgap_collect::child::Cancel::new()),
         version: env!("CARGO_PKG_VERSION").into(),
-    })
-    .map_err(Error::of)?;
+    })?;
     Ok(Exit::Done)
 }
 
 /// Samples counters until this process is interrupted.
 #[cfg(feature = "embedded")]
-fn sample_counters(folder: &Path, interval_us: u64, printer: &Printer) -> Result<Exit, Error> {
+fn sample_counters(
+    folder: Option<&Path>,
+    interval_us: u64,
+    near: Option<u32>,
+    printer: &Printer,
+) -> Result<Exit, Error> {
     let cancel = signals::cancel_on_signal()?;
     let interval = Duration::from_micros(interval_us);
     #[cfg(target_os = "linux")]
-    let sampled = roofgap_inject::sampler::run(folder, interval, &|| cancel.is_requested());
+    let sampled = match folder {
+        Some(folder) => roofgap_inject::sampler::run(folder, interval, near, &|| cancel.is_requested())
+            .map(|samples| format!("{samples} samples")),
+        None => roofgap_inject::sampler::probe(),
+    };
     #[cfg(not(target_os = "linux"))]
-    let sampled: Result<u64, String> = Err("only CUPTI on Linux can sample them".to_owned());
-    let samples = sampled.map_err(|why| Error::new(format!("cannot sample counters: {why}")))?;
-    printer.progress(&format!("{samples} samples"));
+    let sampled: Result<String, String> = Err("only CUPTI on Linux can sample them".to_owned());
+    printer.progress(&sampled.map_err(|why| Error::new(format!("cannot sample counters: {why}")))?);
+    Ok(Exit::Done)
+}
+
+fn this_program() -> Result<PathBuf, Error> {
+    std::env::current_exe()
+        .map_err(|error| Error::new(format!("cannot find the path of this program: {error}")))
+}
+
+/// Samples vitals until this process is interrupted.
+#[cfg(feature = "embedded")]
+fn sample_vitals(file: &Path, printer: &Printer) -> Result<Exit, Error> {
+    let cancel = signals::cancel_on_signal()?;
+    #[cfg(target_os = "linux")]
+    let sampled = roofgap_inject::sampler::vitals::run(file, &|| cancel.is_requested());
+    #[cfg(not(target_os = "linux"))]
+    let sampled: Result<u64, String> = Err("only NVML on Linux can sample them".to_owned());
+    let lines = sampled.map_err(|why| Error::new(format!("cannot sample vitals: {why}")))?;
+    printer.progress(&format!("{lines} samples"));
     Ok(Exit::Done)
 }
 
 /// Returns the properties of a session that this program runs.
 fn session(composed: Composed) -> Result<ProfileProps, Error> {
-    let executable = std::env::current_exe()
-        .map_err(|error| Error::new(format!("cannot find the path of this program: {error}")))?;
     let path = std::env::var_os("PATH").unwrap_or_default();
     Ok(ProfileProps {
         composed,
         command_line: std::env::args_os().map(|word| word_text(&word)).collect(),
         // By its path a session runs the embedded model.
-        executable,
+        executable: this_program()?,
         version: env!("CARGO_PKG_VERSION").into(),
         search_path: std::env::split_paths(&path).collect(),
         native: NativeLibrary::embedded(),

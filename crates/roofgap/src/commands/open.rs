@@ -5,6 +5,7 @@ use super::analyze::{exporter, write_reports};
 use crate::args::{Demo, Open, Report};
 use crate::printer::Printer;
 use crate::reading::open as open_captures;
+use roofgap_analyze::Options;
 use roofgap_analyze::model::{Architecture, Tokens};
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
@@ -161,12 +162,13 @@ fn write_demo(folder: &Path) -> Result<Vec<PathBuf>, Error> {
 /// Returns the model and its tokens, which the captures do not name.
 fn demo_overrides() -> Overrides {
     let config = serde_json::from_slice(include_bytes!("../../demo/config.json")).unwrap_or_default();
-    Overrides {
+    let given = Options {
         // The test checks that the file describes a model.
         model: Architecture::from_config(&config).ok(),
         tokens: Tokens { prompt: Some(256), generated: Some(8), batch: Some(1), ..Tokens::default() },
-        ..Overrides::default()
-    }
+        ..Options::default()
+    };
+    Overrides { given, ..Overrides::default() }
 }
 
 #[cfg(test)]
@@ -187,6 +189,6 @@ mod tests {
 
     #[test]
     fn the_model_is_known() {
-        assert!(demo_overrides().model.is_some());
+        assert!(demo_overrides().given.model.is_some());
     }
 }

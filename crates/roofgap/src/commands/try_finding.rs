@@ -10,7 +10,7 @@ use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::child::cancel_probes_with;
 use roofgap_record::trial::{self, TrialEvent, TrialProps, text};
-use roofgap_report::time;
+use roofgap_report::{time, tried_text};
 use roofgap_runs::config::{ConfigProps, compose};
 use roofgap_runs::run_dir::{Layout, PhaseName, resolve};
 use std::io::{BufRead, IsTerminal, stderr, stdin};
@@ -55,11 +55,7 @@ pub fn run(args: Try, printer: &Printer) -> Result<Exit, Error> {
     })?;
     let reason = outcome.trial.reason.clone();
     let trials = Trials { schema: TRY_SCHEMA.to_owned(), run_id: plan.run_id, trials: vec![outcome.trial] };
-    let results = |trials: &Trials| {
-        let results = trials.trials.iter().map(|trial| text::result(trial, screen));
-        results.collect()
-    };
-    answer(&trials, results, args.format, printer)?;
+    answer(&trials, |trials| tried_text(trials, screen), args.format, printer)?;
     if let Some(reason) = &reason {
         printer.warning(reason);
     }

@@ -13,7 +13,7 @@ pub fn run(args: Workload, printer: &Printer) -> Result<Exit, Error> {
     let mut props = args.props;
     props.account = props.account.or_else(account_from_environment);
     let mut print = |progress: Progress| printer.progress(&line(&progress));
-    let account = roofgap_workload::run_with(&props, &Nvtx, &mut print).map_err(Error::of)?;
+    let account = roofgap_workload::run_with(&props, &Nvtx, &mut print)?;
     answer(&account, text, args.format, printer)?;
     Ok(Exit::Done)
 }

@@ -45,7 +45,10 @@ fn nothing_there() {
 
 #[test]
 fn an_empty_file() {
-    refused(&Folder::new().put("empty.sqlite", b""), &["an empty file", "expected an nsys SQLite export"]);
+    refused(
+        &Folder::new().put("empty.sqlite", b""),
+        &["an empty file", "expected an nsys report or its SQLite export"],
+    );
 }
 
 #[test]
@@ -53,7 +56,7 @@ fn a_folder_that_is_no_run() {
     let folder = Folder::new();
     let path = folder.0.path().join("folder");
     std::fs::create_dir(&path).unwrap();
-    refused(&path, &["a folder without a session.json", "expected"]);
+    refused(&path, &["a folder that is no run", "expected"]);
 }
 
 #[test]

@@ -11,23 +11,22 @@ use std::time::{Duration, Instant};
 /// Longest wait for a program to have loaded the collector.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Compiles the stand-ins into a folder: a program that steps until its standard input ends, and CUPTI.
-fn stand_ins(folder: &Path) -> (PathBuf, PathBuf) {
-    let compile = |source: &str, out: &str, flags: &[&str]| {
-        let out = folder.join(out);
-        let done = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()))
-            .args(["-O1", "-o"])
-            .arg(&out)
-            .arg(root().join("crates/roofgap-inject/tests/stand-in").join(source))
-            .args(flags)
-            .args(["-ldl", "-lpthread"])
-            .output()
-            .expect("a C compiler");
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        out
-    };
-    (compile("program.c", "program", &[]), compile("cupti.c", "libcupti.so", &["-shared", "-fPIC"]))
+/// Compiles a stand-in into a folder.
+fn compile(folder: &Path, source: &str, out: &str, flags: &[&str]) -> PathBuf {
+    let out = folder.join(out);
+    let done = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()))
+        .args(["-O1", "-o"])
+        .arg(&out)
+        .arg(root().join("crates/roofgap-inject/tests/stand-in").join(source))
+        .args(flags)
+        .args(["-ldl", "-lpthread"])
+        .output()
+        .expect("a C compiler");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    out
 }
+
+const LIBRARY: [&str; 2] = ["-shared", "-fPIC"];
 
 /// A place for sockets, captures and runs of one test.
 struct Bench {
@@ -39,7 +38,9 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let (program, cupti) = stand_ins(folder.path());
+        // A program that steps until its standard input ends, and CUPTI.
+        let program = compile(folder.path(), "program.c", "program", &[]);
+        let cupti = compile(folder.path(), "cupti.c", "libcupti.so", &LIBRARY);
         std::fs::create_dir(folder.path().join("run")).unwrap();
         Self { folder, program, cupti }
     }
@@ -169,6 +170,59 @@ fn windows_of_a_running_program_become_runs() {
     let done: Run = bench.roofgap(&["capture", "latest"]).output().unwrap().into();
     assert_eq!(done.status, Some(2));
     assert!(done.stderr.contains("no program is watched"), "{}", done.stderr);
+}
+
+#[test]
+fn counters_of_a_running_program_are_sampled_or_say_why_not() {
+    let bench = Bench::new();
+    std::fs::create_dir(bench.path("driver")).unwrap();
+    // The same library is the driver and the CUPTI of the sampler.
+    let driver = compile(&bench.path("driver"), "pm.c", "libcuda.so.1", &LIBRARY);
+    let runs = bench.path("runs");
+    let command = |time: &str, how: &str| {
+        let out = runs.to_str().unwrap();
+        let mut command = bench.roofgap(&["capture", "latest", "--counters", "--for", time, "--out", out]);
+        command.env("CUPTI_LIBRARY", &driver).env("LD_LIBRARY_PATH", bench.path("driver"));
+        command.env("STANDIN_PM", how);
+        command
+    };
+    let newest = || {
+        let newest = std::fs::read_dir(&runs).unwrap().map(|entry| entry.unwrap().path()).max().unwrap();
+        let metrics = std::fs::read(newest.join("metrics.json")).unwrap();
+        serde_json::from_slice::<serde_json::Value>(&metrics).unwrap()
+    };
+    let capture = |how: &str| {
+        let done: Run = command("1s", how).output().unwrap().into();
+        (done, newest())
+    };
+    let ids = |metrics: &serde_json::Value| {
+        let losses = metrics["losses"].as_array().unwrap().iter();
+        losses.map(|loss| loss["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let mut child = bench.watch("loop", 1);
+    let (done, metrics) = capture("");
+    assert_eq!(done.status, Some(0), "{}", done.stderr);
+    // Its stand-in counts bytes all the time: more than the program moves.
+    assert!(ids(&metrics).contains(&"samples_of_other_work".to_owned()), "{metrics}");
+    assert_eq!(metrics["sources"].as_array().unwrap().len(), 2, "{}", metrics["sources"]);
+    let (done, metrics) = capture("forbidden");
+    assert!(done.stderr.contains("NVreg_RestrictProfilingToAdminUsers=0"), "{}", done.stderr);
+    assert!(metrics["totals"]["kernel_count"].as_u64().unwrap() > 0);
+    let (_, metrics) = capture("full");
+    assert!(ids(&metrics).contains(&"samples_dropped".to_owned()), "{metrics}");
+    // A program that ends in the window ends it; so does its sampler.
+    let mut long = command("10m", "").stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(long.stderr.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert!(line.starts_with("run "), "{line}");
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    long.wait().unwrap();
+    assert!(rest.contains("the program ended before the window did"), "{rest}");
+    assert!(newest()["totals"]["kernel_count"].as_u64().unwrap() > 0);
 }
 
 #[test]

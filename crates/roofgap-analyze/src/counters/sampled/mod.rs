@@ -11,12 +11,14 @@ use super::join::Shape;
 use crate::gpu::GpuFacts;
 use crate::result::{MbuMeasured, SampledInterval, Stage, StageKind};
 use crate::stages::StageIndex;
-use fit::{Design, Fit, Overlap, Rate};
+pub use fit::{Design, Overlap};
+use fit::{Fit, Rate};
 use roofgap_base::stats::median_f64;
 use roofgap_trace::{LossKind, Losses, NameId, Ns, OpKind, SampledCounters, SampledMetric, Trace};
 pub use rows::add;
 use rustc_hash::FxHashMap;
-use windows::{Alignment, DeviceOps, align, overlaps, usable};
+use windows::{Alignment, align, usable};
+pub use windows::{DeviceOps, overlaps};
 
 /// Most kernels of a device that get rates of their own; those with the least time share one.
 const MOST_KERNELS: usize = 300;

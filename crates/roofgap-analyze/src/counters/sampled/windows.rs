@@ -25,8 +25,18 @@ impl DeviceOps {
         }
         processes.sort_unstable();
         processes.dedup();
+        Self { processes, ..Self::new(rows) }
+    }
+
+    /// Takes rows in the order of their starts.
+    pub fn new(rows: Vec<(Ns, Ns, u32)>) -> Self {
         let columns = rows.iter().map(|row| row.2 as usize + 1).max().unwrap_or(0);
-        Self { rows, columns, processes }
+        Self { rows, columns, processes: Vec::new() }
+    }
+
+    /// Returns the first start and the last end.
+    pub fn span(&self) -> Option<(Ns, Ns)> {
+        Some((self.rows.iter().map(|row| row.0).min()?, self.rows.iter().map(|row| row.1).max()?))
     }
 
     /// Returns the time that each column takes, ns.
@@ -39,8 +49,7 @@ impl DeviceOps {
 
 /// Positions of the windows while the operations of the device were recorded, between the first and the last of them.
 pub fn usable(trace: &Trace, ops: &DeviceOps, counters: &SampledCounters) -> Vec<usize> {
-    let first = ops.rows.iter().map(|row| row.0).min().unwrap_or(Ns::MAX);
-    let last = ops.rows.iter().map(|row| row.1).max().unwrap_or(Ns::MIN);
+    let (first, last) = ops.span().unwrap_or((Ns::MAX, Ns::MIN));
     let recorded = |(start, end): (Ns, Ns)| {
         let whole = |process: &ProcessId| trace.window_of(*process, start, end).is_some();
         start >= first && end <= last && ops.processes.iter().all(whole)

@@ -90,6 +90,10 @@ pub fn communication_roof_ns(analysis: &Analysis, stage: &Stage, evidence: Optio
 pub fn exposed(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let talk = view.evidence.and_then(|evidence| evidence.communication)?;
+    // A stage of communication alone measures that.
+    if stage.kernel_count == talk.count {
+        return None;
+    }
     let exposed = Exposed {
         kernels: talk.count,
         communication_ns: stage.each_device(talk.ns),

@@ -54,7 +54,9 @@ pub fn other_work(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let (ns, work) = (stage.idle_detail.host_work_ns, view.evidence?.other_work.as_ref()?);
     // Where stacks tell what it does, the rule about that says more.
-    let known = most_idle(stage).is_some_and(|(kind, share)| kind != HostKind::Descheduled && share >= 50.0);
+    let has_line = stage.host.first().is_some_and(|row| row.function != NOT_RUNNING);
+    let known = most_idle(stage)
+        .is_some_and(|(kind, share)| (has_line || kind != HostKind::Descheduled) && share >= 50.0);
     let large = percent(stage.each_device(ns), stage.elapsed_ns()) >= LEAST_GAP_PCT;
     if !stage.computes() || !large || known {
         return None;
@@ -70,7 +72,8 @@ pub fn other_work(view: &View<'_>) -> Option<Finding> {
         ),
     };
     let title = format!(
-        "the GPU is idle for {} of {} while the CPU does other work{gaps}{}",
+        "{} idle for {} of {} while the CPU does other work{gaps}{}",
+        view.gpu_is(),
         time(draft.bound_ns()),
         stage.spoken(),
         line(stage)
@@ -106,8 +109,9 @@ pub fn cold(view: &View<'_>) -> Option<Finding> {
     let causes = stage.cold_start.iter().flat_map(|cold| &cold.causes);
     let call = causes.max_by_key(|cause| cause.ns).map(|cause| cause.call.clone());
     let title = format!(
-        "{} was recorded cold: the GPU is idle {} ({pct:.0} % of its time) while the CPU {}",
+        "{} was recorded cold: {} idle {} ({pct:.0} % of its time) while the CPU {}",
         stage.spoken(),
+        view.gpu_is(),
         time(draft.bound_ns()),
         call.as_ref()
             .map_or_else(|| "loads code".to_owned(), |call| format!("is in {call} and what leads to it"))
@@ -131,8 +135,9 @@ pub fn waits_for_data(view: &View<'_>) -> Option<Finding> {
         ("the same before the first operation", before_ns),
     ]);
     let title = format!(
-        "{} waits for its data loader: the GPU is idle {} while the CPU gets the next batch, {:.0} % of its idle time",
+        "{} waits for its data loader: {} idle {} while the CPU gets the next batch, {:.0} % of its idle time",
         stage.spoken(),
+        view.gpu_is(),
         time(stage.each_device(loading_ns)),
         percent(loading_ns, idle.total_ns() + stage.before.idle_ns).min(100.0)
     );
@@ -169,6 +174,10 @@ fn is_telling(kind: HostKind) -> bool {
 
 fn idle_in(view: &View<'_>, kind: HostKind) -> Option<Finding> {
     let stage = view.stage;
+    // The rule about waits has the advice for a program of its own kernels.
+    if kind == HostKind::HiddenSync && view.program.is_plain() {
+        return None;
+    }
     let idle_ns = stage.host_idle?.idle_ns;
     let rows: Vec<&HostFunction> = stage.host.iter().filter(|row| row.kind == kind).collect();
     let ns: i64 = rows.iter().map(|row| row.self_ns).sum();
@@ -198,7 +207,8 @@ fn idle_in(view: &View<'_>, kind: HostKind) -> Option<Finding> {
             spoken(first)
         ),
     };
-    let start = if waits { String::new() } else { format!("Start with {}. ", first.spoken()) };
+    let named = !waits && !first.function.starts_with('[');
+    let start = if named { format!("Start with {}. ", first.spoken()) } else { String::new() };
     view.saves_on_devices(&[("idle time in such code", ns), ("waits for the device", -waits_ns)])
         .id(id_of(kind))
         .confidence(if exact { Confidence::Measured } else { Confidence::Bounded })

@@ -12,6 +12,9 @@ use std::collections::BTreeMap;
 const AT_ROOF_PCT: f64 = 80.0;
 /// Time of a launch that is mostly its start and its end, ns, whatever it does.
 const SHORT_NS: i64 = 5_000;
+/// Share of the peak of the memory system, in %, below which a kernel does not wait for its bandwidth.
+const LEAST_MEMORY_PCT: f64 = 20.0;
+
 /// Share of wall time, in %, from which on it is the GPU that holds a stage back.
 const BUSY_PCT: f64 = 60.0;
 
@@ -176,7 +179,9 @@ pub fn above_roof_ns(view: &View<'_>, name: &str) -> Option<f64> {
 fn waits_for_memory(row: &Measured) -> bool {
     match (row.bound, row.row.dram_pct, row.row.memory_pct, row.row.sm_pct) {
         (Some(Bound::Dram), ..) => row.reached_pct.is_some_and(|pct| pct < AT_ROOF_PCT),
-        (Some(Bound::Latency), Some(_), Some(memory), Some(sm)) => memory > sm && is_long(row),
+        (Some(Bound::Latency), Some(_), Some(memory), Some(sm)) => {
+            memory > sm && memory >= LEAST_MEMORY_PCT && is_long(row)
+        }
         _ => false,
     }
 }

@@ -8,6 +8,7 @@ mod memory;
 mod occupancy;
 mod serving;
 mod steps;
+mod vitals;
 mod waits;
 
 pub use devices::{communication_roof_ns, without_waits};
@@ -87,6 +88,10 @@ pub static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
             .needs(Needs::Counters)
             .rows(Rows::Kernels(&[]))
             .confidence(Confidence::Guessed),
+        one("throttled", Cause::Clock, vitals::throttled)
+            .rows(Rows::Kernels(&[]))
+            .confidence(Confidence::Bounded),
+        one("other-tenant", Cause::Tenant, vitals::other_tenant).confidence(Confidence::Guessed),
         each("ncu-*", Cause::Kernels, kernels::ncu_rules)
             .needs(Needs::Counters)
             .rows(Rows::Kernels(&[]))

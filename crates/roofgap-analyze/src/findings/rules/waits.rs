@@ -198,7 +198,7 @@ pub fn host_copies(view: &View<'_>) -> Option<Finding> {
         time(stage.each_device(bound))
     );
     let read_back = 2 * copies.to_host > copies.count;
-    let mostly_pageable = 3 * copies.pageable >= copies.count;
+    let mostly_pageable = 2 * copies.pageable_bytes >= copies.bytes;
     let action = match (read_back, mostly_pageable) {
         _ if view.program.is_plain() => view.action("copies of a program"),
         (true, true) => view.action("pageable read-back"),

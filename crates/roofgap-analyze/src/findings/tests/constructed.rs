@@ -125,8 +125,15 @@ fn waits_inside_a_step() {
 fn pageable_copies() {
     let (mut stage, mut evidence) = busy();
     stage.idle = Some(Idle { copy_ns: 3 * MS, ..Idle::default() });
-    evidence.host_copies =
-        CopyUse { count: 20, pageable: 8, to_host: 8, bytes: 4096, ns: 2 * MS, exposed_ns: MS };
+    evidence.host_copies = CopyUse {
+        count: 20,
+        pageable: 8,
+        to_host: 8,
+        bytes: 4096,
+        pageable_bytes: 4000,
+        ns: 2 * MS,
+        exposed_ns: MS,
+    };
     let all = run(stage.clone(), evidence.clone());
     let found = one(&all, "host-copies");
     assert_eq!(found.bound_ns, 4 * MS);
@@ -137,7 +144,7 @@ fn pageable_copies() {
     assert!(title.contains("2,036 times") && title.contains("2,034 of them"), "{title}");
     evidence.host_copies.count = 20;
     // A few pinned copies are how it should be; one for each step is not.
-    evidence.host_copies.pageable = 0;
+    (evidence.host_copies.pageable, evidence.host_copies.pageable_bytes) = (0, 0);
     assert!(!ids(&run(stage.clone(), evidence.clone())).contains(&"host-copies"));
     stage.steps = Some(Steps { count: 10, ..Steps::default() });
     let action = |stage: Stage| one(&run(stage, evidence.clone()), "host-copies").action.clone();
@@ -149,8 +156,15 @@ fn pageable_copies() {
 fn pinned_copies_that_take_much_of_the_time() {
     let (mut stage, mut evidence) = busy();
     stage.idle = Some(Idle::default());
-    evidence.host_copies =
-        CopyUse { count: 2, pageable: 0, to_host: 0, bytes: 1 << 30, ns: 60 * MS, exposed_ns: 50 * MS };
+    evidence.host_copies = CopyUse {
+        count: 2,
+        pageable: 0,
+        to_host: 0,
+        bytes: 1 << 30,
+        pageable_bytes: 0,
+        ns: 60 * MS,
+        exposed_ns: 50 * MS,
+    };
     let all = run(stage.clone(), evidence.clone());
     let found = one(&all, "host-copies");
     assert_eq!(found.bound_ns, 50 * MS);
@@ -448,11 +462,11 @@ fn one_kernel_again_and_again_is_no_chain() {
 /// The time of a launch of some microseconds is that of any launch.
 #[test]
 fn a_short_launch_does_not_wait_for_memory() {
-    let found = |calls: u64| {
+    let found = |calls: u64, memory_pct: f64| {
         let (stage, evidence) = busy();
         let row = CounterRow {
             sm_pct: Some(3.0),
-            memory_pct: Some(10.0),
+            memory_pct: Some(memory_pct),
             dram_pct: Some(0.1),
             occupancy_pct: Some(60.0),
             ..CounterRow::default()
@@ -460,7 +474,8 @@ fn a_short_launch_does_not_wait_for_memory() {
         let row = Measured { timeline_calls: calls, ..measured(Some(Bound::Latency), row) };
         run_counted(stage, &evidence, &[row]).iter().any(|finding| finding.id == "memory-below-roof")
     };
-    assert!(found(1_000) && !found(24_500));
+    assert!(found(1_000, 30.0) && !found(24_500, 30.0));
+    assert!(!found(1_000, 10.0), "the memory has next to nothing to do");
 }
 
 #[test]

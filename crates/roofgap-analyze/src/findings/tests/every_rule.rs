@@ -61,6 +61,28 @@ fn of_devices(compute_ms: [i64; 2], any_ms: i64) -> Vec<Finding> {
     run(Stage { device_count: 2, devices_per_instance: 2.0, ..stage }, evidence)
 }
 
+/// A compute-bound stage at 1,575 of 1,980 MHz, with a power cap and another process for these shares of the time.
+fn limited(cap_pct: f64, other_pct: f64) -> Vec<Finding> {
+    let (mut stage, evidence) = busy();
+    stage.mfu = Some(Mfu { by_wall_pct: 60.0, ..Mfu::default() });
+    let throttle = vec![ThrottleTime { reason: ThrottleReason::PowerCap, pct: cap_pct }];
+    stage.vitals =
+        Some(StageVitals { samples: 50, sm_mhz: Some(1575.0), throttle, ..StageVitals::default() });
+    let other = OtherTenant { pid: 7, name: Some("python".into()), sm_pct: other_pct };
+    let gpu = VitalsGpu { max_sm_mhz: Some(1980.0), others: vec![other], ..VitalsGpu::default() };
+    let vitals = Vitals { gpus: vec![gpu], ..Vitals::default() };
+    let analysis = Analysis { vitals: Some(vitals), ..analysis(stage) };
+    findings(&analysis, &[evidence])
+}
+
+#[test]
+fn the_bound_is_the_missing_share_of_the_clock() {
+    let found = limited(90.0, 0.0).remove(0);
+    // 98 ms of matrix products at 1,575 of 1,980 MHz.
+    assert_eq!((found.id.as_str(), found.bound_ns), ("throttled", 20_045_455));
+    assert!(found.title.contains("1575 of 1980 MHz (power cap, 90 % of the samples)"), "{}", found.title);
+}
+
 fn of_job(job: Job) -> Vec<Finding> {
     let mut analysis = Analysis { job: Some(job), ..analysis(busy().0) };
     add_of_job(&mut analysis, &Default::default());
@@ -211,6 +233,9 @@ const CASES: &[Case] = &[
         evidence.shapes = vec![shape("big_gemm", if is { 33 } else { 1000 }, 98 * MS)];
         run(stage, evidence)
     }),
+    // A touch of a limit is none.
+    ("throttled", |is| limited(if is { 90.0 } else { 20.0 }, 0.0)),
+    ("other-tenant", |is| limited(0.0, if is { 40.0 } else { 1.0 })),
     ("ncu-*", |is| {
         let (stage, evidence) = busy();
         let mut row = measured(None, CounterRow::default());

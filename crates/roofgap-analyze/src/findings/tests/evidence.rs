@@ -105,6 +105,38 @@ fn blank(kind: OpKind) -> GpuOp {
 }
 
 #[test]
+fn a_long_run_is_several_kernels_fused() {
+    let mut program = Program::new();
+    program.range("decode_all", 0, 10_000);
+    for at in 0..30 {
+        program.kernel(ELEMENTWISE, at * 10, at * 10 + 100, at * 10 + 102 + i64::from(at == 3), 7);
+    }
+    let found = program.evidence();
+    // Parts of 12, 12 and 6 kernels keep 3, 2 and 2 ns of 61.
+    assert_eq!((found.chains.count, found.chains.longest), (1, 30));
+    assert_eq!((found.chains.ns, found.chains.beyond_longest_ns), (61, 54));
+}
+
+#[test]
+fn a_softmax_of_single_kernels_is_attention() {
+    const EXP: &str = "void at::native::vectorized_elementwise_kernel<4, at::native::exp_kernel_cuda()>(int)";
+    const REDUCE: &str = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(int)";
+    for (between, attends) in
+        [([REDUCE, ELEMENTWISE, EXP, REDUCE], 1), ([REDUCE, ELEMENTWISE, ELEMENTWISE, REDUCE], 0)]
+    {
+        let mut program = Program::new();
+        program.range("decode_all", 0, 1000);
+        for (at, name) in [GEMM].into_iter().chain(between).chain([GEMM]).enumerate() {
+            let at = at as i64 * 10;
+            program.kernel(name, at, at + 100, at + 105, 7);
+        }
+        let found = program.evidence();
+        assert_eq!((found.attention.count, found.chains.count), (attends, 1 - attends));
+        assert_eq!(found.attention.kernels, 6 * attends);
+    }
+}
+
+#[test]
 fn chains_end_where_other_work_begins() {
     let mut program = Program::new();
     program.range("decode_all", 0, 1000);

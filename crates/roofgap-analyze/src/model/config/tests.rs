@@ -258,7 +258,6 @@ fn no_number_makes_it_panic() {
         generated: Some(u64::MAX),
         batch: Some(u64::MAX),
         vision: Some(u64::MAX),
-        views: None,
     };
     let mut read = 0;
     for name in ["deepseek_ocr", "deepseek_ocr2", "deepseek_v2_lite", "gpt_oss_20b", "qwen3_30b_a3b"] {

@@ -12,6 +12,7 @@ mod tests;
 
 pub use crate::result::Term;
 pub use decoder::{DecodeInput, PrefillInput, distinct_experts};
+pub use roofgap_trace::account::TokenCounts as Tokens;
 pub use vision::View;
 
 use super::Architecture;
@@ -119,21 +120,6 @@ impl StageWork {
     }
 }
 
-/// Tokens of one repeat, as the program or the user states them.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Tokens {
-    /// Tokens of a sequence before the first step, those of images included.
-    pub prompt: Option<u64>,
-    /// Tokens generated for a sequence.
-    pub generated: Option<u64>,
-    /// Sequences at once.
-    pub batch: Option<u64>,
-    /// Tokens of the prompt that come from images.
-    pub vision: Option<u64>,
-    /// Images of one sequence; where not given they follow from `vision` if that is unambiguous.
-    pub views: Option<Vec<View>>,
-}
-
 /// Says that a number of tokens is not known, and which option gives it.
 pub fn unknown_tokens(tokens: &str) -> String {
     let option = match tokens {
@@ -178,9 +164,6 @@ impl Architecture {
     }
 
     fn views(&self, tokens: &Tokens) -> Result<Vec<View>, String> {
-        if let Some(views) = &tokens.views {
-            return Ok(views.clone());
-        }
         let Some(vision) = &self.vision else {
             return Ok(Vec::new());
         };

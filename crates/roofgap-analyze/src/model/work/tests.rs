@@ -149,7 +149,7 @@ fn tokens_have_to_fit_the_trace() {
         assert!(error.contains("do not fit the trace"), "{instances} {steps}: {error}");
     }
     assert_eq!(decode(&Tokens::default(), 1, Some(8)), Err(unknown_tokens("prompt tokens")));
-    let silent = Tokens { generated: None, ..tokens.clone() };
+    let silent = Tokens { generated: None, ..tokens };
     assert_eq!(decode(&silent, 1, None), Err(unknown_tokens("generated tokens")));
     assert_eq!(decode(&silent, 2, Some(16)).unwrap().steps, Some(16));
     assert_eq!(decode(&tokens, 0, Some(8)), Err("the stage has no instance".to_owned()));
@@ -165,9 +165,9 @@ fn a_vision_model_without_its_vision_tokens_has_no_prefill_work() {
     let unknown = unknown_tokens("vision tokens");
     assert!(unknown.contains("(--vision-tokens") && !unknown.contains("--new-tokens"), "{unknown}");
     assert_eq!(prefill(&tokens), Err(unknown));
-    let no_layout = prefill(&Tokens { vision: Some(300), ..tokens.clone() }).unwrap_err();
+    let no_layout = prefill(&Tokens { vision: Some(300), ..tokens }).unwrap_err();
     assert!(no_layout.starts_with("300 vision tokens fit no known layout"), "{no_layout}");
-    let work = prefill(&Tokens { vision: Some(257), ..tokens.clone() }).unwrap();
+    let work = prefill(&Tokens { vision: Some(257), ..tokens }).unwrap();
     assert!(work.terms.iter().any(|term| term.name == "vision_encoder: products"));
     assert!(work.assumptions.iter().any(|text| text.contains("1 of 1024 x 1024 pixels")));
 }

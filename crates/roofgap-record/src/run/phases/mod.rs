@@ -36,7 +36,7 @@ use crate::run::context::AttemptError;
 use crate::select::Plan;
 use baseline::Baseline;
 use roofgap_base::error::Error;
-pub use sampler::Sampler;
+pub use sampler::{Sampler, Vitals};
 use timeline::Timeline;
 
 /// The phases in the order in which they run.
@@ -123,6 +123,8 @@ pub(crate) struct Results {
     timeline: Option<Timeline>,
     plan: Option<Plan>,
     pub opened: Option<Opened>,
+    /// True once vitals could not be sampled.
+    no_vitals: bool,
 }
 
 /// The program and the tools of a session.
@@ -200,7 +202,12 @@ pub(crate) fn run_phase(
     let baseline = context.record.record().phase(PhaseName::Baseline);
     let unprofiled = baseline.filter(|phase| phase.status == PhaseStatus::Ok).and_then(|phase| phase.wall_ns);
     context.begin(name, phase.expected(context.config, unprofiled.map(Duration::from_nanos)));
-    match phase.run(context, found) {
+    let is_recorded = name.results().is_some() && !found.no_vitals;
+    let gpu = found.ready.as_ref().filter(|ready| is_recorded && ready.tools.gpu.is_ok());
+    let vitals = gpu.map(|ready| Vitals::start(context, ready.program.executable(), name));
+    let end = phase.run(context, found);
+    found.no_vitals |= vitals.is_some_and(|vitals| !vitals.end(context, name));
+    match end {
         Ok(()) => context.end(PhaseStatus::Ok),
         Err(error) => {
             context.end(error.status());

@@ -4,6 +4,7 @@ use crate::run::context::PhaseContext;
 use roofgap_base::error::Error;
 use roofgap_collect::child::{self, Cancel, ChildSpec, OutputTarget};
 use roofgap_collect::command::CommandLine;
+use roofgap_runs::run_dir::PhaseName;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
@@ -12,21 +13,33 @@ use std::thread::JoinHandle;
 pub struct Sampler {
     what: &'static str,
     cancel: Cancel,
-    thread: JoinHandle<Result<(), String>>,
+    thread: Option<JoinHandle<Result<(), String>>>,
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        // Why nothing was sampled does not matter any more.
+        let _ = self.join();
+    }
 }
 
 impl Sampler {
     fn start(what: &'static str, sample: impl FnOnce(Cancel) -> Result<(), String> + Send + 'static) -> Self {
         let cancel = Cancel::new();
         let own = cancel.clone();
-        Self { what, cancel, thread: std::thread::spawn(move || sample(own)) }
+        Self { what, cancel, thread: Some(std::thread::spawn(move || sample(own))) }
     }
 
     /// Starts a process that samples counters, with logs in `folder`.
     pub fn counters(line: CommandLine, folder: &Path) -> Self {
-        let log = |stream: &str| OutputTarget::file(folder.join(format!("sampler.{stream}.log")));
+        Self::process("counters", line, &folder.join("sampler"))
+    }
+
+    /// Starts a process that samples `what`, with logs whose paths begin with `log`.
+    fn process(what: &'static str, line: CommandLine, log: &Path) -> Self {
+        let log = |stream: &str| OutputTarget::file(log.with_added_extension(format!("{stream}.log")));
         let (out, err) = (log("out"), log("err"));
-        Self::start("counters", move |cancel| {
+        Self::start(what, move |cancel| {
             let spec = ChildSpec { cancel, ..ChildSpec::new(&line, out, err) };
             let outcome = child::run(spec, &mut |_| {}).map_err(|error| error.to_string())?;
             match outcome.output_tail().lines().last().unwrap_or_default().trim() {
@@ -49,15 +62,44 @@ impl Sampler {
         })
     }
 
-    /// Ends the sampling, and notes why nothing was sampled.
-    pub fn end(self, context: &mut PhaseContext<'_>) {
+    /// Tells whether it has ended by itself.
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    fn join(&mut self) -> Result<(), String> {
         self.cancel.request();
-        let why = match self.thread.join() {
-            Ok(Ok(())) => return,
-            Ok(Err(why)) => why,
-            Err(_) => "the sampler panicked".to_owned(),
-        };
-        context.warn(format!("no {} were sampled: {why}", self.what));
+        let joined = self.thread.take().map_or(Ok(Ok(())), JoinHandle::join);
+        joined.unwrap_or_else(|_| Err("the sampler panicked".to_owned()))
+    }
+
+    /// Ends the sampling, and notes why nothing was sampled.
+    pub fn end(mut self, context: &mut PhaseContext<'_>) {
+        if let Err(why) = self.join() {
+            context.warn(format!("no {} were sampled: {why}", self.what));
+        }
+    }
+}
+
+/// Samples the vitals of the GPUs while a phase runs.
+pub struct Vitals(Option<Sampler>);
+
+impl Vitals {
+    /// Starts a process of this `executable`; none where `run.vitals` is off.
+    pub fn start(context: &PhaseContext<'_>, executable: &Path, phase: PhaseName) -> Self {
+        let path = context.layout.vitals(phase);
+        let is_wanted = context.config.run.vitals && context.run_dir.folder("vitals").is_ok();
+        let line = || CommandLine::new(executable).arg("sample-vitals").arg(&path);
+        Self(is_wanted.then(|| Sampler::process("vitals", line(), &path.with_extension(""))))
+    }
+
+    /// Ends the sampling and lists the file. Returns false if it failed, so that it is not tried again.
+    pub fn end(self, context: &mut PhaseContext<'_>, phase: PhaseName) -> bool {
+        let sampled = self.0.map_or(Ok(()), |mut sampler| sampler.join());
+        context.output(&context.layout.vitals(phase));
+        let is_sampled = sampled.is_ok();
+        sampled.unwrap_or_else(|why| context.note(format!("no vitals were sampled: {why}")));
+        is_sampled
     }
 }
 

@@ -13,8 +13,8 @@ use roofgap_collect::command::NvtxRange;
 use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::{Ncu as NcuSettings, WorkloadKind};
 use roofgap_runs::run_dir::{Layout, PhaseName};
-use roofgap_trace::ncu::{LaunchCounters, NvtxKind};
-use roofgap_trace::{Range, Trace, native};
+use roofgap_trace::ncu::LaunchCounters;
+use roofgap_trace::{Range, RangeStyle, Trace, native};
 
 use super::baseline::Baseline;
 use super::timeline::{Recorder, Timeline};
@@ -292,7 +292,7 @@ pub fn measured_rank_note(wanted: u32, launches: &[LaunchCounters]) -> String {
 
 /// Returns the rank that a launch was measured in.
 fn rank_of(launch: &LaunchCounters) -> Option<&str> {
-    let ranges = launch.nvtx.iter().filter(|range| range.kind == NvtxKind::StartEnd);
+    let ranges = launch.nvtx.iter().filter(|range| range.kind == RangeStyle::StartEnd);
     let mut told = ranges.filter_map(|range| range.name.strip_prefix(MEASURED));
     told.find_map(|rest| rest.split(' ').next())
 }
@@ -301,7 +301,6 @@ fn rank_of(launch: &LaunchCounters) -> Option<&str> {
 mod tests {
     use super::*;
     use roofgap_runs::config::{ConfigProps, compose};
-    use roofgap_trace::RangeStyle;
 
     /// A program may push the whole label as the name of a range in the default domain.
     #[test]
@@ -386,7 +385,7 @@ mod rank_tests {
     fn the_rank_comes_from_the_ranges_of_the_launches() {
         let launch = |process, name: &str| LaunchCounters {
             process: Some(process),
-            nvtx: vec![LaunchRange { domain: None, name: name.to_owned(), kind: NvtxKind::StartEnd }],
+            nvtx: vec![LaunchRange { domain: None, name: name.to_owned(), kind: RangeStyle::StartEnd }],
             ..LaunchCounters::default()
         };
         let measured = "roofgap.counters rank=1 world=8";

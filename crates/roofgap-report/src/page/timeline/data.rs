@@ -1,13 +1,13 @@
 //! The timeline for the page: a description in JSON and one packed block of columns.
 
 use super::blocks::{self, Block};
-use super::lanes::{self, Group, Lane, Lanes, Owner};
+use super::lanes::{self, Curve, Group, Lane, Lanes, Owner};
 use crate::bundle::Bundle;
 use crate::page::class;
 use roofgap_analyze::{IdleCause, IdlePart, NO_CALL, ShortNames, Span, Stage, StageIndex};
 use roofgap_base::numbers::{count, time};
 use roofgap_base::text::{base64, cut, without_controls};
-use roofgap_trace::{CallClass, NameId, Ns, OpKind, Trace};
+use roofgap_trace::{CallClass, NameId, Ns, OpKind, StackId, Trace};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use thiserror::Error;
@@ -23,6 +23,9 @@ const MOST_RANGES: usize = 60_000;
 
 /// The most distinct launch shapes whose grid and block the page can show.
 const MOST_SHAPES: usize = 20_000;
+
+/// Most functions of a stack that are shown.
+const MOST_FRAMES: usize = 24;
 
 /// Marks a block without a name.
 const NO_NAME: u32 = u32::MAX;
@@ -40,7 +43,7 @@ pub struct Timeline {
 
 /// Builds the timeline of a trace. The parts of gaps, which are many, are dropped as soon as they are packed.
 pub fn timeline(bundle: Bundle<'_>, parts: Vec<IdlePart>) -> Result<Timeline, NoTimeline> {
-    let packed = pack(bundle, &parts, [MOST_RANGES, MOST, MOST_GAPS], |_, _| true)?;
+    let packed = pack(bundle, &parts, [MOST_RANGES, MOST, MOST_GAPS], (Ns::MIN, Ns::MAX), |_, _| true)?;
     drop(parts);
     let (trace, first) = (packed.trace, packed.first);
     let mut timeline = packed.finish(bundle);
@@ -74,14 +77,15 @@ pub fn drawn(bundle: Bundle<'_>) -> Result<(&Trace, (Ns, Ns)), NoTimeline> {
 }
 
 /// Builds the timeline of the rows that `keep` takes from each group. The lanes are those of all rows. `most` has the largest
-/// number of ranges and of operators, of calls and of GPU operations, and of parts of gaps.
+/// number of ranges and of operators, of calls and of GPU operations, and of parts of gaps. Curves are those `within` two times.
 pub fn build(
     bundle: Bundle<'_>,
     parts: &[IdlePart],
     most: [usize; 3],
+    within: (Ns, Ns),
     keep: impl Fn(Group, u32) -> bool,
 ) -> Result<Timeline, NoTimeline> {
-    Ok(pack(bundle, parts, most, keep)?.finish(bundle))
+    Ok(pack(bundle, parts, most, within, keep)?.finish(bundle))
 }
 
 /// Packs the rows that `keep` takes from each group, as [`build`] does.
@@ -89,6 +93,7 @@ fn pack<'a>(
     bundle: Bundle<'a>,
     parts: &[IdlePart],
     most: [usize; 3],
+    within: (Ns, Ns),
     keep: impl Fn(Group, u32) -> bool,
 ) -> Result<Builder<'a>, NoTimeline> {
     let [most_ranges, most, most_gaps] = most;
@@ -112,7 +117,10 @@ fn pack<'a>(
     builder.group(&kept(lanes::calls(trace)), most, parts, |b, row| {
         classes[calls.class[row] as usize].map_or(NO_NAME, |class| b.name(calls.name[row], class))
     });
+    let samples = &trace.stacks.samples;
+    builder.group(&kept(lanes::stacks(trace)), most_ranges, parts, |b, row| b.stack_name(samples[row].stack));
     builder.group(&kept(lanes::streams(trace)), most, parts, Builder::op_name);
+    lanes::curves(trace).into_iter().for_each(|curve| builder.curve(&curve, most_ranges, within));
     builder.block_of_call = Vec::new();
     let mut causes = [NO_NAME; IdleCause::ALL.len()];
     builder.group(&kept(lanes::idle(trace, parts)), most_gaps, parts, |b, row| {
@@ -135,6 +143,8 @@ struct Builder<'a> {
     owners: Vec<Owner>,
     names: Vec<(String, u32)>,
     known: BTreeMap<(NameId, u32), u32>,
+    /// Position of the functions of a stack.
+    stacks: BTreeMap<StackId, u32>,
     /// Position of a kernel's name, by name id: a fast path, as every operation needs it.
     kernels: Vec<u32>,
     /// The class of any other name that was looked up last, and its position, by name id.
@@ -157,6 +167,7 @@ impl<'a> Builder<'a> {
             owners: Vec::new(),
             names: Vec::new(),
             known: BTreeMap::new(),
+            stacks: BTreeMap::new(),
             kernels: vec![NO_NAME; trace.names.len()],
             recent: vec![(NO_NAME, NO_NAME); trace.names.len()],
             block_of_call: vec![0; trace.calls.len()],
@@ -187,6 +198,48 @@ impl<'a> Builder<'a> {
             self.names.push((without_controls(&shown(self.trace.names.get(id))), class));
         }
         at
+    }
+
+    /// Returns the position of the functions of a stack, the innermost first.
+    fn stack_name(&mut self, stack: StackId) -> u32 {
+        let next = self.names.len() as u32;
+        let at = *self.stacks.entry(stack).or_insert(next);
+        if at == next {
+            let (names, stacks) = (&self.trace.names, &self.trace.stacks);
+            let upwards = |stack: &StackId| Some(stacks.stacks().get(stack.index().checked_sub(1)?)?.0);
+            let function = |stack: StackId| {
+                let frame = stacks.frame(stacks.stacks().get(stack.index().checked_sub(1)?)?.1);
+                let (function, file) = (names.get(frame.function), names.get(frame.file));
+                let file = file.rsplit('/').next().filter(|_| frame.line > 0);
+                Some(file.map_or(function.to_owned(), |file| format!("{function} ({file}:{})", frame.line)))
+            };
+            let functions: Vec<String> =
+                std::iter::successors(Some(stack), upwards).take(MOST_FRAMES).map_while(function).collect();
+            let text = without_controls(&cut(&functions.join(" ← "), 600));
+            self.names.push((text, class::position("stack")));
+        }
+        at
+    }
+
+    /// Draws a curve: neighbouring samples as blocks that are filled by their share of the peak.
+    fn curve(&mut self, curve: &Curve, most: usize, (from, to): (Ns, Ns)) {
+        let points: Vec<(Ns, Ns, Ns)> =
+            curve.points.iter().filter(|point| point.0 <= to && point.1 >= from).copied().collect();
+        let many = points.len().div_ceil(most).max(1);
+        let name = self.names.len() as u64 + 1;
+        self.names.push((curve.lane.label.clone(), class::position("counter")));
+        let mut columns = Columns::default();
+        columns.begin(self.first);
+        // Samples come in bursts, with pauses between them.
+        let bursts = points.chunk_by(|a, b| b.0 - a.1 < a.1 - a.0);
+        for near in bursts.flat_map(|burst| burst.chunks(many)) {
+            let (start, end) = (near[0].0, near[near.len() - 1].1);
+            let busy = near.iter().map(|point| point.2).sum();
+            // The page fills what has several items by their time.
+            columns.add(Block { start, end, busy, count: near.len().max(2) as u32, row: 0 });
+            columns.names.unsigned(name);
+        }
+        self.lane(Group::Counters, &curve.lane, &columns);
     }
 
     /// Returns the position of the name of a cause, which is also its class.

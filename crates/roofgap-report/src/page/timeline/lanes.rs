@@ -4,7 +4,7 @@ use crate::export::FreeLines;
 use crate::page::class;
 use roofgap_analyze::{IdleCause, IdlePart};
 use roofgap_base::text::cut;
-use roofgap_trace::{Ns, Trace};
+use roofgap_trace::{HostSample, Ns, SampledMetric, Trace};
 use std::collections::{BTreeMap, HashSet};
 
 /// The groups of lanes, from top to bottom.
@@ -17,8 +17,12 @@ pub enum Group {
     Operators,
     /// CUDA calls.
     Calls,
+    /// Functions of sampled stacks.
+    Stacks,
     /// GPU operations.
     Streams,
+    /// Sampled counters.
+    Counters,
     /// Times in which a GPU ran nothing.
     Idle,
 }
@@ -29,8 +33,8 @@ impl Group {
         match self {
             Self::Ranges => 16,
             Self::Operators => 8,
-            Self::Calls => 8,
-            Self::Streams => 32,
+            Self::Calls | Self::Stacks => 8,
+            Self::Streams | Self::Counters => 32,
             Self::Idle => 64,
         }
     }
@@ -44,6 +48,15 @@ impl Group {
             Self::Calls => (trace.calls.start[row], trace.calls.end[row]),
             Self::Streams => (trace.ops.start[row], trace.ops.end[row]),
             Self::Idle => (parts[row].start, parts[row].end),
+            Self::Stacks => {
+                let run = trace.stacks.samples[row..].windows(2).take_while(|pair| is_same(pair));
+                let (from, last) = (trace.stacks.samples[row], row + run.count());
+                let next = trace.stacks.samples.get(last + 1).filter(|next| next.thread == from.thread);
+                let end = trace.stacks.samples[last].at.saturating_add(MOST_STEP);
+                (from.at, next.map_or(end, |next| next.at.min(end)))
+            }
+            // Their points are no rows.
+            Self::Counters => (0, 0),
         }
     }
 
@@ -55,6 +68,8 @@ impl Group {
             Self::Calls => "calls",
             Self::Streams => "GPU operations",
             Self::Idle => "parts of gaps",
+            Self::Stacks => "stacks",
+            Self::Counters => "samples",
         }
     }
 }
@@ -172,6 +187,69 @@ pub fn calls(trace: &Trace) -> Lanes {
     Lanes::of(Group::Calls, lanes)
 }
 
+/// Longest time for which a sample of a stack stands, ns.
+const MOST_STEP: Ns = 20_000_000;
+
+/// Tells whether the second of two samples goes on with the first.
+fn is_same(pair: &[HostSample]) -> bool {
+    let (a, b) = (pair[0], pair[1]);
+    a.thread == b.thread && a.stack == b.stack && b.at - a.at <= MOST_STEP
+}
+
+/// Assigns sampled stacks to one lane per thread; equal ones in a row are one item.
+pub fn stacks(trace: &Trace) -> Lanes {
+    let samples = &trace.stacks.samples;
+    let mut threads: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for (row, sample) in samples.iter().enumerate() {
+        if row == 0 || !is_same(&samples[row - 1..=row]) {
+            threads.entry(sample.thread.0).or_default().push(row as u32);
+        }
+    }
+    let lanes = threads.into_iter().map(|(thread, rows)| Lane {
+        label: thread_name(trace, thread),
+        owner: Owner::Thread(thread),
+        rows,
+    });
+    Lanes::of(Group::Stacks, lanes)
+}
+
+/// A sampled counter of a device: start and end of each sample, and the part of that time that its value is of the peak, ns.
+pub struct Curve {
+    pub lane: Lane,
+    pub points: Vec<(Ns, Ns, Ns)>,
+}
+
+/// Returns the traffic of DRAM and the activity of the tensor cores of each device.
+pub fn curves(trace: &Trace) -> Vec<Curve> {
+    use SampledMetric::{DramReadBytes, DramReadPct, DramWrittenBytes, DramWrittenPct, TensorPct};
+    let mut curves = Vec::new();
+    for own in &trace.sampled {
+        let device = trace.devices.get(own.device.index());
+        let bytes_per_ns = device.and_then(|device| device.bandwidth_bytes_per_s).unwrap_or(0) as f64 * 1e-9;
+        // A share of the peak holds for the whole of a sample, a count of bytes is one.
+        let share = |pct: f64, ns: f64| pct / 100.0 * ns;
+        let mut curve = |label: &str, metrics: &[SampledMetric], filled: &dyn Fn(f64, f64) -> f64| {
+            let parts: Vec<&[f32]> = metrics.iter().filter_map(|metric| own.values(*metric)).collect();
+            let point = |(at, (start, end)): (usize, &(Ns, Ns))| {
+                let (sum, length) = (parts.iter().map(|part| f64::from(part[at])).sum(), end - start);
+                // A value that is not a number is 0.
+                (*start, *end, (filled(sum, length as f64).round() as Ns).clamp(0, length))
+            };
+            if parts.len() == metrics.len() {
+                let points = own.windows.iter().enumerate().map(point).collect();
+                let (label, owner) = (label.to_owned(), Owner::Device(own.device.0));
+                curves.push(Curve { lane: Lane { label, owner, rows: Vec::new() }, points });
+            }
+        };
+        if bytes_per_ns > 0.0 {
+            curve("DRAM", &[DramReadBytes, DramWrittenBytes], &|bytes, _| bytes / bytes_per_ns);
+        }
+        curve("DRAM", &[DramReadPct, DramWrittenPct], &share);
+        curve("tensor cores", &[TensorPct], &share);
+    }
+    curves
+}
+
 /// Assigns GPU operations to one lane per device, process and stream.
 pub fn streams(trace: &Trace) -> Lanes {
     let ops = &trace.ops;
@@ -241,7 +319,7 @@ fn thread_name(trace: &Trace, thread: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roofgap_trace::{Device, GpuOp, OpKind, ShapeId};
+    use roofgap_trace::{Device, GpuOp, HostFrame, OpKind, SampledCounters, ShapeId, StackId, ThreadId};
 
     #[test]
     fn devices_are_in_the_order_of_their_numbers() {
@@ -280,5 +358,47 @@ mod tests {
         let lanes = nested(&trace, Group::Ranges, deep);
         assert_eq!((lanes.lanes.len(), lanes.left_out_lanes, lanes.left_out_rows), (16, 24, 24));
         assert_eq!(lanes.lanes[0].rows, [0], "the outermost stay");
+    }
+
+    #[test]
+    fn equal_stacks_in_a_row_are_one_item() {
+        let mut trace = Trace::default();
+        let name = trace.names.intern("f");
+        let frame = trace.stacks.intern(HostFrame { function: name, ..HostFrame::default() });
+        let outer = trace.stacks.call(StackId::default(), frame);
+        let inner = trace.stacks.call(outer, frame);
+        let second = 1_000_000_000;
+        for (thread, at, stack) in
+            [(0, 0, outer), (0, 10, outer), (0, 20, inner), (0, second, inner), (1, 5, outer)]
+        {
+            trace.stacks.samples.push(HostSample { thread: ThreadId(thread), at, stack });
+        }
+        let lanes = stacks(&trace);
+        let rows: Vec<&[u32]> = lanes.lanes.iter().map(|lane| lane.rows.as_slice()).collect();
+        assert_eq!(rows, [&[0, 2, 3][..], &[4]]);
+        let spans: Vec<(Ns, Ns)> = (0..5).map(|row| Group::Stacks.span(&trace, &[], row)).collect();
+        assert_eq!([spans[0], spans[2]], [(0, 20), (20, 20 + MOST_STEP)], "a pause is no stack");
+        assert_eq!(spans[4], (5, 5 + MOST_STEP));
+    }
+
+    #[test]
+    fn counters_fill_their_samples_by_the_share_of_the_peak() {
+        use SampledMetric::{DramReadBytes, DramWrittenBytes, TensorPct};
+        let mut trace = Trace::default();
+        let device =
+            trace.add_device(Device { bandwidth_bytes_per_s: Some(4_000_000_000_000), ..Device::default() });
+        // 4,000 bytes fill a ns.
+        let metrics = vec![
+            (DramReadBytes, vec![10_000_000.0, f32::NAN]),
+            (DramWrittenBytes, vec![10_000_000.0, 0.0]),
+            (TensorPct, vec![25.0, 120.0]),
+        ];
+        let windows = vec![(0, 10_000), (10_000, 20_000)];
+        trace.sampled.push(SampledCounters { device, windows, metrics });
+        let curves = curves(&trace);
+        let [dram, tensor] = &curves[..] else { panic!("{} curves", curves.len()) };
+        assert_eq!(dram.points, [(0, 10_000, 5_000), (10_000, 20_000, 0)]);
+        assert_eq!(tensor.points, [(0, 10_000, 2_500), (10_000, 20_000, 10_000)]);
+        assert_eq!((dram.lane.label.as_str(), tensor.lane.label.as_str()), ("DRAM", "tensor cores"));
     }
 }

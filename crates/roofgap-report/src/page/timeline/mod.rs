@@ -89,7 +89,8 @@ pub fn timeline_window(
     let parts = idle_parts(trace, bundle.stages);
     let calls = &bundle.stages.launches().call_of_op;
     let window = Window::new(trace, &parts, calls, (first + from_ns, first + to_ns));
-    let built = build(bundle, &parts, [limit; 3], |group, row| window.has(group, row))?;
+    let within = (window.from, window.to);
+    let built = build(bundle, &parts, [limit; 3], within, |group, row| window.has(group, row))?;
     Ok(TimelineWindow {
         schema: "roofgap.timeline/1",
         from_ns,
@@ -159,7 +160,7 @@ impl<'a> Window<'a> {
                 let launch = |call: usize| Group::Calls.span(self.trace, self.parts, call as u32);
                 self.reaches(span) || call < self.launched.len() && self.reaches(launch(call))
             }
-            Group::Idle => self.reaches(span),
+            Group::Idle | Group::Stacks | Group::Counters => self.reaches(span),
         }
     }
 

@@ -3,7 +3,7 @@
 //! The events lie in blocks of LZ4, each behind its two lengths, then the strings likewise; names of threads and facts of the
 //! machine follow as plain messages. Numbers of fields are the same in all versions seen, 2019.6 to 2026.2.
 
-use crate::protobuf::{Fields, Malformed, Wire};
+use crate::protobuf::{Fields, Malformed, Wire, bytes, messages, number};
 use crate::{REPORT_MAGIC, ReadError};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -72,18 +72,9 @@ impl Container {
         let table = tail.checked_sub(offset).ok_or(Stop::Damaged("its table of sections is not in it"))?;
         let table = part(&mut file, offset, table)?;
         let mut section = |wanted: &[u8]| -> Result<Vec<u8>, Stop> {
-            for field in Fields::of(&table) {
-                let (1, Wire::Bytes(entry)) = field? else { continue };
-                let (mut name, mut offset, mut length) = (&b""[..], 0, 0);
-                for field in Fields::of(entry) {
-                    match field? {
-                        (1, Wire::Bytes(text)) => name = text,
-                        (2, Wire::Varint(at)) => offset = at,
-                        (3, Wire::Varint(size)) => length = size,
-                        _ => {}
-                    }
-                }
-                if name == wanted {
+            for entry in messages(&table, 1)? {
+                if bytes(entry, 1)? == Some(wanted) {
+                    let (offset, length) = (number(entry, 2)?.unwrap_or(0), number(entry, 3)?.unwrap_or(0));
                     let inside = offset.checked_add(length).is_some_and(|end| end <= tail);
                     let outside = Stop::Damaged("a section is not in it");
                     return if inside { part(&mut file, offset, length) } else { Err(outside) };
@@ -137,11 +128,7 @@ impl Container {
         let mut threads = Vec::new();
         while counts.threads > 0 {
             let before = threads.len();
-            for field in Fields::of(cursor.delimited()?) {
-                if let (1, Wire::Bytes(thread)) = field? {
-                    threads.push(thread);
-                }
-            }
+            threads.extend(messages(cursor.delimited()?, 1)?);
             let more = (threads.len() - before) as u64;
             if more == 0 {
                 return Err(Stop::Damaged("names of threads are missing"));
@@ -255,11 +242,9 @@ pub struct Strings {
 impl Strings {
     fn add(&mut self, storage: &[u8]) -> Result<(), Stop> {
         let before = self.places.len();
-        for field in Fields::of(storage) {
-            if let (1, Wire::Bytes(text)) = field? {
-                self.places.push((self.bytes.len(), text.len()));
-                self.bytes.extend_from_slice(text);
-            }
+        for text in messages(storage, 1)? {
+            self.places.push((self.bytes.len(), text.len()));
+            self.bytes.extend_from_slice(text);
         }
         if self.places.len() > before { Ok(()) } else { Err(Stop::Damaged("strings are missing")) }
     }

@@ -1,7 +1,7 @@
 //! Sampled hardware counters: events whose fields the header of the report describes.
 
 use super::container::{Stop, Strings};
-use crate::protobuf::{Fields, Malformed, Wire};
+use crate::protobuf::{Fields, Malformed, Wire, messages, number};
 use crate::sqlite::Value;
 
 /// Name of the source of these events.
@@ -15,7 +15,6 @@ const SIGNED: u64 = 1;
 const FLOAT: u64 = 2;
 
 /// The types of samples.
-#[derive(Default)]
 pub struct Metrics {
     types: Vec<(u64, Vec<Metric>)>,
 }
@@ -31,26 +30,21 @@ struct Metric {
 impl Metrics {
     /// Reads the types in the header of the events.
     pub fn of(header: &[u8], strings: &Strings) -> Result<Self, Stop> {
-        let mut found = Self::default();
         let mut sources = Vec::new();
-        for field in Fields::of(header) {
-            let (number @ (13 | 14), Wire::Bytes(message)) = field? else { continue };
-            let mut id = 0;
-            let mut metrics = Vec::new();
-            for field in Fields::of(message) {
-                match (number, field?) {
-                    (_, (1, Wire::Varint(value))) => id = value,
-                    (13, (3, Wire::Varint(name))) if strings.get(name) == Some(SOURCE) => sources.push(id),
-                    (14, (3, Wire::Bytes(field))) => metrics.push(Metric::of(field, strings)?),
-                    _ => {}
-                }
-            }
-            if number == 14 {
-                found.types.push((id, metrics));
+        for source in messages(header, 13)? {
+            if number(source, 3)?.and_then(|name| strings.get(name)) == Some(SOURCE) {
+                sources.push(number(source, 1)?.unwrap_or(0));
             }
         }
-        found.types.retain(|(id, _)| sources.contains(&(id & SOURCE_BITS)));
-        Ok(found)
+        let mut types = Vec::new();
+        for kind in messages(header, 14)? {
+            let id = number(kind, 1)?.unwrap_or(0);
+            if sources.contains(&(id & SOURCE_BITS)) {
+                let metrics = messages(kind, 3)?.into_iter().map(|field| Metric::of(field, strings));
+                types.push((id, metrics.collect::<Result<_, _>>()?));
+            }
+        }
+        Ok(Self { types })
     }
 
     /// Steps through the metrics of all types: type, number, name.
@@ -86,18 +80,16 @@ impl Metrics {
 
 impl Metric {
     fn of(field: &[u8], strings: &Strings) -> Result<Self, Malformed> {
-        let mut metric = Self { name: Vec::new(), offset: 0, size: 0, form: 0 };
-        for field in Fields::of(field) {
-            match field? {
-                (1, Wire::Varint(id)) => metric.name = strings.get(id).unwrap_or_default().to_vec(),
-                (2, Wire::Varint(offset)) => metric.offset = usize::try_from(offset).unwrap_or(usize::MAX),
-                (3, Wire::Varint(size)) => metric.size = usize::try_from(size).unwrap_or(usize::MAX),
-                // Field 4 said before version 2023 that a number is signed.
-                (4 | 8, Wire::Varint(form)) => metric.form = form,
-                _ => {}
-            }
-        }
-        Ok(metric)
+        let size = |wanted| -> Result<usize, Malformed> {
+            Ok(usize::try_from(number(field, wanted)?.unwrap_or(0)).unwrap_or(usize::MAX))
+        };
+        Ok(Self {
+            name: number(field, 1)?.and_then(|id| strings.get(id)).unwrap_or_default().to_vec(),
+            offset: size(2)?,
+            size: size(3)?,
+            // Field 4 said before version 2023 that a number is signed.
+            form: number(field, 8)?.or(number(field, 4)?).unwrap_or(0),
+        })
     }
 
     fn value<'a>(&self, data: &[u8]) -> Value<'a> {

@@ -6,9 +6,8 @@
 use self::container::{Container, Contents, Stop, Strings};
 use self::messages::{Kind, Plan, Route, Unread, route};
 use self::metrics::Metrics;
-use super::columns::Tables;
-use crate::protobuf::{Fields, Malformed, Wire};
-use crate::sqlite::Value;
+use crate::protobuf::{self, Fields, Malformed, Wire};
+use crate::sqlite::{Tables, Value};
 use crate::{LossKind, ReadError, Trace};
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -128,10 +127,7 @@ impl Report {
         let mut variables = Vec::new();
         inside(&container.options, &[26, 30], &mut |variable| variables.push(variable))?;
         let variables = variables.into_iter().map(variable).collect::<Result<_, _>>()?;
-        let mut version = None;
-        inside(&container.about, &[6], &mut |text| {
-            version = Some(String::from_utf8_lossy(text).into_owned())
-        })?;
+        let version = protobuf::text(&container.about, 6)?;
         let metrics = Metrics::of(contents.header, &contents.strings)?;
         Ok(Self { path: path.to_path_buf(), version, strings: contents.strings, variables, metrics, parts })
     }
@@ -162,25 +158,16 @@ impl Report {
                 let mut depth = 0;
                 for field in Fields::of(samples.delimited()?) {
                     let (4, Wire::Bytes(function)) = field? else { continue };
-                    let (mut symbol, mut module, mut unresolved) = (None, None, None);
-                    for field in Fields::of(function) {
-                        match field? {
-                            (1, Wire::Varint(id)) => symbol = Some(id as i64),
-                            (2, Wire::Varint(id)) => module = Some(id as i64),
-                            (6, Wire::Varint(flag)) => unresolved = Some(flag as i64),
-                            _ => {}
-                        }
-                    }
                     for (value, name) in values.iter_mut().zip(columns) {
                         let cell = match *name {
                             "id" => Some(id),
                             "stackDepth" => Some(depth),
-                            "symbol" => symbol,
-                            "module" => module,
-                            "unresolved" => unresolved,
+                            "symbol" => protobuf::number(function, 1)?,
+                            "module" => protobuf::number(function, 2)?,
+                            "unresolved" => protobuf::number(function, 6)?,
                             _ => None,
                         };
-                        *value = cell.map_or(Value::Null, Value::Int);
+                        *value = cell.map_or(Value::Null, |number| Value::Int(number as i64));
                     }
                     row(&values);
                     depth += 1;
@@ -194,30 +181,22 @@ impl Report {
 
 /// Reads a variable of the environment.
 fn variable(message: &[u8]) -> Result<Vec<u8>, Malformed> {
-    let (mut name, mut value) = (&b""[..], &b""[..]);
-    for field in Fields::of(message) {
-        match field? {
-            (1, Wire::Bytes(text)) => name = text,
-            (2, Wire::Bytes(text)) => value = text,
-            _ => {}
-        }
-    }
-    Ok([name, b"=", value].concat())
+    let (name, value) = (protobuf::bytes(message, 1)?, protobuf::bytes(message, 2)?);
+    Ok([name.unwrap_or_default(), b"=", value.unwrap_or_default()].concat())
 }
 
 /// Calls a function for all messages at a path of field numbers.
 fn inside<'a>(message: &'a [u8], path: &[u64], found: &mut impl FnMut(&'a [u8])) -> Result<(), Malformed> {
-    let Some((first, rest)) = path.split_first() else {
-        found(message);
-        return Ok(());
-    };
-    for field in Fields::of(message) {
-        match field? {
-            (number, Wire::Bytes(inner)) if number == *first => inside(inner, rest, found)?,
-            _ => {}
+    match path.split_first() {
+        Some((first, rest)) => {
+            let inner = protobuf::messages(message, *first)?;
+            inner.into_iter().try_for_each(|inner| inside(inner, rest, found))
+        }
+        None => {
+            found(message);
+            Ok(())
         }
     }
-    Ok(())
 }
 
 /// Reads parts, each on a thread of its own.

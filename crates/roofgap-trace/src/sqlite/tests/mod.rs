@@ -5,7 +5,7 @@ mod random;
 mod unusual;
 
 use super::scan::MOST_COLUMNS;
-use super::{Database, Value};
+use super::{Database, Tables, Value};
 use crate::ReadError;
 use proptest::test_runner::{Config, RngSeed};
 use rusqlite::types::ValueRef;

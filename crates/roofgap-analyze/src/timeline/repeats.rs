@@ -1,0 +1,97 @@
+//! Work that repeats in a trace whose steps nothing marks: a kernel that comes again after the same number of kernels.
+
+use crate::attribution::NO_CALL;
+use crate::stages::StageIndex;
+use roofgap_base::stats::median;
+use roofgap_trace::{NameId, Ns, OpKind, Trace};
+
+/// Fewest repetitions, and fewest kernels of one.
+const LEAST_REPEATS: usize = 4;
+const LEAST_KERNELS: usize = 8;
+
+/// Most repetitions at the beginning that are slow because they are the first.
+const MOST_COLD: usize = 3;
+
+/// Occurrences of a kernel.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    count: usize,
+    last: usize,
+    /// Kernels from the last occurrence but one to the last.
+    gap: usize,
+    /// Number of gaps that equal the one before.
+    same: usize,
+}
+
+/// Returns the time at which the CPU began the work that repeats until near the end of the trace; `None` where nothing shows it, or
+/// where the GPU computes for half of the time before it.
+pub fn repeated_from(trace: &Trace, index: &StageIndex) -> Option<Ns> {
+    let ops = &trace.ops;
+    let runs = |kind| matches!(kind, OpKind::Kernel | OpKind::Graph);
+    let rows: Vec<usize> = (0..ops.len()).filter(|row| runs(ops.kind[*row])).collect();
+    let device = ops.device[*rows.get(rows.len() / 2)?];
+    let rows: Vec<usize> = rows.into_iter().filter(|row| ops.device[*row] == device).collect();
+    let name = |at: usize| ops.name[rows[at]];
+    let period = longest_period(rows.iter().map(|row| ops.name[*row]), trace.names.len())?;
+    let repeats = |at: &usize| name(*at) == name(at + period);
+    let last = rows.len().checked_sub(period)?;
+    // A whole period that comes again shows the repetition. It began where the kernels before are the same, too.
+    let mut length = 0;
+    let shown = (0..last).find(|at| {
+        length = if repeats(at) { length + 1 } else { 0 };
+        length == period
+    })?;
+    let first = shown + 1 - period;
+    let start = |at: usize| ops.start[rows[at]];
+    let units: Vec<Ns> = (first..last).step_by(period).map(|at| start(at + period) - start(at)).collect();
+    let usual = median(&mut units.clone())?;
+    let cold = units.iter().take(MOST_COLD).take_while(|ns| **ns > 2 * usual).count();
+    if units.len() < cold + LEAST_REPEATS {
+        return None;
+    }
+    let (begin, first) = (start(0), first + cold * period);
+    let computed: Ns = rows[..first].iter().map(|row| ops.duration(*row)).sum();
+    let call = index.call_of_op(rows[first]);
+    let launched = if call == NO_CALL { None } else { trace.calls.start.get(call as usize) };
+    (2 * computed < start(first) - begin).then(|| launched.copied().unwrap_or(start(first)))
+}
+
+/// Returns the number of kernels after which most of a sequence repeats, the largest where several do.
+fn longest_period(names: impl Iterator<Item = NameId>, known: usize) -> Option<usize> {
+    let mut seen = vec![Seen::default(); known];
+    let mut length = 0;
+    for (at, name) in names.enumerate() {
+        length = at + 1;
+        let Some(own) = seen.get_mut(name.index()) else {
+            continue;
+        };
+        let gap = at - own.last;
+        own.same += usize::from(own.count > 1 && gap == own.gap);
+        *own = Seen { count: own.count + 1, last: at, gap, ..*own };
+    }
+    let regular = |own: &&Seen| {
+        own.gap >= LEAST_KERNELS
+            && own.same + 2 >= LEAST_REPEATS
+            && own.same * 3 >= (own.count - 2) * 2
+            && 2 * own.gap * (own.same + 1) >= length
+    };
+    seen.iter().filter(regular).map(|own| own.gap).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_repetition_counts() {
+        let id = |name: usize| NameId(name as u32);
+        // Start-up, then five steps of three layers of ten kernels each, between a first and a last kernel.
+        let layer = || (3..13).map(id);
+        let step = || [id(1)].into_iter().chain((0..3).flat_map(move |_| layer())).chain([id(2)]);
+        let start_up = || (20..40).map(id);
+        let all = || start_up().chain((0..5).flat_map(move |_| step()));
+        assert_eq!(longest_period(all(), 40), Some(32));
+        assert_eq!(longest_period(start_up(), 40), None);
+        assert_eq!(longest_period(start_up().chain(step()), 40), None);
+    }
+}

@@ -1,0 +1,198 @@
+//! Samples energy, power, clocks and the like of all devices by NVML, from a process of our own, while other programs run.
+//!
+//! The output is a file of JSON lines: the devices first, then values as they are read, each line with its own time. `docs/formats.md`
+//! names the fields.
+
+use super::nvml::{Gpu, GpuProcess, Nvml};
+use crate::collector::now;
+use std::fmt::{Display, Write as _};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Time after a change of the energy counter before it is read again, and the time between two readings from then on. The counter of an
+/// H200 changes every 100 ms, and a reading takes 5 ms.
+const QUIET: Duration = Duration::from_millis(85);
+const POLL: Duration = Duration::from_millis(5);
+
+/// Interval of clocks and power, and of the slow values.
+const FAST: Duration = Duration::from_millis(50);
+const SLOW: Duration = Duration::from_secs(1);
+
+/// A file of samples that the threads of the devices share.
+struct Sink {
+    file: Mutex<BufWriter<File>>,
+    lines: AtomicU64,
+    failed: AtomicBool,
+}
+
+impl Sink {
+    /// Writes a line, together with those before it once a second.
+    fn put(&self, line: &str) {
+        let Ok(mut file) = self.file.lock() else { return };
+        let is_written = writeln!(file, "{line}").is_ok();
+        let lines = self.lines.fetch_add(1, Relaxed);
+        if !is_written || (lines.is_multiple_of(16) && file.flush().is_err()) {
+            self.failed.store(true, Relaxed);
+        }
+    }
+}
+
+/// A line with the time and the device; values follow.
+struct Line(String);
+
+impl Line {
+    fn at(at: u64, device: usize) -> Self {
+        Self(format!("{{\"at\":{at},\"device\":{device}"))
+    }
+
+    /// Adds a value, where there is one.
+    fn with(mut self, name: &str, value: Option<impl Display>) -> Self {
+        if let Some(value) = value {
+            let _ = write!(self.0, ",\"{name}\":{value}");
+        }
+        self
+    }
+
+    fn end(self) -> String {
+        self.0 + "}"
+    }
+}
+
+/// Quotes a text for JSON.
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => out.extend(['\\', character]),
+            control if control.is_control() => out.push(' '),
+            other => out.push(other),
+        }
+    }
+    out + "\""
+}
+
+/// Samples into a new file until `is_over`. Returns the number of lines.
+///
+/// # Errors
+/// Fails with a reason for people when there is no NVML or no device, or the file cannot be written.
+pub fn run(path: &Path, is_over: &(dyn Fn() -> bool + Sync)) -> Result<u64, String> {
+    let nvml = Nvml::open()?;
+    let gpus = nvml.gpus()?;
+    let cannot = |error: std::io::Error| format!("cannot write {}: {error}", path.display());
+    let file = Mutex::new(BufWriter::new(File::create(path).map_err(cannot)?));
+    let sink = Sink { file, lines: AtomicU64::new(0), failed: AtomicBool::new(false) };
+    sink.put(&head(&nvml, &gpus));
+    std::thread::scope(|scope| {
+        for (device, gpu) in gpus.iter().enumerate() {
+            let (nvml, sink) = (&nvml, &sink);
+            scope.spawn(move || sample(nvml, *gpu, device, sink, is_over));
+        }
+    });
+    let mut file = sink.file.into_inner().map_err(|_| "a sampler panicked".to_owned())?;
+    file.flush().map_err(cannot)?;
+    match sink.failed.into_inner() {
+        true => Err(format!("cannot write {}", path.display())),
+        false => Ok(sink.lines.into_inner()),
+    }
+}
+
+/// Describes the devices.
+fn head(nvml: &Nvml, gpus: &[Gpu]) -> String {
+    let device = |(at, gpu): (usize, &Gpu)| {
+        let (limit, default) = nvml.limits_mw(*gpu);
+        Line(format!("{{\"device\":{at}"))
+            .with("uuid", nvml.uuid(*gpu).as_deref().map(quoted))
+            .with("name", nvml.name(*gpu).as_deref().map(quoted))
+            .with("max_sm_mhz", nvml.max_sm_mhz(*gpu))
+            .with("limit_mw", limit)
+            .with("default_limit_mw", default)
+            .with("mig", nvml.is_mig(*gpu).then_some(true))
+            .end()
+    };
+    let devices: Vec<String> = gpus.iter().enumerate().map(device).collect();
+    format!("{{\"schema\":\"roofgap.vitals/1\",\"devices\":[{}]}}", devices.join(","))
+}
+
+/// Samples one device. Each value is asked for at its own rate.
+fn sample(nvml: &Nvml, gpu: Gpu, device: usize, sink: &Sink, is_over: &(dyn Fn() -> bool + Sync)) {
+    let started = Instant::now();
+    let (mut fast, mut slow, mut energy) = (started, started, started);
+    let mut last_energy = None;
+    let mut since_us = now() / 1_000;
+    while !is_over() && !sink.failed.load(Relaxed) {
+        let time = Instant::now();
+        if time >= energy {
+            let before = now();
+            let value = nvml.energy_mj(gpu);
+            let changed = value != last_energy && value.is_some();
+            if changed {
+                // The time of the change is between the last reading and this one.
+                sink.put(&Line::at(before, device).with("energy_mj", value).end());
+                last_energy = value;
+            }
+            energy = Instant::now() + if changed || value.is_none() { QUIET } else { POLL };
+        }
+        if time >= fast {
+            let [average, instant] = nvml.power_mw(gpu);
+            let line = Line::at(now(), device).with("power_mw", average).with("instant_mw", instant);
+            let (sm, memory) = nvml.clocks_mhz(gpu);
+            let line = line.with("sm_mhz", sm).with("memory_mhz", memory);
+            sink.put(&line.with("reasons", nvml.reasons(gpu)).end());
+            fast = time + FAST;
+        }
+        if time >= slow {
+            let line = Line::at(now(), device).with("celsius", nvml.celsius(gpu));
+            let line = line.with("busy_pct", nvml.utilisation_pct(gpu));
+            let line = line.with("used_bytes", nvml.used_bytes(gpu));
+            let processes = nvml.processes(gpu, since_us).map(|found| list(&found));
+            since_us = now() / 1_000;
+            sink.put(&line.with("processes", processes).end());
+            slow = time + SLOW;
+        }
+        let next = energy.min(fast).min(slow);
+        std::thread::sleep(next.saturating_duration_since(Instant::now()).min(FAST));
+    }
+    // The last part of the energy, and of the clocks.
+    let line = Line::at(now(), device).with("energy_mj", nvml.energy_mj(gpu));
+    sink.put(&line.end());
+}
+
+/// Lists processes.
+fn list(found: &[GpuProcess]) -> String {
+    let line = |process: &GpuProcess| {
+        let who = whose(process.pid);
+        Line(format!("{{\"pid\":{}", process.pid))
+            .with("bytes", process.bytes)
+            .with("sm_pct", process.sm_pct)
+            .with("name", who.as_ref().map(|(name, _)| quoted(name)))
+            .with("own", who.map(|(_, own)| own))
+            .end()
+    };
+    format!("[{}]", found.iter().map(line).collect::<Vec<_>>().join(","))
+}
+
+/// Returns the name of a process, and whether the parent of this process started it; `None` for one that cannot be seen from here, such
+/// as one outside of a container, whose number may be that of another process here.
+fn whose(pid: u32) -> Option<(String, bool)> {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    if let Ok(open) = std::fs::read_dir(format!("/proc/{pid}/fd")) {
+        let mut open = open.flatten().filter_map(|file| std::fs::read_link(file.path()).ok());
+        open.find(|file| file.to_string_lossy().starts_with("/dev/nvidia"))?;
+    }
+    let session = std::os::unix::process::parent_id();
+    let mut ancestor = pid;
+    while ancestor > 1 && ancestor != session {
+        ancestor = parent(ancestor)?;
+    }
+    Some((name.trim().to_owned(), ancestor == session))
+}
+
+/// Returns the parent of a process.
+fn parent(pid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+}

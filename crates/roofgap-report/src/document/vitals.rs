@@ -1,0 +1,182 @@
+//! Clocks, power and energy of the GPUs.
+
+use super::table::Table;
+use super::{Block, Document, Section, joined, joined_any, maybe};
+use roofgap_analyze::{EnergyRun, MeterEnergy, StageVitals, Vitals, VitalsGpu};
+use roofgap_base::numbers::{share, si, significant, time};
+
+/// Explains the columns.
+const MEANING: &str = "The clock is the median of the multiprocessors while the stage ran. MFU and roof are against the \
+     published peak (boost), and against the peak at the clock that ran. Idle energy is that of the idle GPU in the same time, dynamic energy the rest; \
+     all rows together are what the meter of the driver counted.";
+
+/// A row: stage, its vitals, and its numbers at the boost clock.
+type Row<'a> = (&'a str, Option<&'a StageVitals>, [Option<f64>; 2], Option<Energy>);
+
+/// Energy of a row, J: idle, dynamic, half of its interval, of a token; mean power, W.
+type Energy = (f64, f64, Option<f64>, Option<f64>, Option<f64>);
+
+impl Document<'_> {
+    /// Tabulates clocks and energy by stage, and describes the GPUs.
+    pub(super) fn vitals(&self) -> Section {
+        let section = Section::new("vitals", "Power, clocks and energy");
+        let Some(vitals) = self.analysis.vitals.as_ref().filter(|_| !self.text().stages_only) else {
+            return section;
+        };
+        let mut rows: Vec<Row<'_>> = Vec::new();
+        for stage in &self.analysis.stages {
+            let own = stage.vitals.as_ref();
+            let energy = own.and_then(|own| own.energy.as_ref());
+            let energy =
+                energy.map(|own| (own.idle_j, own.dynamic_j, own.error_j, own.token_j, Some(own.watts)));
+            let mfu = stage.mfu.as_ref().map(|mfu| mfu.by_wall_pct);
+            rows.push((&stage.name, own, [mfu, stage.roof.roof_pct], energy));
+        }
+        if let Some(energy) = &vitals.energy {
+            let outside = (energy.outside_idle_j, energy.outside_dynamic_j, None, None, None);
+            rows.push(("outside of stages", None, [None; 2], Some(outside)));
+        }
+        let table = Table::of(&rows)
+            .text("stage", |row| row.0)
+            .number("SM MHz", |row| Some(format!("{:.0}", row.1?.sm_mhz?)))
+            .number("MFU % (boost)", |row| row.2[0].map(share))
+            .number("MFU % (at clock)", |row| row.1?.mfu_at_clock_pct.map(share))
+            .number("roof % (boost)", |row| row.2[1].map(share))
+            .number("roof % (at clock)", |row| row.1?.roof_at_clock_pct.map(share))
+            .number("W", |row| Some(significant(row.3?.4?)))
+            .number("J", |row| row.3.map(|own| significant(own.0 + own.1)))
+            .number("idle J", |row| row.3.map(|own| significant(own.0)))
+            .number("dynamic J", |row| row.3.map(dynamic))
+            .number("J/token", |row| Some(significant(row.3?.3?)))
+            .text("lower clock because of", |row| row.1.and_then(reasons))
+            .build();
+        let notes = self.not_in_text(Some(Block::note(MEANING)));
+        let lines = vitals.gpus.iter().map(gpu).chain(vitals.energy.iter().map(metered));
+        let drawing = self.on_page(Block::Drawing);
+        section.with(notes).with(drawing).with(Block::table(table.measured())).with(Block::list(lines))
+    }
+}
+
+/// Writes dynamic energy with its interval.
+fn dynamic(own: Energy) -> String {
+    let interval = maybe(own.2, |half| format!(" ± {}", significant(half)));
+    format!("{}{interval}", significant(own.1))
+}
+
+/// Lists the reasons of a lower clock, with their share of the time.
+fn reasons(own: &StageVitals) -> Option<String> {
+    joined_any(own.throttle.iter().map(|time| format!("{} ({:.0} %)", time.reason, time.pct)), ", ")
+}
+
+/// Describes a GPU.
+fn gpu(own: &VitalsGpu) -> String {
+    let of = |value: Option<f64>, most: Option<f64>, unit: &str| {
+        let most = maybe(most, |most| format!(" of {most:.0}"));
+        value.map(|value| format!("{value:.0}{most} {unit}"))
+    };
+    let lowered = own.limit_w.zip(own.default_limit_w).filter(|(limit, default)| limit < default);
+    let others = own.others.iter().map(|other| {
+        let name = other.name.as_deref().unwrap_or("a process");
+        format!("{name} (process {}) used it too, {:.0} % of the time", other.pid, other.sm_pct)
+    });
+    let facts = [
+        of(own.sm_mhz, own.max_sm_mhz, "MHz at the median"),
+        of(own.power_w, own.limit_w, "W at the median"),
+        lowered.map(|(_, default)| format!("its power limit is below the default of {default:.0} W")),
+        own.celsius.map(|degrees| format!("at most {degrees:.0} °C")),
+        own.mig.then(|| "divided into instances (MIG): its vitals are those of all instances".to_owned()),
+    ];
+    let name = own.name.as_deref().unwrap_or("GPU");
+    format!("{name} ({}): {}", own.device, joined(facts.into_iter().flatten().chain(others), ", "))
+}
+
+/// States the energy of the whole run.
+fn metered(own: &MeterEnergy) -> String {
+    format!(
+        "{}J {} in {}, as the driver counts it; idle at {:.0} W",
+        si(own.meter_j),
+        run(own.run),
+        time(own.meter_ns),
+        own.idle_w
+    )
+}
+
+/// Names a run whose energy was metered.
+pub fn run(run: EnergyRun) -> &'static str {
+    match run {
+        EnergyRun::Baseline => "without a profiler",
+        EnergyRun::Profiled => "while profiled",
+    }
+}
+
+/// Returns the facts of the energy card of the page.
+pub fn card(vitals: &Vitals) -> Option<Vec<(&'static str, String)>> {
+    let energy = vitals.energy.as_ref()?;
+    let mhz = vitals.gpus.iter().filter_map(|gpu| gpu.sm_mhz).reduce(f64::min);
+    let facts = [
+        Some(("Meter", format!("{}J {} in {}", si(energy.meter_j), run(energy.run), time(energy.meter_ns)))),
+        mhz.map(|mhz| ("SM clock", format!("{mhz:.0} MHz at the median"))),
+        Some(("Idle", format!("{:.0} W", energy.idle_w))),
+    ];
+    Some(facts.into_iter().flatten().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::render::text::{TextOptions, show};
+    use roofgap_analyze::{
+        Analysis, EnergyRun, MeterEnergy, Mfu, Stage, StageEnergy, StageVitals, ThrottleReason, ThrottleTime,
+        Vitals, VitalsGpu,
+    };
+
+    #[test]
+    fn both_clocks_and_all_parts_of_the_meter_are_shown() {
+        let energy = StageEnergy {
+            run: EnergyRun::Baseline,
+            joules: 700.0,
+            idle_j: 100.0,
+            dynamic_j: 600.0,
+            error_j: Some(12.0),
+            watts: 690.0,
+            token_j: Some(0.0412),
+        };
+        let mut stage = Stage::default();
+        stage.name = "prefill".to_owned();
+        stage.mfu = Some(Mfu { by_wall_pct: 60.0, ..Mfu::default() });
+        stage.vitals = Some(StageVitals {
+            samples: 20,
+            sm_mhz: Some(1575.0),
+            peak_mhz: Some(1830.0),
+            mfu_at_clock_pct: Some(69.7),
+            throttle: vec![ThrottleTime { reason: ThrottleReason::PowerCap, pct: 96.0 }],
+            energy: Some(energy),
+            ..StageVitals::default()
+        });
+        let gpu = VitalsGpu {
+            name: Some("NVIDIA H200".to_owned()),
+            max_sm_mhz: Some(1980.0),
+            sm_mhz: Some(1575.0),
+            power_w: Some(498.0),
+            limit_w: Some(500.0),
+            default_limit_w: Some(700.0),
+            celsius: Some(61.0),
+            ..VitalsGpu::default()
+        };
+        let meter = MeterEnergy {
+            run: EnergyRun::Baseline,
+            meter_j: 1_000.0,
+            meter_ns: 4_000_000_000,
+            idle_w: 100.0,
+            outside_idle_j: 250.0,
+            outside_dynamic_j: 50.0,
+        };
+        let mut analysis = Analysis::default();
+        analysis.stages = vec![stage];
+        let names = ["vitals".to_owned()];
+        let without = show(&analysis, TextOptions::default(), &names).unwrap();
+        assert!(without.starts_with("no vitals: power, clocks and energy were not sampled"), "{without}");
+        analysis.vitals = Some(Vitals { gpus: vec![gpu], energy: Some(meter) });
+        let text = show(&analysis, TextOptions::default(), &names).unwrap();
+        insta::assert_snapshot!(text);
+    }
+}

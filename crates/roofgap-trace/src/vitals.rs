@@ -1,0 +1,200 @@
+//! Vitals: energy, power, clocks and users of the GPUs, as the sampler of a session writes them.
+
+use crate::{Format, Ns, ReadError, input};
+use serde_json::Value;
+use std::path::Path;
+
+const SCHEMA: &str = "roofgap.vitals/1";
+const NAME: &str = "vitals";
+
+/// Size limit of a file, bytes: above that of a day.
+const MOST_BYTES: u64 = 1 << 30;
+
+pub(crate) const FORMAT: Format = Format {
+    name: "vitals",
+    endings: &[".jsonl"],
+    detect: |head| head.bytes.starts_with(format!("{{\"schema\":\"{SCHEMA}\"").as_bytes()).into(),
+    read: |file, input| {
+        input.trace.vitals.extend(read(&file.path)?);
+        Ok(())
+    },
+    ..Format::DEFAULT
+};
+
+/// The vitals of one GPU. Times are ns since the epoch.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct GpuVitals {
+    /// Number of the GPU in NVML, which need not be that in CUDA.
+    pub number: u32,
+    /// UUID without its prefix `GPU-`.
+    pub uuid: Option<String>,
+    /// Name.
+    pub name: Option<String>,
+    /// Highest clock of the multiprocessors, MHz.
+    pub max_sm_mhz: Option<f64>,
+    /// Power limit in force, W.
+    pub limit_w: Option<f64>,
+    /// Default power limit, W.
+    pub default_limit_w: Option<f64>,
+    /// True if the GPU is divided into instances.
+    pub is_mig: bool,
+    /// Readings of the energy counter, J, each at a time when it changed.
+    pub energy: Vec<(Ns, f64)>,
+    /// Power and clocks.
+    pub states: Vec<GpuState>,
+    /// Temperature, degrees Celsius.
+    pub celsius: Vec<(Ns, f64)>,
+    /// Processes that computed on the GPU.
+    pub processes: Vec<(Ns, Vec<GpuUser>)>,
+}
+
+/// Power and clocks of a GPU at a time.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct GpuState {
+    /// Time.
+    pub at: Ns,
+    /// Power now, W; where the driver does not give it, over the last second.
+    pub watts: Option<f64>,
+    /// Clock of the multiprocessors, MHz.
+    pub sm_mhz: Option<f64>,
+    /// Clock of the memory, MHz.
+    pub memory_mhz: Option<f64>,
+    /// Reasons of a lower clock, a bit each, as NVML has them.
+    pub reasons: u64,
+}
+
+/// A process that has a context on a GPU.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GpuUser {
+    /// Process id.
+    pub pid: u32,
+    /// Name, where the process can be seen.
+    pub name: Option<String>,
+    /// True if the session started it; `None` where it cannot be seen.
+    pub own: Option<bool>,
+    /// Share of the last second in which it used the multiprocessors, %.
+    pub sm_pct: Option<u64>,
+}
+
+/// Reads a file of vitals, which may be compressed with gzip. A last line that was cut off is left out.
+///
+/// # Errors
+/// Fails when the file is not readable, too large, or not of vitals.
+pub fn read(path: &Path) -> Result<Vec<GpuVitals>, ReadError> {
+    let bytes = input::load(path, NAME, MOST_BYTES)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let mut lines = text.lines().map(serde_json::from_str::<Value>);
+    let head = lines.next().and_then(Result::ok).filter(|head| head["schema"] == SCHEMA);
+    let head = head.ok_or_else(|| ReadError::damaged(path, NAME, "its first line names no schema"))?;
+    let mut gpus: Vec<GpuVitals> = head["devices"].as_array().into_iter().flatten().map(device).collect();
+    for line in lines.map_while(Result::ok) {
+        let (Some(at), Some(number)) = (line["at"].as_i64(), line["device"].as_u64()) else { continue };
+        if let Some(gpu) = gpus.iter_mut().find(|gpu| u64::from(gpu.number) == number) {
+            add(gpu, at, &line);
+        }
+    }
+    for gpu in &mut gpus {
+        // Counters and times that go back are those of a clock that was set, or of a driver that was loaded again.
+        gpu.energy.dedup_by(|next, last| next.0 <= last.0 || next.1 < last.1);
+        gpu.states.sort_by_key(|state| state.at);
+    }
+    Ok(gpus)
+}
+
+/// Returns a value, in units of which `in_one` are one of ours.
+fn number(line: &Value, name: &str, in_one: f64) -> Option<f64> {
+    line[name].as_f64().filter(|value| *value >= 0.0).map(|value| value / in_one)
+}
+
+fn text(line: &Value, name: &str) -> Option<String> {
+    line[name].as_str().map(str::to_owned)
+}
+
+fn device(line: &Value) -> GpuVitals {
+    GpuVitals {
+        number: line["device"].as_u64().map_or(0, |number| number as u32),
+        uuid: text(line, "uuid").map(|uuid| uuid.trim_start_matches("GPU-").to_owned()),
+        name: text(line, "name"),
+        max_sm_mhz: number(line, "max_sm_mhz", 1.0),
+        limit_w: number(line, "limit_mw", 1e3),
+        default_limit_w: number(line, "default_limit_mw", 1e3),
+        is_mig: line["mig"] == true,
+        ..GpuVitals::default()
+    }
+}
+
+fn add(gpu: &mut GpuVitals, at: Ns, line: &Value) {
+    gpu.energy.extend(number(line, "energy_mj", 1e3).map(|joules| (at, joules)));
+    gpu.celsius.extend(number(line, "celsius", 1.0).map(|degrees| (at, degrees)));
+    let state = GpuState {
+        at,
+        watts: number(line, "instant_mw", 1e3).or_else(|| number(line, "power_mw", 1e3)),
+        sm_mhz: number(line, "sm_mhz", 1.0),
+        memory_mhz: number(line, "memory_mhz", 1.0),
+        reasons: line["reasons"].as_u64().unwrap_or(0),
+    };
+    if state.watts.or(state.sm_mhz).is_some() {
+        gpu.states.push(state);
+    }
+    if let Some(users) = line["processes"].as_array() {
+        let user = |line: &Value| {
+            Some(GpuUser {
+                pid: line["pid"].as_u64()?.try_into().ok()?,
+                name: text(line, "name"),
+                own: line["own"].as_bool(),
+                sm_pct: line["sm_pct"].as_u64(),
+            })
+        };
+        gpu.processes.push((at, users.iter().filter_map(user).collect()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = r#"{"schema":"roofgap.vitals/1","devices":[{"device":0,"uuid":"GPU-07","max_sm_mhz":1980,"limit_mw":500000,"default_limit_mw":700000}]}"#;
+
+    fn written(lines: &[&str]) -> tempfile::NamedTempFile {
+        let file = tempfile::Builder::new().suffix(".jsonl").tempfile().unwrap();
+        std::fs::write(file.path(), [&[HEAD], lines].concat().join("\n")).unwrap();
+        file
+    }
+
+    #[test]
+    fn each_line_has_its_values_and_its_time() {
+        let file = written(&[
+            r#"{"at":5,"device":0,"energy_mj":2000}"#,
+            r#"{"at":6,"device":0,"power_mw":1,"instant_mw":698000,"sm_mhz":1575,"memory_mhz":3201,"reasons":4}"#,
+            r#"{"at":7,"device":0,"celsius":61,"processes":[{"pid":9,"sm_pct":42,"name":"python","own":false}]}"#,
+            r#"{"at":8,"device":0,"energy_mj":1000}"#,
+            r#"{"at":9,"device":3,"energy_mj":9000}"#,
+            r#"{"at":10,"device":0,"energy_mj":3000}"#,
+            r#"{"at":11,"device":0,"ener"#,
+        ]);
+        let input = crate::read(&[file.path().to_path_buf()]).unwrap();
+        let [gpu] = input.trace.vitals.as_slice() else { panic!("{:?}", input.trace.vitals) };
+        assert_eq!(
+            (gpu.uuid.as_deref(), gpu.limit_w, gpu.default_limit_w),
+            (Some("07"), Some(500.0), Some(700.0))
+        );
+        assert_eq!(gpu.energy, [(5, 2.0), (10, 3.0)], "a counter that goes back is left out");
+        let state = GpuState {
+            at: 6,
+            watts: Some(698.0),
+            sm_mhz: Some(1575.0),
+            memory_mhz: Some(3201.0),
+            reasons: 4,
+        };
+        assert_eq!((gpu.states.as_slice(), gpu.celsius.as_slice()), (&[state][..], &[(7, 61.0)][..]));
+        let user = GpuUser { pid: 9, name: Some("python".into()), own: Some(false), sm_pct: Some(42) };
+        assert_eq!(gpu.processes, [(7, vec![user])]);
+    }
+
+    #[test]
+    fn a_file_of_another_schema_is_an_error() {
+        let file = written(&[]);
+        std::fs::write(file.path(), "{\"schema\":\"other\"}\n").unwrap();
+        assert!(read(file.path()).is_err());
+    }
+}
