@@ -63,7 +63,7 @@ pub struct SystemFacts {
     /// Access to performance counters.
     pub counters: CounterAccess,
     /// Says with what counters can be sampled while programs run, or why not; `None` where nobody was asked.
-    pub sampling: Option<Result<String, String>>,
+    pub sampling: Option<Result<String, ToolError>>,
     /// Paths of CUPTI libraries.
     pub cupti: Vec<PathBuf>,
     /// Variables of the environment that announce another user of CUPTI, and the name of that user.
@@ -106,13 +106,13 @@ impl SystemFacts {
 }
 
 /// Runs the command that says whether counters can be sampled.
-fn sampling(command: &CommandLine) -> Result<String, String> {
-    let output = probe(command, Duration::from_secs(20)).map_err(|error| error.to_string())?;
+fn sampling(command: &CommandLine) -> Result<String, ToolError> {
+    let output = probe(command, Duration::from_secs(20)).map_err(|error| ToolError(error.to_string()))?;
     let said = output.stderr.lines().last().unwrap_or_default().to_owned();
     match said.strip_prefix("error: cannot sample counters: ") {
         _ if output.success => Ok(said),
-        Some(why) => Err(why.to_owned()),
-        None => Err(output.ended),
+        Some(why) => Err(ToolError(why.to_owned())),
+        None => Err(ToolError(output.ended)),
     }
 }
 

@@ -396,7 +396,7 @@ mod tests {
             gpus: Err(ToolError("nvidia-smi is not on the PATH".to_owned())),
             visible_devices: None,
             counters: CounterAccess::Unknown,
-            sampling: Some(Err("the driver does not start".to_owned())),
+            sampling: Some(Err(ToolError("the driver does not start".to_owned()))),
             cupti: Vec::new(),
             cupti_users: Vec::new(),
             disk: Disk { folder: "runs".into(), free_bytes: Some(10_500_000_000), writable: true },
@@ -501,7 +501,7 @@ mod tests {
             assert_eq!(check.status, Status::Absent);
             check.remedy.unwrap()
         };
-        facts.sampling = Some(Err("libcupti.so.12 is older than CUPTI 12.6".to_owned()));
+        facts.sampling = Some(Err(ToolError("libcupti.so.12 is older than CUPTI 12.6".to_owned())));
         assert!(remedy(&facts).contains("CUPTI 12.6 or later"));
         facts.counters = CounterAccess::Closed;
         assert_eq!(remedy(&facts), PERMISSION_REMEDY);

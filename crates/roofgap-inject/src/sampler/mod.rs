@@ -15,6 +15,8 @@ use roofgap_wire::{
     ClockPair, CounterMetric, CounterSample, Cupti, End, FrameBuilder, Loss, Process, Record, Text,
 };
 use std::ffi::CStr;
+use std::fmt;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -45,31 +47,74 @@ const NO_PERMISSION: [u32; 2] = [35, 40];
 /// CUPTI's code for a buffer that is full.
 const OUT_OF_MEMORY: u32 = 8;
 
+/// Why counters or vitals cannot be sampled.
+#[derive(Debug)]
+pub enum SampleError {
+    /// None of these libraries of CUPTI can sample.
+    NoCupti(Vec<(PathBuf, Failure)>),
+    /// The library, or the driver below it, refuses.
+    Refused(Failure),
+    /// The driver finds no device.
+    NoDevice,
+    /// The samples cannot be written.
+    Write(PathBuf, io::Error),
+}
+
+impl fmt::Display for SampleError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoCupti(tried) => {
+                let mut reasons: Vec<String> = tried
+                    .iter()
+                    .map(|(path, failure)| match failure {
+                        Failure::Lacks(_) => format!("{} is older than CUPTI 12.6", path.display()),
+                        _ => format!("{}: {failure}", path.display()),
+                    })
+                    .collect();
+                reasons.dedup();
+                write!(out, "no CUPTI that can sample counters: {}", reasons.join("; "))
+            }
+            Self::Refused(failure @ Failure::Refused { code, .. }) if NO_PERMISSION.contains(code) => write!(
+                out,
+                "{failure}: GPU counters are closed to this user; run as root, or load the driver with \
+                 NVreg_RestrictProfilingToAdminUsers=0"
+            ),
+            Self::Refused(Failure::Lacks(name)) => write!(out, "the library of the driver lacks {name}"),
+            Self::Refused(failure) => write!(out, "{failure}"),
+            Self::NoDevice => write!(out, "the driver finds no device"),
+            Self::Write(path, error) => write!(out, "cannot write {}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for SampleError {}
+
 /// Samples into a new capture in `folder` until `is_over`. The file is there when sampling begins. CUPTI may also lie where process `near`
 /// has its CUDA. Returns the number of samples.
 ///
 /// # Errors
-/// Fails with a reason for people when counters cannot be sampled, or the capture cannot be created.
+/// Fails when counters cannot be sampled, or the capture cannot be created.
 pub fn run(
     folder: &Path,
     interval: Duration,
     near: Option<u32>,
     is_over: &dyn Fn() -> bool,
-) -> Result<u64, String> {
+) -> Result<u64, SampleError> {
     let library = open(near)?;
     let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX).max(1_000);
     let mut configs = collectors(&library, interval_ns)?;
     let pid = std::process::id();
-    let output = Output::create(folder, pid, u64::MAX)
-        .map_err(|error| format!("cannot create a capture in {}: {error}", folder.display()))?;
+    let cannot = |error| SampleError::Write(folder.to_owned(), error);
+    let output = Output::create(folder, pid, u64::MAX).map_err(cannot)?;
     let mut sampler =
         Sampler { library, output, frame: FrameBuilder::new(), clock_told: false, samples: 0, full: 0 };
     sampler.introduce(pid, &configs);
     while !is_over() {
         if let Err(error) = sampler.burst(&mut configs, interval_ns, is_over) {
-            sampler.lose("sampling.failed", 1, &refusal(&error));
+            let error = SampleError::Refused(error);
+            sampler.lose("sampling.failed", 1, &error.to_string());
             sampler.finish();
-            return Err(refusal(&error));
+            return Err(error);
         }
     }
     configs.iter().for_each(|(_, run)| sampler.library.close(run));
@@ -81,7 +126,7 @@ pub fn run(
 ///
 /// # Errors
 /// Fails as [`run`] would.
-pub fn probe() -> Result<String, String> {
+pub fn probe() -> Result<String, SampleError> {
     let library = open(None)?;
     let configs = collectors(&library, 10_000)?;
     configs.iter().for_each(|(_, run)| library.close(run));
@@ -91,21 +136,19 @@ pub fn probe() -> Result<String, String> {
 }
 
 /// Opens the first CUPTI that can sample.
-fn open(near: Option<u32>) -> Result<PmLibrary, String> {
+fn open(near: Option<u32>) -> Result<PmLibrary, SampleError> {
     let mut around = Surroundings::here();
     let maps = near.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/maps")).ok());
     around.maps.push_str(&maps.unwrap_or_default());
     around.maps.push_str(&python_packages());
-    let mut reasons = Vec::new();
+    let mut tried = Vec::new();
     for path in around.candidates() {
         match PmLibrary::open(&path) {
             Ok(library) => return Ok(library),
-            Err(Failure::Lacks(_)) => reasons.push(format!("{} is older than CUPTI 12.6", path.display())),
-            Err(error) => reasons.push(format!("{}: {error}", path.display())),
+            Err(failure) => tried.push((path, failure)),
         }
     }
-    reasons.dedup();
-    Err(format!("no CUPTI that can sample counters: {}", reasons.join("; ")))
+    Err(SampleError::NoCupti(tried))
 }
 
 /// Names the libraries of PyTorch beside each Python of the path as lines of a memory map: CUPTI is beside them.
@@ -118,21 +161,10 @@ fn python_packages() -> String {
     found.iter().map(|library| format!("\n0-1 r-xp 0 0:0 0 {}\n", library.display())).collect()
 }
 
-/// Describes why counters cannot be sampled, and what to do where a permission is missing.
-fn refusal(error: &Failure) -> String {
-    match error {
-        Failure::Refused { code, .. } if NO_PERMISSION.contains(code) => format!(
-            "{error}: GPU counters are closed to this user; run as root, or load the driver with \
-             NVreg_RestrictProfilingToAdminUsers=0"
-        ),
-        _ => error.to_string(),
-    }
-}
-
 /// Makes a collector of every device that can be sampled.
-fn collectors(library: &PmLibrary, interval_ns: u64) -> Result<Vec<(PmConfig, PmRun)>, String> {
+fn collectors(library: &PmLibrary, interval_ns: u64) -> Result<Vec<(PmConfig, PmRun)>, SampleError> {
     let mut found = Vec::new();
-    let mut why = "the driver finds no device".to_owned();
+    let mut why = SampleError::NoDevice;
     for device in 0..library.devices() {
         let config = library.configure(device, &METRICS);
         let collector = config.and_then(|mut config| {
@@ -141,7 +173,7 @@ fn collectors(library: &PmLibrary, interval_ns: u64) -> Result<Vec<(PmConfig, Pm
         });
         match collector {
             Ok(collector) => found.push(collector),
-            Err(error) => why = refusal(&error),
+            Err(failure) => why = SampleError::Refused(failure),
         }
     }
     if found.is_empty() { Err(why) } else { Ok(found) }

@@ -1,6 +1,7 @@
 //! NVML, loaded at run time: the functions that vitals need. What a driver or a device lacks is `None`.
 
-use crate::cupti::loader_error;
+use super::SampleError;
+use crate::cupti::{Failure, loader_error};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::ptr;
 
@@ -12,7 +13,6 @@ type GetLong = unsafe extern "C" fn(Handle, *mut c_ulonglong) -> Status;
 type GetText = unsafe extern "C" fn(Handle, *mut c_char, c_uint) -> Status;
 
 const SUCCESS: Status = 0;
-const NOT_FOUND_DEVICE: &str = "the driver finds no device";
 
 /// Fields of `nvmlDeviceGetFieldValues`: power over the last second, and now.
 const POWER_FIELDS: [u32; 2] = [185, 186];
@@ -83,23 +83,28 @@ pub struct GpuProcess {
 
 impl Nvml {
     /// Opens and starts the NVML of the driver.
-    pub fn open() -> Result<Self, String> {
+    pub fn open() -> Result<Self, Failure> {
         // SAFETY: the name is a C string. The library stays open for the life of the process.
         let library = unsafe { libc::dlopen(c"libnvidia-ml.so.1".as_ptr(), libc::RTLD_NOW) };
         if library.is_null() {
-            return Err(loader_error());
+            return Err(Failure::Open(loader_error()));
         }
+        let call = "nvmlInit_v2";
         let start = symbol!(library, "nvmlInit_v2", unsafe extern "C" fn() -> Status);
         // SAFETY: takes nothing.
         match start.map(|start| unsafe { start() }) {
             Some(SUCCESS) => Ok(Self { library }),
-            Some(code) => Err(format!("NVML does not start (nvmlInit_v2 answered {code})")),
-            None => Err("nvmlInit_v2 is not in libnvidia-ml.so.1".to_owned()),
+            Some(code) => Err(Failure::Refused {
+                call,
+                code: code.unsigned_abs(),
+                text: "NVML does not start".to_owned(),
+            }),
+            None => Err(Failure::Lacks(call)),
         }
     }
 
     /// Lists the devices.
-    pub fn gpus(&self) -> Result<Vec<Gpu>, String> {
+    pub fn gpus(&self) -> Result<Vec<Gpu>, SampleError> {
         type Count = unsafe extern "C" fn(*mut c_uint) -> Status;
         type ByIndex = unsafe extern "C" fn(c_uint, *mut Handle) -> Status;
         let mut count = 0;
@@ -107,7 +112,7 @@ impl Nvml {
             symbol!(self.library, "nvmlDeviceGetCount_v2", Count),
             symbol!(self.library, "nvmlDeviceGetHandleByIndex_v2", ByIndex),
         ) else {
-            return Err("this NVML is too old".to_owned());
+            return Err(SampleError::Refused(Failure::Lacks("nvmlDeviceGetHandleByIndex_v2")));
         };
         // SAFETY: writes one number.
         unsafe { number(&raw mut count) };
@@ -119,7 +124,7 @@ impl Nvml {
                 found.push(Gpu(handle));
             }
         }
-        if found.is_empty() { Err(NOT_FOUND_DEVICE.to_owned()) } else { Ok(found) }
+        if found.is_empty() { Err(SampleError::NoDevice) } else { Ok(found) }
     }
 
     fn number(&self, ask: Option<GetNumber>, gpu: Gpu) -> Option<u32> {

@@ -3,14 +3,15 @@
 //! The output is a file of JSON lines: the devices first, then values as they are read, each line with its own time. `docs/formats.md`
 //! names the fields.
 
+use super::SampleError;
 use super::nvml::{Gpu, GpuProcess, Nvml};
 use crate::collector::now;
 use std::fmt::{Display, Write as _};
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Time after a change of the energy counter before it is read again, and the time between two readings from then on. The counter of an
@@ -26,17 +27,19 @@ const SLOW: Duration = Duration::from_secs(1);
 struct Sink {
     file: Mutex<BufWriter<File>>,
     lines: AtomicU64,
-    failed: AtomicBool,
+    failed: OnceLock<io::Error>,
 }
 
 impl Sink {
     /// Writes a line, together with those before it once a second.
     fn put(&self, line: &str) {
         let Ok(mut file) = self.file.lock() else { return };
-        let is_written = writeln!(file, "{line}").is_ok();
-        let lines = self.lines.fetch_add(1, Relaxed);
-        if !is_written || (lines.is_multiple_of(16) && file.flush().is_err()) {
-            self.failed.store(true, Relaxed);
+        let mut written = writeln!(file, "{line}");
+        if self.lines.fetch_add(1, Relaxed).is_multiple_of(16) {
+            written = written.and_then(|()| file.flush());
+        }
+        if let Err(error) = written {
+            let _ = self.failed.set(error);
         }
     }
 }
@@ -78,13 +81,13 @@ fn quoted(text: &str) -> String {
 /// Samples into a new file until `is_over`. Returns the number of lines.
 ///
 /// # Errors
-/// Fails with a reason for people when there is no NVML or no device, or the file cannot be written.
-pub fn run(path: &Path, is_over: &(dyn Fn() -> bool + Sync)) -> Result<u64, String> {
-    let nvml = Nvml::open()?;
+/// Fails when there is no NVML or no device, or the file cannot be written.
+pub fn run(path: &Path, is_over: &(dyn Fn() -> bool + Sync)) -> Result<u64, SampleError> {
+    let nvml = Nvml::open().map_err(SampleError::Refused)?;
     let gpus = nvml.gpus()?;
-    let cannot = |error: std::io::Error| format!("cannot write {}: {error}", path.display());
+    let cannot = |error: io::Error| SampleError::Write(path.to_owned(), error);
     let file = Mutex::new(BufWriter::new(File::create(path).map_err(cannot)?));
-    let sink = Sink { file, lines: AtomicU64::new(0), failed: AtomicBool::new(false) };
+    let sink = Sink { file, lines: AtomicU64::new(0), failed: OnceLock::new() };
     sink.put(&head(&nvml, &gpus));
     std::thread::scope(|scope| {
         for (device, gpu) in gpus.iter().enumerate() {
@@ -92,11 +95,11 @@ pub fn run(path: &Path, is_over: &(dyn Fn() -> bool + Sync)) -> Result<u64, Stri
             scope.spawn(move || sample(nvml, *gpu, device, sink, is_over));
         }
     });
-    let mut file = sink.file.into_inner().map_err(|_| "a sampler panicked".to_owned())?;
+    let mut file = sink.file.into_inner().unwrap_or_else(PoisonError::into_inner);
     file.flush().map_err(cannot)?;
     match sink.failed.into_inner() {
-        true => Err(format!("cannot write {}", path.display())),
-        false => Ok(sink.lines.into_inner()),
+        Some(error) => Err(cannot(error)),
+        None => Ok(sink.lines.into_inner()),
     }
 }
 
@@ -123,7 +126,7 @@ fn sample(nvml: &Nvml, gpu: Gpu, device: usize, sink: &Sink, is_over: &(dyn Fn()
     let (mut fast, mut slow, mut energy) = (started, started, started);
     let mut last_energy = None;
     let mut since_us = now() / 1_000;
-    while !is_over() && !sink.failed.load(Relaxed) {
+    while !is_over() && sink.failed.get().is_none() {
         let time = Instant::now();
         if time >= energy {
             let before = now();

@@ -13,7 +13,7 @@ use roofgap_runs::run_dir::{PhaseName, PhaseStatus, SessionRecord};
 
 /// A program that writes the account that a model would write.
 pub(crate) const MODEL: &str = r#"#!/bin/sh
-cat > "$ROOFGAP_WORKLOAD_JSON.tmp" <<'JSON'
+cat > "${ROOFGAP_WORKLOAD_JSON:?}.tmp" <<'JSON'
 {"schema": "roofgap.workload/1",
  "model": {"name": "stand-in", "revision": null, "parameters": 1000, "active_parameters": 500, "dtype": "f32", "weights": "random", "config": null},
  "tokens": {"prompt": 8, "generated": 4, "batch": 1, "vision": null},

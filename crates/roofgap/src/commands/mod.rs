@@ -120,7 +120,7 @@ fn sample_counters(
         None => roofgap_inject::sampler::probe(),
     };
     #[cfg(not(target_os = "linux"))]
-    let sampled: Result<String, String> = Err("only CUPTI on Linux can sample them".to_owned());
+    let sampled: Result<String, &str> = Err("only CUPTI on Linux can");
     printer.progress(&sampled.map_err(|why| Error::new(format!("cannot sample counters: {why}")))?);
     Ok(Exit::Done)
 }
@@ -137,7 +137,7 @@ fn sample_vitals(file: &Path, printer: &Printer) -> Result<Exit, Error> {
     #[cfg(target_os = "linux")]
     let sampled = roofgap_inject::sampler::vitals::run(file, &|| cancel.is_requested());
     #[cfg(not(target_os = "linux"))]
-    let sampled: Result<u64, String> = Err("only NVML on Linux can sample them".to_owned());
+    let sampled: Result<u64, &str> = Err("only NVML on Linux can");
     let lines = sampled.map_err(|why| Error::new(format!("cannot sample vitals: {why}")))?;
     printer.progress(&format!("{lines} samples"));
     Ok(Exit::Done)

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 pub struct Sampler {
     what: &'static str,
     cancel: Cancel,
-    thread: Option<JoinHandle<Result<(), String>>>,
+    thread: Option<JoinHandle<Result<(), Error>>>,
 }
 
 impl Drop for Sampler {
@@ -24,7 +24,7 @@ impl Drop for Sampler {
 }
 
 impl Sampler {
-    fn start(what: &'static str, sample: impl FnOnce(Cancel) -> Result<(), String> + Send + 'static) -> Self {
+    fn start(what: &'static str, sample: impl FnOnce(Cancel) -> Result<(), Error> + Send + 'static) -> Self {
         let cancel = Cancel::new();
         let own = cancel.clone();
         Self { what, cancel, thread: Some(std::thread::spawn(move || sample(own))) }
@@ -41,11 +41,11 @@ impl Sampler {
         let (out, err) = (log("out"), log("err"));
         Self::start(what, move |cancel| {
             let spec = ChildSpec { cancel, ..ChildSpec::new(&line, out, err) };
-            let outcome = child::run(spec, &mut |_| {}).map_err(|error| error.to_string())?;
+            let outcome = child::run(spec, &mut |_| {}).map_err(Error::of)?;
             match outcome.output_tail().lines().last().unwrap_or_default().trim() {
                 _ if outcome.code == Some(0) => Ok(()),
-                "" => Err(format!("the sampler {}", outcome.describe())),
-                said => Err(said.to_owned()),
+                "" => Err(Error::new(format!("the sampler {}", outcome.describe()))),
+                said => Err(Error::new(said)),
             }
         })
     }
@@ -55,9 +55,8 @@ impl Sampler {
     pub fn stacks(folder: PathBuf, ancestor: u32, hz: NonZeroU32) -> Self {
         Self::start("stacks", move |cancel| {
             match sample(&folder, ancestor, hz.get(), &|| cancel.is_requested()) {
-                Ok(0) => Err("no Python process of the program used CUDA".to_owned()),
-                Ok(_) => Ok(()),
-                Err(error) => Err(error.to_string()),
+                Ok(0) => Err(Error::new("no Python process of the program used CUDA")),
+                sampled => sampled.map(|_| ()),
             }
         })
     }
@@ -67,10 +66,10 @@ impl Sampler {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    fn join(&mut self) -> Result<(), String> {
+    fn join(&mut self) -> Result<(), Error> {
         self.cancel.request();
         let joined = self.thread.take().map_or(Ok(Ok(())), JoinHandle::join);
-        joined.unwrap_or_else(|_| Err("the sampler panicked".to_owned()))
+        joined.unwrap_or_else(|_| Err(Error::new("the sampler panicked")))
     }
 
     /// Ends the sampling, and notes why nothing was sampled.
