@@ -14,6 +14,7 @@ use crate::model::{Architecture, Tokens, WorkFacts};
 use crate::names::Naming;
 use crate::numbers::{all_counted, count};
 use crate::rates::add_rates;
+use crate::replay::{Replay, Uncorrected, correct};
 use crate::result::*;
 use crate::roof::{self, RoofSums};
 use crate::stages::{AbsentStage, StageIndex, StageSet};
@@ -55,12 +56,25 @@ pub struct Options {
     pub operators: Option<Vec<Operator>>,
     /// Profiler overhead.
     pub overhead: Vec<Overhead>,
+    /// Time of a unit of a stage (see [`Steady`]) without the profiler, as the user states it.
+    pub unprofiled: Vec<(String, Ns)>,
     /// Requests that were sent while the timeline was recorded; without them, those of the account.
     pub recorded_requests: Option<RequestStats>,
     /// Vitals of the GPUs in the unprofiled run that `account` is of.
     pub baseline_vitals: Vec<GpuVitals>,
+    /// Prices, for the cost of tokens.
+    pub prices: Prices,
     /// Settings of the workload, for the knobs of findings; `None` for a capture alone.
     pub workload: Option<WorkloadFacts>,
+}
+
+/// Prices, in any one currency.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Prices {
+    /// A GPU for an hour.
+    pub per_gpu_hour: Option<f64>,
+    /// A kWh.
+    pub per_kwh: Option<f64>,
 }
 
 /// An analysis together with the index of its stages.
@@ -75,7 +89,7 @@ pub struct Analyzed {
 /// Analyses a trace.
 pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
     let inputs = Inputs::of(trace, options);
-    let attributed = Attributed::of(&inputs);
+    let attributed = Attributed::of(trace, options);
     let timed = Timed::of(&inputs, &attributed);
     let rated = Rated::of(&inputs, &attributed, timed);
     let counted = Counted::of(&inputs, &attributed, rated);
@@ -152,12 +166,11 @@ struct Attributed {
 }
 
 impl Attributed {
-    fn of(inputs: &Inputs<'_>) -> Self {
-        let trace = inputs.trace;
+    fn of(trace: &Trace, options: &Options) -> Self {
         let mut losses = trace.losses.clone();
         let launches = Launches::join(trace, &mut losses);
         let contexts = Contexts::build(trace, &launches.call_of_op);
-        let (mut index, absent) = StageIndex::build(trace, launches, contexts, &inputs.options.stages);
+        let (mut index, absent) = StageIndex::build(trace, launches, contexts, &options.stages);
         let activity = Activity::of(trace);
         let host = HostWork::of(trace, &index);
         for stage in 0..index.len() {
@@ -247,7 +260,9 @@ impl Timed {
         };
         add_serving(&mut analysis, inputs, index, activity);
         analysis.ranks = ranks::of_capture(trace, &analysis, None).into_iter().collect();
+        add_stated(&mut analysis, &inputs.options.unprofiled);
         add_limits(&mut analysis);
+        add_corrected(&mut analysis, inputs, index);
         Self { analysis, evidence }
     }
 }
@@ -283,6 +298,7 @@ impl Rated {
         facts.add_utilisation(analysis);
         let baseline = vitals::Baseline { vitals: &options.baseline_vitals, account: program };
         vitals::attach(analysis, inputs.trace, &attributed.index, gpu.as_ref().ok(), &baseline);
+        vitals::add_costs(analysis, options.prices);
         let model = model.ok();
         analysis.workload =
             account::workload(program, options.model_name.as_deref(), model.as_ref(), &tokens);
@@ -322,6 +338,7 @@ impl Counted {
             roof::add_modelled(&mut roofs, inputs.trace, index, gpu);
         }
         roof::attach(analysis, &roofs);
+        vitals::add_activity(analysis, inputs.trace, index);
         Self { rated, counters: rows }
     }
 
@@ -404,15 +421,32 @@ fn join_counters(
 fn add_communication(stages: &mut [Stage], evidence: &[StageEvidence], trace: &Trace, index: &StageIndex) {
     let communicates = evidence.iter().any(|evidence| evidence.communication.is_some());
     let waiting = if communicates { communication::waiting(trace, index) } else { Vec::new() };
+    let late = if communicates { communication::late(trace, index) } else { Vec::new() };
     for (at, (stage, evidence)) in stages.iter_mut().zip(evidence).enumerate() {
+        let (late_calls, late_ns) = late.get(at).copied().unwrap_or_default();
         stage.communication = evidence.communication.map(|own| StageCommunication {
             kernels: own.count,
             total_ns: own.ns,
             exposed_ns: own.exposed_ns,
             waiting_ns: waiting.get(at).copied().flatten().map(|ns| ns.min(own.exposed_ns)),
+            late_ns: late_ns.min(own.exposed_ns),
+            late_calls,
         });
         if let Some(warm) = &mut stage.warm {
             warm.communication = stage.communication;
+        }
+    }
+}
+
+/// Adds the overhead on stages whose time without the profiler is stated.
+fn add_stated(analysis: &mut Analysis, unprofiled: &[(String, Ns)]) {
+    for (name, ns) in unprofiled.iter().filter(|(_, ns)| *ns > 0) {
+        let stage = analysis.stages.iter().find(|stage| stage.name == *name);
+        let time = stage.and_then(|stage| Some(stage.steady.as_ref()?.time_ns));
+        if let Some((tool, time)) = analysis.recorder().zip(time) {
+            analysis.overhead.retain(|own| own.tool != tool || own.stage != *name);
+            let (stage, ratio) = (name.clone(), time as f64 / *ns as f64);
+            analysis.overhead.push(Overhead { tool, stage, ratio, interval: None, pairs: None });
         }
     }
 }
@@ -429,6 +463,38 @@ fn add_limits(analysis: &mut Analysis) {
         }
         if let Some(warm) = &mut stage.warm {
             (warm.limit, warm.steady) = (stage.limit, stage.steady.clone());
+        }
+    }
+}
+
+/// Adds the stages without the profiler that recorded them, or the reason why that is not known.
+fn add_corrected(analysis: &mut Analysis, inputs: &Inputs<'_>, index: &StageIndex) {
+    if inputs.trace.ops.is_empty() || index.is_empty() {
+        return;
+    }
+    let overhead: Vec<Overhead> = analysis.timeline_overhead().cloned().collect();
+    if overhead.is_empty() {
+        let why = Uncorrected::NoBaseline.to_string();
+        return analysis.reasons.push(Reason::new(About::Other("stages.corrected".into()), why));
+    }
+    let measure = |trace: &Trace| {
+        let Attributed { index, activity, host, .. } = &Attributed::of(trace, inputs.options);
+        let (copies, members) = (&CopyMeter::new(trace, inputs.options.limits), &index.members());
+        let measured = StageMeter { trace, index, activity, host, copies, members };
+        measured.stages(&mut Naming::of_trace(trace)).into_iter().map(|(stage, _)| stage).collect()
+    };
+    let replay = Replay::of(inputs.trace, &index.launches().call_of_op);
+    for (at, stage) in analysis.stages.iter_mut().enumerate() {
+        let own = overhead.iter().find(|own| own.stage == stage.name);
+        match correct(&replay, index, (at, stage), own, measure) {
+            Ok(corrected) => stage.corrected = Some(corrected),
+            Err(why) => {
+                let about = About::Other(format!("stages.{}.corrected", stage.name));
+                analysis.reasons.push(Reason::new(about, why.to_string()));
+            }
+        }
+        if let Some(warm) = &mut stage.warm {
+            warm.corrected = stage.corrected;
         }
     }
 }

@@ -32,6 +32,7 @@
 //! - [`gpu`]: peaks and bandwidth of a device; [`model`]: work of a model; [`counters`]: hardware counters;
 //! - [`findings`]: one file per rule in `findings/rules`; [`compare`]: two analyses side by side;
 //! - [`knobs`]: changes of a workload that carry out the action of a finding;
+//! - `replay`: the stages without the profiler that recorded them;
 //! - `roof`: the distance of kernels and stages to the roof;
 //! - `checks`: consistency of the result ([`violations`]).
 
@@ -54,6 +55,7 @@ mod layers;
 mod names;
 mod ranks;
 mod rates;
+mod replay;
 mod result;
 mod roof;
 mod serving;
@@ -65,7 +67,7 @@ mod vitals;
 use roofgap_base::numbers;
 
 pub use account::operators as account_operators;
-pub use analyze::{Analyzed, Options, analyze};
+pub use analyze::{Analyzed, Options, Prices, analyze};
 pub use attribution::{
     CallKind, CallNode, Contexts, LaunchCount, Launches, NO_CALL, Scope, call_tree, launch_counts,
     operation_tree,

@@ -199,7 +199,13 @@ pub fn verdict(stage: &Stage) -> Verdict {
         (label, format!("the GPU is idle {:.1} % of {time}; {cause}", 100.0 * (1.0 - share)))
     };
     let leads = label == leading && label != StageLimit::NotMeasured;
-    Verdict { pct: leads.then_some(100.0 * ns_share), ..limited(label, why) }
+    let pct = match label {
+        StageLimit::Copy if copies_lead => {
+            Some(100.0 * stage.each_device(stage.memcpy_ns.unwrap_or(0)) as f64 / elapsed)
+        }
+        _ => leads.then_some(100.0 * ns_share),
+    };
+    Verdict { pct, ..limited(label, why) }
 }
 
 /// Names the time of a stage in a sentence.
@@ -227,7 +233,13 @@ fn waits(stage: &Stage) -> String {
                 100.0 * waiting as f64 / exposed.max(1) as f64
             )
         }
-        None => "; one rank does not tell waiting for the others from transfer".to_owned(),
+        None => match stage.communication {
+            Some(own) if 2 * own.late_ns > own.exposed_ns => format!(
+                "; {:.0} % of that is waiting in the first calls, until the other ranks arrived",
+                100.0 * own.late_ns as f64 / own.exposed_ns.max(1) as f64
+            ),
+            _ => "; one rank does not tell waiting for the others from transfer".to_owned(),
+        },
     }
 }
 

@@ -53,6 +53,20 @@ pub fn student_t(degrees: usize, confidence: Confidence) -> f64 {
     interpolate(&rows, degrees as f64)
 }
 
+/// Returns the half of the 95 % confidence interval of the logarithm of the ratio of two times, by their repeats. `None` with fewer than two
+/// repeats on a side, or where a time is not above 0.
+pub fn ratio_error(times: &[f64], others: &[f64]) -> Option<f64> {
+    let degrees = (times.len() + others.len()).checked_sub(2)?;
+    let variance = |times: &[f64]| {
+        let logs: Vec<f64> = times.iter().map(|time| time.ln()).collect();
+        let count = logs.len() as f64;
+        let mean = logs.iter().sum::<f64>() / count;
+        logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / (count - 1.0) / count
+    };
+    let error = student_t(degrees, Confidence::Pct95) * (variance(times) + variance(others)).sqrt();
+    error.is_finite().then_some(error)
+}
+
 /// Returns the 95 % confidence interval of a share, 0 to 1, of which `part` in `all` trials are known (Wilson's).
 pub fn proportion_interval(part: f64, all: f64) -> (f64, f64) {
     if all <= 0.0 {

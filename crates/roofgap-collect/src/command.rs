@@ -279,7 +279,7 @@ pub fn find_on_path(program: &Path, path: &[PathBuf]) -> Option<PathBuf> {
 }
 
 /// Splits an environment variable such as `PATH` into folders.
-pub(crate) fn folders_in_variable(name: &str) -> Vec<PathBuf> {
+pub fn folders_in_variable(name: &str) -> Vec<PathBuf> {
     std::env::var_os(name).map(|value| std::env::split_paths(&value).collect()).unwrap_or_default()
 }
 

@@ -15,6 +15,9 @@ const SECONDS: Unit = ("_seconds", "s");
 /// A share from 0 to 1, or a quotient.
 const RATIO: Unit = ("_ratio", "1");
 const TOKENS_PER_SECOND: Unit = ("_per_second", "{token}/s");
+const WATTS: Unit = ("_watts", "W");
+const JOULES: Unit = ("_joules", "J");
+const HERTZ: Unit = ("_hertz", "Hz");
 /// A number of things.
 const COUNT: Unit = ("", "{count}");
 
@@ -95,6 +98,24 @@ const GAUGES: &[Gauge] = &[
         RATIO,
         "Memory bandwidth utilisation over wall time.",
         OfStages(|stage| Some(stage.mbu.as_ref()?.by_wall_pct / 100.0)),
+    ),
+    (
+        "stage.power",
+        WATTS,
+        "Mean power of the GPUs of a stage.",
+        OfStages(|stage| Some(stage.vitals.as_ref()?.energy.as_ref()?.watts)),
+    ),
+    (
+        "stage.token.energy",
+        JOULES,
+        "Energy of the GPUs for a token of a stage.",
+        OfStages(|stage| stage.vitals.as_ref()?.energy.as_ref()?.token_j),
+    ),
+    (
+        "stage.clock",
+        HERTZ,
+        "Median clock of the multiprocessors while a stage ran.",
+        OfStages(|stage| Some(stage.vitals.as_ref()?.sm_mhz? * 1e6)),
     ),
     (
         "kernel",

@@ -1,6 +1,6 @@
 //! Vitals: energy, power, clocks and users of the GPUs, as the sampler of a session writes them.
 
-use crate::{Format, Ns, ReadError, input};
+use crate::{Device, Format, Ns, ReadError, Trace, input};
 use serde_json::Value;
 use std::path::Path;
 
@@ -42,6 +42,8 @@ pub struct GpuVitals {
     pub energy: Vec<(Ns, f64)>,
     /// Power and clocks.
     pub states: Vec<GpuState>,
+    /// Activity.
+    pub activity: Vec<GpuActivity>,
     /// Temperature, degrees Celsius.
     pub celsius: Vec<(Ns, f64)>,
     /// Processes that computed on the GPU.
@@ -63,6 +65,15 @@ pub struct GpuState {
     pub reasons: u64,
 }
 
+/// Utilisation of a GPU in a time, by NVML GPM.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct GpuActivity {
+    /// Start and end.
+    pub span: (Ns, Ns),
+    /// Active multiprocessors, active tensor pipes and bandwidth of the DRAM, %.
+    pub pct: [Option<f64>; 3],
+}
+
 /// A process that has a context on a GPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GpuUser {
@@ -76,7 +87,18 @@ pub struct GpuUser {
     pub sm_pct: Option<u64>,
 }
 
-/// Reads a file of vitals, which may be compressed with gzip. A last line that was cut off is left out.
+impl Trace {
+    /// Returns the vitals of a device: those with its UUID, or where one is not known with its number.
+    pub fn vitals_of(&self, device: &Device) -> Option<&GpuVitals> {
+        let same = |own: &&GpuVitals| match (&device.uuid, &own.uuid) {
+            (Some(one), Some(other)) => one.trim_start_matches("GPU-").eq_ignore_ascii_case(other),
+            _ => own.number == device.number,
+        };
+        self.vitals.iter().find(same)
+    }
+}
+
+/// Reads a file of vitals, which may be compressed with gzip. A line that is damaged, as the last one may be, is left out.
 ///
 /// # Errors
 /// Fails when the file is not readable, too large, or not of vitals.
@@ -87,8 +109,8 @@ pub fn read(path: &Path) -> Result<Vec<GpuVitals>, ReadError> {
     let head = lines.next().and_then(Result::ok).filter(|head| head["schema"] == SCHEMA);
     let head = head.ok_or_else(|| ReadError::damaged(path, NAME, "its first line names no schema"))?;
     let mut gpus: Vec<GpuVitals> = head["devices"].as_array().into_iter().flatten().map(device).collect();
-    for line in lines.map_while(Result::ok) {
-        let (Some(at), Some(number)) = (line["at"].as_i64(), line["device"].as_u64()) else { continue };
+    for line in lines.filter_map(Result::ok) {
+        let (Some(at), Some(number)) = (moment(&line, "at"), line["device"].as_u64()) else { continue };
         if let Some(gpu) = gpus.iter_mut().find(|gpu| u64::from(gpu.number) == number) {
             add(gpu, at, &line);
         }
@@ -99,6 +121,11 @@ pub fn read(path: &Path) -> Result<Vec<GpuVitals>, ReadError> {
         gpu.states.sort_by_key(|state| state.at);
     }
     Ok(gpus)
+}
+
+/// Returns a time that can be added to others.
+fn moment(line: &Value, name: &str) -> Option<Ns> {
+    line[name].as_i64().filter(|at| (0..1 << 62).contains(at))
 }
 
 /// Returns a value, in units of which `in_one` are one of ours.
@@ -136,6 +163,10 @@ fn add(gpu: &mut GpuVitals, at: Ns, line: &Value) {
     if state.watts.or(state.sm_mhz).is_some() {
         gpu.states.push(state);
     }
+    if let Some(since) = moment(line, "since").filter(|since| *since < at) {
+        let pct = ["sm_pct", "tensor_pct", "dram_pct"].map(|name| number(line, name, 1.0));
+        gpu.activity.push(GpuActivity { span: (since, at), pct });
+    }
     if let Some(users) = line["processes"].as_array() {
         let user = |line: &Value| {
             Some(GpuUser {
@@ -168,6 +199,7 @@ mod tests {
             r#"{"at":6,"device":0,"power_mw":1,"instant_mw":698000,"sm_mhz":1575,"memory_mhz":3201,"reasons":4}"#,
             r#"{"at":7,"device":0,"celsius":61,"processes":[{"pid":9,"sm_pct":42,"name":"python","own":false}]}"#,
             r#"{"at":8,"device":0,"energy_mj":1000}"#,
+            r#"{"at":8,"device":0,"since":6,"sm_pct":90.25,"dram_pct":12.5}"#,
             r#"{"at":9,"device":3,"energy_mj":9000}"#,
             r#"{"at":10,"device":0,"energy_mj":3000}"#,
             r#"{"at":11,"device":0,"ener"#,
@@ -187,6 +219,7 @@ mod tests {
             reasons: 4,
         };
         assert_eq!((gpu.states.as_slice(), gpu.celsius.as_slice()), (&[state][..], &[(7, 61.0)][..]));
+        assert_eq!(gpu.activity, [GpuActivity { span: (6, 8), pct: [Some(90.25), None, Some(12.5)] }]);
         let user = GpuUser { pid: 9, name: Some("python".into()), own: Some(false), sm_pct: Some(42) };
         assert_eq!(gpu.processes, [(7, vec![user])]);
     }

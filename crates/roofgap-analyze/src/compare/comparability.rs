@@ -164,10 +164,28 @@ pub fn differences(base: Side<'_>, head: Side<'_>) -> (Vec<Difference>, Vec<Stri
         }
     }
     found.extend(gpu_work(base, head));
+    found.extend(clocks(base, head));
     found.extend(stage_differences(base, head, RECORDING));
     found.extend(measured_launches(base, head));
     found.extend(stage_differences(base, head, WORK));
     (found, unchecked)
+}
+
+/// Least ratio of the clocks of two sides that may be the cause of a difference.
+const OTHER_CLOCK: f64 = 1.03;
+
+/// Compares the clocks of the stages that both sides have; returns the largest difference.
+fn clocks(base: Side<'_>, head: Side<'_>) -> Option<Difference> {
+    let clock = |stage: &Stage| stage.vitals.as_ref()?.sm_mhz.filter(|mhz| *mhz > 0.0);
+    let pairs = base.analysis.stages.iter().filter_map(|stage| {
+        let other = head.analysis.stages.iter().find(|other| other.name == stage.name)?;
+        Some((&stage.name, [clock(stage)?, clock(other)?]))
+    });
+    let ratio = |[base, head]: [f64; 2]| (base / head).max(head / base);
+    let (name, mhz) = pairs.max_by(|a, b| ratio(a.1).total_cmp(&ratio(b.1)))?;
+    let meaning = "the multiprocessors ran at another clock: a difference in time may be that of the clock";
+    let shown = mhz.map(|mhz| Some(format!("{mhz:.0} MHz")));
+    (ratio(mhz) >= OTHER_CLOCK).then(|| Difference::new(&format!("{name}.clock"), Caution, shown, meaning))
 }
 
 /// Lists the differences of the stages that both sides have.

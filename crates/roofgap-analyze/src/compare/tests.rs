@@ -69,6 +69,21 @@ fn run(base: &Analysis, head: &Analysis, gates: &str) -> Comparison {
 }
 
 #[test]
+fn another_clock_is_named_once() {
+    let at = |mhz: f64| {
+        let mut own = analysis();
+        own.stages[0].vitals = Some(StageVitals { sm_mhz: Some(mhz), ..StageVitals::default() });
+        own
+    };
+    let comparison = run(&at(1980.0), &at(1575.0), "");
+    let [difference] = comparison.differences.as_slice() else { panic!("{:?}", comparison.differences) };
+    assert_eq!((difference.what.as_str(), difference.weight), ("decode.clock", Weight::Caution));
+    assert_eq!(difference.head.as_deref(), Some("1575 MHz"));
+    assert!(run(&at(1980.0), &at(1950.0), "").differences.is_empty());
+    assert!(run(&at(1980.0), &analysis(), "").differences.is_empty(), "one side has none");
+}
+
+#[test]
 fn a_run_and_itself_are_the_same() {
     let comparison = run(&analysis(), &analysis(), "0%,decode.wall=0ns,launches_per_step=0%");
     assert!(comparison.differences.is_empty());

@@ -179,6 +179,8 @@ enum Link {
     /// A light kernel of exponentials, and one that reduces: together they normalise scores too.
     Exponential,
     Reduction,
+    /// A light kernel that fills memory with one value.
+    Fill,
     /// A matrix product.
     Product,
     /// It ends a run.
@@ -197,6 +199,9 @@ impl Kinds {
         let name_text = trace.names.get(name);
         let family = family(name_text);
         let link = match Link::of(family) {
+            // What a compiler fused ends where it reduces.
+            _ if FUSED_REDUCTIONS.iter().any(|start| name_text.starts_with(start)) => Link::Other,
+            Link::Light if name_text.contains("FillFunctor") => Link::Fill,
             Link::Light if EXPONENTIALS.iter().any(|part| name_text.contains(part)) => Link::Exponential,
             link => link,
         };
@@ -210,6 +215,9 @@ impl Kinds {
         kind
     }
 }
+
+/// Beginnings of the names of kernels that a compiler fused and that reduce.
+const FUSED_REDUCTIONS: [&str; 2] = ["triton_red_fused", "triton_per_fused"];
 
 /// Parts of the names of kernels that only compute exponentials.
 const EXPONENTIALS: [&str; 2] = ["::exp_kernel", "loop_exponential_"];
@@ -246,6 +254,9 @@ struct Lane {
     /// Gap before the first kernel, ns.
     first_gap_ns: Ns,
     last_end: Option<Ns>,
+    /// Kernels of the run that come right after one that fills memory, and whether the last one does.
+    after_fills: u64,
+    is_fill: bool,
 }
 
 /// Two kernels in a row are common and cheap; from three on they are a chain.
@@ -254,12 +265,18 @@ const LEAST_CHAIN: u64 = 3;
 /// Most kernels that one kernel replaces: the steps of an optimizer for one tensor. Longer runs work on several tensors.
 const MOST_FUSED: u64 = 12;
 
+/// Kernels from which on a run of fills, each with some kernels after it, is made of the tries of a tuner, and most kernels of a try.
+const MANY_TRIES: u64 = 40;
+const MOST_OF_A_TRY: u64 = 5;
+
 /// Kernels that wait in a queue follow one another within some microseconds. A longer gap is one before a launch.
 const QUEUED_GAP_NS: Ns = 5_000;
 
 impl Lane {
     /// Goes on with the run by a kernel, or ends it.
     fn add(&mut self, link: Link, (start, end): (Ns, Ns), found: &mut StageEvidence) {
+        self.after_fills += u64::from(self.is_fill && link != Link::Fill);
+        self.is_fill = link == Link::Fill;
         let gap = self.last_end.map_or(0, |last| start - last);
         let gap = if (0..=QUEUED_GAP_NS).contains(&gap) { gap } else { 0 };
         let ns = end - start;
@@ -297,6 +314,8 @@ impl Lane {
                     ..run
                 });
             }
+            // A tuner clears the cache before each try.
+            None if run.kernels >= MANY_TRIES && self.after_fills >= run.kernels / MOST_OF_A_TRY => {}
             None if run.kernels >= LEAST_CHAIN => {
                 found.chains.add(ChainUse { beyond_longest_ns: run.ns - run.beyond_longest_ns, ..run });
             }

@@ -25,7 +25,7 @@ use crate::model::Architecture;
 use crate::names::ShortNames;
 use crate::result::{Analysis, Confidence, Finding, Stage};
 use crate::roof::{Keeps, StageRoofs};
-use crate::verdict::{StageLimit, is_too_little, verdict};
+use crate::verdict::{LEAST_GAP_PCT, StageLimit, is_too_little, verdict};
 use program::Program;
 use rule::{Cause, Needs, View};
 use rustc_hash::FxHashMap;
@@ -104,6 +104,13 @@ pub(crate) fn find(inputs: Inputs<'_>) -> Vec<Finding> {
 /// others, by stage.
 pub(crate) fn add_of_job(analysis: &mut Analysis, waited_ns: &FxHashMap<String, i64>) {
     let waited = |stage: &str| waited_ns.get(stage).copied();
+    for stage in &mut analysis.stages {
+        let waiting = waited(&stage.name);
+        let views = std::iter::once(&mut stage.communication);
+        for own in views.chain(stage.warm.iter_mut().map(|warm| &mut warm.communication)).flatten() {
+            own.waiting_ns = waiting.map(|ns| ns.clamp(0, own.exposed_ns)).or(own.waiting_ns);
+        }
+    }
     rules::without_waits(&analysis.stages, waited, &mut analysis.findings);
     let inputs = Inputs { analysis, evidence: &[], model: None, counters: &[] };
     let stages = analysis.stages.iter().map(Stage::warm).filter(|stage| stage.elapsed_ns() > 0);
@@ -138,13 +145,40 @@ fn run<'a>(
         let counted = !inputs.counters.is_empty();
         let known = stage.idle.is_none() || verdict(stage).label != StageLimit::NotMeasured;
         let judges = |needs| needs == Needs::Counters && counted || known && !is_too_little(stage);
+        let mut found = Vec::new();
         for rule in RULES.iter().filter(|rule| has(rule.needs) && judges(rule.needs)) {
             let view =
                 View { rule, inputs, stage, evidence, roofs, program: &program, short_names: &short_names };
-            findings.extend(rule.find(&view));
+            found.extend(rule.find(&view));
         }
+        drop_small_gaps(stage, &mut found);
+        // What is known of the kernels says more than that they are above their roof.
+        let is_of_kernels = |finding: &Finding| finding.id != rules::ABOVE_ROOF && is_of_kernels(finding);
+        if found.iter().any(is_of_kernels) {
+            found.retain(|finding| finding.id != rules::ABOVE_ROOF);
+        }
+        findings.extend(found);
     }
     findings
+}
+
+fn is_of_kernels(finding: &Finding) -> bool {
+    let causes = [Cause::Kernels, Cause::Bytes, Cause::Precision];
+    RULES.iter().any(|rule| rule.is_about(&finding.id) && causes.contains(&rule.cause))
+}
+
+/// A gap that is not the limit of its stage is listed where it saves so many times as much as everything else.
+const CLEARLY_MORE: f64 = 1.5;
+
+/// Drops the findings about gaps that are too small for a limit, unless they are clearly the largest.
+fn drop_small_gaps(stage: &Stage, found: &mut Vec<Finding>) {
+    let is_small = |finding: &Finding| {
+        let own = finding.terms.iter().filter(|term| !term.what.starts_with(rule::NOT_BELOW));
+        let gap = rule::percent(own.map(|term| term.ns).fold(0, i64::saturating_add), stage.elapsed_ns());
+        rules::GAPS.contains(&finding.id.as_str()) && gap < LEAST_GAP_PCT
+    };
+    let others = found.iter().filter(|finding| !is_small(finding)).map(likely_ns).fold(0.0, f64::max);
+    found.retain(|finding| !is_small(finding) || likely_ns(finding) > CLEARLY_MORE * others);
 }
 
 /// Share of the most likely saving of its cause from which on a rule that comes first in the table is the one to act on: it is more

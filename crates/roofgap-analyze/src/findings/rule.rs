@@ -3,6 +3,7 @@
 use super::Inputs;
 use super::evidence::StageEvidence;
 use super::program::Program;
+use super::rules::RULES;
 use crate::counters::Measured;
 use crate::names::{Family, ShortNames, is_initialisation};
 use crate::result::{BoundTerm, Confidence, Finding, Stage};
@@ -153,7 +154,7 @@ impl Rule {
     /// Tells whether the rule makes findings of this id.
     pub fn is_about(&self, id: &str) -> bool {
         match self.id.strip_suffix('*') {
-            Some(start) => id.starts_with(start),
+            Some(start) => id.starts_with(start) && RULES.iter().all(|rule| rule.id != id),
             None => id == self.id,
         }
     }
@@ -220,6 +221,9 @@ impl<'a> View<'a> {
 /// Least bound of a finding, % of the stage's time. Less is no advice.
 pub const LEAST_PCT: f64 = 3.0;
 
+/// Beginning of the name of the term that keeps a bound from more than a roof allows.
+pub(super) const NOT_BELOW: &str = "not below ";
+
 /// A finding under construction.
 pub(super) struct FindingBuilder(Finding);
 
@@ -233,7 +237,7 @@ impl FindingBuilder {
         let (roof, roof_ns) = roofs.highest(rule.keeps);
         let bound_ns = sum.clamp(0, (elapsed - roof_ns).max(0));
         if bound_ns < sum {
-            terms.push(BoundTerm { what: format!("not below {roof}"), ns: bound_ns - sum });
+            terms.push(BoundTerm { what: format!("{NOT_BELOW}{roof}"), ns: bound_ns - sum });
         }
         Self(Finding {
             id: rule.id.to_owned(),

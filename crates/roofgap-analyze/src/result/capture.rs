@@ -174,7 +174,7 @@ results! {
         pub stage: String,
         /// Time under the profiler divided by time without it.
         pub ratio: f64,
-        /// Ends of the 95 % confidence interval of `ratio`; left out for a comparison of two runs.
+        /// Ends of the 95 % confidence interval of `ratio`, over pairs or over the repeats of two runs; left out for single repeats.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub interval: Option<(f64, f64)>,
         /// Number of pairs of windows of one process, with the profiler and without; left out for a comparison of two runs.
@@ -184,9 +184,10 @@ results! {
 }
 
 impl Overhead {
-    /// Returns the ratio that is sure: the lower end of the confidence interval where there is one.
+    /// Returns the ratio that is sure: the lower end of the confidence interval of pairs. Two runs have few repeats, and the fastest of
+    /// each say more than their interval.
     pub fn sure_ratio(&self) -> f64 {
-        self.interval.map_or(self.ratio, |(low, _)| low)
+        self.interval.filter(|_| self.pairs.is_some()).map_or(self.ratio, |(low, _)| low)
     }
 }
 

@@ -164,11 +164,15 @@ impl Analysis {
         reason.map(|reason| reason.why.as_str())
     }
 
+    /// Returns the profiler that recorded the timeline.
+    pub(crate) fn recorder(&self) -> Option<Profiler> {
+        self.sources.iter().find_map(|source| Profiler::of_timeline(&source.format))
+    }
+
     /// Returns the overhead of the profiler that recorded the timeline. Other profilers run separately, so that their overhead is
     /// not in the times shown.
     pub fn timeline_overhead(&self) -> impl Iterator<Item = &Overhead> {
-        let mut recorders = self.sources.iter().filter_map(|source| Profiler::of_timeline(&source.format));
-        let recorder = recorders.next();
+        let recorder = self.recorder();
         self.overhead.iter().filter(move |overhead| Some(overhead.tool) == recorder)
     }
 }

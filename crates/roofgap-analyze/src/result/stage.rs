@@ -1,6 +1,6 @@
 //! The numbers of one stage, and the work of the CPU in its idle time.
 
-use super::{CopyRow, GraphRow, Kernel, RoofDistance, StageCoverage, StageVitals};
+use super::{CopyRow, GraphRow, Kernel, Profiler, RoofDistance, StageCoverage, StageVitals, TokenCost};
 use crate::verdict::StageLimit;
 
 words! {
@@ -129,6 +129,34 @@ results! {
         pub expected_ns: i64,
     }
 
+    /// A stage as it is without the profiler that recorded it: its timeline, replayed with each recorded event shortened by its cost. Shares
+    /// and limit are those of its warm part.
+    #[derive(Copy)]
+    pub struct Corrected {
+        /// Profiler whose cost is taken off.
+        pub tool: Profiler,
+        /// Time of a step, or of an instance where the stage has no steps, ns.
+        pub step_ns: i64,
+        /// Lower end of its 95 % confidence interval, ns.
+        pub low_ns: i64,
+        /// Upper end of its 95 % confidence interval, ns.
+        pub high_ns: i64,
+        /// Share of the time in which its GPUs run its operations, %.
+        pub busy_pct: f64,
+        /// Share of the time in which they run none of its operations, %.
+        pub idle_pct: f64,
+        /// Idle time in which the CPU had not launched the next operation, as in `idle.launch_ns`, ns.
+        pub launch_ns: i64,
+        /// Main limit.
+        pub limit: StageLimit,
+        /// Recorded events of a step or an instance: calls, operators of a framework, and operations of a graph after the first.
+        pub calls: u64,
+        /// Cost of such an event, ns; 0 where the stage is not slower under the profiler.
+        pub cost_per_call_ns: i64,
+        /// Source of the cost.
+        pub source: CostSource,
+    }
+
     /// Communication with other GPUs in a stage, summed over devices.
     #[derive(Copy, Eq, Default)]
     pub struct StageCommunication {
@@ -140,6 +168,13 @@ results! {
         pub exposed_ns: i64,
         /// Part of `exposed_ns` in which the GPU waits for another one to arrive, ns; null where one GPU alone was recorded.
         pub waiting_ns: Option<i64>,
+        /// Part of `exposed_ns` in the first collectives of a kind and size where they took more than five times as long as the others,
+        /// beyond the time of those, ns: another rank arrived later.
+        #[serde(default)]
+        pub late_ns: i64,
+        /// Number of these collectives.
+        #[serde(default)]
+        pub late_calls: u64,
     }
 
     /// GPU work of other ranges and threads in the time of a stage.
@@ -233,6 +268,9 @@ results! {
         /// Communication with other GPUs in its warm part; null where there is none.
         #[serde(default)]
         pub communication: Option<StageCommunication>,
+        /// The stage without its profiler; left out where its cost is not known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub corrected: Option<Corrected>,
         /// Steps (tokens of decode).
         pub steps: Option<Steps>,
         /// Kernels, by total time.
@@ -249,6 +287,9 @@ results! {
         /// Clocks and energy; left out where they were not sampled.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub vitals: Option<StageVitals>,
+        /// Cost of its tokens; left out where no prices or no tokens are known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub cost: Option<TokenCost>,
         /// Origin of its times.
         #[serde(default)]
         pub from: StageOrigin,
@@ -393,6 +434,16 @@ pub struct Outside {
     pub idle_ns: i64,
     /// Part of `idle_ns` before the first operation, ns.
     pub before_ns: i64,
+}
+
+words! {
+    /// The source of the cost of a profiler.
+    pub enum CostSource {
+        /// The profiled run against a run without the profiler.
+        Baseline = "baseline",
+        /// Windows of one process with the profiler and without, in pairs.
+        Pairs = "pairs",
+    }
 }
 
 words! {
@@ -594,6 +645,9 @@ results! {
         pub tensor_active_pct: Option<f64>,
         /// DRAM traffic divided by the bytes that the model must move; null without a model.
         pub to_model: Option<f64>,
+        /// Source, where it is not sampled counters: `NVML GPM`, from samples that lie entirely in the stage.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub source: Option<String>,
         /// Number of samples with its operations.
         pub samples: u64,
         /// Median length of a sample, ns.

@@ -57,9 +57,12 @@ results! {
         pub meter_j: f64,
         /// Time of that, ns.
         pub meter_ns: i64,
-        /// Power of the idle GPUs, W: the median of the times without GPU work between the first and the last operation, or the lowest
-        /// where there are too few.
+        /// Power of the idle GPUs, W: the lowest over half a second while the program had a context, where part of that time is without GPU
+        /// work; else over any half second.
         pub idle_w: f64,
+        /// True if `idle_w` is that of GPUs with a context, which is higher.
+        #[serde(default)]
+        pub idle_in_context: bool,
         /// Idle part outside of the stages, J: loading, warm-up, the time between stages.
         pub outside_idle_j: f64,
         /// Dynamic part outside of the stages, J.
@@ -92,8 +95,19 @@ results! {
         pub roof_at_clock_pct: Option<f64>,
         /// Reasons of the driver for a clock below the highest, by time.
         pub throttle: Vec<ThrottleTime>,
+        /// Beginning at a low clock; left out where there is none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub ramp: Option<ClockRamp>,
         /// Energy; null where the meter was not read while the stage ran.
         pub energy: Option<StageEnergy>,
+    }
+
+    /// The beginning of a stage, at a clock below nine tenths of the median.
+    pub struct ClockRamp {
+        /// Share of the samples of the stage, %.
+        pub pct: f64,
+        /// Mean clock of the multiprocessors in it, MHz.
+        pub sm_mhz: f64,
     }
 
     /// Time with a reason for a lower clock.
@@ -102,6 +116,17 @@ results! {
         pub reason: ThrottleReason,
         /// Share of the samples of the stage, %.
         pub pct: f64,
+    }
+
+    /// Cost of a million tokens of a stage, in the currency of `cost.per_gpu_hour` and `cost.per_kwh`.
+    #[derive(Default)]
+    pub struct TokenCost {
+        /// Sum of the parts that are known.
+        pub million_tokens: f64,
+        /// Time of the GPUs, at `tokens_per_s`; null without its price.
+        pub gpu: Option<f64>,
+        /// Energy, at `vitals.energy.token_j`; null without its price or the energy.
+        pub energy: Option<f64>,
     }
 
     /// Energy of a stage in all of its instances, all GPUs together.
@@ -117,6 +142,10 @@ results! {
         pub dynamic_j: f64,
         /// Half of the interval of 95 % of `dynamic_j`, J; null where the meter does not tell the stage apart from the others.
         pub error_j: Option<f64>,
+        /// Stage that the meter does not tell it apart from, or `outside`: the two share their dynamic energy by their times; left out
+        /// where it is told apart.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub together_with: Option<String>,
         /// Mean power, W.
         pub watts: f64,
         /// Energy of a token, J; null where tokens are not known.

@@ -173,6 +173,9 @@ pub struct EngineStage {
     pub all: Option<AllOfStage>,
 }
 
+/// A draft model takes at most one in so many parts of the time of its model.
+const DRAFT: Ns = 8;
+
 impl EngineStage {
     /// Collects steps by kind, in the order in which the kinds occur. Only steps that were recorded as a whole are kept.
     pub fn collect(trace: &Trace, steps: impl Iterator<Item = (u32, StageKind, EngineStep)>) -> Vec<Self> {
@@ -209,11 +212,20 @@ impl EngineStage {
                 continue;
             };
             if let Some((around, outer)) = open.get(&range.thread).and_then(|at| found.get_mut(*at))
-                && rows.get(*around as usize).is_some_and(|outer| range.end <= outer.end)
+                && let Some(last) = rows.get(*around as usize)
             {
-                // Two names of one step: the inner one may know more.
-                outer.complete(&step);
-                continue;
+                if range.end <= last.end {
+                    // Two names of one step: the inner one may know more.
+                    outer.complete(&step);
+                    continue;
+                }
+                let time = range.end - range.start;
+                let follows =
+                    range.start - last.end < time && time.saturating_mul(DRAFT) < last.end - last.start;
+                if range.name == last.name && follows && step.kind() == Some(StageKind::Prefill) {
+                    // Speculative decoding: the draft model reads the prompts that the model has just read, as a part of the step.
+                    continue;
+                }
             }
             open.insert(range.thread, found.len());
             found.push((row as u32, step));

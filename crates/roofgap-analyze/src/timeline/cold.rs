@@ -2,7 +2,7 @@
 
 use super::idle::{Activity, HostWork};
 use super::interval::IntervalSet;
-use super::repeats::repeated_from;
+use super::repeats::{LEAST_PASS, repeated_from};
 use super::steps::{StepPeriod, StepPeriods, steady};
 use crate::attribution::NO_CALL;
 use crate::result::{ColdCause, ColdKind, ColdStart, StageKind, SteadyUnit, Tail};
@@ -187,7 +187,11 @@ impl ColdCalls {
             let (ns, name) = ((until - from).max(0), calls.name.get(row).copied().unwrap_or_default());
             ColdPart { ns, kind: ColdKind::FirstLaunch, call: name, from_start }
         });
-        loads.into_iter().chain(launch).max_by_key(|part| part.ns).filter(|part| part.ns > 0)
+        let longer = loads.iter().chain(&launch).copied().max_by_key(|part| part.ns)?;
+        // Memory that is allocated before the launch takes its own time.
+        let sum: Ns = loads.iter().chain(&launch).map(|part| part.ns).sum();
+        let ns = if longer.from_start { longer.ns } else { sum.min(until - gap.0) };
+        Some(ColdPart { ns, ..longer }).filter(|part| part.ns > 0)
     }
 }
 
@@ -327,9 +331,12 @@ fn startup_ns(trace: &Trace, index: &StageIndex, stage: usize, warm: usize) -> N
     };
     let first = match spans.steps.first() {
         Some(step) => (warm >= 2).then_some(step.start),
-        // What repeats for a small part of the time may be the layers of one pass.
+        // What repeats for a small part of the time may be the layers of one pass, where it is short.
         None if trace.recorded.is_empty() => repeated_from(trace, index)
-            .filter(|first| whole.end - first >= whole.length() / 100 * LEAST_REPEATED_PCT),
+            .filter(|(first, operations)| {
+                *operations >= LEAST_PASS || whole.end - first >= whole.length() / 100 * LEAST_REPEATED_PCT
+            })
+            .map(|(first, _)| first),
         None => None,
     };
     let before = first.map_or(0, |first| first - whole.start);

@@ -156,7 +156,7 @@ impl Launch {
 }
 
 /// Longest time that an operation takes to start on an idle GPU after its launch call returned, ns.
-const LAUNCH_LATENCY_NS: Ns = 10_000;
+pub const LAUNCH_LATENCY_NS: Ns = 10_000;
 
 /// Idle time by cause, and its parts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

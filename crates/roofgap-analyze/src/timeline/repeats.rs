@@ -9,6 +9,10 @@ use roofgap_trace::{NameId, Ns, OpKind, Trace};
 const LEAST_REPEATS: usize = 4;
 const LEAST_KERNELS: usize = 8;
 
+/// Least operations of a repetition that is a whole pass, not a layer, and the fewest repetitions of it.
+pub const LEAST_PASS: usize = 200;
+const LEAST_PASSES: usize = 2;
+
 /// Most repetitions at the beginning that are slow because they are the first.
 const MOST_COLD: usize = 3;
 
@@ -23,12 +27,16 @@ struct Seen {
     same: usize,
 }
 
-/// Returns the time at which the CPU began the work that repeats until near the end of the trace; `None` where nothing shows it, or
-/// where the GPU computes for half of the time before it.
-pub fn repeated_from(trace: &Trace, index: &StageIndex) -> Option<Ns> {
-    let ops = &trace.ops;
+/// Returns the time at which the CPU began the work that repeats until near the end of the trace, and how many operations a repetition
+/// has; `None` where nothing shows it, or where the GPU computes for half of the time before it. Kernels show it better than copies.
+pub fn repeated_from(trace: &Trace, index: &StageIndex) -> Option<(Ns, usize)> {
     let runs = |kind| matches!(kind, OpKind::Kernel | OpKind::Graph);
-    let rows: Vec<usize> = (0..ops.len()).filter(|row| runs(ops.kind[*row])).collect();
+    repeated(trace, index, runs).or_else(|| repeated(trace, index, |_| true))
+}
+
+fn repeated(trace: &Trace, index: &StageIndex, counts: fn(OpKind) -> bool) -> Option<(Ns, usize)> {
+    let ops = &trace.ops;
+    let rows: Vec<usize> = (0..ops.len()).filter(|row| counts(ops.kind[*row])).collect();
     let device = ops.device[*rows.get(rows.len() / 2)?];
     let rows: Vec<usize> = rows.into_iter().filter(|row| ops.device[*row] == device).collect();
     let name = |at: usize| ops.name[rows[at]];
@@ -46,14 +54,14 @@ pub fn repeated_from(trace: &Trace, index: &StageIndex) -> Option<Ns> {
     let units: Vec<Ns> = (first..last).step_by(period).map(|at| start(at + period) - start(at)).collect();
     let usual = median(&mut units.clone())?;
     let cold = units.iter().take(MOST_COLD).take_while(|ns| **ns > 2 * usual).count();
-    if units.len() < cold + LEAST_REPEATS {
+    if units.len() < cold + if period >= LEAST_PASS { LEAST_PASSES } else { LEAST_REPEATS } {
         return None;
     }
     let (begin, first) = (start(0), first + cold * period);
     let computed: Ns = rows[..first].iter().map(|row| ops.duration(*row)).sum();
     let call = index.call_of_op(rows[first]);
     let launched = if call == NO_CALL { None } else { trace.calls.start.get(call as usize) };
-    (2 * computed < start(first) - begin).then(|| launched.copied().unwrap_or(start(first)))
+    (2 * computed < start(first) - begin).then(|| (launched.copied().unwrap_or(start(first)), period))
 }
 
 /// Returns the number of kernels after which most of a sequence repeats, the largest where several do.

@@ -1,9 +1,10 @@
 //! Vitals beside a program whose power and clock are known.
 
 use crate::programs::{GEMM, Program, US};
-use roofgap_analyze::{Analysis, EnergyRun, Options, ThrottleReason, analyze};
+use roofgap_analyze::model::Tokens;
+use roofgap_analyze::{Analysis, EnergyRun, Options, Prices, ThrottleReason, analyze};
 use roofgap_trace::account::{Account, Repeat, StageTime};
-use roofgap_trace::vitals::{GpuState, GpuUser, GpuVitals};
+use roofgap_trace::vitals::{GpuActivity, GpuState, GpuUser, GpuVitals};
 
 const MS: i64 = 1_000 * US;
 const EPOCH: i64 = 1_790_000_000_000_000_000;
@@ -110,4 +111,51 @@ fn vitals_of_another_time_or_none_leave_nothing() {
         let analysis = analysed(program(), own, EPOCH, Options::default());
         assert!(analysis.vitals.is_none() && analysis.stages.iter().all(|stage| stage.vitals.is_none()));
     }
+}
+
+#[test]
+fn activity_by_nvml_stands_in_for_sampled_counters() {
+    let program = program();
+    let mut own = vitals(&program, EPOCH);
+    let spans =
+        [(0, 9), (10, 39)].map(|(first, last)| (program.trace.ops.start[first], program.trace.ops.end[last]));
+    // Windows of 110 ms: the DRAM is busy for 20 % of prefill and 80 % of decode, tensor pipes for 60 % of prefill.
+    for tick in 0..55 {
+        let span = (tick * 110 * MS, (tick + 1) * 110 * MS);
+        let part =
+            spans.map(|(start, end)| (end.min(span.1) - start.max(span.0)).max(0) as f64 / (110 * MS) as f64);
+        let pct = [None, Some(60.0 * part[0]), Some(20.0 * part[0] + 80.0 * part[1])];
+        own.activity.push(GpuActivity { span: (span.0 + EPOCH, span.1 + EPOCH), pct });
+    }
+    let analysis = analysed(program, Some(own), EPOCH, Options::default());
+    let [prefill, decode] = [0, 1].map(|at| analysis.stages[at].mbu_measured.clone().unwrap());
+    assert_eq!(prefill.source.as_deref(), Some("NVML GPM"));
+    let near = |value: Option<f64>, wanted: f64| {
+        assert!((value.unwrap() - wanted).abs() < 1.0, "{value:?} {wanted}")
+    };
+    near(prefill.by_wall_pct, 20.0);
+    near(prefill.tensor_active_pct, 60.0);
+    near(decode.by_wall_pct, 80.0);
+    near(decode.tensor_active_pct, 0.0);
+    assert!(decode.sm_active_pct.is_none() && decode.covered_pct > 80.0, "{decode:?}");
+}
+
+#[test]
+fn tokens_cost_the_time_of_the_gpu_and_their_energy() {
+    let costs = |prices: Prices, tokens: Tokens| {
+        let program = program();
+        let own = vitals(&program, EPOCH);
+        let options = Options { prices, tokens, ..Options::default() };
+        let stage = analysed(program, Some(own), EPOCH, options).stages.remove(1);
+        (stage.tokens_per_s, stage.vitals.unwrap().energy.unwrap().token_j, stage.cost)
+    };
+    let prices = Prices { per_gpu_hour: Some(3.6), per_kwh: Some(0.36) };
+    let tokens = Tokens { generated: Some(30), batch: Some(1), ..Tokens::default() };
+    let (rate, token_j, cost) = costs(prices, tokens);
+    let cost = cost.unwrap();
+    // A second of the GPU costs 0.001, and so do 10 kJ.
+    assert!((cost.gpu.unwrap() - 1e3 / rate.unwrap()).abs() < 1e-9, "{cost:?} {rate:?}");
+    assert!((cost.energy.unwrap() - 0.1 * token_j.unwrap()).abs() < 1e-9, "{cost:?} {token_j:?}");
+    assert!((cost.million_tokens - cost.gpu.unwrap() - cost.energy.unwrap()).abs() < 1e-9);
+    assert!(costs(Prices::default(), tokens).2.is_none() && costs(prices, Tokens::default()).2.is_none());
 }

@@ -17,6 +17,12 @@ const SUCCESS: Status = 0;
 /// Fields of `nvmlDeviceGetFieldValues`: power over the last second, and now.
 const POWER_FIELDS: [u32; 2] = [185, 186];
 
+/// Metrics of GPM: active multiprocessors, active tensor pipes, DRAM bandwidth.
+const GPM_METRICS: [u32; 3] = [2, 5, 10];
+
+/// Room for metrics of GPM: above that of any header.
+const GPM_ROOM: usize = 512;
+
 /// Most processes of a device that are listed.
 const MOST_PROCESSES: usize = 64;
 
@@ -71,6 +77,27 @@ struct ProcessUse {
     encoder: u32,
     decoder: u32,
 }
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct GpmMetric {
+    id: u32,
+    status: Status,
+    value: f64,
+    /// Short name, long name and unit.
+    names: [*const c_char; 3],
+}
+
+#[repr(C)]
+struct GpmRequest {
+    version: u32,
+    count: u32,
+    samples: [Handle; 2],
+    metrics: [GpmMetric; GPM_ROOM],
+}
+
+/// Two samples of the counters of a device, between which NVML computes utilisations.
+pub struct Gpm(Box<GpmRequest>);
 
 /// A process that has a context on a device.
 pub struct GpuProcess {
@@ -237,6 +264,57 @@ impl Nvml {
         let ask = symbol!(self.library, "nvmlDeviceGetMemoryInfo", Ask)?;
         // SAFETY: writes three numbers: total, free, used.
         (unsafe { ask(gpu.0, &raw mut memory) } == SUCCESS).then_some(memory[2])
+    }
+
+    /// Takes the first sample of the counters of a device; `None` where it has none: before Hopper, and in parts (MIG).
+    pub fn gpm(&self, gpu: Gpu) -> Option<Gpm> {
+        type Support = unsafe extern "C" fn(Handle, *mut [u32; 2]) -> Status;
+        type Alloc = unsafe extern "C" fn(*mut Handle) -> Status;
+        // The version of the question, and the answer.
+        let mut support = [1, 0];
+        let ask = symbol!(self.library, "nvmlGpmQueryDeviceSupport", Support)?;
+        // SAFETY: reads and writes two numbers.
+        let status = unsafe { ask(gpu.0, &raw mut support) };
+        if status != SUCCESS || support[1] != 1 || self.is_mig(gpu) {
+            return None;
+        }
+        let alloc = symbol!(self.library, "nvmlGpmSampleAlloc", Alloc)?;
+        let none = GpmMetric { id: 0, status: SUCCESS, value: 0.0, names: [ptr::null(); 3] };
+        let (version, count) = (1, GPM_METRICS.len() as u32);
+        let mut own = GpmRequest { version, count, samples: [ptr::null_mut(); 2], metrics: [none; GPM_ROOM] };
+        own.metrics.iter_mut().zip(GPM_METRICS).for_each(|(metric, id)| metric.id = id);
+        for sample in &mut own.samples {
+            // SAFETY: writes one handle. The samples stay for the life of the process.
+            if unsafe { alloc(sample) } != SUCCESS {
+                return None;
+            }
+        }
+        self.gpm_sample(gpu, own.samples[0]).then(|| Gpm(Box::new(own)))
+    }
+
+    fn gpm_sample(&self, gpu: Gpu, sample: Handle) -> bool {
+        type Get = unsafe extern "C" fn(Handle, Handle) -> Status;
+        let get = symbol!(self.library, "nvmlGpmSampleGet", Get);
+        // SAFETY: a sample is a structure of one pointer, which was allocated for this.
+        get.is_some_and(|get| unsafe { get(gpu.0, sample) } == SUCCESS)
+    }
+
+    /// Returns the utilisations since the last call, %: multiprocessors, tensor pipes, DRAM bandwidth.
+    /// `None` where no sample could be taken.
+    pub fn gpm_pct(&self, gpu: Gpu, Gpm(own): &mut Gpm) -> Option<[Option<f64>; 3]> {
+        type Get = unsafe extern "C" fn(*mut GpmRequest) -> Status;
+        let get = symbol!(self.library, "nvmlGpmMetricsGet", Get)
+            .filter(|_| self.gpm_sample(gpu, own.samples[1]))?;
+        // SAFETY: reads the samples, and writes `count` metrics, for which there is room.
+        let asked = unsafe { get(&raw mut **own) };
+        own.samples.swap(0, 1);
+        let value = |at: usize| {
+            let metric = &own.metrics[at];
+            // A sample that came too soon has no number.
+            let value = (asked == SUCCESS && metric.status == SUCCESS).then_some(metric.value);
+            value.filter(|value| value.is_finite())
+        };
+        Some([value(0), value(1), value(2)])
     }
 
     /// Lists the processes that compute on a device, with their use of it since `since_us`.

@@ -4,7 +4,7 @@
 //! names the fields.
 
 use super::SampleError;
-use super::nvml::{Gpu, GpuProcess, Nvml};
+use super::nvml::{Gpm, Gpu, GpuProcess, Nvml};
 use crate::collector::now;
 use std::fmt::{Display, Write as _};
 use std::fs::File;
@@ -22,6 +22,9 @@ const POLL: Duration = Duration::from_millis(5);
 /// Interval of clocks and power, and of the slow values.
 const FAST: Duration = Duration::from_millis(50);
 const SLOW: Duration = Duration::from_secs(1);
+
+/// Interval of utilisations: NVML asks for 100 ms at least.
+const ACTIVITY: Duration = Duration::from_millis(105);
 
 /// A file of samples that the threads of the devices share.
 struct Sink {
@@ -78,11 +81,12 @@ fn quoted(text: &str) -> String {
     out + "\""
 }
 
-/// Samples into a new file until `is_over`. Returns the number of lines.
+/// Samples into a new file until `is_over`; with `activity`, utilisations by NVML GPM too, which uses the hardware counters that profilers use.
+/// Returns the number of lines.
 ///
 /// # Errors
 /// Fails when there is no NVML or no device, or the file cannot be written.
-pub fn run(path: &Path, is_over: &(dyn Fn() -> bool + Sync)) -> Result<u64, SampleError> {
+pub fn run(path: &Path, activity: bool, is_over: &(dyn Fn() -> bool + Sync)) -> Result<u64, SampleError> {
     let nvml = Nvml::open().map_err(SampleError::Refused)?;
     let gpus = nvml.gpus()?;
     let cannot = |error: io::Error| SampleError::Write(path.to_owned(), error);
@@ -92,7 +96,10 @@ pub fn run(path: &Path, is_over: &(dyn Fn() -> bool + Sync)) -> Result<u64, Samp
     std::thread::scope(|scope| {
         for (device, gpu) in gpus.iter().enumerate() {
             let (nvml, sink) = (&nvml, &sink);
-            scope.spawn(move || sample(nvml, *gpu, device, sink, is_over));
+            scope.spawn(move || {
+                let gpm = activity.then(|| nvml.gpm(*gpu)).flatten();
+                sample(nvml, *gpu, gpm, device, sink, is_over);
+            });
         }
     });
     let mut file = sink.file.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -121,11 +128,19 @@ fn head(nvml: &Nvml, gpus: &[Gpu]) -> String {
 }
 
 /// Samples one device. Each value is asked for at its own rate.
-fn sample(nvml: &Nvml, gpu: Gpu, device: usize, sink: &Sink, is_over: &(dyn Fn() -> bool + Sync)) {
+fn sample(
+    nvml: &Nvml,
+    gpu: Gpu,
+    mut gpm: Option<Gpm>,
+    device: usize,
+    sink: &Sink,
+    is_over: &(dyn Fn() -> bool + Sync),
+) {
     let started = Instant::now();
     let (mut fast, mut slow, mut energy) = (started, started, started);
     let mut last_energy = None;
     let mut since_us = now() / 1_000;
+    let (mut active, mut active_since) = (started + ACTIVITY, now());
     while !is_over() && sink.failed.get().is_none() {
         let time = Instant::now();
         if time >= energy {
@@ -147,7 +162,19 @@ fn sample(nvml: &Nvml, gpu: Gpu, device: usize, sink: &Sink, is_over: &(dyn Fn()
             sink.put(&line.with("reasons", nvml.reasons(gpu)).end());
             fast = time + FAST;
         }
-        if time >= slow {
+        // What takes long waits until the energy counter has just changed.
+        let is_quiet = energy.saturating_duration_since(Instant::now()) > QUIET / 2 || time >= slow + SLOW;
+        if let Some(gpm) = gpm.as_mut().filter(|_| time >= active && is_quiet) {
+            let at = now();
+            if let Some(values) = nvml.gpm_pct(gpu, gpm) {
+                let [sm, tensor, dram] = values.map(|pct| pct.map(|pct| format!("{pct:.2}")));
+                let line = Line::at(at, device).with("since", Some(active_since)).with("sm_pct", sm);
+                sink.put(&line.with("tensor_pct", tensor).with("dram_pct", dram).end());
+                active_since = at;
+            }
+            active = time + ACTIVITY;
+        }
+        if time >= slow && is_quiet {
             let line = Line::at(now(), device).with("celsius", nvml.celsius(gpu));
             let line = line.with("busy_pct", nvml.utilisation_pct(gpu));
             let line = line.with("used_bytes", nvml.used_bytes(gpu));
@@ -156,8 +183,9 @@ fn sample(nvml: &Nvml, gpu: Gpu, device: usize, sink: &Sink, is_over: &(dyn Fn()
             sink.put(&line.with("processes", processes).end());
             slow = time + SLOW;
         }
-        let next = energy.min(fast).min(slow);
-        std::thread::sleep(next.saturating_duration_since(Instant::now()).min(FAST));
+        let done = Instant::now();
+        let next = energy.min(fast).min(if gpm.is_some() && active > done { active } else { fast });
+        std::thread::sleep(next.saturating_duration_since(done).min(FAST));
     }
     // The last part of the energy, and of the clocks.
     let line = Line::at(now(), device).with("energy_mj", nvml.energy_mj(gpu));

@@ -116,7 +116,7 @@ fn samples_vitals_in_a_process_of_its_own() {
     let Some(file) = std::env::var_os(VITALS) else { return };
     let energies = || std::fs::read_to_string(&file).map_or(0, |text| text.matches("energy_mj").count());
     let deadline = Instant::now() + crate::support::PATIENCE;
-    let done = roofgap_inject::sampler::vitals::run(Path::new(&file), &|| {
+    let done = roofgap_inject::sampler::vitals::run(Path::new(&file), true, &|| {
         energies() > 5 || Instant::now() > deadline
     });
     assert!(done.is_ok(), "sampling failed: {}", done.unwrap_err());
@@ -162,6 +162,12 @@ fn vitals_are_lines_with_their_own_times() {
         "{slow}"
     );
     assert!(slow.contains(r#""sm_pct":42"#) && !slow.contains("\"bytes\""), "{slow}");
+    let active = values("\"since\"");
+    let active = active.iter().map(|line| line.split_once(",\"sm_pct\"").unwrap().1);
+    assert!(
+        active.clone().count() > 0 && active.clone().all(|rest| rest == r#":90.00,"dram_pct":12.50}"#),
+        "{text}"
+    );
     // A line a change of the counter, and one at the end.
     let mut energies = values("energy_mj");
     energies.pop();

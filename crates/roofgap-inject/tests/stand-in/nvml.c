@@ -49,3 +49,21 @@ int nvmlDeviceGetProcessUtilization(void *device, Use *used, unsigned *count, un
     Use own = {getpid(), now_us() + 1, 42, 0, 0, 0}, old = {getpid(), since, 99, 0, 0, 0};
     return used[0] = own, used[1] = old, *count = 2, sizeof(Use) != 32;
 }
+typedef struct { unsigned id; int status; double value; char *names[3]; } Metric;
+typedef struct { unsigned version, count; void *samples[2]; Metric metrics[333]; } Request;
+int nvmlGpmQueryDeviceSupport(void *device, unsigned support[2]) { return support[1] = 1, support[0] != 1; }
+int nvmlGpmSampleAlloc(void **sample) {
+    static char samples[2];
+    static int taken;
+    return *sample = &samples[taken++], 0;
+}
+int nvmlGpmSampleGet(void *device, void *sample) { return *(char *)sample = 1, 0; }
+int nvmlGpmMetricsGet(Request *request) {
+    for (unsigned at = 0; at < request->count; at++) {
+        Metric *metric = &request->metrics[at];
+        metric->status = metric->id == 5 ? 3 : 0;
+        metric->value = metric->id == 2 ? 90.0 : metric->id == 10 ? 12.5 : -1.0;
+    }
+    int is_sampled = *(char *)request->samples[0] && *(char *)request->samples[1];
+    return request->version != 1 || request->count != 3 || !is_sampled || sizeof(Metric) != 40;
+}

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use roofgap_base::exit::Exit;
 use roofgap_base::file::{read_document, write_atomic};
 use roofgap_collect::child::Cancel;
-use roofgap_collect::command::{CommandLine, word_of_text, word_text};
+use roofgap_collect::command::{CommandLine, folders_in_variable, word_of_text, word_text};
 use roofgap_collect::program::{Annotation, ProgramContext, Scripts};
 use roofgap_collect::watch::{
     ControlError, Hold, ProgramLock, Registry, Watched, WatchedProcess, ask, hold, status,
@@ -25,6 +25,7 @@ use roofgap_trace::native::older_segment;
 
 use super::conclude;
 use super::context::PhaseContext;
+use super::phases::preflight::find_program;
 use super::phases::{ORDER, Results, Sampler, Stop, run_phase};
 use super::program::sampler;
 use super::props::{Event, Outcome, ProfileProps};
@@ -60,6 +61,8 @@ pub fn watch(
     let Some((program, args)) = words.split_first() else {
         return Ok(None);
     };
+    find_program(Path::new(program), None, &folders_in_variable("PATH"))
+        .map_err(|error| error.with_exit(Exit::Usage))?;
     let command_line = words.iter().map(|word| word_text(word)).collect();
     let (watched, lock) = registry.register(command_line)?;
     let files = &watched.registration.files;
@@ -119,6 +122,9 @@ const LONGEST_START: Duration = Duration::from_secs(10);
 
 const NAME: PhaseName = PhaseName::Timeline;
 
+/// File of the vitals until the run has it.
+const VITALS: &str = "vitals.jsonl";
+
 /// Mode of a run without a baseline and counters.
 const MODE: &str = "light";
 
@@ -162,7 +168,7 @@ pub struct CaptureProps {
     pub stacks_hz: Option<NonZeroU32>,
     /// Interval between samples of the hardware counters of all GPUs, us.
     pub counters_us: Option<NonZeroU32>,
-    /// This program, which samples them in a process of its own.
+    /// This program, which samples them and vitals in processes of its own.
     pub executable: PathBuf,
     /// Folder of the runs; `None` for the configured one.
     pub base: Option<PathBuf>,
@@ -221,7 +227,8 @@ impl Samplers {
             Sampler::counters(line.arg("--near").arg(pid.to_string()), &folder)
         });
         let stacks = props.stacks_hz.map(|hz| Sampler::stacks(folder.clone(), pid, hz));
-        let own = Self { list: counters.into_iter().chain(stacks).collect(), folder };
+        let vitals = Sampler::vitals(&props.executable, &folder.join(VITALS), counters.is_some());
+        let own = Self { list: [vitals].into_iter().chain(counters).chain(stacks).collect(), folder };
         let began = Instant::now();
         while !own.are_ready() && !cancel.is_requested() && began.elapsed() < LONGEST_START {
             std::thread::sleep(LOOK_AT_STEPS);
@@ -234,17 +241,24 @@ impl Samplers {
     }
 
     fn are_ready(&self) -> bool {
-        let captures = self.files().filter(|path| path.extension().is_some_and(|end| end == "rgcap")).count();
-        captures + self.list.iter().filter(|sampler| sampler.has_ended()).count() >= self.list.len()
+        let is_begun = |path: &PathBuf| path.extension().is_some_and(|end| end == "rgcap" || end == "jsonl");
+        self.files().filter(is_begun).count() + self.list.iter().filter(|sampler| sampler.has_ended()).count()
+            >= self.list.len()
     }
 
-    /// Ends the sampling, and moves the captures into the run directory.
+    /// Ends the sampling, and moves the captures and the vitals into the run directory.
     fn end(mut self, context: &mut PhaseContext<'_>) {
-        self.list.drain(..).for_each(|sampler| sampler.end(context));
+        for sampler in self.list.drain(..) {
+            sampler.end(context);
+        }
         for file in self.files() {
-            let to = context.layout.native().join(file.file_name().unwrap_or_default());
-            if let Err(error) = std::fs::copy(&file, to) {
-                context.warn(format!("{}: {error}", file.display()));
+            let name = file.file_name().unwrap_or_default();
+            let is_vitals = name == VITALS && context.run_dir.folder("vitals").is_ok();
+            let to = if is_vitals { context.layout.vitals(NAME) } else { context.layout.native().join(name) };
+            match std::fs::copy(&file, &to) {
+                Ok(_) if is_vitals => _ = context.output(&to),
+                Ok(_) => {}
+                Err(error) => context.warn(format!("{}: {error}", file.display())),
             }
         }
     }

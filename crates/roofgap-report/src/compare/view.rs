@@ -156,13 +156,21 @@ fn numbers(stage: &StageChange) -> Table {
             metric.label.to_owned(),
             or_none(change.base, show),
             or_none(change.head, show),
-            or_none(change.delta_pct, |pct| format!("{pct:+.1}")),
+            or_none(change.delta_pct, signed),
             or_none(change.noise, show),
             change.judgement.as_str().unwrap_or(NONE).to_owned(),
         ];
         table.judged_row(cells, tone);
     }
     table
+}
+
+/// Formats a change with a sign. What rounds to nothing has none.
+fn signed(pct: f64) -> String {
+    match format!("{pct:+.1}") {
+        nothing if matches!(nothing.as_str(), "-0.0" | "+0.0") => "0.0".to_owned(),
+        text => text,
+    }
 }
 
 /// Formats a change of time as milliseconds with a sign.
@@ -378,7 +386,7 @@ fn main_rows(stage: &StageChange) -> impl Iterator<Item = (&'static Metric, Chan
 fn said(stage: &StageChange, wanted: Judgement) -> Option<String> {
     let (metric, change) = main_rows(stage).find(|(_, change)| change.judgement == wanted)?;
     let label = metric.label.trim_end_matches([' ', 'm', 's', 'µ']);
-    Some(format!("{label}{}", maybe(change.delta_pct, |pct| format!(" {pct:+.1} %"))))
+    Some(format!("{label}{}", maybe(change.delta_pct, |pct| format!(" {} %", signed(pct)))))
 }
 
 fn total(comparison: &Comparison) -> String {
@@ -414,7 +422,7 @@ fn words(change: &Change<i64>) -> String {
         (_, Some(head), _) => return format!("{} on the head, not measured on the base", time(head)),
         _ => return "measured on neither side".to_owned(),
     };
-    let pct = change.delta_pct.map(|pct| format!(", {pct:+.1} %")).unwrap_or_default();
+    let pct = change.delta_pct.map(|pct| format!(", {} %", signed(pct))).unwrap_or_default();
     let judgement = match change.judgement {
         Judgement::Worse => "worse",
         Judgement::Better => "better",

@@ -2,10 +2,12 @@
 
 use super::headline::{Pace, headline};
 use super::table::Table;
-use super::{Block, Document, Item, Section, findings, joined, joined_any, kernels, maybe, provenance};
+use super::{
+    Block, Document, Item, Section, capitalized, findings, joined, joined_any, kernels, maybe, provenance,
+};
 use crate::render::screen::Tone;
 use roofgap_analyze::findings::to_act_on;
-use roofgap_analyze::{Analysis, Stage, StageLimit, verdict};
+use roofgap_analyze::{About, Analysis, Stage, StageLimit, verdict};
 use roofgap_base::numbers::{all_counted, counted, significant, time};
 use roofgap_base::text::cut;
 
@@ -57,7 +59,11 @@ impl Document<'_> {
                 true => Block::Line(findings::none_found(analysis)),
                 false => Block::Steps(steps.collect()),
             }]);
-        let advice = if found.is_empty() && all.is_empty() { Section::default() } else { advice };
+        let advice = if found.is_empty() && all.is_empty() && analysis.counters.is_empty() {
+            Section::default()
+        } else {
+            advice
+        };
         let lost = Section::new("losses", "").with(losses(analysis).map(Block::Line));
         let sections = [first, stages, advice, lost];
         sections.into_iter().filter(|section| !section.blocks.is_empty()).collect()
@@ -81,9 +87,10 @@ pub fn recorded(analysis: &Analysis) -> Option<String> {
 }
 
 /// Says why there is no headline.
-fn nothing(analysis: &Analysis) -> String {
-    match analysis.totals.kernel_count {
-        0 => "No GPU work was recorded.".to_owned(),
+pub fn nothing(analysis: &Analysis) -> String {
+    match (analysis.totals.kernel_count, analysis.reason(&About::Kernels)) {
+        (0, Some(why)) => format!("{}.", capitalized(why)),
+        (0, None) => "No GPU work was recorded.".to_owned(),
         _ => "No stage was found.".to_owned(),
     }
 }

@@ -163,7 +163,7 @@ impl Document<'_> {
             return section.with([Block::Drawing]);
         }
         let Some(first) = found.first() else {
-            let known = !self.is_text() || !analysis.stages.is_empty();
+            let known = !self.is_text() || !analysis.stages.is_empty() || !analysis.counters.is_empty();
             return section.with(known.then(|| Block::Line(none_found(analysis))));
         };
         let items = in_order(found).into_iter().map(|(finding, others)| self.finding(finding, &others));

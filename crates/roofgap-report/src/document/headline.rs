@@ -1,6 +1,7 @@
 //! The first lines of a report: time per token, what limits it, what could be gained, the numbers of one run, and the confidence in
 //! the numbers of the main stage: repeats, profiler overhead, sampling and losses.
 
+use super::stages::only_profiled;
 use super::table::Table;
 use super::{Block, Document, Section, capitalized, joined, joined_any, kernels, maybe, provenance};
 use roofgap_analyze::findings::explain;
@@ -31,7 +32,12 @@ pub fn headline(analysis: &Analysis) -> Option<String> {
         return Some(format!("{}.", capitalized(&kernels::measured_summary(analysis))));
     }
     let stage = main_stage(analysis)?.warm();
-    let parts = [Some(capitalized(&pace(analysis, stage))), limit(analysis, stage), gain(analysis, stage)];
+    let parts = [
+        Some(capitalized(&pace(analysis, stage))),
+        limit(analysis, stage),
+        only_profiled(stage).map(|words| format!("it is {words}")),
+        gain(analysis, stage),
+    ];
     Some(format!("{}.", joined(parts.into_iter().flatten(), "; ")))
 }
 
@@ -106,6 +112,7 @@ fn limit(analysis: &Analysis, stage: &Stage) -> Option<String> {
     }
     let foreign = stage.each_device(stage.foreign_ns()) as f64 / stage.elapsed_ns().max(1) as f64;
     let idle = 100.0 * (1.0 - busy - foreign).clamp(0.0, 1.0);
+    let idle = stage.corrected.map_or(idle, |own| own.idle_pct.min(idle));
     let launches = stage.steps.as_ref().and_then(|steps| steps.launches_per_step);
     let launches =
         maybe(launches, |launches| format!(" ({} launches a step)", count(launches.round() as u64)));
@@ -158,7 +165,13 @@ pub fn factor(analysis: &Analysis, stage: &Stage, finding: &Finding) -> Option<f
     let rest = elapsed.saturating_sub(finding.bound_ns).max(0) as f64;
     // GPU work takes as long without the profiler.
     let computes = stage.each_device(stage.busy_ns.unwrap_or(0)) as f64;
-    let times = elapsed as f64 / slowdown / (rest / slowdown).max(computes.min(rest));
+    let unprofiled = elapsed as f64 / slowdown;
+    let left = match stage.corrected {
+        // This bound is without the profiler, too.
+        Some(_) if finding.id == "launch-bound" => unprofiled - finding.bound_ns as f64,
+        _ => rest / slowdown,
+    };
+    let times = unprofiled / left.max(computes.min(rest));
     (1.01..MOST_TIMES).contains(&times).then_some(times)
 }
 
@@ -226,8 +239,21 @@ impl Document<'_> {
             .number("ms per token", |s| s.token_ns.map(ms))
             .number("tokens/s", |s| s.tokens_per_s.map(significant))
             .build();
-        section.with(Block::table(table))
+        section.with(Block::table(table)).with(Block::list(self.analysis.stages.iter().filter_map(cost)))
     }
+}
+
+/// States the cost of the tokens of a stage.
+fn cost(stage: &Stage) -> Option<String> {
+    let own = stage.cost.as_ref()?;
+    let parts = [(own.gpu, "time of the GPUs"), (own.energy, "energy")];
+    let parts = parts.iter().filter_map(|(cost, what)| Some(format!("{} for {what}", significant((*cost)?))));
+    Some(format!(
+        "{}: a million tokens cost {}, {}",
+        stage.name,
+        significant(own.million_tokens),
+        joined(parts, ", ")
+    ))
 }
 
 /// States the kernels and their time in the whole trace; `None` where no GPU work was recorded.

@@ -6,7 +6,7 @@ use super::{Block, Document, Form, Item, Section, gpu_work, joined, joined_any, 
 use crate::render::text::TextOptions;
 use roofgap_analyze::{
     About, Analysis, ColdCause, CpuSteps, Mbu, Mfu, Note, RangeInfo, Stage, StageCoverage, StageKind,
-    StageOrigin, Steps, Term, verdict,
+    StageLimit, StageOrigin, Steps, Term, verdict,
 };
 use roofgap_base::numbers::{NONE, count, counted, percent, share, si, time};
 use roofgap_base::text::cut;
@@ -154,13 +154,16 @@ fn sampled(stage: &Stage) -> Option<String> {
         own.sm_active_pct.map(|pct| format!("multiprocessors active {} %", share(pct))),
         own.to_model.map(|ratio| format!("{ratio:.2} times the bytes of the model")),
     ];
+    let (by, of, clock) = match &own.source {
+        Some(source) => (format!(" by {source}"), "", String::new()),
+        None => (String::new(), "busy ", format!(", their clock known to {}", time(own.clock_error_ns))),
+    };
     Some(format!(
-        "{}, measured: {}. Samples of {} over {} % of its busy time, their clock known to {}.",
+        "{}, measured{by}: {}. Samples of {} over {} % of its {of}time{clock}.",
         stage.name,
         joined(parts.into_iter().flatten(), ", "),
         time(own.interval_ns),
-        share(own.covered_pct),
-        time(own.clock_error_ns)
+        share(own.covered_pct)
     ))
 }
 
@@ -289,6 +292,7 @@ fn details(stage: &Stage) -> Vec<String> {
     lines.extend(gpu_work::copies_of_stage(stage));
     lines.extend(cold_start(stage));
     lines.extend(stage.steps.as_ref().map(steps));
+    lines.extend(corrected(stage));
     lines.extend(foreign(stage));
     lines.extend(stage.notes.iter().map(|n| note(stage, n)));
     lines
@@ -331,6 +335,35 @@ pub fn steps(steps: &Steps) -> String {
         ),
     };
     format!("{}: {times}{launches}{}", counted(steps.count, "step"), cpu_steps(steps))
+}
+
+/// Describes a stage without the profiler that recorded it.
+pub fn corrected(stage: &Stage) -> Option<String> {
+    let own = stage.corrected?;
+    if own.cost_per_call_ns == 0 {
+        return Some(format!("without {}: no cost of the profiler was found", own.tool));
+    }
+    let unit = if stage.warm().step_ns().is_some() { " a step" } else { "" };
+    Some(format!(
+        "without {}: {}{unit} ({} to {}), GPU busy {} %{}; it costs {} for each of {} recorded events{unit}",
+        own.tool,
+        time(own.step_ns),
+        time(own.low_ns),
+        time(own.high_ns),
+        share(own.busy_pct),
+        maybe(only_profiled(stage), |words| format!(", {words}")),
+        time(own.cost_per_call_ns),
+        count(own.calls)
+    ))
+}
+
+/// Names the limit that a stage has only under its profiler, and the one without.
+pub fn only_profiled(stage: &Stage) -> Option<String> {
+    let (own, limit) = stage.corrected.zip(stage.limit)?;
+    let is_sure = stage.steady.as_ref().is_some_and(|steady| steady.time_ns > own.high_ns);
+    let is_known = !matches!(own.limit, StageLimit::NotMeasured | StageLimit::TooLittle);
+    (own.limit != limit && is_sure && is_known)
+        .then(|| format!("{limit} only under {}, {} without it", own.tool, own.limit))
 }
 
 /// Adds the time of the steps on the CPU where it differs by more than 10 %.

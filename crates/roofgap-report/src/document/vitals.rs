@@ -2,7 +2,7 @@
 
 use super::table::Table;
 use super::{Block, Document, Section, joined, joined_any, maybe};
-use roofgap_analyze::{EnergyRun, MeterEnergy, StageVitals, Vitals, VitalsGpu};
+use roofgap_analyze::{EnergyRun, MeterEnergy, Stage, StageVitals, Vitals, VitalsGpu};
 use roofgap_base::numbers::{share, si, significant, time};
 
 /// Explains the columns.
@@ -52,6 +52,8 @@ impl Document<'_> {
             .build();
         let notes = self.not_in_text(Some(Block::note(MEANING)));
         let lines = vitals.gpus.iter().map(gpu).chain(vitals.energy.iter().map(metered));
+        let limit = vitals.gpus.iter().map(|gpu| gpu.limit_w).sum::<Option<f64>>();
+        let lines = lines.chain(self.analysis.stages.iter().flat_map(|stage| energy_notes(stage, limit)));
         let drawing = self.on_page(Block::Drawing);
         section.with(notes).with(drawing).with(Block::table(table.measured())).with(Block::list(lines))
     }
@@ -90,14 +92,32 @@ fn gpu(own: &VitalsGpu) -> String {
     format!("{name} ({}): {}", own.device, joined(facts.into_iter().flatten().chain(others), ", "))
 }
 
+/// Says what is special about the energy of a stage. `limit_w` is that of all GPUs.
+fn energy_notes(stage: &Stage, limit_w: Option<f64>) -> Vec<String> {
+    let Some(own) = stage.vitals.as_ref().and_then(|own| own.energy.as_ref()) else { return Vec::new() };
+    let name = &stage.name;
+    let together = own.together_with.as_ref().map(|other| {
+        format!("{name}: the meter does not tell it apart from {other}; the two share their dynamic energy by their times")
+    });
+    let above = limit_w.filter(|limit| own.watts > *limit).map(|limit| {
+        format!("{name}: more than the power limit of {limit:.0} W, which the driver keeps over longer times; the division of short stages is uncertain")
+    });
+    together.into_iter().chain(above).collect()
+}
+
 /// States the energy of the whole run.
 fn metered(own: &MeterEnergy) -> String {
     format!(
-        "{}J {} in {}, as the driver counts it; idle at {:.0} W",
+        "{}J {} in {}, as the driver counts it; idle at {:.0} W{}",
         si(own.meter_j),
         run(own.run),
         time(own.meter_ns),
-        own.idle_w
+        own.idle_w,
+        if own.idle_in_context {
+            ""
+        } else {
+            ", the lowest of half a second; no idle time with a context was seen"
+        }
     )
 }
 
@@ -137,6 +157,7 @@ mod tests {
             idle_j: 100.0,
             dynamic_j: 600.0,
             error_j: Some(12.0),
+            together_with: Some("decode".to_owned()),
             watts: 690.0,
             token_j: Some(0.0412),
         };
@@ -167,6 +188,7 @@ mod tests {
             meter_j: 1_000.0,
             meter_ns: 4_000_000_000,
             idle_w: 100.0,
+            idle_in_context: true,
             outside_idle_j: 250.0,
             outside_dynamic_j: 50.0,
         };

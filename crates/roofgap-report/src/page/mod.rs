@@ -26,7 +26,7 @@ pub(crate) use timeline::ops_of_longest;
 pub use timeline::{NoTimeline, TimelineWindow, timeline_window};
 
 use crate::bundle::Bundle;
-use crate::document::brief::{FINDINGS, STAGES, largest_part, recorded};
+use crate::document::brief::{FINDINGS, STAGES, largest_part, nothing, recorded};
 use crate::document::findings::{in_order, saving};
 use crate::document::headline::{Pace, headline, per_run};
 use crate::document::stages::{own_times, two_clocks};
@@ -140,7 +140,7 @@ fn head(bundle: Bundle<'_>) -> Markup {
     };
     html! {
         @if let Some(line) = recorded(analysis) { p.hint { (cut(&line, 300)) } }
-        @if let Some(headline) = headline(analysis) { p.lead { (cut(&headline, 600)) } }
+        p.lead { (cut(&headline(analysis).unwrap_or_else(|| nothing(analysis)), 600)) }
         @if let Some(line) = per_run(analysis) { p.hint { (cut(&capitalized(&line), 400)) } }
         (cards(first, 0))
         @if let Some(facts) = analysis.vitals.as_ref().and_then(energy) {

@@ -4,8 +4,8 @@
 use super::class;
 use crate::bundle::Bundle;
 use crate::document::stages::{
-    PARTS, TimePart, columns_note, coverage, outside, parts, parts_exceed_time, steps as steps_sentence,
-    table, used_parts,
+    PARTS, TimePart, columns_note, corrected, coverage, outside, parts, parts_exceed_time,
+    steps as steps_sentence, table, used_parts,
 };
 use crate::document::table::Table;
 use crate::document::{capitalized, joined};
@@ -33,7 +33,9 @@ pub fn stages(bundle: Bundle<'_>) -> Markup {
             @if let Some(rest) = outside(bundle.analysis) { p { (capitalized(&rest)) "." } }
         }
         @for stage in stages {
-            @if let Some(part) = &stage.coverage { p { (cut(&stage.name, 60)) ": " (coverage(part)) } }
+            @for line in stage.coverage.as_ref().map(coverage).into_iter().chain(corrected(stage)) {
+                p { (cut(&stage.name, 60)) ": " (line) }
+            }
         }
         @for (at, stage) in stages.iter().enumerate() {
             @if let Some(steps) = stage.steps.as_ref().filter(|s| s.count > 1) {

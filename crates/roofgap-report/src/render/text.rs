@@ -78,7 +78,10 @@ fn why_empty<'a>(analysis: &'a Analysis, name: &str) -> &'a str {
         ("rules", "there is no ncu report"),
         ("stage1", "no Stage 1 runner ran the model"),
         ("losses", "nothing was lost"),
-        ("vitals", "power, clocks and energy were not sampled; a session does so where there is NVML"),
+        (
+            "vitals",
+            "power, clocks and energy were not sampled; sessions and captures do so where there is NVML",
+        ),
     ];
     let reason = analysis.reason(&About::from(name.to_owned()));
     let known = || EMPTY.iter().find(|(known, _)| *known == name).map(|(_, why)| *why);

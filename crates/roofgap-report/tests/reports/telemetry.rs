@@ -1,7 +1,7 @@
 //! Metrics for Prometheus and OpenTelemetry.
 
 use crate::fixtures::{PLAIN, fixture, fixture_with_model, made};
-use roofgap_analyze::Totals;
+use roofgap_analyze::{StageEnergy, StageVitals, Totals};
 use roofgap_report::telemetry::{otlp, prometheus};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -74,4 +74,19 @@ fn opentelemetry_has_the_same_series() {
         .map(|point| point["attributes"][0]["value"]["stringValue"].as_str().unwrap())
         .collect();
     assert_eq!(stages, ["prefill", "decode"]);
+}
+
+#[test]
+fn power_and_clock_are_gauges() {
+    let mut case = made(PLAIN);
+    let energy = StageEnergy { watts: 650.0, token_j: Some(0.5), ..StageEnergy::default() };
+    case.analysis.stages[0].vitals =
+        Some(StageVitals { sm_mhz: Some(1980.0), energy: Some(energy), ..StageVitals::default() });
+    let text = prometheus(case.bundle());
+    for (name, value) in
+        [("power_watts", "650"), ("token_energy_joules", "0.5"), ("clock_hertz", "1980000000")]
+    {
+        let mut lines = text.lines().filter(|line| line.starts_with(&format!("roofgap_stage_{name}{{")));
+        assert!(lines.next().is_some_and(|line| line.ends_with(&format!(" {value}"))), "{name} {text}");
+    }
 }

@@ -4,6 +4,7 @@
 use crate::fixtures::{Case, PLAIN, fixture, fixture_with_stages, made};
 use roofgap_report::ExportError;
 use roofgap_report::export::timeline::{self, Format};
+use roofgap_trace::vitals::{GpuState, GpuVitals};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -89,6 +90,20 @@ fn arrows_lead_from_a_call_to_its_operation() {
     }
     let last = phase(&events, "C").last().unwrap();
     assert_eq!(last["args"]["value"], 0.0, "in the end nothing waits");
+}
+
+#[test]
+fn power_and_clock_are_counters() {
+    let mut case = made(PLAIN);
+    let at = |at| GpuState { at, watts: Some(650.0), sm_mhz: Some(1980.0), ..GpuState::default() };
+    let (first, last) = case.trace.span().unwrap();
+    let states = [first - 1, first, last].map(at).to_vec();
+    case.trace.vitals.push(GpuVitals { states, ..GpuVitals::default() });
+    let events = events(&case);
+    for (name, value) in [("power, W", 650.0), ("SM clock, MHz", 1980.0)] {
+        let own: Vec<&Value> = phase(&events, "C").filter(|event| event["name"] == name).collect();
+        assert!(own.len() == 2 && own.iter().all(|event| event["args"]["value"] == value), "{own:?}");
+    }
 }
 
 #[test]

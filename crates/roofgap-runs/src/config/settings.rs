@@ -55,6 +55,8 @@ sections! {
         pub model: Model,
         /// `hardware`.
         pub hardware: Hardware,
+        /// `cost`.
+        pub cost: Cost,
     }
 
     /// `run`.
@@ -334,6 +336,14 @@ sections! {
         /// Memory bandwidth, GB/s.
         pub bandwidth_gbs: Option<f64>,
     }
+
+    /// `cost`.
+    pub struct Cost {
+        /// Price of a GPU for an hour.
+        pub per_gpu_hour: Option<f64>,
+        /// Price of a kWh.
+        pub per_kwh: Option<f64>,
+    }
 }
 
 option_values! {
@@ -468,7 +478,7 @@ impl Config {
         const NUMBER: &str = "expected a number";
         const ABOVE_0: &str = "expected more than 0";
         const KIND: &str = "workload.kind";
-        let Self { run, workload, load, hardware, .. } = self;
+        let Self { run, workload, load, hardware, cost, .. } = self;
         let nsys = &self.profiling.nsys;
         let is = |kind| workload.kind == kind;
         let ours = is(WorkloadKind::Embedded) || is(WorkloadKind::Hf);
@@ -491,6 +501,8 @@ impl Config {
             ),
             (not_positive(hardware.peak_tflops), "hardware.peak_tflops", ABOVE_0),
             (not_positive(hardware.bandwidth_gbs), "hardware.bandwidth_gbs", ABOVE_0),
+            (not_positive(cost.per_gpu_hour), "cost.per_gpu_hour", ABOVE_0),
+            (not_positive(cost.per_kwh), "cost.per_kwh", ABOVE_0),
             (
                 nsys.capture_range == Some(CaptureGate::Nvtx) && nsys.nvtx_capture.is_none(),
                 "profiling.nsys.capture_range",

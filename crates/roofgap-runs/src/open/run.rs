@@ -13,9 +13,11 @@ use roofgap_analyze::gpu::UserLimits;
 use roofgap_analyze::knobs::{HfFacts, ProgramFacts, WorkloadFacts};
 use roofgap_analyze::model::{Architecture, Tokens, preset};
 use roofgap_analyze::{
-    About, Analysis, Engine, Operator, Options, Overhead, Profiler, Reason, StageError, StageKind, StageSet,
+    About, Analysis, Engine, Operator, Options, Overhead, Prices, Profiler, Reason, StageError, StageKind,
+    StageSet,
 };
 use roofgap_base::error::Error;
+use roofgap_base::stats::ratio_error;
 use roofgap_report::{Context, PhaseLine};
 use roofgap_trace::account::{self, Account, RequestStats};
 use roofgap_trace::{Sniffed, read_files};
@@ -115,6 +117,7 @@ pub fn open_recordings(
         overhead: overheads(layout),
         recorded_requests: recorded_requests(layout, tool),
         workload: workload_facts(config),
+        prices: Prices { per_gpu_hour: config.cost.per_gpu_hour, per_kwh: config.cost.per_kwh },
         baseline_vitals: vitals(layout, PhaseName::Baseline)
             .and_then(|path| roofgap_trace::vitals::read(&path).ok())
             .unwrap_or_default(),
@@ -459,35 +462,40 @@ fn of_runs(layout: &Layout) -> Vec<Overhead> {
     ];
     let overheads = |(tool, path)| {
         let ratios = ratios(&base, &account_at(path).unwrap_or_default()).into_iter();
-        ratios.map(move |(stage, ratio)| Overhead { tool, stage, ratio, interval: None, pairs: None })
+        ratios.map(move |(stage, ratio, interval)| Overhead { tool, stage, ratio, interval, pairs: None })
     };
     profiled.into_iter().flat_map(overheads).collect()
 }
 
-/// Divides the profiled by the unprofiled time of each stage in both accounts.
-fn ratios(base: &Account, profiled: &Account) -> Vec<(String, f64)> {
-    let base = fastest(base);
-    fastest(profiled)
-        .into_iter()
-        .filter_map(|(stage, profiled_ns)| {
-            let (_, base_ns) = base.iter().find(|(name, ns)| *name == stage && *ns > 0)?;
-            Some((stage.to_owned(), profiled_ns as f64 / *base_ns as f64))
-        })
-        .collect()
+/// A stage with the ratio of its times and the confidence interval of that.
+type StageRatio = (String, f64, Option<(f64, f64)>);
+
+/// Divides the profiled by the unprofiled time of each stage in both accounts: the fastest of each, because other load on the machine only
+/// ever adds to a time. The interval is that of the repeats.
+fn ratios(base: &Account, profiled: &Account) -> Vec<StageRatio> {
+    let base = repeats(base);
+    let ratio = |(stage, times): (&str, Vec<f64>)| {
+        let (_, unprofiled) = base.iter().find(|(name, _)| *name == stage)?;
+        let fastest = |times: &[f64]| times.iter().copied().reduce(f64::min).filter(|ns| *ns > 0.0);
+        let ratio = fastest(&times)? / fastest(unprofiled)?;
+        let factor = ratio_error(&times, unprofiled).map(f64::exp);
+        Some((stage.to_owned(), ratio, factor.map(|factor| (ratio / factor, ratio * factor))))
+    };
+    repeats(profiled).into_iter().filter_map(ratio).collect()
 }
 
-/// Finds the fastest measured time of each stage, ns, in order of first occurrence. Other load on the machine only ever
-/// adds to a time.
-fn fastest(account: &Account) -> Vec<(&str, i64)> {
-    let mut fastest: Vec<(&str, i64)> = Vec::new();
+/// Lists the measured times of each stage, ns, in order of first occurrence.
+fn repeats(account: &Account) -> Vec<(&str, Vec<f64>)> {
+    let mut stages: Vec<(&str, Vec<f64>)> = Vec::new();
     let measured = account.repeats.iter().filter(|repeat| !repeat.warmup);
     for stage in measured.flat_map(|repeat| &repeat.stages) {
-        match fastest.iter_mut().find(|(name, _)| *name == stage.name) {
-            Some((_, best)) => *best = (*best).min(stage.wall_ns),
-            None => fastest.push((&stage.name, stage.wall_ns)),
+        let ns = stage.wall_ns as f64;
+        match stages.iter_mut().find(|(name, _)| *name == stage.name) {
+            Some((_, times)) => times.push(ns),
+            None => stages.push((&stage.name, vec![ns])),
         }
     }
-    fastest
+    stages
 }
 
 #[cfg(test)]
@@ -575,7 +583,13 @@ mod tests {
     fn overhead_is_of_the_fastest_measured_repeats() {
         let base = account(&[(true, "decode", 1), (false, "decode", 120), (false, "decode", 100)]);
         let profiled = account(&[(false, "decode", 150), (false, "decode", 170), (false, "new", 5)]);
-        assert_eq!(ratios(&base, &profiled), [("decode".to_owned(), 1.5)]);
+        let [(stage, ratio, Some((low, high)))] = &ratios(&base, &profiled)[..] else {
+            panic!("one stage with an interval");
+        };
+        assert_eq!((stage.as_str(), *ratio), ("decode", 1.5));
+        assert!(*low < 1.0 && *high > 2.0, "two repeats prove little: {low} to {high}");
+        let once = account(&[(false, "decode", 150)]);
+        assert_eq!(ratios(&base, &once), [("decode".to_owned(), 1.5, None)]);
         assert_eq!(ratios(&account(&[(false, "decode", 0)]), &profiled), []);
     }
 }

@@ -6,7 +6,7 @@ use roofgap_analyze::gpu::{Dtype, UserLimits};
 use roofgap_analyze::model::{Architecture, Tokens, preset};
 use roofgap_base::error::Error;
 use roofgap_collect::command::word_text;
-use roofgap_runs::config::ConfigProps;
+use roofgap_runs::config::{ConfigProps, Span};
 use roofgap_runs::open::Overrides as LoadOverrides;
 use roofgap_runs::run_dir::default_base;
 use std::ffi::OsString;
@@ -31,6 +31,10 @@ pub struct AnalysisOverrides {
         help = "Replace or add a stage: its name and its ranges, as [domain@]name, separated by commas"
     )]
     pub stage: Vec<String>,
+    /// Time of a step, or of an instance of a stage without steps, as measured without the profiler, such as decode=21.3ms: the report
+    /// adds the stage without the cost of the profiler
+    #[arg(long, value_name = "STAGE=TIME", value_parser = unprofiled)]
+    pub unprofiled: Vec<(String, i64)>,
     /// Model that ran: a preset such as deepseek_ocr, a config.json, or a folder with one
     #[arg(long, value_name = "NAME|config.json")]
     pub model: Option<String>,
@@ -76,6 +80,7 @@ impl AnalysisOverrides {
                     batch: self.batch,
                     vision: self.vision_tokens,
                 },
+                unprofiled: self.unprofiled.clone(),
                 tensor_parallel: self.tp,
                 expert_parallel: self.ep,
                 dtype: self.dtype,
@@ -85,6 +90,14 @@ impl AnalysisOverrides {
             ..LoadOverrides::default()
         })
     }
+}
+
+/// Reads a stage and the time of its step, ns.
+fn unprofiled(text: &str) -> Result<(String, i64), Error> {
+    let (stage, span) =
+        text.split_once('=').ok_or_else(|| Error::new("write STAGE=TIME, such as decode=21.3ms"))?;
+    let Span(span) = span.parse()?;
+    Ok((stage.to_owned(), i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)))
 }
 
 /// Returns the model that `--model` names: a preset, or a Hugging Face `config.json`.

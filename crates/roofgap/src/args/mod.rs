@@ -64,8 +64,12 @@ pub struct Args {
 /// Puts `open` before the words of a command line that begins with a file or a folder instead of a command.
 pub fn with_command(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = words.into_iter().collect();
-    let is_input =
-        |word: &OsString| Path::new(word).exists() && Args::command().find_subcommand(word).is_none();
+    // A word with a dot or a slash was meant as a file, also where there is none.
+    let is_path = |word: &OsString| {
+        let text = word.to_string_lossy();
+        Path::new(word).exists() || (!text.starts_with('-') && text.contains(['.', '/']))
+    };
+    let is_input = |word: &OsString| is_path(word) && Args::command().find_subcommand(word).is_none();
     if words.get(1).is_some_and(is_input) {
         words.insert(1, "open".into());
     }
@@ -190,6 +194,9 @@ pub enum Command {
     SampleVitals {
         /// File
         file: PathBuf,
+        /// Sample the activity of the GPUs, too: not while a profiler counts
+        #[arg(long)]
+        activity: bool,
     },
     /// Kill the descendants of a process when it dies
     #[command(hide = true)]

@@ -56,7 +56,7 @@ pub fn run(command: Command, printer: &Printer) -> Result<Exit, Error> {
             sample_counters(folder.as_deref(), interval_us, near, printer)
         }
         #[cfg(feature = "embedded")]
-        Command::SampleVitals { file } => sample_vitals(&file, printer),
+        Command::SampleVitals { file, activity } => sample_vitals(&file, activity, printer),
         Command::Profile(args) => profile::run(args, printer),
         Command::Demo(args) => open::demo(args, printer),
         Command::Open(args) => open::open(args, printer),
@@ -132,10 +132,10 @@ fn this_program() -> Result<PathBuf, Error> {
 
 /// Samples vitals until this process is interrupted.
 #[cfg(feature = "embedded")]
-fn sample_vitals(file: &Path, printer: &Printer) -> Result<Exit, Error> {
+fn sample_vitals(file: &Path, activity: bool, printer: &Printer) -> Result<Exit, Error> {
     let cancel = signals::cancel_on_signal()?;
     #[cfg(target_os = "linux")]
-    let sampled = roofgap_inject::sampler::vitals::run(file, &|| cancel.is_requested());
+    let sampled = roofgap_inject::sampler::vitals::run(file, activity, &|| cancel.is_requested());
     #[cfg(not(target_os = "linux"))]
     let sampled: Result<u64, &str> = Err("only NVML on Linux can");
     let lines = sampled.map_err(|why| Error::new(format!("cannot sample vitals: {why}")))?;

@@ -131,4 +131,7 @@ fn the_latest_run_is_opened_by_default() {
     let absent = run(["open", "--no-browser", "--dir", base, "absent.sqlite"]);
     assert_eq!(absent.status, Some(2));
     assert!(absent.stderr.contains("absent.sqlite"), "{}", absent.stderr);
+    let absent = run(["absent.sqlite"]);
+    assert_eq!(absent.status, Some(2));
+    assert!(!absent.stderr.contains("subcommand"), "{}", absent.stderr);
 }

@@ -226,6 +226,33 @@ fn counters_of_a_running_program_are_sampled_or_say_why_not() {
 }
 
 #[test]
+fn a_capture_has_vitals_or_says_why_not() {
+    let bench = Bench::new();
+    let mut child = bench.watch("loop", 1);
+    let capture = |runs: &str| {
+        let runs = bench.path(runs);
+        let args = ["capture", "latest", "--for", "1s", "--out", runs.to_str().unwrap()];
+        let done: Run =
+            bench.roofgap(&args).env("LD_LIBRARY_PATH", bench.path("driver")).output().unwrap().into();
+        assert_eq!(done.status, Some(0), "{}", done.stderr);
+        let run = std::fs::read_dir(&runs).unwrap().next().unwrap().unwrap().path();
+        ["metrics.json", "session.json"].map(|name| {
+            serde_json::from_slice::<serde_json::Value>(&std::fs::read(run.join(name)).unwrap()).unwrap()
+        })
+    };
+    let [metrics, session] = capture("without");
+    assert!(metrics["vitals"].is_null());
+    assert_eq!(session.to_string().matches("no vitals were sampled: ").count(), 1, "{session}");
+    std::fs::create_dir(bench.path("driver")).unwrap();
+    compile(&bench.path("driver"), "nvml.c", "libnvidia-ml.so.1", &LIBRARY);
+    let [metrics, session] = capture("with");
+    assert_eq!(metrics["vitals"]["gpus"][0]["sm_mhz"], 1575.0, "{}", metrics["vitals"]);
+    assert!(session["phases"].to_string().contains("vitals/timeline.jsonl"), "{session}");
+    drop(child.stdin.take());
+    child.wait().unwrap();
+}
+
+#[test]
 fn a_long_window_has_a_part_of_its_steps() {
     let bench = Bench::new();
     let mut child = bench.watch("loop", 1);
@@ -351,6 +378,7 @@ fn signals_and_missing_programs_are_passed_on() {
     let missing: Run = bench.roofgap(&["watch", "--", "no-such-program-here"]).output().unwrap().into();
     assert_eq!(missing.status, Some(2));
     assert!(missing.stderr.contains("no-such-program-here"), "{}", missing.stderr);
+    assert!(!missing.stderr.contains("watching"), "{}", missing.stderr);
 }
 
 #[test]

@@ -520,6 +520,7 @@ impl StageSum {
         let mut intervals: Vec<f64> = sums.iter().map(|sum| sum.alignment.interval as f64).collect();
         Some(MbuMeasured {
             dram_bytes,
+            source: None,
             step_dram_bytes: dram_bytes.zip(steps).map(|(bytes, steps)| bytes / steps.count as f64),
             bandwidth_bytes_per_s: counted.map(|rate| rate * 1e9),
             by_wall_pct: rate.filter(|_| elapsed_ns > 0.0).and_then(|rate| pct(rate * busy_ns / elapsed_ns)),

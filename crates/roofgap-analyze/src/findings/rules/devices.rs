@@ -3,7 +3,7 @@
 use crate::findings::rule::{FindingBuilder, View, percent};
 use crate::findings::{StageEvidence, explain};
 use crate::names::short_name;
-use crate::numbers::{count, time};
+use crate::numbers::{count, counted, time};
 use crate::result::{Analysis, CommunicationRow, ExpertBalance, Finding, Stage, Straggler};
 use crate::roof::StageRoofs;
 
@@ -101,6 +101,7 @@ pub fn exposed(view: &View<'_>) -> Option<Finding> {
         hideable_ns: stage.each_device(talk.hideable_ns),
         roof_ns: view.roofs.communication_ns,
         waited_ns: stage.communication.and_then(|own| own.waiting_ns).map(|ns| stage.each_device(ns)),
+        late: stage.communication.map_or((0, 0), |own| (own.late_calls, stage.each_device(own.late_ns))),
     };
     exposed.finish(stage)
 }
@@ -139,6 +140,8 @@ struct Exposed {
     roof_ns: i64,
     /// Of the exposed time, waits for other ranks, ns; `None` where they are not known.
     waited_ns: Option<i64>,
+    /// First calls that waited for other ranks, and their time beyond that of the others, ns.
+    late: (u64, i64),
 }
 
 impl Exposed {
@@ -152,17 +155,28 @@ impl Exposed {
             hideable_ns: number(HIDEABLE_NS)?,
             roof_ns: number(ROOF_NS).unwrap_or(0),
             waited_ns: None,
+            late: (0, 0),
         })
     }
 
     /// Makes the finding.
     fn finish(&self, stage: &Stage) -> Option<Finding> {
-        let waited_ns = self.waited_ns.unwrap_or(0);
+        let (late_calls, late_ns) = self.late;
+        let waited_ns = self.waited_ns.unwrap_or(late_ns);
         let (shown, all) = (time(self.exposed_ns), time(self.communication_ns));
         let part = if shown == all { format!("the {all} of") } else { format!("{shown} of {all} of") };
         let waits = match self.waited_ns {
             Some(0) => "; no rank waits for another".to_owned(),
             Some(ns) => format!("; {} of that are waits for other ranks", time(ns)),
+            None if late_ns > 0 => format!(
+                "; {} of that are waits in the first {}, until the other ranks arrived",
+                time(late_ns),
+                if late_calls == 1 { "call".to_owned() } else { counted(late_calls, "call") }
+            ),
+            None if self.roof_ns > 0 && self.roof_ns.saturating_mul(5) < self.exposed_ns => format!(
+                "; the link needs {} for its messages, so most of it is the start of each call or waiting for other ranks",
+                time(self.roof_ns)
+            ),
             None => "; how much of that is waiting for other ranks is unknown".to_owned(),
         };
         let title =
@@ -177,12 +191,13 @@ impl Exposed {
             .with(HIDEABLE_NS, self.hideable_ns)
             .with(ROOF_NS, (self.roof_ns > 0).then_some(self.roof_ns))
             .with("waited_ns", self.waited_ns)
+            .with("late_ns", (late_ns > 0).then_some(late_ns))
             .with_number("hidden_pct", 100.0 - percent(self.exposed_ns, self.communication_ns))
             .finish(title, self.action())
     }
 
     fn action(&self) -> String {
-        let transfer_ns = self.exposed_ns - self.waited_ns.unwrap_or(0);
+        let transfer_ns = self.exposed_ns - self.waited_ns.unwrap_or(self.late.1);
         let less = "communicate less (fewer ranks for small batches, reduced precision, a fused all-reduce and norm)";
         let overlap =
             "communicate on a stream of its own while the next part computes, in pieces small enough";

@@ -1,5 +1,6 @@
 //! The CPU keeps the GPU waiting: outside of GPU work, in a cold start, in a data loader, or in code that stacks tell.
 
+use super::LEAST_SMALL_GAP_PCT;
 use super::launch::operation;
 use crate::findings::rule::{View, percent};
 use crate::host::advice;
@@ -57,7 +58,7 @@ pub fn other_work(view: &View<'_>) -> Option<Finding> {
     let has_line = stage.host.first().is_some_and(|row| row.function != NOT_RUNNING);
     let known = most_idle(stage)
         .is_some_and(|(kind, share)| (has_line || kind != HostKind::Descheduled) && share >= 50.0);
-    let large = percent(stage.each_device(ns), stage.elapsed_ns()) >= LEAST_GAP_PCT;
+    let large = percent(stage.each_device(ns), stage.elapsed_ns()) >= LEAST_SMALL_GAP_PCT;
     if !stage.computes() || !large || known {
         return None;
     }
@@ -84,7 +85,10 @@ pub fn other_work(view: &View<'_>) -> Option<Finding> {
         false => String::new(),
     };
     let look = start_with(stage, || view.action("look").to_owned());
-    let action = format!("{look}{within} {}{such_as}", view.action("other work"));
+    let action = match work.within.as_ref().is_some_and(|name| name.starts_with("MPI_")) {
+        true => format!("{}{within}", view.action("messages")),
+        false => format!("{look}{within} {}{such_as}", view.action("other work")),
+    };
     draft
         .with("host_work_ns", ns)
         .with("gaps", work.gaps)
@@ -102,9 +106,13 @@ pub fn cold(view: &View<'_>) -> Option<Finding> {
     if pct < LEAST_GAP_PCT {
         return None;
     }
+    // What is done only once is more than its idle time, where the whole stage is cold.
+    let known = stage.cold_start.as_ref().filter(|cold| !cold.left_out && stage.device_count <= 1);
+    let rest = known.map_or(0, |cold| cold.mean_ns - cold.warm_mean_ns - inside_ns - before_ns);
     let draft = view.saves_on_devices(&[
         ("idle time while the CPU loads code or a graph", inside_ns),
         ("the same before the first operation", before_ns),
+        ("allocations and launches that are made once", rest.max(0)),
     ]);
     let causes = stage.cold_start.iter().flat_map(|cold| &cold.causes);
     let call = causes.max_by_key(|cause| cause.ns).map(|cause| cause.call.clone());
@@ -112,7 +120,7 @@ pub fn cold(view: &View<'_>) -> Option<Finding> {
         "{} was recorded cold: {} idle {} ({pct:.0} % of its time) while the CPU {}",
         stage.spoken(),
         view.gpu_is(),
-        time(draft.bound_ns()),
+        time(stage.each_device(inside_ns + before_ns)),
         call.as_ref()
             .map_or_else(|| "loads code".to_owned(), |call| format!("is in {call} and what leads to it"))
     );
@@ -260,8 +268,8 @@ pub fn waiting_line(stage: &Stage) -> String {
 
 /// Returns the line that has the most of a time, and its share in %; `None` where none stands out.
 fn first_line(stage: &Stage, whole: i64, ns: impl Fn(&HostFunction) -> i64) -> Option<(&HostFunction, f64)> {
-    // A name in brackets stands for code without symbols.
-    let named = stage.host.iter().filter(|row| !row.function.starts_with('['));
+    // A name in brackets stands for code without symbols; a call into the driver is nobody's line.
+    let named = stage.host.iter().filter(|row| !row.function.starts_with('[') && row.function != "ioctl");
     let first = named.max_by_key(|row| ns(row))?;
     Some((first, percent(ns(first), whole))).filter(|(_, share)| *share >= LEAST_LINE_PCT)
 }

@@ -1,13 +1,13 @@
 //! Kernels: too small, not fused, off the tensor cores, and the advice of ncu's own rules.
 
-use super::memory::above_roof_ns;
+use super::memory::{SHORT_NS, above_roof_ns, busiest_pct};
 use crate::counters::Measured;
 use crate::findings::evidence::{ChainUse, ShapeUse};
 use crate::findings::rule::{View, percent};
 use crate::gpu::{Dtype, lookup};
 use crate::names::{Family, is_initialisation};
 use crate::numbers::{count, counted, time};
-use crate::result::{Confidence, Finding, Kernel, NcuRule};
+use crate::result::{Confidence, CounterRow, Finding, Kernel, NcuRule};
 
 /// Share of the stage's kernel time, in %, from which on small kernels are worth a line.
 const LEAST_SMALL_PCT: f64 = 20.0;
@@ -238,7 +238,9 @@ pub fn tensor_cores_idle(view: &View<'_>) -> Option<Finding> {
         let counted = counted_off_tensor_cores(view, &k.name);
         counted.unwrap_or_else(|| is_fp32_attention(k) || on_cuda_cores(&k.name))
     };
-    let slow: Vec<_> = products().filter(is_slow).collect();
+    // A product that is mostly its start and its end gains nothing by faster arithmetic.
+    let is_long = |k: &&Kernel| k.total_ns > SHORT_NS.saturating_mul(k.calls as i64);
+    let slow: Vec<_> = products().filter(is_slow).filter(is_long).collect();
     let attends = slow.iter().any(|k| is_fp32_attention(k));
     // TF32 is a setting of matrix products alone.
     let formats = [Dtype::Tf32, Dtype::Bf16, Dtype::Fp16];
@@ -335,12 +337,24 @@ pub fn ncu_rules(view: &View<'_>) -> Vec<Finding> {
     said.iter().filter_map(|said| said.finding(view)).collect()
 }
 
+/// Use of a unit, % of its peak, below which it does not matter how evenly its parts are used.
+const HARDLY_USED_PCT: f64 = 20.0;
+
+/// Tells whether a rule speaks of how evenly the parts of a unit are used that the launch hardly uses.
+fn is_of_an_idle_unit(advice: &NcuRule, row: &CounterRow) -> bool {
+    let units = [("L2 Slice", row.l2_pct), ("DRAM", row.dram_pct)];
+    let named = units.iter().find(|(name, _)| advice.text.contains(name)).and_then(|(_, pct)| *pct);
+    advice.rule == "WorkloadImbalance" && named.is_some_and(|pct| pct < HARDLY_USED_PCT)
+}
+
 /// Lists the rules with an estimate for a launch, each with its largest, %: at most what the busiest unit of the launch leaves.
 fn estimates(measured: &Measured) -> Vec<(&NcuRule, f64)> {
     let row = &measured.row;
-    let busiest = [row.sm_pct, row.dram_pct].into_iter().flatten().fold(0.0, f64::max);
+    let busiest = busiest_pct(row);
     let mut largest: Vec<(&NcuRule, f64)> = Vec::new();
-    for advice in measured.advice.iter().filter(|advice| !LEFT_OUT.contains(&advice.rule.as_str())) {
+    let is_said =
+        |advice: &&NcuRule| !LEFT_OUT.contains(&advice.rule.as_str()) && !is_of_an_idle_unit(advice, row);
+    for advice in measured.advice.iter().filter(is_said) {
         let Some(percent) = advice.speedup_pct.filter(|pct| pct.is_finite() && *pct > 0.0) else {
             continue;
         };

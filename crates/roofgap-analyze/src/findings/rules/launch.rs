@@ -1,13 +1,13 @@
 //! The GPU waits for the CPU to launch.
 
-use super::host;
+use super::{LEAST_SMALL_GAP_PCT, host};
 use crate::findings::LaunchGap;
 use crate::findings::rule::{View, percent};
 use crate::model::{Experts, Mlp, distinct_experts};
 use crate::names::Family;
 use crate::numbers::{count, time};
 use crate::result::{Confidence, Finding, Stage, StageKind};
-use crate::verdict::{LEAST_GAP_PCT, StageLimit, verdict};
+use crate::verdict::{StageLimit, verdict};
 use roofgap_trace::OpKind;
 
 /// A launch takes 3 to 10 µs of CPU time. A shorter kernel cannot hide the launch of the next.
@@ -19,6 +19,9 @@ const LONG_GAP_NS: i64 = 200_000;
 /// A step of so few launches is recorded as a graph nearly whole.
 const FEW_LAUNCHES: f64 = 32.0;
 
+/// Kernels in graphs for each other launch, from which on it is, too.
+const NEARLY_WHOLE: u64 = 8;
+
 /// A stage in which the GPU is idle because the next operation was not launched yet, and not because the CPU had waited for
 /// the GPU or got data before. Where only totals are known (a summary table and a wall time), all that the kernels do not cover
 /// counts, since one cannot tell gaps apart.
@@ -26,6 +29,7 @@ pub fn launch_bound(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let use_ = Launching::of(view)?;
     let (busy_ns, busy_pct) = (stage.busy_ns.or(stage.kernel_ns)?, 100.0 * stage.busy_share()?);
+    let profiler_ns = profiler_ns(stage, use_.gap_ns);
     let draft = match (stage.idle, stage.launch_after) {
         (Some(idle), after) => view.saves_on_devices(&[
             ("idle time in which the next operation was not launched", idle.launch_ns),
@@ -36,6 +40,7 @@ pub fn launch_bound(view: &View<'_>) -> Option<Finding> {
             ("before the first operation of a step", -host_first_ns(stage)),
             ("while the CPU did other work", -stage.idle_detail.host_work_ns),
             ("while it allocated or freed memory", -stage.idle_detail.allocation_ns),
+            ("cost of the profiler", -profiler_ns),
         ]),
         (None, _) => view
             .saves_on_devices(&[("wall time", stage.wall_ns), ("kernel time", -busy_ns)])
@@ -58,7 +63,7 @@ pub fn launch_bound(view: &View<'_>) -> Option<Finding> {
         count(use_.launches),
         host::line(stage)
     );
-    let left = stage.elapsed_ns() - draft.bound_ns();
+    let left = stage.elapsed_ns() - stage.each_device(profiler_ns) - draft.bound_ns();
     let action = format!(
         "{}{} If every such gap vanished the stage would take {}.",
         host::first_step(stage),
@@ -83,6 +88,15 @@ pub fn launch_bound(view: &View<'_>) -> Option<Finding> {
         .finish(title, action)
 }
 
+/// Returns the part of the gaps of a stage that it does not have without its profiler, ns: as large a part as of all launch idle time.
+fn profiler_ns(stage: &Stage, gap_ns: i64) -> i64 {
+    let Some((own, idle)) = stage.corrected.zip(stage.idle).filter(|(_, idle)| idle.launch_ns > 0) else {
+        return 0;
+    };
+    let part = (idle.launch_ns - own.launch_ns).max(0) as f64 / idle.launch_ns as f64;
+    (gap_ns.max(0) as f64 * part) as i64
+}
+
 /// The launches of a stage, and the gaps before them.
 struct Launching<'a> {
     launches: u64,
@@ -94,6 +108,8 @@ struct Launching<'a> {
     /// Launches of graphs.
     graphs: u64,
     is_mostly_graphs: bool,
+    /// Launches outside of graphs are few beside the kernels.
+    is_nearly_whole: bool,
     /// Other stages of the program replay graphs.
     others_replay: bool,
 }
@@ -115,7 +131,7 @@ impl<'a> Launching<'a> {
         };
         let largest =
             causes.is_none_or(|other| gap_ns >= other.sync_ns.max(other.copy_ns).max(other.other_ns));
-        let large = percent(stage.each_device(gap_ns), stage.elapsed_ns()) >= LEAST_GAP_PCT;
+        let large = percent(stage.each_device(gap_ns), stage.elapsed_ns()) >= LEAST_SMALL_GAP_PCT;
         // What is left of a cold run is not how a warm one goes.
         let cold = stage.idle_detail.cold_ns + stage.before.cold_ns > gap_ns;
         if launches == 0 || !stage.computes() || !large || !largest || cold {
@@ -136,13 +152,15 @@ impl<'a> Launching<'a> {
                 .filter(|gap| gap.ns > gap_ns / 2 && gap.ns > LONG_GAP_NS && gap.ns - gap.ns / 20 <= gap_ns),
             graphs,
             is_mostly_graphs: graphs > 0 && (graphs > others || in_graphs),
+            is_nearly_whole: others.saturating_mul(NEARLY_WHOLE) <= stage.kernel_count,
             others_replay: view.inputs.evidence.iter().any(|other| other.graph_launches > 0),
         })
     }
 
     /// The work is in graphs, and the time goes between them.
     fn is_between_graphs(&self) -> bool {
-        self.is_mostly_graphs && self.per_step.is_none_or(|launches| launches <= FEW_LAUNCHES)
+        let few = self.per_step.is_none_or(|launches| launches <= FEW_LAUNCHES);
+        self.is_mostly_graphs && (few || self.is_nearly_whole)
     }
 
     fn mean_gap_ns(&self) -> i64 {

@@ -1,19 +1,23 @@
 //! Memory-bound: at the roof only fewer bytes help, far from it better access does, and below a cache fewer accesses.
 
+use super::occupancy::LOW_PCT;
 use crate::counters::{Bound, Measured, NEAR_ROOF_PCT};
 use crate::findings::rule::View;
 use crate::names::{Family, family};
 use crate::numbers::{count, time};
-use crate::result::Finding;
+use crate::result::{CounterRow, Finding};
 use crate::roof::Keeps;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Share of the bandwidth, in %, from which on a kernel is at the memory roof, as ncu has it.
 const AT_ROOF_PCT: f64 = 80.0;
 /// Time of a launch that is mostly its start and its end, ns, whatever it does.
-const SHORT_NS: i64 = 5_000;
+pub const SHORT_NS: i64 = 5_000;
 /// Share of the peak of the memory system, in %, below which a kernel does not wait for its bandwidth.
 const LEAST_MEMORY_PCT: f64 = 20.0;
+
+/// Ratio of two shares of a peak from which on the larger one tells what a kernel waits for.
+const CLEARLY: f64 = 1.2;
 
 /// Share of wall time, in %, from which on it is the GPU that holds a stage back.
 const BUSY_PCT: f64 = 60.0;
@@ -42,7 +46,7 @@ pub fn at_the_roof(view: &View<'_>) -> Option<Finding> {
         let name = view.short_names.get(&largest.row.kernel);
         let title = format!(
             "{} at the memory roof, {name} at {reached:.0} % of DRAM bandwidth: {}",
-            kernels_that(kernels.len(), stage.spoken(), ["runs", "run"]),
+            kernels_that(&kernels, stage.spoken(), ["runs", "run"]),
             time(total_ns)
         );
         // With half the bytes the multiprocessors may be the limit.
@@ -85,7 +89,7 @@ pub fn far_from_the_roof(view: &View<'_>) -> Option<Finding> {
         let name = view.short_names.get(&largest.row.kernel);
         let title = format!(
             "{} for memory below its roof, {name} at {:.0} % of DRAM bandwidth",
-            kernels_that(kernels.len(), stage.spoken(), ["waits", "wait"]),
+            kernels_that(&kernels, stage.spoken(), ["waits", "wait"]),
             dram(largest)
         );
         return view
@@ -112,7 +116,8 @@ pub fn far_from_the_roof(view: &View<'_>) -> Option<Finding> {
         .finish(title, view.action("without counters"))
 }
 
-/// Kernels that a cache holds back. The bound is the time that its peak would not need.
+/// Kernels that a cache holds back. The bound is their time above the roof, and where that is not known the time that compute and DRAM
+/// would not need.
 pub fn bound_by_a_cache(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let kernels: Vec<&Measured> =
@@ -123,12 +128,16 @@ pub fn bound_by_a_cache(view: &View<'_>) -> Option<Finding> {
         _ => row.row.l2_pct,
     };
     let reached = |row: &Measured| of_level(row).or(row.reached_pct).unwrap_or_default().min(100.0);
-    // Another unit may be a little busier than the cache that is named.
-    let busiest = |row: &Measured| {
-        let others = [row.row.dram_pct, row.row.sm_pct].into_iter().flatten();
-        others.fold(reached(row), f64::max)
+    let names: BTreeSet<&str> = kernels.iter().map(|row| row.row.kernel.as_str()).collect();
+    let above: Option<f64> = names.iter().map(|name| above_roof_ns(view, name)).sum();
+    // Without bytes, compute or DRAM at its peak stands for the roof.
+    let others =
+        |row: &Measured| [row.row.sm_pct, row.row.dram_pct].into_iter().flatten().fold(0.0, f64::max);
+    let (lost_ns, where_to) = match above {
+        Some(above) => (above.min(total_ns as f64), "at the roof"),
+        None => (lost_ns(view, &kernels, others), "with compute or DRAM at its peak"),
     };
-    let lost_ns = lost_ns(view, &kernels, busiest).round() as i64;
+    let lost_ns = lost_ns.round() as i64;
     let name = view.short_names.get(&largest.row.kernel);
     let (level, action) = match largest.bound {
         Some(Bound::L1) => ("L1", view.action("from L1")),
@@ -136,17 +145,59 @@ pub fn bound_by_a_cache(view: &View<'_>) -> Option<Finding> {
     };
     let title = format!(
         "{} held back by a cache, {name} at {:.0} % of the peak of {level}: {}",
-        kernels_that(kernels.len(), stage.spoken(), ["is", "are"]),
+        kernels_that(&kernels, stage.spoken(), ["is", "are"]),
         reached(largest),
         time(total_ns)
     );
-    view.saves_on_devices(&[("kernel time", total_ns), ("at the peak of the cache", lost_ns - total_ns)])
+    view.saves_on_devices(&[("kernel time", total_ns), (where_to, lost_ns - total_ns)])
         .with("kernels", kernels.len())
         .with("kernel_ns", total_ns)
         .with("largest", name)
         .with("largest_bound", largest.row.bound.clone())
         .with_number("largest_reached_pct", reached(largest))
         .finish(title, action)
+}
+
+/// Kernels that use nothing at its peak, wait for no memory and have warps enough. The bound is the time that their busiest unit at its
+/// peak would not need.
+pub fn below_every_peak(view: &View<'_>) -> Option<Finding> {
+    let is_nobodys = |row: &&Measured| {
+        let occupancy = row.row.occupancy_pct.unwrap_or(100.0);
+        matches!(row.bound, Some(Bound::Compute | Bound::Latency))
+            && !waits_for_memory(row)
+            && (occupancy >= LOW_PCT || busiest_pct(&row.row) >= NEAR_ROOF_PCT)
+            && busiest_pct(&row.row) < AT_ROOF_PCT
+            && is_long(row)
+    };
+    let kernels: Vec<&Measured> = view.counters().filter(is_nobodys).collect();
+    let (largest, total_ns) = largest(&kernels)?;
+    let lost_ns = lost_ns(view, &kernels, |row| busiest_pct(&row.row)).round() as i64;
+    let row = &largest.row;
+    let title = format!(
+        "{} no unit of the GPU to its peak, {} takes {} with compute at {:.0} % and memory at {:.0} %",
+        kernels_that(&kernels, view.stage.spoken(), ["uses", "use"]),
+        view.short_names.get(&row.kernel),
+        time(largest.timeline_total_ns),
+        row.sm_pct?,
+        row.memory_pct?
+    );
+    view.saves_on_devices(&[
+        ("kernel time", total_ns),
+        ("with the busiest unit at its peak", lost_ns - total_ns),
+    ])
+    .with("kernels", kernels.len())
+    .with("kernel_ns", total_ns)
+    .with("largest", view.short_names.get(&row.kernel))
+    .with_number("sm_pct", row.sm_pct)
+    .with_number("memory_pct", row.memory_pct)
+    .with_number("occupancy_pct", row.occupancy_pct)
+    .finish(title, view.action("stalls"))
+}
+
+/// Returns the use of the busiest unit of a launch, % of its peak.
+pub fn busiest_pct(row: &CounterRow) -> f64 {
+    let units = [row.sm_pct, row.dram_pct, row.l2_pct, row.l1_pct];
+    units.into_iter().flatten().fold(0.0, f64::max).min(100.0)
 }
 
 /// Adds up the time that kernels at their peak would not need, where `reached` returns the share of the peak, %. For no kernel is it
@@ -180,14 +231,14 @@ fn waits_for_memory(row: &Measured) -> bool {
     match (row.bound, row.row.dram_pct, row.row.memory_pct, row.row.sm_pct) {
         (Some(Bound::Dram), ..) => row.reached_pct.is_some_and(|pct| pct < AT_ROOF_PCT),
         (Some(Bound::Latency), Some(_), Some(memory), Some(sm)) => {
-            memory > sm && memory >= LEAST_MEMORY_PCT && is_long(row)
+            memory > CLEARLY * sm && memory >= LEAST_MEMORY_PCT && is_long(row)
         }
         _ => false,
     }
 }
 
 /// Tells whether a launch takes longer than it takes any kernel to start and to end.
-fn is_long(row: &Measured) -> bool {
+pub fn is_long(row: &Measured) -> bool {
     row.timeline_total_ns > SHORT_NS.saturating_mul(row.timeline_calls as i64)
 }
 
@@ -197,12 +248,13 @@ fn largest<'a>(rows: &[&'a Measured]) -> Option<(&'a Measured, i64)> {
     Some((largest, rows.iter().map(|row| row.timeline_total_ns).sum()))
 }
 
-/// Names a number of kernels of a stage and what it or they do, with the verb in both forms.
-fn kernels_that(kernels: usize, stage: &str, [one, several]: [&str; 2]) -> String {
-    if kernels == 1 {
-        format!("one kernel of {stage} {one}")
-    } else {
-        format!("{} kernels of {stage} {several}", count(kernels as u64))
+/// Names the kernels of a stage by their number and what it or they do, with the verb in both forms. A kernel may have several rows, one
+/// for each shape of its launches.
+fn kernels_that(rows: &[&Measured], stage: &str, [one, several]: [&str; 2]) -> String {
+    let names: BTreeSet<&str> = rows.iter().map(|row| row.row.kernel.as_str()).collect();
+    match names.len() {
+        1 => format!("one kernel of {stage} {one}"),
+        kernels => format!("{} kernels of {stage} {several}", count(kernels as u64)),
     }
 }
 

@@ -81,7 +81,12 @@ pub static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
             .needs(Needs::Counters)
             .rows(Rows::Kernels(&[]))
             .confidence(Confidence::Bounded),
+        one(ABOVE_ROOF, Cause::Kernels, memory::below_every_peak)
+            .needs(Needs::Counters)
+            .rows(Rows::Kernels(&[]))
+            .confidence(Confidence::Guessed),
         one("small-blocks", Cause::Kernels, kernels::small_blocks)
+            .needs(Needs::Counters)
             .rows(Rows::Kernels(&[]))
             .confidence(Confidence::Bounded),
         one("small-kernels", Cause::Kernels, kernels::small_kernels)
@@ -91,6 +96,8 @@ pub static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         one("throttled", Cause::Clock, vitals::throttled)
             .rows(Rows::Kernels(&[]))
             .confidence(Confidence::Bounded),
+        one("clock-ramp", Cause::Clock, vitals::clock_ramp).confidence(Confidence::Bounded),
+        one("idle-power", Cause::Launches, vitals::idle_power).confidence(Confidence::Guessed),
         one("other-tenant", Cause::Tenant, vitals::other_tenant).confidence(Confidence::Guessed),
         each("ncu-*", Cause::Kernels, kernels::ncu_rules)
             .needs(Needs::Counters)
@@ -109,6 +116,15 @@ pub static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         one(PROFILER_OVERHEAD, Cause::Profiler, steps::watching),
     ]
 });
+
+/// Id of the rule about kernels of which nothing else is known.
+pub const ABOVE_ROOF: &str = "above-roof";
+
+/// Rules about gaps, whose findings are left out where others save as much.
+pub const GAPS: [&str; 2] = ["launch-bound", "host-gaps"];
+
+/// Share of the time of a stage, %, from which on gaps are worth a look.
+const LEAST_SMALL_GAP_PCT: f64 = 10.0;
 
 /// A rule that makes at most one finding about a stage.
 fn one(id: &'static str, cause: Cause, find: fn(&View<'_>) -> Option<Finding>) -> Rule {

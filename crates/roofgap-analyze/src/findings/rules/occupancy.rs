@@ -3,13 +3,14 @@
 use crate::counters::{Measured, NEAR_ROOF_PCT};
 use crate::findings::evidence::{ShapeUse, blocks_of, threads_of};
 use crate::findings::rule::{View, percent};
+use crate::findings::rules::memory::is_long;
 use crate::gpu::multiprocessor_slots;
 use crate::names::is_closed_source;
 use crate::numbers::counted;
 use crate::result::Finding;
 
 /// Occupancy, in %, below which latency is hardly hidden.
-const LOW_PCT: f64 = 30.0;
+pub const LOW_PCT: f64 = 30.0;
 /// Share of the stage's kernel time, in %, from which on a kernel is worth a line.
 const LEAST_KERNEL_PCT: f64 = 5.0;
 
@@ -24,7 +25,7 @@ fn of_kernel(view: &View<'_>, measured: &Measured) -> Option<Finding> {
     let (evidence, kernel_ns, row) = (view.evidence?, stage.kernel_ns?, &measured.row);
     let (achieved, roof) = (row.occupancy_pct?, row.sm_pct?.max(row.memory_pct?).min(100.0));
     let share = percent(measured.timeline_total_ns, kernel_ns);
-    if achieved >= LOW_PCT || roof >= NEAR_ROOF_PCT || share < LEAST_KERNEL_PCT {
+    if achieved >= LOW_PCT || roof >= NEAR_ROOF_PCT || share < LEAST_KERNEL_PCT || !is_long(measured) {
         return None;
     }
     let shape = shape_of(&evidence.shapes, measured)?;

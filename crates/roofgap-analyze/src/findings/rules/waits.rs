@@ -201,6 +201,7 @@ pub fn host_copies(view: &View<'_>) -> Option<Finding> {
     let mostly_pageable = 2 * copies.pageable_bytes >= copies.bytes;
     let action = match (read_back, mostly_pageable) {
         _ if view.program.is_plain() => view.action("copies of a program"),
+        (false, _) if view.program.trains => view.action("batches"),
         (true, true) => view.action("pageable read-back"),
         (true, false) => view.action("read-back"),
         (false, true) => view.action("pageable"),

@@ -222,6 +222,7 @@ const CASES: &[Case] = &[
     ("memory-below-roof", |is| counted(Bound::Dram, 10.0, if is { 60.0 } else { 92.0 }, 60.0)),
     ("cache-bound", |is| counted(if is { Bound::L1 } else { Bound::Compute }, 50.0, 10.0, 60.0)),
     ("low-occupancy", |is| counted(Bound::Latency, 35.0, 20.0, if is { 18.0 } else { 60.0 })),
+    ("above-roof", |is| counted(Bound::Latency, if is { 30.0 } else { 90.0 }, 10.0, 60.0)),
     ("small-blocks", |is| {
         let (stage, mut evidence) = busy();
         let threads = if is { 4 } else { 128 };
@@ -235,6 +236,21 @@ const CASES: &[Case] = &[
     }),
     // A touch of a limit is none.
     ("throttled", |is| limited(if is { 90.0 } else { 20.0 }, 0.0)),
+    ("clock-ramp", |is| {
+        let (mut stage, evidence) = busy();
+        let ramp = is.then_some(ClockRamp { pct: 20.0, sm_mhz: 600.0 });
+        stage.vitals = Some(StageVitals { sm_mhz: Some(1980.0), ramp, ..StageVitals::default() });
+        run(stage, evidence)
+    }),
+    ("idle-power", |is| {
+        let (mut stage, evidence) = launches();
+        let joules = if is { 20.0 } else { 60.0 };
+        let energy = StageEnergy { joules, idle_j: 13.0, ..StageEnergy::default() };
+        stage.vitals = Some(StageVitals { energy: Some(energy), ..StageVitals::default() });
+        let whole = MeterEnergy { run: EnergyRun::Profiled, idle_in_context: true, ..MeterEnergy::default() };
+        let vitals = Vitals { energy: Some(whole), ..Vitals::default() };
+        findings(&Analysis { vitals: Some(vitals), ..analysis(stage) }, &[evidence])
+    }),
     ("other-tenant", |is| limited(0.0, if is { 40.0 } else { 1.0 })),
     ("ncu-*", |is| {
         let (stage, evidence) = busy();

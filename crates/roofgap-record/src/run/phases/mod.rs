@@ -36,7 +36,7 @@ use crate::run::context::AttemptError;
 use crate::select::Plan;
 use baseline::Baseline;
 use roofgap_base::error::Error;
-pub use sampler::{Sampler, Vitals};
+pub use sampler::Sampler;
 use timeline::Timeline;
 
 /// The phases in the order in which they run.
@@ -204,9 +204,16 @@ pub(crate) fn run_phase(
     context.begin(name, phase.expected(context.config, unprofiled.map(Duration::from_nanos)));
     let is_recorded = name.results().is_some() && !found.no_vitals;
     let gpu = found.ready.as_ref().filter(|ready| is_recorded && ready.tools.gpu.is_ok());
-    let vitals = gpu.map(|ready| Vitals::start(context, ready.program.executable(), name));
+    let is_wanted = |_: &&Ready| context.config.run.vitals && context.run_dir.folder("vitals").is_ok();
+    let file = context.layout.vitals(name);
+    let is_counted = name == PhaseName::Counters || context.config.profiling.native.counters_us.is_some();
+    let vitals = gpu.filter(is_wanted);
+    let vitals = vitals.map(|ready| Sampler::vitals(ready.program.executable(), &file, is_counted));
     let end = phase.run(context, found);
-    found.no_vitals |= vitals.is_some_and(|vitals| !vitals.end(context, name));
+    if let Some(vitals) = vitals {
+        found.no_vitals |= !vitals.end(context);
+        context.output(&file);
+    }
     match end {
         Ok(()) => context.end(PhaseStatus::Ok),
         Err(error) => {

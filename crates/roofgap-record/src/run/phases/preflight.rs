@@ -124,9 +124,13 @@ fn check_executable(config: &Config, search_path: &[PathBuf]) -> Result<(), Erro
             config.workload.words().into_iter().next().unwrap_or_default()
         }
     };
-    let path = Path::new(&name);
+    find_program(Path::new(&name), config.workload.cwd.as_deref(), search_path)
+}
+
+/// Checks that a program that is to start in `folder` exists and is executable.
+pub fn find_program(path: &Path, folder: Option<&Path>, search_path: &[PathBuf]) -> Result<(), Error> {
     let has_folder = path.components().count() > 1;
-    let found = match &config.workload.cwd {
+    let found = match folder {
         // A path with a slash is relative to the working directory of the program.
         Some(folder) if has_folder => is_executable(&folder.join(path)),
         _ => find_on_path(path, search_path).is_some(),

@@ -1,10 +1,9 @@
-//! Samples hardware counters, and the stacks of Python programs, while the native collector records a program.
+//! Samples hardware counters, vitals of the GPUs, and the stacks of Python programs, while a program runs.
 
 use crate::run::context::PhaseContext;
 use roofgap_base::error::Error;
 use roofgap_collect::child::{self, Cancel, ChildSpec, OutputTarget};
 use roofgap_collect::command::CommandLine;
-use roofgap_runs::run_dir::PhaseName;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
@@ -33,6 +32,13 @@ impl Sampler {
     /// Starts a process that samples counters, with logs in `folder`.
     pub fn counters(line: CommandLine, folder: &Path) -> Self {
         Self::process("counters", line, &folder.join("sampler"))
+    }
+
+    /// Starts a process of this `executable` that samples the vitals of the GPUs into a file, and their activity unless something else counts.
+    pub fn vitals(executable: &Path, file: &Path, is_counted: bool) -> Self {
+        let line = CommandLine::new(executable).arg("sample-vitals").arg(file);
+        let line = line.args((!is_counted).then_some("--activity"));
+        Self::process("vitals", line, &file.with_extension(""))
     }
 
     /// Starts a process that samples `what`, with logs whose paths begin with `log`.
@@ -72,33 +78,15 @@ impl Sampler {
         joined.unwrap_or_else(|_| Err(Error::new("the sampler panicked")))
     }
 
-    /// Ends the sampling, and notes why nothing was sampled.
-    pub fn end(mut self, context: &mut PhaseContext<'_>) {
-        if let Err(why) = self.join() {
-            context.warn(format!("no {} were sampled: {why}", self.what));
+    /// Ends the sampling, and notes why nothing was sampled. Returns false if it failed.
+    pub fn end(mut self, context: &mut PhaseContext<'_>) -> bool {
+        let sampled = self.join();
+        if let Err(why) = &sampled {
+            let text = format!("no {} were sampled: {why}", self.what);
+            // Nobody asked for vitals.
+            if self.what == "vitals" { context.note(text) } else { context.warn(text) }
         }
-    }
-}
-
-/// Samples the vitals of the GPUs while a phase runs.
-pub struct Vitals(Option<Sampler>);
-
-impl Vitals {
-    /// Starts a process of this `executable`; none where `run.vitals` is off.
-    pub fn start(context: &PhaseContext<'_>, executable: &Path, phase: PhaseName) -> Self {
-        let path = context.layout.vitals(phase);
-        let is_wanted = context.config.run.vitals && context.run_dir.folder("vitals").is_ok();
-        let line = || CommandLine::new(executable).arg("sample-vitals").arg(&path);
-        Self(is_wanted.then(|| Sampler::process("vitals", line(), &path.with_extension(""))))
-    }
-
-    /// Ends the sampling and lists the file. Returns false if it failed, so that it is not tried again.
-    pub fn end(self, context: &mut PhaseContext<'_>, phase: PhaseName) -> bool {
-        let sampled = self.0.map_or(Ok(()), |mut sampler| sampler.join());
-        context.output(&context.layout.vitals(phase));
-        let is_sampled = sampled.is_ok();
-        sampled.unwrap_or_else(|why| context.note(format!("no vitals were sampled: {why}")));
-        is_sampled
+        sampled.is_ok()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Stages have a track of their own. Each thread has a track for its ranges and operators and one for its CUDA calls, each
 //! stream one for its operations. Arrows lead from a launch to its operation. Counters show the launched operations that have
-//! not ended on each device, and the percentages measured for a kernel and launch shape.
+//! not ended on each device, its power and clock, and the percentages measured for a kernel and launch shape.
 //!
 //! - `tracks`: assigns events to tracks
 //! - `chrome`, `perfetto`: the formats
@@ -126,7 +126,8 @@ fn events(bundle: Bundle<'_>, trace: &Trace, writer: &mut dyn Writer) -> io::Res
     let launches = bundle.stages.launches();
     operations(trace, &tracks, launches, writer)?;
     waiting(trace, launches, writer)?;
-    measured(bundle.analysis, trace, writer)
+    measured(bundle.analysis, trace, writer)?;
+    vitals(trace, writer)
 }
 
 fn stages(bundle: Bundle<'_>, writer: &mut dyn Writer) -> io::Result<()> {
@@ -249,6 +250,23 @@ fn waiting(trace: &Trace, launches: &Launches, writer: &mut dyn Writer) -> io::R
                 at += 1;
             }
             writer.counter(device(index as usize), "launched and not ended", time, level as f64)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes power and clock of each device while the trace was recorded.
+fn vitals(trace: &Trace, writer: &mut dyn Writer) -> io::Result<()> {
+    let Some((first, last)) = trace.span() else { return Ok(()) };
+    for (index, own) in trace.devices.iter().enumerate() {
+        let states = trace.vitals_of(own).into_iter().flat_map(|own| &own.states);
+        for state in states {
+            let at = state.at - trace.utc_offset;
+            for (name, value) in [("power, W", state.watts), ("SM clock, MHz", state.sm_mhz)] {
+                if let Some(value) = value.filter(|_| (first..=last).contains(&at)) {
+                    writer.counter(device(index), name, at, value)?;
+                }
+            }
         }
     }
     Ok(())

@@ -1,0 +1,285 @@
+//! Replays of recorded timelines, and of a program whose times without a profiler are known.
+
+use super::*;
+use crate::attribution::Launches;
+use crate::result::{Analysis, CostSource, Overhead, Profiler, Stage};
+use crate::verdict::StageLimit;
+use crate::{Options, analyze};
+use roofgap_base::stats::ratio_error;
+use roofgap_trace::{Call, Device, GpuOp, Losses, OpKind, Range, RangeStyle, Source, SourceFormat};
+use std::path::Path;
+
+const FIXTURES: [&str; 7] = [
+    "h200/llama4.sqlite.gz",
+    "h200/dsocr2.sqlite.gz",
+    "h200/llama4.kineto.json.gz",
+    "h200/planted.kineto.json.gz",
+    "vllm/vllm_dense_graph.sqlite.gz",
+    "vllm/vllm_dense_graph.kineto.json.gz",
+    "native/stand-in.rgcap",
+];
+
+fn fixture(name: &str) -> Trace {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name);
+    roofgap_trace::read(&[path]).unwrap().trace
+}
+
+fn launches(trace: &Trace) -> Vec<u32> {
+    Launches::join(trace, &mut Losses::default()).call_of_op
+}
+
+#[test]
+fn without_a_cost_the_recorded_times_come_back() {
+    for name in FIXTURES {
+        let trace = fixture(name);
+        let calls = launches(&trace);
+        let new = Replay::of(&trace, &calls).run(0);
+        let recorded: Vec<(Ns, Ns)> =
+            trace.calls.start.iter().copied().zip(trace.calls.end.iter().copied()).collect();
+        assert!(new.ops == trace.ops.start, "{name}: operations");
+        assert!(new.calls == recorded, "{name}: calls");
+        let new = new.trace(&trace);
+        assert!(new.ops.end == trace.ops.end && new.calls.end == trace.calls.end, "{name}: ends");
+        assert!(new.ranges.rows == trace.ranges.rows, "{name}: ranges");
+    }
+}
+
+#[test]
+fn a_higher_cost_makes_nothing_later() {
+    for name in FIXTURES {
+        let trace = fixture(name);
+        let calls = launches(&trace);
+        let replay = Replay::of(&trace, &calls);
+        let mut last = replay.run(0);
+        for cost in [1, 300, 2_000, 50_000] {
+            let new = replay.run(cost);
+            let later = |new: &[Ns], last: &[Ns]| new.iter().zip(last).any(|(new, last)| new > last);
+            assert!(!later(&new.ops, &last.ops), "{name} at {cost} ns: operations");
+            let pairs = new.calls.iter().zip(&last.calls);
+            assert!(
+                pairs.clone().all(|(new, last)| new.0 <= last.0 && new.1 <= last.1),
+                "{name} at {cost} ns"
+            );
+            assert!(new.calls.iter().all(|(start, end)| start <= end), "{name} at {cost} ns: a call");
+            last = new;
+        }
+    }
+}
+
+/// What a step of the program does.
+#[derive(Clone, Copy)]
+enum Work {
+    /// Launches so many kernels of so many ns.
+    Kernels(u32, Ns),
+    /// Launches a graph of so many kernels of so many ns.
+    Graph(u32, Ns),
+    /// Waits for the device.
+    Wait,
+    /// Copies to the host, and waits for it.
+    Copy,
+    /// Works on the CPU for so many ns.
+    Cpu(Ns),
+}
+
+const LAUNCH: Ns = 3_000;
+const BETWEEN: Ns = 2_000;
+const LATENCY: Ns = 1_000;
+const RETURN: Ns = 1_500;
+
+/// A program under a profiler that adds a cost to every call and to every node of a graph.
+struct Program {
+    trace: Trace,
+    cost: Ns,
+    now: Ns,
+    free: Ns,
+    correlation: u32,
+}
+
+impl Program {
+    fn run(steps: u32, work: &[Work], cost: Ns) -> Trace {
+        let sources = vec![Source::new(Path::new("made"), SourceFormat::NsysSqlite)];
+        let mut trace = Trace { sources, ..Trace::default() };
+        let process = trace.add_process(1, "python");
+        let thread = trace.add_thread(process, 1, "python");
+        trace.add_device(Device::default());
+        let mut program = Self { trace, cost, now: 1_000_000, free: 0, correlation: 0 };
+        let begun = program.now;
+        let mut spans = Vec::new();
+        for _ in 0..steps {
+            let start = program.now;
+            work.iter().for_each(|work| program.work(*work));
+            spans.push(("decode_step", start, program.now));
+        }
+        spans.push(("decode", begun, program.now));
+        for (name, start, end) in spans {
+            let (name, domain) = (program.trace.names.intern(name), program.trace.names.intern(""));
+            let style = RangeStyle::PushPop;
+            let range =
+                Range { start, end, domain, name, process, thread, end_thread: thread, style, open: false };
+            program.trace.ranges.rows.push(range);
+        }
+        program.trace.sort();
+        program.trace
+    }
+
+    fn work(&mut self, work: Work) {
+        match work {
+            Work::Kernels(count, ns) => (0..count).for_each(|_| self.launch("cudaLaunchKernel", 1, ns)),
+            Work::Graph(nodes, ns) => self.launch("cudaGraphLaunch", nodes, ns),
+            Work::Wait => self.call("cudaStreamSynchronize", self.now.max(self.free) + RETURN),
+            Work::Copy => {
+                let start = (self.now + LATENCY).max(self.free + QUEUED_GAP_NS);
+                self.correlation += 1;
+                self.operation(OpKind::Copy, start, 2_000);
+                self.correlation -= 1;
+                self.call("cudaMemcpyAsync", self.free + RETURN);
+            }
+            Work::Cpu(ns) => self.now += ns,
+        }
+    }
+
+    fn launch(&mut self, name: &str, operations: u32, ns: Ns) {
+        self.call(name, self.now + LAUNCH);
+        for node in 0..operations {
+            let (queued, arrived) = (self.free + QUEUED_GAP_NS, self.now - BETWEEN + LATENCY);
+            let start = if node == 0 { queued.max(arrived) } else { queued + self.cost };
+            self.operation(OpKind::Kernel, start, ns);
+        }
+    }
+
+    fn call(&mut self, name: &str, end: Ns) {
+        self.correlation += 1;
+        let call = Call {
+            start: self.now,
+            end: end + self.cost,
+            name: self.trace.names.intern(name),
+            class: CallClass::of(name),
+            process: ProcessId(0),
+            thread: Default::default(),
+            correlation: self.correlation,
+        };
+        self.trace.calls.push(call);
+        self.now = end + self.cost + BETWEEN;
+    }
+
+    fn operation(&mut self, kind: OpKind, start: Ns, ns: Ns) {
+        let name =
+            self.trace.names.intern(if kind == OpKind::Copy { "[CUDA memcpy Device-to-Host]" } else { "k" });
+        self.free = start + ns;
+        self.trace.ops.push(GpuOp {
+            kind,
+            start,
+            end: self.free,
+            name,
+            correlation: self.correlation,
+            ..GpuOp::default()
+        });
+    }
+}
+
+const COST: Ns = 2_500;
+
+/// Programs with a step that launches, one that the GPU holds back, one that waits in between, one that copies, and graphs.
+const PROGRAMS: [&[Work]; 6] = [
+    &[Work::Kernels(100, 2_000), Work::Wait],
+    &[Work::Kernels(100, 30_000), Work::Wait],
+    // Held back by the CPU with a cost of 2.5 us a launch, and by the GPU without.
+    &[Work::Kernels(100, 4_500), Work::Wait],
+    &[Work::Kernels(20, 3_000), Work::Wait, Work::Cpu(40_000), Work::Kernels(20, 9_000), Work::Copy],
+    &[Work::Graph(200, 1_500), Work::Wait],
+    &[Work::Graph(40, 4_000), Work::Copy, Work::Cpu(9_000)],
+];
+
+#[test]
+fn the_replay_is_the_program_without_its_profiler() {
+    for (number, work) in PROGRAMS.iter().enumerate() {
+        let (profiled, truth) = (Program::run(8, work, COST), Program::run(8, work, 0));
+        let calls = launches(&profiled);
+        let new = Replay::of(&profiled, &calls).run(COST).trace(&profiled);
+        assert!(new.ops.start == truth.ops.start, "program {number}");
+        assert!(new.calls.end == truth.calls.end, "program {number}");
+        assert!(new.ranges.rows == truth.ranges.rows, "program {number}");
+    }
+}
+
+/// Analyses a program that takes so many times as long under a profiler.
+fn analysed(trace: &Trace, ratio: f64, interval: Option<(f64, f64)>) -> Analysis {
+    let (tool, stage) = (Profiler::Nsys, "decode".to_owned());
+    let overhead = vec![Overhead { tool, stage, ratio, interval, pairs: None }];
+    analyze(trace, &Options { overhead, ..Options::default() }).analysis
+}
+
+fn decode(trace: &Trace) -> Stage {
+    let stages = analyze(trace, &Options::default()).analysis.stages;
+    stages.into_iter().find(|stage| stage.name == "decode").unwrap()
+}
+
+#[test]
+fn the_cost_is_fitted_to_the_time_without_the_profiler() {
+    for (number, work) in PROGRAMS.iter().enumerate() {
+        let (profiled, truth) = (Program::run(8, work, COST), Program::run(8, work, 0));
+        let (before, after) = (decode(&profiled), decode(&truth));
+        let ratio = before.wall_ns as f64 / after.wall_ns as f64;
+        let analysis = analysed(&profiled, ratio, Some((ratio / 1.01, ratio * 1.01)));
+        let found = analysis.stages[0].corrected;
+        let found = found.unwrap_or_else(|| panic!("program {number}: {:?}", analysis.reasons));
+        let step = after.steady.as_ref().unwrap().time_ns;
+        assert!((found.step_ns - step).abs() * 500 <= step, "program {number}: {} of {step}", found.step_ns);
+        assert!((found.low_ns..=found.high_ns).contains(&step), "program {number}: {found:?}");
+        assert!((found.busy_pct - 100.0 * after.busy_share().unwrap()).abs() < 0.5, "program {number}");
+        assert_eq!(Some(found.limit), after.limit, "program {number}");
+        assert_eq!(found.source, CostSource::Baseline);
+        if number != 1 {
+            assert!((found.cost_per_call_ns - COST).abs() < COST / 10, "program {number}: {found:?}");
+        }
+    }
+    let flips = [COST, 0].map(|cost| decode(&Program::run(8, PROGRAMS[2], cost)).limit.unwrap());
+    assert_eq!(flips, [StageLimit::Launch, StageLimit::Gpu], "one limit is that of the profiler");
+}
+
+#[test]
+fn what_calls_do_not_explain_is_not_corrected() {
+    let trace = Program::run(8, PROGRAMS[1], COST);
+    let reason = |analysis: &Analysis, about: &str| {
+        let own = analysis.reasons.iter().find(|reason| reason.about.to_string() == about);
+        own.map(|reason| reason.why.clone()).unwrap_or_default()
+    };
+    let slow = analysed(&trace, 1.5, None);
+    assert_eq!(slow.stages[0].corrected, None);
+    let why = reason(&slow, "stages.decode.corrected");
+    assert!(why.starts_with("1.50 times as long under the profiler"), "{why}");
+    let alone = analyze(&trace, &Options::default()).analysis;
+    assert!(reason(&alone, "stages.corrected").contains("no run without the profiler was measured"));
+    // A profiler that costs nothing leaves the stage as it is.
+    let same = analysed(&trace, 0.98, Some((0.95, 1.01))).stages.remove(0);
+    let found = same.corrected.unwrap();
+    assert_eq!((found.cost_per_call_ns, found.step_ns), (0, same.steady.unwrap().time_ns));
+    assert!(found.low_ns < found.step_ns && found.step_ns < found.high_ns);
+}
+
+/// The interval holds the time without the profiler in 19 of 20 sessions of three repeats each, whose times vary by 3 %.
+#[test]
+fn the_interval_holds_the_time_without_the_profiler() {
+    let (profiled, truth) = (Program::run(8, PROGRAMS[0], COST), Program::run(8, PROGRAMS[0], 0));
+    let (before, after) = (decode(&profiled), decode(&truth));
+    let step = after.steady.as_ref().unwrap().time_ns;
+    let mut state = 7u64;
+    let mut uniform = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 11) as f64 / (1u64 << 53) as f64
+    };
+    let mut repeats = |ns: i64| -> Vec<f64> {
+        let mut normal = || (0..12).map(|_| uniform()).sum::<f64>() - 6.0;
+        (0..3).map(|_| ns as f64 * (0.03 * normal()).exp()).collect()
+    };
+    let sessions = 100;
+    let holds = |_: &u32| {
+        let (with, without) = (repeats(before.wall_ns), repeats(after.wall_ns));
+        let ratio = with.iter().sum::<f64>() / without.iter().sum::<f64>();
+        let factor = ratio_error(&with, &without).unwrap().exp();
+        let analysis = analysed(&profiled, ratio, Some((ratio / factor, ratio * factor)));
+        analysis.stages[0].corrected.is_some_and(|own| (own.low_ns..=own.high_ns).contains(&step))
+    };
+    let held = (0..sessions).filter(holds).count();
+    assert!(held >= 95, "{held} of {sessions}");
+}
