@@ -240,6 +240,24 @@ fn decode_steps_that_may_read_prompts_are_declared() {
     }
 }
 
+/// The draft model of speculative decoding reads the prompts of the step again.
+#[test]
+fn prompts_that_a_draft_model_reads_again_are_no_step() {
+    let steps = |times: &[(u32, u32)]| {
+        let mut events = Vec::new();
+        for (id, (start, length)) in (1..).zip(times) {
+            events.push(event("user_annotation", "step[EXTEND bs=1 toks=4096]", 10, *start, *length, ""));
+            events.extend(launched(id, 10, start + 1, start + 3, length - 10));
+        }
+        let analysis = analyze(&kineto(&events), &Options::default()).analysis;
+        let prefill = analysis.stages.iter().find(|stage| stage.name == "prefill").unwrap();
+        (prefill.instances, prefill.tokens.unwrap().context)
+    };
+    assert_eq!(steps(&[(100, 800), (905, 60), (1_000, 800), (1_805, 60)]), (2, Some(8_192)));
+    // Parts of a prompt take about as long as one another.
+    assert_eq!(steps(&[(100, 800), (905, 150), (1_060, 150), (1_215, 150)]), (4, Some(16_384)));
+}
+
 /// The names do not tell a prefill from a decode step without a graph.
 #[test]
 fn lmdeploy_steps_without_a_graph_are_prefill_where_others_have_one() {

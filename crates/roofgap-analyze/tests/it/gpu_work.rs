@@ -91,6 +91,27 @@ fn communication_by_collective_with_its_hidden_part() {
     assert_eq!((rank.rank, rank.world_size, &rank.devices[..]), (3, Some(8), &[0][..]));
 }
 
+#[test]
+fn the_first_collective_waits_for_ranks_that_arrive_later() {
+    let reduce = collective("allreduce", (1_000_000, 1_000_000), 8);
+    let run = |first: u32| {
+        let mut events = vec![event("kernel", NCCL, 20, (0, first), &reduce)];
+        for start in (0..20).map(|at| 20_000 + 1_000 * at) {
+            events.push(event("kernel", "gemm", 7, (start, 900), ""));
+            events.push(event("kernel", NCCL, 20, (start + 900, 100), &reduce));
+        }
+        kineto(&events, "", &Options::default())
+    };
+    let analysis = run(20_000);
+    let own = analysis.stages[0].communication.unwrap();
+    assert_eq!((own.exposed_ns, own.late_ns, own.late_calls), (22_000_000, 19_900_000, 1));
+    let finding = analysis.findings.iter().find(|finding| finding.id == "communication-exposed").unwrap();
+    assert_eq!(finding.bound_ns, 2_100_000);
+    assert!(finding.title.contains("19.9 ms of that are waits in the first call"), "{}", finding.title);
+    let own = run(400).stages[0].communication.unwrap();
+    assert_eq!((own.late_ns, own.late_calls), (0, 0), "less than a millisecond");
+}
+
 /// A call that returns before its collective ends has no time, and NCCL beside a collective on the CPU does not hide it.
 #[test]
 fn communication_on_the_cpu_is_timed_where_its_calls_wait() {

@@ -37,6 +37,22 @@ fn launches() -> (Stage, StageEvidence) {
     idle(Idle { launch_ns: 65 * MS, ..Idle::default() })
 }
 
+#[test]
+fn a_gap_that_is_no_limit_is_listed_where_nothing_saves_as_much() {
+    let found = |launch_ms: i64, copy_ms: i64| {
+        let (mut stage, mut evidence) =
+            idle(Idle { launch_ns: launch_ms * MS, copy_ns: copy_ms * MS, ..Idle::default() });
+        stage.busy_ns = Some((100 - launch_ms - copy_ms) * MS);
+        evidence.host_copies = CopyUse { count: 8, pageable: 8, bytes: 8, ..CopyUse::default() };
+        let found = run(stage, evidence);
+        found.iter().any(|finding| finding.id == "launch-bound")
+    };
+    assert!(found(15, 0));
+    assert!(!found(15, 14), "the copies save nearly as much");
+    assert!(!found(8, 0), "too little");
+    assert!(found(30, 28), "a limit");
+}
+
 /// A busy stage with one changed piece of evidence.
 fn seen(change: fn(&mut StageEvidence)) -> Vec<Finding> {
     let (stage, mut evidence) = busy();
