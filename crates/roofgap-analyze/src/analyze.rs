@@ -23,6 +23,7 @@ use crate::timeline::{
 };
 use crate::verdict::verdict;
 use crate::{account, checks, communication, findings, host, layers, ranks, serving, vitals};
+use roofgap_base::text::cut;
 use roofgap_trace::account::Account;
 use roofgap_trace::ncu::CounterSet;
 use roofgap_trace::vitals::GpuVitals;
@@ -512,14 +513,16 @@ fn other_work(trace: &Trace, index: &StageIndex, gaps: &LaunchGaps) -> Option<Ot
     let (ns, before) = gaps.host_longest;
     let longest = launch_gap(trace, ns, before)?;
     let call = index.call_of_op(before?) as usize;
-    let (start, thread) = (*trace.calls.start.get(call)?, *trace.calls.thread.get(call)?);
+    let (Some(start), Some(thread)) = (trace.calls.start.get(call), trace.calls.thread.get(call)) else {
+        return Some(OtherWork { gaps: gaps.host_count, longest, within: None });
+    };
     let middle = start - ns / 2;
     let (ranges, operators) = (&trace.ranges.rows, &trace.cpu_ops);
     let ranges = ranges.iter().map(|range| (range.start, range.end, range.thread, range.name));
     let operators = (0..operators.len())
         .map(|at| (operators.start[at], operators.end[at], operators.thread[at], operators.name[at]));
     let around = ranges.chain(operators).filter(|(start, end, own, _)| {
-        *own == thread && (*start..*end).contains(&middle) && end - start <= ns.saturating_mul(4)
+        own == thread && (*start..*end).contains(&middle) && end - start <= ns.saturating_mul(4)
     });
     let within = around.min_by_key(|(start, end, ..)| end - start);
     let within = within.map(|(.., name)| trace.names.get(name).to_owned());
@@ -573,6 +576,12 @@ fn no_gpu_work(trace: &Trace) -> String {
     if let Some((device, _)) = trace.losses.messages(LossKind::OtherDevice).next() {
         return format!("its device is an {device}, whose events are not read; use the tools of its maker");
     }
+    if let Some(text) = cuda_failed(&trace.losses) {
+        return format!(
+            "CUDA was traced, and nothing came of it; the tool says \u{201c}{}\u{201d}",
+            cut(text, MOST_QUOTED)
+        );
+    }
     if launches + transfers == 0 {
         let advice = trace.sources.first().map_or("", |source| source.format.facts().gpu_work_advice);
         return format!("no GPU work was recorded{advice}");
@@ -585,6 +594,22 @@ fn no_gpu_work(trace: &Trace) -> String {
         "the calls of {traced} were traced, but there are no records of the GPU. Usual reasons: the user may not profile the GPU, the \
          tool is older than the driver, a virtual GPU or WSL2, or recording stopped before the records were written"
     )
+}
+
+/// Most characters of a message that are quoted.
+const MOST_QUOTED: usize = 160;
+
+/// Returns the message of the recording tool that says why it has no records of the GPU, or that it has none although it traced CUDA.
+fn cuda_failed(losses: &Losses) -> Option<&str> {
+    const FAILED: [&str; 3] = ["CUDA driver version", "CUPTI_ERROR", "injection"];
+    const NOTHING: [&str; 2] = ["No CUDA events", "CUDA profiling might"];
+    let kinds = [LossKind::ToolNote, LossKind::ToolError, LossKind::ToolWarning];
+    let says = |words: &[&str]| {
+        let mut texts = kinds.iter().flat_map(|kind| losses.messages(*kind)).map(|(text, _)| text);
+        texts.find(|text| words.iter().any(|word| text.contains(word)))
+    };
+    let nothing = says(&NOTHING);
+    nothing.and(says(&FAILED)).or(nothing)
 }
 
 /// Explains how to see inside of whole graphs that hold more of the GPU time than the kernels do.

@@ -121,7 +121,8 @@ pub fn verdict(stage: &Stage) -> Verdict {
     if !stage.computes() && !copies_fill() {
         return limited(StageLimit::NotMeasured, only_transfers(stage));
     }
-    if stage.work_missing {
+    // What is missing can only make idle time busy.
+    if stage.work_missing && stage.busy_share().is_none_or(|share| share < BUSY) {
         let why = "the GPU work of many launches is not in the capture, so what seems idle may be busy";
         return limited(StageLimit::NotMeasured, why.to_owned());
     }
@@ -201,7 +202,8 @@ pub fn verdict(stage: &Stage) -> Verdict {
     let leads = label == leading && label != StageLimit::NotMeasured;
     let pct = match label {
         StageLimit::Copy if copies_lead => {
-            Some(100.0 * stage.each_device(stage.memcpy_ns.unwrap_or(0)) as f64 / elapsed)
+            // Copies in both directions overlap.
+            Some(100.0 * (stage.each_device(stage.memcpy_ns.unwrap_or(0)) as f64 / elapsed).min(share))
         }
         _ => leads.then_some(100.0 * ns_share),
     };

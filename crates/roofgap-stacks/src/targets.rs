@@ -4,6 +4,8 @@ use crate::{Capture, Function, StacksError, now};
 use py_spy::config::LockingStrategy;
 use py_spy::{Config, Frame, PythonSpy};
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Library that every process that uses a GPU has loaded.
@@ -31,6 +33,7 @@ pub struct Target {
     spy: PythonSpy,
     failed: u64,
     held: Held,
+    source: Source,
 }
 
 /// Samples that wait until it is known whether their threads ran, and the time that each thread has waited for a core, ns.
@@ -140,7 +143,7 @@ impl Target {
         });
         let changed = || "its memory changed while it was read".to_owned();
         let spy = opened.unwrap_or_else(|_| Err(StacksError::Unreadable { pid, why: changed() }))?;
-        Ok(Self { pid, spy, failed: 0, held: Held::default() })
+        Ok(Self { pid, spy, failed: 0, held: Held::default(), source: Source::default() })
     }
 
     /// Reads the stacks of all threads into a capture.
@@ -156,7 +159,8 @@ impl Target {
         for thread in threads.iter().filter(|thread| !thread.frames.is_empty()) {
             let tid = thread.os_thread_id.and_then(|tid| u32::try_from(tid).ok()).unwrap_or(0);
             let call = if thread.active || tid == 0 { None } else { waits_in(self.pid, tid) };
-            let inner = call.map(|name| (name, String::new(), 0));
+            let inner = call.or_else(|| self.source.call(self.pid, thread.frames.first()?));
+            let inner = inner.map(|name| (name, String::new(), 0));
             let stack = inner.into_iter().chain(thread.frames.iter().map(function)).collect();
             if let Some(all_ns) = waited_ns(self.pid, tid) {
                 self.held.waited(tid, at, all_ns);
@@ -170,6 +174,37 @@ impl Target {
     pub fn write(&mut self, end: u64, capture: &mut Capture) {
         self.held.write(end, self.pid, capture);
     }
+}
+
+/// What lines of the program call, by file and line.
+#[derive(Default)]
+struct Source(HashMap<(String, i32), Option<String>>);
+
+impl Source {
+    /// Returns the function of C that runs in the line of the innermost Python function, where the line is nothing but one call.
+    fn call(&mut self, pid: u32, frame: &Frame) -> Option<String> {
+        let at = (frame.filename.clone(), frame.line);
+        let read = |(file, line): &(String, i32)| {
+            let path = format!("/proc/{pid}/root/{file}");
+            let text = BufReader::new(File::open(path).ok()?)
+                .lines()
+                .nth(usize::try_from(*line).ok()?.checked_sub(1)?);
+            only_call(&text?.ok()?).map(str::to_owned)
+        };
+        self.0.entry(at).or_insert_with_key(read).clone()
+    }
+}
+
+/// Returns the name of the function that a line calls, if it does nothing else: `gc.collect()`, `n = x.item()`, `return f(a, b)`.
+fn only_call(line: &str) -> Option<&str> {
+    let word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
+    let line = line.split(" #").next()?.trim();
+    let line = line.strip_prefix("return ").or_else(|| Some(line.split_once(" = ")?.1)).unwrap_or(line);
+    let (called, rest) = line.split_once('(')?;
+    let arguments = rest.strip_suffix(')')?;
+    let plain = arguments.chars().all(|c| word(c) || " ,='\"-".contains(c));
+    let name = called.rsplit('.').next()?;
+    (plain && !name.is_empty() && called.chars().all(word)).then_some(name)
 }
 
 /// Returns name, file and line of a function. Of files outside of packages, the last folder is kept: longer paths may be private.
@@ -326,6 +361,23 @@ mod tests {
         held.waited(2, 50, 0);
         let marked = held.samples.iter().filter(|sample| sample.stack[0].0 == NOT_RUNNING);
         assert_eq!(marked.map(|sample| (sample.tid, sample.at)).collect::<Vec<_>>(), [(1, 30), (1, 40)]);
+    }
+
+    #[test]
+    fn a_line_that_is_one_call_names_what_runs_in_it() {
+        for (line, called) in [
+            ("    gc.collect()  # between requests", Some("collect")),
+            ("n = hidden.sum.item()", Some("item")),
+            ("    return tok.encode(text, add_special_tokens=True)", Some("encode")),
+            ("for i in range(9): total += i", None),
+            ("x = torch.relu(a + b)", None),
+            ("x = f(g(y))", None),
+            ("x, = f(y).tolist()", None),
+            ("total += 1", None),
+            ("()", None),
+        ] {
+            assert_eq!(only_call(line), called, "{line}");
+        }
     }
 
     #[test]

@@ -278,7 +278,8 @@ impl Reading {
 }
 
 /// First bytes of what is no capture, and what it is.
-const OTHERS: [(&[u8], &str); 9] = [
+const OTHERS: [(&[u8], &str); 10] = [
+    (b"U3w[END]", "a raw stream of nsys (.qdstrm); its importer (QdstrmImporter) makes a report of it"),
     (b"PAR1", "Parquet; of a recipe of nsys, give the reports that it was made from"),
     (b"\x7fELF", "a program"),
     (
@@ -312,6 +313,15 @@ fn describe(head: &[u8]) -> String {
         }
         _ if other.is_some() => other.map_or("", |(_, text)| text),
         _ if head.get(257..262) == Some(b"ustar") => "a tar archive; unpack it and give the captures in it",
+        _ if has_one(&["==PROF==", "Section: GPU Speed Of Light"]) => {
+            "the text that ncu prints; give its report (.ncu-rep), or its output with `--page raw --csv`"
+        }
+        _ if has_one(&["==NVPROF==", "NVPROF is profiling"]) => {
+            "output of nvprof, which is not read; record the program with nsys instead"
+        }
+        _ if has_one(&["\"KernelName\",\"gpu-id\"", "KernelName,gpu-id"]) => {
+            "a table of AMD's rocprof, which is not read; for AMD GPUs, give a trace of the PyTorch profiler"
+        }
         _ if has_one(&["Total Time (ns)", "Duration (ns),CorrId"]) => {
             "another table of `nsys stats`; give the GPU trace (cuda_gpu_trace), the kernel summary (cuda_gpu_kern_sum), or the SQLite export of the report"
         }
@@ -356,6 +366,9 @@ mod tests {
             (b"\x28\xb5\x2f\xfd....", "compressed with zstd"),
             (b"\xfd7zXZ\0....", "compressed with xz"),
             (b"BZh91AY&SY", "compressed with bzip2"),
+            (b"==PROF== Connected to process 7", "the text that ncu prints"),
+            (b"==7== NVPROF is profiling process 7", "output of nvprof"),
+            (b"\"Index\",\"KernelName\",\"gpu-id\"", "a table of AMD's rocprof"),
             (b"PAR1\x15\x04", "Parquet; of a recipe of nsys"),
             (b"\x80\x04\x95\x10\0\0\0\0\0\0\0}", "a memory snapshot of PyTorch"),
             (b"\x0a\x20\x08\x01\x12\x0b/host:CPU", "an XPlane profile"),

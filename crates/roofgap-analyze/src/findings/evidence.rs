@@ -2,9 +2,11 @@
 //! collected in one pass over the operations of a stage.
 
 use super::spike::SpikePart;
+use crate::attribution::is_migration;
 use crate::names::{Family, family};
 use crate::stages::{Span, StageIndex, StageSpans};
 use crate::timeline::IntervalSet;
+use roofgap_base::stats::median;
 use roofgap_trace::{CallClass, GpuOps, MemoryKind, NameId, Ns, OpKind, ShapeId, ThreadId, Trace};
 use rustc_hash::FxHashMap;
 
@@ -23,6 +25,8 @@ pub struct StageEvidence {
     pub chains: ChainUse,
     /// Attention in separate kernels: a product, a softmax among elementwise kernels, and another product.
     pub attention: ChainUse,
+    /// Time of kernels while managed memory moved, beyond the median of the same kernels in the same shape at other times, ns.
+    pub faulting_ns: Ns,
     /// Number of memsets, and the sum of their durations, ns.
     pub memsets: (u64, Ns),
     /// Launches of whole graphs.
@@ -654,6 +658,7 @@ pub fn evidence(trace: &Trace, index: &StageIndex, members: &[Vec<u32>]) -> Vec<
                 members().for_each(|op| collector.add_shared(op));
             }
             let mut found = collector.finish(trace, &mut kinds);
+            found.faulting_ns = faulting_ns(trace, &of_stage);
             found.stage = index.name(stage).to_owned();
             found.syncs = syncs(trace, index.spans(stage));
             let calls = index.contexts().of_call.iter().zip(&trace.calls.class);
@@ -664,6 +669,30 @@ pub fn evidence(trace: &Trace, index: &StageIndex, members: &[Vec<u32>]) -> Vec<
             found
         })
         .collect()
+}
+
+/// Returns how much longer kernels take while managed memory moves than the median of their other launches of the same shape, ns.
+fn faulting_ns(trace: &Trace, members: &[usize]) -> Ns {
+    let ops = &trace.ops;
+    let mut paging: Times = Times::default();
+    for op in members.iter().filter(|op| is_migration(trace, **op)) {
+        paging.entry(ops.device[*op].0).or_default().add(ops.start[*op], ops.end[*op]);
+    }
+    if paging.is_empty() {
+        return 0;
+    }
+    // Durations beside pieces and apart from them.
+    let mut shapes: FxHashMap<(NameId, ShapeId), [Vec<Ns>; 2]> = FxHashMap::default();
+    for op in members.iter().filter(|op| ops.kind[**op] == OpKind::Kernel) {
+        let moves =
+            paging.get(&ops.device[*op].0).is_some_and(|set| set.overlap(ops.start[*op], ops.end[*op]) > 0);
+        let shape = ops.shape.get(*op).copied().unwrap_or_default();
+        shapes.entry((ops.name[*op], shape)).or_default()[usize::from(!moves)].push(ops.duration(*op));
+    }
+    let beyond = |[beside, apart]: &mut [Vec<Ns>; 2]| {
+        median(apart).map_or(0, |usual| beside.iter().map(|ns| (ns - usual).max(0)).sum())
+    };
+    shapes.values_mut().map(beyond).sum()
 }
 
 fn syncs(trace: &Trace, spans: &StageSpans) -> SyncUse {

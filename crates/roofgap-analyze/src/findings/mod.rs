@@ -152,14 +152,19 @@ fn run<'a>(
             found.extend(rule.find(&view));
         }
         drop_small_gaps(stage, &mut found);
-        // What is known of the kernels says more than that they are above their roof.
-        let is_of_kernels = |finding: &Finding| finding.id != rules::ABOVE_ROOF && is_of_kernels(finding);
-        if found.iter().any(is_of_kernels) {
-            found.retain(|finding| finding.id != rules::ABOVE_ROOF);
-        }
+        // What is known of a kernel says more than that it is above its roof.
+        let of_kernels = found.iter().filter(|other| other.id != rules::ABOVE_ROOF && is_of_kernels(other));
+        let named: Vec<_> = of_kernels.map(|other| kernel_of(other, &short_names)).collect();
+        found.retain(|own| own.id != rules::ABOVE_ROOF || !named.contains(&kernel_of(own, &short_names)));
         findings.extend(found);
     }
     findings
+}
+
+/// Returns the kernel that a finding is about, or the largest of them.
+fn kernel_of(finding: &Finding, short_names: &ShortNames) -> Option<String> {
+    let text = |key: &str| finding.evidence.get(key)?.as_str();
+    text("kernel").map(|name| short_names.get(name)).or_else(|| text("largest").map(str::to_owned))
 }
 
 fn is_of_kernels(finding: &Finding) -> bool {
@@ -190,9 +195,7 @@ fn ranked(mut findings: Vec<Finding>, short_names: &ShortNames) -> Vec<Finding> 
     let position = |finding: &Finding| RULES.iter().position(|rule| rule.is_about(&finding.id));
     // Findings about single kernels have one cause where they are about the same kernel.
     let cause = |finding: &Finding| {
-        let text = |key: &str| finding.evidence.get(key)?.as_str();
-        let kernel = text("kernel").map(|name| short_names.get(name));
-        let kernel = kernel.or_else(|| text("largest").map(str::to_owned));
+        let kernel = kernel_of(finding, short_names);
         let cause = position(finding).and_then(|at| RULES.get(at)).map(|rule| rule.cause);
         (finding.stage.clone(), cause, kernel.filter(|_| cause == Some(Cause::Kernels)))
     };

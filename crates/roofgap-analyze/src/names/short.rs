@@ -106,6 +106,9 @@ fn detail(arguments: &str) -> Option<String> {
     if arguments.contains("GroupProblemShape") {
         return Some("cutlass_grouped_gemm".into());
     }
+    if arguments.contains("cublasGemvParams") {
+        return Some("cublas_gemv".into());
+    }
     const BEGINNINGS: [&str; 3] = ["cutlass_", "FlashAttn", "launch_"];
     const ENDINGS: [&str; 7] =
         ["_functor", "_kernel_cuda", "_kernel_impl", "KernelImpl", "_kernel", "_and_transform", "_cuda_out"];
@@ -218,12 +221,12 @@ impl<'a> Parts<'a> {
                 '>' if open.last() == Some(&'<') && !compares(name, at) => {
                     open.pop();
                 }
+                // ncu leaves out the bracket before an inner lambda.
                 ')' | ']' | '}' => {
-                    while let Some(opened) = open.pop() {
-                        if opened != '<' {
-                            break;
-                        }
-                    }
+                    let opener =
+                        [(')', '('), (']', '[')].iter().find(|pair| pair.0 == c).map_or('{', |pair| pair.1);
+                    let from = open.iter().rposition(|opened| *opened == opener);
+                    open.truncate(from.unwrap_or(open.len()));
                 }
                 ' ' if outside && !name[at..].trim_start().starts_with(['(', '<']) => {
                     (start, last, arguments) = (at + 1, at + 1, None);
@@ -307,6 +310,14 @@ mod tests {
             (
                 "void <unnamed>::elementwise_kernel_with_index<int, at::native::arange_cuda_out(const c10::Scalar &)::[lambda() (instance 1)]>(T1)",
                 "elementwise_kernel_with_index[arange]",
+            ),
+            (
+                "void unrolled_elementwise_kernel<direct_copy_kernel_cuda(TensorIteratorBase &)::[lambda() (instance 3)]::operator ()() lambda() (instance 7)]::operator ()() lambda(float) (instance 1)], array<char *, 2>, 4>(int, T1, T2)",
+                "unrolled_elementwise_kernel[direct_copy]",
+            ),
+            (
+                "enable_if<!T7, void>::type kernel<int, int, __nv_bfloat16, 0, cublasGemvParamsEx<int, float>>(T12)",
+                "cublas_gemv",
             ),
             ("triton_poi_fused_add_mul_silu_3", "triton_poi_fused_add_mul_silu_3"),
             (

@@ -2,7 +2,7 @@
 
 use super::idle::{Activity, HostWork};
 use super::interval::IntervalSet;
-use super::repeats::{LEAST_PASS, repeated_from};
+use super::repeats::{LEAST_PASS, busy_from, repeated_from};
 use super::steps::{StepPeriod, StepPeriods, steady};
 use crate::attribution::NO_CALL;
 use crate::result::{ColdCause, ColdKind, ColdStart, StageKind, SteadyUnit, Tail};
@@ -336,7 +336,8 @@ fn startup_ns(trace: &Trace, index: &StageIndex, stage: usize, warm: usize) -> N
             .filter(|(first, operations)| {
                 *operations >= LEAST_PASS || whole.end - first >= whole.length() / 100 * LEAST_REPEATED_PCT
             })
-            .map(|(first, _)| first),
+            .map(|(first, _)| first)
+            .or_else(|| busy_from(trace, index)),
         None => None,
     };
     let before = first.map_or(0, |first| first - whole.start);

@@ -405,14 +405,15 @@ impl HostWork {
     }
 
     /// Adds what the CPU did in one gap to the idle time of a stage, which was `before` without the gap. `call` launched `op`, which ended
-    /// the gap. A step of which `op` is the first began on the CPU at `step_start`.
+    /// the gap; where that is `between_copies`, its launch belongs to them. A step of which `op` is the first began on the CPU at
+    /// `step_start`.
     ///
     /// Getting data and long work before a step take as long without a wait before them, so they are no part of `launch_after`.
     pub fn add(
         &self,
         trace: &Trace,
         gap: (Ns, Ns),
-        (op, call): (usize, u32),
+        (op, call, between_copies): (usize, u32, bool),
         before: IdleSums,
         step_start: Option<Ns>,
         (gaps, sums): (&mut LaunchGaps, &mut IdleSums),
@@ -440,6 +441,9 @@ impl HostWork {
         }
         let after = &mut sums.launch_after;
         let kept = if first >= LONG_WORK_NS { rest - first } else { rest } - away - allocating;
+        if between_copies {
+            after.copy_ns = before.launch_after.copy_ns + launch_ns;
+        }
         after.sync_ns = after.sync_ns.min(before.launch_after.sync_ns + kept);
         let waited = after.sync_ns - before.launch_after.sync_ns;
         after.copy_ns = after.copy_ns.min(before.launch_after.copy_ns + kept - waited);

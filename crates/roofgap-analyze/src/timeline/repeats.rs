@@ -64,6 +64,36 @@ fn repeated(trace: &Trace, index: &StageIndex, counts: fn(OpKind) -> bool) -> Op
     (2 * computed < start(first) - begin).then(|| (launched.copied().unwrap_or(start(first)), period))
 }
 
+/// Share of the time, in %, for which a GPU that has its work is busy.
+const BUSY_PCT: Ns = 90;
+
+/// Returns the time at which the CPU launched the first operation after which the GPU is busy until the end of the trace, where that
+/// is at least half of it and the GPU is idle for most of the time before; `None` for several GPUs.
+pub fn busy_from(trace: &Trace, index: &StageIndex) -> Option<Ns> {
+    let ops = &trace.ops;
+    ops.device.first().filter(|first| ops.device.iter().all(|device| device == *first))?;
+    let (begin, mut until) = (*ops.start.first()?, *ops.start.first()?);
+    // Operations that follow a gap, and the gap.
+    let mut after: Vec<(usize, Ns)> = Vec::new();
+    for row in 0..ops.len() {
+        if ops.start[row] > until {
+            after.push((row, ops.start[row] - until));
+        }
+        until = until.max(ops.end[row]);
+    }
+    let mut idle: Ns = after.iter().map(|(_, gap)| gap).sum();
+    let all = idle;
+    let (row, _) = after.into_iter().find(|(row, gap)| {
+        idle -= gap;
+        100 * idle <= (100 - BUSY_PCT) * (until - ops.start[*row])
+    })?;
+    let start = ops.start[row];
+    let settles = 2 * (start - begin) <= until - begin && 2 * (all - idle) > start - begin;
+    let call = index.call_of_op(row);
+    let launched = if call == NO_CALL { None } else { trace.calls.start.get(call as usize) };
+    settles.then(|| launched.copied().unwrap_or(start))
+}
+
 /// Returns the number of kernels after which most of a sequence repeats, the largest where several do.
 fn longest_period(names: impl Iterator<Item = NameId>, known: usize) -> Option<usize> {
     let mut seen = vec![Seen::default(); known];

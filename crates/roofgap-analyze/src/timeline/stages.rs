@@ -1,14 +1,15 @@
 //! The numbers of each stage: time, GPU work, idle time by cause, steps and notes.
 
-use super::idle::{Activity, HostGap, HostWork, IdleSums, LaunchGaps, Near};
+use super::idle::{Activity, HostGap, HostWork, IdleSums, LAUNCH_LATENCY_NS, LaunchGaps, Near};
 use super::interval::{CoveredTime, Extent, IntervalSet};
 use super::steps::{StepPeriods, expected, steady, step_summary, time_deviation, with_cpu};
-use super::{CopyMeter, Grouped, divide, graph_table, kernel_table};
+use super::{CopyMeter, Grouped, copy_kind, divide, graph_table, kernel_table};
 use crate::attribution::{NO_CALL, is_migration};
 use crate::engines::{EngineStep, Scheduled};
 use crate::names::Naming;
 use crate::result::{
-    BeforeFirst, ColdStart, Estimate, ForeignWork, Note, PhaseCounts, Stage, StageCoverage, SteadyUnit, Steps,
+    BeforeFirst, ColdStart, CopyKind, Estimate, ForeignWork, Note, PhaseCounts, Stage, StageCoverage,
+    SteadyUnit, Steps,
 };
 use crate::stages::{Span, StageIndex};
 use roofgap_trace::{DeviceId, Ns, OpKind, ThreadId, Trace, range_name};
@@ -25,6 +26,37 @@ struct Sums {
     /// Time of cold steps between the others, ns.
     cold_ns: Ns,
     gaps: LaunchGaps,
+}
+
+/// Tells whether an operation copies between host and device.
+fn is_host_copy(trace: &Trace, op: usize) -> bool {
+    let kind = || copy_kind(trace.names.get(trace.ops.name[op]));
+    trace.ops.kind[op] == OpKind::Copy && matches!(kind(), CopyKind::HostToDevice | CopyKind::DeviceToHost)
+}
+
+/// Time that a fault of the CPU takes before its page moves, ns, and the bytes that it maps in a ns.
+const FAULT_NS: Ns = 50_000;
+const FAULT_BYTES: u64 = 6;
+
+impl Sums {
+    /// Divides the gap before a piece of managed memory, ns, into paging and, of a piece that the CPU asked for, its work until then.
+    fn add_paging(&mut self, trace: &Trace, op: usize, gap_ns: Ns) {
+        let to_host = copy_kind(trace.names.get(trace.ops.name[op])) == CopyKind::ManagedToHost;
+        let bytes =
+            u32::try_from(op).ok().and_then(|op| trace.ops.transfers.get(&op)).map_or(0, |own| own.bytes);
+        let fault_ns = FAULT_NS.saturating_add_unsigned(bytes / FAULT_BYTES);
+        let paging_ns = if to_host { gap_ns.min(fault_ns) } else { gap_ns };
+        let (idle, detail, away_ns) = (&mut self.idle.idle, &mut self.idle.detail, gap_ns - paging_ns);
+        detail.paging_ns += paging_ns;
+        if away_ns > 0 {
+            idle.other_ns -= away_ns;
+            idle.launch_ns += away_ns;
+            detail.before_launch_ns += away_ns;
+            detail.host_work_ns += away_ns;
+            self.gaps.host_count += 1;
+            self.gaps.host_longest = self.gaps.host_longest.max((away_ns, Some(op)));
+        }
+    }
 }
 
 /// The work of an instance on one device.
@@ -229,7 +261,7 @@ impl StageMeter<'_> {
     fn before(&self, instances: &[Span], members: &Members) -> BeforeFirst {
         let mut before = BeforeFirst::default();
         for InstanceWork { span, device, extent, first } in members.with_work(instances) {
-            let gap = (span.start, extent.0);
+            let gap = (span.start, self.arrived(first, (span.start, extent.0)));
             let idle_ns = (gap.1 - gap.0 - self.activity.busy_in(device, gap.0, gap.1)).max(0);
             let call = self.index.call_of_op(first);
             let (loading, cold) = self.host.parts(self.trace, gap, call, idle_ns);
@@ -278,10 +310,22 @@ impl StageMeter<'_> {
         }
     }
 
-    /// Returns the time before the first operation of each instance in which the GPU ran earlier work, ns.
+    /// Returns the time before the first operation of each instance in which the GPU ran earlier work, ns: what was recorded, and all of
+    /// it after the launch.
     fn queued_ns(&self, instances: &[Span], members: &Members) -> Ns {
-        let queued = |work: InstanceWork| self.activity.busy_in(work.device, work.span.start, work.extent.0);
+        let queued = |work: InstanceWork| {
+            let (begin, end) = (work.span.start, work.extent.0);
+            let arrived = self.arrived(work.first, (begin, end));
+            self.activity.busy_in(work.device, begin, arrived) + end - arrived
+        };
         members.with_work(instances).map(queued).sum()
+    }
+
+    /// Returns the moment of a span, which ends with the start of an operation, at which its launch had reached the GPU; the end where
+    /// the launch is not known.
+    fn arrived(&self, op: usize, (begin, end): (Ns, Ns)) -> Ns {
+        let call = self.trace.calls.end.get(self.index.call_of_op(op) as usize);
+        call.map_or(end, |call| call.saturating_add(LAUNCH_LATENCY_NS).clamp(begin.min(end), end))
     }
 
     /// Returns the time from the last operation to the end of each instance in which the GPU ran work of others, ns.
@@ -431,6 +475,8 @@ impl StageMeter<'_> {
             covered: Option<Ns>,
             /// The last operation is that of a cold step.
             cold: bool,
+            /// The last operation is a copy between host and device.
+            copied: bool,
             near_inside: usize,
             near: Near,
         }
@@ -439,6 +485,7 @@ impl StageMeter<'_> {
             inside: IntervalSet::of(members.on_device(device).map(|extent| (extent.0, extent.1)).collect()),
             covered: None,
             cold: false,
+            copied: false,
             near_inside: 0,
             near: Near::default(),
         };
@@ -452,6 +499,8 @@ impl StageMeter<'_> {
             };
             let until = sweep.covered.unwrap_or(start);
             let inside = sweep.inside.encloses_near(until.min(start), start, &mut sweep.near_inside);
+            let copies = is_host_copy(self.trace, op);
+            let copied = std::mem::replace(&mut sweep.copied, copies);
             if is_cold {
                 // A cold step before all others is outside.
                 if inside && sweep.covered.is_some() {
@@ -469,9 +518,11 @@ impl StageMeter<'_> {
                 sums.foreign_ns +=
                     self.activity.split(self.trace, device, gap, call, &mut sweep.near, &mut sums.idle);
                 let both = (&mut sums.gaps, &mut sums.idle);
-                self.host.add(self.trace, gap, (op, call), before, step_starts.get(&row).copied(), both);
+                let step_start = step_starts.get(&row).copied();
+                self.host.add(self.trace, gap, (op, call, copied && copies), before, step_start, both);
                 if call == NO_CALL && is_migration(self.trace, op) {
-                    sums.idle.detail.paging_ns += sums.idle.idle.other_ns - before.idle.other_ns;
+                    let gap_ns = sums.idle.idle.other_ns - before.idle.other_ns;
+                    sums.add_paging(self.trace, op, gap_ns);
                 }
             }
             sums.busy_ns += (end - start.max(until)).max(0);

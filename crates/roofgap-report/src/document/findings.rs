@@ -1,7 +1,7 @@
 //! Findings: savings, evidence, and the sentence for no findings.
 
 use super::{Block, Document, Form, Item, Section, joined, joined_any, kernels, maybe};
-use roofgap_analyze::findings::{LEAST_PCT, to_act_on};
+use roofgap_analyze::findings::to_act_on;
 use roofgap_analyze::{Analysis, Finding, Knob, Stage, StageLimit, verdict};
 use roofgap_base::numbers::{NONE, count, si, significant, time};
 use serde_json::Value;
@@ -141,9 +141,7 @@ pub fn none_found(analysis: &Analysis) -> String {
     let next = maybe(inputs, |inputs| {
         format!(" Provide {inputs} to see how far they are from the hardware's roof.")
     });
-    format!(
-        "No findings: the GPU is busy in {busy}, so its kernels are the limit, and no rule saves {LEAST_PCT:.0} % or more.{next}"
-    )
+    format!("No findings: the GPU is busy in {busy}, so its kernels are the limit.{next}")
 }
 
 /// Names a stage, the kernels that take most of its kernel time, and how near to the roof its kernels are.

@@ -67,8 +67,11 @@ fn looks_like(tables: &[&str]) -> bool {
 fn unrecognised(path: &Path, tables: &[&str]) -> ReadError {
     let found = if tables.is_empty() {
         "a SQLite file without tables".into()
-    } else if tables.iter().any(|table| table.starts_with("rocpd_")) {
-        "a profile of AMD's ROCm (tables rocpd_*); for AMD GPUs, give a trace of the PyTorch profiler".into()
+    } else if tables.iter().any(|table| table.starts_with("rocpd_") || *table == "KERN") {
+        "a profile of AMD's ROCm; for AMD GPUs, give a trace of the PyTorch profiler".into()
+    } else if tables.iter().any(|table| table.starts_with("CUPTI_ACTIVITY_KIND_")) {
+        "a profile of nvprof or the Visual Profiler, which is not read; record the program with nsys instead"
+            .into()
     } else {
         let more = if tables.len() > LISTED { ", ..." } else { "" };
         format!("tables {}{more}", tables[..tables.len().min(LISTED)].join(", "))
@@ -203,7 +206,7 @@ fn is_about_graphics(text: &str) -> bool {
 /// Tells whether a diagnostic is about something that no number of this capture needs. A process without CUDA is one beside those
 /// whose work was recorded.
 fn is_note(text: &str, has_work: bool) -> bool {
-    const NOTES: [&str; 13] = [
+    const NOTES: [&str; 16] = [
         "No NVTX events",
         "No OS runtime libraries events",
         "Not all OS runtime libraries events",
@@ -211,6 +214,9 @@ fn is_note(text: &str, has_work: bool) -> bool {
         "Unable to collect CPU kernel IP/backtrace samples",
         "Unable to configure the collection of CPU IP",
         "Collection of CPU IP",
+        "Collection of IP samples",
+        "GPU Metrics [",
+        "Some events (",
         "Sampling data cannot be collected",
         "Scheduling information is absent",
         "No MMAP events were received",

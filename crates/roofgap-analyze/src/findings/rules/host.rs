@@ -5,7 +5,8 @@ use super::launch::operation;
 use crate::findings::rule::{View, percent};
 use crate::host::advice;
 use crate::numbers::{count, time};
-use crate::result::{Confidence, Finding, HostFunction, HostKind, Stage, StageKind};
+use crate::result::{Confidence, CopyKind, Finding, HostFunction, HostKind, Stage, StageKind};
+use crate::timeline::copy_kind;
 use crate::verdict::LEAST_GAP_PCT;
 use roofgap_trace::NOT_RUNNING;
 
@@ -85,9 +86,10 @@ pub fn other_work(view: &View<'_>) -> Option<Finding> {
         false => String::new(),
     };
     let look = start_with(stage, || view.action("look").to_owned());
-    let action = match work.within.as_ref().is_some_and(|name| name.starts_with("MPI_")) {
-        true => format!("{}{within}", view.action("messages")),
-        false => format!("{look}{within} {}{such_as}", view.action("other work")),
+    let action = match work.within.as_ref() {
+        _ if copy_kind(&work.longest.name) == CopyKind::ManagedToHost => view.action("managed").to_owned(),
+        Some(name) if name.starts_with("MPI_") => format!("{}{within}", view.action("messages")),
+        _ => format!("{look}{within} {}{such_as}", view.action("other work")),
     };
     draft
         .with("host_work_ns", ns)

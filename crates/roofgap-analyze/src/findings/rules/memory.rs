@@ -19,6 +19,9 @@ const LEAST_MEMORY_PCT: f64 = 20.0;
 /// Ratio of two shares of a peak from which on the larger one tells what a kernel waits for.
 const CLEARLY: f64 = 1.2;
 
+/// Difference, in points, below which two shares are of one unit.
+const SAME_PCT: f64 = 1.0;
+
 /// Share of wall time, in %, from which on it is the GPU that holds a stage back.
 const BUSY_PCT: f64 = 60.0;
 
@@ -84,8 +87,7 @@ pub fn far_from_the_roof(view: &View<'_>) -> Option<Finding> {
     let kernels: Vec<&Measured> = view.counters().filter(|row| waits_for_memory(row)).collect();
     if let Some((largest, total_ns)) = largest(&kernels) {
         let dram = |row: &Measured| row.row.dram_pct.unwrap_or_default().min(100.0);
-        let busiest = |row: &Measured| dram(row).max(row.row.sm_pct.unwrap_or_default());
-        let lost_ns = lost_ns(view, &kernels, busiest).round() as i64;
+        let lost_ns = lost_ns(view, &kernels, |row| busiest_pct(&row.row)).round() as i64;
         let name = view.short_names.get(&largest.row.kernel);
         let title = format!(
             "{} for memory below its roof, {name} at {:.0} % of DRAM bandwidth",
@@ -131,8 +133,12 @@ pub fn bound_by_a_cache(view: &View<'_>) -> Option<Finding> {
     let names: BTreeSet<&str> = kernels.iter().map(|row| row.row.kernel.as_str()).collect();
     let above: Option<f64> = names.iter().map(|name| above_roof_ns(view, name)).sum();
     // Without bytes, compute or DRAM at its peak stands for the roof.
-    let others =
-        |row: &Measured| [row.row.sm_pct, row.row.dram_pct].into_iter().flatten().fold(0.0, f64::max);
+    let others = |row: &Measured| {
+        // Where the two are the same, it is the pipe of loads and stores that is busy, not that of arithmetic.
+        let loads = |sm: &f64| row.row.memory_pct.is_some_and(|memory| (memory - sm).abs() < SAME_PCT);
+        let compute = row.row.sm_pct.filter(|sm| !loads(sm));
+        [compute, row.row.dram_pct].into_iter().flatten().fold(0.0, f64::max)
+    };
     let (lost_ns, where_to) = match above {
         Some(above) => (above.min(total_ns as f64), "at the roof"),
         None => (lost_ns(view, &kernels, others), "with compute or DRAM at its peak"),
@@ -143,6 +149,9 @@ pub fn bound_by_a_cache(view: &View<'_>) -> Option<Finding> {
         Some(Bound::L1) => ("L1", view.action("from L1")),
         _ => ("L2", view.action("from L2")),
     };
+    // What is used once gains nothing from being kept.
+    let moves = matches!(family(&largest.row.kernel), Family::CopyLayout | Family::Elementwise);
+    let action = if moves { view.action("strided") } else { action };
     let title = format!(
         "{} held back by a cache, {name} at {:.0} % of the peak of {level}: {}",
         kernels_that(&kernels, stage.spoken(), ["is", "are"]),

@@ -38,6 +38,9 @@ pub static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         one("managed-memory", Cause::Copies, waits::managed_memory).rows(Rows::Gaps(IdleCause::Other)),
         one("host-copies", Cause::Copies, waits::host_copies).rows(Rows::Gaps(IdleCause::Copy)),
         one("memsets", Cause::Copies, waits::memsets),
+        one("late-start", Cause::Waits, waits::late_start)
+            .rows(Rows::Gaps(IdleCause::Other))
+            .confidence(Confidence::Guessed),
         each("idle-*", Cause::Launches, host::idle_by_kind),
         one("cold-start", Cause::Steps, host::cold),
         one("host-outside", Cause::Host, host::outside),

@@ -13,6 +13,8 @@ use crate::result::Finding;
 pub const LOW_PCT: f64 = 30.0;
 /// Share of the stage's kernel time, in %, from which on a kernel is worth a line.
 const LEAST_KERNEL_PCT: f64 = 5.0;
+/// Words by which ncu says that a launch has too few blocks for the device.
+const SMALL_GRID: &str = "grid is too small to fill";
 
 /// Kernels whose counters show a low occupancy and no roof near, with the resources that limit it by their launch shape.
 /// The bound is their time less what the better of their two throughputs explains.
@@ -22,20 +24,34 @@ pub fn low_occupancy(view: &View<'_>) -> Vec<Finding> {
 
 fn of_kernel(view: &View<'_>, measured: &Measured) -> Option<Finding> {
     let stage = view.stage;
-    let (evidence, kernel_ns, row) = (view.evidence?, stage.kernel_ns?, &measured.row);
+    let (kernel_ns, row) = (stage.kernel_ns?, &measured.row);
     let (achieved, roof) = (row.occupancy_pct?, row.sm_pct?.max(row.memory_pct?).min(100.0));
     let share = percent(measured.timeline_total_ns, kernel_ns);
-    if achieved >= LOW_PCT || roof >= NEAR_ROOF_PCT || share < LEAST_KERNEL_PCT || !is_long(measured) {
+    let too_small = measured.advice.iter().any(|advice| advice.text.contains(SMALL_GRID));
+    let shows = too_small || achieved < LOW_PCT && is_long(measured);
+    if !shows || roof >= NEAR_ROOF_PCT || share < LEAST_KERNEL_PCT {
         return None;
     }
-    let shape = shape_of(&evidence.shapes, measured)?;
-    let (capability, sms) = (shape.compute_capability?, shape.sms?);
-    let possible =
-        occupancy(capability, sms, shape.blocks, shape.threads, shape.registers, shape.shared_bytes)?;
+    let shape = view.evidence.and_then(|evidence| shape_of(&evidence.shapes, measured));
+    let known = shape.and_then(|shape| {
+        let (capability, sms) = (shape.compute_capability?, shape.sms?);
+        let ShapeUse { blocks, threads, registers, shared_bytes, .. } = *shape;
+        Some((occupancy(capability, sms, blocks, threads, registers, shared_bytes)?, shape, sms))
+    });
+    let limit = match &known {
+        Some((possible, ..)) => {
+            Some(possible.limits.iter().map(|limit| limit.name()).collect::<Vec<_>>().join(" and "))
+        }
+        None => too_small.then(|| Limit::Grid.name().to_owned()),
+    };
+    let action = match &known {
+        Some((possible, shape, sms)) => action(view, &possible.limits, shape, *sms),
+        None if too_small => view.action("grid").to_owned(),
+        None => view.action("not known").to_owned(),
+    };
     let name = view.short_names.get(&row.kernel);
-    let names: Vec<&str> = possible.limits.iter().map(|limit| limit.name()).collect();
-    let limit = names.join(" and ");
-    let title = format!("{name} of {} reaches {achieved:.0} % occupancy, limited by {limit}", stage.spoken());
+    let limited = limit.as_ref().map_or_else(String::new, |limit| format!(", limited by {limit}"));
+    let title = format!("{name} of {} reaches {achieved:.0} % occupancy{limited}", stage.spoken());
     let explained = measured.timeline_total_ns as f64 * roof / 100.0;
     view.saves_on_devices(&[
         ("kernel time", measured.timeline_total_ns),
@@ -43,15 +59,15 @@ fn of_kernel(view: &View<'_>, measured: &Measured) -> Option<Finding> {
     ])
     .with("kernel", row.kernel.as_str())
     .with_number("occupancy_pct", achieved)
-    .with_number("possible_occupancy_pct", possible.pct)
+    .with_number("possible_occupancy_pct", known.map(|(possible, ..)| possible.pct))
     .with("limit", limit)
-    .with("registers", shape.registers)
-    .with("shared_bytes", shape.shared_bytes)
-    .with("blocks", shape.blocks)
-    .with("threads", shape.threads)
+    .with("registers", shape.map(|shape| shape.registers))
+    .with("shared_bytes", shape.map(|shape| shape.shared_bytes))
+    .with("blocks", blocks_of(row.grid))
+    .with("threads", threads_of(row.block))
     .with_number("nearest_roof_pct", roof)
     .with("kernel_ns", measured.timeline_total_ns)
-    .finish(title, action(view, &possible.limits, shape, sms))
+    .finish(title, action)
 }
 
 /// The launches that were measured, by kernel and shape.

@@ -4,7 +4,7 @@ use super::host;
 use crate::findings::rule::{View, percent};
 use crate::numbers::{count, size, time, times};
 use crate::result::{CopyKind, CopyRow, Finding, StageKind};
-use crate::verdict::LEAST_GAP_PCT;
+use crate::verdict::{LEAST_GAP_PCT, StageLimit, verdict};
 
 /// Up to so many waits in a step are the one that ends it.
 const ONCE_A_STEP: f64 = 1.5;
@@ -82,13 +82,13 @@ pub fn synchronisation(view: &View<'_>) -> Option<Finding> {
 /// line.
 const LEAST_EXPOSED_PCT: f64 = 10.0;
 
+/// The same for copies and their gaps together.
+const LEAST_COPIES_PCT: f64 = 5.0;
+
 /// Calls that allocate or free memory throughout the work, which wait for the device or take long.
 pub fn allocations(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let ns = stage.idle_detail.allocation_ns;
-    if percent(stage.each_device(ns), stage.elapsed_ns()) < LEAST_EXPOSED_PCT {
-        return None;
-    }
     let title = format!(
         "{} allocates or frees memory again and again, which leaves the GPU idle for {}",
         stage.spoken(),
@@ -111,15 +111,20 @@ pub fn managed_memory(view: &View<'_>) -> Option<Finding> {
     let rows: Vec<&CopyRow> = stage.copies.iter().filter(managed).collect();
     let moved: u64 = rows.iter().map(|row| row.calls).sum();
     let bytes: u64 = rows.iter().filter_map(|row| row.bytes).sum();
-    // On the way to the device a kernel waits for it, and is busy.
+    // On the way to the device a kernel waits for it, and is busy: the others of its kind tell for how long.
     let back = rows.iter().filter(|row| row.kind == CopyKind::ManagedToHost);
     let (back_ns, paging_ns) = (back.map(|row| row.total_ns).sum::<i64>(), stage.idle_detail.paging_ns);
-    let ns = stage.each_device(back_ns + paging_ns);
+    let faulting_ns = view.evidence.map_or(0, |evidence| evidence.faulting_ns);
+    let ns = stage.each_device(back_ns + paging_ns + faulting_ns);
     if percent(ns, stage.elapsed_ns()) < LEAST_EXPOSED_PCT {
         return None;
     }
+    let action = match 2 * faulting_ns > back_ns + paging_ns + faulting_ns && back_ns > 0 {
+        true => view.action("too large"),
+        false => view.action("prefetch"),
+    };
     let title = format!(
-        "{} moves {} of managed memory between host and device in {} pieces; that and the gaps between them take {}",
+        "{} moves {} of managed memory between host and device in {} pieces; that, the gaps between them and kernels that wait for them take {}",
         stage.spoken(),
         size(bytes),
         count(moved),
@@ -128,11 +133,12 @@ pub fn managed_memory(view: &View<'_>) -> Option<Finding> {
     view.saves_on_devices(&[
         ("idle time before pieces of managed memory", paging_ns),
         ("pieces on their way to the host", back_ns),
+        ("kernels beside pieces, beyond the usual time of the same kernels", faulting_ns),
     ])
     .with("pieces", moved)
     .with("bytes", bytes)
     .with("paging_ns", paging_ns)
-    .finish(title, view.action("prefetch"))
+    .finish(title, action)
 }
 
 /// Memory that is filled with one value for much of the time.
@@ -157,6 +163,24 @@ pub fn memsets(view: &View<'_>) -> Option<Finding> {
         .finish(title, view.action("clear less"))
 }
 
+/// Work that was launched in time and does not start, where that is the limit of the stage.
+pub fn late_start(view: &View<'_>) -> Option<Finding> {
+    let stage = view.stage;
+    let ns = stage.idle_detail.after_launch_ns;
+    if stage.launch_count == 0 || verdict(stage).label != StageLimit::GpuGaps {
+        return None;
+    }
+    let title = format!(
+        "launched work of {} waits {} in all before it starts, while the GPU runs nothing of the program",
+        stage.spoken(),
+        time(stage.each_device(ns))
+    );
+    view.saves_on_devices(&[("idle time between launches and starts", ns)])
+        .with("after_launch_ns", ns)
+        .with("launches", stage.launch_count)
+        .finish(title, view.action("alone"))
+}
+
 /// Copies between host and device inside the stage: pageable ones block the CPU, one for each token adds up, and large ones take
 /// time of their own.
 pub fn host_copies(view: &View<'_>) -> Option<Finding> {
@@ -170,6 +194,9 @@ pub fn host_copies(view: &View<'_>) -> Option<Finding> {
         return None;
     }
     let bound = copies.exposed_ns + idle.copy_ns + stage.launch_after.copy_ns;
+    if percent(stage.each_device(bound), stage.elapsed_ns()) < LEAST_COPIES_PCT {
+        return None;
+    }
     let draft = view
         .saves_on_devices(&[
             ("copies that no kernel overlaps", copies.exposed_ns),

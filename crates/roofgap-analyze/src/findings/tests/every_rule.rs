@@ -178,6 +178,12 @@ const CASES: &[Case] = &[
         (stage.kernel_ns, stage.memcpy_ns) = (Some(kernel_ns), None);
         run(stage, evidence)
     }),
+    ("late-start", |is| {
+        let ns = if is { 60 * MS } else { MS };
+        let (mut stage, evidence) = idle(Idle { other_ns: ns, launch_ns: 61 * MS - ns, ..Idle::default() });
+        stage.idle_detail.after_launch_ns = ns;
+        run(stage, evidence)
+    }),
     ("host-copies", |is| {
         let (stage, mut evidence) = idle(Idle { copy_ns: 60 * MS, ..Idle::default() });
         evidence.host_copies = CopyUse {
