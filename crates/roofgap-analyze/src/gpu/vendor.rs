@@ -5,10 +5,11 @@ use serde_json::Value;
 
 /// Words and phrases of CUDA, and those of ROCm in their place. PyTorch calls its module `torch.cuda` on both. Counters of ROCm are not
 /// read, so that no text may ask for them.
-const ROCM: [(&str, &str); 22] = [
+const ROCM: [(&str, &str); 23] = [
     ("CUDA graph", "HIP graph"),
     ("CUDA cores", "vector units"),
     ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
+    (", CUDA_MODULE_LOADING=EAGER", ""),
     ("tensor cores", "matrix cores"),
     ("multiprocessor", "compute unit"),
     ("NVLink", "Infinity Fabric"),
@@ -66,4 +67,36 @@ pub fn reword_analysis(analysis: &mut Analysis) {
         said.into_iter().chain(finding.evidence.values_mut().filter_map(text))
     });
     reword(&analysis.devices, findings.chain(analysis.reasons.iter_mut().map(|reason| &mut reason.why)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::RULES;
+
+    fn said(device: &str, text: &str) -> String {
+        let device = DeviceInfo { name: Some(device.to_owned()), ..DeviceInfo::default() };
+        let mut text = text.to_owned();
+        reword(&[device], [&mut text]);
+        text
+    }
+
+    #[test]
+    fn amd_is_told_the_words_of_rocm() {
+        let text = "replay it as a CUDA graph (torch.cuda.graph, cudaStreamBeginCapture)";
+        assert_eq!(said("NVIDIA H200", text), text);
+        let rocm = "replay it as a HIP graph (torch.cuda.graph, hipStreamBeginCapture)";
+        assert_eq!(said("AMD Instinct MI300X", text), rocm);
+    }
+
+    /// Advice for an AMD GPU names no tool of NVIDIA. Findings of whole graphs and of ncu are about captures of such tools.
+    #[test]
+    fn no_action_for_amd_needs_a_tool_of_nvidia() {
+        let of_nvidia = ["graphs-whole", "ncu-*"];
+        for rule in RULES.iter().filter(|rule| !of_nvidia.contains(&rule.id)) {
+            let told = said("AMD Instinct MI300X", rule.fix);
+            let foreign = ["nsys", "ncu", "CUDA ", "cudaM", "cudaS", "cudaH", "CUDA_VISIBLE", "NCCL"];
+            assert!(!foreign.iter().any(|word| told.contains(word)), "{}: {told}", rule.id);
+        }
+    }
 }

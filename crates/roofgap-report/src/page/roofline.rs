@@ -17,7 +17,7 @@ use roofgap_base::text::cut;
 use std::collections::HashMap;
 
 /// Width of the drawing.
-const WIDTH: f64 = 900.0;
+const WIDTH: f64 = 920.0;
 /// Height of the drawing.
 const HEIGHT: f64 = 470.0;
 /// Left, top, right and bottom of the plot.
@@ -178,7 +178,7 @@ fn strip(
     };
     html! {
         h3 { "Kernels without floating-point work, by DRAM traffic" }
-        div.scroll { svg.roofline viewBox={ "0 -14 " (WIDTH + 36.0) " 136" } role="group" aria-label={ "bandwidth of " (dots.len()) " measured kernels" } {
+        div.scroll { svg.roofline viewBox={ "0 -14 " (WIDTH + 16.0) " 136" } role="group" aria-label={ "bandwidth of " (dots.len()) " measured kernels" } {
             @for rate in Scale::decades(scale.x) { (line("grid", rate, 110.0)) }
             @if let Some(peak) = bandwidth { (line("roof", peak, 10.0)) }
             // Three lines, so that fewer lie above each other.
