@@ -21,7 +21,7 @@ const WIDTH: f64 = 920.0;
 /// Height of the drawing.
 const HEIGHT: f64 = 470.0;
 /// Left, top, right and bottom of the plot.
-const PLOT: (f64, f64, f64, f64) = (78.0, 16.0, 884.0, 412.0);
+const PLOT: (f64, f64, f64, f64) = (78.0, 22.0, 884.0, 412.0);
 
 /// Formats a coordinate.
 fn at(value: f64) -> String {
