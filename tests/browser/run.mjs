@@ -350,11 +350,30 @@ const tests = {
     assert.ok(decode > 0 && decode < all, `${decode} of ${all}`);
     await kind.selectOption("gemm");
     assert.ok(await shown() < decode);
-    // Nothing that has a name lies above a dot.
+    // Only words lie above a dot, and the pointer passes through them.
     const order = await page.locator(".roofline").first().evaluate((svg) => [...svg.children].map((part) => part.classList[0]));
-    assert.ok(order.lastIndexOf("roof-name") < order.indexOf("dot") && order.lastIndexOf("stage-point") < order.indexOf("dot"));
+    assert.ok(order.lastIndexOf("stage-point") < order.indexOf("dot") && order.lastIndexOf("dot") < order.indexOf("roof-name"));
+    assert.ok(await page.locator(".roofline text").evaluateAll((all) => all.every((text) => getComputedStyle(text).pointerEvents === "none")));
     assert.ok(await page.locator("#roofline h3", { hasText: "without floating-point work" }).count() === 1);
     await close();
+  },
+  async "labels of the roofline do not lie on each other"() {
+    for (const name of ["llama4", "counters"]) for (const width of [390, 1440]) {
+      const { page, close } = await open(name, { viewport: { width, height: 900 } });
+      for (const drawing of await page.locator("svg.roofline").all()) {
+        const { labels, frame } = await drawing.evaluate((svg) => ({
+          frame: svg.getBoundingClientRect().toJSON(),
+          labels: [...svg.querySelectorAll("text")].filter((text) => getComputedStyle(text).visibility === "visible" && getComputedStyle(text).display !== "none")
+            .map((text) => ({ ...text.getBoundingClientRect().toJSON(), text: text.textContent })),
+        }));
+        assert.ok(labels.length > 4 && labels.some((label) => /B\/s/.test(label.text)), `${name} ${width}: ${labels.map((label) => label.text)}`);
+        labels.forEach((a, i) => {
+          for (const b of labels.slice(0, i)) assert.ok(a.right <= b.left || b.right <= a.left || a.bottom <= b.top || b.bottom <= a.top, `${name} ${width}: ${a.text} lies on ${b.text}`);
+          assert.ok(a.left >= frame.left - 1 && a.right <= frame.right + 1 && a.top >= frame.top - 1 && a.bottom <= frame.bottom + 1, `${name} ${width}: ${a.text} is cut`);
+        });
+      }
+      await close();
+    }
   },
   async "caches have roofs where ncu measured them"() {
     const { page, close } = await open("counters");
@@ -501,6 +520,19 @@ const tests = {
     }
     await close();
   },
+  async "the piece beside a finding shows what it speaks of"() {
+    const { page, close } = await open("vllm");
+    const pieces = await page.locator("#findings li").evaluateAll((all) => all.filter((li) => li.querySelector(".cut")).map((li) => {
+      const [spot, drawing] = [".spot", "svg"].map((part) => li.querySelector(".cut " + part).getBoundingClientRect());
+      return { title: li.querySelector("b").textContent, kernel: li.querySelector("button.jump").dataset.kernel, caption: li.querySelector("figcaption").textContent, share: spot.width / drawing.width };
+    }));
+    assert.ok(pieces.length > 2);
+    for (const piece of pieces) assert.match(piece.caption, piece.kernel ? /the longest launch of/ : /the longest (gap|launch)/, piece.title);
+    for (const { kernel, caption } of pieces) if (kernel) assert.ok(caption.includes(kernel), caption);
+    // The longest gap fills most of what is around it.
+    assert.ok(pieces.find((piece) => /launch-bound/.test(piece.title)).share > 0.2);
+    await close();
+  },
   async "the selected item is in the address"() {
     const { page, close } = await open("llama4");
     await page.locator("#plot").focus();
@@ -555,7 +587,7 @@ const tests = {
   async "tables sort and filter"() {
     const { page, close } = await open("dsocr2");
     const table = page.locator("#operators table, #ranges table, #provenance table").filter({ has: page.locator("tbody tr:nth-child(2)") }).first();
-    const head = table.locator("thead th").first(), cells = async () => (await table.locator("tbody tr:visible th").allTextContents()).map((text) => text.toLowerCase());
+    const head = table.locator("thead th").first(), cells = async () => (await table.locator("tbody tr th").allTextContents()).map((text) => text.toLowerCase());
     await head.locator("button").click();
     const up = await cells();
     assert.deepEqual(up, [...up].sort());
@@ -565,6 +597,10 @@ const tests = {
     const other = await open("counters");
     const filter = other.page.locator("#kernels input.filter").first(), long = filter.locator("xpath=following-sibling::div[1]//tbody/tr");
     const rows = await long.count(), word = (await long.first().locator("th").textContent()).split(/\W/)[0];
+    const visible = () => long.evaluateAll((all) => all.filter((row) => !row.hidden).length), more = filter.locator("xpath=following-sibling::button[1]");
+    assert.ok(rows > 12 && await visible() === 10, "a long table shows its first rows");
+    await more.click();
+    assert.ok(await visible() === rows && await more.isHidden());
     await filter.fill(word);
     const left = await long.evaluateAll((all) => all.filter((row) => !row.hidden).map((row) => row.textContent.toLowerCase()));
     assert.ok(left.length > 0 && left.length < rows && left.every((text) => text.includes(word.toLowerCase())), `${left.length} of ${rows} with ${word}`);
@@ -598,6 +634,26 @@ const tests = {
     for (const name of ["dsocr2", "llama4", "vllm", "counters", "summary", "merged", "hostile", "compare"]) for (const colorScheme of ["light", "dark"]) {
       const { page, close } = await open(name, { viewport: { width: 390, height: 844 }, colorScheme });
       assert.ok(await tooWide(page) <= 0, `${name} is ${await tooWide(page)} px too wide`);
+      await close();
+    }
+  },
+  async "tables on a phone keep their first column, and no cell lies on another"() {
+    for (const name of ["dsocr2", "llama4", "vllm", "counters"]) {
+      const { page, close } = await open(name, { viewport: { width: 390, height: 844 } });
+      const wrong = await page.evaluate(() => [...document.querySelectorAll(".scroll > table")].flatMap((table) => {
+        const found = [], box = table.parentElement, visible = [...table.rows].filter((row) => row.offsetParent && !row.hidden);
+        for (const row of visible) {
+          const cells = [...row.cells].filter((cell) => cell.offsetParent).map((cell) => ({ cell, ...cell.getBoundingClientRect().toJSON() }));
+          cells.forEach(({ cell, left }, i) => {
+            if (cell.scrollWidth > cell.clientWidth + 1) found.push(`cut: ${cell.textContent}`);
+            if (i && left < cells[i - 1].right - 1) found.push(`on another: ${cell.textContent}`);
+          });
+        }
+        box.scrollLeft = box.scrollWidth;
+        for (const row of visible) if (Math.abs(row.cells[0].getBoundingClientRect().left - box.getBoundingClientRect().left) > 1) found.push(`away: ${row.cells[0].textContent}`);
+        return found;
+      }));
+      assert.deepEqual(wrong, [], name);
       await close();
     }
   },

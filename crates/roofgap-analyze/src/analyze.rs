@@ -8,7 +8,7 @@ use crate::counters::alone::MeasuredLaunches;
 use crate::counters::{self, Joined, Measured, Timeline};
 use crate::engines::EngineStep;
 use crate::findings::{LaunchGap, OtherWork, StageEvidence};
-use crate::gpu::{Dtype, GpuFacts, UserLimits};
+use crate::gpu::{Dtype, GpuFacts, UserLimits, reword_analysis};
 use crate::knobs::{self, WorkloadFacts};
 use crate::model::{Architecture, Tokens, WorkFacts};
 use crate::names::Naming;
@@ -372,6 +372,7 @@ impl Counted {
         losses.merge(&of_counters);
         analysis.losses = loss_rows(&losses);
         checks::declare(&mut analysis);
+        reword_analysis(&mut analysis);
         analysis
     }
 }
@@ -447,7 +448,14 @@ fn add_stated(analysis: &mut Analysis, unprofiled: &[(String, Ns)]) {
         if let Some((tool, time)) = analysis.recorder().zip(time) {
             analysis.overhead.retain(|own| own.tool != tool || own.stage != *name);
             let (stage, ratio) = (name.clone(), time as f64 / *ns as f64);
-            analysis.overhead.push(Overhead { tool, stage, ratio, interval: None, pairs: None });
+            analysis.overhead.push(Overhead {
+                tool,
+                stage,
+                ratio,
+                interval: None,
+                pairs: None,
+                stated: true,
+            });
         }
     }
 }

@@ -102,7 +102,7 @@ fn gaps(bundle: Bundle<'_>, stage: Option<usize>, cause: IdleCause) -> Vec<Singl
 }
 
 /// Finds the operation of a device that ended a gap: the first from a moment on.
-fn next_op(trace: &Trace, device: roofgap_trace::DeviceId, from: i64) -> Option<usize> {
+pub(crate) fn next_op(trace: &Trace, device: roofgap_trace::DeviceId, from: i64) -> Option<usize> {
     let at = trace.ops.start.partition_point(|start| *start < from);
     (at..trace.ops.len()).find(|op| trace.ops.device.get(*op) == Some(&device))
 }

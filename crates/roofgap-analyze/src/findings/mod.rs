@@ -21,6 +21,7 @@ pub use rules::RULES;
 pub(crate) use spike::spike;
 
 use crate::counters::Measured;
+use crate::gpu::reword_analysis;
 use crate::model::Architecture;
 use crate::names::ShortNames;
 use crate::result::{Analysis, Confidence, Finding, Stage};
@@ -119,6 +120,7 @@ pub(crate) fn add_of_job(analysis: &mut Analysis, waited_ns: &FxHashMap<String, 
     let mut findings = std::mem::take(&mut analysis.findings);
     findings.extend(of_job);
     analysis.findings = ranked(findings, &short_names);
+    reword_analysis(analysis);
 }
 
 /// Runs the rules that need only counters on measured launches without a timeline. The findings are about no stage.

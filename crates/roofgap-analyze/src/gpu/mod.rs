@@ -5,9 +5,12 @@
 
 mod arch;
 mod lookup;
+mod vendor;
 
 pub(crate) use arch::{Arch, SCALAR, WorkKind, multiprocessor_slots, scalar_metric};
 pub use lookup::{UnknownGpu, lookup};
+pub use vendor::reword;
+pub(crate) use vendor::reword_analysis;
 
 use crate::result::CopyKind;
 use roofgap_trace::Device;

@@ -180,6 +180,9 @@ results! {
         /// Number of pairs of windows of one process, with the profiler and without; left out for a comparison of two runs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub pairs: Option<u64>,
+        /// The time without the profiler is stated (`--unprofiled`), not measured here; left out if false.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        pub stated: bool,
     }
 }
 

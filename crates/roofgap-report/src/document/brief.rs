@@ -42,17 +42,22 @@ impl Document<'_> {
                 .with(Block::rest(all.len(), STAGES, "")),
         };
         let found = &analysis.findings;
-        // Each stage that is not there leaves a line for an action; without room, there is a finding less.
-        let room = if all.is_empty() { 1 } else { STAGES - shown.len() };
-        let (listed, actions) = if room == 0 { (FINDINGS - 1, FINDINGS - 1) } else { (FINDINGS, room) };
-        let steps = to_act_on(found).into_iter().take(listed).enumerate().map(|(at, (finding, others))| {
-            let most = self.text().width.unwrap_or(WIDTH).saturating_sub(4);
+        let most = self.text().width.unwrap_or(WIDTH).saturating_sub(4);
+        let first_steps = to_act_on(found);
+        let wraps = first_steps.first().is_some_and(|(finding, _)| finding.title.chars().count() > most);
+        // Each stage that is not there leaves a line for an action, and a first title of two lines takes one; without room, there is a
+        // finding less.
+        let room = 2 * FINDINGS + if all.is_empty() { 1 } else { STAGES - shown.len() } - usize::from(wraps);
+        let listed = if room > 2 * FINDINGS { FINDINGS } else { FINDINGS - 1 };
+        let actions = room - 2 * listed;
+        let steps = first_steps.into_iter().take(listed).enumerate().map(|(at, (finding, others))| {
             let saving =
                 [Some(findings::saving_with_id(analysis, finding)), findings::also_in(analysis, &others)];
             let saving = joined(saving.into_iter().flatten(), "; ");
             let action = (at < actions).then(|| format!("Do: {}", finding.action));
             let lines = [Some(saving), action].into_iter().flatten().map(|line| cut(&line, most)).collect();
-            Item { name: cut(&finding.title, most), lines, ..Item::default() }
+            let name = if at == 0 { claim(&finding.title, most) } else { cut(&finding.title, most) };
+            Item { name, lines, ..Item::default() }
         });
         let advice =
             Section::new("findings", "What to do first (in full: `--full`)").with([match found.is_empty() {
@@ -66,8 +71,22 @@ impl Document<'_> {
         };
         let lost = Section::new("losses", "").with(losses(analysis).map(Block::Line));
         let sections = [first, stages, advice, lost];
-        sections.into_iter().filter(|section| !section.blocks.is_empty()).collect()
+        self.worded(sections.into_iter().filter(|section| !section.blocks.is_empty()).collect())
     }
+}
+
+/// Returns as much of a sentence as two lines of `most` characters hold, up to the end of a clause.
+fn claim(sentence: &str, most: usize) -> String {
+    // A line that breaks at a word leaves room.
+    let room = 2 * most - most / 4;
+    let fits = |text: &str| text.chars().count() <= room;
+    let ends = sentence.rmatch_indices([',', ':', ';']).map(|(end, _)| &sentence[..end]);
+    let is_clause = |text: &&str| {
+        let count = |c: char| text.matches(c).count();
+        sentence[text.len() + 1..].starts_with(' ') && count('(') == count(')') && count('<') == count('>')
+    };
+    let whole = std::iter::once(sentence).chain(ends.filter(is_clause)).find(|text| fits(text));
+    whole.map_or_else(|| cut(sentence, room), str::to_owned)
 }
 
 /// States GPU, model and engine of a capture in a line; `None` where nothing is known.

@@ -431,6 +431,7 @@ mod tests {
             ratio,
             interval: None,
             pairs: None,
+            stated: false,
         }];
         analysis
     }
@@ -449,6 +450,7 @@ mod tests {
             ratio: 1.02,
             interval: Some((0.97, 1.07)),
             pairs: Some(9),
+            stated: false,
         });
         assert_eq!(level(&both), "low");
         both.sources[0].format = "native".to_owned();

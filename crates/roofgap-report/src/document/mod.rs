@@ -34,6 +34,7 @@ pub mod vitals;
 use crate::bundle::{Bundle, Context};
 use crate::render::screen::Tone;
 use crate::render::text::TextOptions;
+use roofgap_analyze::gpu::reword;
 use roofgap_analyze::{About, Analysis};
 use table::Table;
 
@@ -144,6 +145,26 @@ impl Section {
         self
     }
 
+    /// Lists its sentences and headings, without the cells of tables.
+    fn texts(&mut self) -> Vec<&mut String> {
+        let mut texts = vec![&mut self.title];
+        for block in &mut self.blocks {
+            match block {
+                Block::Line(text) | Block::Note(text) | Block::Missing(text) => texts.push(text),
+                Block::List(items) | Block::Steps(items) => texts.extend(
+                    items
+                        .iter_mut()
+                        .flat_map(|item| [&mut item.name, &mut item.text].into_iter().chain(&mut item.lines)),
+                ),
+                Block::Table(table) => {
+                    texts.extend(table.headings.iter_mut().map(|heading| &mut heading.name))
+                }
+                Block::Rest { .. } | Block::Code(_) | Block::Markdown(_) | Block::Drawing => {}
+            }
+        }
+        texts
+    }
+
     /// Makes it a part of the section before it.
     pub(crate) fn inner(self) -> Self {
         Self { inner: true, ..self }
@@ -211,7 +232,13 @@ impl<'a> Document<'a> {
         all.extend(drawn("flame", "Flame graph"));
         all.extend(beside_text(self.operators()));
         all.extend(self.provenance());
-        all
+        self.worded(all)
+    }
+
+    /// Puts sections into the words of the vendor of the devices.
+    fn worded(&self, mut sections: Vec<Section>) -> Vec<Section> {
+        reword(&self.analysis.devices, sections.iter_mut().flat_map(Section::texts));
+        sections
     }
 
     /// Returns the options of text; the defaults of any other form.

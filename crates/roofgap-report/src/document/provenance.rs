@@ -97,6 +97,7 @@ impl Document<'_> {
                 Some(pairs) => format!(
                     "time between tokens, armed against dormant, in {pairs} pairs of windows of one server"
                 ),
+                None if o.stated => "the stated time without it".to_owned(),
                 None => "a run with and a run without it".to_owned(),
             })
             .build();

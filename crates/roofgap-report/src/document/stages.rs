@@ -622,7 +622,11 @@ impl Document<'_> {
         let most = if self.text().stages_only { 0 } else { self.most(60) };
         let stages = || self.analysis.stages.iter().filter(|stage| stage.host_idle.is_some() && most > 0);
         let rows = stages().flat_map(|stage| stage.host.iter().take(most).map(move |row| (stage, row)));
-        let rows: Vec<_> = rows.collect();
+        let mut rows: Vec<_> = rows.collect();
+        if self.is_page() {
+            // The page shows the first rows of a long table.
+            rows.sort_by_key(|(_, row)| std::cmp::Reverse(row.self_ns));
+        }
         let table = Table::of(&rows)
             .text("stage", |(stage, _)| &stage.name)
             .text("function", |(_, row)| row.spoken())

@@ -46,7 +46,7 @@ impl Document<'_> {
 
     /// Lists the sections of the summary, in order.
     pub fn for_stakeholders(&self) -> Vec<Section> {
-        vec![
+        self.worded(vec![
             self.conclusion(),
             self.numbers(),
             self.first_action(),
@@ -54,7 +54,7 @@ impl Document<'_> {
             self.kinds_of_work(),
             self.few_facts(),
             self.not_measured(),
-        ]
+        ])
     }
 
     /// Names the GPUs, or what ran the program instead of one.

@@ -2,16 +2,16 @@
 
 use super::class;
 use super::stages::{share_bar, shares};
-use super::timeline::ops_of_longest;
 use crate::bundle::Bundle;
+use crate::derivation::next_op;
 use crate::document::findings::{
     SAVINGS_OVERLAP, also_in, disproof, evidence_name, evidence_value, in_order, none_found, saving,
     saving_per_token, stage_of, trial,
 };
 use crate::render::html::absent;
 use maud::{Markup, html};
-use roofgap_analyze::findings::to_act_on;
-use roofgap_analyze::{Finding, IdleCause, IdlePart, short_name};
+use roofgap_analyze::findings::{Rows, explain, to_act_on};
+use roofgap_analyze::{Finding, IdleCause, IdlePart, Kernel, StageSpans, short_name};
 use roofgap_base::numbers::{counted, time};
 use roofgap_base::text::cut;
 use roofgap_trace::{Ns, Trace};
@@ -21,15 +21,13 @@ use serde_json::Value;
 const OPEN: usize = 3;
 const FIRST: usize = 5;
 
-/// Renders all findings. The first of each stage has a piece of its timeline.
+/// Renders all findings, each with the piece of the timeline that it speaks of.
 pub fn findings(bundle: Bundle<'_>, idle: &[IdlePart]) -> Markup {
     let analysis = bundle.analysis;
     let list = in_order(&analysis.findings);
     if list.is_empty() {
         return absent(&none_found(analysis));
     }
-    let first =
-        |i: usize, finding: &Finding| !list[..i].iter().any(|(before, _)| before.stage == finding.stage);
     let shown = to_act_on(&analysis.findings).len().min(FIRST);
     let rows = |from: usize, to: usize| {
         html! {
@@ -52,9 +50,7 @@ pub fn findings(bundle: Bundle<'_>, idle: &[IdlePart]) -> Markup {
                         }
                         @if let Some(line) = disproof(finding) { p.hint { (line) } }
                         (proof(bundle, finding))
-                        @if let Some(at) = place(bundle, finding).filter(|_| first(i, finding)) {
-                            @if let Some(drawing) = piece(bundle, at, idle) { (drawing) }
-                        }
+                        @if let Some(drawing) = piece(bundle, finding, idle) { (drawing) }
                         dl.evidence {
                             @for (key, value) in &finding.evidence {
                                 div { dt { (evidence_name(key)) } dd { (evidence(key, value)) } }
@@ -112,11 +108,7 @@ fn place(bundle: Bundle<'_>, finding: &Finding) -> Option<usize> {
 /// Renders a button that shows the finding in the timeline; `None` if its stage is not there.
 fn link(bundle: Bundle<'_>, finding: &Finding) -> Option<Markup> {
     let at = place(bundle, finding)?;
-    let spans = bundle.stages.spans(at);
-    let evidence = |key: &str| finding.evidence.get(key);
-    let kernel = ["kernel", "largest"].iter().find_map(|key| evidence(key)?.as_str());
-    let step = evidence("slowest_step").and_then(Value::as_u64);
-    let step = step.filter(|s| kernel.is_none() && (1..=spans.steps.len() as u64).contains(s));
+    let (kernel, step) = (named_kernel(finding), named_step(finding, bundle.stages.spans(at)));
     let stage = cut(finding.stage.as_deref().unwrap_or_default(), 60);
     let label = match (kernel, step) {
         (Some(_), _) => format!("Show this kernel in {stage}"),
@@ -128,32 +120,85 @@ fn link(bundle: Bundle<'_>, finding: &Finding) -> Option<Markup> {
     })
 }
 
+/// Returns the kernel that the evidence of a finding names.
+fn named_kernel(finding: &Finding) -> Option<&str> {
+    ["kernel", "largest"].iter().find_map(|key| finding.evidence.get(*key)?.as_str())
+}
+
+/// Returns the number of the step that the evidence names, in place of a kernel; the first is 1.
+fn named_step(finding: &Finding, spans: &StageSpans) -> Option<usize> {
+    let step = usize::try_from(finding.evidence.get("slowest_step")?.as_u64()?).ok()?;
+    (named_kernel(finding).is_none() && (1..=spans.steps.len()).contains(&step)).then_some(step)
+}
+
+/// What a finding speaks of: words for it, its time, and the operation that it is or that ended it.
+struct Spot {
+    what: String,
+    start: Ns,
+    end: Ns,
+    op: usize,
+}
+
+/// Finds the longest launch of the kernel of a finding, or its longest gap; `None` where it is about neither.
+fn spot(bundle: Bundle<'_>, finding: &Finding, stage: usize, idle: &[IdlePart]) -> Option<Spot> {
+    let (trace, index, warm) = (bundle.trace?, bundle.stages, bundle.stages.warm(stage));
+    let (named, rows) = (named_kernel(finding), explain(&finding.id)?.rows);
+    let is_meant = |kernel: &&Kernel| match (named, rows) {
+        (Some(named), _) => kernel.name == named || kernel.short_name == named,
+        (None, Rows::Kernels(families)) => families.is_empty() || families.contains(&kernel.family),
+        _ => false,
+    };
+    let kernels = &bundle.analysis.stages.get(stage)?.kernels;
+    if let Some(kernel) = kernels.iter().filter(is_meant).max_by_key(|kernel| kernel.total_ns) {
+        let is_launch = |op: &usize| trace.names.get(trace.ops.name[*op]) == kernel.name;
+        let own = (0..trace.ops.len()).filter(|op| index.holds(warm, *op)).filter(is_launch);
+        let op = own.max_by_key(|op| trace.ops.end[*op] - trace.ops.start[*op])?;
+        let what = format!("the longest launch of {}", cut(&kernel.short_name, 80));
+        return Some(Spot { what, start: trace.ops.start[op], end: trace.ops.end[op], op });
+    }
+    let (cause, step) = match rows {
+        Rows::Gaps(cause) => (Some(cause), None),
+        Rows::Steps => (None, named_step(finding, index.spans(stage))),
+        Rows::Kernels(_) | Rows::Evidence => return None,
+    };
+    let span = step.and_then(|step| index.spans(stage).steps.get(step - 1));
+    let is_meant = |part: &&IdlePart| {
+        cause.is_none_or(|cause| cause == part.cause)
+            && span.is_none_or(|span| part.start < span.end && span.start < part.end)
+    };
+    let before = |part: &IdlePart| {
+        let op = next_op(trace, part.device, part.end).filter(|op| index.holds(warm, *op))?;
+        Some((part.start, part.end, op))
+    };
+    let gaps = idle.iter().filter(is_meant).filter_map(before);
+    let (start, end, op) = gaps.max_by_key(|(start, end, _)| end - start)?;
+    let of = step.map_or_else(String::new, |step| format!(" in step {step}"));
+    Some(Spot { what: format!("the longest gap{of}"), start, end, op })
+}
+
 /// Number of operations in a piece.
 const OPS: usize = 24;
 const WIDTH: f64 = 1000.0;
 const HEIGHT: f64 = 26.0;
 
-/// Renders the middle of the longest instance of a stage; `None` where it has too few operations.
-fn piece(bundle: Bundle<'_>, stage: usize, idle: &[IdlePart]) -> Option<Markup> {
+/// Renders the operations around what a finding speaks of.
+fn piece(bundle: Bundle<'_>, finding: &Finding, idle: &[IdlePart]) -> Option<Markup> {
     let trace = bundle.trace?;
-    let own = ops_of_longest(trace, bundle.stages, stage);
-    if own.len() < OPS {
-        return None;
-    }
-    let device = trace.ops.device.get(own[own.len() / 2])?;
-    let own: Vec<usize> = own.into_iter().filter(|op| trace.ops.device.get(*op) == Some(device)).collect();
-    let middle = own.len().saturating_sub(OPS) / 2;
-    let piece = own.get(middle..middle + OPS.min(own.len()))?;
-    let (first, last) = piece.iter().fold((Ns::MAX, Ns::MIN), |(first, last), op| {
+    let spot = spot(bundle, finding, place(bundle, finding)?, idle)?;
+    let device = trace.ops.device.get(spot.op)?;
+    let is_own = |op: &usize| trace.ops.device.get(*op) == Some(device);
+    let mut piece: Vec<usize> = (0..spot.op).rev().filter(is_own).take(OPS / 2).collect();
+    piece.extend((spot.op..trace.ops.len()).filter(is_own).take(OPS / 2));
+    let (first, last) = piece.iter().fold((spot.start, spot.end), |(first, last), op| {
         (first.min(trace.ops.start[*op]), last.max(trace.ops.end[*op]))
     });
     // Gaps of several devices are not in the order of their start.
     let inside = |part: &&IdlePart| part.device == *device && part.start >= first && part.end <= last;
     let gaps: Vec<&IdlePart> = idle.iter().filter(inside).collect();
-    Some(draw(trace, piece, &gaps, (first, last)))
+    Some(draw(trace, &piece, &gaps, (first, last), &spot))
 }
 
-fn draw(trace: &Trace, piece: &[usize], gaps: &[&IdlePart], (first, last): (Ns, Ns)) -> Markup {
+fn draw(trace: &Trace, piece: &[usize], gaps: &[&IdlePart], (first, last): (Ns, Ns), spot: &Spot) -> Markup {
     let length = (last - first).max(1);
     let x = |t: Ns| WIDTH * (t - first) as f64 / length as f64;
     let place =
@@ -161,11 +206,13 @@ fn draw(trace: &Trace, piece: &[usize], gaps: &[&IdlePart], (first, last): (Ns, 
     let idle: Ns = gaps.iter().map(|part| part.end - part.start).sum();
     let share = 100.0 * idle as f64 / length as f64;
     let sentence = format!(
-        "{} operations in the middle of the longest instance: {}, in which the GPU ran nothing for {} ({share:.0} %).",
-        piece.len(),
+        "Outlined: {}, {}. Of the {} around it, the GPU ran nothing for {} ({share:.0} %).",
+        spot.what,
+        time(spot.end - spot.start),
         time(length),
         time(idle)
     );
+    let (spot_at, spot_wide) = place(spot.start, spot.end);
     html! {
         figure.cut {
             svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } preserveAspectRatio="none" role="img" aria-label=(sentence) {
@@ -182,6 +229,7 @@ fn draw(trace: &Trace, piece: &[usize], gaps: &[&IdlePart], (first, last): (Ns, 
                         title { (cut(&short_name(name), 120)) ": " (time(end - start)) }
                     }
                 }
+                rect.spot x=(spot_at) y="1" width=(spot_wide) height=(HEIGHT - 2.0) {}
             }
             figcaption.hint { (sentence) }
         }

@@ -4,7 +4,7 @@
 use super::class;
 use maud::{Markup, html};
 use roofgap_analyze::{CallKind, CallNode, HostStack};
-use roofgap_base::numbers::{count, time};
+use roofgap_base::numbers::{all_counted, count, time};
 use roofgap_base::text::cut;
 use roofgap_trace::{Ns, OpKind};
 
@@ -65,7 +65,7 @@ fn graph(tree: &[CallNode], what: &str) -> Markup {
     html! {
         p.hint {
             (what) " Select a box to widen it, and again to go back."
-            @if hidden > 0 { " " (count(hidden)) " boxes below " (LEAST) " % or deeper than " (DEEPEST) " levels are not drawn." }
+            @if hidden > 0 { " Not drawn: " (all_counted([(hidden, "box", "boxes")])) " below " (LEAST) " % or deeper than " (DEEPEST) " levels." }
         }
         div.scroll { div.flame { (list) } }
     }
@@ -132,7 +132,7 @@ mod tests {
         let tree = [step, node("<b>", CallKind::Other(OpKind::Copy), 400, Vec::new())];
         let shown = flame(&tree).unwrap().into_string();
         assert!(shown.contains("width:60.000%") && shown.contains("width:25.000%"), "{shown}");
-        assert!(shown.contains("3 boxes below 0.25 %") && shown.contains("&lt;b&gt;"));
+        assert!(shown.contains("Not drawn: 3 boxes below 0.25 %") && shown.contains("&lt;b&gt;"));
         assert!(flame(&[leaf(5)]).is_none());
     }
 

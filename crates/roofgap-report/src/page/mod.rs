@@ -35,6 +35,7 @@ use crate::document::vitals::card as energy;
 use crate::document::{Document, Form, capitalized, provenance};
 use crate::render::html::{absent, policy, script_json, sections};
 use maud::{Markup, html};
+use roofgap_analyze::gpu::reword;
 use roofgap_analyze::{About, Analysis, Stage, call_tree, host_stacks, idle_parts, verdict};
 use roofgap_base::numbers::{count, counted, share, significant, time};
 use roofgap_base::text::cut;
@@ -102,7 +103,7 @@ pub fn render(bundle: Bundle<'_>) -> String {
         _ => None,
     };
     let title = cut(&Document::of(bundle, Form::Page).summary_title(), 160);
-    let body = html! {
+    let mut body = html! {
         a.skip href="#findings" { "To the findings" }
         header {
             p.kicker { "roofgap " span { (cut(&bundle.context.title, 160)) } }
@@ -114,6 +115,7 @@ pub fn render(bundle: Bundle<'_>) -> String {
         }
         main { (sections(&parts, drawing)) }
     };
+    reword(&analysis.devices, [&mut body.0]);
     let data = [
         ("kernel-data", "application/json", script_json(&kernels::data(analysis, names.as_ref()))),
         ("timeline-meta", "application/json", meta),

@@ -9,6 +9,8 @@ class Roofline {
     document.body.append(this.tip);
     this.tools();
     this.paint();
+    this.labels();
+    addEventListener("resize", () => this.labels());
     for (const drawing of this.section.querySelectorAll("svg")) this.connect([...drawing.querySelectorAll(".dot")]);
   }
 
@@ -47,6 +49,19 @@ class Roofline {
     }
     const item = ([name, color]) => element("li", null, {}, element("i", null, { className: color }), name);
     this.legend.replaceChildren(...[...used].sort().map(item));
+  }
+
+  // Hides a label that would lie on another one: roofs come first, then stages, then axes. The tip of what it names has it.
+  labels() {
+    for (const drawing of this.section.querySelectorAll("svg")) {
+      const taken = [], order = [".roof-name", ".stage-name", "text"];
+      for (const label of new Set(order.flatMap((kind) => [...drawing.querySelectorAll(kind)]))) {
+        const { left, right, top, bottom } = label.getBoundingClientRect();
+        const free = taken.every((other) => right <= other.left || other.right <= left || bottom <= other.top || other.bottom <= top);
+        label.style.visibility = free ? "" : "hidden";
+        if (free) taken.push({ left, right, top, bottom });
+      }
+    }
   }
 
   // The arrow keys go from dot to dot; one that has the focus or the pointer names its kernel, and Enter shows it in the timeline.

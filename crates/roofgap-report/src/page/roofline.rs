@@ -17,11 +17,11 @@ use roofgap_base::text::cut;
 use std::collections::HashMap;
 
 /// Width of the drawing.
-const WIDTH: f64 = 900.0;
+const WIDTH: f64 = 920.0;
 /// Height of the drawing.
-const HEIGHT: f64 = 460.0;
+const HEIGHT: f64 = 470.0;
 /// Left, top, right and bottom of the plot.
-const PLOT: (f64, f64, f64, f64) = (70.0, 16.0, 884.0, 412.0);
+const PLOT: (f64, f64, f64, f64) = (78.0, 22.0, 884.0, 412.0);
 
 /// Formats a coordinate.
 fn at(value: f64) -> String {
@@ -96,9 +96,10 @@ pub fn roofline(analysis: &Analysis) -> Markup {
             svg.roofline viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="group" aria-label={ "roofline of " (dots.len()) " measured kernels" } {
                 (axes(&scale, traffic))
                 (roofs.draw(&scale))
-                (roofs.names(&scale))
                 @for point in &points { (point.draw(&scale)) }
                 @for (i, dot) in dots.iter().enumerate() { (draw(dot, scale.at(dot.intensity, dot.flops_per_s), i == 0)) }
+                (roofs.names(&scale))
+                @for point in &points { (point.name(&scale)) }
             }
         }
         (strip)
@@ -177,7 +178,7 @@ fn strip(
     };
     html! {
         h3 { "Kernels without floating-point work, by DRAM traffic" }
-        div.scroll { svg.roofline viewBox={ "0 0 " (WIDTH) " 112" } role="group" aria-label={ "bandwidth of " (dots.len()) " measured kernels" } {
+        div.scroll { svg.roofline viewBox={ "0 -14 " (WIDTH + 16.0) " 136" } role="group" aria-label={ "bandwidth of " (dots.len()) " measured kernels" } {
             @for rate in Scale::decades(scale.x) { (line("grid", rate, 110.0)) }
             @if let Some(peak) = bandwidth { (line("roof", peak, 10.0)) }
             // Three lines, so that fewer lie above each other.
@@ -203,6 +204,16 @@ struct Slope<'a> {
     name_at: f64,
     /// Measured kernels by their traffic of a cache: row, intensity and FLOP/s.
     rings: Vec<(&'a CounterRow, f64, f64)>,
+}
+
+impl Slope<'_> {
+    fn label(&self) -> String {
+        format!("{} {}B/s", self.name, si(self.bandwidth))
+    }
+}
+
+fn peak_label(name: &str, peak: f64) -> String {
+    format!("{name} {}FLOP/s", si(peak))
 }
 
 /// The roofs of a device.
@@ -308,7 +319,7 @@ impl<'a> Roofs<'a> {
         html! {
             @for slope in &self.slopes {
                 @let [(x1, y1), (x2, y2)] = self.ends(slope, scale);
-                line class=(slope.class) x1=(at(x1)) y1=(at(y1)) x2=(at(x2)) y2=(at(y2)) {}
+                line class=(slope.class) x1=(at(x1)) y1=(at(y1)) x2=(at(x2)) y2=(at(y2)) { title { (slope.label()) } }
                 @for (row, intensity, flops) in &slope.rings {
                     @let (x, y) = scale.at(*intensity, *flops);
                     circle class={ "ring " (slope.class) } cx=(at(x)) cy=(at(y)) r="3.5" {
@@ -316,15 +327,15 @@ impl<'a> Roofs<'a> {
                     }
                 }
             }
-            @for (_, peak, _) in &self.peaks {
+            @for (name, peak, _) in &self.peaks {
                 @let ridge = self.dram().map_or(scale.x.0, |bandwidth| peak / bandwidth);
                 @let (x1, y) = scale.at(ridge.clamp(scale.x.0, scale.x.1), *peak);
-                line.roof x1=(at(x1)) y1=(at(y)) x2=(at(PLOT.2)) y2=(at(y)) {}
+                line.roof x1=(at(x1)) y1=(at(y)) x2=(at(PLOT.2)) y2=(at(y)) { title { (peak_label(name, *peak)) } }
             }
         }
     }
 
-    /// Writes the names of the roofs, which stand above the dots.
+    /// Writes the names of the roofs.
     fn names(&self, scale: &Scale) -> Markup {
         let height = |peak: f64| scale.at(scale.x.1, peak).1;
         let above = |peak: f64| {
@@ -336,12 +347,12 @@ impl<'a> Roofs<'a> {
                 @let [(x1, y1), (x2, y2)] = self.ends(slope, scale);
                 @let angle = at((y2 - y1).atan2(x2 - x1).to_degrees());
                 @let (x, y) = (at(x1 + (x2 - x1) * slope.name_at), at(y1 + (y2 - y1) * slope.name_at - 5.0));
-                text.roof-name x=(x) y=(y) text-anchor="middle" transform={ "rotate(" (angle) " " (x) " " (y) ")" } { (slope.name) " " (si(slope.bandwidth)) "B/s" }
+                text.roof-name x=(x) y=(y) text-anchor="middle" transform={ "rotate(" (angle) " " (x) " " (y) ")" } { (slope.label()) }
             }
             @for (name, peak, _) in &self.peaks {
                 // Below the line where the next one is close.
                 @let label = height(*peak) + if above(*peak) >= LABEL { -5.0 } else { 14.0 };
-                text.roof-name x=(at(PLOT.2 - 4.0)) y=(at(label)) text-anchor="end" { (name) " " (si(*peak)) "FLOP/s" }
+                text.roof-name x=(at(PLOT.2 - 4.0)) y=(at(label)) text-anchor="end" { (peak_label(name, *peak)) }
             }
         }
     }
@@ -397,14 +408,14 @@ fn axes(scale: &Scale, traffic: &str) -> Markup {
         @for x in Scale::decades(scale.x) {
             @let px = at(scale.at(x, scale.y.0).0);
             line.grid x1=(px) y1=(PLOT.1) x2=(px) y2=(PLOT.3) {}
-            text x=(px) y=(PLOT.3 + 16.0) text-anchor="middle" { (tick(x)) }
+            text x=(px) y=(PLOT.3 + 18.0) text-anchor="middle" { (tick(x)) }
         }
         @for y in Scale::decades(scale.y) {
             @let py = scale.at(scale.x.0, y).1;
             line.grid x1=(PLOT.0) y1=(at(py)) x2=(PLOT.2) y2=(at(py)) {}
             text x=(PLOT.0 - 6.0) y=(at(py + 4.0)) text-anchor="end" { (tick(y)) }
         }
-        text x=(at((PLOT.0 + PLOT.2) / 2.0)) y=(at(PLOT.3 + 38.0)) text-anchor="middle" { "FLOP per byte of " (traffic) " traffic" }
+        text x=(at((PLOT.0 + PLOT.2) / 2.0)) y=(at(PLOT.3 + 48.0)) text-anchor="middle" { "FLOP per byte of " (traffic) " traffic" }
         text.y-name x="14" y=(middle) text-anchor="middle" transform={ "rotate(-90 14 " (middle) ")" } { "FLOP/s" }
     }
 }
@@ -513,9 +524,13 @@ impl StagePoint<'_> {
             g.stage-point {
                 title { (self.label()) }
                 path d=(path) {}
-                text x=(at(x + 12.0)) y=(at(y + 4.0)) { (cut(self.name, 30)) }
             }
         }
+    }
+
+    fn name(&self, scale: &Scale) -> Markup {
+        let (x, y) = scale.at(self.intensity, self.flops_per_s);
+        html! { text.stage-name x=(at(x + 12.0)) y=(at(y + 4.0)) { (cut(self.name, 30)) } }
     }
 }
 

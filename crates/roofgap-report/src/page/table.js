@@ -1,5 +1,5 @@
 // The kernel table: sorted, searched and filtered. Names are only ever set as text.
-const NONE = "–", MANY = 40;
+const NONE = "–", MANY = innerWidth > 640 ? 40 : 12;
 
 class KernelTable {
   constructor(table, data, timeline) {

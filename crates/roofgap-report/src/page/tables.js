@@ -1,5 +1,5 @@
-// Every table sorts by the heading that is selected; long ones have a filter.
-const LONG = 12;
+// Every table sorts by the heading that is selected; long ones have a filter and show their first rows.
+const LONG = 12, FIRST_ROWS = 10;
 
 // Makes buttons of the headings.
 function makeHeads(table, act) {
@@ -29,14 +29,24 @@ class SortedTable {
     for (const row of this.body.rows) if (row.classList.contains("note") && this.rows.length) this.rows.at(-1).push(row); else this.rows.push([row]);
     if (this.rows.length <= LONG) return;
     const filter = Object.assign(document.createElement("input"), { type: "search", className: "filter", placeholder: `Filter ${this.rows.length} rows`, ariaLabel: "Filter the rows of this table", autocomplete: "off" });
-    filter.addEventListener("input", () => {
-      const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
-      for (const group of this.rows) {
-        const text = group[0].textContent.toLowerCase(), hidden = !words.every((word) => text.includes(word));
-        for (const row of group) row.hidden = hidden;
-      }
-    });
+    filter.addEventListener("input", () => this.fold());
+    this.filter = filter;
+    this.more = Object.assign(document.createElement("button"), { type: "button", className: "more", textContent: `Show all ${this.rows.length}` });
+    this.more.addEventListener("click", () => { this.all = true; this.fold(); });
     table.parentElement.before(filter);
+    table.parentElement.after(this.more);
+    this.fold();
+  }
+
+  // Hides the rows that the filter leaves out; without words, those after the first ones.
+  fold() {
+    if (!this.filter) return;
+    const words = this.filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    this.more.hidden = this.all || words.length > 0;
+    this.rows.forEach((group, i) => {
+      const text = group[0].textContent.toLowerCase(), hidden = !words.every((word) => text.includes(word)) || !this.more.hidden && i >= FIRST_ROWS;
+      for (const row of group) row.hidden = hidden;
+    });
   }
 
   // Numbers begin with the largest, text with A; missing values are last.
@@ -51,7 +61,9 @@ class SortedTable {
       if (missing(a.value) || missing(b.value)) return missing(a.value) - missing(b.value);
       return (a.value < b.value ? -1 : a.value > b.value ? 1 : 0) * (down ? -1 : 1);
     });
-    this.body.replaceChildren(...rows.flatMap((entry) => entry.group));
+    this.rows = rows.map((entry) => entry.group);
+    this.body.replaceChildren(...this.rows.flat());
+    this.fold();
   }
 }
 

@@ -10,7 +10,7 @@ const KEYS = [
 const HELP = "Drag to move; hold Shift or press Select and drag to add up a span. Click the timeline, then turn the wheel to zoom, press F for the full screen or ? for all keys. "
   + "The strip above shows the whole run: how busy the GPUs are, and the stages. Where many items share a column of pixels, the height of the column is the share of time that is occupied. "
   + "The idle lane is the time in which the GPU ran nothing at all; the launch of the next operation decides on the cause, and the parts of a gap are drawn in the order wait, copy, launch. "
-  + "Of the CUDA calls only those that launch, copy, set, wait or manage memory are drawn.";
+  + "Of the calls to the driver only those that launch, copy, set, wait or manage memory are drawn.";
 
 function makeTools() {
   document.getElementById("timeline-help").textContent = HELP;

@@ -97,7 +97,7 @@ pub fn open_inputs(paths: &[PathBuf], overrides: &Overrides, exporter: &Exporter
     // Wrong stages are reported before a long read.
     overrides.options().map_err(Error::of)?;
     let Some(run) = paths.iter().find(|path| is_run(path)) else {
-        return open_captures(paths, overrides, exporter);
+        return open_captures(paths, overrides, exporter).and_then(|opened| with_stated(opened, overrides));
     };
     match paths.iter().find(|path| *path != run) {
         Some(other) => Err(Error::new(format!(
@@ -106,8 +106,24 @@ pub fn open_inputs(paths: &[PathBuf], overrides: &Overrides, exporter: &Exporter
             run.display(),
             other.display()
         ))),
-        None => Ok(run::Run::open(run)?.open_recordings(overrides)),
+        None => with_stated(run::Run::open(run)?.open_recordings(overrides), overrides),
     }
+}
+
+/// Returns what was opened, or why a stated time without the profiler has no effect on it.
+fn with_stated(opened: Opened, overrides: &Overrides) -> Result<Opened, Error> {
+    let Analysis { stages, overhead, .. } = &opened.analysis;
+    let is_used = |name: &str| overhead.iter().any(|own| own.stated && own.stage == name);
+    let Some((name, _)) = overrides.given.unprofiled.iter().find(|(name, _)| !is_used(name)) else {
+        return Ok(opened);
+    };
+    let names: Vec<&str> = stages.iter().map(|stage| stage.name.as_str()).collect();
+    let why = match names.as_slice() {
+        [] => "the inputs have no stages".to_owned(),
+        all if all.contains(&name.as_str()) => "its time under a profiler is not known".to_owned(),
+        all => format!("no such stage; the stages are {}", all.join(", ")),
+    };
+    Err(Error::new(format!("--unprofiled {name}: {why}")))
 }
 
 /// Opens captures as one analysis: one timeline with its counters, or several ranks of a job. An unreadable file is an error, except

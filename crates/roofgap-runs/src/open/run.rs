@@ -446,6 +446,7 @@ pub fn overheads(layout: &Layout) -> Vec<Overhead> {
             ratio: paired.ratio,
             interval: Some((paired.low, paired.high)),
             pairs: Some(paired.pairs),
+            stated: false,
         });
     }
     found
@@ -462,7 +463,14 @@ fn of_runs(layout: &Layout) -> Vec<Overhead> {
     ];
     let overheads = |(tool, path)| {
         let ratios = ratios(&base, &account_at(path).unwrap_or_default()).into_iter();
-        ratios.map(move |(stage, ratio, interval)| Overhead { tool, stage, ratio, interval, pairs: None })
+        ratios.map(move |(stage, ratio, interval)| Overhead {
+            tool,
+            stage,
+            ratio,
+            interval,
+            pairs: None,
+            stated: false,
+        })
     };
     profiled.into_iter().flat_map(overheads).collect()
 }

@@ -214,7 +214,21 @@ fn ncu_input_alone_names_its_device_and_judges_its_kernels() {
 }
 
 #[test]
+fn a_stated_time_is_called_stated_and_needs_a_stage() {
+    let capture = "fixtures/h200/llama4.sqlite.gz";
+    let told = ok(["analyze", capture, "--unprofiled=decode=3ms", "--format=markdown"]).stdout;
+    assert!(told.contains("the stated time without it") && !told.contains("a run with and"), "{told}");
+    let wrong = run(["analyze", capture, "--unprofiled=decoding=3ms"]);
+    assert_eq!(wrong.status, Some(2));
+    let why = "--unprofiled decoding: no such stage; the stages are prefill, decode";
+    assert!(wrong.stderr.contains(why), "{}", wrong.stderr);
+}
+
+#[test]
 fn exports_are_written_where_they_are_asked_for() {
+    let nowhere = run(["export", "perfetto", "fixtures/h200/llama4.sqlite.gz"]);
+    assert!(nowhere.status == Some(2) && nowhere.stderr.contains("--out <PATH>"), "{}", nowhere.stderr);
+
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).display().to_string();
     let formats = ["speedscope", "folded", "prometheus", "otlp"];

@@ -104,6 +104,38 @@ fn the_first_screen_fits_into_24_lines() {
     }
 }
 
+/// The first finding of every fixture is said in whole clauses, on two lines at most.
+#[test]
+fn the_first_finding_is_not_cut() {
+    let folders = ["h200", "ncu", "nsys-report", "vllm"].map(|folder| root().join("fixtures").join(folder));
+    let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
+    let mut seen = 0;
+    for path in files.map(|file| file.unwrap().path().display().to_string()) {
+        let output = roofgap(["analyze", &path, "--format=json"]).output().unwrap();
+        let analysis: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let Some(title) = analysis["findings"][0]["title"].as_str() else { continue };
+        seen += 1;
+        for columns in [80, 120] {
+            let text = at_width(columns, &["analyze", &path]);
+            assert!(text.lines().count() <= 24, "{text}");
+            let lines: Vec<&str> = text
+                .lines()
+                .skip_while(|line| !line.starts_with("1. "))
+                .take_while(|line| !line.starts_with("   ["))
+                .collect();
+            let said = lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ");
+            let rest = title
+                .strip_prefix(said.trim_start_matches("1. "))
+                .unwrap_or_else(|| panic!("{path}: {said}"));
+            assert!(
+                lines.len() <= 2 && (rest.is_empty() || rest.starts_with([',', ':', ';'])),
+                "{path}: {said}"
+            );
+        }
+    }
+    assert!(seen > 15, "{seen} fixtures have findings");
+}
+
 /// The main answers at 120 columns; the first screen is as short as at 80.
 #[test]
 fn answers_fit_into_120_columns() {

@@ -1,0 +1,102 @@
+//! The words of a vendor. Texts are written for CUDA; for GPUs of AMD they get the words of ROCm.
+
+use crate::result::{Analysis, DeviceInfo};
+use serde_json::Value;
+
+/// Words and phrases of CUDA, and those of ROCm in their place. PyTorch calls its module `torch.cuda` on both. Counters of ROCm are not
+/// read, so that no text may ask for them.
+const ROCM: [(&str, &str); 23] = [
+    ("CUDA graph", "HIP graph"),
+    ("CUDA cores", "vector units"),
+    ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
+    (", CUDA_MODULE_LOADING=EAGER", ""),
+    ("tensor cores", "matrix cores"),
+    ("multiprocessor", "compute unit"),
+    ("NVLink", "Infinity Fabric"),
+    ("NCCL", "RCCL"),
+    ("cudaStream", "hipStream"),
+    ("cudaMem", "hipMem"),
+    ("cudaMalloc", "hipMalloc"),
+    ("cudaHostAlloc", "hipHostMalloc"),
+    ("(nsys --trace=osrt, or stacks)", "(stacks)"),
+    (
+        "the native collector (profiling.timeline=native), run.mode=light, or nsys with --trace=cuda,nvtx",
+        "rocprofv3 --kernel-trace",
+    ),
+    (
+        "Use the native collector (profiling.timeline=native), run.mode=light, or fewer traced interfaces in nsys.",
+        "Trace kernels alone (rocprofv3 --kernel-trace).",
+    ),
+    (
+        "counters of ncu, as a second input beside this capture or from `roofgap profile` with ncu",
+        "counters, and those of rocprofv3 are not read",
+    ),
+    (" Counters of ncu tell which.", ""),
+    ("Provide ncu counters and ", "Provide "),
+    (" Provide ncu counters to see how far they are from the hardware's roof.", ""),
+    ("the model, or counters (ncu)", "the model"),
+    ("inside the GPU (ncu)", "inside the GPU (those of rocprofv3 are not read)"),
+    ("give an ncu report beside the capture", "those of rocprofv3 are not read"),
+    ("there is no ncu report", "they are rules of ncu, for GPUs of NVIDIA"),
+];
+
+/// Puts texts of this program into the words of the vendor of the devices.
+pub fn reword<'a>(devices: &[DeviceInfo], texts: impl IntoIterator<Item = &'a mut String>) {
+    let is_amd = |device: &DeviceInfo| {
+        let name = device.name.as_deref().unwrap_or_default();
+        ["AMD", "Instinct", "Radeon", "gfx"].iter().any(|word| name.contains(word)) || name.starts_with("MI")
+    };
+    if !devices.iter().any(is_amd) {
+        return;
+    }
+    for text in texts {
+        for (cuda, rocm) in ROCM.iter().filter(|(cuda, _)| text.contains(cuda)).collect::<Vec<_>>() {
+            *text = text.replace(cuda, rocm);
+        }
+    }
+}
+
+/// Puts the findings and reasons of an analysis into the words of the vendor of its devices.
+pub fn reword_analysis(analysis: &mut Analysis) {
+    let text = |value| match value {
+        &mut Value::String(ref mut text) => Some(text),
+        _ => None,
+    };
+    let findings = analysis.findings.iter_mut().flat_map(|finding| {
+        let said = [&mut finding.title, &mut finding.action, &mut finding.disproof];
+        said.into_iter().chain(finding.evidence.values_mut().filter_map(text))
+    });
+    reword(&analysis.devices, findings.chain(analysis.reasons.iter_mut().map(|reason| &mut reason.why)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::RULES;
+
+    fn said(device: &str, text: &str) -> String {
+        let device = DeviceInfo { name: Some(device.to_owned()), ..DeviceInfo::default() };
+        let mut text = text.to_owned();
+        reword(&[device], [&mut text]);
+        text
+    }
+
+    #[test]
+    fn amd_is_told_the_words_of_rocm() {
+        let text = "replay it as a CUDA graph (torch.cuda.graph, cudaStreamBeginCapture)";
+        assert_eq!(said("NVIDIA H200", text), text);
+        let rocm = "replay it as a HIP graph (torch.cuda.graph, hipStreamBeginCapture)";
+        assert_eq!(said("AMD Instinct MI300X", text), rocm);
+    }
+
+    /// Advice for an AMD GPU names no tool of NVIDIA. Findings of whole graphs and of ncu are about captures of such tools.
+    #[test]
+    fn no_action_for_amd_needs_a_tool_of_nvidia() {
+        let of_nvidia = ["graphs-whole", "ncu-*"];
+        for rule in RULES.iter().filter(|rule| !of_nvidia.contains(&rule.id)) {
+            let told = said("AMD Instinct MI300X", rule.fix);
+            let foreign = ["nsys", "ncu", "CUDA ", "cudaM", "cudaS", "cudaH", "CUDA_VISIBLE", "NCCL"];
+            assert!(!foreign.iter().any(|word| told.contains(word)), "{}: {told}", rule.id);
+        }
+    }
+}
