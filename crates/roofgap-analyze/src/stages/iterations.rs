@@ -77,9 +77,9 @@ fn forward_pass(name: &str) -> Option<&str> {
         .then_some(name)
 }
 
-/// A call of a graph that TorchInductor compiled, or of an engine of TensorRT.
+/// A call of a graph that TorchInductor compiled.
 fn compiled_graph(name: &str) -> Option<&str> {
-    let begins = ["## Call CompiledFxGraph ", "Torch-Compiled Region: ", "ExecutionContext::enqueue"];
+    let begins = ["## Call CompiledFxGraph ", "Torch-Compiled Region: "];
     begins.iter().any(|begin| name.starts_with(begin)).then_some(name)
 }
 

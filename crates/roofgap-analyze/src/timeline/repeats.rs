@@ -68,7 +68,7 @@ fn repeated(trace: &Trace, index: &StageIndex, counts: fn(OpKind) -> bool) -> Op
 const BUSY_PCT: Ns = 90;
 
 /// Returns the time at which the CPU launched the first operation after which the GPU is busy until the end of the trace, where that
-/// is at least half of it and the GPU is idle for most of the time before; `None` for several GPUs.
+/// is at least half of it and the GPU is idle for most of the time before; `None` for several GPUs, or where launches are not known.
 pub fn busy_from(trace: &Trace, index: &StageIndex) -> Option<Ns> {
     let ops = &trace.ops;
     ops.device.first().filter(|first| ops.device.iter().all(|device| device == *first))?;
@@ -89,9 +89,7 @@ pub fn busy_from(trace: &Trace, index: &StageIndex) -> Option<Ns> {
     })?;
     let start = ops.start[row];
     let settles = 2 * (start - begin) <= until - begin && 2 * (all - idle) > start - begin;
-    let call = index.call_of_op(row);
-    let launched = if call == NO_CALL { None } else { trace.calls.start.get(call as usize) };
-    settles.then(|| launched.copied().unwrap_or(start))
+    settles.then(|| trace.calls.start.get(index.call_of_op(row) as usize).copied()).flatten()
 }
 
 /// Returns the number of kernels after which most of a sequence repeats, the largest where several do.

@@ -321,11 +321,22 @@ impl StageMeter<'_> {
         members.with_work(instances).map(queued).sum()
     }
 
-    /// Returns the moment of a span, which ends with the start of an operation, at which its launch had reached the GPU; the end where
-    /// the launch is not known.
+    /// Returns the moment of a span, which ends with the start of an operation, at which its launch had reached the GPU: the beginning
+    /// where it was launched before the recording, and the end where no launches are known.
     fn arrived(&self, op: usize, (begin, end): (Ns, Ns)) -> Ns {
-        let call = self.trace.calls.end.get(self.index.call_of_op(op) as usize);
-        call.map_or(end, |call| call.saturating_add(LAUNCH_LATENCY_NS).clamp(begin.min(end), end))
+        let call = self.index.call_of_op(op);
+        let is_kernel = self.trace.ops.kind.get(op) == Some(&OpKind::Kernel);
+        match self.trace.calls.end.get(call as usize) {
+            Some(call) => call.saturating_add(LAUNCH_LATENCY_NS).clamp(begin.min(end), end),
+            None if is_kernel && self.launches_are_known() => begin.min(end),
+            None => end,
+        }
+    }
+
+    /// Tells whether most operations have their launch.
+    fn launches_are_known(&self) -> bool {
+        let calls = &self.index.launches().call_of_op;
+        2 * calls.iter().filter(|call| **call != NO_CALL).count() > calls.len()
     }
 
     /// Returns the time from the last operation to the end of each instance in which the GPU ran work of others, ns.

@@ -112,6 +112,65 @@ fn the_first_collective_waits_for_ranks_that_arrive_later() {
     assert_eq!((own.late_ns, own.late_calls), (0, 0), "less than a millisecond");
 }
 
+#[test]
+fn managed_memory_costs_its_faults_and_the_kernels_that_wait_for_it() {
+    // The CPU goes through 64 pieces, a millisecond each.
+    let piece = |start: u32| {
+        event("gpu_memcpy", "[CUDA memcpy Unified Device-to-Host]", 9, (start, 10), r#", "bytes": 60000"#)
+    };
+    let mut events = vec![event("kernel", "fill", 7, (0, 1_000), "")];
+    events.extend((0..64).map(|at| piece(2_000 + 1_010 * at)));
+    let analysis = kineto(&events, "", &Options::default());
+    let detail = analysis.stages[0].warm().idle_detail;
+    assert_eq!(detail.paging_ns, 64 * (50_000 + 10_000), "a fault, and 6 bytes in a ns");
+    assert_eq!(detail.host_work_ns, 64 * 1_000_000 - detail.paging_ns);
+    assert_eq!(analysis.findings[0].id, "host-gaps");
+    // One of six launches waits for pages that move in.
+    let mut events: Vec<String> = (0..5).map(|at| event("kernel", "add", 7, (200 * at, 100), "")).collect();
+    events.push(event("kernel", "add", 7, (1_000, 1_100), ""));
+    let moved = |start: u32| {
+        event("gpu_memcpy", "[CUDA memcpy Unified Host-to-Device]", 9, (start, 10), r#", "bytes": 4096"#)
+    };
+    events.extend((0..20).map(|at| moved(1_010 + 20 * at)));
+    let analysis = kineto(&events, "", &Options::default());
+    let found = analysis.findings.iter().find(|finding| finding.id == "managed-memory").unwrap();
+    assert!(found.terms.iter().any(|term| term.ns == 1_000_000), "{:?}", found.terms);
+}
+
+/// A kernel and its launch at another time.
+fn launched(name: &str, at: u32, span: (u32, u32)) -> [String; 2] {
+    let link = format!(r#", "correlation": {at}"#);
+    [event("cuda_runtime", "cudaLaunchKernel", 1, (at, 5), &link), event("kernel", name, 7, span, &link)]
+}
+
+#[test]
+fn work_that_was_launched_long_before_it_starts_is_queued() {
+    let launch = |at: u32| launched("work", 10 * at, (4_000 + 100 * at, 100));
+    let mut events: Vec<String> = (1..60).flat_map(launch).collect();
+    events.push(event("user_annotation", "ProfilerStep#3", 1, (0, 10_000), ""));
+    let outside = |events: &[String]| kineto(events, "", &Options::default()).stages[0].warm().outside();
+    // Launched at 15 us, started at 4.1 ms.
+    assert_eq!(outside(&events).queued_ns, 4_100_000 - 25_000);
+    // Launched before the recording.
+    events.push(event("kernel", "before", 7, (3_000, 1_000), ""));
+    assert_eq!(outside(&events).queued_ns, 3_000_000);
+}
+
+#[test]
+fn a_start_with_little_work_before_a_busy_gpu_is_left_out() {
+    let mut events = launched("first", 1, (10, 10)).to_vec();
+    let later = |at: u32| launched(&format!("kernel{at}"), 3_990 + 210 * at, (4_000 + 210 * at, 200));
+    events.extend((0..50).flat_map(later));
+    let startup = |events: &[String]| {
+        let analysis = kineto(events, "", &Options::default());
+        analysis.stages[0].cold_start.as_ref().map_or(0, |cold| cold.startup_ns)
+    };
+    assert_eq!(startup(&events), 3_990_000 - 10_000);
+    // The GPU goes on to wait.
+    events.extend(launched("last", 23_990, (24_000, 200)));
+    assert_eq!(startup(&events), 0);
+}
+
 /// A call that returns before its collective ends has no time, and NCCL beside a collective on the CPU does not hide it.
 #[test]
 fn communication_on_the_cpu_is_timed_where_its_calls_wait() {

@@ -171,7 +171,7 @@ pub fn late_start(view: &View<'_>) -> Option<Finding> {
         return None;
     }
     let title = format!(
-        "launched work of {} waits {} in all before it starts, while the GPU runs nothing of the program",
+        "launched work of {} waits {} in all before it starts, and nothing that was recorded runs meanwhile",
         stage.spoken(),
         time(stage.each_device(ns))
     );

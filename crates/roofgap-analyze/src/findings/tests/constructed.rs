@@ -124,7 +124,7 @@ fn waits_inside_a_step() {
 #[test]
 fn pageable_copies() {
     let (mut stage, mut evidence) = busy();
-    stage.idle = Some(Idle { copy_ns: 3 * MS, ..Idle::default() });
+    stage.idle = Some(Idle { copy_ns: 5 * MS, ..Idle::default() });
     evidence.host_copies = CopyUse {
         count: 20,
         pageable: 8,
@@ -136,7 +136,7 @@ fn pageable_copies() {
     };
     let all = run(stage.clone(), evidence.clone());
     let found = one(&all, "host-copies");
-    assert_eq!(found.bound_ns, 4 * MS);
+    assert_eq!(found.bound_ns, 6 * MS);
     assert!(found.action.contains("pinned"));
     evidence.host_copies.count = 2_036;
     evidence.host_copies.pageable = 2_034;
