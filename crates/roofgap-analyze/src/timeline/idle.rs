@@ -405,7 +405,7 @@ impl HostWork {
     }
 
     /// Adds what the CPU did in one gap to the idle time of a stage, which was `before` without the gap. `call` launched `op`, which ended
-    /// the gap; where that is `between_copies`, its launch belongs to them. A step of which `op` is the first began on the CPU at
+    /// the gap; where that is short and `between_copies`, its launch belongs to them. A step of which `op` is the first began on the CPU at
     /// `step_start`.
     ///
     /// Getting data and long work before a step take as long without a wait before them, so they are no part of `launch_after`.
@@ -441,7 +441,7 @@ impl HostWork {
         }
         let after = &mut sums.launch_after;
         let kept = if first >= LONG_WORK_NS { rest - first } else { rest } - away - allocating;
-        if between_copies {
+        if between_copies && cold == 0 && launch_ns < LONG_WORK_NS {
             after.copy_ns = before.launch_after.copy_ns + launch_ns;
         }
         after.sync_ns = after.sync_ns.min(before.launch_after.sync_ns + kept);
