@@ -481,6 +481,14 @@ fn add_corrected(analysis: &mut Analysis, inputs: &Inputs<'_>, index: &StageInde
     if inputs.trace.ops.is_empty() || index.is_empty() {
         return;
     }
+    if !inputs.trace.profiler.is_empty() {
+        let profiler = IntervalSet::of(inputs.trace.profiler.clone());
+        for (at, stage) in analysis.stages.iter_mut().enumerate().take(index.len()) {
+            let instances = index.spans(at).instances.iter();
+            let inside = instances.map(|span| profiler.overlap(span.start, span.end)).sum();
+            stage.profiler_overhead_ns = Some(inside);
+        }
+    }
     let overhead: Vec<Overhead> = analysis.timeline_overhead().cloned().collect();
     if overhead.is_empty() {
         let why = Uncorrected::NoBaseline.to_string();
