@@ -444,9 +444,9 @@ fn negative(json: &Value, key: &str) -> Option<String> {
             Some(format!("{key}: {number}"))
         }
         Value::Array(items) => items.iter().find_map(|item| negative(item, key)),
-        // The terms of a bound are added and subtracted.
+        // The terms of a bound are added and subtracted, and a clock may be early or late.
         Value::Object(fields) => {
-            let mut positive = fields.iter().filter(|(key, _)| *key != "terms");
+            let mut positive = fields.iter().filter(|(key, _)| *key != "terms" && *key != "clock_shift_ns");
             positive.find_map(|(key, item)| negative(item, key))
         }
         _ => None,

@@ -19,7 +19,8 @@ use crate::result::*;
 use crate::roof::{self, RoofSums};
 use crate::stages::{AbsentStage, StageIndex, StageSet};
 use crate::timeline::{
-    Activity, CopyMeter, HostWork, LaunchGaps, StageMeter, find_cold, from_totals, graph_table, kernel_table,
+    Activity, CopyMeter, HostWork, IntervalSet, LaunchGaps, StageMeter, find_cold, from_totals, graph_table,
+    kernel_table,
 };
 use crate::verdict::verdict;
 use crate::{account, checks, communication, findings, host, layers, ranks, serving, vitals};
