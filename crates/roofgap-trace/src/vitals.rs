@@ -103,28 +103,18 @@ impl Trace {
     }
 }
 
-/// A value of the vitals of a GPU.
+/// A value of the vitals of a GPU, in the unit of its place there; an activity by its place in [`GpuActivity::pct`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Vital {
-    /// Power, W.
     Watts,
-    /// Clock of the multiprocessors, MHz.
     SmMhz,
-    /// Clock of the memory, MHz.
     MemoryMhz,
-    /// Temperature, degrees Celsius.
     Celsius,
-    /// Reading of the energy counter, J.
     Joules,
-    /// Reasons of a lower clock, as bits of NVML.
     Reasons,
-    /// Activity until then, %, by its place in [`GpuActivity::pct`].
     Activity(usize),
-    /// Highest clock of the multiprocessors, MHz.
     MaxSmMhz,
-    /// Power limit in force, W.
     LimitW,
-    /// Default power limit, W.
     DefaultLimitW,
 }
 

@@ -26,42 +26,26 @@ pub enum SampledMetric {
 }
 
 impl SampledMetric {
-    /// Names in ncu and CUPTI, in nsys, and in the Python writers of PyTorch, where each has the counter.
+    /// Names in ncu and CUPTI, of shares without their rollup, in nsys, and in the Python writers of PyTorch, where each has the counter.
     const NAMES: [(Self, &str, &str, &str); 9] = [
         (Self::DramReadBytes, "dram__bytes_read.sum", "", ""),
         (Self::DramWrittenBytes, "dram__bytes_write.sum", "", ""),
-        (
-            Self::DramReadPct,
-            "dram__read_throughput.avg.pct_of_peak_sustained_elapsed",
-            "DRAM Read Bandwidth",
-            "HBM Read (%)",
-        ),
-        (
-            Self::DramWrittenPct,
-            "dram__write_throughput.avg.pct_of_peak_sustained_elapsed",
-            "DRAM Write Bandwidth",
-            "HBM Write (%)",
-        ),
-        (Self::DramPct, "dram__throughput.avg.pct_of_peak_sustained_elapsed", "", "HBM BW (%)"),
-        (
-            Self::SmActivePct,
-            "sm__cycles_active.avg.pct_of_peak_sustained_elapsed",
-            "SMs Active",
-            "SM Active (%)",
-        ),
-        (Self::SmIssuePct, "sm__inst_executed.avg.pct_of_peak_sustained_elapsed", "SM Issue", ""),
-        (
-            Self::TensorPct,
-            "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
-            "Tensor Active",
-            "",
-        ),
-        (Self::L2Pct, "lts__t_sectors.avg.pct_of_peak_sustained_elapsed", "", ""),
+        (Self::DramReadPct, "dram__read_throughput", "DRAM Read Bandwidth", "HBM Read (%)"),
+        (Self::DramWrittenPct, "dram__write_throughput", "DRAM Write Bandwidth", "HBM Write (%)"),
+        (Self::DramPct, "dram__throughput", "", "HBM BW (%)"),
+        (Self::SmActivePct, "sm__cycles_active", "SMs Active", "SM Active (%)"),
+        (Self::SmIssuePct, "sm__inst_executed", "SM Issue", ""),
+        (Self::TensorPct, "sm__pipe_tensor_cycles_active", "Tensor Active", ""),
+        (Self::L2Pct, "lts__t_sectors", "", ""),
     ];
 
     /// Returns the counter of a name in CUPTI, or in a trace of PyTorch, which has names of its own for some.
     pub(crate) fn of_cupti(name: &str) -> Option<Self> {
-        let is = |own: &&(Self, &str, &str, &str)| own.1 == name || own.3 == name && !name.is_empty();
+        let share = name.strip_suffix(".avg.pct_of_peak_sustained_elapsed");
+        let is = |(metric, cupti, _, torch): &&(Self, &str, &str, &str)| match share {
+            Some(share) => *cupti == share && !metric.is_count(),
+            None => *cupti == name && metric.is_count() || *torch == name && !name.is_empty(),
+        };
         Self::NAMES.iter().find(is).map(|own| own.0)
     }
 

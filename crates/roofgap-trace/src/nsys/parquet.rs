@@ -32,10 +32,6 @@ impl Folder {
         Ok(Self { path: path.to_path_buf(), files: named.collect(), read: RefCell::default() })
     }
 
-    pub fn tables(&self) -> impl Iterator<Item = &str> {
-        self.files.keys().map(String::as_str)
-    }
-
     /// Lists the tables with rows that nobody has read so far, and the numbers of their rows. A table that is damaged has none.
     pub fn unread(&self) -> Vec<(&str, u64)> {
         let read = self.read.borrow();
@@ -43,8 +39,8 @@ impl Folder {
             let file = self.file(table).ok()??;
             u64::try_from(file.metadata().file_metadata().num_rows()).ok().filter(|rows| *rows > 0)
         };
-        let unread = self.tables().filter(|table| !read.contains(*table));
-        unread.filter_map(|table| Some((table, rows(table)?))).collect()
+        let unread = self.files.keys().filter(|table| !read.contains(*table));
+        unread.filter_map(|table| Some((table.as_str(), rows(table)?))).collect()
     }
 
     fn file(&self, table: &str) -> Result<Option<SerializedFileReader<File>>, ReadError> {
@@ -69,16 +65,15 @@ impl Folder {
             let open = |place: &Option<usize>| place.map(|at| group.get_column_reader(at)).transpose();
             let mut readers = places.iter().map(open).collect::<Result<Vec<_>, _>>()?;
             let mut left = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
-            while left > 0 {
+            while left > 0 && readers.iter().any(Option::is_some) {
                 let most = left.min(BATCH);
-                let cells = readers.iter_mut().map(|reader| Cells::read(reader.as_mut(), most));
-                let cells = cells.collect::<Result<Vec<_>, _>>()?;
-                let lengths: BTreeSet<usize> = cells.iter().filter_map(Cells::len).collect();
-                if lengths.iter().ne([&most]) {
+                let columns = readers.iter_mut().map(|reader| cells(reader.as_mut(), most));
+                let columns = columns.collect::<Result<Vec<_>, _>>()?;
+                if columns.iter().any(|cells| cells.len() != most) {
                     return Err(ParquetError::General("columns differ in length".into()));
                 }
                 for at in 0..most {
-                    row(&cells.iter().map(|cells| cells.at(at)).collect::<Vec<_>>());
+                    row(&columns.iter().map(|cells| cells[at].value()).collect::<Vec<_>>());
                 }
                 left -= most;
             }
@@ -96,57 +91,51 @@ fn place(file: &SerializedFileReader<File>, name: &str) -> Option<usize> {
     columns.iter().position(|column| is_it(column))
 }
 
-/// Some values of a column.
-enum Cells {
-    Missing,
-    Ints(Vec<Option<i64>>),
-    Reals(Vec<Option<f64>>),
-    Texts(Vec<Option<ByteArray>>),
+/// A value that is kept until its row is complete.
+#[derive(Clone)]
+enum Cell {
+    Null,
+    Int(i64),
+    Real(f64),
+    Text(ByteArray),
 }
 
-impl Cells {
-    fn read(reader: Option<&mut ColumnReader>, most: usize) -> Result<Self, ParquetError> {
-        use ColumnReader as Reader;
-        Ok(match reader {
-            Some(Reader::Int64ColumnReader(own)) => Self::Ints(values(own, most, |value| value)?),
-            Some(Reader::Int32ColumnReader(own)) => Self::Ints(values(own, most, i64::from)?),
-            Some(Reader::BoolColumnReader(own)) => Self::Ints(values(own, most, i64::from)?),
-            Some(Reader::DoubleColumnReader(own)) => Self::Reals(values(own, most, |value| value)?),
-            Some(Reader::FloatColumnReader(own)) => Self::Reals(values(own, most, f64::from)?),
-            Some(Reader::ByteArrayColumnReader(own)) => Self::Texts(values(own, most, |value| value)?),
-            _ => Self::Missing,
-        })
-    }
-
-    fn len(&self) -> Option<usize> {
+impl Cell {
+    fn value(&self) -> Value<'_> {
         match self {
-            Self::Missing => None,
-            Self::Ints(values) => Some(values.len()),
-            Self::Reals(values) => Some(values.len()),
-            Self::Texts(values) => Some(values.len()),
-        }
-    }
-
-    fn at(&self, row: usize) -> Value<'_> {
-        match self {
-            Self::Missing => Value::Null,
-            Self::Ints(values) => values[row].map_or(Value::Null, Value::Int),
-            Self::Reals(values) => values[row].map_or(Value::Null, Value::Real),
-            Self::Texts(values) => values[row].as_ref().map_or(Value::Null, |text| Value::Text(text.data())),
+            Self::Null => Value::Null,
+            Self::Int(value) => Value::Int(*value),
+            Self::Real(value) => Value::Real(*value),
+            Self::Text(text) => Value::Text(text.data()),
         }
     }
 }
 
-/// Reads the next values of a column.
-fn values<T: DataType, V>(
+/// Reads the next values of a column; those of a missing one, or one of another type, are null.
+fn cells(reader: Option<&mut ColumnReader>, most: usize) -> Result<Vec<Cell>, ParquetError> {
+    use ColumnReader as Reader;
+    match reader {
+        Some(Reader::Int64ColumnReader(own)) => values(own, most, Cell::Int),
+        Some(Reader::Int32ColumnReader(own)) => values(own, most, |value| Cell::Int(value.into())),
+        Some(Reader::BoolColumnReader(own)) => values(own, most, |value| Cell::Int(value.into())),
+        Some(Reader::DoubleColumnReader(own)) => values(own, most, Cell::Real),
+        Some(Reader::FloatColumnReader(own)) => values(own, most, |value| Cell::Real(value.into())),
+        Some(Reader::ByteArrayColumnReader(own)) => values(own, most, Cell::Text),
+        _ => Ok(vec![Cell::Null; most]),
+    }
+}
+
+fn values<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     most: usize,
-    of: impl Fn(T::T) -> V,
-) -> Result<Vec<Option<V>>, ParquetError> {
+    cell: impl Fn(T::T) -> Cell,
+) -> Result<Vec<Cell>, ParquetError> {
     let (mut levels, mut values) = (Vec::new(), Vec::new());
     let (records, ..) = reader.read_records(most, Some(&mut levels), None, &mut values)?;
-    let mut values = values.into_iter().map(of);
-    Ok((0..records).map(|row| if levels.get(row) == Some(&0) { None } else { values.next() }).collect())
+    let mut values = values.into_iter().map(cell);
+    let is_null = |row: usize| levels.get(row) == Some(&0);
+    let value = |row| if is_null(row) { Cell::Null } else { values.next().unwrap_or(Cell::Null) };
+    Ok((0..records).map(value).collect())
 }
 
 impl Tables for Folder {

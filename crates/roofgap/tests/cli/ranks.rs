@@ -194,6 +194,6 @@ fn metrics_of_dcgm_become_vitals_of_a_capture() {
     let capture = fixture("h200/llama4.kineto.json.gz");
     let analysis = analysis(&[capture.to_str().unwrap(), path.to_str().unwrap()]);
     assert_eq!(analysis["vitals"]["gpus"][0]["sm_mhz"], 1575.0, "{}", analysis["vitals"]);
-    let joules = analysis["vitals"]["energy"]["joules"].as_f64().unwrap();
+    let joules = analysis["vitals"]["energy"]["meter_j"].as_f64().unwrap();
     assert!((joules - 68.3).abs() < 0.5, "99 ms at 690 W: {joules}");
 }
