@@ -54,6 +54,9 @@ const METRICS: &str = "metrics";
 /// Name of the target whose inputs are the records of a capture, without frames.
 const RECORDS: &str = "native-records";
 
+/// Name of the target whose inputs are one table of an export with a file a table.
+const PARQUET: &str = "nsys-parquet";
+
 /// Outcome of one input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -138,6 +141,12 @@ impl Corpus {
                     fixture("torch/cuspy.pftrace"),
                 ],
             ),
+            seeds(
+                PARQUET,
+                Damage::Bytes(Content::Binary),
+                ["KERNEL", "MEMSET", "RUNTIME"].map(|kind| std::fs::read(table(kind)).unwrap()).to_vec(),
+            ),
+            seeds("dcgm", text, vec![DCGM.into()]),
             seeds(RECORDS, Damage::Bytes(Content::Binary), records(&capture)),
             seeds("native", Damage::Bytes(Content::Binary), vec![capture]),
             seeds("account", text, vec![ACCOUNT.into()]),
@@ -185,6 +194,15 @@ pub(crate) fn try_input(target: &str, bytes: &[u8], folder: &Path) -> Result<Out
     let outcome = catch_unwind(AssertUnwindSafe(|| match target {
         served::HTTP => served::request(bytes),
         served::MCP => served::message(bytes),
+        PARQUET => {
+            let (from, to) = (fixtures().join(EXPORT), folder.join("export"));
+            std::fs::create_dir_all(&to).unwrap();
+            for file in std::fs::read_dir(from).unwrap().map(|entry| entry.unwrap()) {
+                std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
+            }
+            std::fs::write(to.join(table("KERNEL").file_name().unwrap()), bytes).unwrap();
+            check(&to, folder)
+        }
         _ => {
             let path = folder.join("capture");
             let framed = (target == RECORDS).then(|| framed(bytes));
@@ -214,6 +232,14 @@ impl Seeds {
 
 fn fixtures() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures")
+}
+
+/// Folder of an export with a file a table.
+const EXPORT: &str = "nsys-report/llama4.parquetdir";
+
+/// Returns the file of a table of it.
+fn table(kind: &str) -> std::path::PathBuf {
+    fixtures().join(EXPORT).join(format!("CUPTI_ACTIVITY_KIND_{kind}.parquet"))
 }
 
 fn fixture(name: &str) -> Vec<u8> {
@@ -418,9 +444,9 @@ fn negative(json: &Value, key: &str) -> Option<String> {
             Some(format!("{key}: {number}"))
         }
         Value::Array(items) => items.iter().find_map(|item| negative(item, key)),
-        // The terms of a bound are added and subtracted.
+        // The terms of a bound are added and subtracted, and a clock may be early or late.
         Value::Object(fields) => {
-            let mut positive = fields.iter().filter(|(key, _)| *key != "terms");
+            let mut positive = fields.iter().filter(|(key, _)| *key != "terms" && *key != "clock_shift_ns");
             positive.find_map(|(key, item)| negative(item, key))
         }
         _ => None,
@@ -442,6 +468,15 @@ fn without_strings(debug: &str) -> String {
     }
     out
 }
+
+/// Two scrapes of the DCGM exporter.
+const DCGM: &str = r#"# TYPE DCGM_FI_DEV_POWER_USAGE gauge
+DCGM_FI_DEV_POWER_USAGE{gpu="0",UUID="GPU-07",device="nvidia0",modelName="NVIDIA H200",Hostname="a"} 698.5 1790000000000
+DCGM_FI_DEV_POWER_USAGE{gpu="0",UUID="GPU-07",device="nvidia0",modelName="NVIDIA H200",Hostname="a"} 120 1790000001000
+DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{gpu="0",UUID="GPU-07"} 2000 1790000000000
+DCGM_FI_PROF_DRAM_ACTIVE{gpu="0",GPU_I_ID=""} 0.5 1790000000000
+DCGM_FI_PROF_DRAM_ACTIVE{gpu="0",GPU_I_ID=""} 0.25 1790000001000
+"#;
 
 /// A workload account with every field.
 const ACCOUNT: &str = r#"{

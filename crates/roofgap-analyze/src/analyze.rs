@@ -19,7 +19,8 @@ use crate::result::*;
 use crate::roof::{self, RoofSums};
 use crate::stages::{AbsentStage, StageIndex, StageSet};
 use crate::timeline::{
-    Activity, CopyMeter, HostWork, LaunchGaps, StageMeter, find_cold, from_totals, graph_table, kernel_table,
+    Activity, CopyMeter, HostWork, IntervalSet, LaunchGaps, StageMeter, find_cold, from_totals, graph_table,
+    kernel_table,
 };
 use crate::verdict::verdict;
 use crate::{account, checks, communication, findings, host, layers, ranks, serving, vitals};
@@ -480,6 +481,14 @@ fn add_limits(analysis: &mut Analysis) {
 fn add_corrected(analysis: &mut Analysis, inputs: &Inputs<'_>, index: &StageIndex) {
     if inputs.trace.ops.is_empty() || index.is_empty() {
         return;
+    }
+    if !inputs.trace.profiler.is_empty() {
+        let profiler = IntervalSet::of(inputs.trace.profiler.clone());
+        for (at, stage) in analysis.stages.iter_mut().enumerate().take(index.len()) {
+            let instances = index.spans(at).instances.iter();
+            let inside = instances.map(|span| profiler.overlap(span.start, span.end)).sum();
+            stage.profiler_overhead_ns = Some(inside);
+        }
     }
     let overhead: Vec<Overhead> = analysis.timeline_overhead().cloned().collect();
     if overhead.is_empty() {

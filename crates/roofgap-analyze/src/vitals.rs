@@ -110,16 +110,14 @@ pub fn add_costs(analysis: &mut Analysis, prices: Prices) {
     }
 }
 
-/// Source of the activity that stands in for sampled counters.
-const GPM: &str = "NVML GPM";
-
-/// Adds the activity that NVML counted to the stages for which no counters were sampled.
+/// Adds the activity that NVML or DCGM counted to the stages for which no counters were sampled.
 pub fn add_activity(analysis: &mut Analysis, trace: &Trace, index: &StageIndex) {
     let mut times: Vec<(Ns, Ns, u32)> = Vec::new();
     for stage in 0..index.len() {
         times.extend(index.spans(stage).instances.iter().map(|span| (span.start, span.end, stage as u32)));
     }
     let gpus = of_devices(trace);
+    let source = gpus.first().map(|(_, own)| own.activity_source.to_owned());
     let gpus: Vec<Vec<MbuMeasured>> =
         gpus.iter().filter_map(|(_, own)| activity(&own.activity, &times, index.len())).collect();
     let mean = |at: usize, value: fn(&MbuMeasured) -> Option<f64>| {
@@ -140,7 +138,7 @@ pub fn add_activity(analysis: &mut Analysis, trace: &Trace, index: &StageIndex) 
             by_busy_pct: by_wall_pct.map(while_busy),
             sm_active_pct: mean(at, |own| own.sm_active_pct).map(while_busy),
             tensor_active_pct: mean(at, |own| own.tensor_active_pct).map(while_busy),
-            source: Some(GPM.to_owned()),
+            source: source.clone(),
             ..first[at].clone()
         };
         if measured.by_wall_pct.or(measured.sm_active_pct).is_some() {

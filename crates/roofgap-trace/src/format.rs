@@ -1,7 +1,7 @@
 //! The formats of inputs. What is known about a format beside its content is one row, which stands beside its reader.
 
 use crate::input::{Input, Sniffed};
-use crate::{ReadError, account, kineto, native, ncu, nsys, perfetto, stats, vitals};
+use crate::{ReadError, account, dcgm, kineto, native, ncu, nsys, perfetto, stats, vitals};
 
 /// A format of input files.
 #[derive(Debug)]
@@ -90,6 +90,8 @@ macro_rules! formats {
 formats! {
     /// SQLite export of an nsys report.
     NsysSqlite => nsys::EXPORT;
+    /// Export of an nsys report with a Parquet file a table.
+    NsysParquet => nsys::FOLDER;
     /// nsys report.
     NsysReport => nsys::REPORT;
     /// Capture of the native collector.
@@ -108,6 +110,8 @@ formats! {
     WorkloadAccount => account::FORMAT;
     /// Vitals of the GPUs.
     Vitals => vitals::FORMAT;
+    /// Metrics of the DCGM exporter.
+    Dcgm => dcgm::FORMAT;
     /// Trace of Perfetto.
     Perfetto => perfetto::FORMAT;
     /// PyTorch profiler trace.

@@ -53,6 +53,13 @@ impl Sniffed {
             found,
         };
         let kind = std::fs::metadata(path).map_err(|e| ReadError::io(path, e))?;
+        if path.join("StringIds.parquet").is_file() {
+            return Ok(Self { path: path.to_path_buf(), format: SourceFormat::NsysParquet, packed: false });
+        }
+        if path.join("StringIds.arrow").is_file() {
+            let remedy = "export with `nsys export --type parquetdir` or `--type sqlite` instead";
+            return Err(ReadError::unsupported(path, "an Arrow export of nsys, which is not read", remedy));
+        }
         if kind.is_dir() {
             return Err(unrecognised("a folder that is no run".into()));
         }
@@ -278,9 +285,14 @@ impl Reading {
 }
 
 /// First bytes of what is no capture, and what it is.
-const OTHERS: [(&[u8], &str); 10] = [
+const OTHERS: [(&[u8], &str); 12] = [
     (b"U3w[END]", "a raw stream of nsys (.qdstrm); its importer (QdstrmImporter) makes a report of it"),
-    (b"PAR1", "Parquet; of a recipe of nsys, give the reports that it was made from"),
+    (
+        b"PAR1",
+        "Parquet; of `nsys export`, give the whole folder; of a recipe of nsys, the reports that it was made from",
+    ),
+    (b"\xff\xff\xff\xff", "Arrow data; of nsys, give the report or its SQLite export"),
+    (b"\x89HDF", "HDF5 data; of nsys, give the report or its SQLite export"),
     (b"\x7fELF", "a program"),
     (
         b"version https://git-lfs.github.com/spec/",
@@ -369,7 +381,7 @@ mod tests {
             (b"==PROF== Connected to process 7", "the text that ncu prints"),
             (b"==7== NVPROF is profiling process 7", "output of nvprof"),
             (b"\"Index\",\"KernelName\",\"gpu-id\"", "a table of AMD's rocprof"),
-            (b"PAR1\x15\x04", "Parquet; of a recipe of nsys"),
+            (b"PAR1\x15\x04", "of a recipe of nsys"),
             (b"\x80\x04\x95\x10\0\0\0\0\0\0\0}", "a memory snapshot of PyTorch"),
             (b"\x0a\x20\x08\x01\x12\x0b/host:CPU", "an XPlane profile"),
             (br#"{"rocprofiler-sdk-tool": [{"metadata": {}}]}"#, "AMD's rocprofv3"),

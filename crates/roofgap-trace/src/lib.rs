@@ -25,6 +25,7 @@ pub mod sqlite;
 pub mod vitals;
 
 mod annotated;
+mod dcgm;
 mod decimal;
 mod error;
 mod format;

@@ -1,6 +1,9 @@
-//! Vitals: energy, power, clocks and users of the GPUs, as the sampler of a session writes them.
+//! Vitals: energy, power, clocks and users of the GPUs, as the sampler of a session writes them, and the counters of GPUs over time in the
+//! traces of others.
 
-use crate::{Device, Format, Ns, ReadError, Trace, input};
+use crate::{
+    Device, DeviceId, Format, LossKind, Losses, Ns, ReadError, SampledCounters, SampledMetric, Trace, input,
+};
 use serde_json::Value;
 use std::path::Path;
 
@@ -44,6 +47,8 @@ pub struct GpuVitals {
     pub states: Vec<GpuState>,
     /// Activity.
     pub activity: Vec<GpuActivity>,
+    /// Counter of the activity.
+    pub activity_source: &'static str,
     /// Temperature, degrees Celsius.
     pub celsius: Vec<(Ns, f64)>,
     /// Processes that computed on the GPU.
@@ -65,7 +70,7 @@ pub struct GpuState {
     pub reasons: u64,
 }
 
-/// Utilisation of a GPU in a time, by NVML GPM.
+/// Utilisation of a GPU in a time.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct GpuActivity {
     /// Start and end.
@@ -98,6 +103,155 @@ impl Trace {
     }
 }
 
+/// A value of the vitals of a GPU, in the unit of its place there; an activity by its place in [`GpuActivity::pct`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Vital {
+    Watts,
+    SmMhz,
+    MemoryMhz,
+    Celsius,
+    Joules,
+    Reasons,
+    Activity(usize),
+    MaxSmMhz,
+    LimitW,
+    DefaultLimitW,
+}
+
+/// A counter in a trace of PyTorch or Perfetto.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Counter {
+    Sampled(SampledMetric),
+    Vital(Vital),
+    /// Not needed: it repeats what other events say, or says nothing about time on the GPU.
+    Ignored,
+}
+
+impl Counter {
+    /// Returns the counter of a name that a profiler of PyTorch writes, with its unit.
+    fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "Power (W)" => Self::Vital(Vital::Watts),
+            "Temperature (C)" => Self::Vital(Vital::Celsius),
+            "SM Clock (MHz)" => Self::Vital(Vital::SmMhz),
+            "Memory Clock (MHz)" => Self::Vital(Vital::MemoryMhz),
+            // The second is the time of a kernel times the clock.
+            "Fan Speed (%)" | "Cycles (Current Kernel)" => Self::Ignored,
+            name => Self::Sampled(SampledMetric::of_cupti(name)?),
+        })
+    }
+}
+
+/// Readings of the counters of GPUs in a trace: number of the GPU, time, counter and value.
+#[derive(Debug, Default)]
+pub(crate) struct Readings(Vec<(u32, Ns, Counter, f64)>);
+
+impl Readings {
+    /// Adds a reading. One of an unknown counter, GPU or value is a loss with the name of the counter.
+    pub fn add(&mut self, gpu: Option<u32>, at: Ns, name: &str, value: Option<f64>, losses: &mut Losses) {
+        match (gpu, Counter::named(name), value.filter(|value| *value >= 0.0)) {
+            (_, Some(Counter::Ignored), _) => {}
+            (Some(gpu), Some(counter), Some(value)) => self.0.push((gpu, at, counter, value)),
+            _ => losses.add_message(LossKind::EventUnknown, &format!("counter {name}"), 1),
+        }
+    }
+
+    /// Takes over the readings of a part of the trace.
+    pub fn append(&mut self, other: &Self) {
+        self.0.extend_from_slice(&other.0);
+    }
+
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Puts the readings, whose times count from `base`, into a trace whose devices are known.
+    pub fn settle(mut self, base: Ns, trace: &mut Trace) {
+        let moment = |at: Ns| at.checked_add(base).filter(|at| is_moment(*at));
+        self.0.sort_by_key(|reading| (reading.0, reading.1));
+        for of_gpu in self.0.chunk_by(|a, b| a.0 == b.0) {
+            let mut own = GpuVitals { number: of_gpu[0].0, ..GpuVitals::default() };
+            let mut samples = Vec::new();
+            for &(_, at, counter, value) in of_gpu {
+                match (counter, moment(at)) {
+                    (Counter::Sampled(metric), Some(at)) => samples.push((at, metric, value as f32)),
+                    (Counter::Vital(vital), Some(at)) => own.add(at + trace.utc_offset, vital, value),
+                    _ => {}
+                }
+            }
+            if let Some(device) = trace.devices.iter().position(|device| device.number == own.number)
+                && !samples.is_empty()
+            {
+                trace.sampled.push(SampledCounters::windows(DeviceId(device as u16), &samples));
+            }
+            own.settle();
+            trace.vitals.extend((!own.states.is_empty()).then_some(own));
+        }
+    }
+}
+
+impl GpuVitals {
+    /// Adds a value. All are settled at the end.
+    pub(crate) fn add(&mut self, at: Ns, vital: Vital, value: f64) {
+        let mut state = GpuState { at, ..GpuState::default() };
+        match vital {
+            Vital::Watts => state.watts = Some(value),
+            Vital::SmMhz => state.sm_mhz = Some(value),
+            Vital::MemoryMhz => state.memory_mhz = Some(value),
+            Vital::Reasons => state.reasons = value as u64,
+            Vital::Celsius => return self.celsius.push((at, value)),
+            Vital::Joules => return self.energy.push((at, value)),
+            Vital::Activity(place) => {
+                let mut pct = [None; 3];
+                pct[place] = Some(value);
+                return self.activity.push(GpuActivity { span: (at, at), pct });
+            }
+            Vital::MaxSmMhz => return self.max_sm_mhz = Some(value),
+            Vital::LimitW => return self.limit_w = Some(value),
+            Vital::DefaultLimitW => return self.default_limit_w = Some(value),
+        }
+        self.states.push(state);
+    }
+
+    /// Puts values in order, and joins those of one time. An activity without a start began with the one before.
+    pub(crate) fn settle(&mut self) {
+        // Counters and times that go back are those of a clock that was set, or of a driver that was loaded again.
+        self.energy.dedup_by(|next, last| next.0 <= last.0 || next.1 < last.1);
+        self.states.sort_by_key(|state| state.at);
+        self.states.dedup_by(|next, last| {
+            let is_same = next.at == last.at;
+            if is_same {
+                last.watts = last.watts.or(next.watts);
+                last.sm_mhz = last.sm_mhz.or(next.sm_mhz);
+                last.memory_mhz = last.memory_mhz.or(next.memory_mhz);
+                last.reasons |= next.reasons;
+            }
+            is_same
+        });
+        self.activity.sort_by_key(|own| own.span.1);
+        self.activity.dedup_by(|next, last| {
+            let is_same = next.span == last.span;
+            if is_same {
+                last.pct = [0, 1, 2].map(|place| last.pct[place].or(next.pct[place]));
+            }
+            is_same
+        });
+        let mut before = None;
+        self.activity.retain_mut(|own| {
+            if own.span.0 == own.span.1 {
+                own.span.0 = before.unwrap_or(own.span.1);
+            }
+            before = Some(own.span.1);
+            own.span.0 < own.span.1
+        });
+    }
+}
+
+/// Tells whether a time can be added to others.
+pub(crate) fn is_moment(at: Ns) -> bool {
+    (0..1 << 62).contains(&at)
+}
+
 /// Reads a file of vitals, which may be compressed with gzip. A line that is damaged, as the last one may be, is left out.
 ///
 /// # Errors
@@ -115,17 +269,13 @@ pub fn read(path: &Path) -> Result<Vec<GpuVitals>, ReadError> {
             add(gpu, at, &line);
         }
     }
-    for gpu in &mut gpus {
-        // Counters and times that go back are those of a clock that was set, or of a driver that was loaded again.
-        gpu.energy.dedup_by(|next, last| next.0 <= last.0 || next.1 < last.1);
-        gpu.states.sort_by_key(|state| state.at);
-    }
+    gpus.iter_mut().for_each(GpuVitals::settle);
     Ok(gpus)
 }
 
 /// Returns a time that can be added to others.
 fn moment(line: &Value, name: &str) -> Option<Ns> {
-    line[name].as_i64().filter(|at| (0..1 << 62).contains(at))
+    line[name].as_i64().filter(|at| is_moment(*at))
 }
 
 /// Returns a value, in units of which `in_one` are one of ours.
@@ -146,6 +296,7 @@ fn device(line: &Value) -> GpuVitals {
         limit_w: number(line, "limit_mw", 1e3),
         default_limit_w: number(line, "default_limit_mw", 1e3),
         is_mig: line["mig"] == true,
+        activity_source: "NVML GPM",
         ..GpuVitals::default()
     }
 }

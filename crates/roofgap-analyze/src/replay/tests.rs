@@ -283,3 +283,17 @@ fn the_interval_holds_the_time_without_the_profiler() {
     let held = (0..sessions).filter(holds).count();
     assert!(held >= 95, "{held} of {sessions}");
 }
+
+/// The profiler's own times may overlap one another and begin before a stage.
+#[test]
+fn the_own_work_of_the_profiler_in_a_stage_is_summed() {
+    let mut trace = Program::run(3, &[Work::Kernels(4, 5_000), Work::Wait], 0);
+    let overhead = |trace: &Trace| {
+        let analysis = analyze(trace, &Options::default()).analysis;
+        let stage = analysis.stages.iter().find(|stage| stage.name == "decode").unwrap();
+        stage.profiler_overhead_ns
+    };
+    assert_eq!(overhead(&trace), None);
+    trace.profiler = vec![(1_010_000, 1_011_000), (0, 1_002_000), (1_001_000, 1_003_000)];
+    assert_eq!(overhead(&trace), Some(4_000));
+}

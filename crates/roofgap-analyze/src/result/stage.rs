@@ -271,6 +271,9 @@ results! {
         /// The stage without its profiler; left out where its cost is not known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub corrected: Option<Corrected>,
+        /// Part of its time in which the profiler worked on threads that call CUDA, by its own account, ns; left out where it gives none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub profiler_overhead_ns: Option<i64>,
         /// Steps (tokens of decode).
         pub steps: Option<Steps>,
         /// Kernels, by total time.

@@ -337,9 +337,16 @@ pub fn steps(steps: &Steps) -> String {
     format!("{}: {times}{launches}{}", counted(steps.count, "step"), cpu_steps(steps))
 }
 
-/// Describes a stage without the profiler that recorded it.
+/// Share of a stage, %, from which on the profiler's own work is worth a line.
+const LEAST_PROFILER_PCT: i64 = 1;
+
+/// Describes a stage without the profiler that recorded it, or else what the profiler says about itself.
 pub fn corrected(stage: &Stage) -> Option<String> {
-    let own = stage.corrected?;
+    let Some(own) = stage.corrected else {
+        let own = stage.profiler_overhead_ns?;
+        let line = || format!("the profiler itself worked for {} of it, by its own account", time(own));
+        return (own > 0 && own >= stage.wall_ns / 100 * LEAST_PROFILER_PCT).then(line);
+    };
     if own.cost_per_call_ns == 0 {
         return Some(format!("without {}: no cost of the profiler was found", own.tool));
     }

@@ -224,7 +224,7 @@ pub fn open_side(
     if path.is_dir() && !locate::is_run(&path) && metrics.is_file() {
         return Ok(OpenedSide::new(read_analysis(&metrics)?, wanted));
     }
-    if path.is_file() {
+    if path.is_file() || Sniffed::of(&path).is_ok() {
         let analysis = if names_schema(&path) {
             read_analysis(&path)?
         } else {

@@ -3,7 +3,7 @@
 use super::collective::CollectiveText;
 use super::cursor::{Cursor, Expected, Stop, decode};
 use super::operators::has_kept_shapes;
-use super::rows::{Filler, OpRow, SequenceRow, ShapeRow, ThreadKey, ThreadRow};
+use super::rows::{Filler, OpRow, Rows, SequenceRow, ShapeRow, ThreadKey, ThreadRow};
 use crate::decimal::{MAX_NS, micros_to_ns, trailing, unsigned};
 use crate::{LaunchShape, LossKind, Ns, OpKind};
 
@@ -69,6 +69,8 @@ struct Arguments<'a> {
     types: Option<&'a [u8]>,
     grid: [u32; 3],
     block: [u32; 3],
+    /// Of a counter, which has one series without a name.
+    value: Option<&'a [u8]>,
     /// Few kernels have it.
     collective: Option<Box<CollectiveText<'a>>>,
 }
@@ -151,6 +153,7 @@ impl<'a> Event<'a> {
         filler.rows.known += 1;
         match category {
             Category::Ignored => return,
+            Category::Counter => return self.keep_counter(filler),
             Category::Unread(kind, name) => return filler.rows.losses.add_message(kind, name, 1),
             _ => {}
         }
@@ -291,6 +294,17 @@ impl<'a> Event<'a> {
         }
     }
 
+    /// Keeps a counter of a GPU; its process is called `GPU 0 Counters`.
+    #[cold]
+    fn keep_counter(&self, filler: &mut Filler<'a, '_>) {
+        let Some(at) = self.start() else { return filler.rows.lose(LossKind::EventMalformed) };
+        let [name, pid] = [self.name, self.pid].map(|text| decode(text.unwrap_or_default()));
+        let gpu = pid.strip_prefix("GPU ").and_then(|rest| rest.strip_suffix(" Counters")?.parse().ok());
+        let value = self.arguments.value.and_then(|text| decode(text).parse().ok());
+        let Rows { readings, losses, .. } = &mut *filler.rows;
+        readings.add(gpu, at, &name, value, losses);
+    }
+
     /// Handles metadata, instants, counters and arrows, which need no category.
     #[cold]
     fn keep_uncategorised(&self, filler: &mut Filler<'a, '_>) {
@@ -310,7 +324,7 @@ impl<'a> Event<'a> {
                     _ => {}
                 }
             }
-            Some(b"C") => filler.rows.losses.add_message(LossKind::EventUnknown, COUNTERS, 1),
+            Some(b"C") => self.keep_counter(filler),
             Some(b"i" | b"I" | b"R" | b"s" | b"t" | b"f" | b"c") => {}
             Some(_) => filler.rows.lose(LossKind::EventUnknown),
             None => filler.rows.lose(LossKind::EventMalformed),
@@ -350,6 +364,7 @@ impl<'a> Arguments<'a> {
                 b"name" => self.name = cursor.scalar()?,
                 b"Sequence number" => self.sequence = cursor.scalar()?,
                 b"Fwd thread id" => self.forward_thread = cursor.scalar()?,
+                b"" => self.value = cursor.scalar()?,
                 b"Input Dims" => self.dims = Some(raw(cursor)?),
                 b"Input type" => self.types = Some(raw(cursor)?),
                 key => match CollectiveText::field(key) {
@@ -393,9 +408,6 @@ fn triple(cursor: &mut Cursor<'_>) -> Result<[u32; 3], Stop> {
     }
 }
 
-/// Name of counters among the events that are not read.
-pub const COUNTERS: &str = "counters";
-
 /// Kind of a trace event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Category {
@@ -409,6 +421,8 @@ pub enum Category {
     Annotation,
     /// A call of a Python function.
     Frame,
+    /// A counter of a GPU.
+    Counter,
     /// Known, and a loss of a name. Work and waits of a device that is no GPU overlap, and only its own tools tell them apart.
     Unread(LossKind, &'static str),
     /// Known, and not needed: it repeats what other events say, or says nothing about time on the GPU.
@@ -447,9 +461,8 @@ impl Category {
             }
             b"hpu_op" => Self::Unread(LossKind::OtherDevice, "HPU"),
             b"graph_host_node" => Self::HOST_NODE,
-            b"hardware_counters" | b"mtia_counters" | b"xpu_scope_profiler" => {
-                Self::Unread(LossKind::EventUnknown, COUNTERS)
-            }
+            b"hardware_counters" => Self::Counter,
+            b"mtia_counters" | b"xpu_scope_profiler" => Self::Unread(LossKind::EventUnknown, "counters"),
             // Projections of ranges, memory instants, the profiler's own cost and frames.
             b"gpu_user_annotation" | b"cpu_instant_event" | b"overhead" | b"Trace" => Self::Ignored,
             b"cuda_sync"
@@ -476,6 +489,6 @@ impl Category {
     /// Returns true if arguments of such an event are read.
     #[inline]
     pub fn has_arguments(self) -> bool {
-        matches!(self, Self::CpuOp | Self::Call | Self::Work(_))
+        matches!(self, Self::CpuOp | Self::Call | Self::Work(_) | Self::Counter)
     }
 }

@@ -5,6 +5,7 @@ use super::frames::NamedFrame;
 use super::operators::{Sequences, Shapes};
 use super::rows::{BlockNames, Rows, ThreadKey, ThreadRow};
 use crate::model::MOST_DEVICES;
+use crate::vitals::Readings;
 use crate::{
     Call, CallClass, Device, DeviceId, GpuOp, HostSpan, LossKind, MemoryKind, NameId, Ns, OpKind, Process,
     ProcessId, Range, RangeStyle, Thread, ThreadId, Trace,
@@ -35,6 +36,7 @@ pub struct Merge<'t> {
     node_names: Vec<(usize, NameId)>,
     sequences: Sequences,
     shapes: Shapes,
+    readings: Readings,
     /// Operations whose duration has no decimals.
     whole_micros: u64,
     /// Events of a known kind, and all.
@@ -62,6 +64,7 @@ impl<'t> Merge<'t> {
             node_names: Vec::new(),
             sequences: Sequences::default(),
             shapes: Shapes::default(),
+            readings: Readings::default(),
             whole_micros: 0,
             known: 0,
             events: 0,
@@ -79,6 +82,7 @@ impl<'t> Merge<'t> {
         self.whole_micros += rows.whole_micros;
         self.events += rows.events;
         self.trace.losses.merge(&rows.losses);
+        self.readings.append(&rows.readings);
         for (pid, name) in &rows.process_names {
             self.process_names.entry(pid.clone()).or_insert_with(|| name.clone());
         }
@@ -254,6 +258,7 @@ impl<'t> Merge<'t> {
         self.name_nodes();
         self.name_processes_and_threads();
         self.shift(header.base);
+        std::mem::take(&mut self.readings).settle(header.base, self.trace);
         self.sequences.link(self.trace);
         self.shapes.link(self.trace);
         for option in &header.options {

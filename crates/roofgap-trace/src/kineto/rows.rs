@@ -2,6 +2,7 @@
 
 use super::cursor::decode;
 use crate::native::demangle;
+use crate::vitals::Readings;
 use crate::{LaunchShape, LossKind, Losses, NameId, Ns, OpKind, Trace};
 use rustc_hash::FxHashMap;
 
@@ -91,6 +92,8 @@ pub struct Rows {
     /// Names of processes and of threads, as metadata events give them.
     pub process_names: Vec<(String, String)>,
     pub thread_names: Vec<(ThreadKey, String)>,
+    /// Counters of the GPUs.
+    pub readings: Readings,
     pub losses: Losses,
     /// GPU operations whose duration has no decimals.
     pub whole_micros: u64,
@@ -116,6 +119,7 @@ impl Rows {
         self.threads.clear();
         self.process_names.clear();
         self.thread_names.clear();
+        self.readings.clear();
         self.losses = Losses::default();
         self.whole_micros = 0;
         self.known = 0;

@@ -148,6 +148,8 @@ pub struct Trace {
     pub kernel_totals: Vec<KernelTotal>,
     /// Hardware counters that were sampled while the program ran.
     pub sampled: Vec<SampledCounters>,
+    /// Times at which the profiler worked on threads that call CUDA, by its own account, in no order.
+    pub profiler: Vec<(Ns, Ns)>,
     /// Vitals of the GPUs while the program ran, and perhaps before and after.
     pub vitals: Vec<GpuVitals>,
     /// Time of the epoch at time 0 of the trace, ns; 0 where its times are ns since the epoch.

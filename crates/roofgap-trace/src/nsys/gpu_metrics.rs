@@ -2,7 +2,7 @@
 
 use super::identity::Identity;
 use crate::sqlite::Tables;
-use crate::{DeviceId, Ns, ReadError, SampledCounters, SampledMetric, Trace};
+use crate::{Ns, ReadError, SampledCounters, SampledMetric, Trace};
 use rustc_hash::FxHashMap;
 
 const TABLE: &str = "GPU_METRICS";
@@ -12,9 +12,6 @@ const GPU_BITS: i64 = 0xff;
 
 /// Time around the GPU work of which samples are kept, ns.
 const MARGIN: Ns = 1_000_000;
-
-/// Longest window, in median intervals. Windows beside missing samples are longer.
-const MOST_INTERVALS: Ns = 2;
 
 /// A value before it is placed: type, time, counter, value.
 type Row = (i64, Ns, SampledMetric, f32);
@@ -54,40 +51,8 @@ pub fn samples(db: &impl Tables, who: &Identity, trace: &mut Trace) -> Result<()
     for of_gpu in rows.chunk_by(|a, b| a.0 == b.0) {
         let number = of_gpu.first().map_or(0, |row| (row.0 & GPU_BITS) as u32);
         let device = trace.add_device(who.gpu(number));
-        trace.sampled.push(windows(device, of_gpu));
+        let values: Vec<_> = of_gpu.iter().map(|&(_, at, metric, value)| (at, metric, value)).collect();
+        trace.sampled.push(SampledCounters::windows(device, &values));
     }
     Ok(())
-}
-
-/// Makes windows of the rows of a GPU, which are sorted by time: a value is of the time until the next one.
-fn windows(device: DeviceId, rows: &[Row]) -> SampledCounters {
-    let mut times: Vec<Ns> = rows.iter().map(|row| row.1).collect();
-    times.dedup();
-    let mut intervals: Vec<Ns> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    intervals.sort_unstable();
-    let most = intervals.get(intervals.len() / 2).map_or(0, |median| median.saturating_mul(MOST_INTERVALS));
-    let (mut spans, mut metrics) = (Vec::new(), Vec::<(SampledMetric, Vec<f32>)>::new());
-    for (sample, next) in rows.chunk_by(|a, b| a.1 == b.1).zip(times.iter().skip(1)) {
-        let at = sample[0].1;
-        if next - at > most {
-            continue;
-        }
-        for &(_, _, metric, value) in sample {
-            let column = match metrics.iter().position(|(own, _)| *own == metric) {
-                Some(known) => known,
-                None => {
-                    metrics.push((metric, Vec::new()));
-                    metrics.len() - 1
-                }
-            };
-            let values = &mut metrics[column].1;
-            values.resize(spans.len(), f32::NAN);
-            values.push(value);
-        }
-        spans.push((at, *next));
-    }
-    for (_, values) in &mut metrics {
-        values.resize(spans.len(), f32::NAN);
-    }
-    SampledCounters { device, windows: spans, metrics }
 }

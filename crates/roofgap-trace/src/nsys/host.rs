@@ -1,5 +1,5 @@
 //! Stacks of the threads that call CUDA: samples of the CPU, calls into the system libraries, and the times at which the system did not
-//! run a thread.
+//! run a thread or nsys itself worked on it.
 
 use super::columns::Strings;
 use super::identity::Identity;
@@ -33,6 +33,13 @@ pub fn stacks(
         {
             let frame = trace.stacks.intern(HostFrame { function, file, line: 0 });
             trace.stacks.spans.push(HostSpan { thread, start, end, frame });
+        }
+    })?;
+    db.each("PROFILER_OVERHEAD", &["start", "end", "globalTid"], |row| {
+        if let (Some(start), Some(end), Some(_)) = (row[0].int(), row[1].int(), thread(row[2].int()))
+            && start < end
+        {
+            trace.profiler.push((start, end));
         }
     })?;
     let mut switches: Vec<(ThreadId, Ns, bool)> = Vec::new();

@@ -1,6 +1,7 @@
 //! Recordings of Nsight Systems: SQLite exports (`nsys export --type sqlite`), by looking at which tables and columns exist, and the
 //! reports themselves, read as the same tables.
 
+use crate::format::Detected;
 use crate::sqlite::{Database, Tables};
 use crate::{Format, LossKind, Ns, ReadError, Source, SourceFormat, Trace};
 use columns::Strings;
@@ -15,6 +16,8 @@ mod graph_nodes;
 mod host;
 mod identity;
 mod nvtx;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod report;
 
 #[cfg(test)]
@@ -42,6 +45,30 @@ pub const REPORT: Format = Format {
     read: |file, input| file.unpacked(|path| read_report(path, &mut input.trace)),
     ..EXPORT
 };
+
+/// A folder, which [`crate::Sniffed`] knows by its table of strings.
+pub const FOLDER: Format = Format {
+    name: "nsys-parquet",
+    endings: &[],
+    detect: |_| Detected::No,
+    read: |file, input| read_folder(&file.path, &mut input.trace),
+    ..EXPORT
+};
+
+#[cfg(feature = "parquet")]
+fn read_folder(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
+    let folder = parquet::Folder::open(path)?;
+    trace.sources.push(source(&folder, path, SourceFormat::NsysParquet)?);
+    read_tables(&folder, trace)?;
+    name_unread(folder.unread(), trace);
+    Ok(())
+}
+
+#[cfg(not(feature = "parquet"))]
+fn read_folder(path: &Path, _: &mut Trace) -> Result<(), ReadError> {
+    let remedy = "build roofgap with the feature `parquet`, or export with `nsys export --type sqlite`";
+    Err(ReadError::unsupported(path, "a Parquet export of nsys, which this build does not read", remedy))
+}
 
 /// Beginnings of table names of which an export has at least one beside its strings. Old exports without events have only tables
 /// that describe the machine.
@@ -93,12 +120,17 @@ fn open(path: &Path) -> Result<Database, ReadError> {
 /// Reads an export into `trace`, which may hold other inputs already. The caller sorts.
 pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
     let db = open(path)?;
-    trace.sources.push(source(&db, path)?);
+    trace.sources.push(source(&db, path, SourceFormat::NsysSqlite)?);
     read_tables(&db, trace)?;
-    for (table, rows) in db.unread().into_iter().filter(|(table, _)| !is_description(table)) {
+    name_unread(db.unread(), trace);
+    Ok(())
+}
+
+/// Names the tables with rows that were not read.
+fn name_unread(tables: Vec<(&str, u64)>, trace: &mut Trace) {
+    for (table, rows) in tables.into_iter().filter(|(table, _)| !is_description(table)) {
         trace.losses.add_message(LossKind::TableNotRead, table, rows);
     }
-    Ok(())
 }
 
 /// Reads a report into `trace`, as [`read`] does an export.
@@ -144,15 +176,8 @@ fn read_tables(db: &impl Tables, trace: &mut Trace) -> Result<(), ReadError> {
 
 /// Tells whether a table describes the machine, the recording or other rows, or repeats them: nothing is lost without it.
 fn is_description(table: &str) -> bool {
-    const KINDS: [&str; 7] = [
-        "ANALYSIS_",
-        "ENUM_",
-        "EXPORT_META_DATA",
-        "META_DATA_",
-        "TARGET_INFO_",
-        "sqlite_",
-        "PROFILER_OVERHEAD",
-    ];
+    const KINDS: [&str; 6] =
+        ["ANALYSIS_", "ENUM_", "EXPORT_META_DATA", "META_DATA_", "TARGET_INFO_", "sqlite_"];
     const TABLES: [&str; 14] = [
         // Waits and events, whose calls are read.
         "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
@@ -251,8 +276,8 @@ fn close_open_ranges((ops, calls, ranges): (usize, usize, usize), trace: &mut Tr
     }
 }
 
-fn source(db: &Database, path: &Path) -> Result<Source, ReadError> {
-    let mut source = Source::new(path, SourceFormat::NsysSqlite);
+fn source(db: &impl Tables, path: &Path, format: SourceFormat) -> Result<Source, ReadError> {
+    let mut source = Source::new(path, format);
     for table in ["META_DATA_EXPORT", "EXPORT_META_DATA"] {
         db.each(table, &["name", "value"], |row| {
             let (Some(name), Some(value)) = (row[0].text(), row[1].text()) else {
@@ -275,7 +300,7 @@ fn source(db: &Database, path: &Path) -> Result<Source, ReadError> {
 }
 
 /// Returns the version of nsys that recorded the report, from the folder that it ran from.
-fn recording_version(db: &Database) -> Result<Option<String>, ReadError> {
+fn recording_version(db: &impl Tables) -> Result<Option<String>, ReadError> {
     let mut found = None;
     db.each("TARGET_INFO_SYSTEM_ENV", &["name", "value"], |row| {
         if let (Some("TargetInstallDir"), Some(folder)) = (row[0].text().as_deref(), row[1].text()) {

@@ -1,7 +1,7 @@
 //! Traces of Perfetto (`.pftrace`, `.perfetto-trace`), plain or compressed with gzip.
 //!
 //! A render stage of a GPU is an operation, and its hardware queue a stream. A slice of a track is, by its category, an operator, a call,
-//! GPU work or a range. A launch and its operation share a correlation, or an arrow. Counters, and packets of the system, are losses.
+//! GPU work or a range. A launch and its operation share a correlation, or an arrow. Counters on tracks, and packets of the system, are losses.
 
 mod packets;
 
@@ -41,7 +41,7 @@ pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
         Fault::Io(error) => ReadError::content(path, is_packed, error),
         Fault::Malformed(what) => damaged(what.into()),
     })?;
-    let Packets { tracks, events, stages, gpus, .. } = packets;
+    let Packets { tracks, events, stages, gpus, readings, .. } = packets;
     let ranks = tracks.values().filter(|track| track.is_process).filter_map(|track| rank_of(&track.name));
     let ranks: std::collections::BTreeSet<&str> = ranks.collect();
     if ranks.len() > 1 {
@@ -65,6 +65,7 @@ pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
     let devices = filler.describe_devices(gpus);
     filler.add_slices(events);
     filler.add_stages(stages, first_call, &devices);
+    readings.settle(0, trace);
     if trace.ops.len() > first_op && trace.calls.len() == first_call {
         trace.losses.add(LossKind::NoRuntime, 1);
     }
@@ -140,7 +141,9 @@ impl Filler<'_> {
         match begin.category {
             Category::Ignored => {}
             Category::Unread(kind, name) => self.trace.losses.add_message(kind, name, 1),
-            Category::Frame | Category::Unknown => self.trace.losses.add(LossKind::EventUnknown, 1),
+            Category::Frame | Category::Counter | Category::Unknown => {
+                self.trace.losses.add(LossKind::EventUnknown, 1)
+            }
             Category::Work(kind) => {
                 let track = self.tracks.get(&begin.track);
                 let stream = notes.stream.or(track.and_then(|track| track.tid)).unwrap_or(begin.track);

@@ -1,7 +1,8 @@
 //! Packets: the clock of each sequence, interned names, descriptions of tracks, and events.
 
 use crate::kineto::Category;
-use crate::protobuf::{Fields, Malformed, Wire, dimensions, messages, number, text};
+use crate::protobuf::{Fields, Malformed, Wire, dimensions, last, messages, number, text};
+use crate::vitals::Readings;
 use crate::{LossKind, NameId, Ns, OpKind, Trace};
 use flate2::read::ZlibDecoder;
 use roofgap_base::file::Unpacked;
@@ -23,6 +24,7 @@ const EVENT_NAMES: u64 = 2;
 const NOTE_NAMES: u64 = 3;
 const GPU_NAMES: u64 = 24;
 const NOTE_TEXTS: u64 = 29;
+const COUNTER_DESCRIPTORS: u64 = 47;
 const LAUNCH_NAMES: u64 = 1001;
 
 /// Why the packets of a file end early.
@@ -114,6 +116,8 @@ struct Clock {
 #[derive(Debug, Default)]
 struct Sequence {
     names: FxHashMap<(u64, u64), NameId>,
+    /// Names and GPUs of counters, by the number of their list, which is 0 for one that is not interned, and their own.
+    counters: FxHashMap<(u64, u64), (String, u64)>,
     clock: Option<u64>,
     track: Option<u64>,
 }
@@ -132,6 +136,7 @@ pub struct Packets {
     stage_names: Vec<NameId>,
     /// Names of the GPUs, in the order of their numbers.
     pub gpus: Vec<String>,
+    pub readings: Readings,
 }
 
 /// The fields of a packet that are of use.
@@ -147,6 +152,7 @@ struct Packet<'a> {
     defaults: Option<&'a [u8]>,
     track: Option<&'a [u8]>,
     stage: Option<&'a [u8]>,
+    counters: Option<&'a [u8]>,
     snapshot: Option<&'a [u8]>,
     compressed: Option<&'a [u8]>,
     gpus: Option<&'a [u8]>,
@@ -168,6 +174,7 @@ impl<'a> Packet<'a> {
                 (59, Wire::Bytes(message)) => packet.defaults = Some(message),
                 (60, Wire::Bytes(message)) => packet.track = Some(message),
                 (53, Wire::Bytes(message)) => packet.stage = Some(message),
+                (52, Wire::Bytes(message)) => packet.counters = Some(message),
                 (6, Wire::Bytes(message)) => packet.snapshot = Some(message),
                 (50, Wire::Bytes(message)) => packet.compressed = Some(message),
                 (128, Wire::Bytes(message)) => packet.gpus = Some(message),
@@ -245,7 +252,10 @@ impl Packets {
         if let Some(interned) = packet.interned {
             for field in Fields::of(interned) {
                 let (kind, Wire::Bytes(entry)) = field? else { continue };
-                if let (Some(iid), Some(text)) = (number(entry, 1)?, text(entry, 2)?) {
+                if kind == COUNTER_DESCRIPTORS {
+                    let [list, gpu] = [number(entry, 1)?, number(entry, 3)?].map(Option::unwrap_or_default);
+                    sequence.describe_counters(list, gpu, messages(entry, 2)?)?;
+                } else if let (Some(iid), Some(text)) = (number(entry, 1)?, text(entry, 2)?) {
                     sequence.names.insert((kind, iid), trace.names.intern(&text));
                 }
             }
@@ -260,11 +270,12 @@ impl Packets {
             self.gpus.push(text(gpu, 1)?.unwrap_or_default());
         }
         let at = self.time(&packet);
-        match (packet.event, packet.stage) {
-            (Some(event), _) => self.event(packet.sequence, at, event, trace),
-            (None, Some(stage)) => self.stage(packet.sequence, at, stage, trace),
+        match (packet.event, packet.stage, packet.counters) {
+            (Some(event), ..) => self.event(packet.sequence, at, event, trace),
+            (None, Some(stage), _) => self.stage(packet.sequence, at, stage, trace),
+            (None, None, Some(counters)) => self.counters(packet.sequence, at, counters, trace),
             // A packet at a time that is none of these is an event of another kind.
-            (None, None) => {
+            (None, None, None) => {
                 let is_other = packet.timestamp.is_some()
                     && [packet.snapshot, packet.interned, packet.track, packet.defaults, packet.gpus]
                         .iter()
@@ -374,7 +385,8 @@ impl Packets {
             2 => Kind::End,
             3 => Kind::Instant,
             _ => {
-                trace.losses.add(LossKind::EventUnknown, 1);
+                let what = if kind == 4 { "counters on tracks" } else { "" };
+                trace.losses.add_message(LossKind::EventUnknown, what, 1);
                 return Ok(());
             }
         };
@@ -382,6 +394,25 @@ impl Packets {
         let category = category.or(notes.as_ref().and_then(|notes| notes.category));
         let category = category.unwrap_or(Category::Annotation);
         self.events.push(Event { at, track, kind, name, category, notes });
+        Ok(())
+    }
+
+    /// Reads values of the counters of a GPU.
+    fn counters(&mut self, sequence: u64, at: Ns, message: &[u8], trace: &mut Trace) -> Result<(), Fault> {
+        let sequence = self.sequences.entry(sequence).or_default();
+        let gpu = number(message, 3)?;
+        sequence.describe_counters(0, gpu.unwrap_or(0), messages(message, 1)?)?;
+        let list = number(message, 4)?.unwrap_or(0);
+        for counter in messages(message, 2)? {
+            let key = (list, number(counter, 1)?.unwrap_or(0));
+            let (name, own) = sequence.counters.get(&key).map_or(("", 0), |(name, gpu)| (name, *gpu));
+            let value = match last(counter, 3)? {
+                Some(Wire::Fixed64(bits)) => Some(f64::from_bits(bits)),
+                _ => number(counter, 2)?.map(|value| value as f64),
+            };
+            let gpu = u32::try_from(gpu.unwrap_or(own)).ok();
+            self.readings.add(gpu, at, name, value, &mut trace.losses);
+        }
         Ok(())
     }
 
@@ -449,6 +480,19 @@ impl Packets {
         if !is_description || stage.duration > 0 {
             stage.name = own_name.or(stage.name);
             self.stages.push(stage);
+        }
+        Ok(())
+    }
+}
+
+impl Sequence {
+    /// Keeps the names of a list of counters.
+    fn describe_counters(&mut self, list: u64, gpu: u64, descriptors: Vec<&[u8]>) -> Result<(), Malformed> {
+        for descriptor in descriptors {
+            for counter in messages(descriptor, 1)? {
+                let name = text(counter, 2)?.unwrap_or_default();
+                self.counters.insert((list, number(counter, 1)?.unwrap_or(0)), (name, gpu));
+            }
         }
         Ok(())
     }

@@ -477,7 +477,9 @@ fn signal_values(signal: Signal, counters: &SampledCounters, used: &[usize]) -> 
         Signal::Dram => match (of(SampledMetric::DramReadBytes), of(SampledMetric::DramWrittenBytes)) {
             (Some(read), Some(written)) => Some(sum(read, written)),
             _ => {
-                let shares = sum(of(SampledMetric::DramReadPct)?, of(SampledMetric::DramWrittenPct)?);
+                let parts = of(SampledMetric::DramReadPct).zip(of(SampledMetric::DramWrittenPct));
+                let shares = parts.map(|(read, written)| sum(read, written));
+                let shares = shares.or_else(|| of(SampledMetric::DramPct))?;
                 Some(shares.into_iter().map(|share| share / 100.0).collect())
             }
         },

@@ -221,7 +221,7 @@ pub struct Curve {
 
 /// Returns the traffic of DRAM and the activity of the tensor cores of each device.
 pub fn curves(trace: &Trace) -> Vec<Curve> {
-    use SampledMetric::{DramReadBytes, DramReadPct, DramWrittenBytes, DramWrittenPct, TensorPct};
+    use SampledMetric::{DramPct, DramReadBytes, DramReadPct, DramWrittenBytes, DramWrittenPct, TensorPct};
     let mut curves = Vec::new();
     for own in &trace.sampled {
         let device = trace.devices.get(own.device.index());
@@ -244,7 +244,9 @@ pub fn curves(trace: &Trace) -> Vec<Curve> {
         if bytes_per_ns > 0.0 {
             curve("DRAM", &[DramReadBytes, DramWrittenBytes], &|bytes, _| bytes / bytes_per_ns);
         }
-        curve("DRAM", &[DramReadPct, DramWrittenPct], &share);
+        let dram: &[_] =
+            if own.values(DramPct).is_some() { &[DramPct] } else { &[DramReadPct, DramWrittenPct] };
+        curve("DRAM", dram, &share);
         curve("tensor cores", &[TensorPct], &share);
     }
     curves

@@ -2,7 +2,9 @@
 
 use super::snapshot::Snapshot;
 use super::*;
-use crate::{LossKind, MemoryKind};
+use crate::vitals::GpuState;
+use crate::{LossKind, MemoryKind, SampledMetric};
+use serde_json::{Value, json};
 
 #[test]
 fn the_first_releases() {
@@ -152,8 +154,35 @@ fn the_work_of_graphs_that_cuspy_writes() {
     assert_eq!(names(node(3, 1)), Some(vec!["attention"]));
     assert_eq!(names(node(4, 1)), Some(vec!["sampler"]), "the first node of another graph");
     let unread: Vec<_> = trace.losses.messages(LossKind::EventUnknown).collect();
-    assert_eq!(unread, [("counters", 17), ("host nodes of CUDA graphs", 1)]);
+    assert_eq!(unread, [("host nodes of CUDA graphs", 1)]);
     assert_eq!(trace.losses.iter().count(), 1);
+    let [sampled] = &trace.sampled[..] else { panic!("{:?}", trace.sampled) };
+    let windows = [(30, 40), (40, 50), (110, 120)].map(|(start, end)| (us(start), us(end)));
+    assert_eq!(sampled.windows, windows, "no window where samples are missing");
+    assert_eq!(sampled.values(SampledMetric::SmActivePct), Some(&[0.0, 80.0, 60.0][..]));
+    assert_eq!(sampled.values(SampledMetric::DramPct), Some(&[0.0, 40.0, 20.0][..]));
+    let state = &trace.vitals[0].states[..];
+    let (watts, sm_mhz, memory_mhz) = (Some(250.0), Some(1980.0), Some(3201.0));
+    assert_eq!(state, [GpuState { at: us(40), watts, sm_mhz, memory_mhz, reasons: 0 }]);
+}
+
+/// Counters as the C++ writer has them since torch 2.13, under the names of CUPTI.
+#[test]
+fn counters_go_by_the_names_of_cupti() {
+    let event = |name: &str, pid: &str, ts: u32, value: f64| json!({"ph": "C", "cat": "hardware_counters", "name": name, "pid": pid, "tid": 0, "ts": ts, "args": {"": value}});
+    let tensor = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed";
+    let mut events: Vec<Value> =
+        (0..4).map(|at| event(tensor, "GPU 0 Counters", at, 10.0 * f64::from(at))).collect();
+    events.push(event("nvltx__bytes.sum", "GPU 0 Counters", 1, 5.0));
+    events.push(event(tensor, "Other", 1, 5.0));
+    events.push(json!({"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 1, "args": {"device": 0, "stream": 7}}));
+    let trace = read_text(&json!({"schemaVersion": 1, "traceEvents": events}).to_string()).unwrap();
+    let [sampled] = &trace.sampled[..] else { panic!("{:?}", trace.sampled) };
+    assert_eq!(sampled.windows, [(0, 1000), (1000, 2000), (2000, 3000)]);
+    assert_eq!(sampled.values(SampledMetric::TensorPct), Some(&[0.0, 10.0, 20.0][..]));
+    let unread: Vec<_> =
+        trace.losses.messages(LossKind::EventUnknown).map(|(name, _)| name.to_owned()).collect();
+    assert_eq!(unread, ["counter nvltx__bytes.sum".to_owned(), format!("counter {tensor}")]);
 }
 
 /// Accelerators whose events are not work alone.
