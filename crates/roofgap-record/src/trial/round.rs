@@ -196,13 +196,13 @@ impl<'a> TrialContext<'a> {
         row.times = times;
         row.output = output;
         row.device_memory_bytes = own.iter().filter_map(|sample| sample.device_memory_bytes).max();
-        if refused.is_some() {
+        if !comparable {
+            let why = "the program reports other times with the change than without";
+            self.fail(contender, Failure::new(why));
+        } else if refused.is_some() {
             row.verdict = TrialVerdict::Refused;
             row.reason = refused;
             self.close(contender, None);
-        } else if !comparable {
-            let why = "the program reports other times with the change than without";
-            self.fail(contender, Failure::new(why));
         }
     }
 
