@@ -19,6 +19,7 @@ def main():
     roofgap = str(pathlib.Path(sys.argv[1]).resolve())
     searches = int(sys.argv[2]) if len(sys.argv) > 2 else 20
     folder = pathlib.Path(sys.argv[3] if len(sys.argv) > 3 else tempfile.mkdtemp())
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "space.yaml").write_text(SPACE)
     profile = [roofgap, "profile", "runner=unwatched", f"artifacts.stage2_dir='{folder}/runs'", *MODEL]
     subprocess.run(profile, check=True, capture_output=True)

@@ -102,6 +102,8 @@ results! {
         pub noise_ratio: Option<f64>,
         /// Largest gain that the roof of the model leaves, as a ratio; null where it is not known.
         pub roof_ratio: Option<f64>,
+        /// Time that decides in the baseline of the run that is tuned, ns; null where it has none.
+        pub baseline_ns: Option<i64>,
         /// Changes to try, with the number of runs before each was known: 0 for those of the start.
         pub candidates: Vec<SearchCandidate>,
         /// Takes changes that others propose, such as agents.

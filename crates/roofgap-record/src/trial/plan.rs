@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use roofgap_analyze::findings::most_pct;
 use roofgap_analyze::knobs::catalogue;
 use roofgap_analyze::{
-    Analysis, Finding, Goal, Knob, KnobChange, MeasuredTime, OutputEffect, Sample, SearchCandidate,
+    Analysis, Finding, Goal, Knob, KnobChange, MeasuredTime, OutputEffect, SearchCandidate,
 };
 use roofgap_runs::config::settings::WorkloadKind;
 use roofgap_runs::open::Overrides;
@@ -50,9 +50,9 @@ pub struct TrialPlan {
     pub watched_ns: Option<u64>,
     /// Time budget, ns.
     pub budget_ns: u64,
-    /// Measurements of the baseline of the run.
+    /// Time that decides in the baseline of the run, ns.
     #[serde(skip)]
-    pub baseline: Option<Sample>,
+    pub baseline_ns: Option<i64>,
     /// Largest gain that the roofs of the stages leave, as a ratio.
     #[serde(skip)]
     pub roof_ratio: Option<f64>,
@@ -171,17 +171,17 @@ pub fn plan(props: &TrialProps) -> Result<TrialPlan, Error> {
     let first_runs = u64::from(props.repeats) * (candidates.len() as u64 + 1);
     let run_ns = wall_ns(&run.record, &[PhaseName::Baseline]);
     let account = account::read(&Layout::of(path).baseline_account()).ok();
-    let mut baseline = run_ns.and_then(|ns| sample_of(account.as_ref(), ns, &run.config).ok());
-    if let (Some(sample), Some(search)) = (&mut baseline, &props.search) {
-        // A goal that the baseline has no time for has no baseline.
-        baseline = decide_by(sample, search.goal).ok().and(baseline);
-    }
+    let baseline = run_ns.and_then(|ns| sample_of(account.as_ref(), ns, &run.config).ok());
+    let baseline_ns = baseline.zip(props.search.as_ref()).and_then(|(mut sample, search)| {
+        decide_by(&mut sample, search.goal).ok()?;
+        sample.times.first().map(|(_, ns)| ns.round() as i64)
+    });
     Ok(TrialPlan {
         schema: SCHEMA,
         run_id: props.run.id.clone(),
         path: path.clone(),
         roof_ratio: props.search.as_ref().and_then(|search| roof_ratio(&analysis, search.goal)),
-        baseline,
+        baseline_ns,
         search,
         stages,
         repeats: props.repeats,

@@ -127,8 +127,7 @@ impl<'a> TrialContext<'a> {
                     let expected = self.expected();
                     match self.sample(reference, pair, expected)? {
                         Ok((sample, _)) => {
-                            let check = self.check_base(&sample).err().filter(|_| reference.knobs.is_empty());
-                            if let Some(failure) = check {
+                            if let Err(failure) = self.check_base() {
                                 return Err(Stop::Failed { label: reference.label(), failure });
                             }
                             before[block] = Some(sample);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use roofgap_analyze::{
     Direction, Failure, Goal, HashedFile, Knob, KnobChange, MeanTime, MeasuredTime, OutputEffect, Sample,
-    Search, SearchCandidate, Trial, TrialRow, TrialRun, TrialState, TrialVerdict,
+    Search, SearchCandidate, Trial, TrialRow, TrialState, TrialVerdict,
 };
 use roofgap_base::error::Error;
 use roofgap_base::file::{hash_file, read_text, sha256};
@@ -60,6 +60,9 @@ const ROOF_LEFT: f64 = 1.1;
 
 /// Ratio of the time of the unchanged workload to that of its run above which it is not the same workload.
 const SLOW_BASE: f64 = 1.5;
+
+/// Runs of the unchanged workload of which the fastest is compared with its run. A proof has more.
+const BASE_RUNS: usize = 3;
 
 /// Settings of a search.
 #[derive(Debug, Clone)]
@@ -275,6 +278,7 @@ fn new_search(props: &TrialProps, plan: &TrialPlan) -> Search {
         seed: seed.get(..13).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(1),
         false_wins: FALSE_WINS,
         roof_ratio: plan.roof_ratio,
+        baseline_ns: plan.baseline_ns,
         candidates: plan.search.clone(),
         accepts_proposals: search.accepts_proposals,
         files: hashed_files(props),
@@ -420,46 +424,39 @@ impl TrialContext<'_> {
 
     /// Lists the candidates that can improve the best workload. Those that cannot have a row with the reason.
     fn entrants(&mut self, kept: &Variant, lost: &mut Vec<String>) -> Vec<Knob> {
-        let (least, noise) = (self.search(|search| search.least_ratio).unwrap_or(1.0), self.base_noise());
+        let least = self.search(|search| search.least_ratio.max(search.noise_ratio.unwrap_or(1.0)));
+        let least = least.unwrap_or(1.0);
         let known = |search: &Search| {
-            search
-                .candidates
-                .iter()
-                .map(|known| (known.knob.clone(), known.after_runs, known.bound_ratio))
-                .collect()
+            let known = search.candidates.iter().filter(|known| known.after_runs <= self.cursor as u64);
+            known.map(|known| (known.knob.clone(), known.bound_ratio)).collect()
         };
-        let given = || self.plan.candidates.iter().map(|known| (known.knob.clone(), 0, None)).collect();
-        let known: Vec<(Knob, u64, Option<f64>)> = self.search(known).unwrap_or_else(given);
+        let given = || self.plan.candidates.iter().map(|known| (known.knob.clone(), None)).collect();
+        let known: Vec<(Knob, Option<f64>)> = self.search(known).unwrap_or_else(given);
         let mut entrants = Vec::new();
-        for (knob, after_runs, bound) in known {
-            let (knob, is_known) = (&knob, after_runs <= self.cursor as u64);
-            if !is_known || lost.contains(&knob.id) || kept.knobs.contains(knob) {
+        for (knob, bound) in known {
+            if lost.contains(&knob.id) || kept.knobs.contains(&knob) {
                 continue;
             }
-            let same = kept.knobs.iter().find(|other| conflict(other, knob));
-            let reason = if let Some(same) = same {
-                Some(format!("it changes the same setting as {}, which is kept", same.id))
-            } else if let Some(bound) = bound.filter(|bound| *bound < least) {
-                Some(format!("it can give at most {}x, below {}x", significant(bound), significant(least)))
-            } else if let Some(bound) = bound.filter(|bound| bound.ln() < noise.unwrap_or(0.0)) {
-                Some(format!("it can give at most {}x, which is within the noise", significant(bound)))
-            } else {
-                None
-            };
+            let same = kept.knobs.iter().find(|other| conflict(other, &knob));
+            let same = same.map(|same| format!("it changes the same setting as {}, which is kept", same.id));
+            let reason = same.or_else(|| {
+                let bound = significant(bound.filter(|bound| *bound < least)?);
+                Some(format!(
+                    "it can give at most {bound}x, below the noise or the gain worth a run: {least:.3}x"
+                ))
+            });
             let Some(reason) = reason else {
-                entrants.push(knob.clone());
+                entrants.push(knob);
                 continue;
             };
             lost.push(knob.id.clone());
-            let has_row = |row: &TrialRow| row.knob.as_ref() == Some(knob);
-            match self.trial.rows.iter().position(has_row) {
-                Some(row) => _ = self.trial.rows[row].reason.get_or_insert(reason),
-                None => {
-                    let row = self.push_row(Some(knob), kept, &kept.with(knob), Vec::new());
-                    self.trial.rows[row].verdict = TrialVerdict::Skipped;
-                    self.trial.rows[row].reason = Some(reason);
-                }
-            }
+            let known = self.alone_row(&knob);
+            let row = known.unwrap_or_else(|| {
+                let row = self.push_row(Some(&knob), kept, &kept.with(&knob), Vec::new());
+                self.trial.rows[row].verdict = TrialVerdict::Skipped;
+                row
+            });
+            self.explain(Some(row), reason);
         }
         entrants
     }
@@ -473,9 +470,7 @@ impl TrialContext<'_> {
 
     /// Returns the standard deviation of the logarithms of the ratios of successive runs of the unchanged workload.
     fn base_noise(&self) -> Option<f64> {
-        let is_base = |run: &&TrialRun| run.knobs.is_empty();
-        let known = self.trial.runs.iter().take(self.cursor).filter(is_base);
-        let times: Vec<f64> = known.filter_map(|run| Some(run.sample.as_ref()?.times.first()?.1)).collect();
+        let times = self.base_times();
         let squares: Vec<f64> = times.windows(2).map(|pair| (pair[0] / pair[1]).ln().powi(2)).collect();
         (!squares.is_empty()).then(|| (squares.iter().sum::<f64>() / squares.len() as f64).sqrt())
     }
@@ -496,13 +491,10 @@ impl TrialContext<'_> {
                 let most = gain + 2.0 * (spread / logs.len() as f64).sqrt();
                 if matches!(direction, Some(Direction::Faster | Direction::Slower)) {
                     self.close(contender, None);
-                } else if pairs >= FUTILE_PAIRS && most < least.max(LEAST_NOISE)
-                    || pairs >= FUTILE_PAIRS && gain <= 0.0
+                } else if pairs >= FUTILE_PAIRS && (gain <= 0.0 || most < least) || pairs == MOST_PROOF_PAIRS
                 {
                     let pairs = counted(pairs as u64, "pair");
-                    self.drop_out(contender, format!("no gain in {pairs} of its proof"));
-                } else if pairs == MOST_PROOF_PAIRS {
-                    self.drop_out(contender, format!("not proven in {}", counted(pairs as u64, "pair")));
+                    self.drop_out(contender, format!("not proven in {pairs}: {}x", significant(gain.exp())));
                 }
             }
             return;
@@ -522,16 +514,17 @@ impl TrialContext<'_> {
                 same && contenders[*other].open && gains[*other].0 > gain + 1.5 * margin
             };
             let ratio = significant(gain.exp());
-            let reason = if gain < -margin {
-                Some(format!("slower: {ratio}x in {}", counted(pairs as u64, "pair")))
+            let best = || (0..contenders.len()).find(ahead).map(|other| contenders[other].variant.label());
+            let why = if gain < -margin {
+                Some("slower".to_owned())
             } else if gain + margin < least {
-                Some(format!("no gain: {ratio}x in {}", counted(pairs as u64, "pair")))
+                Some("no gain".to_owned())
             } else {
-                let best = (0..contenders.len()).find(ahead).map(|other| contenders[other].variant.label());
-                best.map(|best| format!("behind {best}: {ratio}x in {}", counted(pairs as u64, "pair")))
+                best().map(|best| format!("behind {best}"))
             };
-            if let Some(reason) = reason {
-                self.drop_out(&mut contenders[at], reason);
+            if let Some(why) = why {
+                let pairs = counted(pairs as u64, "pair");
+                self.drop_out(&mut contenders[at], format!("{why}: {ratio}x in {pairs}"));
             }
         }
     }
@@ -638,20 +631,24 @@ impl TrialContext<'_> {
         contenders.sort_by(|a, b| self.gain(b).0.total_cmp(&self.gain(a).0));
     }
 
-    /// Tells whether a run of the unchanged workload is one: it is not much slower than in the run that is tuned.
-    pub fn check_base(&self, sample: &Sample) -> Result<(), Failure> {
-        let (Some(search), Some(baseline)) = (&self.trial.search, &self.plan.baseline) else {
+    /// Lists the time that decides of every run of the unchanged workload, ns.
+    fn base_times(&self) -> Vec<f64> {
+        let runs = self.trial.runs.iter().take(self.cursor).filter(|run| run.knobs.is_empty());
+        runs.filter_map(|run| Some(run.sample.as_ref()?.times.first()?.1)).collect()
+    }
+
+    /// Fails where all runs of the unchanged workload are much slower than in the run that is tuned.
+    pub fn check_base(&self) -> Result<(), Failure> {
+        let times = self.base_times();
+        let then = self.search(|search| search.baseline_ns).flatten().unwrap_or(i64::MAX);
+        let slow = times.iter().copied().fold(f64::MAX, f64::min) / then as f64;
+        if times.len() < BASE_RUNS || slow <= SLOW_BASE {
             return Ok(());
-        };
-        let (now, then) = (sample.times.first(), baseline.times.first());
-        let slow = now.zip(then).map(|(now, then)| now.1 / then.1).filter(|ratio| *ratio > SLOW_BASE);
-        slow.map_or(Ok(()), |ratio| {
-            Err(Failure::new(format!(
-                "its {} is {} times as long as in the run that is tuned, so that a gain over it would be false",
-                search.goal.decides().first().map_or("time", |of| of.name()),
-                significant(ratio)
-            )))
-        })
+        }
+        let slow = significant(slow);
+        Err(Failure::new(format!(
+            "it takes {slow} times as long as in the run that is tuned, so that a gain over it would be false"
+        )))
     }
 }
 

@@ -145,6 +145,7 @@ fn search(
         least_ratio: 1.01,
         false_wins: super::search::FALSE_WINS,
         seed,
+        baseline_ns: plan.baseline_ns,
         candidates: space.iter().map(candidate).collect(),
         ..Search::default()
     };
@@ -219,13 +220,13 @@ fn cheats_are_refused_in_all_of_40_tries() {
     for seed in 0..10 {
         let noise = Noise::Normal(0.01);
         let fast = || sample(5e8);
-        let cheats: [(&str, Box<dyn Fn() -> Sample>); 3] = [
-            ("fewer tokens", Box::new(move || Sample { output_tokens: Some(64), ..fast() })),
-            ("tokens differ", Box::new(move || Sample { token_hash: Some("b".to_owned()), ..fast() })),
-            ("fewer requests", Box::new(move || Sample { requests: Some(60), ..fast() })),
+        let cheats = [
+            ("fewer tokens", Sample { output_tokens: Some(64), ..fast() }),
+            ("tokens differ", Sample { token_hash: Some("b".to_owned()), ..fast() }),
+            ("fewer requests", Sample { requests: Some(60), ..fast() }),
         ];
         for (words, cheat) in cheats {
-            let of = |variant: &Variant| if variant.knobs.is_empty() { sample(1e9) } else { cheat() };
+            let of = |variant: &Variant| if variant.knobs.is_empty() { sample(1e9) } else { cheat.clone() };
             let trial = simulate(&space, of, noise, seed);
             let row = trial.rows.iter().find(|row| !row.knobs.is_empty()).unwrap();
             assert_eq!(row.verdict, TrialVerdict::Refused, "{words}: {row:?}");
@@ -235,7 +236,7 @@ fn cheats_are_refused_in_all_of_40_tries() {
         // The unchanged program sleeps, so that anything is faster.
         let of = |variant: &Variant| sample(if variant.knobs.is_empty() { 2e9 } else { 1e9 });
         let mut runner = Simulated { of, noise, seed, at: 0, most: usize::MAX };
-        let plan = TrialPlan { baseline: Some(sample(1e9)), ..TrialPlan::default() };
+        let plan = TrialPlan { baseline_ns: Some(1_000_000_000), ..TrialPlan::default() };
         let trial = search(&space, &plan, &mut runner, seed, Vec::new());
         assert_eq!((trial.state, &trial.winner), (TrialState::Failed, &None));
         assert!(trial.reason.as_ref().unwrap().contains("a gain over it would be false"), "{trial:?}");
