@@ -604,7 +604,8 @@ impl TrialContext<'_> {
                 self.drop_out(&mut contender, format!("behind {}", winner.variant.label()));
                 continue;
             }
-            let Some(level) = self.next_proof().filter(|_| proofs < PROOFS) else {
+            let level = if proofs < PROOFS { self.next_proof() } else { None };
+            let Some(level) = level else {
                 self.drop_out(&mut contender, "behind others that were not proven".to_owned());
                 continue;
             };

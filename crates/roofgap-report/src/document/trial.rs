@@ -256,7 +256,11 @@ fn cost(trial: &Trial) -> String {
         Some(time) if !row.on_top_of.is_empty() => time.before_ns.len() as u64,
         _ => 0,
     };
-    let runs = trial.rows.iter().map(|row| row.runs + reference(row)).sum::<u64>() + trial.base.runs;
+    // A search looks at a change more than once.
+    let runs = match trial.runs.len() {
+        0 => trial.rows.iter().map(|row| row.runs + reference(row)).sum::<u64>() + trial.base.runs,
+        runs => runs as u64,
+    };
     format!("{} in {}.", capitalized(&counted(runs, "run")), time(trial.spent_ns))
 }
 

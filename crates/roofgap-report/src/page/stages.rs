@@ -113,7 +113,7 @@ pub fn tried(trials: &Trials) -> Option<Markup> {
     let most = rows.iter().map(|row| ends(row).2.min(2.0 * ends(row).1)).fold(1.0, f64::max);
     let bar = |row: &&TrialRow| {
         let (low, ratio, high) = ends(row);
-        let class = if row.verdict == TrialVerdict::Kept { "busy" } else { "outside" };
+        let fill = if row.verdict == TrialVerdict::Kept { "fill:var(--busy)" } else { "fill:var(--outside)" };
         let width = |factor: f64| (100.0 * factor / most).min(100.0);
         let interval = if low < high {
             format!(", {} to {}", significant(low), significant(high))
@@ -124,10 +124,14 @@ pub fn tried(trials: &Trials) -> Option<Markup> {
         html! {
             div.bar-row {
                 span.bar-name { (cut(&name(row), 120)) " " b { (text) } }
-                svg.factor viewBox="0 0 100 6" preserveAspectRatio="none" role="img" aria-label=(text) {
-                    rect class=(class) width=(format!("{:.2}", width(ratio))) height="6" {}
-                    rect.interval x=(format!("{:.2}", width(low))) y="2.5" width=(format!("{:.2}", width(high) - width(low))) height="1" {}
-                    rect.interval x=(format!("{:.2}", width(1.0))) width="0.2" height="6" {}
+                svg viewBox="0 0 100 6" preserveAspectRatio="none" role="img" aria-label=(text) style="display:block;width:100%;height:16px" {
+                    @for (x, y, width, height, fill) in [
+                        (0.0, 0.0, width(ratio), 6.0, fill),
+                        (width(low), 2.5, width(high) - width(low), 1.0, "fill:var(--text)"),
+                        (width(1.0), 0.0, 0.2, 6.0, "fill:var(--text)"),
+                    ] {
+                        rect x=(format!("{x:.2}")) y=(y) width=(format!("{width:.2}")) height=(height) style=(fill) {}
+                    }
                 }
             }
         }

@@ -191,7 +191,8 @@ fn print(event: &TrialEvent<'_>, watched: &mut Progress<'_>, printer: &Printer) 
                 TrialVerdict::Faster => "faster",
                 verdict => verdict.word(),
             };
-            printer.progress(&format_args!("{}: {verdict}", row.knobs.join(" + ")));
+            let name = if row.knobs.is_empty() { "base again".to_owned() } else { row.knobs.join(" + ") };
+            printer.progress(&format_args!("{name}: {verdict}"));
         }
         TrialEvent::Watched(event) => watched.print(event, printer),
     }
