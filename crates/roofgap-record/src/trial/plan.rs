@@ -249,7 +249,7 @@ fn candidates(analysis: &Analysis, props: &TrialProps) -> Result<Vec<Candidate>,
     }
     let chosen: Vec<String> = if props.all {
         with_knobs()
-    } else if props.findings.is_empty() && props.env.is_empty() {
+    } else if props.findings.is_empty() && props.env.is_empty() && props.search.is_none() {
         with_knobs().into_iter().take(1).collect()
     } else {
         props.findings.clone()

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 const PROGRAM: &str = r#"
 count=$(( $(cat "$COUNT" 2>/dev/null || echo 0) + 1 ))
 echo $count > "$COUNT"
+[ "$count" = "$HANG_AT" ] && { touch "$COUNT.hangs"; exec sleep 3600; }
 decode=1000000000 prefill=200000000 hash=sha256:aa
 [ -n "$FAST" ] && decode=$(( decode / 10 ))
 [ -n "$MORE" ] && prefill=$(( prefill / 2 ))
@@ -22,7 +23,6 @@ generated=10
 [ -n "$UNSTEADY" ] && hash=sha256:$count
 [ -n "$CRASH" ] && { echo "unknown option --fast" >&2; exit 3; }
 [ -n "$MEMORY" ] && { echo "CUDA out of memory. Tried to allocate 2.00 GiB" >&2; exit 1; }
-[ "$count" = "$HANG_AT" ] && { touch "$COUNT.hangs"; exec sleep 3600; }
 [ -n "$SILENT" ] && exit 0
 printf '{"schema": "roofgap.workload/1", "token_hash": "%s", "tokens": {"generated": %s},
  "device_memory_bytes": 3000000000, "repeats": [{"stages": [
