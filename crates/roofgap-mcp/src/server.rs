@@ -9,6 +9,7 @@ use crate::tools::kernels::{self, KernelsAnswer, KernelsRequest};
 use crate::tools::list::{self, ListAnswer, ListRequest};
 use crate::tools::summary::{self, SummaryAnswer};
 use crate::tools::timeline::{self, StepsAnswer, StepsRequest, TimelineAnswer, TimelineRequest};
+use crate::tools::tune::{self, ProposeAnswer, ProposeRequest, StatusRequest, TuneAnswer};
 use crate::tools::{InputRequest, State};
 use rmcp::handler::server::router::tool::ToolRouter;
 use rmcp::handler::server::wrapper::Parameters;
@@ -162,6 +163,37 @@ impl Tools {
         Parameters(request): Parameters<ExplainRequest>,
     ) -> Result<Json<Bounded<ExplainAnswer>>, ToolError> {
         self.ask(request, findings::answer_one).await
+    }
+
+    /// Proposes a change to the search of `roofgap tune` on a run. The search decides by its own measurements whether it helps.
+    #[tool(annotations(
+        title = "Propose a change to a search",
+        read_only_hint = false,
+        open_world_hint = false
+    ))]
+    async fn tune_propose(
+        &self,
+        Parameters(request): Parameters<ProposeRequest>,
+    ) -> Result<Json<Bounded<ProposeAnswer>>, ToolError> {
+        self.ask(request, tune::propose).await
+    }
+
+    /// Gives the state of the search of `roofgap tune` on a run: every change with its factor, interval and reason, and the best so far.
+    #[tool(annotations(title = "State of a search", read_only_hint = true, open_world_hint = false))]
+    async fn tune_status(
+        &self,
+        Parameters(request): Parameters<StatusRequest>,
+    ) -> Result<Json<Bounded<TuneAnswer>>, ToolError> {
+        self.ask(request, tune::status).await
+    }
+
+    /// Gives the evidence of a search: the winner with its interval, noise, hashes of files, and the commands to repeat and check it.
+    #[tool(annotations(title = "Certificate of a search", read_only_hint = true, open_world_hint = false))]
+    async fn tune_certificate(
+        &self,
+        Parameters(request): Parameters<StatusRequest>,
+    ) -> Result<Json<Bounded<TuneAnswer>>, ToolError> {
+        self.ask(request, tune::certificate).await
     }
 }
 

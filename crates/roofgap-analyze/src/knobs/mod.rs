@@ -94,6 +94,19 @@ pub(crate) struct KnobRule {
     pub(crate) changes: fn(&Case<'_>) -> Option<Vec<KnobChange>>,
 }
 
+impl KnobRule {
+    /// Returns the knob for a case; `None` where it does not apply or is set already.
+    fn knob(&self, case: &Case<'_>) -> Option<Knob> {
+        Some(Knob {
+            id: self.id.to_owned(),
+            title: self.title.to_owned(),
+            changes: (self.changes)(case)?,
+            output: self.output,
+            applies: self.applies.to_owned(),
+        })
+    }
+}
+
 /// Parts of a row that engines have in common.
 const SHARED: KnobRule = KnobRule {
     id: "",
@@ -311,28 +324,35 @@ pub(crate) fn attach(analysis: &mut Analysis, workload: &WorkloadFacts, model: O
         let mut groups = model.decoder.groups.iter();
         groups.any(|group| matches!(group.mlp, Mlp::Experts(_)))
     });
-    // Serving engine, by the command or by the names of its steps.
-    let rules = match workload {
-        WorkloadFacts::Embedded { .. } => &EMBEDDED,
-        WorkloadFacts::Hf(_) => crate::engines::TRANSFORMERS.knobs,
-        WorkloadFacts::Program(program) => {
-            let engine = program.engine_command.or(Engine::of(analysis.engine.as_ref()));
-            engine.map_or(&[][..], |engine| engine.knobs)
-        }
-    };
+    let rules = rules_of(analysis, workload);
     for finding in &mut analysis.findings {
         let stage = analysis.stages.iter().find(|stage| finding.stage.as_ref() == Some(&stage.name));
         let case = Case { workload, finding, stage: stage.map(|stage| stage.kind), has_experts };
         let for_finding = rules.iter().filter(|rule| rule.findings.contains(&case.finding.id.as_str()));
-        let knob = |rule: &KnobRule| {
-            Some(Knob {
-                id: rule.id.to_owned(),
-                title: rule.title.to_owned(),
-                changes: (rule.changes)(&case)?,
-                output: rule.output,
-                applies: rule.applies.to_owned(),
-            })
-        };
-        finding.knobs = for_finding.filter_map(knob).collect();
+        finding.knobs = for_finding.filter_map(|rule| rule.knob(&case)).collect();
     }
+}
+
+/// Returns the rows of a workload.
+fn rules_of(analysis: &Analysis, workload: &WorkloadFacts) -> &'static [KnobRule] {
+    match workload {
+        WorkloadFacts::Embedded { .. } => &EMBEDDED,
+        WorkloadFacts::Hf(_) => crate::engines::TRANSFORMERS.knobs,
+        // Serving engine, by the command or by the names of its steps.
+        WorkloadFacts::Program(program) => {
+            let engine = program.engine_command.or(Engine::of(analysis.engine.as_ref()));
+            engine.map_or(&[][..], |engine| engine.knobs)
+        }
+    }
+}
+
+/// Lists the knobs of a workload that need no finding: those whose values do not come from evidence.
+pub fn catalogue(analysis: &Analysis, workload: &WorkloadFacts) -> Vec<Knob> {
+    let finding = Finding::default();
+    let stages = [None, Some(StageKind::Decode)];
+    let knob = |rule: &KnobRule| {
+        let case = |stage| Case { workload, finding: &finding, stage, has_experts: false };
+        stages.into_iter().find_map(|stage| rule.knob(&case(stage)))
+    };
+    rules_of(analysis, workload).iter().filter_map(knob).collect()
 }

@@ -2,11 +2,22 @@
 
 use crate::traffic::PairedRatio;
 use roofgap_analyze::{
-    BaseRuns, Direction, MeanTime, MeasuredTime, OutputCheck, OutputEffect, TimeChange, TrialRow,
-    TrialVerdict,
+    BaseRuns, Direction, MeanTime, MeasuredTime, OutputCheck, OutputEffect, Sample, Search, TimeChange,
+    TrialRow, TrialVerdict,
 };
+use roofgap_base::numbers::{size, time};
+use roofgap_base::stats::symmetric_limit;
 
-use super::sample::Sample;
+/// Rule by which the pairs of a changed workload end.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Rule {
+    /// A fixed number of pairs, and more while the interval of Student's distribution is wide.
+    Estimate,
+    /// A first look at the candidates of a search, from which no claim follows.
+    Qualify,
+    /// New pairs until the gain is proven with this probability of an error.
+    Prove(f64),
+}
 
 /// Largest half width of an interval that is narrow enough, as a logarithm: 2 %.
 const NARROW: f64 = 0.02;
@@ -15,7 +26,7 @@ const NARROW: f64 = 0.02;
 const NARROW_OF_GAIN: f64 = 0.05;
 
 /// Compares the times of pairs of runs, before and after a change, in the order of the first.
-pub fn compare_times(pairs: &[(&Sample, &Sample)]) -> Vec<TimeChange> {
+pub fn compare_times(pairs: &[(&Sample, &Sample)], rule: Rule) -> Vec<TimeChange> {
     let Some((first, _)) = pairs.first() else {
         return Vec::new();
     };
@@ -23,22 +34,37 @@ pub fn compare_times(pairs: &[(&Sample, &Sample)]) -> Vec<TimeChange> {
         let values: Option<Vec<(f64, f64)>> =
             pairs.iter().map(|(before, after)| Some((before.time(of)?, after.time(of)?))).collect();
         let values = values?;
-        let found = PairedRatio::of(&values);
+        let logs: Vec<f64> = values.iter().map(|(before, after)| (before / after).ln()).collect();
+        let mean = logs.iter().sum::<f64>() / logs.len() as f64;
         Some(TimeChange {
             of: of.clone(),
             before_ns: values.iter().map(|pair| rounded(pair.0)).collect(),
             after_ns: values.iter().map(|pair| rounded(pair.1)).collect(),
-            ratio: match (found, values.as_slice()) {
-                (Some(found), _) => Some(found.ratio),
-                (None, [(before, after)]) if *after > 0.0 => Some(before / after),
-                _ => None,
+            ratio: mean.is_finite().then(|| mean.exp()),
+            interval: match rule {
+                Rule::Estimate => PairedRatio::of(&values).map(|found| (found.low, found.high)),
+                Rule::Qualify => None,
+                Rule::Prove(level) => proven_interval(&logs, level),
             },
-            interval: found.map(|found| (found.low, found.high)),
             bound_ratio: None,
             within_bound: None,
         })
     };
     first.times.iter().filter_map(|(of, _)| change(of)).collect()
+}
+
+/// Returns the interval of a ratio, from the logarithms of its pairs, that holds whenever one stops.
+fn proven_interval(logs: &[f64], level: f64) -> Option<(f64, f64)> {
+    let mirrored: Vec<f64> = logs.iter().map(|log| -log).collect();
+    let finite = logs.iter().all(|log| log.is_finite());
+    let ends = symmetric_limit(logs, level).zip(symmetric_limit(&mirrored, level)).filter(|_| finite);
+    ends.map(|(low, high)| (low.exp(), (-high).exp()))
+}
+
+/// Returns the logarithms of the ratios of a time.
+pub fn logs(change: &TimeChange) -> Vec<f64> {
+    let pairs = change.before_ns.iter().zip(&change.after_ns);
+    pairs.map(|(before, after)| (*before as f64 / *after as f64).ln()).collect()
 }
 
 /// Adds the predicted bound of a time. An interval that is above it entirely is an error of the prediction.
@@ -81,13 +107,59 @@ pub fn compare_output(before: &[&Sample], after: &[&Sample]) -> OutputCheck {
     }
 }
 
-/// Returns the verdict on a row whose runs have ended.
-pub fn verdict(row: &TrialRow, effect: OutputEffect, repeats: u32) -> TrialVerdict {
-    if row.verdict == TrialVerdict::Failed {
-        return TrialVerdict::Failed;
+/// Returns the reason to refuse a changed workload, whatever its times; `None` where it does the same work within its limits.
+pub fn refusal(
+    before: &[&Sample],
+    after: &[&Sample],
+    output: &OutputCheck,
+    effect: OutputEffect,
+    search: Option<&Search>,
+) -> Option<String> {
+    if *output == OutputCheck::Different && effect == OutputEffect::None {
+        return Some("its tokens differ from those without the change".to_owned());
     }
-    if row.output == OutputCheck::Different && effect == OutputEffect::None {
-        return TrialVerdict::Refused;
+    let hashed = |sample: &&Sample| sample.token_hash.is_some();
+    if !before.is_empty() && before.iter().all(hashed) && !after.iter().all(hashed) {
+        return Some("it reports no hash of its tokens, and the workload without the change does".to_owned());
+    }
+    let fewer = |what: &str, of: fn(&Sample) -> Option<u64>| {
+        let least = |samples: &[&Sample]| samples.iter().filter_map(|sample| of(sample)).min();
+        let found = after.iter().map(|sample| of(sample).unwrap_or(0)).min();
+        let (expected, found) = (least(before)?, found?);
+        (found < expected).then(|| format!("it {what} {found} instead of {expected}"))
+    };
+    let errors = |samples: &[&Sample]| samples.iter().map(|sample| sample.log_errors).max().unwrap_or(0);
+    let more_errors = || {
+        let (expected, found) = (errors(before), errors(after));
+        let message =
+            format!("its log has {found} lines with errors, and that without the change {expected}");
+        (!before.is_empty() && found > expected).then_some(message)
+    };
+    let above = |search: &Search| {
+        let most = after.iter().filter_map(|sample| sample.device_memory_bytes).max();
+        let memory = most.zip(search.max_memory_bytes).filter(|(used, limit)| used > limit);
+        let memory =
+            memory.map(|(used, limit)| format!("it uses {}, above the limit of {}", size(used), size(limit)));
+        memory.or_else(|| {
+            search.limits.iter().find_map(|limit| {
+                let times: Vec<f64> = after.iter().filter_map(|sample| sample.time(&limit.of)).collect();
+                let mean = rounded(times.iter().sum::<f64>() / times.len().max(1) as f64);
+                let (name, most) = (limit.of.name(), time(limit.mean_ns));
+                (mean > limit.mean_ns).then(|| format!("{name} is {}, above the limit of {most}", time(mean)))
+            })
+        })
+    };
+    fewer("generated fewer tokens:", |sample| sample.output_tokens)
+        .or_else(|| fewer("answered fewer requests:", |sample| sample.requests))
+        .or_else(more_errors)
+        .or_else(|| search.and_then(above))
+}
+
+/// Returns the verdict on a row whose runs have ended.
+pub fn verdict(row: &TrialRow, repeats: u32) -> TrialVerdict {
+    use TrialVerdict::{Dropped, Failed, Refused};
+    if matches!(row.verdict, Failed | Refused | Dropped) {
+        return row.verdict;
     }
     let decided = row.deciding().filter(|change| change.after_ns.len() as u64 >= u64::from(repeats));
     match decided.and_then(TimeChange::direction) {
@@ -148,6 +220,7 @@ mod tests {
             times: vec![(MeasuredTime::Run, run), (MeasuredTime::Process, 1_000.0)],
             token_hash: hash.map(str::to_owned),
             device_memory_bytes: Some(run as u64),
+            ..Sample::default()
         }
     }
 
@@ -162,7 +235,7 @@ mod tests {
             reason: None,
             log_tail: None,
             runs: after.len() as u64,
-            times: compare_times(&pairs),
+            times: compare_times(&pairs, Rule::Estimate),
             output: compare_output(&before.iter().collect::<Vec<_>>(), &after.iter().collect::<Vec<_>>()),
             device_memory_bytes: None,
             command: String::new(),
@@ -178,7 +251,7 @@ mod tests {
     #[test]
     fn the_interval_decides() {
         let base = samples(&[100.0, 110.0, 90.0, 105.0, 95.0], "a");
-        let judge = |after: &[f64]| verdict(&row(&base, &samples(after, "a")), OutputEffect::None, 5);
+        let judge = |after: &[f64]| verdict(&row(&base, &samples(after, "a")), 5);
         assert_eq!(judge(&[10.0, 11.0, 9.0, 10.5, 9.5]), TrialVerdict::Faster);
         assert_eq!(judge(&[1_000.0; 5]), TrialVerdict::Slower);
         assert_eq!(judge(&[95.0, 100.0, 105.0, 90.0, 110.0]), TrialVerdict::Same);
@@ -188,7 +261,7 @@ mod tests {
     #[test]
     fn equal_times_are_no_change_and_exact() {
         let same = row(&samples(&FIVE, "a"), &samples(&FIVE, "a"));
-        assert_eq!(verdict(&same, OutputEffect::None, 5), TrialVerdict::Same);
+        assert_eq!(verdict(&same, 5), TrialVerdict::Same);
         assert!(is_narrow(&same.times[0]));
         assert_eq!(same.times[0].interval, Some((1.0, 1.0)));
     }
@@ -223,9 +296,12 @@ mod tests {
 
     #[test]
     fn a_changed_output_is_refused_or_needs_consent() {
-        let row = row(&samples(&FIVE, "a"), &samples(&[10.0; 5], "b"));
-        assert_eq!(verdict(&row, OutputEffect::None, 5), TrialVerdict::Refused);
-        assert_eq!(verdict(&row, OutputEffect::Rounding, 5), TrialVerdict::Faster);
+        let (before, after) = (samples(&FIVE, "a"), samples(&[10.0; 5], "b"));
+        let row = row(&before, &after);
+        let [before, after] = [&before, &after].map(|samples| samples.iter().collect::<Vec<_>>());
+        let refused = |effect| refusal(&before, &after, &row.output, effect, None).is_some();
+        assert!(refused(OutputEffect::None) && !refused(OutputEffect::Rounding));
+        assert_eq!(verdict(&row, 5), TrialVerdict::Faster);
         assert!(hindrance(&row, OutputEffect::Rounding, false).is_some());
         assert_eq!(hindrance(&row, OutputEffect::Changes, true), None);
     }

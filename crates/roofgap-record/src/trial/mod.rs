@@ -1,22 +1,28 @@
-//! `roofgap try`: applies the actions of findings, measures each in pairs of runs, and keeps what helps.
+//! `roofgap try` and `roofgap tune`: apply changes to a workload, measure each in pairs of runs, and keep what helps. A trial estimates
+//! the changes of findings; a search races candidates for a goal, and proves what it keeps.
 //!
 //! - [`mod@plan`]: the changes to try, what trying them costs, and the gain that findings predict;
 //! - `sample`: a workload with changes, and one run of it without a profiler;
 //! - `judge`: a row from its pairs of runs;
 //! - `round`: interleaved runs, the state of a trial, and `try.json` on disk;
+//! - [`search`]: the candidates of a search, its races and proofs, and checking its result;
 //! - [`mod@run`]: the whole trial: each change alone, then the best together, then the winner under the profilers;
 //! - [`text`]: predicted against measured gains of all runs; everything for people.
 
 pub mod plan;
 pub mod run;
+pub mod search;
 pub mod text;
 
 mod judge;
 mod round;
 mod sample;
+#[cfg(test)]
+mod tests;
 
 pub use plan::{TrialPlan, plan};
 pub use run::run;
+pub use search::{SearchProps, verify};
 pub use text::{History, collect_history};
 
 use std::path::PathBuf;
@@ -47,6 +53,8 @@ pub struct TrialProps {
     pub repeats: u32,
     /// Keep changes that may change the output.
     pub accept_changed_output: bool,
+    /// Search for a goal instead of a trial of findings.
+    pub search: Option<SearchProps>,
 }
 
 /// Progress of a trial.
@@ -67,6 +75,8 @@ pub enum TrialEvent<'a> {
         pair: usize,
         /// Time since the program started.
         elapsed: Duration,
+        /// Budget that was left when it started.
+        left: Duration,
     },
     /// A run ended well.
     RunEnds {

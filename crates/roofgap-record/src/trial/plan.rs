@@ -3,17 +3,21 @@
 use std::path::{Path, PathBuf};
 
 use roofgap_analyze::findings::most_pct;
-use roofgap_analyze::{Analysis, Finding, Knob, KnobChange, MeasuredTime, OutputEffect};
+use roofgap_analyze::knobs::catalogue;
+use roofgap_analyze::{
+    Analysis, Finding, Goal, Knob, KnobChange, MeasuredTime, OutputEffect, SearchCandidate,
+};
 use roofgap_runs::config::settings::WorkloadKind;
 use roofgap_runs::open::Overrides;
 use roofgap_runs::open::run::Run;
 use roofgap_runs::run_dir::folder::{RunState, run_state};
 use roofgap_runs::run_dir::layout::job_of_node;
 use roofgap_runs::run_dir::{Layout, PhaseName, SessionRecord};
+use roofgap_trace::account;
 use serde::Serialize;
 
 use super::TrialProps;
-use super::sample::DECODE;
+use super::sample::{DECODE, decide_by, sample_of};
 use crate::distinct;
 use crate::run::phases::preflight;
 use roofgap_base::error::Error;
@@ -22,7 +26,7 @@ use roofgap_base::error::Error;
 pub const SCHEMA: &str = "roofgap.try-plan/1";
 
 /// The plan of a trial.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct TrialPlan {
     /// Always [`SCHEMA`].
     pub schema: &'static str,
@@ -46,6 +50,15 @@ pub struct TrialPlan {
     pub watched_ns: Option<u64>,
     /// Time budget, ns.
     pub budget_ns: u64,
+    /// Time that decides in the baseline of the run, ns.
+    #[serde(skip)]
+    pub baseline_ns: Option<i64>,
+    /// Largest gain that the roofs of the stages leave, as a ratio.
+    #[serde(skip)]
+    pub roof_ratio: Option<f64>,
+    /// Changes of a search, the most promising first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub search: Vec<SearchCandidate>,
 }
 
 impl TrialPlan {
@@ -132,22 +145,45 @@ pub fn plan(props: &TrialProps) -> Result<TrialPlan, Error> {
     let analysis = run.open_recordings(&Overrides::default()).analysis;
     let mut candidates = candidates(&analysis, props)?;
     candidates.extend(props.env.iter().map(|(name, value)| variable(name, value)));
-    if candidates.is_empty() {
-        return Err(Error::new(
-            "no finding of the run has a change of this workload to try; --env NAME=VALUE tries an environment variable",
-        ));
-    }
-    let first_runs = u64::from(props.repeats) * (candidates.len() as u64 + 1);
-    let run_ns = wall_ns(&run.record, &[PhaseName::Baseline]);
     let stages = analysis
         .stages
         .iter()
         .map(|stage| StageShare { name: stage.name.clone(), elapsed_ns: stage.elapsed_ns() });
+    let stages: Vec<StageShare> = stages.collect();
+    let search = match &props.search {
+        Some(search) => {
+            let facts = roofgap_runs::open::run::workload_facts(&run.config);
+            let catalogue = facts.map(|facts| catalogue(&analysis, &facts)).unwrap_or_default();
+            search.candidates(&mut candidates, catalogue, &stages, path)
+        }
+        None => Vec::new(),
+    };
+    if candidates.is_empty() {
+        let other = if props.search.is_some() {
+            "--space FILE names changes"
+        } else {
+            "--env NAME=VALUE tries an environment variable"
+        };
+        return Err(Error::new(format!(
+            "no finding of the run has a change of this workload to try; {other}"
+        )));
+    }
+    let first_runs = u64::from(props.repeats) * (candidates.len() as u64 + 1);
+    let run_ns = wall_ns(&run.record, &[PhaseName::Baseline]);
+    let account = account::read(&Layout::of(path).baseline_account()).ok();
+    let baseline = run_ns.and_then(|ns| sample_of(account.as_ref(), ns, &run.config).ok());
+    let baseline_ns = baseline.zip(props.search.as_ref()).and_then(|(mut sample, search)| {
+        decide_by(&mut sample, search.goal).ok()?;
+        sample.times.first().map(|(_, ns)| ns.round() as i64)
+    });
     Ok(TrialPlan {
         schema: SCHEMA,
         run_id: props.run.id.clone(),
         path: path.clone(),
-        stages: stages.collect(),
+        roof_ratio: props.search.as_ref().and_then(|search| roof_ratio(&analysis, search.goal)),
+        baseline_ns,
+        search,
+        stages,
         repeats: props.repeats,
         first_runs,
         run_ns,
@@ -156,6 +192,23 @@ pub fn plan(props: &TrialProps) -> Result<TrialPlan, Error> {
         budget_ns: u64::try_from(props.budget.as_nanos()).unwrap_or(u64::MAX),
         candidates,
     })
+}
+
+/// Returns the largest gain that the roofs of the stages of a goal leave; `None` where no stage has a roof.
+fn roof_ratio(analysis: &Analysis, goal: Goal) -> Option<f64> {
+    let only = match goal {
+        Goal::Tpot => Some(DECODE),
+        Goal::Ttft => Some("prefill"),
+        _ => None,
+    };
+    let stages = analysis.stages.iter().filter(|stage| only.is_none_or(|name| stage.name == name));
+    let (mut whole, mut least) = (0.0, 0.0);
+    for stage in stages {
+        let elapsed = stage.elapsed_ns() as f64;
+        whole += elapsed;
+        least += elapsed * (1.0 - most_pct(stage) / 100.0).clamp(0.0, 1.0);
+    }
+    (least > 0.0 && goal != Goal::Joules).then(|| whole / least)
 }
 
 /// Counts the sessions of a job, given its folder or that of one of its nodes; 0 for any other run.
@@ -196,7 +249,7 @@ fn candidates(analysis: &Analysis, props: &TrialProps) -> Result<Vec<Candidate>,
     }
     let chosen: Vec<String> = if props.all {
         with_knobs()
-    } else if props.findings.is_empty() && props.env.is_empty() {
+    } else if props.findings.is_empty() && props.env.is_empty() && props.search.is_none() {
         with_knobs().into_iter().take(1).collect()
     } else {
         props.findings.clone()
@@ -288,7 +341,7 @@ pub fn bound_ratio(
             // A program may time its calls of an engine, whose steps have stages of their own.
             whole_share(measured, changes).or_else(|| whole_share(analysed(stages), changes))
         }
-        MeasuredTime::Ttft | MeasuredTime::Itl | MeasuredTime::Request | MeasuredTime::Process => None,
+        _ => None,
     }?;
     let left = 1.0 - share;
     // Saving all of a time bounds nothing.

@@ -1,28 +1,36 @@
 //! Interleaved runs of a workload and of changed ones.
 //!
-//! A block runs each once; the order of every second block is reversed. So slow changes of the machine affect both sides of a
-//! pair alike.
+//! A block runs each once. In a trial the order of every second block is reversed, in a search the order is random. So slow changes of
+//! the machine affect both sides of a pair alike.
 //!
-//! The state of a trial while it runs, and `try.json` on disk.
+//! The state of a trial while it runs, and `try.json` or `tune.json` on disk. Every decision follows from the runs: given the runs of an earlier
+//! call, the same steps come to where it ended, and go on from there.
 
 use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use roofgap_analyze::{MeasuredTime, OutputCheck, OutputEffect, TRY_SCHEMA, Trial, TrialVerdict, Trials};
+use roofgap_analyze::{
+    Failure, Knob, MeasuredTime, OutputEffect, Sample, TRY_SCHEMA, Trial, TrialRun, TrialVerdict, Trials,
+};
 use roofgap_collect::child::Cancel;
-use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::WorkloadKind;
+use roofgap_runs::config::{Config, ConfigProps, compose};
 use roofgap_runs::run_dir::folder::write_json;
-use roofgap_runs::run_dir::{Layout, RunRef, read_trials};
+use roofgap_runs::run_dir::{Layout, RunRef, read_trial_file};
 use tempfile::TempDir;
 
-use super::judge::{base_runs, compare_output, compare_times, hindrance, is_narrow, set_bound, verdict};
+use super::judge::{
+    Rule, base_runs, compare_output, compare_times, hindrance, is_narrow, refusal, set_bound, verdict,
+};
 use super::plan::{Candidate, TrialPlan, bound_ratio};
-use super::sample::{Failure, Sample, Unmeasured, Variant, attempt};
+use super::sample::{Unmeasured, Variant, attempt, decide_by};
+use super::search::{MOST_PROOF_PAIRS, QUALIFYING_PAIRS};
 use super::{TrialEvent, TrialProps};
+use crate::run::{Event, Outcome, ProfileProps, profile};
 use roofgap_base::error::Error;
+use roofgap_base::numbers::counted;
 
 /// Most pairs of runs, as a multiple of the fewest. A noisier time is decided by what these show.
 const MOST_PAIRS: u32 = 4;
@@ -38,12 +46,13 @@ pub struct Contender {
     /// Runs by block; `None` where it did not run.
     samples: Vec<Option<Sample>>,
     took: Option<Duration>,
-    open: bool,
+    pub open: bool,
 }
 
 impl Contender {
     /// Starts without runs.
-    pub fn new(variant: Variant, effect: OutputEffect, row: usize) -> Self {
+    pub fn new(variant: Variant, row: usize) -> Self {
+        let effect = variant.effect();
         Self { variant, effect, row, samples: Vec::new(), took: None, open: true }
     }
 }
@@ -51,9 +60,19 @@ impl Contender {
 impl<'a> TrialContext<'a> {
     /// Measures changed workloads against `reference` until each has a verdict, or the trial must stop. Either way each row has what
     /// was measured.
-    pub fn measure(&mut self, reference: &Variant, contenders: &mut [Contender]) -> Result<(), Stop> {
-        let most = self.props.repeats.saturating_mul(MOST_PAIRS) as usize;
+    pub fn measure(
+        &mut self,
+        reference: &Variant,
+        contenders: &mut [Contender],
+        rule: Rule,
+    ) -> Result<(), Stop> {
+        let most = match rule {
+            Rule::Estimate => self.props.repeats.saturating_mul(MOST_PAIRS) as usize,
+            Rule::Qualify => QUALIFYING_PAIRS,
+            Rule::Prove(_) => MOST_PROOF_PAIRS,
+        };
         let mut before: Vec<Option<Sample>> = Vec::new();
+        contenders.iter_mut().for_each(|contender| contender.samples.clear());
         let mut end = Ok(());
         for block in 0..most {
             if end.is_err() || contenders.iter().all(|contender| !contender.open) {
@@ -61,14 +80,19 @@ impl<'a> TrialContext<'a> {
             }
             before.push(None);
             contenders.iter_mut().for_each(|contender| contender.samples.push(None));
-            end = self.run_block(reference, &mut before, contenders, block);
+            end = self.run_block(reference, &mut before, contenders, block, rule);
+            if end.is_ok() && rule != Rule::Estimate {
+                self.thin_out(contenders, rule);
+            }
             for contender in contenders.iter_mut().filter(|contender| contender.open) {
-                if self.is_decided(contender) {
+                if rule == Rule::Estimate && self.is_decided(contender) {
                     self.close(contender, None);
                 }
             }
         }
-        self.abandon(contenders, end.as_ref().err());
+        if rule != Rule::Qualify || end.is_err() {
+            self.abandon(contenders, end.as_ref().err());
+        }
         self.save()?;
         end
     }
@@ -87,11 +111,14 @@ impl<'a> TrialContext<'a> {
         before: &mut [Option<Sample>],
         contenders: &mut [Contender],
         block: usize,
+        rule: Rule,
     ) -> Result<(), Stop> {
         let pair = block + 1;
         let mut order: Vec<Option<usize>> =
             std::iter::once(None).chain((0..contenders.len()).map(Some)).collect();
-        if block % 2 == 1 {
+        if let Some(search) = &self.trial.search {
+            fastrand::Rng::with_seed(search.seed.wrapping_add(self.cursor as u64)).shuffle(&mut order);
+        } else if block % 2 == 1 {
             order.reverse();
         }
         for who in order {
@@ -99,7 +126,12 @@ impl<'a> TrialContext<'a> {
                 None if contenders.iter().any(|contender| contender.open) => {
                     let expected = self.expected();
                     match self.sample(reference, pair, expected)? {
-                        Ok((sample, _)) => before[block] = Some(sample),
+                        Ok((sample, _)) => {
+                            if let Err(failure) = self.check_base() {
+                                return Err(Stop::Failed { label: reference.label(), failure });
+                            }
+                            before[block] = Some(sample);
+                        }
                         Err(failure) => return Err(Stop::Failed { label: reference.label(), failure }),
                     }
                 }
@@ -120,7 +152,7 @@ impl<'a> TrialContext<'a> {
                 }
             }
             for contender in contenders.iter_mut().filter(|contender| contender.open) {
-                self.update(reference, before, contender);
+                self.update(reference, before, contender, rule);
             }
             self.save()?;
         }
@@ -128,7 +160,13 @@ impl<'a> TrialContext<'a> {
     }
 
     /// Computes the row of a contender from its pairs so far. A contender that cannot be compared, or is refused, is closed.
-    fn update(&mut self, reference: &Variant, before: &[Option<Sample>], contender: &mut Contender) {
+    fn update(
+        &mut self,
+        reference: &Variant,
+        before: &[Option<Sample>],
+        contender: &mut Contender,
+        rule: Rule,
+    ) {
         let pairs: Vec<(&Sample, &Sample)> = before
             .iter()
             .zip(&contender.samples)
@@ -136,7 +174,7 @@ impl<'a> TrialContext<'a> {
             .collect();
         let known: Vec<&Sample> = before.iter().flatten().collect();
         let own: Vec<&Sample> = contender.samples.iter().flatten().collect();
-        let mut times = compare_times(&pairs);
+        let mut times = compare_times(&pairs, rule);
         if reference.knobs.is_empty() {
             let changes: Vec<&Candidate> = self.candidates(&contender.variant);
             let means: Vec<(MeasuredTime, f64)> =
@@ -151,19 +189,18 @@ impl<'a> TrialContext<'a> {
         let decides = known.first().and_then(|sample| sample.times.first()).map(|(of, _)| of);
         let comparable = pairs.is_empty() || times.first().map(|change| &change.of) == decides;
         let output = compare_output(&known, &own);
-        let refused = output == OutputCheck::Different && contender.effect == OutputEffect::None;
+        let refused = refusal(&known, &own, &output, contender.effect, self.trial.search.as_ref());
         let row = &mut self.trial.rows[contender.row];
         row.runs = own.len() as u64;
         row.times = times;
         row.output = output;
         row.device_memory_bytes = own.iter().filter_map(|sample| sample.device_memory_bytes).max();
-        if refused {
-            row.reason = Some("its tokens differ from those without the change".to_owned());
-        }
         if !comparable {
             let why = "the program reports other times with the change than without";
             self.fail(contender, Failure::new(why));
-        } else if refused {
+        } else if refused.is_some() {
+            row.verdict = TrialVerdict::Refused;
+            row.reason = refused;
             self.close(contender, None);
         }
     }
@@ -197,10 +234,10 @@ impl<'a> TrialContext<'a> {
     }
 
     /// Ends a contender with its verdict.
-    fn close(&mut self, contender: &mut Contender, stop: Option<&Stop>) {
+    pub fn close(&mut self, contender: &mut Contender, stop: Option<&Stop>) {
         contender.open = false;
         let row = &mut self.trial.rows[contender.row];
-        row.verdict = verdict(row, contender.effect, self.props.repeats);
+        row.verdict = verdict(row, self.props.repeats);
         if row.verdict == TrialVerdict::Unfinished {
             let pairs = row.deciding().map_or(0, |change| change.after_ns.len());
             let why = match stop {
@@ -209,8 +246,10 @@ impl<'a> TrialContext<'a> {
                 Some(Stop::Failed { .. }) => "the workload without the change failed",
                 Some(Stop::Record(_)) | None => "the trial ended",
             };
-            row.reason =
-                Some(format!("{why} after {pairs} of at least {} pairs of runs", self.props.repeats));
+            row.reason = Some(match self.trial.search {
+                Some(_) => format!("{why} after {} of runs, without a proof", counted(pairs as u64, "pair")),
+                None => format!("{why} after {pairs} of at least {} pairs of runs", self.props.repeats),
+            });
         }
         (self.events)(TrialEvent::RowEnds(row));
     }
@@ -238,16 +277,114 @@ impl From<Error> for Stop {
     }
 }
 
+/// Runs of a trial: of the program, or of a stand-in that replays or simulates them.
+pub trait Runner {
+    /// Runs a workload once.
+    fn run(
+        &mut self,
+        variant: &Variant,
+        limit: Duration,
+        tick: &mut dyn FnMut(Duration),
+    ) -> (Result<Sample, Unmeasured>, Duration);
+
+    /// Writes the trial as it stands.
+    fn save(&mut self, trial: &Trial) -> Result<(), Error>;
+
+    /// Profiles a workload as the run was profiled.
+    fn watch(&mut self, overrides: Vec<String>, events: &mut dyn FnMut(Event<'_>))
+    -> Result<Outcome, String>;
+
+    /// Returns the changes that others proposed since the last call.
+    fn proposals(&mut self) -> Vec<Knob> {
+        Vec::new()
+    }
+
+    /// Returns true once the user cancelled the trial.
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+}
+
+/// Runs the program of a run.
+pub struct Program<'a> {
+    pub props: &'a TrialProps,
+    /// Record on disk; none for runs that are not recorded.
+    pub journal: Option<Journal>,
+    cancel: &'a Cancel,
+    scratch: TempDir,
+}
+
+impl<'a> Program<'a> {
+    /// Locks the run and starts or continues its record.
+    pub fn begin(props: &'a TrialProps, cancel: &'a Cancel, trial: Option<&Trial>) -> Result<Self, Error> {
+        let folder = &props.run.path;
+        let journal = trial.map(|trial| Journal::open(&props.run, trial)).transpose()?;
+        // The lock is held: what lies here was left by a trial that was killed.
+        remove_leftovers(folder);
+        let scratch = tempfile::Builder::new().prefix(SCRATCH).tempdir_in(folder);
+        Ok(Self { props, journal, cancel, scratch: scratch.map_err(Error::io("write", folder))? })
+    }
+}
+
+impl Runner for Program<'_> {
+    fn run(
+        &mut self,
+        variant: &Variant,
+        limit: Duration,
+        tick: &mut dyn FnMut(Duration),
+    ) -> (Result<Sample, Unmeasured>, Duration) {
+        let began = Instant::now();
+        let config = &self.props.session.composed.config;
+        let mut overrides = variant.overrides(config);
+        overrides.extend(self.props.search.iter().flat_map(super::search::SearchProps::overrides));
+        let found = attempt(
+            &self.props.session,
+            &Layout::of(&self.props.run.path).config(),
+            overrides,
+            self.scratch.path(),
+            config.run.timeout.0.min(limit),
+            self.cancel,
+            tick,
+        );
+        (found, began.elapsed())
+    }
+
+    fn save(&mut self, trial: &Trial) -> Result<(), Error> {
+        self.journal.as_mut().map_or(Ok(()), |journal| journal.write(trial))
+    }
+
+    fn watch(
+        &mut self,
+        overrides: Vec<String>,
+        events: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Outcome, String> {
+        let config = Some(Layout::of(&self.props.run.path).config());
+        let composed = compose(&ConfigProps { config, overrides, ..ConfigProps::default() });
+        let composed = composed.map_err(|error| error.to_string())?;
+        let session = ProfileProps { composed, ..self.props.session.clone() };
+        profile(&session, self.cancel, events).map_err(|error| error.to_string())
+    }
+
+    fn proposals(&mut self) -> Vec<Knob> {
+        let accepts = self.props.search.as_ref().is_some_and(|search| search.accepts_proposals);
+        if accepts { super::search::read_proposals(&self.props.run.path) } else { Vec::new() }
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.cancel.is_requested()
+    }
+}
+
 /// State of a trial while it runs.
 pub struct TrialContext<'a> {
     pub props: &'a TrialProps,
     pub plan: &'a TrialPlan,
-    pub cancel: &'a Cancel,
+    pub runner: &'a mut dyn Runner,
     pub events: &'a mut dyn FnMut(TrialEvent<'_>),
     pub trial: Trial,
-    pub journal: Journal,
-    began: Instant,
-    scratch: TempDir,
+    /// Number of runs that decisions know. Those of the trial beyond it were measured by an earlier call.
+    pub cursor: usize,
+    pub spent: Duration,
     /// Runs of the unchanged workload.
     base: Vec<Sample>,
     /// Wall time of the last session of the unchanged workload.
@@ -255,34 +392,25 @@ pub struct TrialContext<'a> {
 }
 
 impl<'a> TrialContext<'a> {
-    /// Locks the run and starts its record.
+    /// Starts a trial, or continues one that has runs.
     pub fn begin(
         props: &'a TrialProps,
         plan: &'a TrialPlan,
-        cancel: &'a Cancel,
+        runner: &'a mut dyn Runner,
         events: &'a mut dyn FnMut(TrialEvent<'_>),
         trial: Trial,
-    ) -> Result<Self, Error> {
-        let folder = &props.run.path;
-        let journal = Journal::open(&props.run, &trial)?;
-        // The lock is held: what lies here was left by a trial that was killed.
-        remove_leftovers(folder);
-        let scratch = tempfile::Builder::new()
-            .prefix(SCRATCH)
-            .tempdir_in(folder)
-            .map_err(Error::io("write", folder))?;
-        Ok(TrialContext {
+    ) -> Self {
+        TrialContext {
             props,
             plan,
-            cancel,
+            runner,
             events,
             trial,
-            journal,
-            began: Instant::now(),
-            scratch,
+            cursor: 0,
+            spent: Duration::ZERO,
             base: Vec::new(),
             base_took: plan.run_ns.map(Duration::from_nanos),
-        })
+        }
     }
 
     /// Returns the configuration of the unchanged workload.
@@ -292,7 +420,7 @@ impl<'a> TrialContext<'a> {
 
     /// Returns the budget that is left.
     pub fn left(&self) -> Duration {
-        self.props.budget.saturating_sub(self.began.elapsed())
+        self.props.budget.saturating_sub(self.spent)
     }
 
     /// Returns the expected time of a run: that of the unchanged workload. Zero where it is not known.
@@ -300,21 +428,50 @@ impl<'a> TrialContext<'a> {
         self.base_took.unwrap_or_default()
     }
 
-    /// Writes `try.json` as it stands.
-    pub fn save(&mut self) -> Result<(), Error> {
-        self.trial.spent_ns = crate::ns(self.began.elapsed());
-        self.journal.write(&self.trial)
+    /// Returns true while runs of an earlier call are left.
+    pub fn is_replay(&self) -> bool {
+        self.cursor < self.trial.runs.len()
     }
 
-    /// Runs a workload once. Returns its measurements with the time it took, or its failure.
+    /// Writes the trial as it stands.
+    pub fn save(&mut self) -> Result<(), Error> {
+        self.trial.spent_ns = crate::ns(self.spent);
+        if self.is_replay() { Ok(()) } else { self.runner.save(&self.trial) }
+    }
+
+    /// Runs a workload once, or takes the run of an earlier call. Returns its measurements with the time it took, or its failure.
     pub fn sample(
         &mut self,
         variant: &Variant,
         pair: usize,
         expected: Duration,
     ) -> Result<Result<(Sample, Duration), Failure>, Stop> {
+        if !self.is_replay() {
+            let run = self.run_now(variant, pair, expected)?;
+            self.trial.runs.push(run);
+        }
+        let run = self.trial.runs.get(self.cursor).filter(|run| run.knobs == variant.ids()).cloned();
+        let run = run.ok_or_else(|| {
+            Error::new(format!("run {} of the record is not of {}", self.cursor + 1, variant.label()))
+        })?;
+        self.cursor += 1;
+        let took = Duration::from_nanos(run.took_ns.unsigned_abs());
+        self.spent += took;
+        let Some(sample) = run.sample else {
+            return Ok(Err(run.failure.unwrap_or_default()));
+        };
+        if variant.knobs.is_empty() {
+            self.base_took = Some(took);
+            self.base.push(sample.clone());
+            self.trial.base = base_runs(&self.base);
+        }
+        Ok(Ok((sample, took)))
+    }
+
+    /// Runs a workload once.
+    fn run_now(&mut self, variant: &Variant, pair: usize, expected: Duration) -> Result<TrialRun, Stop> {
         let left = self.left();
-        if self.cancel.is_requested() {
+        if self.runner.is_cancelled() {
             return Err(Stop::Cancelled);
         }
         if left.is_zero() || expected > left {
@@ -322,40 +479,29 @@ impl<'a> TrialContext<'a> {
         }
         let label = variant.label();
         (self.events)(TrialEvent::RunBegins { label: &label, pair });
-        let began = Instant::now();
-        let (events, config) = (&mut *self.events, &self.props.session.composed.config);
-        let attempt = attempt(
-            &self.props.session,
-            &Layout::of(&self.props.run.path).config(),
-            variant.overrides(config),
-            self.scratch.path(),
-            config.run.timeout.0.min(left),
-            self.cancel,
-            &mut |elapsed| events(TrialEvent::Tick { label: &label, pair, elapsed }),
-        );
-        match attempt {
+        let events = &mut *self.events;
+        let tick = &mut |elapsed| events(TrialEvent::Tick { label: &label, pair, elapsed, left });
+        let (found, took) = self.runner.run(variant, left, tick);
+        let goal = self.trial.search.as_ref().map(|search| search.goal);
+        let found = found.and_then(|mut sample| {
+            goal.map_or(Ok(()), |goal| decide_by(&mut sample, goal)).map_err(Unmeasured::Failed)?;
+            Ok(sample)
+        });
+        let run = TrialRun { knobs: variant.ids(), took_ns: crate::ns(took), ..TrialRun::default() };
+        match found {
             Err(Unmeasured::Cancelled) => Err(Stop::Cancelled),
             // The budget ended it, not the program.
-            Err(Unmeasured::Failed(_)) if self.left().is_zero() => Err(Stop::Budget),
+            Err(Unmeasured::Failed(_)) if took >= left => Err(Stop::Budget),
             Err(Unmeasured::Failed(failure)) => {
                 (self.events)(TrialEvent::RunFails { label: &label, why: &failure.why });
-                Ok(Err(failure))
+                Ok(TrialRun { failure: Some(failure), ..run })
             }
             Ok(sample) => {
                 if let Some((of, ns)) = sample.times.first() {
-                    (self.events)(TrialEvent::RunEnds {
-                        label: &label,
-                        pair,
-                        time: (of.name(), ns.round() as i64),
-                    });
+                    let time = (of.name(), ns.round() as i64);
+                    (self.events)(TrialEvent::RunEnds { label: &label, pair, time });
                 }
-                let took = began.elapsed();
-                if variant.knobs.is_empty() {
-                    self.base_took = Some(took);
-                    self.base.push(sample.clone());
-                    self.trial.base = base_runs(&self.base);
-                }
-                Ok(Ok((sample, took)))
+                Ok(TrialRun { sample: Some(sample), ..run })
             }
         }
     }
@@ -371,7 +517,7 @@ fn remove_leftovers(run: &Path) {
     }
 }
 
-/// Writer of `try.json`. The trials that it had before stay.
+/// Writer of `try.json`, in which earlier trials stay, or of `tune.json`, which has one search.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
@@ -395,22 +541,21 @@ impl Journal {
             Err(TryLockError::Error(error)) => return Err(Error::io("write", folder)(error)),
         }
         let layout = Layout::of(folder);
-        let mut trials = read_trials(&layout)
+        let path = if trial.search.is_some() { layout.search() } else { layout.trials() };
+        let mut trials = read_trial_file(&path)
             .map_err(|error| Error::new(format!("{error}; rename it to start a new record")))?
             .unwrap_or_else(|| Trials {
                 schema: TRY_SCHEMA.to_owned(),
                 run_id: run.id.clone(),
                 trials: Vec::new(),
             });
+        if trial.search.is_some() {
+            trials.trials.clear();
+        }
         trials.trials.push(trial.clone());
-        let journal = Self { path: layout.trials(), trials, _lock: lock };
+        let journal = Self { path, trials, _lock: lock };
         journal.save()?;
         Ok(journal)
-    }
-
-    /// Returns the path of the file.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Writes the trial as it stands.
@@ -429,6 +574,7 @@ impl Journal {
 #[cfg(test)]
 mod journal_tests {
     use super::*;
+    use roofgap_runs::run_dir::read_trials;
 
     fn run() -> (tempfile::TempDir, RunRef) {
         let folder = tempfile::tempdir().unwrap();

@@ -2,25 +2,23 @@
 
 use crate::{distinct, ns};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use roofgap_analyze::{
-    BaseRuns, Knob, OutputCheck, OutputEffect, Trial, TrialRow, TrialState, TrialVerdict, Winner,
-};
+use roofgap_analyze::{Knob, OutputCheck, Trial, TrialRow, TrialState, TrialVerdict, Winner};
 use roofgap_base::clock;
 use roofgap_base::numbers::{decimal, time};
 use roofgap_collect::child::Cancel;
 use roofgap_collect::command::CommandLine;
 
-use super::judge::hindrance;
+use super::judge::{Rule, hindrance};
 use super::plan::{Candidate, TrialPlan};
-use super::round::{Contender, Stop, TrialContext};
-use super::sample::{OWN_RUN, Variant, conflict, quoted};
+use super::round::{Contender, Program, Stop, TrialContext};
+use super::sample::{OWN_RUN, Variant, quoted};
 use super::{TrialEvent, TrialOutcome, TrialProps};
-use crate::run::{ProfileProps, profile, write_reports};
+use crate::run::write_reports;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
-use roofgap_runs::config::{ConfigProps, Span, compose};
+use roofgap_runs::config::Span;
 use roofgap_runs::run_dir::Layout;
 use roofgap_runs::run_dir::layout::job_of_node;
 
@@ -34,137 +32,69 @@ pub fn run(
     cancel: &Cancel,
     events: &mut dyn FnMut(TrialEvent<'_>),
 ) -> Result<TrialOutcome, Error> {
-    let trial = Trial {
-        roofgap_version: props.session.version.clone(),
-        started: clock::now().to_string(),
-        finished: None,
-        state: TrialState::Running,
-        reason: None,
-        log_tail: None,
-        budget_ns: ns(props.budget),
-        spent_ns: 0,
-        repeats: props.repeats,
-        base: BaseRuns::default(),
-        rows: Vec::new(),
-        winner: None,
-        notes: Vec::new(),
+    let trial = match &props.search {
+        Some(_) => super::search::start(props, plan)?,
+        None => new_trial(props),
     };
-    let mut context = TrialContext::begin(props, plan, cancel, events, trial)?;
-    let end = context.steps();
-    let exit = context.conclude(end)?;
+    let mut program = Program::begin(props, cancel, Some(&trial))?;
+    let layout = Layout::of(&props.run.path);
+    let path = if props.search.is_some() { layout.search() } else { layout.trials() };
+    let mut context = TrialContext::begin(props, plan, &mut program, events, trial);
+    let exit = context.execute()?;
     // The reports show the trial.
     if let Err(error) = write_reports(&props.run.path) {
         context.trial.notes.push(format!("the reports do not show it: {error}"));
         context.save()?;
     }
-    Ok(TrialOutcome { path: context.journal.path().to_owned(), trial: context.trial, exit })
+    Ok(TrialOutcome { path, trial: context.trial, exit })
+}
+
+/// Makes a trial without runs.
+pub fn new_trial(props: &TrialProps) -> Trial {
+    Trial {
+        roofgap_version: props.session.version.clone(),
+        started: clock::now().to_string(),
+        budget_ns: ns(props.budget),
+        repeats: props.repeats,
+        ..Trial::default()
+    }
 }
 
 impl TrialContext<'_> {
-    /// Runs everything that the budget allows.
-    fn steps(&mut self) -> Result<(), Stop> {
+    /// Runs everything that the budget allows, and records how it ended.
+    pub fn execute(&mut self) -> Result<Exit, Error> {
+        let end = self.steps();
+        self.conclude(end)
+    }
+
+    /// Runs everything that the budget allows. Returns the reason why a search ended.
+    fn steps(&mut self) -> Result<Option<String>, Stop> {
         let mut kept = Variant::default();
-        let others = self.alone(&mut kept)?;
-        for knob in others {
-            self.on_top(&mut kept, &knob)?;
-        }
+        let reason = self.race(&mut kept)?;
         self.together(&mut kept)?;
-        self.watch(&kept)
-    }
-
-    /// Measures each change alone and keeps the best. Returns the others that are worth trying on top of it.
-    fn alone(&mut self, kept: &mut Variant) -> Result<Vec<Knob>, Stop> {
-        let base = Variant::default();
-        let knobs: Vec<Knob> = self.plan.candidates.iter().map(|candidate| candidate.knob.clone()).collect();
-        let mut contenders: Vec<Contender> = knobs.iter().map(|knob| self.contender(&base, knob)).collect();
-        let mut end = Ok(());
-        for some in contenders.chunks_mut(self.plan.at_once()) {
-            match &end {
-                Ok(()) => end = self.measure(&base, some),
-                Err(stop) => self.abandon(some, Some(stop)),
-            }
-        }
-        let mut faster: Vec<(f64, &Contender, &Knob)> = Vec::new();
-        let mut same = Vec::new();
-        for (contender, knob) in contenders.iter().zip(&knobs) {
-            let row = &self.trial.rows[contender.row];
-            match row.verdict {
-                TrialVerdict::Faster => {
-                    let ratio = row.deciding().and_then(|change| change.ratio).unwrap_or(1.0);
-                    faster.push((ratio, contender, knob));
-                }
-                TrialVerdict::Same => same.push(knob),
-                _ => {}
-            }
-        }
-        faster.sort_by(|a, b| b.0.total_cmp(&a.0));
-        let mut others = Vec::new();
-        for (_, contender, knob) in faster {
-            if !self.may_keep(contender) {
-                continue;
-            }
-            if kept.knobs.is_empty() {
-                self.keep(kept, knob, contender.row);
-            } else {
-                others.push(knob);
-            }
-        }
-        self.save()?;
-        end?;
-        if kept.knobs.is_empty() {
-            return Ok(Vec::new());
-        }
-        others.extend(same);
-        Ok(others.into_iter().cloned().collect())
-    }
-
-    /// Measures a change on top of those kept so far, and keeps it if it helps.
-    fn on_top(&mut self, kept: &mut Variant, knob: &Knob) -> Result<(), Stop> {
-        let alone = self.alone_row(knob);
-        let reason = if let Some(same) = kept.knobs.iter().find(|other| conflict(other, knob)) {
-            Some(format!("it changes the same setting as {}, which is kept", same.id))
-        } else if !self.has_room() {
-            Some(format!("the budget left no time to try it on top of {}", kept.label()))
-        } else {
-            None
-        };
-        if let Some(reason) = reason {
-            self.explain(alone, reason);
-            return Ok(());
-        }
-        let reference = kept.clone();
-        let mut contender = self.contender(&reference, knob);
-        let end = self.measure(&reference, std::slice::from_mut(&mut contender));
-        let is_kept =
-            self.trial.rows[contender.row].verdict == TrialVerdict::Faster && self.may_keep(&contender);
-        if is_kept {
-            self.keep(kept, knob, contender.row);
-        }
-        let kept_or_not = if is_kept { "kept" } else { "not kept" };
-        self.explain(alone, format!("{kept_or_not} on top of {}", reference.label()));
-        self.save()?;
-        end
+        self.watch(&kept)?;
+        Ok(reason)
     }
 
     /// Measures all kept changes together against the unchanged workload. Where that shows no gain that may be kept, the best change
     /// alone stays.
     fn together(&mut self, kept: &mut Variant) -> Result<(), Stop> {
-        if kept.knobs.len() < 2 {
+        let measured = self.trial.winner.as_ref().is_none_or(|winner| winner.row.is_some());
+        if kept.knobs.len() < 2 || measured {
             return Ok(());
         }
-        if !self.has_room() {
+        // A search has a row of what the budget left no time for.
+        if self.trial.search.is_none() && !self.has_room() {
             let note = format!("the budget left no time to measure {} together", kept.label());
             self.trial.notes.push(note);
             return Ok(());
         }
         let rows = self.trial.rows.iter().filter(|row| row.verdict == TrialVerdict::Kept);
         let findings = distinct(rows.flat_map(|row| row.findings.clone()));
-        let has = |effect: &OutputEffect| kept.knobs.iter().any(|knob| knob.output == *effect);
-        let effect = [OutputEffect::Changes, OutputEffect::Rounding].into_iter().find(has);
-        let effect = effect.unwrap_or(OutputEffect::None);
         let row = self.push_row(None, &Variant::default(), kept, findings);
-        let mut contender = Contender::new(kept.clone(), effect, row);
-        let end = self.measure(&Variant::default(), std::slice::from_mut(&mut contender));
+        let mut contender = Contender::new(kept.clone(), row);
+        let rule = self.next_proof().map_or(Rule::Estimate, Rule::Prove);
+        let end = self.measure(&Variant::default(), std::slice::from_mut(&mut contender), rule);
         let verdict = self.trial.rows[row].verdict;
         match verdict {
             TrialVerdict::Faster if self.may_keep(&contender) => {
@@ -173,7 +103,7 @@ impl TrialContext<'_> {
                     winner.row = Some(row);
                 }
             }
-            TrialVerdict::Unfinished => {}
+            TrialVerdict::Unfinished | TrialVerdict::Dropped => {}
             _ => self.keep_best_alone(kept, verdict),
         }
         self.save()?;
@@ -197,12 +127,12 @@ impl TrialContext<'_> {
             }
         }
         if let Some(row) = self.alone_row(&best) {
-            self.keep(kept, &best, row);
+            self.keep(kept, &Contender::new(Variant::default().with(&best), row));
         }
     }
 
     /// Returns the row of a change that was measured alone.
-    fn alone_row(&self, knob: &Knob) -> Option<usize> {
+    pub fn alone_row(&self, knob: &Knob) -> Option<usize> {
         let is_alone = |row: &TrialRow| row.on_top_of.is_empty() && row.knob.as_ref() == Some(knob);
         self.trial.rows.iter().position(is_alone)
     }
@@ -222,17 +152,10 @@ impl TrialContext<'_> {
             let folder = runs_around(&folder).to_string_lossy().into_owned();
             let mut overrides = kept.overrides(self.config());
             overrides.extend([OWN_RUN.to_owned(), format!("artifacts.stage2_dir={}", quoted(&folder))]);
-            let composed = compose(&ConfigProps {
-                config: Some(Layout::of(run).config()),
-                overrides,
-                ..ConfigProps::default()
-            });
-            let events = &mut *self.events;
-            composed.map_err(|error| error.to_string()).and_then(|composed| {
-                let session = ProfileProps { composed, ..props.session.clone() };
-                profile(&session, self.cancel, &mut |event| events(TrialEvent::Watched(event)))
-                    .map_err(|error| error.to_string())
-            })
+            let (events, began) = (&mut *self.events, Instant::now());
+            let outcome = self.runner.watch(overrides, &mut |event| events(TrialEvent::Watched(event)));
+            self.spent += began.elapsed();
+            outcome
         };
         let Some(winner) = &mut self.trial.winner else {
             return Ok(());
@@ -251,23 +174,23 @@ impl TrialContext<'_> {
             Err(why) => winner.watched_reason = Some(why),
         }
         self.save()?;
-        if self.cancel.is_requested() {
+        if self.runner.is_cancelled() {
             return Err(Stop::Cancelled);
         }
         Ok(())
     }
 
     /// Adds the row of a change on top of others.
-    fn contender(&mut self, reference: &Variant, knob: &Knob) -> Contender {
+    pub fn contender(&mut self, reference: &Variant, knob: &Knob) -> Contender {
         let candidate = self.plan.candidates.iter().find(|candidate| candidate.knob == *knob);
         let findings = candidate.map(Candidate::finding_ids).unwrap_or_default();
         let variant = reference.with(knob);
         let row = self.push_row(Some(knob), reference, &variant, findings);
-        Contender::new(variant, knob.output, row)
+        Contender::new(variant, row)
     }
 
     /// Adds a row without measurements. Returns its index.
-    fn push_row(
+    pub fn push_row(
         &mut self,
         knob: Option<&Knob>,
         reference: &Variant,
@@ -293,42 +216,43 @@ impl TrialContext<'_> {
     }
 
     /// Tells whether a faster change can be kept; its row says why not.
-    fn may_keep(&mut self, contender: &Contender) -> bool {
+    pub fn may_keep(&mut self, contender: &Contender) -> bool {
         let row = &mut self.trial.rows[contender.row];
         row.reason = hindrance(row, contender.effect, self.props.accept_changed_output);
         row.reason.is_none()
     }
 
-    /// Keeps a change.
-    fn keep(&mut self, kept: &mut Variant, knob: &Knob, row: usize) {
-        *kept = kept.with(knob);
-        self.trial.rows[row].verdict = TrialVerdict::Kept;
+    /// Keeps the changes of a contender.
+    pub fn keep(&mut self, kept: &mut Variant, contender: &Contender) {
+        kept.clone_from(&contender.variant);
+        let row = &mut self.trial.rows[contender.row];
+        row.verdict = TrialVerdict::Kept;
         self.trial.winner = Some(Winner {
             knobs: kept.ids(),
-            // Several changes together are measured against the unchanged workload at the end.
-            row: (kept.knobs.len() == 1).then_some(row),
+            // What was measured on top of other changes is measured against the unchanged workload at the end.
+            row: row.on_top_of.is_empty().then_some(contender.row),
             command: kept.profile_command(&self.props.run.path, self.config()),
             ..Winner::default()
         });
     }
 
     /// Gives the row of a faster change that is not kept itself its reason.
-    fn explain(&mut self, row: Option<usize>, reason: String) {
+    pub fn explain(&mut self, row: Option<usize>, reason: String) {
         if let Some(row) = row {
             self.trial.rows[row].reason.get_or_insert(reason);
         }
     }
 
     /// Tells whether the budget allows another change to be measured.
-    fn has_room(&self) -> bool {
+    pub fn has_room(&self) -> bool {
         let runs = self.props.repeats.saturating_mul(2);
         self.expected().saturating_mul(runs) <= self.left()
     }
 
     /// Records how the trial ended. Returns the exit status.
-    fn conclude(&mut self, end: Result<(), Stop>) -> Result<Exit, Error> {
+    fn conclude(&mut self, end: Result<Option<String>, Stop>) -> Result<Exit, Error> {
         let (state, reason, exit) = match end {
-            Ok(()) => (TrialState::Done, None, Exit::Done),
+            Ok(reason) => (TrialState::Done, reason, Exit::Done),
             Err(Stop::Budget) => {
                 let reason = format!("the budget of {} was spent", Span(self.props.budget));
                 (TrialState::Done, Some(reason), Exit::Partial)

@@ -3,48 +3,20 @@
 use std::path::Path;
 use std::time::Duration;
 
-use roofgap_analyze::{Knob, KnobChange, MeasuredTime};
+use roofgap_analyze::{Failure, Goal, Knob, KnobChange, MeasuredTime, OutputEffect, Sample};
 use roofgap_base::exit::Exit;
+use roofgap_base::file::read_text;
 use roofgap_collect::child::Cancel;
 use roofgap_collect::command::{CommandLine, word_of_text};
+use roofgap_collect::entries;
 use roofgap_runs::config::settings::WorkloadKind;
 use roofgap_runs::config::{Config, ConfigProps, compose};
+use roofgap_runs::run_dir::layout::stored;
 use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus};
 use roofgap_trace::account;
 use roofgap_trace::account::{Account, RequestStats};
 
 use crate::run::{Event, Outcome, ProfileProps, profile};
-
-/// Measurements of one run.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Sample {
-    /// Times, ns. The first decides.
-    pub times: Vec<(MeasuredTime, f64)>,
-    pub token_hash: Option<String>,
-    pub device_memory_bytes: Option<u64>,
-}
-
-impl Sample {
-    /// Returns a time, ns.
-    pub fn time(&self, of: &MeasuredTime) -> Option<f64> {
-        let found = self.times.iter().find(|(known, _)| known == of);
-        found.map(|(_, ns)| *ns)
-    }
-}
-
-/// Failure of a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    pub why: String,
-    pub log_tail: Option<String>,
-}
-
-impl Failure {
-    /// Creates a failure without a log.
-    pub fn new(why: impl Into<String>) -> Self {
-        Self { why: why.into(), log_tail: None }
-    }
-}
 
 /// Reason why a run has no measurements. It is built from any error by `?`, so it is not an error type itself.
 #[derive(Debug)]
@@ -110,12 +82,67 @@ fn result(outcome: &Outcome, config: &Config) -> Result<Sample, Unmeasured> {
     let wall_ns = wall_ns.ok_or_else(|| Unmeasured::Failed(Failure::new("the program did not run")))?;
     let path = Layout::of(&outcome.run_dir).baseline_account();
     let account = path.exists().then(|| account::read(&path)).transpose()?;
-    let times = times(account.as_ref(), wall_ns, config.load.rate.is_some()).map_err(Unmeasured::Failed)?;
+    let layout = Layout::of(&outcome.run_dir);
+    let mut sample = sample_of(account.as_ref(), wall_ns, config).map_err(Unmeasured::Failed)?;
+    let joules = account.as_ref().and_then(|account| joules_per_token(account, &layout));
+    sample.times.extend(joules.map(|joules| (MeasuredTime::Energy, joules * 1e9)));
+    let logs = entries(&layout.baseline())
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|end| end == "log"));
+    let logs = logs.filter_map(|path| read_text(&path).ok());
+    sample.log_errors = logs.map(|log| log.lines().filter(|line| is_error(line)).count() as u64).sum();
+    Ok(sample)
+}
+
+/// Reads the measurements of a program from its account and the time of its process.
+pub fn sample_of(account: Option<&Account>, wall_ns: u64, config: &Config) -> Result<Sample, Failure> {
+    let requests = account.and_then(|account| account.requests.as_ref());
+    let generated = account.and_then(|account| account.tokens?.generated);
     Ok(Sample {
-        times,
-        token_hash: account.as_ref().and_then(|account| account.token_hash.clone()),
+        times: times(account, wall_ns, config.load.rate.is_some())?,
+        token_hash: account.and_then(|account| account.token_hash.clone()),
         device_memory_bytes: account.and_then(|account| account.device_memory_bytes),
+        output_tokens: requests.map_or(generated, |requests| requests.output_tokens),
+        requests: requests.map(|requests| requests.completed),
+        log_errors: 0,
     })
+}
+
+/// Puts the time that a goal is about first, where it decides.
+pub fn decide_by(sample: &mut Sample, goal: Goal) -> Result<(), Failure> {
+    let position = |of: MeasuredTime| sample.times.iter().position(|(known, _)| *known == of);
+    let Some(at) = goal.decides().into_iter().find_map(position) else {
+        let names: Vec<String> = goal.decides().iter().map(|of| of.name().to_owned()).collect();
+        return Err(Failure::new(format!(
+            "the run has no {}, which the goal {goal} needs",
+            names.join(" or ")
+        )));
+    };
+    sample.times[..=at].rotate_right(1);
+    Ok(())
+}
+
+/// Tells whether a line of a log reports an error.
+fn is_error(line: &str) -> bool {
+    const WORDS: [&str; 5] = ["ERROR", "CRITICAL", "FATAL", "Traceback", "panicked"];
+    line.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| WORDS.contains(&word))
+}
+
+/// Returns the energy of all GPUs per generated token while requests were answered; `None` without vitals or requests.
+fn joules_per_token(account: &Account, layout: &Layout) -> Option<f64> {
+    let requests = account.requests.as_ref()?;
+    let tokens = requests.output_tokens.filter(|tokens| *tokens > 0)?;
+    let gpus = roofgap_trace::vitals::read(&stored(layout.vitals(PhaseName::Baseline))?).ok()?;
+    let (start, end) = (requests.start_unix_ns, requests.start_unix_ns.saturating_add(requests.window_ns));
+    let of_gpu = |gpu: &roofgap_trace::vitals::GpuVitals| {
+        let mut within = gpu.energy.iter().filter(|(at, _)| (start..=end).contains(at));
+        let (first, last) = (within.next()?, within.next_back()?);
+        // The readings do not reach the ends of the window.
+        let covered = last.0.saturating_sub(first.0);
+        (covered > 0).then(|| (last.1 - first.1) * requests.window_ns as f64 / covered as f64)
+    };
+    let joules = gpus.iter().map(of_gpu).sum::<Option<f64>>()?;
+    (joules > 0.0).then(|| joules / tokens as f64)
 }
 
 /// Shortest time limit that a configuration can state, s.
@@ -160,6 +187,10 @@ fn of_requests(requests: &RequestStats, open_loop: bool) -> Result<Vec<(Measured
         mean(MeasuredTime::Request, requests.e2e_ns),
         mean(MeasuredTime::Ttft, requests.ttft_ns),
         mean(MeasuredTime::Itl, requests.itl_ns),
+        requests
+            .good_requests_per_s
+            .filter(|rate| *rate > 0.0)
+            .map(|rate| (MeasuredTime::GoodRequest, 1e9 / rate)),
     ]
     .into_iter()
     .flatten()
@@ -225,6 +256,13 @@ impl Variant {
     /// Returns the name in messages.
     pub fn label(&self) -> String {
         if self.knobs.is_empty() { "base".to_owned() } else { self.ids().join(" + ") }
+    }
+
+    /// Returns the largest effect of the changes on the output.
+    pub fn effect(&self) -> OutputEffect {
+        let has = |effect: &OutputEffect| self.knobs.iter().any(|knob| knob.output == *effect);
+        let effects = [OutputEffect::Changes, OutputEffect::Rounding];
+        effects.into_iter().find(has).unwrap_or(OutputEffect::None)
     }
 
     fn changes(&self) -> impl Iterator<Item = &KnobChange> {

@@ -4,14 +4,15 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use roofgap_analyze::{MeasuredTime, Trials};
-use roofgap_base::numbers::{NONE, decimal, significant};
+use roofgap_analyze::{MeasuredTime, SearchCandidate, Trials};
+use roofgap_base::numbers::{NONE, counted, decimal, or_none, significant};
 use roofgap_report::{Screen, columns, count, time};
 use roofgap_runs::config::Span;
 use roofgap_runs::run_dir::{Layout, locate, read_trials};
 use serde::Serialize;
 
 use super::plan::{Candidate, TrialPlan};
+use super::search::Verified;
 use roofgap_base::error::Error;
 
 /// Formats a ratio of time before to time after.
@@ -29,6 +30,9 @@ fn ns(value: u64) -> String {
 
 /// Renders the plan and its cost.
 pub fn plan(plan: &TrialPlan, screen: Screen) -> String {
+    if !plan.search.is_empty() {
+        return search_plan(plan, screen);
+    }
     let row = |candidate: &Candidate| {
         let findings = candidate.finding_ids();
         [
@@ -61,6 +65,50 @@ pub fn plan(plan: &TrialPlan, screen: Screen) -> String {
             (true, some) => format!("; the first {some} changes are tried before the others"),
         };
         let _ = writeln!(out, "the budget is too short for all of them{order}; raise it with --budget");
+    }
+    out
+}
+
+/// Renders the candidates of a search, the first to run first.
+fn search_plan(plan: &TrialPlan, screen: Screen) -> String {
+    let row = |candidate: &SearchCandidate| {
+        [
+            candidate.knob.id.clone(),
+            candidate.knob.title.clone(),
+            candidate.origin.clone(),
+            or_none(candidate.bound_ratio, ratio),
+            or_none(candidate.prior_ratio, ratio),
+            candidate.knob.output.as_str().to_owned(),
+        ]
+    };
+    let head = ["change", "what it does", "from", "at most>", "earlier>", "effect on the output"];
+    let mut out = columns(head, plan.search.iter().map(row), screen);
+    let run =
+        plan.run_ns.map_or_else(|| "of unknown length".to_owned(), |run| format!("of about {}", ns(run)));
+    let budget = Span(Duration::from_nanos(plan.budget_ns));
+    let _ = writeln!(
+        out,
+        "\nruns {run} within the budget of {budget}: two of each change in turn with the workload as it is, then at least 6 pairs to prove a gain"
+    );
+    if let Some(roof) = plan.roof_ratio {
+        let _ = writeln!(out, "the roof of the model allows at most {}", ratio(roof));
+    }
+    out
+}
+
+/// Renders the check of a search.
+pub fn verified(verified: &Verified) -> String {
+    let mut out = format!(
+        "{} and {} checked; {} unchanged\n",
+        counted(verified.runs, "run"),
+        counted(verified.rows, "row"),
+        counted(verified.files, "file"),
+    );
+    for (what, list) in [("not here", &verified.missing), ("WRONG", &verified.problems)] {
+        list.iter().for_each(|line| _ = writeln!(out, "{what}: {line}"));
+    }
+    if let Some(again) = verified.again {
+        let _ = writeln!(out, "measured again: {}", ratio(again));
     }
     out
 }

@@ -1,11 +1,11 @@
-//! Changes of the workload that `roofgap try` measured.
+//! Changes of the workload that `roofgap try` and `roofgap tune` measured.
 
 use super::table::Table;
 use super::{Block, Document, Item, Section, capitalized, maybe};
 use crate::render::screen::Screen;
 use crate::render::text;
 use roofgap_analyze::{
-    OutputCheck, OutputEffect, TimeChange, Trial, TrialRow, TrialState, TrialVerdict, Trials, Winner,
+    OutputCheck, OutputEffect, Search, TimeChange, Trial, TrialRow, TrialState, TrialVerdict, Trials, Winner,
 };
 use roofgap_base::numbers::{NONE, counted, or_none, significant, size, time};
 
@@ -13,13 +13,21 @@ use roofgap_base::numbers::{NONE, counted, or_none, significant, size, time};
 const MEANING: &str = "Unwatched runs of the workload, changed and unchanged in turn. A factor of 2 is twice as fast; its \
      interval holds the true factor with 95 % confidence. The prediction is an upper bound from the findings.";
 
+/// Meaning of the tables of a search.
+const SEARCH_MEANING: &str = "A search: unwatched runs of the best workload so far and of changed ones in random order. A factor of 2 is twice \
+     as good. Factors without an interval are a first look, from which nothing is claimed. A kept change is proven with new pairs; the \
+     lower ends of the intervals of all proofs hold together with 95 % confidence, whenever the search stops.";
+
 /// Meaning of the second table.
 const TIMES: &str = "Every time that was compared:";
 
 impl Document<'_> {
     /// Describes the changes that were tried.
     pub(super) fn tried(&self) -> Section {
-        Section::new("tried", "Tried").with(self.context.trials.iter().flat_map(blocks))
+        let trial = self.context.trials.as_ref().and_then(Trials::latest);
+        let title = if trial.is_some_and(|trial| trial.search.is_some()) { "Tuned" } else { "Tried" };
+        let drawing = trial.and_then(|_| self.on_page(Block::Drawing));
+        Section::new("tried", title).with(drawing).with(self.context.trials.iter().flat_map(blocks))
     }
 }
 
@@ -37,7 +45,8 @@ fn blocks(trials: &Trials) -> Vec<Block> {
     items.extend(sentences(trial).into_iter().map(Item::from));
     items.extend(state(trial));
     items.extend(trial.notes.iter().cloned().chain([cost(trial)]).map(Item::from));
-    let first = headline(trials).map(Block::Line).into_iter().chain([Block::note(MEANING)]);
+    let meaning = if trial.search.is_some() { SEARCH_MEANING } else { MEANING };
+    let first = headline(trials).map(Block::Line).into_iter().chain([Block::note(meaning)]);
     first
         .chain(Block::table(table(trial).measured()))
         .chain(times.into_iter().flatten())
@@ -138,9 +147,10 @@ fn interval((low, high): (f64, f64)) -> String {
 }
 
 /// Names a change, and what it is measured on top of.
-fn name(row: &TrialRow) -> String {
+pub fn name(row: &TrialRow) -> String {
     let own = match &row.knob {
         Some(knob) => knob.id.clone(),
+        None if row.knobs.is_empty() => "base against base".to_owned(),
         None => format!("together: {}", row.knobs.join(", ")),
     };
     if row.on_top_of.is_empty() { own } else { format!("{own}, on top of {}", row.on_top_of.join(", ")) }
@@ -159,7 +169,28 @@ fn sentences(trial: &Trial) -> Vec<String> {
     let times = trial.base.times_reason.as_ref();
     let times = times.map(|why| format!("Times are of the whole process: {why}."));
     let kept = trial.winner.iter().flat_map(|winner| keep(winner, trial.winner_row()));
-    unsteady.into_iter().chain(times).chain(kept).collect()
+    let search = trial.search.iter().flat_map(|search| evidence(search, trial));
+    unsteady.into_iter().chain(times).chain(kept).chain(search).collect()
+}
+
+/// States the evidence of a search.
+fn evidence(search: &Search, trial: &Trial) -> impl Iterator<Item = String> {
+    let path = trial.rows.iter().filter(|row| row.verdict == TrialVerdict::Kept);
+    let steps: Vec<String> = path
+        .filter_map(|row| Some(format!("{} ({}x)", name(row), significant(row.deciding()?.ratio?))))
+        .collect();
+    let gain = trial.winner_row().and_then(|row| row.deciding()?.ratio).unwrap_or(1.0);
+    [
+        Some(format!("Goal: {}; {} begun", search.goal, counted(search.proofs, "proof"))),
+        (!steps.is_empty()).then(|| format!("Path of the best: base, then {}", steps.join(", then "))),
+        search.noise_ratio.map(|noise| format!("Noise of base against base: {}x", significant(noise))),
+        search.roof_ratio.map(|roof| {
+            let left = (roof / gain).max(1.0);
+            format!("Distance to the roof: at most {}x is left", significant(left))
+        }),
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// Describes one change and the reason of its outcome.
@@ -225,7 +256,11 @@ fn cost(trial: &Trial) -> String {
         Some(time) if !row.on_top_of.is_empty() => time.before_ns.len() as u64,
         _ => 0,
     };
-    let runs = trial.rows.iter().map(|row| row.runs + reference(row)).sum::<u64>() + trial.base.runs;
+    // A search looks at a change more than once.
+    let runs = match trial.runs.len() {
+        0 => trial.rows.iter().map(|row| row.runs + reference(row)).sum::<u64>() + trial.base.runs,
+        runs => runs as u64,
+    };
     format!("{} in {}.", capitalized(&counted(runs, "run")), time(trial.spent_ns))
 }
 

@@ -1,5 +1,5 @@
 //! The time of each stage: a bar per stage, a table, and a bar per step; requests and tokens of each step of a serving engine; and
-//! communication, hidden and exposed.
+//! communication, hidden and exposed. The factors of changes that were tried.
 
 use super::class;
 use crate::bundle::Bundle;
@@ -8,11 +8,15 @@ use crate::document::stages::{
     steps as steps_sentence, table, used_parts,
 };
 use crate::document::table::Table;
+use crate::document::trial::name;
 use crate::document::{capitalized, joined};
 use crate::render::html::absent;
 use maud::{Markup, html};
-use roofgap_analyze::{Analysis, CommunicationRow, EngineStep, Note, Scheduled, Stage, StageKind, Steps};
-use roofgap_base::numbers::{NONE, count, ms, or_none, time};
+use roofgap_analyze::{
+    Analysis, CommunicationRow, EngineStep, Note, Scheduled, Stage, StageKind, Steps, TrialRow, TrialVerdict,
+    Trials,
+};
+use roofgap_base::numbers::{NONE, count, ms, or_none, significant, time};
 use roofgap_base::text::cut;
 use roofgap_trace::Ns;
 
@@ -94,6 +98,45 @@ fn bar(stage: &Stage, width: f64) -> Markup {
             }
         }
     }
+}
+
+/// Draws the factor of each change with its interval, to the largest.
+pub fn tried(trials: &Trials) -> Option<Markup> {
+    let measured = |row: &TrialRow| row.deciding().and_then(|change| change.ratio).is_some();
+    let rows: Vec<&TrialRow> = trials.latest()?.rows.iter().filter(|row| measured(row)).collect();
+    let ends = |row: &TrialRow| {
+        let change = row.deciding();
+        let ratio = change.and_then(|change| change.ratio).unwrap_or(1.0);
+        let (low, high) = change.and_then(|change| change.interval).unwrap_or((ratio, ratio));
+        (low.max(0.0), ratio, high.max(low))
+    };
+    let most = rows.iter().map(|row| ends(row).2.min(2.0 * ends(row).1)).fold(1.0, f64::max);
+    let bar = |row: &&TrialRow| {
+        let (low, ratio, high) = ends(row);
+        let fill = if row.verdict == TrialVerdict::Kept { "fill:var(--busy)" } else { "fill:var(--outside)" };
+        let width = |factor: f64| (100.0 * factor / most).min(100.0);
+        let interval = if low < high {
+            format!(", {} to {}", significant(low), significant(high))
+        } else {
+            String::new()
+        };
+        let text = format!("{}x{interval}, {}", significant(ratio), row.verdict.word());
+        html! {
+            div.bar-row {
+                span.bar-name { (cut(&name(row), 120)) " " b { (text) } }
+                svg viewBox="0 0 100 6" preserveAspectRatio="none" role="img" aria-label=(text) style="display:block;width:100%;height:16px" {
+                    @for (x, y, width, height, fill) in [
+                        (0.0, 0.0, width(ratio), 6.0, fill),
+                        (width(low), 2.5, width(high) - width(low), 1.0, "fill:var(--text)"),
+                        (width(1.0), 0.0, 0.2, 6.0, "fill:var(--text)"),
+                    ] {
+                        rect x=(format!("{x:.2}")) y=(y) width=(format!("{width:.2}")) height=(height) style=(fill) {}
+                    }
+                }
+            }
+        }
+    };
+    (!rows.is_empty()).then(|| html! { @for row in &rows { (bar(row)) } })
 }
 
 fn stage_table(stages: &[Stage]) -> Markup {

@@ -158,7 +158,7 @@ pub fn open_recordings(
 }
 
 /// Returns the facts about the workload of a configuration; `None` for a Hydra module, whose settings are its own.
-fn workload_facts(config: &Config) -> Option<WorkloadFacts> {
+pub fn workload_facts(config: &Config) -> Option<WorkloadFacts> {
     let (workload, model) = (&config.workload, &config.model);
     match workload.kind {
         WorkloadKind::Embedded => Some(WorkloadFacts::Embedded {

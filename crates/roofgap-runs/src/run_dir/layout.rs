@@ -32,6 +32,10 @@ files! {
     metrics => "metrics.json";
     /// Trials of the findings.
     trials => "try.json";
+    /// Search of `roofgap tune`.
+    search => "tune.json";
+    /// Folder of changes that others propose to the search.
+    proposals => "tune";
     /// Page with all results.
     page => "report.html";
     /// Folder of the baseline run.

@@ -86,11 +86,12 @@ pub fn is_packed_recording(path: &Path) -> bool {
 }
 
 /// Files of the whole session.
-const SESSION: [FileRule; 6] = [
+const SESSION: [FileRule; 7] = [
     file("session.json", "record of the session"),
     file("config.yaml", "configuration"),
     file(".running.json", "marker of a run in progress"),
     file("try.json", "trials of findings"),
+    file("tune.json", "search of changes"),
     recording("*.log", "log"),
     recording("vitals/*.jsonl", "vitals of the GPUs"),
 ];

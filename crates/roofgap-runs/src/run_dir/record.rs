@@ -383,16 +383,31 @@ fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Reads the trials of a run; `None` where there are none.
+/// Reads the trials of a run and its search, the oldest first; `None` where there are none.
+///
+/// # Errors
+/// Fails when a file is not readable or has another schema.
+pub fn read_trials(layout: &Layout) -> Result<Option<Trials>, Error> {
+    let (trials, search) = (read_trial_file(&layout.trials())?, read_trial_file(&layout.search())?);
+    Ok(match (trials, search) {
+        (Some(mut trials), Some(search)) => {
+            trials.trials.extend(search.trials);
+            trials.trials.sort_by(|a, b| a.started.cmp(&b.started));
+            Some(trials)
+        }
+        (trials, search) => trials.or(search),
+    })
+}
+
+/// Reads `try.json` or `tune.json`; `None` where it does not exist.
 ///
 /// # Errors
 /// Fails when the file is not readable or has another schema.
-pub fn read_trials(layout: &Layout) -> Result<Option<Trials>, Error> {
-    let path = layout.trials();
+pub fn read_trial_file(path: &Path) -> Result<Option<Trials>, Error> {
     if !path.exists() {
         return Ok(None);
     }
-    let trials: Trials = read_json(&path)?;
+    let trials: Trials = read_json(path)?;
     if trials.schema != TRY_SCHEMA {
         let (path, found) = (path.display(), trials.schema);
         return Err(Error::new(format!("{path} has schema {found:?}, expected {TRY_SCHEMA:?}")));

@@ -10,7 +10,7 @@ pub use analyze::{
 };
 pub use clap_complete::Shell;
 pub use common::{Base, Format, OneRun};
-pub use record::{Capture, Config, Doctor, Load, Profile, Try, Watch};
+pub use record::{Capture, Config, Doctor, Load, Profile, Try, Tune, TuneCheck, Watch};
 #[cfg(feature = "embedded")]
 pub use record::{Workload, account_from_environment};
 #[cfg(feature = "mcp")]
@@ -95,6 +95,8 @@ pub enum Command {
     Compare(Compare),
     /// Try the action of a finding: run the changed workload and the unchanged one in turn, and measure the difference
     Try(Try),
+    /// Search for changes that improve a goal: race candidates in turn within a time budget, and prove every gain
+    Tune(Tune),
     /// List, show, merge, prune or scrub runs
     #[command(subcommand)]
     Runs(Runs),
@@ -168,7 +170,7 @@ pub enum Command {
         #[arg(long, value_name = "DIR", conflicts_with = "command")]
         dir: Option<PathBuf>,
     },
-    /// Print the JSON Schema of the analysis, or of try.json
+    /// Print the JSON Schema of the analysis, or of try.json and tune.json
     #[command(hide = true)]
     Schema {
         /// Document
@@ -213,7 +215,7 @@ pub enum Command {
 pub enum Document {
     /// metrics.json, and the output of analyze --format json
     Analysis,
-    /// try.json
+    /// try.json and tune.json
     Try,
 }
 

@@ -1,12 +1,15 @@
-//! Arguments of the commands that run a program: `profile`, `doctor`, `config`, `try`, `watch`, `capture`, `load`, and of the embedded model.
+//! Arguments of the commands that run a program: `profile`, `doctor`, `config`, `try`, `tune`, `watch`, `capture`, `load`, and of the embedded model.
 
 use super::common::{Base, Composition, Format};
 use clap::Subcommand;
+use clap::builder::PossibleValuesParser;
+use roofgap_analyze::{Goal, MeasuredTime};
 use roofgap_base::error::Error;
 use roofgap_collect::command::CommandLine;
 use roofgap_record::run::attach::WindowLength;
 use roofgap_record::traffic::{LoadProps, PairProps};
 use roofgap_runs::config::Span;
+use roofgap_runs::config::quantity::Size;
 use roofgap_runs::config::settings::DUTY;
 use roofgap_runs::config::traffic::Load as LoadOptions;
 use std::ffi::OsString;
@@ -97,6 +100,78 @@ pub struct Try {
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct Tune {
+    #[command(subcommand)]
+    pub check: Option<TuneCheck>,
+    /// Run: an id, a unique prefix of one, a folder, or `latest`; or a configuration file, which is profiled first
+    #[arg(required = true, value_name = "RUN_OR_CONFIG")]
+    pub run: Option<String>,
+    /// Quantity to improve
+    #[arg(long, default_value = "throughput", value_parser = PossibleValuesParser::new(Goal::ALL.iter().map(|goal| goal.as_str())))]
+    pub goal: String,
+    /// Time to spend on runs, those of an interrupted search included
+    #[arg(long, value_name = "TIME", default_value = "20m")]
+    pub budget: Span,
+    /// YAML file of changes to try instead of those of the findings and the engine
+    #[arg(long, value_name = "FILE")]
+    pub space: Option<PathBuf>,
+    /// Largest time to first token, between tokens or of a request; with --goal goodput, of a good request
+    #[arg(long = "limit", value_name = "ttft|tpot|request=TIME", value_parser = limit)]
+    pub limits: Vec<(MeasuredTime, Duration)>,
+    /// Refuse changes that use more memory than this
+    #[arg(long, value_name = "SIZE")]
+    pub max_memory: Option<Size>,
+    /// Smallest gain that is worth a proof: 1.01 is 1 % faster
+    #[arg(long, value_name = "RATIO", default_value_t = 1.01)]
+    pub least: f64,
+    /// Keep changes that may change the output, such as another dtype
+    #[arg(long)]
+    pub accept_changed_output: bool,
+    /// Also try what agents propose over MCP; a flag, setting or variable of theirs can run any code with your rights
+    #[arg(long)]
+    pub accept_proposals: bool,
+    /// Start without asking
+    #[arg(long)]
+    pub yes: bool,
+    /// Print the plan and its cost without running anything
+    #[arg(long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    pub base: Base,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TuneCheck {
+    /// Check tune.json: the hashes of its files, and every interval and decision from the recorded runs
+    Verify {
+        /// tune.json, or the run that has it
+        file: PathBuf,
+        /// Also measure the winner against the unchanged workload in two new pairs
+        #[arg(long)]
+        run: bool,
+        /// Output format
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
+}
+
+/// Parses a limit of a time.
+fn limit(text: &str) -> Result<(MeasuredTime, Duration), Error> {
+    let (name, most) = text.split_once('=').unwrap_or((text, ""));
+    let of = match name {
+        "ttft" => MeasuredTime::Ttft,
+        "tpot" => MeasuredTime::Itl,
+        "request" => MeasuredTime::Request,
+        _ => return Err(Error::new("expected ttft=TIME, tpot=TIME or request=TIME")),
+    };
+    Ok((of, most.parse::<Span>()?.0))
 }
 
 /// Parses an environment variable.

@@ -1,20 +1,23 @@
-//! `roofgap try`: tries the actions of findings.
+//! `roofgap try`: tries the actions of findings. `roofgap tune`: searches for changes that improve a goal.
 
 use super::profile::Progress;
 use super::signals::cancel_on_signal;
 use super::{answer, session};
-use crate::args::Try;
+use crate::args::{Format, Try, Tune, TuneCheck};
 use crate::printer::Printer;
-use roofgap_analyze::{TRY_SCHEMA, TrialVerdict, Trials};
+use roofgap_analyze::{Goal, TRY_SCHEMA, TrialVerdict, Trials};
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
+use roofgap_base::file::read_text;
 use roofgap_collect::child::cancel_probes_with;
-use roofgap_record::trial::{self, TrialEvent, TrialProps, text};
+use roofgap_record::run::{ProfileProps, profile};
+use roofgap_record::trial::{self, SearchProps, TrialEvent, TrialProps, search, text};
 use roofgap_report::{time, tried_text};
 use roofgap_runs::config::{ConfigProps, compose};
-use roofgap_runs::run_dir::{Layout, PhaseName, resolve};
+use roofgap_runs::run_dir::{Layout, PhaseName, RunRef, resolve};
 use std::io::{BufRead, IsTerminal, stderr, stdin};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 pub fn run(args: Try, printer: &Printer) -> Result<Exit, Error> {
     let screen = printer.screen();
@@ -24,40 +27,129 @@ pub fn run(args: Try, printer: &Printer) -> Result<Exit, Error> {
         answer(&history, |history| text::history(history, screen), args.format, printer)?;
         return Ok(Exit::Done);
     };
-    let mut run = resolve(&args.base.dir, wanted)?;
-    // The commands of the result work in any folder.
-    run.path = std::path::absolute(&run.path).unwrap_or(run.path);
-    let config = ConfigProps { config: Some(Layout::of(&run.path).config()), ..ConfigProps::default() };
+    let run = resolve(&args.base.dir, wanted)?;
     let props = TrialProps {
-        session: session(compose(&config)?)?,
-        run,
+        session: session_of(&run.path)?,
+        run: absolute(run),
         findings: args.findings,
         all: args.all,
         env: args.env,
         budget: args.budget.0,
         repeats: args.repeats,
         accept_changed_output: args.accept_changed_output,
+        search: None,
     };
-    let plan = trial::plan(&props)?;
-    if args.dry_run {
-        answer(&plan, |plan| text::plan(plan, screen), args.format, printer)?;
+    carry_out(&props, args.dry_run, args.yes, args.format, printer)
+}
+
+pub fn tune(args: Tune, printer: &Printer) -> Result<Exit, Error> {
+    let Some(wanted) = args.run else {
+        return match args.check {
+            Some(TuneCheck::Verify { file, run, format }) => verify(&file, run, format, printer),
+            None => Ok(Exit::Done),
+        };
+    };
+    if !args.least.is_finite() || args.least < 1.0 {
+        return Err(Error::new("--least is a ratio of at least 1, such as 1.02"));
+    }
+    let space =
+        args.space.map(|file| read_text(&file).map_err(Error::io("read", &file)).map(|text| (text, file)));
+    let space = space.transpose()?.map(|(text, file)| search::read_space(&text, &file)).transpose()?;
+    let config = PathBuf::from(&wanted);
+    let is_config = config.is_file() && config.extension().is_some_and(|end| end == "yaml" || end == "yml");
+    let run = if is_config && !args.dry_run {
+        let props = ConfigProps { config: Some(config), ..ConfigProps::default() };
+        let mut progress = Progress::new(PhaseName::ALL);
+        let cancel = cancel_on_signal()?;
+        let outcome =
+            profile(&session(compose(&props)?)?, &cancel, &mut |event| progress.print(&event, printer))?;
+        RunRef::at(&outcome.run_dir)
+    } else if is_config {
+        return Err(Error::new(
+            "a configuration is profiled before it has a plan; leave out --dry-run, or give a run",
+        ));
+    } else {
+        resolve(&args.base.dir, &wanted)?
+    };
+    let props = TrialProps {
+        session: session_of(&run.path)?,
+        run: absolute(run),
+        findings: Vec::new(),
+        all: space.is_none(),
+        env: Vec::new(),
+        budget: args.budget.0,
+        repeats: 2,
+        accept_changed_output: args.accept_changed_output,
+        search: Some(SearchProps {
+            goal: Goal::named(&args.goal).unwrap_or_default(),
+            limits: args.limits,
+            space: space.unwrap_or_default(),
+            max_memory_bytes: args.max_memory.map(|size| size.0),
+            least_ratio: args.least,
+            accepts_proposals: args.accept_proposals,
+        }),
+    };
+    carry_out(&props, args.dry_run, args.yes, args.format, printer)
+}
+
+/// Makes the session of the workload of a run.
+fn session_of(run: &Path) -> Result<ProfileProps, Error> {
+    session(compose(&ConfigProps { config: Some(Layout::of(run).config()), ..ConfigProps::default() })?)
+}
+
+/// Makes the commands of the result work in any folder.
+fn absolute(run: RunRef) -> RunRef {
+    RunRef { path: std::path::absolute(&run.path).unwrap_or(run.path), ..run }
+}
+
+/// Checks a record of `roofgap tune`.
+fn verify(file: &Path, again: bool, format: Format, printer: &Printer) -> Result<Exit, Error> {
+    let file = if file.is_dir() { Layout::of(file).search() } else { file.to_owned() };
+    let run = RunRef::at(file.parent().unwrap_or(&file));
+    let here = Layout::of(&run.path).config().is_file();
+    let session = if here { session_of(&run.path)? } else { session(compose(&ConfigProps::default())?)? };
+    let (trial, mut verified) = trial::verify(&file, &session)?;
+    if again {
+        let cancel = cancel_on_signal()?;
+        cancel_probes_with(&cancel);
+        let mut watched = Progress::new(PhaseName::ALL);
+        let events = &mut |event: TrialEvent<'_>| print(&event, &mut watched, printer);
+        verified.again = Some(search::measure_again(&trial, absolute(run), &session, &cancel, events)?);
+    }
+    let exit = if verified.problems.is_empty() { Exit::Done } else { Exit::GateBroken };
+    answer(&verified, text::verified, format, printer)?;
+    Ok(exit)
+}
+
+/// Plans and runs a trial.
+fn carry_out(
+    props: &TrialProps,
+    dry_run: bool,
+    yes: bool,
+    format: Format,
+    printer: &Printer,
+) -> Result<Exit, Error> {
+    let screen = printer.screen();
+    let plan = trial::plan(props)?;
+    if dry_run {
+        answer(&plan, |plan| text::plan(plan, screen), format, printer)?;
         return Ok(Exit::Done);
     }
     printer.progress(&text::plan(&plan, screen));
-    if !args.yes && !consent(printer)? {
+    if !yes && !consent(printer)? {
         return Ok(Exit::Done);
     }
     let cancel = cancel_on_signal()?;
     cancel_probes_with(&cancel);
     let mut watched = Progress::new(PhaseName::ALL);
-    let outcome = trial::run(&props, &plan, &cancel, &mut |event| {
+    let outcome = trial::run(props, &plan, &cancel, &mut |event| {
         print(&event, &mut watched, printer);
     })?;
     let reason = outcome.trial.reason.clone();
     let trials = Trials { schema: TRY_SCHEMA.to_owned(), run_id: plan.run_id, trials: vec![outcome.trial] };
-    answer(&trials, |trials| tried_text(trials, screen), args.format, printer)?;
-    if let Some(reason) = &reason {
-        printer.warning(reason);
+    answer(&trials, |trials| tried_text(trials, screen), format, printer)?;
+    if let Some(reason) = reason.filter(|_| outcome.exit != Exit::Done) {
+        printer.warning(&reason);
     }
     printer.progress(&format_args!("result: {}", outcome.path.display()));
     Ok(outcome.exit)
@@ -80,9 +172,10 @@ fn consent(printer: &Printer) -> Result<bool, Error> {
 fn print(event: &TrialEvent<'_>, watched: &mut Progress<'_>, printer: &Printer) {
     match event {
         TrialEvent::RunBegins { label, pair } => printer.status_line(&format!("pair {pair}: {label}")),
-        TrialEvent::Tick { label, pair, elapsed } => {
-            let elapsed = i64::try_from(elapsed.as_nanos()).unwrap_or(i64::MAX);
-            printer.status_line(&format!("pair {pair}: {label} ... {}", time(elapsed)));
+        TrialEvent::Tick { label, pair, elapsed, left } => {
+            let ns = |span: Duration| time(i64::try_from(span.as_nanos()).unwrap_or(i64::MAX));
+            let left = ns(left.saturating_sub(*elapsed));
+            printer.status_line(&format!("pair {pair}: {label} ... {}, {left} left", ns(*elapsed)));
         }
         TrialEvent::RunEnds { label, pair, time: (of, ns) } => {
             printer.status_line("");
@@ -98,7 +191,8 @@ fn print(event: &TrialEvent<'_>, watched: &mut Progress<'_>, printer: &Printer) 
                 TrialVerdict::Faster => "faster",
                 verdict => verdict.word(),
             };
-            printer.progress(&format_args!("{}: {verdict}", row.knobs.join(" + ")));
+            let name = if row.knobs.is_empty() { "base again".to_owned() } else { row.knobs.join(" + ") };
+            printer.progress(&format_args!("{name}: {verdict}"));
         }
         TrialEvent::Watched(event) => watched.print(event, printer),
     }

@@ -28,5 +28,6 @@ mod support;
 mod terminal;
 mod trust;
 mod try_finding;
+mod tune;
 #[cfg(target_os = "linux")]
 mod watch;

@@ -10,33 +10,35 @@ use std::time::{Duration, Instant};
 const PROGRAM: &str = r#"
 count=$(( $(cat "$COUNT" 2>/dev/null || echo 0) + 1 ))
 echo $count > "$COUNT"
+[ "$count" = "$HANG_AT" ] && { touch "$COUNT.hangs"; exec sleep 3600; }
 decode=1000000000 prefill=200000000 hash=sha256:aa
 [ -n "$FAST" ] && decode=$(( decode / 10 ))
 [ -n "$MORE" ] && prefill=$(( prefill / 2 ))
 [ -n "$SLOW" ] && decode=$(( decode * 10 ))
 [ -n "$WRONG" ] && { hash=sha256:bb; decode=10; }
 [ -n "$FAST" ] && [ -n "$MORE" ] && [ "$count" -ge "${CLASH_AT:-100}" ] && { hash=$CLASH; decode=3000000000; }
+generated=10
+[ -n "$SHORT" ] && { generated=5; decode=10; }
 [ -n "$DAMAGED" ] && { echo '{' > "$ROOFGAP_WORKLOAD_JSON"; exit 0; }
 [ -n "$UNSTEADY" ] && hash=sha256:$count
 [ -n "$CRASH" ] && { echo "unknown option --fast" >&2; exit 3; }
 [ -n "$MEMORY" ] && { echo "CUDA out of memory. Tried to allocate 2.00 GiB" >&2; exit 1; }
-[ "$count" = "$HANG_AT" ] && { touch "$COUNT.hangs"; exec sleep 3600; }
 [ -n "$SILENT" ] && exit 0
-printf '{"schema": "roofgap.workload/1", "token_hash": "%s", "tokens": {"generated": 10},
+printf '{"schema": "roofgap.workload/1", "token_hash": "%s", "tokens": {"generated": %s},
  "device_memory_bytes": 3000000000, "repeats": [{"stages": [
  {"name": "prefill", "wall_ns": %s}, {"name": "decode", "wall_ns": %s}]}]}' \
- $hash $prefill $decode > "$ROOFGAP_WORKLOAD_JSON"
+ $hash $generated $prefill $decode > "$ROOFGAP_WORKLOAD_JSON"
 "#;
 
 /// A run of the program in a folder of its own.
-struct Tried {
-    folder: tempfile::TempDir,
-    run: PathBuf,
+pub struct Tried {
+    pub folder: tempfile::TempDir,
+    pub run: PathBuf,
 }
 
 impl Tried {
     /// Profiles the program with these overrides.
-    fn new(overrides: &[&str]) -> Self {
+    pub fn new(overrides: &[&str]) -> Self {
         let (tried, profile) = Self::profile(overrides);
         assert_eq!(profile.status, Some(0), "{}", profile.stderr);
         tried

@@ -169,7 +169,10 @@ fn treatment(path: &Path, include: &[PathBuf]) -> Treatment {
     let (_, kind) = file.rsplit_once('.').unwrap_or_default();
     match (folder, file) {
         _ if include.iter().any(|named| named == path) => Treatment::Named,
-        ("", "session.json" | "env.json" | "metrics.json" | "try.json" | "merge.json" | NOTE)
+        (
+            "",
+            "session.json" | "env.json" | "metrics.json" | "try.json" | "tune.json" | "merge.json" | NOTE,
+        )
         | ("ncu", "plan.json")
         | ("model", "config.json")
         | ("torch", "operators.json")

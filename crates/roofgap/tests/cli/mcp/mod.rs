@@ -1,6 +1,6 @@
 //! Tests of `roofgap mcp`: a client asks through the protocol.
 
-mod client;
+pub mod client;
 mod python_sdk;
 mod questions;
 mod tools;
