@@ -5,7 +5,7 @@ use py_spy::config::LockingStrategy;
 use py_spy::{Config, Frame, PythonSpy};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Library that every process that uses a GPU has loaded.
@@ -180,22 +180,33 @@ impl Target {
 #[derive(Default)]
 struct Source(HashMap<(String, i32), Option<String>>);
 
+/// Most lines that are looked at, and most bytes of a file.
+const MOST_LINES: usize = 20_000;
+const MOST_BYTES: u64 = 4 << 20;
+
 impl Source {
     /// Returns the function of C that runs in the line of the innermost Python function, where the line is nothing but one call.
     fn call(&mut self, pid: u32, frame: &Frame) -> Option<String> {
+        let is_module = frame.filename.starts_with('/') && frame.filename.ends_with(".py");
+        if !is_module || self.0.len() >= MOST_LINES {
+            return None;
+        }
         let at = (frame.filename.clone(), frame.line);
         let read = |(file, line): &(String, i32)| {
-            let path = format!("/proc/{pid}/root/{file}");
-            let text = BufReader::new(File::open(path).ok()?)
-                .lines()
-                .nth(usize::try_from(*line).ok()?.checked_sub(1)?);
-            only_call(&text?.ok()?).map(str::to_owned)
+            let path = format!("/proc/{pid}/root{file}");
+            let file = std::fs::metadata(&path)
+                .is_ok_and(|data| data.is_file())
+                .then(|| File::open(path).ok())??;
+            let at = usize::try_from(*line).ok()?.checked_sub(1)?;
+            let text = BufReader::new(file.take(MOST_BYTES)).lines().nth(at)?.ok()?;
+            only_call(&text).map(str::to_owned)
         };
         self.0.entry(at).or_insert_with_key(read).clone()
     }
 }
 
-/// Returns the name of the function that a line calls, if it does nothing else: `gc.collect()`, `n = x.item()`, `return f(a, b)`.
+/// Returns the function that a line calls, with the name before its last dot, if the line does nothing else: `gc.collect()`,
+/// `n = x.item()`, `return f(a, b)`.
 fn only_call(line: &str) -> Option<&str> {
     let word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
     let line = line.split(" #").next()?.trim();
@@ -203,8 +214,9 @@ fn only_call(line: &str) -> Option<&str> {
     let (called, rest) = line.split_once('(')?;
     let arguments = rest.strip_suffix(')')?;
     let plain = arguments.chars().all(|c| word(c) || " ,='\"-".contains(c));
-    let name = called.rsplit('.').next()?;
-    (plain && !name.is_empty() && called.chars().all(word)).then_some(name)
+    let names = plain && !called.is_empty() && !called.ends_with('.') && called.chars().all(word);
+    let from = called.rmatch_indices('.').nth(1).map_or(0, |(at, _)| at + 1);
+    called.get(from..).filter(|_| names)
 }
 
 /// Returns name, file and line of a function. Of files outside of packages, the last folder is kept: longer paths may be private.
@@ -366,9 +378,10 @@ mod tests {
     #[test]
     fn a_line_that_is_one_call_names_what_runs_in_it() {
         for (line, called) in [
-            ("    gc.collect()  # between requests", Some("collect")),
-            ("n = hidden.sum.item()", Some("item")),
-            ("    return tok.encode(text, add_special_tokens=True)", Some("encode")),
+            ("    gc.collect()  # between requests", Some("gc.collect")),
+            ("n = hidden.sum.item()", Some("sum.item")),
+            ("    return tok.encode(text, add_special_tokens=True)", Some("tok.encode")),
+            ("print(total)", Some("print")),
             ("for i in range(9): total += i", None),
             ("x = torch.relu(a + b)", None),
             ("x = f(g(y))", None),

@@ -1,7 +1,6 @@
 //! The words of a vendor. Texts are written for CUDA; for GPUs of AMD they get the words of ROCm.
 
 use crate::result::{Analysis, DeviceInfo};
-use serde_json::Value;
 
 /// Words and phrases of CUDA, and those of ROCm in their place. PyTorch calls its module `torch.cuda` on both. Counters of ROCm are not
 /// read, so that no text may ask for them.
@@ -21,11 +20,11 @@ const ROCM: [(&str, &str); 23] = [
     ("(nsys --trace=osrt, or stacks)", "(stacks)"),
     (
         "the native collector (profiling.timeline=native), run.mode=light, or nsys with --trace=cuda,nvtx",
-        "rocprofv3 --kernel-trace",
+        "torch.profiler without stacks, shapes and memory",
     ),
     (
         "Use the native collector (profiling.timeline=native), run.mode=light, or fewer traced interfaces in nsys.",
-        "Trace kernels alone (rocprofv3 --kernel-trace).",
+        "Use torch.profiler without stacks, shapes and memory.",
     ),
     (
         "counters of ncu, as a second input beside this capture or from `roofgap profile` with ncu",
@@ -44,28 +43,36 @@ const ROCM: [(&str, &str); 23] = [
 pub fn reword<'a>(devices: &[DeviceInfo], texts: impl IntoIterator<Item = &'a mut String>) {
     let is_amd = |device: &DeviceInfo| {
         let name = device.name.as_deref().unwrap_or_default();
-        ["AMD", "Instinct", "Radeon", "gfx"].iter().any(|word| name.contains(word)) || name.starts_with("MI")
+        let model =
+            name.strip_prefix("MI").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+        model || ["AMD", "Instinct", "Radeon", "gfx"].iter().any(|word| name.contains(word))
     };
     if !devices.iter().any(is_amd) {
         return;
     }
     for text in texts {
         for (cuda, rocm) in ROCM.iter().filter(|(cuda, _)| text.contains(cuda)).collect::<Vec<_>>() {
-            *text = text.replace(cuda, rocm);
+            *text = replaced(text, cuda, rocm);
         }
     }
 }
 
+/// Replaces a phrase where it is no part of a name of the program, such as `my_NCCL_kernel`.
+fn replaced(text: &str, phrase: &str, new: &str) -> String {
+    let is_joined = |c: char| c == '_' || c.is_alphanumeric();
+    let (mut told, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some((before, after)) = rest.split_once(phrase) {
+        let inside = phrase.starts_with(is_joined) && before.ends_with(is_joined) || after.starts_with('_');
+        told.extend([before, if inside { phrase } else { new }]);
+        rest = after;
+    }
+    told + rest
+}
+
 /// Puts the findings and reasons of an analysis into the words of the vendor of its devices.
 pub fn reword_analysis(analysis: &mut Analysis) {
-    let text = |value| match value {
-        &mut Value::String(ref mut text) => Some(text),
-        _ => None,
-    };
-    let findings = analysis.findings.iter_mut().flat_map(|finding| {
-        let said = [&mut finding.title, &mut finding.action, &mut finding.disproof];
-        said.into_iter().chain(finding.evidence.values_mut().filter_map(text))
-    });
+    let findings = analysis.findings.iter_mut();
+    let findings = findings.flat_map(|own| [&mut own.title, &mut own.action, &mut own.disproof]);
     reword(&analysis.devices, findings.chain(analysis.reasons.iter_mut().map(|reason| &mut reason.why)));
 }
 
@@ -87,6 +94,11 @@ mod tests {
         assert_eq!(said("NVIDIA H200", text), text);
         let rocm = "replay it as a HIP graph (torch.cuda.graph, hipStreamBeginCapture)";
         assert_eq!(said("AMD Instinct MI300X", text), rocm);
+        assert_eq!(
+            said("MI300X", "NCCL and my_NCCL_kernel, NCCL_ring"),
+            "RCCL and my_NCCL_kernel, NCCL_ring"
+        );
+        assert_eq!(said("MIG 1g.10gb", "NCCL"), "NCCL");
     }
 
     /// Advice for an AMD GPU names no tool of NVIDIA. Findings of whole graphs and of ncu are about captures of such tools.
