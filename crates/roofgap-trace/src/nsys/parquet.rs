@@ -235,8 +235,8 @@ mod tests {
     use parquet::schema::parser::parse_message_type;
     use std::sync::Arc;
 
-    /// Writes a table with a column of equal numbers and one of an unread type, and returns its number of rows as read.
-    fn rows_read(rows: usize, column: &str) -> Result<usize, String> {
+    /// Writes a table with a column of equal numbers and one of an unread type.
+    fn written(rows: usize) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let schema = "message t { required int64 start; optional fixed_len_byte_array(1) raw; }";
         let file = File::create(folder.path().join("T.parquet")).unwrap();
@@ -252,6 +252,11 @@ mod tests {
         raw.close().unwrap();
         group.close().unwrap();
         file.close().unwrap();
+        folder
+    }
+
+    fn rows_read(rows: usize, column: &str) -> Result<usize, String> {
+        let folder = written(rows);
         let mut read = 0;
         let folder = Folder::open(folder.path()).unwrap();
         folder.each("T", &[column], |_| read += 1).map(|()| read).map_err(|error| error.to_string())
@@ -266,6 +271,18 @@ mod tests {
     fn more_rows_than_a_file_can_have_are_refused() {
         assert_eq!(rows_read(1 << 16, "start"), Ok(1 << 16));
         assert!(rows_read(1 << 18, "start").unwrap_err().contains("262144 rows in"));
+    }
+
+    #[test]
+    fn a_page_larger_than_its_column_is_refused() {
+        let folder = written(9);
+        let file = Folder::open(folder.path()).unwrap().file("T").unwrap().unwrap();
+        let group = file.get_row_group(0).unwrap();
+        // The dictionary is one number.
+        for (most, is_read) in [(7, false), (8, true)] {
+            let mut pages = Pages { all: group.get_column_page_reader(0).unwrap(), most };
+            assert_eq!(pages.next().unwrap().is_ok(), is_read);
+        }
     }
 
     #[test]
