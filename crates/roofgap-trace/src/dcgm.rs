@@ -1,8 +1,9 @@
 //! Metrics of NVIDIA's DCGM exporter as text of Prometheus or OpenMetrics, with the time of each sample.
 
+use crate::model::MOST_DEVICES;
 use crate::vitals::{GpuVitals, Vital, is_moment};
 use crate::{Format, ReadError, input};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 const NAME: &str = "text of the DCGM exporter";
@@ -51,25 +52,34 @@ fn read(path: &Path) -> Result<Vec<GpuVitals>, ReadError> {
     let text = String::from_utf8_lossy(&bytes);
     // Only OpenMetrics has an end; its times are in seconds.
     let ns = if text.trim_end().ends_with("# EOF") { 1e9 } else { 1e6 };
-    let (mut gpus, mut hosts): (Vec<GpuVitals>, _) = (Vec::new(), BTreeSet::new());
+    let (mut gpus, mut hosts): (BTreeMap<u32, GpuVitals>, _) = (BTreeMap::new(), BTreeSet::new());
     let mut is_timed = false;
-    for line in text.lines() {
+    let of_one_host =
+        |what: String| Err(ReadError::unsupported(path, what, "give those of the host of the capture"));
+    // Of two powers at one time, the first is kept: that of the moment, not the mean.
+    let is_mean = |line: &&str| line.starts_with("DCGM_FI_DEV_POWER_USAGE{");
+    let others = text.lines().filter(|line| !is_mean(line));
+    for line in others.chain(text.lines().filter(is_mean)) {
         let Some((vital, labels, value, time)) = sample(line) else { continue };
         let label = |name: &str| labels.iter().find(|(own, _)| *own == name).map(|(_, value)| *value);
         let Some(number) = label("gpu").and_then(|number| number.parse().ok()) else { continue };
         let Some(at) = time.map(|time| (time * ns) as i64).filter(|at| is_moment(*at)) else { continue };
         is_timed = true;
         hosts.extend(label("Hostname"));
-        let gpu = match gpus.iter().position(|gpu| gpu.number == number) {
-            Some(known) => &mut gpus[known],
-            None => gpus.push_mut(GpuVitals {
-                number,
-                uuid: label("UUID").map(|uuid| uuid.trim_start_matches("GPU-").to_owned()),
-                name: label("modelName").map(str::to_owned),
-                activity_source: "DCGM",
-                ..GpuVitals::default()
-            }),
-        };
+        if gpus.len() == MOST_DEVICES && !gpus.contains_key(&number) {
+            return of_one_host(format!("metrics of more than {MOST_DEVICES} GPUs"));
+        }
+        let gpu = gpus.entry(number).or_insert_with(|| GpuVitals {
+            number,
+            name: label("modelName").map(str::to_owned),
+            activity_source: "DCGM",
+            ..GpuVitals::default()
+        });
+        if let Some(uuid) = label("UUID").map(|uuid| uuid.trim_start_matches("GPU-"))
+            && gpu.uuid.get_or_insert_with(|| uuid.to_owned()) != uuid
+        {
+            return of_one_host(format!("metrics of two GPUs with the number {number}"));
+        }
         let is_instance = label("GPU_I_ID").is_some_and(|id| !id.is_empty());
         gpu.is_mig |= is_instance;
         if !(is_instance && matches!(vital, Vital::Activity(_))) {
@@ -82,11 +92,10 @@ fn read(path: &Path) -> Result<Vec<GpuVitals>, ReadError> {
         return Err(ReadError::unsupported(path, what, remedy));
     }
     if hosts.len() > 1 {
-        let what = format!("metrics of {} hosts", hosts.len());
-        return Err(ReadError::unsupported(path, what, "give those of the host of the capture"));
+        return of_one_host(format!("metrics of {} hosts", hosts.len()));
     }
-    gpus.iter_mut().for_each(GpuVitals::settle);
-    Ok(gpus)
+    gpus.values_mut().for_each(GpuVitals::settle);
+    Ok(gpus.into_values().collect())
 }
 
 /// A sample: its place, labels, value in our unit, and time.
@@ -179,5 +188,27 @@ mod tests {
         assert!(written(&line).unwrap_err().contains("without times"));
         let two = format!("{line} 5\n{} 5\n", line.replace("Hostname=\"a\"", "Hostname=\"b\""));
         assert!(written(&two).unwrap_err().contains("metrics of 2 hosts"));
+        let nameless = line.replace(",Hostname=\"a\"", "");
+        let two = format!("{nameless} 5\n{} 5\n", nameless.replace("GPU-07", "GPU-08"));
+        assert!(written(&two).unwrap_err().contains("two GPUs with the number 1"));
+        let many = |most| -> String {
+            (0..most).map(|gpu| format!("DCGM_FI_DEV_SM_CLOCK{{gpu=\"{gpu}\"}} 1575 5\n")).collect()
+        };
+        assert_eq!(written(&many(MOST_DEVICES)).unwrap().len(), MOST_DEVICES);
+        assert!(written(&many(MOST_DEVICES + 1)).unwrap_err().contains("more than 4096 GPUs"));
+    }
+
+    #[test]
+    fn series_may_be_in_any_order() {
+        let lines = [
+            ("DEV_POWER_USAGE", 500, 9),
+            ("DEV_POWER_USAGE_INSTANT", 698, 9),
+            ("DEV_TOTAL_ENERGY_CONSUMPTION", 3000, 9),
+            ("DEV_TOTAL_ENERGY_CONSUMPTION", 2000, 5),
+        ];
+        let line = |(name, value, at)| format!("DCGM_FI_{name}{{{GPU}}} {value} {at}\n");
+        let [gpu] = &written(&lines.map(line).concat()).unwrap()[..] else { panic!() };
+        assert_eq!(gpu.energy, [(5_000_000, 2.0), (9_000_000, 3.0)]);
+        assert_eq!((gpu.states.len(), gpu.states[0].watts), (1, Some(698.0)), "the power of the moment");
     }
 }

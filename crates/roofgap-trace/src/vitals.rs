@@ -93,13 +93,14 @@ pub struct GpuUser {
 }
 
 impl Trace {
-    /// Returns the vitals of a device: those with its UUID, or where one is not known with its number.
+    /// Returns the vitals of a device: those with its UUID, or where one is not known with its number. Those of a file of vitals go
+    /// before counters in a trace, which name no source of activity.
     pub fn vitals_of(&self, device: &Device) -> Option<&GpuVitals> {
         let same = |own: &&GpuVitals| match (&device.uuid, &own.uuid) {
             (Some(one), Some(other)) => one.trim_start_matches("GPU-").eq_ignore_ascii_case(other),
             _ => own.number == device.number,
         };
-        self.vitals.iter().find(same)
+        self.vitals.iter().filter(same).min_by_key(|own| own.activity_source.is_empty())
     }
 }
 
@@ -149,7 +150,10 @@ pub(crate) struct Readings(Vec<(u32, Ns, Counter, f64)>);
 impl Readings {
     /// Adds a reading. One of an unknown counter, GPU or value is a loss with the name of the counter.
     pub fn add(&mut self, gpu: Option<u32>, at: Ns, name: &str, value: Option<f64>, losses: &mut Losses) {
-        match (gpu, Counter::named(name), value.filter(|value| *value >= 0.0)) {
+        let counter = Counter::named(name);
+        // Counts of bytes in a window are the largest.
+        let most = if matches!(counter, Some(Counter::Sampled(_))) { 1e15 } else { 1e9 };
+        match (gpu, counter, value.filter(|value| (0.0..=most).contains(value))) {
             (_, Some(Counter::Ignored), _) => {}
             (Some(gpu), Some(counter), Some(value)) => self.0.push((gpu, at, counter, value)),
             _ => losses.add_message(LossKind::EventUnknown, &format!("counter {name}"), 1),
@@ -215,7 +219,8 @@ impl GpuVitals {
 
     /// Puts values in order, and joins those of one time. An activity without a start began with the one before.
     pub(crate) fn settle(&mut self) {
-        // Counters and times that go back are those of a clock that was set, or of a driver that was loaded again.
+        self.energy.sort_by_key(|reading| reading.0);
+        // Counters that go back are those of a clock that was set, or of a driver that was loaded again.
         self.energy.dedup_by(|next, last| next.0 <= last.0 || next.1 < last.1);
         self.states.sort_by_key(|state| state.at);
         self.states.dedup_by(|next, last| {
@@ -373,6 +378,25 @@ mod tests {
         assert_eq!(gpu.activity, [GpuActivity { span: (6, 8), pct: [Some(90.25), None, Some(12.5)] }]);
         let user = GpuUser { pid: 9, name: Some("python".into()), own: Some(false), sm_pct: Some(42) };
         assert_eq!(gpu.processes, [(7, vec![user])]);
+    }
+
+    #[test]
+    fn impossible_values_of_counters_are_losses() {
+        let (mut readings, mut losses) = (Readings::default(), Losses::default());
+        for value in [1980.0, -1.0, 1e308, f64::INFINITY, f64::NAN] {
+            readings.add(Some(0), 5, "SM Clock (MHz)", Some(value), &mut losses);
+        }
+        assert_eq!((readings.0.len(), losses.count(LossKind::EventUnknown)), (1, 4));
+    }
+
+    #[test]
+    fn vitals_of_a_file_go_before_counters_of_a_trace() {
+        let own = |activity_source| GpuVitals { activity_source, ..GpuVitals::default() };
+        for vitals in [["", "DCGM"], ["DCGM", ""]] {
+            let trace = Trace { vitals: vitals.map(own).to_vec(), ..Trace::default() };
+            let found = trace.vitals_of(&Device::default()).map(|own| own.activity_source);
+            assert_eq!(found, Some("DCGM"));
+        }
     }
 
     #[test]

@@ -224,7 +224,11 @@ pub fn open_side(
     if path.is_dir() && !locate::is_run(&path) && metrics.is_file() {
         return Ok(OpenedSide::new(read_analysis(&metrics)?, wanted));
     }
-    if path.is_file() || Sniffed::of(&path).is_ok() {
+    let sniffed = Sniffed::of(&path);
+    if let Err(error @ ReadError::Unsupported { .. }) = sniffed {
+        return Err(error.into());
+    }
+    if path.is_file() || sniffed.is_ok() {
         let analysis = if names_schema(&path) {
             read_analysis(&path)?
         } else {
@@ -300,4 +304,22 @@ fn names_schema(path: &Path) -> bool {
         let _ = file.take(256).read_to_end(&mut start);
     }
     String::from_utf8_lossy(&start).contains(SCHEMA)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roofgap_collect::child::Cancel;
+    use roofgap_collect::tool::Search;
+
+    #[test]
+    fn an_arrow_export_as_a_side_says_what_to_export() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("StringIds.arrow"), "").unwrap();
+        let wanted = folder.path().to_str().unwrap();
+        let search = Search { named: None, path: Vec::new(), root: None };
+        let exporter = Exporter::new(search, Cancel::new());
+        let error = open_side(folder.path(), wanted, &Overrides::default(), &exporter).unwrap_err();
+        assert!(error.to_string().contains("nsys export --type parquetdir"), "{error}");
+    }
 }

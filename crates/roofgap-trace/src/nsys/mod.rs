@@ -231,7 +231,7 @@ fn is_about_graphics(text: &str) -> bool {
 /// Tells whether a diagnostic is about something that no number of this capture needs. A process without CUDA is one beside those
 /// whose work was recorded.
 fn is_note(text: &str, has_work: bool) -> bool {
-    const NOTES: [&str; 16] = [
+    const NOTES: [&str; 14] = [
         "No NVTX events",
         "No OS runtime libraries events",
         "Not all OS runtime libraries events",
@@ -240,8 +240,6 @@ fn is_note(text: &str, has_work: bool) -> bool {
         "Unable to configure the collection of CPU IP",
         "Collection of CPU IP",
         "Collection of IP samples",
-        "GPU Metrics [",
-        "Some events (",
         "Sampling data cannot be collected",
         "Scheduling information is absent",
         "No MMAP events were received",
@@ -249,10 +247,13 @@ fn is_note(text: &str, has_work: bool) -> bool {
         "Failed to load symbols",
         "Installed CUDA driver version",
     ];
+    /// The start of a note, and what tells it from a message that matters.
+    const TOLD: [[&str; 2]; 2] = [["GPU Metrics [", "permission"], ["Some events (", "CPU utilization"]];
     const OF_A_PROCESS: [&str; 2] = ["No CUDA events", "CUDA profiling might have not been started"];
     let text = text.trim();
     let starts = |begin: &&str| text.starts_with(*begin);
-    NOTES.iter().any(starts) || has_work && OF_A_PROCESS.iter().any(starts)
+    let told = TOLD.iter().any(|[start, part]| starts(start) && text.contains(part));
+    told || NOTES.iter().any(starts) || has_work && OF_A_PROCESS.iter().any(starts)
 }
 
 /// Gives work that names no process to the one process that made calls, where there is only one.

@@ -2,7 +2,9 @@
 
 use crate::ReadError;
 use crate::sqlite::{Tables, Value};
-use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::basic::Type;
+use parquet::column::page::{Page, PageMetadata, PageReader};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
 use parquet::data_type::{ByteArray, DataType};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -13,6 +15,10 @@ use std::path::{Path, PathBuf};
 
 /// Rows that are decoded at a time.
 const BATCH: usize = 8192;
+
+/// Limits of a table: its rows, and its size without compression in bytes, by the size of its file.
+const MOST_ROWS: fn(u64) -> u64 = |bytes| (1 << 16) + 16 * bytes;
+const MOST_BYTES: fn(u64) -> u64 = |bytes| (64 << 20) + 200 * bytes;
 
 /// A folder of tables.
 pub struct Folder {
@@ -27,7 +33,8 @@ impl Folder {
     pub fn open(path: &Path) -> Result<Self, ReadError> {
         let entries = std::fs::read_dir(path).map_err(|error| ReadError::io(path, error))?;
         let files = entries.flatten().map(|entry| entry.path());
-        let tables = files.filter(|file| file.extension().is_some_and(|end| end == "parquet"));
+        let tables =
+            files.filter(|file| file.extension().is_some_and(|end| end == "parquet") && file.is_file());
         let named = tables.filter_map(|file| Some((file.file_stem()?.to_str()?.to_owned(), file)));
         Ok(Self { path: path.to_path_buf(), files: named.collect(), read: RefCell::default() })
     }
@@ -46,7 +53,20 @@ impl Folder {
     fn file(&self, table: &str) -> Result<Option<SerializedFileReader<File>>, ReadError> {
         let Some(path) = self.files.get(table) else { return Ok(None) };
         let file = File::open(path).map_err(|error| ReadError::io(path, error))?;
-        SerializedFileReader::new(file).map(Some).map_err(|error| self.damaged(table, &error))
+        let bytes = file.metadata().map_err(|error| ReadError::io(path, error))?.len();
+        let file = SerializedFileReader::new(file).map_err(|error| self.damaged(table, &error))?;
+        let groups = file.metadata().row_groups();
+        let total = |numbers: &mut dyn Iterator<Item = i64>| {
+            numbers.map(|number| u64::try_from(number).unwrap_or(u64::MAX)).fold(0, u64::saturating_add)
+        };
+        let rows = total(&mut groups.iter().map(|group| group.num_rows()));
+        let columns = groups.iter().flat_map(|group| group.columns());
+        let unpacked = total(&mut columns.map(|column| column.uncompressed_size()));
+        if rows > MOST_ROWS(bytes) || unpacked > MOST_BYTES(bytes) {
+            let what = format!("{rows} rows in {unpacked} bytes, too many for a file of {bytes} bytes");
+            return Err(self.damaged(table, &ParquetError::General(what)));
+        }
+        Ok(Some(file))
     }
 
     fn damaged(&self, table: &str, error: &ParquetError) -> ReadError {
@@ -62,8 +82,14 @@ impl Folder {
         let places: Vec<Option<usize>> = columns.iter().map(|name| place(file, name)).collect();
         for group in 0..file.num_row_groups() {
             let group = file.get_row_group(group)?;
-            let open = |place: &Option<usize>| place.map(|at| group.get_column_reader(at)).transpose();
-            let mut readers = places.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+            let open = |at| {
+                let column = group.metadata().column(at);
+                let most = usize::try_from(column.uncompressed_size()).unwrap_or(0);
+                let pages = Pages { all: group.get_column_page_reader(at)?, most };
+                Ok::<_, ParquetError>(get_column_reader(column.column_descr_ptr(), Box::new(pages)))
+            };
+            let readers = places.iter().map(|place| place.map(open).transpose());
+            let mut readers = readers.collect::<Result<Vec<_>, _>>()?;
             let mut left = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
             while left > 0 && readers.iter().any(Option::is_some) {
                 let most = left.min(BATCH);
@@ -82,11 +108,49 @@ impl Folder {
     }
 }
 
-/// Returns the place of a column of plain values.
+/// The pages of a column. A page that is larger than its column, or has more words in its dictionary than bytes, is an error.
+struct Pages {
+    all: Box<dyn PageReader>,
+    /// Size of the column without compression, bytes.
+    most: usize,
+}
+
+impl Iterator for Pages {
+    type Item = Result<Page, ParquetError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.get_next_page().transpose()
+    }
+}
+
+impl PageReader for Pages {
+    fn get_next_page(&mut self) -> Result<Option<Page>, ParquetError> {
+        let page = self.all.get_next_page()?;
+        let is_too_large = |page: &Page| {
+            let bytes = page.buffer().len();
+            bytes > self.most || page.is_dictionary_page() && page.num_values() as usize > bytes
+        };
+        if page.as_ref().is_some_and(is_too_large) {
+            return Err(ParquetError::General("a page larger than its column".into()));
+        }
+        Ok(page)
+    }
+
+    fn peek_next_page(&mut self) -> Result<Option<PageMetadata>, ParquetError> {
+        self.all.peek_next_page()
+    }
+
+    fn skip_next_page(&mut self) -> Result<(), ParquetError> {
+        self.all.skip_next_page()
+    }
+}
+
+/// Returns the place of a column of plain values of a type that is read.
 fn place(file: &SerializedFileReader<File>, name: &str) -> Option<usize> {
     let columns = file.metadata().file_metadata().schema_descr().columns();
     let is_it = |column: &parquet::schema::types::ColumnDescriptor| {
-        column.name() == name && column.max_rep_level() == 0 && column.max_def_level() <= 1
+        let is_read = !matches!(column.physical_type(), Type::INT96 | Type::FIXED_LEN_BYTE_ARRAY);
+        is_read && column.name() == name && column.max_rep_level() == 0 && column.max_def_level() <= 1
     };
     columns.iter().position(|column| is_it(column))
 }
@@ -111,7 +175,7 @@ impl Cell {
     }
 }
 
-/// Reads the next values of a column; those of a missing one, or one of another type, are null.
+/// Reads the next values of a column; those of a missing one are null.
 fn cells(reader: Option<&mut ColumnReader>, most: usize) -> Result<Vec<Cell>, ParquetError> {
     use ColumnReader as Reader;
     match reader {
@@ -159,5 +223,72 @@ impl Tables for Folder {
         let mut state = new(0);
         self.each(table, columns, |values| row(&mut state, values))?;
         Ok(vec![state])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parquet::data_type::{FixedLenByteArrayType, Int64Type};
+    use parquet::file::properties::WriterProperties;
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::parser::parse_message_type;
+    use std::sync::Arc;
+
+    /// Writes a table with a column of equal numbers and one of an unread type.
+    fn written(rows: usize) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let schema = "message t { required int64 start; optional fixed_len_byte_array(1) raw; }";
+        let file = File::create(folder.path().join("T.parquet")).unwrap();
+        let properties = Arc::new(WriterProperties::builder().build());
+        let schema = Arc::new(parse_message_type(schema).unwrap());
+        let mut file = SerializedFileWriter::new(file, schema, properties).unwrap();
+        let mut group = file.next_row_group().unwrap();
+        let mut start = group.next_column().unwrap().unwrap();
+        start.typed::<Int64Type>().write_batch(&vec![7; rows], None, None).unwrap();
+        start.close().unwrap();
+        let mut raw = group.next_column().unwrap().unwrap();
+        raw.typed::<FixedLenByteArrayType>().write_batch(&[], Some(&vec![0; rows]), None).unwrap();
+        raw.close().unwrap();
+        group.close().unwrap();
+        file.close().unwrap();
+        folder
+    }
+
+    fn rows_read(rows: usize, column: &str) -> Result<usize, String> {
+        let folder = written(rows);
+        let mut read = 0;
+        let folder = Folder::open(folder.path()).unwrap();
+        folder.each("T", &[column], |_| read += 1).map(|()| read).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_column_of_an_unread_type_is_missing() {
+        assert_eq!((rows_read(9, "start"), rows_read(9, "raw")), (Ok(9), Ok(0)));
+    }
+
+    #[test]
+    fn more_rows_than_a_file_can_have_are_refused() {
+        assert_eq!(rows_read(1 << 16, "start"), Ok(1 << 16));
+        assert!(rows_read(1 << 18, "start").unwrap_err().contains("262144 rows in"));
+    }
+
+    #[test]
+    fn a_page_larger_than_its_column_is_refused() {
+        let folder = written(9);
+        let file = Folder::open(folder.path()).unwrap().file("T").unwrap().unwrap();
+        let group = file.get_row_group(0).unwrap();
+        // The dictionary is one number.
+        for (most, is_read) in [(7, false), (8, true)] {
+            let mut pages = Pages { all: group.get_column_page_reader(0).unwrap(), most };
+            assert_eq!(pages.next().unwrap().is_ok(), is_read);
+        }
+    }
+
+    #[test]
+    fn only_plain_files_are_tables() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("T.parquet")).unwrap();
+        assert!(Folder::open(folder.path()).unwrap().files.is_empty());
     }
 }

@@ -408,7 +408,7 @@ impl Packets {
             let (name, own) = sequence.counters.get(&key).map_or(("", 0), |(name, gpu)| (name, *gpu));
             let value = match last(counter, 3)? {
                 Some(Wire::Fixed64(bits)) => Some(f64::from_bits(bits)),
-                _ => number(counter, 2)?.map(|value| value as f64),
+                _ => number(counter, 2)?.map(|value| value as i64 as f64),
             };
             let gpu = u32::try_from(gpu.unwrap_or(own)).ok();
             self.readings.add(gpu, at, name, value, &mut trace.losses);
