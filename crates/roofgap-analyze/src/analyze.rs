@@ -618,7 +618,7 @@ const MOST_QUOTED: usize = 160;
 
 /// Returns the message of the recording tool that says why it has no records of the GPU, or that it has none although it traced CUDA.
 fn cuda_failed(losses: &Losses) -> Option<&str> {
-    const FAILED: [&str; 3] = ["CUDA driver version", "CUPTI_ERROR", "injection"];
+    const FAILED: [&str; 3] = ["CUDA driver version", "CUPTI_ERROR", "CUDA injection"];
     const NOTHING: [&str; 2] = ["No CUDA events", "CUDA profiling might"];
     let kinds = [LossKind::ToolNote, LossKind::ToolError, LossKind::ToolWarning];
     let says = |words: &[&str]| {

@@ -261,13 +261,14 @@ fn causes(stage: &Stage, busy: i64, idle: Idle) -> [(i64, StageLimit, &'static s
     let each = |ns: i64| stage.each_device(ns);
     let (detail, before) = (stage.idle_detail, stage.before);
     let outside = stage.outside().idle_ns;
+    let after_launch_ns = stage.period_ns.map_or(before.after_launch_ns, |_| 0);
     let (after, host_first) = match stage.period_ns {
         Some(_) => (
             (outside, StageLimit::StepGaps, "the CPU had not launched the next step yet"),
             each(detail.host_first_ns),
         ),
         None => {
-            let known = each(before.data_loading_ns + before.cold_ns);
+            let known = each(before.data_loading_ns + before.cold_ns + before.after_launch_ns);
             let ns = (outside - known).max(0) + each(detail.host_first_ns);
             let why = "the CPU worked before the first or after the last GPU operation";
             ((ns, StageLimit::Host, why), 0)
@@ -312,7 +313,7 @@ fn causes(stage: &Stage, busy: i64, idle: Idle) -> [(i64, StageLimit, &'static s
             "managed memory moved between host and device, page by page",
         ),
         (
-            each(idle.other_ns - detail.paging_ns),
+            each(idle.other_ns - detail.paging_ns + after_launch_ns),
             StageLimit::GpuGaps,
             "work was launched and had not started",
         ),

@@ -4,8 +4,9 @@
 use super::spike::SpikePart;
 use crate::attribution::is_migration;
 use crate::names::{Family, family};
+use crate::result::CopyKind;
 use crate::stages::{Span, StageIndex, StageSpans};
-use crate::timeline::IntervalSet;
+use crate::timeline::{IntervalSet, copy_kind};
 use roofgap_base::stats::median;
 use roofgap_trace::{CallClass, GpuOps, MemoryKind, NameId, Ns, OpKind, ShapeId, ThreadId, Trace};
 use rustc_hash::FxHashMap;
@@ -25,8 +26,8 @@ pub struct StageEvidence {
     pub chains: ChainUse,
     /// Attention in separate kernels: a product, a softmax among elementwise kernels, and another product.
     pub attention: ChainUse,
-    /// Time of kernels while managed memory moved, beyond the median of the same kernels in the same shape at other times, ns.
-    pub faulting_ns: Ns,
+    /// Managed memory that moved.
+    pub paging: PagingUse,
     /// Number of memsets, and the sum of their durations, ns.
     pub memsets: (u64, Ns),
     /// Launches of whole graphs.
@@ -43,6 +44,17 @@ pub struct StageEvidence {
     pub other_work: Option<OtherWork>,
     /// What took the time of the slowest step, where it took longer than its work explains.
     pub spike: Vec<SpikePart>,
+}
+
+/// Times of managed memory that moves, summed over devices.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PagingUse {
+    /// Time of pieces on their way to the host beside no kernel, ns.
+    pub back_ns: Ns,
+    /// The same beside kernels, ns.
+    pub evicted_ns: Ns,
+    /// Time of kernels beside pieces, beyond the median of the same kernels in the same shape at other times, ns.
+    pub faulting_ns: Ns,
 }
 
 /// Gaps in which the launching thread made no calls for long.
@@ -658,7 +670,7 @@ pub fn evidence(trace: &Trace, index: &StageIndex, members: &[Vec<u32>]) -> Vec<
                 members().for_each(|op| collector.add_shared(op));
             }
             let mut found = collector.finish(trace, &mut kinds);
-            found.faulting_ns = faulting_ns(trace, &of_stage);
+            found.paging = paging(trace, &of_stage);
             found.stage = index.name(stage).to_owned();
             found.syncs = syncs(trace, index.spans(stage));
             let calls = index.contexts().of_call.iter().zip(&trace.calls.class);
@@ -671,28 +683,51 @@ pub fn evidence(trace: &Trace, index: &StageIndex, members: &[Vec<u32>]) -> Vec<
         .collect()
 }
 
-/// Returns how much longer kernels take while managed memory moves than the median of their other launches of the same shape, ns.
-fn faulting_ns(trace: &Trace, members: &[usize]) -> Ns {
+/// Measures the managed memory that moves during a stage.
+fn paging(trace: &Trace, members: &[usize]) -> PagingUse {
     let ops = &trace.ops;
-    let mut paging: Times = Times::default();
-    for op in members.iter().filter(|op| is_migration(trace, **op)) {
-        paging.entry(ops.device[*op].0).or_default().add(ops.start[*op], ops.end[*op]);
-    }
-    if paging.is_empty() {
-        return 0;
-    }
-    // Durations beside pieces and apart from them.
-    let mut shapes: FxHashMap<(NameId, ShapeId), [Vec<Ns>; 2]> = FxHashMap::default();
-    for op in members.iter().filter(|op| ops.kind[**op] == OpKind::Kernel) {
-        let moves =
-            paging.get(&ops.device[*op].0).is_some_and(|set| set.overlap(ops.start[*op], ops.end[*op]) > 0);
-        let shape = ops.shape.get(*op).copied().unwrap_or_default();
-        shapes.entry((ops.name[*op], shape)).or_default()[usize::from(!moves)].push(ops.duration(*op));
-    }
-    let beyond = |[beside, apart]: &mut [Vec<Ns>; 2]| {
-        median(apart).map_or(0, |usual| beside.iter().map(|ns| (ns - usual).max(0)).sum())
+    let (mut pieces, mut to_host, mut kernels) = (Times::default(), Times::default(), Times::default());
+    let add = |times: &mut Times, op: usize| {
+        times.entry(ops.device[op].0).or_default().add(ops.start[op], ops.end[op]);
     };
-    shapes.values_mut().map(beyond).sum()
+    for op in members.iter().copied().filter(|op| is_migration(trace, *op)) {
+        add(&mut pieces, op);
+        if copy_kind(trace.names.get(ops.name[op])) == CopyKind::ManagedToHost {
+            add(&mut to_host, op);
+        }
+    }
+    if pieces.is_empty() {
+        return PagingUse::default();
+    }
+    // Durations apart from pieces, and kernels beside them.
+    let mut shapes: FxHashMap<(NameId, ShapeId), (Vec<Ns>, Vec<usize>)> = FxHashMap::default();
+    for op in members.iter().copied().filter(|op| ops.kind[*op] == OpKind::Kernel) {
+        add(&mut kernels, op);
+        let moves =
+            pieces.get(&ops.device[op].0).is_some_and(|set| set.overlap(ops.start[op], ops.end[op]) > 0);
+        let shape = ops.shape.get(op).copied().unwrap_or_default();
+        let (apart, beside) = shapes.entry((ops.name[op], shape)).or_default();
+        if moves { beside.push(op) } else { apart.push(ops.duration(op)) }
+    }
+    // Kernels that wait at the same time lose it once.
+    let mut beyond: FxHashMap<u16, Vec<(Ns, Ns)>> = FxHashMap::default();
+    for (apart, beside) in shapes.values_mut() {
+        let usual = median(apart).unwrap_or(Ns::MAX);
+        for op in beside.iter().copied().filter(|op| ops.duration(*op) > usual) {
+            beyond.entry(ops.device[op].0).or_default().push((ops.start[op] + usual, ops.end[op]));
+        }
+    }
+    let overlap = |(device, set): (&u16, &IntervalSet)| {
+        let kernels = kernels.get(device);
+        let each = set.intervals().iter();
+        each.map(|(start, end)| kernels.map_or(0, |kernels| kernels.overlap(*start, *end))).sum::<Ns>()
+    };
+    let evicted_ns = to_host.iter().map(overlap).sum();
+    PagingUse {
+        back_ns: to_host.values().map(IntervalSet::length).sum::<Ns>() - evicted_ns,
+        evicted_ns,
+        faulting_ns: beyond.into_values().map(|list| IntervalSet::of(list).length()).sum(),
+    }
 }
 
 fn syncs(trace: &Trace, spans: &StageSpans) -> SyncUse {

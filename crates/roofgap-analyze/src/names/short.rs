@@ -201,6 +201,14 @@ impl<'a> Parts<'a> {
     /// Splits a clean name.
     pub fn of(name: &'a str) -> Self {
         let mut open: Vec<char> = Vec::new();
+        // Number of each kind in `open`, so that no closing bracket is searched for in vain.
+        let mut inside = [0usize; 4];
+        let kind = |c| match c {
+            '(' | ')' => 0,
+            '[' | ']' => 1,
+            '{' | '}' => 2,
+            _ => 3,
+        };
         // Positions at depth 0: where the name starts, its last part starts, its arguments start, and its parameters start.
         let (mut start, mut last, mut arguments, mut end) = (0, 0, None, name.len());
         for (at, c) in name.char_indices() {
@@ -216,17 +224,24 @@ impl<'a> Parts<'a> {
                         arguments.get_or_insert(at);
                     }
                     open.push(c);
+                    inside[kind(c)] += 1;
                 }
-                '(' | '[' | '{' => open.push(c),
+                '(' | '[' | '{' => {
+                    open.push(c);
+                    inside[kind(c)] += 1;
+                }
                 '>' if open.last() == Some(&'<') && !compares(name, at) => {
                     open.pop();
+                    inside[kind(c)] -= 1;
                 }
                 // ncu leaves out the bracket before an inner lambda.
                 ')' | ']' | '}' => {
-                    let opener =
-                        [(')', '('), (']', '[')].iter().find(|pair| pair.0 == c).map_or('{', |pair| pair.1);
-                    let from = open.iter().rposition(|opened| *opened == opener);
-                    open.truncate(from.unwrap_or(open.len()));
+                    let left = inside[kind(c)].saturating_sub(1);
+                    while inside[kind(c)] > left
+                        && let Some(opened) = open.pop()
+                    {
+                        inside[kind(opened)] -= 1;
+                    }
                 }
                 ' ' if outside && !name[at..].trim_start().starts_with(['(', '<']) => {
                     (start, last, arguments) = (at + 1, at + 1, None);
@@ -253,6 +268,14 @@ impl<'a> Parts<'a> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn brackets_that_nothing_opened_are_passed_over() {
+        let name = format!("f{}{}", "<".repeat(400_000), ")".repeat(400_000));
+        assert_eq!(Parts::of(&name).base, "f");
+        assert_eq!(Parts::of("a::f<[(<]>::g(int)").base, "g");
+        assert_eq!(Parts::of("f<g)>(int)").parameters, "(int)");
+    }
 
     #[test]
     fn real_names() {

@@ -409,7 +409,8 @@ impl Stage {
         let queued_ns = self.each_device(self.queued_ns).min(all);
         let after = self.each_device(self.after_ns).min(all - queued_ns);
         let idle_ns = all - queued_ns - after;
-        Outside { queued_ns, idle_ns, before_ns: self.each_device(self.before.idle_ns).min(idle_ns) }
+        let before_ns = self.each_device(self.before.idle_ns + self.before.after_launch_ns).min(idle_ns);
+        Outside { queued_ns, idle_ns, before_ns }
     }
 
     /// Returns the time of a step in the steady state, ns; `None` without steps.
@@ -474,12 +475,15 @@ results! {
     /// Idle time of the GPU from the start of an instance on the CPU to its first operation, summed over instances and devices.
     #[derive(Copy, Eq, Default)]
     pub struct BeforeFirst {
-        /// All of it, ns.
+        /// All of it until the launch of that operation had reached the GPU, ns.
         pub idle_ns: i64,
         /// Part in which the launching thread was getting data from a data loader, ns.
         pub data_loading_ns: i64,
         /// Part in which the launching thread loaded code, instantiated a graph, or was in a launch call of more than a millisecond, ns.
         pub cold_ns: i64,
+        /// Time after that, from the moment at which the launch had reached the GPU, ns.
+        #[serde(default)]
+        pub after_launch_ns: i64,
     }
 
     /// Parts of the idle time of a stage, summed over devices.

@@ -1,9 +1,10 @@
 //! Idle time of the GPU by cause: what the launching thread did in each gap.
 
 use super::cold::ColdCalls;
+use super::copy_kind;
 use super::interval::{CoveredTime, IntervalSet};
-use crate::attribution::NO_CALL;
-use crate::result::{Idle, IdleDetail, LaunchAfter};
+use crate::attribution::{NO_CALL, is_migration};
+use crate::result::{CopyKind, Idle, IdleDetail, LaunchAfter};
 use crate::stages::{DATA_LOADER, StageIndex};
 use roofgap_trace::{CallClass, DeviceId, Ns, ThreadId, Trace};
 use rustc_hash::FxHashMap;
@@ -166,6 +167,32 @@ pub struct IdleSums {
     pub detail: IdleDetail,
 }
 
+/// Time that a fault of the CPU takes before its page moves, ns, and the bytes that it maps in a ns.
+const FAULT_NS: Ns = 50_000;
+const FAULT_BYTES: u64 = 6;
+
+impl IdleSums {
+    /// Divides the gap before a piece of managed memory, which added `gap_ns` to the other idle time, into paging and, of a piece that the
+    /// CPU asked for, its work until then. Returns that work, ns.
+    pub fn divide_paging(&mut self, trace: &Trace, op: usize, gap_ns: Ns) -> Ns {
+        if !is_migration(trace, op) {
+            return 0;
+        }
+        let to_host = copy_kind(trace.names.get(trace.ops.name[op])) == CopyKind::ManagedToHost;
+        let bytes =
+            u32::try_from(op).ok().and_then(|op| trace.ops.transfers.get(&op)).map_or(0, |own| own.bytes);
+        let fault_ns = FAULT_NS.saturating_add_unsigned(bytes / FAULT_BYTES);
+        let paging_ns = if to_host { gap_ns.min(fault_ns) } else { gap_ns };
+        let away_ns = gap_ns - paging_ns;
+        self.idle.other_ns -= away_ns;
+        self.idle.launch_ns += away_ns;
+        self.detail.paging_ns += paging_ns;
+        self.detail.before_launch_ns += away_ns;
+        self.detail.host_work_ns += away_ns;
+        away_ns
+    }
+}
+
 impl Waits {
     /// Collects them from the whole trace.
     pub fn of(trace: &Trace) -> Self {
@@ -301,6 +328,9 @@ pub fn idle_parts(trace: &Trace, index: &StageIndex) -> Vec<IdlePart> {
         let mut sums = IdleSums::default();
         // No other work ran meanwhile: all operations of the device are looked at.
         waits.split(trace, (until, start), |_, _| 0, call.unwrap_or(NO_CALL), near, &mut sums);
+        if call == Some(NO_CALL) {
+            sums.divide_paging(trace, op, start - until);
+        }
         let idle = sums.idle;
         let mut from = until;
         for (cause, ns) in [

@@ -4,7 +4,7 @@ use super::idle::{Activity, HostGap, HostWork, IdleSums, LAUNCH_LATENCY_NS, Laun
 use super::interval::{CoveredTime, Extent, IntervalSet};
 use super::steps::{StepPeriods, expected, steady, step_summary, time_deviation, with_cpu};
 use super::{CopyMeter, Grouped, copy_kind, divide, graph_table, kernel_table};
-use crate::attribution::{NO_CALL, is_migration};
+use crate::attribution::NO_CALL;
 use crate::engines::{EngineStep, Scheduled};
 use crate::names::Naming;
 use crate::result::{
@@ -34,25 +34,11 @@ fn is_host_copy(trace: &Trace, op: usize) -> bool {
     trace.ops.kind[op] == OpKind::Copy && matches!(kind(), CopyKind::HostToDevice | CopyKind::DeviceToHost)
 }
 
-/// Time that a fault of the CPU takes before its page moves, ns, and the bytes that it maps in a ns.
-const FAULT_NS: Ns = 50_000;
-const FAULT_BYTES: u64 = 6;
-
 impl Sums {
-    /// Divides the gap before a piece of managed memory, ns, into paging and, of a piece that the CPU asked for, its work until then.
+    /// Divides the gap before a piece of managed memory, which added `gap_ns` to the other idle time.
     fn add_paging(&mut self, trace: &Trace, op: usize, gap_ns: Ns) {
-        let to_host = copy_kind(trace.names.get(trace.ops.name[op])) == CopyKind::ManagedToHost;
-        let bytes =
-            u32::try_from(op).ok().and_then(|op| trace.ops.transfers.get(&op)).map_or(0, |own| own.bytes);
-        let fault_ns = FAULT_NS.saturating_add_unsigned(bytes / FAULT_BYTES);
-        let paging_ns = if to_host { gap_ns.min(fault_ns) } else { gap_ns };
-        let (idle, detail, away_ns) = (&mut self.idle.idle, &mut self.idle.detail, gap_ns - paging_ns);
-        detail.paging_ns += paging_ns;
+        let away_ns = self.idle.divide_paging(trace, op, gap_ns);
         if away_ns > 0 {
-            idle.other_ns -= away_ns;
-            idle.launch_ns += away_ns;
-            detail.before_launch_ns += away_ns;
-            detail.host_work_ns += away_ns;
             self.gaps.host_count += 1;
             self.gaps.host_longest = self.gaps.host_longest.max((away_ns, Some(op)));
         }
@@ -262,6 +248,7 @@ impl StageMeter<'_> {
         let mut before = BeforeFirst::default();
         for InstanceWork { span, device, extent, first } in members.with_work(instances) {
             let gap = (span.start, self.arrived(first, (span.start, extent.0)));
+            before.after_launch_ns += self.after_launch_ns(device, gap, extent.0);
             let idle_ns = (gap.1 - gap.0 - self.activity.busy_in(device, gap.0, gap.1)).max(0);
             let call = self.index.call_of_op(first);
             let (loading, cold) = self.host.parts(self.trace, gap, call, idle_ns);
@@ -310,15 +297,25 @@ impl StageMeter<'_> {
         }
     }
 
-    /// Returns the time before the first operation of each instance in which the GPU ran earlier work, ns: what was recorded, and all of
-    /// it after the launch.
+    /// Returns the time before the first operation of each instance in which the GPU ran earlier work, ns: what was recorded, and where
+    /// nothing was, all of the time after the launch.
     fn queued_ns(&self, instances: &[Span], members: &Members) -> Ns {
         let queued = |work: InstanceWork| {
             let (begin, end) = (work.span.start, work.extent.0);
             let arrived = self.arrived(work.first, (begin, end));
-            self.activity.busy_in(work.device, begin, arrived) + end - arrived
+            let idle_ns = self.after_launch_ns(work.device, (begin, arrived), end);
+            self.activity.busy_in(work.device, begin, arrived) + end - arrived - idle_ns
         };
         members.with_work(instances).map(queued).sum()
+    }
+
+    /// Returns the time from the arrival of a launch to the start of its operation in which a device ran nothing, ns. Before the first
+    /// operation that was recorded it may have run anything.
+    fn after_launch_ns(&self, device: usize, (begin, arrived): (Ns, Ns), end: Ns) -> Ns {
+        match self.activity.idle_since(device, begin) {
+            Ns::MIN => 0,
+            _ => end - arrived - self.activity.busy_in(device, arrived, end),
+        }
     }
 
     /// Returns the moment of a span, which ends with the start of an operation, at which its launch had reached the GPU: the beginning
@@ -452,8 +449,9 @@ impl StageMeter<'_> {
             for InstanceWork { span, device, extent, first } in
                 works.filter(|work| work.span.start < work.extent.0)
             {
+                let arrived = self.arrived(first, (span.start, extent.0));
                 let call = self.index.call_of_op(first);
-                activity.host_gaps(trace, device, (span.start, extent.0), (call, true), &mut list);
+                activity.host_gaps(trace, device, (span.start, arrived), (call, true), &mut list);
             }
         } else if !members.ops.is_empty() {
             for step in StepPeriods::measure(trace, self.index, activity, stage).each {
@@ -531,7 +529,7 @@ impl StageMeter<'_> {
                 let both = (&mut sums.gaps, &mut sums.idle);
                 let step_start = step_starts.get(&row).copied();
                 self.host.add(self.trace, gap, (op, call, copied && copies), before, step_start, both);
-                if call == NO_CALL && is_migration(self.trace, op) {
+                if call == NO_CALL {
                     let gap_ns = sums.idle.idle.other_ns - before.idle.other_ns;
                     sums.add_paging(self.trace, op, gap_ns);
                 }

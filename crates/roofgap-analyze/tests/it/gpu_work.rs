@@ -1,18 +1,23 @@
 //! Copies, whole graphs, communication and ranks, on small captures whose numbers are added up by hand.
 
 use roofgap_analyze::{
-    About, Analysis, CommunicationRow, CopyKind, CopyRow, Options, analyze, model, verdict,
+    About, Analysis, CommunicationRow, CopyKind, CopyRow, Finding, IdleCause, Options, analyze, idle_parts,
+    model, verdict,
 };
 use roofgap_testkit::{Graphs, Program, Spec, nsys};
+use roofgap_trace::{LossKind, Trace};
 use std::io::Write;
 use std::path::Path;
 
 const NCCL: &str = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)";
 const SEND: &str = "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*)";
 
+fn read(path: &Path) -> Trace {
+    roofgap_trace::read(&[path.to_path_buf()]).unwrap().trace
+}
+
 fn analysis_of(path: &Path, options: &Options) -> Analysis {
-    let input = roofgap_trace::read(&[path.to_path_buf()]).unwrap();
-    analyze(&input.trace, options).analysis
+    analyze(&read(path), options).analysis
 }
 
 /// An event of a Kineto trace on device 0: category, name, stream, start and duration in microseconds, more arguments.
@@ -34,6 +39,10 @@ fn collective(name: &str, elements: (u64, u64), ranks: u32) -> String {
 
 /// Analyses a Kineto trace on one H100.
 fn kineto(events: &[String], header: &str, options: &Options) -> Analysis {
+    analyze(&traced(events, header), options).analysis
+}
+
+fn traced(events: &[String], header: &str) -> Trace {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     write!(
         file,
@@ -42,7 +51,7 @@ fn kineto(events: &[String], header: &str, options: &Options) -> Analysis {
         events.join(",\n")
     )
     .unwrap();
-    analysis_of(file.path(), options)
+    read(file.path())
 }
 
 #[test]
@@ -120,11 +129,19 @@ fn managed_memory_costs_its_faults_and_the_kernels_that_wait_for_it() {
     };
     let mut events = vec![event("kernel", "fill", 7, (0, 1_000), "")];
     events.extend((0..64).map(|at| piece(2_000 + 1_010 * at)));
-    let analysis = kineto(&events, "", &Options::default());
+    let trace = traced(&events, "");
+    let analyzed = analyze(&trace, &Options::default());
+    let analysis = analyzed.analysis;
     let detail = analysis.stages[0].warm().idle_detail;
     assert_eq!(detail.paging_ns, 64 * (50_000 + 10_000), "a fault, and 6 bytes in a ns");
     assert_eq!(detail.host_work_ns, 64 * 1_000_000 - detail.paging_ns);
     assert_eq!(analysis.findings[0].id, "host-gaps");
+    assert!(analysis.findings[0].action.starts_with("The CPU goes through what the GPU wrote"));
+    let parts = idle_parts(&trace, &analyzed.stages);
+    let sum = |cause| -> i64 {
+        parts.iter().filter(|part| part.cause == cause).map(|part| part.end - part.start).sum()
+    };
+    assert_eq!((sum(IdleCause::Launch), sum(IdleCause::Other)), (detail.host_work_ns, detail.paging_ns));
     // One of six launches waits for pages that move in.
     let mut events: Vec<String> = (0..5).map(|at| event("kernel", "add", 7, (200 * at, 100), "")).collect();
     events.push(event("kernel", "add", 7, (1_000, 1_100), ""));
@@ -135,6 +152,31 @@ fn managed_memory_costs_its_faults_and_the_kernels_that_wait_for_it() {
     let analysis = kineto(&events, "", &Options::default());
     let found = analysis.findings.iter().find(|finding| finding.id == "managed-memory").unwrap();
     assert!(found.terms.iter().any(|term| term.ns == 1_000_000), "{:?}", found.terms);
+}
+
+#[test]
+fn managed_memory_is_too_large_where_pieces_leave_beside_kernels() {
+    let piece = |way: &str, start: u32| {
+        let name = format!("[CUDA memcpy Unified {way}]");
+        event("gpu_memcpy", &name, 9, (start, 10), r#", "bytes": 65536"#)
+    };
+    // Five launches of 100 us, then two at once that take 10 ms beside pieces.
+    let found = |beside: &str, after: &str| -> Finding {
+        let mut events: Vec<String> =
+            (0..5).map(|at| event("kernel", "add", 7, (100 * at, 100), "")).collect();
+        events.extend([7, 8].map(|stream| event("kernel", "add", stream, (500, 10_100), "")));
+        events.extend((0..100).map(|at| piece(beside, 510 + 100 * at)));
+        events.push(piece(after, 10_600));
+        let analysis = kineto(&events, "", &Options::default());
+        analysis.findings.into_iter().find(|finding| finding.id == "managed-memory").unwrap()
+    };
+    let times = |finding: &Finding| finding.terms.iter().map(|term| term.ns).collect::<Vec<_>>();
+    let large = found("Device-to-Host", "Device-to-Host");
+    assert!(large.action.contains("does not suffice"), "{}", large.action);
+    assert_eq!(times(&large), [10_000, 10_000_000], "one piece is beside no kernel");
+    let small = found("Host-to-Device", "Device-to-Host");
+    assert!(small.action.starts_with("Move it ahead"), "{}", small.action);
+    assert_eq!(times(&small), times(&large));
 }
 
 /// A kernel and its launch at another time.
@@ -154,6 +196,65 @@ fn work_that_was_launched_long_before_it_starts_is_queued() {
     // Launched before the recording.
     events.push(event("kernel", "before", 7, (3_000, 1_000), ""));
     assert_eq!(outside(&events).queued_ns, 3_000_000);
+}
+
+#[test]
+fn work_that_an_idle_gpu_starts_late_is_not_queued() {
+    let step = |at: u32| {
+        let launch = |own: u32| launched("work", at + 10 * own, (at + 7_000 + 105 * own, 100));
+        let range = event("user_annotation", "decode", 1, (at, 9_000), "");
+        (1..13).flat_map(launch).chain([range]).collect::<Vec<_>>()
+    };
+    let events: Vec<String> = (0..30).flat_map(|at| step(10_000 * at)).collect();
+    let analysis = kineto(&events, "", &Options::default());
+    let stage = analysis.stages.iter().find(|stage| stage.name == "decode").unwrap();
+    // Launched at 15 us, started at 7.105 ms; what ran before the first was not recorded.
+    let late_ns = 7_105_000 - 25_000;
+    assert_eq!((stage.queued_ns, stage.before.after_launch_ns), (late_ns, 29 * late_ns));
+    assert_eq!(verdict(stage.warm()).label.as_str(), "gaps on the GPU");
+    assert_eq!(analysis.findings[0].id, "late-start");
+}
+
+#[test]
+fn the_tool_says_why_it_has_no_records_of_the_gpu() {
+    let mut trace = Trace::default();
+    let mut why = |kind, text: &str| {
+        trace.losses.add_message(kind, text, 1);
+        let analysis = analyze(&trace, &Options::default()).analysis;
+        analysis.reason(&About::Kernels).unwrap_or_default().to_owned()
+    };
+    assert!(!why(LossKind::ToolNote, "OpenGL injection failed").contains("the tool says"));
+    let text = why(LossKind::ToolWarning, "No CUDA events collected.");
+    assert!(text.ends_with("the tool says \u{201c}No CUDA events collected.\u{201d}"), "{text}");
+    // A reason says more.
+    let text = why(LossKind::ToolError, "CUDA injection failed");
+    assert!(text.ends_with("the tool says \u{201c}CUDA injection failed\u{201d}"), "{text}");
+}
+
+#[test]
+fn short_launches_between_copies_belong_to_them() {
+    // Calls of 5 us, 100 us apart, each of a copy or a kernel of 20 us.
+    let launch_after = |kinds: [&str; 2]| {
+        let each = |at: u32| {
+            let link = format!(r#", "correlation": {}"#, at + 1);
+            let (call, category, name) = match kinds[at as usize % 2] {
+                "copy" => ("cudaMemcpyAsync", "gpu_memcpy", "Memcpy HtoD (Pinned -> Device)"),
+                _ => ("cudaLaunchKernel", "kernel", "work"),
+            };
+            let start = 100 * at;
+            [
+                event("cuda_runtime", call, 1, (start, 5), &link),
+                event(category, name, 7, (start + 10, 20), &link),
+            ]
+        };
+        let events: Vec<String> = (0..40).flat_map(each).collect();
+        let analysis = kineto(&events, "", &Options::default());
+        let stage = analysis.stages[0].warm();
+        (stage.launch_after.copy_ns, stage.idle.unwrap().launch_ns)
+    };
+    let (after, launch) = launch_after(["copy", "copy"]);
+    assert!(after > 0 && after == launch, "{after} of {launch}");
+    assert_eq!(launch_after(["copy", "kernel"]).0, 0);
 }
 
 #[test]

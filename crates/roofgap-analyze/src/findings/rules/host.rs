@@ -13,7 +13,8 @@ use roofgap_trace::NOT_RUNNING;
 /// A stage whose GPU has nothing to do before the first and after the last operation of its instances for much of its time.
 pub fn outside(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
-    let known_ns = stage.each_device(stage.before.data_loading_ns + stage.before.cold_ns);
+    let before = stage.before;
+    let known_ns = stage.each_device(before.data_loading_ns + before.cold_ns + before.after_launch_ns);
     let (edges_ns, first_ns) =
         (stage.outside().idle_ns - known_ns, stage.each_device(stage.idle_detail.host_first_ns));
     let pct = percent(edges_ns.max(0) + first_ns, stage.elapsed_ns());

@@ -150,7 +150,7 @@ pub fn bound_by_a_cache(view: &View<'_>) -> Option<Finding> {
         _ => ("L2", view.action("from L2")),
     };
     // What is used once gains nothing from being kept.
-    let moves = matches!(family(&largest.row.kernel), Family::CopyLayout | Family::Elementwise);
+    let moves = family(&largest.row.kernel) == Family::CopyLayout;
     let action = if moves { view.action("strided") } else { action };
     let title = format!(
         "{} held back by a cache, {name} at {:.0} % of the peak of {level}: {}",

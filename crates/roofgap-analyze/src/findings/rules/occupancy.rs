@@ -36,7 +36,11 @@ fn of_kernel(view: &View<'_>, measured: &Measured) -> Option<Finding> {
     let known = shape.and_then(|shape| {
         let (capability, sms) = (shape.compute_capability?, shape.sms?);
         let ShapeUse { blocks, threads, registers, shared_bytes, .. } = *shape;
-        Some((occupancy(capability, sms, blocks, threads, registers, shared_bytes)?, shape, sms))
+        let mut possible = occupancy(capability, sms, blocks, threads, registers, shared_bytes)?;
+        if too_small {
+            possible.limits = vec![Limit::Grid];
+        }
+        Some((possible, shape, sms))
     });
     let limit = match &known {
         Some((possible, ..)) => {

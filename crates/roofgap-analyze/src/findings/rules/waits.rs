@@ -1,6 +1,7 @@
 //! The CPU waits for the GPU, or copies, in the middle of the work.
 
 use super::host;
+use crate::findings::evidence::PagingUse;
 use crate::findings::rule::{View, percent};
 use crate::numbers::{count, size, time, times};
 use crate::result::{CopyKind, CopyRow, Finding, StageKind};
@@ -82,7 +83,7 @@ pub fn synchronisation(view: &View<'_>) -> Option<Finding> {
 /// line.
 const LEAST_EXPOSED_PCT: f64 = 10.0;
 
-/// The same for copies and their gaps together.
+/// Share of the stage's time, in %, from which on copies and the gaps that they leave are worth a line.
 const LEAST_COPIES_PCT: f64 = 5.0;
 
 /// Calls that allocate or free memory throughout the work, which wait for the device or take long.
@@ -111,15 +112,13 @@ pub fn managed_memory(view: &View<'_>) -> Option<Finding> {
     let rows: Vec<&CopyRow> = stage.copies.iter().filter(managed).collect();
     let moved: u64 = rows.iter().map(|row| row.calls).sum();
     let bytes: u64 = rows.iter().filter_map(|row| row.bytes).sum();
-    // On the way to the device a kernel waits for it, and is busy: the others of its kind tell for how long.
-    let back = rows.iter().filter(|row| row.kind == CopyKind::ManagedToHost);
-    let (back_ns, paging_ns) = (back.map(|row| row.total_ns).sum::<i64>(), stage.idle_detail.paging_ns);
-    let faulting_ns = view.evidence.map_or(0, |evidence| evidence.faulting_ns);
-    let ns = stage.each_device(back_ns + paging_ns + faulting_ns);
+    let (PagingUse { back_ns, evicted_ns, faulting_ns }, paging_ns) =
+        (view.evidence?.paging, stage.idle_detail.paging_ns);
+    let ns = stage.each_device(back_ns + paging_ns + faulting_ns).min(stage.elapsed_ns());
     if percent(ns, stage.elapsed_ns()) < LEAST_EXPOSED_PCT {
         return None;
     }
-    let action = match 2 * faulting_ns > back_ns + paging_ns + faulting_ns && back_ns > 0 {
+    let action = match faulting_ns > back_ns + paging_ns && evicted_ns > back_ns {
         true => view.action("too large"),
         false => view.action("prefetch"),
     };
@@ -132,7 +131,7 @@ pub fn managed_memory(view: &View<'_>) -> Option<Finding> {
     );
     view.saves_on_devices(&[
         ("idle time before pieces of managed memory", paging_ns),
-        ("pieces on their way to the host", back_ns),
+        ("pieces on their way to the host beside no kernel", back_ns),
         ("kernels beside pieces, beyond the usual time of the same kernels", faulting_ns),
     ])
     .with("pieces", moved)
@@ -166,7 +165,8 @@ pub fn memsets(view: &View<'_>) -> Option<Finding> {
 /// Work that was launched in time and does not start, where that is the limit of the stage.
 pub fn late_start(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
-    let ns = stage.idle_detail.after_launch_ns;
+    let before_ns = stage.period_ns.map_or(stage.before.after_launch_ns, |_| 0);
+    let ns = stage.idle_detail.after_launch_ns + before_ns;
     if stage.launch_count == 0 || verdict(stage).label != StageLimit::GpuGaps {
         return None;
     }

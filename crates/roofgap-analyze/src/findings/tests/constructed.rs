@@ -322,6 +322,14 @@ fn a_cache_that_holds_kernels_back() {
     assert_eq!(all[0].bound_ns, 46_060_000);
     assert!(all[0].title.contains("big_gemm at 75 % of the peak of L1"), "{}", all[0].title);
     assert!(all[0].action.contains("registers"), "{}", all[0].action);
+    // Only a copy is about the order of its addresses.
+    let of = |kernel: &str| {
+        let mut row = cached(Bound::L1);
+        row.row.kernel = kernel.into();
+        run_counted(stage.clone(), &evidence, &[row])[0].action.clone()
+    };
+    assert!(of("direct_copy_kernel_cuda").starts_with("Each value is used once"));
+    assert!(of("vectorized_elementwise_kernel").starts_with("Ask less of L1"));
     let mut second = cached(Bound::L2);
     second.row.l2_pct = Some(50.0);
     let all = run_counted(stage.clone(), &evidence, &[second]);
@@ -427,6 +435,21 @@ fn low_occupancy_names_the_limit() {
     let found = one(&all, "low-occupancy");
     assert_eq!(found.evidence["limit"], "registers and shared memory");
     assert!(found.action.contains("change them together"), "{}", found.action);
+    // Where ncu calls the grid too small, it is the limit at any occupancy, with the resources of its launches or without.
+    let unknown = StageEvidence { shapes: Vec::new(), ..evidence.clone() };
+    let mut small = measured(None, row(60.0, 35.0));
+    let text = "This kernel grid is too small to fill the available resources on this device.".into();
+    small.advice = vec![NcuRule { text, ..NcuRule::default() }];
+    for (evidence, action) in
+        [(&evidence, "Give it more than 1,000 blocks"), (&unknown, "Give it more blocks")]
+    {
+        let all = run_counted(stage.clone(), evidence, std::slice::from_ref(&small));
+        let found = one(&all, "low-occupancy");
+        assert_eq!(found.evidence["limit"], "the size of the grid");
+        assert!(found.action.starts_with(action), "{}", found.action);
+    }
+    let all = run_counted(stage.clone(), &unknown, &[measured(None, row(18.0, 35.0))]);
+    assert!(one(&all, "low-occupancy").action.starts_with("The report does not say what limits it"));
     // Near its roof a kernel needs no occupancy.
     assert_eq!(ids(&run(row(18.0, 85.0))), Vec::<&str>::new());
 }
