@@ -9,6 +9,7 @@ use roofgap_analyze::findings::{RULES, Rule, explain, fix};
 use roofgap_analyze::knobs::of_finding;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
+use roofgap_base::numbers::counted;
 use roofgap_report::{Derivation, DerivationRow, Screen, columns, count, derivations, time};
 use roofgap_runs::open::Overrides;
 use serde_json::{Value, json};
@@ -125,7 +126,7 @@ fn derivation(derived: &Derivation<'_>, rule: &Rule, screen: Screen) -> String {
         let _ = writeln!(
             out,
             "\n{}",
-            screen.bold(&format!("{} {of}s, {} in all", count(derived.count as u64), time(derived.total_ns)))
+            screen.bold(&format!("{}, {} in all", counted(derived.count as u64, of), time(derived.total_ns)))
         );
         let cells = |row: &DerivationRow| [row.name.clone(), count(row.calls), time(row.ns)];
         let rows = derived.rows.iter();
