@@ -139,11 +139,10 @@ mod tests {
     use super::*;
     use crate::vitals::{GpuActivity, GpuState};
 
-    fn written(text: &str) -> Result<Vec<GpuVitals>, String> {
+    fn written(text: &str) -> Result<Vec<GpuVitals>, ReadError> {
         let file = tempfile::Builder::new().suffix(".prom").tempfile().unwrap();
         std::fs::write(file.path(), text).unwrap();
-        let read = crate::read(&[file.path().to_path_buf()]);
-        read.map(|input| input.trace.vitals).map_err(|error| error.to_string())
+        crate::read(&[file.path().to_path_buf()]).map(|input| input.trace.vitals)
     }
 
     const GPU: &str = r#"gpu="1",UUID="GPU-07",device="nvidia1",modelName="NVIDIA \"H\" {200}",Hostname="a""#;
@@ -185,17 +184,17 @@ mod tests {
     #[test]
     fn text_without_times_or_of_several_hosts_is_refused() {
         let line = format!("DCGM_FI_DEV_SM_CLOCK{{{GPU}}} 1575");
-        assert!(written(&line).unwrap_err().contains("without times"));
+        assert!(written(&line).unwrap_err().to_string().contains("without times"));
         let two = format!("{line} 5\n{} 5\n", line.replace("Hostname=\"a\"", "Hostname=\"b\""));
-        assert!(written(&two).unwrap_err().contains("metrics of 2 hosts"));
+        assert!(written(&two).unwrap_err().to_string().contains("metrics of 2 hosts"));
         let nameless = line.replace(",Hostname=\"a\"", "");
         let two = format!("{nameless} 5\n{} 5\n", nameless.replace("GPU-07", "GPU-08"));
-        assert!(written(&two).unwrap_err().contains("two GPUs with the number 1"));
+        assert!(written(&two).unwrap_err().to_string().contains("two GPUs with the number 1"));
         let many = |most| -> String {
             (0..most).map(|gpu| format!("DCGM_FI_DEV_SM_CLOCK{{gpu=\"{gpu}\"}} 1575 5\n")).collect()
         };
         assert_eq!(written(&many(MOST_DEVICES)).unwrap().len(), MOST_DEVICES);
-        assert!(written(&many(MOST_DEVICES + 1)).unwrap_err().contains("more than 4096 GPUs"));
+        assert!(written(&many(MOST_DEVICES + 1)).unwrap_err().to_string().contains("more than 4096 GPUs"));
     }
 
     #[test]

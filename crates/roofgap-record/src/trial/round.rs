@@ -291,8 +291,7 @@ pub trait Runner {
     fn save(&mut self, trial: &Trial) -> Result<(), Error>;
 
     /// Profiles a workload as the run was profiled.
-    fn watch(&mut self, overrides: Vec<String>, events: &mut dyn FnMut(Event<'_>))
-    -> Result<Outcome, String>;
+    fn watch(&mut self, overrides: Vec<String>, events: &mut dyn FnMut(Event<'_>)) -> Result<Outcome, Error>;
 
     /// Returns the changes that others proposed since the last call.
     fn proposals(&mut self) -> Vec<Knob> {
@@ -353,16 +352,11 @@ impl Runner for Program<'_> {
         self.journal.as_mut().map_or(Ok(()), |journal| journal.write(trial))
     }
 
-    fn watch(
-        &mut self,
-        overrides: Vec<String>,
-        events: &mut dyn FnMut(Event<'_>),
-    ) -> Result<Outcome, String> {
+    fn watch(&mut self, overrides: Vec<String>, events: &mut dyn FnMut(Event<'_>)) -> Result<Outcome, Error> {
         let config = Some(Layout::of(&self.props.run.path).config());
-        let composed = compose(&ConfigProps { config, overrides, ..ConfigProps::default() });
-        let composed = composed.map_err(|error| error.to_string())?;
+        let composed = compose(&ConfigProps { config, overrides, ..ConfigProps::default() })?;
         let session = ProfileProps { composed, ..self.props.session.clone() };
-        profile(&session, self.cancel, events).map_err(|error| error.to_string())
+        profile(&session, self.cancel, events)
     }
 
     fn proposals(&mut self) -> Vec<Knob> {

@@ -146,7 +146,8 @@ impl TrialContext<'_> {
         let (left, props) = (self.left(), self.props);
         let run = &props.run.path;
         let result = if left.is_zero() || expected > left {
-            Err(format!("the budget left {} for it, and the run took {}", time(ns(left)), time(ns(expected))))
+            let (left, took) = (time(ns(left)), time(ns(expected)));
+            Err(Error::new(format!("the budget left {left} for it, and the run took {took}")))
         } else {
             let folder = std::fs::canonicalize(run).unwrap_or_else(|_| run.clone());
             let folder = runs_around(&folder).to_string_lossy().into_owned();
@@ -171,7 +172,7 @@ impl TrialContext<'_> {
                     missing => Some(format!("missing: {}", missing.join("; "))),
                 };
             }
-            Err(why) => winner.watched_reason = Some(why),
+            Err(error) => winner.watched_reason = Some(error.to_string()),
         }
         self.save()?;
         if self.runner.is_cancelled() {

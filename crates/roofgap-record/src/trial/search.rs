@@ -687,8 +687,8 @@ impl Runner for Replay {
         Ok(())
     }
 
-    fn watch(&mut self, _: Vec<String>, _: &mut dyn FnMut(Event<'_>)) -> Result<Outcome, String> {
-        Err("not part of a check".to_owned())
+    fn watch(&mut self, _: Vec<String>, _: &mut dyn FnMut(Event<'_>)) -> Result<Outcome, Error> {
+        Err(Error::new("not part of a check"))
     }
 }
 

@@ -96,8 +96,8 @@ impl<F: Fn(&Variant) -> Sample> Runner for Simulated<F> {
         Ok(())
     }
 
-    fn watch(&mut self, _: Vec<String>, _: &mut dyn FnMut(Event<'_>)) -> Result<Outcome, String> {
-        Err("simulated".to_owned())
+    fn watch(&mut self, _: Vec<String>, _: &mut dyn FnMut(Event<'_>)) -> Result<Outcome, Error> {
+        Err(Error::new("simulated"))
     }
 }
 

@@ -255,22 +255,22 @@ mod tests {
         folder
     }
 
-    fn rows_read(rows: usize, column: &str) -> Result<usize, String> {
+    fn rows_read(rows: usize, column: &str) -> Result<usize, ReadError> {
         let folder = written(rows);
         let mut read = 0;
         let folder = Folder::open(folder.path()).unwrap();
-        folder.each("T", &[column], |_| read += 1).map(|()| read).map_err(|error| error.to_string())
+        folder.each("T", &[column], |_| read += 1).map(|()| read)
     }
 
     #[test]
     fn a_column_of_an_unread_type_is_missing() {
-        assert_eq!((rows_read(9, "start"), rows_read(9, "raw")), (Ok(9), Ok(0)));
+        assert_eq!((rows_read(9, "start").unwrap(), rows_read(9, "raw").unwrap()), (9, 0));
     }
 
     #[test]
     fn more_rows_than_a_file_can_have_are_refused() {
-        assert_eq!(rows_read(1 << 16, "start"), Ok(1 << 16));
-        assert!(rows_read(1 << 18, "start").unwrap_err().contains("262144 rows in"));
+        assert_eq!(rows_read(1 << 16, "start").unwrap(), 1 << 16);
+        assert!(rows_read(1 << 18, "start").unwrap_err().to_string().contains("262144 rows in"));
     }
 
     #[test]
