@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the time between tokens in windows with and without samples, and sampled bandwidth with that of NVML's GPM. usage: check_live.py OUT RUN"""
+"""Compares the time between tokens in windows with and without samples, and sampled bandwidth with that of NVML's GPM. usage: check_live.py OUT RUN SECONDS"""
 
 import datetime
 import json
@@ -22,7 +22,7 @@ def interval(ratios):
     return f"{statistics.median(ratios):.4f} ({medians[100]:.4f} to {medians[-101]:.4f}), {len(ratios)} pairs"
 
 
-def main(out, run):
+def main(out, run, seconds):
     sent = json.loads((out / "load.json").read_text())["requests"]
     began = sent["start_unix_ns"]
     print(f"requests: {sent['completed']} completed, {sent['failed']} failed; between tokens {sent['itl_ns']}")
@@ -33,7 +33,7 @@ def main(out, run):
         name, where = line.split()
         if name == "none":
             rounds.append({})
-        start, end = (int(where), int(where) + 2_000_000_000) if name == "none" else window(where, 2)
+        start, end = (int(where), int(where) + int(seconds * 1e9)) if name == "none" else window(where, seconds)
         # Requests of which most lies in the window.
         tokens = [
             (each["last_ns"] - each["first_ns"]) / (each["output_tokens"] - 1)
@@ -73,4 +73,4 @@ def main(out, run):
 
 
 if __name__ == "__main__":
-    main(*(pathlib.Path(word) for word in sys.argv[1:]))
+    main(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), float(sys.argv[3]))

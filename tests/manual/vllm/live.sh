@@ -8,6 +8,7 @@ out=${OUT:-$root/tmp/vllm-live}
 python=${PYTHON:-python3}
 port=${PORT:-8000}
 rounds=${ROUNDS:-5}
+seconds=${WINDOW:-2}
 export VLLM_USE_FLASHINFER_SAMPLER=${VLLM_USE_FLASHINFER_SAMPLER:-0} HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 VLLM_LOGGING_LEVEL=${VLLM_LOGGING_LEVEL:-WARNING}
 [ -x "$roofgap" ] || { echo "$roofgap is missing: build it with cargo build --release --features stacks, or set ROOFGAP" >&2; exit 2; }
 mkdir -p "$out"
@@ -40,10 +41,10 @@ capture first 1 --stacks --counters
 for _ in $(seq "$rounds"); do
     kill -0 "$loading" 2>/dev/null || break
     echo "none $(date +%s%N)" >> "$out/windows"
-    sleep 2
-    capture plain 2
-    capture counters 2 --counters
-    capture stacks 2 --stacks
+    sleep "$seconds"
+    capture plain "$seconds"
+    capture counters "$seconds" --counters
+    capture stacks "$seconds" --stacks
 done
 say "pairs are done"
 "$python" "$here/gpm.py" "$out/gpm.jsonl" 2> "$out/gpm.err" &
@@ -55,4 +56,4 @@ wait "$loading"
 tail -n 12 "$out/load.txt"
 run=$(ls -d "$out"/runs-both/2* | tail -n 1)
 "$roofgap" report "$run" --requests "$out/load.json" > "$out/both.txt" 2>&1
-"$python" "$here/check_live.py" "$out" "$run"
+"$python" "$here/check_live.py" "$out" "$run" "$seconds"

@@ -2,7 +2,7 @@
 
 use crate::programs::{Program, US, decode};
 use roofgap_analyze::{Analysis, CounterRow, CounterSource, MbuMeasured, RoofSource};
-use roofgap_trace::{DeviceId, SampledCounters, SampledMetric};
+use roofgap_trace::{DeviceId, RecordedWindows, SampledCounters, SampledMetric};
 
 /// A generator of numbers between 0 and 1.
 struct Random(u64);
@@ -165,6 +165,42 @@ fn another_program_on_the_device_leaves_no_counters() {
     assert!(analysis.counters.is_empty() && decode(&analysis).mbu_measured.is_none());
     assert!(analysis.losses.iter().any(|loss| loss.id == "samples_of_other_work"), "{:?}", analysis.losses);
     assert!(analysis.reasons.iter().any(|reason| reason.why.contains("another program")));
+}
+
+/// A recording that begins in a running program sees the end of work that was launched before it.
+#[test]
+fn work_from_before_a_recording_is_no_other_program() {
+    let mut program = Program::on(1);
+    let base = 10_000 * US;
+    let began: Vec<i64> = (0..10).map(|at| base + at * 1_600 * US).collect();
+    for start in &began {
+        program.blocked_until(start + 190 * US);
+        program.range("decode_all", |p| {
+            for step in 0..15 {
+                p.blocked_until(start + (200 + step * 40) * US);
+                p.kernel("product", 0, 25 * US);
+            }
+            p.wait();
+        });
+    }
+    let windows: Vec<(i64, i64)> =
+        (0..1_600).map(|at| (base + at * 10 * US, base + (at + 1) * 10 * US)).collect();
+    // Busy all the time but in the gaps between the recorded steps.
+    let bytes = |start: i64| {
+        let at = (start - base) / US % 1_600;
+        if (200..800).contains(&at) && at % 40 == 30 { 0.0 } else { 1e6 }
+    };
+    let bytes: Vec<f32> = windows.iter().map(|window| bytes(window.0)).collect();
+    let nothing = vec![0.0; bytes.len()];
+    let metrics = vec![(SampledMetric::DramReadBytes, bytes), (SampledMetric::DramWrittenBytes, nothing)];
+    program.trace.sampled.push(SampledCounters { device: DeviceId(0), windows, metrics });
+    let process = program.trace.ops.process[0];
+    let recorded = began.iter().map(|start| (*start, start + 800 * US)).collect();
+    let span = (base, base + 16_000 * US);
+    program.trace.recorded.push(RecordedWindows { process, windows: recorded, span });
+    let analysis = program.analysis();
+    let stages = &analysis.stages;
+    assert!(stages.iter().any(|stage| stage.mbu_measured.is_some()), "{stages:?}");
 }
 
 /// Two kernels that lie in one sample in every step, at the same time of it, are one to the samples.

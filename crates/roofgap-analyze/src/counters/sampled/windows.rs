@@ -47,12 +47,16 @@ impl DeviceOps {
     }
 }
 
-/// Positions of the windows while the operations of the device were recorded, between the first and the last of them.
+/// Positions of the windows while the operations of the device were recorded: one recording holds the window, an operation before it
+/// and one after it. Work that was launched before a recording and runs into it is not in the trace.
 pub fn usable(trace: &Trace, ops: &DeviceOps, counters: &SampledCounters) -> Vec<usize> {
-    let (first, last) = ops.span().unwrap_or((Ns::MAX, Ns::MIN));
+    let last = ops.span().map_or(Ns::MIN, |span| span.1);
     let recorded = |(start, end): (Ns, Ns)| {
-        let whole = |process: &ProcessId| trace.window_of(*process, start, end).is_some();
-        start >= first && end <= last && ops.processes.iter().all(whole)
+        let next = ops.rows.partition_point(|row| row.0 <= start);
+        let Some(before) = next.checked_sub(1).map(|at| ops.rows[at].0) else { return false };
+        let after = ops.rows.get(next).map_or(end, |row| row.0.max(end));
+        let whole = |process: &ProcessId| trace.window_of(*process, before, after).is_some();
+        end <= last && ops.processes.iter().all(whole)
     };
     (0..counters.windows.len()).filter(|at| recorded(counters.windows[*at])).collect()
 }
