@@ -8,7 +8,7 @@ mod served;
 use flate2::read::MultiGzDecoder;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use roofgap_analyze::compare::{CompareOptions, Side, compare};
-use roofgap_analyze::{Analysis, Options, analyze};
+use roofgap_analyze::{Analysis, Options, Stage, analyze};
 use roofgap_collect::child::Cancel;
 use roofgap_collect::tool::Search;
 use roofgap_report::export::parquet::{self as tables, Partition};
@@ -328,6 +328,12 @@ fn check(path: &Path, folder: &Path) -> Result<Outcome, String> {
     let analyzed = analyze(&trace, &options);
     let analysis = &analyzed.analysis;
     numbers(analysis, &trace)?;
+    // Stages without their profiler are replayed.
+    let half = |stage: &Stage| Some((stage.name.clone(), stage.steady.as_ref()?.time_ns / 2));
+    let unprofiled: Vec<_> = analysis.stages.iter().filter_map(half).collect();
+    if !unprofiled.is_empty() {
+        numbers(&analyze(&trace, &Options { unprofiled, ..options }).analysis, &trace)?;
+    }
     let bundle =
         Bundle { analysis, stages: &analyzed.stages, trace: Some(&trace), context: &Context::default() };
     let first =

@@ -595,7 +595,7 @@ fn no_gpu_work(trace: &Trace) -> String {
     }
     if let Some(text) = cuda_failed(&trace.losses) {
         return format!(
-            "CUDA was traced, and nothing came of it; the tool says \u{201c}{}\u{201d}",
+            "CUDA was traced, but no GPU work was recorded; the tool says \u{201c}{}\u{201d}",
             cut(text, MOST_QUOTED)
         );
     }

@@ -48,6 +48,8 @@ pub struct StageRoofs {
     pub memory_ns: i64,
     /// Messages at the peak of the link.
     pub communication_ns: i64,
+    /// Work of the thread that launches.
+    pub launch_ns: i64,
 }
 
 /// The work that is left without the cause of a finding.
@@ -74,16 +76,18 @@ impl StageRoofs {
             compute_ns: at_peak(stage.mfu.as_ref().map(|mfu| mfu.by_wall_pct)),
             memory_ns: at_peak(stage.mbu.as_ref().map(|mbu| mbu.by_wall_pct)),
             communication_ns: 0,
+            launch_ns: if stage.period_ns.is_none() { stage.launching_ns } else { 0 },
         }
     }
 
-    /// Returns the highest roof that holds, by name, and its time, ns.
-    pub fn highest(self, keeps: Keeps) -> (&'static str, i64) {
+    /// Returns the highest roof that holds, by name, and its time, ns. That of the launching thread holds for faster kernels.
+    pub fn highest(self, keeps: Keeps, keeps_launches: bool) -> (&'static str, i64) {
         let holds = |roof: bool, ns: i64| if roof { ns } else { 0 };
         let roofs = [
             ("the compute roof", holds(matches!(keeps, Keeps::Work | Keeps::Flops), self.compute_ns)),
             ("the memory roof", holds(matches!(keeps, Keeps::Work | Keeps::Bytes), self.memory_ns)),
             ("the communication roof", holds(keeps == Keeps::Work, self.communication_ns)),
+            ("the work of the launching thread", holds(keeps_launches, self.launch_ns)),
         ];
         roofs.into_iter().filter(|(_, ns)| *ns > 0).max_by_key(|(_, ns)| *ns).unwrap_or(("zero", 0))
     }

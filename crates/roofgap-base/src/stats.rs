@@ -53,8 +53,8 @@ pub fn student_t(degrees: usize, confidence: Confidence) -> f64 {
     interpolate(&rows, degrees as f64)
 }
 
-/// Returns the half of the 95 % confidence interval of the logarithm of the ratio of two times, by their repeats. `None` with fewer than two
-/// repeats on a side, or where a time is not above 0.
+/// Returns the half-width of the 95 % confidence interval of ln(a / b), from repeats of a and of b. `None` with fewer than two repeats on
+/// a side, or where a time is not above 0.
 pub fn ratio_error(times: &[f64], others: &[f64]) -> Option<f64> {
     let degrees = (times.len() + others.len()).checked_sub(2)?;
     let variance = |times: &[f64]| {
@@ -83,8 +83,8 @@ pub fn proportion_interval(part: f64, all: f64) -> (f64, f64) {
 /// Bets of [`symmetric_evidence`]: the powers of 2 from 1 to 65 536, so that differences from a hundred thousandth to 1 count.
 const BETS: std::ops::Range<i32> = 0..17;
 
-/// Returns the evidence against a centre of at most `centre` of values, each symmetric about their centre given those before: an
-/// e-process. Where the centre is not above `centre`, it reaches 1 / `level` with a probability of at most `level`, at any time at
+/// Returns an e-value against the hypothesis that the centre of the values is at most `centre`. Each value must be symmetric about its
+/// centre given those before it. Where the hypothesis holds, it reaches 1 / `level` with a probability of at most `level`, at any time at
 /// which one stops.
 ///
 /// For a bet `b` above 0, the product of `exp(b (x - c)) / cosh(b (x - c))` over the values `x` is a supermartingale for every centre of at most

@@ -285,13 +285,15 @@ impl Reading {
 }
 
 /// First bytes of what is no capture, and what it is.
-const OTHERS: [(&[u8], &str); 12] = [
+const OTHERS: [(&[u8], &str); 13] = [
     (b"U3w[END]", "a raw stream of nsys (.qdstrm); its importer (QdstrmImporter) makes a report of it"),
     (
         b"PAR1",
         "Parquet; of `nsys export`, give the whole folder; of a recipe of nsys, the reports that it was made from",
     ),
-    (b"\xff\xff\xff\xff", "Arrow data; of nsys, give the report or its SQLite export"),
+    (b"ARROW1", ARROW),
+    // The mark of a stream.
+    (b"\xff\xff\xff\xff", ARROW),
     (b"\x89HDF", "HDF5 data; of nsys, give the report or its SQLite export"),
     (b"\x7fELF", "a program"),
     (
@@ -305,6 +307,7 @@ const OTHERS: [(&[u8], &str); 12] = [
     (b"\xff\xfe", UTF_16),
     (b"\xfe\xff", UTF_16),
 ];
+const ARROW: &str = "perhaps Arrow data; of nsys, give the report or its SQLite export";
 const UTF_16: &str = "UTF-16 text, as PowerShell writes; save it as UTF-8";
 
 /// Describes the first bytes for an error message.

@@ -104,7 +104,7 @@ impl Trace {
     }
 }
 
-/// A value of the vitals of a GPU, in the unit of its place there; an activity by its place in [`GpuActivity::pct`].
+/// A field of [`GpuVitals`], whose unit its values have; an activity by its place in [`GpuActivity::pct`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Vital {
     Watts,

@@ -77,7 +77,7 @@ fn unnumbered(action: &str) -> impl Iterator<Item = &str> {
 /// Returns the share of a stage, in %, that all findings together can save: the time above the highest roof of its model.
 pub fn most_pct(stage: &Stage) -> f64 {
     let stage = stage.warm();
-    let (_, roof_ns) = StageRoofs::of(stage).highest(Keeps::Work);
+    let (_, roof_ns) = StageRoofs::of(stage).highest(Keeps::Work, false);
     100.0 - rule::percent(roof_ns, stage.elapsed_ns())
 }
 

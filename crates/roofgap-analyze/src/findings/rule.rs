@@ -233,8 +233,9 @@ impl FindingBuilder {
         let term = |(what, ns): &(&str, i64)| BoundTerm { what: (*what).to_owned(), ns: *ns };
         let mut terms: Vec<BoundTerm> = terms.iter().filter(|(_, ns)| *ns != 0).map(term).collect();
         let sum: i64 = terms.iter().map(|term| term.ns).fold(0, i64::saturating_add);
-        let elapsed = stage.elapsed_ns().max(0);
-        let (roof, roof_ns) = roofs.highest(rule.keeps);
+        let elapsed = stage.own_ns().max(0);
+        let faster = matches!(rule.cause, Cause::Kernels | Cause::Precision | Cause::Bytes | Cause::Clock);
+        let (roof, roof_ns) = roofs.highest(rule.keeps, faster);
         let bound_ns = sum.clamp(0, (elapsed - roof_ns).max(0));
         if bound_ns < sum {
             terms.push(BoundTerm { what: format!("{NOT_BELOW}{roof}"), ns: bound_ns - sum });

@@ -1,4 +1,4 @@
-//! The words of a vendor. Texts are written for CUDA; for GPUs of AMD they get the words of ROCm.
+//! Wording by vendor: texts are written for CUDA, and reworded for ROCm on GPUs of AMD.
 
 use crate::result::{Analysis, DeviceInfo};
 

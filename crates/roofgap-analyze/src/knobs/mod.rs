@@ -346,9 +346,10 @@ fn rules_of(analysis: &Analysis, workload: &WorkloadFacts) -> &'static [KnobRule
     }
 }
 
-/// Lists the knobs of a workload that need no finding: those whose values do not come from evidence.
+/// Lists the knobs that apply without a finding.
 pub fn catalogue(analysis: &Analysis, workload: &WorkloadFacts) -> Vec<Knob> {
     let finding = Finding::default();
+    // Some knobs are of decode alone.
     let stages = [None, Some(StageKind::Decode)];
     let knob = |rule: &KnobRule| {
         let case = |stage| Case { workload, finding: &finding, stage, has_experts: false };

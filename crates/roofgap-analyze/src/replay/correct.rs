@@ -83,7 +83,11 @@ pub fn correct(
         limit: verdict(&new).label,
         calls: (fit.events() as f64 / steady.count as f64).round() as u64,
         cost_per_call_ns: cost_ns,
-        source: if overhead.pairs.is_some() { CostSource::Pairs } else { CostSource::Baseline },
+        source: match overhead.pairs {
+            _ if overhead.stated => CostSource::Stated,
+            Some(_) => CostSource::Pairs,
+            None => CostSource::Baseline,
+        },
     })
 }
 
@@ -131,13 +135,22 @@ impl<'a> Fit<'a> {
     fn cost(&self, ratio: f64) -> (Ns, f64) {
         let all: Ns = self.spans.iter().map(|(_, from, to)| to - from).sum();
         let explained = |cost: Ns| all.max(1) as f64 / self.time(&self.replay.run(cost)).max(1) as f64;
-        let (mut low, mut high) = (0, MOST_COST_NS);
-        let most = explained(high);
+        let most = explained(MOST_COST_NS);
         let aim = ratio.min(most) * (1.0 - CLOSE);
         if aim <= 1.0 {
             return (0, most);
         }
-        while high - low > (high >> 8).max(1) {
+        // An event saves about its cost. Every replay reads the whole trace, so few are better.
+        let least = (all as f64 * (1.0 - 1.0 / aim) / self.events().max(1) as f64) as Ns;
+        let mut high = least.clamp(1, MOST_COST_NS);
+        let mut low = high - (high >> 4) - 1;
+        while high < MOST_COST_NS && explained(high) < aim {
+            (low, high) = (high, (high + (high >> 2) + 1).min(MOST_COST_NS));
+        }
+        while low > 0 && explained(low) >= aim {
+            (low, high) = (low - (low >> 2) - 1, low);
+        }
+        while high - low > (high >> 10).max(1) {
             let middle = low.midpoint(high);
             if explained(middle) < aim { low = middle } else { high = middle }
         }

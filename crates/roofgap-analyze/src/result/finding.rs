@@ -18,7 +18,7 @@ results! {
         pub evidence: BTreeMap<String, serde_json::Value>,
         /// Upper bound on the saving, ns: never more than leaves the stage at the highest of its roofs.
         pub bound_ns: i64,
-        /// Upper bound on the saving, % of the stage's time.
+        /// Upper bound on the saving, % of the stage's time, without the cost of its profiler where that is known.
         pub bound_pct: f64,
         /// Terms of the bound, whose sum it is.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -137,9 +137,10 @@ results! {
         pub tool: Profiler,
         /// Time of a step, or of an instance where the stage has no steps, ns.
         pub step_ns: i64,
-        /// Lower end of its 95 % confidence interval, ns.
+        /// Lower end of its interval, ns: 95 % by what the repeats show, and the differences between processes that `docs/definitions.md`
+        /// assumes.
         pub low_ns: i64,
-        /// Upper end of its 95 % confidence interval, ns.
+        /// Upper end of it, ns.
         pub high_ns: i64,
         /// Share of the time in which its GPUs run its operations, %.
         pub busy_pct: f64,
@@ -169,7 +170,7 @@ results! {
         /// Part of `exposed_ns` in which the GPU waits for another one to arrive, ns; null where one GPU alone was recorded.
         pub waiting_ns: Option<i64>,
         /// Part of `exposed_ns` in the first collectives of a kind and size where they took more than five times as long as the others,
-        /// beyond the time of those, ns: another rank arrived later.
+        /// beyond the time of those, ns, as when another rank arrives later or connections are made.
         #[serde(default)]
         pub late_ns: i64,
         /// Number of these collectives.
@@ -338,6 +339,12 @@ results! {
         /// The stage without its cold instances and steps; `None` where all of it is warm. See [`Stage::warm`].
         #[serde(skip)]
         pub warm: Option<Box<Stage>>,
+        /// It is the part of a trace after its start-up.
+        #[serde(skip)]
+        pub after_startup: bool,
+        /// Time in which its only launching thread neither waited for the device nor was in a call that copies, ns; 0 where that is not known.
+        #[serde(skip)]
+        pub launching_ns: i64,
         /// Distance of its kernels to the roof.
         #[serde(flatten)]
         pub roof: RoofDistance,
@@ -356,7 +363,16 @@ impl Stage {
 
     /// Returns the name of the stage in a sentence.
     pub fn spoken(&self) -> &str {
-        if self.kind == StageKind::Whole { "the whole trace" } else { &self.name }
+        match self.kind {
+            StageKind::Whole if self.after_startup || self.startup_ns() > 0 => "the trace after its start-up",
+            StageKind::Whole => "the whole trace",
+            _ => &self.name,
+        }
+    }
+
+    /// Returns the time of a start-up that is left out of its warm part, ns.
+    pub fn startup_ns(&self) -> i64 {
+        self.cold_start.as_ref().filter(|cold| cold.left_out).map_or(0, |cold| cold.startup_ns)
     }
 
     /// Tells whether it has kernels or graphs, and not only copies and memory sets; true where its operations are not known.
@@ -367,6 +383,19 @@ impl Stage {
     /// Returns the time of the stage, ns: the periods of engine steps; otherwise wall time and the GPU work that ran after it.
     pub fn elapsed_ns(&self) -> i64 {
         self.period_ns.unwrap_or_else(|| self.wall_ns.saturating_add(self.late_ns.max(0)))
+    }
+
+    /// Returns the part of its idle time before launches, summed over devices, that is the cost of its profiler, 0 to 1.
+    pub fn profiler_part(&self) -> f64 {
+        let known = self.corrected.zip(self.idle).filter(|(_, idle)| idle.launch_ns > 0);
+        known
+            .map_or(0.0, |(own, idle)| (idle.launch_ns - own.launch_ns).max(0) as f64 / idle.launch_ns as f64)
+    }
+
+    /// Returns the time of the stage without the cost of its profiler where that is known, ns.
+    pub fn own_ns(&self) -> i64 {
+        let launch_ns = self.idle.map_or(0, |idle| self.each_device(idle.launch_ns));
+        self.elapsed_ns() - (launch_ns as f64 * self.profiler_part()) as i64
     }
 
     /// Tells whether its ranges end long before its GPU work: by more than 5 % of the wall time.
@@ -447,6 +476,8 @@ words! {
         Baseline = "baseline",
         /// Windows of one process with the profiler and without, in pairs.
         Pairs = "pairs",
+        /// A time without the profiler that the user stated (`--unprofiled`).
+        Stated = "stated",
     }
 }
 
@@ -652,7 +683,7 @@ results! {
         pub tensor_active_pct: Option<f64>,
         /// DRAM traffic divided by the bytes that the model must move; null without a model.
         pub to_model: Option<f64>,
-        /// Source, where it is not sampled counters: `NVML GPM`, from samples that lie entirely in the stage.
+        /// Source, where it is not sampled counters: `NVML GPM` or `DCGM`, from samples of which 95 % lie in the stage.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub source: Option<String>,
         /// Number of samples with its operations.
@@ -714,6 +745,8 @@ words! {
         FileAccess = "file_access",
         /// Messages go to another process, or come from one.
         Messages = "messages",
+        /// The thread waits for another process to end, or for input.
+        OtherProcess = "other_process",
         /// The system does not run the thread: others have the core.
         Descheduled = "descheduled",
         /// Other Python code.

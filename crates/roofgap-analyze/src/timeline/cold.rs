@@ -175,6 +175,8 @@ impl ColdCalls {
         let from_start = prepared.is_some();
         let loads = longest.map(|(_, _, kind, name)| {
             let ns = match prepared {
+                // Code that a launch loads is for that launch.
+                Some((begin, ..)) if *begin >= start => until - gap.0,
                 Some((_, end, ..)) => (*end).min(gap.1) - gap.0,
                 None => inside.iter().map(|(start, end, ..)| (*end).min(gap.1) - (*start).max(gap.0)).sum(),
             };

@@ -69,6 +69,14 @@ impl Activity {
         CoveredTime::of(IntervalSet::of(all))
     }
 
+    /// Returns the time from one moment to another in which a thread neither waits for a device nor is in a call that copies, ns.
+    pub fn working_ns(&self, thread: ThreadId, from: Ns, to: Ns) -> Ns {
+        let waits = [&self.waits.sync, &self.waits.copy];
+        let waited =
+            waits.iter().filter_map(|sets| sets.get(thread.index())).map(|set| set.overlap(from, to));
+        (to - from - waited.sum::<Ns>()).max(0)
+    }
+
     /// Splits one gap of a device by cause, as [`Waits::split`] does, and returns the time in which the device ran other work.
     /// `near` speeds up gaps that follow one another.
     pub fn split(
@@ -167,7 +175,7 @@ pub struct IdleSums {
     pub detail: IdleDetail,
 }
 
-/// Time that a fault of the CPU takes before its page moves, ns, and the bytes that it maps in a ns.
+/// Time that a fault of the CPU takes before its page moves, ns, and the bytes that it maps in a ns: assumed, more than captures show.
 const FAULT_NS: Ns = 50_000;
 const FAULT_BYTES: u64 = 6;
 

@@ -51,10 +51,15 @@ fn repeated(trace: &Trace, index: &StageIndex, counts: fn(OpKind) -> bool) -> Op
     })?;
     let first = shown + 1 - period;
     let start = |at: usize| ops.start[rows[at]];
-    let units: Vec<Ns> = (first..last).step_by(period).map(|at| start(at + period) - start(at)).collect();
+    let mut units: Vec<Ns> = (first..last).step_by(period).map(|at| start(at + period) - start(at)).collect();
+    let distances = units.len();
+    // The last one shows how long the others should take, too.
+    let end = first + (distances + 1) * period;
+    units.extend(rows.get(end - 1).map(|row| ops.end[*row] - start(end - period)));
     let usual = median(&mut units.clone())?;
     let cold = units.iter().take(MOST_COLD).take_while(|ns| **ns > 2 * usual).count();
-    if units.len() < cold + if period >= LEAST_PASS { LEAST_PASSES } else { LEAST_REPEATS } {
+    let known = if cold > 0 { units.len() } else { distances };
+    if known < cold + if period >= LEAST_PASS { LEAST_PASSES } else { LEAST_REPEATS } {
         return None;
     }
     let (begin, first) = (start(0), first + cold * period);
@@ -67,8 +72,12 @@ fn repeated(trace: &Trace, index: &StageIndex, counts: fn(OpKind) -> bool) -> Op
 /// Share of the time, in %, for which a GPU that has its work is busy.
 const BUSY_PCT: Ns = 90;
 
+/// Least operations that show that a GPU has its work.
+const LEAST_WORK: usize = 20;
+
 /// Returns the time at which the CPU launched the first operation after which the GPU is busy until the end of the trace, where that
-/// is at least half of it and the GPU is idle for most of the time before; `None` for several GPUs, or where launches are not known.
+/// is at least half of it and several operations, and the GPU is idle for most of the time before; `None` for several GPUs, or where
+/// launches are not known.
 pub fn busy_from(trace: &Trace, index: &StageIndex) -> Option<Ns> {
     let ops = &trace.ops;
     ops.device.first().filter(|first| ops.device.iter().all(|device| device == *first))?;
@@ -89,6 +98,7 @@ pub fn busy_from(trace: &Trace, index: &StageIndex) -> Option<Ns> {
     })?;
     let start = ops.start[row];
     let settles = 2 * (start - begin) <= until - begin && 2 * (all - idle) > start - begin;
+    let settles = settles && ops.len() - row >= LEAST_WORK;
     settles.then(|| trace.calls.start.get(index.call_of_op(row) as usize).copied()).flatten()
 }
 

@@ -12,7 +12,7 @@ use crate::result::{
     SteadyUnit, Steps,
 };
 use crate::stages::{Span, StageIndex};
-use roofgap_trace::{DeviceId, Ns, OpKind, ThreadId, Trace, range_name};
+use roofgap_trace::{CallClass, DeviceId, Ns, OpKind, ThreadId, Trace, range_name};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
@@ -35,13 +35,14 @@ fn is_host_copy(trace: &Trace, op: usize) -> bool {
 }
 
 impl Sums {
-    /// Divides the gap before a piece of managed memory, which added `gap_ns` to the other idle time.
-    fn add_paging(&mut self, trace: &Trace, op: usize, gap_ns: Ns) {
+    /// Divides the gap before a piece of managed memory, which added `gap_ns` to the other idle time. Returns the work of the CPU in it, ns.
+    fn add_paging(&mut self, trace: &Trace, op: usize, gap_ns: Ns) -> Ns {
         let away_ns = self.idle.divide_paging(trace, op, gap_ns);
         if away_ns > 0 {
             self.gaps.host_count += 1;
             self.gaps.host_longest = self.gaps.host_longest.max((away_ns, Some(op)));
         }
+        away_ns
     }
 }
 
@@ -161,6 +162,7 @@ impl StageMeter<'_> {
                         let cold_start = stage.cold_start.map(|cold| ColdStart { left_out: false, ..cold });
                         return (Stage { cold_start, ..stage }, gaps);
                     }
+                    warm.after_startup = stage.startup_ns() > 0;
                     if let (Some(steady), Some(tail)) = (&mut warm.steady, self.index.tail(at)) {
                         steady.count += tail.units;
                         steady.tail = Some(tail);
@@ -232,6 +234,7 @@ impl StageMeter<'_> {
             graphs: graph_table(trace, rows()),
             coverage: self.coverage(stage, &members.ops),
             cold_start: self.index.cold(stage).cloned(),
+            launching_ns: self.launching_ns(instances, &members),
             ..elapsed
         };
         // Cold steps between the others are no part of the stage.
@@ -241,6 +244,30 @@ impl StageMeter<'_> {
         let instances = stage.instances.max(1) as i64;
         stage.mean_ns = stage.mean_ns.map(|mean| mean - (cold_ns / instances).min(mean));
         (stage, gaps)
+    }
+
+    /// Returns the time in which the thread that launches all operations works, up to the last launch of each instance, ns: without its
+    /// waits, and without what its launch calls take longer than a launch, as with a full queue.
+    fn launching_ns(&self, instances: &[Span], members: &Members) -> Ns {
+        let calls = &self.trace.calls;
+        let mut rows: Vec<usize> =
+            members.ops.iter().map(|op| self.index.call_of_op(*op as usize) as usize).collect();
+        rows.sort_unstable();
+        rows.dedup();
+        let thread = rows.first().and_then(|row| calls.thread.get(*row));
+        let Some(thread) = thread.filter(|own| rows.iter().all(|row| calls.thread.get(*row) == Some(own)))
+        else {
+            return 0;
+        };
+        let works = |own: &Span| {
+            let last = rows.partition_point(|row| calls.start[*row] < own.end).checked_sub(1);
+            let until = last.map_or(own.start, |at| calls.end[rows[at]].clamp(own.start, own.end));
+            self.activity.working_ns(*thread, own.start, until)
+        };
+        let launches =
+            rows.iter().filter(|row| !matches!(calls.class[**row], CallClass::Copy | CallClass::Sync));
+        let blocked = launches.map(|row| (calls.end[*row] - calls.start[*row] - LAUNCH_LATENCY_NS).max(0));
+        (instances.iter().map(works).sum::<Ns>() - blocked.sum::<Ns>()).max(0)
     }
 
     /// Measures the idle time before the first operation of each instance.
@@ -441,8 +468,9 @@ impl StageMeter<'_> {
         let (trace, activity) = (self.trace, self.activity);
         let members = Members::of(self, stage);
         let mut list = Vec::new();
-        self.busy_and_idle(stage, &members, |device, gap, call| {
-            activity.host_gaps(trace, device.index(), gap, (call, false), &mut list);
+        self.busy_and_idle(stage, &members, |device, (start, end), call| match call {
+            Some(call) => activity.host_gaps(trace, device.index(), (start, end), (call, false), &mut list),
+            None => list.push(HostGap { thread: None, start, end, waits: false }),
         });
         if self.index.engine_steps(stage).is_empty() {
             let works = members.with_work(&self.index.spans(stage).instances);
@@ -469,13 +497,13 @@ impl StageMeter<'_> {
         list
     }
 
-    /// Adds up the busy time of a stage and its gaps by cause, and passes the device of each gap, its time and the call that ended it.
-    /// Operations are in the order of their start.
+    /// Adds up the busy time of a stage and its gaps by cause, and passes the device of each gap, its time and the call that ended it; no
+    /// call with time in which the CPU works until it touches managed memory. Operations are in the order of their start.
     fn busy_and_idle(
         &self,
         stage: usize,
         members: &Members,
-        mut each_gap: impl FnMut(DeviceId, (Ns, Ns), u32),
+        mut each_gap: impl FnMut(DeviceId, (Ns, Ns), Option<u32>),
     ) -> Sums {
         let ops = &self.trace.ops;
         let mut sums = Sums::default();
@@ -523,7 +551,7 @@ impl StageMeter<'_> {
             } else if start > until && inside {
                 let call = self.index.call_of_op(op);
                 let (gap, before) = ((until, start), sums.idle);
-                each_gap(device, gap, call);
+                each_gap(device, gap, Some(call));
                 sums.foreign_ns +=
                     self.activity.split(self.trace, device, gap, call, &mut sweep.near, &mut sums.idle);
                 let both = (&mut sums.gaps, &mut sums.idle);
@@ -531,7 +559,8 @@ impl StageMeter<'_> {
                 self.host.add(self.trace, gap, (op, call, copied && copies), before, step_start, both);
                 if call == NO_CALL {
                     let gap_ns = sums.idle.idle.other_ns - before.idle.other_ns;
-                    sums.add_paging(self.trace, op, gap_ns);
+                    let away_ns = sums.add_paging(self.trace, op, gap_ns);
+                    each_gap(device, (until, until + away_ns), None);
                 }
             }
             sums.busy_ns += (end - start.max(until)).max(0);

@@ -88,7 +88,9 @@ pub fn slowdown(analysis: &Analysis, stage: &Stage) -> Option<f64> {
 pub fn pace(analysis: &Analysis, stage: &Stage) -> String {
     let (pace, name) = (Pace::of(stage), stage.spoken());
     let slowdown = slowdown(analysis, stage).filter(|slowdown| *slowdown > CLOSE);
-    let with = maybe(slowdown, |_| format!(" without the profiler, {} with it", time(pace.ns)));
+    let is_stated = analysis.timeline_overhead().any(|own| own.stage == stage.name && own.stated);
+    let stated = if is_stated { " (as stated)" } else { "" };
+    let with = maybe(slowdown, |_| format!(" without the profiler{stated}, {} with it", time(pace.ns)));
     let took = time((pace.ns as f64 / slowdown.unwrap_or(1.0)).round() as i64);
     let (paced, over) = match (pace.is_step, pace.count) {
         (true, 1) => (format!("the only step of {name} takes {took}"), ""),

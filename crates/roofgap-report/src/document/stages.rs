@@ -5,8 +5,8 @@ use super::table::Table;
 use super::{Block, Document, Form, Item, Section, gpu_work, joined, joined_any, maybe, roof};
 use crate::render::text::TextOptions;
 use roofgap_analyze::{
-    About, Analysis, ColdCause, CpuSteps, Mbu, Mfu, Note, RangeInfo, Stage, StageCoverage, StageKind,
-    StageLimit, StageOrigin, Steps, Term, verdict,
+    About, Analysis, ColdCause, CostSource, CpuSteps, Mbu, Mfu, Note, RangeInfo, Stage, StageCoverage,
+    StageKind, StageLimit, StageOrigin, Steps, Term, verdict,
 };
 use roofgap_base::numbers::{NONE, count, counted, percent, share, si, time};
 use roofgap_base::text::cut;
@@ -352,8 +352,9 @@ pub fn corrected(stage: &Stage) -> Option<String> {
     }
     let unit = if stage.warm().step_ns().is_some() { " a step" } else { "" };
     Some(format!(
-        "without {}: {}{unit} ({} to {}), GPU busy {} %{}; it costs {} for each of {} recorded events{unit}",
+        "without {}{}: about {}{unit} ({} to {}), GPU busy {} %{}; it costs about {} for each of {} recorded events{unit}",
         own.tool,
+        if own.source == CostSource::Stated { ", by the stated time" } else { "" },
         time(own.step_ns),
         time(own.low_ns),
         time(own.high_ns),

@@ -159,7 +159,7 @@ fn a_trace_without_stages_says_the_whole_trace_and_why_mfu_is_missing() {
     let page = page::render(case.bundle());
     assert!(!page.contains("\">unknown</small>") && !page.contains("% of all)"));
     let shown = render(&case);
-    assert!(shown.contains("% of the whole trace), measured\n"), "{shown}");
+    assert!(shown.contains("% of the trace after its start-up), measured\n"), "{shown}");
 }
 
 #[test]

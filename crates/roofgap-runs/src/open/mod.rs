@@ -17,8 +17,9 @@ use crate::run_dir::folder::read_json;
 use crate::run_dir::{Layout, LocateError, RunRef, SessionRecord, locate};
 use nsys_report::Export;
 use roofgap_analyze::compare::SideFacts;
-use roofgap_analyze::{Analysis, Options, SCHEMA, StageError, StageIndex, StageSet, analyze};
+use roofgap_analyze::{Analysis, Options, SCHEMA, Stage, StageError, StageIndex, StageSet, analyze};
 use roofgap_base::error::Error;
+use roofgap_base::numbers::time;
 use roofgap_report::{Bundle, Context};
 use roofgap_trace::{Input, ReadError, Sniffed, Trace, read_files};
 use run::account_at;
@@ -113,6 +114,14 @@ pub fn open_inputs(paths: &[PathBuf], overrides: &Overrides, exporter: &Exporter
 /// Returns what was opened, or why a stated time without the profiler has no effect on it.
 fn with_stated(opened: Opened, overrides: &Overrides) -> Result<Opened, Error> {
     let Analysis { stages, overhead, .. } = &opened.analysis;
+    for (name, ns) in &overrides.given.unprofiled {
+        let stage = stages.iter().find(|stage| stage.name == *name).map(Stage::warm);
+        let busy = stage.and_then(|stage| Some(stage.busy_share()? * stage.steady.as_ref()?.time_ns as f64));
+        if let Some(busy) = busy.map(|busy| busy as i64).filter(|busy| ns < busy) {
+            let why = format!("its GPU work alone takes {}", time(busy));
+            return Err(Error::new(format!("--unprofiled {name}: {why}")));
+        }
+    }
     let is_used = |name: &str| overhead.iter().any(|own| own.stated && own.stage == name);
     let Some((name, _)) = overrides.given.unprofiled.iter().find(|(name, _)| !is_used(name)) else {
         return Ok(opened);

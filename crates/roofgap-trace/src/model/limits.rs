@@ -27,6 +27,7 @@ impl Trace {
         let limits = (first.saturating_sub(MOST_SPAN), last.saturating_add(MOST_SPAN));
         let windows: u64 = self.recorded.iter_mut().map(|recorded| recorded.limit_times(limits)).sum();
         self.losses.add(LossKind::TimeOutOfRange, windows);
+        self.profiler.retain(|(start, end)| is_between(*start, *end, limits));
         let samples: u64 = self.sampled.iter_mut().map(|counters| counters.limit(limits)).sum();
         self.losses.add(LossKind::SampleMalformed, samples);
         let facts: u64 = self.devices.iter_mut().map(Device::limit_values).sum();

@@ -31,8 +31,8 @@ pub struct AnalysisOverrides {
         help = "Replace or add a stage: its name and its ranges, as [domain@]name, separated by commas"
     )]
     pub stage: Vec<String>,
-    /// Time of a step, or of an instance of a stage without steps, as measured without the profiler, such as decode=21.3ms: the report
-    /// adds the stage without the cost of the profiler
+    /// Time of a step of a stage without the profiler, such as decode=21.3ms; the report then also shows the stage without the
+    /// profiler's cost
     #[arg(long, value_name = "STAGE=TIME", value_parser = unprofiled)]
     pub unprofiled: Vec<(String, i64)>,
     /// Model that ran: a preset such as deepseek_ocr, a config.json, or a folder with one
@@ -97,6 +97,9 @@ fn unprofiled(text: &str) -> Result<(String, i64), Error> {
     let (stage, span) =
         text.split_once('=').ok_or_else(|| Error::new("write STAGE=TIME, such as decode=21.3ms"))?;
     let Span(span) = span.parse()?;
+    if span.is_zero() {
+        return Err(Error::new("a step takes more than no time"));
+    }
     Ok((stage.to_owned(), i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)))
 }
 

@@ -196,7 +196,7 @@ pub enum Command {
     SampleVitals {
         /// File
         file: PathBuf,
-        /// Sample the activity of the GPUs, too: not while a profiler counts
+        /// Also sample the activity of the GPUs; not while a profiler reads hardware counters
         #[arg(long)]
         activity: bool,
     },

@@ -169,7 +169,7 @@ impl Exposed {
             Some(0) => "; no rank waits for another".to_owned(),
             Some(ns) => format!("; {} of that are waits for other ranks", time(ns)),
             None if late_ns > 0 => format!(
-                "; {} of that are waits in the first {}, until the other ranks arrived",
+                "; {} of that are in the first {}: probably waiting for the other ranks, or setting up",
                 time(late_ns),
                 if late_calls == 1 { "call".to_owned() } else { counted(late_calls, "call") }
             ),

@@ -28,9 +28,12 @@ pub fn small_kernels(view: &View<'_>) -> Option<Finding> {
     let mut unused = 0.0;
     let mut shared_ns = 0;
     let mut largest: Option<(&str, u64, i64, u32)> = None;
+    let mut is_long = false;
     // Without a timeline, kernels that make the input are not part of the work.
     let is_input = |name: &str| stage.idle.is_none() && is_initialisation(name);
-    for shape in evidence.shapes.iter().filter(|shape| counts(shape.family) && !is_input(&shape.name)) {
+    // Blocks of less than a warp are another finding.
+    let counts = |shape: &&ShapeUse| counts(shape.family) && !is_input(&shape.name) && !is_narrow(shape);
+    for shape in evidence.shapes.iter().filter(counts) {
         let Some(sms) = shape.sms.filter(|sms| shape.blocks > 0 && shape.blocks < u64::from(*sms)) else {
             continue;
         };
@@ -41,6 +44,7 @@ pub fn small_kernels(view: &View<'_>) -> Option<Finding> {
         unused += alone_ns as f64 * (1.0 - shape.blocks as f64 / f64::from(sms));
         if largest.is_none_or(|(_, _, ns, _)| alone_ns > ns) {
             largest = Some((&shape.name, shape.blocks, alone_ns, sms));
+            is_long = shape.total_ns > LONG_NS.saturating_mul(shape.calls as i64);
         }
     }
     let (name, blocks, _, sms) = largest?;
@@ -67,8 +71,9 @@ pub fn small_kernels(view: &View<'_>) -> Option<Finding> {
     };
     let products = stage.kernels.iter().any(|kernel| kernel.family == Family::Gemm);
     let split = if products { "; for matrix products a split of the inner dimension" } else { "" };
+    let fused = if is_long { "" } else { ", or kernels fused with their neighbours" };
     let action = format!(
-        "Give each launch more to do: {more}, or kernels fused with their neighbours{split}. The largest is {short} with {}. Small \
+        "Give each launch more to do: {more}{fused}{split}. The largest is {short} with {}. Small \
          kernels take {} in all.",
         counted(blocks, "block"),
         time(total_ns)
@@ -90,16 +95,23 @@ pub fn small_kernels(view: &View<'_>) -> Option<Finding> {
 /// Threads that a GPU runs at a time.
 const WARP: u32 = 32;
 
-/// Kernels that fill the device with blocks of less than a warp. The bound is the share of the lanes that have no thread.
+/// Mean duration of a kernel from which on its launch and its neighbours do not matter, ns.
+const LONG_NS: i64 = 50_000;
+
+/// Tells whether the blocks of a launch have less than a warp.
+fn is_narrow(shape: &ShapeUse) -> bool {
+    (1..WARP).contains(&shape.threads) && shape.blocks > 0 && shape.sms.is_some()
+}
+
+/// Kernels with blocks of less than a warp. The bound is the share of the lanes of the device that have no thread.
 pub fn small_blocks(view: &View<'_>) -> Option<Finding> {
     let (stage, kernel_ns) = (view.stage, view.stage.kernel_ns?);
-    let few = |shape: &&ShapeUse| {
-        (1..WARP).contains(&shape.threads) && shape.sms.is_some_and(|sms| shape.blocks >= u64::from(sms))
-    };
-    let shapes: Vec<&ShapeUse> = view.evidence?.shapes.iter().filter(few).collect();
+    let shapes: Vec<&ShapeUse> = view.evidence?.shapes.iter().filter(|shape| is_narrow(shape)).collect();
     let largest = shapes.iter().max_by_key(|shape| shape.total_ns)?;
     let (calls, total_ns) = (shapes.iter().map(|s| s.calls).sum(), shapes.iter().map(|s| s.total_ns).sum());
-    let used: i64 = shapes.iter().map(|s| s.total_ns / i64::from(WARP) * i64::from(s.threads)).sum();
+    let filled = |s: &&ShapeUse| s.blocks as f64 / f64::from(s.sms.unwrap_or(1).max(1));
+    let lanes = |s: &&ShapeUse| f64::from(s.threads) / f64::from(WARP) * filled(s).min(1.0);
+    let used = shapes.iter().map(|s| s.total_ns as f64 * lanes(s)).sum::<f64>() as i64;
     let share = percent(total_ns, kernel_ns);
     if share < LEAST_SMALL_PCT {
         return None;
@@ -112,7 +124,8 @@ pub fn small_blocks(view: &View<'_>) -> Option<Finding> {
         stage.spoken()
     );
     let action = format!(
-        "{short} has blocks of {}. {}",
+        "{short} has {} of {}. {}",
+        counted(largest.blocks, "block"),
         counted(largest.threads.into(), "thread"),
         view.action("whole warps")
     );
@@ -262,6 +275,11 @@ pub fn tensor_cores_idle(view: &View<'_>) -> Option<Finding> {
         |ratio| format!("do {format} {ratio:.1} times as fast here"),
     );
     let how = match format {
+        _ if !view.program.is_torch => {
+            format!(
+                "{format} in the library (cublasGemmEx, cublasSetMathMode), or matrix instructions in the kernel"
+            )
+        }
         Dtype::Tf32 => "bf16 weights, or torch.set_float32_matmul_precision(\"high\")".to_owned(),
         _ => format!("{format} weights, or autocast"),
     };

@@ -29,19 +29,22 @@ pub fn launch_bound(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let use_ = Launching::of(view)?;
     let (busy_ns, busy_pct) = (stage.busy_ns.or(stage.kernel_ns)?, 100.0 * stage.busy_share()?);
-    let profiler_ns = profiler_ns(stage, use_.gap_ns);
+    let profiler_ns = (use_.gap_ns.max(0) as f64 * stage.profiler_part()) as i64;
     let draft = match (stage.idle, stage.launch_after) {
-        (Some(idle), after) => view.saves_on_devices(&[
-            ("idle time in which the next operation was not launched", idle.launch_ns),
-            ("after a wait for the device", -after.sync_ns),
-            ("after a copy", -after.copy_ns),
-            ("in the data loader", -stage.data_loading_ns),
-            ("loading code or a graph for the first time", -stage.idle_detail.cold_ns),
-            ("before the first operation of a step", -host_first_ns(stage)),
-            ("while the CPU did other work", -stage.idle_detail.host_work_ns),
-            ("while it allocated or freed memory", -stage.idle_detail.allocation_ns),
-            ("cost of the profiler", -profiler_ns),
-        ]),
+        (Some(idle), after) => view
+            .saves_on_devices(&[
+                ("idle time in which the next operation was not launched", idle.launch_ns),
+                ("after a wait for the device", -after.sync_ns),
+                ("after a copy", -after.copy_ns),
+                ("in the data loader", -stage.data_loading_ns),
+                ("loading code or a graph for the first time", -stage.idle_detail.cold_ns),
+                ("before the first operation of a step", -host_first_ns(stage)),
+                ("while the CPU did other work", -stage.idle_detail.host_work_ns),
+                ("while it allocated or freed memory", -stage.idle_detail.allocation_ns),
+                ("cost of the profiler", -profiler_ns),
+            ])
+            // That cost is fitted.
+            .confidence(if profiler_ns > 0 { Confidence::Bounded } else { view.rule.confidence }),
         (None, _) => view
             .saves_on_devices(&[("wall time", stage.wall_ns), ("kernel time", -busy_ns)])
             .confidence(Confidence::Guessed)
@@ -63,7 +66,7 @@ pub fn launch_bound(view: &View<'_>) -> Option<Finding> {
         count(use_.launches),
         host::line(stage)
     );
-    let left = stage.elapsed_ns() - stage.each_device(profiler_ns) - draft.bound_ns();
+    let left = stage.own_ns() - draft.bound_ns();
     let action = format!(
         "{}{} If every such gap vanished the stage would take {}.",
         host::first_step(stage),
@@ -86,15 +89,6 @@ pub fn launch_bound(view: &View<'_>) -> Option<Finding> {
         .with("longest_gap_before", use_.one_gap.map(|gap| operation(view, gap)))
         .with("remedy", use_.remedy(view))
         .finish(title, action)
-}
-
-/// Returns the part of the gaps of a stage that it does not have without its profiler, ns: as large a part as of all launch idle time.
-fn profiler_ns(stage: &Stage, gap_ns: i64) -> i64 {
-    let Some((own, idle)) = stage.corrected.zip(stage.idle).filter(|(_, idle)| idle.launch_ns > 0) else {
-        return 0;
-    };
-    let part = (idle.launch_ns - own.launch_ns).max(0) as f64 / idle.launch_ns as f64;
-    (gap_ns.max(0) as f64 * part) as i64
 }
 
 /// The launches of a stage, and the gaps before them.

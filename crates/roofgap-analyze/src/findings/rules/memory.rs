@@ -3,9 +3,9 @@
 use super::occupancy::LOW_PCT;
 use crate::counters::{Bound, Measured, NEAR_ROOF_PCT};
 use crate::findings::rule::View;
-use crate::names::{Family, family};
+use crate::names::{Family, family, is_closed_source};
 use crate::numbers::{count, time};
-use crate::result::{CounterRow, Finding};
+use crate::result::{CounterRow, Finding, StageKind};
 use crate::roof::Keeps;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,10 +25,14 @@ const SAME_PCT: f64 = 1.0;
 /// Share of wall time, in %, from which on it is the GPU that holds a stage back.
 const BUSY_PCT: f64 = 60.0;
 
-/// Says how a kernel of a family moves fewer bytes.
-fn fewer_bytes(view: &View<'_>, family: Family) -> &'static str {
-    match family {
+/// Says how a kernel moves fewer bytes, or a model.
+fn fewer_bytes(view: &View<'_>, kernel: Option<&str>) -> &'static str {
+    let is_llm = view.program.generates
+        || matches!(view.stage.kind, StageKind::Prefill | StageKind::Decode | StageKind::Mixed);
+    let is_own = |kernel: &str| !view.program.is_torch && !is_llm && !is_closed_source(kernel);
+    match kernel.map_or(Family::Gemm, family) {
         Family::Gemm | Family::Gemv | Family::Moe if view.program.trains => view.action("training"),
+        Family::Gemm if kernel.is_some_and(is_own) => view.action("products"),
         Family::Gemm | Family::Gemv | Family::Moe => view.action("weights"),
         Family::Attention => view.action("cache"),
         Family::CopyLayout => view.action("layout"),
@@ -65,7 +69,7 @@ pub fn at_the_roof(view: &View<'_>) -> Option<Finding> {
             .with("kernel_ns", total_ns)
             .with("largest", name)
             .with_number("largest_dram_pct", reached)
-            .finish(title, fewer_bytes(view, family(&largest.row.kernel)));
+            .finish(title, fewer_bytes(view, Some(&largest.row.kernel)));
     }
     let model = ByModel::of(view).filter(|model| model.mbu_pct >= NEAR_ROOF_PCT)?;
     let title = format!(
@@ -77,7 +81,7 @@ pub fn at_the_roof(view: &View<'_>) -> Option<Finding> {
         .with_number("mbu_by_busy_pct", model.mbu_pct)
         .with("bytes", model.bytes)
         .with("busy_ns", model.busy_ns)
-        .finish(title, fewer_bytes(view, Family::Gemm))
+        .finish(title, fewer_bytes(view, None))
 }
 
 /// Kernels that wait for memory and are below the roof of DRAM, or without counters a busy decode whose model needs little
@@ -281,7 +285,7 @@ impl ByModel {
         let stage = view.stage;
         let (mbu, busy_ns) = (stage.mbu.as_ref()?, stage.busy_ns?);
         let is_busy = 100.0 * stage.busy_share()? >= BUSY_PCT;
-        let is_highest = view.roofs.highest(Keeps::Work).1 <= view.roofs.memory_ns;
+        let is_highest = view.roofs.highest(Keeps::Work, false).1 <= view.roofs.memory_ns;
         let is_counted = view.counters().next().is_some();
         let found = Self { mbu_pct: mbu.by_busy_pct?, busy_ns, bytes: mbu.bytes };
         (is_busy && is_highest && !is_counted).then_some(found)

@@ -22,6 +22,12 @@ pub fn low_occupancy(view: &View<'_>) -> Vec<Finding> {
     view.counters().filter_map(|measured| of_kernel(view, measured)).collect()
 }
 
+/// Part of the possible occupancy, 1 in so many, below which the work of the warps is the limit.
+const UNEVEN: f64 = 2.0;
+
+/// Least gain in occupancy that a larger grid must allow to be the remedy.
+const LARGER: f64 = 1.5;
+
 fn of_kernel(view: &View<'_>, measured: &Measured) -> Option<Finding> {
     let stage = view.stage;
     let (kernel_ns, row) = (stage.kernel_ns?, &measured.row);
@@ -36,8 +42,11 @@ fn of_kernel(view: &View<'_>, measured: &Measured) -> Option<Finding> {
     let known = shape.and_then(|shape| {
         let (capability, sms) = (shape.compute_capability?, shape.sms?);
         let ShapeUse { blocks, threads, registers, shared_bytes, .. } = *shape;
-        let mut possible = occupancy(capability, sms, blocks, threads, registers, shared_bytes)?;
-        if too_small {
+        let of = |blocks| occupancy(capability, sms, blocks, threads, registers, shared_bytes);
+        let mut possible = of(blocks)?;
+        if achieved < possible.pct / UNEVEN {
+            possible.limits = vec![Limit::Work];
+        } else if too_small && of(u64::MAX)?.pct >= LARGER * possible.pct {
             possible.limits = vec![Limit::Grid];
         }
         Some((possible, shape, sms))
@@ -110,6 +119,7 @@ fn of_one(limit: Limit, shape: &ShapeUse, sms: u32) -> String {
             counted(shape.blocks, "block")
         ),
         Limit::Blocks => format!("Use more than {} threads a block.", shape.threads),
+        Limit::Work => "More of its warps could run: most end at once or wait for a few that work long. Divide the work evenly over its threads.".to_owned(),
         Limit::Warps => {
             "The launch could fill the device, so its warps end unevenly or wait: look at what they stall on."
                 .to_owned()
@@ -130,6 +140,8 @@ pub enum Limit {
     Warps,
     /// The launch has fewer blocks than the device could hold.
     Grid,
+    /// The work of its warps: they end long before the kernel does.
+    Work,
 }
 
 impl Limit {
@@ -141,6 +153,7 @@ impl Limit {
             Self::Blocks => "blocks a multiprocessor",
             Self::Warps => "warps a multiprocessor",
             Self::Grid => "the size of the grid",
+            Self::Work => "warps that end early",
         }
     }
 }

@@ -162,12 +162,16 @@ pub fn memsets(view: &View<'_>) -> Option<Finding> {
         .finish(title, view.action("clear less"))
 }
 
+/// Time that every GPU takes from the end of a kernel to the start of the next that was launched before, at most, ns.
+const DISPATCH_NS: i64 = 3_000;
+
 /// Work that was launched in time and does not start, where that is the limit of the stage.
 pub fn late_start(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let before_ns = stage.period_ns.map_or(stage.before.after_launch_ns, |_| 0);
     let ns = stage.idle_detail.after_launch_ns + before_ns;
-    if stage.launch_count == 0 || verdict(stage).label != StageLimit::GpuGaps {
+    let is_dispatch = stage.each_device(ns) / (stage.launch_count as i64).max(1) <= DISPATCH_NS;
+    if stage.launch_count == 0 || is_dispatch || verdict(stage).label != StageLimit::GpuGaps {
         return None;
     }
     let title = format!(

@@ -248,7 +248,7 @@ fn memory_at_and_below_the_roof() {
     let all = run(Bound::Dram, row(10.0, 92.0, 92.0));
     assert_eq!(ids(&all), ["memory-at-roof"]);
     assert_eq!(all[0].bound_ns, 49 * MS);
-    assert!(all[0].action.contains("8 or 4 bits"));
+    assert!(all[0].action.contains("tiles in shared memory"), "a product of its own");
     // With half the bytes the multiprocessors would be the limit at 70 % of the time.
     assert_eq!(run(Bound::Dram, row(70.0, 92.0, 92.0))[0].bound_ns, 29_400_000);
     let all = run(Bound::Latency, row(10.0, 50.0, 40.0));
@@ -435,17 +435,21 @@ fn low_occupancy_names_the_limit() {
     let found = one(&all, "low-occupancy");
     assert_eq!(found.evidence["limit"], "registers and shared memory");
     assert!(found.action.contains("change them together"), "{}", found.action);
-    // Where ncu calls the grid too small, it is the limit at any occupancy, with the resources of its launches or without.
+    // Most of the warps that could run end early.
+    let all = run_counted(stage.clone(), &evidence, &[measured(None, row(4.0, 35.0))]);
+    assert_eq!(one(&all, "low-occupancy").evidence["limit"], "warps that end early");
+    // Where ncu calls the grid too small, it is the limit at any occupancy, unless a larger one could not reach more.
     let unknown = StageEvidence { shapes: Vec::new(), ..evidence.clone() };
     let mut small = measured(None, row(60.0, 35.0));
     let text = "This kernel grid is too small to fill the available resources on this device.".into();
     small.advice = vec![NcuRule { text, ..NcuRule::default() }];
-    for (evidence, action) in
-        [(&evidence, "Give it more than 1,000 blocks"), (&unknown, "Give it more blocks")]
-    {
+    for (evidence, limit, action) in [
+        (&evidence, "registers", "Use fewer than its 168 registers"),
+        (&unknown, "the size of the grid", "Give it more blocks"),
+    ] {
         let all = run_counted(stage.clone(), evidence, std::slice::from_ref(&small));
         let found = one(&all, "low-occupancy");
-        assert_eq!(found.evidence["limit"], "the size of the grid");
+        assert_eq!(found.evidence["limit"], limit);
         assert!(found.action.starts_with(action), "{}", found.action);
     }
     let all = run_counted(stage.clone(), &unknown, &[measured(None, row(18.0, 35.0))]);

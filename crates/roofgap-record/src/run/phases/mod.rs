@@ -206,7 +206,9 @@ pub(crate) fn run_phase(
     let gpu = found.ready.as_ref().filter(|ready| is_recorded && ready.tools.gpu.is_ok());
     let is_wanted = |_: &&Ready| context.config.run.vitals && context.run_dir.folder("vitals").is_ok();
     let file = context.layout.vitals(name);
-    let is_counted = name == PhaseName::Counters || context.config.profiling.native.counters_us.is_some();
+    // Activity is read from hardware counters: not beside others that count, nor in the run that shows the program alone.
+    let is_counted = matches!(name, PhaseName::Counters | PhaseName::Baseline)
+        || context.config.profiling.native.counters_us.is_some();
     let vitals = gpu.filter(is_wanted);
     let vitals = vitals.map(|ready| Sampler::vitals(ready.program.executable(), &file, is_counted));
     let end = phase.run(context, found);
