@@ -125,6 +125,7 @@ impl Corpus {
                     fixture("nsys-stats/llama4_table.txt.gz"),
                 ],
             ),
+            seeds("proton", text, vec![std::fs::read(fixtures().join("proton/layers.hatchet")).unwrap()]),
             seeds(
                 "gpu-trace",
                 text,

@@ -1,7 +1,7 @@
 //! The formats of inputs. What is known about a format beside its content is one row, which stands beside its reader.
 
 use crate::input::{Input, Sniffed};
-use crate::{ReadError, account, dcgm, kineto, native, ncu, nsys, perfetto, stats, vitals};
+use crate::{ReadError, account, dcgm, kineto, native, ncu, nsys, perfetto, proton, stats, vitals};
 
 /// A format of input files.
 #[derive(Debug)]
@@ -106,6 +106,8 @@ formats! {
     GpuTrace => stats::gpu_trace::FORMAT;
     /// Kernel summary of `nsys stats`.
     KernelSummary => stats::summary::FORMAT;
+    /// Profile of Proton.
+    Proton => proton::FORMAT;
     /// Workload account of the profiled program.
     WorkloadAccount => account::FORMAT;
     /// Vitals of the GPUs.
@@ -127,6 +129,11 @@ impl SourceFormat {
     /// Returns the name used in reports and JSON.
     pub fn as_str(self) -> &'static str {
         self.facts().name
+    }
+
+    /// Returns true for totals of kernels, which have no times of launches.
+    pub fn is_summary(self) -> bool {
+        matches!(self, Self::KernelSummary | Self::Proton)
     }
 
     /// Returns true for a timeline, of which one command takes one.

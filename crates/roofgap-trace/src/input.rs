@@ -285,7 +285,7 @@ impl Reading {
 }
 
 /// First bytes of what is no capture, and what it is.
-const OTHERS: [(&[u8], &str); 13] = [
+const OTHERS: [(&[u8], &str); 14] = [
     (b"U3w[END]", "a raw stream of nsys (.qdstrm); its importer (QdstrmImporter) makes a report of it"),
     (
         b"PAR1",
@@ -294,6 +294,7 @@ const OTHERS: [(&[u8], &str); 13] = [
     (b"ARROW1", ARROW),
     // The mark of a stream.
     (b"\xff\xff\xff\xff", ARROW),
+    (b"\x92\x83\xa5frame", "a Proton profile in MessagePack; write it as JSON (`output_format=\"hatchet\"`)"),
     (b"\x89HDF", "HDF5 data; of nsys, give the report or its SQLite export"),
     (b"\x7fELF", "a program"),
     (
@@ -385,6 +386,7 @@ mod tests {
             (b"==7== NVPROF is profiling process 7", "output of nvprof"),
             (b"\"Index\",\"KernelName\",\"gpu-id\"", "a table of AMD's rocprof"),
             (b"PAR1\x15\x04", "of a recipe of nsys"),
+            (b"\x92\x83\xa5frame\x82", "a Proton profile in MessagePack"),
             (b"\x80\x04\x95\x10\0\0\0\0\0\0\0}", "a memory snapshot of PyTorch"),
             (b"\x0a\x20\x08\x01\x12\x0b/host:CPU", "an XPlane profile"),
             (br#"{"rocprofiler-sdk-tool": [{"metadata": {}}]}"#, "AMD's rocprofv3"),

@@ -35,6 +35,7 @@ mod model;
 mod nsys;
 mod perfetto;
 mod protobuf;
+mod proton;
 mod stats;
 
 pub use error::ReadError;

@@ -3,6 +3,7 @@
 //! The file of an engine holds all that is known about it: its command, package and metrics, the names and Python frames of its steps,
 //! and its knobs; settings for the actions of findings are in `texts/engines.md`. `step` reads step names.
 
+mod atom;
 mod others;
 mod sglang;
 mod step;
@@ -24,11 +25,12 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 /// All engines.
-pub static ENGINES: [&Engine; 7] = [
+pub static ENGINES: [&Engine; 8] = [
     &TRANSFORMERS,
     &vllm::VLLM,
     &sglang::SGLANG,
     &tensorrt_llm::TENSORRT_LLM,
+    &atom::ATOM,
     &others::LMDEPLOY,
     &others::LLAMA_CPP,
     &others::CUSTOM,
@@ -175,12 +177,14 @@ impl Engine {
     }
 
     /// Returns the serving engine that a command starts, such as `vllm serve ...` or `python3 -m sglang.launch_server ...`. Such an
-    /// engine runs in several processes.
+    /// engine runs in several processes. A worker of NVIDIA Dynamo, `python3 -m dynamo.vllm ...`, is the engine of its name, with its
+    /// flags, steps and metrics.
     pub fn of_command(words: &[OsString]) -> Option<&'static Self> {
         let program = words.first().and_then(|word| Path::new(word).file_name());
         let after_m = words.iter().skip_while(|word| *word != "-m").nth(1);
         [program, after_m.map(OsString::as_os_str)].into_iter().flatten().find_map(|name| {
-            let first = name.to_str()?.split(['.', '-']).next()?;
+            let name = name.to_str()?;
+            let first = name.strip_prefix("dynamo.").unwrap_or(name).split(['.', '-']).next()?;
             ENGINES.into_iter().find(|engine| engine.commands.contains(&first))
         })
     }
@@ -275,6 +279,7 @@ mod tests {
                 "lmdeploy:num_requests_running",
                 "lmdeploy:num_requests_waiting",
             ],
+            ["atom:kv_cache_usage_ratio", "atom:requests_running", "atom:requests_waiting"],
         ] {
             let requests = sampled(&names);
             let found = ServerGauges::of(&requests);
@@ -297,6 +302,10 @@ mod tests {
         assert_eq!(of("python3 -m vllm.entrypoints.openai.api_server"), Some("vLLM"));
         assert_eq!(of("python3 -u -m sglang.launch_server --model x"), Some("SGLang"));
         assert_eq!(of("trtllm-serve model"), Some("TensorRT-LLM"));
+        assert_eq!(of("python3 -m atom.entrypoints.openai_server --model x"), Some("ATOM"));
+        assert_eq!(of("python3 -m dynamo.vllm --model x"), Some("vLLM"));
+        assert_eq!(of("python -m dynamo.trtllm --model-path x"), Some("TensorRT-LLM"));
+        assert_eq!(of("python -m dynamo.frontend"), None);
         assert_eq!(of("python3 vllm_offline.py"), None);
         assert_eq!(of("./run --tool vllm"), None);
         assert_eq!(Engine::of_command(&[]), None);
@@ -313,6 +322,7 @@ mod tests {
     #[test]
     fn graph_captures_are_known() {
         assert!(Engine::captures_in("capture_32_FULL") && Engine::captures_in("capture_8192_PIECEWISE"));
+        assert!(Engine::captures_in("capture_graph_bs_32") && !Engine::captures_in("capture_graph_bs_"));
         assert!(!Engine::captures_in("capture_the_flag") && !Engine::captures_in("capture_32_"));
     }
 

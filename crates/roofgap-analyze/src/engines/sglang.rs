@@ -3,6 +3,7 @@
 use super::step::{Phases, quantity};
 use super::{Engine, GaugeNames, Grammar, Scheduled};
 use crate::knobs::{self, KnobRule, flag, raised, without_switch};
+use crate::result::KnobChange;
 use roofgap_trace::frames;
 
 pub static SGLANG: Engine = Engine {
@@ -16,10 +17,16 @@ pub static SGLANG: Engine = Engine {
         waiting: &["sglang:num_queue_reqs"],
         evictions: &["sglang:num_retracted_requests_total"],
     },
-    grammars: &[Grammar { example: "step[EXTEND bs=15 toks=15360]", seen: "SGLang 0.5", parse: step }],
+    grammars: &[Grammar {
+        example: "step[EXTEND bs=15 toks=15360]",
+        seen: "SGLang 0.5.10 to 0.5.23",
+        parse: step,
+    }],
     frames: frames::SGLANG,
     parts: &[
         ("sglang/srt/managers/scheduler_output_processor", "", "output processor"),
+        ("sglang/srt/managers/scheduler_components/batch_result_processor", "", "output processor"),
+        ("sglang/srt/managers/scheduler_components/output_", "", "output processor"),
         ("sglang/srt/managers/sched", "", "scheduler"),
         ("sglang/srt/mem_cache/", "", "KV cache"),
         ("sglang/srt/layers/sampler", "", "sampler"),
@@ -55,8 +62,9 @@ fn step(name: &str) -> Option<Phases> {
         // One new token for each request.
         "DECODE" => (Scheduled::NONE, phase(Some(batch), Some(batch), "g")),
         "MIXED" => (phase(field("c"), None, "c"), phase(field("g"), None, "g")),
-        // Speculative decoding: a step is from check to check, and holds the drafts. How many tokens it yields is not in the name.
-        "TARGET_VERIFY" => (
+        // Speculative decoding: a step is from check to check, and holds the drafts (`DRAFT`, which is no step). How many tokens it
+        // yields is not in the name. Versions before 0.5.20 write `TARGET_VERIFY`.
+        "VERIFY" | "TARGET_VERIFY" => (
             Scheduled::NONE,
             Scheduled { requests: Some(batch), sequence_tokens: field("g_sk"), ..Scheduled::default() },
         ),
@@ -69,8 +77,17 @@ const KNOBS: [KnobRule; 6] = [
     KnobRule {
         id: "sglang.cuda_graphs",
         title: "let SGLang use CUDA graphs",
-        applies: "--disable-cuda-graph is set; starting takes longer, and graphs take memory",
-        changes: |case| Some(vec![without_switch(case.program()?, "--disable-cuda-graph")?]),
+        applies: "--disable-cuda-graph, or its newer form for decode, is set; starting takes longer, and graphs take memory",
+        changes: |case| {
+            let program = case.program()?;
+            let switches = ["--disable-cuda-graph", "--disable-decode-cuda-graph"].into_iter();
+            let backend = || {
+                let found = program.flag("--cuda-graph-backend-decode")?;
+                let is_off = found.value == Some("disabled");
+                is_off.then(|| KnobChange::RemoveFlag { flag: found.spelled.to_owned(), takes_value: true })
+            };
+            Some(vec![switches.filter_map(|name| without_switch(program, name)).next().or_else(backend)?])
+        },
         ..knobs::GRAPHS
     },
     KnobRule {
@@ -79,9 +96,9 @@ const KNOBS: [KnobRule; 6] = [
         changes: |case| {
             let (program, (largest, by_graph)) = (case.command()?, case.eager_batches()?);
             if largest > by_graph {
-                // Newer versions have one flag for each phase, and accept the old one for decode.
-                let found = program.flag("--cuda-graph-max-bs-decode");
-                let name = found.map_or("--cuda-graph-max-bs", |found| found.spelled);
+                // Versions since 0.5.14 have a flag for each phase; those since 0.5.20 refuse the old one.
+                let found = program.flag("--cuda-graph-max-bs");
+                let name = found.map_or("--cuda-graph-max-bs-decode", |found| found.spelled);
                 return Some(vec![flag(name, largest)]);
             }
             // A batch between captured sizes runs without a graph unless it is padded.

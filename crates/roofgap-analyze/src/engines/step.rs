@@ -230,6 +230,9 @@ mod tests {
         let mixed = "step[MIXED bs=3 c=1 g=2 c_sq=100 c_sk=300 c_sqsq=10000 c_sqsk=30000 g_sq=2 g_sk=500 g_sqsq=2 g_sqsk=500]";
         assert_eq!(counts(mixed), (Some(1), Some(100), Some(2), Some(2)));
         assert_eq!(counts("step[TARGET_VERIFY bs=4]"), (Some(0), Some(0), Some(4), None));
+        let checked = "step[VERIFY bs=4 g_sq=16 g_sqsq=64 g_sqsk=4096 g_sk=1024 forward_id=7]";
+        assert_eq!(counts(checked), (Some(0), Some(0), Some(4), None));
+        assert_eq!(EngineStep::parse("step[DRAFT bs=4 toks=16]"), None, "a part of the step");
         assert_eq!(EngineStep::parse("step[DRAFT_LOOP raw_bs=3 bs=4 topk=1]"), None, "a part of the step");
         assert!(EngineStep::parse("step[IDLE bs=0]").unwrap().kind().is_none());
         assert_eq!(EngineStep::parse("step[3]"), None);

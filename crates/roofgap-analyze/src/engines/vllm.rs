@@ -25,7 +25,7 @@ pub static VLLM: Engine = Engine {
     grammars: &[
         Grammar {
             example: "execute_context_2(768)_generation_14(14)",
-            seen: "vLLM 0.14 to 0.26",
+            seen: "vLLM 0.14 to 0.33",
             parse: context_and_generation,
         },
         Grammar { example: "execute_new_2_cached_14", seen: "vLLM 0.11.1 to 0.13", parse: new_and_cached },
@@ -49,6 +49,14 @@ pub static VLLM: Engine = Engine {
         ("vllm/v1/worker/", "_prepare_inputs", "input preparation"),
         ("vllm/v1/worker/", "_update_states", "input preparation"),
         ("vllm/v1/worker/gpu_input_batch", "", "input preparation"),
+        // The model runner of newer versions.
+        ("vllm/v1/worker/gpu/", "prepare_inputs", "input preparation"),
+        ("vllm/v1/worker/gpu/", "add_requests", "input preparation"),
+        ("vllm/v1/worker/gpu/", "update_requests", "input preparation"),
+        ("vllm/v1/worker/gpu/input_batch", "", "input preparation"),
+        ("vllm/v1/worker/gpu/states", "", "input preparation"),
+        ("vllm/v1/worker/gpu/attn_utils", "", "attention metadata"),
+        ("vllm/v1/worker/gpu/sample/", "", "sampler"),
         ("vllm/v1/attention/", "", "attention metadata"),
         ("vllm/v1/worker/", "", "model runner"),
         ("vllm/compilation/", "", "compiled graphs"),

@@ -159,8 +159,10 @@ fn values_come_from_the_evidence() {
         finding("graphs-not-used", "decode", json!({"batch_sizes": [3, 75], "largest_graph_batch": 64}));
     let found = knobs(graphs.clone(), &command("vllm serve m"), None);
     assert_eq!(found[0].changes, [flag("--max-cudagraph-capture-size", 80)]);
+    let older = knobs(graphs.clone(), &command("sglang serve --cuda-graph-max-bs 64"), None);
+    assert_eq!(older[0].changes, [flag("--cuda-graph-max-bs", 75)]);
     let found = knobs(graphs, &command("sglang.launch_server"), None);
-    assert_eq!(found[0].changes, [flag("--cuda-graph-max-bs", 75)]);
+    assert_eq!(found[0].changes, [flag("--cuda-graph-max-bs-decode", 75)]);
 
     let batch = finding("batch-too-small", "decode", json!({"requests_in_flight": 50.2}));
     let found = knobs(batch.clone(), &command("vllm serve m --max-num-seqs 16"), None);
@@ -168,6 +170,22 @@ fn values_come_from_the_evidence() {
     for high_enough in ["vllm serve m --max-num-seqs=64", "vllm serve m"] {
         assert!(knobs(batch.clone(), &command(high_enough), None).is_empty(), "{high_enough}");
     }
+}
+
+#[test]
+fn sglang_has_several_flags_that_turn_off_graphs() {
+    let launch = || finding("launch-bound", "decode", json!({}));
+    for (line, flag, takes_value) in [
+        ("sglang serve --disable-cuda-graph", "--disable-cuda-graph", false),
+        ("sglang serve --disable-decode-cuda-graph", "--disable-decode-cuda-graph", false),
+        ("sglang serve --cuda-graph-backend-decode disabled", "--cuda-graph-backend-decode", true),
+        ("sglang serve --cuda_graph_backend_decode=disabled", "--cuda_graph_backend_decode", true),
+    ] {
+        let found = knobs(launch(), &command(line), None);
+        assert_eq!(ids(&found), ["sglang.cuda_graphs"], "{line}");
+        assert_eq!(found[0].changes, [KnobChange::RemoveFlag { flag: flag.to_owned(), takes_value }]);
+    }
+    assert!(knobs(launch(), &command("sglang serve --cuda-graph-backend-decode full"), None).is_empty());
 }
 
 #[test]

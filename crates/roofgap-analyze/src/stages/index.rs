@@ -7,8 +7,9 @@ use super::{StageRule, StageSet, step_stage};
 use crate::attribution::{Contexts, Launches, NO_CALL};
 use crate::engines::{Engine, EngineStep};
 use crate::result::{ColdStart, StageKind, Tail};
+use crate::timeline::IntervalSet;
 use roofgap_base::stats::median;
-use roofgap_trace::{Ns, ProcessId, Range, ThreadId, Trace, range_name};
+use roofgap_trace::{NameId, Ns, ProcessId, Range, ThreadId, Trace, range_name};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::LazyLock;
 
@@ -309,14 +310,25 @@ impl StageIndex {
             }
         }
         let mut found = FxHashMap::default();
+        if steps.is_empty() {
+            return found;
+        }
+        // A step without requests, which keeps the ranks of a group together, is no part of the step before it.
+        let mut is_idle: FxHashMap<NameId, bool> = FxHashMap::default();
+        let idle = IntervalSet::by_thread(trace.ranges.rows.iter().filter(|range| {
+            let parse = || EngineStep::parse(trace.names.get(range.name));
+            *is_idle.entry(range.name).or_insert_with(|| parse().is_some_and(|step| step.kind().is_none()))
+        }));
         let calls = &trace.calls;
         let launching = self.contexts.of_call.iter().enumerate();
         for (call, context) in launching.filter(|(_, context)| (**context as usize) < self.contexts.len()) {
-            let (Some(steps), Some(start)) =
-                (calls.thread.get(call).and_then(|thread| steps.get(thread)), calls.start.get(call))
-            else {
+            let (Some(thread), Some(start)) = (calls.thread.get(call), calls.start.get(call)) else {
                 continue;
             };
+            let Some(steps) = steps.get(thread) else { continue };
+            if idle.get(thread).is_some_and(|set| set.encloses(*start, *start)) {
+                continue;
+            }
             let after = steps.partition_point(|(span, _)| span.start <= *start);
             // After the last step anything may follow.
             if let Some(((step, process), (next, _))) =

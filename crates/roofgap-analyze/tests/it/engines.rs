@@ -278,9 +278,41 @@ fn lmdeploy_steps_without_a_graph_are_prefill_where_others_have_one() {
     };
     let (prefill, decode) =
         (("prefill".to_owned(), StageKind::Prefill, 1), ("decode".to_owned(), StageKind::Decode, 2));
-    assert_eq!(of(&["forward_eager", "forward_cudagraph", "forward_cudagraph"]), [prefill, decode.clone()]);
+    for name in ["forward_eager", "forward_piecewise_cudagraph"] {
+        let found = of(&[name, "forward_cudagraph", "forward_cudagraph"]);
+        assert_eq!(found, [prefill.clone(), decode.clone()], "{name}");
+    }
     assert_eq!(of(&["forward_cudagraph", "forward_cudagraph"]), [decode]);
     assert_eq!(of(&["forward_eager", "forward_eager"]), [("step".to_owned(), StageKind::Custom, 2)]);
+}
+
+/// The forward pass has the name; drafts and sampling after it belong to its step. A dummy batch is no step of a stage.
+#[test]
+fn atom_steps_are_stages_without_dummy_batches() {
+    let mut events = Vec::new();
+    for (id, name) in (1..).zip([
+        "capture_graph_bs_8",
+        "prefill[bs=2 tok=300 ctx=[100, 200]]",
+        "decode[bs=2/8 tok=2 d=2]",
+        "draft[1/1 bs=2]",
+        "decode[bs=2/8 tok=2 d=2]",
+        "dummy_decode[bs=1]",
+        "eager_decode[bs=9 tok=9 ctx=[100, 200, 300]...+6]",
+    ]) {
+        events.push(event("user_annotation", name, 10, 1000 * id, 100, ""));
+        events.extend(launched(id, 10, 1000 * id + 10, 1000 * id + 12, 5));
+    }
+    let analysis = analyze(&kineto(&events), &Options::default()).analysis;
+    let engine = analysis.engine.unwrap();
+    assert_eq!((engine.name.as_str(), engine.told_by.as_str()), ("ATOM", "annotation"));
+    let stages = analysis.stages.iter().map(|stage| {
+        let tokens = stage.tokens.unwrap();
+        (stage.kind, stage.instances, stage.kernel_count, tokens.context, tokens.generation)
+    });
+    assert_eq!(
+        stages.collect::<Vec<_>>(),
+        [(StageKind::Prefill, 1, 1, Some(300), Some(0)), (StageKind::Decode, 3, 4, Some(0), Some(13)),]
+    );
 }
 
 #[test]

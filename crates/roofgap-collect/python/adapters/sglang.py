@@ -1,6 +1,7 @@
 """SGLang: one range for each batch of the scheduler, with the names that SGLang gives its own profiler spans."""
 
 import functools
+import sys
 
 
 def patch(module, load):
@@ -33,15 +34,19 @@ def name_of(batch):
         tokens = batch.extend_num_tokens - generating
         return f"step[MIXED bs={requests} c={reading} g={generating} c_sq={tokens} g_sq={generating}]"
     if mode == "DECODE":
-        return f"step[DECODE bs={requests}]"
+        # With a draft model, how many tokens a step yields is known after it.
+        algorithm = getattr(batch, "spec_algorithm", None)
+        drafts = algorithm is not None and not algorithm.is_none()
+        return f"step[{'VERIFY' if drafts else 'DECODE'} bs={requests}]"
     tokens = getattr(batch, "extend_num_tokens", None)
     return f"step[{mode} bs={requests}" + (f" toks={tokens}]" if tokens is not None else "]")
 
 
 def describe(shared, probe, account, scheduler):
     """Fills in the account from the configuration of a scheduler."""
-    # Ranks and sizes moved from the scheduler into an object of their own.
-    parallel = getattr(scheduler, "ps", scheduler)
+    # Ranks and sizes moved from the scheduler into an object of their own, and with 0.5.21 into that of the process.
+    runtime = sys.modules.get("sglang.srt.runtime_context")
+    parallel = getattr(scheduler, "ps", None) or (runtime.get_parallel() if hasattr(runtime, "get_parallel") else scheduler)
     if any(getattr(parallel, name, 0) for name in ("tp_rank", "pp_rank", "dp_rank")):
         return False
     model, arguments = scheduler.model_config, scheduler.server_args

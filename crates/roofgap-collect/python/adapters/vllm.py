@@ -19,9 +19,9 @@ def patch(module, load):
         is_step = getattr(scheduler_output, "total_num_scheduled_tokens", 0) > 0
         if is_step:
             account.write(functools.partial(describe, shared), self)
-        # vLLM names the step itself while its own profiler runs; before 0.27 also after that.
+        # vLLM names the step itself while its own profiler records the CPU (0.33), while it runs (0.27), or once it exists.
         profiler = getattr(self, "profiler", None)
-        own = profiler is not None and getattr(profiler, "is_running", True)
+        own = profiler is not None and getattr(profiler, "should_annotate", getattr(profiler, "is_running", True))
         steps.begin(shared.name_or_none(name_of, shared, scheduler_output) if is_step and not own else None)
         try:
             output = execute(self, scheduler_output, *arguments, **keywords)

@@ -8,7 +8,7 @@ import functools
 import sys
 
 # Methods that compiled code calls, on the layers of the model and on their implementations.
-METHODS = ("forward_impl",)
+METHODS = ("forward_impl", "_forward_impl")
 IMPLEMENTATION = ("forward", "do_kv_cache_update")
 FIRST = "before the first attention (compiled)"
 

@@ -54,12 +54,16 @@ class EnginesTest(ProgramCase):
         self.assertEqual(self.lines(), ["warmup", "/", "warmup", "/"])
 
     def test_vllm_names_the_steps_itself_while_its_profiler_runs(self):
-        for profiler in ("{'is_running': True}", "{}"):
+        for profiler in ("{'is_running': True, 'should_annotate': True}", "{'is_running': True}", "{}"):
             self.run_program(MIXED.replace("step =", f"worker.profiler = type('P', (), {profiler})()\nstep ="))
             self.assertFalse(os.path.exists(self.log))
             self.assertEqual(self.account["engine"]["name"], "vLLM")
         self.run_program(MIXED.replace("step =", "worker.profiler = type('P', (), {'is_running': False})()\nstep ="))
         self.assertEqual(len(self.lines()), 2)
+        # One that records the GPU alone names nothing, since 0.33.
+        gpu_alone = "{'is_running': True, 'should_annotate': False}"
+        self.run_program(MIXED.replace("step =", f"worker.profiler = type('P', (), {gpu_alone})()\nstep ="))
+        self.assertEqual(len(self.lines()), 4)
 
     def test_the_account_of_vllm(self):
         self.run_program(MIXED)
@@ -179,6 +183,24 @@ class EnginesTest(ProgramCase):
             "Scheduler(tp_rank=1).run_batch(batch(ForwardMode.DECODE, [1]))\n"
         )
         self.assertIsNone(self.account)
+
+    def test_newer_sglang_keeps_its_ranks_in_the_process_and_names_drafts(self):
+        program = (
+            "import sys\n"
+            "from types import SimpleNamespace as Space\n"
+            "from sglang.srt.managers.scheduler import Scheduler, ForwardMode, batch\n"
+            "sys.modules['sglang.srt.runtime_context'] = Space(get_parallel=lambda: Space(tp_rank=RANK, pp_rank=0, dp_rank=None))\n"
+            "scheduler, found = Scheduler(), batch(ForwardMode.DECODE, [1, 2])\n"
+            "del scheduler.ps\n"
+            "for none in (True, False):\n"
+            "    found.spec_algorithm = Space(is_none=lambda: none)\n"
+            "    scheduler.run_batch(found)\n"
+        )
+        self.run_program(program.replace("RANK", "1"))
+        self.assertIsNone(self.account)
+        self.assertEqual([line for line in self.lines() if line != "/"], ["step[DECODE bs=2]", "step[VERIFY bs=2]"])
+        self.run_program(program.replace("RANK", "0"))
+        self.assertEqual(self.account["engine"]["name"], "SGLang")
 
     def test_steps_of_tensorrt_llm_get_their_tokens(self):
         done = self.run_program(

@@ -62,6 +62,8 @@ TORCH = {
         from vllm.compilation.piecewise_backend import PiecewiseBackend
         class Impl:
             def forward(self, layer): return "attention"
+        class Experts:
+            def _forward_impl(self): return "experts"
         class Runner:
             def __init__(self, worker): self.worker = worker
             def capture_model(self):
@@ -70,7 +72,9 @@ TORCH = {
                 with torch.cuda.graph():
                     self.worker.model.layer.norm(1)
                     pieces[0]()
-                    for layer in layers.values(): layer.impl.forward(layer)
+                    attention, experts = layers.values()
+                    attention.impl.forward(attention)
+                    experts._forward_impl()
                     pieces[1]()
                 pieces[0]()
                 return 7
@@ -78,7 +82,7 @@ TORCH = {
             def __init__(self):
                 self.model = model()
                 self.model_runner = Runner(self)
-                layers = {"model.layers.0.attn": SimpleNamespace(impl=Impl())}
+                layers = {"model.layers.0.attn": SimpleNamespace(impl=Impl()), "model.layers.0.mlp.experts": Experts()}
                 self.vllm_config = SimpleNamespace(compilation_config=SimpleNamespace(static_forward_context=layers))
             def get_model(self): return self.model
             def compile_or_warm_up_model(self): return self.model_runner.capture_model()
@@ -191,6 +195,7 @@ class LayersTest(ProgramCase):
                 *("layer:layer.norm", "/"),
                 *("layer:before the first attention (compiled)", "/"),
                 *("layer:model.layers.0.attn", "/"),
+                *("layer:model.layers.0.mlp.experts", "/"),
                 *("layer:after model.layers.0.attn (compiled)", "/"),
                 "/",
             ],

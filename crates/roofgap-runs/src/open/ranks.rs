@@ -60,7 +60,7 @@ fn captures_in(folder: &Path) -> Vec<Sniffed> {
         .iter()
         .filter_map(|path| Sniffed::in_folder(path)?.ok())
         // Totals say less than a timeline and cannot be joined with one.
-        .filter(|file| file.format != SourceFormat::KernelSummary)
+        .filter(|file| !file.format.is_summary())
         .collect();
     // What nsys printed of an export may be beside it.
     let is_other = |file: &Sniffed| file.format.is_timeline() && file.format != SourceFormat::GpuTrace;
@@ -90,7 +90,7 @@ pub fn divide(files: &[Sniffed]) -> Option<Division> {
         files.iter().cloned().partition(|file| file.format.is_timeline());
     let is = |format| move |file: &&Sniffed| file.format == format;
     let native = timelines.iter().filter(is(SourceFormat::Native)).count();
-    let has_summary = timelines.iter().any(|file| file.format == SourceFormat::KernelSummary);
+    let has_summary = timelines.iter().any(|file| file.format.is_summary());
     if has_summary || timelines.len() < 2 || (native > 0 && native < timelines.len()) {
         return None;
     }

@@ -12,7 +12,7 @@ use std::path::Path;
 
 mod blocks;
 mod collective;
-mod cursor;
+pub mod cursor;
 mod document;
 mod event;
 pub mod frames;

@@ -1,17 +1,23 @@
 //! Exports of nsys with a Parquet file a table (`nsys export --type parquetdir`), read as the tables of an SQLite export.
 
 use crate::ReadError;
+use crate::protobuf::Fields;
 use crate::sqlite::{Tables, Value};
+use bytes::Bytes;
 use parquet::basic::Type;
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
 use parquet::data_type::{ByteArray, DataType};
 use parquet::errors::ParquetError;
-use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReader};
+use parquet::file::serialized_reader::SerializedPageReader;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Rows that are decoded at a time.
 const BATCH: usize = 8192;
@@ -75,6 +81,7 @@ impl Folder {
     }
 
     fn rows(
+        path: &Path,
         file: &SerializedFileReader<File>,
         columns: &[&str],
         mut row: impl FnMut(&[Value<'_>]),
@@ -84,8 +91,8 @@ impl Folder {
             let group = file.get_row_group(group)?;
             let open = |at| {
                 let column = group.metadata().column(at);
-                let most = usize::try_from(column.uncompressed_size()).unwrap_or(0);
-                let pages = Pages { all: group.get_column_page_reader(at)?, most };
+                let most = u64::try_from(column.uncompressed_size()).unwrap_or(0);
+                let pages = Pages::open(File::open(path)?, column, most)?;
                 Ok::<_, ParquetError>(get_column_reader(column.column_descr_ptr(), Box::new(pages)))
             };
             let readers = places.iter().map(|place| place.map(open).transpose());
@@ -108,11 +115,68 @@ impl Folder {
     }
 }
 
-/// The pages of a column. A page that is larger than its column, or has more words in its dictionary than bytes, is an error.
-struct Pages {
-    all: Box<dyn PageReader>,
+/// A column of a file. A page that states a larger size than its column is an error before memory is taken for it.
+struct Column {
+    file: File,
     /// Size of the column without compression, bytes.
-    most: usize,
+    most: u64,
+}
+
+impl Length for Column {
+    fn len(&self) -> u64 {
+        Length::len(&self.file)
+    }
+}
+
+impl ChunkReader for Column {
+    type T = PageHeader;
+
+    fn get_read(&self, start: u64) -> Result<PageHeader, ParquetError> {
+        Ok(PageHeader { text: self.file.get_read(start)?, most: Some(self.most) })
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        self.file.get_bytes(start, length)
+    }
+}
+
+/// The header of a page, which is checked when it is read.
+struct PageHeader {
+    text: BufReader<File>,
+    /// Largest size that it may state, bytes; `None` once it is checked.
+    most: Option<u64>,
+}
+
+impl Read for PageHeader {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if let Some(most) = self.most.take() {
+            let size = stated_size(self.text.fill_buf()?);
+            if size.is_none_or(|size| size > most) {
+                return Err(io::Error::other("a page larger than its column"));
+            }
+        }
+        self.text.read(into)
+    }
+}
+
+/// Returns the size without compression that the header of a page states: its second field, after the kind of the page. Both are
+/// integers of the compact protocol of Thrift, with the sign in the lowest bit.
+fn stated_size(header: &[u8]) -> Option<u64> {
+    const NEXT_INTEGER: u64 = 0x15;
+    let mut fields = Fields::of(header);
+    let mut integer = || (fields.varint().ok()? == NEXT_INTEGER).then(|| fields.varint().ok())?;
+    integer()?;
+    integer().filter(|size| size % 2 == 0).map(|size| size / 2)
+}
+
+/// The pages of a column. More words in a dictionary than bytes are an error.
+struct Pages(SerializedPageReader<Column>);
+
+impl Pages {
+    fn open(file: File, column: &ColumnChunkMetaData, most: u64) -> Result<Self, ParquetError> {
+        let rows = usize::try_from(column.num_values()).unwrap_or(0);
+        SerializedPageReader::new(Arc::new(Column { file, most }), column, rows, None).map(Self)
+    }
 }
 
 impl Iterator for Pages {
@@ -125,23 +189,21 @@ impl Iterator for Pages {
 
 impl PageReader for Pages {
     fn get_next_page(&mut self) -> Result<Option<Page>, ParquetError> {
-        let page = self.all.get_next_page()?;
-        let is_too_large = |page: &Page| {
-            let bytes = page.buffer().len();
-            bytes > self.most || page.is_dictionary_page() && page.num_values() as usize > bytes
-        };
-        if page.as_ref().is_some_and(is_too_large) {
-            return Err(ParquetError::General("a page larger than its column".into()));
+        let page = self.0.get_next_page()?;
+        let has_too_many =
+            |page: &Page| page.is_dictionary_page() && page.num_values() as usize > page.buffer().len();
+        if page.as_ref().is_some_and(has_too_many) {
+            return Err(ParquetError::General("a dictionary with more words than bytes".into()));
         }
         Ok(page)
     }
 
     fn peek_next_page(&mut self) -> Result<Option<PageMetadata>, ParquetError> {
-        self.all.peek_next_page()
+        self.0.peek_next_page()
     }
 
     fn skip_next_page(&mut self) -> Result<(), ParquetError> {
-        self.all.skip_next_page()
+        self.0.skip_next_page()
     }
 }
 
@@ -208,9 +270,9 @@ impl Tables for Folder {
     }
 
     fn each(&self, table: &str, columns: &[&str], row: impl FnMut(&[Value<'_>])) -> Result<(), ReadError> {
-        let Some(file) = self.file(table)? else { return Ok(()) };
+        let (Some(file), Some(path)) = (self.file(table)?, self.files.get(table)) else { return Ok(()) };
         self.read.borrow_mut().insert(table.to_owned());
-        Self::rows(&file, columns, row).map_err(|error| self.damaged(table, &error))
+        Self::rows(path, &file, columns, row).map_err(|error| self.damaged(table, &error))
     }
 
     fn scan<S: Send>(
@@ -233,7 +295,6 @@ mod tests {
     use parquet::file::properties::WriterProperties;
     use parquet::file::writer::SerializedFileWriter;
     use parquet::schema::parser::parse_message_type;
-    use std::sync::Arc;
 
     /// Writes a table with a column of equal numbers and one of an unread type.
     fn written(rows: usize) -> tempfile::TempDir {
@@ -277,11 +338,21 @@ mod tests {
     fn a_page_larger_than_its_column_is_refused() {
         let folder = written(9);
         let file = Folder::open(folder.path()).unwrap().file("T").unwrap().unwrap();
-        let group = file.get_row_group(0).unwrap();
         // The dictionary is one number.
         for (most, is_read) in [(7, false), (8, true)] {
-            let mut pages = Pages { all: group.get_column_page_reader(0).unwrap(), most };
+            let own = File::open(folder.path().join("T.parquet")).unwrap();
+            let mut pages = Pages::open(own, file.metadata().row_group(0).column(0), most).unwrap();
             assert_eq!(pages.next().unwrap().is_ok(), is_read);
+        }
+    }
+
+    #[test]
+    fn the_stated_size_of_a_page_is_its_second_field() {
+        assert_eq!(stated_size(&[0x15, 0x04, 0x15, 0x10, 0x15, 0x14]), Some(8));
+        assert_eq!(stated_size(&[0x15, 0x00, 0x15, 0xfe, 0xff, 0xff, 0xff, 0x0f]), Some(i32::MAX as u64));
+        // Another order of fields, a negative size, and the end of the file.
+        for header in [&[0x25, 0x10, 0x15][..], &[0x15, 0x00, 0x15, 0x01], &[0x15, 0x00, 0x15], &[]] {
+            assert_eq!(stated_size(header), None);
         }
     }
 

@@ -114,8 +114,8 @@ pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
 
 /// Totals of each kernel, in the order of the table.
 #[derive(Default)]
-struct Totals {
-    rows: Vec<KernelTotal>,
+pub struct Totals {
+    pub rows: Vec<KernelTotal>,
     positions: FxHashMap<NameId, usize>,
     /// Share, percent, and total, ns, of each line.
     shares: Vec<(f64, i64)>,
@@ -145,11 +145,6 @@ impl Totals {
         let calls_text = cell(columns.instances);
         let calls = ungrouped(calls_text).parse::<u64>().ok().filter(|&calls| calls > 0);
         let calls = calls.ok_or_else(|| format!("`{calls_text}` is not a number of launches"))?;
-        self.total_ns = self.total_ns.saturating_add(total_ns);
-        self.calls = self.calls.saturating_add(calls);
-        if self.total_ns > MOST_TOTAL || self.calls > MOST_TOTAL as u64 {
-            return Err("the sum of times or launches overflows".into());
-        }
         let rounded = unit.is_rounded(ungrouped(total_text).as_str());
         self.rounded += u64::from(rounded);
         if let Some(share) = columns.share.and_then(|at| cell(at).trim().parse().ok()).filter(|_| !rounded) {
@@ -175,12 +170,22 @@ impl Totals {
             trace.losses.add(LossKind::ValueOutOfRange, 1);
             (kernel.median_ns, kernel.min_ns, kernel.max_ns) = (None, None, None);
         }
+        self.add_launches(kernel).ok_or_else(|| "the sum of times or launches overflows".into())
+    }
+
+    /// Adds launches of a kernel; `None` where a sum overflows.
+    pub fn add_launches(&mut self, kernel: KernelTotal) -> Option<()> {
+        self.total_ns = self.total_ns.saturating_add(kernel.total_ns);
+        self.calls = self.calls.saturating_add(kernel.calls);
+        if self.total_ns > MOST_TOTAL || self.calls > MOST_TOTAL as u64 {
+            return None;
+        }
         let position = *self.positions.entry(kernel.name).or_insert(self.rows.len());
         match self.rows.get_mut(position) {
             None => self.rows.push(kernel),
             Some(same) => add_launches(same, &kernel),
         }
-        Ok(())
+        Some(())
     }
 
     /// Returns true if the shares show that kernels are missing from the table.
