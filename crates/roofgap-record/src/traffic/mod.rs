@@ -23,7 +23,11 @@ use std::time::Duration;
 
 use roofgap_base::error::Error;
 use roofgap_base::file::write_atomic;
-use roofgap_wire::account::{Account, SCHEMA};
+use roofgap_trace::vitals::{self, GpuState, GpuVitals};
+use roofgap_wire::account::{Account, RequestStats, SCHEMA};
+use tempfile::TempDir;
+
+use crate::run::phases::sampler::Sampler;
 
 /// The load on a server.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -67,6 +71,39 @@ pub struct PairProps {
     pub after: Duration,
     /// Private folder of the control sockets of the server's processes.
     pub control: PathBuf,
+}
+
+/// Meters of the GPUs of this host while load is sent.
+pub struct Meter {
+    sampler: Sampler,
+    folder: TempDir,
+}
+
+/// File of the vitals until they are read.
+const VITALS: &str = "vitals.jsonl";
+
+impl Meter {
+    /// Starts a process of this `executable` that reads them, where the server is on this host.
+    pub fn start(executable: &Path, url: &str) -> Option<Self> {
+        let (_, place) = url.split_once("://").unwrap_or(("", url));
+        let is_here = ["localhost", "127.", "[::1]", "0.0.0.0"].iter().any(|host| place.starts_with(host));
+        let folder = is_here.then(tempfile::tempdir)?.ok()?;
+        Some(Self { sampler: Sampler::vitals(executable, &folder.path().join(VITALS), true), folder })
+    }
+
+    /// Adds the energy of the GPUs that worked to the requests. Without a meter there is none.
+    pub fn add(self, requests: &mut RequestStats) {
+        drop(self.sampler);
+        let gpus = vitals::read(&self.folder.path().join(VITALS)).unwrap_or_default();
+        let (start, lasts) = (requests.start_unix_ns, requests.window_ns);
+        // The first bit is that of an idle GPU.
+        let worked = |gpu: &&GpuVitals| {
+            let within = |state: &&GpuState| (start..=start.saturating_add(lasts)).contains(&state.at);
+            gpu.states.iter().filter(within).any(|state| state.reasons & 1 == 0)
+        };
+        let joules = gpus.iter().filter(worked).filter_map(|gpu| gpu.joules(start, lasts));
+        requests.joules = joules.reduce(|sum, own| sum + own);
+    }
 }
 
 /// Returns the path at which the server itself may write an account, beside that of the load.
@@ -117,8 +154,6 @@ mod account_tests {
             assert!(error.contains("is not a port"), "{url}: {error}");
         }
     }
-
-    use roofgap_wire::account::RequestStats;
 
     #[test]
     fn the_facts_of_the_server_are_kept() {
