@@ -156,6 +156,35 @@ mod account_tests {
     }
 
     #[test]
+    fn the_energy_is_that_of_the_gpus_that_worked() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("sampler");
+        let line = |device: u32, at: i64, mj: u64, reasons: u32| {
+            let state = format!(r#"{{"at":{at},"device":{device},"sm_mhz":1980,"reasons":{reasons}}}"#);
+            format!("{state}\n{{\"at\":{at},\"device\":{device},\"energy_mj\":{mj}}}\n")
+        };
+        let head = r#"{"schema":"roofgap.vitals/1","devices":[{"device":0},{"device":1}]}"#;
+        let mut lines = format!("{head}\n");
+        // The readings span a half of the window; the second GPU is idle.
+        for (at, mj) in [(125, 1_000), (175, 6_000)] {
+            lines.extend([line(0, at, mj, 0), line(1, at, mj, 1)]);
+        }
+        let text = format!(
+            "#!/bin/sh\ncat > \"$2.part\" <<'END'\n{lines}END\nmv \"$2.part\" \"$2\"\nexec sleep 600\n"
+        );
+        std::fs::write(&script, text).unwrap();
+        std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        assert!(Meter::start(&script, "https://example.org:8000").is_none(), "a server elsewhere");
+        let meter = Meter::start(&script, "http://127.0.0.1:8000").unwrap();
+        while !meter.folder.path().join(VITALS).exists() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let mut requests = RequestStats { start_unix_ns: 100, window_ns: 100, ..RequestStats::default() };
+        meter.add(&mut requests);
+        assert_eq!(requests.joules, Some(10.0));
+    }
+
+    #[test]
     fn the_facts_of_the_server_are_kept() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("workload.json");
