@@ -296,7 +296,13 @@ fn cupti(facts: &SystemFacts) -> Check {
                  declares that loss; it replaces the value of CUDA_INJECTION64_PATH. Unset the variables, or use profiling.timeline=nsys",
             )
         }
-        Some(path) => Check::ok("cupti", path.display().to_string()),
+        Some(path) => Check::ok(
+            "cupti",
+            format!(
+                "{}; sessions record with the native collector, which slows a program less than nsys; profiling.timeline=nsys records with nsys",
+                path.display()
+            ),
+        ),
         None => Check::absent(
             "cupti",
             "no libcupti in a common install folder",
