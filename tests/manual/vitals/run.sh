@@ -37,7 +37,7 @@ process=$(sed -n 's/.*watching process \([0-9]*\);.*/\1/p' "$out/watch.txt" | he
 # The model is made and warm.
 sleep 15
 for turn in $(seq "${ROUNDS:-20}"); do
-    [ "$SECONDS" -lt $((limit - 200)) ] || { echo "time is up after $((turn - 1)) captures"; break; }
+    [ "$SECONDS" -lt $((limit - 180)) ] || { echo "time is up after $((turn - 1)) captures"; break; }
     timeout 20 "$roofgap" capture "$process" --for "${WINDOW:-1200ms}" --out "$work/free" > "$work/capture.txt" 2>> "$out/capture.err" || echo "capture $turn: status $?"
 done
 touch "$work/stop"
