@@ -56,7 +56,7 @@ cell() { # NAME OVERRIDE...
 }
 for batch in 1 32 8; do
     cell "dense-$batch" model=qwen3_1_7b workload.prompt_tokens=2048 workload.tokens=48 workload.repeats=4 "workload.batch=$batch"
-    cell "experts-$batch" model=qwen3_30b_a3b "model.set={num_hidden_layers: 8}" workload.prompt_tokens=2048 workload.tokens=96 workload.repeats=4 "workload.batch=$batch"
+    cell "experts-$batch" model=qwen3_30b_a3b +model.set.num_hidden_layers=8 workload.prompt_tokens=2048 workload.tokens=96 workload.repeats=4 "workload.batch=$batch"
 done
 "$python" "$here/check.py" tokens "$work" > "$out/tokens.txt" 2>&1 || failed=1
 cat "$out/tokens.txt"
