@@ -127,6 +127,23 @@ class SmallTables(unittest.TestCase):
         hours = {row["stage"]: row["gpu_hours"] for row in self.ask("utilisation")}
         self.assertAlmostEqual(hours["decode"], 8)
 
+    def test_energy_is_by_tokens_and_throttled_hosts_by_reason(self):
+        hot = {"throttled_pct": 80.0, "throttled_by": "power cap", "sm_mhz": 1500.0}
+        self.add(stage={"joules": 600.0, "idle_joules": 150.0, "token_joules": 2.0, "sm_mhz": 1900.0, "throttled_pct": 0.0})
+        self.add(stage={"joules": 300.0, "idle_joules": 30.0, "token_joules": 0.5, "million_tokens_cost": 4.0, **hot}, host="b")
+        self.add(stage={"joules": 100.0})
+        self.add(stage={"throttled_pct": 5.0, "throttled_by": "thermal limit"}, host="b")
+        [row] = self.ask("joules-per-token")
+        # 300 and 600 tokens.
+        self.assertEqual((row["runs"], row["joules_per_token"], row["tokens_per_joule"]), (2, 1.0, 1.0))
+        self.assertAlmostEqual(row["idle_pct"], 20)
+        [row] = self.ask("energy-cost", per_kwh="0.36")
+        self.assertAlmostEqual(row["energy_cost_per_million_tokens"], 0.1)
+        self.assertAlmostEqual(row["run_cost_per_million_tokens"], 4)
+        [row] = self.ask("throttled-hosts")
+        found = (row["host"], row["throttled_by"], row["stage_rows"], row["all_rows"], row["throttled_pct"])
+        self.assertEqual(found, ("b", "power cap", 1, 2, 80.0))
+
     def test_an_input_that_was_added_later_is_no_error(self):
         key = self.add()
         for run_key in (key, "other"):

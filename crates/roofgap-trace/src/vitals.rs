@@ -195,6 +195,15 @@ impl Readings {
 }
 
 impl GpuVitals {
+    /// Returns the energy of a time, J, by the readings in it, which do not reach its ends.
+    pub fn joules(&self, start: Ns, lasts: Ns) -> Option<f64> {
+        let within = start..=start.saturating_add(lasts);
+        let mut readings = self.energy.iter().filter(|(at, _)| within.contains(at));
+        let (first, last) = (readings.next()?, readings.next_back()?);
+        let covered = last.0.saturating_sub(first.0);
+        (covered > 0).then(|| (last.1 - first.1) * lasts as f64 / covered as f64)
+    }
+
     /// Adds a value. All are settled at the end.
     pub(crate) fn add(&mut self, at: Ns, vital: Vital, value: f64) {
         let mut state = GpuState { at, ..GpuState::default() };

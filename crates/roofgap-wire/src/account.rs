@@ -427,6 +427,9 @@ pub struct RequestStats {
     /// Change of the wall clock against the steady clock over the window, ns; left out where it was not compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_change_ns: Option<i64>,
+    /// Energy of the GPUs of this host over the window, J; left out where it was not metered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub joules: Option<f64>,
     /// Times of the completed requests, by their start; at most 10,000; left out without any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub each: Vec<RequestTimes>,

@@ -246,6 +246,13 @@ fn stage(
         generation_tokens: is_decode.then_some(tokens),
         limited_by: Some("GPU-bound".into()),
         devices_per_instance: Some(1.0),
+        sm_mhz: None,
+        throttled_pct: None,
+        throttled_by: None,
+        joules: None,
+        idle_joules: None,
+        token_joules: None,
+        million_tokens_cost: None,
     }
 }
 

@@ -128,6 +128,9 @@ fn stage(key: &Text, stage: &Stage) -> StageRow {
     let idle = stage.causes();
     let cause = |cause: fn(&Idle) -> i64| idle.as_ref().map(cause);
     let limit = verdict(stage).label;
+    let vitals = stage.vitals.as_ref().filter(|own| own.samples > 0);
+    let throttle = vitals.and_then(|own| own.throttle.first());
+    let energy = stage.vitals.as_ref().and_then(|own| own.energy.as_ref());
     StageRow {
         run_key: Arc::clone(key),
         stage: stage.name.as_str().into(),
@@ -155,6 +158,13 @@ fn stage(key: &Text, stage: &Stage) -> StageRow {
         generation_tokens: stage.tokens.and_then(|tokens| int(tokens.generation)),
         limited_by: (limit != StageLimit::NotMeasured).then(|| limit.as_str().into()),
         devices_per_instance: (stage.device_count > 0).then_some(stage.devices_per_instance),
+        sm_mhz: vitals.and_then(|own| own.sm_mhz),
+        throttled_pct: vitals.map(|_| throttle.map_or(0.0, |own| own.pct)),
+        throttled_by: throttle.map(|own| own.reason.as_str().into()),
+        joules: energy.map(|own| own.joules),
+        idle_joules: energy.map(|own| own.idle_j),
+        token_joules: energy.and_then(|own| own.token_j),
+        million_tokens_cost: stage.cost.as_ref().map(|cost| cost.million_tokens),
     }
 }
 

@@ -133,6 +133,20 @@ records! {
         limited_by: Option<Text>,
         /// Mean number of GPUs per instance; null where no GPU work was recorded.
         devices_per_instance: Option<f64>,
+        /// Median clock of the multiprocessors, MHz.
+        sm_mhz: Option<f64>,
+        /// Share of the samples in which the driver lowered the clock, %, by the most frequent reason.
+        throttled_pct: Option<f64>,
+        /// That reason, such as `power cap`; null where there is none.
+        throttled_by: Option<Text>,
+        /// Energy of all GPUs, J.
+        joules: Option<f64>,
+        /// Part of `joules` that the idle GPUs would use in the same time, J.
+        idle_joules: Option<f64>,
+        /// Energy of a token, J.
+        token_joules: Option<f64>,
+        /// Cost of a million tokens by the prices of the run; null without prices.
+        million_tokens_cost: Option<f64>,
     }
 
     /// The steps of a stage, summarised.

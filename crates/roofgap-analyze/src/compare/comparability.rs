@@ -172,7 +172,7 @@ pub fn differences(base: Side<'_>, head: Side<'_>) -> (Vec<Difference>, Vec<Stri
 }
 
 /// Least ratio of the clocks of two sides that may be the cause of a difference.
-const OTHER_CLOCK: f64 = 1.03;
+pub const OTHER_CLOCK: f64 = 1.03;
 
 /// Compares the clocks of the stages that both sides have; returns the largest difference.
 fn clocks(base: Side<'_>, head: Side<'_>) -> Option<Difference> {

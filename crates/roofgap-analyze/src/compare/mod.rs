@@ -18,7 +18,7 @@ mod noise;
 mod pairing;
 mod stage;
 
-pub use comparability::{Side, SideFacts};
+pub use comparability::{OTHER_CLOCK, Side, SideFacts};
 pub use comparison::*;
 pub use gate::{Gate, GateError, Limit};
 

@@ -11,7 +11,7 @@ pub(crate) use join::{Joined, Measured, Timeline, attach, join, merge};
 pub use readings::light_metrics;
 pub(crate) use readings::{Bound, NEAR_ROOF_PCT};
 pub(crate) use roof::{roofs, roofs_alone};
-pub(crate) use sampled::{Design, DeviceOps, Overlap, add as add_sampled, overlaps};
+pub(crate) use sampled::{DeviceOps, Groups, Limits, Overlap, WIDE, add as add_sampled, overlaps};
 
 use crate::names::Parts;
 use crate::result::NcuRule;

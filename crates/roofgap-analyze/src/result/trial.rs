@@ -170,6 +170,9 @@ results! {
         /// Lines of the log that report an error.
         #[serde(default)]
         pub log_errors: u64,
+        /// Median clock of the multiprocessors while the GPUs worked, MHz.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub sm_mhz: Option<f64>,
     }
 
     /// Failure of a run.
@@ -345,6 +348,9 @@ results! {
         pub output: OutputCheck,
         /// Peak memory: of tensors on the device, or of the process where the device is the CPU, bytes.
         pub device_memory_bytes: Option<u64>,
+        /// Mean clocks of the multiprocessors while the GPUs worked, before and after the change, MHz; left out where they were not sampled.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub clocks_mhz: Option<(f64, f64)>,
         /// Command that runs the workload with all knobs of this row.
         pub command: String,
     }

@@ -8,6 +8,9 @@ results! {
         pub gpus: Vec<VitalsGpu>,
         /// Energy of a run of the program, all GPUs together; null where the meter was not read.
         pub energy: Option<MeterEnergy>,
+        /// Energy of kernels while profiled; null where it is not known.
+        #[serde(default)]
+        pub kernels: Option<KernelEnergy>,
     }
 
     /// Vitals of one GPU.
@@ -67,6 +70,43 @@ results! {
         pub outside_idle_j: f64,
         /// Dynamic part outside of the stages, J.
         pub outside_dynamic_j: f64,
+    }
+
+    /// Energy of the recorded run by kernels, all GPUs together. The families and `rest_j` add up to `meter_j`.
+    #[derive(Default)]
+    pub struct KernelEnergy {
+        /// Energy by the counter of the driver, J.
+        pub meter_j: f64,
+        /// Families of kernels, by energy.
+        pub families: Vec<ClassEnergy>,
+        /// Kernels with at least a twentieth of the time of all kernels, by energy.
+        pub kernels: Vec<ClassEnergy>,
+        /// Energy while no kernel ran, J.
+        pub rest_j: f64,
+        /// Error with which the powers predict windows of the meter that they were not fitted to, % of the energy of those.
+        pub held_out_pct: f64,
+    }
+
+    /// Energy of a kernel, or of a family of kernels.
+    #[derive(Default)]
+    pub struct ClassEnergy {
+        /// Short name of the kernel, or family.
+        pub name: String,
+        /// Energy, J.
+        pub joules: f64,
+        /// Part of it that an idle GPU would use in the same time, J.
+        pub idle_j: f64,
+        /// Part of it beyond that, J.
+        pub dynamic_j: f64,
+        /// Half of the interval of 95 % of `dynamic_j`, J; null where the meter does not tell it apart from others.
+        pub error_j: Option<f64>,
+        /// Kernels and families that the meter does not tell it apart from: they share their dynamic energy by their times.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub together_with: Vec<String>,
+        /// Mean power of a GPU that runs it, W.
+        pub watts: f64,
+        /// Share of the energy of the meter, %.
+        pub pct: f64,
     }
 
     /// A run whose energy was metered.
@@ -142,7 +182,7 @@ results! {
         pub dynamic_j: f64,
         /// Half of the interval of 95 % of `dynamic_j`, J; null where the meter does not tell the stage apart from the others.
         pub error_j: Option<f64>,
-        /// Stage that the meter does not tell it apart from, or `outside`: the two share their dynamic energy by their times; left out
+        /// Stages that the meter does not tell it apart from, or `outside`: they share their dynamic energy by their times; left out
         /// where it is told apart.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub together_with: Option<String>,

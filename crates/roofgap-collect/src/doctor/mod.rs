@@ -128,6 +128,13 @@ fn gpus(facts: &SystemFacts) -> Vec<Check> {
         })
         .collect();
     for gpu in &found.gpus {
+        if gpu.ecc_mode.as_deref() == Some("Disabled") {
+            checks.push(Check::warn(
+                "ecc",
+                format!("ECC of GPU {} is off, which can make its memory faster", gpu.index),
+                "compare only runs with the same setting (`nvidia-smi -e 1` turns it on after a reset)",
+            ));
+        }
         let limits = gpu.power_limit_w.zip(gpu.power_default_w).filter(|(limit, default)| limit < default);
         checks.extend(limits.map(|(limit, default)| {
             let found = format!(
@@ -289,7 +296,13 @@ fn cupti(facts: &SystemFacts) -> Check {
                  declares that loss; it replaces the value of CUDA_INJECTION64_PATH. Unset the variables, or use profiling.timeline=nsys",
             )
         }
-        Some(path) => Check::ok("cupti", path.display().to_string()),
+        Some(path) => Check::ok(
+            "cupti",
+            format!(
+                "{}; sessions record with the native collector, which slows a program less than nsys; profiling.timeline=nsys records with nsys",
+                path.display()
+            ),
+        ),
         None => Check::absent(
             "cupti",
             "no libcupti in a common install folder",
@@ -472,7 +485,12 @@ mod tests {
 
     #[test]
     fn limits_and_other_users_of_a_gpu_are_named() {
-        let gpu = |limit| Gpu { power_limit_w: Some(limit), power_default_w: Some(700.0), ..Gpu::default() };
+        let gpu = |limit| Gpu {
+            power_limit_w: Some(limit),
+            power_default_w: Some(700.0),
+            ecc_mode: Some(if limit < 700.0 { "Disabled" } else { "Enabled" }.to_owned()),
+            ..Gpu::default()
+        };
         let with = |limit, processes: &[&str]| {
             let processes = processes.iter().map(|name| (*name).to_owned()).collect();
             let gpus = Ok(Gpus { gpus: vec![gpu(limit)], processes, ..Gpus::default() });
@@ -480,8 +498,9 @@ mod tests {
         };
         let limited = with(500.0, &["python3 (7)"]);
         assert_eq!((status(&limited, "power"), status(&limited, "processes")), (Status::Warn, Status::Warn));
+        assert_eq!(status(&limited, "ecc"), Status::Warn);
         let free = with(700.0, &[]);
-        assert!(free.iter().all(|check| !["power", "processes"].contains(&check.id)));
+        assert!(free.iter().all(|check| !["power", "processes", "ecc"].contains(&check.id)));
         assert_eq!(status(&free, "vitals"), Status::Ok);
     }
 

@@ -23,7 +23,11 @@ use std::time::Duration;
 
 use roofgap_base::error::Error;
 use roofgap_base::file::write_atomic;
-use roofgap_wire::account::{Account, SCHEMA};
+use roofgap_trace::vitals::{self, GpuState, GpuVitals};
+use roofgap_wire::account::{Account, RequestStats, SCHEMA};
+use tempfile::TempDir;
+
+use crate::run::phases::sampler::Sampler;
 
 /// The load on a server.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -67,6 +71,39 @@ pub struct PairProps {
     pub after: Duration,
     /// Private folder of the control sockets of the server's processes.
     pub control: PathBuf,
+}
+
+/// Meters of the GPUs of this host while load is sent.
+pub struct Meter {
+    sampler: Sampler,
+    folder: TempDir,
+}
+
+/// File of the vitals until they are read.
+const VITALS: &str = "vitals.jsonl";
+
+impl Meter {
+    /// Starts a process of this `executable` that reads them, where the server is on this host.
+    pub fn start(executable: &Path, url: &str) -> Option<Self> {
+        let (_, place) = url.split_once("://").unwrap_or(("", url));
+        let is_here = ["localhost", "127.", "[::1]", "0.0.0.0"].iter().any(|host| place.starts_with(host));
+        let folder = is_here.then(tempfile::tempdir)?.ok()?;
+        Some(Self { sampler: Sampler::vitals(executable, &folder.path().join(VITALS), true), folder })
+    }
+
+    /// Adds the energy of the GPUs that worked to the requests. Without a meter there is none.
+    pub fn add(self, requests: &mut RequestStats) {
+        drop(self.sampler);
+        let gpus = vitals::read(&self.folder.path().join(VITALS)).unwrap_or_default();
+        let (start, lasts) = (requests.start_unix_ns, requests.window_ns);
+        // The first bit is that of an idle GPU.
+        let worked = |gpu: &&GpuVitals| {
+            let within = |state: &&GpuState| (start..=start.saturating_add(lasts)).contains(&state.at);
+            gpu.states.iter().filter(within).any(|state| state.reasons & 1 == 0)
+        };
+        let joules = gpus.iter().filter(worked).filter_map(|gpu| gpu.joules(start, lasts));
+        requests.joules = joules.reduce(|sum, own| sum + own);
+    }
 }
 
 /// Returns the path at which the server itself may write an account, beside that of the load.
@@ -118,7 +155,34 @@ mod account_tests {
         }
     }
 
-    use roofgap_wire::account::RequestStats;
+    #[test]
+    fn the_energy_is_that_of_the_gpus_that_worked() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("sampler");
+        let line = |device: u32, at: i64, mj: u64, reasons: u32| {
+            let state = format!(r#"{{"at":{at},"device":{device},"sm_mhz":1980,"reasons":{reasons}}}"#);
+            format!("{state}\n{{\"at\":{at},\"device\":{device},\"energy_mj\":{mj}}}\n")
+        };
+        let head = r#"{"schema":"roofgap.vitals/1","devices":[{"device":0},{"device":1}]}"#;
+        let mut lines = format!("{head}\n");
+        // The readings span a half of the window; the second GPU is idle.
+        for (at, mj) in [(125, 1_000), (175, 6_000)] {
+            lines.extend([line(0, at, mj, 0), line(1, at, mj, 1)]);
+        }
+        let text = format!(
+            "#!/bin/sh\ncat > \"$2.part\" <<'END'\n{lines}END\nmv \"$2.part\" \"$2\"\nexec sleep 600\n"
+        );
+        std::fs::write(&script, text).unwrap();
+        std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        assert!(Meter::start(&script, "https://example.org:8000").is_none(), "a server elsewhere");
+        let meter = Meter::start(&script, "http://127.0.0.1:8000").unwrap();
+        while !meter.folder.path().join(VITALS).exists() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let mut requests = RequestStats { start_unix_ns: 100, window_ns: 100, ..RequestStats::default() };
+        meter.add(&mut requests);
+        assert_eq!(requests.joules, Some(10.0));
+    }
 
     #[test]
     fn the_facts_of_the_server_are_kept() {

@@ -238,6 +238,7 @@ mod tests {
             times: compare_times(&pairs, Rule::Estimate),
             output: compare_output(&before.iter().collect::<Vec<_>>(), &after.iter().collect::<Vec<_>>()),
             device_memory_bytes: None,
+            clocks_mhz: None,
             command: String::new(),
         }
     }

@@ -187,6 +187,8 @@ impl<'a> TrialContext<'a> {
             }
         }
         let decides = known.first().and_then(|sample| sample.times.first()).map(|(of, _)| of);
+        let clocks: Option<Vec<(f64, f64)>> =
+            pairs.iter().map(|(before, after)| before.sm_mhz.zip(after.sm_mhz)).collect();
         let comparable = pairs.is_empty() || times.first().map(|change| &change.of) == decides;
         let output = compare_output(&known, &own);
         let refused = refusal(&known, &own, &output, contender.effect, self.trial.search.as_ref());
@@ -194,6 +196,11 @@ impl<'a> TrialContext<'a> {
         row.runs = own.len() as u64;
         row.times = times;
         row.output = output;
+        row.clocks_mhz = clocks.filter(|clocks| !clocks.is_empty()).map(|clocks| {
+            let (before, after): (Vec<f64>, Vec<f64>) = clocks.into_iter().unzip();
+            let mean = |clocks: Vec<f64>| clocks.iter().sum::<f64>() / clocks.len() as f64;
+            (mean(before), mean(after))
+        });
         row.device_memory_bytes = own.iter().filter_map(|sample| sample.device_memory_bytes).max();
         if !comparable {
             let why = "the program reports other times with the change than without";

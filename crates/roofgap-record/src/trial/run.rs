@@ -211,6 +211,7 @@ impl TrialContext<'_> {
             times: Vec::new(),
             output: OutputCheck::NotKnown { why: "it did not run to its end".to_owned() },
             device_memory_bytes: None,
+            clocks_mhz: None,
             command,
         });
         self.trial.rows.len() - 1

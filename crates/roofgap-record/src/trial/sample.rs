@@ -6,6 +6,7 @@ use std::time::Duration;
 use roofgap_analyze::{Failure, Goal, Knob, KnobChange, MeasuredTime, OutputEffect, Sample};
 use roofgap_base::exit::Exit;
 use roofgap_base::file::read_text;
+use roofgap_base::stats::median_f64;
 use roofgap_collect::child::Cancel;
 use roofgap_collect::command::{CommandLine, word_of_text};
 use roofgap_collect::entries;
@@ -15,6 +16,7 @@ use roofgap_runs::run_dir::layout::stored;
 use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus};
 use roofgap_trace::account;
 use roofgap_trace::account::{Account, RequestStats};
+use roofgap_trace::vitals::{self, GpuVitals};
 
 use crate::run::{Event, Outcome, ProfileProps, profile};
 
@@ -84,7 +86,10 @@ fn result(outcome: &Outcome, config: &Config) -> Result<Sample, Unmeasured> {
     let account = path.exists().then(|| account::read(&path)).transpose()?;
     let layout = Layout::of(&outcome.run_dir);
     let mut sample = sample_of(account.as_ref(), wall_ns, config).map_err(Unmeasured::Failed)?;
-    let joules = account.as_ref().and_then(|account| joules_per_token(account, &layout));
+    let gpus = stored(layout.vitals(PhaseName::Baseline)).and_then(|path| vitals::read(&path).ok());
+    let gpus = gpus.unwrap_or_default();
+    sample.sm_mhz = busy_clock(&gpus);
+    let joules = account.as_ref().and_then(|account| joules_per_token(account, &gpus));
     sample.times.extend(joules.map(|joules| (MeasuredTime::Energy, joules * 1e9)));
     let logs = entries(&layout.baseline())
         .into_iter()
@@ -105,6 +110,7 @@ pub fn sample_of(account: Option<&Account>, wall_ns: u64, config: &Config) -> Re
         output_tokens: requests.map_or(generated, |requests| requests.output_tokens),
         requests: requests.map(|requests| requests.completed),
         log_errors: 0,
+        sm_mhz: None,
     })
 }
 
@@ -129,20 +135,19 @@ fn is_error(line: &str) -> bool {
 }
 
 /// Returns the energy of all GPUs per generated token while requests were answered; `None` without vitals or requests.
-fn joules_per_token(account: &Account, layout: &Layout) -> Option<f64> {
+fn joules_per_token(account: &Account, gpus: &[GpuVitals]) -> Option<f64> {
     let requests = account.requests.as_ref()?;
     let tokens = requests.output_tokens.filter(|tokens| *tokens > 0)?;
-    let gpus = roofgap_trace::vitals::read(&stored(layout.vitals(PhaseName::Baseline))?).ok()?;
-    let (start, end) = (requests.start_unix_ns, requests.start_unix_ns.saturating_add(requests.window_ns));
-    let of_gpu = |gpu: &roofgap_trace::vitals::GpuVitals| {
-        let mut within = gpu.energy.iter().filter(|(at, _)| (start..=end).contains(at));
-        let (first, last) = (within.next()?, within.next_back()?);
-        // The readings do not reach the ends of the window.
-        let covered = last.0.saturating_sub(first.0);
-        (covered > 0).then(|| (last.1 - first.1) * requests.window_ns as f64 / covered as f64)
-    };
+    let of_gpu = |gpu: &GpuVitals| gpu.joules(requests.start_unix_ns, requests.window_ns);
     let joules = gpus.iter().map(of_gpu).sum::<Option<f64>>()?;
     (joules > 0.0).then(|| joules / tokens as f64)
+}
+
+/// Returns the median clock of the multiprocessors while the GPUs worked, MHz.
+fn busy_clock(gpus: &[GpuVitals]) -> Option<f64> {
+    // The first bit is that of an idle GPU.
+    let busy = gpus.iter().flat_map(|gpu| &gpu.states).filter(|state| state.reasons & 1 == 0);
+    median_f64(&mut busy.filter_map(|state| state.sm_mhz).collect::<Vec<f64>>())
 }
 
 /// Shortest time limit that a configuration can state, s.

@@ -287,6 +287,7 @@ mod history_tests {
             times,
             output: OutputCheck::Identical,
             device_memory_bytes: None,
+            clocks_mhz: None,
             command: String::new(),
         }
     }

@@ -87,15 +87,27 @@ fn a_recording_without_the_gpu_work_of_the_program_is_a_failed_phase() {
 
 #[test]
 fn a_recording_of_a_program_on_the_cpu_is_whole_without_gpu_work() {
-    let (_bench, outcome) = unseen(MODEL, true, &[]);
+    let (_bench, outcome) = unseen(MODEL, true, &["profiling.timeline=nsys"]);
     assert_eq!(status(&outcome, PhaseName::Timeline).word(), "ok");
     assert_eq!(tool(&outcome).as_deref(), Some("nsys"));
     assert!(notes(&outcome, PhaseName::Timeline).contains("the program used no GPU"));
 }
 
 #[test]
-fn the_native_collector_runs_when_nsys_saw_nothing() {
+fn a_program_of_one_process_is_recorded_natively_and_by_nsys_where_only_it_can() {
     let (_bench, outcome) = unseen(&on_gpu(), true, &[]);
+    assert_eq!(tool(&outcome).as_deref(), Some("native"));
+    let said = notes(&outcome, PhaseName::Timeline);
+    assert!(said.contains("slows the program less than nsys") && !said.contains("used instead"), "{said}");
+    let (_bench, outcome) = unseen(MODEL, true, &["profiling.nsys.sample=process-tree"]);
+    assert_eq!(tool(&outcome).as_deref(), Some("nsys"));
+    let said = notes(&outcome, PhaseName::Timeline);
+    assert!(said.contains("nsys records the timeline because of profiling.nsys.sample"), "{said}");
+}
+
+#[test]
+fn the_native_collector_runs_when_nsys_saw_nothing() {
+    let (_bench, outcome) = unseen(&on_gpu(), true, &["profiling.nsys.cpuctxsw=process-tree"]);
     assert_eq!(status(&outcome, PhaseName::Timeline).word(), "ok", "{}", why(&outcome, PhaseName::Timeline));
     assert_eq!(tool(&outcome).as_deref(), Some("native"));
     let notes = notes(&outcome, PhaseName::Timeline);

@@ -9,7 +9,7 @@ use roofgap_analyze::{
     About, Analysis, GaugeStats, LatencyPart, RequestStats, ServerGauges, Serving, Stage, StageKind, Startup,
     Steps,
 };
-use roofgap_base::numbers::{count, counted, ms, or_none, percent, significant, size, time};
+use roofgap_base::numbers::{count, counted, ms, or_none, percent, si, significant, size, time};
 
 /// Meaning of the tables of latency.
 const LATENCY: &str = "A request is joined with the last recorded step that read prompts and ended before its first token; a prompt \
@@ -90,6 +90,13 @@ fn sentences(requests: &RequestStats) -> Vec<String> {
         rate(requests.good_requests_per_s, "requests/s within the limits"),
     ];
     lines.extend(joined_any(rates.into_iter().flatten(), ", "));
+    lines.extend(requests.joules.map(|joules| {
+        let tokens = requests.output_tokens.filter(|tokens| *tokens > 0);
+        let token = maybe(tokens, |tokens| {
+            format!(", {} J per generated token", significant(joules / tokens as f64))
+        });
+        format!("{}J of the GPUs of this host{token}", si(joules))
+    }));
     lines.extend(gauges(requests));
     for failure in &requests.failures {
         lines.push(format!("{} failed: {}", counted(failure.count, "request"), failure.why));

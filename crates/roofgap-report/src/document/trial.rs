@@ -4,6 +4,7 @@ use super::table::Table;
 use super::{Block, Document, Item, Section, capitalized, maybe};
 use crate::render::screen::Screen;
 use crate::render::text;
+use roofgap_analyze::compare::OTHER_CLOCK;
 use roofgap_analyze::{
     OutputCheck, OutputEffect, Search, TimeChange, Trial, TrialRow, TrialState, TrialVerdict, Trials, Winner,
 };
@@ -208,6 +209,12 @@ fn change_item(row: &TrialRow) -> Option<Item> {
     if let OutputCheck::NotKnown { why } = &row.output {
         text.push_str(&format!("; output not compared: {why}"));
     }
+    if let Some((before, after)) = row.clocks_mhz {
+        text.push_str(&format!("; SM clock {before:.0} MHz before and {after:.0} MHz after"));
+        if (after / before).max(before / after) >= OTHER_CLOCK {
+            text.push_str(", so a part of the difference may be the clock's");
+        }
+    }
     text.push('.');
     Some(Item { text, lines: quoted(&row.log_tail), ..Item::default() })
 }
@@ -303,6 +310,7 @@ mod tests {
             times,
             output: OutputCheck::Identical,
             device_memory_bytes: Some(2_000_000_000),
+            clocks_mhz: None,
             command: "roofgap profile workload.cuda_graphs=true".to_owned(),
         }
     }

@@ -2,7 +2,9 @@
 
 use super::table::Table;
 use super::{Block, Document, Section, joined, joined_any, maybe};
-use roofgap_analyze::{EnergyRun, MeterEnergy, Stage, StageVitals, Vitals, VitalsGpu};
+use roofgap_analyze::{
+    About, ClassEnergy, EnergyRun, KernelEnergy, MeterEnergy, Stage, StageVitals, Vitals, VitalsGpu,
+};
 use roofgap_base::numbers::{share, si, significant, time};
 
 /// Explains the columns.
@@ -46,7 +48,7 @@ impl Document<'_> {
             .number("W", |row| Some(significant(row.3?.4?)))
             .number("J", |row| row.3.map(|own| significant(own.0 + own.1)))
             .number("idle J", |row| row.3.map(|own| significant(own.0)))
-            .number("dynamic J", |row| row.3.map(dynamic))
+            .number("dynamic J", |row| row.3.map(|own| dynamic(own.1, own.2)))
             .number("J/token", |row| Some(significant(row.3?.3?)))
             .text("lower clock because of", |row| row.1.and_then(reasons))
             .build();
@@ -55,14 +57,55 @@ impl Document<'_> {
         let limit = vitals.gpus.iter().map(|gpu| gpu.limit_w).sum::<Option<f64>>();
         let lines = lines.chain(self.analysis.stages.iter().flat_map(|stage| energy_notes(stage, limit)));
         let drawing = self.on_page(Block::Drawing);
-        section.with(notes).with(drawing).with(Block::table(table.measured())).with(Block::list(lines))
+        let section = section.with(notes).with(drawing).with(Block::table(table.measured()));
+        let section = section.with(Block::list(lines));
+        match &vitals.kernels {
+            Some(kernels) => section
+                .with(Block::table(energy_table("family", &kernels.families)))
+                .with(self.not_in_text(Block::table(energy_table("kernel", &kernels.kernels))))
+                .with(Block::list(kernel_notes(kernels))),
+            None => {
+                let why = self.analysis.reason(&About::Other("vitals.kernels".to_owned()));
+                section.with(why.map(|why| Block::note(&format!("No energy of kernels: {why}."))))
+            }
+        }
     }
 }
 
-/// Writes dynamic energy with its interval.
-fn dynamic(own: Energy) -> String {
-    let interval = maybe(own.2, |half| format!(" ± {}", significant(half)));
-    format!("{}{interval}", significant(own.1))
+/// Writes dynamic energy with half of its interval.
+fn dynamic(joules: f64, half: Option<f64>) -> String {
+    format!("{}{}", significant(joules), maybe(half, |half| format!(" ± {}", significant(half))))
+}
+
+/// Tabulates the energy of kernels or of their families.
+fn energy_table(of: &'static str, rows: &[ClassEnergy]) -> Table {
+    Table::of(rows)
+        .text(of, |row| &row.name)
+        .number("W", |row| significant(row.watts))
+        .number("J", |row| significant(row.joules))
+        .number("% of meter", |row| share(row.pct))
+        .number("idle J", |row| significant(row.idle_j))
+        .number("dynamic J", |row| dynamic(row.dynamic_j, row.error_j))
+        .text("not told apart from", |row| joined_any(&row.together_with, ", "))
+        .build()
+}
+
+/// Says which run the energy of kernels is of, and how good it is.
+fn kernel_notes(own: &KernelEnergy) -> Vec<String> {
+    let rest = share(100.0 * own.rest_j / own.meter_j);
+    let mut notes = vec![format!(
+        "families: of {}J {}; {rest} % while no kernel ran; the powers predict other times within {} %",
+        si(own.meter_j),
+        run(EnergyRun::Profiled),
+        share(own.held_out_pct)
+    )];
+    if own.families.iter().any(|family| !family.together_with.is_empty()) {
+        notes.push(
+            "families that the meter does not tell apart share their dynamic energy by their times"
+                .to_owned(),
+        );
+    }
+    notes
 }
 
 /// Lists the reasons of a lower clock, with their share of the time.
@@ -97,7 +140,7 @@ fn energy_notes(stage: &Stage, limit_w: Option<f64>) -> Vec<String> {
     let Some(own) = stage.vitals.as_ref().and_then(|own| own.energy.as_ref()) else { return Vec::new() };
     let name = &stage.name;
     let together = own.together_with.as_ref().map(|other| {
-        format!("{name}: the meter does not tell it apart from {other}; the two share their dynamic energy by their times")
+        format!("{name}: the meter does not tell it apart from {other}; they share their dynamic energy by their times")
     });
     let above = limit_w.filter(|limit| own.watts > *limit).map(|limit| {
         format!("{name}: more than the power limit of {limit:.0} W, which the driver keeps over longer times; the division of short stages is uncertain")
@@ -145,8 +188,8 @@ pub fn card(vitals: &Vitals) -> Option<Vec<(&'static str, String)>> {
 mod tests {
     use crate::render::text::{TextOptions, show};
     use roofgap_analyze::{
-        Analysis, EnergyRun, MeterEnergy, Mfu, Stage, StageEnergy, StageVitals, ThrottleReason, ThrottleTime,
-        Vitals, VitalsGpu,
+        About, Analysis, ClassEnergy, EnergyRun, KernelEnergy, MeterEnergy, Mfu, Reason, Stage, StageEnergy,
+        StageVitals, ThrottleReason, ThrottleTime, Vitals, VitalsGpu,
     };
 
     #[test]
@@ -197,8 +240,34 @@ mod tests {
         let names = ["vitals".to_owned()];
         let without = show(&analysis, TextOptions::default(), &names).unwrap();
         assert!(without.starts_with("no vitals: power, clocks and energy were not sampled"), "{without}");
-        analysis.vitals = Some(Vitals { gpus: vec![gpu], energy: Some(meter) });
+        let family = |name: &str, joules: f64, other: Option<&str>| ClassEnergy {
+            name: name.to_owned(),
+            joules,
+            idle_j: 0.2 * joules,
+            dynamic_j: 0.8 * joules,
+            error_j: other.is_none().then_some(0.01 * joules),
+            together_with: other.map(str::to_owned).into_iter().collect(),
+            watts: joules,
+            pct: joules / 11.0,
+        };
+        let kernels = KernelEnergy {
+            meter_j: 1_100.0,
+            families: vec![
+                family("gemm", 600.0, None),
+                family("norm", 200.0, Some("softmax")),
+                family("softmax", 100.0, Some("norm")),
+            ],
+            kernels: Vec::new(),
+            rest_j: 200.0,
+            held_out_pct: 2.14,
+        };
+        analysis.vitals = Some(Vitals { gpus: vec![gpu], energy: Some(meter), kernels: Some(kernels) });
         let text = show(&analysis, TextOptions::default(), &names).unwrap();
         insta::assert_snapshot!(text);
+        analysis.vitals.iter_mut().for_each(|own| own.kernels = None);
+        let about = About::Other("vitals.kernels".to_owned());
+        analysis.reasons.push(Reason::new(about, "the meter was read 8 times"));
+        let text = show(&analysis, TextOptions::default(), &names).unwrap();
+        assert!(text.contains("No energy of kernels: the meter was read 8 times."), "{text}");
     }
 }

@@ -64,6 +64,7 @@ fn row(knob: Knob, verdict: TrialVerdict, ratio: f64) -> TrialRow {
         times: vec![time(MeasuredTime::Run), time(MeasuredTime::Stage("decode".into()))],
         output: OutputCheck::Identical,
         device_memory_bytes: Some(1_500_000_000),
+        clocks_mhz: None,
         command: "roofgap profile workload.cuda_graphs=true".into(),
     }
 }

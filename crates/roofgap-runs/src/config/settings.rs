@@ -154,7 +154,8 @@ sections! {
         pub overhead_pairs: Option<u32>,
         /// Interval in which a process of its own samples the hardware counters of all GPUs, us; `None` samples none.
         pub counters_us: Option<NonZeroU32>,
-        /// Samples of the stacks of the program's Python processes, times a second; `None` samples none.
+        /// Samples of the stacks of the program's Python processes, times a second; `None` samples 200 beside a full recording of
+        /// one process, where they can be read, and else none.
         pub stacks_hz: Option<NonZeroU32>,
     }
 
@@ -393,7 +394,7 @@ option_values! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TimelineTool {
-    /// nsys (in light mode native) where it is available, else the other.
+    /// The native collector; nsys for what only it records, for a Hydra module and without a GPU; the other where one is not available.
     Auto,
     /// Nsight Systems.
     Nsys,
@@ -419,6 +420,20 @@ const ANY_RANGE: [&str; 5] = ["range", "range@LLM", "*", "*@LLM", "*@*"];
 const LLM: &str = "LLM";
 
 impl Nsys {
+    /// Returns the first option that asks for what only nsys records.
+    pub fn asks_for(&self) -> Option<&'static str> {
+        let is_other = |api: &String| !["cuda", "nvtx", "osrt", "none"].contains(&api.as_str());
+        let asked = [
+            ("sample", self.sample != "none"),
+            ("cpuctxsw", self.cpuctxsw != "none"),
+            ("trace", self.trace.iter().any(is_other)),
+            ("nvtx_capture", !matches!(self.gate(), Ok(None))),
+            ("cuda_event_trace", self.cuda_event_trace),
+            ("extra_args", !self.extra_args.is_empty()),
+        ];
+        asked.into_iter().find(|(_, is_asked)| *is_asked).map(|(option, _)| option)
+    }
+
     /// Returns the range that gates the recording; `None` where everything is recorded, also for a range of any name: stages are cut
     /// out afterwards. The order of nsys, `name@LLM` and `name@*`, is understood too.
     pub fn gate(&self) -> Result<Option<NvtxRange>, String> {

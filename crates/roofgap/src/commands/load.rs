@@ -1,16 +1,21 @@
 //! `roofgap load`: sends load to a server, which it may start itself.
 
 use super::{answer, signals};
-use crate::args::Load;
+use crate::args::{Load, account_from_environment};
 use crate::printer::Printer;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
-use roofgap_record::traffic::{Progress, ServerProps, serve_and_load, server_account_path, write_account};
+use roofgap_record::traffic::{
+    Meter, Progress, ServerProps, serve_and_load, server_account_path, write_account,
+};
 use roofgap_report::{count, requests_text};
 
 pub fn run(args: Load, printer: &Printer) -> Result<Exit, Error> {
     let (load, account, format) = (args.props()?, args.account(), args.format);
     let cancel = signals::cancel_on_signal()?;
+    // A session meters its phases itself.
+    let own = std::env::current_exe().ok().filter(|_| account_from_environment().is_none());
+    let meter = own.and_then(|own| Meter::start(&own, &load.url));
     let mut print = |progress: Progress| printer.progress(&line(&progress));
     let result = match args.command() {
         Some(command) => {
@@ -39,7 +44,10 @@ pub fn run(args: Load, printer: &Printer) -> Result<Exit, Error> {
     if let Some(pairs) = &load.pairs {
         pairs.remove_folder();
     }
-    let result = result?;
+    let mut result = result?;
+    if let Some(meter) = meter {
+        meter.add(&mut result.requests);
+    }
     let requests = &result.requests;
     for failure in &requests.failures {
         printer.warning(&format!("{} requests failed: {}", count(failure.count), failure.why));

@@ -14,6 +14,14 @@ const LEAST_IN_BLOCK: usize = 10;
 /// Rounds after which the set of kernels with a rate above zero is final.
 const MOST_ROUNDS: usize = 50;
 
+/// Correlation of two rates, from -1 on, below which the windows do not tell their kernels apart where an interval is also wide: its half
+/// more than this share of the rate, or of the mean rate.
+const APART: f64 = -0.7;
+pub const WIDE: f64 = 0.25;
+
+/// Rounds of merging kernels that cannot be told apart.
+const MOST_MERGES: usize = 40;
+
 /// Time of a kernel in a window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Overlap {
@@ -259,6 +267,88 @@ impl<'a> Design<'a> {
         }
         (fit.residual / degrees, quantile)
     }
+}
+
+/// Limits of a rate beyond which it is not one of its own.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Half of its interval, as a share of the rate or of the mean rate, where it depends on another rate.
+    pub wide: f64,
+    /// Highest rate.
+    pub most: f64,
+}
+
+/// Kernels in groups: those of a group are not told apart by the windows.
+pub struct Groups {
+    /// Kernels of each group.
+    pub members: Vec<Vec<usize>>,
+    /// Time of each group in the windows.
+    pub overlaps: Vec<Overlap>,
+    /// Rates of the groups, which add up to the values.
+    pub fit: Fit,
+}
+
+impl Groups {
+    /// Merges kernels until the windows tell all groups apart.
+    pub fn told_apart(
+        own: &[Overlap],
+        kernels: usize,
+        windows: usize,
+        values: &[f64],
+        limits: Limits,
+    ) -> Self {
+        let mut members: Vec<Vec<usize>> = (0..kernels).map(|kernel| vec![kernel]).collect();
+        let busy: f64 = own.iter().map(|overlap| overlap.ns).sum();
+        let mean = own.chunk_by(|a, b| a.window == b.window).map(|own| values[own[0].window as usize]);
+        let mean = mean.sum::<f64>() / busy.max(1.0);
+        let mut rounds = 0;
+        loop {
+            let overlaps = merged(own, &members, kernels);
+            let design = Design::new(&overlaps, members.len(), windows);
+            let mut fit = design.fit(values);
+            let is_wide: Vec<bool> =
+                fit.rates.iter().map(|rate| rate.half > limits.wide * rate.value.max(mean)).collect();
+            design.conserve(values, &mut fit);
+            let mut taken = vec![false; members.len()];
+            let mut pairs: Vec<(usize, usize)> = Vec::new();
+            for (own, rate) in fit.rates.iter().enumerate() {
+                let other = match rate.half.is_finite() && rate.value <= limits.most {
+                    true if !is_wide[own] => None,
+                    true => fit.closest(own).filter(|other| other.1 < APART).map(|other| other.0),
+                    false => design.nearest(own),
+                };
+                if let Some(other) = other.filter(|other| !taken[own] && !taken[*other]) {
+                    (taken[own], taken[other]) = (true, true);
+                    pairs.push((own.min(other), own.max(other)));
+                }
+            }
+            if pairs.is_empty() || rounds == MOST_MERGES {
+                return Self { members, overlaps, fit };
+            }
+            rounds += 1;
+            pairs.sort_unstable_by_key(|(_, later)| std::cmp::Reverse(*later));
+            for (first, second) in pairs {
+                let moved = members.remove(second);
+                members[first].extend(moved);
+            }
+        }
+    }
+}
+
+/// Returns the overlaps of groups of kernels.
+fn merged(overlaps: &[Overlap], members: &[Vec<usize>], kernels: usize) -> Vec<Overlap> {
+    let mut group = vec![0; kernels];
+    members.iter().zip(0..).for_each(|(own, at)| own.iter().for_each(|kernel| group[*kernel] = at));
+    let mut merged: Vec<Overlap> = Vec::with_capacity(overlaps.len());
+    for overlap in overlaps {
+        let kernel = group[overlap.kernel as usize];
+        let from = merged.iter().rposition(|own| own.window != overlap.window).map_or(0, |at| at + 1);
+        match merged[from..].iter_mut().find(|own| own.kernel == kernel) {
+            Some(own) => own.ns += overlap.ns,
+            None => merged.push(Overlap { kernel, ..*overlap }),
+        }
+    }
+    merged
 }
 
 /// A symmetric matrix.

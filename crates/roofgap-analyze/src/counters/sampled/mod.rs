@@ -11,8 +11,8 @@ use super::join::Shape;
 use crate::gpu::GpuFacts;
 use crate::result::{MbuMeasured, SampledInterval, Stage, StageKind};
 use crate::stages::StageIndex;
-pub use fit::{Design, Overlap};
-use fit::{Fit, Rate};
+use fit::{Design, Fit};
+pub use fit::{Groups, Limits, Overlap, WIDE};
 use roofgap_base::stats::median_f64;
 use roofgap_trace::{LossKind, Losses, NameId, Ns, OpKind, SampledCounters, SampledMetric, Trace};
 pub use rows::add;
@@ -34,14 +34,6 @@ const FOREIGN: f64 = 0.05;
 
 /// Least windows without an operation to tell that.
 const LEAST_IDLE: usize = 50;
-
-/// Correlation of two rates, from -1 on, below which the samples do not tell their kernels apart where an interval is also wide: its half
-/// more than this share of the rate, or of the mean rate.
-const APART: f64 = -0.7;
-const WIDE: f64 = 0.25;
-
-/// Rounds of merging kernels that cannot be told apart.
-const MOST_MERGES: usize = 40;
 
 /// Half of the widest interval of a share that is used, points.
 const MOST_HALF_PCT: f64 = 15.0;
@@ -265,19 +257,21 @@ impl Lane {
     /// Divides the samples between the kernels.
     fn kernels(&self, trace: &Trace) -> Vec<SampledKernel> {
         let Some((_, first)) = self.signals.first() else { return Vec::new() };
-        let (members, fit) = self.told_apart(first);
+        let limits = Limits { wide: WIDE, most: f64::INFINITY };
+        let Groups { members, overlaps, fit } =
+            Groups::told_apart(&self.overlaps, self.ops.columns, self.windows.len(), first, limits);
         let place: FxHashMap<usize, usize> = members
             .iter()
             .enumerate()
             .flat_map(|(at, own)| own.iter().map(move |column| (*column, at)))
             .collect();
-        let merged = self.merged(&members);
-        let design = Design::new(&merged, members.len(), self.windows.len());
-        let others = self.signals.iter().skip(1).map(|(signal, values)| (*signal, design.fit(values)));
-        let mut fits: Vec<(Signal, Fit)> = std::iter::once((self.signals[0].0, fit)).chain(others).collect();
-        for ((_, fit), (_, values)) in fits.iter_mut().zip(&self.signals) {
-            design.conserve(values, fit);
-        }
+        let design = Design::new(&overlaps, members.len(), self.windows.len());
+        let others = self.signals.iter().skip(1).map(|(signal, values)| {
+            let mut fit = design.fit(values);
+            design.conserve(values, &mut fit);
+            (*signal, fit)
+        });
+        let fits: Vec<(Signal, Fit)> = std::iter::once((self.signals[0].0, fit)).chain(others).collect();
         let launches = self.launches();
         let total = self.ops.total_ns();
         let mut calls = vec![0u64; self.ops.columns];
@@ -354,59 +348,6 @@ impl Lane {
     fn name(&self, trace: &Trace, column: usize) -> String {
         let key = self.keys[column];
         key.map_or("copies, memory sets and rare kernels", |(_, name, _)| trace.names.get(name)).to_owned()
-    }
-
-    /// Merges kernels that the samples do not tell apart. Returns the columns of each group, and the fit of the groups.
-    fn told_apart(&self, values: &[f64]) -> (Vec<Vec<usize>>, Fit) {
-        let mut members: Vec<Vec<usize>> = (0..self.ops.columns).map(|column| vec![column]).collect();
-        let busy: f64 = self.overlaps.iter().map(|overlap| overlap.ns).sum();
-        let mean =
-            self.overlaps.chunk_by(|a, b| a.window == b.window).map(|own| values[own[0].window as usize]);
-        let mean = mean.sum::<f64>() / busy.max(1.0);
-        let mut rounds = 0;
-        loop {
-            let merged = self.merged(&members);
-            let design = Design::new(&merged, members.len(), self.windows.len());
-            let fit = design.fit(values);
-            let is_wide = |rate: &Rate| rate.half > WIDE * rate.value.max(mean);
-            let mut taken = vec![false; members.len()];
-            let mut pairs: Vec<(usize, usize)> = Vec::new();
-            for (own, _) in fit.rates.iter().enumerate().filter(|(_, rate)| is_wide(rate)) {
-                let other = match fit.rates[own].half.is_finite() {
-                    true => fit.closest(own).filter(|other| other.1 < APART).map(|other| other.0),
-                    false => design.nearest(own),
-                };
-                if let Some(other) = other.filter(|other| !taken[own] && !taken[*other]) {
-                    (taken[own], taken[other]) = (true, true);
-                    pairs.push((own.min(other), own.max(other)));
-                }
-            }
-            if pairs.is_empty() || rounds == MOST_MERGES {
-                return (members, fit);
-            }
-            rounds += 1;
-            pairs.sort_unstable_by_key(|(_, later)| std::cmp::Reverse(*later));
-            for (first, second) in pairs {
-                let moved = members.remove(second);
-                members[first].extend(moved);
-            }
-        }
-    }
-
-    /// Returns the overlaps of groups of columns.
-    fn merged(&self, members: &[Vec<usize>]) -> Vec<Overlap> {
-        let mut group = vec![0; self.ops.columns];
-        members.iter().zip(0..).for_each(|(own, at)| own.iter().for_each(|column| group[*column] = at));
-        let mut merged: Vec<Overlap> = Vec::with_capacity(self.overlaps.len());
-        for overlap in &self.overlaps {
-            let kernel = group[overlap.kernel as usize];
-            let from = merged.iter().rposition(|own| own.window != overlap.window).map_or(0, |at| at + 1);
-            match merged[from..].iter_mut().find(|own| own.kernel == kernel) {
-                Some(own) => own.ns += overlap.ns,
-                None => merged.push(Overlap { kernel, ..*overlap }),
-            }
-        }
-        merged
     }
 
     /// Counts the launches of each column in the windows.

@@ -15,7 +15,7 @@ mod completeness;
 mod counters;
 mod operators;
 pub(crate) mod preflight;
-mod sampler;
+pub(crate) mod sampler;
 mod select;
 mod timeline;
 

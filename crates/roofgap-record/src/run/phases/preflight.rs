@@ -7,7 +7,7 @@ use roofgap_base::numbers::size;
 use roofgap_collect::child::free_bytes;
 use roofgap_collect::command::{find_on_path, is_executable};
 use roofgap_collect::program::Scripts;
-use roofgap_runs::config::settings::WorkloadKind;
+use roofgap_runs::config::settings::{TimelineTool, WorkloadKind};
 use roofgap_runs::config::{Config, model};
 use roofgap_runs::run_dir::{Layout, PhaseName};
 
@@ -16,7 +16,7 @@ use crate::run::context::{AttemptError, PhaseContext};
 use crate::run::inputs::{Manifest, write_inputs};
 use crate::run::program::{Program, ProgramFiles};
 use crate::run::props::ProfileProps;
-use crate::run::tools::{GpuCheck, PythonResult, Tools, gather_environment, python_of};
+use crate::run::tools::{GpuCheck, PythonResult, ToolName, Tools, gather_environment, python_of};
 use crate::stage1;
 use roofgap_base::error::Error;
 
@@ -67,7 +67,10 @@ fn prepare(context: &mut PhaseContext<'_>, python: Option<&PythonResult>) -> Res
     let gpus = GpuCheck::query(context.config, &props.search_path);
     let needed = needed_tools(context.config);
     let tools = Tools::find(props, gpus.usable.clone(), !needed.is_empty());
-    let problems = needed.iter().filter_map(|tool| tools.problem(*tool));
+    // Nobody misses an nsys where the native collector records.
+    let is_native = tools.native.is_ok() && context.config.profiling.timeline != TimelineTool::Nsys;
+    let missed = needed.iter().filter(|tool| **tool != ToolName::Nsys || !is_native);
+    let problems = missed.filter_map(|tool| tools.problem(*tool));
     let no_gpu = tools.gpu.as_ref().err().filter(|_| !needed.is_empty());
     for why in no_gpu.into_iter().chain(problems) {
         context.warn(why.clone());

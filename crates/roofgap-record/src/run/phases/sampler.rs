@@ -11,6 +11,8 @@ use std::thread::JoinHandle;
 /// A sampler on a thread beside the program.
 pub struct Sampler {
     what: &'static str,
+    /// False if nobody asked for it.
+    is_asked: bool,
     cancel: Cancel,
     thread: Option<JoinHandle<Result<(), Error>>>,
 }
@@ -26,7 +28,13 @@ impl Sampler {
     fn start(what: &'static str, sample: impl FnOnce(Cancel) -> Result<(), Error> + Send + 'static) -> Self {
         let cancel = Cancel::new();
         let own = cancel.clone();
-        Self { what, cancel, thread: Some(std::thread::spawn(move || sample(own))) }
+        Self { what, is_asked: true, cancel, thread: Some(std::thread::spawn(move || sample(own))) }
+    }
+
+    /// Makes its failure a note.
+    pub fn optional(mut self) -> Self {
+        self.is_asked = false;
+        self
     }
 
     /// Starts a process that samples counters, with logs in `folder`.
@@ -38,7 +46,7 @@ impl Sampler {
     pub fn vitals(executable: &Path, file: &Path, is_counted: bool) -> Self {
         let line = CommandLine::new(executable).arg("sample-vitals").arg(file);
         let line = line.args((!is_counted).then_some("--activity"));
-        Self::process("vitals", line, &file.with_extension(""))
+        Self::process("vitals", line, &file.with_extension("")).optional()
     }
 
     /// Starts a process that samples `what`, with logs whose paths begin with `log`.
@@ -83,8 +91,7 @@ impl Sampler {
         let sampled = self.join();
         if let Err(why) = &sampled {
             let text = format!("no {} were sampled: {why}", self.what);
-            // Nobody asked for vitals.
-            if self.what == "vitals" { context.note(text) } else { context.warn(text) }
+            if self.is_asked { context.warn(text) } else { context.note(text) }
         }
         sampled.is_ok()
     }

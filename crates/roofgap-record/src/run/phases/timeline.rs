@@ -22,10 +22,14 @@ use roofgap_runs::open::run::account_at;
 use roofgap_runs::run_dir::{Layout, PhaseName};
 use roofgap_trace::{Input, range_name};
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
 const NAME: PhaseName = PhaseName::Timeline;
+
+/// Samples a second of the stacks beside a full recording of one process.
+const STACKS_HZ: NonZeroU32 = NonZeroU32::MIN.saturating_add(199);
 
 /// The phase.
 pub struct TimelineRecording;
@@ -58,14 +62,36 @@ impl Recorder {
     }
 }
 
-/// Lists the recorders in the order of attempts. A serving engine ends its processes before nsys has all of their records; the
-/// native collector runs inside each of them, and in each rank of a job.
-fn order(wanted: TimelineTool, mode: Mode, is_engine: bool) -> [Recorder; 2] {
-    match (wanted, mode) {
-        (TimelineTool::Auto, Mode::Deep) if !is_engine => [Recorder::Nsys, Recorder::Native],
-        (TimelineTool::Nsys, _) => [Recorder::Nsys, Recorder::Native],
-        (TimelineTool::Native | TimelineTool::Auto, _) => [Recorder::Native, Recorder::Nsys],
+/// Lists the recorders in the order of attempts, with the reason where no tool is named. A serving engine ends its processes before nsys
+/// has all of their records; the native collector runs inside each of them, and in each rank of a job. It slows a program of one process
+/// less, too, and has the same kernels, calls and ranges; stacks stand in for the calls into system libraries that nsys records.
+fn order(config: &Config, is_usable: bool, engine: Option<&str>) -> ([Recorder; 2], Option<String>) {
+    const NSYS: [Recorder; 2] = [Recorder::Nsys, Recorder::Native];
+    const NATIVE: [Recorder; 2] = [Recorder::Native, Recorder::Nsys];
+    let cheaper =
+        "the native collector slows the program less than nsys (profiling.timeline=nsys records with nsys)";
+    match (config.profiling.timeline, config.run.mode, engine) {
+        (TimelineTool::Nsys, ..) => (NSYS, None),
+        (TimelineTool::Native, ..) | (_, Mode::Light, _) => (NATIVE, None),
+        (.., Some(engine)) => {
+            let why =
+                format!("{engine} runs in several processes, so the native collector is tried before nsys");
+            (NATIVE, Some(why))
+        }
+        // The runner of Stage 1 leaves a report of nsys.
+        _ if config.workload.kind == WorkloadKind::Hydra || !is_usable => (NSYS, None),
+        _ => match config.profiling.nsys.asks_for() {
+            Some(option) => {
+                (NSYS, Some(format!("nsys records the timeline because of profiling.nsys.{option}")))
+            }
+            None => (NATIVE, Some(cheaper.to_owned())),
+        },
     }
+}
+
+/// Tells whether the native collector can record GPU work here.
+fn is_usable(tools: &Tools) -> bool {
+    tools.native.is_ok() && tools.gpu.is_ok()
 }
 
 impl Phase for TimelineRecording {
@@ -92,8 +118,9 @@ impl Phase for TimelineRecording {
     fn commands(&self, Ready { program, tools }: &Ready) -> Result<PhaseDescription, Error> {
         let (config, layout) = (&program.config, &program.layout);
         let mut described = PhaseDescription::default();
-        let is_engine = program.serving_engine().is_some();
-        for recorder in order(config.profiling.timeline, config.run.mode, is_engine) {
+        let (recorders, why) = order(config, is_usable(tools), program.serving_engine());
+        described.notes.extend(why);
+        for recorder in recorders {
             match (recorder, &tools.nsys, &tools.native) {
                 (Recorder::Nsys, Ok(nsys), _) => {
                     let commands = nsys_commands(nsys, program, Gating::Configured)?;
@@ -135,12 +162,9 @@ fn record(context: &mut PhaseContext<'_>, ready: &Ready) -> Result<Timeline, Att
     // The processes of an engine or a launcher are apart from that of the command.
     let is_apart = |name: &String| Engine::named(name).is_none_or(|engine| !engine.in_process);
     let engine = program.engine().filter(is_apart);
-    let (wanted, mode) = (context.config.profiling.timeline, context.config.run.mode);
-    let recorders = order(wanted, mode, engine.is_some());
-    if let Some(engine) = engine.filter(|_| recorders != order(wanted, mode, false)) {
-        context.note(format!(
-            "{engine} runs in several processes, so the native collector is tried before nsys"
-        ));
+    let (recorders, why) = order(context.config, is_usable(tools), engine.as_deref());
+    if let Some(why) = why {
+        context.note(why);
     }
     for recorder in recorders {
         if context.is_cancelled() {
@@ -154,7 +178,7 @@ fn record(context: &mut PhaseContext<'_>, ready: &Ready) -> Result<Timeline, Att
             }
             (Recorder::Native, _, Ok(library)) => {
                 attempted = true;
-                record_natively(context, library, program)
+                record_natively(context, library, program, engine.is_none())
             }
         };
         match attempt {
@@ -454,19 +478,27 @@ fn collector_settings(profiling: &Profiling, mode: Mode) -> Vec<(&'static str, S
     settings
 }
 
-/// Records with the native collector.
+/// Records with the native collector. `is_one` is true for a program of one process.
 fn record_natively(
     context: &mut PhaseContext<'_>,
     library: &NativeLibrary,
     program: &Program,
+    is_one: bool,
 ) -> Result<Input, AttemptError> {
+    let mode = context.config.run.mode;
     context.run_dir.folder("native")?;
     write_library(context, library)?;
     let command = native_command(program)?;
     let folder = context.layout.native();
     let counters = program.sampler().map(|line| Sampler::counters(line, &folder));
-    let hz = context.config.profiling.native.stacks_hz;
-    let stacks = hz.map(|hz| Sampler::stacks(folder, std::process::id(), hz));
+    let stacks = |hz| Sampler::stacks(folder, std::process::id(), hz);
+    let stacks = match context.config.profiling.native.stacks_hz {
+        Some(hz) => Some(stacks(hz)),
+        // Nobody asked for them, so that their lack is no warning.
+        None => {
+            (cfg!(feature = "stacks") && is_one && mode == Mode::Deep).then(|| stacks(STACKS_HZ).optional())
+        }
+    };
     let outcome = context.run(&command);
     for sampler in counters.into_iter().chain(stacks) {
         sampler.end(context);
@@ -558,20 +590,43 @@ mod tests {
     use super::*;
     use roofgap_runs::config::{ConfigProps, compose};
 
-    #[test]
-    fn light_mode_prefers_the_native_collector_and_a_named_tool_comes_first() {
-        let first = |wanted, mode| order(wanted, mode, false)[0];
-        assert_eq!(first(TimelineTool::Auto, Mode::Deep), Recorder::Nsys);
-        assert_eq!(first(TimelineTool::Auto, Mode::Light), Recorder::Native);
-        assert_eq!(first(TimelineTool::Nsys, Mode::Light), Recorder::Nsys);
-        assert_eq!(first(TimelineTool::Native, Mode::Deep), Recorder::Native);
+    /// Composes a configuration and returns the first recorder on a machine with a GPU, with the reason.
+    fn first(overrides: &[&str], engine: Option<&str>) -> (Recorder, String) {
+        let overrides = overrides.iter().map(|word| (*word).to_owned()).collect();
+        let config = compose(&ConfigProps { overrides, ..ConfigProps::default() }).unwrap().config;
+        let (recorders, why) = order(&config, true, engine);
+        (recorders[0], why.unwrap_or_default())
     }
 
     #[test]
-    fn an_engine_is_recorded_by_the_native_collector_unless_nsys_is_named() {
-        let first = |wanted| order(wanted, Mode::Deep, true)[0];
-        assert_eq!(first(TimelineTool::Auto), Recorder::Native);
-        assert_eq!(first(TimelineTool::Nsys), Recorder::Nsys);
+    fn the_native_collector_comes_first_unless_nsys_is_asked_for() {
+        for mode in ["run.mode=deep", "run.mode=light"] {
+            for engine in [None, Some("vllm")] {
+                assert_eq!(first(&[mode], engine).0, Recorder::Native, "{mode} {engine:?}");
+                assert_eq!(first(&[mode, "profiling.timeline=nsys"], engine).0, Recorder::Nsys);
+            }
+        }
+        assert!(first(&["run.mode=deep"], Some("vllm")).1.starts_with("vllm runs in several processes"));
+        assert!(first(&["run.mode=deep"], None).1.contains("profiling.timeline=nsys records with nsys"));
+        let config = compose(&ConfigProps::default()).unwrap().config;
+        assert_eq!(order(&config, false, None).0[0], Recorder::Nsys, "without a GPU or the collector");
+    }
+
+    #[test]
+    fn what_only_nsys_records_keeps_it_first() {
+        for option in [
+            "profiling.nsys.sample=process-tree",
+            "profiling.nsys.cpuctxsw=process-tree",
+            "profiling.nsys.trace=[cuda,nvtx,cublas]",
+            "profiling.nsys.nvtx_capture=LLM@decode_all",
+            "profiling.nsys.cuda_event_trace=true",
+            "profiling.nsys.extra_args=[--gpu-metrics-devices=all]",
+        ] {
+            let (recorder, why) = first(&["run.mode=deep", option], None);
+            assert_eq!(recorder, Recorder::Nsys, "{option}");
+            assert!(option.starts_with(why.rsplit(' ').next().unwrap()), "{option}: {why}");
+            assert_eq!(first(&["run.mode=deep", option], Some("vllm")).0, Recorder::Native, "{option}");
+        }
     }
 
     #[test]
