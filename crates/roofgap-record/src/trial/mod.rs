@@ -28,7 +28,7 @@ pub use text::{History, collect_history};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use roofgap_analyze::{Trial, TrialRow};
+use roofgap_analyze::{MeasuredTime, Trial, TrialRow};
 use roofgap_base::exit::Exit;
 use roofgap_runs::run_dir::RunRef;
 
@@ -84,8 +84,8 @@ pub enum TrialEvent<'a> {
         label: &'a str,
         /// Number of the pair, from 1.
         pair: usize,
-        /// Time that decides, ns, with its name.
-        time: (&'a str, i64),
+        /// Time that decides, ns.
+        time: (&'a MeasuredTime, i64),
     },
     /// A run failed.
     RunFails {
@@ -105,7 +105,7 @@ pub enum TrialEvent<'a> {
 pub struct TrialOutcome {
     /// The trial, as on disk.
     pub trial: Trial,
-    /// `try.json`.
+    /// `try.json` or `tune.json`.
     pub path: PathBuf,
     /// Exit status.
     pub exit: Exit,

@@ -180,7 +180,13 @@ pub fn plan(props: &TrialProps) -> Result<TrialPlan, Error> {
         schema: SCHEMA,
         run_id: props.run.id.clone(),
         path: path.clone(),
-        roof_ratio: props.search.as_ref().and_then(|search| roof_ratio(&analysis, search.goal)),
+        // The roof is that of the recorded work.
+        roof_ratio: match &props.search {
+            Some(props) if !search.iter().any(|one| is_other_work(&one.knob)) => {
+                roof_ratio(&analysis, props.goal)
+            }
+            _ => None,
+        },
         baseline_ns,
         search,
         stages,
@@ -194,13 +200,10 @@ pub fn plan(props: &TrialProps) -> Result<TrialPlan, Error> {
     })
 }
 
-/// Returns the largest gain that the roofs of the stages of a goal leave; `None` where no stage has a roof.
+/// Returns the largest gain that the roofs of the stages of a goal leave; `None` where no stage has a roof, or the goal is not the time of
+/// the GPU.
 fn roof_ratio(analysis: &Analysis, goal: Goal) -> Option<f64> {
-    let only = match goal {
-        Goal::Tpot => Some(DECODE),
-        Goal::Ttft => Some("prefill"),
-        _ => None,
-    };
+    let only = (goal == Goal::Tpot).then_some(DECODE);
     let stages = analysis.stages.iter().filter(|stage| only.is_none_or(|name| stage.name == name));
     let (mut whole, mut least) = (0.0, 0.0);
     for stage in stages {
@@ -208,7 +211,7 @@ fn roof_ratio(analysis: &Analysis, goal: Goal) -> Option<f64> {
         whole += elapsed;
         least += elapsed * (1.0 - most_pct(stage) / 100.0).clamp(0.0, 1.0);
     }
-    (least > 0.0 && goal != Goal::Joules).then(|| whole / least)
+    (least > 0.0 && matches!(goal, Goal::Throughput | Goal::Tpot)).then(|| whole / least)
 }
 
 /// Counts the sessions of a job, given its folder or that of one of its nodes; 0 for any other run.
@@ -311,6 +314,11 @@ fn known(findings: &[String]) -> String {
     }
 }
 
+/// Tells whether a change makes a workload do other work than was recorded.
+pub fn is_other_work(knob: &Knob) -> bool {
+    knob.adds_work() || knob.output == OutputEffect::Changes
+}
+
 /// Returns the largest ratio of time before to time after that the findings of some changes predict for a time; `None` where
 /// they say nothing of it.
 ///
@@ -324,7 +332,6 @@ pub fn bound_ratio(
     closed_loop: bool,
 ) -> Option<f64> {
     // The findings bound the work that was recorded.
-    let is_other_work = |knob: &Knob| knob.adds_work() || knob.output == OutputEffect::Changes;
     if changes.iter().any(|change| is_other_work(&change.knob)) {
         return None;
     }

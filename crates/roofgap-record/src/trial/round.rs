@@ -124,16 +124,10 @@ impl<'a> TrialContext<'a> {
         for who in order {
             match who {
                 None if contenders.iter().any(|contender| contender.open) => {
-                    let expected = self.expected();
-                    match self.sample(reference, pair, expected)? {
-                        Ok((sample, _)) => {
-                            if let Err(failure) = self.check_base() {
-                                return Err(Stop::Failed { label: reference.label(), failure });
-                            }
-                            before[block] = Some(sample);
-                        }
-                        Err(failure) => return Err(Stop::Failed { label: reference.label(), failure }),
-                    }
+                    let sample = self.sample(reference, pair, self.expected())?;
+                    let sample = sample.and_then(|(sample, _)| self.check_base().map(|()| sample));
+                    let failed = |failure| Stop::Failed { label: reference.label(), failure };
+                    before[block] = Some(sample.map_err(failed)?);
                 }
                 None => {}
                 Some(at) => {
@@ -306,22 +300,34 @@ pub trait Runner {
 
 /// Runs the program of a run.
 pub struct Program<'a> {
-    pub props: &'a TrialProps,
+    props: &'a TrialProps,
     /// Record on disk; none for runs that are not recorded.
-    pub journal: Option<Journal>,
+    journal: Option<Journal>,
+    /// Overrides of every run.
+    overrides: Vec<String>,
     cancel: &'a Cancel,
     scratch: TempDir,
+    /// Lock of the run directory, held until this is dropped.
+    _lock: File,
 }
 
 impl<'a> Program<'a> {
-    /// Locks the run and starts or continues its record.
-    pub fn begin(props: &'a TrialProps, cancel: &'a Cancel, trial: Option<&Trial>) -> Result<Self, Error> {
+    /// Locks the run and starts or continues its record, if it has one.
+    pub fn begin(
+        props: &'a TrialProps,
+        cancel: &'a Cancel,
+        trial: &Trial,
+        is_recorded: bool,
+    ) -> Result<Self, Error> {
         let folder = &props.run.path;
-        let journal = trial.map(|trial| Journal::open(&props.run, trial)).transpose()?;
+        let _lock = lock(folder)?;
+        let journal = is_recorded.then(|| Journal::open(&props.run, trial)).transpose()?;
         // The lock is held: what lies here was left by a trial that was killed.
         remove_leftovers(folder);
         let scratch = tempfile::Builder::new().prefix(SCRATCH).tempdir_in(folder);
-        Ok(Self { props, journal, cancel, scratch: scratch.map_err(Error::io("write", folder))? })
+        let scratch = scratch.map_err(Error::io("write", folder))?;
+        let overrides = trial.search.iter().flat_map(super::search::overrides).collect();
+        Ok(Self { props, journal, overrides, cancel, scratch, _lock })
     }
 }
 
@@ -335,7 +341,7 @@ impl Runner for Program<'_> {
         let began = Instant::now();
         let config = &self.props.session.composed.config;
         let mut overrides = variant.overrides(config);
-        overrides.extend(self.props.search.iter().flat_map(super::search::SearchProps::overrides));
+        overrides.extend_from_slice(&self.overrides);
         let found = attempt(
             &self.props.session,
             &Layout::of(&self.props.run.path).config(),
@@ -492,7 +498,7 @@ impl<'a> TrialContext<'a> {
             }
             Ok(sample) => {
                 if let Some((of, ns)) = sample.times.first() {
-                    let time = (of.name(), ns.round() as i64);
+                    let time = (of, ns.round() as i64);
                     (self.events)(TrialEvent::RunEnds { label: &label, pair, time });
                 }
                 Ok(TrialRun { sample: Some(sample), ..run })
@@ -516,25 +522,26 @@ fn remove_leftovers(run: &Path) {
 pub struct Journal {
     path: PathBuf,
     trials: Trials,
-    /// Lock of the run directory, held until this is dropped.
-    _lock: File,
+}
+
+/// Locks a run for a trial.
+fn lock(folder: &Path) -> Result<File, Error> {
+    let lock = File::open(folder).map_err(Error::io("write", folder))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => {
+            Err(Error::new(format!("another trial of {} is in progress", folder.display())))
+        }
+        // A file system without locks must not prevent a trial.
+        Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => Ok(lock),
+        Err(TryLockError::Error(error)) => Err(Error::io("write", folder)(error)),
+    }
 }
 
 impl Journal {
-    /// Locks the run for a trial and reads its earlier trials.
-    pub fn open(run: &RunRef, trial: &Trial) -> Result<Self, Error> {
-        let folder = &run.path;
-        let lock = File::open(folder).map_err(Error::io("write", folder))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(Error::new(format!("another trial of {} is in progress", folder.display())));
-            }
-            // A file system without locks must not prevent a trial.
-            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {}
-            Err(TryLockError::Error(error)) => return Err(Error::io("write", folder)(error)),
-        }
-        let layout = Layout::of(folder);
+    /// Adds a trial to the earlier ones.
+    fn open(run: &RunRef, trial: &Trial) -> Result<Self, Error> {
+        let layout = Layout::of(&run.path);
         let path = if trial.search.is_some() { layout.search() } else { layout.trials() };
         let mut trials = read_trial_file(&path)
             .map_err(|error| Error::new(format!("{error}; rename it to start a new record")))?
@@ -547,13 +554,13 @@ impl Journal {
             trials.trials.clear();
         }
         trials.trials.push(trial.clone());
-        let journal = Self { path, trials, _lock: lock };
+        let journal = Self { path, trials };
         journal.save()?;
         Ok(journal)
     }
 
     /// Writes the trial as it stands.
-    pub fn write(&mut self, trial: &Trial) -> Result<(), Error> {
+    fn write(&mut self, trial: &Trial) -> Result<(), Error> {
         if let Some(last) = self.trials.trials.last_mut() {
             last.clone_from(trial);
         }
@@ -594,11 +601,11 @@ mod journal_tests {
     #[test]
     fn two_trials_of_a_run_do_not_collide() {
         let (_folder, run) = run();
-        let first = Journal::open(&run, &Trial::default()).unwrap();
-        let second = Journal::open(&run, &Trial::default()).unwrap_err();
+        let first = lock(&run.path).unwrap();
+        let second = lock(&run.path).unwrap_err();
         assert!(second.to_string().starts_with("another trial of "), "{second}");
         drop(first);
-        Journal::open(&run, &Trial::default()).unwrap();
+        lock(&run.path).unwrap();
     }
 
     #[test]

@@ -4,7 +4,6 @@ use super::plan::TrialPlan;
 use super::round::{Runner, TrialContext};
 use super::run::new_trial;
 use super::sample::{Unmeasured, Variant};
-use super::search::read_space;
 use super::{TrialEvent, TrialProps};
 use crate::run::{Event, Outcome, ProfileProps};
 use roofgap_analyze::{
@@ -12,13 +11,13 @@ use roofgap_analyze::{
 };
 use roofgap_base::error::Error;
 use roofgap_base::stats::symmetric_evidence;
-use roofgap_runs::config::{ConfigProps, compose};
+use roofgap_runs::config::{ConfigProps, compose, read_space};
 use roofgap_runs::run_dir::RunRef;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Times of 40 runs of the embedded model (`workload.size=nano`) in a row on a busy machine of two cores, relative to
-/// their median, by `scripts/tune-null.py`.
+/// the median of all runs, by `scripts/tune-null.py`.
 #[rustfmt::skip]
 const MEASURED: [f64; 40] = [
     0.8403, 1.0928, 0.7784, 1.1118, 1.5093, 0.9566, 1.0000, 1.2081, 1.8562, 1.8756,

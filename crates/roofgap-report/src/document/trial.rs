@@ -5,7 +5,7 @@ use super::{Block, Document, Item, Section, capitalized, maybe};
 use crate::render::screen::Screen;
 use crate::render::text;
 use roofgap_analyze::{
-    OutputCheck, OutputEffect, Search, TimeChange, Trial, TrialRow, TrialState, TrialVerdict, Trials, Winner,
+    MeasuredTime, OutputCheck, OutputEffect, Search, TimeChange, Trial, TrialRow, TrialState, TrialVerdict, Trials, Winner,
 };
 use roofgap_base::numbers::{NONE, counted, or_none, significant, size, time};
 
@@ -95,7 +95,8 @@ fn faster(time: &TimeChange) -> String {
         format!("; 95 % interval {} to {}", significant(low), significant(high))
     });
     let factor = or_none(time.ratio, significant);
-    format!("{factor} times as fast ({}{interval})", time.of.name())
+    let how = if time.of == MeasuredTime::Energy { "good" } else { "fast" };
+    format!("{factor} times as {how} ({}{interval})", time.of.name())
 }
 
 /// States the output of a changed workload in a sentence.
@@ -133,8 +134,8 @@ fn times(trial: &Trial) -> Option<Table> {
         Table::of(&rows)
             .text("change", |(row, _)| name(row))
             .text("time", |(_, time)| time.of.name())
-            .ms("before", |(_, time)| mean(&time.before_ns))
-            .ms("after", |(_, time)| mean(&time.after_ns))
+            .ms("before", |(_, time)| mean(time, &time.before_ns))
+            .ms("after", |(_, time)| mean(time, &time.after_ns))
             .number("factor", |(_, time)| time.ratio.map(significant))
             .number("interval", |(_, time)| time.interval.map(interval))
             .number("predicted at most", |(_, time)| time.bound_ratio.map(significant))
@@ -156,8 +157,10 @@ pub fn name(row: &TrialRow) -> String {
     if row.on_top_of.is_empty() { own } else { format!("{own}, on top of {}", row.on_top_of.join(", ")) }
 }
 
-fn mean(values: &[i64]) -> Option<i64> {
+/// Returns the mean of values of a time; `None` for energy.
+fn mean(of: &TimeChange, values: &[i64]) -> Option<i64> {
     let count = i64::try_from(values.len()).ok().filter(|count| *count > 0)?;
+    (of.of != MeasuredTime::Energy).then_some(())?;
     Some(values.iter().sum::<i64>() / count)
 }
 

@@ -5,7 +5,7 @@ use super::signals::cancel_on_signal;
 use super::{answer, session};
 use crate::args::{Format, Try, Tune, TuneCheck};
 use crate::printer::Printer;
-use roofgap_analyze::{Goal, TRY_SCHEMA, TrialVerdict, Trials};
+use roofgap_analyze::{Goal, MeasuredTime, TRY_SCHEMA, TrialVerdict, Trials};
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_base::file::read_text;
@@ -13,7 +13,7 @@ use roofgap_collect::child::cancel_probes_with;
 use roofgap_record::run::{ProfileProps, profile};
 use roofgap_record::trial::{self, SearchProps, TrialEvent, TrialProps, search, text};
 use roofgap_report::{time, tried_text};
-use roofgap_runs::config::{ConfigProps, compose};
+use roofgap_runs::config::{ConfigProps, compose, read_space};
 use roofgap_runs::run_dir::{Layout, PhaseName, RunRef, resolve};
 use std::io::{BufRead, IsTerminal, stderr, stdin};
 use std::path::{Path, PathBuf};
@@ -43,18 +43,21 @@ pub fn run(args: Try, printer: &Printer) -> Result<Exit, Error> {
 }
 
 pub fn tune(args: Tune, printer: &Printer) -> Result<Exit, Error> {
-    let Some(wanted) = args.run else {
-        return match args.check {
-            Some(TuneCheck::Verify { file, run, format }) => verify(&file, run, format, printer),
-            None => Ok(Exit::Done),
-        };
-    };
+    if let Some(TuneCheck::Verify { file, run, format }) = args.check {
+        return verify(&file, run, format, printer);
+    }
+    let wanted = args.run.unwrap_or_default();
     if !args.least.is_finite() || args.least < 1.0 {
         return Err(Error::new("--least is a ratio of at least 1, such as 1.02"));
     }
-    let space =
-        args.space.map(|file| read_text(&file).map_err(Error::io("read", &file)).map(|text| (text, file)));
-    let space = space.transpose()?.map(|(text, file)| search::read_space(&text, &file)).transpose()?;
+    let of_request = |(of, _): &(MeasuredTime, Duration)| *of == MeasuredTime::Request;
+    if args.goal == Goal::Goodput && (args.limits.is_empty() || args.limits.iter().any(of_request)) {
+        return Err(Error::new("the goal goodput needs --limit ttft=TIME or tpot=TIME, and knows no others"));
+    }
+    let space = match &args.space {
+        Some(file) => read_space(&read_text(file).map_err(Error::io("read", file))?, file)?,
+        None => Vec::new(),
+    };
     let config = PathBuf::from(&wanted);
     let is_config = config.is_file() && config.extension().is_some_and(|end| end == "yaml" || end == "yml");
     let run = if is_config && !args.dry_run {
@@ -75,15 +78,15 @@ pub fn tune(args: Tune, printer: &Printer) -> Result<Exit, Error> {
         session: session_of(&run.path)?,
         run: absolute(run),
         findings: Vec::new(),
-        all: space.is_none(),
+        all: space.is_empty(),
         env: Vec::new(),
         budget: args.budget.0,
         repeats: 2,
         accept_changed_output: args.accept_changed_output,
         search: Some(SearchProps {
-            goal: Goal::named(&args.goal).unwrap_or_default(),
+            goal: args.goal,
             limits: args.limits,
-            space: space.unwrap_or_default(),
+            space,
             max_memory_bytes: args.max_memory.map(|size| size.0),
             least_ratio: args.least,
             accepts_proposals: args.accept_proposals,
@@ -179,7 +182,7 @@ fn print(event: &TrialEvent<'_>, watched: &mut Progress<'_>, printer: &Printer) 
         }
         TrialEvent::RunEnds { label, pair, time: (of, ns) } => {
             printer.status_line("");
-            printer.progress(&format_args!("pair {pair}: {label}: {of} {}", time(*ns)));
+            printer.progress(&format_args!("pair {pair}: {label}: {} {}", of.name(), of.amount(*ns)));
         }
         TrialEvent::RunFails { label, why } => {
             printer.status_line("");

@@ -230,7 +230,7 @@ fn an_agent_proposes_and_the_search_decides() {
     let input = tried.run.file_name().unwrap().to_str().unwrap().to_owned();
     let propose = |change: Value| json!({ "input": input, "change": change });
     let wrong = client.call("tune_propose", propose(json!({ "env": "FAST" }))).unwrap_err();
-    assert!(wrong.to_string().contains("with values"), "{wrong}");
+    assert!(wrong.to_string().contains("has no values"), "{wrong}");
     client.call("tune_propose", propose(json!({ "env": "FAST", "values": ["1"] }))).unwrap();
     client.call("tune_propose", propose(json!({ "env": "WRONG", "values": ["1"] }))).unwrap();
     let status = client.call("tune_status", json!({ "input": input })).unwrap();
