@@ -29,8 +29,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use roofgap_analyze::{MeasuredTime, Trial, TrialRow};
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
-use roofgap_runs::run_dir::RunRef;
+use roofgap_runs::config::{ConfigProps, compose};
+use roofgap_runs::run_dir::{Layout, RunRef};
 
 use crate::run::{Event, ProfileProps};
 
@@ -55,6 +57,15 @@ pub struct TrialProps {
     pub accept_changed_output: bool,
     /// Search for a goal instead of a trial of findings.
     pub search: Option<SearchProps>,
+}
+
+impl TrialProps {
+    /// Makes the session of the workload with changes.
+    fn session_with(&self, overrides: Vec<String>) -> Result<ProfileProps, Error> {
+        let config = Some(Layout::of(&self.run.path).config());
+        let composed = compose(&ConfigProps { config, overrides, ..ConfigProps::default() })?;
+        Ok(ProfileProps { composed, ..self.session.clone() })
+    }
 }
 
 /// Progress of a trial.

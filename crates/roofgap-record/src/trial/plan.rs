@@ -122,11 +122,11 @@ pub fn plan(props: &TrialProps) -> Result<TrialPlan, Error> {
     let path = &props.run.path;
     if run_state(path) == RunState::UnderWay {
         let path = path.display();
-        return Err(Error::new(format!("{path} is in progress; try its findings when it has ended")));
+        return Err(Error::new(format!("{path} is in progress; try its changes when it has ended")));
     }
     if sessions_of_job(path) > 1 {
         return Err(Error::new(
-            "the program of the run needs several sessions, one on each node, and `try` starts one",
+            "the program of the run needs several sessions, one on each node, and a trial starts one",
         ));
     }
     let run = Run::open(path)?;
@@ -172,10 +172,15 @@ pub fn plan(props: &TrialProps) -> Result<TrialPlan, Error> {
     let run_ns = wall_ns(&run.record, &[PhaseName::Baseline]);
     let account = account::read(&Layout::of(path).baseline_account()).ok();
     let baseline = run_ns.and_then(|ns| sample_of(account.as_ref(), ns, &run.config).ok());
-    let baseline_ns = baseline.zip(props.search.as_ref()).and_then(|(mut sample, search)| {
-        decide_by(&mut sample, search.goal).ok()?;
-        sample.times.first().map(|(_, ns)| ns.round() as i64)
-    });
+    let mut baseline_ns = None;
+    if let (Some(mut sample), Some(search)) = (baseline, &props.search) {
+        match decide_by(&mut sample, search.goal) {
+            Ok(()) => baseline_ns = sample.times.first().map(|(_, ns)| ns.round() as i64),
+            // Only runs of the search have these.
+            Err(_) if matches!(search.goal, Goal::Goodput | Goal::Joules) => {}
+            Err(failure) => return Err(Error::new(failure.why)),
+        }
+    }
     Ok(TrialPlan {
         schema: SCHEMA,
         run_id: props.run.id.clone(),

@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use roofgap_analyze::{
-    Failure, Knob, MeasuredTime, OutputEffect, Sample, TRY_SCHEMA, Trial, TrialRun, TrialVerdict, Trials,
+    Failure, Knob, MeasuredTime, Sample, TRY_SCHEMA, Trial, TrialRun, TrialVerdict, Trials,
 };
 use roofgap_collect::child::Cancel;
+use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::WorkloadKind;
-use roofgap_runs::config::{Config, ConfigProps, compose};
 use roofgap_runs::run_dir::folder::write_json;
 use roofgap_runs::run_dir::{Layout, RunRef, read_trial_file};
 use tempfile::TempDir;
@@ -28,7 +28,8 @@ use super::plan::{Candidate, TrialPlan, bound_ratio};
 use super::sample::{Unmeasured, Variant, attempt, decide_by};
 use super::search::{MOST_PROOF_PAIRS, QUALIFYING_PAIRS};
 use super::{TrialEvent, TrialProps};
-use crate::run::{Event, Outcome, ProfileProps, profile};
+use crate::run::{Event, Outcome, profile};
+use roofgap_base::clock::ns;
 use roofgap_base::error::Error;
 use roofgap_base::numbers::counted;
 
@@ -39,8 +40,6 @@ const MOST_PAIRS: u32 = 4;
 #[derive(Debug)]
 pub struct Contender {
     pub variant: Variant,
-    /// Effect of its changes on the output.
-    pub effect: OutputEffect,
     /// Index of its row.
     pub row: usize,
     /// Runs by block; `None` where it did not run.
@@ -52,8 +51,7 @@ pub struct Contender {
 impl Contender {
     /// Starts without runs.
     pub fn new(variant: Variant, row: usize) -> Self {
-        let effect = variant.effect();
-        Self { variant, effect, row, samples: Vec::new(), took: None, open: true }
+        Self { variant, row, samples: Vec::new(), took: None, open: true }
     }
 }
 
@@ -81,7 +79,7 @@ impl<'a> TrialContext<'a> {
             before.push(None);
             contenders.iter_mut().for_each(|contender| contender.samples.push(None));
             end = self.run_block(reference, &mut before, contenders, block, rule);
-            if end.is_ok() && rule != Rule::Estimate {
+            if rule != Rule::Estimate && end.is_ok() {
                 self.thin_out(contenders, rule);
             }
             for contender in contenders.iter_mut().filter(|contender| contender.open) {
@@ -183,7 +181,7 @@ impl<'a> TrialContext<'a> {
         let decides = known.first().and_then(|sample| sample.times.first()).map(|(of, _)| of);
         let comparable = pairs.is_empty() || times.first().map(|change| &change.of) == decides;
         let output = compare_output(&known, &own);
-        let refused = refusal(&known, &own, &output, contender.effect, self.trial.search.as_ref());
+        let refused = refusal(&known, &own, &output, contender.variant.effect(), self.trial.search.as_ref());
         let row = &mut self.trial.rows[contender.row];
         row.runs = own.len() as u64;
         row.times = times;
@@ -214,7 +212,7 @@ impl<'a> TrialContext<'a> {
             return false;
         };
         let enough = change.after_ns.len() as u64 >= u64::from(props.repeats);
-        let hindered = hindrance(row, contender.effect, props.accept_changed_output).is_some();
+        let hindered = hindrance(row, contender.variant.effect(), props.accept_changed_output).is_some();
         enough && (is_narrow(change) || hindered || self.left() < props.budget / 2)
     }
 
@@ -282,10 +280,14 @@ pub trait Runner {
     ) -> (Result<Sample, Unmeasured>, Duration);
 
     /// Writes the trial as it stands.
-    fn save(&mut self, trial: &Trial) -> Result<(), Error>;
+    fn save(&mut self, _: &Trial) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Profiles a workload as the run was profiled.
-    fn watch(&mut self, overrides: Vec<String>, events: &mut dyn FnMut(Event<'_>)) -> Result<Outcome, Error>;
+    fn watch(&mut self, _: Vec<String>, _: &mut dyn FnMut(Event<'_>)) -> Result<Outcome, Error> {
+        Err(Error::new("nothing is profiled here"))
+    }
 
     /// Returns the changes that others proposed since the last call.
     fn proposals(&mut self) -> Vec<Knob> {
@@ -343,8 +345,7 @@ impl Runner for Program<'_> {
         let mut overrides = variant.overrides(config);
         overrides.extend_from_slice(&self.overrides);
         let found = attempt(
-            &self.props.session,
-            &Layout::of(&self.props.run.path).config(),
+            self.props,
             overrides,
             self.scratch.path(),
             config.run.timeout.0.min(limit),
@@ -359,10 +360,7 @@ impl Runner for Program<'_> {
     }
 
     fn watch(&mut self, overrides: Vec<String>, events: &mut dyn FnMut(Event<'_>)) -> Result<Outcome, Error> {
-        let config = Some(Layout::of(&self.props.run.path).config());
-        let composed = compose(&ConfigProps { config, overrides, ..ConfigProps::default() })?;
-        let session = ProfileProps { composed, ..self.props.session.clone() };
-        profile(&session, self.cancel, events)
+        profile(&self.props.session_with(overrides)?, self.cancel, events)
     }
 
     fn proposals(&mut self) -> Vec<Knob> {
@@ -435,7 +433,7 @@ impl<'a> TrialContext<'a> {
 
     /// Writes the trial as it stands.
     pub fn save(&mut self) -> Result<(), Error> {
-        self.trial.spent_ns = crate::ns(self.spent);
+        self.trial.spent_ns = ns(self.spent);
         if self.is_replay() { Ok(()) } else { self.runner.save(&self.trial) }
     }
 
@@ -487,7 +485,7 @@ impl<'a> TrialContext<'a> {
             goal.map_or(Ok(()), |goal| decide_by(&mut sample, goal)).map_err(Unmeasured::Failed)?;
             Ok(sample)
         });
-        let run = TrialRun { knobs: variant.ids(), took_ns: crate::ns(took), ..TrialRun::default() };
+        let run = TrialRun { knobs: variant.ids(), took_ns: ns(took), ..TrialRun::default() };
         match found {
             Err(Unmeasured::Cancelled) => Err(Stop::Cancelled),
             // The budget ended it, not the program.

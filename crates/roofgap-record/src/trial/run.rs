@@ -1,11 +1,11 @@
 //! The whole trial: each change alone, then the best together, then the winner under the profilers.
 
-use crate::{distinct, ns};
+use crate::distinct;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use roofgap_analyze::{Knob, OutputCheck, Trial, TrialRow, TrialState, TrialVerdict, Winner};
-use roofgap_base::clock;
+use roofgap_base::clock::{self, ns};
 use roofgap_base::numbers::{decimal, time};
 use roofgap_collect::child::Cancel;
 use roofgap_collect::command::CommandLine;
@@ -218,7 +218,7 @@ impl TrialContext<'_> {
     /// Tells whether a faster change can be kept; its row says why not.
     pub fn may_keep(&mut self, contender: &Contender) -> bool {
         let row = &mut self.trial.rows[contender.row];
-        row.reason = hindrance(row, contender.effect, self.props.accept_changed_output);
+        row.reason = hindrance(row, contender.variant.effect(), self.props.accept_changed_output);
         row.reason.is_none()
     }
 
@@ -263,7 +263,7 @@ impl TrialContext<'_> {
             }
             Err(Stop::Failed { label, failure }) => {
                 self.trial.log_tail = failure.log_tail;
-                let reason = format!("{label} failed: {}", failure.why);
+                let reason = format!("{label}: {}", failure.why);
                 (TrialState::Failed, Some(reason), Exit::ProgramFailed)
             }
             Err(Stop::Record(error)) => return Err(error),

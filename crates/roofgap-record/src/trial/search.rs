@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use roofgap_analyze::{
-    Direction, Failure, Goal, HashedFile, Knob, MeanTime, MeasuredTime, Sample, Search, SearchCandidate, Trial,
-    TrialRow, TrialState, TrialVerdict,
+    Direction, Failure, Goal, HashedFile, Knob, MeanTime, MeasuredTime, Sample, Search, SearchCandidate,
+    Trial, TrialRow, TrialState, TrialVerdict,
 };
+use roofgap_base::clock::{now, ns};
 use roofgap_base::error::Error;
 use roofgap_base::file::{hash_file, read_text, sha256};
 use roofgap_base::numbers::{counted, decimal, significant};
@@ -29,7 +30,8 @@ use super::run::new_trial;
 use super::sample::{Unmeasured, Variant, conflict};
 use super::text::collect_history;
 use super::{TrialEvent, TrialProps};
-use crate::run::{Event, Outcome, ProfileProps};
+use crate::distinct;
+use crate::run::ProfileProps;
 
 /// Share of searches that may claim a gain where there is none, whenever they stop.
 pub const FALSE_WINS: f64 = 0.05;
@@ -108,7 +110,8 @@ impl SearchProps {
         }
         let history = run.parent().and_then(|base| collect_history(base).ok());
         let prior = |id: &String| {
-            let rows = history.iter().flat_map(|history| &history.rows).filter(|row| row.knobs == [id.clone()]);
+            let rows =
+                history.iter().flat_map(|history| &history.rows).filter(|row| row.knobs == [id.clone()]);
             let gains: Vec<f64> = rows.map(|row| row.ratio.ln()).collect();
             (!gains.is_empty()).then(|| (gains.iter().sum::<f64>() / gains.len() as f64).exp())
         };
@@ -198,9 +201,8 @@ fn new_search(props: &TrialProps, plan: &TrialPlan) -> Search {
     let Some(search) = &props.search else {
         return Search::default();
     };
-    let limit =
-        |(of, most): &(MeasuredTime, Duration)| MeanTime { of: of.clone(), mean_ns: crate::ns(*most) };
-    let started = roofgap_base::clock::now().to_string();
+    let limit = |(of, most): &(MeasuredTime, Duration)| MeanTime { of: of.clone(), mean_ns: ns(*most) };
+    let started = now().to_string();
     let seed = sha256(format!("{} {started}", plan.run_id).as_bytes());
     Search {
         goal: search.goal,
@@ -357,7 +359,8 @@ impl TrialContext<'_> {
     fn at_roof(&self) -> Option<String> {
         let search = self.trial.search.as_ref()?;
         // The roof is that of the recorded work.
-        let roof = search.roof_ratio.filter(|_| !search.candidates.iter().any(|one| is_other_work(&one.knob)))?;
+        let roof =
+            search.roof_ratio.filter(|_| !search.candidates.iter().any(|one| is_other_work(&one.knob)))?;
         let kept = self.trial.rows.iter().filter(|row| row.verdict == TrialVerdict::Kept);
         let gain: f64 = kept.filter_map(|row| row.deciding()?.ratio).product();
         let left = (roof / gain).max(1.0);
@@ -532,7 +535,8 @@ impl TrialContext<'_> {
             }
         }
         if joint.knobs.len() > kept.knobs.len() + 1 {
-            let row = self.push_row(None, kept, &joint, Vec::new());
+            let parts = finalists.iter().flat_map(|part| self.trial.rows[part.row].findings.clone());
+            let row = self.push_row(None, kept, &joint, distinct(parts));
             let mut best = vec![Contender::new(joint, row), finalists.remove(0)];
             let end = self.measure(kept, &mut best, Rule::Qualify);
             if end.is_err() {
@@ -596,7 +600,7 @@ impl TrialContext<'_> {
         }
         let slow = significant(slow);
         Err(Failure::new(format!(
-            "it takes {slow} times as long as in the run that is tuned, so that a gain over it would be false"
+            "{slow} times as slow as in the run that is tuned; a gain over it would not count"
         )))
     }
 }
@@ -618,10 +622,10 @@ pub struct Verified {
     pub again: Option<f64>,
 }
 
-/// Replays the runs of a record.
-struct Replay;
+/// A record that is checked: no run is made.
+struct Recorded;
 
-impl Runner for Replay {
+impl Runner for Recorded {
     fn run(
         &mut self,
         _: &Variant,
@@ -629,14 +633,6 @@ impl Runner for Replay {
         _: &mut dyn FnMut(Duration),
     ) -> (Result<Sample, Unmeasured>, Duration) {
         (Err(Unmeasured::Cancelled), Duration::ZERO)
-    }
-
-    fn save(&mut self, _: &Trial) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn watch(&mut self, _: Vec<String>, _: &mut dyn FnMut(Event<'_>)) -> Result<Outcome, Error> {
-        Err(Error::new("not part of a check"))
     }
 }
 
@@ -717,7 +713,7 @@ fn replay(recorded: &Trial, search: Search, path: &Path, session: &ProfileProps)
     let props = bare_props(recorded, &search, run, session);
     let plan = TrialPlan::default();
     let trial = Trial { search: Some(begun_again(search)), runs: recorded.runs.clone(), ..new_trial(&props) };
-    let (mut runner, mut events) = (Replay, |_: TrialEvent<'_>| {});
+    let (mut runner, mut events) = (Recorded, |_: TrialEvent<'_>| {});
     let mut context = TrialContext::begin(&props, &plan, &mut runner, &mut events, trial);
     context.execute()?;
     if context.is_replay() {

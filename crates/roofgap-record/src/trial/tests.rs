@@ -5,11 +5,10 @@ use super::round::{Runner, TrialContext};
 use super::run::new_trial;
 use super::sample::{Unmeasured, Variant};
 use super::{TrialEvent, TrialProps};
-use crate::run::{Event, Outcome, ProfileProps};
+use crate::run::ProfileProps;
 use roofgap_analyze::{
     Knob, MeasuredTime, Sample, Search, SearchCandidate, Trial, TrialRun, TrialState, TrialVerdict,
 };
-use roofgap_base::error::Error;
 use roofgap_base::stats::symmetric_evidence;
 use roofgap_runs::config::{ConfigProps, compose, read_space};
 use roofgap_runs::run_dir::RunRef;
@@ -89,14 +88,6 @@ impl<F: Fn(&Variant) -> Sample> Runner for Simulated<F> {
         let mut sample = (self.of)(variant);
         sample.times.iter_mut().for_each(|(_, ns)| *ns *= factor);
         (Ok(sample), Duration::from_secs(1))
-    }
-
-    fn save(&mut self, _: &Trial) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn watch(&mut self, _: Vec<String>, _: &mut dyn FnMut(Event<'_>)) -> Result<Outcome, Error> {
-        Err(Error::new("simulated"))
     }
 }
 

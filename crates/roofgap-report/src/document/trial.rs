@@ -5,7 +5,8 @@ use super::{Block, Document, Item, Section, capitalized, maybe};
 use crate::render::screen::Screen;
 use crate::render::text;
 use roofgap_analyze::{
-    MeasuredTime, OutputCheck, OutputEffect, Search, TimeChange, Trial, TrialRow, TrialState, TrialVerdict, Trials, Winner,
+    MeasuredTime, OutputCheck, OutputEffect, Search, TimeChange, Trial, TrialRow, TrialState, TrialVerdict,
+    Trials, Winner,
 };
 use roofgap_base::numbers::{NONE, counted, or_none, significant, size, time};
 
@@ -178,16 +179,20 @@ fn sentences(trial: &Trial) -> Vec<String> {
 
 /// States the evidence of a search.
 fn evidence(search: &Search, trial: &Trial) -> impl Iterator<Item = String> {
-    let path = trial.rows.iter().filter(|row| row.verdict == TrialVerdict::Kept);
+    let kept = || trial.rows.iter().filter(|row| row.verdict == TrialVerdict::Kept);
+    // All together against the base is a step only where nothing came before it.
+    let all = trial.winner_row().filter(|all| kept().any(|row| row.knobs.len() < all.knobs.len()));
+    let path = kept().filter(|row| all.is_none_or(|all| !std::ptr::eq(*row, all)));
     let steps: Vec<String> = path
         .filter_map(|row| Some(format!("{} ({}x)", name(row), significant(row.deciding()?.ratio?))))
         .collect();
-    let gain = trial.winner_row().and_then(|row| row.deciding()?.ratio).unwrap_or(1.0);
+    let known = trial.winner_row().and_then(|row| row.deciding()?.ratio);
+    let gain = if trial.winner.is_some() { known } else { Some(1.0) };
     [
         Some(format!("Goal: {}; {} begun", search.goal, counted(search.proofs, "proof"))),
         (!steps.is_empty()).then(|| format!("Path of the best: base, then {}", steps.join(", then "))),
         search.noise_ratio.map(|noise| format!("Noise of base against base: {}x", significant(noise))),
-        search.roof_ratio.map(|roof| {
+        search.roof_ratio.zip(gain).map(|(roof, gain)| {
             let left = (roof / gain).max(1.0);
             format!("Distance to the roof: at most {}x is left", significant(left))
         }),

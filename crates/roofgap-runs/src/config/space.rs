@@ -63,9 +63,10 @@ pub fn read_space(text: &str, file: &Path) -> Result<Vec<Knob>, Error> {
         for value in values {
             let suffix = value.as_ref().map(|value| format!("={value}")).unwrap_or_default();
             let change = change(subject.clone(), value);
+            let verb = if prefix == "without " { "run " } else { "set " };
             knobs.push(Knob {
                 id: format!("{prefix}{subject}{suffix}"),
-                title: title.clone().unwrap_or_else(|| format!("set {change}")),
+                title: title.clone().unwrap_or_else(|| format!("{verb}{change}")),
                 changes: vec![change],
                 output: output.unwrap_or(OutputEffect::None),
                 applies: "given by the user".to_owned(),

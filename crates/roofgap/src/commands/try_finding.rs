@@ -6,6 +6,7 @@ use super::{answer, session};
 use crate::args::{Format, Try, Tune, TuneCheck};
 use crate::printer::Printer;
 use roofgap_analyze::{Goal, MeasuredTime, TRY_SCHEMA, TrialVerdict, Trials};
+use roofgap_base::clock::ns;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_base::file::read_text;
@@ -66,6 +67,9 @@ pub fn tune(args: Tune, printer: &Printer) -> Result<Exit, Error> {
         let cancel = cancel_on_signal()?;
         let outcome =
             profile(&session(compose(&props)?)?, &cancel, &mut |event| progress.print(&event, printer))?;
+        if matches!(outcome.exit, Exit::Interrupted | Exit::ProgramFailed) {
+            return Ok(outcome.exit);
+        }
         RunRef::at(&outcome.run_dir)
     } else if is_config {
         return Err(Error::new(
@@ -176,9 +180,8 @@ fn print(event: &TrialEvent<'_>, watched: &mut Progress<'_>, printer: &Printer) 
     match event {
         TrialEvent::RunBegins { label, pair } => printer.status_line(&format!("pair {pair}: {label}")),
         TrialEvent::Tick { label, pair, elapsed, left } => {
-            let ns = |span: Duration| time(i64::try_from(span.as_nanos()).unwrap_or(i64::MAX));
-            let left = ns(left.saturating_sub(*elapsed));
-            printer.status_line(&format!("pair {pair}: {label} ... {}, {left} left", ns(*elapsed)));
+            let left = time(ns(left.saturating_sub(*elapsed)));
+            printer.status_line(&format!("pair {pair}: {label} ... {}, {left} left", time(ns(*elapsed))));
         }
         TrialEvent::RunEnds { label, pair, time: (of, ns) } => {
             printer.status_line("");
