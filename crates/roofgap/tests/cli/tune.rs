@@ -106,7 +106,7 @@ fn a_search_keeps_what_it_proves_and_its_record_can_be_checked() {
 
     let checked = verify(&tried, &["--run"]);
     assert_eq!(checked.status, Some(0), "{}{}", checked.stdout, checked.stderr);
-    assert!(checked.stdout.contains("measured again: 6"), "{}", checked.stdout);
+    assert!(checked.stdout.contains("without a proof: 6"), "{}", checked.stdout);
     // The same search again has nothing left to run.
     let (runs, before) = (runs.len(), count(&tried));
     assert_eq!(tune(&tried, &[&space]).status, Some(0));
