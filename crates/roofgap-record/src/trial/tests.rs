@@ -243,7 +243,7 @@ fn cheats_are_refused_in_all_of_40_tries() {
 #[test]
 fn errors_memory_limits_and_missing_hashes_are_refused() {
     let of = |change: fn(&mut Sample)| {
-        let mut after = sample(5e8);
+        let mut after = Sample { device_memory_bytes: Some(1000), ..sample(5e8) };
         change(&mut after);
         let search = Search {
             max_memory_bytes: Some(1000),
@@ -259,6 +259,7 @@ fn errors_memory_limits_and_missing_hashes_are_refused() {
     for (change, words) in [
         ((|after| after.log_errors = 1) as fn(&mut Sample), "1 lines with errors"),
         (|after| after.device_memory_bytes = Some(1001), "above the limit"),
+        (|after| after.device_memory_bytes = None, "memory is not known"),
         (|after| after.times[1].1 = 4e9, "process is"),
         (|after| after.token_hash = None, "no hash"),
         (|after| after.output_tokens = None, "0 instead of 128"),
