@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Searches of the embedded model among changes that change nothing: no search may find a gain. Also prints the noise of its runs.
+"""Searches of the embedded model among changes that change nothing: no search may find a gain. Also prints the times of its first runs.
 
 usage: scripts/tune-null.py ROOFGAP [SEARCHES [FOLDER]]      (20 searches by default)
 """

@@ -1,7 +1,12 @@
 //! The time of day.
 
 use jiff::Timestamp;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
+
+/// Returns a duration in nanoseconds.
+pub fn ns(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}
 
 /// Returns the time of day; a clock before year -9999 or after year 9999 stands at that end.
 pub fn now() -> Timestamp {
@@ -19,7 +24,6 @@ fn limited(time: SystemTime) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn a_clock_far_off_is_limited() {

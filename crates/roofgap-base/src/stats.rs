@@ -115,9 +115,7 @@ pub fn symmetric_limit(values: &[f64], level: f64) -> Option<f64> {
     let rejects = |centre: f64| symmetric_evidence(values, centre) >= 1.0 / level;
     let lowest = values.iter().copied().fold(f64::MAX, f64::min);
     let mut steps = (0..40).map(|step| lowest - 1e-6 * f64::from(step).exp2());
-    // Where all values are alike and there are too few, no centre is far enough.
-    let is_enough = values.len() as f64 * std::f64::consts::LN_2 > -level.ln();
-    let mut low = steps.find(|centre| is_enough && rejects(*centre))?;
+    let mut low = steps.find(|centre| rejects(*centre))?;
     let mut high = values.iter().copied().fold(f64::MIN, f64::max);
     for _ in 0..50 {
         let middle = low.midpoint(high);

@@ -91,110 +91,46 @@ impl Tools {
     }
 }
 
-#[tool_router]
-impl Tools {
+/// Declares the tools: name, title, whether it only reads, request, answer, and the function that answers.
+macro_rules! tools {
+    ($($(#[$doc:meta])* $name:ident, $title:tt, $reads:tt: $request:ident => $answer:ident = $how:path;)*) => {
+        #[tool_router]
+        impl Tools {
+            $($(#[$doc])*
+            #[tool(annotations(title = $title, read_only_hint = $reads, open_world_hint = false))]
+            async fn $name(
+                &self,
+                Parameters(request): Parameters<$request>,
+            ) -> Result<Json<Bounded<$answer>>, ToolError> {
+                self.ask(request, $how).await
+            })*
+        }
+    };
+}
+
+tools! {
     /// Lists the runs (newest first) and captures that the other tools can read.
-    #[tool(annotations(title = "List runs and captures", read_only_hint = true, open_world_hint = false))]
-    async fn list(
-        &self,
-        Parameters(request): Parameters<ListRequest>,
-    ) -> Result<Json<Bounded<ListAnswer>>, ToolError> {
-        self.ask(request, list::answer).await
-    }
-
+    list, "List runs and captures", true: ListRequest => ListAnswer = list::answer;
     /// Summarises a run or capture: the main result, its stages with times and utilisation, and what was not measured.
-    #[tool(annotations(title = "Summary", read_only_hint = true, open_world_hint = false))]
-    async fn summary(
-        &self,
-        Parameters(request): Parameters<InputRequest>,
-    ) -> Result<Json<Bounded<SummaryAnswer>>, ToolError> {
-        self.ask(request, summary::answer).await
-    }
-
+    summary, "Summary", true: InputRequest => SummaryAnswer = summary::answer;
     /// Lists what is worth fixing, largest possible saving first, with the evidence and an action for each.
-    #[tool(annotations(title = "Findings", read_only_hint = true, open_world_hint = false))]
-    async fn findings(
-        &self,
-        Parameters(request): Parameters<FindingsRequest>,
-    ) -> Result<Json<Bounded<FindingsAnswer>>, ToolError> {
-        self.ask(request, findings::answer).await
-    }
-
+    findings, "Findings", true: FindingsRequest => FindingsAnswer = findings::answer;
     /// Lists kernels by total GPU time, of one stage or of the whole trace, with hardware counters where ncu measured them.
-    #[tool(annotations(title = "Kernels", read_only_hint = true, open_world_hint = false))]
-    async fn kernels(
-        &self,
-        Parameters(request): Parameters<KernelsRequest>,
-    ) -> Result<Json<Bounded<KernelsAnswer>>, ToolError> {
-        self.ask(request, kernels::answer).await
-    }
-
+    kernels, "Kernels", true: KernelsRequest => KernelsAnswer = kernels::answer;
     /// Gives the time of each step of a stage (a token of decode, a step of an engine), its percentiles and the slowest steps.
-    #[tool(annotations(title = "Steps", read_only_hint = true, open_world_hint = false))]
-    async fn steps(
-        &self,
-        Parameters(request): Parameters<StepsRequest>,
-    ) -> Result<Json<Bounded<StepsAnswer>>, ToolError> {
-        self.ask(request, timeline::answer_steps).await
-    }
-
+    steps, "Steps", true: StepsRequest => StepsAnswer = timeline::answer_steps;
     /// Lists the GPU operations of a time window in order, and how long each device was busy in it.
-    #[tool(annotations(title = "Timeline window", read_only_hint = true, open_world_hint = false))]
-    async fn timeline(
-        &self,
-        Parameters(request): Parameters<TimelineRequest>,
-    ) -> Result<Json<Bounded<TimelineAnswer>>, ToolError> {
-        self.ask(request, timeline::answer).await
-    }
-
+    timeline, "Timeline window", true: TimelineRequest => TimelineAnswer = timeline::answer;
     /// Compares two runs or captures: what changed beyond the noise, and which kernels explain it.
-    #[tool(annotations(title = "Compare", read_only_hint = true, open_world_hint = false))]
-    async fn compare(
-        &self,
-        Parameters(request): Parameters<CompareRequest>,
-    ) -> Result<Json<Bounded<CompareAnswer>>, ToolError> {
-        self.ask(request, compare::answer).await
-    }
-
+    compare, "Compare", true: CompareRequest => CompareAnswer = compare::answer;
     /// Explains one finding: what it means, its evidence, and what to do.
-    #[tool(annotations(title = "Explain a finding", read_only_hint = true, open_world_hint = false))]
-    async fn explain(
-        &self,
-        Parameters(request): Parameters<ExplainRequest>,
-    ) -> Result<Json<Bounded<ExplainAnswer>>, ToolError> {
-        self.ask(request, findings::answer_one).await
-    }
-
+    explain, "Explain a finding", true: ExplainRequest => ExplainAnswer = findings::answer_one;
     /// Proposes a change to the search of `roofgap tune` on a run. The search decides by its own measurements whether it helps.
-    #[tool(annotations(
-        title = "Propose a change to a search",
-        read_only_hint = false,
-        open_world_hint = false
-    ))]
-    async fn tune_propose(
-        &self,
-        Parameters(request): Parameters<ProposeRequest>,
-    ) -> Result<Json<Bounded<ProposeAnswer>>, ToolError> {
-        self.ask(request, tune::propose).await
-    }
-
+    tune_propose, "Propose a change to a search", false: ProposeRequest => ProposeAnswer = tune::propose;
     /// Gives the state of the search of `roofgap tune` on a run: every change with its factor, interval and reason, and the best so far.
-    #[tool(annotations(title = "State of a search", read_only_hint = true, open_world_hint = false))]
-    async fn tune_status(
-        &self,
-        Parameters(request): Parameters<StatusRequest>,
-    ) -> Result<Json<Bounded<TuneAnswer>>, ToolError> {
-        self.ask(request, tune::status).await
-    }
-
+    tune_status, "State of a search", true: StatusRequest => TuneAnswer = tune::status;
     /// Gives the evidence of a search: the winner with its interval, noise, hashes of files, and the commands to repeat and check it.
-    #[tool(annotations(title = "Certificate of a search", read_only_hint = true, open_world_hint = false))]
-    async fn tune_certificate(
-        &self,
-        Parameters(request): Parameters<StatusRequest>,
-    ) -> Result<Json<Bounded<TuneAnswer>>, ToolError> {
-        self.ask(request, tune::certificate).await
-    }
+    tune_certificate, "Certificate of a search", true: StatusRequest => TuneAnswer = tune::certificate;
 }
 
 #[tool_handler(router = self.tool_router)]

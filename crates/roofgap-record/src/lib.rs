@@ -22,8 +22,3 @@ fn distinct<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
     }
     found
 }
-
-/// Returns a duration in nanoseconds.
-fn ns(time: std::time::Duration) -> i64 {
-    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
-}

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use roofgap_base::clock::ns;
 use roofgap_wire::account::{NoteTime, OperatorTime};
 
 /// The NVTX domain of the stages.
@@ -123,7 +124,7 @@ impl<'a> Exec<'a> {
     /// Runs a part of a stage inside a range of the default domain, and notes its time.
     pub fn note<T>(&mut self, name: &'static str, run: impl FnOnce(&mut Exec<'a>) -> T) -> T {
         let (result, wall) = self.range(None, name, run);
-        self.notes.push(NoteTime { name: name.to_owned(), wall_ns: nanoseconds(wall) });
+        self.notes.push(NoteTime { name: name.to_owned(), wall_ns: ns(wall) });
         result
     }
 
@@ -160,8 +161,8 @@ impl<'a> Exec<'a> {
                 name: entry.name.to_owned(),
                 stage: entry.stage.map(|stage| stage.name().to_owned()),
                 calls: entry.calls,
-                self_cpu_ns: nanoseconds(entry.own),
-                total_cpu_ns: nanoseconds(entry.total),
+                self_cpu_ns: ns(entry.own),
+                total_cpu_ns: ns(entry.total),
                 self_gpu_ns: None,
                 total_gpu_ns: None,
             })
@@ -169,11 +170,6 @@ impl<'a> Exec<'a> {
         operators.sort_by(|a, b| (b.self_cpu_ns, &a.name, &a.stage).cmp(&(a.self_cpu_ns, &b.name, &b.stage)));
         operators
     }
-}
-
-/// Converts a duration to whole nanoseconds; it overflows after 292 years.
-pub fn nanoseconds(duration: Duration) -> i64 {
-    i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! The peak of this machine, measured with the kernels the model itself uses.
 
-use crate::exec::{Exec, Ranges, Silent, Stage, nanoseconds};
+use crate::exec::{Exec, Ranges, Silent, Stage};
 use crate::model::{KvCache, Model};
 use crate::ops;
 use crate::props::{Preset, Progress, PromptShape, WorkloadProps};
@@ -10,6 +10,7 @@ use crate::shape::Shape;
 use crate::source::{self, Image, Source, fill};
 use rayon::ThreadPoolBuilder;
 use rayon::prelude::*;
+use roofgap_base::clock::ns;
 use roofgap_base::error::Error;
 use roofgap_base::file::{sha256, write_atomic};
 use roofgap_wire::account::{
@@ -79,7 +80,7 @@ fn work(
 
     let begin = Instant::now();
     let model = Model::new(&mut Source::seeded(props.seed), shape.clone());
-    tell(Progress::WeightsReady { wall_ns: nanoseconds(begin.elapsed()) });
+    tell(Progress::WeightsReady { wall_ns: ns(begin.elapsed()) });
     let mut peak = (props.preset != Preset::Nano).then(|| measure(PEAK_BUDGET, threads));
     let inputs = Input::all(props, &shape);
     let longest = inputs.iter().map(Input::positions).max().unwrap_or(0) + props.new_tokens;
@@ -238,13 +239,13 @@ impl Input {
                 });
                 token = next;
                 tokens.push(token);
-                steps.push(nanoseconds(wall));
+                steps.push(ns(wall));
             }
             steps
         });
         let time = |stage: Stage, wall, steps_ns, notes| StageTime {
             name: stage.name().to_owned(),
-            wall_ns: nanoseconds(wall),
+            wall_ns: ns(wall),
             steps_ns,
             notes,
             ..StageTime::default()

@@ -108,15 +108,9 @@ pub fn events(key: &Text, opened: &Opened) -> Vec<EventRow> {
         let name = names.entry(id).or_insert_with(|| opened.trace.names.get(id).into());
         let launch = ops.shape_of(row);
         let device = opened.trace.devices.get(ops.device.get(row)?.index());
-        let kind = match ops.kind.get(row)? {
-            OpKind::Kernel => "kernel",
-            OpKind::Copy => "memcpy",
-            OpKind::Set => "memset",
-            OpKind::Graph => "graph",
-        };
         Some(EventRow {
             run_key: Arc::clone(key),
-            kind: kind.into(),
+            kind: ops.kind.get(row)?.as_str().into(),
             name: Arc::clone(name),
             stage: opened.stages.stage_of_op(row).and_then(|stage| stages.get(stage).cloned()),
             device: device.map(|device| device.number.into()),

@@ -151,6 +151,11 @@ impl Rule {
         Self { needs, ..self }
     }
 
+    /// Makes it a rule about kernels of any family, by their counters.
+    pub(super) fn counted(self) -> Self {
+        self.needs(Needs::Counters).rows(Rows::Kernels(&[]))
+    }
+
     /// Tells whether the rule makes findings of this id.
     pub fn is_about(&self, id: &str) -> bool {
         match self.id.strip_suffix('*') {

@@ -51,7 +51,7 @@ pub fn reword<'a>(devices: &[DeviceInfo], texts: impl IntoIterator<Item = &'a mu
         return;
     }
     for text in texts {
-        for (cuda, rocm) in ROCM.iter().filter(|(cuda, _)| text.contains(cuda)).collect::<Vec<_>>() {
+        for (cuda, rocm) in ROCM {
             *text = replaced(text, cuda, rocm);
         }
     }

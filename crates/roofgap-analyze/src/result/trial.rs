@@ -4,6 +4,7 @@
 //! divided by time after: 2 is twice as fast.
 
 use super::Knob;
+use roofgap_base::numbers::{significant, time};
 
 /// Schema of [`Trials`].
 pub const TRY_SCHEMA: &str = "roofgap.try/1";
@@ -320,12 +321,20 @@ impl MeasuredTime {
             Self::Process => "process",
         }
     }
+
+    /// Formats a value for people: a time, or joules.
+    pub fn amount(&self, ns: i64) -> String {
+        match self {
+            Self::Energy => format!("{} J", significant(ns as f64 / 1e9)),
+            _ => time(ns),
+        }
+    }
 }
 
 results! {
     /// A changed workload against the one it changes.
     pub struct TrialRow {
-        /// The change; null for all kept changes together against the unchanged workload.
+        /// The change; null for several together, or for the unchanged workload against itself.
         pub knob: Option<Knob>,
         /// Ids of the knobs that both sides have.
         pub on_top_of: Vec<String>,
@@ -386,7 +395,7 @@ results! {
         Same,
         /// Slower.
         Slower,
-        /// The output differs although the change must not change it.
+        /// It does not do the same work within its limits; the reason says why.
         Refused,
         /// The changed workload failed.
         Failed,

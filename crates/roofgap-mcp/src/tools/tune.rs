@@ -1,9 +1,10 @@
 //! `tune_propose`, `tune_status` and `tune_certificate`: the search of `roofgap tune` on a run. Only its measurements declare a gain.
 
 use super::{Page, State};
-use roofgap_analyze::{HashedFile, OutputEffect, Trial, TrialVerdict};
+use roofgap_analyze::{HashedFile, OutputEffect, Trial, TrialState, TrialVerdict};
 use roofgap_base::error::Error;
 use roofgap_base::file::{hash_file, sha256, write_atomic};
+use roofgap_runs::config::read_space;
 use roofgap_runs::run_dir::{Layout, read_trial_file};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -111,27 +112,23 @@ fn answer(state: &State, request: &StatusRequest) -> Result<TuneAnswer, Error> {
 /// Writes a proposal into the folder of the search.
 pub fn propose(state: &State, request: &ProposeRequest) -> Result<ProposeAnswer, Error> {
     let (layout, trial) = find(state, &request.input)?;
+    let next = match trial.state {
+        TrialState::Running => "the search tries it in its next stage; `tune_status` has its row then",
+        _ => "the search has ended; `roofgap tune` with the same options continues it",
+    };
     if !trial.search.is_some_and(|search| search.accepts_proposals) {
         return Err(Error::new(
             "the search takes no proposals; `roofgap tune --accept-proposals` starts one that does",
         ));
     }
-    let change = &request.change;
-    let kinds = [&change.flag, &change.remove, &change.env, &change.setting];
-    let needs_value = change.env.is_some() || change.setting.is_some();
-    if kinds.into_iter().flatten().count() != 1 || (needs_value && change.values.is_empty()) {
-        return Err(Error::new("expected one of flag, remove, env and setting, the last two with values"));
-    }
-    let text = serde_json::to_vec(&[change]).map_err(|error| Error::new(error.to_string()))?;
+    let text = serde_json::to_string(&[&request.change]).map_err(Error::of)?;
     let folder = layout.proposals();
-    let name = sha256(&text);
+    let name = sha256(text.as_bytes());
     let file = folder.join(format!("{}.yaml", name.get(..16).unwrap_or(&name)));
-    let written = std::fs::create_dir_all(&folder).and_then(|()| write_atomic(&file, &text));
+    read_space(&text, &file)?;
+    let written = std::fs::create_dir_all(&folder).and_then(|()| write_atomic(&file, text.as_bytes()));
     written.map_err(Error::io("write", &file))?;
-    Ok(ProposeAnswer {
-        file: file.display().to_string(),
-        next: "the search tries it in its next stage; `tune_status` has its row then",
-    })
+    Ok(ProposeAnswer { file: file.display().to_string(), next })
 }
 
 /// Finds the search of a run.

@@ -181,7 +181,7 @@ fn overhead(windows: &[Window], answers: &[Vec<Duration>], length: Duration) -> 
     let average = |of: fn(&(f64, f64)) -> f64| (pairs.iter().map(of).sum::<f64>() / count).round() as i64;
     Some(PairedOverhead {
         pairs: pairs.len() as u64,
-        window_ns: crate::ns(length),
+        window_ns: roofgap_base::clock::ns(length),
         armed_itl_ns: average(|pair| pair.0),
         dormant_itl_ns: average(|pair| pair.1),
         ratio: ratio.ratio,

@@ -3,8 +3,8 @@
 
 use super::Load;
 use super::client::{Outcome, get};
-use crate::ns;
 use roofgap_analyze::Engine;
+use roofgap_base::clock::ns;
 use roofgap_base::stats::{Confidence, percentile, student_t};
 use roofgap_runs::config::Span;
 use roofgap_wire::account::{GaugeStats, MOST_KEPT, Percentiles, RequestFailure, RequestStats, RequestTimes};

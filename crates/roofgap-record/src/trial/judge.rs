@@ -2,7 +2,7 @@
 
 use crate::traffic::PairedRatio;
 use roofgap_analyze::{
-    BaseRuns, Direction, MeanTime, MeasuredTime, OutputCheck, OutputEffect, Sample, Search, TimeChange,
+    BaseRuns, Direction, Goal, MeanTime, MeasuredTime, OutputCheck, OutputEffect, Sample, Search, TimeChange,
     TrialRow, TrialVerdict,
 };
 use roofgap_base::numbers::{size, time};
@@ -136,19 +136,28 @@ pub fn refusal(
         (!before.is_empty() && found > expected).then_some(message)
     };
     let above = |search: &Search| {
-        let most = after.iter().filter_map(|sample| sample.device_memory_bytes).max();
-        let memory = most.zip(search.max_memory_bytes).filter(|(used, limit)| used > limit);
-        let memory =
-            memory.map(|(used, limit)| format!("it uses {}, above the limit of {}", size(used), size(limit)));
+        let unknown = |what: &str| Some(format!("its {what} is not known, so the limit cannot be checked"));
+        let memory = search.max_memory_bytes.and_then(|limit| {
+            match after.iter().filter_map(|sample| sample.device_memory_bytes).max() {
+                Some(used) if used <= limit => None,
+                Some(used) => Some(format!("it uses {}, above the limit of {}", size(used), size(limit))),
+                None => unknown("memory"),
+            }
+        });
+        // The limits of good requests are part of the goal.
+        let mut limits = search.limits.iter().filter(|_| search.goal != Goal::Goodput);
         memory.or_else(|| {
-            search.limits.iter().find_map(|limit| {
-                let times: Vec<f64> = after.iter().filter_map(|sample| sample.time(&limit.of)).collect();
-                let mean = rounded(times.iter().sum::<f64>() / times.len().max(1) as f64);
-                let (name, most) = (limit.of.name(), time(limit.mean_ns));
-                (mean > limit.mean_ns).then(|| format!("{name} is {}, above the limit of {most}", time(mean)))
+            limits.find_map(|limit| match mean_ns(after, &limit.of) {
+                Some(mean) if mean <= limit.mean_ns => None,
+                Some(mean) => {
+                    let (name, most) = (limit.of.name(), time(limit.mean_ns));
+                    Some(format!("{name} is {}, above the limit of {most}", time(mean)))
+                }
+                None => unknown(limit.of.name()),
             })
         })
     };
+    let search = search.filter(|_| !after.is_empty());
     fewer("generated fewer tokens:", |sample| sample.output_tokens)
         .or_else(|| fewer("answered fewer requests:", |sample| sample.requests))
         .or_else(more_errors)
@@ -188,10 +197,8 @@ pub fn base_runs(samples: &[Sample]) -> BaseRuns {
     let Some(first) = samples.first() else {
         return BaseRuns::default();
     };
-    let mean = |of: &MeasuredTime| {
-        let values: Vec<f64> = samples.iter().filter_map(|sample| sample.time(of)).collect();
-        MeanTime { of: of.clone(), mean_ns: rounded(values.iter().sum::<f64>() / values.len().max(1) as f64) }
-    };
+    let all: Vec<&Sample> = samples.iter().collect();
+    let mean = |of: &MeasuredTime| Some(MeanTime { of: of.clone(), mean_ns: mean_ns(&all, of)? });
     let same = samples.iter().all(|sample| sample.token_hash == first.token_hash);
     let whole_process = matches!(first.times.as_slice(), [(MeasuredTime::Process, _)]);
     BaseRuns {
@@ -199,12 +206,18 @@ pub fn base_runs(samples: &[Sample]) -> BaseRuns {
         token_hash: first.token_hash.clone().filter(|_| same),
         deterministic: (samples.len() > 1 && first.token_hash.is_some()).then_some(same),
         device_memory_bytes: samples.iter().filter_map(|sample| sample.device_memory_bytes).max(),
-        times: first.times.iter().map(|(of, _)| mean(of)).collect(),
+        times: first.times.iter().filter_map(|(of, _)| mean(of)).collect(),
         times_reason: whole_process.then(|| {
             "the program reports no times of its stages, so the whole process is compared, start-up included"
                 .to_owned()
         }),
     }
+}
+
+/// Returns the mean of a time over the runs that have it.
+fn mean_ns(samples: &[&Sample], of: &MeasuredTime) -> Option<i64> {
+    let times: Vec<f64> = samples.iter().filter_map(|sample| sample.time(of)).collect();
+    (!times.is_empty()).then(|| rounded(times.iter().sum::<f64>() / times.len() as f64))
 }
 
 fn rounded(ns: f64) -> i64 {

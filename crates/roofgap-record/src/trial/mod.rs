@@ -28,9 +28,11 @@ pub use text::{History, collect_history};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use roofgap_analyze::{Trial, TrialRow};
+use roofgap_analyze::{MeasuredTime, Trial, TrialRow};
+use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
-use roofgap_runs::run_dir::RunRef;
+use roofgap_runs::config::{ConfigProps, compose};
+use roofgap_runs::run_dir::{Layout, RunRef};
 
 use crate::run::{Event, ProfileProps};
 
@@ -55,6 +57,15 @@ pub struct TrialProps {
     pub accept_changed_output: bool,
     /// Search for a goal instead of a trial of findings.
     pub search: Option<SearchProps>,
+}
+
+impl TrialProps {
+    /// Makes the session of the workload with changes.
+    fn session_with(&self, overrides: Vec<String>) -> Result<ProfileProps, Error> {
+        let config = Some(Layout::of(&self.run.path).config());
+        let composed = compose(&ConfigProps { config, overrides, ..ConfigProps::default() })?;
+        Ok(ProfileProps { composed, ..self.session.clone() })
+    }
 }
 
 /// Progress of a trial.
@@ -84,8 +95,8 @@ pub enum TrialEvent<'a> {
         label: &'a str,
         /// Number of the pair, from 1.
         pair: usize,
-        /// Time that decides, ns, with its name.
-        time: (&'a str, i64),
+        /// Time that decides, ns.
+        time: (&'a MeasuredTime, i64),
     },
     /// A run failed.
     RunFails {
@@ -105,7 +116,7 @@ pub enum TrialEvent<'a> {
 pub struct TrialOutcome {
     /// The trial, as on disk.
     pub trial: Trial,
-    /// `try.json`.
+    /// `try.json` or `tune.json`.
     pub path: PathBuf,
     /// Exit status.
     pub exit: Exit,

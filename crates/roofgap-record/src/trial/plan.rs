@@ -122,11 +122,11 @@ pub fn plan(props: &TrialProps) -> Result<TrialPlan, Error> {
     let path = &props.run.path;
     if run_state(path) == RunState::UnderWay {
         let path = path.display();
-        return Err(Error::new(format!("{path} is in progress; try its findings when it has ended")));
+        return Err(Error::new(format!("{path} is in progress; try its changes when it has ended")));
     }
     if sessions_of_job(path) > 1 {
         return Err(Error::new(
-            "the program of the run needs several sessions, one on each node, and `try` starts one",
+            "the program of the run needs several sessions, one on each node, and a trial starts one",
         ));
     }
     let run = Run::open(path)?;
@@ -172,15 +172,26 @@ pub fn plan(props: &TrialProps) -> Result<TrialPlan, Error> {
     let run_ns = wall_ns(&run.record, &[PhaseName::Baseline]);
     let account = account::read(&Layout::of(path).baseline_account()).ok();
     let baseline = run_ns.and_then(|ns| sample_of(account.as_ref(), ns, &run.config).ok());
-    let baseline_ns = baseline.zip(props.search.as_ref()).and_then(|(mut sample, search)| {
-        decide_by(&mut sample, search.goal).ok()?;
-        sample.times.first().map(|(_, ns)| ns.round() as i64)
-    });
+    let mut baseline_ns = None;
+    if let (Some(mut sample), Some(search)) = (baseline, &props.search) {
+        match decide_by(&mut sample, search.goal) {
+            Ok(()) => baseline_ns = sample.times.first().map(|(_, ns)| ns.round() as i64),
+            // Only runs of the search have these.
+            Err(_) if matches!(search.goal, Goal::Goodput | Goal::Joules) => {}
+            Err(failure) => return Err(Error::new(failure.why)),
+        }
+    }
     Ok(TrialPlan {
         schema: SCHEMA,
         run_id: props.run.id.clone(),
         path: path.clone(),
-        roof_ratio: props.search.as_ref().and_then(|search| roof_ratio(&analysis, search.goal)),
+        // The roof is that of the recorded work.
+        roof_ratio: match &props.search {
+            Some(props) if !search.iter().any(|one| is_other_work(&one.knob)) => {
+                roof_ratio(&analysis, props.goal)
+            }
+            _ => None,
+        },
         baseline_ns,
         search,
         stages,
@@ -194,13 +205,10 @@ pub fn plan(props: &TrialProps) -> Result<TrialPlan, Error> {
     })
 }
 
-/// Returns the largest gain that the roofs of the stages of a goal leave; `None` where no stage has a roof.
+/// Returns the largest gain that the roofs of the stages of a goal leave; `None` where no stage has a roof, or the goal is not the time of
+/// the GPU.
 fn roof_ratio(analysis: &Analysis, goal: Goal) -> Option<f64> {
-    let only = match goal {
-        Goal::Tpot => Some(DECODE),
-        Goal::Ttft => Some("prefill"),
-        _ => None,
-    };
+    let only = (goal == Goal::Tpot).then_some(DECODE);
     let stages = analysis.stages.iter().filter(|stage| only.is_none_or(|name| stage.name == name));
     let (mut whole, mut least) = (0.0, 0.0);
     for stage in stages {
@@ -208,7 +216,7 @@ fn roof_ratio(analysis: &Analysis, goal: Goal) -> Option<f64> {
         whole += elapsed;
         least += elapsed * (1.0 - most_pct(stage) / 100.0).clamp(0.0, 1.0);
     }
-    (least > 0.0 && goal != Goal::Joules).then(|| whole / least)
+    (least > 0.0 && matches!(goal, Goal::Throughput | Goal::Tpot)).then(|| whole / least)
 }
 
 /// Counts the sessions of a job, given its folder or that of one of its nodes; 0 for any other run.
@@ -311,6 +319,11 @@ fn known(findings: &[String]) -> String {
     }
 }
 
+/// Tells whether a change makes a workload do other work than was recorded.
+pub fn is_other_work(knob: &Knob) -> bool {
+    knob.adds_work() || knob.output == OutputEffect::Changes
+}
+
 /// Returns the largest ratio of time before to time after that the findings of some changes predict for a time; `None` where
 /// they say nothing of it.
 ///
@@ -324,7 +337,6 @@ pub fn bound_ratio(
     closed_loop: bool,
 ) -> Option<f64> {
     // The findings bound the work that was recorded.
-    let is_other_work = |knob: &Knob| knob.adds_work() || knob.output == OutputEffect::Changes;
     if changes.iter().any(|change| is_other_work(&change.knob)) {
         return None;
     }

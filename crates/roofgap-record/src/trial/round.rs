@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use roofgap_analyze::{
-    Failure, Knob, MeasuredTime, OutputEffect, Sample, TRY_SCHEMA, Trial, TrialRun, TrialVerdict, Trials,
+    Failure, Knob, MeasuredTime, Sample, TRY_SCHEMA, Trial, TrialRun, TrialVerdict, Trials,
 };
 use roofgap_collect::child::Cancel;
+use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::WorkloadKind;
-use roofgap_runs::config::{Config, ConfigProps, compose};
 use roofgap_runs::run_dir::folder::write_json;
 use roofgap_runs::run_dir::{Layout, RunRef, read_trial_file};
 use tempfile::TempDir;
@@ -28,7 +28,8 @@ use super::plan::{Candidate, TrialPlan, bound_ratio};
 use super::sample::{Unmeasured, Variant, attempt, decide_by};
 use super::search::{MOST_PROOF_PAIRS, QUALIFYING_PAIRS};
 use super::{TrialEvent, TrialProps};
-use crate::run::{Event, Outcome, ProfileProps, profile};
+use crate::run::{Event, Outcome, profile};
+use roofgap_base::clock::ns;
 use roofgap_base::error::Error;
 use roofgap_base::numbers::counted;
 
@@ -39,8 +40,6 @@ const MOST_PAIRS: u32 = 4;
 #[derive(Debug)]
 pub struct Contender {
     pub variant: Variant,
-    /// Effect of its changes on the output.
-    pub effect: OutputEffect,
     /// Index of its row.
     pub row: usize,
     /// Runs by block; `None` where it did not run.
@@ -52,8 +51,7 @@ pub struct Contender {
 impl Contender {
     /// Starts without runs.
     pub fn new(variant: Variant, row: usize) -> Self {
-        let effect = variant.effect();
-        Self { variant, effect, row, samples: Vec::new(), took: None, open: true }
+        Self { variant, row, samples: Vec::new(), took: None, open: true }
     }
 }
 
@@ -81,7 +79,7 @@ impl<'a> TrialContext<'a> {
             before.push(None);
             contenders.iter_mut().for_each(|contender| contender.samples.push(None));
             end = self.run_block(reference, &mut before, contenders, block, rule);
-            if end.is_ok() && rule != Rule::Estimate {
+            if rule != Rule::Estimate && end.is_ok() {
                 self.thin_out(contenders, rule);
             }
             for contender in contenders.iter_mut().filter(|contender| contender.open) {
@@ -124,16 +122,10 @@ impl<'a> TrialContext<'a> {
         for who in order {
             match who {
                 None if contenders.iter().any(|contender| contender.open) => {
-                    let expected = self.expected();
-                    match self.sample(reference, pair, expected)? {
-                        Ok((sample, _)) => {
-                            if let Err(failure) = self.check_base() {
-                                return Err(Stop::Failed { label: reference.label(), failure });
-                            }
-                            before[block] = Some(sample);
-                        }
-                        Err(failure) => return Err(Stop::Failed { label: reference.label(), failure }),
-                    }
+                    let sample = self.sample(reference, pair, self.expected())?;
+                    let sample = sample.and_then(|(sample, _)| self.check_base().map(|()| sample));
+                    let failed = |failure| Stop::Failed { label: reference.label(), failure };
+                    before[block] = Some(sample.map_err(failed)?);
                 }
                 None => {}
                 Some(at) => {
@@ -191,7 +183,7 @@ impl<'a> TrialContext<'a> {
             pairs.iter().map(|(before, after)| before.sm_mhz.zip(after.sm_mhz)).collect();
         let comparable = pairs.is_empty() || times.first().map(|change| &change.of) == decides;
         let output = compare_output(&known, &own);
-        let refused = refusal(&known, &own, &output, contender.effect, self.trial.search.as_ref());
+        let refused = refusal(&known, &own, &output, contender.variant.effect(), self.trial.search.as_ref());
         let row = &mut self.trial.rows[contender.row];
         row.runs = own.len() as u64;
         row.times = times;
@@ -227,7 +219,7 @@ impl<'a> TrialContext<'a> {
             return false;
         };
         let enough = change.after_ns.len() as u64 >= u64::from(props.repeats);
-        let hindered = hindrance(row, contender.effect, props.accept_changed_output).is_some();
+        let hindered = hindrance(row, contender.variant.effect(), props.accept_changed_output).is_some();
         enough && (is_narrow(change) || hindered || self.left() < props.budget / 2)
     }
 
@@ -295,10 +287,14 @@ pub trait Runner {
     ) -> (Result<Sample, Unmeasured>, Duration);
 
     /// Writes the trial as it stands.
-    fn save(&mut self, trial: &Trial) -> Result<(), Error>;
+    fn save(&mut self, _: &Trial) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Profiles a workload as the run was profiled.
-    fn watch(&mut self, overrides: Vec<String>, events: &mut dyn FnMut(Event<'_>)) -> Result<Outcome, Error>;
+    fn watch(&mut self, _: Vec<String>, _: &mut dyn FnMut(Event<'_>)) -> Result<Outcome, Error> {
+        Err(Error::new("nothing is profiled here"))
+    }
 
     /// Returns the changes that others proposed since the last call.
     fn proposals(&mut self) -> Vec<Knob> {
@@ -313,22 +309,34 @@ pub trait Runner {
 
 /// Runs the program of a run.
 pub struct Program<'a> {
-    pub props: &'a TrialProps,
+    props: &'a TrialProps,
     /// Record on disk; none for runs that are not recorded.
-    pub journal: Option<Journal>,
+    journal: Option<Journal>,
+    /// Overrides of every run.
+    overrides: Vec<String>,
     cancel: &'a Cancel,
     scratch: TempDir,
+    /// Lock of the run directory, held until this is dropped.
+    _lock: File,
 }
 
 impl<'a> Program<'a> {
-    /// Locks the run and starts or continues its record.
-    pub fn begin(props: &'a TrialProps, cancel: &'a Cancel, trial: Option<&Trial>) -> Result<Self, Error> {
+    /// Locks the run and starts or continues its record, if it has one.
+    pub fn begin(
+        props: &'a TrialProps,
+        cancel: &'a Cancel,
+        trial: &Trial,
+        is_recorded: bool,
+    ) -> Result<Self, Error> {
         let folder = &props.run.path;
-        let journal = trial.map(|trial| Journal::open(&props.run, trial)).transpose()?;
+        let _lock = lock(folder)?;
+        let journal = is_recorded.then(|| Journal::open(&props.run, trial)).transpose()?;
         // The lock is held: what lies here was left by a trial that was killed.
         remove_leftovers(folder);
         let scratch = tempfile::Builder::new().prefix(SCRATCH).tempdir_in(folder);
-        Ok(Self { props, journal, cancel, scratch: scratch.map_err(Error::io("write", folder))? })
+        let scratch = scratch.map_err(Error::io("write", folder))?;
+        let overrides = trial.search.iter().flat_map(super::search::overrides).collect();
+        Ok(Self { props, journal, overrides, cancel, scratch, _lock })
     }
 }
 
@@ -342,10 +350,9 @@ impl Runner for Program<'_> {
         let began = Instant::now();
         let config = &self.props.session.composed.config;
         let mut overrides = variant.overrides(config);
-        overrides.extend(self.props.search.iter().flat_map(super::search::SearchProps::overrides));
+        overrides.extend_from_slice(&self.overrides);
         let found = attempt(
-            &self.props.session,
-            &Layout::of(&self.props.run.path).config(),
+            self.props,
             overrides,
             self.scratch.path(),
             config.run.timeout.0.min(limit),
@@ -360,10 +367,7 @@ impl Runner for Program<'_> {
     }
 
     fn watch(&mut self, overrides: Vec<String>, events: &mut dyn FnMut(Event<'_>)) -> Result<Outcome, Error> {
-        let config = Some(Layout::of(&self.props.run.path).config());
-        let composed = compose(&ConfigProps { config, overrides, ..ConfigProps::default() })?;
-        let session = ProfileProps { composed, ..self.props.session.clone() };
-        profile(&session, self.cancel, events)
+        profile(&self.props.session_with(overrides)?, self.cancel, events)
     }
 
     fn proposals(&mut self) -> Vec<Knob> {
@@ -436,7 +440,7 @@ impl<'a> TrialContext<'a> {
 
     /// Writes the trial as it stands.
     pub fn save(&mut self) -> Result<(), Error> {
-        self.trial.spent_ns = crate::ns(self.spent);
+        self.trial.spent_ns = ns(self.spent);
         if self.is_replay() { Ok(()) } else { self.runner.save(&self.trial) }
     }
 
@@ -488,7 +492,7 @@ impl<'a> TrialContext<'a> {
             goal.map_or(Ok(()), |goal| decide_by(&mut sample, goal)).map_err(Unmeasured::Failed)?;
             Ok(sample)
         });
-        let run = TrialRun { knobs: variant.ids(), took_ns: crate::ns(took), ..TrialRun::default() };
+        let run = TrialRun { knobs: variant.ids(), took_ns: ns(took), ..TrialRun::default() };
         match found {
             Err(Unmeasured::Cancelled) => Err(Stop::Cancelled),
             // The budget ended it, not the program.
@@ -499,7 +503,7 @@ impl<'a> TrialContext<'a> {
             }
             Ok(sample) => {
                 if let Some((of, ns)) = sample.times.first() {
-                    let time = (of.name(), ns.round() as i64);
+                    let time = (of, ns.round() as i64);
                     (self.events)(TrialEvent::RunEnds { label: &label, pair, time });
                 }
                 Ok(TrialRun { sample: Some(sample), ..run })
@@ -523,25 +527,26 @@ fn remove_leftovers(run: &Path) {
 pub struct Journal {
     path: PathBuf,
     trials: Trials,
-    /// Lock of the run directory, held until this is dropped.
-    _lock: File,
+}
+
+/// Locks a run for a trial.
+fn lock(folder: &Path) -> Result<File, Error> {
+    let lock = File::open(folder).map_err(Error::io("write", folder))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => {
+            Err(Error::new(format!("another trial of {} is in progress", folder.display())))
+        }
+        // A file system without locks must not prevent a trial.
+        Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => Ok(lock),
+        Err(TryLockError::Error(error)) => Err(Error::io("write", folder)(error)),
+    }
 }
 
 impl Journal {
-    /// Locks the run for a trial and reads its earlier trials.
-    pub fn open(run: &RunRef, trial: &Trial) -> Result<Self, Error> {
-        let folder = &run.path;
-        let lock = File::open(folder).map_err(Error::io("write", folder))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(Error::new(format!("another trial of {} is in progress", folder.display())));
-            }
-            // A file system without locks must not prevent a trial.
-            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {}
-            Err(TryLockError::Error(error)) => return Err(Error::io("write", folder)(error)),
-        }
-        let layout = Layout::of(folder);
+    /// Adds a trial to the earlier ones.
+    fn open(run: &RunRef, trial: &Trial) -> Result<Self, Error> {
+        let layout = Layout::of(&run.path);
         let path = if trial.search.is_some() { layout.search() } else { layout.trials() };
         let mut trials = read_trial_file(&path)
             .map_err(|error| Error::new(format!("{error}; rename it to start a new record")))?
@@ -554,13 +559,13 @@ impl Journal {
             trials.trials.clear();
         }
         trials.trials.push(trial.clone());
-        let journal = Self { path, trials, _lock: lock };
+        let journal = Self { path, trials };
         journal.save()?;
         Ok(journal)
     }
 
     /// Writes the trial as it stands.
-    pub fn write(&mut self, trial: &Trial) -> Result<(), Error> {
+    fn write(&mut self, trial: &Trial) -> Result<(), Error> {
         if let Some(last) = self.trials.trials.last_mut() {
             last.clone_from(trial);
         }
@@ -601,11 +606,11 @@ mod journal_tests {
     #[test]
     fn two_trials_of_a_run_do_not_collide() {
         let (_folder, run) = run();
-        let first = Journal::open(&run, &Trial::default()).unwrap();
-        let second = Journal::open(&run, &Trial::default()).unwrap_err();
+        let first = lock(&run.path).unwrap();
+        let second = lock(&run.path).unwrap_err();
         assert!(second.to_string().starts_with("another trial of "), "{second}");
         drop(first);
-        Journal::open(&run, &Trial::default()).unwrap();
+        lock(&run.path).unwrap();
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! The whole trial: each change alone, then the best together, then the winner under the profilers.
 
-use crate::{distinct, ns};
+use crate::distinct;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use roofgap_analyze::{Knob, OutputCheck, Trial, TrialRow, TrialState, TrialVerdict, Winner};
-use roofgap_base::clock;
+use roofgap_base::clock::{self, ns};
 use roofgap_base::numbers::{decimal, time};
 use roofgap_collect::child::Cancel;
 use roofgap_collect::command::CommandLine;
@@ -22,10 +22,10 @@ use roofgap_runs::config::Span;
 use roofgap_runs::run_dir::Layout;
 use roofgap_runs::run_dir::layout::job_of_node;
 
-/// Runs a trial and writes its result to `try.json` of the run.
+/// Runs a trial and writes its result to `try.json` of the run, that of a search to `tune.json`.
 ///
 /// # Errors
-/// Fails when another trial of the run is in progress, or `try.json` cannot be read or written.
+/// Fails when another trial of the run is in progress, or its record cannot be read or written.
 pub fn run(
     props: &TrialProps,
     plan: &TrialPlan,
@@ -36,7 +36,7 @@ pub fn run(
         Some(_) => super::search::start(props, plan)?,
         None => new_trial(props),
     };
-    let mut program = Program::begin(props, cancel, Some(&trial))?;
+    let mut program = Program::begin(props, cancel, &trial, true)?;
     let layout = Layout::of(&props.run.path);
     let path = if props.search.is_some() { layout.search() } else { layout.trials() };
     let mut context = TrialContext::begin(props, plan, &mut program, events, trial);
@@ -110,14 +110,15 @@ impl TrialContext<'_> {
         end
     }
 
-    /// Keeps the first of several changes, which was measured against the unchanged workload, and drops those on top of it.
+    /// Keeps what was measured against the unchanged workload, and drops the changes on top of it.
     fn keep_best_alone(&mut self, kept: &mut Variant, verdict: TrialVerdict) {
         let label = kept.label();
-        let mut knobs = std::mem::take(&mut kept.knobs).into_iter();
-        let Some(best) = knobs.next() else {
+        let is_first = |row: &TrialRow| row.verdict == TrialVerdict::Kept && row.on_top_of.is_empty();
+        let Some(first) = self.trial.rows.iter().position(is_first) else {
             return;
         };
-        let dropped: Vec<Knob> = knobs.collect();
+        let is_best = |knob: &Knob| self.trial.rows[first].knobs.contains(&knob.id);
+        let (knobs, dropped): (Vec<Knob>, Vec<Knob>) = kept.knobs.drain(..).partition(is_best);
         for row in &mut self.trial.rows {
             if row.knob.as_ref().is_some_and(|knob| dropped.contains(knob)) {
                 if row.verdict == TrialVerdict::Kept {
@@ -126,9 +127,7 @@ impl TrialContext<'_> {
                 row.reason = Some(format!("{label}, measured together: {}", verdict.word()));
             }
         }
-        if let Some(row) = self.alone_row(&best) {
-            self.keep(kept, &Contender::new(Variant::default().with(&best), row));
-        }
+        self.keep(kept, &Contender::new(Variant { knobs }, first));
     }
 
     /// Returns the row of a change that was measured alone.
@@ -220,7 +219,7 @@ impl TrialContext<'_> {
     /// Tells whether a faster change can be kept; its row says why not.
     pub fn may_keep(&mut self, contender: &Contender) -> bool {
         let row = &mut self.trial.rows[contender.row];
-        row.reason = hindrance(row, contender.effect, self.props.accept_changed_output);
+        row.reason = hindrance(row, contender.variant.effect(), self.props.accept_changed_output);
         row.reason.is_none()
     }
 
@@ -265,7 +264,7 @@ impl TrialContext<'_> {
             }
             Err(Stop::Failed { label, failure }) => {
                 self.trial.log_tail = failure.log_tail;
-                let reason = format!("{label} failed: {}", failure.why);
+                let reason = format!("{label}: {}", failure.why);
                 (TrialState::Failed, Some(reason), Exit::ProgramFailed)
             }
             Err(Stop::Record(error)) => return Err(error),

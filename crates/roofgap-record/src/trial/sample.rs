@@ -10,15 +10,16 @@ use roofgap_base::stats::median_f64;
 use roofgap_collect::child::Cancel;
 use roofgap_collect::command::{CommandLine, word_of_text};
 use roofgap_collect::entries;
+use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::WorkloadKind;
-use roofgap_runs::config::{Config, ConfigProps, compose};
 use roofgap_runs::run_dir::layout::stored;
 use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus};
 use roofgap_trace::account;
 use roofgap_trace::account::{Account, RequestStats};
 use roofgap_trace::vitals::{self, GpuVitals};
 
-use crate::run::{Event, Outcome, ProfileProps, profile};
+use super::TrialProps;
+use crate::run::{Event, Outcome, profile};
 
 /// Reason why a run has no measurements. It is built from any error by `?`, so it is not an error type itself.
 #[derive(Debug)]
@@ -35,8 +36,7 @@ impl<E: std::error::Error> From<E> for Unmeasured {
 
 /// Runs the workload of a run with changes, as a session of its baseline phase in a folder of its own, which is removed again.
 pub fn attempt(
-    session: &ProfileProps,
-    config: &Path,
+    trial: &TrialProps,
     mut overrides: Vec<String>,
     scratch: &Path,
     limit: Duration,
@@ -50,9 +50,7 @@ pub fn attempt(
         format!("artifacts.stage2_dir={}", quoted(&scratch.to_string_lossy())),
         format!("run.timeout={:.3}s", limit.as_secs_f64().max(SHORTEST)),
     ]);
-    let composed =
-        compose(&ConfigProps { config: Some(config.to_owned()), overrides, ..ConfigProps::default() })?;
-    let props = ProfileProps { composed, ..session.clone() };
+    let props = trial.session_with(overrides)?;
     let mut pass_ticks = |event: Event<'_>| {
         if let Event::Tick { elapsed, .. } = event {
             tick(elapsed);
@@ -82,9 +80,9 @@ fn result(outcome: &Outcome, config: &Config) -> Result<Sample, Unmeasured> {
     let command = baseline.and_then(|phase| phase.commands.last()?.outcome.as_ref());
     let wall_ns = command.and_then(|outcome| outcome.get("wall_ns")?.as_u64());
     let wall_ns = wall_ns.ok_or_else(|| Unmeasured::Failed(Failure::new("the program did not run")))?;
-    let path = Layout::of(&outcome.run_dir).baseline_account();
-    let account = path.exists().then(|| account::read(&path)).transpose()?;
     let layout = Layout::of(&outcome.run_dir);
+    let path = layout.baseline_account();
+    let account = path.exists().then(|| account::read(&path)).transpose()?;
     let mut sample = sample_of(account.as_ref(), wall_ns, config).map_err(Unmeasured::Failed)?;
     let gpus = stored(layout.vitals(PhaseName::Baseline)).and_then(|path| vitals::read(&path).ok());
     let gpus = gpus.unwrap_or_default();
@@ -186,24 +184,16 @@ fn of_requests(requests: &RequestStats, open_loop: bool) -> Result<Vec<(Measured
         return Err(Failure::new(format!("{failed} of {sent} requests failed{}", why.unwrap_or_default())));
     }
     let mean = |of, list: Option<roofgap_trace::account::Percentiles>| Some((of, list?.mean as f64));
-    let token = requests.tokens_per_s.filter(|rate| *rate > 0.0);
-    let mut times: Vec<(MeasuredTime, f64)> = [
+    let token = requests.tokens_per_s.filter(|rate| *rate > 0.0 && !open_loop);
+    let good = requests.good_requests_per_s.filter(|rate| *rate > 0.0);
+    let times = [
         token.map(|rate| (MeasuredTime::Token, 1e9 / rate)),
         mean(MeasuredTime::Request, requests.e2e_ns),
         mean(MeasuredTime::Ttft, requests.ttft_ns),
         mean(MeasuredTime::Itl, requests.itl_ns),
-        requests
-            .good_requests_per_s
-            .filter(|rate| *rate > 0.0)
-            .map(|rate| (MeasuredTime::GoodRequest, 1e9 / rate)),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    if open_loop {
-        times.retain(|(of, _)| *of != MeasuredTime::Token);
-    }
-    Ok(times)
+        good.map(|rate| (MeasuredTime::GoodRequest, 1e9 / rate)),
+    ];
+    Ok(times.into_iter().flatten().collect())
 }
 
 /// Lists the mean times of the measured repeats per sequence, so that runs of other batch sizes compare.

@@ -9,29 +9,29 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use roofgap_analyze::{
-    Direction, Failure, Goal, HashedFile, Knob, KnobChange, MeanTime, MeasuredTime, OutputEffect, Sample,
-    Search, SearchCandidate, Trial, TrialRow, TrialState, TrialVerdict,
+    Direction, Failure, Goal, HashedFile, Knob, MeanTime, MeasuredTime, Sample, Search, SearchCandidate,
+    Trial, TrialRow, TrialState, TrialVerdict,
 };
+use roofgap_base::clock::{now, ns};
 use roofgap_base::error::Error;
 use roofgap_base::file::{hash_file, read_text, sha256};
 use roofgap_base::numbers::{counted, decimal, significant};
 use roofgap_collect::child::Cancel;
 use roofgap_collect::command::CommandLine;
 use roofgap_collect::entries;
-use roofgap_runs::config::{Span, read_yaml};
+use roofgap_runs::config::{Span, read_space};
 use roofgap_runs::run_dir::layout::stored;
 use roofgap_runs::run_dir::{Layout, RunRef, read_trial_file};
-use serde::Deserialize;
-use serde_json::Value;
 
 use super::judge::{Rule, logs};
-use super::plan::{Candidate, StageShare, TrialPlan, bound_ratio};
+use super::plan::{Candidate, StageShare, TrialPlan, bound_ratio, is_other_work};
 use super::round::{Contender, Program, Runner, Stop, TrialContext};
 use super::run::new_trial;
 use super::sample::{Unmeasured, Variant, conflict};
 use super::text::collect_history;
 use super::{TrialEvent, TrialProps};
-use crate::run::{Event, Outcome, ProfileProps};
+use crate::distinct;
+use crate::run::ProfileProps;
 
 /// Share of searches that may claim a gain where there is none, whenever they stop.
 pub const FALSE_WINS: f64 = 0.05;
@@ -81,17 +81,16 @@ pub struct SearchProps {
     pub accepts_proposals: bool,
 }
 
-impl SearchProps {
-    /// Returns the overrides that every run of the search needs.
-    pub fn overrides(&self) -> Vec<String> {
-        let setting = |(of, most): &(MeasuredTime, Duration)| {
-            let key = if *of == MeasuredTime::Ttft { "load.good_ttft" } else { "load.good_itl" };
-            format!("{key}={}", Span(*most))
-        };
-        let limits = self.limits.iter().filter(|_| self.goal == Goal::Goodput);
-        limits.map(setting).collect()
-    }
+/// Lists the overrides that every run of a search needs: the limits of good requests.
+pub fn overrides(search: &Search) -> impl Iterator<Item = String> {
+    let limits = search.limits.iter().filter(|_| search.goal == Goal::Goodput);
+    limits.map(|limit| {
+        let key = if limit.of == MeasuredTime::Ttft { "load.good_ttft" } else { "load.good_itl" };
+        format!("{key}={}", Span(Duration::from_nanos(limit.mean_ns.unsigned_abs())))
+    })
+}
 
+impl SearchProps {
     /// Lists the changes to try, the most promising first by what earlier trials measured and findings predict. Adds those that no
     /// finding has to `candidates`.
     pub fn candidates(
@@ -111,8 +110,8 @@ impl SearchProps {
         }
         let history = run.parent().and_then(|base| collect_history(base).ok());
         let prior = |id: &String| {
-            let of_knob = |row: &&super::text::HistoryRow| row.knobs.as_slice() == std::slice::from_ref(id);
-            let rows = history.iter().flat_map(|history| &history.rows).filter(of_knob);
+            let rows =
+                history.iter().flat_map(|history| &history.rows).filter(|row| row.knobs == [id.clone()]);
             let gains: Vec<f64> = rows.map(|row| row.ratio.ln()).collect();
             (!gains.is_empty()).then(|| (gains.iter().sum::<f64>() / gains.len() as f64).exp())
         };
@@ -132,72 +131,6 @@ impl SearchProps {
         all.sort_by(|a, b| hope(b).total_cmp(&hope(a)));
         all
     }
-}
-
-/// A knob of a file of the user's.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SpaceKnob {
-    flag: Option<String>,
-    remove: Option<String>,
-    env: Option<String>,
-    setting: Option<String>,
-    #[serde(default)]
-    values: Vec<Value>,
-    output: Option<OutputEffect>,
-    title: Option<String>,
-}
-
-/// Reads changes from YAML: a list of `flag`, `remove`, `env` or `setting`, each with `values` to try.
-///
-/// # Errors
-/// Fails when the text is not YAML of that form.
-pub fn read_space(text: &str, file: &Path) -> Result<Vec<Knob>, Error> {
-    let wrong = |why: String| Error::new(format!("{} is not a list of changes: {why}", file.display()));
-    let value = read_yaml(text, file).map_err(|error| wrong(error.to_string()))?;
-    let rows: Vec<SpaceKnob> = serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
-    let mut knobs = Vec::new();
-    for row in rows {
-        let mut values: Vec<Option<String>> = row
-            .values
-            .iter()
-            .map(|value| Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned)))
-            .collect();
-        let (prefix, subject) = match (&row.flag, &row.remove, &row.env, &row.setting) {
-            (Some(flag), None, None, None) => ("", flag),
-            (None, Some(flag), None, None) => ("without ", flag),
-            (None, None, Some(name), None) => ("env.", name),
-            (None, None, None, Some(key)) => ("", key),
-            _ => return Err(wrong("expected one of flag, remove, env and setting in each row".to_owned())),
-        };
-        if values.is_empty() {
-            if row.env.is_some() || row.setting.is_some() {
-                return Err(wrong(format!("{subject} has no values")));
-            }
-            values.push(None);
-        }
-        for value in values {
-            let text = value.clone().unwrap_or_default();
-            let change = match (&row.flag, &row.remove, &row.env) {
-                (Some(flag), ..) => KnobChange::AddFlag { flag: flag.clone(), value: value.clone() },
-                (_, Some(flag), _) => KnobChange::RemoveFlag { flag: flag.clone(), takes_value: false },
-                (_, _, Some(name)) => KnobChange::Environment { name: name.clone(), value: text.clone() },
-                _ => KnobChange::Setting { key: subject.clone(), value: text.clone() },
-            };
-            let suffix = value.map(|value| format!("={value}")).unwrap_or_default();
-            knobs.push(Knob {
-                id: format!("{prefix}{subject}{suffix}"),
-                title: row.title.clone().unwrap_or_else(|| format!("set {change}")),
-                changes: vec![change],
-                output: row.output.unwrap_or(OutputEffect::None),
-                applies: "given by the user".to_owned(),
-            });
-        }
-    }
-    if knobs.is_empty() {
-        return Err(wrong("it is empty".to_owned()));
-    }
-    Ok(knobs)
 }
 
 /// Reads the changes that others proposed to the search of a run. A file that is not a list of changes is left out.
@@ -232,9 +165,9 @@ pub fn start(props: &TrialProps, plan: &TrialPlan) -> Result<Trial, Error> {
     let Some(known) = earlier.search else {
         return Err(Error::new(format!("{} is not a search", path.display())));
     };
-    // What the user asked for: what the search found out is left out.
+    // What the user asked for: what the search found out and others proposed is left out.
     let asked = |search: &Search| {
-        let first = search.candidates.iter().filter(|candidate| candidate.after_runs == 0);
+        let first = search.candidates.iter().filter(|candidate| candidate.origin != "proposal");
         let mut ids: Vec<String> = first.map(|candidate| candidate.knob.id.clone()).collect();
         ids.sort();
         let rules =
@@ -246,9 +179,8 @@ pub fn start(props: &TrialProps, plan: &TrialPlan) -> Result<Trial, Error> {
     } else if asked(&known) != asked(search) {
         "its goal, limits or changes are others"
     } else {
-        search.candidates = known.candidates;
-        search.seed = known.seed;
-        trial.started = earlier.started;
+        let (accepts_proposals, command) = (search.accepts_proposals, std::mem::take(&mut search.command));
+        *search = Search { accepts_proposals, command, ..begun_again(known) };
         trial.runs = earlier.runs;
         if earlier.state == TrialState::Failed {
             // The run of the workload to compare with that failed is made again.
@@ -260,18 +192,21 @@ pub fn start(props: &TrialProps, plan: &TrialPlan) -> Result<Trial, Error> {
     Err(Error::new(format!("{} is of another search: {what}", path.display())).with_hint(hint))
 }
 
+/// Returns a search before its first decision.
+fn begun_again(search: Search) -> Search {
+    Search { proofs: 0, noise_ratio: None, ..search }
+}
+
 fn new_search(props: &TrialProps, plan: &TrialPlan) -> Search {
     let Some(search) = &props.search else {
         return Search::default();
     };
-    let limit =
-        |(of, most): &(MeasuredTime, Duration)| MeanTime { of: of.clone(), mean_ns: crate::ns(*most) };
-    let limits = search.limits.iter().filter(|_| search.goal != Goal::Goodput);
-    let started = roofgap_base::clock::now().to_string();
+    let limit = |(of, most): &(MeasuredTime, Duration)| MeanTime { of: of.clone(), mean_ns: ns(*most) };
+    let started = now().to_string();
     let seed = sha256(format!("{} {started}", plan.run_id).as_bytes());
     Search {
         goal: search.goal,
-        limits: limits.map(limit).collect(),
+        limits: search.limits.iter().map(limit).collect(),
         max_memory_bytes: search.max_memory_bytes,
         least_ratio: search.least_ratio,
         accept_changed_output: props.accept_changed_output,
@@ -317,8 +252,16 @@ impl TrialContext<'_> {
                 }
             }
             for contender in field.iter_mut().filter(|contender| contender.variant.knobs.is_empty()) {
-                self.trial.rows[contender.row].verdict = TrialVerdict::Same;
                 contender.open = false;
+                let row = &mut self.trial.rows[contender.row];
+                match row.verdict {
+                    TrialVerdict::Refused => {
+                        let why = "base differs from base, so that refusals of changes may be chance";
+                        self.trial.notes.push(why.to_owned());
+                    }
+                    _ if row.runs > 0 => row.verdict = TrialVerdict::Same,
+                    _ => {}
+                }
             }
             for contender in field.iter().filter(|contender| !contender.open) {
                 let row = &self.trial.rows[contender.row];
@@ -377,6 +320,11 @@ impl TrialContext<'_> {
         self.trial.search.as_ref().map(of)
     }
 
+    /// Returns the smallest gain worth a proof, as a logarithm.
+    fn least_gain(&self) -> f64 {
+        self.search(|search| search.least_ratio.ln()).unwrap_or(0.0)
+    }
+
     /// Returns the probability of an error of the next proof; `None` outside a search.
     pub fn next_proof(&mut self) -> Option<f64> {
         let search = self.trial.search.as_mut()?;
@@ -409,7 +357,10 @@ impl TrialContext<'_> {
 
     /// Returns the sentence on a roof that is reached.
     fn at_roof(&self) -> Option<String> {
-        let roof = self.search(|search| search.roof_ratio)??;
+        let search = self.trial.search.as_ref()?;
+        // The roof is that of the recorded work.
+        let roof =
+            search.roof_ratio.filter(|_| !search.candidates.iter().any(|one| is_other_work(&one.knob)))?;
         let kept = self.trial.rows.iter().filter(|row| row.verdict == TrialVerdict::Kept);
         let gain: f64 = kept.filter_map(|row| row.deciding()?.ratio).product();
         let left = (roof / gain).max(1.0);
@@ -481,7 +432,7 @@ impl TrialContext<'_> {
         if let Some(search) = &mut self.trial.search {
             search.noise_ratio = noise_ratio;
         }
-        let least = self.search(|search| search.least_ratio.ln()).unwrap_or(0.0);
+        let least = self.least_gain();
         if let Rule::Prove(_) = rule {
             for contender in contenders.iter_mut().filter(|contender| contender.open) {
                 let Some(change) = self.trial.rows[contender.row].deciding() else { continue };
@@ -560,7 +511,7 @@ impl TrialContext<'_> {
         lost: &mut Vec<String>,
     ) -> Result<Option<Contender>, Stop> {
         let noise = self.noise(&field);
-        let least = self.search(|search| search.least_ratio.ln()).unwrap_or(0.0);
+        let least = self.least_gain();
         let mut finalists: Vec<Contender> = Vec::new();
         for mut contender in field.into_iter().filter(|contender| contender.open) {
             let (gain, pairs) = self.gain(&contender);
@@ -584,7 +535,8 @@ impl TrialContext<'_> {
             }
         }
         if joint.knobs.len() > kept.knobs.len() + 1 {
-            let row = self.push_row(None, kept, &joint, Vec::new());
+            let parts = finalists.iter().flat_map(|part| self.trial.rows[part.row].findings.clone());
+            let row = self.push_row(None, kept, &joint, distinct(parts));
             let mut best = vec![Contender::new(joint, row), finalists.remove(0)];
             let end = self.measure(kept, &mut best, Rule::Qualify);
             if end.is_err() {
@@ -648,7 +600,7 @@ impl TrialContext<'_> {
         }
         let slow = significant(slow);
         Err(Failure::new(format!(
-            "it takes {slow} times as long as in the run that is tuned, so that a gain over it would be false"
+            "{slow} times as slow as in the run that is tuned; a gain over it would not count"
         )))
     }
 }
@@ -670,10 +622,10 @@ pub struct Verified {
     pub again: Option<f64>,
 }
 
-/// Replays the runs of a record.
-struct Replay;
+/// A record that is checked: no run is made.
+struct Recorded;
 
-impl Runner for Replay {
+impl Runner for Recorded {
     fn run(
         &mut self,
         _: &Variant,
@@ -681,14 +633,6 @@ impl Runner for Replay {
         _: &mut dyn FnMut(Duration),
     ) -> (Result<Sample, Unmeasured>, Duration) {
         (Err(Unmeasured::Cancelled), Duration::ZERO)
-    }
-
-    fn save(&mut self, _: &Trial) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn watch(&mut self, _: Vec<String>, _: &mut dyn FnMut(Event<'_>)) -> Result<Outcome, Error> {
-        Err(Error::new("not part of a check"))
     }
 }
 
@@ -750,13 +694,14 @@ pub fn measure_again(
     let variant = Variant { knobs: known.map(|known| known.knob.clone()).collect() };
     let props = bare_props(trial, search, run, session);
     let (plan, base) = (TrialPlan::default(), Variant::default());
-    let mut program = Program::begin(&props, cancel, None)?;
     let fresh = Trial { search: Some(search.clone()), ..new_trial(&props) };
+    let mut program = Program::begin(&props, cancel, &fresh, false)?;
     let mut context = TrialContext::begin(&props, &plan, &mut program, events, fresh);
     let row = context.push_row(None, &base, &variant, Vec::new());
     let end = context.measure(&base, &mut [Contender::new(variant, row)], Rule::Qualify);
     let row = context.trial.rows.remove(row);
-    let gain = row.deciding().and_then(|change| change.ratio).filter(|_| end.is_ok());
+    let counts = end.is_ok() && !matches!(row.verdict, TrialVerdict::Failed | TrialVerdict::Refused);
+    let gain = row.deciding().and_then(|change| change.ratio).filter(|_| counts);
     gain.ok_or_else(|| {
         Error::new(format!("it could not be measured again: {}", row.reason.unwrap_or_default()))
     })
@@ -767,9 +712,8 @@ fn replay(recorded: &Trial, search: Search, path: &Path, session: &ProfileProps)
     let run = RunRef::at(path.parent().unwrap_or(path));
     let props = bare_props(recorded, &search, run, session);
     let plan = TrialPlan::default();
-    let search = Search { proofs: 0, noise_ratio: None, ..search };
-    let trial = Trial { search: Some(search), runs: recorded.runs.clone(), ..new_trial(&props) };
-    let (mut runner, mut events) = (Replay, |_: TrialEvent<'_>| {});
+    let trial = Trial { search: Some(begun_again(search)), runs: recorded.runs.clone(), ..new_trial(&props) };
+    let (mut runner, mut events) = (Recorded, |_: TrialEvent<'_>| {});
     let mut context = TrialContext::begin(&props, &plan, &mut runner, &mut events, trial);
     context.execute()?;
     if context.is_replay() {

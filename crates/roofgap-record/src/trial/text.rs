@@ -108,7 +108,7 @@ pub fn verified(verified: &Verified) -> String {
         list.iter().for_each(|line| _ = writeln!(out, "{what}: {line}"));
     }
     if let Some(again) = verified.again {
-        let _ = writeln!(out, "measured again: {}", ratio(again));
+        let _ = writeln!(out, "measured again in 2 pairs, without a proof: {}", ratio(again));
     }
     out
 }

@@ -12,9 +12,9 @@ pub const SAVINGS_OVERLAP: &str =
 
 /// States the upper bound on the time a finding saves.
 pub fn saving(analysis: &Analysis, finding: &Finding) -> String {
-    let of = stage_of(analysis, finding);
-    let stage = of.map(Stage::spoken).or(finding.stage.as_deref()).unwrap_or("the measured launches");
-    let devices = of.map(|stage| stage.devices_per_instance).filter(|devices| *devices > 1.0);
+    let stage = spoken_stage(analysis, finding);
+    let devices =
+        stage_of(analysis, finding).map(|stage| stage.devices_per_instance).filter(|devices| *devices > 1.0);
     let mean = devices.map_or_else(String::new, |devices| format!(", the mean of {devices:.0} GPUs"));
     // A hint for the recording saves nothing.
     let does = if finding.id == "graphs-whole" { "hides" } else { "saves at most" };
@@ -42,8 +42,7 @@ pub fn in_order(findings: &[Finding]) -> Vec<(&Finding, Vec<&Finding>)> {
 /// Names the other stages that a finding is about too; `None` without any.
 pub fn also_in(analysis: &Analysis, others: &[&Finding]) -> Option<String> {
     let stage = |other: &&Finding| {
-        let name = stage_of(analysis, other).map(Stage::spoken).or(other.stage.as_deref());
-        let (name, bound) = (name.unwrap_or("the measured launches"), time(other.bound_ns));
+        let (name, bound) = (spoken_stage(analysis, other), time(other.bound_ns));
         format!("{name} (at most {bound}, {:.1} %)", other.bound_pct)
     };
     joined_any(others.iter().map(stage), " and ").map(|stages| format!("the same in {stages}"))
@@ -67,6 +66,12 @@ pub fn disproof(finding: &Finding) -> Option<String> {
 fn lower_first(sentence: &str) -> String {
     let mut rest = sentence.chars();
     rest.next().map_or_else(String::new, |first| first.to_lowercase().chain(rest).collect())
+}
+
+/// Names the stage of a finding in a sentence.
+fn spoken_stage<'a>(analysis: &'a Analysis, finding: &'a Finding) -> &'a str {
+    let stage = stage_of(analysis, finding).map(Stage::spoken);
+    stage.or(finding.stage.as_deref()).unwrap_or("the measured launches")
 }
 
 /// Returns the stage that a finding is about.

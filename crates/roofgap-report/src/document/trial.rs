@@ -6,7 +6,8 @@ use crate::render::screen::Screen;
 use crate::render::text;
 use roofgap_analyze::compare::OTHER_CLOCK;
 use roofgap_analyze::{
-    OutputCheck, OutputEffect, Search, TimeChange, Trial, TrialRow, TrialState, TrialVerdict, Trials, Winner,
+    MeasuredTime, OutputCheck, OutputEffect, Search, TimeChange, Trial, TrialRow, TrialState, TrialVerdict,
+    Trials, Winner,
 };
 use roofgap_base::numbers::{NONE, counted, or_none, significant, size, time};
 
@@ -96,7 +97,8 @@ fn faster(time: &TimeChange) -> String {
         format!("; 95 % interval {} to {}", significant(low), significant(high))
     });
     let factor = or_none(time.ratio, significant);
-    format!("{factor} times as fast ({}{interval})", time.of.name())
+    let how = if time.of == MeasuredTime::Energy { "good" } else { "fast" };
+    format!("{factor} times as {how} ({}{interval})", time.of.name())
 }
 
 /// States the output of a changed workload in a sentence.
@@ -134,8 +136,8 @@ fn times(trial: &Trial) -> Option<Table> {
         Table::of(&rows)
             .text("change", |(row, _)| name(row))
             .text("time", |(_, time)| time.of.name())
-            .ms("before", |(_, time)| mean(&time.before_ns))
-            .ms("after", |(_, time)| mean(&time.after_ns))
+            .ms("before", |(_, time)| mean(time, &time.before_ns))
+            .ms("after", |(_, time)| mean(time, &time.after_ns))
             .number("factor", |(_, time)| time.ratio.map(significant))
             .number("interval", |(_, time)| time.interval.map(interval))
             .number("predicted at most", |(_, time)| time.bound_ratio.map(significant))
@@ -157,8 +159,10 @@ pub fn name(row: &TrialRow) -> String {
     if row.on_top_of.is_empty() { own } else { format!("{own}, on top of {}", row.on_top_of.join(", ")) }
 }
 
-fn mean(values: &[i64]) -> Option<i64> {
+/// Returns the mean of values of a time; `None` for energy.
+fn mean(of: &TimeChange, values: &[i64]) -> Option<i64> {
     let count = i64::try_from(values.len()).ok().filter(|count| *count > 0)?;
+    (of.of != MeasuredTime::Energy).then_some(())?;
     Some(values.iter().sum::<i64>() / count)
 }
 
@@ -176,16 +180,20 @@ fn sentences(trial: &Trial) -> Vec<String> {
 
 /// States the evidence of a search.
 fn evidence(search: &Search, trial: &Trial) -> impl Iterator<Item = String> {
-    let path = trial.rows.iter().filter(|row| row.verdict == TrialVerdict::Kept);
+    let kept = || trial.rows.iter().filter(|row| row.verdict == TrialVerdict::Kept);
+    // All together against the base is a step only where nothing came before it.
+    let all = trial.winner_row().filter(|all| kept().any(|row| row.knobs.len() < all.knobs.len()));
+    let path = kept().filter(|row| all.is_none_or(|all| !std::ptr::eq(*row, all)));
     let steps: Vec<String> = path
         .filter_map(|row| Some(format!("{} ({}x)", name(row), significant(row.deciding()?.ratio?))))
         .collect();
-    let gain = trial.winner_row().and_then(|row| row.deciding()?.ratio).unwrap_or(1.0);
+    let known = trial.winner_row().and_then(|row| row.deciding()?.ratio);
+    let gain = if trial.winner.is_some() { known } else { Some(1.0) };
     [
         Some(format!("Goal: {}; {} begun", search.goal, counted(search.proofs, "proof"))),
         (!steps.is_empty()).then(|| format!("Path of the best: base, then {}", steps.join(", then "))),
         search.noise_ratio.map(|noise| format!("Noise of base against base: {}x", significant(noise))),
-        search.roof_ratio.map(|roof| {
+        search.roof_ratio.zip(gain).map(|(roof, gain)| {
             let left = (roof / gain).max(1.0);
             format!("Distance to the roof: at most {}x is left", significant(left))
         }),

@@ -8,7 +8,7 @@ pub mod stacks;
 pub mod timeline;
 
 use roofgap_base::file::write_atomic_with;
-use roofgap_trace::{Ns, OpKind};
+use roofgap_trace::Ns;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 use std::fs::{self, File};
@@ -45,16 +45,6 @@ pub enum ExportError {
         /// Rejected name.
         name: String,
     },
-}
-
-/// Names the kind of a GPU operation.
-pub(crate) fn op_word(kind: OpKind) -> &'static str {
-    match kind {
-        OpKind::Kernel => "kernel",
-        OpKind::Copy => "memcpy",
-        OpKind::Set => "memset",
-        OpKind::Graph => "graph",
-    }
 }
 
 impl ExportError {

@@ -6,7 +6,7 @@
 //! The content of the tables. Times are nanoseconds on the clock of the capture; a value that was not recorded is null.
 
 use crate::bundle::Bundle;
-use crate::export::{ExportError, op_word, write_whole};
+use crate::export::{ExportError, write_whole};
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type};
 use parquet::errors::{ParquetError, Result as ParquetResult};
@@ -241,12 +241,11 @@ impl<'a> Tables<'a> {
     /// Returns the columns that all operations have.
     fn operations(&self, rows: &[u32]) -> Columns<usize> {
         let (ops, calls) = (&self.trace.ops, &self.trace.calls);
-        let kind = |r: usize| op_word(ops.kind[r]);
         Columns::of(rows.iter().map(|row| *row as usize))
             .with("start_ns", |r| ops.start[r])
             .with("end_ns", |r| ops.end[r])
             .with("duration_ns", |r| ops.duration(r))
-            .with("kind", |r| text(kind(r)))
+            .with("kind", |r| text(ops.kind[r].as_str()))
             .with("name", |r| self.name(ops.name[r]))
             .with("stage", |r| self.stage_of_call(self.call(r)))
             .with("device", |r| Some(i64::from(self.trace.devices.get(ops.device[r].index())?.number)))

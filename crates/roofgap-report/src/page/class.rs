@@ -1,6 +1,5 @@
 //! Classes of the items on the page; each has a colour.
 
-use crate::export::op_word;
 use roofgap_analyze::{Family, IdleCause};
 use roofgap_trace::{CallClass, OpKind};
 
@@ -42,7 +41,7 @@ pub fn name(position: u32) -> &'static str {
 pub fn of_op(kind: OpKind, name: &str) -> u32 {
     position(match kind {
         OpKind::Kernel => roofgap_analyze::family(name).as_str(),
-        kind => op_word(kind),
+        kind => kind.as_str(),
     })
 }
 

@@ -10,38 +10,33 @@ use super::tree::{GROUPS, Map, Node, Value};
 /// Groups of `profiling=OPTION`, which chooses the same option in each.
 pub const PROFILERS: [&str; 3] = ["profiling/nsys", "profiling/ncu", "profiling/torch"];
 
-/// Keys of its presets: the group, the key there, and the key here; `None` for one without a use here.
-const KEYS: [(&str, &str, Option<&str>); 30] = [
-    ("profiling/nsys", "capture", Some("capture_range")),
-    ("profiling/nsys", "enable", None),
-    ("profiling/ncu", "section", Some("sections")),
-    ("profiling/ncu", "enable", None),
-    ("profiling/ncu", "gating_nvtx", None),
-    ("profiling/ncu", "csv", None),
-    ("profiling/ncu", "description", None),
-    ("profiling/ncu", "ncu_cli.target_processes", Some("target_processes")),
-    ("profiling/ncu", "ncu_cli.replay_mode", Some("replay_mode")),
-    ("profiling/ncu", "ncu_cli.nvtx.include", Some("nvtx_include")),
-    ("profiling/ncu", "ncu_cli.set", Some("set")),
-    ("profiling/ncu", "ncu_cli.metrics", Some("metrics")),
-    ("profiling/ncu", "ncu_cli.sections", Some("sections")),
-    ("profiling/ncu", "ncu_cli.kernel_name_base", None),
-    ("profiling/ncu", "ncu_cli.export", None),
-    ("profiling/ncu", "ncu_cli.force_overwrite", None),
-    ("profiling/torch", "enabled", None),
-    ("profiling/torch", "activities", None),
-    ("profiling/torch", "record_shapes", None),
-    ("profiling/torch", "profile_memory", None),
-    ("profiling/torch", "with_stack", None),
-    ("profiling/torch", "group_by_input_shape", None),
-    ("profiling/torch", "rep_max_new_tokens", None),
-    ("profiling/torch", "warmup_rounds", None),
-    ("profiling/torch", "warmup_synthetic", None),
-    ("model", "path", Some("target")),
-    ("model", "preprocess", None),
-    ("runner", "hydra", None),
-    ("runner", "stage1_runner", None),
-    ("runner", "torch_profiler", None),
+/// Keys of its presets that are spelled otherwise here: the group, the key there, and the key here.
+const KEYS: [(&str, &str, &str); 9] = [
+    ("profiling/nsys", "capture", "capture_range"),
+    ("profiling/ncu", "section", "sections"),
+    ("profiling/ncu", "ncu_cli.target_processes", "target_processes"),
+    ("profiling/ncu", "ncu_cli.replay_mode", "replay_mode"),
+    ("profiling/ncu", "ncu_cli.nvtx.include", "nvtx_include"),
+    ("profiling/ncu", "ncu_cli.set", "set"),
+    ("profiling/ncu", "ncu_cli.metrics", "metrics"),
+    ("profiling/ncu", "ncu_cli.sections", "sections"),
+    ("model", "path", "target"),
+];
+
+/// Keys of its presets without a use here, by group.
+const UNUSED: [(&str, &str); 5] = [
+    ("profiling/nsys", "enable"),
+    (
+        "profiling/ncu",
+        "enable gating_nvtx csv description ncu_cli.kernel_name_base ncu_cli.export ncu_cli.force_overwrite",
+    ),
+    (
+        "profiling/torch",
+        "enabled activities record_shapes profile_memory with_stack group_by_input_shape rep_max_new_tokens warmup_rounds \
+         warmup_synthetic",
+    ),
+    ("model", "preprocess"),
+    ("runner", "hydra stage1_runner torch_profiler"),
 ];
 
 /// Keys at the top of the configuration that a runner preset may set.
@@ -90,7 +85,7 @@ pub fn overrides(text: &str) -> Result<Vec<Override>, ConfigError> {
             break;
         }
         let known = KEYS.iter().find(|(of, name, _)| *of == group && *name == key);
-        let key = known.and_then(|(.., here)| *here).unwrap_or(key);
+        let key = known.map_or(key, |(.., here)| here);
         read.key = format!("{own}.{key}");
         break;
     }
@@ -110,27 +105,26 @@ pub fn is_of_hydra(tree: &Node) -> bool {
 
 /// Gives the keys of a preset their names here, and leaves out those without a use, which the note names.
 pub fn translate(group: &str, preset: &mut Node) -> Option<String> {
-    let mut unused = Vec::new();
     let mut origin = None;
+    let mut take = |name: &str, preset: &mut Node| {
+        let node = preset.remove(&name.split('.').collect::<Vec<_>>())?;
+        origin.get_or_insert_with(|| node.origin.clone());
+        Some(node)
+    };
     for (_, name, here) in KEYS.iter().filter(|(of, ..)| *of == group) {
-        let path: Vec<&str> = name.split('.').collect();
-        let Some(mut node) = preset.remove(&path) else {
+        let Some(mut node) = take(name, preset) else {
             continue;
         };
-        origin = origin.or(Some(node.origin.clone()));
-        match here {
-            Some(here) => {
-                if *here == "metrics" {
-                    node = with_auto(node);
-                }
-                if let Value::Text(text) = &mut node.value {
-                    *text = without_working_folder(text);
-                }
-                preset.set(&[here], node);
-            }
-            None => unused.push(*name),
+        if *here == "metrics" {
+            node = with_auto(node);
         }
+        if let Value::Text(text) = &mut node.value {
+            *text = without_working_folder(text);
+        }
+        preset.set(&[here], node);
     }
+    let names = UNUSED.iter().filter(|(of, _)| *of == group).flat_map(|(_, names)| names.split_whitespace());
+    let unused: Vec<&str> = names.filter(|name| take(name, preset).is_some()).collect();
     let emptied = |node: &Node| {
         node.as_map()
             .is_some_and(|map| map.iter().all(|(_, below)| below.as_map().is_some_and(Map::is_empty)))

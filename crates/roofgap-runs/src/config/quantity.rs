@@ -21,10 +21,6 @@ pub struct Size(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Parameters(pub u64);
 
-fn expected(expected: &str, found: &str) -> Error {
-    Error::new(format!("expected {expected}, found {found:?}"))
-}
-
 /// Longest time: ten years. No sum of a few of them with a clock overflows.
 const LONGEST: Duration = Duration::from_secs(10 * 366 * 86_400);
 
@@ -63,18 +59,37 @@ fn scaled(text: &str, units: &[(&str, f64)]) -> Option<u64> {
     (0.0..=9_007_199_254_740_992.0).contains(&value).then(|| value.round() as u64)
 }
 
-impl FromStr for Span {
-    type Err = Error;
+/// Lets users write a quantity as text, and in a configuration as a number, too.
+macro_rules! quantities {
+    ($($name:ident, $expected:ident, $read:expr;)*) => {$(
+        impl FromStr for $name {
+            type Err = Error;
 
-    fn from_str(text: &str) -> Result<Self, Error> {
+            fn from_str(text: &str) -> Result<Self, Error> {
+                let read: fn(&str) -> Option<_> = $read;
+                let wrong = || Error::new(format!("expected {}, found {text:?}", $expected));
+                read(text).map(Self).ok_or_else(wrong)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                amount(deserializer, $expected)
+            }
+        }
+    )*};
+}
+
+quantities! {
+    Span, TIME, |text| {
         let duration = match text.trim().parse::<f64>() {
             Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
-            Err(_) => {
-                text.parse::<SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok())
-            }
+            Err(_) => text.parse::<SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok()),
         };
-        duration.filter(|duration| *duration <= LONGEST).map(Span).ok_or_else(|| expected(TIME, text))
-    }
+        duration.filter(|duration| *duration <= LONGEST)
+    };
+    Size, SIZE, |text| scaled(text, &BYTES);
+    Parameters, PARAMETERS, |text| scaled(text, &COUNTS).filter(|count| *count > 0);
 }
 
 impl fmt::Display for Span {
@@ -85,23 +100,6 @@ impl fmt::Display for Span {
         } else {
             write!(f, "{seconds}s")
         }
-    }
-}
-
-impl FromStr for Size {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        scaled(text, &BYTES).map(Size).ok_or_else(|| expected(SIZE, text))
-    }
-}
-
-impl FromStr for Parameters {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        let count = scaled(text, &COUNTS).filter(|count| *count > 0);
-        count.map(Parameters).ok_or_else(|| expected(PARAMETERS, text))
     }
 }
 
@@ -121,24 +119,6 @@ pub fn amount<'de, T: FromStr<Err = Error>, D: Deserializer<'de>>(
 ) -> Result<T, D::Error> {
     let text: String = text_of(Value::deserialize(deserializer)?, expected)?;
     text.parse().map_err(de::Error::custom)
-}
-
-impl<'de> Deserialize<'de> for Span {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        amount(deserializer, TIME)
-    }
-}
-
-impl<'de> Deserialize<'de> for Size {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        amount(deserializer, SIZE)
-    }
-}
-
-impl<'de> Deserialize<'de> for Parameters {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        amount(deserializer, PARAMETERS)
-    }
 }
 
 impl Serialize for Span {

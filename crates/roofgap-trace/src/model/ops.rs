@@ -20,6 +20,16 @@ pub enum OpKind {
 }
 
 impl OpKind {
+    /// Returns the word in exports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Copy => "memcpy",
+            Self::Set => "memset",
+            Self::Graph => "graph",
+        }
+    }
+
     /// Returns the name of a copy of one of CUPTI's kinds.
     pub(crate) fn copy_name(kind: i64) -> &'static str {
         const NAMES: [&str; 13] = [

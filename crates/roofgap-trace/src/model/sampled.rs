@@ -1,6 +1,7 @@
 //! Hardware counters that were sampled while the program ran.
 
 use super::{DeviceId, Ns};
+use roofgap_base::stats::median;
 
 /// A counter that is sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -82,9 +83,7 @@ impl SampledCounters {
         let mut times: Vec<Ns> = rows.iter().map(|row| row.0).collect();
         times.dedup();
         let mut intervals: Vec<Ns> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        intervals.sort_unstable();
-        let most =
-            intervals.get(intervals.len() / 2).map_or(0, |median| median.saturating_mul(MOST_INTERVALS));
+        let most = median(&mut intervals).map_or(0, |median| median.saturating_mul(MOST_INTERVALS));
         let (mut spans, mut metrics) = (Vec::new(), Vec::<(SampledMetric, Vec<f32>)>::new());
         for (sample, next) in rows.chunk_by(|a, b| a.0 == b.0).zip(times.iter().skip(1)) {
             let at = sample[0].0;

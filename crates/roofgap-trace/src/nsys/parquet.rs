@@ -22,10 +22,6 @@ use std::sync::Arc;
 /// Rows that are decoded at a time.
 const BATCH: usize = 8192;
 
-/// Limits of a table: its rows, and its size without compression in bytes, by the size of its file.
-const MOST_ROWS: fn(u64) -> u64 = |bytes| (1 << 16) + 16 * bytes;
-const MOST_BYTES: fn(u64) -> u64 = |bytes| (64 << 20) + 200 * bytes;
-
 /// A folder of tables.
 pub struct Folder {
     path: PathBuf,
@@ -68,7 +64,8 @@ impl Folder {
         let rows = total(&mut groups.iter().map(|group| group.num_rows()));
         let columns = groups.iter().flat_map(|group| group.columns());
         let unpacked = total(&mut columns.map(|column| column.uncompressed_size()));
-        if rows > MOST_ROWS(bytes) || unpacked > MOST_BYTES(bytes) {
+        // No table of nsys is packed as tightly.
+        if rows > (1 << 16) + 16 * bytes || unpacked > (64 << 20) + 200 * bytes {
             let what = format!("{rows} rows in {unpacked} bytes, too many for a file of {bytes} bytes");
             return Err(self.damaged(table, &ParquetError::General(what)));
         }
@@ -273,18 +270,6 @@ impl Tables for Folder {
         let (Some(file), Some(path)) = (self.file(table)?, self.files.get(table)) else { return Ok(()) };
         self.read.borrow_mut().insert(table.to_owned());
         Self::rows(path, &file, columns, row).map_err(|error| self.damaged(table, &error))
-    }
-
-    fn scan<S: Send>(
-        &self,
-        table: &str,
-        columns: &[&str],
-        new: impl Fn(usize) -> S + Sync,
-        row: impl Fn(&mut S, &[Value<'_>]) + Sync,
-    ) -> Result<Vec<S>, ReadError> {
-        let mut state = new(0);
-        self.each(table, columns, |values| row(&mut state, values))?;
-        Ok(vec![state])
     }
 }
 

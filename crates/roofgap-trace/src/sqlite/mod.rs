@@ -77,7 +77,11 @@ pub trait Tables {
         columns: &[&str],
         new: impl Fn(usize) -> S + Sync,
         row: impl Fn(&mut S, &[Value<'_>]) + Sync,
-    ) -> Result<Vec<S>, ReadError>;
+    ) -> Result<Vec<S>, ReadError> {
+        let mut state = new(0);
+        self.each(table, columns, |values| row(&mut state, values))?;
+        Ok(vec![state])
+    }
 }
 
 /// A SQLite file opened read-only.

@@ -4,6 +4,7 @@ use clap::ValueEnum;
 use roofgap_analyze::Options;
 use roofgap_analyze::gpu::{Dtype, UserLimits};
 use roofgap_analyze::model::{Architecture, Tokens, preset};
+use roofgap_base::clock::ns;
 use roofgap_base::error::Error;
 use roofgap_collect::command::word_text;
 use roofgap_runs::config::{ConfigProps, Span};
@@ -100,7 +101,7 @@ fn unprofiled(text: &str) -> Result<(String, i64), Error> {
     if span.is_zero() {
         return Err(Error::new("a step takes more than no time"));
     }
-    Ok((stage.to_owned(), i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)))
+    Ok((stage.to_owned(), ns(span)))
 }
 
 /// Returns the model that `--model` names: a preset, or a Hugging Face `config.json`.

@@ -2,7 +2,7 @@
 
 use super::common::{Base, Composition, Format};
 use clap::Subcommand;
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use roofgap_analyze::{Goal, MeasuredTime};
 use roofgap_base::error::Error;
 use roofgap_collect::command::CommandLine;
@@ -111,8 +111,8 @@ pub struct Tune {
     #[arg(required = true, value_name = "RUN_OR_CONFIG")]
     pub run: Option<String>,
     /// Quantity to improve
-    #[arg(long, default_value = "throughput", value_parser = PossibleValuesParser::new(Goal::ALL.iter().map(|goal| goal.as_str())))]
-    pub goal: String,
+    #[arg(long, default_value = "throughput", value_parser = goals())]
+    pub goal: Goal,
     /// Time to spend on runs, those of an interrupted search included
     #[arg(long, value_name = "TIME", default_value = "20m")]
     pub budget: Span,
@@ -163,6 +163,11 @@ pub enum TuneCheck {
 }
 
 /// Parses a limit of a time.
+fn goals() -> impl TypedValueParser<Value = Goal> {
+    let names = PossibleValuesParser::new(Goal::ALL.iter().map(|goal| goal.as_str()));
+    names.map(|name| Goal::named(&name).unwrap_or_default())
+}
+
 fn limit(text: &str) -> Result<(MeasuredTime, Duration), Error> {
     let (name, most) = text.split_once('=').unwrap_or((text, ""));
     let of = match name {

@@ -5,7 +5,8 @@ use super::signals::cancel_on_signal;
 use super::{answer, session};
 use crate::args::{Format, Try, Tune, TuneCheck};
 use crate::printer::Printer;
-use roofgap_analyze::{Goal, TRY_SCHEMA, TrialVerdict, Trials};
+use roofgap_analyze::{Goal, MeasuredTime, TRY_SCHEMA, TrialVerdict, Trials};
+use roofgap_base::clock::ns;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_base::file::read_text;
@@ -13,7 +14,7 @@ use roofgap_collect::child::cancel_probes_with;
 use roofgap_record::run::{ProfileProps, profile};
 use roofgap_record::trial::{self, SearchProps, TrialEvent, TrialProps, search, text};
 use roofgap_report::{time, tried_text};
-use roofgap_runs::config::{ConfigProps, compose};
+use roofgap_runs::config::{ConfigProps, compose, read_space};
 use roofgap_runs::run_dir::{Layout, PhaseName, RunRef, resolve};
 use std::io::{BufRead, IsTerminal, stderr, stdin};
 use std::path::{Path, PathBuf};
@@ -43,18 +44,21 @@ pub fn run(args: Try, printer: &Printer) -> Result<Exit, Error> {
 }
 
 pub fn tune(args: Tune, printer: &Printer) -> Result<Exit, Error> {
-    let Some(wanted) = args.run else {
-        return match args.check {
-            Some(TuneCheck::Verify { file, run, format }) => verify(&file, run, format, printer),
-            None => Ok(Exit::Done),
-        };
-    };
+    if let Some(TuneCheck::Verify { file, run, format }) = args.check {
+        return verify(&file, run, format, printer);
+    }
+    let wanted = args.run.unwrap_or_default();
     if !args.least.is_finite() || args.least < 1.0 {
         return Err(Error::new("--least is a ratio of at least 1, such as 1.02"));
     }
-    let space =
-        args.space.map(|file| read_text(&file).map_err(Error::io("read", &file)).map(|text| (text, file)));
-    let space = space.transpose()?.map(|(text, file)| search::read_space(&text, &file)).transpose()?;
+    let of_request = |(of, _): &(MeasuredTime, Duration)| *of == MeasuredTime::Request;
+    if args.goal == Goal::Goodput && (args.limits.is_empty() || args.limits.iter().any(of_request)) {
+        return Err(Error::new("the goal goodput needs --limit ttft=TIME or tpot=TIME, and knows no others"));
+    }
+    let space = match &args.space {
+        Some(file) => read_space(&read_text(file).map_err(Error::io("read", file))?, file)?,
+        None => Vec::new(),
+    };
     let config = PathBuf::from(&wanted);
     let is_config = config.is_file() && config.extension().is_some_and(|end| end == "yaml" || end == "yml");
     let run = if is_config && !args.dry_run {
@@ -63,6 +67,9 @@ pub fn tune(args: Tune, printer: &Printer) -> Result<Exit, Error> {
         let cancel = cancel_on_signal()?;
         let outcome =
             profile(&session(compose(&props)?)?, &cancel, &mut |event| progress.print(&event, printer))?;
+        if matches!(outcome.exit, Exit::Interrupted | Exit::ProgramFailed) {
+            return Ok(outcome.exit);
+        }
         RunRef::at(&outcome.run_dir)
     } else if is_config {
         return Err(Error::new(
@@ -75,15 +82,15 @@ pub fn tune(args: Tune, printer: &Printer) -> Result<Exit, Error> {
         session: session_of(&run.path)?,
         run: absolute(run),
         findings: Vec::new(),
-        all: space.is_none(),
+        all: space.is_empty(),
         env: Vec::new(),
         budget: args.budget.0,
         repeats: 2,
         accept_changed_output: args.accept_changed_output,
         search: Some(SearchProps {
-            goal: Goal::named(&args.goal).unwrap_or_default(),
+            goal: args.goal,
             limits: args.limits,
-            space: space.unwrap_or_default(),
+            space,
             max_memory_bytes: args.max_memory.map(|size| size.0),
             least_ratio: args.least,
             accepts_proposals: args.accept_proposals,
@@ -173,13 +180,12 @@ fn print(event: &TrialEvent<'_>, watched: &mut Progress<'_>, printer: &Printer) 
     match event {
         TrialEvent::RunBegins { label, pair } => printer.status_line(&format!("pair {pair}: {label}")),
         TrialEvent::Tick { label, pair, elapsed, left } => {
-            let ns = |span: Duration| time(i64::try_from(span.as_nanos()).unwrap_or(i64::MAX));
-            let left = ns(left.saturating_sub(*elapsed));
-            printer.status_line(&format!("pair {pair}: {label} ... {}, {left} left", ns(*elapsed)));
+            let left = time(ns(left.saturating_sub(*elapsed)));
+            printer.status_line(&format!("pair {pair}: {label} ... {}, {left} left", time(ns(*elapsed))));
         }
         TrialEvent::RunEnds { label, pair, time: (of, ns) } => {
             printer.status_line("");
-            printer.progress(&format_args!("pair {pair}: {label}: {of} {}", time(*ns)));
+            printer.progress(&format_args!("pair {pair}: {label}: {} {}", of.name(), of.amount(*ns)));
         }
         TrialEvent::RunFails { label, why } => {
             printer.status_line("");

@@ -1,6 +1,6 @@
 //! Kernels: too small, not fused, off the tensor cores, and the advice of ncu's own rules.
 
-use super::memory::{SHORT_NS, above_roof_ns, busiest_pct};
+use super::memory::{above_roof_ns, busiest_pct, is_long};
 use crate::counters::Measured;
 use crate::findings::evidence::{ChainUse, ShapeUse};
 use crate::findings::rule::{View, percent};
@@ -252,8 +252,7 @@ pub fn tensor_cores_idle(view: &View<'_>) -> Option<Finding> {
         counted.unwrap_or_else(|| is_fp32_attention(k) || on_cuda_cores(&k.name))
     };
     // A product that is mostly its start and its end gains nothing by faster arithmetic.
-    let is_long = |k: &&Kernel| k.total_ns > SHORT_NS.saturating_mul(k.calls as i64);
-    let slow: Vec<_> = products().filter(is_slow).filter(is_long).collect();
+    let slow: Vec<_> = products().filter(is_slow).filter(|k| is_long(k.total_ns, k.calls)).collect();
     let attends = slow.iter().any(|k| is_fp32_attention(k));
     // TF32 is a setting of matrix products alone.
     let formats = [Dtype::Tf32, Dtype::Bf16, Dtype::Fp16];

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Share of the bandwidth, in %, from which on a kernel is at the memory roof, as ncu has it.
 const AT_ROOF_PCT: f64 = 80.0;
 /// Time of a launch that is mostly its start and its end, ns, whatever it does.
-pub const SHORT_NS: i64 = 5_000;
+const SHORT_NS: i64 = 5_000;
 /// Share of the peak of the memory system, in %, below which a kernel does not wait for its bandwidth.
 const LEAST_MEMORY_PCT: f64 = 20.0;
 
@@ -180,7 +180,7 @@ pub fn below_every_peak(view: &View<'_>) -> Option<Finding> {
             && !waits_for_memory(row)
             && (occupancy >= LOW_PCT || busiest_pct(&row.row) >= NEAR_ROOF_PCT)
             && busiest_pct(&row.row) < AT_ROOF_PCT
-            && is_long(row)
+            && is_long(row.timeline_total_ns, row.timeline_calls)
     };
     let kernels: Vec<&Measured> = view.counters().filter(is_nobodys).collect();
     let (largest, total_ns) = largest(&kernels)?;
@@ -244,15 +244,17 @@ fn waits_for_memory(row: &Measured) -> bool {
     match (row.bound, row.row.dram_pct, row.row.memory_pct, row.row.sm_pct) {
         (Some(Bound::Dram), ..) => row.reached_pct.is_some_and(|pct| pct < AT_ROOF_PCT),
         (Some(Bound::Latency), Some(_), Some(memory), Some(sm)) => {
-            memory > CLEARLY * sm && memory >= LEAST_MEMORY_PCT && is_long(row)
+            memory > CLEARLY * sm
+                && memory >= LEAST_MEMORY_PCT
+                && is_long(row.timeline_total_ns, row.timeline_calls)
         }
         _ => false,
     }
 }
 
 /// Tells whether a launch takes longer than it takes any kernel to start and to end.
-pub fn is_long(row: &Measured) -> bool {
-    row.timeline_total_ns > SHORT_NS.saturating_mul(row.timeline_calls as i64)
+pub fn is_long(total_ns: i64, calls: u64) -> bool {
+    total_ns > SHORT_NS.saturating_mul(calls as i64)
 }
 
 /// The row with the most time in the stage, and the time of all.

@@ -68,33 +68,22 @@ pub static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
             .keeps(Keeps::Bytes)
             .confidence(Confidence::Bounded),
         one("memory-at-roof", Cause::Bytes, memory::at_the_roof)
-            .needs(Needs::Counters)
-            .rows(Rows::Kernels(&[]))
+            .counted()
             .keeps(Keeps::Flops)
             .confidence(Confidence::Bounded),
         one("memory-below-roof", Cause::Kernels, memory::far_from_the_roof)
-            .needs(Needs::Counters)
-            .rows(Rows::Kernels(&[]))
+            .counted()
             .confidence(Confidence::Bounded),
         one("cache-bound", Cause::Kernels, memory::bound_by_a_cache)
-            .needs(Needs::Counters)
-            .rows(Rows::Kernels(&[]))
+            .counted()
             .confidence(Confidence::Bounded),
         each("low-occupancy", Cause::Kernels, occupancy::low_occupancy)
-            .needs(Needs::Counters)
-            .rows(Rows::Kernels(&[]))
+            .counted()
             .confidence(Confidence::Bounded),
-        one(ABOVE_ROOF, Cause::Kernels, memory::below_every_peak)
-            .needs(Needs::Counters)
-            .rows(Rows::Kernels(&[]))
-            .confidence(Confidence::Guessed),
-        one("small-blocks", Cause::Kernels, kernels::small_blocks)
-            .needs(Needs::Counters)
-            .rows(Rows::Kernels(&[]))
-            .confidence(Confidence::Bounded),
+        one(ABOVE_ROOF, Cause::Kernels, memory::below_every_peak).counted().confidence(Confidence::Guessed),
+        one("small-blocks", Cause::Kernels, kernels::small_blocks).counted().confidence(Confidence::Bounded),
         one("small-kernels", Cause::Kernels, kernels::small_kernels)
-            .needs(Needs::Counters)
-            .rows(Rows::Kernels(&[]))
+            .counted()
             .confidence(Confidence::Guessed),
         one("throttled", Cause::Clock, vitals::throttled)
             .rows(Rows::Kernels(&[]))
@@ -102,10 +91,7 @@ pub static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         one("clock-ramp", Cause::Clock, vitals::clock_ramp).confidence(Confidence::Bounded),
         one("idle-power", Cause::Launches, vitals::idle_power).confidence(Confidence::Guessed),
         one("other-tenant", Cause::Tenant, vitals::other_tenant).confidence(Confidence::Guessed),
-        each("ncu-*", Cause::Kernels, kernels::ncu_rules)
-            .needs(Needs::Counters)
-            .rows(Rows::Kernels(&[]))
-            .confidence(Confidence::Bounded),
+        each("ncu-*", Cause::Kernels, kernels::ncu_rules).counted().confidence(Confidence::Bounded),
         one("step-tail", Cause::Steps, steps::long_tail).rows(Rows::Steps),
         one("gaps-between-steps", Cause::Host, serving::between_steps).rows(Rows::Steps),
         one("latency-outside-steps", Cause::Host, serving::outside_steps),

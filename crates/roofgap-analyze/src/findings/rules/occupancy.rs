@@ -34,7 +34,8 @@ fn of_kernel(view: &View<'_>, measured: &Measured) -> Option<Finding> {
     let (achieved, roof) = (row.occupancy_pct?, row.sm_pct?.max(row.memory_pct?).min(100.0));
     let share = percent(measured.timeline_total_ns, kernel_ns);
     let too_small = measured.advice.iter().any(|advice| advice.text.contains(SMALL_GRID));
-    let shows = too_small || achieved < LOW_PCT && is_long(measured);
+    let shows =
+        too_small || achieved < LOW_PCT && is_long(measured.timeline_total_ns, measured.timeline_calls);
     if !shows || roof >= NEAR_ROOF_PCT || share < LEAST_KERNEL_PCT {
         return None;
     }

@@ -1,6 +1,6 @@
 //! Runs the program without a profiler: the reference for profiler overhead, and the proof that the program works.
 
-use crate::ns;
+use roofgap_base::clock::ns;
 use std::path::Path;
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Measures the plan with one ncu run inside a time budget.
 
-use crate::ns;
+use roofgap_base::clock::ns;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};

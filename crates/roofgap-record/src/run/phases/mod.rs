@@ -19,7 +19,7 @@ pub(crate) mod sampler;
 mod select;
 mod timeline;
 
-use crate::ns;
+use roofgap_base::clock::ns;
 use std::time::Duration;
 
 use roofgap_analyze::StageSet;

@@ -13,7 +13,7 @@ mod tracks;
 
 use crate::bundle::Bundle;
 use crate::document::kernels::COUNTER_SHARES;
-use crate::export::{ExportError, op_word, write_whole};
+use crate::export::{ExportError, write_whole};
 use chrome::Chrome;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -201,7 +201,7 @@ fn operations(
         };
         let time: (Ns, Ns) = (ops.start[row], ops.end[row]);
         let name = trace.names.get(ops.name[row]);
-        let category = op_word(ops.kind[row]);
+        let category = ops.kind[row].as_str();
         let call = launches.call_of_op.get(row).copied().unwrap_or(NO_CALL) as usize;
         let mut args = Vec::with_capacity(5);
         if ops.kind[row] == OpKind::Kernel {

@@ -42,11 +42,9 @@ impl Names {
         }
         let number = self.written.len() as u64 + 1;
         self.written.insert(name.into(), number);
-        let (mut entry, mut data, mut packet) = (Message::default(), Message::default(), Message::default());
-        entry.number(1, number).text(2, name);
-        data.message(self.field, &entry);
-        packet.message(12, &data).number(13, NEEDED);
-        (number, Some(packet))
+        let entry = Message::default().number(1, number).text(2, name);
+        let data = Message::default().message(self.field, &entry);
+        (number, Some(Message::default().message(12, &data).number(13, NEEDED)))
     }
 }
 
@@ -63,30 +61,30 @@ impl Message {
         self.0.push(value as u8);
     }
 
-    fn number(&mut self, field: u64, value: u64) -> &mut Self {
+    fn number(mut self, field: u64, value: u64) -> Self {
         self.varint(field << 3);
         self.varint(value);
         self
     }
 
-    fn double(&mut self, field: u64, value: f64) -> &mut Self {
+    fn double(mut self, field: u64, value: f64) -> Self {
         self.varint(field << 3 | 1);
         self.0.extend_from_slice(&value.to_le_bytes());
         self
     }
 
-    fn bytes(&mut self, field: u64, bytes: &[u8]) -> &mut Self {
+    fn bytes(mut self, field: u64, bytes: &[u8]) -> Self {
         self.varint(field << 3 | 2);
         self.varint(bytes.len() as u64);
         self.0.extend_from_slice(bytes);
         self
     }
 
-    fn text(&mut self, field: u64, text: &str) -> &mut Self {
+    fn text(self, field: u64, text: &str) -> Self {
         self.bytes(field, text.as_bytes())
     }
 
-    fn message(&mut self, field: u64, message: &Message) -> &mut Self {
+    fn message(self, field: u64, message: &Message) -> Self {
         self.bytes(field, &message.0)
     }
 }
@@ -121,24 +119,19 @@ impl<'a> Perfetto<'a> {
             queues: HashMap::new(),
             counters: HashMap::new(),
         };
-        let mut packet = Message::default();
-        packet.number(13, CLEARED);
-        writer.packet(packet)?;
+        writer.packet(Message::default().number(13, CLEARED))?;
         Ok(writer)
     }
 
-    fn packet(&mut self, mut packet: Message) -> io::Result<()> {
-        packet.number(10, SEQUENCE);
-        let mut document = Message::default();
-        document.message(1, &packet);
+    fn packet(&mut self, packet: Message) -> io::Result<()> {
+        let document = Message::default().message(1, &packet.number(10, SEQUENCE));
         self.out.write_all(&document.0)
     }
 
     /// Begins a packet at a time.
     fn at(&self, at: Ns) -> Message {
-        let mut packet = Message::default();
-        packet.number(8, at.saturating_sub(self.first).max(0) as u64).number(13, NEEDED);
-        packet
+        let at = at.saturating_sub(self.first).max(0) as u64;
+        Message::default().number(8, at).number(13, NEEDED)
     }
 
     fn uuid(&self, Track { pid, tid }: Track) -> u64 {
@@ -152,12 +145,11 @@ impl<'a> Perfetto<'a> {
         Ok(number)
     }
 
-    fn describe(&mut self, mut track: Message, uuid: u64, order: i64) -> io::Result<()> {
+    fn describe(&mut self, track: Message, uuid: u64, order: i64) -> io::Result<()> {
         // Positions are below the number of threads; a negative one would take ten bytes.
-        track.number(1, uuid).number(11, EXPLICIT).number(12, order.clamp(0, i64::from(i32::MAX)) as u64);
-        let mut packet = Message::default();
-        packet.message(60, &track);
-        self.packet(packet)
+        let order = order.clamp(0, i64::from(i32::MAX)) as u64;
+        let track = track.number(1, uuid).number(11, EXPLICIT).number(12, order);
+        self.packet(Message::default().message(60, &track))
     }
 
     /// Returns the track of a counter, which is described when it is first used.
@@ -169,28 +161,21 @@ impl<'a> Perfetto<'a> {
         // Threads are numbered from below.
         let uuid = process | (u64::from(u32::MAX) - known.len() as u64);
         known.push((name.into(), uuid));
-        let mut track = Message::default();
-        track.text(2, name).number(5, process).message(8, &Message::default());
+        let track = Message::default().text(2, name).number(5, process).message(8, &Message::default());
         self.describe(track, uuid, 0)?;
         Ok(uuid)
     }
 
-    fn event(&mut self, kind: Type, uuid: u64, at: Ns, mut event: Message) -> io::Result<()> {
-        event.number(9, kind as u64).number(11, uuid);
-        let mut packet = self.at(at);
-        packet.message(11, &event);
-        self.packet(packet)
+    fn event(&mut self, kind: Type, uuid: u64, at: Ns, event: Message) -> io::Result<()> {
+        let event = event.number(9, kind as u64).number(11, uuid);
+        self.packet(self.at(at).message(11, &event))
     }
 
     fn named(&mut self, category: &str, name: &str) -> io::Result<Message> {
         let (number, new) = self.names.number(name);
         new.map_or(Ok(()), |packet| self.packet(packet))?;
-        let mut event = Message::default();
-        event.number(10, number);
-        if !category.is_empty() {
-            event.text(22, category);
-        }
-        Ok(event)
+        let event = Message::default().number(10, number);
+        Ok(if category.is_empty() { event } else { event.text(22, category) })
     }
 
     fn span(&mut self, uuid: u64, (start, end): (Ns, Ns), event: Message) -> io::Result<()> {
@@ -207,18 +192,15 @@ impl Writer for Perfetto<'_> {
     }
 
     fn process(&mut self, pid: u32, name: &str, order: i64) -> io::Result<()> {
-        let (mut track, mut process) = (Message::default(), Message::default());
-        process
-            .number(1, u64::from(self.first_pid.saturating_add(pid)))
-            .text(6, &format!("{}{name}", self.prefix));
-        track.message(3, &process);
+        let number = u64::from(self.first_pid.saturating_add(pid));
+        let process = Message::default().number(1, number).text(6, &format!("{}{name}", self.prefix));
+        let track = Message::default().message(3, &process);
         let uuid = self.uuid(Track { pid, tid: 0 });
         self.describe(track, uuid, order)
     }
 
     fn thread(&mut self, track: Track, name: &str, order: i64) -> io::Result<()> {
-        let mut message = Message::default();
-        message.text(2, name).number(5, self.uuid(Track { tid: 0, ..track }));
+        let message = Message::default().text(2, name).number(5, self.uuid(Track { tid: 0, ..track }));
         self.describe(message, self.uuid(track), order)
     }
 
@@ -231,14 +213,13 @@ impl Writer for Perfetto<'_> {
     fn slice(&mut self, Slice { track, category, name, time, args }: Slice<'_>) -> io::Result<()> {
         let mut event = self.named(category, name)?;
         for (key, value) in args {
-            let mut note = Message::default();
-            note.text(10, key);
-            match value {
+            let note = Message::default().text(10, key);
+            let note = match value {
                 Arg::Number(number) => note.number(4, *number as u64),
                 Arg::Size(size) => note.text(6, &format!("{size:?}")),
                 Arg::Text(text) => note.text(6, text),
             };
-            event.message(4, &note);
+            event = event.message(4, &note);
         }
         self.span(self.uuid(track), time, event)
     }
@@ -247,38 +228,33 @@ impl Writer for Perfetto<'_> {
         let (start, end) = time;
         let stage = self.gpu_name(name)?;
         let queue = self.queues.get(&self.uuid(track)).copied().unwrap_or_default();
-        let mut event = Message::default();
-        event.number(2, end.saturating_sub(start).max(0) as u64).number(13, queue).number(14, stage);
-        event.number(11, u64::from(track.pid.saturating_sub(super::tracks::device(0))));
+        let length = end.saturating_sub(start).max(0) as u64;
+        let mut event = Message::default().number(2, length).number(13, queue).number(14, stage);
+        event = event.number(11, u64::from(track.pid.saturating_sub(super::tracks::device(0))));
         let mut launch = Message::default();
         for (key, value) in [("category", Arg::Text(category))].iter().chain(args) {
             let text = match value {
                 Arg::Number(number) => number.to_string(),
                 Arg::Size(size) => {
-                    let mut sides = Message::default();
-                    (1..).zip(size).for_each(|(field, side)| _ = sides.number(field, u64::from(*side)));
-                    launch.message(if *key == "grid" { 1 } else { 2 }, &sides);
+                    let [x, y, z] = size.map(u64::from);
+                    let sides = Message::default().number(1, x).number(2, y).number(3, z);
+                    launch = launch.message(if *key == "grid" { 1 } else { 2 }, &sides);
                     continue;
                 }
                 Arg::Text(text) => (*text).to_owned(),
             };
-            let mut extra = Message::default();
-            extra.text(1, key).text(2, &text);
-            event.message(6, &extra);
+            event = event.message(6, &Message::default().text(1, key).text(2, &text));
         }
         if !launch.0.is_empty() {
-            event.message(21, &launch);
+            event = event.message(21, &launch);
         }
-        let mut packet = self.at(start);
-        packet.message(53, &event);
-        self.packet(packet)
+        self.packet(self.at(start).message(53, &event))
     }
 
     fn async_slice(&mut self, track: Track, name: &str, time: (Ns, Ns), id: u64) -> io::Result<()> {
         // Ranges that overlap need a track each; those of one name share it in the viewer.
         let event = self.named("range", name)?;
-        let mut message = Message::default();
-        message.text(2, name).number(5, self.uuid(track));
+        let message = Message::default().text(2, name).number(5, self.uuid(track));
         let uuid = 1 << 62 | u64::from(self.first_pid) << 32 | id;
         self.describe(message, uuid, 0)?;
         self.span(uuid, time, event)
@@ -296,9 +272,7 @@ impl Writer for Perfetto<'_> {
     fn counter(&mut self, pid: u32, name: &str, at: Ns, value: f64) -> io::Result<()> {
         let parent = self.uuid(Track { pid, tid: 0 });
         let uuid = self.counter_track(parent, name)?;
-        let mut event = Message::default();
-        event.double(44, value);
-        self.event(Type::Counter, uuid, at, event)
+        self.event(Type::Counter, uuid, at, Message::default().double(44, value))
     }
 
     fn finish(&mut self) -> io::Result<()> {
