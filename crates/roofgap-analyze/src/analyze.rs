@@ -223,9 +223,9 @@ impl Timed {
         for (at, (evidence, gaps)) in evidence.iter_mut().zip(&gaps).enumerate() {
             evidence.longest_launch_gap = launch_gap(trace, gaps.longest_ns, gaps.longest_before);
             evidence.other_work = other_work(trace, index, gaps);
-            let steady = stages.get(at).and_then(|stage| stage.warm().steady.as_ref());
-            if let Some(tail) = steady.and_then(|steady| steady.tail) {
-                evidence.spike = findings::spike(&meter, at, &tail);
+            if let Some(stage) = stages.get_mut(at) {
+                let tail = stage.warm().steady.as_ref().and_then(|steady| steady.tail);
+                stage.spikes = findings::spikes(&meter, at, tail);
             }
         }
         add_communication(&mut stages, &evidence, trace, index);
