@@ -300,6 +300,13 @@ impl Rated {
         facts.add_utilisation(analysis);
         let baseline = vitals::Baseline { vitals: &options.baseline_vitals, account: program };
         vitals::attach(analysis, inputs.trace, &attributed.index, gpu.as_ref().ok(), &baseline);
+        let served = analysis.stages.iter().filter(|stage| stage.requests.is_some());
+        let joules =
+            served.map(|stage| Some(stage.vitals.as_ref()?.energy.as_ref()?.joules)).sum::<Option<f64>>();
+        let receipts = analysis.serving.as_mut().and_then(|serving| serving.receipts.as_mut());
+        if let Some((receipts, joules)) = receipts.zip(joules) {
+            serving::add_energy(receipts, joules);
+        }
         vitals::add_costs(analysis, options.prices);
         let model = model.ok();
         analysis.workload =

@@ -26,8 +26,11 @@ const FAR_LONGER: Ns = 4;
 /// Calls before a step among which one may still run.
 const CALLS_BEFORE: usize = 256;
 
+/// Times since the epoch are after this, ns; others count from the start of a machine or a program.
+const THIS_CENTURY_NS: Ns = 946_684_800_000_000_000;
+
 /// Range in which Python collects garbage, as the annotation of a program names it.
-const COLLECTION: (&str, &str) = ("roofgap", "gc");
+const COLLECTION: &str = "roofgap:gc";
 
 /// Lists the steps of a stage that took more than twice the time that their work explains, in order. That of `tail` is among them.
 pub fn spikes(meter: &StageMeter<'_>, stage: usize, tail: Option<Tail>) -> Vec<Spike> {
@@ -58,6 +61,7 @@ pub fn spikes(meter: &StageMeter<'_>, stage: usize, tail: Option<Tail>) -> Vec<S
         Spike {
             step: at as u64 + 1,
             start_ns: step.span.map(|span| span.0 - begin),
+            unix_ns: step.span.map(|span| span.0 + meter.trace.utc_offset).filter(|at| *at > THIS_CENTURY_NS),
             time_ns: step.time_ns,
             expected_ns: expected[at],
             missing: causes.missing(part.cause).map(str::to_owned),
@@ -136,8 +140,8 @@ impl<'a> Causes<'a> {
     fn of(meter: &'a StageMeter<'a>) -> Self {
         let trace = meter.trace;
         let mut collections: FxHashMap<ProcessId, IntervalSet> = FxHashMap::default();
-        if let (Some(domain), Some(name)) = (trace.names.find(COLLECTION.0), trace.names.find(COLLECTION.1)) {
-            for range in trace.ranges.rows.iter().filter(|row| (row.domain, row.name) == (domain, name)) {
+        if let Some(name) = trace.names.find(COLLECTION) {
+            for range in trace.ranges.rows.iter().filter(|row| row.name == name) {
                 collections.entry(range.process).or_default().add(range.start, range.end);
             }
         }

@@ -174,6 +174,8 @@ results! {
         pub step: u64,
         /// Start, ns from the first event of the capture; null without GPU work.
         pub start_ns: Option<i64>,
+        /// The same, ns since the epoch; null where the capture does not tell.
+        pub unix_ns: Option<i64>,
         /// Time, ns.
         pub time_ns: i64,
         /// Time that its work explains, ns.

@@ -3,7 +3,7 @@
 use crate::programs::{GEMM, NCCL, Program, US, decode};
 use roofgap_analyze::{Analysis, Spike, SpikeCause};
 use roofgap_trace::vitals::{GpuState, GpuUser, GpuVitals};
-use roofgap_trace::{NOT_RUNNING, Range};
+use roofgap_trace::{Mark, NOT_RUNNING, Range};
 
 const MS: i64 = 1_000 * US;
 const STEPS: usize = 24;
@@ -125,11 +125,11 @@ fn a_marked_collection_is_the_cause_of_the_gap_around_it() {
         },
     );
     let trace = &mut program.trace;
-    let (domain, name) = (trace.names.intern("roofgap"), trace.names.intern("gc"));
+    let name = trace.names.intern("roofgap:gc");
     let step =
         trace.ranges.rows.iter().filter(|row| trace.names.get(row.name) == "decode_step").nth(SLOW - 1);
     let step = *step.unwrap();
-    trace.ranges.rows.push(Range { start: step.end - 40 * MS, end: step.end - MS, domain, name, ..step });
+    trace.ranges.rows.push(Range { start: step.end - 40 * MS, end: step.end - MS, name, ..step });
     let spike = single(&program.analysis());
     assert_eq!(spike.cause, SpikeCause::GarbageCollection);
 }
@@ -202,4 +202,37 @@ fn the_finding_names_the_cause_and_its_remedy() {
     assert!(found.action.starts_with("The thread waits for a lock"), "{}", found.action);
     assert_eq!(found.evidence["cause"].as_str(), Some("lock"));
     assert_eq!(found.evidence["steps_with_cause"].as_u64(), Some(1));
+}
+
+/// Marks say which requests are in the steps from there on; their receipts add up to the steps to the nanosecond.
+#[test]
+fn receipts_add_up_to_the_steps() {
+    let mut program = Program::on(1);
+    let mark = |p: &mut Program, text: &str| {
+        let (domain, name) = (p.trace.names.intern(""), p.trace.names.intern(text));
+        let thread = p.trace.calls.thread[0];
+        p.trace.ranges.marks.push(Mark { at: p.now, domain, name, thread });
+    };
+    for at in 0..30 {
+        program.range("execute_context_0(0)_generation_3(3)", |p| {
+            p.kernel(GEMM, 0, 100 * US + at);
+            p.now += 50 * US;
+            p.kernel(GEMM, 0, 101 * US);
+            match at {
+                3 => mark(p, "roofgap:requests a:512 b:1 c:1"),
+                20 => mark(p, "roofgap:requests b:1 d:2"),
+                _ => {}
+            }
+            p.wait();
+        });
+    }
+    let analysis = program.analysis();
+    let receipts = analysis.serving.unwrap().receipts.unwrap();
+    assert_eq!((receipts.steps, receipts.unassigned_steps, receipts.requests), (30, 3, 4));
+    let sum: i64 = receipts.each.iter().map(|own| own.busy_ns + own.idle_ns).sum();
+    assert_eq!(sum + receipts.others_ns + receipts.unassigned_ns, receipts.busy_ns + receipts.idle_ns);
+    let order: Vec<(&str, u64, u64)> =
+        receipts.each.iter().map(|own| (own.id.as_str(), own.steps, own.tokens)).collect();
+    assert_eq!(order, [("a", 17, 17 * 512), ("d", 10, 20), ("b", 27, 27), ("c", 17, 17)]);
+    assert!(receipts.idle_ns > 0 && receipts.each[0].joules.is_none());
 }
