@@ -113,7 +113,9 @@ mod tests {
 
     #[test]
     fn rare_calls_that_take_long_are_wanted() {
-        for name in ["cudaMalloc_v3020", "cudaFree_v3020", "cuMemAlloc_v2", "cuModuleLoadData", "cuGraphInstantiate"] {
+        for name in
+            ["cudaMalloc_v3020", "cudaFree_v3020", "cuMemAlloc_v2", "cuModuleLoadData", "cuGraphInstantiate"]
+        {
             assert!(wanted(name.as_bytes(), Selection::All), "{name}");
             assert!(!wanted(name.as_bytes(), Selection::Launches), "{name}");
         }
