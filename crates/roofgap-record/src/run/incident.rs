@@ -11,7 +11,7 @@ use crate::traffic::{agent, get};
 use roofgap_analyze::{INCIDENT_SCHEMA, Incident, IncidentProcess, IncidentThread, IncidentTrigger};
 use roofgap_base::clock;
 use roofgap_base::error::Error;
-use roofgap_base::numbers::{significant, time};
+use roofgap_base::numbers::{counted, significant, time};
 use roofgap_base::stats::{median, median_f64};
 use roofgap_collect::child::Cancel;
 use roofgap_collect::process;
@@ -236,7 +236,8 @@ impl<'a> Recorder<'a> {
             notes: Vec::new(),
         };
         if self.refused > 0 {
-            incident.notes.push(format!("{} triggers since the last incident were not kept", self.refused));
+            let refused = counted(self.refused, "trigger");
+            incident.notes.push(format!("{refused} since the last incident not kept"));
             self.refused = 0;
         }
         let mut samplers = Vec::from_iter(self.earlier.take());

@@ -62,16 +62,10 @@ fn process(process: &IncidentProcess) -> Item {
         let stack = thread.stack.iter().take(DEEPEST).map(|function| format!("  {function}"));
         [first].into_iter().chain(stack).collect::<Vec<String>>()
     });
+    let memory = maybe(process.resident_bytes, |bytes| format!("{} of memory, ", size(bytes)));
+    let count = counted(process.threads.len() as u64, "thread");
     Item {
-        name: format!("{} {}", process.pid, process.name),
-        text: [
-            process.resident_bytes.map(|bytes| format!("{} of memory", size(bytes))),
-            Some(counted(process.threads.len() as u64, "thread")),
-        ]
-        .into_iter()
-        .flatten()
-        .collect::<Vec<String>>()
-        .join(", "),
+        text: format!("process {} ({}): {memory}{count}", process.pid, process.name),
         lines: threads.collect(),
         ..Item::default()
     }
