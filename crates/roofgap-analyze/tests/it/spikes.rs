@@ -9,6 +9,8 @@ const MS: i64 = 1_000 * US;
 const STEPS: usize = 24;
 const SLOW: usize = 15;
 
+type Plant = fn(&mut Program);
+
 /// Decodes in steps of ten kernels and a collective. `plant` adds to some steps what takes time; `longer` stretches their kernels.
 fn program(in_step: impl Fn(usize) -> bool, longer: i64, plant: impl Fn(&mut Program)) -> Program {
     let mut program = Program::on(1);
@@ -55,7 +57,7 @@ fn in_code(p: &mut Program, called: &str) {
 #[test]
 fn each_cause_is_found_with_its_time() {
     use SpikeCause::*;
-    let plants: [(SpikeCause, &str, fn(&mut Program)); 12] = [
+    let plants: [(SpikeCause, &str, Plant); 12] = [
         (FirstUse, "cuModuleLoadData", |p| {
             p.now += 60 * MS;
             p.call("cuModuleLoadData", 2 * MS);

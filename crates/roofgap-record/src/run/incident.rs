@@ -89,13 +89,17 @@ impl Trigger {
     }
 }
 
+/// An incident and its run, or why it could not be kept.
+pub type Kept<'a> = Result<(&'a Incident, &'a Path), Error>;
+
 /// Keeps moments of a watched program until `is_over`. `signalled` tells whether a signal has come since it was last asked. `tell` gets each
 /// incident and its run, or why it could not be kept.
 pub fn record_incidents(
     props: &CaptureProps,
     triggers: &Triggers,
-    (is_over, signalled): (&mut dyn FnMut() -> bool, &dyn Fn() -> bool),
-    tell: &mut dyn FnMut(Result<(&Incident, &Path), Error>),
+    is_over: &mut dyn FnMut() -> bool,
+    signalled: &dyn Fn() -> bool,
+    tell: &mut dyn FnMut(Kept<'_>),
 ) -> Result<(), Error> {
     let mut recorder = Recorder::new(props, triggers)?;
     while !is_over() {

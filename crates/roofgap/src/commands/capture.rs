@@ -4,17 +4,15 @@ use super::profile::{Progress, print_outcome};
 use super::{answer, signals, this_program};
 use crate::args::{Capture, RING_STACKS_HZ, Watch};
 use crate::printer::Printer;
-use roofgap_analyze::Incident;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::command::{CommandLine, word_text};
 use roofgap_collect::watch::{Registration, Registry, Watched};
 use roofgap_record::run::NativeLibrary;
 use roofgap_record::run::attach::{self, CaptureProps, WatchPlan, WindowLength, capture};
-use roofgap_record::run::incident::record_incidents;
+use roofgap_record::run::incident::{Kept, record_incidents};
 use serde::Serialize;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -134,7 +132,7 @@ fn record(args: &Watch, plan: WatchPlan, printer: &Printer) -> Result<Exit, Erro
         ended = child.try_wait().ok().flatten();
         ended.is_some()
     };
-    let mut tell = |kept: Result<(&Incident, &Path), Error>| match kept {
+    let mut tell = |kept: Kept<'_>| match kept {
         Ok((incident, run)) => printer.progress(&format_args!(
             "incident {}: {}; cause: {}; {}",
             incident.at,
@@ -145,7 +143,7 @@ fn record(args: &Watch, plan: WatchPlan, printer: &Printer) -> Result<Exit, Erro
         Err(error) => printer.warnings(&[format!("an incident could not be kept: {error}")]),
     };
     let recorded =
-        record_incidents(&props, &args.triggers(), (&mut is_over, &|| signals.take_signal()), &mut tell);
+        record_incidents(&props, &args.triggers(), &mut is_over, &|| signals.take_signal(), &mut tell);
     if let Err(error) = recorded {
         printer.warnings(&[format!("no more incidents are kept: {error}")]);
     }
