@@ -223,9 +223,9 @@ impl Timed {
         for (at, (evidence, gaps)) in evidence.iter_mut().zip(&gaps).enumerate() {
             evidence.longest_launch_gap = launch_gap(trace, gaps.longest_ns, gaps.longest_before);
             evidence.other_work = other_work(trace, index, gaps);
-            let steady = stages.get(at).and_then(|stage| stage.warm().steady.as_ref());
-            if let Some(tail) = steady.and_then(|steady| steady.tail) {
-                evidence.spike = findings::spike(&meter, at, &tail);
+            if let Some(stage) = stages.get_mut(at) {
+                let tail = stage.warm().steady.as_ref().and_then(|steady| steady.tail);
+                stage.spikes = findings::spikes(&meter, at, tail);
             }
         }
         add_communication(&mut stages, &evidence, trace, index);
@@ -300,6 +300,13 @@ impl Rated {
         facts.add_utilisation(analysis);
         let baseline = vitals::Baseline { vitals: &options.baseline_vitals, account: program };
         vitals::attach(analysis, inputs.trace, &attributed.index, gpu.as_ref().ok(), &baseline);
+        let served = analysis.stages.iter().filter(|stage| stage.requests.is_some());
+        let joules =
+            served.map(|stage| Some(stage.vitals.as_ref()?.energy.as_ref()?.joules)).sum::<Option<f64>>();
+        let receipts = analysis.serving.as_mut().and_then(|serving| serving.receipts.as_mut());
+        if let Some((receipts, joules)) = receipts.zip(joules) {
+            serving::add_energy(receipts, joules);
+        }
         vitals::add_costs(analysis, options.prices);
         let model = model.ok();
         analysis.workload =

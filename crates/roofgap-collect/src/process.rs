@@ -41,6 +41,14 @@ pub fn has_variable(pid: i32, start: &str) -> bool {
     environment.split(|byte| *byte == 0).any(|entry| entry.starts_with(start.as_bytes()))
 }
 
+/// Sends a signal to a process, which may have ended.
+pub fn send(pid: u32, signal: i32) {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    if let (Some(pid), Some(signal)) = (pid, rustix::process::Signal::from_named_raw(signal)) {
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
 fn parse(stat: &str) -> Option<Process> {
     // The name is in parentheses and may contain parentheses and spaces: the last one closes it.
     let (head, rest) = stat.rsplit_once(") ")?;

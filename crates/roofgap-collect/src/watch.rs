@@ -329,7 +329,47 @@ pub struct Status {
 
 /// Sends a command and returns the answer without its `ok`.
 pub fn ask(socket: &Path, command: &str) -> Result<String, ControlError> {
-    exchange(socket, command).map(|(answer, _)| answer)
+    ask_within(socket, command, PATIENCE)
+}
+
+/// Sends a command and waits for the answer for a time. A stopped process does not answer.
+pub fn ask_within(socket: &Path, command: &str, patience: Duration) -> Result<String, ControlError> {
+    exchange(socket, command, patience).map(|(answer, _)| answer)
+}
+
+/// A step of a program that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StepTime {
+    /// Begin, ns since the epoch.
+    pub begin_ns: u64,
+    /// Length of its range on the CPU, ns.
+    pub ns: u64,
+    /// Kind of step, a number.
+    pub kind: u64,
+    /// Tokens that its name states; 0 where it states none.
+    pub tokens: u64,
+}
+
+/// Steps of a process since the last question.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StepNews {
+    /// Time for which a step is open, ns; 0 for none.
+    pub open_ns: u64,
+    /// Steps that have ended, in order.
+    pub ended: Vec<StepTime>,
+}
+
+/// Asks for the steps of a process since the last question.
+pub fn steps(socket: &Path, patience: Duration) -> Result<StepNews, ControlError> {
+    let line = ask_within(socket, "steps", patience)?;
+    let mut words = line.split(' ');
+    let open_ns = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
+    let step = |word: &str| {
+        let mut numbers = word.split(',').map(|number| number.parse::<u64>().ok());
+        let mut next = || numbers.next().flatten();
+        Some(StepTime { begin_ns: next()?, ns: next()?, kind: next()?, tokens: next()? })
+    };
+    Ok(StepNews { open_ns, ended: words.filter_map(step).collect() })
 }
 
 /// The sole right to record a process. The collector stops recording when it ends, also if this program is killed.
@@ -341,14 +381,14 @@ pub struct Hold {
 
 /// Takes the sole right to record a process.
 pub fn hold(socket: &Path) -> Result<Hold, ControlError> {
-    exchange(socket, "hold").map(|(_, connection)| Hold { connection })
+    exchange(socket, "hold", PATIENCE).map(|(_, connection)| Hold { connection })
 }
 
-fn exchange(socket: &Path, command: &str) -> Result<(String, UnixStream), ControlError> {
+fn exchange(socket: &Path, command: &str, patience: Duration) -> Result<(String, UnixStream), ControlError> {
     let send = || -> io::Result<(String, UnixStream)> {
         let stream = UnixStream::connect(socket)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
         (&stream).write_all(format!("{command}\n").as_bytes())?;
         let mut line = String::new();
         BufReader::new(&stream).take(LONGEST).read_line(&mut line)?;

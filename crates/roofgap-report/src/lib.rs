@@ -39,6 +39,7 @@ mod render {
 pub use bundle::{Bundle, Context, PhaseLine, ReportFile, files};
 pub use derivation::{Derivation, DerivationRow, derivations};
 pub use document::headline::{headline, main_stage};
+pub use document::incident::incident_text;
 pub use document::selection::{KernelOrder, NameFilter, Selection};
 pub use document::serving::requests_text;
 pub use document::trial::tried_text;

@@ -64,6 +64,16 @@ pub fn run(folder: &Path, ancestor: u32, hz: u32, is_over: &dyn Fn() -> bool) ->
     targets.into_refusal().filter(|_| samples == 0).map_or(Ok(samples), Err)
 }
 
+/// The stack of a thread: process, thread, and its functions, innermost first.
+pub type ThreadStack = (u32, u32, Vec<Function>);
+
+/// Reads the stacks of all threads of the same processes once.
+pub fn snapshot(ancestor: u32) -> Vec<ThreadStack> {
+    let mut targets = Targets::below(ancestor);
+    targets.open_new(&parents());
+    targets.list().iter_mut().flat_map(targets::Target::threads).collect()
+}
+
 /// Longest frame before it is written, bytes.
 const FRAME: usize = 1 << 18;
 

@@ -1,6 +1,6 @@
 //! The processes whose stacks are read, and the system calls in which their threads wait.
 
-use crate::{Capture, Function, StacksError, now};
+use crate::{Capture, Function, StacksError, ThreadStack, now};
 use py_spy::config::LockingStrategy;
 use py_spy::{Config, Frame, PythonSpy};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -148,26 +148,47 @@ impl Target {
 
     /// Reads the stacks of all threads into a capture.
     pub fn read(&mut self, capture: &mut Capture) {
+        let read = self.samples();
+        let at = read.first().map_or_else(now, |sample| sample.at);
+        for sample in read {
+            if let Some(all_ns) = waited_ns(self.pid, sample.tid) {
+                self.held.waited(sample.tid, at, all_ns);
+            }
+            self.held.samples.push_back(sample);
+        }
+        self.write(at.saturating_sub(HOLD_NS), capture);
+    }
+
+    /// Reads the stacks of all threads once.
+    pub fn threads(&mut self) -> Vec<ThreadStack> {
+        let pid = self.pid;
+        self.samples().into_iter().map(|sample| (pid, sample.tid, sample.stack)).collect()
+    }
+
+    fn samples(&mut self) -> Vec<Sample> {
         let mut traces = || catch_unwind(AssertUnwindSafe(|| self.spy.get_stack_traces())).ok()?.ok();
         let read = (0..READS).find_map(|_| traces());
         // The states of all threads are read before their frames, and the first thread comes last.
         let at = now();
         let Some(threads) = read else {
             self.failed += 1;
-            return;
+            return Vec::new();
         };
+        let mut samples = Vec::new();
         for thread in threads.iter().filter(|thread| !thread.frames.is_empty()) {
             let tid = thread.os_thread_id.and_then(|tid| u32::try_from(tid).ok()).unwrap_or(0);
-            let call = if thread.active || tid == 0 { None } else { waits_in(self.pid, tid) };
+            let away = !thread.active && tid != 0;
+            let call = match away {
+                true if is_stopped(self.pid, tid) => Some(NOT_RUNNING.to_owned()),
+                true => waits_in(self.pid, tid),
+                false => None,
+            };
             let inner = call.or_else(|| self.source.call(self.pid, thread.frames.first()?));
             let inner = inner.map(|name| (name, String::new(), 0));
             let stack = inner.into_iter().chain(thread.frames.iter().map(function)).collect();
-            if let Some(all_ns) = waited_ns(self.pid, tid) {
-                self.held.waited(tid, at, all_ns);
-            }
-            self.held.samples.push_back(Sample { tid, handle: thread.thread_id as u32, at, stack });
+            samples.push(Sample { tid, handle: thread.thread_id as u32, at, stack });
         }
-        self.write(at.saturating_sub(HOLD_NS), capture);
+        samples
     }
 
     /// Writes the samples before `end`.
@@ -321,6 +342,12 @@ fn named(content: &str) -> Option<String> {
 /// Returns the system call in which a thread waits; `None` if it runs, or if this cannot be read.
 fn waits_in(pid: u32, tid: u32) -> Option<String> {
     named(&std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?)
+}
+
+/// Tells whether a signal or a debugger has stopped a thread.
+fn is_stopped(pid: u32, tid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
 }
 
 /// Returns how long a thread has waited for a core until it last got one, ns.

@@ -1,7 +1,6 @@
 //! Evidence of a stage that the analysis does not keep: launch shapes, waits, copies, chains of small kernels, overlap. It is
 //! collected in one pass over the operations of a stage.
 
-use super::spike::SpikePart;
 use crate::attribution::is_migration;
 use crate::names::{Family, family};
 use crate::result::CopyKind;
@@ -42,8 +41,6 @@ pub struct StageEvidence {
     pub longest_launch_gap: Option<LaunchGap>,
     /// Gaps in which the launching thread did other work; `None` where there are none.
     pub other_work: Option<OtherWork>,
-    /// What took the time of the slowest step, where it took longer than its work explains.
-    pub spike: Vec<SpikePart>,
 }
 
 /// Times of managed memory that moves, summed over devices.

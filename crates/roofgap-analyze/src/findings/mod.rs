@@ -18,7 +18,7 @@ mod tests;
 pub(crate) use evidence::{LaunchGap, OtherWork, ShapeUse, StageEvidence, blocks_of, evidence, threads_of};
 pub use rule::{LEAST_PCT, Rows, Rule};
 pub use rules::RULES;
-pub(crate) use spike::spike;
+pub(crate) use spike::spikes;
 
 use crate::counters::Measured;
 use crate::gpu::reword_analysis;

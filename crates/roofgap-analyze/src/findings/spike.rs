@@ -1,140 +1,309 @@
-//! The cause of a slow step: what took the time that its work does not explain.
+//! Steps that took longer than their work explains, each with the cause that has most of its excess.
+//!
+//! The time of a step is divided by what took it: kernels and copies on the GPU, and in its gaps the calls and the code of the thread
+//! that launches. What steps of the usual length have of each does not count. A cause has at least half of the excess.
 
 use crate::host;
 use crate::names::{Family, family};
-use crate::result::{ColdKind, HostKind, Tail};
-use crate::timeline::{HostGap, StageMeter, StepPeriod, StepPeriods};
-use roofgap_base::stats::median;
-use roofgap_trace::{CallClass, Ns};
-use std::cmp::Reverse;
+use crate::result::{ColdKind, HostKind, Spike, SpikeCause, Tail};
+use crate::timeline::{HostGap, IntervalSet, StageMeter, StepPeriod, StepPeriods};
+use crate::vitals;
+use roofgap_base::stats::{median, median_f64};
+use roofgap_trace::{CallClass, MemoryKind, NameId, Ns, OpKind, ProcessId, ThreadId, Trace};
+use rustc_hash::FxHashMap;
 
-/// Part of the time beyond the expected one, 1 in so many, from which on a gap is looked at.
-const LEAST: Ns = 10;
+/// Fewest steps of which some can be slow, and the part of them, 1 in so many, from which on they are no exception.
+const LEAST_STEPS: usize = 5;
+const COMMON: usize = 3;
 
-/// A part of the time that the work of a step does not explain.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SpikePart {
-    pub kind: SpikeKind,
-    pub ns: Ns,
-    /// Call, function, range or kernel.
-    pub what: String,
-}
+/// Most slow steps of a stage that are listed, and most usual ones that they are compared with.
+const MOST: usize = 32;
+const MOST_USUAL: usize = 16;
 
-/// What took the time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SpikeKind {
-    /// The CPU loads code, captures a graph or launches a kernel for the first time.
-    Cold,
-    Allocation,
-    /// The CPU waits for the device, which runs nothing.
-    Wait,
-    Copy,
-    /// Another call of the driver.
-    Call,
-    /// CPU work without a call, of a kind where stacks tell it.
-    Code(Option<HostKind>),
-    /// The same kernels take longer.
-    Kernels,
-    Communication,
-}
+/// Longest launch of a kernel over that in usual steps from which on it is the cause alone.
+const FAR_LONGER: Ns = 4;
 
-/// Returns what took the time of the slowest step of a stage, most time first.
-pub fn spike(meter: &StageMeter<'_>, stage: usize, tail: &Tail) -> Vec<SpikePart> {
+/// Calls before a step among which one may still run.
+const CALLS_BEFORE: usize = 256;
+
+/// Times since the epoch are after this, ns; others count from the start of a machine or a program.
+const THIS_CENTURY_NS: Ns = 946_684_800_000_000_000;
+
+/// Range in which Python collects garbage, as the annotation of a program names it.
+const COLLECTION: &str = "roofgap:gc";
+
+/// Lists the steps of a stage that took more than twice the time that their work explains, in order. That of `tail` is among them.
+pub fn spikes(meter: &StageMeter<'_>, stage: usize, tail: Option<Tail>) -> Vec<Spike> {
     let periods = StepPeriods::measure(meter.trace, meter.index, meter.activity, stage);
-    let slowest = periods.each.iter().find(|step| step.time_ns == tail.slowest_ns);
-    let Some((step, span)) = slowest.and_then(|step| Some((step, step.span?))) else {
+    let expected = explained(&periods);
+    let is_slow = |at: usize| periods.each[at].time_ns > 2 * expected[at];
+    let excess = |at: &usize| periods.each[*at].time_ns - expected[*at];
+    let mut slow: Vec<usize> = (0..periods.each.len()).filter(|at| is_slow(*at)).collect();
+    if periods.each.len() < LEAST_STEPS || slow.len() * COMMON > periods.each.len() {
+        slow.retain(|at| tail.is_some_and(|tail| tail.slowest_ns == periods.each[*at].time_ns));
+    }
+    if slow.is_empty() {
         return Vec::new();
-    };
-    let least = (tail.slowest_ns - tail.expected_ns) / LEAST;
-    let mut parts = Vec::new();
-    let mut add = |kind: SpikeKind, ns: Ns, what: String| {
-        if let Some(known) = parts.iter_mut().find(|part: &&mut SpikePart| part.kind == kind) {
-            known.ns += ns;
-        } else if ns >= least {
-            parts.push(SpikePart { kind, ns, what });
+    }
+    slow.sort_by_key(|at| std::cmp::Reverse(excess(at)));
+    slow.truncate(MOST);
+    slow.sort_unstable();
+    let causes = Causes::of(meter);
+    let usual: Vec<&StepPeriod> =
+        (0..periods.each.len()).filter(|at| !is_slow(*at)).map(|at| &periods.each[at]).collect();
+    let every = usual.len().div_ceil(MOST_USUAL).max(1);
+    let usual: Vec<StepTimes> = usual.iter().step_by(every).filter_map(|step| causes.times(step)).collect();
+    let begin = meter.trace.span().map_or(0, |span| span.0);
+    let spike = |at: usize| {
+        let (step, excess) = (&periods.each[at], excess(&at));
+        let found = causes.times(step).and_then(|times| causes.main(step, &times, &usual));
+        let part = found.clone().filter(|part| 2 * part.ns >= excess).unwrap_or_default();
+        Spike {
+            step: at as u64 + 1,
+            start_ns: step.span.map(|span| span.0 - begin),
+            unix_ns: step.span.map(|span| span.0 + meter.trace.utc_offset).filter(|at| *at > THIS_CENTURY_NS),
+            time_ns: step.time_ns,
+            expected_ns: expected[at],
+            missing: causes.missing(part.cause).map(str::to_owned),
+            cause: part.cause,
+            evidence_ns: part.ns.min(excess),
+            what: (!part.what.is_empty()).then_some(part.what),
         }
     };
-    let usual = median(&mut periods.each.iter().map(|step| step.gpu_ns).collect::<Vec<Ns>>());
-    let longer = step.gpu_ns - usual.unwrap_or(0);
-    if longer >= least
-        && let Some(kernel) = longest_kernel(meter, step.device, span)
-    {
-        let talks = family(kernel) == Family::Communication;
-        let kind = if talks { SpikeKind::Communication } else { SpikeKind::Kernels };
-        add(kind, longer, kernel.to_owned());
+    slow.into_iter().map(spike).collect()
+}
+
+/// Returns the time of each step that its work explains, ns. One step alone shows no growth: its time may be at most twice in proportion to
+/// its work.
+fn explained(periods: &StepPeriods) -> Vec<Ns> {
+    let middle = |of: fn(&StepPeriod) -> f64| {
+        median_f64(&mut periods.each.iter().map(of).collect::<Vec<f64>>()).unwrap_or(0.0)
+    };
+    let (time, tokens, threads) =
+        (middle(|step| step.time_ns as f64), middle(|step| step.tokens), middle(|step| step.threads));
+    let ratio = |own: f64, middle: f64| if middle > 0.0 { own / middle } else { 1.0 };
+    let most = |step: &StepPeriod| {
+        let more = ratio(step.tokens, tokens).max(ratio(step.threads, threads)).max(1.0);
+        (2.0 * time * more) as Ns
+    };
+    periods.expected().into_iter().zip(&periods.each).map(|(ns, step)| ns.min(most(step))).collect()
+}
+
+/// Time of a step that had one cause.
+#[derive(Debug, Clone, Default)]
+struct Part {
+    cause: SpikeCause,
+    ns: Ns,
+    /// Call, function or kernel with the most of it, and its time, ns.
+    what: String,
+    most_ns: Ns,
+}
+
+/// The time of a step, by what took it.
+#[derive(Default)]
+struct StepTimes {
+    /// All launches of each kernel, and the longest, ns.
+    kernels: FxHashMap<NameId, (Ns, Ns)>,
+    parts: Vec<Part>,
+}
+
+impl StepTimes {
+    fn add(&mut self, cause: SpikeCause, ns: Ns, what: &str) {
+        if ns <= 0 {
+            return;
+        }
+        let at = self.parts.iter().position(|part| part.cause == cause).unwrap_or_else(|| {
+            self.parts.push(Part { cause, ..Part::default() });
+            self.parts.len() - 1
+        });
+        let part = &mut self.parts[at];
+        part.ns += ns;
+        if ns > part.most_ns {
+            (part.what, part.most_ns) = (what.to_owned(), ns);
+        }
     }
-    let mut code = Vec::new();
-    for (gap, call) in gaps(meter, step, span, least) {
+
+    fn of_cause(&self, cause: SpikeCause) -> Ns {
+        self.parts.iter().find(|part| part.cause == cause).map_or(0, |part| part.ns)
+    }
+}
+
+/// The causes in a trace.
+struct Causes<'a> {
+    meter: &'a StageMeter<'a>,
+    /// Times in which the processes collect garbage.
+    collections: FxHashMap<ProcessId, IntervalSet>,
+    vitals: Vec<vitals::DeviceVitals>,
+}
+
+impl<'a> Causes<'a> {
+    fn of(meter: &'a StageMeter<'a>) -> Self {
         let trace = meter.trace;
-        let cold = meter.host.cold_calls().during(trace, gap, call);
-        if let Some(cold) = &cold {
-            let allocates = cold.kind == ColdKind::Allocation;
-            let kind = if allocates { SpikeKind::Allocation } else { SpikeKind::Cold };
-            add(kind, cold.ns, trace.names.get(cold.call).to_owned());
+        let mut collections: FxHashMap<ProcessId, IntervalSet> = FxHashMap::default();
+        if let Some(name) = trace.names.find(COLLECTION) {
+            for range in trace.ranges.rows.iter().filter(|row| row.name == name) {
+                collections.entry(range.process).or_default().add(range.start, range.end);
+            }
         }
-        let rest = gap.1 - gap.0 - cold.map_or(0, |cold| cold.ns);
-        let inside = longest_call(meter, gap, call).filter(|(_, ns)| 2 * ns >= rest);
-        match inside {
-            _ if rest < least => {}
-            Some((row, ns)) => {
-                let name = trace.names.get(trace.calls.name[row]);
-                let kind = match trace.calls.class[row] {
-                    CallClass::Sync => SpikeKind::Wait,
-                    CallClass::Copy => SpikeKind::Copy,
-                    _ if name.contains("Alloc") || name.contains("Free") => SpikeKind::Allocation,
-                    _ => SpikeKind::Call,
+        Self { meter, collections, vitals: vitals::of_devices(trace) }
+    }
+
+    fn trace(&self) -> &'a Trace {
+        self.meter.trace
+    }
+
+    /// Divides the time of a step; `None` for a step without GPU work.
+    fn times(&self, step: &StepPeriod) -> Option<StepTimes> {
+        let (begin, end) = step.span?;
+        let ops = &self.trace().ops;
+        let (mut times, mut covered, mut gaps) = (StepTimes::default(), begin, Vec::new());
+        let first = ops.start.partition_point(|start| *start < begin);
+        for op in (first..ops.len()).filter(|op| ops.device[*op].index() == step.device) {
+            let (start, until) = (ops.start[op].min(end), ops.end[op].min(end));
+            if start > covered {
+                gaps.push(((covered, start), self.meter.index.call_of_op(op)));
+            }
+            covered = covered.max(until);
+            if start >= end {
+                break;
+            }
+            let memory = ops.transfers.get(&(op as u32)).map(|transfer| transfer.memory).unwrap_or_default();
+            let is_host = |kind| matches!(kind, MemoryKind::Pageable | MemoryKind::Pinned);
+            if ops.kind[op] == OpKind::Copy && (is_host(memory.0) || is_host(memory.1)) {
+                times.add(SpikeCause::HostCopy, until - start, self.trace().names.get(ops.name[op]));
+            } else {
+                let (all, longest) = times.kernels.entry(ops.name[op]).or_default();
+                (*all, *longest) = (*all + until - start, (*longest).max(until - start));
+            }
+        }
+        self.add_gaps(&mut times, (begin, end), &gaps);
+        Some(times)
+    }
+
+    /// Divides the gaps of a step, each with the call that launched the operation after it.
+    fn add_gaps(&self, times: &mut StepTimes, (begin, end): (Ns, Ns), gaps: &[((Ns, Ns), u32)]) {
+        let (trace, calls) = (self.trace(), &self.trace().calls);
+        let first = calls.start.partition_point(|start| *start < begin).saturating_sub(CALLS_BEFORE);
+        let last = calls.start.partition_point(|start| *start < end);
+        let (mut code, mut waits) = (Vec::new(), Vec::new());
+        for (gap, call) in gaps.iter().copied() {
+            let cold = self.meter.host.cold_calls().during(trace, gap, call);
+            if let Some(cold) = &cold {
+                let allocates = cold.kind == ColdKind::Allocation;
+                let cause = if allocates { SpikeCause::Allocation } else { SpikeCause::FirstUse };
+                times.add(cause, cold.ns, trace.names.get(cold.call));
+            }
+            let from = gap.0 + cold.map_or(0, |cold| cold.ns);
+            let thread: Option<ThreadId> = calls.thread.get(call as usize).copied();
+            let process = calls.process.get(call as usize);
+            let collected = process.and_then(|process| self.collections.get(process));
+            let mut now = from;
+            let mut other = |from: Ns, to: Ns, times: &mut StepTimes| {
+                let gc = collected.map_or(0, |set| set.overlap(from, to.max(from)));
+                times.add(SpikeCause::GarbageCollection, gc, "the garbage collection of Python");
+                if to - from > gc {
+                    code.push(HostGap { thread, start: from + gc, end: to, waits: false });
+                }
+            };
+            for row in (first..last).filter(|row| Some(calls.thread[*row]) == thread) {
+                let (start, until) = (calls.start[row].max(now), calls.end[row].min(gap.1));
+                if until <= start {
+                    continue;
+                }
+                other(now, start, times);
+                now = until;
+                let name = trace.names.get(calls.name[row]);
+                let cause = match calls.class[row] {
+                    CallClass::Sync => {
+                        waits.push((HostGap { thread, start, end: until, waits: true }, calls.name[row]));
+                        continue;
+                    }
+                    CallClass::Copy => SpikeCause::HostCopy,
+                    CallClass::Memory => SpikeCause::Allocation,
+                    _ if name.contains("Alloc") || name.contains("Free") => SpikeCause::Allocation,
+                    _ => SpikeCause::Call,
                 };
-                add(kind, ns.min(rest), name.to_owned());
+                times.add(cause, until - start, name);
             }
-            None => {
-                let thread = trace.calls.thread.get(call as usize).copied();
-                code.push(HostGap { thread, start: gap.1 - rest, end: gap.1, waits: false });
+            other(now, gap.1, times);
+        }
+        let told = host::kinds_in(trace, waits.iter().map(|(gap, _)| *gap).collect());
+        let told =
+            told.into_iter().filter(|told| of_kind(told.0) != SpikeCause::Code && told.0 != HostKind::Lock);
+        let mut elsewhere = 0;
+        for (kind, ns, what) in told {
+            elsewhere += ns;
+            times.add(of_kind(kind), ns, &what);
+        }
+        for (gap, name) in waits {
+            let ns = gap.end - gap.start;
+            let away = elsewhere.min(ns);
+            elsewhere -= away;
+            times.add(SpikeCause::Wait, ns - away, trace.names.get(name));
+        }
+        let mut unknown: Ns = code.iter().map(|gap| gap.end - gap.start).sum();
+        for (kind, ns, what) in host::kinds_in(trace, code) {
+            unknown -= ns;
+            times.add(of_kind(kind), ns, &what);
+        }
+        times.add(SpikeCause::Unknown, unknown, "");
+    }
+
+    /// Returns the cause with most of the time that usual steps do not have.
+    fn main(&self, step: &StepPeriod, times: &StepTimes, usual: &[StepTimes]) -> Option<Part> {
+        let middle = |of: &dyn Fn(&StepTimes) -> Ns| {
+            median(&mut usual.iter().map(of).collect::<Vec<Ns>>()).unwrap_or(0)
+        };
+        let beyond =
+            |part: &Part| Part { ns: part.ns - middle(&|own| own.of_cause(part.cause)), ..part.clone() };
+        let mut parts: Vec<Part> = times.parts.iter().map(beyond).collect();
+        let mut kernels = Part { cause: SpikeCause::SlowKernels, ..Part::default() };
+        let mut talks = Part { cause: SpikeCause::LateRank, ..Part::default() };
+        let mut alone = false;
+        for (name, (all, longest)) in &times.kernels {
+            let of_name = |own: &StepTimes| own.kernels.get(name).copied().unwrap_or_default();
+            let ns = all - middle(&|own| of_name(own).0);
+            let text = self.trace().names.get(*name);
+            let is_talk = family(text) == Family::Communication;
+            let part = if is_talk { &mut talks } else { &mut kernels };
+            part.ns += ns.max(0);
+            if ns > part.most_ns || ns == part.most_ns && text < &part.what[..] {
+                (part.what, part.most_ns) = (text.to_owned(), ns);
+                if !is_talk {
+                    alone = *longest > FAR_LONGER * middle(&|own| of_name(own).1) && 2 * longest >= ns;
+                }
             }
+        }
+        if alone && 2 * kernels.most_ns >= kernels.ns {
+            kernels.cause = SpikeCause::SlowKernel;
+        } else if let Some((cause, what)) =
+            step.span.and_then(|span| vitals::slower(self.trace(), &self.vitals, step.device, span))
+        {
+            (kernels.cause, kernels.what) = (cause, what);
+        }
+        parts.extend([kernels, talks]);
+        // The order of a table of names must not decide.
+        parts.into_iter().filter(|part| part.ns > 0).max_by_key(|part| (part.ns, part.cause as u8))
+    }
+
+    /// Returns what a recording needs so that an open cause is seen.
+    fn missing(&self, cause: SpikeCause) -> Option<&'static str> {
+        let trace = self.trace();
+        match cause {
+            SpikeCause::Unknown if trace.calls.is_empty() => Some("CUDA calls"),
+            SpikeCause::Unknown if trace.stacks.is_empty() => Some("stacks of the CPU"),
+            SpikeCause::SlowKernels if self.vitals.is_empty() => Some("vitals of the GPU"),
+            _ => None,
         }
     }
-    let ns = code.iter().map(|gap| gap.end - gap.start).sum();
-    let (what, kind) = host::function_in(meter.trace, code).unzip();
-    add(SpikeKind::Code(kind), ns, what.unwrap_or_default());
-    parts.sort_by_key(|part| Reverse(part.ns));
-    parts
 }
 
-/// Returns the longest kernel that a device ran in a span of time.
-fn longest_kernel<'a>(meter: &StageMeter<'a>, device: usize, (begin, end): (Ns, Ns)) -> Option<&'a str> {
-    let ops = &meter.trace.ops;
-    let inside = (0..ops.len())
-        .filter(|op| ops.device[*op].index() == device && ops.start[*op] < end && ops.end[*op] > begin);
-    let longest = inside.max_by_key(|op| ops.duration(*op))?;
-    Some(meter.trace.names.get(ops.name[longest]))
-}
-
-/// Lists the gaps of a step on its device that are long enough, each with the call that launched the operation after it.
-fn gaps(
-    meter: &StageMeter<'_>,
-    step: &StepPeriod,
-    (begin, end): (Ns, Ns),
-    least: Ns,
-) -> Vec<((Ns, Ns), u32)> {
-    let ops = &meter.trace.ops;
-    let (mut covered, mut list) = (begin, Vec::new());
-    for op in (0..ops.len()).filter(|op| ops.device[*op].index() == step.device && ops.end[*op] > begin) {
-        let until = ops.start[op].min(end);
-        if until - covered >= least {
-            list.push(((covered, until), meter.index.call_of_op(op)));
-        }
-        covered = covered.max(ops.end[op]);
-        if covered >= end {
-            break;
-        }
+/// Returns the cause that a kind of work of the CPU is.
+fn of_kind(kind: HostKind) -> SpikeCause {
+    match kind {
+        HostKind::GarbageCollection => SpikeCause::GarbageCollection,
+        HostKind::Lock => SpikeCause::Lock,
+        HostKind::Descheduled => SpikeCause::Descheduled,
+        _ => SpikeCause::Code,
     }
-    list
-}
-
-/// Returns the call that takes most of a gap on the thread that ends it, and its time there, ns.
-fn longest_call(meter: &StageMeter<'_>, gap: (Ns, Ns), call: u32) -> Option<(usize, Ns)> {
-    let calls = &meter.trace.calls;
-    let thread = calls.thread.get(call as usize)?;
-    let overlap = |row: usize| (row, calls.end[row].min(gap.1) - calls.start[row].max(gap.0));
-    let own = (0..calls.len()).filter(|row| calls.thread[*row] == *thread).map(overlap);
-    own.max_by_key(|(_, ns)| *ns).filter(|(_, ns)| *ns > 0)
 }

@@ -81,15 +81,20 @@ pub fn host_stacks(trace: &Trace, index: &StageIndex) -> Vec<Vec<HostStack>> {
     parts.iter().map(|at| join.stacks(*at)).collect()
 }
 
-/// Returns the line that has most of some gaps, and the kind of its work; `None` without stacks, or where none has half of the time.
-pub fn function_in(trace: &Trace, gaps: Vec<HostGap>) -> Option<(String, HostKind)> {
-    if trace.stacks.is_empty() {
-        return None;
+/// Returns the time of some gaps by kind of work, each with the line that has most of it; nothing without stacks.
+pub fn kinds_in(trace: &Trace, gaps: Vec<HostGap>) -> Vec<(HostKind, Ns, String)> {
+    if trace.stacks.is_empty() || gaps.is_empty() {
+        return Vec::new();
     }
     let join = HostJoin::of(trace, gaps.into_iter().map(|gap| (0, gap)).collect(), 1);
-    let (functions, idle) = join.functions(0);
-    let most = functions.into_iter().next()?;
-    (2 * most.self_ns > idle?.idle_ns).then(|| (most.spoken(), most.kind))
+    let mut kinds: Vec<(HostKind, Ns, String)> = Vec::new();
+    for row in join.functions(0).0 {
+        match kinds.iter_mut().find(|known| known.0 == row.kind) {
+            Some(known) => known.1 += row.self_ns,
+            None => kinds.push((row.kind, row.self_ns, row.spoken())),
+        }
+    }
+    kinds
 }
 
 impl<'t> HostJoin<'t> {

@@ -47,6 +47,7 @@ macro_rules! words {
 mod capture;
 mod finding;
 mod gpu_work;
+mod incident;
 mod job;
 mod serving;
 mod stage;
@@ -58,6 +59,7 @@ pub(crate) use {results, words};
 pub use capture::*;
 pub use finding::*;
 pub use gpu_work::*;
+pub use incident::*;
 pub use job::*;
 pub use serving::*;
 pub use stage::*;
@@ -136,6 +138,9 @@ results! {
         /// Communication kernels by device, collective and group, by total time.
         #[serde(default)]
         pub communication: Vec<CommunicationRow>,
+        /// The moment that the recording was kept for; left out for any other recording.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub incident: Option<Incident>,
         /// Ranks of a distributed job.
         #[serde(default)]
         pub ranks: Vec<RankInfo>,

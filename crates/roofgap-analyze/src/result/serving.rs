@@ -25,6 +25,53 @@ results! {
         pub latency: Option<JoinedLatency>,
         /// Work before the first step; null where the capture begins with the steps.
         pub startup: Option<Startup>,
+        /// GPU time of each request; left out where nothing says which requests were in a step.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub receipts: Option<Receipts>,
+    }
+
+    /// The GPU time of the steps of one process, divided over the requests in each step by their tokens in it.
+    #[derive(Default)]
+    pub struct Receipts {
+        /// First time of the capture, to which the times of requests are relative, ns.
+        pub begin_ns: i64,
+        /// Number of steps.
+        pub steps: u64,
+        /// Time in which their GPUs ran something, ns.
+        pub busy_ns: i64,
+        /// Time from the first to the last operation of each step in which they ran nothing, ns.
+        pub idle_ns: i64,
+        /// Number of steps of which nothing says which requests were in them.
+        pub unassigned_steps: u64,
+        /// Busy and idle time of those, ns.
+        pub unassigned_ns: i64,
+        /// Number of requests.
+        pub requests: u64,
+        /// Busy and idle time of requests that are not listed, ns. With `each` and `unassigned_ns` it adds up to `busy_ns` and `idle_ns`.
+        pub others_ns: i64,
+        /// The most expensive requests, at most 50.
+        pub each: Vec<Receipt>,
+    }
+
+    /// The part of the GPU time that a request used.
+    #[derive(Default)]
+    pub struct Receipt {
+        /// Id that the engine gave it.
+        pub id: String,
+        /// Start of its first step, ns from the first event of the capture.
+        pub start_ns: i64,
+        /// End of its last step, ns from the first event of the capture.
+        pub end_ns: i64,
+        /// Number of its steps.
+        pub steps: u64,
+        /// Tokens that were scheduled for it.
+        pub tokens: u64,
+        /// Its part of the busy time of its steps, ns.
+        pub busy_ns: i64,
+        /// Its part of their idle time, ns.
+        pub idle_ns: i64,
+        /// Its part of the energy of the steps, J; null where none was measured.
+        pub joules: Option<f64>,
     }
 
     /// Work of an engine before its first step: weights, compiled code, captured graphs, trial runs. It is in no stage and in no rate.

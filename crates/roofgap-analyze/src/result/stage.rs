@@ -21,6 +21,44 @@ words! {
     }
 }
 
+words! {
+    /// The cause of a step that took longer than its work explains.
+    #[derive(Default)]
+    pub enum SpikeCause {
+        /// The CPU loads or compiles code, captures a graph, or launches a kernel for the first time.
+        FirstUse = "first-use",
+        /// Memory is allocated or freed.
+        Allocation = "allocation",
+        /// Python collects garbage.
+        GarbageCollection = "garbage-collection",
+        /// Data is copied between host and device.
+        HostCopy = "host-copy",
+        /// The launching thread waits for a lock.
+        Lock = "lock",
+        /// The system does not run the launching thread: it is stopped, or others have its core.
+        Descheduled = "descheduled",
+        /// The clock of the GPU is lower than at other times.
+        ClockDrop = "clock-drop",
+        /// Another program computes on the GPU.
+        OtherTenant = "other-tenant",
+        /// Communication takes longer: another rank is late, or the link is slow.
+        LateRank = "late-rank",
+        /// One launch of a kernel takes far longer than in other steps.
+        SlowKernel = "slow-kernel",
+        /// The kernels take longer than in other steps.
+        SlowKernels = "slow-kernels",
+        /// The CPU waits for the device, which runs nothing.
+        Wait = "wait",
+        /// Another call of the driver.
+        Call = "call",
+        /// Other work of the CPU.
+        Code = "host-code",
+        /// No cause was recorded.
+        #[default]
+        Unknown = "unknown",
+    }
+}
+
 results! {
     /// A count of each phase of a stage.
     #[derive(Copy, Eq, Default)]
@@ -127,6 +165,29 @@ results! {
         pub slowest_ns: i64,
         /// Its expected time, ns.
         pub expected_ns: i64,
+    }
+
+    /// A step that took more than twice the time that its tokens, or the size of its kernels, explain.
+    #[derive(Eq)]
+    pub struct Spike {
+        /// Number of the step in its stage, from 1.
+        pub step: u64,
+        /// Start, ns from the first event of the capture; null without GPU work.
+        pub start_ns: Option<i64>,
+        /// The same, ns since the epoch; null where the capture does not tell.
+        pub unix_ns: Option<i64>,
+        /// Time, ns.
+        pub time_ns: i64,
+        /// Time that its work explains, ns.
+        pub expected_ns: i64,
+        /// Cause of most of the time beyond that.
+        pub cause: SpikeCause,
+        /// Part of the time beyond the expected one in which the cause was seen, ns; 0 where none has half of it.
+        pub evidence_ns: i64,
+        /// Call, function, kernel or value that shows the cause; null where there is none.
+        pub what: Option<String>,
+        /// Part of the program or the GPU that has to be recorded to see the cause; null where a cause was found.
+        pub missing: Option<String>,
     }
 
     /// A stage as it is without the profiler that recorded it: its timeline, replayed with each recorded event shortened by its cost. Shares
@@ -266,6 +327,9 @@ results! {
         /// The repeated part; null without GPU work.
         #[serde(default)]
         pub steady: Option<Steady>,
+        /// Steps that took longer than their work explains, cold ones too, in order; the 32 furthest beyond.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub spikes: Vec<Spike>,
         /// Communication with other GPUs in its warm part; null where there is none.
         #[serde(default)]
         pub communication: Option<StageCommunication>,

@@ -1,10 +1,14 @@
 //! The steps of a serving engine together: rates over their whole span, batches over time, and the latency of requests by its parts.
 //!
 //! - `steps`: the recorded steps with their GPU work;
+//! - `receipts`: GPU time of each request;
 //! - `latency`: requests joined with steps by time, and waits of requests that generate for prompts of others.
 
 mod latency;
+mod receipts;
 mod steps;
+
+pub use receipts::add_energy;
 
 use crate::result::{
     About, BatchRow, ColdKind, CopyKind, Reason, RequestStats, Serving, ServingSlice, StageKind, Startup,
@@ -82,6 +86,7 @@ pub fn measure(
         stalls,
         latency,
         startup: startup(trace, &main),
+        receipts: receipts::receipts(trace, &main),
     };
     (Some(serving), reasons)
 }

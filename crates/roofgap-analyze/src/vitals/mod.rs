@@ -10,7 +10,7 @@ use crate::stages::StageIndex;
 use crate::timeline::IntervalSet;
 use roofgap_base::stats::median_f64;
 use roofgap_trace::account::Account;
-use roofgap_trace::vitals::{GpuActivity, GpuState, GpuVitals};
+use roofgap_trace::vitals::{GpuActivity, GpuState, GpuUser, GpuVitals};
 use roofgap_trace::{Ns, Trace};
 
 /// Least samples of a stage for its clock.
@@ -182,14 +182,60 @@ fn activity(own: &[GpuActivity], times: &[(Ns, Ns, u32)], stages: usize) -> Opti
     Some((0..stages).map(of_stage).collect())
 }
 
+/// Position of a device in a trace, and its vitals on the clock of the trace.
+pub type DeviceVitals = (usize, GpuVitals);
+
+/// Share of the usual clock below which kernels take longer because of it.
+const CLOCK_DROP: f64 = 0.85;
+
+/// Time before and after a span in which vitals still tell about it, ns: they are read several times a second.
+const AROUND_NS: Ns = 200_000_000;
+
+/// Least use of the multiprocessors by another program that matters, %.
+const LEAST_TENANT_PCT: u64 = 5;
+
+/// Tells why kernels of a device take longer in a span of time: at a lower clock than usual, or beside another program.
+pub fn slower(
+    trace: &Trace,
+    gpus: &[DeviceVitals],
+    device: usize,
+    (begin, end): (Ns, Ns),
+) -> Option<(SpikeCause, String)> {
+    let (_, own) = gpus.iter().find(|(at, _)| *at == device)?;
+    let around = (begin - AROUND_NS)..=(end + AROUND_NS);
+    let busy = || own.states.iter().filter(|state| state.reasons & 1 == 0);
+    let inside = || busy().filter(|state| (begin..=end).contains(&state.at));
+    let near = || busy().filter(|state| around.contains(&state.at));
+    let middle = |mut clocks: Vec<f64>| median_f64(&mut clocks);
+    let usual = middle(busy().filter_map(|state| state.sm_mhz).collect());
+    let now = middle(inside().filter_map(|state| state.sm_mhz).collect());
+    let now = now.or_else(|| middle(near().filter_map(|state| state.sm_mhz).collect()));
+    if let Some((now, usual)) = now.zip(usual).filter(|(now, usual)| *now < CLOCK_DROP * usual) {
+        return Some((SpikeCause::ClockDrop, format!("{now:.0} MHz for {usual:.0} MHz")));
+    }
+    let is_other = |user: &&GpuUser| {
+        let known = trace.processes.iter().any(|process| process.pid == user.pid);
+        user.own == Some(false) && !known && user.sm_pct.is_some_and(|pct| pct >= LEAST_TENANT_PCT)
+    };
+    let lists = own.processes.iter().filter(|(at, _)| around.contains(at));
+    let other = lists.flat_map(|(_, users)| users).find(is_other)?;
+    let name = other.name.clone().unwrap_or_else(|| format!("process {}", other.pid));
+    Some((SpikeCause::OtherTenant, name))
+}
+
 /// Pairs the devices of a trace that ran operations with their vitals in the time of the trace.
-fn of_devices(trace: &Trace) -> Vec<(usize, GpuVitals)> {
+pub fn of_devices(trace: &Trace) -> Vec<DeviceVitals> {
     let used = trace.used_devices();
     let Some(span) = trace.span() else { return Vec::new() };
     let mut found = Vec::new();
     for (at, device) in trace.devices.iter().enumerate().filter(|(_, device)| used.contains(device)) {
         let own = trace.vitals_of(device).map(|own| shifted(own, trace.utc_offset));
-        let is_now = |own: &GpuVitals| own.states.iter().any(|state| (span.0..=span.1).contains(&state.at));
+        // Some files have activity or energy alone.
+        let is_now = |own: &GpuVitals| {
+            let states = own.states.iter().map(|state| state.at);
+            let others = own.activity.iter().map(|own| own.span.0).chain(own.energy.iter().map(|own| own.0));
+            states.chain(others).any(|at| (span.0..=span.1).contains(&at))
+        };
         found.extend(own.filter(is_now).map(|own| (at, own)));
     }
     found

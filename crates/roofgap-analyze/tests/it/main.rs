@@ -14,6 +14,7 @@ mod planted;
 mod programs;
 mod roof;
 mod sampled;
+mod spikes;
 mod steady;
 mod synth;
 mod transfers;

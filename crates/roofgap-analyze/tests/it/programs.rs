@@ -142,7 +142,7 @@ impl Program {
     }
 
     /// A copy of pageable memory, which holds the thread until it is done.
-    fn copy(&mut self, name: &str, lasts: i64) {
+    pub fn copy(&mut self, name: &str, lasts: i64) {
         let (called, ready) = (self.now, self.now + 2_000);
         self.correlation += 1;
         let end = self.put(OpKind::Copy, name, 0, lasts, ready);

@@ -65,6 +65,12 @@ class Steps:
         finally:
             self._pop()
 
+    def requests(self, scheduled):
+        """Marks which requests are in this step and those after it, with their tokens, where that has changed."""
+        if LABELS and getattr(self._open, "requests", None) != scheduled:
+            self._open.requests = dict(scheduled)
+            self.mark("roofgap:requests " + " ".join(f"{name}:{tokens}" for name, tokens in scheduled.items()))
+
     def mark(self, text):
         """Marks the current moment."""
         if LABELS:

@@ -23,6 +23,8 @@ def patch(module, load):
         profiler = getattr(self, "profiler", None)
         own = profiler is not None and getattr(profiler, "should_annotate", getattr(profiler, "is_running", True))
         steps.begin(shared.name_or_none(name_of, shared, scheduler_output) if is_step and not own else None)
+        if is_step and not own:
+            shared.ignoring_errors(steps.requests, scheduler_output.num_scheduled_tokens)
         try:
             output = execute(self, scheduler_output, *arguments, **keywords)
         except BaseException:

@@ -58,6 +58,19 @@ def _before_vllm():
         os.environ.setdefault("VLLM_NVTX_SCOPES_FOR_PROFILING", "1")
 
 
+def _mark_collections(module):
+    """Puts full garbage collections of Python into a range: no stack shows them."""
+    if os.environ.get("ROOFGAP_PHASE") == "baseline":
+        return
+    import gc
+
+    def mark(phase, info):
+        if info.get("generation") == 2 and not sys.is_finalizing():
+            module.range_push("roofgap:gc") if phase == "start" else module.range_pop()
+
+    gc.callbacks.append(mark)
+
+
 _BEFORE = {"vllm": _before_vllm}
 _AFTER = {
     "transformers.modeling_utils": _after_transformers,
@@ -68,6 +81,7 @@ _AFTER = {
     "sglang.srt.managers.scheduler": _adapter("sglang"),
     "tensorrt_llm._torch.pyexecutor.py_executor": _adapter("tensorrt_llm"),
     "torch.distributed.distributed_c10d": _adapter("torch_distributed"),
+    "torch.cuda.nvtx": _mark_collections,
 }
 
 def _measure_one_rank():

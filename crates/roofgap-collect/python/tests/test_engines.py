@@ -31,7 +31,13 @@ class EnginesTest(ProgramCase):
         done = self.run_program(MIXED)
         self.assertEqual((done.stdout, done.stderr), ("None ('sampled', 'grammar')\n", ""))
         # `b` has no output yet: the next part of its prompt.
-        self.assertEqual(self.lines(), ["execute_context_2(128)_generation_1(1)", "/"])
+        step, requests, end = self.lines()
+        self.assertEqual((step, end), ("execute_context_2(128)_generation_1(1)", "/"))
+        self.assertTrue(requests.startswith("! roofgap:requests ") and requests.count(":") == 4, requests)
+
+    def test_a_full_collection_of_python_is_a_range(self):
+        self.run_program("import gc\ngc.collect()\nimport torch.cuda.nvtx\ngc.collect(0)\ngc.collect()\n")
+        self.assertEqual(self.lines(), ["roofgap:gc", "/"])
 
     def test_a_step_of_vllm_without_sampling_ends_by_itself(self):
         self.run_program(
@@ -42,7 +48,8 @@ class EnginesTest(ProgramCase):
             "worker.execute_model(scheduled(tokens={}))\n"
         )
         step = ["execute_context_0(0)_generation_1(1)", "/"]
-        self.assertEqual(self.lines(), step + step, "a step whose sampling never came ends before the next; nothing scheduled is no step")
+        requests = "! roofgap:requests a:1"
+        self.assertEqual(self.lines(), [step[0], requests, "/"] + step, "a step whose sampling never came ends before the next; nothing scheduled is no step")
 
     def test_warm_up_of_vllm_is_named(self):
         done = self.run_program(
@@ -59,11 +66,11 @@ class EnginesTest(ProgramCase):
             self.assertFalse(os.path.exists(self.log))
             self.assertEqual(self.account["engine"]["name"], "vLLM")
         self.run_program(MIXED.replace("step =", "worker.profiler = type('P', (), {'is_running': False})()\nstep ="))
-        self.assertEqual(len(self.lines()), 2)
+        self.assertEqual(len(self.lines()), 3)
         # One that records the GPU alone names nothing, since 0.33.
         gpu_alone = "{'is_running': True, 'should_annotate': False}"
         self.run_program(MIXED.replace("step =", f"worker.profiler = type('P', (), {gpu_alone})()\nstep ="))
-        self.assertEqual(len(self.lines()), 4)
+        self.assertEqual(len(self.lines()), 6)
 
     def test_the_account_of_vllm(self):
         self.run_program(MIXED)
@@ -150,7 +157,7 @@ class EnginesTest(ProgramCase):
             "except ValueError as error: print('caught', error)\n"
         )
         self.assertEqual((done.stdout, done.stderr), ("caught its own\n", ""))
-        self.assertEqual(self.lines(), ["execute_context_1(3)_generation_0(0)", "/"])
+        self.assertEqual(self.lines(), ["execute_context_1(3)_generation_0(0)", "! roofgap:requests a:3", "/"])
 
     def test_an_engine_of_another_shape_still_runs(self):
         done = self.run_program(MIXED.replace("print(", "del step.scheduled_new_reqs, worker.vllm_config\nprint("), ROOFGAP_ANNOTATE_DEBUG="")

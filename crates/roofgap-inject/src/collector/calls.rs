@@ -1,4 +1,5 @@
-//! Selects the CUDA calls to record: those that launch, copy, set or wait.
+//! Selects the CUDA calls to record: those that launch, copy, set or wait, and the rare ones that explain a slow step: they load code,
+//! allocate memory or capture graphs.
 //!
 //! A program makes ten times as many other calls, and recording them is the largest part of the overhead. Calls are
 //! selected by name, so that new versions of CUPTI need no new list.
@@ -14,11 +15,30 @@ pub const DRIVER: u32 = 1 << 31;
 /// Calls to record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Selection {
-    /// Calls that launch, copy, set or wait.
+    /// Calls that launch, copy, set or wait, and rare ones that take long.
     All,
     /// Calls that launch, copy or set.
     Launches,
 }
+
+/// Beginnings of the names of calls that are rare and take long, without `cuda` or `cu`.
+const RARE: [&str; 15] = [
+    "Malloc",
+    "Free",
+    "HostAlloc",
+    "HostRegister",
+    "MemAlloc",
+    "MemFree",
+    "MemCreate",
+    "MemMap",
+    "MemHost",
+    "ModuleLoad",
+    "LibraryLoad",
+    "LinkComplete",
+    "GraphInstantiate",
+    "StreamBeginCapture",
+    "StreamEndCapture",
+];
 
 /// Returns true if the call of this name is in a selection.
 pub fn wanted(name: &[u8], selection: Selection) -> bool {
@@ -36,7 +56,8 @@ pub fn wanted(name: &[u8], selection: Selection) -> bool {
         || begins("GraphLaunch")
         || begins("Memcpy")
         || begins("Memset")
-        || selection == Selection::All && (begins("StreamWait") || says("Synchronize"))
+        || selection == Selection::All
+            && (begins("StreamWait") || says("Synchronize") || RARE.iter().any(|prefix| begins(prefix)))
 }
 
 /// Returns the selected calls: domain, number, name.
@@ -91,13 +112,22 @@ mod tests {
     }
 
     #[test]
+    fn rare_calls_that_take_long_are_wanted() {
+        for name in
+            ["cudaMalloc_v3020", "cudaFree_v3020", "cuMemAlloc_v2", "cuModuleLoadData", "cuGraphInstantiate"]
+        {
+            assert!(wanted(name.as_bytes(), Selection::All), "{name}");
+            assert!(!wanted(name.as_bytes(), Selection::Launches), "{name}");
+        }
+    }
+
+    #[test]
     fn the_many_others_are_not() {
         for name in [
             "cudaGetDevice_v3020",
             "cudaEventQuery_v3020",
             "cudaGraphAddMemcpyNode_v10000",
             "cuMemSetAccess",
-            "cudaMalloc_v3020",
             "cudaMemSetMemPool_v13000",
             "cudaStreamIsCapturing_v10000",
             "cuGraphMemsetNodeGetParams",

@@ -157,6 +157,7 @@ enum Command {
     Arm,
     Disarm,
     Status,
+    Steps,
     Flush,
     Cut,
     Hold,
@@ -168,6 +169,7 @@ impl Command {
             "arm" => Self::Arm,
             "disarm" => Self::Disarm,
             "status" => Self::Status,
+            "steps" => Self::Steps,
             "flush" => Self::Flush,
             "cut" => Self::Cut,
             "hold" => Self::Hold,
@@ -243,7 +245,7 @@ fn talk(client: &Descriptor, holder: &mut Holder) -> io::Result<bool> {
         let holds = command == Some(Command::Hold) && !holder.is_there();
         let answer = match command {
             Some(command) => answer(command, holds, holder.session),
-            None => "error unknown command; use arm, disarm, status, flush, cut or hold".into(),
+            None => "error unknown command; use arm, disarm, status, steps, flush, cut or hold".into(),
         };
         // The program must not get SIGPIPE from us; our threads block all signals.
         Client(client).socket()?.write_all(format!("{answer}\n").as_bytes())?;
@@ -273,6 +275,7 @@ fn answer(command: Command, holds: bool, session: &'static Session) -> String {
             if session.gpu().is_some() { "loaded" } else { "none" },
             session.file.display(),
         ),
+        Command::Steps => format!("ok {}", session.step_log.answer()),
         Command::Flush if session.flush_now() => "ok flushed".into(),
         Command::Cut if session.cut_now() => "ok cut".into(),
         Command::Flush | Command::Cut => "error the writer did not answer".into(),
@@ -307,6 +310,7 @@ mod tests {
         assert_eq!(Command::parse("arm\n"), Some(Command::Arm));
         assert_eq!(Command::parse(" disarm \r\n"), Some(Command::Disarm));
         assert_eq!(Command::parse("status"), Some(Command::Status));
+        assert_eq!(Command::parse("steps"), Some(Command::Steps));
         assert_eq!(Command::parse("flush"), Some(Command::Flush));
         assert_eq!(Command::parse("cut"), Some(Command::Cut));
         assert_eq!(Command::parse("hold"), Some(Command::Hold));

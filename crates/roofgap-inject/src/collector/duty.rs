@@ -62,6 +62,93 @@ fn kind_of_message(message: &Message<'_>) -> Option<usize> {
 /// Position of a thread in its steps: the domain of the open step and the number of ranges inside it.
 pub type OpenStep = Cell<Option<(u32, u32)>>;
 
+/// Steps that are kept for a client that looks for slow ones, and most of them in an answer.
+const KEPT: usize = 256;
+const ANSWERED: u64 = 128;
+
+/// A step: begin and length, ns, and its work: kind and tokens.
+type StepRow = [u64; 3];
+
+/// The newest steps of a process.
+pub struct StepLog {
+    /// Begin of the step that is open, ns; 0 for none.
+    open: AtomicU64,
+    ended: AtomicU64,
+    answered: AtomicU64,
+    rows: [[AtomicU64; 3]; KEPT],
+    /// The longest step since the last answer, which is answered even if it is not kept any more.
+    longest: [AtomicU64; 3],
+}
+
+fn store(slot: &[AtomicU64; 3], row: StepRow) {
+    slot.iter().zip(row).for_each(|(slot, value)| slot.store(value, Ordering::Relaxed));
+}
+
+impl StepLog {
+    pub const fn new() -> Self {
+        Self {
+            open: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+            rows: [const { [const { AtomicU64::new(0) }; 3] }; KEPT],
+            longest: [const { AtomicU64::new(0) }; 3],
+        }
+    }
+
+    /// Notes the begin of a step. Returns it, with the work of the step.
+    pub fn begin(&self, message: &Message<'_>) -> (u64, u64) {
+        let at = now();
+        self.open.store(at, Ordering::Relaxed);
+        (at, work_of(message))
+    }
+
+    /// Notes the end of a step.
+    pub fn end(&self, (begin, work): (u64, u64)) {
+        let row: StepRow = [begin, now().saturating_sub(begin), work];
+        self.open.store(0, Ordering::Relaxed);
+        let at = self.ended.fetch_add(1, Ordering::Relaxed);
+        if let Some(slot) = self.rows.get(at as usize % KEPT) {
+            store(slot, row);
+        }
+        if row[1] > self.longest[1].load(Ordering::Relaxed) {
+            store(&self.longest, row);
+        }
+    }
+
+    /// Writes the time for which a step is open, ns, or 0, and the steps since the last answer: begin, length, kind and tokens of each.
+    pub fn answer(&self) -> String {
+        let open = match self.open.load(Ordering::Relaxed) {
+            0 => 0,
+            begin => now().saturating_sub(begin),
+        };
+        let ended = self.ended.load(Ordering::Relaxed);
+        let answered = self.answered.swap(ended, Ordering::Relaxed);
+        let mut text = open.to_string();
+        let first = answered.max(ended.saturating_sub(ANSWERED));
+        let newest = (first..ended).filter_map(|at| self.rows.get(at as usize % KEPT));
+        let longest = (first > answered).then_some(&self.longest);
+        for row in longest.into_iter().chain(newest) {
+            let [begin, ns, work] = row.each_ref().map(|value| value.load(Ordering::Relaxed));
+            text += &format!(" {begin},{ns},{},{}", work >> 32, work & u64::from(u32::MAX));
+        }
+        store(&self.longest, [0; 3]);
+        text
+    }
+}
+
+/// Returns the kind of a step and its tokens, the numbers in parentheses in its name.
+fn work_of(message: &Message<'_>) -> u64 {
+    let kind = kind_of_message(message).unwrap_or(0) as u64;
+    let name = if let Message::Inline(text) = message { text.0 } else { &[] };
+    let digit = |byte: &&u8| byte.is_ascii_digit();
+    let number = |part: &[u8]| {
+        let digits = part.iter().take_while(digit);
+        digits.fold(0_u32, |sum, byte| sum.saturating_mul(10).saturating_add(u32::from(byte - b'0')))
+    };
+    let tokens = name.split(|byte| *byte == b'(').skip(1).map(number).fold(0, u32::saturating_add);
+    kind << 32 | u64::from(tokens)
+}
+
 /// Counts a range that is a step and not inside another one.
 pub fn count_step(steps: &AtomicU64, open: &OpenStep, domain: u32, message: &Message<'_>) {
     match open.get() {
@@ -237,6 +324,29 @@ mod tests {
         let window = Duration::from_millis(50);
         let duty = Duty { every, window, first, steps };
         Cycle::new(duty, true)
+    }
+
+    #[test]
+    fn ended_steps_are_answered_once_with_their_work() {
+        let log = StepLog::new();
+        assert_eq!(log.answer(), "0");
+        let begun = log.begin(&Message::Inline(Text(b"execute_context_2(768)_generation_14(14)")));
+        assert_eq!(begun.1, 2 << 32 | 782);
+        let open = log.answer();
+        assert!(!open.contains(' ') && open.parse::<u64>().is_ok(), "{open}");
+        log.end(begun);
+        let answer = log.answer();
+        let (open, step) = answer.split_once(' ').unwrap();
+        assert_eq!(open, "0");
+        assert!(step.starts_with(&format!("{},", begun.0)) && step.ends_with(",2,782"), "{step}");
+        assert_eq!(log.answer(), "0");
+        // Of more steps than are kept, the newest and the longest are answered.
+        log.end((1_000, 7));
+        (0..2 * KEPT).for_each(|_| log.end(log.begin(&Message::None)));
+        let answer = log.answer();
+        assert_eq!(answer.split(' ').count() as u64, 2 + ANSWERED);
+        assert!(answer.starts_with("0 1000,") && answer.contains(",0,7 "), "{answer}");
+        assert!(answer.len() < 8192, "a client reads no more");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use std::{io, ptr};
 
 use super::control::Control;
-use super::duty::Cycle;
+use super::duty::{Cycle, StepLog};
 use super::now;
 use super::options::{Launcher, Options};
 use super::output::{Output, SharedDescriptor};
@@ -124,6 +124,8 @@ pub struct Session {
     pub rounds: AtomicU64,
     /// True until the writer has begun a new file on request.
     pub cut: AtomicBool,
+    /// Steps that ended, for a client that looks for slow ones.
+    pub step_log: StepLog,
     /// Steps that began in recorded windows; counted only where there is a control socket.
     pub steps: AtomicU64,
     pub rings: Rings,
@@ -207,6 +209,7 @@ fn begin(actions: Actions) -> Option<&'static Session> {
         control: OnceLock::new(),
         rounds: AtomicU64::new(0),
         cut: AtomicBool::new(false),
+        step_log: StepLog::new(),
         steps: AtomicU64::new(0),
         options,
         rings: Rings::new(),

@@ -31,6 +31,8 @@ struct Local {
     runtime: Cell<u32>,
     ranges: Cell<u32>,
     step: OpenStep,
+    /// Begin and work of the open step.
+    step_begun: Cell<(u64, u64)>,
     busy: Cell<bool>,
     /// Domains with dropped innermost pushes, and their number. Their pops are dropped too.
     behind: Cell<[(u32, u32); BEHIND]>,
@@ -46,6 +48,7 @@ impl Local {
             runtime: Cell::new(0),
             ranges: Cell::new(0),
             step: Cell::new(None),
+            step_begun: Cell::new((0, 0)),
             busy: Cell::new(false),
             behind: Cell::new([(0, 0); BEHIND]),
         }
@@ -143,6 +146,7 @@ pub struct Event<'a> {
 /// Records the begin of a push/pop range.
 pub fn push(event: &Event<'_>) {
     with(|session, local, ring| {
+        let is_inside = local.step.get().is_some();
         if let Some(cycle) = &session.cycle {
             if let Some(on) = cycle.push(local.tid.get(), &local.step, event.domain, &event.message) {
                 session.steps.fetch_add(1, Ordering::Relaxed);
@@ -151,6 +155,9 @@ pub fn push(event: &Event<'_>) {
             }
         } else if session.options.control.is_some() && session.switch.is_armed() {
             duty::count_step(&session.steps, &local.step, event.domain, &event.message);
+        }
+        if !is_inside && local.step.get().is_some() {
+            local.step_begun.set(session.step_log.begin(&event.message));
         }
         if local.is_behind(event.domain) || !write(session, local, ring, EventKind::Push, 0, event) {
             local.shift_behind(event.domain, 1);
@@ -163,6 +170,9 @@ pub fn pop(domain: u32) {
     with(|session, local, ring| {
         if local.step.get().is_some() {
             Cycle::pop(&local.step, domain);
+            if local.step.get().is_none() {
+                session.step_log.end(local.step_begun.get());
+            }
         }
         if local.shift_behind(domain, -1) > 0 {
             return;

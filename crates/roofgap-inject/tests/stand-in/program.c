@@ -446,12 +446,15 @@ int main(int count, char **arguments) {
     }
     if (!strcmp(how, "soak")) return soak();
     if (!strcmp(how, "loop")) {
-        /* Steps of two kernels until stdin ends. */
+        /* Steps of two kernels until stdin ends. One that begins after a byte takes 300 ms longer. */
         llm = domain("LLM");
         struct pollfd input = {0, POLLIN, 0};
-        while (poll(&input, 1, 1) == 0) {
+        for (;;) {
+            char byte = 0;
+            if (poll(&input, 1, 1) != 0 && read(0, &byte, 1) <= 0) break;
             push_in(llm, 1, "decode_step");
             launch("kernel_step", 8, 0);
+            if (byte) usleep(300000);
             launch("kernel_step", 8, 0);
             pop_in(llm);
         }

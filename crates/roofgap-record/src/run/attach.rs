@@ -35,6 +35,10 @@ use roofgap_base::error::Error;
 /// Size limit of the two files of a process, MB. Half of it is the limit of a window.
 const MAX_MB: u64 = 16_384;
 
+/// Length of one of the two files of a ring, and the size limit of both, MB.
+const RING: Duration = Duration::from_secs(10);
+const RING_MB: u64 = 24;
+
 /// Time beyond the longest window after which the collector turns itself off.
 const ARMED_MARGIN: Duration = Duration::from_secs(10);
 
@@ -50,13 +54,13 @@ pub struct WatchPlan {
 }
 
 /// Registers this process as the program and writes the files that it needs. The caller then becomes the program, so that
-/// standard streams, signals and exit status are the program's own. `None` if there are no words. Captures record one of `duty`
-/// steps.
+/// standard streams, signals and exit status are the program's own, or starts it to record its last seconds. `None` if there are no
+/// words. One of `duty` steps is recorded, in captures or in the ring.
 pub fn watch(
     registry: &Registry,
     words: &[OsString],
     library: &NativeLibrary,
-    duty: NonZeroU32,
+    (duty, ring): (NonZeroU32, bool),
 ) -> Result<Option<WatchPlan>, Error> {
     let Some((program, args)) = words.split_first() else {
         return Ok(None);
@@ -71,7 +75,7 @@ pub fn watch(
     write_atomic(&collector, library.bytes).map_err(Error::io("write", &collector))?;
     let scripts = Scripts::install(&files.join("scripts")).map_err(Error::io("write", files))?;
     let program = CommandLine::new(program).args(args);
-    let command = command(program, &watched, &collector, &scripts, duty);
+    let command = command(program, &watched, &collector, &scripts, (duty, ring));
     Ok(Some(WatchPlan { command, watched, lock }))
 }
 
@@ -81,7 +85,7 @@ fn command(
     watched: &Watched,
     collector: &Path,
     scripts: &Scripts,
-    duty: NonZeroU32,
+    (duty, ring): (NonZeroU32, bool),
 ) -> CommandLine {
     let context = ProgramContext {
         run_dir: watched.registration.files.clone(),
@@ -89,15 +93,21 @@ fn command(
         account: watched.account(),
         ..ProgramContext::default()
     };
-    context
+    let line = context
         .apply(Annotation::from_env(&scripts.annotate, false).apply(program))
         .env("CUDA_INJECTION64_PATH", collector)
         .env("NVTX_INJECTION64_PATH", collector)
         .env("ROOFGAP_NATIVE_DIR", watched.captures())
         .env("ROOFGAP_NATIVE_CONTROL", &watched.sockets)
+        .env("ROOFGAP_NATIVE_DUTY", duty.to_string());
+    if ring {
+        return line
+            .env("ROOFGAP_NATIVE_LAST_MS", RING.as_millis().to_string())
+            .env("ROOFGAP_NATIVE_MAX_MB", RING_MB.to_string());
+    }
+    line
         // The first capture loads CUPTI. Kernels of CUDA graphs from before are recorded, too.
         .env("ROOFGAP_NATIVE_DORMANT", "lazy")
-        .env("ROOFGAP_NATIVE_DUTY", duty.to_string())
         // Annotations are recorded all the time. Files that a window does not need are dropped, but not within a window.
         .env("ROOFGAP_NATIVE_LAST_MS", (6 * LONGEST_WINDOW.as_millis()).to_string())
         .env("ROOFGAP_NATIVE_MAX_MB", MAX_MB.to_string())
@@ -120,10 +130,10 @@ const SETTLE: Duration = Duration::from_millis(250);
 /// Longest time until samplers sample.
 const LONGEST_START: Duration = Duration::from_secs(10);
 
-const NAME: PhaseName = PhaseName::Timeline;
+pub(super) const NAME: PhaseName = PhaseName::Timeline;
 
 /// File of the vitals until the run has it.
-const VITALS: &str = "vitals.jsonl";
+pub(super) const VITALS: &str = "vitals.jsonl";
 
 /// Mode of a run without a baseline and counters.
 const MODE: &str = "light";
@@ -210,7 +220,7 @@ pub fn capture(
 }
 
 /// Samplers beside the program, and the folder of their captures until the run has one.
-struct Samplers {
+pub(super) struct Samplers {
     list: Vec<Sampler>,
     folder: PathBuf,
 }
@@ -218,9 +228,20 @@ struct Samplers {
 impl Samplers {
     /// Starts them, and waits until they sample: that takes longer than to turn the recording on.
     fn start(props: &CaptureProps, cancel: &Cancel) -> Result<Self, Error> {
+        let name = format!("samples-{}", std::process::id());
+        let own = Self::begin(props, &name)?;
+        let began = Instant::now();
+        while !own.are_ready() && !cancel.is_requested() && began.elapsed() < LONGEST_START {
+            std::thread::sleep(LOOK_AT_STEPS);
+        }
+        Ok(own)
+    }
+
+    /// Starts them with a folder of this name.
+    pub(super) fn begin(props: &CaptureProps, name: &str) -> Result<Self, Error> {
         let registration = &props.watched.registration;
         let pid = registration.pid.unsigned_abs();
-        let folder = registration.files.join(format!("samples-{}", std::process::id()));
+        let folder = registration.files.join(name);
         std::fs::create_dir_all(&folder).map_err(Error::io("write", &folder))?;
         let counters = props.counters_us.map(|interval_us| {
             let line = sampler(&props.executable, interval_us, &folder);
@@ -228,12 +249,19 @@ impl Samplers {
         });
         let stacks = props.stacks_hz.map(|hz| Sampler::stacks(folder.clone(), pid, hz));
         let vitals = Sampler::vitals(&props.executable, &folder.join(VITALS), counters.is_some());
-        let own = Self { list: [vitals].into_iter().chain(counters).chain(stacks).collect(), folder };
-        let began = Instant::now();
-        while !own.are_ready() && !cancel.is_requested() && began.elapsed() < LONGEST_START {
-            std::thread::sleep(LOOK_AT_STEPS);
-        }
-        Ok(own)
+        Ok(Self { list: [vitals].into_iter().chain(counters).chain(stacks).collect(), folder })
+    }
+
+    /// Ends the sampling and keeps the files. Returns what was not sampled, and why.
+    pub(super) fn pause(&mut self) -> Vec<String> {
+        self.list.drain(..).filter_map(Sampler::finish).collect()
+    }
+
+    /// Lists the captures of stacks and counters, and the vitals.
+    pub(super) fn outputs(&self) -> Vec<PathBuf> {
+        self.files()
+            .filter(|file| file.extension().is_some_and(|end| end == "rgcap" || end == "jsonl"))
+            .collect()
     }
 
     fn files(&self) -> impl Iterator<Item = PathBuf> {
@@ -338,6 +366,19 @@ fn record(
     processes: &mut Vec<Recorded>,
     samplers: Samplers,
 ) -> Result<Outcome, Error> {
+    write_run(props, cancel, events, |context| {
+        wait(context, props, processes);
+        collect(context, props, processes, samplers)
+    })
+}
+
+/// Writes the run directory of a part of a program: `fill` puts its recordings there, and the reports follow.
+pub(super) fn write_run(
+    props: &CaptureProps,
+    cancel: &Cancel,
+    events: &mut dyn FnMut(Event<'_>),
+    fill: impl FnOnce(&mut PhaseContext<'_>) -> PhaseStatus,
+) -> Result<Outcome, Error> {
     let composed = compose(&ConfigProps {
         program: props.watched.registration.command.clone(),
         overrides: vec![format!("run.mode={MODE}")],
@@ -363,8 +404,7 @@ fn record(
     }
     context.begin(NAME, None);
     context.tool("native");
-    wait(&mut context, props, processes);
-    let status = collect(&mut context, props, processes, samplers);
+    let status = fill(&mut context);
     context.end(status);
     let mut found = Results::default();
     for phase in ORDER.iter().filter(|phase| phase.is_conclusion()) {
@@ -443,6 +483,17 @@ fn collect(
             context.warn(format!("{}: {error}", recorded.file.display()));
         }
     }
+    take_account(context, props);
+    for recorded in processes {
+        if let Some(why) = &recorded.refused {
+            context.note(format!("process {}: {why}", recorded.process.pid));
+        }
+    }
+    check(context)
+}
+
+/// Copies the program's account of itself into the run directory.
+pub(super) fn take_account(context: &mut PhaseContext<'_>, props: &CaptureProps) {
     let account = props.watched.account();
     // A server that `roofgap load` started has its account beside that of the load.
     let accounts = [account.clone(), crate::traffic::server_account_path(&account)];
@@ -450,15 +501,14 @@ fn collect(
         let copied = std::fs::copy(account, context.layout.native_account());
         context.note_output(copied.map(|_| context.layout.native_account()));
     }
+}
+
+/// Tells whether the captures in the run directory have GPU work.
+pub(super) fn check(context: &mut PhaseContext<'_>) -> PhaseStatus {
     let mut captures = context.layout.native_captures();
     captures.retain(|capture| context.output(capture));
     let mut unreadable = Vec::new();
     let input = read_each(&captures, &mut unreadable);
-    for recorded in processes {
-        if let Some(why) = &recorded.refused {
-            context.note(format!("process {}: {why}", recorded.process.pid));
-        }
-    }
     if input.trace.ops.is_empty() {
         unreadable.insert(0, "no GPU work was recorded in the window".to_owned());
         return PhaseStatus::failed(unreadable.join("; "), None);
@@ -532,7 +582,7 @@ mod tests {
         let scripts = Scripts { driver: "/s/driver.py".into(), annotate: "/s/annotate".into() };
         let program = CommandLine::new("vllm").args(["serve", "m"]);
         let collector = Path::new("/tmp/7-1/lib.so");
-        let line = command(program, &watched, collector, &scripts, DUTY);
+        let line = command(program.clone(), &watched, collector, &scripts, (DUTY, false));
         assert_eq!(line.argv(), ["vllm", "serve", "m"]);
         for (name, value) in [
             ("CUDA_INJECTION64_PATH", "/tmp/7-1/lib.so"),
@@ -546,6 +596,14 @@ mod tests {
             ("ROOFGAP_WORKLOAD_JSON", "/tmp/7-1/workload.json"),
         ] {
             assert_eq!(line.env_value(name), Some(Some(OsStr::new(value))), "{name}");
+        }
+        // A ring is recorded from the start, for as long as the program runs.
+        let ring = command(program, &watched, collector, &scripts, (NonZeroU32::MIN, true));
+        for (name, value) in
+            [("DUTY", Some("1")), ("LAST_MS", Some("10000")), ("DORMANT", None), ("MAX_S", None)]
+        {
+            let found = ring.env_value(&format!("ROOFGAP_NATIVE_{name}"));
+            assert_eq!(found.flatten(), value.map(OsStr::new), "{name}");
         }
     }
 }

@@ -4,9 +4,11 @@
 //! - [`phases`]: what a phase is, their order, and one file a phase;
 //! - `context`: the context of the phases, the description of their commands, and their failures;
 //! - `program`, `inputs`, `tools`: the profiled program, its inputs, the profilers and the machine;
-//! - [`attach`]: a window of a program that runs.
+//! - [`attach`]: a window of a program that runs;
+//! - [`incident`]: the last seconds of a program, kept when something happens.
 
 pub mod attach;
+pub mod incident;
 pub mod phases;
 pub mod props;
 

@@ -12,6 +12,7 @@ mod run;
 mod server;
 mod stats;
 
+pub(crate) use client::{agent, get};
 pub use roofgap_runs::config::traffic::{Lengths, Load};
 pub use run::{LoadRun, Progress, run};
 pub use server::{ServerProps, serve_and_load};

@@ -3,6 +3,7 @@
 //! - `table`: a table of cells
 //! - `brief`: the first screen of a terminal
 //! - `headline`: the first lines: time per token, the numbers of one run, the confidence in them
+//! - `incident`: the moment that a recording was kept for, and slow steps with their causes
 //! - `findings`, `trial`: what to do, and changes of the workload that were measured
 //! - `stages`: the time of each stage, its MFU and MBU
 //! - `vitals`: clocks, power and energy
@@ -18,6 +19,7 @@ pub mod brief;
 pub mod findings;
 pub mod gpu_work;
 pub mod headline;
+pub mod incident;
 pub mod job;
 pub mod kernels;
 pub mod provenance;
@@ -216,10 +218,13 @@ impl<'a> Document<'a> {
         let drawn =
             |id, title: &str| self.on_page(Block::Drawing).map(|block| Section::new(id, title).with([block]));
         let beside_text = |section: Section| (!self.is_text()).then_some(section);
-        let mut all = vec![self.first_lines(), self.findings(), self.tried(), self.stages(), self.host()];
+        let mut all = vec![self.first_lines(), self.incident(), self.findings(), self.tried(), self.stages()];
+        all.extend(beside_text(self.spikes()));
+        all.push(self.host());
         all.extend(drawn("idle-flame", "Idle time by stack of the CPU"));
         all.extend(beside_text(self.per_run()));
         all.extend([self.requests(), self.serving()]);
+        all.extend(beside_text(self.receipts()));
         all.extend(beside_text(self.utilisation()));
         all.push(self.vitals());
         all.extend(drawn("timeline", "Timeline"));

@@ -40,7 +40,27 @@ impl Document<'_> {
             .with(latency.filter_map(|parts| Block::table(latency_parts(parts))))
             .with(self.not_in_text(meaning))
     }
+
+    /// Tabulates the most expensive requests.
+    pub(super) fn receipts(&self) -> Section {
+        let receipts = self.analysis.serving.as_ref().and_then(|serving| serving.receipts.as_ref());
+        let rows = receipts.map_or(&[][..], |receipts| &receipts.each);
+        let table = Table::of(rows)
+            .text("request", |row| &row.id)
+            .number("steps", |row| Some(count(row.steps)))
+            .number("tokens", |row| Some(count(row.tokens)))
+            .number("GPU busy", |row| Some(time(row.busy_ns)))
+            .number("GPU idle", |row| Some(time(row.idle_ns)))
+            .number("J", |row| row.joules.map(significant))
+            .number("in flight", |row| Some(time(row.end_ns - row.start_ns)))
+            .build();
+        self.tabled("receipts", "The most expensive requests", RECEIPTS, table, self.most(50)).inner()
+    }
 }
+
+/// Explains the receipts.
+const RECEIPTS: &str = "The GPU time of each step, divided over the requests in it by their tokens in it. All requests together have \
+     the time of the steps.";
 
 /// Renders the requests for a terminal.
 pub fn requests_text(requests: &RequestStats, screen: Screen) -> String {

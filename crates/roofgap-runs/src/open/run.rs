@@ -6,6 +6,7 @@ use crate::config::model::architecture;
 use crate::config::settings::WorkloadKind;
 use crate::config::{Config, ConfigProps, compose};
 use crate::run_dir::environment::Environment;
+use crate::run_dir::folder::read_json;
 use crate::run_dir::layout::stored;
 use crate::run_dir::phases::input_paths;
 use crate::run_dir::{Layout, PhaseName, PhaseRecord, PhaseStatus, SessionRecord, read_trials};
@@ -13,8 +14,8 @@ use roofgap_analyze::gpu::UserLimits;
 use roofgap_analyze::knobs::{HfFacts, ProgramFacts, WorkloadFacts};
 use roofgap_analyze::model::{Architecture, Tokens, preset};
 use roofgap_analyze::{
-    About, Analysis, Engine, Operator, Options, Overhead, Prices, Profiler, Reason, StageError, StageKind,
-    StageSet,
+    About, Analysis, Engine, Incident, Operator, Options, Overhead, Prices, Profiler, Reason, StageError,
+    StageKind, StageSet,
 };
 use roofgap_base::error::Error;
 use roofgap_base::stats::ratio_error;
@@ -147,6 +148,15 @@ pub fn open_recordings(
     };
     if config.workload.kind == WorkloadKind::Hydra {
         without_ranges(&mut opened.analysis);
+    }
+    if layout.incident().is_file() {
+        match read_json::<Incident>(&layout.incident()) {
+            Ok(mut incident) => {
+                incident.explain(&opened.analysis);
+                opened.analysis.incident = Some(incident);
+            }
+            Err(error) => opened.unreadable.push(error.to_string()),
+        }
     }
     opened.context = context(record, layout, config);
     match read_trials(layout) {

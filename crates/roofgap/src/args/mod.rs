@@ -10,14 +10,14 @@ pub use analyze::{
 };
 pub use clap_complete::Shell;
 pub use common::{Base, Format, OneRun};
-pub use record::{Capture, Config, Doctor, Load, Profile, Try, Tune, TuneCheck, Watch};
+pub use record::{Capture, Config, Doctor, Load, Profile, RING_STACKS_HZ, Try, Tune, TuneCheck, Watch};
 #[cfg(feature = "embedded")]
 pub use record::{Workload, account_from_environment};
 #[cfg(feature = "mcp")]
 pub use runs::Mcp;
-pub use runs::Runs;
 #[cfg(feature = "serve")]
 pub use runs::Serve;
+pub use runs::{Incidents, Runs};
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -111,10 +111,13 @@ pub enum Command {
     Workload(Workload),
     /// Send load to an OpenAI-compatible server and measure its latency; after --, the server to start
     Load(Load),
-    /// Start a program with the native collector loaded and dormant, for `roofgap capture`
+    /// Start a program with the native collector loaded and dormant, for `roofgap capture`; with --record, keep the last seconds of slow steps
     Watch(Watch),
     /// Record a window of a watched program, which runs on; without a process, list what is watched
     Capture(Capture),
+    /// List or show the moments that `roofgap watch --record` kept
+    #[command(subcommand)]
+    Incidents(Incidents),
     /// Serve read-only tools for agents over the Model Context Protocol, on standard input and output
     #[cfg(feature = "mcp")]
     Mcp(Mcp),

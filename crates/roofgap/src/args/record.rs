@@ -7,6 +7,7 @@ use roofgap_analyze::{Goal, MeasuredTime};
 use roofgap_base::error::Error;
 use roofgap_collect::command::CommandLine;
 use roofgap_record::run::attach::WindowLength;
+use roofgap_record::run::incident::Triggers;
 use roofgap_record::traffic::{LoadProps, PairProps};
 use roofgap_runs::config::Span;
 use roofgap_runs::config::quantity::Size;
@@ -193,13 +194,68 @@ fn variable(text: &str) -> Result<(String, String), Error> {
 
 #[derive(Debug, clap::Args)]
 pub struct Watch {
-    /// Record the first 64 steps of a capture and then one of N, 8 in a row; 1 records all
-    #[arg(long, value_name = "N", default_value_t = DUTY)]
-    pub duty: NonZeroU32,
+    /// Record the first 64 steps of a capture and then one of N, 8 in a row; 1 records all (default: 16; 1 with --record)
+    #[arg(long, value_name = "N")]
+    duty: Option<NonZeroU32>,
+    /// Record all the time into a ring, and keep the last seconds as a run when a step is slow or does not end, and on SIGUSR1
+    #[arg(long)]
+    pub record: bool,
+    /// A step is slow that takes this many times as long as others of its kind, for its tokens
+    #[arg(long, value_name = "K", default_value_t = 3.0, requires = "record")]
+    slow: f64,
+    /// A step that is open for this long does not end
+    #[arg(long, value_name = "TIME", default_value = "10s", requires = "record")]
+    hang: Span,
+    /// Log of the program; a line with the text of --line is kept
+    #[arg(long, value_name = "FILE", requires = "record", requires = "line")]
+    log: Option<PathBuf>,
+    /// Text in a line of --log
+    #[arg(long, value_name = "TEXT", requires = "log")]
+    line: Option<String>,
+    /// Address of the engine's metrics, such as http://127.0.0.1:8000/metrics; they are kept with each incident
+    #[arg(long, value_name = "URL", requires = "record")]
+    metrics: Option<String>,
+    /// Gauge of the metrics and its limit, such as vllm:num_requests_waiting=50; the moment it rises above is kept
+    #[arg(long, value_name = "NAME=LIMIT", requires = "metrics", value_parser = gauge)]
+    gauge: Option<(String, f64)>,
+    /// Most incidents an hour
+    #[arg(long, value_name = "N", default_value_t = 20, requires = "record")]
+    most: usize,
+    /// Folder that gets the runs of incidents (default: artifacts.stage2_dir)
+    #[arg(long, value_name = "DIR", requires = "record")]
+    pub out: Option<PathBuf>,
     /// Program to start and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
 }
+
+impl Watch {
+    /// Returns how many steps there are for each that is recorded.
+    pub fn duty(&self) -> NonZeroU32 {
+        self.duty.unwrap_or(if self.record { NonZeroU32::MIN } else { DUTY })
+    }
+
+    /// Returns the moments that are kept.
+    pub fn triggers(&self) -> Triggers {
+        Triggers {
+            slow: self.slow.max(1.0),
+            hang: self.hang.0,
+            line: self.log.clone().zip(self.line.clone()),
+            gauge: self.gauge.clone(),
+            metrics: self.metrics.clone(),
+            most: self.most,
+        }
+    }
+}
+
+/// Parses a gauge and its limit.
+fn gauge(text: &str) -> Result<(String, f64), Error> {
+    let pair = text.rsplit_once('=').and_then(|(name, limit)| Some((name.to_owned(), limit.parse().ok()?)));
+    pair.filter(|(name, _)| !name.is_empty()).ok_or_else(|| Error::new("expected NAME=LIMIT"))
+}
+
+/// Samples a second of the stacks in a ring.
+pub const RING_STACKS_HZ: NonZeroU32 = NonZeroU32::MIN.saturating_add(99);
 
 #[derive(Debug, clap::Args)]
 pub struct Capture {

@@ -68,6 +68,20 @@ pub enum Runs {
     },
 }
 
+#[derive(Debug, Subcommand)]
+pub enum Incidents {
+    /// List every incident with its trigger and its cause
+    List {
+        #[command(flatten)]
+        base: Base,
+        /// Output format
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
+    /// Show one incident: cause, processes, threads and their stacks
+    Show(OneRun),
+}
+
 #[cfg(feature = "mcp")]
 #[derive(Debug, clap::Args)]
 pub struct Mcp {

@@ -2,17 +2,19 @@
 
 use super::profile::{Progress, print_outcome};
 use super::{answer, signals, this_program};
-use crate::args::{Capture, Watch};
+use crate::args::{Capture, RING_STACKS_HZ, Watch};
 use crate::printer::Printer;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
-use roofgap_collect::command::word_text;
+use roofgap_collect::command::{CommandLine, word_text};
 use roofgap_collect::watch::{Registration, Registry, Watched};
 use roofgap_record::run::NativeLibrary;
-use roofgap_record::run::attach::{self, CaptureProps, capture};
+use roofgap_record::run::attach::{self, CaptureProps, WatchPlan, WindowLength, capture};
+use roofgap_record::run::incident::{Kept, record_incidents};
 use serde::Serialize;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::time::Duration;
 
 pub fn run(args: Capture, printer: &Printer) -> Result<Exit, Error> {
     let registry = Registry::open()?;
@@ -75,14 +77,21 @@ fn text(list: &[Row]) -> String {
 pub fn watch(args: Watch, printer: &Printer) -> Result<Exit, Error> {
     let library = NativeLibrary::embedded().map_err(Error::new)?;
     let registry = Registry::open()?;
-    let Some(plan) = attach::watch(&registry, &args.program, &library, args.duty)? else {
+    let Some(plan) = attach::watch(&registry, &args.program, &library, (args.duty(), args.record))? else {
         return Ok(Exit::Usage);
     };
     let pid = plan.watched.registration.pid;
+    if args.record {
+        return record(&args, plan, printer);
+    }
     printer.progress(&format_args!(
         "watching process {pid}; record a part of it with `roofgap capture {pid} --for 5s` in another terminal"
     ));
-    let line = &plan.command;
+    let source = command(&plan.command).exec();
+    Err(cannot_start(&plan.command, &source))
+}
+
+fn command(line: &CommandLine) -> Command {
     let mut command = Command::new(&line.program);
     command.args(&line.args);
     for (name, value) in &line.env {
@@ -91,7 +100,57 @@ pub fn watch(args: Watch, printer: &Printer) -> Result<Exit, Error> {
             None => command.env_remove(name),
         };
     }
-    let source = command.exec();
-    let program = line.name();
-    Err(Error::new(format!("cannot start {program}: {source}")))
+    command
+}
+
+fn cannot_start(line: &CommandLine, source: &std::io::Error) -> Error {
+    Error::new(format!("cannot start {}: {source}", line.name()))
+}
+
+/// Starts the program and keeps its incidents until it ends. It has the same standard streams; the exit status is its own.
+fn record(args: &Watch, plan: WatchPlan, printer: &Printer) -> Result<Exit, Error> {
+    let WatchPlan { command: line, watched, lock } = plan;
+    let props = CaptureProps {
+        length: WindowLength::Time(Duration::ZERO),
+        stacks_hz: cfg!(feature = "stacks").then_some(RING_STACKS_HZ),
+        counters_us: None,
+        executable: this_program()?,
+        base: args.out.clone(),
+        command_line: std::env::args_os().map(|word| word_text(&word)).collect(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        watched,
+    };
+    let mut child = command(&line).spawn().map_err(|source| cannot_start(&line, &source))?;
+    let pid = child.id();
+    let signals = signals::Forwarded::take(pid)?;
+    let own = props.watched.registration.pid;
+    printer.progress(&format_args!(
+        "recording process {pid}; keep a moment with `kill -USR1 {own}`, list them with `roofgap incidents list`"
+    ));
+    let mut ended = None;
+    let mut is_over = || {
+        ended = child.try_wait().ok().flatten();
+        ended.is_some()
+    };
+    let mut tell = |kept: Kept<'_>| match kept {
+        Ok((incident, run)) => printer.progress(&format_args!(
+            "incident {}: {}; cause: {}; {}",
+            incident.at,
+            incident.what,
+            incident.spoken_cause(),
+            run.display()
+        )),
+        Err(error) => printer.warnings(&[format!("an incident could not be kept: {error}")]),
+    };
+    let recorded =
+        record_incidents(&props, &args.triggers(), &mut is_over, &|| signals.take_signal(), &mut tell);
+    if let Err(error) = recorded {
+        printer.warnings(&[format!("no more incidents are kept: {error}")]);
+    }
+    let status = match ended {
+        Some(status) => status,
+        None => child.wait().map_err(|source| cannot_start(&line, &source))?,
+    };
+    drop(lock);
+    signals::end_like(status)
 }

@@ -2,10 +2,14 @@
 
 use super::bug;
 use roofgap_base::error::Error;
+use roofgap_base::exit::Exit;
 use roofgap_collect::child::Cancel;
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::Signals;
-use std::sync::atomic::AtomicBool;
+use std::io::IsTerminal;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
 
 /// Makes the end of a child known, which a parent that ignores SIGCHLD would hide, and a write beyond the limit of the file size an error
@@ -53,4 +57,42 @@ fn request(cancel: &Cancel) -> std::io::Result<()> {
         }
     });
     Ok(())
+}
+
+/// Signals of a program that this one started and waits for: they go to the program, and SIGUSR1 is noted.
+pub struct Forwarded(Arc<AtomicBool>);
+
+impl Forwarded {
+    /// Takes over the signals. A terminal sends Ctrl-C to the program itself.
+    pub fn take(pid: u32) -> Result<Self, Error> {
+        let failed = |error: std::io::Error| bug(format!("cannot handle signals: {error}"));
+        let noted = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(SIGUSR1, Arc::clone(&noted)).map_err(failed)?;
+        let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP]).map_err(failed)?;
+        let by_terminal = std::io::stdin().is_terminal();
+        std::thread::spawn(move || {
+            for signal in signals.forever().filter(|signal| !by_terminal || *signal == SIGTERM) {
+                roofgap_collect::process::send(pid, signal);
+            }
+        });
+        Ok(Self(noted))
+    }
+
+    /// Tells whether SIGUSR1 has come since the last question.
+    pub fn take_signal(&self) -> bool {
+        self.0.swap(false, Ordering::Relaxed)
+    }
+}
+
+/// Ends this program as another one has ended.
+pub fn end_like(status: ExitStatus) -> Result<Exit, Error> {
+    if let Some(signal) = status.signal() {
+        let _ = signal_hook::low_level::emulate_default_handler(signal);
+    }
+    match status.code() {
+        Some(0) => Ok(Exit::Done),
+        #[expect(clippy::exit, reason = "the exit status of the program can be any")]
+        Some(code) => std::process::exit(code),
+        None => Ok(Exit::ProgramFailed),
+    }
 }

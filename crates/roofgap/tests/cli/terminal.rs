@@ -175,7 +175,7 @@ fn sections_are_shown_by_name() {
     assert!(text.contains("Kernels of prefill") && !text.contains("What to do first"), "{text}");
     let wrong = crate::support::run(["analyze", CAPTURE[0], "--show=kernles"]);
     assert_eq!(wrong.status, Some(2));
-    let known = "no section kernles; the sections are summary, findings, tried, stages";
+    let known = "no section kernles; the sections are summary, incident, findings, tried, stages";
     assert!(wrong.stderr.contains(known), "{}", wrong.stderr);
     // One that is known and empty is an answer.
     let text = narrow(&["analyze", CAPTURE[0], "--show=layers,copies,losses"]);

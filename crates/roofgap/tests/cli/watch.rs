@@ -1,7 +1,7 @@
 //! `watch` and `capture`: a program with the real collector in it and a stand-in CUPTI below.
 
 use crate::support::{Run, free_port, roofgap, root};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -250,6 +250,77 @@ fn a_capture_has_vitals_or_says_why_not() {
     assert!(session["phases"].to_string().contains("vitals/timeline.jsonl"), "{session}");
     drop(child.stdin.take());
     child.wait().unwrap();
+}
+
+/// A slow step and a signal are kept as runs; the program runs on and ends as it would alone.
+#[test]
+fn the_last_seconds_are_kept_when_something_happens() {
+    let bench = Bench::new();
+    let runs = bench.path("runs");
+    let (program, out) = (bench.program.to_str().unwrap(), runs.to_str().unwrap());
+    let mut child = bench
+        .roofgap(&["watch", "--record", "--out", out, "--", program, "loop"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut until = |part: &str| said.find(|line| line.contains(part)).unwrap();
+    assert!(until("recording process ").contains(&format!("kill -USR1 {}", child.id())));
+    let deadline = Instant::now() + PATIENCE;
+    while bench.list()[0]["processes"].as_array().unwrap().is_empty() {
+        assert!(Instant::now() < deadline, "the collector is never loaded");
+    }
+    // Some steps show how long they take.
+    std::thread::sleep(Duration::from_secs(2));
+    // On a busy machine other steps may be slow, and incidents are five seconds apart.
+    let is_long = |line: &str| {
+        let took = line.split("a step took ").nth(1).and_then(|rest| rest.split_once(" ms;"));
+        took.is_some_and(|(ms, _)| ms.parse::<f64>().is_ok_and(|ms| ms >= 300.0))
+    };
+    let told = (0..5).find_map(|_| {
+        child.stdin.as_mut().unwrap().write_all(b"s").unwrap();
+        let told = until("incident ");
+        std::thread::sleep(Duration::from_secs(6));
+        is_long(&told).then_some(told)
+    });
+    let told = told.expect("the long step is kept");
+    assert!(told.contains("; cause: unknown in step "), "{told}");
+    Command::new("kill").args(["-USR1", &child.id().to_string()]).status().unwrap();
+    until("a signal asked for it");
+    drop(child.stdin.take());
+    let mut stdout = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+    assert_eq!((stdout.as_str(), child.wait().unwrap().code()), ("done\n", Some(7)));
+    let list: Run =
+        bench.roofgap(&["incidents", "list", "--dir", out, "--format", "json"]).output().unwrap().into();
+    let list: serde_json::Value = serde_json::from_str(&list.stdout).unwrap();
+    let rows = list.as_array().unwrap();
+    let slow = rows.iter().find(|row| row["step_ns"].as_i64().is_some_and(|ns| ns >= 300_000_000)).unwrap();
+    assert_eq!(slow["trigger"], "slow-step");
+    assert!(rows.iter().any(|row| row["trigger"] == "signal" && row["step_ns"].is_null()), "{list}");
+    let cause = &slow["cause"];
+    assert_eq!(
+        (&cause["stage"], &cause["missing"]),
+        (&"decode".into(), &"stacks of the CPU".into()),
+        "{slow}"
+    );
+    assert!(cause["time_ns"].as_i64().unwrap() >= 300_000_000, "{slow}");
+    let process = &slow["processes"][0];
+    assert_eq!((&process["name"], process["threads"][0]["tid"] == process["pid"]), (&"program".into(), true));
+    let run = Path::new(slow["run"].as_str().unwrap());
+    let report = std::fs::read_to_string(run.join("report.md")).unwrap();
+    assert!(report.contains("## Incident") && report.contains("Cause: unknown in step "), "{report}");
+    assert!(std::fs::read_to_string(run.join("report.html")).unwrap().contains("id=\"incident\""));
+    let show: Run = bench.roofgap(&["incidents", "show", run.to_str().unwrap()]).output().unwrap().into();
+    assert!(show.stdout.contains("a step took ") && show.stdout.contains("program"), "{}", show.stdout);
+    let none: Run = bench
+        .roofgap(&["incidents", "list", "--dir", bench.path("run").to_str().unwrap()])
+        .output()
+        .unwrap()
+        .into();
+    assert!(none.stdout.starts_with("no incidents in "), "{}{}", none.stdout, none.stderr);
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! Steps that take longer than others, compute again what is known, or run under a slow profiler.
 
 use crate::findings::rule::{FindingBuilder, View, percent};
-use crate::findings::spike::{SpikeKind, SpikePart};
 use crate::host::advice;
 use crate::numbers::{count, time};
-use crate::result::{Finding, Profiler, Stage, StageKind, StageOrigin, SteadyUnit};
+use crate::result::{
+    Finding, HostKind, Profiler, Spike, SpikeCause, Stage, StageKind, StageOrigin, SteadyUnit,
+};
 use roofgap_base::stats::{median, median_f64};
-use roofgap_trace::NOT_RUNNING;
 
 /// Fewer steps have no tail.
 const LEAST_TAIL_STEPS: u64 = 8;
@@ -20,9 +20,10 @@ pub fn long_tail(view: &View<'_>) -> Option<Finding> {
         SteadyUnit::Step => "step",
         SteadyUnit::Instance => "instance",
     };
-    let cause = view.evidence.and_then(|evidence| evidence.spike.first());
-    // A smaller part does not explain the step.
-    let cause = cause.filter(|part| 2 * part.ns >= tail.slowest_ns - tail.expected_ns);
+    // The slow ones may be left out of the stage that other rules see.
+    let whole = view.inputs.analysis.stages.iter().find(|whole| whole.name == stage.name).unwrap_or(stage);
+    let cause = whole.spikes.iter().find(|spike| spike.time_ns == tail.slowest_ns);
+    let others = |cause: SpikeCause| whole.spikes.iter().filter(|spike| spike.cause == cause).count() as u64;
     let title = format!(
         "{} of {} {unit}s of {} took more than twice the time that their work explains; the slowest {} for {}{}",
         count(tail.units),
@@ -30,19 +31,16 @@ pub fn long_tail(view: &View<'_>) -> Option<Finding> {
         stage.spoken(),
         time(tail.slowest_ns),
         time(tail.expected_ns),
-        cause.map_or_else(String::new, |part| format!(", {} of it {}", time(part.ns), spoken(part)))
+        cause.map_or_else(String::new, spoken)
     );
     let action = match cause {
-        Some(SpikePart { kind: SpikeKind::Code(Some(kind)), .. }) => advice(*kind).to_owned(),
-        Some(part) => remedy(view, part.kind).1.to_owned(),
+        Some(spike) => remedy(view, spike),
         None => format!("Look at {unit} {} in the timeline. {}", tail.slowest, view.action("no cause")),
     };
     let first =
         if tail.slowest == 1 { " It is the first, so a longer warm-up may be all it needs." } else { "" };
     let action = format!("{action}{first}");
     let slowest = (steady.unit == SteadyUnit::Step).then_some(tail.slowest);
-    // The slow ones may be left out of the stage that other rules see.
-    let whole = view.inputs.analysis.stages.iter().find(|whole| whole.name == stage.name).unwrap_or(stage);
     let beyond = ("time beyond what the work of the slow ones explains", tail.beyond_ns);
     FindingBuilder::new(view.rule, whole, view.roofs, &[beyond])
         .with("steps", steady.count)
@@ -51,38 +49,58 @@ pub fn long_tail(view: &View<'_>) -> Option<Finding> {
         .with("slowest_ns", tail.slowest_ns)
         .with("expected_ns", tail.expected_ns)
         .with("slowest_step", slowest)
-        .with("cause", cause.map(|part| remedy(view, part.kind).0))
-        .with("cause_ns", cause.map(|part| part.ns))
-        .with("cause_in", cause.map(|part| part.what.clone()).filter(|what| !what.is_empty()))
+        .with("cause", cause.map(|spike| spike.cause.as_str()))
+        .with("cause_ns", cause.map(|spike| spike.evidence_ns))
+        .with("cause_in", cause.and_then(|spike| spike.what.clone()))
+        .with("steps_with_cause", cause.map(|spike| others(spike.cause)))
         .finish(title, action)
 }
 
-/// Returns the name of a cause, and what to do about it.
-fn remedy(view: &View<'_>, kind: SpikeKind) -> (&'static str, &'static str) {
-    match kind {
-        SpikeKind::Cold => ("cold", view.action("cold step")),
-        SpikeKind::Allocation => ("allocation", view.action("allocation in a step")),
-        SpikeKind::Wait => ("wait", view.action("wait in a step")),
-        SpikeKind::Copy => ("copy", view.action("copy in a step")),
-        SpikeKind::Call => ("call", view.action("call in a step")),
-        SpikeKind::Code(_) => ("code", view.action("code in a step")),
-        SpikeKind::Kernels => ("kernels", view.action("slow kernels")),
-        SpikeKind::Communication => ("communication", view.action("slow communication")),
+/// Returns what to do about the cause of a step.
+fn remedy(view: &View<'_>, spike: &Spike) -> String {
+    use SpikeCause::*;
+    let text = match spike.cause {
+        FirstUse => view.action("cold step"),
+        Allocation => view.action("allocation in a step"),
+        GarbageCollection => advice(HostKind::GarbageCollection),
+        HostCopy => view.action("copy in a step"),
+        Lock => advice(HostKind::Lock),
+        Descheduled => view.action("descheduled"),
+        ClockDrop => view.action("clock drop"),
+        OtherTenant => view.action("other tenant"),
+        LateRank => view.action("slow communication"),
+        SlowKernel => view.action("slow kernel"),
+        SlowKernels => view.action("slow kernels"),
+        Wait => view.action("wait in a step"),
+        Call => view.action("call in a step"),
+        Code => view.action("code in a step"),
+        Unknown => view.action("no cause"),
+    };
+    match &spike.missing {
+        Some(missing) => format!("{text} The capture has no {missing}; record them to see it."),
+        None => text.to_owned(),
     }
 }
 
 /// Says what took the time, as the end of a sentence.
-fn spoken(part: &SpikePart) -> String {
-    let what = &part.what;
-    match part.kind {
-        SpikeKind::Cold => format!("to load code or a graph ({what})"),
-        SpikeKind::Wait => format!("in {what} while the GPU ran nothing"),
-        SpikeKind::Code(_) if what == NOT_RUNNING => "while its thread did not run".to_owned(),
-        SpikeKind::Code(_) if what.is_empty() => "while the CPU did something else".to_owned(),
-        SpikeKind::Kernels => format!("because its kernels ran longer, above all {what}"),
-        SpikeKind::Communication => format!("in communication ({what})"),
-        _ => format!("in {what}"),
-    }
+fn spoken(spike: &Spike) -> String {
+    use SpikeCause::*;
+    let what = spike.what.as_deref().unwrap_or_default();
+    let told = match spike.cause {
+        FirstUse => format!("to load code or a graph ({what})"),
+        GarbageCollection => format!("in garbage collection ({what})"),
+        Lock => format!("waiting for a lock in {what}"),
+        Descheduled => "while its thread did not run".to_owned(),
+        ClockDrop => format!("because the clock was lower ({what})"),
+        OtherTenant => format!("beside {what} on the same GPU"),
+        LateRank => format!("in communication ({what})"),
+        SlowKernel => format!("in one launch of {what}"),
+        SlowKernels => format!("because its kernels ran longer, above all {what}"),
+        Wait => format!("in {what} while the GPU ran nothing"),
+        Unknown => return "; no cause was recorded".to_owned(),
+        Allocation | HostCopy | Call | Code => format!("in {what}"),
+    };
+    format!(", {} of it {told}", time(spike.evidence_ns))
 }
 
 /// Fewer steps of an instance show no trend.

@@ -36,7 +36,7 @@ use crate::run::context::AttemptError;
 use crate::select::Plan;
 use baseline::Baseline;
 use roofgap_base::error::Error;
-pub use sampler::Sampler;
+pub use sampler::{Sampler, stacks_now};
 use timeline::Timeline;
 
 /// The phases in the order in which they run.

@@ -86,14 +86,20 @@ impl Sampler {
         joined.unwrap_or_else(|_| Err(Error::new("the sampler panicked")))
     }
 
+    /// Ends the sampling. Returns why nothing was sampled.
+    pub fn finish(mut self) -> Option<String> {
+        self.join().err().map(|why| format!("no {} were sampled: {why}", self.what))
+    }
+
     /// Ends the sampling, and notes why nothing was sampled. Returns false if it failed.
-    pub fn end(mut self, context: &mut PhaseContext<'_>) -> bool {
-        let sampled = self.join();
-        if let Err(why) = &sampled {
-            let text = format!("no {} were sampled: {why}", self.what);
-            if self.is_asked { context.warn(text) } else { context.note(text) }
+    pub fn end(self, context: &mut PhaseContext<'_>) -> bool {
+        let is_asked = self.is_asked;
+        let failed = self.finish();
+        let is_sampled = failed.is_none();
+        if let Some(text) = failed {
+            if is_asked { context.warn(text) } else { context.note(text) }
         }
-        sampled.is_ok()
+        is_sampled
     }
 }
 
@@ -107,4 +113,21 @@ fn sample(_: &Path, _: u32, _: u32, _: &dyn Fn() -> bool) -> Result<u64, Error> 
     Err(Error::new(
         "this roofgap was built without the feature stacks; the programs of a release for Linux have it",
     ))
+}
+
+/// Reads the stacks of all threads of the Python processes of `ancestor` that use CUDA: process, thread and functions, innermost first.
+#[cfg(all(feature = "stacks", target_os = "linux"))]
+pub fn stacks_now(ancestor: u32) -> Vec<(u32, u32, Vec<String>)> {
+    let spoken = |(name, file, line): (String, String, u32)| match line {
+        0 => name,
+        line => format!("{name} ({file}:{line})"),
+    };
+    let each = roofgap_stacks::snapshot(ancestor).into_iter();
+    each.map(|(pid, tid, stack)| (pid, tid, stack.into_iter().map(spoken).collect())).collect()
+}
+
+/// Reads nothing: this program was built without the feature stacks.
+#[cfg(not(all(feature = "stacks", target_os = "linux")))]
+pub fn stacks_now(_: u32) -> Vec<(u32, u32, Vec<String>)> {
+    Vec::new()
 }
