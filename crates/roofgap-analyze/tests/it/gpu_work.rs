@@ -133,7 +133,7 @@ fn managed_memory_costs_its_faults_and_the_kernels_that_wait_for_it() {
     let analyzed = analyze(&trace, &Options::default());
     let analysis = analyzed.analysis;
     let detail = analysis.stages[0].warm().idle_detail;
-    assert_eq!(detail.paging_ns, 64 * (50_000 + 10_000), "a fault, and 6 bytes in a ns");
+    assert_eq!(detail.paging_ns, 64 * (100_000 + 60_000), "a fault, and a ns a byte");
     assert_eq!(detail.host_work_ns, 64 * 1_000_000 - detail.paging_ns);
     assert_eq!(analysis.findings[0].id, "host-gaps");
     assert!(analysis.findings[0].action.starts_with("The CPU goes through what the GPU wrote"));
