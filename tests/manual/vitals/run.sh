@@ -35,7 +35,7 @@ timeout 120 "$roofgap" watch --duty 1 -- "$python" "$here/program.py" decode "$w
 for _ in $(seq 60); do grep -q "watching process" "$out/watch.txt" && break; sleep 0.5; done
 process=$(sed -n 's/.*watching process \([0-9]*\);.*/\1/p' "$out/watch.txt" | head -n 1)
 # The first one waits until the model is made.
-for _ in $(seq 40); do timeout 20 "$roofgap" capture "$process" --for 200ms --out "$work/first" > "$work/capture.txt" 2>&1 && break; sleep 1; done
+for _ in $(seq 120); do timeout 20 "$roofgap" capture "$process" --for 200ms --out "$work/first" > "$work/capture.txt" 2>&1 && break; sleep 1; done
 for turn in $(seq "${ROUNDS:-20}"); do
     [ "$SECONDS" -lt $((limit - 180)) ] || { echo "time is up after $((turn - 1)) captures"; break; }
     timeout 20 "$roofgap" capture "$process" --for "${WINDOW:-1200ms}" --out "$work/free" > "$work/capture.txt" 2>> "$out/capture.err" || echo "capture $turn: status $?"
