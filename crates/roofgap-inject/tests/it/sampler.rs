@@ -15,7 +15,12 @@ const FOLDER: &str = "ROOFGAP_TEST_SAMPLER";
 fn samples_in_a_process_of_its_own() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     let end = Instant::now() + Duration::from_millis(300);
-    let is_over = || Instant::now() >= end;
+    let looks = std::cell::Cell::new(0);
+    // A busy machine may not run it in that time.
+    let is_over = || {
+        looks.set(looks.get() + 1);
+        looks.get() > 20 && Instant::now() >= end
+    };
     let done = roofgap_inject::sampler::run(Path::new(&folder), Duration::from_micros(100), None, &is_over);
     assert!(done.is_ok(), "sampling failed: {}", done.unwrap_err());
 }
