@@ -1,5 +1,7 @@
 //! Processes in `/proc`.
 
+use std::collections::HashSet;
+
 /// A process in `/proc/PID/stat`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
@@ -39,6 +41,21 @@ pub fn all() -> Vec<Process> {
 pub fn has_variable(pid: i32, start: &str) -> bool {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environment.split(|byte| *byte == 0).any(|entry| entry.starts_with(start.as_bytes()))
+}
+
+/// Adds the descendants of the processes in `tree`.
+pub fn add_descendants(tree: &mut HashSet<i32>, processes: &[Process]) {
+    loop {
+        let before = tree.len();
+        for process in processes {
+            if tree.contains(&process.parent) {
+                tree.insert(process.pid);
+            }
+        }
+        if tree.len() == before {
+            return;
+        }
+    }
 }
 
 /// Sends a signal to a process, which may have ended.

@@ -44,6 +44,10 @@ mod header;
 mod reader;
 mod record;
 
+/// Beginnings of the names of calls that allocate or free memory, without `cuda` or `cu`.
+pub const MEMORY_CALLS: [&str; 8] =
+    ["Malloc", "Free", "HostAlloc", "HostRegister", "MemAlloc", "MemFree", "MemCreate", "MemMap"];
+
 pub use field::Text;
 pub use frame::{FrameBuilder, MAX_RAW};
 pub use header::{

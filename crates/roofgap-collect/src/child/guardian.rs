@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 
-use super::process_tree::{MARK, add_descendants, mark_prefix, own_pid, send};
+use super::process_tree::{MARK, mark_prefix, own_pid, send};
 use crate::command::CommandLine;
 use crate::process::{self, Process};
 
@@ -155,6 +155,6 @@ fn family(pid: i32, start: u64, seen: &HashMap<i32, u64>) -> Vec<Process> {
         })
         .map(|process| process.pid)
         .collect();
-    add_descendants(&mut family, &younger);
+    process::add_descendants(&mut family, &younger);
     younger.into_iter().filter(|process| family.contains(&process.pid) && !process.is_zombie()).collect()
 }

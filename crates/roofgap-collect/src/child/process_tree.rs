@@ -158,7 +158,7 @@ impl ProcessTree {
                 tree.insert(process.pid);
             }
         }
-        add_descendants(&mut tree, &younger);
+        process::add_descendants(&mut tree, &younger);
         let mut alive = Vec::new();
         for process in younger.into_iter().filter(|process| tree.contains(&process.pid)) {
             if !process.is_zombie() {
@@ -212,21 +212,6 @@ pub const MARK: &str = "ROOFGAP_CHILD";
 /// Returns the beginning of all marks of the process `pid`, which started at `start`.
 pub fn mark_prefix(pid: i32, start: u64) -> String {
     format!("{pid}-{start}-")
-}
-
-/// Adds the descendants of the processes in `tree`.
-pub fn add_descendants(tree: &mut HashSet<i32>, processes: &[Process]) {
-    loop {
-        let before = tree.len();
-        for process in processes {
-            if tree.contains(&process.parent) {
-                tree.insert(process.pid);
-            }
-        }
-        if tree.len() == before {
-            return;
-        }
-    }
 }
 
 /// Returns the id of this process.

@@ -5,6 +5,7 @@
 //! selected by name, so that new versions of CUPTI need no new list.
 
 use crate::cupti::{Api, sys};
+use roofgap_wire::MEMORY_CALLS;
 
 /// Upper bound of function numbers in any version.
 const NUMBERS: u32 = 2_000;
@@ -21,16 +22,8 @@ pub enum Selection {
     Launches,
 }
 
-/// Beginnings of the names of calls that are rare and take long, without `cuda` or `cu`.
-const RARE: [&str; 15] = [
-    "Malloc",
-    "Free",
-    "HostAlloc",
-    "HostRegister",
-    "MemAlloc",
-    "MemFree",
-    "MemCreate",
-    "MemMap",
+/// Beginnings of the names of calls that are rare and take long, without `cuda` or `cu`, beside those of memory.
+const RARE: [&str; 7] = [
     "MemHost",
     "ModuleLoad",
     "LibraryLoad",
@@ -57,7 +50,9 @@ pub fn wanted(name: &[u8], selection: Selection) -> bool {
         || begins("Memcpy")
         || begins("Memset")
         || selection == Selection::All
-            && (begins("StreamWait") || says("Synchronize") || RARE.iter().any(|prefix| begins(prefix)))
+            && (begins("StreamWait")
+                || says("Synchronize")
+                || MEMORY_CALLS.iter().chain(&RARE).any(|prefix| begins(prefix)))
 }
 
 /// Returns the selected calls: domain, number, name.

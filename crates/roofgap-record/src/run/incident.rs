@@ -7,7 +7,7 @@
 use super::attach::{CaptureProps, NAME, Samplers, VITALS, check, take_account, write_run};
 use super::context::PhaseContext;
 use super::phases::stacks_now;
-use crate::traffic::{agent, get};
+use crate::traffic::{agent, exported, get};
 use roofgap_analyze::{INCIDENT_SCHEMA, Incident, IncidentProcess, IncidentThread, IncidentTrigger};
 use roofgap_base::clock;
 use roofgap_base::error::Error;
@@ -19,7 +19,7 @@ use roofgap_collect::watch::{StepTime, WatchedProcess, ask_within, steps};
 use roofgap_runs::run_dir::folder::write_json;
 use roofgap_runs::run_dir::{Layout, PhaseStatus};
 use roofgap_trace::native::older_segment;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -283,11 +283,8 @@ fn scrape(agent: &ureq::Agent, url: &str) -> Option<String> {
 
 /// Returns the sum of a gauge over its labels in the text of Prometheus.
 fn gauge(text: &str, name: &str) -> Option<f64> {
-    let value = |line: &str| {
-        let rest = line.strip_prefix(name).filter(|rest| rest.starts_with(['{', ' ']))?;
-        rest.rsplit_once('}').map_or(rest, |(_, rest)| rest).split_whitespace().next()?.parse::<f64>().ok()
-    };
-    text.lines().filter_map(value).reduce(|sum, value| sum + value)
+    let own = exported(text).filter(|(own, _)| *own == name);
+    own.map(|(_, value)| value).reduce(|sum, value| sum + value)
 }
 
 /// Copies what the collector holds of each process into the run directory.
@@ -360,11 +357,8 @@ fn append_vitals(from: &Path, to: &Path) -> io::Result<()> {
 /// Describes the processes below another one.
 fn processes(ancestor: i32) -> Vec<IncidentProcess> {
     let all = process::all();
-    let parents: BTreeMap<i32, i32> = all.iter().map(|process| (process.pid, process.parent)).collect();
-    let is_below = |pid: i32| {
-        let up = std::iter::successors(Some(pid), |pid| parents.get(pid).copied()).skip(1);
-        up.take(64).any(|pid| pid == ancestor)
-    };
+    let mut tree = HashSet::from([ancestor]);
+    process::add_descendants(&mut tree, &all);
     let stacks = stacks_now(ancestor.unsigned_abs());
     let describe = |process: process::Process| {
         let pid = process.pid.unsigned_abs();
@@ -394,6 +388,7 @@ fn processes(ancestor: i32) -> Vec<IncidentProcess> {
             threads: tids.filter_map(thread).take(MOST_THREADS).collect(),
         }
     };
+    let is_below = |pid: i32| pid != ancestor && tree.contains(&pid);
     let own = all.into_iter().filter(|process| is_below(process.pid) && !process.is_zombie());
     // Samplers are processes of this program.
     let program = |pid: &str| fs::read_link(format!("/proc/{pid}/exe")).ok();

@@ -133,19 +133,25 @@ pub fn read_exported(agent: &Agent, url: &str) -> Exported {
     }
 }
 
-fn parse_exported(text: &str) -> Exported {
-    let mut found = Exported::default();
-    for line in text.lines().filter(|line| !line.starts_with('#')) {
+/// Lists the values in the text of Prometheus, each with its name.
+pub fn exported(text: &str) -> impl Iterator<Item = (&str, f64)> {
+    text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
         let (name, value) = match line.split_once('{') {
             Some((name, rest)) => (name, rest.rsplit_once('}').map_or("", |(_, value)| value)),
             None => line.split_once(' ').unwrap_or((line, "")),
         };
-        let value = value.split_whitespace().next().and_then(|value| value.parse::<f64>().ok());
+        Some((name, value.split_whitespace().next()?.parse().ok()?))
+    })
+}
+
+fn parse_exported(text: &str) -> Exported {
+    let mut found = Exported::default();
+    for (name, value) in exported(text) {
         // Of the interpreter and the process nothing is of interest here.
         let own = ["python_", "process_", "http_"].iter().any(|start| name.starts_with(start));
-        let Some(value) = value.filter(|value| !own && value.abs() <= MOST_VALUE) else {
+        if own || value.is_nan() || value.abs() > MOST_VALUE {
             continue;
-        };
+        }
         let ends = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
         if ends(&["_total", "_sum", "_count"]) {
             *found.counters.entry(name.to_owned()).or_default() += value;

@@ -2,6 +2,7 @@
 
 use super::order::{Order, by_start, columns};
 use super::{NameId, Ns, ProcessId, ThreadId};
+use roofgap_wire::MEMORY_CALLS;
 
 /// Class of a CUDA API call, as the analysis needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,19 +57,7 @@ impl CallClass {
             Self::Set
         } else if base.contains("Synchronize") {
             Self::Sync
-        } else if [
-            "Malloc",
-            "Free",
-            "HostAlloc",
-            "HostRegister",
-            "MemAlloc",
-            "MemFree",
-            "MemCreate",
-            "MemMap",
-        ]
-        .iter()
-        .any(|p| base.starts_with(p))
-        {
+        } else if MEMORY_CALLS.iter().any(|begin| base.starts_with(begin)) {
             Self::Memory
         } else {
             Self::Other

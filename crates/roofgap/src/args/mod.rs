@@ -17,7 +17,7 @@ pub use record::{Workload, account_from_environment};
 pub use runs::Mcp;
 #[cfg(feature = "serve")]
 pub use runs::Serve;
-pub use runs::{Incidents, Runs};
+pub use runs::{AllRuns, Incidents, Runs};
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;

@@ -6,16 +6,19 @@ use clap::Subcommand;
 use roofgap_serve::Limits;
 use std::path::PathBuf;
 
+#[derive(Debug, clap::Args)]
+pub struct AllRuns {
+    #[command(flatten)]
+    pub base: Base,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
 #[derive(Debug, Subcommand)]
 pub enum Runs {
     /// List every run with its model, device, status, stage times and size
-    List {
-        #[command(flatten)]
-        base: Base,
-        /// Output format
-        #[arg(long, value_enum, default_value_t = Format::Text)]
-        format: Format,
-    },
+    List(AllRuns),
     /// Show one run: its phases, what is missing, what to do first, and the command to repeat it
     Show(OneRun),
     /// List every file of a run with its size and SHA-256
@@ -71,13 +74,7 @@ pub enum Runs {
 #[derive(Debug, Subcommand)]
 pub enum Incidents {
     /// List every incident with its trigger and its cause
-    List {
-        #[command(flatten)]
-        base: Base,
-        /// Output format
-        #[arg(long, value_enum, default_value_t = Format::Text)]
-        format: Format,
-    },
+    List(AllRuns),
     /// Show one incident: cause, processes, threads and their stacks
     Show(OneRun),
 }

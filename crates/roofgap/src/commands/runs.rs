@@ -2,7 +2,7 @@
 
 use super::answer;
 use super::signals::cancel_on_signal;
-use crate::args::{Base, Format, Incidents, OneRun, Runs};
+use crate::args::{AllRuns, Base, Format, Incidents, OneRun, Runs};
 use crate::printer::Printer;
 use roofgap_analyze::Incident;
 use roofgap_base::error::Error;
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 pub fn run(args: Runs, printer: &Printer) -> Result<Exit, Error> {
     let screen = printer.screen();
     match args {
-        Runs::List { base, format } => {
+        Runs::List(AllRuns { base, format }) => {
             answer(&list(&base.dir)?, |runs| text::list(runs, &base.dir, screen), format, printer)?;
         }
         Runs::Show(OneRun { run, base, format }) => {
@@ -71,7 +71,7 @@ pub fn incidents(args: Incidents, printer: &Printer) -> Result<Exit, Error> {
         file.is_file().then(|| read_json(&file).map(|incident| IncidentRow { run, incident }))
     };
     match args {
-        Incidents::List { base, format } => {
+        Incidents::List(AllRuns { base, format }) => {
             let runs = all(&base.dir)?.into_iter();
             let rows = runs.filter_map(|run| read(run.path)).collect::<Result<Vec<_>, _>>()?;
             let cells = |row: &IncidentRow| {
