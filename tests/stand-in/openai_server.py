@@ -27,11 +27,16 @@ ANSWER = os.environ.get("ANSWER", " a")
 armed = threading.Event()
 KNOWN = {"model", "prompt", "messages", "max_tokens", "temperature", "stream", "stream_options"}
 lock = threading.Lock()
-seen = {"requests": 0, "prompt": 0, "output": 0}
+seen = {"requests": 0, "prompt": 0, "output": 0, "connections": 0}
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+
+    def setup(self):
+        super().setup()
+        with lock:
+            seen["connections"] += 1
 
     def log_message(self, *_):
         pass
@@ -51,7 +56,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.plain(200, json.dumps({"object": "list", "data": [{"id": "stand-in"}]}))
         elif self.path == "/metrics":
             text = "vllm:prompt_tokens_total %d\nvllm:generation_tokens_total %d\n" % (seen["prompt"], seen["output"])
-            text += "vllm:kv_cache_usage_perc 0.25\n"
+            text += "vllm:kv_cache_usage_perc 0.25\nconnections_total %d\n" % seen["connections"]
             self.plain(200, text, "text/plain")
         else:
             self.plain(404, "{}")

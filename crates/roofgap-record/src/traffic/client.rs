@@ -1,7 +1,7 @@
 //! Prompts, random or from a JSONL file; one streaming request, and the times of its tokens.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -104,6 +104,9 @@ impl Usage {
     }
 }
 
+/// Age from which an idle connection is not used again. Servers close theirs after some seconds.
+const IDLE: Duration = Duration::from_secs(2);
+
 /// Makes an agent that talks to the server itself, without a proxy.
 pub fn agent(timeout: Duration, connections: usize) -> Agent {
     Agent::config_builder()
@@ -112,6 +115,7 @@ pub fn agent(timeout: Duration, connections: usize) -> Agent {
         .timeout_global(Some(timeout))
         .max_idle_connections(connections)
         .max_idle_connections_per_host(connections)
+        .max_idle_age(IDLE)
         .max_redirects(0)
         .build()
         .into()
@@ -182,6 +186,8 @@ impl Client {
                 return Err(RequestError::NotUnderstood(shortened(text)));
             };
             if data == "[DONE]" {
+                // A connection that is not read to its end is closed, and the server may report that as an error.
+                let _ = io::copy(&mut lines.take(MOST_SHOWN), &mut io::sink());
                 return Ok(());
             }
             let event: Event =

@@ -114,8 +114,8 @@ impl<'a> TrialContext<'a> {
         let pair = block + 1;
         let mut order: Vec<Option<usize>> =
             std::iter::once(None).chain((0..contenders.len()).map(Some)).collect();
-        if let Some(search) = &self.trial.search {
-            fastrand::Rng::with_seed(search.seed.wrapping_add(self.cursor as u64)).shuffle(&mut order);
+        if self.trial.search.is_some() {
+            self.rng.shuffle(&mut order);
         } else if block % 2 == 1 {
             order.reverse();
         }
@@ -394,6 +394,8 @@ pub struct TrialContext<'a> {
     base: Vec<Sample>,
     /// Wall time of the last session of the unchanged workload.
     base_took: Option<Duration>,
+    /// Draws the orders of a search: one generator for all, so that they do not depend on one another.
+    rng: fastrand::Rng,
 }
 
 impl<'a> TrialContext<'a> {
@@ -405,6 +407,7 @@ impl<'a> TrialContext<'a> {
         events: &'a mut dyn FnMut(TrialEvent<'_>),
         trial: Trial,
     ) -> Self {
+        let seed = trial.search.as_ref().map_or(0, |search| search.seed);
         TrialContext {
             props,
             plan,
@@ -415,6 +418,7 @@ impl<'a> TrialContext<'a> {
             spent: Duration::ZERO,
             base: Vec::new(),
             base_took: plan.run_ns.map(Duration::from_nanos),
+            rng: fastrand::Rng::with_seed(seed),
         }
     }
 

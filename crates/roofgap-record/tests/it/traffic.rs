@@ -92,6 +92,7 @@ fn every_token_is_counted_and_no_time_is_shorter_than_the_server_took() {
     // The counters of the measured window only.
     assert_eq!(stats.metrics.get("vllm:prompt_tokens_total"), Some(&f64::from(12 * 17)));
     assert_eq!(stats.metrics.get("vllm:generation_tokens_total"), Some(&f64::from(12 * 6)));
+    assert!(stats.metrics["connections_total"] < 12.0, "connections are used again: {:?}", stats.metrics);
     assert!(seen.contains(&Progress::Ready { model: "stand-in".to_owned() }));
     assert_eq!(seen.last(), Some(&Progress::ServerStopped));
 }
