@@ -144,6 +144,13 @@ class SmallTables(unittest.TestCase):
         found = (row["host"], row["throttled_by"], row["stage_rows"], row["all_rows"], row["throttled_pct"])
         self.assertEqual(found, ("b", "power cap", 1, 2, 80.0))
 
+    def test_causes_of_incidents_are_counted_by_host_and_version(self):
+        for host, cause in (("a", "allocation"), ("b", "lock"), ("b", "lock"), ("b", None)):
+            self.add(host=host, incident="slow-step", incident_cause=cause, engine_version="2")
+        self.add(host="b")
+        rows = [(row["host"], row["engine_version"], row["incident_cause"], row["incidents"]) for row in self.ask("incident-causes")]
+        self.assertEqual(rows, [("b", "2", "lock", 2), ("a", "2", "allocation", 1), ("b", "2", None, 1)])
+
     def test_an_input_that_was_added_later_is_no_error(self):
         key = self.add()
         for run_key in (key, "other"):

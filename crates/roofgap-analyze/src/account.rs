@@ -2,10 +2,10 @@
 
 use crate::attribution::{add_operator, sorted_operators};
 use crate::model::{Architecture, Tokens};
-use crate::result::{Note, Operator, Stage, StageOrigin, SteadyUnit, WorkloadInfo};
+use crate::result::{Note, Operator, Stage, StageOrigin, StartPart, SteadyUnit, WorkloadInfo};
 use crate::stages::kind_of;
 use crate::timeline::{Grouped, divide, expected, steady, step_summary, time_deviation};
-use roofgap_trace::account::Account;
+use roofgap_trace::account::{Account, NoteTime};
 
 /// Describes the workload: from the program's account; what it does not say from the named model; and its tokens. `None` where
 /// nothing is known.
@@ -40,6 +40,12 @@ fn of_account(account: &Account) -> WorkloadInfo {
         token_hash: account.token_hash.clone().filter(|_| account.requests.is_none()),
         ..WorkloadInfo::default()
     }
+}
+
+/// Lists the parts of the start.
+pub fn startup(account: &Account) -> Vec<StartPart> {
+    let part = |part: &NoteTime| StartPart { name: part.name.clone(), ns: part.wall_ns };
+    account.startup.iter().map(part).collect()
 }
 
 /// A stage in the making.

@@ -253,6 +253,7 @@ impl Timed {
             layers: by_layer,
             overhead: inputs.options.overhead.clone(),
             engine: engine(trace, index, program),
+            startup: program.map(account::startup).unwrap_or_default(),
             requests: program.and_then(|account| account.requests.clone()),
             copies,
             graphs,

@@ -209,10 +209,13 @@ def run(args):
     hf_model.check_inputs(args)
     try:
         report(f"building the model on {device}")
-        model = hf_model.build(torch, transformers, args, settings, device)
+        start = probe.Start()
+        model = start.around("weights", hf_model.build, torch, transformers, args, settings, device)
         report(f"{sum(p.numel() for p in model.parameters()):,} parameters; preparing the input")
-        inputs = hf_model.all_inputs(torch, transformers, args, model, device)
+        inputs = start.around("inputs", hf_model.all_inputs, torch, transformers, args, model, device)
+        startup = start.parts()
         account = hf_loop.measure(torch, args, model, inputs, device)
+        account["startup"] = startup
     except torch.cuda.OutOfMemoryError as error:
         total = torch.cuda.get_device_properties(device).total_memory / 2**30
         raise DriverError(

@@ -74,6 +74,47 @@ def stage(name, wall_ns, steps_ns=None, notes=(), begin=None):
     }
 
 
+class Start:
+    """The start of a program, in parts that add up to the time from the start of its process, or of the one that made it, to the first step."""
+
+    def __init__(self):
+        self._spans = []
+
+    def around(self, name, call, *arguments, **keywords):
+        """Calls a function as a part of the start."""
+        begin = time.time_ns()
+        try:
+            return call(*arguments, **keywords)
+        finally:
+            self._spans.append((begin, time.time_ns(), name))
+
+    def parts(self):
+        """Returns the parts until now. Of parts within another, the innermost counts."""
+        from multiprocessing import parent_process
+
+        own, until, parent = _started_ns(os.getpid()), time.time_ns(), parent_process()
+        first = _started_ns(parent.pid) if parent is not None else own
+        spans = [(begin, end, name) for begin, end, name in self._spans if begin >= own]
+        begins, ends = [begin for begin, _, _ in spans], [end for _, end, _ in spans]
+        spans.append((first, own, "before this process"))
+        edges = sorted({first, own, until, *begins, *ends})
+        parts = {}
+        for begin, end in zip(edges, edges[1:]):
+            inside = [span for span in spans if span[0] <= begin and end <= span[1]]
+            code = "imports and set-up" if end <= min(begins, default=until) else "other code" if end <= max(ends) else "until the first step"
+            name = min(inside, key=lambda span: span[1] - span[0])[2] if inside else code
+            parts[name] = parts.get(name, 0) + end - begin
+        return [{"name": name, "wall_ns": wall} for name, wall in parts.items()]
+
+
+def _started_ns(pid):
+    """Returns the start of a process, ns since the epoch."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        ticks = int(file.read().rpartition(")")[2].split()[19])
+    age = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - ticks * 10**9 // os.sysconf("SC_CLK_TCK")
+    return time.time_ns() - age
+
+
 def token_hash(sequences):
     """Hashes the token ids with SHA-256: decimal, commas between ids, semicolons between sequences."""
     text = ";".join(",".join(str(int(token)) for token in sequence) for sequence in sequences)

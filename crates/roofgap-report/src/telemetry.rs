@@ -1,7 +1,9 @@
-//! The main numbers of a run for monitoring: gauges in the text format of Prometheus and in the JSON format of OpenTelemetry.
+//! The main numbers of a run for monitoring: gauges in the text format of Prometheus and in the JSON format of OpenTelemetry, and requests
+//! as spans.
 
 use crate::bundle::Bundle;
 use roofgap_analyze::{Analysis, Stage};
+use roofgap_base::file::sha256;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::time::SystemTime;
@@ -241,6 +243,12 @@ fn escaped(value: &str) -> String {
 pub fn otlp(bundle: Bundle<'_>, at: SystemTime) -> String {
     let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let at = since.as_nanos().to_string();
+    let metrics: Vec<Value> = GAUGES.iter().filter_map(|gauge| metric(gauge, bundle.analysis, &at)).collect();
+    document(bundle, "Metrics", "metrics", metrics)
+}
+
+/// Renders what a collector of OpenTelemetry takes.
+fn document(bundle: Bundle<'_>, kind: &str, list: &str, entries: Vec<Value>) -> String {
     let device = bundle.analysis.devices.iter().find_map(|device| device.name.as_deref());
     let model = bundle.analysis.workload.as_ref().and_then(|workload| workload.model.as_deref());
     let resource: Vec<Value> = [
@@ -252,17 +260,71 @@ pub fn otlp(bundle: Bundle<'_>, at: SystemTime) -> String {
     .into_iter()
     .filter_map(|(key, value)| Some(attribute(key, value?)))
     .collect();
-    let metrics: Vec<Value> = GAUGES.iter().filter_map(|gauge| metric(gauge, bundle.analysis, &at)).collect();
     let document = json!({
-        "resourceMetrics": [{
+        format!("resource{kind}"): [{
             "resource": { "attributes": resource },
-            "scopeMetrics": [{
+            format!("scope{kind}"): [{
                 "scope": { "name": "roofgap", "version": env!("CARGO_PKG_VERSION") },
-                "metrics": metrics,
+                list: entries,
             }],
         }],
     });
     format!("{document}\n")
+}
+
+/// Renders the requests of an engine as spans, as a collector of OpenTelemetry takes them at `/v1/traces`; `None` where the recording does
+/// not tell its requests, or has no wall clock.
+///
+/// A request whose id has the `traceparent` of its caller is below the caller's span.
+pub fn spans(bundle: Bundle<'_>) -> Option<String> {
+    let receipts = bundle.analysis.serving.as_ref()?.receipts.as_ref()?;
+    let begin = receipts.begin_unix_ns?;
+    let mut spans = Vec::new();
+    for receipt in &receipts.each {
+        let unique = |name: &str| sha256(format!("{} {name}", receipt.id).as_bytes());
+        let trace_of_id = unique("trace");
+        let caller = receipt.caller();
+        let trace = caller.map_or(&trace_of_id[..32], |(trace, _)| trace);
+        let span = |name: &str, id: &str, parent: Option<&str>, from: i64, to: i64, facts: Vec<Value>| {
+            json!({
+                "traceId": trace,
+                "spanId": id,
+                "parentSpanId": parent.unwrap_or_default(),
+                "name": name,
+                "kind": 1,
+                "startTimeUnixNano": from.to_string(),
+                "endTimeUnixNano": to.to_string(),
+                "attributes": facts,
+            })
+        };
+        let own = |name: &str| unique(name)[..16].to_owned();
+        let (start, end) = (begin + receipt.start_ns, begin + receipt.end_ns);
+        let parent = caller.map(|(_, span)| span);
+        if let (Some(id), Some(sent), Some(answered)) = (parent, receipt.sent_ns, receipt.answered_ns) {
+            let sent = begin + sent;
+            spans.push(span("request", id, None, sent, begin + answered, Vec::new()));
+            spans.push(span("queued", &own("queued"), parent, sent, start.max(sent), Vec::new()));
+        }
+        let number =
+            |key: &str, value: i64| json!({ "key": key, "value": { "intValue": value.to_string() } });
+        let mut facts = vec![
+            attribute("roofgap.request", &receipt.id),
+            number("roofgap.tokens", i64::try_from(receipt.tokens).unwrap_or(i64::MAX)),
+            number("roofgap.steps", i64::try_from(receipt.steps).unwrap_or(i64::MAX)),
+            number("roofgap.gpu.busy.ns", receipt.busy_ns),
+            number("roofgap.gpu.idle.ns", receipt.idle_ns),
+            number("roofgap.behind.prompts.ns", receipt.behind_prompts_ns),
+        ];
+        let joules = |joules: f64| json!({ "key": "roofgap.joules", "value": { "doubleValue": joules } });
+        facts.extend(receipt.joules.map(joules));
+        let engine = own("engine");
+        spans.push(span("engine", &engine, parent, start, end, facts));
+        if let Some(read) = receipt.prompt_end_ns.map(|read| begin + read) {
+            spans.push(span("prefill", &own("prefill"), Some(&engine), start, read, Vec::new()));
+            spans.push(span("decode", &own("decode"), Some(&engine), read, end, Vec::new()));
+        }
+    }
+    Some(document(bundle, "Spans", "spans", spans))
 }
 
 fn metric((words, (_, unit), help, points): &Gauge, analysis: &Analysis, at: &str) -> Option<Value> {

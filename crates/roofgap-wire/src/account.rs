@@ -37,6 +37,9 @@ pub struct Account {
     /// Most memory of the device in use at once, bytes; of a program on the CPU, its resident memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_memory_bytes: Option<u64>,
+    /// Parts of the start, from the start of the first process to the first step; they add up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub startup: Vec<NoteTime>,
     /// Requests that a load generator sent to a server.
     pub requests: Option<RequestStats>,
     /// Overhead of the collector, measured in the server that the requests went to.
@@ -365,6 +368,7 @@ impl Account {
             times.map(|ns| (operator.name.as_str(), ns))
         });
         let requests = self.requests.iter().flat_map(RequestStats::times);
+        let startup = self.startup.iter().map(|part| (part.name.as_str(), part.wall_ns));
         let paired = self.paired_overhead.iter();
         let paired = paired.flat_map(|paired| [paired.window_ns, paired.armed_itl_ns, paired.dormant_itl_ns]);
         let runner = self.stage1.iter().flat_map(|stage1| {
@@ -372,7 +376,7 @@ impl Account {
             times.chain(stage1.operators.iter().flat_map(|operator| [operator.cpu_ns, operator.gpu_ns]))
         });
         let others = paired.map(|ns| ("a pair of windows", ns)).chain(runner.map(|ns| ("stage 1", ns)));
-        stages.chain(operators).chain(requests).chain(others)
+        stages.chain(operators).chain(requests).chain(startup).chain(others)
     }
 
     /// Formats the account as JSON.
@@ -430,6 +434,8 @@ pub struct RequestStats {
     /// Energy of the GPUs of this host over the window, J; left out where it was not metered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub joules: Option<f64>,
+    /// First half of the trace ids of the requests, 16 hexadecimal digits; null where they had none.
+    pub trace: Option<String>,
     /// Times of the completed requests, by their start; at most 10,000; left out without any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub each: Vec<RequestTimes>,
@@ -443,6 +449,9 @@ pub const MOST_KEPT: usize = 10_000;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RequestTimes {
+    /// Number of the request, from 1: the second half of its trace id, and its span id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub number: Option<u64>,
     /// Time at which the request was due.
     pub start_ns: i64,
     /// Arrival of the first token.
@@ -453,6 +462,11 @@ pub struct RequestTimes {
     pub prompt_tokens: Option<u64>,
     /// Tokens of the answer, as the server counts them.
     pub output_tokens: Option<u64>,
+}
+
+/// Returns the `traceparent` of request `number`, with the first half of its trace id.
+pub fn traceparent(trace: &str, number: u64) -> String {
+    format!("00-{trace}{number:016x}-{number:016x}-01")
 }
 
 /// Samples of a gauge. Usages are the largest over the labels of the gauge, other values are sums.

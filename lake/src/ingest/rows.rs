@@ -62,7 +62,7 @@ fn run(opened: &Opened, facts: &Facts, given: &Given<'_>) -> RunRow {
     let analysis = &opened.analysis;
     let workload = analysis.workload.as_ref();
     let engine = analysis.engine.as_ref();
-    let whole = analysis.whole.as_ref();
+    let (whole, incident) = (analysis.whole.as_ref(), analysis.incident.as_ref());
     let ranks = &analysis.ranks;
     let of_ranks: usize = ranks.iter().map(|rank| rank.devices.len()).sum();
     let labels: Vec<String> = given.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -101,6 +101,8 @@ fn run(opened: &Opened, facts: &Facts, given: &Given<'_>) -> RunRow {
         mfu_pct: whole.and_then(|whole| Some(whole.mfu.as_ref()?.by_wall_pct)),
         mbu_pct: whole.and_then(|whole| Some(whole.mbu.as_ref()?.by_wall_pct)),
         overhead_pct: analysis.timeline_overhead().map(|row| (row.ratio - 1.0) * 100.0).reduce(f64::max),
+        incident: incident.map(|moment| moment.trigger.as_str().into()),
+        incident_cause: incident.and_then(|moment| Some(moment.cause.as_ref()?.spike.cause.as_str().into())),
         exit_status: facts.exit_status.map(i64::from),
         labels: (!labels.is_empty()).then(|| labels.join(",").into()),
         unreadable_files: count_of(opened.unreadable.len()),

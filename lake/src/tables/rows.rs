@@ -71,6 +71,10 @@ records! {
         mbu_pct: Option<f64>,
         /// Overhead of the profiler that recorded the timeline, % of the time without it; the largest over stages.
         overhead_pct: Option<f64>,
+        /// Trigger of the moment that the run was kept for by `roofgap watch --record`; null for other runs.
+        incident: Option<Text>,
+        /// Cause of that moment, as in `stages[].spikes[].cause`; null where it was not found.
+        incident_cause: Option<Text>,
         /// Exit status of the session; null for a capture and for a session that did not end.
         exit_status: Option<i64>,
         /// Labels given with `--label`, as `key=value` in the order of the keys, separated by commas; null without labels.

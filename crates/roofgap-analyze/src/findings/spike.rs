@@ -23,11 +23,11 @@ const MOST_USUAL: usize = 16;
 /// Longest launch of a kernel over that in usual steps from which on it is the cause alone.
 const FAR_LONGER: Ns = 4;
 
+/// Shortest gap of which samples tell whether the thread ran, ns.
+const LONG_NS: Ns = 1_000_000;
+
 /// Calls before a step among which one may still run.
 const CALLS_BEFORE: usize = 256;
-
-/// Times since the epoch are after this, ns; others count from the start of a machine or a program.
-const THIS_CENTURY_NS: Ns = 946_684_800_000_000_000;
 
 /// Range in which Python collects garbage, as the annotation of a program names it.
 const COLLECTION: &str = "roofgap:gc";
@@ -61,7 +61,7 @@ pub fn spikes(meter: &StageMeter<'_>, stage: usize, tail: Option<Tail>) -> Vec<S
         Spike {
             step: at as u64 + 1,
             start_ns: step.span.map(|span| span.0 - begin),
-            unix_ns: step.span.map(|span| span.0 + meter.trace.utc_offset).filter(|at| *at > THIS_CENTURY_NS),
+            unix_ns: step.span.and_then(|span| meter.trace.unix_ns(span.0)),
             time_ns: step.time_ns,
             expected_ns: expected[at],
             missing: causes.missing(part.cause).map(str::to_owned),
@@ -187,6 +187,16 @@ impl<'a> Causes<'a> {
         let last = calls.start.partition_point(|start| *start < end);
         let (mut code, mut waits) = (Vec::new(), Vec::new());
         for (gap, call) in gaps.iter().copied() {
+            let thread: Option<ThreadId> = calls.thread.get(call as usize).copied();
+            // A thread that does not run is slow in whatever it does, also in a call.
+            let whole = HostGap { thread, start: gap.0, end: gap.1, waits: false };
+            let is_long = gap.1 - gap.0 >= LONG_NS;
+            let kinds = is_long.then(|| host::kinds_in(trace, vec![whole])).unwrap_or_default();
+            let away = kinds.into_iter().find(|(kind, ..)| *kind == HostKind::Descheduled);
+            if let Some((_, ns, what)) = away.filter(|(_, ns, _)| 2 * ns >= gap.1 - gap.0) {
+                times.add(SpikeCause::Descheduled, ns, &what);
+                continue;
+            }
             let cold = self.meter.host.cold_calls().during(trace, gap, call);
             if let Some(cold) = &cold {
                 let allocates = cold.kind == ColdKind::Allocation;
@@ -194,7 +204,6 @@ impl<'a> Causes<'a> {
                 times.add(cause, cold.ns, trace.names.get(cold.call));
             }
             let from = gap.0 + cold.map_or(0, |cold| cold.ns);
-            let thread: Option<ThreadId> = calls.thread.get(call as usize).copied();
             let process = calls.process.get(call as usize);
             let collected = process.and_then(|process| self.collections.get(process));
             let mut now = from;

@@ -1,6 +1,7 @@
 //! A moment that `roofgap watch --record` kept, and its cause.
 
-use super::{Analysis, Spike};
+use super::{Analysis, Finding, Spike};
+use roofgap_base::numbers::time;
 
 /// Name of the schema of `incident.json`.
 pub const INCIDENT_SCHEMA: &str = "roofgap.incident/1";
@@ -8,15 +9,22 @@ pub const INCIDENT_SCHEMA: &str = "roofgap.incident/1";
 /// Time before a trigger other than a slow step in which its cause is looked for, ns.
 const BEFORE_NS: i64 = 10_000_000_000;
 
+/// Part of a stage, 1 in so many, in which its thread waits for a core, from which on that makes it slow.
+const LEAST_NOT_RUNNING: i64 = 5;
+
 words! {
     /// The reason why a moment was kept.
     pub enum IncidentTrigger {
         /// A step took longer than others of its kind, for its tokens.
         SlowStep = "slow-step",
+        /// Steps have become slower, for their tokens.
+        SlowerSteps = "slower-steps",
         /// A step does not end.
         NoStep = "no-step",
         /// A signal.
         Signal = "signal",
+        /// A request to the address of `--listen`.
+        Request = "request",
         /// A line of a log.
         LogLine = "log-line",
         /// A gauge of the engine.
@@ -43,6 +51,8 @@ results! {
         pub dump_ms: u64,
         /// Cause: the slow step of the recording that belongs to it; null where no step took longer than its work explains.
         pub cause: Option<IncidentCause>,
+        /// What the recording says of all steps, where they have become slower; null where it says nothing, and for other triggers.
+        pub finding: Option<String>,
         /// Processes of the program.
         pub processes: Vec<IncidentProcess>,
         /// Parts that could not be kept, and triggers since the last incident that were not.
@@ -91,6 +101,10 @@ results! {
 impl Incident {
     /// Finds the cause in the analysis of its recording: the slow step of that time, or the slowest one before another trigger.
     pub fn explain(&mut self, analysis: &Analysis) {
+        if self.trigger == IncidentTrigger::SlowerSteps {
+            self.finding = slower(analysis);
+            return;
+        }
         let begin = self.unix_ns - self.step_ns.unwrap_or(BEFORE_NS);
         let mut best: Option<(i64, IncidentCause)> = None;
         for stage in &analysis.stages {
@@ -109,6 +123,10 @@ impl Incident {
 
     /// Says the cause in a phrase.
     pub fn spoken_cause(&self) -> String {
+        if self.trigger == IncidentTrigger::SlowerSteps {
+            let known = self.finding.clone();
+            return known.unwrap_or_else(|| "the recording does not tell why".to_owned());
+        }
         let Some(IncidentCause { stage, spike }) = &self.cause else {
             return "no step of the recording took longer than its work explains".to_owned();
         };
@@ -123,10 +141,31 @@ impl Incident {
     }
 }
 
+/// Says why all steps are slow: clocks and other programs come before what limits them at other times too.
+fn slower(analysis: &Analysis) -> Option<String> {
+    let outside =
+        |finding: &&Finding| ["throttled", "clock-ramp", "other-tenant"].contains(&finding.id.as_str());
+    let waits = analysis.stages.iter().find_map(|stage| {
+        let ns = stage.host_idle?.not_running_ns?;
+        let text = || {
+            format!(
+                "the launching thread had no core for {} of {} of {}",
+                time(ns),
+                time(stage.elapsed_ns()),
+                stage.spoken()
+            )
+        };
+        (ns * LEAST_NOT_RUNNING >= stage.elapsed_ns()).then(text)
+    });
+    let title = |finding: &Finding| finding.title.clone();
+    let findings = || analysis.findings.iter();
+    findings().find(outside).map(title).or(waits).or_else(|| findings().next().map(title))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::{SpikeCause, Stage};
+    use crate::result::{HostIdle, SpikeCause, Stage};
 
     #[test]
     fn the_cause_is_the_slow_step_of_that_time() {
@@ -160,6 +199,7 @@ mod tests {
             step_ns: Some(S),
             dump_ms: 0,
             cause: None,
+            finding: None,
             processes: Vec::new(),
             notes: Vec::new(),
         };
@@ -174,5 +214,21 @@ mod tests {
         assert_eq!(found(&mut incident), Some(12));
         (incident.step_ns, incident.unix_ns) = (Some(S), 60 * S);
         assert_eq!(found(&mut incident), None);
+    }
+
+    #[test]
+    fn slower_steps_have_the_reason_that_is_not_there_at_other_times() {
+        let finding =
+            |id: &str| Finding { id: id.into(), title: format!("about {id}"), ..Finding::default() };
+        let mut analysis = Analysis { findings: vec![finding("launch-bound")], ..Analysis::default() };
+        assert_eq!(slower(&analysis).unwrap(), "about launch-bound");
+        let host_idle = Some(HostIdle { not_running_ns: Some(300_000_000), ..HostIdle::default() });
+        let (name, wall_ns) = ("decode".into(), 1_000_000_000);
+        analysis.stages = vec![Stage { name, wall_ns, host_idle, ..Stage::default() }];
+        let spoken = "the launching thread had no core for 300 ms of 1.00 s of decode";
+        assert_eq!(slower(&analysis).unwrap(), spoken);
+        analysis.findings.push(finding("throttled"));
+        assert_eq!(slower(&analysis).unwrap(), "about throttled");
+        assert_eq!(slower(&Analysis::default()), None);
     }
 }

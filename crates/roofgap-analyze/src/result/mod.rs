@@ -123,6 +123,9 @@ results! {
         /// Serving engine, where its step names were found.
         #[serde(default)]
         pub engine: Option<EngineInfo>,
+        /// Parts of the start, from the start of the first process to the first step; they add up. Empty where the program does not tell.
+        #[serde(default)]
+        pub startup: Vec<StartPart>,
         /// Requests that a load generator sent to the server, without a profiler where such a run was made.
         #[serde(default)]
         pub requests: Option<RequestStats>,

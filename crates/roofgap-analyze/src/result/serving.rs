@@ -35,6 +35,8 @@ results! {
     pub struct Receipts {
         /// First time of the capture, to which the times of requests are relative, ns.
         pub begin_ns: i64,
+        /// The same, ns since the epoch; null where the capture has no wall clock.
+        pub begin_unix_ns: Option<i64>,
         /// Number of steps.
         pub steps: u64,
         /// Time in which their GPUs ran something, ns.
@@ -47,9 +49,11 @@ results! {
         pub unassigned_ns: i64,
         /// Number of requests.
         pub requests: u64,
+        /// Requests of the load that was sent meanwhile whose steps were recorded, found by their ids; null without a load that gave them ids.
+        pub of_load: Option<u64>,
         /// Busy and idle time of requests that are not listed, ns. With `each` and `unassigned_ns` it adds up to `busy_ns` and `idle_ns`.
         pub others_ns: i64,
-        /// The most expensive requests, at most 50.
+        /// The most expensive requests, at most 1,000.
         pub each: Vec<Receipt>,
     }
 
@@ -62,6 +66,12 @@ results! {
         pub start_ns: i64,
         /// End of its last step, ns from the first event of the capture.
         pub end_ns: i64,
+        /// End of the last step that read its prompt, from the same moment, ns; null where none was recorded.
+        pub prompt_end_ns: Option<i64>,
+        /// Time of the steps that read its prompt, ns.
+        pub prompt_ns: i64,
+        /// Time of steps in which it generates while prompts of others are read, ns.
+        pub behind_prompts_ns: i64,
         /// Number of its steps.
         pub steps: u64,
         /// Tokens that were scheduled for it.
@@ -72,6 +82,19 @@ results! {
         pub idle_ns: i64,
         /// Its part of the energy of the steps, J; null where none was measured.
         pub joules: Option<f64>,
+        /// Time at which the load generator sent it, from the same moment, ns; null for a request of somebody else.
+        pub sent_ns: Option<i64>,
+        /// Arrival of its last token there, ns.
+        pub answered_ns: Option<i64>,
+    }
+
+    /// A part of the start of a program.
+    #[derive(Eq)]
+    pub struct StartPart {
+        /// Name.
+        pub name: String,
+        /// Time, ns.
+        pub ns: i64,
     }
 
     /// Work of an engine before its first step: weights, compiled code, captured graphs, trial runs. It is in no stage and in no rate.
@@ -171,6 +194,8 @@ results! {
         pub p50_ns: Option<i64>,
         /// 90th percentile, ns; null for a part that is known only on average.
         pub p90_ns: Option<i64>,
+        /// Mean over the hundredth of the requests with the longest time to first token, ns; null for a part of another time.
+        pub slowest_ns: Option<i64>,
     }
 
     /// Numbers of one run: a prefill and the decode that follows it, as means over the runs of a capture.
@@ -184,5 +209,17 @@ results! {
         pub token_ns: Option<i64>,
         /// Generated tokens per second of decode, all sequences together.
         pub tokens_per_s: Option<f64>,
+    }
+}
+
+impl Receipt {
+    /// Returns trace and span of the caller, where the id of the request has its `traceparent`.
+    pub fn caller(&self) -> Option<(&str, &str)> {
+        let is_hex = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        self.id.match_indices("00-").find_map(|(at, start)| {
+            let (trace, rest) = self.id.get(at + start.len()..)?.split_at_checked(32)?;
+            let (span, flags) = rest.strip_prefix('-')?.split_at_checked(16)?;
+            (is_hex(trace) && is_hex(span) && flags.starts_with('-')).then_some((trace, span))
+        })
     }
 }

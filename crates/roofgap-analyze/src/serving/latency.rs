@@ -27,15 +27,19 @@ pub fn join(steps: &[Step], requests: &RequestStats) -> Result<JoinedLatency, &'
             "no recorded step read a prompt between a request and its first token: the steps were recorded at another time",
         );
     }
+    let mut all: Vec<Ns> = parts.iter().map(Ttft::all).collect();
+    all.sort_unstable();
+    let slowest: Vec<&Ttft> =
+        parts.iter().filter(|ttft| Some(ttft.all()) >= percentile(&all, 0.99)).collect();
     let part = |name: &str, of: fn(&Ttft) -> Ns| {
         let mut values: Vec<Ns> = parts.iter().map(of).collect();
         values.sort_unstable();
-
         LatencyPart {
             part: name.to_owned(),
             mean_ns: values.iter().sum::<Ns>() / values.len().max(1) as i64,
             p50_ns: percentile(&values, 0.5),
             p90_ns: percentile(&values, 0.9),
+            slowest_ns: Some(slowest.iter().map(|ttft| of(ttft)).sum::<Ns>() / slowest.len().max(1) as i64),
         }
     };
     Ok(JoinedLatency {
@@ -43,7 +47,7 @@ pub fn join(steps: &[Step], requests: &RequestStats) -> Result<JoinedLatency, &'
         joined: parts.len() as u64,
         clock_change_ns: requests.clock_change_ns,
         ttft: vec![
-            part("time to first token", |ttft| ttft.all()),
+            part("time to first token", Ttft::all),
             part("behind other steps", |ttft| ttft.other_steps),
             part("before its step, no step runs", |ttft| ttft.before),
             part("prefill, GPU busy", |ttft| ttft.gpu),
@@ -235,6 +239,7 @@ mod tests {
             completed: 1,
             window_ns: 1_000_000_000,
             each: vec![RequestTimes {
+                number: None,
                 start_ns: start_ns * 1_000_000,
                 first_ns: first_ns * 1_000_000,
                 last_ns: (first_ns + 30) * 1_000_000,

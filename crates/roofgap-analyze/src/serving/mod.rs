@@ -86,7 +86,7 @@ pub fn measure(
         stalls,
         latency,
         startup: startup(trace, &main),
-        receipts: receipts::receipts(trace, &main),
+        receipts: receipts::receipts(trace, &main, requests),
     };
     (Some(serving), reasons)
 }

@@ -1,19 +1,22 @@
 //! Receipts: the GPU time of each step, divided over the requests in it by their tokens. The parts add up to the steps to the nanosecond.
 
 use super::steps::Step;
-use crate::result::{Receipt, Receipts};
+use crate::result::{Receipt, Receipts, RequestStats};
+use roofgap_trace::account::RequestTimes;
 use roofgap_trace::{Ns, Trace};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Beginning of a mark in a step: id and tokens of its requests, as `a:512 b:1`. It holds until the next one of the process.
+/// Beginning of a mark in a step: id and tokens of its requests, as `a:512p b:1`, with a `p` for tokens of a prompt. It holds until the next
+/// one of the process.
 const REQUESTS: &str = "roofgap:requests ";
 
 /// Most receipts that are listed.
-const MOST: usize = 50;
+const MOST: usize = 1_000;
 
-/// Divides the steps of one process over their requests; `None` where nothing says which requests were in a step.
-pub fn receipts(trace: &Trace, steps: &[Step]) -> Option<Receipts> {
+/// Divides the steps of one process over their requests; `None` where nothing says which requests were in a step. Requests of `load` have
+/// their `traceparent` in their ids.
+pub fn receipts(trace: &Trace, steps: &[Step], load: Option<&RequestStats>) -> Option<Receipts> {
     let process = steps.first()?.process;
     let of_process = |mark: &&roofgap_trace::Mark| {
         trace.threads.get(mark.thread.index()).is_some_and(|thread| thread.process == process)
@@ -28,8 +31,10 @@ pub fn receipts(trace: &Trace, steps: &[Step]) -> Option<Receipts> {
     if marks.is_empty() {
         return None;
     }
-    let mut sums = Receipts { begin_ns: trace.span().map_or(0, |span| span.0), ..Receipts::default() };
+    let begin_ns = trace.span().map_or(0, |span| span.0);
+    let mut sums = Receipts { begin_ns, begin_unix_ns: trace.unix_ns(begin_ns), ..Receipts::default() };
     let mut requests: BTreeMap<&str, Receipt> = BTreeMap::new();
+    let mut covered = Ns::MIN;
     for step in steps {
         let busy_ns = step.busy_ns;
         let idle_ns = step.gpu.map_or(0, |(start, end)| (end - start - busy_ns).max(0));
@@ -37,11 +42,16 @@ pub fn receipts(trace: &Trace, steps: &[Step]) -> Option<Receipts> {
         sums.busy_ns += busy_ns;
         sums.idle_ns += idle_ns;
         let before = marks.partition_point(|(at, _)| *at <= step.cpu.1);
-        let inside: Vec<(&str, u64)> = match before.checked_sub(1).and_then(|at| marks.get(at)) {
+        let (start, end) = step.time();
+        // Steps may begin before the one before them has ended.
+        let alone_ns = (end - start.max(covered)).max(0);
+        covered = covered.max(end);
+        let inside: Vec<(&str, u64, bool)> = match before.checked_sub(1).and_then(|at| marks.get(at)) {
             Some((_, text)) => text.split(' ').filter_map(request).collect(),
             None => Vec::new(),
         };
-        let tokens: Vec<u64> = inside.iter().map(|(_, tokens)| *tokens).collect();
+        let tokens: Vec<u64> = inside.iter().map(|(_, tokens, _)| *tokens).collect();
+        let prompts = inside.iter().filter(|(.., is_prompt)| *is_prompt).count();
         let all: u64 = tokens.iter().sum();
         if all == 0 {
             sums.unassigned_steps += 1;
@@ -49,21 +59,41 @@ pub fn receipts(trace: &Trace, steps: &[Step]) -> Option<Receipts> {
             continue;
         }
         let (busy, idle) = (divided(busy_ns, &tokens), divided(idle_ns, &tokens));
-        let (start, end) = step.time();
-        for (((id, tokens), busy_ns), idle_ns) in inside.into_iter().zip(busy).zip(idle) {
+        for (((id, tokens, is_prompt), busy_ns), idle_ns) in inside.into_iter().zip(busy).zip(idle) {
             let own = requests.entry(id).or_insert_with(|| Receipt {
                 id: id.to_owned(),
-                start_ns: start - sums.begin_ns,
+                start_ns: start - begin_ns,
                 ..Receipt::default()
             });
             own.steps += 1;
             own.tokens += tokens;
             own.busy_ns += busy_ns;
             own.idle_ns += idle_ns;
-            own.end_ns = end - sums.begin_ns;
+            own.end_ns = end - begin_ns;
+            if is_prompt {
+                own.prompt_end_ns = Some(own.end_ns);
+                own.prompt_ns += alone_ns;
+            } else if prompts > 0 {
+                own.behind_prompts_ns += alone_ns;
+            }
         }
     }
     sums.requests = requests.len() as u64;
+    if let Some((load, own)) = load.and_then(|load| Some((load, load.trace.as_ref()?))) {
+        let sent: BTreeMap<u64, &RequestTimes> =
+            load.each.iter().filter_map(|times| Some((times.number?, times))).collect();
+        let mut matched = 0;
+        for receipt in requests.values_mut() {
+            let number = receipt.caller().and_then(|(id, _)| id.strip_prefix(own.as_str()));
+            let number = number.and_then(|number| u64::from_str_radix(number, 16).ok());
+            if let Some(times) = number.and_then(|number| sent.get(&number)) {
+                let at = |ns: Ns| Some(load.start_unix_ns.saturating_add(ns) - begin_ns - trace.utc_offset);
+                (receipt.sent_ns, receipt.answered_ns) = (at(times.start_ns), at(times.last_ns));
+                matched += 1;
+            }
+        }
+        sums.of_load = Some(matched);
+    }
     let mut all: Vec<Receipt> = requests.into_values().collect();
     all.sort_by_key(|own| Reverse(own.busy_ns + own.idle_ns));
     let others = all.split_off(all.len().min(MOST));
@@ -80,9 +110,11 @@ pub fn add_energy(receipts: &mut Receipts, joules: f64) {
     }
 }
 
-fn request(word: &str) -> Option<(&str, u64)> {
+/// Reads a word of a mark: id, tokens, and whether they are of a prompt.
+fn request(word: &str) -> Option<(&str, u64, bool)> {
     let (id, tokens) = word.rsplit_once(':')?;
-    Some((id, tokens.parse().ok()?))
+    let prompt = tokens.strip_suffix('p');
+    Some((id, prompt.unwrap_or(tokens).parse().ok()?, prompt.is_some()))
 }
 
 /// Divides a time in proportion to parts, the largest remainders rounded up: the sum is exact.
@@ -117,6 +149,7 @@ mod tests {
             }
         }
         assert_eq!(divided(100, &[1, 1, 1]), [34, 33, 33]);
-        assert_eq!(request("a:b:12"), Some(("a:b", 12)));
+        assert_eq!(request("a:b:12"), Some(("a:b", 12, false)));
+        assert_eq!(request("a:12p"), Some(("a", 12, true)));
     }
 }

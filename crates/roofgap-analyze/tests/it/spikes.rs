@@ -57,7 +57,7 @@ fn in_code(p: &mut Program, called: &str) {
 #[test]
 fn each_cause_is_found_with_its_time() {
     use SpikeCause::*;
-    let plants: [(SpikeCause, &str, Plant); 12] = [
+    let plants: [(SpikeCause, &str, Plant); 13] = [
         (FirstUse, "cuModuleLoadData", |p| {
             p.now += 60 * MS;
             p.call("cuModuleLoadData", 2 * MS);
@@ -75,6 +75,13 @@ fn each_cause_is_found_with_its_time() {
         (GarbageCollection, "step (app.py:7)", |p| in_code(p, "gc.collect")),
         (Lock, "step (app.py:7)", |p| in_code(p, "futex")),
         (Descheduled, "step (app.py:7)", |p| in_code(p, NOT_RUNNING)),
+        // Stopped within a call.
+        (Descheduled, "step (app.py:7)", |p| {
+            p.wait();
+            p.frame("step", "app.py", 7, |p| {
+                p.frame(NOT_RUNNING, "", 0, |p| _ = p.call("cudaMalloc", 40 * MS))
+            });
+        }),
         (Code, "step (app.py:7)", |p| in_code(p, "json.dumps_all")),
         (HostCopy, "[CUDA memcpy Host-to-Device]", |p| p.copy("[CUDA memcpy Host-to-Device]", 30 * MS)),
         (LateRank, NCCL, |p| _ = p.kernel(NCCL, 0, 30 * MS)),
@@ -221,7 +228,7 @@ fn receipts_add_up_to_the_steps() {
             p.now += 50 * US;
             p.kernel(GEMM, 0, 101 * US);
             match at {
-                3 => mark(p, "roofgap:requests a:512 b:1 c:1"),
+                3 => mark(p, "roofgap:requests a:512p b:1 c:1"),
                 20 => mark(p, "roofgap:requests b:1 d:2"),
                 _ => {}
             }
@@ -237,4 +244,9 @@ fn receipts_add_up_to_the_steps() {
         receipts.each.iter().map(|own| (own.id.as_str(), own.steps, own.tokens)).collect();
     assert_eq!(order, [("a", 17, 17 * 512), ("d", 10, 20), ("b", 27, 27), ("c", 17, 17)]);
     assert!(receipts.idle_ns > 0 && receipts.each[0].joules.is_none());
+    let [a, d, b, c] = &receipts.each[..] else { panic!("{receipts:?}") };
+    assert_eq!((a.prompt_end_ns, a.behind_prompts_ns), (Some(a.end_ns), 0));
+    assert!(a.prompt_ns > 0 && a.prompt_ns <= a.end_ns - a.start_ns, "{a:?}");
+    assert_eq!((b.prompt_end_ns, b.behind_prompts_ns), (None, a.prompt_ns));
+    assert_eq!((c.behind_prompts_ns, d.behind_prompts_ns), (a.prompt_ns, 0));
 }

@@ -65,11 +65,13 @@ class Steps:
         finally:
             self._pop()
 
-    def requests(self, scheduled):
-        """Marks which requests are in this step and those after it, with their tokens, where that has changed."""
-        if LABELS and getattr(self._open, "requests", None) != scheduled:
-            self._open.requests = dict(scheduled)
-            self.mark("roofgap:requests " + " ".join(f"{name}:{tokens}" for name, tokens in scheduled.items()))
+    def requests(self, scheduled, reading):
+        """Marks which requests are in this step and those after it, with their tokens, where that has changed. Tokens of prompts end in `p`."""
+        now = dict(scheduled), reading
+        if LABELS and getattr(self._open, "requests", None) != now:
+            self._open.requests = now
+            words = (f"{name}:{tokens}p" if name in reading else f"{name}:{tokens}" for name, tokens in scheduled.items())
+            self.mark("roofgap:requests " + " ".join(words))
 
     def mark(self, text):
         """Marks the current moment."""
@@ -103,12 +105,17 @@ class _Silent:
         pass
 
 
+def around(owner, kind, methods):
+    """Calls methods of an object or a class inside of ranges, or of parts of the start, with these names."""
+    for method, name in methods.items():
+        original = getattr(kind, method, None)
+        if original is not None:
+            setattr(kind, method, _around(owner, name, original))
+
+
 def warm_up(steps, kind, *methods):
     """Puts methods that prepare an engine (compilation, graph capture, trial batches) into a `warmup` range."""
-    for name in methods:
-        original = getattr(kind, name, None)
-        if original is not None:
-            setattr(kind, name, _in_warmup(steps, original))
+    around(steps, kind, dict.fromkeys(methods, "warmup"))
 
 
 def before(kind, name, prepare):
@@ -123,9 +130,9 @@ def before(kind, name, prepare):
         setattr(kind, name, _as(original, wrapped))
 
 
-def _in_warmup(steps, original):
+def _around(owner, name, original):
     def wrapped(*arguments, **keywords):
-        return steps.around("warmup", original, *arguments, **keywords)
+        return owner.around(name, original, *arguments, **keywords)
 
     return _as(original, wrapped)
 

@@ -49,6 +49,7 @@ VLLM = {
     "vllm/v1/__init__.py": "",
     "vllm/v1/worker/__init__.py": "",
     "vllm/v1/worker/gpu_worker.py": """
+        import time
         from types import SimpleNamespace
         import torch
         from fake_model import HfConfig, Model
@@ -61,10 +62,17 @@ VLLM = {
                     parallel_config=SimpleNamespace(
                         tensor_parallel_size=tensor_parallel_size, pipeline_parallel_size=1, data_parallel_size=1,
                         data_parallel_rank=0, enable_expert_parallel=False),
-                    load_config=SimpleNamespace(load_format="dummy"))
+                    load_config=SimpleNamespace(load_format="dummy"),
+                    compilation_config=SimpleNamespace(compilation_time=0.004))
+                self.model_runner = SimpleNamespace(capture_model=lambda: time.sleep(0.003))
             def get_model(self): return Model()
-            def determine_available_memory(self): return "memory"
-            def compile_or_warm_up_model(self): return "compiled"
+            def load_model(self): time.sleep(0.002)
+            def determine_available_memory(self):
+                time.sleep(0.006)
+                return "memory"
+            def compile_or_warm_up_model(self):
+                self.model_runner.capture_model()
+                return "compiled"
             def execute_model(self, scheduler_output):
                 if isinstance(scheduler_output.output, Exception): raise scheduler_output.output
                 return scheduler_output.output

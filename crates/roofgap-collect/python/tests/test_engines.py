@@ -1,4 +1,5 @@
 import os
+import time
 import sys
 import unittest
 
@@ -33,7 +34,8 @@ class EnginesTest(ProgramCase):
         # `b` has no output yet: the next part of its prompt.
         step, requests, end = self.lines()
         self.assertEqual((step, end), ("execute_context_2(128)_generation_1(1)", "/"))
-        self.assertTrue(requests.startswith("! roofgap:requests ") and requests.count(":") == 4, requests)
+        words = sorted(requests.removeprefix("! roofgap:requests ").split())
+        self.assertEqual([word[0] + word[-1] for word in words], ["ap", "bp", "c1"], requests)
 
     def test_a_full_collection_of_python_is_a_range(self):
         self.run_program("import gc\ngc.collect()\nimport torch.cuda.nvtx\ngc.collect(0)\ngc.collect()\n")
@@ -83,6 +85,20 @@ class EnginesTest(ProgramCase):
         self.assertEqual(model["config"], {"model_type": "qwen3", "hidden_size": 8})
         self.assertEqual((account["tokens"], account["repeats"]), (None, []))
         self.assertEqual(account["device"], {"kind": "cuda", "name": "Fake GPU"})
+
+    def test_the_parts_of_the_start_add_up(self):
+        begin = time.time_ns()
+        prepare = "worker = Worker()\nworker.load_model()\nworker.determine_available_memory()\nworker.compile_or_warm_up_model()\n"
+        self.run_program(MIXED.replace("worker = Worker()\n", prepare))
+        parts = {part["name"]: part["wall_ns"] for part in self.account["startup"]}
+        names = ["imports and set-up", "weights", "other code", "compilation", "trial run", "warm-up", "graph capture", "until the first step"]
+        self.assertEqual(list(parts), names)
+        self.assertEqual(parts["compilation"], 4_000_000)
+        least = {"weights": 2, "trial run": 2, "graph capture": 3}
+        for name, ms in least.items():
+            self.assertGreaterEqual(parts[name], ms * 1_000_000, name)
+        # The start of a process is known to a hundredth of a second.
+        self.assertLess(sum(parts.values()), time.time_ns() - begin + 20_000_000)
 
     def test_calls_of_vllm_in_a_program_are_repeats_with_a_hash_of_their_tokens(self):
         call = "from vllm.entrypoints.llm import LLM\nllm = LLM()\nprint(len(llm.generate([1, 5])))\n"
@@ -157,7 +173,7 @@ class EnginesTest(ProgramCase):
             "except ValueError as error: print('caught', error)\n"
         )
         self.assertEqual((done.stdout, done.stderr), ("caught its own\n", ""))
-        self.assertEqual(self.lines(), ["execute_context_1(3)_generation_0(0)", "! roofgap:requests a:3", "/"])
+        self.assertEqual(self.lines(), ["execute_context_1(3)_generation_0(0)", "! roofgap:requests a:3p", "/"])
 
     def test_an_engine_of_another_shape_still_runs(self):
         done = self.run_program(MIXED.replace("print(", "del step.scheduled_new_reqs, worker.vllm_config\nprint("), ROOFGAP_ANNOTATE_DEBUG="")

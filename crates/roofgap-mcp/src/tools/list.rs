@@ -21,7 +21,7 @@ const MOST_PARTS: usize = 8;
 /// Request for a list.
 #[derive(Deserialize, JsonSchema)]
 pub struct ListRequest {
-    /// Text that the name of a run or capture must contain.
+    /// Text that the name of a run or capture, or the incident of a run, must contain, such as 2026-11-18T14:03.
     pub filter: Option<String>,
     #[serde(flatten)]
     pub page: Page,
@@ -63,6 +63,8 @@ pub struct RunRow {
     pub devices: Vec<String>,
     /// Mean wall time of an instance of each stage, ns.
     pub stages: Vec<StageTime>,
+    /// Time (UTC), trigger and cause of the moment that the run was kept for by `roofgap watch --record`; null for other runs.
+    pub incident: Option<String>,
     /// Disk usage, bytes.
     pub bytes: u64,
 }
@@ -93,7 +95,9 @@ pub fn answer(state: &State, request: &ListRequest) -> Result<ListAnswer, Error>
     let filter = request.filter.as_deref().unwrap_or_default();
     let mut runs = runs::list(roots.runs())?;
     runs.reverse();
-    runs.retain(|run| run.run_id.contains(filter));
+    runs.retain(|run| {
+        run.run_id.contains(filter) || run.incident.as_ref().is_some_and(|told| told.contains(filter))
+    });
     let mut search = Search::default();
     for folder in roots.folders() {
         search.add(folder, DEPTH);
@@ -130,6 +134,7 @@ fn row(run: &runs::RunSummary) -> RunRow {
         model: run.model.clone(),
         devices: run.devices.iter().take(MOST_PARTS).cloned().collect(),
         stages: stages.map(|stage| StageTime { name: stage.name.clone(), wall_ns: stage.wall_ns }).collect(),
+        incident: run.incident.clone(),
         bytes: run.bytes,
     }
 }

@@ -1,5 +1,5 @@
-//! Keeps the last seconds of a watched program when something happens: a slow step, a step that does not end, a signal, a line of a log, a
-//! gauge of the engine.
+//! Keeps the last seconds of a watched program when something happens: a slow step, steps that become slower, a step that does not end, a
+//! signal, a request, a line of a log, a gauge of the engine.
 //!
 //! The collector keeps its last records in a ring, and samplers keep stacks and vitals. Nothing is sent to the program but questions to
 //! the collector, which threads of its own answer; a process that does not answer is left alone, and its files are copied as they are.
@@ -22,6 +22,7 @@ use roofgap_trace::native::older_segment;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -50,9 +51,21 @@ const MOST_STEPS: usize = 256;
 /// Shortest time beyond the expected one that is an incident, ns.
 const LEAST_EXCESS_NS: u64 = 10_000_000;
 
+/// Time of steps over the usual one from which on they have become slower, if it lasts.
+const SLOWER: f64 = 1.5;
+
+/// Length of the times whose steps are compared, ns; how many are slow before it lasts; fewest and most that are usual.
+const SPELL_NS: u64 = 1_000_000_000;
+const LASTS: usize = 2;
+const LEAST_SPELLS: usize = 8;
+const MOST_SPELLS: usize = 120;
+
 /// Size limit of the captures of an incident, and of what is read of a log or of metrics at a time, bytes.
 const MOST_BYTES: u64 = 44 << 20;
 const MOST_TEXT: u64 = 1 << 20;
+
+/// Answer to a request for an incident.
+const ACCEPTED: &[u8] = b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
 /// Most processes and threads of a process that are listed.
 const MOST_PROCESSES: usize = 64;
@@ -65,6 +78,8 @@ pub struct Triggers {
     pub slow: f64,
     /// Time after which a step does not end.
     pub hang: Duration,
+    /// Address at which a request keeps a moment.
+    pub listen: Option<SocketAddr>,
     /// Log, and the text in one of its lines.
     pub line: Option<(PathBuf, String)>,
     /// Gauge, and its limit.
@@ -123,6 +138,7 @@ struct Recorder<'a> {
     triggers: &'a Triggers,
     steps: StepWatch,
     log: Option<LogTail>,
+    listener: Option<Listener>,
     agent: ureq::Agent,
     /// Last answer of the engine, and the time of the last look.
     metrics: (Option<String>, Instant),
@@ -146,6 +162,7 @@ impl<'a> Recorder<'a> {
             triggers,
             steps: StepWatch::new(triggers.slow, triggers.hang),
             log,
+            listener: triggers.listen.map(Listener::at).transpose()?,
             agent: agent(PATIENCE, 1),
             metrics: (None, Instant::now()),
             is_above: false,
@@ -195,7 +212,8 @@ impl<'a> Recorder<'a> {
                 found = found.or(slow).or_else(|| self.steps.hang(process.pid, news.open_ns));
             }
         }
-        found.or_else(|| self.log.as_mut()?.look()).or_else(|| self.gauge())
+        let asked = self.listener.as_ref().and_then(Listener::look);
+        asked.or(found).or_else(|| self.log.as_mut()?.look()).or_else(|| self.gauge())
     }
 
     /// Looks at the metrics of the engine.
@@ -236,6 +254,7 @@ impl<'a> Recorder<'a> {
             step_ns: trigger.step.map(|(_, ns)| i64::try_from(ns).unwrap_or(i64::MAX)),
             dump_ms: 0,
             cause: None,
+            finding: None,
             processes: Vec::new(),
             notes: Vec::new(),
         };
@@ -402,19 +421,21 @@ struct StepWatch {
     slow: f64,
     hang: Duration,
     known: BTreeMap<(i32, u64), VecDeque<(u64, u64)>>,
+    paces: BTreeMap<(i32, u64), Pace>,
     /// Processes whose open step was told.
     told: Vec<i32>,
 }
 
 impl StepWatch {
     fn new(slow: f64, hang: Duration) -> Self {
-        Self { slow, hang, known: BTreeMap::new(), told: Vec::new() }
+        Self { slow, hang, known: BTreeMap::new(), paces: BTreeMap::new(), told: Vec::new() }
     }
 
     /// Adds the steps of a process. Returns the one that is furthest beyond the time that others of its kind and its tokens explain.
     fn judge(&mut self, pid: i32, ended: &[StepTime]) -> Option<Trigger> {
-        let mut worst: Option<(u64, Trigger)> = None;
+        let (mut worst, mut slower): (Option<(u64, Trigger)>, _) = (None, None);
         for step in ended {
+            slower = slower.or(self.paces.entry((pid, step.kind)).or_default().add(step));
             let known = self.known.entry((pid, step.kind)).or_default();
             if let Some(expected) = expected_ns(known, step.tokens)
                 && step.ns as f64 > self.slow * expected as f64
@@ -435,7 +456,7 @@ impl StepWatch {
         if !ended.is_empty() {
             self.told.retain(|told| *told != pid);
         }
-        worst.map(|(_, trigger)| trigger)
+        worst.map(|(_, trigger)| trigger).or(slower)
     }
 
     /// Returns a step that does not end, once.
@@ -460,6 +481,85 @@ fn expected_ns(known: &VecDeque<(u64, u64)>, tokens: u64) -> Option<u64> {
     let (time, usual) = (median(&mut times)?, median_f64(&mut work)?);
     let more = if usual > 0.0 { (tokens as f64 / usual).max(1.0) } else { 1.0 };
     Some((time as f64 * more) as u64)
+}
+
+/// The usual time of steps, second by second.
+#[derive(Default)]
+struct Pace {
+    /// End of the second, and tokens and times of its steps.
+    end_ns: u64,
+    steps: Vec<(u64, u64)>,
+    /// Median tokens and times of the seconds before.
+    spells: VecDeque<(f64, f64)>,
+}
+
+impl Pace {
+    /// Adds a step. Returns a trigger where the steps of the last seconds took longer than those before, and their tokens do not explain it.
+    fn add(&mut self, step: &StepTime) -> Option<Trigger> {
+        let mut found = None;
+        if step.begin_ns >= self.end_ns {
+            let ended = std::mem::take(&mut self.steps);
+            self.end_ns = step.begin_ns + SPELL_NS;
+            if ended.len() >= LEAST_STEPS {
+                self.spells
+                    .push_back(medians(ended.iter().map(|(tokens, ns)| (*tokens as f64, *ns as f64)))?);
+                found = self.slower();
+            }
+            if found.is_some() {
+                // From now on this is their usual time.
+                self.spells.clear();
+            } else if self.spells.len() > MOST_SPELLS {
+                self.spells.pop_front();
+            }
+        }
+        self.steps.push((step.tokens, step.ns));
+        found
+    }
+
+    fn slower(&self) -> Option<Trigger> {
+        let known = self.spells.len().checked_sub(LASTS).filter(|known| *known >= LEAST_SPELLS)?;
+        let (tokens, usual) = medians(self.spells.iter().take(known).copied())?;
+        let expected = |own: f64| usual * if tokens > 0.0 { (own / tokens).max(1.0) } else { 1.0 };
+        let is_slower = |(own, ns): &(f64, f64)| *ns > SLOWER * expected(*own);
+        let (_, now) = *self.spells.back()?;
+        let shown = |ns: f64| time(ns as i64);
+        let what = format!("steps take {} since {LASTS} s; {} was usual", shown(now), shown(usual));
+        let last = self.spells.iter().skip(known);
+        last.clone().all(is_slower).then(|| Trigger::new(IncidentTrigger::SlowerSteps, what))
+    }
+}
+
+/// Returns the medians of both sides of pairs.
+fn medians(pairs: impl Iterator<Item = (f64, f64)>) -> Option<(f64, f64)> {
+    let (mut first, mut second): (Vec<f64>, Vec<f64>) = pairs.unzip();
+    Some((median_f64(&mut first)?, median_f64(&mut second)?))
+}
+
+/// An address at which a request keeps a moment.
+struct Listener(TcpListener);
+
+impl Listener {
+    fn at(address: SocketAddr) -> Result<Self, Error> {
+        let listener = TcpListener::bind(address).and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        });
+        listener.map(Self).map_err(|error| Error::new(format!("cannot listen at {address}: {error}")))
+    }
+
+    /// Answers those who asked.
+    fn look(&self) -> Option<Trigger> {
+        let mut asked = None;
+        while let Ok((mut stream, from)) = self.0.accept() {
+            asked = Some(Trigger::new(IncidentTrigger::Request, format!("{} asked for it", from.ip())));
+            // Who does not wait for the answer has asked all the same.
+            let _ = stream.set_nonblocking(false);
+            let _ = stream.set_read_timeout(Some(LOOK));
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(ACCEPTED);
+        }
+        asked
+    }
 }
 
 /// The end of a log that grows.
@@ -522,6 +622,41 @@ mod tests {
         let mut short = StepWatch::new(3.0, Duration::from_secs(10));
         short.judge(1, &[step(MS, 0); 20]);
         assert!(short.judge(1, &[step(9 * MS, 0)]).is_none());
+    }
+
+    #[test]
+    fn steps_that_become_slower_are_told_once_if_it_lasts() {
+        let mut watch = StepWatch::new(3.0, Duration::from_secs(10));
+        let mut seconds = |seconds: std::ops::Range<u64>, ms: u64, tokens: u64| {
+            let steps = seconds.flat_map(|second| (0..20).map(move |at| second * 1_000 * MS + at * 50 * MS));
+            let steps: Vec<StepTime> =
+                steps.map(|begin_ns| StepTime { begin_ns, ns: ms * MS, kind: 2, tokens }).collect();
+            watch.judge(1, &steps)
+        };
+        assert!(seconds(1..11, 4, 8).is_none());
+        assert!(seconds(11..12, 7, 8).is_none() && seconds(12..14, 4, 8).is_none(), "it did not last");
+        assert!(seconds(14..18, 12, 24).is_none(), "larger batches");
+        let slower = seconds(18..22, 7, 8).unwrap();
+        assert_eq!(slower.kind, IncidentTrigger::SlowerSteps);
+        assert!(
+            slower.what.starts_with("steps take 7.00 ms since 2 s; 4.00 ms was usual"),
+            "{}",
+            slower.what
+        );
+        assert!(seconds(22..40, 7, 8).is_none(), "told");
+    }
+
+    #[test]
+    fn a_request_keeps_a_moment_and_is_answered() {
+        let listener = Listener::at(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        assert!(listener.look().is_none());
+        let mut stream = std::net::TcpStream::connect(listener.0.local_addr().unwrap()).unwrap();
+        stream.write_all(b"POST / HTTP/1.1\r\n\r\n").unwrap();
+        let found = std::iter::repeat_with(|| listener.look()).flatten().next().unwrap();
+        assert_eq!((found.kind, &*found.what), (IncidentTrigger::Request, "127.0.0.1 asked for it"));
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 202"), "{answer}");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use ureq::Agent;
 
 use super::Load;
 use roofgap_base::error::Error;
+use roofgap_wire::account::traceparent;
 
 /// Most bytes of an answer that are kept for a message.
 const MOST_SHOWN: u64 = 300;
@@ -27,6 +28,8 @@ pub struct Client {
     model: String,
     /// Asks for exactly the tokens that were requested, which not every server can do.
     pub exact_length: bool,
+    /// First half of the trace ids that requests get.
+    pub trace: Option<String>,
 }
 
 /// One request after its end.
@@ -134,12 +137,12 @@ pub fn get(agent: &Agent, url: &str, limit: u64) -> Result<(u16, String), Reques
 
 impl Client {
     pub fn new(agent: Agent, url: &str, model: String) -> Self {
-        Self { agent, url: url.trim_end_matches('/').to_owned(), model, exact_length: true }
+        Self { agent, url: url.trim_end_matches('/').to_owned(), model, exact_length: true, trace: None }
     }
 
     /// Sends a request and reads its answer. Times count from `origin`.
-    pub fn send(&self, prompt: &Prompt, due: Duration, origin: Instant) -> Outcome {
-        let mut outcome = Outcome { due, ..Outcome::default() };
+    pub fn send(&self, number: usize, prompt: &Prompt, due: Duration, origin: Instant) -> Outcome {
+        let mut outcome = Outcome { due, number, ..Outcome::default() };
         outcome.error = self.stream(prompt, origin, &mut outcome).err();
         outcome.end = origin.elapsed();
         outcome
@@ -151,7 +154,12 @@ impl Client {
             Content::Chat(_) => "/v1/chat/completions",
         };
         let request = self.agent.post(format!("{}{path}", self.url));
-        let request = request.header("content-type", "application/json");
+        let mut request = request.header("content-type", "application/json");
+        if let Some(trace) = &self.trace {
+            // Engines name a request by its id, and so the steps of their traces.
+            let parent = traceparent(trace, outcome.number as u64 + 1);
+            request = request.header("traceparent", &parent).header("x-request-id", &parent);
+        }
         let response = request.send(self.body(prompt).to_string()).map_err(transport)?;
         let status = response.status().as_u16();
         let body = response.into_body().into_reader();

@@ -76,7 +76,7 @@ impl PairProps {
                 let Some(prompt) = prompts.get(at % prompts.len()) else {
                     return;
                 };
-                let outcome = client.send(prompt, origin.elapsed(), origin);
+                let outcome = client.send(0, prompt, origin.elapsed(), origin);
                 let failed = outcome.error.is_some();
                 answers.lock().unwrap_or_else(PoisonError::into_inner).push(outcome.parts);
                 if failed {

@@ -103,7 +103,7 @@ pub fn run(props: &LoadProps, cancel: &Cancel, progress: &mut dyn FnMut(Progress
     let measured = prompts.split_off((load.warmup as usize).min(prompts.len()));
     let mut client = Client::new(agent.clone(), &props.url, model);
     if let Some(first) = prompts.first().or(measured.first()) {
-        let answer = client.send(first, Duration::ZERO, Instant::now());
+        let answer = client.send(0, first, Duration::ZERO, Instant::now());
         if matches!(answer.error, Some(RequestError::Status { status: 400 | 422, .. })) {
             client.exact_length = false;
             progress(Progress::LengthNotExact);
@@ -112,16 +112,19 @@ pub fn run(props: &LoadProps, cancel: &Cancel, progress: &mut dyn FnMut(Progress
     send_all(&client, &prompts, None, load, cancel)?;
     progress(Progress::Warm { requests: prompts.len() as u64 });
     let before = stats::read_exported(&agent, &props.url);
+    client.trace = Some(format!("{:016x}", fastrand::u64(1..)));
     let (started, steady) = (Timestamp::now().as_nanosecond(), Instant::now());
     let (outcomes, mut samples) =
         sampled(&agent, &props.url, before, || send_all(&client, &measured, load.rate, load, cancel));
     let outcomes = outcomes?;
     let change = Timestamp::now().as_nanosecond() - started - steady.elapsed().as_nanos() as i128;
+    let trace = client.trace.take();
     samples.push(stats::read_exported(&agent, &props.url));
     progress(Progress::Done { requests: outcomes.len() as u64 });
     let answers_hash = answers_hash(&outcomes, measured.len());
     let mut stats = stats::summary(&outcomes, load, i64::try_from(started).unwrap_or_default());
     stats.clock_change_ns = i64::try_from(change).ok();
+    stats.trace = trace;
     if let (Some(before), Some(after)) = (samples.first(), samples.last()) {
         stats.metrics = stats::counter_changes(&before.counters, &after.counters);
         stats.gauges = stats::summarise_gauges(&samples);
@@ -226,8 +229,7 @@ fn send_all(
                 return;
             }
             // A request counts from when it was due, so that waiting for a free connection is part of its latency.
-            let mut outcome = client.send(prompt, due.unwrap_or_else(|| origin.elapsed()), origin);
-            outcome.number = at;
+            let outcome = client.send(at, prompt, due.unwrap_or_else(|| origin.elapsed()), origin);
             let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
             outcomes.push(outcome);
         }

@@ -60,6 +60,7 @@ fn each(done: &[&Outcome], origin: Duration) -> Vec<RequestTimes> {
     let after = |time: Duration| ns(time.saturating_sub(origin));
     let times = |outcome: &&Outcome| {
         Some(RequestTimes {
+            number: Some(outcome.number as u64 + 1),
             start_ns: after(outcome.due),
             first_ns: after(*outcome.parts.first()?),
             last_ns: after(*outcome.parts.last()?),

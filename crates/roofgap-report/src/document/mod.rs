@@ -225,6 +225,7 @@ impl<'a> Document<'a> {
         all.extend(beside_text(self.per_run()));
         all.extend([self.requests(), self.serving()]);
         all.extend(beside_text(self.receipts()));
+        all.extend(beside_text(self.startup()));
         all.extend(beside_text(self.utilisation()));
         all.push(self.vitals());
         all.extend(drawn("timeline", "Timeline"));

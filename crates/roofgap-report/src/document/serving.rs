@@ -41,6 +41,19 @@ impl Document<'_> {
             .with(self.not_in_text(meaning))
     }
 
+    /// Tabulates the start of the program.
+    pub(super) fn startup(&self) -> Section {
+        let rows = &self.analysis.startup;
+        let all: i64 = rows.iter().map(|part| part.ns).sum();
+        let table = Table::of(rows)
+            .text("part", |part| &part.name)
+            .number("time", |part| Some(time(part.ns)))
+            .number("share", |part| Some(format!("{:.1} %", percent(part.ns, all))))
+            .build();
+        let note = format!("{} from the start of the first process to the first step.", time(all));
+        self.tabled("startup", "Start of the program", &note, table, rows.len()).inner()
+    }
+
     /// Tabulates the most expensive requests.
     pub(super) fn receipts(&self) -> Section {
         let receipts = self.analysis.serving.as_ref().and_then(|serving| serving.receipts.as_ref());
@@ -259,6 +272,7 @@ fn latency_parts(parts: &[LatencyPart]) -> Table {
         .number("%", |part| percent(part.mean_ns, whole))
         .ms("p50", |part| part.p50_ns)
         .ms("p90", |part| part.p90_ns)
+        .ms("slowest 1 %", |part| part.slowest_ns)
         .build()
 }
 
@@ -268,7 +282,7 @@ mod tests {
     use roofgap_analyze::{JoinedLatency, Percentiles, PhaseCounts, Reason, ServingSlice, Stalls};
 
     fn part(name: &str, mean_ns: i64) -> LatencyPart {
-        LatencyPart { part: name.into(), mean_ns, p50_ns: Some(mean_ns), p90_ns: None }
+        LatencyPart { part: name.into(), mean_ns, p50_ns: Some(mean_ns), ..LatencyPart::default() }
     }
 
     fn said(analysis: &Analysis) -> Vec<String> {
@@ -316,7 +330,7 @@ mod tests {
         let serving = analysis.serving.as_ref().unwrap();
         let latency = serving.latency.as_ref().unwrap();
         let (ttft, token_time) = (latency_parts(&latency.ttft), latency_parts(&latency.token_time));
-        assert_eq!(ttft.rows, [["after its step", "10.000", "25.0", "10.000", "–"]]);
+        assert_eq!(ttft.rows, [["after its step", "10.000", "25.0", "10.000", "–", "–"]]);
         assert!(token_time.is_empty());
     }
 

@@ -1,8 +1,8 @@
 //! Metrics for Prometheus and OpenTelemetry.
 
 use crate::fixtures::{PLAIN, fixture, fixture_with_model, made};
-use roofgap_analyze::{StageEnergy, StageVitals, Totals};
-use roofgap_report::telemetry::{otlp, prometheus};
+use roofgap_analyze::{Receipt, Receipts, Serving, StageEnergy, StageVitals, Totals};
+use roofgap_report::telemetry::{otlp, prometheus, spans};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -74,6 +74,48 @@ fn opentelemetry_has_the_same_series() {
         .map(|point| point["attributes"][0]["value"]["stringValue"].as_str().unwrap())
         .collect();
     assert_eq!(stages, ["prefill", "decode"]);
+}
+
+#[test]
+fn requests_are_spans_below_their_callers() {
+    let mut case = made(PLAIN);
+    assert_eq!(spans(case.bundle()), None);
+    let of_load = "cmpl-00-00000000000000aa0000000000000007-0000000000000007-01-0";
+    let receipt = |id: &str| Receipt {
+        id: id.into(),
+        start_ns: 20,
+        prompt_end_ns: Some(50),
+        end_ns: 90,
+        busy_ns: 40,
+        ..Receipt::default()
+    };
+    let sent = Receipt { sent_ns: Some(5), answered_ns: Some(95), ..receipt(of_load) };
+    let each = vec![sent, receipt("a-00-zz"), Receipt { prompt_end_ns: None, ..receipt("b") }];
+    let receipts = Receipts { begin_unix_ns: Some(1_000), each, ..Receipts::default() };
+    case.analysis.serving = Some(Serving { receipts: Some(receipts), ..Serving::default() });
+    let document: Value = serde_json::from_str(&spans(case.bundle()).unwrap()).unwrap();
+    let spans = document["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap();
+    let text = |span: &Value, key: &str| span[key].as_str().unwrap().to_owned();
+    let times = |span: &Value| {
+        [text(span, "name"), text(span, "startTimeUnixNano"), text(span, "endTimeUnixNano")].join(" ")
+    };
+    let all: Vec<String> = spans.iter().map(times).collect();
+    let own = ["engine 1020 1090", "prefill 1020 1050", "decode 1050 1090"];
+    let expected = ["request 1005 1095", "queued 1005 1020"].iter().chain(&own).chain(&own).chain(&own[..1]);
+    assert_eq!(all, expected.copied().collect::<Vec<_>>());
+    let parents: Vec<String> = spans.iter().map(|span| text(span, "parentSpanId")).collect();
+    let engine = text(&spans[2], "spanId");
+    assert_eq!(parents[..5], ["", "0000000000000007", "0000000000000007", &engine, &engine]);
+    assert_eq!(text(&spans[0], "spanId"), "0000000000000007");
+    assert!(spans[..5].iter().all(|span| span["traceId"] == "00000000000000aa0000000000000007"));
+    assert_eq!((parents[5].as_str(), text(&spans[5], "traceId").len()), ("", 32));
+    let mut ids: Vec<String> = spans.iter().map(|span| text(span, "spanId")).collect();
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), spans.len());
+    let busy =
+        spans[2]["attributes"].as_array().unwrap().iter().find(|own| own["key"] == "roofgap.gpu.busy.ns");
+    assert_eq!(busy.unwrap()["value"]["intValue"], "40");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use super::artifacts::files;
 use crate::run_dir::environment::Environment;
 use crate::run_dir::phases::is_packed_recording;
 use crate::run_dir::{Layout, PhaseRecord, PhaseStatus, RunRef, SessionRecord, SessionState, locate};
+use roofgap_analyze::Incident;
 use roofgap_base::error::Error;
 
 /// Summary of a run for a list.
@@ -40,6 +41,8 @@ pub struct RunSummary {
     pub bytes: u64,
     /// True where recordings are compressed.
     pub compressed: bool,
+    /// Time, trigger and cause of the moment that the run was kept for.
+    pub incident: Option<String>,
     /// Error from reading the run.
     pub problem: Option<String>,
 }
@@ -141,6 +144,8 @@ fn summary(run: &RunRef) -> Result<(RunSummary, Option<SessionRecord>, Metrics, 
             busy_ns: stage.busy_ns.map(|ns| ns / instances),
         }
     };
+    let incident = read_json::<Incident>(&layout.incident()).ok();
+    let told = |moment: &Incident| format!("{}: {}; {}", moment.at, moment.what, moment.spoken_cause());
     let summary = RunSummary {
         run_id: run.id.clone(),
         path: run.path.clone(),
@@ -154,6 +159,7 @@ fn summary(run: &RunRef) -> Result<(RunSummary, Option<SessionRecord>, Metrics, 
         devices: devices(&layout, &metrics),
         stages: metrics.stages.iter().map(stage).collect(),
         bytes: files.iter().map(|file| file.own_bytes).sum(),
+        incident: incident.as_ref().map(told),
         compressed: files.iter().any(|file| is_packed_recording(&file.path)),
         problem,
     };

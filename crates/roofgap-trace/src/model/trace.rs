@@ -166,6 +166,9 @@ pub struct Trace {
     pub losses: Losses,
 }
 
+/// Times since the epoch are after this, ns.
+const THIS_CENTURY_NS: Ns = 946_684_800_000_000_000;
+
 /// Formats a range as `domain@name`, or as its name in the default domain.
 pub fn range_name(domain: &str, name: &str) -> String {
     let at = if domain.is_empty() { "" } else { "@" };
@@ -244,6 +247,11 @@ impl Trace {
             Some(recorded) => recorded.window_of(start, end),
             None => Some(0),
         }
+    }
+
+    /// Returns a time of the trace in ns since the epoch; `None` where it counts from the start of a machine or a program.
+    pub fn unix_ns(&self, at: Ns) -> Option<Ns> {
+        Some(at.saturating_add(self.utc_offset)).filter(|at| *at > THIS_CENTURY_NS)
     }
 
     /// Returns the first and the last time in the trace.

@@ -96,6 +96,8 @@ pub enum ExportFormat {
     Prometheus,
     /// The same numbers as OpenTelemetry metrics (OTLP JSON)
     Otlp,
+    /// Requests of an engine as OpenTelemetry traces (OTLP JSON), below the spans of their callers
+    Spans,
 }
 
 impl Exports {

@@ -14,6 +14,7 @@ use roofgap_runs::config::quantity::Size;
 use roofgap_runs::config::settings::DUTY;
 use roofgap_runs::config::traffic::Load as LoadOptions;
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -197,7 +198,7 @@ pub struct Watch {
     /// Record the first 64 steps of a capture and then one of N, 8 in a row; 1 records all (default: 16; 1 with --record)
     #[arg(long, value_name = "N")]
     duty: Option<NonZeroU32>,
-    /// Record all the time into a ring, and keep the last seconds as a run when a step is slow or does not end, and on SIGUSR1
+    /// Record all the time into a ring, and keep the last seconds as a run when a step is slow or does not end, when steps become slower, and on SIGUSR1
     #[arg(long)]
     pub record: bool,
     /// A step is slow that takes this many times as long as others of its kind, for its tokens
@@ -206,6 +207,9 @@ pub struct Watch {
     /// A step that is open for this long does not end
     #[arg(long, value_name = "TIME", default_value = "10s", requires = "record")]
     hang: Span,
+    /// Address, such as 127.0.0.1:9400, at which an HTTP request keeps the last seconds
+    #[arg(long, value_name = "ADDRESS", requires = "record")]
+    listen: Option<SocketAddr>,
     /// Log of the program; a line with the text of --line is kept
     #[arg(long, value_name = "FILE", requires = "record", requires = "line")]
     log: Option<PathBuf>,
@@ -240,6 +244,7 @@ impl Watch {
         Triggers {
             slow: self.slow.max(1.0),
             hang: self.hang.0,
+            listen: self.listen,
             line: self.log.clone().zip(self.line.clone()),
             gauge: self.gauge.clone(),
             metrics: self.metrics.clone(),

@@ -91,6 +91,10 @@ impl Exporting<'_> {
             ExportFormat::Folded => stacks::save_folded(bundle, path).map_err(Error::of)?,
             ExportFormat::FoldedIdle => stacks::save_folded_idle(bundle, path).map_err(Error::of)?,
             ExportFormat::Prometheus => text(telemetry::prometheus(bundle))?,
+            ExportFormat::Spans => {
+                let why = "the recording does not tell which requests were in its steps; record vLLM with `roofgap watch` or the native collector";
+                text(telemetry::spans(bundle).ok_or_else(|| Error::new(why))?)?;
+            }
             ExportFormat::Otlp => text(telemetry::otlp(bundle, SystemTime::now()))?,
         }
         printer.wrote(path);
