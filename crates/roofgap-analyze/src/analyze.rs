@@ -263,6 +263,7 @@ impl Timed {
         };
         add_serving(&mut analysis, inputs, index, activity);
         analysis.ranks = ranks::of_capture(trace, &analysis, None).into_iter().collect();
+        add_own_cost(&mut analysis, index);
         add_stated(&mut analysis, &inputs.options.unprofiled);
         add_limits(&mut analysis);
         add_corrected(&mut analysis, inputs, index);
@@ -449,6 +450,40 @@ fn add_communication(stages: &mut [Stage], evidence: &[StageEvidence], trace: &T
     }
 }
 
+/// Adds the overhead on stages of which a part of the steps was recorded, by pairs of steps of the process. Where a run without the
+/// profiler was measured, what it costs steps that are not recorded counts, too.
+fn add_own_cost(analysis: &mut Analysis, index: &StageIndex) {
+    let Some(tool) = analysis.recorder() else { return };
+    for (at, stage) in analysis.stages.iter().enumerate() {
+        let own = analysis.overhead.iter().position(|own| own.tool == tool && own.stage == stage.name);
+        let run = own.and_then(|own| analysis.overhead.get(own)).cloned();
+        let cost = index.all_of(at).and_then(|all| all.cost).zip(stage.coverage.as_ref());
+        let with_pairs = run.as_ref().is_some_and(|run| run.pairs.is_some());
+        let Some(((cost, pairs), coverage)) = cost.filter(|_| !with_pairs) else {
+            continue;
+        };
+        let share = coverage.recorded as f64 / coverage.all.max(1) as f64;
+        let rest = run.as_ref().map_or(1.0, |run| run.ratio / (1.0 + share * (cost.ratio - 1.0)));
+        let ratio = cost.ratio * rest;
+        let width = |(low, high): (f64, f64)| (high / low).ln() / 2.0;
+        let of_run = run.as_ref().map_or(Some(0.0), |run| run.interval.map(width));
+        let factor = of_run.map(|of_run| of_run.hypot(width((cost.low, cost.high))).exp());
+        let found = Overhead {
+            tool,
+            stage: stage.name.clone(),
+            ratio,
+            interval: factor.map(|factor| (ratio / factor, ratio * factor)),
+            pairs: Some(pairs),
+            of_runs: run.map(|run| run.ratio),
+            stated: false,
+        };
+        match own.and_then(|own| analysis.overhead.get_mut(own)) {
+            Some(run) => *run = found,
+            None => analysis.overhead.push(found),
+        }
+    }
+}
+
 /// Adds the overhead on stages whose time without the profiler is stated.
 fn add_stated(analysis: &mut Analysis, unprofiled: &[(String, Ns)]) {
     for (name, ns) in unprofiled.iter().filter(|(_, ns)| *ns > 0) {
@@ -463,6 +498,7 @@ fn add_stated(analysis: &mut Analysis, unprofiled: &[(String, Ns)]) {
                 ratio,
                 interval: None,
                 pairs: None,
+                of_runs: None,
                 stated: true,
             });
         }

@@ -147,6 +147,38 @@ const STUDENT_T: [(u32, f64, f64); 34] = [
     (40, 2.021, 2.704), (60, 2.000, 2.660), (120, 1.980, 2.617), (1_000, 1.962, 2.581),
 ];
 
+/// Ratio of paired times with its 95 % confidence interval.
+///
+/// It is computed from the logarithms of the ratios of the pairs, so that slow changes of the machine, which both times of a pair
+/// share, cancel out.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PairedRatio {
+    /// Geometric mean of the ratios.
+    pub ratio: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+}
+
+impl PairedRatio {
+    /// Computes the ratio of the first time of each pair to the second. `None` with fewer than two pairs, or where a time is not
+    /// above 0.
+    pub fn of(pairs: &[(f64, f64)]) -> Option<Self> {
+        let degrees = pairs.len().checked_sub(1).filter(|degrees| *degrees > 0)?;
+        let logs: Vec<f64> = pairs.iter().map(|(a, b)| (a / b).ln()).collect();
+        let count = logs.len() as f64;
+        let mean = logs.iter().sum::<f64>() / count;
+        let squares: f64 = logs.iter().map(|log| (log - mean).powi(2)).sum();
+        let error = (squares / (count - 1.0) / count).sqrt() * student_t(degrees, Confidence::Pct95);
+        (mean.is_finite() && error.is_finite()).then(|| PairedRatio {
+            ratio: mean.exp(),
+            low: (mean - error).exp(),
+            high: (mean + error).exp(),
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,5 +215,23 @@ mod tests {
         assert_eq!([1, 7, 60].map(|n| student_t(n, Confidence::Pct99)), [63.657, 3.499, 2.660]);
         assert!((2.021..2.042).contains(&student_t(35, Confidence::Pct95)));
         assert!(STUDENT_T.is_sorted_by(|a, b| a.0 < b.0 && a.1 > b.1 && a.2 > b.2));
+    }
+
+    #[test]
+    fn the_interval_is_that_of_student() {
+        // Logarithms of 2 ± 0.1: mean 2, standard error 0.1, one degree of freedom.
+        let pairs = [(1.9f64.exp(), 1.0), (2.1f64.exp(), 1.0)];
+        let found = PairedRatio::of(&pairs).unwrap();
+        assert!((found.ratio.ln() - 2.0).abs() < 1e-12, "{found:?}");
+        assert!((found.high.ln() - 3.2706).abs() < 1e-9, "{found:?}");
+        assert!((found.low.ln() - 0.7294).abs() < 1e-9, "{found:?}");
+    }
+
+    #[test]
+    fn one_pair_and_times_of_zero_have_no_ratio() {
+        assert_eq!(PairedRatio::of(&[(2.0, 1.0)]), None);
+        assert_eq!(PairedRatio::of(&[]), None);
+        assert_eq!(PairedRatio::of(&[(2.0, 1.0), (2.0, 0.0)]), None);
+        assert_eq!(PairedRatio::of(&[(2.0, 1.0), (-2.0, 1.0)]), None);
     }
 }

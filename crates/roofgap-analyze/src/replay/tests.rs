@@ -205,7 +205,7 @@ fn the_replay_is_the_program_without_its_profiler() {
 /// Analyses a program that takes so many times as long under a profiler.
 fn analysed(trace: &Trace, ratio: f64, interval: Option<(f64, f64)>) -> Analysis {
     let (tool, stage) = (Profiler::Nsys, "decode".to_owned());
-    let overhead = vec![Overhead { tool, stage, ratio, interval, pairs: None, stated: false }];
+    let overhead = vec![Overhead { tool, stage, ratio, interval, pairs: None, of_runs: None, stated: false }];
     analyze(trace, &Options { overhead, ..Options::default() }).analysis
 }
 

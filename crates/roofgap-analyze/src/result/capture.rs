@@ -172,14 +172,19 @@ results! {
         pub tool: Profiler,
         /// Stage name.
         pub stage: String,
-        /// Time under the profiler divided by time without it.
+        /// Time under the profiler divided by time without it; of the recorded steps, where a part of a stage was recorded.
         pub ratio: f64,
         /// Ends of the 95 % confidence interval of `ratio`, over pairs or over the repeats of two runs; left out for single repeats.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub interval: Option<(f64, f64)>,
-        /// Number of pairs of windows of one process, with the profiler and without; left out for a comparison of two runs.
+        /// Number of pairs of windows or of runs of steps of one process, with the profiler and without; left out for a comparison of
+        /// two runs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub pairs: Option<u64>,
+        /// Time of all steps, recorded or not, divided by that of a run without the profiler; left out where all steps were recorded,
+        /// and without such a run.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub of_runs: Option<f64>,
         /// The time without the profiler is stated (`--unprofiled`), not measured here; left out if false.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         pub stated: bool,

@@ -4,6 +4,7 @@ use super::{Pattern, StageRule, StageSet};
 use crate::engines::{Engine, EngineStep};
 use crate::result::StageKind;
 use crate::timeline::IntervalSet;
+use roofgap_base::stats::PairedRatio;
 use roofgap_trace::{NameId, Ns, Range, ThreadId, Trace};
 use rustc_hash::FxHashMap;
 
@@ -57,7 +58,7 @@ impl Warmup {
 }
 
 /// The extent of a stage that was not recorded as a whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AllOfStage {
     /// Number of its steps, or of its instances where it has none.
     pub count: u64,
@@ -69,6 +70,8 @@ pub struct AllOfStage {
     pub elapsed_ns: Ns,
     /// Number of the first steps, or instances where it has none, that were all recorded.
     pub leading: u64,
+    /// Time of its recorded steps over that of steps that were not recorded, and the number of pairs of such steps.
+    pub cost: Option<(PairedRatio, u64)>,
 }
 
 /// Tells whether a range lies in a recorded window of its process.
@@ -90,7 +93,47 @@ fn all_of(trace: &Trace, instances: &[u32], steps: &[u32]) -> AllOfStage {
         instances: instances.len() as u64,
         elapsed_ns: time(instances),
         leading: parts.iter().take_while(|row| is_recorded(trace, **row)).count() as u64,
+        cost: cost_of(trace, parts),
     }
+}
+
+/// Fewest pairs from which a cost is computed.
+const FEWEST_PAIRS: usize = 4;
+
+/// Compares each run of recorded steps with as many steps before it that were not recorded. The steps of a pair have the same name
+/// and follow each other closely. Turning the recording on and off counts to the run.
+fn cost_of(trace: &Trace, parts: &[u32]) -> Option<(PairedRatio, u64)> {
+    let mut by_thread: FxHashMap<ThreadId, Vec<(&Range, bool)>> = FxHashMap::default();
+    for row in parts {
+        let range = trace.ranges.rows.get(*row as usize)?;
+        by_thread.entry(range.thread).or_default().push((range, is_recorded(trace, *row)));
+    }
+    let follows = |a: &Range, b: &Range| a.name == b.name && b.start - a.end <= a.end - a.start;
+    let mut pairs = Vec::new();
+    for steps in by_thread.values() {
+        let (mut before, mut from): (&[(&Range, bool)], usize) = (&[], 0);
+        for run in steps.chunk_by(|a, b| a.1 == b.1) {
+            let (from_run, to) = (from, from + run.len());
+            let others = std::mem::replace(&mut before, run);
+            from = to;
+            let is_on = run.first().is_some_and(|(_, on)| *on);
+            let count = run.len().min(others.len().saturating_sub(1));
+            let whole = steps.get(from_run.saturating_sub(count + 1)..=to);
+            let Some(whole) = whole.filter(|_| is_on && count > 0) else {
+                continue;
+            };
+            let close = whole.windows(2).all(|pair| matches!(pair, [a, b] if follows(a.0, b.0)));
+            if let (true, Some([first, ..]), Some([last_but_one, last]), Some((next, _))) =
+                (close, whole.get(..1), whole.get(count - 1..=count), whole.last())
+            {
+                let usual_gap = last.0.start - last_but_one.0.end;
+                let on = (next.start - last.0.end - usual_gap) as f64 / run.len() as f64;
+                pairs.push((on, (last.0.start - first.0.start) as f64 / count as f64));
+            }
+        }
+    }
+    let ratio = PairedRatio::of(&pairs).filter(|_| pairs.len() >= FEWEST_PAIRS)?;
+    Some((ratio, pairs.len() as u64))
 }
 
 /// Leaves out ranges inside one before them on their thread: they are the same time again. With `by_name` only one of the same name

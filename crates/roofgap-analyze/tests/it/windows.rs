@@ -1,10 +1,11 @@
 //! A capture with gaps: the numbers of the recorded steps are those of the same steps in the whole capture.
 
+use crate::programs::{Program, US};
 use roofgap_analyze::compare::{CompareOptions, Side, SideFacts, compare};
 use roofgap_analyze::model::{Tokens, preset};
-use roofgap_analyze::{About, Analyzed, Options, Stage, StageKind, analyze};
-use roofgap_trace::{LossKind, Ns, RecordedWindows, Trace};
-use std::path::PathBuf;
+use roofgap_analyze::{About, Analyzed, Options, Overhead, Profiler, Stage, StageKind, analyze};
+use roofgap_trace::{LossKind, Ns, RecordedWindows, Source, SourceFormat, Trace};
+use std::path::{Path, PathBuf};
 
 fn trace(name: &str) -> Trace {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name);
@@ -159,4 +160,60 @@ fn a_capture_without_stages_is_analysed_window_by_window() {
     assert!(all.projected_ns.unwrap() < analyzed(&whole).analysis.stages[0].projected_ns.unwrap());
     assert_eq!(all.busy_ns, Some(ops));
     assert_eq!(part.analysis.coverage.as_ref().unwrap().recorded_steps, None);
+}
+
+/// Steps of 1 ms of which eight in a row are recorded, those 1.1 ms long, and eight are not. Turning it on and off takes 50 us each.
+#[test]
+fn the_cost_of_recording_is_that_of_steps_beside_each_other() {
+    let cost = |blocks: usize, overhead: Vec<Overhead>, names: &dyn Fn(usize) -> &'static str| {
+        let mut program = Program::on(1);
+        let mut windows = Vec::new();
+        for block in 0..blocks {
+            let is_on = block % 2 == 1;
+            program.now += if block > 0 { 50 * US } else { 0 };
+            let begun = program.now;
+            for step in 0..8 {
+                program.now += 100;
+                program.range(names(8 * block + step), |p| {
+                    p.kernel("product", 0, 25 * US);
+                    p.now += if is_on { 1_100 * US } else { 1_000 * US };
+                });
+            }
+            windows.extend(is_on.then_some((begun, program.now)));
+        }
+        let span = (0, program.now);
+        program.trace.recorded.push(RecordedWindows { process: program.trace.ops.process[0], windows, span });
+        program.trace.sources.push(Source::new(Path::new("1-2.rgcap"), SourceFormat::Native));
+        analyze(&program.trace, &Options { overhead, ..Options::default() }).analysis.overhead
+    };
+    let found = cost(21, Vec::new(), &|_| "decode_step");
+    let [own] = &found[..] else { panic!("{found:?}") };
+    // 8.8 ms and twice 0.05 ms beside 8 ms.
+    assert_eq!((own.stage.as_str(), own.pairs), ("decode", Some(10)));
+    assert!((own.ratio - 1.112).abs() < 0.002, "{own:?}");
+    assert!(own.interval.is_some_and(|(low, high)| low > 1.11 && high < 1.115), "{own:?}");
+    assert!(cost(7, Vec::new(), &|_| "decode_step").is_empty(), "three pairs are too few");
+    let growing = |step: usize| {
+        ["execute_context_0(0)_generation_1(1)", "execute_context_0(0)_generation_2(2)"][step % 2]
+    };
+    assert!(cost(21, Vec::new(), &growing).is_empty(), "steps with other work do not compare");
+    // Half of the steps are recorded, and all of them take 1.25 times as long as those of a run without the collector.
+    let run = Overhead {
+        tool: Profiler::Native,
+        stage: "decode".into(),
+        ratio: 1.25,
+        interval: Some((1.2, 1.302)),
+        pairs: None,
+        of_runs: None,
+        stated: false,
+    };
+    let found = cost(21, vec![run], &|_| "decode_step");
+    let [own] = &found[..] else { panic!("{found:?}") };
+    assert_eq!((own.pairs, own.of_runs), (Some(10), Some(1.25)));
+    // 80 of 168 steps: those that are not recorded take 1.25 / (1 + 0.112 x 80 / 168) = 1.187 times as long.
+    assert!((own.ratio - 1.112 * 1.1866).abs() < 0.003, "{own:?}");
+    assert!(
+        own.interval.is_some_and(|(low, high)| (1.26..1.27).contains(&low) && (1.37..1.38).contains(&high)),
+        "{own:?}"
+    );
 }

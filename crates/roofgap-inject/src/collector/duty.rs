@@ -3,13 +3,17 @@
 //! A step is a push/pop range with a known name. The first steps of each kind are recorded, then one of N, several in a row. A window begins before
 //! the range of its step and ends before the range of the next step that is not recorded. A program without steps is recorded until
 //! it is clear that it has none, then one of N windows of time.
+//!
+//! With a budget N is not set but measured: see [`Trial`].
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::now;
 use super::options::Duty;
+use super::trial::{Plan, Trial};
 use roofgap_wire::Message;
 
 /// Time without steps after which the cycle goes by time, ns; also the time after which another thread may have the steps.
@@ -174,6 +178,8 @@ pub struct Cycle {
     /// Begin of the last step, ns; 0 for none.
     last: AtomicU64,
     counts: [AtomicU32; KINDS],
+    /// The measurement of the cost; used by one thread, the owner.
+    trial: Option<Mutex<Trial>>,
 }
 
 impl Cycle {
@@ -185,6 +191,7 @@ impl Cycle {
             owner: AtomicU32::new(0),
             last: AtomicU64::new(0),
             counts: [const { AtomicU32::new(0) }; KINDS],
+            trial: duty.budget_ppm.map(|ppm| Mutex::new(Trial::new(ppm, duty.every))),
         }
     }
 
@@ -238,10 +245,24 @@ impl Cycle {
         let Some(count) = self.counts.get(kind) else {
             return false;
         };
+        let Duty { mut every, mut first, steps, .. } = self.duty;
+        if let Some(trial) = &self.trial {
+            match trial.lock().unwrap_or_else(PoisonError::into_inner).step(kind, now()) {
+                Plan::OneOf(measured) => (every, first) = (measured, 0),
+                Plan::Measure(on) => return on,
+            }
+        }
         let before = count.fetch_add(1, Ordering::Relaxed);
-        match before.checked_sub(self.duty.first) {
-            Some(later) => later % self.duty.steps.saturating_mul(self.duty.every) < self.duty.steps,
+        match before.checked_sub(first) {
+            Some(later) => later % steps.saturating_mul(every) < steps,
             None => true,
+        }
+    }
+
+    /// Notes that the recording was turned on or off for a step, which is about to begin.
+    pub fn switched(&self) {
+        if let Some(trial) = &self.trial {
+            trial.lock().unwrap_or_else(PoisonError::into_inner).switched(now());
         }
     }
 
@@ -322,7 +343,7 @@ mod tests {
 
     fn cycle(every: u32, first: u32, steps: u32) -> Cycle {
         let window = Duration::from_millis(50);
-        let duty = Duty { every, window, first, steps };
+        let duty = Duty { every, window, first, steps, budget_ppm: None };
         Cycle::new(duty, true)
     }
 

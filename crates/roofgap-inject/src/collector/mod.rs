@@ -6,6 +6,7 @@
 //! | `options` | settings from the environment; rank and host in a distributed job |
 //! | `switch` | recording of GPU work: its state, on and off, and the flush thread |
 //! | `duty` | the duty cycle: a part of the steps or of the time |
+//! | `trial` | the measured cost of recording, by which a budget sets the duty cycle |
 //! | `control` | the control socket and its commands |
 //! | `thread` | per-thread state |
 //! | `ring` | byte ring from one thread to the writer; buffers for CUPTI |
@@ -31,6 +32,7 @@ pub mod session;
 pub mod switch;
 pub mod thread;
 pub mod transcode;
+pub mod trial;
 pub mod writer;
 
 /// Reads the clock of the capture, which is also CUPTI's default: ns since the epoch.

@@ -428,13 +428,14 @@ int main(int count, char **arguments) {
         return 0;
     }
     if (!strcmp(how, "steps")) {
-        /* A prefill and ten steps, each with its launches, and ranges inside them. */
+        /* A prefill and ten steps, or STEPS, each with its launches, and ranges inside them. */
+        const char *steps = getenv("STEPS");
         llm = domain("LLM");
         void *step = registered(llm, "decode_step");
         push_in(llm, 1, "prefill");
         launch("kernel_prefill", 1, 0);
         pop_in(llm);
-        for (int at = 0; at < 10; at++) {
+        for (int at = 0; at < (steps ? atoi(steps) : 10); at++) {
             push_in(llm, 3, step);
             push_in(llm, 1, "layer");
             for (int kernel = 0; kernel < 4; kernel++) launch("kernel_step", (uint32_t)at + 1, 0);

@@ -16,7 +16,7 @@ pub(crate) use client::{agent, get};
 pub use roofgap_runs::config::traffic::{Lengths, Load};
 pub use run::{LoadRun, Progress, run};
 pub use server::{ServerProps, serve_and_load};
-pub use stats::{PairedRatio, exported};
+pub use stats::exported;
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -4,8 +4,8 @@
 
 use super::PairProps;
 use super::client::{Client, Prompt};
-use super::stats::PairedRatio;
 use roofgap_base::error::Error;
+use roofgap_base::stats::PairedRatio;
 use roofgap_collect::child::Cancel;
 use roofgap_collect::entries;
 use roofgap_collect::watch::{ControlError, ask, status};

@@ -1,11 +1,11 @@
 //! A row of a trial from its pairs of runs.
 
-use crate::traffic::PairedRatio;
 use roofgap_analyze::{
     BaseRuns, Direction, Goal, MeanTime, MeasuredTime, OutputCheck, OutputEffect, Sample, Search, TimeChange,
     TrialRow, TrialVerdict,
 };
 use roofgap_base::numbers::{size, time};
+use roofgap_base::stats::PairedRatio;
 use roofgap_base::stats::symmetric_limit;
 
 /// Rule by which the pairs of a changed workload end.

@@ -433,6 +433,7 @@ mod tests {
             ratio,
             interval: None,
             pairs: None,
+            of_runs: None,
             stated: false,
         }];
         analysis
@@ -452,6 +453,7 @@ mod tests {
             ratio: 1.02,
             interval: Some((0.97, 1.07)),
             pairs: Some(9),
+            of_runs: None,
             stated: false,
         });
         assert_eq!(level(&both), "low");

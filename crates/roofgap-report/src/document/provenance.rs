@@ -93,10 +93,12 @@ impl Document<'_> {
             .text("stage", |o| &o.stage)
             .number("profiled / unprofiled", |o| format!("{:.2}", o.ratio))
             .text("95 % interval", |o| o.interval.map(|(low, high)| format!("{low:.3} to {high:.3}")))
+            .number("over all steps", |o| over_all(analysis, o).map(|ratio| format!("{ratio:.3}")))
             .text("measured by", |o| match o.pairs {
-                Some(pairs) => format!(
-                    "time between tokens, armed against dormant, in {pairs} pairs of windows of one server"
-                ),
+                Some(pairs) => {
+                    let run = if o.of_runs.is_some() { ", and a run without it" } else { "" };
+                    format!("times with it against times without it, in {pairs} pairs of one process{run}")
+                }
                 None if o.stated => "the stated time without it".to_owned(),
                 None => "a run with and a run without it".to_owned(),
             })
@@ -301,6 +303,14 @@ fn aggregates(analysis: &Analysis) -> Table {
         ("GPU operations without a launch record", measured.then(|| count(totals.unattributed_count))),
     ];
     Table::of(&rows).text("total", |row| row.0).number("value", |row| row.1.as_ref()).build()
+}
+
+/// Returns the overhead on all steps of a stage of which a part was recorded.
+fn over_all(analysis: &Analysis, overhead: &Overhead) -> Option<f64> {
+    let stage = analysis.stages.iter().find(|stage| stage.name == overhead.stage)?;
+    let coverage = stage.coverage.as_ref().filter(|_| overhead.pairs.is_some())?;
+    let share = coverage.recorded as f64 / coverage.all.max(1) as f64;
+    Some(overhead.of_runs.unwrap_or(1.0 + (overhead.ratio - 1.0) * share))
 }
 
 /// Names the stages whose times a profiler distorts.

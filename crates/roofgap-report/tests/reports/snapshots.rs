@@ -70,6 +70,7 @@ fn the_summary_states_times_without_a_profiler() {
         ratio: 2.0,
         interval: None,
         pairs: None,
+        of_runs: None,
         stated: false,
     };
     case.analysis.overhead = vec![overhead("prefill"), overhead("decode")];

@@ -456,6 +456,7 @@ pub fn overheads(layout: &Layout) -> Vec<Overhead> {
             ratio: paired.ratio,
             interval: Some((paired.low, paired.high)),
             pairs: Some(paired.pairs),
+            of_runs: None,
             stated: false,
         });
     }
@@ -479,6 +480,7 @@ fn of_runs(layout: &Layout) -> Vec<Overhead> {
             ratio,
             interval,
             pairs: None,
+            of_runs: None,
             stated: false,
         })
     };

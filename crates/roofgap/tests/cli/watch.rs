@@ -497,7 +497,7 @@ fn the_overhead_of_the_collector_in_a_server_is_measured_in_pairs() {
         assert_eq!((&overhead["tool"], &overhead["stage"]), (&"native".into(), &"decode".into()));
         assert_eq!(overhead["pairs"], 3);
         assert_eq!(overhead["interval"].as_array().unwrap().len(), 2);
-        assert!(report.contains("3 pairs of windows of one server"), "{report}");
+        assert!(report.contains("in 3 pairs of one process"), "{report}");
     }
     // The timeline is that of the load, all of which was recorded.
     assert!(metrics["totals"]["kernel_count"].as_u64().unwrap() > 0);

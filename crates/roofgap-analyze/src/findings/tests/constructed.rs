@@ -630,7 +630,15 @@ fn watching_that_costs_too_much() {
     let stage = with_tail(stage);
     let mut analysis = analysis(stage);
     let (tool, interval) = (Profiler::Nsys, None);
-    let nsys = |ratio| Overhead { tool, stage: "decode".into(), ratio, interval, pairs: None, stated: false };
+    let nsys = |ratio| Overhead {
+        tool,
+        stage: "decode".into(),
+        ratio,
+        interval,
+        pairs: None,
+        of_runs: None,
+        stated: false,
+    };
     let source = |format: &str| SourceInfo { format: format.into(), ..SourceInfo::default() };
     analysis.overhead = vec![nsys(1.6)];
     analysis.sources = vec![source("native")];

@@ -326,7 +326,8 @@ const CASES: &[Case] = &[
         let mut analysis = analysis(stage);
         let ratio = if is { 1.6 } else { 1.1 };
         let (tool, stage) = (Profiler::Nsys, "decode".into());
-        analysis.overhead = vec![Overhead { tool, stage, ratio, interval: None, pairs: None, stated: false }];
+        analysis.overhead =
+            vec![Overhead { tool, stage, ratio, interval: None, pairs: None, of_runs: None, stated: false }];
         analysis.sources = vec![SourceInfo { format: "nsys-sqlite".into(), ..SourceInfo::default() }];
         findings(&analysis, &[evidence])
     }),

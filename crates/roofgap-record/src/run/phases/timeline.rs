@@ -16,6 +16,7 @@ use roofgap_collect::child::Outcome;
 use roofgap_collect::nsys::{self, CaptureEnd, CaptureRange, NsysProfile};
 use roofgap_collect::tool::Nsys;
 use roofgap_runs::config::Config;
+use roofgap_runs::config::quantity::Percent;
 use roofgap_runs::config::settings::{LayerRanges, Mode, Profiling, TimelineTool, WorkloadKind};
 use roofgap_runs::open::read_each;
 use roofgap_runs::open::run::account_at;
@@ -475,6 +476,8 @@ fn collector_settings(profiling: &Profiling, mode: Mode) -> Vec<(&'static str, S
     }
     settings.push(("ROOFGAP_LAYERS", profiling.layers.as_str().to_owned()));
     settings.extend(native.duty_in(mode).map(|every| ("ROOFGAP_NATIVE_DUTY", every.to_string())));
+    let ppm = |budget: Percent| ("ROOFGAP_NATIVE_BUDGET_PPM", (budget.0 * 1e4).ceil().to_string());
+    settings.extend(native.budget.map(ppm));
     settings
 }
 
@@ -664,6 +667,13 @@ mod tests {
         let with_duty = names(&profiling, Mode::Deep);
         assert_eq!(with_duty[0], "ROOFGAP_NATIVE_COPIES=1");
         assert_eq!(with_duty.last().map(String::as_str), Some("ROOFGAP_NATIVE_DUTY=4"));
+        profiling.native.budget = Some(Percent(0.5));
+        let with_budget = names(&profiling, Mode::Deep);
+        assert_eq!(with_budget.last().map(String::as_str), Some("ROOFGAP_NATIVE_BUDGET_PPM=5000"));
+        assert!(with_budget.contains(&"ROOFGAP_NATIVE_DUTY=4".to_owned()));
+        profiling.native.duty = None;
+        assert!(names(&profiling, Mode::Deep).contains(&"ROOFGAP_NATIVE_DUTY=16".to_owned()));
+        profiling.native.budget = None;
         profiling.native.duty = std::num::NonZeroU32::new(1);
         profiling.layers = LayerRanges::Off;
         let off = names(&profiling, Mode::Deep);
