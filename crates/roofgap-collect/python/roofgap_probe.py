@@ -75,7 +75,7 @@ def stage(name, wall_ns, steps_ns=None, notes=(), begin=None):
 
 
 class Start:
-    """The start of a program, in parts that add up to the time from the start of its process, or of the one that made it, to the first step."""
+    """The start of a program, in parts that add up to the time from the start of its first process to the first step."""
 
     def __init__(self):
         self._spans = []
@@ -90,10 +90,10 @@ class Start:
 
     def parts(self):
         """Returns the parts until now. Of parts within another, the innermost counts."""
-        from multiprocessing import parent_process
-
-        own, until, parent = _started_ns(os.getpid()), time.time_ns(), parent_process()
-        first = _started_ns(parent.pid) if parent is not None else own
+        own, until = _started_ns(os.getpid()), time.time_ns()
+        first, pid = own, os.environ.get("ROOFGAP_FIRST_PID", "")
+        if pid != str(os.getpid()) and os.path.exists(f"/proc/{pid}/stat"):
+            first = min(own, _started_ns(pid))
         spans = [(begin, end, name) for begin, end, name in self._spans if begin >= own]
         begins, ends = [begin for begin, _, _ in spans], [end for _, end, _ in spans]
         spans.append((first, own, "before this process"))

@@ -311,10 +311,12 @@ pub fn spans(bundle: Bundle<'_>) -> Option<String> {
             attribute("roofgap.request", &receipt.id),
             number("roofgap.tokens", i64::try_from(receipt.tokens).unwrap_or(i64::MAX)),
             number("roofgap.steps", i64::try_from(receipt.steps).unwrap_or(i64::MAX)),
-            number("roofgap.gpu.busy.ns", receipt.busy_ns),
-            number("roofgap.gpu.idle.ns", receipt.idle_ns),
             number("roofgap.behind.prompts.ns", receipt.behind_prompts_ns),
         ];
+        if receipts.has_gpu_time() {
+            facts.push(number("roofgap.gpu.busy.ns", receipt.busy_ns));
+            facts.push(number("roofgap.gpu.idle.ns", receipt.idle_ns));
+        }
         let joules = |joules: f64| json!({ "key": "roofgap.joules", "value": { "doubleValue": joules } });
         facts.extend(receipt.joules.map(joules));
         let engine = own("engine");

@@ -212,6 +212,13 @@ results! {
     }
 }
 
+impl Receipts {
+    /// Tells whether GPU work of the steps was recorded.
+    pub fn has_gpu_time(&self) -> bool {
+        self.busy_ns > 0
+    }
+}
+
 impl Receipt {
     /// Returns trace and span of the caller, where the id of the request has its `traceparent`.
     pub fn caller(&self) -> Option<(&str, &str)> {

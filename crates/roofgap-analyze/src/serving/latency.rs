@@ -42,18 +42,22 @@ pub fn join(steps: &[Step], requests: &RequestStats) -> Result<JoinedLatency, &'
             slowest_ns: Some(slowest.iter().map(|ttft| of(ttft)).sum::<Ns>() / slowest.len().max(1) as i64),
         }
     };
+    let own_steps = if steps.iter().any(|step| step.gpu.is_some()) {
+        vec![part("prefill, GPU busy", |ttft| ttft.gpu), part("prefill, GPU idle", |ttft| ttft.gpu_idle)]
+    } else {
+        vec![part("prefill", |ttft| ttft.gpu + ttft.gpu_idle)]
+    };
+    let before = [
+        part("time to first token", Ttft::all),
+        part("behind other steps", |ttft| ttft.other_steps),
+        part("before its step, no step runs", |ttft| ttft.before),
+    ];
+    let after = part("after its step", |ttft| ttft.after);
     Ok(JoinedLatency {
         requests: requests.each.len() as u64,
         joined: parts.len() as u64,
         clock_change_ns: requests.clock_change_ns,
-        ttft: vec![
-            part("time to first token", Ttft::all),
-            part("behind other steps", |ttft| ttft.other_steps),
-            part("before its step, no step runs", |ttft| ttft.before),
-            part("prefill, GPU busy", |ttft| ttft.gpu),
-            part("prefill, GPU idle", |ttft| ttft.gpu_idle),
-            part("after its step", |ttft| ttft.after),
-        ],
+        ttft: before.into_iter().chain(own_steps).chain([after]).collect(),
         token_time: Vec::new(),
     })
 }

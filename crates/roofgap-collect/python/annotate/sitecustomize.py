@@ -53,6 +53,8 @@ def _adapter(engine):
 
 
 def _before_vllm():
+    # The start of an engine is that of the first process that imports it; its workers are children of children.
+    os.environ.setdefault("ROOFGAP_FIRST_PID", str(os.getpid()))
     # Turns on the NVTX scopes of vLLM, which reads the variable on first use and then needs the package. A value set by the user stays.
     if os.environ.get("ROOFGAP_PHASE") != "baseline" and importlib.util.find_spec("nvtx") is not None:
         os.environ.setdefault("VLLM_NVTX_SCOPES_FOR_PROFILING", "1")

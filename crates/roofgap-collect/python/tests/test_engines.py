@@ -99,6 +99,13 @@ class EnginesTest(ProgramCase):
             self.assertGreaterEqual(parts[name], ms * 1_000_000, name)
         # The start of a process is known to a hundredth of a second.
         self.assertLess(sum(parts.values()), time.time_ns() - begin + 20_000_000)
+        os.unlink(self.account_path)
+        # A worker of a program whose first process is older: this one.
+        self.run_program(MIXED, ROOFGAP_FIRST_PID=str(os.getpid()))
+        self.assertEqual(self.account["startup"][0]["name"], "before this process")
+        os.unlink(self.account_path)
+        self.run_program(MIXED, ROOFGAP_FIRST_PID="0")
+        self.assertEqual(self.account["startup"][0]["name"], "imports and set-up")
 
     def test_calls_of_vllm_in_a_program_are_repeats_with_a_hash_of_their_tokens(self):
         call = "from vllm.entrypoints.llm import LLM\nllm = LLM()\nprint(len(llm.generate([1, 5])))\n"

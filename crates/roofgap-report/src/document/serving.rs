@@ -6,8 +6,8 @@ use super::{Block, Document, Section, joined_any, maybe};
 use crate::render::screen::Screen;
 use crate::render::text;
 use roofgap_analyze::{
-    About, Analysis, GaugeStats, LatencyPart, RequestStats, ServerGauges, Serving, Stage, StageKind, Startup,
-    Steps,
+    About, Analysis, GaugeStats, LatencyPart, Receipts, RequestStats, ServerGauges, Serving, Stage,
+    StageKind, Startup, Steps,
 };
 use roofgap_base::numbers::{count, counted, ms, or_none, percent, si, significant, size, time};
 
@@ -48,7 +48,7 @@ impl Document<'_> {
         let table = Table::of(rows)
             .text("part", |part| &part.name)
             .number("time", |part| Some(time(part.ns)))
-            .number("share", |part| Some(format!("{:.1} %", percent(part.ns, all))))
+            .number("share", |part| Some(format!("{} %", percent(part.ns, all))))
             .build();
         let note = format!("{} from the start of the first process to the first step.", time(all));
         self.tabled("startup", "Start of the program", &note, table, rows.len()).inner()
@@ -58,12 +58,13 @@ impl Document<'_> {
     pub(super) fn receipts(&self) -> Section {
         let receipts = self.analysis.serving.as_ref().and_then(|serving| serving.receipts.as_ref());
         let rows = receipts.map_or(&[][..], |receipts| &receipts.each);
+        let gpu = |ns: i64| receipts.is_some_and(Receipts::has_gpu_time).then(|| time(ns));
         let table = Table::of(rows)
             .text("request", |row| &row.id)
             .number("steps", |row| Some(count(row.steps)))
             .number("tokens", |row| Some(count(row.tokens)))
-            .number("GPU busy", |row| Some(time(row.busy_ns)))
-            .number("GPU idle", |row| Some(time(row.idle_ns)))
+            .number("GPU busy", |row| gpu(row.busy_ns))
+            .number("GPU idle", |row| gpu(row.idle_ns))
             .number("J", |row| row.joules.map(significant))
             .number("in flight", |row| Some(time(row.end_ns - row.start_ns)))
             .build();

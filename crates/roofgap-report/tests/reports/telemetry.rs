@@ -91,7 +91,7 @@ fn requests_are_spans_below_their_callers() {
     };
     let sent = Receipt { sent_ns: Some(5), answered_ns: Some(95), ..receipt(of_load) };
     let each = vec![sent, receipt("a-00-zz"), Receipt { prompt_end_ns: None, ..receipt("b") }];
-    let receipts = Receipts { begin_unix_ns: Some(1_000), each, ..Receipts::default() };
+    let receipts = Receipts { begin_unix_ns: Some(1_000), busy_ns: 120, each, ..Receipts::default() };
     case.analysis.serving = Some(Serving { receipts: Some(receipts), ..Serving::default() });
     let document: Value = serde_json::from_str(&spans(case.bundle()).unwrap()).unwrap();
     let spans = document["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap();
