@@ -252,10 +252,11 @@ impl Case {
     }
 }
 
-/// Returns the step time that the report gives: the steady one where there is one.
+/// Returns the step time that the report gives: the median.
 fn step_ns(stage: &Stage) -> Option<i64> {
-    let stage = serde_json::to_value(stage).ok()?;
-    stage["steady"]["time_ns"].as_i64().or_else(|| stage["steps"]["p50_ns"].as_i64())
+    let stage = stage.warm();
+    let (steps, steady) = (stage.steps.as_ref().filter(|steps| steps.count > 0), stage.steady.as_ref());
+    steps.map(|steps| steps.p50_ns).or(steady.map(|steady| steady.median_ns))
 }
 
 /// Writes the name of a variant in lower case with dashes.

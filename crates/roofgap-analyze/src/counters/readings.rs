@@ -281,13 +281,22 @@ impl Work {
     }
 }
 
-/// The whole, or dense and sparse apart where only those were collected.
+/// Instructions of the tensor cores whose operations are also counted by themselves: those of a warp, and on Blackwell those of a thread for
+/// its multiprocessor.
+const TENSOR_OPERATIONS: [&str; 3] = ["hmma", "utchmma", "utcqmma"];
+
+/// The whole, or its parts where only those were collected: dense and sparse, of all instructions or of each.
 fn tensor_count(set: &CounterSet, launch: &LaunchCounters, metric: &str) -> Option<f64> {
-    count(set, launch, metric).or_else(|| {
-        let part = |suffix: &str| count(set, launch, &format!("{metric}_{suffix}"));
-        let (off, on) = (part("sparsity_off"), part("sparsity_on"));
-        off.or(on).map(|_| off.unwrap_or(0.0) + on.unwrap_or(0.0))
-    })
+    let dense_and_sparse = |metric: &str| {
+        let parts = ["off", "on"].map(|part| count(set, launch, &format!("{metric}_sparsity_{part}")));
+        parts.into_iter().flatten().reduce(|sum, part| sum + part)
+    };
+    let of_each = || {
+        let parts = TENSOR_OPERATIONS
+            .map(|operation| metric.replacen("tensor", &format!("tensor_op_{operation}"), 1));
+        parts.iter().filter_map(|metric| dense_and_sparse(metric)).reduce(|sum, part| sum + part)
+    };
+    count(set, launch, metric).or_else(|| dense_and_sparse(metric)).or_else(of_each)
 }
 
 /// A count over the whole launch: as such, or from its rate and the time or cycles.

@@ -352,6 +352,16 @@ fn a_part_and_its_whole_are_not_added() {
 }
 
 #[test]
+fn operations_of_each_tensor_instruction_count_where_their_sum_was_not_collected() {
+    let page = "\"ID\",\"Process ID\",\"Kernel Name\",\"CC\",\"sm__ops_path_tensor_op_utcqmma_src_fp8_dst_fp32_sparsity_off.sum\",\"sm__ops_path_tensor_op_utcqmma_src_fp8_dst_fp32_sparsity_on.sum\",\"sm__ops_path_tensor_src_bf16_dst_fp32.sum\"\n\
+                \"\",\"\",\"\",\"\",\"\",\"\",\"\"\n\
+                \"0\",\"7\",\"gemm\",\"10.3\",\"1,000\",\"40\",\"0\"\n";
+    let set = ncu::raw::read(page.as_bytes()).expect("a page");
+    let work = Work::of(&set, &set.launches[0]).expect("work");
+    assert_eq!((work.flops(), work.main_kind()), (Some(1040.0), Some(WorkKind::TensorFp8)));
+}
+
+#[test]
 fn tensor_work_without_its_counter_is_unknown_not_small() {
     let page = "\"ID\",\"Process ID\",\"Kernel Name\",\"Block Size\",\"Grid Size\",\"CC\",\"sm__inst_executed_pipe_tensor.sum\",\"sm__sass_thread_inst_executed_op_ffma_pred_on.sum\",\"gpu__time_duration.sum\"\n\
                 \"\",\"\",\"\",\"\",\"\",\"\",\"inst\",\"inst\",\"ns\"\n\

@@ -83,6 +83,8 @@ pub struct DeviceUse {
     pub number: u32,
     /// Time in which a kernel ran that does not talk to other devices.
     pub compute_ns: Ns,
+    /// The same from when all devices had begun, at the mean speed of the devices for the same launches, ns.
+    pub load_ns: Ns,
 }
 
 /// Launches of one kernel in one shape.
@@ -371,6 +373,9 @@ struct ShapeSum {
 /// Share of kernel time, in %, from which on it matters that kernels run at the same time.
 const LEAST_SHARED_PCT: Ns = 1;
 
+/// Speed of a device over the mean of several, as clocks differ. Launches that differ by more have other work.
+const CLOCKS: std::ops::Range<f64> = 0.8..1.25;
+
 /// Times taken, by device.
 type Times = FxHashMap<u16, IntervalSet>;
 
@@ -395,6 +400,8 @@ impl Coverage {
 #[derive(Default)]
 struct ComputeTime {
     all: Coverage,
+    /// From when all devices had begun.
+    beside_others: Coverage,
     beside_talk: Beside,
     beside_copies: Beside,
 }
@@ -454,6 +461,8 @@ struct Collector {
     lane_of: FxHashMap<(u16, u32), usize>,
     last_lane: usize,
     compute: FxHashMap<u16, ComputeTime>,
+    /// Start of the first kernel of the device that began last.
+    all_begun: Ns,
     /// Time in which any device computed.
     any_compute: Coverage,
     talk: Times,
@@ -472,6 +481,9 @@ impl Collector {
                 sum.calls += 1;
                 sum.ns += end - start;
                 self.kernel_ns += end - start;
+                if !self.last_end.contains_key(&device) {
+                    self.all_begun = start;
+                }
                 // The kernel that ends last began before this one, so both run until the first of them ends.
                 let last_end = self.last_end.entry(device).or_insert(Ns::MIN);
                 if start < (*last_end).min(end) {
@@ -546,6 +558,7 @@ impl Collector {
         }
         self.any_compute.add(start, end);
         let time = self.compute.entry(device).or_default();
+        time.beside_others.add(start.max(self.all_begun), end.max(self.all_begun));
         if let Some(part) = time.all.add(start, end) {
             time.beside_talk.add(self.talk.get(&device), part);
             time.beside_copies.add(self.copies.get(&device), part);
@@ -575,6 +588,19 @@ impl Collector {
         }
     }
 
+    /// Returns the time of the kernels of a device over what the same launches take on the mean of the devices, as far as a lower clock
+    /// explains it.
+    fn slowness(&self, device: u16) -> f64 {
+        let (mut own_ns, mut usual_ns) = (0.0, 0.0);
+        for ((name, shape, _), own) in self.shapes.iter().filter(|((.., on), _)| *on == device) {
+            let devices = self.compute.keys().filter_map(|on| self.shapes.get(&(*name, *shape, *on)));
+            let (calls, ns) = devices.fold((0, 0), |(calls, ns), sum| (calls + sum.calls, ns + sum.ns));
+            own_ns += own.ns as f64;
+            usual_ns += own.calls as f64 * ns as f64 / calls.max(1) as f64;
+        }
+        Some(own_ns / usual_ns).filter(|ratio| CLOCKS.contains(ratio)).unwrap_or(1.0)
+    }
+
     fn finish(mut self, trace: &Trace, kinds: &mut Kinds) -> StageEvidence {
         for lane in &mut self.lanes {
             lane.add(Link::Other, (0, 0), &mut self.found);
@@ -601,10 +627,11 @@ impl Collector {
             copies.ns = length(&self.copies);
             copies.exposed_ns = copies.ns - hidden(|time| time.beside_copies.ns);
             let number = |device: &u16| trace.devices.get(usize::from(*device)).map_or(0, |d| d.number);
-            let uses = self
-                .compute
-                .iter()
-                .map(|(device, time)| DeviceUse { number: number(device), compute_ns: time.all.ns });
+            let uses = self.compute.iter().map(|(device, time)| DeviceUse {
+                number: number(device),
+                compute_ns: time.all.ns,
+                load_ns: (time.beside_others.ns as f64 / self.slowness(*device)) as Ns,
+            });
             self.found.devices = uses.collect();
             self.found.devices.sort_by_key(|device| device.number);
             self.found.any_device_ns = (self.compute.len() > 1).then_some(self.any_compute.ns);

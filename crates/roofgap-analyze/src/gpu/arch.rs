@@ -126,7 +126,7 @@ macro_rules! tensor_counters {
     };
 }
 
-/// No operation is in two counters of one architecture. 12.0 counts fp8 apart, 12.1 as data-centre Blackwell does; a device answers `n/a` to
+/// No operation is in two counters of one architecture. 10.3 and 12.0 count fp8 apart, 12.1 as 10.0 does; a device answers `n/a` to
 /// the other's names.
 static TENSOR: [TensorCounter; 15] = tensor_counters! {
     "bf16_dst_fp32", TensorBf16, [Ampere, Ada, Hopper, Blackwell, BlackwellConsumer];
@@ -139,11 +139,11 @@ static TENSOR: [TensorCounter; 15] = tensor_counters! {
     "fp64", TensorFp64, [Ampere, Ada, Hopper, Blackwell, BlackwellConsumer];
     "fp8", TensorFp8, [Ada, Hopper];
     "fp4_dst_fp32", TensorFp4, [Blackwell, BlackwellConsumer];
-    "fp8_dst_fp16", TensorFp8, [BlackwellConsumer];
-    "fp8_dst_fp32", TensorFp8, [BlackwellConsumer];
-    "fp4_fp6_dst_fp16", TensorFp8, [BlackwellConsumer];
-    "fp4_fp6_dst_fp32", TensorFp8, [BlackwellConsumer];
-    // Blackwell counts the narrow formats together; the peak that fits all of them is fp8's.
+    "fp8_dst_fp16", TensorFp8, [Blackwell, BlackwellConsumer];
+    "fp8_dst_fp32", TensorFp8, [Blackwell, BlackwellConsumer];
+    "fp4_fp6_dst_fp16", TensorFp8, [Blackwell, BlackwellConsumer];
+    "fp4_fp6_dst_fp32", TensorFp8, [Blackwell, BlackwellConsumer];
+    // 10.0 counts the narrow formats together; the peak that fits all of them is fp8's.
     "fp4_fp6_fp8_dst_fp16", TensorFp8, [Blackwell, BlackwellConsumer];
     "fp4_fp6_fp8_dst_fp32", TensorFp8, [Blackwell, BlackwellConsumer];
 };

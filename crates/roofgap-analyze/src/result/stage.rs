@@ -574,7 +574,7 @@ results! {
         pub idle_ns: i64,
         /// Part in which the launching thread was getting data from a data loader, ns.
         pub data_loading_ns: i64,
-        /// Part in which the launching thread loaded code, instantiated a graph, or was in a launch call of more than a millisecond, ns.
+        /// Part in which the launching thread loaded code, instantiated a graph, or was in the first launch call of a kernel for more than 100 µs, ns.
         pub cold_ns: i64,
         /// Time after that, from the moment at which the launch had reached the GPU, ns.
         #[serde(default)]

@@ -12,8 +12,11 @@ use roofgap_trace::{CallClass, NameId, Ns, OpKind, ThreadId, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Reverse;
 
-/// Shortest launch call that loads code, ns. Others take some microseconds.
+/// Shortest call that a program makes once, ns.
 const LONG_LAUNCH_NS: Ns = 1_000_000;
+
+/// Shortest first launch call of a kernel that loads code, ns. Others take some microseconds, and some tens under a profiler.
+const FIRST_LAUNCH_NS: Ns = 100_000;
 
 /// The same of a kernel that ran before, ns.
 const VERY_LONG_LAUNCH_NS: Ns = 100_000_000;
@@ -24,10 +27,11 @@ const COMPILE_NS: Ns = 20_000_000;
 /// Beginnings of the names of kernels that a program compiles while it runs.
 const COMPILED: [&str; 4] = ["triton_", "fused_", "cupy_", "nvfuser_"];
 
-/// Fewest calls that allocate memory again and again, the time from which on they count, ns, since a pool answers in some microseconds,
-/// and the part of them, 1 in so many, in the last quarter of the trace at least.
+/// Fewest calls that allocate memory again and again, the time from which on each of them counts, ns, and the mean time from which on all
+/// do, since a pool answers in some microseconds, and the part of them, 1 in so many, in the last quarter of the trace at least.
 const AGAIN: usize = 16;
 const LONG_ALLOCATION_NS: Ns = 100_000;
+const MEAN_ALLOCATION_NS: Ns = 10_000;
 const LATE: usize = 8;
 
 /// Time of a cold unit over that of the others, at least.
@@ -127,7 +131,7 @@ impl ColdCalls {
             };
             let row = *call as usize;
             let first = !std::mem::replace(seen, true);
-            let least = if first { LONG_LAUNCH_NS } else { VERY_LONG_LAUNCH_NS };
+            let least = if first { FIRST_LAUNCH_NS } else { VERY_LONG_LAUNCH_NS };
             if let (Some(start), Some(end)) = (calls.start.get(row), calls.end.get(row))
                 && end - start > least
                 && matches!(calls.class.get(row), Some(CallClass::Launch | CallClass::GraphLaunch))
@@ -208,19 +212,32 @@ fn repeated_allocations(
         return FxHashMap::default();
     };
     let late = end - (end - begin) / 4;
-    let mut counts: FxHashMap<NameId, (usize, usize)> = FxHashMap::default();
+    // Calls, those of them that are late, and their time.
+    let mut all: FxHashMap<NameId, (usize, usize, Ns)> = FxHashMap::default();
+    let mut long = all.clone();
     for (((name, start), end), _) in rows() {
+        let ns = end - start;
         let allocates = kinds.get(name).is_some_and(|(kind, _)| *kind == ColdKind::Allocation);
-        if allocates && end - start >= LONG_ALLOCATION_NS {
+        let add = |counts: &mut FxHashMap<NameId, (usize, usize, Ns)>| {
             let count = counts.entry(*name).or_default();
-            *count = (count.0 + 1, count.1 + usize::from(*start >= late));
+            *count = (count.0 + 1, count.1 + usize::from(*start >= late), count.2 + ns);
+        };
+        if allocates && ns >= LONG_ALLOCATION_NS {
+            add(&mut long);
+        }
+        if allocates && ns < LONG_LAUNCH_NS {
+            add(&mut all);
         }
     }
-    counts.retain(|_, (all, late)| *all >= AGAIN && *late * LATE >= *all);
-    kinds.retain(|name, _| !counts.contains_key(name));
+    long.retain(|_, (all, late, _)| *all >= AGAIN && *late * LATE >= *all);
+    all.retain(|_, (all, late, ns)| {
+        *all >= AGAIN && *late * LATE >= *all && *ns >= MEAN_ALLOCATION_NS * *all as Ns
+    });
+    kinds.retain(|name, _| !long.contains_key(name));
     let mut threads: FxHashMap<ThreadId, IntervalSet> = FxHashMap::default();
     for (((name, start), end), thread) in rows() {
-        if counts.contains_key(name) {
+        // The first of many short calls may set up the device.
+        if long.contains_key(name) || end - start < LONG_LAUNCH_NS && all.contains_key(name) {
             threads.entry(*thread).or_default().add(*start, *end);
         }
     }
@@ -504,9 +521,11 @@ fn cold_steps(units: &[Unit], counting: &[usize], instance_of: &[usize], engine:
     if known.len() < 3 || gpu <= 0 {
         return Vec::new();
     }
-    let expected = |unit: &Unit| if engine { unit.expected.max(1) } else { time };
-    let work = |unit: &Unit| match engine && time > 0 {
-        true => (gpu as f64 * unit.expected as f64 / time as f64) as Ns,
+    // Steps of an engine, and those with more work than the median, take as long as their work.
+    let more_work = |unit: &Unit| unit.expected > time && unit.gpu > gpu / 100 * SAME_WORK_PCT;
+    let expected = |unit: &Unit| if engine || more_work(unit) { unit.expected.max(1) } else { time };
+    let work = |unit: &Unit| match time > 0 {
+        true => (gpu as f64 * expected(unit) as f64 / time as f64) as Ns,
         false => gpu,
     };
     let is_longer = |unit: &Unit| {
@@ -598,6 +617,14 @@ mod tests {
         assert_eq!(steps(&[900, 20, 20, 900, 20, 20], None, &[0, 0, 0, 1, 1, 1], false), Vec::<usize>::new());
         assert_eq!(steps(&[900, 20, 21, 20, 20], None, &[0; 5], true), Vec::<usize>::new(), "a long prompt");
         assert_eq!(steps(&[900, 20, 21, 20, 20], Some(0), &[0; 5], true), [0]);
+        // A step of more work than the median is cold where it takes longer than that work explains.
+        let mut list = units(&[(770, 190), (230, 190), (70, 60), (70, 60), (70, 60), (70, 60), (70, 60)]);
+        for unit in &mut list {
+            (unit.time, unit.gpu) = (unit.time * MS, unit.gpu * MS);
+            unit.expected = if unit.gpu > 100 * MS { 230 * MS } else { 70 * MS };
+        }
+        list[0].cold = 370 * MS;
+        assert_eq!(cold_steps(&list, &[0, 1, 2, 3, 4, 5, 6], &[0; 7], false), [0]);
     }
 
     #[test]

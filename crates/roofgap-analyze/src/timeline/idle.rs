@@ -4,9 +4,9 @@ use super::cold::ColdCalls;
 use super::copy_kind;
 use super::interval::{CoveredTime, IntervalSet};
 use crate::attribution::{NO_CALL, is_migration};
-use crate::result::{CopyKind, Idle, IdleDetail, LaunchAfter};
+use crate::result::{CopyKind, Idle, IdleDetail, LaunchAfter, StageKind};
 use crate::stages::{DATA_LOADER, StageIndex};
-use roofgap_trace::{CallClass, DeviceId, Ns, ThreadId, Trace};
+use roofgap_trace::{CallClass, DeviceId, Ns, Range, ThreadId, Trace};
 use rustc_hash::FxHashMap;
 
 /// Times at which each thread was waiting for the device or copying, and at which each device was busy with anything.
@@ -382,17 +382,49 @@ pub struct LaunchGaps {
 /// memory, or made no calls.
 pub struct HostWork {
     loading: FxHashMap<ThreadId, IntervalSet>,
+    /// Messages to other processes.
+    messages: FxHashMap<ThreadId, IntervalSet>,
     allocating: FxHashMap<ThreadId, IntervalSet>,
     cold: ColdCalls,
+    /// Time until which a program without steps has hardly begun on the GPU, and the least time of work before that, ns.
+    begun: (Ns, Ns),
     /// Rows of the calls of each thread, in the order of their start.
     calls: Vec<Vec<u32>>,
+}
+
+/// Start of the names of ranges in which processes exchange messages.
+const MESSAGES: &str = "MPI";
+
+/// Share of the GPU time, 1 in so many, before which a program has hardly begun, and the part of the time of a trace, 1 in so many, for
+/// which it prepares at least.
+const HARDLY: Ns = 50;
+const PREPARES: Ns = 20;
+
+/// Returns the start of the operation before which a trace without steps has hardly run anything on its GPUs, and the least time of work
+/// before that, ns.
+fn begun(trace: &Trace, index: &StageIndex) -> (Ns, Ns) {
+    let has_steps = |stage| index.kind(stage) != StageKind::Whole || !index.spans(stage).steps.is_empty();
+    if (0..index.len()).any(has_steps) {
+        return (Ns::MIN, 0);
+    }
+    let ops = &trace.ops;
+    let length = ops.start.first().zip(ops.end.last()).map_or(0, |(first, last)| last - first);
+    let all: Ns = (0..ops.len()).map(|op| ops.duration(op)).sum();
+    let mut left = all / HARDLY;
+    let first = (0..ops.len()).find(|op| {
+        left -= ops.duration(*op);
+        left < 0
+    });
+    (first.map_or(Ns::MIN, |op| ops.start[op]), length / PREPARES)
 }
 
 impl HostWork {
     /// Collects them from the ranges and calls of a trace.
     pub fn of(trace: &Trace, index: &StageIndex) -> Self {
-        let loads = |name| trace.names.get(name).starts_with(DATA_LOADER);
-        let ranges = trace.ranges.rows.iter().filter(|range| loads(range.name));
+        let ranges = |begin: &'static str| {
+            let own = move |range: &&Range| trace.names.get(range.name).starts_with(begin);
+            IntervalSet::by_thread(trace.ranges.rows.iter().filter(own))
+        };
         let (cold, allocating) = ColdCalls::of(trace, &index.launches().call_of_op);
         let mut calls = vec![Vec::new(); trace.threads.len()];
         for (row, thread) in (0u32..).zip(&trace.calls.thread) {
@@ -400,7 +432,14 @@ impl HostWork {
                 own.push(row);
             }
         }
-        Self { loading: IntervalSet::by_thread(ranges), allocating, cold, calls }
+        Self {
+            loading: ranges(DATA_LOADER),
+            messages: ranges(MESSAGES),
+            allocating,
+            cold,
+            begun: begun(trace, index),
+            calls,
+        }
     }
 
     /// Returns the time of a span in which a thread made no call for [`LONG_WORK_NS`] or more, and did not get data, ns.
@@ -466,17 +505,22 @@ impl HostWork {
         let mut first = first.clamp(0, rest);
         // What the thread did for long, after it had loaded code and before a step began.
         let (mut away, mut allocating) = (0, 0);
-        let is_long = rest - first >= LONG_WORK_NS || !self.allocating.is_empty() && rest > first;
+        let has_others = !self.allocating.is_empty() || !self.messages.is_empty();
+        let is_long = rest - first >= LONG_WORK_NS || has_others && rest > first;
         if let Some((_, thread)) = known.filter(|_| is_long) {
             let from = self.cold.covered_until(trace, gap, call);
             let until = (launched.unwrap_or(gap.0) - first).max(from);
-            away = self.away_ns(trace, *thread, (from, until)).min(rest - first);
+            let messages = self.messages.get(thread).map_or(0, |times| times.overlap(from, until) - cold);
+            away = self.away_ns(trace, *thread, (from, until)).max(messages).min(rest - first);
             if let Some(times) = self.allocating.get(thread) {
                 let in_step = times.overlap(until, launched.unwrap_or(until)).min(first);
                 allocating = times.overlap(from, until).min(rest - first - away) + in_step;
                 first -= in_step;
             }
         }
+        // What a program does before its work happens once.
+        let (cold, away) =
+            if gap.1 <= self.begun.0 && away >= self.begun.1 { (cold + away, 0) } else { (cold, away) };
         let after = &mut sums.launch_after;
         let kept = if first >= LONG_WORK_NS { rest - first } else { rest } - away - allocating;
         if between_copies && cold == 0 && launch_ns < LONG_WORK_NS {

@@ -12,30 +12,31 @@ const LEAST_UNEVEN_PCT: f64 = 10.0;
 /// Devices take turns where at most this part of their work, in %, runs at the same time.
 const MOST_SHARED_PCT: f64 = 10.0;
 
-/// A stage on several devices of which one computes longer than the rest. The bound is what an even share would save.
+/// A stage on several devices of which one has more to compute than the rest, after all have begun. A device that takes longer for the same
+/// launches has no more to do. The bound is what an even share would save.
 pub fn uneven(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let devices = view.evidence.map(|e| &e.devices).filter(|d| d.len() > 1)?;
-    let most = devices.iter().max_by_key(|d| d.compute_ns)?;
-    let least = devices.iter().min_by_key(|d| d.compute_ns)?;
-    let sum: i64 = devices.iter().map(|d| d.compute_ns).sum();
+    let most = devices.iter().max_by_key(|d| d.load_ns)?;
+    let least = devices.iter().min_by_key(|d| d.load_ns)?;
+    let sum: i64 = devices.iter().map(|d| d.load_ns).sum();
     let mean = sum / devices.len() as i64;
-    if percent(most.compute_ns - mean, stage.elapsed_ns()) < LEAST_UNEVEN_PCT {
+    if percent(most.load_ns - mean, stage.elapsed_ns()) < LEAST_UNEVEN_PCT {
         return None;
     }
     let title = format!(
         "the GPUs of {} are loaded unevenly: GPU {} computes {}, GPU {} {}",
         stage.spoken(),
         most.number,
-        time(most.compute_ns),
+        time(most.load_ns),
         least.number,
-        time(least.compute_ns)
+        time(least.load_ns)
     );
     let action = view.action("uneven");
-    view.saves(&[("computation of the busiest GPU", most.compute_ns), ("of an even share", -mean)])
+    view.saves(&[("computation of the busiest GPU", most.load_ns), ("of an even share", -mean)])
         .with("devices", devices.len())
-        .with("busiest_ns", most.compute_ns)
-        .with("least_busy_ns", least.compute_ns)
+        .with("busiest_ns", most.load_ns)
+        .with("least_busy_ns", least.load_ns)
         .with("mean_ns", mean)
         .finish(title, action)
 }

@@ -118,16 +118,20 @@ pub fn cold(view: &View<'_>) -> Option<Finding> {
         ("allocations and launches that are made once", rest.max(0)),
     ]);
     let causes = stage.cold_start.iter().flat_map(|cold| &cold.causes);
-    let call = causes.max_by_key(|cause| cause.ns).map(|cause| cause.call.clone());
+    // Work before the GPU has begun is in no such call.
+    let call = causes.max_by_key(|cause| cause.ns).filter(|cause| 4 * cause.ns >= inside_ns + before_ns);
+    let call = call.map(|cause| cause.call.clone());
     let title = format!(
         "{} was recorded cold: {} idle {} ({pct:.0} % of its time) while the CPU {}",
         stage.spoken(),
         view.gpu_is(),
         time(stage.each_device(inside_ns + before_ns)),
-        call.as_ref()
-            .map_or_else(|| "loads code".to_owned(), |call| format!("is in {call} and what leads to it"))
+        call.as_ref().map_or_else(
+            || "does what it does once".to_owned(),
+            |call| format!("is in {call} and what leads to it")
+        )
     );
-    let action = view.action("cold");
+    let action = if call.is_some() { view.action("cold") } else { view.action("once") };
     draft
         .with("cold_ns", inside_ns + before_ns)
         .with("call", call)
@@ -140,7 +144,8 @@ pub fn waits_for_data(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let (inside_ns, before_ns) = (stage.data_loading_ns, stage.before.data_loading_ns);
     let loading_ns = inside_ns + before_ns;
-    let idle = stage.idle.filter(|_| loading_ns > 0)?;
+    let large = percent(stage.each_device(loading_ns), stage.elapsed_ns()) >= LEAST_SMALL_GAP_PCT;
+    let idle = stage.idle.filter(|_| large)?;
     let draft = view.saves_on_devices(&[
         ("idle time in the data loader", inside_ns),
         ("the same before the first operation", before_ns),
@@ -195,8 +200,9 @@ fn idle_in(view: &View<'_>, kind: HostKind) -> Option<Finding> {
     // The rule about synchronisation counts its own part.
     let waits_ns = if kind == HostKind::HiddenSync { stage.causes()?.sync_ns.min(ns) } else { 0 };
     let first = rows.first()?;
-    // So does the one about data loaders, and the one about time outside of GPU work.
-    let is_launches = stage.causes()?.launch_ns - stage.data_loading_ns >= ns / 2;
+    // So do those about data loaders, about cold starts, and about time outside of GPU work.
+    let other_ns = stage.data_loading_ns + stage.idle_detail.cold_ns;
+    let is_launches = stage.causes()?.launch_ns - other_ns >= ns / 2;
     if !is_launches || percent(stage.each_device(ns - waits_ns), stage.elapsed_ns()) < LEAST_CODE_PCT {
         return None;
     }

@@ -98,9 +98,10 @@ const WARP: u32 = 32;
 /// Mean duration of a kernel from which on its launch and its neighbours do not matter, ns.
 const LONG_NS: i64 = 50_000;
 
-/// Tells whether the blocks of a launch have less than a warp.
+/// Tells whether the blocks of a launch have less than a warp, and that leaves more of the GPU unused than their number.
 fn is_narrow(shape: &ShapeUse) -> bool {
-    (1..WARP).contains(&shape.threads) && shape.blocks > 0 && shape.sms.is_some()
+    let by_number = |sms: u32| shape.blocks * u64::from(WARP) < u64::from(shape.threads) * u64::from(sms);
+    (1..WARP).contains(&shape.threads) && shape.blocks > 0 && shape.sms.is_some_and(|sms| !by_number(sms))
 }
 
 /// Kernels with blocks of less than a warp. The bound is the share of the lanes of the device that have no thread.

@@ -1,5 +1,6 @@
 //! The GPU waits for the CPU to launch.
 
+use super::waits::is_dispatch;
 use super::{LEAST_SMALL_GAP_PCT, host};
 use crate::findings::LaunchGap;
 use crate::findings::rule::{View, percent};
@@ -123,8 +124,10 @@ impl<'a> Launching<'a> {
             }
             None => stage.wall_ns - busy_ns,
         };
-        let largest =
-            causes.is_none_or(|other| gap_ns >= other.sync_ns.max(other.copy_ns).max(other.other_ns));
+        // Fewer launches save the time that each takes to start, too.
+        let other_ns = |ns| if is_dispatch(stage, ns) { 0 } else { ns };
+        let largest = causes
+            .is_none_or(|other| gap_ns >= other.sync_ns.max(other.copy_ns).max(other_ns(other.other_ns)));
         let large = percent(stage.each_device(gap_ns), stage.elapsed_ns()) >= LEAST_SMALL_GAP_PCT;
         // What is left of a cold run is not how a warm one goes.
         let cold = stage.idle_detail.cold_ns + stage.before.cold_ns > gap_ns;

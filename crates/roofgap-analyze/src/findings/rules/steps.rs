@@ -6,6 +6,7 @@ use crate::numbers::{count, time};
 use crate::result::{
     Finding, HostKind, Profiler, Spike, SpikeCause, Stage, StageKind, StageOrigin, SteadyUnit,
 };
+use crate::verdict::{StageLimit, verdict};
 use roofgap_base::stats::{median, median_f64};
 
 /// Fewer steps have no tail.
@@ -226,7 +227,9 @@ pub fn whole_graphs(view: &View<'_>) -> Option<Finding> {
     let (stage, busy) = (view.stage, view.stage.busy_ns?);
     let in_graphs: i64 = stage.graphs.iter().map(|graph| graph.total_ns).sum();
     let launches: u64 = stage.graphs.iter().map(|graph| graph.launches).sum();
-    let is_most = 2 * stage.each_device(in_graphs) > stage.elapsed_ns();
+    // Most of the time, or most of the work of a GPU that has its work.
+    let is_most = 2 * stage.each_device(in_graphs) > stage.elapsed_ns()
+        || 2 * in_graphs > busy && verdict(stage).label == StageLimit::Gpu;
     let title = format!(
         "{:.0} % of the GPU time of {} is in {} launches of CUDA graphs that were recorded whole: their kernels are not in the capture",
         percent(in_graphs, busy),

@@ -4,7 +4,7 @@ use super::host;
 use crate::findings::evidence::PagingUse;
 use crate::findings::rule::{View, percent};
 use crate::numbers::{count, size, time, times};
-use crate::result::{CopyKind, CopyRow, Finding, StageKind};
+use crate::result::{CopyKind, CopyRow, Finding, Stage, StageKind};
 use crate::verdict::{LEAST_GAP_PCT, StageLimit, verdict};
 
 /// Up to so many waits in a step are the one that ends it.
@@ -162,16 +162,20 @@ pub fn memsets(view: &View<'_>) -> Option<Finding> {
         .finish(title, view.action("clear less"))
 }
 
-/// Time that every GPU takes from the end of a kernel to the start of the next that was launched before, at most, ns.
-const DISPATCH_NS: i64 = 3_000;
+/// Time that an operation takes from its launch to its start on a GPU that has nothing else to do, at most, ns.
+const DISPATCH_NS: i64 = 10_000;
+
+/// Tells whether idle time between launches and starts is what every launch takes.
+pub fn is_dispatch(stage: &Stage, ns: i64) -> bool {
+    stage.each_device(ns) / (stage.launch_count as i64).max(1) <= DISPATCH_NS
+}
 
 /// Work that was launched in time and does not start, where that is the limit of the stage.
 pub fn late_start(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let before_ns = stage.period_ns.map_or(stage.before.after_launch_ns, |_| 0);
     let ns = stage.idle_detail.after_launch_ns + before_ns;
-    let is_dispatch = stage.each_device(ns) / (stage.launch_count as i64).max(1) <= DISPATCH_NS;
-    if stage.launch_count == 0 || is_dispatch || verdict(stage).label != StageLimit::GpuGaps {
+    if stage.launch_count == 0 || is_dispatch(stage, ns) || verdict(stage).label != StageLimit::GpuGaps {
         return None;
     }
     let title = format!(

@@ -71,7 +71,7 @@ fn counted(bound: Bound, sm: f64, dram: f64, occupancy: f64) -> Vec<Finding> {
 
 fn of_devices(compute_ms: [i64; 2], any_ms: i64) -> Vec<Finding> {
     let (stage, mut evidence) = busy();
-    let used = |(number, ms): (u32, i64)| DeviceUse { number, compute_ns: ms * MS };
+    let used = |(number, ms): (u32, i64)| DeviceUse { number, compute_ns: ms * MS, load_ns: ms * MS };
     evidence.devices = (0..).zip(compute_ms).map(used).collect();
     evidence.any_device_ns = Some(any_ms * MS);
     run(Stage { device_count: 2, devices_per_instance: 2.0, ..stage }, evidence)
@@ -253,7 +253,9 @@ const CASES: &[Case] = &[
     }),
     ("small-kernels", |is| {
         let (stage, mut evidence) = busy();
-        evidence.shapes = vec![shape("big_gemm", if is { 33 } else { 1000 }, 98 * MS)];
+        // Six blocks of six threads: their number leaves more unused than their size.
+        let few = ShapeUse { threads: 6, ..shape("index", 6, 98 * MS) };
+        evidence.shapes = vec![if is { few } else { shape("big_gemm", 1000, 98 * MS) }];
         run(stage, evidence)
     }),
     // A touch of a limit is none.
