@@ -191,7 +191,7 @@ impl<'a> Causes<'a> {
             // A thread that does not run is slow in whatever it does, also in a call.
             let whole = HostGap { thread, start: gap.0, end: gap.1, waits: false };
             let is_long = gap.1 - gap.0 >= LONG_NS;
-            let kinds = is_long.then(|| host::kinds_in(trace, vec![whole])).unwrap_or_default();
+            let kinds = if is_long { host::kinds_in(trace, vec![whole]) } else { Default::default() };
             let away = kinds.into_iter().find(|(kind, ..)| *kind == HostKind::Descheduled);
             if let Some((_, ns, what)) = away.filter(|(_, ns, _)| 2 * ns >= gap.1 - gap.0) {
                 times.add(SpikeCause::Descheduled, ns, &what);

@@ -114,6 +114,43 @@ fn a_single_run_whose_first_launch_takes_a_second() {
     assert!(stage.before.cold_ns > 1_300 * MS, "{:?}", stage.before);
 }
 
+/// Many first launches of some tenths of a millisecond, each of another kernel, are a start; the same launches again are not.
+#[test]
+fn first_launches_that_load_code_are_a_start_and_later_ones_are_not() {
+    let cold_ns = |kernels: usize| {
+        let mut program = Program::on(1);
+        program.range("prefill", |p| {
+            for launch in 0..100 {
+                p.slow_kernel(&format!("kernel_{}", launch % kernels), 300 * US);
+            }
+            p.wait();
+        });
+        let stage = program.analysis().stages.remove(0);
+        stage.before.cold_ns + stage.idle_detail.cold_ns
+    };
+    assert!(cold_ns(100) > 15 * MS, "{}", cold_ns(100));
+    assert!(cold_ns(1) < MS, "{}", cold_ns(1));
+}
+
+/// Work that starts some microseconds after each launch is launch latency: fewer launches save it, too.
+#[test]
+fn launch_latency_does_not_hide_that_launches_are_the_limit() {
+    let mut program = Program::on(1);
+    program.decode(8, |p| {
+        for _ in 0..50 {
+            // Launched, then started 8 us after the call returned.
+            p.blocked_until(p.now + 12 * US);
+            p.kernel(GEMM, 0, 2 * US);
+            p.now += 6 * US;
+        }
+        p.wait();
+    });
+    let analysis = program.analysis();
+    let detail = decode(&analysis).idle_detail;
+    assert!(detail.after_launch_ns > 0, "{detail:?}");
+    assert!(analysis.findings.iter().all(|finding| finding.id != "late-start"), "{:?}", analysis.findings);
+}
+
 /// What the CPU does before the first operation of a step belongs to the step.
 #[test]
 fn host_work_before_the_first_operation() {

@@ -151,7 +151,7 @@ const CASES: &[Case] = &[
     }),
     ("data-loading", |is| {
         let (stage, evidence) = launches();
-        run(Stage { data_loading_ns: if is { 50 * MS } else { 0 }, ..stage }, evidence)
+        run(Stage { data_loading_ns: if is { 50 } else { 4 } * MS, ..stage }, evidence)
     }),
     ("sync-in-step", |is| {
         let (stage, mut evidence) = idle(Idle { sync_ns: 60 * MS, ..Idle::default() });
