@@ -1,6 +1,6 @@
 //! A moment that `roofgap watch --record` kept, and its cause.
 
-use super::{Analysis, Finding, Spike};
+use super::{Analysis, Finding, Spike, SpikeCause};
 use roofgap_base::numbers::time;
 
 /// Name of the schema of `incident.json`.
@@ -11,6 +11,9 @@ const BEFORE_NS: i64 = 10_000_000_000;
 
 /// Part of a stage, 1 in so many, in which its thread waits for a core, from which on that makes it slow.
 const LEAST_NOT_RUNNING: i64 = 5;
+
+/// Fewest slow steps with one cause that explain another one that took as long.
+const FEWEST_ALIKE: usize = 3;
 
 words! {
     /// The reason why a moment was kept.
@@ -118,7 +121,7 @@ impl Incident {
                 }
             }
         }
-        self.cause = best.map(|(_, cause)| cause);
+        self.cause = best.map(|(_, cause)| alike(analysis, &cause).unwrap_or(cause));
     }
 
     /// Says the cause in a phrase.
@@ -139,6 +142,26 @@ impl Incident {
         }
         text
     }
+}
+
+/// Returns the nearest of the slow steps around one without a clear cause that took as long, if most of them have its cause. Samples of
+/// stacks may miss a single step.
+fn alike(analysis: &Analysis, own: &IncidentCause) -> Option<IncidentCause> {
+    let is_clear = |spike: &Spike| {
+        !matches!(spike.cause, SpikeCause::Call | SpikeCause::Code | SpikeCause::Unknown | SpikeCause::Wait)
+    };
+    let at = own.spike.unix_ns.filter(|_| !is_clear(&own.spike))?;
+    let distance = |spike: &Spike| spike.unix_ns.map_or(i64::MAX, |unix_ns| (unix_ns - at).abs());
+    let as_long = |spike: &Spike| {
+        2 * spike.time_ns <= 3 * own.spike.time_ns && 2 * own.spike.time_ns <= 3 * spike.time_ns
+    };
+    let stage = analysis.stages.iter().find(|stage| stage.name == own.stage)?;
+    let others = |spike: &&Spike| **spike != own.spike && as_long(spike) && distance(spike) <= BEFORE_NS;
+    let around: Vec<&Spike> = stage.spikes.iter().filter(others).collect();
+    let nearest = around.iter().filter(|spike| is_clear(spike)).min_by_key(|spike| distance(spike))?;
+    let same = around.iter().filter(|spike| spike.cause == nearest.cause).count();
+    let is_most = same >= FEWEST_ALIKE && 2 * same > around.len();
+    is_most.then(|| IncidentCause { stage: own.stage.clone(), spike: (*nearest).clone() })
 }
 
 /// Says why all steps are slow: clocks and other programs come before what limits them at other times too.
@@ -165,7 +188,7 @@ fn slower(analysis: &Analysis) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::{HostIdle, SpikeCause, Stage};
+    use crate::result::{HostIdle, Stage};
 
     #[test]
     fn the_cause_is_the_slow_step_of_that_time() {
@@ -214,6 +237,22 @@ mod tests {
         assert_eq!(found(&mut incident), Some(12));
         (incident.step_ns, incident.unix_ns) = (Some(S), 60 * S);
         assert_eq!(found(&mut incident), None);
+        // Of steps that took as long, most have the cause that the samples missed in one of them.
+        let mut explained = |causes: &[SpikeCause]| {
+            let spikes =
+                (0..).zip(causes).map(|(at, cause)| spike(at as u64, at * S, S / 2, *cause)).collect();
+            let stages = vec![Stage { name: "decode".into(), spikes, ..Stage::default() }];
+            (incident.step_ns, incident.unix_ns) = (Some(S / 2), 2 * S + S / 2);
+            incident.explain(&Analysis { stages, ..Analysis::default() });
+            incident.cause.as_ref().map(|cause| (cause.spike.step, cause.spike.cause))
+        };
+        use SpikeCause::{Call, Descheduled, Lock, Unknown};
+        assert_eq!(
+            explained(&[Descheduled, Descheduled, Call, Unknown, Descheduled]),
+            Some((1, Descheduled))
+        );
+        assert_eq!(explained(&[Descheduled, Descheduled, Call, Unknown, Lock]), Some((2, Call)));
+        assert_eq!(explained(&[Descheduled, Descheduled, Lock, Descheduled]), Some((2, Lock)));
     }
 
     #[test]

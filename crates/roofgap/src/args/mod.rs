@@ -10,9 +10,12 @@ pub use analyze::{
 };
 pub use clap_complete::Shell;
 pub use common::{Base, Format, OneRun};
-pub use record::{Capture, Config, Doctor, Load, Profile, RING_STACKS_HZ, Try, Tune, TuneCheck, Watch};
 #[cfg(feature = "embedded")]
-pub use record::{Workload, account_from_environment};
+pub use record::Workload;
+pub use record::{
+    Capture, Config, Doctor, Load, Profile, RING_STACKS_HZ, Try, Tune, TuneCheck, Watch,
+    account_from_environment,
+};
 #[cfg(feature = "mcp")]
 pub use runs::Mcp;
 #[cfg(feature = "serve")]
