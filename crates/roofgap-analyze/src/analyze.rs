@@ -462,8 +462,8 @@ fn add_own_cost(analysis: &mut Analysis, index: &StageIndex) {
         let Some(((cost, pairs), coverage)) = cost.filter(|_| !with_pairs) else {
             continue;
         };
-        let share = coverage.recorded as f64 / coverage.all.max(1) as f64;
-        let rest = run.as_ref().map_or(1.0, |run| run.ratio / (1.0 + share * (cost.ratio - 1.0)));
+        let all_steps = 1.0 + coverage.share() * (cost.ratio - 1.0);
+        let rest = run.as_ref().map_or(1.0, |run| run.ratio / all_steps);
         let ratio = cost.ratio * rest;
         let width = |(low, high): (f64, f64)| (high / low).ln() / 2.0;
         let of_run = run.as_ref().map_or(Some(0.0), |run| run.interval.map(width));

@@ -191,6 +191,13 @@ results! {
     }
 }
 
+impl StageCoverage {
+    /// Returns the recorded share of its steps, 0 to 1.
+    pub fn share(&self) -> f64 {
+        self.recorded as f64 / self.all.max(1) as f64
+    }
+}
+
 impl Overhead {
     /// Returns the ratio that is sure: the lower end of the confidence interval of pairs. Two runs have few repeats, and the fastest of
     /// each say more than their interval.

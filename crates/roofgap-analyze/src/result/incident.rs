@@ -6,7 +6,7 @@ use roofgap_base::numbers::time;
 /// Name of the schema of `incident.json`.
 pub const INCIDENT_SCHEMA: &str = "roofgap.incident/1";
 
-/// Time before a trigger other than a slow step in which its cause is looked for, ns.
+/// Time before a trigger other than a slow step in which its cause is looked for, and around a slow step in which others are like it, ns.
 const BEFORE_NS: i64 = 10_000_000_000;
 
 /// Part of a stage, 1 in so many, in which its thread waits for a core, from which on that makes it slow.

@@ -18,7 +18,7 @@
 //! | `writer` | the writer thread |
 //!
 //! Nothing here parses, formats, locks or allocates on a thread of the program, except for the first event of a thread
-//! (its ring) and the registration of a name.
+//! (its ring) and the registration of a name. A step that turns the recording on or off, or measures it, takes a lock that no other step wants.
 
 pub mod calls;
 pub mod control;

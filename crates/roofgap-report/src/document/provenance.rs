@@ -309,8 +309,7 @@ fn aggregates(analysis: &Analysis) -> Table {
 fn over_all(analysis: &Analysis, overhead: &Overhead) -> Option<f64> {
     let stage = analysis.stages.iter().find(|stage| stage.name == overhead.stage)?;
     let coverage = stage.coverage.as_ref().filter(|_| overhead.pairs.is_some())?;
-    let share = coverage.recorded as f64 / coverage.all.max(1) as f64;
-    Some(overhead.of_runs.unwrap_or(1.0 + (overhead.ratio - 1.0) * share))
+    Some(overhead.of_runs.unwrap_or(1.0 + (overhead.ratio - 1.0) * coverage.share()))
 }
 
 /// Names the stages whose times a profiler distorts.
