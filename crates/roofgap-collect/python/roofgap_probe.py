@@ -92,7 +92,7 @@ class Start:
         """Returns the parts until now. Of parts within another, the innermost counts."""
         own, until = _started_ns(os.getpid()), time.time_ns()
         first, pid = own, os.environ.get("ROOFGAP_FIRST_PID", "")
-        if pid != str(os.getpid()) and os.path.exists(f"/proc/{pid}/stat"):
+        if pid.isdigit() and pid != str(os.getpid()) and os.path.exists(f"/proc/{pid}/stat"):
             first = min(own, _started_ns(pid))
         spans = [(begin, end, name) for begin, end, name in self._spans if begin >= own]
         begins, ends = [begin for begin, _, _ in spans], [end for _, end, _ in spans]
