@@ -6,8 +6,14 @@ use crate::stages::{Span, StageIndex};
 use crate::verdict::verdict;
 use roofgap_trace::{Ns, ProcessId, Trace};
 
-/// Part by which the times of two processes of one program differ without a reason.
-const PROCESSES: f64 = 0.02;
+/// Part by which the times of two processes of one program differ without a reason, while the CPU sets the pace and while the GPU does. Measured:
+/// `docs/h200.md`.
+const PROCESSES: (f64, f64) = (0.10, 0.01);
+
+fn between_processes(busy: f64) -> f64 {
+    let busy = busy.clamp(0.0, 1.0);
+    PROCESSES.0 * (1.0 - busy) + PROCESSES.1 * busy
+}
 
 /// Part of the difference between two single runs that may be chance.
 const SINGLE_RUNS: f64 = 0.25;
@@ -57,7 +63,7 @@ pub fn correct(
     let ratio = overhead.ratio.max(1.0);
     let (low, high) = interval(overhead);
     let (cost_ns, most) = fit.cost(ratio);
-    if most * (1.0 + PROCESSES) < low {
+    if most * (1.0 + between_processes(stage.busy_share().unwrap_or_default())) < low {
         return Err(Uncorrected::Unexplained(ratio, most));
     }
     let new = match cost_ns {
@@ -71,7 +77,7 @@ pub fn correct(
     let busy = new.busy_share().ok_or(Uncorrected::NoSteps)?;
     let step = steady.time_ns as f64;
     let spread = MEDIAN_INTERVAL * steady.spread_ns as f64 / (steady.count as f64).sqrt();
-    let error = |of_ratio: f64| (PROCESSES.hypot(of_ratio) * step).hypot(spread).round() as Ns;
+    let error = |of_ratio: f64| (between_processes(busy).hypot(of_ratio) * step).hypot(spread).round() as Ns;
     Ok(Corrected {
         tool: overhead.tool,
         step_ns: steady.time_ns,
@@ -95,8 +101,8 @@ pub fn correct(
 fn interval(overhead: &Overhead) -> (f64, f64) {
     let beyond = SINGLE_RUNS * (overhead.ratio - 1.0).abs();
     let (low, high) = overhead.interval.unwrap_or((overhead.ratio - beyond, overhead.ratio + beyond));
-    // A profiler makes nothing faster.
-    (low.max(1.0), high.max(1.0))
+    // A profiler makes nothing faster; where the unprofiled run was slower, it counts as chance.
+    (low.min(overhead.ratio), high.max(1.0))
 }
 
 /// The time of a stage on the CPU, to which a cost is fitted.

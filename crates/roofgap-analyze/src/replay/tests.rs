@@ -255,6 +255,21 @@ fn what_calls_do_not_explain_is_not_corrected() {
     let found = same.corrected.unwrap();
     assert_eq!((found.cost_per_call_ns, found.step_ns), (0, same.steady.unwrap().time_ns));
     assert!(found.low_ns < found.step_ns && found.step_ns < found.high_ns);
+    // An unprofiled run that was slower is within the interval.
+    let slower = analysed(&trace, 0.8, None).stages.remove(0).corrected.unwrap();
+    assert_eq!(slower.step_ns, found.step_ns);
+    assert!(slower.high_ns as f64 >= found.step_ns as f64 / 0.8, "{slower:?}");
+}
+
+/// Two processes differ more where the CPU sets the pace.
+#[test]
+fn the_interval_is_wider_where_the_cpu_sets_the_pace() {
+    let part = |work| {
+        let own = analysed(&Program::run(8, work, COST), 1.0, Some((1.0, 1.0))).stages.remove(0).corrected.unwrap();
+        (own.high_ns - own.low_ns) as f64 / own.step_ns as f64
+    };
+    let (launches, kernels) = (part(PROGRAMS[0]), part(PROGRAMS[1]));
+    assert!(kernels < 0.05 && 0.08 < launches, "{launches} {kernels}");
 }
 
 /// The interval holds the time without the profiler in 19 of 20 sessions of three repeats each, whose times vary by 3 %.
