@@ -33,8 +33,7 @@
 //! | `ROOFGAP_NATIVE_MAX_S` | time limit of a window, s; then no GPU work is recorded until the next request |
 //! | `ROOFGAP_NATIVE_LAST_MS` | keeps only the last events: at least this time, ms, and at most twice of it |
 //! | `ROOFGAP_NATIVE_BUFFER_KB`, `ROOFGAP_NATIVE_BUFFERS` | length and number of buffers for records; default 2048 and 96 |
-//! | `ROOFGAP_NATIVE_DEVICE_BUFFER_KB`, `ROOFGAP_NATIVE_DEVICE_BUFFERS` | length and number of CUPTI's buffers on the GPU; default: CUPTI's |
-//! | `ROOFGAP_NATIVE_PINNED` | `1` puts those into pinned host memory, `0` into device memory; default: CUPTI's |
+//! | `ROOFGAP_NATIVE_HARDWARE` | `1` has the GPU itself time kernels (Blackwell, CUPTI 12.8 or newer); written from NVIDIA's documentation, not seen on such a GPU |
 //! | `ROOFGAP_NATIVE_ZEROED` | `0` has CUPTI clear the buffers for records |
 //! | `CUPTI_LIBRARY` | path of CUPTI, instead of a search |
 //!

@@ -34,10 +34,7 @@ VARIANTS = [
     ("no periodic flush", {"flush_ms": 0}, 8),
     ("with copies", {"copies": 1}, 8),
     ("buffers cleared by CUPTI", {"zeroed": 0}, 8),
-    ("device buffers allocated ahead", {"device_buffers": 8}, 8),
-    ("pinned device buffers", {"pinned": 1}, 8),
     ("launch entries only", {"calls": "launches"}, 8),
-    ("device buffers 16 MiB x 8", {"device_buffer_kb": 16384, "device_buffers": 8}, 8),
     ("record buffers 8 MiB", {"buffer_kb": 8192, "buffers": 32}, 8),
     ("record buffers 256 KiB", {"buffer_kb": 256, "buffers": 512}, 8),
 ]

@@ -128,29 +128,16 @@ fn begin(session: &'static Session, api: Api, subscriber: Subscriber) {
     }
 }
 
-/// Sets the attributes of buffers, before the first kind is enabled. A refused one is noted.
+/// Says how CUPTI is to record, before the first kind is enabled and the program has a context.
 fn set_attributes(session: &Session, api: &Api, buffers: &Buffers) {
-    let mut refused = Vec::new();
-    let mut check = |done: bool, name: &'static str| {
-        if !done {
-            refused.push(name);
-        }
-    };
     if buffers.zeroed {
         // Older versions clear the buffers themselves, which is slower and as correct.
         api.set_flag(sys::ATTR_ZEROED_BUFFERS, true);
     }
-    if let Some(size) = buffers.device_size {
-        check(api.set_size(sys::ATTR_DEVICE_BUFFER_SIZE, size), "device buffer size");
-    }
-    if let Some(count) = buffers.device_count {
-        check(api.set_size(sys::ATTR_DEVICE_BUFFER_COUNT, count), "device buffer count");
-    }
-    if let Some(pinned) = buffers.pinned {
-        check(api.set_flag(sys::ATTR_HOST_PINNED, pinned), "pinned memory");
-    }
-    if !refused.is_empty() {
-        session.note("cupti.attribute_refused", refused.len() as u64, &refused.join(", "));
+    if session.options.hardware
+        && let Err(failure) = api.time_by_hardware()
+    {
+        session.note("cupti.hardware_refused", 1, &format!("kernels are timed as usual: {failure}"));
     }
 }
 

@@ -15,6 +15,8 @@ pub struct Options {
     /// `ROOFGAP_NATIVE_SYNC`: CUPTI's records of waits (`1` turns them on). The waiting calls are recorded anyway, and these
     /// records cost a launch-bound program a third of its time.
     pub waits: bool,
+    /// `ROOFGAP_NATIVE_HARDWARE`: `1` has the GPU itself time kernels, where it can (Blackwell).
+    pub hardware: bool,
     /// `ROOFGAP_NATIVE_GRAPH`: `graph` records a graph launch as a whole, `node` (the default) each kernel.
     pub whole_graphs: bool,
     /// `ROOFGAP_NATIVE_NODES`: recording of the nodes of graphs as they are created.
@@ -74,7 +76,7 @@ pub struct Duty {
     pub budget_ppm: Option<u32>,
 }
 
-/// Settings of CUPTI's buffers; `None` is CUPTI's default.
+/// Settings of CUPTI's buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buffers {
     /// `ROOFGAP_NATIVE_BUFFER_KB`: length of a buffer for records, bytes.
@@ -83,12 +85,6 @@ pub struct Buffers {
     pub count: usize,
     /// `ROOFGAP_NATIVE_ZEROED`: promise that these buffers are zeroed (`0` leaves it to CUPTI).
     pub zeroed: bool,
-    /// `ROOFGAP_NATIVE_DEVICE_BUFFER_KB`: length of a buffer for times on the GPU, bytes.
-    pub device_size: Option<usize>,
-    /// `ROOFGAP_NATIVE_DEVICE_BUFFERS`: number of these buffers that are allocated with a context.
-    pub device_count: Option<usize>,
-    /// `ROOFGAP_NATIVE_PINNED`: `1` puts these buffers into pinned host memory, `0` into device memory.
-    pub pinned: Option<bool>,
 }
 
 /// Method of recording CUDA calls.
@@ -152,6 +148,7 @@ impl Options {
             folder,
             copies: text("ROOFGAP_NATIVE_COPIES").as_deref() != Some("0"),
             waits: text("ROOFGAP_NATIVE_SYNC").as_deref() == Some("1"),
+            hardware: text("ROOFGAP_NATIVE_HARDWARE").as_deref() == Some("1"),
             whole_graphs: text("ROOFGAP_NATIVE_GRAPH").as_deref() == Some("graph"),
             nodes: match text("ROOFGAP_NATIVE_NODES").as_deref() {
                 // Whole graphs have no kernels.
@@ -187,13 +184,6 @@ impl Options {
                 size: kib(number("ROOFGAP_NATIVE_BUFFER_KB", BUFFER_KB).clamp(4, 1 << 20)) & !0xfff,
                 count: number("ROOFGAP_NATIVE_BUFFERS", BUFFERS).clamp(2, 4_096) as usize,
                 zeroed: text("ROOFGAP_NATIVE_ZEROED").as_deref() != Some("0"),
-                device_size: some("ROOFGAP_NATIVE_DEVICE_BUFFER_KB").map(kib),
-                device_count: some("ROOFGAP_NATIVE_DEVICE_BUFFERS").map(|count| count as usize),
-                pinned: match text("ROOFGAP_NATIVE_PINNED").as_deref() {
-                    Some("1") => Some(true),
-                    Some("0") => Some(false),
-                    _ => None,
-                },
             },
         })
     }
@@ -332,20 +322,10 @@ mod tests {
             ("ROOFGAP_NATIVE_BUFFER_KB", "6"),
             ("ROOFGAP_NATIVE_BUFFERS", "1"),
             ("ROOFGAP_NATIVE_ZEROED", "0"),
-            ("ROOFGAP_NATIVE_DEVICE_BUFFER_KB", "32"),
-            ("ROOFGAP_NATIVE_DEVICE_BUFFERS", "5"),
-            ("ROOFGAP_NATIVE_PINNED", "1"),
         ])
         .unwrap();
         assert_eq!(options.calls, Calls::Launches);
-        let expected = Buffers {
-            size: 4 << 10,
-            count: 2,
-            zeroed: false,
-            device_size: Some(32 << 10),
-            device_count: Some(5),
-            pinned: Some(true),
-        };
+        let expected = Buffers { size: 4 << 10, count: 2, zeroed: false };
         assert_eq!(options.buffers, expected);
     }
 

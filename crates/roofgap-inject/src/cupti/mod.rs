@@ -66,6 +66,7 @@ pub struct Api {
     enable_driver: Option<sys::EnableCall>,
     enable_callback: Option<sys::EnableCallback>,
     all_sync: Option<sys::SetFlag>,
+    hardware: Option<sys::SetFlag>,
     callback_name: Option<sys::GetCallbackName>,
     graph_node_id: Option<sys::GetGraphNodeId>,
     result_string: Option<sys::GetResultString>,
@@ -127,6 +128,7 @@ impl Api {
             enable_runtime: symbol!(handle, "cuptiActivityEnableRuntimeApi", sys::EnableCall),
             enable_driver: symbol!(handle, "cuptiActivityEnableDriverApi", sys::EnableCall),
             enable_callback: symbol!(handle, "cuptiEnableCallback", sys::EnableCallback),
+            hardware: symbol!(handle, "cuptiActivityEnableHWTrace", sys::SetFlag),
             all_sync: symbol!(handle, "cuptiActivityEnableAllSyncRecords", sys::SetFlag),
             callback_name: symbol!(handle, "cuptiGetCallbackName", sys::GetCallbackName),
             graph_node_id: symbol!(handle, "cuptiGetGraphNodeId", sys::GetGraphNodeId),
@@ -246,23 +248,20 @@ impl Api {
         }
     }
 
-    /// Sets an attribute of one byte; returns true if CUPTI accepted it.
-    pub fn set_flag(&self, attribute: u32, on: bool) -> bool {
-        self.set(attribute, &mut u8::from(on))
+    /// Sets an attribute of one byte, where the version has it.
+    pub fn set_flag(&self, attribute: u32, on: bool) {
+        let (mut size, mut value) = (1, u8::from(on));
+        if let Some(set) = self.set_attribute {
+            // SAFETY: size and value live across the call, and the value is `size` bytes long; an error changes nothing.
+            unsafe { set(attribute, &raw mut size, (&raw mut value).cast()) };
+        }
     }
 
-    /// Sets an attribute of the type `size_t`; returns true if CUPTI accepted it.
-    pub fn set_size(&self, attribute: u32, mut value: usize) -> bool {
-        self.set(attribute, &mut value)
-    }
-
-    fn set<T: Copy>(&self, attribute: u32, value: &mut T) -> bool {
-        let mut size = size_of::<T>();
-        self.set_attribute.is_some_and(|set| {
-            // SAFETY: size and value live across the call, and the value is `size` bytes long.
-            let code = unsafe { set(attribute, &raw mut size, ptr::from_mut(value).cast()) };
-            code == sys::SUCCESS
-        })
+    /// Has the GPU time its kernels, which costs launches less. Only before the program has a context, and for good.
+    pub fn time_by_hardware(&self) -> Result<(), Failure> {
+        let set = self.hardware.ok_or(Failure::Lacks("cuptiActivityEnableHWTrace"))?;
+        // SAFETY: takes a flag.
+        self.check("cuptiActivityEnableHWTrace", unsafe { set(1) })
     }
 
     /// Delivers buffers: those whose records are finished, or all of them.

@@ -34,14 +34,8 @@ pub const GRAPH_NODE_CREATED: u32 = 13;
 /// A node was cloned, as a graph becomes executable.
 pub const GRAPH_NODE_CLONED: u32 = 20;
 
-/// Length of a buffer for times on the GPU, bytes (`size_t`).
-pub const ATTR_DEVICE_BUFFER_SIZE: u32 = 0;
 /// The buffers we hand out are zeroed already, so that CUPTI need not do it on the program's thread (`uint8_t`).
 pub const ATTR_ZEROED_BUFFERS: u32 = 5;
-/// Number of buffers for times on the GPU that are allocated with a context (`size_t`).
-pub const ATTR_DEVICE_BUFFER_COUNT: u32 = 6;
-/// Buffers for times on the GPU are in pinned host memory (`uint8_t`).
-pub const ATTR_HOST_PINNED: u32 = 8;
 
 pub type BufferRequested = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
 pub type BufferCompleted = unsafe extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);

@@ -190,12 +190,14 @@ uint32_t cuptiActivityRegisterCallbacks(requested_fn ask, completed_fn give) {
 }
 
 uint32_t cuptiActivitySetAttribute(uint32_t attribute, size_t *length, void *value) {
-    const char *refuse = getenv("STANDIN_REFUSE_ATTRIBUTE");
-    if (refuse && (uint32_t)atoi(refuse) == attribute) return 1;
-    if (attribute == 0 || attribute == 6) return *length == sizeof(size_t) ? 0 : 1;
-    if (*length != 1) return 1;
-    if (attribute == 5) promised = *(uint8_t *)value;
-    return attribute == 5 || attribute == 8 ? 0 : 1;
+    if (*length != 1 || attribute != 5) return 1;
+    promised = *(uint8_t *)value;
+    return 0;
+}
+
+/* Only some GPUs time kernels themselves, and only if that is requested before there is a context. */
+uint32_t cuptiActivityEnableHWTrace(uint8_t on) {
+    return on && getenv("STANDIN_HARDWARE") && !context ? 0 : 27;
 }
 
 uint32_t cuptiActivityDisable(uint32_t kind) {
