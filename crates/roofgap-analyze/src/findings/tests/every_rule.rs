@@ -7,6 +7,7 @@ use crate::counters::Bound;
 use crate::findings::OtherWork;
 use crate::findings::RULES;
 use crate::findings::evidence::{CommunicationUse, CopyUse, DeviceUse, ShapeUse, SyncUse};
+use crate::names::Family;
 use crate::result::*;
 use roofgap_trace::OpKind;
 
@@ -53,7 +54,6 @@ fn a_gap_that_is_no_limit_is_listed_where_nothing_saves_as_much() {
     assert!(found(30, 28), "a limit");
 }
 
-/// A busy stage with one changed piece of evidence.
 /// The launching thread is in a function for some ms of the idle time.
 fn idle_in(function: &str, kind: HostKind, ms: i64) -> Vec<Finding> {
     let (mut stage, mut evidence) = launches();
@@ -101,6 +101,7 @@ fn a_small_gap_is_left_out_where_a_guess_could_save_more() {
     assert_eq!(found(1000).as_deref(), Some("launch-bound"));
 }
 
+/// A busy stage with one changed piece of evidence.
 fn seen(change: fn(&mut StageEvidence)) -> Vec<Finding> {
     let (stage, mut evidence) = busy();
     change(&mut evidence);
@@ -304,6 +305,13 @@ const CASES: &[Case] = &[
         let whole = MeterEnergy { run: EnergyRun::Profiled, idle_in_context: true, ..MeterEnergy::default() };
         let vitals = Vitals { energy: Some(whole), ..Vitals::default() };
         findings(&Analysis { vitals: Some(vitals), ..analysis(stage) }, &[evidence])
+    }),
+    ("stretched-kernels", |is| {
+        let (stage, mut evidence) = busy();
+        let shortest_ns = if is { 6_000 } else { 60_000 };
+        let slow = ShapeUse { shortest_ns, family: Family::Elementwise, ..shape("add", 1000, 98 * MS) };
+        evidence.shapes = vec![slow];
+        run(stage, evidence)
     }),
     ("other-tenant", |is| limited(0.0, if is { 40.0 } else { 1.0 })),
     ("ncu-*", |is| {
