@@ -387,11 +387,12 @@ impl Counted {
     }
 }
 
-/// Tells whether the GPU work of a tenth or more of the launches is not in the trace.
+/// Tells whether the GPU work of a tenth or more of the launches and copies is not in the trace.
 fn work_missing(trace: &Trace, losses: &Losses) -> bool {
     let missing = losses.count(LossKind::LaunchNoKernel);
-    let is_launch = |class: &&CallClass| matches!(class, CallClass::Launch | CallClass::GraphLaunch);
-    missing > 0 && missing.saturating_mul(10) >= trace.calls.class.iter().filter(is_launch).count() as u64
+    let starts = [CallClass::Launch, CallClass::GraphLaunch, CallClass::Copy];
+    let is_start = |class: &&CallClass| starts.contains(class);
+    missing > 0 && missing.saturating_mul(10) >= trace.calls.class.iter().filter(is_start).count() as u64
 }
 
 /// Joins the counters with the timeline, and puts them beside the kernels. Returns the roofs of the measured launches too.

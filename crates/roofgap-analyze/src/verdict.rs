@@ -99,15 +99,22 @@ const LEAST_NS: i64 = 1_000_000;
 /// Repetitions of the same few operations that show something.
 const LEAST_REPEATS: u64 = 3;
 
-/// Tells whether the GPU work of a stage is too little for a verdict: a few operations that neither fill the stage nor repeat. A graph
-/// counts as many operations.
+/// Share of the wall time from which on a few long operations, or calls that copy, are what the stage does.
+const MOST: f64 = 0.5;
+
+/// Time of a few operations from which on they show something though they do not fill the stage, ns.
+const LEAST_LONG_NS: i64 = 10_000_000;
+
+/// Tells whether the GPU work of a stage is too little for a verdict: a few operations that neither fill the stage, nor take most of it
+/// for long, nor repeat. A graph counts as many operations.
 pub(crate) fn is_too_little(stage: &Stage) -> bool {
     let least = if stage.elapsed_ns() < LEAST_NS { LEAST_SHORT_OPERATIONS } else { LEAST_OPERATIONS };
     let few = (1..least).contains(&stage.gpu_op_count) && stage.graphs.is_empty();
     let repeats = stage.steps.as_ref().map_or(stage.instances, |steps| steps.count);
     let repeated = repeats >= LEAST_REPEATS && stage.gpu_op_count >= 2 * repeats;
-    let shows = repeated || stage.busy_share().is_some_and(|share| share >= BUSY);
-    few && !(shows && stage.busy_ns.is_some_and(|ns| ns >= LEAST_NS))
+    let takes = |part: f64| stage.busy_share().is_some_and(|share| share >= part);
+    let lasts = |least: i64| stage.busy_ns.is_some_and(|ns| ns >= least);
+    few && !((repeated || takes(BUSY)) && lasts(LEAST_NS) || takes(MOST) && lasts(LEAST_LONG_NS))
 }
 
 /// Judges a stage by where the time of its warm part went.
@@ -117,7 +124,12 @@ pub fn verdict(stage: &Stage) -> Verdict {
     let (Some(busy), Some(idle)) = (stage.busy_ns, stage.causes()) else {
         return limited(StageLimit::NotMeasured, "no GPU work was recorded for this stage".to_owned());
     };
-    let copies_fill = || stage.busy_share().is_some_and(|share| share >= BUSY) && copies_lead(stage, busy);
+    // A device that copies, or a thread in calls that copy little each.
+    let copies_fill = || {
+        let in_calls = stage.each_device(idle.copy_ns) as f64 / stage.elapsed_ns().max(1) as f64;
+        let fills = stage.busy_share().is_some_and(|share| share >= BUSY) || in_calls >= MOST;
+        fills && copies_lead(stage, busy) && !is_too_little(stage)
+    };
     if !stage.computes() && !copies_fill() {
         return limited(StageLimit::NotMeasured, only_transfers(stage));
     }
@@ -416,11 +428,28 @@ mod tests {
         let mut large = stage(310 * MS, 305 * MS, 300 * MS, Idle::default());
         (large.gpu_op_count, large.kernel_count) = (3, 3);
         assert_eq!(verdict(&large).label, StageLimit::Gpu);
+        // One copy of 51 of 100 ms is what the stage does.
+        let mut copy = stage(100 * MS, 98 * MS, 51 * MS, Idle { launch_ns: 47 * MS, ..Idle::default() });
+        (copy.gpu_op_count, copy.kernel_count) = (2, 1);
+        (copy.kernel_ns, copy.memcpy_ns) = (Some(MS), Some(50 * MS));
+        assert_eq!(verdict(&copy).label, StageLimit::Copy);
         let mut tiny = stage(310_000, 305_000, 300_000, Idle::default());
         (tiny.gpu_op_count, tiny.kernel_count) = (49, 49);
         assert_eq!(verdict(&tiny).label, StageLimit::TooLittle);
         tiny.gpu_op_count = 50;
         assert_eq!(verdict(&tiny).label, StageLimit::Gpu);
+    }
+
+    #[test]
+    fn copies_and_their_calls_are_a_limit_without_kernels() {
+        let label = |copy_ns: i64| {
+            let idle = Idle { copy_ns, other_ns: 85 - copy_ns, ..Idle::default() };
+            let mut copying = stage(100, 100, 15, idle);
+            (copying.kernel_count, copying.kernel_ns, copying.memcpy_ns) = (0, Some(0), Some(15));
+            copying.gpu_op_count = 3_000;
+            verdict(&copying).label
+        };
+        assert_eq!((label(70), label(40)), (StageLimit::Copy, StageLimit::NotMeasured));
     }
 
     #[test]

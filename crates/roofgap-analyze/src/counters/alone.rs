@@ -157,7 +157,7 @@ fn shapes(sets: &[CounterSet], rows: &[Measured], devices: &[Device]) -> Vec<Sha
             shared_bytes: shared.unwrap_or_default(),
             calls: row.row.samples,
             total_ns: row.timeline_total_ns,
-            shared_ns: 0,
+            ..ShapeUse::default()
         })
     };
     rows.iter().filter_map(describe).collect()

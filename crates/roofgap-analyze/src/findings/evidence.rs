@@ -112,6 +112,8 @@ pub struct ShapeUse {
     pub total_ns: Ns,
     /// Of the sum, time in which another kernel ran on the device too.
     pub shared_ns: Ns,
+    /// Shortest duration; 0 where unknown.
+    pub shortest_ns: Ns,
 }
 
 /// Copies between host and device.
@@ -368,6 +370,7 @@ struct ShapeSum {
     ns: Ns,
     /// Time in which another kernel ran on the device too.
     shared_ns: Ns,
+    shortest_ns: Ns,
 }
 
 /// Share of kernel time, in %, from which on it matters that kernels run at the same time.
@@ -478,6 +481,8 @@ impl Collector {
             OpKind::Kernel => {
                 let kind = kinds.of(trace, op.name);
                 let sum = self.shapes.entry((op.name, op.shape, device)).or_default();
+                let shortest = if sum.calls == 0 { Ns::MAX } else { sum.shortest_ns };
+                sum.shortest_ns = shortest.min(end - start);
                 sum.calls += 1;
                 sum.ns += end - start;
                 self.kernel_ns += end - start;
@@ -654,6 +659,7 @@ impl Collector {
                     calls: sum.calls,
                     total_ns: sum.ns,
                     shared_ns: sum.shared_ns,
+                    shortest_ns: sum.shortest_ns,
                 }
             })
             .collect();

@@ -184,8 +184,8 @@ fn drop_small_gaps(stage: &Stage, found: &mut Vec<Finding>) {
         let gap = rule::percent(own.map(|term| term.ns).fold(0, i64::saturating_add), stage.elapsed_ns());
         rules::GAPS.contains(&finding.id.as_str()) && gap < LEAST_GAP_PCT
     };
-    let others = found.iter().filter(|finding| !is_small(finding)).map(likely_ns).fold(0.0, f64::max);
-    found.retain(|finding| !is_small(finding) || likely_ns(finding) > CLEARLY_MORE * others);
+    let others = found.iter().filter(|finding| !is_small(finding)).map(|own| own.bound_ns).max().unwrap_or(0);
+    found.retain(|finding| !is_small(finding) || finding.bound_ns as f64 > CLEARLY_MORE * others as f64);
 }
 
 /// Share of the most likely saving of its cause from which on a rule that comes first in the table is the one to act on: it is more

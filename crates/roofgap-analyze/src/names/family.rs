@@ -157,7 +157,8 @@ pub fn is_closed_source(kernel: &str) -> bool {
 
 /// Tells whether a kernel only makes input data: random numbers and constants.
 pub fn is_initialisation(kernel: &str) -> bool {
-    first("initialisation", &kernel.to_ascii_lowercase()).is_some()
+    // A kernel that takes the state of a generator uses random numbers.
+    first("initialisation", Parts::of(&clean(kernel).to_ascii_lowercase()).whole).is_some()
 }
 
 /// Tells whether a kernel computes experts of a mixture. Kernels of experts that run one by one have the names of any product.
@@ -174,6 +175,13 @@ pub fn is_expert(kernel: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kernel_that_uses_random_numbers_does_not_make_the_input() {
+        assert!(is_initialisation("void initRNG(curandStateXORWOW *, unsigned int)"));
+        assert!(is_initialisation("void gen_sequenced<curandStateXORWOW, int>(curandStateXORWOW *)"));
+        assert!(!is_initialisation("computeValue(unsigned int *, curandStateXORWOW *, unsigned int)"));
+    }
 
     #[test]
     fn every_line_is_a_rule() {

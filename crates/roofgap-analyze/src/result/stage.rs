@@ -809,8 +809,10 @@ words! {
         FileAccess = "file_access",
         /// Messages go to another process, or come from one.
         Messages = "messages",
-        /// The thread waits for another process to end, or for input.
+        /// The thread waits for another process to end.
         OtherProcess = "other_process",
+        /// The thread waits for input, as of a person at a terminal.
+        Input = "input",
         /// The system does not run the thread: others have the core.
         Descheduled = "descheduled",
         /// Other Python code.

@@ -117,7 +117,7 @@ fn longest_period(names: impl Iterator<Item = NameId>, known: usize) -> Option<u
     }
     let regular = |own: &&Seen| {
         own.gap >= LEAST_KERNELS
-            && own.same + 2 >= LEAST_REPEATS
+            && own.same >= if own.gap >= LEAST_PASS { LEAST_PASSES - 1 } else { LEAST_REPEATS - 2 }
             && own.same * 3 >= (own.count - 2) * 2
             && 2 * own.gap * (own.same + 1) >= length
     };
@@ -139,5 +139,8 @@ mod tests {
         assert_eq!(longest_period(all(), 40), Some(32));
         assert_eq!(longest_period(start_up(), 40), None);
         assert_eq!(longest_period(start_up().chain(step()), 40), None);
+        // Three of a whole pass show it, three of a layer do not.
+        let three = |kernels: usize| longest_period((0..3).flat_map(|_| (0..kernels).map(id)), kernels);
+        assert_eq!((three(LEAST_PASS), three(LEAST_PASS - 1)), (Some(LEAST_PASS), None));
     }
 }

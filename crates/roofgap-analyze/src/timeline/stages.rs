@@ -548,6 +548,8 @@ impl StageMeter<'_> {
             }
             if start > until && inside && sweep.cold {
                 sums.cold_ns += start - until;
+            } else if start > until && inside && self.follows_earlier_work(op, until) {
+                sums.foreign_ns += start - until;
             } else if start > until && inside {
                 let call = self.index.call_of_op(op);
                 let (gap, before) = ((until, start), sums.idle);
@@ -567,6 +569,17 @@ impl StageMeter<'_> {
             (sweep.covered, sweep.cold) = (Some(until.max(end)), false);
         }
         sums
+    }
+
+    /// Tells whether the device may have worked on what was launched before the recording from a moment until an operation: that was
+    /// launched before anything recorded ran, and nothing recorded ran on its stream before that moment.
+    fn follows_earlier_work(&self, op: usize, until: Ns) -> bool {
+        let (ops, calls, call) = (&self.trace.ops, &self.trace.calls, self.index.call_of_op(op) as usize);
+        let before = || (0..op).filter(|other| ops.device[*other] == ops.device[op]);
+        let begun = |start: Ns| before().next().is_none_or(|first| ops.start[first] <= start);
+        let launched = calls.start.get(call).zip(calls.end.get(call));
+        launched.is_some_and(|(start, end)| *end <= until && !begun(*start))
+            && !before().any(|other| ops.stream[other] == ops.stream[op] && ops.start[other] < until)
     }
 
     fn steps(&self, stage: usize, spans: &[Span], periods: &StepPeriods) -> Option<Steps> {

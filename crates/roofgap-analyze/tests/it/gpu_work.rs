@@ -199,6 +199,23 @@ fn work_that_was_launched_long_before_it_starts_is_queued() {
 }
 
 #[test]
+fn a_stream_may_work_on_what_was_launched_before_the_recording() {
+    let verdict_of = |side: (u32, u32)| {
+        let launch = |at: u32| launched("work", 10 * at, (4_000 + 100 * at, 100));
+        let mut events: Vec<String> = (1..60).flat_map(launch).collect();
+        // Another stream runs one kernel while this one waits.
+        let link = r#", "correlation": 1"#;
+        events.push(event("cuda_runtime", "cudaLaunchKernel", 2, (side.0 - 7, 5), link));
+        events.push(event("kernel", "side", 8, side, link));
+        let analysis = kineto(&events, "", &Options::default());
+        (verdict(analysis.stages[0].warm()).label.as_str(), analysis.findings.len())
+    };
+    assert_eq!(verdict_of((700, 5)), ("GPU-bound", 0));
+    // Launched after something ran, so that nothing from before can be in the way.
+    assert_eq!(verdict_of((8, 1)).0, "gaps on the GPU");
+}
+
+#[test]
 fn work_that_an_idle_gpu_starts_late_is_not_queued() {
     let step = |at: u32| {
         let launch = |own: u32| launched("work", at + 10 * own, (at + 7_000 + 105 * own, 100));

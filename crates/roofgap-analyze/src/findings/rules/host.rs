@@ -178,9 +178,10 @@ const LEAST_CODE_PCT: f64 = 5.0;
 const LEAST_LINE_PCT: f64 = 10.0;
 const LEAST_KIND_PCT: f64 = 25.0;
 
-/// Idle time of a stage in code of each kind that says what to do.
+/// Idle time of a stage in code of each kind that says what to do. The time that a person takes is none of the program.
 pub fn idle_by_kind(view: &View<'_>) -> Vec<Finding> {
-    HostKind::ALL.iter().filter(|kind| is_telling(**kind)).filter_map(|kind| idle_in(view, *kind)).collect()
+    let kinds = HostKind::ALL.iter().filter(|kind| is_telling(**kind) && **kind != HostKind::Input);
+    kinds.filter_map(|kind| idle_in(view, *kind)).collect()
 }
 
 /// Tells whether a kind is more than the launches themselves, or code that nothing is known of: the rules about idle time name its line.
@@ -206,25 +207,20 @@ fn idle_in(view: &View<'_>, kind: HostKind) -> Option<Finding> {
     if !is_launches || percent(stage.each_device(ns - waits_ns), stage.elapsed_ns()) < LEAST_CODE_PCT {
         return None;
     }
-    // Nothing is known of the code of such a thread; it does other work, and waits for it.
-    let waits = first.function == NOT_RUNNING;
-    if waits && 2 * stage.idle_detail.host_work_ns >= ns {
+    // Of a thread whose code is not known, a wait for work or for the device is not told from a lost core.
+    if first.function == NOT_RUNNING {
         return None;
     }
     let exact = rows.iter().all(|row| row.samples.is_none());
-    let (share, stage_name) = (percent(ns, idle_ns), stage.spoken());
-    let title = match waits {
-        true => {
-            format!("the thread that launches {stage_name} does not run for {share:.0} % of its idle time")
-        }
-        false => format!(
-            "{share:.0} % of the idle time of {stage_name} is {}, {:.0} % of that in {}",
-            kind.as_str().replace('_', " "),
-            percent(first.self_ns, ns),
-            spoken(first)
-        ),
-    };
-    let named = !waits && !first.function.starts_with('[');
+    let title = format!(
+        "{:.0} % of the idle time of {} is {}, {:.0} % of that in {}",
+        percent(ns, idle_ns),
+        stage.spoken(),
+        kind.as_str().replace('_', " "),
+        percent(first.self_ns, ns),
+        spoken(first)
+    );
+    let named = !first.function.starts_with('[');
     let start = if named { format!("Start with {}. ", first.spoken()) } else { String::new() };
     view.saves_on_devices(&[("idle time in such code", ns), ("waits for the device", -waits_ns)])
         .id(id_of(kind))

@@ -138,6 +138,52 @@ pub fn small_blocks(view: &View<'_>) -> Option<Finding> {
         .finish(title, action)
 }
 
+/// Mean duration of the launches of a shape over the shortest of them from which on more than their work holds them up.
+const STRETCHED: i64 = 8;
+
+/// Kernels that take many times as long as the shortest launch of the same shape, where nothing runs beside them. Elementwise kernels of
+/// one shape have the same work; only where most of their time is stretched does it count for products too. The bound is their time
+/// beyond the shortest launches.
+pub fn stretched(view: &View<'_>) -> Option<Finding> {
+    let stage = view.stage;
+    let of = |light: bool| {
+        let family = move |family| match family {
+            Family::Elementwise | Family::CopyLayout => light,
+            family => !light && family == Family::Gemm,
+        };
+        view.evidence.into_iter().flat_map(|own| &own.shapes).filter(move |shape| family(shape.family))
+    };
+    let usual_ns = |shape: &ShapeUse| shape.shortest_ns.saturating_mul(shape.calls as i64);
+    let is_stretched = |shape: &&ShapeUse| {
+        (1..shape.total_ns / STRETCHED).contains(&usual_ns(shape)) && 2 * shape.shared_ns < shape.total_ns
+    };
+    let sum = |shapes: &mut dyn Iterator<Item = &ShapeUse>| shapes.map(|own| own.total_ns).sum::<i64>();
+    if 2 * sum(&mut of(true).filter(is_stretched)) < sum(&mut of(true)) {
+        return None;
+    }
+    let shapes: Vec<&ShapeUse> = of(true).chain(of(false)).filter(is_stretched).collect();
+    let largest = shapes.iter().max_by_key(|shape| shape.total_ns)?;
+    let (total_ns, usual): (i64, i64) =
+        shapes.iter().fold((0, 0), |(total, usual), own| (total + own.total_ns, usual + usual_ns(own)));
+    let times = largest.total_ns / usual_ns(largest).max(1);
+    let draft = view.saves_on_devices(&[("such kernels", total_ns), ("at their shortest", -usual)]);
+    if percent(draft.bound_ns(), stage.elapsed_ns()) < LEAST_SMALL_PCT {
+        return None;
+    }
+    let short = view.short_names.get(&largest.name);
+    let title = format!(
+        "kernels of {} take many times as long as others of the same shape, {short} {times} times on average: {}",
+        stage.spoken(),
+        time(stage.each_device(total_ns))
+    );
+    draft
+        .with("stretched_ns", total_ns)
+        .with("largest", short)
+        .with("largest_shortest_ns", largest.shortest_ns)
+        .with("largest_calls", largest.calls)
+        .finish(title, view.action("memory"))
+}
+
 /// Runs of three or more kernels that only move and combine elements. One kernel alone is repeated, as a benchmark does. The bound is
 /// their time without the longest of each dozen of a run, as one kernel replaces no more; the launches they cost are in the launch-bound finding.
 pub fn unfused(view: &View<'_>) -> Option<Finding> {

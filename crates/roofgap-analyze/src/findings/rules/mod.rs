@@ -90,6 +90,9 @@ pub static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
             .confidence(Confidence::Bounded),
         one("clock-ramp", Cause::Clock, vitals::clock_ramp).confidence(Confidence::Bounded),
         one("idle-power", Cause::Launches, vitals::idle_power).confidence(Confidence::Guessed),
+        one("stretched-kernels", Cause::Tenant, kernels::stretched)
+            .rows(Rows::Kernels(&[Family::Gemm, Family::Elementwise, Family::CopyLayout]))
+            .confidence(Confidence::Bounded),
         one("other-tenant", Cause::Tenant, vitals::other_tenant).confidence(Confidence::Guessed),
         each("ncu-*", Cause::Kernels, kernels::ncu_rules).counted().confidence(Confidence::Bounded),
         one("step-tail", Cause::Steps, steps::long_tail).rows(Rows::Steps),

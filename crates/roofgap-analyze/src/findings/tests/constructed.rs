@@ -54,7 +54,7 @@ pub(super) fn shape(name: &str, blocks: u64, total_ns: i64) -> ShapeUse {
         shared_bytes: 1024,
         calls: 1000,
         total_ns,
-        shared_ns: 0,
+        ..ShapeUse::default()
     }
 }
 

@@ -7,6 +7,7 @@ use crate::counters::Bound;
 use crate::findings::OtherWork;
 use crate::findings::RULES;
 use crate::findings::evidence::{CommunicationUse, CopyUse, DeviceUse, ShapeUse, SyncUse};
+use crate::names::Family;
 use crate::result::*;
 use roofgap_trace::OpKind;
 
@@ -51,6 +52,53 @@ fn a_gap_that_is_no_limit_is_listed_where_nothing_saves_as_much() {
     assert!(!found(15, 14), "the copies save nearly as much");
     assert!(!found(8, 0), "too little");
     assert!(found(30, 28), "a limit");
+}
+
+/// The launching thread is in a function for some ms of the idle time.
+fn idle_in(function: &str, kind: HostKind, ms: i64) -> Vec<Finding> {
+    let (mut stage, mut evidence) = launches();
+    let function = HostFunction {
+        function: function.to_owned(),
+        file: None,
+        line: None,
+        part: None,
+        kind,
+        self_ns: ms * MS,
+        idle_ns: ms * MS,
+        device_wait_ns: 0,
+        samples: None,
+        interval_ns: None,
+        mostly: None,
+    };
+    stage.idle_detail.host_work_ns = 20 * MS;
+    let longest = LaunchGap { ns: 20 * MS, kind: OpKind::Kernel, name: "big_gemm".into() };
+    evidence.other_work = Some(OtherWork { gaps: 1, longest, within: None });
+    let host_idle = Some(HostIdle { idle_ns: 65 * MS, ..HostIdle::default() });
+    run(Stage { host: vec![function], host_idle, ..stage }, evidence)
+}
+
+#[test]
+fn waits_of_a_person_and_of_an_unknown_thread_are_no_findings_of_their_own() {
+    let found = |function: &str, kind| {
+        let found = idle_in(function, kind, 40);
+        (ids(&found).iter().any(|id| id.starts_with("idle-")), ids(&found).contains(&"host-gaps"))
+    };
+    assert_eq!(found("poll", HostKind::Sleep), (true, false));
+    assert_eq!(found("getc", HostKind::Input), (false, false));
+    assert_eq!(found("run", HostKind::Descheduled), (true, false));
+    assert_eq!(found(roofgap_trace::NOT_RUNNING, HostKind::Descheduled), (false, true));
+}
+
+#[test]
+fn a_small_gap_is_left_out_where_a_guess_could_save_more() {
+    let found = |blocks: u64| {
+        let (mut stage, mut evidence) = idle(Idle { launch_ns: 15 * MS, ..Idle::default() });
+        (stage.busy_ns, stage.kernel_ns) = (Some(85 * MS), Some(85 * MS));
+        evidence.shapes = vec![shape("serial", blocks, 30 * MS)];
+        ids(&run(stage, evidence)).first().map(|id| (*id).to_owned())
+    };
+    assert_eq!(found(1).as_deref(), Some("small-kernels"));
+    assert_eq!(found(1000).as_deref(), Some("launch-bound"));
 }
 
 /// A busy stage with one changed piece of evidence.
@@ -120,24 +168,7 @@ const CASES: &[Case] = &[
         assert_eq!(found[0].id == "graphs-whole", is, "it comes before others");
         found
     }),
-    ("idle-*", |is| {
-        let (stage, evidence) = launches();
-        let sleep = HostFunction {
-            function: "poll".to_owned(),
-            file: Some("server.py".to_owned()),
-            line: Some(7),
-            part: None,
-            kind: HostKind::Sleep,
-            self_ns: if is { 40 * MS } else { MS },
-            idle_ns: 40 * MS,
-            device_wait_ns: 0,
-            samples: None,
-            interval_ns: None,
-            mostly: None,
-        };
-        let host_idle = Some(HostIdle { idle_ns: 65 * MS, ..HostIdle::default() });
-        run(Stage { host: vec![sleep], host_idle, ..stage }, evidence)
-    }),
+    ("idle-*", |is| idle_in("poll", HostKind::Sleep, if is { 40 } else { 1 })),
     ("launch-bound", |is| {
         let (stage, evidence) = if is { launches() } else { busy() };
         run(stage, evidence)
@@ -274,6 +305,13 @@ const CASES: &[Case] = &[
         let whole = MeterEnergy { run: EnergyRun::Profiled, idle_in_context: true, ..MeterEnergy::default() };
         let vitals = Vitals { energy: Some(whole), ..Vitals::default() };
         findings(&Analysis { vitals: Some(vitals), ..analysis(stage) }, &[evidence])
+    }),
+    ("stretched-kernels", |is| {
+        let (stage, mut evidence) = busy();
+        let shortest_ns = if is { 6_000 } else { 60_000 };
+        let slow = ShapeUse { shortest_ns, family: Family::Elementwise, ..shape("add", 1000, 98 * MS) };
+        evidence.shapes = vec![slow];
+        run(stage, evidence)
     }),
     ("other-tenant", |is| limited(0.0, if is { 40.0 } else { 1.0 })),
     ("ncu-*", |is| {
