@@ -7,8 +7,8 @@ use super::rows::{BlockNames, Rows, ThreadKey, ThreadRow};
 use crate::model::MOST_DEVICES;
 use crate::vitals::Readings;
 use crate::{
-    Call, CallClass, Device, DeviceId, GpuOp, HostSpan, LossKind, MemoryKind, NameId, Ns, OpKind, Process,
-    ProcessId, Range, RangeStyle, Thread, ThreadId, Trace,
+    Call, CallClass, Collective, Device, DeviceId, GpuOp, HostSpan, LossKind, MemoryKind, NameId, Ns, OpKind,
+    ProcessId, Range, RangeStyle, ThreadId, Trace,
 };
 use rustc_hash::FxHashMap;
 
@@ -98,17 +98,12 @@ impl<'t> Merge<'t> {
         let first = trace.cpu_ops.len();
         self.shapes.add(&rows.shapes, first, |name| names.get(name, trace));
         for row in &rows.cpu_ops {
-            let (thread, _) = at(&threads, row.thread);
+            let (thread, _) = threads[row.thread as usize];
             let name = names.get(row.name, self.trace);
             self.trace.cpu_ops.push(row.start, row.end, name, thread);
         }
-        let text = |row: &ThreadRow| rows.names.get(row.name as usize).map_or("", |n| n);
-        let ranges = rows.ranges.iter().map(|row| {
-            let (domain, name) = domain_and_name(text(row));
-            (row, domain, name)
-        });
         let range = |row: &ThreadRow, domain: NameId, name: NameId| {
-            let (thread, process) = at(&threads, row.thread);
+            let (thread, process) = threads[row.thread as usize];
             Range {
                 start: row.start,
                 end: row.end,
@@ -121,20 +116,17 @@ impl<'t> Merge<'t> {
                 open: false,
             }
         };
-        for (row, domain, name) in ranges {
-            let domain = self.trace.names.intern(domain);
-            let name = self.trace.names.intern(name);
+        for row in &rows.ranges {
+            let (domain, name) = domain_and_name(names.text(row.name));
+            let (domain, name) = (self.trace.names.intern(domain), self.trace.names.intern(name));
             self.trace.ranges.rows.push(range(row, domain, name));
         }
         // A name is looked at once in a block: there are far fewer names than frames.
         let mut known: Vec<Option<NamedFrame>> = vec![None; rows.names.len()];
         for row in &rows.frames {
-            let Some(slot) = known.get_mut(row.name as usize) else {
-                continue;
-            };
-            let NamedFrame { frame, step, module } =
-                *slot.get_or_insert_with(|| NamedFrame::of(text(row), self.trace));
-            let (thread, _) = at(&threads, row.thread);
+            let NamedFrame { frame, step, module } = *known[row.name as usize]
+                .get_or_insert_with(|| NamedFrame::of(names.text(row.name), self.trace));
+            let (thread, _) = threads[row.thread as usize];
             self.trace.stacks.spans.push(HostSpan { thread, start: row.start, end: row.end, frame });
             if let Some((domain, name)) = step {
                 self.trace.ranges.rows.push(range(row, domain, name));
@@ -165,7 +157,7 @@ impl<'t> Merge<'t> {
             };
             let memory = match row.kind {
                 OpKind::Kernel | OpKind::Graph => Default::default(),
-                _ => memory_kinds(rows.names.get(row.name as usize).map_or("", |n| n)),
+                _ => memory_kinds(names.text(row.name)),
             };
             let op = GpuOp {
                 kind: row.kind,
@@ -181,8 +173,9 @@ impl<'t> Merge<'t> {
                 graph_node: row.graph_node,
                 memory,
             };
-            if let Some((_, row)) = collective {
-                let collective = row.resolve(names, self.trace);
+            if let Some((_, own)) = collective {
+                let group = names.get(own.group.0, self.trace);
+                let collective = Collective { group, name: names.get(own.name.0, self.trace), ..*own };
                 let row = self.trace.ops.len() as u32;
                 self.trace.ops.collectives.insert(row, collective);
             }
@@ -207,14 +200,9 @@ impl<'t> Merge<'t> {
     fn add_calls(&mut self, rows: &Rows, threads: &[(ThreadId, ProcessId)], names: &mut BlockNames<'_>) {
         let mut classes: Vec<Option<CallClass>> = vec![None; rows.names.len()];
         for row in &rows.calls {
-            let (thread, process) = at(threads, row.thread);
-            let class = match classes.get_mut(row.name as usize) {
-                Some(known) => {
-                    let name = || CallClass::of(rows.names.get(row.name as usize).map_or("", |n| n));
-                    *known.get_or_insert_with(name)
-                }
-                None => CallClass::Other,
-            };
+            let (thread, process) = threads[row.thread as usize];
+            let class =
+                *classes[row.name as usize].get_or_insert_with(|| CallClass::of(names.text(row.name)));
             let call = Call {
                 start: row.start,
                 end: row.end,
@@ -345,8 +333,7 @@ impl<'t> Merge<'t> {
             let number = pid.parse::<i64>().ok();
             // A process that is no number goes by its text.
             let name = named.map_or(if number.is_none() { pid } else { "" }, |name| name);
-            let name = self.trace.names.intern(name);
-            self.trace.processes.push(Process { pid: number.unwrap_or(0) as u32, name });
+            self.trace.add_process(number.unwrap_or(0) as u32, name);
         }
         for (key, process) in &self.threads {
             let named = self.thread_names.get(key);
@@ -354,8 +341,7 @@ impl<'t> Merge<'t> {
             // So does a thread whose number is a pointer.
             let small = number.and_then(|n| u32::try_from(n).ok());
             let name = named.map_or(if small.is_none() { &key.tid } else { "" }, |name| name);
-            let name = self.trace.names.intern(name);
-            self.trace.threads.push(Thread { process: *process, tid: number.unwrap_or(0) as u32, name });
+            self.trace.add_thread(*process, number.unwrap_or(0) as u32, name);
         }
     }
 
@@ -403,10 +389,6 @@ impl Launching {
         let found = index.get(begin..end.max(begin)).and_then(|same| same.last()).or(index.get(begin));
         found.filter(|(c, _, _)| *c == correlation).map_or(self.otherwise, |&(_, _, process)| process)
     }
-}
-
-fn at(threads: &[(ThreadId, ProcessId)], thread: u32) -> (ThreadId, ProcessId) {
-    threads.get(thread as usize).copied().unwrap_or_default()
 }
 
 /// Splits `LLM@prefill` into domain `LLM` and name `prefill`, as NVTX has them; other names with `@` stay whole.
