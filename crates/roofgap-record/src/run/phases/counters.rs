@@ -170,21 +170,19 @@ fn measure(
     rank: &MeasuredRank,
 ) -> Result<(), AttemptError> {
     let folder = context.run_dir.folder("ncu")?;
-    let request = request(tool, program, timeline, &plan, stages, rank);
+    let (options, notes) = request(tool, program, timeline, &plan, stages, rank);
     let engine = program.engine();
     let start = engine.as_ref().map(|_| start_limit(context.config, unwatched_time(context)));
-    let commands = commands(tool, program, &request.options, start, rank)?;
-    for note in &request.notes {
-        context.note(note.clone());
-    }
-    for option in commands.left_out.clone() {
+    let commands = commands(tool, program, &options, start, rank)?;
+    notes.into_iter().for_each(|note| context.note(note));
+    for option in &commands.left_out {
         context.warn(option);
     }
     // By function name ncu also measures kernels outside the plan, so their count says nothing about the plan.
-    let expected = (request.options.name_base == NameBase::Mangled).then_some(plan.expected_launches);
+    let expected = (options.name_base == NameBase::Mangled).then_some(plan.expected_launches);
     let watcher = until_complete(expected, context.config.run.counter_budget.0, engine.is_some());
     let outcome = context.run_watched(&commands.measure, Some(watcher))?;
-    let report = request.options.report();
+    let report = options.report();
     if !context.output(&report) {
         return Err(nothing_measured(&folder, &outcome, engine.as_deref()));
     }
@@ -316,13 +314,7 @@ fn import(context: &mut PhaseContext<'_>, command: &PhaseCommand, csv: &Path) ->
     Err(AttemptError::after(why, &outcome))
 }
 
-/// ncu options for a plan, with notes on them.
-struct Request {
-    options: NcuProfile,
-    notes: Vec<String>,
-}
-
-/// Builds the ncu options for a plan.
+/// Builds the ncu options for a plan, with notes on them.
 fn request(
     tool: &Ncu,
     program: &Program,
@@ -330,7 +322,7 @@ fn request(
     plan: &Plan,
     stages: &StageSet,
     rank: &MeasuredRank,
-) -> Request {
+) -> (NcuProfile, Vec<String>) {
     let mut notes = Vec::new();
     let trace = &timeline.input.trace;
     let (kernels, name_base) = names(&program.layout, timeline.tool, plan, &mut notes);
@@ -354,7 +346,7 @@ fn request(
         metrics,
         ..base_options(program)
     };
-    Request { options, notes }
+    (options, notes)
 }
 
 /// Builds the ncu options that do not depend on a timeline: no kernels, ranges or metrics.
@@ -549,7 +541,7 @@ fn export_stage(
 fn split(raw: &Path, to: &Path, stage_of: &[Option<String>], stage: &str) -> Result<usize, csv::Error> {
     // Messages of ncu may precede the table.
     let text = std::fs::read_to_string(raw)?;
-    let table = text.find("\"ID\",").map_or(text.as_str(), |at| text.get(at..).unwrap_or_default());
+    let table = text.find("\"ID\",").map_or(text.as_str(), |at| &text[at..]);
     let mut reader =
         csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(table.as_bytes());
     let mut writer =

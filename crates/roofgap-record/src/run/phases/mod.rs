@@ -203,7 +203,7 @@ pub(crate) fn run_phase(
     let is_counted = matches!(name, PhaseName::Counters | PhaseName::Baseline)
         || context.config.profiling.native.counters_us.is_some();
     let vitals = gpu.filter(is_wanted);
-    let vitals = vitals.map(|ready| Sampler::vitals(ready.program.executable(), &file, is_counted));
+    let vitals = vitals.map(|ready| Sampler::vitals(&ready.program.executable, &file, is_counted));
     let end = (phase.run)(context, found);
     if let Some(vitals) = vitals {
         found.no_vitals |= !vitals.end(context);

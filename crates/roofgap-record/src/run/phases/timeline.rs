@@ -114,7 +114,7 @@ pub const PHASE: Phase = Phase {
         for recorder in recorders {
             match (recorder, &tools.nsys, &tools.native) {
                 (Recorder::Nsys, Ok(nsys), _) => {
-                    let commands = nsys_commands(nsys, program, Gating::Configured)?;
+                    let commands = nsys_commands(nsys, program, true)?;
                     described.notes.extend(commands.left_out);
                     described.commands.extend([commands.record, commands.export]);
                     described.commands.extend(commands.stats.map(|(stats, _)| stats));
@@ -226,15 +226,6 @@ fn no_recording(cancelled: bool, attempted: bool, failures: Vec<(Recorder, Attem
     AttemptError { log_tail, ..AttemptError::new(why) }
 }
 
-/// Gating of a recording by `profiling.nsys.nvtx_capture`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Gating {
-    /// On, if configured.
-    Configured,
-    /// Off.
-    Off,
-}
-
 /// The commands of a recording with nsys.
 struct NsysCommands {
     record: PhaseCommand,
@@ -258,12 +249,12 @@ impl NsysCommands {
 /// Number of the signal that nsys sends to the program after the capture range.
 const SIGTERM: i32 = 15;
 
-/// Describes the commands of a recording.
-fn nsys_commands(nsys: &Nsys, program: &Program, gating: Gating) -> Result<NsysCommands, Error> {
+/// Describes the commands of a recording, gated by `profiling.nsys.nvtx_capture` only where it `may_be_gated`.
+fn nsys_commands(nsys: &Nsys, program: &Program, may_be_gated: bool) -> Result<NsysCommands, Error> {
     let (config, layout) = (&program.config, &program.layout);
     let mut profile = nsys_options(config, layout)?;
     let mut log = "nsys";
-    if gating == Gating::Off {
+    if !may_be_gated {
         profile.capture_range = None;
         log = "nsys-ungated";
     }
@@ -311,7 +302,7 @@ fn record_with_nsys(
     nsys: &Nsys,
     program: &Program,
 ) -> Result<Input, AttemptError> {
-    let gated = nsys_commands(nsys, program, Gating::Configured)?;
+    let gated = nsys_commands(nsys, program, true)?;
     if let Some(note) = context.config.profiling.nsys.gate_note() {
         context.note(note);
     }
@@ -321,7 +312,7 @@ fn record_with_nsys(
                 && !gated.profile.report().exists()
                 && !context.is_cancelled() =>
         {
-            let ungated = nsys_commands(nsys, program, Gating::Off)?;
+            let ungated = nsys_commands(nsys, program, false)?;
             let input = run_nsys(context, &ungated)?;
             let gate = gated.profile.capture_range.as_ref().map(|gate| gate.range.to_string());
             context.note(format!(
