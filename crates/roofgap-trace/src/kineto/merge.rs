@@ -14,8 +14,9 @@ use rustc_hash::FxHashMap;
 
 /// What a reading adds to a trace. Ids of processes and threads are handed out at once; what they are called, which process
 /// launched an operation and what the time base is, is known only at the end.
-pub struct Merge<'t> {
-    trace: &'t mut Trace,
+#[derive(Default)]
+pub struct Merge {
+    trace: Trace,
     /// Number of rows before this input.
     first_op: usize,
     first_call: usize,
@@ -44,8 +45,9 @@ pub struct Merge<'t> {
     pub events: u64,
 }
 
-impl<'t> Merge<'t> {
-    pub fn new(trace: &'t mut Trace) -> Self {
+impl Merge {
+    /// Continues a trace.
+    pub fn new(trace: Trace) -> Self {
         Self {
             first_op: trace.ops.len(),
             first_call: trace.calls.len(),
@@ -54,20 +56,7 @@ impl<'t> Merge<'t> {
             first_module: trace.modules.len(),
             first_span: trace.stacks.spans.len(),
             trace,
-            processes: Vec::new(),
-            threads: Vec::new(),
-            process_ids: FxHashMap::default(),
-            thread_ids: FxHashMap::default(),
-            process_names: FxHashMap::default(),
-            thread_names: FxHashMap::default(),
-            devices: Vec::new(),
-            node_names: Vec::new(),
-            sequences: Sequences::default(),
-            shapes: Shapes::default(),
-            readings: Readings::default(),
-            whole_micros: 0,
-            known: 0,
-            events: 0,
+            ..Self::default()
         }
     }
 
@@ -94,12 +83,12 @@ impl<'t> Merge<'t> {
         self.add_ops(rows, &mut names);
         self.add_calls(rows, &threads, &mut names);
         self.sequences.add(&rows.sequences, self.trace.cpu_ops.len());
-        let trace = &mut *self.trace;
+        let trace = &mut self.trace;
         let first = trace.cpu_ops.len();
         self.shapes.add(&rows.shapes, first, |name| names.get(name, trace));
         for row in &rows.cpu_ops {
             let (thread, _) = threads[row.thread as usize];
-            let name = names.get(row.name, self.trace);
+            let name = names.get(row.name, &mut self.trace);
             self.trace.cpu_ops.push(row.start, row.end, name, thread);
         }
         let range = |row: &ThreadRow, domain: NameId, name: NameId| {
@@ -125,7 +114,7 @@ impl<'t> Merge<'t> {
         let mut known: Vec<Option<NamedFrame>> = vec![None; rows.names.len()];
         for row in &rows.frames {
             let NamedFrame { frame, step, module } = *known[row.name as usize]
-                .get_or_insert_with(|| NamedFrame::of(names.text(row.name), self.trace));
+                .get_or_insert_with(|| NamedFrame::of(names.text(row.name), &mut self.trace));
             let (thread, _) = threads[row.thread as usize];
             self.trace.stacks.spans.push(HostSpan { thread, start: row.start, end: row.end, frame });
             if let Some((domain, name)) = step {
@@ -163,7 +152,7 @@ impl<'t> Merge<'t> {
                 kind: row.kind,
                 start: row.start,
                 end: row.end,
-                name: names.get_demangled(row.name, self.trace),
+                name: names.get_demangled(row.name, &mut self.trace),
                 device: DeviceId(device as u16),
                 stream: row.stream,
                 process: ProcessId::default(),
@@ -174,13 +163,13 @@ impl<'t> Merge<'t> {
                 memory,
             };
             if let Some((_, own)) = collective {
-                let group = names.get(own.group.0, self.trace);
-                let collective = Collective { group, name: names.get(own.name.0, self.trace), ..*own };
+                let group = names.get(own.group.0, &mut self.trace);
+                let collective = Collective { group, name: names.get(own.name.0, &mut self.trace), ..*own };
                 let row = self.trace.ops.len() as u32;
                 self.trace.ops.collectives.insert(row, collective);
             }
             if let Some((_, name)) = node_name {
-                self.node_names.push((self.trace.ops.len(), names.get(*name, self.trace)));
+                self.node_names.push((self.trace.ops.len(), names.get(*name, &mut self.trace)));
             }
             self.trace.ops.push(op);
         }
@@ -188,7 +177,7 @@ impl<'t> Merge<'t> {
 
     /// Gives the names of nodes to the nodes, which all launches of a graph share.
     fn name_nodes(&mut self) {
-        let Trace { ops, graph_nodes, .. } = &mut *self.trace;
+        let Trace { ops, graph_nodes, .. } = &mut self.trace;
         for (row, name) in &self.node_names {
             let (process, node) = (ops.process.get(*row).copied().unwrap_or_default(), ops.graph_node(*row));
             if graph_nodes.stack_of(process, node).is_none() {
@@ -206,7 +195,7 @@ impl<'t> Merge<'t> {
             let call = Call {
                 start: row.start,
                 end: row.end,
-                name: names.get(row.name, self.trace),
+                name: names.get(row.name, &mut self.trace),
                 class,
                 process,
                 thread,
@@ -237,7 +226,7 @@ impl<'t> Merge<'t> {
     }
 
     /// Completes what needed the whole file: devices, launching processes, names, the time base.
-    pub fn finish(mut self, header: &Header) {
+    pub fn finish(mut self, header: &Header) -> Trace {
         if header.distributed.is_some() {
             self.trace.distributed.clone_from(&header.distributed);
         }
@@ -246,9 +235,9 @@ impl<'t> Merge<'t> {
         self.name_nodes();
         self.name_processes_and_threads();
         self.shift(header.base);
-        std::mem::take(&mut self.readings).settle(header.base, self.trace);
-        self.sequences.link(self.trace);
-        self.shapes.link(self.trace);
+        std::mem::take(&mut self.readings).settle(header.base, &mut self.trace);
+        self.sequences.link(&mut self.trace);
+        self.shapes.link(&mut self.trace);
         for option in &header.options {
             self.trace.losses.add(*option, 1);
         }
@@ -263,6 +252,7 @@ impl<'t> Merge<'t> {
         if self.has_process(&["Ascend Hardware"]) {
             self.trace.losses.add_message(LossKind::OtherDevice, "Ascend NPU", 1);
         }
+        self.trace
     }
 
     fn place_on_devices(&mut self, header: &Header) {
@@ -281,8 +271,8 @@ impl<'t> Merge<'t> {
         let mut undescribed = 0;
         for device in self.trace.ops.device.iter_mut().skip(self.first_op) {
             let position = device.index();
-            undescribed += u64::from(!described.get(position).copied().unwrap_or(false));
-            *device = ids.get(position).copied().unwrap_or_default();
+            undescribed += u64::from(!described[position]);
+            *device = ids[position];
         }
         self.trace.losses.add(LossKind::OpNoDevice, undescribed);
     }
@@ -293,7 +283,7 @@ impl<'t> Merge<'t> {
             return;
         }
         let calls = &self.trace.calls;
-        let processes = calls.process.get(self.first_call..).unwrap_or_default();
+        let processes = &calls.process[self.first_call..];
         let first = processes.first().copied();
         let launching = match first {
             Some(otherwise) if processes.iter().all(|&process| process == otherwise) => {
@@ -301,14 +291,8 @@ impl<'t> Merge<'t> {
             }
             Some(otherwise) => {
                 let rows = self.first_call..calls.len();
-                let starts = calls.start.get(rows.clone()).unwrap_or_default();
-                let correlations = calls.correlation.get(rows).unwrap_or_default();
-                let mut index: Vec<(u32, Ns, ProcessId)> = correlations
-                    .iter()
-                    .zip(starts)
-                    .zip(processes)
-                    .map(|((&correlation, &start), &process)| (correlation, start, process))
-                    .collect();
+                let launch = |row: usize| (calls.correlation[row], calls.start[row], calls.process[row]);
+                let mut index: Vec<(u32, Ns, ProcessId)> = rows.map(launch).collect();
                 index.sort_unstable();
                 Launching { index, otherwise }
             }
@@ -350,7 +334,7 @@ impl<'t> Merge<'t> {
         if base == 0 {
             return;
         }
-        let trace = &mut *self.trace;
+        let trace = &mut self.trace;
         let columns = [
             (&mut trace.ops.start, self.first_op),
             (&mut trace.ops.end, self.first_op),
