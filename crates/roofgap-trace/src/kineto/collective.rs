@@ -30,9 +30,7 @@ impl<'a> CollectiveText<'a> {
     }
 
     pub fn set(&mut self, field: usize, value: Option<&'a [u8]>) {
-        if let Some(text) = self.0.get_mut(field) {
-            *text = value;
-        }
+        self.0[field] = value;
     }
 
     /// Keeps it, with names of the block, for the operation that is added next.
