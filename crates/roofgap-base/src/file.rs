@@ -111,7 +111,7 @@ pub fn copy_hashed(from: &mut impl Read, to: &mut impl Write) -> io::Result<File
     loop {
         let part = match from.read(&mut buffer) {
             Ok(0) => break,
-            Ok(count) => buffer.get(..count).unwrap_or_default(),
+            Ok(count) => &buffer[..count],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };

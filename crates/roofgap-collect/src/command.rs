@@ -220,7 +220,7 @@ pub fn word_of_text(text: &str) -> OsString {
             .filter(|_| *first == b'%')
             .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
         bytes.push(value.unwrap_or(*first));
-        rest = if value.is_some() { after.get(2..).unwrap_or_default() } else { after };
+        rest = if value.is_some() { &after[2..] } else { after };
     }
     OsString::from_vec(bytes)
 }

@@ -119,19 +119,6 @@ impl NsysProfile {
     }
 }
 
-#[cfg(test)]
-fn test_nsys(version: &str, options: &str, reports: &[&str]) -> Nsys {
-    use crate::tool::{Help, ImporterState, Version};
-    Nsys {
-        path: "/opt/nsys".into(),
-        version: Version::find(version),
-        profile: Help::parse(options),
-        export: Help::parse("\t-l, --lazy=\n\t-q, --quiet=\n"),
-        reports: reports.iter().map(|&name| name.to_owned()).collect(),
-        importer: ImporterState::Unknown { why: String::new() },
-    }
-}
-
 /// Builds `nsys export` of a report to SQLite.
 pub fn export(nsys: &Nsys, report: &Path, sqlite: &Path) -> CommandLine {
     let mut line = CommandLine::new(&nsys.path).args(["export", "--type=sqlite", "--force-overwrite=true"]);
@@ -164,23 +151,31 @@ pub struct KernelSummary {
 
 /// Returns the kernel summary of this nsys; `None` if it has none.
 pub fn kernel_summary(nsys: &Nsys, base: &Path) -> Option<KernelSummary> {
-    let lists = |name: &str| nsys.reports.iter().any(|report| report == name);
-    let report = match () {
-        () if lists("cuda_gpu_kern_sum") || nsys.reports.is_empty() => "cuda_gpu_kern_sum",
-        () if lists("gpukernsum") => "gpukernsum",
-        () => return None,
-    };
+    let is_listed = |name: &&str| nsys.reports.is_empty() || nsys.reports.iter().any(|report| report == name);
+    let report = ["cuda_gpu_kern_sum", "gpukernsum"].into_iter().find(is_listed)?;
     Some(KernelSummary { report, file: with_suffix(base, &format!("_{report}.csv")) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tool::{Help, ImporterState, Version};
     use std::ffi::{OsStr, OsString};
     use std::path::Path;
 
     const OLD: &str = "\t--cuda-graph-trace=\n\n\t-t, --trace=\n\n\t   'cuda', 'nvtx', 'cublas', 'osrt'\n";
     const NEW: &str = "\t--cuda-graph-trace=\n\n\t--cuda-event-trace=\n\n\t--trace-fork-before-exec=\n\n\t-t, --trace=\n\n\t   'cuda', 'cuda-hw', 'nvtx', 'osrt'\n";
+
+    fn test_nsys(version: &str, options: &str, reports: &[&str]) -> Nsys {
+        Nsys {
+            path: "/opt/nsys".into(),
+            version: Version::find(version),
+            profile: Help::parse(options),
+            export: Help::parse("\t-l, --lazy=\n\t-q, --quiet=\n"),
+            reports: reports.iter().map(|&name| name.to_owned()).collect(),
+            importer: ImporterState::Unknown { why: String::new() },
+        }
+    }
 
     fn program() -> CommandLine {
         CommandLine::new("python3").args(["run.py", "--n", "1"]).env("ROOFGAP_PHASE", "timeline")
@@ -248,11 +243,6 @@ mod tests {
         assert!(planned.command.to_string().contains("--trace=cuda,nvtx,cublas "), "{}", planned.command);
         assert_eq!(planned.left_out, ["--trace=python-gil: not supported by this nsys"]);
     }
-}
-
-#[cfg(test)]
-mod export_tests {
-    use super::{test_nsys, *};
 
     #[test]
     fn export_and_stats() {

@@ -10,7 +10,7 @@
 use roofgap_analyze::{Analyzed, Family, family};
 use roofgap_collect::command::NvtxRange;
 use roofgap_trace::sqlite::{Database, Tables};
-use roofgap_trace::{NameId, OpKind, ReadError, ShapeId, Trace, native};
+use roofgap_trace::{NameId, OpKind, ReadError, Trace, native};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -36,48 +36,26 @@ pub struct LaunchGroup {
     pub launches: u64,
 }
 
-/// Stage, kernel, grid and block.
-type Key<'a> = (usize, &'a str, [u32; 3], [u32; 3]);
-
 /// Groups the launches of every stage, or of the whole program where there are no stages. Most time first within a stage.
 pub fn launch_groups(trace: &Trace, analyzed: &Analyzed) -> Vec<LaunchGroup> {
     let stages = &analyzed.analysis.stages;
-    let mut sums: HashMap<(usize, NameId, ShapeId), (i64, u64)> = HashMap::new();
+    let mut sums: HashMap<(usize, NameId, LaunchShape), (i64, u64)> = HashMap::new();
     let ops = &trace.ops;
-    for (op, _) in ops.kind.iter().enumerate().filter(|(_, kind)| **kind == OpKind::Kernel) {
+    for op in (0..ops.len()).filter(|op| ops.kind[*op] == OpKind::Kernel) {
         let stage = if stages.is_empty() { Some(0) } else { analyzed.stages.stage_of_op(op) };
-        let (Some(stage), Some(name), Some(shape)) = (stage, ops.name.get(op), ops.shape.get(op)) else {
-            continue;
-        };
-        let sum = sums.entry((stage, *name, *shape)).or_default();
-        sum.0 += ops.duration(op);
-        sum.1 += 1;
+        if let Some(stage) = stage {
+            // Launch shapes also differ in registers and shared memory; ncu distinguishes only grid and block.
+            let shape = ops.shape_of(op);
+            let sum = sums.entry((stage, ops.name[op], (shape.grid, shape.block))).or_default();
+            *sum = (sum.0 + ops.duration(op), sum.1 + 1);
+        }
     }
-    // Launch shapes also differ in registers and shared memory; ncu distinguishes only grid and block.
-    let mut merged: HashMap<Key<'_>, (i64, u64)> = HashMap::new();
-    for ((stage, name, shape), (total_ns, count)) in sums {
-        let launch = ops.shapes.get(shape.index()).copied().unwrap_or_default();
-        let sum = merged.entry((stage, trace.names.get(name), launch.grid, launch.block)).or_default();
-        sum.0 += total_ns;
-        sum.1 += count;
-    }
-    let mut found: Vec<(usize, LaunchGroup)> = merged
-        .into_iter()
-        .map(|((stage, kernel, grid, block), (total_ns, launches))| {
-            let name = stages.get(stage).map_or(WHOLE, |stage| &stage.name);
-            (
-                stage,
-                LaunchGroup {
-                    stage: name.to_owned(),
-                    kernel: kernel.to_owned(),
-                    grid,
-                    block,
-                    total_ns,
-                    launches,
-                },
-            )
-        })
-        .collect();
+    let group = |((stage, name, (grid, block)), (total_ns, launches)): ((usize, NameId, LaunchShape), _)| {
+        let kernel = trace.names.get(name).to_owned();
+        let name = stages.get(stage).map_or(WHOLE, |stage| &stage.name).to_owned();
+        (stage, LaunchGroup { stage: name, kernel, grid, block, total_ns, launches })
+    };
+    let mut found: Vec<(usize, LaunchGroup)> = sums.into_iter().map(group).collect();
     found.sort_by(|(a, x), (b, y)| {
         (a, y.total_ns, &x.kernel, x.grid, x.block).cmp(&(b, x.total_ns, &y.kernel, y.grid, y.block))
     });
@@ -402,11 +380,11 @@ fn stages(groups: &[LaunchGroup]) -> Vec<StageCover> {
 
 /// Lists the distinct launch shapes with their launches over all stages. ncu measures a shape once, whatever its stage.
 fn shapes(groups: &[LaunchGroup]) -> Vec<(&str, u64)> {
-    let mut by_shape: BTreeMap<(&str, [u32; 3], [u32; 3]), u64> = BTreeMap::new();
+    let mut by_shape: BTreeMap<(&str, LaunchShape), u64> = BTreeMap::new();
     for s in groups {
-        *by_shape.entry((&s.kernel, s.grid, s.block)).or_default() += s.launches;
+        *by_shape.entry((&s.kernel, (s.grid, s.block))).or_default() += s.launches;
     }
-    by_shape.into_iter().map(|((name, _, _), launches)| (name, launches)).collect()
+    by_shape.into_iter().map(|((name, _), launches)| (name, launches)).collect()
 }
 
 /// Lists the launch groups of a stage that are worth measuring, most time first.

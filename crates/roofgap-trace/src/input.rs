@@ -173,7 +173,7 @@ impl TemporaryCopy {
         loop {
             match inside.read(&mut buffer).map_err(|e| ReadError::damaged(path, "gzip file", e))? {
                 0 => return Ok(copy),
-                n => file.write_all(buffer.get(..n).unwrap_or_default()).map_err(no_room)?,
+                n => file.write_all(&buffer[..n]).map_err(no_room)?,
             }
         }
     }

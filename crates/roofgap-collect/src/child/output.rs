@@ -96,9 +96,9 @@ impl Log {
     fn take(&mut self, bytes: &[u8]) {
         self.seen = self.seen.saturating_add(bytes.len() as u64);
         let now = usize::try_from(self.head_room).unwrap_or(usize::MAX).min(bytes.len());
-        self.write(bytes.get(..now).unwrap_or_default());
+        self.write(&bytes[..now]);
         self.head_room -= now as u64;
-        let fresh = bytes.get(bytes.len().saturating_sub(self.keep)..).unwrap_or_default();
+        let fresh = &bytes[bytes.len().saturating_sub(self.keep)..];
         let excess = (self.last.len() + fresh.len()).saturating_sub(self.keep);
         self.last.drain(..excess.min(self.last.len()));
         self.last.extend(fresh);
@@ -118,13 +118,13 @@ impl Log {
                 } else {
                     String::new()
                 };
-                self.write(&[note.as_bytes(), last.get(from..).unwrap_or_default()].concat());
+                self.write(&[note.as_bytes(), &last[from..]].concat());
             }
         } else {
             left_out = self.seen - last.len() as u64;
         }
         let quoted = if self.file.is_some() { TAIL } else { self.keep };
-        let tail = last.get(last.len().saturating_sub(quoted)..).unwrap_or_default();
+        let tail = &last[last.len().saturating_sub(quoted)..];
         CapturedOutput {
             path: self.file.map(|(_, path)| path),
             bytes: self.seen,
@@ -158,7 +158,7 @@ pub fn drain<P: Read + AsFd>(
         match pipe.read(&mut buffer) {
             Ok(0) => break,
             Ok(count) => {
-                let bytes = buffer.get(..count).unwrap_or_default();
+                let bytes = &buffer[..count];
                 log.take(bytes);
                 flow.seen.fetch_add(count as u64, Ordering::Relaxed);
                 if let Some(line) = &mut line {

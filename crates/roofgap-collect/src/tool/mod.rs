@@ -391,7 +391,7 @@ fn long_options(heading: &str) -> Vec<String> {
     let Some(start) = heading.find("--") else {
         return Vec::new();
     };
-    let rest = heading.get(start..).unwrap_or_default();
+    let rest = &heading[start..];
     let letter = |c: char| c.is_ascii_alphanumeric() || c == '-';
     let end = rest.find(|c| !letter(c)).unwrap_or(rest.len());
     let (name, after) = rest.split_at(end);

@@ -11,6 +11,7 @@ use roofgap_base::exit::Exit;
 use roofgap_base::file::{read_document, write_atomic};
 use roofgap_collect::child::Cancel;
 use roofgap_collect::command::{CommandLine, folders_in_variable, word_of_text, word_text};
+use roofgap_collect::entries;
 use roofgap_collect::program::{Annotation, ProgramContext, Scripts};
 use roofgap_collect::watch::{
     ControlError, Hold, ProgramLock, Registry, Watched, WatchedProcess, ask, hold, status,
@@ -216,7 +217,10 @@ pub fn capture(
     }
     let samplers = Samplers::start(props, cancel)?;
     let mut processes = begin(&props.watched)?;
-    record(props, cancel, events, &mut processes, samplers)
+    write_run(props, cancel, events, |context| {
+        wait(context, props, &mut processes);
+        collect(context, props, &processes, samplers)
+    })
 }
 
 /// Samplers beside the program, and the folder of their captures until the run has one.
@@ -259,19 +263,13 @@ impl Samplers {
 
     /// Lists the captures of stacks and counters, and the vitals.
     pub(super) fn outputs(&self) -> Vec<PathBuf> {
-        self.files()
-            .filter(|file| file.extension().is_some_and(|end| end == "rgcap" || end == "jsonl"))
-            .collect()
-    }
-
-    fn files(&self) -> impl Iterator<Item = PathBuf> {
-        std::fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path())
+        let is_output = |file: &PathBuf| file.extension().is_some_and(|end| end == "rgcap" || end == "jsonl");
+        entries(&self.folder).into_iter().filter(is_output).collect()
     }
 
     fn are_ready(&self) -> bool {
-        let is_begun = |path: &PathBuf| path.extension().is_some_and(|end| end == "rgcap" || end == "jsonl");
-        self.files().filter(is_begun).count() + self.list.iter().filter(|sampler| sampler.has_ended()).count()
-            >= self.list.len()
+        let ended = self.list.iter().filter(|sampler| sampler.has_ended()).count();
+        self.outputs().len() + ended >= self.list.len()
     }
 
     /// Ends the sampling, and moves the captures and the vitals into the run directory.
@@ -279,7 +277,7 @@ impl Samplers {
         for sampler in self.list.drain(..) {
             sampler.end(context);
         }
-        for file in self.files() {
+        for file in entries(&self.folder) {
             let name = file.file_name().unwrap_or_default();
             let is_vitals = name == VITALS && context.run_dir.folder("vitals").is_ok();
             let to = if is_vitals { context.layout.vitals(NAME) } else { context.layout.native().join(name) };
@@ -359,19 +357,6 @@ fn arm(process: WatchedProcess, hold: Hold) -> Result<Recorded, ControlError> {
     Ok(Recorded { process, file: before.file, steps_before: before.steps, refused, _hold: hold })
 }
 
-fn record(
-    props: &CaptureProps,
-    cancel: &Cancel,
-    events: &mut dyn FnMut(Event<'_>),
-    processes: &mut Vec<Recorded>,
-    samplers: Samplers,
-) -> Result<Outcome, Error> {
-    write_run(props, cancel, events, |context| {
-        wait(context, props, processes);
-        collect(context, props, processes, samplers)
-    })
-}
-
 /// Writes the run directory of a part of a program: `fill` puts its recordings there, and the reports follow.
 pub(super) fn write_run(
     props: &CaptureProps,
@@ -394,22 +379,23 @@ pub(super) fn write_run(
     };
     let base = props.base.as_ref().unwrap_or(&session.composed.config.artifacts.stage2_dir);
     let run_dir = RunDir::create(base)?;
-    let repeat = repeat_command(&props.command_line);
+    let mut words = props.command_line.iter().map(|word| word_of_text(word));
+    let repeat = CommandLine::new(words.next().unwrap_or_default()).args(words).to_string();
     let mut context = PhaseContext::begin_session(&session, &run_dir, repeat, cancel, events)?;
     run_dir.folder("native")?;
-    for phase in ORDER.iter().filter(|phase| !phase.is_conclusion() && phase.name() != NAME) {
-        context.record.requested(phase.name(), false);
+    for phase in ORDER.iter().filter(|phase| !phase.is_conclusion && phase.name != NAME) {
+        context.record.requested(phase.name, false);
         let why = "a capture of a running program records its timeline only";
-        context.record.phase_ends(phase.name(), PhaseStatus::skipped(why));
+        context.record.phase_ends(phase.name, PhaseStatus::skipped(why));
     }
     context.begin(NAME, None);
     context.tool("native");
     let status = fill(&mut context);
     context.end(status);
     let mut found = Results::default();
-    for phase in ORDER.iter().filter(|phase| phase.is_conclusion()) {
+    for phase in ORDER.iter().filter(|phase| phase.is_conclusion) {
         // Its failure is in the record.
-        let _ = run_phase(*phase, &mut context, &mut found);
+        let _ = run_phase(phase, &mut context, &mut found);
     }
     let end = if context.is_cancelled() { Err(Stop::Cancelled) } else { Ok(()) };
     Ok(conclude(context, end, found))
@@ -527,12 +513,6 @@ fn take(context: &PhaseContext<'_>, file: &Path, is_cut: bool) -> std::io::Resul
         let _ = std::fs::remove_file(&source);
     }
     Ok(())
-}
-
-/// Quotes the command line for a shell.
-fn repeat_command(words: &[String]) -> String {
-    let mut words = words.iter().map(|word| word_of_text(word));
-    CommandLine::new(words.next().unwrap_or_default()).args(words).to_string()
 }
 
 /// Adds the requests in the account that `roofgap load --account` wrote to a run of `roofgap capture`.

@@ -14,8 +14,8 @@ use roofgap_base::error::Error;
 use roofgap_base::numbers::{counted, significant, time};
 use roofgap_base::stats::{median, median_f64};
 use roofgap_collect::child::Cancel;
-use roofgap_collect::process;
 use roofgap_collect::watch::{StepTime, WatchedProcess, ask_within, steps};
+use roofgap_collect::{entries, process};
 use roofgap_runs::run_dir::folder::write_json;
 use roofgap_runs::run_dir::{Layout, PhaseStatus};
 use roofgap_trace::native::older_segment;
@@ -322,8 +322,8 @@ fn take_ring(
             let file = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             file.starts_with(&name) && file.ends_with(".rgcap")
         };
-        let entries = fs::read_dir(props.watched.captures()).into_iter().flatten().flatten();
-        let Some(file) = entries.map(|entry| entry.path()).filter(own).max() else { continue };
+        let captures = entries(&props.watched.captures());
+        let Some(file) = captures.into_iter().rfind(own) else { continue };
         let to = to.join(file.file_name().unwrap_or_default());
         let mut copy = |from: &Path, to: &Path| {
             let size = fs::metadata(from).map_or(0, |facts| facts.len());

@@ -24,7 +24,7 @@ use roofgap_base::error::Error;
 pub struct Program {
     pub config: Config,
     /// This binary, which runs the embedded model and sends load.
-    executable: PathBuf,
+    pub executable: PathBuf,
     pub layout: Layout,
     files: ProgramFiles,
     module: Option<HydraModule>,
@@ -80,11 +80,6 @@ impl Program {
         let program = Self { config: config.clone(), executable, layout, files, module };
         program.command(PhaseName::Baseline, &program.layout.baseline_account())?;
         Ok(program)
-    }
-
-    /// Returns the path of this binary.
-    pub fn executable(&self) -> &Path {
-        &self.executable
     }
 
     /// Returns the command that samples the counters of all GPUs beside the native collector, until it is interrupted; `None` where none

@@ -389,7 +389,7 @@ fn quote(value: &str) -> String {
 
 fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.trim_end().lines().collect();
-    lines.get(lines.len().saturating_sub(count)..).unwrap_or_default().join("\n")
+    lines[lines.len().saturating_sub(count)..].join("\n")
 }
 
 /// Keys that turn a part of a configuration on or off, the one that wins first.

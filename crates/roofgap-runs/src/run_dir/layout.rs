@@ -74,8 +74,6 @@ files! {
     torch_other_account => "torch/workload.json";
     /// Folder of Nsight Compute.
     ncu => "ncu";
-    /// Plan for ncu and its result.
-    ncu_plan => "ncu/plan.json";
     /// ncu report of the whole plan, without its suffix.
     ncu_base => "ncu/plan";
     /// Raw page of the ncu report.

@@ -21,12 +21,12 @@ impl Block {
 
     /// Returns the text.
     pub fn text(&self) -> &[u8] {
-        self.room.get(..self.length).unwrap_or_default()
+        &self.room[..self.length]
     }
 
     /// Returns the text and the target of its rows.
     pub fn split(&mut self) -> (&[u8], &mut Rows) {
-        (self.room.get(..self.length).unwrap_or_default(), &mut self.rows)
+        (&self.room[..self.length], &mut self.rows)
     }
 }
 

@@ -1,9 +1,10 @@
 //! The collective that the framework attaches to a communication kernel.
 
-use super::rows::{BlockNames, CollectiveRow, Filler};
+use super::cursor::decode;
+use super::rows::Filler;
 use crate::decimal::unsigned;
 use crate::model::group_label;
-use crate::{Collective, Trace};
+use crate::{Collective, NameId};
 
 /// The arguments of a collective, as they are written.
 #[derive(Debug, Default)]
@@ -29,12 +30,10 @@ impl<'a> CollectiveText<'a> {
     }
 
     pub fn set(&mut self, field: usize, value: Option<&'a [u8]>) {
-        if let Some(text) = self.0.get_mut(field) {
-            *text = value;
-        }
+        self.0[field] = value;
     }
 
-    /// Keeps it for the operation that is added next.
+    /// Keeps it, with names of the block, for the operation that is added next.
     pub fn keep(&self, filler: &mut Filler<'a, '_>) {
         let [name, input, output, dtype, group_size, group, description, sequence, peer] = self.0;
         let Some(name) = name.filter(|name| !name.is_empty()) else {
@@ -43,10 +42,10 @@ impl<'a> CollectiveText<'a> {
         let element = dtype.and_then(element_bytes);
         let bytes = |elements: Option<&[u8]>| unsigned(elements?)?.checked_mul(element?);
         let small = |text: Option<&[u8]>| u32::try_from(unsigned(text?)?).ok();
-        let row = CollectiveRow {
-            name: filler.name(name),
-            group: group.map(|group| filler.name(group)),
-            description: description.map(|text| filler.name(text)),
+        let [group, description] = [group, description].map(|text| decode(text.unwrap_or_default()));
+        let collective = Collective {
+            name: NameId(filler.name(name)),
+            group: NameId(filler.composed(group_label(&group, &description))),
             group_size: small(group_size).unwrap_or(0),
             input_bytes: bytes(input),
             output_bytes: bytes(output),
@@ -54,24 +53,7 @@ impl<'a> CollectiveText<'a> {
             peer: small(peer),
         };
         let op = filler.rows.ops.len();
-        filler.rows.collectives.push((op, row));
-    }
-}
-
-impl CollectiveRow {
-    /// Resolves the names of the block.
-    pub fn resolve(&self, names: &mut BlockNames<'_>, trace: &mut Trace) -> Collective {
-        let group = self.group.map_or("", |group| names.text(group));
-        let described = self.description.map_or("", |text| names.text(text));
-        Collective {
-            group: trace.names.intern(&group_label(group, described)),
-            name: names.get(self.name, trace),
-            group_size: self.group_size,
-            input_bytes: self.input_bytes,
-            output_bytes: self.output_bytes,
-            sequence: self.sequence,
-            peer: self.peer,
-        }
+        filler.rows.collectives.push((op, collective));
     }
 }
 

@@ -7,15 +7,16 @@ use super::rows::{BlockNames, Rows, ThreadKey, ThreadRow};
 use crate::model::MOST_DEVICES;
 use crate::vitals::Readings;
 use crate::{
-    Call, CallClass, Device, DeviceId, GpuOp, HostSpan, LossKind, MemoryKind, NameId, Ns, OpKind, Process,
-    ProcessId, Range, RangeStyle, Thread, ThreadId, Trace,
+    Call, CallClass, Collective, Device, DeviceId, GpuOp, HostSpan, LossKind, MemoryKind, NameId, Ns, OpKind,
+    ProcessId, Range, RangeStyle, ThreadId, Trace,
 };
 use rustc_hash::FxHashMap;
 
 /// What a reading adds to a trace. Ids of processes and threads are handed out at once; what they are called, which process
 /// launched an operation and what the time base is, is known only at the end.
-pub struct Merge<'t> {
-    trace: &'t mut Trace,
+#[derive(Default)]
+pub struct Merge {
+    trace: Trace,
     /// Number of rows before this input.
     first_op: usize,
     first_call: usize,
@@ -44,8 +45,9 @@ pub struct Merge<'t> {
     pub events: u64,
 }
 
-impl<'t> Merge<'t> {
-    pub fn new(trace: &'t mut Trace) -> Self {
+impl Merge {
+    /// Continues a trace.
+    pub fn new(trace: Trace) -> Self {
         Self {
             first_op: trace.ops.len(),
             first_call: trace.calls.len(),
@@ -54,20 +56,7 @@ impl<'t> Merge<'t> {
             first_module: trace.modules.len(),
             first_span: trace.stacks.spans.len(),
             trace,
-            processes: Vec::new(),
-            threads: Vec::new(),
-            process_ids: FxHashMap::default(),
-            thread_ids: FxHashMap::default(),
-            process_names: FxHashMap::default(),
-            thread_names: FxHashMap::default(),
-            devices: Vec::new(),
-            node_names: Vec::new(),
-            sequences: Sequences::default(),
-            shapes: Shapes::default(),
-            readings: Readings::default(),
-            whole_micros: 0,
-            known: 0,
-            events: 0,
+            ..Self::default()
         }
     }
 
@@ -94,21 +83,16 @@ impl<'t> Merge<'t> {
         self.add_ops(rows, &mut names);
         self.add_calls(rows, &threads, &mut names);
         self.sequences.add(&rows.sequences, self.trace.cpu_ops.len());
-        let trace = &mut *self.trace;
+        let trace = &mut self.trace;
         let first = trace.cpu_ops.len();
         self.shapes.add(&rows.shapes, first, |name| names.get(name, trace));
         for row in &rows.cpu_ops {
-            let (thread, _) = at(&threads, row.thread);
-            let name = names.get(row.name, self.trace);
+            let (thread, _) = threads[row.thread as usize];
+            let name = names.get(row.name, &mut self.trace);
             self.trace.cpu_ops.push(row.start, row.end, name, thread);
         }
-        let text = |row: &ThreadRow| rows.names.get(row.name as usize).map_or("", |n| n);
-        let ranges = rows.ranges.iter().map(|row| {
-            let (domain, name) = domain_and_name(text(row));
-            (row, domain, name)
-        });
         let range = |row: &ThreadRow, domain: NameId, name: NameId| {
-            let (thread, process) = at(&threads, row.thread);
+            let (thread, process) = threads[row.thread as usize];
             Range {
                 start: row.start,
                 end: row.end,
@@ -121,20 +105,17 @@ impl<'t> Merge<'t> {
                 open: false,
             }
         };
-        for (row, domain, name) in ranges {
-            let domain = self.trace.names.intern(domain);
-            let name = self.trace.names.intern(name);
+        for row in &rows.ranges {
+            let (domain, name) = domain_and_name(names.text(row.name));
+            let (domain, name) = (self.trace.names.intern(domain), self.trace.names.intern(name));
             self.trace.ranges.rows.push(range(row, domain, name));
         }
         // A name is looked at once in a block: there are far fewer names than frames.
         let mut known: Vec<Option<NamedFrame>> = vec![None; rows.names.len()];
         for row in &rows.frames {
-            let Some(slot) = known.get_mut(row.name as usize) else {
-                continue;
-            };
-            let NamedFrame { frame, step, module } =
-                *slot.get_or_insert_with(|| NamedFrame::of(text(row), self.trace));
-            let (thread, _) = at(&threads, row.thread);
+            let NamedFrame { frame, step, module } = *known[row.name as usize]
+                .get_or_insert_with(|| NamedFrame::of(names.text(row.name), &mut self.trace));
+            let (thread, _) = threads[row.thread as usize];
             self.trace.stacks.spans.push(HostSpan { thread, start: row.start, end: row.end, frame });
             if let Some((domain, name)) = step {
                 self.trace.ranges.rows.push(range(row, domain, name));
@@ -165,13 +146,13 @@ impl<'t> Merge<'t> {
             };
             let memory = match row.kind {
                 OpKind::Kernel | OpKind::Graph => Default::default(),
-                _ => memory_kinds(rows.names.get(row.name as usize).map_or("", |n| n)),
+                _ => memory_kinds(names.text(row.name)),
             };
             let op = GpuOp {
                 kind: row.kind,
                 start: row.start,
                 end: row.end,
-                name: names.get_demangled(row.name, self.trace),
+                name: names.get_demangled(row.name, &mut self.trace),
                 device: DeviceId(device as u16),
                 stream: row.stream,
                 process: ProcessId::default(),
@@ -181,13 +162,14 @@ impl<'t> Merge<'t> {
                 graph_node: row.graph_node,
                 memory,
             };
-            if let Some((_, row)) = collective {
-                let collective = row.resolve(names, self.trace);
+            if let Some((_, own)) = collective {
+                let group = names.get(own.group.0, &mut self.trace);
+                let collective = Collective { group, name: names.get(own.name.0, &mut self.trace), ..*own };
                 let row = self.trace.ops.len() as u32;
                 self.trace.ops.collectives.insert(row, collective);
             }
             if let Some((_, name)) = node_name {
-                self.node_names.push((self.trace.ops.len(), names.get(*name, self.trace)));
+                self.node_names.push((self.trace.ops.len(), names.get(*name, &mut self.trace)));
             }
             self.trace.ops.push(op);
         }
@@ -195,7 +177,7 @@ impl<'t> Merge<'t> {
 
     /// Gives the names of nodes to the nodes, which all launches of a graph share.
     fn name_nodes(&mut self) {
-        let Trace { ops, graph_nodes, .. } = &mut *self.trace;
+        let Trace { ops, graph_nodes, .. } = &mut self.trace;
         for (row, name) in &self.node_names {
             let (process, node) = (ops.process.get(*row).copied().unwrap_or_default(), ops.graph_node(*row));
             if graph_nodes.stack_of(process, node).is_none() {
@@ -207,18 +189,13 @@ impl<'t> Merge<'t> {
     fn add_calls(&mut self, rows: &Rows, threads: &[(ThreadId, ProcessId)], names: &mut BlockNames<'_>) {
         let mut classes: Vec<Option<CallClass>> = vec![None; rows.names.len()];
         for row in &rows.calls {
-            let (thread, process) = at(threads, row.thread);
-            let class = match classes.get_mut(row.name as usize) {
-                Some(known) => {
-                    let name = || CallClass::of(rows.names.get(row.name as usize).map_or("", |n| n));
-                    *known.get_or_insert_with(name)
-                }
-                None => CallClass::Other,
-            };
+            let (thread, process) = threads[row.thread as usize];
+            let class =
+                *classes[row.name as usize].get_or_insert_with(|| CallClass::of(names.text(row.name)));
             let call = Call {
                 start: row.start,
                 end: row.end,
-                name: names.get(row.name, self.trace),
+                name: names.get(row.name, &mut self.trace),
                 class,
                 process,
                 thread,
@@ -249,7 +226,7 @@ impl<'t> Merge<'t> {
     }
 
     /// Completes what needed the whole file: devices, launching processes, names, the time base.
-    pub fn finish(mut self, header: &Header) {
+    pub fn finish(mut self, header: &Header) -> Trace {
         if header.distributed.is_some() {
             self.trace.distributed.clone_from(&header.distributed);
         }
@@ -258,9 +235,9 @@ impl<'t> Merge<'t> {
         self.name_nodes();
         self.name_processes_and_threads();
         self.shift(header.base);
-        std::mem::take(&mut self.readings).settle(header.base, self.trace);
-        self.sequences.link(self.trace);
-        self.shapes.link(self.trace);
+        std::mem::take(&mut self.readings).settle(header.base, &mut self.trace);
+        self.sequences.link(&mut self.trace);
+        self.shapes.link(&mut self.trace);
         for option in &header.options {
             self.trace.losses.add(*option, 1);
         }
@@ -275,6 +252,7 @@ impl<'t> Merge<'t> {
         if self.has_process(&["Ascend Hardware"]) {
             self.trace.losses.add_message(LossKind::OtherDevice, "Ascend NPU", 1);
         }
+        self.trace
     }
 
     fn place_on_devices(&mut self, header: &Header) {
@@ -293,8 +271,8 @@ impl<'t> Merge<'t> {
         let mut undescribed = 0;
         for device in self.trace.ops.device.iter_mut().skip(self.first_op) {
             let position = device.index();
-            undescribed += u64::from(!described.get(position).copied().unwrap_or(false));
-            *device = ids.get(position).copied().unwrap_or_default();
+            undescribed += u64::from(!described[position]);
+            *device = ids[position];
         }
         self.trace.losses.add(LossKind::OpNoDevice, undescribed);
     }
@@ -305,7 +283,7 @@ impl<'t> Merge<'t> {
             return;
         }
         let calls = &self.trace.calls;
-        let processes = calls.process.get(self.first_call..).unwrap_or_default();
+        let processes = &calls.process[self.first_call..];
         let first = processes.first().copied();
         let launching = match first {
             Some(otherwise) if processes.iter().all(|&process| process == otherwise) => {
@@ -313,14 +291,8 @@ impl<'t> Merge<'t> {
             }
             Some(otherwise) => {
                 let rows = self.first_call..calls.len();
-                let starts = calls.start.get(rows.clone()).unwrap_or_default();
-                let correlations = calls.correlation.get(rows).unwrap_or_default();
-                let mut index: Vec<(u32, Ns, ProcessId)> = correlations
-                    .iter()
-                    .zip(starts)
-                    .zip(processes)
-                    .map(|((&correlation, &start), &process)| (correlation, start, process))
-                    .collect();
+                let launch = |row: usize| (calls.correlation[row], calls.start[row], calls.process[row]);
+                let mut index: Vec<(u32, Ns, ProcessId)> = rows.map(launch).collect();
                 index.sort_unstable();
                 Launching { index, otherwise }
             }
@@ -345,8 +317,7 @@ impl<'t> Merge<'t> {
             let number = pid.parse::<i64>().ok();
             // A process that is no number goes by its text.
             let name = named.map_or(if number.is_none() { pid } else { "" }, |name| name);
-            let name = self.trace.names.intern(name);
-            self.trace.processes.push(Process { pid: number.unwrap_or(0) as u32, name });
+            self.trace.add_process(number.unwrap_or(0) as u32, name);
         }
         for (key, process) in &self.threads {
             let named = self.thread_names.get(key);
@@ -354,8 +325,7 @@ impl<'t> Merge<'t> {
             // So does a thread whose number is a pointer.
             let small = number.and_then(|n| u32::try_from(n).ok());
             let name = named.map_or(if small.is_none() { &key.tid } else { "" }, |name| name);
-            let name = self.trace.names.intern(name);
-            self.trace.threads.push(Thread { process: *process, tid: number.unwrap_or(0) as u32, name });
+            self.trace.add_thread(*process, number.unwrap_or(0) as u32, name);
         }
     }
 
@@ -364,7 +334,7 @@ impl<'t> Merge<'t> {
         if base == 0 {
             return;
         }
-        let trace = &mut *self.trace;
+        let trace = &mut self.trace;
         let columns = [
             (&mut trace.ops.start, self.first_op),
             (&mut trace.ops.end, self.first_op),
@@ -403,10 +373,6 @@ impl Launching {
         let found = index.get(begin..end.max(begin)).and_then(|same| same.last()).or(index.get(begin));
         found.filter(|(c, _, _)| *c == correlation).map_or(self.otherwise, |&(_, _, process)| process)
     }
-}
-
-fn at(threads: &[(ThreadId, ProcessId)], thread: u32) -> (ThreadId, ProcessId) {
-    threads.get(thread as usize).copied().unwrap_or_default()
 }
 
 /// Splits `LLM@prefill` into domain `LLM` and name `prefill`, as NVTX has them; other names with `@` stay whole.

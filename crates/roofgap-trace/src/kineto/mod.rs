@@ -50,8 +50,7 @@ pub fn looks_like(head: &[u8]) -> bool {
     }
 }
 
-/// Reads a PyTorch profiler trace, compressed or not, into `trace`. After an error `trace` has a part of it and must not
-/// be used.
+/// Reads a PyTorch profiler trace, compressed or not, into `trace`, which is empty after an error.
 pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
     read_divided(path, Division::default(), trace)
 }
@@ -60,7 +59,7 @@ pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
 pub fn read_divided(path: &Path, division: Division, trace: &mut Trace) -> Result<(), ReadError> {
     let blocks = Blocks::open(path).map_err(|e| ReadError::io(path, e))?;
     let is_packed = blocks.is_packed();
-    let mut merge = Merge::new(trace);
+    let mut merge = Merge::new(std::mem::take(trace));
     let header = run(blocks, division, &mut merge).map_err(|fault| match fault {
         Fault::Source(error) => ReadError::content(path, is_packed, error),
         Fault::Foreign(found) => ReadError::Unrecognised {
@@ -70,7 +69,7 @@ pub fn read_divided(path: &Path, division: Division, trace: &mut Trace) -> Resul
         },
         Fault::Broken(what) => ReadError::damaged(path, "PyTorch profiler trace", what),
     })?;
-    merge.finish(&header);
+    *trace = merge.finish(&header);
     let source = Source::new(path, SourceFormat::Kineto);
     trace.sources.push(Source { schema_version: header.schema_version, ..source });
     Ok(())

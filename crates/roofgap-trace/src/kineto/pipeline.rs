@@ -66,7 +66,7 @@ struct Feed {
 }
 
 /// Reads a whole document into `merge`; the answer is its header.
-pub fn run(blocks: Blocks, division: Division, merge: &mut Merge<'_>) -> Result<Header, Fault> {
+pub fn run(blocks: Blocks, division: Division, merge: &mut Merge) -> Result<Header, Fault> {
     let (give_free, free) = channel();
     let (give_parsed, parsed) = channel();
     let feed = Mutex::new(Feed { blocks, free, next: 0, failed: false });
@@ -132,7 +132,7 @@ fn work(feed: &Mutex<Feed>, give_parsed: &Sender<io::Result<Parsed>>) {
 fn assemble(
     parsed: &Receiver<io::Result<Parsed>>,
     give_free: &Sender<Block>,
-    merge: &mut Merge<'_>,
+    merge: &mut Merge,
 ) -> Result<Header, Fault> {
     let mut assembly = Assembly::new();
     let mut early = BTreeMap::new();
@@ -174,7 +174,7 @@ impl Assembly {
         Self { document: Document::new(), pending: Vec::new(), enough: 0, offset: 0, rows: Rows::default() }
     }
 
-    fn add(&mut self, parsed: &Parsed, merge: &mut Merge<'_>) -> Result<(), Fault> {
+    fn add(&mut self, parsed: &Parsed, merge: &mut Merge) -> Result<(), Fault> {
         let text = parsed.block.text();
         match &mut self.document.state {
             // The guess was right.
@@ -216,7 +216,7 @@ impl Assembly {
     }
 
     /// Reads on in the pending text.
-    fn look(&mut self, merge: &mut Merge<'_>) -> Result<(), Fault> {
+    fn look(&mut self, merge: &mut Merge) -> Result<(), Fault> {
         let mut cursor = Cursor::new(&self.pending, 0);
         let stop = self.document.advance(&mut cursor, &mut Filler::new(&mut self.rows));
         let read = cursor.at;
@@ -246,7 +246,7 @@ impl Assembly {
         }
     }
 
-    fn finish(mut self, merge: &mut Merge<'_>) -> Result<Header, Fault> {
+    fn finish(mut self, merge: &mut Merge) -> Result<Header, Fault> {
         if !self.pending.is_empty() {
             self.look(merge)?;
         }

@@ -3,7 +3,7 @@
 use super::cursor::decode;
 use crate::native::demangle;
 use crate::vitals::Readings;
-use crate::{LaunchShape, LossKind, Losses, NameId, Ns, OpKind, Trace};
+use crate::{Collective, LaunchShape, LossKind, Losses, NameId, Ns, OpKind, Trace};
 use rustc_hash::FxHashMap;
 
 /// A GPU operation.
@@ -19,20 +19,6 @@ pub struct OpRow {
     pub shape: LaunchShape,
     pub bytes: u64,
     pub graph_node: u64,
-}
-
-/// The collective of a kernel. Names are ids of the block.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct CollectiveRow {
-    pub name: u32,
-    pub group: Option<u32>,
-    /// Purpose of the group.
-    pub description: Option<u32>,
-    pub group_size: u32,
-    pub input_bytes: Option<u64>,
-    pub output_bytes: Option<u64>,
-    pub sequence: Option<u64>,
-    pub peer: Option<u32>,
 }
 
 /// Something that a thread did: a call, an operator, a range or a Python frame.
@@ -75,8 +61,8 @@ pub struct ThreadKey {
 #[derive(Debug, Default)]
 pub struct Rows {
     pub ops: Vec<OpRow>,
-    /// Collectives of kernels, by position in `ops`, in that order.
-    pub collectives: Vec<(usize, CollectiveRow)>,
+    /// Collectives of kernels, by position in `ops`, in that order. Names are ids of the block.
+    pub collectives: Vec<(usize, Collective)>,
     /// Names that the program gave to nodes of graphs, by position in `ops`, in that order.
     pub node_names: Vec<(usize, u32)>,
     pub calls: Vec<ThreadRow>,
@@ -199,27 +185,23 @@ impl<'r> BlockNames<'r> {
     }
 
     /// Returns the text of a name.
-    pub fn text(&self, name: u32) -> &str {
-        self.rows.names.get(name as usize).map_or("", |n| n)
+    pub fn text(&self, name: u32) -> &'r str {
+        &self.rows.names[name as usize]
     }
 
     /// Returns the trace's id of a name.
     pub fn get(&mut self, name: u32, trace: &mut Trace) -> NameId {
-        let text = || self.rows.names.get(name as usize).map_or("", |n| n);
-        match self.ids.get_mut(name as usize) {
-            Some(id) => *id.get_or_insert_with(|| trace.names.intern(text())),
-            None => trace.names.intern(text()),
-        }
+        self.id(name, trace, |_| None)
     }
 
     /// Returns the id of a kernel name. The profiler leaves some names mangled; nsys never does.
     pub fn get_demangled(&mut self, name: u32, trace: &mut Trace) -> NameId {
-        let known = self.ids.get(name as usize).copied().flatten();
-        let text = self.rows.names.get(name as usize).map_or("", |n| n);
-        let readable = if known.is_none() { demangle(text) } else { None };
-        if let (Some(slot), Some(readable)) = (self.ids.get_mut(name as usize), readable) {
-            *slot = Some(trace.names.intern(&readable));
-        }
-        self.get(name, trace)
+        self.id(name, trace, demangle)
+    }
+
+    fn id(&mut self, name: u32, trace: &mut Trace, readable: fn(&str) -> Option<String>) -> NameId {
+        let text = self.text(name);
+        let intern = || trace.names.intern(readable(text).as_deref().unwrap_or(text));
+        *self.ids[name as usize].get_or_insert_with(intern)
     }
 }

@@ -1,6 +1,6 @@
 //! Stacks of the threads of a program: calls of functions with exact times, and samples.
 
-use super::{NameId, Ns, ThreadId};
+use super::{Dictionary, NameId, Ns, ThreadId};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 
@@ -73,42 +73,30 @@ pub struct HostStacks {
     pub samples: Vec<HostSample>,
     /// Samples of another process, until all captures are read.
     pub foreign: Vec<ForeignSample>,
-    frames: Vec<HostFrame>,
-    frame_ids: FxHashMap<HostFrame, FrameId>,
+    frames: Dictionary<HostFrame>,
     /// Caller and function of each stack but the empty one.
-    stacks: Vec<(StackId, FrameId)>,
-    stack_ids: FxHashMap<(StackId, FrameId), StackId>,
+    stacks: Dictionary<(StackId, FrameId)>,
 }
 
 impl HostStacks {
     /// Returns the id of a function, and adds it if it is new.
     pub fn intern(&mut self, frame: HostFrame) -> FrameId {
-        let next = FrameId(self.frames.len() as u32);
-        let id = *self.frame_ids.entry(frame).or_insert(next);
-        if id == next {
-            self.frames.push(frame);
-        }
-        id
+        FrameId(self.frames.number(frame))
     }
 
     /// Returns the id of the stack in which a function is called from another stack, and adds it if it is new.
     pub fn call(&mut self, caller: StackId, frame: FrameId) -> StackId {
-        let next = StackId(self.stacks.len() as u32 + 1);
-        let id = *self.stack_ids.entry((caller, frame)).or_insert(next);
-        if id == next {
-            self.stacks.push((caller, frame));
-        }
-        id
+        StackId(self.stacks.number((caller, frame)) + 1)
     }
 
     /// Returns a function; an unknown one for an id of another trace.
     pub fn frame(&self, id: FrameId) -> HostFrame {
-        self.frames.get(id.index()).copied().unwrap_or_default()
+        self.frames.values.get(id.index()).copied().unwrap_or_default()
     }
 
     /// Returns the caller and the function of each stack, in the order of their ids from 1. A caller comes before what it calls.
     pub fn stacks(&self) -> &[(StackId, FrameId)] {
-        &self.stacks
+        &self.stacks.values
     }
 
     /// Returns true if the capture has no stacks.

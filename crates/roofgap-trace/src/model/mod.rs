@@ -41,6 +41,7 @@ pub(crate) use trace::MOST_DEVICES;
 pub use trace::{Device, KernelTotal, Process, RecordedWindows, Source, Thread, Trace, range_name};
 
 use rustc_hash::FxHashMap;
+use std::hash::Hash;
 
 /// Nanoseconds on the trace's one time base, or a length of time in nanoseconds.
 pub type Ns = i64;
@@ -61,6 +62,26 @@ id!(
     /// A position in `Trace::devices`.
     DeviceId, u16
 );
+
+/// Distinct values, numbered in the order of first occurrence.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Dictionary<T> {
+    pub values: Vec<T>,
+    numbers: FxHashMap<T, u32>,
+}
+
+impl<T: Copy + Eq + Hash> Dictionary<T> {
+    /// Returns the number of a value, and adds it if it is new.
+    #[inline]
+    pub fn number(&mut self, value: T) -> u32 {
+        let next = self.values.len() as u32;
+        let number = *self.numbers.entry(value).or_insert(next);
+        if number == next {
+            self.values.push(value);
+        }
+        number
+    }
+}
 
 /// An interner: every distinct string once, rows hold the id.
 #[derive(Debug, Clone, Default)]

@@ -79,13 +79,10 @@ impl Identity {
 
     /// Returns the thread of a thread id.
     pub fn thread(&mut self, process: ProcessId, tid: u32, trace: &mut Trace) -> ThreadId {
-        if let Some(&id) = self.threads.get(&tid) {
-            return id;
-        }
-        let name = self.names.get(&tid).map_or("", |name| name.1.as_str());
-        let id = trace.add_thread(process, tid, name);
-        self.threads.insert(tid, id);
-        id
+        *self.threads.entry(tid).or_insert_with(|| {
+            let name = self.names.get(&tid).map_or("", |name| name.1.as_str());
+            trace.add_thread(process, tid, name)
+        })
     }
 
     /// Puts thread ids in place of the handles in the calls from row `first` on.

@@ -9,8 +9,9 @@ use crate::{
     Call, CallClass, DeviceId, Format, GpuOp, LaunchShape, LossKind, MemoryKind, NameId, Ns, OpKind,
     ProcessId, ReadError, RecordedWindows, ShapeId, Sniffed, Source, SourceFormat, ThreadId, Trace,
 };
-use roofgap_wire::{self as wire, Ending, Header, Record};
+use roofgap_wire::{self as wire, Ending, Header, Reader, Record};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::io::Read;
 use std::path::Path;
 
 pub const FORMAT: Format = Format {
@@ -33,11 +34,7 @@ pub fn read(file: &Sniffed, trace: &mut Trace) -> Result<Ending, ReadError> {
         let header = *reader.header();
         let mut capture = Capture::new(&header, path, trace);
         capture.read_older(path, &header);
-        while let Some(records) = reader.next_frame().map_err(|error| failed(path, error))? {
-            for record in records {
-                capture.record(&record);
-            }
-        }
+        each_record(&mut reader, path, |record| capture.record(record))?;
         // `next_frame` has returned `None`, so the ending is known.
         let ending = reader.ending().unwrap_or(Ending::Cut { at: 0, why: wire::CutReason::Torn });
         let has_note = wire::note_path(&plain(path)).exists();
@@ -51,17 +48,26 @@ pub fn read(file: &Sniffed, trace: &mut Trace) -> Result<Ending, ReadError> {
 /// # Errors
 /// Fails when the file is not a readable capture.
 pub fn kernel_names(path: &Path) -> Result<Vec<(String, String)>, ReadError> {
-    let mut reader = open(path)?;
     let mut names = Vec::new();
-    while let Some(records) = reader.next_frame().map_err(|error| failed(path, error))? {
-        for record in records {
-            if let Record::TextEntry(entry) = record {
-                let text = entry.text.to_str();
-                names.push((demangle(&text).unwrap_or_else(|| text.to_string()), text.into_owned()));
-            }
+    each_record(&mut open(path)?, path, |record| {
+        if let Record::TextEntry(entry) = record {
+            let text = entry.text.to_str();
+            names.push((demangle(&text).unwrap_or_else(|| text.to_string()), text.into_owned()));
         }
-    }
+    })?;
     Ok(names)
+}
+
+/// Passes the records that are left of a capture to a function.
+fn each_record(
+    reader: &mut Reader<impl Read>,
+    path: &Path,
+    mut each: impl FnMut(&Record<'_>),
+) -> Result<(), ReadError> {
+    while let Some(records) = reader.next_frame().map_err(|error| failed(path, error))? {
+        records.for_each(|record| each(&record));
+    }
+    Ok(())
 }
 
 /// Passes the uncompressed frames of a capture to `frame`. Returns the length of the header and the whole frames in the file,

@@ -184,7 +184,7 @@ impl CounterSet {
     /// Returns the results of ncu's rules for one launch.
     pub fn rules_of(&self, launch: usize) -> impl Iterator<Item = &Rule> {
         let first = self.rules.partition_point(|rule| rule.launch < launch);
-        let rules = self.rules.get(first..).unwrap_or_default().iter();
+        let rules = self.rules[first..].iter();
         rules.take_while(move |rule| rule.launch == launch)
     }
 

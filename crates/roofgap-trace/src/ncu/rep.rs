@@ -170,7 +170,7 @@ impl Report {
                     }
                     // A table adds what is new. One that begins with what is known is a table of its own, as where reports
                     // were joined.
-                    let new = self.names.get(known..).unwrap_or_default();
+                    let new = &self.names[known..];
                     if new.first().is_some_and(|(id, _)| self.known.contains(id)) {
                         self.names.drain(..known);
                         self.known.clear();

@@ -3,7 +3,7 @@
 
 use super::columns::{Distinct, Strings, append, replace};
 use super::identity::Identity;
-use crate::sqlite::{Tables, Value};
+use crate::sqlite::{Tables, Value, ints};
 use crate::{
     CallClass, GpuOp, LaunchShape, LossKind, MemoryKind, NameId, Ns, OpKind, ReadError, ShapeId, Trace,
 };
@@ -29,13 +29,11 @@ pub fn transfers_and_graphs(
         db.each(table, &columns, |row| {
             let int = |i: usize| row[i].int().unwrap_or(0);
             let small = |i: usize| u32::try_from(int(i)).unwrap_or(0);
-            let (Some(start), Some(end)) = (row[0].int(), row[1].int()) else {
-                trace.losses.add(LossKind::EventMalformed, 1);
-                return;
+            let Some([start, end]) = ints(row) else {
+                return trace.losses.add(LossKind::EventMalformed, 1);
             };
             if end < start {
-                trace.losses.add(LossKind::OpNegative, 1);
-                return;
+                return trace.losses.add(LossKind::OpNegative, 1);
             }
             let (name, memory, graph_node) = match kind {
                 OpKind::Copy => (OpKind::copy_name(int(8)), (memory(row[9]), memory(row[10])), int(7)),
@@ -108,7 +106,7 @@ impl EventPart {
         strings: &Strings,
         unnamed: NameId,
     ) -> Option<NameId> {
-        let (Some(start), Some(end)) = (row[0].int(), row[1].int()) else {
+        let Some([start, end]) = ints(row) else {
             self.malformed += 1;
             return None;
         };

@@ -1,22 +1,15 @@
 //! The columns that parts of a scan fill: dictionaries of repeated values, and joining parts.
 
 use crate::NameId;
+use crate::model::Dictionary;
 use rustc_hash::FxHashMap;
 use std::hash::Hash;
 
-/// A dictionary of values, numbered in the order of first occurrence.
-#[derive(Debug)]
+/// A dictionary that remembers the number last returned for each hint.
+#[derive(Debug, Default)]
 pub struct Distinct<T> {
-    values: Vec<T>,
-    numbers: FxHashMap<T, u32>,
-    /// Number last returned for each hint.
+    known: Dictionary<T>,
     last: Vec<u32>,
-}
-
-impl<T> Default for Distinct<T> {
-    fn default() -> Self {
-        Self { values: Vec::new(), numbers: FxHashMap::default(), last: Vec::new() }
-    }
 }
 
 /// Larger hints share one entry.
@@ -28,15 +21,11 @@ impl<T: Copy + Eq + Hash> Distinct<T> {
     pub fn number(&mut self, value: T, hint: usize) -> u32 {
         let hint = hint.min(MOST_HINTS);
         if let Some(&last) = self.last.get(hint)
-            && self.values.get(last as usize) == Some(&value)
+            && self.known.values.get(last as usize) == Some(&value)
         {
             return last;
         }
-        let next = self.values.len() as u32;
-        let number = *self.numbers.entry(value).or_insert(next);
-        if number == next {
-            self.values.push(value);
-        }
+        let number = self.known.number(value);
         if self.last.len() <= hint {
             self.last.resize(hint + 1, u32::MAX);
         }
@@ -46,7 +35,7 @@ impl<T: Copy + Eq + Hash> Distinct<T> {
 
     /// Returns the values in the order of their numbers.
     pub fn values(&self) -> &[T] {
-        &self.values
+        &self.known.values
     }
 }
 

@@ -1,7 +1,7 @@
 //! Hardware counters that nsys sampled (`--gpu-metrics-devices`).
 
 use super::identity::Identity;
-use crate::sqlite::Tables;
+use crate::sqlite::{Tables, ints};
 use crate::{Ns, ReadError, SampledCounters, SampledMetric, Trace};
 use rustc_hash::FxHashMap;
 
@@ -20,7 +20,7 @@ type Row = (i64, Ns, SampledMetric, f32);
 pub fn samples(db: &impl Tables, who: &Identity, trace: &mut Trace) -> Result<(), ReadError> {
     let mut known: FxHashMap<(i64, i64), SampledMetric> = FxHashMap::default();
     db.each("TARGET_INFO_GPU_METRICS", &["typeId", "metricId", "metricName"], |row| {
-        if let (Some(kind), Some(id), Some(name)) = (row[0].int(), row[1].int(), row[2].text())
+        if let (Some([kind, id]), Some(name)) = (ints(row), row[2].text())
             && let Some(metric) = SampledMetric::of_nsys(&name)
         {
             known.insert((kind, id), metric);
@@ -38,8 +38,7 @@ pub fn samples(db: &impl Tables, who: &Identity, trace: &mut Trace) -> Result<()
         &columns,
         |_| Vec::<Row>::new(),
         |rows, row| {
-            if let (Some(at), Some(kind), Some(id), Some(value)) =
-                (row[0].int(), row[1].int(), row[2].int(), row[3].int())
+            if let Some([at, kind, id, value]) = ints(row)
                 && let Some(metric) = known.get(&(kind, id)).filter(|_| span.contains(&at))
             {
                 rows.push((kind, at, *metric, value as f32));

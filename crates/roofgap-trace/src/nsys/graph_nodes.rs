@@ -1,7 +1,7 @@
 //! Nodes of CUDA graphs as they were created and cloned, with the ranges around their creation.
 
 use super::identity::Identity;
-use crate::sqlite::Tables;
+use crate::sqlite::{Tables, ints};
 use crate::{GraphNodes, NameId, Ns, ProcessId, Range, RangeStyle, ReadError, ThreadId, Trace};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
@@ -15,21 +15,14 @@ struct Node {
     original: Option<u64>,
 }
 
-/// Reads the nodes. The ranges of the export, from `first_range` on, have been read.
-pub fn graph_nodes(
-    db: &impl Tables,
-    first_range: usize,
-    who: &mut Identity,
-    trace: &mut Trace,
-) -> Result<(), ReadError> {
+/// Reads the nodes. The ranges of the export have been read.
+pub fn graph_nodes(db: &impl Tables, who: &mut Identity, trace: &mut Trace) -> Result<(), ReadError> {
     let columns = ["start", "globalTid", "graphNodeId", "originalGraphNodeId"];
     let mut nodes: Vec<Node> = Vec::new();
     // Versions up to 2023 have the first name.
     for table in ["CUDA_GRAPH_EVENTS", "CUDA_GRAPH_NODE_EVENTS"] {
         db.each(table, &columns, |row| {
-            let (Some(start), Some(thread), Some(id)) = (row[0].int(), row[1].int(), row[2].int()) else {
-                return;
-            };
+            let Some([start, thread, id]) = ints(row) else { return };
             nodes.push(Node {
                 thread: who.thread(thread as u64, trace),
                 start,
@@ -43,8 +36,8 @@ pub fn graph_nodes(
         return Ok(());
     }
     nodes.sort_by_key(|node| (node.thread, node.start));
-    let mut ranges: Vec<&Range> = trace.ranges.rows.get(first_range..).unwrap_or_default().iter().collect();
-    ranges.retain(|range| range.style == RangeStyle::PushPop);
+    let is_nested = |range: &&Range| range.style == RangeStyle::PushPop;
+    let mut ranges: Vec<&Range> = trace.ranges.rows.iter().filter(is_nested).collect();
     ranges.sort_by_key(|range| (range.thread, range.start, Reverse(range.end)));
     // Nodes between two edges of ranges share a stack.
     let mut stacks: Vec<Vec<NameId>> = Vec::new();

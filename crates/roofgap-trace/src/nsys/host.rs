@@ -3,7 +3,7 @@
 
 use super::columns::Strings;
 use super::identity::Identity;
-use crate::sqlite::Tables;
+use crate::sqlite::{Tables, ints};
 use crate::{
     FrameId, HostFrame, HostSample, HostSpan, NOT_RUNNING, NameId, Ns, ReadError, StackId, ThreadId, Trace,
 };
@@ -12,23 +12,19 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// Functions further out than this are left out of a stack.
 const DEEPEST: i64 = 256;
 
-/// Reads stacks. Those of threads without calls since `first_call` are left out: they launch nothing.
+/// Reads stacks. Those of threads without calls are left out: they launch nothing.
 pub fn stacks(
     db: &impl Tables,
     strings: &Strings,
-    first_call: usize,
     who: &Identity,
     trace: &mut Trace,
 ) -> Result<(), ReadError> {
-    let calling = trace.calls.thread.get(first_call..).unwrap_or_default();
-    let calling: FxHashSet<ThreadId> = calling.iter().copied().collect();
-    let thread = |global: Option<i64>| who.known_thread(global? as u64).filter(|id| calling.contains(id));
+    let calling: FxHashSet<ThreadId> = trace.calls.thread.iter().copied().collect();
+    let thread = |global: i64| who.known_thread(global as u64).filter(|id| calling.contains(id));
     let file = trace.names.intern("");
-    let first_span = trace.stacks.spans.len();
     db.each("OSRT_API", &["start", "end", "globalTid", "nameId"], |row| {
-        let name = row[3].int().and_then(|id| strings.get(id));
-        if let (Some(start), Some(end), Some(thread), Some(function)) =
-            (row[0].int(), row[1].int(), thread(row[2].int()), name)
+        if let Some([start, end, global, name]) = ints(row)
+            && let (Some(thread), Some(function)) = (thread(global), strings.get(name))
             && start < end
         {
             let frame = trace.stacks.intern(HostFrame { function, file, line: 0 });
@@ -36,15 +32,18 @@ pub fn stacks(
         }
     })?;
     db.each("PROFILER_OVERHEAD", &["start", "end", "globalTid"], |row| {
-        if let (Some(start), Some(end), Some(_)) = (row[0].int(), row[1].int(), thread(row[2].int()))
+        if let Some([start, end, global]) = ints(row)
             && start < end
+            && thread(global).is_some()
         {
             trace.profiler.push((start, end));
         }
     })?;
     let mut switches: Vec<(ThreadId, Ns, bool)> = Vec::new();
     db.each("SCHED_EVENTS", &["start", "isSchedIn", "globalTid"], |row| {
-        if let (Some(at), Some(is_in), Some(thread)) = (row[0].int(), row[1].int(), thread(row[2].int())) {
+        if let Some([at, is_in, global]) = ints(row)
+            && let Some(thread) = thread(global)
+        {
             switches.push((thread, at, is_in != 0));
         }
     })?;
@@ -58,21 +57,21 @@ pub fn stacks(
             trace.stacks.spans.push(HostSpan { thread, start, end, frame });
         }
     }
-    name_driver_calls(trace, first_call, first_span, file);
+    name_driver_calls(trace, file);
     samples(db, strings, thread, trace)
 }
 
 /// Names the call into CUDA for locks and waits inside it: they are those of the driver.
-fn name_driver_calls(trace: &mut Trace, first_call: usize, first_span: usize, file: NameId) {
+fn name_driver_calls(trace: &mut Trace, file: NameId) {
     let (calls, stacks) = (&trace.calls, &mut trace.stacks);
-    let threads: FxHashSet<ThreadId> = stacks.spans[first_span..].iter().map(|span| span.thread).collect();
+    let threads: FxHashSet<ThreadId> = stacks.spans.iter().map(|span| span.thread).collect();
     let mut by_thread: FxHashMap<ThreadId, Vec<(Ns, Ns, NameId)>> = FxHashMap::default();
-    for row in (first_call..calls.len()).filter(|row| threads.contains(&calls.thread[*row])) {
+    for row in (0..calls.len()).filter(|row| threads.contains(&calls.thread[*row])) {
         let call = (calls.start[row], calls.end[row], calls.name[row]);
         by_thread.entry(calls.thread[row]).or_default().push(call);
     }
     by_thread.values_mut().for_each(|calls| calls.sort_unstable());
-    for at in first_span..stacks.spans.len() {
+    for at in 0..stacks.spans.len() {
         let HostSpan { thread, start, end, .. } = stacks.spans[at];
         let calls = by_thread.get(&thread).map_or(&[][..], |calls| calls);
         let before = calls.partition_point(|call| call.0 <= start);
@@ -86,14 +85,15 @@ fn name_driver_calls(trace: &mut Trace, first_call: usize, first_span: usize, fi
 fn samples(
     db: &impl Tables,
     strings: &Strings,
-    thread: impl Fn(Option<i64>) -> Option<ThreadId>,
+    thread: impl Fn(i64) -> Option<ThreadId>,
     trace: &mut Trace,
 ) -> Result<(), ReadError> {
-    let first = trace.stacks.samples.len();
     let mut rows: FxHashMap<i64, u32> = FxHashMap::default();
     db.each("COMPOSITE_EVENTS", &["id", "start", "globalTid"], |row| {
-        if let (Some(id), Some(at), Some(thread)) = (row[0].int(), row[1].int(), thread(row[2].int())) {
-            rows.insert(id, (trace.stacks.samples.len() - first) as u32);
+        if let Some([id, at, global]) = ints(row)
+            && let Some(thread) = thread(global)
+        {
+            rows.insert(id, trace.stacks.samples.len() as u32);
             trace.stacks.samples.push(HostSample { thread, at, stack: StackId::default() });
         }
     })?;
@@ -120,9 +120,7 @@ fn samples(
         let outermost_first = chain.iter().rev().map(|(_, _, frame)| *frame);
         let stack =
             outermost_first.fold(StackId::default(), |caller, frame| trace.stacks.call(caller, frame));
-        if let Some(sample) =
-            chain.first().and_then(|row| trace.stacks.samples.get_mut(first + row.0 as usize))
-        {
+        if let Some(sample) = chain.first().and_then(|row| trace.stacks.samples.get_mut(row.0 as usize)) {
             sample.stack = stack;
         }
     }

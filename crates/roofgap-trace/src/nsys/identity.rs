@@ -2,7 +2,7 @@
 
 use super::columns::Strings;
 use crate::model::launcher_rank;
-use crate::sqlite::Tables;
+use crate::sqlite::{Tables, ints};
 use crate::{Device, DeviceId, Distributed, ProcessId, ReadError, ThreadId, Trace};
 use rustc_hash::FxHashMap;
 
@@ -32,7 +32,7 @@ impl Identity {
             }
         })?;
         db.each("ThreadNames", &["globalTid", "nameId"], |row| {
-            if let (Some(tid), Some(id)) = (row[0].int(), row[1].int())
+            if let Some([tid, id]) = ints(row)
                 && let Some(name) = strings.get(id)
             {
                 found.thread_names.insert(tid as u64, trace.names.get(name).to_owned());
@@ -120,13 +120,10 @@ impl Identity {
     /// Returns the process of a packed id, whose lower bits are ignored.
     pub fn process(&mut self, global: u64, trace: &mut Trace) -> ProcessId {
         let key = global & PROCESS_BITS;
-        if let Some(&id) = self.processes.get(&key) {
-            return id;
-        }
-        let name = self.process_names.get(&key).map_or("", String::as_str);
-        let id = trace.add_process(pid_of(key), name);
-        self.processes.insert(key, id);
-        id
+        *self.processes.entry(key).or_insert_with(|| {
+            let name = self.process_names.get(&key).map_or("", String::as_str);
+            trace.add_process(pid_of(key), name)
+        })
     }
 
     /// Returns the thread of a packed id.

@@ -3,7 +3,7 @@
 
 use crate::format::Detected;
 use crate::sqlite::{Database, Tables};
-use crate::{Format, LossKind, Ns, ReadError, Source, SourceFormat, Trace};
+use crate::{Format, LossKind, ReadError, Source, SourceFormat, Trace};
 use columns::Strings;
 use identity::Identity;
 use report::Report;
@@ -117,7 +117,7 @@ fn open(path: &Path) -> Result<Database, ReadError> {
     if looks_like(&tables) { Ok(db) } else { Err(unrecognised(path, &tables)) }
 }
 
-/// Reads an export into `trace`, which may hold other inputs already. The caller sorts.
+/// Reads an export into `trace`, of which it is the only timeline. The caller sorts.
 pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
     let db = open(path)?;
     trace.sources.push(source(&db, path, SourceFormat::NsysSqlite)?);
@@ -144,7 +144,6 @@ fn read_report(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
 }
 
 fn read_tables(db: &impl Tables, trace: &mut Trace) -> Result<(), ReadError> {
-    let before = (trace.ops.len(), trace.calls.len(), trace.ranges.rows.len());
     let mut strings = Strings::default();
     db.each("StringIds", &["id", "value"], |row| {
         if let (Some(id), Some(text)) = (row[0].int(), row[1].text()) {
@@ -160,15 +159,15 @@ fn read_tables(db: &impl Tables, trace: &mut Trace) -> Result<(), ReadError> {
     gpu_metrics::samples(db, &who, trace)?;
     activity::calls(db, &strings, &mut who, trace)?;
     nvtx::ranges(db, &strings, &mut who, trace)?;
-    host::stacks(db, &strings, before.1, &who, trace)?;
-    diagnostics(db, trace.ops.len() > before.0, trace)?;
+    host::stacks(db, &strings, &who, trace)?;
+    diagnostics(db, !trace.ops.is_empty(), trace)?;
     if let Some(job) = identity::distributed(db)? {
         trace.distributed = Some(job);
     }
-    place_unnamed(before, &who, trace);
-    close_open_ranges(before, trace);
-    graph_nodes::graph_nodes(db, before.2, &mut who, trace)?;
-    if trace.ops.len() > before.0 && trace.calls.len() == before.1 {
+    place_unnamed(&who, trace);
+    close_open_ranges(trace);
+    graph_nodes::graph_nodes(db, &mut who, trace)?;
+    if !trace.ops.is_empty() && trace.calls.is_empty() {
         trace.losses.add(LossKind::NoRuntime, 1);
     }
     Ok(())
@@ -257,22 +256,22 @@ fn is_note(text: &str, has_work: bool) -> bool {
 }
 
 /// Gives work that names no process to the one process that made calls, where there is only one.
-fn place_unnamed((ops, calls, _): (usize, usize, usize), who: &Identity, trace: &mut Trace) {
-    let launching = trace.calls.process.get(calls..).unwrap_or_default();
+fn place_unnamed(who: &Identity, trace: &mut Trace) {
+    let launching = &trace.calls.process;
     if let (Some(unnamed), Some(&first)) = (who.unnamed_process(), launching.first())
         && launching.iter().all(|process| *process == first)
     {
-        let work = trace.ops.process.iter_mut().skip(ops);
+        let work = trace.ops.process.iter_mut();
         work.filter(|process| **process == unnamed).for_each(|process| *process = first);
     }
 }
 
 /// Lets ranges that were never closed end with the last event of this export.
-fn close_open_ranges((ops, calls, ranges): (usize, usize, usize), trace: &mut Trace) {
-    let last = |column: &[Ns], from: usize| column.get(from..).unwrap_or(&[]).iter().copied().max();
-    let closed = trace.ranges.rows[ranges..].iter().map(|r| if r.open { r.start } else { r.end }).max();
-    let end = [last(&trace.ops.end, ops), last(&trace.calls.end, calls), closed].into_iter().flatten().max();
-    for range in trace.ranges.rows[ranges..].iter_mut().filter(|r| r.open) {
+fn close_open_ranges(trace: &mut Trace) {
+    let ranges = &mut trace.ranges.rows;
+    let closed = ranges.iter().map(|r| if r.open { r.start } else { r.end });
+    let end = trace.ops.end.iter().chain(&trace.calls.end).copied().chain(closed).max();
+    for range in ranges.iter_mut().filter(|r| r.open) {
         range.end = end.unwrap_or(range.start).max(range.start);
     }
 }

@@ -38,8 +38,7 @@ pub fn ranges(
     let mut rows = Vec::new();
     db.each("NVTX_EVENTS", &columns, |row| {
         let (Some(start), Some(kind)) = (row[0].int(), row[2].int()) else {
-            trace.losses.add(LossKind::EventMalformed, 1);
-            return;
+            return trace.losses.add(LossKind::EventMalformed, 1);
         };
         let thread = row[5].int().map_or(0, |v| v as u64);
         let domain = row[7].int().unwrap_or(0);

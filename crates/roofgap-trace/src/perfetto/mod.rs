@@ -53,7 +53,6 @@ pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
         let remedy = "give one with GPU render stages, or a trace of the PyTorch profiler";
         return Err(ReadError::unsupported(path, what, remedy));
     }
-    let (first_op, first_call) = (trace.ops.len(), trace.calls.len());
     let mut filler = Filler {
         tracks,
         trace,
@@ -64,9 +63,9 @@ pub fn read(path: &Path, trace: &mut Trace) -> Result<(), ReadError> {
     };
     let devices = filler.describe_devices(gpus);
     filler.add_slices(events);
-    filler.add_stages(stages, first_call, &devices);
+    filler.add_stages(stages, &devices);
     readings.settle(0, trace);
-    if trace.ops.len() > first_op && trace.calls.len() == first_call {
+    if !trace.ops.is_empty() && trace.calls.is_empty() {
         trace.losses.add(LossKind::NoRuntime, 1);
     }
     trace.sources.push(Source::new(path, SourceFormat::Perfetto));
@@ -236,11 +235,11 @@ impl Filler<'_> {
         }
     }
 
-    fn add_stages(&mut self, stages: Vec<RenderStage>, first_call: usize, devices: &[Device]) {
+    fn add_stages(&mut self, stages: Vec<RenderStage>, devices: &[Device]) {
         if stages.is_empty() {
             return;
         }
-        let launching = self.trace.calls.process.get(first_call).copied();
+        let launching = self.trace.calls.process.first().copied();
         let launching = launching.unwrap_or_else(|| self.launching_process());
         let mut queues: FxHashMap<Option<NameId>, (Option<u32>, ProcessId)> = FxHashMap::default();
         for stage in stages {

@@ -149,7 +149,7 @@ impl PageFile {
                 let before = below.len();
                 children(&buffer, page_header(page), &mut below)
                     .ok_or_else(|| self.damaged(format!("page {page} is not an inner page of a table")))?;
-                for &child in below.get(before..).unwrap_or_default() {
+                for &child in &below[before..] {
                     let Some(word) =
                         seen.get_mut(child as usize / 64).filter(|_| child > 1 && child <= self.last)
                     else {

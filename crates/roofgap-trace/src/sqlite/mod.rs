@@ -57,6 +57,16 @@ impl<'a> Value<'a> {
     }
 }
 
+/// Returns the first values of a row, if all are integers.
+#[inline]
+pub(crate) fn ints<const N: usize>(row: &[Value<'_>]) -> Option<[i64; N]> {
+    let mut found = [0; N];
+    for (place, value) in found.iter_mut().zip(row) {
+        *place = value.int()?;
+    }
+    Some(found)
+}
+
 /// Tables by name: those of a SQLite file, or those that a report of nsys is read as.
 pub trait Tables {
     /// Returns true if the table exists and has the column.

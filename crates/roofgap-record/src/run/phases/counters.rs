@@ -32,22 +32,11 @@ use roofgap_base::error::Error;
 const NAME: PhaseName = PhaseName::Counters;
 
 /// The phase.
-pub struct Counters;
-
-impl Phase for Counters {
-    fn name(&self) -> PhaseName {
-        NAME
-    }
-
-    fn not_requested(&self, config: &Config) -> Option<&'static str> {
-        no_counters(config)
-    }
-
-    fn tool(&self) -> Option<ToolName> {
-        Some(ToolName::Ncu)
-    }
-
-    fn commands(&self, Ready { program, tools }: &Ready) -> Result<PhaseDescription, Error> {
+pub const PHASE: Phase = Phase {
+    name: NAME,
+    not_requested: no_counters,
+    tool: Some(ToolName::Ncu),
+    commands: |Ready { program, tools }| {
         let tool = match &tools.ncu {
             Ok(tool) => tool,
             Err(why) => return Ok(PhaseDescription { notes: vec![why.clone()], ..Default::default() }),
@@ -58,13 +47,9 @@ impl Phase for Counters {
         notes.push("kernel names, NVTX ranges and metrics are added from the timeline".to_owned());
         let commands = vec![commands.measure, commands.import_raw, commands.import_details];
         Ok(PhaseDescription { commands, notes })
-    }
-
-    fn expected(&self, config: &Config, _: Option<Duration>) -> Option<String> {
-        Some(format!("at most about {}", time(ns(config.run.counter_budget.0))))
-    }
-
-    fn skip(&self, context: &PhaseContext<'_>, found: &Results) -> Option<Skip> {
+    },
+    expected: |config, _| Some(format!("at most about {}", time(ns(config.run.counter_budget.0)))),
+    skip: |_, context, found| {
         if let Some(why) = no_counters(context.config) {
             return Some(Skip::not_requested(why));
         }
@@ -80,9 +65,8 @@ impl Phase for Counters {
             (Ok(()), Some(_), Some(_), Ok(_)) => return None,
         };
         Some(Skip::missing(why))
-    }
-
-    fn run(&self, context: &mut PhaseContext<'_>, found: &mut Results) -> Result<(), AttemptError> {
+    },
+    run: |context, found| {
         let rank = measured_rank(context, found);
         let Ready { program, tools } = found.ready()?;
         if let MeasuredRank::Elsewhere { rank, here } = rank {
@@ -93,8 +77,9 @@ impl Phase for Counters {
         let timeline = found.timeline()?;
         let plan = found.plan.clone().ok_or_else(|| AttemptError::new(no_plan(context)))?;
         measure(context, tool, program, timeline, plan, &found.stages, &rank)
-    }
-}
+    },
+    ..Phase::DEFAULT
+};
 
 fn measured_rank(context: &PhaseContext<'_>, found: &Results) -> MeasuredRank {
     let timeline = found.timeline.as_ref();
@@ -185,21 +170,19 @@ fn measure(
     rank: &MeasuredRank,
 ) -> Result<(), AttemptError> {
     let folder = context.run_dir.folder("ncu")?;
-    let request = request(tool, program, timeline, &plan, stages, rank);
+    let (options, notes) = request(tool, program, timeline, &plan, stages, rank);
     let engine = program.engine();
     let start = engine.as_ref().map(|_| start_limit(context.config, unwatched_time(context)));
-    let commands = commands(tool, program, &request.options, start, rank)?;
-    for note in &request.notes {
-        context.note(note.clone());
-    }
-    for option in commands.left_out.clone() {
+    let commands = commands(tool, program, &options, start, rank)?;
+    notes.into_iter().for_each(|note| context.note(note));
+    for option in &commands.left_out {
         context.warn(option);
     }
     // By function name ncu also measures kernels outside the plan, so their count says nothing about the plan.
-    let expected = (request.options.name_base == NameBase::Mangled).then_some(plan.expected_launches);
+    let expected = (options.name_base == NameBase::Mangled).then_some(plan.expected_launches);
     let watcher = until_complete(expected, context.config.run.counter_budget.0, engine.is_some());
     let outcome = context.run_watched(&commands.measure, Some(watcher))?;
-    let report = request.options.report();
+    let report = options.report();
     if !context.output(&report) {
         return Err(nothing_measured(&folder, &outcome, engine.as_deref()));
     }
@@ -331,13 +314,7 @@ fn import(context: &mut PhaseContext<'_>, command: &PhaseCommand, csv: &Path) ->
     Err(AttemptError::after(why, &outcome))
 }
 
-/// ncu options for a plan, with notes on them.
-struct Request {
-    options: NcuProfile,
-    notes: Vec<String>,
-}
-
-/// Builds the ncu options for a plan.
+/// Builds the ncu options for a plan, with notes on them.
 fn request(
     tool: &Ncu,
     program: &Program,
@@ -345,7 +322,7 @@ fn request(
     plan: &Plan,
     stages: &StageSet,
     rank: &MeasuredRank,
-) -> Request {
+) -> (NcuProfile, Vec<String>) {
     let mut notes = Vec::new();
     let trace = &timeline.input.trace;
     let (kernels, name_base) = names(&program.layout, timeline.tool, plan, &mut notes);
@@ -369,7 +346,7 @@ fn request(
         metrics,
         ..base_options(program)
     };
-    Request { options, notes }
+    (options, notes)
 }
 
 /// Builds the ncu options that do not depend on a timeline: no kernels, ranges or metrics.
@@ -564,7 +541,7 @@ fn export_stage(
 fn split(raw: &Path, to: &Path, stage_of: &[Option<String>], stage: &str) -> Result<usize, csv::Error> {
     // Messages of ncu may precede the table.
     let text = std::fs::read_to_string(raw)?;
-    let table = text.find("\"ID\",").map_or(text.as_str(), |at| text.get(at..).unwrap_or_default());
+    let table = text.find("\"ID\",").map_or(text.as_str(), |at| &text[at..]);
     let mut reader =
         csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(table.as_bytes());
     let mut writer =

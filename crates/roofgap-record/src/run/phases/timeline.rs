@@ -4,7 +4,7 @@
 
 use super::completeness;
 use super::sampler::Sampler;
-use super::{Phase, Ready, Results, without_profiler};
+use super::{Phase, Ready, without_profiler};
 use crate::run::context::{AttemptError, PhaseCommand, PhaseContext, PhaseDescription};
 use crate::run::program::Program;
 use crate::run::tools::{NativeLibrary, ToolName, Tools};
@@ -25,15 +25,11 @@ use roofgap_trace::{Input, range_name};
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
-use std::time::Duration;
 
 const NAME: PhaseName = PhaseName::Timeline;
 
 /// Samples a second of the stacks beside a full recording of one process.
 const STACKS_HZ: NonZeroU32 = NonZeroU32::MIN.saturating_add(199);
-
-/// The phase.
-pub struct TimelineRecording;
 
 /// A recorded timeline.
 pub struct Timeline {
@@ -95,13 +91,11 @@ fn is_usable(tools: &Tools) -> bool {
     tools.native.is_ok() && tools.gpu.is_ok()
 }
 
-impl Phase for TimelineRecording {
-    fn name(&self) -> PhaseName {
-        NAME
-    }
-
-    /// The embedded model runs on the CPU, so it requests no timeline unless a recorder is named.
-    fn not_requested(&self, config: &Config) -> Option<&'static str> {
+/// The phase.
+pub const PHASE: Phase = Phase {
+    name: NAME,
+    // The embedded model runs on the CPU, so it requests no timeline unless a recorder is named.
+    not_requested: |config| {
         if !config.runner.timeline {
             return Some("runner.timeline is false");
         }
@@ -109,14 +103,10 @@ impl Phase for TimelineRecording {
         (is_embedded && config.profiling.timeline == TimelineTool::Auto).then_some(
             "the embedded model runs on the CPU and times its own stages; profiling.timeline=nsys or native records it",
         )
-    }
-
-    fn tool(&self) -> Option<ToolName> {
-        Some(ToolName::Nsys)
-    }
-
-    /// Describes the commands of the first usable recorder.
-    fn commands(&self, Ready { program, tools }: &Ready) -> Result<PhaseDescription, Error> {
+    },
+    tool: Some(ToolName::Nsys),
+    // Those of the first usable recorder.
+    commands: |Ready { program, tools }| {
         let (config, layout) = (&program.config, &program.layout);
         let mut described = PhaseDescription::default();
         let (recorders, why) = order(config, is_usable(tools), program.serving_engine());
@@ -124,7 +114,7 @@ impl Phase for TimelineRecording {
         for recorder in recorders {
             match (recorder, &tools.nsys, &tools.native) {
                 (Recorder::Nsys, Ok(nsys), _) => {
-                    let commands = nsys_commands(nsys, program, Gating::Configured)?;
+                    let commands = nsys_commands(nsys, program, true)?;
                     described.notes.extend(commands.left_out);
                     described.commands.extend([commands.record, commands.export]);
                     described.commands.extend(commands.stats.map(|(stats, _)| stats));
@@ -143,17 +133,14 @@ impl Phase for TimelineRecording {
             }
         }
         Ok(described)
-    }
-
-    fn expected(&self, _: &Config, unprofiled: Option<Duration>) -> Option<String> {
-        without_profiler(unprofiled)
-    }
-
-    fn run(&self, context: &mut PhaseContext<'_>, found: &mut Results) -> Result<(), AttemptError> {
+    },
+    expected: without_profiler,
+    run: |context, found| {
         found.timeline = Some(record(context, found.ready()?)?);
         Ok(())
-    }
-}
+    },
+    ..Phase::DEFAULT
+};
 
 /// Records with the first recorder that succeeds.
 fn record(context: &mut PhaseContext<'_>, ready: &Ready) -> Result<Timeline, AttemptError> {
@@ -239,15 +226,6 @@ fn no_recording(cancelled: bool, attempted: bool, failures: Vec<(Recorder, Attem
     AttemptError { log_tail, ..AttemptError::new(why) }
 }
 
-/// Gating of a recording by `profiling.nsys.nvtx_capture`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Gating {
-    /// On, if configured.
-    Configured,
-    /// Off.
-    Off,
-}
-
 /// The commands of a recording with nsys.
 struct NsysCommands {
     record: PhaseCommand,
@@ -271,12 +249,12 @@ impl NsysCommands {
 /// Number of the signal that nsys sends to the program after the capture range.
 const SIGTERM: i32 = 15;
 
-/// Describes the commands of a recording.
-fn nsys_commands(nsys: &Nsys, program: &Program, gating: Gating) -> Result<NsysCommands, Error> {
+/// Describes the commands of a recording, gated by `profiling.nsys.nvtx_capture` only where it `may_be_gated`.
+fn nsys_commands(nsys: &Nsys, program: &Program, may_be_gated: bool) -> Result<NsysCommands, Error> {
     let (config, layout) = (&program.config, &program.layout);
     let mut profile = nsys_options(config, layout)?;
     let mut log = "nsys";
-    if gating == Gating::Off {
+    if !may_be_gated {
         profile.capture_range = None;
         log = "nsys-ungated";
     }
@@ -324,7 +302,7 @@ fn record_with_nsys(
     nsys: &Nsys,
     program: &Program,
 ) -> Result<Input, AttemptError> {
-    let gated = nsys_commands(nsys, program, Gating::Configured)?;
+    let gated = nsys_commands(nsys, program, true)?;
     if let Some(note) = context.config.profiling.nsys.gate_note() {
         context.note(note);
     }
@@ -334,7 +312,7 @@ fn record_with_nsys(
                 && !gated.profile.report().exists()
                 && !context.is_cancelled() =>
         {
-            let ungated = nsys_commands(nsys, program, Gating::Off)?;
+            let ungated = nsys_commands(nsys, program, false)?;
             let input = run_nsys(context, &ungated)?;
             let gate = gated.profile.capture_range.as_ref().map(|gate| gate.range.to_string());
             context.note(format!(

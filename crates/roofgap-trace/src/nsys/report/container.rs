@@ -255,6 +255,6 @@ impl Strings {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        self.places.iter().map(|&(start, length)| self.bytes.get(start..start + length).unwrap_or_default())
+        self.places.iter().map(|&(start, length)| &self.bytes[start..start + length])
     }
 }

@@ -68,9 +68,7 @@ impl Part {
     }
 
     fn push(&mut self, kind: Kind, message: &[u8]) {
-        if let Some(rows) = self.tables.get_mut(kind as usize) {
-            rows.push(message);
-        }
+        self.tables[kind as usize].push(message);
     }
 
     fn rows(&self, kind: Kind) -> &Rows {
