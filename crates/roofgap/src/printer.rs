@@ -61,7 +61,7 @@ impl Printer {
 
     /// Returns the options of an analysis or a comparison as text.
     pub fn text_options(&self, kernels: usize) -> TextOptions {
-        TextOptions { color: self.screen.color, width: self.screen.width, kernels, ..TextOptions::default() }
+        TextOptions { screen: self.screen, kernels, ..TextOptions::default() }
     }
 
     /// Tells whether a line of progress can be replaced by the next.
