@@ -6,15 +6,153 @@
 //! - [`roots`]: the folders that may be read, and the inputs in them;
 //! - [`message`]: the lines of the protocol;
 //! - `answer`: a number with unit and origin, the legend of a table, and the bounds of texts;
-//! - `tools`: a request, an answer and a function for each tool; rows are types of the analysis;
-//! - `server`: the protocol.
+//! - `tools`: a request, an answer and a function for each tool; rows are types of the analysis.
 
 pub mod message;
 pub mod roots;
 
 mod answer;
-mod server;
 mod tools;
 
 pub use roots::Roots;
-pub use server::{McpProps, run};
+
+use answer::{Bounded, ToolError};
+use message::Lines;
+use rmcp::handler::server::router::tool::ToolRouter;
+use rmcp::handler::server::wrapper::Parameters;
+use rmcp::model::{Implementation, ServerCapabilities, ServerConfig};
+use rmcp::{Json, ServerHandler, ServiceExt, tool, tool_handler, tool_router};
+use roofgap_base::error::Error;
+use roofgap_runs::cache::OpenCache;
+use roofgap_runs::open::Exporter;
+use std::fmt::Display;
+use std::sync::Arc;
+use tools::compare::{self, CompareAnswer, CompareRequest};
+use tools::findings::{self, ExplainAnswer, ExplainRequest, FindingsAnswer, FindingsRequest};
+use tools::kernels::{self, KernelsAnswer, KernelsRequest};
+use tools::list::{self, ListAnswer, ListRequest};
+use tools::summary::{self, SummaryAnswer};
+use tools::timeline::{self, StepsAnswer, StepsRequest, TimelineAnswer, TimelineRequest};
+use tools::tune::{self, ProposeAnswer, ProposeRequest, StatusRequest, TuneAnswer};
+use tools::{InputRequest, State};
+
+/// Guidance for the client, sent when it connects.
+const INSTRUCTIONS: &str = "Reads GPU profiles of LLMs. Start with `list`, then `summary` of an input, then `findings`. \
+    Times are nanoseconds. A null value has a reason beside it: it was not measured, so do not estimate it. \
+    Ids such as /findings/0 are JSON pointers into `roofgap analyze INPUT --format json`.";
+
+/// Settings of the server.
+#[derive(Debug)]
+pub struct McpProps {
+    /// Folders that may be read.
+    pub roots: Roots,
+    /// nsys that exports its reports.
+    pub exporter: Exporter,
+    /// Version of roofgap.
+    pub version: String,
+}
+
+/// Serves the tools on standard input and output until the client closes them.
+///
+/// # Errors
+/// Fails if the client breaks the protocol.
+pub fn run(props: McpProps) -> Result<(), Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Error::new(format!("cannot start the server: {error}")))?;
+    let failed = |error: &dyn Display| Error::new(format!("the connection failed: {error}"));
+    let ended = runtime.block_on(async {
+        let tools = Tools::new(props);
+        let running = match tools.serve(Lines::new(tokio::io::stdin(), tokio::io::stdout())).await {
+            Ok(running) => running,
+            // The client left before it said anything.
+            Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
+            Err(error) => return Err(failed(&error)),
+        };
+        let ended = running.waiting().await;
+        ended.map(|_| ()).map_err(|error| failed(&error))
+    });
+    // A thread that waits for standard input must not hold up the end.
+    runtime.shutdown_background();
+    ended
+}
+
+/// The tools.
+#[derive(Debug, Clone)]
+struct Tools {
+    state: Arc<State>,
+    version: String,
+    tool_router: ToolRouter<Self>,
+}
+
+impl Tools {
+    fn new(props: McpProps) -> Self {
+        let cache = OpenCache::within(props.exporter, props.roots.folders().to_vec());
+        let state = State { roots: props.roots, cache };
+        Tools { state: Arc::new(state), version: props.version, tool_router: Self::tool_router() }
+    }
+
+    /// Answers a request on a thread of its own, because reading a capture can take seconds.
+    async fn ask<R: Send + 'static, T: Send + 'static>(
+        &self,
+        request: R,
+        answer: fn(&State, &R) -> Result<T, Error>,
+    ) -> Result<Json<Bounded<T>>, ToolError> {
+        let state = self.state.clone();
+        let done = tokio::task::spawn_blocking(move || answer(&state, &request)).await;
+        let answer = done.unwrap_or_else(|_| Err(Error::new("the tool failed; this is a bug")));
+        answer.map(|answer| Json(Bounded(answer))).map_err(ToolError)
+    }
+}
+
+/// Declares the tools: name, title, whether it only reads, request, answer, and the function that answers.
+macro_rules! tools {
+    ($($(#[$doc:meta])* $name:ident, $title:tt, $reads:tt: $request:ident => $answer:ident = $how:path;)*) => {
+        #[tool_router]
+        impl Tools {
+            $($(#[$doc])*
+            #[tool(annotations(title = $title, read_only_hint = $reads, open_world_hint = false))]
+            async fn $name(
+                &self,
+                Parameters(request): Parameters<$request>,
+            ) -> Result<Json<Bounded<$answer>>, ToolError> {
+                self.ask(request, $how).await
+            })*
+        }
+    };
+}
+
+tools! {
+    /// Lists the runs (newest first) and captures that the other tools can read.
+    list, "List runs and captures", true: ListRequest => ListAnswer = list::answer;
+    /// Summarises a run or capture: the main result, its stages with times and utilisation, and what was not measured.
+    summary, "Summary", true: InputRequest => SummaryAnswer = summary::answer;
+    /// Lists what is worth fixing, largest possible saving first, with the evidence and an action for each.
+    findings, "Findings", true: FindingsRequest => FindingsAnswer = findings::answer;
+    /// Lists kernels by total GPU time, of one stage or of the whole trace, with hardware counters where ncu measured them.
+    kernels, "Kernels", true: KernelsRequest => KernelsAnswer = kernels::answer;
+    /// Gives the time of each step of a stage (a token of decode, a step of an engine), its percentiles and the slowest steps.
+    steps, "Steps", true: StepsRequest => StepsAnswer = timeline::answer_steps;
+    /// Lists the GPU operations of a time window in order, and how long each device was busy in it.
+    timeline, "Timeline window", true: TimelineRequest => TimelineAnswer = timeline::answer;
+    /// Compares two runs or captures: what changed beyond the noise, and which kernels explain it.
+    compare, "Compare", true: CompareRequest => CompareAnswer = compare::answer;
+    /// Explains one finding: what it means, its evidence, and what to do.
+    explain, "Explain a finding", true: ExplainRequest => ExplainAnswer = findings::answer_one;
+    /// Proposes a change to the search of `roofgap tune` on a run. The search decides by its own measurements whether it helps.
+    tune_propose, "Propose a change to a search", false: ProposeRequest => ProposeAnswer = tune::propose;
+    /// Gives the state of the search of `roofgap tune` on a run: every change with its factor, interval and reason, and the best so far.
+    tune_status, "State of a search", true: StatusRequest => TuneAnswer = tune::status;
+    /// Gives the evidence of a search: the winner with its interval, noise, hashes of files, and the commands to repeat and check it.
+    tune_certificate, "Certificate of a search", true: StatusRequest => TuneAnswer = tune::certificate;
+}
+
+#[tool_handler(router = self.tool_router)]
+impl ServerHandler for Tools {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+            .with_server_info(Implementation::new("roofgap", self.version.clone()))
+            .with_instructions(INSTRUCTIONS)
+    }
+}

@@ -1,7 +1,7 @@
 //! The main numbers of a run for monitoring: gauges in the text format of Prometheus and in the JSON format of OpenTelemetry, and requests
 //! as spans.
 
-use crate::bundle::Bundle;
+use crate::Bundle;
 use roofgap_analyze::{Analysis, Stage};
 use roofgap_base::file::sha256;
 use serde_json::{Value, json};

@@ -13,9 +13,9 @@ use roofgap_runs::run_dir::{PhaseStatus, RunRef, SessionRecord};
 use roofgap_runs::runs::show;
 use serde_json::{Value, json};
 
+use crate::Shared;
 use crate::api_error::ApiError;
 use crate::queue::QueueState;
-use crate::state::Shared;
 
 /// Interval between looks at the files of a session.
 const LOOK: Duration = Duration::from_millis(250);

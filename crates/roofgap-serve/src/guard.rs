@@ -2,8 +2,8 @@
 //!
 //! The bearer token: 256 random bits in a file that only its owner can read.
 
+use crate::Shared;
 use crate::api_error::ApiError;
-use crate::state::Shared;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::middleware::Next;

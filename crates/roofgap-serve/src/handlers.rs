@@ -5,7 +5,7 @@ use crate::download::{Download, RunFile};
 use crate::guard::{self, COOKIE};
 use crate::queue::Queued;
 use crate::request::RunRequest;
-use crate::state::{AppState, Shared};
+use crate::{AppState, Shared};
 use crate::{follow, page};
 use axum::body::{Body, to_bytes};
 use axum::extract::{Path, Query, Request, State};
@@ -16,7 +16,7 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router};
 use http_body_util::LengthLimitError;
-use roofgap_analyze::compare::{CompareOptions, Side, compare};
+use roofgap_analyze::compare::{CompareOptions, compare};
 use roofgap_base::file::read_document;
 use roofgap_report::compare as render;
 use roofgap_report::page::{served, timeline_window};
@@ -52,11 +52,6 @@ fn document(value: &impl Serialize) -> Result<Response, ApiError> {
 
 fn html(text: String, policy: &str) -> Response {
     ([(header::CONTENT_SECURITY_POLICY, policy.to_owned())], Html(text)).into_response()
-}
-
-/// Answers any other path.
-pub async fn unknown() -> ApiError {
-    ApiError::NoOperation
 }
 
 #[derive(Debug, Deserialize)]
@@ -218,9 +213,7 @@ pub async fn compare_runs(
             open_side(&state.props.runs, &run.id, &overrides, exporter).map_err(ApiError::Load)
         };
         let (base, head) = (side(&query.base)?, side(&query.head)?);
-        let [before, after] =
-            [&base, &head].map(|side| Side { analysis: &side.analysis, facts: &side.facts });
-        let comparison = compare(before, after, &CompareOptions::default());
+        let comparison = compare(base.as_side(), head.as_side(), &CompareOptions::default());
         match query.format {
             CompareFormat::Json => document(&comparison),
             CompareFormat::Html => {
@@ -388,7 +381,10 @@ pub fn router(shared: Shared) -> Router {
     for (path, operation) in operations() {
         router = router.route(path, operation);
     }
-    router.fallback(unknown).layer(from_fn_with_state(shared.clone(), guard::check)).with_state(shared)
+    router
+        .fallback(async || ApiError::NoOperation)
+        .layer(from_fn_with_state(shared.clone(), guard::check))
+        .with_state(shared)
 }
 
 #[cfg(test)]
@@ -397,7 +393,7 @@ mod tests {
     use crate::download::AT_ONCE;
     use crate::guard::{Hosts, Token};
     use crate::queue::Queue;
-    use crate::state::{Limits, Permissions, ServeProps};
+    use crate::{Limits, Permissions, ServeProps};
     use roofgap_collect::child::Cancel;
     use serde_json::Value;
     use std::collections::BTreeSet;

@@ -5,7 +5,7 @@
 use crate::guard::Hosts;
 use crate::handlers::router;
 use crate::queue::Queue;
-use crate::state::{AppState, Limits, ServeProps, TlsFiles};
+use crate::{AppState, Limits, ServeProps, TlsFiles};
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};

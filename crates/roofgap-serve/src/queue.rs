@@ -2,9 +2,9 @@
 //!
 //! A requested session, as it is kept on disk.
 
+use crate::ServeProps;
 use crate::api_error::ApiError;
 use crate::request::RunRequest;
-use crate::state::ServeProps;
 use roofgap_base::clock;
 use roofgap_base::file::{read_document, write_atomic};
 use roofgap_collect::child::{Cancel, ChildSpec, OutputTarget, StopPlan, Watch, run};

@@ -7,7 +7,7 @@ use roofgap_runs::config::{ConfigProps, compose, list};
 use serde::{Deserialize, Serialize};
 
 use crate::api_error::ApiError;
-use crate::state::{Permissions, ServeProps};
+use crate::{Permissions, ServeProps};
 
 /// Words of a command line at most.
 const MOST_WORDS: usize = 256;
@@ -107,8 +107,8 @@ impl RunRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Limits;
     use crate::guard::Token;
-    use crate::state::Limits;
     use roofgap_collect::child::Cancel;
 
     const ALL: Permissions = Permissions { run: true, command: true };

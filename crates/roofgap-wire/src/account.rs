@@ -101,7 +101,6 @@ pub struct TokenCounts {
 
 impl TokenCounts {
     /// Takes what is missing from other counts.
-    #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self {
             prompt: self.prompt.or(other.prompt),

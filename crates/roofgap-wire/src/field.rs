@@ -13,6 +13,32 @@ impl Sink for Vec<u8> {
     }
 }
 
+/// A fixed number of bytes; what does not fit is left out.
+#[derive(Debug, Clone, Copy)]
+pub struct FixedBytes<const N: usize> {
+    pub bytes: [u8; N],
+    length: usize,
+}
+
+impl<const N: usize> FixedBytes<N> {
+    pub fn new() -> Self {
+        Self { bytes: [0; N], length: 0 }
+    }
+
+    pub fn written(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+}
+
+impl<const N: usize> Sink for FixedBytes<N> {
+    fn put_bytes(&mut self, bytes: &[u8]) {
+        if let Some(target) = self.bytes.get_mut(self.length..self.length + bytes.len()) {
+            target.copy_from_slice(bytes);
+            self.length += bytes.len();
+        }
+    }
+}
+
 /// Text as the program passed it: usually UTF-8, not validated while recording.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Text<'a>(pub &'a [u8]);
@@ -25,7 +51,6 @@ impl std::fmt::Debug for Text<'_> {
 
 impl<'a> Text<'a> {
     /// Returns the text, with invalid UTF-8 replaced.
-    #[must_use]
     pub fn to_str(self) -> Cow<'a, str> {
         String::from_utf8_lossy(self.0)
     }

@@ -1,6 +1,10 @@
-//! Frames: whole records with a checksum, compressed when that makes them shorter.
+//! Frames: whole records with a checksum, compressed when that makes them shorter. Reads a capture frame by frame, up to the last whole
+//! frame. Any input bytes are safe.
 
-use crate::header::{CODEC_LZ4, CODEC_PLAIN, FRAME_MARK};
+use std::io::{self, Read};
+
+use crate::field::take_varint;
+use crate::header::{CODEC_LZ4, CODEC_PLAIN, FRAME_MARK, HEADER_LEN, Header, StopCode, WireError};
 use crate::record::Record;
 
 /// Largest uncompressed payload of a frame, bytes. A larger length means damage.
@@ -19,7 +23,6 @@ pub struct FrameBuilder {
 
 impl FrameBuilder {
     /// Creates an empty builder.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -35,13 +38,11 @@ impl FrameBuilder {
     }
 
     /// Returns the length of the collected records, bytes.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.payload.len()
     }
 
     /// Returns true if no record was added.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.payload.is_empty()
     }
@@ -86,4 +87,213 @@ pub fn checksum(head: &[u8], stored: &[u8]) -> u32 {
     hasher.update(head.get(4..20).unwrap_or_default());
     hasher.update(stored);
     hasher.finalize()
+}
+
+/// End of a capture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// The capture is complete.
+    Complete {
+        /// Kind of end.
+        how: EndKind,
+    },
+    /// The capture is truncated.
+    Cut {
+        /// Readable length of the file, bytes.
+        at: u64,
+        /// Reason, as far as it is known.
+        why: CutReason,
+    },
+}
+
+/// Kind of end of a complete capture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndKind {
+    /// The program exited normally.
+    Exit,
+    /// A kind unknown to this version.
+    Other(u8),
+}
+
+/// Reason a capture is truncated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CutReason {
+    /// The last frame is whole but has no end record: the program was killed, called `_exit` or `exec`, closed
+    /// the file, or still runs.
+    NoEnd,
+    /// The last frame is incomplete.
+    Torn,
+    /// The checksum or content of a frame is wrong.
+    Damaged,
+    /// A write failed with this error number (28 is a full disk).
+    WriteFailed(u32),
+    /// The file reached its size limit.
+    SizeLimit,
+}
+
+/// Reads the frames of a capture.
+#[derive(Debug)]
+pub struct Reader<R> {
+    input: R,
+    header: Header,
+    stored: Vec<u8>,
+    raw: Vec<u8>,
+    sequence: u32,
+    offset: u64,
+    ending: Option<Ending>,
+}
+
+impl<R: Read> Reader<R> {
+    /// Opens a capture and reads its header.
+    ///
+    /// # Errors
+    /// Fails when the input is not a capture that this build reads.
+    pub fn open(mut input: R) -> Result<Self, WireError> {
+        let mut head = Vec::with_capacity(HEADER_LEN);
+        input.by_ref().take(HEADER_LEN as u64).read_to_end(&mut head)?;
+        let header = Header::decode(&head)?;
+        let offset = HEADER_LEN as u64;
+        Ok(Self { input, header, stored: Vec::new(), raw: Vec::new(), sequence: 0, offset, ending: None })
+    }
+
+    /// Returns the header.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Returns the length of the header and the frames read so far, bytes.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Returns the end of the capture; known once [`next_frame`](Self::next_frame) has returned `None`.
+    pub fn ending(&self) -> Option<Ending> {
+        self.ending
+    }
+
+    /// Returns the records of the next whole frame, or `None` after the last one.
+    ///
+    /// # Errors
+    /// Fails when reading fails; damage is an [`Ending`].
+    pub fn next_frame(&mut self) -> Result<Option<Records<'_>>, WireError> {
+        if self.ending.is_some() {
+            return Ok(None);
+        }
+        if let Some(cut) = self.load()? {
+            self.ending = Some(Ending::Cut { at: self.offset, why: self.reason(cut) });
+            return Ok(None);
+        }
+        self.offset += (FRAME_HEAD + self.stored.len()) as u64;
+        self.sequence = self.sequence.wrapping_add(1);
+        if let Some(how) = (Records { rest: &self.raw }).end() {
+            self.ending = Some(Ending::Complete { how });
+        }
+        Ok(Some(Records { rest: &self.raw }))
+    }
+
+    /// Reads and checks a frame into `raw`; returns the reason when there is none.
+    fn load(&mut self) -> Result<Option<CutReason>, WireError> {
+        let mut head = [0u8; FRAME_HEAD];
+        let got = fill(&mut self.input, &mut head)?;
+        if got < FRAME_HEAD {
+            return Ok(Some(if got == 0 { CutReason::NoEnd } else { CutReason::Torn }));
+        }
+        let mut words = head.chunks_exact(4).map(|word| match *word {
+            [a, b, c, d] => u32::from_le_bytes([a, b, c, d]),
+            _ => 0,
+        });
+        let mut word = || words.next().unwrap_or_default();
+        let (mark, sequence, stored, raw, codec, crc) = (word(), word(), word(), word(), word(), word());
+        let (stored, raw) = (stored as usize, raw as usize);
+        if mark != FRAME_MARK || sequence != self.sequence || stored > MAX_RAW || raw > MAX_RAW {
+            return Ok(Some(CutReason::Damaged));
+        }
+        // Grows as bytes arrive, so that a wrong length cannot allocate more than the file holds.
+        self.stored.clear();
+        let got = self.input.by_ref().take(stored as u64).read_to_end(&mut self.stored)?;
+        if got < stored {
+            return Ok(Some(CutReason::Torn));
+        }
+        if checksum(&head, &self.stored) != crc {
+            return Ok(Some(CutReason::Damaged));
+        }
+        match codec {
+            CODEC_PLAIN if stored == raw => {
+                self.raw.clear();
+                self.raw.extend_from_slice(&self.stored);
+            }
+            CODEC_LZ4 => {
+                self.raw.resize(raw, 0);
+                if lz4_flex::block::decompress_into(&self.stored, &mut self.raw).ok() != Some(raw) {
+                    return Ok(Some(CutReason::Damaged));
+                }
+            }
+            _ => return Ok(Some(CutReason::Damaged)),
+        }
+        Ok(None)
+    }
+
+    /// Replaces the reason seen in the frames by the one in the header, where it has one.
+    fn reason(&self, seen: CutReason) -> CutReason {
+        match (seen, self.header.status) {
+            (CutReason::Damaged, _) | (_, None) => seen,
+            (_, Some(status)) => match status.code {
+                StopCode::WriteFailed => CutReason::WriteFailed(status.errno),
+                StopCode::SizeLimit => CutReason::SizeLimit,
+                _ => seen,
+            },
+        }
+    }
+}
+
+/// Reads until `target` is full or the input ends.
+fn fill(input: &mut impl Read, target: &mut [u8]) -> io::Result<usize> {
+    let mut got = 0;
+    while let Some(rest) = target.get_mut(got..).filter(|rest| !rest.is_empty()) {
+        match input.read(rest) {
+            Ok(0) => break,
+            Ok(read) => got += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(got)
+}
+
+/// Records of a frame.
+#[derive(Debug, Clone, Copy)]
+pub struct Records<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Records<'a> {
+    /// Returns the remaining records, not decoded.
+    pub fn as_bytes(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// Returns the kind of end, if this is the last frame.
+    fn end(mut self) -> Option<EndKind> {
+        match self.next() {
+            Some(Record::End(end)) => {
+                Some(if end.how == 1 { EndKind::Exit } else { EndKind::Other(end.how) })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Record<'a>;
+
+    fn next(&mut self) -> Option<Record<'a>> {
+        let (&tag, rest) = self.rest.split_first()?;
+        let body = take_varint(rest).and_then(|(length, rest)| rest.split_at_checked(length));
+        let Some((body, rest)) = body else {
+            self.rest = &[];
+            return Some(Record::Malformed(tag));
+        };
+        self.rest = rest;
+        Some(Record::decode(tag, body))
+    }
 }

@@ -4,6 +4,7 @@
 //!
 //! Constants of the format, its detection from content, and the errors of opening a capture.
 
+use crate::field::{Field, FixedBytes, Sink};
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
@@ -83,52 +84,46 @@ impl StopCode {
 
 impl Status {
     /// Returns the offset of the status in the file and its bytes.
-    #[must_use]
     pub fn encode(&self) -> (u64, [u8; STATUS_LEN]) {
-        let mut out = [0; STATUS_LEN];
-        out[0..4].copy_from_slice(&self.code.to_u32().to_le_bytes());
-        out[4..8].copy_from_slice(&self.errno.to_le_bytes());
-        out[8..16].copy_from_slice(&self.at_ns.to_le_bytes());
-        out[16..24].copy_from_slice(&self.lost.to_le_bytes());
-        let crc = crc32fast::hash(&out[0..24]);
-        out[24..28].copy_from_slice(&crc.to_le_bytes());
-        (STATUS_AT as u64, out)
+        let mut out = FixedBytes::new();
+        self.code.to_u32().put(&mut out);
+        self.errno.put(&mut out);
+        self.at_ns.put(&mut out);
+        self.lost.put(&mut out);
+        crc32fast::hash(out.written()).put(&mut out);
+        (STATUS_AT as u64, out.bytes)
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let body = bytes.get(..24)?;
-        if u32_at(bytes, 24)? != crc32fast::hash(body) {
-            return None;
-        }
-        let code = StopCode::from_u32(u32_at(body, 0)?);
-        let status = Self { code, errno: u32_at(body, 4)?, at_ns: u64_at(body, 8)?, lost: u64_at(body, 16)? };
-        (code != StopCode::Open).then_some(status)
+        let (body, mut crc) = bytes.split_at_checked(24)?;
+        let rest = &mut &*body;
+        let code = StopCode::from_u32(u32::take(rest)?);
+        let status = Self { code, errno: u32::take(rest)?, at_ns: u64::take(rest)?, lost: u64::take(rest)? };
+        let is_whole = u32::take(&mut crc)? == crc32fast::hash(body);
+        (is_whole && code != StopCode::Open).then_some(status)
     }
 }
 
 impl Header {
     /// Creates the header of a new file.
-    #[must_use]
     pub fn new(pid: u32, opened_ns: u64, start_ticks: u64) -> Self {
         Self { version: CONTINUOUS, pid, opened_ns, start_ticks, status: None }
     }
 
     /// Encodes the header.
-    #[must_use]
     pub fn encode(&self) -> [u8; HEADER_LEN] {
-        let mut out = [0; HEADER_LEN];
-        out[0..6].copy_from_slice(MAGIC);
-        out[6..8].copy_from_slice(&self.version.to_le_bytes());
-        out[8..12].copy_from_slice(&(HEADER_LEN as u32).to_le_bytes());
-        out[12..16].copy_from_slice(&self.pid.to_le_bytes());
-        out[16..24].copy_from_slice(&self.opened_ns.to_le_bytes());
-        out[24..32].copy_from_slice(&self.start_ticks.to_le_bytes());
+        let mut out = FixedBytes::new();
+        out.put_bytes(MAGIC);
+        self.version.put(&mut out);
+        (HEADER_LEN as u32).put(&mut out);
+        self.pid.put(&mut out);
+        self.opened_ns.put(&mut out);
+        self.start_ticks.put(&mut out);
+        let crc = crc32fast::hash(out.written());
         let open = Status { code: StopCode::Open, errno: 0, at_ns: 0, lost: 0 };
-        let (_, status) = self.status.unwrap_or(open).encode();
-        out[STATUS_AT..STATUS_AT + STATUS_LEN].copy_from_slice(&status);
-        let crc = crc32fast::hash(&out[0..STATUS_AT]);
-        out[60..64].copy_from_slice(&crc.to_le_bytes());
-        out
+        out.put_bytes(&self.status.unwrap_or(open).encode().1);
+        crc.put(&mut out);
+        out.bytes
     }
 
     /// Decodes a header from the first bytes of a file.
@@ -139,32 +134,23 @@ impl Header {
         if !looks_like(bytes) {
             return Err(WireError::NotACapture);
         }
-        let version =
-            bytes.get(6..8).map(|b| u16::from_le_bytes([b[0], b[1]])).ok_or(WireError::HeaderCut)?;
+        let version = bytes.get(6..).and_then(|mut rest| u16::take(&mut rest)).ok_or(WireError::HeaderCut)?;
         if version == 0 || version > VERSION {
             return Err(WireError::Version { found: version });
         }
-        let bytes = bytes.get(..HEADER_LEN).ok_or(WireError::HeaderCut)?;
-        let field = |value: Option<u32>| value.ok_or(WireError::HeaderCut);
-        if field(u32_at(bytes, 60))? != crc32fast::hash(&bytes[..STATUS_AT]) {
-            return Err(WireError::HeaderDamaged);
-        }
-        Ok(Self {
-            version,
-            pid: field(u32_at(bytes, 12))?,
-            opened_ns: u64_at(bytes, 16).ok_or(WireError::HeaderCut)?,
-            start_ticks: u64_at(bytes, 24).ok_or(WireError::HeaderCut)?,
-            status: bytes.get(STATUS_AT..).and_then(Status::decode),
-        })
+        let bytes: &[u8; HEADER_LEN] = bytes.first_chunk().ok_or(WireError::HeaderCut)?;
+        let fields = |mut rest: &[u8], mut crc: &[u8]| {
+            let header = Self {
+                version,
+                pid: u32::take(&mut rest)?,
+                opened_ns: u64::take(&mut rest)?,
+                start_ticks: u64::take(&mut rest)?,
+                status: Status::decode(&bytes[STATUS_AT..]),
+            };
+            (u32::take(&mut crc)? == crc32fast::hash(&bytes[..STATUS_AT])).then_some(header)
+        };
+        fields(&bytes[12..], &bytes[60..]).ok_or(WireError::HeaderDamaged)
     }
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
 /// First bytes of every capture.
@@ -190,27 +176,20 @@ pub const CODEC_PLAIN: u32 = 0;
 pub const CODEC_LZ4: u32 = 1;
 
 /// Returns true if a file that begins with these bytes is a native capture of any version.
-#[must_use]
 pub fn looks_like(start: &[u8]) -> bool {
     start.starts_with(MAGIC)
 }
 
 /// Returns the path of the note beside a capture. The collector writes it when the program closed the descriptor of the
 /// capture, so that the capture itself cannot say why it ends.
-#[must_use]
 pub fn note_path(capture: &Path) -> PathBuf {
-    let mut name = capture.as_os_str().to_owned();
-    name.push(".log");
-    name.into()
+    capture.with_added_extension("log")
 }
 
 /// Returns the path of the older segment of a capture that keeps only the last seconds. The collector renames a full capture
 /// to it and goes on in a new file; ids mean the same in both.
-#[must_use]
 pub fn older_segment(capture: &Path) -> PathBuf {
-    let mut name = capture.as_os_str().to_owned();
-    name.push(".old");
-    name.into()
+    capture.with_added_extension("old")
 }
 
 /// Reason a file cannot be read as a capture at all.

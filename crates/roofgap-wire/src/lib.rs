@@ -41,7 +41,6 @@ pub mod account;
 mod field;
 mod frame;
 mod header;
-mod reader;
 mod record;
 
 /// Beginnings of the names of calls that allocate or free memory, without `cuda` or `cu`.
@@ -49,12 +48,11 @@ pub const MEMORY_CALLS: [&str; 8] =
     ["Malloc", "Free", "HostAlloc", "HostRegister", "MemAlloc", "MemFree", "MemCreate", "MemMap"];
 
 pub use field::Text;
-pub use frame::{FrameBuilder, MAX_RAW};
+pub use frame::{CutReason, EndKind, Ending, FrameBuilder, MAX_RAW, Reader, Records};
 pub use header::{
     HEADER_LEN, Header, MAGIC, Status, StopCode, VERSION, WITH_WINDOWS, WireError, looks_like, note_path,
     older_segment,
 };
-pub use reader::{CutReason, EndKind, Ending, Reader, Records};
 pub use record::{
     Call, CallName, Category, ClockPair, CounterMetric, CounterSample, Cupti, Device, Domain, End, EventKind,
     Flush, GraphLaunch, GraphNode, HEAD_MAX, Host, Kernel, LaunchShape, LauncherVariable, Loss, Memcpy,

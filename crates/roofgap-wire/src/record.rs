@@ -3,7 +3,7 @@
 //! [`RecordHead`] encodes without allocation, for the threads of the profiled program: a small record, or an event up to its text, is encoded into a fixed array, which the caller copies into the ring of
 //! its thread together with the text.
 
-use crate::field::{Field, Sink, Text, put_varint};
+use crate::field::{Field, FixedBytes, Sink, Text, put_varint};
 
 /// Writes tag and length in front of the body, which begins two bytes after `at`.
 fn close(out: &mut Vec<u8>, at: usize, tag: u8) {
@@ -466,7 +466,6 @@ impl WindowCause {
     const ALL: [Self; 5] = [Self::Begin, Self::Request, Self::Steps, Self::Time, Self::Limit];
 
     /// Returns the number in [`Window`].
-    #[must_use]
     pub fn to_u8(self) -> u8 {
         match self {
             Self::Begin => 0,
@@ -479,7 +478,6 @@ impl WindowCause {
     }
 
     /// Returns the cause of a number in [`Window`].
-    #[must_use]
     pub fn from_u8(number: u8) -> Self {
         let known = Self::ALL.into_iter().find(|cause| cause.to_u8() == number);
         known.unwrap_or(Self::Other(number))
@@ -606,41 +604,27 @@ pub const HEAD_MAX: usize = 48;
 
 /// An encoded record, without the text that follows it.
 #[derive(Debug, Clone, Copy)]
-pub struct RecordHead {
-    bytes: [u8; HEAD_MAX],
-    length: usize,
-}
-
-impl Sink for RecordHead {
-    fn put_bytes(&mut self, bytes: &[u8]) {
-        if let Some(target) = self.bytes.get_mut(self.length..self.length + bytes.len()) {
-            target.copy_from_slice(bytes);
-            self.length += bytes.len();
-        }
-    }
-}
+pub struct RecordHead(FixedBytes<HEAD_MAX>);
 
 impl RecordHead {
     fn new(tag: u8, body_len: usize) -> Self {
-        let mut head = Self { bytes: [0; HEAD_MAX], length: 0 };
+        let mut head = FixedBytes::new();
         head.put_bytes(&[tag]);
         put_varint(&mut head, body_len);
-        head
+        Self(head)
     }
 
     /// Returns the encoded bytes.
-    #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        self.bytes.get(..self.length).unwrap_or_default()
+        self.0.written()
     }
 }
 
 impl NvtxEvent<'_> {
     /// Encodes the event up to the text of an inline message, which has to follow it.
-    #[must_use]
     pub fn encode_head(&self) -> RecordHead {
         let mut head = RecordHead::new(self.kind.tag(), self.body_len());
-        self.put_head(&mut head);
+        self.put_head(&mut head.0);
         head
     }
 }
@@ -650,10 +634,9 @@ macro_rules! fixed {
     ($($record:ident, $body_len:literal;)*) => {$(
         impl $record {
             /// Encodes the record without allocation.
-            #[must_use]
             pub fn encode_head(&self) -> RecordHead {
                 let mut head = RecordHead::new(Self::TAG, $body_len);
-                self.put(&mut head);
+                self.put(&mut head.0);
                 head
             }
         }

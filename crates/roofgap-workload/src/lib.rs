@@ -18,12 +18,10 @@ mod model;
 mod ops;
 mod props;
 mod run;
-mod shape;
 mod source;
 
 pub use exec::{LLM_DOMAIN, Ranges, Silent};
-pub use props::{Preset, Progress, PromptShape, WorkloadProps};
+pub use props::{DecoderShape, Preset, Progress, PromptShape, SamShape, Shape, TowerShape, WorkloadProps};
 pub use roofgap_base::error::Error;
 pub use roofgap_wire::account::Account;
 pub use run::{run, run_with};
-pub use shape::{DecoderShape, SamShape, Shape, TowerShape};

@@ -5,8 +5,7 @@
 use crate::exec::{Exec, Ranges, Silent, Stage};
 use crate::model::{KvCache, Model};
 use crate::ops;
-use crate::props::{Preset, Progress, PromptShape, WorkloadProps};
-use crate::shape::Shape;
+use crate::props::{Preset, Progress, PromptShape, Shape, WorkloadProps};
 use crate::source::{self, Image, Source, fill};
 use rayon::ThreadPoolBuilder;
 use rayon::prelude::*;
@@ -82,7 +81,9 @@ fn work(
     let model = Model::new(&mut Source::seeded(props.seed), shape.clone());
     tell(Progress::WeightsReady { wall_ns: ns(begin.elapsed()) });
     let mut peak = (props.preset != Preset::Nano).then(|| measure(PEAK_BUDGET, threads));
-    let inputs = Input::all(props, &shape);
+    // The repeats take these in turn.
+    let prompts = props.prompt_shapes().into_iter();
+    let inputs: Vec<Input> = prompts.map(|prompt| Input::new(props, &shape, prompt)).collect();
     let longest = inputs.iter().map(Input::positions).max().unwrap_or(0) + props.new_tokens;
     let mut cache = model.cache(longest);
     let mut exec = Exec::new(ranges);
@@ -194,12 +195,6 @@ struct Pass {
 }
 
 impl Input {
-    /// Prepares the inputs that the repeats take in turn.
-    fn all(props: &WorkloadProps, shape: &Shape) -> Vec<Input> {
-        let prompts = props.prompt_shapes();
-        prompts.into_iter().map(|prompt| Self::new(props, shape, prompt)).collect()
-    }
-
     fn new(props: &WorkloadProps, shape: &Shape, prompt: PromptShape) -> Self {
         let mut state = source::mix(props.seed ^ 0x70ce);
         let vocabulary = shape.decoder.vocabulary;

@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         Err(error) => {
             // Help and version arrive here too, for stdout. An error quotes arguments, which may be file names from anywhere.
             let exit = if error.use_stderr() {
-                Printer::new(false, false, ColorWhen::Auto).usage(&error.render());
+                Printer::new(false, false, ColorWhen::Auto).plain(&error.render());
                 Exit::Usage
             } else {
                 let _ = error.print();

@@ -61,7 +61,7 @@ impl Printer {
 
     /// Returns the options of an analysis or a comparison as text.
     pub fn text_options(&self, kernels: usize) -> TextOptions {
-        TextOptions { color: self.screen.color, width: self.screen.width, kernels, ..TextOptions::default() }
+        TextOptions { screen: self.screen, kernels, ..TextOptions::default() }
     }
 
     /// Tells whether a line of progress can be replaced by the next.
@@ -89,11 +89,6 @@ impl Printer {
         write_stdout(&escaped(text))
     }
 
-    /// Prints an error of the command line.
-    pub fn usage(&self, text: &dyn Display) {
-        write_stderr(&lines_without_controls(&text.to_string()));
-    }
-
     /// Prints a line of progress, unless `--quiet` is set.
     pub fn progress(&self, text: &dyn Display) {
         if !self.quiet {
@@ -111,9 +106,9 @@ impl Printer {
         }
     }
 
-    /// Prints a question, to be answered on the same line.
-    pub fn question(&self, text: &str) {
-        write_stderr(&lines_without_controls(text));
+    /// Prints an error of the command line, or a question, to be answered on the same line.
+    pub fn plain(&self, text: &dyn Display) {
+        write_stderr(&lines_without_controls(&text.to_string()));
     }
 
     /// Prints a line if `--verbose` is set.

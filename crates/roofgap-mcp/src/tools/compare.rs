@@ -3,8 +3,7 @@
 use super::{Page, State};
 use crate::answer::{Column, columns};
 use roofgap_analyze::compare::{
-    Basis, Change, CompareOptions, Difference, KernelChange, METRICS, Metric, Part, Side, StageChange,
-    compare,
+    Basis, Change, CompareOptions, Difference, KernelChange, METRICS, Metric, Part, StageChange, compare,
 };
 use roofgap_base::error::Error;
 use roofgap_report::compare::headline;
@@ -97,8 +96,7 @@ pub fn answer(state: &State, request: &CompareRequest) -> Result<CompareAnswer, 
         open_side(state.roots.runs(), &path, &Overrides::default(), state.cache.exporter())
     };
     let (base, head) = (side(&request.base)?, side(&request.head)?);
-    let [before, after] = [&base, &head].map(|side| Side { analysis: &side.analysis, facts: &side.facts });
-    let comparison = compare(before, after, &CompareOptions::default());
+    let comparison = compare(base.as_side(), head.as_side(), &CompareOptions::default());
     let page = request.page;
     Ok(CompareAnswer {
         headline: headline(&comparison),

@@ -138,7 +138,7 @@ fn paths(trace: &Trace, ops: &[usize], first: Ns, longest: Ns) -> BTreeMap<&'sta
     let mut columns: Vec<BTreeMap<&'static str, Ns>> = vec![BTreeMap::new(); COLUMNS as usize + 1];
     for &op in ops {
         let (kind, name) = (trace.ops.kind[op], trace.ops.name[op]);
-        let found = || class::css(class::name(class::of_op(kind, trace.names.get(name))));
+        let found = || class::css(class::of_op(kind, trace.names.get(name)));
         let class = *classes.entry(name).or_insert_with(found);
         let (mut at, end) = (trace.ops.start[op] - first, trace.ops.end[op] - first);
         while at < end {

@@ -20,7 +20,7 @@ use view::Form;
 
 /// Renders a comparison as text.
 pub fn text(comparison: &Comparison, options: TextOptions) -> String {
-    let screen = options.screen();
+    let screen = options.screen;
     let line = |text: &str| screen.wrapped(&without_controls(text), 2);
     let (base, head) = (&comparison.base.title, &comparison.head.title);
     let mut lines: Vec<String> = Vec::new();

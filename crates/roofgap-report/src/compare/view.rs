@@ -9,7 +9,7 @@ use roofgap_analyze::compare::{
     KernelChange, KernelSide, KernelStatus, METRICS, MatchedBy, Metric, Outlier, SideName, StageChange,
     Weight,
 };
-use roofgap_base::numbers::{NONE, ms, or_none, time, us};
+use roofgap_base::numbers::{NONE, ms, time, us};
 
 /// The form of the sections.
 #[derive(Debug, Clone, Copy)]
@@ -126,43 +126,41 @@ fn gates(comparison: &Comparison) -> Table {
         GateOutcome::NotMeasured => ("not measured", Some(Tone::Notice)),
     };
     Table::of(&comparison.gates)
-        .text("gate", |gate: &GateResult| gate.gate.clone())
+        .text("gate", |gate| &gate.gate)
         .judged("outcome", outcome)
-        .text("why", |gate| gate.why.clone())
+        .text("why", |gate| &gate.why)
         .build()
 }
 
 fn numbers(stage: &StageChange) -> Table {
-    let mut table = Table::new(&["", "base>", "head>", "change %>", "noise>", "is!"]);
-    for metric in METRICS {
-        let change = metric.of(stage);
-        // A time of nothing on both sides has no row.
-        let has_row = |value: Option<f64>| value.is_some_and(|value| !metric.is_time() || value != 0.0);
-        if !has_row(change.base) && !has_row(change.head) {
-            continue;
-        }
-        let show = |value: f64| match metric.field {
+    // A time of nothing on both sides has no row.
+    let counts = |metric: &Metric, value: Option<f64>| value.is_some_and(|ns| !metric.is_time() || ns != 0.0);
+    let rows: Vec<(&Metric, Change<f64>)> = METRICS
+        .iter()
+        .map(|metric| (metric, metric.of(stage)))
+        .filter(|(metric, change)| counts(metric, change.base) || counts(metric, change.head))
+        .collect();
+    let show = |metric: &Metric, value: Option<f64>| {
+        value.map(|value| match metric.field {
             "token_ns" => us(value as i64),
             _ if metric.is_time() => ms(value as i64),
             _ => format!("{value:.2}"),
-        };
-        let tone = match change.judgement {
-            Judgement::Better => Some(Tone::Good),
-            Judgement::Worse => Some(Tone::Bad),
-            Judgement::Unclear => Some(Tone::Notice),
-            Judgement::Same | Judgement::Unknown => None,
-        };
-        let cells = [
-            metric.label.to_owned(),
-            or_none(change.base, show),
-            or_none(change.head, show),
-            or_none(change.delta_pct, signed),
-            or_none(change.noise, show),
-            change.judgement.as_str().unwrap_or(NONE).to_owned(),
-        ];
-        table.judged_row(cells, tone);
-    }
-    table
+        })
+    };
+    let tone = |judgement: Judgement| match judgement {
+        Judgement::Better => Some(Tone::Good),
+        Judgement::Worse => Some(Tone::Bad),
+        Judgement::Unclear => Some(Tone::Notice),
+        Judgement::Same | Judgement::Unknown => None,
+    };
+    Table::of(&rows)
+        .text("", |(metric, _)| metric.label)
+        .number("base", |(metric, change)| show(metric, change.base))
+        .number("head", |(metric, change)| show(metric, change.head))
+        .number("change %", |(_, change)| change.delta_pct.map(signed))
+        .number("noise", |(metric, change)| show(metric, change.noise))
+        .judged("is", |(_, change)| (change.judgement.as_str().unwrap_or(NONE), tone(change.judgement)))
+        .build()
 }
 
 /// Formats a change with a sign. What rounds to nothing has none.
@@ -207,9 +205,9 @@ pub const SUM: &str = "sum: the change of wall time";
 
 fn parts_table(stage: &StageChange, parts: &[(String, i64, &str)]) -> Table {
     let mut table = Table::of(parts)
-        .text("part of the change of wall time", |part| part.0.clone())
+        .text("part of the change of wall time", |part| &part.0)
         .number("ms", |part| signed_ms(part.1))
-        .text("beyond noise", |part| part.2.to_owned())
+        .text("beyond noise", |part| part.2)
         .build();
     if !table.is_empty() {
         table.row([SUM.to_owned(), signed_ms(stage.explanation.wall_delta_ns), String::new()]);
@@ -222,7 +220,6 @@ fn kernels(changes: &[KernelChange], most: usize) -> Vec<Block> {
     let mut changed: Vec<&KernelChange> = changes.iter().filter(|k| k.status != KernelStatus::Same).collect();
     let more = changed.len().saturating_sub(most);
     changed.truncate(most);
-    let total = |side: &Option<KernelSide>| or_none(side.as_ref(), |side| ms(side.total_ns));
     let calls = |calls: f64| format!("{calls:.*}", usize::from(calls.fract() != 0.0));
     let table = Table::of(&changed)
         .text("kernel", |k| {
@@ -231,9 +228,9 @@ fn kernels(changes: &[KernelChange], most: usize) -> Vec<Block> {
         })
         .judged("is", |k| status(k.status))
         .number("change ms", |k| signed_ms(k.delta_ns))
-        .number("base ms", move |k| total(&k.base))
-        .number("head ms", move |k| total(&k.head))
-        .number("calls", move |k| both(k, |side| calls(side.calls)))
+        .ms("base", |k| k.base.as_ref().map(|side| side.total_ns))
+        .ms("head", |k| k.head.as_ref().map(|side| side.total_ns))
+        .number("calls", |k| both(k, |side| calls(side.calls)))
         .number("mean µs", |k| both(k, |side| us(side.mean_ns)))
         .build();
     let more = (more > 0).then(|| Block::Note(format!("{more} more are in the JSON")));
@@ -247,11 +244,11 @@ fn functions(stage: &StageChange, most: usize) -> Option<Table> {
     };
     let changed: Vec<&FunctionChange> = stage.functions.iter().filter(changed).take(most).collect();
     let table = Table::of(&changed)
-        .text("function", |own| own.function.clone())
-        .text("file", |own| own.file.clone().unwrap_or_default())
+        .text("function", |own| &own.function)
+        .text("file", |own| own.file.as_deref().unwrap_or_default())
         .number("change ms", |own| maybe(own.idle_ns.delta, signed_ms))
-        .number("base ms", |own| or_none(own.idle_ns.base, ms))
-        .number("head ms", |own| or_none(own.idle_ns.head, ms))
+        .ms("base", |own| own.idle_ns.base)
+        .ms("head", |own| own.idle_ns.head)
         .build();
     (!changed.is_empty()).then_some(table)
 }
@@ -422,7 +419,7 @@ fn words(change: &Change<i64>) -> String {
         (_, Some(head), _) => return format!("{} on the head, not measured on the base", time(head)),
         _ => return "measured on neither side".to_owned(),
     };
-    let pct = change.delta_pct.map(|pct| format!(", {} %", signed(pct))).unwrap_or_default();
+    let pct = maybe(change.delta_pct, |pct| format!(", {} %", signed(pct)));
     let judgement = match change.judgement {
         Judgement::Worse => "worse",
         Judgement::Better => "better",

@@ -42,7 +42,7 @@ impl Document<'_> {
                 .with(Block::rest(all.len(), STAGES, "")),
         };
         let found = &analysis.findings;
-        let most = self.text().width.unwrap_or(WIDTH).saturating_sub(4);
+        let most = self.text().screen.width.unwrap_or(WIDTH).saturating_sub(4);
         let first_steps = to_act_on(found);
         let wraps = first_steps.first().is_some_and(|(finding, _)| finding.title.chars().count() > most);
         // Each stage that is not there leaves a line for an action, and a first title of two lines takes one; without room, there is a
@@ -59,16 +59,12 @@ impl Document<'_> {
             let name = if at == 0 { claim(&finding.title, most) } else { cut(&finding.title, most) };
             Item { name, lines, ..Item::default() }
         });
-        let advice =
-            Section::new("findings", "What to do first (in full: `--full`)").with([match found.is_empty() {
-                true => Block::Line(findings::none_found(analysis)),
-                false => Block::Steps(steps.collect()),
-            }]);
-        let advice = if found.is_empty() && all.is_empty() && analysis.counters.is_empty() {
-            Section::default()
-        } else {
-            advice
-        };
+        let known = !found.is_empty() || !all.is_empty() || !analysis.counters.is_empty();
+        let advice = Section::new("findings", "What to do first (in full: `--full`)");
+        let advice = advice.with(known.then(|| match found.is_empty() {
+            true => Block::Line(findings::none_found(analysis)),
+            false => Block::Steps(steps.collect()),
+        }));
         let lost = Section::new("losses", "").with(losses(analysis).map(Block::Line));
         let sections = [first, stages, advice, lost];
         self.worded(sections.into_iter().filter(|section| !section.blocks.is_empty()).collect())

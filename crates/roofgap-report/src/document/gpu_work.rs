@@ -1,9 +1,12 @@
-//! GPU work other than kernels by name: copies, whole graphs and communication.
+//! GPU work other than kernels by name: copies, whole graphs and communication. Several ranks of a job: their times, the collectives
+//! they share, and the ranks that others wait for.
 
 use super::table::{Cell, Table};
-use super::{Document, Section, joined, maybe};
-use roofgap_analyze::{Analysis, CopyKind, CopyRow, Stage};
-use roofgap_base::numbers::{count, decimal, percent, size, time};
+use super::{Block, Document, Section, joined, maybe};
+use roofgap_analyze::{
+    About, Analysis, CopyKind, CopyRow, Job, RankInfo, Stage, StageUtilisation, short_name,
+};
+use roofgap_base::numbers::{count, counted, decimal, percent, share, size, time};
 
 /// Explains the columns of the table of communication.
 const COMMUNICATION: &str = "Exposed is time in which the device ran no kernel but communication; the rest is hidden behind \
@@ -22,18 +25,47 @@ impl Document<'_> {
     /// Tabulates the GPU work of the whole trace that is not a kernel by name.
     pub(super) fn gpu_work(&self) -> Vec<Section> {
         let analysis = self.analysis;
-        let tables = [
-            ("graphs", "Graphs", GRAPHS, graphs(analysis)),
-            ("copies", "Copies", COPIES, copies(analysis)),
-            ("communication", "Communication", COMMUNICATION, communication(analysis)),
-        ];
         let one_device = self.is_text() && analysis.devices.len() < 2;
-        let section = |(id, title, meaning, table): (_, _, _, Table)| {
-            let table = if one_device { table.without(&["device"]) } else { table };
-            let table = if self.text().stages_only { Table::default() } else { table };
-            self.tabled(id, title, meaning, table, self.text().kernels)
+        let shown = |table: fn(&Analysis) -> Table| {
+            let table = Some(table(analysis)).filter(|_| !self.text().stages_only)?;
+            Some(if one_device { table.without(&["device"]) } else { table })
         };
-        tables.map(section).into()
+        let tables = [
+            ("graphs", "Graphs", GRAPHS, shown(graphs)),
+            ("copies", "Copies", COPIES, shown(copies)),
+            ("communication", "Communication", COMMUNICATION, shown(communication)),
+        ];
+        self.all_tabled(tables, self.text().kernels).collect()
+    }
+
+    /// Tabulates the ranks and what they do together.
+    pub(super) fn job(&self) -> Vec<Section> {
+        let (job, ranks) = (self.analysis.job.as_ref(), &self.analysis.ranks);
+        let tables = [
+            ("ranks", "Ranks", RANKS, job.map(|_| ranks_table(ranks))),
+            ("collectives", "Collectives across ranks", COLLECTIVES, job.map(collectives)),
+            ("stragglers", "Ranks that others wait for", STRAGGLERS, job.map(stragglers)),
+            ("experts", "Balance of experts", EXPERTS, job.map(experts)),
+            ("transfers", "Transfers between ranks", TRANSFERS, job.map(transfers)),
+            ("utilisation", "Utilisation of ranks", UTILISATION, job.map(|job| utilisation(job, ranks))),
+        ];
+        let about = |about: &About| matches!(about, About::Other(path) if path == "ranks" || path == "job.collectives");
+        let unknown = self.analysis.reasons.iter().filter(|reason| self.is_text() && about(&reason.about));
+        let unknown = unknown.map(|reason| Block::Line(reason.why.clone()));
+        let tables = self.all_tabled(tables, self.text().kernels.max(LISTED));
+        tables.chain([Section::new("ranks", "").with(unknown)]).collect()
+    }
+
+    /// Returns a section for each id, title, meaning and table.
+    fn all_tabled<const N: usize>(
+        &self,
+        tables: [(&'static str, &str, &str, Option<Table>); N],
+        most: usize,
+    ) -> impl Iterator<Item = Section> {
+        let tables = tables.into_iter();
+        tables.map(move |(id, title, meaning, table)| {
+            self.tabled(id, title, meaning, table.unwrap_or_default(), most)
+        })
     }
 }
 
@@ -137,4 +169,139 @@ fn gbs(bytes_per_s: f64) -> String {
         rate if rate >= 0.1 => format!("{rate:.2}"),
         rate => format!("{rate:.4}"),
     }
+}
+
+/// Ranks that text lists even where it lists fewer kernels.
+const LISTED: usize = 64;
+
+/// Explains the columns of the table of ranks.
+const RANKS: &str = "Hidden and exposed are of the communication; idle time is that between the GPU operations of the \
+     stages, by cause. Waited is exposed time in collectives before their last rank arrived; waited for is the time of the others \
+     (their median) before this rank arrived. Both are of collectives that could be matched, among the ranks given.";
+
+/// Explains the columns of the table of matched collectives.
+const COLLECTIVES: &str = "Latency is the shortest duration over the ranks. Skew is the spread of their starts, in clocks aligned by \
+     the ends of the collectives, where it is above the error of the clocks. Last is the rank that arrived last most often.";
+
+/// Explains the columns of the table of stragglers.
+const STRAGGLERS: &str = "More is time above the median of the other ranks in the same stage: of the kernel with the largest \
+     difference, and of idle time.";
+
+/// Explains the columns of the table of experts.
+const EXPERTS: &str = "Time of grouped products and fused experts, by their names, before each matched collective: of the slowest rank \
+     there, and the mean of the ranks. Waited is exposed time in these collectives, summed over ranks. Even experts would save at most the \
+     time of the slowest above the mean, where a rank was seen to wait as long.";
+
+/// Explains the columns of the table of transfers.
+const TRANSFERS: &str = "Sends and receives of two ranks, matched by their numbers or their order. The receiver waits before the \
+     sender arrives and the sender before the receiver does: exposed time, in clocks aligned by collectives. In a pipeline it is the bubble.";
+
+/// Explains the columns of the table of utilisation.
+const UTILISATION: &str = "By wall time and the share of the model that each rank has. All ranks: their work divided by what their \
+     devices can do in the time of the slowest.";
+
+/// Names the rank of a capture and the size of its job, or the ranks that were given.
+pub fn ranks_line(analysis: &Analysis) -> Option<String> {
+    let size = |world_size: Option<u32>| {
+        maybe(world_size, |size| format!(" of {}", counted(u64::from(size), "rank")))
+    };
+    match (&analysis.job, &analysis.ranks[..]) {
+        (None, [rank, ..]) => Some(format!("{}{}", rank.rank, size(rank.world_size))),
+        (None, []) => None,
+        (Some(job), ranks) => {
+            Some(format!("{}{}; {} given", job.shown_rank, size(job.world_size), count(ranks.len() as u64)))
+        }
+    }
+}
+
+fn ranks_table(ranks: &[RankInfo]) -> Table {
+    let table = Table::of(ranks)
+        .number("rank", |row| row.rank)
+        .text("host", |row| row.host.as_ref())
+        .number("kernels", |row| row.kernel_count)
+        .ms("kernel", |row| row.kernel_ns)
+        .ms("busy", |row| row.busy_ns)
+        .ms("hidden", RankInfo::hidden_ns)
+        .ms("exposed", RankInfo::measured_exposed_ns)
+        .ms("idle: launch", |row| row.idle.map(|idle| idle.launch_ns))
+        .ms("sync", |row| row.idle.map(|idle| idle.sync_ns))
+        .ms("copy", |row| row.idle.map(|idle| idle.copy_ns))
+        .ms("other", |row| row.idle.map(|idle| idle.other_ns))
+        .ms("waited", |row| row.waited_ns)
+        .ms("waited for", |row| row.waited_for_ns)
+        .number("last", |row| row.last_count)
+        .text("clock offset", |row| row.clock_offset_ns.map(time))
+        .text("error", |row| row.clock_error_ns.map(time))
+        .build();
+    let hosts = ranks.iter().any(|rank| rank.host.is_some());
+    if hosts { table } else { table.without(&["host"]) }
+}
+
+fn collectives(job: &Job) -> Table {
+    Table::of(&job.collectives)
+        .text("collective", |row| &row.collective)
+        .text("group", |row| row.group.as_ref())
+        .number("ranks", |row| row.ranks.len().to_string())
+        .number("matched", |row| row.count)
+        .text("by", |row| &row.matched_by)
+        .number("bytes", |row| row.bytes.map(size))
+        .text("mean latency", |row| time(row.latency_ns / (row.count.max(1) as i64)))
+        .text("mean skew", |row| row.skew_mean_ns.map(time))
+        .text("largest skew", |row| row.skew_max_ns.map(time))
+        .ms("waited", |row| row.waited_ns)
+        .text("last", |row| Some(format!("rank {}, {} times", row.last_rank?, count(row.last_count))))
+        .build()
+}
+
+fn stragglers(job: &Job) -> Table {
+    Table::of(&job.stragglers)
+        .number("rank", |row| row.rank)
+        .text("stage", |row| row.stage.as_ref())
+        .ms("waited for", |row| row.waited_for_ns)
+        .number("last at", |row| format!("{} of {}", count(row.last_count), count(row.collective_count)))
+        .text("kernel", |row| row.kernel.as_deref().map(short_name))
+        .ms("more", |row| row.kernel_excess_ns)
+        .ms("more idle", |row| row.idle_excess_ns)
+        .build()
+}
+
+fn experts(job: &Job) -> Table {
+    Table::of(&job.experts)
+        .text("stage", |row| row.stage.as_ref())
+        .number("collectives", |row| row.sections)
+        .number("ranks", |row| row.ranks.len().to_string())
+        .ms("slowest", |row| row.slowest_ns)
+        .ms("mean", |row| row.mean_ns)
+        .number("slowest / mean", |row| format!("{:.2}", row.imbalance))
+        .text("slowest rank", |row| format!("rank {}, {} times", row.slowest_rank, count(row.slowest_count)))
+        .ms("waited", |row| row.waited_ns)
+        .ms("even saves", |row| row.bound_ns)
+        .build()
+}
+
+fn transfers(job: &Job) -> Table {
+    Table::of(&job.transfers)
+        .number("from", |row| row.from)
+        .number("to", |row| row.to)
+        .text("group", |row| row.group.as_ref())
+        .number("matched", |row| row.count)
+        .text("by", |row| &row.matched_by)
+        .number("bytes", |row| row.bytes.map(size))
+        .ms("receives", |row| row.receive_ns)
+        .ms("receiver waited", |row| row.receiver_waited_ns)
+        .ms("sender waited", |row| row.sender_waited_ns)
+        .build()
+}
+
+/// Tabulates MFU and MBU of each rank and of all together; empty where no share of the model is known.
+fn utilisation(job: &Job, ranks: &[RankInfo]) -> Table {
+    let all = job.utilisation.iter().map(|row| ("all".to_owned(), row));
+    let each = ranks.iter().flat_map(|rank| rank.utilisation.iter().map(|row| (rank.rank.to_string(), row)));
+    let rows: Vec<(String, &StageUtilisation)> = all.chain(each).collect();
+    Table::of(&rows)
+        .text("rank", |(rank, _)| rank)
+        .text("stage", |(_, row)| &row.stage)
+        .number("MFU %", |(_, row)| row.mfu_pct.map(share))
+        .number("MBU %", |(_, row)| row.mbu_pct.map(share))
+        .build()
 }

@@ -3,15 +3,13 @@
 //! - `table`: a table of cells
 //! - `brief`: the first screen of a terminal
 //! - `headline`: the first lines: time per token, the numbers of one run, the confidence in them
-//! - `incident`: the moment that a recording was kept for, and slow steps with their causes
 //! - `findings`, `trial`: what to do, and changes of the workload that were measured
 //! - `stages`: the time of each stage, its MFU and MBU
 //! - `vitals`: clocks, power and energy
-//! - `serving`: requests, and the steps of a serving engine
+//! - `serving`: requests, the steps of a serving engine, and incidents
 //! - `kernels`: kernels, operators, counters and layers, with their distance to the `roof`
-//! - `job`, `gpu_work`: several ranks; copies, graphs and communication
-//! - `provenance`: inputs, environment, phases, profiler overhead, losses, and why a part is missing
-//! - `stage1`: figures of a Stage 1 runner
+//! - `gpu_work`: copies, graphs and communication; several ranks
+//! - `provenance`: inputs, environment, phases, profiler overhead, losses, why a part is missing; figures of a Stage 1 runner
 //! - `summary`: the document for stakeholders
 //! - `selection`: the part of an analysis that a user asks for
 
@@ -19,23 +17,20 @@ pub mod brief;
 pub mod findings;
 pub mod gpu_work;
 pub mod headline;
-pub mod incident;
-pub mod job;
 pub mod kernels;
 pub mod provenance;
 pub mod roof;
 pub mod selection;
 pub mod serving;
-mod stage1;
 pub mod stages;
 pub mod summary;
 pub mod table;
 pub mod trial;
 pub mod vitals;
 
-use crate::bundle::{Bundle, Context};
 use crate::render::screen::Tone;
 use crate::render::text::TextOptions;
+use crate::{Bundle, Context};
 use roofgap_analyze::gpu::reword;
 use roofgap_analyze::{About, Analysis};
 use table::Table;
@@ -183,10 +178,8 @@ impl Section {
 pub enum Form {
     /// For a terminal.
     Text(TextOptions),
-    /// `report.md`.
+    /// `report.md` and `stakeholder_summary.md`.
     Report,
-    /// `stakeholder_summary.md`.
-    Summary,
     /// A list of everything of one kind.
     List,
     /// `report.html`.
@@ -278,7 +271,6 @@ impl<'a> Document<'a> {
         match self.form {
             Form::Text(options) => options.kernels,
             Form::Report => 25,
-            Form::Summary => 10,
             Form::List => 200,
             Form::Page => page,
         }

@@ -1,14 +1,15 @@
-//! Provenance: inputs, environment, phases, profiler overhead, losses, and why a part is missing.
+//! Provenance: inputs, environment, phases, profiler overhead, losses, why a part is missing, and the figures of a Stage 1 runner.
 
 use super::table::Table;
-use super::{Block, Document, Item, Section, job, maybe};
-use crate::bundle::PhaseLine;
+use super::{Block, Document, Form, Item, Section, gpu_work, maybe};
+use crate::PhaseLine;
 use roofgap_analyze::{
-    About, Analysis, DeviceInfo, EngineInfo, LossInfo, LossMessage, Overhead, SourceInfo, Stage, StageOrigin,
-    WorkloadInfo,
+    About, Analysis, DeviceInfo, EngineInfo, Kernel, LossInfo, LossMessage, Overhead, SourceInfo, Stage,
+    StageOrigin, WorkloadInfo,
 };
-use roofgap_base::numbers::{count, ms, percent, si, times};
+use roofgap_base::numbers::{count, ms, percent, share, si, times};
 use roofgap_base::text::without_controls;
+use roofgap_trace::account::{Stage1Figures, Stage1Time};
 use std::collections::BTreeMap;
 
 /// Measured time over unprofiled time above which a tool distorts its own measurement.
@@ -212,7 +213,7 @@ pub fn inputs(analysis: &Analysis) -> Vec<String> {
     }
     lines.extend(analysis.devices.iter().map(|gpu| format!("GPU {}: {}", gpu.id, device(gpu))));
     lines.extend(analysis.workload.as_ref().map(|workload| format!("model: {}", model(workload))));
-    lines.extend(job::ranks_line(analysis).map(|rank| format!("rank: {rank}")));
+    lines.extend(gpu_work::ranks_line(analysis).map(|rank| format!("rank: {rank}")));
     lines.extend(analysis.engine.as_ref().map(|found| format!("engine: {}", engine(found))));
     lines
 }
@@ -266,7 +267,7 @@ pub fn engine(engine: &EngineInfo) -> String {
 fn facts(analysis: &Analysis) -> Vec<[String; 2]> {
     let mut rows: Vec<[String; 2]> = Vec::new();
     rows.extend(analysis.devices.iter().map(|gpu| [format!("GPU {}", gpu.id), device(gpu)]));
-    rows.extend(job::ranks_line(analysis).map(|rank| ["rank".to_owned(), rank]));
+    rows.extend(gpu_work::ranks_line(analysis).map(|rank| ["rank".to_owned(), rank]));
     if let Some(w) = &analysis.workload {
         let facts = [
             ("model", w.model.clone()),
@@ -362,6 +363,87 @@ fn messages(loss: &LossInfo) -> Vec<String> {
         texts.push(format!("and {} more", count(more)));
     }
     texts
+}
+
+/// Explains the columns of the operator table.
+const OPERATOR_TIMES: &str = "The runner adds the self time and the total time of an operator.";
+
+impl Document<'_> {
+    /// Tabulates the figures of a Stage 1 runner, if one ran the model; a list has its operators alone.
+    pub fn stage1(&self) -> Section {
+        let section = Section::new("stage1", "Stage 1");
+        let Some(figures) = &self.analysis.stage1 else {
+            return section;
+        };
+        let operators = Table::of(&figures.operators[..figures.operators.len().min(self.most(30))])
+            .text("Stage 1 operator", |o| &o.name)
+            .number("calls", |o| o.calls)
+            .ms("CPU self + total", |o| o.cpu_ns)
+            .ms("GPU self + total", |o| o.gpu_ns)
+            .build();
+        let operators = Block::table(operators).filter(|_| !self.is_text());
+        let meaning = operators.as_ref().map(|_| Block::note(OPERATOR_TIMES));
+        let profiled = self.analysis.stages.iter().any(|stage| stage.from == StageOrigin::Timeline);
+        let beside = if profiled { ", beside one instance of each stage in the timeline" } else { "" };
+        let source = format!("Mean over the runs of the Stage 1 runner, from {}{beside}.", figures.path);
+        let mut times = stage1_times(self.analysis, figures);
+        if !profiled {
+            times = times.pick(&["stage", "Stage 1 mean ms", "std ms"]);
+        }
+        let own = [Block::Note(source), Block::Table(times), Block::Table(stage1_rates(figures))];
+        let own = own.into_iter().filter(|_| self.form != Form::List);
+        section.with(own).with(meaning).with(operators)
+    }
+}
+
+/// Wall, kernel and busy time of one instance of a stage or of a part of one, ns, and the kernel that takes the most of it.
+type Profiled = ([Option<i64>; 3], Option<String>);
+
+/// Finds the stage or the part of a stage in the timeline.
+fn profiled(analysis: &Analysis, name: &str) -> Profiled {
+    let recorded = || analysis.stages.iter().filter(|stage| stage.from == StageOrigin::Timeline);
+    let each = |times: [Option<i64>; 3], instances: u64| {
+        times.map(|ns| ns.map(|ns| ns / instances.max(1).cast_signed()))
+    };
+    if let Some(stage) = recorded().find(|stage| stage.name == name) {
+        let whole = stage.kernel_ns.unwrap_or(0);
+        let top = |top: &Kernel| format!("{} ({} %)", top.short_name, percent(top.total_ns, whole));
+        let times = each([Some(stage.wall_ns), stage.kernel_ns, stage.busy_ns], stage.instances);
+        return (times, stage.kernels.first().map(top));
+    }
+    let note = recorded().find_map(|stage| stage.notes.iter().find(|note| note.name == name));
+    let times = note.map(|note| each([Some(note.wall_ns), note.kernel_ns, None], note.instances));
+    (times.unwrap_or_default(), None)
+}
+
+/// Tabulates Stage 1 times beside one instance of each stage.
+fn stage1_times(analysis: &Analysis, figures: &Stage1Figures) -> Table {
+    let rows: Vec<(&Stage1Time, Profiled)> =
+        figures.times.iter().map(|time| (time, profiled(analysis, &time.name))).collect();
+    Table::of(&rows)
+        .text("stage", |(time, _)| &time.name)
+        .ms("Stage 1 mean", |(time, _)| time.mean_ns)
+        .ms("std", |(time, _)| time.std_ns)
+        .ms("profiled wall", |(_, (times, _))| times[0])
+        .ms("kernel", |(_, (times, _))| times[1])
+        .ms("GPU busy", |(_, (times, _))| times[2])
+        .text("top kernel", |(_, (_, top))| top.as_ref())
+        .build()
+}
+
+/// Tabulates tokens, throughput and MFU as the runner computed them.
+fn stage1_rates(figures: &Stage1Figures) -> Table {
+    let mut rows: Vec<(String, String, Option<String>)> = Vec::new();
+    for (name, value) in [("generated tokens", figures.tokens), ("tokens/s", figures.tokens_per_s)] {
+        rows.extend(
+            value.map(|v| (name.to_owned(), format!("{:.2}", v.mean), Some(format!("{:.2}", v.std)))),
+        );
+    }
+    rows.extend(figures.mfu.iter().map(|mfu| (format!("MFU of {}, %", mfu.name), share(mfu.pct), None)));
+    let peak = figures.peak_tflops.filter(|_| !figures.mfu.is_empty());
+    rows.extend(peak.map(|peak| ("peak assumed for MFU, TFLOP/s".to_owned(), format!("{peak:.1}"), None)));
+    let table = Table::of(&rows).text("Stage 1 figure", |row| &row.0);
+    table.number("mean", |row| &row.1).number("std", |row| row.2.as_ref()).build()
 }
 
 #[cfg(test)]

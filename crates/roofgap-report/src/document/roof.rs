@@ -24,8 +24,12 @@ const PART: &str = "In brackets: the share of the kernel's time that % of roof a
 
 /// Returns columns of a table of kernels, with those of the distance to the roof where a kernel has one.
 pub fn columns<'a>(names: &[&'a str], kernels: &[Kernel]) -> Vec<&'a str> {
-    let known = kernels.iter().any(|kernel| kernel.roof.roof_pct.is_some());
-    names.iter().chain(COLUMNS.iter().filter(|_| known)).copied().collect()
+    names.iter().chain(COLUMNS.iter().filter(|_| is_known(kernels))).copied().collect()
+}
+
+/// Tells whether a kernel has a distance to the roof.
+pub fn is_known(kernels: &[Kernel]) -> bool {
+    kernels.iter().any(|kernel| kernel.roof.roof_pct.is_some())
 }
 
 /// Formats the share of the time that the roof needs, with a mark if it is modelled.

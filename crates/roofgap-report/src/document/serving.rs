@@ -1,13 +1,13 @@
 //! Requests that a load generator sent to a server, and the steps of its engine together: rates, batches over time, and the latency
-//! of requests by its parts.
+//! of requests by its parts. Slow steps with their causes, and the moment that a recording was kept for.
 
 use super::table::Table;
-use super::{Block, Document, Section, joined_any, maybe};
+use super::{Block, Document, Item, Section, joined, joined_any, maybe};
 use crate::render::screen::Screen;
 use crate::render::text;
 use roofgap_analyze::{
-    About, Analysis, GaugeStats, LatencyPart, Receipts, RequestStats, ServerGauges, Serving, Stage,
-    StageKind, Startup, Steps,
+    About, Analysis, GaugeStats, Incident, IncidentProcess, LatencyPart, Receipts, RequestStats,
+    ServerGauges, Serving, Spike, Stage, StageKind, Startup,
 };
 use roofgap_base::numbers::{count, counted, ms, or_none, percent, si, significant, size, time};
 
@@ -47,8 +47,8 @@ impl Document<'_> {
         let all: i64 = rows.iter().map(|part| part.ns).sum();
         let table = Table::of(rows)
             .text("part", |part| &part.name)
-            .number("time", |part| Some(time(part.ns)))
-            .number("share", |part| Some(format!("{} %", percent(part.ns, all))))
+            .number("time", |part| time(part.ns))
+            .number("share", |part| format!("{} %", percent(part.ns, all)))
             .build();
         let note = format!("{} from the start of the first process to the first step.", time(all));
         self.tabled("startup", "Start of the program", &note, table, rows.len()).inner()
@@ -61,12 +61,12 @@ impl Document<'_> {
         let gpu = |ns: i64| receipts.is_some_and(Receipts::has_gpu_time).then(|| time(ns));
         let table = Table::of(rows)
             .text("request", |row| &row.id)
-            .number("steps", |row| Some(count(row.steps)))
-            .number("tokens", |row| Some(count(row.tokens)))
+            .number("steps", |row| row.steps)
+            .number("tokens", |row| row.tokens)
             .number("GPU busy", |row| gpu(row.busy_ns))
             .number("GPU idle", |row| gpu(row.idle_ns))
             .number("J", |row| row.joules.map(significant))
-            .number("in flight", |row| Some(time(row.end_ns - row.start_ns)))
+            .number("in flight", |row| time(row.end_ns - row.start_ns))
             .build();
         self.tabled("receipts", "The most expensive requests", RECEIPTS, table, self.most(50)).inner()
     }
@@ -101,14 +101,10 @@ fn request_blocks(requests: &RequestStats, more: Vec<String>) -> Vec<Block> {
 
 /// Describes the number of requests, their tokens and the throughput.
 fn sentences(requests: &RequestStats) -> Vec<String> {
-    let mut lines = Vec::new();
     let failed = Some(requests.failed).filter(|failed| *failed > 0);
     let failed = maybe(failed, |failed| format!(", {} failed", count(failed)));
-    lines.push(format!(
-        "{} completed{failed}, in {}",
-        counted(requests.completed, "request"),
-        time(requests.window_ns)
-    ));
+    let (completed, window) = (counted(requests.completed, "request"), time(requests.window_ns));
+    let mut lines = vec![format!("{completed} completed{failed}, in {window}")];
     let tokens = |tokens: Option<u64>| or_none(tokens, count);
     if requests.prompt_tokens.is_some() || requests.output_tokens.is_some() {
         lines.push(format!(
@@ -132,9 +128,8 @@ fn sentences(requests: &RequestStats) -> Vec<String> {
         format!("{}J of the GPUs of this host{token}", si(joules))
     }));
     lines.extend(gauges(requests));
-    for failure in &requests.failures {
-        lines.push(format!("{} failed: {}", counted(failure.count, "request"), failure.why));
-    }
+    let failures = requests.failures.iter();
+    lines.extend(failures.map(|own| format!("{} failed: {}", counted(own.count, "request"), own.why)));
     lines
 }
 
@@ -153,20 +148,13 @@ fn gauges(requests: &RequestStats) -> Option<String> {
 
 /// Joins the latency of requests with the steps of the engine that served them.
 fn against_steps(analysis: &Analysis) -> Vec<String> {
-    let Some(requests) = &analysis.requests else {
-        return Vec::new();
-    };
     let engine_stages = analysis.stages.iter().filter(|stage| stage.requests.is_some());
-    engine_stages
-        .filter_map(|stage| {
-            let steps = stage.steps.as_ref().filter(|steps| steps.count > 0)?;
-            against(requests, stage, steps)
-        })
-        .collect()
+    engine_stages.filter_map(|stage| against(analysis.requests.as_ref()?, stage)).collect()
 }
 
 /// Compares the median step of a stage with the latency that it is a part of.
-fn against(requests: &RequestStats, stage: &Stage, steps: &Steps) -> Option<String> {
+fn against(requests: &RequestStats, stage: &Stage) -> Option<String> {
+    let steps = stage.steps.as_ref().filter(|steps| steps.count > 0)?;
     let step = format!("a {} step takes {} at the median", stage.name, time(steps.p50_ns));
     if stage.kind != StageKind::Decode {
         let ttft = requests.ttft_ns?.p50;
@@ -184,8 +172,11 @@ fn against(requests: &RequestStats, stage: &Stage, steps: &Steps) -> Option<Stri
 /// States rates over the whole span, and waits for prompts of others.
 fn step_sentences(analysis: &Analysis, serving: &Serving) -> Vec<String> {
     let mut lines = vec![rates(serving)];
-    let why = analysis.reason(&About::Other("serving.generation_tokens_per_s".into()));
-    lines.extend(why.map(|why| format!("tokens per second of all steps are not known: {why}")));
+    let why = |about: &str, what: &str| {
+        let why = analysis.reason(&About::Other(about.to_owned()));
+        why.map(|why| format!("{what}: {why}"))
+    };
+    lines.extend(why("serving.generation_tokens_per_s", "tokens per second of all steps are not known"));
     lines.extend(serving.startup.as_ref().map(startup));
     let stalls = serving.stalls;
     if stalls.steps > 0 {
@@ -203,10 +194,8 @@ fn step_sentences(analysis: &Analysis, serving: &Serving) -> Vec<String> {
             count(latency.requests)
         ));
     }
-    let why = analysis.reason(&About::Other("serving.latency".into()));
-    lines.extend(why.map(|why| format!("the latency of requests is not split: {why}")));
-    let why = analysis.reason(&About::Other("serving.latency.token_time".into()));
-    lines.extend(why.map(|why| format!("the time per token is not split: {why}")));
+    lines.extend(why("serving.latency", "the latency of requests is not split"));
+    lines.extend(why("serving.latency.token_time", "the time per token is not split"));
     lines
 }
 
@@ -219,7 +208,7 @@ fn startup(startup: &Startup) -> String {
         within(startup.capture_ns, format!("{} captured", counted(startup.captured_graphs, "graph"))),
         within(startup.kernel_ns, counted(startup.kernel_count, "kernel")),
     ];
-    let parts = joined_any(parts.into_iter().flatten(), ", ").unwrap_or_default();
+    let parts = joined(parts.into_iter().flatten(), ", ");
     format!(
         "the engine started for {} before its first step, which no stage counts: {parts}",
         time(startup.elapsed_ns)
@@ -277,10 +266,73 @@ fn latency_parts(parts: &[LatencyPart]) -> Table {
         .build()
 }
 
+/// Explains the table of slow steps.
+const SLOW_STEPS: &str = "Steps that took more than twice the time that their tokens or kernels explain. A cause has at least half of the \
+     time beyond that; what usual steps have of the same does not count.";
+
+/// Most functions of a stack.
+const DEEPEST: usize = 12;
+
+impl Document<'_> {
+    /// Describes the moment that the recording was kept for.
+    pub(super) fn incident(&self) -> Section {
+        Section::new("incident", "Incident").with(self.analysis.incident.iter().flat_map(incident_blocks))
+    }
+
+    /// Tabulates the slow steps with their causes.
+    pub(super) fn spikes(&self) -> Section {
+        let stages = self.analysis.stages.iter();
+        let rows: Vec<(&str, &Spike)> =
+            stages.flat_map(|stage| stage.spikes.iter().map(|spike| (&stage.name[..], spike))).collect();
+        let table = Table::of(&rows)
+            .text("stage", |row| row.0)
+            .number("step", |row| row.1.step.to_string())
+            .number("at", |row| row.1.start_ns.map(time))
+            .number("time", |row| time(row.1.time_ns))
+            .number("expected", |row| time(row.1.expected_ns))
+            .text("cause", |row| row.1.cause.as_str())
+            .number("seen for", |row| (row.1.evidence_ns > 0).then(|| time(row.1.evidence_ns)))
+            .text("in", |row| row.1.what.as_deref().or(row.1.missing.as_deref()).unwrap_or_default())
+            .build();
+        self.tabled("spikes", "Slow steps", SLOW_STEPS, table, self.most(32)).inner()
+    }
+}
+
+/// Renders an incident for a terminal.
+pub fn incident_text(incident: &Incident, screen: Screen) -> String {
+    text::blocks(&incident_blocks(incident), screen)
+}
+
+fn incident_blocks(incident: &Incident) -> Vec<Block> {
+    let lines = [
+        Block::Line(format!("{}: {} ({})", incident.at, incident.what, incident.trigger)),
+        Block::Line(format!("Cause: {}.", incident.spoken_cause())),
+        Block::Note(format!("Kept within {} ms of the trigger.", incident.dump_ms)),
+        Block::List(incident.processes.iter().map(process).collect()),
+    ];
+    lines.into_iter().chain(Block::list(incident.notes.iter().cloned())).collect()
+}
+
+fn process(process: &IncidentProcess) -> Item {
+    let threads = process.threads.iter().flat_map(|thread| {
+        let waits = maybe(thread.waits_in.as_deref(), |place| format!(" in {place}"));
+        let first = format!("thread {} {}: {}{waits}", thread.tid, thread.name, thread.state);
+        let stack = thread.stack.iter().take(DEEPEST).map(|function| format!("  {function}"));
+        [first].into_iter().chain(stack).collect::<Vec<String>>()
+    });
+    let memory = maybe(process.resident_bytes, |bytes| format!("{} of memory, ", size(bytes)));
+    let count = counted(process.threads.len() as u64, "thread");
+    Item {
+        text: format!("process {} ({}): {memory}{count}", process.pid, process.name),
+        lines: threads.collect(),
+        ..Item::default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roofgap_analyze::{JoinedLatency, Percentiles, PhaseCounts, Reason, ServingSlice, Stalls};
+    use roofgap_analyze::{JoinedLatency, Percentiles, PhaseCounts, Reason, ServingSlice, Stalls, Steps};
 
     fn part(name: &str, mean_ns: i64) -> LatencyPart {
         LatencyPart { part: name.into(), mean_ns, p50_ns: Some(mean_ns), ..LatencyPart::default() }

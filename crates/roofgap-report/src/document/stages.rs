@@ -3,7 +3,6 @@
 
 use super::table::Table;
 use super::{Block, Document, Form, Item, Section, gpu_work, joined, joined_any, maybe, roof};
-use crate::render::text::TextOptions;
 use roofgap_analyze::{
     About, Analysis, ColdCause, CostSource, CpuSteps, Mbu, Mfu, Note, RangeInfo, Stage, StageCoverage,
     StageKind, StageLimit, StageOrigin, Steps, Term, verdict,
@@ -52,7 +51,9 @@ impl Document<'_> {
         let table = table(stages);
         let idle = self.form == Form::Report && stages.iter().any(|stage| stage.idle.is_some());
         let shown = match self.form {
-            Form::Text(TextOptions { width: Some(width), .. }) if table.without(&SUMS).width() > width => {
+            Form::Text(look)
+                if look.screen.width.is_some_and(|width| table.without(&SUMS).width() > width) =>
+            {
                 table.without(&SUMMANDS)
             }
             Form::Text(_) => table.without(&SUMS),
@@ -664,6 +665,7 @@ fn unexplained(stage: &Stage) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::render::text::TextOptions;
     use roofgap_analyze::Estimate;
 
     #[test]

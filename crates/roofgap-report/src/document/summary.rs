@@ -9,7 +9,7 @@ use super::{
     Block, Document, Section, capitalized, headline, joined, joined_any, kernels, maybe, provenance, trial,
 };
 use roofgap_analyze::findings::explain;
-use roofgap_analyze::{About, Analysis, Family, Finding, Kernel, Stage, StageKind};
+use roofgap_analyze::{About, Analysis, Family, Kernel, Stage, StageKind};
 use roofgap_base::numbers::{NONE, count, counted, percent, share, significant, time};
 use roofgap_base::text::cut;
 use std::collections::BTreeMap;
@@ -102,21 +102,17 @@ impl Document<'_> {
         };
         let (distance, meaning) = distance(analysis, stage);
         let (level, facts) = headline::confidence(analysis).unwrap_or_default();
-        let mut table = Table::new(&["number", "value", "meaning"]);
         let machine = if analysis.devices.is_empty() { "machine" } else { "GPU" };
         let unprofiled = slowdown.is_some() || provenance::is_unprofiled(analysis);
         let under = if unprofiled { "without a profiler" } else { "under the profiler" };
-        table.row([
-            "speed".to_owned(),
-            speed,
-            format!("{under}; compare it with another run on the same {machine}"),
-        ]);
-        table.row(["distance to the limit".to_owned(), distance, meaning]);
-        table.row([
-            "confidence".to_owned(),
-            level.to_owned(),
-            "how far the numbers can be trusted".to_owned(),
-        ]);
+        let compared = format!("{under}; compare it with another run on the same {machine}");
+        let rows = [
+            ("speed", &speed[..], &compared[..]),
+            ("distance to the limit", &distance, &meaning),
+            ("confidence", level, "how far the numbers can be trusted"),
+        ];
+        let table = Table::of(&rows).text("number", |row| row.0).text("value", |row| row.1);
+        let table = table.text("meaning", |row| row.2).build();
         let facts = (!facts.is_empty()).then(|| Block::Note(format!("Confidence is {level}: {facts}.")));
         section.with([Block::Table(table)]).with(facts)
     }
@@ -125,7 +121,8 @@ impl Document<'_> {
     fn first_action(&self) -> Section {
         let analysis = self.analysis;
         let section = Section::new("findings", "What to do first");
-        let Some(first) = first_finding(analysis) else {
+        // What the profiler costs is not about the program.
+        let Some(first) = analysis.findings.iter().find(|finding| finding.id != "profiler-overhead") else {
             let none = "Nothing stands out: no rule found time that could be saved.";
             return section.with([Block::line(none)]);
         };
@@ -228,26 +225,18 @@ impl Document<'_> {
     /// Tabulates the few facts of the environment that a reader asks for.
     fn few_facts(&self) -> Section {
         const FACTS: [&str; 4] = ["run", "mode", "driver", "torch"];
-        let mut table = Table::new(&["name", "value"]);
-        let mut add = |name: &str, value: String| table.row([name.to_owned(), value]);
-        if let Some(device) = self.device() {
-            add("device", device);
-        }
-        if let Some(workload) = &self.analysis.workload {
-            add("model", provenance::model(workload));
-        }
-        if let Some(engine) = &self.analysis.engine {
-            add("engine", engine.name.clone());
-        }
         let known = self.context.environment.iter().filter(|(name, _)| FACTS.contains(&name.as_str()));
-        if let Some(facts) = joined_any(known.map(|(name, value)| format!("{name} {value}")), ", ") {
-            add("session", facts);
-        }
         let mut tools: Vec<String> = self.analysis.sources.iter().map(provenance::tool).collect();
         tools.dedup();
-        if let Some(tools) = joined_any(tools, ", ") {
-            add("recorded by", tools);
-        }
+        let rows = [
+            ("device", self.device()),
+            ("model", self.analysis.workload.as_ref().map(provenance::model)),
+            ("engine", self.analysis.engine.as_ref().map(|engine| engine.name.clone())),
+            ("session", joined_any(known.map(|(name, value)| format!("{name} {value}")), ", ")),
+            ("recorded by", joined_any(tools, ", ")),
+        ];
+        let rows: Vec<_> = rows.into_iter().filter(|(_, value)| value.is_some()).collect();
+        let table = Table::of(&rows).text("name", |row| row.0).text("value", |row| row.1.as_ref()).build();
         Section::new("environment", "Environment").with(Block::table(table))
     }
 
@@ -304,11 +293,6 @@ pub fn distance(analysis: &Analysis, stage: &Stage) -> (String, String) {
     let why = analysis.reason(&About::StageMbu(stage.name.clone()));
     let why = why.unwrap_or("it needs the model, or counters (ncu)");
     (NONE.to_owned(), format!("not known: {}", why.trim_end_matches('.')))
-}
-
-/// Returns the first finding that is about the program, not about its profiler.
-fn first_finding(analysis: &Analysis) -> Option<&Finding> {
-    analysis.findings.iter().find(|finding| finding.id != "profiler-overhead")
 }
 
 /// Says what happens in a stage.

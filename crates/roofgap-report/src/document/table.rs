@@ -15,13 +15,8 @@ pub struct Heading {
 }
 
 impl Heading {
-    /// Parses a name: one that ends in `>` is a column of numbers, one that ends in `!` of judgements.
-    fn parse(name: &str) -> Self {
-        Self {
-            name: name.trim_end_matches(['>', '!']).to_owned(),
-            numeric: name.ends_with('>'),
-            judged: name.ends_with('!'),
-        }
+    fn new(name: &str, numeric: bool) -> Self {
+        Self { name: name.to_owned(), numeric, judged: false }
     }
 
     /// Returns the class of its cells in a style sheet.
@@ -89,21 +84,15 @@ impl Table {
         TableBuilder { table, rows, only: None }
     }
 
-    /// Creates an empty table. A name that ends in `>` is a column of numbers, one that ends in `!` of judgements.
+    /// Creates an empty table. A name that ends in `>` is a column of numbers.
     pub(crate) fn new(names: &[&str]) -> Self {
-        Self { headings: names.iter().map(|name| Heading::parse(name)).collect(), ..Self::default() }
+        let heading = |name: &&str| Heading::new(name.trim_end_matches('>'), name.ends_with('>'));
+        Self { headings: names.iter().map(heading).collect(), ..Self::default() }
     }
 
     /// Adds a row.
     pub(crate) fn row(&mut self, cells: impl Into<Vec<String>>) {
         self.rows.push(cells.into());
-    }
-
-    /// Adds a row with a judgement.
-    pub(crate) fn judged_row(&mut self, cells: impl Into<Vec<String>>, tone: Option<Tone>) {
-        self.tones.resize(self.rows.len(), None);
-        self.tones.push(tone);
-        self.row(cells);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -196,7 +185,7 @@ impl<'a, R> TableBuilder<'a, R> {
 
     fn column<C: Cell>(mut self, name: &str, numeric: bool, cell: impl Fn(&'a R) -> C) -> Self {
         if self.only.is_none_or(|names| names.contains(&name)) {
-            self.table.headings.push(Heading { name: name.to_owned(), numeric, judged: false });
+            self.table.headings.push(Heading::new(name, numeric));
             for (cells, row) in self.table.rows.iter_mut().zip(self.rows) {
                 cells.push(cell(row).cell());
             }

@@ -12,13 +12,13 @@ const MEANING: &str = "The clock is the median of the multiprocessors while the 
      published peak (boost), and against the peak at the clock that ran. Idle energy is that of the idle GPU in the same time, dynamic energy the rest; \
      all rows together are what the meter of the driver counted.";
 
-/// A row: stage, its vitals, and its numbers at the boost clock.
-type Row<'a> = (&'a str, Option<&'a StageVitals>, [Option<f64>; 2], Option<Energy>);
+/// A row: its name, its stage and its energy.
+type Row<'a> = (&'a str, Option<&'a Stage>, Option<Energy>);
 
 /// Energy of a row, J: idle, dynamic, half of its interval, of a token; mean power, W.
 type Energy = (f64, f64, Option<f64>, Option<f64>, Option<f64>);
 
-impl Document<'_> {
+impl<'a> Document<'a> {
     /// Tabulates clocks and energy by stage, and describes the GPUs.
     pub(super) fn vitals(&self) -> Section {
         let section = Section::new("vitals", "Power, clocks and energy");
@@ -27,30 +27,29 @@ impl Document<'_> {
         };
         let mut rows: Vec<Row<'_>> = Vec::new();
         for stage in &self.analysis.stages {
-            let own = stage.vitals.as_ref();
-            let energy = own.and_then(|own| own.energy.as_ref());
+            let energy = stage.vitals.as_ref().and_then(|own| own.energy.as_ref());
             let energy =
                 energy.map(|own| (own.idle_j, own.dynamic_j, own.error_j, own.token_j, Some(own.watts)));
-            let mfu = stage.mfu.as_ref().map(|mfu| mfu.by_wall_pct);
-            rows.push((&stage.name, own, [mfu, stage.roof.roof_pct], energy));
+            rows.push((&stage.name, Some(stage), energy));
         }
         if let Some(energy) = &vitals.energy {
             let outside = (energy.outside_idle_j, energy.outside_dynamic_j, None, None, None);
-            rows.push(("outside of stages", None, [None; 2], Some(outside)));
+            rows.push(("outside of stages", None, Some(outside)));
         }
+        let clocks = |row: &Row<'a>| row.1?.vitals.as_ref();
         let table = Table::of(&rows)
             .text("stage", |row| row.0)
-            .number("SM MHz", |row| Some(format!("{:.0}", row.1?.sm_mhz?)))
-            .number("MFU % (boost)", |row| row.2[0].map(share))
-            .number("MFU % (at clock)", |row| row.1?.mfu_at_clock_pct.map(share))
-            .number("roof % (boost)", |row| row.2[1].map(share))
-            .number("roof % (at clock)", |row| row.1?.roof_at_clock_pct.map(share))
-            .number("W", |row| Some(significant(row.3?.4?)))
-            .number("J", |row| row.3.map(|own| significant(own.0 + own.1)))
-            .number("idle J", |row| row.3.map(|own| significant(own.0)))
-            .number("dynamic J", |row| row.3.map(|own| dynamic(own.1, own.2)))
-            .number("J/token", |row| Some(significant(row.3?.3?)))
-            .text("lower clock because of", |row| row.1.and_then(reasons))
+            .number("SM MHz", |row| Some(format!("{:.0}", clocks(row)?.sm_mhz?)))
+            .number("MFU % (boost)", |row| Some(share(row.1?.mfu.as_ref()?.by_wall_pct)))
+            .number("MFU % (at clock)", |row| clocks(row)?.mfu_at_clock_pct.map(share))
+            .number("roof % (boost)", |row| row.1?.roof.roof_pct.map(share))
+            .number("roof % (at clock)", |row| clocks(row)?.roof_at_clock_pct.map(share))
+            .number("W", |row| Some(significant(row.2?.4?)))
+            .number("J", |row| row.2.map(|own| significant(own.0 + own.1)))
+            .number("idle J", |row| row.2.map(|own| significant(own.0)))
+            .number("dynamic J", |row| row.2.map(|own| dynamic(own.1, own.2)))
+            .number("J/token", |row| Some(significant(row.2?.3?)))
+            .text("lower clock because of", |row| clocks(row).and_then(reasons))
             .build();
         let notes = self.not_in_text(Some(Block::note(MEANING)));
         let lines = vitals.gpus.iter().map(gpu).chain(vitals.energy.iter().map(metered));

@@ -5,7 +5,7 @@
 //!
 //! The content of the tables. Times are nanoseconds on the clock of the capture; a value that was not recorded is null.
 
-use crate::bundle::Bundle;
+use crate::Bundle;
 use crate::export::{ExportError, write_whole};
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type};
@@ -263,8 +263,7 @@ impl<'a> Tables<'a> {
         // The shape of an operation without a launch shape is zero.
         let shape = |r: usize| Some(ops.shape_of(r)).filter(|s| s.grid[0] > 0);
         let int = |value: u32| i32::try_from(value).ok();
-        let columns = self
-            .operations(self.kernels.get(range).unwrap_or(&[]))
+        self.operations(self.kernels.get(range).unwrap_or(&[]))
             .with("short_name", |r| Some(known(r)?.0))
             .with("family", |r| Some(known(r)?.1))
             .with("grid_x", |r| int(shape(r)?.grid[0]))
@@ -282,8 +281,8 @@ impl<'a> Tables<'a> {
                 // Of a whole graph it is the id of the graph.
                 let node = Some(ops.graph_node(r)).filter(|_| ops.kind[r] != OpKind::Graph)?;
                 i64::try_from(node).ok().filter(|node| *node != 0)
-            });
-        columns.columns
+            })
+            .columns
     }
 
     /// Returns copies and memory sets.
@@ -296,12 +295,11 @@ impl<'a> Tables<'a> {
             MemoryKind::Device => Some(text("device")),
             MemoryKind::Managed => Some(text("managed")),
         };
-        let columns = self
-            .operations(self.copies.get(range).unwrap_or(&[]))
+        self.operations(self.copies.get(range).unwrap_or(&[]))
             .with("bytes", |r| i64::try_from(transfer(r)?.bytes).ok())
             .with("source_memory", |r| memory(transfer(r)?.memory.0))
-            .with("target_memory", |r| memory(transfer(r)?.memory.1));
-        columns.columns
+            .with("target_memory", |r| memory(transfer(r)?.memory.1))
+            .columns
     }
 
     /// Returns CUDA calls.
@@ -316,7 +314,7 @@ impl<'a> Tables<'a> {
             CallClass::Memory => "memory",
             CallClass::Other => "other",
         };
-        let columns = Columns::of(rows)
+        Columns::of(rows)
             .with("start_ns", |r| calls.start[r])
             .with("end_ns", |r| calls.end[r])
             .with("duration_ns", |r| calls.end[r] - calls.start[r])
@@ -326,8 +324,8 @@ impl<'a> Tables<'a> {
             .with("stage", |r| self.stage_of_call(r))
             .with("pid", |r| self.pid(calls.process[r]))
             .with("tid", |r| self.tid(calls.thread[r]))
-            .with("correlation", |r| not_zero(calls.correlation[r]));
-        columns.columns
+            .with("correlation", |r| not_zero(calls.correlation[r]))
+            .columns
     }
 
     /// Returns the ranges of the program.
@@ -336,7 +334,7 @@ impl<'a> Tables<'a> {
             RangeStyle::PushPop => "push_pop",
             RangeStyle::StartEnd => "start_end",
         };
-        let columns = Columns::of(self.trace.ranges.rows.get(rows).unwrap_or(&[]).iter())
+        Columns::of(self.trace.ranges.rows.get(rows).unwrap_or(&[]).iter())
             .with("start_ns", |r| r.start)
             .with("end_ns", |r| r.end)
             .with("duration_ns", |r| r.end - r.start)
@@ -345,14 +343,14 @@ impl<'a> Tables<'a> {
             .with("style", |r| text(style(r.style)))
             .with("pid", |r| self.pid(r.process))
             .with("tid", |r| self.tid(r.thread))
-            .with("open", |r| r.open);
-        columns.columns
+            .with("open", |r| r.open)
+            .columns
     }
 
     /// Returns hardware counters, a row for each kernel, launch shape and stage.
     fn counters(&self, rows: Range<usize>) -> Vec<Column> {
         let long = |n: u64| i64::try_from(n).ok();
-        let columns = Columns::of(self.analysis.counters.get(rows).unwrap_or(&[]).iter())
+        Columns::of(self.analysis.counters.get(rows).unwrap_or(&[]).iter())
             .with("stage", |r| r.stage.as_deref().map(text))
             .with("kernel", |r| text(&r.kernel))
             .with("grid_x", |r| i64::from(r.grid[0]))
@@ -375,8 +373,8 @@ impl<'a> Tables<'a> {
             .with("intensity", |r| r.intensity)
             .with("achieved_flops_per_s", |r| r.achieved_flops_per_s)
             .with("bound", |r| r.bound.as_deref().map(text))
-            .with("reason", |r| text(&r.reason));
-        columns.columns
+            .with("reason", |r| text(&r.reason))
+            .columns
     }
 }
 

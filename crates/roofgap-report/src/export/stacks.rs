@@ -1,7 +1,7 @@
 //! GPU time by the ranges and operators around the launch of each operation, and idle time by stack of the CPU, for flame graphs and
 //! speedscope.
 
-use crate::bundle::Bundle;
+use crate::Bundle;
 use crate::export::{ExportError, write_whole};
 use roofgap_analyze::{CallNode, HostStack, host_stacks, operation_tree};
 use roofgap_trace::Trace;

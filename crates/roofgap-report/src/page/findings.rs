@@ -2,16 +2,15 @@
 
 use super::class;
 use super::stages::{share_bar, shares};
-use crate::bundle::Bundle;
-use crate::derivation::next_op;
+use crate::Bundle;
 use crate::document::findings::{
-    SAVINGS_OVERLAP, also_in, disproof, evidence_name, evidence_value, in_order, none_found, saving,
-    saving_per_token, stage_of, trial,
+    SAVINGS_OVERLAP, also_in, disproof, evidence_name, evidence_value, in_order, next_op, none_found, saving,
+    saving_per_token, stage_at, stage_of, trial,
 };
 use crate::render::html::absent;
 use maud::{Markup, html};
 use roofgap_analyze::findings::{Rows, explain, to_act_on};
-use roofgap_analyze::{Finding, IdleCause, IdlePart, Kernel, StageSpans, short_name};
+use roofgap_analyze::{Finding, IdlePart, Kernel, StageSpans, short_name};
 use roofgap_base::numbers::{counted, time};
 use roofgap_base::text::cut;
 use roofgap_trace::{Ns, Trace};
@@ -99,8 +98,7 @@ fn evidence(key: &str, value: &Value) -> Markup {
 
 /// Returns the position of the stage of a finding, if the timeline has it.
 fn place(bundle: Bundle<'_>, finding: &Finding) -> Option<usize> {
-    let name = finding.stage.as_ref()?;
-    let at = bundle.analysis.stages.iter().position(|s| s.name == *name)?;
+    let at = stage_at(bundle.analysis, finding)?;
     let found = bundle.trace.is_some() && !bundle.stages.spans(at).instances.is_empty();
     found.then_some(at)
 }
@@ -219,13 +217,13 @@ fn draw(trace: &Trace, piece: &[usize], gaps: &[&IdlePart], (first, last): (Ns, 
             svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } preserveAspectRatio="none" role="img" aria-label=(sentence) {
                 @for part in gaps {
                     @let (at, wide) = place(part.start, part.end);
-                    rect class=(class::of_idle(part.cause)) x=(at) y="8" width=(wide) height="10" { title { (cause(part.cause)) ": " (time(part.end - part.start)) } }
+                    rect class=(class::of_idle(part.cause)) x=(at) y="8" width=(wide) height="10" { title { (class::of_idle(part.cause).replace('-', ": ")) ": " (time(part.end - part.start)) } }
                 }
                 @for &op in piece {
                     @let (start, end) = (trace.ops.start[op], trace.ops.end[op]);
                     @let (at, wide) = place(start, end);
                     @let name = trace.names.get(trace.ops.name[op]);
-                    @let family = class::name(class::of_op(trace.ops.kind[op], name));
+                    @let family = class::of_op(trace.ops.kind[op], name);
                     rect class={ "f-" (class::css(family)) } x=(at) y="0" width=(wide) height=(HEIGHT) {
                         title { (cut(&short_name(name), 120)) ": " (time(end - start)) }
                     }
@@ -235,8 +233,4 @@ fn draw(trace: &Trace, piece: &[usize], gaps: &[&IdlePart], (first, last): (Ns, 
             figcaption.hint { (sentence) }
         }
     }
-}
-
-fn cause(cause: IdleCause) -> String {
-    class::of_idle(cause).replace('-', ": ")
 }

@@ -129,7 +129,7 @@ pub fn data(analysis: &Analysis, timeline: Option<&BTreeMap<String, u32>>) -> Da
         names,
         first: FIRST,
         devices: kernels::on_several_devices(analysis),
-        roof: roof_known(analysis),
+        roof: roof::is_known(&analysis.kernels),
     }
 }
 
@@ -191,7 +191,7 @@ const COLUMNS: [(&str, &str); 14] = [
 /// Renders the table with its first rows.
 pub fn table(analysis: &Analysis) -> Markup {
     let shown = &analysis.kernels[..analysis.kernels.len().min(FIRST)];
-    let (several, roof) = (kernels::on_several_devices(analysis), roof_known(analysis));
+    let (several, roof) = (kernels::on_several_devices(analysis), roof::is_known(&analysis.kernels));
     let columns = COLUMNS
         .iter()
         .filter(|(key, name)| (several || *key != "device") && (roof || !roof::COLUMNS.contains(name)));
@@ -226,8 +226,4 @@ pub fn table(analysis: &Analysis) -> Markup {
         }
         @if let Some(note) = roof::note(analysis) { p.hint { (note) } }
     }
-}
-
-fn roof_known(analysis: &Analysis) -> bool {
-    analysis.kernels.iter().any(|kernel| kernel.roof.roof_pct.is_some())
 }

@@ -25,7 +25,7 @@ pub use crate::render::html::{STYLE, Shell, shell};
 pub(crate) use timeline::ops_of_longest;
 pub use timeline::{NoTimeline, TimelineWindow, timeline_window};
 
-use crate::bundle::Bundle;
+use crate::Bundle;
 use crate::document::brief::{FINDINGS, STAGES, largest_part, nothing, recorded};
 use crate::document::findings::{in_order, saving};
 use crate::document::headline::{Pace, headline, per_run};

@@ -2,7 +2,7 @@
 //! communication, hidden and exposed. The factors of changes that were tried.
 
 use super::class;
-use crate::bundle::Bundle;
+use crate::Bundle;
 use crate::document::stages::{
     PARTS, TimePart, columns_note, corrected, coverage, outside, parts, parts_exceed_time,
     steps as steps_sentence, table, used_parts,

@@ -1,7 +1,7 @@
 //! Documents in Markdown: `report.md`, `stakeholder_summary.md`, `kernels.md` and `operators.md`.
 
 use super::screen::align;
-use crate::bundle::Bundle;
+use crate::Bundle;
 use crate::document::table::Table;
 use crate::document::{Block, Document, Form, Item, KERNELS, Section};
 use roofgap_base::numbers::count;
@@ -21,7 +21,7 @@ pub fn report(bundle: Bundle<'_>) -> String {
 
 /// Renders `stakeholder_summary.md`: one page for readers who decide.
 pub fn stakeholder_summary(bundle: Bundle<'_>) -> String {
-    let page = Document::of(bundle, Form::Summary);
+    let page = Document::of(bundle, Form::Report);
     document("Summary", &page.summary_title(), &page.for_stakeholders())
 }
 

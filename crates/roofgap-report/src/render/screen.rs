@@ -124,12 +124,9 @@ pub fn columns<const N: usize>(
     screen: Screen,
 ) -> String {
     let mut table = Table::new(&names);
-    let status = names.iter().position(|name| *name == "status");
-    for row in rows {
-        let tone = status.and_then(|at| Tone::of_status(&row[at]));
-        table.judged_row(row, tone);
-    }
-    if let Some(at) = status {
+    table.rows.extend(rows.into_iter().map(Vec::from));
+    if let Some(at) = names.iter().position(|name| *name == "status") {
+        table.tones = table.rows.iter().map(|row| Tone::of_status(&row[at])).collect();
         table.headings[at].judged = true;
     }
     table.text(screen)

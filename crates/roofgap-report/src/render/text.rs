@@ -1,7 +1,7 @@
 //! A document for a terminal.
 
 use super::screen::Screen;
-use crate::bundle::Context;
+use crate::Context;
 use crate::document::stages::once_each;
 use crate::document::{Block, Document, Form, Item, Section};
 use roofgap_analyze::{About, Analysis};
@@ -12,26 +12,17 @@ use std::sync::LazyLock;
 /// Options for text output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TextOptions {
-    /// Bold headings, and colours for verdicts and statuses.
-    pub color: bool,
+    /// Width and colours.
+    pub screen: Screen,
     /// The most kernels listed.
     pub kernels: usize,
-    /// Columns of the terminal; `None` for lines of any length.
-    pub width: Option<usize>,
     /// Leave out tables of the whole trace.
     pub stages_only: bool,
 }
 
 impl Default for TextOptions {
     fn default() -> Self {
-        Self { color: false, kernels: 12, width: None, stages_only: false }
-    }
-}
-
-impl TextOptions {
-    /// Returns the width and the colours.
-    pub(crate) fn screen(self) -> Screen {
-        Screen { color: self.color, width: self.width }
+        Self { screen: Screen::default(), kernels: 12, stages_only: false }
     }
 }
 
@@ -40,13 +31,13 @@ const BRIEF_KERNELS: usize = 5;
 
 /// Renders all of an analysis as text.
 pub fn render(analysis: &Analysis, options: TextOptions) -> String {
-    rendered(document(analysis, options).sections(), options.screen())
+    rendered(document(analysis, options).sections(), options.screen)
 }
 
 /// Renders the first screen of an analysis: its headline, its stages and its first findings.
 pub fn brief(analysis: &Analysis, options: TextOptions) -> String {
     let options = TextOptions { kernels: BRIEF_KERNELS, ..options };
-    rendered(document(analysis, options).brief(), options.screen())
+    rendered(document(analysis, options).brief(), options.screen)
 }
 
 /// Renders the sections that are named, in the order of the document.
@@ -62,7 +53,7 @@ pub fn show(analysis: &Analysis, options: TextOptions, names: &[String]) -> Resu
     let why = |name: &String| Block::Line(format!("no {name}: {}", why_empty(analysis, name)));
     let empty: Vec<Block> = names.iter().filter(is_empty).map(why).collect();
     sections.retain(|section| !section.blocks.is_empty());
-    Ok(rendered(sections, options.screen()) + &blocks(&empty, options.screen()))
+    Ok(rendered(sections, options.screen) + &blocks(&empty, options.screen))
 }
 
 /// Says why a section has nothing in it.

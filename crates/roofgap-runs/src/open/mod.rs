@@ -16,7 +16,7 @@ pub use nsys_report::Exporter;
 use crate::run_dir::folder::read_json;
 use crate::run_dir::{Layout, LocateError, RunRef, SessionRecord, locate};
 use nsys_report::Export;
-use roofgap_analyze::compare::SideFacts;
+use roofgap_analyze::compare::{Side, SideFacts};
 use roofgap_analyze::{Analysis, Options, SCHEMA, Stage, StageError, StageIndex, StageSet, analyze};
 use roofgap_base::error::Error;
 use roofgap_base::numbers::time;
@@ -218,6 +218,11 @@ pub struct OpenedSide {
 impl OpenedSide {
     fn new(analysis: Analysis, title: &str) -> Self {
         Self { analysis, facts: SideFacts { title: title.to_owned(), ..SideFacts::default() } }
+    }
+
+    /// Returns what a comparison takes.
+    pub fn as_side(&self) -> Side<'_> {
+        Side { analysis: &self.analysis, facts: &self.facts }
     }
 }
 

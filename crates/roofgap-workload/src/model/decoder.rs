@@ -5,7 +5,7 @@
 use super::{GatedMlp, Linear, Norm};
 use crate::exec::Exec;
 use crate::ops;
-use crate::shape::DecoderShape;
+use crate::props::DecoderShape;
 use crate::source::Source;
 use ndarray::{Array2, Array3, ArrayView2, Axis, s};
 use rayon::prelude::*;
@@ -299,7 +299,7 @@ mod tests {
     use super::*;
     use crate::Preset;
     use crate::exec::Silent;
-    use crate::shape::Shape;
+    use crate::props::Shape;
     use ndarray::array;
 
     #[test]

@@ -11,7 +11,7 @@ use vision::{Clip, Sam, as_lines};
 
 use crate::exec::Exec;
 use crate::ops;
-use crate::shape::Shape;
+use crate::props::Shape;
 use crate::source::{Image, Source};
 
 /// The whole model.
@@ -235,7 +235,7 @@ mod tests {
     use super::*;
     use crate::exec::Silent;
     use crate::props::Preset;
-    use crate::shape::{DecoderShape, SamShape, TowerShape};
+    use crate::props::{DecoderShape, SamShape, TowerShape};
 
     fn nano(seed: u64) -> Model {
         Model::new(&mut Source::seeded(seed), Shape::of(Preset::Nano))

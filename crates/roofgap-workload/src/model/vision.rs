@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use super::{Linear, Mlp, Norm};
 use crate::exec::Exec;
 use crate::ops;
-use crate::shape::{MLP_RATIO, Shape, TowerShape};
+use crate::props::{MLP_RATIO, Shape, TowerShape};
 use crate::source::{CHANNELS, Image, Source};
 
 /// The SAM-like tower: patches, windowed and global attention, and convolutions that shrink the grid.
@@ -303,9 +303,9 @@ impl RelativePosition {
 
 /// Cuts a grid of `side` squared tokens into windows, padded with zeros at the right and the bottom.
 fn into_windows(x: &Array2<f32>, side: usize, window: usize) -> Array2<f32> {
-    let mut out = Array2::zeros((padded_tokens(side, window), x.ncols()));
-    for (token, row) in x.rows().into_iter().enumerate() {
-        let place = window_place(token / side, token % side, side, window);
+    let padded = side.div_ceil(window) * window;
+    let mut out = Array2::zeros((padded * padded, x.ncols()));
+    for (place, row) in window_places(side, window).into_iter().zip(x.rows()) {
         out.row_mut(place).assign(&row);
     }
     out
@@ -313,22 +313,17 @@ fn into_windows(x: &Array2<f32>, side: usize, window: usize) -> Array2<f32> {
 
 /// Puts the windows back into the grid and drops the padding.
 fn from_windows(windows: &Array2<f32>, side: usize, window: usize) -> Array2<f32> {
-    let mut out = Array2::zeros((side * side, windows.ncols()));
-    for (token, mut row) in out.rows_mut().into_iter().enumerate() {
-        let place = window_place(token / side, token % side, side, window);
-        row.assign(&windows.row(place));
-    }
-    out
+    windows.select(Axis(0), &window_places(side, window))
 }
 
-fn padded_tokens(side: usize, window: usize) -> usize {
-    let padded = side.div_ceil(window) * window;
-    padded * padded
-}
-
-fn window_place(row: usize, column: usize, side: usize, window: usize) -> usize {
-    let index = (row / window) * side.div_ceil(window) + column / window;
-    (index * window + row % window) * window + column % window
+/// Returns the place of each token of a grid in its windows.
+fn window_places(side: usize, window: usize) -> Vec<usize> {
+    let place = |token: usize| {
+        let (row, column) = (token / side, token % side);
+        let index = (row / window) * side.div_ceil(window) + column / window;
+        (index * window + row % window) * window + column % window
+    };
+    (0..side * side).map(place).collect()
 }
 
 /// Lays out the grid: each row ends in the newline token, all of it in the separator.

@@ -21,7 +21,7 @@ pub struct Analyze {
     #[command(flatten)]
     pub exports: Exports,
     /// Output format
-    #[arg(long, value_enum, default_value_t = AnalysisFormat::Text)]
+    #[arg(long, value_enum, default_value_t)]
     pub format: AnalysisFormat,
     #[command(flatten)]
     pub shown: Shown,
@@ -116,9 +116,10 @@ impl Exports {
 }
 
 /// Output format of an analysis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum AnalysisFormat {
     /// Tables for people
+    #[default]
     Text,
     /// JSON for programs
     Json,
@@ -240,9 +241,10 @@ pub struct Report {
 }
 
 /// Output format of a comparison.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum CompareFormat {
     /// Tables for people
+    #[default]
     Text,
     /// JSON for programs
     Json,
@@ -264,7 +266,7 @@ pub struct Compare {
     #[arg(long, value_name = "LIMIT")]
     pub fail_on: Vec<String>,
     /// Output format
-    #[arg(long, value_enum, default_value_t = CompareFormat::Text)]
+    #[arg(long, value_enum, default_value_t)]
     pub format: CompareFormat,
     #[command(flatten)]
     pub base: Base,

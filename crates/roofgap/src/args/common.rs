@@ -14,9 +14,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Output format of an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Format {
     /// Tables for people
+    #[default]
     Text,
     /// JSON for programs
     Json,
@@ -168,6 +169,6 @@ pub struct OneRun {
     #[command(flatten)]
     pub base: Base,
     /// Output format
-    #[arg(long, value_enum, default_value_t = Format::Text)]
+    #[arg(long, value_enum, default_value_t)]
     pub format: Format,
 }

@@ -9,12 +9,12 @@ pub use analyze::{
     AnalysisFormat, Analyze, Compare, CompareFormat, Demo, Export, ExportFormat, Open, Report,
 };
 pub use clap_complete::Shell;
-pub use common::{Base, Format, OneRun};
+pub use common::{Format, OneRun};
 #[cfg(feature = "embedded")]
 pub use record::Workload;
 pub use record::{
-    Capture, Config, Doctor, Load, Profile, RING_STACKS_HZ, Try, Tune, TuneCheck, Watch,
-    account_from_environment,
+    COUNTERS_US, Capture, Config, Doctor, Load, Profile, RING_STACKS_HZ, STACKS_HZ, Try, Tune, TuneCheck,
+    Watch, account_from_environment,
 };
 #[cfg(feature = "mcp")]
 pub use runs::Mcp;
@@ -30,9 +30,10 @@ use std::path::{Path, PathBuf};
 const GLOBAL: &str = "Global options";
 
 /// When to use colours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum ColorWhen {
     /// On a terminal, unless NO_COLOR is set
+    #[default]
     Auto,
     /// Always
     Always,
@@ -58,7 +59,7 @@ pub struct Args {
     #[arg(short, long, global = true, help_heading = GLOBAL)]
     pub verbose: bool,
     /// When to use colours; auto respects NO_COLOR
-    #[arg(long, global = true, value_enum, default_value_t = ColorWhen::Auto, value_name = "WHEN", help_heading = GLOBAL)]
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN", help_heading = GLOBAL)]
     pub color: ColorWhen,
     #[command(subcommand)]
     pub command: Command,
@@ -164,7 +165,7 @@ pub enum Command {
         #[arg(value_name = "CAPTURE")]
         inputs: Vec<PathBuf>,
         /// Output format
-        #[arg(long, value_enum, default_value_t = Format::Text)]
+        #[arg(long, value_enum, default_value_t)]
         format: Format,
     },
     /// Print the manual page of a command; without one, the main page
@@ -180,7 +181,7 @@ pub enum Command {
     #[command(hide = true)]
     Schema {
         /// Document
-        #[arg(value_enum, default_value_t = Document::Analysis)]
+        #[arg(value_enum, default_value_t)]
         document: Document,
     },
     /// Sample the hardware counters of all GPUs into a native capture, until interrupted
@@ -217,9 +218,10 @@ pub enum Command {
 }
 
 /// Document with a JSON Schema.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Document {
     /// metrics.json, and the output of analyze --format json
+    #[default]
     Analysis,
     /// try.json and tune.json
     Try,

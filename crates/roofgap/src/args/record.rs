@@ -27,7 +27,7 @@ pub struct Profile {
     #[arg(long)]
     pub dry_run: bool,
     /// Output format; json prints the run, its state, what is missing and the paths of its files
-    #[arg(long, value_enum, default_value_t = Format::Text, conflicts_with = "dry_run")]
+    #[arg(long, value_enum, default_value_t, conflicts_with = "dry_run")]
     pub format: Format,
     /// Program to profile and its arguments
     #[arg(last = true, value_name = "PROGRAM")]
@@ -37,7 +37,7 @@ pub struct Profile {
 #[derive(Debug, clap::Args)]
 pub struct Doctor {
     /// Output format
-    #[arg(long, value_enum, default_value_t = Format::Text)]
+    #[arg(long, value_enum, default_value_t)]
     pub format: Format,
     /// Python of the workload
     #[arg(long, default_value = "python3")]
@@ -51,7 +51,7 @@ pub enum Config {
         #[command(flatten)]
         composition: Composition,
         /// Output format
-        #[arg(long, value_enum, default_value_t = Format::Text)]
+        #[arg(long, value_enum, default_value_t)]
         format: Format,
     },
     /// List every group and its options
@@ -60,7 +60,7 @@ pub enum Config {
         #[arg(long, value_name = "DIR")]
         config_dir: Option<PathBuf>,
         /// Output format
-        #[arg(long, value_enum, default_value_t = Format::Text)]
+        #[arg(long, value_enum, default_value_t)]
         format: Format,
     },
 }
@@ -100,7 +100,7 @@ pub struct Try {
     #[command(flatten)]
     pub base: Base,
     /// Output format
-    #[arg(long, value_enum, default_value_t = Format::Text)]
+    #[arg(long, value_enum, default_value_t)]
     pub format: Format,
 }
 
@@ -145,7 +145,7 @@ pub struct Tune {
     #[command(flatten)]
     pub base: Base,
     /// Output format
-    #[arg(long, value_enum, default_value_t = Format::Text)]
+    #[arg(long, value_enum, default_value_t)]
     pub format: Format,
 }
 
@@ -159,7 +159,7 @@ pub enum TuneCheck {
         #[arg(long)]
         run: bool,
         /// Output format
-        #[arg(long, value_enum, default_value_t = Format::Text)]
+        #[arg(long, value_enum, default_value_t)]
         format: Format,
     },
 }
@@ -275,29 +275,19 @@ pub struct Capture {
     steps: Option<u64>,
     /// Sample the stacks of its Python processes, too
     #[arg(long)]
-    stacks: bool,
+    pub stacks: bool,
     /// Sample the hardware counters of all GPUs, too
     #[arg(long)]
-    counters: bool,
+    pub counters: bool,
     /// Folder that gets the run (default: artifacts.stage2_dir)
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Output format
-    #[arg(long, value_enum, default_value_t = Format::Text)]
+    #[arg(long, value_enum, default_value_t)]
     pub format: Format,
 }
 
 impl Capture {
-    /// Returns how often stacks are sampled, times a second.
-    pub fn stacks_hz(&self) -> Option<NonZeroU32> {
-        self.stacks.then_some(STACKS_HZ)
-    }
-
-    /// Returns how often counters are sampled, us.
-    pub fn counters_us(&self) -> Option<NonZeroU32> {
-        self.counters.then_some(COUNTERS_US)
-    }
-
     /// Returns the length of the window.
     pub fn length(&self) -> WindowLength {
         let time = self.time.map(|span| span.0);
@@ -309,10 +299,10 @@ impl Capture {
 }
 
 /// Samples a second of `--stacks`.
-const STACKS_HZ: NonZeroU32 = NonZeroU32::MIN.saturating_add(499);
+pub const STACKS_HZ: NonZeroU32 = NonZeroU32::MIN.saturating_add(499);
 
 /// Interval of `--counters`, us.
-const COUNTERS_US: NonZeroU32 = NonZeroU32::MIN.saturating_add(9);
+pub const COUNTERS_US: NonZeroU32 = NonZeroU32::MIN.saturating_add(9);
 
 /// Length of a window without `--for`.
 const DEFAULT_WINDOW: Duration = Duration::from_secs(5);
@@ -326,7 +316,7 @@ pub struct Workload {
     #[command(flatten)]
     pub props: roofgap_workload::WorkloadProps,
     /// Output format
-    #[arg(long, value_enum, default_value_t = Format::Text)]
+    #[arg(long, value_enum, default_value_t)]
     pub format: Format,
 }
 
@@ -359,7 +349,7 @@ pub struct Load {
     #[arg(long, value_name = "FILE")]
     account: Option<PathBuf>,
     /// Output format
-    #[arg(long, value_enum, default_value_t = Format::Text)]
+    #[arg(long, value_enum, default_value_t)]
     pub format: Format,
     /// Server to start and its arguments
     #[arg(last = true, value_name = "SERVER")]

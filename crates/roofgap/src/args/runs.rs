@@ -11,7 +11,7 @@ pub struct AllRuns {
     #[command(flatten)]
     pub base: Base,
     /// Output format
-    #[arg(long, value_enum, default_value_t = Format::Text)]
+    #[arg(long, value_enum, default_value_t)]
     pub format: Format,
 }
 
@@ -34,7 +34,7 @@ pub enum Runs {
         #[command(flatten)]
         base: Base,
         /// Output format
-        #[arg(long, value_enum, default_value_t = Format::Text)]
+        #[arg(long, value_enum, default_value_t)]
         format: Format,
     },
     /// Compress older runs and delete files of large ones that can be regenerated
@@ -52,7 +52,7 @@ pub enum Runs {
         #[command(flatten)]
         composition: Composition,
         /// Output format
-        #[arg(long, value_enum, default_value_t = Format::Text)]
+        #[arg(long, value_enum, default_value_t)]
         format: Format,
     },
     /// Remove host names, user names, home paths and secrets from the documents and reports of a run

@@ -1,18 +1,19 @@
-//! `roofgap analyze`: analyses captures.
+//! `roofgap analyze`: analyses captures. `roofgap compare`: compares two runs or captures.
 
 use super::export::{Exporting, check_outputs};
 use super::signals::request_on_signal;
-use crate::args::{AnalysisFormat, Analyze};
+use crate::args::{AnalysisFormat, Analyze, Compare, CompareFormat};
 use crate::printer::Printer;
 use crate::reading::open;
 use roofgap_analyze::About;
+use roofgap_analyze::compare::{CompareOptions, Gate, compare};
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_base::file::write_atomic;
 use roofgap_collect::child::Cancel;
 use roofgap_collect::tool::Search;
-use roofgap_report::{Bundle, json, markdown, tried_text};
-use roofgap_runs::open::{Exporter, Opened, Overrides};
+use roofgap_report::{Bundle, compare as render, json, markdown, tried_text};
+use roofgap_runs::open::{Exporter, Opened, Overrides, open_side, open_timeline};
 use roofgap_runs::run_dir::Layout;
 use std::path::{Path, PathBuf};
 
@@ -99,4 +100,35 @@ fn missing_stages(requested: &[String], opened: &Opened) -> Vec<String> {
 /// Finds the nsys that exports reports. Signals are only handled while it runs: otherwise Ctrl-C ends the program at once.
 pub fn exporter(nsys: Option<PathBuf>) -> Exporter {
     Exporter { before_export: request_on_signal, ..Exporter::new(Search::from_env(nsys), Cancel::new()) }
+}
+
+/// Compares two runs or captures.
+pub fn compare_captures(args: Compare, printer: &Printer) -> Result<Exit, Error> {
+    let mut gates = Vec::new();
+    for limit in &args.fail_on {
+        gates.extend(Gate::parse_list(limit).map_err(Error::of)?);
+    }
+    let overrides = args.overrides.props()?;
+    let exporter = exporter(args.nsys);
+    let side = |wanted: &str| open_side(&args.base.dir, wanted, &overrides, &exporter);
+    let (before, after) = (side(&args.before)?, side(&args.after)?);
+    let options = CompareOptions { gates, ..CompareOptions::default() };
+    let comparison = compare(before.as_side(), after.as_side(), &options);
+    let look = printer.text_options(args.top);
+    match args.format {
+        CompareFormat::Text => printer.text(&render::text(&comparison, look))?,
+        CompareFormat::Json => printer.document(&json::pretty(&comparison))?,
+        CompareFormat::Markdown => printer.document(&render::markdown(&comparison))?,
+        CompareFormat::Html => {
+            let timeline = |wanted: &str| open_timeline(&args.base.dir, wanted, &overrides, &exporter);
+            let opened = [(&before, timeline(&args.before)), (&after, timeline(&args.after))];
+            let shown = opened.each_ref().map(|(side, more)| render::Shown {
+                analysis: &side.analysis,
+                timeline: more.as_ref().map(|(opened, _)| (&opened.trace, &opened.stages)),
+                page: more.as_ref().and_then(|(_, page)| page.as_deref()),
+            });
+            printer.document(&render::html(&comparison, &shown))?;
+        }
+    }
+    Ok(comparison.verdict().into())
 }

@@ -1,18 +1,20 @@
 //! `roofgap watch`: starts a program with the native collector loaded and dormant. `roofgap capture`: records a window of it.
 
 use super::profile::{Progress, print_outcome};
-use super::{answer, signals, this_program};
-use crate::args::{Capture, RING_STACKS_HZ, Watch};
+use super::{answer, command_line, signals, this_program};
+use crate::args::{COUNTERS_US, Capture, RING_STACKS_HZ, STACKS_HZ, Watch};
 use crate::printer::Printer;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
-use roofgap_collect::command::{CommandLine, word_text};
+use roofgap_collect::command::CommandLine;
 use roofgap_collect::watch::{Registration, Registry, Watched};
 use roofgap_record::run::NativeLibrary;
 use roofgap_record::run::attach::{self, CaptureProps, WatchPlan, WindowLength, capture};
 use roofgap_record::run::incident::{Kept, record_incidents};
+use roofgap_report::Screen;
 use serde::Serialize;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -20,23 +22,32 @@ pub fn run(args: Capture, printer: &Printer) -> Result<Exit, Error> {
     let registry = Registry::open()?;
     let Some(process) = &args.process else {
         let list: Vec<Row> = registry.list().into_iter().map(Row::of).collect();
-        answer(&list, |list| text(list), args.format, printer)?;
-        return Ok(Exit::Done);
+        return answer(list.as_slice(), text, args.format, printer);
     };
     let props = CaptureProps {
-        watched: registry.find(process)?,
         length: args.length(),
-        stacks_hz: args.stacks_hz(),
-        counters_us: args.counters_us(),
-        executable: this_program()?,
-        base: args.out.clone(),
-        command_line: std::env::args_os().map(|word| word_text(&word)).collect(),
-        version: env!("CARGO_PKG_VERSION").into(),
+        stacks_hz: args.stacks.then_some(STACKS_HZ),
+        counters_us: args.counters.then_some(COUNTERS_US),
+        ..capture_props(registry.find(process)?, &args.out)?
     };
     let cancel = signals::cancel_on_signal()?;
     let mut progress = Progress::new(&[]);
     let outcome = capture(&props, &cancel, &mut |event| progress.print(&event, printer))?;
     print_outcome(&outcome, args.format, printer)
+}
+
+/// Returns the properties of a window without a length.
+fn capture_props(watched: Watched, out: &Option<PathBuf>) -> Result<CaptureProps, Error> {
+    Ok(CaptureProps {
+        watched,
+        length: WindowLength::Time(Duration::ZERO),
+        stacks_hz: None,
+        counters_us: None,
+        executable: this_program()?,
+        base: out.clone(),
+        command_line: command_line(),
+        version: env!("CARGO_PKG_VERSION").into(),
+    })
 }
 
 /// A watched program in the list.
@@ -57,7 +68,7 @@ impl Row {
     }
 }
 
-fn text(list: &[Row]) -> String {
+fn text(list: &[Row], _: Screen) -> String {
     if list.is_empty() {
         return "no program is watched; start one with `roofgap watch -- PROGRAM`\n".to_owned();
     }
@@ -111,14 +122,8 @@ fn cannot_start(line: &CommandLine, source: &std::io::Error) -> Error {
 fn record(args: &Watch, plan: WatchPlan, printer: &Printer) -> Result<Exit, Error> {
     let WatchPlan { command: line, watched, lock } = plan;
     let props = CaptureProps {
-        length: WindowLength::Time(Duration::ZERO),
         stacks_hz: cfg!(feature = "stacks").then_some(RING_STACKS_HZ),
-        counters_us: None,
-        executable: this_program()?,
-        base: args.out.clone(),
-        command_line: std::env::args_os().map(|word| word_text(&word)).collect(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        watched,
+        ..capture_props(watched, &args.out)?
     };
     let mut child = command(&line).spawn().map_err(|source| cannot_start(&line, &source))?;
     let pid = child.id();

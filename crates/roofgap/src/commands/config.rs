@@ -1,7 +1,7 @@
 //! `roofgap config` and `doctor`: the configuration and the machine that a session finds.
 
 use super::{answer, this_program};
-use crate::args::{Config, Doctor, Format};
+use crate::args::{Config, Doctor};
 use crate::printer::Printer;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
@@ -16,20 +16,16 @@ use std::fmt::Write;
 pub fn run(args: Config, printer: &Printer) -> Result<Exit, Error> {
     match args {
         Config::List { config_dir, format } => {
-            answer(&list(config_dir.as_deref())?, |found| groups(found, printer.screen()), format, printer)?
+            answer(list(config_dir.as_deref())?.as_slice(), groups, format, printer)
         }
         Config::Show { composition, format } => {
             let composed = compose(&composition.props(&[]))?;
             for note in &composed.notes {
                 printer.progress(&format_args!("note: {note}"));
             }
-            match format {
-                Format::Text => printer.text(&composed.to_annotated_yaml())?,
-                Format::Json => printer.document(&format!("{:#}\n", values(&composed)))?,
-            }
+            answer(&values(&composed), |_, _| composed.to_annotated_yaml(), format, printer)
         }
     }
-    Ok(Exit::Done)
 }
 
 /// Lists the options of each group.
@@ -64,9 +60,7 @@ pub fn doctor(args: Doctor, printer: &Printer) -> Result<Exit, Error> {
     let (python, folder) = (args.python, default_base());
     let props = DoctorProps { python, folder, sampler, ..DoctorProps::default() };
     let checks = checks(&SystemFacts::collect(&props), &props);
-    let screen = printer.screen();
-    answer(&checks, |checks| checks_text(checks, screen), args.format, printer)?;
-    Ok(Exit::Done)
+    answer(checks.as_slice(), checks_text, args.format, printer)
 }
 
 fn checks_text(checks: &[Check], screen: Screen) -> String {

@@ -22,11 +22,10 @@ pub fn run(
     format: Format,
     printer: &Printer,
 ) -> Result<Exit, Error> {
-    let screen = printer.screen();
     let Some(finding) = finding else {
         let documents: Vec<Value> = RULES.iter().map(document).collect();
-        answer(&documents, |_| list(screen), format, printer)?;
-        return Ok(Exit::Done);
+        let rows = RULES.iter().map(|rule| [rule.id.to_owned(), rule.remedy.to_owned()]);
+        return answer(&documents, |_, screen| columns(["finding", "remedy"], rows, screen), format, printer);
     };
     let rule = explain(finding).ok_or_else(|| {
         let known = || RULES.iter().map(|rule| rule.id);
@@ -39,8 +38,7 @@ pub fn run(
         Error::new(format!("no finding {finding:?}; {hint}"))
     })?;
     if inputs.is_empty() {
-        answer(&document(rule), |_| page(finding, rule, screen), format, printer)?;
-        return Ok(Exit::Done);
+        return answer(&document(rule), |_, screen| page(finding, rule, screen), format, printer);
     }
     let opened = open(inputs, &Overrides::default(), &exporter(None), printer)?;
     let derived = derivations(opened.bundle(), finding);
@@ -51,7 +49,7 @@ pub fn run(
         let others = if ids.is_empty() { "it has no findings".to_owned() } else { ids.join(", ") };
         return Err(Error::new(format!("the capture has no finding {finding}; it has: {others}")));
     }
-    let text = |_: &Vec<Derivation<'_>>| {
+    let text = |derived: &Vec<Derivation<'_>>, screen| {
         let parts: Vec<String> = derived.iter().map(|found| derivation(found, rule, screen)).collect();
         parts.join("\n")
     };
@@ -73,12 +71,6 @@ fn document(rule: &Rule) -> Value {
             .map(|knob| json!({"id": knob.id, "title": knob.title, "applies": knob.applies}))
             .collect::<Vec<Value>>(),
     })
-}
-
-/// Lists every finding with its remedy.
-fn list(screen: Screen) -> String {
-    let rows = RULES.iter().map(|rule| [rule.id.to_owned(), rule.remedy.to_owned()]);
-    columns(["finding", "remedy"], rows, screen)
 }
 
 fn page(finding: &str, rule: &Rule, screen: Screen) -> String {

@@ -55,9 +55,7 @@ pub fn run(args: Load, printer: &Printer) -> Result<Exit, Error> {
     if let Some(path) = account {
         write_account(&path, &result).map_err(Error::io("write", &path))?;
     }
-    let screen = printer.screen();
-    answer(requests, |requests| requests_text(requests, screen), format, printer)?;
-    Ok(Exit::Done)
+    answer(requests, requests_text, format, printer)
 }
 
 /// Formats progress as a line.

@@ -2,11 +2,9 @@
 
 mod analyze;
 mod capture;
-mod compare;
 mod config;
 mod explain;
 mod export;
-mod lake;
 mod load;
 mod meta;
 mod open;
@@ -26,7 +24,7 @@ use roofgap_base::exit::Exit;
 use roofgap_collect::child::{Guardian, guard};
 use roofgap_collect::command::{CommandLine, word_text};
 use roofgap_record::run::{NativeLibrary, ProfileProps};
-use roofgap_report::json;
+use roofgap_report::{Screen, json};
 use roofgap_runs::config::Composed;
 use serde::Serialize;
 #[cfg(feature = "embedded")]
@@ -61,7 +59,7 @@ pub fn run(command: Command, printer: &Printer) -> Result<Exit, Error> {
         Command::Demo(args) => open::demo(args, printer),
         Command::Open(args) => open::open(args, printer),
         Command::Report(args) => open::report(args, printer),
-        Command::Compare(args) => compare::run(args, printer),
+        Command::Compare(args) => analyze::compare_captures(args, printer),
         Command::Try(args) => try_finding::run(args, printer),
         Command::Tune(args) => try_finding::tune(args, printer),
         Command::Runs(args) => runs::run(args, printer),
@@ -83,7 +81,7 @@ pub fn run(command: Command, printer: &Printer) -> Result<Exit, Error> {
         Command::Serve(args) => serve::run(args, printer),
         #[cfg(not(feature = "serve"))]
         Command::Serve { .. } => Err(not_built("command serve")),
-        Command::Lake { args } => lake::run(&args, printer),
+        Command::Lake { args } => meta::lake(&args, printer),
         Command::Completions { shell } => meta::completions(shell, printer),
         Command::Explain { finding, inputs, format } => {
             explain::run(finding.as_deref(), &inputs, format, printer)
@@ -145,12 +143,17 @@ fn sample_vitals(file: &Path, activity: bool, printer: &Printer) -> Result<Exit,
     Ok(Exit::Done)
 }
 
+/// Returns the words of the command line.
+fn command_line() -> Vec<String> {
+    std::env::args_os().map(|word| word_text(&word)).collect()
+}
+
 /// Returns the properties of a session that this program runs.
 fn session(composed: Composed) -> Result<ProfileProps, Error> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     Ok(ProfileProps {
         composed,
-        command_line: std::env::args_os().map(|word| word_text(&word)).collect(),
+        command_line: command_line(),
         // By its path a session runs the embedded model.
         executable: this_program()?,
         version: env!("CARGO_PKG_VERSION").into(),
@@ -175,14 +178,15 @@ fn not_built(what: &str) -> Error {
 }
 
 /// Prints a value as JSON or as text.
-fn answer<T: Serialize>(
+fn answer<T: Serialize + ?Sized>(
     value: &T,
-    text: impl FnOnce(&T) -> String,
+    text: impl FnOnce(&T, Screen) -> String,
     format: Format,
     printer: &Printer,
-) -> Result<(), Error> {
+) -> Result<Exit, Error> {
     match format {
-        Format::Text => printer.text(&text(value)),
-        Format::Json => printer.document(&json::pretty(value)),
+        Format::Text => printer.text(&text(value, printer.screen()))?,
+        Format::Json => printer.document(&json::pretty(value))?,
     }
+    Ok(Exit::Done)
 }

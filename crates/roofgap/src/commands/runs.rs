@@ -2,7 +2,7 @@
 
 use super::answer;
 use super::signals::cancel_on_signal;
-use crate::args::{AllRuns, Base, Format, Incidents, OneRun, Runs};
+use crate::args::{AllRuns, Incidents, OneRun, Runs};
 use crate::printer::Printer;
 use roofgap_analyze::Incident;
 use roofgap_base::error::Error;
@@ -17,41 +17,51 @@ use roofgap_runs::runs::{
     HostFacts, PruneProps, ScrubProps, artifacts, execute, list, merge, plan, resolve, scrub, show, text,
 };
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 pub fn run(args: Runs, printer: &Printer) -> Result<Exit, Error> {
-    let screen = printer.screen();
     match args {
         Runs::List(AllRuns { base, format }) => {
-            answer(&list(&base.dir)?, |runs| text::list(runs, &base.dir, screen), format, printer)?;
+            answer(&list(&base.dir)?, |runs, screen| text::list(runs, &base.dir, screen), format, printer)
         }
         Runs::Show(OneRun { run, base, format }) => {
-            let details = show(&resolve(&base.dir, &run)?)?;
-            answer(&details, |run| text::show(run, screen), format, printer)?;
+            answer(&show(&resolve(&base.dir, &run)?)?, text::show, format, printer)
         }
         Runs::Artifacts(OneRun { run, base, format }) => {
-            let files = artifacts(&resolve(&base.dir, &run)?)?;
-            answer(&files, |files| text::artifacts(files, screen), format, printer)?;
+            answer(&artifacts(&resolve(&base.dir, &run)?)?, text::artifacts, format, printer)
         }
-        Runs::Merge { runs, out, base, format } => return merge_runs(&runs, &out, &base, format, printer),
+        Runs::Merge { runs, out, base, format } => {
+            let runs = runs.iter().map(|run| resolve(&base.dir, run));
+            let outcome = merge(&runs.collect::<Result<Vec<_>, _>>()?, &out)?;
+            let rendered = write_reports_with(&out, &[])?;
+            printer.warnings(&rendered.unreadable);
+            answer(&outcome, |outcome, _| text::merged(outcome), format, printer)?;
+            Ok(if rendered.unreadable.is_empty() { outcome.exit() } else { Exit::Partial })
+        }
         Runs::Prune { dry_run, dir, keep, composition, format } => {
             let config = compose(&composition.props(&[]))?.config;
-            let props = PruneProps {
+            let plan = plan(&PruneProps {
                 base: dir.unwrap_or(config.artifacts.stage2_dir),
                 keep: keep.unwrap_or(config.retention.keep as usize),
                 max_run_bytes: config.retention.max_run_bytes.0,
-            };
-            return prune(&props, dry_run, format, printer);
+            })?;
+            if dry_run {
+                return answer(&plan, text::plan, format, printer);
+            }
+            let outcome = execute(&plan, &cancel_on_signal()?, &mut |run, step| {
+                printer.detail(&format_args!("{run}: {}", step.path.display()));
+            });
+            answer(&outcome, text::pruned, format, printer)?;
+            Ok(outcome.exit())
         }
         Runs::Scrub { run, pack, include, dry_run } => {
             let OneRun { run, base, format } = run;
             let props = ScrubProps { host: HostFacts::here(), pack, include, dry_run };
             let outcome = scrub(&resolve(&base.dir, &run)?, &props)?;
-            answer(&outcome, |outcome| text::scrubbed(outcome, screen), format, printer)?;
-            return Ok(outcome.exit());
+            answer(&outcome, text::scrubbed, format, printer)?;
+            Ok(outcome.exit())
         }
     }
-    Ok(Exit::Done)
 }
 
 /// An incident in the list.
@@ -65,7 +75,6 @@ struct IncidentRow {
 
 /// Lists or shows incidents.
 pub fn incidents(args: Incidents, printer: &Printer) -> Result<Exit, Error> {
-    let screen = printer.screen();
     let read = |run: PathBuf| {
         let file = Layout::of(&run).incident();
         file.is_file().then(|| read_json(&file).map(|incident| IncidentRow { run, incident }))
@@ -79,13 +88,13 @@ pub fn incidents(args: Incidents, printer: &Printer) -> Result<Exit, Error> {
                 let Incident { at, trigger, what, .. } = &row.incident;
                 [name, at.clone(), trigger.to_string(), what.clone(), row.incident.spoken_cause()]
             };
-            let text = |rows: &Vec<IncidentRow>| match rows.is_empty() {
+            let text = |rows: &Vec<IncidentRow>, screen| match rows.is_empty() {
                 true => {
                     format!("no incidents in {}; `roofgap watch --record` keeps them\n", base.dir.display())
                 }
                 false => columns(["run", "at", "trigger", "what", "cause"], rows.iter().map(cells), screen),
             };
-            answer(&rows, text, format, printer)?;
+            answer(&rows, text, format, printer)
         }
         Incidents::Show(OneRun { run, base, format }) => {
             let run = resolve(&base.dir, &run)?.path;
@@ -96,37 +105,7 @@ pub fn incidents(args: Incidents, printer: &Printer) -> Result<Exit, Error> {
                 ))
             };
             let row = read(run.clone()).ok_or_else(none)??;
-            answer(&row, |row| incident_text(&row.incident, screen), format, printer)?;
+            answer(&row, |row, screen| incident_text(&row.incident, screen), format, printer)
         }
     }
-    Ok(Exit::Done)
-}
-
-fn merge_runs(
-    runs: &[String],
-    out: &Path,
-    base: &Base,
-    format: Format,
-    printer: &Printer,
-) -> Result<Exit, Error> {
-    let runs = runs.iter().map(|run| resolve(&base.dir, run));
-    let outcome = merge(&runs.collect::<Result<Vec<_>, _>>()?, out)?;
-    let rendered = write_reports_with(out, &[])?;
-    printer.warnings(&rendered.unreadable);
-    answer(&outcome, text::merged, format, printer)?;
-    Ok(if rendered.unreadable.is_empty() { outcome.exit() } else { Exit::Partial })
-}
-
-fn prune(props: &PruneProps, dry_run: bool, format: Format, printer: &Printer) -> Result<Exit, Error> {
-    let screen = printer.screen();
-    let plan = plan(props)?;
-    if dry_run {
-        answer(&plan, |plan| text::plan(plan, screen), format, printer)?;
-        return Ok(Exit::Done);
-    }
-    let outcome = execute(&plan, &cancel_on_signal()?, &mut |run, step| {
-        printer.detail(&format_args!("{run}: {}", step.path.display()));
-    });
-    answer(&outcome, |outcome| text::pruned(outcome, screen), format, printer)?;
-    Ok(outcome.exit())
 }

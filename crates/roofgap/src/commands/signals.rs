@@ -18,10 +18,13 @@ pub fn take_defaults() -> Result<(), Error> {
     // Where it is not ignored, the end of a child interrupts nothing.
     let signals = [SIGXFSZ].into_iter().chain(is_ignored(SIGCHLD).then_some(SIGCHLD));
     for signal in signals {
-        signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))
-            .map_err(|error| bug(format!("cannot handle signals: {error}")))?;
+        signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false))).map_err(not_handled)?;
     }
     Ok(())
+}
+
+fn not_handled(error: std::io::Error) -> Error {
+    bug(format!("cannot handle signals: {error}"))
 }
 
 /// Returns true if the parent of this program ignored a signal.
@@ -35,7 +38,7 @@ fn is_ignored(signal: i32) -> bool {
 /// Takes over the signals. The first cancels, the second kills the children, the third ends this program.
 pub fn cancel_on_signal() -> Result<Cancel, Error> {
     let cancel = Cancel::new();
-    request(&cancel).map_err(|error| bug(format!("cannot handle signals: {error}")))?;
+    request(&cancel).map_err(not_handled)?;
     Ok(cancel)
 }
 
@@ -65,10 +68,9 @@ pub struct Forwarded(Arc<AtomicBool>);
 impl Forwarded {
     /// Takes over the signals. A terminal sends Ctrl-C to the program itself.
     pub fn take(pid: u32) -> Result<Self, Error> {
-        let failed = |error: std::io::Error| bug(format!("cannot handle signals: {error}"));
         let noted = Arc::new(AtomicBool::new(false));
-        signal_hook::flag::register(SIGUSR1, Arc::clone(&noted)).map_err(failed)?;
-        let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP]).map_err(failed)?;
+        signal_hook::flag::register(SIGUSR1, Arc::clone(&noted)).map_err(not_handled)?;
+        let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP]).map_err(not_handled)?;
         let by_terminal = std::io::stdin().is_terminal();
         std::thread::spawn(move || {
             for signal in signals.forever().filter(|signal| !by_terminal || *signal == SIGTERM) {

@@ -14,31 +14,24 @@ use roofgap_collect::child::cancel_probes_with;
 use roofgap_record::run::{ProfileProps, profile};
 use roofgap_record::trial::{self, SearchProps, TrialEvent, TrialProps, search, text};
 use roofgap_report::{time, tried_text};
-use roofgap_runs::config::{ConfigProps, compose, read_space};
+use roofgap_runs::config::{ConfigProps, Span, compose, read_space};
 use roofgap_runs::run_dir::{Layout, PhaseName, RunRef, resolve};
 use std::io::{BufRead, IsTerminal, stderr, stdin};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub fn run(args: Try, printer: &Printer) -> Result<Exit, Error> {
-    let screen = printer.screen();
     let Some(wanted) = args.run.as_ref().filter(|_| !args.history) else {
         let base = args.run.map_or(args.base.dir, PathBuf::from);
-        let history = trial::collect_history(&base)?;
-        answer(&history, |history| text::history(history, screen), args.format, printer)?;
-        return Ok(Exit::Done);
+        return answer(&trial::collect_history(&base)?, text::history, args.format, printer);
     };
     let run = resolve(&args.base.dir, wanted)?;
     let props = TrialProps {
-        session: session_of(&run.path)?,
-        run: absolute(run),
         findings: args.findings,
         all: args.all,
         env: args.env,
-        budget: args.budget.0,
         repeats: args.repeats,
-        accept_changed_output: args.accept_changed_output,
-        search: None,
+        ..trial_props(run, args.budget, args.accept_changed_output)?
     };
     carry_out(&props, args.dry_run, args.yes, args.format, printer)
 }
@@ -79,14 +72,7 @@ pub fn tune(args: Tune, printer: &Printer) -> Result<Exit, Error> {
         resolve(&args.base.dir, &wanted)?
     };
     let props = TrialProps {
-        session: session_of(&run.path)?,
-        run: absolute(run),
-        findings: Vec::new(),
         all: space.is_empty(),
-        env: Vec::new(),
-        budget: args.budget.0,
-        repeats: 2,
-        accept_changed_output: args.accept_changed_output,
         search: Some(SearchProps {
             goal: args.goal,
             limits: args.limits,
@@ -95,8 +81,24 @@ pub fn tune(args: Tune, printer: &Printer) -> Result<Exit, Error> {
             least_ratio: args.least,
             accepts_proposals: args.accept_proposals,
         }),
+        ..trial_props(run, args.budget, args.accept_changed_output)?
     };
     carry_out(&props, args.dry_run, args.yes, args.format, printer)
+}
+
+/// Returns the properties of a trial of no changes.
+fn trial_props(run: RunRef, budget: Span, accept_changed_output: bool) -> Result<TrialProps, Error> {
+    Ok(TrialProps {
+        session: session_of(&run.path)?,
+        run: absolute(run),
+        findings: Vec::new(),
+        all: false,
+        env: Vec::new(),
+        budget: budget.0,
+        repeats: 2,
+        accept_changed_output,
+        search: None,
+    })
 }
 
 /// Makes the session of the workload of a run.
@@ -124,7 +126,7 @@ fn verify(file: &Path, again: bool, format: Format, printer: &Printer) -> Result
         verified.again = Some(search::measure_again(&trial, absolute(run), &session, &cancel, events)?);
     }
     let exit = if verified.problems.is_empty() { Exit::Done } else { Exit::GateBroken };
-    answer(&verified, text::verified, format, printer)?;
+    answer(&verified, |verified, _| text::verified(verified), format, printer)?;
     Ok(exit)
 }
 
@@ -136,13 +138,11 @@ fn carry_out(
     format: Format,
     printer: &Printer,
 ) -> Result<Exit, Error> {
-    let screen = printer.screen();
     let plan = trial::plan(props)?;
     if dry_run {
-        answer(&plan, |plan| text::plan(plan, screen), format, printer)?;
-        return Ok(Exit::Done);
+        return answer(&plan, text::plan, format, printer);
     }
-    printer.progress(&text::plan(&plan, screen));
+    printer.progress(&text::plan(&plan, printer.screen()));
     if !yes && !consent(printer)? {
         return Ok(Exit::Done);
     }
@@ -154,7 +154,7 @@ fn carry_out(
     })?;
     let reason = outcome.trial.reason.clone();
     let trials = Trials { schema: TRY_SCHEMA.to_owned(), run_id: plan.run_id, trials: vec![outcome.trial] };
-    answer(&trials, |trials| tried_text(trials, screen), format, printer)?;
+    answer(&trials, tried_text, format, printer)?;
     if let Some(reason) = reason.filter(|_| outcome.exit != Exit::Done) {
         printer.warning(&reason);
     }
@@ -168,7 +168,7 @@ fn consent(printer: &Printer) -> Result<bool, Error> {
         return Err(Error::new("the runs take time; --yes starts them without asking")
             .with_hint("`--dry-run` prints the plan and its cost"));
     }
-    printer.question("start? [y/N] ");
+    printer.plain(&"start? [y/N] ");
     let mut answer = String::new();
     // Without an answer nothing starts.
     let _ = stdin().lock().read_line(&mut answer);

@@ -14,8 +14,7 @@ pub fn run(args: Workload, printer: &Printer) -> Result<Exit, Error> {
     props.account = props.account.or_else(account_from_environment);
     let mut print = |progress: Progress| printer.progress(&line(&progress));
     let account = roofgap_workload::run_with(&props, &Nvtx, &mut print)?;
-    answer(&account, text, args.format, printer)?;
-    Ok(Exit::Done)
+    answer(&account, |account, _| text(account), args.format, printer)
 }
 
 /// Emits the model's ranges as NVTX ranges.

@@ -1,37 +1,23 @@
 //! The JSON of `chrome://tracing`, one event a line. Times are microseconds from the first event, with three decimals.
 
-use super::{Arg, PROCESSES, Slice, Track, Writer};
+use super::{Arg, Group, PROCESSES, Slice, Track, Writer};
 use roofgap_trace::Ns;
 use std::io::{self, Write};
 
 /// Writes events.
 pub struct Chrome<'a> {
     out: &'a mut dyn Write,
-    first: Ns,
     any: bool,
     /// Buffer of one event.
     line: Vec<u8>,
     group: Group,
 }
 
-/// The processes of one rank: their numbers, names and clock.
-#[derive(Debug, Default)]
-struct Group {
-    /// Number before those of its processes.
-    first_pid: u32,
-    /// Number before those of its arrows and slices.
-    first_id: u64,
-    /// Text before the names of its processes.
-    prefix: String,
-    /// Position before those of its processes.
-    order: i64,
-}
-
 impl<'a> Chrome<'a> {
     /// Starts the document.
     pub fn new(out: &'a mut dyn Write, first: Ns) -> io::Result<Self> {
         out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
-        Ok(Self { out, first, any: false, line: Vec::new(), group: Group::default() })
+        Ok(Self { out, any: false, line: Vec::new(), group: Group { first, ..Group::default() } })
     }
 
     fn describe(&mut self, kind: &str, track: Track, name: &str, order: i64) -> io::Result<()> {
@@ -47,14 +33,14 @@ impl<'a> Chrome<'a> {
     /// Begins an event at a time.
     fn at(&mut self, phase: &str, track: Track, at: Ns) -> io::Result<()> {
         self.begin(phase, track)?;
-        self.time("ts", at.saturating_sub(self.first))
+        self.time("ts", at.saturating_sub(self.group.first))
     }
 
     fn begin(&mut self, phase: &str, Track { pid, tid }: Track) -> io::Result<()> {
         self.line.clear();
         let before = if self.any { ",\n" } else { "\n" };
         self.any = true;
-        let pid = self.group.first_pid.saturating_add(pid);
+        let pid = self.group.pid(pid);
         write!(self.line, "{before}{{\"ph\":\"{phase}\",\"pid\":{pid},\"tid\":{tid}")
     }
 
@@ -92,19 +78,13 @@ impl<'a> Chrome<'a> {
 }
 
 impl Writer for Chrome<'_> {
-    fn rank(&mut self, at: usize, rank: u32, first: Ns) {
-        self.first = first;
-        self.group = Group {
-            first_pid: PROCESSES.saturating_mul(at as u32),
-            first_id: (at as u64) << 40,
-            prefix: format!("rank {rank}: "),
-            order: i64::from(PROCESSES) * at as i64,
-        };
+    fn rank(&mut self, group: Group) {
+        self.group = group;
     }
 
     fn process(&mut self, pid: u32, name: &str, order: i64) -> io::Result<()> {
         let name = format!("{}{name}", self.group.prefix);
-        let order = self.group.order + order;
+        let order = i64::from(PROCESSES) * i64::from(self.group.at) + order;
         self.describe("process", Track { pid, tid: 0 }, &name, order)
     }
 
@@ -124,8 +104,7 @@ impl Writer for Chrome<'_> {
     fn async_slice(&mut self, track: Track, name: &str, (start, end): (Ns, Ns), id: u64) -> io::Result<()> {
         for (phase, at) in [("b", start), ("e", end.max(start))] {
             self.at(phase, track, at)?;
-            let id = self.group.first_id + id;
-            write!(self.line, ",\"cat\":\"range\",\"id\":{id}")?;
+            write!(self.line, ",\"cat\":\"range\",\"id\":{}", self.group.id(id))?;
             self.name(name)?;
             self.end()?;
         }
@@ -142,8 +121,7 @@ impl Writer for Chrome<'_> {
     fn flow(&mut self, from: (Track, Ns), to: (Track, Ns), id: u64) -> io::Result<()> {
         for (phase, (track, at)) in [("s", from), ("f", to)] {
             self.at(phase, track, at)?;
-            let id = self.group.first_id + id;
-            write!(self.line, ",\"cat\":\"launch\",\"name\":\"launch\",\"id\":{id}")?;
+            write!(self.line, ",\"cat\":\"launch\",\"name\":\"launch\",\"id\":{}", self.group.id(id))?;
             if phase == "f" {
                 self.line.extend_from_slice(b",\"bp\":\"e\"");
             }

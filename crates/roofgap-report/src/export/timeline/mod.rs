@@ -4,26 +4,23 @@
 //! stream one for its operations. Arrows lead from a launch to its operation. Counters show the launched operations that have
 //! not ended on each device, its power and clock, and the percentages measured for a kernel and launch shape.
 //!
-//! - `tracks`: assigns events to tracks
-//! - `chrome`, `perfetto`: the formats
+//! `chrome`, `perfetto`: the formats.
 
 mod chrome;
 mod perfetto;
-mod tracks;
 
-use crate::bundle::Bundle;
+use crate::Bundle;
 use crate::document::kernels::COUNTER_SHARES;
-use crate::export::{ExportError, write_whole};
+use crate::export::{ExportError, FreeLines, write_whole};
 use chrome::Chrome;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use perfetto::Perfetto;
 use roofgap_analyze::{Analysis, CounterRow, Launches, NO_CALL};
-use roofgap_trace::{Ns, OpKind, RangeStyle, Trace};
+use roofgap_trace::{Ns, OpKind, RangeStyle, ThreadId, Trace};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
-use tracks::{Tracks, device};
 
 /// Format of a timeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +103,8 @@ pub fn save_ranks(
     save_packed(path, |out| {
         let mut writer = Format::of(path).writer(out, 0)?;
         for (at, place) in ranks.iter().enumerate() {
-            writer.rank(at, place.rank, place.begin);
+            let prefix = format!("rank {}: ", place.rank);
+            writer.rank(Group { at: at as u32, prefix, first: place.begin });
             load(place.rank, &mut |bundle| match bundle.trace {
                 Some(trace) => events(bundle, trace, &mut *writer),
                 None => Ok(()),
@@ -316,6 +314,29 @@ impl Track {
     const STAGES: Self = Self { pid: 1, tid: 1 };
 }
 
+/// The processes of one rank.
+#[derive(Debug, Default)]
+struct Group {
+    /// Position of the rank among several.
+    at: u32,
+    /// Text before the names of its processes.
+    prefix: String,
+    /// First moment.
+    first: Ns,
+}
+
+impl Group {
+    /// Returns the number of a process among those of all ranks.
+    fn pid(&self, pid: u32) -> u32 {
+        PROCESSES.saturating_mul(self.at).saturating_add(pid)
+    }
+
+    /// Returns the number of an arrow or a slice among those of all ranks.
+    fn id(&self, id: u64) -> u64 {
+        (u64::from(self.at) << 40) + id
+    }
+}
+
 /// A value beside an event.
 #[derive(Debug, Clone, Copy)]
 enum Arg<'a> {
@@ -337,8 +358,8 @@ struct Slice<'a> {
 
 /// Writes the events of a timeline in one format.
 trait Writer {
-    /// Begins the processes of a rank, the `at`th of several, whose first moment is `first`.
-    fn rank(&mut self, at: usize, rank: u32, first: Ns);
+    /// Begins the processes of a rank.
+    fn rank(&mut self, group: Group);
 
     /// Names a process and sets its position among the others.
     fn process(&mut self, pid: u32, name: &str, order: i64) -> io::Result<()>;
@@ -373,4 +394,117 @@ trait Writer {
 
     /// Ends the document.
     fn finish(&mut self) -> io::Result<()>;
+}
+
+/// First number of the program's processes.
+const FIRST_PROCESS: u32 = 1_000;
+/// First number of the processes that stand for devices.
+const FIRST_DEVICE: u32 = 1_000_000;
+/// First number of the tracks of calls; the tracks of ranges are below.
+const FIRST_CALLS: u32 = 10_000_000;
+/// First number of the tracks of streams.
+const FIRST_STREAM: u32 = 20_000_000;
+
+/// Returns the process that stands for a device.
+fn device(index: usize) -> u32 {
+    FIRST_DEVICE + index as u32
+}
+
+/// Device, process, stream, and a line for each of its concurrent operations.
+type StreamLine = (u16, u32, u32, u32);
+
+/// The tracks of a trace.
+struct Tracks {
+    threads: Vec<u32>,
+    streams: Vec<StreamLine>,
+    /// Position in `streams`, by row of the operations.
+    of_op: Vec<u32>,
+}
+
+impl Tracks {
+    /// Assigns every thread and GPU operation to a track.
+    fn of(trace: &Trace) -> Self {
+        let ops = &trace.ops;
+        let mut ends: BTreeMap<(u16, u32, u32), FreeLines> = BTreeMap::new();
+        let mut lines: BTreeMap<StreamLine, Vec<u32>> = BTreeMap::new();
+        for row in 0..ops.len() {
+            let key = (ops.device[row].0, ops.process[row].0, ops.stream[row]);
+            let line = ends.entry(key).or_default().assign(ops.start[row], ops.end[row]);
+            let rows = lines.entry((key.0, key.1, key.2, line as u32)).or_default();
+            rows.push(row as u32);
+        }
+        let mut of_op = vec![0; ops.len()];
+        for (at, rows) in lines.values().enumerate() {
+            for &row in rows {
+                of_op[row as usize] = at as u32;
+            }
+        }
+        Self {
+            threads: trace.threads.iter().map(|t| t.process.0).collect(),
+            streams: lines.into_keys().collect(),
+            of_op,
+        }
+    }
+
+    /// Returns the track of a thread's ranges and operators.
+    fn thread(&self, thread: ThreadId) -> Option<Track> {
+        let process = self.threads.get(thread.index())?;
+        Some(Track { pid: FIRST_PROCESS + process, tid: FIRST_PROCESS + thread.0 })
+    }
+
+    /// Returns the track of a thread's calls.
+    fn calls(&self, thread: ThreadId) -> Option<Track> {
+        let track = self.thread(thread)?;
+        Some(Track { tid: FIRST_CALLS + thread.0, ..track })
+    }
+
+    /// Returns the track of a GPU operation.
+    fn operation(&self, row: usize) -> Option<Track> {
+        let at = *self.of_op.get(row)?;
+        self.stream(at)
+    }
+
+    fn stream(&self, at: u32) -> Option<Track> {
+        let stream = self.streams.get(at as usize)?;
+        Some(Track { pid: device(stream.0 as usize), tid: FIRST_STREAM + at })
+    }
+
+    /// Writes the names of all processes and tracks.
+    fn describe(&self, trace: &Trace, writer: &mut dyn Writer) -> io::Result<()> {
+        for (at, process) in trace.processes.iter().enumerate() {
+            let name = match trace.names.get(process.name) {
+                "" => "process",
+                name => name,
+            };
+            let order = 1 + at as i64;
+            writer.process(FIRST_PROCESS + at as u32, &format!("{name} {}", process.pid), order)?;
+        }
+        for (at, thread) in trace.threads.iter().enumerate() {
+            let name = match trace.names.get(thread.name) {
+                "" => "thread",
+                name => name,
+            };
+            let number = thread.tid.to_string();
+            // Some tools include the number in the name.
+            let name = if name.contains(&number) { name.to_owned() } else { format!("{name} {number}") };
+            let id = ThreadId(at as u32);
+            if let (Some(own), Some(calls)) = (self.thread(id), self.calls(id)) {
+                writer.thread(own, &name, 2 * at as i64)?;
+                writer.thread(calls, &format!("{name}: CUDA calls"), 2 * at as i64 + 1)?;
+            }
+        }
+        for (at, gpu) in trace.devices.iter().enumerate() {
+            let name = gpu.name.as_deref().unwrap_or("unknown");
+            writer.process(device(at), &format!("GPU {}: {name}", gpu.number), 1_000_000 + at as i64)?;
+        }
+        for (at, stream) in self.streams.iter().enumerate() {
+            let pid = trace.processes.get(stream.1 as usize).filter(|_| trace.processes.len() > 1);
+            let pid = pid.map(|p| format!(" of {}", p.pid)).unwrap_or_default();
+            let line = if stream.3 == 0 { String::new() } else { format!(" ({})", stream.3 + 1) };
+            if let Some(track) = self.stream(at as u32) {
+                writer.stream(track, &format!("stream {}{pid}{line}", stream.2), at as i64)?;
+            }
+        }
+        Ok(())
+    }
 }

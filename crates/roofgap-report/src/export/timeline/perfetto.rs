@@ -1,7 +1,7 @@
 //! Perfetto's own format: packets of protocol buffers. Operations of a GPU are render stages, each stream a hardware queue; everything
 //! else is a track event. A render stage cannot be the end of an arrow, so launch and operation share a correlation instead.
 
-use super::{Arg, PROCESSES, Slice, Track, Writer};
+use super::{Arg, Group, Slice, Track, Writer};
 use roofgap_trace::Ns;
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -92,10 +92,7 @@ impl Message {
 /// Writes packets.
 pub struct Perfetto<'a> {
     out: &'a mut dyn Write,
-    first: Ns,
-    /// Number before those of the processes of this rank, and text before their names.
-    first_pid: u32,
-    prefix: String,
+    group: Group,
     /// Names of events.
     names: Names,
     /// Names of operations and queues.
@@ -111,9 +108,7 @@ impl<'a> Perfetto<'a> {
     pub fn new(out: &'a mut dyn Write, first: Ns) -> io::Result<Self> {
         let mut writer = Self {
             out,
-            first,
-            first_pid: 0,
-            prefix: String::new(),
+            group: Group { first, ..Group::default() },
             names: Names::new(2),
             gpu_names: Names::new(24),
             queues: HashMap::new(),
@@ -130,12 +125,12 @@ impl<'a> Perfetto<'a> {
 
     /// Begins a packet at a time.
     fn at(&self, at: Ns) -> Message {
-        let at = at.saturating_sub(self.first).max(0) as u64;
+        let at = at.saturating_sub(self.group.first).max(0) as u64;
         Message::default().number(8, at).number(13, NEEDED)
     }
 
     fn uuid(&self, Track { pid, tid }: Track) -> u64 {
-        u64::from(self.first_pid.saturating_add(pid)) << 32 | u64::from(tid)
+        u64::from(self.group.pid(pid)) << 32 | u64::from(tid)
     }
 
     /// Returns the number of the name of an operation or a queue, which is written before it is first used.
@@ -185,15 +180,13 @@ impl<'a> Perfetto<'a> {
 }
 
 impl Writer for Perfetto<'_> {
-    fn rank(&mut self, at: usize, rank: u32, first: Ns) {
-        self.first = first;
-        self.first_pid = PROCESSES.saturating_mul(at as u32);
-        self.prefix = format!("rank {rank}: ");
+    fn rank(&mut self, group: Group) {
+        self.group = group;
     }
 
     fn process(&mut self, pid: u32, name: &str, order: i64) -> io::Result<()> {
-        let number = u64::from(self.first_pid.saturating_add(pid));
-        let process = Message::default().number(1, number).text(6, &format!("{}{name}", self.prefix));
+        let number = u64::from(self.group.pid(pid));
+        let process = Message::default().number(1, number).text(6, &format!("{}{name}", self.group.prefix));
         let track = Message::default().message(3, &process);
         let uuid = self.uuid(Track { pid, tid: 0 });
         self.describe(track, uuid, order)
@@ -205,7 +198,7 @@ impl Writer for Perfetto<'_> {
     }
 
     fn stream(&mut self, track: Track, name: &str, _: i64) -> io::Result<()> {
-        let queue = self.gpu_name(&format!("{}{name}", self.prefix))?;
+        let queue = self.gpu_name(&format!("{}{name}", self.group.prefix))?;
         self.queues.insert(self.uuid(track), queue);
         Ok(())
     }
@@ -230,7 +223,7 @@ impl Writer for Perfetto<'_> {
         let queue = self.queues.get(&self.uuid(track)).copied().unwrap_or_default();
         let length = end.saturating_sub(start).max(0) as u64;
         let mut event = Message::default().number(2, length).number(13, queue).number(14, stage);
-        event = event.number(11, u64::from(track.pid.saturating_sub(super::tracks::device(0))));
+        event = event.number(11, u64::from(track.pid.saturating_sub(super::device(0))));
         let mut launch = Message::default();
         for (key, value) in [("category", Arg::Text(category))].iter().chain(args) {
             let text = match value {
@@ -255,7 +248,7 @@ impl Writer for Perfetto<'_> {
         // Ranges that overlap need a track each; those of one name share it in the viewer.
         let event = self.named("range", name)?;
         let message = Message::default().text(2, name).number(5, self.uuid(track));
-        let uuid = 1 << 62 | u64::from(self.first_pid) << 32 | id;
+        let uuid = 1 << 62 | u64::from(self.group.pid(0)) << 32 | id;
         self.describe(message, uuid, 0)?;
         self.span(uuid, time, event)
     }

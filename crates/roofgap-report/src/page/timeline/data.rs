@@ -2,7 +2,7 @@
 
 use super::blocks::{self, Block};
 use super::lanes::{self, Curve, Group, Lane, Lanes, Owner};
-use crate::bundle::Bundle;
+use crate::Bundle;
 use crate::page::class;
 use roofgap_analyze::{IdleCause, IdlePart, NO_CALL, ShortNames, Span, Stage, StageIndex};
 use roofgap_base::numbers::{count, time};
@@ -179,16 +179,10 @@ impl<'a> Builder<'a> {
 
     /// Returns the position of a name in the page.
     fn name(&mut self, id: NameId, class: u32) -> u32 {
-        if let Some(&(same, at)) = self.recent.get(id.index())
-            && same == class
-        {
-            return at;
+        if self.recent[id.index()].0 != class {
+            self.recent[id.index()] = (class, self.intern(id, class, |text| cut(text, 120)));
         }
-        let at = self.intern(id, class, |text| cut(text, 120));
-        if let Some(recent) = self.recent.get_mut(id.index()) {
-            *recent = (class, at);
-        }
-        at
+        self.recent[id.index()].1
     }
 
     fn intern(&mut self, id: NameId, class: u32, shown: impl Fn(&str) -> String) -> u32 {
@@ -256,12 +250,13 @@ impl<'a> Builder<'a> {
     fn op_name(&mut self, row: usize) -> u32 {
         let (id, kind) = (self.trace.ops.name[row], self.trace.ops.kind[row]);
         if kind != OpKind::Kernel {
-            return self.name(id, class::of_op(kind, ""));
+            return self.name(id, class::position(class::of_op(kind, "")));
         }
         if self.kernels[id.index()] == NO_NAME {
             let name = self.trace.names.get(id);
             let short = self.short_names.get(name);
-            self.kernels[id.index()] = self.intern(id, class::of_op(kind, name), |_| cut(&short, 160));
+            let class = class::position(class::of_op(kind, name));
+            self.kernels[id.index()] = self.intern(id, class, |_| cut(&short, 160));
         }
         self.kernels[id.index()]
     }

@@ -1,10 +1,11 @@
 //! The lanes of the timeline: ranges by thread and depth, calls by thread, operations by device and stream, gaps by device and cause.
 
+use crate::document::maybe;
 use crate::export::FreeLines;
 use crate::page::class;
-use roofgap_analyze::{IdleCause, IdlePart};
+use roofgap_analyze::IdlePart;
 use roofgap_base::text::cut;
-use roofgap_trace::{HostSample, Ns, SampledMetric, Trace};
+use roofgap_trace::{HostSample, Ns, SampledMetric, ThreadId, Trace};
 use std::collections::{BTreeMap, HashSet};
 
 /// The groups of lanes, from top to bottom.
@@ -149,42 +150,43 @@ pub fn operators(trace: &Trace) -> Lanes {
 
 /// Assigns items that nest, sorted by start and then longest first on each thread, to the first free depth.
 fn nested(trace: &Trace, group: Group, rows: impl Iterator<Item = (u32, u32, Ns, Ns)>) -> Lanes {
-    let mut depths: BTreeMap<u32, (FreeLines, Vec<Vec<u32>>)> = BTreeMap::new();
-    for (row, thread, start, end) in rows {
-        let (lines, lanes) = depths.entry(thread).or_default();
-        let line = lines.assign(start, end);
-        if line == lanes.len() {
-            lanes.push(Vec::new());
-        }
-        if let Some(lane) = lanes.get_mut(line) {
-            lane.push(row);
-        }
+    let mut depths: BTreeMap<u32, FreeLines> = BTreeMap::new();
+    let rows = rows.map(|(row, thread, start, end)| {
+        ((thread, depths.entry(thread).or_default().assign(start, end)), row)
+    });
+    by_key(group, rows, |(thread, depth)| {
+        let label = if depth == 0 { thread_name(trace, thread) } else { String::new() };
+        (label, Owner::Thread(thread))
+    })
+}
+
+/// Assigns rows to one lane per key, in the order of the keys. `lane` has its label and its owner.
+fn by_key<K: Ord>(
+    group: Group,
+    rows: impl Iterator<Item = (K, u32)>,
+    lane: impl Fn(K) -> (String, Owner),
+) -> Lanes {
+    let mut lanes: BTreeMap<K, Vec<u32>> = BTreeMap::new();
+    for (key, row) in rows {
+        lanes.entry(key).or_default().push(row);
     }
-    let lanes = depths.into_iter().flat_map(|(thread, (_, lanes))| {
-        let name = thread_name(trace, thread);
-        lanes.into_iter().enumerate().map(move |(depth, rows)| Lane {
-            label: if depth == 0 { name.clone() } else { String::new() },
-            owner: Owner::Thread(thread),
-            rows,
-        })
+    let lanes = lanes.into_iter().map(|(key, rows)| {
+        let (label, owner) = lane(key);
+        Lane { label, owner, rows }
     });
     Lanes::of(group, lanes)
 }
 
+fn by_thread(trace: &Trace, group: Group, rows: impl Iterator<Item = (ThreadId, usize)>) -> Lanes {
+    let rows = rows.map(|(thread, row)| (thread.0, row as u32));
+    by_key(group, rows, |thread| (thread_name(trace, thread), Owner::Thread(thread)))
+}
+
 /// Assigns the calls that launch, copy, set or wait to one lane per thread.
 pub fn calls(trace: &Trace) -> Lanes {
-    let mut threads: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    for (row, class) in trace.calls.class.iter().enumerate() {
-        if class::of_call(*class).is_some() {
-            threads.entry(trace.calls.thread[row].0).or_default().push(row as u32);
-        }
-    }
-    let lanes = threads.into_iter().map(|(thread, rows)| Lane {
-        label: thread_name(trace, thread),
-        owner: Owner::Thread(thread),
-        rows,
-    });
-    Lanes::of(Group::Calls, lanes)
+    let calls = &trace.calls;
+    let drawn = (0..calls.len()).filter(|row| class::of_call(calls.class[*row]).is_some());
+    by_thread(trace, Group::Calls, drawn.map(|row| (calls.thread[row], row)))
 }
 
 /// Longest time for which a sample of a stack stands, ns.
@@ -199,18 +201,8 @@ fn is_same(pair: &[HostSample]) -> bool {
 /// Assigns sampled stacks to one lane per thread; equal ones in a row are one item.
 pub fn stacks(trace: &Trace) -> Lanes {
     let samples = &trace.stacks.samples;
-    let mut threads: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    for (row, sample) in samples.iter().enumerate() {
-        if row == 0 || !is_same(&samples[row - 1..=row]) {
-            threads.entry(sample.thread.0).or_default().push(row as u32);
-        }
-    }
-    let lanes = threads.into_iter().map(|(thread, rows)| Lane {
-        label: thread_name(trace, thread),
-        owner: Owner::Thread(thread),
-        rows,
-    });
-    Lanes::of(Group::Stacks, lanes)
+    let first = (0..samples.len()).filter(|row| *row == 0 || !is_same(&samples[row - 1..=*row]));
+    by_thread(trace, Group::Stacks, first.map(|row| (samples[row].thread, row)))
 }
 
 /// A sampled counter of a device: start and end of each sample, and the part of that time that its value is of the peak, ns.
@@ -255,42 +247,27 @@ pub fn curves(trace: &Trace) -> Vec<Curve> {
 /// Assigns GPU operations to one lane per device, process and stream.
 pub fn streams(trace: &Trace) -> Lanes {
     let ops = &trace.ops;
-    let mut streams: BTreeMap<(u16, u32, u32), Vec<u32>> = BTreeMap::new();
-    for row in 0..ops.len() {
-        let key = (ops.device[row].0, ops.process[row].0, ops.stream[row]);
-        streams.entry(key).or_default().push(row as u32);
-    }
-    let several = streams.keys().any(|k| k.1 != streams.keys().next().map_or(0, |f| f.1));
-    let number = |device: u16| device_number(trace, device);
-    let mut streams: Vec<_> = streams.into_iter().collect();
-    streams.sort_by_key(|((device, ..), _)| number(*device));
-    let lanes = streams.into_iter().map(|((device, process, stream), rows)| {
-        let number = number(device);
-        let pid = trace.processes.get(process as usize).map(|p| p.pid);
-        let process = pid.filter(|_| several).map(|p| format!(" pid {p}")).unwrap_or_default();
-        Lane { label: format!("GPU {number} stream {stream}{process}"), owner: Owner::Device(device), rows }
+    let several = ops.process.windows(2).any(|pair| pair[0] != pair[1]);
+    let rows = (0..ops.len()).map(|row| {
+        let device = ops.device[row].0;
+        ((device_number(trace, device), device, ops.process[row], ops.stream[row]), row as u32)
     });
-    Lanes::of(Group::Streams, lanes)
+    by_key(Group::Streams, rows, |(number, device, process, stream)| {
+        let process = trace.processes.get(process.index()).filter(|_| several);
+        let pid = maybe(process, |process| format!(" pid {}", process.pid));
+        (format!("GPU {number} stream {stream}{pid}"), Owner::Device(device))
+    })
 }
 
 /// Assigns the parts of gaps to one lane per device and cause.
 pub fn idle(trace: &Trace, parts: &[IdlePart]) -> Lanes {
-    let mut lanes: BTreeMap<(u32, u16, usize), Vec<u32>> = BTreeMap::new();
-    for (row, part) in parts.iter().enumerate() {
+    let rows = parts.iter().zip(0..).map(|(part, row)| {
         let device = part.device.0;
-        let cause = IdleCause::ALL.iter().position(|cause| *cause == part.cause);
-        let key = (device_number(trace, device), device, cause.unwrap_or(0));
-        lanes.entry(key).or_default().push(row as u32);
-    }
-    let lanes = lanes.into_iter().map(|((number, device, cause), rows)| Lane {
-        label: format!(
-            "GPU {number} {}",
-            IdleCause::ALL.get(cause).map_or("idle", |cause| class::of_idle(*cause))
-        ),
-        owner: Owner::Device(device),
-        rows,
+        ((device_number(trace, device), device, part.cause), row)
     });
-    Lanes::of(Group::Idle, lanes)
+    by_key(Group::Idle, rows, |(number, device, cause)| {
+        (format!("GPU {number} {}", class::of_idle(cause)), Owner::Device(device))
+    })
 }
 
 /// Returns the number by which the tool calls a device.
@@ -308,8 +285,8 @@ fn thread_name(trace: &Trace, thread: u32) -> String {
         name => cut(name, 24),
     };
     let several = trace.processes.len() > 1;
-    let pid = trace.processes.get(found.process.index()).filter(|_| several);
-    let pid = pid.map(|p| format!(" of {}", p.pid)).unwrap_or_default();
+    let process = trace.processes.get(found.process.index()).filter(|_| several);
+    let pid = maybe(process, |process| format!(" of {}", process.pid));
     // Some tools include the number in the name.
     let number = found.tid.to_string();
     if name.contains(&number) {

@@ -12,7 +12,7 @@ mod lanes;
 
 pub use data::{NoTimeline, ops_of_longest, timeline};
 
-use crate::bundle::Bundle;
+use crate::Bundle;
 use crate::render::html::absent;
 use data::{LaneMeta, build, drawn};
 use lanes::Group;
