@@ -383,19 +383,19 @@ pub(super) fn write_run(
     let repeat = CommandLine::new(words.next().unwrap_or_default()).args(words).to_string();
     let mut context = PhaseContext::begin_session(&session, &run_dir, repeat, cancel, events)?;
     run_dir.folder("native")?;
-    for phase in ORDER.iter().filter(|phase| !phase.is_conclusion && phase.name != NAME) {
-        context.record.requested(phase.name, false);
+    for phase in ORDER.iter().filter(|phase| !phase.is_conclusion() && phase.name() != NAME) {
+        context.record.requested(phase.name(), false);
         let why = "a capture of a running program records its timeline only";
-        context.record.phase_ends(phase.name, PhaseStatus::skipped(why));
+        context.record.phase_ends(phase.name(), PhaseStatus::skipped(why));
     }
     context.begin(NAME, None);
     context.tool("native");
     let status = fill(&mut context);
     context.end(status);
     let mut found = Results::default();
-    for phase in ORDER.iter().filter(|phase| phase.is_conclusion) {
+    for phase in ORDER.iter().filter(|phase| phase.is_conclusion()) {
         // Its failure is in the record.
-        let _ = run_phase(phase, &mut context, &mut found);
+        let _ = run_phase(*phase, &mut context, &mut found);
     }
     let end = if context.is_cancelled() { Err(Stop::Cancelled) } else { Ok(()) };
     Ok(conclude(context, end, found))

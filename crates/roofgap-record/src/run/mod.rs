@@ -152,10 +152,10 @@ pub fn dry_run(props: &ProfileProps) -> Result<DryRun, Error> {
     }
     let tools = Tools::find(props, gpus.usable, !needed_tools(config).is_empty());
     let ready = Ready { program, tools };
-    for phase in ORDER.iter().filter(|phase| (phase.not_requested)(config).is_none()) {
-        let described = (phase.commands)(&ready)?;
-        dry_run.commands.extend(described.commands.into_iter().map(|command| (phase.name, command.line)));
-        dry_run.remarks.extend(described.notes.into_iter().map(|note| (phase.name, note)));
+    for phase in ORDER.iter().filter(|phase| phase.not_requested(config).is_none()) {
+        let described = phase.commands(&ready)?;
+        dry_run.commands.extend(described.commands.into_iter().map(|command| (phase.name(), command.line)));
+        dry_run.remarks.extend(described.notes.into_iter().map(|note| (phase.name(), note)));
     }
     Ok(dry_run)
 }

@@ -7,16 +7,21 @@ use std::time::Duration;
 use roofgap_base::exit::Exit;
 use roofgap_base::numbers::time;
 use roofgap_collect::child::EndReason;
+use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::WorkloadKind;
 use roofgap_runs::run_dir::PhaseName;
 use roofgap_trace::account::{self, Account};
 
-use super::{Phase, Ready, Skip};
-use crate::run::context::{AttemptError, PhaseContext};
+use super::{Phase, Ready, Results, Skip};
+use crate::run::context::{AttemptError, PhaseContext, PhaseDescription};
 use crate::run::program::Program;
 use crate::stage1;
+use roofgap_base::error::Error;
 
 const NAME: PhaseName = PhaseName::Baseline;
+
+/// The phase.
+pub struct BaselineRun;
 
 /// Result of the baseline run.
 #[derive(Debug, Clone)]
@@ -27,27 +32,33 @@ pub struct Baseline {
     pub account: Option<Account>,
 }
 
-/// The phase.
-pub const PHASE: Phase = Phase {
-    name: NAME,
-    not_requested: |config| (!config.runner.baseline).then_some("runner.baseline is false"),
-    commands: |Ready { program, .. }| {
+impl Phase for BaselineRun {
+    fn name(&self) -> PhaseName {
+        NAME
+    }
+
+    fn not_requested(&self, config: &Config) -> Option<&'static str> {
+        (!config.runner.baseline).then_some("runner.baseline is false")
+    }
+
+    fn commands(&self, Ready { program, .. }: &Ready) -> Result<PhaseDescription, Error> {
         Ok(program.phase_command(NAME, &program.layout.baseline_account())?.into())
-    },
-    skip: |phase, context, _| {
+    }
+
+    fn skip(&self, context: &PhaseContext<'_>, _: &Results) -> Option<Skip> {
         let own = context.config.stage1.run_dir.is_none();
-        (phase.not_requested)(context.config).filter(|_| own).map(Skip::not_requested)
-    },
-    run: |context, found| {
+        self.not_requested(context.config).filter(|_| own).map(Skip::not_requested)
+    }
+
+    fn run(&self, context: &mut PhaseContext<'_>, found: &mut Results) -> Result<(), AttemptError> {
         let baseline = match &context.config.stage1.run_dir {
             Some(folder) => take_stage1(context, folder)?,
             None => run_program(context, &found.ready()?.program)?,
         };
         found.baseline = Some(baseline);
         Ok(())
-    },
-    ..Phase::DEFAULT
-};
+    }
+}
 
 /// Takes the times of an earlier run.
 fn take_stage1(context: &mut PhaseContext<'_>, folder: &Path) -> Result<Baseline, AttemptError> {

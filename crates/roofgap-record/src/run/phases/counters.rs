@@ -32,11 +32,22 @@ use roofgap_base::error::Error;
 const NAME: PhaseName = PhaseName::Counters;
 
 /// The phase.
-pub const PHASE: Phase = Phase {
-    name: NAME,
-    not_requested: no_counters,
-    tool: Some(ToolName::Ncu),
-    commands: |Ready { program, tools }| {
+pub struct Counters;
+
+impl Phase for Counters {
+    fn name(&self) -> PhaseName {
+        NAME
+    }
+
+    fn not_requested(&self, config: &Config) -> Option<&'static str> {
+        no_counters(config)
+    }
+
+    fn tool(&self) -> Option<ToolName> {
+        Some(ToolName::Ncu)
+    }
+
+    fn commands(&self, Ready { program, tools }: &Ready) -> Result<PhaseDescription, Error> {
         let tool = match &tools.ncu {
             Ok(tool) => tool,
             Err(why) => return Ok(PhaseDescription { notes: vec![why.clone()], ..Default::default() }),
@@ -47,9 +58,13 @@ pub const PHASE: Phase = Phase {
         notes.push("kernel names, NVTX ranges and metrics are added from the timeline".to_owned());
         let commands = vec![commands.measure, commands.import_raw, commands.import_details];
         Ok(PhaseDescription { commands, notes })
-    },
-    expected: |config, _| Some(format!("at most about {}", time(ns(config.run.counter_budget.0)))),
-    skip: |_, context, found| {
+    }
+
+    fn expected(&self, config: &Config, _: Option<Duration>) -> Option<String> {
+        Some(format!("at most about {}", time(ns(config.run.counter_budget.0))))
+    }
+
+    fn skip(&self, context: &PhaseContext<'_>, found: &Results) -> Option<Skip> {
         if let Some(why) = no_counters(context.config) {
             return Some(Skip::not_requested(why));
         }
@@ -65,8 +80,9 @@ pub const PHASE: Phase = Phase {
             (Ok(()), Some(_), Some(_), Ok(_)) => return None,
         };
         Some(Skip::missing(why))
-    },
-    run: |context, found| {
+    }
+
+    fn run(&self, context: &mut PhaseContext<'_>, found: &mut Results) -> Result<(), AttemptError> {
         let rank = measured_rank(context, found);
         let Ready { program, tools } = found.ready()?;
         if let MeasuredRank::Elsewhere { rank, here } = rank {
@@ -77,9 +93,8 @@ pub const PHASE: Phase = Phase {
         let timeline = found.timeline()?;
         let plan = found.plan.clone().ok_or_else(|| AttemptError::new(no_plan(context)))?;
         measure(context, tool, program, timeline, plan, &found.stages, &rank)
-    },
-    ..Phase::DEFAULT
-};
+    }
+}
 
 fn measured_rank(context: &PhaseContext<'_>, found: &Results) -> MeasuredRank {
     let timeline = found.timeline.as_ref();

@@ -40,52 +40,59 @@ pub use sampler::{Sampler, stacks_now};
 use timeline::Timeline;
 
 /// The phases in the order in which they run.
-pub(crate) const ORDER: [Phase; 8] = [
-    preflight::PHASE,
-    baseline::PHASE,
-    timeline::PHASE,
-    operators::PHASE,
-    select::PHASE,
-    counters::PHASE,
-    report::ANALYZE,
-    report::REPORT,
+pub(crate) const ORDER: [&dyn Phase; 8] = [
+    &preflight::Preflight,
+    &baseline::BaselineRun,
+    &timeline::TimelineRecording,
+    &operators::Operators,
+    &select::Select,
+    &counters::Counters,
+    &report::Analyze,
+    &report::Report,
 ];
 
 /// A phase of a session. `session.json` says how each ended: ok, skipped or failed, with the reason.
-pub(crate) struct Phase {
+pub(crate) trait Phase: Sync {
     /// Name. The files that the phase leaves are in its row of the table of phases ([`PhaseName::files`]).
-    pub name: PhaseName,
-    /// Returns the reason why a configuration does not request the phase; `None` where it does.
-    pub not_requested: fn(&Config) -> Option<&'static str>,
-    /// True where the phase can be missing from the result. One that only serves another cannot.
-    is_result: bool,
-    /// Tool that the phase records with.
-    tool: Option<ToolName>,
-    /// True where the phase runs however the session ended.
-    pub is_conclusion: bool,
-    /// Describes the commands of the phase before anything runs.
-    pub commands: fn(&Ready) -> Result<PhaseDescription, Error>,
-    /// States the time that the phase can be expected to take, given the time of the baseline.
-    expected: fn(&Config, Option<Duration>) -> Option<String>,
-    /// Returns the reason not to run the phase.
-    skip: fn(&Phase, &PhaseContext<'_>, &Results) -> Option<Skip>,
-    /// Runs the phase. Whatever it records is in `session.json`, whether or not it succeeds.
-    run: fn(&mut PhaseContext<'_>, &mut Results) -> Result<(), AttemptError>,
-}
+    fn name(&self) -> PhaseName;
 
-impl Phase {
-    /// Values that most phases share.
-    const DEFAULT: Self = Self {
-        name: PhaseName::Preflight,
-        not_requested: |_| None,
-        is_result: true,
-        tool: None,
-        is_conclusion: false,
-        commands: |_| Ok(PhaseDescription::default()),
-        expected: |_, _| None,
-        skip: |phase, context, _| (phase.not_requested)(context.config).map(Skip::not_requested),
-        run: |_, _| Ok(()),
-    };
+    /// Returns the reason why a configuration does not request the phase; `None` where it does.
+    fn not_requested(&self, _config: &Config) -> Option<&'static str> {
+        None
+    }
+
+    /// Returns true where the phase can be missing from the result. One that only serves another cannot.
+    fn is_result(&self) -> bool {
+        true
+    }
+
+    /// Returns the tool that the phase records with.
+    fn tool(&self) -> Option<ToolName> {
+        None
+    }
+
+    /// Returns true where the phase runs however the session ended.
+    fn is_conclusion(&self) -> bool {
+        false
+    }
+
+    /// Describes the commands of the phase before anything runs.
+    fn commands(&self, _ready: &Ready) -> Result<PhaseDescription, Error> {
+        Ok(PhaseDescription::default())
+    }
+
+    /// States the time that the phase can be expected to take. `unprofiled` is the time of the baseline.
+    fn expected(&self, _config: &Config, _unprofiled: Option<Duration>) -> Option<String> {
+        None
+    }
+
+    /// Returns the reason not to run the phase.
+    fn skip(&self, context: &PhaseContext<'_>, _found: &Results) -> Option<Skip> {
+        self.not_requested(context.config).map(Skip::not_requested)
+    }
+
+    /// Runs the phase. Whatever it records is in `session.json`, whether or not it succeeds.
+    fn run(&self, context: &mut PhaseContext<'_>, found: &mut Results) -> Result<(), AttemptError>;
 }
 
 /// Reason not to run a phase.
@@ -156,19 +163,19 @@ pub(crate) enum Stop {
 
 /// Lists the tools of the requested phases.
 pub(crate) fn needed_tools(config: &Config) -> Vec<ToolName> {
-    let requested = ORDER.iter().filter(|phase| (phase.not_requested)(config).is_none());
-    requested.filter_map(|phase| phase.tool).collect()
+    let requested = ORDER.iter().filter(|phase| phase.not_requested(config).is_none());
+    requested.filter_map(|phase| phase.tool()).collect()
 }
 
 /// Runs the phases in order. Once the session stops, only those that conclude it run.
 pub(crate) fn run_all(context: &mut PhaseContext<'_>, found: &mut Results) -> Result<(), Stop> {
-    for phase in &ORDER {
-        let requested = phase.is_result && (phase.not_requested)(context.config).is_none();
-        context.record.requested(phase.name, requested);
+    for phase in ORDER {
+        let requested = phase.is_result() && phase.not_requested(context.config).is_none();
+        context.record.requested(phase.name(), requested);
     }
     let mut end = Ok(());
-    for phase in &ORDER {
-        if phase.is_conclusion {
+    for phase in ORDER {
+        if phase.is_conclusion() {
             // The reports show whatever was recorded, however the session ended.
             let _ = run_phase(phase, context, found);
         } else if end.is_ok() {
@@ -183,18 +190,18 @@ pub(crate) fn run_all(context: &mut PhaseContext<'_>, found: &mut Results) -> Re
 
 /// Runs a phase and records how it ended.
 pub(crate) fn run_phase(
-    phase: &Phase,
+    phase: &dyn Phase,
     context: &mut PhaseContext<'_>,
     found: &mut Results,
 ) -> Result<(), Stop> {
-    let name = phase.name;
-    if let Some(skip) = (phase.skip)(phase, context, found) {
+    let name = phase.name();
+    if let Some(skip) = phase.skip(context, found) {
         context.skip(name, skip.is_missing, skip.why);
         return Ok(());
     }
     let baseline = context.record.record().phase(PhaseName::Baseline);
     let unprofiled = baseline.filter(|phase| phase.status == PhaseStatus::Ok).and_then(|phase| phase.wall_ns);
-    context.begin(name, (phase.expected)(context.config, unprofiled.map(Duration::from_nanos)));
+    context.begin(name, phase.expected(context.config, unprofiled.map(Duration::from_nanos)));
     let is_recorded = name.results().is_some() && !found.no_vitals;
     let gpu = found.ready.as_ref().filter(|ready| is_recorded && ready.tools.gpu.is_ok());
     let is_wanted = |_: &&Ready| context.config.run.vitals && context.run_dir.folder("vitals").is_ok();
@@ -204,7 +211,7 @@ pub(crate) fn run_phase(
         || context.config.profiling.native.counters_us.is_some();
     let vitals = gpu.filter(is_wanted);
     let vitals = vitals.map(|ready| Sampler::vitals(&ready.program.executable, &file, is_counted));
-    let end = (phase.run)(context, found);
+    let end = phase.run(context, found);
     if let Some(vitals) = vitals {
         found.no_vitals |= !vitals.end(context);
         context.output(&file);
@@ -222,7 +229,7 @@ pub(crate) fn run_phase(
 }
 
 /// States the time of the program without a profiler, for a phase that runs it with one.
-fn without_profiler(_: &Config, unprofiled: Option<Duration>) -> Option<String> {
+fn without_profiler(unprofiled: Option<Duration>) -> Option<String> {
     Some(format!("{} without a profiler", time(ns(unprofiled?))))
 }
 
@@ -232,6 +239,6 @@ mod tests {
 
     #[test]
     fn the_phases_run_in_the_order_of_their_names() {
-        assert_eq!(ORDER.map(|phase| phase.name).as_slice(), PhaseName::ALL);
+        assert_eq!(ORDER.map(|phase| phase.name()).as_slice(), PhaseName::ALL);
     }
 }

@@ -1,30 +1,51 @@
 //! Records the operators of the framework in a separate run under torch.profiler, where the program supports it.
 
+use std::time::Duration;
+
 use roofgap_analyze::account_operators;
+use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::WorkloadKind;
 use roofgap_runs::run_dir::PhaseName;
 use roofgap_trace::account;
 
 use super::{Phase, Ready, Results, Skip, without_profiler};
-use crate::run::context::{AttemptError, PhaseCommand, PhaseDescription};
+use crate::run::context::{AttemptError, PhaseCommand, PhaseContext, PhaseDescription};
 use crate::stage1;
+use roofgap_base::error::Error;
 
 const NAME: PhaseName = PhaseName::Operators;
 
 /// The phase.
-pub const PHASE: Phase = Phase {
-    name: NAME,
-    not_requested: |config| (!config.runner.operators).then_some("runner.operators is false"),
-    commands: |Ready { program, .. }| match program.config.workload.kind {
-        WorkloadKind::Hf => Ok(program.phase_command(NAME, &program.layout.torch_other_account())?.into()),
-        WorkloadKind::Hydra => {
-            let note = "the module runs once more with its own torch.profiler on, if it has a switch for it";
-            Ok(PhaseDescription { notes: vec![note.to_owned()], ..PhaseDescription::default() })
+pub struct Operators;
+
+impl Phase for Operators {
+    fn name(&self) -> PhaseName {
+        NAME
+    }
+
+    fn not_requested(&self, config: &Config) -> Option<&'static str> {
+        (!config.runner.operators).then_some("runner.operators is false")
+    }
+
+    fn commands(&self, Ready { program, .. }: &Ready) -> Result<PhaseDescription, Error> {
+        match program.config.workload.kind {
+            WorkloadKind::Hf => {
+                Ok(program.phase_command(NAME, &program.layout.torch_other_account())?.into())
+            }
+            WorkloadKind::Hydra => {
+                let note =
+                    "the module runs once more with its own torch.profiler on, if it has a switch for it";
+                Ok(PhaseDescription { notes: vec![note.to_owned()], ..PhaseDescription::default() })
+            }
+            _ => Ok(PhaseDescription::default()),
         }
-        _ => Ok(PhaseDescription::default()),
-    },
-    expected: without_profiler,
-    skip: |phase, context, found| {
+    }
+
+    fn expected(&self, _: &Config, unprofiled: Option<Duration>) -> Option<String> {
+        without_profiler(unprofiled)
+    }
+
+    fn skip(&self, context: &PhaseContext<'_>, found: &Results) -> Option<Skip> {
         let config = context.config;
         let unsupported = match config.workload.kind {
             WorkloadKind::Hf => None,
@@ -38,10 +59,11 @@ pub const PHASE: Phase = Phase {
                 "roofgap cannot run this program under torch.profiler; NVTX ranges of the timeline are used instead",
             ),
         };
-        let reason = (phase.not_requested)(config).or(unsupported);
+        let reason = self.not_requested(config).or(unsupported);
         reason.filter(|_| own_operators(found) == 0).map(Skip::not_requested)
-    },
-    run: |context, found| {
+    }
+
+    fn run(&self, context: &mut PhaseContext<'_>, found: &mut Results) -> Result<(), AttemptError> {
         let own = own_operators(found);
         if own > 0 {
             context.tool("program");
@@ -75,9 +97,8 @@ pub const PHASE: Phase = Phase {
             Err(error) => format!("{}; under torch.profiler the program {}", error.why, outcome.describe()),
         };
         Err(AttemptError::after(why, &outcome))
-    },
-    ..Phase::DEFAULT
-};
+    }
+}
 
 /// Counts the operators that the program timed itself.
 fn own_operators(found: &Results) -> usize {

@@ -11,7 +11,7 @@ use roofgap_runs::config::settings::{TimelineTool, WorkloadKind};
 use roofgap_runs::config::{Config, model};
 use roofgap_runs::run_dir::{Layout, PhaseName};
 
-use super::{Phase, Ready, needed_tools};
+use super::{Phase, Ready, Results, needed_tools};
 use crate::run::context::{AttemptError, PhaseContext};
 use crate::run::inputs::{Manifest, write_inputs};
 use crate::run::program::{Program, ProgramFiles};
@@ -20,19 +20,25 @@ use crate::run::tools::{GpuCheck, PythonResult, ToolName, Tools, gather_environm
 use crate::stage1;
 use roofgap_base::error::Error;
 
+const NAME: PhaseName = PhaseName::Preflight;
+
 /// The workload that runs on any machine, as the end of a message.
 const EMBEDDED_INSTEAD: &str = ", or profile the embedded model instead: `roofgap profile workload=embedded`";
 
 /// The phase.
-pub const PHASE: Phase = Phase {
-    name: PhaseName::Preflight,
-    run: |context, found| {
+pub struct Preflight;
+
+impl Phase for Preflight {
+    fn name(&self) -> PhaseName {
+        NAME
+    }
+
+    fn run(&self, context: &mut PhaseContext<'_>, found: &mut Results) -> Result<(), AttemptError> {
         found.ready =
             Some(prepare(context, found.python.as_ref()).map_err(|error| error.ending(Exit::Usage))?);
         Ok(())
-    },
-    ..Phase::DEFAULT
-};
+    }
+}
 
 /// Checks that the session is possible before a run directory is created, so that a wrong name leaves nothing behind. Returns
 /// the Python of the program, because asking it takes time.

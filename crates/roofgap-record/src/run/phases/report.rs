@@ -12,8 +12,8 @@ use roofgap_runs::run_dir::locate::is_job;
 use roofgap_runs::run_dir::{PhaseName, SessionRecord};
 use roofgap_runs::runs::merge::join_nodes;
 
-use super::Phase;
-use crate::run::context::AttemptError;
+use super::{Phase, Results};
+use crate::run::context::{AttemptError, PhaseContext};
 
 /// Reports of a run, written again.
 #[derive(Debug)]
@@ -55,10 +55,18 @@ pub fn write_reports_with(run_dir: &Path, overrides: &[String]) -> Result<Writte
 }
 
 /// The phase that analyses the recordings.
-pub(crate) const ANALYZE: Phase = Phase {
-    name: PhaseName::Analyze,
-    is_conclusion: true,
-    run: |phases, found| {
+pub(crate) struct Analyze;
+
+impl Phase for Analyze {
+    fn name(&self) -> PhaseName {
+        PhaseName::Analyze
+    }
+
+    fn is_conclusion(&self) -> bool {
+        true
+    }
+
+    fn run(&self, phases: &mut PhaseContext<'_>, found: &mut Results) -> Result<(), AttemptError> {
         let record = phases.record.record();
         let opened = open_recordings(&phases.layout, phases.config, record, &Overrides::default());
         for why in &opened.unreadable {
@@ -70,15 +78,22 @@ pub(crate) const ANALYZE: Phase = Phase {
         let result = check(&opened.unreadable);
         found.opened = Some(opened);
         result
-    },
-    ..Phase::DEFAULT
-};
+    }
+}
 
 /// The phase that writes the reports.
-pub(crate) const REPORT: Phase = Phase {
-    name: PhaseName::Report,
-    is_conclusion: true,
-    run: |phases, found| {
+pub(crate) struct Report;
+
+impl Phase for Report {
+    fn name(&self) -> PhaseName {
+        PhaseName::Report
+    }
+
+    fn is_conclusion(&self) -> bool {
+        true
+    }
+
+    fn run(&self, phases: &mut PhaseContext<'_>, found: &mut Results) -> Result<(), AttemptError> {
         let opened = found.opened.as_mut();
         let opened = opened.ok_or_else(|| AttemptError::new("the recordings were not analysed"))?;
         opened.context = context(phases.record.record(), &phases.layout, phases.config);
@@ -92,9 +107,8 @@ pub(crate) const REPORT: Phase = Phase {
             }
         }
         check(&errors)
-    },
-    ..Phase::DEFAULT
-};
+    }
+}
 
 fn check(errors: &[String]) -> Result<(), AttemptError> {
     if errors.is_empty() { Ok(()) } else { Err(AttemptError::new(errors.join("; "))) }

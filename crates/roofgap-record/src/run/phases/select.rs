@@ -18,9 +18,14 @@ use roofgap_trace::{Range, RangeStyle, Trace, native};
 
 use super::baseline::Baseline;
 use super::timeline::{Recorder, Timeline};
-use super::{Phase, Skip};
+use super::{Phase, Results, Skip};
 use crate::run::context::{AttemptError, PhaseContext};
 use crate::select::{Limits, Plan, Policies, choose, launch_groups};
+
+const NAME: PhaseName = PhaseName::Select;
+
+/// The phase.
+pub struct Select;
 
 /// Reason without a timeline.
 pub const NO_TIMELINE: &str = "there is no timeline to select kernels from";
@@ -33,13 +38,21 @@ pub fn no_counters(config: &Config) -> Option<&'static str> {
     (config.workload.kind == WorkloadKind::Embedded).then_some("the embedded model runs on the CPU")
 }
 
-/// The phase.
-pub const PHASE: Phase = Phase {
-    name: PhaseName::Select,
-    not_requested: no_counters,
-    // The plan only serves the counters, which report what they miss.
-    is_result: false,
-    skip: |_, context, found| {
+impl Phase for Select {
+    fn name(&self) -> PhaseName {
+        NAME
+    }
+
+    fn not_requested(&self, config: &Config) -> Option<&'static str> {
+        no_counters(config)
+    }
+
+    fn is_result(&self) -> bool {
+        // The plan only serves the counters, which report what they miss.
+        false
+    }
+
+    fn skip(&self, context: &PhaseContext<'_>, found: &Results) -> Option<Skip> {
         let why = match (no_counters(context.config), &found.timeline) {
             (Some(why), _) => why,
             (None, None) => NO_TIMELINE,
@@ -49,13 +62,13 @@ pub const PHASE: Phase = Phase {
             (None, Some(_)) => return None,
         };
         Some(Skip::not_requested(why))
-    },
-    run: |context, found| {
+    }
+
+    fn run(&self, context: &mut PhaseContext<'_>, found: &mut Results) -> Result<(), AttemptError> {
         found.plan = Some(plan(context, found.timeline()?, &found.stages, found.baseline.as_ref())?);
         Ok(())
-    },
-    ..Phase::DEFAULT
-};
+    }
+}
 
 fn plan(
     context: &mut PhaseContext<'_>,

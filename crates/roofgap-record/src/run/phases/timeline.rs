@@ -4,7 +4,7 @@
 
 use super::completeness;
 use super::sampler::Sampler;
-use super::{Phase, Ready, without_profiler};
+use super::{Phase, Ready, Results, without_profiler};
 use crate::run::context::{AttemptError, PhaseCommand, PhaseContext, PhaseDescription};
 use crate::run::program::Program;
 use crate::run::tools::{NativeLibrary, ToolName, Tools};
@@ -25,11 +25,15 @@ use roofgap_trace::{Input, range_name};
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::time::Duration;
 
 const NAME: PhaseName = PhaseName::Timeline;
 
 /// Samples a second of the stacks beside a full recording of one process.
 const STACKS_HZ: NonZeroU32 = NonZeroU32::MIN.saturating_add(199);
+
+/// The phase.
+pub struct TimelineRecording;
 
 /// A recorded timeline.
 pub struct Timeline {
@@ -91,11 +95,13 @@ fn is_usable(tools: &Tools) -> bool {
     tools.native.is_ok() && tools.gpu.is_ok()
 }
 
-/// The phase.
-pub const PHASE: Phase = Phase {
-    name: NAME,
-    // The embedded model runs on the CPU, so it requests no timeline unless a recorder is named.
-    not_requested: |config| {
+impl Phase for TimelineRecording {
+    fn name(&self) -> PhaseName {
+        NAME
+    }
+
+    /// The embedded model runs on the CPU, so it requests no timeline unless a recorder is named.
+    fn not_requested(&self, config: &Config) -> Option<&'static str> {
         if !config.runner.timeline {
             return Some("runner.timeline is false");
         }
@@ -103,10 +109,14 @@ pub const PHASE: Phase = Phase {
         (is_embedded && config.profiling.timeline == TimelineTool::Auto).then_some(
             "the embedded model runs on the CPU and times its own stages; profiling.timeline=nsys or native records it",
         )
-    },
-    tool: Some(ToolName::Nsys),
-    // Those of the first usable recorder.
-    commands: |Ready { program, tools }| {
+    }
+
+    fn tool(&self) -> Option<ToolName> {
+        Some(ToolName::Nsys)
+    }
+
+    /// Describes the commands of the first usable recorder.
+    fn commands(&self, Ready { program, tools }: &Ready) -> Result<PhaseDescription, Error> {
         let (config, layout) = (&program.config, &program.layout);
         let mut described = PhaseDescription::default();
         let (recorders, why) = order(config, is_usable(tools), program.serving_engine());
@@ -133,14 +143,17 @@ pub const PHASE: Phase = Phase {
             }
         }
         Ok(described)
-    },
-    expected: without_profiler,
-    run: |context, found| {
+    }
+
+    fn expected(&self, _: &Config, unprofiled: Option<Duration>) -> Option<String> {
+        without_profiler(unprofiled)
+    }
+
+    fn run(&self, context: &mut PhaseContext<'_>, found: &mut Results) -> Result<(), AttemptError> {
         found.timeline = Some(record(context, found.ready()?)?);
         Ok(())
-    },
-    ..Phase::DEFAULT
-};
+    }
+}
 
 /// Records with the first recorder that succeeds.
 fn record(context: &mut PhaseContext<'_>, ready: &Ready) -> Result<Timeline, AttemptError> {
