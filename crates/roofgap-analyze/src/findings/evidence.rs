@@ -271,6 +271,9 @@ struct Lane {
     /// Gap before the first kernel, ns.
     first_gap_ns: Ns,
     last_end: Option<Ns>,
+    /// Last kernel of the run, and whether one of them follows another one.
+    last: Option<NameId>,
+    differs: bool,
     /// Kernels of the run that come right after one that fills memory, and whether the last one does.
     after_fills: u64,
     is_fill: bool,
@@ -291,7 +294,7 @@ const QUEUED_GAP_NS: Ns = 5_000;
 
 impl Lane {
     /// Goes on with the run by a kernel, or ends it.
-    fn add(&mut self, link: Link, (start, end): (Ns, Ns), found: &mut StageEvidence) {
+    fn add(&mut self, link: Link, name: Option<NameId>, (start, end): (Ns, Ns), found: &mut StageEvidence) {
         self.after_fills += u64::from(self.is_fill && link != Link::Fill);
         self.is_fill = link == Link::Fill;
         let gap = self.last_end.map_or(0, |last| start - last);
@@ -305,8 +308,10 @@ impl Lane {
             if self.run.kernels == 0 {
                 self.first_gap_ns = gap
             } else {
-                self.run.gaps_ns += gap
+                self.run.gaps_ns += gap;
+                self.differs |= self.last != name;
             }
+            self.last = name;
             self.run.kernels += 1;
             self.run.ns += ns;
             if self.open == MOST_FUSED {
@@ -333,6 +338,8 @@ impl Lane {
             }
             // A tuner clears the cache before each try.
             None if run.kernels >= MANY_TRIES && self.after_fills >= run.kernels / MOST_OF_A_TRY => {}
+            // One kernel that follows itself again and again is an iteration, as of a stencil or a benchmark.
+            None if run.kernels > MOST_FUSED && !self.differs => {}
             None if run.kernels >= LEAST_CHAIN => {
                 found.chains.add(ChainUse { beyond_longest_ns: run.ns - run.beyond_longest_ns, ..run });
             }
@@ -587,7 +594,7 @@ impl Collector {
         let Some(mut lane) = self.lane(op).copied() else {
             return;
         };
-        lane.add(link, (op.start, op.end), &mut self.found);
+        lane.add(link, Some(op.name), (op.start, op.end), &mut self.found);
         if let Some(kept) = self.lanes.get_mut(self.last_lane) {
             *kept = lane;
         }
@@ -608,7 +615,7 @@ impl Collector {
 
     fn finish(mut self, trace: &Trace, kinds: &mut Kinds) -> StageEvidence {
         for lane in &mut self.lanes {
-            lane.add(Link::Other, (0, 0), &mut self.found);
+            lane.add(Link::Other, None, (0, 0), &mut self.found);
         }
         if self.needs_compute() {
             let length = |times: &Times| times.values().map(IntervalSet::length).sum::<Ns>();

@@ -103,8 +103,8 @@ pub struct ColdPart {
     pub kind: ColdKind,
     /// Call with the most time.
     pub call: NameId,
-    /// It begins with the gap.
-    from_start: bool,
+    /// Part of it with which the gap begins, ns.
+    covered_ns: Ns,
 }
 
 impl ColdCalls {
@@ -155,12 +155,12 @@ impl ColdCalls {
 
     /// Returns the time until which a gap is cold from its beginning on; its beginning where it is not.
     pub fn covered_until(&self, trace: &Trace, gap: (Ns, Ns), call: u32) -> Ns {
-        let part = self.during(trace, gap, call);
-        part.filter(|part| part.from_start).map_or(gap.0, |part| gap.0 + part.ns)
+        gap.0 + self.during(trace, gap, call).map_or(0, |part| part.covered_ns)
     }
 
-    /// Returns the part of a gap in which the thread of the call that ended it was cold: until the end of the last cold call before
-    /// that, since code is compiled before it is loaded, or in the launch call alone.
+    /// Returns the part of a gap in which the thread of the call that ended it was cold: until the end of the last call before that
+    /// that prepares code, since code is compiled before it is loaded, and in the calls after it that allocate memory, or in the launch
+    /// call alone.
     pub fn during(&self, trace: &Trace, gap: (Ns, Ns), call: u32) -> Option<ColdPart> {
         if self.is_empty() || call == NO_CALL {
             return None;
@@ -178,25 +178,29 @@ impl ColdCalls {
         let prepared = inside.iter().rfind(|(_, _, kind, _)| *kind != ColdKind::Allocation);
         let from_start = prepared.is_some();
         let loads = longest.map(|(_, _, kind, name)| {
-            let ns = match prepared {
+            let covered = match prepared {
                 // Code that a launch loads is for that launch.
-                Some((begin, ..)) if *begin >= start => until - gap.0,
-                Some((_, end, ..)) => (*end).min(gap.1) - gap.0,
-                None => inside.iter().map(|(start, end, ..)| (*end).min(gap.1) - (*start).max(gap.0)).sum(),
+                Some((begin, ..)) if *begin >= start => until,
+                Some((_, end, ..)) => (*end).min(gap.1),
+                None => gap.0,
             };
-            ColdPart { ns, kind: *kind, call: *name, from_start }
+            let later =
+                |(start, end, ..): &(Ns, Ns, _, _)| ((*end).min(gap.1) - (*start).max(covered)).max(0);
+            let (covered_ns, later) = (covered - gap.0, inside.iter().map(later).sum::<Ns>());
+            ColdPart { ns: covered_ns + later, kind: *kind, call: *name, covered_ns }
         });
         let compiled = self.compiled.contains(&call) && start - gap.0 >= COMPILE_NS;
         let launch = (compiled || self.launches.contains(&call)).then(|| {
             let from_start = compiled || from_start;
             let from = if from_start { gap.0 } else { start.max(gap.0) };
             let (ns, name) = ((until - from).max(0), calls.name.get(row).copied().unwrap_or_default());
-            ColdPart { ns, kind: ColdKind::FirstLaunch, call: name, from_start }
+            let covered_ns = if from_start { ns } else { 0 };
+            ColdPart { ns, kind: ColdKind::FirstLaunch, call: name, covered_ns }
         });
         let longer = loads.iter().chain(&launch).copied().max_by_key(|part| part.ns)?;
         // Memory that is allocated before the launch takes its own time.
         let sum: Ns = loads.iter().chain(&launch).map(|part| part.ns).sum();
-        let ns = if longer.from_start { longer.ns } else { sum.min(until - gap.0) };
+        let ns = if from_start || compiled { longer.ns } else { sum.min(until - gap.0) };
         Some(ColdPart { ns, ..longer }).filter(|part| part.ns > 0)
     }
 }

@@ -16,6 +16,9 @@ use roofgap_trace::{CallClass, DeviceId, Ns, OpKind, ThreadId, Trace, range_name
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
+/// Launches of a turn, on the mean of all, from which on threads launch by turns, as those of the forward and the backward pass do.
+const LEAST_TURN: usize = 16;
+
 /// Busy time of a stage and its gaps by cause.
 #[derive(Default)]
 struct Sums {
@@ -246,23 +249,32 @@ impl StageMeter<'_> {
         (stage, gaps)
     }
 
-    /// Returns the time in which the thread that launches all operations works, up to the last launch of each instance, ns: without its
-    /// waits, and without what its launch calls take longer than a launch, as with a full queue.
+    /// Returns the time in which the thread that launches works, or threads that do so by turns, up to the last launch of each instance,
+    /// ns: without its waits, and without what its launch calls take longer than a launch, as with a full queue.
     fn launching_ns(&self, instances: &[Span], members: &Members) -> Ns {
         let calls = &self.trace.calls;
         let mut rows: Vec<usize> =
             members.ops.iter().map(|op| self.index.call_of_op(*op as usize) as usize).collect();
         rows.sort_unstable();
         rows.dedup();
-        let thread = rows.first().and_then(|row| calls.thread.get(*row));
-        let Some(thread) = thread.filter(|own| rows.iter().all(|row| calls.thread.get(*row) == Some(own)))
-        else {
+        if rows.last().is_none_or(|row| *row >= calls.start.len()) {
             return 0;
-        };
+        }
+        let turns: Vec<&[usize]> = rows.chunk_by(|a, b| calls.thread[*a] == calls.thread[*b]).collect();
+        if turns.len() > 1 && turns.len() * LEAST_TURN > rows.len() {
+            return 0;
+        }
         let works = |own: &Span| {
-            let last = rows.partition_point(|row| calls.start[*row] < own.end).checked_sub(1);
-            let until = last.map_or(own.start, |at| calls.end[rows[at]].clamp(own.start, own.end));
-            self.activity.working_ns(*thread, own.start, until)
+            let before = |turn: &&[usize]| turn.last().is_some_and(|row| calls.start[*row] < own.start);
+            let (mut from, mut sum) = (own.start, 0);
+            for turn in &turns[turns.partition_point(before)..] {
+                let inside = turn.partition_point(|row| calls.start[*row] < own.end);
+                let Some(row) = inside.checked_sub(1).map(|at| turn[at]) else { break };
+                let until = calls.end[row].min(own.end).max(from);
+                sum += self.activity.working_ns(calls.thread[row], from, until);
+                from = until;
+            }
+            sum
         };
         let launches =
             rows.iter().filter(|row| !matches!(calls.class[**row], CallClass::Copy | CallClass::Sync));

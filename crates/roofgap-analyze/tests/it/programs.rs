@@ -383,6 +383,38 @@ fn work_before_the_gpu_has_begun_happens_once() {
     assert_eq!(found(100), "host-gaps");
 }
 
+/// A library loads its code, and allocates memory after that.
+#[test]
+fn memory_that_is_allocated_after_code_was_loaded_is_cold() {
+    let mut program = Program::on(1);
+    program.copy("[CUDA memcpy Host-to-Device]", 10 * US);
+    program.call("cuModuleLoadDataEx", 400 * US);
+    program.call("cuMemHostAlloc", 30_000 * US);
+    for _ in 0..200 {
+        program.kernel(GEMM, 0, 5 * US);
+    }
+    let analysis = program.analysis();
+    assert_eq!(first(&analysis).id, "cold-start");
+    assert!(first(&analysis).bound_ns > 30_000 * US, "{:?}", first(&analysis));
+}
+
+/// The thread of the backward pass launches after that of the forward pass.
+#[test]
+fn threads_that_launch_by_turns_hold_faster_kernels_back() {
+    let mut program = Program::on(1);
+    for pass in 2..4 {
+        program.thread = program.trace.add_thread(program.process, pass, "pass");
+        for _ in 0..100 {
+            program.now += 400 * US;
+            program.kernel("ampere_sgemm_128x64_tn", 0, 300 * US);
+        }
+    }
+    let analysis = program.analysis();
+    let faster = analysis.findings.iter().find(|found| found.id == "tensor-cores-idle");
+    assert_eq!(first(&analysis).id, "launch-bound");
+    assert!(faster.is_none_or(|found| found.bound_ns < 3_000 * US), "{faster:?}");
+}
+
 #[test]
 fn short_allocations_for_each_kernel() {
     let mut program = Program::on(1);

@@ -184,13 +184,10 @@ pub fn stretched(view: &View<'_>) -> Option<Finding> {
         .finish(title, view.action("memory"))
 }
 
-/// Runs of three or more kernels that only move and combine elements. One kernel alone is repeated, as a benchmark does. The bound is
-/// their time without the longest of each dozen of a run, as one kernel replaces no more; the launches they cost are in the launch-bound finding.
+/// Runs of three or more kernels that only move and combine elements. The bound is their time without the longest of each dozen of a run,
+/// as one kernel replaces no more; the launches they cost are in the launch-bound finding.
 pub fn unfused(view: &View<'_>) -> Option<Finding> {
     let chains = used(view.evidence?.chains)?;
-    if chains.kernels >= view.stage.kernel_count && view.stage.kernels.len() == 1 {
-        return None;
-    }
     let title = format!(
         "{} runs {} kernels in {} of elementwise work, {} in all",
         view.stage.spoken(),

@@ -7,6 +7,7 @@ use roofgap_trace::{
 };
 
 const ELEMENTWISE: &str = "void at::native::vectorized_elementwise_kernel<4>(int)";
+const OTHER: &str = "void at::native::unrolled_elementwise_kernel<4>(int)";
 const GEMM: &str = "nvjet_sm90_tst_64x8_64x16";
 const NCCL: &str = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL";
 
@@ -106,15 +107,20 @@ fn blank(kind: OpKind) -> GpuOp {
 
 #[test]
 fn a_long_run_is_several_kernels_fused() {
-    let mut program = Program::new();
-    program.range("decode_all", 0, 10_000);
-    for at in 0..30 {
-        program.kernel(ELEMENTWISE, at * 10, at * 10 + 100, at * 10 + 102 + i64::from(at == 3), 7);
-    }
-    let found = program.evidence();
+    let chains = |last: &str| {
+        let mut program = Program::new();
+        program.range("decode_all", 0, 10_000);
+        for at in 0..30 {
+            let name = if at == 29 { last } else { ELEMENTWISE };
+            program.kernel(name, at * 10, at * 10 + 100, at * 10 + 102 + i64::from(at == 3), 7);
+        }
+        program.evidence().chains
+    };
+    let found = chains(OTHER);
     // Parts of 12, 12 and 6 kernels keep 3, 2 and 2 ns of 61.
-    assert_eq!((found.chains.count, found.chains.longest), (1, 30));
-    assert_eq!((found.chains.ns, found.chains.beyond_longest_ns), (61, 54));
+    assert_eq!((found.count, found.longest), (1, 30));
+    assert_eq!((found.ns, found.beyond_longest_ns), (61, 54));
+    assert_eq!(chains(ELEMENTWISE).count, 0, "one kernel again and again");
 }
 
 #[test]
@@ -141,7 +147,7 @@ fn chains_end_where_other_work_begins() {
     let mut program = Program::new();
     program.range("decode_all", 0, 1000);
     for (at, name) in
-        [ELEMENTWISE, ELEMENTWISE, ELEMENTWISE, GEMM, ELEMENTWISE, ELEMENTWISE, GEMM].into_iter().enumerate()
+        [ELEMENTWISE, OTHER, ELEMENTWISE, GEMM, ELEMENTWISE, OTHER, GEMM].into_iter().enumerate()
     {
         let at = at as i64 * 10;
         program.kernel(name, at, at + 100, at + 105 + at / 10, 7);
