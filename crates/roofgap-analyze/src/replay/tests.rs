@@ -265,7 +265,8 @@ fn what_calls_do_not_explain_is_not_corrected() {
 #[test]
 fn the_interval_is_wider_where_the_cpu_sets_the_pace() {
     let part = |work| {
-        let own = analysed(&Program::run(8, work, COST), 1.0, Some((1.0, 1.0))).stages.remove(0).corrected.unwrap();
+        let own =
+            analysed(&Program::run(8, work, COST), 1.0, Some((1.0, 1.0))).stages.remove(0).corrected.unwrap();
         (own.high_ns - own.low_ns) as f64 / own.step_ns as f64
     };
     let (launches, kernels) = (part(PROGRAMS[0]), part(PROGRAMS[1]));
