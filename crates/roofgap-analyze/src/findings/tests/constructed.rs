@@ -474,6 +474,17 @@ fn chains_of_elementwise_kernels() {
     assert_eq!(found.evidence["longest_chain"], 11);
 }
 
+/// A benchmark repeats one kernel on the same data.
+#[test]
+fn one_kernel_again_and_again_is_no_chain() {
+    let with = |others: u64| {
+        let (stage, mut evidence) = busy();
+        evidence.chains = ChainUse { kernels: 1000 - others, ..chains(98 * MS, 90 * MS, 0) };
+        run(stage, evidence).iter().any(|finding| finding.id == "unfused-elementwise")
+    };
+    assert!(!with(0) && with(1));
+}
+
 /// The time of a launch of some microseconds is that of any launch.
 #[test]
 fn a_short_launch_does_not_wait_for_memory() {
