@@ -14,9 +14,22 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use targets::{Targets, parents};
 
 /// Reason why no stacks were sampled.
+#[expect(missing_docs, reason = "the messages name the fields")]
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct StacksError(String);
+pub enum StacksError {
+    /// The capture cannot be written.
+    #[error("cannot write a capture in {}: {source}", folder.display())]
+    Capture { folder: PathBuf, source: io::Error },
+    /// A permission is missing.
+    #[error(
+        "the memory of process {pid} may not be read; run as root, set kernel.yama.ptrace_scope=0, or give the container \
+         --cap-add SYS_PTRACE"
+    )]
+    Denied { pid: u32 },
+    /// The interpreter of a process is not understood, or changed meanwhile.
+    #[error("the stacks of process {pid} cannot be read: {why}")]
+    Unreadable { pid: u32, why: String },
+}
 
 /// Interval between looks for new processes.
 const LOOK: Duration = Duration::from_millis(200);
@@ -27,8 +40,7 @@ const LOOK: Duration = Duration::from_millis(200);
 /// # Errors
 /// Fails when no stack could be read, or the capture cannot be written.
 pub fn run(folder: &Path, ancestor: u32, hz: u32, is_over: &dyn Fn() -> bool) -> Result<u64, StacksError> {
-    let no_capture =
-        |error: io::Error| StacksError(format!("cannot write a capture in {}: {error}", folder.display()));
+    let no_capture = |source| StacksError::Capture { folder: folder.to_owned(), source };
     let interval = Duration::from_secs(1) / hz.clamp(1, 10_000);
     let mut targets = Targets::below(ancestor);
     targets.open_new(&parents());

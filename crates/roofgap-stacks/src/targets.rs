@@ -141,7 +141,8 @@ impl Target {
             spy.get_stack_traces().map_err(|error| describe(pid, &error))?;
             Ok(spy)
         });
-        let spy = opened.unwrap_or_else(|_| Err(unreadable(pid, "its memory changed while it was read")))?;
+        let changed = || "its memory changed while it was read".to_owned();
+        let spy = opened.unwrap_or_else(|_| Err(StacksError::Unreadable { pid, why: changed() }))?;
         Ok(Self { pid, spy, failed: 0, held: Held::default(), source: Source::default() })
     }
 
@@ -251,16 +252,9 @@ fn function(frame: &Frame) -> Function {
 fn describe(pid: u32, error: &impl std::fmt::Debug) -> StacksError {
     let text = format!("{error:?}");
     if text.contains("Permission denied") || text.contains("Operation not permitted") {
-        return StacksError(format!(
-            "the memory of process {pid} may not be read; run as root, set kernel.yama.ptrace_scope=0, or give the container \
-             --cap-add SYS_PTRACE"
-        ));
+        return StacksError::Denied { pid };
     }
-    unreadable(pid, text.lines().next().unwrap_or_default())
-}
-
-fn unreadable(pid: u32, why: &str) -> StacksError {
-    StacksError(format!("the stacks of process {pid} cannot be read: {why}"))
+    StacksError::Unreadable { pid, why: text.lines().next().unwrap_or_default().to_owned() }
 }
 
 /// Returns the parent of every process.

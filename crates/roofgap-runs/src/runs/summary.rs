@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::run_dir::folder::{RunState, read_json, run_state};
-use serde::Serialize;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
 
 use super::artifacts::files;
 use crate::run_dir::environment::Environment;
@@ -123,31 +122,26 @@ pub fn show(run: &RunRef) -> Result<RunDetails, Error> {
         roofgap_version: record.as_ref().map(|record| record.roofgap_version.clone()),
         repeat_command: record.as_ref().map(|record| record.repeat_command.clone()),
         missing: record.map(|record| record.missing).unwrap_or_default(),
-        findings: listed(&metrics, "findings")
-            .take(5)
-            .filter_map(|finding| text(&finding["title"]))
-            .collect(),
+        findings: metrics.findings.into_iter().take(5).map(|finding| finding.title).collect(),
         files,
     })
 }
 
-/// Summarises a run. Of `metrics.json`, missing keys are skipped, and an unreadable document is empty.
-fn summary(run: &RunRef) -> Result<(RunSummary, Option<SessionRecord>, Value, usize), Error> {
+fn summary(run: &RunRef) -> Result<(RunSummary, Option<SessionRecord>, Metrics, usize), Error> {
     let layout = Layout::of(&run.path);
     let files = files(&run.path)?;
-    let metrics: Value = read_json(&layout.metrics()).unwrap_or_default();
+    let metrics: Metrics = read_json(&layout.metrics()).unwrap_or_default();
     let (record, problem) = match SessionRecord::read(&run.path) {
         Ok(record) => (Some(record), None),
         Err(error) => (None, Some(error.to_string())),
     };
     let status = status(&run.path, record.as_ref());
-    let stage = |stage: &Value| {
-        let instances = stage["instances"].as_i64().unwrap_or(1).max(1);
-        let mean = |total: &str| Some(stage[total].as_i64()? / instances);
+    let stage = |stage: &StageTotal| {
+        let instances = i64::try_from(stage.instances.max(1)).unwrap_or(1);
         StageLine {
-            name: text(&stage["name"]).unwrap_or_default(),
-            wall_ns: mean("wall_ns").unwrap_or(0),
-            busy_ns: mean("busy_ns"),
+            name: stage.name.clone(),
+            wall_ns: stage.wall_ns / instances,
+            busy_ns: stage.busy_ns.map(|ns| ns / instances),
         }
     };
     let incident = read_json::<Incident>(&layout.incident()).ok();
@@ -161,9 +155,9 @@ fn summary(run: &RunRef) -> Result<(RunSummary, Option<SessionRecord>, Value, us
         finished: record.as_ref().and_then(|record| record.finished.clone()),
         mode: record.as_ref().map(|record| record.mode.clone()),
         workload: record.as_ref().map(|record| record.workload.clone()),
-        model: text(&metrics["workload"]["model"]),
+        model: metrics.workload.as_ref().and_then(|workload| workload.model.clone()),
         devices: devices(&layout, &metrics),
-        stages: listed(&metrics, "stages").map(stage).collect(),
+        stages: metrics.stages.iter().map(stage).collect(),
         bytes: files.iter().map(|file| file.own_bytes).sum(),
         incident: incident.as_ref().map(told),
         compressed: files.iter().any(|file| is_packed_recording(&file.path)),
@@ -188,20 +182,52 @@ pub(super) fn status(folder: &Path, record: Option<&SessionRecord>) -> &'static 
 }
 
 /// Names the GPUs of the trace, else the device of the program, else the GPUs of the machine.
-fn devices(layout: &Layout, metrics: &Value) -> Vec<String> {
-    let traced: Vec<String> = listed(metrics, "devices").filter_map(|device| text(&device["name"])).collect();
-    match text(&metrics["workload"]["device"]) {
-        _ if !traced.is_empty() => traced,
-        Some(device) => vec![device],
-        None => Environment::read(layout).gpu_names(),
+fn devices(layout: &Layout, metrics: &Metrics) -> Vec<String> {
+    let traced: Vec<String> = metrics.devices.iter().filter_map(|device| device.name.clone()).collect();
+    if !traced.is_empty() {
+        return traced;
     }
+    if let Some(device) = metrics.workload.as_ref().and_then(|workload| workload.device.clone()) {
+        return vec![device];
+    }
+    Environment::read(layout).gpu_names()
 }
 
-/// Lists the entries of a document under a name; none where it has no such list.
-fn listed<'a>(document: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
-    document[name].as_array().into_iter().flatten()
+/// The part of `metrics.json` that a summary needs. Missing keys are skipped; an unreadable document is empty.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Metrics {
+    devices: Vec<DeviceName>,
+    stages: Vec<StageTotal>,
+    findings: Vec<FindingTitle>,
+    workload: Option<WorkloadNames>,
 }
 
-fn text(value: &Value) -> Option<String> {
-    value.as_str().map(str::to_owned)
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct DeviceName {
+    name: Option<String>,
+}
+
+/// Times over all instances of a stage, ns.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct StageTotal {
+    name: String,
+    wall_ns: i64,
+    busy_ns: Option<i64>,
+    instances: u64,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct FindingTitle {
+    title: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WorkloadNames {
+    model: Option<String>,
+    device: Option<String>,
 }
