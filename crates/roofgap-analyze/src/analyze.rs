@@ -19,8 +19,8 @@ use crate::result::*;
 use crate::roof::{self, RoofSums};
 use crate::stages::{AbsentStage, StageIndex, StageSet};
 use crate::timeline::{
-    Activity, CopyMeter, HostWork, IntervalSet, LaunchGaps, StageMeter, find_cold, from_totals, graph_table,
-    kernel_table,
+    Activity, CopyMeter, HostWork, IntervalSet, LaunchGaps, StageMeter, StepPeriods, find_cold, from_totals,
+    graph_table, kernel_table,
 };
 use crate::verdict::verdict;
 use crate::{account, checks, communication, findings, host, layers, ranks, serving, vitals};
@@ -162,6 +162,8 @@ struct Attributed {
     index: StageIndex,
     activity: Activity,
     host: HostWork,
+    /// Steps of each stage.
+    periods: Vec<StepPeriods>,
     /// Stages that were requested and do not occur.
     absent: Vec<AbsentStage>,
     losses: Losses,
@@ -175,12 +177,14 @@ impl Attributed {
         let (mut index, absent) = StageIndex::build(trace, launches, contexts, &options.stages);
         let activity = Activity::of(trace);
         let host = HostWork::of(trace, &index);
-        for stage in 0..index.len() {
-            if let Some(cold) = find_cold(trace, &index, &activity, &host, stage) {
+        let measure = |stage| StepPeriods::measure(trace, &index, &activity, stage);
+        let periods: Vec<StepPeriods> = (0..index.len()).map(measure).collect();
+        for (stage, periods) in periods.iter().enumerate() {
+            if let Some(cold) = find_cold(trace, &index, &host, stage, periods) {
                 index.add_warm(trace, stage, cold);
             }
         }
-        Self { index, activity, host, absent, losses }
+        Self { index, activity, host, periods, absent, losses }
     }
 }
 
@@ -195,10 +199,10 @@ impl Timed {
     fn of(inputs: &Inputs<'_>, attributed: &Attributed) -> Self {
         let (trace, index, program) = (inputs.trace, &attributed.index, inputs.program);
         let limits = inputs.options.limits;
-        let (activity, host) = (&attributed.activity, &attributed.host);
+        let Attributed { activity, host, periods, .. } = attributed;
         let copies = CopyMeter::new(trace, limits);
         let members = index.members();
-        let meter = StageMeter { trace, index, activity, host, copies: &copies, members: &members };
+        let meter = StageMeter { trace, index, activity, host, copies: &copies, members: &members, periods };
         // The two sides take about the same time.
         let (
             (kernels, measured),
@@ -541,9 +545,9 @@ fn add_corrected(analysis: &mut Analysis, inputs: &Inputs<'_>, index: &StageInde
         return analysis.reasons.push(Reason::new(About::Other("stages.corrected".into()), why));
     }
     let measure = |trace: &Trace| {
-        let Attributed { index, activity, host, .. } = &Attributed::of(trace, inputs.options);
+        let Attributed { index, activity, host, periods, .. } = &Attributed::of(trace, inputs.options);
         let (copies, members) = (&CopyMeter::new(trace, inputs.options.limits), &index.members());
-        let measured = StageMeter { trace, index, activity, host, copies, members };
+        let measured = StageMeter { trace, index, activity, host, copies, members, periods };
         measured.stages(&mut Naming::of_trace(trace)).into_iter().map(|(stage, _)| stage).collect()
     };
     let replay = Replay::of(inputs.trace, &index.launches().call_of_op);

@@ -493,11 +493,11 @@ impl Collector {
                 sum.calls += 1;
                 sum.ns += end - start;
                 self.kernel_ns += end - start;
-                if !self.last_end.contains_key(&device) {
-                    self.all_begun = start;
-                }
                 // The kernel that ends last began before this one, so both run until the first of them ends.
-                let last_end = self.last_end.entry(device).or_insert(Ns::MIN);
+                let last_end = self.last_end.entry(device).or_insert_with(|| {
+                    self.all_begun = start;
+                    Ns::MIN
+                });
                 if start < (*last_end).min(end) {
                     self.shared.entry(device).or_default().add(start, end.min(*last_end));
                 }
@@ -578,7 +578,7 @@ impl Collector {
     }
 
     /// The stream of an operation; mostly that of the one before.
-    fn lane(&mut self, Op { device, stream, .. }: Op) -> Option<&mut Lane> {
+    fn lane(&mut self, Op { device, stream, .. }: Op) -> usize {
         let same = |lane: &Lane| lane.device == device && lane.stream == stream;
         if !self.lanes.get(self.last_lane).is_some_and(same) {
             self.last_lane = *self.lane_of.entry((device, stream)).or_insert_with(|| {
@@ -586,17 +586,14 @@ impl Collector {
                 self.lanes.len() - 1
             });
         }
-        self.lanes.get_mut(self.last_lane)
+        self.last_lane
     }
 
     /// Goes on with the run of a stream, or ends it.
     fn chain(&mut self, op: Op, link: Link) {
-        let Some(mut lane) = self.lane(op).copied() else {
-            return;
-        };
-        lane.add(link, Some(op.name), (op.start, op.end), &mut self.found);
-        if let Some(kept) = self.lanes.get_mut(self.last_lane) {
-            *kept = lane;
+        let at = self.lane(op);
+        if let Some(lane) = self.lanes.get_mut(at) {
+            lane.add(link, Some(op.name), (op.start, op.end), &mut self.found);
         }
     }
 
@@ -693,9 +690,9 @@ pub fn evidence(trace: &Trace, index: &StageIndex, members: &[Vec<u32>]) -> Vec<
     let mut kinds = Kinds::default();
     (0..index.len())
         .map(|stage| {
-            let of_stage = members.get(stage).into_iter().flatten().map(|op| *op as usize);
+            let of_stage = members.get(stage).map_or(&[][..], Vec::as_slice);
             let stage = index.warm(stage);
-            let of_stage: Vec<usize> = of_stage.filter(|op| index.holds(stage, *op)).collect();
+            let of_stage: Vec<usize> = index.held(stage, of_stage).collect();
             let members = || of_stage.iter().filter_map(|op| Op::of(&trace.ops, *op));
             let mut collector = Collector::default();
             members().for_each(|op| collector.add(op, trace, &mut kinds));

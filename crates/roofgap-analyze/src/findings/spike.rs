@@ -34,7 +34,7 @@ const COLLECTION: &str = "roofgap:gc";
 
 /// Lists the steps of a stage that took more than twice the time that their work explains, in order. That of `tail` is among them.
 pub fn spikes(meter: &StageMeter<'_>, stage: usize, tail: Option<Tail>) -> Vec<Spike> {
-    let periods = StepPeriods::measure(meter.trace, meter.index, meter.activity, stage);
+    let periods = meter.periods(stage);
     let expected = explained(&periods);
     let is_slow = |at: usize| periods.each[at].time_ns > 2 * expected[at];
     let excess = |at: &usize| periods.each[*at].time_ns - expected[*at];

@@ -77,7 +77,10 @@ pub fn host_stacks(trace: &Trace, index: &StageIndex) -> Vec<Vec<HostStack>> {
     let (activity, host) = (&Activity::of(trace), &HostWork::of(trace, index));
     let (copies, members) = (&CopyMeter::new(trace, UserLimits::default()), &index.members()[..]);
     let parts: Vec<usize> = (0..index.len()).collect();
-    let join = HostJoin::of_stages(&StageMeter { trace, index, activity, host, copies, members }, &parts);
+    let join = HostJoin::of_stages(
+        &StageMeter { trace, index, activity, host, copies, members, periods: &[] },
+        &parts,
+    );
     parts.iter().map(|at| join.stacks(*at)).collect()
 }
 

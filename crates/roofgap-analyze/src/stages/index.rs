@@ -520,19 +520,33 @@ impl StageIndex {
         self.instance_with_cold(stage, op)
     }
 
+    /// Returns the GPU operations of a stage among `ops`.
+    pub(crate) fn held<'a>(&'a self, stage: usize, ops: &'a [u32]) -> impl Iterator<Item = usize> + 'a {
+        let own = self.at(stage);
+        let is_cold = |op: usize| !own.cold_calls.is_empty() && own.cold_calls.contains(&self.call_of_op(op));
+        let held = move |op: &usize| self.instance_in(own, *op).is_some() && !is_cold(*op);
+        ops.iter().map(|op| *op as usize).filter(held)
+    }
+
     /// Returns the same with the operations of cold steps.
     pub(crate) fn instance_with_cold(&self, stage: usize, op: usize) -> Option<usize> {
-        if self.kind(stage) == StageKind::Whole {
-            return Some(self.window_of_op.get(op).map_or(0, |at| *at as usize));
+        self.instance_in(self.at(stage), op)
+    }
+
+    fn instance_in(&self, stage: &IndexedStage, op: usize) -> Option<usize> {
+        match stage.kind {
+            StageKind::Whole => Some(self.window_of_op.get(op).map_or(0, |at| *at as usize)),
+            _ => known(stage.instance_of_context.get(self.context_of_op(op) as usize)),
         }
-        self.instance_of_context(stage, self.context_of_op(op))
     }
 
     /// Returns the GPU operations of each stage, in the order of their start.
     pub(crate) fn members(&self) -> Vec<Vec<u32>> {
         let ops = 0..self.launches.call_of_op.len() as u32;
-        let is_member = |stage, op: u32| self.instance_with_cold(stage, op as usize).is_some();
-        let members = |stage| ops.clone().filter(|op| is_member(stage, *op)).collect();
+        let members = |stage| {
+            let own = self.at(stage);
+            ops.clone().filter(|op| self.instance_in(own, *op as usize).is_some()).collect()
+        };
         (0..self.len() + self.warm.len()).map(members).collect()
     }
 

@@ -1,6 +1,6 @@
 //! Cold instances and steps: the first of repeated ones, and those in which a program does what it does once.
 
-use super::idle::{Activity, HostWork};
+use super::idle::HostWork;
 use super::interval::IntervalSet;
 use super::repeats::{LEAST_PASS, busy_from, repeated_from};
 use super::steps::{StepPeriod, StepPeriods, steady};
@@ -286,24 +286,23 @@ impl Unit {
     }
 }
 
-/// Finds the cold instances and steps of a stage; `None` without any.
+/// Finds the cold instances and steps of a stage, whose steps were measured; `None` without any.
 pub fn find(
     trace: &Trace,
     index: &StageIndex,
-    activity: &Activity,
     work: &HostWork,
     stage: usize,
+    periods: &StepPeriods,
 ) -> Option<Cold> {
     let spans = index.spans(stage);
     let engine = !index.engine_steps(stage).is_empty();
-    let periods = StepPeriods::measure(trace, index, activity, stage);
     let mut units = Units {
         instances: spans
             .instances
             .iter()
             .map(|span| Unit { time: span.length(), ..Unit::default() })
             .collect(),
-        steps: steps(&periods),
+        steps: steps(periods),
     };
     units.add_work(trace, index, work, stage);
     let of_step: Vec<usize> = spans

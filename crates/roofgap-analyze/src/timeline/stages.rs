@@ -14,6 +14,7 @@ use crate::result::{
 use crate::stages::{Span, StageIndex};
 use roofgap_trace::{CallClass, DeviceId, Ns, OpKind, ThreadId, Trace, range_name};
 use rustc_hash::FxHashMap;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 /// Launches of a turn, on the mean of all, from which on threads launch by turns, as those of the forward and the backward pass do.
@@ -90,7 +91,7 @@ impl Members {
             let Some(at) = meter.index.instance_with_cold(stage, op) else {
                 continue;
             };
-            if meter.index.instance_of(stage, op).is_none() {
+            if meter.index.is_cold_call(stage, meter.index.call_of_op(op)) {
                 members.cold_ops.push(op as u32);
                 continue;
             }
@@ -148,6 +149,8 @@ pub struct StageMeter<'a> {
     pub copies: &'a CopyMeter<'a>,
     /// GPU operations of each stage, and of each without its cold part.
     pub members: &'a [Vec<u32>],
+    /// Steps of each stage, where they were measured before.
+    pub periods: &'a [StepPeriods],
 }
 
 impl StageMeter<'_> {
@@ -177,6 +180,12 @@ impl StageMeter<'_> {
         each.collect()
     }
 
+    /// Measures the steps of a stage.
+    pub fn periods(&self, stage: usize) -> Cow<'_, StepPeriods> {
+        let measure = || StepPeriods::measure(self.trace, self.index, self.activity, stage);
+        self.periods.get(stage).map_or_else(|| Cow::Owned(measure()), Cow::Borrowed)
+    }
+
     fn stage(&self, stage: usize, naming: &mut Naming) -> (Stage, LaunchGaps) {
         let trace = self.trace;
         let spans = self.index.spans(stage);
@@ -187,7 +196,7 @@ impl StageMeter<'_> {
         let Sums { busy_ns, idle, foreign_ns, cold_ns, gaps } =
             self.busy_and_idle(stage, &members, |_, _, _| {});
         let engine_steps = self.index.engine_steps(stage);
-        let periods = StepPeriods::measure(trace, self.index, self.activity, stage);
+        let periods = self.periods(stage);
         let elapsed = self.elapsed(stage, &members, &periods, foreign_ns);
         let tokens = phase_counts(engine_steps, |phase| phase.tokens);
         let all_tokens = tokens.and_then(|tokens| Some(tokens.context? + tokens.generation?));
@@ -494,7 +503,7 @@ impl StageMeter<'_> {
                 activity.host_gaps(trace, device, (span.start, arrived), (call, true), &mut list);
             }
         } else if !members.ops.is_empty() {
-            for step in StepPeriods::measure(trace, self.index, activity, stage).each {
+            for step in &self.periods(stage).each {
                 let after_ns = step.idle_after_ns + step.busy_after_ns;
                 if let Some((_, end)) = step.span.filter(|_| after_ns > 0) {
                     // The next step begins with an operation that starts then.

@@ -36,7 +36,7 @@ pub struct StepPeriod {
 }
 
 /// The times of the steps of a stage.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct StepPeriods {
     pub each: Vec<StepPeriod>,
     /// True if any step has GPU work.

@@ -42,7 +42,10 @@ pub fn attach(
     baseline: &Baseline<'_>,
 ) {
     let gpus = of_devices(trace);
-    let Some((first, last)) = trace.span().filter(|_| !gpus.is_empty()) else { return };
+    if gpus.is_empty() {
+        return;
+    }
+    let Some((first, last)) = trace.span() else { return };
     let mut vitals = Vitals::default();
     for (device, own) in &gpus {
         vitals.gpus.push(gpu_row(trace, *device, own, (first, last)));
@@ -225,6 +228,9 @@ pub fn slower(
 
 /// Pairs the devices of a trace that ran operations with their vitals in the time of the trace.
 pub fn of_devices(trace: &Trace) -> Vec<DeviceVitals> {
+    if trace.vitals.is_empty() {
+        return Vec::new();
+    }
     let used = trace.used_devices();
     let Some(span) = trace.span() else { return Vec::new() };
     let mut found = Vec::new();

@@ -150,7 +150,7 @@ fn spot(bundle: Bundle<'_>, finding: &Finding, stage: usize, idle: &[IdlePart]) 
     if let Some(kernel) = kernels.iter().filter(is_meant).max_by_key(|kernel| kernel.total_ns) {
         let (id, _) = trace.names.iter().find(|(_, name)| *name == kernel.name)?;
         let is_launch = |op: &usize| trace.ops.name[*op] == id;
-        let own = (0..trace.ops.len()).filter(|op| index.holds(warm, *op)).filter(is_launch);
+        let own = (0..trace.ops.len()).filter(is_launch).filter(|op| index.holds(warm, *op));
         let op = own.max_by_key(|op| trace.ops.end[*op] - trace.ops.start[*op])?;
         let what = format!("the longest launch of {}", cut(&kernel.short_name, 80));
         return Some(Spot { what, start: trace.ops.start[op], end: trace.ops.end[op], op });

@@ -13,6 +13,9 @@ const HEIGHT: f64 = 60.0;
 
 /// Draws the curves of each GPU; `None` without any.
 pub fn curves(trace: &Trace) -> Option<Markup> {
+    if trace.vitals.is_empty() {
+        return None;
+    }
     let (first, last) = trace.span()?;
     let (from, to) = (first + trace.utc_offset, last + trace.utc_offset);
     let shown = |own: &&GpuVitals| own.states.iter().any(|state| (from..=to).contains(&state.at));

@@ -20,25 +20,11 @@ pub struct Block {
 /// The longest merged block, in grains, so that gaps of that size stay visible.
 const LONGEST: Ns = 8;
 
-/// Merges the rows of a lane, sorted by start, into blocks: neighbours shorter than `grain` and less than that apart become
-/// one. A grain of 0 merges nothing.
-pub fn blocks(rows: &[u32], span: impl Fn(u32) -> (Ns, Ns), grain: Ns, mut emit: impl FnMut(Block, &[u32])) {
-    blocks_while(rows, span, grain, |block, of| {
-        emit(block, of);
-        true
-    });
-}
-
-/// Merges the rows of a lane until `emit` returns `false`.
-fn blocks_while(
-    rows: &[u32],
-    span: impl Fn(u32) -> (Ns, Ns),
-    grain: Ns,
-    mut emit: impl FnMut(Block, &[u32]) -> bool,
-) {
-    let mut from = 0;
+/// Merges the rows of a lane, sorted by start, into blocks until `emit` returns `false`: neighbours shorter than `grain` and less than that
+/// apart become one. A grain of 0 merges nothing.
+fn blocks(rows: &[u32], span: impl Fn(u32) -> (Ns, Ns), grain: Ns, mut emit: impl FnMut(Block) -> bool) {
     let mut open: Option<Block> = None;
-    for (at, &row) in rows.iter().enumerate() {
+    for &row in rows {
         let (start, end) = span(row);
         let end = end.max(start);
         if let Some(block) = &mut open
@@ -53,16 +39,15 @@ fn blocks_while(
             block.count += 1;
             continue;
         }
-        if let Some(block) = open.take()
-            && !emit(block, &rows[from..at])
+        let next = Block { start, end, busy: end - start, count: 1, row };
+        if let Some(block) = open.replace(next)
+            && !emit(block)
         {
             return;
         }
-        from = at;
-        open = Some(Block { start, end, busy: end - start, count: 1, row });
     }
     if let Some(block) = open {
-        emit(block, &rows[from..]);
+        emit(block);
     }
 }
 
@@ -73,9 +58,28 @@ const SAMPLE_OF: usize = 8;
 /// Rows of which a sample is taken. It has at least 16 parts, so that one lane alone does not decide.
 const SAMPLED: usize = SAMPLE * SAMPLE_OF * 16;
 
-/// Finds approximately the smallest grain at which all lanes together have at most `budget` blocks: by a sample of their rows, then
-/// coarser until all rows fit.
-pub fn grain(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: usize) -> Ns {
+/// Merges the rows of each lane, so that all lanes together have at most `budget` blocks. The grain, which is returned too, is
+/// approximately the smallest one: found by a sample of the rows, then coarser until all rows fit.
+pub fn merged(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: usize) -> (Ns, Vec<Vec<Block>>) {
+    let mut grain = first_grain(lanes, &span, budget);
+    let mut step = grain / 16 + 1;
+    loop {
+        let budget = if grain < COARSEST { budget } else { usize::MAX };
+        let mut found: Vec<Vec<Block>> = Vec::with_capacity(lanes.len());
+        let fits = fits(lanes, &span, grain, budget, |lane, block| {
+            found.resize_with(lane + 1, Vec::new);
+            found[lane].push(block);
+        });
+        if fits {
+            found.resize_with(lanes.len(), Vec::new);
+            return (grain, found);
+        }
+        (grain, step) = (grain + step, step * 2);
+    }
+}
+
+/// Finds a grain by a sample of the rows.
+fn first_grain(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: usize) -> Ns {
     let rows = |lanes: &[&[u32]]| lanes.iter().map(|l| l.len()).sum::<usize>();
     if rows(lanes) <= budget {
         return 0;
@@ -87,23 +91,25 @@ pub fn grain(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: usize) ->
         parts.step_by(SAMPLE_OF).collect()
     };
     let share = budget * rows(&sample) / rows(lanes);
-    let mut grain = sampled_grain(&sample, &span, share.max(1));
-    let mut step = grain / 16 + 1;
-    while grain < COARSEST && !fits(lanes, &span, grain, budget) {
-        (grain, step) = (grain + step, step * 2);
-    }
-    grain
+    sampled_grain(&sample, &span, share.max(1))
 }
 
 /// The coarsest grain, ns: 13 days.
 const COARSEST: Ns = 1 << 50;
 
-/// Tells whether all lanes together have at most `budget` blocks at a grain.
-fn fits(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), grain: Ns, budget: usize) -> bool {
+/// Merges the rows of each lane, as long as all lanes together have at most `budget` blocks; tells whether they have.
+fn fits(
+    lanes: &[&[u32]],
+    span: impl Fn(u32) -> (Ns, Ns),
+    grain: Ns,
+    budget: usize,
+    mut emit: impl FnMut(usize, Block),
+) -> bool {
     let mut count = 0;
-    lanes.iter().all(|rows| {
-        blocks_while(rows, &span, grain, |_, _| {
+    lanes.iter().enumerate().all(|(lane, rows)| {
+        blocks(rows, &span, grain, |block| {
             count += 1;
+            emit(lane, block);
             count <= budget
         });
         count <= budget
@@ -112,7 +118,7 @@ fn fits(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), grain: Ns, budget: usi
 
 /// Finds approximately the smallest grain at which `lanes` have at most `budget` blocks. A coarser grain hardly ever gives more.
 fn sampled_grain(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: usize) -> Ns {
-    let fits = |grain: Ns| fits(lanes, &span, grain, budget);
+    let fits = |grain: Ns| fits(lanes, &span, grain, budget, |_, _| {});
     let mut enough: Ns = 1;
     while enough < COARSEST && !fits(enough) {
         enough *= 2;
@@ -141,9 +147,9 @@ mod tests {
             &rows,
             |r| spans[r as usize],
             grain,
-            |b, of| {
-                assert_eq!(b.count as usize, of.len());
+            |b| {
                 out.push((b.start, b.end, b.busy, b.count));
+                true
             },
         );
         out
@@ -170,11 +176,11 @@ mod tests {
         let spans: Vec<(Ns, Ns)> = (0..1000).map(|i| (i * 3, i * 3 + 1)).collect();
         let rows: Vec<u32> = (0..1000).collect();
         let span = |r: u32| spans[r as usize];
-        assert_eq!(grain(&[&rows], span, 1000), 0);
-        let found = grain(&[&rows], span, 100);
-        assert!(found > 0 && fits(&[&rows], span, found, 100));
+        assert_eq!(merged(&[&rows], span, 1000).0, 0);
+        let (found, drawn) = merged(&[&rows], span, 100);
+        assert!(found > 0 && drawn[0].len() <= 100);
         // A finer one would not do.
-        assert!(!fits(&[&rows], span, found / 2, 100));
+        assert!(!fits(&[&rows], span, found / 2, 100, |_, _| {}));
     }
 
     #[test]
@@ -184,8 +190,10 @@ mod tests {
         let rows: Vec<u32> = (0..203).collect();
         let lanes = [&rows[..3], &rows[3..]];
         let span = |row: u32| spans[row as usize];
-        let found = grain(&lanes, span, 100);
-        assert!(fits(&lanes, span, found, 100));
+        let (found, drawn) = merged(&lanes, span, 100);
+        assert!(drawn.iter().map(Vec::len).sum::<usize>() <= 100);
+        let rows = |lane: usize| drawn[lane].iter().map(|block| block.count).sum::<u32>();
+        assert_eq!((rows(0), rows(1)), (3, 200));
         assert!(found < 1_000, "{found}");
     }
 
@@ -201,7 +209,7 @@ mod tests {
             .collect();
         let rows: Vec<u32> = (0..spans.len() as u32).collect();
         let span = |row: u32| spans[row as usize];
-        let found = grain(&[&rows], span, 4_000);
-        assert!(fits(&[&rows], span, found, 4_000), "{found}");
+        let (found, drawn) = merged(&[&rows], span, 4_000);
+        assert!(drawn[0].len() <= 4_000, "{found}");
     }
 }

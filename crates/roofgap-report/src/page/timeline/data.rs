@@ -1,6 +1,6 @@
 //! The timeline for the page: a description in JSON and one packed block of columns.
 
-use super::blocks::{self, Block};
+use super::blocks::{Block, merged};
 use super::lanes::{self, Curve, Group, Lane, Lanes, Owner};
 use crate::Bundle;
 use crate::page::class;
@@ -272,12 +272,13 @@ impl<'a> Builder<'a> {
         let (trace, group) = (self.trace, lanes.group);
         let span = |row: u32| group.span(trace, parts, row);
         let rows: Vec<&[u32]> = lanes.lanes.iter().map(|l| l.rows.as_slice()).collect();
-        let grain = blocks::grain(&rows, span, budget);
+        let (grain, blocks) = merged(&rows, span, budget);
         let mut drawn = 0;
         let mut columns = Columns::default();
-        for lane in &lanes.lanes {
+        for (lane, blocks) in lanes.lanes.iter().zip(blocks) {
             columns.begin(self.first);
-            blocks::blocks(&lane.rows, span, grain, |block, rows| {
+            let mut rows = lane.rows.iter();
+            for block in blocks {
                 columns.add(block);
                 // The position plus one; 0 for a block of several items.
                 let at = if block.count > 1 { NO_NAME } else { name(self, block.row as usize) };
@@ -285,12 +286,13 @@ impl<'a> Builder<'a> {
                 match lanes.group {
                     Group::Calls => {
                         let number = (drawn + columns.count) as u32;
-                        rows.iter().for_each(|row| self.block_of_call[*row as usize] = number);
+                        let own = rows.by_ref().take(block.count as usize);
+                        own.for_each(|row| self.block_of_call[*row as usize] = number);
                     }
                     Group::Streams => self.link(block, &mut columns),
                     _ => {}
                 }
-            });
+            }
             drawn += columns.count;
             self.lane(lanes.group, lane, &columns);
         }
