@@ -169,8 +169,12 @@ fn spot(bundle: Bundle<'_>, finding: &Finding, stage: usize, idle: &[IdlePart]) 
         let op = next_op(trace, part.device, part.end).filter(|op| index.holds(warm, *op))?;
         Some((part.start, part.end, op))
     };
-    let gaps = idle.iter().filter(is_meant).filter_map(before);
-    let (start, end, op) = gaps.max_by_key(|(start, end, _)| end - start)?;
+    // Looking for the operation behind a gap takes long, and few gaps are the longest so far.
+    let longest = idle.iter().filter(is_meant).fold(None, |longest: Option<(Ns, Ns, usize)>, part| {
+        let is_longer = longest.is_none_or(|(start, end, _)| part.end - part.start >= end - start);
+        if is_longer { before(part).or(longest) } else { longest }
+    });
+    let (start, end, op) = longest?;
     let of = step.map_or_else(String::new, |step| format!(" in step {step}"));
     Some(Spot { what: format!("the longest gap{of}"), start, end, op })
 }
