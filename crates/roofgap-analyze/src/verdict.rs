@@ -94,7 +94,7 @@ const LEAST_OPERATIONS: u64 = 10;
 const LEAST_SHORT_OPERATIONS: u64 = 50;
 
 /// Time of a stage, and of a few operations, from which on they show something, ns.
-const LEAST_NS: i64 = 1_000_000;
+pub const LEAST_NS: i64 = 1_000_000;
 
 /// Repetitions of the same few operations that show something.
 const LEAST_REPEATS: u64 = 3;
@@ -106,7 +106,7 @@ const MOST: f64 = 0.5;
 const LEAST_LONG_NS: i64 = 10_000_000;
 
 /// Tells whether the GPU work of a stage is too little for a verdict: a few operations that neither fill the stage, nor take most of it
-/// for long, nor repeat. A graph counts as many operations.
+/// for long, nor repeat, nor wait for long for other work of the CPU. A graph counts as many operations.
 pub(crate) fn is_too_little(stage: &Stage) -> bool {
     let least = if stage.elapsed_ns() < LEAST_NS { LEAST_SHORT_OPERATIONS } else { LEAST_OPERATIONS };
     let few = (1..least).contains(&stage.gpu_op_count) && stage.graphs.is_empty();
@@ -114,7 +114,11 @@ pub(crate) fn is_too_little(stage: &Stage) -> bool {
     let repeated = repeats >= LEAST_REPEATS && stage.gpu_op_count >= 2 * repeats;
     let takes = |part: f64| stage.busy_share().is_some_and(|share| share >= part);
     let lasts = |least: i64| stage.busy_ns.is_some_and(|ns| ns >= least);
-    few && !((repeated || takes(BUSY)) && lasts(LEAST_NS) || takes(MOST) && lasts(LEAST_LONG_NS))
+    // One such gap may be a start.
+    let away_ns = stage.each_device(stage.idle_detail.host_work_ns);
+    let several = stage.idle_detail.host_gaps > 1 && 2 * stage.gpu_op_count >= LEAST_OPERATIONS;
+    let waits = several && away_ns >= LEAST_LONG_NS && away_ns as f64 >= MOST * stage.elapsed_ns() as f64;
+    few && !((repeated || takes(BUSY)) && lasts(LEAST_NS) || (takes(MOST) || waits) && lasts(LEAST_LONG_NS))
 }
 
 /// Judges a stage by where the time of its warm part went.
@@ -433,6 +437,17 @@ mod tests {
         (copy.gpu_op_count, copy.kernel_count) = (2, 1);
         (copy.kernel_ns, copy.memcpy_ns) = (Some(MS), Some(50 * MS));
         assert_eq!(verdict(&copy).label, StageLimit::Copy);
+        // So is work of the CPU for 51 of 100 ms, in two gaps between five operations of 10 ms.
+        let waits = |operations: u64, gaps: u64, busy: i64| {
+            let mut waits = few.clone();
+            (waits.gpu_op_count, waits.busy_ns) = (operations, Some(busy * MS));
+            (waits.idle_detail.host_work_ns, waits.idle_detail.host_gaps) = (51 * MS, gaps);
+            verdict(&waits).label
+        };
+        assert_eq!(waits(5, 2, 10), StageLimit::Host);
+        for (operations, gaps, busy) in [(4, 2, 10), (5, 1, 10), (5, 2, 9)] {
+            assert_eq!(waits(operations, gaps, busy), StageLimit::TooLittle);
+        }
         let mut tiny = stage(310_000, 305_000, 300_000, Idle::default());
         (tiny.gpu_op_count, tiny.kernel_count) = (49, 49);
         assert_eq!(verdict(&tiny).label, StageLimit::TooLittle);

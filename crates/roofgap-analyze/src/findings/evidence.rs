@@ -57,9 +57,7 @@ pub struct PagingUse {
 /// Gaps in which the launching thread made no calls for long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtherWork {
-    /// Number of gaps.
-    pub gaps: u64,
-    /// The longest.
+    /// The longest gap.
     pub longest: LaunchGap,
     /// Range or operator in which the thread was then.
     pub within: Option<String>,

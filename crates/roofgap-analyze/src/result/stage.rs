@@ -599,6 +599,9 @@ results! {
         /// the time before the first operation of a step, ns.
         #[serde(default)]
         pub host_work_ns: i64,
+        /// Number of gaps of which that is a part.
+        #[serde(skip)]
+        pub host_gaps: u64,
         /// Part of `launch_ns` in which the launching thread allocated or freed memory, as it does again and again, ns.
         #[serde(default)]
         pub allocation_ns: i64,

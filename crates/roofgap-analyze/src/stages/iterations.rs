@@ -60,13 +60,15 @@ fn numbered(name: &str) -> Option<&str> {
     (stem.len() < name.len() && is_whole).then_some(stem)
 }
 
-/// An iteration without a number.
+/// An iteration without a number, or one after the name of its sample, such as `frame_0017.e2e`.
 fn whole_pass(name: &str) -> Option<&str> {
-    const WORDS: [&str; 4] = ["iteration", "train_step", "training_step", "inference_step"];
+    const WORDS: [&str; 6] =
+        ["iteration", "train_step", "training_step", "inference_step", "test_step", "e2e"];
     let word = name.to_ascii_lowercase().replace([' ', '-'], "_");
-    let is =
-        |known: &&str| word.strip_suffix(*known).is_some_and(|rest| rest.is_empty() || rest.ends_with('_'));
-    WORDS.iter().any(is).then_some(name)
+    let before = WORDS.iter().find_map(|known| word.strip_suffix(known))?;
+    let is_word = before.is_empty() || before.ends_with(['_', '.']);
+    let of_sample = before.contains(|letter: char| letter.is_ascii_digit());
+    name.get(if of_sample { before.len() } else { 0 }..).filter(|_| is_word)
 }
 
 /// The beginning of an iteration whose other parts have ranges of their own.
@@ -179,6 +181,8 @@ mod tests {
             assert!(numbered(name).is_none(), "{name}");
         }
         assert!(whole_pass("my_train_step").is_some() && whole_pass("constrain_step").is_none());
+        assert_eq!(whole_pass("Detector.test_step"), Some("Detector.test_step"));
+        assert_eq!(whole_pass("scan_1533151603.e2e"), Some("e2e"), "one loop over named samples");
         assert!(forward_pass("Forward pass").is_some() && forward_pass("forward_hook").is_none());
     }
 }

@@ -197,6 +197,7 @@ impl IdleSums {
         self.detail.paging_ns += paging_ns;
         self.detail.before_launch_ns += away_ns;
         self.detail.host_work_ns += away_ns;
+        self.detail.host_gaps += u64::from(away_ns > 0);
         away_ns
     }
 }
@@ -372,9 +373,7 @@ pub struct LaunchGaps {
     pub longest_before: Option<usize>,
     /// Launch time in which the launching thread was getting data, summed over gaps, ns.
     pub data_loading_ns: Ns,
-    /// Gaps in which the launching thread did other work.
-    pub host_count: u64,
-    /// Other work in the longest of them, ns, and the operation that ended it.
+    /// Other work of the launching thread in the gap with most of it, ns, and the operation that ended it.
     pub host_longest: (Ns, Option<usize>),
 }
 
@@ -537,7 +536,7 @@ impl HostWork {
         detail.host_work_ns += away;
         detail.allocation_ns += allocating;
         if away > 0 {
-            gaps.host_count += 1;
+            detail.host_gaps += 1;
             gaps.host_longest = gaps.host_longest.max((away, Some(op)));
         }
         let cold = cold + away + allocating;

@@ -43,7 +43,6 @@ impl Sums {
     fn add_paging(&mut self, trace: &Trace, op: usize, gap_ns: Ns) -> Ns {
         let away_ns = self.idle.divide_paging(trace, op, gap_ns);
         if away_ns > 0 {
-            self.gaps.host_count += 1;
             self.gaps.host_longest = self.gaps.host_longest.max((away_ns, Some(op)));
         }
         away_ns

@@ -66,8 +66,8 @@ pub fn other_work(view: &View<'_>) -> Option<Finding> {
     }
     let draft = view.saves_on_devices(&[("idle time in which the CPU did other work", ns)]);
     let before = operation(view, &work.longest);
-    let gaps = match work.gaps {
-        1 => format!(" before {before}"),
+    let gaps = match stage.idle_detail.host_gaps {
+        0 | 1 => format!(" before {before}"),
         gaps => format!(
             ", in {} gaps of up to {}, the longest before {before}",
             count(gaps),
@@ -94,7 +94,7 @@ pub fn other_work(view: &View<'_>) -> Option<Finding> {
     };
     draft
         .with("host_work_ns", ns)
-        .with("gaps", work.gaps)
+        .with("gaps", stage.idle_detail.host_gaps)
         .with("longest_gap_ns", work.longest.ns)
         .with("within", work.within.clone())
         .with("wall_ns", stage.wall_ns)

@@ -1,6 +1,7 @@
 //! Kernels: too small, not fused, off the tensor cores, and the advice of ncu's own rules.
 
 use super::memory::{above_roof_ns, busiest_pct, is_long};
+use super::occupancy::filled;
 use crate::counters::Measured;
 use crate::findings::evidence::{ChainUse, ShapeUse};
 use crate::findings::rule::{View, percent};
@@ -38,13 +39,17 @@ pub fn small_kernels(view: &View<'_>) -> Option<Finding> {
             continue;
         };
         let alone_ns = shape.total_ns - shape.shared_ns;
+        let lasts = shape.total_ns > LONG_NS.saturating_mul(shape.calls as i64);
         calls += shape.calls;
         total_ns += alone_ns;
         shared_ns += shape.shared_ns;
-        unused += alone_ns as f64 * (1.0 - shape.blocks as f64 / f64::from(sms));
+        // More warps do not shorten the latency that is most of a short kernel, and a block for nearly each multiprocessor is not small.
+        let few = 10 * shape.blocks <= 9 * u64::from(sms);
+        let used = filled(shape, sms).filter(|_| lasts && few);
+        unused += alone_ns as f64 * (1.0 - used.unwrap_or(shape.blocks as f64 / f64::from(sms)));
         if largest.is_none_or(|(_, _, ns, _)| alone_ns > ns) {
             largest = Some((&shape.name, shape.blocks, alone_ns, sms));
-            is_long = shape.total_ns > LONG_NS.saturating_mul(shape.calls as i64);
+            is_long = lasts;
         }
     }
     let (name, blocks, _, sms) = largest?;

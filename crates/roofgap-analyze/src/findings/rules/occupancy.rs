@@ -214,6 +214,14 @@ pub fn occupancy(
     Some(Occupancy { pct: pct.min(100.0), limits })
 }
 
+/// Returns the part of the warps that a device could hold of a kernel which a launch of fewer blocks than multiprocessors has.
+pub fn filled(shape: &ShapeUse, sms: u32) -> Option<f64> {
+    let ShapeUse { threads, registers, shared_bytes, .. } = *shape;
+    let of = |blocks| occupancy(shape.compute_capability?, sms, blocks, threads, registers, shared_bytes);
+    let (own, most) = (of(shape.blocks)?.pct, of(u64::MAX)?.pct);
+    (most > 0.0).then(|| shape.blocks as f64 / f64::from(sms) * own / most)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

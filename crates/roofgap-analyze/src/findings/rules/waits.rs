@@ -5,7 +5,7 @@ use crate::findings::evidence::PagingUse;
 use crate::findings::rule::{View, percent};
 use crate::numbers::{count, size, time, times};
 use crate::result::{CopyKind, CopyRow, Finding, Stage, StageKind};
-use crate::verdict::{LEAST_GAP_PCT, StageLimit, verdict};
+use crate::verdict::{LEAST_GAP_PCT, LEAST_NS, StageLimit, verdict};
 
 /// Up to so many waits in a step are the one that ends it.
 const ONCE_A_STEP: f64 = 1.5;
@@ -20,9 +20,10 @@ pub fn synchronisation(view: &View<'_>) -> Option<Finding> {
     if syncs.inside == 0 || gaps_ns <= 0 {
         return None;
     }
-    // A whole trace has waits that belong to no step; only a loss that leads is told.
+    // A whole trace has waits that belong to no step; only a loss that leads is told. A wait for each kernel is no such.
     let causes = stage.causes().unwrap_or_default();
-    let least = if stage.steps.is_some() { LEAST_EXPOSED_PCT } else { LEAST_GAP_PCT };
+    let throughout = stage.steps.is_some() || 2 * syncs.inside > stage.kernel_count;
+    let least = if throughout { LEAST_EXPOSED_PCT } else { LEAST_GAP_PCT };
     let leads = gaps_ns >= causes.launch_ns.max(causes.copy_ns).max(causes.other_ns)
         && percent(stage.each_device(gaps_ns), stage.elapsed_ns()) >= least;
     if stage.kind == StageKind::Whole && !leads {
@@ -202,7 +203,9 @@ pub fn host_copies(view: &View<'_>) -> Option<Finding> {
         return None;
     }
     let bound = copies.exposed_ns + idle.copy_ns + stage.launch_after.copy_ns;
-    if percent(stage.each_device(bound), stage.elapsed_ns()) < LEAST_COPIES_PCT {
+    // However little it moves, a copy takes some microseconds, which are much of a short run.
+    let least = if stage.elapsed_ns() < LEAST_NS { LEAST_GAP_PCT } else { LEAST_COPIES_PCT };
+    if percent(stage.each_device(bound), stage.elapsed_ns()) < least {
         return None;
     }
     let draft = view

@@ -118,7 +118,15 @@ fn waits_inside_a_step() {
     assert!(!ids(&all).contains(&"launch-bound"), "the waits are the larger cause");
     // One wait at the end of the stage is no finding.
     evidence.syncs.inside = 0;
-    assert!(!ids(&run(stage, evidence)).contains(&"sync-in-step"));
+    assert!(!ids(&run(stage.clone(), evidence.clone())).contains(&"sync-in-step"));
+    // In a whole trace a wait for each kernel is told from 10 % on, another from 20 % on.
+    stage = Stage { kind: StageKind::Whole, busy_ns: Some(85 * MS), steps: None, ..stage };
+    stage.idle = Some(Idle { sync_ns: 15 * MS, ..Idle::default() });
+    let mut told = |inside: u64| {
+        evidence.syncs.inside = inside;
+        ids(&run(stage.clone(), evidence.clone())).contains(&"sync-in-step")
+    };
+    assert_eq!((told(501), told(500)), (true, false));
 }
 
 #[test]
@@ -138,6 +146,22 @@ fn pageable_copies() {
     let found = one(&all, "host-copies");
     assert_eq!(found.bound_ns, 6 * MS);
     assert!(found.action.contains("pinned"));
+    // In less than a millisecond they must be a fifth of the time.
+    let mut short = evidence.clone();
+    (short.host_copies.exposed_ns, short.host_copies.ns) = (50_000, 50_000);
+    let told = |copy_ns: i64| {
+        let idle = Some(Idle { copy_ns, ..Idle::default() });
+        let brief = Stage {
+            wall_ns: 900_000,
+            projected_ns: Some(900_000),
+            busy_ns: Some(700_000),
+            idle,
+            gpu_op_count: 99,
+            ..stage.clone()
+        };
+        ids(&run(brief, short.clone())).contains(&"host-copies")
+    };
+    assert_eq!((told(120_000), told(140_000)), (false, true));
     evidence.host_copies.count = 2_036;
     evidence.host_copies.pageable = 2_034;
     let title = one(&run(stage.clone(), evidence.clone()), "host-copies").title.clone();
@@ -186,6 +210,25 @@ fn kernels_too_small_for_the_device() {
     assert_eq!(found.bound_ns, 30 * MS);
     assert_eq!(found.evidence["largest_blocks"], 33);
     assert!(found.title.ends_with(": 41 % of kernel time"), "{}", found.title);
+}
+
+/// 66 blocks of 128 threads: half of the multiprocessors have one of the 16 blocks that they could hold.
+#[test]
+fn a_long_kernel_could_have_all_the_warps_that_the_device_holds() {
+    let (stage, mut evidence) = busy();
+    let narrow =
+        ShapeUse { threads: 128, registers: 32, shared_bytes: 0, calls: 1, ..shape("long", 66, 64 * MS) };
+    evidence.shapes = vec![narrow];
+    let bound =
+        |evidence: &StageEvidence| one(&run(stage.clone(), evidence.clone()), "small-kernels").bound_ns;
+    assert_eq!(bound(&evidence), 62 * MS);
+    // Latency is most of a short one.
+    evidence.shapes[0].calls = 2_000;
+    assert_eq!(bound(&evidence), 32 * MS);
+    (evidence.shapes[0].calls, evidence.shapes[0].blocks) = (1, 121);
+    assert!(bound(&evidence) < 6 * MS, "nearly each multiprocessor has a block");
+    (evidence.shapes[0].compute_capability, evidence.shapes[0].blocks) = (None, 66);
+    assert_eq!(bound(&evidence), 32 * MS, "nothing is known of the device");
 }
 
 #[test]

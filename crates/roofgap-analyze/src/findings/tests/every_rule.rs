@@ -72,7 +72,7 @@ fn idle_in(function: &str, kind: HostKind, ms: i64) -> Vec<Finding> {
     };
     stage.idle_detail.host_work_ns = 20 * MS;
     let longest = LaunchGap { ns: 20 * MS, kind: OpKind::Kernel, name: "big_gemm".into() };
-    evidence.other_work = Some(OtherWork { gaps: 1, longest, within: None });
+    evidence.other_work = Some(OtherWork { longest, within: None });
     let host_idle = Some(HostIdle { idle_ns: 65 * MS, ..HostIdle::default() });
     run(Stage { host: vec![function], host_idle, ..stage }, evidence)
 }
@@ -177,7 +177,8 @@ const CASES: &[Case] = &[
         let (mut stage, mut evidence) = launches();
         stage.idle_detail.host_work_ns = if is { 40 * MS } else { MS };
         let longest = LaunchGap { ns: 20 * MS, kind: OpKind::Kernel, name: "big_gemm".to_owned() };
-        evidence.other_work = Some(OtherWork { gaps: 2, longest, within: None });
+        evidence.other_work = Some(OtherWork { longest, within: None });
+        stage.idle_detail.host_gaps = 2;
         run(stage, evidence)
     }),
     ("data-loading", |is| {
