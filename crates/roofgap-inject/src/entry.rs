@@ -3,26 +3,16 @@
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::collector::session::Actions;
-use crate::collector::{control, gpu, session, switch, thread, writer};
+use crate::collector::{session, thread};
 use crate::nvtx::attach;
 use roofgap_wire::WindowCause;
-
-const ACTIONS: Actions = Actions {
-    write: writer::run,
-    flush: switch::run_flusher,
-    serve: control::serve,
-    load: gpu::start,
-    enable: gpu::enable,
-    disable: gpu::disable,
-};
 
 /// Starts the recording; called by the CUDA driver of a program with `CUDA_INJECTION64_PATH`. Always returns success, so
 /// that the program continues.
 #[unsafe(no_mangle)]
 pub extern "C" fn InitializeInjection() -> c_int {
     let _ = catch_unwind(|| {
-        if let Some(session) = session::start(ACTIONS)
+        if let Some(session) = session::start()
             && session.gpu().is_none()
         {
             thread::register();
@@ -44,7 +34,7 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(
     let attached = catch_unwind(AssertUnwindSafe(|| {
         let Some(get_table) = get_table else { return false };
         // SAFETY: as the caller promises.
-        session::start(ACTIONS).is_some() && unsafe { attach(get_table) }
+        session::start().is_some() && unsafe { attach(get_table) }
     }));
     c_int::from(attached.unwrap_or(false))
 }

@@ -43,18 +43,14 @@
 //!
 //! This is the only crate with `unsafe`.
 
-#![cfg_attr(target_os = "linux", allow(unsafe_code, reason = "C interfaces of CUPTI, NVTX and the system"))]
+#![cfg(target_os = "linux")]
+#![allow(unsafe_code, reason = "C interfaces of CUPTI, NVTX and the system")]
 
-#[cfg(target_os = "linux")]
-mod collector;
-#[cfg(target_os = "linux")]
 #[macro_use]
 mod cupti;
-#[cfg(target_os = "linux")]
+
+mod collector;
 pub mod emit;
-#[cfg(target_os = "linux")]
 pub mod entry;
-#[cfg(target_os = "linux")]
 mod nvtx;
-#[cfg(target_os = "linux")]
 pub mod sampler;
