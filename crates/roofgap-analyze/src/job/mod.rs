@@ -41,8 +41,8 @@ pub fn join_ranks(analysis: &mut Analysis, shown_rank: u32, records: Vec<RankRec
     let waits = Waits::of(&records, &matched.sets, &clocks);
     let stragglers = stragglers(&records, &waits);
     let (experts, experts_reason) = balance(&records, &matched.sets, &clocks);
-    let transfers = transfers::find(&records, &clocks);
-    reasons.extend(transfers.unmatched);
+    let (transfers, unmatched) = transfers::find(&records, &clocks);
+    reasons.extend(unmatched);
     let utilisation = utilisation_of_job(&records, world_size);
     let utilisation = utilisation.map_err(|why| reasons.push(why)).unwrap_or_default();
     let shown = records.iter().position(|record| record.rank() == shown_rank);
@@ -70,7 +70,7 @@ pub fn join_ranks(analysis: &mut Analysis, shown_rank: u32, records: Vec<RankRec
         collectives: waits.rows,
         stragglers,
         experts,
-        transfers: transfers.rows,
+        transfers,
         utilisation,
         other_processes: Vec::new(),
     });
