@@ -7,15 +7,14 @@ use arrow::array::{Array as _, RecordBatch};
 use arrow::util::display::array_value_to_string;
 use parquet::file::metadata::ParquetMetaData;
 
+use crate::LakeError;
 use crate::compact;
-use crate::error::LakeError;
 use crate::layout::key_mark;
 use crate::listing::{Folder, Listing};
 use crate::store::Store;
 use crate::tables::batch::SCHEMA_ENTRY;
-use crate::tables::record::{Record as _, Table};
 use crate::tables::rows::{ErrorRow, RunRow};
-use crate::tables::{SCHEMA, TABLES};
+use crate::tables::{Record as _, SCHEMA, TABLES, Table};
 
 /// A problem of a lake.
 #[derive(Debug, Clone, PartialEq, Eq)]

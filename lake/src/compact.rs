@@ -13,13 +13,12 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::errors::ParquetError;
 use roofgap_base::file::sha256;
 
-use crate::error::LakeError;
+use crate::LakeError;
 use crate::layout::merged_file;
 use crate::listing::{Folder, Listing};
 use crate::store::Store;
-use crate::tables::record::{Record as _, Table};
 use crate::tables::rows::{ErrorRow, EventRow, RunRow};
-use crate::tables::{TABLES, batch};
+use crate::tables::{Record as _, TABLES, Table, batch};
 
 /// The result of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

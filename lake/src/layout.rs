@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::LakeError;
-use crate::tables::record::Table;
+use crate::LakeError;
+use crate::tables::Table;
 
 /// File that marks a lake.
 pub const MARKER: &str = "roofgap.lake.json";

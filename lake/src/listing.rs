@@ -7,13 +7,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use parquet::file::metadata::ParquetMetaData;
 
-use crate::error::LakeError;
+use crate::LakeError;
 use crate::layout::{FileName, TableFile};
 use crate::store::Store;
-use crate::tables::TABLES;
 use crate::tables::batch::KEYS_ENTRY;
-use crate::tables::record::{Record as _, Table};
 use crate::tables::rows::{ErrorRow, RunRow};
+use crate::tables::{Record as _, TABLES, Table};
 
 /// A merged file and its runs.
 #[derive(Debug, Clone)]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use maud::{Markup, html};
 use roofgap_report::page::{STYLE, Shell, shell};
 
-use crate::error::LakeError;
+use crate::LakeError;
 use crate::query::answer::NONE;
 use crate::query::saved::{Query, fill};
 use crate::query::{Answer, Engine};

@@ -11,7 +11,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 use roofgap_base::file::write_atomic;
 
-use crate::error::LakeError;
+use crate::LakeError;
 use crate::layout::MARKER;
 use crate::tables::SCHEMA;
 
@@ -271,8 +271,8 @@ fn walk(root: &Path, below: &str, found: &mut Vec<Entry>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tables::Record as _;
     use crate::tables::batch;
-    use crate::tables::record::Record as _;
     use crate::tables::rows::ErrorRow;
 
     /// Makes a file with rows and keys, and reads its footer from the end. Returns its size and the sizes that were read.

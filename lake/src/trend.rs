@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::{Args, ValueEnum};
 
-use crate::error::LakeError;
+use crate::LakeError;
 use crate::query::saved::{Query, fill};
 use crate::query::{Answer, Engine};
 

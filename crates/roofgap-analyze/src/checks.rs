@@ -46,7 +46,7 @@ pub fn violations(analysis: &Analysis) -> Vec<String> {
     }
     checks.of_counters(analysis);
     for finding in &analysis.findings {
-        let stage = analysis.stages.iter().find(|stage| finding.stage.as_ref() == Some(&stage.name));
+        let stage = finding.stage.as_deref().and_then(|name| analysis.stage(name));
         // Findings are about the warm part of a stage, but for its slow steps.
         let part = if finding.id == "step-tail" { stage } else { stage.map(Stage::warm) };
         checks.of_finding(finding, part, &analysis.totals);

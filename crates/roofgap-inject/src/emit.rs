@@ -4,11 +4,13 @@
 //! the functions that the tool puts there. That happens at the first range. Without a tool, a range costs one atomic load.
 //! Strings are registered, because nsys gates on registered strings only.
 
+use crate::collector::lock;
+use crate::nvtx::{Attributes, MESSAGE_ASCII, MESSAGE_REGISTERED, MODULE_CORE, MODULE_CORE2, NVTX_VERSION};
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 /// Opens a range on this thread, in the default domain when `domain` is `None`.
 pub fn push(domain: Option<&'static str>, name: &'static str) {
@@ -27,17 +29,17 @@ pub fn pop(domain: Option<&'static str>) {
     }
     match domain {
         None => {
-            if let Some(slot) = slot(Module::Core, RANGE_POP) {
-                // SAFETY: the tool filled this slot with a function of NVTX's type for it.
-                let call: extern "C" fn() -> c_int = unsafe { std::mem::transmute(slot) };
+            // SAFETY: NVTX's type for the slot.
+            if let Some(call) = unsafe { function::<extern "C" fn() -> c_int>(MODULE_CORE, RANGE_POP) } {
                 call();
             }
         }
         Some(domain) => {
             let handle = with_names(|names| names.domain(domain));
-            if let (Some(slot), false) = (slot(Module::Core2, DOMAIN_RANGE_POP), handle.is_null()) {
-                // SAFETY: as above.
-                let call: extern "C" fn(*mut c_void) -> c_int = unsafe { std::mem::transmute(slot) };
+            type Pop = extern "C" fn(*mut c_void) -> c_int;
+            // SAFETY: as above.
+            let call = unsafe { function::<Pop>(MODULE_CORE2, DOMAIN_RANGE_POP) };
+            if let Some(call) = call.filter(|_| !handle.is_null()) {
                 call(handle);
             }
         }
@@ -57,17 +59,6 @@ const DOMAIN_RANGE_PUSH_EX: usize = 4;
 const DOMAIN_RANGE_POP: usize = 5;
 const DOMAIN_REGISTER_STRING_A: usize = 10;
 const DOMAIN_CREATE_A: usize = 12;
-
-const NVTX_VERSION: u16 = 3;
-const MESSAGE_REGISTERED: i32 = 3;
-const MESSAGE_ASCII: i32 = 1;
-
-/// NVTX tables by number.
-#[derive(Clone, Copy)]
-enum Module {
-    Core = 1,
-    Core2 = 5,
-}
 
 /// Length of each table, with its unused first entry: none, core, CUDA, OpenCL, CUDA runtime, core 2, sync.
 const SIZES: [usize; 7] = [0, 16, 9, 15, 7, 16, 7];
@@ -101,9 +92,14 @@ fn tables() -> &'static Tables {
     })
 }
 
-fn slot(module: Module, place: usize) -> Option<*mut c_void> {
+/// Returns the function in a slot of a table, if a tool has filled it.
+///
+/// # Safety
+/// `F` must be NVTX's type for the slot.
+unsafe fn function<F>(module: u32, place: usize) -> Option<F> {
     let found = SLOT_VALUES.get(module as usize)?.get(place)?.load(Ordering::Acquire);
-    (!found.is_null()).then_some(found)
+    // SAFETY: a function pointer is as wide as an object pointer.
+    (!found.is_null()).then(|| unsafe { std::mem::transmute_copy(&found) })
 }
 
 #[repr(C)]
@@ -182,21 +178,6 @@ fn attach() -> bool {
     }
 }
 
-/// `nvtxEventAttributes_t`.
-#[repr(C)]
-struct Attributes {
-    version: u16,
-    size: u16,
-    category: u32,
-    color_type: i32,
-    color: u32,
-    payload_type: i32,
-    reserved: i32,
-    payload: u64,
-    message_type: i32,
-    message: *const c_void,
-}
-
 /// Handles of domains and strings, valid for the life of the process.
 #[derive(Default)]
 struct Names {
@@ -224,11 +205,10 @@ impl Names {
             return handle.0;
         }
         let text = self.text(domain);
-        let handle = slot(Module::Core2, DOMAIN_CREATE_A).map_or(ptr::null_mut(), |slot| {
-            // SAFETY: the tool filled this slot with a function of NVTX's type for it.
-            let call: extern "C" fn(*const c_char) -> *mut c_void = unsafe { std::mem::transmute(slot) };
-            call(text.as_ptr())
-        });
+        type Create = extern "C" fn(*const c_char) -> *mut c_void;
+        // SAFETY: NVTX's type for the slot.
+        let create = unsafe { function::<Create>(MODULE_CORE2, DOMAIN_CREATE_A) };
+        let handle = create.map_or(ptr::null_mut(), |create| create(text.as_ptr()));
         self.domains.insert(domain, Handle(handle));
         handle
     }
@@ -239,12 +219,10 @@ impl Names {
         }
         let in_domain = self.domain(domain);
         let c_text = self.text(text);
-        let handle = slot(Module::Core2, DOMAIN_REGISTER_STRING_A).map_or(ptr::null_mut(), |slot| {
-            // SAFETY: as above.
-            let call: extern "C" fn(*mut c_void, *const c_char) -> *mut c_void =
-                unsafe { std::mem::transmute(slot) };
-            call(in_domain, c_text.as_ptr())
-        });
+        type Register = extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+        // SAFETY: as above.
+        let register = unsafe { function::<Register>(MODULE_CORE2, DOMAIN_REGISTER_STRING_A) };
+        let handle = register.map_or(ptr::null_mut(), |register| register(in_domain, c_text.as_ptr()));
         self.strings.insert((domain, text), Handle(handle));
         handle
     }
@@ -253,47 +231,34 @@ impl Names {
 fn with_names<T>(run: impl FnOnce(&mut Names) -> T) -> T {
     static NAMES: OnceLock<Mutex<Names>> = OnceLock::new();
     let names = NAMES.get_or_init(Mutex::default);
-    run(&mut names.lock().unwrap_or_else(PoisonError::into_inner))
+    run(&mut lock(names))
 }
 
 fn push_default(name: &'static str) {
     let text = with_names(|names| names.text(name));
-    if let Some(slot) = slot(Module::Core, RANGE_PUSH_A) {
-        // SAFETY: the tool filled this slot with a function of NVTX's type for it.
-        let call: extern "C" fn(*const c_char) -> c_int = unsafe { std::mem::transmute(slot) };
-        call(text.as_ptr());
+    type Push = extern "C" fn(*const c_char) -> c_int;
+    // SAFETY: NVTX's type for the slot.
+    if let Some(push) = unsafe { function::<Push>(MODULE_CORE, RANGE_PUSH_A) } {
+        push(text.as_ptr());
     }
 }
 
 fn push_in(domain: &'static str, name: &'static str) {
     let (handle, string, text) =
         with_names(|names| (names.domain(domain), names.string(domain, name), names.text(name)));
-    let Some(slot) = slot(Module::Core2, DOMAIN_RANGE_PUSH_EX) else {
+    type Push = extern "C" fn(*mut c_void, *const Attributes) -> c_int;
+    // SAFETY: as above.
+    let push = unsafe { function::<Push>(MODULE_CORE2, DOMAIN_RANGE_PUSH_EX) };
+    let Some(push) = push.filter(|_| !handle.is_null()) else {
         return;
     };
-    if handle.is_null() {
-        return;
-    }
-    let (message_type, message) = if string.is_null() {
-        (MESSAGE_ASCII, text.as_ptr().cast())
+    let (message_kind, message) = if string.is_null() {
+        (MESSAGE_ASCII, text.as_ptr())
     } else {
-        (MESSAGE_REGISTERED, string.cast_const())
+        (MESSAGE_REGISTERED, string.cast_const().cast())
     };
-    let attributes = Attributes {
-        version: NVTX_VERSION,
-        size: size_of::<Attributes>() as u16,
-        category: 0,
-        color_type: 0,
-        color: 0,
-        payload_type: 0,
-        reserved: 0,
-        payload: 0,
-        message_type,
-        message,
-    };
-    // SAFETY: as above; the attributes outlive the call, the strings the process.
-    let call: extern "C" fn(*mut c_void, *const Attributes) -> c_int = unsafe { std::mem::transmute(slot) };
-    call(handle, &attributes);
+    // The attributes outlive the call, the strings the process.
+    push(handle, &Attributes::of_message(message_kind, message));
 }
 
 #[cfg(test)]

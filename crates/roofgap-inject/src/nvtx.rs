@@ -188,6 +188,9 @@ impl Default for Answer {
     }
 }
 
+/// Version of NVTX whose structures these are.
+pub const NVTX_VERSION: u16 = 3;
+
 /// `nvtxRangePush` and `Pop` answer this where nobody counts levels, which is also what they answer without a tool.
 pub const NOT_TRACKED: c_int = -2;
 
@@ -216,7 +219,7 @@ pub struct Callbacks {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Attributes {
-    _version: u16,
+    version: u16,
     pub size: u16,
     pub category: u32,
     _color_kind: i32,
@@ -227,6 +230,15 @@ pub struct Attributes {
     pub message_kind: i32,
     _pad: i32,
     pub message: *const c_char,
+}
+
+impl Attributes {
+    /// Attributes with a message alone.
+    pub fn of_message(message_kind: i32, message: *const c_char) -> Self {
+        // SAFETY: every field may be zero.
+        let none: Self = unsafe { std::mem::zeroed() };
+        Self { version: NVTX_VERSION, size: size_of::<Self>() as u16, message_kind, message, ..none }
+    }
 }
 
 const _: () = {

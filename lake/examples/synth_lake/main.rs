@@ -10,7 +10,7 @@ mod write;
 
 use clap::Parser;
 use planted::Extent;
-use roofgap_lake::error::LakeError;
+use roofgap_lake::LakeError;
 use roofgap_lake::store::Store;
 
 #[derive(Debug, Parser)]

@@ -6,7 +6,7 @@ use crate::planted::{
     BATCH, Extent, GPUS, LARGER_BATCH, MODELS, NEW_DRIVER, OLD_DRIVER, PROJECTS, SLOW_KERNEL, SLOW_RANK,
     decode_mbu_pct, prefill_mfu_pct,
 };
-use roofgap_lake::tables::record::Micros;
+use roofgap_lake::tables::Micros;
 use roofgap_lake::tables::rows::{
     CommunicationRow, CounterRow, ErrorRow, FindingRow, KernelRow, RankRow, RequestRow, RunRow, StageRow,
     StepRow,
@@ -179,6 +179,8 @@ pub fn make(extent: &Extent, place: Place) -> Made {
         mfu_pct: Some(prefill_mfu_pct(model_at, gpu_at)),
         mbu_pct: Some(decode_mbu_pct(model_at, gpu_at)),
         overhead_pct: Some(2.0 + (noise.next() % 100) as f64 / 100.0),
+        incident: None,
+        incident_cause: None,
         exit_status: Some(0),
         labels: place.index.is_multiple_of(5).then(|| "experiment=baseline".into()),
         unreadable_files: 0,

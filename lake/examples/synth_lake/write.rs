@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::make::{Made, Place, make};
 use crate::planted::{Extent, PROJECTS};
+use roofgap_lake::LakeError;
 use roofgap_lake::compact::hash;
-use roofgap_lake::error::LakeError;
 use roofgap_lake::layout::{Partition, key_mark, merged_file, run_file};
 use roofgap_lake::store::Store;
-use roofgap_lake::tables::record::{Cell, Record};
 use roofgap_lake::tables::rows::{ErrorRow, RunRow};
+use roofgap_lake::tables::{Cell, Record};
 use roofgap_lake::tables::{TABLES, batch};
 
 /// Rows of a partition by table.

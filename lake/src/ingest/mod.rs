@@ -1,14 +1,8 @@
 //! Adds runs and captures to a lake, each atomically and at most once.
 //!
-//! - `find`: inputs in folders;
 //! - `key`: the key of an input;
-//! - `facts`: origin of a run: date, host, commit, driver;
-//! - `rows`: the rows of a run;
-//! - `kernels`: kernels by stage, name and launch shape, and single events.
+//! - `rows`: the rows of a run.
 
-mod facts;
-mod find;
-mod kernels;
 mod key;
 mod rows;
 
@@ -16,20 +10,23 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use clap::Args;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use roofgap_collect::child::Cancel;
 use roofgap_collect::tool::Search;
-use roofgap_runs::open::{Exporter, Overrides, open_inputs};
+use roofgap_runs::open::{Exporter, Opened, Overrides, is_run, open_inputs};
+use roofgap_runs::run_dir::environment::Environment;
+use roofgap_runs::run_dir::{Layout, SessionRecord};
+use roofgap_trace::{Sniffed, SourceFormat};
 
-use crate::error::LakeError;
-use crate::layout::{self, Partition, Place, key_mark, key_place, run_file};
+use crate::LakeError;
+use crate::layout::{self, Partition, Place, key_mark, key_place, partition_value, run_file};
 use crate::store::Store;
-use crate::tables::record::Record as _;
 use crate::tables::rows::{ErrorRow, RunRow};
-use crate::tables::{TABLES, batch};
-use facts::{Facts, partition};
-use find::inputs;
+use crate::tables::{Micros, Record as _, TABLES, batch};
 use key::{key, key_of_path};
 use rows::{Given, Rows, rows};
 
@@ -101,9 +98,9 @@ pub enum Outcome {
 /// Adds inputs to a lake. `each` is called after each of them, in the order in which they end.
 pub fn add(store: &Store, props: &AddProps, each: &(dyn Fn(&Added) + Sync)) -> Result<Vec<Added>, LakeError> {
     let labels = labels(&props.label)?;
-    layout::partition_value("--project", &props.project)?;
+    partition_value("--project", &props.project)?;
     if let Some(host) = &props.host {
-        layout::partition_value("--host", host)?;
+        partition_value("--host", host)?;
     }
     if let Some(date) = &props.date {
         layout::date("--date", date)?;
@@ -163,13 +160,15 @@ fn add_one(
     turns: &Turns,
 ) -> Result<Added, LakeError> {
     let added = |key: &str, outcome| Added { source: input.to_owned(), key: key.to_owned(), outcome };
+    let unreadable = |key: &str, why: String| {
+        record_error(store, input, props, key, &why)?;
+        Ok(added(key, Outcome::Unreadable(why)))
+    };
     let key = match key(input, &props.project, labels) {
         Ok(key) => key,
         Err(error) => {
-            let key = key_of_path(input, &props.project);
             let why = format!("cannot read {}: {error}", input.display());
-            record_error(store, input, props, &key, &why)?;
-            return Ok(added(&key, Outcome::Unreadable(why)));
+            return unreadable(&key_of_path(input, &props.project), why);
         }
     };
     let turn = turns.of(&key);
@@ -180,11 +179,7 @@ fn add_one(
     let exporter = Exporter::new(Search::from_env(props.nsys.clone()), Cancel::new());
     let opened = match open_inputs(&[input.to_owned()], &Overrides::default(), &exporter) {
         Ok(opened) => opened,
-        Err(error) => {
-            let why = error.to_string();
-            record_error(store, input, props, &key, &why)?;
-            return Ok(added(&key, Outcome::Unreadable(why)));
-        }
+        Err(error) => return unreadable(&key, error.to_string()),
     };
     let facts = Facts::of(input);
     let (partition, date_from) = partition(input, &facts, Some(&opened), props);
@@ -245,4 +240,171 @@ fn record_error(
         roofgap_version: env!("CARGO_PKG_VERSION").into(),
     });
     write(store, &partition, key, rows)
+}
+
+/// Lists the inputs below the paths, without duplicates, in order. A path that is no folder is an input as it is. In folders, run
+/// directories and timelines are inputs. With `join`, a folder that was named is one input, whose captures are ranks of one job.
+fn inputs(paths: &[PathBuf], join: bool) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for path in paths {
+        if path.is_dir() && !is_run(path) && !join {
+            search(path, &mut found);
+        } else {
+            found.push(path.clone());
+        }
+    }
+    let mut seen = std::collections::HashSet::new();
+    found.retain(|path| seen.insert(path.clone()));
+    found
+}
+
+fn search(folder: &Path, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        // Reading it as an input reports the error.
+        found.push(folder.to_owned());
+        return;
+    };
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.sort();
+    for path in &paths {
+        // A link to a folder may lead back up.
+        let is_folder = path.is_dir() && !path.is_symlink();
+        if path.is_dir() && is_run(path) {
+            found.push(path.clone());
+        } else if is_folder {
+            search(path, found);
+        } else if is_input(path) {
+            found.push(path.clone());
+        }
+    }
+}
+
+/// Tells whether a file is a timeline, or should be one by its name. The export of a report may be beside it.
+fn is_input(path: &Path) -> bool {
+    let hidden = path.file_name().unwrap_or_default().to_string_lossy().starts_with('.');
+    let is_export = |export: PathBuf| export != path && export.is_file();
+    let is_exported = || ["sqlite", "sqlite.gz"].iter().any(|end| is_export(path.with_extension(end)));
+    match Sniffed::in_folder(path).filter(|_| !hidden) {
+        Some(Ok(file)) if file.format == SourceFormat::NsysReport => !is_exported(),
+        Some(Ok(file)) => file.format.is_timeline(),
+        // One that cannot be read is an error, not another kind of file.
+        Some(Err(_)) => true,
+        None => false,
+    }
+}
+
+/// Facts about a run beside its analysis.
+#[derive(Debug, Default)]
+struct Facts {
+    kind: &'static str,
+    run_id: Option<String>,
+    started_at: Option<Micros>,
+    commit: Option<String>,
+    dirty: Option<bool>,
+    driver: Option<String>,
+    /// GPUs of the machine.
+    gpus: Vec<String>,
+    cuda: Option<String>,
+    workload: Option<String>,
+    exit_status: Option<u8>,
+}
+
+impl Facts {
+    /// Reads the facts of a run directory; a capture has none.
+    fn of(input: &Path) -> Self {
+        if !is_run(input) {
+            return Self { kind: "capture", ..Self::default() };
+        }
+        let environment = Environment::read(&Layout::of(input));
+        let record = SessionRecord::read(input).ok();
+        let record = record.as_ref();
+        Self {
+            kind: "run",
+            run_id: record.map(|record| record.run_id.clone()),
+            started_at: record.and_then(|record| moment(&record.started)),
+            driver: environment.driver(),
+            gpus: environment.gpu_names(),
+            cuda: environment.package("nvidia-cuda-runtime"),
+            workload: record.map(|record| record.workload.clone()),
+            exit_status: record.and_then(|record| record.exit_status),
+            dirty: environment.workload_revision.as_ref().map(|revision| revision.modified),
+            commit: environment.workload_revision.map(|revision| revision.commit),
+        }
+    }
+}
+
+/// Returns the partition of an input and the origin of its date. `opened` is `None` for one that cannot be read.
+fn partition(
+    input: &Path,
+    facts: &Facts,
+    opened: Option<&Opened>,
+    stated: &AddProps,
+) -> (Partition, &'static str) {
+    let started = facts.started_at.and_then(|at| Timestamp::from_microsecond(at.0).ok());
+    let (date, from) = match (&stated.date, started) {
+        (Some(date), _) => (date.clone(), "flag"),
+        (None, Some(started)) => (day(started), "run"),
+        (None, None) => (day(modified(input)), "file"),
+    };
+    let host = stated.host.clone().or_else(|| host(opened?));
+    let partition = Partition {
+        date,
+        project: stated.project.clone(),
+        host: host.unwrap_or_else(|| "unknown".to_owned()),
+    };
+    (partition, from)
+}
+
+/// Returns the host of a capture, as part of a path; `None` where it tells none or several.
+fn host(opened: &Opened) -> Option<String> {
+    let ranks = &opened.analysis.ranks;
+    let mut hosts: Vec<&str> = ranks.iter().filter_map(|rank| rank.host.as_deref()).collect();
+    hosts.extend(opened.trace.host.as_deref());
+    hosts.sort_unstable();
+    hosts.dedup();
+    let [host] = hosts.as_slice() else {
+        return None;
+    };
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let clean: String = host.chars().map(|c| if allowed(c) { c } else { '-' }).collect();
+    partition_value("host", &clean).ok()
+}
+
+fn moment(text: &str) -> Option<Micros> {
+    let at: Timestamp = text.parse().ok()?;
+    Some(Micros(at.as_microsecond()))
+}
+
+fn modified(path: &Path) -> Timestamp {
+    let modified = std::fs::metadata(path).and_then(|facts| facts.modified());
+    let at = modified.unwrap_or(SystemTime::UNIX_EPOCH);
+    Timestamp::try_from(at).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+fn day(at: Timestamp) -> String {
+    at.to_zoned(TimeZone::UTC).date().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_with_its_export_is_one_input() {
+        let folder = tempfile::tempdir().unwrap();
+        let report = b"NVIDIA Tegra Profiler Report 2025.1";
+        let files: [(&str, &[u8]); 5] = [
+            ("a.nsys-rep", report),
+            ("a.sqlite", b""),
+            ("b.nsys-rep", report),
+            ("b.sqlite.gz", b""),
+            ("c.nsys-rep", report),
+        ];
+        for (name, bytes) in files {
+            std::fs::write(folder.path().join(name), bytes).unwrap();
+        }
+        let found = inputs(&[folder.path().to_owned()], false);
+        let names: Vec<_> = found.iter().filter_map(|path| path.file_name()?.to_str()).collect();
+        assert_eq!(names, ["a.sqlite", "b.sqlite.gz", "c.nsys-rep"]);
+    }
 }

@@ -1,17 +1,18 @@
 //! The rows of a run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use roofgap_analyze::{Analysis, Idle, Percentiles, Stage, StageLimit, verdict};
+use roofgap_analyze::{Analysis, Idle, ShortNames, Stage, StageLimit, family, verdict};
 use roofgap_runs::open::Opened;
+use roofgap_trace::OpKind;
 
-use super::facts::Facts;
-use super::kernels::{events, kernels, shape};
-use crate::tables::record::{Cell, Record};
+use super::Facts;
 use crate::tables::rows::{
-    CommunicationRow, CounterRow, FindingRow, RankRow, RequestRow, RunRow, StageRow, StepRow,
+    CommunicationRow, CounterRow, EventRow, FindingRow, KernelRow, RankRow, RequestRow, RunRow, StageRow,
+    StepRow,
 };
+use crate::tables::{Cell, Record};
 
 type Text = Arc<str>;
 
@@ -273,7 +274,6 @@ fn rank(key: &Text, rank: &roofgap_analyze::RankInfo) -> RankRow {
 }
 
 fn requests(key: &Text, stats: &roofgap_analyze::RequestStats) -> RequestRow {
-    let of = |times: Option<Percentiles>, value: fn(Percentiles) -> i64| times.map(value);
     RequestRow {
         run_key: Arc::clone(key),
         sent: count_of(stats.sent),
@@ -282,21 +282,125 @@ fn requests(key: &Text, stats: &roofgap_analyze::RequestStats) -> RequestRow {
         prompt_tokens: int(stats.prompt_tokens),
         output_tokens: int(stats.output_tokens),
         window_ns: stats.window_ns,
-        ttft_mean_ns: of(stats.ttft_ns, |times| times.mean),
-        ttft_p50_ns: of(stats.ttft_ns, |times| times.p50),
-        ttft_p90_ns: of(stats.ttft_ns, |times| times.p90),
-        ttft_p99_ns: of(stats.ttft_ns, |times| times.p99),
-        itl_mean_ns: of(stats.itl_ns, |times| times.mean),
-        itl_p50_ns: of(stats.itl_ns, |times| times.p50),
-        itl_p90_ns: of(stats.itl_ns, |times| times.p90),
-        itl_p99_ns: of(stats.itl_ns, |times| times.p99),
-        e2e_mean_ns: of(stats.e2e_ns, |times| times.mean),
-        e2e_p50_ns: of(stats.e2e_ns, |times| times.p50),
-        e2e_p90_ns: of(stats.e2e_ns, |times| times.p90),
-        e2e_p99_ns: of(stats.e2e_ns, |times| times.p99),
+        ttft_mean_ns: stats.ttft_ns.map(|times| times.mean),
+        ttft_p50_ns: stats.ttft_ns.map(|times| times.p50),
+        ttft_p90_ns: stats.ttft_ns.map(|times| times.p90),
+        ttft_p99_ns: stats.ttft_ns.map(|times| times.p99),
+        itl_mean_ns: stats.itl_ns.map(|times| times.mean),
+        itl_p50_ns: stats.itl_ns.map(|times| times.p50),
+        itl_p90_ns: stats.itl_ns.map(|times| times.p90),
+        itl_p99_ns: stats.itl_ns.map(|times| times.p99),
+        e2e_mean_ns: stats.e2e_ns.map(|times| times.mean),
+        e2e_p50_ns: stats.e2e_ns.map(|times| times.p50),
+        e2e_p90_ns: stats.e2e_ns.map(|times| times.p90),
+        e2e_p99_ns: stats.e2e_ns.map(|times| times.p99),
         tokens_per_s: stats.tokens_per_s,
         requests_per_s: stats.requests_per_s,
     }
+}
+
+/// Returns the kernels of a run. Where no launches were recorded, they come from the totals of the analysis.
+fn kernels(key: &Text, opened: &Opened) -> Vec<KernelRow> {
+    let (ops, analysis) = (&opened.trace.ops, &opened.analysis);
+    let short = ShortNames::of(analysis);
+    let mut sums: HashMap<_, KernelRow> = HashMap::new();
+    for row in (0..ops.len()).filter(|row| ops.kind.get(*row) == Some(&OpKind::Kernel)) {
+        let (Some(&name), Some(&device)) = (ops.name.get(row), ops.device.get(row)) else {
+            continue;
+        };
+        let launch = ops.shape_of(row);
+        let stage = opened.stages.stage_of_op(row);
+        let sum = sums.entry((stage, name, launch.grid, launch.block, device)).or_insert_with(|| {
+            let name = opened.trace.names.get(name);
+            KernelRow {
+                run_key: Arc::clone(key),
+                stage: stage.map(|stage| opened.stages.name(stage).into()),
+                name: name.into(),
+                short_name: short.get(name).into(),
+                family: family(name).as_str().into(),
+                grid: shape(launch.grid),
+                block: shape(launch.block),
+                device: opened.trace.devices.get(device.index()).map(|device| device.number.into()),
+                ..KernelRow::default()
+            }
+        });
+        let ns = ops.duration(row);
+        sum.calls += 1;
+        sum.total_ns = sum.total_ns.saturating_add(ns);
+        sum.min_ns = Some(sum.min_ns.map_or(ns, |least| least.min(ns)));
+        sum.max_ns = sum.max_ns.max(Some(ns));
+    }
+    let mut rows: Vec<KernelRow> = sums.into_values().collect();
+    sort(&mut rows);
+    if rows.is_empty() {
+        let total = |kernel: &roofgap_analyze::Kernel| KernelRow {
+            run_key: Arc::clone(key),
+            name: kernel.name.as_str().into(),
+            short_name: kernel.short_name.as_str().into(),
+            family: kernel.family.as_str().into(),
+            device: kernel.device.map(i64::from),
+            calls: count_of(kernel.calls),
+            total_ns: kernel.total_ns,
+            min_ns: kernel.min_ns,
+            max_ns: kernel.max_ns,
+            ..KernelRow::default()
+        };
+        rows = analysis.kernels.iter().map(total).collect();
+    }
+    let all_ns = analysis.totals.kernel_ns;
+    for row in rows.iter_mut().filter(|_| all_ns > 0) {
+        row.share_pct = Some(row.total_ns as f64 / all_ns as f64 * 100.0);
+    }
+    rows
+}
+
+/// Sorts kernels. A map has no order, and the same input has to give the same file, also where GPUs of two hosts have one number.
+fn sort(rows: &mut [KernelRow]) {
+    rows.sort_by(|a, b| {
+        let place = |row: &KernelRow| {
+            (
+                row.name.clone(),
+                row.stage.clone(),
+                row.grid.clone(),
+                row.block.clone(),
+                row.device,
+                [Some(row.calls), Some(row.total_ns), row.min_ns, row.max_ns],
+            )
+        };
+        place(a).cmp(&place(b))
+    });
+}
+
+/// Returns every GPU operation of a run.
+fn events(key: &Text, opened: &Opened) -> Vec<EventRow> {
+    let ops = &opened.trace.ops;
+    let stages: Vec<Text> = opened.analysis.stages.iter().map(|stage| stage.name.as_str().into()).collect();
+    let mut names: HashMap<_, Text> = HashMap::new();
+    let event = |row: usize| {
+        let id = *ops.name.get(row)?;
+        let name = names.entry(id).or_insert_with(|| opened.trace.names.get(id).into());
+        let launch = ops.shape_of(row);
+        let device = opened.trace.devices.get(ops.device.get(row)?.index());
+        Some(EventRow {
+            run_key: Arc::clone(key),
+            kind: ops.kind.get(row)?.as_str().into(),
+            name: Arc::clone(name),
+            stage: opened.stages.stage_of_op(row).and_then(|stage| stages.get(stage).cloned()),
+            device: device.map(|device| device.number.into()),
+            stream: ops.stream.get(row).copied().unwrap_or_default().into(),
+            start_ns: *ops.start.get(row)?,
+            end_ns: *ops.end.get(row)?,
+            grid: shape(launch.grid),
+            block: shape(launch.block),
+        })
+    };
+    (0..ops.len()).filter_map(event).collect()
+}
+
+/// Formats a launch shape; `None` for an operation without one.
+fn shape(sizes: [u32; 3]) -> Option<Text> {
+    let [x, y, z] = sizes;
+    (x > 0).then(|| format!("{x}x{y}x{z}").into())
 }
 
 fn maybe(text: Option<&str>) -> Option<Text> {
@@ -334,5 +438,24 @@ mod tests {
             stage(&"k".into(), &row).devices_per_instance
         };
         assert_eq!((devices(4), devices(0)), (Some(4.0), None));
+    }
+
+    #[test]
+    fn gpus_with_one_number_have_one_order() {
+        let row = |calls, total_ns, max_ns| KernelRow {
+            name: "gemm".into(),
+            device: Some(0),
+            calls,
+            total_ns,
+            max_ns: Some(max_ns),
+            ..KernelRow::default()
+        };
+        let sorted = vec![row(1, 9, 9), row(2, 5, 3), row(2, 5, 4), row(2, 6, 3)];
+        for shift in 0..sorted.len() {
+            let mut rows = sorted.clone();
+            rows.rotate_left(shift);
+            sort(&mut rows);
+            assert_eq!(rows, sorted, "{shift}");
+        }
     }
 }

@@ -13,7 +13,7 @@ use parquet::file::properties::WriterProperties;
 use roofgap_base::text::cut;
 
 use super::Answer;
-use crate::error::LakeError;
+use crate::LakeError;
 
 /// Text of a missing value.
 pub const NONE: &str = "-";

@@ -1,34 +1,40 @@
 //! Questions about a lake: the query engine over its tables.
 //!
-//! - `visible`: hides the files that do not count from the engine;
 //! - [`saved`]: saved queries and their parameters;
 //! - [`answer`]: rows in the formats of the command.
 
 pub mod answer;
 pub mod saved;
 
-mod visible;
-
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::csv::ReaderBuilder;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use bytes::Bytes;
 use datafusion::datasource::MemTable;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
 use datafusion::error::DataFusionError;
 use datafusion::execution::context::SQLOptions;
 use datafusion::prelude::{SessionConfig, SessionContext};
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
+use object_store::path::Path as StorePath;
+use object_store::{
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result as StoreResult,
+};
 use url::Url;
 
-use crate::error::LakeError;
+use crate::LakeError;
 use crate::listing::Listing;
 use crate::store::Store;
-use crate::tables::record::Table;
-use crate::tables::{PARTITIONS, TABLES, batch};
-use visible::VisibleFiles;
+use crate::tables::{PARTITIONS, TABLES, Table, batch};
 
 /// Address of the lake inside of the engine.
 const ROOT: &str = "lake://lake";
@@ -125,4 +131,96 @@ fn price_table(path: Option<&Path>) -> Result<MemTable, LakeError> {
         batches = rows.collect::<Result<_, _>>()?;
     }
     Ok(MemTable::try_new(schema, vec![batches])?)
+}
+
+/// The files of a lake that count, by path, with their sizes. Queries only read.
+#[derive(Debug)]
+struct VisibleFiles {
+    inner: Arc<dyn ObjectStore>,
+    files: BTreeMap<String, u64>,
+}
+
+impl VisibleFiles {
+    /// Returns the files below a path.
+    fn below(&self, prefix: Option<&StorePath>) -> Vec<ObjectMeta> {
+        let prefix = prefix.map(|path| format!("{path}/")).filter(|path| path != "/");
+        let prefix = prefix.unwrap_or_default();
+        let files = self.files.range(prefix.clone()..);
+        files
+            .take_while(|(path, _)| path.starts_with(&prefix))
+            .map(|(path, bytes)| ObjectMeta {
+                location: StorePath::from(path.as_str()),
+                // A file of a lake never changes.
+                last_modified: Default::default(),
+                size: *bytes,
+                e_tag: None,
+                version: None,
+            })
+            .collect()
+    }
+}
+
+impl fmt::Display for VisibleFiles {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(out)
+    }
+}
+
+/// Refuses an operation that changes a lake.
+fn refused(operation: &str) -> object_store::Error {
+    let (operation, implementer) = (operation.to_owned(), "a query".to_owned());
+    object_store::Error::NotImplemented { operation, implementer }
+}
+
+#[async_trait::async_trait]
+impl ObjectStore for VisibleFiles {
+    async fn put_opts(&self, _: &StorePath, _: PutPayload, _: PutOptions) -> StoreResult<PutResult> {
+        Err(refused("put"))
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        _: &StorePath,
+        _: PutMultipartOptions,
+    ) -> StoreResult<Box<dyn MultipartUpload>> {
+        Err(refused("put"))
+    }
+
+    async fn get_opts(&self, location: &StorePath, options: GetOptions) -> StoreResult<GetResult> {
+        self.inner.get_opts(location, options).await
+    }
+
+    async fn get_ranges(&self, location: &StorePath, ranges: &[Range<u64>]) -> StoreResult<Vec<Bytes>> {
+        self.inner.get_ranges(location, ranges).await
+    }
+
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, StoreResult<StorePath>>,
+    ) -> BoxStream<'static, StoreResult<StorePath>> {
+        locations.map(|_| Err(refused("delete"))).boxed()
+    }
+
+    fn list(&self, prefix: Option<&StorePath>) -> BoxStream<'static, StoreResult<ObjectMeta>> {
+        stream::iter(self.below(prefix).into_iter().map(Ok)).boxed()
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&StorePath>) -> StoreResult<ListResult> {
+        let depth = prefix.map_or(0, |path| path.parts().count());
+        let mut folders = BTreeSet::new();
+        let mut objects = Vec::new();
+        for meta in self.below(prefix) {
+            let parts: Vec<_> = meta.location.parts().take(depth + 2).collect();
+            if parts.len() > depth + 1 {
+                folders.insert(parts.into_iter().take(depth + 1).collect::<StorePath>());
+            } else {
+                objects.push(meta);
+            }
+        }
+        Ok(ListResult { common_prefixes: folders.into_iter().collect(), objects })
+    }
+
+    async fn copy_opts(&self, _: &StorePath, _: &StorePath, _: CopyOptions) -> StoreResult<()> {
+        Err(refused("copy"))
+    }
 }

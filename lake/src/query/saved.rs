@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::LakeError;
+use crate::LakeError;
 use crate::layout::date;
 
 /// Name and text of every saved query.
@@ -38,14 +38,6 @@ impl Query {
     pub fn title(&self) -> &'static str {
         let first = self.text.lines().next().unwrap_or_default();
         first.trim_start_matches('-').trim().trim_end_matches('.')
-    }
-
-    /// Returns the head: the comments before the query.
-    pub fn head(&self) -> String {
-        let comments = self.text.lines().take_while(|line| line.starts_with("--"));
-        let lines: Vec<&str> =
-            comments.map(|line| line.trim_start_matches("--").strip_prefix(' ').unwrap_or("")).collect();
-        lines.join("\n")
     }
 }
 

@@ -16,9 +16,8 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 
-use super::SCHEMA;
-use super::record::{Cell, Column, Kind, Table};
-use crate::error::LakeError;
+use super::{Cell, Column, Kind, SCHEMA, Table};
+use crate::LakeError;
 
 /// Footer entry with the schema of a file.
 pub const SCHEMA_ENTRY: &str = "roofgap.schema";

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::record::{Cell, Column, Micros, Record, Table, Value, records};
+use super::{Cell, Column, Micros, Record, Table, Value, records};
 
 type Text = Arc<str>;
 

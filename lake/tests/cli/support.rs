@@ -4,7 +4,7 @@ use roofgap_lake::query::Engine;
 use roofgap_lake::query::saved::{Query, fill};
 use roofgap_lake::store::Store;
 use roofgap_lake::tables::TABLES;
-use roofgap_lake::tables::record::Table;
+use roofgap_lake::tables::Table;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

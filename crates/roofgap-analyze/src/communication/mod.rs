@@ -267,7 +267,7 @@ pub fn table(trace: &Trace, index: &StageIndex, limits: UserLimits) -> Vec<Commu
             let (sized, ns) = sum.timed;
             let algorithm = (sized > 0 && ns > 0).then(|| sized as f64 * 1e9 / ns as f64);
             let bus = factor.zip(algorithm).map(|(factor, algorithm)| factor * algorithm);
-            let link = device.and_then(|device| links.get(device.index())?.peer());
+            let link = device.and_then(|device| links.get(device.index())?.peer.as_ref());
             CommunicationRow {
                 rank,
                 device: device.and_then(|device| device_number(trace, device)),

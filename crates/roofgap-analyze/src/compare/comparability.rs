@@ -178,7 +178,7 @@ pub const OTHER_CLOCK: f64 = 1.03;
 fn clocks(base: Side<'_>, head: Side<'_>) -> Option<Difference> {
     let clock = |stage: &Stage| stage.vitals.as_ref()?.sm_mhz.filter(|mhz| *mhz > 0.0);
     let pairs = base.analysis.stages.iter().filter_map(|stage| {
-        let other = head.analysis.stages.iter().find(|other| other.name == stage.name)?;
+        let other = head.analysis.stage(&stage.name)?;
         Some((&stage.name, [clock(stage)?, clock(other)?]))
     });
     let ratio = |[base, head]: [f64; 2]| (base / head).max(head / base);
@@ -192,7 +192,7 @@ fn clocks(base: Side<'_>, head: Side<'_>) -> Option<Difference> {
 fn stage_differences(base: Side<'_>, head: Side<'_>, facts: &[StageFact]) -> Vec<Difference> {
     let mut found = Vec::new();
     for stage in &base.analysis.stages {
-        let Some(other) = head.analysis.stages.iter().find(|other| other.name == stage.name) else {
+        let Some(other) = head.analysis.stage(&stage.name) else {
             continue;
         };
         for (what, weight, meaning, compared, shown) in facts {

@@ -15,7 +15,6 @@ mod comparability;
 mod kernels;
 
 mod noise;
-mod pairing;
 mod stage;
 
 pub use comparability::{OTHER_CLOCK, Side, SideFacts};
@@ -47,7 +46,7 @@ pub fn compare(base: Side<'_>, head: Side<'_>, options: &CompareOptions) -> Comp
     let mut stages = Vec::new();
     let mut stages_gone = Vec::new();
     for stage in &base.analysis.stages {
-        match head.analysis.stages.iter().find(|other| other.name == stage.name) {
+        match head.analysis.stage(&stage.name) {
             Some(other) => {
                 let mut change = stage::change(side_of(base, stage), side_of(head, other), floors);
                 change.basis = comparability::stage_basis(&differences, stage);
@@ -58,9 +57,8 @@ pub fn compare(base: Side<'_>, head: Side<'_>, options: &CompareOptions) -> Comp
             None => stages_gone.push(stage.name.clone()),
         }
     }
-    let known = |name: &str| base.analysis.stages.iter().any(|stage| stage.name == name);
     let added = head.analysis.stages.iter().map(|stage| stage.name.clone());
-    let stages_added = added.filter(|name| !known(name)).collect();
+    let stages_added = added.filter(|name| base.analysis.stage(name).is_none()).collect();
     let basis = comparability::whole_basis(&differences);
     let mut totals = totals(base.analysis, head.analysis, kernels::noise_of_sum(&kernels), floors);
     let whole_graphs = kernels::whole_graphs(&base.analysis.graphs, &head.analysis.graphs);

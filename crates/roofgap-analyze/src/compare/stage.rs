@@ -4,10 +4,9 @@ use super::comparison::{
     Basis, Better, Change, Explanation, FunctionChange, KernelChange, KernelStatus, Part, PartKind, SideName,
     StageChange,
 };
-use super::kernels;
+use super::kernels::{self, by_instance};
 
 use super::noise::{self, Floors, Odd, StepNoise};
-use super::pairing::by_instance;
 use crate::result::{Idle, Note, Stage};
 use crate::timeline::Grouped;
 use roofgap_base::stats::median;

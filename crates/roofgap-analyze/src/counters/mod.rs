@@ -4,13 +4,11 @@ pub(crate) mod alone;
 
 mod join;
 mod readings;
-mod roof;
 mod sampled;
 
-pub(crate) use join::{Joined, Measured, Timeline, attach, join, merge};
+pub(crate) use join::{Joined, Measured, Timeline, attach, join, merge, roofs, roofs_alone};
 pub use readings::light_metrics;
 pub(crate) use readings::{Bound, NEAR_ROOF_PCT};
-pub(crate) use roof::{roofs, roofs_alone};
 pub(crate) use sampled::{DeviceOps, Groups, Limits, Overlap, WIDE, add as add_sampled, overlaps};
 
 use crate::names::Parts;

@@ -1,8 +1,7 @@
 //! Real counters against a real timeline, against third-party pages, and against ncu's own lists.
 
-use super::join::TimelineKernel;
+use super::join::{Roofline, TimelineKernel};
 use super::readings::Work;
-use super::roof::Roofline;
 use crate::gpu::{Arch, SCALAR, WorkKind, scalar_metric};
 use std::collections::BTreeSet;
 use std::io::Read;

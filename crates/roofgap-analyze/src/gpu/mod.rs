@@ -360,7 +360,7 @@ pub(crate) struct LinkPeak {
 pub(crate) struct CopyLinks {
     host: Option<LinkPeak>,
     memory: Option<LinkPeak>,
-    peer: Option<LinkPeak>,
+    pub peer: Option<LinkPeak>,
 }
 
 impl CopyLinks {
@@ -385,11 +385,6 @@ impl CopyLinks {
             None => None,
         };
         Self { host, memory, peer }
-    }
-
-    /// Returns the peak of the link to other GPUs of the node, in one direction; `None` where unknown.
-    pub fn peer(&self) -> Option<&LinkPeak> {
-        self.peer.as_ref()
     }
 
     /// Returns the peak for a kind of copy; `None` where unknown.
@@ -489,7 +484,7 @@ mod link_tests {
             let device =
                 Device { name: Some(name.into()), compute_capability: Some(capability), ..Device::default() };
             let links = CopyLinks::of(&device, UserLimits::default());
-            links.peer().map(|link| (link.name.clone(), (link.bytes_per_s / 1e9).round()))
+            links.peer.as_ref().map(|link| (link.name.clone(), (link.bytes_per_s / 1e9).round()))
         };
         assert_eq!(peer("NVIDIA H200", (9, 0)), Some(("NVLink".to_owned(), 450.0)));
         assert_eq!(peer("NVIDIA L40S", (8, 9)), Some(("PCIe 4.0 x16".to_owned(), 32.0)));

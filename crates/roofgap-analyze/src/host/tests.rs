@@ -1,6 +1,6 @@
 //! The sweep against a plain computation, and odd inputs.
 
-use super::sweep::{ROOT, sweep};
+use super::{ROOT, sweep};
 use crate::timeline::HostGap;
 use proptest::prelude::*;
 use roofgap_trace::{HostFrame, HostSpan, NameId, Ns, ThreadId, Trace};

@@ -32,7 +32,7 @@ const NO_COLLECTIVES: &str = "no collective was recorded in which every rank wai
 /// Adds the ranks of a job to the analysis of one of them. Of several records of one rank, the first counts.
 pub fn join_ranks(analysis: &mut Analysis, shown_rank: u32, records: Vec<RankRecord>) {
     let mut reasons = Vec::new();
-    let GivenRanks { mut records, world_size, missing } = GivenRanks::of(records, &mut reasons);
+    let (mut records, world_size, missing) = given_ranks(records, &mut reasons);
     let mut matched = match_collectives(&records);
     if records.iter().all(|record| record.collectives.is_empty()) {
         matched.unmatched.push(NO_COLLECTIVES.to_owned());
@@ -41,8 +41,8 @@ pub fn join_ranks(analysis: &mut Analysis, shown_rank: u32, records: Vec<RankRec
     let waits = Waits::of(&records, &matched.sets, &clocks);
     let stragglers = stragglers(&records, &waits);
     let (experts, experts_reason) = balance(&records, &matched.sets, &clocks);
-    let transfers = transfers::find(&records, &clocks);
-    reasons.extend(transfers.unmatched);
+    let (transfers, unmatched) = transfers::find(&records, &clocks);
+    reasons.extend(unmatched);
     let utilisation = utilisation_of_job(&records, world_size);
     let utilisation = utilisation.map_err(|why| reasons.push(why)).unwrap_or_default();
     let shown = records.iter().position(|record| record.rank() == shown_rank);
@@ -70,7 +70,7 @@ pub fn join_ranks(analysis: &mut Analysis, shown_rank: u32, records: Vec<RankRec
         collectives: waits.rows,
         stragglers,
         experts,
-        transfers: transfers.rows,
+        transfers,
         utilisation,
         other_processes: Vec::new(),
     });
@@ -83,48 +83,42 @@ pub fn join_ranks(analysis: &mut Analysis, shown_rank: u32, records: Vec<RankRec
     checks::declare(analysis);
 }
 
-/// The ranks that were given.
-struct GivenRanks {
-    /// In the order of their numbers.
-    records: Vec<RankRecord>,
-    world_size: Option<u32>,
-    missing: Vec<u32>,
-}
-
-impl GivenRanks {
-    fn of(mut records: Vec<RankRecord>, reasons: &mut Vec<String>) -> Self {
-        records.sort_by_key(RankRecord::rank);
-        records.dedup_by(|later, first| {
-            let same = later.rank() == first.rank();
-            if same {
-                reasons.push(format!(
-                    "rank {} was given more than once: {} is left out beside {}",
-                    first.rank(),
-                    later.info.sources.join(", "),
-                    first.info.sources.join(", ")
-                ));
-            }
-            same
-        });
-        let told = || records.iter().filter_map(|record| record.info.world_size);
-        let world_size = told().max();
-        if told().min() != world_size {
-            reasons.push("the captures tell different numbers of ranks; the largest counts".to_owned());
-        }
-        let present = |rank: &u32| records.binary_search_by_key(rank, RankRecord::rank).is_ok();
-        let absent = (0..world_size.unwrap_or(0)).filter(|rank| !present(rank));
-        let missing: Vec<u32> = absent.take(MOST_MISSING).collect();
-        if let Some(size) = world_size.filter(|_| !missing.is_empty()) {
-            let given = records.iter().filter(|record| record.rank() < size).count();
+/// Returns the ranks that were given, in the order of their numbers, the number of all, and the missing ones.
+fn given_ranks(
+    mut records: Vec<RankRecord>,
+    reasons: &mut Vec<String>,
+) -> (Vec<RankRecord>, Option<u32>, Vec<u32>) {
+    records.sort_by_key(RankRecord::rank);
+    records.dedup_by(|later, first| {
+        let same = later.rank() == first.rank();
+        if same {
             reasons.push(format!(
-                "{} of {size} ranks were not given: {}{}",
-                size as usize - given,
-                spans(&missing),
-                if missing.len() == MOST_MISSING { " and more" } else { "" }
+                "rank {} was given more than once: {} is left out beside {}",
+                first.rank(),
+                later.info.sources.join(", "),
+                first.info.sources.join(", ")
             ));
         }
-        Self { records, world_size, missing }
+        same
+    });
+    let told = || records.iter().filter_map(|record| record.info.world_size);
+    let world_size = told().max();
+    if told().min() != world_size {
+        reasons.push("the captures tell different numbers of ranks; the largest counts".to_owned());
     }
+    let present = |rank: &u32| records.binary_search_by_key(rank, RankRecord::rank).is_ok();
+    let absent = (0..world_size.unwrap_or(0)).filter(|rank| !present(rank));
+    let missing: Vec<u32> = absent.take(MOST_MISSING).collect();
+    if let Some(size) = world_size.filter(|_| !missing.is_empty()) {
+        let given = records.iter().filter(|record| record.rank() < size).count();
+        reasons.push(format!(
+            "{} of {size} ranks were not given: {}{}",
+            size as usize - given,
+            spans(&missing),
+            if missing.len() == MOST_MISSING { " and more" } else { "" }
+        ));
+    }
+    (records, world_size, missing)
 }
 
 /// Formats sorted numbers as spans, such as `1, 4-6`.

@@ -6,13 +6,6 @@ use crate::communication::RankTransfer;
 use crate::result::MatchedTransfers;
 use std::collections::BTreeMap;
 
-/// Matched transfers, and reasons for those that are not.
-#[derive(Debug, Default)]
-pub struct Transfers {
-    pub rows: Vec<MatchedTransfers>,
-    pub unmatched: Vec<String>,
-}
-
 /// The transfers from one rank to another in a group.
 #[derive(Default)]
 struct Pair<'r> {
@@ -21,7 +14,7 @@ struct Pair<'r> {
 }
 
 /// Matches the transfers of the ranks. The records are in the order of their ranks.
-pub fn find(records: &[RankRecord], clocks: &[Option<Clock>]) -> Transfers {
+pub fn find(records: &[RankRecord], clocks: &[Option<Clock>]) -> (Vec<MatchedTransfers>, Vec<String>) {
     let mut pairs: BTreeMap<(u32, u32, &str), Pair<'_>> = BTreeMap::new();
     for record in records {
         for transfer in &record.transfers {
@@ -36,7 +29,7 @@ pub fn find(records: &[RankRecord], clocks: &[Option<Clock>]) -> Transfers {
     }
     let position = |rank: u32| records.binary_search_by_key(&rank, RankRecord::rank).ok();
     let clock = |rank: u32| position(rank).and_then(|at| clocks[at]);
-    let mut found = Transfers::default();
+    let (mut rows, mut unmatched) = (Vec::new(), Vec::new());
     for ((from, to, group), pair) in pairs {
         // The other rank was not given.
         if position(from).is_none() || position(to).is_none() {
@@ -47,7 +40,7 @@ pub fn find(records: &[RankRecord], clocks: &[Option<Clock>]) -> Transfers {
         if matched.len() < sends.max(receives) {
             let counts =
                 format!("rank {from} sends {sends} times to rank {to}, which receives {receives} times");
-            found.unmatched.push(match by_sequence {
+            unmatched.push(match by_sequence {
                 true => format!("{counts}; sequence numbers in common: {}", matched.len()),
                 false => format!("{counts}, without sequence numbers to tell which belong together"),
             });
@@ -83,13 +76,13 @@ pub fn find(records: &[RankRecord], clocks: &[Option<Clock>]) -> Transfers {
                 row.sender_waited_ns = row.sender_waited_ns.map(|sum| sum + waited);
             }
         }
-        found.rows.push(row);
+        rows.push(row);
     }
-    found.rows.sort_by_key(|row| {
+    rows.sort_by_key(|row: &MatchedTransfers| {
         let waited = row.receiver_waited_ns.unwrap_or(0) + row.sender_waited_ns.unwrap_or(0);
         (std::cmp::Reverse((waited, row.receive_ns)), row.from, row.to)
     });
-    found
+    (rows, unmatched)
 }
 
 impl<'r> Pair<'r> {
@@ -154,8 +147,8 @@ mod tests {
         // Its clock is 1000 ahead: it waits 60 for the first, and is 90 late for the second.
         let receiver = rank(1, &[(0, false, Some(1), 1_290, 1_300), (0, false, Some(0), 1_040, 1_130)]);
         let found = find(&[sender, receiver], &[clock(0), clock(1_000)]);
-        assert_eq!(found.unmatched, [""; 0]);
-        let [row] = &found.rows[..] else {
+        assert_eq!(found.1, [""; 0]);
+        let [row] = &found.0[..] else {
             panic!("{found:?}");
         };
         assert_eq!((row.from, row.to, row.count, row.bytes), (0, 1, 2, Some(200)));
@@ -172,12 +165,12 @@ mod tests {
             rank(1, &[(0, false, a, 5, 10), (0, false, b, 25, 30)])
         };
         let found = find(&[sender(), receives([5, 6])], &[None, None]);
-        assert_eq!((found.rows[0].count, found.rows[0].receive_ns), (1, 5));
+        assert_eq!((found.0[0].count, found.0[0].receive_ns), (1, 5));
         let counts = "rank 0 sends 2 times to rank 1, which receives 2 times";
-        assert_eq!(found.unmatched, [format!("{counts}; sequence numbers in common: 1")]);
+        assert_eq!(found.1, [format!("{counts}; sequence numbers in common: 1")]);
         let found = find(&[sender(), receives([8, 9])], &[None, None]);
-        assert!(found.rows.is_empty());
-        assert_eq!(found.unmatched, [format!("{counts}; sequence numbers in common: 0")]);
+        assert!(found.0.is_empty());
+        assert_eq!(found.1, [format!("{counts}; sequence numbers in common: 0")]);
     }
 
     #[test]
@@ -185,11 +178,11 @@ mod tests {
         let sender = || rank(0, &[(1, true, None, 0, 10), (1, true, None, 20, 30), (7, true, None, 40, 50)]);
         let receiver = rank(1, &[(0, false, None, 5, 10)]);
         let found = find(&[sender(), receiver], &[None, None]);
-        assert!(found.rows.is_empty());
-        assert!(found.unmatched[0].contains("sends 2 times to rank 1, which receives 1 times"));
+        assert!(found.0.is_empty());
+        assert!(found.1[0].contains("sends 2 times to rank 1, which receives 1 times"));
         let receiver = rank(1, &[(0, false, None, 5, 10), (0, false, None, 25, 30)]);
         let found = find(&[sender(), receiver], &[None, None]);
-        assert_eq!((found.rows.len(), found.rows[0].receiver_waited_ns), (1, None));
-        assert_eq!(found.rows[0].matched_by, "order");
+        assert_eq!((found.0.len(), found.0[0].receiver_waited_ns), (1, None));
+        assert_eq!(found.0[0].matched_by, "order");
     }
 }

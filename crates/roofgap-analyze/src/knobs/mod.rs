@@ -79,17 +79,17 @@ pub(crate) struct Flag<'a> {
 
 /// A knob of one kind of workload.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct KnobRule {
+pub struct KnobRule {
     /// Id of the knob.
-    pub(crate) id: &'static str,
+    pub id: &'static str,
     /// Sentence for people.
-    pub(crate) title: &'static str,
+    pub title: &'static str,
     /// Findings whose action it carries out.
     pub(crate) findings: &'static [&'static str],
     /// Effect on the output.
     pub(crate) output: OutputEffect,
     /// Condition for people.
-    pub(crate) applies: &'static str,
+    pub applies: &'static str,
     /// Returns the changes; `None` where the knob does not apply or is set already.
     pub(crate) changes: fn(&Case<'_>) -> Option<Vec<KnobChange>>,
 }
@@ -292,17 +292,6 @@ fn rules() -> impl Iterator<Item = &'static KnobRule> {
     EMBEDDED.iter().chain(ENGINES.into_iter().flat_map(|engine| engine.knobs))
 }
 
-/// A knob that some workload has for a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KnobLine {
-    /// Id of the knob.
-    pub id: &'static str,
-    /// Sentence for people.
-    pub title: &'static str,
-    /// Condition under which it applies.
-    pub applies: &'static str,
-}
-
 /// Lists the knobs for a finding over all workloads.
 ///
 /// ```
@@ -310,12 +299,8 @@ pub struct KnobLine {
 /// assert!(of_finding("launch-bound").any(|knob| knob.id == "hf.cuda_graphs"));
 /// assert_eq!(of_finding("no-such-finding").count(), 0);
 /// ```
-pub fn of_finding(id: &str) -> impl Iterator<Item = KnobLine> {
-    rules().filter(move |rule| rule.findings.contains(&id)).map(|rule| KnobLine {
-        id: rule.id,
-        title: rule.title,
-        applies: rule.applies,
-    })
+pub fn of_finding(id: &str) -> impl Iterator<Item = &'static KnobRule> {
+    rules().filter(move |rule| rule.findings.contains(&id))
 }
 
 /// Adds to each finding the knobs of the workload.

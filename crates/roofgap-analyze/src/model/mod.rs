@@ -144,8 +144,6 @@ pub(crate) enum Mlp {
     Dense {
         /// Inner width.
         inner: u64,
-        /// Gate and up projection rather than one.
-        gated: bool,
         /// Biases on all of them.
         bias: bool,
     },
@@ -344,8 +342,6 @@ struct Vit {
     heads: u64,
     /// Inner width of the feed-forward part.
     inner: u64,
-    /// Gate and up projection rather than one.
-    gated: bool,
     /// Side of a patch in pixels (0 without a patch embedding).
     patch: u64,
     /// A class token before the patches.
@@ -467,7 +463,7 @@ impl Vit {
             Linear::new("qkv", self.hidden, 3 * self.hidden, true),
             Linear::new("proj", self.hidden, self.hidden, true),
         ];
-        linears.extend(feed_forward(self.hidden, self.inner, self.gated, true));
+        linears.extend(feed_forward(self.hidden, self.inner, false, true));
         linears
     }
 }

@@ -83,8 +83,8 @@ fn group_parts(group: &LayerGroup, hidden: u64, parts: &mut Vec<ParameterPart>) 
     );
     parts.push(ParameterPart::new("attention", attention, attention, how));
     match &group.mlp {
-        Mlp::Dense { inner, gated, bias } => {
-            let linears = feed_forward(hidden, *inner, *gated, *bias);
+        Mlp::Dense { inner, bias } => {
+            let linears = feed_forward(hidden, *inner, true, *bias);
             let count = layers * all_values(&linears);
             let how = format!(
                 "{} layers x ({} + biases {})",

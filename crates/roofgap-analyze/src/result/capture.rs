@@ -275,11 +275,11 @@ impl Estimate {
     /// groups of values that are alike because they follow each other; `group` has the group of each value.
     pub fn after(known: &[i64], group: &[usize], leading: u64, all: u64) -> Option<Self> {
         let (first, sample) = known.split_at(known.len().min(leading as usize));
-        let mut groups: Vec<Group> = Vec::new();
+        let mut groups: Vec<(f64, f64)> = Vec::new();
         let mut rest = sample;
         for same in group.get(first.len()..)?.chunk_by(|a, b| a == b) {
             let (values, others) = rest.split_at(rest.len().min(same.len()));
-            groups.push(Group::of(values));
+            groups.push(group_of(values));
             rest = others;
         }
         let sum: i64 = first.iter().sum();
@@ -291,21 +291,21 @@ impl Estimate {
             }),
             // Nothing is known of the spread of the others.
             None if first.is_empty() => None,
-            None => Self::of_groups(&[Group::of(first)], all),
+            None => Self::of_groups(&[group_of(first)], all),
         }
     }
 
     /// Estimates the sum of `all` values from groups of known ones. Every value counts alike; the spread is that of the groups.
-    fn of_groups(groups: &[Group], all: u64) -> Option<Self> {
-        let known: f64 = groups.iter().map(|group| group.count).sum();
+    fn of_groups(groups: &[(f64, f64)], all: u64) -> Option<Self> {
+        let known: f64 = groups.iter().map(|(_, count)| count).sum();
         if known <= 0.0 {
             return None;
         }
         let all = (all as f64).max(known);
-        let mean = groups.iter().map(|group| group.sum).sum::<f64>() / known;
+        let mean = groups.iter().map(|(sum, _)| sum).sum::<f64>() / known;
         let value = mean * all;
         let margin = (groups.len() > 1).then(|| {
-            let distance = |group: &Group| (group.sum - mean * group.count).powi(2);
+            let distance = |(sum, count): &(f64, f64)| (sum - mean * count).powi(2);
             let squares: f64 = groups.iter().map(distance).sum();
             let count = groups.len() as f64;
             let deviation = (squares * count / (count - 1.0)).sqrt() / known;
@@ -320,17 +320,9 @@ impl Estimate {
     }
 }
 
-/// Known values that are alike because they follow each other.
-#[derive(Debug, Clone, Copy)]
-struct Group {
-    sum: f64,
-    count: f64,
-}
-
-impl Group {
-    fn of(values: &[i64]) -> Self {
-        Self { sum: values.iter().map(|&value| value as f64).sum(), count: values.len() as f64 }
-    }
+/// Sum and number of known values that are alike because they follow each other.
+fn group_of(values: &[i64]) -> (f64, f64) {
+    (values.iter().map(|&value| value as f64).sum(), values.len() as f64)
 }
 
 #[cfg(test)]

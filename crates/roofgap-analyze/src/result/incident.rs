@@ -155,7 +155,7 @@ fn alike(analysis: &Analysis, own: &IncidentCause) -> Option<IncidentCause> {
     let as_long = |spike: &Spike| {
         2 * spike.time_ns <= 3 * own.spike.time_ns && 2 * own.spike.time_ns <= 3 * spike.time_ns
     };
-    let stage = analysis.stages.iter().find(|stage| stage.name == own.stage)?;
+    let stage = analysis.stage(&own.stage)?;
     let others = |spike: &&Spike| **spike != own.spike && as_long(spike) && distance(spike) <= BEFORE_NS;
     let around: Vec<&Spike> = stage.spikes.iter().filter(others).collect();
     let nearest = around.iter().filter(|spike| is_clear(spike)).min_by_key(|spike| distance(spike))?;

@@ -166,6 +166,11 @@ results! {
 }
 
 impl Analysis {
+    /// Returns the stage of a name.
+    pub fn stage(&self, name: &str) -> Option<&Stage> {
+        self.stages.iter().find(|stage| stage.name == name)
+    }
+
     /// Returns the first reason about a part of the analysis.
     pub fn reason(&self, about: &About) -> Option<&str> {
         let reason = self.reasons.iter().find(|reason| reason.about == *about);

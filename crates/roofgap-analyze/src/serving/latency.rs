@@ -1,6 +1,6 @@
 //! Requests joined with the steps that served them, by time, and their waits for the prompts of others.
 
-use super::steps::Step;
+use super::Step;
 use crate::numbers;
 use crate::result::{JoinedLatency, LatencyPart, RequestStats, StageKind, Stalls};
 use crate::timeline::{CoveredTime, IntervalSet};

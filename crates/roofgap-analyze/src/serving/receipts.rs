@@ -1,6 +1,6 @@
 //! Receipts: the GPU time of each step, divided over the requests in it by their tokens. The parts add up to the steps to the nanosecond.
 
-use super::steps::Step;
+use super::Step;
 use crate::result::{Receipt, Receipts, RequestStats};
 use roofgap_trace::account::RequestTimes;
 use roofgap_trace::{Ns, Trace};

@@ -3,18 +3,16 @@
 //! The nodes of CUDA graphs are recorded as they are created and cloned, so that a kernel of a replay gets the ranges that were open while
 //! its graph was captured. CUPTI calls back only while a program builds graphs; a replay costs nothing more.
 
-use super::calls::{self, Selection};
 use super::options::{Buffers, Calls, Nodes};
 use super::ring::Pool;
 use super::session::{self, CALLBACKS, CALLS_CHOSEN, COPIES, Callbacks, Gpu, Session, WHOLE_GRAPHS};
-use super::{now, thread};
+use super::{lock, now, thread};
 use crate::cupti::library::Surroundings;
 use crate::cupti::{Api, Failure, Subscriber, sys};
-use roofgap_wire::{Device, Record, Text};
+use roofgap_wire::{Device, MEMORY_CALLS, Record, Text};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Number of libraries to try.
@@ -101,14 +99,10 @@ fn begin(session: &'static Session, api: Api, subscriber: Subscriber) {
         Calls::None => CALLS_CHOSEN,
         _ => 0,
     };
-    let selection = match calls {
-        Calls::Launches => Selection::Launches,
-        _ => Selection::All,
-    };
     let selected = match calls {
         Calls::None => Vec::new(),
         _ if options & CALLS_CHOSEN == 0 => Vec::new(),
-        _ => calls::selected(&api, selection).collect(),
+        _ => selected(&api, calls).collect(),
     };
     // Fails only if another thread has begun, which the switch prevents.
     let begun = session.begin_gpu(Gpu {
@@ -172,7 +166,7 @@ fn set_calls(gpu: &Gpu, on: bool) -> usize {
     if gpu.options & CALLBACKS == 0 {
         return set_selected(gpu, on);
     }
-    let mut is_on = gpu.callbacks.on.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut is_on = lock(&gpu.callbacks.on);
     gpu.callbacks.leaving.store(!on, Ordering::SeqCst);
     if on && !*is_on {
         gpu.callbacks.inside.store(0, Ordering::SeqCst);
@@ -282,7 +276,7 @@ unsafe extern "C" fn on_call(_: *mut c_void, domain: u32, number: u32, data: *co
             // The window is over; what began in it is still recorded.
             sys::SITE_ENTER if gpu.callbacks.leaving.load(Ordering::Relaxed) => *begun = 0,
             sys::SITE_ENTER if entry_only => {
-                thread::enter(runtime, calls::key(domain, number), data.correlation);
+                thread::enter(runtime, call_key(domain, number), data.correlation);
             }
             sys::SITE_EXIT if entry_only && runtime => thread::enter_runtime(0),
             sys::SITE_EXIT if entry_only => {}
@@ -295,7 +289,7 @@ unsafe extern "C" fn on_call(_: *mut c_void, domain: u32, number: u32, data: *co
             sys::SITE_EXIT if *begun != 0 => {
                 // SAFETY: on exit it points to what the call returned, a number in either domain.
                 let result = unsafe { data.result.as_ref() }.copied().unwrap_or(0);
-                thread::leave(runtime, calls::key(domain, number), data.correlation, result, *begun);
+                thread::leave(runtime, call_key(domain, number), data.correlation, result, *begun);
             }
             _ => {}
         }
@@ -406,35 +400,25 @@ pub fn describe_device(id: u32, take: impl FnOnce(Record<'_>)) {
     if driver.is_null() {
         return;
     }
-    let symbol = |name: &CStr| {
-        // SAFETY: the library is loaded.
-        let found = unsafe { libc::dlsym(driver, name.as_ptr()) };
-        (!found.is_null()).then_some(found)
-    };
     let (Some(get), Some(name), Some(memory), Some(attribute)) = (
-        symbol(c"cuDeviceGet"),
-        symbol(c"cuDeviceGetName"),
-        symbol(c"cuDeviceTotalMem_v2"),
-        symbol(c"cuDeviceGetAttribute"),
+        symbol!(driver, "cuDeviceGet", DeviceGet),
+        symbol!(driver, "cuDeviceGetName", DeviceName),
+        symbol!(driver, "cuDeviceTotalMem_v2", DeviceMemory),
+        symbol!(driver, "cuDeviceGetAttribute", DeviceAttribute),
     ) else {
         return;
     };
+    let ask_uuid = symbol!(driver, "cuDeviceGetUuid", DeviceUuid);
     // SAFETY: these are the driver's own functions with the signatures it has had since CUDA 4. Each writes what its
     // pointer says and nothing else; a driver that is shutting down answers with an error.
     unsafe {
-        let get = std::mem::transmute::<*mut c_void, DeviceGet>(get);
-        let name = std::mem::transmute::<*mut c_void, DeviceName>(name);
-        let memory = std::mem::transmute::<*mut c_void, DeviceMemory>(memory);
-        let attribute = std::mem::transmute::<*mut c_void, DeviceAttribute>(attribute);
         let mut device = 0;
         let mut text = [0 as c_char; 256];
         if get(&raw mut device, id as c_int) != 0 || name(text.as_mut_ptr(), 255, device) != 0 {
             return;
         }
         let mut uuid = [0u8; 16];
-        let known = symbol(c"cuDeviceGetUuid").is_some_and(|ask| {
-            std::mem::transmute::<*mut c_void, DeviceUuid>(ask)(uuid.as_mut_ptr(), device) == 0
-        });
+        let known = ask_uuid.is_some_and(|ask| ask(uuid.as_mut_ptr(), device) == 0);
         let mut bytes = 0usize;
         memory(&raw mut bytes, device);
         let ask = |what: c_int| {
@@ -457,5 +441,127 @@ pub fn describe_device(id: u32, take: impl FnOnce(Record<'_>)) {
             name: Text(CStr::from_ptr(text.as_ptr()).to_bytes()),
             uuid: Text(if known { &uuid } else { &[] }),
         }));
+    }
+}
+
+/// Upper bound of function numbers in any version.
+const NUMBERS: u32 = 2_000;
+
+/// Bit that marks calls of the driver API.
+const DRIVER: u32 = 1 << 31;
+
+/// Beginnings of the names of calls that are rare and take long, without `cuda` or `cu`, beside those of memory.
+const RARE: [&str; 7] = [
+    "MemHost",
+    "ModuleLoad",
+    "LibraryLoad",
+    "LinkComplete",
+    "GraphInstantiate",
+    "StreamBeginCapture",
+    "StreamEndCapture",
+];
+
+/// Returns true if the call of this name is recorded: one that launches, copies or sets; unless only launches are, also one that waits, and
+/// rare ones that explain a slow step: they load code, allocate memory or capture graphs.
+///
+/// A program makes ten times as many other calls, and recording them is the largest part of the overhead. Calls are selected by name, so that
+/// new versions of CUPTI need no new list.
+fn wanted(name: &[u8], calls: Calls) -> bool {
+    let name = name.strip_prefix(b"__").unwrap_or(name);
+    let Some(rest) = name
+        .strip_prefix(b"cuda")
+        .or_else(|| name.strip_prefix(b"cu64"))
+        .or_else(|| name.strip_prefix(b"cu"))
+    else {
+        return false;
+    };
+    let begins = |prefix: &str| rest.starts_with(prefix.as_bytes());
+    let says = |part: &str| rest.windows(part.len()).any(|window| window == part.as_bytes());
+    begins("Launch")
+        || begins("GraphLaunch")
+        || begins("Memcpy")
+        || begins("Memset")
+        || calls != Calls::Launches
+            && (begins("StreamWait")
+                || says("Synchronize")
+                || MEMORY_CALLS.iter().chain(&RARE).any(|prefix| begins(prefix)))
+}
+
+/// Returns the selected calls: domain, number, name.
+fn selected(api: &Api, calls: Calls) -> impl Iterator<Item = (u32, u32, &'static [u8])> {
+    [sys::DOMAIN_RUNTIME, sys::DOMAIN_DRIVER].into_iter().flat_map(move |domain| {
+        (1..NUMBERS).filter_map(move |number| {
+            let name = api.call_name(domain, number).filter(|name| wanted(name, calls))?;
+            Some((domain, number, name))
+        })
+    })
+}
+
+/// Returns the number of a call in the capture.
+pub fn call_key(domain: u32, number: u32) -> u32 {
+    if domain == sys::DOMAIN_DRIVER { number | DRIVER } else { number }
+}
+
+/// Returns domain and number of a call in the capture.
+pub fn split_call_key(key: u32) -> (u32, u32) {
+    if key & DRIVER != 0 { (sys::DOMAIN_DRIVER, key & !DRIVER) } else { (sys::DOMAIN_RUNTIME, key) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launches_copies_and_waits_are_wanted() {
+        for name in [
+            "cudaLaunchKernel_v7000",
+            "__cudaLaunchKernel_ptsz_v13000",
+            "cudaLaunchKernelExC_v11060",
+            "cuLaunchKernelEx",
+            "cudaGraphLaunch_v10000",
+            "cuGraphLaunch_ptsz",
+            "cudaMemcpyAsync_v3020",
+            "cuMemcpyHtoDAsync_v2",
+            "cu64MemcpyHtoD",
+            "cudaMemsetAsync_v3020",
+            "cuMemsetD8Async",
+            "cudaStreamSynchronize_v3020",
+            "cudaDeviceSynchronize_v3020",
+            "cuCtxSynchronize",
+            "cuEventSynchronize",
+            "cudaStreamWaitEvent_v3020",
+            "cudaLaunchCooperativeKernel_v9000",
+        ] {
+            assert!(wanted(name.as_bytes(), Calls::All), "{name}");
+            let waits = name.contains("Synchronize") || name.contains("Wait");
+            assert_eq!(wanted(name.as_bytes(), Calls::Launches), !waits, "{name}");
+        }
+    }
+
+    #[test]
+    fn rare_calls_that_take_long_are_wanted() {
+        for name in
+            ["cudaMalloc_v3020", "cudaFree_v3020", "cuMemAlloc_v2", "cuModuleLoadData", "cuGraphInstantiate"]
+        {
+            assert!(wanted(name.as_bytes(), Calls::All), "{name}");
+            assert!(!wanted(name.as_bytes(), Calls::Launches), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_many_others_are_not() {
+        for name in [
+            "cudaGetDevice_v3020",
+            "cudaEventQuery_v3020",
+            "cudaGraphAddMemcpyNode_v10000",
+            "cuMemSetAccess",
+            "cudaMemSetMemPool_v13000",
+            "cudaStreamIsCapturing_v10000",
+            "cuGraphMemsetNodeGetParams",
+            "INVALID",
+            "",
+        ] {
+            assert!(!wanted(name.as_bytes(), Calls::All), "{name}");
+        }
     }
 }

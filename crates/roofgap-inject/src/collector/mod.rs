@@ -5,14 +5,12 @@
 //! | `session` | the recording of one process: start, fork, end |
 //! | `options` | settings from the environment; rank and host in a distributed job |
 //! | `switch` | recording of GPU work: its state, on and off, and the flush thread |
-//! | `duty` | the duty cycle: a part of the steps or of the time |
-//! | `trial` | the measured cost of recording, by which a budget sets the duty cycle |
+//! | `duty` | the duty cycle: a part of the steps or of the time; the measured cost of recording, by which a budget sets it |
 //! | `control` | the control socket and its commands |
 //! | `thread` | per-thread state |
 //! | `ring` | byte ring from one thread to the writer; buffers for CUPTI |
 //! | `names` | domains, registered strings and other names |
-//! | `gpu` | set-up of CUPTI, its callbacks, nodes of CUDA graphs, facts of a GPU |
-//! | `calls` | selection of CUDA calls |
+//! | `gpu` | set-up of CUPTI, selection of CUDA calls, its callbacks, nodes of CUDA graphs, facts of a GPU |
 //! | `transcode` | CUPTI records to capture records |
 //! | `output` | the output file, and its descriptor, checked before each use |
 //! | `writer` | the writer thread |
@@ -20,7 +18,6 @@
 //! Nothing here parses, formats, locks or allocates on a thread of the program, except for the first event of a thread
 //! (its ring) and the registration of a name. A step that turns the recording on or off, or measures it, takes a lock that no other step wants.
 
-pub mod calls;
 pub mod control;
 pub mod duty;
 pub mod gpu;
@@ -32,8 +29,9 @@ pub mod session;
 pub mod switch;
 pub mod thread;
 pub mod transcode;
-pub mod trial;
 pub mod writer;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Reads the clock of the capture, which is also CUPTI's default: ns since the epoch.
 pub fn now() -> u64 {
@@ -41,4 +39,9 @@ pub fn now() -> u64 {
     // SAFETY: writes one timespec.
     unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Locks a mutex. A panic of another thread leaves nothing half done.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

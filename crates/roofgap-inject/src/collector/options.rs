@@ -133,10 +133,12 @@ impl Options {
     pub fn read(get: impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<Self> {
         let folder = get("ROOFGAP_NATIVE_DIR").filter(|value| !value.is_empty()).map(PathBuf::from)?;
         let text = |name: &str| get(name).and_then(|value| value.into_string().ok());
+        let is = |name: &str, value: &str| get(name).is_some_and(|given| given == value);
         let number = |name: &str, otherwise: u64| {
             text(name).and_then(|value| value.trim().parse().ok()).unwrap_or(otherwise)
         };
         let some = |name: &str| Some(number(name, 0)).filter(|&value| value > 0);
+        let whole_graphs = is("ROOFGAP_NATIVE_GRAPH", "graph");
         let flush = number("ROOFGAP_NATIVE_FLUSH_MS", FLUSH_MS);
         let kib = |value: u64| usize::try_from(value.saturating_mul(1 << 10)).unwrap_or(usize::MAX);
         let window = Duration::from_millis(number("ROOFGAP_NATIVE_DUTY_MS", DUTY_MS).max(1));
@@ -146,13 +148,13 @@ impl Options {
         let budget_ppm = some("ROOFGAP_NATIVE_BUDGET_PPM").and_then(|ppm| u32::try_from(ppm).ok());
         Some(Self {
             folder,
-            copies: text("ROOFGAP_NATIVE_COPIES").as_deref() != Some("0"),
-            waits: text("ROOFGAP_NATIVE_SYNC").as_deref() == Some("1"),
-            hardware: text("ROOFGAP_NATIVE_HARDWARE").as_deref() == Some("1"),
-            whole_graphs: text("ROOFGAP_NATIVE_GRAPH").as_deref() == Some("graph"),
+            copies: !is("ROOFGAP_NATIVE_COPIES", "0"),
+            waits: is("ROOFGAP_NATIVE_SYNC", "1"),
+            hardware: is("ROOFGAP_NATIVE_HARDWARE", "1"),
+            whole_graphs,
             nodes: match text("ROOFGAP_NATIVE_NODES").as_deref() {
                 // Whole graphs have no kernels.
-                _ if text("ROOFGAP_NATIVE_GRAPH").as_deref() == Some("graph") => Nodes::Off,
+                _ if whole_graphs => Nodes::Off,
                 Some("0") => Nodes::Off,
                 Some("always") => Nodes::Always,
                 _ => Nodes::Armed,
@@ -183,7 +185,7 @@ impl Options {
                 // At least one page, and whole pages, so that every buffer is aligned.
                 size: kib(number("ROOFGAP_NATIVE_BUFFER_KB", BUFFER_KB).clamp(4, 1 << 20)) & !0xfff,
                 count: number("ROOFGAP_NATIVE_BUFFERS", BUFFERS).clamp(2, 4_096) as usize,
-                zeroed: text("ROOFGAP_NATIVE_ZEROED").as_deref() != Some("0"),
+                zeroed: !is("ROOFGAP_NATIVE_ZEROED", "0"),
             },
         })
     }

@@ -6,7 +6,9 @@
 //! The number is therefore high, where `open` rarely goes, and the file behind it is checked before each use.
 
 use super::now;
-use roofgap_wire::{HEADER_LEN, Header, Status, StopCode, WITH_WINDOWS, note_path, older_segment};
+use roofgap_wire::{
+    FrameBuilder, HEADER_LEN, Header, Status, StopCode, WITH_WINDOWS, note_path, older_segment,
+};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::mem::ManuallyDrop;
@@ -69,8 +71,14 @@ impl Output {
         Err(io::ErrorKind::AlreadyExists.into())
     }
 
+    /// Closes a frame and appends it.
+    pub fn write(&mut self, frame: &mut FrameBuilder) {
+        let raw = frame.len();
+        self.append(frame.close(), raw);
+    }
+
     /// Appends a frame, or ends the recording. `raw` is the uncompressed length of the frame, bytes.
-    pub fn append(&mut self, frame: &[u8], raw: usize) {
+    fn append(&mut self, frame: &[u8], raw: usize) {
         if frame.is_empty() {
             return;
         }

@@ -2,18 +2,18 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 use std::{io, ptr};
 
-use super::control::Control;
+use super::control::{self, Control};
 use super::duty::{Cycle, StepLog};
-use super::now;
 use super::options::{Launcher, Options};
 use super::output::{Output, SharedDescriptor};
 use super::ring::{Pool, Rings};
-use super::switch::Switch;
+use super::switch::{self, Switch};
+use super::{lock, now, writer};
 use crate::cupti::{Api, Subscriber};
 use roofgap_wire::ClockPair;
 
@@ -108,7 +108,6 @@ pub struct Note {
 /// A recording.
 pub struct Session {
     pub options: Options,
-    pub actions: Actions,
     pub pid: u32,
     /// Place of the process in a distributed job.
     pub launcher: Launcher,
@@ -156,25 +155,8 @@ pub fn owner_of_buffers() -> Option<&'static Session> {
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
 }
 
-/// Functions that use a recording and that a recording calls.
-#[derive(Clone, Copy)]
-pub struct Actions {
-    /// Runs the writer thread.
-    pub write: fn(&'static Session, Output),
-    /// Runs the flush thread.
-    pub flush: fn(&'static Session),
-    /// Serves the control socket.
-    pub serve: fn(&'static Session, &Control),
-    /// Finds CUPTI and sets it up.
-    pub load: fn(&'static Session),
-    /// Begins to record GPU work.
-    pub enable: fn(&Session, &Gpu),
-    /// Stops recording GPU work.
-    pub disable: fn(&Session, &Gpu),
-}
-
 /// Returns the recording, and starts it if necessary; `None` when the environment requests none or no file can be created.
-pub fn start(actions: Actions) -> Option<&'static Session> {
+pub fn start() -> Option<&'static Session> {
     loop {
         match STATE.compare_exchange(IDLE, STARTING, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => break,
@@ -182,7 +164,7 @@ pub fn start(actions: Actions) -> Option<&'static Session> {
             Err(_) => return current(),
         }
     }
-    let session = begin(actions);
+    let session = begin();
     if let Some(session) = session {
         CURRENT.store(ptr::from_ref(session).cast_mut(), Ordering::Release);
     }
@@ -190,7 +172,7 @@ pub fn start(actions: Actions) -> Option<&'static Session> {
     session
 }
 
-fn begin(actions: Actions) -> Option<&'static Session> {
+fn begin() -> Option<&'static Session> {
     // SAFETY: asks the kernel whether the process runs with more rights than its user, who then must not choose files.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
         return None;
@@ -199,7 +181,6 @@ fn begin(actions: Actions) -> Option<&'static Session> {
     let pid = std::process::id();
     let output = Output::create(&options.folder, pid, options.limit).ok()?;
     let session: &'static Session = Box::leak(Box::new(Session {
-        actions,
         pid,
         launcher: Launcher::read(|name| std::env::var_os(name)),
         descriptor: SharedDescriptor::new(output.descriptor()),
@@ -225,7 +206,7 @@ fn begin(actions: Actions) -> Option<&'static Session> {
     stay_loaded();
     // A fault of ours must not print into the program's output. This library has a hook of its own.
     std::panic::set_hook(Box::new(|_| {}));
-    let writer = spawn("roofgap-writer", move || (actions.write)(session, output)).ok()?;
+    let writer = spawn("roofgap-writer", move || writer::run(session, output)).ok()?;
     let _ = session.writer.set(writer);
     if !HANDLERS.swap(true, Ordering::AcqRel) {
         // SAFETY: the functions live as long as the library, which stays loaded.
@@ -312,7 +293,7 @@ impl Session {
     pub fn begin_gpu(&'static self, gpu: Gpu) -> Result<&'static Gpu, ()> {
         self.gpu.set(gpu).map_err(|_| ())?;
         self.flushed.store(false, Ordering::Release);
-        match spawn("roofgap-flush", move || (self.actions.flush)(self)) {
+        match spawn("roofgap-flush", move || switch::run_flusher(self)) {
             Ok(flusher) => {
                 let _ = self.flusher.set(flusher);
             }
@@ -335,7 +316,7 @@ impl Session {
             let _ = self.control.set(control);
             spawn("roofgap-control", move || {
                 if let Some(control) = self.control.get() {
-                    (self.actions.serve)(self, control);
+                    control::serve(self, control);
                 }
             })
         });
@@ -393,13 +374,13 @@ impl Session {
     /// Notes a loss. Takes a lock, so it is called only at start and end.
     pub fn note(&self, id: &'static str, count: u64, detail: &str) {
         let note = Note { id, count, detail: detail.to_owned() };
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(note);
+        lock(&self.notes).push(note);
         self.wake();
     }
 
     /// Returns the notes since the last call.
     pub fn take_notes(&self) -> Vec<Note> {
-        std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.notes))
     }
 }
 

@@ -5,12 +5,12 @@
 //! Annotations are recorded all the time: they cost little, and a window then knows the ranges that were open when it began.
 
 use super::duty::{Clock, Cycle};
-use super::now;
 use super::options::Dormant;
 use super::session::Session;
+use super::{gpu, lock, now};
 use roofgap_wire::{Window, WindowCause};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 /// Flushes after a window, until the work that was launched in it has ended.
@@ -84,7 +84,7 @@ impl Switch {
 
     /// Waits for another thread that turns the recording on or off.
     pub fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Waits for another thread that turns the recording on or off, but not for ever: a signal handler may have interrupted it.
@@ -103,16 +103,12 @@ impl Switch {
     /// Adds the edge of a window.
     pub fn edge(&self, on: bool, cause: WindowCause, at: u64) {
         self.windows.fetch_add(u32::from(on), Ordering::Relaxed);
-        self.edges.lock().unwrap_or_else(PoisonError::into_inner).push(Window {
-            on: u8::from(on),
-            cause: cause.to_u8(),
-            at,
-        });
+        lock(&self.edges).push(Window { on: u8::from(on), cause: cause.to_u8(), at });
     }
 
     /// Returns the edges since the last call.
     pub fn take_edges(&self) -> Vec<Window> {
-        std::mem::take(&mut *self.edges.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.edges))
     }
 
     /// Returns true while GPU work is recorded.
@@ -175,7 +171,7 @@ impl Session {
         let mut state = self.switch.lock();
         state.cuda = true;
         if self.gpu().is_none() && (load || state.wanted) {
-            (self.actions.load)(self);
+            gpu::start(self);
         }
         if state.wanted {
             // A failure is noted as a loss.
@@ -194,7 +190,7 @@ impl Session {
             return Err(Refused::NoCuda);
         }
         if self.gpu().is_none() {
-            (self.actions.load)(self);
+            gpu::start(self);
         }
         self.gpu().ok_or(Refused::NoCupti)?;
         self.wake_flusher();
@@ -241,10 +237,10 @@ impl Session {
             return Ok(());
         }
         if self.gpu().is_none() {
-            (self.actions.load)(self);
+            gpu::start(self);
         }
         let gpu = self.gpu().ok_or(Refused::NoCupti)?;
-        (self.actions.enable)(self, gpu);
+        gpu::enable(self, gpu);
         let at = now();
         state.since = Some((Instant::now(), at));
         if state.has_edges {
@@ -273,7 +269,7 @@ impl Session {
         state.since = None;
         self.switch.edge(false, cause, at);
         self.switch.set_armed(false);
-        (self.actions.disable)(self, gpu);
+        gpu::disable(self, gpu);
     }
 }
 

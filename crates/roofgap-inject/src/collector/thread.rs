@@ -179,8 +179,7 @@ pub fn pop(domain: u32) {
             return;
         }
         let pop = NvtxPop { tid: local.tid.get(), domain, at: now() };
-        let pushed = ring.push(pop.encode_head().as_bytes(), &[], 0);
-        settle(session, pushed);
+        put(session, ring, pop.encode_head().as_bytes(), &[], 0);
     });
 }
 
@@ -201,8 +200,7 @@ pub fn start(event: &Event<'_>) -> u64 {
 pub fn end(range: u64) {
     with(|session, local, ring| {
         let end = NvtxEnd { tid: local.tid.get(), range, at: now() };
-        let pushed = ring.push(end.encode_head().as_bytes(), &[], 0);
-        settle(session, pushed);
+        put(session, ring, end.encode_head().as_bytes(), &[], 0);
     });
 }
 
@@ -221,7 +219,7 @@ pub fn enter(runtime: bool, api: u32, correlation: u32) {
         }
         let start = now();
         let call = Call { api, thread: local.handle.get(), correlation, result: 0, start, end: start };
-        settle(session, ring.push(call.encode_head().as_bytes(), &[], ROOM_FOR_POPS));
+        put(session, ring, call.encode_head().as_bytes(), &[], ROOM_FOR_POPS);
     });
 }
 
@@ -234,7 +232,7 @@ pub fn leave(runtime: bool, api: u32, correlation: u32, result: u32, start: u64)
             return;
         }
         let call = Call { api, thread: local.handle.get(), correlation, result, start, end: now() };
-        settle(session, ring.push(call.encode_head().as_bytes(), &[], ROOM_FOR_POPS));
+        put(session, ring, call.encode_head().as_bytes(), &[], ROOM_FOR_POPS);
     });
 }
 
@@ -243,7 +241,7 @@ pub fn graph_node(node: u64, original: u64) {
     with(|session, local, ring| {
         let tid = local.tid.get();
         let record = GraphNode { tid, node, original };
-        settle(session, ring.push(record.encode_head().as_bytes(), &[], ROOM_FOR_POPS));
+        put(session, ring, record.encode_head().as_bytes(), &[], ROOM_FOR_POPS);
     });
 }
 
@@ -275,20 +273,19 @@ fn write(
         payload: event.payload,
         message: event.message,
     };
-    let pushed = ring.push(event_record.encode_head().as_bytes(), text, ROOM_FOR_POPS);
-    settle(session, pushed);
-    pushed != Pushed::Full
+    put(session, ring, event_record.encode_head().as_bytes(), text, ROOM_FOR_POPS)
 }
 
-fn settle(session: &Session, pushed: Pushed) {
-    match pushed {
-        Pushed::In => {}
-        Pushed::InAndHalfFull => session.wake(),
-        Pushed::Full => {
-            session.counters.ring_full.fetch_add(1, Ordering::Relaxed);
-            session.wake();
-        }
+/// Puts an event into the ring of its thread. Returns false if it did not fit.
+fn put(session: &Session, ring: &Ring, first: &[u8], second: &[u8], spare: usize) -> bool {
+    let pushed = ring.push(first, second, spare);
+    if pushed == Pushed::Full {
+        session.counters.ring_full.fetch_add(1, Ordering::Relaxed);
     }
+    if pushed != Pushed::In {
+        session.wake();
+    }
+    pushed != Pushed::Full
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::{calls, gpu};
+use super::gpu;
 use crate::cupti::{Api, sys};
 use roofgap_wire::{
     Call, CallName, Device, FrameBuilder, GraphLaunch, Kernel, LaunchShape, Memcpy, Memset, Record,
@@ -249,7 +249,7 @@ impl Transcoder {
             sys::KIND_DRIVER => sys::DOMAIN_DRIVER,
             _ => sys::DOMAIN_RUNTIME,
         };
-        let number = calls::key(domain, record.number);
+        let number = gpu::call_key(domain, record.number);
         if self.call_names.insert(number, ()).is_none()
             && let Some(name) = api.call_name(domain, record.number)
         {
@@ -316,7 +316,7 @@ impl Transcoder {
             put(&Record::StreamEntry(StreamEntry { id, device, context, stream }));
         }
         for &number in self.call_names.keys() {
-            let (domain, plain) = calls::split(number);
+            let (domain, plain) = gpu::split_call_key(number);
             if let Some(name) = api.call_name(domain, plain) {
                 put(&Record::CallName(CallName { api: number, name: Text(name) }));
             }

@@ -8,7 +8,7 @@ use super::names::Seen;
 use super::output::Output;
 use super::session::{self, Session};
 use super::transcode::Transcoder;
-use super::{calls, now};
+use super::{gpu, now};
 use roofgap_wire::{
     CallName, Cupti, End, Flush, FrameBuilder, Loss, Process, Record, Text, ThreadName, Window, WindowCause,
 };
@@ -125,8 +125,7 @@ impl Writer {
     /// Ends the file in order and goes on in a new one.
     fn cut(&mut self) {
         self.frame.put(&Record::End(End { how: END_CUT, at: now() }));
-        let raw = self.frame.len();
-        self.output.append(self.frame.close(), raw);
+        self.output.write(&mut self.frame);
         self.rotate();
     }
 
@@ -154,8 +153,7 @@ impl Writer {
             self.transcoder.define_again(&gpu.api, |record| {
                 frame.put(record);
                 if frame.len() >= FRAME {
-                    let raw = frame.len();
-                    output.append(frame.close(), raw);
+                    output.write(frame);
                 }
             });
             self.frame.put_encoded(self.transcoder.device_records());
@@ -205,7 +203,7 @@ impl Writer {
         if gpu.options & session::CALLBACKS != 0 {
             // These calls arrive encoded, so their names are written for all of them at once.
             for &(domain, number, name) in &gpu.selected {
-                let api = calls::key(domain, number);
+                let api = gpu::call_key(domain, number);
                 self.frame.put(&Record::CallName(CallName { api, name: Text(name) }));
             }
         }
@@ -333,8 +331,7 @@ impl Writer {
 
     /// Writes the collected records as a frame.
     fn close(&mut self) {
-        let raw = self.frame.len();
-        self.output.append(self.frame.close(), raw);
+        self.output.write(&mut self.frame);
         // Two segments have about the size limit; a busy program keeps less time.
         if self.session.options.keep_last.is_some() && self.output.is_half_full() {
             self.rotate();

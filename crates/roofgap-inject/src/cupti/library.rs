@@ -71,8 +71,12 @@ fn loaded_files(maps: &str) -> Vec<PathBuf> {
     files
 }
 
+fn name_of(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+}
+
 fn is_cupti(path: &Path) -> bool {
-    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("libcupti.so"))
+    name_of(path).starts_with("libcupti.so")
 }
 
 /// Returns true if a loaded file is part of CUDA or of a framework that ships it.
@@ -88,7 +92,7 @@ fn is_cuda(path: &Path) -> bool {
         "libc10_cuda",
         "libnccl",
     ];
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let name = name_of(path);
     PARTS.iter().any(|part| name.starts_with(part))
 }
 
@@ -118,26 +122,21 @@ fn near(loaded: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 fn subfolders(folder: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(folder) else {
-        return Vec::new();
-    };
-    let mut folders: Vec<PathBuf> =
-        entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
-    folders.sort();
-    folders.reverse();
-    folders
+    listed(folder, Path::is_dir)
 }
 
 /// Returns the CUPTI files of a folder, newest name first.
 fn cupti_in(folder: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(folder) else {
-        return Vec::new();
-    };
-    let mut files: Vec<PathBuf> =
-        entries.flatten().map(|entry| entry.path()).filter(|path| is_cupti(path)).collect();
-    files.sort();
-    files.reverse();
-    files
+    listed(folder, is_cupti)
+}
+
+/// Returns the entries of a folder to keep, last name first.
+fn listed(folder: &Path, keep: fn(&Path) -> bool) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| keep(path)).collect();
+    paths.sort();
+    paths.reverse();
+    paths
 }
 
 fn in_toolkit(root: &Path) -> Vec<PathBuf> {
@@ -151,9 +150,7 @@ fn in_toolkit(root: &Path) -> Vec<PathBuf> {
 fn installed_toolkits() -> Vec<PathBuf> {
     let local = Path::new("/usr/local");
     let mut roots = vec![local.join("cuda")];
-    roots.extend(subfolders(local).into_iter().filter(|path| {
-        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("cuda-"))
-    }));
+    roots.extend(subfolders(local).into_iter().filter(|path| name_of(path).starts_with("cuda-")));
     roots
 }
 

@@ -95,13 +95,7 @@ macro_rules! required {
 impl Api {
     /// Opens the CUPTI at `path`.
     pub fn open(path: &Path) -> Result<Self, Failure> {
-        let name = CString::new(path.as_os_str().as_bytes())
-            .map_err(|_| Failure::Open("a NUL in its path".into()))?;
-        // SAFETY: the name is a C string. The library stays open for the life of the process.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        if handle.is_null() {
-            return Err(Failure::Open(loader_error()));
-        }
+        let handle = load_path(path)?;
         let get_version = required!(handle, "cuptiGetVersion", sys::GetVersion);
         let mut version = 0;
         let result_string = symbol!(handle, "cuptiGetResultString", sys::GetResultString);
@@ -325,8 +319,20 @@ fn words(ask: Option<sys::GetResultString>, code: u32) -> String {
     }
 }
 
+/// Opens a library, which stays open for the life of the process.
+pub fn load(name: &CStr) -> Result<*mut c_void, Failure> {
+    // SAFETY: the name is a C string. The initialisers of the library run as they would anyway.
+    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
+    if handle.is_null() { Err(Failure::Open(loader_error())) } else { Ok(handle) }
+}
+
+fn load_path(path: &Path) -> Result<*mut c_void, Failure> {
+    let name = CString::new(path.as_os_str().as_bytes());
+    load(&name.map_err(|_| Failure::Open("a NUL in its path".into()))?)
+}
+
 /// Returns the last error of the loader.
-pub fn loader_error() -> String {
+fn loader_error() -> String {
     // SAFETY: the string belongs to the loader and is copied at once.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {

@@ -3,9 +3,8 @@
 //! Every function takes one struct of eight-byte words: its size, a null pointer, and the parameters, which are also the results. An
 //! array of words is that struct; the comment at each call names the words. Layouts are those of CUPTI 12.6 to 13.4.
 
-use super::{Failure, loader_error, sys, words};
+use super::{Failure, load, load_path, sys, words};
 use std::ffi::{CStr, CString, c_char, c_void};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 type Call = unsafe extern "C" fn(*mut u64) -> u32;
@@ -55,16 +54,7 @@ pub struct PmSample<'a> {
 impl PmLibrary {
     /// Opens the CUPTI at `path` and the driver.
     pub fn open(path: &Path) -> Result<Self, Failure> {
-        let name = CString::new(path.as_os_str().as_bytes())
-            .map_err(|_| Failure::Open("a NUL in its path".into()))?;
-        // SAFETY: the names are C strings. The libraries stay open for the life of the process.
-        let (driver, handle) = unsafe {
-            let driver = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW);
-            (driver, libc::dlopen(name.as_ptr(), libc::RTLD_NOW))
-        };
-        if driver.is_null() || handle.is_null() {
-            return Err(Failure::Open(loader_error()));
-        }
+        let (driver, handle) = (load(c"libcuda.so.1")?, load_path(path)?);
         let result_string = symbol!(handle, "cuptiGetResultString", sys::GetResultString);
         let library = Self { path: path.to_owned(), handle, driver, result_string };
         library.find("cuptiPmSamplingStart\0")?;

@@ -205,7 +205,7 @@ impl Sampler {
                 self.frame.put(&Record::CounterMetric(CounterMetric { device: config.device, place, name }));
             }
         }
-        self.write();
+        self.output.write(&mut self.frame);
     }
 
     /// Samples all devices at the same time, then evaluates and writes the samples.
@@ -247,8 +247,7 @@ impl Sampler {
                 frame.put(&Record::CounterSample(CounterSample { device, start, end, values }));
                 *samples += 1;
                 if frame.len() > FRAME {
-                    let raw = frame.len();
-                    output.append(frame.close(), raw);
+                    output.write(frame);
                 }
             });
             // A full buffer may also end as an error.
@@ -258,7 +257,7 @@ impl Sampler {
             };
             self.full += u64::from(full.or_else(is_full)?);
         }
-        self.write();
+        self.output.write(&mut self.frame);
         Ok(())
     }
 
@@ -267,18 +266,13 @@ impl Sampler {
         self.frame.put(&Record::Loss(Loss { count, id, detail }));
     }
 
-    fn write(&mut self) {
-        let raw = self.frame.len();
-        self.output.append(self.frame.close(), raw);
-    }
-
     fn finish(&mut self) {
         if self.full > 0 {
             self.lose("sampling.overflow", self.full, "the hardware buffer was full; samples are missing");
         }
-        self.write();
+        self.output.write(&mut self.frame);
         self.frame.put(&Record::End(End { how: 1, at: now() }));
-        self.write();
+        self.output.write(&mut self.frame);
         self.output.finish();
     }
 }

@@ -1,7 +1,7 @@
 //! NVML, loaded at run time: the functions that vitals need. What a driver or a device lacks is `None`.
 
 use super::SampleError;
-use crate::cupti::{Failure, loader_error};
+use crate::cupti::{Failure, load};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::ptr;
 
@@ -111,11 +111,7 @@ pub struct GpuProcess {
 impl Nvml {
     /// Opens and starts the NVML of the driver.
     pub fn open() -> Result<Self, Failure> {
-        // SAFETY: the name is a C string. The library stays open for the life of the process.
-        let library = unsafe { libc::dlopen(c"libnvidia-ml.so.1".as_ptr(), libc::RTLD_NOW) };
-        if library.is_null() {
-            return Err(Failure::Open(loader_error()));
-        }
+        let library = load(c"libnvidia-ml.so.1")?;
         let call = "nvmlInit_v2";
         let start = symbol!(library, "nvmlInit_v2", unsafe extern "C" fn() -> Status);
         // SAFETY: takes nothing.

@@ -308,7 +308,7 @@ fn aggregates(analysis: &Analysis) -> Table {
 
 /// Returns the overhead on all steps of a stage of which a part was recorded.
 fn over_all(analysis: &Analysis, overhead: &Overhead) -> Option<f64> {
-    let stage = analysis.stages.iter().find(|stage| stage.name == overhead.stage)?;
+    let stage = analysis.stage(&overhead.stage)?;
     let coverage = stage.coverage.as_ref().filter(|_| overhead.pairs.is_some())?;
     Some(overhead.of_runs.unwrap_or(1.0 + (overhead.ratio - 1.0) * coverage.share()))
 }
@@ -328,8 +328,7 @@ pub fn high_overhead(analysis: &Analysis) -> Vec<String> {
 /// Tabulates one instance of each stage: unprofiled wall time beside what the profiled run attributes to it.
 fn unprofiled(analysis: &Analysis) -> Table {
     let timed = analysis.timeline_overhead().filter(|o| o.ratio > 0.0);
-    let rows: Vec<(&Stage, f64)> =
-        timed.filter_map(|o| Some((analysis.stages.iter().find(|s| s.name == o.stage)?, o.ratio))).collect();
+    let rows: Vec<(&Stage, f64)> = timed.filter_map(|o| Some((analysis.stage(&o.stage)?, o.ratio))).collect();
     let each = |stage: &Stage, ns: i64| ns / (stage.instances.max(1) as i64);
     let wall = |(stage, ratio): &(&Stage, f64)| (each(stage, stage.wall_ns) as f64 / ratio) as i64;
     Table::of(&rows)

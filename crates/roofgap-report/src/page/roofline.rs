@@ -189,7 +189,7 @@ fn strip(
 
 /// Returns the kernel of a row in its stage; in the whole trace for a row outside of every stage.
 fn kernel_of<'a>(analysis: &'a Analysis, row: &CounterRow) -> Option<&'a Kernel> {
-    let stage = analysis.stages.iter().find(|stage| Some(&stage.name) == row.stage.as_ref());
+    let stage = row.stage.as_deref().and_then(|name| analysis.stage(name));
     let kernels = stage.map_or(&analysis.kernels, |stage| &stage.kernels);
     kernels.iter().find(|kernel| kernel.name == row.kernel)
 }

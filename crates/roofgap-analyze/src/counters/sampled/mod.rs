@@ -4,18 +4,19 @@
 //! kernels, and this file makes rows of counters and the numbers of stages.
 
 mod fit;
-mod rows;
 mod windows;
 
-use super::join::Shape;
+use super::join::{Joined, Measured, Shape};
+use super::readings::{Readings, Verdict, verdict};
 use crate::gpu::GpuFacts;
-use crate::result::{MbuMeasured, SampledInterval, Stage, StageKind};
+use crate::result::{
+    About, Analysis, CounterRow, CounterSource, MbuMeasured, Reason, SampledInterval, Stage, StageKind,
+};
 use crate::stages::StageIndex;
 use fit::{Design, Fit};
 pub use fit::{Groups, Limits, Overlap, WIDE};
 use roofgap_base::stats::median_f64;
-use roofgap_trace::{LossKind, Losses, NameId, Ns, OpKind, SampledCounters, SampledMetric, Trace};
-pub use rows::add;
+use roofgap_trace::{LossKind, NameId, Ns, OpKind, SampledCounters, SampledMetric, Trace};
 use rustc_hash::FxHashMap;
 use windows::{Alignment, align, usable};
 pub use windows::{DeviceOps, overlaps};
@@ -59,59 +60,24 @@ enum Signal {
 
 const SIGNALS: [Signal; 5] = [Signal::Dram, Signal::Tensor, Signal::Issue, Signal::SmActive, Signal::L2];
 
-/// A kernel with one launch shape in one stage, as the samples show it.
-#[derive(Debug, Clone, Default)]
-struct SampledKernel {
-    /// Stage; `None` outside of all.
-    stage: Option<usize>,
-    /// Name.
-    name: NameId,
-    /// Launch shape.
-    shape: Shape,
-    /// Launches in the samples.
-    launches: u64,
-    /// Launches in the timeline.
-    calls: u64,
-    /// Time in the timeline, ns.
-    total_ns: i64,
-    /// Mean duration in the timeline, ns.
-    duration_ns: f64,
-    /// DRAM traffic of a launch, bytes.
-    dram_bytes: Option<f64>,
-    /// Share of the bandwidth, %.
-    dram_pct: Option<f64>,
-    /// Active cycles of the tensor pipe, %.
-    tensor_pct: Option<f64>,
-    /// Executed instructions, % of the peak.
-    issue_pct: Option<f64>,
-    /// Sectors of L2, % of the peak.
-    l2_pct: Option<f64>,
-    /// Intervals.
-    interval: SampledInterval,
-    /// DRAM traffic of it and those that it is not told apart from, % of the bandwidth.
-    together_dram_pct: Option<f64>,
-}
-
-/// What samples tell.
-#[derive(Debug, Default)]
-struct Sampled {
-    /// Kernels.
-    kernels: Vec<SampledKernel>,
-    /// Numbers of each stage.
-    stages: Vec<Option<MbuMeasured>>,
-    /// Losses.
-    losses: Losses,
-}
-
-/// Divides the samples of a trace. `stages` are those of the index, with their times.
-fn divide(trace: &Trace, index: &StageIndex, stages: &[Stage], gpu: Option<&GpuFacts>) -> Sampled {
-    let mut sampled = Sampled::default();
+/// Adds the rows of sampled counters, and the numbers of stages. A row of ncu for the same kernel, shape and stage stays alone.
+pub fn add(
+    joined: &mut Joined,
+    trace: &Trace,
+    index: &StageIndex,
+    analysis: &mut Analysis,
+    gpu: Option<&GpuFacts>,
+) {
+    if trace.sampled.is_empty() {
+        return;
+    }
     let mut sums: Vec<Vec<StageSum>> = vec![Vec::new(); index.len()];
+    let mut rows = Vec::new();
     for counters in &trace.sampled {
         let lane = Lane::of(trace, index, counters, gpu);
         let Some(lane) = lane.filter(|lane| lane.windows.len() >= LEAST_WINDOWS) else { continue };
         if lane.is_foreign() {
-            sampled.losses.add(LossKind::SamplesForeign, 1);
+            joined.losses.add(LossKind::SamplesForeign, 1);
             continue;
         }
         let lane = lane.without_background();
@@ -120,16 +86,34 @@ fn divide(trace: &Trace, index: &StageIndex, stages: &[Stage], gpu: Option<&GpuF
         {
             sums[stage].push(sum);
         }
-        sampled.kernels.extend(lane.kernels(trace));
+        rows.extend(lane.kernels(trace, index, gpu));
     }
     let l2_bytes = trace.devices.iter().filter_map(|device| device.l2_bytes).max().unwrap_or(0);
-    for (stage, sums) in stages.iter().zip(&sums) {
+    for (stage, sums) in analysis.stages.iter_mut().zip(&sums) {
         let measured = StageSum::measured(sums, stage);
         let contradicts = measured.as_ref().is_some_and(|own| contradicts_model(own, stage, l2_bytes));
-        sampled.losses.add(LossKind::SampledContradicts, u64::from(contradicts));
-        sampled.stages.push(measured);
+        joined.losses.add(LossKind::SampledContradicts, u64::from(contradicts));
+        if let Some(warm) = &mut stage.warm {
+            warm.mbu_measured = measured.clone();
+        }
+        stage.mbu_measured = measured;
     }
-    sampled
+    rows.retain(|row| !by_ncu(joined, row));
+    if rows.is_empty() && joined.measured.is_empty() {
+        let why = "the samples of counters do not cover the kernels, or another program used the GPU at the same time";
+        analysis.reasons.push(Reason::new(About::Counters, why));
+    }
+    joined.measured.extend(rows);
+}
+
+/// Tells whether ncu measured the kernel of a row.
+fn by_ncu(joined: &Joined, sampled: &Measured) -> bool {
+    let own = &sampled.row;
+    joined.measured.iter().any(|other| {
+        let row = &other.row;
+        let place = row.stage.is_none() || row.stage == own.stage;
+        other.matched && place && row.kernel == own.kernel && (row.grid, row.block) == (own.grid, own.block)
+    })
 }
 
 /// Tells whether a stage moved much less than its model must, although that does not fit the cache, or a decode much more.
@@ -255,7 +239,7 @@ impl Lane {
     }
 
     /// Divides the samples between the kernels.
-    fn kernels(&self, trace: &Trace) -> Vec<SampledKernel> {
+    fn kernels(&self, trace: &Trace, index: &StageIndex, gpu: Option<&GpuFacts>) -> Vec<Measured> {
         let Some((_, first)) = self.signals.first() else { return Vec::new() };
         let limits = Limits { wide: WIDE, most: f64::INFINITY };
         let Groups { members, overlaps, fit } =
@@ -282,29 +266,56 @@ impl Lane {
             if launches[column] < LEAST_LAUNCHES {
                 continue;
             }
-            let together = members[at].iter().filter(|other| **other != column);
-            let others: Vec<String> = together.map(|other| self.name(trace, *other)).collect();
+            let others = members[at].iter().filter(|other| **other != column);
+            let others: Vec<String> = others.map(|other| self.name(trace, *other)).collect();
             let duration_ns = total[column] as f64 / calls[column].max(1) as f64;
-            let kernel = SampledKernel {
-                stage: *stage,
-                name: *name,
-                shape: *shape,
-                launches: launches[column],
-                calls: calls[column],
-                total_ns: total[column],
-                duration_ns,
-                interval: SampledInterval { together_with: others, ..SampledInterval::default() },
-                ..SampledKernel::default()
-            };
-            rows.push(self.filled_in(kernel, &fits, at));
+            let (readings, sampled, dram_pct) = self.readings(&fits, at, duration_ns, others);
+            let (launches, (grid, block)) = (launches[column], *shape);
+            let blocks = (grid != [0; 3]).then(|| grid.iter().map(|n| u64::from(*n)).product());
+            let mut verdict = verdict(&readings, blocks, gpu.and_then(|gpu| gpu.sms).map(u64::from));
+            if !sampled.together_with.is_empty() {
+                let reason = together(&sampled.together_with, dram_pct);
+                verdict = Verdict { bound: None, reached_pct: None, reason };
+            }
+            rows.push(Measured {
+                row: CounterRow {
+                    stage: stage.map(|stage| index.name(stage).to_owned()),
+                    kernel: trace.names.get(*name).to_owned(),
+                    grid,
+                    block,
+                    source: CounterSource::Sampled,
+                    samples: launches,
+                    bound: verdict.bound.map(|bound| bound.to_string()),
+                    reason: format!(
+                        "{}; sampled while {launches} launches ran; flops are not sampled",
+                        verdict.reason
+                    ),
+                    sampled: Some(sampled),
+                    ..readings.row()
+                },
+                bound: verdict.bound,
+                reached_pct: verdict.reached_pct,
+                representative: Some(true),
+                matched: true,
+                timeline_calls: calls[column],
+                timeline_total_ns: total[column],
+                readings,
+                advice: Vec::new(),
+            });
         }
         rows
     }
 
-    /// Fills in the numbers of a kernel, in the group `at` of the fits, that stand on a narrow interval.
-    fn filled_in(&self, mut kernel: SampledKernel, fits: &[(Signal, Fit)], at: usize) -> SampledKernel {
-        let alone = kernel.interval.together_with.is_empty();
-        let ns = kernel.duration_ns;
+    /// Returns the readings of a launch of `ns`, in the group `at` of the fits, that stand on a narrow interval, and their intervals. Those of a
+    /// kernel that is not told apart from others are unknown; the last number is the traffic of all of them, % of the bandwidth.
+    fn readings(
+        &self,
+        fits: &[(Signal, Fit)],
+        at: usize,
+        ns: f64,
+        others: Vec<String>,
+    ) -> (Readings, SampledInterval, Option<f64>) {
+        let alone = others.is_empty();
         let rate = |wanted: Signal| {
             let (_, fit) = fits.iter().find(|(signal, _)| *signal == wanted)?;
             let mut rate = *fit.rates.get(at)?;
@@ -323,10 +334,14 @@ impl Lane {
             let rate = rate(signal).filter(|_| alone)?;
             Some([end(rate.value), end(rate.value - rate.half), end(rate.value + rate.half)])
         };
-        (kernel.tensor_pct, kernel.issue_pct, kernel.l2_pct) =
-            (share(Signal::Tensor), share(Signal::Issue), share(Signal::L2));
-        kernel.interval.tensor_pct = with_ends(Signal::Tensor);
-        kernel.interval.sm_active_pct = with_ends(Signal::SmActive);
+        let [tensor_pct, issue_pct, l2_pct] = [Signal::Tensor, Signal::Issue, Signal::L2].map(share);
+        let mut interval = SampledInterval {
+            dram_bytes: None,
+            tensor_pct: with_ends(Signal::Tensor),
+            sm_active_pct: with_ends(Signal::SmActive),
+            together_with: others,
+        };
+        let (mut dram_bytes, mut dram_pct, mut together_pct) = (None, None, None);
         let pct = |rate: f64| self.bandwidth.map(|peak| 100.0 * rate / peak);
         match rate(Signal::Dram) {
             Some(rate) if alone => {
@@ -335,14 +350,28 @@ impl Lane {
                     // Little traffic is known by its share of the peak.
                     let is_narrow = half_pct <= MOST_HALF_PCT / 3.0 || rate.half <= MOST_HALF * rate.value;
                     let ends = [(rate.value - rate.half).max(0.0) * ns, (rate.value + rate.half) * ns];
-                    kernel.interval.dram_bytes = Some(ends);
-                    kernel.dram_bytes = is_narrow.then_some(rate.value * ns);
+                    interval.dram_bytes = Some(ends);
+                    dram_bytes = is_narrow.then_some(rate.value * ns);
                 }
-                kernel.dram_pct = pct(rate.value).filter(|_| half_pct <= MOST_HALF_PCT);
+                dram_pct = pct(rate.value).filter(|_| half_pct <= MOST_HALF_PCT);
             }
-            rate => kernel.together_dram_pct = rate.and_then(|rate| pct(rate.value)),
+            rate => together_pct = rate.and_then(|rate| pct(rate.value)),
         }
-        kernel
+        let most = |one: Option<f64>, other: Option<f64>| one.zip(other).map(|(one, other)| one.max(other));
+        // Its floating-point operations are at most the executed instructions, and those of the tensor pipe take as long as that is
+        // active; where neither exceeds the share of the bandwidth, memory is the roof.
+        let at_roof = most(dram_pct, tensor_pct).map(|reached| reached.min(100.0));
+        let readings = Readings {
+            duration_ns: Some(ns),
+            sm_pct: most(tensor_pct, issue_pct),
+            memory_pct: most(dram_pct, l2_pct),
+            dram_pct,
+            l2_pct,
+            dram_bytes,
+            roof_pct: at_roof.filter(|reached| *reached >= issue_pct.unwrap_or(f64::INFINITY)),
+            ..Readings::default()
+        };
+        (readings, interval, together_pct)
     }
 
     fn name(&self, trace: &Trace, column: usize) -> String {
@@ -363,6 +392,16 @@ impl Lane {
         }
         launches
     }
+}
+
+fn together(others: &[String], dram_pct: Option<f64>) -> String {
+    let named: Vec<&str> = others.iter().take(2).map(|name| name.get(..60).unwrap_or(name)).collect();
+    let more = match others.len() - named.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let dram = dram_pct.map_or(String::new(), |pct| format!("; together DRAM {pct:.1} %"));
+    format!("the samples do not tell it apart from {}{more}{dram}", named.join(", "))
 }
 
 /// Numbers the operations of a device by stage, kernel and shape.

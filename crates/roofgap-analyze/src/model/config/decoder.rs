@@ -177,7 +177,6 @@ impl Reader<'_, '_> {
         if routed == 0 || !self.sparse(layer)? {
             return Ok(Mlp::Dense {
                 inner: text.need(&["intermediate_size"])?,
-                gated: true,
                 bias: text.flag("mlp_bias").unwrap_or(false),
             });
         }

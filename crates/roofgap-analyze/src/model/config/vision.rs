@@ -40,7 +40,6 @@ fn published_deepseek(
             layers: fields.need(&["layers"])?,
             heads: fields.need(&["heads"])?,
             inner: inner(&fields, hidden)?,
-            gated: false,
             // Its patch embedding is stored and never used: SAM's features take its place.
             patch: if fields.flag("patch_embedding") == Some(false) {
                 0
@@ -178,7 +177,6 @@ fn plain(
         layers: vision.need(&["num_hidden_layers"])?,
         heads: vision.need(&["num_attention_heads"])?,
         inner: inner(vision, hidden)?,
-        gated: false,
         patch,
         class_token: !siglip,
         patch_bias: siglip || kind == "vit",

@@ -179,8 +179,8 @@ impl Pass<'_> {
         for group in &decoder.groups {
             self.attention(group, &mut terms);
             match &group.mlp {
-                Mlp::Dense { inner, gated, bias } => {
-                    let linears = feed_forward(decoder.hidden, *inner, *gated, *bias);
+                Mlp::Dense { inner, bias } => {
+                    let linears = feed_forward(decoder.hidden, *inner, true, *bias);
                     terms.push(self.products(
                         "dense feed-forward",
                         group.count,
