@@ -3,9 +3,11 @@
 //! The file of an engine holds all that is known about it: its command, package and metrics, the names and Python frames of its steps,
 //! and its knobs; settings for the actions of findings are in `texts/engines.md`. `step` reads step names.
 
+mod atom;
 mod others;
 mod sglang;
 mod step;
+mod tensorrt_llm;
 mod transformers;
 mod vllm;
 
@@ -27,8 +29,8 @@ pub static ENGINES: [&Engine; 8] = [
     &TRANSFORMERS,
     &vllm::VLLM,
     &sglang::SGLANG,
-    &others::TENSORRT_LLM,
-    &others::ATOM,
+    &tensorrt_llm::TENSORRT_LLM,
+    &atom::ATOM,
     &others::LMDEPLOY,
     &others::LLAMA_CPP,
     &others::CUSTOM,

@@ -1,0 +1,94 @@
+//! ATOM, the serving engine of AMD.
+
+use super::step::{Phases, quantity};
+use super::{Engine, GaugeNames, Grammar, Scheduled};
+
+/// Steps are named in `atom/model_engine/run_labels.py`, before 0.1.6 in `model_runner.py` beside it: the forward pass of a batch, which
+/// either reads prompts or generates.
+pub static ATOM: Engine = Engine {
+    name: "ATOM",
+    commands: &["atom"],
+    package: Some("atom"),
+    metrics: Some("atom:"),
+    // As in `atom/entrypoints/openai/metrics.py`.
+    gauges: GaugeNames {
+        cache_usage: &["atom:kv_cache_usage_ratio"],
+        running: &["atom:requests_running"],
+        waiting: &["atom:requests_waiting"],
+        evictions: &["atom:preemptions_total"],
+    },
+    grammars: &[
+        Grammar {
+            example: "prefill[bs=2 tok=14721 ctx=[7803, 6918]]",
+            seen: "sources of ATOM 0.1.2 to 0.1.6",
+            parse: forward,
+        },
+        Grammar {
+            example: "decode[bs=117/128 tok=117 d=117]",
+            seen: "sources of ATOM 0.1.6",
+            parse: forward,
+        },
+    ],
+    is_capture: |name| name.strip_prefix("capture_graph_bs_").is_some_and(|batch| quantity(batch).is_some()),
+    uses_graphs: true,
+    ..Engine::UNKNOWN
+};
+
+/// Reads `KIND[bs=N tok=T ...]`. A batch that a graph pads is `bs=N/SIZE`. A dummy batch keeps ranks without requests in step.
+fn forward(name: &str) -> Option<Phases> {
+    let (kind, inside) = name.strip_suffix(']')?.split_once('[')?;
+    let text = |key: &str| {
+        let mut fields = inside.split_ascii_whitespace().filter_map(|word| word.split_once('='));
+        fields.find(|(name, _)| *name == key).map(|(_, value)| value)
+    };
+    let field = |key: &str| quantity(text(key)?);
+    let batch = Scheduled {
+        requests: Some(quantity(text("bs")?.split('/').next()?)?),
+        // Of the drafts that a speculative step checks, the name does not tell how many are kept.
+        tokens: field("tok").filter(|_| text("spec").is_none()),
+        sequence_tokens: field("sk"),
+        query_key_pairs: text("sqsk").and_then(|pairs| pairs.parse().ok()),
+    };
+    Some(match kind {
+        "prefill" => (batch, Scheduled::NONE),
+        "decode" | "eager_decode" => match field("p") {
+            None => (Scheduled::NONE, batch),
+            Some(prompts) => (Scheduled::requests(prompts), Scheduled::requests(field("d")?)),
+        },
+        "dummy_prefill" | "dummy_decode" | "dummy_eager_decode" => (Scheduled::NONE, Scheduled::NONE),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::EngineStep;
+    use super::Scheduled;
+
+    #[test]
+    fn a_name_gives_requests_tokens_and_their_sums() {
+        let parse = |name: &str| EngineStep::parse(name).map(|step| (step.context, step.generation));
+        let of = |requests, tokens| Scheduled { requests: Some(requests), tokens, ..Scheduled::default() };
+        let none = Scheduled::NONE;
+        for (name, found) in [
+            ("prefill[bs=1 tok=8192 ctx=8192]", (of(1, Some(8192)), none)),
+            ("prefill[bs=6 tok=17408 ctx=[4096, 4096, 4096]...+3 tbo=1]", (of(6, Some(17_408)), none)),
+            ("decode[bs=64 tok=64 d=64]", (none, of(64, Some(64)))),
+            ("decode[bs=117/128 tok=117 d=117 tbo=1]", (none, of(117, Some(117)))),
+            ("eager_decode[bs=32 tok=32 ctx=[1025, 1030, 1100]...+29]", (none, of(32, Some(32)))),
+            // Four drafts and one more token are checked for each request.
+            ("decode[bs=4 tok=20 d=4 spec=4]", (none, of(4, None))),
+            ("decode[bs=128 tok=128 p=2 d=126]", (of(2, None), of(126, None))),
+            ("dummy_decode[bs=1]", (none, none)),
+        ] {
+            assert_eq!(parse(name), Some(found), "{name}");
+        }
+        let detailed = "prefill[bs=1 tok=8192 ctx=8192 sqsq=67108864 sqsk=67108864 sk=8192]";
+        let (context, _) = parse(detailed).unwrap();
+        assert_eq!((context.sequence_tokens, context.query_key_pairs), (Some(8192), Some(67_108_864)));
+        for other in ["prefill", "decode[3]", "draft[1/3 bs=4]", "decode[bs=99999999999]", "dspark[bs=4 T=3]"]
+        {
+            assert_eq!(parse(other), None, "{other}");
+        }
+    }
+}
