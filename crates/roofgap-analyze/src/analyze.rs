@@ -588,7 +588,8 @@ fn other_work(trace: &Trace, index: &StageIndex, gaps: &LaunchGaps) -> Option<Ot
     let operators = (0..operators.len())
         .map(|at| (operators.start[at], operators.end[at], operators.thread[at], operators.name[at]));
     let around = ranges.chain(operators).filter(|(start, end, own, _)| {
-        own == thread && (*start..*end).contains(&middle) && end - start <= ns.saturating_mul(4)
+        let length = end - start;
+        own == thread && (*start..*end).contains(&middle) && (ns / 2..=ns.saturating_mul(4)).contains(&length)
     });
     let within = around.min_by_key(|(start, end, ..)| end - start);
     let within = within.map(|(.., name)| trace.names.get(name).to_owned());

@@ -35,7 +35,7 @@ impl Format {
         is_timeline: false,
         endings: &[],
         gpu_work_advice: "",
-        stages_advice: "add NVTX ranges to the program (domain LLM: prefill, decode_all, decode_step)",
+        stages_advice: "add NVTX ranges to the program (for an LLM in the domain LLM: prefill, decode_all, decode_step)",
         range_word: "range",
         detect: |_| Detected::No,
         read: |_, _| Ok(()),

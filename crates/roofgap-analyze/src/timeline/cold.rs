@@ -218,7 +218,7 @@ fn repeated_allocations(
     let late = end - (end - begin) / 4;
     // Calls, those of them that are late, and their time.
     let mut all: FxHashMap<NameId, (usize, usize, Ns)> = FxHashMap::default();
-    let mut long = all.clone();
+    let (mut long, mut first) = (all.clone(), FxHashMap::<NameId, Ns>::default());
     for (((name, start), end), _) in rows() {
         let ns = end - start;
         let allocates = kinds.get(name).is_some_and(|(kind, _)| *kind == ColdKind::Allocation);
@@ -226,6 +226,9 @@ fn repeated_allocations(
             let count = counts.entry(*name).or_default();
             *count = (count.0 + 1, count.1 + usize::from(*start >= late), count.2 + ns);
         };
+        if allocates {
+            first.entry(*name).or_insert(ns);
+        }
         if allocates && ns >= LONG_ALLOCATION_NS {
             add(&mut long);
         }
@@ -237,11 +240,21 @@ fn repeated_allocations(
     all.retain(|_, (all, late, ns)| {
         *all >= AGAIN && *late * LATE >= *all && *ns >= MEAN_ALLOCATION_NS * *all as Ns
     });
-    kinds.retain(|name, _| !long.contains_key(name));
+    // The first call of a name sets up the device where it takes a quarter of the time of all.
+    let setup = |name: &NameId, all: Ns| {
+        let first = first.get(name).filter(|first| **first >= (all / 4).max(COMPILE_NS));
+        first.copied().unwrap_or(Ns::MAX)
+    };
+    for (name, (_, least)) in kinds.iter_mut() {
+        if let Some((.., ns)) = long.get(name) {
+            *least = setup(name, *ns);
+        }
+    }
     let mut threads: FxHashMap<ThreadId, IntervalSet> = FxHashMap::default();
     for (((name, start), end), thread) in rows() {
-        // The first of many short calls may set up the device.
-        if long.contains_key(name) || end - start < LONG_LAUNCH_NS && all.contains_key(name) {
+        let most = long.get(name).map(|(.., ns)| setup(name, *ns));
+        // The first of many short calls may set up the device, too.
+        if end - start < most.or(all.contains_key(name).then_some(LONG_LAUNCH_NS)).unwrap_or(0) {
             threads.entry(*thread).or_default().add(*start, *end);
         }
     }

@@ -53,6 +53,9 @@ struct Placed {
     last_call: Ns,
 }
 
+/// Fewest steps with kernels of the same size that show what such a step takes.
+const LEAST_SAME: usize = 4;
+
 impl StepPeriods {
     /// Measures the steps of a stage. Steps of an engine follow one another across its stages, other steps within an instance.
     pub fn measure(trace: &Trace, index: &StageIndex, activity: &Activity, stage: usize) -> Self {
@@ -121,14 +124,24 @@ impl StepPeriods {
         Self { on_gpu: each.iter().any(|step| step.span.is_some()), each }
     }
 
-    /// Returns the time of each step that its tokens or the size of its kernels explain, ns.
+    /// Returns the time of each step that its tokens or the size of its kernels explain, or that steps with kernels of the same size
+    /// take, ns.
     pub fn expected(&self) -> Vec<Ns> {
         let times: Vec<Ns> = self.each.iter().map(|step| step.time_ns).collect();
         let by = |work: fn(&StepPeriod) -> f64| {
             expected(&times, &self.each.iter().map(work).collect::<Vec<f64>>())
         };
         let (tokens, threads) = (by(|step| step.tokens), by(|step| step.threads));
-        tokens.into_iter().zip(threads).map(|(tokens, threads)| tokens.max(threads)).collect()
+        let mut same: FxHashMap<u64, Vec<Ns>> = FxHashMap::default();
+        for step in self.each.iter().filter(|step| step.threads > 0.0) {
+            same.entry(step.threads.to_bits()).or_default().push(step.time_ns);
+        }
+        same.retain(|_, times| times.len() >= LEAST_SAME);
+        let same: FxHashMap<u64, Option<Ns>> =
+            same.into_iter().map(|(threads, mut times)| (threads, median(&mut times))).collect();
+        let usual = |step: &StepPeriod| same.get(&step.threads.to_bits()).copied().flatten().unwrap_or(0);
+        let lines = tokens.into_iter().zip(threads);
+        lines.zip(&self.each).map(|((tokens, threads), step)| tokens.max(threads).max(usual(step))).collect()
     }
 }
 
@@ -411,6 +424,23 @@ mod tests {
         assert_eq!(steady.median_ns, 10_000);
         // The tail is not in the step time; what the work explains is.
         assert_eq!(steady.time_ns, (9 * 10_000 + 180_000 + 176_000) / 11);
+    }
+
+    #[test]
+    fn steps_of_the_same_size_are_compared_with_each_other() {
+        // A benchmark of three sizes, whose time does not grow with the threads of their kernels, and a slow step of the last.
+        let sizes = [(1.0, 150), (2.0, 24_000), (3.0, 600)];
+        let step = |threads, time_ns| StepPeriod { time_ns, threads, ..StepPeriod::default() };
+        let mut each: Vec<StepPeriod> =
+            sizes.iter().flat_map(|&(threads, time)| vec![step(threads, time); 30]).collect();
+        each[70].time_ns = 90_000;
+        let slow = |expected: &[Ns]| {
+            let slow = each.iter().zip(expected).filter(|(step, expected)| step.time_ns > 2 * **expected);
+            slow.map(|(step, _)| step.time_ns).collect::<Vec<_>>()
+        };
+        let (times, work): (Vec<Ns>, Vec<f64>) = each.iter().map(|step| (step.time_ns, step.threads)).unzip();
+        assert!(slow(&expected(&times, &work)).contains(&24_000), "a line does not do");
+        assert_eq!(slow(&StepPeriods { each: each.clone(), on_gpu: true }.expected()), [90_000]);
     }
 
     #[test]

@@ -430,6 +430,49 @@ fn short_allocations_for_each_kernel() {
     assert!(analysis.findings.iter().all(|found| found.id != "launch-bound"), "{:?}", analysis.findings);
 }
 
+/// A library sets up the device in one of many calls that allocate.
+#[test]
+fn an_allocation_that_sets_up_the_device_is_not_one_of_many() {
+    let found = |setup_ns: i64| {
+        let mut program = Program::on(1);
+        program.kernel(GEMM, 0, 500 * US);
+        program.call("cudaFree", setup_ns);
+        for _ in 0..40 {
+            program.kernel(GEMM, 0, 500 * US);
+            program.wait();
+            program.call("cudaFree", 200 * US);
+        }
+        let analysis = program.analysis();
+        let found = analysis.findings.iter().find(|found| found.id == "allocations");
+        (first(&analysis).id.clone(), found.map_or(0, |found| found.bound_ns))
+    };
+    assert_eq!(found(200 * US).0, "allocations");
+    let (id, allocations_ns) = found(300_000 * US);
+    assert_eq!(id, "cold-start");
+    assert!(allocations_ns < 20_000 * US, "{allocations_ns}");
+}
+
+/// A short message in the middle of other work does not explain it.
+#[test]
+fn a_gap_is_in_a_range_that_has_most_of_it() {
+    let action = |message_ns: i64| {
+        let mut program = Program::on(1);
+        for _ in 0..8 {
+            program.kernel(GEMM, 0, 5_000 * US);
+            program.wait();
+            program.now += (30_000 * US - message_ns) / 2;
+            program.range("MPI_Recv", |p| p.now += message_ns);
+            program.now += (30_000 * US - message_ns) / 2;
+        }
+        program.kernel(GEMM, 0, 5_000 * US);
+        let analysis = program.analysis();
+        assert_eq!(first(&analysis).id, "host-gaps");
+        first(&analysis).action.contains("MPI_Recv")
+    };
+    assert!(action(28_000 * US));
+    assert!(!action(5_000 * US));
+}
+
 #[test]
 fn messages_between_launches_are_work_of_the_cpu() {
     let found = |range: &str| {

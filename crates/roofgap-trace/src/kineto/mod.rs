@@ -33,7 +33,7 @@ pub const FORMAT: Format = Format {
     is_timeline: true,
     endings: &[".json"],
     gpu_work_advice: "; the PyTorch profiler records it with ProfilerActivity.CUDA",
-    stages_advice: "name the stages of the program with torch.profiler.record_function (prefill, decode_all, decode_step)",
+    stages_advice: "name the stages of the program with torch.profiler.record_function (for an LLM prefill, decode_all, decode_step)",
     range_word: "annotation",
     detect: |head| looks_like(&head.bytes).into(),
     read: |file, input| read(&file.path, &mut input.trace),

@@ -230,13 +230,14 @@ fn is_about_graphics(text: &str) -> bool {
 /// Tells whether a diagnostic is about something that no number of this capture needs. A process without CUDA is one beside those
 /// whose work was recorded.
 fn is_note(text: &str, has_work: bool) -> bool {
-    const NOTES: [&str; 14] = [
+    const NOTES: [&str; 15] = [
         "No NVTX events",
         "No OS runtime libraries events",
         "Not all OS runtime libraries events",
         "OS runtime libraries profiling",
         "Unable to collect CPU kernel IP/backtrace samples",
         "Unable to configure the collection of CPU IP",
+        "Unable to configure the collection of IP samples",
         "Collection of CPU IP",
         "Collection of IP samples",
         "Sampling data cannot be collected",

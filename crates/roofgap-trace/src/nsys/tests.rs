@@ -244,6 +244,7 @@ fn what_no_number_needs_is_a_note() {
         VALUES (1, 1, 1, 2, 'No NVTX events collected. Does the process use NVTX?'),
                (1, 1, 1, 2, ' Unable to collect CPU kernel IP/backtrace samples. perf event paranoid level is 2.'),
                (1, 1, 1, 3, 'Unable to configure the collection of CPU IP/backtrace samples, context switch data, or event sampling data.'),
+               (1, 1, 1, 3, 'Unable to configure the collection of IP samples, backtraces, and scheduling data.'),
                (1, 1, 1, 3, 'GPU Metrics [0]: no permission to use the GPU performance counters.'),
                (1, 1, 1, 3, 'GPU Metrics [0]: The sampling buffer overflowed.'),
                (1, 1, 1, 2, 'Some events (7) were lost. Charts such as CPU utilization may be wrong.'),
@@ -252,10 +253,10 @@ fn what_no_number_needs_is_a_note() {
                (1, 1, 1, 2, 'Not all CUDA events might have been collected.');";
     let counts = |trace: &Trace| [ToolNote, ToolWarning, ToolError].map(|kind| trace.losses.count(kind));
     use LossKind::{ToolError, ToolNote, ToolWarning};
-    assert_eq!(counts(&after(rows)), [6, 2, 1], "another process had no CUDA");
+    assert_eq!(counts(&after(rows)), [7, 2, 1], "another process had no CUDA");
     let nothing =
         ["KERNEL", "MEMCPY", "MEMSET"].map(|kind| format!("DELETE FROM CUPTI_ACTIVITY_KIND_{kind};"));
-    assert_eq!(counts(&after(&format!("{rows} {}", nothing.concat()))), [5, 3, 1]);
+    assert_eq!(counts(&after(&format!("{rows} {}", nothing.concat()))), [6, 3, 1]);
 }
 
 #[test]

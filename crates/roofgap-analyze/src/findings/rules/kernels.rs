@@ -1,6 +1,6 @@
 //! Kernels: too small, not fused, off the tensor cores, and the advice of ncu's own rules.
 
-use super::memory::{above_roof_ns, busiest_pct, is_long};
+use super::memory::{above_roof_ns, beyond_shortest_ns, busiest_pct, is_long};
 use super::occupancy::filled;
 use crate::counters::Measured;
 use crate::findings::evidence::{ChainUse, ShapeUse};
@@ -46,7 +46,9 @@ pub fn small_kernels(view: &View<'_>) -> Option<Finding> {
         // More warps do not shorten the latency that is most of a short kernel, and a block for nearly each multiprocessor is not small.
         let few = 10 * shape.blocks <= 9 * u64::from(sms);
         let used = filled(shape, sms).filter(|_| lasts && few);
-        unused += alone_ns as f64 * (1.0 - used.unwrap_or(shape.blocks as f64 / f64::from(sms)));
+        let used = used.unwrap_or(shape.blocks as f64 / f64::from(sms));
+        let most_ns = beyond_shortest_ns(alone_ns, shape.calls);
+        unused += (alone_ns as f64 * (1.0 - used)).min(most_ns as f64);
         if largest.is_none_or(|(_, _, ns, _)| alone_ns > ns) {
             largest = Some((&shape.name, shape.blocks, alone_ns, sms));
             is_long = lasts;
@@ -338,7 +340,11 @@ pub fn tensor_cores_idle(view: &View<'_>) -> Option<Finding> {
     let action =
         format!("Let them use the tensor cores, which {faster}: {how}; sizes that are multiples of 8.");
     // Without the ratio nothing is known to stay.
-    let at_peak_ns = ratio.map_or(0, |ratio| (slow_ns as f64 / ratio) as i64);
+    let at_peak = |kernel: &&Kernel| {
+        let least_ns = kernel.total_ns - beyond_shortest_ns(kernel.total_ns, kernel.calls);
+        ratio.map_or(0, |ratio| (kernel.total_ns as f64 / ratio) as i64).max(least_ns)
+    };
+    let at_peak_ns: i64 = slow.iter().map(at_peak).sum();
     view.saves_on_devices(&[
         ("products on the CUDA cores", slow_ns),
         ("at the ratio of the peaks", -at_peak_ns),
@@ -385,8 +391,9 @@ pub fn ncu_rules(view: &View<'_>) -> Vec<Finding> {
     // One line for a kernel and rule: the launch shapes that a rule speaks of are added up.
     let mut said: Vec<Said<'_>> = Vec::new();
     for measured in view.counters() {
+        let most_ns = beyond_shortest_ns(measured.timeline_total_ns, measured.timeline_calls);
         for (advice, percent) in estimates(measured) {
-            let saves = measured.timeline_total_ns as f64 * percent / 100.0;
+            let saves = (measured.timeline_total_ns as f64 * percent / 100.0).min(most_ns as f64);
             let kernel = &measured.row.kernel;
             let same = said.iter_mut().find(|said| said.kernel == kernel && said.advice.rule == advice.rule);
             match same {

@@ -257,6 +257,14 @@ pub fn is_long(total_ns: i64, calls: u64) -> bool {
     total_ns > SHORT_NS.saturating_mul(calls as i64)
 }
 
+/// Time of a kernel that does next to nothing: it starts, waits for memory and ends, ns.
+const SHORTEST_NS: i64 = 3_000;
+
+/// Returns the time of launches beyond what any kernel takes, ns.
+pub fn beyond_shortest_ns(total_ns: i64, calls: u64) -> i64 {
+    (total_ns - SHORTEST_NS.saturating_mul(calls as i64)).max(0)
+}
+
 /// The row with the most time in the stage, and the time of all.
 fn largest<'a>(rows: &[&'a Measured]) -> Option<(&'a Measured, i64)> {
     let largest = rows.iter().copied().max_by_key(|row| row.timeline_total_ns)?;

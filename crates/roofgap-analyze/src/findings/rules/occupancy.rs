@@ -3,7 +3,7 @@
 use crate::counters::{Measured, NEAR_ROOF_PCT};
 use crate::findings::evidence::{ShapeUse, blocks_of, threads_of};
 use crate::findings::rule::{View, percent};
-use crate::findings::rules::memory::is_long;
+use crate::findings::rules::memory::{beyond_shortest_ns, is_long};
 use crate::gpu::multiprocessor_slots;
 use crate::names::is_closed_source;
 use crate::numbers::counted;
@@ -66,10 +66,12 @@ fn of_kernel(view: &View<'_>, measured: &Measured) -> Option<Finding> {
     let name = view.short_names.get(&row.kernel);
     let limited = limit.as_ref().map_or_else(String::new, |limit| format!(", limited by {limit}"));
     let title = format!("{name} of {} reaches {achieved:.0} % occupancy{limited}", stage.spoken());
-    let explained = measured.timeline_total_ns as f64 * roof / 100.0;
+    let total_ns = measured.timeline_total_ns;
+    let least_ns = total_ns - beyond_shortest_ns(total_ns, measured.timeline_calls);
+    let explained = total_ns as f64 * roof / 100.0;
     view.saves_on_devices(&[
-        ("kernel time", measured.timeline_total_ns),
-        ("that the busier of compute and memory explains", -(explained.ceil() as i64)),
+        ("kernel time", total_ns),
+        ("that the busier of compute and memory explains", -(explained.ceil() as i64).max(least_ns)),
     ])
     .with("kernel", row.kernel.as_str())
     .with_number("occupancy_pct", achieved)

@@ -232,6 +232,17 @@ fn a_long_kernel_could_have_all_the_warps_that_the_device_holds() {
 }
 
 #[test]
+fn a_kernel_does_not_get_shorter_than_the_shortest() {
+    let (stage, mut evidence) = busy();
+    // 33 of 132 multiprocessors, in launches of 4 and of 40 us.
+    for (calls, bound_ns) in [(10_000, 10 * MS), (1_000, 30 * MS)] {
+        let small = ShapeUse { calls, ..shape("little", 33, 40 * MS) };
+        evidence.shapes = vec![shape("big_gemm", 1000, 58 * MS), small];
+        assert_eq!(one(&run(stage.clone(), evidence.clone()), "small-kernels").bound_ns, bound_ns);
+    }
+}
+
+#[test]
 fn small_kernels_beside_others_leave_nothing_unused() {
     let (stage, mut evidence) = busy();
     let mut little = shape("little", 33, 60 * MS);

@@ -58,9 +58,8 @@ fn evidence_of_dsocr2_equals_a_query_by_hand() {
     assert_eq!((prefill.host_copies.count, prefill.host_copies.pageable), (26, 24));
     assert_eq!(prefill.shapes.iter().map(|shape| shape.calls).sum::<u64>(), 2321);
     let all = findings(&analysis, &evidence);
-    let small = all.iter().find(|f| f.id == "small-kernels" && f.stage.as_deref() == Some("decode")).unwrap();
-    // 88 of them have blocks of fewer than 32 threads, and fewer blocks still.
-    assert_eq!(small.evidence["small_kernels"], 6464);
+    // They take 2 us each, as long as any kernel.
+    assert!(!all.iter().any(|f| f.id == "small-kernels" && f.stage.as_deref() == Some("decode")));
     assert!(!all.iter().any(|f| f.id == "experts-one-by-one"), "its experts are grouped");
 }
 
