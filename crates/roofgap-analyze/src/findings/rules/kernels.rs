@@ -15,7 +15,7 @@ const LEAST_SMALL_PCT: f64 = 20.0;
 
 /// Kernels with fewer blocks than the device has multiprocessors. Those that talk to other devices are meant to be small, and the
 /// products of a model that is split over devices wait for their weights. Time in which another kernel runs beside them does not
-/// count. The bound is the time that a full device would not need.
+/// count. The bound is the time that a full device would not need, beyond the shortest time of a kernel.
 pub fn small_kernels(view: &View<'_>) -> Option<Finding> {
     let stage = view.stage;
     let (evidence, kernel_ns) = (view.evidence?, stage.kernel_ns?);

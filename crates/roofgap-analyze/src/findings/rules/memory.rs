@@ -257,7 +257,7 @@ pub fn is_long(total_ns: i64, calls: u64) -> bool {
     total_ns > SHORT_NS.saturating_mul(calls as i64)
 }
 
-/// Time of a kernel that does next to nothing: it starts, waits for memory and ends, ns.
+/// Assumed time of a kernel that does next to nothing: it starts, waits for memory and ends, ns.
 const SHORTEST_NS: i64 = 3_000;
 
 /// Returns the time of launches beyond what any kernel takes, ns.
