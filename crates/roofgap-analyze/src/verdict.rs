@@ -1,5 +1,6 @@
 //! The limit of a stage in one line.
 
+use crate::names::Family;
 use crate::numbers::{all_counted, count, counted, size};
 use crate::result::{CopyKind, Idle, Stage, results};
 use std::collections::BTreeMap;
@@ -142,6 +143,10 @@ pub fn verdict(stage: &Stage) -> Verdict {
         let why = "the GPU work of many launches is not in the capture, so what seems idle may be busy";
         return limited(StageLimit::NotMeasured, why.to_owned());
     }
+    if stage.launch_count == 0 && only_communicates(stage) {
+        let why = "only communication between GPUs was recorded, so what seems idle may be other work";
+        return limited(StageLimit::NotMeasured, why.to_owned());
+    }
     if is_too_little(stage) {
         let operations = counted(stage.gpu_op_count, "operation");
         return limited(StageLimit::TooLittle, format!("too little GPU work to judge: {operations}"));
@@ -199,7 +204,9 @@ pub fn verdict(stage: &Stage) -> Verdict {
         }
     } else if longer_copies {
         with_copies()
-    } else if label == StageLimit::Communication || 100.0 * ns_share < LEAST_GAP_PCT && ns_share < share {
+    } else if label == StageLimit::Communication
+        || 100.0 * ns_share < LEAST_GAP_PCT && ns_share < share && share >= MOST
+    {
         let rest = format!("; in {:.0} % of the rest {cause}", of_lost(ns));
         let known = label != StageLimit::Communication && ns > 0;
         (StageLimit::Gpu, if known { busy_for + &rest } else { busy_for })
@@ -309,7 +316,7 @@ fn causes(stage: &Stage, busy: i64, idle: Idle) -> [(i64, StageLimit, &'static s
         (
             each(detail.cold_ns + before.cold_ns),
             StageLimit::ColdStart,
-            "the CPU loaded code, instantiated a graph or launched a kernel for the first time",
+            "the CPU did what a program does once, such as loading code or a first launch",
         ),
         (
             each(idle.sync_ns),
@@ -345,6 +352,11 @@ fn causes(stage: &Stage, busy: i64, idle: Idle) -> [(i64, StageLimit, &'static s
         ),
         after,
     ]
+}
+
+/// Tells whether every kernel of a stage is communication between GPUs.
+fn only_communicates(stage: &Stage) -> bool {
+    !stage.kernels.is_empty() && stage.kernels.iter().all(|kernel| kernel.family == Family::Communication)
 }
 
 /// Tells whether copies take most of the busy time, and more than kernels.
@@ -387,7 +399,7 @@ fn main_copies(stage: &Stage) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::{CopyRow, ForeignWork, GraphRow};
+    use crate::result::{CopyRow, ForeignWork, GraphRow, Kernel};
 
     fn stage(wall: i64, projected: i64, busy: i64, idle: Idle) -> Stage {
         Stage {
@@ -516,6 +528,20 @@ mod tests {
             words.why
         );
         assert_eq!(verdict(&stage(1_000, 1_000, 797, idle(201))).label, StageLimit::Launch);
+        // A GPU that is idle most of the time is no limit.
+        let parts = |busy: i64| Idle { launch_ns: 190, sync_ns: 180, other_ns: 630 - busy, copy_ns: 0 };
+        assert_eq!(verdict(&stage(1_000, 1_000, 510, parts(510))).label, StageLimit::Gpu);
+        assert_eq!(verdict(&stage(1_000, 1_000, 490, parts(490))).label, StageLimit::Launch);
+    }
+
+    #[test]
+    fn collectives_alone_do_not_show_idle_time() {
+        let mut alone = stage(1_000, 1_000, 300, Idle { other_ns: 700, ..Idle::default() });
+        alone.kernels = vec![Kernel { family: Family::Communication, ..Kernel::default() }];
+        (alone.kernel_count, alone.gpu_op_count) = (84, 84);
+        assert_eq!(verdict(&alone).label, StageLimit::NotMeasured);
+        alone.launch_count = 84;
+        assert_eq!(verdict(&alone).label, StageLimit::GpuGaps);
     }
 
     #[test]

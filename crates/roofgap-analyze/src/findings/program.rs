@@ -81,6 +81,9 @@ impl Program {
     /// Says how to fuse elementwise kernels in it.
     pub(super) fn fusing(&self) -> &'static str {
         match (self.engine, self.is_torch) {
+            (Some(engine), _) if engine.uses_graphs && self.is_compiled => {
+                "the compiler of the engine leaves them apart: turn on its fusion passes, or use fused kernels"
+            }
             (Some(engine), _) if engine.uses_graphs => self.advice().compile,
             (_, true) if self.is_compiled => {
                 "torch.compile leaves them apart: look for graph breaks and for operators that it does not know (TORCH_LOGS=graph_breaks)"

@@ -641,7 +641,7 @@ results! {
         /// the CPU time without GPU work. A last step that no step follows ends as long after its range, or after its GPU work, as the
         /// others do. Steps of an engine run from first to first operation.
         pub mean_ns: i64,
-        /// Median, ns.
+        /// Median, ns. Of more than three steps of an engine the last is left out if no step follows it.
         pub p50_ns: i64,
         /// 90th percentile, ns.
         pub p90_ns: i64,

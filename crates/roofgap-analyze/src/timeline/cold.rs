@@ -2,7 +2,7 @@
 
 use super::idle::HostWork;
 use super::interval::IntervalSet;
-use super::repeats::{LEAST_PASS, busy_from, repeated_from};
+use super::repeats::{LEAST_PASS, busy_from, loaded_from, repeated_from};
 use super::steps::{StepPeriod, StepPeriods, steady};
 use crate::attribution::NO_CALL;
 use crate::result::{ColdCause, ColdKind, ColdStart, StageKind, SteadyUnit, Tail};
@@ -33,6 +33,12 @@ const AGAIN: usize = 16;
 const LONG_ALLOCATION_NS: Ns = 100_000;
 const MEAN_ALLOCATION_NS: Ns = 10_000;
 const LATE: usize = 8;
+
+/// Fewest calls that free memory before as many that allocate it anew and take long.
+const FREED: usize = 4;
+
+/// Most long calls for each one that frees memory, where memory is allocated again and again.
+const NOT_FREED: usize = 8;
 
 /// Time of a cold unit over that of the others, at least.
 const LONGER: Ns = 2;
@@ -216,49 +222,80 @@ fn repeated_allocations(
         return FxHashMap::default();
     };
     let late = end - (end - begin) / 4;
-    // Calls, those of them that are late, and their time.
-    let mut all: FxHashMap<NameId, (usize, usize, Ns)> = FxHashMap::default();
-    let (mut long, mut first) = (all.clone(), FxHashMap::<NameId, Ns>::default());
-    for (((name, start), end), _) in rows() {
-        let ns = end - start;
-        let allocates = kinds.get(name).is_some_and(|(kind, _)| *kind == ColdKind::Allocation);
-        let add = |counts: &mut FxHashMap<NameId, (usize, usize, Ns)>| {
-            let count = counts.entry(*name).or_default();
-            *count = (count.0 + 1, count.1 + usize::from(*start >= late), count.2 + ns);
-        };
-        if allocates {
-            first.entry(*name).or_insert(ns);
-        }
-        if allocates && ns >= LONG_ALLOCATION_NS {
-            add(&mut long);
-        }
-        if allocates && ns < LONG_LAUNCH_NS {
-            add(&mut all);
+    let mut counts: FxHashMap<NameId, Allocations> = FxHashMap::default();
+    let mut frees: FxHashMap<ThreadId, usize> = FxHashMap::default();
+    for (((name, start), end), thread) in rows() {
+        if kinds.get(name).is_some_and(|(kind, _)| *kind == ColdKind::Allocation) {
+            let freed = frees.entry(*thread).or_default();
+            counts.entry(*name).or_default().add(
+                end - start,
+                *start >= late,
+                (*freed >= FREED).then_some(*thread),
+            );
+            *freed += usize::from(trace.names.get(*name).contains("Free"));
         }
     }
-    long.retain(|_, (all, late, _)| *all >= AGAIN && *late * LATE >= *all);
-    all.retain(|_, (all, late, ns)| {
-        *all >= AGAIN && *late * LATE >= *all && *ns >= MEAN_ALLOCATION_NS * *all as Ns
-    });
-    // The first call of a name sets up the device where it takes a quarter of the time of all.
-    let setup = |name: &NameId, all: Ns| {
-        let first = first.get(name).filter(|first| **first >= (all / 4).max(COMPILE_NS));
-        first.copied().unwrap_or(Ns::MAX)
-    };
+    // Much memory that is not freed is allocated once.
+    let long: usize = counts.values().map(|calls| calls.long.len()).sum();
+    let kept = long > NOT_FREED * frees.values().sum::<usize>();
+    let most: FxHashMap<NameId, Ns> =
+        counts.into_iter().filter_map(|(name, calls)| Some((name, calls.longest_again(kept)?))).collect();
     for (name, (_, least)) in kinds.iter_mut() {
-        if let Some((.., ns)) = long.get(name) {
-            *least = setup(name, *ns);
-        }
+        *least = most.get(name).map_or(*least, |most| (*least).max(*most));
     }
     let mut threads: FxHashMap<ThreadId, IntervalSet> = FxHashMap::default();
     for (((name, start), end), thread) in rows() {
-        let most = long.get(name).map(|(.., ns)| setup(name, *ns));
-        // The first of many short calls may set up the device, too.
-        if end - start < most.or(all.contains_key(name).then_some(LONG_LAUNCH_NS)).unwrap_or(0) {
+        if most.get(name).is_some_and(|most| end - start < *most) {
             threads.entry(*thread).or_default().add(*start, *end);
         }
     }
     threads
+}
+
+/// The calls of one name that allocate or free memory.
+#[derive(Debug, Default)]
+struct Allocations {
+    /// Times of the long ones, ns.
+    long: Vec<Ns>,
+    late_long: usize,
+    /// Calls that take less than one that is made once, those of them that are late, and their time, ns.
+    short: (usize, usize, Ns),
+    /// Those that take as long as one that is made once, after others that free memory, by thread.
+    after_frees: FxHashMap<ThreadId, usize>,
+}
+
+impl Allocations {
+    fn add(&mut self, ns: Ns, late: bool, after_frees: Option<ThreadId>) {
+        if ns >= LONG_ALLOCATION_NS {
+            self.long.push(ns);
+            self.late_long += usize::from(late);
+        }
+        if ns < LONG_LAUNCH_NS {
+            let (calls, lates, time) = self.short;
+            self.short = (calls + 1, lates + usize::from(late), time + ns);
+        } else if let Some(thread) = after_frees {
+            *self.after_frees.entry(thread).or_default() += 1;
+        }
+    }
+
+    /// Returns the time below which a call is one of those that are made again and again, ns; `None` where there are none. Long
+    /// ones are not where memory is `kept`.
+    fn longest_again(mut self, kept: bool) -> Option<Ns> {
+        let spread = |calls: usize, late: usize| calls >= AGAIN && late * LATE >= calls;
+        let anew = self.after_frees.values().any(|calls| *calls >= FREED);
+        if anew || !kept && spread(self.long.len(), self.late_long) {
+            // One that takes a quarter of the time of all that are not longer sets up the device.
+            self.long.sort_unstable();
+            let mut left: Ns = self.long.iter().sum();
+            let mut most = Ns::MAX;
+            while let Some(longest) = self.long.pop().filter(|ns| *ns >= (left / 4).max(COMPILE_NS)) {
+                (most, left) = (longest, left - longest);
+            }
+            return Some(most);
+        }
+        let (calls, late, ns) = self.short;
+        (spread(calls, late) && ns >= MEAN_ALLOCATION_NS * calls as Ns).then_some(LONG_LAUNCH_NS)
+    }
 }
 
 /// Time of an instance or a step.
@@ -372,7 +409,8 @@ fn startup_ns(trace: &Trace, index: &StageIndex, stage: usize, warm: usize) -> N
                 *operations >= LEAST_PASS || whole.end - first >= whole.length() / 100 * LEAST_REPEATED_PCT
             })
             .map(|(first, _)| first)
-            .or_else(|| busy_from(trace, index)),
+            .or_else(|| busy_from(trace, index))
+            .or_else(|| loaded_from(trace, index)),
         None => None,
     };
     let before = first.map_or(0, |first| first - whole.start);
@@ -658,6 +696,27 @@ mod tests {
         let mut many = vec![20; 200];
         many[100] = 90;
         assert_eq!(steps(&many), (vec![], None), "too short to matter");
+    }
+
+    #[test]
+    fn memory_is_allocated_again_where_it_was_freed() {
+        const MS: Ns = 1_000_000;
+        let again = |calls: &[Ns], freed: bool, kept: bool| {
+            let mut all = Allocations::default();
+            for (at, ns) in calls.iter().enumerate() {
+                all.add(*ns, 4 * at >= 3 * calls.len(), freed.then_some(ThreadId::default()));
+            }
+            all.longest_again(kept)
+        };
+        let mut many = [MS / 5; 32];
+        assert_eq!(again(&many, false, false), Some(Ns::MAX));
+        assert_eq!(again(&many, false, true), None, "a cache that grows");
+        (many[7], many[9]) = (320 * MS, 66 * MS);
+        assert_eq!(again(&many, false, false), Some(66 * MS), "two calls set up the device");
+        assert_eq!(
+            (again(&[9 * MS; 4], true, true), again(&[9 * MS; 4], false, false)),
+            (Some(Ns::MAX), None)
+        );
     }
 
     #[test]

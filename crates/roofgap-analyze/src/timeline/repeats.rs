@@ -102,6 +102,21 @@ pub fn busy_from(trace: &Trace, index: &StageIndex) -> Option<Ns> {
     settles.then(|| trace.calls.start.get(index.call_of_op(row) as usize).copied()).flatten()
 }
 
+/// Fewest copies that load what a program works with, tensor by tensor.
+const LEAST_LOADS: usize = 64;
+
+/// Returns the time at which the CPU launched the first kernel, where many copies came before it and took most of that time, and a whole
+/// pass of operations follows; `None` elsewhere, and where launches are not known.
+pub fn loaded_from(trace: &Trace, index: &StageIndex) -> Option<Ns> {
+    let ops = &trace.ops;
+    let first = (0..ops.len()).find(|op| ops.kind[*op] != OpKind::Copy)?;
+    let copied: Ns = (0..first).map(|op| ops.duration(op)).sum();
+    let loads = first >= LEAST_LOADS && 2 * copied > ops.start[first] - ops.start[0];
+    let kernels = ops.kind[first..].iter().filter(|kind| **kind == OpKind::Kernel).count();
+    let loads = loads && kernels >= LEAST_PASS;
+    loads.then(|| trace.calls.start.get(index.call_of_op(first) as usize).copied()).flatten()
+}
+
 /// Returns the number of kernels after which most of a sequence repeats, the largest where several do.
 fn longest_period(names: impl Iterator<Item = NameId>, known: usize) -> Option<usize> {
     let mut seen = vec![Seen::default(); known];

@@ -12,6 +12,7 @@ use crate::result::{
     SteadyUnit, Steps,
 };
 use crate::stages::{Span, StageIndex};
+use roofgap_base::stats::median;
 use roofgap_trace::{CallClass, DeviceId, Ns, OpKind, ThreadId, Trace, range_name};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
@@ -326,8 +327,10 @@ impl StageMeter<'_> {
         let steady = if steps.is_empty() {
             steady(SteadyUnit::Instance, &each, &expected(&each, &vec![0.0; each.len()]))
         } else {
-            let times: Vec<Ns> = steps.iter().map(|step| step.time_ns).collect();
-            steady(SteadyUnit::Step, &times, &periods.expected())
+            let whole = periods.whole();
+            let times: Vec<Ns> = steps.iter().take(whole).map(|step| step.time_ns).collect();
+            let expected = periods.expected();
+            steady(SteadyUnit::Step, &times, expected.get(..whole).unwrap_or(&expected))
         };
         let after_ns = if in_steps { 0 } else { self.other_work_after(stage, members) };
         let after_steps = steps.iter().filter(|_| in_steps).map(|step| step.busy_after_ns);
@@ -609,7 +612,8 @@ impl StageMeter<'_> {
         let launches = step_of_call.iter().filter(|at| **at != u32::MAX);
         let known = !self.trace.ops.is_empty() && !each.is_empty();
         let per_step = known.then(|| launches.count() as f64 / each.len() as f64);
-        let steps = step_summary(each, per_step)?;
+        let mut whole: Vec<Ns> = each.iter().take(periods.whole()).copied().collect();
+        let steps = Steps { p50_ns: median(&mut whole)?, ..step_summary(each, per_step)? };
         Some(if periods.on_gpu { with_cpu(steps, on_cpu) } else { steps })
     }
 

@@ -41,6 +41,8 @@ pub struct StepPeriods {
     pub each: Vec<StepPeriod>,
     /// True if any step has GPU work.
     pub on_gpu: bool,
+    /// True if the last step has no known end: steps of an engine end where the next one begins.
+    is_open: bool,
 }
 
 /// A step on the GPU: the device that ends last, its beginning and its work there, and the beginning of the next step.
@@ -52,6 +54,9 @@ struct Placed {
     next: Option<Ns>,
     last_call: Ns,
 }
+
+/// Steps from which on a last one without a known end is left out of their median.
+const LEAST_WHOLE: usize = 3;
 
 /// Fewest steps with kernels of the same size that show what such a step takes.
 const LEAST_SAME: usize = 4;
@@ -121,7 +126,15 @@ impl StepPeriods {
             }
         };
         let each: Vec<StepPeriod> = spans.steps.iter().enumerate().map(period).collect();
-        Self { on_gpu: each.iter().any(|step| step.span.is_some()), each }
+        let last = sequence.last().zip(spans.steps.last());
+        let is_open =
+            engine && last.is_some_and(|(last, own)| (last.start, last.range) == (own.start, own.range));
+        Self { on_gpu: each.iter().any(|step| step.span.is_some()), each, is_open }
+    }
+
+    /// Returns the number of steps that show how long a step takes: all, or all but a last one without a known end.
+    pub fn whole(&self) -> usize {
+        self.each.len() - usize::from(self.is_open && self.each.len() > LEAST_WHOLE)
     }
 
     /// Returns the time of each step that its tokens or the size of its kernels explain, or that steps with kernels of the same size
@@ -369,8 +382,8 @@ pub fn steady(unit: SteadyUnit, times: &[Ns], expected: &[Ns]) -> Option<Steady>
             (tail.slowest, tail.slowest_ns, tail.expected_ns) = (at as u64 + 1, time, expected);
         }
     }
-    // What every third does is how the program runs.
-    let often = times.len() - count as usize > times.len() / COMMON;
+    // What every third does is how the program runs, and times that differ much by themselves have no tail.
+    let often = times.len() - count as usize > times.len() / COMMON || 2 * spread_ns > median_ns;
     if often {
         (sum, count, tail) = (times.iter().sum(), times.len() as i64, Tail::default());
     }
@@ -440,7 +453,30 @@ mod tests {
         };
         let (times, work): (Vec<Ns>, Vec<f64>) = each.iter().map(|step| (step.time_ns, step.threads)).unzip();
         assert!(slow(&expected(&times, &work)).contains(&24_000), "a line does not do");
-        assert_eq!(slow(&StepPeriods { each: each.clone(), on_gpu: true }.expected()), [90_000]);
+        assert_eq!(
+            slow(&StepPeriods { each: each.clone(), on_gpu: true, is_open: false }.expected()),
+            [90_000]
+        );
+    }
+
+    #[test]
+    fn a_last_step_without_a_known_end_is_left_out_of_several() {
+        let whole = |steps: usize, is_open| {
+            StepPeriods { each: vec![StepPeriod::default(); steps], on_gpu: true, is_open }.whole()
+        };
+        assert_eq!((whole(5, true), whole(5, false), whole(3, true)), (4, 5, 3));
+    }
+
+    #[test]
+    fn steps_that_alternate_have_no_tail() {
+        let mut times: Vec<Ns> = [8, 250].repeat(30);
+        times[7] = 700;
+        let tail = |times: &[Ns]| {
+            steady(SteadyUnit::Step, times, &expected(times, &vec![0.0; times.len()])).unwrap().tail
+        };
+        assert_eq!(tail(&times), None);
+        times.iter_mut().filter(|time| **time == 8).for_each(|time| *time = 240);
+        assert_eq!(tail(&times).map(|tail| tail.slowest), Some(8));
     }
 
     #[test]

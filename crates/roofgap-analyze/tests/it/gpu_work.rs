@@ -289,6 +289,25 @@ fn a_start_with_little_work_before_a_busy_gpu_is_left_out() {
     assert_eq!(startup(&events), 0);
 }
 
+/// Weights go to the GPU one by one, and a pass follows whose kernels differ and wait for launches.
+#[test]
+fn many_copies_before_the_first_kernel_are_a_start() {
+    let startup = |copies: u32| {
+        let load = |at: u32| {
+            let (link, start) = (format!(r#", "correlation": {}"#, at + 1), 100 * at);
+            let name = "Memcpy HtoD (Pageable -> Device)";
+            let call = event("cuda_runtime", "cudaMemcpyAsync", 1, (start, 90), &link);
+            [call, event("gpu_memcpy", name, 7, (start + 10, 80), &link)]
+        };
+        let mut events: Vec<String> = (0..copies).flat_map(load).collect();
+        let pass = |at: u32| launched(&format!("kernel{at}"), 10_000 + 50 * at, (10_010 + 50 * at, 20));
+        events.extend((0..200).flat_map(pass));
+        let analysis = kineto(&events, "", &Options::default());
+        analysis.stages[0].cold_start.as_ref().map_or(0, |cold| cold.startup_ns)
+    };
+    assert_eq!((startup(64), startup(63)), (9_990_000, 0));
+}
+
 /// A call that returns before its collective ends has no time, and NCCL beside a collective on the CPU does not hide it.
 #[test]
 fn communication_on_the_cpu_is_timed_where_its_calls_wait() {

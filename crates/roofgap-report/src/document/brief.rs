@@ -7,7 +7,7 @@ use super::{
 };
 use crate::render::screen::Tone;
 use roofgap_analyze::findings::to_act_on;
-use roofgap_analyze::{About, Analysis, Stage, StageKind, StageLimit, verdict};
+use roofgap_analyze::{About, Analysis, Kernel, Stage, StageKind, StageLimit, verdict};
 use roofgap_base::numbers::{all_counted, counted, significant, time};
 use roofgap_base::text::cut;
 
@@ -137,14 +137,26 @@ fn bar(share: f64) -> String {
     format!("{}{} {:>4.1} %", "█".repeat(full), "░".repeat(BAR - full), 100.0 * share)
 }
 
-/// Names the largest part of the time of a stage: a family of kernels, or the cause of its limit.
+/// Characters of the name of a kernel in the table of stages.
+const NAME: usize = 32;
+
+/// Names the largest part of the time of a stage: the cause of its limit, a kernel that takes most of it, or a family of kernels.
 pub fn largest_part(stage: &Stage) -> Option<String> {
     let stage = stage.warm();
     let verdict = verdict(stage);
     if let Some(pct) = verdict.pct {
         return Some(format!("{} {pct:.0} %", part_of(verdict.label)?));
     }
-    let (family, share) = kernels::largest_family(stage).filter(|_| verdict.label == StageLimit::Gpu)?;
+    if verdict.label != StageLimit::Gpu {
+        return None;
+    }
+    let largest = stage.kernels.iter().max_by_key(|kernel| kernel.total_ns);
+    let most = |kernel: &&Kernel| stage.kernel_ns.is_some_and(|all| 2 * kernel.total_ns > all);
+    if let Some((kernel, all)) = largest.filter(most).zip(stage.kernel_ns) {
+        let share = 100.0 * kernel.total_ns as f64 / all.max(1) as f64;
+        return Some(format!("{} {share:.0} % of kernels", cut(&kernel.short_name, NAME)));
+    }
+    let (family, share) = kernels::largest_family(stage)?;
     Some(format!("{family} {share:.0} % of kernels"))
 }
 

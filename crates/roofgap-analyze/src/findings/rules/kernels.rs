@@ -306,8 +306,15 @@ pub fn tensor_cores_idle(view: &View<'_>) -> Option<Finding> {
         let counted = counted_off_tensor_cores(view, &k.name);
         counted.unwrap_or_else(|| is_fp32_attention(k) || on_cuda_cores(&k.name))
     };
-    // A product that is mostly its start and its end gains nothing by faster arithmetic.
-    let slow: Vec<_> = products().filter(is_slow).filter(|k| is_long(k.total_ns, k.calls)).collect();
+    // A product that is mostly its start and its end, or leaves most of the GPU unused, gains little by faster arithmetic.
+    let shapes = view.evidence.map_or(&[][..], |evidence| &evidence.shapes);
+    let fills = |k: &&Kernel| {
+        let few = |shape: &&ShapeUse| shape.sms.is_some_and(|sms| 2 * shape.blocks < u64::from(sms));
+        let own = shapes.iter().filter(|shape| shape.name == k.name && shape.blocks > 0);
+        2 * own.filter(few).map(|shape| shape.total_ns).sum::<i64>() <= k.total_ns
+    };
+    let counts = |k: &&Kernel| is_slow(k) && is_long(k.total_ns, k.calls) && fills(k);
+    let slow: Vec<_> = products().filter(counts).collect();
     let attends = slow.iter().any(|k| is_fp32_attention(k));
     // TF32 is a setting of matrix products alone.
     let formats = [Dtype::Tf32, Dtype::Bf16, Dtype::Fp16];
@@ -334,7 +341,9 @@ pub fn tensor_cores_idle(view: &View<'_>) -> Option<Finding> {
                 "{format} in the library (cublasGemmEx, cublasSetMathMode), or matrix instructions in the kernel"
             )
         }
-        Dtype::Tf32 => "bf16 weights, or torch.set_float32_matmul_precision(\"high\")".to_owned(),
+        Dtype::Tf32 => {
+            "torch.set_float32_matmul_precision(\"high\"), or bf16 weights, which save more".to_owned()
+        }
         _ => format!("{format} weights, or autocast"),
     };
     let action =
@@ -386,11 +395,12 @@ const LEFT_OUT: [&str; 1] = ["MemoryL2Compression"];
 
 /// ncu's rules with an estimate for the whole kernel, for kernels of this stage. The bound is that estimate applied to the
 /// time of the kernel and launch shape in the stage, at most the time above the roof. A rule that has several results for a launch, one
-/// for each unit, counts once with the largest.
+/// for each unit, counts once with the largest. A launch that is mostly its start and its end is left out.
 pub fn ncu_rules(view: &View<'_>) -> Vec<Finding> {
     // One line for a kernel and rule: the launch shapes that a rule speaks of are added up.
     let mut said: Vec<Said<'_>> = Vec::new();
-    for measured in view.counters() {
+    let long = view.counters().filter(|row| is_long(row.timeline_total_ns, row.timeline_calls));
+    for measured in long {
         let most_ns = beyond_shortest_ns(measured.timeline_total_ns, measured.timeline_calls);
         for (advice, percent) in estimates(measured) {
             let saves = (measured.timeline_total_ns as f64 * percent / 100.0).min(most_ns as f64);

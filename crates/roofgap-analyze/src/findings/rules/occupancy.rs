@@ -5,7 +5,7 @@ use crate::findings::evidence::{ShapeUse, blocks_of, threads_of};
 use crate::findings::rule::{View, percent};
 use crate::findings::rules::memory::{beyond_shortest_ns, is_long};
 use crate::gpu::multiprocessor_slots;
-use crate::names::is_closed_source;
+use crate::names::{Family, is_closed_source};
 use crate::numbers::counted;
 use crate::result::Finding;
 
@@ -34,9 +34,8 @@ fn of_kernel(view: &View<'_>, measured: &Measured) -> Option<Finding> {
     let (achieved, roof) = (row.occupancy_pct?, row.sm_pct?.max(row.memory_pct?).min(100.0));
     let share = percent(measured.timeline_total_ns, kernel_ns);
     let too_small = measured.advice.iter().any(|advice| advice.text.contains(SMALL_GRID));
-    let shows =
-        too_small || achieved < LOW_PCT && is_long(measured.timeline_total_ns, measured.timeline_calls);
-    if !shows || roof >= NEAR_ROOF_PCT || share < LEAST_KERNEL_PCT {
+    let is_long = is_long(measured.timeline_total_ns, measured.timeline_calls);
+    if !(is_long && (too_small || achieved < LOW_PCT)) || roof >= NEAR_ROOF_PCT || share < LEAST_KERNEL_PCT {
         return None;
     }
     let shape = view.evidence.and_then(|evidence| shape_of(&evidence.shapes, measured));
@@ -117,10 +116,13 @@ fn of_one(limit: Limit, shape: &ShapeUse, sms: u32) -> String {
             "Use less than its {} bytes of shared memory a block: fewer stages or a smaller tile.",
             shape.shared_bytes
         ),
-        Limit::Grid => format!(
-            "Give it more than {} for {sms} multiprocessors: a larger batch, or a split of the inner dimension.",
-            counted(shape.blocks, "block")
-        ),
+        Limit::Grid => {
+            let how = match shape.family {
+                Family::Gemm | Family::Gemv => "a larger batch, or a split of the inner dimension",
+                _ => "less work for each, or more of it at once",
+            };
+            format!("Give it more than {} for {sms} multiprocessors: {how}.", counted(shape.blocks, "block"))
+        }
         Limit::Blocks => format!("Use more than {} threads a block.", shape.threads),
         Limit::Work => "More of its warps could run: most end at once or wait for a few that work long. Divide the work evenly over its threads.".to_owned(),
         Limit::Warps => {
