@@ -5,12 +5,12 @@ use super::cursor::{Cursor, Expected, Stop};
 /// Most keys that are remembered.
 const MOST_KEYS: usize = 64;
 
-/// A key, and what it means.
+/// A key, and what it means; a closing brace means nothing.
 #[derive(Debug, Clone, Copy)]
 struct Key<'a, F> {
     /// The key with all that stands between the value before it and its own.
     text: &'a [u8],
-    field: F,
+    field: Option<F>,
     /// Positions of keys that followed it.
     next: [usize; 2],
     /// The last value that was skipped, if it tells where it ends.
@@ -21,9 +21,9 @@ struct Key<'a, F> {
 #[derive(Debug)]
 pub struct Keys<'a, F>(Vec<Key<'a, F>>);
 
-impl<F: for<'k> From<&'k [u8]>> Default for Keys<'_, F> {
+impl<F> Default for Keys<'_, F> {
     fn default() -> Self {
-        Self(vec![Key { text: b"", field: F::from(b""), next: [0; 2], value: b"" }])
+        Self(vec![Key { text: b"", field: None, next: [0; 2], value: b"" }])
     }
 }
 
@@ -35,7 +35,7 @@ impl<'a, F: Copy + for<'k> From<&'k [u8]>> Keys<'a, F> {
         for at in self.0[last].next {
             let key = &self.0[at];
             if at > 0 && cursor.take_exactly(key.text) {
-                return Ok(Some((at, key.field)));
+                return Ok(key.field.map(|field| (at, field)));
             }
         }
         self.find(last, cursor)
@@ -43,17 +43,20 @@ impl<'a, F: Copy + for<'k> From<&'k [u8]>> Keys<'a, F> {
 
     fn find(&mut self, last: usize, cursor: &mut Cursor<'a>) -> Result<Option<(usize, F)>, Stop> {
         let from = cursor.at;
-        match cursor.peek()? {
+        let field = match cursor.peek()? {
             b'}' => {
                 cursor.at += 1;
-                return Ok(None);
+                None
             }
-            b',' if last > 0 => cursor.at += 1,
-            _ if last > 0 => return Err(Stop::Invalid(Expected::CommaOrEnd)),
-            _ => {}
-        }
-        let field = F::from(cursor.key()?);
-        cursor.peek()?;
+            _ => {
+                if last > 0 {
+                    cursor.take(b',', Expected::CommaOrEnd)?;
+                }
+                let field = F::from(cursor.key()?);
+                cursor.peek()?;
+                Some(field)
+            }
+        };
         let text = cursor.since(from);
         let known = self.0.iter().position(|key| key.text == text);
         let at = known.unwrap_or_else(|| {
@@ -66,7 +69,7 @@ impl<'a, F: Copy + for<'k> From<&'k [u8]>> Keys<'a, F> {
         if let Some(Key { next, .. }) = self.0.get_mut(last) {
             *next = [at, next[0]];
         }
-        Ok(Some((at, field)))
+        Ok(field.map(|field| (at, field)))
     }
 
     /// Passes over the value of the key at `at`.
