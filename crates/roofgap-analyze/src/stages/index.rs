@@ -514,23 +514,24 @@ impl StageIndex {
 
     /// Returns the instance of a stage that a GPU operation belongs to, as a position in `spans(stage).instances`.
     pub fn instance_of(&self, stage: usize, op: usize) -> Option<usize> {
-        if self.is_cold_call(stage, self.call_of_op(op)) {
-            return None;
-        }
-        self.instance_with_cold(stage, op)
+        let own = self.at(stage);
+        self.instance_in(own, op).filter(|_| !self.is_cold_in(own, op))
     }
 
     /// Returns the GPU operations of a stage among `ops`.
     pub(crate) fn held<'a>(&'a self, stage: usize, ops: &'a [u32]) -> impl Iterator<Item = usize> + 'a {
         let own = self.at(stage);
-        let is_cold = |op: usize| !own.cold_calls.is_empty() && own.cold_calls.contains(&self.call_of_op(op));
-        let held = move |op: &usize| self.instance_in(own, *op).is_some() && !is_cold(*op);
+        let held = move |op: &usize| self.instance_in(own, *op).is_some() && !self.is_cold_in(own, *op);
         ops.iter().map(|op| *op as usize).filter(held)
     }
 
     /// Returns the same with the operations of cold steps.
     pub(crate) fn instance_with_cold(&self, stage: usize, op: usize) -> Option<usize> {
         self.instance_in(self.at(stage), op)
+    }
+
+    fn is_cold_in(&self, stage: &IndexedStage, op: usize) -> bool {
+        !stage.cold_calls.is_empty() && stage.cold_calls.contains(&self.call_of_op(op))
     }
 
     fn instance_in(&self, stage: &IndexedStage, op: usize) -> Option<usize> {

@@ -172,7 +172,7 @@ impl CoveredTime {
             let device = ops.device[op].index();
             let touches =
                 |(set, near): (&IntervalSet, &mut usize)| set.touches_near(ops.start[op], ops.end[op], near);
-            beside(op) && these.get(device).zip(near.get_mut(device)).is_some_and(touches)
+            these.get(device).zip(near.get_mut(device)).is_some_and(touches) && beside(op)
         });
         sets.into_iter().map(Self::of).collect()
     }

@@ -608,10 +608,11 @@ impl StageMeter<'_> {
     fn steps(&self, stage: usize, spans: &[Span], periods: &StepPeriods) -> Option<Steps> {
         let on_cpu: Vec<Ns> = spans.iter().map(Span::length).collect();
         let each: Vec<Ns> = periods.each.iter().map(|step| step.time_ns).collect();
-        let step_of_call = self.index.step_of_call(self.trace, stage, spans);
-        let launches = step_of_call.iter().filter(|at| **at != u32::MAX);
         let known = !self.trace.ops.is_empty() && !each.is_empty();
-        let per_step = known.then(|| launches.count() as f64 / each.len() as f64);
+        let per_step = known.then(|| {
+            let step_of_call = self.index.step_of_call(self.trace, stage, spans);
+            step_of_call.iter().filter(|at| **at != u32::MAX).count() as f64 / each.len() as f64
+        });
         let mut whole: Vec<Ns> = each.iter().take(periods.whole()).copied().collect();
         let steps = Steps { p50_ns: median(&mut whole)?, ..step_summary(each, per_step)? };
         Some(if periods.on_gpu { with_cpu(steps, on_cpu) } else { steps })

@@ -101,7 +101,7 @@ fn strips(stage: &str, shown: &[Shown<'_>]) -> Markup {
     let sides = shown.iter().filter_map(|side| {
         let (trace, stages) = side.timeline?;
         let at = side.analysis.stages.iter().position(|own| own.name == stage)?;
-        let own = ops_of_longest(trace, stages, at);
+        let own: Vec<usize> = ops_of_longest(trace, stages, at).collect();
         let first = own.iter().map(|op| trace.ops.start[*op]).min()?;
         let last = own.iter().map(|op| trace.ops.end[*op]).max()?;
         Some((trace, own, first, last - first))

@@ -197,13 +197,9 @@ impl<'a> Cursor<'a> {
     #[inline(always)]
     fn plain_number(&mut self) -> bool {
         let rest = self.text.get(self.at..).unwrap_or_default();
-        let digits = |from: usize| {
-            let rest = rest.get(from..).unwrap_or_default();
-            rest.iter().take_while(|byte| byte.is_ascii_digit()).count()
-        };
-        let mut length = digits(0);
+        let mut length = digits(rest);
         if rest.get(length) == Some(&b'.') {
-            let decimals = digits(length + 1);
+            let decimals = digits(rest.get(length + 1..).unwrap_or_default());
             length += if decimals > 0 { 1 + decimals } else { 0 };
         }
         let ends = matches!(rest.get(length), Some(b',' | b'}' | b']' | b' ' | b'\n'));
@@ -354,6 +350,23 @@ fn first_special(eight: [u8; 8]) -> Option<usize> {
     let word = u64::from_le_bytes(eight);
     let found = zeros(word ^ (ONES * u64::from(b'"'))) | zeros(word ^ (ONES * u64::from(b'\\')));
     (found != 0).then_some((found.trailing_zeros() / 8) as usize)
+}
+
+/// Counts the digits that text begins with.
+#[inline(always)]
+fn digits(text: &[u8]) -> usize {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    let mut from = 0;
+    while let Some(eight) = text.get(from..).and_then(|rest| rest.first_chunk()) {
+        // Digits become 0 to 9. The high bit is that of every byte that is none; only the first is used, as above.
+        let word = u64::from_le_bytes(*eight) ^ (ONES * u64::from(b'0'));
+        let others = (word.wrapping_add(ONES * (0x80 - 10)) | word) & (ONES << 7);
+        if others != 0 {
+            return from + (others.trailing_zeros() / 8) as usize;
+        }
+        from += 8;
+    }
+    from + text.iter().skip(from).take_while(|byte| byte.is_ascii_digit()).count()
 }
 
 /// The brackets that are open, one bit each: set for an object.
@@ -515,6 +528,17 @@ mod tests {
                     with[7] = b'"';
                     assert_eq!(first_special(with), Some(first));
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn digits_are_counted_up_to_the_first_other_byte() {
+        for length in 0..20 {
+            let text = "0193456782".repeat(2)[..length].to_owned();
+            assert_eq!(digits(text.as_bytes()), length);
+            for other in ["/", ":", ".", "\u{e9}", " ", "\0"] {
+                assert_eq!(digits(format!("{text}{other}12345678").as_bytes()), length, "{other:?}");
             }
         }
     }

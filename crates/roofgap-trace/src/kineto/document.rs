@@ -37,7 +37,7 @@ pub fn events<'a>(
             (Place::First | Place::Next, _) => {
                 let from = cursor.at;
                 let mut event = Event::default();
-                event.read(cursor).inspect_err(|stop| {
+                event.read(cursor, &mut filler.keys).inspect_err(|stop| {
                     if *stop == Stop::Incomplete {
                         cursor.at = from;
                     }

@@ -2,31 +2,11 @@
 
 use super::collective::CollectiveText;
 use super::cursor::{Cursor, Expected, Stop, decode};
+use super::keys::Keys;
 use super::operators::has_kept_shapes;
 use super::rows::{Filler, OpRow, Rows, SequenceRow, ShapeRow, ThreadKey, ThreadRow};
 use crate::decimal::{MAX_NS, micros_to_ns, trailing, unsigned};
 use crate::{LaunchShape, LossKind, Ns, OpKind};
-
-/// The first members of an event with a duration, as torch wrote them up to 2.11, since then, and as its writers in Python do.
-const LAYOUTS: [[&[u8]; 6]; 3] = [
-    [
-        b"\n    \"ph\": \"X\", \"cat\": \"",
-        b", \"name\": \"",
-        b", \"pid\": ",
-        b", \"tid\": ",
-        b",\n    \"ts\": ",
-        b", \"dur\": ",
-    ],
-    [
-        b"\n    \"ph\": \"X\",\n    \"cat\": \"",
-        b",\n    \"name\": \"",
-        b",\n    \"pid\": ",
-        b",\n    \"tid\": ",
-        b",\n    \"ts\": ",
-        b",\n    \"dur\": ",
-    ],
-    [b"\"ph\":\"X\",\"cat\":\"", b",\"name\":\"", b",\"pid\":", b",\"tid\":", b",\"ts\":", b",\"dur\":"],
-];
 
 /// The fields of an event that are of use, as they are written.
 #[derive(Debug, Default)]
@@ -44,98 +24,152 @@ pub struct Event<'a> {
 /// The arguments that are of use.
 #[derive(Debug, Default)]
 struct Arguments<'a> {
-    /// In metadata events, and of a node of a graph that the program named.
-    name: Option<&'a [u8]>,
-    correlation: Option<&'a [u8]>,
-    device: Option<&'a [u8]>,
-    stream: Option<&'a [u8]>,
-    /// Stream of an event that was moved to another one for display.
-    original_stream: Option<&'a [u8]>,
-    registers: Option<&'a [u8]>,
-    shared: Option<&'a [u8]>,
-    bytes: Option<&'a [u8]>,
-    graph: Option<&'a [u8]>,
-    graph_node: Option<&'a [u8]>,
-    /// A list in a text, with the name of a node of a graph.
-    annotation: Option<&'a [u8]>,
-    /// Direction of a copy, and kinds of its memory, where its name does not tell.
-    copy: [Option<&'a [u8]>; 3],
-    /// Of an operator that takes part in autograd.
-    sequence: Option<&'a [u8]>,
-    /// Not 0 for a backward operator.
-    forward_thread: Option<&'a [u8]>,
-    /// Shapes and types of the inputs of an operator.
-    dims: Option<&'a [u8]>,
-    types: Option<&'a [u8]>,
+    texts: [Option<&'a [u8]>; Text::Types as usize + 1],
     grid: [u32; 3],
     block: [u32; 3],
-    /// Of a counter, which has one series without a name.
-    value: Option<&'a [u8]>,
     /// Few kernels have it.
     collective: Option<Box<CollectiveText<'a>>>,
+}
+
+/// An argument that is kept as it is written.
+#[derive(Debug, Clone, Copy)]
+enum Text {
+    /// In metadata events, and of a node of a graph that the program named.
+    Name,
+    Correlation,
+    Device,
+    Stream,
+    /// Stream of an event that was moved to another one for display.
+    OriginalStream,
+    Registers,
+    Shared,
+    Bytes,
+    Graph,
+    GraphNode,
+    /// A list in a text, with the name of a node of a graph.
+    Annotation,
+    /// Direction of a copy, and kinds of its memory, where its name does not tell.
+    CopyKind,
+    CopyFrom,
+    CopyTo,
+    /// Of an operator that takes part in autograd.
+    Sequence,
+    /// Not 0 for a backward operator.
+    ForwardThread,
+    /// Of a counter, which has one series without a name.
+    Value,
+    /// Shapes and types of the inputs of an operator.
+    Dims,
+    Types,
+}
+
+/// What the value of a key is.
+#[derive(Debug, Clone, Copy)]
+enum Field {
+    Scalar(Text),
+    /// A value of any kind.
+    Whole(Text),
+    Grid,
+    Block,
+    Collective(usize),
+    Unused,
+}
+
+impl From<&[u8]> for Field {
+    fn from(key: &[u8]) -> Self {
+        Self::Scalar(match key {
+            b"correlation" | b"Correlation ID" => Text::Correlation,
+            b"device" => Text::Device,
+            b"stream" => Text::Stream,
+            b"original_stream" => Text::OriginalStream,
+            b"registers per thread" => Text::Registers,
+            b"shared memory" => Text::Shared,
+            b"bytes" | b"Bytes" => Text::Bytes,
+            b"graph id" => Text::Graph,
+            b"graph node id" => Text::GraphNode,
+            b"annotation" => Text::Annotation,
+            b"copy kind" => Text::CopyKind,
+            b"src kind" => Text::CopyFrom,
+            b"dst kind" => Text::CopyTo,
+            b"name" => Text::Name,
+            b"Sequence number" => Text::Sequence,
+            b"Fwd thread id" => Text::ForwardThread,
+            b"" => Text::Value,
+            b"Input Dims" => return Self::Whole(Text::Dims),
+            b"Input type" => return Self::Whole(Text::Types),
+            b"grid" => return Self::Grid,
+            b"block" => return Self::Block,
+            _ => return CollectiveText::field(key).map_or(Self::Unused, Self::Collective),
+        })
+    }
+}
+
+/// The keys of the events of a block.
+#[derive(Debug, Default)]
+pub struct EventKeys<'a> {
+    members: Keys<'a, Member>,
+    /// Keys of arguments, by kind of event.
+    arguments: [Keys<'a, Field>; 4],
+}
+
+/// What the value of a key of an event is.
+#[derive(Debug, Clone, Copy)]
+enum Member {
+    Phase,
+    Category,
+    Name,
+    Pid,
+    Tid,
+    Start,
+    Duration,
+    Arguments,
+    Unused,
+}
+
+impl From<&[u8]> for Member {
+    fn from(key: &[u8]) -> Self {
+        match key {
+            b"ph" => Self::Phase,
+            b"cat" => Self::Category,
+            b"name" => Self::Name,
+            b"pid" => Self::Pid,
+            b"tid" => Self::Tid,
+            b"ts" => Self::Start,
+            b"dur" => Self::Duration,
+            b"args" => Self::Arguments,
+            _ => Self::Unused,
+        }
+    }
 }
 
 impl<'a> Event<'a> {
     /// Reads an event up to and with its closing brace.
     #[inline]
-    pub fn read(&mut self, cursor: &mut Cursor<'a>) -> Result<(), Stop> {
+    pub fn read(&mut self, cursor: &mut Cursor<'a>, keys: &mut EventKeys<'a>) -> Result<(), Stop> {
         cursor.take(b'{', Expected::Event)?;
-        if self.read_usual(cursor)? {
-            // The members that nearly all events begin with were all there.
-        } else if cursor.peek()? == b'}' {
-            cursor.at += 1;
-            return Ok(());
-        } else {
-            self.read_member(cursor)?;
-        }
-        loop {
-            match cursor.peek()? {
-                b',' => cursor.at += 1,
-                b'}' => break,
-                _ => return Err(Stop::Invalid(Expected::CommaOrEnd)),
+        let mut last = 0;
+        while let Some((at, member)) = keys.members.next(last, cursor)? {
+            match member {
+                Member::Phase => self.phase = cursor.scalar()?,
+                Member::Category => self.category = cursor.scalar()?.map(Category::of),
+                Member::Name => self.name = cursor.scalar()?,
+                Member::Pid => self.pid = cursor.scalar()?,
+                Member::Tid => self.tid = cursor.scalar()?,
+                Member::Start => self.start = cursor.scalar()?,
+                Member::Duration => self.duration = cursor.scalar()?,
+                // The category usually comes first; where it does not, any argument may be needed.
+                Member::Arguments if self.category.is_none_or(Category::has_arguments) => {
+                    let kind = match self.category {
+                        Some(Category::CpuOp) => 0,
+                        Some(Category::Call) => 1,
+                        Some(Category::Work(_)) => 2,
+                        _ => 3,
+                    };
+                    self.arguments.read(cursor, &mut keys.arguments[kind])?;
+                }
+                Member::Arguments | Member::Unused => cursor.skip()?,
             }
-            self.read_member(cursor)?;
-        }
-        cursor.at += 1;
-        Ok(())
-    }
-
-    /// Reads the first members if they are written byte for byte as current profilers write them, without looking at keys one
-    /// by one. Otherwise nothing is consumed.
-    #[inline(always)]
-    fn read_usual(&mut self, cursor: &mut Cursor<'a>) -> Result<bool, Stop> {
-        let Some([_, name, keys @ ..]) = LAYOUTS.iter().find(|layout| cursor.take_exactly(layout[0])) else {
-            return Ok(false);
-        };
-        self.phase = Some(b"X");
-        self.category = Some(Category::of(cursor.string_rest()?));
-        if !cursor.take_exactly(name) {
-            return Ok(true);
-        }
-        self.name = Some(cursor.string_rest()?);
-        let values = [&mut self.pid, &mut self.tid, &mut self.start, &mut self.duration];
-        for (key, value) in keys.iter().zip(values) {
-            if !cursor.take_exactly(key) {
-                break;
-            }
-            *value = cursor.scalar()?;
-        }
-        Ok(true)
-    }
-
-    #[inline(always)]
-    fn read_member(&mut self, cursor: &mut Cursor<'a>) -> Result<(), Stop> {
-        match cursor.key()? {
-            b"ph" => self.phase = cursor.scalar()?,
-            b"cat" => self.category = cursor.scalar()?.map(Category::of),
-            b"name" => self.name = cursor.scalar()?,
-            b"pid" => self.pid = cursor.scalar()?,
-            b"tid" => self.tid = cursor.scalar()?,
-            b"ts" => self.start = cursor.scalar()?,
-            b"dur" => self.duration = cursor.scalar()?,
-            // The category usually comes first; where it does not, any argument may be needed.
-            b"args" if self.category.is_none_or(Category::has_arguments) => self.arguments.read(cursor)?,
-            _ => cursor.skip()?,
+            last = at;
         }
         Ok(())
     }
@@ -197,8 +231,12 @@ impl<'a> Event<'a> {
     fn keep_op(&self, kind: OpKind, name: &'a [u8], start: Ns, end: Ns, filler: &mut Filler<'a, '_>) {
         let arguments = &self.arguments;
         // On the GPU's side the process of an event is its device, and the thread is its stream.
-        let device = arguments.device.or(self.pid).and_then(trailing);
-        let stream = arguments.original_stream.or(arguments.stream).or(self.tid).and_then(trailing);
+        let device = arguments.get(Text::Device).or(self.pid).and_then(trailing);
+        let stream = arguments
+            .get(Text::OriginalStream)
+            .or(arguments.get(Text::Stream))
+            .or(self.tid)
+            .and_then(trailing);
         let (Some(device), Some(stream)) = (device, stream) else {
             return filler.rows.lose(LossKind::EventMalformed);
         };
@@ -207,21 +245,23 @@ impl<'a> Event<'a> {
         if let Some(collective) = &arguments.collective {
             collective.keep(filler);
         }
-        let mut graph_node = number(arguments.graph_node);
+        let mut graph_node = number(arguments.get(Text::GraphNode));
         if graph_node != 0 {
             // Some writers leave the graph out of the number of its node.
             if graph_node >> 32 == 0 {
-                graph_node |= number(arguments.graph) << 32;
+                graph_node |= number(arguments.get(Text::Graph)) << 32;
             }
-            let given = match arguments.name {
+            let given = match arguments.get(Text::Name) {
                 Some(name) => Some(filler.name(name)),
-                None => arguments.annotation.and_then(listed_name).map(|name| filler.composed(name)),
+                None => {
+                    arguments.get(Text::Annotation).and_then(listed_name).map(|name| filler.composed(name))
+                }
             };
             if let Some(given) = given {
                 filler.rows.node_names.push((filler.rows.ops.len(), given));
             }
         }
-        let name = match arguments.copy {
+        let name = match [Text::CopyKind, Text::CopyFrom, Text::CopyTo].map(|text| arguments.get(text)) {
             [Some(direction), Some(from), Some(to)] if name == b"Memcpy" => {
                 let [direction, from, to] = [direction, from, to].map(String::from_utf8_lossy);
                 filler.composed(format!("Memcpy {direction} ({from} -> {to})"))
@@ -236,16 +276,16 @@ impl<'a> Event<'a> {
             name,
             device,
             stream,
-            correlation: small(arguments.correlation),
+            correlation: small(arguments.get(Text::Correlation)),
             shape: LaunchShape {
                 grid: arguments.grid,
                 block: arguments.block,
-                registers: small(arguments.registers),
+                registers: small(arguments.get(Text::Registers)),
                 // Static and dynamic come as one sum.
                 static_shared: 0,
-                dynamic_shared: small(arguments.shared),
+                dynamic_shared: small(arguments.get(Text::Shared)),
             },
-            bytes: number(arguments.bytes),
+            bytes: number(arguments.get(Text::Bytes)),
             graph_node,
         });
     }
@@ -262,22 +302,23 @@ impl<'a> Event<'a> {
         let (Some(pid), Some(tid)) = (self.pid, self.tid) else {
             return filler.rows.lose(LossKind::EventMalformed);
         };
-        let correlation = self.arguments.correlation.and_then(unsigned);
+        let correlation = self.arguments.get(Text::Correlation).and_then(unsigned);
         let correlation = correlation.and_then(|c| u32::try_from(c).ok()).unwrap_or(0);
         let row =
             ThreadRow { start, end, name: filler.name(name), thread: filler.thread(pid, tid), correlation };
         match category {
             Category::Call => filler.rows.calls.push(row),
             Category::CpuOp => {
-                if let Some(number) = self.arguments.sequence.and_then(unsigned) {
-                    let forward = self.arguments.forward_thread.and_then(unsigned);
+                if let Some(number) = self.arguments.get(Text::Sequence).and_then(unsigned) {
+                    let forward = self.arguments.get(Text::ForwardThread).and_then(unsigned);
                     filler.rows.sequences.push(SequenceRow {
                         op: filler.rows.cpu_ops.len(),
                         number,
                         backward: forward.is_some_and(|thread| thread != 0),
                     });
                 }
-                if let (Some(dims), Some(types)) = (self.arguments.dims, self.arguments.types)
+                if let (Some(dims), Some(types)) =
+                    (self.arguments.get(Text::Dims), self.arguments.get(Text::Types))
                     && has_kept_shapes(name, dims)
                 {
                     let row = ShapeRow {
@@ -300,7 +341,7 @@ impl<'a> Event<'a> {
         let Some(at) = self.start() else { return filler.rows.lose(LossKind::EventMalformed) };
         let [name, pid] = [self.name, self.pid].map(|text| decode(text.unwrap_or_default()));
         let gpu = pid.strip_prefix("GPU ").and_then(|rest| rest.strip_suffix(" Counters")?.parse().ok());
-        let value = self.arguments.value.and_then(|text| decode(text).parse().ok());
+        let value = self.arguments.get(Text::Value).and_then(|text| decode(text).parse().ok());
         let Rows { readings, losses, .. } = &mut *filler.rows;
         readings.add(gpu, at, &name, value, losses);
     }
@@ -310,7 +351,7 @@ impl<'a> Event<'a> {
     fn keep_uncategorised(&self, filler: &mut Filler<'a, '_>) {
         match self.phase {
             Some(b"M") => {
-                let Some(value) = self.arguments.name else {
+                let Some(value) = self.arguments.get(Text::Name) else {
                     return;
                 };
                 let value = decode(value).into_owned();
@@ -333,55 +374,32 @@ impl<'a> Event<'a> {
 }
 
 impl<'a> Arguments<'a> {
+    fn get(&self, text: Text) -> Option<&'a [u8]> {
+        self.texts[text as usize]
+    }
+
     /// Reads the object of arguments.
     #[inline]
-    fn read(&mut self, cursor: &mut Cursor<'a>) -> Result<(), Stop> {
+    fn read(&mut self, cursor: &mut Cursor<'a>, keys: &mut Keys<'a, Field>) -> Result<(), Stop> {
         if cursor.peek()? != b'{' {
             return cursor.skip();
         }
         cursor.at += 1;
-        if cursor.peek()? == b'}' {
-            cursor.at += 1;
-            return Ok(());
-        }
-        loop {
-            match cursor.key()? {
-                b"correlation" | b"Correlation ID" => self.correlation = cursor.scalar()?,
-                b"device" => self.device = cursor.scalar()?,
-                b"stream" => self.stream = cursor.scalar()?,
-                b"original_stream" => self.original_stream = cursor.scalar()?,
-                b"grid" => self.grid = triple(cursor)?,
-                b"block" => self.block = triple(cursor)?,
-                b"registers per thread" => self.registers = cursor.scalar()?,
-                b"shared memory" => self.shared = cursor.scalar()?,
-                b"bytes" | b"Bytes" => self.bytes = cursor.scalar()?,
-                b"graph id" => self.graph = cursor.scalar()?,
-                b"graph node id" => self.graph_node = cursor.scalar()?,
-                b"annotation" => self.annotation = cursor.scalar()?,
-                b"copy kind" => self.copy[0] = cursor.scalar()?,
-                b"src kind" => self.copy[1] = cursor.scalar()?,
-                b"dst kind" => self.copy[2] = cursor.scalar()?,
-                b"name" => self.name = cursor.scalar()?,
-                b"Sequence number" => self.sequence = cursor.scalar()?,
-                b"Fwd thread id" => self.forward_thread = cursor.scalar()?,
-                b"" => self.value = cursor.scalar()?,
-                b"Input Dims" => self.dims = Some(raw(cursor)?),
-                b"Input type" => self.types = Some(raw(cursor)?),
-                key => match CollectiveText::field(key) {
-                    Some(field) => {
-                        let value = cursor.scalar()?;
-                        self.collective.get_or_insert_default().set(field, value);
-                    }
-                    None => cursor.skip()?,
-                },
+        let mut last = 0;
+        while let Some((at, field)) = keys.next(last, cursor)? {
+            match field {
+                Field::Scalar(text) => self.texts[text as usize] = cursor.scalar()?,
+                Field::Whole(text) => self.texts[text as usize] = Some(keys.value(at, cursor)?),
+                Field::Grid => self.grid = triple(cursor)?,
+                Field::Block => self.block = triple(cursor)?,
+                Field::Collective(field) => {
+                    let value = cursor.scalar()?;
+                    self.collective.get_or_insert_default().set(field, value);
+                }
+                Field::Unused => _ = keys.value(at, cursor)?,
             }
-            match cursor.peek()? {
-                b',' => cursor.at += 1,
-                b'}' => break,
-                _ => return Err(Stop::Invalid(Expected::CommaOrEnd)),
-            }
+            last = at;
         }
-        cursor.at += 1;
         Ok(())
     }
 }
@@ -390,13 +408,6 @@ impl<'a> Arguments<'a> {
 fn listed_name(text: &[u8]) -> Option<String> {
     let list: Vec<serde_json::Value> = serde_json::from_str(&decode(text)).ok()?;
     Some(list.last()?.get("name")?.as_str()?.to_owned())
-}
-
-/// Reads a value as it is written.
-fn raw<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], Stop> {
-    let from = cursor.at;
-    cursor.skip()?;
-    Ok(cursor.since(from).trim_ascii())
 }
 
 /// Parses a list of three integers; zeros for anything else.

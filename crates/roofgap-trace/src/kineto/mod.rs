@@ -16,6 +16,7 @@ pub mod cursor;
 mod document;
 mod event;
 pub mod frames;
+mod keys;
 mod merge;
 mod operators;
 mod pipeline;

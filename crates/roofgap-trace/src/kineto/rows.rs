@@ -1,6 +1,7 @@
 //! Rows of one block of text, with ids local to the block.
 
 use super::cursor::decode;
+use super::event::EventKeys;
 use crate::native::demangle;
 use crate::vitals::Readings;
 use crate::{Collective, LaunchShape, LossKind, Losses, NameId, Ns, OpKind, Trace};
@@ -124,13 +125,20 @@ pub struct Filler<'a, 'r> {
     names: FxHashMap<&'a [u8], u32>,
     threads: FxHashMap<(&'a [u8], &'a [u8]), u32>,
     last_thread: Option<(&'a [u8], &'a [u8], u32)>,
+    pub keys: EventKeys<'a>,
 }
 
 impl<'a, 'r> Filler<'a, 'r> {
     /// Starts a block; `rows` is emptied.
     pub fn new(rows: &'r mut Rows) -> Self {
         rows.clear();
-        Self { rows, names: FxHashMap::default(), threads: FxHashMap::default(), last_thread: None }
+        Self {
+            rows,
+            names: FxHashMap::default(),
+            threads: FxHashMap::default(),
+            last_thread: None,
+            keys: EventKeys::default(),
+        }
     }
 
     /// Returns the block's id of a raw name.

@@ -146,6 +146,20 @@ impl Plan {
     }
 }
 
+/// The bits of a header by its length, bytes.
+const MASKS: [Words; LONGEST + 1] = {
+    let mut masks = [[0; LONGEST / 8]; LONGEST + 1];
+    let mut byte = 0;
+    while byte < LONGEST * (LONGEST + 1) {
+        let (length, at) = (byte / LONGEST, byte % LONGEST);
+        if at < length {
+            masks[length][at / 8] |= 0xff << (8 * (at % 8));
+        }
+        byte += 1;
+    }
+    masks
+};
+
 /// Returns the header of the record at the start of `bytes` with its length; `None` if it is too long.
 #[inline]
 fn header(bytes: &[u8]) -> Option<Words> {
@@ -155,11 +169,9 @@ fn header(bytes: &[u8]) -> Option<Words> {
     if length == 0 || length > LONGEST {
         return None;
     }
-    let mut words = [0; LONGEST / 8];
-    for (i, (word, eight)) in words.iter_mut().zip(bytes.as_chunks::<8>().0).enumerate() {
-        let kept = length.saturating_sub(8 * i).min(8) as u32;
-        let mask = u64::MAX.checked_shr(64 - 8 * kept).unwrap_or(0);
-        *word = u64::from_le_bytes(*eight) & mask;
+    let mut words = MASKS[length];
+    for (word, eight) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
+        *word &= u64::from_le_bytes(*eight);
     }
     Some(words)
 }
@@ -172,7 +184,10 @@ fn same(a: &Words, b: &Words) -> bool {
 
 #[inline]
 fn place(words: &Words) -> usize {
-    let mixed =
-        words.iter().fold(0u64, |mix, word| (mix.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    (mixed >> 32) as usize % PLACES
+    const FACTORS: Words =
+        [0x9e37_79b9_7f4a_7c15, 0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb, 0xd6e8_feb8_6659_fd93];
+    // The products do not wait for one another.
+    let mixed = words.iter().zip(FACTORS).fold(0, |mix, (word, factor)| mix ^ word.wrapping_mul(factor));
+    // Every byte reaches the highest bits.
+    (mixed >> (u64::BITS - PLACES.ilog2())) as usize
 }

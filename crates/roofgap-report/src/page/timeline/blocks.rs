@@ -91,7 +91,13 @@ fn first_grain(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: usize) 
         parts.step_by(SAMPLE_OF).collect()
     };
     let share = budget * rows(&sample) / rows(lanes);
-    sampled_grain(&sample, &span, share.max(1))
+    // Many grains are tried, so the times of the sample lie together.
+    let times: Vec<(Ns, Ns)> = sample.iter().flat_map(|rows| rows.iter()).map(|row| span(*row)).collect();
+    let numbers: Vec<u32> = (0..times.len() as u32).collect();
+    let mut rest = &numbers[..];
+    let sample = sample.iter().map(|rows| rest.split_off(..rows.len()).unwrap_or_default());
+    let sample: Vec<&[u32]> = sample.collect();
+    sampled_grain(&sample, |row| times[row as usize], share.max(1))
 }
 
 /// The coarsest grain, ns: 13 days.

@@ -48,20 +48,19 @@ pub fn timeline(bundle: Bundle<'_>, parts: Vec<IdlePart>) -> Result<Timeline, No
     let (trace, first) = (packed.trace, packed.first);
     let mut timeline = packed.finish(bundle);
     for (at, stage) in timeline.meta.stages.iter_mut().enumerate() {
-        let own = ops_of_longest(trace, bundle.stages, at);
-        let start = own.iter().map(|op| trace.ops.start[*op]).min();
-        let end = own.iter().map(|op| trace.ops.end[*op]).max();
-        stage.gpu = start.zip(end).map(|(start, end)| (start - first, end - start));
+        let own = ops_of_longest(trace, bundle.stages, at).map(|op| (trace.ops.start[op], trace.ops.end[op]));
+        let all = own.reduce(|all, own| (all.0.min(own.0), all.1.max(own.1)));
+        stage.gpu = all.map(|(start, end)| (start - first, end - start));
     }
     Ok(timeline)
 }
 
 /// Returns the GPU operations of the longest instance of a stage.
-pub fn ops_of_longest(trace: &Trace, stages: &StageIndex, stage: usize) -> Vec<usize> {
+pub fn ops_of_longest(trace: &Trace, stages: &StageIndex, stage: usize) -> impl Iterator<Item = usize> {
     let spans = stages.spans(stage).instances.iter().enumerate();
     let longest = spans.max_by_key(|(_, span)| span.length()).map(|(at, _)| at);
-    let own = |op: &usize| longest.is_some() && stages.instance_of(stage, *op) == longest;
-    (0..trace.ops.len()).filter(own).collect()
+    let own = move |op: &usize| longest.is_some() && stages.instance_of(stage, *op) == longest;
+    (0..trace.ops.len()).filter(own)
 }
 
 /// Returns the trace of which a timeline can be drawn, and its span.

@@ -41,6 +41,7 @@ impl Group {
     }
 
     /// Returns the start and the end of a row.
+    #[inline]
     pub fn span(self, trace: &Trace, parts: &[IdlePart], row: u32) -> (Ns, Ns) {
         let row = row as usize;
         match self {
@@ -161,14 +162,17 @@ fn nested(trace: &Trace, group: Group, rows: impl Iterator<Item = (u32, u32, Ns,
 }
 
 /// Assigns rows to one lane per key, in the order of the keys. `lane` has its label and its owner.
-fn by_key<K: Ord>(
+fn by_key<K: Ord + Copy>(
     group: Group,
     rows: impl Iterator<Item = (K, u32)>,
     lane: impl Fn(K) -> (String, Owner),
 ) -> Lanes {
     let mut lanes: BTreeMap<K, Vec<u32>> = BTreeMap::new();
-    for (key, row) in rows {
-        lanes.entry(key).or_default().push(row);
+    let mut rows = rows.peekable();
+    while let Some((key, row)) = rows.next() {
+        let lane = lanes.entry(key).or_default();
+        lane.push(row);
+        lane.extend(std::iter::from_fn(|| rows.next_if(|(next, _)| *next == key)).map(|(_, row)| row));
     }
     let lanes = lanes.into_iter().map(|(key, rows)| {
         let (label, owner) = lane(key);
