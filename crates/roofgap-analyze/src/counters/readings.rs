@@ -364,10 +364,20 @@ pub struct Verdict {
     pub reason: String,
 }
 
+/// Most difference between the use of L1 and twice that of all memory, in %, where the one is the other.
+const HALF_PCT: f64 = 1.0;
+
+/// Least use of such an L1 that is a limit, %.
+const FULL_PCT: f64 = 90.0;
+
 /// Applies the rule to the counters of a launch, its blocks and the multiprocessors of the device.
 pub fn verdict(readings: &Readings, blocks: Option<u64>, sms: Option<u64>) -> Verdict {
     let none = |reason: String| Verdict { bound: None, reached_pct: None, reason };
-    let l1 = readings.l1_pct.map(|own| readings.memory_pct.map_or(own, |whole| own.min(whole)));
+    // ncu counts L1 with half of its use in that of all memory on some GPUs (Turing). A few blocks do not fill all of them.
+    let fills = blocks.zip(sms).is_some_and(|(blocks, sms)| blocks >= 4 * sms);
+    let is_half = |own: f64, whole: f64| fills && own >= FULL_PCT && (own - 2.0 * whole).abs() < HALF_PCT;
+    let least = |own: f64, whole: f64| if is_half(own, whole) { own } else { own.min(whole) };
+    let l1 = readings.l1_pct.map(|own| readings.memory_pct.map_or(own, |whole| least(own, whole)));
     let levels = [(Bound::Dram, readings.dram_pct), (Bound::L2, readings.l2_pct), (Bound::L1, l1)];
     let known: Vec<(Bound, f64)> = levels.iter().filter_map(|(bound, pct)| Some((*bound, (*pct)?))).collect();
     let busiest = known.iter().map(|(_, pct)| *pct).fold(f64::NEG_INFINITY, f64::max);
@@ -484,6 +494,13 @@ mod bound_tests {
     #[test]
     fn a_small_grid_at_the_roof_is_not_too_small() {
         assert_eq!(with_blocks(126, inputs(5.2, 76.0, 78.9, 17.5)).bound, Some(Bound::Dram));
+    }
+
+    #[test]
+    fn l1_that_counts_half_is_a_roof() {
+        let turing = |memory| Readings { memory_pct: Some(memory), ..inputs(16.0, 2.0, 5.0, 99.3) };
+        assert_eq!(with_blocks(4096, turing(49.7)).bound, Some(Bound::L1));
+        assert_eq!(with_blocks(4096, turing(45.0)).bound, Some(Bound::Latency));
     }
 
     #[test]

@@ -10,8 +10,10 @@ pub(super) struct Program {
     pub(super) engine: Option<&'static Engine>,
     /// PyTorch launches its kernels.
     pub(super) is_torch: bool,
-    /// torch.compile made some of its kernels.
+    /// torch.compile made kernels that take some of its time.
     pub(super) is_compiled: bool,
+    /// An optimizer takes some of its time.
+    optimizes: bool,
     /// It computes gradients.
     pub(super) trains: bool,
     /// It generates tokens.
@@ -28,6 +30,13 @@ const OF_TRAINING: [&str; 5] =
 
 /// Parts of the names of kernels that only training has.
 const TRAINING_KERNELS: [&str; 5] = ["_bwd", "backward", "wgrad", "adam", "multi_tensor_apply"];
+
+/// Parts of the names of kernels of optimizers, and the beginning of the names of their operators.
+const OPTIMIZER_KERNELS: [&str; 2] = ["adam", "multi_tensor_apply"];
+const OPTIMIZER: &str = "Optimizer.";
+
+/// Part of the kernel time, 1 in so many, from which on a part of the program matters.
+const MATTERS: i64 = 20;
 
 /// Beginnings of names that torch.compile gives to operators, ranges and kernels.
 const OF_COMPILER: [&str; 6] = [
@@ -50,6 +59,19 @@ impl Program {
             let kernel = kernel.to_ascii_lowercase();
             TRAINING_KERNELS.iter().any(|part| kernel.contains(part))
         };
+        let all_ns: i64 = analysis.kernels.iter().map(|kernel| kernel.total_ns).sum();
+        let matters = |ns: i64| ns > 0 && ns.saturating_mul(MATTERS) >= all_ns;
+        let kernels_ns = |is: &dyn Fn(&str) -> bool| -> i64 {
+            analysis.kernels.iter().filter(|kernel| is(&kernel.name)).map(|kernel| kernel.total_ns).sum()
+        };
+        let operator_ns = |with: &[&str]| {
+            let own = analysis.operators.iter().filter(|operator| begins(&operator.name, with));
+            own.filter_map(|operator| operator.total_gpu_ns).max().unwrap_or(0)
+        };
+        let optimizes = |kernel: &str| {
+            let kernel = kernel.to_ascii_lowercase();
+            OPTIMIZER_KERNELS.iter().any(|part| kernel.contains(part))
+        };
         let engine = Engine::of(analysis.engine.as_ref());
         let generates = |kind| matches!(kind, StageKind::Prefill | StageKind::Decode | StageKind::Mixed);
         let major = |capability: &str| capability.split('.').next()?.parse::<u32>().ok();
@@ -60,7 +82,10 @@ impl Program {
             engine,
             is_torch: operators().any(|name| name.starts_with("aten::"))
                 || kernels().any(|name| name.contains("at::native") || name.starts_with("triton_")),
-            is_compiled: named().chain(kernels()).any(|name| begins(name, &OF_COMPILER)),
+            is_compiled: matters(kernels_ns(&|name| begins(name, &OF_COMPILER)))
+                || matters(operator_ns(&OF_COMPILER))
+                || analysis.ranges.iter().any(|range| begins(&range.name, &OF_COMPILER)),
+            optimizes: matters(kernels_ns(&optimizes)) || matters(operator_ns(&[OPTIMIZER])),
             trains: named().any(|name| begins(name, &OF_TRAINING)) || kernels().any(trains),
             generates: engine.is_some() || analysis.stages.iter().any(|stage| generates(stage.kind)),
             is_hopper: since(9),
@@ -88,7 +113,7 @@ impl Program {
             (_, true) if self.is_compiled => {
                 "torch.compile leaves them apart: look for graph breaks and for operators that it does not know (TORCH_LOGS=graph_breaks)"
             }
-            (_, true) if self.trains => {
+            (_, true) if self.trains && self.optimizes => {
                 "compile the model with torch.compile, and use a fused optimizer (fused=True)"
             }
             (_, true) if self.generates => {

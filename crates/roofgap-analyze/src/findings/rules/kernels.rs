@@ -6,7 +6,7 @@ use crate::counters::Measured;
 use crate::findings::evidence::{ChainUse, ShapeUse};
 use crate::findings::rule::{View, percent};
 use crate::gpu::{Dtype, lookup};
-use crate::names::{Family, is_initialisation};
+use crate::names::{Family, family, is_initialisation};
 use crate::numbers::{count, counted, time};
 use crate::result::{Confidence, CounterRow, Finding, Kernel, NcuRule};
 
@@ -434,17 +434,31 @@ fn is_of_an_idle_unit(advice: &NcuRule, row: &CounterRow) -> bool {
     advice.rule == "WorkloadImbalance" && named.is_some_and(|pct| pct < HARDLY_USED_PCT)
 }
 
+/// Parts of the names of rules about bytes that are moved in vain.
+const WASTE: [&str; 3] = ["Uncoalesced", "SharedMemoryConflicts", "AccessPattern"];
+
+/// Tells whether a kernel keeps its data in registers and shared memory, so that few warps are its design: products and attention.
+pub fn keeps_data(kernel: &str) -> bool {
+    matches!(family(kernel), Family::Gemm | Family::Attention)
+}
+
 /// Lists the rules with an estimate for a launch, each with its largest, %: at most what the busiest unit of the launch leaves.
 fn estimates(measured: &Measured) -> Vec<(&NcuRule, f64)> {
     let row = &measured.row;
     let busiest = busiest_pct(row);
     let mut largest: Vec<(&NcuRule, f64)> = Vec::new();
-    let is_said =
-        |advice: &&NcuRule| !LEFT_OUT.contains(&advice.rule.as_str()) && !is_of_an_idle_unit(advice, row);
+    let is_said = |advice: &&NcuRule| {
+        let by_design = advice.rule.contains("Occupancy") && keeps_data(&row.kernel);
+        !LEFT_OUT.contains(&advice.rule.as_str()) && !is_of_an_idle_unit(advice, row) && !by_design
+    };
     for advice in measured.advice.iter().filter(is_said) {
         let Some(percent) = advice.speedup_pct.filter(|pct| pct.is_finite() && *pct > 0.0) else {
             continue;
         };
+        // What is wasted in a cache may be what keeps it busy.
+        let is_waste = WASTE.iter().any(|part| advice.rule.contains(part));
+        let others = || [row.sm_pct, row.dram_pct].into_iter().flatten().fold(0.0, f64::max);
+        let busiest = if is_waste { others() } else { busiest };
         let percent = percent.min((100.0 - busiest).max(0.0));
         match largest.iter_mut().find(|(known, _)| known.rule == advice.rule) {
             Some(known) if known.1 < percent => *known = (advice, percent),

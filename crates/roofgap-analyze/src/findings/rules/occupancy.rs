@@ -3,6 +3,7 @@
 use crate::counters::{Measured, NEAR_ROOF_PCT};
 use crate::findings::evidence::{ShapeUse, blocks_of, threads_of};
 use crate::findings::rule::{View, percent};
+use crate::findings::rules::kernels::keeps_data;
 use crate::findings::rules::memory::{beyond_shortest_ns, is_long};
 use crate::gpu::multiprocessor_slots;
 use crate::names::{Family, is_closed_source};
@@ -51,6 +52,11 @@ fn of_kernel(view: &View<'_>, measured: &Measured) -> Option<Finding> {
         }
         Some((possible, shape, sms))
     });
+    if keeps_data(&row.kernel)
+        && known.as_ref().is_some_and(|(own, ..)| own.limits.iter().all(Limit::is_of_code))
+    {
+        return None;
+    }
     let limit = match &known {
         Some((possible, ..)) => {
             Some(possible.limits.iter().map(|limit| limit.name()).collect::<Vec<_>>().join(" and "))
@@ -93,8 +99,7 @@ fn shape_of<'a>(shapes: &'a [ShapeUse], measured: &Measured) -> Option<&'a Shape
 }
 
 fn action(view: &View<'_>, limits: &[Limit], shape: &ShapeUse, sms: u32) -> String {
-    let of_its_code = |limit: &Limit| matches!(limit, Limit::Registers | Limit::SharedMemory | Limit::Blocks);
-    if limits.iter().any(of_its_code) && is_closed_source(&shape.name) {
+    if limits.iter().any(Limit::is_of_code) && is_closed_source(&shape.name) {
         return view.action("library").to_owned();
     }
     let each = limits.iter().map(|limit| of_one(*limit, shape, sms));
@@ -150,6 +155,11 @@ pub enum Limit {
 }
 
 impl Limit {
+    /// Tells whether the code of the kernel decides on it.
+    fn is_of_code(&self) -> bool {
+        matches!(self, Self::Registers | Self::SharedMemory | Self::Blocks)
+    }
+
     /// In words.
     pub fn name(self) -> &'static str {
         match self {

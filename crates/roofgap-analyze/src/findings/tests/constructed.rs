@@ -439,6 +439,12 @@ fn matrix_products_on_cuda_cores() {
     let found = one(&all, "tensor-cores-idle");
     assert_eq!(found.bound_ns / MS, 30);
     assert!(found.action.contains("bf16 2.0 times as fast"), "{}", found.action);
+    // Launches of a few blocks leave most of the GPU unused.
+    let mut few = evidence.clone();
+    few.shapes = vec![shape("ampere_sgemm_128x64_tn", 65, 60 * MS)];
+    assert!(!ids(&run(stage.clone(), few.clone())).contains(&"tensor-cores-idle"));
+    few.shapes[0].blocks = 66;
+    one(&run(stage.clone(), few), "tensor-cores-idle");
     // Without knowing the device there is no bound, so no finding.
     let mut unknown = analysis(stage);
     unknown.devices[0].name = Some("NVIDIA X900".into());
@@ -461,7 +467,13 @@ fn counters_tell_the_cores_better_than_names() {
 
 #[test]
 fn low_occupancy_names_the_limit() {
-    let (stage, evidence) = busy();
+    let (stage, mut evidence) = busy();
+    evidence.shapes[0].name = "scan".into();
+    let measured = |bound, row| {
+        let mut own = measured(bound, row);
+        own.row.kernel = "scan".into();
+        own
+    };
     let row = |occupancy: f64, sm: f64| CounterRow {
         occupancy_pct: Some(occupancy),
         sm_pct: Some(sm),
@@ -476,12 +488,16 @@ fn low_occupancy_names_the_limit() {
     // Its registers are not for the user of a library to change.
     assert!(found.action.contains("168 registers"), "{}", found.action);
     let mut closed = evidence.clone();
-    closed.shapes[0].name = "nvjet_tst_192x8".into();
-    let mut counted = measured(None, row(18.0, 35.0));
-    counted.row.kernel = "nvjet_tst_192x8".into();
-    let all = run_counted(stage.clone(), &closed, &[counted]);
-    let found = one(&all, "low-occupancy");
+    let named = |name: &str| {
+        closed.shapes[0].name = name.into();
+        let mut counted = measured(None, row(18.0, 35.0));
+        counted.row.kernel = name.into();
+        run_counted(stage.clone(), &closed, &[counted])
+    };
+    let [library, product] = ["cudnn::ops::scalePackedTensor", "nvjet_tst_192x8"].map(named);
+    let found = one(&library, "low-occupancy");
     assert!(!found.action.contains("168 registers"), "{}", found.action);
+    assert_eq!(ids(&product), Vec::<&str>::new(), "a product keeps its data in registers");
     // Registers and shared memory both leave room for one block.
     let mut tied = evidence.clone();
     tied.shapes[0].shared_bytes = 200 << 10;
@@ -724,7 +740,7 @@ fn rules_of_ncu_are_carried_in() {
     let (stage, evidence) = busy();
     let say = |stage: &str, percent: Option<f64>, total_ns| {
         let mut row = measured(None, CounterRow::default());
-        row.row.stage = Some(stage.into());
+        (row.row.stage, row.row.kernel) = (Some(stage.into()), "scan".into());
         row.timeline_total_ns = total_ns;
         row.advice = vec![NcuRule {
             rule: "AchievedOccupancy".into(),
@@ -863,7 +879,11 @@ fn launches_of_other_programs() {
     stage.steps = Some(Steps { count: 10, launches_per_step: Some(80.0), ..Steps::default() });
     let action = |operators: &[&str], stage: &Stage| {
         let mut program = analysis(stage.clone());
-        let operator = |name: &&str| Operator { name: (*name).to_owned(), ..Operator::default() };
+        let operator = |name: &&str| Operator {
+            name: (*name).to_owned(),
+            total_gpu_ns: Some(5 * MS),
+            ..Operator::default()
+        };
         program.operators = operators.iter().map(operator).collect();
         let all = findings(&program, std::slice::from_ref(&evidence));
         let found = one(&all, "launch-bound");

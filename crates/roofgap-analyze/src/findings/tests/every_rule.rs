@@ -109,11 +109,12 @@ fn seen(change: fn(&mut StageEvidence)) -> Vec<Finding> {
 }
 
 fn counted(bound: Bound, sm: f64, dram: f64, occupancy: f64) -> Vec<Finding> {
-    let (stage, evidence) = busy();
+    let (stage, mut evidence) = busy();
+    evidence.shapes[0].name = "scan".into();
     let mut row = CounterRow { l1_pct: Some(60.0), occupancy_pct: Some(occupancy), ..CounterRow::default() };
     (row.sm_pct, row.memory_pct, row.dram_pct) = (Some(sm), Some(dram.max(20.0)), Some(dram));
     let mut row = measured(Some(bound), row);
-    row.reached_pct = Some(sm.max(dram));
+    (row.row.kernel, row.reached_pct) = ("scan".into(), Some(sm.max(dram)));
     run_counted(stage, &evidence, &[row])
 }
 
@@ -319,7 +320,7 @@ const CASES: &[Case] = &[
         let (stage, evidence) = busy();
         let mut row = measured(None, CounterRow::default());
         let speedup_pct = is.then_some(20.0);
-        row.advice = vec![NcuRule { rule: "AchievedOccupancy".into(), speedup_pct, ..NcuRule::default() }];
+        row.advice = vec![NcuRule { rule: "CPIStall".into(), speedup_pct, ..NcuRule::default() }];
         run_counted(stage, &evidence, &[row])
     }),
     ("step-tail", |is| {
