@@ -152,6 +152,12 @@ pub enum NcuError {
     /// Nothing was profiled.
     #[error("reading ncu's counters: no launch is in it; `No kernels were profiled` also ends with status 0")]
     NoLaunches,
+    /// Every launch failed.
+    #[error("reading ncu's counters: none of its {launches} launches has a counter with a value")]
+    AllFailed {
+        /// Number of launches.
+        launches: usize,
+    },
 }
 
 /// Bytes searched for a header, since output of the program may precede it.

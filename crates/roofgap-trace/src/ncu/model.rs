@@ -268,7 +268,11 @@ impl CounterSet {
             rule.launch = position.unwrap_or_default();
             position.is_some()
         });
-        if kept == 0 { Err(NcuError::NoLaunches) } else { Ok(self) }
+        match (positions.len(), kept) {
+            (0, _) => Err(NcuError::NoLaunches),
+            (launches, 0) => Err(NcuError::AllFailed { launches }),
+            _ => Ok(self),
+        }
     }
 
     pub(super) fn intern(&mut self, name: &str) -> MetricId {

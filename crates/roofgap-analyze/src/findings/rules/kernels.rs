@@ -2,7 +2,7 @@
 
 use super::memory::{above_roof_ns, beyond_shortest_ns, busiest_pct, is_long};
 use super::occupancy::filled;
-use crate::counters::Measured;
+use crate::counters::{Bound, Measured};
 use crate::findings::evidence::{ChainUse, ShapeUse};
 use crate::findings::rule::{View, percent};
 use crate::gpu::{Dtype, lookup};
@@ -448,7 +448,9 @@ fn estimates(measured: &Measured) -> Vec<(&NcuRule, f64)> {
     let busiest = busiest_pct(row);
     let mut largest: Vec<(&NcuRule, f64)> = Vec::new();
     let is_said = |advice: &&NcuRule| {
-        let by_design = advice.rule.contains("Occupancy") && keeps_data(&row.kernel);
+        // A grid that does not fill the GPU has few warps whatever they do.
+        let is_small = measured.bound == Some(Bound::TooSmall);
+        let by_design = advice.rule.contains("Occupancy") && (is_small || keeps_data(&row.kernel));
         !LEFT_OUT.contains(&advice.rule.as_str()) && !is_of_an_idle_unit(advice, row) && !by_design
     };
     for advice in measured.advice.iter().filter(is_said) {

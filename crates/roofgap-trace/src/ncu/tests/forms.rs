@@ -55,7 +55,7 @@ fn a_failed_kernel_is_a_loss() {
     assert_eq!(names, ["good", "better"]);
     assert_eq!(set.losses.count(LossKind::CounterFailed), 2);
     let alone = page.replace("\"1000\"", "\"n/a\"").replace("\"2000\"", "\"n/a\"");
-    assert!(matches!(raw::read(alone.as_bytes()), Err(NcuError::NoLaunches)));
+    assert!(matches!(raw::read(alone.as_bytes()), Err(NcuError::AllFailed { launches: 4 })));
 }
 
 #[test]
