@@ -6,8 +6,8 @@ use super::interval::{CoveredTime, IntervalSet};
 use crate::attribution::{NO_CALL, is_migration};
 use crate::result::{CopyKind, Idle, IdleDetail, LaunchAfter, StageKind};
 use crate::stages::{DATA_LOADER, StageIndex};
-use roofgap_trace::{CallClass, DeviceId, Ns, Range, ThreadId, Trace};
-use rustc_hash::FxHashMap;
+use roofgap_trace::{CallClass, DeviceId, NameId, Ns, OpKind, Range, ThreadId, Trace};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Times at which each thread was waiting for the device or copying, and at which each device was busy with anything.
 pub struct Activity {
@@ -399,7 +399,7 @@ const MESSAGES: &str = "MPI";
 const HARDLY: Ns = 50;
 const PREPARES: Ns = 20;
 
-/// Returns the start of the operation before which a trace without steps has hardly run anything on its GPUs, and the least time of work
+/// Returns the start of the operation before which a trace without steps has hardly run anything on its GPUs, or not all of its kernels, and the least time of work
 /// before that, ns.
 fn begun(trace: &Trace, index: &StageIndex) -> (Ns, Ns) {
     let has_steps = |stage| index.kind(stage) != StageKind::Whole || !index.spans(stage).steps.is_empty();
@@ -410,9 +410,12 @@ fn begun(trace: &Trace, index: &StageIndex) -> (Ns, Ns) {
     let length = ops.start.first().zip(ops.end.last()).map_or(0, |(first, last)| last - first);
     let all: Ns = (0..ops.len()).map(|op| ops.duration(op)).sum();
     let mut left = all / HARDLY;
+    // A program of which every kernel has run has begun.
+    let mut unseen: FxHashSet<NameId> =
+        (0..ops.len()).filter(|op| ops.kind[*op] == OpKind::Kernel).map(|op| ops.name[op]).collect();
     let first = (0..ops.len()).find(|op| {
         left -= ops.duration(*op);
-        left < 0
+        left < 0 || unseen.remove(&ops.name[*op]) && unseen.is_empty()
     });
     (first.map_or(Ns::MIN, |op| ops.start[op]), length / PREPARES)
 }

@@ -368,10 +368,10 @@ fn a_slower_gpu_and_a_part_on_one_gpu_are_no_uneven_load() {
 
 #[test]
 fn work_before_the_gpu_has_begun_happens_once() {
-    let found = |kernels: usize| {
+    let found = |kernel: &str, kernels: usize| {
         let mut program = Program::on(1);
         for _ in 0..kernels {
-            program.kernel(GEMM, 0, 30 * US);
+            program.kernel(kernel, 0, 30 * US);
         }
         program.now += 50_000 * US;
         for _ in 0..200 {
@@ -379,8 +379,9 @@ fn work_before_the_gpu_has_begun_happens_once() {
         }
         first(&program.analysis()).id.clone()
     };
-    assert_eq!(found(3), "cold-start");
-    assert_eq!(found(100), "host-gaps");
+    assert_eq!(found("fill", 3), "cold-start");
+    assert_eq!(found("fill", 100), "host-gaps");
+    assert_eq!(found(GEMM, 3), "host-gaps", "every kernel has run");
 }
 
 /// A library loads its code, and allocates memory after that.

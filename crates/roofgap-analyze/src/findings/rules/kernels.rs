@@ -114,7 +114,8 @@ fn is_narrow(shape: &ShapeUse) -> bool {
 /// Kernels with blocks of less than a warp. The bound is the share of the lanes of the device that have no thread.
 pub fn small_blocks(view: &View<'_>) -> Option<Finding> {
     let (stage, kernel_ns) = (view.stage, view.stage.kernel_ns?);
-    let shapes: Vec<&ShapeUse> = view.evidence?.shapes.iter().filter(|shape| is_narrow(shape)).collect();
+    let counts = |shape: &&ShapeUse| is_narrow(shape) && is_long(shape.total_ns, shape.calls);
+    let shapes: Vec<&ShapeUse> = view.evidence?.shapes.iter().filter(counts).collect();
     let largest = shapes.iter().max_by_key(|shape| shape.total_ns)?;
     let (calls, total_ns) = (shapes.iter().map(|s| s.calls).sum(), shapes.iter().map(|s| s.total_ns).sum());
     let filled = |s: &&ShapeUse| s.blocks as f64 / f64::from(s.sms.unwrap_or(1).max(1));
@@ -306,14 +307,18 @@ pub fn tensor_cores_idle(view: &View<'_>) -> Option<Finding> {
         let counted = counted_off_tensor_cores(view, &k.name);
         counted.unwrap_or_else(|| is_fp32_attention(k) || on_cuda_cores(&k.name))
     };
-    // A product that is mostly its start and its end, or leaves most of the GPU unused, gains little by faster arithmetic.
+    // A product that is mostly its start and its end, leaves most of the GPU unused or waits for memory gains little by faster arithmetic.
     let shapes = view.evidence.map_or(&[][..], |evidence| &evidence.shapes);
     let fills = |k: &&Kernel| {
         let few = |shape: &&ShapeUse| shape.sms.is_some_and(|sms| 2 * shape.blocks < u64::from(sms));
         let own = shapes.iter().filter(|shape| shape.name == k.name && shape.blocks > 0);
         2 * own.filter(few).map(|shape| shape.total_ns).sum::<i64>() <= k.total_ns
     };
-    let counts = |k: &&Kernel| is_slow(k) && is_long(k.total_ns, k.calls) && fills(k);
+    let waits = |k: &&Kernel| {
+        let is_memory = |row: &Measured| matches!(row.bound, Some(Bound::Dram | Bound::L2 | Bound::L1));
+        view.counters().any(|row| row.row.kernel == k.name && is_memory(row))
+    };
+    let counts = |k: &&Kernel| is_slow(k) && is_long(k.total_ns, k.calls) && fills(k) && !waits(k);
     let slow: Vec<_> = products().filter(counts).collect();
     let attends = slow.iter().any(|k| is_fp32_attention(k));
     // TF32 is a setting of matrix products alone.

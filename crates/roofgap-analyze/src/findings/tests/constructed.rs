@@ -454,12 +454,16 @@ fn matrix_products_on_cuda_cores() {
 #[test]
 fn counters_tell_the_cores_better_than_names() {
     let (stage, evidence) = busy();
-    let with = |by_kind: Vec<(WorkKind, f64)>| {
-        let mut row = measured(None, CounterRow::default());
+    let with_bound = |bound, by_kind: Vec<(WorkKind, f64)>| {
+        let mut row = measured(bound, CounterRow::default());
         row.readings.work = Some(Work { by_kind, tensor_uncounted: false });
         run_counted(stage.clone(), &evidence, &[row])
     };
-    assert_eq!(ids(&with(vec![(WorkKind::Fp32, 1e9), (WorkKind::TensorBf16, 0.0)])), ["tensor-cores-idle"]);
+    let with = |by_kind| with_bound(None, by_kind);
+    let cuda_cores = vec![(WorkKind::Fp32, 1e9), (WorkKind::TensorBf16, 0.0)];
+    assert_eq!(ids(&with(cuda_cores.clone())), ["tensor-cores-idle"]);
+    // A product that waits for memory takes as long on the tensor cores.
+    assert!(!ids(&with_bound(Some(Bound::L1), cuda_cores)).contains(&"tensor-cores-idle"));
     assert_eq!(ids(&with(vec![(WorkKind::Fp32, 1e6), (WorkKind::TensorBf16, 1e9)])), Vec::<&str>::new());
     // Not counted is not zero.
     assert_eq!(ids(&with(vec![(WorkKind::Fp32, 1e9)])), Vec::<&str>::new());
