@@ -28,8 +28,8 @@ pub(super) struct Program {
 const OF_TRAINING: [&str; 5] =
     ["autograd::engine::evaluate_function", "Optimizer.", "## backward", "backward", "train_step"];
 
-/// Parts of the names of kernels that only training has.
-const TRAINING_KERNELS: [&str; 5] = ["_bwd", "backward", "wgrad", "adam", "multi_tensor_apply"];
+/// Parts of the names of kernels that only training has, beside those of its optimizer.
+const TRAINING_KERNELS: [&str; 3] = ["_bwd", "backward", "wgrad"];
 
 /// Parts of the names of kernels of optimizers, and the beginning of the names of their operators.
 const OPTIMIZER_KERNELS: [&str; 2] = ["adam", "multi_tensor_apply"];
@@ -55,10 +55,12 @@ impl Program {
         let named = || operators().chain(analysis.ranges.iter().map(|range| range.name.as_str()));
         let kernels = || analysis.kernels.iter().map(|kernel| kernel.name.as_str());
         let begins = |name: &str, with: &[&str]| with.iter().any(|start| name.starts_with(start));
-        let trains = |kernel: &str| {
+        let has = |kernel: &str, parts: &[&str]| {
             let kernel = kernel.to_ascii_lowercase();
-            TRAINING_KERNELS.iter().any(|part| kernel.contains(part))
+            parts.iter().any(|part| kernel.contains(part))
         };
+        let optimizes = |kernel: &str| has(kernel, &OPTIMIZER_KERNELS);
+        let trains = |kernel: &str| has(kernel, &TRAINING_KERNELS) || optimizes(kernel);
         let all_ns: i64 = analysis.kernels.iter().map(|kernel| kernel.total_ns).sum();
         let matters = |ns: i64| ns > 0 && ns.saturating_mul(MATTERS) >= all_ns;
         let kernels_ns = |is: &dyn Fn(&str) -> bool| -> i64 {
@@ -67,10 +69,6 @@ impl Program {
         let operator_ns = |with: &[&str]| {
             let own = analysis.operators.iter().filter(|operator| begins(&operator.name, with));
             own.filter_map(|operator| operator.total_gpu_ns).max().unwrap_or(0)
-        };
-        let optimizes = |kernel: &str| {
-            let kernel = kernel.to_ascii_lowercase();
-            OPTIMIZER_KERNELS.iter().any(|part| kernel.contains(part))
         };
         let engine = Engine::of(analysis.engine.as_ref());
         let generates = |kind| matches!(kind, StageKind::Prefill | StageKind::Decode | StageKind::Mixed);

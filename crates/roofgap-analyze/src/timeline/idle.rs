@@ -399,8 +399,8 @@ const MESSAGES: &str = "MPI";
 const HARDLY: Ns = 50;
 const PREPARES: Ns = 20;
 
-/// Returns the start of the operation before which a trace without steps has hardly run anything on its GPUs, or not all of its kernels, and the least time of work
-/// before that, ns.
+/// Returns the start of the operation before which a trace without steps has hardly run anything on its GPUs, and not all of its kernels,
+/// and the least time of work before that, ns.
 fn begun(trace: &Trace, index: &StageIndex) -> (Ns, Ns) {
     let has_steps = |stage| index.kind(stage) != StageKind::Whole || !index.spans(stage).steps.is_empty();
     if (0..index.len()).any(has_steps) {
