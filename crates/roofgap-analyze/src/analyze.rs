@@ -632,7 +632,15 @@ fn no_kernels(trace: &Trace, graphs: &[GraphRow]) -> String {
         0 => ("", no_gpu_work(trace)),
         transfers => (", only copies and memory sets", count(transfers)),
     };
-    format!("the capture holds no kernels{only}: {why}")
+    let launches = trace.calls.class.iter().filter(|class| **class == CallClass::Launch).count() as u64;
+    let failed = match (launches, trace.ops.len()) {
+        (0, _) | (_, 0) => String::new(),
+        (launches, _) => format!(
+            "; {} failed, or their work was not recorded",
+            all_counted([(launches, "launch", "launches")])
+        ),
+    };
+    format!("the capture holds no kernels{only}: {why}{failed}")
 }
 
 /// Explains why no GPU work was recorded: the tool was not told to, or it traced the calls and got no records of the GPU.

@@ -2,7 +2,7 @@
 
 use crate::names::Family;
 use crate::numbers::{all_counted, count, counted, size};
-use crate::result::{CopyKind, Idle, Stage, results};
+use crate::result::{CopyKind, HostKind, Idle, Stage, results};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -302,6 +302,8 @@ fn causes(stage: &Stage, busy: i64, idle: Idle) -> [(i64, StageLimit, &'static s
         + detail.host_first_ns
         + detail.host_work_ns
         + detail.allocation_ns;
+    let sleeps = stage.host.iter().filter(|row| row.kind == HostKind::Sleep);
+    let slept_ns: i64 = sleeps.map(|row| row.self_ns).sum();
     [
         (
             (each(idle.launch_ns - other_launch) + host_first).max(0),
@@ -328,7 +330,14 @@ fn causes(stage: &Stage, busy: i64, idle: Idle) -> [(i64, StageLimit, &'static s
             StageLimit::Copy,
             "the launching thread was inside a copy call, or late because of one",
         ),
-        (each(detail.host_work_ns), StageLimit::Host, "the CPU did other work and launched nothing"),
+        (
+            each(detail.host_work_ns),
+            StageLimit::Host,
+            match 2 * slept_ns >= detail.host_work_ns {
+                true => "the CPU slept and launched nothing",
+                false => "the CPU did other work and launched nothing",
+            },
+        ),
         (each(detail.allocation_ns), StageLimit::Host, "the CPU allocated or freed memory"),
         (
             each(detail.paging_ns),

@@ -46,6 +46,56 @@ pub fn light_metrics(compute_capability: Option<(u8, u8)>) -> Vec<String> {
     metrics
 }
 
+/// A part of the multiprocessors that can be their limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pipe {
+    /// Arithmetic in double precision.
+    Fp64,
+    /// Slots from which warps issue instructions of any kind.
+    Issue,
+    /// Instructions that load, store or shuffle.
+    Loads,
+    /// Integer and logic instructions, comparisons.
+    Integer,
+    /// Special functions and conversions.
+    Special,
+    /// Other arithmetic.
+    Others,
+}
+
+/// Metrics of the parts of the multiprocessors, without their ending.
+const PIPES: [(Pipe, &str); 13] = [
+    (Pipe::Fp64, "sm__pipe_fp64_cycles_active"),
+    (Pipe::Fp64, "sm__inst_executed_pipe_fp64"),
+    (Pipe::Issue, "sm__issue_active"),
+    (Pipe::Issue, "sm__inst_executed"),
+    (Pipe::Loads, "sm__inst_executed_pipe_lsu"),
+    (Pipe::Integer, "sm__pipe_alu_cycles_active"),
+    (Pipe::Special, "sm__inst_executed_pipe_xu"),
+    (Pipe::Others, "sm__pipe_fma_cycles_active"),
+    (Pipe::Others, "sm__pipe_fmaheavy_cycles_active"),
+    (Pipe::Others, "sm__pipe_tensor_cycles_active"),
+    (Pipe::Others, "sm__pipe_tensor_op_hmma_cycles_active"),
+    (Pipe::Others, "sm__inst_executed_pipe_adu"),
+    (Pipe::Others, "sm__inst_executed_pipe_uniform"),
+];
+
+/// Work of the data stage of L1 for loads and stores.
+const WAVEFRONTS: &str = "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed";
+
+/// The busiest part of the multiprocessors.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BusiestPipe {
+    /// Part.
+    pub pipe: Pipe,
+    /// Its use, % of its peak.
+    pub pct: f64,
+    /// Most use of another part that does work of its own, %.
+    pub next_pct: f64,
+    /// Use of double precision, %.
+    pub fp64_pct: f64,
+}
+
 /// Most of a peak that a launch can reach, with rounding, %.
 const MOST_PCT: f64 = 100.5;
 
@@ -70,6 +120,10 @@ pub struct Readings {
     pub dram_bytes: Option<f64>,
     /// Multiprocessors.
     pub sms: Option<f64>,
+    /// Data stage of L1, % of peak.
+    pub wavefronts_pct: Option<f64>,
+    /// Parts of the multiprocessors, % of peak, in the order of their metrics.
+    pub pipes_pct: [Option<f64>; PIPES.len()],
     /// The arithmetic.
     pub work: Option<Work>,
     /// Rates of the caches.
@@ -103,6 +157,9 @@ impl Readings {
             occupancy_pct: percent(OCCUPANCY),
             dram_bytes: bytes("dram__bytes.sum").or_else(read_and_written).or_else(from_rate),
             sms,
+            wavefronts_pct: percent(WAVEFRONTS),
+            pipes_pct: PIPES
+                .map(|(_, metric)| percent(&format!("{metric}.avg.pct_of_peak_sustained_elapsed"))),
             work: Work::of(set, launch),
             caches: cache_rates(set, launch),
             roof_pct: None,
@@ -110,8 +167,8 @@ impl Readings {
     }
 
     /// Returns its numbers, so that all are treated alike.
-    fn numbers(&mut self) -> [&mut Option<f64>; 9] {
-        [
+    fn numbers(&mut self) -> Vec<&mut Option<f64>> {
+        let mut numbers = vec![
             &mut self.duration_ns,
             &mut self.sm_pct,
             &mut self.memory_pct,
@@ -121,7 +178,39 @@ impl Readings {
             &mut self.occupancy_pct,
             &mut self.dram_bytes,
             &mut self.sms,
-        ]
+            &mut self.wavefronts_pct,
+        ];
+        numbers.extend(&mut self.pipes_pct);
+        numbers
+    }
+
+    /// Returns them with another use of a part of the multiprocessors, %.
+    #[cfg(test)]
+    pub fn with_pipe(mut self, pipe: Pipe, pct: f64) -> Self {
+        for (own, _) in self.pipes_pct.iter_mut().zip(PIPES).filter(|(_, (own, _))| *own == pipe) {
+            *own = Some(pct);
+        }
+        self
+    }
+
+    /// Returns the part of the multiprocessors that their use is that of; `None` where it is not known.
+    pub fn busiest_pipe(&self) -> Option<BusiestPipe> {
+        let used = || PIPES.iter().zip(self.pipes_pct).filter_map(|((pipe, _), pct)| Some((*pipe, pct?)));
+        let (pipe, pct) = used()
+            .max_by(|a, b| a.1.total_cmp(&b.1))
+            .filter(|(_, pct)| self.sm_pct.is_some_and(|whole| (whole - pct).abs() < SAME_PCT))?;
+        // An instruction is issued and then done by a pipe.
+        let most = |counts: &dyn Fn(Pipe) -> bool| {
+            used().filter(|(other, _)| counts(*other)).map(|(_, pct)| pct).fold(0.0, f64::max)
+        };
+        let next_pct = most(&|other| other != pipe && other != Pipe::Issue);
+        Some(BusiestPipe { pipe, pct, next_pct, fp64_pct: most(&|other| other == Pipe::Fp64) })
+    }
+
+    /// Tells whether instructions that load, store or shuffle are the limit of L1, and not the data that they move.
+    pub fn waits_for_load_instructions(&self) -> bool {
+        let loads = self.busiest_pipe().filter(|busiest| busiest.pipe == Pipe::Loads);
+        loads.zip(self.wavefronts_pct).is_some_and(|(loads, data)| data < FEW_DATA * loads.pct)
     }
 
     /// The mean of several launches of one kernel and shape; what only some have is the mean of those.
@@ -317,11 +406,17 @@ fn count(set: &CounterSet, launch: &LaunchCounters, metric: &str) -> Option<f64>
     Some(rate * cycles.iter().find_map(|name| set.value(launch, name, Unit::CYCLE))?)
 }
 
+/// Difference, in points, below which two shares are of one unit.
+pub const SAME_PCT: f64 = 1.0;
+
+/// Use of the data stage of L1 over that of its instructions below which the data are not the limit.
+const FEW_DATA: f64 = 0.8;
+
 /// Share of its peak, in %, from which on a unit is near its roof.
 pub const NEAR_ROOF_PCT: f64 = 60.0;
 
 /// Memory levels this close to the busiest one share its load.
-const SHARED_PCT: f64 = 10.0;
+pub const SHARED_PCT: f64 = 10.0;
 
 /// The limit of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -508,6 +603,17 @@ mod bound_tests {
         // 4 blocks: L1 at 57 % of the few cycles it was active in, memory as a whole at 1 %.
         let tiny = Readings { memory_pct: Some(1.0), ..inputs(0.0, 0.1, 1.0, 97.0) };
         assert_eq!(with_blocks(4, tiny).bound, Some(Bound::TooSmall));
+    }
+
+    #[test]
+    fn the_busiest_pipe_is_the_one_that_the_whole_is_made_of() {
+        let own = inputs(84.0, 0.0, 7.0, 84.0).with_pipe(Pipe::Issue, 58.0).with_pipe(Pipe::Integer, 46.0);
+        assert_eq!(own.busiest_pipe(), None, "nothing is at 84 %");
+        let shuffles = Readings { wavefronts_pct: Some(42.0), ..own.with_pipe(Pipe::Loads, 83.9) };
+        let busiest = shuffles.busiest_pipe().unwrap();
+        assert_eq!((busiest.pipe, busiest.next_pct), (Pipe::Loads, 46.0));
+        assert!(shuffles.waits_for_load_instructions());
+        assert!(!Readings { wavefronts_pct: Some(80.0), ..shuffles }.waits_for_load_instructions());
     }
 
     #[test]

@@ -216,6 +216,8 @@ impl Kinds {
         let link = match Link::of(family) {
             // What a compiler fused ends where it reduces.
             _ if FUSED_REDUCTIONS.iter().any(|start| name_text.starts_with(start)) => Link::Other,
+            // A library reduces over all elements in several kernels.
+            Link::Reduction if name_text.contains("cub::") => Link::Other,
             Link::Light if name_text.contains("FillFunctor") => Link::Fill,
             Link::Light if EXPONENTIALS.iter().any(|part| name_text.contains(part)) => Link::Exponential,
             link => link,

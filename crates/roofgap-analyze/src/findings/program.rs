@@ -10,6 +10,8 @@ pub(super) struct Program {
     pub(super) engine: Option<&'static Engine>,
     /// PyTorch launches its kernels.
     pub(super) is_torch: bool,
+    /// A compiler made its kernels of OpenACC or OpenMP directives.
+    pub(super) has_directives: bool,
     /// torch.compile made kernels that take some of its time.
     pub(super) is_compiled: bool,
     /// An optimizer takes some of its time.
@@ -34,6 +36,15 @@ const TRAINING_KERNELS: [&str; 3] = ["_bwd", "backward", "wgrad"];
 /// Parts of the names of kernels of optimizers, and the beginning of the names of their operators.
 const OPTIMIZER_KERNELS: [&str; 2] = ["adam", "multi_tensor_apply"];
 const OPTIMIZER: &str = "Optimizer.";
+
+/// Tells whether a compiler made a kernel of an OpenACC or OpenMP directive, or it is one of their runtime.
+fn is_of_directive(kernel: &str) -> bool {
+    let base = kernel.strip_suffix("__red").unwrap_or(kernel);
+    let line = base.strip_suffix("_gpu").and_then(|base| base.rsplit('_').next());
+    ["nvkernel_", "__omp_offloading_"].iter().any(|start| kernel.starts_with(start))
+        || kernel.contains("__pgi_uacc")
+        || line.is_some_and(|line| line.parse::<u32>().is_ok())
+}
 
 /// Part of the kernel time, 1 in so many, from which on a part of the program matters.
 const MATTERS: i64 = 20;
@@ -80,6 +91,7 @@ impl Program {
             engine,
             is_torch: operators().any(|name| name.starts_with("aten::"))
                 || kernels().any(|name| name.contains("at::native") || name.starts_with("triton_")),
+            has_directives: kernels().any(is_of_directive),
             is_compiled: matters(kernels_ns(&|name| begins(name, &OF_COMPILER)))
                 || matters(operator_ns(&OF_COMPILER))
                 || analysis.ranges.iter().any(|range| begins(&range.name, &OF_COMPILER)),
@@ -109,7 +121,7 @@ impl Program {
             }
             (Some(engine), _) if engine.uses_graphs => self.advice().compile,
             (_, true) if self.is_compiled => {
-                "torch.compile leaves them apart: look for graph breaks and for operators that it does not know (TORCH_LOGS=graph_breaks)"
+                "they are outside of what torch.compile got, or it leaves them apart: compile that part too, and look for graph breaks (TORCH_LOGS=graph_breaks)"
             }
             (_, true) if self.trains && self.optimizes => {
                 "compile the model with torch.compile, and use a fused optimizer (fused=True)"

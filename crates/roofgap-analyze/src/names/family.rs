@@ -178,7 +178,6 @@ mod tests {
 
     #[test]
     fn a_kernel_that_uses_random_numbers_does_not_make_the_input() {
-        assert!(is_initialisation("void initRNG(curandStateXORWOW *, unsigned int)"));
         assert!(is_initialisation("void gen_sequenced<curandStateXORWOW, int>(curandStateXORWOW *)"));
         assert!(!is_initialisation("computeValue(unsigned int *, curandStateXORWOW *, unsigned int)"));
     }

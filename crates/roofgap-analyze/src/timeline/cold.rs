@@ -255,8 +255,8 @@ fn repeated_allocations(
 /// The calls of one name that allocate or free memory.
 #[derive(Debug, Default)]
 struct Allocations {
-    /// Times of the long ones, ns.
-    long: Vec<Ns>,
+    /// Times of the long ones, ns, and whether memory was freed before.
+    long: Vec<(Ns, bool)>,
     late_long: usize,
     /// Calls that take less than one that is made once, those of them that are late, and their time, ns.
     short: (usize, usize, Ns),
@@ -267,7 +267,7 @@ struct Allocations {
 impl Allocations {
     fn add(&mut self, ns: Ns, late: bool, after_frees: Option<ThreadId>) {
         if ns >= LONG_ALLOCATION_NS {
-            self.long.push(ns);
+            self.long.push((ns, after_frees.is_some()));
             self.late_long += usize::from(late);
         }
         if ns < LONG_LAUNCH_NS {
@@ -286,9 +286,10 @@ impl Allocations {
         if anew || !kept && spread(self.long.len(), self.late_long) {
             // One that takes a quarter of the time of all that are not longer sets up the device.
             self.long.sort_unstable();
-            let mut left: Ns = self.long.iter().sum();
+            let mut left: Ns = self.long.iter().map(|(ns, _)| ns).sum();
             let mut most = Ns::MAX;
-            while let Some(longest) = self.long.pop().filter(|ns| *ns >= (left / 4).max(COMPILE_NS)) {
+            let sets_up = |&(ns, freed): &(Ns, bool), left: Ns| !freed && ns >= (left / 4).max(COMPILE_NS);
+            while let Some((longest, _)) = self.long.pop().filter(|call| sets_up(call, left)) {
                 (most, left) = (longest, left - longest);
             }
             return Some(most);
@@ -713,6 +714,7 @@ mod tests {
         assert_eq!(again(&[2 * MS; 32], false, true), None, "a cache that grows");
         (many[7], many[9]) = (320 * MS, 66 * MS);
         assert_eq!(again(&many, false, false), Some(66 * MS), "two calls set up the device");
+        assert_eq!(again(&many, true, false), Some(Ns::MAX), "a full device");
         assert_eq!(
             (again(&[9 * MS; 4], true, true), again(&[9 * MS; 4], false, false)),
             (Some(Ns::MAX), None)

@@ -1,10 +1,12 @@
 //! Findings: savings, evidence, the sentence for no findings, and the derivation of a finding with the numbers of a capture.
 
-use super::{Block, Document, Form, Item, Section, joined, joined_any, kernels, maybe};
+use super::brief::largest_part;
+use super::{Block, Document, Form, Item, Section, joined, joined_any, maybe};
 use crate::Bundle;
 use roofgap_analyze::findings::{Rows, explain, to_act_on};
 use roofgap_analyze::{
-    Analysis, Finding, IdleCause, Kernel, Knob, ShortNames, Stage, StageLimit, idle_parts, verdict,
+    About, Analysis, Family, Finding, IdleCause, Kernel, Knob, Reason, ShortNames, Stage, StageLimit,
+    idle_parts, verdict,
 };
 use roofgap_base::numbers::{NONE, count, si, significant, time};
 use roofgap_trace::{DeviceId, OpKind, Trace};
@@ -148,9 +150,14 @@ pub fn none_found(analysis: &Analysis) -> String {
     let busy = joined_any(limited(StageLimit::Gpu).map(|stage| largest(stage.warm())), " and ");
     let Some(busy) = busy else {
         let little = limited(StageLimit::TooLittle).next().map(|stage| verdict(stage).why);
-        return format!("No findings: {}.", little.as_deref().unwrap_or("no rule applies to the data"));
+        let about_kernels = |reason: &&Reason| reason.about == About::Kernels && analysis.kernels.is_empty();
+        let none = || analysis.reasons.iter().find(about_kernels).map(|reason| reason.why.clone());
+        let why = little.or_else(none);
+        return format!("No findings: {}.", why.as_deref().unwrap_or("no rule applies to the data"));
     };
-    let no_model = analysis.stages.iter().all(|stage| stage.mbu.is_none());
+    let is_llm =
+        analysis.engine.is_some() || analysis.kernels.iter().any(|kernel| kernel.family == Family::Attention);
+    let no_model = is_llm && analysis.stages.iter().all(|stage| stage.mbu.is_none());
     let inputs = [(analysis.counters.is_empty(), "ncu counters"), (no_model, "the model")];
     let inputs = joined_any(inputs.iter().filter(|(missing, _)| *missing).map(|(_, input)| input), " and ");
     let next = maybe(inputs, |inputs| {
@@ -163,10 +170,10 @@ pub fn none_found(analysis: &Analysis) -> String {
 
 /// Names a stage, the kernels that take most of its kernel time, and how near to the roof its kernels are.
 fn largest(stage: &Stage) -> String {
-    let family = kernels::largest_family(stage).map(|(family, share)| format!("{family} {share:.0} %"));
     let roof = stage.roof.roof_pct.map(|pct| format!("at {pct:.0} % of the roof"));
-    let facts = maybe(joined_any(family.into_iter().chain(roof), ", "), |facts| format!(" ({facts})"));
-    format!("{}{facts}", stage.name)
+    let facts =
+        maybe(joined_any(largest_part(stage).into_iter().chain(roof), ", "), |facts| format!(" ({facts})"));
+    format!("{}{facts}", stage.spoken())
 }
 
 impl Document<'_> {

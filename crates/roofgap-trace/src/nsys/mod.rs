@@ -235,7 +235,7 @@ fn is_note(text: &str, has_work: bool) -> bool {
         "No OS runtime libraries events",
         "Not all OS runtime libraries events",
         "OS runtime libraries profiling",
-        "Unable to collect CPU kernel IP/backtrace samples",
+        "Unable to collect CPU kernel IP",
         "Unable to configure the collection of CPU IP",
         "Unable to configure the collection of IP samples",
         "Collection of CPU IP",

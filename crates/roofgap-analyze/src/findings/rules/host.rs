@@ -230,6 +230,7 @@ fn idle_in(view: &View<'_>, kind: HostKind) -> Option<Finding> {
         .with("line", first.line)
         .with("samples", first.samples)
         .with("function_ns", first.self_ns)
+        .with("remedy", (kind == HostKind::Sleep).then_some("no sleep while the GPU waits"))
         .finish(title, format!("{start}{}", advice(kind)))
 }
 
@@ -274,7 +275,8 @@ pub fn waiting_line(stage: &Stage) -> String {
 /// Returns the line that has the most of a time, and its share in %; `None` where none stands out.
 fn first_line(stage: &Stage, whole: i64, ns: impl Fn(&HostFunction) -> i64) -> Option<(&HostFunction, f64)> {
     // A name in brackets stands for code without symbols; a call into the driver is nobody's line.
-    let named = stage.host.iter().filter(|row| !row.function.starts_with('[') && row.function != "ioctl");
+    let is_call = |name: &str| name == "ioctl" || name.starts_with("cuda") || name.starts_with("cuMem");
+    let named = stage.host.iter().filter(|row| !row.function.starts_with('[') && !is_call(&row.function));
     let first = named.max_by_key(|row| ns(row))?;
     Some((first, percent(ns(first), whole))).filter(|(_, share)| *share >= LEAST_LINE_PCT)
 }

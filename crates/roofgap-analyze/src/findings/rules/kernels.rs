@@ -28,7 +28,7 @@ pub fn small_kernels(view: &View<'_>) -> Option<Finding> {
     let mut total_ns = 0;
     let mut unused = 0.0;
     let mut shared_ns = 0;
-    let mut largest: Option<(&str, u64, i64, u32)> = None;
+    let mut largest: Option<(&ShapeUse, i64, u32)> = None;
     let mut is_long = false;
     // Without a timeline, kernels that make the input are not part of the work.
     let is_input = |name: &str| stage.idle.is_none() && is_initialisation(name);
@@ -49,12 +49,12 @@ pub fn small_kernels(view: &View<'_>) -> Option<Finding> {
         let used = used.unwrap_or(shape.blocks as f64 / f64::from(sms));
         let most_ns = beyond_shortest_ns(alone_ns, shape.calls);
         unused += (alone_ns as f64 * (1.0 - used)).min(most_ns as f64);
-        if largest.is_none_or(|(_, _, ns, _)| alone_ns > ns) {
-            largest = Some((&shape.name, shape.blocks, alone_ns, sms));
+        if largest.is_none_or(|(_, ns, _)| alone_ns > ns) {
+            largest = Some((shape, alone_ns, sms));
             is_long = lasts;
         }
     }
-    let (name, blocks, _, sms) = largest?;
+    let (ShapeUse { name, blocks, threads, .. }, _, sms) = largest?;
     let share = percent(total_ns, kernel_ns);
     if share < LEAST_SMALL_PCT {
         return None;
@@ -80,9 +80,10 @@ pub fn small_kernels(view: &View<'_>) -> Option<Finding> {
     let split = if products { "; for matrix products a split of the inner dimension" } else { "" };
     let fused = if is_long { "" } else { ", or kernels fused with their neighbours" };
     let action = format!(
-        "Give each launch more to do: {more}{fused}{split}. The largest is {short} with {}. Small \
-         kernels take {} in all.",
-        counted(blocks, "block"),
+        "Give each launch more to do at a time: {more}{fused}{split}. The largest is {short} with {} of {}. \
+         Small kernels take {} in all.",
+        counted(*blocks, "block"),
+        counted((*threads).into(), "thread"),
         time(total_ns)
     );
     view.saves_on_devices(&[
@@ -95,7 +96,7 @@ pub fn small_kernels(view: &View<'_>) -> Option<Finding> {
     .with_number("share_of_kernel_time_pct", share)
     .with("multiprocessors", sms)
     .with("largest", short)
-    .with("largest_blocks", blocks)
+    .with("largest_blocks", *blocks)
     .finish(title, action)
 }
 

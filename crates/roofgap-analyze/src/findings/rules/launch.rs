@@ -171,7 +171,7 @@ impl<'a> Launching<'a> {
         } else if self.mean_gap_ns() > LONG_GAP_NS {
             Some("less CPU work between launches")
         } else {
-            let never_replays = self.graphs == 0 && !self.others_replay;
+            let never_replays = self.graphs == 0 && !self.others_replay && waits_of_a_step(view).is_none();
             (view.stage.steps.is_some() && never_replays && !view.program.trains).then_some("CUDA graphs")
         }
     }
@@ -221,6 +221,7 @@ impl<'a> Launching<'a> {
                 return format!("{more} ({sizes}), where there is memory for them.");
             }
             Some(engine) if engine.uses_graphs => program.advice().graphs,
+            _ if program.has_directives => view.action("directives"),
             _ if !program.is_torch => view.action("without PyTorch"),
             _ if program.trains && program.is_compiled => view.action("compiled training"),
             _ if program.trains => view.action("training step"),
@@ -246,7 +247,13 @@ impl<'a> Launching<'a> {
             ),
             _ => String::new(),
         };
-        format!("Launch less often: {how}{mean}.{light}")
+        let waits = waits_of_a_step(view).filter(|_| !has_graphs && program.engine.is_none());
+        let waits = waits.map_or_else(String::new, |waits| {
+            format!(
+                " A graph cannot hold the {waits:.0} waits for the device of each step: remove them first."
+            )
+        });
+        format!("Launch less often: {how}{mean}.{waits}{light}")
     }
 }
 
@@ -263,6 +270,13 @@ pub fn operation(view: &View<'_>, gap: &LaunchGap) -> String {
         OpKind::Copy => "a copy".to_owned(),
         OpKind::Set => "a memory set".to_owned(),
     }
+}
+
+/// Returns the number of times a step waits for the device, where that is more than at its end.
+fn waits_of_a_step(view: &View<'_>) -> Option<f64> {
+    let steps = view.stage.steps.as_ref().filter(|steps| steps.count > 0)?;
+    let waits = view.evidence?.syncs.inside as f64 / steps.count as f64;
+    (waits >= 2.0).then_some(waits)
 }
 
 fn mean_kernel_ns(stage: &Stage) -> Option<i64> {

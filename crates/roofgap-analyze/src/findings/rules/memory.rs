@@ -1,7 +1,7 @@
 //! Memory-bound: at the roof only fewer bytes help, far from it better access does, and below a cache fewer accesses.
 
 use super::occupancy::LOW_PCT;
-use crate::counters::{Bound, Measured, NEAR_ROOF_PCT};
+use crate::counters::{Bound, BusiestPipe, Measured, NEAR_ROOF_PCT, Pipe, SAME_PCT, SHARED_PCT};
 use crate::findings::rule::View;
 use crate::names::{Family, family, is_closed_source};
 use crate::numbers::{count, time};
@@ -18,9 +18,6 @@ const LEAST_MEMORY_PCT: f64 = 20.0;
 
 /// Ratio of two shares of a peak from which on the larger one tells what a kernel waits for.
 const CLEARLY: f64 = 1.2;
-
-/// Difference, in points, below which two shares are of one unit.
-const SAME_PCT: f64 = 1.0;
 
 /// Share of wall time, in %, from which on it is the GPU that holds a stage back.
 const BUSY_PCT: f64 = 60.0;
@@ -69,7 +66,13 @@ pub fn at_the_roof(view: &View<'_>) -> Option<Finding> {
             .with("kernel_ns", total_ns)
             .with("largest", name)
             .with_number("largest_dram_pct", reached)
-            .finish(title, fewer_bytes(view, Some(&largest.row.kernel)));
+            .finish(
+                title,
+                match wastes(largest) {
+                    true => view.action("wasted bytes"),
+                    false => fewer_bytes(view, Some(&largest.row.kernel)),
+                },
+            );
     }
     let model = ByModel::of(view).filter(|model| model.mbu_pct >= NEAR_ROOF_PCT)?;
     let title = format!(
@@ -93,8 +96,11 @@ pub fn far_from_the_roof(view: &View<'_>) -> Option<Finding> {
         let dram = |row: &Measured| row.row.dram_pct.unwrap_or_default().min(100.0);
         let lost_ns = lost_ns(view, &kernels, |row| busiest_pct(&row.row)).round() as i64;
         let name = view.short_names.get(&largest.row.kernel);
+        // L1 or L2 may be busier.
+        let memory = largest.row.memory_pct.filter(|memory| *memory > CLEARLY * dram(largest));
+        let memory = memory.map_or_else(String::new, |pct| format!("{pct:.0} % of the memory system, "));
         let title = format!(
-            "{} for memory below its roof, {name} at {:.0} % of DRAM bandwidth",
+            "{} for memory below its roof, {name} at {memory}{:.0} % of DRAM bandwidth",
             kernels_that(&kernels, stage.spoken(), ["waits", "wait"]),
             dram(largest)
         );
@@ -138,6 +144,9 @@ pub fn bound_by_a_cache(view: &View<'_>) -> Option<Finding> {
     let above: Option<f64> = names.iter().map(|name| above_roof_ns(view, name)).sum();
     // Without bytes, compute or DRAM at its peak stands for the roof.
     let others = |row: &Measured| {
+        if row.readings.waits_for_load_instructions() {
+            return beside_pipe_pct(row);
+        }
         // Where the two are the same, it is the pipe of loads and stores that is busy, not that of arithmetic.
         let loads = |sm: &f64| row.row.memory_pct.is_some_and(|memory| (memory - sm).abs() < SAME_PCT);
         let compute = row.row.sm_pct.filter(|sm| !loads(sm));
@@ -155,9 +164,17 @@ pub fn bound_by_a_cache(view: &View<'_>) -> Option<Finding> {
     };
     // What is used once gains nothing from being kept.
     let moves = family(&largest.row.kernel) == Family::CopyLayout;
-    let action = if moves { view.action("strided") } else { action };
+    let action = match wastes(largest) {
+        _ if moves => view.action("strided"),
+        true => view.action("scattered"),
+        false => action,
+    };
+    let (what, level, action) = match largest.readings.waits_for_load_instructions() {
+        true => ("instructions that load, store or shuffle", "their pipe", view.action("load instructions")),
+        false => ("a cache", level, action),
+    };
     let title = format!(
-        "{} held back by a cache, {name} at {:.0} % of the peak of {level}: {}",
+        "{} held back by {what}, {name} at {:.0} % of the peak of {level}: {}",
         kernels_that(&kernels, stage.spoken(), ["is", "are"]),
         reached(largest),
         time(total_ns)
@@ -171,6 +188,77 @@ pub fn bound_by_a_cache(view: &View<'_>) -> Option<Finding> {
         .finish(title, action)
 }
 
+/// Estimate of ncu, %, from which on bytes that nobody asked for matter.
+const LEAST_WASTE_PCT: f64 = 20.0;
+
+/// Tells whether neighbouring threads of a launch do not use neighbouring addresses, so that much of what is moved is not used.
+fn wastes(row: &Measured) -> bool {
+    let is_large = |pct: f64| pct >= LEAST_WASTE_PCT;
+    row.advice
+        .iter()
+        .any(|own| own.rule.contains("UncoalescedGlobal") && own.speedup_pct.is_some_and(is_large))
+}
+
+/// Use of the slots for instructions, % of their peak, from which on they are full: warps do not become ready evenly.
+const FULL_SLOTS_PCT: f64 = 70.0;
+
+/// Compute capabilities of GPUs with half as many units for double precision as for single. Others have few.
+const MANY_FP64: [&str; 5] = ["6.0", "7.0", "8.0", "9.0", "10.0"];
+
+/// Returns the pipe of the multiprocessors that holds a kernel back, where fewer of its instructions are possible.
+fn full_pipe(view: &View<'_>, row: &Measured) -> Option<BusiestPipe> {
+    let mut busiest = row.readings.busiest_pipe().filter(|_| row.bound == Some(Bound::Compute))?;
+    let capability = || view.inputs.analysis.devices.first()?.compute_capability.as_deref();
+    let few_fp64 = capability().is_some_and(|own| !MANY_FP64.contains(&own));
+    // Double precision comes with other instructions.
+    if few_fp64 && busiest.fp64_pct >= busiest.pct - SHARED_PCT {
+        (busiest.pipe, busiest.pct) = (Pipe::Fp64, busiest.fp64_pct);
+    }
+    let is_full = match busiest.pipe {
+        Pipe::Fp64 => few_fp64,
+        Pipe::Issue => busiest.pct >= FULL_SLOTS_PCT && busiest.pct > CLEARLY * busiest.next_pct,
+        Pipe::Integer | Pipe::Special => true,
+        Pipe::Loads | Pipe::Others => false,
+    };
+    let is_own = !is_closed_source(&row.row.kernel) && is_long(row.timeline_total_ns, row.timeline_calls);
+    (is_full && is_own).then_some(busiest)
+}
+
+/// Returns the most use of anything but the busiest pipe of the multiprocessors, %.
+fn beside_pipe_pct(row: &Measured) -> f64 {
+    let next = row.readings.busiest_pipe().map(|busiest| busiest.next_pct);
+    [next, row.row.dram_pct, row.row.l2_pct].into_iter().flatten().fold(0.0, f64::max)
+}
+
+/// Kernels that one pipe of the multiprocessors holds back. The bound is the time that everything else would not need at its peak.
+pub fn bound_by_a_pipe(view: &View<'_>) -> Option<Finding> {
+    let kernels: Vec<&Measured> = view.counters().filter(|row| full_pipe(view, row).is_some()).collect();
+    let (largest, total_ns) = largest(&kernels)?;
+    let busiest = full_pipe(view, largest)?;
+    let (what, action) = match busiest.pipe {
+        Pipe::Fp64 => ("arithmetic in double precision", view.action("double precision")),
+        Pipe::Special => ("special functions and conversions", view.action("special functions")),
+        Pipe::Integer => ("integer and logic instructions", view.action("fewer instructions")),
+        _ => ("the number of instructions", view.action("fewer instructions")),
+    };
+    let left = |row: &&Measured| row.timeline_total_ns as f64 * beside_pipe_pct(row).min(100.0) / 100.0;
+    let left_ns = kernels.iter().map(left).sum::<f64>().round() as i64;
+    let name = view.short_names.get(&largest.row.kernel);
+    let title = format!(
+        "{} held back by {what}, {name} at {:.0} % of what the GPU can do of them: {}",
+        kernels_that(&kernels, view.stage.spoken(), ["is", "are"]),
+        busiest.pct,
+        time(total_ns)
+    );
+    view.saves_on_devices(&[("kernel time", total_ns), ("everything else at its peak", -left_ns)])
+        .with("kernels", kernels.len())
+        .with("kernel_ns", total_ns)
+        .with("largest", name)
+        .with_number("largest_pipe_pct", busiest.pct)
+        .with_number("largest_next_pct", busiest.next_pct)
+        .finish(title, action)
+}
+
 /// Kernels that use nothing at its peak, wait for no memory and have warps enough. The bound is the time that their busiest unit at its
 /// peak would not need.
 pub fn below_every_peak(view: &View<'_>) -> Option<Finding> {
@@ -178,6 +266,7 @@ pub fn below_every_peak(view: &View<'_>) -> Option<Finding> {
         let occupancy = row.row.occupancy_pct.unwrap_or(100.0);
         matches!(row.bound, Some(Bound::Compute | Bound::Latency))
             && !waits_for_memory(row)
+            && full_pipe(view, row).is_none()
             && (occupancy >= LOW_PCT || busiest_pct(&row.row) >= NEAR_ROOF_PCT)
             && busiest_pct(&row.row) < AT_ROOF_PCT
             && is_long(row.timeline_total_ns, row.timeline_calls)

@@ -77,6 +77,7 @@ pub static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         one("cache-bound", Cause::Kernels, memory::bound_by_a_cache)
             .counted()
             .confidence(Confidence::Bounded),
+        one("pipe-bound", Cause::Kernels, memory::bound_by_a_pipe).counted().confidence(Confidence::Bounded),
         each("low-occupancy", Cause::Kernels, occupancy::low_occupancy)
             .counted()
             .confidence(Confidence::Bounded),

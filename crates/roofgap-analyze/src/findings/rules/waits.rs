@@ -63,6 +63,8 @@ pub fn synchronisation(view: &View<'_>) -> Option<Finding> {
              shorten what the CPU does between the wait and the launch.",
             time(each as i64)
         )
+    } else if view.program.has_directives {
+        view.action("end of constructs").to_owned()
     } else {
         let what = match (view.program.is_plain(), view.program.generates) {
             (true, _) => "",
@@ -190,6 +192,9 @@ pub fn late_start(view: &View<'_>) -> Option<Finding> {
         .finish(title, view.action("alone"))
 }
 
+/// Up to so many copies may be those of the input and of the result.
+const FEW_COPIES: u64 = 4;
+
 /// Copies between host and device inside the stage: pageable ones block the CPU, one for each token adds up, and large ones take
 /// time of their own.
 pub fn host_copies(view: &View<'_>) -> Option<Finding> {
@@ -238,6 +243,7 @@ pub fn host_copies(view: &View<'_>) -> Option<Finding> {
     let read_back = 2 * copies.to_host > copies.count;
     let mostly_pageable = 2 * copies.pageable_bytes >= copies.bytes;
     let action = match (read_back, mostly_pageable) {
+        _ if view.program.is_plain() && copies.count <= FEW_COPIES => view.action("few copies"),
         _ if view.program.is_plain() => view.action("copies of a program"),
         (false, _) if view.program.trains => view.action("batches"),
         (true, true) => view.action("pageable read-back"),

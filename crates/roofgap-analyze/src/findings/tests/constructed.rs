@@ -92,6 +92,11 @@ fn gaps_for_launches() {
     let with_engine = findings(&served, std::slice::from_ref(&evidence));
     let action = &one(&with_engine, "launch-bound").action;
     assert!(action.contains("leave out --enforce-eager") && !action.contains("torch"), "{action}");
+    let mut waits = evidence.clone();
+    waits.syncs.inside = 70;
+    let own = findings(&analysis(stage.clone()), &[waits]);
+    let action = &one(&own, "launch-bound").action;
+    assert!(action.contains("CUDA graph") && action.contains("cannot hold the 7 waits"), "{action}");
     let mut torch = analysis(stage);
     torch.operators = vec![Operator { name: "aten::mm".into(), ..Operator::default() }];
     let all = findings(&torch, &[evidence]);
@@ -127,6 +132,17 @@ fn waits_inside_a_step() {
         ids(&run(stage.clone(), evidence.clone())).contains(&"sync-in-step")
     };
     assert_eq!((told(501), told(500)), (true, false));
+    // Directives wait at the end of each construct.
+    evidence.syncs.inside = 501;
+    let told = |kernels: &str| {
+        let kernels = vec![kernel(kernels, "other", 85 * MS)];
+        let analysis = Analysis { kernels, ..analysis(stage.clone()) };
+        one(&findings(&analysis, std::slice::from_ref(&evidence)), "sync-in-step").action.clone()
+    };
+    for name in ["main_42_gpu", "nvkernel__Z3addPd_F1L12_2", "__omp_offloading_fd00_main_l9"] {
+        assert!(told(name).contains("`async`"), "{name}");
+    }
+    assert!(!told("render_gpu").contains("`async`"));
 }
 
 #[test]
@@ -384,6 +400,12 @@ fn a_cache_that_holds_kernels_back() {
     };
     assert!(of("direct_copy_kernel_cuda").starts_with("Each value is used once"));
     assert!(of("vectorized_elementwise_kernel").starts_with("Ask less of L1"));
+    // What is moved in vain fills a cache too.
+    let mut wasted = cached(Bound::L1);
+    let rule = NcuRule { rule: "UncoalescedGlobalAccess".into(), ..NcuRule::default() };
+    wasted.advice = vec![NcuRule { speedup_pct: Some(60.0), ..rule }];
+    let all = run_counted(stage.clone(), &evidence, &[wasted]);
+    assert!(one(&all, "cache-bound").action.contains("Let thread i use element i"));
     let mut second = cached(Bound::L2);
     second.row.l2_pct = Some(50.0);
     let all = run_counted(stage.clone(), &evidence, &[second]);

@@ -3,7 +3,8 @@
 use super::constructed::{MS, analysis, busy, chains, kernel, measured, run, run_counted, shape, with_tail};
 use super::serving::{batch, percentiles, served, stage as engine_stage};
 use super::*;
-use crate::counters::Bound;
+use crate::counters::testing::Readings;
+use crate::counters::{Bound, Pipe};
 use crate::findings::OtherWork;
 use crate::findings::RULES;
 use crate::findings::evidence::{CommunicationUse, CopyUse, DeviceUse, ShapeUse, SyncUse};
@@ -108,13 +109,23 @@ fn seen(change: fn(&mut StageEvidence)) -> Vec<Finding> {
     run(stage, evidence)
 }
 
+/// A kernel of special functions that uses this much of their pipe, %.
+fn piped(pct: f64) -> Vec<Finding> {
+    let readings = Readings { sm_pct: Some(85.0), ..Readings::default() }.with_pipe(Pipe::Special, pct);
+    counted_with(Bound::Compute, [85.0, 10.0, 60.0], readings)
+}
+
 fn counted(bound: Bound, sm: f64, dram: f64, occupancy: f64) -> Vec<Finding> {
+    counted_with(bound, [sm, dram, occupancy], Readings::default())
+}
+
+fn counted_with(bound: Bound, [sm, dram, occupancy]: [f64; 3], readings: Readings) -> Vec<Finding> {
     let (stage, mut evidence) = busy();
     evidence.shapes[0].name = "scan".into();
     let mut row = CounterRow { l1_pct: Some(60.0), occupancy_pct: Some(occupancy), ..CounterRow::default() };
     (row.sm_pct, row.memory_pct, row.dram_pct) = (Some(sm), Some(dram.max(20.0)), Some(dram));
     let mut row = measured(Some(bound), row);
-    (row.row.kernel, row.reached_pct) = ("scan".into(), Some(sm.max(dram)));
+    (row.row.kernel, row.reached_pct, row.readings) = ("scan".into(), Some(sm.max(dram)), readings);
     run_counted(stage, &evidence, &[row])
 }
 
@@ -276,6 +287,7 @@ const CASES: &[Case] = &[
     ("memory-at-roof", |is| counted(Bound::Dram, 10.0, if is { 92.0 } else { 60.0 }, 60.0)),
     ("memory-below-roof", |is| counted(Bound::Dram, 10.0, if is { 60.0 } else { 92.0 }, 60.0)),
     ("cache-bound", |is| counted(if is { Bound::L1 } else { Bound::Compute }, 50.0, 10.0, 60.0)),
+    ("pipe-bound", |is| piped(if is { 85.0 } else { 40.0 })),
     ("low-occupancy", |is| counted(Bound::Latency, 35.0, 20.0, if is { 18.0 } else { 60.0 })),
     ("above-roof", |is| counted(Bound::Latency, if is { 30.0 } else { 90.0 }, 10.0, 60.0)),
     ("small-blocks", |is| {

@@ -152,6 +152,11 @@ fn chains_end_where_other_work_begins() {
         let at = at as i64 * 10;
         program.kernel(name, at, at + 100, at + 105 + at / 10, 7);
     }
+    // A library reduces in kernels of its own.
+    for (at, name) in [ELEMENTWISE, "cub::DeviceReduceKernel", ELEMENTWISE].into_iter().enumerate() {
+        let at = 70 + at as i64 * 10;
+        program.kernel(name, at, at + 100, at + 105, 7);
+    }
     let found = program.evidence();
     // The first three, of 5, 6 and 7 ns; the two later ones are no chain.
     assert_eq!((found.chains.count, found.chains.kernels, found.chains.longest), (1, 3, 3));
