@@ -117,7 +117,8 @@ pub(crate) fn is_too_little(stage: &Stage) -> bool {
     let lasts = |least: i64| stage.busy_ns.is_some_and(|ns| ns >= least);
     // One such gap may be a start.
     let away_ns = stage.each_device(stage.idle_detail.host_work_ns);
-    let several = stage.idle_detail.host_gaps > 1 && 2 * stage.gpu_op_count >= LEAST_OPERATIONS;
+    let marked = stage.steps.as_ref().is_some_and(|steps| steps.count > 1);
+    let several = stage.idle_detail.host_gaps > 1 && (marked || 2 * stage.gpu_op_count >= LEAST_OPERATIONS);
     let waits = several && away_ns >= LEAST_LONG_NS && away_ns as f64 >= MOST * stage.elapsed_ns() as f64;
     few && !((repeated || takes(BUSY)) && lasts(LEAST_NS) || (takes(MOST) || waits) && lasts(LEAST_LONG_NS))
 }
@@ -260,7 +261,7 @@ fn waits(stage: &Stage) -> String {
         }
         None => match stage.communication {
             Some(own) if 2 * own.late_ns > own.exposed_ns => format!(
-                "; {:.0} % of that is in the first calls: probably waiting for the other ranks, or setting up",
+                "; {:.0} % of that is in calls far longer than others alike: probably waiting for the other ranks, or setting up",
                 100.0 * own.late_ns as f64 / own.exposed_ns.max(1) as f64
             ),
             _ => "; one rank does not tell waiting for the others from transfer".to_owned(),

@@ -250,7 +250,7 @@ impl Contexts {
         found
     }
 
-    /// Adds to the calls of a backward operator the ranges around its forward operator. `calls` are those of each thread.
+    /// Adds to the calls of a backward operator the ranges around its forward operator, and those in which the thread of that waits for it. `calls` are those of each thread.
     fn follow_forward(&mut self, trace: &Trace, calls: &[Vec<u32>]) {
         let mut links: Vec<&BackwardLink> = trace.backward.iter().collect();
         links.sort_by_key(|link| (link.thread, link.start, Reverse(link.end)));
@@ -278,10 +278,12 @@ impl Contexts {
             let opened = ranges.rows.partition_point(|row| start(row) <= link.forward_start);
             let forward =
                 Members::Open { thread: link.forward_thread.index(), opened, until: link.forward_end };
-            let around = match room {
-                true => ranges.open(opened, link.forward_end, usize::MAX).unwrap_or_default(),
-                false => Vec::new(),
-            };
+            let open = |at, until| ranges.open(at, until, usize::MAX).unwrap_or_default();
+            let mut around = if room { open(opened, link.forward_end) } else { Vec::new() };
+            // The thread of the forward operator waits meanwhile, in ranges that name the backward pass.
+            if room && link.thread != link.forward_thread {
+                around.extend(open(ranges.rows.partition_point(|row| start(row) <= link.start), link.end));
+            }
             if room && around.is_empty() {
                 continue;
             }
@@ -470,7 +472,8 @@ mod tests {
     /// Calls of a backward operator have the ranges around its forward operator, and their own.
     #[test]
     fn backward_calls_follow_the_forward_operator() {
-        let mut trace = trace(&[(0, 100), (10, 20), (30, 40), (60, 70)], &[(50, 51), (62, 63), (80, 81)]);
+        let ranges = [(0, 100), (10, 20), (30, 40), (45, 75), (60, 70)];
+        let mut trace = trace(&ranges, &[(50, 51), (62, 63), (80, 81)]);
         let process = trace.threads[0].process;
         let autograd = trace.add_thread(process, 2, "");
         trace.calls.thread.fill(autograd);
@@ -488,8 +491,8 @@ mod tests {
         }
         let contexts = build(&trace);
         let rows = |call: u32| contexts.ranges(contexts.of(call)).into_owned();
-        assert_eq!(rows(0), [0, 1]);
-        assert_eq!(rows(1), [0, 1, 3], "the outermost backward operator decides");
+        assert_eq!(rows(0), [0, 1, 3], "the forward thread waits in the last one");
+        assert_eq!(rows(1), [0, 1, 3, 4], "the outermost backward operator decides");
         assert!(rows(2).is_empty());
     }
 

@@ -80,9 +80,6 @@ const PIPES: [(Pipe, &str); 13] = [
     (Pipe::Others, "sm__inst_executed_pipe_uniform"),
 ];
 
-/// Work of the data stage of L1 for loads and stores.
-const WAVEFRONTS: &str = "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed";
-
 /// The busiest part of the multiprocessors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BusiestPipe {
@@ -120,8 +117,6 @@ pub struct Readings {
     pub dram_bytes: Option<f64>,
     /// Multiprocessors.
     pub sms: Option<f64>,
-    /// Data stage of L1, % of peak.
-    pub wavefronts_pct: Option<f64>,
     /// Parts of the multiprocessors, % of peak, in the order of their metrics.
     pub pipes_pct: [Option<f64>; PIPES.len()],
     /// The arithmetic.
@@ -157,7 +152,6 @@ impl Readings {
             occupancy_pct: percent(OCCUPANCY),
             dram_bytes: bytes("dram__bytes.sum").or_else(read_and_written).or_else(from_rate),
             sms,
-            wavefronts_pct: percent(WAVEFRONTS),
             pipes_pct: PIPES
                 .map(|(_, metric)| percent(&format!("{metric}.avg.pct_of_peak_sustained_elapsed"))),
             work: Work::of(set, launch),
@@ -178,7 +172,6 @@ impl Readings {
             &mut self.occupancy_pct,
             &mut self.dram_bytes,
             &mut self.sms,
-            &mut self.wavefronts_pct,
         ];
         numbers.extend(&mut self.pipes_pct);
         numbers
@@ -207,10 +200,10 @@ impl Readings {
         Some(BusiestPipe { pipe, pct, next_pct, fp64_pct: most(&|other| other == Pipe::Fp64) })
     }
 
-    /// Tells whether instructions that load, store or shuffle are the limit of L1, and not the data that they move.
+    /// Tells whether instructions that load, store or shuffle are the limit of L1, and the data that they move are not more.
     pub fn waits_for_load_instructions(&self) -> bool {
         let loads = self.busiest_pipe().filter(|busiest| busiest.pipe == Pipe::Loads);
-        loads.zip(self.wavefronts_pct).is_some_and(|(loads, data)| data < FEW_DATA * loads.pct)
+        loads.zip(self.memory_pct).is_some_and(|(loads, memory)| memory < loads.pct + SAME_PCT)
     }
 
     /// The mean of several launches of one kernel and shape; what only some have is the mean of those.
@@ -409,9 +402,6 @@ fn count(set: &CounterSet, launch: &LaunchCounters, metric: &str) -> Option<f64>
 /// Difference, in points, below which two shares are of one unit.
 pub const SAME_PCT: f64 = 1.0;
 
-/// Use of the data stage of L1 over that of its instructions below which the data are not the limit.
-const FEW_DATA: f64 = 0.8;
-
 /// Share of its peak, in %, from which on a unit is near its roof.
 pub const NEAR_ROOF_PCT: f64 = 60.0;
 
@@ -609,11 +599,11 @@ mod bound_tests {
     fn the_busiest_pipe_is_the_one_that_the_whole_is_made_of() {
         let own = inputs(84.0, 0.0, 7.0, 84.0).with_pipe(Pipe::Issue, 58.0).with_pipe(Pipe::Integer, 46.0);
         assert_eq!(own.busiest_pipe(), None, "nothing is at 84 %");
-        let shuffles = Readings { wavefronts_pct: Some(42.0), ..own.with_pipe(Pipe::Loads, 83.9) };
+        let shuffles = Readings { memory_pct: Some(84.0), ..own.with_pipe(Pipe::Loads, 83.9) };
         let busiest = shuffles.busiest_pipe().unwrap();
         assert_eq!((busiest.pipe, busiest.next_pct), (Pipe::Loads, 46.0));
         assert!(shuffles.waits_for_load_instructions());
-        assert!(!Readings { wavefronts_pct: Some(80.0), ..shuffles }.waits_for_load_instructions());
+        assert!(!Readings { memory_pct: Some(97.0), ..shuffles }.waits_for_load_instructions());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::attribution::NO_CALL;
 use crate::result::{ColdCause, ColdKind, ColdStart, StageKind, SteadyUnit, Tail};
 use crate::stages::{Cold, StageIndex};
 use roofgap_base::stats::median;
-use roofgap_trace::{CallClass, NameId, Ns, OpKind, ThreadId, Trace};
+use roofgap_trace::{CallClass, NameId, Ns, OpKind, ProcessId, ThreadId, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Reverse;
 
@@ -34,8 +34,9 @@ const LONG_ALLOCATION_NS: Ns = 100_000;
 const MEAN_ALLOCATION_NS: Ns = 10_000;
 const LATE: usize = 8;
 
-/// Fewest calls that free memory before as many that allocate it anew and take long.
+/// Fewest calls that free memory before others that allocate it anew and take long, and fewest of those.
 const FREED: usize = 4;
+const ANEW: usize = 2;
 
 /// Most long calls for each one that frees memory, where memory is allocated again and again.
 const NOT_FREED: usize = 8;
@@ -223,21 +224,23 @@ fn repeated_allocations(
     };
     let late = end - (end - begin) / 4;
     let mut counts: FxHashMap<NameId, Allocations> = FxHashMap::default();
-    let mut frees: FxHashMap<ThreadId, usize> = FxHashMap::default();
+    let mut frees: FxHashMap<Option<ProcessId>, usize> = FxHashMap::default();
     for (((name, start), end), thread) in rows() {
         if kinds.get(name).is_some_and(|(kind, _)| *kind == ColdKind::Allocation) {
-            let freed = frees.entry(*thread).or_default();
-            counts.entry(*name).or_default().add(
-                end - start,
-                *start >= late,
-                (*freed >= FREED).then_some(*thread),
-            );
+            let process = trace.threads.get(thread.index()).map(|thread| thread.process);
+            let freed = frees.entry(process).or_default();
+            let after_frees = (*freed >= FREED).then_some(process);
+            counts.entry(*name).or_default().add(end - start, *start >= late, after_frees);
             *freed += usize::from(trace.names.get(*name).contains("Free"));
         }
     }
     // Much memory that is not freed is allocated once.
     let long: usize = counts.values().map(|calls| calls.long.len()).sum();
-    let kept = long > NOT_FREED * frees.values().sum::<usize>();
+    let freed: usize = frees.values().sum();
+    if freed == 0 {
+        return FxHashMap::default();
+    }
+    let kept = long > NOT_FREED * freed;
     let most: FxHashMap<NameId, Ns> =
         counts.into_iter().filter_map(|(name, calls)| Some((name, calls.longest_again(kept)?))).collect();
     for (name, (_, least)) in kinds.iter_mut() {
@@ -260,12 +263,12 @@ struct Allocations {
     late_long: usize,
     /// Calls that take less than one that is made once, those of them that are late, and their time, ns.
     short: (usize, usize, Ns),
-    /// Those that take as long as one that is made once, after others that free memory, by thread.
-    after_frees: FxHashMap<ThreadId, usize>,
+    /// Those that take as long as one that is made once, after others that free memory, by process.
+    after_frees: FxHashMap<Option<ProcessId>, usize>,
 }
 
 impl Allocations {
-    fn add(&mut self, ns: Ns, late: bool, after_frees: Option<ThreadId>) {
+    fn add(&mut self, ns: Ns, late: bool, after_frees: Option<Option<ProcessId>>) {
         if ns >= LONG_ALLOCATION_NS {
             self.long.push((ns, after_frees.is_some()));
             self.late_long += usize::from(late);
@@ -273,8 +276,8 @@ impl Allocations {
         if ns < LONG_LAUNCH_NS {
             let (calls, lates, time) = self.short;
             self.short = (calls + 1, lates + usize::from(late), time + ns);
-        } else if let Some(thread) = after_frees {
-            *self.after_frees.entry(thread).or_default() += 1;
+        } else if let Some(process) = after_frees {
+            *self.after_frees.entry(process).or_default() += 1;
         }
     }
 
@@ -282,7 +285,7 @@ impl Allocations {
     /// ones are not where memory is `kept`.
     fn longest_again(mut self, kept: bool) -> Option<Ns> {
         let spread = |calls: usize, late: usize| calls >= AGAIN && late * LATE >= calls;
-        let anew = self.after_frees.values().any(|calls| *calls >= FREED);
+        let anew = self.after_frees.values().any(|calls| *calls >= ANEW);
         if anew || !kept && spread(self.long.len(), self.late_long) {
             // One that takes a quarter of the time of all that are not longer sets up the device.
             self.long.sort_unstable();
@@ -705,7 +708,7 @@ mod tests {
         let again = |calls: &[Ns], freed: bool, kept: bool| {
             let mut all = Allocations::default();
             for (at, ns) in calls.iter().enumerate() {
-                all.add(*ns, 4 * at >= 3 * calls.len(), freed.then_some(ThreadId::default()));
+                all.add(*ns, 4 * at >= 3 * calls.len(), freed.then_some(None));
             }
             all.longest_again(kept)
         };

@@ -191,6 +191,14 @@ impl IdleSums {
             u32::try_from(op).ok().and_then(|op| trace.ops.transfers.get(&op)).map_or(0, |own| own.bytes);
         let fault_ns = FAULT_NS.saturating_add_unsigned(bytes);
         let paging_ns = if to_host { gap_ns.min(fault_ns) } else { gap_ns };
+        // Until the program asks for it, nothing of it moves.
+        let (calls, start) = (&trace.calls, trace.ops.start[op]);
+        let earlier = (0..calls.start.partition_point(|call| *call < start)).rev();
+        let mut asked = earlier
+            .map(|call| (calls.start[call], calls.name[call]))
+            .take_while(|(call, _)| *call > start - gap_ns);
+        let asked = asked.find(|(_, name)| trace.names.get(*name).contains("MemPrefetch"));
+        let paging_ns = asked.map_or(paging_ns, |(call, _)| start - call).min(paging_ns);
         let away_ns = gap_ns - paging_ns;
         self.idle.other_ns -= away_ns;
         self.idle.launch_ns += away_ns;

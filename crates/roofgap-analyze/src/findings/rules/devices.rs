@@ -170,9 +170,9 @@ impl Exposed {
             Some(0) => "; no rank waits for another".to_owned(),
             Some(ns) => format!("; {} of that are waits for other ranks", time(ns)),
             None if late_ns > 0 => format!(
-                "; {} of that are in the first {}: probably waiting for the other ranks, or setting up",
+                "; {} of that are in {} far longer than others alike: probably waiting for the other ranks, or setting up",
                 time(late_ns),
-                if late_calls == 1 { "call".to_owned() } else { counted(late_calls, "call") }
+                counted(late_calls, "call")
             ),
             None if self.roof_ns > 0 && self.roof_ns.saturating_mul(5) < self.exposed_ns => format!(
                 "; the link needs {} for its messages, so most of it is the start of each call or waiting for other ranks",

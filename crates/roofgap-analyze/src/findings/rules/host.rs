@@ -113,7 +113,7 @@ pub fn cold(view: &View<'_>) -> Option<Finding> {
     let known = stage.cold_start.as_ref().filter(|cold| !cold.left_out && stage.device_count <= 1);
     let rest = known.map_or(0, |cold| cold.mean_ns - cold.warm_mean_ns - inside_ns - before_ns);
     let draft = view.saves_on_devices(&[
-        ("idle time while the CPU loads code or a graph", inside_ns),
+        ("idle time while the CPU does what it does once", inside_ns),
         ("the same before the first operation", before_ns),
         ("allocations and launches that are made once", rest.max(0)),
     ]);

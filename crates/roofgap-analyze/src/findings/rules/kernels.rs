@@ -8,7 +8,7 @@ use crate::findings::rule::{View, percent};
 use crate::gpu::{Dtype, lookup};
 use crate::names::{Family, family, is_initialisation};
 use crate::numbers::{count, counted, time};
-use crate::result::{Confidence, CounterRow, Finding, Kernel, NcuRule};
+use crate::result::{Confidence, CounterRow, Finding, Kernel, NcuRule, Stage};
 
 /// Share of the stage's kernel time, in %, from which on small kernels are worth a line.
 const LEAST_SMALL_PCT: f64 = 20.0;
@@ -61,26 +61,24 @@ pub fn small_kernels(view: &View<'_>) -> Option<Finding> {
     }
     let short = view.short_names.get(name);
     let alone = if shared_ns > 0 { " alone on the GPU for" } else { "" };
-    let which = match calls == stage.kernel_count {
-        true if calls == 1 => "the only kernel".to_owned(),
-        true => format!("all {} kernels", count(calls)),
-        false => format!("{} of {} kernels", count(calls), count(stage.kernel_count)),
-    };
-    let have = if calls == 1 { "has" } else { "have" };
     let title = format!(
-        "{which} of {} {have} fewer blocks than the GPU has multiprocessors ({sms}):{alone} {share:.0} % of kernel time",
-        stage.spoken()
+        "{} fewer blocks than the GPU has multiprocessors ({sms}):{alone} {share:.0} % of kernel time",
+        kernels_have(stage, calls)
     );
+    let give = match is_long && view.program.is_plain() {
+        true => "Spread the work of a launch over more of the GPU",
+        false => "Give each launch more to do at a time",
+    };
     let more = match (view.program.generates, view.program.is_torch) {
         (true, _) => "more sequences at once",
         (_, true) => "a larger batch at once",
-        _ => "more blocks, or several pieces of work at once",
+        _ => "more blocks and threads, or several pieces of work at once",
     };
     let products = stage.kernels.iter().any(|kernel| kernel.family == Family::Gemm);
     let split = if products { "; for matrix products a split of the inner dimension" } else { "" };
     let fused = if is_long { "" } else { ", or kernels fused with their neighbours" };
     let action = format!(
-        "Give each launch more to do at a time: {more}{fused}{split}. The largest is {short} with {} of {}. \
+        "{give}: {more}{fused}{split}. The largest is {short} with {} of {}. \
          Small kernels take {} in all.",
         counted(*blocks, "block"),
         counted((*threads).into(), "thread"),
@@ -98,6 +96,17 @@ pub fn small_kernels(view: &View<'_>) -> Option<Finding> {
     .with("largest", short)
     .with("largest_blocks", *blocks)
     .finish(title, action)
+}
+
+/// Begins a sentence about some of the kernels of a stage.
+fn kernels_have(stage: &Stage, calls: u64) -> String {
+    let which = match calls == stage.kernel_count {
+        true if calls == 1 => "the only kernel".to_owned(),
+        true => format!("all {} kernels", count(calls)),
+        false => format!("{} of {} kernels", count(calls), count(stage.kernel_count)),
+    };
+    let have = if calls == 1 { "has" } else { "have" };
+    format!("{which} of {} {have}", stage.spoken())
 }
 
 /// Threads that a GPU runs at a time.
@@ -128,10 +137,8 @@ pub fn small_blocks(view: &View<'_>) -> Option<Finding> {
     }
     let short = view.short_names.get(&largest.name);
     let title = format!(
-        "{} of {} kernels of {} have blocks of fewer than {WARP} threads: {share:.0} % of kernel time",
-        count(calls),
-        count(stage.kernel_count),
-        stage.spoken()
+        "{} blocks of fewer than {WARP} threads: {share:.0} % of kernel time",
+        kernels_have(stage, calls)
     );
     let action = format!(
         "{short} has {} of {}. {}",
@@ -208,14 +215,24 @@ pub fn unfused(view: &View<'_>) -> Option<Finding> {
         counted(chains.count, "unfused chain"),
         time(chains.ns)
     );
+    let is_layout =
+        |kernel: &&Kernel| ["nchwToNhwc", "nhwcToNchw"].iter().any(|part| kernel.name.contains(part));
+    let layout_ns = view.stage.kernels.iter().filter(is_layout).map(|kernel| kernel.total_ns).sum();
+    let layout = match percent(layout_ns, view.stage.kernel_ns.unwrap_or(0)) >= LEAST_LAYOUT_PCT {
+        true => format!("{} ({}). ", view.action("channels last"), time(layout_ns)),
+        false => String::new(),
+    };
     let action = format!(
-        "Fuse them: {}; the longest chain has {} kernels. Each kernel of a chain reads and writes what the one before it had in \
+        "{layout}Fuse them: {}; the longest chain has {} kernels. Each kernel of a chain reads and writes what the one before it had in \
          registers.",
         view.program.fusing(),
         chains.longest
     );
     found(view, &chains, title, action)
 }
+
+/// Share of kernel time, in %, from which on conversions of layouts come first.
+const LEAST_LAYOUT_PCT: f64 = 5.0;
 
 /// Attention as a product, a softmax among elementwise kernels and another product, which move the scores through memory.
 pub fn unfused_attention(view: &View<'_>) -> Option<Finding> {
@@ -238,7 +255,7 @@ pub fn unfused_attention(view: &View<'_>) -> Option<Finding> {
             "Use fused attention, which keeps the scores on the chip: attn_implementation=\"sdpa\" instead of \"eager\".".to_owned()
         }
         _ => format!(
-            "Use torch.nn.functional.scaled_dot_product_attention ({library} where the masks allow it), which keeps the scores on the \
+            "Use torch.nn.functional.scaled_dot_product_attention ({library} where types and masks allow it), which keeps the scores on the \
              chip."
         ),
     };

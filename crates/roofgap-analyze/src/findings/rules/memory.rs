@@ -26,7 +26,8 @@ const BUSY_PCT: f64 = 60.0;
 fn fewer_bytes(view: &View<'_>, kernel: Option<&str>) -> &'static str {
     let is_llm = view.program.generates
         || matches!(view.stage.kind, StageKind::Prefill | StageKind::Decode | StageKind::Mixed);
-    let is_own = |kernel: &str| !view.program.is_torch && !is_llm && !is_closed_source(kernel);
+    let is_library = |kernel: &str| is_closed_source(kernel) || kernel.contains("cutlass");
+    let is_own = |kernel: &str| !view.program.is_torch && !is_llm && !is_library(kernel);
     match kernel.map_or(Family::Gemm, family) {
         Family::Gemm | Family::Gemv | Family::Moe if view.program.trains => view.action("training"),
         Family::Gemm if kernel.is_some_and(is_own) => view.action("products"),
@@ -318,10 +319,12 @@ fn lost_ns(view: &View<'_>, rows: &[&Measured], reached: impl Fn(&Measured) -> f
 
 /// Returns the time of a kernel above its roof, ns, where all of its time has a roof.
 pub fn above_roof_ns(view: &View<'_>, name: &str) -> Option<f64> {
-    // Without a timeline the kernels are in no stage.
-    let listed = [&view.stage.kernels, &view.inputs.analysis.kernels];
-    let kernels = listed.into_iter().find(|kernels| !kernels.is_empty());
-    let own = || kernels.into_iter().flatten().filter(|kernel| kernel.name == name);
+    // Without a timeline only the kernels of the whole have a roof.
+    let kernels = match view.stage.idle {
+        Some(_) => &view.stage.kernels,
+        None => &view.inputs.analysis.kernels,
+    };
+    let own = || kernels.iter().filter(|kernel| kernel.name == name);
     let covered: i64 = own().filter_map(|kernel| kernel.roof.roof_covered_ns).sum();
     let total: i64 = own().map(|kernel| kernel.total_ns).sum();
     let above: Option<i64> = own().map(|kernel| kernel.roof.above_roof_ns).sum();

@@ -78,11 +78,11 @@ pub static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
             .counted()
             .confidence(Confidence::Bounded),
         one("pipe-bound", Cause::Kernels, memory::bound_by_a_pipe).counted().confidence(Confidence::Bounded),
+        one("small-blocks", Cause::Kernels, kernels::small_blocks).counted().confidence(Confidence::Bounded),
         each("low-occupancy", Cause::Kernels, occupancy::low_occupancy)
             .counted()
             .confidence(Confidence::Bounded),
         one(ABOVE_ROOF, Cause::Kernels, memory::below_every_peak).counted().confidence(Confidence::Guessed),
-        one("small-blocks", Cause::Kernels, kernels::small_blocks).counted().confidence(Confidence::Bounded),
         one("small-kernels", Cause::Kernels, kernels::small_kernels)
             .counted()
             .confidence(Confidence::Guessed),

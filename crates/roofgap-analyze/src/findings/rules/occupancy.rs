@@ -44,17 +44,20 @@ fn of_kernel(view: &View<'_>, measured: &Measured) -> Option<Finding> {
         let (capability, sms) = (shape.compute_capability?, shape.sms?);
         let ShapeUse { blocks, threads, registers, shared_bytes, .. } = *shape;
         let of = |blocks| occupancy(capability, sms, blocks, threads, registers, shared_bytes);
-        let mut possible = of(blocks)?;
+        let (mut possible, larger) = (of(blocks)?, of(u64::MAX)?);
         if achieved < possible.pct / UNEVEN {
             possible.limits = vec![Limit::Work];
-        } else if too_small && of(u64::MAX)?.pct >= LARGER * possible.pct {
+        } else if larger.pct < LARGER * possible.pct {
+            possible.limits = larger.limits;
+        } else if too_small {
             possible.limits = vec![Limit::Grid];
         }
         Some((possible, shape, sms))
     });
-    if keeps_data(&row.kernel)
-        && known.as_ref().is_some_and(|(own, ..)| own.limits.iter().all(Limit::is_of_code))
-    {
+    let limited = |is: fn(&Limit) -> bool| known.as_ref().is_some_and(|(own, ..)| own.limits.iter().all(is));
+    let by_design = keeps_data(&row.kernel) && limited(Limit::is_of_code);
+    // Enough warps run, whatever ncu says of the grid.
+    if by_design || achieved >= LOW_PCT && limited(|limit| *limit != Limit::Grid) {
         return None;
     }
     let limit = match &known {

@@ -195,6 +195,18 @@ pub fn late_start(view: &View<'_>) -> Option<Finding> {
 /// Up to so many copies may be those of the input and of the result.
 const FEW_COPIES: u64 = 4;
 
+/// Returns the time that the link needs for the copies of a stage, ns: those of the busier direction, at its peak where that is known, else
+/// as long as they took from or to pinned memory.
+fn least_copy_ns(stage: &Stage) -> i64 {
+    let least = |row: &CopyRow| match row.bytes.zip(row.peak_bytes_per_s) {
+        Some((bytes, peak)) => ((bytes as f64 / peak * 1e9) as i64).min(row.total_ns),
+        None if row.pinned == Some(true) => row.total_ns,
+        None => 0,
+    };
+    let of = |kind| stage.copies.iter().filter(|row| row.kind == kind).map(least).sum::<i64>();
+    of(CopyKind::HostToDevice).max(of(CopyKind::DeviceToHost))
+}
+
 /// Copies between host and device inside the stage: pageable ones block the CPU, one for each token adds up, and large ones take
 /// time of their own.
 pub fn host_copies(view: &View<'_>) -> Option<Finding> {
@@ -208,6 +220,11 @@ pub fn host_copies(view: &View<'_>) -> Option<Finding> {
         return None;
     }
     let bound = copies.exposed_ns + idle.copy_ns + stage.launch_after.copy_ns;
+    // What a program of its own kernels copies is its input and output, which the link has to carry.
+    let is_plain = view.program.is_plain() && stage.device_count <= 1;
+    let link_ns = if is_plain { least_copy_ns(stage) } else { 0 };
+    let needed_ns = (bound + link_ns - stage.elapsed_ns()).max(0);
+    let bound = bound - needed_ns;
     // However little it moves, a copy takes some microseconds, which are much of a short run.
     let least = if stage.elapsed_ns() < LEAST_NS { LEAST_GAP_PCT } else { LEAST_COPIES_PCT };
     if percent(stage.each_device(bound), stage.elapsed_ns()) < least {
@@ -218,6 +235,7 @@ pub fn host_copies(view: &View<'_>) -> Option<Finding> {
             ("copies that no kernel overlaps", copies.exposed_ns),
             ("idle time inside copy calls", idle.copy_ns),
             ("idle time after them until the next launch", stage.launch_after.copy_ns),
+            ("what the link needs for them", -needed_ns),
         ])
         .with("host_copies", copies.count)
         .with("pageable_copies", copies.pageable)
@@ -238,7 +256,7 @@ pub fn host_copies(view: &View<'_>) -> Option<Finding> {
         "{} copies {} between host and device{pageable}; that and the gaps it leaves take {}",
         stage.spoken(),
         times(copies.count),
-        time(stage.each_device(bound))
+        time(stage.each_device(bound + needed_ns))
     );
     let read_back = 2 * copies.to_host > copies.count;
     let mostly_pageable = 2 * copies.pageable_bytes >= copies.bytes;
