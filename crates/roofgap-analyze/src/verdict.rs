@@ -261,7 +261,7 @@ fn waits(stage: &Stage) -> String {
         }
         None => match stage.communication {
             Some(own) if 2 * own.late_ns > own.exposed_ns => format!(
-                "; {:.0} % of that is in calls far longer than others alike: probably waiting for the other ranks, or setting up",
+                "; {:.0} % of that is in the first calls of a kind: probably waiting for the other ranks, or setting up",
                 100.0 * own.late_ns as f64 / own.exposed_ns.max(1) as f64
             ),
             _ => "; one rank does not tell waiting for the others from transfer".to_owned(),

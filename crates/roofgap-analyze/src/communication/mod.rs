@@ -128,6 +128,9 @@ pub fn waiting(trace: &Trace, index: &StageIndex) -> Vec<Option<Ns>> {
     waits.into_iter().zip(unknown).map(|(sum, unknown)| sum.filter(|_| !unknown)).collect()
 }
 
+/// First collectives of a kind, which wait for ranks that arrive later.
+const FIRST_CALLS: usize = 2;
+
 /// Such a collective takes so many times as long as others of its kind and size, and this time at least, ns.
 const LATE: Ns = 5;
 const LEAST_LATE_NS: Ns = 1_000_000;
@@ -135,8 +138,8 @@ const LEAST_LATE_NS: Ns = 1_000_000;
 /// Fewest collectives of a kind and size that show how long one takes.
 const LEAST_ALIKE: usize = 4;
 
-/// Returns the number of collectives of each stage that took far longer than others of their kind and size, and their exposed time beyond
-/// that of the others, ns: they waited for ranks that arrived later, such as those that began to record later.
+/// Returns the number of collectives of each stage that are the first of their kind and size and took far longer than the others, and
+/// their exposed time beyond that of the others, ns: they waited for ranks that arrived later, such as those that began to record later.
 pub fn late(trace: &Trace, index: &StageIndex) -> Vec<(u64, Ns)> {
     type Key = (DeviceId, Performed, Option<NameId>, Option<u64>);
     let mut alike: FxHashMap<Key, Vec<(Ns, Ns, Option<usize>)>> = FxHashMap::default();
@@ -151,7 +154,7 @@ pub fn late(trace: &Trace, index: &StageIndex) -> Vec<(u64, Ns)> {
     for calls in alike.values().filter(|calls| calls.len() >= LEAST_ALIKE) {
         let mut times: Vec<Ns> = calls.iter().map(|(ns, ..)| *ns).collect();
         let usual = median(&mut times).unwrap_or_default();
-        for (ns, exposed, stage) in calls {
+        for (ns, exposed, stage) in calls.iter().take(FIRST_CALLS) {
             let is_late = *ns > LATE.saturating_mul(usual) && *ns > LEAST_LATE_NS;
             if let Some((count, sum)) = stage.filter(|_| is_late).and_then(|stage| found.get_mut(stage)) {
                 *count += 1;

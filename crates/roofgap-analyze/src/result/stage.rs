@@ -230,8 +230,8 @@ results! {
         pub exposed_ns: i64,
         /// Part of `exposed_ns` in which the GPU waits for another one to arrive, ns; null where one GPU alone was recorded.
         pub waiting_ns: Option<i64>,
-        /// Part of `exposed_ns` in collectives that took more than five times as long as others of their kind and size, beyond the time
-        /// of those, ns, as when another rank arrives later or connections are made.
+        /// Part of `exposed_ns` in the first collectives of a kind and size where they took more than five times as long as the others,
+        /// beyond the time of those, ns, as when another rank arrives later or connections are made.
         #[serde(default)]
         pub late_ns: i64,
         /// Number of these collectives.

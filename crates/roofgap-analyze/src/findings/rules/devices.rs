@@ -170,7 +170,7 @@ impl Exposed {
             Some(0) => "; no rank waits for another".to_owned(),
             Some(ns) => format!("; {} of that are waits for other ranks", time(ns)),
             None if late_ns > 0 => format!(
-                "; {} of that are in {} far longer than others alike: probably waiting for the other ranks, or setting up",
+                "; {} of that are in {}, the first of a kind and size: probably waiting for the other ranks, or setting up",
                 time(late_ns),
                 counted(late_calls, "call")
             ),

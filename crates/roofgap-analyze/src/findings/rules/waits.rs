@@ -222,8 +222,7 @@ pub fn host_copies(view: &View<'_>) -> Option<Finding> {
     let bound = copies.exposed_ns + idle.copy_ns + stage.launch_after.copy_ns;
     // What a program of its own kernels copies is its input and output, which the link has to carry.
     let is_plain = view.program.is_plain() && stage.device_count <= 1;
-    let link_ns = if is_plain { least_copy_ns(stage) } else { 0 };
-    let needed_ns = (bound + link_ns - stage.elapsed_ns()).max(0);
+    let needed_ns = if is_plain { (bound + least_copy_ns(stage) - stage.elapsed_ns()).max(0) } else { 0 };
     let bound = bound - needed_ns;
     // However little it moves, a copy takes some microseconds, which are much of a short run.
     let least = if stage.elapsed_ns() < LEAST_NS { LEAST_GAP_PCT } else { LEAST_COPIES_PCT };
