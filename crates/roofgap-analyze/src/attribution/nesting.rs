@@ -59,7 +59,8 @@ pub fn range_scopes<'t, K: 't>(
     let rows = &trace.ranges.rows;
     let nested = (0u32..).zip(rows).filter(|(_, range)| range.style == RangeStyle::PushPop);
     let mut order: Vec<u32> = nested.map(|(row, _)| row).collect();
-    // Rows keep the order of ranges with equal times.
+    // Mostly they are in this order on each thread. Rows keep the order of ranges with equal times.
+    order.sort_by_key(|&row| rows[row as usize].thread);
     order.sort_unstable_by_key(|&row| (Scope::of_range(&rows[row as usize], ()).order(), row));
     order.into_iter().map(move |row| {
         let range = &rows[row as usize];
@@ -110,6 +111,8 @@ struct Open<K, N> {
 struct OpenScopes<K, N> {
     thread: Option<ThreadId>,
     open: Vec<Open<K, N>>,
+    /// Moment until which none of them ends.
+    first_end: Ns,
     root: N,
 }
 
@@ -127,7 +130,7 @@ pub fn innermost<K: Copy, N: Copy>(
     mut child: impl FnMut(N, K) -> N,
 ) -> Vec<N> {
     let mut items = items.peekable();
-    let mut open = OpenScopes { thread: None, open: Vec::new(), root };
+    let mut open = OpenScopes { thread: None, open: Vec::new(), first_end: Ns::MAX, root };
     let node_of = |(thread, start, end): (ThreadId, Ns, Ns)| {
         while let Some(item) = items.next_if(|item| (item.thread, item.start) <= (thread, start)) {
             open.close(item.thread, item.start, &mut child);
@@ -150,17 +153,21 @@ impl<K: Copy, N: Copy> OpenScopes<K, N> {
     fn push(&mut self, end: Ns, key: K, child: &mut impl FnMut(N, K) -> N) {
         let node = child(self.last(), key);
         self.open.push(Open { end, key, node });
+        self.first_end = self.first_end.min(end);
     }
 
     /// Drops the items of other threads and those that ended before a moment.
     fn close(&mut self, thread: ThreadId, at: Ns, child: &mut impl FnMut(N, K) -> N) {
         if self.thread != Some(thread) {
             self.open.clear();
-            self.thread = Some(thread);
+            (self.thread, self.first_end) = (Some(thread), Ns::MAX);
         }
-        if let Some(first) = self.open.iter().position(|item| item.end < at) {
+        if self.first_end < at
+            && let Some(first) = self.open.iter().position(|item| item.end < at)
+        {
             // What is inside an item that ended goes on without it.
             let inside = self.open.split_off(first);
+            self.first_end = self.open.iter().map(|item| item.end).min().unwrap_or(Ns::MAX);
             for item in inside.into_iter().filter(|item| item.end >= at) {
                 self.push(item.end, item.key, child);
             }
@@ -169,7 +176,7 @@ impl<K: Copy, N: Copy> OpenScopes<K, N> {
 
     /// Returns the node of the innermost item that ends at a moment or later.
     fn around(&self, end: Ns, child: &mut impl FnMut(N, K) -> N) -> N {
-        if self.open.iter().all(|item| item.end >= end) {
+        if self.first_end >= end {
             return self.last();
         }
         let around = self.open.iter().filter(|item| item.end >= end);
@@ -268,12 +275,18 @@ fn tree(trace: &Trace, index: &StageIndex, mut leaf: impl FnMut(usize) -> Key) -
     for (call, node) in around_calls(trace, call_of_op, items, DEEPEST, 0, child) {
         node_of_call[call] = node;
     }
+    // Operations of a name are mostly below the same node as the last one.
+    let mut last = vec![(u32::MAX, OpKind::Kernel, 0); trace.names.len()];
     for op in 0..ops.len() {
         let call = call_of_op.get(op).copied().unwrap_or(NO_CALL);
-        let parent = node_of_call.get(call as usize).copied().unwrap_or(0) as usize;
-        let at = arena.child(parent, leaf(op));
-        arena.items[at].gpu_ns += ops.duration(op);
-        arena.items[at].ops += 1;
+        let parent = node_of_call.get(call as usize).copied().unwrap_or(0);
+        let (below, kind, at) = &mut last[ops.name[op].index()];
+        if (*below, *kind) != (parent, ops.kind[op]) {
+            (*below, *kind, *at) = (parent, ops.kind[op], arena.child(parent as usize, leaf(op)));
+        }
+        let node = &mut arena.items[*at];
+        node.gpu_ns += ops.duration(op);
+        node.ops += 1;
     }
     build(trace, arena)
 }

@@ -11,6 +11,7 @@ use crate::timeline::IntervalSet;
 use roofgap_base::stats::median;
 use roofgap_trace::{NameId, Ns, ProcessId, Range, ThreadId, Trace, range_name};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 /// Marks a context outside of every instance, or outside of every stage.
@@ -455,11 +456,6 @@ impl StageIndex {
         self.at(stage).tail
     }
 
-    /// Tells whether a call is in a cold step of an instance that is not cold.
-    pub fn is_cold_call(&self, stage: usize, call: u32) -> bool {
-        self.at(stage).cold_calls.contains(&call)
-    }
-
     /// Returns the kind of a stage.
     pub fn kind(&self, stage: usize) -> StageKind {
         self.at(stage).kind
@@ -514,20 +510,40 @@ impl StageIndex {
 
     /// Returns the instance of a stage that a GPU operation belongs to, as a position in `spans(stage).instances`.
     pub fn instance_of(&self, stage: usize, op: usize) -> Option<usize> {
-        let own = self.at(stage);
-        self.instance_in(own, op).filter(|_| !self.is_cold_in(own, op))
+        self.instances_of(stage)(op)
     }
 
-    /// Returns the GPU operations of a stage among `ops`.
-    pub(crate) fn held<'a>(&'a self, stage: usize, ops: &'a [u32]) -> impl Iterator<Item = usize> + 'a {
+    /// Returns the same as a function, for many operations of one stage.
+    pub fn instances_of(&self, stage: usize) -> impl Fn(usize) -> Option<usize> {
         let own = self.at(stage);
-        let held = move |op: &usize| self.instance_in(own, *op).is_some() && !self.is_cold_in(own, *op);
-        ops.iter().map(|op| *op as usize).filter(held)
+        move |op| self.instance_in(own, op).filter(|_| !self.is_cold_in(own, op))
     }
 
-    /// Returns the same with the operations of cold steps.
-    pub(crate) fn instance_with_cold(&self, stage: usize, op: usize) -> Option<usize> {
-        self.instance_in(self.at(stage), op)
+    /// Returns the GPU operations of a stage among `members`, which are those of the stage with its cold instances and steps.
+    pub(crate) fn held<'a>(&self, stage: usize, members: &'a [u32]) -> Cow<'a, [u32]> {
+        if stage < self.len() {
+            return members.into();
+        }
+        let instance_of = self.instances_of(stage);
+        members.iter().copied().filter(|op| instance_of(*op as usize).is_some()).collect()
+    }
+
+    /// Iterates over the operations of a stage among `ops`, with the instance of each and whether it is of a cold step.
+    pub(crate) fn placed(&self, stage: usize, ops: &[u32]) -> impl Iterator<Item = (usize, usize, bool)> {
+        let own = self.at(stage);
+        let ops = ops.iter().map(|op| *op as usize);
+        ops.filter_map(move |op| Some((op, self.instance_in(own, op)?, self.is_cold_in(own, op))))
+    }
+
+    /// Returns the number of calls that launched GPU work in a stage, without those of cold steps.
+    pub(crate) fn launch_count(&self, stage: usize) -> u64 {
+        let own = self.at(stage);
+        let calls = (0u32..).zip(&self.contexts.of_call);
+        let launches = calls.filter(|(call, context)| {
+            self.instance_of_context_in(own, **context).is_some()
+                && (own.cold_calls.is_empty() || !own.cold_calls.contains(call))
+        });
+        launches.count() as u64
     }
 
     fn is_cold_in(&self, stage: &IndexedStage, op: usize) -> bool {
@@ -570,7 +586,10 @@ impl StageIndex {
     }
 
     pub(crate) fn instance_of_context(&self, stage: usize, context: u32) -> Option<usize> {
-        let stage = self.at(stage);
+        self.instance_of_context_in(self.at(stage), context)
+    }
+
+    fn instance_of_context_in(&self, stage: &IndexedStage, context: u32) -> Option<usize> {
         if stage.kind == StageKind::Whole {
             return ((context as usize) < self.contexts.len()).then_some(0);
         }

@@ -75,7 +75,7 @@ pub fn render(bundle: Bundle<'_>) -> String {
         let stacks = host_stacks(trace, bundle.stages).into_iter().enumerate();
         flame::idle(&stacks.map(|(at, stacks)| (bundle.stages.name(at), stacks)).collect::<Vec<_>>())
     });
-    let idle = bundle.trace.map_or_else(Vec::new, |trace| idle_parts(trace, bundle.stages));
+    let idle = bundle.trace.map(|trace| idle_parts(trace, bundle.stages)).unwrap_or_default();
     let mut findings = Some(findings::findings(bundle, &idle));
     let timeline = timeline::timeline(bundle, idle);
     let (meta, columns, names, no_timeline) = match timeline {

@@ -4,7 +4,7 @@ use super::blocks::{Block, merged};
 use super::lanes::{self, Curve, Group, Lane, Lanes, Owner};
 use crate::Bundle;
 use crate::page::class;
-use roofgap_analyze::{IdleCause, IdlePart, NO_CALL, ShortNames, Span, Stage, StageIndex};
+use roofgap_analyze::{IdleCause, IdleParts, NO_CALL, ShortNames, Span, Stage, StageIndex};
 use roofgap_base::numbers::{count, time};
 use roofgap_base::text::{base64, cut, without_controls};
 use roofgap_trace::{CallClass, NameId, Ns, OpKind, StackId, Trace};
@@ -42,7 +42,7 @@ pub struct Timeline {
 }
 
 /// Builds the timeline of a trace. The parts of gaps, which are many, are dropped as soon as they are packed.
-pub fn timeline(bundle: Bundle<'_>, parts: Vec<IdlePart>) -> Result<Timeline, NoTimeline> {
+pub fn timeline(bundle: Bundle<'_>, parts: IdleParts) -> Result<Timeline, NoTimeline> {
     let packed = pack(bundle, &parts, [MOST_RANGES, MOST, MOST_GAPS], (Ns::MIN, Ns::MAX), |_, _| true)?;
     drop(parts);
     let (trace, first) = (packed.trace, packed.first);
@@ -59,7 +59,8 @@ pub fn timeline(bundle: Bundle<'_>, parts: Vec<IdlePart>) -> Result<Timeline, No
 pub fn ops_of_longest(trace: &Trace, stages: &StageIndex, stage: usize) -> impl Iterator<Item = usize> {
     let spans = stages.spans(stage).instances.iter().enumerate();
     let longest = spans.max_by_key(|(_, span)| span.length()).map(|(at, _)| at);
-    let own = move |op: &usize| longest.is_some() && stages.instance_of(stage, *op) == longest;
+    let instance_of = stages.instances_of(stage);
+    let own = move |op: &usize| longest.is_some() && instance_of(*op) == longest;
     (0..trace.ops.len()).filter(own)
 }
 
@@ -79,7 +80,7 @@ pub fn drawn(bundle: Bundle<'_>) -> Result<(&Trace, (Ns, Ns)), NoTimeline> {
 /// number of ranges and of operators, of calls and of GPU operations, and of parts of gaps. Curves are those `within` two times.
 pub fn build(
     bundle: Bundle<'_>,
-    parts: &[IdlePart],
+    parts: &IdleParts,
     most: [usize; 3],
     within: (Ns, Ns),
     keep: impl Fn(Group, u32) -> bool,
@@ -90,7 +91,7 @@ pub fn build(
 /// Packs the rows that `keep` takes from each group, as [`build`] does.
 fn pack<'a>(
     bundle: Bundle<'a>,
-    parts: &[IdlePart],
+    parts: &IdleParts,
     most: [usize; 3],
     within: (Ns, Ns),
     keep: impl Fn(Group, u32) -> bool,
@@ -107,23 +108,29 @@ fn pack<'a>(
     let calls = &trace.calls;
     let (ranges, operators) = (&trace.ranges.rows, &trace.cpu_ops);
     let class = class::position("range");
-    builder.group(&kept(lanes::ranges(trace)), most_ranges, parts, |b, row| b.name(ranges[row].name, class));
+    let span = |row| Group::Ranges.span(trace, parts, row);
+    builder.group(&kept(lanes::ranges(trace)), most_ranges, span, |b, row| b.name(ranges[row].name, class));
     let class = class::position("operator");
-    builder.group(&kept(lanes::operators(trace)), most_ranges, parts, |b, row| {
+    let span = |row| Group::Operators.span(trace, parts, row);
+    builder.group(&kept(lanes::operators(trace)), most_ranges, span, |b, row| {
         b.name(operators.name[row], class)
     });
     let classes = CallClass::ALL.map(|class| class::of_call(class).map(class::position));
-    builder.group(&kept(lanes::calls(trace)), most, parts, |b, row| {
+    let span = |row| Group::Calls.span(trace, parts, row);
+    builder.group(&kept(lanes::calls(trace)), most, span, |b, row| {
         classes[calls.class[row] as usize].map_or(NO_NAME, |class| b.name(calls.name[row], class))
     });
     let samples = &trace.stacks.samples;
-    builder.group(&kept(lanes::stacks(trace)), most_ranges, parts, |b, row| b.stack_name(samples[row].stack));
-    builder.group(&kept(lanes::streams(trace)), most, parts, Builder::op_name);
+    let span = |row| Group::Stacks.span(trace, parts, row);
+    builder.group(&kept(lanes::stacks(trace)), most_ranges, span, |b, row| b.stack_name(samples[row].stack));
+    let span = |row| Group::Streams.span(trace, parts, row);
+    builder.group(&kept(lanes::streams(trace)), most, span, Builder::op_name);
     lanes::curves(trace).into_iter().for_each(|curve| builder.curve(&curve, most_ranges, within));
     builder.block_of_call = Vec::new();
     let mut causes = [NO_NAME; IdleCause::ALL.len()];
-    builder.group(&kept(lanes::idle(trace, parts)), most_gaps, parts, |b, row| {
-        let cause = parts[row].cause;
+    let span = |row| Group::Idle.span(trace, parts, row);
+    builder.group(&kept(lanes::idle(trace, parts)), most_gaps, span, |b, row| {
+        let cause = parts.cause[row];
         let name = &mut causes[cause as usize];
         if *name == NO_NAME {
             *name = b.idle_name(class::of_idle(cause));
@@ -265,19 +272,20 @@ impl<'a> Builder<'a> {
         &mut self,
         lanes: &Lanes,
         budget: usize,
-        parts: &[IdlePart],
+        span: impl Fn(u32) -> (Ns, Ns) + Copy,
         mut name: impl FnMut(&mut Self, usize) -> u32,
     ) {
-        let (trace, group) = (self.trace, lanes.group);
-        let span = |row: u32| group.span(trace, parts, row);
         let rows: Vec<&[u32]> = lanes.lanes.iter().map(|l| l.rows.as_slice()).collect();
-        let (grain, blocks) = merged(&rows, span, budget);
+        let (grain, counts) = merged(&rows, span, budget);
+        let mut counts = counts.into_iter();
         let mut drawn = 0;
         let mut columns = Columns::default();
-        for (lane, blocks) in lanes.lanes.iter().zip(blocks) {
+        for (lane, mut rest) in lanes.lanes.iter().zip(rows) {
             columns.begin(self.first);
-            let mut rows = lane.rows.iter();
-            for block in blocks {
+            while !rest.is_empty()
+                && let Some(own) = counts.next().and_then(|count| rest.split_off(..count as usize))
+                && let Some(block) = Block::of_rows(own, span)
+            {
                 columns.add(block);
                 // The position plus one; 0 for a block of several items.
                 let at = if block.count > 1 { NO_NAME } else { name(self, block.row as usize) };
@@ -285,8 +293,7 @@ impl<'a> Builder<'a> {
                 match lanes.group {
                     Group::Calls => {
                         let number = (drawn + columns.count) as u32;
-                        let own = rows.by_ref().take(block.count as usize);
-                        own.for_each(|row| self.block_of_call[*row as usize] = number);
+                        own.iter().for_each(|row| self.block_of_call[*row as usize] = number);
                     }
                     Group::Streams => self.link(block, &mut columns),
                     _ => {}
