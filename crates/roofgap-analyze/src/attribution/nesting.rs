@@ -275,18 +275,12 @@ fn tree(trace: &Trace, index: &StageIndex, mut leaf: impl FnMut(usize) -> Key) -
     for (call, node) in around_calls(trace, call_of_op, items, DEEPEST, 0, child) {
         node_of_call[call] = node;
     }
-    // Operations of a name are mostly below the same node as the last one.
-    let mut last = vec![(u32::MAX, OpKind::Kernel, 0); trace.names.len()];
     for op in 0..ops.len() {
         let call = call_of_op.get(op).copied().unwrap_or(NO_CALL);
-        let parent = node_of_call.get(call as usize).copied().unwrap_or(0);
-        let (below, kind, at) = &mut last[ops.name[op].index()];
-        if (*below, *kind) != (parent, ops.kind[op]) {
-            (*below, *kind, *at) = (parent, ops.kind[op], arena.child(parent as usize, leaf(op)));
-        }
-        let node = &mut arena.items[*at];
-        node.gpu_ns += ops.duration(op);
-        node.ops += 1;
+        let parent = node_of_call.get(call as usize).copied().unwrap_or(0) as usize;
+        let at = arena.child(parent, leaf(op));
+        arena.items[at].gpu_ns += ops.duration(op);
+        arena.items[at].ops += 1;
     }
     build(trace, arena)
 }

@@ -224,9 +224,7 @@ impl Kinds {
         if self.0.len() <= name.index() {
             self.0.resize(name.index() + 1, None);
         }
-        if let Some(slot) = self.0.get_mut(name.index()) {
-            *slot = Some(kind);
-        }
+        self.0[name.index()] = Some(kind);
         kind
     }
 }
@@ -454,29 +452,25 @@ struct Op {
 }
 
 impl Op {
-    fn of(ops: &GpuOps, op: u32) -> Option<Self> {
-        let row = op as usize;
-        Some(Self {
-            row: op,
-            kind: *ops.kind.get(row)?,
-            name: *ops.name.get(row)?,
-            shape: ops.shape.get(row).copied().unwrap_or_default(),
-            device: ops.device.get(row)?.0,
-            stream: *ops.stream.get(row)?,
-            start: *ops.start.get(row)?,
-            end: *ops.end.get(row)?,
-        })
+    fn of(ops: &GpuOps, row: u32) -> Self {
+        let at = row as usize;
+        Self {
+            row,
+            kind: ops.kind[at],
+            name: ops.name[at],
+            shape: ops.shape[at],
+            device: ops.device[at].0,
+            stream: ops.stream[at],
+            start: ops.start[at],
+            end: ops.end[at],
+        }
     }
 }
 
 /// Collects the evidence of one stage. Operations come in the order of their start.
 #[derive(Default)]
 struct Collector {
-    /// Sums of launches, and their positions by kernel, shape and device.
-    sums: Vec<ShapeSum>,
-    shapes: FxHashMap<(NameId, ShapeId, u16), usize>,
-    /// Shape, device and sum of the last launch by name: mostly that of the next one, too.
-    last_shapes: Vec<Option<(ShapeId, u16, usize)>>,
+    shapes: FxHashMap<(NameId, ShapeId, u16), ShapeSum>,
     /// By position of the device.
     devices: Vec<DeviceTimes>,
     kernel_ns: Ns,
@@ -501,29 +495,12 @@ impl Collector {
         &mut self.devices[at]
     }
 
-    /// Returns the sum of the launches of a kernel in its shape.
-    fn sum(&mut self, Op { name, shape, device, .. }: Op) -> &mut ShapeSum {
-        if self.last_shapes.len() <= name.index() {
-            self.last_shapes.resize(name.index() + 1, None);
-        }
-        let last = &mut self.last_shapes[name.index()];
-        let at = match *last {
-            Some((same, on, at)) if (same, on) == (shape, device) => at,
-            _ => *self.shapes.entry((name, shape, device)).or_insert_with(|| {
-                self.sums.push(ShapeSum::default());
-                self.sums.len() - 1
-            }),
-        };
-        *last = Some((shape, device, at));
-        &mut self.sums[at]
-    }
-
     fn add(&mut self, op: Op, trace: &Trace, kinds: &mut Kinds) {
         let Op { device, start, end, .. } = op;
         match op.kind {
             OpKind::Kernel => {
                 let kind = kinds.of(trace, op.name);
-                let sum = self.sum(op);
+                let sum = self.shapes.entry((op.name, op.shape, device)).or_default();
                 let shortest = if sum.calls == 0 { Ns::MAX } else { sum.shortest_ns };
                 sum.shortest_ns = shortest.min(end - start);
                 sum.calls += 1;
@@ -584,7 +561,7 @@ impl Collector {
     fn add_shared(&mut self, op: Op) {
         if op.kind == OpKind::Kernel {
             let shared_ns = self.device(op.device).shared.overlap(op.start, op.end);
-            self.sum(op).shared_ns += shared_ns;
+            self.shapes.entry((op.name, op.shape, op.device)).or_default().shared_ns += shared_ns;
         }
     }
 
@@ -647,10 +624,8 @@ impl Collector {
     fn slowness(&self, device: u16) -> f64 {
         let (mut own_ns, mut usual_ns) = (0.0, 0.0);
         for ((name, shape, _), own) in self.shapes.iter().filter(|((.., on), _)| *on == device) {
-            let on = self.computing().filter_map(|(on, ..)| self.shapes.get(&(*name, *shape, on)));
-            let (calls, ns) =
-                on.fold((0, 0), |(calls, ns), sum| (calls + self.sums[*sum].calls, ns + self.sums[*sum].ns));
-            let own = &self.sums[*own];
+            let devices = self.computing().filter_map(|(on, ..)| self.shapes.get(&(*name, *shape, on)));
+            let (calls, ns) = devices.fold((0, 0), |(calls, ns), sum| (calls + sum.calls, ns + sum.ns));
             own_ns += own.ns as f64;
             usual_ns += own.calls as f64 * ns as f64 / calls.max(1) as f64;
         }
@@ -661,9 +636,8 @@ impl Collector {
         for lane in &mut self.lanes {
             lane.add(Link::Other, None, (0, 0), &mut self.found);
         }
-        let needs_compute = self.needs_compute();
-        let mut found = std::mem::take(&mut self.found);
-        if needs_compute {
+        let mut found = self.found.clone();
+        if self.needs_compute() {
             let length = |set: fn(&DeviceTimes) -> &IntervalSet| {
                 self.devices.iter().map(|times| set(times).length()).sum::<Ns>()
             };
@@ -700,7 +674,6 @@ impl Collector {
             .map(|(&(name, shape, device), sum)| {
                 let shape = trace.ops.shapes.get(shape.index()).copied().unwrap_or_default();
                 let device = trace.devices.get(usize::from(device));
-                let sum = self.sums[*sum];
                 ShapeUse {
                     name: trace.names.get(name).to_owned(),
                     family: kinds.of(trace, name).family,
@@ -743,7 +716,7 @@ pub fn evidence(trace: &Trace, index: &StageIndex, members: &[Vec<u32>]) -> Vec<
             let of_stage = members.get(stage).map_or(&[][..], Vec::as_slice);
             let stage = index.warm(stage);
             let of_stage = index.held(stage, of_stage);
-            let members = || of_stage.iter().filter_map(|op| Op::of(&trace.ops, *op));
+            let members = || of_stage.iter().map(|op| Op::of(&trace.ops, *op));
             let mut collector = Collector::default();
             members().for_each(|op| collector.add(op, trace, &mut kinds));
             // Times of kernels are compared with those of all copies and communication, which are few and known by now.

@@ -421,7 +421,7 @@ impl StageIndex {
     fn at(&self, stage: usize) -> &IndexedStage {
         static NONE: LazyLock<IndexedStage> = LazyLock::new(IndexedStage::default);
         let warm = || self.warm.get(stage.checked_sub(self.stages.len())?).map(|(_, own)| own);
-        self.stages.get(stage).or_else(warm).unwrap_or(&NONE)
+        self.stages.get(stage).or_else(warm).unwrap_or_else(|| &NONE)
     }
 
     /// Returns the number of a stage without its cold instances and steps; its own number if all of it is warm.
@@ -454,6 +454,11 @@ impl StageIndex {
     /// Returns the tail of a stage with the steps that are left out because they pause; `None` without such.
     pub fn tail(&self, stage: usize) -> Option<Tail> {
         self.at(stage).tail
+    }
+
+    /// Tells whether a call is in a cold step of an instance that is not cold.
+    pub fn is_cold_call(&self, stage: usize, call: u32) -> bool {
+        self.at(stage).cold_calls.contains(&call)
     }
 
     /// Returns the kind of a stage.
@@ -509,41 +514,18 @@ impl StageIndex {
     }
 
     /// Returns the instance of a stage that a GPU operation belongs to, as a position in `spans(stage).instances`.
+    #[inline]
     pub fn instance_of(&self, stage: usize, op: usize) -> Option<usize> {
-        self.instances_of(stage)(op)
-    }
-
-    /// Returns the same as a function, for many operations of one stage.
-    pub fn instances_of(&self, stage: usize) -> impl Fn(usize) -> Option<usize> {
         let own = self.at(stage);
-        move |op| self.instance_in(own, op).filter(|_| !self.is_cold_in(own, op))
+        self.instance_in(own, op).filter(|_| !self.is_cold_in(own, op))
     }
 
     /// Returns the GPU operations of a stage among `members`, which are those of the stage with its cold instances and steps.
     pub(crate) fn held<'a>(&self, stage: usize, members: &'a [u32]) -> Cow<'a, [u32]> {
-        if stage < self.len() {
-            return members.into();
+        match stage < self.len() {
+            true => members.into(),
+            false => members.iter().copied().filter(|op| self.holds(stage, *op as usize)).collect(),
         }
-        let instance_of = self.instances_of(stage);
-        members.iter().copied().filter(|op| instance_of(*op as usize).is_some()).collect()
-    }
-
-    /// Iterates over the operations of a stage among `ops`, with the instance of each and whether it is of a cold step.
-    pub(crate) fn placed(&self, stage: usize, ops: &[u32]) -> impl Iterator<Item = (usize, usize, bool)> {
-        let own = self.at(stage);
-        let ops = ops.iter().map(|op| *op as usize);
-        ops.filter_map(move |op| Some((op, self.instance_in(own, op)?, self.is_cold_in(own, op))))
-    }
-
-    /// Returns the number of calls that launched GPU work in a stage, without those of cold steps.
-    pub(crate) fn launch_count(&self, stage: usize) -> u64 {
-        let own = self.at(stage);
-        let calls = (0u32..).zip(&self.contexts.of_call);
-        let launches = calls.filter(|(call, context)| {
-            self.instance_of_context_in(own, **context).is_some()
-                && (own.cold_calls.is_empty() || !own.cold_calls.contains(call))
-        });
-        launches.count() as u64
     }
 
     fn is_cold_in(&self, stage: &IndexedStage, op: usize) -> bool {
@@ -586,10 +568,7 @@ impl StageIndex {
     }
 
     pub(crate) fn instance_of_context(&self, stage: usize, context: u32) -> Option<usize> {
-        self.instance_of_context_in(self.at(stage), context)
-    }
-
-    fn instance_of_context_in(&self, stage: &IndexedStage, context: u32) -> Option<usize> {
+        let stage = self.at(stage);
         if stage.kind == StageKind::Whole {
             return ((context as usize) < self.contexts.len()).then_some(0);
         }

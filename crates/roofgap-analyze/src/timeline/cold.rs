@@ -448,7 +448,6 @@ impl Units {
             true => Vec::new(),
             false => index.step_of_call(trace, stage, &spans.steps),
         };
-        let instance_of = index.instances_of(stage);
         let mut devices: Vec<Option<Ns>> = vec![None; trace.devices.len().max(1)];
         for op in 0..ops.len() {
             let (start, end) = (ops.start[op], ops.end[op]);
@@ -457,7 +456,7 @@ impl Units {
             };
             let until = covered.unwrap_or(Ns::MIN);
             *covered = Some(until.max(end));
-            let Some(at) = instance_of(op) else {
+            let Some(at) = index.instance_of(stage, op) else {
                 continue;
             };
             let (Some(instance), Some(span)) = (self.instances.get_mut(at), spans.instances.get(at)) else {

@@ -315,49 +315,15 @@ pub struct IdlePart {
     pub cause: IdleCause,
 }
 
-/// Parts of gaps in columns: there are as many as operations.
-#[derive(Debug, Clone, Default)]
-pub struct IdleParts {
-    pub device: Vec<DeviceId>,
-    pub start: Vec<Ns>,
-    pub end: Vec<Ns>,
-    pub cause: Vec<IdleCause>,
-}
-
-impl IdleParts {
-    fn push(&mut self, part: IdlePart) {
-        self.device.push(part.device);
-        self.start.push(part.start);
-        self.end.push(part.end);
-        self.cause.push(part.cause);
-    }
-
-    /// Iterates over the parts.
-    pub fn iter(&self) -> impl Iterator<Item = IdlePart> {
-        let columns = self.device.iter().zip(&self.start).zip(&self.end).zip(&self.cause);
-        columns.map(|(((device, start), end), cause)| IdlePart {
-            device: *device,
-            start: *start,
-            end: *end,
-            cause: *cause,
-        })
-    }
-}
-
 /// Lists the time in which each device ran nothing between its first and its last operation, in the order of the operations that
 /// ended it. The launch of that operation decides on the cause, by the rule of the stages' idle time. The parts of a gap with
 /// several causes follow each other: waits, then copies, then the launch. Time that was not recorded is left out.
-pub fn idle_parts(trace: &Trace, index: &StageIndex) -> IdleParts {
+pub fn idle_parts(trace: &Trace, index: &StageIndex) -> Vec<IdlePart> {
     let ops = &trace.ops;
     let waits = Waits::of(trace);
     let mut devices: Vec<(Option<Ns>, NearWaits)> = vec![Default::default(); trace.devices.len().max(1)];
     // Room that is not used takes no memory.
-    let mut parts = IdleParts {
-        device: Vec::with_capacity(ops.len()),
-        start: Vec::with_capacity(ops.len()),
-        end: Vec::with_capacity(ops.len()),
-        cause: Vec::with_capacity(ops.len()),
-    };
+    let mut parts = Vec::with_capacity(ops.len());
     for op in 0..ops.len() {
         let (start, end, device, process) = (ops.start[op], ops.end[op], ops.device[op], ops.process[op]);
         let Some((covered, near)) = devices.get_mut(device.index()) else {
@@ -618,7 +584,8 @@ mod tests {
                 (first.min(trace.ops.start[op]), last.max(trace.ops.end[op]))
             });
             let sum = |cause| {
-                let inside = |part: &IdlePart| part.start >= first && part.end <= last && part.cause == cause;
+                let inside =
+                    |part: &&IdlePart| part.start >= first && part.end <= last && part.cause == cause;
                 let parts = parts.iter().filter(inside);
                 parts.map(|part| part.end - part.start).sum::<Ns>()
             };
@@ -638,15 +605,15 @@ mod tests {
         let mut trace = fixture();
         let analyzed = analyze(&trace, &Options::default());
         let before = idle_parts(&trace, &analyzed.stages);
-        let longest = before.iter().max_by_key(|part| part.end - part.start).unwrap();
+        let longest = *before.iter().max_by_key(|part| part.end - part.start).unwrap();
         let (first, last) = trace.span().unwrap();
         trace.recorded = vec![RecordedWindows {
             process: trace.ops.process[0],
             windows: vec![(first, longest.start + 1), (longest.end - 1, last)],
             span: (first, last),
         }];
-        let after: Vec<IdlePart> = idle_parts(&trace, &analyzed.stages).iter().collect();
-        assert!(before.iter().any(|part| part == longest) && !after.contains(&longest));
-        assert!(after.len() < before.start.len() && !after.is_empty());
+        let after = idle_parts(&trace, &analyzed.stages);
+        assert!(before.contains(&longest) && !after.contains(&longest));
+        assert!(after.len() < before.len() && !after.is_empty());
     }
 }

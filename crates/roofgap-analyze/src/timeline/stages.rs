@@ -62,8 +62,8 @@ struct InstanceWork {
 /// The GPU operations of a stage, and the time that they take.
 struct Members<'a> {
     ops: Cow<'a, [u32]>,
-    /// Operations of cold steps, which are in no other number.
-    cold_ops: Vec<u32>,
+    /// The same with the operations of cold steps, which are in no other number.
+    with_cold: &'a [u32],
     /// Number of devices of the trace.
     devices: usize,
     /// Extent of the work of each instance.
@@ -79,20 +79,20 @@ impl<'a> Members<'a> {
         let ops = &meter.trace.ops;
         let instances = &meter.index.spans(stage).instances;
         let devices = meter.trace.devices.len().max(1);
-        let own = meter.members.get(stage).map_or(&[][..], Vec::as_slice);
+        let with_cold = meter.members.get(stage).map_or(&[][..], Vec::as_slice);
+        let held = meter.index.held(stage, with_cold);
         let mut members = Self {
-            ops: meter.index.held(stage, own),
-            cold_ops: Vec::new(),
+            ops: Cow::Borrowed(&[]),
+            with_cold,
             devices,
             extents: vec![Extent::EMPTY; instances.len()],
             device_extents: vec![Extent::EMPTY; instances.len() * devices],
             first_ops: vec![u32::MAX; instances.len() * devices],
         };
-        for (op, at, is_cold) in meter.index.placed(stage, own) {
-            if is_cold {
-                members.cold_ops.push(op as u32);
+        for op in held.iter().map(|op| *op as usize) {
+            let Some(at) = meter.index.instance_of(stage, op) else {
                 continue;
-            }
+            };
             members.extents[at].add(ops.start[op], ops.end[op]);
             let slot = at * devices + ops.device[op].index();
             if let (Some(extent), Some(first)) =
@@ -102,6 +102,7 @@ impl<'a> Members<'a> {
                 *first = (*first).min(op as u32);
             }
         }
+        members.ops = held;
         members
     }
 
@@ -116,12 +117,8 @@ impl<'a> Members<'a> {
 
     /// Iterates over all operations in the order of their start, with whether they are of a cold step.
     fn in_order(&self) -> impl Iterator<Item = (u32, bool)> {
-        let (mut warm, mut cold) = (self.ops.iter(), self.cold_ops.iter().peekable());
-        let mut next = warm.next();
-        std::iter::from_fn(move || match cold.next_if(|cold| next.is_none_or(|op| *cold < op)) {
-            Some(cold) => Some((*cold, true)),
-            None => std::mem::replace(&mut next, warm.next()).map(|op| (*op, false)),
-        })
+        let mut warm = self.ops.iter().peekable();
+        self.with_cold.iter().map(move |op| (*op, warm.next_if_eq(&op).is_none()))
     }
 
     /// Iterates over the extents of the work of the instances on one device.
@@ -200,6 +197,11 @@ impl StageMeter<'_> {
         let tokens_per_s = all_tokens
             .zip(elapsed.period_ns.filter(|time| *time > 0))
             .map(|(tokens, time)| tokens as f64 * 1e9 / time as f64);
+        let calls = (0u32..).zip(&self.index.contexts().of_call);
+        let launches = calls.filter(|(call, context)| {
+            self.index.instance_of_context(stage, **context).is_some()
+                && !self.index.is_cold_call(stage, *call)
+        });
         let copies = self.copies.table(rows());
         let with_work = |list: &[Extent]| list.iter().filter(|extent| extent.length().is_some()).count();
         let gpu = !members.ops.is_empty();
@@ -215,7 +217,7 @@ impl StageMeter<'_> {
             busy_ns: measured.then_some(busy_ns),
             kernel_count: kernels.iter().map(|k| k.calls).sum(),
             gpu_op_count: members.ops.len() as u64,
-            launch_count: self.index.launch_count(stage),
+            launch_count: launches.count() as u64,
             device_count: (0..members.devices).filter(|&at| members.on_device(at).next().is_some()).count()
                 as u64,
             devices_per_instance: with_work(&members.device_extents) as f64

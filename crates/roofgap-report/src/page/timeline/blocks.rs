@@ -25,18 +25,14 @@ impl Block {
     }
 
     /// Adds an item that does not start before the others.
-    fn add(&mut self, (start, end): (Ns, Ns)) {
-        self.busy += (end - start.max(self.end)).max(0);
-        self.end = self.end.max(end);
-        self.count += 1;
+    fn with(self, next: Self) -> Self {
+        let busy = self.busy + (next.end - next.start.max(self.end)).max(0);
+        Self { end: self.end.max(next.end), busy, count: self.count + 1, ..self }
     }
 
     /// Returns the block of neighbouring rows; `None` of no rows.
     pub fn of_rows(rows: &[u32], span: impl Fn(u32) -> (Ns, Ns)) -> Option<Self> {
-        let (first, others) = rows.split_first()?;
-        let mut block = Self::of(*first, span(*first));
-        others.iter().for_each(|row| block.add(span(*row)));
-        Some(block)
+        rows.iter().map(|row| Self::of(*row, span(*row))).reduce(Self::with)
     }
 }
 
@@ -56,7 +52,7 @@ fn blocks(rows: &[u32], span: impl Fn(u32) -> (Ns, Ns), grain: Ns, mut emit: imp
             && next.end - block.start <= grain * LONGEST
             && (block.count > 1 || block.end - block.start < grain)
         {
-            block.add((next.start, next.end));
+            *block = block.with(next);
             continue;
         }
         if let Some(block) = open.replace(next)
@@ -140,8 +136,12 @@ fn fits(
 /// Finds approximately the smallest grain at which `lanes` have at most `budget` blocks. A coarser grain hardly ever gives more.
 fn sampled_grain(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: usize) -> Ns {
     let fits = |grain: Ns| fits(lanes, &span, grain, budget, |_| {});
+    // Items that are not shorter than a grain stand alone.
+    let mut lengths: Vec<Ns> = lanes.concat().iter().map(|row| Block::of(*row, span(*row)).busy).collect();
+    let most_alone = lengths.len().checked_sub(budget + 1);
+    let too_fine = most_alone.map_or(0, |at| *lengths.select_nth_unstable(at).1);
     let mut enough: Ns = 1;
-    while enough < COARSEST && !fits(enough) {
+    while enough < COARSEST && (enough <= too_fine || !fits(enough)) {
         enough *= 2;
     }
     // Refine between that power of two and the one below.
