@@ -111,8 +111,6 @@ struct Open<K, N> {
 struct OpenScopes<K, N> {
     thread: Option<ThreadId>,
     open: Vec<Open<K, N>>,
-    /// Moment until which none of them ends.
-    first_end: Ns,
     root: N,
 }
 
@@ -130,7 +128,7 @@ pub fn innermost<K: Copy, N: Copy>(
     mut child: impl FnMut(N, K) -> N,
 ) -> Vec<N> {
     let mut items = items.peekable();
-    let mut open = OpenScopes { thread: None, open: Vec::new(), first_end: Ns::MAX, root };
+    let mut open = OpenScopes { thread: None, open: Vec::new(), root };
     let node_of = |(thread, start, end): (ThreadId, Ns, Ns)| {
         while let Some(item) = items.next_if(|item| (item.thread, item.start) <= (thread, start)) {
             open.close(item.thread, item.start, &mut child);
@@ -153,21 +151,17 @@ impl<K: Copy, N: Copy> OpenScopes<K, N> {
     fn push(&mut self, end: Ns, key: K, child: &mut impl FnMut(N, K) -> N) {
         let node = child(self.last(), key);
         self.open.push(Open { end, key, node });
-        self.first_end = self.first_end.min(end);
     }
 
     /// Drops the items of other threads and those that ended before a moment.
     fn close(&mut self, thread: ThreadId, at: Ns, child: &mut impl FnMut(N, K) -> N) {
         if self.thread != Some(thread) {
             self.open.clear();
-            (self.thread, self.first_end) = (Some(thread), Ns::MAX);
+            self.thread = Some(thread);
         }
-        if self.first_end < at
-            && let Some(first) = self.open.iter().position(|item| item.end < at)
-        {
+        if let Some(first) = self.open.iter().position(|item| item.end < at) {
             // What is inside an item that ended goes on without it.
             let inside = self.open.split_off(first);
-            self.first_end = self.open.iter().map(|item| item.end).min().unwrap_or(Ns::MAX);
             for item in inside.into_iter().filter(|item| item.end >= at) {
                 self.push(item.end, item.key, child);
             }
@@ -176,7 +170,7 @@ impl<K: Copy, N: Copy> OpenScopes<K, N> {
 
     /// Returns the node of the innermost item that ends at a moment or later.
     fn around(&self, end: Ns, child: &mut impl FnMut(N, K) -> N) -> N {
-        if self.first_end >= end {
+        if self.open.iter().all(|item| item.end >= end) {
             return self.last();
         }
         let around = self.open.iter().filter(|item| item.end >= end);

@@ -315,15 +315,36 @@ pub struct IdlePart {
     pub cause: IdleCause,
 }
 
+/// Parts of gaps in columns, as there are about as many as operations.
+#[derive(Debug, Clone, Default)]
+pub struct IdleParts {
+    /// Devices that ran nothing, and causes.
+    pub of: Vec<(DeviceId, IdleCause)>,
+    /// Starts, ns on the clock of the trace.
+    pub start: Vec<Ns>,
+    /// Ends, ns on the clock of the trace.
+    pub end: Vec<Ns>,
+}
+
+impl IdleParts {
+    /// Iterates over the parts.
+    pub fn iter(&self) -> impl Iterator<Item = IdlePart> {
+        let times = self.start.iter().zip(&self.end);
+        let part = |(&(device, cause), (&start, &end))| IdlePart { device, start, end, cause };
+        self.of.iter().zip(times).map(part)
+    }
+}
+
 /// Lists the time in which each device ran nothing between its first and its last operation, in the order of the operations that
 /// ended it. The launch of that operation decides on the cause, by the rule of the stages' idle time. The parts of a gap with
 /// several causes follow each other: waits, then copies, then the launch. Time that was not recorded is left out.
-pub fn idle_parts(trace: &Trace, index: &StageIndex) -> Vec<IdlePart> {
+pub fn idle_parts(trace: &Trace, index: &StageIndex) -> IdleParts {
     let ops = &trace.ops;
     let waits = Waits::of(trace);
     let mut devices: Vec<(Option<Ns>, NearWaits)> = vec![Default::default(); trace.devices.len().max(1)];
     // Room that is not used takes no memory.
-    let mut parts = Vec::with_capacity(ops.len());
+    let times = || Vec::with_capacity(ops.len());
+    let mut parts = IdleParts { start: times(), end: times(), ..IdleParts::default() };
     for op in 0..ops.len() {
         let (start, end, device, process) = (ops.start[op], ops.end[op], ops.device[op], ops.process[op]);
         let Some((covered, near)) = devices.get_mut(device.index()) else {
@@ -350,8 +371,10 @@ pub fn idle_parts(trace: &Trace, index: &StageIndex) -> Vec<IdlePart> {
             (IdleCause::Other, idle.other_ns),
         ] {
             if ns > 0 {
-                parts.push(IdlePart { device, start: from, end: from + ns, cause });
+                parts.of.push((device, cause));
+                parts.start.push(from);
                 from += ns;
+                parts.end.push(from);
             }
         }
     }
@@ -584,8 +607,7 @@ mod tests {
                 (first.min(trace.ops.start[op]), last.max(trace.ops.end[op]))
             });
             let sum = |cause| {
-                let inside =
-                    |part: &&IdlePart| part.start >= first && part.end <= last && part.cause == cause;
+                let inside = |part: &IdlePart| part.start >= first && part.end <= last && part.cause == cause;
                 let parts = parts.iter().filter(inside);
                 parts.map(|part| part.end - part.start).sum::<Ns>()
             };
@@ -605,7 +627,7 @@ mod tests {
         let mut trace = fixture();
         let analyzed = analyze(&trace, &Options::default());
         let before = idle_parts(&trace, &analyzed.stages);
-        let longest = *before.iter().max_by_key(|part| part.end - part.start).unwrap();
+        let longest = before.iter().max_by_key(|part| part.end - part.start).unwrap();
         let (first, last) = trace.span().unwrap();
         trace.recorded = vec![RecordedWindows {
             process: trace.ops.process[0],
@@ -613,7 +635,7 @@ mod tests {
             span: (first, last),
         }];
         let after = idle_parts(&trace, &analyzed.stages);
-        assert!(before.contains(&longest) && !after.contains(&longest));
-        assert!(after.len() < before.len() && !after.is_empty());
+        assert!(after.iter().all(|part| part != longest));
+        assert!(after.of.len() < before.of.len() && !after.of.is_empty());
     }
 }

@@ -8,7 +8,9 @@ mod stages;
 mod steps;
 
 pub use cold::{find as find_cold, kind_of_call};
-pub use idle::{Activity, HostGap, HostWork, IdleCause, IdlePart, LAUNCH_LATENCY_NS, LaunchGaps, idle_parts};
+pub use idle::{
+    Activity, HostGap, HostWork, IdleCause, IdlePart, IdleParts, LAUNCH_LATENCY_NS, LaunchGaps, idle_parts,
+};
 pub use interval::{CoveredTime, Extent, IntervalSet};
 pub use stages::StageMeter;
 pub use steps::{StepPeriod, StepPeriods, expected, sample_deviation, steady, step_summary, time_deviation};

@@ -267,8 +267,7 @@ impl StepWork {
             works.gpu_ns[at] += ops.duration(op);
             works.last_call[at] = works.last_call[at].max(trace.calls.end[call]);
             if ops.kind[op] == OpKind::Kernel {
-                let shape = ops.shape.get(op).and_then(|shape| threads.get(shape.index()));
-                works.threads[at] += shape.copied().unwrap_or(0.0);
+                works.threads[at] += threads.get(ops.shape[op].index()).copied().unwrap_or(0.0);
             }
         }
         works.begins = works.extents.iter().map(|extent| extent.0).collect();

@@ -78,8 +78,7 @@ pub fn render(bundle: Bundle<'_>) -> String {
     });
     let idle = OnceCell::new();
     let timeline = timeline::timeline(bundle, &idle);
-    let mut findings = Some(findings::findings(bundle, idle.get().map_or(&[][..], Vec::as_slice)));
-    drop(idle);
+    let mut findings = Some(findings::findings(bundle, &idle.into_inner().unwrap_or_default()));
     let (meta, columns, names, no_timeline) = match timeline {
         Ok(t) => (script_json(&t.meta), t.columns, Some(t.kernel_names), None),
         Err(why) => ("null".into(), Vec::new(), None, Some(format!("No timeline: {why}."))),

@@ -136,12 +136,8 @@ fn fits(
 /// Finds approximately the smallest grain at which `lanes` have at most `budget` blocks. A coarser grain hardly ever gives more.
 fn sampled_grain(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: usize) -> Ns {
     let fits = |grain: Ns| fits(lanes, &span, grain, budget, |_| {});
-    // Items that are not shorter than a grain stand alone.
-    let mut lengths: Vec<Ns> = lanes.concat().iter().map(|row| Block::of(*row, span(*row)).busy).collect();
-    let most_alone = lengths.len().checked_sub(budget + 1);
-    let too_fine = most_alone.map_or(0, |at| *lengths.select_nth_unstable(at).1);
     let mut enough: Ns = 1;
-    while enough < COARSEST && (enough <= too_fine || !fits(enough)) {
+    while enough < COARSEST && !fits(enough) {
         enough *= 2;
     }
     // Refine between that power of two and the one below.

@@ -4,7 +4,7 @@ use super::blocks::{Block, merged};
 use super::lanes::{self, Curve, Group, Lane, Lanes, Owner};
 use crate::Bundle;
 use crate::page::class;
-use roofgap_analyze::{IdleCause, IdlePart, NO_CALL, ShortNames, Span, Stage, StageIndex, idle_parts};
+use roofgap_analyze::{IdleCause, IdleParts, NO_CALL, ShortNames, Span, Stage, StageIndex, idle_parts};
 use roofgap_base::numbers::{count, time};
 use roofgap_base::text::{cut, without_controls};
 use roofgap_trace::{CallClass, NameId, Ns, OpKind, StackId, Trace};
@@ -45,7 +45,7 @@ pub struct Timeline {
 }
 
 /// Builds the timeline of a trace.
-pub fn timeline(bundle: Bundle<'_>, parts: &OnceCell<Vec<IdlePart>>) -> Result<Timeline, NoTimeline> {
+pub fn timeline(bundle: Bundle<'_>, parts: &OnceCell<IdleParts>) -> Result<Timeline, NoTimeline> {
     let mut timeline = build(bundle, parts, [MOST_RANGES, MOST, MOST_GAPS], (Ns::MIN, Ns::MAX), |_, _| true)?;
     let trace = bundle.trace.ok_or(NoTimeline::NoCapture)?;
     for (at, stage) in timeline.meta.stages.iter_mut().enumerate() {
@@ -81,7 +81,7 @@ pub fn drawn(bundle: Bundle<'_>) -> Result<(&Trace, (Ns, Ns)), NoTimeline> {
 /// parts of gaps, which are many, are made when they are drawn, if they are not there.
 pub fn build(
     bundle: Bundle<'_>,
-    parts: &OnceCell<Vec<IdlePart>>,
+    parts: &OnceCell<IdleParts>,
     most: [usize; 3],
     within: (Ns, Ns),
     keep: impl Fn(Group, u32) -> bool,
@@ -98,22 +98,23 @@ pub fn build(
     let calls = &trace.calls;
     let (ranges, operators) = (&trace.ranges.rows, &trace.cpu_ops);
     let class = class::position("range");
-    let span = |row| Group::Ranges.span(trace, &[], row);
+    let none = IdleParts::default();
+    let span = |row| Group::Ranges.span(trace, &none, row);
     builder.group(&kept(lanes::ranges(trace)), most_ranges, span, |b, row| b.name(ranges[row].name, class));
     let class = class::position("operator");
-    let span = |row| Group::Operators.span(trace, &[], row);
+    let span = |row| Group::Operators.span(trace, &none, row);
     builder.group(&kept(lanes::operators(trace)), most_ranges, span, |b, row| {
         b.name(operators.name[row], class)
     });
     let classes = CallClass::ALL.map(|class| class::of_call(class).map(class::position));
-    let span = |row| Group::Calls.span(trace, &[], row);
+    let span = |row| Group::Calls.span(trace, &none, row);
     builder.group(&kept(lanes::calls(trace)), most, span, |b, row| {
         classes[calls.class[row] as usize].map_or(NO_NAME, |class| b.name(calls.name[row], class))
     });
     let samples = &trace.stacks.samples;
-    let span = |row| Group::Stacks.span(trace, &[], row);
+    let span = |row| Group::Stacks.span(trace, &none, row);
     builder.group(&kept(lanes::stacks(trace)), most_ranges, span, |b, row| b.stack_name(samples[row].stack));
-    let span = |row| Group::Streams.span(trace, &[], row);
+    let span = |row| Group::Streams.span(trace, &none, row);
     builder.group(&kept(lanes::streams(trace)), most, span, Builder::op_name);
     lanes::curves(trace).into_iter().for_each(|curve| builder.curve(&curve, most_ranges, within));
     builder.block_of_call = Vec::new();
@@ -121,7 +122,7 @@ pub fn build(
     let parts = parts.get_or_init(|| idle_parts(trace, bundle.stages));
     let span = |row| Group::Idle.span(trace, parts, row);
     builder.group(&kept(lanes::idle(trace, parts)), most_gaps, span, |b, row| {
-        let cause = parts[row].cause;
+        let cause = parts.of[row].1;
         let name = &mut causes[cause as usize];
         if *name == NO_NAME {
             *name = b.idle_name(class::of_idle(cause));

@@ -17,7 +17,7 @@ use crate::render::html::absent;
 use data::{LaneMeta, build, drawn};
 use lanes::Group;
 use maud::{Markup, html};
-use roofgap_analyze::{IdlePart, NO_CALL, idle_parts};
+use roofgap_analyze::{IdleParts, NO_CALL, idle_parts};
 use roofgap_base::text::base64;
 use roofgap_trace::{Ns, Trace};
 use serde::Serialize;
@@ -111,7 +111,7 @@ pub fn timeline_window(
 /// The rows of a window.
 struct Window<'a> {
     trace: &'a Trace,
-    parts: &'a [IdlePart],
+    parts: &'a IdleParts,
     call_of_op: &'a [u32],
     from: Ns,
     to: Ns,
@@ -122,7 +122,7 @@ struct Window<'a> {
 }
 
 impl<'a> Window<'a> {
-    fn new(trace: &'a Trace, parts: &'a [IdlePart], call_of_op: &'a [u32], (from, to): (Ns, Ns)) -> Self {
+    fn new(trace: &'a Trace, parts: &'a IdleParts, call_of_op: &'a [u32], (from, to): (Ns, Ns)) -> Self {
         let mut window = Window {
             trace,
             parts,
