@@ -81,7 +81,7 @@ pub use result::*;
 pub use stages::{
     AllOfStage, NamedPlace, Pattern, Span, StageError, StageIndex, StageRule, StageSet, StageSpans,
 };
-pub use timeline::{IdleCause, IdlePart, IntervalSet, idle_parts};
+pub use timeline::{IdleCause, IdlePart, IdleParts, IntervalSet, idle_parts};
 pub use verdict::{StageLimit, Verdict, verdict};
 
 /// Lists the sections of a text for people: title and body. `mark` is what stands before titles of their level.

@@ -45,6 +45,11 @@ pub fn base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
+/// Appends bytes as base64 to a text.
+pub fn add_base64(bytes: &[u8], text: &mut String) {
+    STANDARD.encode_string(bytes, text);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -59,7 +59,8 @@ pub fn range_scopes<'t, K: 't>(
     let rows = &trace.ranges.rows;
     let nested = (0u32..).zip(rows).filter(|(_, range)| range.style == RangeStyle::PushPop);
     let mut order: Vec<u32> = nested.map(|(row, _)| row).collect();
-    // Rows keep the order of ranges with equal times.
+    // Mostly they are in this order on each thread. Rows keep the order of ranges with equal times.
+    order.sort_by_key(|&row| rows[row as usize].thread);
     order.sort_unstable_by_key(|&row| (Scope::of_range(&rows[row as usize], ()).order(), row));
     order.into_iter().map(move |row| {
         let range = &rows[row as usize];

@@ -226,9 +226,7 @@ impl Kinds {
         if self.0.len() <= name.index() {
             self.0.resize(name.index() + 1, None);
         }
-        if let Some(slot) = self.0.get_mut(name.index()) {
-            *slot = Some(kind);
-        }
+        self.0[name.index()] = Some(kind);
         kind
     }
 }
@@ -389,6 +387,19 @@ const CLOCKS: std::ops::Range<f64> = 0.8..1.25;
 /// Times taken, by device.
 type Times = FxHashMap<u16, IntervalSet>;
 
+/// The kernels, communication and copies of one device.
+#[derive(Default)]
+struct DeviceTimes {
+    /// Last end of a kernel.
+    last_end: Option<Ns>,
+    /// Times in which several kernels ran.
+    shared: IntervalSet,
+    talk: IntervalSet,
+    copies: IntervalSet,
+    /// `None` where nothing computes.
+    compute: Option<ComputeTime>,
+}
+
 /// Length of a union of intervals that come in the order of their start.
 #[derive(Default)]
 struct Coverage {
@@ -424,8 +435,8 @@ struct Beside {
 }
 
 impl Beside {
-    fn add(&mut self, other: Option<&IntervalSet>, (start, end): (Ns, Ns)) {
-        self.ns += other.map_or(0, |set| set.overlap_near(start, end, &mut self.near));
+    fn add(&mut self, other: &IntervalSet, (start, end): (Ns, Ns)) {
+        self.ns += other.overlap_near(start, end, &mut self.near);
     }
 }
 
@@ -443,17 +454,18 @@ struct Op {
 }
 
 impl Op {
-    fn of(ops: &GpuOps, row: usize) -> Option<Self> {
-        Some(Self {
-            row: u32::try_from(row).ok()?,
-            kind: *ops.kind.get(row)?,
-            name: *ops.name.get(row)?,
-            shape: ops.shape.get(row).copied().unwrap_or_default(),
-            device: ops.device.get(row)?.0,
-            stream: *ops.stream.get(row)?,
-            start: *ops.start.get(row)?,
-            end: *ops.end.get(row)?,
-        })
+    fn of(ops: &GpuOps, row: u32) -> Self {
+        let at = row as usize;
+        Self {
+            row,
+            kind: ops.kind[at],
+            name: ops.name[at],
+            shape: ops.shape[at],
+            device: ops.device[at].0,
+            stream: ops.stream[at],
+            start: ops.start[at],
+            end: ops.end[at],
+        }
     }
 }
 
@@ -461,27 +473,30 @@ impl Op {
 #[derive(Default)]
 struct Collector {
     shapes: FxHashMap<(NameId, ShapeId, u16), ShapeSum>,
-    /// Last end of a kernel, by device.
-    last_end: FxHashMap<u16, Ns>,
-    /// Times in which several kernels ran on a device.
-    shared: Times,
+    /// By position of the device.
+    devices: Vec<DeviceTimes>,
     kernel_ns: Ns,
     lanes: Vec<Lane>,
     /// Position in `lanes` by device and stream.
     lane_of: FxHashMap<(u16, u32), usize>,
     last_lane: usize,
-    compute: FxHashMap<u16, ComputeTime>,
     /// Start of the first kernel of the device that began last.
     all_begun: Ns,
     /// Time in which any device computed.
     any_compute: Coverage,
-    talk: Times,
-    copies: Times,
     found: StageEvidence,
     talks: u64,
 }
 
 impl Collector {
+    fn device(&mut self, device: u16) -> &mut DeviceTimes {
+        let at = usize::from(device);
+        if self.devices.len() <= at {
+            self.devices.resize_with(at + 1, DeviceTimes::default);
+        }
+        &mut self.devices[at]
+    }
+
     fn add(&mut self, op: Op, trace: &Trace, kinds: &mut Kinds) {
         let Op { device, start, end, .. } = op;
         match op.kind {
@@ -494,17 +509,18 @@ impl Collector {
                 sum.ns += end - start;
                 self.kernel_ns += end - start;
                 // The kernel that ends last began before this one, so both run until the first of them ends.
-                let last_end = self.last_end.entry(device).or_insert_with(|| {
-                    self.all_begun = start;
-                    Ns::MIN
-                });
-                if start < (*last_end).min(end) {
-                    self.shared.entry(device).or_default().add(start, end.min(*last_end));
+                let times = self.device(device);
+                let last_end = times.last_end.unwrap_or(Ns::MIN);
+                if start < last_end.min(end) {
+                    times.shared.add(start, end.min(last_end));
                 }
-                *last_end = end.max(*last_end);
+                let is_first = times.last_end.replace(end.max(last_end)).is_none();
                 if kind.communication {
+                    times.talk.add(start, end);
                     self.talks += 1;
-                    self.talk.entry(device).or_default().add(start, end);
+                }
+                if is_first {
+                    self.all_begun = start;
                 }
                 self.chain(op, kind.link);
             }
@@ -522,7 +538,7 @@ impl Collector {
                         copies.pageable += 1;
                         copies.pageable_bytes = copies.pageable_bytes.saturating_add(bytes);
                     }
-                    self.copies.entry(device).or_default().add(start, end);
+                    self.device(device).copies.add(start, end);
                     self.chain(op, Link::Other);
                 } else {
                     self.lane(op);
@@ -539,22 +555,22 @@ impl Collector {
 
     /// Tells whether kernels run at the same time often enough to matter.
     fn needs_shared(&self) -> bool {
-        let shared: Ns = self.shared.values().map(IntervalSet::length).sum();
+        let shared: Ns = self.devices.iter().map(|times| times.shared.length()).sum();
         shared > 0 && shared >= self.kernel_ns / 100 * LEAST_SHARED_PCT
     }
 
     /// Notes how long a kernel ran beside others.
     fn add_shared(&mut self, op: Op) {
-        let sum = self.shapes.get_mut(&(op.name, op.shape, op.device)).filter(|_| op.kind == OpKind::Kernel);
-        if let (Some(sum), Some(shared)) = (sum, self.shared.get(&op.device)) {
-            sum.shared_ns += shared.overlap(op.start, op.end);
+        if op.kind == OpKind::Kernel {
+            let shared_ns = self.device(op.device).shared.overlap(op.start, op.end);
+            self.shapes.entry((op.name, op.shape, op.device)).or_default().shared_ns += shared_ns;
         }
     }
 
     /// Tells whether compute times matter: there is something to overlap with them, or several devices share the work.
     fn needs_compute(&self) -> bool {
         let one = |lane: &Lane| self.lanes.first().is_some_and(|first| first.device == lane.device);
-        !self.talk.is_empty() || !self.copies.is_empty() || !self.lanes.iter().all(one)
+        self.talks > 0 || self.found.host_copies.count > 0 || !self.lanes.iter().all(one)
     }
 
     /// Adds up the time in which the device computed, after all operations were added.
@@ -569,11 +585,13 @@ impl Collector {
             return;
         }
         self.any_compute.add(start, end);
-        let time = self.compute.entry(device).or_default();
-        time.beside_others.add(start.max(self.all_begun), end.max(self.all_begun));
+        let begun = self.all_begun;
+        let DeviceTimes { talk, copies, compute, .. } = self.device(device);
+        let time = compute.get_or_insert_default();
+        time.beside_others.add(start.max(begun), end.max(begun));
         if let Some(part) = time.all.add(start, end) {
-            time.beside_talk.add(self.talk.get(&device), part);
-            time.beside_copies.add(self.copies.get(&device), part);
+            time.beside_talk.add(talk, part);
+            time.beside_copies.add(copies, part);
         }
     }
 
@@ -597,12 +615,18 @@ impl Collector {
         }
     }
 
+    /// Iterates over the devices that compute.
+    fn computing(&self) -> impl Iterator<Item = (u16, &DeviceTimes, &ComputeTime)> {
+        let devices = (0u16..).zip(&self.devices);
+        devices.filter_map(|(device, times)| Some((device, times, times.compute.as_ref()?)))
+    }
+
     /// Returns the time of the kernels of a device over what the same launches take on the mean of the devices, as far as a lower clock
     /// explains it.
     fn slowness(&self, device: u16) -> f64 {
         let (mut own_ns, mut usual_ns) = (0.0, 0.0);
         for ((name, shape, _), own) in self.shapes.iter().filter(|((.., on), _)| *on == device) {
-            let devices = self.compute.keys().filter_map(|on| self.shapes.get(&(*name, *shape, *on)));
+            let devices = self.computing().filter_map(|(on, ..)| self.shapes.get(&(*name, *shape, on)));
             let (calls, ns) = devices.fold((0, 0), |(calls, ns), sum| (calls + sum.calls, ns + sum.ns));
             own_ns += own.ns as f64;
             usual_ns += own.calls as f64 * ns as f64 / calls.max(1) as f64;
@@ -614,36 +638,37 @@ impl Collector {
         for lane in &mut self.lanes {
             lane.add(Link::Other, None, (0, 0), &mut self.found);
         }
+        let mut found = self.found.clone();
         if self.needs_compute() {
-            let length = |times: &Times| times.values().map(IntervalSet::length).sum::<Ns>();
-            let hidden = |beside: fn(&ComputeTime) -> Ns| self.compute.values().map(beside).sum::<Ns>();
+            let length = |set: fn(&DeviceTimes) -> &IntervalSet| {
+                self.devices.iter().map(|times| set(times).length()).sum::<Ns>()
+            };
+            let hidden =
+                |beside: fn(&ComputeTime) -> Ns| self.computing().map(|(.., time)| beside(time)).sum::<Ns>();
             if self.talks > 0 {
-                let ns = length(&self.talk);
+                let ns = length(|times| &times.talk);
                 // Computation that has communication beside it hides that already.
-                let hideable = self.talk.iter().filter_map(|(device, talk)| {
-                    let time = self.compute.get(device)?;
+                let hideable = self.computing().map(|(_, times, time)| {
                     let hidden = time.beside_talk.ns;
-                    Some((talk.length() - hidden).min(time.all.ns - hidden))
+                    (times.talk.length() - hidden).min(time.all.ns - hidden)
                 });
-                self.found.communication = Some(CommunicationUse {
+                found.communication = Some(CommunicationUse {
                     count: self.talks,
                     ns,
                     exposed_ns: ns - hidden(|time| time.beside_talk.ns),
                     hideable_ns: hideable.sum(),
                 });
             }
-            let copies = &mut self.found.host_copies;
-            copies.ns = length(&self.copies);
-            copies.exposed_ns = copies.ns - hidden(|time| time.beside_copies.ns);
-            let number = |device: &u16| trace.devices.get(usize::from(*device)).map_or(0, |d| d.number);
-            let uses = self.compute.iter().map(|(device, time)| DeviceUse {
-                number: number(device),
+            found.host_copies.ns = length(|times| &times.copies);
+            found.host_copies.exposed_ns = found.host_copies.ns - hidden(|time| time.beside_copies.ns);
+            let uses = self.computing().map(|(device, _, time)| DeviceUse {
+                number: trace.devices.get(usize::from(device)).map_or(0, |device| device.number),
                 compute_ns: time.all.ns,
-                load_ns: (time.beside_others.ns as f64 / self.slowness(*device)) as Ns,
+                load_ns: (time.beside_others.ns as f64 / self.slowness(device)) as Ns,
             });
-            self.found.devices = uses.collect();
-            self.found.devices.sort_by_key(|device| device.number);
-            self.found.any_device_ns = (self.compute.len() > 1).then_some(self.any_compute.ns);
+            found.devices = uses.collect();
+            found.devices.sort_by_key(|device| device.number);
+            found.any_device_ns = (found.devices.len() > 1).then_some(self.any_compute.ns);
         }
         let mut shapes: Vec<ShapeUse> = self
             .shapes
@@ -670,8 +695,8 @@ impl Collector {
         shapes.sort_by(|a, b| {
             b.total_ns.cmp(&a.total_ns).then_with(|| (&a.name, a.blocks).cmp(&(&b.name, b.blocks)))
         });
-        self.found.shapes = shapes;
-        self.found
+        found.shapes = shapes;
+        found
     }
 }
 
@@ -692,8 +717,8 @@ pub fn evidence(trace: &Trace, index: &StageIndex, members: &[Vec<u32>]) -> Vec<
         .map(|stage| {
             let of_stage = members.get(stage).map_or(&[][..], Vec::as_slice);
             let stage = index.warm(stage);
-            let of_stage: Vec<usize> = index.held(stage, of_stage).collect();
-            let members = || of_stage.iter().filter_map(|op| Op::of(&trace.ops, *op));
+            let of_stage = index.held(stage, of_stage);
+            let members = || of_stage.iter().map(|op| Op::of(&trace.ops, *op));
             let mut collector = Collector::default();
             members().for_each(|op| collector.add(op, trace, &mut kinds));
             // Times of kernels are compared with those of all copies and communication, which are few and known by now.
@@ -718,13 +743,14 @@ pub fn evidence(trace: &Trace, index: &StageIndex, members: &[Vec<u32>]) -> Vec<
 }
 
 /// Measures the managed memory that moves during a stage.
-fn paging(trace: &Trace, members: &[usize]) -> PagingUse {
+fn paging(trace: &Trace, members: &[u32]) -> PagingUse {
     let ops = &trace.ops;
+    let members = || members.iter().map(|op| *op as usize);
     let (mut pieces, mut to_host, mut kernels) = (Times::default(), Times::default(), Times::default());
     let add = |times: &mut Times, op: usize| {
         times.entry(ops.device[op].0).or_default().add(ops.start[op], ops.end[op]);
     };
-    for op in members.iter().copied().filter(|op| is_migration(trace, *op)) {
+    for op in members().filter(|op| is_migration(trace, *op)) {
         add(&mut pieces, op);
         if copy_kind(trace.names.get(ops.name[op])) == CopyKind::ManagedToHost {
             add(&mut to_host, op);
@@ -735,7 +761,7 @@ fn paging(trace: &Trace, members: &[usize]) -> PagingUse {
     }
     // Durations apart from pieces, and kernels beside them.
     let mut shapes: FxHashMap<(NameId, ShapeId), (Vec<Ns>, Vec<usize>)> = FxHashMap::default();
-    for op in members.iter().copied().filter(|op| ops.kind[*op] == OpKind::Kernel) {
+    for op in members().filter(|op| ops.kind[*op] == OpKind::Kernel) {
         add(&mut kernels, op);
         let moves =
             pieces.get(&ops.device[op].0).is_some_and(|set| set.overlap(ops.start[op], ops.end[op]) > 0);

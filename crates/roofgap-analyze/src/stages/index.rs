@@ -11,6 +11,7 @@ use crate::timeline::IntervalSet;
 use roofgap_base::stats::median;
 use roofgap_trace::{NameId, Ns, ProcessId, Range, ThreadId, Trace, range_name};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 /// Marks a context outside of every instance, or outside of every stage.
@@ -420,7 +421,7 @@ impl StageIndex {
     fn at(&self, stage: usize) -> &IndexedStage {
         static NONE: LazyLock<IndexedStage> = LazyLock::new(IndexedStage::default);
         let warm = || self.warm.get(stage.checked_sub(self.stages.len())?).map(|(_, own)| own);
-        self.stages.get(stage).or_else(warm).unwrap_or(&NONE)
+        self.stages.get(stage).or_else(warm).unwrap_or_else(|| &NONE)
     }
 
     /// Returns the number of a stage without its cold instances and steps; its own number if all of it is warm.
@@ -513,21 +514,18 @@ impl StageIndex {
     }
 
     /// Returns the instance of a stage that a GPU operation belongs to, as a position in `spans(stage).instances`.
+    #[inline]
     pub fn instance_of(&self, stage: usize, op: usize) -> Option<usize> {
         let own = self.at(stage);
         self.instance_in(own, op).filter(|_| !self.is_cold_in(own, op))
     }
 
-    /// Returns the GPU operations of a stage among `ops`.
-    pub(crate) fn held<'a>(&'a self, stage: usize, ops: &'a [u32]) -> impl Iterator<Item = usize> + 'a {
-        let own = self.at(stage);
-        let held = move |op: &usize| self.instance_in(own, *op).is_some() && !self.is_cold_in(own, *op);
-        ops.iter().map(|op| *op as usize).filter(held)
-    }
-
-    /// Returns the same with the operations of cold steps.
-    pub(crate) fn instance_with_cold(&self, stage: usize, op: usize) -> Option<usize> {
-        self.instance_in(self.at(stage), op)
+    /// Returns the GPU operations of a stage among `members`, which are those of the stage with its cold instances and steps.
+    pub(crate) fn held<'a>(&self, stage: usize, members: &'a [u32]) -> Cow<'a, [u32]> {
+        match stage < self.len() {
+            true => members.into(),
+            false => members.iter().copied().filter(|op| self.holds(stage, *op as usize)).collect(),
+        }
     }
 
     fn is_cold_in(&self, stage: &IndexedStage, op: usize) -> bool {

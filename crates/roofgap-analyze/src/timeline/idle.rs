@@ -323,14 +323,36 @@ pub struct IdlePart {
     pub cause: IdleCause,
 }
 
+/// Parts of gaps in columns, as there are about as many as operations.
+#[derive(Debug, Clone, Default)]
+pub struct IdleParts {
+    /// Devices that ran nothing, and causes.
+    pub of: Vec<(DeviceId, IdleCause)>,
+    /// Starts, ns on the clock of the trace.
+    pub start: Vec<Ns>,
+    /// Ends, ns on the clock of the trace.
+    pub end: Vec<Ns>,
+}
+
+impl IdleParts {
+    /// Iterates over the parts.
+    pub fn iter(&self) -> impl Iterator<Item = IdlePart> {
+        let times = self.start.iter().zip(&self.end);
+        let part = |(&(device, cause), (&start, &end))| IdlePart { device, start, end, cause };
+        self.of.iter().zip(times).map(part)
+    }
+}
+
 /// Lists the time in which each device ran nothing between its first and its last operation, in the order of the operations that
 /// ended it. The launch of that operation decides on the cause, by the rule of the stages' idle time. The parts of a gap with
 /// several causes follow each other: waits, then copies, then the launch. Time that was not recorded is left out.
-pub fn idle_parts(trace: &Trace, index: &StageIndex) -> Vec<IdlePart> {
+pub fn idle_parts(trace: &Trace, index: &StageIndex) -> IdleParts {
     let ops = &trace.ops;
     let waits = Waits::of(trace);
     let mut devices: Vec<(Option<Ns>, NearWaits)> = vec![Default::default(); trace.devices.len().max(1)];
-    let mut parts = Vec::new();
+    // Room that is not used takes no memory.
+    let times = || Vec::with_capacity(ops.len());
+    let mut parts = IdleParts { start: times(), end: times(), ..IdleParts::default() };
     for op in 0..ops.len() {
         let (start, end, device, process) = (ops.start[op], ops.end[op], ops.device[op], ops.process[op]);
         let Some((covered, near)) = devices.get_mut(device.index()) else {
@@ -357,8 +379,10 @@ pub fn idle_parts(trace: &Trace, index: &StageIndex) -> Vec<IdlePart> {
             (IdleCause::Other, idle.other_ns),
         ] {
             if ns > 0 {
-                parts.push(IdlePart { device, start: from, end: from + ns, cause });
+                parts.of.push((device, cause));
+                parts.start.push(from);
                 from += ns;
+                parts.end.push(from);
             }
         }
     }
@@ -491,7 +515,7 @@ impl HostWork {
         (loading, cold.clamp(0, most - loading))
     }
 
-    /// Adds what the CPU did in one gap to the idle time of a stage, which was `before` without the gap. `call` launched `op`, which ended
+    /// Adds what the CPU did in one gap to the idle time of a stage, which was `before` and `after_before` without the gap. `call` launched `op`, which ended
     /// the gap; where that is short and `between_copies`, its launch belongs to them. A step of which `op` is the first began on the CPU at
     /// `step_start`.
     ///
@@ -501,11 +525,11 @@ impl HostWork {
         trace: &Trace,
         gap: (Ns, Ns),
         (op, call, between_copies): (usize, u32, bool),
-        before: IdleSums,
+        (before, after_before): (Idle, LaunchAfter),
         step_start: Option<Ns>,
         (gaps, sums): (&mut LaunchGaps, &mut IdleSums),
     ) {
-        let launch_ns = sums.idle.launch_ns - before.idle.launch_ns;
+        let launch_ns = sums.idle.launch_ns - before.launch_ns;
         let (loading, cold) = self.parts(trace, gap, call, launch_ns);
         let rest = launch_ns - loading;
         let calls = &trace.calls;
@@ -534,12 +558,12 @@ impl HostWork {
         let after = &mut sums.launch_after;
         let kept = if first >= LONG_WORK_NS { rest - first } else { rest } - away - allocating;
         if between_copies && cold == 0 && launch_ns < LONG_WORK_NS {
-            after.copy_ns = before.launch_after.copy_ns + launch_ns;
+            after.copy_ns = after_before.copy_ns + launch_ns;
         }
-        after.sync_ns = after.sync_ns.min(before.launch_after.sync_ns + kept);
-        let waited = after.sync_ns - before.launch_after.sync_ns;
-        after.copy_ns = after.copy_ns.min(before.launch_after.copy_ns + kept - waited);
-        let own = rest - waited - (after.copy_ns - before.launch_after.copy_ns);
+        after.sync_ns = after.sync_ns.min(after_before.sync_ns + kept);
+        let waited = after.sync_ns - after_before.sync_ns;
+        after.copy_ns = after.copy_ns.min(after_before.copy_ns + kept - waited);
+        let own = rest - waited - (after.copy_ns - after_before.copy_ns);
         let cold = cold.min(own - away - allocating);
         gaps.data_loading_ns += loading;
         let detail = &mut sums.detail;
@@ -591,8 +615,7 @@ mod tests {
                 (first.min(trace.ops.start[op]), last.max(trace.ops.end[op]))
             });
             let sum = |cause| {
-                let inside =
-                    |part: &&IdlePart| part.start >= first && part.end <= last && part.cause == cause;
+                let inside = |part: &IdlePart| part.start >= first && part.end <= last && part.cause == cause;
                 let parts = parts.iter().filter(inside);
                 parts.map(|part| part.end - part.start).sum::<Ns>()
             };
@@ -612,7 +635,7 @@ mod tests {
         let mut trace = fixture();
         let analyzed = analyze(&trace, &Options::default());
         let before = idle_parts(&trace, &analyzed.stages);
-        let longest = *before.iter().max_by_key(|part| part.end - part.start).unwrap();
+        let longest = before.iter().max_by_key(|part| part.end - part.start).unwrap();
         let (first, last) = trace.span().unwrap();
         trace.recorded = vec![RecordedWindows {
             process: trace.ops.process[0],
@@ -620,7 +643,7 @@ mod tests {
             span: (first, last),
         }];
         let after = idle_parts(&trace, &analyzed.stages);
-        assert!(before.contains(&longest) && !after.contains(&longest));
-        assert!(after.len() < before.len() && !after.is_empty());
+        assert!(after.iter().all(|part| part != longest));
+        assert!(after.of.len() < before.of.len() && !after.of.is_empty());
     }
 }

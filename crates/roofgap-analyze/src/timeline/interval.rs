@@ -36,7 +36,9 @@ impl IntervalSet {
     /// Collects the times of the GPU operations for which `keep` holds, by device.
     pub fn by_device(trace: &Trace, mut keep: impl FnMut(usize) -> bool) -> Vec<Self> {
         let ops = &trace.ops;
-        let mut sets = vec![Self::default(); trace.devices.len()];
+        // Room that is not used takes no memory.
+        let room = || Self(Vec::with_capacity(ops.len() / trace.devices.len()));
+        let mut sets: Vec<Self> = trace.devices.iter().map(|_| room()).collect();
         for row in (0..ops.len()).filter(|&row| keep(row)) {
             if let Some(set) = sets.get_mut(ops.device[row].index()) {
                 set.add(ops.start[row], ops.end[row]);
@@ -66,7 +68,7 @@ impl IntervalSet {
 
     /// Returns the time covered, ns.
     pub fn length(&self) -> Ns {
-        self.0.iter().map(|(start, end)| end - start).sum()
+        covered(&self.0)
     }
 
     /// Returns the time covered in `start..end`, ns.
@@ -143,21 +145,25 @@ impl IntervalSet {
     }
 }
 
-/// A set of intervals with the time covered before each, so that long overlaps cost no more than short ones.
+/// A set of intervals with the time covered before some of them, so that long overlaps cost no more than short ones.
 #[derive(Debug, Clone, Default)]
 pub struct CoveredTime {
     /// The intervals.
     pub set: IntervalSet,
+    /// Time covered before each [`APART`]th interval, ns.
     before: Vec<Ns>,
 }
+
+/// Distance of the intervals whose time before is stored.
+const APART: usize = 16;
 
 impl CoveredTime {
     /// Adds up the time before each interval.
     pub fn of(set: IntervalSet) -> Self {
         let mut sum = 0;
-        let before = set.0.iter().map(|(start, end)| {
+        let before = set.0.chunks(APART).map(|near| {
             let before = sum;
-            sum += end - start;
+            sum += covered(near);
             before
         });
         Self { before: before.collect(), set }
@@ -187,9 +193,15 @@ impl CoveredTime {
         let last = after.checked_sub(1);
         last.map_or(0, |at| {
             let (start, end) = self.set.0[at];
-            self.before[at] + end.min(moment) - start
+            let near = &self.set.0[at / APART * APART..at];
+            self.before[at / APART] + covered(near) + end.min(moment) - start
         })
     }
+}
+
+/// Returns the time that disjoint intervals cover, ns.
+fn covered(intervals: &[(Ns, Ns)]) -> Ns {
+    intervals.iter().map(|(start, end)| end - start).sum()
 }
 
 /// The first start and last end of a group of GPU operations.

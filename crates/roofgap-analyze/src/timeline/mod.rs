@@ -8,7 +8,9 @@ mod stages;
 mod steps;
 
 pub use cold::{find as find_cold, kind_of_call};
-pub use idle::{Activity, HostGap, HostWork, IdleCause, IdlePart, LAUNCH_LATENCY_NS, LaunchGaps, idle_parts};
+pub use idle::{
+    Activity, HostGap, HostWork, IdleCause, IdlePart, IdleParts, LAUNCH_LATENCY_NS, LaunchGaps, idle_parts,
+};
 pub use interval::{CoveredTime, Extent, IntervalSet};
 pub use stages::StageMeter;
 pub use steps::{StepPeriod, StepPeriods, expected, sample_deviation, steady, step_summary, time_deviation};
@@ -88,8 +90,8 @@ pub fn from_durations<'a>(
 ) -> Vec<Kernel> {
     let row = |(name, device, mut durations): (&str, _, Vec<i64>)| Kernel {
         device,
-        min_ns: durations.iter().min().copied(),
-        max_ns: durations.iter().max().copied(),
+        min_ns: durations.iter().copied().min(),
+        max_ns: durations.iter().copied().max(),
         median_ns: median(&mut durations),
         ..kernel(name, durations.iter().sum(), durations.len() as u64, naming)
     };

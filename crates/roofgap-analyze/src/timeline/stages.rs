@@ -60,10 +60,10 @@ struct InstanceWork {
 }
 
 /// The GPU operations of a stage, and the time that they take.
-struct Members {
-    ops: Vec<u32>,
-    /// Operations of cold steps, which are in no other number.
-    cold_ops: Vec<u32>,
+struct Members<'a> {
+    ops: Cow<'a, [u32]>,
+    /// The same with the operations of cold steps, which are in no other number.
+    with_cold: &'a [u32],
     /// Number of devices of the trace.
     devices: usize,
     /// Extent of the work of each instance.
@@ -74,28 +74,25 @@ struct Members {
     first_ops: Vec<u32>,
 }
 
-impl Members {
-    fn of(meter: &StageMeter<'_>, stage: usize) -> Self {
+impl<'a> Members<'a> {
+    fn of(meter: &StageMeter<'a>, stage: usize) -> Self {
         let ops = &meter.trace.ops;
         let instances = &meter.index.spans(stage).instances;
         let devices = meter.trace.devices.len().max(1);
+        let with_cold = meter.members.get(stage).map_or(&[][..], Vec::as_slice);
+        let held = meter.index.held(stage, with_cold);
         let mut members = Self {
-            ops: Vec::new(),
-            cold_ops: Vec::new(),
+            ops: Cow::Borrowed(&[]),
+            with_cold,
             devices,
             extents: vec![Extent::EMPTY; instances.len()],
             device_extents: vec![Extent::EMPTY; instances.len() * devices],
             first_ops: vec![u32::MAX; instances.len() * devices],
         };
-        for op in meter.members.get(stage).into_iter().flatten().map(|op| *op as usize) {
-            let Some(at) = meter.index.instance_with_cold(stage, op) else {
+        for op in held.iter().map(|op| *op as usize) {
+            let Some(at) = meter.index.instance_of(stage, op) else {
                 continue;
             };
-            if meter.index.is_cold_call(stage, meter.index.call_of_op(op)) {
-                members.cold_ops.push(op as u32);
-                continue;
-            }
-            members.ops.push(op as u32);
             members.extents[at].add(ops.start[op], ops.end[op]);
             let slot = at * devices + ops.device[op].index();
             if let (Some(extent), Some(first)) =
@@ -105,6 +102,7 @@ impl Members {
                 *first = (*first).min(op as u32);
             }
         }
+        members.ops = held;
         members
     }
 
@@ -117,14 +115,10 @@ impl Members {
         })
     }
 
-    /// Returns all operations in the order of their start, with whether they are of a cold step.
-    fn in_order(&self) -> Vec<(u32, bool)> {
-        let warm = self.ops.iter().map(|op| (*op, false));
-        let mut all: Vec<(u32, bool)> = warm.chain(self.cold_ops.iter().map(|op| (*op, true))).collect();
-        if !self.cold_ops.is_empty() {
-            all.sort_unstable();
-        }
-        all
+    /// Iterates over all operations in the order of their start, with whether they are of a cold step.
+    fn in_order(&self) -> impl Iterator<Item = (u32, bool)> {
+        let mut warm = self.ops.iter().peekable();
+        self.with_cold.iter().map(move |op| (*op, warm.next_if_eq(&op).is_none()))
     }
 
     /// Iterates over the extents of the work of the instances on one device.
@@ -260,39 +254,40 @@ impl StageMeter<'_> {
 
     /// Returns the time in which the thread that launches works, or threads that do so by turns, up to the last launch of each instance,
     /// ns: without its waits, and without what its launch calls take longer than a launch, as with a full queue.
-    fn launching_ns(&self, instances: &[Span], members: &Members) -> Ns {
+    fn launching_ns(&self, instances: &[Span], members: &Members<'_>) -> Ns {
         let calls = &self.trace.calls;
-        let mut rows: Vec<usize> =
-            members.ops.iter().map(|op| self.index.call_of_op(*op as usize) as usize).collect();
+        let mut rows: Vec<u32> = members.ops.iter().map(|op| self.index.call_of_op(*op as usize)).collect();
         rows.sort_unstable();
         rows.dedup();
-        if rows.last().is_none_or(|row| *row >= calls.start.len()) {
+        if rows.last().is_none_or(|row| *row as usize >= calls.start.len()) {
             return 0;
         }
-        let turns: Vec<&[usize]> = rows.chunk_by(|a, b| calls.thread[*a] == calls.thread[*b]).collect();
+        let thread = |row: u32| calls.thread[row as usize];
+        let turns: Vec<&[u32]> = rows.chunk_by(|a, b| thread(*a) == thread(*b)).collect();
         if turns.len() > 1 && turns.len() * LEAST_TURN > rows.len() {
             return 0;
         }
         let works = |own: &Span| {
-            let before = |turn: &&[usize]| turn.last().is_some_and(|row| calls.start[*row] < own.start);
+            let before =
+                |turn: &&[u32]| turn.last().is_some_and(|row| calls.start[*row as usize] < own.start);
             let (mut from, mut sum) = (own.start, 0);
             for turn in &turns[turns.partition_point(before)..] {
-                let inside = turn.partition_point(|row| calls.start[*row] < own.end);
-                let Some(row) = inside.checked_sub(1).map(|at| turn[at]) else { break };
+                let inside = turn.partition_point(|row| calls.start[*row as usize] < own.end);
+                let Some(row) = inside.checked_sub(1).map(|at| turn[at] as usize) else { break };
                 let until = calls.end[row].min(own.end).max(from);
                 sum += self.activity.working_ns(calls.thread[row], from, until);
                 from = until;
             }
             sum
         };
-        let launches =
-            rows.iter().filter(|row| !matches!(calls.class[**row], CallClass::Copy | CallClass::Sync));
-        let blocked = launches.map(|row| (calls.end[*row] - calls.start[*row] - LAUNCH_LATENCY_NS).max(0));
+        let launches = rows.iter().map(|row| *row as usize);
+        let launches = launches.filter(|row| !matches!(calls.class[*row], CallClass::Copy | CallClass::Sync));
+        let blocked = launches.map(|row| (calls.end[row] - calls.start[row] - LAUNCH_LATENCY_NS).max(0));
         (instances.iter().map(works).sum::<Ns>() - blocked.sum::<Ns>()).max(0)
     }
 
     /// Measures the idle time before the first operation of each instance.
-    fn before(&self, instances: &[Span], members: &Members) -> BeforeFirst {
+    fn before(&self, instances: &[Span], members: &Members<'_>) -> BeforeFirst {
         let mut before = BeforeFirst::default();
         for InstanceWork { span, device, extent, first } in members.with_work(instances) {
             let gap = (span.start, self.arrived(first, (span.start, extent.0)));
@@ -308,7 +303,7 @@ impl StageMeter<'_> {
     }
 
     /// Measures the time of instances and of the work of others in it. `foreign_ns` is the time of such work in the gaps of the stage.
-    fn elapsed(&self, stage: usize, members: &Members, periods: &StepPeriods, foreign_ns: Ns) -> Stage {
+    fn elapsed(&self, stage: usize, members: &Members<'_>, periods: &StepPeriods, foreign_ns: Ns) -> Stage {
         let instances = &self.index.spans(stage).instances;
         let steps = &periods.each;
         let in_steps = !self.index.engine_steps(stage).is_empty() && !members.ops.is_empty();
@@ -349,7 +344,7 @@ impl StageMeter<'_> {
 
     /// Returns the time before the first operation of each instance in which the GPU ran earlier work, ns: what was recorded, and where
     /// nothing was, all of the time after the launch.
-    fn queued_ns(&self, instances: &[Span], members: &Members) -> Ns {
+    fn queued_ns(&self, instances: &[Span], members: &Members<'_>) -> Ns {
         let queued = |work: InstanceWork| {
             let (begin, end) = (work.span.start, work.extent.0);
             let arrived = self.arrived(work.first, (begin, end));
@@ -387,7 +382,7 @@ impl StageMeter<'_> {
     }
 
     /// Returns the time from the last operation to the end of each instance in which the GPU ran work of others, ns.
-    fn other_work_after(&self, stage: usize, members: &Members) -> Ns {
+    fn other_work_after(&self, stage: usize, members: &Members<'_>) -> Ns {
         let instances = &self.index.spans(stage).instances;
         let rests = members.with_work(instances).filter(|work| work.extent.1 < work.span.end);
         let rests = rests.map(|work| (work.device, work.extent.1, work.span.end));
@@ -438,9 +433,11 @@ impl StageMeter<'_> {
         let (ops, calls) = (&self.trace.ops, &self.trace.calls);
         let inside = IntervalSet::of(times.into_iter().filter(|time| time.0 <= time.1).collect());
         let mut by_thread: FxHashMap<Option<ThreadId>, u64> = FxHashMap::default();
-        let mut near = 0;
-        for op in (0..ops.len()).filter(|&op| ops.kind[op] == OpKind::Kernel) {
-            if !self.index.holds(stage, op) && inside.encloses_near(ops.start[op], ops.end[op], &mut near) {
+        for &(from, to) in inside.intervals() {
+            let first = ops.start.partition_point(|start| *start < from);
+            let began = (first..ops.len()).take_while(|op| ops.start[*op] <= to);
+            let enclosed = began.filter(|op| ops.kind[*op] == OpKind::Kernel && ops.end[*op] <= to);
+            for op in enclosed.filter(|op| !self.index.holds(stage, *op)) {
                 let call = self.index.call_of_op(op);
                 let thread = (call != NO_CALL).then(|| calls.thread[call as usize]);
                 *by_thread.entry(thread).or_default() += 1;
@@ -465,22 +462,22 @@ impl StageMeter<'_> {
         }
     }
 
-    /// Returns the start on the CPU of the steps whose first operation is in the stage, by that operation.
-    fn step_starts(&self, stage: usize, members: &Members) -> FxHashMap<u32, Ns> {
+    /// Returns the first operations of the steps that have one in the stage, in order, each with the start of its step on the CPU.
+    fn step_starts(&self, stage: usize, members: &Members<'_>) -> Vec<(u32, Ns)> {
         let steps = &self.index.spans(stage).steps;
-        let mut starts = FxHashMap::default();
+        let mut starts = Vec::new();
         if steps.is_empty() {
             return starts;
         }
         let step_of_call = self.index.step_of_call(self.trace, stage, steps);
         let mut seen = vec![false; steps.len()];
-        for op in &members.ops {
+        for op in members.ops.iter() {
             let step =
                 step_of_call.get(self.index.call_of_op(*op as usize) as usize).map(|step| *step as usize);
             if let Some((span, seen)) = step.and_then(|step| Some((steps.get(step)?, seen.get_mut(step)?)))
                 && !std::mem::replace(seen, true)
             {
-                starts.insert(*op, span.start);
+                starts.push((*op, span.start));
             }
         }
         starts
@@ -525,7 +522,7 @@ impl StageMeter<'_> {
     fn busy_and_idle(
         &self,
         stage: usize,
-        members: &Members,
+        members: &Members<'_>,
         mut each_gap: impl FnMut(DeviceId, (Ns, Ns), Option<u32>),
     ) -> Sums {
         let ops = &self.trace.ops;
@@ -550,9 +547,10 @@ impl StageMeter<'_> {
             near: Near::default(),
         };
         let mut sweeps: Vec<Sweep> = (0..members.devices).map(sweep).collect();
-        let step_starts = self.step_starts(stage, members);
+        let mut step_starts = self.step_starts(stage, members).into_iter().peekable();
         for (row, is_cold) in members.in_order() {
             let op = row as usize;
+            let step_start = step_starts.next_if(|(first, _)| *first == row).map(|(_, start)| start);
             let (start, end, device) = (ops.start[op], ops.end[op], ops.device[op]);
             let Some(sweep) = sweeps.get_mut(device.index()) else {
                 continue;
@@ -575,15 +573,14 @@ impl StageMeter<'_> {
                 sums.foreign_ns += start - until;
             } else if start > until && inside {
                 let call = self.index.call_of_op(op);
-                let (gap, before) = ((until, start), sums.idle);
+                let (gap, before) = ((until, start), (sums.idle.idle, sums.idle.launch_after));
                 each_gap(device, gap, Some(call));
                 sums.foreign_ns +=
                     self.activity.split(self.trace, device, gap, call, &mut sweep.near, &mut sums.idle);
                 let both = (&mut sums.gaps, &mut sums.idle);
-                let step_start = step_starts.get(&row).copied();
                 self.host.add(self.trace, gap, (op, call, copied && copies), before, step_start, both);
                 if call == NO_CALL {
-                    let gap_ns = sums.idle.idle.other_ns - before.idle.other_ns;
+                    let gap_ns = sums.idle.idle.other_ns - before.0.other_ns;
                     let away_ns = sums.add_paging(self.trace, op, gap_ns);
                     each_gap(device, (until, until + away_ns), None);
                 }

@@ -254,6 +254,8 @@ impl StepWork {
             threads: vec![0.0; spans.len()],
             last_call: spans.iter().map(|span| span.start).collect(),
         };
+        let size = |sides: [u32; 3]| sides.iter().map(|side| f64::from(*side)).product::<f64>();
+        let threads: Vec<f64> = ops.shapes.iter().map(|shape| size(shape.grid) * size(shape.block)).collect();
         for op in 0..ops.len() {
             let call = index.launches().call_of_op[op] as usize;
             let Some(at) = of_call.get(call).map(|at| *at as usize).filter(|at| *at < spans.len()) else {
@@ -265,9 +267,7 @@ impl StepWork {
             works.gpu_ns[at] += ops.duration(op);
             works.last_call[at] = works.last_call[at].max(trace.calls.end[call]);
             if ops.kind[op] == OpKind::Kernel {
-                let shape = ops.shape_of(op);
-                let size = |sides: [u32; 3]| sides.iter().map(|side| f64::from(*side)).product::<f64>();
-                works.threads[at] += size(shape.grid) * size(shape.block);
+                works.threads[at] += threads.get(ops.shape[op].index()).copied().unwrap_or(0.0);
             }
         }
         works.begins = works.extents.iter().map(|extent| extent.0).collect();

@@ -10,7 +10,7 @@ use crate::document::findings::{
 use crate::render::html::absent;
 use maud::{Markup, html};
 use roofgap_analyze::findings::{Rows, explain, to_act_on};
-use roofgap_analyze::{Finding, IdlePart, Kernel, StageSpans, short_name};
+use roofgap_analyze::{Finding, IdlePart, IdleParts, Kernel, StageSpans, short_name};
 use roofgap_base::numbers::{counted, time};
 use roofgap_base::text::cut;
 use roofgap_trace::{Ns, Trace};
@@ -21,7 +21,7 @@ const OPEN: usize = 3;
 const FIRST: usize = 5;
 
 /// Renders all findings, each with the piece of the timeline that it speaks of.
-pub fn findings(bundle: Bundle<'_>, idle: &[IdlePart]) -> Markup {
+pub fn findings(bundle: Bundle<'_>, idle: &IdleParts) -> Markup {
     let analysis = bundle.analysis;
     let list = in_order(&analysis.findings);
     if list.is_empty() {
@@ -138,7 +138,7 @@ struct Spot {
 }
 
 /// Finds the longest launch of the kernel of a finding, or its longest gap; `None` where it is about neither.
-fn spot(bundle: Bundle<'_>, finding: &Finding, stage: usize, idle: &[IdlePart]) -> Option<Spot> {
+fn spot(bundle: Bundle<'_>, finding: &Finding, stage: usize, idle: &IdleParts) -> Option<Spot> {
     let (trace, index, warm) = (bundle.trace?, bundle.stages, bundle.stages.warm(stage));
     let (named, rows) = (named_kernel(finding), explain(&finding.id)?.rows);
     let is_meant = |kernel: &&Kernel| match (named, rows) {
@@ -161,11 +161,11 @@ fn spot(bundle: Bundle<'_>, finding: &Finding, stage: usize, idle: &[IdlePart]) 
         Rows::Kernels(_) | Rows::Evidence => return None,
     };
     let span = step.and_then(|step| index.spans(stage).steps.get(step - 1));
-    let is_meant = |part: &&IdlePart| {
+    let is_meant = |part: &IdlePart| {
         cause.is_none_or(|cause| cause == part.cause)
             && span.is_none_or(|span| part.start < span.end && span.start < part.end)
     };
-    let before = |part: &IdlePart| {
+    let before = |part: IdlePart| {
         let op = next_op(trace, part.device, part.end).filter(|op| index.holds(warm, *op))?;
         Some((part.start, part.end, op))
     };
@@ -185,7 +185,7 @@ const WIDTH: f64 = 1000.0;
 const HEIGHT: f64 = 26.0;
 
 /// Renders the operations around what a finding speaks of.
-fn piece(bundle: Bundle<'_>, finding: &Finding, idle: &[IdlePart]) -> Option<Markup> {
+fn piece(bundle: Bundle<'_>, finding: &Finding, idle: &IdleParts) -> Option<Markup> {
     let trace = bundle.trace?;
     let spot = spot(bundle, finding, place(bundle, finding)?, idle)?;
     let device = trace.ops.device.get(spot.op)?;
@@ -196,12 +196,12 @@ fn piece(bundle: Bundle<'_>, finding: &Finding, idle: &[IdlePart]) -> Option<Mar
         (first.min(trace.ops.start[*op]), last.max(trace.ops.end[*op]))
     });
     // Gaps of several devices are not in the order of their start.
-    let inside = |part: &&IdlePart| part.device == *device && part.start >= first && part.end <= last;
-    let gaps: Vec<&IdlePart> = idle.iter().filter(inside).collect();
+    let inside = |part: &IdlePart| part.device == *device && part.start >= first && part.end <= last;
+    let gaps: Vec<IdlePart> = idle.iter().filter(inside).collect();
     Some(draw(trace, &piece, &gaps, (first, last), &spot))
 }
 
-fn draw(trace: &Trace, piece: &[usize], gaps: &[&IdlePart], (first, last): (Ns, Ns), spot: &Spot) -> Markup {
+fn draw(trace: &Trace, piece: &[usize], gaps: &[IdlePart], (first, last): (Ns, Ns), spot: &Spot) -> Markup {
     let length = (last - first).max(1);
     let x = |t: Ns| WIDTH * (t - first) as f64 / length as f64;
     let place =

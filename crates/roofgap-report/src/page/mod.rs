@@ -33,13 +33,14 @@ use crate::document::stages::{own_times, two_clocks};
 use crate::document::summary::distance;
 use crate::document::vitals::card as energy;
 use crate::document::{Document, Form, capitalized, provenance};
-use crate::render::html::{absent, policy, script_json, sections};
+use crate::render::html::{Data, absent, policy, script_json, sections};
 use maud::{Markup, html};
 use roofgap_analyze::gpu::reword;
-use roofgap_analyze::{About, Analysis, Stage, call_tree, host_stacks, idle_parts, verdict};
+use roofgap_analyze::{About, Analysis, Stage, call_tree, host_stacks, verdict};
 use roofgap_base::numbers::{count, counted, share, significant, time};
 use roofgap_base::text::cut;
 use stages::{share_bar, shares};
+use std::cell::OnceCell;
 
 /// The scripts, in the order in which they run; each is a part of one strict function.
 const SCRIPTS: [&str; 18] = [
@@ -75,12 +76,12 @@ pub fn render(bundle: Bundle<'_>) -> String {
         let stacks = host_stacks(trace, bundle.stages).into_iter().enumerate();
         flame::idle(&stacks.map(|(at, stacks)| (bundle.stages.name(at), stacks)).collect::<Vec<_>>())
     });
-    let idle = bundle.trace.map_or_else(Vec::new, |trace| idle_parts(trace, bundle.stages));
-    let mut findings = Some(findings::findings(bundle, &idle));
-    let timeline = timeline::timeline(bundle, idle);
+    let idle = OnceCell::new();
+    let timeline = timeline::timeline(bundle, &idle);
+    let mut findings = Some(findings::findings(bundle, &idle.into_inner().unwrap_or_default()));
     let (meta, columns, names, no_timeline) = match timeline {
         Ok(t) => (script_json(&t.meta), t.columns, Some(t.kernel_names), None),
-        Err(why) => ("null".into(), String::new(), None, Some(format!("No timeline: {why}."))),
+        Err(why) => ("null".into(), Vec::new(), None, Some(format!("No timeline: {why}."))),
     };
     let mut parts = Document::of(bundle, Form::Page).sections();
     parts.retain(|part| part.id != "flame" || flame.is_some());
@@ -117,10 +118,11 @@ pub fn render(bundle: Bundle<'_>) -> String {
         main { (sections(&parts, drawing)) }
     };
     reword(&analysis.devices, [&mut body.0]);
+    let kernel_data = script_json(&kernels::data(analysis, names.as_ref()));
     let data = [
-        ("kernel-data", "application/json", script_json(&kernels::data(analysis, names.as_ref()))),
-        ("timeline-meta", "application/json", meta),
-        ("timeline-columns", "text/plain", columns),
+        ("kernel-data", "application/json", Data::Text(&kernel_data)),
+        ("timeline-meta", "application/json", Data::Text(&meta)),
+        ("timeline-columns", "text/plain", Data::Bytes(&columns)),
     ];
     let script = script();
     shell(&Shell {

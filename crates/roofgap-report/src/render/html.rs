@@ -2,9 +2,9 @@
 
 use crate::document::table::Table;
 use crate::document::{Block, Section, capitalized};
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 use roofgap_base::numbers::count;
-use roofgap_base::text::{base64, cut, is_harmless, lines_without_controls};
+use roofgap_base::text::{add_base64, base64, cut, is_harmless, lines_without_controls};
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 
@@ -24,13 +24,34 @@ pub struct Shell<'a> {
     /// Content, in which invisible characters are replaced.
     pub body: Markup,
     /// Data for the script, as elements after the content: id, type and text.
-    pub data: &'a [(&'a str, &'a str, String)],
+    pub data: &'a [(&'a str, &'a str, Data<'a>)],
     /// The only script that the browser may run.
     pub script: Option<&'a str>,
     /// The script asks the server that gave the page.
     pub asks_server: bool,
     /// Seconds after which the browser loads the page again.
     pub refresh: Option<u32>,
+}
+
+/// Data for a script.
+#[derive(Debug)]
+pub enum Data<'a> {
+    Text(&'a str),
+    /// Bytes, which the page has in base64.
+    Bytes(&'a [u8]),
+}
+
+impl Render for Data<'_> {
+    fn render_to(&self, page: &mut String) {
+        match self {
+            Self::Text(text) => page.push_str(text),
+            Self::Bytes(bytes) => {
+                // With room for the scripts, so that the page is not moved for them.
+                page.reserve(bytes.len() / 3 * 4 + (1 << 18));
+                add_base64(bytes, page);
+            }
+        }
+    }
 }
 
 /// Renders a page that needs no network.
@@ -51,7 +72,7 @@ pub fn shell(shell: &Shell<'_>) -> String {
             }
             body {
                 (PreEscaped(lines_without_controls(&shell.body.0)))
-                @for (id, kind, text) in shell.data { script type=(kind) id=(id) { (PreEscaped(text)) } "
+                @for (id, kind, text) in shell.data { script type=(kind) id=(id) { (text) } "
     " }
                 @if let Some(script) = shell.script { script { (PreEscaped(script)) } }
             }

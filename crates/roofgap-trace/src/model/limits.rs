@@ -19,11 +19,13 @@ impl Trace {
     /// # Errors
     /// Fails when the durations of the events cannot be added up.
     pub fn limit_values(&mut self) -> Result<(), &'static str> {
-        if !self.is_in_range() {
+        let mut span = self.span();
+        if !self.is_in_range(span) {
             self.leave_out_of_range();
+            span = self.span();
         }
         let windows = || self.recorded.first().map(|recorded| (recorded.span.0, recorded.span.0));
-        let (first, last) = self.span().or_else(windows).unwrap_or_default();
+        let (first, last) = span.or_else(windows).unwrap_or_default();
         let limits = (first.saturating_sub(MOST_SPAN), last.saturating_add(MOST_SPAN));
         let windows: u64 = self.recorded.iter_mut().map(|recorded| recorded.limit_times(limits)).sum();
         self.losses.add(LossKind::TimeOutOfRange, windows);
@@ -46,10 +48,10 @@ impl Trace {
         Ok(())
     }
 
-    fn is_in_range(&self) -> bool {
+    fn is_in_range(&self, span: Option<(Ns, Ns)>) -> bool {
         let marks = self.ranges.marks.iter().map(|mark| mark.at);
         let (low, high) = marks.fold((Ns::MAX, Ns::MIN), |(low, high), at| (low.min(at), high.max(at)));
-        let (first, last) = self.span().unwrap_or((low, high));
+        let (first, last) = span.unwrap_or((low, high));
         let (first, last) = (first.min(low), last.max(high));
         // A module is as long as its operators, or longer.
         let modules = self.modules.iter().map(|module| (module.start, module.end));

@@ -258,8 +258,8 @@ impl Trace {
     pub fn span(&self) -> Option<(Ns, Ns)> {
         let starts = [&self.ops.start, &self.calls.start, &self.cpu_ops.start];
         let ends = [&self.ops.end, &self.calls.end, &self.cpu_ops.end];
-        let first = starts.iter().filter_map(|c| c.iter().min()).copied();
-        let last = ends.iter().filter_map(|c| c.iter().max()).copied();
+        let first = starts.iter().filter_map(|c| c.iter().copied().min());
+        let last = ends.iter().filter_map(|c| c.iter().copied().max());
         let first = first.chain(self.ranges.rows.iter().map(|r| r.start)).min()?;
         let last = last.chain(self.ranges.rows.iter().map(|r| r.end)).max()?;
         Some((first, last))

@@ -17,6 +17,25 @@ pub struct Block {
     pub row: u32,
 }
 
+impl Block {
+    /// Returns the block of one item.
+    fn of(row: u32, (start, end): (Ns, Ns)) -> Self {
+        let end = end.max(start);
+        Self { start, end, busy: end - start, count: 1, row }
+    }
+
+    /// Adds an item that does not start before the others.
+    fn with(self, next: Self) -> Self {
+        let busy = self.busy + (next.end - next.start.max(self.end)).max(0);
+        Self { end: self.end.max(next.end), busy, count: self.count + 1, ..self }
+    }
+
+    /// Returns the block of neighbouring rows; `None` of no rows.
+    pub fn of_rows(rows: &[u32], span: impl Fn(u32) -> (Ns, Ns)) -> Option<Self> {
+        rows.iter().map(|row| Self::of(*row, span(*row))).reduce(Self::with)
+    }
+}
+
 /// The longest merged block, in grains, so that gaps of that size stay visible.
 const LONGEST: Ns = 8;
 
@@ -25,21 +44,17 @@ const LONGEST: Ns = 8;
 fn blocks(rows: &[u32], span: impl Fn(u32) -> (Ns, Ns), grain: Ns, mut emit: impl FnMut(Block) -> bool) {
     let mut open: Option<Block> = None;
     for &row in rows {
-        let (start, end) = span(row);
-        let end = end.max(start);
+        let next = Block::of(row, span(row));
         if let Some(block) = &mut open
-            && end - start < grain
+            && next.busy < grain
             && block.busy < grain * LONGEST
-            && start - block.end < grain
-            && end - block.start <= grain * LONGEST
+            && next.start - block.end < grain
+            && next.end - block.start <= grain * LONGEST
             && (block.count > 1 || block.end - block.start < grain)
         {
-            block.busy += (end - start.max(block.end)).max(0);
-            block.end = block.end.max(end);
-            block.count += 1;
+            *block = block.with(next);
             continue;
         }
-        let next = Block { start, end, busy: end - start, count: 1, row };
         if let Some(block) = open.replace(next)
             && !emit(block)
         {
@@ -58,20 +73,16 @@ const SAMPLE_OF: usize = 8;
 /// Rows of which a sample is taken. It has at least 16 parts, so that one lane alone does not decide.
 const SAMPLED: usize = SAMPLE * SAMPLE_OF * 16;
 
-/// Merges the rows of each lane, so that all lanes together have at most `budget` blocks. The grain, which is returned too, is
-/// approximately the smallest one: found by a sample of the rows, then coarser until all rows fit.
-pub fn merged(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: usize) -> (Ns, Vec<Vec<Block>>) {
+/// Merges the rows of each lane, so that all lanes together have at most `budget` blocks, and returns the number of rows of each block,
+/// lane by lane. The grain, which is returned too, is approximately the smallest one: found by a sample of the rows, then coarser until
+/// all rows fit.
+pub fn merged(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: usize) -> (Ns, Vec<u32>) {
     let mut grain = first_grain(lanes, &span, budget);
     let mut step = grain / 16 + 1;
     loop {
         let budget = if grain < COARSEST { budget } else { usize::MAX };
-        let mut found: Vec<Vec<Block>> = Vec::with_capacity(lanes.len());
-        let fits = fits(lanes, &span, grain, budget, |lane, block| {
-            found.resize_with(lane + 1, Vec::new);
-            found[lane].push(block);
-        });
-        if fits {
-            found.resize_with(lanes.len(), Vec::new);
+        let mut found = Vec::new();
+        if fits(lanes, &span, grain, budget, |block| found.push(block.count)) {
             return (grain, found);
         }
         (grain, step) = (grain + step, step * 2);
@@ -109,13 +120,13 @@ fn fits(
     span: impl Fn(u32) -> (Ns, Ns),
     grain: Ns,
     budget: usize,
-    mut emit: impl FnMut(usize, Block),
+    mut emit: impl FnMut(Block),
 ) -> bool {
     let mut count = 0;
-    lanes.iter().enumerate().all(|(lane, rows)| {
+    lanes.iter().all(|rows| {
         blocks(rows, &span, grain, |block| {
             count += 1;
-            emit(lane, block);
+            emit(block);
             count <= budget
         });
         count <= budget
@@ -124,7 +135,7 @@ fn fits(
 
 /// Finds approximately the smallest grain at which `lanes` have at most `budget` blocks. A coarser grain hardly ever gives more.
 fn sampled_grain(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: usize) -> Ns {
-    let fits = |grain: Ns| fits(lanes, &span, grain, budget, |_, _| {});
+    let fits = |grain: Ns| fits(lanes, &span, grain, budget, |_| {});
     let mut enough: Ns = 1;
     while enough < COARSEST && !fits(enough) {
         enough *= 2;
@@ -184,9 +195,9 @@ mod tests {
         let span = |r: u32| spans[r as usize];
         assert_eq!(merged(&[&rows], span, 1000).0, 0);
         let (found, drawn) = merged(&[&rows], span, 100);
-        assert!(found > 0 && drawn[0].len() <= 100);
+        assert!(found > 0 && drawn.len() <= 100);
         // A finer one would not do.
-        assert!(!fits(&[&rows], span, found / 2, 100, |_, _| {}));
+        assert!(!fits(&[&rows], span, found / 2, 100, |_| {}));
     }
 
     #[test]
@@ -197,9 +208,8 @@ mod tests {
         let lanes = [&rows[..3], &rows[3..]];
         let span = |row: u32| spans[row as usize];
         let (found, drawn) = merged(&lanes, span, 100);
-        assert!(drawn.iter().map(Vec::len).sum::<usize>() <= 100);
-        let rows = |lane: usize| drawn[lane].iter().map(|block| block.count).sum::<u32>();
-        assert_eq!((rows(0), rows(1)), (3, 200));
+        assert!(drawn.len() <= 100);
+        assert_eq!((&drawn[..3], drawn[3..].iter().sum::<u32>()), (&[1; 3][..], 200));
         assert!(found < 1_000, "{found}");
     }
 
@@ -216,6 +226,6 @@ mod tests {
         let rows: Vec<u32> = (0..spans.len() as u32).collect();
         let span = |row: u32| spans[row as usize];
         let (found, drawn) = merged(&[&rows], span, 4_000);
-        assert!(drawn[0].len() <= 4_000, "{found}");
+        assert!(drawn.len() <= 4_000, "{found}");
     }
 }

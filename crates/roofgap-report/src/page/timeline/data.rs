@@ -4,11 +4,12 @@ use super::blocks::{Block, merged};
 use super::lanes::{self, Curve, Group, Lane, Lanes, Owner};
 use crate::Bundle;
 use crate::page::class;
-use roofgap_analyze::{IdleCause, IdlePart, NO_CALL, ShortNames, Span, Stage, StageIndex};
+use roofgap_analyze::{IdleCause, IdleParts, NO_CALL, ShortNames, Span, Stage, StageIndex, idle_parts};
 use roofgap_base::numbers::{count, time};
-use roofgap_base::text::{base64, cut, without_controls};
+use roofgap_base::text::{cut, without_controls};
 use roofgap_trace::{CallClass, NameId, Ns, OpKind, StackId, Trace};
 use serde::Serialize;
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use thiserror::Error;
 
@@ -35,22 +36,22 @@ const NO_NAME: u32 = u32::MAX;
 pub struct Timeline {
     /// Description of the columns.
     pub meta: Meta,
-    /// Packed columns in base64.
-    pub columns: String,
+    /// Start of the timeline, ns on the clock of the trace.
+    first: Ns,
+    /// Packed columns.
+    pub columns: Vec<u8>,
     /// Position of each kernel name among the names of the page.
     pub kernel_names: BTreeMap<String, u32>,
 }
 
-/// Builds the timeline of a trace. The parts of gaps, which are many, are dropped as soon as they are packed.
-pub fn timeline(bundle: Bundle<'_>, parts: Vec<IdlePart>) -> Result<Timeline, NoTimeline> {
-    let packed = pack(bundle, &parts, [MOST_RANGES, MOST, MOST_GAPS], (Ns::MIN, Ns::MAX), |_, _| true)?;
-    drop(parts);
-    let (trace, first) = (packed.trace, packed.first);
-    let mut timeline = packed.finish(bundle);
+/// Builds the timeline of a trace.
+pub fn timeline(bundle: Bundle<'_>, parts: &OnceCell<IdleParts>) -> Result<Timeline, NoTimeline> {
+    let mut timeline = build(bundle, parts, [MOST_RANGES, MOST, MOST_GAPS], (Ns::MIN, Ns::MAX), |_, _| true)?;
+    let trace = bundle.trace.ok_or(NoTimeline::NoCapture)?;
     for (at, stage) in timeline.meta.stages.iter_mut().enumerate() {
         let own = ops_of_longest(trace, bundle.stages, at).map(|op| (trace.ops.start[op], trace.ops.end[op]));
         let all = own.reduce(|all, own| (all.0.min(own.0), all.1.max(own.1)));
-        stage.gpu = all.map(|(start, end)| (start - first, end - start));
+        stage.gpu = all.map(|(start, end)| (start - timeline.first, end - start));
     }
     Ok(timeline)
 }
@@ -76,25 +77,15 @@ pub fn drawn(bundle: Bundle<'_>) -> Result<(&Trace, (Ns, Ns)), NoTimeline> {
 }
 
 /// Builds the timeline of the rows that `keep` takes from each group. The lanes are those of all rows. `most` has the largest
-/// number of ranges and of operators, of calls and of GPU operations, and of parts of gaps. Curves are those `within` two times.
+/// number of ranges and of operators, of calls and of GPU operations, and of parts of gaps. Curves are those `within` two times. The
+/// parts of gaps, which are many, are made when they are drawn, if they are not there.
 pub fn build(
     bundle: Bundle<'_>,
-    parts: &[IdlePart],
+    parts: &OnceCell<IdleParts>,
     most: [usize; 3],
     within: (Ns, Ns),
     keep: impl Fn(Group, u32) -> bool,
 ) -> Result<Timeline, NoTimeline> {
-    Ok(pack(bundle, parts, most, within, keep)?.finish(bundle))
-}
-
-/// Packs the rows that `keep` takes from each group, as [`build`] does.
-fn pack<'a>(
-    bundle: Bundle<'a>,
-    parts: &[IdlePart],
-    most: [usize; 3],
-    within: (Ns, Ns),
-    keep: impl Fn(Group, u32) -> bool,
-) -> Result<Builder<'a>, NoTimeline> {
     let [most_ranges, most, most_gaps] = most;
     let kept = |mut lanes: Lanes| {
         for lane in &mut lanes.lanes {
@@ -107,30 +98,38 @@ fn pack<'a>(
     let calls = &trace.calls;
     let (ranges, operators) = (&trace.ranges.rows, &trace.cpu_ops);
     let class = class::position("range");
-    builder.group(&kept(lanes::ranges(trace)), most_ranges, parts, |b, row| b.name(ranges[row].name, class));
+    let none = IdleParts::default();
+    let span = |row| Group::Ranges.span(trace, &none, row);
+    builder.group(&kept(lanes::ranges(trace)), most_ranges, span, |b, row| b.name(ranges[row].name, class));
     let class = class::position("operator");
-    builder.group(&kept(lanes::operators(trace)), most_ranges, parts, |b, row| {
+    let span = |row| Group::Operators.span(trace, &none, row);
+    builder.group(&kept(lanes::operators(trace)), most_ranges, span, |b, row| {
         b.name(operators.name[row], class)
     });
     let classes = CallClass::ALL.map(|class| class::of_call(class).map(class::position));
-    builder.group(&kept(lanes::calls(trace)), most, parts, |b, row| {
+    let span = |row| Group::Calls.span(trace, &none, row);
+    builder.group(&kept(lanes::calls(trace)), most, span, |b, row| {
         classes[calls.class[row] as usize].map_or(NO_NAME, |class| b.name(calls.name[row], class))
     });
     let samples = &trace.stacks.samples;
-    builder.group(&kept(lanes::stacks(trace)), most_ranges, parts, |b, row| b.stack_name(samples[row].stack));
-    builder.group(&kept(lanes::streams(trace)), most, parts, Builder::op_name);
+    let span = |row| Group::Stacks.span(trace, &none, row);
+    builder.group(&kept(lanes::stacks(trace)), most_ranges, span, |b, row| b.stack_name(samples[row].stack));
+    let span = |row| Group::Streams.span(trace, &none, row);
+    builder.group(&kept(lanes::streams(trace)), most, span, Builder::op_name);
     lanes::curves(trace).into_iter().for_each(|curve| builder.curve(&curve, most_ranges, within));
     builder.block_of_call = Vec::new();
     let mut causes = [NO_NAME; IdleCause::ALL.len()];
-    builder.group(&kept(lanes::idle(trace, parts)), most_gaps, parts, |b, row| {
-        let cause = parts[row].cause;
+    let parts = parts.get_or_init(|| idle_parts(trace, bundle.stages));
+    let span = |row| Group::Idle.span(trace, parts, row);
+    builder.group(&kept(lanes::idle(trace, parts)), most_gaps, span, |b, row| {
+        let cause = parts.of[row].1;
         let name = &mut causes[cause as usize];
         if *name == NO_NAME {
             *name = b.idle_name(class::of_idle(cause));
         }
         *name
     });
-    Ok(builder)
+    Ok(builder.finish(bundle))
 }
 
 struct Builder<'a> {
@@ -265,19 +264,20 @@ impl<'a> Builder<'a> {
         &mut self,
         lanes: &Lanes,
         budget: usize,
-        parts: &[IdlePart],
+        span: impl Fn(u32) -> (Ns, Ns) + Copy,
         mut name: impl FnMut(&mut Self, usize) -> u32,
     ) {
-        let (trace, group) = (self.trace, lanes.group);
-        let span = |row: u32| group.span(trace, parts, row);
         let rows: Vec<&[u32]> = lanes.lanes.iter().map(|l| l.rows.as_slice()).collect();
-        let (grain, blocks) = merged(&rows, span, budget);
+        let (grain, counts) = merged(&rows, span, budget);
+        let mut counts = counts.into_iter();
         let mut drawn = 0;
         let mut columns = Columns::default();
-        for (lane, blocks) in lanes.lanes.iter().zip(blocks) {
+        for (lane, mut rest) in lanes.lanes.iter().zip(rows) {
             columns.begin(self.first);
-            let mut rows = lane.rows.iter();
-            for block in blocks {
+            while !rest.is_empty()
+                && let Some(own) = counts.next().and_then(|count| rest.split_off(..count as usize))
+                && let Some(block) = Block::of_rows(own, span)
+            {
                 columns.add(block);
                 // The position plus one; 0 for a block of several items.
                 let at = if block.count > 1 { NO_NAME } else { name(self, block.row as usize) };
@@ -285,8 +285,7 @@ impl<'a> Builder<'a> {
                 match lanes.group {
                     Group::Calls => {
                         let number = (drawn + columns.count) as u32;
-                        let own = rows.by_ref().take(block.count as usize);
-                        own.for_each(|row| self.block_of_call[*row as usize] = number);
+                        own.iter().for_each(|row| self.block_of_call[*row as usize] = number);
                     }
                     Group::Streams => self.link(block, &mut columns),
                     _ => {}
@@ -391,7 +390,8 @@ impl<'a> Builder<'a> {
             kernel_names: named
                 .map(|(id, at)| (trace.names.get(NameId(id as u32)).to_owned(), *at))
                 .collect(),
-            columns: base64(&self.packer.bytes),
+            first: self.first,
+            columns: self.packer.bytes,
             meta: Meta {
                 span: self.last - self.first,
                 stages: bundle.analysis.stages.iter().enumerate().map(stage).collect(),

@@ -3,7 +3,7 @@
 use crate::document::maybe;
 use crate::export::FreeLines;
 use crate::page::class;
-use roofgap_analyze::IdlePart;
+use roofgap_analyze::IdleParts;
 use roofgap_base::text::cut;
 use roofgap_trace::{HostSample, Ns, SampledMetric, ThreadId, Trace};
 use std::collections::{BTreeMap, HashSet};
@@ -41,15 +41,15 @@ impl Group {
     }
 
     /// Returns the start and the end of a row.
-    #[inline]
-    pub fn span(self, trace: &Trace, parts: &[IdlePart], row: u32) -> (Ns, Ns) {
+    #[inline(always)]
+    pub fn span(self, trace: &Trace, parts: &IdleParts, row: u32) -> (Ns, Ns) {
         let row = row as usize;
         match self {
             Self::Ranges => (trace.ranges.rows[row].start, trace.ranges.rows[row].end),
             Self::Operators => (trace.cpu_ops.start[row], trace.cpu_ops.end[row]),
             Self::Calls => (trace.calls.start[row], trace.calls.end[row]),
             Self::Streams => (trace.ops.start[row], trace.ops.end[row]),
-            Self::Idle => (parts[row].start, parts[row].end),
+            Self::Idle => (parts.start[row], parts.end[row]),
             Self::Stacks => {
                 let run = trace.stacks.samples[row..].windows(2).take_while(|pair| is_same(pair));
                 let (from, last) = (trace.stacks.samples[row], row + run.count());
@@ -264,11 +264,9 @@ pub fn streams(trace: &Trace) -> Lanes {
 }
 
 /// Assigns the parts of gaps to one lane per device and cause.
-pub fn idle(trace: &Trace, parts: &[IdlePart]) -> Lanes {
-    let rows = parts.iter().zip(0..).map(|(part, row)| {
-        let device = part.device.0;
-        ((device_number(trace, device), device, part.cause), row)
-    });
+pub fn idle(trace: &Trace, parts: &IdleParts) -> Lanes {
+    let rows = parts.of.iter().zip(0..);
+    let rows = rows.map(|((device, cause), row)| ((device_number(trace, device.0), device.0, *cause), row));
     by_key(Group::Idle, rows, |(number, device, cause)| {
         (format!("GPU {number} {}", class::of_idle(cause)), Owner::Device(device))
     })
@@ -359,7 +357,8 @@ mod tests {
         let lanes = stacks(&trace);
         let rows: Vec<&[u32]> = lanes.lanes.iter().map(|lane| lane.rows.as_slice()).collect();
         assert_eq!(rows, [&[0, 2, 3][..], &[4]]);
-        let spans: Vec<(Ns, Ns)> = (0..5).map(|row| Group::Stacks.span(&trace, &[], row)).collect();
+        let spans: Vec<(Ns, Ns)> =
+            (0..5).map(|row| Group::Stacks.span(&trace, &IdleParts::default(), row)).collect();
         assert_eq!([spans[0], spans[2]], [(0, 20), (20, 20 + MOST_STEP)], "a pause is no stack");
         assert_eq!(spans[4], (5, 5 + MOST_STEP));
     }

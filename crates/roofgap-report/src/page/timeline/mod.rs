@@ -17,9 +17,11 @@ use crate::render::html::absent;
 use data::{LaneMeta, build, drawn};
 use lanes::Group;
 use maud::{Markup, html};
-use roofgap_analyze::{IdlePart, NO_CALL, idle_parts};
+use roofgap_analyze::{IdleParts, NO_CALL, idle_parts};
+use roofgap_base::text::base64;
 use roofgap_trace::{Ns, Trace};
 use serde::Serialize;
+use std::cell::OnceCell;
 
 /// Renders the frame, or the reason why there is no timeline.
 pub fn frame(missing: Option<&str>) -> Markup {
@@ -86,9 +88,10 @@ pub fn timeline_window(
     let (trace, (first, last)) = drawn(bundle)?;
     let span_ns = last.saturating_sub(first);
     let (from_ns, to_ns) = (from_ns.clamp(0, span_ns), to_ns.clamp(0, span_ns));
-    let parts = idle_parts(trace, bundle.stages);
+    let parts = OnceCell::new();
+    let drawn = parts.get_or_init(|| idle_parts(trace, bundle.stages));
     let calls = &bundle.stages.launches().call_of_op;
-    let window = Window::new(trace, &parts, calls, (first + from_ns, first + to_ns));
+    let window = Window::new(trace, drawn, calls, (first + from_ns, first + to_ns));
     let within = (window.from, window.to);
     let built = build(bundle, &parts, [limit; 3], within, |group, row| window.has(group, row))?;
     Ok(TimelineWindow {
@@ -101,14 +104,14 @@ pub fn timeline_window(
         names: built.meta.names,
         classes: built.meta.classes,
         lanes: built.meta.lanes,
-        columns: built.columns,
+        columns: base64(&built.columns),
     })
 }
 
 /// The rows of a window.
 struct Window<'a> {
     trace: &'a Trace,
-    parts: &'a [IdlePart],
+    parts: &'a IdleParts,
     call_of_op: &'a [u32],
     from: Ns,
     to: Ns,
@@ -119,7 +122,7 @@ struct Window<'a> {
 }
 
 impl<'a> Window<'a> {
-    fn new(trace: &'a Trace, parts: &'a [IdlePart], call_of_op: &'a [u32], (from, to): (Ns, Ns)) -> Self {
+    fn new(trace: &'a Trace, parts: &'a IdleParts, call_of_op: &'a [u32], (from, to): (Ns, Ns)) -> Self {
         let mut window = Window {
             trace,
             parts,
