@@ -92,7 +92,7 @@ losses! {
     CaptureCut, "capture_cut", Error, "the capture ends in the middle; what came after is not there";
     EndMissing, "capture_without_end", Warning, "captures without an end: the program was killed or skipped its exit handlers (_exit, exec); what it did after the last flush is not there";
     TableNotRead, "table_not_read", Info, "rows of tables in the capture that are not read; no number uses them";
-    UnitUnknown, "counter_unit_unknown", Warning, "counter values with an unknown unit; left out";
+    UnitUnknown, "counter_unit_unknown", Info, "counter values with an unknown unit; left out, and where a number needs one it is missing with a reason";
     CounterMalformed, "counter_malformed", Warning, "counter rows and values that could not be read; left out";
     CounterFailed, "counter_kernel_failed", Warning, "kernels that failed while counters were measured: no blocks in the grid, or no counter with a value; left out";
     SampleMalformed, "sample_malformed", Warning, "samples of counters that overlap an earlier one, or with values that no counter has; left out";

@@ -230,7 +230,7 @@ fn is_about_graphics(text: &str) -> bool {
 /// Tells whether a diagnostic is about something that no number of this capture needs. A process without CUDA is one beside those
 /// whose work was recorded.
 fn is_note(text: &str, has_work: bool) -> bool {
-    const NOTES: [&str; 15] = [
+    const NOTES: [&str; 17] = [
         "No NVTX events",
         "No OS runtime libraries events",
         "Not all OS runtime libraries events",
@@ -246,6 +246,8 @@ fn is_note(text: &str, has_work: bool) -> bool {
         "CUDA device 0: Unified Memory cannot be traced",
         "Failed to load symbols",
         "Installed CUDA driver version",
+        "Unable to find Vulkan runtime",
+        "NVTX function nvtxDomainDestroy",
     ];
     /// The start of a note, and what tells it from a message that matters.
     const TOLD: [[&str; 2]; 2] = [["GPU Metrics [", "permission"], ["Some events (", "CPU utilization"]];

@@ -1,6 +1,6 @@
 //! Kernels: too small, not fused, off the tensor cores, and the advice of ncu's own rules.
 
-use super::memory::{above_roof_ns, beyond_shortest_ns, busiest_pct, is_long};
+use super::memory::{above_roof_ns, beyond_shortest_ns, busiest_pct, full_pipe, is_long};
 use super::occupancy::filled;
 use crate::counters::{Bound, Measured};
 use crate::findings::evidence::{ChainUse, ShapeUse};
@@ -425,7 +425,9 @@ pub fn ncu_rules(view: &View<'_>) -> Vec<Finding> {
     let long = view.counters().filter(|row| is_long(row.timeline_total_ns, row.timeline_calls));
     for measured in long {
         let most_ns = beyond_shortest_ns(measured.timeline_total_ns, measured.timeline_calls);
-        for (advice, percent) in estimates(measured) {
+        // Warps that wait for a full pipe are no cause of their own.
+        let of_pipe = |rule: &str| rule == "CPIStall" && full_pipe(view, measured).is_some();
+        for (advice, percent) in estimates(measured).into_iter().filter(|(own, _)| !of_pipe(&own.rule)) {
             let saves = (measured.timeline_total_ns as f64 * percent / 100.0).min(most_ns as f64);
             let kernel = &measured.row.kernel;
             let same = said.iter_mut().find(|said| said.kernel == kernel && said.advice.rule == advice.rule);

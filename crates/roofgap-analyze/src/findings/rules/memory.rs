@@ -207,7 +207,7 @@ const FULL_SLOTS_PCT: f64 = 70.0;
 const MANY_FP64: [&str; 5] = ["6.0", "7.0", "8.0", "9.0", "10.0"];
 
 /// Returns the pipe of the multiprocessors that holds a kernel back, where fewer of its instructions are possible.
-fn full_pipe(view: &View<'_>, row: &Measured) -> Option<BusiestPipe> {
+pub fn full_pipe(view: &View<'_>, row: &Measured) -> Option<BusiestPipe> {
     let mut busiest = row.readings.busiest_pipe().filter(|_| row.bound == Some(Bound::Compute))?;
     let capability = || view.inputs.analysis.devices.first()?.compute_capability.as_deref();
     let few_fp64 = capability().is_some_and(|own| !MANY_FP64.contains(&own));
