@@ -471,7 +471,9 @@ pub fn verdict(readings: &Readings, blocks: Option<u64>, sms: Option<u64>) -> Ve
         .find(|(_, pct)| *pct >= busiest - SHARED_PCT && *pct >= NEAR_ROOF_PCT.min(busiest))
         .copied();
     let compute = readings.sm_pct.map(|pct| (Bound::Compute, pct));
-    let top = [compute, memory].into_iter().flatten().max_by(|a, b| a.1.total_cmp(&b.1));
+    // The pipe of loads and stores counts as compute, too.
+    let of_l1 = memory.filter(|(bound, _)| *bound == Bound::L1 && readings.waits_for_load_instructions());
+    let top = of_l1.or_else(|| [compute, memory].into_iter().flatten().max_by(|a, b| a.1.total_cmp(&b.1)));
     let Some((bound, reached)) = top else {
         return none("no throughput of the multiprocessors or of memory was collected".to_owned());
     };
@@ -603,6 +605,8 @@ mod bound_tests {
         let busiest = shuffles.busiest_pipe().unwrap();
         assert_eq!((busiest.pipe, busiest.next_pct), (Pipe::Loads, 46.0));
         assert!(shuffles.waits_for_load_instructions());
+        let just_below = Readings { memory_pct: Some(83.9), l1_pct: Some(83.9), ..shuffles.clone() };
+        assert_eq!(with_blocks(4096, just_below).bound, Some(Bound::L1));
         assert!(!Readings { memory_pct: Some(97.0), ..shuffles }.waits_for_load_instructions());
     }
 

@@ -62,8 +62,8 @@ fn numbered(name: &str) -> Option<&str> {
 
 /// An iteration without a number, or one after the name of its sample, such as `frame_0017.e2e`.
 fn whole_pass(name: &str) -> Option<&str> {
-    const WORDS: [&str; 6] =
-        ["iteration", "train_step", "training_step", "inference_step", "test_step", "e2e"];
+    const WORDS: [&str; 7] =
+        ["iteration", "train_step", "training_step", "inference_step", "test_step", "timed_region", "e2e"];
     let word = name.to_ascii_lowercase().replace([' ', '-'], "_");
     let before = WORDS.iter().find_map(|known| word.strip_suffix(known))?;
     let is_word = before.is_empty() || before.ends_with(['_', '.']);
@@ -181,6 +181,7 @@ mod tests {
             assert!(numbered(name).is_none(), "{name}");
         }
         assert!(whole_pass("my_train_step").is_some() && whole_pass("constrain_step").is_none());
+        assert_eq!(whole_pass("timed region"), Some("timed region"));
         assert_eq!(whole_pass("Detector.test_step"), Some("Detector.test_step"));
         assert_eq!(whole_pass("scan_1533151603.e2e"), Some("e2e"), "one loop over named samples");
         assert!(forward_pass("Forward pass").is_some() && forward_pass("forward_hook").is_none());

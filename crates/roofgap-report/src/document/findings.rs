@@ -149,7 +149,8 @@ pub fn none_found(analysis: &Analysis) -> String {
     let limited = |limit| analysis.stages.iter().filter(move |stage| verdict(stage).label == limit);
     let busy = joined_any(limited(StageLimit::Gpu).map(|stage| largest(stage.warm())), " and ");
     let Some(busy) = busy else {
-        let little = limited(StageLimit::TooLittle).next().map(|stage| verdict(stage).why);
+        let no_limit = [StageLimit::TooLittle, StageLimit::NotMeasured].into_iter().flat_map(limited).next();
+        let little = no_limit.filter(|stage| stage.kernel_count > 0).map(|stage| verdict(stage).why);
         let about_kernels = |reason: &&Reason| reason.about == About::Kernels && analysis.kernels.is_empty();
         let none = || analysis.reasons.iter().find(about_kernels).map(|reason| reason.why.clone());
         let why = little.or_else(none);

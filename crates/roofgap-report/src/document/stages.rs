@@ -427,11 +427,10 @@ fn cold_start(stage: &Stage) -> Option<String> {
     };
     let causes = maybe(joined_any(cold.causes.iter().map(cause), ", "), |causes| format!(": {causes}"));
     if !cold.left_out {
-        let warm = time(cold.warm_mean_ns);
-        return Some(format!(
-            "cold start: it takes {}, and would take {warm} without what is done only once{causes}",
-            time(cold.mean_ns)
-        ));
+        // What is done once may take longer than the GPU had to wait for it.
+        let warm = (cold.warm_mean_ns > 0).then(|| time(cold.warm_mean_ns));
+        let warm = maybe(warm, |warm| format!(", and would take {warm} without what is done only once"));
+        return Some(format!("cold start: it takes {}{warm}{causes}", time(cold.mean_ns)));
     }
     if cold.instances + cold.steps == 0 {
         let startup = time(cold.startup_ns);

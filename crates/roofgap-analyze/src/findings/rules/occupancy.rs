@@ -47,10 +47,12 @@ fn of_kernel(view: &View<'_>, measured: &Measured) -> Option<Finding> {
         let (mut possible, larger) = (of(blocks)?, of(u64::MAX)?);
         if achieved < possible.pct / UNEVEN {
             possible.limits = vec![Limit::Work];
-        } else if larger.pct < LARGER * possible.pct && blocks as f64 * LARGER > f64::from(sms) {
-            possible.limits = larger.limits;
-        } else if too_small {
+        } else if larger.pct >= LARGER * possible.pct && too_small {
             possible.limits = vec![Limit::Grid];
+        } else if larger.pct < LARGER * possible.pct
+            && (achieved >= LOW_PCT || blocks as f64 * LARGER > f64::from(sms))
+        {
+            possible.limits = larger.limits;
         }
         Some((possible, shape, sms))
     });
