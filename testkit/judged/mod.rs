@@ -252,11 +252,11 @@ impl Case {
     }
 }
 
-/// Returns the step time that the report gives: the median.
+/// Returns the step time that the report gives.
 fn step_ns(stage: &Stage) -> Option<i64> {
     let stage = stage.warm();
     let (steps, steady) = (stage.steps.as_ref().filter(|steps| steps.count > 0), stage.steady.as_ref());
-    steps.map(|steps| steps.p50_ns).or(steady.map(|steady| steady.median_ns))
+    steps.map(|steps| steps.usual_ns()).or(steady.map(|steady| steady.median_ns))
 }
 
 /// Writes the name of a variant in lower case with dashes.

@@ -404,8 +404,6 @@ const tests = {
   async "findings have evidence and an action to copy"() {
     const { page, close } = await open("dsocr2", { permissions: ["clipboard-read", "clipboard-write"] });
     const finding = page.locator("#findings li").first();
-    const [bar, gain] = await Promise.all([".proof .bar span", ".proof .gain i"].map((part) => finding.locator(part).first().boundingBox()));
-    assert.ok(bar.width > 5 && gain.width > 100, "the evidence is drawn");
     assert.ok(await finding.locator(".cut rect").count() > 24);
     await finding.locator(".copy").click();
     await page.waitForFunction(() => document.querySelector(".copy").textContent === "Copied");

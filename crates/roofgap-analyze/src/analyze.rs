@@ -1,29 +1,30 @@
 //! The analysis of a trace, in steps. Each step takes the result of the one before it.
 //!
-//! [`Attributed`] says what belongs to what, [`Timed`] has the times, [`Rated`] the work of the model in these times, [`Counted`] the
-//! hardware counters beside them; findings are about all of it.
+//! [`Attributed`] says what belongs to what, [`timed`] measures the times, [`add_work`] puts the work of the model in these times, and
+//! [`add_counters`] the hardware counters beside them; findings are about all of it.
 
 use crate::attribution::{Contexts, Launches, NO_CALL, operator_table, range_table};
+use crate::communication::{self, Communication};
 use crate::counters::alone::MeasuredLaunches;
-use crate::counters::{self, Joined, Measured, Timeline};
+use crate::counters::{self, Joined, Timeline};
 use crate::engines::EngineStep;
 use crate::findings::{LaunchGap, OtherWork, StageEvidence};
 use crate::gpu::{Dtype, GpuFacts, UserLimits, reword_analysis};
 use crate::knobs::{self, WorkloadFacts};
 use crate::model::{Architecture, Tokens, WorkFacts};
 use crate::names::Naming;
-use crate::numbers::{all_counted, count};
+use crate::numbers::count;
 use crate::rates::add_rates;
 use crate::replay::{Replay, Uncorrected, correct};
 use crate::result::*;
-use crate::roof::{self, RoofSums};
+use crate::roof;
 use crate::stages::{AbsentStage, StageIndex, StageSet};
 use crate::timeline::{
     Activity, CopyMeter, HostWork, IntervalSet, LaunchGaps, StageMeter, StepPeriods, find_cold, from_totals,
     graph_table, kernel_table,
 };
 use crate::verdict::verdict;
-use crate::{account, checks, communication, findings, host, layers, ranks, serving, vitals};
+use crate::{account, checks, findings, host, layers, ranks, serving, vitals};
 use roofgap_base::text::cut;
 use roofgap_trace::account::Account;
 use roofgap_trace::ncu::CounterSet;
@@ -91,14 +92,36 @@ pub struct Analyzed {
 /// Analyses a trace.
 pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
     let inputs = Inputs::of(trace, options);
-    let attributed = Attributed::of(trace, options);
-    let timed = Timed::of(&inputs, &attributed);
-    let rated = Rated::of(&inputs, &attributed, timed);
-    let counted = Counted::of(&inputs, &attributed, rated);
-    let analysis = counted.judged(&inputs, attributed.losses);
+    let mut attributed = Attributed::of(trace, options);
+    let (mut analysis, evidence) = timed(&inputs, &attributed);
+    let (gpu, model) = add_work(&mut analysis, &inputs, &attributed.index);
+    let (joined, alone) = add_counters(&mut analysis, &inputs, &attributed.index, gpu.as_ref());
+    mark_missing_work(&mut analysis, trace, &attributed.losses);
+    analysis.stages.iter_mut().for_each(Stage::share_with_warm);
+    let rules = findings::Inputs {
+        analysis: &analysis,
+        evidence: &evidence,
+        model: model.as_ref(),
+        counters: &joined.measured,
+    };
+    let mut found = findings::find(rules);
+    if let Some(alone) = &alone {
+        let evidence = std::slice::from_ref(&alone.evidence);
+        found.extend(findings::find_alone(
+            findings::Inputs { evidence, counters: &alone.rows, ..rules },
+            &alone.stage,
+        ));
+    }
+    analysis.findings = found;
+    if let Some(workload) = &options.workload {
+        knobs::attach(&mut analysis, workload, model.as_ref());
+    }
+    attributed.losses.merge(&joined.losses);
+    analysis.losses = loss_rows(&attributed.losses);
+    checks::declare(&mut analysis);
+    reword_analysis(&mut analysis);
     Analyzed { analysis, stages: attributed.index }
 }
-
 /// What is analysed.
 struct Inputs<'a> {
     trace: &'a Trace,
@@ -188,231 +211,152 @@ impl Attributed {
     }
 }
 
-/// The analysis with all that the times of a capture tell.
-struct Timed {
-    analysis: Analysis,
-    /// Evidence for findings by stage.
-    evidence: Vec<StageEvidence>,
-}
-
-impl Timed {
-    fn of(inputs: &Inputs<'_>, attributed: &Attributed) -> Self {
-        let (trace, index, program) = (inputs.trace, &attributed.index, inputs.program);
-        let limits = inputs.options.limits;
-        let Attributed { activity, host, periods, .. } = attributed;
-        let copies = CopyMeter::new(trace, limits);
-        let members = index.members();
-        let meter = StageMeter { trace, index, activity, host, copies: &copies, members: &members, periods };
-        // The two sides take about the same time.
-        let (
-            (kernels, measured),
-            (mut evidence, (operators, no_operators), (by_layer, no_layer), mut analysis),
-        ) = both(
-            || {
-                let mut naming = Naming::of_trace(trace);
-                (inputs.kernels(&mut naming), meter.stages(&mut naming))
-            },
-            || {
-                let tables = Analysis {
-                    ranges: range_table(trace, index),
-                    communication: communication::table(trace, index, limits),
-                    ..Analysis::default()
-                };
-                let evidence = findings::evidence(trace, index, &members);
-                (evidence, operators(inputs, index), layers::table(trace, index), tables)
-            },
-        );
-        let (mut stages, gaps): (Vec<Stage>, Vec<LaunchGaps>) = measured.into_iter().unzip();
-        host::attach(&mut stages, &meter);
-        for (at, (evidence, gaps)) in evidence.iter_mut().zip(&gaps).enumerate() {
-            evidence.longest_launch_gap = launch_gap(trace, gaps.longest_ns, gaps.longest_before);
-            evidence.other_work = other_work(trace, index, gaps);
-            if let Some(stage) = stages.get_mut(at) {
-                let tail = stage.warm().steady.as_ref().and_then(|steady| steady.tail);
-                stage.spikes = findings::spikes(&meter, at, tail);
-            }
+/// Measures all that the times of a capture tell, with the evidence for findings by stage.
+fn timed(inputs: &Inputs<'_>, attributed: &Attributed) -> (Analysis, Vec<StageEvidence>) {
+    let (trace, index, program) = (inputs.trace, &attributed.index, inputs.program);
+    let limits = inputs.options.limits;
+    let Attributed { activity, host, periods, .. } = attributed;
+    let copies = CopyMeter::new(trace, limits);
+    let members = index.members();
+    let meter = StageMeter { trace, index, activity, host, copies: &copies, members: &members, periods };
+    // The two sides take about the same time.
+    let (
+        (kernels, measured),
+        (mut evidence, (operators, no_operators), (layers, no_layer), ranges, recorded),
+    ) = both(
+        || {
+            let mut naming = Naming::of_trace(trace);
+            (inputs.kernels(&mut naming), meter.stages(&mut naming))
+        },
+        || {
+            let (ranges, recorded) = (range_table(trace, index), communication::recorded(trace, index));
+            let evidence = findings::evidence(trace, index, &members);
+            (evidence, operators(inputs, index), layers::table(trace, index), ranges, recorded)
+        },
+    );
+    let (mut stages, gaps): (Vec<Stage>, Vec<LaunchGaps>) = measured.into_iter().unzip();
+    host::attach(&mut stages, &meter);
+    for (at, (evidence, gaps)) in evidence.iter_mut().zip(&gaps).enumerate() {
+        evidence.longest_launch_gap = launch_gap(trace, gaps.longest_ns, gaps.longest_before);
+        evidence.other_work = other_work(trace, index, gaps);
+        if let Some(stage) = stages.get_mut(at) {
+            let tail = stage.warm().steady.as_ref().and_then(|steady| steady.tail);
+            stage.spikes = findings::spikes(&meter, at, tail);
         }
-        add_communication(&mut stages, &evidence, trace, index);
-        let no_own_stages = stages.iter().all(|stage| stage.kind == StageKind::Whole);
-        if let Some(program) = program.filter(|_| stages.is_empty()) {
-            stages = account::stages(program);
-        }
-        let of_timeline = stages.iter().all(|stage| stage.from == StageOrigin::Timeline);
-        let graphs = graph_table(trace, 0..trace.ops.len());
-        let copies = copies.table(0..trace.ops.len());
-        let absent =
-            attributed.absent.iter().map(|stage| Reason::new(About::Stage(stage.name.clone()), &*stage.why));
-        let reasons = kernels_reason(inputs, &kernels, &graphs).into_iter().chain(absent);
-        let no_stages = (no_own_stages && of_timeline).then(|| Reason::new(About::Stages, no_stages(inputs)));
-        let more = [no_stages, phases_reason(index), forward_reason(index), no_operators, no_layer];
-        analysis = Analysis {
-            schema: SCHEMA.into(),
-            sources: sources(trace),
-            devices: inputs.devices().into_iter().map(device_info).collect(),
-            totals: totals(inputs, index, activity, (&kernels, &copies)),
-            coverage: coverage(trace, &stages),
-            stages,
-            kernels,
-            operators,
-            layers: by_layer,
-            overhead: inputs.options.overhead.clone(),
-            engine: engine(trace, index, program),
-            startup: program.map(account::startup).unwrap_or_default(),
-            requests: program.and_then(|account| account.requests.clone()),
-            copies,
-            graphs,
-            stage1: program.and_then(|account| account.stage1.clone()),
-            reasons: reasons.chain(more.into_iter().flatten()).collect(),
-            ..analysis
-        };
-        add_serving(&mut analysis, inputs, index, activity);
-        analysis.ranks = ranks::of_capture(trace, &analysis, None).into_iter().collect();
-        add_own_cost(&mut analysis, index);
-        add_stated(&mut analysis, &inputs.options.unprofiled);
-        add_limits(&mut analysis);
-        add_corrected(&mut analysis, inputs, index);
-        Self { analysis, evidence }
     }
-}
-
-/// The analysis with the work of the model in the times that were measured.
-struct Rated {
-    timed: Timed,
-    gpu: Result<GpuFacts, &'static str>,
-    model: Option<Architecture>,
-}
-
-impl Rated {
-    fn of(inputs: &Inputs<'_>, attributed: &Attributed, mut timed: Timed) -> Self {
-        let (options, program) = (inputs.options, inputs.program);
-        let gpu = GpuFacts::of_run(inputs.devices().first().copied(), program, options.limits);
-        let (tensor, expert) = (options.tensor_parallel, options.expert_parallel);
-        let replicas = expert.unwrap_or(1) / tensor.unwrap_or(1);
-        let model = inputs.model().map(|model| model.with_replicas(replicas));
-        // What the user states wins.
-        let tokens = options.tokens.or(program.and_then(|program| program.tokens).unwrap_or_default());
-        let own = || program.and_then(|a| a.model.as_ref()?.dtype.as_deref()?.parse::<Dtype>().ok());
-        let dtype = options.dtype.or_else(own);
-        let analysis = &mut timed.analysis;
-        add_rates(analysis, &tokens);
-        let facts = WorkFacts {
-            model: model.as_ref().map_err(String::as_str),
-            gpu: gpu.as_ref().map_err(|why| *why),
-            tokens: &tokens,
-            dtype,
-            share: &ranks::model_share(inputs.trace, program, tensor.or(expert.map(|_| 1))),
-            index: &attributed.index,
-        };
-        facts.add_utilisation(analysis);
-        let baseline = vitals::Baseline { vitals: &options.baseline_vitals, account: program };
-        vitals::attach(analysis, inputs.trace, &attributed.index, gpu.as_ref().ok(), &baseline);
-        let served = analysis.stages.iter().filter(|stage| stage.requests.is_some());
-        let joules =
-            served.map(|stage| Some(stage.vitals.as_ref()?.energy.as_ref()?.joules)).sum::<Option<f64>>();
-        let receipts = analysis.serving.as_mut().and_then(|serving| serving.receipts.as_mut());
-        if let Some((receipts, joules)) = receipts.zip(joules) {
-            serving::add_energy(receipts, joules);
-        }
-        vitals::add_costs(analysis, options.prices);
-        let model = model.ok();
-        analysis.workload =
-            account::workload(program, options.model_name.as_deref(), model.as_ref(), &tokens);
-        Self { timed, gpu, model }
+    add_communication(&mut stages, &evidence, &recorded);
+    let no_own_stages = stages.iter().all(|stage| stage.kind == StageKind::Whole);
+    if let Some(program) = program.filter(|_| stages.is_empty()) {
+        stages = account::stages(program);
     }
+    let of_timeline = stages.iter().all(|stage| stage.from == StageOrigin::Timeline);
+    let graphs = graph_table(trace, 0..trace.ops.len());
+    let copies = copies.table(0..trace.ops.len());
+    let absent =
+        attributed.absent.iter().map(|stage| Reason::new(About::Stage(stage.name.clone()), &*stage.why));
+    let reasons = kernels_reason(inputs, &kernels, &graphs).into_iter().chain(absent);
+    let no_stages = (no_own_stages && of_timeline).then(|| Reason::new(About::Stages, no_stages(inputs)));
+    let more = [no_stages, phases_reason(index), forward_reason(index), no_operators, no_layer];
+    let mut analysis = Analysis {
+        schema: SCHEMA.into(),
+        sources: sources(trace),
+        devices: inputs.devices().into_iter().map(device_info).collect(),
+        totals: totals(inputs, index, activity, (&kernels, &copies)),
+        coverage: coverage(trace, &stages),
+        stages,
+        kernels,
+        operators,
+        layers,
+        ranges,
+        communication: communication::table(trace, &recorded, limits),
+        overhead: inputs.options.overhead.clone(),
+        engine: engine(trace, index, program),
+        startup: program.map(account::startup).unwrap_or_default(),
+        requests: program.and_then(|account| account.requests.clone()),
+        copies,
+        graphs,
+        stage1: program.and_then(|account| account.stage1.clone()),
+        reasons: reasons.chain(more.into_iter().flatten()).collect(),
+        ..Analysis::default()
+    };
+    add_serving(&mut analysis, inputs, index, activity);
+    analysis.ranks = ranks::of_capture(trace, &analysis, None).into_iter().collect();
+    add_own_cost(&mut analysis, index);
+    add_stated(&mut analysis, &inputs.options.unprofiled);
+    add_limits(&mut analysis);
+    add_corrected(&mut analysis, inputs, index);
+    (analysis, evidence)
 }
 
-/// The analysis with counters and the distance to the roof.
-struct Counted {
-    rated: Rated,
-    counters: CounterRows,
-}
-
-/// Counters for the rules of findings.
-#[derive(Default)]
-struct CounterRows {
-    /// Rows joined with the timeline.
-    measured: Vec<Measured>,
-    /// Measured launches without a timeline.
-    alone: Option<MeasuredLaunches>,
-    losses: Losses,
-}
-
-impl Counted {
-    fn of(inputs: &Inputs<'_>, attributed: &Attributed, mut rated: Rated) -> Self {
-        let index = &attributed.index;
-        let (mut rows, mut roofs) = (CounterRows::default(), RoofSums::default());
-        let gpu = rated.gpu.as_ref().ok();
-        let analysis = &mut rated.timed.analysis;
-        if inputs.counters.is_empty() && inputs.trace.sampled.is_empty() {
-            vitals::add_roofs(analysis, inputs.trace, index, gpu, |_| RoofSums::default());
-            analysis.reasons.push(Reason::new(About::Counters, "no counters were given"));
-        } else {
-            (rows, roofs) = join_counters(inputs, index, analysis, gpu);
-        }
-        if let Some(gpu) = gpu {
-            roof::add_modelled(&mut roofs, inputs.trace, index, gpu);
-        }
-        roof::attach(analysis, &roofs);
-        vitals::add_activity(analysis, inputs.trace, index);
-        Self { rated, counters: rows }
-    }
-
-    /// Adds findings, their knobs, and the losses of all steps.
-    fn judged(self, inputs: &Inputs<'_>, mut losses: Losses) -> Analysis {
-        let Rated { timed: Timed { mut analysis, evidence }, model, .. } = self.rated;
-        let CounterRows { measured, alone, losses: of_counters } = self.counters;
-        if work_missing(inputs.trace, &losses) {
-            for stage in &mut analysis.stages {
-                stage.work_missing = true;
-                stage.warm.iter_mut().for_each(|warm| warm.work_missing = true);
-            }
-        }
-        let rules = findings::Inputs {
-            analysis: &analysis,
-            evidence: &evidence,
-            model: model.as_ref(),
-            counters: &measured,
-        };
-        let mut found = findings::find(rules);
-        if let Some(alone) = &alone {
-            let evidence = std::slice::from_ref(&alone.evidence);
-            let rules = findings::Inputs { evidence, counters: &alone.rows, ..rules };
-            found.extend(findings::find_alone(rules, &alone.stage));
-        }
-        analysis.findings = found;
-        if let Some(workload) = &inputs.options.workload {
-            knobs::attach(&mut analysis, workload, model.as_ref());
-        }
-        losses.merge(&of_counters);
-        analysis.losses = loss_rows(&losses);
-        checks::declare(&mut analysis);
-        reword_analysis(&mut analysis);
-        analysis
-    }
-}
-
-/// Tells whether the GPU work of a tenth or more of the launches and copies is not in the trace.
-fn work_missing(trace: &Trace, losses: &Losses) -> bool {
-    let missing = losses.count(LossKind::LaunchNoKernel);
-    let starts = [CallClass::Launch, CallClass::GraphLaunch, CallClass::Copy];
-    let is_start = |class: &&CallClass| starts.contains(class);
-    missing > 0 && missing.saturating_mul(10) >= trace.calls.class.iter().filter(is_start).count() as u64
-}
-
-/// Joins the counters with the timeline, and puts them beside the kernels. Returns the roofs of the measured launches too.
-fn join_counters(
+/// Adds the work of the model in the times that were measured, clocks and energy. Returns the GPU and the model, where they are known.
+fn add_work(
+    analysis: &mut Analysis,
     inputs: &Inputs<'_>,
     index: &StageIndex,
+) -> (Option<GpuFacts>, Option<Architecture>) {
+    let (trace, options, program) = (inputs.trace, inputs.options, inputs.program);
+    let gpu = GpuFacts::of_run(inputs.devices().first().copied(), program, options.limits);
+    let (tensor, expert) = (options.tensor_parallel, options.expert_parallel);
+    let replicas = expert.unwrap_or(1) / tensor.unwrap_or(1);
+    let model = inputs.model().map(|model| model.with_replicas(replicas));
+    // What the user states wins.
+    let tokens = options.tokens.or(program.and_then(|program| program.tokens).unwrap_or_default());
+    let own = || program.and_then(|a| a.model.as_ref()?.dtype.as_deref()?.parse::<Dtype>().ok());
+    add_rates(analysis, &tokens);
+    let facts = WorkFacts {
+        model: model.as_ref().map_err(String::as_str),
+        gpu: gpu.as_ref().map_err(|why| *why),
+        tokens: &tokens,
+        dtype: options.dtype.or_else(own),
+        share: &ranks::model_share(trace, program, tensor.or(expert.map(|_| 1))),
+        index,
+    };
+    facts.add_utilisation(analysis);
+    let (gpu, model) = (gpu.ok(), model.ok());
+    let baseline = vitals::Baseline { vitals: &options.baseline_vitals, account: program };
+    vitals::attach(analysis, trace, index, gpu.as_ref(), &baseline);
+    let served = analysis.stages.iter().filter(|stage| stage.requests.is_some());
+    let joules =
+        served.map(|stage| Some(stage.vitals.as_ref()?.energy.as_ref()?.joules)).sum::<Option<f64>>();
+    let receipts = analysis.serving.as_mut().and_then(|serving| serving.receipts.as_mut());
+    if let Some((receipts, joules)) = receipts.zip(joules) {
+        serving::add_energy(receipts, joules);
+    }
+    vitals::add_costs(analysis, options.prices);
+    analysis.workload = account::workload(program, options.model_name.as_deref(), model.as_ref(), &tokens);
+    (gpu, model)
+}
+
+/// Marks the stages where the GPU work of a tenth or more of the launches and copies is not in the trace.
+fn mark_missing_work(analysis: &mut Analysis, trace: &Trace, losses: &Losses) {
+    let missing = losses.count(LossKind::LaunchNoKernel);
+    let starts = [CallClass::Launch, CallClass::GraphLaunch, CallClass::Copy];
+    let all = trace.calls.class.iter().filter(|class| starts.contains(class)).count() as u64;
+    for stage in &mut analysis.stages {
+        stage.work_missing = missing > 0 && missing.saturating_mul(10) >= all;
+    }
+}
+
+/// Joins the counters with the timeline, puts them beside the kernels, and adds the distance to the roof. Returns the measured launches
+/// too where there is no timeline.
+fn add_counters(
     analysis: &mut Analysis,
+    inputs: &Inputs<'_>,
+    index: &StageIndex,
     gpu: Option<&GpuFacts>,
-) -> (CounterRows, RoofSums) {
-    let timeline = Timeline::of_stages(inputs.trace, index);
-    let mut joined = counters::join(&inputs.counters, &timeline, &inputs.options.stages, gpu);
-    counters::add_sampled(&mut joined, inputs.trace, index, analysis, gpu);
-    joined.sort(&inputs.options.stages);
-    analysis.counters = joined.rows();
-    analysis.ncu_rules = counters::rules(&inputs.counters);
-    let mut alone = None;
+) -> (Joined, Option<MeasuredLaunches>) {
+    let (trace, stages) = (inputs.trace, &inputs.options.stages);
+    let (mut joined, mut timeline, mut alone) = (Joined::default(), Timeline::default(), None);
+    if inputs.counters.is_empty() && trace.sampled.is_empty() {
+        analysis.reasons.push(Reason::new(About::Counters, "no counters were given"));
+    } else {
+        timeline = Timeline::of_stages(trace, index);
+        joined = counters::join(&inputs.counters, &timeline, stages, gpu);
+        counters::add_sampled(&mut joined, trace, index, analysis, gpu);
+        joined.sort(stages);
+        analysis.counters = joined.rows();
+        analysis.ncu_rules = counters::rules(&inputs.counters);
+    }
     let roofs = if inputs.from == KernelOrigin::Counters {
         counters::alone::attach(&mut analysis.kernels, &joined);
         let kernels = &analysis.kernels;
@@ -421,8 +365,8 @@ fn join_counters(
     } else {
         counters::attach(&mut analysis.kernels, &joined, None);
         let at_clock = |gpu: &GpuFacts| counters::roofs(&joined, &timeline, gpu);
-        vitals::add_roofs(analysis, inputs.trace, index, gpu, at_clock);
-        gpu.map(|gpu| counters::roofs(&joined, &timeline, gpu))
+        vitals::add_roofs(analysis, trace, index, gpu, at_clock);
+        gpu.map(at_clock)
     };
     for stage in &mut analysis.stages {
         counters::attach(&mut stage.kernels, &joined, Some(&stage.name));
@@ -430,31 +374,32 @@ fn join_counters(
             counters::attach(&mut warm.kernels, &joined, Some(&stage.name));
         }
     }
-    let Joined { measured, losses } = joined;
-    (CounterRows { measured, alone, losses }, roofs.unwrap_or_default())
+    let mut roofs = roofs.unwrap_or_default();
+    if let Some(gpu) = gpu {
+        roof::add_modelled(&mut roofs, trace, index, gpu);
+    }
+    roof::attach(analysis, &roofs);
+    vitals::add_activity(analysis, trace, index);
+    (joined, alone)
 }
 
 /// Adds the communication of each stage, with the time that its kernels wait for other devices.
-fn add_communication(stages: &mut [Stage], evidence: &[StageEvidence], trace: &Trace, index: &StageIndex) {
-    let communicates = evidence.iter().any(|evidence| evidence.communication.is_some());
-    let waiting = if communicates { communication::waiting(trace, index) } else { Vec::new() };
-    let late = if communicates { communication::late(trace, index) } else { Vec::new() };
+fn add_communication(stages: &mut [Stage], evidence: &[StageEvidence], recorded: &[Communication<'_>]) {
+    let waiting = communication::waiting(recorded, stages.len());
+    let late = communication::late(recorded, stages.len());
     for (at, (stage, evidence)) in stages.iter_mut().zip(evidence).enumerate() {
-        let (late_calls, late_ns) = late.get(at).copied().unwrap_or_default();
+        let (late_calls, late_ns) = late[at];
         stage.communication = evidence.communication.map(|own| StageCommunication {
             kernels: own.count,
             total_ns: own.ns,
             exposed_ns: own.exposed_ns,
-            waiting_ns: waiting.get(at).copied().flatten().map(|ns| ns.min(own.exposed_ns)),
+            waiting_ns: waiting[at].map(|ns| ns.min(own.exposed_ns)),
             late_ns: late_ns.min(own.exposed_ns),
             late_calls,
         });
-        if let Some(warm) = &mut stage.warm {
-            warm.communication = stage.communication;
-        }
+        stage.warm.iter_mut().for_each(|warm| warm.communication = stage.communication);
     }
 }
-
 /// Adds the overhead on stages of which a part of the steps was recorded, by pairs of steps of the process. Where a run without the
 /// profiler was measured, what it costs steps that are not recorded counts, too.
 fn add_own_cost(analysis: &mut Analysis, index: &StageIndex) {
@@ -520,9 +465,7 @@ fn add_limits(analysis: &mut Analysis) {
         if let (Some(steady), Some((_, ratio))) = (&mut stage.steady, own) {
             steady.unprofiled_ns = Some((steady.time_ns as f64 / ratio).round() as Ns);
         }
-        if let Some(warm) = &mut stage.warm {
-            (warm.limit, warm.steady) = (stage.limit, stage.steady.clone());
-        }
+        stage.share_with_warm();
     }
 }
 
@@ -559,9 +502,6 @@ fn add_corrected(analysis: &mut Analysis, inputs: &Inputs<'_>, index: &StageInde
                 let about = About::Other(format!("stages.{}.corrected", stage.name));
                 analysis.reasons.push(Reason::new(about, why.to_string()));
             }
-        }
-        if let Some(warm) = &mut stage.warm {
-            warm.corrected = stage.corrected;
         }
     }
 }
@@ -619,55 +559,54 @@ fn both<A, B: Send>(first: impl FnOnce() -> A, second: impl FnOnce() -> B + Send
     })
 }
 
-/// Explains why there are no kernels.
-fn no_kernels(trace: &Trace, graphs: &[GraphRow]) -> String {
+/// Explains why there are no kernels, or what the times of measured launches are.
+fn kernels_reason(inputs: &Inputs<'_>, kernels: &[Kernel], graphs: &[GraphRow]) -> Option<Reason> {
+    let in_kernels: i64 = kernels.iter().map(|kernel| kernel.total_ns).sum();
+    let in_graphs: i64 = graphs.iter().map(|graph| graph.total_ns).sum();
     let launches: u64 = graphs.iter().map(|graph| graph.launches).sum();
-    if launches > 0 {
-        return format!(
-            "the GPU work was recorded as {} launches of whole CUDA graphs; nsys shows their kernels with --cuda-graph-trace=node",
+    let why: Cow<'_, str> = match (inputs.from, kernels.is_empty()) {
+        (KernelOrigin::Counters, false) => {
+            "the times are those of single launches as ncu measured them, not of a run of the program".into()
+        }
+        (KernelOrigin::Counters, true) => {
+            "ncu did not collect the duration of the launches (gpu__time_duration.sum); what it collected is in the counters".into()
+        }
+        (_, is_empty) if launches > 0 && (is_empty || in_graphs > in_kernels) => format!(
+            "most of the GPU work was recorded as {} launches of whole CUDA graphs, without their kernels; nsys shows \
+             them with --cuda-graph-trace=node",
             count(launches)
-        );
-    }
-    let (only, why) = match trace.ops.len() as u64 {
-        0 => ("", no_gpu_work(trace)),
-        transfers => (", only copies and memory sets", count(transfers)),
+        )
+        .into(),
+        (_, true) => format!("the capture holds no kernels: {}", no_kernels(inputs.trace)).into(),
+        (_, false) => return None,
     };
-    let launches = trace.calls.class.iter().filter(|class| **class == CallClass::Launch).count() as u64;
-    let failed = match (launches, trace.ops.len()) {
-        (0, _) | (_, 0) => String::new(),
-        (launches, _) => format!(
-            "; {} failed, or their work was not recorded",
-            all_counted([(launches, "launch", "launches")])
-        ),
-    };
-    format!("the capture holds no kernels{only}: {why}{failed}")
+    Some(Reason::new(About::Kernels, why))
 }
 
-/// Explains why no GPU work was recorded: the tool was not told to, or it traced the calls and got no records of the GPU.
-fn no_gpu_work(trace: &Trace) -> String {
-    let calls = |class: CallClass| trace.calls.class.iter().filter(|own| **own == class).count() as u64;
-    let launches = calls(CallClass::Launch) + calls(CallClass::GraphLaunch);
-    let transfers = calls(CallClass::Copy) + calls(CallClass::Set);
+/// Explains why no kernels were recorded: the tool was not told to, or it traced the calls and got no records of the GPU.
+fn no_kernels(trace: &Trace) -> String {
+    if !trace.ops.is_empty() {
+        return format!("only {} copies and memory sets were recorded", count(trace.ops.len() as u64));
+    }
     if let Some((device, _)) = trace.losses.messages(LossKind::OtherDevice).next() {
         return format!("its device is an {device}, whose events are not read; use the tools of its maker");
     }
     if let Some(text) = cuda_failed(&trace.losses) {
+        let text = cut(text, MOST_QUOTED);
         return format!(
-            "CUDA was traced, but no GPU work was recorded; the tool says \u{201c}{}\u{201d}",
-            cut(text, MOST_QUOTED)
+            "CUDA was traced, but no GPU work was recorded; the tool says \u{201c}{text}\u{201d}"
         );
     }
-    if launches + transfers == 0 {
+    let starts = [CallClass::Launch, CallClass::GraphLaunch, CallClass::Copy, CallClass::Set];
+    let traced = trace.calls.class.iter().filter(|class| starts.contains(class)).count() as u64;
+    if traced == 0 {
         let advice = trace.sources.first().map_or("", |source| source.format.facts().gpu_work_advice);
         return format!("no GPU work was recorded{advice}");
     }
-    let traced = all_counted([
-        (launches, "launch", "launches"),
-        (transfers, "copy or memory set", "copies and memory sets"),
-    ]);
     format!(
-        "the calls of {traced} were traced, but there are no records of the GPU. Usual reasons: the user may not profile the GPU, the \
-         tool is older than the driver, a virtual GPU or WSL2, or recording stopped before the records were written"
+        "{} calls that start GPU work were traced, but there are no records of the GPU. Usual reasons: the user may not profile the GPU, \
+         the tool is older than the driver, a virtual GPU or WSL2, or recording stopped before the records were written",
+        count(traced)
     )
 }
 
@@ -676,47 +615,12 @@ const MOST_QUOTED: usize = 160;
 
 /// Returns the message of the recording tool that says why it has no records of the GPU, or that it has none although it traced CUDA.
 fn cuda_failed(losses: &Losses) -> Option<&str> {
-    const FAILED: [&str; 3] = ["CUDA driver version", "CUPTI_ERROR", "CUDA injection"];
-    const NOTHING: [&str; 2] = ["No CUDA events", "CUDA profiling might"];
+    const WORDS: [&str; 5] =
+        ["CUDA driver version", "CUPTI_ERROR", "CUDA injection", "No CUDA events", "CUDA profiling might"];
     let kinds = [LossKind::ToolNote, LossKind::ToolError, LossKind::ToolWarning];
-    let says = |words: &[&str]| {
-        let mut texts = kinds.iter().flat_map(|kind| losses.messages(*kind)).map(|(text, _)| text);
-        texts.find(|text| words.iter().any(|word| text.contains(word)))
-    };
-    let nothing = says(&NOTHING);
-    nothing.and(says(&FAILED)).or(nothing)
+    let texts = || kinds.iter().flat_map(|kind| losses.messages(*kind)).map(|(text, _)| text);
+    WORDS.iter().find_map(|word| texts().find(|text| text.contains(word)))
 }
-
-/// Explains how to see inside of whole graphs that hold more of the GPU time than the kernels do.
-fn mostly_graphs(kernels: &[Kernel], graphs: &[GraphRow]) -> Option<String> {
-    let in_kernels: i64 = kernels.iter().map(|kernel| kernel.total_ns).sum();
-    let in_graphs: i64 = graphs.iter().map(|graph| graph.total_ns).sum();
-    let share = 100.0 * in_graphs as f64 / (in_graphs + in_kernels).max(1) as f64;
-    (share > 50.0).then(|| {
-        let launches: u64 = graphs.iter().map(|graph| graph.launches).sum();
-        format!(
-            "{share:.1} % of the GPU work was recorded as {} launches of whole CUDA graphs, whose kernels are not among these; nsys shows \
-             them with --cuda-graph-trace=node",
-            count(launches)
-        )
-    })
-}
-
-/// Explains why there are no kernels, or what the times of measured launches are.
-fn kernels_reason(inputs: &Inputs<'_>, kernels: &[Kernel], graphs: &[GraphRow]) -> Option<Reason> {
-    let why: Cow<'_, str> = match (inputs.from, kernels.is_empty()) {
-        (KernelOrigin::Counters, false) => {
-            "the times are those of single launches as ncu measured them, not of a run of the program".into()
-        }
-        (KernelOrigin::Counters, true) => {
-            "ncu did not collect the duration of the launches (gpu__time_duration.sum); what it collected is in the counters".into()
-        }
-        (_, true) => no_kernels(inputs.trace, graphs).into(),
-        (_, false) => mostly_graphs(kernels, graphs)?.into(),
-    };
-    Some(Reason::new(About::Kernels, why))
-}
-
 /// Explains why there are no stages.
 fn no_stages(inputs: &Inputs<'_>) -> String {
     let why = match (inputs.from, inputs.trace.ranges.rows.is_empty()) {
@@ -815,7 +719,6 @@ fn loss_rows(losses: &Losses) -> Vec<LossInfo> {
     rows.into_iter().map(|loss| loss_info(loss.kind, loss.count, loss_messages(losses, loss.kind))).collect()
 }
 
-/// Sorts the texts of the recording tool: those on the GPU first, then the most frequent.
 /// Describes a loss.
 pub(crate) fn loss_info(kind: LossKind, count: u64, messages: Vec<LossMessage>) -> LossInfo {
     LossInfo {
@@ -827,6 +730,7 @@ pub(crate) fn loss_info(kind: LossKind, count: u64, messages: Vec<LossMessage>) 
     }
 }
 
+/// Sorts the texts of the recording tool: those on the GPU first, then the most frequent.
 fn loss_messages(losses: &Losses, kind: LossKind) -> Vec<LossMessage> {
     let on_gpu = |text: &str| ["CUDA", "CUPTI", "GPU"].iter().any(|word| text.contains(word));
     let message = |(text, count): (&str, u64)| LossMessage { text: text.to_owned(), count };
@@ -887,10 +791,13 @@ mod tests {
     fn graphs_that_hold_most_of_the_work_are_told_first() {
         let kernel = |total_ns| Kernel { total_ns, ..Kernel::default() };
         let graph = GraphRow { launches: 1_200, total_ns: 999, ..GraphRow::default() };
-        let why = mostly_graphs(&[kernel(1)], std::slice::from_ref(&graph)).unwrap();
-        assert!(why.starts_with("99.9 % of the GPU work was recorded as 1,200 launches"), "{why}");
+        let (trace, options) = (Trace::default(), Options::default());
+        let inputs = Inputs::of(&trace, &options);
+        let graphs = [graph];
+        let why = kernels_reason(&inputs, &[kernel(1)], &graphs).unwrap().why;
+        assert!(why.starts_with("most of the GPU work was recorded as 1,200 launches"), "{why}");
         assert!(why.contains("--cuda-graph-trace=node"), "{why}");
-        assert_eq!(mostly_graphs(&[kernel(2_000)], &[graph]), None);
-        assert_eq!(mostly_graphs(&[kernel(1)], &[]), None);
+        assert_eq!(kernels_reason(&inputs, &[kernel(2_000)], &graphs), None);
+        assert_eq!(kernels_reason(&inputs, &[kernel(1)], &[]), None);
     }
 }

@@ -99,7 +99,9 @@ pub fn table(trace: &Trace, index: &StageIndex) -> (Vec<LayerRow>, Option<Reason
     if layers.0.items.is_empty() && ops.graph_node.is_empty() {
         return (Vec::new(), None);
     }
-    let mut sums = Sums::default();
+    // Sums by stage and layer, and the runs that were counted.
+    let mut sums: FxHashMap<(usize, u32), Sum> = FxHashMap::default();
+    let mut seen: FxHashSet<(usize, Place)> = FxHashSet::default();
     let (mut unknown, mut outside) = (0, 0);
     for op in (0..ops.len()).filter(|&op| ops.kind[op] == OpKind::Kernel) {
         let call = index.call_of_op(op);
@@ -118,32 +120,14 @@ pub fn table(trace: &Trace, index: &StageIndex) -> (Vec<LayerRow>, Option<Reason
         // Without any name there is no table, only the reason.
         if !layers.0.items.is_empty() {
             for stage in (0..index.len()).filter(|&stage| index.holds(stage, op)) {
-                sums.add(stage, place, ops.duration(op));
+                let sum = sums.entry((stage, place.layer)).or_default();
+                sum.kernel_ns += ops.duration(op);
+                sum.kernels += 1;
+                sum.runs += u64::from(place.layer != NO_LAYER && seen.insert((stage, place)));
             }
         }
     }
-    (rows(index, sums.of, &layers), reason(unknown, outside))
-}
-
-/// Sums by stage and layer.
-#[derive(Default)]
-struct Sums {
-    of: FxHashMap<(usize, u32), Sum>,
-    seen: FxHashSet<(usize, Place)>,
-    /// The last kernel's stage and place; most kernels follow one of the same.
-    last: Option<(usize, Place)>,
-}
-
-impl Sums {
-    fn add(&mut self, stage: usize, place: Place, duration: Ns) {
-        let sum = self.of.entry((stage, place.layer)).or_default();
-        sum.kernel_ns += duration;
-        sum.kernels += 1;
-        if place.layer != NO_LAYER && self.last != Some((stage, place)) {
-            sum.runs += u64::from(self.seen.insert((stage, place)));
-            self.last = Some((stage, place));
-        }
-    }
+    (rows(index, sums, &layers), reason(unknown, outside))
 }
 
 fn reason(unknown: u64, outside: u64) -> Option<Reason> {

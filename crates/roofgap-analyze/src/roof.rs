@@ -137,50 +137,32 @@ pub struct RoofTime {
     pub source: RoofSource,
 }
 
-/// Sums by kernel, of the whole trace and of each stage.
+/// Sums by stage and kernel: of a kernel in the whole trace and in each stage, and of each stage.
 #[derive(Debug, Default)]
-pub struct RoofSums {
-    whole: StageSums,
-    stages: FxHashMap<String, StageSums>,
-}
-
-/// Sums of a stage, or of the whole trace.
-#[derive(Debug, Default)]
-struct StageSums {
-    all: RoofSum,
-    kernels: FxHashMap<String, RoofSum>,
-}
-
-impl StageSums {
-    fn add(&mut self, kernel: &str, took: RoofTime) {
-        self.all.add(took);
-        self.kernels.entry(kernel.to_owned()).or_default().add(took);
-    }
-}
+pub struct RoofSums(FxHashMap<(Option<String>, Option<String>), RoofSum>);
 
 impl RoofSums {
     /// Adds launches of a kernel.
     pub fn add(&mut self, stage: Option<&str>, kernel: &str, took: RoofTime) {
-        self.whole.add(kernel, took);
-        if let Some(stage) = stage {
-            self.stages.entry(stage.to_owned()).or_default().add(kernel, took);
+        let mut keys = vec![(None, Some(kernel))];
+        keys.extend(stage.iter().flat_map(|_| [(stage, Some(kernel)), (stage, None)]));
+        for (stage, kernel) in keys {
+            self.0.entry((stage.map(str::to_owned), kernel.map(str::to_owned))).or_default().add(took);
         }
+    }
+
+    fn sum(&self, stage: Option<&str>, kernel: Option<&str>) -> RoofSum {
+        self.0.get(&(stage.map(str::to_owned), kernel.map(str::to_owned))).copied().unwrap_or_default()
     }
 
     /// Returns the sum of a kernel in a stage, or in the whole trace.
     pub fn of_kernel(&self, stage: Option<&str>, kernel: &str) -> RoofSum {
-        let sums = stage.map_or(Some(&self.whole), |stage| self.stages.get(stage));
-        sums.and_then(|sums| sums.kernels.get(kernel)).copied().unwrap_or_default()
-    }
-
-    /// Tells whether launches of a kernel were added in a stage, or at all.
-    pub fn has(&self, stage: Option<&str>, kernel: &str) -> bool {
-        self.of_kernel(stage, kernel) != RoofSum::default()
+        self.sum(stage, Some(kernel))
     }
 
     /// Returns the sum of a stage.
     pub fn of_stage(&self, stage: &str) -> RoofSum {
-        self.stages.get(stage).map(|stage| stage.all).unwrap_or_default()
+        self.sum(Some(stage), None)
     }
 }
 
@@ -212,7 +194,9 @@ pub fn add_modelled(sums: &mut RoofSums, trace: &Trace, index: &StageIndex, gpu:
     let modelled = groups.into_iter().filter_map(|((stage, kernel, _), launches)| {
         Some((stage.map(|stage| index.name(stage)), text(kernel), launches?.1))
     });
-    let new = |(stage, kernel, _): &(Option<&str>, &str, RoofTime)| !sums.has(*stage, kernel);
+    let new = |(stage, kernel, _): &(Option<&str>, &str, RoofTime)| {
+        sums.of_kernel(*stage, kernel) == RoofSum::default()
+    };
     let modelled: Vec<_> = modelled.filter(new).collect();
     for (stage, kernel, took) in modelled {
         sums.add(stage, kernel, took);
@@ -225,11 +209,17 @@ fn single_kernels(trace: &Trace, shaped: &[&ShapedOperator], index: &StageIndex)
         return Vec::new();
     }
     let mut kernels: Vec<(u32, usize)> = vec![(0, 0); shaped.len()];
+    let mut after = 0;
     for row in (0..trace.ops.len()).filter(|row| trace.ops.kind[*row] == OpKind::Kernel) {
         let call = index.call_of_op(row) as usize;
         let Some(start) = trace.calls.start.get(call) else { continue };
         let at = (trace.calls.thread[call], *start);
-        let after = shaped.partition_point(|op| (op.thread, op.start) <= at);
+        let is_before = |after: usize| shaped.get(after).is_some_and(|op| (op.thread, op.start) <= at);
+        // Mostly launches follow one another.
+        after += usize::from(is_before(after));
+        if is_before(after) || after.checked_sub(1).is_some_and(|last| !is_before(last)) {
+            after = shaped.partition_point(|op| (op.thread, op.start) <= at);
+        }
         let is_around = |found: &usize| shaped[*found].thread == at.0 && shaped[*found].end >= at.1;
         if let Some(found) = after.checked_sub(1).filter(is_around) {
             kernels[found] = (kernels[found].0 + 1, row);

@@ -92,7 +92,7 @@ const LEAST_SECOND_PCT: f64 = 10.0;
 
 /// Operations from which on the gaps between them show what holds a stage back; of a stage of less than a millisecond, more.
 const LEAST_OPERATIONS: u64 = 10;
-const LEAST_SHORT_OPERATIONS: u64 = 50;
+pub(crate) const LEAST_SHORT_OPERATIONS: u64 = 50;
 
 /// Time of a stage, and of a few operations, from which on they show something, ns.
 pub const LEAST_NS: i64 = 1_000_000;
@@ -116,11 +116,40 @@ pub(crate) fn is_too_little(stage: &Stage) -> bool {
     let takes = |part: f64| stage.busy_share().is_some_and(|share| share >= part);
     let lasts = |least: i64| stage.busy_ns.is_some_and(|ns| ns >= least);
     // One such gap may be a start.
-    let away_ns = stage.each_device(stage.idle_detail.host_work_ns);
+    let detail = stage.idle_detail;
     let marked = stage.steps.as_ref().is_some_and(|steps| steps.count > 1);
-    let several = stage.idle_detail.host_gaps > 1 && (marked || 2 * stage.gpu_op_count >= LEAST_OPERATIONS);
+    let first_ns = if marked { stage.outside().idle_ns + stage.each_device(detail.host_first_ns) } else { 0 };
+    let away_ns = stage.each_device(detail.host_work_ns) + first_ns;
+    let several = detail.host_gaps > 1 && (marked || 2 * stage.gpu_op_count >= LEAST_OPERATIONS);
     let waits = several && away_ns >= LEAST_LONG_NS && away_ns as f64 >= MOST * stage.elapsed_ns() as f64;
     few && !((repeated || takes(BUSY)) && lasts(LEAST_NS) || (takes(MOST) || waits) && lasts(LEAST_LONG_NS))
+}
+
+/// Returns the limit of a stage whose recorded work does not show where its time goes.
+fn unjudged(stage: &Stage, busy: i64, idle: Idle) -> Option<(StageLimit, String)> {
+    // A device that copies, or a thread in calls that copy little each.
+    let copies_fill = || {
+        let in_calls = stage.each_device(idle.copy_ns) as f64 / stage.elapsed_ns().max(1) as f64;
+        let fills = stage.busy_share().is_some_and(|share| share >= BUSY) || in_calls >= MOST;
+        fills && copies_lead(stage, busy) && !is_too_little(stage)
+    };
+    if !stage.computes() && !copies_fill() {
+        return Some((StageLimit::NotMeasured, only_transfers(stage)));
+    }
+    // What is missing can only make idle time busy.
+    if stage.work_missing && stage.busy_share().is_none_or(|share| share < BUSY) {
+        let why = "the GPU work of many launches is not in the capture, so what seems idle may be busy";
+        return Some((StageLimit::NotMeasured, why.to_owned()));
+    }
+    if stage.launch_count == 0 && only_communicates(stage) {
+        let why = "only communication between GPUs was recorded, so what seems idle may be other work";
+        return Some((StageLimit::NotMeasured, why.to_owned()));
+    }
+    if is_too_little(stage) {
+        let operations = counted(stage.gpu_op_count, "operation");
+        return Some((StageLimit::TooLittle, format!("too little GPU work to judge: {operations}")));
+    }
+    None
 }
 
 /// Judges a stage by where the time of its warm part went.
@@ -130,27 +159,8 @@ pub fn verdict(stage: &Stage) -> Verdict {
     let (Some(busy), Some(idle)) = (stage.busy_ns, stage.causes()) else {
         return limited(StageLimit::NotMeasured, "no GPU work was recorded for this stage".to_owned());
     };
-    // A device that copies, or a thread in calls that copy little each.
-    let copies_fill = || {
-        let in_calls = stage.each_device(idle.copy_ns) as f64 / stage.elapsed_ns().max(1) as f64;
-        let fills = stage.busy_share().is_some_and(|share| share >= BUSY) || in_calls >= MOST;
-        fills && copies_lead(stage, busy) && !is_too_little(stage)
-    };
-    if !stage.computes() && !copies_fill() {
-        return limited(StageLimit::NotMeasured, only_transfers(stage));
-    }
-    // What is missing can only make idle time busy.
-    if stage.work_missing && stage.busy_share().is_none_or(|share| share < BUSY) {
-        let why = "the GPU work of many launches is not in the capture, so what seems idle may be busy";
-        return limited(StageLimit::NotMeasured, why.to_owned());
-    }
-    if stage.launch_count == 0 && only_communicates(stage) {
-        let why = "only communication between GPUs was recorded, so what seems idle may be other work";
-        return limited(StageLimit::NotMeasured, why.to_owned());
-    }
-    if is_too_little(stage) {
-        let operations = counted(stage.gpu_op_count, "operation");
-        return limited(StageLimit::TooLittle, format!("too little GPU work to judge: {operations}"));
+    if let Some((label, why)) = unjudged(stage, busy, idle) {
+        return limited(label, why);
     }
     // Work of other ranges and threads, and earlier work, keep the GPU busy too.
     let elapsed = stage.elapsed_ns().max(1) as f64;
@@ -188,22 +198,9 @@ pub fn verdict(stage: &Stage) -> Verdict {
     let communicates = computing < BUSY && 100.0 * ns_share >= LEAST_GAP_PCT;
     let (label, why) = if label == StageLimit::Communication && communicates {
         (label, format!("{busy_for}, in {:.1} % of it {cause}{}", 100.0 * ns_share, waits(stage)))
-    } else if share >= BUSY {
-        let graphs: i64 = stage.graphs.iter().map(|graph| graph.total_ns).sum();
-        let launches: u64 = stage.graphs.iter().map(|graph| graph.launches).sum();
-        match graphs > busy / 2 {
-            _ if copies_lead => with_copies(),
-            true => (
-                StageLimit::Gpu,
-                format!(
-                    "{busy_for}, most of that with {} launches of whole CUDA graphs; record their kernels with \
-                     --cuda-graph-trace=node first",
-                    count(launches)
-                ),
-            ),
-            false => (StageLimit::Gpu, busy_for),
-        }
-    } else if longer_copies {
+    } else if share >= BUSY && !copies_lead {
+        (StageLimit::Gpu, busy_for + &mostly_graphs(stage, busy))
+    } else if share >= BUSY || longer_copies {
         with_copies()
     } else if label == StageLimit::Communication
         || 100.0 * ns_share < LEAST_GAP_PCT && ns_share < share && share >= MOST
@@ -223,7 +220,7 @@ pub fn verdict(stage: &Stage) -> Verdict {
         };
         (label, format!("the GPU is idle {:.1} % of {time}; {cause}", 100.0 * (1.0 - share)))
     };
-    let leads = label == leading && label != StageLimit::NotMeasured;
+    let leads = label == leading && !matches!(label, StageLimit::NotMeasured | StageLimit::Gpu);
     let pct = match label {
         StageLimit::Copy if copies_lead => {
             // Copies in both directions overlap.
@@ -232,6 +229,19 @@ pub fn verdict(stage: &Stage) -> Verdict {
         _ => leads.then_some(100.0 * ns_share),
     };
     Verdict { pct, ..limited(label, why) }
+}
+
+/// Says that the kernels of most of the busy time were not recorded; empty where they were.
+fn mostly_graphs(stage: &Stage, busy: i64) -> String {
+    let graphs: i64 = stage.graphs.iter().map(|graph| graph.total_ns).sum();
+    let launches: u64 = stage.graphs.iter().map(|graph| graph.launches).sum();
+    match graphs > busy / 2 {
+        true => format!(
+            ", most of that with {} launches of whole CUDA graphs; record their kernels with --cuda-graph-trace=node first",
+            count(launches)
+        ),
+        false => String::new(),
+    }
 }
 
 /// Names the time of a stage in a sentence.
@@ -269,24 +279,29 @@ fn waits(stage: &Stage) -> String {
     }
 }
 
-/// Returns the causes of lost time: its length, ns, the limit that it stands for, and a sentence.
-fn causes(stage: &Stage, busy: i64, idle: Idle) -> [(i64, StageLimit, &'static str); 12] {
-    let apart = match stage.projected_ns {
+/// Returns the time of a stage of several GPUs in which one had not begun, and the rest of the time in which one had nothing to do, ns.
+fn uneven(stage: &Stage, busy: i64, idle: Idle) -> (i64, i64) {
+    match stage.projected_ns {
         Some(projected) if stage.devices_per_instance > 1.0 => {
             let all = stage.each_device(busy.saturating_add(idle.total_ns()));
             let before = match stage.period_ns {
                 Some(_) => 0,
                 None => (stage.elapsed_ns() - projected).max(0),
             };
-            stage.elapsed_ns().saturating_sub(all.saturating_add(before)).max(0)
+            let apart = stage.elapsed_ns().saturating_sub(all.saturating_add(before)).max(0);
+            let late = (stage.each_device(stage.before.idle_ns) - before).clamp(0, apart);
+            (late, apart - late)
         }
-        _ => 0,
-    };
+        _ => (0, 0),
+    }
+}
+
+/// Returns the time outside of the GPU work of a stage as a cause of lost time, and the part of it that counts as late launches, ns.
+fn around(stage: &Stage) -> ((i64, StageLimit, &'static str), i64) {
     let each = |ns: i64| stage.each_device(ns);
     let (detail, before) = (stage.idle_detail, stage.before);
     let outside = stage.outside().idle_ns;
-    let after_launch_ns = stage.period_ns.map_or(before.after_launch_ns, |_| 0);
-    let (after, host_first) = match stage.period_ns {
+    match stage.period_ns {
         Some(_) => (
             (outside, StageLimit::StepGaps, "the CPU had not launched the next step yet"),
             each(detail.host_first_ns),
@@ -297,7 +312,16 @@ fn causes(stage: &Stage, busy: i64, idle: Idle) -> [(i64, StageLimit, &'static s
             let why = "the CPU worked before the first or after the last GPU operation";
             ((ns, StageLimit::Host, why), 0)
         }
-    };
+    }
+}
+
+/// Returns the causes of lost time: its length, ns, the limit that it stands for, and a sentence.
+fn causes(stage: &Stage, busy: i64, idle: Idle) -> [(i64, StageLimit, &'static str); 13] {
+    let (late, apart) = uneven(stage, busy, idle);
+    let each = |ns: i64| stage.each_device(ns);
+    let (detail, before) = (stage.idle_detail, stage.before);
+    let after_launch_ns = stage.period_ns.map_or(before.after_launch_ns, |_| 0);
+    let (after, host_first) = around(stage);
     let other_launch = stage.data_loading_ns
         + detail.cold_ns
         + detail.host_first_ns
@@ -350,6 +374,8 @@ fn causes(stage: &Stage, busy: i64, idle: Idle) -> [(i64, StageLimit, &'static s
             StageLimit::GpuGaps,
             "work was launched and had not started",
         ),
+        // A part of the program on one of them is none of the others' idle time.
+        (late, StageLimit::Gpu, "one GPU had not begun, while another worked"),
         (
             apart,
             StageLimit::Uneven,
@@ -409,7 +435,7 @@ fn main_copies(stage: &Stage) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::{CopyRow, ForeignWork, GraphRow, Kernel};
+    use crate::result::{CopyRow, ForeignWork, GraphRow, Kernel, Steps};
 
     fn stage(wall: i64, projected: i64, busy: i64, idle: Idle) -> Stage {
         Stage {
@@ -470,6 +496,13 @@ mod tests {
         for (operations, gaps, busy) in [(4, 2, 10), (5, 1, 10), (5, 2, 9)] {
             assert_eq!(waits(operations, gaps, busy), StageLimit::TooLittle);
         }
+        // Of two steps, work before their first operations counts too.
+        let mut first = few.clone();
+        (first.gpu_op_count, first.busy_ns, first.idle_detail.host_first_ns) = (4, Some(10 * MS), 45 * MS);
+        (first.idle_detail.host_work_ns, first.idle_detail.host_gaps) = (5 * MS, 2);
+        assert_eq!(verdict(&first).label, StageLimit::TooLittle);
+        first.steps = Some(Steps { count: 2, ..Steps::default() });
+        assert_eq!(verdict(&first).label, StageLimit::Host);
         let mut tiny = stage(310_000, 305_000, 300_000, Idle::default());
         (tiny.gpu_op_count, tiny.kernel_count) = (49, 49);
         assert_eq!(verdict(&tiny).label, StageLimit::TooLittle);

@@ -42,17 +42,6 @@ option_values! {
         /// Only the program itself.
         ApplicationOnly = "application-only",
     }
-    /// Form of the kernel name that ncu compares.
-    ///
-    /// There is no demangled variant: nsys and ncu demangle differently (ncu drops inner namespaces and casts), so a demangled
-    /// name from a timeline often matches nothing. They agree exactly on mangled names.
-    NameBase {
-        /// Mangled name: `_ZN2at6native...`.
-        #[default]
-        Mangled = "mangled",
-        /// Function name without namespace and parameters. Matches all instances of a template.
-        Function = "function",
-    }
     /// A page of an ncu report.
     Page {
         /// One row per launch, one column per metric.
@@ -68,10 +57,9 @@ option_values! {
 pub struct NcuProfile {
     /// Path of the report without the suffix `.ncu-rep`.
     pub output: PathBuf,
-    /// Names of the kernels to measure; empty means all.
+    /// Mangled names of the kernels to measure; empty means all. nsys and ncu demangle differently (ncu drops inner namespaces and
+    /// casts), so a readable name from a timeline often matches nothing.
     pub kernels: Vec<String>,
-    /// Form of these names.
-    pub name_base: NameBase,
     /// NVTX ranges to measure; empty means everything.
     pub ranges: Vec<NvtxRange>,
     /// NVTX ranges to exclude, such as warm-up.
@@ -169,7 +157,7 @@ impl NcuProfile {
                     distinct - count
                 ));
             }
-            line = line.args(["--kernel-name-base", self.name_base.as_str(), "--kernel-name", &expression]);
+            line = line.args(["--kernel-name-base", "mangled", "--kernel-name", &expression]);
         }
         let per_config = self.launches_per_config;
         if ncu.help.is_empty() || ncu.help.offers("--filter-mode", "per-launch-config") {

@@ -2,10 +2,10 @@
 //!
 //! NVTX has no library. A program loads the library in `NVTX_INJECTION64_PATH`, passes it tables of function slots, and calls
 //! the functions that the tool puts there. That happens at the first range. Without a tool, a range costs one atomic load.
-//! Strings are registered, because nsys gates on registered strings only.
+//! Texts are not registered, so nsys gates on them with `NSYS_NVTX_PROFILER_REGISTER_ONLY=0` only, which a session sets.
 
 use crate::collector::lock;
-use crate::nvtx::{Attributes, MESSAGE_ASCII, MESSAGE_REGISTERED, MODULE_CORE, MODULE_CORE2, NVTX_VERSION};
+use crate::nvtx::{Attributes, MODULE_CORE2, NVTX_VERSION};
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr;
@@ -14,35 +14,28 @@ use std::sync::{Mutex, OnceLock};
 
 /// Opens a range on this thread, in the default domain when `domain` is `None`.
 pub fn push(domain: Option<&'static str>, name: &'static str) {
-    if attached() {
-        match domain {
-            None => push_default(name),
-            Some(domain) => push_in(domain, name),
-        }
+    type Push = extern "C" fn(*mut c_void, *const Attributes) -> c_int;
+    if !attached() {
+        return;
+    }
+    let (handle, text) = with_names(|names| (names.handle(domain), names.text(name)));
+    // SAFETY: NVTX's type for the slot.
+    if let Some(push) = unsafe { function::<Push>(DOMAIN_RANGE_PUSH_EX) } {
+        // The attributes outlive the call, the text the process.
+        push(handle, &Attributes::of_text(text.as_ptr()));
     }
 }
 
 /// Closes the innermost range of that domain on this thread.
 pub fn pop(domain: Option<&'static str>) {
+    type Pop = extern "C" fn(*mut c_void) -> c_int;
     if !attached() {
         return;
     }
-    match domain {
-        None => {
-            // SAFETY: NVTX's type for the slot.
-            if let Some(call) = unsafe { function::<extern "C" fn() -> c_int>(MODULE_CORE, RANGE_POP) } {
-                call();
-            }
-        }
-        Some(domain) => {
-            let handle = with_names(|names| names.domain(domain));
-            type Pop = extern "C" fn(*mut c_void) -> c_int;
-            // SAFETY: as above.
-            let call = unsafe { function::<Pop>(MODULE_CORE2, DOMAIN_RANGE_POP) };
-            if let Some(call) = call.filter(|_| !handle.is_null()) {
-                call(handle);
-            }
-        }
+    let handle = with_names(|names| names.handle(domain));
+    // SAFETY: NVTX's type for the slot.
+    if let Some(pop) = unsafe { function::<Pop>(DOMAIN_RANGE_POP) } {
+        pop(handle);
     }
 }
 
@@ -52,12 +45,9 @@ pub fn attached() -> bool {
     *ATTACHED.get_or_init(attach)
 }
 
-// Places of the functions used here in the tables of NVTX 3.
-const RANGE_PUSH_A: usize = 9;
-const RANGE_POP: usize = 11;
+// Places of the functions used here in the second core table of NVTX 3, whose null domain is the default one.
 const DOMAIN_RANGE_PUSH_EX: usize = 4;
 const DOMAIN_RANGE_POP: usize = 5;
-const DOMAIN_REGISTER_STRING_A: usize = 10;
 const DOMAIN_CREATE_A: usize = 12;
 
 /// Length of each table, with its unused first entry: none, core, CUDA, OpenCL, CUDA runtime, core 2, sync.
@@ -92,12 +82,12 @@ fn tables() -> &'static Tables {
     })
 }
 
-/// Returns the function in a slot of a table, if a tool has filled it.
+/// Returns the function in a slot of the second core table, if a tool has filled it.
 ///
 /// # Safety
 /// `F` must be NVTX's type for the slot.
-unsafe fn function<F>(module: u32, place: usize) -> Option<F> {
-    let found = SLOT_VALUES.get(module as usize)?.get(place)?.load(Ordering::Acquire);
+unsafe fn function<F>(place: usize) -> Option<F> {
+    let found = SLOT_VALUES.get(MODULE_CORE2 as usize)?.get(place)?.load(Ordering::Acquire);
     // SAFETY: a function pointer is as wide as an object pointer.
     (!found.is_null()).then(|| unsafe { std::mem::transmute_copy(&found) })
 }
@@ -178,11 +168,10 @@ fn attach() -> bool {
     }
 }
 
-/// Handles of domains and strings, valid for the life of the process.
+/// Handles of domains, and texts, valid for the life of the process.
 #[derive(Default)]
 struct Names {
     domains: HashMap<&'static str, Handle>,
-    strings: HashMap<(&'static str, &'static str), Handle>,
     texts: HashMap<&'static str, &'static CStr>,
 }
 
@@ -200,30 +189,18 @@ impl Names {
             .or_insert_with(|| CString::new(text).map_or(c"?", |text| &*Box::leak(text.into_boxed_c_str())))
     }
 
-    fn domain(&mut self, domain: &'static str) -> *mut c_void {
+    /// Returns the handle of a domain, null for the default one.
+    fn handle(&mut self, domain: Option<&'static str>) -> *mut c_void {
+        type Create = extern "C" fn(*const c_char) -> *mut c_void;
+        let Some(domain) = domain else { return ptr::null_mut() };
         if let Some(handle) = self.domains.get(domain) {
             return handle.0;
         }
         let text = self.text(domain);
-        type Create = extern "C" fn(*const c_char) -> *mut c_void;
         // SAFETY: NVTX's type for the slot.
-        let create = unsafe { function::<Create>(MODULE_CORE2, DOMAIN_CREATE_A) };
+        let create = unsafe { function::<Create>(DOMAIN_CREATE_A) };
         let handle = create.map_or(ptr::null_mut(), |create| create(text.as_ptr()));
         self.domains.insert(domain, Handle(handle));
-        handle
-    }
-
-    fn string(&mut self, domain: &'static str, text: &'static str) -> *mut c_void {
-        if let Some(handle) = self.strings.get(&(domain, text)) {
-            return handle.0;
-        }
-        let in_domain = self.domain(domain);
-        let c_text = self.text(text);
-        type Register = extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
-        // SAFETY: as above.
-        let register = unsafe { function::<Register>(MODULE_CORE2, DOMAIN_REGISTER_STRING_A) };
-        let handle = register.map_or(ptr::null_mut(), |register| register(in_domain, c_text.as_ptr()));
-        self.strings.insert((domain, text), Handle(handle));
         handle
     }
 }
@@ -232,33 +209,6 @@ fn with_names<T>(run: impl FnOnce(&mut Names) -> T) -> T {
     static NAMES: OnceLock<Mutex<Names>> = OnceLock::new();
     let names = NAMES.get_or_init(Mutex::default);
     run(&mut lock(names))
-}
-
-fn push_default(name: &'static str) {
-    let text = with_names(|names| names.text(name));
-    type Push = extern "C" fn(*const c_char) -> c_int;
-    // SAFETY: NVTX's type for the slot.
-    if let Some(push) = unsafe { function::<Push>(MODULE_CORE, RANGE_PUSH_A) } {
-        push(text.as_ptr());
-    }
-}
-
-fn push_in(domain: &'static str, name: &'static str) {
-    let (handle, string, text) =
-        with_names(|names| (names.domain(domain), names.string(domain, name), names.text(name)));
-    type Push = extern "C" fn(*mut c_void, *const Attributes) -> c_int;
-    // SAFETY: as above.
-    let push = unsafe { function::<Push>(MODULE_CORE2, DOMAIN_RANGE_PUSH_EX) };
-    let Some(push) = push.filter(|_| !handle.is_null()) else {
-        return;
-    };
-    let (message_kind, message) = if string.is_null() {
-        (MESSAGE_ASCII, text.as_ptr())
-    } else {
-        (MESSAGE_REGISTERED, string.cast_const().cast())
-    };
-    // The attributes outlive the call, the strings the process.
-    push(handle, &Attributes::of_message(message_kind, message));
 }
 
 #[cfg(test)]

@@ -22,7 +22,6 @@
 //! | `ROOFGAP_NATIVE_COPIES` | `0` leaves out copies and sets on the GPU (their calls stay) |
 //! | `ROOFGAP_NATIVE_GRAPH` | `node` records each kernel of a graph, `graph` a launch as a whole |
 //! | `ROOFGAP_NATIVE_NODES` | graph nodes are recorded as they are created, so that a kernel of a graph has the ranges of its capture: `always` from the moment CUPTI is loaded, `0` never; default: while GPU work is recorded |
-//! | `ROOFGAP_NATIVE_CALLS` | method of recording CUDA calls: `activity`, `callbacks` or `all`; default: the best available. `launches` records only the entry of calls that start GPU work, `none` no calls |
 //! | `ROOFGAP_NATIVE_FLUSH_MS` | interval of CUPTI flushes, ms; default 1000, 0 for none |
 //! | `ROOFGAP_NATIVE_DORMANT` | records no GPU work until it is requested: `1` loads CUPTI at the start, `lazy` on the first request |
 //! | `ROOFGAP_NATIVE_CONTROL` | private folder (mode 0700) for the control socket `<pid>.sock` |
@@ -35,7 +34,6 @@
 //! | `ROOFGAP_NATIVE_LAST_MS` | keeps only the last events: at least this time, ms, and at most twice of it |
 //! | `ROOFGAP_NATIVE_BUFFER_KB`, `ROOFGAP_NATIVE_BUFFERS` | length and number of buffers for records; default 2048 and 96 |
 //! | `ROOFGAP_NATIVE_HARDWARE` | `1` has the GPU itself time kernels (Blackwell, CUPTI 12.8 or newer); written from NVIDIA's documentation, not seen on such a GPU |
-//! | `ROOFGAP_NATIVE_ZEROED` | `0` has CUPTI clear the buffers for records |
 //! | `CUPTI_LIBRARY` | path of CUPTI, instead of a search |
 //!
 //! A recording can be turned off and on while the program runs: by a line (`arm`, `disarm`, `status`, `flush`, `cut` or `hold`) on the control

@@ -233,11 +233,12 @@ pub struct Attributes {
 }
 
 impl Attributes {
-    /// Attributes with a message alone.
-    pub fn of_message(message_kind: i32, message: *const c_char) -> Self {
+    /// Attributes with a text alone.
+    pub fn of_text(message: *const c_char) -> Self {
         // SAFETY: every field may be zero.
         let none: Self = unsafe { std::mem::zeroed() };
-        Self { version: NVTX_VERSION, size: size_of::<Self>() as u16, message_kind, message, ..none }
+        let (size, message_kind) = (size_of::<Self>() as u16, MESSAGE_ASCII);
+        Self { version: NVTX_VERSION, size, message_kind, message, ..none }
     }
 }
 

@@ -302,19 +302,15 @@ impl Plan {
     /// Adds the measured launches. `same_kernel` compares a name in the counters with a name in the plan.
     pub fn add_result(&mut self, measured: &[Measured], same_kernel: impl Fn(&str, &str) -> bool) {
         self.measured_launches = Some(measured.len() as u64);
-        let by_shape = by_shape(measured);
         for planned in &mut self.groups {
             let group = &planned.group;
-            let same_shape = by_shape.get(&(group.grid, group.block));
-            let alike: Vec<&(&Measured, u64)> = same_shape
-                .into_iter()
-                .flatten()
-                .filter(|(m, _)| same_kernel(&m.kernel, &group.kernel))
-                .collect();
-            let here = |m: &Measured| m.stage.as_ref().is_none_or(|stage| *stage == group.stage);
-            let hits: u64 = alike.iter().filter(|(m, _)| here(m)).map(|(_, count)| count).sum();
+            let same_shape = measured.iter().filter(|m| (m.grid, m.block) == (group.grid, group.block));
+            let alike: Vec<&Measured> =
+                same_shape.filter(|m| same_kernel(&m.kernel, &group.kernel)).collect();
+            let here = |m: &&&Measured| m.stage.as_ref().is_none_or(|stage| *stage == group.stage);
+            let hits = alike.iter().filter(here).count() as u64;
             planned.measured_launches = Some(hits);
-            planned.measured_in = alike.first().filter(|_| hits == 0).and_then(|(m, _)| m.stage.clone());
+            planned.measured_in = alike.first().filter(|_| hits == 0).and_then(|m| m.stage.clone());
         }
     }
 
@@ -328,22 +324,6 @@ impl Plan {
 
 /// Grid and block of a launch.
 type LaunchShape = ([u32; 3], [u32; 3]);
-
-/// Groups measured launches by grid and block. Equal launches are there once, with their number, in the order of the first.
-fn by_shape(measured: &[Measured]) -> HashMap<LaunchShape, Vec<(&Measured, u64)>> {
-    let mut counts: HashMap<&Measured, u64> = HashMap::new();
-    for launch in measured {
-        *counts.entry(launch).or_default() += 1;
-    }
-    let mut shapes: HashMap<LaunchShape, Vec<(&Measured, u64)>> = HashMap::new();
-    for launch in measured {
-        if let Some(count) = counts.remove(launch) {
-            let alike = shapes.entry((launch.grid, launch.block)).or_default();
-            alike.push((launch, count));
-        }
-    }
-    shapes
-}
 
 /// A launch measured by ncu.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

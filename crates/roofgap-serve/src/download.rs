@@ -7,7 +7,8 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use roofgap_base::file::copy_hashed;
+use roofgap_base::file::{FileHash, copy_hashed};
+use roofgap_base::text::cut;
 use roofgap_runs::runs::RunRef;
 use rustix::fs::{Mode, OFlags, openat};
 use std::collections::HashMap;
@@ -17,10 +18,10 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 use tokio::io::AsyncReadExt;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OnceCell, Semaphore, oneshot};
 
 /// Bytes of a part that is read at once.
 const CHUNK: usize = 64 << 10;
@@ -57,14 +58,17 @@ enum Part {
 impl RunFile {
     /// Opens a file of a run. No link is followed, so nothing outside of the run is read.
     pub fn open(run: &RunRef, path: &str) -> Result<Self, ApiError> {
-        let missing = || ApiError::NoFile { run: run.id.clone(), path: path.chars().take(200).collect() };
+        let missing = || {
+            let why = format!("the run {} has no file {:?}", run.id, cut(path, 200));
+            ApiError::new(StatusCode::NOT_FOUND, why)
+        };
         // Without slashes at the end, which would make another name of the same file.
         let below: PathBuf = Path::new(path).components().collect();
         if PRIVATE.iter().any(|name| below.file_name() == Some(name.as_ref())) {
             return Err(missing());
         }
         let file = open_below(&run.path, &below).ok_or_else(missing)?;
-        if !file.metadata().map_err(ApiError::Read)?.is_file() {
+        if !file.metadata().map_err(ApiError::read)?.is_file() {
             return Err(missing());
         }
         Ok(RunFile { file, path: run.path.join(below) })
@@ -72,17 +76,17 @@ impl RunFile {
 
     /// Hashes the file.
     pub async fn hash(&self, hashes: &Arc<Hashes>) -> Result<String, ApiError> {
-        let file = self.file.try_clone().map_err(ApiError::Read)?;
-        hashes.get(self.path.clone(), file).await.map_err(ApiError::Read)
+        let file = self.file.try_clone().map_err(ApiError::read)?;
+        hashes.get(self.path.clone(), file).await.map_err(ApiError::read)
     }
 
     /// Makes the answer to a request, with the hash of the file.
     pub fn download(mut self, hash: &str, headers: &HeaderMap) -> Result<Download, ApiError> {
-        let bytes = self.file.metadata().map_err(ApiError::Read)?.len();
+        let bytes = self.file.metadata().map_err(ApiError::read)?.len();
         let etag = format!("\"{hash}\"");
         let part = part(headers, &etag, bytes)?;
         if let Part::Bytes(range) = &part {
-            self.file.seek(SeekFrom::Start(range.start)).map_err(ApiError::Read)?;
+            self.file.seek(SeekFrom::Start(range.start)).map_err(ApiError::read)?;
         }
         let kind = content_type(&self.path.to_string_lossy());
         Ok(Download { file: self.file, bytes, etag, kind, part })
@@ -132,7 +136,9 @@ fn part(headers: &HeaderMap, etag: &str, bytes: u64) -> Result<Part, ApiError> {
         _ => return Ok(Part::Whole),
     };
     if range.start >= bytes {
-        return Err(ApiError::Range(bytes));
+        let why = format!("the range is outside of the file, which has {bytes} bytes");
+        let error = ApiError::new(StatusCode::RANGE_NOT_SATISFIABLE, why);
+        return Err(error.with_header(header::CONTENT_RANGE, format!("bytes */{bytes}")));
     }
     Ok(Part::Bytes(range))
 }
@@ -201,26 +207,13 @@ const MOST: usize = 10_000;
 /// Path, size and time of the last change of a file.
 type FileVersion = (PathBuf, u64, Option<SystemTime>);
 
-/// Hash of a file, or the error; `None` until it is known.
-type Answer = Option<Result<String, String>>;
-
 /// Hashes of files.
 #[derive(Debug)]
 pub struct Hashes {
-    known: Mutex<HashMap<FileVersion, Known>>,
+    known: Mutex<HashMap<FileVersion, Arc<OnceCell<String>>>>,
     /// Places for files that are hashed at a time; further ones wait.
     pub places: Arc<Semaphore>,
 }
-
-#[derive(Debug)]
-enum Known {
-    Done(String),
-    UnderWay(Weak<Wish>),
-}
-
-/// A hash that clients wait for. The work ends when the last of them has left.
-#[derive(Debug)]
-struct Wish(watch::Receiver<Answer>);
 
 impl Hashes {
     /// Makes a set that knows no hashes.
@@ -228,76 +221,46 @@ impl Hashes {
         Arc::new(Hashes { known: Mutex::default(), places: Arc::new(Semaphore::new(AT_ONCE)) })
     }
 
-    /// Hashes an open file, unless it is unchanged since the last time. The work is dropped with the last request for it.
-    pub async fn get(self: &Arc<Self>, path: PathBuf, file: File) -> io::Result<String> {
+    /// Hashes an open file, unless it is unchanged since the last time. Requests for one file wait for the same work; it ends with the
+    /// request that began it, and the next one begins again.
+    pub async fn get(&self, path: PathBuf, file: File) -> io::Result<String> {
         let facts = file.metadata()?;
         let version = (path, facts.len(), facts.modified().ok());
-        let wish = {
-            let mut known = self.lock();
-            let wish = match known.get(&version) {
-                Some(Known::Done(hash)) => return Ok(hash.clone()),
-                Some(Known::UnderWay(wish)) => wish.upgrade(),
-                None => None,
-            };
-            wish.unwrap_or_else(|| self.begin(&mut known, version, file))
-        };
-        let mut answer = wish.0.clone();
-        let answer = answer.wait_for(Option::is_some).await.map_err(io::Error::other)?;
-        match answer.as_ref() {
-            Some(Ok(hash)) => Ok(hash.clone()),
-            Some(Err(why)) => Err(io::Error::other(why.clone())),
-            None => Err(io::ErrorKind::UnexpectedEof.into()),
-        }
-    }
-
-    /// Begins to hash a file as soon as there is a place.
-    fn begin(
-        self: &Arc<Self>,
-        known: &mut HashMap<FileVersion, Known>,
-        version: FileVersion,
-        file: File,
-    ) -> Arc<Wish> {
-        let (answer, received) = watch::channel(None);
-        let wish = Arc::new(Wish(received));
-        if known.len() >= MOST {
-            known.clear();
-        }
-        known.insert(version.clone(), Known::UnderWay(Arc::downgrade(&wish)));
-        let (this, wanted) = (self.clone(), Arc::downgrade(&wish));
-        tokio::spawn(async move {
-            let place = this.places.clone().acquire_owned().await;
-            if wanted.strong_count() == 0 {
-                return;
+        let cell = {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            if known.len() >= MOST {
+                known.clear();
             }
-            // Not one of the threads for requests, which a large file would keep for minutes. Without a thread the clients get an
-            // error, because `answer` is gone.
-            let _ = std::thread::Builder::new().name("hash".to_owned()).spawn(move || {
-                let _place = place;
-                let hash = copy_hashed(&mut WhileWanted { file, at: 0, wanted }, &mut io::sink());
-                if let Ok(hash) = &hash {
-                    this.lock().insert(version, Known::Done(hash.sha256.clone()));
-                }
-                answer.send_replace(Some(hash.map(|hash| hash.sha256).map_err(|error| error.to_string())));
-            });
-        });
-        wish
+            known.entry(version).or_default().clone()
+        };
+        cell.get_or_try_init(|| self.hash(file)).await.cloned()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<FileVersion, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Hashes a file as soon as there is a place, on a thread of its own: a large file would keep one of those for requests for
+    /// minutes.
+    async fn hash(&self, file: File) -> io::Result<String> {
+        let place = self.places.clone().acquire_owned().await.map_err(io::Error::other)?;
+        let (answer, hash) = oneshot::channel();
+        std::thread::Builder::new().name("hash".to_owned()).spawn(move || {
+            let _place = place;
+            let mut source = WhileWanted { file, at: 0, answer };
+            let hash = copy_hashed(&mut source, &mut io::sink());
+            let _ = source.answer.send(hash);
+        })?;
+        Ok(hash.await.map_err(io::Error::other)??.sha256)
     }
 }
 
-/// A file that ends with an error once nobody waits for it.
+/// A file that ends with an error once nobody waits for its hash.
 struct WhileWanted {
     file: File,
     at: u64,
-    wanted: Weak<Wish>,
+    answer: oneshot::Sender<io::Result<FileHash>>,
 }
 
 impl Read for WhileWanted {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.wanted.strong_count() == 0 {
+        if self.answer.is_closed() {
             return Err(io::Error::other("no client waits for it"));
         }
         // The position of the file belongs to the client that sends it.
@@ -328,8 +291,9 @@ mod tests {
         for ignored in ["bytes=9-0", "bytes=a-b", "bytes=-", "bytes=-0", "bytes=0-1,5-6", "lines=1-2"] {
             assert_eq!(asked(ignored).unwrap(), Part::Whole, "{ignored}");
         }
-        assert!(matches!(asked("bytes=100-"), Err(ApiError::Range(100))));
-        assert!(matches!(asked("bytes=18446744073709551615-"), Err(ApiError::Range(100))));
+        for outside in ["bytes=100-", "bytes=18446744073709551615-"] {
+            assert_eq!(asked(outside).unwrap_err().status, StatusCode::RANGE_NOT_SATISFIABLE);
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The events of a session: its place in the queue, its phases, their progress and the new lines of its logs.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -14,7 +15,6 @@ use roofgap_runs::runs::show;
 use serde_json::{Value, json};
 
 use crate::Shared;
-use crate::api_error::ApiError;
 use crate::queue::QueueState;
 
 /// Interval between looks at the files of a session.
@@ -46,7 +46,7 @@ struct Follower {
 }
 
 /// Follows a run, or a request for one, until it ends. Looks happen at the pace of the client, so that a slow one costs nothing.
-pub fn events(shared: Shared, id: String) -> impl Stream<Item = Result<Event, ApiError>> {
+pub fn events(shared: Shared, id: String) -> impl Stream<Item = Result<Event, Infallible>> {
     let follower = Follower {
         shared,
         id,

@@ -5,10 +5,11 @@
 use crate::Shared;
 use crate::api_error::ApiError;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use roofgap_base::error::Error;
+use roofgap_base::text::cut;
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -61,14 +62,18 @@ fn allowed(shared: &Shared, request: &Request) -> Result<(), ApiError> {
     // A page whose name was pointed at this machine (DNS rebinding) still sends its own name.
     let host = text(headers, header::HOST).unwrap_or_default();
     if !shared.hosts.has(host) {
-        return Err(ApiError::WrongHost(host.chars().take(200).collect()));
+        let why = format!(
+            "this server has another name than {:?}; start it with --host to add one",
+            cut(host, 200)
+        );
+        return Err(ApiError::new(StatusCode::MISDIRECTED_REQUEST, why));
     }
     let origin = text(headers, header::ORIGIN);
     if let Some(origin) = origin {
         let place = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
         // Also another port of this host is another site.
         if place != Some(host) {
-            return Err(ApiError::WrongOrigin);
+            return Err(wrong_origin());
         }
     }
     if request.uri().path() == "/login" {
@@ -76,17 +81,21 @@ fn allowed(shared: &Shared, request: &Request) -> Result<(), ApiError> {
     }
     let bearer = text(headers, header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
     if let Some(token) = bearer {
-        return if shared.token.matches(token.trim()) { Ok(()) } else { Err(ApiError::Unauthorized) };
+        return if shared.token.matches(token.trim()) { Ok(()) } else { Err(ApiError::unauthorized()) };
     }
     match cookie(headers) {
         Some(token) if shared.token.matches(token) => {}
-        _ => return Err(ApiError::Unauthorized),
+        _ => return Err(ApiError::unauthorized()),
     }
     // A browser sends the cookie by itself, so a change must come from our own page.
     if request.method() != Method::GET && origin.is_none() {
-        return Err(ApiError::WrongOrigin);
+        return Err(wrong_origin());
     }
     Ok(())
+}
+
+fn wrong_origin() -> ApiError {
+    ApiError::new(StatusCode::FORBIDDEN, "requests from pages of other sites are refused")
 }
 
 fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {

@@ -43,11 +43,11 @@ async fn blocking<T: Send + 'static>(
     work: impl FnOnce(&AppState) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let done = tokio::task::spawn_blocking(move || work(&shared)).await;
-    done.unwrap_or(Err(ApiError::Panic))
+    done.unwrap_or(Err(ApiError::bug()))
 }
 
 fn document(value: &impl Serialize) -> Result<Response, ApiError> {
-    Ok(Json(serde_json::to_value(value).map_err(|_| ApiError::Panic)?).into_response())
+    Ok(Json(serde_json::to_value(value).map_err(|_| ApiError::bug())?).into_response())
 }
 
 fn html(text: String, policy: &str) -> Response {
@@ -62,7 +62,7 @@ pub struct Login {
 /// Exchanges the token for a cookie, for a browser.
 pub async fn login(State(shared): State<Shared>, Query(login): Query<Login>) -> Result<Response, ApiError> {
     if !shared.token.matches(&login.token) {
-        return Err(ApiError::Unauthorized);
+        return Err(ApiError::unauthorized());
     }
     let secure = if shared.props.tls.is_some() || shared.props.behind_tls_proxy { "; Secure" } else { "" };
     let cookie = format!("{COOKIE}={}; Path=/; HttpOnly; SameSite=Strict{secure}", login.token);
@@ -72,7 +72,7 @@ pub async fn login(State(shared): State<Shared>, Query(login): Query<Login>) -> 
 
 /// Describes the operations.
 pub async fn openapi(State(shared): State<Shared>) -> Result<Response, ApiError> {
-    let mut document: Value = serde_json::from_str(OPENAPI).map_err(|_| ApiError::Panic)?;
+    let mut document: Value = serde_json::from_str(OPENAPI).map_err(|_| ApiError::bug())?;
     document["info"]["version"] = json!(shared.props.version);
     Ok(Json(document).into_response())
 }
@@ -135,17 +135,18 @@ pub async fn timeline(
 ) -> Result<Response, ApiError> {
     let (from, to) = (query.from_ns.unwrap_or(0), query.to_ns.unwrap_or(i64::MAX));
     if to <= from {
-        return Err(ApiError::EmptyWindow { from, to });
+        let why = format!("the window from {from} ns to {to} ns is empty; to_ns must be larger than from_ns");
+        return Err(ApiError::new(StatusCode::BAD_REQUEST, why));
     }
     let (usual, most) = WINDOW_ITEMS;
     let limit = query.limit.unwrap_or(usual).clamp(1, most);
     let place = shared.windows.clone().acquire_owned().await;
-    let place = place.map_err(|_| ApiError::Ending)?;
+    let place = place.map_err(|_| ApiError::ending())?;
     blocking(shared, move |state| {
         // Kept until the work is done, also if the client has left.
         let _place = place;
         let run = state.run(&id)?;
-        let opened = state.opened.open(&[run.path]).map_err(ApiError::Load)?;
+        let opened = state.opened.open(&[run.path]).map_err(ApiError::load)?;
         document(&timeline_window(opened.bundle(), from, to, limit)?)
     })
     .await
@@ -210,7 +211,7 @@ pub async fn compare_runs(
         let side = |id: &str| -> Result<OpenedSide, ApiError> {
             let run = state.run(id)?;
             let (overrides, exporter) = (Overrides::default(), state.opened.exporter());
-            open_side(&state.props.runs, &run.id, &overrides, exporter).map_err(ApiError::Load)
+            open_side(&state.props.runs, &run.id, &overrides, exporter).map_err(ApiError::load)
         };
         let (base, head) = (side(&query.base)?, side(&query.head)?);
         let comparison = compare(base.as_side(), head.as_side(), &CompareOptions::default());
@@ -238,12 +239,15 @@ pub async fn compare_runs(
 pub async fn start(State(shared): State<Shared>, request: Request) -> Result<Response, ApiError> {
     let limits = shared.props.limits;
     let body = read_body(request.into_body(), limits.body_bytes);
-    let body = tokio::time::timeout(limits.client, body).await.map_err(|_| ApiError::TooSlow)??;
+    let body = tokio::time::timeout(limits.client, body).await;
+    let too_slow = |_| {
+        ApiError::new(StatusCode::REQUEST_TIMEOUT, "the request did not arrive in time")
+            .with_header(header::CONNECTION, "close")
+    };
+    let body = body.map_err(too_slow)??;
     // A list would be taken for the fields of the request in order.
-    let document: serde_json::Map<String, Value> =
-        serde_json::from_slice(&body).map_err(|error| ApiError::Body(error.to_string()))?;
-    let request: RunRequest =
-        serde_json::from_value(Value::Object(document)).map_err(|error| ApiError::Body(error.to_string()))?;
+    let document: serde_json::Map<String, Value> = serde_json::from_slice(&body).map_err(ApiError::body)?;
+    let request: RunRequest = serde_json::from_value(Value::Object(document)).map_err(ApiError::body)?;
     let wait = request.wait;
     let queued = blocking(shared.clone(), move |state| {
         request.check(state.props.permissions, state.props.config_dir.as_deref())?;
@@ -261,7 +265,7 @@ pub async fn start(State(shared): State<Shared>, request: Request) -> Result<Res
         match shared.queue.find(&queued.id) {
             Some(now) if now.is_over() => return blocking(shared, move |state| result(state, &now)).await,
             Some(_) => tokio::time::sleep(LOOK).await,
-            None => return Err(ApiError::NoRun(queued.id)),
+            None => return Err(ApiError::no_run(&queued.id)),
         }
     }
 }
@@ -270,9 +274,11 @@ async fn read_body(body: Body, most: usize) -> Result<axum::body::Bytes, ApiErro
     let too_large = |error: axum::Error| {
         let error = error.into_inner();
         if error.is::<LengthLimitError>() {
-            ApiError::TooLarge(most)
+            // The rest of the body is not read.
+            ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the request has more than {most} bytes"))
+                .with_header(header::CONNECTION, "close")
         } else {
-            ApiError::Body(error.to_string())
+            ApiError::body(error)
         }
     };
     to_bytes(body, most).await.map_err(too_large)
@@ -304,7 +310,7 @@ fn described(shared: &AppState, queued: &Queued) -> Json<Value> {
     let mut value = serde_json::to_value(queued).unwrap_or_default();
     value["sessions_before"] = json!(shared.queue.position(&queued.id));
     let refused = (!queued.is_over()).then(|| queued.request.is_permitted(shared.props.permissions).err());
-    value["waits_for"] = json!(refused.flatten().map(|error| error.to_string()));
+    value["waits_for"] = json!(refused.flatten().map(|error| error.message));
     value["run_state"] = json!(
         queued
             .run_id
@@ -322,7 +328,7 @@ pub async fn requested(
 ) -> Result<Json<Value>, ApiError> {
     blocking(shared, move |state| {
         let queued = state.queue.find(&id);
-        let queued = queued.ok_or_else(|| ApiError::NoRun(id.chars().take(100).collect()))?;
+        let queued = queued.ok_or_else(|| ApiError::no_run(&id))?;
         Ok(described(state, &queued))
     })
     .await
@@ -382,7 +388,9 @@ pub fn router(shared: Shared) -> Router {
         router = router.route(path, operation);
     }
     router
-        .fallback(async || ApiError::NoOperation)
+        .fallback(async || {
+            ApiError::new(StatusCode::NOT_FOUND, "no such operation; GET /openapi.json lists them")
+        })
         .layer(from_fn_with_state(shared.clone(), guard::check))
         .with_state(shared)
 }
@@ -436,7 +444,7 @@ mod tests {
                 answer = runs(State(shared.clone())) => assert!(answer.is_ok()),
             }
             drop(places);
-            assert!(matches!(window.await, Err(ApiError::NoRun(_))));
+            assert_eq!(window.await.unwrap_err().status, StatusCode::NOT_FOUND);
             assert_eq!(shared.windows.available_permits() as u32, free);
         });
     }
@@ -492,8 +500,8 @@ mod tests {
             }
             drop(taken);
             assert!(other.await.unwrap());
-            assert!(matches!(events.await, Err(ApiError::NoRun(_))));
-            assert!(matches!(cancel.await, Err(ApiError::NoRun(_))));
+            assert_eq!(events.await.unwrap_err().status, StatusCode::NOT_FOUND);
+            assert_eq!(cancel.await.unwrap_err().status, StatusCode::NOT_FOUND);
         });
     }
 

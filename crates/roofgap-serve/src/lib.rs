@@ -81,7 +81,7 @@ impl AppState {
 
     /// Finds a run by its id, or by that of the request for it. Links are no runs.
     pub fn run(&self, id: &str) -> Result<RunRef, ApiError> {
-        let unknown = || ApiError::NoRun(id.chars().take(100).collect());
+        let unknown = || ApiError::no_run(id);
         let requested = || self.queue.find(id).and_then(|queued| queued.run_id);
         let run = RunId::parse(id).or_else(|| RunId::parse(&requested()?)).ok_or_else(unknown)?;
         let path = self.props.runs.join(run.as_str());

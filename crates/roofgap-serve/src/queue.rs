@@ -5,13 +5,13 @@
 use crate::ServeProps;
 use crate::api_error::ApiError;
 use crate::request::RunRequest;
+use axum::http::StatusCode;
 use roofgap_base::clock;
 use roofgap_base::file::{read_document, write_atomic};
 use roofgap_collect::child::{Cancel, ChildSpec, OutputTarget, StopPlan, Watch, run};
 use roofgap_runs::run_dir::folder::{RunId, RunState, run_state};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
@@ -35,11 +35,18 @@ pub struct Queue {
 
 #[derive(Debug, Default)]
 struct Sessions {
-    records: BTreeMap<String, Queued>,
-    waiting: VecDeque<String>,
+    /// In the order of their requests.
+    records: Vec<Queued>,
+    /// The session that runs.
     running: Option<(String, Cancel)>,
     made: u64,
     ending: bool,
+}
+
+impl Sessions {
+    fn in_state(&self, state: QueueState) -> impl Iterator<Item = &Queued> {
+        self.records.iter().filter(move |record| record.state == state)
+    }
 }
 
 impl Queue {
@@ -49,14 +56,8 @@ impl Queue {
     /// Fails if another server has it.
     pub fn open(props: &ServeProps) -> std::io::Result<Arc<Self>> {
         let folder = QueueFolder::open(&props.runs)?;
-        let mut sessions = Sessions::default();
-        for record in folder.read()? {
-            if record.state == QueueState::Queued {
-                sessions.waiting.push_back(record.id.clone());
-            }
-            sessions.records.insert(record.id.clone(), record);
-        }
-        sessions.made = sessions.records.len() as u64;
+        let records = folder.read()?;
+        let sessions = Sessions { made: records.len() as u64, records, ..Sessions::default() };
         Ok(Arc::new(Queue {
             sessions: Mutex::new(sessions),
             changed: Condvar::new(),
@@ -69,19 +70,20 @@ impl Queue {
     pub fn add(&self, request: RunRequest) -> Result<Queued, ApiError> {
         let mut sessions = self.lock();
         if sessions.ending {
-            return Err(ApiError::Ending);
+            return Err(ApiError::ending());
         }
-        if sessions.waiting.len() >= self.props.limits.queue {
-            return Err(ApiError::QueueFull(sessions.waiting.len()));
+        let waiting = sessions.in_state(QueueState::Queued).count();
+        if waiting >= self.props.limits.queue {
+            let why = format!("{waiting} sessions wait already; try again later");
+            return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, why));
         }
-        let surplus = surplus(sessions.records.values(), KEPT);
-        sessions.records.retain(|id, _| !surplus.contains(id));
-        self.folder.remove(&surplus);
+        self.folder.remove_surplus(&mut sessions.records, KEPT);
         sessions.made += 1;
         let record = Queued::new(request, sessions.made);
-        self.folder.write(&record).map_err(ApiError::Queue)?;
-        sessions.waiting.push_back(record.id.clone());
-        sessions.records.insert(record.id.clone(), record.clone());
+        let failed = |error| format!("cannot write the queue: {error}");
+        let written = self.folder.write(&record).map_err(failed);
+        written.map_err(|why| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, why))?;
+        sessions.records.push(record.clone());
         self.changed.notify_all();
         Ok(record)
     }
@@ -89,22 +91,21 @@ impl Queue {
     /// Finds a requested session by its id or that of its run.
     pub fn find(&self, id: &str) -> Option<Queued> {
         let sessions = self.lock();
-        let by_run = || sessions.records.values().find(|record| record.run_id.as_deref() == Some(id));
-        sessions.records.get(id).or_else(by_run).cloned()
+        let mut records = sessions.records.iter();
+        records.find(|record| record.id == id || record.run_id.as_deref() == Some(id)).cloned()
     }
 
     /// Lists the sessions that are not over, in their order.
     pub fn unfinished(&self) -> Vec<Queued> {
         let sessions = self.lock();
-        let running = sessions.records.values().filter(|record| record.state == QueueState::UnderWay);
-        let waiting = sessions.waiting.iter().filter_map(|id| sessions.records.get(id));
-        running.chain(waiting).cloned().collect()
+        let states = [QueueState::UnderWay, QueueState::Queued];
+        states.into_iter().flat_map(|state| sessions.in_state(state)).cloned().collect()
     }
 
     /// Returns the number of sessions before a waiting one.
     pub fn position(&self, id: &str) -> Option<usize> {
         let sessions = self.lock();
-        let before = sessions.waiting.iter().position(|waiting| waiting == id)?;
+        let before = sessions.in_state(QueueState::Queued).position(|waiting| waiting.id == id)?;
         Some(before + usize::from(sessions.running.is_some()))
     }
 
@@ -115,7 +116,12 @@ impl Queue {
 
     /// Cancels a session: one that waits is removed, one that runs is interrupted; a second request kills it.
     pub fn cancel(&self, id: &str) -> Result<Queued, ApiError> {
-        let found = self.find(id).ok_or_else(|| ApiError::NotCancellable(id.to_owned()))?;
+        let refused = || {
+            let why =
+                format!("{id} cannot be cancelled here: it has ended, or was not started by this server");
+            ApiError::new(StatusCode::CONFLICT, why)
+        };
+        let found = self.find(id).ok_or_else(refused)?;
         let mut sessions = self.lock();
         if let Some((running, cancel)) = &sessions.running
             && *running == found.id
@@ -123,12 +129,11 @@ impl Queue {
             cancel.request();
             return Ok(found);
         }
-        let Some(position) = sessions.waiting.iter().position(|waiting| *waiting == found.id) else {
-            return Err(ApiError::NotCancellable(id.to_owned()));
-        };
-        sessions.waiting.remove(position);
-        self.change(&mut sessions, &found.id, |record| record.state = QueueState::Cancelled)
-            .ok_or_else(|| ApiError::NotCancellable(id.to_owned()))
+        // One that waited may run by now.
+        let is_waiting = sessions.in_state(QueueState::Queued).any(|waiting| waiting.id == found.id);
+        let cancelled = is_waiting
+            .then(|| self.change(&mut sessions, &found.id, |record| record.state = QueueState::Cancelled));
+        cancelled.flatten().ok_or_else(refused)
     }
 
     /// Ends the queue: interrupts the running session and starts no other. What waits stays on disk.
@@ -144,17 +149,14 @@ impl Queue {
     /// Runs the sessions until the queue ends. One that an earlier server accepted and this one does not permit waits.
     pub fn work(self: &Arc<Self>) {
         self.adopt();
-        let permitted = |sessions: &Sessions, id: &String| {
-            let record = sessions.records.get(id);
-            record.is_some_and(|record| record.request.is_permitted(self.props.permissions).is_ok())
-        };
+        let is_permitted = |record: &&Queued| record.request.is_permitted(self.props.permissions).is_ok();
         loop {
             let mut sessions = self.lock();
             if sessions.ending {
                 return;
             }
-            let next = sessions.waiting.iter().position(|id| permitted(&sessions, id));
-            let Some(id) = next.and_then(|at| sessions.waiting.remove(at)) else {
+            let next = sessions.in_state(QueueState::Queued).find(is_permitted);
+            let Some(id) = next.map(|record| record.id.clone()) else {
                 drop(self.changed.wait(sessions).unwrap_or_else(PoisonError::into_inner));
                 continue;
             };
@@ -171,13 +173,7 @@ impl Queue {
 
     /// Waits for the sessions of an earlier server, which die with it, and records their end.
     fn adopt(&self) {
-        let left: Vec<Queued> = self
-            .lock()
-            .records
-            .values()
-            .filter(|record| record.state == QueueState::UnderWay)
-            .cloned()
-            .collect();
+        let left: Vec<Queued> = self.lock().in_state(QueueState::UnderWay).cloned().collect();
         for record in left {
             let folder = record.run_id.as_ref().map(|run| self.props.runs.join(run));
             while folder.as_deref().map(run_state) == Some(RunState::UnderWay) {
@@ -245,7 +241,7 @@ impl Queue {
 
     /// Changes a record in memory and on disk.
     fn change(&self, sessions: &mut Sessions, id: &str, change: impl FnOnce(&mut Queued)) -> Option<Queued> {
-        let record = sessions.records.get_mut(id)?;
+        let record = sessions.records.iter_mut().find(|record| record.id == id)?;
         change(record);
         // On a full disk the state in memory still holds.
         let _ = self.folder.write(record);
@@ -327,13 +323,6 @@ impl Queued {
     }
 }
 
-/// Returns the oldest of the ended sessions, given oldest first, of which `kept` stay.
-pub fn surplus<'a>(records: impl Iterator<Item = &'a Queued>, kept: usize) -> BTreeSet<String> {
-    let ended: Vec<&Queued> = records.filter(|record| record.is_over()).collect();
-    let surplus = ended.len().saturating_sub(kept);
-    ended[..surplus].iter().map(|record| record.id.clone()).collect()
-}
-
 /// The folder of the sessions: a record, the answer and the messages of each. Only its owner may read it, as the runs.
 #[derive(Debug)]
 pub struct QueueFolder {
@@ -382,19 +371,23 @@ impl QueueFolder {
             }
         }
         records.sort_by(|a, b| (&a.created, &a.id).cmp(&(&b.created, &b.id)));
-        let surplus = surplus(records.iter(), KEPT);
-        records.retain(|record| !surplus.contains(&record.id));
-        self.remove(&surplus);
+        self.remove_surplus(&mut records, KEPT);
         Ok(records)
     }
 
-    /// Removes the files of sessions. One that cannot be removed is tried again at the next start.
-    pub fn remove(&self, sessions: &BTreeSet<String>) {
-        for id in sessions {
-            for extension in ["json", "out", "log"] {
-                let _ = fs::remove_file(self.file(id, extension));
+    /// Removes the oldest of the ended sessions, of which `kept` stay. A file that cannot be removed is tried again at the next start.
+    pub fn remove_surplus(&self, records: &mut Vec<Queued>, kept: usize) {
+        let mut surplus = records.iter().filter(|record| record.is_over()).count().saturating_sub(kept);
+        records.retain(|record| {
+            let stays = surplus == 0 || !record.is_over();
+            if !stays {
+                surplus -= 1;
+                for extension in ["json", "out", "log"] {
+                    let _ = fs::remove_file(self.file(&record.id, extension));
+                }
             }
-        }
+            stays
+        });
     }
 
     /// Returns the path of the answer of a session, `roofgap.profile/1`.
@@ -432,22 +425,22 @@ mod tests {
             state,
             ..Queued::new(RunRequest::default(), number)
         };
-        let records = [
+        let mut records = vec![
             session(1, QueueState::Queued),
             session(2, QueueState::Ended),
             session(3, QueueState::Cancelled),
             session(4, QueueState::UnderWay),
             session(5, QueueState::Ended),
         ];
-        assert!(surplus(records.iter(), 3).is_empty());
-        let gone = surplus(records.iter(), 1);
-        assert_eq!(gone, BTreeSet::from(["job-2".to_owned(), "job-3".to_owned()]));
         let folder = tempfile::tempdir().unwrap();
         let sessions = QueueFolder::open(folder.path()).unwrap();
         for record in &records {
             sessions.write(record).unwrap();
         }
-        sessions.remove(&gone);
+        sessions.remove_surplus(&mut records, 3);
+        assert_eq!(records.len(), 5);
+        sessions.remove_surplus(&mut records, 1);
+        assert_eq!(records.len(), 3);
         let left: Vec<String> = sessions.read().unwrap().into_iter().map(|record| record.id).collect();
         assert_eq!(left, ["job-1", "job-4", "job-5"]);
     }

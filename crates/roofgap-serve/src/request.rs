@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use axum::http::StatusCode;
+use roofgap_base::text::cut;
 use roofgap_collect::command::CommandLine;
 use roofgap_runs::config::{ConfigProps, compose, list};
 use serde::{Deserialize, Serialize};
@@ -46,21 +48,24 @@ pub enum Mode {
 impl RunRequest {
     /// Refuses what the server may not start.
     pub fn is_permitted(&self, permissions: Permissions) -> Result<(), ApiError> {
-        match permissions {
-            Permissions { run: false, .. } => Err(ApiError::RunsOff),
-            Permissions { command: false, .. } if !self.command.is_empty() => Err(ApiError::CommandsOff),
-            _ => Ok(()),
-        }
+        let why = match permissions {
+            Permissions { run: false, .. } => "this server starts no runs; start it with --allow-run",
+            Permissions { command: false, .. } if !self.command.is_empty() => {
+                "this server runs no command lines; start it with --allow-command"
+            }
+            _ => return Ok(()),
+        };
+        Err(ApiError::new(StatusCode::FORBIDDEN, why))
     }
 
     /// Refuses what the server may not start and what would not run.
     pub fn check(&self, permissions: Permissions, config_dir: Option<&Path>) -> Result<(), ApiError> {
         self.is_permitted(permissions)?;
         if self.command.len() > MOST_WORDS || self.presets.len() > MOST_WORDS {
-            return Err(ApiError::Body(format!("more than {MOST_WORDS} words")));
+            return Err(ApiError::body(format!("more than {MOST_WORDS} words")));
         }
         if self.command.iter().chain(&self.presets).any(|word| word.contains('\0')) {
-            return Err(ApiError::Body("a word contains a null character".to_owned()));
+            return Err(ApiError::body("a word contains a null character"));
         }
         let groups = list(config_dir)?;
         let is_preset = |text: &str| {
@@ -70,7 +75,10 @@ impl RunRequest {
             })
         };
         if let Some(unknown) = self.presets.iter().find(|text| !is_preset(text)) {
-            return Err(ApiError::NoPreset(unknown.chars().take(200).collect()));
+            let unknown = cut(unknown, 200);
+            let why =
+                format!("{unknown:?} is not a preset; `roofgap config list` lists them as group=option");
+            return Err(ApiError::new(StatusCode::BAD_REQUEST, why));
         }
         compose(&ConfigProps {
             config_dir: config_dir.map(Path::to_owned),
@@ -123,9 +131,10 @@ mod tests {
         let presets = request(r#"{"presets": ["workload=embedded", "runner=light"], "mode": "light"}"#);
         assert!(presets.check(PRESETS_ONLY, None).is_ok());
         let none = Permissions::default();
-        assert!(matches!(presets.check(none, None), Err(ApiError::RunsOff)));
+        let refused = |answer: Result<(), ApiError>| answer.unwrap_err().message;
+        assert!(refused(presets.check(none, None)).contains("--allow-run"));
         let command = request(r#"{"command": ["/bin/true"]}"#);
-        assert!(matches!(command.check(PRESETS_ONLY, None), Err(ApiError::CommandsOff)));
+        assert!(refused(command.check(PRESETS_ONLY, None)).contains("--allow-command"));
         assert!(command.check(ALL, None).is_ok());
         for preset in [
             "workload=nothing",
@@ -139,8 +148,7 @@ mod tests {
             "",
         ] {
             let wanted = RunRequest { presets: vec![preset.to_owned()], ..RunRequest::default() };
-            let answer = wanted.check(ALL, None);
-            assert!(matches!(answer, Err(ApiError::NoPreset(_))), "{preset}: {answer:?}");
+            assert!(refused(wanted.check(ALL, None)).contains("is not a preset"), "{preset}");
         }
         assert!(serde_json::from_str::<RunRequest>(r#"{"artifacts.stage2_dir": "/tmp"}"#).is_err());
     }

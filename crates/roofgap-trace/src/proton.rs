@@ -234,7 +234,7 @@ mod tests {
             [
                 ("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_TNT", 1_200_000 + 910_000, 40 + 20),
                 ("softmax_kernel", 88_000, 20),
-                ("void exp_kernel<(int)4>()", 64_000, 20),
+                ("void exp_kernel<4>()", 64_000, 20),
             ]
         );
         let losses: Vec<_> = trace.losses.iter().map(|loss| (loss.kind, loss.count)).collect();

@@ -6,6 +6,7 @@
 //! Requests that a load generator sent to a server.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Schema of the account.
@@ -70,7 +71,7 @@ pub struct ModelFacts {
     /// Origin of the weights: `random` or `local`.
     pub weights: Option<String>,
     /// Architecture in the form of a Hugging Face `config.json`.
-    pub config: Option<serde_json::Value>,
+    pub config: Option<Value>,
 }
 
 /// The serving engine that ran a model.
@@ -269,17 +270,17 @@ pub enum AccountError {
         found: String,
     },
     /// A count is larger than any program has.
-    #[error("{count} is no possible count of {name}")]
+    #[error("{count} is no possible count of `{name}`")]
     Count {
-        /// Thing that is counted.
-        name: &'static str,
+        /// Field.
+        name: String,
         /// Count in the text.
         count: u64,
     },
     /// A time is negative, longer than a century, or in another century.
     #[error("{ns} ns is no possible time of `{name}`")]
     Time {
-        /// Stage, note or operator.
+        /// Field.
         name: String,
         /// Time in the text, ns.
         ns: i64,
@@ -292,6 +293,62 @@ const MOST_COUNT: u64 = 1 << 52;
 /// Longest time of an account, ns: a century.
 const MOST_NS: i64 = 100 * 366 * 86_400 * 1_000_000_000;
 
+/// Fields whose numbers are not added up: facts as others have them, and a difference.
+const NOT_ADDED: [&str; 5] = ["config", "metrics", "gauges", "peak", "clock_change_ns"];
+
+/// Fields with moments.
+const MOMENTS: [&str; 4] = ["start_unix_ns", "start_ns", "first_ns", "last_ns"];
+
+/// Sums over an account, which are checked so that no total of its numbers can overflow.
+#[derive(Default)]
+struct Totals {
+    count: u64,
+    ns: i64,
+}
+
+impl Totals {
+    /// Adds the integers of a field, by its name counts or times.
+    fn add(&mut self, name: &str, field: &Value) -> Result<(), AccountError> {
+        match field {
+            _ if NOT_ADDED.contains(&name) => Ok(()),
+            Value::Object(fields) => fields.iter().try_for_each(|(own, field)| {
+                // The percentiles of a time are times.
+                self.add(if name.ends_with("_ns") { name } else { own }, field)
+            }),
+            Value::Array(items) => items.iter().try_for_each(|item| self.add(name, item)),
+            Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+                (Some(ns), _) if MOMENTS.contains(&name) => possible_time(name, ns, 0),
+                (Some(ns), _) if name.ends_with("_ns") => self.add_time(name, ns),
+                (_, Some(count)) => self.add_count(name, count),
+                _ => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    fn add_count(&mut self, name: &str, count: u64) -> Result<(), AccountError> {
+        self.count = self.count.saturating_add(count);
+        if self.count > MOST_COUNT {
+            return Err(AccountError::Count { name: name.to_owned(), count });
+        }
+        Ok(())
+    }
+
+    fn add_time(&mut self, name: &str, ns: i64) -> Result<(), AccountError> {
+        possible_time(name, ns, self.ns)?;
+        self.ns += ns;
+        Ok(())
+    }
+}
+
+/// Checks a time, and the total of those before it.
+fn possible_time(name: &str, ns: i64, total: i64) -> Result<(), AccountError> {
+    if (0..=MOST_NS).contains(&ns) && total <= MOST_NS {
+        return Ok(());
+    }
+    Err(AccountError::Time { name: name.to_owned(), ns })
+}
+
 impl Account {
     /// Parses an account.
     ///
@@ -302,80 +359,13 @@ impl Account {
         if account.schema != SCHEMA {
             return Err(AccountError::Schema { found: account.schema });
         }
-        let mut all = 0u64;
-        for (name, count) in account.counts() {
-            all = all.saturating_add(count);
-            if all > MOST_COUNT {
-                return Err(AccountError::Count { name, count });
-            }
-        }
-        let moments = account.requests.iter().flat_map(RequestStats::moments);
-        for (name, ns) in moments {
-            if !(0..=MOST_NS).contains(&ns) {
-                return Err(AccountError::Time { name: name.to_owned(), ns });
-            }
-        }
-        // The sum is checked too, so that no total of them can overflow.
-        let mut total = 0i64;
-        for (name, ns) in account.times() {
-            let in_range = (0..=MOST_NS).contains(&ns) && total <= MOST_NS;
-            if !in_range {
-                return Err(AccountError::Time { name: name.to_owned(), ns });
-            }
-            total += ns;
+        let mut totals = Totals::default();
+        totals.add("account", &serde_json::to_value(&account)?)?;
+        for times in account.requests.iter().flat_map(|requests| &requests.each) {
+            totals.add_time("first_ns", times.first_ns.saturating_sub(times.start_ns))?;
+            totals.add_time("last_ns", times.last_ns.saturating_sub(times.first_ns))?;
         }
         Ok(account)
-    }
-
-    /// Iterates over all counts with the name of what is counted.
-    fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let tokens = self.tokens.unwrap_or_default();
-        let model = self.model.as_ref();
-        let facts = [
-            ("prompt tokens", tokens.prompt),
-            ("generated tokens", tokens.generated),
-            ("sequences", tokens.batch),
-            ("vision tokens", tokens.vision),
-            ("parameters", model.and_then(|model| model.parameters)),
-            ("active parameters", model.and_then(|model| model.active_parameters)),
-            ("bytes of device memory", self.device_memory_bytes),
-            ("pairs of windows", self.paired_overhead.map(|paired| paired.pairs)),
-        ];
-        let parts = self.engine.iter().filter_map(|engine| engine.parallelism.as_ref());
-        let parts = parts.flat_map(|parts| parts.values()).map(|parts| ("parts of the model", *parts));
-        let operators = self.operators.iter().map(|operator| operator.calls);
-        let stage1 = self.stage1.iter().flat_map(|stage1| &stage1.operators).map(|operator| operator.calls);
-        let calls = operators.chain(stage1).map(|calls| ("calls of an operator", calls));
-        let requests = self.requests.iter().flat_map(RequestStats::counts);
-        let facts = facts.into_iter().filter_map(|(name, count)| Some((name, count?)));
-        facts.chain(parts).chain(calls).chain(requests)
-    }
-
-    /// Iterates over all times with the name of what took them.
-    fn times(&self) -> impl Iterator<Item = (&str, i64)> {
-        let stages = self.repeats.iter().flat_map(|repeat| &repeat.stages);
-        let stages = stages.flat_map(|stage| {
-            let steps = stage.steps_ns.iter().flatten().copied();
-            let own = std::iter::once(stage.wall_ns).chain(steps);
-            let notes = stage.notes.iter().map(|note| (note.name.as_str(), note.wall_ns));
-            own.map(|ns| (stage.name.as_str(), ns)).chain(notes)
-        });
-        let operators = self.operators.iter().flat_map(|operator| {
-            let cpu = [operator.self_cpu_ns, operator.total_cpu_ns];
-            let gpu = [operator.self_gpu_ns, operator.total_gpu_ns];
-            let times = cpu.into_iter().chain(gpu.into_iter().flatten());
-            times.map(|ns| (operator.name.as_str(), ns))
-        });
-        let requests = self.requests.iter().flat_map(RequestStats::times);
-        let startup = self.startup.iter().map(|part| (part.name.as_str(), part.wall_ns));
-        let paired = self.paired_overhead.iter();
-        let paired = paired.flat_map(|paired| [paired.window_ns, paired.armed_itl_ns, paired.dormant_itl_ns]);
-        let runner = self.stage1.iter().flat_map(|stage1| {
-            let times = stage1.times.iter().flat_map(|time| [time.mean_ns, time.std_ns]);
-            times.chain(stage1.operators.iter().flat_map(|operator| [operator.cpu_ns, operator.gpu_ns]))
-        });
-        let others = paired.map(|ns| ("a pair of windows", ns)).chain(runner.map(|ns| ("stage 1", ns)));
-        stages.chain(operators).chain(requests).chain(startup).chain(others)
     }
 
     /// Formats the account as JSON.
@@ -535,38 +525,6 @@ pub struct RequestFailure {
     pub count: u64,
 }
 
-impl RequestStats {
-    /// Iterates over all times with a name.
-    pub(super) fn times(&self) -> impl Iterator<Item = (&str, i64)> {
-        let lists = [("ttft", self.ttft_ns), ("itl", self.itl_ns), ("e2e", self.e2e_ns)];
-        let each = lists.into_iter().filter_map(|(name, list)| Some((name, list?)));
-        let each = each.flat_map(|(name, p)| [p.mean, p.p50, p.p90, p.p99, p.max].map(|ns| (name, ns)));
-        let requests = self.each.iter().flat_map(|times| {
-            [
-                ("time to first token", times.first_ns.saturating_sub(times.start_ns)),
-                ("time after the first token", times.last_ns.saturating_sub(times.first_ns)),
-            ]
-        });
-        each.chain([("window", self.window_ns)]).chain(requests)
-    }
-
-    /// Iterates over all counts with the name of what is counted.
-    pub(super) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let requests = [self.sent, self.completed, self.failed];
-        let failures = self.failures.iter().map(|failure| failure.count);
-        let own = [self.prompt_tokens, self.output_tokens].into_iter().flatten();
-        let each = self.each.iter().flat_map(|times| [times.prompt_tokens, times.output_tokens]).flatten();
-        let requests = requests.into_iter().chain(failures).map(|count| ("requests", count));
-        requests.chain(own.chain(each).map(|count| ("tokens of requests", count)))
-    }
-
-    /// Iterates over all moments with a name.
-    pub(super) fn moments(&self) -> impl Iterator<Item = (&str, i64)> {
-        let due = self.each.iter().map(|times| ("start of a request", times.start_ns));
-        std::iter::once(("start of the window", self.start_unix_ns)).chain(due)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -649,7 +607,10 @@ mod tests {
                 r#"{{"schema": "roofgap.workload/1", "repeats": [{{"stages": [{{"name": "prefill", "wall_ns": {ns}, "steps_ns": {steps}}}]}}]}}"#
             );
             let error = Account::from_json(text.as_bytes()).unwrap_err();
-            assert!(matches!(&error, AccountError::Time { name, .. } if name == "prefill"), "{error}");
+            assert!(
+                matches!(&error, AccountError::Time { name, .. } if name == "wall_ns" || name == "steps_ns"),
+                "{error}"
+            );
         }
     }
 }

@@ -94,8 +94,8 @@ pub fn checksum(head: &[u8], stored: &[u8]) -> u32 {
 pub enum Ending {
     /// The capture is complete.
     Complete {
-        /// Kind of end.
-        how: EndKind,
+        /// Kind of end, as [`End`](crate::End) has it.
+        how: u8,
     },
     /// The capture is truncated.
     Cut {
@@ -104,15 +104,6 @@ pub enum Ending {
         /// Reason, as far as it is known.
         why: CutReason,
     },
-}
-
-/// Kind of end of a complete capture.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EndKind {
-    /// The program exited normally.
-    Exit,
-    /// A kind unknown to this version.
-    Other(u8),
 }
 
 /// Reason a capture is truncated.
@@ -273,11 +264,9 @@ impl<'a> Records<'a> {
     }
 
     /// Returns the kind of end, if this is the last frame.
-    fn end(mut self) -> Option<EndKind> {
+    fn end(mut self) -> Option<u8> {
         match self.next() {
-            Some(Record::End(end)) => {
-                Some(if end.how == 1 { EndKind::Exit } else { EndKind::Other(end.how) })
-            }
+            Some(Record::End(end)) => Some(end.how),
             _ => None,
         }
     }

@@ -57,28 +57,13 @@ pub enum StopCode {
     /// The file reached its size limit.
     SizeLimit,
     /// A code unknown to this version.
-    Other(u32),
+    Other,
 }
 
 impl StopCode {
-    fn to_u32(self) -> u32 {
-        match self {
-            Self::Open => 0,
-            Self::Exit => 1,
-            Self::WriteFailed => 2,
-            Self::SizeLimit => 3,
-            Self::Other(code) => code,
-        }
-    }
-
     fn from_u32(code: u32) -> Self {
-        match code {
-            0 => Self::Open,
-            1 => Self::Exit,
-            2 => Self::WriteFailed,
-            3 => Self::SizeLimit,
-            other => Self::Other(other),
-        }
+        let known = [Self::Open, Self::Exit, Self::WriteFailed, Self::SizeLimit];
+        known.into_iter().find(|known| *known as u32 == code).unwrap_or(Self::Other)
     }
 }
 
@@ -86,7 +71,7 @@ impl Status {
     /// Returns the offset of the status in the file and its bytes.
     pub fn encode(&self) -> (u64, [u8; STATUS_LEN]) {
         let mut out = FixedBytes::new();
-        self.code.to_u32().put(&mut out);
+        (self.code as u32).put(&mut out);
         self.errno.put(&mut out);
         self.at_ns.put(&mut out);
         self.lost.put(&mut out);

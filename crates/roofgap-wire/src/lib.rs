@@ -48,7 +48,7 @@ pub const MEMORY_CALLS: [&str; 8] =
     ["Malloc", "Free", "HostAlloc", "HostRegister", "MemAlloc", "MemFree", "MemCreate", "MemMap"];
 
 pub use field::Text;
-pub use frame::{CutReason, EndKind, Ending, FrameBuilder, MAX_RAW, Reader, Records};
+pub use frame::{CutReason, Ending, FrameBuilder, MAX_RAW, Reader, Records};
 pub use header::{
     HEADER_LEN, Header, MAGIC, Status, StopCode, VERSION, WITH_WINDOWS, WireError, looks_like, note_path,
     older_segment,

@@ -447,6 +447,7 @@ records! {
 
 /// Cause of an edge of a recorded window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
 pub enum WindowCause {
     /// The state at the begin of a file.
     Begin,
@@ -458,29 +459,12 @@ pub enum WindowCause {
     Time,
     /// A limit of the recording.
     Limit,
-    /// A cause unknown to this version.
-    Other(u8),
 }
 
 impl WindowCause {
-    const ALL: [Self; 5] = [Self::Begin, Self::Request, Self::Steps, Self::Time, Self::Limit];
-
     /// Returns the number in [`Window`].
     pub fn to_u8(self) -> u8 {
-        match self {
-            Self::Begin => 0,
-            Self::Request => 1,
-            Self::Steps => 2,
-            Self::Time => 3,
-            Self::Limit => 4,
-            Self::Other(cause) => cause,
-        }
-    }
-
-    /// Returns the cause of a number in [`Window`].
-    pub fn from_u8(number: u8) -> Self {
-        let known = Self::ALL.into_iter().find(|cause| cause.to_u8() == number);
-        known.unwrap_or(Self::Other(number))
+        self as u8
     }
 }
 

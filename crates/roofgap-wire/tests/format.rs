@@ -4,9 +4,9 @@
 
 use proptest::prelude::*;
 use roofgap_wire::{
-    Call, CutReason, End, EndKind, Ending, EventKind, FrameBuilder, HEADER_LEN, Header, Kernel, LaunchShape,
-    Loss, Message, NvtxEvent, NvtxPop, Process, Reader, Record, Status, StopCode, StreamEntry, Text,
-    TextEntry, WITH_WINDOWS, Window, WindowCause, WireError,
+    Call, CutReason, End, Ending, EventKind, FrameBuilder, HEADER_LEN, Header, Kernel, LaunchShape, Loss,
+    Message, NvtxEvent, NvtxPop, Process, Reader, Record, Status, StopCode, StreamEntry, Text, TextEntry,
+    WITH_WINDOWS, Window, WindowCause, WireError,
 };
 
 /// A capture of `frames` frames with a few records each, and an end when asked for.
@@ -88,7 +88,7 @@ fn records_come_back_as_they_went_in() {
     assert_eq!(seen.len(), count);
     let expected: Vec<String> = (0..3).flat_map(sample).map(|record| format!("{record:?}")).collect();
     assert_eq!(seen[..count - 1], expected[..]);
-    assert_eq!(ending, Ending::Complete { how: EndKind::Exit });
+    assert_eq!(ending, Ending::Complete { how: 1 });
 }
 
 #[test]
@@ -171,9 +171,6 @@ fn windows_round_trip_and_raise_the_version() {
     assert_eq!(Reader::open(&bytes[..]).unwrap().header().version, 2);
     let expected: Vec<String> = edges.iter().map(|edge| format!("{edge:?}")).collect();
     assert_eq!(read(&bytes).unwrap().0, expected);
-    for number in 0..=255 {
-        assert_eq!(WindowCause::from_u8(number).to_u8(), number);
-    }
 }
 
 proptest! {

@@ -21,7 +21,7 @@ mod run;
 mod source;
 
 pub use exec::{LLM_DOMAIN, Ranges, Silent};
-pub use props::{DecoderShape, Preset, Progress, PromptShape, SamShape, Shape, TowerShape, WorkloadProps};
+pub use props::{DecoderShape, Preset, PromptShape, SamShape, Shape, TowerShape, WorkloadProps};
 pub use roofgap_base::error::Error;
 pub use roofgap_wire::account::Account;
 pub use run::{run, run_with};

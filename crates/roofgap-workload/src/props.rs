@@ -142,52 +142,6 @@ impl WorkloadProps {
     }
 }
 
-/// Progress of a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Progress {
-    /// The run begins: nothing has been allocated yet.
-    Started {
-        /// Size of the model.
-        preset: Preset,
-        /// Number of parameters it will have.
-        parameters: u64,
-        /// Seed of the random weights.
-        seed: u64,
-        /// Threads in use.
-        threads: usize,
-    },
-    /// The random weights are in memory.
-    WeightsReady {
-        /// Time, ns.
-        wall_ns: i64,
-    },
-    /// The peak of this machine was measured.
-    PeakMeasured {
-        /// Arithmetic peak, in operations a second.
-        flops_per_s: u64,
-        /// Memory bandwidth, in bytes a second.
-        bytes_per_s: u64,
-    },
-    /// One repeat is over.
-    RepeatDone {
-        /// Counted from 1, warm-ups first.
-        index: usize,
-        /// All repeats, warm-ups included.
-        of: usize,
-        /// True for a warm-up.
-        warmup: bool,
-        /// Wall time of its prefill.
-        prefill_ns: i64,
-        /// Wall time of its decode.
-        decode_ns: i64,
-    },
-    /// The account was written.
-    AccountWritten {
-        /// Path.
-        path: PathBuf,
-    },
-}
-
 /// Refuses a value that the model cannot run with.
 pub(crate) fn refused(property: &str, value: usize, rule: String) -> Error {
     Error::new(format!("{property} is {value}: {rule}"))

@@ -5,13 +5,14 @@
 use crate::exec::{Exec, Ranges, Silent, Stage};
 use crate::model::{KvCache, Model};
 use crate::ops;
-use crate::props::{Preset, Progress, PromptShape, Shape, WorkloadProps};
+use crate::props::{Preset, PromptShape, Shape, WorkloadProps};
 use crate::source::{self, Image, Source, fill};
 use rayon::ThreadPoolBuilder;
 use rayon::prelude::*;
 use roofgap_base::clock::ns;
 use roofgap_base::error::Error;
 use roofgap_base::file::{sha256, write_atomic};
+use roofgap_base::numbers::{count, time};
 use roofgap_wire::account::{
     Account, DeviceFacts, MeasuredPeak, ModelFacts, Repeat, SCHEMA, StageTime, TokenCounts,
 };
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 const PEAK_BUDGET: Duration = Duration::from_millis(250);
 
 /// Runs the model without ranges; writes the account where the properties say, and gives it back.
-pub fn run(props: &WorkloadProps, progress: &mut dyn FnMut(Progress)) -> Result<Account, Error> {
+pub fn run(props: &WorkloadProps, progress: &mut dyn FnMut(&str)) -> Result<Account, Error> {
     run_with(props, &Silent, progress)
 }
 
@@ -31,7 +32,7 @@ pub fn run(props: &WorkloadProps, progress: &mut dyn FnMut(Progress)) -> Result<
 pub fn run_with(
     props: &WorkloadProps,
     ranges: &dyn Ranges,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(&str),
 ) -> Result<Account, Error> {
     props.check()?;
     let shape = Shape::of(props.preset);
@@ -48,7 +49,7 @@ pub fn run_with(
             .spawn_scoped(scope, || work(props, shape, ranges, sender))
             .map_err(|error| failed(format!("could not be started: {error}")))?;
         for event in receiver {
-            progress(event);
+            progress(&event);
         }
         worker.join().unwrap_or_else(|_| Err(failed("ended early".to_owned())))
     })?;
@@ -56,7 +57,7 @@ pub fn run_with(
         let text = account.to_json().map_err(std::io::Error::other);
         let written = text.and_then(|text| write_atomic(path, &text));
         written.map_err(Error::io("write the workload account", path))?;
-        progress(Progress::AccountWritten { path: path.clone() });
+        progress(&format!("account written to {}", path.display()));
     }
     Ok(account)
 }
@@ -65,7 +66,7 @@ fn work(
     props: &WorkloadProps,
     shape: Shape,
     ranges: &dyn Ranges,
-    progress: Sender<Progress>,
+    progress: Sender<String>,
 ) -> Result<Account, Error> {
     let threads = props.threads.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
     let _pool =
@@ -73,14 +74,14 @@ fn work(
             Error::new(format!("could not start {threads} worker threads for the embedded model: {source}"))
         })?;
     // Nobody listening is no reason to stop: the account is the result.
-    let tell = |event| drop(progress.send(event));
+    let tell = |line: String| drop(progress.send(line));
     let parameters = Model::count_parameters(&shape);
-    tell(Progress::Started { preset: props.preset, parameters, seed: props.seed, threads });
+    let (preset, seed, known) = (props.preset, props.seed, count(parameters));
+    tell(format!("{preset} model with {known} random parameters (seed {seed}) on {threads} threads"));
 
     let begin = Instant::now();
     let model = Model::new(&mut Source::seeded(props.seed), shape.clone());
-    tell(Progress::WeightsReady { wall_ns: ns(begin.elapsed()) });
-    let mut peak = (props.preset != Preset::Nano).then(|| measure(PEAK_BUDGET, threads));
+    tell(format!("weights ready after {}", time(ns(begin.elapsed()))));
     // The repeats take these in turn.
     let prompts = props.prompt_shapes().into_iter();
     let inputs: Vec<Input> = prompts.map(|prompt| Input::new(props, &shape, prompt)).collect();
@@ -88,13 +89,11 @@ fn work(
     let mut cache = model.cache(longest);
     let mut exec = Exec::new(ranges);
     let passes = run_all(props, &inputs, &model, &mut cache, &mut exec, &tell);
-    if let Some(peak) = &mut peak {
-        // A machine that was busy before may be free now.
-        improve(peak, measure(PEAK_BUDGET, threads));
-        tell(Progress::PeakMeasured {
-            flops_per_s: peak.flops_per_s.unwrap_or_default() as u64,
-            bytes_per_s: peak.bytes_per_s.unwrap_or_default() as u64,
-        });
+    let peak = (props.preset != Preset::Nano).then(|| measure(PEAK_BUDGET, threads));
+    if let Some(peak) = &peak {
+        let giga = |rate: Option<f64>| rate.unwrap_or_default() / 1e9;
+        let (flops, bytes) = (giga(peak.flops_per_s), giga(peak.bytes_per_s));
+        tell(format!("this machine: {flops:.1} GFLOP/s, {bytes:.1} GB/s, measured"));
     }
     let used = inputs.iter().cycle().take(props.repeats);
     let mean = |count: fn(&Input) -> usize| {
@@ -147,7 +146,7 @@ fn run_all(
     model: &Model,
     cache: &mut KvCache,
     exec: &mut Exec<'_>,
-    tell: &impl Fn(Progress),
+    tell: &impl Fn(String),
 ) -> Vec<Pass> {
     let mut passes = Vec::new();
     let of = props.warmup + props.repeats;
@@ -165,13 +164,9 @@ fn run_all(
         } else {
             input.pass(exec, model, cache)
         };
-        tell(Progress::RepeatDone {
-            index: index + 1,
-            of,
-            warmup,
-            prefill_ns: pass.prefill.wall_ns,
-            decode_ns: pass.decode.wall_ns,
-        });
+        let warm = if warmup { ", warm-up" } else { "" };
+        let (prefill, decode) = (time(pass.prefill.wall_ns), time(pass.decode.wall_ns));
+        tell(format!("run {} of {of}{warm}: prefill {prefill}, decode {decode}", index + 1));
         passes.push(pass);
     }
     passes
@@ -326,16 +321,6 @@ pub fn measure(budget: Duration, threads: usize) -> MeasuredPeak {
             (VALUES * size_of::<f32>()) >> 20
         ),
     }
-}
-
-/// Takes the better of two measurements: other load on the machine only ever lowers one.
-pub fn improve(peak: &mut MeasuredPeak, again: MeasuredPeak) {
-    let better = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
-    if again.flops_per_s > peak.flops_per_s {
-        peak.how.clone_from(&again.how);
-    }
-    peak.flops_per_s = better(peak.flops_per_s, again.flops_per_s);
-    peak.bytes_per_s = better(peak.bytes_per_s, again.bytes_per_s);
 }
 
 fn arithmetic(budget: Duration, rows: usize) -> (f64, usize) {

@@ -21,6 +21,8 @@ const MOST_STORED: usize = 32;
 pub struct Contexts {
     /// Context of each row in `Trace::calls`; `NO_CONTEXT` for calls that launched nothing.
     pub of_call: Vec<u32>,
+    /// Number of calls of each context.
+    pub launches: Vec<u64>,
     /// Members of each context.
     members: Vec<Members>,
     /// Rows in `Trace::ranges`, outermost first, of the contexts that store theirs.
@@ -247,6 +249,12 @@ impl Contexts {
             found.threads.push(ranges);
         }
         found.follow_forward(trace, &calls);
+        found.launches = vec![0; found.len()];
+        for context in &found.of_call {
+            if let Some(launches) = found.launches.get_mut(*context as usize) {
+                *launches += 1;
+            }
+        }
         found
     }
 

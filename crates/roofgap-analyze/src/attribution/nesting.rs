@@ -231,8 +231,10 @@ struct Node {
 type Arena = Grouped<(usize, Key), Node>;
 
 impl Arena {
-    fn child(&mut self, parent: usize, key: Key) -> usize {
-        self.position((parent, key), || Node { parent, key: Some(key), ..Node::default() })
+    /// Returns the position of a node below another one. Nodes of a name mostly have the same parent as the one before.
+    fn child(&mut self, parent: usize, key: Key, name: NameId) -> usize {
+        let new = || Node { parent, key: Some(key), ..Node::default() };
+        self.position_near(name.index(), (parent, key), new)
     }
 }
 
@@ -262,9 +264,14 @@ fn tree(trace: &Trace, index: &StageIndex, mut leaf: impl FnMut(usize) -> Key) -
     let ops = &trace.ops;
     let call_of_op = &index.launches().call_of_op;
     let mut arena = Arena::default();
-    arena.items.push(Node::default());
-    let items = scopes(trace, |range| Key::Range(range.domain, range.name), Key::Operator);
-    let child = |parent: u32, key: Key| arena.child(parent as usize, key) as u32;
+    // No node is below this one.
+    arena.position((usize::MAX, Key::Other(OpKind::Kernel)), Node::default);
+    let items = scopes(
+        trace,
+        |range| (Key::Range(range.domain, range.name), range.name),
+        |name| (Key::Operator(name), name),
+    );
+    let child = |parent: u32, (key, name): (Key, NameId)| arena.child(parent as usize, key, name) as u32;
     let mut node_of_call = vec![0; trace.calls.len()];
     for (call, node) in around_calls(trace, call_of_op, items, DEEPEST, 0, child) {
         node_of_call[call] = node;
@@ -272,7 +279,7 @@ fn tree(trace: &Trace, index: &StageIndex, mut leaf: impl FnMut(usize) -> Key) -
     for op in 0..ops.len() {
         let call = call_of_op.get(op).copied().unwrap_or(NO_CALL);
         let parent = node_of_call.get(call as usize).copied().unwrap_or(0) as usize;
-        let at = arena.child(parent, leaf(op));
+        let at = arena.child(parent, leaf(op), ops.name[op]);
         arena.items[at].gpu_ns += ops.duration(op);
         arena.items[at].ops += 1;
     }

@@ -23,7 +23,7 @@ pub fn operator_table(trace: &Trace, call_of_op: &[u32]) -> Vec<Operator> {
     }
     // Names that differ only in what torch appends to them are one.
     let mut named: FxHashMap<String, Operator> = FxHashMap::default();
-    for KeySum { key: (domain, name), sum, .. } in &nested.sums.items {
+    for ((domain, name), KeySum { sum, .. }) in nested.sums.keys.iter().zip(&nested.sums.items) {
         let domain = domain.map_or("", |domain| trace.names.get(domain));
         let name = range_name(domain, operator_name(trace.names.get(*name)));
         add_operator(named.entry(name).or_default(), sum);
@@ -71,8 +71,8 @@ struct Open {
 }
 
 /// The sum of the items of one key.
+#[derive(Default)]
 struct KeySum {
-    key: Key,
     /// Number of open items: one inside itself is the same time again.
     open: u32,
     sum: Operator,
@@ -96,7 +96,7 @@ impl Nested {
                 self.launch(launch);
             }
             self.close(Some((thread, start)));
-            let sum = self.sums.position(key, || KeySum { key, open: 0, sum: Operator::default() });
+            let sum = self.sums.position_near(key.1.index(), key, KeySum::default);
             self.sums.items[sum].open += 1;
             let item = Scope { thread, start, end, key: () };
             self.open.push(Open { item, sum, children_ns: 0, gpu_self_ns: 0, gpu_total_ns: 0 });
@@ -165,10 +165,8 @@ pub fn range_table(trace: &Trace, index: &StageIndex) -> Vec<RangeInfo> {
             sum.kernel_ns += ops.duration(op);
         }
     }
-    for &context in &contexts.of_call {
-        if let Some(sum) = of_context.get_mut(context as usize) {
-            sum.launches += 1;
-        }
+    for (sum, launches) in of_context.iter_mut().zip(&contexts.launches) {
+        sum.launches = *launches;
     }
     let of_range = contexts.sum_by_range(&of_context, trace.ranges.rows.len(), NONE, |total, sum| {
         total.kernels += sum.kernels;

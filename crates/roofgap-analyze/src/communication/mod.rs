@@ -5,40 +5,13 @@ mod recorded;
 use crate::gpu::{CopyLinks, UserLimits};
 use crate::names::{is_expert, kernel_names, short_name};
 use crate::result::CommunicationRow;
-use crate::stages::StageIndex;
-use crate::timeline::device_number;
-use recorded::{CollectiveKind, Performed, Recorded};
+use crate::timeline::{Grouped, device_number};
+use recorded::{CollectiveKind, Performed};
+pub use recorded::{Communication, recorded};
 use roofgap_base::stats::median;
 use roofgap_trace::{DeviceId, NameId, Ns, OpKind, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
-
-/// Sums of one row.
-#[derive(Default)]
-struct Sum {
-    calls: u64,
-    untimed_calls: u64,
-    total_ns: i64,
-    exposed_ns: i64,
-    /// Size of the messages, bytes.
-    bytes: u64,
-    /// Size of the messages whose time is known, bytes, and that time, ns.
-    timed: (u64, i64),
-}
-
-impl Sum {
-    /// Adds a collective with its message size and its time, where they are known.
-    fn add(&mut self, bytes: Option<u64>, length: Option<Ns>, exposed_ns: Ns) {
-        self.calls += 1;
-        self.untimed_calls += u64::from(length.is_none());
-        self.total_ns += length.unwrap_or(0);
-        self.exposed_ns += exposed_ns;
-        self.bytes = self.bytes.saturating_add(bytes.unwrap_or(0));
-        if let Some((bytes, ns)) = bytes.zip(length) {
-            self.timed = (self.timed.0.saturating_add(bytes), self.timed.1 + ns);
-        }
-    }
-}
 
 /// A collective that no rank ends before every rank has started it, as one rank ran it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,8 +39,7 @@ pub struct RankCollective {
 }
 
 /// Lists the collectives whose ranks wait for one another, in the order of their start.
-pub fn collectives(trace: &Trace, index: &StageIndex) -> Vec<RankCollective> {
-    let recorded = Recorded::of(trace, index);
+pub fn collectives(trace: &Trace, recorded: &[Communication<'_>]) -> Vec<RankCollective> {
     let collective = recorded.iter().filter_map(|own| {
         let kind = own.kind().filter(|kind| kind.synchronises())?;
         let (start, end) = own.span?;
@@ -89,14 +61,13 @@ pub fn collectives(trace: &Trace, index: &StageIndex) -> Vec<RankCollective> {
     add_expert_times(trace, &mut found);
     found
 }
-
 /// Returns the exposed time in which the GPUs of a capture wait for one another in the collectives of each stage, ns. It is known where
 /// all GPUs of a group are in the capture and ran the same number of its collectives: a GPU waits until the last one has arrived.
-pub fn waiting(trace: &Trace, index: &StageIndex) -> Vec<Option<Ns>> {
+pub fn waiting(recorded: &[Communication<'_>], stages: usize) -> Vec<Option<Ns>> {
     type Arrival = (Ns, Ns, Option<usize>);
     type Key = (Performed, Option<(NameId, u32)>);
     let mut groups: FxHashMap<Key, BTreeMap<DeviceId, Vec<Arrival>>> = FxHashMap::default();
-    for own in Recorded::of(trace, index).iter() {
+    for own in recorded {
         if let (Some(device), Some((start, _)), Some(true)) =
             (own.device, own.span, own.kind().map(|kind| kind.synchronises()))
         {
@@ -105,8 +76,8 @@ pub fn waiting(trace: &Trace, index: &StageIndex) -> Vec<Option<Ns>> {
             devices.entry(device).or_default().push((start, own.exposed_ns, own.stage));
         }
     }
-    let mut waits = vec![None; index.len()];
-    let mut unknown = vec![false; index.len()];
+    let mut waits = vec![None; stages];
+    let mut unknown = vec![false; stages];
     for ((_, group), devices) in &groups {
         let calls = devices.values().next().map_or(0, Vec::len);
         let size = group.map_or(0, |(_, size)| size as usize);
@@ -140,17 +111,17 @@ const LEAST_ALIKE: usize = 4;
 
 /// Returns the number of collectives of each stage that are the first of their kind and size and took far longer than the others, and
 /// their exposed time beyond that of the others, ns: they waited for ranks that arrived later, such as those that began to record later.
-pub fn late(trace: &Trace, index: &StageIndex) -> Vec<(u64, Ns)> {
+pub fn late(recorded: &[Communication<'_>], stages: usize) -> Vec<(u64, Ns)> {
     type Key = (DeviceId, Performed, Option<NameId>, Option<u64>);
     let mut alike: FxHashMap<Key, Vec<(Ns, Ns, Option<usize>)>> = FxHashMap::default();
-    for own in Recorded::of(trace, index).iter() {
+    for own in recorded {
         if let (Some(device), Some((start, end))) = (own.device, own.span) {
             let group = own.described.map(|collective| collective.group);
             let calls = alike.entry((device, own.performed, group, own.bytes())).or_default();
             calls.push((end - start, own.exposed_ns, own.stage));
         }
     }
-    let mut found = vec![(0, 0); index.len()];
+    let mut found = vec![(0, 0); stages];
     for calls in alike.values().filter(|calls| calls.len() >= LEAST_ALIKE) {
         let mut times: Vec<Ns> = calls.iter().map(|(ns, ..)| *ns).collect();
         let usual = median(&mut times).unwrap_or_default();
@@ -211,14 +182,7 @@ pub struct RankTransfer {
 }
 
 /// Lists the transfers of a rank whose other rank and whose time are known, in the order of their start.
-pub fn transfers(trace: &Trace, index: &StageIndex) -> Vec<RankTransfer> {
-    let in_ranges = trace.ranges.collectives.iter().map(|range| &range.collective);
-    let mut described = trace.ops.collectives.values().chain(in_ranges);
-    // Most jobs have none.
-    if described.all(|collective| collective.peer.is_none()) {
-        return Vec::new();
-    }
-    let recorded = Recorded::of(trace, index);
+pub fn transfers(recorded: &[Communication<'_>]) -> Vec<RankTransfer> {
     let transfer = recorded.iter().filter_map(|own| {
         let sends = match own.kind()? {
             CollectiveKind::Send => true,
@@ -243,55 +207,55 @@ pub fn transfers(trace: &Trace, index: &StageIndex) -> Vec<RankTransfer> {
     found
 }
 
-/// Key of a row: device, or `None` on the CPU; the collective; whether it is described; and its group with its size.
-type RowKey = (Option<DeviceId>, Performed, bool, (NameId, u32));
-
-/// Builds the table of communication, most time first.
-pub fn table(trace: &Trace, index: &StageIndex, limits: UserLimits) -> Vec<CommunicationRow> {
-    let mut sums: FxHashMap<RowKey, Sum> = FxHashMap::default();
-    for own in Recorded::of(trace, index).iter() {
-        let group = own.described.map_or((NameId::default(), 0), |own| (own.group, own.group_size));
-        let sum = sums.entry((own.device, own.performed, own.described.is_some(), group)).or_default();
-        sum.add(own.bytes(), own.span.map(|(start, end)| end - start), own.exposed_ns);
+/// Builds the table of communication, most time first: a row for each device (or the CPU), collective and group.
+pub fn table(trace: &Trace, recorded: &[Communication<'_>], limits: UserLimits) -> Vec<CommunicationRow> {
+    // Sums of each row, with its first communication, and the size and time of the messages whose time is known.
+    let mut sums: Grouped<_, (CommunicationRow, &Communication<'_>, (u64, Ns))> = Grouped::default();
+    for own in recorded {
+        let group = own.described.map(|own| (own.group, own.group_size));
+        let new = || (CommunicationRow::default(), own, (0, 0));
+        let (row, _, sized) = sums.entry((own.device, own.performed, group), new);
+        let length = own.span.map(|(start, end)| end - start);
+        row.calls += 1;
+        row.untimed_calls += u64::from(length.is_none());
+        row.total_ns += length.unwrap_or(0);
+        row.exposed_ns += own.exposed_ns;
+        if let Some(bytes) = own.bytes() {
+            row.bytes = Some(row.bytes.unwrap_or(0).saturating_add(bytes));
+            *sized = length.map_or(*sized, |ns| (sized.0.saturating_add(bytes), sized.1 + ns));
+        }
     }
     let rank = trace.distributed.as_ref().and_then(|job| job.rank);
-    let links = trace.devices.iter().filter(|_| !sums.is_empty());
+    let links = trace.devices.iter().filter(|_| !recorded.is_empty());
     let links: Vec<CopyLinks> = links.map(|device| CopyLinks::of(device, limits)).collect();
-    let mut rows: Vec<CommunicationRow> = sums
-        .into_iter()
-        .map(|((device, performed, described, (group, size)), sum)| {
-            let factor = match performed {
-                Performed::Known(kind) => kind.bus_factor(size),
-                Performed::Named(_) => None,
-            };
-            let (sized, ns) = sum.timed;
-            let algorithm = (sized > 0 && ns > 0).then(|| sized as f64 * 1e9 / ns as f64);
-            let bus = factor.zip(algorithm).map(|(factor, algorithm)| factor * algorithm);
-            let link = device.and_then(|device| links.get(device.index())?.peer.as_ref());
-            CommunicationRow {
-                rank,
-                device: device.and_then(|device| device_number(trace, device)),
-                on: if device.is_some() { "gpu" } else { "cpu" }.to_owned(),
-                collective: match performed {
-                    Performed::Known(kind) => kind.as_str().to_owned(),
-                    Performed::Named(name) if described => trace.names.get(name).to_owned(),
-                    Performed::Named(name) => short_name(trace.names.get(name)),
-                },
-                group: Some(trace.names.get(group).to_owned()).filter(|name| described && !name.is_empty()),
-                group_size: Some(size).filter(|size| *size > 0),
-                calls: sum.calls,
-                untimed_calls: sum.untimed_calls,
-                bytes: Some(sum.bytes).filter(|bytes| *bytes > 0),
-                total_ns: sum.total_ns,
-                exposed_ns: sum.exposed_ns,
-                bus_bandwidth_bytes_per_s: bus,
-                algorithm_bandwidth_bytes_per_s: algorithm,
-                peak_pct: bus.zip(link).map(|(bus, link)| 100.0 * bus / link.bytes_per_s),
-                peak_bytes_per_s: link.map(|link| link.bytes_per_s),
-                link: link.map(|link| link.name.clone()),
-            }
-        })
-        .collect();
+    let finish = |(row, own, (bytes, ns)): (CommunicationRow, &Communication<'_>, (u64, Ns))| {
+        let size = own.described.map(|own| own.group_size).filter(|size| *size > 0);
+        let factor = own.kind().and_then(|kind| kind.bus_factor(size?));
+        let algorithm = (bytes > 0 && ns > 0).then(|| bytes as f64 * 1e9 / ns as f64);
+        let bus = factor.zip(algorithm).map(|(factor, algorithm)| factor * algorithm);
+        let link = own.device.and_then(|device| links.get(device.index())?.peer.as_ref());
+        let group = own.described.map(|own| trace.names.get(own.group).to_owned());
+        CommunicationRow {
+            rank,
+            device: own.device.and_then(|device| device_number(trace, device)),
+            on: if own.device.is_some() { "gpu" } else { "cpu" }.to_owned(),
+            collective: match own.performed {
+                Performed::Known(kind) => kind.as_str().to_owned(),
+                Performed::Named(name) if own.described.is_some() => trace.names.get(name).to_owned(),
+                Performed::Named(name) => short_name(trace.names.get(name)),
+            },
+            group: group.filter(|name| !name.is_empty()),
+            group_size: size,
+            bytes: row.bytes.filter(|bytes| *bytes > 0),
+            bus_bandwidth_bytes_per_s: bus,
+            algorithm_bandwidth_bytes_per_s: algorithm,
+            peak_pct: bus.zip(link).map(|(bus, link)| 100.0 * bus / link.bytes_per_s),
+            peak_bytes_per_s: link.map(|link| link.bytes_per_s),
+            link: link.map(|link| link.name.clone()),
+            ..row
+        }
+    };
+    let mut rows: Vec<CommunicationRow> = sums.items.into_iter().map(finish).collect();
     rows.sort_by(|a, b| {
         let (own, other) = ((b.total_ns, a.device, &a.collective), (a.total_ns, b.device, &b.collective));
         own.cmp(&other).then_with(|| a.group.cmp(&b.group))

@@ -51,148 +51,78 @@ impl Communication<'_> {
     }
 }
 
-/// All communication of a capture, and the time in which its devices compute.
-pub struct Recorded<'t> {
-    trace: &'t Trace,
-    index: &'t StageIndex,
-    /// Names of communication kernels, and the collective that each name tells.
-    by_name: FxHashMap<NameId, Performed>,
-    /// Collective of the range around the launch of a kernel.
-    by_range: FxHashMap<u32, &'t Collective>,
-    /// Computation beside communication, by device.
-    compute: Vec<CoveredTime>,
-    /// Computation on any device; empty without communication on the CPU.
-    any_compute: CoveredTime,
-}
-
-impl<'t> Recorded<'t> {
-    /// Finds the communication of a capture.
-    pub fn of(trace: &'t Trace, index: &'t StageIndex) -> Self {
-        let ops = &trace.ops;
-        let by_name: FxHashMap<NameId, Performed> = kernel_names(trace)
-            .into_iter()
-            .filter(|name| family(trace.names.get(*name)) == Family::Communication)
-            .map(|name| (name, Performed::of(CollectiveKind::of_kernel(trace.names.get(name)), name)))
-            .collect();
-        let mut found = Self {
-            trace,
-            index,
-            by_name,
-            by_range: FxHashMap::default(),
-            compute: Vec::new(),
-            any_compute: CoveredTime::default(),
-        };
-        let computes = |op: usize| match ops.kind[op] {
-            OpKind::Kernel => !found.by_name.contains_key(&ops.name[op]),
-            OpKind::Graph => true,
-            OpKind::Copy | OpKind::Set => false,
-        };
-        if !found.by_name.is_empty() {
-            let communication = IntervalSet::by_device(trace, |op| found.is_communication(op));
-            found.compute = CoveredTime::beside(trace, &communication, computes);
-            found.by_range = found.in_ranges();
-        }
-        if trace.ranges.collectives.iter().any(|collective| collective.on_host) {
-            let spans = (0..ops.len()).filter(|op| computes(*op)).map(|op| (ops.start[op], ops.end[op]));
-            found.any_compute = CoveredTime::of(IntervalSet::of(spans.collect()));
-        }
-        found
-    }
-
-    fn is_communication(&self, op: usize) -> bool {
-        self.trace.ops.kind[op] == OpKind::Kernel && self.by_name.contains_key(&self.trace.ops.name[op])
-    }
-
-    /// Iterates over the communication kernels in the order of their start.
-    fn kernels(&self) -> impl Iterator<Item = usize> {
-        let none = self.by_name.is_empty();
-        (0..if none { 0 } else { self.trace.ops.len() }).filter(|&op| self.is_communication(op))
-    }
-
-    /// Finds the kernel of each range of a collective: the first that was launched in it.
-    fn in_ranges(&self) -> FxHashMap<u32, &'t Collective> {
-        let ranges = &self.trace.ranges.collectives;
-        let mut found = FxHashMap::default();
+/// Lists the communication of a capture: kernels, then calls on the CPU, each in the order of their start.
+pub fn recorded<'t>(trace: &'t Trace, index: &StageIndex) -> Vec<Communication<'t>> {
+    let (ops, ranges) = (&trace.ops, &trace.ranges.collectives);
+    let is_named = |name: &NameId| family(trace.names.get(*name)) == Family::Communication;
+    let by_name: FxHashMap<NameId, Performed> = kernel_names(trace)
+        .into_iter()
+        .filter(is_named)
+        .map(|name| (name, Performed::of(CollectiveKind::of_kernel(trace.names.get(name)), name)))
+        .collect();
+    let named = |op: usize| by_name.get(&ops.name[op]).filter(|_| ops.kind[op] == OpKind::Kernel).copied();
+    let computes = |op: usize| matches!(ops.kind[op], OpKind::Kernel | OpKind::Graph) && named(op).is_none();
+    let of_framework =
+        |own: &Collective| Performed::of(CollectiveKind::of_framework(trace.names.get(own.name)), own.name);
+    let mut found = Vec::new();
+    if !by_name.is_empty() {
+        let communication = IntervalSet::by_device(trace, |op| named(op).is_some());
+        let compute = CoveredTime::beside(trace, &communication, computes);
         let mut taken = vec![false; ranges.len()];
-        for op in self.kernels().filter(|_| !ranges.is_empty()) {
-            let at = |row: u32| ranges.binary_search_by_key(&row, |range| range.row).ok();
-            // The innermost range is the last.
-            let context = self.index.context_of_op(op);
-            let Some(at) = self.index.contexts().ranges(context).iter().rev().find_map(|row| at(*row)) else {
-                continue;
-            };
-            if !std::mem::replace(&mut taken[at], true) {
-                found.insert(op as u32, &ranges[at].collective);
-            }
+        for (op, performed) in (0..ops.len()).filter_map(|op| Some((op, named(op)?))) {
+            let (start, end) = (ops.start[op], ops.end[op]);
+            // The first kernel that was launched in a range is that of its collective; the innermost range is the last.
+            let at = |row: &u32| ranges.binary_search_by_key(row, |range| range.row).ok();
+            let around = index.contexts().ranges(index.context_of_op(op)).iter().rev().find_map(at);
+            let own = around.filter(|at| !std::mem::replace(&mut taken[*at], true));
+            let ranged = own.map(|at| &ranges[at].collective);
+            let described = ops.collectives.get(&(op as u32)).or(ranged);
+            let hidden = compute.get(ops.device[op].index());
+            found.push(Communication {
+                device: Some(ops.device[op]),
+                performed: described.map_or(performed, of_framework),
+                described,
+                ranged,
+                span: Some((start, end)),
+                exposed_ns: end - start - hidden.map_or(0, |covered| covered.overlap(start, end)),
+                stage: index.stage_of_op(op),
+            });
         }
-        found
     }
-
-    /// Iterates over kernels, then over calls on the CPU, each in the order of their start.
-    pub fn iter(&self) -> impl Iterator<Item = Communication<'t>> {
-        let on_host = self.trace.ranges.collectives.iter().filter(|found| found.on_host);
-        let on_host = on_host.filter_map(|found| {
-            let range = self.trace.ranges.rows.get(found.row as usize)?;
+    if ranges.iter().any(|range| range.on_host) {
+        let spans = (0..ops.len()).filter(|op| computes(*op)).map(|op| (ops.start[op], ops.end[op]));
+        let compute = CoveredTime::of(IntervalSet::of(spans.collect()));
+        let on_host = ranges.iter().filter(|range| range.on_host);
+        found.extend(on_host.filter_map(|own| {
+            let range = trace.ranges.rows.get(own.row as usize)?;
             // A range that was never closed has no end.
-            let span = (found.waits && !range.open).then_some((range.start, range.end));
-            Some(self.on_host(&found.collective, range, span))
-        });
-        self.kernels().map(|op| self.kernel(op)).chain(on_host)
-    }
-
-    fn kernel(&self, op: usize) -> Communication<'t> {
-        let (trace, ops) = (self.trace, &self.trace.ops);
-        let (start, end) = (ops.start[op], ops.end[op]);
-        let ranged = self.by_range.get(&(op as u32)).copied();
-        let described = ops.collectives.get(&(op as u32)).or(ranged);
-        let hidden = self.compute.get(ops.device[op].index());
-        Communication {
-            device: Some(ops.device[op]),
-            performed: match described {
-                Some(own) => Performed::of(CollectiveKind::of_framework(trace.names.get(own.name)), own.name),
-                None => self.by_name[&ops.name[op]],
-            },
-            described,
-            ranged,
-            span: Some((start, end)),
-            exposed_ns: end - start - hidden.map_or(0, |covered| covered.overlap(start, end)),
-            stage: self.index.stage_of_op(op),
-        }
-    }
-
-    fn on_host(
-        &self,
-        collective: &'t Collective,
-        range: &Range,
-        span: Option<(Ns, Ns)>,
-    ) -> Communication<'t> {
-        let kind = CollectiveKind::of_framework(self.trace.names.get(collective.name));
-        let exposed = |(start, end): (Ns, Ns)| end - start - self.any_compute.overlap(start, end);
-        Communication {
-            device: None,
-            performed: Performed::of(kind, collective.name),
-            described: Some(collective),
-            ranged: Some(collective),
-            span,
-            exposed_ns: span.map_or(0, exposed),
-            stage: self.stage_around(range),
-        }
-    }
-
-    /// Returns the first stage with an instance around a range of the same process.
-    fn stage_around(&self, range: &Range) -> Option<usize> {
-        let holds = |stage: &usize| {
-            let instances = &self.index.spans(*stage).instances;
-            let after = instances.partition_point(|span| span.start <= range.start);
-            after.checked_sub(1).map(|at| instances[at]).is_some_and(|span| {
-                let marked = span.range_in(self.trace);
-                range.end <= span.end && marked.is_none_or(|marked| marked.process == range.process)
+            let span = (own.waits && !range.open).then_some((range.start, range.end));
+            Some(Communication {
+                device: None,
+                performed: of_framework(&own.collective),
+                described: Some(&own.collective),
+                ranged: Some(&own.collective),
+                span,
+                exposed_ns: span.map_or(0, |(start, end)| end - start - compute.overlap(start, end)),
+                stage: stage_around(trace, index, range),
             })
-        };
-        (0..self.index.len()).find(holds)
+        }));
     }
+    found
 }
 
+/// Returns the first stage with an instance around a range of the same process.
+fn stage_around(trace: &Trace, index: &StageIndex, range: &Range) -> Option<usize> {
+    let holds = |stage: &usize| {
+        let instances = &index.spans(*stage).instances;
+        let after = instances.partition_point(|span| span.start <= range.start);
+        after.checked_sub(1).map(|at| instances[at]).is_some_and(|span| {
+            let marked = span.range_in(trace);
+            range.end <= span.end && marked.is_none_or(|marked| marked.process == range.process)
+        })
+    };
+    (0..index.len()).find(holds)
+}
 /// A collective, or a transfer between two ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CollectiveKind {

@@ -159,13 +159,29 @@ const OF_DIFFERENT_WORK: &[&str] = &["step", "token"];
 
 /// Checks a gate against a comparison: one result per number, at least one.
 pub(super) fn results(gate: &Gate, comparison: &Comparison) -> Vec<GateResult> {
-    let of_whole = gate.stage.as_deref() == Some(TOTAL)
-        || (gate.stage.is_none() && comparison.stages.is_empty() && comparison.stages_gone.is_empty());
-    let mut found = if of_whole { of_totals(gate, comparison) } else { of_stages(gate, comparison) };
+    let (stages, totals) = (&comparison.stages, &comparison.totals);
+    let wanted = |name: &str| gate.stage.as_deref().is_none_or(|stage| stage == name);
+    let mut found = Vec::new();
+    if gate.stage.as_deref() == Some(TOTAL)
+        || (gate.stage.is_none() && stages.is_empty() && comparison.stages_gone.is_empty())
+    {
+        let always = gate.metric.is_some() || comparison.basis != Basis::Whole;
+        let counts = |change: Change<f64>| always || change.is_on_a_side();
+        let known = gate.metrics(USUAL).filter(|metric| metric.of_totals(totals).is_some_and(counts));
+        found.extend(known.map(|metric| judge(gate, metric, None, comparison)));
+    } else {
+        for stage in stages.iter().filter(|stage| wanted(&stage.name)) {
+            found.extend(of_stage(gate, stage, comparison));
+        }
+        for name in comparison.stages_gone.iter().filter(|name| wanted(name)) {
+            let why = format!("the head has no stage {name}");
+            found.push(unmeasured(gate, Some(name), gate.metric_name(), why));
+        }
+    }
     if found.is_empty() {
         let why = match &gate.stage {
             Some(stage) if stage != TOTAL => {
-                let known: Vec<&str> = comparison.stages.iter().map(|s| s.name.as_str()).collect();
+                let known: Vec<&str> = stages.iter().map(|s| s.name.as_str()).collect();
                 let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
                 format!("no stage {stage} on the base; both have: {known}")
             }
@@ -189,82 +205,30 @@ impl Gate {
     }
 }
 
-fn of_totals(gate: &Gate, comparison: &Comparison) -> Vec<GateResult> {
-    let judged = |metric: &'static Metric| {
-        let change = metric.of_totals(&comparison.totals)?;
-        if comparison.basis != Basis::Whole {
-            let why = format!("{TOTAL}.{} does not compare: {}", metric.name(), comparison.because(None));
-            return Some(unmeasured(gate, None, metric.name(), why));
+/// Checks a gate against a stage. Without a metric, only numbers that are known are part of it.
+fn of_stage(gate: &Gate, stage: &StageChange, comparison: &Comparison) -> Vec<GateResult> {
+    let is_known = |metric: &Metric| {
+        let known = |stage: &StageChange| metric.of(stage).is_on_a_side();
+        match (gate.metric, stage.basis) {
+            // A gate on the steps of every stage is about those that have steps, where any has.
+            (Some(_), _) => gate.stage.is_some() || known(stage) || !comparison.stages.iter().any(known),
+            (None, Basis::StepAndToken) => metric.of(stage).is_on_both_sides(),
+            (None, _) => known(stage),
         }
-        (gate.metric.is_some() || change.is_on_a_side())
-            .then(|| judge(gate, TOTAL, metric, &change, comparison))
     };
-    gate.metrics(USUAL).filter_map(judged).collect()
-}
-
-fn of_stages(gate: &Gate, comparison: &Comparison) -> Vec<GateResult> {
-    let wanted = |name: &str| gate.stage.as_deref().is_none_or(|stage| stage == name);
-    let mut found = Vec::new();
-    for stage in comparison.stages.iter().filter(|stage| wanted(&stage.name)) {
-        found.extend(match gate.metric {
-            Some(metric) => of_metric(gate, metric, stage, comparison).into_iter().collect(),
-            None if stage.basis == Basis::StepAndToken => of_different_work(gate, stage, comparison),
-            // Values that neither side has are not part of the gate.
-            None => judged(gate, stage, USUAL, Change::is_on_a_side, comparison),
-        });
-    }
-    for name in comparison.stages_gone.iter().filter(|name| wanted(name)) {
-        let why = format!("the head has no stage {name}");
-        found.push(unmeasured(gate, Some(name), gate.metric_name(), why));
-    }
-    found
-}
-
-/// Checks a gate with a metric against a stage.
-fn of_metric(
-    gate: &Gate,
-    metric: &'static Metric,
-    stage: &StageChange,
-    comparison: &Comparison,
-) -> Option<GateResult> {
-    let known = |stage: &StageChange| metric.of(stage).is_on_a_side();
-    // A gate on the steps of every stage is about those that have steps, where any has.
-    if gate.stage.is_none() && !known(stage) && comparison.stages.iter().any(known) {
-        return None;
-    }
-    if stage.basis == Basis::StepAndToken && !metric.of_any_work {
+    let of_other_work = gate.metric.is_none() && stage.basis == Basis::StepAndToken;
+    let metrics = gate.metrics(if of_other_work { OF_DIFFERENT_WORK } else { USUAL });
+    let mut found: Vec<GateResult> = metrics
+        .filter(|metric| is_known(metric))
+        .map(|metric| judge(gate, metric, Some(stage), comparison))
+        .collect();
+    if of_other_work && found.is_empty() {
         let because = comparison.because(Some(&stage.name));
-        let why = format!("{}.{} does not compare: {because}; step and token do", stage.name, metric.name());
-        return Some(unmeasured(gate, Some(&stage.name), metric.name(), why));
-    }
-    Some(judge(gate, &stage.name, metric, &metric.of(stage), comparison))
-}
-
-/// Checks a gate without a metric against a stage in which the sides did different work: the time of a step and of a token.
-fn of_different_work(gate: &Gate, stage: &StageChange, comparison: &Comparison) -> Vec<GateResult> {
-    let mut found = judged(gate, stage, OF_DIFFERENT_WORK, Change::is_on_both_sides, comparison);
-    if found.is_empty() {
-        let why = format!(
-            "{} does not compare: {}, and the time of a step or a token is not known on both sides",
-            stage.name,
-            comparison.because(Some(&stage.name))
-        );
+        let unknown = "and the time of a step or a token is not known on both sides";
+        let why = format!("{} does not compare: {because}, {unknown}", stage.name);
         found.push(unmeasured(gate, Some(&stage.name), "token", why));
     }
     found
-}
-
-/// Judges those metrics of a stage that are known.
-fn judged(
-    gate: &Gate,
-    stage: &StageChange,
-    metrics: &'static [&str],
-    is_known: fn(&Change<f64>) -> bool,
-    comparison: &Comparison,
-) -> Vec<GateResult> {
-    let known = gate.metrics(metrics).map(|metric| (metric, metric.of(stage)));
-    let known = known.filter(|(_, change)| is_known(change));
-    known.map(|(metric, change)| judge(gate, &stage.name, metric, &change, comparison)).collect()
 }
 
 fn unmeasured(gate: &Gate, stage: Option<&str>, metric: &str, why: String) -> GateResult {
@@ -278,29 +242,33 @@ fn unmeasured(gate: &Gate, stage: Option<&str>, metric: &str, why: String) -> Ga
     }
 }
 
-fn judge(
-    gate: &Gate,
-    stage: &str,
-    metric: &Metric,
-    change: &Change<f64>,
-    comparison: &Comparison,
-) -> GateResult {
-    let name = metric.name();
-    let side = match (change.base, change.head) {
-        (Some(base), Some(head)) => Ok((base, head)),
-        (None, None) => Err("measured on neither side"),
-        (None, _) => Err("not measured on the base"),
-        _ => Err("not measured on the head"),
+/// Judges a number of a stage, or of the whole trace.
+fn judge(gate: &Gate, metric: &Metric, stage: Option<&StageChange>, comparison: &Comparison) -> GateResult {
+    let of = stage.map_or(TOTAL, |stage| stage.name.as_str());
+    let name = format!("{of}.{}", metric.name());
+    let unmeasured = |why: String| unmeasured(gate, Some(of).filter(|of| *of != TOTAL), metric.name(), why);
+    let change = match stage {
+        Some(stage) => metric.of(stage),
+        None => metric.of_totals(&comparison.totals).unwrap_or_default(),
     };
-    let (base, head) = match side {
-        Ok(both) => both,
-        Err(side) => return unmeasured(gate, Some(stage), name, format!("{stage}.{name} was {side}")),
+    let of_other_work = match stage {
+        Some(stage) => stage.basis == Basis::StepAndToken && !metric.of_any_work,
+        None => comparison.basis != Basis::Whole,
     };
-    if change.judgement == Judgement::Unknown {
-        let because = comparison.because(Some(stage).filter(|stage| *stage != TOTAL));
-        let why = format!("{stage}.{name} does not compare: {because}");
-        return unmeasured(gate, Some(stage), name, why);
+    let is_known = change.is_on_both_sides();
+    if of_other_work || is_known && change.judgement == Judgement::Unknown {
+        let because = comparison.because(stage.map(|stage| stage.name.as_str()));
+        let rest = if of_other_work && stage.is_some() { "; step and token do" } else { "" };
+        return unmeasured(format!("{name} does not compare: {because}{rest}"));
     }
+    let (base, head) = match (change.base, change.head) {
+        (Some(base), Some(head)) => (base, head),
+        (None, None) => return unmeasured(format!("{name} was measured on neither side")),
+        (base, _) => {
+            let side = if base.is_none() { "base" } else { "head" };
+            return unmeasured(format!("{name} was not measured on the {side}"));
+        }
+    };
     let worse = if metric.better == Better::Higher { base - head } else { head - base };
     let worse_pct = match base {
         0.0 => (worse == 0.0).then_some(0.0),
@@ -331,14 +299,13 @@ fn judge(
         Some(pct) => format!(" ({:.1} % {})", pct.abs(), if pct > 0.0 { "worse" } else { "better" }),
     };
     let why = format!(
-        "{stage}.{name} went from {} to {}{pct}; limit {}, noise {}{by_outliers}",
+        "{name} went from {} to {}{pct}; limit {}, noise {}{by_outliers}",
         show(base),
         show(head),
         gate.limit,
         show(change.noise.unwrap_or(0.0)),
     );
-    let stage = (stage != TOTAL).then(|| stage.to_owned());
-    GateResult { gate: gate.to_string(), stage, metric: name.to_owned(), worse_pct, outcome, why }
+    GateResult { worse_pct, outcome, ..unmeasured(why) }
 }
 
 #[cfg(test)]

@@ -48,15 +48,7 @@ fn changes(
     floors: &Floors,
 ) -> Vec<KernelChange> {
     let groups = |side: (&[Kernel], u64)| groups(side.0, side.1, |kernel| noise::of_kernel(kernel, floors));
-    let mut changes: Vec<KernelChange> = pair(groups(base), groups(head))
-        .into_iter()
-        .map(|pair| match pair {
-            Pair::Named(b, h) => both(&b, &h, MatchedBy::Name, None, floors),
-            Pair::Renamed(b, h, why) => both(&b, &h, MatchedBy::FamilyAndPlace, Some(why), floors),
-            Pair::Gone(b) => single(&b, false),
-            Pair::Added(h) => single(&h, true),
-        })
-        .collect();
+    let mut changes = pair(groups(base), groups(head), floors);
     for change in &mut changes {
         use KernelStatus::{Added, FewerCalls, Gone, InGraph, MoreCalls};
         if matches!(
@@ -111,13 +103,8 @@ fn mean(group: &Group) -> f64 {
     if group.calls > 0.0 { group.total_ns as f64 / group.calls } else { 0.0 }
 }
 
-fn both(
-    base: &Group,
-    head: &Group,
-    matched_by: MatchedBy,
-    match_reason: Option<String>,
-    floors: &Floors,
-) -> KernelChange {
+/// Compares a kernel that both sides have; `match_reason` says why two names are taken for one.
+fn both(base: &Group, head: &Group, match_reason: Option<String>, floors: &Floors) -> KernelChange {
     let delta_ns = head.total_ns.saturating_sub(base.total_ns);
     // More calls at the old length, then all calls at the new one.
     let from_calls_ns = ((head.calls - base.calls) * mean(base)).round() as i64;
@@ -142,7 +129,7 @@ fn both(
     KernelChange {
         short_name: head.short_name.clone(),
         family: head.family,
-        matched_by,
+        matched_by: if match_reason.is_some() { MatchedBy::FamilyAndPlace } else { MatchedBy::Name },
         match_reason,
         base: Some(side(base)),
         head: Some(side(head)),
@@ -217,41 +204,21 @@ pub fn by_instance(total: i64, instances: u64) -> i64 {
     }
 }
 
-/// The way in which two groups were matched.
-#[derive(Debug)]
-enum Pair {
-    /// The same name.
-    Named(Group, Group),
-    /// Another name; why they are taken for one.
-    Renamed(Group, Group, String),
-    /// On the base only.
-    Gone(Group),
-    /// On the head only.
-    Added(Group),
-}
-
-/// Pairs the kernels of two sides.
-fn pair(base: Vec<Group>, head: Vec<Group>) -> Vec<Pair> {
-    let positions: FxHashMap<String, usize> =
-        head.iter().enumerate().map(|(at, group)| (group.key.clone(), at)).collect();
-    let mut head: Vec<Option<Group>> = head.into_iter().map(Some).collect();
-    let mut pairs = Vec::new();
+/// Pairs the kernels of two sides: by name, then those that differ in numbers only, then those that are alike.
+fn pair(base: Vec<Group>, head: Vec<Group>, floors: &Floors) -> Vec<KernelChange> {
+    let mut changes = Vec::new();
+    let mut by_key: FxHashMap<String, Group> =
+        head.iter().map(|group| (group.key.clone(), group.clone())).collect();
     let mut gone = Vec::new();
     for group in base {
-        match positions.get(&group.key).and_then(|at| head[*at].take()) {
-            Some(other) => pairs.push(Pair::Named(group, other)),
+        match by_key.remove(&group.key) {
+            Some(other) => changes.push(both(&group, &other, None, floors)),
             None => gone.push(group),
         }
     }
-    pairs.extend(renamed(gone, head.into_iter().flatten().collect()));
-    pairs
-}
-
-/// The most kernels of a side that are searched for other names: beyond it the small ones stay unpaired.
-const MOST_SEARCHED: usize = 512;
-
-fn renamed(gone: Vec<Group>, added: Vec<Group>) -> Vec<Pair> {
-    let (mut pairs, gone, added) = variants(gone, added);
+    let added = head.into_iter().filter(|group| by_key.contains_key(&group.key)).collect();
+    let (gone, added) =
+        variants(gone, added, |base, head, why| changes.push(both(base, head, Some(why), floors)));
     let skeletons = |groups: &[Group]| -> Vec<Vec<String>> {
         groups.iter().take(MOST_SEARCHED).map(|g| skeleton(&g.key)).collect()
     };
@@ -266,22 +233,30 @@ fn renamed(gone: Vec<Group>, added: Vec<Group>) -> Vec<Pair> {
     }
     // The best pair first, each group once.
     candidates.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| (a.1, a.2).cmp(&(b.1, b.2))));
-    let options = |list: Vec<Group>| -> Vec<Option<Group>> { list.into_iter().map(Some).collect() };
-    let (mut gone, mut added) = (options(gone), options(added));
+    let (mut gone_taken, mut added_taken) = (vec![false; gone.len()], vec![false; added.len()]);
     for (_, b, h, why) in candidates {
-        if let (Some(base), Some(head)) = (&gone[b], &added[h]) {
-            pairs.push(Pair::Renamed(base.clone(), head.clone(), why));
-            (gone[b], added[h]) = (None, None);
+        if !gone_taken[b] && !added_taken[h] {
+            (gone_taken[b], added_taken[h]) = (true, true);
+            changes.push(both(&gone[b], &added[h], Some(why), floors));
         }
     }
-    pairs.extend(gone.into_iter().flatten().map(Pair::Gone));
-    pairs.extend(added.into_iter().flatten().map(Pair::Added));
-    pairs
+    for (groups, taken, is_added) in [(gone, gone_taken, false), (added, added_taken, true)] {
+        let left = groups.iter().zip(taken).filter(|(_, taken)| !taken);
+        changes.extend(left.map(|(group, _)| single(group, is_added)));
+    }
+    changes
 }
+
+/// The most kernels of a side that are searched for other names: beyond it the small ones stay unpaired.
+const MOST_SEARCHED: usize = 512;
 
 /// Pairs kernels of one kind whose names differ in numbers only, such as a tile size. A library may pick more variants on one side than
 /// on the other: then all of them together are one kernel. Returns what is left of both sides.
-fn variants(gone: Vec<Group>, added: Vec<Group>) -> (Vec<Pair>, Vec<Group>, Vec<Group>) {
+fn variants(
+    gone: Vec<Group>,
+    added: Vec<Group>,
+    mut paired: impl FnMut(&Group, &Group, String),
+) -> (Vec<Group>, Vec<Group>) {
     let mut of_words: BTreeMap<(&'static str, Vec<String>), [Vec<Group>; 2]> = BTreeMap::new();
     for (side, groups) in [gone, added].into_iter().enumerate() {
         for group in groups {
@@ -289,7 +264,7 @@ fn variants(gone: Vec<Group>, added: Vec<Group>) -> (Vec<Pair>, Vec<Group>, Vec<
             lists[side].push(group);
         }
     }
-    let (mut pairs, mut gone, mut added) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut gone, mut added) = (Vec::new(), Vec::new());
     for ((_, words), [mut base, mut head]) in of_words {
         if words.is_empty() || base.is_empty() || head.is_empty() {
             gone.append(&mut base);
@@ -303,14 +278,13 @@ fn variants(gone: Vec<Group>, added: Vec<Group>) -> (Vec<Pair>, Vec<Group>, Vec<
                 (bases, heads) => format!("{bases} and {heads} variants, "),
             };
             let calls = format!("{} and {} calls", round(base.calls), round(head.calls));
-            let why = format!("the names differ in numbers only, {variants}{calls}");
-            pairs.push(Pair::Renamed(base, head, why));
+            paired(&base, &head, format!("the names differ in numbers only, {variants}{calls}"));
         }
     }
     for list in [&mut gone, &mut added] {
         list.sort_by_key(|group| std::cmp::Reverse(group.total_ns));
     }
-    (pairs, gone, added)
+    (gone, added)
 }
 
 /// Adds up the variants of a kernel under the name of the one with the most time.
@@ -460,15 +434,23 @@ mod pair_tests {
         }
     }
 
-    fn pairs(base: &[Kernel], head: &[Kernel]) -> Vec<Pair> {
-        pair(groups(base, 1, |_| 0.0), groups(head, 1, |_| 0.0))
+    fn pairs(base: &[Kernel], head: &[Kernel]) -> Vec<KernelChange> {
+        pair(groups(base, 1, |_| 0.0), groups(head, 1, |_| 0.0), &Floors::default())
+    }
+
+    /// The one pair of kernels with different names, and the reason to pair them.
+    fn renamed(base: &[Kernel], head: &[Kernel]) -> (KernelSide, KernelSide, String) {
+        let [pair] = &pairs(base, head)[..] else { panic!("one pair") };
+        assert_eq!(pair.matched_by, MatchedBy::FamilyAndPlace);
+        (pair.base.clone().unwrap(), pair.head.clone().unwrap(), pair.match_reason.clone().unwrap())
     }
 
     #[test]
     fn tools_that_print_a_name_differently_agree() {
         let base = [kernel("void at::native::f<(int)4>(int, T2)", "elementwise", 10, 1)];
         let head = [kernel("void f<4>(int)", "elementwise", 12, 1)];
-        assert!(matches!(&pairs(&base, &head)[..], [Pair::Named(..)]));
+        let found = pairs(&base, &head);
+        assert_eq!((found.len(), found[0].matched_by), (1, MatchedBy::Name));
     }
 
     #[test]
@@ -483,11 +465,8 @@ mod pair_tests {
         ];
         let found = pairs(&base, &head);
         for pair in &found {
-            let Pair::Renamed(a, b, why) = pair else {
-                panic!("{pair:?}");
-            };
-            assert_eq!(a.calls, b.calls);
-            assert!(why.contains("numbers only"), "{why}");
+            assert_eq!(pair.base.as_ref().unwrap().calls, pair.head.as_ref().unwrap().calls);
+            assert!(pair.match_reason.as_ref().unwrap().contains("numbers only"), "{pair:?}");
         }
         assert_eq!(found.len(), 2);
     }
@@ -501,10 +480,7 @@ mod pair_tests {
             kernel("nvjet_sm90_tst_32x8_v_bz_TNT", "gemm", 150, 12),
             kernel("nvjet_sm90_tst_16x8_v_bz_TNT", "gemm", 50, 4),
         ];
-        let found = pairs(&base, &head);
-        let [Pair::Renamed(_, head, why)] = &found[..] else {
-            panic!("{found:?}");
-        };
+        let (_, head, why) = renamed(&base, &head);
         assert_eq!(
             (head.total_ns, head.calls, head.name.as_str()),
             (900, 64.0, "nvjet_sm90_tst_128x8_v_bz_TNT")
@@ -513,15 +489,14 @@ mod pair_tests {
         // The number of calls may differ by any factor: it is the same kernel.
         let few = [kernel("triton_poi_fused_add_3", "elementwise", 90, 9)];
         let many = [kernel("triton_poi_fused_add_7", "elementwise", 1000, 100)];
-        assert!(matches!(&pairs(&few, &many)[..], [Pair::Renamed(..)]));
+        renamed(&few, &many);
     }
 
     #[test]
     fn another_library_in_the_same_place_is_paired_and_said_so() {
         let base = [kernel("nvjet_sm90_tst_64x8_TNT", "gemm", 900, 64)];
         let head = [kernel("cutlass_80_wmma_tensorop_bf16", "gemm", 1200, 64)];
-        let found = pairs(&base, &head);
-        assert!(matches!(&found[..], [Pair::Renamed(_, _, why)] if why.contains("both gemm")));
+        assert!(renamed(&base, &head).2.contains("both gemm"));
     }
 
     #[test]
@@ -530,7 +505,7 @@ mod pair_tests {
         let head = [kernel("mul_silu", "elementwise", 900, 64), kernel("flash", "attention", 5, 1)];
         let found = pairs(&base, &head);
         assert_eq!(found.len(), 4);
-        assert!(found.iter().all(|p| matches!(p, Pair::Gone(_) | Pair::Added(_))));
+        assert!(found.iter().all(|pair| pair.matched_by == MatchedBy::Nothing));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! - [`gate`]: limits on a change, parsed from text and checked against a comparison;
 //! - `comparability`: the sides, whether they can be compared at all, and on what basis;
 //! - `noise`: how much a number may move by itself;
-//! - `pairing`, `kernels`: which kernels correspond, and how each changed;
+//! - `kernels`: which kernels correspond, and how each changed;
 //! - `stage`: the change of a stage, and the parts that add up to it.
 
 pub mod comparison;

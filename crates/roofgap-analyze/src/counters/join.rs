@@ -130,12 +130,13 @@ impl<'a> Match<'a> {
     fn find(group: &Group<'_>, timeline: &'a Timeline, stage: Option<&str>) -> Self {
         let sample = group.samples.first();
         let spelled = sample.map_or("", |(_, _, launch)| launch.kernel.as_str());
-        let find = |shape| timeline.find(spelled, &group.form, shape);
-        let shaped = group.shape.and_then(|shape| find(Some(shape)));
-        let shaped = shaped.unwrap_or_default();
+        let named = timeline.find(spelled, &group.form);
+        let of_shape = |shape: Option<Shape>| -> Vec<&TimelineKernel> {
+            named.iter().filter(|kernel| kernel.shape == shape).copied().collect()
+        };
+        let shaped = group.shape.map_or_else(Vec::new, |shape| of_shape(Some(shape)));
         if shaped.is_empty() {
-            let shapeless = find(None);
-            return Self { by_name_only: shapeless.is_some(), kernels: shapeless.unwrap_or_default() };
+            return Self { by_name_only: !named.is_empty(), kernels: of_shape(None) };
         }
         // Those of the stage; of a launch without one, those in any.
         let own = |kernel: &&&TimelineKernel| match stage {
@@ -344,12 +345,10 @@ impl Timeline {
         self.kernels.is_empty()
     }
 
-    /// Finds the kernels by name and launch shape. Two kernels may share a canonical name; the one that is spelled the same is meant
-    /// then. `None` if the timeline does not have the name.
-    pub fn find(&self, spelled: &str, form: &str, shape: Option<Shape>) -> Option<Vec<&TimelineKernel>> {
-        let positions = self.by_name.get(spelled).or_else(|| self.by_form.get(form))?;
-        let kernels = positions.iter().filter_map(|at| self.kernels.get(*at));
-        Some(kernels.filter(|kernel| kernel.shape == shape).collect())
+    /// Finds the kernels of a name. Two kernels may share a canonical name; the one that is spelled the same is meant then.
+    pub fn find(&self, spelled: &str, form: &str) -> Vec<&TimelineKernel> {
+        let positions = self.by_name.get(spelled).or_else(|| self.by_form.get(form));
+        positions.into_iter().flatten().filter_map(|at| self.kernels.get(*at)).collect()
     }
 }
 

@@ -8,6 +8,8 @@ use std::fmt;
 /// Duration of a launch.
 pub const DURATION: &str = "gpu__time_duration.sum";
 const SM: &str = "sm__throughput.avg.pct_of_peak_sustained_elapsed";
+/// The same without the instructions that move data, where the whole was not collected.
+const SM_INSTRUCTIONS: &str = "sm__instruction_throughput.avg.pct_of_peak_sustained_elapsed";
 const MEMORY: &str = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed";
 const DRAM: &str = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed";
 const L2: &str = "lts__throughput.avg.pct_of_peak_sustained_elapsed";
@@ -15,6 +17,9 @@ const L1: &str = "l1tex__throughput.avg.pct_of_peak_sustained_active";
 const OCCUPANCY: &str = "sm__warps_active.avg.pct_of_peak_sustained_active";
 const DRAM_READ: &str = "dram__bytes_read.sum";
 const DRAM_WRITTEN: &str = "dram__bytes_write.sum";
+const SECTORS: &str = "memory_l2_theoretical_sectors_global";
+const EXCESSIVE_SECTORS: &str = "derived__memory_l2_theoretical_sectors_global_excessive";
+const SECTOR_BYTES: f64 = 32.0;
 const TENSOR_INSTRUCTIONS: &str = "sm__inst_executed_pipe_tensor.sum";
 
 /// Metrics that a session requests on every device: time, share of each roof, occupancy and DRAM traffic.
@@ -64,11 +69,12 @@ pub enum Pipe {
 }
 
 /// Metrics of the parts of the multiprocessors, without their ending.
-const PIPES: [(Pipe, &str); 13] = [
+const PIPES: [(Pipe, &str); 14] = [
     (Pipe::Fp64, "sm__pipe_fp64_cycles_active"),
     (Pipe::Fp64, "sm__inst_executed_pipe_fp64"),
     (Pipe::Issue, "sm__issue_active"),
     (Pipe::Issue, "sm__inst_executed"),
+    (Pipe::Issue, "sm__inst_issued"),
     (Pipe::Loads, "sm__inst_executed_pipe_lsu"),
     (Pipe::Integer, "sm__pipe_alu_cycles_active"),
     (Pipe::Special, "sm__inst_executed_pipe_xu"),
@@ -115,6 +121,8 @@ pub struct Readings {
     pub occupancy_pct: Option<f64>,
     /// Bytes to and from DRAM.
     pub dram_bytes: Option<f64>,
+    /// Bytes of global memory that warps ask for, in as few sectors as would do.
+    pub needed_bytes: Option<f64>,
     /// Multiprocessors.
     pub sms: Option<f64>,
     /// Parts of the multiprocessors, % of peak, in the order of their metrics.
@@ -139,18 +147,21 @@ impl Readings {
             let rate = set.value(launch, "dram__bytes.sum.per_second", Unit::BYTE_PER_SECOND)?;
             Some(rate * duration_ns? * 1e-9)
         };
+        let sectors = |name: &str| set.quantity(launch, name).map(|found| found.value);
+        let needed = || Some(sectors(SECTORS)? - sectors(EXCESSIVE_SECTORS)?);
         let sms = set
             .value(launch, "launch__sm_count", Unit::of(Base::Sm))
             .or_else(|| set.value(launch, "device__attribute_multiprocessor_count", Unit::ONE));
         Self {
             duration_ns,
-            sm_pct: percent(SM),
+            sm_pct: percent(SM).or_else(|| percent(SM_INSTRUCTIONS)),
             memory_pct: percent(MEMORY),
             dram_pct: percent(DRAM).or_else(|| percent("dram__throughput.avg.pct_of_peak_sustained_elapsed")),
             l2_pct: percent(L2),
             l1_pct: percent(L1),
             occupancy_pct: percent(OCCUPANCY),
             dram_bytes: bytes("dram__bytes.sum").or_else(read_and_written).or_else(from_rate),
+            needed_bytes: needed().map(|sectors| SECTOR_BYTES * sectors),
             sms,
             pipes_pct: PIPES
                 .map(|(_, metric)| percent(&format!("{metric}.avg.pct_of_peak_sustained_elapsed"))),
@@ -171,6 +182,7 @@ impl Readings {
             &mut self.l1_pct,
             &mut self.occupancy_pct,
             &mut self.dram_bytes,
+            &mut self.needed_bytes,
             &mut self.sms,
         ];
         numbers.extend(&mut self.pipes_pct);
@@ -529,6 +541,16 @@ fn shares(readings: &Readings) -> String {
 #[cfg(test)]
 mod tests {
     use crate::{Options, analyze};
+
+    #[test]
+    fn needed_bytes_are_those_of_the_fewest_sectors() {
+        let page = r#""ID","Process ID","Kernel Name","Block Size","Grid Size","memory_l2_theoretical_sectors_global","derived__memory_l2_theoretical_sectors_global_excessive"
+"","","","","","",""
+"0","7","add","(128, 1, 1)","(4096, 1, 1)","100","75"
+"#;
+        let set = roofgap_trace::ncu::raw::read(page.as_bytes()).unwrap();
+        assert_eq!(super::Readings::of(&set, &set.launches[0]).needed_bytes, Some(25.0 * 32.0));
+    }
 
     #[test]
     fn a_hierarchical_roofline_has_the_peaks_of_both_caches() {

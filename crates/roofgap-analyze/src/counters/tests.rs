@@ -372,3 +372,18 @@ fn tensor_work_without_its_counter_is_unknown_not_small() {
     assert_eq!((row.flops, row.intensity, row.bound.clone()), (None, None, None));
     assert!(row.reason.contains("tensor instructions ran"), "{}", row.reason);
 }
+
+#[test]
+fn a_native_capture_names_kernels_as_nsys_does_but_for_the_spelling() {
+    let path = repository().join("fixtures/native/kernel-names.tsv.gz");
+    let mut text = String::new();
+    let file = std::fs::File::open(path).expect("a file");
+    flate2::read::MultiGzDecoder::new(file).read_to_string(&mut text).expect("a gz file");
+    for line in text.lines() {
+        let (mangled, nsys) = line.split_once('\t').expect("two names");
+        let own = roofgap_trace::native::demangle(mangled).unwrap_or_else(|| mangled.to_owned());
+        assert_eq!(canonical(&own), canonical(nsys));
+        assert_eq!(crate::family(&own), crate::family(nsys));
+    }
+    assert!(text.lines().count() > 100);
+}

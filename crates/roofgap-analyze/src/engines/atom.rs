@@ -1,6 +1,6 @@
 //! ATOM, the serving engine of AMD.
 
-use super::step::{Phases, quantity};
+use super::step::{self, Phases, quantity};
 use super::{Engine, GaugeNames, Grammar, Scheduled};
 
 /// Steps are named in `atom/model_engine/run_labels.py`, before 0.1.6 in `model_runner.py` beside it: the forward pass of a batch, which
@@ -37,10 +37,7 @@ pub static ATOM: Engine = Engine {
 /// Reads `KIND[bs=N tok=T ...]`. A batch that a graph pads is `bs=N/SIZE`. A dummy batch keeps ranks without requests in step.
 fn forward(name: &str) -> Option<Phases> {
     let (kind, inside) = name.strip_suffix(']')?.split_once('[')?;
-    let text = |key: &str| {
-        let mut fields = inside.split_ascii_whitespace().filter_map(|word| word.split_once('='));
-        fields.find(|(name, _)| *name == key).map(|(_, value)| value)
-    };
+    let text = |key: &str| step::field(inside, key);
     let field = |key: &str| quantity(text(key)?);
     let batch = Scheduled {
         requests: Some(quantity(text("bs")?.split('/').next()?)?),

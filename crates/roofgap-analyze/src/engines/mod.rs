@@ -66,6 +66,8 @@ pub struct Engine {
     pub(crate) knobs: &'static [KnobRule],
     /// Runs its steps as CUDA graphs unless told otherwise.
     pub(crate) uses_graphs: bool,
+    /// Compiles the model only where it runs CUDA graphs too, unless told otherwise.
+    pub(crate) compiles_for_graphs: bool,
     /// Runs in the process of the program, not in processes of its own.
     pub in_process: bool,
 }
@@ -154,6 +156,7 @@ impl Engine {
         parts: &[],
         knobs: &[],
         uses_graphs: false,
+        compiles_for_graphs: false,
         in_process: false,
     };
 

@@ -1,6 +1,6 @@
 //! SGLang.
 
-use super::step::{Phases, quantity};
+use super::step::{self, Phases, quantity};
 use super::{Engine, GaugeNames, Grammar, Scheduled};
 use crate::knobs::{self, KnobRule, flag, raised, without_switch};
 use crate::result::KnobChange;
@@ -17,11 +17,7 @@ pub static SGLANG: Engine = Engine {
         waiting: &["sglang:num_queue_reqs"],
         evictions: &["sglang:num_retracted_requests_total"],
     },
-    grammars: &[Grammar {
-        example: "step[EXTEND bs=15 toks=15360]",
-        seen: "SGLang 0.5.10 to 0.5.23",
-        parse: step,
-    }],
+    grammars: &[Grammar { example: "step[EXTEND bs=15 toks=15360]", seen: "SGLang 0.5.10 to 0.5.23", parse }],
     frames: frames::SGLANG,
     parts: &[
         ("sglang/srt/managers/scheduler_output_processor", "", "output processor"),
@@ -40,13 +36,10 @@ pub static SGLANG: Engine = Engine {
 };
 
 /// Reads `step[MODE bs=N toks=T c_sq=.. g_sk=..]`.
-fn step(name: &str) -> Option<Phases> {
+fn parse(name: &str) -> Option<Phases> {
     let inside = name.strip_prefix("step[")?.strip_suffix(']')?;
     let mode = inside.split_ascii_whitespace().next()?;
-    let text = |key: &str| {
-        let mut fields = inside.split_ascii_whitespace().filter_map(|word| word.split_once('='));
-        fields.find(|(name, _)| *name == key).map(|(_, value)| value)
-    };
+    let text = |key: &str| step::field(inside, key);
     let field = |key: &str| quantity(text(key)?);
     let batch = field("raw_bs").or_else(|| field("bs"))?;
     let phase = |requests: Option<u64>, tokens: Option<u64>, prefix: &str| Scheduled {

@@ -160,6 +160,12 @@ pub fn quantity(text: &str) -> Option<u64> {
     text.parse::<u32>().ok().map(u64::from)
 }
 
+/// Returns the text of a field in words such as `bs=15 toks=15360`.
+pub fn field<'a>(words: &'a str, key: &str) -> Option<&'a str> {
+    let mut fields = words.split_ascii_whitespace().filter_map(|word| word.split_once('='));
+    fields.find(|(name, _)| *name == key).map(|(_, value)| value)
+}
+
 /// Splits `sq32sk55086` into its names and digits.
 fn lettered(mut text: &str) -> Option<Vec<(&str, &str)>> {
     let mut fields = Vec::new();

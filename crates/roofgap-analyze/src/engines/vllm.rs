@@ -64,6 +64,7 @@ pub static VLLM: Engine = Engine {
     ],
     knobs: &KNOBS,
     uses_graphs: true,
+    compiles_for_graphs: true,
     ..Engine::UNKNOWN
 };
 

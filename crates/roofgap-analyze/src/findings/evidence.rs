@@ -1,11 +1,12 @@
 //! Evidence of a stage that the analysis does not keep: launch shapes, waits, copies, chains of small kernels, overlap. It is
 //! collected in one pass over the operations of a stage.
 
+use super::program::is_fused;
 use crate::attribution::is_migration;
 use crate::names::{Family, family};
 use crate::result::CopyKind;
 use crate::stages::{Span, StageIndex, StageSpans};
-use crate::timeline::{IntervalSet, copy_kind};
+use crate::timeline::{Grouped, IntervalSet, copy_kind};
 use roofgap_base::stats::median;
 use roofgap_trace::{CallClass, GpuOps, MemoryKind, NameId, Ns, OpKind, ShapeId, ThreadId, Trace};
 use rustc_hash::FxHashMap;
@@ -214,8 +215,8 @@ impl Kinds {
         let name_text = trace.names.get(name);
         let family = family(name_text);
         let link = match Link::of(family) {
-            // What a compiler fused ends where it reduces.
-            _ if FUSED_REDUCTIONS.iter().any(|start| name_text.starts_with(start)) => Link::Other,
+            // Kernels of a compiler that it left apart have different data, or one reduces.
+            _ if is_fused(name_text) => Link::Other,
             // A library reduces over all elements in several kernels.
             Link::Reduction if name_text.contains("cub::") => Link::Other,
             Link::Light if name_text.contains("FillFunctor") => Link::Fill,
@@ -230,9 +231,6 @@ impl Kinds {
         kind
     }
 }
-
-/// Beginnings of the names of kernels that a compiler fused and that reduce.
-const FUSED_REDUCTIONS: [&str; 2] = ["triton_red_fused", "triton_per_fused"];
 
 /// Parts of the names of kernels that only compute exponentials.
 const EXPONENTIALS: [&str; 2] = ["::exp_kernel", "loop_exponential_"];
@@ -254,7 +252,6 @@ impl Link {
 #[derive(Clone, Copy, Default)]
 struct Lane {
     device: u16,
-    stream: u32,
     /// Time of the matrix product before the run.
     product_ns: Option<Ns>,
     has_softmax: bool,
@@ -343,8 +340,8 @@ impl Lane {
             }
             None => {}
         }
-        let Self { device, stream, last_end, .. } = *self;
-        *self = Self { device, stream, last_end, product_ns, ..Self::default() };
+        let Self { device, last_end, .. } = *self;
+        *self = Self { device, last_end, product_ns, ..Self::default() };
     }
 
     /// Ends the open part of the run.
@@ -472,14 +469,12 @@ impl Op {
 /// Collects the evidence of one stage. Operations come in the order of their start.
 #[derive(Default)]
 struct Collector {
-    shapes: FxHashMap<(NameId, ShapeId, u16), ShapeSum>,
+    shapes: Grouped<(NameId, ShapeId, u16), ShapeSum>,
     /// By position of the device.
     devices: Vec<DeviceTimes>,
     kernel_ns: Ns,
-    lanes: Vec<Lane>,
-    /// Position in `lanes` by device and stream.
-    lane_of: FxHashMap<(u16, u32), usize>,
-    last_lane: usize,
+    /// By device and stream.
+    lanes: Grouped<(u16, u32), Lane>,
     /// Start of the first kernel of the device that began last.
     all_begun: Ns,
     /// Time in which any device computed.
@@ -497,12 +492,23 @@ impl Collector {
         &mut self.devices[at]
     }
 
+    /// Returns the sum of a kernel in its shape. A shape mostly has one kernel.
+    fn shape(&mut self, Op { name, shape, device, .. }: Op) -> &mut ShapeSum {
+        let at = self.shapes.position_near(shape.index(), (name, shape, device), ShapeSum::default);
+        &mut self.shapes.items[at]
+    }
+
+    /// Iterates over kernels in their shapes.
+    fn shapes(&self) -> impl Iterator<Item = ((NameId, ShapeId, u16), &ShapeSum)> {
+        self.shapes.positions.iter().map(|(key, at)| (*key, &self.shapes.items[*at]))
+    }
+
     fn add(&mut self, op: Op, trace: &Trace, kinds: &mut Kinds) {
         let Op { device, start, end, .. } = op;
         match op.kind {
             OpKind::Kernel => {
                 let kind = kinds.of(trace, op.name);
-                let sum = self.shapes.entry((op.name, op.shape, device)).or_default();
+                let sum = self.shape(op);
                 let shortest = if sum.calls == 0 { Ns::MAX } else { sum.shortest_ns };
                 sum.shortest_ns = shortest.min(end - start);
                 sum.calls += 1;
@@ -563,14 +569,14 @@ impl Collector {
     fn add_shared(&mut self, op: Op) {
         if op.kind == OpKind::Kernel {
             let shared_ns = self.device(op.device).shared.overlap(op.start, op.end);
-            self.shapes.entry((op.name, op.shape, op.device)).or_default().shared_ns += shared_ns;
+            self.shape(op).shared_ns += shared_ns;
         }
     }
 
     /// Tells whether compute times matter: there is something to overlap with them, or several devices share the work.
     fn needs_compute(&self) -> bool {
-        let one = |lane: &Lane| self.lanes.first().is_some_and(|first| first.device == lane.device);
-        self.talks > 0 || self.found.host_copies.count > 0 || !self.lanes.iter().all(one)
+        let several = self.lanes.items.windows(2).any(|pair| pair[0].device != pair[1].device);
+        self.talks > 0 || self.found.host_copies.count > 0 || several
     }
 
     /// Adds up the time in which the device computed, after all operations were added.
@@ -595,24 +601,15 @@ impl Collector {
         }
     }
 
-    /// The stream of an operation; mostly that of the one before.
+    /// The position of the stream of an operation; mostly that of the one before.
     fn lane(&mut self, Op { device, stream, .. }: Op) -> usize {
-        let same = |lane: &Lane| lane.device == device && lane.stream == stream;
-        if !self.lanes.get(self.last_lane).is_some_and(same) {
-            self.last_lane = *self.lane_of.entry((device, stream)).or_insert_with(|| {
-                self.lanes.push(Lane { device, stream, ..Lane::default() });
-                self.lanes.len() - 1
-            });
-        }
-        self.last_lane
+        self.lanes.position_near(0, (device, stream), || Lane { device, ..Lane::default() })
     }
 
     /// Goes on with the run of a stream, or ends it.
     fn chain(&mut self, op: Op, link: Link) {
         let at = self.lane(op);
-        if let Some(lane) = self.lanes.get_mut(at) {
-            lane.add(link, Some(op.name), (op.start, op.end), &mut self.found);
-        }
+        self.lanes.items[at].add(link, Some(op.name), (op.start, op.end), &mut self.found);
     }
 
     /// Iterates over the devices that compute.
@@ -625,8 +622,9 @@ impl Collector {
     /// explains it.
     fn slowness(&self, device: u16) -> f64 {
         let (mut own_ns, mut usual_ns) = (0.0, 0.0);
-        for ((name, shape, _), own) in self.shapes.iter().filter(|((.., on), _)| *on == device) {
-            let devices = self.computing().filter_map(|(on, ..)| self.shapes.get(&(*name, *shape, on)));
+        for ((name, shape, _), own) in self.shapes().filter(|((.., on), _)| *on == device) {
+            let at = |on: u16| self.shapes.positions.get(&(name, shape, on));
+            let devices = self.computing().filter_map(|(on, ..)| Some(&self.shapes.items[*at(on)?]));
             let (calls, ns) = devices.fold((0, 0), |(calls, ns), sum| (calls + sum.calls, ns + sum.ns));
             own_ns += own.ns as f64;
             usual_ns += own.calls as f64 * ns as f64 / calls.max(1) as f64;
@@ -635,7 +633,7 @@ impl Collector {
     }
 
     fn finish(mut self, trace: &Trace, kinds: &mut Kinds) -> StageEvidence {
-        for lane in &mut self.lanes {
+        for lane in &mut self.lanes.items {
             lane.add(Link::Other, None, (0, 0), &mut self.found);
         }
         let mut found = self.found.clone();
@@ -671,9 +669,8 @@ impl Collector {
             found.any_device_ns = (found.devices.len() > 1).then_some(self.any_compute.ns);
         }
         let mut shapes: Vec<ShapeUse> = self
-            .shapes
-            .iter()
-            .map(|(&(name, shape, device), sum)| {
+            .shapes()
+            .map(|((name, shape, device), sum)| {
                 let shape = trace.ops.shapes.get(shape.index()).copied().unwrap_or_default();
                 let device = trace.devices.get(usize::from(device));
                 ShapeUse {

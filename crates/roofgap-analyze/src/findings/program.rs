@@ -49,15 +49,13 @@ fn is_of_directive(kernel: &str) -> bool {
 /// Part of the kernel time, 1 in so many, from which on a part of the program matters.
 const MATTERS: i64 = 20;
 
-/// Beginnings of names that torch.compile gives to operators, ranges and kernels.
-const OF_COMPILER: [&str; 6] = [
-    "Torch-Compiled Region",
-    "CompiledFunction",
-    "## Call CompiledFxGraph",
-    "triton_poi_fused",
-    "triton_red_fused",
-    "triton_per_fused",
-];
+/// Beginnings of names that torch.compile gives to operators and ranges.
+const OF_COMPILER: [&str; 3] = ["Torch-Compiled Region", "CompiledFunction", "## Call CompiledFxGraph"];
+
+/// Tells whether torch.compile made a kernel out of all the elementwise ones that it could.
+pub(super) fn is_fused(kernel: &str) -> bool {
+    ["triton_poi_fused", "triton_red_fused", "triton_per_fused"].iter().any(|start| kernel.starts_with(start))
+}
 
 impl Program {
     /// Collects the facts.
@@ -92,7 +90,7 @@ impl Program {
             is_torch: operators().any(|name| name.starts_with("aten::"))
                 || kernels().any(|name| name.contains("at::native") || name.starts_with("triton_")),
             has_directives: kernels().any(is_of_directive),
-            is_compiled: matters(kernels_ns(&|name| begins(name, &OF_COMPILER)))
+            is_compiled: matters(kernels_ns(&is_fused))
                 || matters(operator_ns(&OF_COMPILER))
                 || analysis.ranges.iter().any(|range| begins(&range.name, &OF_COMPILER)),
             optimizes: matters(kernels_ns(&optimizes)) || matters(operator_ns(&[OPTIMIZER])),

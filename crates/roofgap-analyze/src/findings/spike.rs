@@ -53,7 +53,7 @@ pub fn spikes(meter: &StageMeter<'_>, stage: usize, tail: Option<Tail>) -> Vec<S
         (0..periods.each.len()).filter(|at| !is_slow(*at)).map(|at| &periods.each[at]).collect();
     let every = usual.len().div_ceil(MOST_USUAL).max(1);
     let usual: Vec<StepTimes> = usual.iter().step_by(every).filter_map(|step| causes.times(step)).collect();
-    let begin = meter.trace.span().map_or(0, |span| span.0);
+    let begin = meter.index.span().map_or(0, |span| span.0);
     let spike = |at: usize| {
         let (step, excess) = (&periods.each[at], excess(&at));
         let found = causes.times(step).and_then(|times| causes.main(step, &times, &usual));

@@ -1,7 +1,7 @@
 //! Collectives of several ranks that belong together, and the clocks that their ends tell.
 
 use super::record::RankRecord;
-use super::spans;
+use super::{by_number, spans};
 use crate::communication::RankCollective;
 use roofgap_base::stats::median;
 use roofgap_trace::Ns;
@@ -148,86 +148,57 @@ fn match_group(
             ranks.len()
         ));
     }
-    let positions: Vec<usize> = ranks.iter().map(|(at, _)| *at).collect();
+    let (rows, by_sequence): (Vec<Vec<usize>>, bool) = match numbered(records, ranks) {
+        Some(numbered) => {
+            let of_all = |at: &usize| {
+                let own = row(*first, *at);
+                let key = (own.collective, own.sequence?);
+                numbered.iter().map(|rows| rows.get(&key).copied()).collect()
+            };
+            (first_rows.iter().filter_map(of_all).collect(), true)
+        }
+        None => {
+            let kinds = |(at, rows): &RankRows| -> Vec<&str> {
+                rows.iter().map(|at_row| row(*at, *at_row).collective).collect()
+            };
+            let of_first = kinds(&ranks[0]);
+            let same = ranks.iter().all(|own| kinds(own) == of_first);
+            let of_all = |number| ranks.iter().map(|(_, rows)| rows[number]).collect();
+            (if same { (0..first_rows.len()).map(of_all).collect() } else { Vec::new() }, false)
+        }
+    };
+    if rows.is_empty() {
+        let why = match by_sequence {
+            true => "have no sequence number in common",
+            false => "differ in number or order, without sequence numbers to tell which belong together",
+        };
+        return Err(format!("the collectives of {group} on ranks {} {why}", spans(&names)));
+    }
     let mut sets: BTreeMap<&'static str, MatchedSet> = BTreeMap::new();
-    let mut add = |rows: Vec<usize>, by_sequence: bool| {
+    for rows in rows {
         let collective = row(*first, rows[0]).collective;
         let set = sets.entry(collective).or_insert_with(|| MatchedSet {
             group: label.to_owned(),
             collective,
-            ranks: positions.clone(),
+            ranks: ranks.iter().map(|(at, _)| *at).collect(),
             rows: Vec::new(),
             by_sequence,
         });
         set.rows.push(rows);
-    };
-    if let Some(numbered) = numbered(records, ranks) {
-        for &at in first_rows {
-            let collective = row(*first, at);
-            let key = (collective.collective, collective.sequence);
-            let rows: Option<Vec<usize>> = numbered.iter().map(|rows| rows.get(&key).copied()).collect();
-            if let Some(rows) = rows {
-                add(rows, true);
-            }
-        }
-        if sets.is_empty() {
-            let ranks = spans(&names);
-            return Err(format!(
-                "the collectives of {group} on ranks {ranks} have no sequence number in common"
-            ));
-        }
-        return Ok(sets.into_values().collect());
-    }
-    same_order(records, &group, ranks)?;
-    for number in 0..first_rows.len() {
-        add(ranks.iter().map(|(_, rows)| rows[number]).collect(), false);
     }
     Ok(sets.into_values().collect())
 }
 
-/// Checks that all ranks have the same collectives in the same order.
-fn same_order(records: &[RankRecord], group: &str, ranks: &[RankRows]) -> Result<(), String> {
-    let kinds = |(at, rows): &RankRows| -> Vec<&str> {
-        rows.iter().map(|row| records[*at].collectives[*row].collective).collect()
-    };
-    let [first, others @ ..] = ranks else {
-        return Ok(());
-    };
-    let (first_kinds, first_rank) = (kinds(first), records[first.0].rank());
-    for other in others {
-        let (other_kinds, rank) = (kinds(other), records[other.0].rank());
-        let differ = if other_kinds.len() != first_kinds.len() {
-            format!(
-                "{group} has {} collectives on rank {first_rank} and {} on rank {rank}",
-                first_kinds.len(),
-                other_kinds.len()
-            )
-        } else if other_kinds != first_kinds {
-            format!("the collectives of {group} have another order on rank {rank} than on rank {first_rank}")
-        } else {
-            continue;
-        };
-        return Err(format!("{differ}, without sequence numbers to tell which belong together"));
-    }
-    Ok(())
-}
-
 /// Collectives of one rank by kind and sequence number.
-type Numbered = FxHashMap<(&'static str, Option<u64>), usize>;
+type Numbered = BTreeMap<(&'static str, u64), usize>;
 
 /// Returns the collectives of each rank by kind and sequence number; `None` unless all have one that occurs once.
 fn numbered(records: &[RankRecord], ranks: &[RankRows]) -> Option<Vec<Numbered>> {
     let of_rank = |(at, rows): &RankRows| {
-        let mut numbered = FxHashMap::default();
-        for &row in rows {
-            let collective = &records[*at].collectives[row];
-            collective.sequence?;
-            let known = numbered.insert((collective.collective, collective.sequence), row);
-            if known.is_some() {
-                return None;
-            }
-        }
-        Some(numbered)
+        by_number(rows.iter().map(|row| {
+            let own = &records[*at].collectives[*row];
+            (own.sequence.map(|sequence| (own.collective, sequence)), *row)
+        }))
     };
     ranks.iter().map(of_rank).collect()
 }

@@ -20,6 +20,7 @@ use crate::result::{About, Analysis, Job, Reason};
 use crate::{checks, findings};
 use matching::{align, match_collectives};
 use record::utilisation_of_job;
+use std::collections::BTreeMap;
 use waits::{Waits, balance, stragglers};
 
 /// The most missing ranks that are listed; more are those of a broken file.
@@ -119,6 +120,17 @@ fn given_ranks(
         ));
     }
     (records, world_size, missing)
+}
+
+/// Returns rows by their number; `None` unless all have one that occurs once.
+fn by_number<K: Ord, T>(rows: impl Iterator<Item = (Option<K>, T)>) -> Option<BTreeMap<K, T>> {
+    let mut numbered = BTreeMap::new();
+    for (number, row) in rows {
+        if numbered.insert(number?, row).is_some() {
+            return None;
+        }
+    }
+    Some(numbered)
 }
 
 /// Formats sorted numbers as spans, such as `1, 4-6`.

@@ -1,7 +1,7 @@
 //! A rank, reduced to what the other ranks are compared with.
 
 use crate::analyze::Analyzed;
-use crate::communication::{RankCollective, RankTransfer, collectives, expert_names, transfers};
+use crate::communication::{RankCollective, RankTransfer, collectives, expert_names, recorded, transfers};
 use crate::names::{Family, family, kernel_names};
 use crate::ranks;
 use crate::result::{RankActivity, RankInfo, Stage, StageUtilisation};
@@ -64,8 +64,8 @@ impl RankRecord {
     pub fn of(trace: &Trace, analyzed: &Analyzed, named: Option<u32>) -> Option<Self> {
         let analysis = &analyzed.analysis;
         let mut info = ranks::of_capture(trace, analysis, named)?;
-        let collectives = collectives(trace, &analyzed.stages);
-        let transfers = transfers(trace, &analyzed.stages);
+        let recorded = recorded(trace, &analyzed.stages);
+        let (collectives, transfers) = (collectives(trace, &recorded), transfers(&recorded));
         let utilisation = |stage: &Stage| {
             let mbu_pct = stage.mbu.as_ref().map(|mbu| mbu.by_wall_pct);
             known_utilisation(&stage.name, stage.mfu.as_ref().map(|mfu| mfu.by_wall_pct), mbu_pct)
@@ -143,18 +143,16 @@ pub fn activity(trace: &Trace) -> Option<RankActivity> {
     let begin_ns = ops.start.iter().copied().min()?;
     let end = ops.end.iter().copied().max()?;
     let part_ns = ((end - begin_ns) / PARTS + 1).max(1);
-    let parts = ((end - begin_ns) / part_ns + 1) as usize;
+    let parts = (end - begin_ns) / part_ns + 1;
     let is = |name: &NameId| family(trace.names.get(*name)) == Family::Communication;
     let communicating: FxHashSet<NameId> = kernel_names(trace).into_iter().filter(is).collect();
     let talks = |op: usize| ops.kind[op] == OpKind::Kernel && communicating.contains(&ops.name[op]);
     let compute = IntervalSet::by_device(trace, |op| !talks(op));
     let all = IntervalSet::by_device(trace, |_| true);
     let devices = all.iter().filter(|set| !set.intervals().is_empty()).count().max(1) as i64;
-    let spread = |sets: &[IntervalSet]| {
-        let mut busy = vec![0; parts];
-        let intervals = sets.iter().flat_map(|set| set.intervals());
-        intervals.for_each(|(start, end)| add(&mut busy, begin_ns, part_ns, *start, *end));
-        busy
+    let spread = |sets: &[IntervalSet]| -> Vec<Ns> {
+        let starts = (0..parts).map(|part| begin_ns + part * part_ns);
+        starts.map(|from| sets.iter().map(|set| set.overlap(from, from + part_ns)).sum()).collect()
     };
     let (compute, all) = (spread(&compute), spread(&all));
     let percent = |ns: Ns| (100 * ns / (part_ns * devices)).clamp(0, 100) as u8;
@@ -165,19 +163,6 @@ pub fn activity(trace: &Trace) -> Option<RankActivity> {
         exposed_pct: exposed.map(percent).collect(),
         compute_pct: compute.iter().copied().map(percent).collect(),
     })
-}
-
-/// Adds an interval to the parts that it covers.
-fn add(busy: &mut [Ns], begin: Ns, part: Ns, start: Ns, end: Ns) {
-    let mut at = start;
-    while at < end {
-        let number = (at - begin) / part;
-        let until = end.min(begin + (number + 1) * part);
-        if let Some(busy) = busy.get_mut(number as usize) {
-            *busy += until - at;
-        }
-        at = until;
-    }
 }
 
 /// Computes MFU and MBU of each stage: the work of all ranks, divided by what their devices can do in the time of the slowest.

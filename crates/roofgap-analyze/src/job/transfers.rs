@@ -1,5 +1,6 @@
 //! Sends and receives of two ranks that belong together: by sequence number, else by their order.
 
+use super::by_number;
 use super::matching::Clock;
 use super::record::RankRecord;
 use crate::communication::RankTransfer;
@@ -89,15 +90,7 @@ impl<'r> Pair<'r> {
     /// Puts sends and receives together: by their numbers where all have one, else by their order where there are as many sends as
     /// receives.
     fn matched(&self) -> (Vec<(&'r RankTransfer, &'r RankTransfer)>, bool) {
-        let numbered = |rows: &[&'r RankTransfer]| {
-            let mut numbered = BTreeMap::new();
-            for row in rows {
-                if numbered.insert(row.sequence?, *row).is_some() {
-                    return None;
-                }
-            }
-            Some(numbered)
-        };
+        let numbered = |rows: &[&'r RankTransfer]| by_number(rows.iter().map(|row| (row.sequence, *row)));
         if let Some((sends, receives)) = numbered(&self.sends).zip(numbered(&self.receives)) {
             let both = |(number, send): (&u64, &&'r RankTransfer)| Some((*send, *receives.get(number)?));
             return (sends.iter().filter_map(both).collect(), true);

@@ -281,8 +281,6 @@ struct Vision {
     towers: Vec<Tower>,
     /// From the encoders to the decoder's width.
     projector: Projector,
-    /// Learned vectors of the decoder's width (line break, view separator).
-    loose_vectors: u64,
     /// Side of an image in pixels unless the run says otherwise.
     image_size: u64,
 }
@@ -311,8 +309,6 @@ struct Sam {
     inner: u64,
     /// Side of a patch in pixels.
     patch: u64,
-    /// Side of the image the position tables are made for.
-    image_size: u64,
     /// Side of an attention window in patches.
     window: u64,
     /// Layers that attend to the whole image.
@@ -338,18 +334,12 @@ struct Vit {
     hidden: u64,
     /// Layers.
     layers: u64,
-    /// Heads.
-    heads: u64,
     /// Inner width of the feed-forward part.
     inner: u64,
     /// Side of a patch in pixels (0 without a patch embedding).
     patch: u64,
     /// A class token before the patches.
     class_token: bool,
-    /// Bias on the patch embedding.
-    patch_bias: bool,
-    /// Norms of the hidden width outside the layers (with bias).
-    outer_norms: u64,
     /// Learned positions (0 without).
     positions: u64,
     /// Takes the features of the tower before it instead of patches of its own.

@@ -52,13 +52,19 @@ impl Architecture {
         parts.push(ParameterPart::new("final norm", hidden, hidden, decoder.hidden.to_string()));
         if let Some(vision) = &self.vision {
             for tower in &vision.towers {
-                parts.push(tower_part(tower));
+                parts.push(tower_part(tower, vision.image_size));
             }
             let (count, how) = projector_values(&vision.projector);
             parts.push(ParameterPart::new("projector", count, 0.0, how));
-            if vision.loose_vectors > 0 {
-                let how = format!("{} x {}", vision.loose_vectors, decoder.hidden);
-                let count = vision.loose_vectors as f64 * hidden;
+            // The first DeepSeek-OCR learns a line break and a view separator, the second the separator alone.
+            let loose_vectors = match vision.towers.last() {
+                Some(Tower::Vit(vit)) if vit.fed_by_previous => 2,
+                Some(Tower::Encoder(_)) => 1,
+                _ => 0,
+            };
+            if loose_vectors > 0 {
+                let how = format!("{loose_vectors} x {}", decoder.hidden);
+                let count = f64::from(loose_vectors) * hidden;
                 parts.push(ParameterPart::new("separators between image tokens", count, 0.0, how));
             }
         }
@@ -131,16 +137,16 @@ fn expert_parts(experts: &Experts, layers: u64, hidden: u64, parts: &mut Vec<Par
     parts.push(ParameterPart::new("router", router, router, how));
 }
 
-fn tower_part(tower: &Tower) -> ParameterPart {
+fn tower_part(tower: &Tower, image_size: u64) -> ParameterPart {
     match tower {
-        Tower::Sam(sam) => sam_part(sam),
+        Tower::Sam(sam) => sam_part(sam, image_size),
         Tower::Vit(vit) => vit_part(vit),
         Tower::Encoder(encoder) => encoder_part(encoder),
     }
 }
 
-fn sam_part(sam: &Sam) -> ParameterPart {
-    let grid = sam.grid(sam.image_size) as f64;
+fn sam_part(sam: &Sam, image_size: u64) -> ParameterPart {
+    let grid = sam.grid(image_size) as f64;
     let hidden = sam.hidden as f64;
     let patches = 3.0 * (sam.patch * sam.patch) as f64 * hidden + hidden;
     let positions = if sam.absolute_positions { grid * grid * hidden } else { 0.0 };
@@ -171,10 +177,13 @@ fn sam_part(sam: &Sam) -> ParameterPart {
 fn vit_part(vit: &Vit) -> ParameterPart {
     let hidden = vit.hidden as f64;
     let class = u64::from(vit.class_token);
-    let patches = 3.0 * (vit.patch as f64).powi(2) * hidden + if vit.patch_bias { hidden } else { 0.0 };
+    // CLIP has no bias on the patches, and by itself a norm before and after its layers.
+    let is_clip = vit.name == "clip";
+    let patches = 3.0 * (vit.patch as f64).powi(2) * hidden + if is_clip { 0.0 } else { hidden };
+    let outer_norms = if is_clip && !vit.fed_by_previous { 2.0 } else { 1.0 };
     let positions = vit.positions as f64 * hidden;
     let layer = all_values(&vit.linears()) + 4.0 * hidden;
-    let outer = class as f64 * hidden + vit.outer_norms as f64 * 2.0 * hidden;
+    let outer = class as f64 * hidden + outer_norms * 2.0 * hidden;
     let total = patches + positions + vit.layers as f64 * layer + outer;
     let how = format!(
         "patches {patches} + positions {positions} + {} layers x {layer} + class token and outer norms {outer}",

@@ -21,14 +21,19 @@ pub struct StageTime {
 }
 
 impl StageTime {
-    /// Returns an amount of work in % of what `devices` of this rate do in the wall time, and one in the busy time.
+    /// Returns an amount of work in % of what `devices` of this rate do in the wall time, and one in the busy time. More than 100 %
+    /// is an error.
     fn percent(&self, amount: f64, rate: f64, devices: f64) -> Result<(f64, Option<f64>), String> {
         let percent = |ns: i64, devices: f64| {
             let seconds = ns as f64 / 1e9;
             (ns > 0).then(|| 100.0 * amount / (seconds * devices * rate))
         };
         let wall = percent(self.wall_ns, devices).ok_or("the wall time of the stage is 0")?;
-        Ok((wall, self.busy_ns.and_then(|ns| percent(ns, 1.0))))
+        let busy = self.busy_ns.and_then(|ns| percent(ns, 1.0));
+        match wall > 100.0 || busy.is_some_and(|pct| pct > 100.0) {
+            true => Err(BEYOND_PEAK.to_owned()),
+            false => Ok((wall, busy)),
+        }
     }
 }
 
@@ -177,8 +182,8 @@ impl<'a> WorkFacts<'a> {
         };
         let (about_mfu, about_mbu) =
             (About::StageMfu(stage.name.clone()), About::StageMbu(stage.name.clone()));
-        stage.mfu = below_peak(mfu, MFU_PCT, about_mfu, reasons);
-        stage.mbu = below_peak(mbu, MBU_PCT, about_mbu, reasons);
+        stage.mfu = known_or(reasons, about_mfu, mfu);
+        stage.mbu = known_or(reasons, about_mbu, mbu);
         known.ok().map(|(work, _, _, time)| (work, time))
     }
 
@@ -243,23 +248,9 @@ impl<'a> WorkFacts<'a> {
     }
 }
 
-/// Returns a utilisation that does not exceed the peak; notes the reason where there is none.
-/// By wall time and by busy time, %.
-type Percent<T> = fn(&T) -> (f64, Option<f64>);
-const MFU_PCT: Percent<Mfu> = |mfu| (mfu.by_wall_pct, mfu.by_busy_pct);
-const MBU_PCT: Percent<Mbu> = |mbu| (mbu.by_wall_pct, mbu.by_busy_pct);
-
-fn below_peak<T>(
-    value: Result<T, String>,
-    percent: Percent<T>,
-    about: About,
-    reasons: &mut Vec<Reason>,
-) -> Option<T> {
-    let checked = value.and_then(|value| match percent(&value) {
-        (wall, busy) if wall > 100.0 || busy.is_some_and(|pct| pct > 100.0) => Err(BEYOND_PEAK.to_owned()),
-        _ => Ok(value),
-    });
-    checked.map_err(|why| reasons.push(Reason::new(about, why))).ok()
+/// Returns a utilisation, or notes the reason why it is not known.
+fn known_or<T>(reasons: &mut Vec<Reason>, about: About, value: Result<T, String>) -> Option<T> {
+    value.map_err(|why| reasons.push(Reason::new(about, why))).ok()
 }
 
 /// Adds up stages.
@@ -274,8 +265,8 @@ fn whole(parts: &[(StageWork, StageTime)], gpu: &GpuFacts, dtype: Dtype, reasons
     Whole {
         wall_ns: time.wall_ns,
         busy_ns: time.busy_ns,
-        mfu: below_peak(mfu(&work, gpu, dtype, time), MFU_PCT, About::Other("whole.mfu".into()), reasons),
-        mbu: below_peak(mbu(&work, gpu, time), MBU_PCT, About::Other("whole.mbu".into()), reasons),
+        mfu: known_or(reasons, About::Other("whole.mfu".into()), mfu(&work, gpu, dtype, time)),
+        mbu: known_or(reasons, About::Other("whole.mbu".into()), mbu(&work, gpu, time)),
     }
 }
 
@@ -338,7 +329,7 @@ mod tests {
     #[test]
     fn a_device_more_counts_by_wall_time_alone() {
         let work = preset("llama3_8b").unwrap().decode(&DecodeInput { batch: 1, context: 8, steps: 4 });
-        let time = StageTime { wall_ns: 9_000_000, busy_ns: Some(8_000_000), step_ns: None };
+        let time = StageTime { wall_ns: 90_000_000, busy_ns: Some(80_000_000), step_ns: None };
         let on = |devices| {
             let work = work.clone().on_devices(devices);
             (mfu(&work, &h200(), Dtype::Bf16, time).unwrap(), mbu(&work, &h200(), time).unwrap())
@@ -354,7 +345,7 @@ mod tests {
     #[test]
     fn what_is_not_known_has_a_reason() {
         let work = preset("llama3_8b").unwrap().decode(&DecodeInput { batch: 1, context: 8, steps: 1 });
-        let time = StageTime { wall_ns: 1_000_000, busy_ns: None, step_ns: None };
+        let time = StageTime { wall_ns: 10_000_000, busy_ns: None, step_ns: None };
         let reason = mfu(&work, &h200(), Dtype::Fp4, time).unwrap_err();
         assert_eq!(
             reason.to_string(),

@@ -425,6 +425,17 @@ impl Stage {
         self.warm.as_deref().unwrap_or(self)
     }
 
+    /// Gives its warm part what is known of the whole stage alone.
+    pub(crate) fn share_with_warm(&mut self) {
+        if let Some(mut warm) = self.warm.take() {
+            (warm.limit, warm.steady) = (self.limit, self.steady.clone());
+            (warm.communication, warm.corrected) = (self.communication, self.corrected);
+            (warm.vitals, warm.mbu_measured) = (self.vitals.clone(), self.mbu_measured.clone());
+            warm.work_missing = self.work_missing;
+            self.warm = Some(warm);
+        }
+    }
+
     /// Returns the name of the stage in a sentence.
     pub fn spoken(&self) -> &str {
         match self.kind {
@@ -631,6 +642,26 @@ impl Idle {
     }
 }
 
+/// Fewest steps that show whether they alternate.
+const LEAST_ALTERNATING: usize = 5;
+
+impl Steps {
+    /// Tells whether short and long steps follow one another, as where two workers load the batches: their median is then that of the short or
+    /// of the long ones, by chance.
+    pub fn alternate(&self) -> bool {
+        let turns = self.each_ns.windows(2).filter(|pair| match pair {
+            [before, after] => (*before > self.mean_ns) != (*after > self.mean_ns),
+            _ => false,
+        });
+        self.each_ns.len() >= LEAST_ALTERNATING && 8 * turns.count() >= 7 * (self.each_ns.len() - 1)
+    }
+
+    /// Returns the time of a step that a report gives, ns: the median, or the mean of steps that alternate.
+    pub fn usual_ns(&self) -> i64 {
+        if self.alternate() { self.mean_ns } else { self.p50_ns }
+    }
+}
+
 results! {
     /// Steps of a stage.
     #[derive(Default)]
@@ -641,7 +672,7 @@ results! {
         /// the CPU time without GPU work. A last step that no step follows ends as long after its range, or after its GPU work, as the
         /// others do. Steps of an engine run from first to first operation.
         pub mean_ns: i64,
-        /// Median, ns. Of more than three steps of an engine the last is left out if no step follows it.
+        /// Median, ns. Of several steps of an engine the last is left out if no step follows it.
         pub p50_ns: i64,
         /// 90th percentile, ns.
         pub p90_ns: i64,

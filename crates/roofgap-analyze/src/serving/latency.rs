@@ -7,6 +7,7 @@ use crate::timeline::{CoveredTime, IntervalSet};
 use roofgap_base::stats::percentile;
 use roofgap_trace::Ns;
 use roofgap_trace::account::RequestTimes;
+use std::ops::Range;
 
 /// Largest step of the wall clock during the window that leaves the join meaningful, ns.
 const MOST_CLOCK_CHANGE: u64 = 1_000_000;
@@ -27,61 +28,47 @@ pub fn join(steps: &[Step], requests: &RequestStats) -> Result<JoinedLatency, &'
             "no recorded step read a prompt between a request and its first token: the steps were recorded at another time",
         );
     }
-    let mut all: Vec<Ns> = parts.iter().map(Ttft::all).collect();
+    let mut all: Vec<Ns> = parts.iter().map(|parts| parts.iter().sum()).collect();
     all.sort_unstable();
-    let slowest: Vec<&Ttft> =
-        parts.iter().filter(|ttft| Some(ttft.all()) >= percentile(&all, 0.99)).collect();
-    let part = |name: &str, of: fn(&Ttft) -> Ns| {
-        let mut values: Vec<Ns> = parts.iter().map(of).collect();
+    let is_slow = |parts: &&Ttft| Some(parts.iter().sum()) >= percentile(&all, 0.99);
+    let slowest: Vec<&Ttft> = parts.iter().filter(is_slow).collect();
+    let part = |name: &str, of: Range<usize>| {
+        let sum = |parts: &Ttft| parts[of.clone()].iter().sum::<Ns>();
+        let mut values: Vec<Ns> = parts.iter().map(sum).collect();
         values.sort_unstable();
         LatencyPart {
             part: name.to_owned(),
             mean_ns: values.iter().sum::<Ns>() / values.len().max(1) as i64,
             p50_ns: percentile(&values, 0.5),
             p90_ns: percentile(&values, 0.9),
-            slowest_ns: Some(slowest.iter().map(|ttft| of(ttft)).sum::<Ns>() / slowest.len().max(1) as i64),
+            slowest_ns: Some(
+                slowest.iter().map(|parts| sum(parts)).sum::<Ns>() / slowest.len().max(1) as i64,
+            ),
         }
     };
-    let own_steps = if steps.iter().any(|step| step.gpu.is_some()) {
-        vec![part("prefill, GPU busy", |ttft| ttft.gpu), part("prefill, GPU idle", |ttft| ttft.gpu_idle)]
-    } else {
-        vec![part("prefill", |ttft| ttft.gpu + ttft.gpu_idle)]
-    };
-    let before = [
-        part("time to first token", Ttft::all),
-        part("behind other steps", |ttft| ttft.other_steps),
-        part("before its step, no step runs", |ttft| ttft.before),
+    let mut ttft = vec![
+        part("time to first token", 0..5),
+        part("behind other steps", 0..1),
+        part("before its step, no step runs", 1..2),
     ];
-    let after = part("after its step", |ttft| ttft.after);
+    if steps.iter().any(|step| step.gpu.is_some()) {
+        ttft.extend([part("prefill, GPU busy", 2..3), part("prefill, GPU idle", 3..4)]);
+    } else {
+        ttft.push(part("prefill", 2..4));
+    }
+    ttft.push(part("after its step", 4..5));
     Ok(JoinedLatency {
         requests: requests.each.len() as u64,
         joined: parts.len() as u64,
         clock_change_ns: requests.clock_change_ns,
-        ttft: before.into_iter().chain(own_steps).chain([after]).collect(),
+        ttft,
         token_time: Vec::new(),
     })
 }
 
-/// The time to first token of one request, in order of time, ns.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Ttft {
-    /// Before its own steps, in steps that served others.
-    other_steps: Ns,
-    /// Before its own steps, in no step.
-    before: Ns,
-    /// In its own steps, with the GPU busy.
-    gpu: Ns,
-    /// In its own steps, with the GPU idle.
-    gpu_idle: Ns,
-    /// From the end of its last own step to the first token.
-    after: Ns,
-}
-
-impl Ttft {
-    fn all(&self) -> Ns {
-        self.other_steps + self.before + self.gpu + self.gpu_idle + self.after
-    }
-}
+/// Parts of the time to first token of one request, ns: before its own steps, in steps that served others and in no step; in its own steps, with the
+/// GPU busy and with the GPU idle; from the end of its last own step to the first token.
+type Ttft = [Ns; 5];
 
 /// The steps of an engine, for lookups by time.
 struct EngineTime {
@@ -125,13 +112,13 @@ impl EngineTime {
         let between = (end - begin - inside).max(0);
         let other_between = (self.covered.overlap(begin, end) - inside).clamp(0, between);
         let inside = inside.min(end - begin);
-        Some(Ttft {
-            other_steps: other_before + other_between,
-            before: (begin - start - other_before) + (between - other_between),
-            gpu: gpu.min(inside),
-            gpu_idle: inside - gpu.min(inside),
-            after: first - end,
-        })
+        Some([
+            other_before + other_between,
+            (begin - start - other_before) + (between - other_between),
+            gpu.min(inside),
+            inside - gpu.min(inside),
+            first - end,
+        ])
     }
 }
 

@@ -294,14 +294,12 @@ impl Steps {
             let Some(step) = step else { continue };
             let (start, end) = step.gpu.unwrap_or_default();
             devices.sort_unstable();
-            let several = devices.len() > 1 && (joined.len() < MOST_SETS || joined.contains_key(&devices));
-            step.busy_ns = match several {
-                true => {
+            step.busy_ns = match devices[..] {
+                [device] => activity.busy_in(device, start, end),
+                // Programs have one or two sets of devices.
+                _ => {
                     let busy = joined.entry(devices).or_insert_with_key(|devices| activity.joined(devices));
                     busy.overlap(start, end)
-                }
-                false => {
-                    devices.iter().map(|device| activity.busy_in(*device, start, end)).max().unwrap_or(0)
                 }
             };
         }
@@ -357,6 +355,3 @@ fn span_ns(steps: &[Step]) -> Ns {
     let (first, last) = (steps.iter().map(start).min(), steps.iter().map(end).max());
     first.zip(last).map_or(0, |(first, last)| last - first)
 }
-
-/// Most sets of devices whose busy time is joined; for more, that of the busiest device counts. Programs have one or two.
-const MOST_SETS: usize = 16;

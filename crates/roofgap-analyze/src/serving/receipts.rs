@@ -79,27 +79,32 @@ pub fn receipts(trace: &Trace, steps: &[Step], load: Option<&RequestStats>) -> O
         }
     }
     sums.requests = requests.len() as u64;
-    if let Some((load, own)) = load.and_then(|load| Some((load, load.trace.as_ref()?))) {
-        let sent: BTreeMap<u64, &RequestTimes> =
-            load.each.iter().filter_map(|times| Some((times.number?, times))).collect();
-        let mut matched = 0;
-        for receipt in requests.values_mut() {
-            let number = receipt.caller().and_then(|(id, _)| id.strip_prefix(own.as_str()));
-            let number = number.and_then(|number| u64::from_str_radix(number, 16).ok());
-            if let Some(times) = number.and_then(|number| sent.get(&number)) {
-                let at = |ns: Ns| Some(load.start_unix_ns.saturating_add(ns) - begin_ns - trace.utc_offset);
-                (receipt.sent_ns, receipt.answered_ns) = (at(times.start_ns), at(times.last_ns));
-                matched += 1;
-            }
-        }
-        sums.of_load = Some(matched);
-    }
+    let begin_unix_ns = begin_ns.saturating_add(trace.utc_offset);
+    sums.of_load = load.and_then(|load| add_load(&mut requests, load, begin_unix_ns));
     let mut all: Vec<Receipt> = requests.into_values().collect();
     all.sort_by_key(|own| Reverse(own.busy_ns + own.idle_ns));
     let others = all.split_off(all.len().min(MOST));
     sums.others_ns = others.iter().map(|own| own.busy_ns + own.idle_ns).sum();
     sums.each = all;
     Some(sums)
+}
+
+/// Adds when `load` sent the requests and had their answers; returns how many are its own, `None` where its requests have no trace.
+fn add_load(requests: &mut BTreeMap<&str, Receipt>, load: &RequestStats, begin_unix_ns: Ns) -> Option<u64> {
+    let own = load.trace.as_ref()?;
+    let sent: BTreeMap<u64, &RequestTimes> =
+        load.each.iter().filter_map(|times| Some((times.number?, times))).collect();
+    let mut matched = 0;
+    for receipt in requests.values_mut() {
+        let number = receipt.caller().and_then(|(id, _)| id.strip_prefix(own.as_str()));
+        let number = number.and_then(|number| u64::from_str_radix(number, 16).ok());
+        if let Some(times) = number.and_then(|number| sent.get(&number)) {
+            let at = |ns: Ns| Some(load.start_unix_ns.saturating_add(ns) - begin_unix_ns);
+            (receipt.sent_ns, receipt.answered_ns) = (at(times.start_ns), at(times.last_ns));
+            matched += 1;
+        }
+    }
+    Some(matched)
 }
 
 /// Adds the energy of the steps, J, divided like their time.

@@ -98,6 +98,8 @@ pub struct Cold {
 /// Answers which time spans and which operations belong to a stage. Stages are numbered as in `Analysis::stages`.
 #[derive(Debug, Default)]
 pub struct StageIndex {
+    /// First and last time of the trace, ns.
+    span: Option<(Ns, Ns)>,
     stages: Vec<IndexedStage>,
     /// Stages without their cold instances and steps, numbered after the others, with the number of the whole stage.
     warm: Vec<(usize, IndexedStage)>,
@@ -133,7 +135,7 @@ impl StageIndex {
         set: &StageSet,
     ) -> (Self, Vec<AbsentStage>) {
         let warmup = Warmup::of(trace, set);
-        let mut index = Self { launches, contexts, ..Self::default() };
+        let mut index = Self { launches, contexts, span: trace.span(), ..Self::default() };
         let mut absent = Vec::new();
         for (position, rule) in set.stages.iter().enumerate() {
             let mut found = StageRanges::find(trace, rule, &warmup, set);
@@ -408,6 +410,11 @@ impl StageIndex {
         (0..self.contexts.len()).map(first).collect()
     }
 
+    /// Returns the first and the last time of the trace, ns; `None` without events.
+    pub fn span(&self) -> Option<(Ns, Ns)> {
+        self.span
+    }
+
     /// Returns the number of stages. It is 0 where the stages of the analysis do not come from the trace.
     pub fn len(&self) -> usize {
         self.stages.len()
@@ -456,9 +463,12 @@ impl StageIndex {
         self.at(stage).tail
     }
 
-    /// Tells whether a call is in a cold step of an instance that is not cold.
-    pub fn is_cold_call(&self, stage: usize, call: u32) -> bool {
-        self.at(stage).cold_calls.contains(&call)
+    /// Returns the number of calls that launched work of a stage.
+    pub fn launches_in(&self, stage: usize) -> u64 {
+        let holds = |context: u32| self.instance_of_context(stage, context).is_some();
+        let contexts = (0..).zip(&self.contexts.launches).filter(|(context, _)| holds(*context));
+        let cold = self.at(stage).cold_calls.iter().filter(|call| holds(self.contexts.of(**call)));
+        contexts.map(|(_, launches)| launches).sum::<u64>() - cold.count() as u64
     }
 
     /// Returns the kind of a stage.

@@ -7,6 +7,7 @@ use super::steps::{StepPeriod, StepPeriods, steady};
 use crate::attribution::NO_CALL;
 use crate::result::{ColdCause, ColdKind, ColdStart, StageKind, SteadyUnit, Tail};
 use crate::stages::{Cold, StageIndex};
+use crate::verdict::{LEAST_NS, LEAST_SHORT_OPERATIONS};
 use roofgap_base::stats::median;
 use roofgap_trace::{CallClass, NameId, Ns, OpKind, ProcessId, ThreadId, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -40,6 +41,10 @@ const ANEW: usize = 2;
 
 /// Most long calls for each one that frees memory, where memory is allocated again and again.
 const NOT_FREED: usize = 8;
+
+/// Longest time from the last launch before a graph is recorded until its recording begins, ns. PyTorch cleans up, launches a kernel for
+/// the state of its random numbers, and begins.
+const BEFORE_CAPTURE_NS: Ns = 100_000;
 
 /// Time of a cold unit over that of the others, at least.
 const LONGER: Ns = 2;
@@ -126,7 +131,10 @@ impl ColdCalls {
             let columns = calls.name.iter().zip(&calls.start).zip(&calls.end).zip(&calls.thread);
             for (((name, start), end), thread) in columns {
                 if let Some((kind, _)) = kinds.get(name).filter(|(_, least)| end - start >= *least) {
-                    found.threads.entry(*thread).or_default().push((*start, *end, *kind, *name));
+                    let own: &mut Vec<(Ns, Ns, ColdKind, NameId)> = found.threads.entry(*thread).or_default();
+                    let early = if *kind == ColdKind::GraphInstantiation { BEFORE_CAPTURE_NS } else { 0 };
+                    let after = own.last().map_or(Ns::MIN, |before| before.1).min(*start);
+                    own.push(((start - early).max(after), *end, *kind, *name));
                 }
             }
         }
@@ -417,7 +425,12 @@ fn startup_ns(trace: &Trace, index: &StageIndex, stage: usize, warm: usize) -> N
             .or_else(|| loaded_from(trace, index)),
         None => None,
     };
-    let before = first.map_or(0, |first| first - whole.start);
+    // What is left of a short trace must not be too little to judge.
+    let shows = |first: &Ns| {
+        let left = || trace.ops.start.iter().filter(|start| *start >= first).count();
+        whole.end - first >= LEAST_NS || left() >= LEAST_SHORT_OPERATIONS as usize
+    };
+    let before = first.filter(shows).map_or(0, |first| first - whole.start);
     if before > whole.length() / STARTUP { before } else { 0 }
 }
 

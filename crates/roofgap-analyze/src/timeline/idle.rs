@@ -391,7 +391,7 @@ pub fn idle_parts(trace: &Trace, index: &StageIndex) -> IdleParts {
 
 /// Time without a call from which on a thread does other work than launching, ns. An operator takes some microseconds to launch, and
 /// some hundreds under a profiler.
-const LONG_WORK_NS: Ns = 1_000_000;
+pub const LONG_WORK_NS: Ns = 1_000_000;
 
 /// Calls before a gap of which one may reach into it, with those that it makes itself.
 const NESTED_CALLS: usize = 4;
@@ -449,7 +449,28 @@ fn begun(trace: &Trace, index: &StageIndex) -> (Ns, Ns) {
         left -= ops.duration(*op);
         left < 0 || unseen.remove(&ops.name[*op]) && unseen.is_empty()
     });
-    (first.map_or(Ns::MIN, |op| ops.start[op]), length / PREPARES)
+    let begun = first.map(|op| ops.start[op]).filter(|begun| !works_on(trace, *begun));
+    (begun.unwrap_or(Ns::MIN), length / PREPARES)
+}
+
+/// Tells whether the function of the program itself that the samples before a time after the first operation show most runs later, too,
+/// for half as long at least.
+fn works_on(trace: &Trace, until: Ns) -> bool {
+    let (host, from) = (&trace.stacks, trace.ops.start.first().copied().unwrap_or(Ns::MAX));
+    let mut functions: FxHashMap<NameId, [u64; 2]> = FxHashMap::default();
+    for sample in host.samples.iter().filter(|sample| sample.at >= from) {
+        let Some((_, frame)) = sample.stack.index().checked_sub(1).and_then(|at| host.stacks().get(at))
+        else {
+            continue;
+        };
+        let frame = host.frame(*frame);
+        let is_own =
+            |id| !trace.names.get(id).contains(".so") && !trace.names.get(id).starts_with(['[', '(']);
+        if is_own(frame.file) && is_own(frame.function) {
+            functions.entry(frame.function).or_default()[usize::from(sample.at >= until)] += 1;
+        }
+    }
+    functions.values().max().is_some_and(|[before, later]| *before > 0 && 2 * later >= *before)
 }
 
 impl HostWork {
@@ -515,9 +536,9 @@ impl HostWork {
         (loading, cold.clamp(0, most - loading))
     }
 
-    /// Adds what the CPU did in one gap to the idle time of a stage, which was `before` and `after_before` without the gap. `call` launched `op`, which ended
-    /// the gap; where that is short and `between_copies`, its launch belongs to them. A step of which `op` is the first began on the CPU at
-    /// `step_start`.
+    /// Adds what the CPU did in one gap to the idle time of a stage, which was `before` and `after_before` without the gap. `call` launched
+    /// `op`, which ended the gap; where that is short and `between_copies`, its launch belongs to them. A step of which `op` is the first
+    /// began on the CPU at `step_start`.
     ///
     /// Getting data and long work before a step take as long without a wait before them, so they are no part of `launch_after`.
     pub fn add(
@@ -530,6 +551,9 @@ impl HostWork {
         (gaps, sums): (&mut LaunchGaps, &mut IdleSums),
     ) {
         let launch_ns = sums.idle.launch_ns - before.launch_ns;
+        if launch_ns == 0 {
+            return;
+        }
         let (loading, cold) = self.parts(trace, gap, call, launch_ns);
         let rest = launch_ns - loading;
         let calls = &trace.calls;

@@ -111,23 +111,15 @@ impl IntervalSet {
         self.0.get(*near).is_some_and(|&(s, _)| s < end)
     }
 
-    /// The first interval that ends after a moment, searched in growing steps from a guess.
+    /// The first interval that ends after a moment: mostly the guess or the next one.
     #[inline]
     fn first_after(&self, moment: Ns, guess: usize) -> usize {
         let before = |at: usize| self.0.get(at).is_some_and(|&(_, e)| e <= moment);
-        let guess = guess.min(self.0.len());
-        let (mut low, mut high, mut step) = (guess, guess, 1);
-        if before(guess) {
-            while before(high) {
-                (low, high, step) = (high + 1, high + step, step * 2);
-            }
-        } else {
-            while low > 0 && !before(low - 1) {
-                (high, low, step) = (low - 1, low.saturating_sub(step), step * 2);
-            }
+        let next = guess + usize::from(before(guess));
+        match next <= self.0.len() && !before(next) && (next == 0 || before(next - 1)) {
+            true => next,
+            false => self.0.partition_point(|&(_, e)| e <= moment),
         }
-        let high = high.min(self.0.len());
-        low + self.0.get(low..high).unwrap_or_default().partition_point(|&(_, e)| e <= moment)
     }
 
     /// Tells whether one interval holds all of `start..end`.

@@ -31,22 +31,43 @@ pub fn device_number(trace: &Trace, device: DeviceId) -> Option<u32> {
 /// A list of items with distinct keys, in the order in which they were first seen.
 pub struct Grouped<K, T> {
     pub items: Vec<T>,
-    positions: FxHashMap<K, usize>,
+    pub keys: Vec<K>,
+    /// Position of the item of each key.
+    pub positions: FxHashMap<K, usize>,
+    /// Position that was returned last for each hint.
+    recent: Vec<usize>,
 }
 
 impl<K, T> Default for Grouped<K, T> {
     fn default() -> Self {
-        Self { items: Vec::new(), positions: FxHashMap::default() }
+        Self { items: Vec::new(), keys: Vec::new(), positions: FxHashMap::default(), recent: Vec::new() }
     }
 }
 
-impl<K: Hash + Eq, T> Grouped<K, T> {
+impl<K: Clone + Hash + Eq, T> Grouped<K, T> {
     /// Returns the position of the item of a key, or of a new one.
     pub fn position(&mut self, key: K, new: impl FnOnce() -> T) -> usize {
-        *self.positions.entry(key).or_insert_with(|| {
+        *self.positions.entry(key).or_insert_with_key(|key| {
             self.items.push(new());
+            self.keys.push(key.clone());
             self.items.len() - 1
         })
+    }
+
+    /// Returns the same. A key that repeats under a hint, which is a small number, is found without the map.
+    #[inline]
+    pub fn position_near(&mut self, hint: usize, key: K, new: impl FnOnce() -> T) -> usize {
+        if let Some(&recent) = self.recent.get(hint)
+            && self.keys.get(recent) == Some(&key)
+        {
+            return recent;
+        }
+        let at = self.position(key, new);
+        if self.recent.len() <= hint {
+            self.recent.resize(hint + 1, 0);
+        }
+        self.recent[hint] = at;
+        at
     }
 
     /// Returns the item of a key, or a new one.
@@ -59,27 +80,15 @@ impl<K: Hash + Eq, T> Grouped<K, T> {
 /// Groups the kernels among `rows` of `Trace::ops` by name and device.
 pub fn kernel_table(trace: &Trace, rows: impl Iterator<Item = usize>, naming: &mut Naming) -> Vec<Kernel> {
     let ops = &trace.ops;
-    // For each name and then each device one more than the position of the group. Both are positions in tables, which need no hashing.
-    let mut numbers: Vec<Vec<u32>> = Vec::new();
-    let mut groups: Vec<(NameId, DeviceId, Vec<i64>)> = Vec::new();
+    let mut groups: Grouped<(NameId, DeviceId), Vec<i64>> = Grouped::default();
     for row in rows.filter(|&row| ops.kind[row] == OpKind::Kernel) {
-        let (name, device) = (ops.name[row], ops.device[row]);
-        if numbers.len() <= name.index() {
-            numbers.resize(name.index() + 1, Vec::new());
-        }
-        let devices = &mut numbers[name.index()];
-        if devices.len() <= device.index() {
-            devices.resize(device.index() + 1, 0);
-        }
-        let number = &mut devices[device.index()];
-        if *number == 0 {
-            groups.push((name, device, Vec::new()));
-            *number = groups.len() as u32;
-        }
-        groups[*number as usize - 1].2.push(ops.duration(row));
+        let key = (ops.name[row], ops.device[row]);
+        let at = groups.position_near(key.0.index(), key, Vec::new);
+        groups.items[at].push(ops.duration(row));
     }
-    let named = groups.into_iter();
-    let named = named.map(|(name, device, list)| (trace.names.get(name), device_number(trace, device), list));
+    let named = groups.keys.into_iter().zip(groups.items);
+    let named =
+        named.map(|((name, device), list)| (trace.names.get(name), device_number(trace, device), list));
     from_durations(named, naming)
 }
 

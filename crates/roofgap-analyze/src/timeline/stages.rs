@@ -197,11 +197,6 @@ impl StageMeter<'_> {
         let tokens_per_s = all_tokens
             .zip(elapsed.period_ns.filter(|time| *time > 0))
             .map(|(tokens, time)| tokens as f64 * 1e9 / time as f64);
-        let calls = (0u32..).zip(&self.index.contexts().of_call);
-        let launches = calls.filter(|(call, context)| {
-            self.index.instance_of_context(stage, **context).is_some()
-                && !self.index.is_cold_call(stage, *call)
-        });
         let copies = self.copies.table(rows());
         let with_work = |list: &[Extent]| list.iter().filter(|extent| extent.length().is_some()).count();
         let gpu = !members.ops.is_empty();
@@ -217,7 +212,7 @@ impl StageMeter<'_> {
             busy_ns: measured.then_some(busy_ns),
             kernel_count: kernels.iter().map(|k| k.calls).sum(),
             gpu_op_count: members.ops.len() as u64,
-            launch_count: launches.count() as u64,
+            launch_count: self.index.launches_in(stage),
             device_count: (0..members.devices).filter(|&at| members.on_device(at).next().is_some()).count()
                 as u64,
             devices_per_instance: with_work(&members.device_extents) as f64

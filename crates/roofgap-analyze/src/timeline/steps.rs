@@ -5,10 +5,10 @@
 //! first operation to first operation. The end of a step that no step follows is estimated: see [`Habits`].
 
 use super::divide;
-use super::idle::Activity;
+use super::idle::{Activity, LONG_WORK_NS};
 use super::interval::Extent;
 use crate::engines::EngineStep;
-use crate::result::{CpuSteps, Steady, SteadyUnit, Steps, Tail};
+use crate::result::{CpuSteps, StageKind, Steady, SteadyUnit, Steps, Tail};
 use crate::stages::{Span, StageIndex};
 use roofgap_base::stats::{median, percentile};
 use roofgap_trace::{Ns, OpKind, Trace};
@@ -55,9 +55,6 @@ struct Placed {
     last_call: Ns,
 }
 
-/// Steps from which on a last one without a known end is left out of their median.
-const LEAST_WHOLE: usize = 3;
-
 /// Fewest steps with kernels of the same size that show what such a step takes.
 const LEAST_SAME: usize = 4;
 
@@ -85,6 +82,7 @@ impl StepPeriods {
         };
         let key = |span: &Span| (process(span), instance(span), window(span));
         let placed = works.placed(sequence, key);
+        let first = placed.iter().position(Option::is_some).filter(|_| index.kind(stage) == StageKind::Whole);
         let mut habits: FxHashMap<_, Habits> = FxHashMap::default();
         // The periods of an engine add up to the time of its stage as they are.
         for (span, step) in sequence.iter().zip(&placed).filter(|_| !engine) {
@@ -109,9 +107,11 @@ impl StepPeriods {
                 }
                 (None, None) => own.work.1,
             };
-            // A single step takes as long as its range, even where the GPU runs earlier work first.
-            let single = own.next.is_none() && habit.is_some_and(|habit| habit.lead.is_empty());
-            let begin = if single { (end - step.length()).max(step.start).min(own.begin) } else { own.begin };
+            // A single step takes as long as its range, even where the GPU runs earlier work first. So does the first step of a program for
+            // which the GPU has waited then.
+            let waited = || first == Some(at) && own.work.0 - own.begin >= LONG_WORK_NS;
+            let alone = habit.is_some_and(|habit| habit.lead.is_empty() || waited());
+            let begin = if alone { (end - step.length()).max(step.start).min(own.begin) } else { own.begin };
             let gap = own.next.map_or(0, |next| (next - own.work.1).max(0));
             let busy_after_ns = activity.busy_in(own.device, own.work.1, own.work.1 + gap).min(gap);
             StepPeriod {
@@ -134,7 +134,7 @@ impl StepPeriods {
 
     /// Returns the number of steps that show how long a step takes: all, or all but a last one without a known end.
     pub fn whole(&self) -> usize {
-        self.each.len() - usize::from(self.is_open && self.each.len() > LEAST_WHOLE)
+        self.each.len() - usize::from(self.is_open && self.each.len() > 1)
     }
 
     /// Returns the time of each step that its tokens or the size of its kernels explain, or that steps with kernels of the same size
@@ -464,7 +464,7 @@ mod tests {
         let whole = |steps: usize, is_open| {
             StepPeriods { each: vec![StepPeriod::default(); steps], on_gpu: true, is_open }.whole()
         };
-        assert_eq!((whole(5, true), whole(5, false), whole(3, true)), (4, 5, 3));
+        assert_eq!((whole(5, true), whole(5, false), whole(2, true), whole(1, true)), (4, 5, 1, 1));
     }
 
     #[test]
@@ -475,6 +475,9 @@ mod tests {
             steady(SteadyUnit::Step, times, &expected(times, &vec![0.0; times.len()])).unwrap().tail
         };
         assert_eq!(tail(&times), None);
+        let usual = |times: &[Ns]| step_summary(times.to_vec(), None).unwrap().usual_ns();
+        assert_eq!(usual(&times), divide(29 * 258 + 8 + 700, 60), "the mean");
+        assert_eq!((usual(&[8, 250, 8, 8, 8, 8]), usual(&[8, 8, 8, 250, 250, 250, 8])), (8, 8), "no turns");
         times.iter_mut().filter(|time| **time == 8).for_each(|time| *time = 240);
         assert_eq!(tail(&times).map(|tail| tail.slowest), Some(8));
     }

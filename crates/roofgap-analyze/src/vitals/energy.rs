@@ -39,11 +39,6 @@ const HELD_OUT: u32 = 5;
 /// Error of the windows that were left out, %, above which the energy of kernels is not known.
 const MOST_HELD_OUT_PCT: f64 = 15.0;
 
-/// Divides the energy of each GPU between the stages, while the trace was recorded.
-pub fn while_profiled(trace: &Trace, index: &StageIndex, gpus: &[(usize, GpuVitals)]) -> Vec<Profiled> {
-    gpus.iter().filter_map(|own| of_profiled(trace, index, own)).collect()
-}
-
 /// Adds the energy of the stages: of the unprofiled run where the times of its stages are known, else of the recorded one. `used` are the
 /// numbers of the GPUs of the program.
 pub fn add_stages(
@@ -281,8 +276,12 @@ fn context(own: &GpuVitals, is_program: impl Fn(&GpuUser) -> bool) -> Option<(Ns
     Some((first, times.last().unwrap_or(first)))
 }
 
-/// Divides the energy of a GPU while the trace was recorded.
-fn of_profiled(trace: &Trace, index: &StageIndex, (device, own): &(usize, GpuVitals)) -> Option<Profiled> {
+/// Divides the energy of a GPU between the stages while the trace was recorded.
+pub fn of_profiled(
+    trace: &Trace,
+    index: &StageIndex,
+    (device, own): &(usize, GpuVitals),
+) -> Option<Profiled> {
     let windows = Windows::of(own)?;
     let stages = index.len();
     let mut spans: Vec<(Ns, Ns, u32)> = Vec::new();
@@ -406,35 +405,40 @@ impl<'a> Classes<'a> {
         Self { names, of_name }
     }
 
-    /// Sums the parts of some classes, as a row of this name. `other` names a class that it is not told apart from.
-    fn row(
+    /// Sums the parts of the classes by the name that `key` gives them, most energy first.
+    fn rows(
         &self,
-        name: &str,
         metered: &[&Metered],
-        is_own: impl Fn(usize) -> bool,
-        other: impl Fn((&'a str, Option<&'a str>)) -> &'a str,
-    ) -> Option<ClassEnergy> {
-        let mut part = Part::default();
-        for at in (0..self.names.len()).filter(|at| is_own(*at)) {
-            part.add(&Part::sum(metered, at));
-        }
-        let others = part.together.iter().filter(|at| !is_own(**at));
-        let mut together_with: Vec<String> =
-            others.filter_map(|at| Some(other(*self.names.get(*at)?).to_owned())).collect();
-        together_with.sort_unstable();
-        together_with.dedup();
-        let joules = part.idle_j + part.dynamic_j;
+        key: impl Fn(&(&'a str, Option<&'a str>)) -> Option<&'a str>,
+    ) -> Vec<ClassEnergy> {
         let meter_j: f64 = metered.iter().map(|own| own.meter_j).sum();
-        (part.ns > 0.0).then(|| ClassEnergy {
-            name: name.to_owned(),
-            joules,
-            idle_j: part.idle_j,
-            dynamic_j: part.dynamic_j,
-            error_j: Some(part.error_j).filter(|error| error.is_finite() && together_with.is_empty()),
-            together_with,
-            watts: joules * 1e9 / part.ns,
-            pct: 100.0 * joules / meter_j,
-        })
+        let mut names: Vec<&str> = self.names.iter().filter_map(&key).collect();
+        names.sort_unstable();
+        names.dedup();
+        let row = |name: &str| {
+            let is_own = |at: &usize| self.names.get(*at).and_then(&key) == Some(name);
+            let mut part = Part::default();
+            (0..self.names.len()).filter(is_own).for_each(|at| part.add(&Part::sum(metered, at)));
+            let others = part.together.iter().filter(|at| !is_own(at)).filter_map(|at| self.names.get(*at));
+            let mut together_with: Vec<String> =
+                others.map(|class| key(class).unwrap_or(class.0).to_owned()).collect();
+            together_with.sort_unstable();
+            together_with.dedup();
+            let joules = part.idle_j + part.dynamic_j;
+            (part.ns > 0.0).then(|| ClassEnergy {
+                name: name.to_owned(),
+                joules,
+                idle_j: part.idle_j,
+                dynamic_j: part.dynamic_j,
+                error_j: Some(part.error_j).filter(|error| error.is_finite() && together_with.is_empty()),
+                together_with,
+                watts: joules * 1e9 / part.ns,
+                pct: 100.0 * joules / meter_j,
+            })
+        };
+        let mut rows: Vec<ClassEnergy> = names.into_iter().filter_map(row).collect();
+        rows.sort_by(|a, b| b.joules.total_cmp(&a.joules));
+        rows
     }
 }
 
@@ -477,20 +481,8 @@ pub fn of_kernels(analysis: &Analysis, trace: &Trace, gpus: &[Profiled]) -> Resu
         return Err(withheld(why));
     }
     let metered: Vec<&Metered> = metered.iter().collect();
-    let mut families: Vec<&str> = classes.names.iter().map(|(family, _)| *family).collect();
-    families.sort_unstable();
-    families.dedup();
-    let of_family =
-        |family: &&str| classes.row(family, &metered, |at| classes.names[at].0 == *family, |class| class.0);
-    let mut families: Vec<ClassEnergy> = families.iter().filter_map(of_family).collect();
-    let named = classes.names.iter().enumerate().filter_map(|(at, (_, kernel))| Some((at, (*kernel)?)));
-    let of_kernel = |(own, name)| {
-        classes.row(name, &metered, |at| at == own, |(family, kernel)| kernel.unwrap_or(family))
-    };
-    let mut kernels: Vec<ClassEnergy> = named.filter_map(of_kernel).collect();
-    for rows in [&mut families, &mut kernels] {
-        rows.sort_by(|a, b| b.joules.total_cmp(&a.joules));
-    }
+    let families = classes.rows(&metered, |class| Some(class.0));
+    let kernels = classes.rows(&metered, |class| class.1);
     let rest = Part::sum(&metered, count);
     let meter_j = metered.iter().map(|own| own.meter_j).sum();
     Ok(KernelEnergy { meter_j, families, kernels, rest_j: rest.idle_j + rest.dynamic_j, held_out_pct })

@@ -56,17 +56,12 @@ pub fn attach(
         stage.vitals = (clocks.samples > 0).then_some(clocks);
     }
     let used: Vec<u32> = gpus.iter().map(|(_, own)| own.number).collect();
-    let profiled = energy::while_profiled(trace, index, &gpus);
+    let profiled: Vec<_> = gpus.iter().filter_map(|own| energy::of_profiled(trace, index, own)).collect();
     vitals.energy = energy::add_stages(analysis, index, &used, &profiled, baseline);
     if !profiled.is_empty() {
         match energy::of_kernels(analysis, trace, &profiled) {
             Ok(kernels) => vitals.kernels = Some(kernels),
             Err(reason) => analysis.reasons.push(reason),
-        }
-    }
-    for stage in &mut analysis.stages {
-        if let Some(warm) = &mut stage.warm {
-            warm.vitals = stage.vitals.clone();
         }
     }
     analysis.vitals = Some(vitals);
@@ -110,40 +105,31 @@ pub fn add_costs(analysis: &mut Analysis, prices: Prices) {
 
 /// Adds the activity that NVML or DCGM counted to the stages for which no counters were sampled.
 pub fn add_activity(analysis: &mut Analysis, trace: &Trace, index: &StageIndex) {
-    let mut times: Vec<(Ns, Ns, u32)> = Vec::new();
-    for stage in 0..index.len() {
-        times.extend(index.spans(stage).instances.iter().map(|span| (span.start, span.end, stage as u32)));
-    }
     let gpus = of_devices(trace);
-    let source = gpus.first().map(|(_, own)| own.activity_source.to_owned());
-    let gpus: Vec<Vec<MbuMeasured>> =
-        gpus.iter().filter_map(|(_, own)| activity(&own.activity, &times, index.len())).collect();
-    let mean = |at: usize, value: fn(&MbuMeasured) -> Option<f64>| {
-        let sum: Option<f64> = gpus.iter().map(|own| value(&own[at])).sum();
-        sum.map(|sum| sum / gpus.len() as f64)
-    };
     let stages = analysis.stages.iter_mut().enumerate().take(index.len());
     for (at, stage) in stages.filter(|(_, stage)| stage.mbu_measured.is_none()) {
+        let spans: Vec<(Ns, Ns)> =
+            index.spans(at).instances.iter().map(|span| (span.start, span.end)).collect();
+        let gpus: Vec<MbuMeasured> = gpus.iter().filter_map(|(_, own)| activity(own, &spans)).collect();
         let (Some(first), Some(busy)) =
             (gpus.first(), stage.warm().busy_share().filter(|share| *share > 0.0))
         else {
             continue;
         };
+        let mean = |value: fn(&MbuMeasured) -> Option<f64>| {
+            Some(gpus.iter().map(value).sum::<Option<f64>>()? / gpus.len() as f64)
+        };
         let while_busy = |pct: f64| (pct / busy).min(100.0);
-        let by_wall_pct = mean(at, |own| own.by_wall_pct);
+        let by_wall_pct = mean(|own| own.by_wall_pct);
         let measured = MbuMeasured {
             by_wall_pct,
             by_busy_pct: by_wall_pct.map(while_busy),
-            sm_active_pct: mean(at, |own| own.sm_active_pct).map(while_busy),
-            tensor_active_pct: mean(at, |own| own.tensor_active_pct).map(while_busy),
-            source: source.clone(),
-            ..first[at].clone()
+            sm_active_pct: mean(|own| own.sm_active_pct).map(while_busy),
+            tensor_active_pct: mean(|own| own.tensor_active_pct).map(while_busy),
+            ..first.clone()
         };
         if measured.by_wall_pct.or(measured.sm_active_pct).is_some() {
             stage.mbu_measured = Some(measured);
-            if let Some(warm) = &mut stage.warm {
-                warm.mbu_measured = stage.mbu_measured.clone();
-            }
         }
     }
 }
@@ -151,38 +137,36 @@ pub fn add_activity(analysis: &mut Analysis, trace: &Trace, index: &StageIndex) 
 /// Share of a sample, %, from which on it is of one stage.
 const OF_ONE_STAGE_PCT: i64 = 95;
 
-/// Returns the activity of a GPU in each stage: the mean of the samples that lie in it. A sample may tell of the time of the one before,
-/// so that time has to be of the stage, too.
-fn activity(own: &[GpuActivity], times: &[(Ns, Ns, u32)], stages: usize) -> Option<Vec<MbuMeasured>> {
+/// Returns the activity of a GPU in the spans of a stage: the mean of the samples that lie in them. A sample may tell of the time of the one
+/// before, so that time has to be of the stage, too.
+fn activity(own: &GpuVitals, spans: &[(Ns, Ns)]) -> Option<MbuMeasured> {
     let length = |(start, end): (Ns, Ns)| end - start;
-    let mut lengths: Vec<f64> = own.iter().map(|own| length(own.span) as f64).collect();
+    let mut lengths: Vec<f64> = own.activity.iter().map(|own| length(own.span) as f64).collect();
     let interval_ns = median_f64(&mut lengths)? as i64;
-    let of_stage = |at: usize| {
-        let spans = || times.iter().filter(|time| time.2 as usize == at).map(|time| (time.0, time.1));
-        let inside = IntervalSet::of(spans().collect());
-        let is_inside = |own: &&GpuActivity| {
-            let (start, end) = (own.span.0 - interval_ns, own.span.1);
-            let share = length((start, end)).saturating_mul(OF_ONE_STAGE_PCT);
-            inside.overlap(start, end).saturating_mul(100) >= share
-        };
-        let inside: Vec<&GpuActivity> = own.iter().filter(is_inside).collect();
-        let [sm, tensor, dram] = [0, 1, 2].map(|metric| {
-            let values: Vec<f64> = inside.iter().filter_map(|own| own.pct[metric]).collect();
-            let sum: f64 = values.iter().sum();
-            (values.len() >= LEAST_ACTIVITY).then(|| (sum / values.len() as f64).min(100.0))
-        });
-        let covered: Ns = inside.iter().map(|own| length(own.span)).sum();
-        MbuMeasured {
-            by_wall_pct: dram,
-            sm_active_pct: sm,
-            tensor_active_pct: tensor,
-            samples: inside.len() as u64,
-            interval_ns,
-            covered_pct: (100.0 * covered as f64 / spans().map(length).sum::<Ns>().max(1) as f64).min(100.0),
-            ..MbuMeasured::default()
-        }
+    let set = IntervalSet::of(spans.to_vec());
+    let is_inside = |own: &&GpuActivity| {
+        let (start, end) = (own.span.0 - interval_ns, own.span.1);
+        let share = length((start, end)).saturating_mul(OF_ONE_STAGE_PCT);
+        set.overlap(start, end).saturating_mul(100) >= share
     };
-    Some((0..stages).map(of_stage).collect())
+    let inside: Vec<&GpuActivity> = own.activity.iter().filter(is_inside).collect();
+    let [sm, tensor, dram] = [0, 1, 2].map(|metric| {
+        let values: Vec<f64> = inside.iter().filter_map(|own| own.pct[metric]).collect();
+        let sum: f64 = values.iter().sum();
+        (values.len() >= LEAST_ACTIVITY).then(|| (sum / values.len() as f64).min(100.0))
+    });
+    let covered: Ns = inside.iter().map(|own| length(own.span)).sum();
+    let all = spans.iter().copied().map(length).sum::<Ns>().max(1);
+    Some(MbuMeasured {
+        by_wall_pct: dram,
+        sm_active_pct: sm,
+        tensor_active_pct: tensor,
+        source: Some(own.activity_source.to_owned()),
+        samples: inside.len() as u64,
+        interval_ns,
+        covered_pct: (100.0 * covered as f64 / all as f64).min(100.0),
+        ..MbuMeasured::default()
+    })
 }
 
 /// Position of a device in a trace, and its vitals on the clock of the trace.

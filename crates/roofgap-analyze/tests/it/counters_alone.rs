@@ -90,6 +90,20 @@ fn a_timeline_keeps_its_own_kernels_and_stages() {
 }
 
 #[test]
+fn instructions_tell_the_use_of_compute_where_the_whole_was_not_collected() {
+    let page = r#""ID","Process ID","Kernel Name","Block Size","Grid Size","CC","gpu__time_duration.sum","sm__instruction_throughput.avg.pct_of_peak_sustained_elapsed","sm__inst_issued.avg.pct_of_peak_sustained_elapsed","sm__pipe_alu_cycles_active.avg.pct_of_peak_sustained_elapsed"
+"","","","","","","ns","%","%","%"
+"0","7","decode","(128, 1, 1)","(4096, 1, 1)","10.0","600000","72.4","72.4","51.0"
+"#;
+    let set = ncu::raw::read(page.as_bytes()).expect("the page reads");
+    let options = Options { counters: vec![set], ..Options::default() };
+    let analysis = analyze(&Trace::default(), &options).analysis;
+    assert_eq!(analysis.counters[0].sm_pct, Some(72.4));
+    assert_eq!(analysis.findings[0].id, "pipe-bound");
+    assert!(analysis.findings[0].title.contains("the number of instructions"));
+}
+
+#[test]
 fn launches_without_a_duration_have_no_times() {
     let page = r#""ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC","sm__throughput.avg.pct_of_peak_sustained_elapsed"
 "","","","","","","","","","","","%"

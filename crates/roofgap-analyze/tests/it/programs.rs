@@ -358,12 +358,13 @@ fn a_slower_gpu_and_a_part_on_one_gpu_are_no_uneven_load() {
                 p.kernel(GEMM, 1, lasts[1] * US);
             }
         });
-        let found = program.analysis().findings;
-        found.into_iter().any(|finding| finding.id == "devices-uneven")
+        let analysis = program.analysis();
+        let found = analysis.findings.iter().any(|finding| finding.id == "devices-uneven");
+        (found, verdict(decode(&analysis)).label.as_str())
     };
-    assert!(!findings(0, [90, 68]), "a clock of three quarters");
-    assert!(!findings(100, [90, 90]), "a reference on one of them");
-    assert!(findings(0, [90, 20]), "another share of the work");
+    assert!(!findings(0, [90, 68]).0, "a clock of three quarters");
+    assert_eq!(findings(100, [90, 90]), (false, "GPU-bound"), "a reference on one of them");
+    assert_eq!(findings(0, [90, 20]), (true, "uneven"), "another share of the work");
 }
 
 #[test]
@@ -382,6 +383,42 @@ fn work_before_the_gpu_has_begun_happens_once() {
     assert_eq!(found("fill", 3), "cold-start");
     assert_eq!(found("fill", 100), "host-gaps");
     assert_eq!(found(GEMM, 3), "host-gaps", "every kernel has run");
+}
+
+/// A program writes its state before its first step and after its last one.
+#[test]
+fn what_the_samples_show_again_at_the_end_is_no_start() {
+    let found = |at_the_end: &str| {
+        let mut program = Program::on(1);
+        program.kernel("fill", 0, 30 * US);
+        program.frame("write_state", "model", 0, |program| program.now += 50_000 * US);
+        for _ in 0..200 {
+            program.kernel(GEMM, 0, 30 * US);
+        }
+        program.frame(at_the_end, "model", 0, |program| program.now += 50_000 * US);
+        program.kernel("fill", 0, 30 * US);
+        program.sampled(1_000 * US);
+        first(&program.analysis()).bound_ns / 1_000_000
+    };
+    assert!(found("write_state") > 90 && found("check") <= 50);
+}
+
+/// What leads to the recording of a graph is a part of it, up to the last launch before.
+#[test]
+fn a_graph_that_is_recorded_anew_is_cold() {
+    let mut program = Program::on(1);
+    for _ in 0..3 {
+        (0..30).for_each(|_| _ = program.kernel(GEMM, 0, 30 * US));
+        program.now += 50_000 * US;
+        program.kernel("fill", 0, 2 * US);
+        program.call("cudaStreamBeginCapture", 5 * US);
+        program.now += 10_000 * US;
+        program.call("cudaGraphInstantiate", 2_000 * US);
+    }
+    program.kernel(GEMM, 0, 30 * US);
+    let analysis = program.analysis();
+    assert_eq!(first(&analysis).id, "cold-start");
+    assert!(first(&analysis).bound_ns > 3 * 60_000 * US, "{:?}", first(&analysis));
 }
 
 /// A library loads its code, and allocates memory after that.
@@ -709,6 +746,29 @@ fn a_last_step_without_a_successor_does_not_shorten_the_mean() {
     assert_eq!(steps.mean_ns, steps.each_ns.iter().sum::<i64>() / 4);
 }
 
+/// The GPU runs earlier work at the beginning of the first step, and then waits for it, or does not.
+#[test]
+fn a_first_step_that_the_gpu_waits_for_takes_as_long_as_its_range() {
+    let first_ns = |earlier_ns: i64| {
+        let mut program = Program::on(1);
+        program.kernel(GEMM, 0, earlier_ns);
+        for step in 0..3 {
+            program.range(&format!("ProfilerStep#{step}"), |p| {
+                p.now += 5_000 * US;
+                p.kernel(GEMM, 0, 500 * US);
+                p.wait();
+            });
+        }
+        let analysis = program.analysis();
+        let steps = analysis.stages[0].steps.as_ref().unwrap();
+        (steps.each_ns[0], steps.cpu.as_ref().unwrap().each_ns[0])
+    };
+    let (on_gpu, on_cpu) = first_ns(3_000 * US);
+    assert!(on_gpu >= on_cpu, "{on_gpu} {on_cpu}");
+    let (on_gpu, on_cpu) = first_ns(6_000 * US);
+    assert!(on_gpu < on_cpu / 2, "{on_gpu} {on_cpu}");
+}
+
 #[test]
 fn one_gap_is_not_averaged_over_all_launches() {
     let paused = |steps: usize| {
@@ -845,7 +905,7 @@ fn calls_without_records_of_the_gpu_are_named() {
     program.trace.ops = Default::default();
     let why = kernels(&program.trace);
     assert!(
-        why.contains("the calls of 3 launches and 1 copy or memory set were traced, but there are no records of the GPU"),
+        why.contains("4 calls that start GPU work were traced, but there are no records of the GPU"),
         "{why}"
     );
     program.trace.calls = Default::default();

@@ -9,7 +9,7 @@ pub use facts::{CounterAccess, Disk, DoctorProps, SystemFacts};
 use serde::Serialize;
 
 use crate::ncu::PERMISSION_REMEDY;
-use crate::provenance::visible_gpus;
+use crate::provenance::{Gpu, visible_gpus};
 use crate::tool::{ImporterState, RejectedCandidate, Version};
 
 /// Status of a check.
@@ -94,6 +94,25 @@ fn driver(facts: &SystemFacts) -> Check {
     }
 }
 
+fn gpu(gpu: &Gpu) -> Check {
+    let unknown = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
+    let facts = format!(
+        "{}: {}, compute capability {}, {}",
+        gpu.index,
+        unknown(&gpu.name),
+        unknown(&gpu.compute_capability),
+        unknown(&gpu.uuid)
+    );
+    match gpu.utilization_pct.filter(|percent| *percent > 10) {
+        Some(percent) => Check::warn(
+            "gpu",
+            format!("{facts}; {percent} % busy now"),
+            "stop other work on it (see nvidia-smi), or it affects the measurements",
+        ),
+        None => Check::ok("gpu", facts),
+    }
+}
+
 fn gpus(facts: &SystemFacts) -> Vec<Check> {
     let Ok(found) = &facts.gpus else {
         return Vec::new();
@@ -105,28 +124,7 @@ fn gpus(facts: &SystemFacts) -> Vec<Check> {
             "check that the GPU is seated, and assigned to this container or virtual machine",
         )];
     }
-    let unknown = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
-    let mut checks: Vec<Check> = found
-        .gpus
-        .iter()
-        .map(|gpu| {
-            let facts = format!(
-                "{}: {}, compute capability {}, {}",
-                gpu.index,
-                unknown(&gpu.name),
-                unknown(&gpu.compute_capability),
-                unknown(&gpu.uuid)
-            );
-            match gpu.utilization_pct.filter(|percent| *percent > 10) {
-                Some(percent) => Check::warn(
-                    "gpu",
-                    format!("{facts}; {percent} % busy now"),
-                    "stop other work on it (see nvidia-smi), or it affects the measurements",
-                ),
-                None => Check::ok("gpu", facts),
-            }
-        })
-        .collect();
+    let mut checks: Vec<Check> = found.gpus.iter().map(gpu).collect();
     for gpu in &found.gpus {
         if gpu.ecc_mode.as_deref() == Some("Disabled") {
             checks.push(Check::warn(
@@ -193,29 +191,19 @@ fn nsys(facts: &SystemFacts) -> Check {
 
 fn importer(facts: &SystemFacts) -> Option<Check> {
     const ID: &str = "nsys_import";
-    let state = &facts.nsys.tool.as_ref()?.importer;
-    let problem = match state {
+    Some(match &facts.nsys.tool.as_ref()?.importer {
         ImporterState::Works { importer } => {
-            return Some(Check::ok(ID, format!("the importer starts: {}", importer.display())));
+            Check::ok(ID, format!("the importer starts: {}", importer.display()))
         }
-        ImporterState::Unknown { why } => {
-            return Some(Check::warn(
-                ID,
-                format!("unknown whether nsys can import: {why}"),
-                "none needed if the first run writes a .nsys-rep",
-            ));
+        ImporterState::Unknown { why } => Check::warn(
+            ID,
+            format!("unknown whether nsys can import: {why}"),
+            "none needed if the first run writes a .nsys-rep",
+        ),
+        ImporterState::Fails { why, remedy } => {
+            Check::bad(ID, format!("{why}: nsys would record but write no report"), remedy)
         }
-        ImporterState::Missing { beside } => format!("no QdstrmImporter beside {}", beside.display()),
-        ImporterState::Broken { importer, library: Some(library), .. } => {
-            format!("{} needs {library}, which is missing", importer.display())
-        }
-        ImporterState::Broken { message, .. } => message.clone(),
-    };
-    Some(Check::bad(
-        ID,
-        format!("{problem}: nsys would record but write no report"),
-        state.remedy().unwrap_or_default(),
-    ))
+    })
 }
 
 fn ncu(facts: &SystemFacts) -> Check {
@@ -398,7 +386,7 @@ fn version(version: &Option<Version>) -> String {
 mod tests {
     use super::facts::Disk;
     use super::*;
-    use crate::provenance::{Gpu, Gpus, Python};
+    use crate::provenance::{Gpus, Python};
     use crate::tool::{Help, Ncu, Nsys, SearchResult, ToolError};
     use std::path::PathBuf;
 
@@ -471,10 +459,9 @@ mod tests {
     #[test]
     fn a_broken_importer_has_a_remedy() {
         let mut facts = full();
-        let broken = ImporterState::Broken {
-            importer: "/opt/QdstrmImporter".into(),
-            library: Some("libdw.so.1".to_owned()),
-            message: String::new(),
+        let broken = ImporterState::Fails {
+            why: "/opt/QdstrmImporter needs libdw.so.1, which is missing".to_owned(),
+            remedy: "apt-get install libdw1".to_owned(),
         };
         facts.nsys.tool = Some(tool("2025.3.1", broken));
         let checks = checks(&facts, &DoctorProps::default());

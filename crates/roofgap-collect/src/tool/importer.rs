@@ -18,19 +18,12 @@ pub enum ImporterState {
         /// Path of the importer.
         importer: PathBuf,
     },
-    /// The importer is missing.
-    Missing {
-        /// Folder of the nsys binary.
-        beside: PathBuf,
-    },
-    /// The importer does not start.
-    Broken {
-        /// Path of the importer.
-        importer: PathBuf,
-        /// Missing library, if that is the cause.
-        library: Option<String>,
-        /// Error message.
-        message: String,
+    /// The importer is missing or does not start.
+    Fails {
+        /// Reason.
+        why: String,
+        /// Suggested fix.
+        remedy: String,
     },
     /// The state is unknown.
     Unknown {
@@ -40,25 +33,11 @@ pub enum ImporterState {
 }
 
 impl ImporterState {
-    /// Returns false when the import will certainly fail.
-    pub fn may_work(&self) -> bool {
-        matches!(self, Self::Works { .. } | Self::Unknown { .. })
-    }
-
-    /// Suggests a fix, if something is wrong.
-    pub fn remedy(&self) -> Option<String> {
+    /// Suggests a fix, if the import will certainly fail.
+    pub fn remedy(&self) -> Option<&str> {
         match self {
             Self::Works { .. } | Self::Unknown { .. } => None,
-            Self::Missing { .. } => {
-                Some("install the complete Nsight Systems: QdstrmImporter is in its host part, not in the command-line package".to_owned())
-            }
-            Self::Broken { library: Some(library), .. } => Some(match package_of(library) {
-                Some(package) => format!("apt-get install {package}    (or the package that provides {library} on your system)"),
-                None => format!("install the package that provides {library}"),
-            }),
-            Self::Broken { library: None, importer, .. } => {
-                Some(format!("run {} --version and fix the error it prints", importer.display()))
-            }
+            Self::Fails { remedy, .. } => Some(remedy),
         }
     }
 }
@@ -72,20 +51,29 @@ pub fn check(path: &Path) -> ImporterState {
         };
     };
     let Some(importer) = find_importer(folder) else {
-        return ImporterState::Missing { beside: folder.to_path_buf() };
+        let why = format!("no QdstrmImporter beside {}", folder.display());
+        let remedy = "install the complete Nsight Systems: QdstrmImporter is in its host part, not in the command-line package";
+        return ImporterState::Fails { why, remedy: remedy.to_owned() };
     };
-    match probe(&CommandLine::new(&importer).arg("--version"), Duration::from_secs(20)) {
-        Ok(output) if output.success => ImporterState::Works { importer },
-        Ok(output) => {
-            let library = missing_library(&output.text());
-            ImporterState::Broken {
-                importer,
-                library,
-                message: format!("{}: {}", output.ended, output.text().trim()),
-            }
+    let error = match probe(&CommandLine::new(&importer).arg("--version"), Duration::from_secs(20)) {
+        Ok(output) if output.success => return ImporterState::Works { importer },
+        Ok(output) => format!("{}: {}", output.ended, output.text().trim()),
+        Err(error) => error.to_string(),
+    };
+    let name = importer.display();
+    let Some(library) = missing_library(&error) else {
+        return ImporterState::Fails {
+            why: error,
+            remedy: format!("run {name} --version and fix the error it prints"),
+        };
+    };
+    let remedy = match package_of(library) {
+        Some(package) => {
+            format!("apt-get install {package}    (or the package that provides {library} on your system)")
         }
-        Err(error) => ImporterState::Broken { importer, library: None, message: error.to_string() },
-    }
+        None => format!("install the package that provides {library}"),
+    };
+    ImporterState::Fails { why: format!("{name} needs {library}, which is missing"), remedy }
 }
 
 /// Follows links, and wrapper scripts that name the binary.
@@ -121,9 +109,9 @@ fn find_importer(folder: &Path) -> Option<PathBuf> {
 }
 
 /// Extracts the library that the dynamic linker did not find.
-fn missing_library(output: &str) -> Option<String> {
+fn missing_library(output: &str) -> Option<&str> {
     let rest = output.split_once("error while loading shared libraries: ")?.1;
-    Some(rest.split(':').next()?.trim().to_owned())
+    Some(rest.split(':').next()?.trim())
 }
 
 /// Returns the Debian package of a library that nsys often lacks.
@@ -178,18 +166,16 @@ mod tests {
         let (_root, nsys) = layout(Some(&format!("#!/bin/sh\necho '{error}' >&2\nexit 127\n")));
         let import = check(&nsys);
         assert!(
-            matches!(&import, ImporterState::Broken { library: Some(name), .. } if name == "libdw.so.1"),
+            matches!(&import, ImporterState::Fails { why, .. } if why.ends_with("needs libdw.so.1, which is missing")),
             "{import:?}"
         );
         assert!(import.remedy().unwrap().starts_with("apt-get install libdw1"));
-        assert!(!import.may_work());
     }
 
     #[test]
     fn no_importer() {
         let (_root, nsys) = layout(None);
         let import = check(&nsys);
-        assert!(matches!(import, ImporterState::Missing { .. }));
         assert!(import.remedy().unwrap().contains("host part"));
     }
 

@@ -211,7 +211,7 @@ impl Nsys {
         };
         for path in search.nsys() {
             match Self::query(path.clone()) {
-                Ok(nsys) if nsys.importer.may_work() => {
+                Ok(nsys) if nsys.importer.remedy().is_none() => {
                     rejected.extend(fallback.map(cannot_import));
                     return SearchResult { tool: Some(nsys), rejected };
                 }

@@ -3,7 +3,7 @@
 //! The nodes of CUDA graphs are recorded as they are created and cloned, so that a kernel of a replay gets the ranges that were open while
 //! its graph was captured. CUPTI calls back only while a program builds graphs; a replay costs nothing more.
 
-use super::options::{Buffers, Calls, Nodes};
+use super::options::Nodes;
 use super::ring::Pool;
 use super::session::{self, CALLBACKS, CALLS_CHOSEN, COPIES, Callbacks, Gpu, Session, WHOLE_GRAPHS};
 use super::{lock, now, thread};
@@ -72,7 +72,7 @@ fn begin(session: &'static Session, api: Api, subscriber: Subscriber) {
         session.note("cupti.no_memory", 1, "the system gave no memory for buffers");
         return;
     };
-    set_attributes(session, &api, buffers);
+    set_attributes(session, &api);
     if let Err(failure) = api.register(requested, completed) {
         session.note("cupti.refused", 1, &failure.to_string());
         return;
@@ -86,29 +86,16 @@ fn begin(session: &'static Session, api: Api, subscriber: Subscriber) {
     if session.options.whole_graphs {
         options |= WHOLE_GRAPHS;
     }
-    let calls = session.options.calls;
-    options |= match calls {
-        Calls::Activity if api.can_choose_calls() => CALLS_CHOSEN,
-        // Calls that are selected after the program has created its context get no records.
-        Calls::Best
-            if api.can_choose_calls() && (session.options.is_continuous() || !api.can_call_back()) =>
-        {
-            CALLS_CHOSEN
-        }
-        Calls::Best | Calls::Callbacks | Calls::Launches if api.can_call_back() => CALLS_CHOSEN | CALLBACKS,
-        Calls::None => CALLS_CHOSEN,
-        _ => 0,
-    };
-    let selected = match calls {
-        Calls::None => Vec::new(),
-        _ if options & CALLS_CHOSEN == 0 => Vec::new(),
-        _ => selected(&api, calls).collect(),
-    };
+    options |= CALLS_CHOSEN;
+    // Calls that are selected after the program has created its context get no activity records.
+    if !api.can_choose_calls() || (!session.options.is_continuous() && api.can_call_back()) {
+        options |= CALLBACKS;
+    }
+    let selected = selected(&api).collect();
     // Fails only if another thread has begun, which the switch prevents.
     let begun = session.begin_gpu(Gpu {
         kinds: kinds(session),
         selected,
-        entry_only: calls == Calls::Launches,
         devices_told: AtomicBool::new(false),
         callbacks: Callbacks::default(),
         api,
@@ -123,11 +110,9 @@ fn begin(session: &'static Session, api: Api, subscriber: Subscriber) {
 }
 
 /// Says how CUPTI is to record, before the first kind is enabled and the program has a context.
-fn set_attributes(session: &Session, api: &Api, buffers: &Buffers) {
-    if buffers.zeroed {
-        // Older versions clear the buffers themselves, which is slower and as correct.
-        api.set_flag(sys::ATTR_ZEROED_BUFFERS, true);
-    }
+fn set_attributes(session: &Session, api: &Api) {
+    // Older versions clear the buffers themselves, which is slower and as correct.
+    api.set_flag(sys::ATTR_ZEROED_BUFFERS, true);
     if session.options.hardware
         && let Err(failure) = api.time_by_hardware()
     {
@@ -141,9 +126,6 @@ const KERNELS: (u32, &str) = (sys::KIND_CONCURRENT_KERNEL, "kernels");
 /// Returns the kinds of activity to record beside kernels, with their names.
 fn kinds(session: &Session) -> Vec<(u32, &'static str)> {
     let mut kinds = Vec::new();
-    if session.options.waits {
-        kinds.push((sys::KIND_SYNCHRONIZATION, "waits"));
-    }
     if session.options.copies {
         kinds.extend([
             (sys::KIND_MEMCPY, "copies"),
@@ -202,7 +184,7 @@ fn set_selected(gpu: &Gpu, on: bool) -> usize {
 
 /// Begins to record GPU work. Calls come first, so that every kernel has its call.
 pub fn enable(session: &Session, gpu: &Gpu) {
-    let all_calls = set_calls(gpu, true) == 0 && session.options.calls != Calls::None;
+    let all_calls = set_calls(gpu, true) == 0;
     if session.options.nodes == Nodes::Armed {
         record_graph_nodes(session, gpu, true);
     }
@@ -211,6 +193,7 @@ pub fn enable(session: &Session, gpu: &Gpu) {
         kinds.push((sys::KIND_DEVICE, "devices"));
     }
     if all_calls {
+        session.note("cupti.all_calls", 1, "every CUDA call is recorded, which slows the program more");
         kinds.extend(ALL_CALLS);
     }
     kinds.extend(&gpu.kinds);
@@ -267,7 +250,6 @@ unsafe extern "C" fn on_call(_: *mut c_void, domain: u32, number: u32, data: *co
         let Some(gpu) = session::current().and_then(Session::gpu) else {
             return;
         };
-        let entry_only = gpu.entry_only;
         match data.site {
             sys::SITE_ENTER => gpu.callbacks.inside.fetch_add(1, Ordering::SeqCst),
             _ => gpu.callbacks.inside.fetch_sub(1, Ordering::SeqCst),
@@ -275,11 +257,6 @@ unsafe extern "C" fn on_call(_: *mut c_void, domain: u32, number: u32, data: *co
         match data.site {
             // The window is over; what began in it is still recorded.
             sys::SITE_ENTER if gpu.callbacks.leaving.load(Ordering::Relaxed) => *begun = 0,
-            sys::SITE_ENTER if entry_only => {
-                thread::enter(runtime, call_key(domain, number), data.correlation);
-            }
-            sys::SITE_EXIT if entry_only && runtime => thread::enter_runtime(0),
-            sys::SITE_EXIT if entry_only => {}
             sys::SITE_ENTER => {
                 if runtime {
                     thread::enter_runtime(data.correlation);
@@ -461,12 +438,12 @@ const RARE: [&str; 7] = [
     "StreamEndCapture",
 ];
 
-/// Returns true if the call of this name is recorded: one that launches, copies or sets; unless only launches are, also one that waits, and
+/// Returns true if the call of this name is recorded: one that launches, copies, sets or waits, and
 /// rare ones that explain a slow step: they load code, allocate memory or capture graphs.
 ///
 /// A program makes ten times as many other calls, and recording them is the largest part of the overhead. Calls are selected by name, so that
 /// new versions of CUPTI need no new list.
-fn wanted(name: &[u8], calls: Calls) -> bool {
+fn wanted(name: &[u8]) -> bool {
     let name = name.strip_prefix(b"__").unwrap_or(name);
     let Some(rest) = name
         .strip_prefix(b"cuda")
@@ -481,17 +458,16 @@ fn wanted(name: &[u8], calls: Calls) -> bool {
         || begins("GraphLaunch")
         || begins("Memcpy")
         || begins("Memset")
-        || calls != Calls::Launches
-            && (begins("StreamWait")
-                || says("Synchronize")
-                || MEMORY_CALLS.iter().chain(&RARE).any(|prefix| begins(prefix)))
+        || begins("StreamWait")
+        || says("Synchronize")
+        || MEMORY_CALLS.iter().chain(&RARE).any(|prefix| begins(prefix))
 }
 
 /// Returns the selected calls: domain, number, name.
-fn selected(api: &Api, calls: Calls) -> impl Iterator<Item = (u32, u32, &'static [u8])> {
+fn selected(api: &Api) -> impl Iterator<Item = (u32, u32, &'static [u8])> {
     [sys::DOMAIN_RUNTIME, sys::DOMAIN_DRIVER].into_iter().flat_map(move |domain| {
         (1..NUMBERS).filter_map(move |number| {
-            let name = api.call_name(domain, number).filter(|name| wanted(name, calls))?;
+            let name = api.call_name(domain, number).filter(|name| wanted(name))?;
             Some((domain, number, name))
         })
     })
@@ -532,9 +508,7 @@ mod tests {
             "cudaStreamWaitEvent_v3020",
             "cudaLaunchCooperativeKernel_v9000",
         ] {
-            assert!(wanted(name.as_bytes(), Calls::All), "{name}");
-            let waits = name.contains("Synchronize") || name.contains("Wait");
-            assert_eq!(wanted(name.as_bytes(), Calls::Launches), !waits, "{name}");
+            assert!(wanted(name.as_bytes()), "{name}");
         }
     }
 
@@ -543,8 +517,7 @@ mod tests {
         for name in
             ["cudaMalloc_v3020", "cudaFree_v3020", "cuMemAlloc_v2", "cuModuleLoadData", "cuGraphInstantiate"]
         {
-            assert!(wanted(name.as_bytes(), Calls::All), "{name}");
-            assert!(!wanted(name.as_bytes(), Calls::Launches), "{name}");
+            assert!(wanted(name.as_bytes()), "{name}");
         }
     }
 
@@ -561,7 +534,7 @@ mod tests {
             "INVALID",
             "",
         ] {
-            assert!(!wanted(name.as_bytes(), Calls::All), "{name}");
+            assert!(!wanted(name.as_bytes()), "{name}");
         }
     }
 }

@@ -12,17 +12,12 @@ pub struct Options {
     pub folder: PathBuf,
     /// `ROOFGAP_NATIVE_COPIES`: copies and sets on the GPU (`0` leaves them out).
     pub copies: bool,
-    /// `ROOFGAP_NATIVE_SYNC`: CUPTI's records of waits (`1` turns them on). The waiting calls are recorded anyway, and these
-    /// records cost a launch-bound program a third of its time.
-    pub waits: bool,
     /// `ROOFGAP_NATIVE_HARDWARE`: `1` has the GPU itself time kernels, where it can (Blackwell).
     pub hardware: bool,
     /// `ROOFGAP_NATIVE_GRAPH`: `graph` records a graph launch as a whole, `node` (the default) each kernel.
     pub whole_graphs: bool,
     /// `ROOFGAP_NATIVE_NODES`: recording of the nodes of graphs as they are created.
     pub nodes: Nodes,
-    /// `ROOFGAP_NATIVE_CALLS`: method of recording CUDA calls.
-    pub calls: Calls,
     /// `ROOFGAP_NATIVE_FLUSH_MS`: interval of CUPTI flushes; 0 for none.
     pub flush_every: Option<Duration>,
     /// `ROOFGAP_NATIVE_MAX_MB`: size limit of the file.
@@ -83,25 +78,6 @@ pub struct Buffers {
     pub size: usize,
     /// `ROOFGAP_NATIVE_BUFFERS`: number of these buffers.
     pub count: usize,
-    /// `ROOFGAP_NATIVE_ZEROED`: promise that these buffers are zeroed (`0` leaves it to CUPTI).
-    pub zeroed: bool,
-}
-
-/// Method of recording CUDA calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Calls {
-    /// The best method of this CUPTI.
-    Best,
-    /// `activity`: activity records of selected calls.
-    Activity,
-    /// `callbacks`: callbacks of selected calls.
-    Callbacks,
-    /// `all`: activity records of all calls.
-    All,
-    /// `launches`: callbacks at the entry of calls that start GPU work. Calls have no duration, and waits are missing.
-    Launches,
-    /// `none`: no calls, so that no GPU work can be attributed to ranges.
-    None,
 }
 
 /// Default flush interval, ms: little is lost when a program is killed, and the cost is negligible.
@@ -149,7 +125,6 @@ impl Options {
         Some(Self {
             folder,
             copies: !is("ROOFGAP_NATIVE_COPIES", "0"),
-            waits: is("ROOFGAP_NATIVE_SYNC", "1"),
             hardware: is("ROOFGAP_NATIVE_HARDWARE", "1"),
             whole_graphs,
             nodes: match text("ROOFGAP_NATIVE_NODES").as_deref() {
@@ -158,14 +133,6 @@ impl Options {
                 Some("0") => Nodes::Off,
                 Some("always") => Nodes::Always,
                 _ => Nodes::Armed,
-            },
-            calls: match text("ROOFGAP_NATIVE_CALLS").as_deref() {
-                Some("activity") => Calls::Activity,
-                Some("callbacks") => Calls::Callbacks,
-                Some("all") => Calls::All,
-                Some("launches") => Calls::Launches,
-                Some("none") => Calls::None,
-                _ => Calls::Best,
             },
             flush_every: (flush > 0).then(|| Duration::from_millis(flush)),
             limit: number("ROOFGAP_NATIVE_MAX_MB", MAX_MB).max(1).saturating_mul(1 << 20),
@@ -185,7 +152,6 @@ impl Options {
                 // At least one page, and whole pages, so that every buffer is aligned.
                 size: kib(number("ROOFGAP_NATIVE_BUFFER_KB", BUFFER_KB).clamp(4, 1 << 20)) & !0xfff,
                 count: number("ROOFGAP_NATIVE_BUFFERS", BUFFERS).clamp(2, 4_096) as usize,
-                zeroed: !is("ROOFGAP_NATIVE_ZEROED", "0"),
             },
         })
     }
@@ -259,7 +225,6 @@ mod tests {
         assert_eq!(options.limit, 4 << 30);
         assert_eq!((options.dormant, options.duty, options.keep_last), (None, None, None));
         assert_eq!((options.buffers.size, options.buffers.count), (2 << 20, 96));
-        assert!(options.buffers.zeroed);
         assert_eq!(options.nodes, Nodes::Armed);
     }
 
@@ -320,14 +285,11 @@ mod tests {
     fn the_cost_of_recording_can_be_chosen() {
         let options = read(&[
             ("ROOFGAP_NATIVE_DIR", "/x"),
-            ("ROOFGAP_NATIVE_CALLS", "launches"),
             ("ROOFGAP_NATIVE_BUFFER_KB", "6"),
             ("ROOFGAP_NATIVE_BUFFERS", "1"),
-            ("ROOFGAP_NATIVE_ZEROED", "0"),
         ])
         .unwrap();
-        assert_eq!(options.calls, Calls::Launches);
-        let expected = Buffers { size: 4 << 10, count: 2, zeroed: false };
+        let expected = Buffers { size: 4 << 10, count: 2 };
         assert_eq!(options.buffers, expected);
     }
 
@@ -338,12 +300,11 @@ mod tests {
             ("ROOFGAP_NATIVE_COPIES", "0"),
             ("ROOFGAP_NATIVE_GRAPH", "graph"),
             ("ROOFGAP_NATIVE_FLUSH_MS", "0"),
-            ("ROOFGAP_NATIVE_CALLS", "callbacks"),
             ("ROOFGAP_NATIVE_MAX_MB", "many"),
         ])
         .unwrap();
         assert!(!options.copies && options.whole_graphs);
-        assert_eq!((options.flush_every, options.calls), (None, Calls::Callbacks));
+        assert_eq!(options.flush_every, None);
         assert_eq!(options.limit, 4 << 30);
     }
 

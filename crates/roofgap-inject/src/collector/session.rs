@@ -63,8 +63,6 @@ pub struct Gpu {
     pub kinds: Vec<(u32, &'static str)>,
     /// Calls to record: domain, number and name; empty where CUPTI records all or none.
     pub selected: Vec<(u32, u32, &'static [u8])>,
-    /// True if callbacks record only the entry of a call.
-    pub entry_only: bool,
     /// True once CUPTI has described the devices.
     pub devices_told: AtomicBool,
     pub callbacks: Callbacks,

@@ -204,23 +204,9 @@ pub fn end(range: u64) {
     });
 }
 
-/// Notes the begin of a runtime call, or its end with 0.
+/// Notes the begin of a runtime call.
 pub fn enter_runtime(correlation: u32) {
     let _ = LOCAL.try_with(|local| local.runtime.set(correlation));
-}
-
-/// Records a call that is entered, without a duration. Driver calls that the runtime makes for the same launch are left out.
-pub fn enter(runtime: bool, api: u32, correlation: u32) {
-    with(|session, local, ring| {
-        if runtime {
-            local.runtime.set(correlation);
-        } else if local.runtime.get() == correlation {
-            return;
-        }
-        let start = now();
-        let call = Call { api, thread: local.handle.get(), correlation, result: 0, start, end: start };
-        put(session, ring, call.encode_head().as_bytes(), &[], ROOM_FOR_POPS);
-    });
 }
 
 /// Records a call that returns. Driver calls that the runtime makes for the same launch are left out.

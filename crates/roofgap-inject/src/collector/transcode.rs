@@ -1,41 +1,14 @@
 //! Converts records of CUPTI to records of the capture: pointers become ids, and repeated values are written once.
 
-use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
-use std::hash::{BuildHasherDefault, Hasher};
 
 use super::gpu;
 use crate::cupti::{Api, sys};
 use roofgap_wire::{
     Call, CallName, Device, FrameBuilder, GraphLaunch, Kernel, LaunchShape, Memcpy, Memset, Record,
-    StreamEntry, Synchronization, Text, TextEntry,
+    StreamEntry, Text, TextEntry,
 };
-
-/// A fast hash for short numeric keys. Keys are not under an attacker's control.
-#[derive(Default)]
-pub struct Quick(u64);
-
-impl Hasher for Quick {
-    fn finish(&self) -> u64 {
-        self.0 ^ (self.0 >> 29)
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for part in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
-            self.write_u64(u64::from_le_bytes(word));
-        }
-    }
-    fn write_u32(&mut self, value: u32) {
-        self.write_u64(u64::from(value));
-    }
-    fn write_u64(&mut self, value: u64) {
-        self.0 = (self.0.rotate_left(5) ^ value).wrapping_mul(0x517c_c1b7_2722_0a95);
-    }
-    fn write_usize(&mut self, value: usize) {
-        self.write_u64(value as u64);
-    }
-}
+use rustc_hash::FxHashMap;
 
 /// Number of records converted before the rings are drained again.
 const AT_ONCE: usize = 1024;
@@ -43,19 +16,17 @@ const AT_ONCE: usize = 1024;
 /// Largest number of names or shapes that are kept. A program that never repeats itself then uses no more memory.
 const MOST: usize = 1 << 18;
 
-type Quickly<K, V> = HashMap<K, V, BuildHasherDefault<Quick>>;
-
 /// Identity of a launch shape: the text id of the name, then the fields in order.
 type ShapeKey = [u32; 11];
 
 /// State of the conversion.
 #[derive(Default)]
 pub struct Transcoder {
-    texts: Quickly<Box<[u8]>, u32>,
-    by_address: Quickly<usize, (u32, Box<[u8]>)>,
-    shapes: Quickly<ShapeKey, u32>,
-    streams: Quickly<[u32; 3], u32>,
-    call_names: Quickly<u32, ()>,
+    texts: FxHashMap<Box<[u8]>, u32>,
+    by_address: FxHashMap<usize, (u32, Box<[u8]>)>,
+    shapes: FxHashMap<ShapeKey, u32>,
+    streams: FxHashMap<[u32; 3], u32>,
+    call_names: FxHashMap<u32, ()>,
     devices: Vec<u32>,
     /// Encoded descriptions of the devices.
     device_records: Vec<u8>,
@@ -141,7 +112,6 @@ impl Transcoder {
                     let record = record.cast::<sys::GraphRecord>().read_unaligned();
                     stream_record!(self, frame, record, GraphLaunch {});
                 }
-                sys::KIND_SYNCHRONIZATION => sync(&record.cast::<sys::SyncRecord>().read_unaligned(), frame),
                 sys::KIND_DEVICE => self.device(&record.cast::<sys::DeviceRecord>().read_unaligned(), frame),
                 _ => self.strange += 1,
             }
@@ -337,15 +307,4 @@ impl Transcoder {
             gpu::describe_device(id, |record| frame.put(&record));
         }
     }
-}
-
-fn sync(record: &sys::SyncRecord, frame: &mut FrameBuilder) {
-    frame.put(&Record::Synchronization(Synchronization {
-        kind: record.what,
-        correlation: record.correlation,
-        context: record.context,
-        stream: record.stream,
-        start: record.start,
-        end: record.end,
-    }));
 }

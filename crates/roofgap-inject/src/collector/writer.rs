@@ -207,13 +207,6 @@ impl Writer {
                 self.frame.put(&Record::CallName(CallName { api, name: Text(name) }));
             }
         }
-        if gpu.options & session::CALLS_CHOSEN == 0 {
-            self.lose(
-                "cupti.all_calls",
-                1,
-                "this CUPTI records every CUDA call or none, which slows the program more",
-            );
-        }
     }
 
     fn take_buffers(&mut self) {

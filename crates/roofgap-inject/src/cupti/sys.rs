@@ -1,7 +1,7 @@
 //! The raw shape of CUPTI: numbers, record layouts, function types.
 //!
 //! Only the beginning of each record is described. From CUPTI 11.8 to 13.4 (kernel records 8 to 13, copies 5 to 7, sets
-//! 4 and 5, synchronisation 1 and 2, graph traces 1 and 2, devices 4 to 6) every field named here stands at the same
+//! 4 and 5, graph traces 1 and 2, devices 4 to 6) every field named here stands at the same
 //! place, and versions only add fields behind them. The assertions below fix those places.
 
 use std::ffi::{c_char, c_void};
@@ -20,7 +20,6 @@ pub const KIND_RUNTIME: u32 = 5;
 pub const KIND_DEVICE: u32 = 8;
 pub const KIND_CONCURRENT_KERNEL: u32 = 10;
 pub const KIND_MEMCPY_PEER: u32 = 22;
-pub const KIND_SYNCHRONIZATION: u32 = 38;
 pub const KIND_GRAPH_TRACE: u32 = 51;
 
 /// Callback domains, for the names of calls.
@@ -208,20 +207,6 @@ pub struct SetRecord {
     pub graph: u32,
 }
 
-/// A wait.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct SyncRecord {
-    _kind: u32,
-    pub what: u32,
-    pub start: u64,
-    pub end: u64,
-    pub correlation: u32,
-    pub context: u32,
-    pub stream: u32,
-    _event: u32,
-}
-
 /// A graph that ran as a whole.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -296,7 +281,6 @@ layouts! {
     CopyRecord <= 88 { bytes: 8, device: 32, correlation: 44, node: 64, graph: 72 }
     PeerCopyRecord <= 96 { stream: 40, correlation: 60, node: 72, graph: 80 }
     SetRecord <= 88 { correlation: 44, memory: 50, node: 64, graph: 72 }
-    SyncRecord <= 40 { correlation: 24, stream: 32 }
     GraphRecord <= 48 { device: 24, stream: 36 }
     CallRecord <= 40 { thread: 28, result: 36 }
     DeviceRecord <= 176 { sms: 44, major: 104, id: 112, uuid: 120, name: 136, visible: 144 }

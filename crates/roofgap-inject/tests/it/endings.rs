@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::{Capture, RANGES, built, files, has_work, read, run, run_until};
-use roofgap_wire::{CutReason, EndKind, Ending, note_path};
+use roofgap_wire::{CutReason, Ending, note_path};
 
 #[test]
 fn a_program_that_ends_abruptly_leaves_a_capture_without_an_end() {
@@ -57,7 +57,7 @@ fn a_daemon_has_a_file_of_its_own_and_keeps_its_files() {
     let captures: Vec<Capture> = run.files().iter().map(|path| read(path)).collect();
     assert_eq!(captures.len(), 2);
     let (daemon, parent): (Vec<_>, Vec<_>) = captures.iter().partition(|capture| has_work(capture));
-    assert_eq!(daemon[0].ending, Some(Ending::Complete { how: EndKind::Exit }));
+    assert_eq!(daemon[0].ending, Some(Ending::Complete { how: 1 }));
     assert_eq!(parent[0].ranges, ["@before"]);
     assert_without_end(parent[0], "the parent calls _exit");
 }
@@ -79,7 +79,7 @@ fn threads_that_end_during_a_launch_leave_the_others_whole() {
         assert_eq!(capture.kernels.len(), 10 + 10 * 8 * 3);
         assert_eq!(capture.open, ["@ending"; 80]);
         assert!(capture.losses.is_empty(), "{:?}", capture.losses);
-        assert_eq!(capture.ending, Some(Ending::Complete { how: EndKind::Exit }));
+        assert_eq!(capture.ending, Some(Ending::Complete { how: 1 }));
     }
 }
 
@@ -101,7 +101,7 @@ fn a_forked_child_does_not_write_into_its_parents_file() {
     assert_eq!(capture.ranges.last().unwrap(), "@after the fork");
     assert_eq!(capture.ranges.len(), RANGES.len() + 1);
     assert_eq!(capture.losses["process.forked"].0, 1);
-    assert_eq!(capture.ending, Some(Ending::Complete { how: EndKind::Exit }));
+    assert_eq!(capture.ending, Some(Ending::Complete { how: 1 }));
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_child_that_starts_cuda_itself_has_a_file_of_its_own() {
     // The domain was created before the fork; its name is known in the child's file too.
     assert_eq!(child.ranges, ["LLM@child"]);
     assert!(captures.iter().any(|capture| capture.ranges == ["LLM@parent"]));
-    assert!(captures.iter().all(|capture| capture.ending == Some(Ending::Complete { how: EndKind::Exit })));
+    assert!(captures.iter().all(|capture| capture.ending == Some(Ending::Complete { how: 1 })));
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_program_that_changes_its_user_or_its_root_is_recorded_to_the_end() {
         let capture = run.capture();
         assert_eq!(capture.ranges.last().map(String::as_str), Some("@after"), "{how}");
         assert_eq!(capture.kernels.len(), 11, "{how}");
-        assert_eq!(capture.ending, Some(Ending::Complete { how: EndKind::Exit }), "{how}");
+        assert_eq!(capture.ending, Some(Ending::Complete { how: 1 }), "{how}");
         assert!(files(jail.path()).is_empty(), "{how}");
     }
 }

@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::fmt::Display;
+use std::io::{self, Write};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -134,47 +135,20 @@ const LONGEST_START: Duration = Duration::from_secs(10);
 pub(super) const NAME: PhaseName = PhaseName::Timeline;
 
 /// File of the vitals until the run has it.
-pub(super) const VITALS: &str = "vitals.jsonl";
+const VITALS: &str = "vitals.jsonl";
 
 /// Mode of a run without a baseline and counters.
 const MODE: &str = "light";
-
-/// Length of a window.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WindowLength {
-    /// A time.
-    Time(Duration),
-    /// A number of steps of the process that makes most of them, and the longest time to wait for them.
-    Steps {
-        /// Steps.
-        count: u64,
-        /// Time limit.
-        limit: Duration,
-    },
-}
-
-impl WindowLength {
-    fn limit(self) -> Duration {
-        match self {
-            Self::Time(limit) | Self::Steps { limit, .. } => limit,
-        }
-    }
-
-    fn look(self) -> Duration {
-        match self {
-            Self::Time(_) => LOOK,
-            Self::Steps { .. } => LOOK_AT_STEPS,
-        }
-    }
-}
 
 /// Input of a capture.
 #[derive(Debug, Clone)]
 pub struct CaptureProps {
     /// Program.
     pub watched: Watched,
-    /// Window.
-    pub length: WindowLength,
+    /// Length of the window, or the longest time to wait for its steps.
+    pub limit: Duration,
+    /// Steps of the window, of the process that makes most of them; `None` for a window by time.
+    pub steps: Option<u64>,
     /// Samples of the stacks of its Python processes, times a second.
     pub stacks_hz: Option<NonZeroU32>,
     /// Interval between samples of the hardware counters of all GPUs, us.
@@ -209,9 +183,8 @@ pub fn capture(
     cancel: &Cancel,
     events: &mut dyn FnMut(Event<'_>),
 ) -> Result<Outcome, Error> {
-    let limit = props.length.limit();
-    if limit > LONGEST_WINDOW {
-        let (seconds, longest) = (limit.as_secs(), LONGEST_WINDOW.as_secs());
+    if props.limit > LONGEST_WINDOW {
+        let (seconds, longest) = (props.limit.as_secs(), LONGEST_WINDOW.as_secs());
         let why = format!("a window of {seconds} s is too long; the longest is {longest} s");
         return Err(Error::new(why));
     }
@@ -272,22 +245,44 @@ impl Samplers {
         self.outputs().len() + ended >= self.list.len()
     }
 
-    /// Ends the sampling, and moves the captures and the vitals into the run directory.
+    /// Ends the sampling, and copies its files into the run directory.
     fn end(mut self, context: &mut PhaseContext<'_>) {
         for sampler in self.list.drain(..) {
             sampler.end(context);
         }
-        for file in entries(&self.folder) {
-            let name = file.file_name().unwrap_or_default();
-            let is_vitals = name == VITALS && context.run_dir.folder("vitals").is_ok();
-            let to = if is_vitals { context.layout.vitals(NAME) } else { context.layout.native().join(name) };
-            match std::fs::copy(&file, &to) {
-                Ok(_) if is_vitals => _ = context.output(&to),
-                Ok(_) => {}
-                Err(error) => context.warn(format!("{}: {error}", file.display())),
-            }
+        for why in self.copy(context, "") {
+            context.warn(why);
         }
     }
+
+    /// Copies the files into the run directory; vitals are added to those of earlier samplers. Returns what could not be copied.
+    pub(super) fn copy(&self, context: &mut PhaseContext<'_>, prefix: &str) -> Vec<String> {
+        let mut failed = Vec::new();
+        for file in entries(&self.folder) {
+            let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let copied = if name == VITALS {
+                let to = context.layout.vitals(NAME);
+                let folder = context.run_dir.folder("vitals").map_err(io::Error::other);
+                folder.and_then(|_| append_vitals(&file, &to)).map(|()| _ = context.output(&to))
+            } else {
+                let to = context.layout.native().join(format!("{prefix}{name}"));
+                std::fs::copy(&file, to).map(|_| ())
+            };
+            failed.extend(copied.err().map(|error| format!("{name}: {error}")));
+        }
+        failed
+    }
+}
+
+/// Adds vitals to those from before, which have the description of the GPUs.
+fn append_vitals(from: &Path, to: &Path) -> io::Result<()> {
+    let text = std::fs::read_to_string(from)?;
+    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(to)?;
+    let is_new = file.metadata()?.len() == 0;
+    for line in text.split_inclusive('\n').filter(|line| is_new || line.starts_with("{\"at\"")) {
+        file.write_all(line.as_bytes())?;
+    }
+    Ok(())
 }
 
 impl Drop for Samplers {
@@ -404,9 +399,10 @@ pub(super) fn write_run(
 /// Waits until the window is over. Processes that the program starts meanwhile are recorded too.
 fn wait(context: &mut PhaseContext<'_>, props: &CaptureProps, processes: &mut Vec<Recorded>) {
     let began = Instant::now();
-    let limit = props.length.limit();
+    let limit = props.limit;
+    let look = if props.steps.is_some() { LOOK_AT_STEPS } else { LOOK };
     while began.elapsed() < limit && !context.is_cancelled() {
-        std::thread::sleep(props.length.look().min(limit.saturating_sub(began.elapsed())));
+        std::thread::sleep(look.min(limit.saturating_sub(began.elapsed())));
         let found = props.watched.processes();
         if found.is_empty() {
             context.warn("the program ended before the window did");
@@ -419,16 +415,12 @@ fn wait(context: &mut PhaseContext<'_>, props: &CaptureProps, processes: &mut Ve
             arm(process, hold).ok()
         });
         processes.extend(begun);
-        if let WindowLength::Steps { count, .. } = props.length
-            && steps(processes) >= count
-        {
+        if props.steps.is_some_and(|count| steps(processes) >= count) {
             return;
         }
         (context.events)(Event::Tick { phase: NAME, elapsed: began.elapsed(), stopping: false });
     }
-    if let WindowLength::Steps { count, limit } = props.length
-        && !context.is_cancelled()
-    {
+    if let Some(count) = props.steps.filter(|_| !context.is_cancelled()) {
         let why = match steps(processes) {
             0 => "the program marked no steps; use --for to record a time".to_owned(),
             found => format!("the program made {found} of {count} steps"),

@@ -4,7 +4,7 @@
 //! The collector keeps its last records in a ring, and samplers keep stacks and vitals. Nothing is sent to the program but questions to
 //! the collector, which threads of its own answer; a process that does not answer is left alone, and its files are copied as they are.
 
-use super::attach::{CaptureProps, NAME, Samplers, VITALS, check, take_account, write_run};
+use super::attach::{CaptureProps, Samplers, check, take_account, write_run};
 use super::context::PhaseContext;
 use super::phases::stacks_now;
 use crate::traffic::{agent, exported, get};
@@ -21,7 +21,7 @@ use roofgap_runs::run_dir::{Layout, PhaseStatus};
 use roofgap_trace::native::older_segment;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -272,7 +272,7 @@ impl<'a> Recorder<'a> {
             incident.processes = processes(props.watched.registration.pid);
             for (number, sampler) in samplers.iter_mut().enumerate() {
                 incident.notes.extend(sampler.pause());
-                take_samples(context, number, sampler, &mut incident.notes);
+                incident.notes.extend(sampler.copy(context, &format!("{number}-")));
             }
             take_account(context, props);
             if let Some(text) = metrics.and_then(|url| scrape(agent, url)) {
@@ -343,34 +343,6 @@ fn take_ring(
             notes.push(format!("process {}: its capture could not be copied", process.pid));
         }
     }
-}
-
-/// Copies stacks and vitals into the run directory.
-fn take_samples(context: &mut PhaseContext<'_>, number: usize, samplers: &Samplers, notes: &mut Vec<String>) {
-    for file in samplers.outputs() {
-        let name = file.file_name().unwrap_or_default();
-        let copied = if name == VITALS {
-            let to = context.layout.vitals(NAME);
-            context.run_dir.folder("vitals").map_err(io::Error::other).and_then(|_| append_vitals(&file, &to))
-        } else {
-            let to = context.layout.native().join(format!("{number}-{}", name.to_string_lossy()));
-            fs::copy(&file, to).map(|_| ())
-        };
-        if let Err(error) = copied {
-            notes.push(format!("{}: {error}", name.to_string_lossy()));
-        }
-    }
-}
-
-/// Adds vitals to those from before, which have the description of the GPUs.
-fn append_vitals(from: &Path, to: &Path) -> io::Result<()> {
-    let text = fs::read_to_string(from)?;
-    let mut file = fs::OpenOptions::new().create(true).append(true).open(to)?;
-    let is_new = file.metadata()?.len() == 0;
-    for line in text.split_inclusive('\n').filter(|line| is_new || line.starts_with("{\"at\"")) {
-        file.write_all(line.as_bytes())?;
-    }
-    Ok(())
 }
 
 /// Describes the processes below another one.

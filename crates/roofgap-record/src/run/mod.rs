@@ -32,7 +32,7 @@ use roofgap_runs::run_dir::{Layout, PhaseName, PhaseStatus, RunRef, locate};
 use roofgap_runs::runs::{prune, text};
 
 use context::PhaseContext;
-use phases::{ORDER, Ready, Results, Stop, needed_tools, preflight, run_all};
+use phases::{ORDER, Ready, Results, Stop, needs_tools, preflight, run_all};
 use program::{Program, ProgramFiles};
 use roofgap_base::error::Error;
 use tools::{GpuCheck, Tools};
@@ -150,7 +150,7 @@ pub fn dry_run(props: &ProfileProps) -> Result<DryRun, Error> {
         let note = "the module is asked for its configuration when the session runs; overrides that turn off its own measurements are added then";
         dry_run.remarks.push((PhaseName::Preflight, note.to_owned()));
     }
-    let tools = Tools::find(props, gpus.usable, !needed_tools(config).is_empty());
+    let tools = Tools::find(props, gpus.usable, needs_tools(config));
     let ready = Ready { program, tools };
     for phase in ORDER.iter().filter(|phase| phase.not_requested(config).is_none()) {
         let described = phase.commands(&ready)?;

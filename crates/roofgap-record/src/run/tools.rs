@@ -45,22 +45,7 @@ pub struct Tools {
     pub gpu: Result<(), String>,
 }
 
-/// A tool that a phase records with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ToolName {
-    Nsys,
-    Ncu,
-}
-
 impl Tools {
-    /// Returns the reason why a tool cannot be used.
-    pub fn problem(&self, tool: ToolName) -> Option<&String> {
-        match tool {
-            ToolName::Nsys => self.nsys.as_ref().err(),
-            ToolName::Ncu => self.ncu.as_ref().err(),
-        }
-    }
-
     /// Searches the tools; not where no phase needs them.
     pub fn find(props: &ProfileProps, gpu: Result<(), String>, is_needed: bool) -> Self {
         let profiling = &props.composed.config.profiling;

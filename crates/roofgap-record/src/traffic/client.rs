@@ -149,11 +149,8 @@ impl Client {
     }
 
     fn stream(&self, prompt: &Prompt, origin: Instant, outcome: &mut Outcome) -> Result<(), RequestError> {
-        let path = match prompt.content {
-            Content::Completion(_) => "/v1/completions",
-            Content::Chat(_) => "/v1/chat/completions",
-        };
-        let request = self.agent.post(format!("{}{path}", self.url));
+        let path = if prompt.key == CHAT { "chat/completions" } else { "completions" };
+        let request = self.agent.post(format!("{}/v1/{path}", self.url));
         let mut request = request.header("content-type", "application/json");
         if let Some(trace) = &self.trace {
             // Engines name a request by its id, and so the steps of their traces.
@@ -225,10 +222,7 @@ impl Client {
             "stream": true,
             "stream_options": {"include_usage": true},
         });
-        match &prompt.content {
-            Content::Completion(content) => body["prompt"] = content.clone(),
-            Content::Chat(messages) => body["messages"] = messages.clone(),
-        }
+        body[prompt.key] = prompt.content.clone();
         if self.exact_length {
             body["ignore_eos"] = true.into();
         }
@@ -269,18 +263,18 @@ const MOST_BYTES: u64 = 1 << 30;
 /// A request: prompt and length of the answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prompt {
-    pub content: Content,
+    /// Key of the request: [`COMPLETION`] or [`CHAT`].
+    key: &'static str,
+    /// Text, token ids or messages.
+    content: Value,
     pub output_tokens: u32,
 }
 
-/// The prompt of a request.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Content {
-    /// Text or token ids for `/v1/completions`.
-    Completion(Value),
-    /// Messages for `/v1/chat/completions`.
-    Chat(Value),
-}
+/// Key of a text or of token ids for `/v1/completions`.
+const COMPLETION: &str = "prompt";
+
+/// Key of messages for `/v1/chat/completions`.
+const CHAT: &str = "messages";
 
 /// One line of a prompt file.
 #[derive(Debug, Deserialize)]
@@ -301,18 +295,18 @@ pub fn make_prompts(load: &Load, count: u64) -> Result<Vec<Prompt>, Error> {
         let line = at(number);
         let output = line.and_then(|line| line.output_tokens);
         let output_tokens = output.unwrap_or_else(|| load.output_tokens.draw(&mut random));
-        let content = match line {
-            Some(Line { messages: Some(messages), .. }) => Content::Chat(messages.clone()),
-            Some(Line { prompt: Some(prompt), .. }) => Content::Completion(prompt.clone()),
+        let (key, content) = match line {
+            Some(Line { messages: Some(messages), .. }) => (CHAT, messages.clone()),
+            Some(Line { prompt: Some(prompt), .. }) => (COMPLETION, prompt.clone()),
             _ => {
                 let length = line.and_then(|line| line.prompt_tokens);
                 let length = length.unwrap_or_else(|| load.prompt_tokens.draw(&mut random));
                 let last = load.vocabulary.max(FIRST_ID + 1);
                 let ids: Vec<u32> = (0..length).map(|_| random.u32(FIRST_ID..last)).collect();
-                Content::Completion(json!(ids))
+                (COMPLETION, json!(ids))
             }
         };
-        Prompt { content, output_tokens }
+        Prompt { key, content, output_tokens }
     });
     Ok(prompts.collect())
 }
@@ -364,10 +358,8 @@ mod prompts_tests {
         let props = Load { prompt_tokens: Lengths::Fixed(7), ..Load::default() };
         let prompts = make_prompts(&props, 3).unwrap();
         assert_eq!(prompts, make_prompts(&props, 3).unwrap());
-        let Content::Completion(ids) = &prompts[0].content else {
-            panic!("{prompts:?}");
-        };
-        let ids: Vec<u64> = ids.as_array().unwrap().iter().filter_map(Value::as_u64).collect();
+        assert_eq!(prompts[0].key, COMPLETION);
+        let ids: Vec<u64> = prompts[0].content.as_array().unwrap().iter().filter_map(Value::as_u64).collect();
         assert_eq!(ids.len(), 7);
         assert!(ids.iter().all(|id| (100..10_000).contains(id)));
         assert_ne!(prompts[0], prompts[1]);
@@ -386,8 +378,8 @@ mod prompts_tests {
         let mut props =
             Load { prompts: Some(path.clone()), output_tokens: Lengths::Fixed(11), ..Load::default() };
         let prompts = make_prompts(&props, 4).unwrap();
-        assert_eq!(prompts[0].content, Content::Completion(json!("a cat")));
-        assert!(matches!(prompts[1].content, Content::Chat(_)));
+        assert_eq!((prompts[0].key, &prompts[0].content), (COMPLETION, &json!("a cat")));
+        assert_eq!(prompts[1].key, CHAT);
         let tokens: Vec<u32> = prompts.iter().map(|prompt| prompt.output_tokens).collect();
         assert_eq!(tokens, [5, 11, 9, 5]);
         std::fs::write(&path, "{\"prompt\": 1}\nnothing").unwrap();

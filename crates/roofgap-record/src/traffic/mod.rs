@@ -14,7 +14,7 @@ mod stats;
 
 pub(crate) use client::{agent, get};
 pub use roofgap_runs::config::traffic::{Lengths, Load};
-pub use run::{LoadRun, Progress, run};
+pub use run::{LoadRun, run};
 pub use server::{ServerProps, serve_and_load};
 pub use stats::exported;
 

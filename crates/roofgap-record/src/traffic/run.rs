@@ -6,6 +6,7 @@ use super::{Load, LoadProps};
 use jiff::Timestamp;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
+use roofgap_base::numbers;
 use roofgap_base::text::hex;
 use roofgap_collect::child::Cancel;
 use roofgap_wire::account::{PairedOverhead, RequestStats};
@@ -16,46 +17,6 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// Progress of a load.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Progress {
-    /// The server was started.
-    ServerStarted {
-        /// Command line.
-        command: String,
-    },
-    /// The server answers.
-    Ready {
-        /// Name of the model.
-        model: String,
-    },
-    /// The server does not accept an exact length of answers.
-    LengthNotExact,
-    /// The warm-up is over.
-    Warm {
-        /// Number of requests.
-        requests: u64,
-    },
-    /// All requests were sent and answered.
-    Done {
-        /// Number of requests.
-        requests: u64,
-    },
-    /// The overhead of the collector is measured: it is armed and dormant in turn.
-    Pairs {
-        /// Number of pairs.
-        pairs: u32,
-    },
-    /// The overhead of the collector was not measured.
-    NoPairs {
-        /// Reason.
-        why: String,
-    },
-    /// The server has ended.
-    ServerStopped,
-}
 
 /// A measured load.
 #[derive(Debug, Clone, PartialEq)]
@@ -82,7 +43,7 @@ const TICK: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// Fails when the address has no possible port, when no server answers, when it names no model, when the prompts cannot be read or when no request was answered.
-pub fn run(props: &LoadProps, cancel: &Cancel, progress: &mut dyn FnMut(Progress)) -> Result<LoadRun, Error> {
+pub fn run(props: &LoadProps, cancel: &Cancel, progress: &mut dyn FnMut(&str)) -> Result<LoadRun, Error> {
     props.check_port()?;
     let (load, in_flight) = (&props.load, props.load.concurrency);
     let agent = agent(load.timeout.0, in_flight as usize);
@@ -90,7 +51,7 @@ pub fn run(props: &LoadProps, cancel: &Cancel, progress: &mut dyn FnMut(Progress
         Some(model) => model.clone(),
         None => first_model(&agent, &props.url)?,
     };
-    progress(Progress::Ready { model: model.clone() });
+    progress(&format!("the server is ready; model {model}"));
     let count = load.warmup.checked_add(load.requests);
     let count = count
         .filter(|count| *count <= MOST_REQUESTS)
@@ -106,11 +67,11 @@ pub fn run(props: &LoadProps, cancel: &Cancel, progress: &mut dyn FnMut(Progress
         let answer = client.send(0, first, Duration::ZERO, Instant::now());
         if matches!(answer.error, Some(RequestError::Status { status: 400 | 422, .. })) {
             client.exact_length = false;
-            progress(Progress::LengthNotExact);
+            progress("the server does not accept ignore_eos, so answers may be shorter than asked for");
         }
     }
     send_all(&client, &prompts, None, load, cancel)?;
-    progress(Progress::Warm { requests: prompts.len() as u64 });
+    progress(&format!("{} requests of the warm-up are done", numbers::count(prompts.len() as u64)));
     let before = stats::read_exported(&agent, &props.url);
     client.trace = Some(format!("{:016x}", fastrand::u64(1..)));
     let (started, steady) = (Timestamp::now().as_nanosecond(), Instant::now());
@@ -120,7 +81,7 @@ pub fn run(props: &LoadProps, cancel: &Cancel, progress: &mut dyn FnMut(Progress
     let change = Timestamp::now().as_nanosecond() - started - steady.elapsed().as_nanos() as i128;
     let trace = client.trace.take();
     samples.push(stats::read_exported(&agent, &props.url));
-    progress(Progress::Done { requests: outcomes.len() as u64 });
+    progress(&format!("{} requests are done", numbers::count(outcomes.len() as u64)));
     let answers_hash = answers_hash(&outcomes, measured.len());
     let mut stats = stats::summary(&outcomes, load, i64::try_from(started).unwrap_or_default());
     stats.clock_change_ns = i64::try_from(change).ok();
@@ -139,10 +100,11 @@ pub fn run(props: &LoadProps, cancel: &Cancel, progress: &mut dyn FnMut(Progress
     }
     let paired_overhead = props.pairs.as_ref().and_then(|pairs| {
         let in_flight = mean_in_flight(&stats).min(in_flight);
-        progress(Progress::Pairs { pairs: pairs.pairs });
+        progress(&format!("measuring the overhead of the collector in {} pairs of windows", pairs.pairs));
         let lasted = Duration::from_nanos(stats.window_ns.unsigned_abs());
         let measured = pairs.measure(&client, &measured, in_flight, lasted, cancel);
-        measured.map_err(|error| progress(Progress::NoPairs { why: error.to_string() })).ok()
+        let why = |error| progress(&format!("the overhead of the collector was not measured: {error}"));
+        measured.map_err(why).ok()
     });
     Ok(LoadRun { requests: stats, answers_hash, paired_overhead })
 }

@@ -2,7 +2,7 @@
 
 use super::LoadProps;
 use super::client::{RequestError, agent, get};
-use super::run::{self, LoadRun, Progress};
+use super::run::{self, LoadRun};
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::child::{Cancel, ChildSpec, EndReason, OutputTarget, StopPlan, run as run_child};
@@ -43,7 +43,7 @@ pub fn serve_and_load(
     server: &ServerProps,
     load: &LoadProps,
     cancel: &Cancel,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(&str),
 ) -> Result<LoadRun, Error> {
     load.check_port()?;
     let output = || match &server.log {
@@ -58,7 +58,7 @@ pub fn serve_and_load(
         cancel: stop.clone(),
         ..ChildSpec::new(&server.command, output(), errors)
     };
-    progress(Progress::ServerStarted { command: server.command.to_string() });
+    progress(&format!("starting {}", server.command));
     let (is_ready, result, outcome) = thread::scope(|scope| {
         let child = scope.spawn(|| run_child(spec, &mut |_| {}));
         let has_ended = || child.is_finished();
@@ -71,7 +71,7 @@ pub fn serve_and_load(
         stop.request();
         (is_ready, result, child.join())
     });
-    progress(Progress::ServerStopped);
+    progress("the server has ended");
     match outcome {
         Ok(Err(error)) => Err(Error::of(error).with_exit(Exit::ProgramFailed)),
         // A server that ended by itself explains why requests failed.
@@ -138,7 +138,7 @@ fn health(agent: &ureq::Agent, server: &ServerProps, load: &LoadProps) -> Result
     }
 }
 
-/// Waits until a server that failed requests has ended, as long as it seems to.
+/// Waits for the end of a server that failed requests, which takes longer where it does not answer any more.
 fn wait_for_end(server: &ServerProps, load: &LoadProps, cancel: &Cancel, has_ended: &dyn Fn() -> bool) {
     let (agent, start) = (agent(CHECK, 1), Instant::now());
     while !has_ended() && !cancel.is_requested() && start.elapsed() < NOTICE_SILENT {

@@ -28,7 +28,7 @@ pub use text::{History, collect_history};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use roofgap_analyze::{MeasuredTime, Trial, TrialRow};
+use roofgap_analyze::Trial;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_runs::config::{ConfigProps, compose};
@@ -71,42 +71,10 @@ impl TrialProps {
 /// Progress of a trial.
 #[derive(Debug)]
 pub enum TrialEvent<'a> {
-    /// A run of a workload starts.
-    RunBegins {
-        /// Ids of its knobs, or `base`.
-        label: &'a str,
-        /// Number of the pair, from 1.
-        pair: usize,
-    },
-    /// A run is in progress; sent several times a second.
-    Tick {
-        /// Ids of its knobs, or `base`.
-        label: &'a str,
-        /// Number of the pair, from 1.
-        pair: usize,
-        /// Time since the program started.
-        elapsed: Duration,
-        /// Budget that was left when it started.
-        left: Duration,
-    },
-    /// A run ended well.
-    RunEnds {
-        /// Ids of its knobs, or `base`.
-        label: &'a str,
-        /// Number of the pair, from 1.
-        pair: usize,
-        /// Time that decides, ns.
-        time: (&'a MeasuredTime, i64),
-    },
-    /// A run failed.
-    RunFails {
-        /// Ids of its knobs, or `base`.
-        label: &'a str,
-        /// Reason.
-        why: &'a str,
-    },
-    /// A changed workload has its verdict.
-    RowEnds(&'a TrialRow),
+    /// What is in progress, until the next event; sent several times a second.
+    Status(&'a str),
+    /// A run or a changed workload has ended.
+    Line(&'a str),
     /// The winner runs under the profilers.
     Watched(Event<'a>),
 }

@@ -114,11 +114,8 @@ pub struct StageShare {
     pub elapsed_ns: i64,
 }
 
-/// Plans a trial.
-///
-/// # Errors
-/// Fails when the run is not readable or in progress, its program cannot run here, or there is nothing of what is asked for to try.
-pub fn plan(props: &TrialProps) -> Result<TrialPlan, Error> {
+/// Opens the run of a trial, if its program can be run again.
+fn open_to_repeat(props: &TrialProps) -> Result<Run, Error> {
     let path = &props.run.path;
     if run_state(path) == RunState::UnderWay {
         let path = path.display();
@@ -142,6 +139,16 @@ pub fn plan(props: &TrialProps) -> Result<TrialPlan, Error> {
             "the workload of the run cannot run: {error}; relative paths of its config.yaml count from the current folder"
         ))
     })?;
+    Ok(run)
+}
+
+/// Plans a trial.
+///
+/// # Errors
+/// Fails when the run is not readable or in progress, its program cannot run here, or there is nothing of what is asked for to try.
+pub fn plan(props: &TrialProps) -> Result<TrialPlan, Error> {
+    let path = &props.run.path;
+    let run = open_to_repeat(props)?;
     let analysis = run.open_recordings(&Overrides::default()).analysis;
     let mut candidates = candidates(&analysis, props)?;
     candidates.extend(props.env.iter().map(|(name, value)| variable(name, value)));

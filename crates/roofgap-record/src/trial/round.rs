@@ -31,7 +31,7 @@ use super::{TrialEvent, TrialProps};
 use crate::run::{Event, Outcome, profile};
 use roofgap_base::clock::ns;
 use roofgap_base::error::Error;
-use roofgap_base::numbers::counted;
+use roofgap_base::numbers::{counted, time};
 
 /// Most pairs of runs, as a multiple of the fewest. A noisier time is decided by what these show.
 const MOST_PAIRS: u32 = 4;
@@ -250,7 +250,13 @@ impl<'a> TrialContext<'a> {
                 None => format!("{why} after {pairs} of at least {} pairs of runs", self.props.repeats),
             });
         }
-        (self.events)(TrialEvent::RowEnds(row));
+        let verdict = match row.verdict {
+            // What is kept is decided when all are measured.
+            TrialVerdict::Faster => "faster",
+            verdict => verdict.word(),
+        };
+        let name = if row.knobs.is_empty() { "base again".to_owned() } else { row.knobs.join(" + ") };
+        (self.events)(TrialEvent::Line(&format!("{name}: {verdict}")));
     }
 }
 
@@ -310,8 +316,9 @@ pub trait Runner {
 /// Runs the program of a run.
 pub struct Program<'a> {
     props: &'a TrialProps,
-    /// Record on disk; none for runs that are not recorded.
-    journal: Option<Journal>,
+    /// Record on disk: `try.json`, in which earlier trials stay, or `tune.json`, which has one search. None for runs that are not
+    /// recorded.
+    journal: Option<(PathBuf, Trials)>,
     /// Overrides of every run.
     overrides: Vec<String>,
     cancel: &'a Cancel,
@@ -330,7 +337,7 @@ impl<'a> Program<'a> {
     ) -> Result<Self, Error> {
         let folder = &props.run.path;
         let _lock = lock(folder)?;
-        let journal = is_recorded.then(|| Journal::open(&props.run, trial)).transpose()?;
+        let journal = is_recorded.then(|| open_journal(&props.run, trial)).transpose()?;
         // The lock is held: what lies here was left by a trial that was killed.
         remove_leftovers(folder);
         let scratch = tempfile::Builder::new().prefix(SCRATCH).tempdir_in(folder);
@@ -363,7 +370,11 @@ impl Runner for Program<'_> {
     }
 
     fn save(&mut self, trial: &Trial) -> Result<(), Error> {
-        self.journal.as_mut().map_or(Ok(()), |journal| journal.write(trial))
+        let Some((path, trials)) = &mut self.journal else { return Ok(()) };
+        if let Some(last) = trials.trials.last_mut() {
+            last.clone_from(trial);
+        }
+        write_json(path, trials)
     }
 
     fn watch(&mut self, overrides: Vec<String>, events: &mut dyn FnMut(Event<'_>)) -> Result<Outcome, Error> {
@@ -487,9 +498,12 @@ impl<'a> TrialContext<'a> {
             return Err(Stop::Budget);
         }
         let label = variant.label();
-        (self.events)(TrialEvent::RunBegins { label: &label, pair });
+        (self.events)(TrialEvent::Status(&format!("pair {pair}: {label}")));
         let events = &mut *self.events;
-        let tick = &mut |elapsed| events(TrialEvent::Tick { label: &label, pair, elapsed, left });
+        let tick = &mut |elapsed: Duration| {
+            let (elapsed, left) = (time(ns(elapsed)), time(ns(left.saturating_sub(elapsed))));
+            events(TrialEvent::Status(&format!("pair {pair}: {label} ... {elapsed}, {left} left")));
+        };
         let (found, took) = self.runner.run(variant, left, tick);
         let goal = self.trial.search.as_ref().map(|search| search.goal);
         let found = found.and_then(|mut sample| {
@@ -502,13 +516,13 @@ impl<'a> TrialContext<'a> {
             // The budget ended it, not the program.
             Err(Unmeasured::Failed(_)) if took >= left => Err(Stop::Budget),
             Err(Unmeasured::Failed(failure)) => {
-                (self.events)(TrialEvent::RunFails { label: &label, why: &failure.why });
+                (self.events)(TrialEvent::Line(&format!("{label}: failed: {}", failure.why)));
                 Ok(TrialRun { failure: Some(failure), ..run })
             }
             Ok(sample) => {
                 if let Some((of, ns)) = sample.times.first() {
-                    let time = (of, ns.round() as i64);
-                    (self.events)(TrialEvent::RunEnds { label: &label, pair, time });
+                    let (name, amount) = (of.name(), of.amount(ns.round() as i64));
+                    (self.events)(TrialEvent::Line(&format!("pair {pair}: {label}: {name} {amount}")));
                 }
                 Ok(TrialRun { sample: Some(sample), ..run })
             }
@@ -526,13 +540,6 @@ fn remove_leftovers(run: &Path) {
     }
 }
 
-/// Writer of `try.json`, in which earlier trials stay, or of `tune.json`, which has one search.
-#[derive(Debug)]
-pub struct Journal {
-    path: PathBuf,
-    trials: Trials,
-}
-
 /// Locks a run for a trial.
 fn lock(folder: &Path) -> Result<File, Error> {
     let lock = File::open(folder).map_err(Error::io("write", folder))?;
@@ -547,88 +554,21 @@ fn lock(folder: &Path) -> Result<File, Error> {
     }
 }
 
-impl Journal {
-    /// Adds a trial to the earlier ones.
-    fn open(run: &RunRef, trial: &Trial) -> Result<Self, Error> {
-        let layout = Layout::of(&run.path);
-        let path = if trial.search.is_some() { layout.search() } else { layout.trials() };
-        let mut trials = read_trial_file(&path)
-            .map_err(|error| Error::new(format!("{error}; rename it to start a new record")))?
-            .unwrap_or_else(|| Trials {
-                schema: TRY_SCHEMA.to_owned(),
-                run_id: run.id.clone(),
-                trials: Vec::new(),
-            });
-        if trial.search.is_some() {
-            trials.trials.clear();
-        }
-        trials.trials.push(trial.clone());
-        let journal = Self { path, trials };
-        journal.save()?;
-        Ok(journal)
+/// Adds a trial to the earlier ones.
+fn open_journal(run: &RunRef, trial: &Trial) -> Result<(PathBuf, Trials), Error> {
+    let layout = Layout::of(&run.path);
+    let path = if trial.search.is_some() { layout.search() } else { layout.trials() };
+    let mut trials = read_trial_file(&path)
+        .map_err(|error| Error::new(format!("{error}; rename it to start a new record")))?
+        .unwrap_or_else(|| Trials {
+            schema: TRY_SCHEMA.to_owned(),
+            run_id: run.id.clone(),
+            trials: Vec::new(),
+        });
+    if trial.search.is_some() {
+        trials.trials.clear();
     }
-
-    /// Writes the trial as it stands.
-    fn write(&mut self, trial: &Trial) -> Result<(), Error> {
-        if let Some(last) = self.trials.trials.last_mut() {
-            last.clone_from(trial);
-        }
-        self.save()
-    }
-
-    fn save(&self) -> Result<(), Error> {
-        write_json(&self.path, &self.trials)
-    }
-}
-
-#[cfg(test)]
-mod journal_tests {
-    use super::*;
-    use roofgap_runs::run_dir::read_trials;
-
-    fn run() -> (tempfile::TempDir, RunRef) {
-        let folder = tempfile::tempdir().unwrap();
-        let run = RunRef::at(folder.path());
-        (folder, run)
-    }
-
-    #[test]
-    fn earlier_trials_stay_and_the_last_is_replaced() {
-        let (folder, run) = run();
-        assert_eq!(read_trials(&Layout::of(folder.path())).unwrap(), None);
-        for number in 1..=2 {
-            let mut trial = Trial::default();
-            let mut journal = Journal::open(&run, &trial).unwrap();
-            trial.repeats = number;
-            journal.write(&trial).unwrap();
-        }
-        let trials = read_trials(&Layout::of(folder.path())).unwrap().unwrap().trials;
-        let repeats: Vec<u32> = trials.iter().map(|trial| trial.repeats).collect();
-        assert_eq!(repeats, [1, 2]);
-    }
-
-    #[test]
-    fn two_trials_of_a_run_do_not_collide() {
-        let (_folder, run) = run();
-        let first = lock(&run.path).unwrap();
-        let second = lock(&run.path).unwrap_err();
-        assert!(second.to_string().starts_with("another trial of "), "{second}");
-        drop(first);
-        lock(&run.path).unwrap();
-    }
-
-    #[test]
-    fn a_damaged_record_is_not_overwritten() {
-        let (folder, run) = run();
-        let path = folder.path().join("try.json");
-        for (text, schema) in
-            [("{", false), (r#"{"schema": "roofgap.try/9", "run_id": "", "trials": []}"#, true)]
-        {
-            std::fs::write(&path, text).unwrap();
-            let error = Journal::open(&run, &Trial::default()).unwrap_err();
-            assert_eq!(error.to_string().contains("roofgap.try/9"), schema, "{error}");
-            assert!(error.to_string().ends_with("; rename it to start a new record"), "{error}");
-            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
-        }
-    }
+    trials.trials.push(trial.clone());
+    write_json(&path, &trials)?;
+    Ok((path, trials))
 }

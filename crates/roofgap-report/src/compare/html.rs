@@ -162,34 +162,46 @@ fn paths(trace: &Trace, ops: &[usize], first: Ns, longest: Ns) -> BTreeMap<&'sta
     paths
 }
 
-/// Renders the bars of base and head on one scale; `None` where one of them has no time. Where the sides did different work, the bars
-/// are of a step.
+/// Renders the parts of the wall time of base and head on one scale; `None` where one of them has no time or the sides did different work.
 fn sides_of(stage: &StageChange) -> Option<Markup> {
-    let by_step = stage.basis == Basis::StepAndToken;
-    let (what, whole) =
-        if by_step { ("time of a step", &stage.step_ns) } else { ("wall time", &stage.wall_ns) };
-    let sides: [Side; 2] = [("base", |change| change.base), ("head", |change| change.head)];
-    let (base, head) = (whole.base?, whole.head?);
+    let (base, head) =
+        stage.wall_ns.base.zip(stage.wall_ns.head).filter(|_| stage.basis != Basis::StepAndToken)?;
     let longest = base.max(head).max(1) as f64;
-    let bars = [(base, sides[0]), (head, sides[1])].map(|(total, (label, of))| {
-        (label, total, if by_step { Vec::new() } else { time_parts(stage, total, of) })
-    });
-    let is_used = |part: &&TimePart| bars.iter().any(|bar| bar.2.iter().any(|own| own.0.class == part.class));
+    let bars = [
+        ("base", base, time_parts(stage, base, |change| change.base)),
+        ("head", head, time_parts(stage, head, |change| change.head)),
+    ];
+    let used: Vec<&TimePart> = PARTS
+        .iter()
+        .filter(|part| bars.iter().any(|bar| bar.2.iter().any(|own| own.0.class == part.class)))
+        .collect();
     Some(html! {
         @for (label, total, parts) in &bars {
-            @let shares = share_words(parts);
-            @let shares = if shares.is_empty() { shares } else { format!(": {shares}") };
             div.side {
                 b { (label) }
-                div.bar role="img" aria-label=(format!("{label} {what} {}{shares}", time(*total))) style=(format!("width:{:.3}%", 100.0 * *total as f64 / longest)) {
+                div.bar role="img" aria-label={ (label) " wall time " (time(*total)) ": " (share_words(parts)) } style=(format!("width:{:.3}%", 100.0 * *total as f64 / longest)) {
                     @if parts.is_empty() { span.unknown style="flex:1" {} }
                     (share_bar(parts, 0.0))
                 }
                 span.n { (time(*total)) }
             }
         }
-        @if PARTS.iter().any(|part| is_used(&part)) { (legend(PARTS.iter().filter(is_used))) }
+        @if !used.is_empty() { (legend(used.into_iter())) }
     })
+}
+
+/// Splits the wall time of a side; empty where busy time is unknown or, on several GPUs, sums to more than the wall time.
+fn time_parts(
+    stage: &StageChange,
+    total_ns: i64,
+    of: fn(&Change<i64>) -> Option<i64>,
+) -> Vec<(&'static TimePart, i64, f64)> {
+    let StageChange { busy_ns, idle_launch_ns, idle_sync_ns, idle_copy_ns, idle_other_ns, .. } = stage;
+    let known = [busy_ns, idle_launch_ns, idle_sync_ns, idle_copy_ns, idle_other_ns];
+    let Some(mut times) = known.into_iter().map(of).collect::<Option<Vec<i64>>>() else { return Vec::new() };
+    times.push(total_ns.saturating_sub(added_up(times.iter().copied())));
+    let fits = times.last().is_some_and(|rest| *rest >= 0);
+    if fits { shares_of(times) } else { Vec::new() }
 }
 
 /// Renders bars to the left (less) and to the right (more) of a middle line.
@@ -212,30 +224,4 @@ fn deltas(parts: &[(String, i64, &str)]) -> Markup {
             tr.sum { th scope="row" { (SUM) } td.n { (signed_ms(added_up(parts.iter().map(|part| part.1)))) " ms" } td {} }
         } } }
     }
-}
-
-/// A side and its value of a number.
-type Side = (&'static str, fn(&Change<i64>) -> Option<i64>);
-
-/// Splits the wall time of a side; empty where busy time is unknown or, on several GPUs, sums to more than the wall time.
-fn time_parts(
-    stage: &StageChange,
-    total_ns: i64,
-    of: fn(&Change<i64>) -> Option<i64>,
-) -> Vec<(&'static TimePart, i64, f64)> {
-    let known = [
-        &stage.busy_ns,
-        &stage.idle_launch_ns,
-        &stage.idle_sync_ns,
-        &stage.idle_copy_ns,
-        &stage.idle_other_ns,
-    ];
-    let known: Option<Vec<i64>> = known.into_iter().map(of).collect();
-    let mut times = known.unwrap_or_default();
-    let rest = total_ns.saturating_sub(added_up(times.iter().copied()));
-    if times.is_empty() || rest < 0 {
-        return Vec::new();
-    }
-    times.push(rest);
-    shares_of(times)
 }

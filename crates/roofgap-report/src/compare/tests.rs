@@ -77,9 +77,9 @@ fn nothing_changed_is_said_in_a_line() {
     let analysis = real();
     let same = between(&analysis, &analysis, "0%");
     let shown = text(&same, TextOptions::default());
-    assert!(shown.contains("\nno change beyond the noise\n"), "{shown}");
-    assert!(markdown(&same).contains("## roofgap: no change beyond the noise"));
-    assert!(html(&same, &[]).contains("<h1>no change beyond the noise</h1>"));
+    assert!(shown.contains("\nno change of stage times beyond the noise\n"), "{shown}");
+    assert!(markdown(&same).contains("## roofgap: no change of stage times beyond the noise"));
+    assert!(html(&same, &[]).contains("<h1>no change of stage times beyond the noise</h1>"));
 }
 
 #[test]
@@ -104,8 +104,7 @@ fn different_tokens_are_compared_by_step_and_token() {
     let words = "not comparable as a whole (different decode.tokens); by step and token: better: decode (per token -50.0 %)";
     let shown = text(&comparison, TextOptions::default());
     assert!(shown.contains(&format!("\n{words}\n")), "{shown}");
-    assert!(shown.contains("\ndecode\nstep "), "{shown}");
-    assert!(shown.contains("; time per token "), "{shown}");
+    assert!(shown.contains("no breakdown of the change: the two sides did different work"), "{shown}");
     assert!(!shown.contains("NOT COMPARABLE"), "{shown}");
     assert!(markdown(&comparison).contains("## roofgap: not comparable as a whole"));
     assert!(html(&comparison, &[]).contains(&format!("<h1>{words}</h1>")));
@@ -193,8 +192,6 @@ fn kernels_of_one_side_alone_are_not_called_gone() {
     assert!(!shown.contains("gone"), "{shown}");
     let note = "the kernels do not compare: they were not measured on the head";
     assert!(shown.contains(&format!("\n{note}\n")), "{shown}");
-    let busy = "GPU busy 770 µs on the base, not measured on the head";
-    assert!(shown.contains(busy), "{shown}");
     assert!(markdown(&comparison).contains(note));
     assert!(html(&comparison, &[]).contains(note));
 }
@@ -224,23 +221,6 @@ fn changed(change: impl Fn(&mut roofgap_analyze::Stage)) -> (String, Comparison)
     (text(&comparison, TextOptions::default()), comparison)
 }
 
-#[test]
-fn idle_time_hides_work_only_where_it_shrank() {
-    const MORE: i64 = 1_200_000;
-    let hides = "less idle time hides that";
-    let busier = |stage: &mut roofgap_analyze::Stage, idle: i64| {
-        stage.busy_ns = stage.busy_ns.map(|ns| ns + MORE);
-        stage.idle.as_mut().unwrap().launch_ns += idle;
-    };
-    let (shown, _) = changed(|stage| busier(stage, -MORE));
-    assert!(shown.contains(hides), "{shown}");
-    let (shown, _) = changed(|stage| busier(stage, MORE));
-    assert!(
-        shown.contains("GPU busy 4.05 ms to 5.25 ms, +29.6 %, worse.") && !shown.contains(hides),
-        "{shown}"
-    );
-}
-
 /// A stage whose rows point in different directions is not called better.
 #[test]
 fn a_stage_is_called_what_its_rows_say() {
@@ -256,7 +236,6 @@ fn a_stage_is_called_what_its_rows_say() {
     });
     assert_eq!(headline(&comparison), "unclear: decode (wall +41.9 % by outlier steps)");
     assert!(shown.contains("step 4 of the head is an outlier: 38."), "{shown}");
-    assert!(shown.contains("unclear: without outlier steps it is within the noise"), "{shown}");
 }
 
 #[test]
@@ -265,7 +244,7 @@ fn other_models_and_recordings_come_in_the_first_sentence() {
     head.sources[0].format = "kineto".into();
     let shown = text(&between(&base, &head, ""), TextOptions::default());
     assert!(shown.starts_with("DIFFERENT RECORDINGS: timeline (nsys-sqlite against kineto)\n"), "{shown}");
-    assert!(shown.contains("\nno change beyond the noise in the times that compare\n"), "{shown}");
+    assert!(shown.contains("\nno change of stage times beyond the noise\n"), "{shown}");
     let model =
         |name: &str| Some(roofgap_analyze::WorkloadInfo { model: Some(name.into()), ..Default::default() });
     (base.workload, head.workload) = (model("llama"), model("qwen"));

@@ -2,13 +2,14 @@
 
 use crate::document::stages::once_each;
 use crate::document::table::Table;
-use crate::document::{Block, Section, joined_any, maybe};
+use crate::document::{Block, Section, joined, joined_any, maybe};
 use crate::render::screen::Tone;
 use roofgap_analyze::compare::{
     Basis, Change, Comparison, Difference, FunctionChange, GateOutcome, GateResult, GateVerdict, Judgement,
     KernelChange, KernelSide, KernelStatus, METRICS, MatchedBy, Metric, Outlier, SideName, StageChange,
     Weight,
 };
+use roofgap_analyze::short_name;
 use roofgap_base::numbers::{NONE, ms, time, us};
 
 /// The form of the sections.
@@ -61,7 +62,7 @@ pub fn sections(comparison: &Comparison, form: Form) -> Vec<Section> {
     sections
 }
 
-/// Returns the section of a stage, then those of its breakdown and of its kernels.
+/// Returns the section of a stage, then those of its breakdown, its kernels and its functions.
 fn stage_sections(stage: &StageChange, form: Form) -> Vec<Section> {
     let drawing = || form.is_page.then_some(Block::Drawing);
     let no_parts = match stage.basis {
@@ -72,50 +73,40 @@ fn stage_sections(stage: &StageChange, form: Form) -> Vec<Section> {
     let no_kernels = unmeasured_side(&stage.kernel_ns)
         .map(|side| format!("the kernels do not compare: they were not measured on the {side}"));
     let own = Section::new("", stage.name.as_str())
-        .with([Block::Line(stage_sentence(stage))])
         .with(drawing())
         .with([Block::Table(numbers(stage))])
         .with([Block::Note(format!("noise of wall time: {}", stage.wall_noise_from))])
-        .with(outliers(stage).into_iter().map(Block::Note))
+        .with(outliers(stage).map(Block::Note))
         .with(no_parts.map(|why| Block::Missing(format!("no breakdown of the change: {why}"))))
         .with(no_kernels.map(Block::Missing));
     let parts = parts(stage, form.parts);
-    let breakdown = (!parts.is_empty()).then(|| {
-        let block = drawing().unwrap_or_else(|| Block::Table(parts_table(stage, &parts)));
-        Section::new("", "Breakdown of the change of wall time").with([block]).inner()
-    });
-    let kernels = kernels(&stage.kernels, form.kernels);
-    let kernels =
-        (!kernels.is_empty()).then(|| Section::new("", "Kernels that changed").with(kernels).inner());
-    let functions = functions(stage, form.kernels).map(|table| {
-        let title = "Functions of the CPU in which the GPU is idle for a different time, by step";
-        Section::new("", title).with([Block::Table(table)]).inner()
-    });
-    [Some(own), breakdown, kernels, functions].into_iter().flatten().collect()
+    let breakdown = drawing().unwrap_or_else(|| Block::Table(parts_table(stage, &parts)));
+    let functions = "Functions of the CPU in which the GPU is idle for a different time, by step";
+    let inner = [
+        (
+            "Breakdown of the change of wall time",
+            (!parts.is_empty()).then_some(breakdown).into_iter().collect(),
+        ),
+        ("Kernels that changed", kernels(&stage.kernels, form.kernels)),
+        (functions, Block::table(functions_table(stage, form.kernels)).into_iter().collect()),
+    ];
+    let inner = inner.into_iter().filter(|(_, blocks): &(_, Vec<Block>)| !blocks.is_empty());
+    [own]
+        .into_iter()
+        .chain(inner.map(|(title, blocks)| Section::new("", title).with(blocks).inner()))
+        .collect()
 }
 
-/// Describes the steps that are far from the others: one sentence for each side.
-fn outliers(stage: &StageChange) -> Vec<String> {
-    let longest = |side| {
-        let own = stage.outliers.iter().filter(|outlier| outlier.side == side);
-        let count = own.clone().count();
-        own.max_by_key(|outlier| outlier.ns).map(|outlier| (outlier, count))
+/// Describes the steps of each side that are far from the others.
+fn outliers(stage: &StageChange) -> Option<String> {
+    let longest = |side| stage.outliers.iter().filter(move |own| own.side == side).max_by_key(|own| own.ns);
+    let outlier = |own: &Outlier| {
+        let (side, ns, more) = (own.side.as_str(), time(own.ns), time(own.excess_ns));
+        format!("step {} of the {side} is an outlier: {ns}, {more} more than usual", own.step)
     };
-    let sentence = |(longest, count): (&Outlier, usize)| {
-        let side = longest.side.as_str();
-        let what = match count {
-            1 => format!("step {} of the {side} is an outlier", longest.step),
-            count => {
-                format!("{count} steps of the {side} are outliers, the longest is step {}", longest.step)
-            }
-        };
-        format!(
-            "{what}: {}, {} more than usual; outliers are part of the wall time, not of the step time and the noise",
-            time(longest.ns),
-            time(longest.excess_ns)
-        )
-    };
-    [SideName::Base, SideName::Head].into_iter().filter_map(longest).map(sentence).collect()
+    let steps = [SideName::Base, SideName::Head].into_iter().filter_map(longest).map(outlier);
+    let steps = joined_any(steps, "; ")?;
+    Some(format!("{steps}; outliers are part of the wall time, not of the step time and the noise"))
 }
 
 fn gates(comparison: &Comparison) -> Table {
@@ -215,17 +206,20 @@ fn parts_table(stage: &StageChange, parts: &[(String, i64, &str)]) -> Table {
     table
 }
 
-/// Returns the table of kernels that changed, the number of those left out, and the ones that were matched under different names.
+/// Returns the table of kernels that changed, and the number of those left out.
 fn kernels(changes: &[KernelChange], most: usize) -> Vec<Block> {
     let mut changed: Vec<&KernelChange> = changes.iter().filter(|k| k.status != KernelStatus::Same).collect();
     let more = changed.len().saturating_sub(most);
     changed.truncate(most);
+    let name = |k: &&KernelChange| match &k.base {
+        Some(base) if k.matched_by == MatchedBy::FamilyAndPlace => {
+            format!("{} (renamed from {})", k.short_name, short_name(&base.name))
+        }
+        _ => k.short_name.clone(),
+    };
     let calls = |calls: f64| format!("{calls:.*}", usize::from(calls.fract() != 0.0));
     let table = Table::of(&changed)
-        .text("kernel", |k| {
-            let renamed = k.matched_by == MatchedBy::FamilyAndPlace;
-            format!("{}{}", k.short_name, if renamed { " (renamed)" } else { "" })
-        })
+        .text("kernel", name)
         .judged("is", |k| status(k.status))
         .number("change ms", |k| signed_ms(k.delta_ns))
         .ms("base", |k| k.base.as_ref().map(|side| side.total_ns))
@@ -234,23 +228,22 @@ fn kernels(changes: &[KernelChange], most: usize) -> Vec<Block> {
         .number("mean µs", |k| both(k, |side| us(side.mean_ns)))
         .build();
     let more = (more > 0).then(|| Block::Note(format!("{more} more are in the JSON")));
-    Block::table(table).into_iter().chain(more).chain(Block::list(renamed(changes))).collect()
+    Block::table(table).into_iter().chain(more).collect()
 }
 
-/// Returns the table of functions whose idle time changed beyond its noise.
-fn functions(stage: &StageChange, most: usize) -> Option<Table> {
-    let changed = |own: &&FunctionChange| {
+/// Tabulates the functions whose idle time changed beyond its noise.
+fn functions_table(stage: &StageChange, most: usize) -> Table {
+    let is_changed = |own: &&FunctionChange| {
         matches!(own.idle_ns.judgement, Judgement::Better | Judgement::Worse) && stage.basis != Basis::Nothing
     };
-    let changed: Vec<&FunctionChange> = stage.functions.iter().filter(changed).take(most).collect();
-    let table = Table::of(&changed)
+    let changed: Vec<&FunctionChange> = stage.functions.iter().filter(is_changed).take(most).collect();
+    Table::of(&changed)
         .text("function", |own| &own.function)
         .text("file", |own| own.file.as_deref().unwrap_or_default())
         .number("change ms", |own| maybe(own.idle_ns.delta, signed_ms))
         .ms("base", |own| own.idle_ns.base)
         .ms("head", |own| own.idle_ns.head)
-        .build();
-    (!changed.is_empty()).then_some(table)
+        .build()
 }
 
 /// Formats a value of both sides, once if they agree.
@@ -275,17 +268,6 @@ fn status(status: KernelStatus) -> (&'static str, Option<Tone>) {
     }
 }
 
-/// Lists the kernels that were matched under different names, and why.
-fn renamed(changes: &[KernelChange]) -> Vec<String> {
-    let pair = |kernel: &KernelChange| {
-        let why = kernel.match_reason.as_ref()?;
-        let (base, head) = (kernel.base.as_ref()?, kernel.head.as_ref()?);
-        let name = |side: &KernelSide| roofgap_analyze::short_name(&side.name);
-        Some(format!("renamed: {} matches {}: {why}", name(head), name(base)))
-    };
-    changes.iter().filter_map(pair).take(8).collect()
-}
-
 /// States the main result in one sentence, after what the two sides are where they are not the same thing.
 pub fn headline(comparison: &Comparison) -> String {
     let conclusion = conclusion(comparison);
@@ -294,20 +276,17 @@ pub fn headline(comparison: &Comparison) -> String {
 
 /// States the conclusion; before it, that the two are not comparable as a whole.
 pub fn conclusion(comparison: &Comparison) -> String {
-    let by = match comparison.basis {
+    let (how, by) = match comparison.basis {
         Basis::Whole => return result(comparison),
-        Basis::Instance => "; by instance: ",
-        Basis::StepAndToken => "; by step and token: ",
-        Basis::Nothing => "",
+        Basis::Instance => (" as a whole", "; by instance: "),
+        Basis::StepAndToken => (" as a whole", "; by step and token: "),
+        Basis::Nothing => ("", "; "),
     };
     let because = comparison.not_whole_because();
-    let because: Vec<&str> = because.iter().map(|difference| difference.what.as_str()).collect();
-    let (how, result) = match comparison.basis {
-        Basis::Nothing if comparison.gates.is_empty() => ("", String::new()),
-        Basis::Nothing => ("", format!("; {}", result(comparison))),
-        _ => (" as a whole", result(comparison)),
-    };
-    format!("not comparable{how} (different {}){by}{result}", because.join(", "))
+    let because = joined(because.iter().map(|difference| &difference.what), ", ");
+    let has_result = comparison.basis != Basis::Nothing || !comparison.gates.is_empty();
+    let result = if has_result { by.to_owned() + &result(comparison) } else { String::new() };
+    format!("not comparable{how} (different {because}){result}")
 }
 
 /// Returns the tone of the conclusion; `None` for a mixed or a neutral one.
@@ -334,38 +313,25 @@ fn result(comparison: &Comparison) -> String {
 
 /// Says which stages changed, each with the first rows of its table that say so.
 fn of_stages(comparison: &Comparison) -> String {
-    let mut words: [(&str, Vec<String>); 4] =
-        ["worse", "mixed", "better", "unclear"].map(|word| (word, Vec::new()));
-    for stage in &comparison.stages {
+    let changed = comparison.stages.iter().filter_map(|stage| {
         let (worse, better) = (said(stage, Judgement::Worse), said(stage, Judgement::Better));
-        let (at, rows) = match (worse, better) {
-            (Some(worse), Some(better)) => (1, format!("{worse}, {better}")),
-            (Some(worse), None) => (0, worse),
-            (None, Some(better)) => (2, better),
-            (None, None) => match said(stage, Judgement::Unclear) {
-                Some(unclear) => (3, format!("{unclear} by outlier steps")),
-                None => continue,
-            },
+        let (word, rows) = match (worse, better) {
+            (Some(worse), Some(better)) => ("mixed", format!("{worse}, {better}")),
+            (Some(worse), None) => ("worse", worse),
+            (None, Some(better)) => ("better", better),
+            (None, None) => ("unclear", said(stage, Judgement::Unclear)? + " by outlier steps"),
         };
-        words[at].1.push(format!("{} ({rows})", stage.name));
-    }
-    let known = words.iter().filter(|(_, stages)| !stages.is_empty());
-    let parts = known.map(|(word, stages)| format!("{word}: {}", stages.join(", ")));
-    if let Some(parts) = joined_any(parts, "; ") {
-        return parts;
-    }
-    let rows = || comparison.stages.iter().flat_map(main_rows).map(|(_, change)| change);
-    let withdrawn = rows().any(|row| row.is_on_both_sides() && row.judgement == Judgement::Unknown);
-    let judged = rows().any(|row| row.judgement != Judgement::Unknown);
-    match (withdrawn, judged) {
-        _ if comparison.stages.is_empty() => total(comparison),
-        (true, false) => "no time of a stage compares".to_owned(),
-        (true, true) => "no change beyond the noise in the times that compare".to_owned(),
-        _ if comparison.stages.iter().any(StageChange::has_changed) => {
-            "no change of stage times beyond the noise".to_owned()
+        Some(format!("{word}: {} ({rows})", stage.name))
+    });
+    let unchanged = || {
+        let rows = comparison.stages.iter().flat_map(main_rows);
+        match rows.map(|(_, change)| change.judgement).all(|judgement| judgement == Judgement::Unknown) {
+            _ if comparison.stages.is_empty() => total(comparison),
+            true => "no time of a stage compares".to_owned(),
+            false => "no change of stage times beyond the noise".to_owned(),
         }
-        _ => "no change beyond the noise".to_owned(),
-    }
+    };
+    joined_any(changed, "; ").unwrap_or_else(unchanged)
 }
 
 /// Returns the times by which a stage is judged, the first ones first: those of a step and of a token where the sides did different
@@ -388,18 +354,14 @@ fn said(stage: &StageChange, wanted: Judgement) -> Option<String> {
 
 fn total(comparison: &Comparison) -> String {
     let kernels = &comparison.totals.kernel_ns;
-    match kernels.judgement {
-        Judgement::Unknown if kernels.is_on_both_sides() => {
-            "no stage on both sides; the kernels compare by call".to_owned()
+    let what = match (kernels.base.zip(kernels.head), kernels.judgement.as_str()) {
+        (None, _) => "kernels were not measured on both: nothing to compare".to_owned(),
+        (_, None) => "the kernels compare by call".to_owned(),
+        (Some((base, head)), Some(word)) => {
+            format!("kernel time of the whole trace: {} to {}, {word}", time(base), time(head))
         }
-        Judgement::Unknown => match unmeasured_side(kernels) {
-            Some(side) => {
-                format!("no stage on both sides, and the {side} has no kernels: nothing to compare")
-            }
-            None => "no stage and no kernel on either side: nothing to compare".to_owned(),
-        },
-        _ => format!("no stage on both sides; kernel time of the whole trace: {}", words(kernels)),
-    }
+    };
+    format!("no stage on both sides; {what}")
 }
 
 /// Names the side on which a number was not measured, where the other has it.
@@ -411,77 +373,11 @@ fn unmeasured_side(change: &Change<i64>) -> Option<&'static str> {
     }
 }
 
-/// Describes a change: `71.6 ms to 78.8 ms, +10.0 %, worse`.
-fn words(change: &Change<i64>) -> String {
-    let (base, head, delta) = match (change.base, change.head, change.delta) {
-        (Some(base), Some(head), Some(delta)) => (base, head, delta),
-        (Some(base), ..) => return format!("{} on the base, not measured on the head", time(base)),
-        (_, Some(head), _) => return format!("{} on the head, not measured on the base", time(head)),
-        _ => return "measured on neither side".to_owned(),
-    };
-    let pct = maybe(change.delta_pct, |pct| format!(", {} %", signed(pct)));
-    let judgement = match change.judgement {
-        Judgement::Worse => "worse",
-        Judgement::Better => "better",
-        Judgement::Unclear => "unclear: without outlier steps it is within the noise",
-        Judgement::Unknown => "not judged",
-        Judgement::Same if delta == 0 => "the same",
-        Judgement::Same => "within the noise",
-    };
-    format!("{} to {}{pct}, {judgement}", time(base), time(head))
-}
-
-/// Describes the change of a stage.
-fn stage_sentence(stage: &StageChange) -> String {
-    match stage.basis {
-        Basis::StepAndToken => return different_work(stage),
-        Basis::Nothing => return "the times of the two sides do not compare.".to_owned(),
-        Basis::Whole | Basis::Instance => {}
-    }
-    let mut text = format!("wall {}", words(&stage.wall_ns));
-    if stage.busy_ns.is_on_a_side() {
-        text.push_str(&format!("; GPU busy {}", words(&stage.busy_ns)));
-    }
-    text.push('.');
-    if stage.wall_ns.judgement == Judgement::Same
-        && let (Some(busy), Some(idle)) = (stage.busy_ns.delta, stage.idle_ns.delta)
-    {
-        // Idle time makes up for at least half of the change.
-        let is_made_up = idle.signum() == -busy.signum() && idle.unsigned_abs() >= busy.unsigned_abs() / 2;
-        match stage.busy_ns.judgement {
-            Judgement::Worse if is_made_up => {
-                text.push_str(" The GPU is busy for longer; less idle time hides that.");
-            }
-            Judgement::Better if is_made_up => text.push_str(
-                " The GPU is busy for less time and idle for longer: something else limits this stage.",
-            ),
-            _ => {}
-        }
-    }
-    text
-}
-
-/// Describes the change of a stage in which the sides did different work.
-fn different_work(stage: &StageChange) -> String {
-    let values = [("step", &stage.step_ns), ("time per token", &stage.token_ns)];
-    let known = values.iter().filter(|(_, change)| change.is_on_both_sides());
-    let parts = joined_any(known.map(|(name, change)| format!("{name} {}", words(change))), "; ");
-    parts.map_or_else(
-        || "the sides did different work, and the time of a step or a token is not known on both.".to_owned(),
-        |parts| format!("{parts}. Values of the whole stage do not compare."),
-    )
-}
-
 /// Describes a difference of the two sides.
 fn difference_sentence(difference: &Difference) -> String {
-    let value = |side: &Option<String>| side.clone().unwrap_or_else(|| "unknown".to_owned());
-    format!(
-        "{}: {} against {}; {}",
-        difference.what,
-        value(&difference.base),
-        value(&difference.head),
-        difference.meaning
-    )
+    let Difference { what, base, head, meaning, .. } = difference;
+    let [base, head] = [base, head].map(|side| side.as_deref().unwrap_or("unknown"));
+    format!("{what}: {base} against {head}; {meaning}")
 }
 
 /// Says that the two sides are different programs, hardware or recordings; the conclusion names differences in the amount of work.

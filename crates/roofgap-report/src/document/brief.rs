@@ -7,7 +7,7 @@ use super::{
 };
 use crate::render::screen::Tone;
 use roofgap_analyze::findings::to_act_on;
-use roofgap_analyze::{About, Analysis, Kernel, Stage, StageKind, StageLimit, verdict};
+use roofgap_analyze::{About, Analysis, Stage, StageKind, StageLimit, verdict};
 use roofgap_base::numbers::{all_counted, counted, significant, time};
 use roofgap_base::text::cut;
 
@@ -106,8 +106,7 @@ pub fn recorded(analysis: &Analysis) -> Option<String> {
 /// Says why there is no headline.
 pub fn nothing(analysis: &Analysis) -> String {
     match (analysis.totals.kernel_count, analysis.reason(&About::Kernels)) {
-        (0, Some(why)) => format!("{}.", capitalized(why)),
-        (0, None) => "No GPU work was recorded.".to_owned(),
+        (0, why) => format!("{}.", capitalized(why.unwrap_or("no GPU work was recorded"))),
         _ => "No stage was found.".to_owned(),
     }
 }
@@ -118,7 +117,8 @@ fn stage_lines(stages: &[Stage]) -> Table {
         .text("stage", |s| &s.name)
         .number("median time", |s| {
             let pace = Pace::of(s);
-            format!("{}{}", time(pace.ns), if pace.is_step { "/step" } else { "" })
+            let unit = if pace.is_step { "/step" } else { "" };
+            format!("{}{unit}{}", time(pace.ns), if pace.is_mean { ", mean" } else { "" })
         })
         .number("tokens/s", |s| Pace::of(s).tokens_per_s.map(significant))
         .number("GPU busy", |s| s.warm().busy_ns.and_then(|_| s.warm().busy_share()).map(bar))
@@ -151,13 +151,14 @@ pub fn largest_part(stage: &Stage) -> Option<String> {
         return None;
     }
     let largest = stage.kernels.iter().max_by_key(|kernel| kernel.total_ns);
-    let most = |kernel: &&Kernel| stage.kernel_ns.is_some_and(|all| 2 * kernel.total_ns > all);
-    if let Some((kernel, all)) = largest.filter(most).zip(stage.kernel_ns) {
-        let share = 100.0 * kernel.total_ns as f64 / all.max(1) as f64;
-        return Some(format!("{} {share:.0} % of kernels", cut(&kernel.short_name, NAME)));
-    }
-    let (family, share) = kernels::largest_family(stage)?;
-    Some(format!("{family} {share:.0} % of kernels"))
+    let most = largest.zip(stage.kernel_ns).filter(|(kernel, all)| 2 * kernel.total_ns > *all);
+    let (name, share) = match most {
+        Some((kernel, all)) => {
+            (cut(&kernel.short_name, NAME), 100.0 * kernel.total_ns as f64 / all.max(1) as f64)
+        }
+        None => kernels::largest_family(stage).map(|(family, share)| (family.to_owned(), share))?,
+    };
+    Some(format!("{name} {share:.0} % of kernels"))
 }
 
 /// Names the time that a limit stands for.
@@ -182,11 +183,8 @@ fn part_of(limit: StageLimit) -> Option<&'static str> {
 /// Counts the losses that change numbers.
 fn losses(analysis: &Analysis) -> Option<String> {
     let of = |severity: &str| analysis.losses.iter().filter(|loss| loss.severity == severity).count() as u64;
-    let (n, effect) = match (of("error"), of("warning")) {
-        (0, 0) => return None,
-        (0, n) => (n, "incomplete"),
-        (n, _) => (n, "wrong"),
-    };
+    let found = [(of("error"), "wrong"), (of("warning"), "incomplete")];
+    let (n, effect) = found.into_iter().find(|(n, _)| *n > 0)?;
     let losses = all_counted([(n, "loss", "losses")]);
     Some(format!("Some numbers are {effect} because of {losses} in the recording: `--show losses`"))
 }

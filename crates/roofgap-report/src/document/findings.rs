@@ -5,8 +5,7 @@ use super::{Block, Document, Form, Item, Section, joined, joined_any, maybe};
 use crate::Bundle;
 use roofgap_analyze::findings::{Rows, explain, to_act_on};
 use roofgap_analyze::{
-    About, Analysis, Family, Finding, IdleCause, Kernel, Knob, Reason, ShortNames, Stage, StageLimit,
-    idle_parts, verdict,
+    About, Analysis, Finding, IdleCause, Kernel, Knob, ShortNames, Stage, StageLimit, idle_parts, verdict,
 };
 use roofgap_base::numbers::{NONE, count, si, significant, time};
 use roofgap_trace::{DeviceId, OpKind, Trace};
@@ -19,12 +18,11 @@ pub const SAVINGS_OVERLAP: &str =
 
 /// States the upper bound on the time a finding saves.
 pub fn saving(analysis: &Analysis, finding: &Finding) -> String {
-    let stage = spoken_stage(analysis, finding);
-    let devices =
-        stage_of(analysis, finding).map(|stage| stage.devices_per_instance).filter(|devices| *devices > 1.0);
-    let mean = devices.map_or_else(String::new, |devices| format!(", the mean of {devices:.0} GPUs"));
+    let devices = stage_of(analysis, finding).map(|stage| stage.devices_per_instance);
+    let mean = maybe(devices.filter(|own| *own > 1.0), |own| format!(", the mean of {own:.0} GPUs"));
     // A hint for the recording saves nothing.
     let does = if finding.id == "graphs-whole" { "hides" } else { "saves at most" };
+    let stage = spoken_stage(analysis, finding);
     format!("{does} {} ({:.1} % of {stage}{mean})", time(finding.bound_ns), finding.bound_pct)
 }
 
@@ -66,13 +64,9 @@ pub fn saving_per_token(analysis: &Analysis, finding: &Finding) -> Option<String
 
 /// Says what would disprove a finding; `None` for a finding of an older analysis.
 pub fn disproof(finding: &Finding) -> Option<String> {
-    (!finding.disproof.is_empty()).then(|| format!("wrong if: {}", lower_first(&finding.disproof)))
-}
-
-/// Returns a sentence as the rest of another.
-fn lower_first(sentence: &str) -> String {
-    let mut rest = sentence.chars();
-    rest.next().map_or_else(String::new, |first| first.to_lowercase().chain(rest).collect())
+    let mut rest = finding.disproof.chars();
+    let first = rest.next()?;
+    Some(format!("wrong if: {}{}", first.to_lowercase(), rest.as_str()))
 }
 
 /// Names the stage of a finding in a sentence.
@@ -97,27 +91,8 @@ pub fn trial(finding: &Finding, run: &str) -> Option<(String, String)> {
     Some((format!("roofgap try {run} {}", finding.id), changes))
 }
 
-/// Names of evidence whose key without its unit does not say what was measured.
-const EVIDENCE_NAMES: [(&str, &str); 12] = [
-    ("busy_ns", "busy time"),
-    ("busy_pct", "busy share"),
-    ("chain_ns", "time of chains"),
-    ("communication_ns", "communication time"),
-    ("compute_ns", "computation time"),
-    ("copy_ns", "time of copies"),
-    ("gemm_ns", "time of matrix products"),
-    ("idle_ns", "idle time"),
-    ("kernel_ns", "kernel time"),
-    ("prefill_ns", "time of prefill"),
-    ("small_kernel_ns", "time of small kernels"),
-    ("wall_ns", "wall time"),
-];
-
 /// Returns the name of a piece of evidence, without the unit its value is shown with.
 pub fn evidence_name(key: &str) -> String {
-    if let Some((_, name)) = EVIDENCE_NAMES.iter().find(|(known, _)| *known == key) {
-        return (*name).to_owned();
-    }
     let bare = ["_ns", "_pct"].iter().find_map(|unit| key.strip_suffix(unit));
     bare.unwrap_or(key).replace('_', " ")
 }
@@ -151,21 +126,14 @@ pub fn none_found(analysis: &Analysis) -> String {
     let Some(busy) = busy else {
         let no_limit = [StageLimit::TooLittle, StageLimit::NotMeasured].into_iter().flat_map(limited).next();
         let little = no_limit.filter(|stage| stage.kernel_count > 0).map(|stage| verdict(stage).why);
-        let about_kernels = |reason: &&Reason| reason.about == About::Kernels && analysis.kernels.is_empty();
-        let none = || analysis.reasons.iter().find(about_kernels).map(|reason| reason.why.clone());
-        let why = little.or_else(none);
-        return format!("No findings: {}.", why.as_deref().unwrap_or("no rule applies to the data"));
+        let none = analysis.reason(&About::Kernels).filter(|_| analysis.kernels.is_empty());
+        let why = little.as_deref().or(none).unwrap_or("no rule applies to the data");
+        return format!("No findings: {why}.");
     };
-    let is_llm =
-        analysis.engine.is_some() || analysis.kernels.iter().any(|kernel| kernel.family == Family::Attention);
-    let no_model = is_llm && analysis.stages.iter().all(|stage| stage.mbu.is_none());
-    let inputs = [(analysis.counters.is_empty(), "ncu counters"), (no_model, "the model")];
-    let inputs = joined_any(inputs.iter().filter(|(missing, _)| *missing).map(|(_, input)| input), " and ");
-    let next = maybe(inputs, |inputs| {
-        format!(" Provide {inputs} to see how far they are from the hardware's roof.")
-    });
+    let next =
+        if analysis.counters.is_empty() { "; ncu counters show how far they are from the roof" } else { "" };
     format!(
-        "No findings: the GPU is busy in {busy}, so its kernels are the limit, and no rule saves 3 % or more.{next}"
+        "No findings: the GPU is busy in {busy}, so its kernels are the limit, and no rule saves 3 % or more{next}."
     )
 }
 
@@ -182,9 +150,6 @@ impl Document<'_> {
     pub(super) fn findings(&self) -> Section {
         let (analysis, found) = (self.analysis, &self.analysis.findings);
         let section = Section::new("findings", "What to do first");
-        if self.is_page() {
-            return section.with([Block::Drawing]);
-        }
         let Some(first) = found.first() else {
             let known = !self.is_text() || !analysis.stages.is_empty() || !analysis.counters.is_empty();
             return section.with(known.then(|| Block::Line(none_found(analysis))));
@@ -196,20 +161,21 @@ impl Document<'_> {
     }
 
     fn finding(&self, finding: &Finding, others: &[&Finding]) -> Item {
-        let mut lines = vec![saving_with_id(self.analysis, finding)];
-        lines.extend(also_in(self.analysis, others));
-        lines.extend(finding.part_of.as_ref().map(|id| format!("part of {id}")));
-        if self.form == Form::Report {
-            let piece = |(key, value): (&String, &Value)| {
-                format!("{} {}", evidence_name(key), evidence_value(key, value))
-            };
-            lines.push(format!("evidence: {}", joined(finding.evidence.iter().map(piece), ", ")));
-        }
-        lines.push(finding.action.clone());
-        lines.extend(disproof(finding));
+        let piece = |(key, value): (&String, &Value)| {
+            format!("{} {}", evidence_name(key), evidence_value(key, value))
+        };
+        let evidence = || format!("evidence: {}", joined(finding.evidence.iter().map(piece), ", "));
         let run = if self.is_text() { "RUN" } else { &self.context.title };
-        lines.extend(trial(finding, run).map(|(command, changes)| format!("try: {command} ({changes})")));
-        Item { name: finding.title.clone(), lines, ..Item::default() }
+        let lines = [
+            Some(saving_with_id(self.analysis, finding)),
+            also_in(self.analysis, others),
+            finding.part_of.as_ref().map(|id| format!("part of {id}")),
+            (self.form == Form::Report).then(evidence),
+            Some(finding.action.clone()),
+            disproof(finding),
+            trial(finding, run).map(|(command, changes)| format!("try: {command} ({changes})")),
+        ];
+        Item { name: finding.title.clone(), lines: lines.into_iter().flatten().collect(), ..Item::default() }
     }
 }
 
@@ -253,40 +219,42 @@ pub fn derivations<'a>(bundle: Bundle<'a>, id: &str) -> Vec<Derivation<'a>> {
 fn derivation<'a>(bundle: Bundle<'a>, finding: &'a Finding) -> Derivation<'a> {
     let (at, stage) = (stage_at(bundle.analysis, finding), stage_of(bundle.analysis, finding));
     let (of, single) = match explain(&finding.id).map(|rule| rule.rows) {
-        Some(Rows::Gaps(cause)) => (Some("gap"), gaps(bundle, at, cause)),
+        Some(Rows::Gaps(cause)) => ("gap", gaps(bundle, at, cause)),
         Some(Rows::Kernels(families)) => {
             let kernels = stage.map_or(&bundle.analysis.kernels, |stage| &stage.kernels);
             let own = kernels.iter().filter(|row| families.is_empty() || families.contains(&row.family));
-            let row = |row: &Kernel| (row.short_name.clone(), row.total_ns, None, row.calls);
-            (Some("kernel"), own.map(row).collect())
+            let row = |own: &Kernel| DerivationRow {
+                name: own.short_name.clone(),
+                ns: own.total_ns,
+                at_ns: None,
+                calls: own.calls,
+            };
+            ("kernel", own.map(row).collect())
         }
-        Some(Rows::Steps) => (Some("step"), stage.map(steps).unwrap_or_default()),
-        Some(Rows::Evidence) | None => (None, Vec::new()),
+        Some(Rows::Steps) => ("step", stage.map(steps).unwrap_or_default()),
+        Some(Rows::Evidence) | None => ("", Vec::new()),
     };
-    let (count, total_ns) = (single.len(), single.iter().map(|row| row.1).sum());
-    Derivation { finding, of: of.filter(|_| count > 0), rows: together(single), count, total_ns }
+    let (count, total_ns) = (single.len(), single.iter().map(|row| row.ns).sum());
+    Derivation { finding, of: (count > 0).then_some(of), rows: together(single), count, total_ns }
 }
 
-/// A gap, the launches of a kernel, or a step: its name, its time, its start and the number that it stands for.
-type Single = (String, i64, Option<i64>, u64);
-
-/// Adds up what has one name; the longest first.
-fn together(mut single: Vec<Single>) -> Vec<DerivationRow> {
-    // The first of a name is its longest.
-    single.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
-    let row = |same: &[Single]| {
-        let (name, _, at_ns, _) = same.first()?.clone();
-        let (ns, calls) = (same.iter().map(|row| row.1).sum(), same.iter().map(|row| row.3).sum());
-        Some(DerivationRow { name, ns, at_ns, calls })
-    };
-    let mut rows: Vec<DerivationRow> = single.chunk_by(|a, b| a.0 == b.0).filter_map(row).collect();
+/// Adds up what has one name; the longest first. The start is that of the longest of a name.
+fn together(mut single: Vec<DerivationRow>) -> Vec<DerivationRow> {
+    single.sort_by(|a, b| a.name.cmp(&b.name).then(b.ns.cmp(&a.ns)));
+    let mut rows: Vec<DerivationRow> = Vec::new();
+    for own in single {
+        match rows.last_mut().filter(|row| row.name == own.name) {
+            Some(row) => (row.ns, row.calls) = (row.ns + own.ns, row.calls + own.calls),
+            None => rows.push(own),
+        }
+    }
     rows.sort_by_key(|row| std::cmp::Reverse(row.ns));
     rows.truncate(DERIVED_ROWS);
     rows
 }
 
 /// Lists the gaps of a stage with one cause.
-fn gaps(bundle: Bundle<'_>, stage: Option<usize>, cause: IdleCause) -> Vec<Single> {
+fn gaps(bundle: Bundle<'_>, stage: Option<usize>, cause: IdleCause) -> Vec<DerivationRow> {
     let (Some(trace), Some(stage)) = (bundle.trace, stage) else {
         return Vec::new();
     };
@@ -301,7 +269,7 @@ fn gaps(bundle: Bundle<'_>, stage: Option<usize>, cause: IdleCause) -> Vec<Singl
             OpKind::Copy => "a copy".to_owned(),
             OpKind::Set => "a memory set".to_owned(),
         };
-        Some((name, part.end - part.start, Some(part.start - first), 1))
+        Some(DerivationRow { name, ns: part.end - part.start, at_ns: Some(part.start - first), calls: 1 })
     });
     own.collect()
 }
@@ -313,19 +281,18 @@ pub fn next_op(trace: &Trace, device: DeviceId, from: i64) -> Option<usize> {
 }
 
 /// Lists the steps of a stage by their length.
-fn steps(stage: &Stage) -> Vec<Single> {
-    let steps = stage.warm().steps.as_ref();
-    let single = |(median, ns): (i64, &i64)| {
-        let name = match *ns as f64 / median.max(1) as f64 {
+fn steps(stage: &Stage) -> Vec<DerivationRow> {
+    let Some(steps) = &stage.warm().steps else { return Vec::new() };
+    let row = |ns: &i64| {
+        let name = match *ns as f64 / steps.p50_ns.max(1) as f64 {
             times if times <= 1.1 => "up to 1.1 times the median",
             times if times <= 1.5 => "up to 1.5 times the median",
             times if times <= 2.0 => "up to 2 times the median",
             _ => "longer",
         };
-        (name.to_owned(), *ns, None, 1)
+        DerivationRow { name: name.to_owned(), ns: *ns, at_ns: None, calls: 1 }
     };
-    let each = steps.into_iter().flat_map(|steps| steps.each_ns.iter().map(|ns| (steps.p50_ns, ns)));
-    each.map(single).collect()
+    steps.each_ns.iter().map(row).collect()
 }
 
 #[cfg(test)]
@@ -336,7 +303,6 @@ mod tests {
     #[test]
     fn evidence_has_its_unit() {
         assert_eq!(evidence_name("gap_per_launch_ns"), "gap per launch");
-        assert_eq!(evidence_name("small_kernel_ns"), "time of small kernels");
         assert_eq!(evidence_name("small_kernels"), "small kernels");
         for (key, value, shown) in [
             ("gap_per_launch_ns", json!(1500.4), "1.50 µs"),

@@ -2,21 +2,17 @@
 //! they share, and the ranks that others wait for.
 
 use super::table::{Cell, Table};
-use super::{Block, Document, Section, joined, maybe};
-use roofgap_analyze::{
-    About, Analysis, CopyKind, CopyRow, Job, RankInfo, Stage, StageUtilisation, short_name,
-};
+use super::{Block, Document, Section, maybe};
+use roofgap_analyze::{About, Analysis, Job, RankInfo, Stage, StageUtilisation, short_name};
 use roofgap_base::numbers::{count, counted, decimal, percent, share, size, time};
 
 /// Explains the columns of the table of communication.
 const COMMUNICATION: &str = "Exposed is time in which the device ran no kernel but communication; the rest is hidden behind \
-     computation. Communication on the CPU is timed by its calls; one that returns before the end has no time. Bus bandwidth is that of \
-     nccl-tests, and time spent waiting for a slower rank counts as communication. The peak is that of the GPU's link to others of its node in \
-     one direction; reduction in the switch (NVLS) can exceed it. The network limits a group of several nodes unless NVLink spans them.";
+     computation. Time spent waiting for a slower rank counts as communication. Bus bandwidth is that of nccl-tests; the peak is that of \
+     the GPU's link to others of its node in one direction.";
 
 /// Explains the columns of the table of copies.
-const COPIES: &str = "Overlapped is time in which the device also ran a kernel. The peak is that of the GPU's link in one \
-     direction; a copy within the device reads and writes every byte of it.";
+const COPIES: &str = "Overlapped is time in which the device also ran a kernel. The peak is that of the GPU's link in one direction.";
 
 /// Explains the table of graphs.
 const GRAPHS: &str = "These graphs were recorded as one operation each, without their kernels.";
@@ -119,47 +115,16 @@ fn link(link: Option<&String>, peak: Option<f64>) -> Option<String> {
 /// Describes the whole graphs of a stage.
 pub fn graphs_of_stage(stage: &Stage) -> Option<String> {
     let total_ns: i64 = stage.graphs.iter().map(|row| row.total_ns).sum();
-    let launches: u64 = stage.graphs.iter().map(|row| row.launches).sum();
-    (launches > 0).then(|| {
-        format!(
-            "of its GPU work {} was recorded as {} of whole CUDA graphs",
-            time(total_ns),
-            self::launches(launches)
-        )
-    })
+    let count: u64 = stage.graphs.iter().map(|row| row.launches).sum();
+    let text = || {
+        format!("of its GPU work {} was recorded as {} of whole CUDA graphs", time(total_ns), launches(count))
+    };
+    (count > 0).then(text)
 }
 
 /// Formats a number of launches.
 pub fn launches(n: u64) -> String {
-    match n {
-        1 => "1 launch".to_owned(),
-        n => format!("{} launches", count(n)),
-    }
-}
-
-/// Describes the copies of a stage, where they take at least 5 % of its busy time.
-pub fn copies_of_stage(stage: &Stage) -> Option<String> {
-    let total_ns: i64 = stage.copies.iter().map(|row| row.total_ns).sum();
-    if total_ns == 0 || total_ns < stage.busy_ns? / 20 {
-        return None;
-    }
-    let copy = |row: &CopyRow| {
-        let memory = match row.pinned {
-            Some(true) => " (pinned)",
-            Some(false) => " (pageable)",
-            None => "",
-        };
-        let kind = match row.kind {
-            CopyKind::Unknown => "direction unknown",
-            kind => kind.as_str(),
-        };
-        let on = row.device.filter(|_| stage.device_count > 1);
-        let on = maybe(on, |number| format!(" on GPU {number}"));
-        let rate = row.bandwidth_bytes_per_s.zip(row.bytes);
-        let rate = maybe(rate, |(rate, bytes)| format!(", {} at {} GB/s", size(bytes), gbs(rate)));
-        format!("{kind}{memory}{on} {}{rate}", time(row.total_ns))
-    };
-    Some(format!("copies: {}", joined(stage.copies.iter().take(3).map(copy), "; ")))
+    format!("{} launch{}", count(n), if n == 1 { "" } else { "es" })
 }
 
 /// Formats bytes per second as GB/s, with more decimals for a small rate.
@@ -176,25 +141,24 @@ const LISTED: usize = 64;
 
 /// Explains the columns of the table of ranks.
 const RANKS: &str = "Hidden and exposed are of the communication; idle time is that between the GPU operations of the \
-     stages, by cause. Waited is exposed time in collectives before their last rank arrived; waited for is the time of the others \
-     (their median) before this rank arrived. Both are of collectives that could be matched, among the ranks given.";
+     stages, by cause. Waited is exposed time in collectives before their last rank arrived; waited for is the median time of the others \
+     before this rank arrived.";
 
 /// Explains the columns of the table of matched collectives.
 const COLLECTIVES: &str = "Latency is the shortest duration over the ranks. Skew is the spread of their starts, in clocks aligned by \
-     the ends of the collectives, where it is above the error of the clocks. Last is the rank that arrived last most often.";
+     the ends of the collectives. Last is the rank that arrived last most often.";
 
 /// Explains the columns of the table of stragglers.
 const STRAGGLERS: &str = "More is time above the median of the other ranks in the same stage: of the kernel with the largest \
      difference, and of idle time.";
 
 /// Explains the columns of the table of experts.
-const EXPERTS: &str = "Time of grouped products and fused experts, by their names, before each matched collective: of the slowest rank \
-     there, and the mean of the ranks. Waited is exposed time in these collectives, summed over ranks. Even experts would save at most the \
-     time of the slowest above the mean, where a rank was seen to wait as long.";
+const EXPERTS: &str = "Time of grouped products and fused experts before each matched collective: of the slowest rank there, and the mean \
+     of the ranks. Waited is exposed time in these collectives, summed over ranks.";
 
 /// Explains the columns of the table of transfers.
-const TRANSFERS: &str = "Sends and receives of two ranks, matched by their numbers or their order. The receiver waits before the \
-     sender arrives and the sender before the receiver does: exposed time, in clocks aligned by collectives. In a pipeline it is the bubble.";
+const TRANSFERS: &str = "Sends and receives of two ranks. The receiver waits before the sender arrives and the sender before the receiver \
+     does, in clocks aligned by collectives. In a pipeline it is the bubble.";
 
 /// Explains the columns of the table of utilisation.
 const UTILISATION: &str = "By wall time and the share of the model that each rank has. All ranks: their work divided by what their \

@@ -5,7 +5,7 @@ use super::stages::only_profiled;
 use super::table::Table;
 use super::{Block, Document, Section, capitalized, joined, joined_any, kernels, maybe, provenance};
 use roofgap_analyze::findings::explain;
-use roofgap_analyze::{Analysis, Confidence, Finding, Stage, StageKind, StageLimit, verdict};
+use roofgap_analyze::{Analysis, Confidence, Finding, Stage, StageKind, StageLimit, Steps, verdict};
 use roofgap_base::numbers::{count, counted, ms, significant, time};
 
 /// Profiler overhead up to which the times are close to those without a profiler.
@@ -56,8 +56,10 @@ pub struct Pace {
     pub is_step: bool,
     /// Number of steps or instances.
     pub count: u64,
-    /// Their median, ns.
+    /// Their median, or the mean of steps that alternate, ns.
     pub ns: i64,
+    /// True for the mean.
+    pub is_mean: bool,
     /// Tokens per second over all of them.
     pub tokens_per_s: Option<f64>,
 }
@@ -71,7 +73,8 @@ impl Pace {
         Self {
             is_step: steps.is_some(),
             count: steps.map_or(stage.instances, |steps| steps.count),
-            ns: steps.map(|steps| steps.p50_ns).or(steady.map(|own| own.median_ns)).unwrap_or_else(mean),
+            is_mean: steps.is_some_and(Steps::alternate),
+            ns: steps.map(Steps::usual_ns).or(steady.map(|own| own.median_ns)).unwrap_or_else(mean),
             tokens_per_s: stage.tokens_per_s,
         }
     }
@@ -92,17 +95,25 @@ pub fn pace(analysis: &Analysis, stage: &Stage) -> String {
     let stated = if is_stated { " (as stated)" } else { "" };
     let with = maybe(slowdown, |_| format!(" without the profiler{stated}, {} with it", time(pace.ns)));
     let took = time((pace.ns as f64 / slowdown.unwrap_or(1.0)).round() as i64);
-    let (paced, over) = match (pace.is_step, pace.count) {
-        (true, 1) => (format!("the only step of {name} takes {took}"), ""),
-        (true, _) => (format!("a step of {name} takes {took} at the median"), " over all steps"),
-        (false, 0 | 1) => (format!("{name} takes {took}"), ""),
-        (false, n) => (format!("{name} takes {took} at the median of {}", count(n)), " over all"),
+    let what = match (pace.is_step, pace.count) {
+        (true, 1) => format!("the only step of {name} takes {took}"),
+        (true, _) if pace.is_mean => {
+            format!("a step of {name} takes {took} on average, short and long ones in turn")
+        }
+        (true, _) => format!("a step of {name} takes {took} at the median"),
+        (false, 0 | 1) => format!("{name} takes {took}"),
+        (false, n) => format!("{name} takes {took} at the median of {}", count(n)),
+    };
+    let over = match pace.is_step {
+        _ if pace.count < 2 || pace.is_mean => "",
+        true => " over all steps",
+        false => " over all",
     };
     let without = if slowdown.is_some() { " without it" } else { "" };
     let rate = maybe(pace.tokens_per_s, |rate| {
         format!(" ({} tokens/s{over}{without})", significant(rate * slowdown.unwrap_or(1.0)))
     });
-    format!("{paced}{with}{rate}")
+    format!("{what}{with}{rate}")
 }
 
 /// Says what limits a stage; `None` where no GPU work was recorded for it.
@@ -115,24 +126,19 @@ fn limit(analysis: &Analysis, stage: &Stage) -> Option<String> {
     let foreign = stage.each_device(stage.foreign_ns()) as f64 / stage.elapsed_ns().max(1) as f64;
     let idle = 100.0 * (1.0 - busy - foreign).clamp(0.0, 1.0);
     let idle = stage.corrected.map_or(idle, |own| own.idle_pct.min(idle));
-    let launches = stage.steps.as_ref().and_then(|steps| steps.launches_per_step);
-    let launches =
-        maybe(launches, |launches| format!(" ({} launches a step)", count(launches.round() as u64)));
-    Some(format!(
-        "the GPU is idle {idle:.0} % of {}, mostly because the CPU has not launched the next work yet{launches}{}",
-        if steps_fill(stage) { "that time" } else { stage.spoken() },
-        maybe(slowed_by(analysis), |what| format!(", slowed by the recording of {what}"))
-    ))
-}
-
-/// Names what the profiler recorded at the cost of the CPU; `None` where it recorded nothing of the kind.
-fn slowed_by(analysis: &Analysis) -> Option<&'static str> {
+    let launches = maybe(stage.steps.as_ref().and_then(|steps| steps.launches_per_step), |launches| {
+        format!(" ({} launches a step)", count(launches.round() as u64))
+    });
+    let what = if steps_fill(stage) { "that time" } else { stage.spoken() };
     let has = |id: &str| analysis.losses.iter().any(|loss| loss.id == id);
-    match (has("profiler_with_stack"), has("profiler_profile_memory")) {
-        (true, _) => Some("Python stacks"),
-        (_, true) => Some("memory allocations"),
-        _ => None,
-    }
+    let slowed = match (has("profiler_with_stack"), has("profiler_profile_memory")) {
+        (true, _) => ", slowed by the recording of Python stacks",
+        (_, true) => ", slowed by the recording of memory allocations",
+        _ => "",
+    };
+    Some(format!(
+        "the GPU is idle {idle:.0} % of {what}, mostly because the CPU has not launched the next work yet{launches}{slowed}"
+    ))
 }
 
 /// Tells whether the steps make up the time of a stage, so that a share or a factor of the stage is one of its steps too; true
@@ -205,7 +211,9 @@ impl Document<'_> {
     pub(super) fn first_lines(&self) -> Section {
         let mut lines: Vec<String> = Vec::new();
         if self.is_text() {
-            lines.extend(provenance::inputs(self.analysis));
+            lines.extend(
+                provenance::facts(self.analysis).iter().map(|(name, value)| format!("{name}: {value}")),
+            );
             if kernels::only_measured(self.analysis) {
                 lines.push(kernels::measured_summary(self.analysis));
             } else {
@@ -228,20 +236,17 @@ impl Document<'_> {
 
     /// Tabulates mean, standard deviation and token rates of each stage.
     pub(super) fn per_run(&self) -> Section {
-        let section = Section::new("per-run", "Per run");
-        if self.is_page() {
-            return section;
-        }
         let table = Table::of(&self.analysis.stages)
             .text("stage", |s| &s.name)
             .number("instances", |s| s.instances)
             .ms("mean", |s| s.mean_ns)
             .ms("std", |s| s.std_ns)
-            .ms("median step", |s| Some(Pace::of(s)).filter(|pace| pace.is_step).map(|pace| pace.ns))
+            .ms("step", |s| Some(Pace::of(s)).filter(|pace| pace.is_step).map(|pace| pace.ns))
             .number("ms per token", |s| s.token_ns.map(ms))
             .number("tokens/s", |s| s.tokens_per_s.map(significant))
             .build();
-        section.with(Block::table(table)).with(Block::list(self.analysis.stages.iter().filter_map(cost)))
+        let costs = Block::list(self.analysis.stages.iter().filter_map(cost));
+        Section::new("per-run", "Per run").with(Block::table(table)).with(costs)
     }
 }
 
@@ -279,73 +284,49 @@ type Fact = (String, Option<bool>);
 /// Returns the confidence in the numbers of the main stage, and the facts behind it; `None` without a measured stage.
 pub fn confidence(analysis: &Analysis) -> Option<(&'static str, String)> {
     let stage = main_stage(analysis)?;
-    let facts: Vec<Fact> =
-        [Some(repeats(stage)), Some(overhead(analysis, stage)), sampled(stage), Some(losses(analysis))]
-            .into_iter()
-            .flatten()
-            .collect();
-    let level = if facts.iter().any(|fact| fact.1 == Some(false)) {
-        "low"
-    } else if facts.iter().all(|fact| fact.1 == Some(true)) {
-        "high"
-    } else {
-        "medium"
+    let sampled = stage.coverage.as_ref();
+    let sampled =
+        sampled.map(|part| (format!("{} of {} were recorded", count(part.recorded), count(part.all)), None));
+    let facts = [Some(repeats(stage)), Some(overhead(analysis, stage)), sampled, Some(losses(analysis))];
+    let facts: Vec<Fact> = facts.into_iter().flatten().collect();
+    let level = match facts.iter().map(|fact| fact.1.map_or(1, |speaks| if speaks { 2 } else { 0 })).min() {
+        Some(0) => "low",
+        Some(1) => "medium",
+        _ => "high",
     };
     Some((level, joined(facts.iter().map(|fact| &fact.0), "; ")))
 }
 
 /// Judges the number of repeats and how far they agree.
 fn repeats(stage: &Stage) -> Fact {
-    let instances = stage.instances;
+    let name = stage.spoken();
     if let (Some(mean), Some(std)) = (stage.mean_ns.filter(|mean| *mean > 0), stage.std_ns) {
         let pct = 100.0 * std as f64 / mean as f64;
-        let speaks = match pct {
-            pct if pct <= AGREE_PCT => Some(true),
-            pct if pct > DISAGREE_PCT => Some(false),
-            _ => None,
-        };
         // Steps of an engine differ in size, so that their spread is no error.
-        let speaks = speaks.filter(|_| stage.tokens.is_none());
-        let text = format!(
-            "{} instances of {} with a standard deviation of {} %",
-            count(instances),
-            stage.spoken(),
-            significant(pct)
-        );
-        return (text, speaks);
+        let is_told = stage.tokens.is_none() && !(AGREE_PCT..=DISAGREE_PCT).contains(&pct);
+        let (instances, pct_text) = (count(stage.instances), significant(pct));
+        let text = format!("{instances} instances of {name} with a standard deviation of {pct_text} %");
+        return (text, is_told.then_some(pct < AGREE_PCT));
     }
-    match stage.steps.as_ref().map_or(0, |steps| steps.count) {
-        0 => (format!("{} was measured once", stage.spoken()), None),
-        steps => (
-            format!("{} was measured once, with {}", stage.spoken(), counted(steps, "step")),
-            (steps >= MANY_STEPS).then_some(true),
-        ),
-    }
+    let steps = stage.steps.as_ref().map_or(0, |steps| steps.count);
+    let with = maybe((steps > 0).then_some(steps), |steps| format!(", with {}", counted(steps, "step")));
+    (format!("{name} was measured once{with}"), (steps >= MANY_STEPS).then_some(true))
 }
 
 /// Judges the overhead of the profiler that recorded the times, as far as it is sure.
 fn overhead(analysis: &Analysis, stage: &Stage) -> Fact {
     let own = analysis.timeline_overhead().filter(|o| o.stage == stage.name);
     let Some(worst) = own.max_by(|a, b| a.sure_ratio().total_cmp(&b.sure_ratio())) else {
-        return if provenance::is_unprofiled(analysis) {
-            ("no profiler ran".to_owned(), Some(true))
-        } else {
-            ("the profiler overhead is unknown".to_owned(), None)
+        return match provenance::is_unprofiled(analysis) {
+            true => ("no profiler ran".to_owned(), Some(true)),
+            false => ("the profiler overhead is unknown".to_owned(), None),
         };
     };
     let highest = worst.interval.map_or(worst.ratio, |(_, high)| high);
-    let speaks =
-        if highest <= CLOSE { Some(true) } else { (worst.sure_ratio() > DISTORTED).then_some(false) };
+    let is_told = highest <= CLOSE || worst.sure_ratio() > DISTORTED;
     let interval = maybe(worst.interval, |(low, high)| format!(" (95 %: {low:.2} to {high:.2})"));
     let text = format!("it takes {:.2} times as long{interval} under {} as without", worst.ratio, worst.tool);
-    (text, speaks)
-}
-
-/// States the recorded part of a stage that was sampled.
-fn sampled(stage: &Stage) -> Option<Fact> {
-    let part = stage.coverage.as_ref()?;
-    let text = format!("{} of {} were recorded", count(part.recorded), count(part.all));
-    Some((text, None))
+    (text, is_told.then_some(highest <= CLOSE))
 }
 
 /// Judges what was lost.
@@ -354,13 +335,13 @@ fn losses(analysis: &Analysis) -> Fact {
         let losses = analysis.losses.iter().filter(|loss| loss.severity == severity);
         joined_any(losses.map(|loss| &loss.id), ", ")
     };
-    if let Some(ids) = named("error") {
-        return (format!("some numbers are wrong because of losses in the recording ({ids})"), Some(false));
+    match (named("error"), named("warning")) {
+        (Some(ids), _) => {
+            (format!("some numbers are wrong because of losses in the recording ({ids})"), Some(false))
+        }
+        (None, Some(ids)) => (format!("the recording has losses ({ids})"), None),
+        (None, None) => ("nothing that matters was lost".to_owned(), Some(true)),
     }
-    if let Some(ids) = named("warning") {
-        return (format!("the recording has losses ({ids})"), None);
-    }
-    ("nothing that matters was lost".to_owned(), Some(true))
 }
 
 #[cfg(test)]

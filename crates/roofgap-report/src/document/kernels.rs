@@ -6,7 +6,7 @@ use super::{
 };
 use crate::render::text::TextOptions;
 use roofgap_analyze::{
-    About, Analysis, CounterRow, Kernel, KernelOrigin, NcuRule, ShortNames, Stage, StageKind,
+    About, Analysis, CounterRow, Kernel, KernelOrigin, LayerRow, NcuRule, ShortNames, Stage, StageKind,
 };
 use roofgap_base::numbers::{count, counted, decimal, ms, percent, si, time, us};
 use std::cmp::Reverse;
@@ -37,6 +37,9 @@ pub const COUNTER_SHARES: [CounterShare; 6] = [
 const MEASURED: [&str; 9] =
     ["kernel", "launches", "mean µs", "share %", "SM %", "memory %", "DRAM %", "occupancy %", "bound"];
 
+/// Columns of the table of kernels in text.
+const TEXT: [&str; 7] = ["kernel", "device", "family", "total ms", "share %", "calls", "mean µs"];
+
 /// Columns of the table of kernels in Markdown.
 const MARKDOWN: [&str; 9] =
     ["kernel", "device", "total ms", "calls", "mean ms", "share %", "stage", "family", "bound"];
@@ -45,32 +48,33 @@ impl Document<'_> {
     /// Lists the kernels: of the whole trace in text and on the page, of each stage in text and in the report.
     pub(super) fn kernels(&self) -> Vec<Section> {
         let analysis = self.analysis;
+        let whole = Section::new("kernels", "Kernels");
+        let none = analysis.kernels.is_empty();
         if only_measured(analysis) {
-            let drawn = self.on_page(Block::Drawing).filter(|_| !analysis.kernels.is_empty());
+            let drawn = self.on_page(Block::Drawing).filter(|_| !none);
             let measured = Section::new("kernels", "Kernels measured by ncu").with(self.measured());
             return vec![measured, Section::new("kernels", "All kernels").inner().with(drawn)];
         }
-        let mut sections = Vec::new();
-        let whole = Section::new("kernels", "Kernels");
-        if analysis.kernels.is_empty() && self.form != Form::Report {
+        if none && self.form != Form::Report {
             return vec![whole.with([self.missing(&About::Kernels)])];
         }
-        let TextOptions { stages_only, kernels: most, .. } = self.text();
         if self.is_page() {
             return vec![whole.with([Block::Drawing])];
-        } else if self.is_text() && !stages_only {
-            sections.push(whole.with(self.of_kernels(&analysis.kernels, analysis.totals.kernel_ns, most)));
         }
+        let TextOptions { stages_only, kernels: most, .. } = self.text();
+        let has_whole = self.is_text() && !stages_only;
+        let all = has_whole
+            .then(|| whole.with(self.of_kernels(&analysis.kernels, analysis.totals.kernel_ns, most)));
         // The tables of stages are shorter where the whole trace has one, too.
-        let most = if self.is_text() && !stages_only { most.div_ceil(2) } else { self.most(0) };
-        let own = |stage: &&Stage| stages_only || !self.is_text() || stage.kind != StageKind::Whole;
-        for stage in analysis.stages.iter().filter(own).filter(|stage| !stage.kernels.is_empty()) {
-            let shares = Block::note("Shares are of the stage's kernel time.");
+        let most = if has_whole { most.div_ceil(2) } else { self.most(0) };
+        let stages = analysis.stages.iter().filter(|own| !(has_whole && own.kind == StageKind::Whole));
+        let of_stage = |stage: &Stage| {
             let kernels = self.of_kernels(&stage.kernels, stage.kernel_ns.unwrap_or(0), most);
-            let section = Section::new("kernels", format!("Kernels of {}", stage.name));
-            sections.push(section.with(self.not_in_text(Some(shares))).with(kernels));
-        }
-        if let Some(last) = sections.last_mut().filter(|_| self.is_text()) {
+            Section::new("kernels", format!("Kernels of {}", stage.name)).with(kernels)
+        };
+        let of_stages = stages.filter(|stage| !stage.kernels.is_empty()).map(of_stage);
+        let mut sections: Vec<Section> = all.into_iter().chain(of_stages).collect();
+        if let Some(last) = sections.last_mut() {
             last.blocks.extend(roof::note_or_source(analysis).map(Block::Note));
         }
         sections
@@ -79,18 +83,13 @@ impl Document<'_> {
     /// Tabulates the first kernels; a share is of `whole_ns`.
     fn of_kernels(&self, kernels: &[Kernel], whole_ns: i64, most: usize) -> Vec<Block> {
         let (shown, rest) = kernels.split_at(kernels.len().min(most));
-        let mut columns = MARKDOWN.to_vec();
-        let mut of = String::new();
-        if self.is_text() {
-            columns = vec!["kernel", "device", "family", "total ms", "share %", "calls", "mean µs"];
-            columns.retain(|name| *name != "device" || on_several_devices(self.analysis));
-        }
-        if self.form != Form::Report {
-            let noun = if self.is_text() { "" } else { " kernels" };
-            let total: i64 = rest.iter().map(|kernel| kernel.total_ns).sum();
-            of = format!("{noun} with {} in total", time(total));
-        }
-        let columns = roof::columns(&columns, if self.is_text() { kernels } else { shown });
+        let several = on_several_devices(self.analysis);
+        let own = if self.is_text() { &TEXT[..] } else { &MARKDOWN[..] };
+        let mut columns = roof::columns(own, kernels);
+        columns.retain(|name| several || !self.is_text() || *name != "device");
+        let total: i64 = rest.iter().map(|kernel| kernel.total_ns).sum();
+        let noun = if self.is_text() { "" } else { " kernels" };
+        let of = format!("{noun} with {} in total", time(total));
         let table = table(self.analysis, shown, whole_ns, &columns);
         Block::table(table).into_iter().chain(Block::rest(kernels.len(), shown.len(), &of)).collect()
     }
@@ -132,21 +131,30 @@ impl Document<'_> {
             _ => self.most(50),
         };
         let summary = Block::Line(self.sentence(&measured_summary(analysis)));
-        let mut blocks: Vec<Block> = self.not_in_text(Some(summary)).into_iter().collect();
         let shown = &kernels[..kernels.len().min(most)];
-        let columns = roof::columns(&MEASURED, shown);
-        blocks.extend(Block::table(table(analysis, shown, analysis.totals.kernel_ns, &columns)));
-        blocks.extend(Block::rest(kernels.len(), most, ""));
-        blocks.push(Block::note(OF_LARGEST));
-        blocks.extend(roof::note_or_source(analysis).filter(|_| self.is_text()).map(Block::Note));
-        blocks.extend(Block::list(verdicts(analysis, most)));
-        blocks
+        let table = table(analysis, shown, analysis.totals.kernel_ns, &roof::columns(&MEASURED, shown));
+        let roof = roof::note_or_source(analysis).filter(|_| self.is_text()).map(Block::Note);
+        let verdict = |kernel: &Kernel| {
+            let row = kernel.counters.as_ref()?;
+            let bound = row.bound.as_deref().unwrap_or("no verdict");
+            Some(format!("{}: {bound}: {}", kernel.short_name, row.reason))
+        };
+        let blocks = self.not_in_text(Some(summary)).into_iter().chain(Block::table(table));
+        let blocks = blocks.chain(Block::rest(kernels.len(), most, "")).chain([Block::note(OF_LARGEST)]);
+        blocks.chain(roof).chain(Block::list(shown.iter().filter_map(verdict))).collect()
     }
 
     /// Lists the kernels of each stage by layer.
     pub(super) fn layers(&self) -> Section {
-        let section = Section::new("layers", "Kernel time by layer");
-        let table = Table::of(&self.analysis.layers)
+        let mut listed: HashMap<String, usize> = HashMap::new();
+        let most = if self.is_text() { self.text().kernels } else { usize::MAX };
+        let is_listed = |row: &&LayerRow| {
+            let listed = listed.entry(row.stage.clone()).or_default();
+            *listed += 1;
+            *listed <= most
+        };
+        let rows: Vec<&LayerRow> = self.analysis.layers.iter().filter(is_listed).collect();
+        let table = Table::of(&rows)
             .text("stage", |row| &row.stage)
             .text("layer", |row| row.layer.as_deref().unwrap_or("(no module)"))
             .number("layers", |row| row.layers)
@@ -159,40 +167,27 @@ impl Document<'_> {
             })
             .text("longest", |row| row.spread.as_ref().map(|spread| &spread.longest))
             .build();
-        if table.is_empty() {
-            return section;
-        }
-        let unnamed = self.analysis.reason(&About::Other("layers".into())).filter(|_| !self.is_page());
-        let unnamed = unnamed.map(Block::line);
-        if !self.is_text() {
-            return section.with([Block::note(LAYERS), Block::Table(table)]).with(unnamed);
-        }
-        let mut table = table.without(&["longest"]);
-        let all = table.rows.len();
-        let mut listed: HashMap<String, usize> = HashMap::new();
-        table.rows.retain(|row| {
-            let listed = listed.entry(row[0].clone()).or_default();
-            *listed += 1;
-            *listed <= self.text().kernels
-        });
-        let shown = table.rows.len();
-        section.with(Block::table(table)).with(Block::rest(all, shown, "")).with(unnamed)
+        let table = if self.is_text() { table.without(&["longest"]) } else { table };
+        let is_known = !self.analysis.layers.is_empty();
+        let unnamed =
+            self.analysis.reason(&About::Other("layers".into())).filter(|_| is_known && !self.is_page());
+        Section::new("layers", "Kernel time by layer")
+            .with(self.not_in_text(is_known.then(|| Block::note(LAYERS))))
+            .with(Block::table(table))
+            .with(Block::rest(self.analysis.layers.len(), rows.len(), ""))
+            .with(unnamed.map(Block::line))
     }
 
     /// Tabulates the counters of each kernel and launch shape.
     pub(super) fn counters(&self) -> Section {
         let analysis = self.analysis;
         let section = Section::new("counters", "Counters");
-        if self.is_page() {
-            return section;
-        }
         if self.is_text() {
             // Kernels that were measured in one launch shape each are in their own table already.
-            let by_shape = analysis.counters.len() > analysis.kernels.len();
+            let by_shape = analysis.counters.len() > analysis.kernels.len() || !only_measured(analysis);
             let columns = ["kernel", "stage", "µs", "SM %", "DRAM %", "L2 %", "FLOP/B", "bound"];
-            let table =
-                Some(counters(analysis).pick(&columns)).filter(|_| by_shape || !only_measured(analysis));
-            return section.with(Block::first_rows(table.unwrap_or_default(), self.text().kernels));
+            let table = if by_shape { counters(analysis).pick(&columns) } else { Table::default() };
+            return section.with(Block::first_rows(table, self.text().kernels));
         }
         if analysis.counters.is_empty() {
             let no_roof = roof::no_roof(analysis).map(Block::line);
@@ -207,23 +202,28 @@ impl Document<'_> {
         if self.is_text() && !only_measured(self.analysis) {
             return section;
         }
-        let (rules, most) = (&self.analysis.ncu_rules, self.most(50));
         let names = ShortNames::of(self.analysis);
-        let text = |rule: &NcuRule| joined(rule.text.split_whitespace(), " ");
-        let mut table = Table::of(rules)
+        let saving = |rule: &NcuRule| {
+            let is_kernel = rule.speedup_of.as_deref() == Some("kernel");
+            let of = if is_kernel { "of the kernel" } else { "of the part it is about" };
+            Some(format!("{:.1} % {of}", rule.speedup_pct?))
+        };
+        let table = Table::of(&self.analysis.ncu_rules)
             .text("kernel", |r| names.get(&r.kernel))
             .number("launches", |r| r.launches)
             .text("rule", |r| &r.rule)
             .text("kind", |r| &r.kind)
-            .text("estimated saving", |r| r.speedup_pct.map(|pct| saving(r, pct)))
-            .text("text", text)
+            .text("estimated saving", saving)
+            .text("text", |r| joined(r.text.split_whitespace(), " "))
             .build();
-        let mut texts = None;
-        if !self.is_page() {
-            table = table.without(&["text"]);
-            texts = Block::list(rules.iter().take(most).map(|rule| format!("{}: {}", rule.rule, text(rule))));
+        let most = self.most(50);
+        if self.is_page() {
+            return section.with(Block::first_rows(table, most));
         }
-        section.with(Block::first_rows(table, most)).with(self.not_in_text(texts))
+        // A cell would cut the texts.
+        let texts = table.rows.iter().take(most).map(|row| format!("{}: {}", row[2], row[5]));
+        let texts = self.not_in_text(Block::list(texts));
+        section.with(Block::first_rows(table.without(&["text"]), most)).with(texts)
     }
 
     /// Lists the first operators, or says why there are none.
@@ -233,7 +233,7 @@ impl Document<'_> {
         if analysis.operators.is_empty() {
             return section.with([self.missing(&About::Operators)]);
         }
-        let mut table = Table::of(&analysis.operators)
+        let table = Table::of(&analysis.operators)
             .text("operator", |o| &o.name)
             .number("calls", |o| o.calls)
             .ms("self CPU", |o| o.self_cpu_ns)
@@ -242,14 +242,11 @@ impl Document<'_> {
             .ms("total GPU", |o| o.total_gpu_ns)
             .ms("mean CPU", |o| o.total_cpu_ns / (o.calls.max(1) as i64))
             .build();
-        if self.is_page() {
-            table = table.without(&["mean CPU ms"]);
-        }
-        let scope = Block::Note(operator_scope(analysis));
-        let mut blocks = Block::first_rows(table, self.most(30));
-        // The other rows are in `operators.md`.
-        blocks.truncate(if self.is_page() || self.form == Form::List { 2 } else { 1 });
-        section.with([scope]).with(blocks)
+        // What the operators are, if they are not those of a framework.
+        let what = maybe(analysis.reason(&About::Operators), |what| format!("{}. ", capitalized(what)));
+        let scope = "These are all recorded calls, also those outside the stages, such as warm-up.";
+        let blocks = Block::first_rows(table, self.most(30));
+        section.with([Block::Note(format!("{what}{scope}"))]).with(blocks)
     }
 }
 
@@ -318,13 +315,6 @@ pub fn on_several_devices(analysis: &Analysis) -> bool {
     devices.any(|device| Some(device) != first)
 }
 
-/// States what the operators are, if they are not those of a framework, and that calls outside the stages count.
-fn operator_scope(analysis: &Analysis) -> String {
-    let what = maybe(analysis.reason(&About::Operators), |what| format!("{what}; "));
-    let scope = "all recorded calls count, also those outside the stages, such as warm-up";
-    format!("{}.", capitalized(&format!("{what}{scope}")))
-}
-
 /// Tabulates counters. A report picks its columns.
 fn counters(analysis: &Analysis) -> Table {
     let dims = |d: [u32; 3]| format!("{}x{}x{}", d[0], d[1], d[2]);
@@ -374,23 +364,4 @@ pub fn measured_summary(analysis: &Analysis) -> String {
         counted(analysis.kernels.len() as u64, "kernel"),
         time(analysis.totals.kernel_ns)
     )
-}
-
-/// Lists the verdict of each of the first kernels, with its reason.
-pub fn verdicts(analysis: &Analysis, most: usize) -> Vec<String> {
-    let sentence = |kernel: &Kernel| {
-        let row = kernel.counters.as_ref()?;
-        let bound = row.bound.as_deref().unwrap_or("no verdict");
-        Some(format!("{}: {bound}: {}", kernel.short_name, row.reason))
-    };
-    let shown = analysis.kernels.iter().take(most);
-    shown.filter_map(sentence).collect()
-}
-
-fn saving(rule: &NcuRule, pct: f64) -> String {
-    let of = match rule.speedup_of.as_deref() {
-        Some("kernel") => "of the kernel",
-        _ => "of the part it is about",
-    };
-    format!("{pct:.1} % {of}")
 }

@@ -38,6 +38,23 @@ use table::Table;
 /// The most kernels of a list of all kernels.
 pub const KERNELS: usize = 500;
 
+/// Sections that text leaves out: the first lines have their numbers, or only the page draws them.
+const NOT_IN_TEXT: [&str; 10] = [
+    "spikes",
+    "idle-flame",
+    "per-run",
+    "receipts",
+    "startup",
+    "mfu",
+    "timeline",
+    "roofline",
+    "flame",
+    "operators",
+];
+
+/// Sections whose numbers the page has in its head, its cards and its drawings.
+const NOT_ON_PAGE: [&str; 4] = ["per-run", "mfu", "counters", "aggregates"];
+
 /// A part of a document.
 #[derive(Debug, Default)]
 pub struct Section {
@@ -208,29 +225,43 @@ impl<'a> Document<'a> {
 
     /// Lists the sections that a report can have, in order.
     pub fn all_sections(&self) -> Vec<Section> {
-        let drawn =
-            |id, title: &str| self.on_page(Block::Drawing).map(|block| Section::new(id, title).with([block]));
-        let beside_text = |section: Section| (!self.is_text()).then_some(section);
-        let mut all = vec![self.first_lines(), self.incident(), self.findings(), self.tried(), self.stages()];
-        all.extend(beside_text(self.spikes()));
-        all.push(self.host());
-        all.extend(drawn("idle-flame", "Idle time by stack of the CPU"));
-        all.extend(beside_text(self.per_run()));
-        all.extend([self.requests(), self.serving()]);
-        all.extend(beside_text(self.receipts()));
-        all.extend(beside_text(self.startup()));
-        all.extend(beside_text(self.utilisation()));
-        all.push(self.vitals());
-        all.extend(drawn("timeline", "Timeline"));
-        all.extend(drawn("roofline", "Roofline"));
+        let drawn = |id, title| Section::new(id, title).with(self.on_page(Block::Drawing));
+        let mut all = vec![
+            self.first_lines(),
+            self.incident(),
+            self.findings(),
+            self.tried(),
+            self.stages(),
+            self.spikes(),
+            self.host(),
+            drawn("idle-flame", "Idle time by stack of the CPU"),
+            self.per_run(),
+            self.requests(),
+            self.serving(),
+            self.receipts(),
+            self.startup(),
+            self.utilisation(),
+            self.vitals(),
+            drawn("timeline", "Timeline"),
+            drawn("roofline", "Roofline"),
+        ];
         all.extend(self.kernels());
         all.push(self.layers());
         all.extend(self.job());
         all.extend(self.gpu_work());
-        all.extend([self.counters(), self.ncu_rules()]);
-        all.extend(drawn("flame", "Flame graph"));
-        all.extend(beside_text(self.operators()));
+        all.extend([self.counters(), self.ncu_rules(), drawn("flame", "Flame graph"), self.operators()]);
         all.extend(self.provenance());
+        match self.form {
+            Form::Text(_) => all.retain(|section| !NOT_IN_TEXT.contains(&section.id)),
+            Form::Page => {
+                let no_stages = self.analysis.stages.is_empty();
+                all.retain(|own| !(NOT_ON_PAGE.contains(&own.id) || no_stages && own.id == "stages"));
+                for section in all.iter_mut().filter(|own| ["findings", "stages"].contains(&own.id)) {
+                    section.blocks = vec![Block::Drawing];
+                }
+            }
+            Form::Report | Form::List => {}
+        }
         self.worded(all)
     }
 
@@ -279,11 +310,6 @@ impl<'a> Document<'a> {
     /// Says that a part of the analysis is missing, and why.
     fn missing(&self, part: &About) -> Block {
         Block::Missing(provenance::missing(self.analysis, part))
-    }
-
-    /// Ends a phrase as a sentence, except in text.
-    fn closed(&self, phrase: String) -> String {
-        if self.is_text() { phrase } else { phrase + "." }
     }
 
     /// Makes a phrase a sentence, except in text.

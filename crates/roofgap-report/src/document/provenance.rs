@@ -1,11 +1,11 @@
 //! Provenance: inputs, environment, phases, profiler overhead, losses, why a part is missing, and the figures of a Stage 1 runner.
 
 use super::table::Table;
-use super::{Block, Document, Form, Item, Section, gpu_work, maybe};
+use super::{Block, Document, Form, Section, gpu_work, joined, maybe};
 use crate::PhaseLine;
 use roofgap_analyze::{
-    About, Analysis, DeviceInfo, EngineInfo, Kernel, LossInfo, LossMessage, Overhead, SourceInfo, Stage,
-    StageOrigin, WorkloadInfo,
+    About, Analysis, DeviceInfo, EngineInfo, LossInfo, LossMessage, Overhead, SourceInfo, Stage, StageOrigin,
+    WorkloadInfo,
 };
 use roofgap_base::numbers::{count, ms, percent, share, si, times};
 use roofgap_base::text::without_controls;
@@ -22,11 +22,7 @@ const MESSAGES: usize = 4;
 const NO_PROFILER: &str = "No profiler overhead: no profiler ran, and the times are the program's own.";
 
 /// Advice for a high profiler overhead.
-const LOWER_OVERHEAD: &str = "Above 1.25 the profiler distorts its own measurement. `run.mode=light` or `profiling.timeline=native` costs less.";
-
-/// Meaning of the table of unprofiled times.
-const UNPROFILED: &str = "One instance of each stage: its unprofiled wall time (profiled wall time over the ratio above), and the GPU \
-     time that the profiled run attributes to it:";
+const DISTORTED: &str = "Above 1.25 a profiler distorts its own measurement; run.mode=light or profiling.timeline=native costs less.";
 
 /// How the numbers of a report were obtained.
 const METHOD: &str = include_str!("method.md");
@@ -69,22 +65,18 @@ impl Document<'_> {
         self.on_page(self.or_missing(table, "None: the numbers were reported by the program."))
     }
 
-    /// Tabulates the environment, devices, model and inputs.
+    /// Tabulates the environment and the inputs.
     fn environment(&self) -> Section {
-        let mut table = Table::new(&["name", "value"]);
-        for (name, value) in &self.context.environment {
-            table.row([name.clone(), value.clone()]);
-        }
-        table.rows.extend(facts(self.analysis).into_iter().map(Vec::from));
+        let mut rows = self.context.environment.clone();
+        rows.extend(facts(self.analysis));
+        let table = Table::of(&rows).text("name", |row| &row.0).text("value", |row| &row.1).build();
         let why = "Unknown: nothing was recorded.";
         Section::new("environment", "Environment").with([self.or_missing(table, why)])
     }
 
     /// Tabulates the totals over the whole capture.
     fn aggregates(&self) -> Section {
-        let section = Section::new("aggregates", "Aggregates");
-        let table = aggregates(self.analysis);
-        if self.is_page() { section } else { section.with([Block::Table(table)]) }
+        Section::new("aggregates", "Aggregates").with([Block::Table(aggregates(self.analysis))])
     }
 
     fn overhead(&self) -> Vec<Block> {
@@ -104,20 +96,12 @@ impl Document<'_> {
                 None => "a run with and a run without it".to_owned(),
             })
             .build();
-        let (high, known) = (high_overhead(analysis), !table.is_empty());
-        let mut blocks = vec![self.or_missing(table, &missing(analysis, &About::Overhead))];
-        let unprofiled = unprofiled(analysis);
-        if self.is_page() {
-            blocks.extend(high.into_iter().map(Block::Note));
-            return blocks;
-        }
-        if known && !unprofiled.is_empty() {
-            blocks.extend([Block::note(UNPROFILED), Block::Table(unprofiled)]);
-        }
-        if !high.is_empty() {
-            blocks.push(Block::Markdown(format!("{LOWER_OVERHEAD}\n")));
-        }
-        blocks
+        let table = self.or_missing(table, &missing(analysis, &About::Overhead));
+        let high = analysis.overhead.iter().filter(|own| own.sure_ratio() > HIGH_OVERHEAD).map(|own| {
+            let Overhead { tool, stage, ratio, .. } = own;
+            Block::Note(format!("With {tool} {stage} takes {ratio:.2} times as long. {DISTORTED}"))
+        });
+        [table].into_iter().chain(high).collect()
     }
 
     /// Tabulates the phases that have ended; the phase that writes the report is still running.
@@ -145,27 +129,15 @@ impl Document<'_> {
 
     /// Lists what was lost.
     fn losses(&self) -> Section {
-        let losses = &self.analysis.losses;
-        let section = Section::new("losses", "Losses");
-        if self.is_text() {
-            let item = |loss: &LossInfo| Item {
-                text: format!("{} ({}): {}: {}", loss.id, loss.severity, count(loss.count), loss.meaning),
-                lines: messages(loss),
-                ..Item::default()
-            };
-            let items: Vec<Item> = losses.iter().map(item).collect();
-            return section.with((!items.is_empty()).then_some(Block::List(items)));
-        }
-        let table = Table::of(losses)
+        let table = Table::of(&self.analysis.losses)
             .text("loss", |l| &l.id)
             .text("severity", |l| &l.severity)
             .number("rows", |l| l.count)
-            .text("meaning", |l| match messages(l).as_slice() {
-                [] => l.meaning.clone(),
-                texts => format!("{}: {}", l.meaning, texts.join("; ")),
-            })
+            .text("meaning", |l| joined([l.meaning.clone()].into_iter().chain(messages(l)), "; "))
             .build();
-        section.with([self.or_missing(table, "None: every row of the input was read and used.")])
+        let known = !self.is_text() || !table.is_empty();
+        let table = known.then(|| self.or_missing(table, "None: every row of the input was read and used."));
+        Section::new("losses", "Losses").with(table)
     }
 
     fn reasons(&self) -> Option<Block> {
@@ -204,20 +176,6 @@ pub fn tool(source: &SourceInfo) -> String {
     format!("{}{}", source.format, maybe(source.tool_version.as_ref(), |version| format!(" {version}")))
 }
 
-/// Describes the inputs, the devices, the model, the rank and the engine, a line each.
-pub fn inputs(analysis: &Analysis) -> Vec<String> {
-    let mut lines = Vec::new();
-    for source in &analysis.sources {
-        let version = maybe(source.tool_version.as_ref(), |version| format!(", version {version}"));
-        lines.push(format!("{}: {}{version}", source.path, source.format));
-    }
-    lines.extend(analysis.devices.iter().map(|gpu| format!("GPU {}: {}", gpu.id, device(gpu))));
-    lines.extend(analysis.workload.as_ref().map(|workload| format!("model: {}", model(workload))));
-    lines.extend(gpu_work::ranks_line(analysis).map(|rank| format!("rank: {rank}")));
-    lines.extend(analysis.engine.as_ref().map(|found| format!("engine: {}", engine(found))));
-    lines
-}
-
 /// Names the GPUs, several of a kind with their number.
 pub fn gpus(analysis: &Analysis) -> Vec<String> {
     let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
@@ -230,24 +188,25 @@ pub fn gpus(analysis: &Analysis) -> Vec<String> {
 
 /// Lists the facts of a device that are known: name, compute capability, SMs, memory, bandwidth.
 pub fn device(device: &DeviceInfo) -> String {
-    let mut facts = vec![device.name.clone().unwrap_or_else(|| "unknown GPU".into())];
-    let capability = device.compute_capability.as_ref();
-    facts.extend(capability.map(|cc| format!("compute capability {cc}")));
-    facts.extend(device.sms.map(|sms| format!("{sms} SMs")));
-    let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / f64::from(1u32 << 30));
-    facts.extend(device.memory_bytes.map(gib));
-    let bandwidth = device.bandwidth_bytes_per_s;
-    facts.extend(bandwidth.map(|b| format!("{}B/s", si(b as f64))));
-    facts.join(", ")
+    let facts = [
+        Some(device.name.clone().unwrap_or_else(|| "unknown GPU".into())),
+        device.compute_capability.as_ref().map(|cc| format!("compute capability {cc}")),
+        device.sms.map(|sms| format!("{sms} SMs")),
+        device.memory_bytes.map(|bytes| format!("{:.1} GiB", bytes as f64 / f64::from(1u32 << 30))),
+        device.bandwidth_bytes_per_s.map(|rate| format!("{}B/s", si(rate as f64))),
+    ];
+    joined(facts.into_iter().flatten(), ", ")
 }
 
 /// Lists the facts of the model that are known: name, parameters, dtype, weights.
 pub fn model(workload: &WorkloadInfo) -> String {
-    let mut facts = vec![workload.model.clone().unwrap_or_else(|| "unknown model".into())];
-    facts.extend(workload.parameters.map(|p| format!("{} parameters", si(p as f64).trim_end())));
-    facts.extend(workload.dtype.clone());
-    facts.extend(workload.weights.as_ref().map(|w| format!("{w} weights")));
-    facts.join(", ")
+    let facts = [
+        Some(workload.model.clone().unwrap_or_else(|| "unknown model".into())),
+        workload.parameters.map(|p| format!("{} parameters", si(p as f64).trim_end())),
+        workload.dtype.clone(),
+        workload.weights.as_ref().map(|w| format!("{w} weights")),
+    ];
+    joined(facts.into_iter().flatten(), ", ")
 }
 
 /// Lists the facts of a serving engine: name, version, parallelism above one, and the evidence for it and its phases.
@@ -263,32 +222,29 @@ pub fn engine(engine: &EngineInfo) -> String {
     facts.join(", ") + &maybe(engine.phases_told_by.as_ref(), |why| format!("; {why}"))
 }
 
-/// Lists the facts of devices, rank, model, engine and inputs as name and value.
-fn facts(analysis: &Analysis) -> Vec<[String; 2]> {
-    let mut rows: Vec<[String; 2]> = Vec::new();
-    rows.extend(analysis.devices.iter().map(|gpu| [format!("GPU {}", gpu.id), device(gpu)]));
-    rows.extend(gpu_work::ranks_line(analysis).map(|rank| ["rank".to_owned(), rank]));
-    if let Some(w) = &analysis.workload {
-        let facts = [
-            ("model", w.model.clone()),
-            ("revision", w.revision.clone()),
-            ("parameters", w.parameters.map(count)),
-            ("active parameters", w.active_parameters.map(count)),
-            ("dtype", w.dtype.clone()),
-            ("weights", w.weights.clone()),
-            ("prompt tokens", w.prompt_tokens.map(count)),
-            ("vision tokens", w.vision_tokens.map(count)),
-            ("generated tokens", w.generated_tokens.map(count)),
-            ("batch", w.batch.map(count)),
-            ("device", w.device.clone()),
-        ];
-        rows.extend(facts.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value?])));
-    }
-    rows.extend(analysis.engine.as_ref().map(|found| ["engine".to_owned(), engine(found)]));
-    rows.extend(analysis.sources.iter().map(|source| {
-        let version = source.tool_version.as_deref().unwrap_or("unknown version");
-        [format!("input ({})", source.format), format!("{} ({version})", source.path)]
-    }));
+/// Lists the facts of inputs, devices, rank, model and engine as name and value.
+pub fn facts(analysis: &Analysis) -> Vec<(String, String)> {
+    let input = |source: &SourceInfo| {
+        let version = maybe(source.tool_version.as_ref(), |version| format!(", version {version}"));
+        (source.path.clone(), format!("{}{version}", source.format))
+    };
+    let mut rows: Vec<(String, String)> = analysis.sources.iter().map(input).collect();
+    rows.extend(analysis.devices.iter().map(|gpu| (format!("GPU {}", gpu.id), device(gpu))));
+    let workload = analysis.workload.as_ref();
+    let of = |value: fn(&WorkloadInfo) -> Option<u64>| workload.and_then(value).map(count);
+    let facts = [
+        ("rank", gpu_work::ranks_line(analysis)),
+        ("model", workload.map(model)),
+        ("revision", workload.and_then(|own| own.revision.clone())),
+        ("active parameters", of(|own| own.active_parameters)),
+        ("prompt tokens", of(|own| own.prompt_tokens)),
+        ("vision tokens", of(|own| own.vision_tokens)),
+        ("generated tokens", of(|own| own.generated_tokens)),
+        ("batch", of(|own| own.batch)),
+        ("device", workload.and_then(|own| own.device.clone())),
+        ("engine", analysis.engine.as_ref().map(engine)),
+    ];
+    rows.extend(facts.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
     rows
 }
 
@@ -313,59 +269,18 @@ fn over_all(analysis: &Analysis, overhead: &Overhead) -> Option<f64> {
     Some(overhead.of_runs.unwrap_or(1.0 + (overhead.ratio - 1.0) * coverage.share()))
 }
 
-/// Names the stages whose times a profiler distorts.
-pub fn high_overhead(analysis: &Analysis) -> Vec<String> {
-    let high = analysis.overhead.iter().filter(|o| o.sure_ratio() > HIGH_OVERHEAD);
-    let sentence = |o: &Overhead| {
-        format!(
-            "Profiler overhead: with {} {} takes {:.2} times as long; its times are distorted.",
-            o.tool, o.stage, o.ratio
-        )
-    };
-    high.map(sentence).collect()
-}
-
-/// Tabulates one instance of each stage: unprofiled wall time beside what the profiled run attributes to it.
-fn unprofiled(analysis: &Analysis) -> Table {
-    let timed = analysis.timeline_overhead().filter(|o| o.ratio > 0.0);
-    let rows: Vec<(&Stage, f64)> = timed.filter_map(|o| Some((analysis.stage(&o.stage)?, o.ratio))).collect();
-    let each = |stage: &Stage, ns: i64| ns / (stage.instances.max(1) as i64);
-    let wall = |(stage, ratio): &(&Stage, f64)| (each(stage, stage.wall_ns) as f64 / ratio) as i64;
-    Table::of(&rows)
-        .text("stage", |(stage, _)| &stage.name)
-        .ms("unprofiled wall", wall)
-        .ms("profiled wall", |(stage, _)| each(stage, stage.wall_ns))
-        .ms("kernel", |(stage, _)| stage.kernel_ns.map(|ns| each(stage, ns)))
-        .ms("GPU busy", |(stage, _)| stage.busy_ns.map(|ns| each(stage, ns)))
-        .number("busy % of unprofiled", |row| {
-            let busy = row.0.busy_ns.map(|ns| each(row.0, row.0.each_device(ns)));
-            busy.map(|busy| percent(busy, wall(row)))
-        })
-        .build()
-}
-
 /// Quotes the first texts that the recording tool gave for a loss.
 fn messages(loss: &LossInfo) -> Vec<String> {
-    let quoted = |message: &LossMessage| {
-        let text = without_controls(&message.text);
-        match message.count {
-            1 => format!("“{text}”"),
-            n => format!("“{text}”, {}", times(n)),
-        }
-    };
     let first = &loss.messages[..loss.messages.len().min(MESSAGES)];
-    let shown: u64 = first.iter().map(|message| message.count).sum();
-    let mut texts: Vec<String> = first.iter().map(quoted).collect();
+    let quoted = |own: &LossMessage| {
+        let times = maybe((own.count > 1).then_some(own.count), |count| format!(", {}", times(count)));
+        format!("“{}”{times}", without_controls(&own.text))
+    };
     // Not every text is kept, so the rest is counted by the rows.
-    let more = loss.count.saturating_sub(shown);
-    if more > 0 && !texts.is_empty() {
-        texts.push(format!("and {} more", count(more)));
-    }
-    texts
+    let more = loss.count.saturating_sub(first.iter().map(|message| message.count).sum());
+    let more = (more > 0 && !first.is_empty()).then(|| format!("and {} more", count(more)));
+    first.iter().map(quoted).chain(more).collect()
 }
-
-/// Explains the columns of the operator table.
-const OPERATOR_TIMES: &str = "The runner adds the self time and the total time of an operator.";
 
 impl Document<'_> {
     /// Tabulates the figures of a Stage 1 runner, if one ran the model; a list has its operators alone.
@@ -380,67 +295,60 @@ impl Document<'_> {
             .ms("CPU self + total", |o| o.cpu_ns)
             .ms("GPU self + total", |o| o.gpu_ns)
             .build();
-        let operators = Block::table(operators).filter(|_| !self.is_text());
-        let meaning = operators.as_ref().map(|_| Block::note(OPERATOR_TIMES));
-        let profiled = self.analysis.stages.iter().any(|stage| stage.from == StageOrigin::Timeline);
-        let beside = if profiled { ", beside one instance of each stage in the timeline" } else { "" };
-        let source = format!("Mean over the runs of the Stage 1 runner, from {}{beside}.", figures.path);
-        let mut times = stage1_times(self.analysis, figures);
-        if !profiled {
-            times = times.pick(&["stage", "Stage 1 mean ms", "std ms"]);
-        }
+        let source = format!(
+            "Mean over the runs of the Stage 1 runner, from {}, beside one instance of each stage in the timeline.",
+            figures.path
+        );
+        let times = stage1_times(self.analysis, figures).measured();
         let own = [Block::Note(source), Block::Table(times), Block::Table(stage1_rates(figures))];
         let own = own.into_iter().filter(|_| self.form != Form::List);
-        section.with(own).with(meaning).with(operators)
+        section.with(own).with(self.not_in_text(Block::table(operators)))
     }
 }
 
-/// Wall, kernel and busy time of one instance of a stage or of a part of one, ns, and the kernel that takes the most of it.
-type Profiled = ([Option<i64>; 3], Option<String>);
-
-/// Finds the stage or the part of a stage in the timeline.
-fn profiled(analysis: &Analysis, name: &str) -> Profiled {
-    let recorded = || analysis.stages.iter().filter(|stage| stage.from == StageOrigin::Timeline);
-    let each = |times: [Option<i64>; 3], instances: u64| {
-        times.map(|ns| ns.map(|ns| ns / instances.max(1).cast_signed()))
-    };
-    if let Some(stage) = recorded().find(|stage| stage.name == name) {
-        let whole = stage.kernel_ns.unwrap_or(0);
-        let top = |top: &Kernel| format!("{} ({} %)", top.short_name, percent(top.total_ns, whole));
-        let times = each([Some(stage.wall_ns), stage.kernel_ns, stage.busy_ns], stage.instances);
-        return (times, stage.kernels.first().map(top));
-    }
-    let note = recorded().find_map(|stage| stage.notes.iter().find(|note| note.name == name));
-    let times = note.map(|note| each([Some(note.wall_ns), note.kernel_ns, None], note.instances));
-    (times.unwrap_or_default(), None)
-}
-
-/// Tabulates Stage 1 times beside one instance of each stage.
+/// Tabulates Stage 1 times beside the wall, kernel and busy time of one instance of each stage or part of a stage in the timeline.
 fn stage1_times(analysis: &Analysis, figures: &Stage1Figures) -> Table {
-    let rows: Vec<(&Stage1Time, Profiled)> =
-        figures.times.iter().map(|time| (time, profiled(analysis, &time.name))).collect();
+    let recorded: Vec<&Stage> =
+        analysis.stages.iter().filter(|own| own.from == StageOrigin::Timeline).collect();
+    let profiled = |time: &Stage1Time| {
+        let stage = recorded.iter().find(|stage| stage.name == time.name);
+        let mut notes = recorded.iter().flat_map(|stage| &stage.notes);
+        let times = match stage {
+            Some(stage) => (Some(stage.wall_ns), stage.kernel_ns, stage.busy_ns, stage.instances),
+            None => {
+                let note = notes.find(|note| note.name == time.name);
+                note.map(|note| (Some(note.wall_ns), note.kernel_ns, None, note.instances))
+                    .unwrap_or_default()
+            }
+        };
+        let kernel = stage.and_then(|stage| Some((stage.kernels.first()?, stage.kernel_ns.unwrap_or(0))));
+        let top = kernel.map(|(top, all)| format!("{} ({} %)", top.short_name, percent(top.total_ns, all)));
+        (times, top)
+    };
+    let rows: Vec<_> = figures.times.iter().map(|time| (time, profiled(time))).collect();
+    let each = |ns: Option<i64>, instances: u64| ns.map(|ns| ns / instances.max(1).cast_signed());
     Table::of(&rows)
         .text("stage", |(time, _)| &time.name)
         .ms("Stage 1 mean", |(time, _)| time.mean_ns)
         .ms("std", |(time, _)| time.std_ns)
-        .ms("profiled wall", |(_, (times, _))| times[0])
-        .ms("kernel", |(_, (times, _))| times[1])
-        .ms("GPU busy", |(_, (times, _))| times[2])
+        .ms("profiled wall", |(_, (own, _))| each(own.0, own.3))
+        .ms("kernel", |(_, (own, _))| each(own.1, own.3))
+        .ms("GPU busy", |(_, (own, _))| each(own.2, own.3))
         .text("top kernel", |(_, (_, top))| top.as_ref())
         .build()
 }
 
 /// Tabulates tokens, throughput and MFU as the runner computed them.
 fn stage1_rates(figures: &Stage1Figures) -> Table {
-    let mut rows: Vec<(String, String, Option<String>)> = Vec::new();
-    for (name, value) in [("generated tokens", figures.tokens), ("tokens/s", figures.tokens_per_s)] {
-        rows.extend(
-            value.map(|v| (name.to_owned(), format!("{:.2}", v.mean), Some(format!("{:.2}", v.std)))),
-        );
-    }
-    rows.extend(figures.mfu.iter().map(|mfu| (format!("MFU of {}, %", mfu.name), share(mfu.pct), None)));
+    let mean_std = [("generated tokens", figures.tokens), ("tokens/s", figures.tokens_per_s)];
+    let mean_std = mean_std.into_iter().filter_map(|(name, value)| {
+        let own = value?;
+        Some((name.to_owned(), format!("{:.2}", own.mean), Some(format!("{:.2}", own.std))))
+    });
+    let mfu = figures.mfu.iter().map(|mfu| (format!("MFU of {}, %", mfu.name), share(mfu.pct), None));
     let peak = figures.peak_tflops.filter(|_| !figures.mfu.is_empty());
-    rows.extend(peak.map(|peak| ("peak assumed for MFU, TFLOP/s".to_owned(), format!("{peak:.1}"), None)));
+    let peak = peak.map(|peak| ("peak assumed for MFU, TFLOP/s".to_owned(), format!("{peak:.1}"), None));
+    let rows: Vec<(String, String, Option<String>)> = mean_std.chain(mfu).chain(peak).collect();
     let table = Table::of(&rows).text("Stage 1 figure", |row| &row.0);
     table.number("mean", |row| &row.1).number("std", |row| row.2.as_ref()).build()
 }

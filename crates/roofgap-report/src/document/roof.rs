@@ -1,5 +1,6 @@
 //! The distance to the roof: its columns, and the sentences that explain them.
 
+use super::joined;
 use roofgap_analyze::{About, Analysis, Kernel, RoofDistance, RoofSource, Stage};
 use roofgap_base::numbers::{ms, or_none, percent, time};
 
@@ -19,8 +20,7 @@ const MODELLED: &str = "* modelled from the shapes of operators: every input and
      that is in a cache makes a kernel faster than this roof; it then shows as 100 %.";
 
 /// Explains the brackets of a value that is not about all launches.
-const PART: &str = "In brackets: the share of the kernel's time that % of roof and ms above the roof are about; the work of its other \
-     launches is not known.";
+const PART: &str = "In brackets: the share of the kernel's time that % of roof and ms above the roof are about; the work of its other launches is not known.";
 
 /// Returns columns of a table of kernels, with those of the distance to the roof where a kernel has one.
 pub fn columns<'a>(names: &[&'a str], kernels: &[Kernel]) -> Vec<&'a str> {
@@ -66,19 +66,15 @@ pub fn above(roof: &RoofDistance) -> String {
 
 /// Explains the columns; `None` where no distance is known.
 pub fn note(analysis: &Analysis) -> Option<String> {
-    let stages = analysis.stages.iter().map(|stage| stage.roof);
-    let all = analysis.kernels.iter().map(|kernel| kernel.roof).chain(stages);
-    let mut sources = all.filter_map(|roof| roof.roof_source).peekable();
-    sources.peek()?;
-    let modelled = sources.any(|source| matches!(source, RoofSource::Modelled | RoofSource::Mixed));
-    let of_stages = analysis.stages.iter().flat_map(|stage| &stage.kernels);
-    let in_part = analysis.kernels.iter().chain(of_stages).any(|kernel| covered(kernel).is_some());
-    let mut note = NOTE.to_owned();
-    for (text, _) in [(PART, in_part), (MODELLED, modelled)].iter().filter(|(_, said)| *said) {
-        note.push(' ');
-        note.push_str(text);
-    }
-    Some(note)
+    let stages = analysis.stages.iter();
+    let kernels = || analysis.kernels.iter().chain(stages.clone().flat_map(|stage| &stage.kernels));
+    let all = kernels().map(|kernel| kernel.roof).chain(stages.clone().map(|stage| stage.roof));
+    let sources: Vec<RoofSource> = all.filter_map(|roof| roof.roof_source).collect();
+    let is_modelled = sources.iter().any(|own| matches!(own, RoofSource::Modelled | RoofSource::Mixed));
+    let in_part = kernels().any(|kernel| covered(kernel).is_some());
+    let parts = [(NOTE, true), (PART, in_part), (MODELLED, is_modelled)];
+    let said = parts.iter().filter(|(_, said)| *said).map(|(text, _)| text);
+    (!sources.is_empty()).then(|| joined(said, " "))
 }
 
 /// Explains the distance to the roof where a table has it, or says where it comes from if kernels have none and there are no counters.

@@ -12,8 +12,8 @@ use roofgap_analyze::{
 use roofgap_base::numbers::{count, counted, ms, or_none, percent, si, significant, size, time};
 
 /// Meaning of the tables of latency.
-const LATENCY: &str = "A request is joined with the last recorded step that read prompts and ended before its first token; a prompt \
-     longer than the tokens of that step also with steps before it. Requests and steps have the wall clock of one host.";
+const LATENCY: &str =
+    "A request is joined with the last recorded step that read prompts and ended before its first token.";
 
 impl Document<'_> {
     /// Describes the requests that a load generator sent.
@@ -27,16 +27,30 @@ impl Document<'_> {
     /// Describes the steps of a serving engine together, where there is more than one.
     pub(super) fn serving(&self) -> Section {
         let section = Section::new("serving", "Steps of the engine");
-        let serving = self.analysis.serving.as_ref();
-        let Some(serving) = serving.filter(|serving| serving.over_time.len() > 1) else {
+        let Some(serving) = self.analysis.serving.as_ref().filter(|own| own.over_time.len() > 1) else {
             return section;
         };
+        let over_time = Table::of(&serving.over_time)
+            .number("from ms", |slice| ms(slice.start_ns))
+            .number("prefill", |slice| slice.prefill_steps)
+            .number("mixed", |slice| slice.mixed_steps)
+            .number("decode", |slice| slice.decode_steps)
+            .number("requests/step", |slice| slice.requests_per_step)
+            .number("prompt tokens", |slice| slice.context_tokens)
+            .number("generated tokens", |slice| slice.generation_tokens)
+            .build();
+        let batches = Table::of(&serving.batches)
+            .number("requests", |batch| batch.requests)
+            .number("decode steps", |batch| batch.steps)
+            .number("with CUDA graphs", |batch| batch.graph_steps)
+            .ms("mean", |batch| batch.mean_ns)
+            .build();
         let latency = serving.latency.iter().flat_map(|latency| [&latency.ttft, &latency.token_time]);
         let meaning = serving.latency.as_ref().map(|_| Block::note(LATENCY));
         section
             .with(Block::list(step_sentences(self.analysis, serving)))
-            .with(Block::table(over_time(serving)))
-            .with(self.not_in_text(Block::table(batches(serving))))
+            .with(Block::table(over_time))
+            .with(self.not_in_text(Block::table(batches)))
             .with(latency.filter_map(|parts| Block::table(latency_parts(parts))))
             .with(self.not_in_text(meaning))
     }
@@ -73,8 +87,7 @@ impl Document<'_> {
 }
 
 /// Explains the receipts.
-const RECEIPTS: &str = "The GPU time of each step, divided over the requests in it by their tokens in it. All requests together have \
-     the time of the steps.";
+const RECEIPTS: &str = "The GPU time of each step, divided over the requests in it by their tokens in it.";
 
 /// Renders the requests for a terminal.
 pub fn requests_text(requests: &RequestStats, screen: Screen) -> String {
@@ -101,156 +114,133 @@ fn request_blocks(requests: &RequestStats, more: Vec<String>) -> Vec<Block> {
 
 /// Describes the number of requests, their tokens and the throughput.
 fn sentences(requests: &RequestStats) -> Vec<String> {
-    let failed = Some(requests.failed).filter(|failed| *failed > 0);
-    let failed = maybe(failed, |failed| format!(", {} failed", count(failed)));
+    let failed = maybe((requests.failed > 0).then_some(requests.failed), |failed| {
+        format!(", {} failed", count(failed))
+    });
     let (completed, window) = (counted(requests.completed, "request"), time(requests.window_ns));
-    let mut lines = vec![format!("{completed} completed{failed}, in {window}")];
-    let tokens = |tokens: Option<u64>| or_none(tokens, count);
-    if requests.prompt_tokens.is_some() || requests.output_tokens.is_some() {
-        lines.push(format!(
-            "{} prompt tokens, {} generated tokens, as the server counts them",
-            tokens(requests.prompt_tokens),
-            tokens(requests.output_tokens)
-        ));
-    }
-    let rate = |rate: Option<f64>, what: &str| rate.map(|rate| format!("{} {what}", significant(rate)));
+    let is_counted = requests.prompt_tokens.is_some() || requests.output_tokens.is_some();
+    let [prompt, output] =
+        [requests.prompt_tokens, requests.output_tokens].map(|tokens| or_none(tokens, count));
     let rates = [
-        rate(requests.tokens_per_s, "generated tokens/s"),
-        rate(requests.requests_per_s, "requests/s"),
-        rate(requests.good_requests_per_s, "requests/s within the limits"),
+        (requests.tokens_per_s, "generated tokens/s"),
+        (requests.requests_per_s, "requests/s"),
+        (requests.good_requests_per_s, "requests/s within the limits"),
     ];
-    lines.extend(joined_any(rates.into_iter().flatten(), ", "));
-    lines.extend(requests.joules.map(|joules| {
-        let tokens = requests.output_tokens.filter(|tokens| *tokens > 0);
-        let token = maybe(tokens, |tokens| {
-            format!(", {} J per generated token", significant(joules / tokens as f64))
-        });
-        format!("{}J of the GPUs of this host{token}", si(joules))
-    }));
-    lines.extend(gauges(requests));
+    let rates = rates.iter().filter_map(|(rate, what)| Some(format!("{} {what}", significant((*rate)?))));
+    let lines = [
+        Some(format!("{completed} completed{failed}, in {window}")),
+        is_counted
+            .then(|| format!("{prompt} prompt tokens, {output} generated tokens, as the server counts them")),
+        joined_any(rates, ", "),
+        requests.joules.map(|joules| {
+            let tokens = requests.output_tokens.filter(|tokens| *tokens > 0);
+            let token = maybe(tokens, |tokens| {
+                format!(", {} J per generated token", significant(joules / tokens as f64))
+            });
+            format!("{}J of the GPUs of this host{token}", si(joules))
+        }),
+        gauges(requests),
+    ];
     let failures = requests.failures.iter();
-    lines.extend(failures.map(|own| format!("{} failed: {}", counted(own.count, "request"), own.why)));
-    lines
+    let failures = failures.map(|own| format!("{} failed: {}", counted(own.count, "request"), own.why));
+    lines.into_iter().flatten().chain(failures).collect()
 }
 
 /// States the use of the KV cache and the queue, as the server exported them.
 fn gauges(requests: &RequestStats) -> Option<String> {
     let gauges = ServerGauges::of(requests);
-    let queue = |found: Option<&GaugeStats>, what: &str| {
-        found.map(|found| format!("{:.1} requests {what} on average, {:.0} at most", found.mean, found.max))
-    };
     let cache =
-        gauges.cache_usage.map(|cache| format!("{:.1} % of the KV cache in use at most", 100.0 * cache.max));
-    let parts = [cache, queue(gauges.running, "run"), queue(gauges.waiting, "wait")];
-    let parts = joined_any(parts.into_iter().flatten(), "; ");
-    parts.map(|parts| format!("as the server exports: {parts}"))
-}
-
-/// Joins the latency of requests with the steps of the engine that served them.
-fn against_steps(analysis: &Analysis) -> Vec<String> {
-    let engine_stages = analysis.stages.iter().filter(|stage| stage.requests.is_some());
-    engine_stages.filter_map(|stage| against(analysis.requests.as_ref()?, stage)).collect()
-}
-
-/// Compares the median step of a stage with the latency that it is a part of.
-fn against(requests: &RequestStats, stage: &Stage) -> Option<String> {
-    let steps = stage.steps.as_ref().filter(|steps| steps.count > 0)?;
-    let step = format!("a {} step takes {} at the median", stage.name, time(steps.p50_ns));
-    if stage.kind != StageKind::Decode {
-        let ttft = requests.ttft_ns?.p50;
-        return Some(format!("{step}, the time to first token {}", time(ttft)));
-    }
-    let itl = requests.itl_ns?.p50;
-    let batch = stage.requests.and_then(|requests| requests.generation);
-    let batch = maybe(batch, |generation| {
-        let mean = generation as f64 / steps.count as f64;
-        format!("; {mean:.1} requests in a step on average")
+        gauges.cache_usage.map(|own| format!("{:.1} % of the KV cache in use at most", 100.0 * own.max));
+    let queues = [(gauges.running, "run"), (gauges.waiting, "wait")];
+    let queues = queues.into_iter().filter_map(|(found, what)| {
+        let GaugeStats { mean, max, .. } = found?;
+        Some(format!("{mean:.1} requests {what} on average, {max:.0} at most"))
     });
-    Some(format!("{step}, the time between tokens {}{batch}", time(itl)))
+    joined_any(cache.into_iter().chain(queues), "; ").map(|parts| format!("as the server exports: {parts}"))
 }
 
-/// States rates over the whole span, and waits for prompts of others.
+/// Compares the median step of each stage of an engine with the latency that it is a part of.
+fn against_steps(analysis: &Analysis) -> Vec<String> {
+    let sentence = |stage: &Stage| {
+        let (requests, own) = (analysis.requests.as_ref()?, stage.requests?);
+        let steps = stage.steps.as_ref().filter(|steps| steps.count > 0)?;
+        let step = format!("a {} step takes {} at the median", stage.name, time(steps.p50_ns));
+        if stage.kind != StageKind::Decode {
+            return Some(format!("{step}, the time to first token {}", time(requests.ttft_ns?.p50)));
+        }
+        let batch = maybe(own.generation, |generation| {
+            format!("; {:.1} requests in a step on average", generation as f64 / steps.count as f64)
+        });
+        Some(format!("{step}, the time between tokens {}{batch}", time(requests.itl_ns?.p50)))
+    };
+    analysis.stages.iter().filter_map(sentence).collect()
+}
+
+/// States rates over the whole span, the start of the engine, and waits for prompts of others.
 fn step_sentences(analysis: &Analysis, serving: &Serving) -> Vec<String> {
-    let mut lines = vec![rates(serving)];
     let why = |about: &str, what: &str| {
         let why = analysis.reason(&About::Other(about.to_owned()));
         why.map(|why| format!("{what}: {why}"))
     };
-    lines.extend(why("serving.generation_tokens_per_s", "tokens per second of all steps are not known"));
-    lines.extend(serving.startup.as_ref().map(startup));
     let stalls = serving.stalls;
-    if stalls.steps > 0 {
-        lines.push(format!(
+    let stalls = (stalls.steps > 0).then(|| {
+        format!(
             "requests that generate waited {} for {} of others, and up to {} for their next step",
             time(stalls.total_ns),
             counted(stalls.steps, "prefill step"),
             time(stalls.longest_ns)
-        ));
-    }
-    if let Some(latency) = serving.latency.as_ref().filter(|latency| latency.joined < latency.requests) {
-        lines.push(format!(
-            "{} of {} requests are joined with recorded steps",
-            count(latency.joined),
-            count(latency.requests)
-        ));
-    }
-    lines.extend(why("serving.latency", "the latency of requests is not split"));
-    lines.extend(why("serving.latency.token_time", "the time per token is not split"));
-    lines
+        )
+    });
+    let unjoined =
+        serving.latency.as_ref().filter(|latency| latency.joined < latency.requests).map(|latency| {
+            format!(
+                "{} of {} requests are joined with recorded steps",
+                count(latency.joined),
+                count(latency.requests)
+            )
+        });
+    let lines = [
+        Some(rates(serving)),
+        why("serving.generation_tokens_per_s", "tokens per second of all steps are not known"),
+        serving.startup.as_ref().map(startup),
+        stalls,
+        unjoined,
+        why("serving.latency", "the latency of requests is not split"),
+        why("serving.latency.token_time", "the time per token is not split"),
+    ];
+    lines.into_iter().flatten().collect()
 }
 
 /// States the work before the first step.
 fn startup(startup: &Startup) -> String {
-    let within = |ns: i64, what: String| (ns > 0).then(|| format!("{what} in {}", time(ns)));
     let parts = [
-        within(startup.copy_ns, format!("{} copied to the GPU", size(startup.copied_bytes))),
-        within(startup.loading_ns, "code loaded".to_owned()),
-        within(startup.capture_ns, format!("{} captured", counted(startup.captured_graphs, "graph"))),
-        within(startup.kernel_ns, counted(startup.kernel_count, "kernel")),
+        (startup.copy_ns, format!("{} copied to the GPU", size(startup.copied_bytes))),
+        (startup.loading_ns, "code loaded".to_owned()),
+        (startup.capture_ns, format!("{} captured", counted(startup.captured_graphs, "graph"))),
+        (startup.kernel_ns, counted(startup.kernel_count, "kernel")),
     ];
-    let parts = joined(parts.into_iter().flatten(), ", ");
+    let parts = parts.iter().filter(|(ns, _)| *ns > 0).map(|(ns, what)| format!("{what} in {}", time(*ns)));
     format!(
-        "the engine started for {} before its first step, which no stage counts: {parts}",
-        time(startup.elapsed_ns)
+        "the engine started for {} before its first step, which no stage counts: {}",
+        time(startup.elapsed_ns),
+        joined(parts, ", ")
     )
 }
 
 /// States the tokens per second of the whole span.
 fn rates(serving: &Serving) -> String {
-    let rate = |rate: Option<f64>, what: &str| {
-        rate.filter(|rate| *rate > 0.0).map(|rate| format!("{} {what} tokens/s", count(rate.round() as u64)))
-    };
-    let rates =
-        [rate(serving.generation_tokens_per_s, "generated"), rate(serving.context_tokens_per_s, "prompt")];
+    let rates = [(serving.generation_tokens_per_s, "generated"), (serving.context_tokens_per_s, "prompt")];
+    let rates = rates.iter().filter_map(|(rate, what)| {
+        let rate = (*rate).filter(|rate| *rate > 0.0)?;
+        Some(format!("{} {what} tokens/s", count(rate.round() as u64)))
+    });
     let copies = maybe(serving.replicas.filter(|copies| *copies > 1), |copies| {
         format!(", {copies} copies of the model together")
     });
-    let rates = maybe(joined_any(rates.into_iter().flatten(), ", "), |rates| {
+    let rates = maybe(joined_any(rates, ", "), |rates| {
         format!(": {rates}{copies}; the first token of a request counts as prompt work")
     });
     format!("from the first step to the end of the last, {}{rates}", time(serving.span_ns))
-}
-
-fn over_time(serving: &Serving) -> Table {
-    Table::of(&serving.over_time)
-        .number("from ms", |slice| ms(slice.start_ns))
-        .number("prefill", |slice| slice.prefill_steps)
-        .number("mixed", |slice| slice.mixed_steps)
-        .number("decode", |slice| slice.decode_steps)
-        .number("requests/step", |slice| slice.requests_per_step)
-        .number("prompt tokens", |slice| slice.context_tokens)
-        .number("generated tokens", |slice| slice.generation_tokens)
-        .build()
-}
-
-/// Tabulates decode steps by batch size.
-fn batches(serving: &Serving) -> Table {
-    Table::of(&serving.batches)
-        .number("requests", |batch| batch.requests)
-        .number("decode steps", |batch| batch.steps)
-        .number("with CUDA graphs", |batch| batch.graph_steps)
-        .ms("mean", |batch| batch.mean_ns)
-        .build()
 }
 
 /// Tabulates the parts of a latency, of which the first is the whole.
@@ -268,7 +258,7 @@ fn latency_parts(parts: &[LatencyPart]) -> Table {
 
 /// Explains the table of slow steps.
 const SLOW_STEPS: &str = "Steps that took more than twice the time that their tokens or kernels explain. A cause has at least half of the \
-     time beyond that; what usual steps have of the same does not count.";
+     time beyond that.";
 
 /// Most functions of a stack.
 const DEEPEST: usize = 12;

@@ -17,11 +17,8 @@ const MEANING: &str = "Unwatched runs of the workload, changed and unchanged in 
 
 /// Meaning of the tables of a search.
 const SEARCH_MEANING: &str = "A search: unwatched runs of the best workload so far and of changed ones in random order. A factor of 2 is twice \
-     as good. Factors without an interval are a first look, from which nothing is claimed. A kept change is proven with new pairs; the \
-     lower ends of the intervals of all proofs hold together with 95 % confidence, whenever the search stops.";
-
-/// Meaning of the second table.
-const TIMES: &str = "Every time that was compared:";
+     as good; one without an interval is a first look, from which nothing is claimed. A kept change is proven with new pairs; the lower \
+     ends of the intervals of all proofs hold together with 95 % confidence.";
 
 impl Document<'_> {
     /// Describes the changes that were tried.
@@ -42,53 +39,43 @@ fn blocks(trials: &Trials) -> Vec<Block> {
     let Some(trial) = trials.latest() else {
         return Vec::new();
     };
-    let times = times(trial).map(|times| [Block::note(TIMES), Block::Table(times.measured())]);
-    let mut items: Vec<Item> = trial.rows.iter().filter_map(change_item).collect();
-    items.extend(sentences(trial).into_iter().map(Item::from));
-    items.extend(state(trial));
-    items.extend(trial.notes.iter().cloned().chain([cost(trial)]).map(Item::from));
+    let changes = trial.rows.iter().filter_map(change_item);
+    let more = trial.notes.iter().cloned().chain([cost(trial)]).map(Item::from);
+    let items = changes.chain(sentences(trial).into_iter().map(Item::from)).chain(state(trial)).chain(more);
     let meaning = if trial.search.is_some() { SEARCH_MEANING } else { MEANING };
     let first = headline(trials).map(Block::Line).into_iter().chain([Block::note(meaning)]);
-    first
-        .chain(Block::table(table(trial).measured()))
-        .chain(times.into_iter().flatten())
-        .chain([Block::List(items)])
-        .collect()
+    first.chain(Block::table(table(trial).measured())).chain([Block::List(items.collect())]).collect()
 }
 
 /// Returns the line for a manager: what the kept changes gave together. `None` before anything was measured.
 pub fn headline(trials: &Trials) -> Option<String> {
     let trial = trials.latest()?;
-    let measured = trial.rows.iter().filter(|row| is_tried(row)).count();
-    if measured == 0 {
+    // A change by itself that ran.
+    let is_tried = |row: &&TrialRow| {
+        let ran = row.runs > 0 || row.verdict == TrialVerdict::Failed;
+        row.knob.is_some() && row.on_top_of.is_empty() && ran
+    };
+    let tried = trial.rows.iter().filter(is_tried).count() as u64;
+    if tried == 0 {
         return None;
     }
     let Some(winner) = &trial.winner else {
-        return Some(format!("{} tried: none is kept.", counted(measured as u64, "change")));
+        return Some(format!("{} tried: none is kept.", counted(tried, "change")));
     };
-    Some(match trial.winner_row().and_then(TrialRow::deciding) {
-        Some(time) if time.ratio.is_some() => format!(
-            "{} by {}{}.",
-            faster(time),
-            all_measured(winner.knobs.len()),
-            maybe(trial.winner_row(), output_words)
-        ),
-        _ => format!(
-            "{} of {measured} tried changes kept; together they were not measured.",
-            winner.knobs.len()
-        ),
+    let kept = counted(winner.knobs.len() as u64, "change");
+    let measured =
+        trial.winner_row().and_then(|row| Some((row, row.deciding().filter(|time| time.ratio.is_some())?)));
+    Some(match measured {
+        Some((row, time)) => {
+            let output = match &row.output {
+                OutputCheck::Identical => "the output is identical".to_owned(),
+                OutputCheck::Different => "the output differs".to_owned(),
+                OutputCheck::NotKnown { why } => format!("the output was not compared: {why}"),
+            };
+            format!("{} by {kept}; {output}.", faster(time))
+        }
+        None => format!("{kept} kept of {tried} tried; together they were not measured."),
     })
-}
-
-/// Returns true for the row of a change by itself that ran.
-fn is_tried(row: &TrialRow) -> bool {
-    row.knob.is_some() && row.on_top_of.is_empty() && (row.runs > 0 || row.verdict == TrialVerdict::Failed)
-}
-
-/// Formats the number of changes that make the gain.
-fn all_measured(count: usize) -> String {
-    let which = ["", "both ", "all "][count.clamp(1, 3) - 1];
-    format!("{}, {which}measured", counted(count as u64, "change"))
 }
 
 /// Formats a factor with its interval.
@@ -101,52 +88,37 @@ fn faster(time: &TimeChange) -> String {
     format!("{factor} times as {how} ({}{interval})", time.of.name())
 }
 
-/// States the output of a changed workload in a sentence.
-fn output_words(row: &TrialRow) -> String {
-    match &row.output {
-        OutputCheck::Identical => "; the output is identical".to_owned(),
-        OutputCheck::Different => "; the output differs".to_owned(),
-        OutputCheck::NotKnown { why } => format!("; the output was not compared: {why}"),
-    }
-}
-
-/// Tabulates the changes: one row each, with the time that decides.
+/// Tabulates every compared time of every change, the one that decides first; one row for a change without a time.
 fn table(trial: &Trial) -> Table {
-    Table::of(&trial.rows)
-        .text("change", name)
-        .text("outcome", |row| row.verdict.word())
-        .number("factor", |row| row.deciding()?.ratio.map(significant))
-        .number("interval", |row| row.deciding()?.interval.map(interval))
-        .number("predicted at most", |row| row.deciding()?.bound_ratio.map(significant))
-        .text("output", |row| match row.output {
+    let rows = trial.rows.iter().flat_map(|row| {
+        let deciding = row.deciding();
+        let others =
+            row.times.iter().filter(move |time| deciding.is_none_or(|own| !std::ptr::eq(own, *time)));
+        let mut times: Vec<Option<&TimeChange>> = deciding.into_iter().chain(others).map(Some).collect();
+        if times.is_empty() {
+            times.push(None);
+        }
+        times.into_iter().map(move |time| (row, time))
+    });
+    let rows: Vec<(&TrialRow, Option<&TimeChange>)> = rows.collect();
+    let interval = |(low, high): (f64, f64)| format!("{}–{}", significant(low), significant(high));
+    Table::of(&rows)
+        .text("change", |(row, _)| name(row))
+        .text("outcome", |(row, _)| row.verdict.word())
+        .text("time", |(_, time)| time.map(|time| time.of.name()))
+        .ms("before", |(_, time)| mean(*time, |time| &time.before_ns))
+        .ms("after", |(_, time)| mean(*time, |time| &time.after_ns))
+        .number("factor", |(_, time)| time.and_then(|time| time.ratio).map(significant))
+        .number("interval", |(_, time)| time.and_then(|time| time.interval).map(interval))
+        .number("predicted at most", |(_, time)| time.and_then(|time| time.bound_ratio).map(significant))
+        .text("output", |(row, _)| match row.output {
             OutputCheck::Identical => "identical",
             OutputCheck::Different => "differs",
             OutputCheck::NotKnown { .. } => NONE,
         })
-        .number("memory", |row| row.device_memory_bytes.map(size))
-        .number("runs", |row| row.runs.to_string())
+        .number("memory", |(row, _)| row.device_memory_bytes.map(size))
+        .number("runs", |(row, _)| row.runs.to_string())
         .build()
-}
-
-/// Tabulates every compared time of every change; `None` where no change has more than the one that decides.
-fn times(trial: &Trial) -> Option<Table> {
-    let rows: Vec<(&TrialRow, &TimeChange)> =
-        trial.rows.iter().flat_map(|row| row.times.iter().map(move |time| (row, time))).collect();
-    trial.rows.iter().any(|row| row.times.len() > 1).then(|| {
-        Table::of(&rows)
-            .text("change", |(row, _)| name(row))
-            .text("time", |(_, time)| time.of.name())
-            .ms("before", |(_, time)| mean(time, &time.before_ns))
-            .ms("after", |(_, time)| mean(time, &time.after_ns))
-            .number("factor", |(_, time)| time.ratio.map(significant))
-            .number("interval", |(_, time)| time.interval.map(interval))
-            .number("predicted at most", |(_, time)| time.bound_ratio.map(significant))
-            .build()
-    })
-}
-
-fn interval((low, high): (f64, f64)) -> String {
-    format!("{}–{}", significant(low), significant(high))
 }
 
 /// Names a change, and what it is measured on top of.
@@ -160,19 +132,16 @@ pub fn name(row: &TrialRow) -> String {
 }
 
 /// Returns the mean of values of a time; `None` for energy.
-fn mean(of: &TimeChange, values: &[i64]) -> Option<i64> {
-    let count = i64::try_from(values.len()).ok().filter(|count| *count > 0)?;
-    (of.of != MeasuredTime::Energy).then_some(())?;
-    Some(values.iter().sum::<i64>() / count)
+fn mean(time: Option<&TimeChange>, values: fn(&TimeChange) -> &Vec<i64>) -> Option<i64> {
+    let time = time.filter(|time| time.of != MeasuredTime::Energy)?;
+    values(time).iter().sum::<i64>().checked_div(values(time).len() as i64)
 }
 
 /// Lists the sentences on the unchanged workload and on what is kept.
 fn sentences(trial: &Trial) -> Vec<String> {
-    let unsteady = (trial.base.deterministic == Some(false)).then(|| {
-        "Outputs of the unchanged workload differ from run to run, so they cannot be compared.".to_owned()
-    });
-    let times = trial.base.times_reason.as_ref();
-    let times = times.map(|why| format!("Times are of the whole process: {why}."));
+    let unsteady = "Outputs of the unchanged workload differ from run to run, so they cannot be compared.";
+    let unsteady = (trial.base.deterministic == Some(false)).then(|| unsteady.to_owned());
+    let times = trial.base.times_reason.as_ref().map(|why| format!("Times are of the whole process: {why}."));
     let kept = trial.winner.iter().flat_map(|winner| keep(winner, trial.winner_row()));
     let search = trial.search.iter().flat_map(|search| evidence(search, trial));
     unsteady.into_iter().chain(times).chain(kept).chain(search).collect()
@@ -205,25 +174,23 @@ fn evidence(search: &Search, trial: &Trial) -> impl Iterator<Item = String> {
 /// Describes one change and the reason of its outcome.
 fn change_item(row: &TrialRow) -> Option<Item> {
     let knob = row.knob.as_ref()?;
-    let mut text = format!("{}: {} ({})", knob.id, knob.title, knob.spoken());
-    match (knob.output, row.verdict) {
-        (_, TrialVerdict::Failed | TrialVerdict::Refused) | (OutputEffect::None, _) => {}
-        (OutputEffect::Rounding, _) => text.push_str("; the same computation in another order"),
-        (OutputEffect::Changes, _) => text.push_str("; changes the output"),
-    }
-    if let Some(why) = &row.reason {
-        text.push_str(&format!("; {}: {why}", row.verdict.word()));
-    }
-    if let OutputCheck::NotKnown { why } = &row.output {
-        text.push_str(&format!("; output not compared: {why}"));
-    }
-    if let Some((before, after)) = row.clocks_mhz {
-        text.push_str(&format!("; SM clock {before:.0} MHz before and {after:.0} MHz after"));
-        if (after / before).max(before / after) >= OTHER_CLOCK {
-            text.push_str(", so a part of the difference may be the clock's");
-        }
-    }
-    text.push('.');
+    let ran = !matches!(row.verdict, TrialVerdict::Failed | TrialVerdict::Refused);
+    let effect = match knob.output {
+        OutputEffect::Rounding if ran => "; the same computation in another order",
+        OutputEffect::Changes if ran => "; changes the output",
+        _ => "",
+    };
+    let why = maybe(row.reason.as_ref(), |why| format!("; {}: {why}", row.verdict.word()));
+    let output = match &row.output {
+        OutputCheck::NotKnown { why } => format!("; output not compared: {why}"),
+        _ => String::new(),
+    };
+    let clocks = maybe(row.clocks_mhz, |(before, after)| {
+        let is_other = (after / before).max(before / after) >= OTHER_CLOCK;
+        let part = if is_other { ", so a part of the difference may be the clock's" } else { "" };
+        format!("; SM clock {before:.0} MHz before and {after:.0} MHz after{part}")
+    });
+    let text = format!("{}: {} ({}){effect}{why}{output}{clocks}.", knob.id, knob.title, knob.spoken());
     Some(Item { text, lines: quoted(&row.log_tail), ..Item::default() })
 }
 
@@ -248,20 +215,17 @@ fn keep<'a>(winner: &'a Winner, row: Option<&'a TrialRow>) -> impl Iterator<Item
 /// Describes a trial that did not end by itself.
 fn state(trial: &Trial) -> Option<Item> {
     let why = trial.reason.as_deref();
-    let text = match trial.state {
+    let what = match trial.state {
         TrialState::Done => capitalized(why?),
-        state => {
-            let what = match state {
-                TrialState::Interrupted => {
-                    "The trial was interrupted; the rows are what was measured until then"
-                }
-                TrialState::Failed => "The workload to compare with failed",
-                _ => "The trial has not ended",
-            };
-            format!("{what}{}", maybe(why, |why| format!(": {why}")))
+        TrialState::Interrupted => {
+            "The trial was interrupted; the rows are what was measured until then".to_owned()
         }
+        TrialState::Failed => {
+            format!("The workload to compare with failed{}", maybe(why, |why| format!(": {why}")))
+        }
+        _ => "The trial has not ended".to_owned(),
     };
-    Some(Item { text: text + ".", lines: quoted(&trial.log_tail), ..Item::default() })
+    Some(Item { text: what + ".", lines: quoted(&trial.log_tail), ..Item::default() })
 }
 
 /// States the number of runs and the time of a trial.
@@ -358,11 +322,9 @@ mod tests {
         assert_eq!(
             headline(&trials()).as_deref(),
             Some(
-                "2.90 times as fast (whole run; 95 % interval 2.80 to 3.00) by 1 change, measured; the output is identical."
+                "2.90 times as fast (whole run; 95 % interval 2.80 to 3.00) by 1 change; the output is identical."
             )
         );
-        assert_eq!(all_measured(2), "2 changes, both measured");
-        assert_eq!(all_measured(12), "12 changes, all measured");
         let mut none = trials();
         none.trials[0].winner = None;
         assert_eq!(headline(&none).as_deref(), Some("2 changes tried: none is kept."));
@@ -389,7 +351,7 @@ mod tests {
         }
         assert_eq!(
             headline(&trials).as_deref(),
-            Some("2 of 2 tried changes kept; together they were not measured.")
+            Some("2 changes kept of 2 tried; together they were not measured.")
         );
     }
 

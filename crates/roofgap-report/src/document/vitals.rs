@@ -3,20 +3,14 @@
 use super::table::Table;
 use super::{Block, Document, Section, joined, joined_any, maybe};
 use roofgap_analyze::{
-    About, ClassEnergy, EnergyRun, KernelEnergy, MeterEnergy, Stage, StageVitals, Vitals, VitalsGpu,
+    About, ClassEnergy, EnergyRun, KernelEnergy, MeterEnergy, Stage, StageEnergy, StageVitals, Vitals,
+    VitalsGpu,
 };
 use roofgap_base::numbers::{share, si, significant, time};
 
 /// Explains the columns.
 const MEANING: &str = "The clock is the median of the multiprocessors while the stage ran. MFU and roof are against the \
-     published peak (boost), and against the peak at the clock that ran. Idle energy is that of the idle GPU in the same time, dynamic energy the rest; \
-     all rows together are what the meter of the driver counted.";
-
-/// A row: its name, its stage and its energy.
-type Row<'a> = (&'a str, Option<&'a Stage>, Option<Energy>);
-
-/// Energy of a row, J: idle, dynamic, half of its interval, of a token; mean power, W.
-type Energy = (f64, f64, Option<f64>, Option<f64>, Option<f64>);
+     published peak (boost), and against the peak at the clock that ran. Idle energy is that of the idle GPU in the same time, dynamic energy the rest.";
 
 impl<'a> Document<'a> {
     /// Tabulates clocks and energy by stage, and describes the GPUs.
@@ -25,18 +19,15 @@ impl<'a> Document<'a> {
         let Some(vitals) = self.analysis.vitals.as_ref().filter(|_| !self.text().stages_only) else {
             return section;
         };
-        let mut rows: Vec<Row<'_>> = Vec::new();
-        for stage in &self.analysis.stages {
-            let energy = stage.vitals.as_ref().and_then(|own| own.energy.as_ref());
-            let energy =
-                energy.map(|own| (own.idle_j, own.dynamic_j, own.error_j, own.token_j, Some(own.watts)));
-            rows.push((&stage.name, Some(stage), energy));
-        }
-        if let Some(energy) = &vitals.energy {
-            let outside = (energy.outside_idle_j, energy.outside_dynamic_j, None, None, None);
-            rows.push(("outside of stages", None, Some(outside)));
-        }
-        let clocks = |row: &Row<'a>| row.1?.vitals.as_ref();
+        let energy = |stage: &'a Stage| stage.vitals.as_ref()?.energy.clone();
+        let of_stage = |stage: &'a Stage| (stage.name.as_str(), Some(stage), energy(stage));
+        let outside = vitals.energy.as_ref().map(|own| {
+            let (idle_j, dynamic_j) = (own.outside_idle_j, own.outside_dynamic_j);
+            ("outside of stages", None, Some(StageEnergy { idle_j, dynamic_j, ..StageEnergy::default() }))
+        });
+        let rows: Vec<(&str, Option<&Stage>, Option<StageEnergy>)> =
+            self.analysis.stages.iter().map(of_stage).chain(outside).collect();
+        let clocks = |row: &(&str, Option<&'a Stage>, Option<StageEnergy>)| row.1?.vitals.as_ref();
         let table = Table::of(&rows)
             .text("stage", |row| row.0)
             .number("SM MHz", |row| Some(format!("{:.0}", clocks(row)?.sm_mhz?)))
@@ -44,11 +35,11 @@ impl<'a> Document<'a> {
             .number("MFU % (at clock)", |row| clocks(row)?.mfu_at_clock_pct.map(share))
             .number("roof % (boost)", |row| row.1?.roof.roof_pct.map(share))
             .number("roof % (at clock)", |row| clocks(row)?.roof_at_clock_pct.map(share))
-            .number("W", |row| Some(significant(row.2?.4?)))
-            .number("J", |row| row.2.map(|own| significant(own.0 + own.1)))
-            .number("idle J", |row| row.2.map(|own| significant(own.0)))
-            .number("dynamic J", |row| row.2.map(|own| dynamic(own.1, own.2)))
-            .number("J/token", |row| Some(significant(row.2?.3?)))
+            .number("W", |row| row.1.and(row.2.as_ref()).map(|own| significant(own.watts)))
+            .number("J", |row| row.2.as_ref().map(|own| significant(own.idle_j + own.dynamic_j)))
+            .number("idle J", |row| row.2.as_ref().map(|own| significant(own.idle_j)))
+            .number("dynamic J", |row| row.2.as_ref().map(|own| dynamic(own.dynamic_j, own.error_j)))
+            .number("J/token", |row| row.2.as_ref()?.token_j.map(significant))
             .text("lower clock because of", |row| clocks(row).and_then(reasons))
             .build();
         let notes = self.not_in_text(Some(Block::note(MEANING)));
@@ -92,19 +83,16 @@ fn energy_table(of: &'static str, rows: &[ClassEnergy]) -> Table {
 /// Says which run the energy of kernels is of, and how good it is.
 fn kernel_notes(own: &KernelEnergy) -> Vec<String> {
     let rest = share(100.0 * own.rest_j / own.meter_j);
-    let mut notes = vec![format!(
+    let of = format!(
         "families: of {}J {}; {rest} % while no kernel ran; the powers predict other times within {} %",
         si(own.meter_j),
         run(EnergyRun::Profiled),
         share(own.held_out_pct)
-    )];
-    if own.families.iter().any(|family| !family.together_with.is_empty()) {
-        notes.push(
-            "families that the meter does not tell apart share their dynamic energy by their times"
-                .to_owned(),
-        );
-    }
-    notes
+    );
+    let shared = own.families.iter().any(|family| !family.together_with.is_empty()).then(|| {
+        "families that the meter does not tell apart share their dynamic energy by their times".to_owned()
+    });
+    [of].into_iter().chain(shared).collect()
 }
 
 /// Lists the reasons of a lower clock, with their share of the time.
@@ -116,7 +104,7 @@ fn reasons(own: &StageVitals) -> Option<String> {
 fn gpu(own: &VitalsGpu) -> String {
     let of = |value: Option<f64>, most: Option<f64>, unit: &str| {
         let most = maybe(most, |most| format!(" of {most:.0}"));
-        value.map(|value| format!("{value:.0}{most} {unit}"))
+        value.map(|value| format!("{value:.0}{most} {unit} at the median"))
     };
     let lowered = own.limit_w.zip(own.default_limit_w).filter(|(limit, default)| limit < default);
     let others = own.others.iter().map(|other| {
@@ -124,8 +112,8 @@ fn gpu(own: &VitalsGpu) -> String {
         format!("{name} (process {}) used it too, {:.0} % of the time", other.pid, other.sm_pct)
     });
     let facts = [
-        of(own.sm_mhz, own.max_sm_mhz, "MHz at the median"),
-        of(own.power_w, own.limit_w, "W at the median"),
+        of(own.sm_mhz, own.max_sm_mhz, "MHz"),
+        of(own.power_w, own.limit_w, "W"),
         lowered.map(|(_, default)| format!("its power limit is below the default of {default:.0} W")),
         own.celsius.map(|degrees| format!("at most {degrees:.0} °C")),
         own.mig.then(|| "divided into instances (MIG): its vitals are those of all instances".to_owned()),
@@ -149,18 +137,13 @@ fn energy_notes(stage: &Stage, limit_w: Option<f64>) -> Vec<String> {
 
 /// States the energy of the whole run.
 fn metered(own: &MeterEnergy) -> String {
-    format!(
-        "{}J {} in {}, as the driver counts it; idle at {:.0} W{}",
-        si(own.meter_j),
-        run(own.run),
-        time(own.meter_ns),
-        own.idle_w,
-        if own.idle_in_context {
-            ""
-        } else {
-            ", the lowest of half a second; no idle time with a context was seen"
-        }
-    )
+    let lowest = if own.idle_in_context {
+        ""
+    } else {
+        ", the lowest of half a second; no idle time with a context was seen"
+    };
+    let (joules, run, length) = (si(own.meter_j), run(own.run), time(own.meter_ns));
+    format!("{joules}J {run} in {length}, as the driver counts it; idle at {:.0} W{lowest}", own.idle_w)
 }
 
 /// Names a run whose energy was metered.
@@ -175,12 +158,10 @@ pub fn run(run: EnergyRun) -> &'static str {
 pub fn card(vitals: &Vitals) -> Option<Vec<(&'static str, String)>> {
     let energy = vitals.energy.as_ref()?;
     let mhz = vitals.gpus.iter().filter_map(|gpu| gpu.sm_mhz).reduce(f64::min);
-    let facts = [
-        Some(("Meter", format!("{}J {} in {}", si(energy.meter_j), run(energy.run), time(energy.meter_ns)))),
-        mhz.map(|mhz| ("SM clock", format!("{mhz:.0} MHz at the median"))),
-        Some(("Idle", format!("{:.0} W", energy.idle_w))),
-    ];
-    Some(facts.into_iter().flatten().collect())
+    let meter = format!("{}J {} in {}", si(energy.meter_j), run(energy.run), time(energy.meter_ns));
+    let clock = mhz.map(|mhz| ("SM clock", format!("{mhz:.0} MHz at the median")));
+    let idle = ("Idle", format!("{:.0} W", energy.idle_w));
+    Some([("Meter", meter)].into_iter().chain(clock).chain([idle]).collect())
 }
 
 #[cfg(test)]
@@ -238,7 +219,7 @@ mod tests {
         analysis.stages = vec![stage];
         let names = ["vitals".to_owned()];
         let without = show(&analysis, TextOptions::default(), &names).unwrap();
-        assert!(without.starts_with("no vitals: power, clocks and energy were not sampled"), "{without}");
+        assert!(without.starts_with("no vitals: the capture has none"), "{without}");
         let family = |name: &str, joules: f64, other: Option<&str>| ClassEnergy {
             name: name.to_owned(),
             joules,

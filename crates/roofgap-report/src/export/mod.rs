@@ -10,7 +10,7 @@ pub mod timeline;
 use roofgap_base::file::write_atomic_with;
 use roofgap_trace::Ns;
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::BinaryHeap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileTypeExt;
@@ -78,7 +78,7 @@ pub fn write_whole(
 #[derive(Debug, Default)]
 pub(crate) struct FreeLines {
     lines: usize,
-    free: BTreeSet<usize>,
+    free: BinaryHeap<Reverse<usize>>,
     /// Ends of the items on the other lines, the next first.
     taken: BinaryHeap<Reverse<(Ns, usize)>>,
 }
@@ -90,9 +90,9 @@ impl FreeLines {
             && until <= start
         {
             self.taken.pop();
-            self.free.insert(line);
+            self.free.push(Reverse(line));
         }
-        let line = self.free.pop_first().unwrap_or(self.lines);
+        let line = self.free.pop().map_or(self.lines, |Reverse(line)| line);
         self.lines = self.lines.max(line + 1);
         self.taken.push(Reverse((end, line)));
         line

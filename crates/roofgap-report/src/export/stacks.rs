@@ -43,39 +43,35 @@ pub fn save_speedscope(bundle: Bundle<'_>, path: &Path) -> Result<(), ExportErro
 }
 
 /// Builds the document: sampled profiles, in which each stack is a sample that weighs its time.
-fn document<'a>(title: &str, profiles: &'a [(String, Vec<HostStack>)]) -> Value {
+fn document(title: &str, profiles: &[(String, Vec<HostStack>)]) -> Value {
     let mut frames: Vec<Value> = Vec::new();
     let mut known: HashMap<&str, usize> = HashMap::new();
-    let mut sampled: Vec<Value> = Vec::new();
-    for (name, stacks) in profiles {
-        let mut samples: Vec<Vec<usize>> = Vec::new();
-        for stack in stacks {
-            let frame = |name: &'a String| {
-                *known.entry(name).or_insert_with(|| {
-                    frames.push(json!({ "name": name }));
-                    frames.len() - 1
-                })
-            };
-            samples.push(stack.functions.iter().map(frame).collect());
-        }
-        let weights: Vec<i64> = stacks.iter().map(|stack| stack.ns).collect();
-        sampled.push(json!({
+    let functions = profiles.iter().flat_map(|(_, stacks)| stacks).flat_map(|stack| &stack.functions);
+    for name in functions {
+        known.entry(name).or_insert_with(|| {
+            frames.push(json!({ "name": name }));
+            frames.len() - 1
+        });
+    }
+    let sampled = profiles.iter().map(|(name, stacks)| {
+        let sample = |stack: &HostStack| stack.functions.iter().map(|name| known[name.as_str()]).collect();
+        json!({
             "type": "sampled",
             "name": name,
             "unit": "nanoseconds",
             "startValue": 0,
-            "endValue": weights.iter().sum::<i64>(),
-            "samples": samples,
-            "weights": weights,
-        }));
-    }
+            "endValue": stacks.iter().map(|stack| stack.ns).sum::<i64>(),
+            "samples": stacks.iter().map(sample).collect::<Vec<Vec<usize>>>(),
+            "weights": stacks.iter().map(|stack| stack.ns).collect::<Vec<i64>>(),
+        })
+    });
     json!({
         "$schema": "https://www.speedscope.app/file-format-schema.json",
         "name": title,
         "exporter": concat!("roofgap ", env!("CARGO_PKG_VERSION")),
         "activeProfileIndex": 0,
+        "profiles": sampled.collect::<Vec<Value>>(),
         "shared": { "frames": frames },
-        "profiles": sampled,
     })
 }
 

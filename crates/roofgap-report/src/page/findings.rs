@@ -1,11 +1,10 @@
 //! Findings by saving, with their evidence drawn, an action to copy and a link to the timeline.
 
 use super::class;
-use super::stages::{share_bar, shares};
 use crate::Bundle;
 use crate::document::findings::{
     SAVINGS_OVERLAP, also_in, disproof, evidence_name, evidence_value, in_order, next_op, none_found, saving,
-    saving_per_token, stage_at, stage_of, trial,
+    saving_per_token, stage_at, trial,
 };
 use crate::render::html::absent;
 use maud::{Markup, html};
@@ -48,7 +47,6 @@ pub fn findings(bundle: Bundle<'_>, idle: &IdleParts) -> Markup {
                             p.action { b { "Try: " } span { (command) } " " button.copy type="button" hidden { "Copy" } " (" (changes) ")" }
                         }
                         @if let Some(line) = disproof(finding) { p.hint { (line) } }
-                        (proof(bundle, finding))
                         @if let Some(drawing) = piece(bundle, finding, idle) { (drawing) }
                         dl.evidence {
                             @for (key, value) in &finding.evidence {
@@ -66,24 +64,6 @@ pub fn findings(bundle: Bundle<'_>, idle: &IdleParts) -> Markup {
         (rows(0, shown))
         @if list.len() > shown {
             details { summary { (counted((list.len() - shown) as u64, "smaller finding")) } (rows(shown, list.len())) }
-        }
-    }
-}
-
-/// Draws the time of the stage, and below it the part that the finding is about.
-fn proof(bundle: Bundle<'_>, finding: &Finding) -> Markup {
-    let bound = finding.bound_pct.clamp(0.0, 100.0);
-    let stage = stage_of(bundle.analysis, finding);
-    let parts = stage.map(shares).unwrap_or_default();
-    let whole = stage.map_or_else(|| "the measured launches".to_owned(), |s| cut(s.spoken(), 60));
-    let label = format!("saves at most {bound:.1} % of {whole}");
-    html! {
-        div.proof role="img" aria-label=(label) {
-            @if !parts.is_empty() {
-                div.bar.thin { (share_bar(&parts, 0.0)) }
-            }
-            div.gain { i style=(format!("width:{bound:.1}%")) {} }
-            small { (label) }
         }
     }
 }
@@ -204,8 +184,14 @@ fn piece(bundle: Bundle<'_>, finding: &Finding, idle: &IdleParts) -> Option<Mark
 fn draw(trace: &Trace, piece: &[usize], gaps: &[IdlePart], (first, last): (Ns, Ns), spot: &Spot) -> Markup {
     let length = (last - first).max(1);
     let x = |t: Ns| WIDTH * (t - first) as f64 / length as f64;
-    let place =
-        |start: Ns, end: Ns| (format!("{:.2}", x(start)), format!("{:.2}", (x(end) - x(start)).max(0.6)));
+    let box_of = |class: &str, (start, end): (Ns, Ns), (y, height): (f64, f64), title: Option<String>| {
+        let (at, wide) = (format!("{:.2}", x(start)), format!("{:.2}", (x(end) - x(start)).max(0.6)));
+        html! {
+            rect class=(class) x=(at) y=(y) width=(wide) height=(height) {
+                @if let Some(title) = title { title { (title) ": " (time(end - start)) } }
+            }
+        }
+    };
     let idle: Ns = gaps.iter().map(|part| part.end - part.start).sum();
     let share = 100.0 * idle as f64 / length as f64;
     let sentence = format!(
@@ -215,24 +201,21 @@ fn draw(trace: &Trace, piece: &[usize], gaps: &[IdlePart], (first, last): (Ns, N
         time(length),
         time(idle)
     );
-    let (spot_at, spot_wide) = place(spot.start, spot.end);
+    let op_box = |op: usize| {
+        let name = trace.names.get(trace.ops.name[op]);
+        let class = format!("f-{}", class::css(class::of_op(trace.ops.kind[op], name)));
+        let span = (trace.ops.start[op], trace.ops.end[op]);
+        box_of(&class, span, (0.0, HEIGHT), Some(cut(&short_name(name), 120)))
+    };
     html! {
         figure.cut {
             svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } preserveAspectRatio="none" role="img" aria-label=(sentence) {
                 @for part in gaps {
-                    @let (at, wide) = place(part.start, part.end);
-                    rect class=(class::of_idle(part.cause)) x=(at) y="8" width=(wide) height="10" { title { (class::of_idle(part.cause).replace('-', ": ")) ": " (time(part.end - part.start)) } }
+                    @let class = class::of_idle(part.cause);
+                    (box_of(class, (part.start, part.end), (8.0, 10.0), Some(class.replace('-', ": "))))
                 }
-                @for &op in piece {
-                    @let (start, end) = (trace.ops.start[op], trace.ops.end[op]);
-                    @let (at, wide) = place(start, end);
-                    @let name = trace.names.get(trace.ops.name[op]);
-                    @let family = class::of_op(trace.ops.kind[op], name);
-                    rect class={ "f-" (class::css(family)) } x=(at) y="0" width=(wide) height=(HEIGHT) {
-                        title { (cut(&short_name(name), 120)) ": " (time(end - start)) }
-                    }
-                }
-                rect.spot x=(spot_at) y="1" width=(spot_wide) height=(HEIGHT - 2.0) {}
+                @for &op in piece { (op_box(op)) }
+                (box_of("spot", (spot.start, spot.end), (1.0, HEIGHT - 2.0), None))
             }
             figcaption.hint { (sentence) }
         }

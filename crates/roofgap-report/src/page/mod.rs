@@ -204,7 +204,7 @@ fn card(analysis: &Analysis, stage: &Stage, at: usize) -> Markup {
                     (time(stage.elapsed_ns()))
                     @if stage.instances > 1 { " " small { "in " (count(stage.instances)) " instances" } }
                 }))
-                @if pace.is_step { (fact("Step", html! { (time(pace.ns)) @if pace.count > 1 { " " small { "median of " (count(pace.count)) } } })) }
+                @if pace.is_step { (fact("Step", html! { (time(pace.ns)) @if pace.count > 1 { " " small { (if pace.is_mean { "mean" } else { "median" }) " of " (count(pace.count)) } } })) }
                 @if let Some(rate) = pace.tokens_per_s {
                     (fact("Tokens/s", html! { (count(rate.round() as u64)) " " small { "over all, " (time((1e9 / rate) as i64)) " per token" } }))
                 }

@@ -2,9 +2,8 @@
 //! stand on an axis of bandwidth.
 
 use super::{class, kernels};
-use crate::document::provenance::missing;
-use crate::document::roof;
 use crate::document::table::Table;
+use crate::document::{maybe, roof};
 use crate::render::html::absent;
 use maud::{Markup, html};
 use roofgap_analyze::gpu::{Dtype, GpuFacts, UnknownGpu, lookup};
@@ -49,7 +48,7 @@ impl Scale {
         )
     }
 
-    /// Lists the powers of ten of an axis, at most 12.
+    /// Lists the powers of ten of an axis.
     fn decades((low, high): (f64, f64)) -> Vec<f64> {
         let (from, to) = (low.log10().round() as i32, high.log10().round() as i32);
         // At most 12 lines per axis.
@@ -79,12 +78,9 @@ pub fn roofline(analysis: &Analysis) -> Markup {
     };
     let strip = html! { @if !moving.is_empty() { (strip(&moving, roofs.dram(), draw)) } };
     if dots.is_empty() {
-        let why = match analysis.reason(&About::Counters) {
-            Some(why) => why.to_owned(),
-            None if analysis.counters.is_empty() => {
-                missing(analysis, &About::Counters).trim_end_matches('.').to_owned()
-            }
-            None => "no measured kernel has both floating-point work and DRAM traffic".into(),
+        let why = match analysis.counters.is_empty() {
+            true => analysis.reason(&About::Counters).unwrap_or("no counters were measured"),
+            false => "no measured kernel has both floating-point work and DRAM traffic",
         };
         return html! { (absent(&format!("No roofline: {why}."))) (strip) };
     }
@@ -95,18 +91,18 @@ pub fn roofline(analysis: &Analysis) -> Markup {
         div.scroll {
             svg.roofline viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="group" aria-label={ "roofline of " (dots.len()) " measured kernels" } {
                 (axes(&scale, traffic))
-                (roofs.draw(&scale))
+                (roofs.draw(&scale, false))
                 @for point in &points { (point.draw(&scale)) }
                 @for (i, dot) in dots.iter().enumerate() { (draw(dot, scale.at(dot.intensity, dot.flops_per_s), i == 0)) }
-                (roofs.names(&scale))
-                @for point in &points { (point.name(&scale)) }
+                // Only the names of roofs lie above the dots.
+                (roofs.draw(&scale, true))
             }
         }
         (strip)
         @if !points.is_empty() {
             p.hint {
                 "A diamond is a stage: the work and traffic of its dots together, each by its time. "
-                @for point in &points { (point.label()) ". " }
+                @for point in &points { (point.label) ". " }
             }
         }
         p.hint { (roofs.hints(analysis.counters.len() - dots.len() - moving.len())) }
@@ -131,7 +127,6 @@ struct Dot<'a> {
 
 /// Selects the rows with work and traffic, and those with traffic alone, the longest first so that small dots are drawn on top.
 fn dots(analysis: &Analysis) -> (Vec<Dot<'_>>, Vec<Dot<'_>>) {
-    let usable = |v: Option<f64>| v.filter(|v| v.is_finite() && *v > 0.0);
     // Sum of the measured durations of the shapes of a kernel in a stage, ns.
     let mut shapes: HashMap<(Option<&String>, &str), i64> = HashMap::new();
     for row in &analysis.counters {
@@ -159,6 +154,11 @@ fn dots(analysis: &Analysis) -> (Vec<Dot<'_>>, Vec<Dot<'_>>) {
     let mut dots: Vec<Dot<'_>> = rows.collect();
     dots.sort_by_key(|d| std::cmp::Reverse(d.ns));
     dots.into_iter().partition(|dot| dot.flops_per_s > 0.0)
+}
+
+/// Returns a value that has a place on an axis.
+fn usable(value: Option<f64>) -> Option<f64> {
+    value.filter(|value| value.is_finite() && *value > 0.0)
 }
 
 /// Draws kernels without floating-point work by their DRAM traffic, below the bandwidth of the device.
@@ -200,30 +200,8 @@ struct Slope<'a> {
     class: &'static str,
     /// Bandwidth, bytes/s.
     bandwidth: f64,
-    /// Place of the name along the line.
-    name_at: f64,
     /// Measured kernels by their traffic of a cache: row, intensity and FLOP/s.
     rings: Vec<(&'a CounterRow, f64, f64)>,
-}
-
-impl Slope<'_> {
-    fn label(&self) -> String {
-        format!("{} {}B/s", self.name, si(self.bandwidth))
-    }
-}
-
-fn peak_label(name: &str, peak: f64) -> String {
-    format!("{name} {}FLOP/s", si(peak))
-}
-
-/// The roofs of a device.
-struct Roofs<'a> {
-    /// Roofs of DRAM and of the caches, as far as they are known.
-    slopes: Vec<Slope<'a>>,
-    dram_source: Option<String>,
-    /// Data type, FLOP/s and source of the compute peaks.
-    peaks: Vec<(String, f64, String)>,
-    unknown: Option<String>,
 }
 
 /// A cache: name, class, and the traffic and the peak of a row.
@@ -236,57 +214,78 @@ const CACHES: [Cache; 2] = [
 
 /// Returns the roof of a cache, whose bandwidth is the median of the peaks: they follow the clock of each launch.
 fn cache_slope<'a>(analysis: &'a Analysis, (name, class, [rate, peak]): Cache) -> Option<Slope<'a>> {
-    let usable = |value: Option<f64>| value.filter(|value| *value > 0.0);
-    let rows = &analysis.counters;
-    let mut peaks: Vec<f64> = rows.iter().filter_map(|row| usable(peak(row.caches.as_ref()?))).collect();
-    let ring = |row: &'a CounterRow| {
+    let rows = || analysis.counters.iter().filter_map(|row| Some((row, row.caches.as_ref()?)));
+    let mut peaks: Vec<f64> = rows().filter_map(|(_, rates)| usable(peak(rates))).collect();
+    let ring = |(row, rates): (&'a CounterRow, &CacheRates)| {
         let flops = usable(row.achieved_flops_per_s)?;
-        Some((row, flops / usable(rate(row.caches.as_ref()?))?, flops))
+        Some((row, flops / usable(rate(rates))?, flops))
     };
-    let bandwidth = median_f64(&mut peaks)?;
-    Some(Slope { name, class, bandwidth, name_at: 0.7, rings: rows.iter().filter_map(ring).collect() })
+    Some(Slope { name, class, bandwidth: median_f64(&mut peaks)?, rings: rows().filter_map(ring).collect() })
+}
+
+/// The roofs of a device.
+struct Roofs<'a> {
+    /// Roofs of DRAM and of the caches, as far as they are known.
+    slopes: Vec<Slope<'a>>,
+    /// Data type and FLOP/s of the compute peaks.
+    peaks: Vec<(String, f64)>,
+    /// Where the roofs come from.
+    sources: Vec<String>,
 }
 
 impl<'a> Roofs<'a> {
     fn of(analysis: &'a Analysis) -> Self {
-        let mut roofs = Self { slopes: Vec::new(), dram_source: None, peaks: Vec::new(), unknown: None };
-        let mut dram: Option<(f64, String)> = None;
         let device = analysis.devices.first();
-        match device.map(facts) {
-            Some(Ok(facts)) => {
-                dram = facts.bandwidth().map(|(b, source)| (b, source.to_owned()));
-                for dtype in [Dtype::Bf16, Dtype::Fp8, Dtype::Fp32] {
-                    let peak = facts.peak(dtype);
-                    roofs.peaks.extend(peak.map(|peak| (dtype.name().into(), peak.flops_per_s, peak.source)));
-                }
-            }
-            Some(Err(why)) => roofs.unknown = Some(why.to_string()),
-            None => roofs.unknown = Some("the inputs do not name the GPU".into()),
-        }
-        if let Some(reported) = device.and_then(|d| d.bandwidth_bytes_per_s) {
-            dram = Some((reported as f64, "reported by the device".into()));
-        }
+        let facts = device.map(facts);
+        let known = facts.as_ref().and_then(|facts| facts.as_ref().ok());
+        let stages = &analysis.stages;
         // The values that the analysis used win: the user may have set them.
-        if let Some(mbu) = analysis.stages.iter().find_map(|s| s.mbu.as_ref()) {
-            dram = Some((mbu.bandwidth_bytes_per_s, mbu.bandwidth_source.clone()));
+        let used = stages.iter().find_map(|stage| stage.mbu.as_ref());
+        let used = used.map(|mbu| (mbu.bandwidth_bytes_per_s, mbu.bandwidth_source.clone()));
+        let reported = device.and_then(|own| own.bandwidth_bytes_per_s);
+        let reported = reported.map(|rate| (rate as f64, "reported by the device".to_owned()));
+        let listed =
+            known.and_then(|facts| facts.bandwidth()).map(|(rate, source)| (rate, source.to_owned()));
+        let dram = used.or(reported).or(listed).filter(|(rate, _)| usable(Some(*rate)).is_some());
+        let mut peaks: Vec<(String, f64)> = Vec::new();
+        let mut sources = Vec::new();
+        let mut sentence =
+            |what: &str, source: &str| sources.push(format!("{what}: {}.", source.trim_end_matches('.')));
+        let mut slopes = Vec::new();
+        if let Some((bandwidth, source)) = dram {
+            slopes.push(Slope { name: "DRAM", class: "roof", bandwidth, rings: Vec::new() });
+            sentence("DRAM roof", &source);
         }
-        if let Some(mfu) = analysis.stages.iter().find_map(|s| s.mfu.as_ref()) {
-            roofs.peaks.retain(|p| p.0 != mfu.dtype);
-            roofs.peaks.insert(0, (mfu.dtype.clone(), mfu.peak_flops_per_s, mfu.peak_source.clone()));
+        slopes.extend(CACHES.into_iter().filter_map(|cache| cache_slope(analysis, cache)));
+        let used = stages.iter().find_map(|stage| stage.mfu.as_ref());
+        let used = used.map(|mfu| (mfu.dtype.clone(), mfu.peak_flops_per_s, mfu.peak_source.clone()));
+        let of_dtype = |dtype: Dtype| {
+            let peak = known?.peak(dtype)?;
+            Some((dtype.name().to_owned(), peak.flops_per_s, peak.source))
+        };
+        let listed = [Dtype::Bf16, Dtype::Fp8, Dtype::Fp32].into_iter().filter_map(of_dtype);
+        for (name, peak, source) in used.into_iter().chain(listed) {
+            if usable(Some(peak)).is_some() && peaks.iter().all(|(known, _)| *known != name) {
+                sentence(&format!("{name} roof"), &source);
+                peaks.push((name, peak));
+            }
         }
-        roofs.peaks.retain(|p| p.1.is_finite() && p.1 > 0.0);
-        if let Some((bandwidth, source)) = dram.filter(|b| b.0.is_finite() && b.0 > 0.0) {
-            roofs.dram_source = Some(source);
-            roofs.slopes.push(Slope {
-                name: "DRAM",
-                class: "roof",
-                bandwidth,
-                name_at: 0.45,
-                rings: Vec::new(),
-            });
+        if peaks.is_empty() {
+            let unknown = facts.and_then(Result::err).map(|why| why.to_string());
+            sentence(
+                "No compute roof",
+                &unknown.unwrap_or_else(|| "the inputs do not name the GPU".to_owned()),
+            );
         }
-        roofs.slopes.extend(CACHES.into_iter().filter_map(|cache| cache_slope(analysis, cache)));
-        roofs
+        let caches: Vec<&str> = slopes.iter().map(|own| own.name).filter(|name| *name != "DRAM").collect();
+        sources.push(match caches.is_empty() {
+            true => "No L1 and L2 roofs: ncu's hierarchical roofline sections were not collected.".to_owned(),
+            false => format!(
+                "Dashed roofs are those of {}, as ncu measured them (median of the launches); a ring is a kernel by its traffic of that cache.",
+                caches.join(" and ")
+            ),
+        });
+        Self { slopes, peaks, sources }
     }
 
     /// Returns the DRAM bandwidth, bytes/s.
@@ -305,91 +304,52 @@ impl<'a> Roofs<'a> {
         Scale::around(xs, dots.iter().map(|d| d.flops_per_s).chain(self.peaks.iter().map(|p| p.1)))
     }
 
-    /// Returns both ends of a sloped roof, which goes up to the highest compute peak.
-    fn ends(&self, slope: &Slope<'_>, scale: &Scale) -> [(f64, f64); 2] {
-        let highest = self.peaks.iter().map(|p| p.1).fold(0.0, f64::max);
-        let end = if highest > 0.0 { highest } else { scale.y.1 };
-        let from = scale.x.0.max(scale.y.0 / slope.bandwidth);
-        let to = (end / slope.bandwidth).min(scale.x.1);
-        [from, to].map(|x| scale.at(x, x * slope.bandwidth))
-    }
-
-    /// Draws the roofs, and a ring for each kernel by its traffic of a cache.
-    fn draw(&self, scale: &Scale) -> Markup {
+    /// Draws the roofs, and a ring for each kernel by its traffic of a cache; or the names of the roofs. A slope goes up to the highest
+    /// peak.
+    fn draw(&self, scale: &Scale, names: bool) -> Markup {
+        let highest = self.peaks.iter().map(|p| p.1).reduce(f64::max).unwrap_or(scale.y.1);
+        let height = |peak: f64| scale.at(scale.x.1, peak).1;
         html! {
-            @for slope in &self.slopes {
-                @let [(x1, y1), (x2, y2)] = self.ends(slope, scale);
-                line class=(slope.class) x1=(at(x1)) y1=(at(y1)) x2=(at(x2)) y2=(at(y2)) { title { (slope.label()) } }
-                @for (row, intensity, flops) in &slope.rings {
-                    @let (x, y) = scale.at(*intensity, *flops);
-                    circle class={ "ring " (slope.class) } cx=(at(x)) cy=(at(y)) r="3.5" {
-                        title { (cut(&short_name(&row.kernel), 120)) ": " (format!("{intensity:.2}")) " FLOP per byte of " (slope.name) " traffic" }
+            @for Slope { name, class, bandwidth, rings } in &self.slopes {
+                @let ends = [scale.x.0.max(scale.y.0 / bandwidth), (highest / bandwidth).min(scale.x.1)];
+                @let [(x1, y1), (x2, y2)] = ends.map(|x| scale.at(x, x * bandwidth));
+                @let angle = at((y2 - y1).atan2(x2 - x1).to_degrees());
+                @let along = if *name == "DRAM" { 0.45 } else { 0.7 };
+                @let (x, y) = (at(x1 + (x2 - x1) * along), at(y1 + (y2 - y1) * along - 5.0));
+                @if names {
+                    text.roof-name x=(x) y=(y) text-anchor="middle" transform={ "rotate(" (angle) " " (x) " " (y) ")" } { (name) " " (si(*bandwidth)) "B/s" }
+                } @else {
+                    line class=(class) x1=(at(x1)) y1=(at(y1)) x2=(at(x2)) y2=(at(y2)) {}
+                    @for (row, intensity, flops) in rings {
+                        @let (x, y) = scale.at(*intensity, *flops);
+                        circle class={ "ring " (class) } cx=(at(x)) cy=(at(y)) r="3.5" {
+                            title { (cut(&short_name(&row.kernel), 120)) ": " (format!("{intensity:.2}")) " FLOP per byte of " (name) " traffic" }
+                        }
                     }
                 }
             }
-            @for (name, peak, _) in &self.peaks {
+            @for (name, peak) in &self.peaks {
                 @let ridge = self.dram().map_or(scale.x.0, |bandwidth| peak / bandwidth);
                 @let (x1, y) = scale.at(ridge.clamp(scale.x.0, scale.x.1), *peak);
-                line.roof x1=(at(x1)) y1=(at(y)) x2=(at(PLOT.2)) y2=(at(y)) { title { (peak_label(name, *peak)) } }
-            }
-        }
-    }
-
-    /// Writes the names of the roofs.
-    fn names(&self, scale: &Scale) -> Markup {
-        let height = |peak: f64| scale.at(scale.x.1, peak).1;
-        let above = |peak: f64| {
-            let higher = self.peaks.iter().map(|p| p.1).filter(|other| *other > peak);
-            height(peak) - higher.map(height).fold(f64::MIN, f64::max)
-        };
-        html! {
-            @for slope in &self.slopes {
-                @let [(x1, y1), (x2, y2)] = self.ends(slope, scale);
-                @let angle = at((y2 - y1).atan2(x2 - x1).to_degrees());
-                @let (x, y) = (at(x1 + (x2 - x1) * slope.name_at), at(y1 + (y2 - y1) * slope.name_at - 5.0));
-                text.roof-name x=(x) y=(y) text-anchor="middle" transform={ "rotate(" (angle) " " (x) " " (y) ")" } { (slope.label()) }
-            }
-            @for (name, peak, _) in &self.peaks {
-                // Below the line where the next one is close.
-                @let label = height(*peak) + if above(*peak) >= LABEL { -5.0 } else { 14.0 };
-                text.roof-name x=(at(PLOT.2 - 4.0)) y=(at(label)) text-anchor="end" { (peak_label(name, *peak)) }
+                // The name is below the line where the next one is close.
+                @let is_close = self.peaks.iter().any(|(_, other)| other > peak && y - height(*other) < LABEL);
+                @if names {
+                    text.roof-name x=(at(PLOT.2 - 4.0)) y=(at(y + if is_close { 14.0 } else { -5.0 })) text-anchor="end" { (name) " " (si(*peak)) "FLOP/s" }
+                } @else {
+                    line.roof x1=(at(x1)) y1=(at(y)) x2=(at(PLOT.2)) y2=(at(y)) {}
+                }
             }
         }
     }
 
     /// Explains the dots and rings, and names the source of each roof. `left` rows are not drawn.
     fn hints(&self, left: usize) -> String {
-        let mut lines = vec![
-            "A dot is one kernel and launch shape in one stage. Its area grows with the kernel's time in that stage, divided among its \
-             shapes by their measured duration."
-                .to_owned(),
-        ];
-        if left > 0 {
-            lines.push(format!(
-                "{} more measured rows are not drawn: they have no DRAM traffic.",
-                count(left as u64)
-            ));
-        }
-        let sentence = |what: &str, source: &str| format!("{what}: {}.", source.trim_end_matches('.'));
-        lines.extend(self.dram_source.iter().map(|source| sentence("DRAM roof", source)));
-        lines.extend(self.peaks.iter().map(|(name, _, source)| sentence(&format!("{name} roof"), source)));
-        let unknown = self.unknown.iter().filter(|_| self.peaks.is_empty());
-        lines.extend(unknown.map(|why| sentence("No compute roof", why)));
-        lines.push(self.cache_hint());
-        lines.join(" ")
-    }
-
-    /// Explains the rings; says which caches have no roof.
-    fn cache_hint(&self) -> String {
-        let caches = self.slopes.iter().map(|slope| slope.name).filter(|name| *name != "DRAM");
-        let known: Vec<&str> = caches.collect();
-        if known.is_empty() {
-            return "No L1 and L2 roofs: ncu's hierarchical roofline sections were not collected.".into();
-        }
-        format!(
-            "Dashed roofs are those of {}, as ncu measured them (median of the launches); a ring is a kernel by its traffic of that cache.",
-            known.join(" and ")
-        )
+        let dots = "A dot is one kernel and launch shape in one stage. Its area grows with the kernel's time in that stage, divided among \
+                    its shapes by their measured duration.";
+        let left = maybe((left > 0).then_some(left as u64), |left| {
+            format!(" {} more measured rows are not drawn: they have no DRAM traffic.", count(left))
+        });
+        format!("{dots}{left} {}", self.sources.join(" "))
     }
 }
 
@@ -444,19 +404,18 @@ impl Dot<'_> {
         let row = self.row;
         let short = short_names.get(&row.kernel);
         let family = family(&row.kernel).as_str();
-        let work = match self.flops_per_s > 0.0 {
-            true => format!("{:.2} FLOP/B, {}FLOP/s, ", self.intensity, si(self.flops_per_s)),
-            false => String::new(),
-        };
-        let roof = self.kernel.filter(|kernel| kernel.roof.roof_pct.is_some());
-        let roof = roof.map(|kernel| format!("\n{} % of the roof, all its shapes", roof::pct(&kernel.roof)));
+        let work = maybe(usable(Some(self.flops_per_s)), |flops| {
+            format!("{:.2} FLOP/B, {}FLOP/s, ", self.intensity, si(flops))
+        });
+        let roof = maybe(self.kernel.filter(|kernel| kernel.roof.roof_pct.is_some()), |kernel| {
+            format!("\n{} % of the roof, all its shapes", roof::pct(&kernel.roof))
+        });
         let label = format!(
-            "{}\n{}, {family}, {}\n{work}{}B/s of DRAM traffic{}\n{} in its stage",
+            "{}\n{}, {family}, {}\n{work}{}B/s of DRAM traffic{roof}\n{} in its stage",
             cut(&short, 120),
             row.stage.as_deref().unwrap_or("no stage"),
             row.bound.as_deref().unwrap_or("no verdict"),
             si(self.bytes_per_s),
-            roof.unwrap_or_default(),
             time(self.ns)
         );
         html! {
@@ -468,13 +427,11 @@ impl Dot<'_> {
     }
 }
 
-/// The measured kernels of a stage together.
+/// The measured kernels of a stage together: what they are, and their intensity and FLOP/s.
 struct StagePoint<'a> {
     name: &'a str,
-    intensity: f64,
-    flops_per_s: f64,
-    /// Share of the kernel time of the stage, %; `None` where that is not known.
-    covered_pct: Option<f64>,
+    label: String,
+    place: (f64, f64),
 }
 
 /// Adds up the dots of each stage, each by the time it stands for.
@@ -488,49 +445,27 @@ fn stage_points<'a>(analysis: &'a Analysis, dots: &[Dot<'_>]) -> Vec<StagePoint<
             flops += dot.flops_per_s * time;
             bytes += dot.flops_per_s * time / dot.intensity;
         }
-        let kernel_ns = stage.kernel_ns.filter(|kernel| *kernel > 0);
-        (ns > 0.0 && bytes > 0.0).then(|| StagePoint {
-            name: &stage.name,
-            intensity: flops / bytes,
-            flops_per_s: flops / ns,
-            covered_pct: kernel_ns.map(|kernel| 100.0 * ns / kernel as f64),
-        })
+        let place = (ns > 0.0 && bytes > 0.0).then(|| (flops / bytes, flops / ns))?;
+        let covered = maybe(stage.kernel_ns.filter(|kernel| *kernel > 0), |kernel| {
+            format!(", {:.0} % of its kernel time", (100.0 * ns / kernel as f64).min(100.0))
+        });
+        let label =
+            format!("{}: {:.2} FLOP/B, {}FLOP/s{covered}", cut(&stage.name, 60), place.0, si(place.1));
+        Some(StagePoint { name: &stage.name, label, place })
     };
     analysis.stages.iter().filter_map(point).collect()
 }
 
 impl StagePoint<'_> {
-    fn label(&self) -> String {
-        let name = cut(self.name, 60);
-        let covered = self.covered_pct.map(|pct| format!(", {:.0} % of its kernel time", pct.min(100.0)));
-        format!(
-            "{name}: {:.2} FLOP/B, {}FLOP/s{}",
-            self.intensity,
-            si(self.flops_per_s),
-            covered.unwrap_or_default()
-        )
-    }
-
     fn draw(&self, scale: &Scale) -> Markup {
-        let (x, y) = scale.at(self.intensity, self.flops_per_s);
-        let path = format!(
-            "M{x:.1} {:.1}L{:.1} {y:.1}L{x:.1} {:.1}L{:.1} {y:.1}Z",
-            y - 9.0,
-            x + 9.0,
-            y + 9.0,
-            x - 9.0
-        );
+        let (x, y) = scale.at(self.place.0, self.place.1);
         html! {
             g.stage-point {
-                title { (self.label()) }
-                path d=(path) {}
+                title { (self.label) }
+                path d=(format!("M{x:.1} {y:.1}m0 -9l9 9l-9 9l-9 -9z")) {}
             }
+            text.stage-name x=(at(x + 12.0)) y=(at(y + 4.0)) { (cut(self.name, 30)) }
         }
-    }
-
-    fn name(&self, scale: &Scale) -> Markup {
-        let (x, y) = scale.at(self.intensity, self.flops_per_s);
-        html! { text.stage-name x=(at(x + 12.0)) y=(at(y + 4.0)) { (cut(self.name, 30)) } }
     }
 }
 
@@ -554,7 +489,7 @@ mod tests {
     fn a_cache_has_a_roof_only_where_its_peak_was_measured() {
         let mut analysis = Analysis::default();
         assert!(Roofs::of(&analysis).slopes.is_empty());
-        assert!(Roofs::of(&analysis).cache_hint().contains("No L1 and L2 roofs"));
+        assert!(Roofs::of(&analysis).hints(0).contains("No L1 and L2 roofs"));
         let row = |peak: f64| CounterRow {
             achieved_flops_per_s: Some(1e12),
             caches: Some(CacheRates {
@@ -568,6 +503,6 @@ mod tests {
         let roofs = Roofs::of(&analysis);
         assert_eq!(roofs.slopes[0].bandwidth, 1e13);
         assert_eq!(roofs.rings().map(|ring| ring.1).collect::<Vec<_>>(), [2.0, 2.0, 2.0]);
-        assert!(roofs.cache_hint().contains("those of L2,"));
+        assert!(roofs.hints(0).contains("those of L2,"));
     }
 }

@@ -7,9 +7,8 @@ use crate::document::stages::{
     PARTS, TimePart, columns_note, corrected, coverage, outside, parts, parts_exceed_time,
     steps as steps_sentence, table, used_parts,
 };
-use crate::document::table::Table;
 use crate::document::trial::name;
-use crate::document::{capitalized, joined};
+use crate::document::{capitalized, joined, maybe};
 use crate::render::html::absent;
 use maud::{Markup, html};
 use roofgap_analyze::{
@@ -86,44 +85,45 @@ pub fn share_bar(shares: &[(&TimePart, i64, f64)], width: f64) -> Markup {
 
 fn bar(stage: &Stage, width: f64) -> Markup {
     let name = cut(&stage.name, 60);
-    let parts = parts(stage);
-    let shares = shares(stage);
-    let label = parts.map(|_| format!("{name}: {}", share_words(&shares)));
+    let shares = parts(stage).map(|_| shares(stage));
+    let label = shares.as_ref().map(|shares| format!("{name}: {}", share_words(shares)));
+    let content = html! {
+        @match &shares {
+            Some(shares) => (share_bar(shares, width)),
+            None => span.unknown style="flex:1" { "no GPU work recorded" },
+        }
+    };
+    bar_row(&name, stage.elapsed_ns(), width, "bar", label.as_deref(), content)
+}
+
+/// Renders a bar of a width in %, with what it is and its time.
+fn bar_row(name: &str, ns: i64, width: f64, class: &str, label: Option<&str>, content: Markup) -> Markup {
     html! {
         div.bar-row {
-            span.bar-name { (name) " " b { (time(stage.elapsed_ns())) } }
-            div.bar role=[label.as_ref().map(|_| "img")] style=(format!("width:{width:.3}%")) aria-label=[label] {
-                @if parts.is_none() { span.unknown style="flex:1" { "no GPU work recorded" } }
-                (share_bar(&shares, width))
-            }
+            span.bar-name { (name) " " b { (time(ns)) } }
+            div class=(class) role=[label.map(|_| "img")] style=(format!("width:{width:.3}%")) aria-label=[label] { (content) }
         }
     }
 }
 
 /// Draws the factor of each change with its interval, to the largest.
 pub fn tried(trials: &Trials) -> Option<Markup> {
-    let measured = |row: &TrialRow| row.deciding().and_then(|change| change.ratio).is_some();
-    let rows: Vec<&TrialRow> = trials.latest()?.rows.iter().filter(|row| measured(row)).collect();
-    let ends = |row: &TrialRow| {
-        let change = row.deciding();
-        let ratio = change.and_then(|change| change.ratio).unwrap_or(1.0);
-        let (low, high) = change.and_then(|change| change.interval).unwrap_or((ratio, ratio));
-        (low.max(0.0), ratio, high.max(low))
-    };
-    let most = rows.iter().map(|row| ends(row).2.min(2.0 * ends(row).1)).fold(1.0, f64::max);
-    let bar = |row: &&TrialRow| {
-        let (low, ratio, high) = ends(row);
-        let fill = if row.verdict == TrialVerdict::Kept { "fill:var(--busy)" } else { "fill:var(--outside)" };
-        let width = |factor: f64| (100.0 * factor / most).min(100.0);
-        let interval = if low < high {
-            format!(", {} to {}", significant(low), significant(high))
-        } else {
-            String::new()
-        };
+    let bar = |row: &'_ TrialRow| {
+        let change = row.deciding()?;
+        let ratio = change.ratio?;
+        let (low, high) = change.interval.unwrap_or((ratio, ratio));
+        let interval = maybe(change.interval, |_| format!(", {} to {}", significant(low), significant(high)));
         let text = format!("{}x{interval}, {}", significant(ratio), row.verdict.word());
-        html! {
+        let fill = if row.verdict == TrialVerdict::Kept { "fill:var(--busy)" } else { "fill:var(--outside)" };
+        Some((cut(&name(row), 120), text, fill, [low.max(0.0), ratio, high.max(low)]))
+    };
+    let bars: Vec<_> = trials.latest()?.rows.iter().filter_map(bar).collect();
+    let most = bars.iter().map(|(.., [_, ratio, high])| high.min(2.0 * ratio)).fold(1.0, f64::max);
+    let width = |factor: f64| (100.0 * factor / most).min(100.0);
+    (!bars.is_empty()).then(|| html! {
+        @for (name, text, fill, [low, ratio, high]) in bars {
             div.bar-row {
-                span.bar-name { (cut(&name(row), 120)) " " b { (text) } }
+                span.bar-name { (name) " " b { (text) } }
                 svg viewBox="0 0 100 6" preserveAspectRatio="none" role="img" aria-label=(text) style="display:block;width:100%;height:16px" {
                     @for (x, y, width, height, fill) in [
                         (0.0, 0.0, width(ratio), 6.0, fill),
@@ -135,20 +135,18 @@ pub fn tried(trials: &Trials) -> Option<Markup> {
                 }
             }
         }
-    };
-    (!rows.is_empty()).then(|| html! { @for row in &rows { (bar(row)) } })
+    })
 }
 
 fn stage_table(stages: &[Stage]) -> Markup {
-    let all = table(stages).without(&["instances", "idle ms", "rest ms", "MFU %", "MBU %", "measured MBU %"]);
-    let mut table = Table { rows: Vec::new(), ..all.clone() };
-    for (stage, row) in stages.iter().zip(all.rows) {
+    let mut table =
+        table(stages).without(&["instances", "idle ms", "rest ms", "MFU %", "MBU %", "measured MBU %"]);
+    for (stage, row) in stages.iter().zip(std::mem::take(&mut table.rows)) {
         table.row(row);
         for note in &stage.notes {
             table.notes.push(table.rows.len());
-            let row: Vec<String> =
-                table.headings.iter().map(|heading| note_cell(&heading.name, note)).collect();
-            table.row(row);
+            let cells = table.headings.iter().map(|heading| note_cell(&heading.name, note));
+            table.rows.push(cells.collect());
         }
     }
     html! {
@@ -223,53 +221,49 @@ fn step_label(first: usize, steps: &[i64], longest: i64) -> String {
 }
 
 /// A step of a serving engine.
-struct Step<'a> {
+struct Step {
     start: Ns,
-    stage: &'a str,
+    stage: String,
     step: EngineStep,
 }
 
 /// Renders the charts; `None` without engine steps.
 fn engine_steps(bundle: Bundle<'_>) -> Option<Markup> {
-    let mut steps: Vec<Step<'_>> = Vec::new();
-    for (at, stage) in bundle.analysis.stages.iter().enumerate() {
-        let spans = bundle.stages.spans(at).instances.iter();
-        let own = spans.zip(bundle.stages.engine_steps(at));
-        steps.extend(own.map(|(span, step)| Step { start: span.start, stage: &stage.name, step: *step }));
-    }
-    if steps.is_empty() {
-        return None;
-    }
+    let stages = &bundle.analysis.stages;
+    let of_stage = |(at, stage): (usize, &'_ Stage)| {
+        let spans = bundle.stages.spans(at).instances.iter().zip(bundle.stages.engine_steps(at));
+        spans
+            .map(|(span, step)| Step { start: span.start, stage: stage.name.clone(), step: *step })
+            .collect::<Vec<_>>()
+    };
+    let mut steps: Vec<Step> = stages.iter().enumerate().flat_map(of_stage).collect();
     steps.sort_by_key(|step| step.start);
     // In the colours of the stages, where there are such.
-    let place = |kind| bundle.analysis.stages.iter().position(|stage| stage.kind == kind);
+    let place = |kind| stages.iter().position(|stage| stage.kind == kind);
     let colors = [(StageKind::Prefill, 0), (StageKind::Decode, 1)]
         .map(|(kind, at)| class::stage(place(kind).unwrap_or(at)));
-    Some(html! {
-        h3 { "Batch of each engine step" }
-        (chart(&steps, "requests", &colors, |phase| phase.requests))
-        (chart(&steps, "tokens", &colors, |phase| phase.tokens))
-        ul.legend {
-            li { i class=(colors[0]) {} "context (prefill)" }
-            li { i class=(colors[1]) {} "generation (decode)" }
+    (!steps.is_empty()).then(|| {
+        html! {
+            h3 { "Batch of each engine step" }
+            (chart(&steps, "requests", &colors, |phase| phase.requests))
+            (chart(&steps, "tokens", &colors, |phase| phase.tokens))
+            ul.legend {
+                li { i class=(colors[0]) {} "context (prefill)" }
+                li { i class=(colors[1]) {} "generation (decode)" }
+            }
         }
     })
 }
 
 /// Renders one quantity of all steps: context below, generation on top.
-fn chart(
-    steps: &[Step<'_>],
-    name: &str,
-    colors: &[String; 2],
-    value: fn(&Scheduled) -> Option<u64>,
-) -> Markup {
-    let known = |step: &Step<'_>| value(&step.step.context).zip(value(&step.step.generation));
-    let total = |step: &Step<'_>| known(step).map_or(0, |(context, generation)| context + generation);
+fn chart(steps: &[Step], name: &str, colors: &[String; 2], value: fn(&Scheduled) -> Option<u64>) -> Markup {
+    let known = |step: &Step| value(&step.step.context).zip(value(&step.step.generation));
+    let total = |step: &Step| known(step).map_or(0, |(context, generation)| context + generation);
     if steps.iter().all(|step| known(step).is_none()) {
         return absent(&format!("No {name}: the names of the steps do not tell them."));
     }
     let group = steps.len().div_ceil(BARS).max(1);
-    let bars: Vec<&[Step<'_>]> = steps.chunks(group).collect();
+    let bars: Vec<&[Step]> = steps.chunks(group).collect();
     let most = steps.iter().map(total).max().unwrap_or(0).max(1);
     let height = |n: u64| HEIGHT * n as f64 / most as f64;
     html! {
@@ -281,7 +275,7 @@ fn chart(
                         @let (context, generation) = known(step).unwrap_or_default();
                         g {
                             title {
-                                "step " (count((i * group + at + 1) as u64)) ", " (cut(step.stage, 60)) ": "
+                                "step " (count((i * group + at + 1) as u64)) ", " (cut(&step.stage, 60)) ": "
                                 (or_none(value(&step.step.context), count)) " context, " (or_none(value(&step.step.generation), count)) " generation " (name)
                                 @if known(step).is_none() { " (" (NONE) ": not in the name of the step)" }
                             }
@@ -316,24 +310,26 @@ pub fn communication(analysis: &Analysis) -> Markup {
 }
 
 fn collective(row: &CommunicationRow, widest: i64) -> Markup {
-    let name = cut(&row.collective, 60);
     let device = match row.device {
         Some(device) => format!(", GPU {device}"),
         None if row.on == "cpu" => ", CPU".to_owned(),
         None => String::new(),
     };
-    let exposed = row.exposed_ns.clamp(0, row.total_ns);
-    let share = 100.0 * exposed as f64 / row.total_ns as f64;
-    let label = format!("{name}{device}: {share:.1} % exposed");
-    html! {
-        div.bar-row {
-            span.bar-name { (name) (device) " " b { (time(row.total_ns)) } }
-            div.bar.thin role="img" aria-label=(label) title=(label) style=(format!("width:{:.3}%", 100.0 * row.total_ns as f64 / widest as f64)) {
-                span.busy style=(format!("flex:{:.4}", 100.0 - share)) {}
-                span.exposed style=(format!("flex:{share:.4}")) {}
-            }
-        }
-    }
+    let name = format!("{}{device}", cut(&row.collective, 60));
+    let share = 100.0 * row.exposed_ns.clamp(0, row.total_ns) as f64 / row.total_ns as f64;
+    let label = format!("{name}: {share:.1} % exposed");
+    let content = html! {
+        span.busy style=(format!("flex:{:.4}", 100.0 - share)) {}
+        span.exposed style=(format!("flex:{share:.4}")) {}
+    };
+    bar_row(
+        &name,
+        row.total_ns,
+        100.0 * row.total_ns as f64 / widest as f64,
+        "bar thin",
+        Some(&label),
+        content,
+    )
 }
 
 #[cfg(test)]
@@ -345,10 +341,10 @@ mod tests {
     #[test]
     fn a_bar_of_several_steps_names_the_largest() {
         let scheduled = |requests| Scheduled { requests: Some(requests), ..Scheduled::default() };
-        let mut steps: Vec<Step<'_>> = (0..800)
+        let mut steps: Vec<Step> = (0..800)
             .map(|start| Step {
                 start,
-                stage: "decode",
+                stage: "decode".to_owned(),
                 step: EngineStep { engine: ENGINES[0], context: scheduled(0), generation: scheduled(1) },
             })
             .collect();

@@ -50,33 +50,13 @@ pub fn show(analysis: &Analysis, options: TextOptions, names: &[String]) -> Resu
     sections.retain(|section| names.iter().any(|name| section.id == *name));
     let is_empty =
         |name: &&String| sections.iter().all(|section| section.id != **name || section.blocks.is_empty());
-    let why = |name: &String| Block::Line(format!("no {name}: {}", why_empty(analysis, name)));
+    let why = |name: &String| {
+        let why = analysis.reason(&About::from(name.clone())).unwrap_or("the capture has none");
+        Block::Line(format!("no {name}: {why}"))
+    };
     let empty: Vec<Block> = names.iter().filter(is_empty).map(why).collect();
     sections.retain(|section| !section.blocks.is_empty());
     Ok(rendered(sections, options.screen) + &blocks(&empty, options.screen))
-}
-
-/// Says why a section has nothing in it.
-fn why_empty<'a>(analysis: &'a Analysis, name: &str) -> &'a str {
-    const EMPTY: [(&str, &str); 11] = [
-        ("tried", "no change of this workload was tried (`roofgap try`)"),
-        ("host", "the capture has no stacks of the CPU in idle time"),
-        ("requests", "no load was sent to a server (`roofgap load`)"),
-        ("serving", "it has no steps of a serving engine"),
-        ("layers", "no range or operator around a launch names a module of the model"),
-        ("graphs", "no CUDA graph was recorded as one operation"),
-        ("counters", "none were measured; give an ncu report beside the capture"),
-        ("rules", "there is no ncu report"),
-        ("stage1", "no Stage 1 runner ran the model"),
-        ("losses", "nothing was lost"),
-        (
-            "vitals",
-            "power, clocks and energy were not sampled; sessions and captures do so where there is NVML",
-        ),
-    ];
-    let reason = analysis.reason(&About::from(name.to_owned()));
-    let known = || EMPTY.iter().find(|(known, _)| *known == name).map(|(_, why)| *why);
-    reason.or_else(known).unwrap_or("the capture has none")
 }
 
 /// A section that no analysis has.

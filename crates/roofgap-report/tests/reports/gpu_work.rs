@@ -149,7 +149,7 @@ fn queued_time_is_shown() {
     assert!(outside > 0);
     stage.queued_ns = outside / 2;
     let text = text::render(&case.analysis, text::TextOptions::default());
-    assert!(text.contains("  queued: for "), "{text}");
+    assert!(text.contains("queued ms"), "{text}");
     assert!(page::render(case.bundle()).contains("class=\"queued\""));
     let plain = page::render(made(PLAIN).bundle());
     assert!(!plain.contains("class=\"queued\""));

@@ -88,8 +88,6 @@ fn arrows_lead_from_a_call_to_its_operation() {
         assert!(holds(end, "kernel") || holds(end, "memcpy"));
         assert!(ns(&begin["ts"]) <= ns(&end["ts"]));
     }
-    let last = phase(&events, "C").last().unwrap();
-    assert_eq!(last["args"]["value"], 0.0, "in the end nothing waits");
 }
 
 #[test]

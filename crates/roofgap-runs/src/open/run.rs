@@ -130,7 +130,7 @@ pub fn open_recordings(
         Some(division) => Some(ranks::open_ranks(&division, &options, overrides.rank, read)),
         None => ranks::open_divided(&input.trace, &options, overrides.rank),
     };
-    let mut opened = match ranks {
+    let opened = match ranks {
         Some(Ok(mut ranks)) => {
             ranks.unreadable.splice(0..0, unreadable);
             ranks
@@ -146,6 +146,11 @@ pub fn open_recordings(
             Opened { unreadable, ..Opened::analyze(trace, &options, String::new()) }
         }
     };
+    with_context(opened, layout, config, record)
+}
+
+/// Adds to an analysis what the run directory has beside its recordings.
+fn with_context(mut opened: Opened, layout: &Layout, config: &Config, record: &SessionRecord) -> Opened {
     if config.workload.kind == WorkloadKind::Hydra {
         without_ranges(&mut opened.analysis);
     }

@@ -21,5 +21,5 @@ pub use crate::run_dir::{RunRef, resolve};
 pub use artifacts::{Artifact, ArtifactList, artifacts, list_artifacts};
 pub use merge::{MergeOutcome, merge};
 pub use prune::{PruneOutcome, PrunePlan, PruneProps, execute, plan};
-pub use scrub::{HostFacts, ScrubOutcome, ScrubProps, scrub};
+pub use scrub::{ScrubOutcome, ScrubProps, host_variables, scrub};
 pub use summary::{RunDetails, RunSummary, list, show};

@@ -59,36 +59,14 @@ pub fn list(runs: &[RunSummary], base: &Path, screen: Screen) -> String {
     columns(["run", "status", "model", "device", "mode", "stages", "size>"], runs.iter().map(row), screen)
 }
 
-/// The most files that a warning names.
-const NAMED_FILES: usize = 3;
-
 /// Says that a run is over the cap, and what `command` would do to prune it.
 pub fn over_cap(plan: &RunPlan, cap: u64, command: &str) -> String {
-    let mut line =
-        format!("the run has {}, more than retention.max_run_bytes ({})", size(plan.bytes), size(cap));
-    if plan.steps.is_empty() {
-        let _ = write!(line, "; `{command}` would free nothing, because its files cannot be regenerated");
-        return line;
-    }
-    let mut files: Vec<String> = Vec::new();
-    for kind in [Action::Compress, Action::Delete] {
-        let verb = action(kind);
-        let steps = plan.steps.iter().filter(|step| step.action == kind);
-        let names: Vec<String> = steps.map(|step| step.path.display().to_string()).collect();
-        if let Some(shown) = names.get(..names.len().min(NAMED_FILES)).filter(|shown| !shown.is_empty()) {
-            let more = match names.len() - shown.len() {
-                0 => String::new(),
-                more => format!(" and {more} more"),
-            };
-            files.push(format!("{verb} {}{more}", shown.join(", ")));
-        }
-    }
-    let _ =
-        write!(line, "; `{command}` would {} and free about {}", files.join(", "), size(plan.saves_bytes));
-    if plan.over_cap_bytes > 0 {
-        let _ = write!(line, "; {} over the limit would remain", size(plan.over_cap_bytes));
-    }
-    line
+    let effect = match plan.saves_bytes {
+        0 => "nothing, because its files cannot be regenerated".to_owned(),
+        saved => format!("about {}", size(saved)),
+    };
+    let (bytes, cap) = (size(plan.bytes), size(cap));
+    format!("the run has {bytes}, more than retention.max_run_bytes ({cap}); `{command}` would free {effect}")
 }
 
 /// Renders one run.
@@ -253,7 +231,7 @@ pub fn scrubbed(outcome: &ScrubOutcome, screen: Screen) -> String {
         let _ = writeln!(out, "{}", screen.wrapped(&line, 2));
     }
     if let Some(archive) = &outcome.pack {
-        let hash = archive.sha256.as_deref().unwrap_or(NONE);
+        let hash = &archive.sha256;
         let _ = writeln!(
             out,
             "{}: {}, {}, sha256 {hash}",

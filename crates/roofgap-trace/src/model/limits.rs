@@ -34,15 +34,18 @@ impl Trace {
         self.losses.add(LossKind::SampleMalformed, samples);
         let facts: u64 = self.devices.iter_mut().map(Device::limit_values).sum();
         self.losses.add(LossKind::ValueOutOfRange, facts + self.ops.limit_values());
-        let sum = |ranges: &[Range]| ranges.iter().map(|range| length(range.start, range.end)).sum();
-        let columns: [i128; 5] = [
-            total(&self.ops.start, &self.ops.end),
-            total(&self.calls.start, &self.calls.end),
-            total(&self.cpu_ops.start, &self.cpu_ops.end),
-            sum(&self.ranges.rows),
-            sum(&self.modules),
+        let sum = |ranges: &[Range]| ranges.iter().map(|range| length(range.start, range.end)).sum::<i128>();
+        let columns = [
+            (&self.ops.start, &self.ops.end),
+            (&self.calls.start, &self.calls.end),
+            (&self.cpu_ops.start, &self.cpu_ops.end),
         ];
-        if columns.iter().any(|total| *total > MOST_TOTAL) {
+        // No event is longer than all of them together.
+        let is_long = |rows: usize| length(first, last).saturating_mul(rows as i128) > MOST_TOTAL;
+        if columns.iter().any(|(start, end)| is_long(start.len()) && total(start, end) > MOST_TOTAL)
+            || sum(&self.ranges.rows) > MOST_TOTAL
+            || sum(&self.modules) > MOST_TOTAL
+        {
             return Err("its events last more than 146 years together");
         }
         Ok(())

@@ -3,24 +3,42 @@
 use crate::annotated::GroupMark;
 use crate::model::launcher_rank;
 use crate::{Distributed, ReadError, input};
+use cpp_demangle::{DemangleOptions, Symbol};
 use roofgap_wire::{EventKind, FrameBuilder, HEADER_LEN, Host, Message, Reader, Record, Text, WireError};
 use rustc_hash::FxHashMap;
+use std::fmt;
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 mod annotations;
-mod demangle;
 mod identity;
 mod reader;
 mod samples;
 
-pub(crate) use demangle::demangle;
 pub(crate) use reader::FORMAT;
 pub use reader::{frames, kernel_names};
 pub use roofgap_wire::older_segment;
 
 #[cfg(test)]
 mod tests;
+
+/// The longest readable name; references back can make a short mangled name very long.
+const LONGEST: usize = 64 << 10;
+
+/// Demangles the name of a kernel; `None` if it is not mangled or not understood.
+pub fn demangle(name: &str) -> Option<String> {
+    struct Bounded(String);
+    impl fmt::Write for Bounded {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0.push_str(text);
+            if self.0.len() > LONGEST { Err(fmt::Error) } else { Ok(()) }
+        }
+    }
+    let symbol = name.starts_with("_Z").then(|| Symbol::new(name).ok())??;
+    let mut text = Bounded(String::new());
+    symbol.structured_demangle(&mut text, &DemangleOptions::default()).ok()?;
+    Some(text.0)
+}
 
 /// Returns true for the name of a capture or of its older segment, also of a compressed one.
 pub fn is_capture(name: &str) -> bool {

@@ -1,7 +1,7 @@
 //! Reads a capture into the trace.
 
 use super::annotations::{Annotations, NodeRanges};
-use super::demangle::demangle;
+use super::demangle;
 use super::identity::Identity;
 use super::samples::{Samples, Stacks};
 use super::{Place, failed, find_older, open, plain};

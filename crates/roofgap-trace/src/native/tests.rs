@@ -2,6 +2,7 @@
 
 use super::reader::kernel_names;
 use crate::{LossKind, OpKind, RangeStyle, ReadError, Sniffed, Trace};
+use proptest::prelude::*;
 use roofgap_wire as wire;
 use roofgap_wire::Ending;
 use roofgap_wire::{self, EventKind, FrameBuilder, Header, Message, NvtxEvent, NvtxPop, Record, Text};
@@ -130,7 +131,7 @@ fn a_range_encloses_the_launches_of_its_thread() {
     assert_eq!((range.start, range.end, range.style), (100, 200, RangeStyle::PushPop));
     assert_eq!(trace.calls.thread[0], range.thread);
     assert_eq!(trace.threads[range.thread.index()].tid, 7);
-    assert_eq!(trace.names.get(trace.ops.name[0]), "add(float *, float *, int)");
+    assert_eq!(trace.names.get(trace.ops.name[0]), "add(float*, float*, int)");
     assert_eq!(trace.ops.shape_of(0).grid, [3, 1, 1]);
     assert_eq!(trace.ops.kind[0], OpKind::Kernel);
 }
@@ -532,7 +533,7 @@ fn names_are_kept_as_the_compiler_made_them() {
     let mut trace = Trace::default();
     read(&path, &mut trace).unwrap();
     let wanted =
-        [("add(float *, float *, int)", "_Z3addPfS_i"), ("triton_poi_fused_add_0", "triton_poi_fused_add_0")];
+        [("add(float*, float*, int)", "_Z3addPfS_i"), ("triton_poi_fused_add_0", "triton_poi_fused_add_0")];
     assert_eq!(
         kernel_names(&path).unwrap(),
         wanted.map(|(readable, mangled)| (readable.to_owned(), mangled.to_owned()))
@@ -876,4 +877,33 @@ fn sampled_stacks_belong_to_the_thread_that_calls() {
         at = *caller;
     }
     assert_eq!(names, [("step", 7), ("main", 3)]);
+}
+
+#[test]
+fn a_name_that_is_not_mangled_stays() {
+    for name in ["nvjet_sm90_tst_64x8", "", "_Z", "_ZN", "_Z99x", "_Z1fS5_"] {
+        assert_eq!(super::demangle(name), None, "{name}");
+    }
+    assert_eq!(super::demangle("_Z3addPfS_i").as_deref(), Some("add(float*, float*, int)"));
+}
+
+proptest! {
+    #[test]
+    fn no_name_makes_demangling_fail(rest in "[NZSTIEKPRLJXFAMUDtalijv0-9_]{0,80}") {
+        let _ = super::demangle(&format!("_Z{rest}"));
+    }
+
+    #[test]
+    fn references_back_cannot_make_a_name_grow_without_end(depth in 1usize..60) {
+        // Each argument list names the one before it twice.
+        let mut name = String::from("_Z1fI1xIiiE");
+        for at in 0..depth {
+            let back = char::from_digit(at as u32 % 36, 36).unwrap().to_ascii_uppercase();
+            name.push_str(&format!("1xIS{back}_S{back}_E"));
+        }
+        name.push_str("Evv");
+        if let Some(text) = super::demangle(&name) {
+            prop_assert!(text.len() < 1 << 20);
+        }
+    }
 }

@@ -272,6 +272,9 @@ fn place_unnamed(who: &Identity, trace: &mut Trace) {
 /// Lets ranges that were never closed end with the last event of this export.
 fn close_open_ranges(trace: &mut Trace) {
     let ranges = &mut trace.ranges.rows;
+    if ranges.iter().all(|range| !range.open) {
+        return;
+    }
     let closed = ranges.iter().map(|r| if r.open { r.start } else { r.end });
     let end = trace.ops.end.iter().chain(&trace.calls.end).copied().chain(closed).max();
     for range in ranges.iter_mut().filter(|r| r.open) {

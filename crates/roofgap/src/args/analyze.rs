@@ -30,9 +30,6 @@ pub struct Analyze {
     /// Rank whose analysis is shown, of several ranks of a job; by default the lowest
     #[arg(long, value_name = "N")]
     pub rank: Option<u32>,
-    /// The nsys that exports a .nsys-rep file, if it is not on the PATH
-    #[arg(long, value_name = "FILE")]
-    pub nsys: Option<PathBuf>,
 }
 
 /// Files for other programs; `export` has a name for each.
@@ -74,9 +71,6 @@ pub struct Export {
     /// Rank of several that is written where a format holds one; by default the lowest
     #[arg(long, value_name = "N")]
     pub rank: Option<u32>,
-    /// The nsys that exports a .nsys-rep file, if it is not on the PATH
-    #[arg(long, value_name = "FILE")]
-    pub nsys: Option<PathBuf>,
 }
 
 /// A format for other programs.
@@ -272,9 +266,6 @@ pub struct Compare {
     pub base: Base,
     #[command(flatten)]
     pub overrides: AnalysisOverrides,
-    /// The nsys that exports a .nsys-rep file, if it is not on the PATH
-    #[arg(long, value_name = "FILE")]
-    pub nsys: Option<PathBuf>,
     /// Number of kernels and parts of a change to list
     #[arg(long, default_value_t = 12, value_name = "N")]
     pub top: usize,

@@ -67,6 +67,9 @@ pub struct AnalysisOverrides {
     /// Memory bandwidth of the GPU, GB/s; replaces the known value
     #[arg(long, value_name = "GBS")]
     pub bandwidth_gbs: Option<f64>,
+    /// The nsys that exports a .nsys-rep file, if it is not on the PATH
+    #[arg(long, value_name = "FILE")]
+    pub nsys: Option<PathBuf>,
 }
 
 impl AnalysisOverrides {

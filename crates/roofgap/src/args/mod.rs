@@ -13,8 +13,8 @@ pub use common::{Format, OneRun};
 #[cfg(feature = "embedded")]
 pub use record::Workload;
 pub use record::{
-    COUNTERS_US, Capture, Config, Doctor, Load, Profile, RING_STACKS_HZ, STACKS_HZ, Try, Tune, TuneCheck,
-    Watch, account_from_environment,
+    COUNTERS_US, Capture, Config, Doctor, Load, Profile, RING_STACKS_HZ, STACKS_HZ, TrialOptions, Try, Tune,
+    TuneCheck, Watch, account_from_environment,
 };
 #[cfg(feature = "mcp")]
 pub use runs::Mcp;
@@ -185,7 +185,7 @@ pub enum Command {
         document: Document,
     },
     /// Sample the hardware counters of all GPUs into a native capture, until interrupted
-    #[cfg(feature = "embedded")]
+    #[cfg(all(feature = "embedded", target_os = "linux"))]
     #[command(hide = true)]
     SampleCounters {
         /// Folder of the capture; without it, only say whether counters can be sampled
@@ -198,7 +198,7 @@ pub enum Command {
         near: Option<u32>,
     },
     /// Sample energy, power, clocks and users of all GPUs into a file of JSON lines, until interrupted
-    #[cfg(feature = "embedded")]
+    #[cfg(all(feature = "embedded", target_os = "linux"))]
     #[command(hide = true)]
     SampleVitals {
         /// File

@@ -6,7 +6,6 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use roofgap_analyze::{Goal, MeasuredTime};
 use roofgap_base::error::Error;
 use roofgap_collect::command::CommandLine;
-use roofgap_record::run::attach::WindowLength;
 use roofgap_record::run::incident::Triggers;
 use roofgap_record::traffic::{LoadProps, PairProps};
 use roofgap_runs::config::Span;
@@ -65,6 +64,28 @@ pub enum Config {
     },
 }
 
+/// Options of `try` and `tune`.
+#[derive(Debug, clap::Args)]
+pub struct TrialOptions {
+    /// Time to spend on runs; of a search, those of an interrupted one included
+    #[arg(long, value_name = "TIME", default_value = "20m")]
+    pub budget: Span,
+    /// Keep changes that may change the output, such as another dtype
+    #[arg(long)]
+    pub accept_changed_output: bool,
+    /// Start without asking
+    #[arg(long)]
+    pub yes: bool,
+    /// Print the plan and its cost without running anything
+    #[arg(long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    pub base: Base,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+}
+
 #[derive(Debug, clap::Args)]
 pub struct Try {
     /// Run: an id, a unique prefix of one, a folder, or `latest`; with --history, the folder that contains the runs
@@ -79,29 +100,14 @@ pub struct Try {
     /// Try an environment variable of the program, as a change of its own
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     pub env: Vec<(String, String)>,
-    /// Time to spend on runs
-    #[arg(long, value_name = "TIME", default_value = "20m")]
-    pub budget: Span,
     /// Fewest runs of each workload; noisy ones run up to four times as often
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub repeats: u32,
-    /// Keep changes that may change the output, such as another dtype
-    #[arg(long)]
-    pub accept_changed_output: bool,
-    /// Start without asking
-    #[arg(long)]
-    pub yes: bool,
-    /// Print the plan and its cost without running anything
-    #[arg(long)]
-    pub dry_run: bool,
     /// Compare predicted with measured gains of all runs in a folder
     #[arg(long, conflicts_with_all = ["findings", "all", "env", "dry_run", "yes"])]
     pub history: bool,
     #[command(flatten)]
-    pub base: Base,
-    /// Output format
-    #[arg(long, value_enum, default_value_t)]
-    pub format: Format,
+    pub options: TrialOptions,
 }
 
 #[derive(Debug, clap::Args)]
@@ -115,9 +121,6 @@ pub struct Tune {
     /// Quantity to improve
     #[arg(long, default_value = "throughput", value_parser = goals())]
     pub goal: Goal,
-    /// Time to spend on runs, those of an interrupted search included
-    #[arg(long, value_name = "TIME", default_value = "20m")]
-    pub budget: Span,
     /// YAML file of changes to try instead of those of the findings and the engine
     #[arg(long, value_name = "FILE")]
     pub space: Option<PathBuf>,
@@ -130,23 +133,11 @@ pub struct Tune {
     /// Smallest gain that is worth a proof: 1.01 is 1 % faster
     #[arg(long, value_name = "RATIO", default_value_t = 1.01)]
     pub least: f64,
-    /// Keep changes that may change the output, such as another dtype
-    #[arg(long)]
-    pub accept_changed_output: bool,
     /// Also try what agents propose over MCP; a flag, setting or variable of theirs can run any code with your rights
     #[arg(long)]
     pub accept_proposals: bool,
-    /// Start without asking
-    #[arg(long)]
-    pub yes: bool,
-    /// Print the plan and its cost without running anything
-    #[arg(long)]
-    pub dry_run: bool,
     #[command(flatten)]
-    pub base: Base,
-    /// Output format
-    #[arg(long, value_enum, default_value_t)]
-    pub format: Format,
+    pub options: TrialOptions,
 }
 
 #[derive(Debug, Subcommand)]
@@ -289,11 +280,11 @@ pub struct Capture {
 
 impl Capture {
     /// Returns the length of the window.
-    pub fn length(&self) -> WindowLength {
+    pub fn length(&self) -> (Duration, Option<u64>) {
         let time = self.time.map(|span| span.0);
         match self.steps {
-            Some(count) => WindowLength::Steps { count, limit: time.unwrap_or(STEPS_LIMIT) },
-            None => WindowLength::Time(time.unwrap_or(DEFAULT_WINDOW)),
+            Some(count) => (time.unwrap_or(STEPS_LIMIT), Some(count)),
+            None => (time.unwrap_or(DEFAULT_WINDOW), None),
         }
     }
 }

@@ -18,7 +18,7 @@ use roofgap_runs::run_dir::Layout;
 use std::path::{Path, PathBuf};
 
 pub fn run(args: Analyze, printer: &Printer) -> Result<Exit, Error> {
-    let exporter = exporter(args.nsys.clone());
+    let exporter = exporter(args.overrides.nsys.clone());
     let overrides = Overrides { rank: args.rank, ..args.overrides.props()? };
     let selection = args.shown.props()?;
     let exports = args.exports.all();
@@ -109,7 +109,7 @@ pub fn compare_captures(args: Compare, printer: &Printer) -> Result<Exit, Error>
         gates.extend(Gate::parse_list(limit).map_err(Error::of)?);
     }
     let overrides = args.overrides.props()?;
-    let exporter = exporter(args.nsys);
+    let exporter = exporter(args.overrides.nsys.clone());
     let side = |wanted: &str| open_side(&args.base.dir, wanted, &overrides, &exporter);
     let (before, after) = (side(&args.before)?, side(&args.after)?);
     let options = CompareOptions { gates, ..CompareOptions::default() };

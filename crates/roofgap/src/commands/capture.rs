@@ -9,7 +9,7 @@ use roofgap_base::exit::Exit;
 use roofgap_collect::command::CommandLine;
 use roofgap_collect::watch::{Registration, Registry, Watched};
 use roofgap_record::run::NativeLibrary;
-use roofgap_record::run::attach::{self, CaptureProps, WatchPlan, WindowLength, capture};
+use roofgap_record::run::attach::{self, CaptureProps, WatchPlan, capture};
 use roofgap_record::run::incident::{Kept, record_incidents};
 use roofgap_report::Screen;
 use serde::Serialize;
@@ -24,8 +24,10 @@ pub fn run(args: Capture, printer: &Printer) -> Result<Exit, Error> {
         let list: Vec<Row> = registry.list().into_iter().map(Row::of).collect();
         return answer(list.as_slice(), text, args.format, printer);
     };
+    let (limit, steps) = args.length();
     let props = CaptureProps {
-        length: args.length(),
+        limit,
+        steps,
         stacks_hz: args.stacks.then_some(STACKS_HZ),
         counters_us: args.counters.then_some(COUNTERS_US),
         ..capture_props(registry.find(process)?, &args.out)?
@@ -40,7 +42,8 @@ pub fn run(args: Capture, printer: &Printer) -> Result<Exit, Error> {
 fn capture_props(watched: Watched, out: &Option<PathBuf>) -> Result<CaptureProps, Error> {
     Ok(CaptureProps {
         watched,
-        length: WindowLength::Time(Duration::ZERO),
+        limit: Duration::ZERO,
+        steps: None,
         stacks_hz: None,
         counters_us: None,
         executable: this_program()?,

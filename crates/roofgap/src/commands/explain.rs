@@ -120,20 +120,10 @@ fn derivation(derived: &Derivation<'_>, rule: &Rule, screen: Screen) -> String {
             "\n{}",
             screen.bold(&format!("{}, {} in all", counted(derived.count as u64, of), time(derived.total_ns)))
         );
-        let cells = |row: &DerivationRow| [row.name.clone(), count(row.calls), time(row.ns)];
-        let rows = derived.rows.iter();
-        out.push_str(&match of {
-            "gap" => {
-                let at = |row: &DerivationRow| row.at_ns.map_or_else(String::new, time);
-                let rows = rows.map(|row| {
-                    let [name, calls, ns] = cells(row);
-                    [name, calls, ns, at(row)]
-                });
-                columns(["before", "gaps>", "in all>", "longest at>"], rows, screen)
-            }
-            "step" => columns(["steps", "number>", "in all>"], rows.map(cells), screen),
-            of => columns([of, "launches>", "in all>"], rows.map(cells), screen),
-        });
+        let at = |row: &DerivationRow| row.at_ns.map_or_else(String::new, time);
+        let cells = |row: &DerivationRow| [row.name.clone(), count(row.calls), time(row.ns), at(row)];
+        let names = [of, "number>", "in all>", "longest at>"];
+        out.push_str(&columns(names, derived.rows.iter().map(cells), screen));
     }
     let _ = writeln!(out, "\n{}\n{}", screen.bold("What to do"), screen.wrapped(&finding.action, 0));
     if !finding.knobs.is_empty() {

@@ -20,7 +20,7 @@ use std::time::SystemTime;
 
 /// Writes captures in the format of another program.
 pub fn run(args: Export, printer: &Printer) -> Result<Exit, Error> {
-    let exporter = exporter(args.nsys);
+    let exporter = exporter(args.overrides.nsys.clone());
     let overrides = Overrides { rank: args.rank, ..args.overrides.props()? };
     let exports = [(args.format, args.out)];
     check_outputs(None, &exports)?;
@@ -32,26 +32,22 @@ pub fn run(args: Export, printer: &Printer) -> Result<Exit, Error> {
 
 /// Checks that the folder of every output can hold it, before the inputs are read.
 pub fn check_outputs(reports: Option<&Path>, exports: &[(ExportFormat, PathBuf)]) -> Result<(), Error> {
-    let is_folder = |export: &&(ExportFormat, PathBuf)| export.0 == ExportFormat::Parquet;
-    for (_, path) in exports.iter().filter(|export| !is_folder(export)) {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let found = folder.unwrap_or(Path::new(".")).metadata();
-        let problem = match found {
-            Ok(facts) if !facts.is_dir() => Some(ErrorKind::NotADirectory.into()),
-            Ok(_) if path.is_dir() => Some(ErrorKind::IsADirectory.into()),
-            Ok(_) => None,
-            Err(error) => Some(error),
-        };
-        if let Some(source) = problem {
-            return Err(Error::io("write", path)(source));
-        }
-    }
-    // These are created, with the folders above them.
-    let tables = exports.iter().filter(is_folder).map(|(_, path)| path.as_path());
-    for path in reports.into_iter().chain(tables) {
+    let (folders, files): (Vec<_>, Vec<_>) =
+        exports.iter().partition(|(format, _)| *format == ExportFormat::Parquet);
+    // Folders are created, with those above them.
+    for path in reports.into_iter().chain(folders.iter().map(|(_, path)| path.as_path())) {
         let above = path.ancestors().find(|folder| folder.exists());
         if above.is_some_and(|folder| !folder.is_dir()) {
             return Err(Error::io("write", path)(ErrorKind::NotADirectory.into()));
+        }
+    }
+    for (_, path) in files {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        // The slash makes a file no folder.
+        let found = folder.unwrap_or(Path::new(".")).join("").metadata();
+        found.map_err(Error::io("write", path))?;
+        if path.is_dir() {
+            return Err(Error::io("write", path)(ErrorKind::IsADirectory.into()));
         }
     }
     Ok(())
@@ -146,33 +142,18 @@ impl Exporting<'_> {
         // Without clocks in common, every rank begins with its first operation.
         let aligned = ranks.iter().all(|rank| rank.clock_offset_ns.is_some());
         let first = ranks.iter().filter_map(begin).min().unwrap_or(0);
-        let places: Vec<RankPlace> = ranks
-            .iter()
-            .map(|rank| RankPlace {
-                rank: rank.rank,
-                begin: if aligned { first } else { begin(rank).unwrap_or(0) } + offset(rank),
-            })
-            .collect();
-        let mut failed = None;
+        let place = |rank: &RankInfo| RankPlace {
+            rank: rank.rank,
+            begin: if aligned { first } else { begin(rank).unwrap_or(0) } + offset(rank),
+        };
+        let places: Vec<RankPlace> = ranks.iter().map(place).collect();
         let written = timeline::save_ranks(path, &places, |number, write| {
-            if number == shown_rank {
-                return write(self.opened.bundle());
-            }
-            let Some(rank) = ranks.iter().find(|rank| rank.rank == number) else {
-                return Ok(());
-            };
-            match self.open_rank(rank) {
-                Ok(own) => write(own.bundle()),
-                Err(error) => {
-                    failed = Some(error);
-                    Err(std::io::Error::other("a rank is not readable"))
-                }
+            match ranks.iter().find(|rank| rank.rank == number && number != shown_rank) {
+                Some(rank) => write(self.open_rank(rank).map_err(std::io::Error::other)?.bundle()),
+                None => write(self.opened.bundle()),
             }
         });
-        match failed {
-            Some(error) => Err(error),
-            None => written.map_err(Error::of),
-        }
+        written.map_err(Error::of)
     }
 }
 

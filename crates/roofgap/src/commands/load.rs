@@ -5,9 +5,7 @@ use crate::args::{Load, account_from_environment};
 use crate::printer::Printer;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
-use roofgap_record::traffic::{
-    Meter, Progress, ServerProps, serve_and_load, server_account_path, write_account,
-};
+use roofgap_record::traffic::{Meter, ServerProps, serve_and_load, server_account_path, write_account};
 use roofgap_report::{count, requests_text};
 
 pub fn run(args: Load, printer: &Printer) -> Result<Exit, Error> {
@@ -16,7 +14,7 @@ pub fn run(args: Load, printer: &Printer) -> Result<Exit, Error> {
     // A session meters its phases itself.
     let own = std::env::current_exe().ok().filter(|_| account_from_environment().is_none());
     let meter = own.and_then(|own| Meter::start(&own, &load.url));
-    let mut print = |progress: Progress| printer.progress(&line(&progress));
+    let mut print = |line: &str| printer.progress(&line);
     let result = match args.command() {
         Some(command) => {
             let command = match &load.pairs {
@@ -56,23 +54,4 @@ pub fn run(args: Load, printer: &Printer) -> Result<Exit, Error> {
         write_account(&path, &result).map_err(Error::io("write", &path))?;
     }
     answer(requests, requests_text, format, printer)
-}
-
-/// Formats progress as a line.
-fn line(progress: &Progress) -> String {
-    match progress {
-        Progress::ServerStarted { command } => format!("starting {command}"),
-        Progress::Ready { model } => format!("the server is ready; model {model}"),
-        Progress::LengthNotExact => {
-            "the server does not accept ignore_eos, so answers may be shorter than asked for".to_owned()
-        }
-        Progress::Warm { requests } => format!("{} requests of the warm-up are done", count(*requests)),
-        Progress::Done { requests } => format!("{} requests are done", count(*requests)),
-        Progress::Pairs { pairs } => {
-            format!("measuring the overhead of the collector in {pairs} pairs of windows")
-        }
-        Progress::NoPairs { why } => format!("the overhead of the collector was not measured: {why}"),
-        Progress::ServerStopped => "the server has ended".to_owned(),
-        _ => String::new(),
-    }
 }

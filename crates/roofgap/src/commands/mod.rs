@@ -23,14 +23,14 @@ use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_collect::child::{Guardian, guard};
 use roofgap_collect::command::{CommandLine, word_text};
+#[cfg(all(feature = "embedded", target_os = "linux"))]
+use roofgap_inject::sampler;
 use roofgap_record::run::{NativeLibrary, ProfileProps};
 use roofgap_report::{Screen, json};
 use roofgap_runs::config::Composed;
 use serde::Serialize;
-#[cfg(feature = "embedded")]
-use std::path::Path;
 use std::path::PathBuf;
-#[cfg(feature = "embedded")]
+#[cfg(all(feature = "embedded", target_os = "linux"))]
 use std::time::Duration;
 
 /// This program, even after its file was replaced.
@@ -49,12 +49,20 @@ pub fn run(command: Command, printer: &Printer) -> Result<Exit, Error> {
             guard(pid, start, &std::io::stdin());
             Ok(Exit::Done)
         }
-        #[cfg(feature = "embedded")]
+        #[cfg(all(feature = "embedded", target_os = "linux"))]
         Command::SampleCounters { folder, interval_us, near } => {
-            sample_counters(folder.as_deref(), interval_us, near, printer)
+            let interval = Duration::from_micros(interval_us);
+            sample("counters", printer, |is_over| match &folder {
+                Some(folder) => {
+                    sampler::run(folder, interval, near, is_over).map(|samples| format!("{samples} samples"))
+                }
+                None => sampler::probe(),
+            })
         }
-        #[cfg(feature = "embedded")]
-        Command::SampleVitals { file, activity } => sample_vitals(&file, activity, printer),
+        #[cfg(all(feature = "embedded", target_os = "linux"))]
+        Command::SampleVitals { file, activity } => sample("vitals", printer, |is_over| {
+            sampler::vitals::run(&file, activity, is_over).map(|samples| format!("{samples} samples"))
+        }),
         Command::Profile(args) => profile::run(args, printer),
         Command::Demo(args) => open::demo(args, printer),
         Command::Open(args) => open::open(args, printer),
@@ -103,44 +111,22 @@ fn mcp(args: crate::args::Mcp) -> Result<Exit, Error> {
     Ok(Exit::Done)
 }
 
-/// Samples counters until this process is interrupted.
-#[cfg(feature = "embedded")]
-fn sample_counters(
-    folder: Option<&Path>,
-    interval_us: u64,
-    near: Option<u32>,
+/// Samples until this process is interrupted.
+#[cfg(all(feature = "embedded", target_os = "linux"))]
+fn sample<E: std::fmt::Display>(
+    what: &str,
     printer: &Printer,
+    sample: impl FnOnce(&(dyn Fn() -> bool + Sync)) -> Result<String, E>,
 ) -> Result<Exit, Error> {
     let cancel = signals::cancel_on_signal()?;
-    let interval = Duration::from_micros(interval_us);
-    #[cfg(target_os = "linux")]
-    let sampled = match folder {
-        Some(folder) => roofgap_inject::sampler::run(folder, interval, near, &|| cancel.is_requested())
-            .map(|samples| format!("{samples} samples")),
-        None => roofgap_inject::sampler::probe(),
-    };
-    #[cfg(not(target_os = "linux"))]
-    let sampled: Result<String, &str> = Err("only CUPTI on Linux can");
-    printer.progress(&sampled.map_err(|why| Error::new(format!("cannot sample counters: {why}")))?);
+    let sampled = sample(&|| cancel.is_requested());
+    printer.progress(&sampled.map_err(|why| Error::new(format!("cannot sample {what}: {why}")))?);
     Ok(Exit::Done)
 }
 
 fn this_program() -> Result<PathBuf, Error> {
     std::env::current_exe()
         .map_err(|error| Error::new(format!("cannot find the path of this program: {error}")))
-}
-
-/// Samples vitals until this process is interrupted.
-#[cfg(feature = "embedded")]
-fn sample_vitals(file: &Path, activity: bool, printer: &Printer) -> Result<Exit, Error> {
-    let cancel = signals::cancel_on_signal()?;
-    #[cfg(target_os = "linux")]
-    let sampled = roofgap_inject::sampler::vitals::run(file, activity, &|| cancel.is_requested());
-    #[cfg(not(target_os = "linux"))]
-    let sampled: Result<u64, &str> = Err("only NVML on Linux can");
-    let lines = sampled.map_err(|why| Error::new(format!("cannot sample vitals: {why}")))?;
-    printer.progress(&format!("{lines} samples"));
-    Ok(Exit::Done)
 }
 
 /// Returns the words of the command line.

@@ -14,7 +14,7 @@ use roofgap_runs::run_dir::Layout;
 use roofgap_runs::run_dir::folder::read_json;
 use roofgap_runs::run_dir::locate::all;
 use roofgap_runs::runs::{
-    HostFacts, PruneProps, ScrubProps, artifacts, execute, list, merge, plan, resolve, scrub, show, text,
+    PruneProps, ScrubProps, artifacts, execute, host_variables, list, merge, plan, resolve, scrub, show, text,
 };
 use serde::Serialize;
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ pub fn run(args: Runs, printer: &Printer) -> Result<Exit, Error> {
         }
         Runs::Scrub { run, pack, include, dry_run } => {
             let OneRun { run, base, format } = run;
-            let props = ScrubProps { host: HostFacts::here(), pack, include, dry_run };
+            let props = ScrubProps { variables: host_variables(), pack, include, dry_run };
             let outcome = scrub(&resolve(&base.dir, &run)?, &props)?;
             answer(&outcome, text::scrubbed, format, printer)?;
             Ok(outcome.exit())

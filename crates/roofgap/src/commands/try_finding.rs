@@ -3,44 +3,44 @@
 use super::profile::Progress;
 use super::signals::cancel_on_signal;
 use super::{answer, session};
-use crate::args::{Format, Try, Tune, TuneCheck};
+use crate::args::{Format, TrialOptions, Try, Tune, TuneCheck};
 use crate::printer::Printer;
-use roofgap_analyze::{Goal, MeasuredTime, TRY_SCHEMA, TrialVerdict, Trials};
-use roofgap_base::clock::ns;
+use roofgap_analyze::{Goal, MeasuredTime, TRY_SCHEMA, Trials};
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
 use roofgap_base::file::read_text;
 use roofgap_collect::child::cancel_probes_with;
 use roofgap_record::run::{ProfileProps, profile};
 use roofgap_record::trial::{self, SearchProps, TrialEvent, TrialProps, search, text};
-use roofgap_report::{time, tried_text};
-use roofgap_runs::config::{ConfigProps, Span, compose, read_space};
+use roofgap_report::tried_text;
+use roofgap_runs::config::{ConfigProps, compose, read_space};
 use roofgap_runs::run_dir::{Layout, PhaseName, RunRef, resolve};
 use std::io::{BufRead, IsTerminal, stderr, stdin};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub fn run(args: Try, printer: &Printer) -> Result<Exit, Error> {
+    let options = args.options;
     let Some(wanted) = args.run.as_ref().filter(|_| !args.history) else {
-        let base = args.run.map_or(args.base.dir, PathBuf::from);
-        return answer(&trial::collect_history(&base)?, text::history, args.format, printer);
+        let base = args.run.map_or(options.base.dir, PathBuf::from);
+        return answer(&trial::collect_history(&base)?, text::history, options.format, printer);
     };
-    let run = resolve(&args.base.dir, wanted)?;
+    let run = resolve(&options.base.dir, wanted)?;
     let props = TrialProps {
         findings: args.findings,
         all: args.all,
         env: args.env,
         repeats: args.repeats,
-        ..trial_props(run, args.budget, args.accept_changed_output)?
+        ..trial_props(run, &options)?
     };
-    carry_out(&props, args.dry_run, args.yes, args.format, printer)
+    carry_out(&props, &options, printer)
 }
 
 pub fn tune(args: Tune, printer: &Printer) -> Result<Exit, Error> {
     if let Some(TuneCheck::Verify { file, run, format }) = args.check {
         return verify(&file, run, format, printer);
     }
-    let wanted = args.run.unwrap_or_default();
+    let (wanted, options) = (args.run.unwrap_or_default(), args.options);
     if !args.least.is_finite() || args.least < 1.0 {
         return Err(Error::new("--least is a ratio of at least 1, such as 1.02"));
     }
@@ -54,7 +54,7 @@ pub fn tune(args: Tune, printer: &Printer) -> Result<Exit, Error> {
     };
     let config = PathBuf::from(&wanted);
     let is_config = config.is_file() && config.extension().is_some_and(|end| end == "yaml" || end == "yml");
-    let run = if is_config && !args.dry_run {
+    let run = if is_config && !options.dry_run {
         let props = ConfigProps { config: Some(config), ..ConfigProps::default() };
         let mut progress = Progress::new(PhaseName::ALL);
         let cancel = cancel_on_signal()?;
@@ -69,7 +69,7 @@ pub fn tune(args: Tune, printer: &Printer) -> Result<Exit, Error> {
             "a configuration is profiled before it has a plan; leave out --dry-run, or give a run",
         ));
     } else {
-        resolve(&args.base.dir, &wanted)?
+        resolve(&options.base.dir, &wanted)?
     };
     let props = TrialProps {
         all: space.is_empty(),
@@ -81,22 +81,22 @@ pub fn tune(args: Tune, printer: &Printer) -> Result<Exit, Error> {
             least_ratio: args.least,
             accepts_proposals: args.accept_proposals,
         }),
-        ..trial_props(run, args.budget, args.accept_changed_output)?
+        ..trial_props(run, &options)?
     };
-    carry_out(&props, args.dry_run, args.yes, args.format, printer)
+    carry_out(&props, &options, printer)
 }
 
 /// Returns the properties of a trial of no changes.
-fn trial_props(run: RunRef, budget: Span, accept_changed_output: bool) -> Result<TrialProps, Error> {
+fn trial_props(run: RunRef, options: &TrialOptions) -> Result<TrialProps, Error> {
     Ok(TrialProps {
         session: session_of(&run.path)?,
         run: absolute(run),
         findings: Vec::new(),
         all: false,
         env: Vec::new(),
-        budget: budget.0,
+        budget: options.budget.0,
         repeats: 2,
-        accept_changed_output,
+        accept_changed_output: options.accept_changed_output,
         search: None,
     })
 }
@@ -131,19 +131,13 @@ fn verify(file: &Path, again: bool, format: Format, printer: &Printer) -> Result
 }
 
 /// Plans and runs a trial.
-fn carry_out(
-    props: &TrialProps,
-    dry_run: bool,
-    yes: bool,
-    format: Format,
-    printer: &Printer,
-) -> Result<Exit, Error> {
+fn carry_out(props: &TrialProps, options: &TrialOptions, printer: &Printer) -> Result<Exit, Error> {
     let plan = trial::plan(props)?;
-    if dry_run {
-        return answer(&plan, text::plan, format, printer);
+    if options.dry_run {
+        return answer(&plan, text::plan, options.format, printer);
     }
     printer.progress(&text::plan(&plan, printer.screen()));
-    if !yes && !consent(printer)? {
+    if !options.yes && !consent(printer)? {
         return Ok(Exit::Done);
     }
     let cancel = cancel_on_signal()?;
@@ -154,7 +148,7 @@ fn carry_out(
     })?;
     let reason = outcome.trial.reason.clone();
     let trials = Trials { schema: TRY_SCHEMA.to_owned(), run_id: plan.run_id, trials: vec![outcome.trial] };
-    answer(&trials, tried_text, format, printer)?;
+    answer(&trials, tried_text, options.format, printer)?;
     if let Some(reason) = reason.filter(|_| outcome.exit != Exit::Done) {
         printer.warning(&reason);
     }
@@ -178,27 +172,10 @@ fn consent(printer: &Printer) -> Result<bool, Error> {
 /// Prints the progress of a trial.
 fn print(event: &TrialEvent<'_>, watched: &mut Progress<'_>, printer: &Printer) {
     match event {
-        TrialEvent::RunBegins { label, pair } => printer.status_line(&format!("pair {pair}: {label}")),
-        TrialEvent::Tick { label, pair, elapsed, left } => {
-            let left = time(ns(left.saturating_sub(*elapsed)));
-            printer.status_line(&format!("pair {pair}: {label} ... {}, {left} left", time(ns(*elapsed))));
-        }
-        TrialEvent::RunEnds { label, pair, time: (of, ns) } => {
+        TrialEvent::Status(line) => printer.status_line(line),
+        TrialEvent::Line(line) => {
             printer.status_line("");
-            printer.progress(&format_args!("pair {pair}: {label}: {} {}", of.name(), of.amount(*ns)));
-        }
-        TrialEvent::RunFails { label, why } => {
-            printer.status_line("");
-            printer.progress(&format_args!("{label}: failed: {why}"));
-        }
-        TrialEvent::RowEnds(row) => {
-            let verdict = match row.verdict {
-                // What is kept is decided when all are measured.
-                TrialVerdict::Faster => "faster",
-                verdict => verdict.word(),
-            };
-            let name = if row.knobs.is_empty() { "base again".to_owned() } else { row.knobs.join(" + ") };
-            printer.progress(&format_args!("{name}: {verdict}"));
+            printer.progress(line);
         }
         TrialEvent::Watched(event) => watched.print(event, printer),
     }

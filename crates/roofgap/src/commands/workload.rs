@@ -5,15 +5,14 @@ use crate::args::{Workload, account_from_environment};
 use crate::printer::Printer;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
-use roofgap_report::{count, time};
-use roofgap_workload::{Account, Progress, Ranges};
+use roofgap_report::time;
+use roofgap_workload::{Account, Ranges};
 use std::fmt::Write;
 
 pub fn run(args: Workload, printer: &Printer) -> Result<Exit, Error> {
     let mut props = args.props;
     props.account = props.account.or_else(account_from_environment);
-    let mut print = |progress: Progress| printer.progress(&line(&progress));
-    let account = roofgap_workload::run_with(&props, &Nvtx, &mut print)?;
+    let account = roofgap_workload::run_with(&props, &Nvtx, &mut |line| printer.progress(&line))?;
     answer(&account, |account, _| text(account), args.format, printer)
 }
 
@@ -29,29 +28,6 @@ impl Ranges for Nvtx {
     fn pop(&self, domain: Option<&'static str>) {
         #[cfg(target_os = "linux")]
         roofgap_inject::emit::pop(domain);
-    }
-}
-
-/// Formats progress as a line.
-fn line(progress: &Progress) -> String {
-    match progress {
-        Progress::Started { preset, parameters, seed, threads } => {
-            format!(
-                "{preset} model with {} random parameters (seed {seed}) on {threads} threads",
-                count(*parameters)
-            )
-        }
-        Progress::WeightsReady { wall_ns } => format!("weights ready after {}", time(*wall_ns)),
-        Progress::PeakMeasured { flops_per_s, bytes_per_s } => format!(
-            "this machine: {:.1} GFLOP/s, {:.1} GB/s, measured",
-            *flops_per_s as f64 / 1e9,
-            *bytes_per_s as f64 / 1e9
-        ),
-        Progress::RepeatDone { index, of, warmup, prefill_ns, decode_ns } => {
-            let warm = if *warmup { ", warm-up" } else { "" };
-            format!("run {index} of {of}{warm}: prefill {}, decode {}", time(*prefill_ns), time(*decode_ns))
-        }
-        Progress::AccountWritten { path } => format!("account written to {}", path.display()),
     }
 }
 

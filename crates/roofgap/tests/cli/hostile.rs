@@ -360,7 +360,7 @@ fn numbers_whose_sums_overflow() {
     for (name, text, refused) in [
         ("calls.csv", calls, "the sum of times or launches overflows"),
         ("times.csv", times, "the sum of times or launches overflows"),
-        ("account.json", account, "18446744073709551615 is no possible count of calls of an operator"),
+        ("account.json", account, "18446744073709551615 is no possible count of `calls`"),
     ] {
         let run = run(["analyze".as_ref(), put(folder.path(), name, text).as_os_str()]);
         assert_eq!(run.status, Some(2), "{name}: {}", run.stderr);

@@ -71,8 +71,7 @@ pub fn add(
     if trace.sampled.is_empty() {
         return;
     }
-    let mut sums: Vec<Vec<StageSum>> = vec![Vec::new(); index.len()];
-    let mut rows = Vec::new();
+    let (mut lanes, mut rows) = (Vec::new(), Vec::new());
     for counters in &trace.sampled {
         let lane = Lane::of(trace, index, counters, gpu);
         let Some(lane) = lane.filter(|lane| lane.windows.len() >= LEAST_WINDOWS) else { continue };
@@ -81,21 +80,15 @@ pub fn add(
             continue;
         }
         let lane = lane.without_background();
-        for (stage, sum) in
-            lane.stages(index.len()).into_iter().enumerate().filter(|(_, sum)| sum.samples > 0)
-        {
-            sums[stage].push(sum);
-        }
         rows.extend(lane.kernels(trace, index, gpu));
+        lanes.push((lane.stages(index.len()), lane));
     }
     let l2_bytes = trace.devices.iter().filter_map(|device| device.l2_bytes).max().unwrap_or(0);
-    for (stage, sums) in analysis.stages.iter_mut().zip(&sums) {
-        let measured = StageSum::measured(sums, stage);
+    for (at, stage) in analysis.stages.iter_mut().enumerate().take(index.len()) {
+        let sums = lanes.iter().map(|(sums, lane)| (&sums[at], lane));
+        let measured = measured(&sums.filter(|(sum, _)| sum.samples > 0).collect::<Vec<_>>(), stage);
         let contradicts = measured.as_ref().is_some_and(|own| contradicts_model(own, stage, l2_bytes));
         joined.losses.add(LossKind::SampledContradicts, u64::from(contradicts));
-        if let Some(warm) = &mut stage.warm {
-            warm.mbu_measured = measured.clone();
-        }
         stage.mbu_measured = measured;
     }
     rows.retain(|row| !by_ncu(joined, row));
@@ -211,14 +204,7 @@ impl Lane {
 
     /// Adds up the samples by stage: a window counts for a stage by the share of the operations in it.
     fn stages(&self, stages: usize) -> Vec<StageSum> {
-        let empty = StageSum {
-            known: SIGNALS.map(|signal| self.values(signal).is_some()),
-            alignment: self.alignment,
-            bandwidth: self.bandwidth,
-            counts_bytes: self.counts_bytes,
-            ..StageSum::default()
-        };
-        let mut sums = vec![empty; stages];
+        let mut sums = vec![StageSum::default(); stages];
         for window in self.overlaps.chunk_by(|a, b| a.window == b.window) {
             let at = window[0].window as usize;
             let (start, end) = self.windows[at];
@@ -476,45 +462,39 @@ struct StageSum {
     busy_ns: f64,
     samples: u64,
     signals: [f64; 5],
-    known: [bool; 5],
-    alignment: Alignment,
-    bandwidth: Option<f64>,
-    counts_bytes: bool,
 }
 
-impl StageSum {
-    /// Puts the devices of a stage together, and scales sums to the whole stage by its busy time.
-    fn measured(sums: &[Self], stage: &Stage) -> Option<MbuMeasured> {
-        let sampled_ns: f64 = sums.iter().map(|sum| sum.busy_ns).sum();
-        let first = sums.first().filter(|_| sampled_ns > 0.0)?;
-        let busy_ns = stage.busy_ns.map_or(sampled_ns, |ns| (ns as f64).max(sampled_ns));
-        let mean = |signal: Signal| {
-            let known = sums.iter().all(|sum| sum.known[signal as usize]);
-            known.then(|| sums.iter().map(|sum| sum.signals[signal as usize]).sum::<f64>() / sampled_ns)
-        };
-        let rate = mean(Signal::Dram);
-        let pct = |rate: f64| first.bandwidth.map(|peak| 100.0 * rate / peak);
-        let counted = rate.filter(|_| sums.iter().all(|sum| sum.counts_bytes));
-        let dram_bytes = counted.map(|rate| rate * busy_ns);
-        let elapsed_ns = stage.elapsed_ns() as f64 * sums.len() as f64;
-        let steps = stage.steps.as_ref().filter(|steps| steps.count > 0);
-        let modelled = stage.mbu.as_ref().map(|mbu| mbu.bytes).filter(|bytes| *bytes > 0.0);
-        let mut intervals: Vec<f64> = sums.iter().map(|sum| sum.alignment.interval as f64).collect();
-        Some(MbuMeasured {
-            dram_bytes,
-            source: None,
-            step_dram_bytes: dram_bytes.zip(steps).map(|(bytes, steps)| bytes / steps.count as f64),
-            bandwidth_bytes_per_s: counted.map(|rate| rate * 1e9),
-            by_wall_pct: rate.filter(|_| elapsed_ns > 0.0).and_then(|rate| pct(rate * busy_ns / elapsed_ns)),
-            by_busy_pct: rate.and_then(pct),
-            sm_active_pct: mean(Signal::SmActive),
-            tensor_active_pct: mean(Signal::Tensor),
-            to_model: dram_bytes.zip(modelled).map(|(measured, modelled)| measured / modelled),
-            samples: sums.iter().map(|sum| sum.samples).sum(),
-            interval_ns: median_f64(&mut intervals).unwrap_or_default() as i64,
-            covered_pct: 100.0 * sampled_ns / busy_ns,
-            clock_shift_ns: first.alignment.shift,
-            clock_error_ns: sums.iter().map(|sum| sum.alignment.error).max().unwrap_or_default(),
-        })
-    }
+/// Puts the devices of a stage together, and scales sums to the whole stage by its busy time.
+fn measured(sums: &[(&StageSum, &Lane)], stage: &Stage) -> Option<MbuMeasured> {
+    let sampled_ns: f64 = sums.iter().map(|(sum, _)| sum.busy_ns).sum();
+    let (_, first) = sums.first().filter(|_| sampled_ns > 0.0)?;
+    let busy_ns = stage.busy_ns.map_or(sampled_ns, |ns| (ns as f64).max(sampled_ns));
+    let mean = |signal: Signal| {
+        let known = sums.iter().all(|(_, lane)| lane.values(signal).is_some());
+        known.then(|| sums.iter().map(|(sum, _)| sum.signals[signal as usize]).sum::<f64>() / sampled_ns)
+    };
+    let rate = mean(Signal::Dram);
+    let pct = |rate: f64| first.bandwidth.map(|peak| 100.0 * rate / peak);
+    let counted = rate.filter(|_| sums.iter().all(|(_, lane)| lane.counts_bytes));
+    let dram_bytes = counted.map(|rate| rate * busy_ns);
+    let elapsed_ns = stage.elapsed_ns() as f64 * sums.len() as f64;
+    let steps = stage.steps.as_ref().filter(|steps| steps.count > 0);
+    let modelled = stage.mbu.as_ref().map(|mbu| mbu.bytes).filter(|bytes| *bytes > 0.0);
+    let mut intervals: Vec<f64> = sums.iter().map(|(_, lane)| lane.alignment.interval as f64).collect();
+    Some(MbuMeasured {
+        dram_bytes,
+        source: None,
+        step_dram_bytes: dram_bytes.zip(steps).map(|(bytes, steps)| bytes / steps.count as f64),
+        bandwidth_bytes_per_s: counted.map(|rate| rate * 1e9),
+        by_wall_pct: rate.filter(|_| elapsed_ns > 0.0).and_then(|rate| pct(rate * busy_ns / elapsed_ns)),
+        by_busy_pct: rate.and_then(pct),
+        sm_active_pct: mean(Signal::SmActive),
+        tensor_active_pct: mean(Signal::Tensor),
+        to_model: dram_bytes.zip(modelled).map(|(measured, modelled)| measured / modelled),
+        samples: sums.iter().map(|(sum, _)| sum.samples).sum(),
+        interval_ns: median_f64(&mut intervals).unwrap_or_default() as i64,
+        covered_pct: 100.0 * sampled_ns / busy_ns,
+        clock_shift_ns: first.alignment.shift,
+        clock_error_ns: sums.iter().map(|(_, lane)| lane.alignment.error).max().unwrap_or_default(),
+    })
 }

@@ -65,21 +65,9 @@ pub fn small_kernels(view: &View<'_>) -> Option<Finding> {
         "{} fewer blocks than the GPU has multiprocessors ({sms}):{alone} {share:.0} % of kernel time",
         kernels_have(stage, calls)
     );
-    let give = match is_long && view.program.is_plain() {
-        true => "Spread the work of a launch over more of the GPU",
-        false => "Give each launch more to do at a time",
-    };
-    let more = match (view.program.generates, view.program.is_torch) {
-        (true, _) => "more sequences at once",
-        (_, true) => "a larger batch at once",
-        _ => "more blocks and threads, or several pieces of work at once",
-    };
-    let products = stage.kernels.iter().any(|kernel| kernel.family == Family::Gemm);
-    let split = if products { "; for matrix products a split of the inner dimension" } else { "" };
-    let fused = if is_long { "" } else { ", or kernels fused with their neighbours" };
     let action = format!(
-        "{give}: {more}{fused}{split}. The largest is {short} with {} of {}. \
-         Small kernels take {} in all.",
+        "{}. The largest is {short} with {} of {}. Small kernels take {} in all.",
+        larger_launches(view, is_long),
         counted(*blocks, "block"),
         counted((*threads).into(), "thread"),
         time(total_ns)
@@ -98,6 +86,23 @@ pub fn small_kernels(view: &View<'_>) -> Option<Finding> {
     .finish(title, action)
 }
 
+/// Says how a launch gets more work.
+fn larger_launches(view: &View<'_>, is_long: bool) -> String {
+    let give = match is_long && view.program.is_plain() {
+        true => "Spread the work of a launch over more of the GPU",
+        false => "Give each launch more to do at a time",
+    };
+    let more = match (view.program.generates, view.program.is_torch) {
+        (true, _) => "more sequences at once",
+        (_, true) => "a larger batch at once",
+        _ => "more blocks and threads, or several pieces of work at once",
+    };
+    let products = view.stage.kernels.iter().any(|kernel| kernel.family == Family::Gemm);
+    let split = if products { "; for matrix products a split of the inner dimension" } else { "" };
+    let fused = if is_long { "" } else { ", or kernels fused with their neighbours" };
+    format!("{give}: {more}{fused}{split}")
+}
+
 /// Begins a sentence about some of the kernels of a stage.
 fn kernels_have(stage: &Stage, calls: u64) -> String {
     let which = match calls == stage.kernel_count {
@@ -110,7 +115,7 @@ fn kernels_have(stage: &Stage, calls: u64) -> String {
 }
 
 /// Threads that a GPU runs at a time.
-const WARP: u32 = 32;
+pub const WARP: u32 = 32;
 
 /// Mean duration of a kernel from which on its launch and its neighbours do not matter, ns.
 const LONG_NS: i64 = 50_000;

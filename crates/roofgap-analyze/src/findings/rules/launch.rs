@@ -3,6 +3,7 @@
 use super::waits::is_dispatch;
 use super::{LEAST_SMALL_GAP_PCT, host};
 use crate::findings::LaunchGap;
+use crate::findings::program::is_fused;
 use crate::findings::rule::{View, percent};
 use crate::model::{Experts, Mlp, distinct_experts};
 use crate::names::Family;
@@ -214,12 +215,14 @@ impl<'a> Launching<'a> {
     fn fewer_launches(&self, view: &View<'_>) -> String {
         let (stage, program) = (view.stage, view.program);
         let has_graphs = self.is_mostly_graphs || self.graphs >= (self.launches / 100).max(1);
+        let larger = format!("{} ({})", view.action("compiled engine"), program.advice().graph_sizes);
         let how = match program.engine {
             _ if has_graphs => view.action("rest in graphs"),
             Some(engine) if engine.uses_graphs && self.others_replay => {
                 let (more, sizes) = (view.action("larger graphs"), program.advice().graph_sizes);
                 return format!("{more} ({sizes}), where there is memory for them.");
             }
+            Some(engine) if engine.compiles_for_graphs && program.is_compiled => &larger,
             Some(engine) if engine.uses_graphs => program.advice().graphs,
             _ if program.has_directives => view.action("directives"),
             _ if !program.is_torch => view.action("without PyTorch"),
@@ -288,7 +291,7 @@ fn light_kernels(stage: &Stage) -> u64 {
     let light = |family| {
         matches!(family, Family::Elementwise | Family::CopyLayout | Family::Reduction | Family::Quantization)
     };
-    let kernels = stage.kernels.iter().filter(|k| light(k.family));
+    let kernels = stage.kernels.iter().filter(|k| light(k.family) && !is_fused(&k.name));
     kernels.map(|k| k.calls).sum()
 }
 

@@ -1,8 +1,10 @@
 //! Memory-bound: at the roof only fewer bytes help, far from it better access does, and below a cache fewer accesses.
 
+use super::kernels::WARP;
 use super::occupancy::LOW_PCT;
 use crate::counters::{Bound, BusiestPipe, Measured, NEAR_ROOF_PCT, Pipe, SAME_PCT, SHARED_PCT};
 use crate::findings::rule::View;
+use crate::findings::threads_of;
 use crate::names::{Family, family, is_closed_source};
 use crate::numbers::{count, time};
 use crate::result::{CounterRow, Finding, StageKind};
@@ -23,7 +25,8 @@ const CLEARLY: f64 = 1.2;
 const BUSY_PCT: f64 = 60.0;
 
 /// Says how a kernel moves fewer bytes, or a model.
-fn fewer_bytes(view: &View<'_>, kernel: Option<&str>) -> &'static str {
+fn fewer_bytes(view: &View<'_>, row: Option<&Measured>) -> &'static str {
+    let kernel = row.map(|row| row.row.kernel.as_str());
     let is_llm = view.program.generates
         || matches!(view.stage.kind, StageKind::Prefill | StageKind::Decode | StageKind::Mixed);
     let is_library = |kernel: &str| is_closed_source(kernel) || kernel.contains("cutlass");
@@ -31,6 +34,7 @@ fn fewer_bytes(view: &View<'_>, kernel: Option<&str>) -> &'static str {
     match kernel.map_or(Family::Gemm, family) {
         Family::Gemm | Family::Gemv | Family::Moe if view.program.trains => view.action("training"),
         Family::Gemm if kernel.is_some_and(is_own) => view.action("products"),
+        _ if row.is_some_and(wastes_bytes) => view.action("wasted bytes"),
         Family::Gemm | Family::Gemv | Family::Moe => view.action("weights"),
         Family::Attention => view.action("cache"),
         Family::CopyLayout => view.action("layout"),
@@ -67,13 +71,7 @@ pub fn at_the_roof(view: &View<'_>) -> Option<Finding> {
             .with("kernel_ns", total_ns)
             .with("largest", name)
             .with_number("largest_dram_pct", reached)
-            .finish(
-                title,
-                match wastes(largest) {
-                    true => view.action("wasted bytes"),
-                    false => fewer_bytes(view, Some(&largest.row.kernel)),
-                },
-            );
+            .finish(title, fewer_bytes(view, Some(largest)));
     }
     let model = ByModel::of(view).filter(|model| model.mbu_pct >= NEAR_ROOF_PCT)?;
     let title = format!(
@@ -192,7 +190,14 @@ pub fn bound_by_a_cache(view: &View<'_>) -> Option<Finding> {
 /// Estimate of ncu, %, from which on bytes that nobody asked for matter.
 const LEAST_WASTE_PCT: f64 = 20.0;
 
-/// Tells whether neighbouring threads of a launch do not use neighbouring addresses, so that much of what is moved is not used.
+/// Tells whether the threads of a launch need much less than moves to and from DRAM: L2 may join what neighbouring warps move of a sector.
+fn wastes_bytes(row: &Measured) -> bool {
+    let needed_pct =
+        row.readings.needed_bytes.zip(row.readings.dram_bytes).map(|(own, all)| 100.0 * own / all);
+    wastes(row) && needed_pct.is_some_and(|pct| pct <= 100.0 - LEAST_WASTE_PCT)
+}
+
+/// Tells whether neighbouring threads of a launch do not use neighbouring addresses, so that much of what a cache moves is not used.
 fn wastes(row: &Measured) -> bool {
     let is_large = |pct: f64| pct >= LEAST_WASTE_PCT;
     row.advice
@@ -334,6 +339,8 @@ pub fn above_roof_ns(view: &View<'_>, name: &str) -> Option<f64> {
 /// Bound by DRAM below its roof, or by latency with the memory system busier than the multiprocessors.
 fn waits_for_memory(row: &Measured) -> bool {
     match (row.bound, row.row.dram_pct, row.row.memory_pct, row.row.sm_pct) {
+        // Blocks of less than a warp load for few threads at a time.
+        _ if (1..WARP).contains(&threads_of(row.row.block)) => false,
         (Some(Bound::Dram), ..) => row.reached_pct.is_some_and(|pct| pct < AT_ROOF_PCT),
         (Some(Bound::Latency), Some(_), Some(memory), Some(sm)) => {
             memory > CLEARLY * sm

@@ -1,6 +1,7 @@
 //! Every rule has an input in which it must find something, and one next to it in which it must not.
 
-use super::constructed::{MS, analysis, busy, chains, kernel, measured, run, run_counted, shape, with_tail};
+use super::constructed::{MS, analysis, busy, chains, kernel, run, shape, with_tail};
+use super::counted::{measured, run_counted};
 use super::serving::{batch, percentiles, served, stage as engine_stage};
 use super::*;
 use crate::counters::testing::Readings;

@@ -105,6 +105,21 @@ fn blank(kind: OpKind) -> GpuOp {
     }
 }
 
+/// The copies of queries, keys and values, each a kernel that torch.compile made.
+#[test]
+fn kernels_that_a_compiler_made_are_no_chain() {
+    let chains = |names: [&str; 3]| {
+        let mut program = Program::new();
+        program.range("decode_all", 0, 10_000);
+        for (at, name) in (0..).zip([GEMM].into_iter().chain(names).chain([GEMM])) {
+            program.kernel(name, at * 10, at * 10 + 100, at * 10 + 102, 7);
+        }
+        program.evidence().chains.count
+    };
+    let fused = ["triton_poi_fused_clone_2", "triton_poi_fused_clone_3", "triton_poi_fused_clone_4"];
+    assert_eq!((chains(fused), chains([ELEMENTWISE, OTHER, ELEMENTWISE])), (0, 1));
+}
+
 #[test]
 fn a_long_run_is_several_kernels_fused() {
     let chains = |last: &str| {

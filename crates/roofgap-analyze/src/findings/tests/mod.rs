@@ -1,6 +1,7 @@
 //! The rules on real captures, and each on an input made for it.
 
 mod constructed;
+mod counted;
 mod every_rule;
 mod evidence;
 mod explanations;

@@ -30,7 +30,7 @@ fn published_deepseek(
     let image_size = vision.size_or(&["image_size"], 1024)?;
     let mut towers = Vec::new();
     if let Some(fields) = width.object("sam_vit_b") {
-        towers.push(Tower::Sam(sam(&fields, image_size, vec![512, 1024])?));
+        towers.push(Tower::Sam(sam(&fields, vec![512, 1024])?));
     }
     if let Some(fields) = width.object("clip-l-14-224") {
         let hidden = fields.need(&["width"])?;
@@ -38,7 +38,6 @@ fn published_deepseek(
             name: "clip",
             hidden,
             layers: fields.need(&["layers"])?,
-            heads: fields.need(&["heads"])?,
             inner: inner(&fields, hidden)?,
             // Its patch embedding is stored and never used: SAM's features take its place.
             patch: if fields.flag("patch_embedding") == Some(false) {
@@ -47,14 +46,11 @@ fn published_deepseek(
                 fields.size_or(&["patch_size"], 14)?
             },
             class_token: fields.flag("class_token").unwrap_or(true),
-            patch_bias: false,
-            outer_norms: 1,
             positions: clip_positions(&fields)?,
             fed_by_previous: !towers.is_empty(),
         }));
     }
-    let second = width.object("qwen2-0-5b");
-    if let Some(fields) = &second {
+    if let Some(fields) = width.object("qwen2-0-5b") {
         let hidden = fields.size_or(&["dim", "width", "hidden_size"], 896)?;
         towers.push(Tower::Encoder(VisionEncoder {
             hidden,
@@ -73,9 +69,7 @@ fn published_deepseek(
         },
         None => Projector::Unknown,
     };
-    // The first version learns a line break and a view separator, the second the separator alone.
-    let loose_vectors = if second.is_some() { 1 } else { 2 };
-    Ok(Vision { towers, projector, loose_vectors, image_size })
+    Ok(Vision { towers, projector, image_size })
 }
 
 /// Learned positions of the CLIP-like tower: its own patches and the class token.
@@ -90,7 +84,7 @@ fn transformers_deepseek(vision: &Fields<'_>, decoder_hidden: u64) -> Result<Vis
     let mut image_size = 1024;
     if let Some(fields) = vision.object("sam_config") {
         image_size = fields.size_or(&["image_size"], 1024)?;
-        towers.push(Tower::Sam(sam(&fields, image_size, vec![512, 896])?));
+        towers.push(Tower::Sam(sam(&fields, vec![512, 896])?));
     }
     if let Some(fields) = vision.object("encoder_config") {
         let heads = fields.need(&["num_attention_heads"])?;
@@ -105,10 +99,10 @@ fn transformers_deepseek(vision: &Fields<'_>, decoder_hidden: u64) -> Result<Vis
     }
     let inputs = towers.last().map_or(decoder_hidden, Tower::width);
     let projector = Projector::Linear { inputs, outputs: decoder_hidden };
-    Ok(Vision { towers, projector, loose_vectors: 1, image_size })
+    Ok(Vision { towers, projector, image_size })
 }
 
-fn sam(fields: &Fields<'_>, image_size: u64, downsample: Vec<u64>) -> Result<Sam, UnknownModel> {
+fn sam(fields: &Fields<'_>, downsample: Vec<u64>) -> Result<Sam, UnknownModel> {
     let hidden = fields.size_or(&["width", "hidden_size"], 768)?;
     let layers = fields.size_or(&["layers", "num_hidden_layers"], 12)?;
     let global = fields.sizes("global_attn_indexes")?.unwrap_or_else(|| vec![2, 5, 8, 11]);
@@ -121,7 +115,6 @@ fn sam(fields: &Fields<'_>, image_size: u64, downsample: Vec<u64>) -> Result<Sam
             None => inner(fields, hidden)?,
         },
         patch: fields.size_or(&["patch_size"], 16)?,
-        image_size,
         window: fields.size_or(&["window_size"], 14)?,
         global_layers: global.iter().filter(|layer| **layer < layers).count() as u64,
         absolute_positions: fields.flag("use_abs_pos").unwrap_or(true),
@@ -175,12 +168,9 @@ fn plain(
         },
         hidden,
         layers: vision.need(&["num_hidden_layers"])?,
-        heads: vision.need(&["num_attention_heads"])?,
         inner: inner(vision, hidden)?,
         patch,
         class_token: !siglip,
-        patch_bias: siglip || kind == "vit",
-        outer_norms: if named("clip") { 2 } else { 1 },
         positions: side * side + u64::from(!siglip),
         fed_by_previous: false,
     };
@@ -190,5 +180,5 @@ fn plain(
         assumptions.push("the projector of the vision part is not described: it is left out".to_owned());
         Projector::Unknown
     };
-    Ok(Some(Vision { towers: vec![Tower::Vit(vit)], projector, loose_vectors: 0, image_size }))
+    Ok(Some(Vision { towers: vec![Tower::Vit(vit)], projector, image_size }))
 }

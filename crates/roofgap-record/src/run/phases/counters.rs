@@ -11,7 +11,7 @@ use roofgap_base::file::write_atomic;
 use roofgap_base::numbers::time;
 use roofgap_collect::child::{Outcome, Watch, Watcher};
 use roofgap_collect::command::NvtxRange;
-use roofgap_collect::ncu::{self, NameBase, NcuFailure, NcuProfile, Page};
+use roofgap_collect::ncu::{self, NcuFailure, NcuProfile, Page};
 use roofgap_collect::tool::Ncu;
 use roofgap_runs::config::Config;
 use roofgap_runs::config::settings::{Ncu as NcuSettings, WorkloadKind};
@@ -24,7 +24,6 @@ use super::timeline::{Recorder, Timeline};
 use super::{Phase, Ready, Results, Skip};
 use crate::run::context::{AttemptError, PhaseCommand, PhaseContext, PhaseDescription};
 use crate::run::program::{COUNTER_PATIENCE, Program};
-use crate::run::tools::ToolName;
 use crate::select::{Measured, Plan, StageCover, WHOLE, mangled_in_native, mangled_in_nsys};
 use crate::stage1;
 use roofgap_base::error::Error;
@@ -41,10 +40,6 @@ impl Phase for Counters {
 
     fn not_requested(&self, config: &Config) -> Option<&'static str> {
         no_counters(config)
-    }
-
-    fn tool(&self) -> Option<ToolName> {
-        Some(ToolName::Ncu)
     }
 
     fn commands(&self, Ready { program, tools }: &Ready) -> Result<PhaseDescription, Error> {
@@ -185,7 +180,7 @@ fn measure(
     rank: &MeasuredRank,
 ) -> Result<(), AttemptError> {
     let folder = context.run_dir.folder("ncu")?;
-    let (options, notes) = request(tool, program, timeline, &plan, stages, rank);
+    let (options, notes) = request(tool, program, timeline, &plan, stages, rank)?;
     let engine = program.engine();
     let start = engine.as_ref().map(|_| start_limit(context.config, unwatched_time(context)));
     let commands = commands(tool, program, &options, start, rank)?;
@@ -193,9 +188,8 @@ fn measure(
     for option in &commands.left_out {
         context.warn(option);
     }
-    // By function name ncu also measures kernels outside the plan, so their count says nothing about the plan.
-    let expected = (options.name_base == NameBase::Mangled).then_some(plan.expected_launches);
-    let watcher = until_complete(expected, context.config.run.counter_budget.0, engine.is_some());
+    let watcher =
+        until_complete(plan.expected_launches, context.config.run.counter_budget.0, engine.is_some());
     let outcome = context.run_watched(&commands.measure, Some(watcher))?;
     let report = options.report();
     if !context.output(&report) {
@@ -281,7 +275,7 @@ fn start_limit(config: &Config, unwatched: Option<Duration>) -> Duration {
 }
 
 /// Stops the program once the plan is complete or the budget is used up, which for an engine begins with the first measured launch.
-fn until_complete(expected: Option<u64>, budget: Duration, is_engine: bool) -> Watcher {
+fn until_complete(expected: u64, budget: Duration, is_engine: bool) -> Watcher {
     let mut began = (!is_engine).then(Instant::now);
     let mut measured = 0;
     Box::new(move |line| {
@@ -290,11 +284,7 @@ fn until_complete(expected: Option<u64>, budget: Duration, is_engine: bool) -> W
             measured += 1;
         }
         let is_spent = began.is_some_and(|began| began.elapsed() > budget);
-        if expected.is_some_and(|expected| measured >= expected) || is_spent {
-            Watch::Stop
-        } else {
-            Watch::Continue
-        }
+        if measured >= expected || is_spent { Watch::Stop } else { Watch::Continue }
     })
 }
 
@@ -337,10 +327,13 @@ fn request(
     plan: &Plan,
     stages: &StageSet,
     rank: &MeasuredRank,
-) -> (NcuProfile, Vec<String>) {
+) -> Result<(NcuProfile, Vec<String>), AttemptError> {
     let mut notes = Vec::new();
     let trace = &timeline.input.trace;
-    let (kernels, name_base) = names(&program.layout, timeline.tool, plan, &mut notes);
+    let kernels = mangled_names(&program.layout, timeline.tool, plan, &mut notes);
+    if kernels.is_empty() {
+        return Err(AttemptError::new("the timeline has no mangled names of the planned kernels"));
+    }
     let capability = trace.devices.iter().find_map(|device| device.compute_capability);
     let wanted = metrics(&program.config.profiling.ncu, capability);
     let chip = capability.and_then(|(major, minor)| ncu::chip_name(major, minor));
@@ -354,14 +347,13 @@ fn request(
     }
     let options = NcuProfile {
         kernels,
-        name_base,
         ranges: plan.ranges.clone(),
         excluded_ranges: warmups(trace, stages),
         excluded_processes: rank.excluded(),
         metrics,
         ..base_options(program)
     };
-    (options, notes)
+    Ok((options, notes))
 }
 
 /// Builds the ncu options that do not depend on a timeline: no kernels, ranges or metrics.
@@ -381,44 +373,22 @@ fn base_options(program: &Program) -> NcuProfile {
     }
 }
 
-/// Lists the kernels by the names that the timeline and ncu share.
-fn names(
-    layout: &Layout,
-    recorder: Recorder,
-    plan: &Plan,
-    notes: &mut Vec<String>,
-) -> (Vec<String>, NameBase) {
+/// Lists the kernels by their mangled names, on which all tools agree. On readable ones they do not.
+fn mangled_names(layout: &Layout, recorder: Recorder, plan: &Plan, notes: &mut Vec<String>) -> Vec<String> {
     let known = match recorder {
         Recorder::Nsys => mangled_in_nsys(&layout.nsys_sqlite()).unwrap_or_default(),
         Recorder::Native => mangled_in_native(&layout.native_captures()).unwrap_or_default(),
     };
-    let mangled: Option<Vec<Vec<String>>> =
-        plan.kernels.iter().map(|name| known.get(name).cloned()).collect();
-    if let Some(names) = mangled {
-        return (names.into_iter().flatten().collect(), NameBase::Mangled);
+    let (found, lost): (Vec<&String>, Vec<&String>) =
+        plan.kernels.iter().partition(|name| known.contains_key(*name));
+    if !lost.is_empty() {
+        notes.push(format!(
+            "the timeline has no mangled names of {} of {} planned kernels, so they are not measured",
+            lost.len(),
+            plan.kernels.len()
+        ));
     }
-    let note =
-        "the timeline has no mangled names; kernels are selected by function name, which may measure more";
-    notes.push(note.to_owned());
-    let functions = plan.kernels.iter().map(|name| function_name(name));
-    (functions.collect(), NameBase::Function)
-}
-
-/// Strips a kernel name to the function: no return type, namespace, template arguments or parameters.
-fn function_name(name: &str) -> String {
-    let mut depth = 0_usize;
-    let mut plain = String::new();
-    for c in name.chars() {
-        match c {
-            '<' => depth += 1,
-            '>' => depth = depth.saturating_sub(1),
-            '(' if depth == 0 && !plain.is_empty() => break,
-            c if depth == 0 => plain.push(c),
-            _ => {}
-        }
-    }
-    let last = plain.trim().rsplit([' ', ':']).next().unwrap_or_default();
-    if last.is_empty() { name.to_owned() } else { last.to_owned() }
+    found.into_iter().filter_map(|name| known.get(name)).flatten().cloned().collect()
 }
 
 fn metrics(settings: &NcuSettings, capability: Option<(u32, u32)>) -> Vec<String> {
@@ -589,12 +559,12 @@ mod tests {
 
     #[test]
     fn the_program_is_stopped_once_the_plan_is_complete() {
-        let mut watch = until_complete(Some(2), Duration::from_secs(1000), false);
+        let mut watch = until_complete(2, Duration::from_secs(1000), false);
         let line = "==PROF== Profiling \"k\" - 0: 0%....50%....100% - 9 passes";
         assert_eq!(watch("something"), Watch::Continue);
         assert_eq!(watch(line), Watch::Continue);
         assert_eq!(watch(line), Watch::Stop);
-        let mut spent = until_complete(None, Duration::ZERO, false);
+        let mut spent = until_complete(2, Duration::ZERO, false);
         std::thread::sleep(Duration::from_millis(1));
         assert_eq!(spent("anything"), Watch::Stop);
     }
@@ -602,27 +572,12 @@ mod tests {
     #[test]
     fn the_budget_of_an_engine_begins_with_its_first_measured_launch() {
         let line = "==PROF== Profiling \"k\" - 0: 0%....50%....100% - 9 passes";
-        let mut watch = until_complete(Some(9), Duration::ZERO, true);
+        let mut watch = until_complete(9, Duration::ZERO, true);
         std::thread::sleep(Duration::from_millis(1));
         assert_eq!(watch("loading weights"), Watch::Continue);
         watch(line);
         std::thread::sleep(Duration::from_millis(1));
         assert_eq!(watch("anything"), Watch::Stop, "the budget is used up");
-    }
-
-    #[test]
-    fn bare_function_names() {
-        for (name, bare) in [
-            (
-                "void at::native::vectorized_elementwise_kernel<(int)8, at::X<c10::BFloat16>>(int, T2, T3)",
-                "vectorized_elementwise_kernel",
-            ),
-            ("nvjet_tst_192x192_64x4_v_bz", "nvjet_tst_192x192_64x4_v_bz"),
-            ("void <unnamed>::softmax<float>(float *)", "softmax"),
-            ("sm90_xmma_gemm(Params)", "sm90_xmma_gemm"),
-        ] {
-            assert_eq!(function_name(name), bare, "{name}");
-        }
     }
 
     #[test]

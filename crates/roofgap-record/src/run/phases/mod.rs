@@ -31,7 +31,7 @@ use roofgap_runs::run_dir::{PhaseName, PhaseStatus};
 
 use super::context::{PhaseContext, PhaseDescription};
 use super::program::Program;
-use super::tools::{PythonResult, ToolName, Tools};
+use super::tools::{PythonResult, Tools};
 use crate::run::context::AttemptError;
 use crate::select::Plan;
 use baseline::Baseline;
@@ -64,11 +64,6 @@ pub(crate) trait Phase: Sync {
     /// Returns true where the phase can be missing from the result. One that only serves another cannot.
     fn is_result(&self) -> bool {
         true
-    }
-
-    /// Returns the tool that the phase records with.
-    fn tool(&self) -> Option<ToolName> {
-        None
     }
 
     /// Returns true where the phase runs however the session ended.
@@ -161,10 +156,10 @@ pub(crate) enum Stop {
     Failed(Exit),
 }
 
-/// Lists the tools of the requested phases.
-pub(crate) fn needed_tools(config: &Config) -> Vec<ToolName> {
-    let requested = ORDER.iter().filter(|phase| phase.not_requested(config).is_none());
-    requested.filter_map(|phase| phase.tool()).collect()
+/// Tells whether a configuration requests a phase that records with a profiler.
+pub(crate) fn needs_tools(config: &Config) -> bool {
+    let profiled: [&dyn Phase; 2] = [&timeline::TimelineRecording, &counters::Counters];
+    profiled.iter().any(|phase| phase.not_requested(config).is_none())
 }
 
 /// Runs the phases in order. Once the session stops, only those that conclude it run.

@@ -11,12 +11,14 @@ use roofgap_runs::config::settings::{TimelineTool, WorkloadKind};
 use roofgap_runs::config::{Config, model};
 use roofgap_runs::run_dir::{Layout, PhaseName};
 
-use super::{Phase, Ready, Results, needed_tools};
+use super::counters::Counters;
+use super::timeline::TimelineRecording;
+use super::{Phase, Ready, Results, needs_tools};
 use crate::run::context::{AttemptError, PhaseContext};
 use crate::run::inputs::{Manifest, write_inputs};
 use crate::run::program::{Program, ProgramFiles};
 use crate::run::props::ProfileProps;
-use crate::run::tools::{GpuCheck, PythonResult, ToolName, Tools, gather_environment, python_of};
+use crate::run::tools::{GpuCheck, PythonResult, Tools, gather_environment, python_of};
 use crate::stage1;
 use roofgap_base::error::Error;
 
@@ -65,17 +67,19 @@ fn prepare(context: &mut PhaseContext<'_>, python: Option<&PythonResult>) -> Res
     }
     let props = context.props;
     let gpus = GpuCheck::query(context.config, &props.search_path);
-    let needed = needed_tools(context.config);
-    let tools = Tools::find(props, gpus.usable.clone(), !needed.is_empty());
+    let is_needed = needs_tools(context.config);
+    let tools = Tools::find(props, gpus.usable.clone(), is_needed);
     // Nobody misses an nsys where the native collector records.
     let is_native = tools.native.is_ok() && context.config.profiling.timeline != TimelineTool::Nsys;
-    let missed = needed.iter().filter(|tool| **tool != ToolName::Nsys || !is_native);
-    let problems = missed.filter_map(|tool| tools.problem(*tool));
-    let no_gpu = tools.gpu.as_ref().err().filter(|_| !needed.is_empty());
+    let is_missed = |phase: &dyn Phase| phase.not_requested(context.config).is_none();
+    let nsys = tools.nsys.as_ref().err().filter(|_| is_missed(&TimelineRecording) && !is_native);
+    let ncu = tools.ncu.as_ref().err().filter(|_| is_missed(&Counters));
+    let problems = nsys.into_iter().chain(ncu);
+    let no_gpu = tools.gpu.as_ref().err().filter(|_| is_needed);
     for why in no_gpu.into_iter().chain(problems) {
         context.warn(why.clone());
     }
-    let searched = (!needed.is_empty()).then_some(&tools);
+    let searched = is_needed.then_some(&tools);
     let environment = gather_environment(props, searched, &gpus, python);
     let written = context.run_dir.write_json("env.json", &environment);
     context.note_output(written);

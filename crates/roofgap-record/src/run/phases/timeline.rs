@@ -7,7 +7,7 @@ use super::sampler::Sampler;
 use super::{Phase, Ready, Results, without_profiler};
 use crate::run::context::{AttemptError, PhaseCommand, PhaseContext, PhaseDescription};
 use crate::run::program::Program;
-use crate::run::tools::{NativeLibrary, ToolName, Tools};
+use crate::run::tools::{NativeLibrary, Tools};
 use crate::stage1;
 use roofgap_analyze::Engine;
 use roofgap_base::error::Error;
@@ -109,10 +109,6 @@ impl Phase for TimelineRecording {
         (is_embedded && config.profiling.timeline == TimelineTool::Auto).then_some(
             "the embedded model runs on the CPU and times its own stages; profiling.timeline=nsys or native records it",
         )
-    }
-
-    fn tool(&self) -> Option<ToolName> {
-        Some(ToolName::Nsys)
     }
 
     /// Describes the commands of the first usable recorder.

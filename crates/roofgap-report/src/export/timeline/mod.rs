@@ -1,8 +1,8 @@
 //! The timeline for Perfetto: as the JSON of `chrome://tracing`, or in Perfetto's own format.
 //!
 //! Stages have a track of their own. Each thread has a track for its ranges and operators and one for its CUDA calls, each
-//! stream one for its operations. Arrows lead from a launch to its operation. Counters show the launched operations that have
-//! not ended on each device, its power and clock, and the percentages measured for a kernel and launch shape.
+//! stream one for its operations. Arrows lead from a launch to its operation. Counters show power and clock of each device, and the
+//! percentages measured for a kernel and launch shape.
 //!
 //! `chrome`, `perfetto`: the formats.
 
@@ -123,7 +123,6 @@ fn events(bundle: Bundle<'_>, trace: &Trace, writer: &mut dyn Writer) -> io::Res
     calls(trace, &tracks, writer)?;
     let launches = bundle.stages.launches();
     operations(trace, &tracks, launches, writer)?;
-    waiting(trace, launches, writer)?;
     measured(bundle.analysis, trace, writer)?;
     vitals(trace, writer)
 }
@@ -221,33 +220,6 @@ fn operations(
         let thread = trace.calls.thread.get(call);
         if let (Some(from), Some(at)) = (thread.and_then(|t| tracks.calls(*t)), trace.calls.start.get(call)) {
             writer.flow((from, *at), (track, time.0), row as u64 + 1)?;
-        }
-    }
-    Ok(())
-}
-
-/// Writes the number of operations of each device that were launched and have not ended.
-fn waiting(trace: &Trace, launches: &Launches, writer: &mut dyn Writer) -> io::Result<()> {
-    let ops = &trace.ops;
-    let mut changes: BTreeMap<u16, Vec<(Ns, i64)>> = BTreeMap::new();
-    for row in 0..ops.len() {
-        let call = launches.call_of_op.get(row).copied().unwrap_or(NO_CALL);
-        let launched = trace.calls.start.get(call as usize).copied();
-        let from = launched.unwrap_or(ops.start[row]).min(ops.start[row]);
-        let list = changes.entry(ops.device[row].0).or_default();
-        list.push((from, 1));
-        list.push((ops.end[row], -1));
-    }
-    for (index, mut list) in changes {
-        list.sort_unstable();
-        let mut level = 0;
-        let mut at = 0;
-        while let Some(&(time, _)) = list.get(at) {
-            while let Some((_, change)) = list.get(at).filter(|c| c.0 == time) {
-                level += change;
-                at += 1;
-            }
-            writer.counter(device(index as usize), "launched and not ended", time, level as f64)?;
         }
     }
     Ok(())

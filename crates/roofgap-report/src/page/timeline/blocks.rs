@@ -29,11 +29,6 @@ impl Block {
         let busy = self.busy + (next.end - next.start.max(self.end)).max(0);
         Self { end: self.end.max(next.end), busy, count: self.count + 1, ..self }
     }
-
-    /// Returns the block of neighbouring rows; `None` of no rows.
-    pub fn of_rows(rows: &[u32], span: impl Fn(u32) -> (Ns, Ns)) -> Option<Self> {
-        rows.iter().map(|row| Self::of(*row, span(*row))).reduce(Self::with)
-    }
 }
 
 /// The longest merged block, in grains, so that gaps of that size stay visible.
@@ -41,7 +36,7 @@ const LONGEST: Ns = 8;
 
 /// Merges the rows of a lane, sorted by start, into blocks until `emit` returns `false`: neighbours shorter than `grain` and less than that
 /// apart become one. A grain of 0 merges nothing.
-fn blocks(rows: &[u32], span: impl Fn(u32) -> (Ns, Ns), grain: Ns, mut emit: impl FnMut(Block) -> bool) {
+pub fn blocks(rows: &[u32], span: impl Fn(u32) -> (Ns, Ns), grain: Ns, mut emit: impl FnMut(Block) -> bool) {
     let mut open: Option<Block> = None;
     for &row in rows {
         let next = Block::of(row, span(row));
@@ -73,20 +68,17 @@ const SAMPLE_OF: usize = 8;
 /// Rows of which a sample is taken. It has at least 16 parts, so that one lane alone does not decide.
 const SAMPLED: usize = SAMPLE * SAMPLE_OF * 16;
 
-/// Merges the rows of each lane, so that all lanes together have at most `budget` blocks, and returns the number of rows of each block,
-/// lane by lane. The grain, which is returned too, is approximately the smallest one: found by a sample of the rows, then coarser until
-/// all rows fit.
-pub fn merged(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: usize) -> (Ns, Vec<u32>) {
-    let mut grain = first_grain(lanes, &span, budget);
-    let mut step = grain / 16 + 1;
-    loop {
-        let budget = if grain < COARSEST { budget } else { usize::MAX };
-        let mut found = Vec::new();
-        if fits(lanes, &span, grain, budget, |block| found.push(block.count)) {
-            return (grain, found);
-        }
-        (grain, step) = (grain + step, step * 2);
-    }
+/// Returns the grains at which all lanes together may have at most `budget` blocks, and the number of blocks that are accepted: the
+/// first one, found by a sample of the rows, is approximately the smallest, those after it are coarser.
+pub fn grains(
+    lanes: &[&[u32]],
+    span: impl Fn(u32) -> (Ns, Ns),
+    budget: usize,
+) -> impl Iterator<Item = (Ns, usize)> {
+    let first = first_grain(lanes, span, budget);
+    let coarser = |(grain, step): &(Ns, Ns)| Some((grain + step, step * 2));
+    let grains = std::iter::successors(Some((first, first / 16 + 1)), coarser);
+    grains.map(move |(grain, _)| (grain, if grain < COARSEST { budget } else { usize::MAX }))
 }
 
 /// Finds a grain by a sample of the rows.
@@ -102,40 +94,24 @@ fn first_grain(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: usize) 
         parts.step_by(SAMPLE_OF).collect()
     };
     let share = budget * rows(&sample) / rows(lanes);
-    // Many grains are tried, so the times of the sample lie together.
-    let times: Vec<(Ns, Ns)> = sample.iter().flat_map(|rows| rows.iter()).map(|row| span(*row)).collect();
-    let numbers: Vec<u32> = (0..times.len() as u32).collect();
-    let mut rest = &numbers[..];
-    let sample = sample.iter().map(|rows| rest.split_off(..rows.len()).unwrap_or_default());
-    let sample: Vec<&[u32]> = sample.collect();
-    sampled_grain(&sample, |row| times[row as usize], share.max(1))
+    sampled_grain(&sample, span, share.max(1))
 }
 
 /// The coarsest grain, ns: 13 days.
 const COARSEST: Ns = 1 << 50;
 
-/// Merges the rows of each lane, as long as all lanes together have at most `budget` blocks; tells whether they have.
-fn fits(
-    lanes: &[&[u32]],
-    span: impl Fn(u32) -> (Ns, Ns),
-    grain: Ns,
-    budget: usize,
-    mut emit: impl FnMut(Block),
-) -> bool {
-    let mut count = 0;
-    lanes.iter().all(|rows| {
-        blocks(rows, &span, grain, |block| {
-            count += 1;
-            emit(block);
-            count <= budget
-        });
-        count <= budget
-    })
-}
-
 /// Finds approximately the smallest grain at which `lanes` have at most `budget` blocks. A coarser grain hardly ever gives more.
 fn sampled_grain(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: usize) -> Ns {
-    let fits = |grain: Ns| fits(lanes, &span, grain, budget, |_| {});
+    let fits = |grain: Ns| {
+        let mut count = 0;
+        lanes.iter().all(|rows| {
+            blocks(rows, &span, grain, |_| {
+                count += 1;
+                count <= budget
+            });
+            count <= budget
+        })
+    };
     let mut enough: Ns = 1;
     while enough < COARSEST && !fits(enough) {
         enough *= 2;
@@ -156,6 +132,23 @@ fn sampled_grain(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: usize
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Returns the blocks of all lanes at the first grain at which they fit.
+    fn merged(lanes: &[&[u32]], span: impl Fn(u32) -> (Ns, Ns), budget: usize) -> (Ns, Vec<Block>) {
+        let at = |grain| {
+            let mut found = Vec::new();
+            lanes.iter().for_each(|rows| {
+                blocks(rows, &span, grain, |block| {
+                    found.push(block);
+                    true
+                })
+            });
+            found
+        };
+        let tried = grains(lanes, &span, budget).map(|(grain, most)| (grain, most, at(grain)));
+        let (grain, _, found) = tried.into_iter().find(|(_, most, found)| found.len() <= *most).unwrap();
+        (grain, found)
+    }
 
     fn collect(spans: &[(Ns, Ns)], grain: Ns) -> Vec<(Ns, Ns, Ns, u32)> {
         let rows: Vec<u32> = (0..spans.len() as u32).collect();
@@ -197,7 +190,7 @@ mod tests {
         let (found, drawn) = merged(&[&rows], span, 100);
         assert!(found > 0 && drawn.len() <= 100);
         // A finer one would not do.
-        assert!(!fits(&[&rows], span, found / 2, 100, |_| {}));
+        assert!(collect(&spans, found / 2).len() > 100);
     }
 
     #[test]
@@ -209,7 +202,8 @@ mod tests {
         let span = |row: u32| spans[row as usize];
         let (found, drawn) = merged(&lanes, span, 100);
         assert!(drawn.len() <= 100);
-        assert_eq!((&drawn[..3], drawn[3..].iter().sum::<u32>()), (&[1; 3][..], 200));
+        let counts: Vec<u32> = drawn.iter().map(|block| block.count).collect();
+        assert_eq!((&counts[..3], counts[3..].iter().sum::<u32>()), (&[1; 3][..], 200));
         assert!(found < 1_000, "{found}");
     }
 

@@ -1,6 +1,6 @@
 //! The timeline for the page: a description in JSON and one packed block of columns.
 
-use super::blocks::{Block, merged};
+use super::blocks::{Block, blocks, grains};
 use super::lanes::{self, Curve, Group, Lane, Lanes, Owner};
 use crate::Bundle;
 use crate::page::class;
@@ -72,7 +72,7 @@ pub fn drawn(bundle: Bundle<'_>) -> Result<(&Trace, (Ns, Ns)), NoTimeline> {
     }
     let columns = [&trace.ops.start, &trace.calls.start, &trace.cpu_ops.start];
     let has_rows = columns.iter().any(|column| !column.is_empty()) || !trace.ranges.rows.is_empty();
-    let span = trace.span().filter(|_| has_rows);
+    let span = bundle.stages.span().or_else(|| trace.span()).filter(|_| has_rows);
     Ok((trace, span.ok_or(NoTimeline::NoEvents)?))
 }
 
@@ -118,16 +118,12 @@ pub fn build(
     builder.group(&kept(lanes::streams(trace)), most, span, Builder::op_name);
     lanes::curves(trace).into_iter().for_each(|curve| builder.curve(&curve, most_ranges, within));
     builder.block_of_call = Vec::new();
-    let mut causes = [NO_NAME; IdleCause::ALL.len()];
+    let causes = IdleCause::ALL.map(|cause| class::position(class::of_idle(cause)));
     let parts = parts.get_or_init(|| idle_parts(trace, bundle.stages));
     let span = |row| Group::Idle.span(trace, parts, row);
     builder.group(&kept(lanes::idle(trace, parts)), most_gaps, span, |b, row| {
         let cause = parts.of[row].1;
-        let name = &mut causes[cause as usize];
-        if *name == NO_NAME {
-            *name = b.idle_name(class::of_idle(cause));
-        }
-        *name
+        b.idle_name(class::of_idle(cause), causes[cause as usize])
     });
     Ok(builder.finish(bundle))
 }
@@ -220,7 +216,7 @@ impl<'a> Builder<'a> {
         let many = points.len().div_ceil(most).max(1);
         let name = self.names.len() as u64 + 1;
         self.names.push((curve.lane.label.clone(), class::position("counter")));
-        let mut columns = Columns::default();
+        let mut columns = Columns { may_merge: true, ..Columns::default() };
         columns.begin(self.first);
         // Samples come in bursts, with pauses between them.
         let bursts = points.chunk_by(|a, b| b.0 - a.1 < a.1 - a.0);
@@ -235,8 +231,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Returns the position of the name of a cause, which is also its class.
-    fn idle_name(&mut self, cause: &'static str) -> u32 {
-        let class = class::position(cause);
+    fn idle_name(&mut self, cause: &'static str, class: u32) -> u32 {
         let known = self.names.iter().rposition(|name| name.1 == class);
         let at = known.unwrap_or_else(|| {
             self.names.push((cause.replace('-', ": "), class));
@@ -268,16 +263,38 @@ impl<'a> Builder<'a> {
         mut name: impl FnMut(&mut Self, usize) -> u32,
     ) {
         let rows: Vec<&[u32]> = lanes.lanes.iter().map(|l| l.rows.as_slice()).collect();
-        let (grain, counts) = merged(&rows, span, budget);
-        let mut counts = counts.into_iter();
+        let before = (self.names.len() as u32, self.packer.bytes.len(), self.lanes.len(), self.owners.len());
+        for (grain, most) in grains(&rows, span, budget) {
+            if let Some(drawn) = self.blocks(lanes, (grain, most), span, &mut name) {
+                return self.note(lanes, grain, drawn);
+            }
+            // A coarser grain has other names.
+            let (names, bytes, lanes, owners) = before;
+            self.names.truncate(names as usize);
+            self.packer.bytes.truncate(bytes);
+            self.lanes.truncate(lanes);
+            self.owners.truncate(owners);
+            self.known.retain(|_, at| *at < names);
+            self.stacks.retain(|_, at| *at < names);
+            self.kernels.iter_mut().filter(|at| **at >= names).for_each(|at| *at = NO_NAME);
+            self.recent.iter_mut().filter(|(_, at)| *at >= names).for_each(|of| *of = (NO_NAME, NO_NAME));
+        }
+    }
+
+    /// Draws the blocks of the lanes of a group and returns their number; `None` if they are too many.
+    fn blocks(
+        &mut self,
+        lanes: &Lanes,
+        (grain, most): (Ns, usize),
+        span: impl Fn(u32) -> (Ns, Ns) + Copy,
+        name: &mut impl FnMut(&mut Self, usize) -> u32,
+    ) -> Option<usize> {
         let mut drawn = 0;
-        let mut columns = Columns::default();
-        for (lane, mut rest) in lanes.lanes.iter().zip(rows) {
+        let mut columns = Columns { may_merge: grain > 0, ..Columns::default() };
+        for lane in &lanes.lanes {
             columns.begin(self.first);
-            while !rest.is_empty()
-                && let Some(own) = counts.next().and_then(|count| rest.split_off(..count as usize))
-                && let Some(block) = Block::of_rows(own, span)
-            {
+            let mut rest = &lane.rows[..];
+            blocks(&lane.rows, span, grain, |block| {
                 columns.add(block);
                 // The position plus one; 0 for a block of several items.
                 let at = if block.count > 1 { NO_NAME } else { name(self, block.row as usize) };
@@ -285,16 +302,21 @@ impl<'a> Builder<'a> {
                 match lanes.group {
                     Group::Calls => {
                         let number = (drawn + columns.count) as u32;
+                        let own = rest.split_off(..block.count as usize).unwrap_or_default();
                         own.iter().for_each(|row| self.block_of_call[*row as usize] = number);
                     }
                     Group::Streams => self.link(block, &mut columns),
                     _ => {}
                 }
-            }
+                drawn + columns.count <= most
+            });
             drawn += columns.count;
+            if drawn > most {
+                return None;
+            }
             self.lane(lanes.group, lane, &columns);
         }
-        self.note(lanes, grain, drawn);
+        Some(drawn)
     }
 
     /// Appends the columns of a lane: starts, lengths, names, links of operations to calls and their launch shapes, then counts and
@@ -477,7 +499,8 @@ pub struct StageMeta {
 #[derive(Debug, Default)]
 struct Columns {
     count: usize,
-    /// True if a block has several items.
+    /// True if a block can have several items, and if one has.
+    may_merge: bool,
     merged: bool,
     last_start: Ns,
     last_link: i64,
@@ -510,9 +533,11 @@ impl Columns {
         self.starts.unsigned((block.start - self.last_start).max(0) as u64);
         self.last_start = block.start;
         self.lengths.unsigned((block.end - block.start).max(0) as u64);
-        self.counts.unsigned(block.count.into());
-        self.busy.unsigned(block.busy.max(0) as u64);
-        self.merged |= block.count > 1;
+        if self.may_merge {
+            self.counts.unsigned(block.count.into());
+            self.busy.unsigned(block.busy.max(0) as u64);
+            self.merged |= block.count > 1;
+        }
         self.count += 1;
     }
 }
@@ -526,8 +551,12 @@ struct Packer {
 impl Packer {
     /// Appends an unsigned number.
     fn unsigned(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.bytes.push((value & 0x7f) as u8 | 0x80);
+        while value >= 1 << 14 {
+            self.bytes.extend_from_slice(&[value as u8 | 0x80, (value >> 7) as u8 | 0x80]);
+            value >>= 14;
+        }
+        if value >= 0x80 {
+            self.bytes.push(value as u8 | 0x80);
             value >>= 7;
         }
         self.bytes.push(value as u8);

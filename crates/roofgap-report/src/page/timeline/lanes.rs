@@ -157,15 +157,15 @@ fn nested(trace: &Trace, group: Group, rows: impl Iterator<Item = (u32, u32, Ns,
     });
     by_key(group, rows, |(thread, depth)| {
         let label = if depth == 0 { thread_name(trace, thread) } else { String::new() };
-        (label, Owner::Thread(thread))
+        (0, label, Owner::Thread(thread))
     })
 }
 
-/// Assigns rows to one lane per key, in the order of the keys. `lane` has its label and its owner.
+/// Assigns rows to one lane per key, in the order of the keys. `lane` has a number that comes before the key, its label and its owner.
 fn by_key<K: Ord + Copy>(
     group: Group,
     rows: impl Iterator<Item = (K, u32)>,
-    lane: impl Fn(K) -> (String, Owner),
+    lane: impl Fn(K) -> (u32, String, Owner),
 ) -> Lanes {
     let mut lanes: BTreeMap<K, Vec<u32>> = BTreeMap::new();
     let mut rows = rows.peekable();
@@ -175,15 +175,17 @@ fn by_key<K: Ord + Copy>(
         lane.extend(std::iter::from_fn(|| rows.next_if(|(next, _)| *next == key)).map(|(_, row)| row));
     }
     let lanes = lanes.into_iter().map(|(key, rows)| {
-        let (label, owner) = lane(key);
-        Lane { label, owner, rows }
+        let (number, label, owner) = lane(key);
+        (number, Lane { label, owner, rows })
     });
-    Lanes::of(group, lanes)
+    let mut lanes: Vec<(u32, Lane)> = lanes.collect();
+    lanes.sort_by_key(|(number, _)| *number);
+    Lanes::of(group, lanes.into_iter().map(|(_, lane)| lane))
 }
 
 fn by_thread(trace: &Trace, group: Group, rows: impl Iterator<Item = (ThreadId, usize)>) -> Lanes {
     let rows = rows.map(|(thread, row)| (thread.0, row as u32));
-    by_key(group, rows, |thread| (thread_name(trace, thread), Owner::Thread(thread)))
+    by_key(group, rows, |thread| (0, thread_name(trace, thread), Owner::Thread(thread)))
 }
 
 /// Assigns the calls that launch, copy, set or wait to one lane per thread.
@@ -254,21 +256,22 @@ pub fn streams(trace: &Trace) -> Lanes {
     let several = ops.process.windows(2).any(|pair| pair[0] != pair[1]);
     let rows = (0..ops.len()).map(|row| {
         let device = ops.device[row].0;
-        ((device_number(trace, device), device, ops.process[row], ops.stream[row]), row as u32)
+        ((device, ops.process[row], ops.stream[row]), row as u32)
     });
-    by_key(Group::Streams, rows, |(number, device, process, stream)| {
+    by_key(Group::Streams, rows, |(device, process, stream)| {
+        let number = device_number(trace, device);
         let process = trace.processes.get(process.index()).filter(|_| several);
         let pid = maybe(process, |process| format!(" pid {}", process.pid));
-        (format!("GPU {number} stream {stream}{pid}"), Owner::Device(device))
+        (number, format!("GPU {number} stream {stream}{pid}"), Owner::Device(device))
     })
 }
 
 /// Assigns the parts of gaps to one lane per device and cause.
 pub fn idle(trace: &Trace, parts: &IdleParts) -> Lanes {
     let rows = parts.of.iter().zip(0..);
-    let rows = rows.map(|((device, cause), row)| ((device_number(trace, device.0), device.0, *cause), row));
-    by_key(Group::Idle, rows, |(number, device, cause)| {
-        (format!("GPU {number} {}", class::of_idle(cause)), Owner::Device(device))
+    by_key(Group::Idle, rows.map(|(key, row)| (*key, row)), |(device, cause)| {
+        let number = device_number(trace, device.0);
+        (number, format!("GPU {number} {}", class::of_idle(cause)), Owner::Device(device.0))
     })
 }
 

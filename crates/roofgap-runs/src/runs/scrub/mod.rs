@@ -5,7 +5,7 @@
 //! exports, output of the program and unknown files are left out and named. Every file that goes in is searched for secrets.
 //!
 //! - `private`: private data to remove, and the search for it;
-//! - `shapes`: secrets recognised by their shape.
+//! - `shapes`: patterns of private text, and the secrets recognised by their shape.
 
 #[cfg(test)]
 mod planted;
@@ -16,8 +16,8 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileTypeExt;
+use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use flate2::Compression;
@@ -26,7 +26,7 @@ use flate2::write::GzEncoder;
 use roofgap_analyze::{Analysis, StageIndex};
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
-use roofgap_base::file::{FileHash, Unpacked, hash_file, read_text, write_atomic, write_atomic_with};
+use roofgap_base::file::{FileHash, Unpacked, copy_hashed, read_text, write_atomic, write_atomic_with};
 use roofgap_report::{Bundle, Context};
 use roofgap_trace::native;
 use serde::Serialize;
@@ -36,8 +36,9 @@ use crate::config::read_yaml;
 use crate::open::run::{Run, context};
 use crate::run_dir::folder::{RunState, read_json, run_state, write_json};
 use crate::run_dir::{Layout, RunRef, SessionRecord, read_trials};
-pub use private::HostFacts;
-use private::{Extent, Private, Removed};
+pub use private::host_variables;
+use private::{Private, Removed};
+use shapes::Kind;
 
 /// Schema of the result.
 pub const SCHEMA: &str = "roofgap.scrub/1";
@@ -48,8 +49,8 @@ const NOTE: &str = "scrubbed.json";
 /// Settings of scrubbing.
 #[derive(Debug, Clone, Default)]
 pub struct ScrubProps {
-    /// Facts of this machine.
-    pub host: HostFacts,
+    /// Environment variables of this machine, whose values are private.
+    pub variables: Vec<(String, String)>,
     /// Archive to write with the files that can be shared.
     pub pack: Option<PathBuf>,
     /// Further files of the run to pack as they are, by their paths in it.
@@ -116,7 +117,7 @@ pub struct Archive {
     /// Size, bytes.
     pub bytes: u64,
     /// SHA-256 in hexadecimal.
-    pub sha256: Option<String>,
+    pub sha256: String,
     /// Number of files.
     pub files: usize,
 }
@@ -213,9 +214,6 @@ fn is_write_failure(error: &io::Error) -> bool {
     matches!(error.kind(), FileTooLarge | QuotaExceeded | ReadOnlyFilesystem | StorageFull)
 }
 
-/// Fields of a document that hold the output of the program.
-const OUTPUT: [&str; 2] = ["tail", "log_tail"];
-
 /// Removes host names, user names, home paths and secrets from the documents of a run, and packs what can be shared.
 ///
 /// Each file is replaced atomically. The records, which tell what to look for, come last, so that an interrupted scrub can be
@@ -245,7 +243,7 @@ pub fn scrub(run: &RunRef, props: &ScrubProps) -> Result<ScrubOutcome, Error> {
     let is_record =
         |path: &Path| ["session.json", "config.yaml"].iter().any(|name| in_run(path) == Path::new(name));
     found.sort_by_key(|file| (is_record(&file.path), file.path.clone()));
-    let private = gather(&run.path, &folders, &found, &props.host);
+    let private = gather(&run.path, &folders, &found, &props.variables);
     let mut scrubber =
         Scrubber { root: &run.path, private: &private, dry_run: props.dry_run, reports: BTreeMap::new() };
     let mut outcome = ScrubOutcome {
@@ -279,7 +277,7 @@ pub fn scrub(run: &RunRef, props: &ScrubProps) -> Result<ScrubOutcome, Error> {
         outcome.pack = Some(Archive {
             path: target.clone(),
             bytes: hash.bytes,
-            sha256: Some(hash.sha256),
+            sha256: hash.sha256,
             files: clean.len(),
         });
     }
@@ -287,8 +285,8 @@ pub fn scrub(run: &RunRef, props: &ScrubProps) -> Result<ScrubOutcome, Error> {
 }
 
 /// Collects the private data of this machine, of the records and configurations, and the hosts of the captures.
-fn gather(root: &Path, folders: &[PathBuf], found: &[FoundFile], host: &HostFacts) -> Private {
-    let mut private = Private::of(host);
+fn gather(root: &Path, folders: &[PathBuf], found: &[FoundFile], variables: &[(String, String)]) -> Private {
+    let mut private = Private::of(variables);
     for folder in folders {
         if let Ok(record) = SessionRecord::read(folder) {
             private.arguments(&record.command_line);
@@ -376,7 +374,7 @@ impl Scrubber<'_> {
         let clean = match treatment {
             Treatment::Json => {
                 let text = std::str::from_utf8(&bytes).map_err(io::Error::other)?;
-                self.private.clean_json(text, &OUTPUT, removed).map(String::into_bytes)
+                self.private.clean_json(text, removed).map(String::into_bytes)
             }
             _ => self.clean_lines(&bytes, removed),
         };
@@ -447,7 +445,7 @@ impl Scrubber<'_> {
 
     /// Reads a value from JSON without private data.
     fn cleaned<T: serde::de::DeserializeOwned>(&self, text: String) -> io::Result<T> {
-        let clean = self.private.clean_json(&text, &OUTPUT, &mut Removed::new()).unwrap_or(text);
+        let clean = self.private.clean_json(&text, &mut Removed::new()).unwrap_or(text);
         Ok(serde_json::from_str(&clean)?)
     }
 
@@ -456,11 +454,7 @@ impl Scrubber<'_> {
         if native::host(path).map_err(unsearchable)?.is_none() {
             return self.check_capture(path).map(|()| false);
         }
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(".scrub-").suffix(".tmp");
-        let beside = path.parent().unwrap_or(Path::new("."));
-        let copy = if self.dry_run { builder.tempfile() } else { builder.tempfile_in(beside) };
-        let mut copy = copy?;
+        let mut copy = tempfile::NamedTempFile::new()?;
         native::write_without_host(path, copy.as_file_mut()).map_err(unsearchable)?;
         self.check_capture(copy.path())?;
         removed.insert("the host name".to_owned(), 1);
@@ -474,11 +468,11 @@ impl Scrubber<'_> {
 
     /// Searches a native capture, which is compressed inside: its bytes, and its names as other files show them.
     fn check_capture(&self, path: &Path) -> io::Result<()> {
-        let extent = Extent { names: true, fields: false };
+        let kinds = [Kind::Secret, Kind::Name];
         let mut found = None;
         let whole = native::frames(path, &mut |mut frame| {
             // Reading from memory cannot fail.
-            found = found.take().or_else(|| self.private.found_in(&mut frame, extent).unwrap_or_default());
+            found = found.take().or_else(|| self.private.found_in(&mut frame, &kinds).unwrap_or_default());
         });
         let whole = whole.map_err(unsearchable)?;
         if let Some(what) = found {
@@ -500,7 +494,7 @@ impl Scrubber<'_> {
         (&mut content).take(LONGEST_MAGIC).read_to_end(&mut first)?;
         is_searchable(&first)?;
         let mut whole = first.as_slice().chain(content);
-        let found = self.private.found_in(&mut whole, Extent { names: false, fields: true })?;
+        let found = self.private.found_in(&mut whole, &[Kind::Secret, Kind::Field])?;
         found.map_or(Ok(()), |what| Err(still_holds(&what)))
     }
 }
@@ -576,43 +570,34 @@ fn pack(
     target: &Path,
     private: &Private,
 ) -> Result<FileHash, Error> {
-    let is_device = is_device(target)?;
-    let beside = target.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let beside = beside.unwrap_or(Path::new("."));
-    let elsewhere = std::env::temp_dir();
-    let folder = if is_device { &elsewhere } else { beside };
-    let mut archive = tempfile::Builder::new()
-        .prefix(".roofgap-pack-")
-        .suffix(".tmp")
-        .tempfile_in(folder)
-        .map_err(Error::io("write into", folder))?;
-    let mut tar =
-        tar::Builder::new(GzEncoder::new(BufWriter::new(archive.as_file_mut()), Compression::new(6)));
+    let failed = || Error::io("write", target);
+    // Without a name, so that a kill leaves nothing of it.
+    let mut archive = tempfile::tempfile().map_err(failed())?;
+    let mut tar = tar::Builder::new(GzEncoder::new(BufWriter::new(&mut archive), Compression::new(6)));
     for name in files {
         let path = root.join(name);
         append(&mut tar, &path, &Path::new(run_id).join(name)).map_err(Error::io("pack", &path))?;
     }
-    let failed = || Error::io("write", target);
     tar.into_inner().and_then(GzEncoder::finish).and_then(|mut file| file.flush()).map_err(failed())?;
-    archive.as_file().sync_all().map_err(failed())?;
-    archive.as_file_mut().seek(SeekFrom::Start(0)).map_err(failed())?;
+    archive.rewind().map_err(failed())?;
     // A last search over every unpacked byte, file names included.
-    let mut whole = MultiGzDecoder::new(BufReader::new(archive.as_file()));
-    if let Some(what) = private.found_in(&mut whole, Extent::default()).map_err(failed())? {
+    let mut whole = MultiGzDecoder::new(BufReader::new(&mut archive));
+    if let Some(what) = private.found_in(&mut whole, &[Kind::Secret]).map_err(failed())? {
         let archive = target.display();
         let message = format!("{archive} still holds {what} after scrubbing; no archive was written");
         return Err(Error::new(message).with_exit(Exit::Partial));
     }
-    let hash = hash_file(archive.path()).map_err(failed())?;
-    if is_device {
-        let mut device = File::options().write(true).open(target).map_err(failed())?;
-        archive.as_file_mut().seek(SeekFrom::Start(0)).map_err(failed())?;
-        io::copy(archive.as_file_mut(), &mut device).map_err(failed())?;
+    archive.rewind().map_err(failed())?;
+    let written = if is_device(target)? {
+        File::options().write(true).open(target).and_then(|mut device| copy_hashed(&mut archive, &mut device))
     } else {
-        // It stays readable by its owner only, who decides whom to share it with.
-        archive.persist(target).map_err(|error| failed()(error.error))?;
-    }
-    Ok(hash)
+        write_atomic_with(target, |file| {
+            // It stays readable by its owner only, who decides whom to share it with.
+            file.set_permissions(fs::Permissions::from_mode(0o600))?;
+            copy_hashed(&mut archive, file)
+        })
+    };
+    written.map_err(failed())
 }
 
 /// Adds a file to an archive, without owner and group, which have names.

@@ -143,8 +143,8 @@ fn no_place_and_no_encoding_reaches_the_archive() {
     let before = listing(&root);
     let pack = base.path().join("share.tar.gz");
     let variables = vec![("DB_PASSWORD".to_owned(), SECRET.to_owned())];
-    let host = HostFacts { variables, ..HostFacts::default() };
-    let mut props = ScrubProps { host, pack: Some(pack.clone()), dry_run: true, ..ScrubProps::default() };
+    let mut props =
+        ScrubProps { variables, pack: Some(pack.clone()), dry_run: true, ..ScrubProps::default() };
     let run = RunRef::at(&root);
     let planned = scrub(&run, &props).unwrap();
     assert_eq!(listing(&root), before, "a dry run changes nothing");
@@ -394,7 +394,7 @@ fn a_native_capture_with_a_secret_or_unread_bytes_is_left_out() {
     assert_eq!(why("native/1.rgcap", &props), None);
     let damaged = why("native/2.rgcap", &props).unwrap();
     assert!(damaged.contains("damaged after"), "{damaged}");
-    props.host.variables.push(("API_KEY".to_owned(), text));
+    props.variables.push(("API_KEY".to_owned(), text));
     let found = why("native/1.rgcap", &props);
     assert_eq!(found.as_deref(), Some("still holds the variable API_KEY"));
 }

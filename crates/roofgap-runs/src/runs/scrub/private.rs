@@ -3,45 +3,22 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::sync::LazyLock;
 
-use memchr::memmem::Finder;
+use regex::{Regex, escape};
 use roofgap_base::text::{base64, hex};
 use roofgap_collect::provenance::{is_recorded_variable, names_a_secret, variables};
 
-use super::shapes::{self, Found, is_secret_name, value_length};
+use super::shapes::{Kind, Pattern, SHAPES, is_secret_name, value_length};
 
 /// Placeholder for removed text.
 pub const REMOVED: &str = "<removed>";
 
-/// Placeholder for a home path.
-const HOME: &str = "~";
-
-/// Facts of a machine that may have leaked into the files of a run.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct HostFacts {
-    /// Environment variables.
-    pub variables: Vec<(String, String)>,
-    /// Host name.
-    pub host: Option<String>,
-    /// User name.
-    pub user: Option<String>,
-    /// Home folder.
-    pub home: Option<PathBuf>,
-}
-
-impl HostFacts {
-    /// Reads the facts of this process.
-    pub fn here() -> Self {
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
-        Self {
-            variables: variables().collect(),
-            host: host.map(|name| name.trim().to_owned()).or_else(|| variable("HOSTNAME")),
-            user: variable("USER").or_else(|| variable("LOGNAME")),
-            home: variable("HOME").map(PathBuf::from),
-        }
-    }
+/// Lists the environment variables of this process, and its host name as one of them.
+pub fn host_variables() -> Vec<(String, String)> {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let host = host.map(|name| ("HOSTNAME".to_owned(), name.trim().to_owned()));
+    host.into_iter().chain(variables()).collect()
 }
 
 /// Suffixes of variables that hold a path, which is not a secret.
@@ -92,16 +69,11 @@ fn forms(secret: &str) -> Vec<String> {
 /// Number of removals by kind.
 pub type Removed = BTreeMap<String, u64>;
 
-/// Private data to remove.
+/// Private data to remove: what is known, before the shapes of secrets.
 #[derive(Debug, Default)]
 pub struct Private {
-    /// Secrets with their description, such as "the variable HF_TOKEN". The length comes first in the key, so that the longest
-    /// secret is the first.
-    secrets: BTreeMap<(Reverse<usize>, String), String>,
-    /// User and host names, removed as whole words only.
-    words: Vec<(String, String)>,
-    /// Home paths outside `/home` and `/Users`.
-    homes: Vec<String>,
+    /// Patterns by the text that they find, the longest first, because another may be a part of it.
+    known: BTreeMap<(Kind, Reverse<usize>, String), Pattern>,
 }
 
 /// User and host names that identify nobody.
@@ -120,25 +92,26 @@ const GENERIC_NAMES: [&str; 12] = [
     "home",
 ];
 
-/// What a search in bytes finds besides secrets that are known and tokens.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Extent {
-    /// Names of users and hosts, and home paths. Short ones occur by chance in binary data.
-    pub names: bool,
-    /// Values of secret names, and logins of URLs, which occur by chance in compressed data.
-    pub fields: bool,
-}
+/// The home path of any user, and that of the administrator, which is the same everywhere.
+const ANY_HOME: &str = r"(?:^|[^\w.~-])((?:/home|/Users)/[\w.-]+|/root\b)";
+
+/// Fields of a document that hold the output of the program.
+const OUTPUT: [&str; 2] = ["tail", "log_tail"];
+
+/// Bytes of a stream that are searched once more with the next ones. No secret is longer.
+const OVERLAP: usize = 256 << 10;
+
+/// A string of a JSON document.
+static STRING: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r#""(?:[^"\\]|\\.)*""#).ok());
 
 impl Private {
-    /// Collects the private data of a machine.
-    pub fn of(host: &HostFacts) -> Self {
+    /// Collects the private data of a machine by its environment variables.
+    pub fn of(variables: &[(String, String)]) -> Self {
         let mut private = Self::default();
-        for (name, value) in &host.variables {
+        private.add(Kind::Home, "/root", "home paths", ANY_HOME);
+        for (name, value) in variables {
             private.variable(name, value);
         }
-        private.word(host.host.as_deref().unwrap_or_default(), "the host name");
-        private.word(host.user.as_deref().unwrap_or_default(), "the user name");
-        private.home(host.home.as_ref().and_then(|home| home.to_str()).unwrap_or_default());
         private
     }
 
@@ -177,52 +150,59 @@ impl Private {
 
     /// Adds a user or host name.
     pub fn word(&mut self, word: &str, what: &str) {
-        let known = self.words.iter().any(|(known, _)| known == word);
-        if word.len() >= 3 && !known && !GENERIC_NAMES.contains(&word) && word != REMOVED {
-            self.words.push((word.to_owned(), what.to_owned()));
+        if word.len() >= 3 && !GENERIC_NAMES.contains(&word) && word != REMOVED {
+            let kind = if word.len() < 6 { Kind::ShortName } else { Kind::Name };
+            self.add(kind, word, what, &format!(r"\b({})\b", escape(word)));
         }
     }
 
     fn home(&mut self, home: &str) {
         let home = home.trim_end_matches('/');
-        if home.len() > 1 && home.starts_with('/') && !self.homes.iter().any(|known| known == home) {
-            self.homes.push(home.to_owned());
+        if home.len() > 1 && home.starts_with('/') {
+            self.add(Kind::Home, home, "home paths", &format!(r"(?:^|[^\w.~-])({})\b", escape(home)));
         }
     }
 
     fn secret(&mut self, secret: &str, what: &str) {
-        for form in forms(secret).into_iter().filter(|form| !form.is_empty()) {
-            let known = self.secrets.entry((Reverse(form.len()), form));
-            known.or_insert_with(|| what.to_owned());
+        let mut forms = forms(secret);
+        forms.sort_by_key(|form| Reverse(form.len()));
+        let forms: Vec<String> =
+            forms.iter().filter(|form| !form.is_empty()).map(|form| escape(form)).collect();
+        self.add(Kind::Secret, secret, what, &format!("({})", forms.join("|")));
+    }
+
+    /// Adds a pattern that finds a text. The first description of a text counts.
+    fn add(&mut self, kind: Kind, text: &str, what: &str, expression: &str) {
+        let key = (kind, Reverse(text.len()), text.to_owned());
+        if let (false, Some(pattern)) = (self.known.contains_key(&key), Pattern::new(kind, what, expression))
+        {
+            self.known.insert(key, pattern);
         }
+    }
+
+    /// Lists all patterns in the order in which they are removed.
+    fn patterns(&self) -> impl Iterator<Item = &Pattern> {
+        self.known.values().chain(SHAPES.iter())
     }
 
     /// Removes private data from a text and counts it by kind; `None` where there was none.
     pub fn clean(&self, text: &str, count: &mut Removed) -> Option<String> {
         let mut clean = std::borrow::Cow::Borrowed(text);
-        let mut counted = |what: &str, times: u64| *count.entry(what.to_owned()).or_default() += times;
-        for ((_, secret), what) in &self.secrets {
-            let times = clean.matches(secret.as_str()).count();
-            if times > 0 {
-                clean = clean.replace(secret.as_str(), REMOVED).into();
-                counted(what, times as u64);
+        for pattern in self.patterns() {
+            let places = pattern.places(clean.as_bytes());
+            if places.is_empty() {
+                continue;
             }
-        }
-        if let Some((text, times)) = replace_homes(&clean, &self.homes) {
-            clean = text.into();
-            counted("home paths", times);
-        }
-        for (word, what) in &self.words {
-            let places: Vec<Found> = whole_words(clean.as_bytes(), word).collect();
-            if let Some(text) = without(&clean, &places) {
-                clean = text.into();
-                counted(what, places.len() as u64);
+            *count.entry(pattern.what.clone()).or_default() += places.len() as u64;
+            let mut out = String::with_capacity(clean.len());
+            let mut from = 0;
+            for place in places {
+                out.push_str(clean.get(from..place.start).unwrap_or_default());
+                out.push_str(pattern.placeholder());
+                from = place.end;
             }
-        }
-        let shaped = shapes::all(clean.as_bytes());
-        if let Some(text) = without(&clean, &shaped) {
-            clean = text.into();
-            shaped.iter().for_each(|secret| counted(secret.what, 1));
+            out.push_str(clean.get(from..).unwrap_or_default());
+            clean = out.into();
         }
         match clean {
             std::borrow::Cow::Borrowed(_) => None,
@@ -230,24 +210,21 @@ impl Private {
         }
     }
 
-    /// Removes private data from the strings of a JSON document; all other bytes stay. `None` where there was none, or where the text
-    /// is not JSON. The value of a field in `emptied` is removed whole.
-    pub fn clean_json(&self, text: &str, emptied: &[&str], count: &mut Removed) -> Option<String> {
+    /// Removes private data from the strings of a JSON document; all other bytes stay. `None` where there was none. The output of the
+    /// program is removed whole.
+    pub fn clean_json(&self, text: &str, count: &mut Removed) -> Option<String> {
         let mut out = String::with_capacity(text.len());
-        let (mut rest, mut changed) = (text, false);
-        // The string before, and what separates it from the next.
+        let (mut end, mut changed) = (0, false);
+        // The string before.
         let mut before: Option<String> = None;
-        while let Some(start) = rest.find('"') {
-            let (between, from) = rest.split_at(start);
-            let separator = between.trim();
-            let name = before.take().filter(|_| separator == ":" || separator == ",");
-            let is_value = separator == ":";
-            let literal = from.get(..string_length(from)?)?;
-            let string: String = serde_json::from_str(literal).ok()?;
-            let is_whole = name.is_some_and(|name| {
-                let is_option = !is_value && name.starts_with("--") && !string.starts_with("--");
+        for literal in STRING.as_ref()?.find_iter(text) {
+            let between = text.get(end..literal.start())?;
+            let string: String = serde_json::from_str(literal.as_str()).ok()?;
+            let is_value = between.trim() == ":";
+            let is_whole = before.take().is_some_and(|name| {
+                let is_option = between.trim() == "," && name.starts_with("--") && !string.starts_with("--");
                 let is_variable = is_value && !name.contains(|c: char| c.is_ascii_lowercase());
-                (is_value && emptied.contains(&name.as_str()))
+                (is_value && OUTPUT.contains(&name.as_str()))
                     || (is_variable && is_secret(&name, &string))
                     || ((is_value || is_option)
                         && is_secret_name(&name)
@@ -262,135 +239,35 @@ impl Private {
                 false => self.clean(&string, count),
             };
             out.push_str(between);
+            changed |= clean.is_some();
             match clean {
-                Some(clean) => {
-                    out.push_str(&serde_json::to_string(&clean).ok()?);
-                    changed = true;
-                }
-                None => out.push_str(literal),
+                Some(clean) => out.push_str(&serde_json::to_string(&clean).ok()?),
+                None => out.push_str(literal.as_str()),
             }
-            rest = from.get(literal.len()..)?;
+            end = literal.end();
             before = Some(string);
         }
-        out.push_str(rest);
+        out.push_str(text.get(end..)?);
         changed.then_some(out)
     }
 
-    /// Searches bytes for private data. Returns its kind, never the data itself.
-    pub fn found_in(&self, source: &mut dyn Read, extent: Extent) -> io::Result<Option<String>> {
-        let secrets: Vec<(Finder<'_>, &String)> =
-            self.secrets.iter().map(|((_, secret), what)| (Finder::new(secret), what)).collect();
-        let home = "a home path".to_owned();
-        let words = self.words.iter().filter(|(word, _)| word.len() >= 6).map(|(word, what)| (word, what));
-        let homes = self.homes.iter().filter(|home| home.len() >= 8).map(|path| (path, &home));
-        let names: Vec<(&String, &String)> = words.chain(homes).filter(|_| extent.names).collect();
-        let longest = secrets.iter().map(|(secret, _)| secret.needle().len());
-        let longest = longest.fold(shapes::LONGEST, usize::max);
+    /// Searches bytes for private data of some kinds. Returns its description, never the data itself.
+    pub fn found_in(&self, source: &mut dyn Read, kinds: &[Kind]) -> io::Result<Option<String>> {
         let mut buffer = Vec::new();
         loop {
             // The end of the last piece is kept, because a match may span two.
-            let keep = buffer.len().saturating_sub(longest + 1);
-            buffer.drain(..keep);
+            buffer.drain(..buffer.len().saturating_sub(OVERLAP));
             let before = buffer.len();
             source.take(1 << 20).read_to_end(&mut buffer)?;
             if buffer.len() == before {
                 return Ok(None);
             }
-            let secret = secrets.iter().find(|(secret, _)| secret.find(&buffer).is_some());
-            let name = || names.iter().find(|(word, _)| whole_words(&buffer, word).next().is_some());
-            if let Some(what) = secret.map(|(_, what)| *what).or_else(|| name().map(|(_, what)| *what)) {
-                return Ok(Some(what.clone()));
-            }
-            let shaped = if extent.fields { shapes::all(&buffer) } else { shapes::tokens(&buffer) };
-            if let Some(shape) = shaped.first() {
-                return Ok(Some(shape.what.to_owned()));
+            let mut patterns = self.patterns().filter(|pattern| kinds.contains(&pattern.kind));
+            if let Some(found) = patterns.find(|pattern| !pattern.places(&buffer).is_empty()) {
+                return Ok(Some(found.what.clone()));
             }
         }
     }
-}
-
-/// Returns the length of the JSON string at the start of a text, with its quotes.
-fn string_length(text: &str) -> Option<usize> {
-    let mut escaped = false;
-    let end = text.bytes().skip(1).position(|byte| {
-        let ends = byte == b'"' && !escaped;
-        escaped = byte == b'\\' && !escaped;
-        ends
-    });
-    end.map(|end| end + 2)
-}
-
-/// Replaces home paths by `~` and counts them.
-fn replace_homes(text: &str, homes: &[String]) -> Option<(String, u64)> {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    let mut times = 0;
-    while let Some(at) = rest.find('/') {
-        let (before, from) = rest.split_at(at);
-        out.push_str(before);
-        // A home path is the start of a path.
-        let begins =
-            !out.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.' || c == '~' || c == '-');
-        let length = match home_at(from, homes).filter(|_| begins) {
-            Some(length) => {
-                out.push_str(HOME);
-                times += 1;
-                length
-            }
-            None => {
-                out.push('/');
-                1
-            }
-        };
-        rest = from.get(length..).unwrap_or_default();
-    }
-    out.push_str(rest);
-    (times > 0).then_some((out, times))
-}
-
-/// Home of the administrator, which is the same everywhere.
-const HOME_OF_ROOT: &str = "/root";
-
-/// Returns the length of the home path at the start of a text.
-fn home_at(text: &str, homes: &[String]) -> Option<usize> {
-    let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '-' || c == '.';
-    let ends = |length: usize| !text.get(length..).is_some_and(|rest| rest.starts_with(is_part));
-    let own = homes.iter().map(String::as_str).chain([HOME_OF_ROOT]);
-    if let Some(home) = own.filter(|home| text.starts_with(home)).find(|home| ends(home.len())) {
-        return Some(home.len());
-    }
-    ["/home/", "/Users/"].iter().find_map(|parent| {
-        let name = text.strip_prefix(parent)?;
-        let length = name.find(|c: char| !is_part(c)).unwrap_or(name.len());
-        (length > 0).then_some(parent.len() + length)
-    })
-}
-
-/// Removes places of a text, which are in order; `None` where there are none.
-fn without(text: &str, places: &[Found]) -> Option<String> {
-    let mut out = String::with_capacity(text.len());
-    let mut from = 0;
-    for place in places {
-        out.push_str(text.get(from..place.start).unwrap_or_default());
-        out.push_str(REMOVED);
-        from = place.end;
-    }
-    out.push_str(text.get(from..).unwrap_or_default());
-    (!places.is_empty()).then_some(out)
-}
-
-/// Finds a word that is not part of another.
-fn whole_words(text: &[u8], word: &str) -> impl Iterator<Item = Found> {
-    let part = |byte: Option<&u8>| {
-        byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_' || !byte.is_ascii())
-    };
-    let length = word.len();
-    memchr::memmem::find_iter(text, word.as_bytes())
-        .filter(move |at| {
-            let before = at.checked_sub(1).and_then(|at| text.get(at));
-            !part(before) && !part(text.get(at + length))
-        })
-        .map(move |start| Found { start, end: start + length, what: "a name" })
 }
 
 #[cfg(test)]
@@ -409,13 +286,10 @@ mod tests {
             ("OMP_NUM_THREADS", "4"),
             ("PATH", "/usr/bin:/opt/x/bin"),
             ("HOME", "/data/people/anna"),
+            ("HOSTNAME", "gpu-box7"),
+            ("USER", "anna"),
         ];
-        Private::of(&HostFacts {
-            variables: variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
-            host: Some("gpu-box7".into()),
-            user: Some("anna".into()),
-            home: None,
-        })
+        Private::of(&variables.map(|(name, value)| (name.to_owned(), value.to_owned())))
     }
 
     fn clean(text: &str) -> String {
@@ -429,8 +303,8 @@ mod tests {
         assert_eq!(clean("x /slash/first y"), "x <removed> y");
         assert_eq!(clean("pin 471147, ns 9471147"), "pin <removed>, ns 9471147");
         assert_eq!(clean(r#"{"pass": "with \"quotes\""}"#), r#"{"pass": "<removed>"}"#);
-        let homes = format!("/data/people/anna/x /home/bob/y,{HOME_OF_ROOT}/z /Users/eve");
-        assert_eq!(clean(&homes), "~/x ~/y,~/z ~");
+        let homes = "/data/people/anna/x /home/bob/y,/root/z /Users/eve";
+        assert_eq!(clean(homes), "~/x ~/y,~/z ~");
         assert_eq!(clean("anna@gpu-box7: annabel"), "<removed>@<removed>: annabel");
     }
 
@@ -482,12 +356,12 @@ mod tests {
     fn strings_of_json_are_cleaned_and_all_else_stays() {
         let text = r#"{"b": [1.50, "--api-key", "sword", "--top", "5"], "tail": "out\nput", "MY_ID": "a-b-c-d-1234",
             "log": "one\nhf_AbcdefghijklmnopqrstUvwxyz12\n/home/eve/x", "password": "p", "é": "\"anna\""}"#;
-        let clean = private().clean_json(text, &["tail"], &mut BTreeMap::new()).unwrap();
+        let clean = private().clean_json(text, &mut BTreeMap::new()).unwrap();
         let expected = r#"{"b": [1.50, "--api-key", "<removed>", "--top", "5"], "tail": "<removed>", "MY_ID": "<removed>",
             "log": "one\n<removed>\n~/x", "password": "<removed>", "é": "\"<removed>\""}"#;
         assert_eq!(clean, expected);
-        assert_eq!(private().clean_json(&clean, &["tail"], &mut BTreeMap::new()), None);
-        assert_eq!(private().clean_json("{\"half", &[], &mut BTreeMap::new()), None);
+        assert_eq!(private().clean_json(&clean, &mut BTreeMap::new()), None);
+        assert_eq!(private().clean_json("{\"half", &mut BTreeMap::new()), None);
     }
 
     #[test]
@@ -495,9 +369,9 @@ mod tests {
         let private = private();
         let mut bytes = vec![b'x'; (1 << 20) - 4];
         bytes.extend_from_slice(b"hf_abcdef and more");
-        let found = private.found_in(&mut bytes.as_slice(), Extent::default()).unwrap();
+        let found = private.found_in(&mut bytes.as_slice(), &[Kind::Secret]).unwrap();
         assert_eq!(found.as_deref(), Some("the variable HF_TOKEN"));
-        let nothing = private.found_in(&mut vec![b'x'; 3 << 20].as_slice(), Extent::default());
+        let nothing = private.found_in(&mut vec![b'x'; 3 << 20].as_slice(), &[Kind::Secret]);
         assert_eq!(nothing.unwrap(), None);
     }
 }

@@ -521,7 +521,7 @@ fn mangled_kernels_are_called_as_nsys_calls_them() {
     let events: Vec<String> = (1..).zip(names).map(|(ts, name)| kernel(name, ts)).collect();
     let trace = read_text(&format!(r#"{{"traceEvents": [{}]}}"#, events.join(","))).unwrap();
     let found: Vec<&str> = trace.ops.name.iter().map(|&name| trace.names.get(name)).collect();
-    let add = "add(float *, float *, int)";
+    let add = "add(float*, float*, int)";
     assert_eq!(found, [add, add, "_Znot understood", "plain"]);
 }
 
