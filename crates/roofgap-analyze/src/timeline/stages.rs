@@ -89,16 +89,28 @@ impl<'a> Members<'a> {
             device_extents: vec![Extent::EMPTY; instances.len() * devices],
             first_ops: vec![u32::MAX; instances.len() * devices],
         };
+        // What ran before the first step of an engine began, beside work from before the recording, is outside.
+        let periods = meter.periods(stage);
+        let in_steps = !meter.index.engine_steps(stage).is_empty();
+        let begin = |at: usize, op: usize| {
+            let step =
+                periods.each.get(at).filter(|step| in_steps && step.device == ops.device[op].index())?;
+            step.span.map(|(begin, _)| begin)
+        };
         for op in held.iter().map(|op| *op as usize) {
             let Some(at) = meter.index.instance_of(stage, op) else {
                 continue;
             };
-            members.extents[at].add(ops.start[op], ops.end[op]);
+            let start = begin(at, op).map_or(ops.start[op], |begin| begin.max(ops.start[op]));
+            if start >= ops.end[op] {
+                continue;
+            }
+            members.extents[at].add(start, ops.end[op]);
             let slot = at * devices + ops.device[op].index();
             if let (Some(extent), Some(first)) =
                 (members.device_extents.get_mut(slot), members.first_ops.get_mut(slot))
             {
-                extent.add(ops.start[op], ops.end[op]);
+                extent.add(start, ops.end[op]);
                 *first = (*first).min(op as u32);
             }
         }
@@ -525,6 +537,8 @@ impl StageMeter<'_> {
         struct Sweep {
             inside: IntervalSet,
             covered: Option<Ns>,
+            /// The stage begins here.
+            begin: Ns,
             /// The last operation is that of a cold step.
             cold: bool,
             /// The last operation is a copy between host and device.
@@ -536,6 +550,7 @@ impl StageMeter<'_> {
             // Time between two instances does not belong to the stage.
             inside: IntervalSet::of(members.on_device(device).map(|extent| (extent.0, extent.1)).collect()),
             covered: None,
+            begin: members.on_device(device).map(|extent| extent.0).min().unwrap_or(Ns::MIN),
             cold: false,
             copied: false,
             near_inside: 0,
@@ -580,7 +595,7 @@ impl StageMeter<'_> {
                     each_gap(device, (until, until + away_ns), None);
                 }
             }
-            sums.busy_ns += (end - start.max(until)).max(0);
+            sums.busy_ns += (end - start.max(until).max(sweep.begin)).max(0);
             (sweep.covered, sweep.cold) = (Some(until.max(end)), false);
         }
         sums
