@@ -587,6 +587,34 @@ fn communication_that_nothing_hides() {
 
 /// Nothing waits at the end of prefill: its work runs while decode has begun.
 #[test]
+fn the_first_step_of_an_engine_begins_after_work_from_before_the_recording() {
+    let mut program = Program::on(1);
+    program.blocked_until(30_000 * US);
+    for number in 0..4 {
+        program.range("step[DECODE bs=4]", |program| {
+            (0..20).for_each(|_| drop(program.kernel(GEMM, 0, 300 * US)));
+        });
+        if number == 0 {
+            // The inputs of the next step arrive at once on a stream of their own.
+            let last = program.trace.ops.len();
+            program.range("prepare", |program| {
+                program.call("cudaMemcpyAsync", 4 * US);
+                program.put(OpKind::Copy, "Memcpy HtoD", 0, 2 * US, program.now);
+            });
+            let (ops, now) = (&mut program.trace.ops, program.now);
+            (ops.stream[last], ops.start[last], ops.end[last]) = (8, now, now + 2 * US);
+        }
+    }
+    let analysis = program.analysis();
+    let stage = decode(&analysis);
+    let steps = stage.steps.as_ref().unwrap();
+    assert!(steps.each_ns.iter().all(|ns| (6_000 * US..6_100 * US).contains(ns)), "{:?}", steps.each_ns);
+    assert_eq!(stage.period_ns, Some(steps.each_ns.iter().sum()));
+    assert!(stage.busy_share().unwrap() > 0.99, "{stage:?}");
+    assert_eq!(stage.copies.iter().map(|row| row.calls).sum::<u64>(), 1, "its copy counts");
+}
+
+#[test]
 fn a_stage_that_ends_before_its_work() {
     let mut program = Program::on(1);
     program.range("prefill", |p| {
