@@ -3,7 +3,7 @@
 //! [`Attributed`] says what belongs to what, [`timed`] measures the times, [`add_work`] puts the work of the model in these times, and
 //! [`add_counters`] the hardware counters beside them; findings are about all of it.
 
-use crate::attribution::{Contexts, Launches, NO_CALL, operator_table, range_table};
+use crate::attribution::{Contexts, Launches, NO_CALL, calls_with_work, operator_table, range_table};
 use crate::communication::{self, Communication};
 use crate::counters::alone::MeasuredLaunches;
 use crate::counters::{self, Joined, Timeline};
@@ -96,7 +96,7 @@ pub fn analyze(trace: &Trace, options: &Options) -> Analyzed {
     let (mut analysis, evidence) = timed(&inputs, &attributed);
     let (gpu, model) = add_work(&mut analysis, &inputs, &attributed.index);
     let (joined, alone) = add_counters(&mut analysis, &inputs, &attributed.index, gpu.as_ref());
-    mark_missing_work(&mut analysis, trace, &attributed.losses);
+    mark_missing_work(&mut analysis, trace, &attributed);
     analysis.stages.iter_mut().for_each(Stage::share_with_warm);
     let rules = findings::Inputs {
         analysis: &analysis,
@@ -327,13 +327,21 @@ fn add_work(
     (gpu, model)
 }
 
-/// Marks the stages where the GPU work of a tenth or more of the launches and copies is not in the trace.
-fn mark_missing_work(analysis: &mut Analysis, trace: &Trace, losses: &Losses) {
-    let missing = losses.count(LossKind::LaunchNoKernel);
-    let starts = [CallClass::Launch, CallClass::GraphLaunch, CallClass::Copy];
-    let all = trace.calls.class.iter().filter(|class| starts.contains(class)).count() as u64;
+/// Marks the stages of a trace that lacks the GPU work of a tenth or more of the launches and copies, over a tenth of its time or more.
+fn mark_missing_work(analysis: &mut Analysis, trace: &Trace, attributed: &Attributed) {
+    let missing = attributed.losses.count(LossKind::LaunchNoKernel);
+    let launches = [CallClass::Launch, CallClass::GraphLaunch];
+    let calls = || trace.calls.class.iter().zip(&trace.calls.start).enumerate();
+    let all =
+        calls().filter(|(_, (class, _))| launches.contains(class) || **class == CallClass::Copy).count();
+    let many = missing > 0 && missing.saturating_mul(10) >= all as u64;
+    // What comes before the first of them is known.
+    let has_work = calls_with_work(trace, &attributed.index.launches().call_of_op);
+    let without = calls().filter(|(call, (class, _))| launches.contains(class) && !has_work[*call]);
+    let first = without.map(|(_, (_, start))| *start).min();
+    let lasts = first.zip(trace.span()).is_some_and(|(first, (from, to))| 10 * (to - first) >= to - from);
     for stage in &mut analysis.stages {
-        stage.work_missing = missing > 0 && missing.saturating_mul(10) >= all;
+        stage.work_missing = many && lasts;
     }
 }
 

@@ -181,7 +181,7 @@ pub fn add_modelled(sums: &mut RoofSums, trace: &Trace, index: &StageIndex, gpu:
         let key = (stage, trace.ops.name[row], (op.name, op.dims, op.types));
         let launches = groups.entry(key).or_insert_with(|| {
             let work = OperatorWork::of(text(op.name), text(op.dims), text(op.types))?;
-            let each_ns = gpu.roof_ns(work.flops, work.bytes, Some(work.dtype))?;
+            let each_ns = gpu.roof_ns(work.flops, work.bytes, gpu.peak(work.dtype))?;
             Some((each_ns, RoofTime { total_ns: 0, roof_ns: 0.0, source: RoofSource::Modelled }))
         });
         if let Some((each_ns, took)) = launches {

@@ -327,8 +327,9 @@ fn causes(stage: &Stage, busy: i64, idle: Idle) -> [(i64, StageLimit, &'static s
         + detail.host_first_ns
         + detail.host_work_ns
         + detail.allocation_ns;
-    let sleeps = stage.host.iter().filter(|row| row.kind == HostKind::Sleep);
-    let slept_ns: i64 = sleeps.map(|row| row.self_ns).sum();
+    let ns_of =
+        |kind| stage.host.iter().filter(move |row| row.kind == kind).map(|row| row.self_ns).sum::<i64>();
+    let (slept_ns, rate_ns) = (ns_of(HostKind::Sleep), ns_of(HostKind::Rate));
     [
         (
             (each(idle.launch_ns - other_launch) + host_first).max(0),
@@ -358,9 +359,10 @@ fn causes(stage: &Stage, busy: i64, idle: Idle) -> [(i64, StageLimit, &'static s
         (
             each(detail.host_work_ns),
             StageLimit::Host,
-            match 2 * slept_ns >= detail.host_work_ns {
-                true => "the CPU slept and launched nothing",
-                false => "the CPU did other work and launched nothing",
+            match detail.host_work_ns {
+                ns if 2 * rate_ns >= ns => "the CPU slept until the next turn of a fixed rate",
+                ns if 2 * slept_ns >= ns => "the CPU slept and launched nothing",
+                _ => "the CPU did other work and launched nothing",
             },
         ),
         (each(detail.allocation_ns), StageLimit::Host, "the CPU allocated or freed memory"),

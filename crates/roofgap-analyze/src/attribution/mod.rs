@@ -60,7 +60,7 @@ pub fn launching_calls(trace: &Trace, call_of_op: &[u32]) -> Vec<Vec<u32>> {
 }
 
 /// Marks the calls that launched something.
-fn calls_with_work(trace: &Trace, call_of_op: &[u32]) -> Vec<bool> {
+pub fn calls_with_work(trace: &Trace, call_of_op: &[u32]) -> Vec<bool> {
     let mut launched = vec![false; trace.calls.len()];
     for &call in call_of_op {
         if let Some(flag) = launched.get_mut(call as usize) {

@@ -1,6 +1,6 @@
 //! The rows of `counters[]`: every kernel and launch shape that ncu measured, beside the same in the timeline.
 
-use super::readings::{Bound, Readings, verdict};
+use super::readings::{Bound, NEAR_ROOF_PCT, Readings, Verdict, verdict};
 use super::{CanonicalNames, advice, canonical};
 use crate::gpu::GpuFacts;
 use crate::result::{CounterRow, CounterSource, Kernel, NcuRule, RoofSource};
@@ -172,11 +172,13 @@ fn measure(group: &Group<'_>, timeline: &Timeline, stages: &StageSet, gpu: Optio
         Readings::mean(group.samples.iter().map(|(set, _, launch)| Readings::of(set, launch)).collect());
     let blocks = group.shape.map(|(grid, _)| grid.iter().map(|n| u64::from(*n)).product());
     let sms = readings.sms.map(|sms| sms as u64).or_else(|| gpu.and_then(|gpu| gpu.sms).map(u64::from));
-    let verdict = verdict(&readings, blocks, sms);
+    let mut verdict = verdict(&readings, blocks, sms);
+    let point = gpu.and_then(|gpu| Roofline::of(&readings, gpu));
+    near_peak(&mut verdict, point.as_ref());
     let timeline_ratio = readings.duration_ns.zip(found.median_ns()).map(|(own, other)| own / other);
     let stage = if group.stage == NamedPlace::Outside { found.stage() } else { own_stage };
     let mut reasons = vec![verdict.reason];
-    reasons.extend(notes(group, &readings, gpu));
+    reasons.extend(notes(group, &readings, point.as_ref()));
     reasons.extend(match_note(group, &found, timeline, timeline_ratio));
     let first = group.samples.first();
     let name = found.kernels.first().map(|kernel| &kernel.name);
@@ -204,9 +206,18 @@ fn measure(group: &Group<'_>, timeline: &Timeline, stages: &StageSet, gpu: Optio
     }
 }
 
+/// Makes a launch whose operations are near their peak one that arithmetic holds back: the counters of some GPUs leave out units that do it.
+fn near_peak(verdict: &mut Verdict, point: Option<&Roofline>) {
+    let near = point.filter(|point| point.of_compute && point.reached_pct >= NEAR_ROOF_PCT);
+    if let Some(point) = near.filter(|_| verdict.bound == Some(Bound::Latency)) {
+        let reason = format!("its operations are at {NEAR_ROOF_PCT} % of their peak or more");
+        let reached_pct = Some(point.reached_pct.min(100.0));
+        *verdict = Verdict { bound: Some(Bound::Compute), reached_pct, reason };
+    }
+}
+
 /// Says what else is known of a row, and what is not.
-fn notes(group: &Group<'_>, readings: &Readings, gpu: Option<&GpuFacts>) -> Vec<String> {
-    let point = gpu.and_then(|gpu| Roofline::of(readings, gpu));
+fn notes(group: &Group<'_>, readings: &Readings, point: Option<&Roofline>) -> Vec<String> {
     let reached =
         point.map(|at| format!("{:.1} % of what the roofline allows ({})", at.reached_pct, at.roof));
     let unknown = match &readings.work {
@@ -357,6 +368,8 @@ impl Timeline {
 pub struct Roofline {
     /// Achieved share of the rate that is attainable at its intensity: the lower of peak and bandwidth x intensity, %.
     pub reached_pct: f64,
+    /// The peak is the lower of the two.
+    pub of_compute: bool,
     /// The lower of the two, in words.
     pub roof: String,
 }
@@ -369,11 +382,12 @@ impl Roofline {
         let bytes = readings.dram_bytes.filter(|bytes| *bytes > 0.0)?;
         let seconds = readings.duration_ns.filter(|ns| *ns > 0.0)? * 1e-9;
         let kind = work.main_kind()?;
-        let peak = gpu.peak(kind.dtype()?)?.flops_per_s;
+        let peak = gpu.peak_of(kind)?.flops_per_s;
         let (bandwidth, _) = gpu.bandwidth()?;
         let by_bandwidth = flops / bytes * bandwidth;
         Some(Self {
             reached_pct: 100.0 * (flops / seconds) / by_bandwidth.min(peak),
+            of_compute: peak <= by_bandwidth,
             roof: match by_bandwidth < peak {
                 true => format!("{:.0} GB/s", bandwidth / 1e9),
                 false => format!("{} peak", kind.name()),
@@ -388,7 +402,8 @@ fn roof_ns(readings: &Readings, gpu: &GpuFacts) -> Option<f64> {
         return Some(readings.duration_ns? * pct / 100.0);
     }
     let work = readings.work.as_ref()?;
-    gpu.roof_ns(work.flops()?, readings.dram_bytes?, work.main_kind().and_then(|kind| kind.dtype()))
+    let peak = work.main_kind().and_then(|kind| gpu.peak_of(kind));
+    gpu.roof_ns(work.flops()?, readings.dram_bytes?, peak)
 }
 
 /// Adds up the launches of a timeline whose kernel and launch shape were measured in their stage.
@@ -490,6 +505,22 @@ mod tests {
             calls,
             total_ns,
         }
+    }
+
+    /// Some GPUs do not count all units that do arithmetic.
+    #[test]
+    fn operations_near_their_peak_are_the_limit() {
+        let bound = |mut readings: Readings| {
+            (readings.sm_pct, readings.dram_pct, readings.duration_ns) =
+                (Some(40.0), Some(30.0), Some(2_500.0));
+            let mut verdict = verdict(&readings, Some(4096), Some(132));
+            let point = Roofline::of(&readings, &gpu());
+            near_peak(&mut verdict, point.as_ref());
+            verdict.bound
+        };
+        assert_eq!(bound(readings(2e8, 1e3)), Some(Bound::Compute));
+        assert_eq!(bound(readings(1e8, 1e3)), Some(Bound::Latency));
+        assert_eq!(bound(readings(2e8, 2.4e6)), Some(Bound::Latency), "at the bandwidth");
     }
 
     #[test]

@@ -320,9 +320,12 @@ impl Lane {
         let Self { run, longest_ns, .. } = *self;
         let product_ns = (link == Link::Product).then_some(ns);
         let normalises = self.has_softmax || self.has_exponential && self.has_reduction;
+        // A product is part of one attention.
+        let mut next = product_ns;
         match self.product_ns.zip(product_ns).filter(|_| normalises) {
             Some((before, after)) => {
                 let ns = run.ns + before + after;
+                next = None;
                 found.attention.add(ChainUse {
                     kernels: run.kernels + 2,
                     ns,
@@ -341,7 +344,7 @@ impl Lane {
             None => {}
         }
         let Self { device, last_end, .. } = *self;
-        *self = Self { device, last_end, product_ns, ..Self::default() };
+        *self = Self { device, last_end, product_ns: next, ..Self::default() };
     }
 
     /// Ends the open part of the run.

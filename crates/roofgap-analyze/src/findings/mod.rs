@@ -221,10 +221,11 @@ fn ranked(mut findings: Vec<Finding>, short_names: &ShortNames) -> Vec<Finding> 
     for (at, ((finding, leader), id)) in findings.iter_mut().zip(leaders).zip(ids).enumerate() {
         finding.part_of = (leader != at).then_some(id);
     }
-    // What the capture does not show comes first, and last the profiler overhead, which cannot be fixed in the program.
+    // What the capture does not show comes first, and last a single pause, and the profiler overhead, which cannot be fixed in the program.
     findings.sort_by_key(|finding| {
         let is = |id| finding.id == id;
-        (!is(rules::GRAPHS_WHOLE), is(rules::PROFILER_OVERHEAD), finding.part_of.is_some())
+        let is_pause = is(rules::STEP_TAIL) && finding.confidence == Confidence::Guessed;
+        (!is(rules::GRAPHS_WHOLE), is(rules::PROFILER_OVERHEAD), finding.part_of.is_some(), is_pause)
     });
     findings
 }

@@ -68,6 +68,7 @@ impl Program {
             let kernel = kernel.to_ascii_lowercase();
             parts.iter().any(|part| kernel.contains(part))
         };
+        let is_optimizer = |range: &str| range.to_ascii_lowercase().starts_with("optimizer");
         let optimizes = |kernel: &str| has(kernel, &OPTIMIZER_KERNELS);
         let trains = |kernel: &str| has(kernel, &TRAINING_KERNELS) || optimizes(kernel);
         let all_ns: i64 = analysis.kernels.iter().map(|kernel| kernel.total_ns).sum();
@@ -93,7 +94,9 @@ impl Program {
             is_compiled: matters(kernels_ns(&is_fused))
                 || matters(operator_ns(&OF_COMPILER))
                 || analysis.ranges.iter().any(|range| begins(&range.name, &OF_COMPILER)),
-            optimizes: matters(kernels_ns(&optimizes)) || matters(operator_ns(&[OPTIMIZER])),
+            optimizes: matters(kernels_ns(&optimizes))
+                || matters(operator_ns(&[OPTIMIZER]))
+                || analysis.ranges.iter().any(|range| is_optimizer(&range.name) && matters(range.kernel_ns)),
             trains: named().any(|name| begins(name, &OF_TRAINING)) || kernels().any(trains),
             generates: engine.is_some() || analysis.stages.iter().any(|stage| generates(stage.kind)),
             is_hopper: since(9),

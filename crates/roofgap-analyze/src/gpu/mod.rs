@@ -29,9 +29,13 @@ pub struct TensorPeaks(BTreeMap<String, f64>);
 impl TensorPeaks {
     /// Returns the best rate for a format, in TFLOP/s.
     pub fn tflops(&self, dtype: Dtype) -> Option<f64> {
-        let stated = |name: &str| self.0.get(name).copied();
-        let on_tensor_cores = stated("fp64_tensor").filter(|_| dtype == Dtype::Fp64);
-        on_tensor_cores.or_else(|| stated(dtype.name()))
+        let on_tensor_cores = self.0.get("fp64_tensor").filter(|_| dtype == Dtype::Fp64);
+        on_tensor_cores.copied().or_else(|| self.on_cuda_cores(dtype))
+    }
+
+    /// Returns the rate of double precision without tensor cores, and the best of other formats, in TFLOP/s.
+    fn on_cuda_cores(&self, dtype: Dtype) -> Option<f64> {
+        self.0.get(dtype.name()).copied()
     }
 }
 
@@ -222,11 +226,22 @@ impl GpuFacts {
 
     /// The dense peak for a format, or `None` where no source states one.
     pub fn peak(&self, dtype: Dtype) -> Option<Peak> {
+        self.peak_at(dtype, self.dense_tflops.tflops(dtype))
+    }
+
+    /// The peak of a kind of work, which for double precision depends on the units that do it.
+    pub(crate) fn peak_of(&self, kind: WorkKind) -> Option<Peak> {
+        let dtype = kind.dtype()?;
+        let peaks = &self.dense_tflops;
+        self.peak_at(dtype, if kind.is_tensor() { peaks.tflops(dtype) } else { peaks.on_cuda_cores(dtype) })
+    }
+
+    fn peak_at(&self, dtype: Dtype, tflops: Option<f64>) -> Option<Peak> {
         if let Some(tflops) = self.stated_tflops {
             let source = self.stated_source.clone().unwrap_or_else(|| SET_BY_USER.to_owned());
             return Some(Peak { flops_per_s: tflops * 1e12, dtype, source });
         }
-        let tflops = self.dense_tflops.tflops(dtype)?;
+        let tflops = tflops?;
         // Below half a per cent the ratio is rounding of the published clock.
         let ratio = if (self.clock_ratio - 1.0).abs() < 0.005 { 1.0 } else { self.clock_ratio };
         let source = if ratio == 1.0 {
@@ -263,11 +278,11 @@ impl GpuFacts {
         Some((gbs * 1e9, self.bandwidth_source.as_deref().unwrap_or(&self.source)))
     }
 
-    /// Returns the time of work at the roof, ns: the greater of its FLOPs at the peak of their format and its bytes at the bandwidth.
-    /// `None` where a limit is not known. Work without FLOPs needs no format.
-    pub(crate) fn roof_ns(&self, flops: f64, bytes: f64, dtype: Option<Dtype>) -> Option<f64> {
+    /// Returns the time of work at the roof, ns: the greater of its FLOPs at their peak and its bytes at the bandwidth. `None` where a
+    /// limit is not known. Work without FLOPs needs no peak.
+    pub(crate) fn roof_ns(&self, flops: f64, bytes: f64, peak: Option<Peak>) -> Option<f64> {
         let (bandwidth, _) = self.bandwidth()?;
-        let compute = if flops > 0.0 { flops / self.peak(dtype?)?.flops_per_s } else { 0.0 };
+        let compute = if flops > 0.0 { flops / peak?.flops_per_s } else { 0.0 };
         Some(1e9 * compute.max(bytes / bandwidth)).filter(|ns| ns.is_finite() && *ns > 0.0)
     }
 
@@ -569,6 +584,13 @@ mod tests {
             assert!(!limits.is_set());
             assert_eq!(h200().with_user_limits(limits), h200());
         }
+    }
+
+    #[test]
+    fn double_precision_has_a_peak_for_each_of_its_units() {
+        let flops = |kind| h200().peak_of(kind).unwrap().flops_per_s;
+        assert_eq!((flops(WorkKind::Fp64), flops(WorkKind::TensorFp64)), (33.5 * 1e12, 66.9 * 1e12));
+        assert_eq!(flops(WorkKind::TensorBf16), h200().peak(Dtype::Bf16).unwrap().flops_per_s);
     }
 
     #[test]

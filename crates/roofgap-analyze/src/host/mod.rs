@@ -14,7 +14,7 @@ use crate::timeline::{Activity, CopyMeter, Grouped, HostGap, HostWork, StageMete
 use roofgap_base::stats::{median, proportion_interval};
 use roofgap_trace::frames::MODULE;
 use roofgap_trace::{HostFrame, HostSample, HostSpan, NOT_RUNNING, NameId, Ns, ThreadId, Trace};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::LazyLock;
 
 /// Most functions of a stage that are listed.
@@ -28,6 +28,8 @@ struct HostJoin<'t> {
     places: Vec<Place>,
     /// By stage.
     sums: Vec<Sums>,
+    /// Functions that sleep until the next turn of a fixed rate.
+    rates: FxHashSet<NameId>,
 }
 
 /// A node as the tables show it.
@@ -108,6 +110,7 @@ impl<'t> HostJoin<'t> {
 
     /// Joins gaps with the stacks of the trace, by slot.
     fn of(trace: &'t Trace, gaps: Vec<(u32, HostGap)>, slots: usize) -> Self {
+        let rates = rates(trace, gaps.iter().filter_map(|(_, gap)| gap.thread).collect());
         let (nodes, sums) = sweep(trace, gaps, slots);
         let mut places: Vec<Place> = Vec::with_capacity(nodes.list().len());
         for (node, (parent, frame)) in (0u32..).zip(nodes.list()) {
@@ -121,7 +124,7 @@ impl<'t> HostJoin<'t> {
             let own = (node != ROOT && !plumbing && !file.is_empty()).then_some(node);
             places.push(Place { class, site: own.or(around.and_then(|around| around.site)), plumbing });
         }
-        Self { trace, nodes, places, sums }
+        Self { trace, nodes, places, sums, rates }
     }
 
     fn frame(&self, node: u32) -> HostFrame {
@@ -269,8 +272,11 @@ impl Row {
         let most = |ns: Ns| 2 * ns > own.ns;
         let called = mostly.as_ref().filter(|(_, ns)| most(*ns)).map(|(name, _)| name.as_str());
         let sampled = own.samples > 0;
+        let kind = kind_of(&function, file, called, most(self.dispatch_ns), 4 * waits_ns > own.ns);
+        let sleeps_in = |name: &str| join.rates.iter().any(|rate| join.trace.names.get(*rate) == name);
+        let keeps_rate = kind == HostKind::Sleep && sleeps_in(called.unwrap_or(&function));
         HostFunction {
-            kind: kind_of(&function, file, called, most(self.dispatch_ns), 4 * waits_ns > own.ns),
+            kind: if keeps_rate { HostKind::Rate } else { kind },
             file: (!file.is_empty()).then(|| file.to_owned()),
             line: (frame.line > 0).then_some(frame.line),
             part: join.part(self.site),
@@ -283,6 +289,39 @@ impl Row {
             function,
         }
     }
+}
+
+/// Fewest sleeps that show a rate, how many times as much as the distance of their ends their durations vary, and how many times the
+/// variation of that distance goes into it.
+const LEAST_TURNS: usize = 8;
+const STEADIER: Ns = 4;
+const STEADY: Ns = 50;
+
+/// Returns the functions in which a thread sleeps for as long as is left until the next turn of a fixed rate.
+fn rates(trace: &Trace, threads: FxHashSet<ThreadId>) -> FxHashSet<NameId> {
+    let mut sleeps: FxHashMap<(ThreadId, NameId), Vec<(Ns, Ns)>> = FxHashMap::default();
+    let mut is_sleep: FxHashMap<NameId, bool> = FxHashMap::default();
+    for span in trace.stacks.spans.iter().filter(|span| threads.contains(&span.thread)) {
+        let function = trace.stacks.frame(span.frame).function;
+        let of_name = || of_name(trace.names.get(function)) == Some(HostKind::Sleep);
+        if *is_sleep.entry(function).or_insert_with(of_name) {
+            sleeps.entry((span.thread, function)).or_default().push((span.start, span.end));
+        }
+    }
+    let rates = sleeps.iter().filter(|(_, sleeps)| keep_a_rate(sleeps));
+    rates.map(|((_, function), _)| *function).collect()
+}
+
+/// Tells whether sleeps end at equal distances, and last as long as that takes.
+fn keep_a_rate(sleeps: &[(Ns, Ns)]) -> bool {
+    let spread = |values: Vec<Ns>| {
+        let middle = median(&mut values.clone()).unwrap_or(0);
+        let mut off: Vec<Ns> = values.iter().map(|value| (value - middle).abs()).collect();
+        (middle, median(&mut off).unwrap_or(0))
+    };
+    let (turn_ns, unsteady_ns) = spread(sleeps.windows(2).map(|pair| pair[1].1 - pair[0].1).collect());
+    let (_, varies_ns) = spread(sleeps.iter().map(|(start, end)| end - start).collect());
+    sleeps.len() >= LEAST_TURNS && STEADY * unsteady_ns <= turn_ns && STEADIER * unsteady_ns < varies_ns
 }
 
 /// Returns the 95 % confidence interval of the time of a function: of the moments that could have been sampled, those with it.

@@ -835,8 +835,10 @@ words! {
         GarbageCollection = "garbage_collection",
         /// The thread waits for a lock, for Python's global lock, or for another thread.
         Lock = "lock",
-        /// The thread sleeps or polls.
+        /// The thread sleeps.
         Sleep = "sleep",
+        /// The thread sleeps until the next turn of a fixed rate.
+        Rate = "rate",
         /// Messages are logged or printed.
         Logging = "logging",
         /// Files are read or written.

@@ -592,7 +592,9 @@ fn the_first_step_of_an_engine_begins_after_work_from_before_the_recording() {
     program.blocked_until(30_000 * US);
     for number in 0..4 {
         program.range("step[DECODE bs=4]", |program| {
-            (0..20).for_each(|_| drop(program.kernel(GEMM, 0, 300 * US)));
+            for _ in 0..20 {
+                program.kernel(GEMM, 0, 300 * US);
+            }
         });
         if number == 0 {
             // The inputs of the next step arrive at once on a stream of their own.
@@ -942,6 +944,48 @@ fn calls_without_records_of_the_gpu_are_named() {
 }
 
 /// A machine that is busy while a program measures its peak gives a peak that the program exceeds. That is no fault of the model.
+/// A camera gives ten frames a second, whatever their work: no time is lost. A fixed sleep is.
+#[test]
+fn a_sleep_that_keeps_a_rate_is_no_loss() {
+    let ids = |paced: bool| -> Vec<String> {
+        let mut program = Program::on(1);
+        program.decode(20, |p| {
+            let turn = (p.now / (100_000 * US) + 1) * 100_000 * US;
+            p.kernel(GEMM, 0, 20_000 * US);
+            p.now += (p.trace.calls.len() as i64 * 7919 % 20_000) * US;
+            p.frame("clock_nanosleep", "", 0, |p| p.now = if paced { turn } else { p.now + 60_000 * US });
+        });
+        program.analysis().findings.into_iter().map(|finding| finding.id).collect()
+    };
+    assert_eq!((ids(false), ids(true)), (vec!["idle-sleep".to_owned()], vec![]));
+}
+
+/// The recording of kernels stops before that of calls: what comes before is as certain as ever.
+#[test]
+fn launches_without_kernels_leave_what_came_before_certain() {
+    let limit = |launched_early: bool| {
+        let mut program = Program::on(1);
+        let lost = |program: &mut Program| {
+            for _ in 0..100 {
+                program.call("cudaLaunchKernel", 1_000);
+            }
+        };
+        if launched_early {
+            lost(&mut program);
+        }
+        for _ in 0..200 {
+            program.kernel(GEMM, 0, 20 * US);
+            program.now += 80 * US;
+        }
+        if !launched_early {
+            lost(&mut program);
+        }
+        let analysis = program.analysis();
+        verdict(&analysis.stages[0]).label.as_str().to_owned()
+    };
+    assert_eq!((limit(false).as_str(), limit(true).as_str()), ("launch-bound", "not measured"));
+}
+
 #[test]
 fn a_measured_peak_that_is_too_low_is_no_peak() {
     let config: serde_json::Value =
@@ -963,4 +1007,43 @@ fn a_measured_peak_that_is_too_low_is_no_peak() {
     assert!(busy.whole.as_ref().is_none_or(|whole| whole.mfu.is_none()), "{:?}", busy.whole);
     let why = busy.reason(&About::StageMfu("prefill".into())).unwrap();
     assert!(why.contains("measured on this machine") && !why.contains("model does not"), "{why}");
+}
+
+/// Each kernel of the capture runs once: what its first launch costs is no way to judge the next.
+#[test]
+fn a_pass_of_kernels_that_run_for_the_first_time_is_cold() {
+    let remedy = |passes: usize| {
+        let mut program = Program::on(1);
+        for _ in 0..passes {
+            for layer in 0..40 {
+                program.kernel(&format!("layer_{layer}"), 0, 5 * US);
+                program.now += 60 * US;
+            }
+        }
+        let analysis = program.analysis();
+        let first = first(&analysis);
+        assert_eq!(first.id, "launch-bound");
+        let remedy = first.evidence.get("remedy").and_then(|remedy| remedy.as_str());
+        (remedy.map(str::to_owned), first.action.contains("Record it warm"))
+    };
+    assert_eq!(remedy(1), (Some("a warm-up".to_owned()), true));
+    assert!(!remedy(3).1);
+}
+
+/// Launches between allocations cannot be recorded as a graph, so the memory comes first.
+#[test]
+fn launches_between_allocations_are_not_first() {
+    let mut program = Program::on(1);
+    for _ in 0..60 {
+        program.call("cudaMalloc", 150 * US);
+        for _ in 0..4 {
+            program.kernel(GEMM, 0, 30 * US);
+            program.wait();
+            program.now += 35 * US;
+        }
+        program.call("cudaFree", 20 * US);
+    }
+    let analysis = program.analysis();
+    let ids: Vec<&str> = analysis.findings.iter().map(|finding| finding.id.as_str()).collect();
+    assert_eq!(ids.first(), Some(&"allocations"), "{ids:?}");
 }

@@ -178,9 +178,11 @@ const LEAST_CODE_PCT: f64 = 5.0;
 const LEAST_LINE_PCT: f64 = 10.0;
 const LEAST_KIND_PCT: f64 = 25.0;
 
-/// Idle time of a stage in code of each kind that says what to do. The time that a person takes is none of the program.
+/// Idle time of a stage in code of each kind that says what to do. The time that a person takes is none of the program, and
+/// a rate is as wanted.
 pub fn idle_by_kind(view: &View<'_>) -> Vec<Finding> {
-    let kinds = HostKind::ALL.iter().filter(|kind| is_telling(**kind) && **kind != HostKind::Input);
+    let wanted = [HostKind::Input, HostKind::Rate];
+    let kinds = HostKind::ALL.iter().filter(|kind| is_telling(**kind) && !wanted.contains(kind));
     kinds.filter_map(|kind| idle_in(view, *kind)).collect()
 }
 
@@ -221,6 +223,8 @@ fn idle_in(view: &View<'_>, kind: HostKind) -> Option<Finding> {
         spoken(first)
     );
     let named = !first.function.starts_with('[');
+    // An engine awaits requests; other programs of PyTorch await the workers of a data loader.
+    let of_workers = kind == HostKind::Messages && view.program.is_torch && view.program.engine.is_none();
     let start = if named { format!("Start with {}. ", first.spoken()) } else { String::new() };
     view.saves_on_devices(&[("idle time in such code", ns), ("waits for the device", -waits_ns)])
         .id(id_of(kind))
@@ -231,7 +235,7 @@ fn idle_in(view: &View<'_>, kind: HostKind) -> Option<Finding> {
         .with("samples", first.samples)
         .with("function_ns", first.self_ns)
         .with("remedy", (kind == HostKind::Sleep).then_some("no sleep while the GPU waits"))
-        .finish(title, format!("{start}{}", advice(kind)))
+        .finish(title, format!("{start}{}", if of_workers { view.action("workers") } else { advice(kind) }))
 }
 
 fn id_of(kind: HostKind) -> String {

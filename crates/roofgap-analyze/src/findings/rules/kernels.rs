@@ -5,7 +5,7 @@ use super::occupancy::filled;
 use crate::counters::{Bound, Measured};
 use crate::findings::evidence::{ChainUse, ShapeUse};
 use crate::findings::rule::{View, percent};
-use crate::gpu::{Dtype, lookup};
+use crate::gpu::{Dtype, GpuFacts, UnknownGpu, lookup};
 use crate::names::{Family, family, is_initialisation};
 use crate::numbers::{count, counted, time};
 use crate::result::{Confidence, CounterRow, Finding, Kernel, NcuRule, Stage};
@@ -220,15 +220,22 @@ pub fn unfused(view: &View<'_>) -> Option<Finding> {
         counted(chains.count, "unfused chain"),
         time(chains.ns)
     );
-    let is_layout =
-        |kernel: &&Kernel| ["nchwToNhwc", "nhwcToNchw"].iter().any(|part| kernel.name.contains(part));
-    let layout_ns = view.stage.kernels.iter().filter(is_layout).map(|kernel| kernel.total_ns).sum();
-    let layout = match percent(layout_ns, view.stage.kernel_ns.unwrap_or(0)) >= LEAST_LAYOUT_PCT {
-        true => format!("{} ({}). ", view.action("channels last"), time(layout_ns)),
-        false => String::new(),
+    let time_of = |is: &dyn Fn(&Kernel) -> bool| -> i64 {
+        let own = view.stage.kernels.iter().filter(|kernel| is(kernel));
+        own.map(|kernel| kernel.total_ns).sum()
+    };
+    let is_layout = |kernel: &Kernel| LAYOUT_KERNELS.iter().any(|part| kernel.name.contains(part));
+    let (layout_ns, bits_ns) =
+        (time_of(&is_layout), time_of(&|kernel| kernel.family == Family::Quantization));
+    let first = if 2 * bits_ns > chains.ns {
+        format!("{} ({}). ", view.action("low bits"), time(bits_ns))
+    } else if percent(layout_ns, view.stage.kernel_ns.unwrap_or(0)) >= LEAST_LAYOUT_PCT {
+        format!("{} ({}). ", view.action("channels last"), time(layout_ns))
+    } else {
+        String::new()
     };
     let action = format!(
-        "{layout}Fuse them: {}; the longest chain has {} kernels. Each kernel of a chain reads and writes what the one before it had in \
+        "{first}Fuse them: {}; the longest chain has {} kernels. Each kernel of a chain reads and writes what the one before it had in \
          registers.",
         view.program.fusing(),
         chains.longest
@@ -236,7 +243,8 @@ pub fn unfused(view: &View<'_>) -> Option<Finding> {
     found(view, &chains, title, action)
 }
 
-/// Share of kernel time, in %, from which on conversions of layouts come first.
+/// Parts of the names of kernels that convert layouts, and the share of kernel time, in %, from which on they come first.
+const LAYOUT_KERNELS: [&str; 2] = ["nchwToNhwc", "nhwcToNchw"];
 const LEAST_LAYOUT_PCT: f64 = 5.0;
 
 /// Attention as a product, a softmax among elementwise kernels and another product, which move the scores through memory.
@@ -400,16 +408,28 @@ fn counted_off_tensor_cores(view: &View<'_>, name: &str) -> Option<bool> {
     let row = view.counters().find(|row| row.row.kernel == name)?;
     let work = row.readings.work.as_ref()?;
     let flops = work.flops().filter(|flops| *flops > 0.0)?;
-    // Without a counter of the tensor cores their part is not zero but unknown.
-    work.by_kind.iter().find(|(kind, _)| kind.is_tensor())?;
-    Some(work.tensor_flops() < 0.01 * flops)
+    if work.by_kind.iter().any(|(kind, _)| kind.is_tensor()) {
+        return Some(work.tensor_flops() < 0.01 * flops);
+    }
+    // Without a counter of the tensor cores their part is unknown; beside them few operations would be left for the others.
+    let peak = facts(view)?.ok()?.dense_tflops.tflops(Dtype::Fp32)? * 1e12;
+    let rate = flops / (row.readings.duration_ns.filter(|ns| *ns > 0.0)? * 1e-9);
+    (rate >= BESIDE_TENSOR_CORES * peak).then_some(true)
+}
+
+/// Part of the peak of the CUDA cores from which on a matrix product that is counted there is done there.
+const BESIDE_TENSOR_CORES: f64 = 0.05;
+
+/// Returns the facts of the device, or why its table has none.
+fn facts(view: &View<'_>) -> Option<Result<&'static GpuFacts, UnknownGpu>> {
+    let device = view.inputs.analysis.devices.first()?;
+    Some(lookup(device.name.as_deref()?, None, device.memory_bytes))
 }
 
 /// Returns the first of some number formats that the tensor cores of the device do faster than the CUDA cores do
 /// fp32, and the ratio of the peaks; the ratio is not known of every device, and without tensor cores there is no format.
 fn faster_format(view: &View<'_>, formats: &[Dtype]) -> Option<(Dtype, Option<f64>)> {
-    let device = view.inputs.analysis.devices.first()?;
-    let Ok(facts) = lookup(device.name.as_deref()?, None, device.memory_bytes) else {
+    let Ok(facts) = facts(view)? else {
         return view.program.has_bf16.then_some((Dtype::Bf16, None));
     };
     let fp32 = facts.dense_tflops.tflops(Dtype::Fp32)?;

@@ -45,8 +45,11 @@ pub fn launch_bound(view: &View<'_>) -> Option<Finding> {
                 ("while it allocated or freed memory", -stage.idle_detail.allocation_ns),
                 ("cost of the profiler", -profiler_ns),
             ])
-            // That cost is fitted.
-            .confidence(if profiler_ns > 0 { Confidence::Bounded } else { view.rule.confidence }),
+            // That cost is fitted, and launches between allocations do not follow one another.
+            .confidence(match profiler_ns > 0 || use_.allocates {
+                true => Confidence::Bounded,
+                false => view.rule.confidence,
+            }),
         (None, _) => view
             .saves_on_devices(&[("wall time", stage.wall_ns), ("kernel time", -busy_ns)])
             .confidence(Confidence::Guessed)
@@ -108,6 +111,10 @@ struct Launching<'a> {
     is_nearly_whole: bool,
     /// Other stages of the program replay graphs.
     others_replay: bool,
+    /// Idle time in calls that allocate memory is at least half as much.
+    allocates: bool,
+    /// Most kernels run for the first time.
+    is_single_pass: bool,
 }
 
 impl<'a> Launching<'a> {
@@ -152,6 +159,8 @@ impl<'a> Launching<'a> {
             is_mostly_graphs: graphs > 0 && (graphs > others || in_graphs),
             is_nearly_whole: others.saturating_mul(NEARLY_WHOLE) <= stage.kernel_count,
             others_replay: view.inputs.evidence.iter().any(|other| other.graph_launches > 0),
+            allocates: 2 * stage.idle_detail.allocation_ns >= gap_ns,
+            is_single_pass: steps.is_none() && 2 * stage.kernels.len() as u64 > stage.kernel_count,
         })
     }
 
@@ -169,6 +178,8 @@ impl<'a> Launching<'a> {
     fn remedy(&self, view: &View<'_>) -> Option<&'static str> {
         if self.one_gap.is_some() || self.is_between_graphs() {
             None
+        } else if self.is_single_pass {
+            Some("a warm-up")
         } else if self.mean_gap_ns() > LONG_GAP_NS {
             Some("less CPU work between launches")
         } else {
@@ -199,6 +210,8 @@ impl<'a> Launching<'a> {
                     view.action("inputs ahead")
                 }
             )
+        } else if self.is_single_pass {
+            view.action("single pass").to_owned()
         } else if self.mean_gap_ns() > LONG_GAP_NS {
             let look = || format!("Python, data preparation, scheduling and file access {PROFILE}");
             format!(
@@ -251,11 +264,13 @@ impl<'a> Launching<'a> {
             _ => String::new(),
         };
         let waits = waits_of_a_step(view).filter(|_| !has_graphs && program.engine.is_none());
-        let waits = waits.map_or_else(String::new, |waits| {
-            format!(
+        let waits = match waits {
+            _ if self.allocates => format!(" {}", view.action("allocations first")),
+            None => String::new(),
+            Some(waits) => format!(
                 " A graph cannot hold the {waits:.0} waits for the device of each step: remove them first."
-            )
-        });
+            ),
+        };
         format!("Launch less often: {how}{mean}.{waits}{light}")
     }
 }

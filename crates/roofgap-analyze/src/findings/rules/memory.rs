@@ -1,6 +1,6 @@
 //! Memory-bound: at the roof only fewer bytes help, far from it better access does, and below a cache fewer accesses.
 
-use super::kernels::WARP;
+use super::kernels::{WARP, keeps_data};
 use super::occupancy::LOW_PCT;
 use crate::counters::{Bound, BusiestPipe, Measured, NEAR_ROOF_PCT, Pipe, SAME_PCT, SHARED_PCT};
 use crate::findings::rule::View;
@@ -265,6 +265,9 @@ pub fn bound_by_a_pipe(view: &View<'_>) -> Option<Finding> {
         .finish(title, action)
 }
 
+/// Use of the busiest unit, % of its peak, below which the warps of a long kernel do nothing for most of the time.
+const AT_REST_PCT: f64 = 10.0;
+
 /// Kernels that use nothing at its peak, wait for no memory and have warps enough. The bound is the time that their busiest unit at its
 /// peak would not need.
 pub fn below_every_peak(view: &View<'_>) -> Option<Finding> {
@@ -273,7 +276,7 @@ pub fn below_every_peak(view: &View<'_>) -> Option<Finding> {
         matches!(row.bound, Some(Bound::Compute | Bound::Latency))
             && !waits_for_memory(row)
             && full_pipe(view, row).is_none()
-            && (occupancy >= LOW_PCT || busiest_pct(&row.row) >= NEAR_ROOF_PCT)
+            && (occupancy >= LOW_PCT || busiest_pct(&row.row) >= NEAR_ROOF_PCT || keeps_data(&row.row.kernel))
             && busiest_pct(&row.row) < AT_ROOF_PCT
             && is_long(row.timeline_total_ns, row.timeline_calls)
     };
@@ -281,11 +284,13 @@ pub fn below_every_peak(view: &View<'_>) -> Option<Finding> {
     let (largest, total_ns) = largest(&kernels)?;
     let lost_ns = lost_ns(view, &kernels, |row| busiest_pct(&row.row)).round() as i64;
     let row = &largest.row;
+    // Of each shape there is a row.
+    let same = kernels.iter().filter(|own| own.row.kernel == row.kernel);
     let title = format!(
         "{} no unit of the GPU to its peak, {} takes {} with compute at {:.0} % and memory at {:.0} %",
         kernels_that(&kernels, view.stage.spoken(), ["uses", "use"]),
         view.short_names.get(&row.kernel),
-        time(largest.timeline_total_ns),
+        time(same.map(|own| own.timeline_total_ns).sum()),
         row.sm_pct?,
         row.memory_pct?
     );
@@ -299,7 +304,7 @@ pub fn below_every_peak(view: &View<'_>) -> Option<Finding> {
     .with_number("sm_pct", row.sm_pct)
     .with_number("memory_pct", row.memory_pct)
     .with_number("occupancy_pct", row.occupancy_pct)
-    .finish(title, view.action("stalls"))
+    .finish(title, if busiest_pct(row) < AT_REST_PCT { view.action("waits") } else { view.action("stalls") })
 }
 
 /// Returns the use of the busiest unit of a launch, % of its peak.

@@ -13,7 +13,7 @@ mod waits;
 
 pub use devices::{communication_roof_ns, without_waits};
 pub use host::fix_of_kind;
-pub use steps::{GRAPHS_WHOLE, PROFILER_OVERHEAD};
+pub use steps::{GRAPHS_WHOLE, PROFILER_OVERHEAD, STEP_TAIL};
 
 use super::rule::{Cause, Find, Needs, Rows, Rule, View};
 use crate::names::Family;
@@ -96,7 +96,7 @@ pub static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
             .confidence(Confidence::Bounded),
         one("other-tenant", Cause::Tenant, vitals::other_tenant).confidence(Confidence::Guessed),
         each("ncu-*", Cause::Kernels, kernels::ncu_rules).counted().confidence(Confidence::Bounded),
-        one("step-tail", Cause::Steps, steps::long_tail).rows(Rows::Steps),
+        one(STEP_TAIL, Cause::Steps, steps::long_tail).rows(Rows::Steps),
         one("gaps-between-steps", Cause::Host, serving::between_steps).rows(Rows::Steps),
         one("latency-outside-steps", Cause::Host, serving::outside_steps),
         one("decode-starved", Cause::Prompts, serving::starved_decode).rows(Rows::Steps).keeps(Keeps::Less),

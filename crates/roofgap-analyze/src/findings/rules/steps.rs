@@ -4,13 +4,16 @@ use crate::findings::rule::{FindingBuilder, View, percent};
 use crate::host::advice;
 use crate::numbers::{count, time};
 use crate::result::{
-    Finding, HostKind, Profiler, Spike, SpikeCause, Stage, StageKind, StageOrigin, SteadyUnit,
+    Confidence, Finding, HostKind, Profiler, Spike, SpikeCause, Stage, StageKind, StageOrigin, SteadyUnit,
 };
 use crate::verdict::{StageLimit, verdict};
 use roofgap_base::stats::{median, median_f64};
 
 /// Fewer steps have no tail.
 const LEAST_TAIL_STEPS: u64 = 8;
+
+/// Id of the rule.
+pub const STEP_TAIL: &str = "step-tail";
 
 /// Steps that took more than twice what their tokens or kernels explain. The bound is what they took beyond that.
 pub fn long_tail(view: &View<'_>) -> Option<Finding> {
@@ -24,6 +27,9 @@ pub fn long_tail(view: &View<'_>) -> Option<Finding> {
     // The slow ones may be left out of the stage that other rules see.
     let whole = view.inputs.analysis.stages.iter().find(|whole| whole.name == stage.name).unwrap_or(stage);
     let cause = whole.spikes.iter().find(|spike| spike.time_ns == tail.slowest_ns);
+    // One step that nothing explains may be the machine's.
+    let is_pause = tail.units == 1 && cause.is_none_or(|spike| spike.cause == SpikeCause::Unknown);
+    let confidence = if is_pause { Confidence::Guessed } else { view.rule.confidence };
     let others = |cause: SpikeCause| whole.spikes.iter().filter(|spike| spike.cause == cause).count() as u64;
     let title = format!(
         "{} of {} {unit}s of {} took more than twice the time that their work explains; the slowest {} for {}{}",
@@ -44,6 +50,7 @@ pub fn long_tail(view: &View<'_>) -> Option<Finding> {
     let slowest = (steady.unit == SteadyUnit::Step).then_some(tail.slowest);
     let beyond = ("time beyond what the work of the slow ones explains", tail.beyond_ns);
     FindingBuilder::new(view.rule, whole, view.roofs, &[beyond])
+        .confidence(confidence)
         .with("steps", steady.count)
         .with("slow_steps", tail.units)
         .with("median_ns", steady.median_ns)

@@ -23,7 +23,7 @@ pub fn synchronisation(view: &View<'_>) -> Option<Finding> {
     // A whole trace has waits that belong to no step; only a loss that leads is told. A wait for each kernel is no such.
     let causes = stage.causes().unwrap_or_default();
     let throughout = stage.steps.is_some() || 2 * syncs.inside > stage.kernel_count;
-    let least = if throughout { LEAST_EXPOSED_PCT } else { LEAST_GAP_PCT };
+    let least = if throughout { LEAST_COPIES_PCT } else { LEAST_GAP_PCT };
     let leads = gaps_ns >= causes.launch_ns.max(causes.copy_ns).max(causes.other_ns)
         && percent(stage.each_device(gaps_ns), stage.elapsed_ns()) >= least;
     if stage.kind == StageKind::Whole && !leads {
@@ -82,11 +82,11 @@ pub fn synchronisation(view: &View<'_>) -> Option<Finding> {
     draft.finish(title, action)
 }
 
-/// Share of the stage's time, in %, from which on pinned copies that nothing hides, and waits in the steps of a whole trace, are worth a
-/// line.
+/// Share of the stage's time, in %, from which on pinned copies that nothing hides are worth a line.
 const LEAST_EXPOSED_PCT: f64 = 10.0;
 
-/// Share of the stage's time, in %, from which on copies and the gaps that they leave are worth a line.
+/// Share of the stage's time, in %, from which on copies and the gaps that they leave, and waits in the steps of a whole trace, are worth
+/// a line.
 const LEAST_COPIES_PCT: f64 = 5.0;
 
 /// Calls that allocate or free memory throughout the work, which wait for the device or take long.

@@ -353,6 +353,17 @@ fn chains_of_elementwise_kernels() {
     assert_eq!(found.evidence["longest_chain"], 11);
 }
 
+#[test]
+fn a_chain_that_unpacks_weights_is_another_remedy() {
+    let action = |family: &str| {
+        let (mut stage, mut evidence) = busy();
+        evidence.chains = chains(20 * MS, 13 * MS, MS);
+        stage.kernels.push(kernel("kDequantizeBlockwise", family, 12 * MS));
+        one(&run(stage, evidence), "unfused-elementwise").action.clone()
+    };
+    assert!(action("quantization").contains("low-bit") && !action("elementwise").contains("low-bit"));
+}
+
 /// A benchmark repeats one kernel on the same data.
 #[test]
 fn one_kernel_again_and_again_is_no_chain() {
@@ -445,9 +456,9 @@ fn waits_for_other_ranks_are_not_hidden_by_computation() {
     assert!(!ids(&with(Some(60 * MS))).contains(&"communication-exposed"));
 }
 
-/// A stage of 15 steps of which one took 25 ms for 5.
+/// A stage of 15 steps of which some took up to 25 ms for 5.
 pub(super) fn with_tail(stage: Stage) -> Stage {
-    let tail = Tail { units: 1, beyond_ns: 20 * MS, slowest: 4, slowest_ns: 25 * MS, expected_ns: 5 * MS };
+    let tail = Tail { units: 2, beyond_ns: 20 * MS, slowest: 4, slowest_ns: 25 * MS, expected_ns: 5 * MS };
     let steady = Steady {
         unit: SteadyUnit::Step,
         count: 15,
@@ -467,8 +478,27 @@ fn a_long_tail_of_steps() {
     let all = run(stage.clone(), evidence.clone());
     let found = one(&all, "step-tail");
     assert_eq!((found.bound_ns, found.evidence["slowest_step"].as_u64()), (20 * MS, Some(4)));
+    let with_chains = StageEvidence { chains: chains(20 * MS, 13 * MS, MS), ..evidence.clone() };
+    let all = |stage: &Stage| run(stage.clone(), with_chains.clone());
+    let leads = |stage: &Stage| ids(&all(stage)).first() == Some(&"step-tail");
+    assert!(leads(&stage));
+    stage.steady.as_mut().unwrap().tail.as_mut().unwrap().units = 1;
+    assert_eq!(ids(&all(&stage)).last(), Some(&"step-tail"), "one step that nothing explains");
+    let spike = Spike {
+        step: 4,
+        start_ns: None,
+        unix_ns: None,
+        time_ns: 25 * MS,
+        expected_ns: 5 * MS,
+        cause: SpikeCause::GarbageCollection,
+        evidence_ns: 20 * MS,
+        what: None,
+        missing: None,
+    };
+    stage.spikes = vec![spike];
+    assert!(leads(&stage), "one step with a cause");
     stage.steady.as_mut().unwrap().count = 5;
-    assert!(!ids(&run(stage, evidence)).contains(&"step-tail"), "too few steps to have a tail");
+    assert!(!ids(&all(&stage)).contains(&"step-tail"), "too few steps to have a tail");
 }
 
 /// Code is loaded in the only instance: that is said, and not that launches are slow.

@@ -157,6 +157,19 @@ fn a_softmax_of_single_kernels_is_attention() {
     }
 }
 
+/// A softmax after the second product is that of a loss or of sampling.
+#[test]
+fn a_product_belongs_to_one_attention() {
+    const SOFTMAX: &str = "void cunn_SoftMaxForward<4>(int)";
+    let mut program = Program::new();
+    program.range("decode_all", 0, 1000);
+    for (at, name) in (0..).zip([GEMM, SOFTMAX, GEMM, SOFTMAX, GEMM]) {
+        program.kernel(name, at * 10, at * 10 + 100, at * 10 + 105, 7);
+    }
+    let attention = program.evidence().attention;
+    assert_eq!((attention.count, attention.ns), (1, 15));
+}
+
 #[test]
 fn chains_end_where_other_work_begins() {
     let mut program = Program::new();
