@@ -528,7 +528,7 @@ fn other_work(trace: &Trace, index: &StageIndex, gaps: &LaunchGaps) -> Option<Ot
     let longest = launch_gap(trace, ns, before)?;
     let call = index.call_of_op(before?) as usize;
     let (Some(start), Some(thread)) = (trace.calls.start.get(call), trace.calls.thread.get(call)) else {
-        return Some(OtherWork { longest, within: None });
+        return Some(OtherWork { longest, managed_ns: gaps.managed_ns, within: None });
     };
     let middle = start - ns / 2;
     let (ranges, operators) = (&trace.ranges.rows, &trace.cpu_ops);
@@ -541,7 +541,7 @@ fn other_work(trace: &Trace, index: &StageIndex, gaps: &LaunchGaps) -> Option<Ot
     });
     let within = around.min_by_key(|(start, end, ..)| end - start);
     let within = within.map(|(.., name)| trace.names.get(name).to_owned());
-    Some(OtherWork { longest, within })
+    Some(OtherWork { longest, managed_ns: gaps.managed_ns, within })
 }
 
 /// Adds the steps of an engine together. Times of single requests are used here and are not part of the result.

@@ -1,7 +1,7 @@
 //! The limit of a stage in one line.
 
 use crate::names::Family;
-use crate::numbers::{all_counted, count, counted, size};
+use crate::numbers::{all_counted, count, counted, size, time};
 use crate::result::{CopyKind, HostKind, Idle, Stage, results};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -84,6 +84,9 @@ impl fmt::Display for StageLimit {
 /// The share of wall time from which on the GPU counts as the limit.
 const BUSY: f64 = 0.8;
 
+/// The same from which on the rest needs no word.
+const MOSTLY: f64 = 0.9;
+
 /// Below this share of the stage's time, in %, a cause of idle time is not what holds the stage back.
 pub const LEAST_GAP_PCT: f64 = 20.0;
 
@@ -107,7 +110,7 @@ const MOST: f64 = 0.5;
 const LEAST_LONG_NS: i64 = 10_000_000;
 
 /// Tells whether the GPU work of a stage is too little for a verdict: a few operations that neither fill the stage, nor take most of it
-/// for long, nor repeat, nor wait for long for other work of the CPU. A graph counts as many operations.
+/// for long, nor repeat, nor wait for long for other work of the CPU or what it does once. A graph counts as many operations.
 pub(crate) fn is_too_little(stage: &Stage) -> bool {
     let least = if stage.elapsed_ns() < LEAST_NS { LEAST_SHORT_OPERATIONS } else { LEAST_OPERATIONS };
     let few = (1..least).contains(&stage.gpu_op_count) && stage.graphs.is_empty();
@@ -122,7 +125,10 @@ pub(crate) fn is_too_little(stage: &Stage) -> bool {
     let away_ns = stage.each_device(detail.host_work_ns) + first_ns;
     let several = detail.host_gaps > 1 && (marked || 2 * stage.gpu_op_count >= LEAST_OPERATIONS);
     let waits = several && away_ns >= LEAST_LONG_NS && away_ns as f64 >= MOST * stage.elapsed_ns() as f64;
-    few && !((repeated || takes(BUSY)) && lasts(LEAST_NS) || (takes(MOST) || waits) && lasts(LEAST_LONG_NS))
+    let cold_ns = stage.each_device(detail.cold_ns + stage.before.cold_ns);
+    let is_cold = cold_ns >= LEAST_LONG_NS && cold_ns as f64 >= MOST * stage.elapsed_ns() as f64;
+    few && !is_cold
+        && !((repeated || takes(BUSY)) && lasts(LEAST_NS) || (takes(MOST) || waits) && lasts(LEAST_LONG_NS))
 }
 
 /// Returns the limit of a stage whose recorded work does not show where its time goes.
@@ -147,7 +153,15 @@ fn unjudged(stage: &Stage, busy: i64, idle: Idle) -> Option<(StageLimit, String)
     }
     if is_too_little(stage) {
         let operations = counted(stage.gpu_op_count, "operation");
-        return Some((StageLimit::TooLittle, format!("too little GPU work to judge: {operations}")));
+        let copies_ns =
+            stage.each_device(stage.memcpy_ns.unwrap_or(0) + idle.copy_ns).min(stage.elapsed_ns());
+        let copies = match copies_ns as f64 >= MOST * stage.elapsed_ns() as f64 {
+            true => {
+                format!("; copies and their calls take {} of {}", time(copies_ns), time(stage.elapsed_ns()))
+            }
+            false => String::new(),
+        };
+        return Some((StageLimit::TooLittle, format!("too little GPU work to judge: {operations}{copies}")));
     }
     None
 }
@@ -199,7 +213,10 @@ pub fn verdict(stage: &Stage) -> Verdict {
     let (label, why) = if label == StageLimit::Communication && communicates {
         (label, format!("{busy_for}, in {:.1} % of it {cause}{}", 100.0 * ns_share, waits(stage)))
     } else if share >= BUSY && !copies_lead {
-        (StageLimit::Gpu, busy_for + &mostly_graphs(stage, busy))
+        let graphs = mostly_graphs(stage, busy);
+        let rest = format!("; in {:.0} % of the rest {cause}", of_lost(ns));
+        let matters = graphs.is_empty() && share < MOSTLY && label != StageLimit::Communication && ns > 0;
+        (StageLimit::Gpu, if matters { busy_for + &rest } else { busy_for + &graphs })
     } else if share >= BUSY || longer_copies {
         with_copies()
     } else if label == StageLimit::Communication
@@ -330,6 +347,7 @@ fn causes(stage: &Stage, busy: i64, idle: Idle) -> [(i64, StageLimit, &'static s
     let ns_of =
         |kind| stage.host.iter().filter(move |row| row.kind == kind).map(|row| row.self_ns).sum::<i64>();
     let (slept_ns, rate_ns) = (ns_of(HostKind::Sleep), ns_of(HostKind::Rate));
+    let away_ns = ns_of(HostKind::Descheduled);
     [
         (
             (each(idle.launch_ns - other_launch) + host_first).max(0),
@@ -362,6 +380,7 @@ fn causes(stage: &Stage, busy: i64, idle: Idle) -> [(i64, StageLimit, &'static s
             match detail.host_work_ns {
                 ns if 2 * rate_ns >= ns => "the CPU slept until the next turn of a fixed rate",
                 ns if 2 * slept_ns >= ns => "the CPU slept and launched nothing",
+                ns if 2 * away_ns >= ns => "the launching thread did not run",
                 _ => "the CPU did other work and launched nothing",
             },
         ),

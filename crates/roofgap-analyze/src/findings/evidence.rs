@@ -60,6 +60,8 @@ pub struct PagingUse {
 pub struct OtherWork {
     /// The longest gap.
     pub longest: LaunchGap,
+    /// Time of gaps before pieces of managed memory that the CPU asks for, ns.
+    pub managed_ns: Ns,
     /// Range or operator in which the thread was then.
     pub within: Option<String>,
 }

@@ -6,6 +6,7 @@ use super::interval::{CoveredTime, IntervalSet};
 use crate::attribution::{NO_CALL, is_migration};
 use crate::result::{CopyKind, Idle, IdleDetail, LaunchAfter, StageKind};
 use crate::stages::{DATA_LOADER, StageIndex};
+use roofgap_base::stats::median;
 use roofgap_trace::{CallClass, DeviceId, NameId, Ns, OpKind, Range, ThreadId, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -407,6 +408,8 @@ pub struct LaunchGaps {
     pub data_loading_ns: Ns,
     /// Other work of the launching thread in the gap with most of it, ns, and the operation that ended it.
     pub host_longest: (Ns, Option<usize>),
+    /// Other work before pieces of managed memory, summed over gaps, ns.
+    pub managed_ns: Ns,
 }
 
 /// Times in which each thread did work other than launching: it got data from a data loader, did what a program does once, managed
@@ -421,6 +424,28 @@ pub struct HostWork {
     begun: (Ns, Ns),
     /// Rows of the calls of each thread, in the order of their start.
     calls: Vec<Vec<u32>>,
+    /// Time without a call from which on a thread does other work, ns.
+    long_ns: Ns,
+}
+
+/// Time without a call of a program of its own kernels from which on its thread does other work, over the median, and at least, ns.
+const MUCH_LONGER: Ns = 20;
+const LEAST_WORK_NS: Ns = 50_000;
+
+/// Returns the time without a call from which on a thread does other work, ns. A framework takes longer to launch than a program of its
+/// own kernels.
+fn long_work_ns(trace: &Trace, calls: &[Vec<u32>]) -> Ns {
+    let framework = |name: &str| name.contains("at::native") || name.starts_with("triton_");
+    let is_python = trace.processes.iter().any(|process| trace.names.get(process.name).contains("python"));
+    if is_python || !trace.cpu_ops.is_empty() || trace.names.iter().any(|(_, name)| framework(name)) {
+        return LONG_WORK_NS;
+    }
+    let (start, end) = (&trace.calls.start, &trace.calls.end);
+    let between = |pair: &[u32]| start[pair[1] as usize] - end[pair[0] as usize];
+    let mut free: Vec<Ns> =
+        calls.iter().flat_map(|own| own.windows(2).map(between)).filter(|ns| *ns > 0).collect();
+    let usual = median(&mut free).unwrap_or(LONG_WORK_NS);
+    usual.saturating_mul(MUCH_LONGER).clamp(LEAST_WORK_NS, LONG_WORK_NS)
 }
 
 /// Start of the names of ranges in which processes exchange messages.
@@ -493,22 +518,24 @@ impl HostWork {
             allocating,
             cold,
             begun: begun(trace, index),
+            long_ns: long_work_ns(trace, &calls),
             calls,
         }
     }
 
-    /// Returns the time of a span in which a thread made no call for [`LONG_WORK_NS`] or more, and did not get data, ns.
+    /// Returns the time of a span in which a thread made no call for [`LONG_WORK_NS`] or, in a program of its own kernels, much longer than
+    /// usual, and did not get data, ns.
     fn away_ns(&self, trace: &Trace, thread: ThreadId, (from, to): (Ns, Ns)) -> Ns {
         let calls = &trace.calls;
         let time = |row: u32| Some((*calls.start.get(row as usize)?, *calls.end.get(row as usize)?));
-        let own = self.calls.get(thread.index()).filter(|_| to - from >= LONG_WORK_NS);
+        let own = self.calls.get(thread.index()).filter(|_| to - from >= self.long_ns);
         let own = own.map_or(&[][..], |own| own);
         let first = own.partition_point(|row| time(*row).is_some_and(|(start, _)| start < from));
         let inside = own.get(first.saturating_sub(NESTED_CALLS)..).unwrap_or_default().iter();
         let inside = inside.filter_map(|row| time(*row)).take_while(|(start, _)| *start < to);
         let (mut free, mut away) = (from, 0);
         for (start, end) in inside.chain([(to, to)]) {
-            if start - free >= LONG_WORK_NS {
+            if start - free >= self.long_ns {
                 let loading = self.loading.get(&thread).map_or(0, |times| times.overlap(free, start));
                 away += start - free - loading;
             }
@@ -564,12 +591,14 @@ impl HostWork {
         // What the thread did for long, after it had loaded code and before a step began.
         let (mut away, mut allocating) = (0, 0);
         let has_others = !self.allocating.is_empty() || !self.messages.is_empty();
-        let is_long = rest - first >= LONG_WORK_NS || has_others && rest > first;
+        let of_copies = between_copies && launch_ns < LONG_WORK_NS;
+        let is_long = rest - first >= self.long_ns && !of_copies || has_others && rest > first;
         if let Some((_, thread)) = known.filter(|_| is_long) {
             let from = self.cold.covered_until(trace, gap, call);
             let until = (launched.unwrap_or(gap.0) - first).max(from);
             let messages = self.messages.get(thread).map_or(0, |times| times.overlap(from, until) - cold);
-            away = self.away_ns(trace, *thread, (from, until)).max(messages).min(rest - first);
+            let free = if of_copies { 0 } else { self.away_ns(trace, *thread, (from, until)) };
+            away = free.max(messages).min(rest - first);
             if let Some(times) = self.allocating.get(thread) {
                 let in_step = times.overlap(until, launched.unwrap_or(until)).min(first);
                 allocating = times.overlap(from, until).min(rest - first - away) + in_step;
@@ -580,8 +609,8 @@ impl HostWork {
         let (cold, away) =
             if gap.1 <= self.begun.0 && away >= self.begun.1 { (cold + away, 0) } else { (cold, away) };
         let after = &mut sums.launch_after;
-        let kept = if first >= LONG_WORK_NS { rest - first } else { rest } - away - allocating;
-        if between_copies && cold == 0 && launch_ns < LONG_WORK_NS {
+        let kept = if first >= self.long_ns { rest - first } else { rest } - away - allocating;
+        if of_copies && cold == 0 {
             after.copy_ns = after_before.copy_ns + launch_ns;
         }
         after.sync_ns = after.sync_ns.min(after_before.sync_ns + kept);

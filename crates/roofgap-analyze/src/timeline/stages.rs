@@ -45,6 +45,7 @@ impl Sums {
         let away_ns = self.idle.divide_paging(trace, op, gap_ns);
         if away_ns > 0 {
             self.gaps.host_longest = self.gaps.host_longest.max((away_ns, Some(op)));
+            self.gaps.managed_ns += away_ns;
         }
         away_ns
     }

@@ -1030,6 +1030,45 @@ fn a_pass_of_kernels_that_run_for_the_first_time_is_cold() {
     assert!(!remedy(3).1);
 }
 
+/// A program of its own kernels launches in microseconds: what takes many times as long is other work.
+#[test]
+fn a_program_that_launches_fast_works_in_shorter_gaps() {
+    let first_of = |process: &str, pause: i64| {
+        let mut program = Program::on(1);
+        let name = program.trace.names.intern(process);
+        program.trace.processes[0].name = name;
+        for launch in 0..200 {
+            program.kernel(GEMM, 0, 2 * US);
+            program.now += if launch % 10 == 0 { pause } else { 3 * US };
+        }
+        first(&program.analysis()).id.clone()
+    };
+    assert_eq!(first_of("solver", 400 * US), "host-gaps");
+    assert_eq!(first_of("solver", 40 * US), "launch-bound");
+    assert_eq!(first_of("python", 400 * US), "launch-bound");
+}
+
+/// Few operations show nothing, but the compiler that ran before them does.
+#[test]
+fn a_compiler_before_a_few_operations_is_told() {
+    let analysis = |compiles: i64| {
+        let mut program = Program::on(1);
+        program.copy("[CUDA memcpy Host-to-Device]", 300 * US);
+        program.now += compiles;
+        program.call("cuModuleLoadDataEx", 500 * US);
+        program.kernel(GEMM, 0, 5 * US);
+        program.wait();
+        program.analysis()
+    };
+    let cold = analysis(100_000 * US);
+    assert_eq!((first(&cold).id.as_str(), cold.findings.len()), ("cold-start", 1));
+    assert_eq!(verdict(&cold.stages[0]).label.as_str(), "cold start");
+    let short = analysis(0);
+    assert!(short.findings.is_empty());
+    let why = verdict(&short.stages[0]).why;
+    assert!(why.starts_with("too little GPU work to judge: 2 operations"), "{why}");
+}
+
 /// Launches between allocations cannot be recorded as a graph, so the memory comes first.
 #[test]
 fn launches_between_allocations_are_not_first() {

@@ -10,6 +10,7 @@ use roofgap_analyze::findings::to_act_on;
 use roofgap_analyze::{About, Analysis, Stage, StageKind, StageLimit, verdict};
 use roofgap_base::numbers::{all_counted, counted, significant, time};
 use roofgap_base::text::cut;
+use std::collections::BTreeMap;
 
 /// The most stages, findings, and characters of a headline.
 pub const STAGES: usize = 4;
@@ -150,12 +151,13 @@ pub fn largest_part(stage: &Stage) -> Option<String> {
     if verdict.label != StageLimit::Gpu {
         return None;
     }
-    let largest = stage.kernels.iter().max_by_key(|kernel| kernel.total_ns);
-    let most = largest.zip(stage.kernel_ns).filter(|(kernel, all)| 2 * kernel.total_ns > *all);
+    // Each device has its own row.
+    let mut by_name: BTreeMap<&str, i64> = BTreeMap::new();
+    stage.kernels.iter().for_each(|own| *by_name.entry(&own.short_name).or_default() += own.total_ns);
+    let largest = by_name.into_iter().max_by_key(|(_, ns)| *ns);
+    let most = largest.zip(stage.kernel_ns).filter(|((_, ns), all)| 2 * ns > *all);
     let (name, share) = match most {
-        Some((kernel, all)) => {
-            (cut(&kernel.short_name, NAME), 100.0 * kernel.total_ns as f64 / all.max(1) as f64)
-        }
+        Some(((name, ns), all)) => (cut(name, NAME), 100.0 * ns as f64 / all.max(1) as f64),
         None => kernels::largest_family(stage).map(|(family, share)| (family.to_owned(), share))?,
     };
     Some(format!("{name} {share:.0} % of kernels"))

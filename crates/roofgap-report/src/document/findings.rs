@@ -119,6 +119,9 @@ pub fn evidence_value(key: &str, value: &Value) -> String {
     }
 }
 
+/// Share of the time from which on a GPU counts as busy in all of it.
+const BUSY: f64 = 0.9;
+
 /// Says why there is no finding, what takes the time, and which input would show more.
 pub fn none_found(analysis: &Analysis) -> String {
     let limited = |limit| analysis.stages.iter().filter(move |stage| verdict(stage).label == limit);
@@ -132,6 +135,11 @@ pub fn none_found(analysis: &Analysis) -> String {
     };
     let next =
         if analysis.counters.is_empty() { "; ncu counters show how far they are from the roof" } else { "" };
+    let mut idle = limited(StageLimit::Gpu).map(Stage::warm);
+    if let Some(stage) = idle.find(|stage| stage.busy_share().is_some_and(|share| share < BUSY)) {
+        let (why, part) = (verdict(stage).why, largest(stage));
+        return format!("No findings: {why}; no rule saves 3 % or more of {part}{next}.");
+    }
     format!(
         "No findings: the GPU is busy in {busy}, so its kernels are the limit, and no rule saves 3 % or more{next}."
     )

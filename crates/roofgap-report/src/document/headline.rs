@@ -120,16 +120,17 @@ pub fn pace(analysis: &Analysis, stage: &Stage) -> String {
 fn limit(analysis: &Analysis, stage: &Stage) -> Option<String> {
     let verdict = verdict(stage);
     let busy = stage.busy_share().filter(|_| stage.idle.is_some())?;
-    if verdict.label != StageLimit::Launch {
-        return Some(verdict.why);
-    }
     let foreign = stage.each_device(stage.foreign_ns()) as f64 / stage.elapsed_ns().max(1) as f64;
     let idle = 100.0 * (1.0 - busy - foreign).clamp(0.0, 1.0);
+    let is_most = verdict.pct.is_none_or(|pct| 2.0 * pct >= idle);
+    if verdict.label != StageLimit::Launch || !is_most {
+        return Some(verdict.why);
+    }
     let idle = stage.corrected.map_or(idle, |own| own.idle_pct.min(idle));
     let launches = maybe(stage.steps.as_ref().and_then(|steps| steps.launches_per_step), |launches| {
         format!(" ({} launches a step)", count(launches.round() as u64))
     });
-    let what = if steps_fill(stage) { "that time" } else { stage.spoken() };
+    let what = if steps_fill(stage) && is_usual(stage) { "that time" } else { stage.spoken() };
     let has = |id: &str| analysis.losses.iter().any(|loss| loss.id == id);
     let slowed = match (has("profiler_with_stack"), has("profiler_profile_memory")) {
         (true, _) => ", slowed by the recording of Python stacks",
@@ -150,6 +151,12 @@ fn steps_fill(stage: &Stage) -> bool {
         let elapsed = stage.elapsed_ns();
         elapsed.saturating_sub(sum).abs() <= elapsed / 20
     })
+}
+
+/// Tells whether the time of a step that is told is about the mean, so that a share of all steps is one of it, too.
+fn is_usual(stage: &Stage) -> bool {
+    let steps = stage.steps.as_ref().filter(|steps| steps.count > 0);
+    steps.is_none_or(|steps| (steps.mean_ns - steps.usual_ns()).abs() <= steps.mean_ns / 10)
 }
 
 /// Says how much faster the stage could be without what its first finding is about.

@@ -5,8 +5,8 @@ use super::launch::operation;
 use crate::findings::rule::{View, percent};
 use crate::host::advice;
 use crate::numbers::{count, time};
-use crate::result::{Confidence, CopyKind, Finding, HostFunction, HostKind, Stage, StageKind};
-use crate::timeline::copy_kind;
+use crate::result::{Confidence, Finding, HostFunction, HostKind, Stage, StageKind};
+
 use crate::verdict::LEAST_GAP_PCT;
 use roofgap_trace::NOT_RUNNING;
 
@@ -74,8 +74,13 @@ pub fn other_work(view: &View<'_>) -> Option<Finding> {
             time(work.longest.ns)
         ),
     };
+    let rests = most_idle(stage).is_some_and(|(kind, share)| kind == HostKind::Descheduled && share >= 50.0);
+    let (what, draft) = match rests {
+        true => ("the launching thread does not run", draft.confidence(Confidence::Guessed)),
+        false => ("the CPU does other work", draft),
+    };
     let title = format!(
-        "{} idle for {} of {} while the CPU does other work{gaps}{}",
+        "{} idle for {} of {} while {what}{gaps}{}",
         view.gpu_is(),
         time(draft.bound_ns()),
         stage.spoken(),
@@ -88,8 +93,9 @@ pub fn other_work(view: &View<'_>) -> Option<Finding> {
     };
     let look = start_with(stage, || view.action("look").to_owned());
     let action = match work.within.as_ref() {
-        _ if copy_kind(&work.longest.name) == CopyKind::ManagedToHost => view.action("managed").to_owned(),
+        _ if 2 * work.managed_ns > ns => view.action("managed").to_owned(),
         Some(name) if name.starts_with("MPI_") => format!("{}{within}", view.action("messages")),
+        _ if rests => advice(HostKind::Descheduled).to_owned(),
         _ => format!("{look}{within} {}{such_as}", view.action("other work")),
     };
     draft
@@ -122,14 +128,11 @@ pub fn cold(view: &View<'_>) -> Option<Finding> {
     let call = causes.max_by_key(|cause| cause.ns).filter(|cause| 4 * cause.ns >= inside_ns + before_ns);
     let call = call.map(|cause| cause.call.clone());
     let title = format!(
-        "{} was recorded cold: {} idle {} ({pct:.0} % of its time) while the CPU {}",
+        "{} was recorded cold: {} idle {} ({pct:.0} % of its time) while the CPU does what it does once{}",
         stage.spoken(),
         view.gpu_is(),
         time(stage.each_device(inside_ns + before_ns)),
-        call.as_ref().map_or_else(
-            || "does what it does once".to_owned(),
-            |call| format!("is in {call} and what leads to it")
-        )
+        call.as_ref().map_or_else(String::new, |call| format!(", in {call} and before it"))
     );
     let action = if call.is_some() { view.action("cold") } else { view.action("once") };
     draft

@@ -10,6 +10,7 @@ use crate::names::Family;
 use crate::numbers::{count, time};
 use crate::result::{Confidence, Finding, Stage, StageKind};
 use crate::verdict::{StageLimit, verdict};
+use roofgap_base::stats::median;
 use roofgap_trace::OpKind;
 
 /// A launch takes 3 to 10 µs of CPU time. A shorter kernel cannot hide the launch of the next.
@@ -43,6 +44,7 @@ pub fn launch_bound(view: &View<'_>) -> Option<Finding> {
                 ("before the first operation of a step", -host_first_ns(stage)),
                 ("while the CPU did other work", -stage.idle_detail.host_work_ns),
                 ("while it allocated or freed memory", -stage.idle_detail.allocation_ns),
+                ("in steps that take much longer than the others", -use_.slow_ns),
                 ("cost of the profiler", -profiler_ns),
             ])
             // That cost is fitted, and launches between allocations do not follow one another.
@@ -100,8 +102,9 @@ pub fn launch_bound(view: &View<'_>) -> Option<Finding> {
 struct Launching<'a> {
     launches: u64,
     per_step: Option<f64>,
-    /// Idle time before launches, summed over devices, ns.
+    /// Idle time before launches, summed over devices, ns, without that of slow steps.
     gap_ns: i64,
+    slow_ns: i64,
     /// The gap that is most of this time.
     one_gap: Option<&'a LaunchGap>,
     /// Launches of graphs.
@@ -132,6 +135,9 @@ impl<'a> Launching<'a> {
             }
             None => stage.wall_ns - busy_ns,
         };
+        let slow_ns = if view.program.trains { slow_steps_ns(stage).clamp(0, gap_ns.max(0)) } else { 0 };
+        let slow_ns = if 3 * slow_ns >= gap_ns { slow_ns } else { 0 };
+        let gap_ns = gap_ns - slow_ns;
         // Fewer launches save the time that each takes to start, too.
         let other_ns = |ns| if is_dispatch(stage, ns) { 0 } else { ns };
         let largest = causes
@@ -153,6 +159,7 @@ impl<'a> Launching<'a> {
             launches,
             per_step: steps.map(|s| s.launches_per_step.unwrap_or(launches as f64 / s.count as f64)),
             gap_ns,
+            slow_ns,
             one_gap: longest
                 .filter(|gap| gap.ns > gap_ns / 2 && gap.ns > LONG_GAP_NS && gap.ns - gap.ns / 20 <= gap_ns),
             graphs,
@@ -273,6 +280,24 @@ impl<'a> Launching<'a> {
         };
         format!("Launch less often: {how}{mean}.{waits}{light}")
     }
+}
+
+/// Fewest steps of which some can be slow, and the part of the median, in %, beyond which one is.
+const MANY_STEPS: usize = 8;
+const SLOW_PCT: i64 = 125;
+
+/// Returns the time beyond the median of the steps of a training that take much longer, summed over devices, without what other rules
+/// are about, ns: launches hold all steps back alike.
+fn slow_steps_ns(stage: &Stage) -> i64 {
+    let each = stage.steps.as_ref().map_or(&[][..], |steps| &steps.each_ns);
+    let Some(middle) = median(&mut each.to_vec()).filter(|_| each.len() >= MANY_STEPS) else {
+        return 0;
+    };
+    let slow = each.iter().filter(|ns| **ns * 100 > middle * SLOW_PCT);
+    let detail = stage.idle_detail;
+    let known = stage.data_loading_ns + detail.cold_ns + detail.host_work_ns + detail.allocation_ns;
+    let devices = stage.devices_per_instance.max(1.0);
+    (slow.map(|ns| ns - middle).sum::<i64>() as f64 * devices) as i64 - known
 }
 
 /// Returns the launch idle time that another rule is about: that before the first operation of a step, unless an engine makes the steps.

@@ -7,7 +7,7 @@ use crate::findings::rule::View;
 use crate::findings::threads_of;
 use crate::names::{Family, family, is_closed_source};
 use crate::numbers::{count, time};
-use crate::result::{CounterRow, Finding, StageKind};
+use crate::result::{Confidence, CounterRow, Finding, NcuRule, StageKind};
 use crate::roof::Keeps;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -109,7 +109,7 @@ pub fn far_from_the_roof(view: &View<'_>) -> Option<Finding> {
             .with("largest", name)
             .with_number("largest_dram_pct", dram(largest))
             .with("largest_bound", largest.row.bound.clone())
-            .finish(title, view.action("access"));
+            .finish(title, by_rules(largest, view.action("access")));
     }
     let (model, steps) = (ByModel::of(view).filter(|m| m.mbu_pct < NEAR_ROOF_PCT)?, stage.steps.as_ref()?);
     let title = format!(
@@ -184,7 +184,7 @@ pub fn bound_by_a_cache(view: &View<'_>) -> Option<Finding> {
         .with("largest", name)
         .with("largest_bound", largest.row.bound.clone())
         .with_number("largest_reached_pct", reached(largest))
-        .finish(title, action)
+        .finish(title, by_rules(largest, action))
 }
 
 /// Estimate of ncu, %, from which on bytes that nobody asked for matter.
@@ -197,12 +197,15 @@ fn wastes_bytes(row: &Measured) -> bool {
     wastes(row) && needed_pct.is_some_and(|pct| pct <= 100.0 - LEAST_WASTE_PCT)
 }
 
+/// Parts of the names of ncu's rules about addresses that lie apart.
+const SCATTERED: [&str; 2] = ["UncoalescedGlobal", "MemoryCacheAccessPattern"];
+
 /// Tells whether neighbouring threads of a launch do not use neighbouring addresses, so that much of what a cache moves is not used.
 fn wastes(row: &Measured) -> bool {
     let is_large = |pct: f64| pct >= LEAST_WASTE_PCT;
-    row.advice
-        .iter()
-        .any(|own| own.rule.contains("UncoalescedGlobal") && own.speedup_pct.is_some_and(is_large))
+    row.advice.iter().any(|own| {
+        SCATTERED.iter().any(|part| own.rule.contains(part)) && own.speedup_pct.is_some_and(is_large)
+    })
 }
 
 /// Use of the slots for instructions, % of their peak, from which on they are full: warps do not become ready evenly.
@@ -265,6 +268,42 @@ pub fn bound_by_a_pipe(view: &View<'_>) -> Option<Finding> {
         .finish(title, action)
 }
 
+/// What rules of ncu say of a launch, by parts of their names. Of stalls newer versions tell the kind in the text alone.
+const TOLD: [(&str, &str, &str); 9] = [
+    ("LongScoreboard", "dependency on a L1TEX", "warps wait for loads from memory"),
+    ("StallBarrier", "CTA barrier", "warps wait at barriers"),
+    ("LgThrottle", "LG (local", "the queue for local and global memory is full"),
+    ("MioThrottle", "MIO (memory", "the queue for shared memory and special instructions is full"),
+    ("ShortScoreboard", "dependency on a MIO", "warps wait for shared memory or special instructions"),
+    ("Uncoalesced", "", "addresses of neighbouring threads lie apart"),
+    ("AccessPattern", "", "addresses of neighbouring threads lie apart"),
+    ("SharedMemoryConflicts", "", "threads of a warp use the same banks of shared memory"),
+    ("ThreadDivergence", "", "threads of a warp take different ways"),
+];
+
+/// Says what ncu's rules name as causes for a launch; `None` where none does.
+fn told(row: &Measured) -> Option<String> {
+    let says = |name: &str, text: &str| {
+        let is = |own: &NcuRule| {
+            own.rule.contains(name) || !text.is_empty() && own.rule == "CPIStall" && own.text.contains(text)
+        };
+        let is_large = |own: &NcuRule| own.speedup_pct.is_none_or(|pct| pct >= LEAST_TOLD_PCT);
+        row.advice.iter().any(|own| is(own) && is_large(own))
+    };
+    let causes = TOLD.iter().filter(|(name, text, _)| says(name, text)).map(|(.., cause)| *cause);
+    let mut causes: Vec<&str> = causes.collect();
+    causes.dedup();
+    (!causes.is_empty()).then(|| format!("By ncu's rules {}.", causes.join(", ")))
+}
+
+/// Puts what ncu's rules name as causes before an action.
+fn by_rules(row: &Measured, action: &str) -> String {
+    told(row).map_or_else(|| action.to_owned(), |told| format!("{told} {action}"))
+}
+
+/// Estimate of a rule of ncu, %, from which on it names a cause.
+const LEAST_TOLD_PCT: f64 = 10.0;
+
 /// Use of the busiest unit, % of its peak, below which the warps of a long kernel do nothing for most of the time.
 const AT_REST_PCT: f64 = 10.0;
 
@@ -284,6 +323,7 @@ pub fn below_every_peak(view: &View<'_>) -> Option<Finding> {
     let (largest, total_ns) = largest(&kernels)?;
     let lost_ns = lost_ns(view, &kernels, |row| busiest_pct(&row.row)).round() as i64;
     let row = &largest.row;
+    let rests = busiest_pct(row) < AT_REST_PCT;
     // Of each shape there is a row.
     let same = kernels.iter().filter(|own| own.row.kernel == row.kernel);
     let title = format!(
@@ -304,7 +344,15 @@ pub fn below_every_peak(view: &View<'_>) -> Option<Finding> {
     .with_number("sm_pct", row.sm_pct)
     .with_number("memory_pct", row.memory_pct)
     .with_number("occupancy_pct", row.occupancy_pct)
-    .finish(title, if busiest_pct(row) < AT_REST_PCT { view.action("waits") } else { view.action("stalls") })
+    .confidence(if rests { Confidence::Bounded } else { view.rule.confidence })
+    .finish(
+        title,
+        match told(largest) {
+            _ if rests => by_rules(largest, view.action("waits")),
+            Some(told) => format!("{told} {}", view.action("begin there")),
+            None => view.action("stalls").to_owned(),
+        },
+    )
 }
 
 /// Returns the use of the busiest unit of a launch, % of its peak.
@@ -348,7 +396,10 @@ fn waits_for_memory(row: &Measured) -> bool {
         _ if (1..WARP).contains(&threads_of(row.row.block)) => false,
         (Some(Bound::Dram), ..) => row.reached_pct.is_some_and(|pct| pct < AT_ROOF_PCT),
         (Some(Bound::Latency), Some(_), Some(memory), Some(sm)) => {
+            // A busy L1 alone is no memory to wait for.
+            let beyond_l1 = [row.row.dram_pct, row.row.l2_pct].into_iter().flatten().fold(0.0, f64::max);
             memory > CLEARLY * sm
+                && row.row.l1_pct.is_none_or(|l1| l1 <= CLEARLY * beyond_l1)
                 && memory >= LEAST_MEMORY_PCT
                 && is_long(row.timeline_total_ns, row.timeline_calls)
         }

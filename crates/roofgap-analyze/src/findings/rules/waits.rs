@@ -168,6 +168,11 @@ pub fn memsets(view: &View<'_>) -> Option<Finding> {
 /// Time that an operation takes from its launch to its start on a GPU that has nothing else to do, at most, ns.
 const DISPATCH_NS: i64 = 10_000;
 
+/// Waits from which on the late starts after them are a pattern, and the longest such start, ns: a time slice of another program takes
+/// milliseconds.
+const MANY_WAITS: u64 = 20;
+const LONGEST_WAKE_NS: i64 = 1_000_000;
+
 /// Tells whether idle time between launches and starts is what every launch takes.
 pub fn is_dispatch(stage: &Stage, ns: i64) -> bool {
     stage.each_device(ns) / (stage.launch_count as i64).max(1) <= DISPATCH_NS
@@ -186,10 +191,15 @@ pub fn late_start(view: &View<'_>) -> Option<Finding> {
         stage.spoken(),
         time(stage.each_device(ns))
     );
+    // A device that sleeps while the CPU waits takes as long to begin after each wait.
+    let waits = view.evidence.map_or(0, |evidence| evidence.syncs.count);
+    let each_ns = stage.each_device(ns) / waits.max(1) as i64;
+    let after_waits = waits >= MANY_WAITS && (DISPATCH_NS..LONGEST_WAKE_NS).contains(&each_ns);
     view.saves_on_devices(&[("idle time between launches and starts", ns)])
         .with("after_launch_ns", ns)
         .with("launches", stage.launch_count)
-        .finish(title, view.action("alone"))
+        .with("waits", after_waits.then_some(waits))
+        .finish(title, if after_waits { view.action("fewer waits") } else { view.action("alone") })
 }
 
 /// Up to so many copies may be those of the input and of the result.
@@ -260,6 +270,7 @@ pub fn host_copies(view: &View<'_>) -> Option<Finding> {
     let read_back = 2 * copies.to_host > copies.count;
     let mostly_pageable = 2 * copies.pageable_bytes >= copies.bytes;
     let action = match (read_back, mostly_pageable) {
+        _ if view.program.is_plain() && copies.pageable == 0 => view.action("pinned copies"),
         _ if view.program.is_plain() && copies.count <= FEW_COPIES => view.action("few copies"),
         _ if view.program.is_plain() => view.action("copies of a program"),
         (false, _) if view.program.trains => view.action("batches"),

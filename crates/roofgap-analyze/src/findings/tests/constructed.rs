@@ -192,7 +192,7 @@ fn pageable_copies() {
     assert!(!ids(&run(stage.clone(), evidence.clone())).contains(&"host-copies"));
     stage.steps = Some(Steps { count: 10, ..Steps::default() });
     let action = |stage: Stage| one(&run(stage, evidence.clone()), "host-copies").action.clone();
-    assert!(action(stage.clone()).contains("read results back once"));
+    assert!(action(stage.clone()).contains("pinned already"));
     assert!(action(Stage { kind: StageKind::Decode, ..stage }).contains("out of the step"));
 }
 
@@ -212,7 +212,7 @@ fn pinned_copies_that_take_much_of_the_time() {
     let all = run(stage.clone(), evidence.clone());
     let found = one(&all, "host-copies");
     assert_eq!(found.bound_ns, 50 * MS);
-    assert!(found.action.contains("while kernels run"), "{}", found.action);
+    assert!(found.action.contains("copies overlap"), "{}", found.action);
     // The link needs 70 of 100 ms for one direction, and carries the other beside it.
     let to_device = CopyRow {
         kind: CopyKind::HostToDevice,
@@ -228,6 +228,20 @@ fn pinned_copies_that_take_much_of_the_time() {
     evidence.host_copies.pageable = 1;
     let all = run(stage, evidence);
     assert!(one(&all, "host-copies").action.contains("while kernels run"));
+}
+
+/// The same delay after each of many waits is no other program on the GPU.
+#[test]
+fn work_that_starts_late_after_each_wait() {
+    let action = |waits: u64| {
+        let (mut stage, mut evidence) = busy();
+        (stage.busy_ns, stage.kernel_ns) = (Some(40 * MS), Some(40 * MS));
+        stage.idle = Some(Idle { other_ns: 60 * MS, ..Idle::default() });
+        stage.idle_detail.after_launch_ns = 60 * MS;
+        evidence.syncs.count = waits;
+        one(&run(stage, evidence), "late-start").action.clone()
+    };
+    assert!(action(300).contains("Wait less often") && action(10).starts_with("Record the program alone"));
 }
 
 #[test]

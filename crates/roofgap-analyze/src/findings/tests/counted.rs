@@ -276,6 +276,33 @@ fn a_short_launch_does_not_wait_for_memory() {
     };
     assert!(found(1_000, 30.0) && !found(24_500, 30.0));
     assert!(!found(1_000, 10.0), "the memory has next to nothing to do");
+    let (stage, evidence) = busy();
+    let row = CounterRow {
+        sm_pct: Some(20.0),
+        memory_pct: Some(55.0),
+        l1_pct: Some(55.0),
+        l2_pct: Some(21.0),
+        dram_pct: Some(27.0),
+        ..CounterRow::default()
+    };
+    let row = measured(Some(Bound::Latency), row);
+    assert!(!ids(&run_counted(stage, &evidence, &[row])).contains(&"memory-below-roof"), "L1 is busiest");
+}
+
+#[test]
+fn what_ncu_says_of_a_kernel_comes_first() {
+    let action = |sm_pct: f64, rule: &str, text: &str| {
+        let (stage, evidence) = busy();
+        let row = CounterRow { sm_pct: Some(sm_pct), memory_pct: Some(sm_pct), ..CounterRow::default() };
+        let mut row = measured(Some(Bound::Latency), row);
+        row.advice = vec![NcuRule { rule: rule.into(), text: text.into(), ..NcuRule::default() }];
+        one(&run_counted(stage, &evidence, &[row]), "above-roof").action.clone()
+    };
+    assert!(action(40.0, "ThreadDivergence", "").starts_with("By ncu's rules threads of a warp take"));
+    let stall = action(40.0, "CPIStall", "stalled waiting for sibling warps at a CTA barrier");
+    assert!(stall.starts_with("By ncu's rules warps wait at barriers. Begin there."), "{stall}");
+    assert!(action(40.0, "SOLBottleneck", "").starts_with("Give its threads more"));
+    assert!(action(4.0, "SOLBottleneck", "").starts_with("Its warps are there and do nothing"));
 }
 
 #[test]

@@ -40,6 +40,24 @@ fn launches() -> (Stage, StageEvidence) {
     idle(Idle { launch_ns: 65 * MS, ..Idle::default() })
 }
 
+/// Launches hold all steps of a training back alike; what a few take beyond the others is something else.
+#[test]
+fn slow_steps_of_a_training_are_not_due_to_launches() {
+    let bound_ms = |kernel_name: &str, slow: [i64; 2]| {
+        let (mut stage, evidence) = launches();
+        let each_ns = [8; 8].into_iter().chain(slow).map(|ms| ms * MS).collect();
+        stage.steps = Some(Steps { count: 10, each_ns, ..Steps::default() });
+        stage.kernels = vec![kernel(kernel_name, "other", 30 * MS)];
+        let mut program = analysis(stage);
+        program.kernels = program.stages[0].kernels.clone();
+        let all = findings(&program, &[evidence]);
+        one(&all, "launch-bound").bound_ns / MS
+    };
+    assert_eq!(bound_ms("conv_backward", [18, 28]), 65 - 10 - 20);
+    assert_eq!(bound_ms("conv_backward", [9, 14]), 65, "too little to matter");
+    assert_eq!(bound_ms("conv_forward", [18, 28]), 65, "steps of other programs differ in their work");
+}
+
 #[test]
 fn a_gap_that_is_no_limit_is_listed_where_nothing_saves_as_much() {
     let found = |launch_ms: i64, copy_ms: i64| {
@@ -74,7 +92,7 @@ fn idle_in(function: &str, kind: HostKind, ms: i64) -> Vec<Finding> {
     };
     stage.idle_detail.host_work_ns = 20 * MS;
     let longest = LaunchGap { ns: 20 * MS, kind: OpKind::Kernel, name: "big_gemm".into() };
-    evidence.other_work = Some(OtherWork { longest, within: None });
+    evidence.other_work = Some(OtherWork { longest, managed_ns: 0, within: None });
     let host_idle = Some(HostIdle { idle_ns: 65 * MS, ..HostIdle::default() });
     run(Stage { host: vec![function], host_idle, ..stage }, evidence)
 }
@@ -89,6 +107,10 @@ fn waits_of_a_person_and_of_an_unknown_thread_are_no_findings_of_their_own() {
     assert_eq!(found("getc", HostKind::Input), (false, false));
     assert_eq!(found("run", HostKind::Descheduled), (true, false));
     assert_eq!(found(roofgap_trace::NOT_RUNNING, HostKind::Descheduled), (false, true));
+    let gaps = idle_in(roofgap_trace::NOT_RUNNING, HostKind::Descheduled, 40);
+    let gaps = one(&gaps, "host-gaps");
+    assert!(gaps.title.contains("the launching thread does not run"), "{}", gaps.title);
+    assert_eq!(gaps.confidence, Confidence::Guessed);
 }
 
 #[test]
@@ -190,7 +212,7 @@ const CASES: &[Case] = &[
         let (mut stage, mut evidence) = launches();
         stage.idle_detail.host_work_ns = if is { 40 * MS } else { MS };
         let longest = LaunchGap { ns: 20 * MS, kind: OpKind::Kernel, name: "big_gemm".to_owned() };
-        evidence.other_work = Some(OtherWork { longest, within: None });
+        evidence.other_work = Some(OtherWork { longest, managed_ns: 0, within: None });
         stage.idle_detail.host_gaps = 2;
         run(stage, evidence)
     }),
