@@ -397,10 +397,9 @@ fn waits_for_memory(row: &Measured) -> bool {
         (Some(Bound::Dram), ..) => row.reached_pct.is_some_and(|pct| pct < AT_ROOF_PCT),
         (Some(Bound::Latency), Some(_), Some(memory), Some(sm)) => {
             // A busy L1 alone is no memory to wait for.
-            let beyond_l1 = [row.row.dram_pct, row.row.l2_pct].into_iter().flatten().fold(0.0, f64::max);
+            let beyond_l1 = row.row.dram_pct.zip(row.row.l2_pct).map(|(dram, l2)| dram.max(l2));
             memory > CLEARLY * sm
-                && row.row.l1_pct.is_none_or(|l1| l1 <= CLEARLY * beyond_l1)
-                && memory >= LEAST_MEMORY_PCT
+                && beyond_l1.unwrap_or(memory) >= LEAST_MEMORY_PCT
                 && is_long(row.timeline_total_ns, row.timeline_calls)
         }
         _ => false,

@@ -281,8 +281,8 @@ fn a_short_launch_does_not_wait_for_memory() {
         sm_pct: Some(20.0),
         memory_pct: Some(55.0),
         l1_pct: Some(55.0),
-        l2_pct: Some(21.0),
-        dram_pct: Some(27.0),
+        l2_pct: Some(12.0),
+        dram_pct: Some(7.0),
         ..CounterRow::default()
     };
     let row = measured(Some(Bound::Latency), row);
