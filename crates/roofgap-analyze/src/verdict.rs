@@ -3,6 +3,7 @@
 use crate::names::Family;
 use crate::numbers::{all_counted, count, counted, size, time};
 use crate::result::{CopyKind, HostKind, Idle, Stage, results};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -109,6 +110,15 @@ const MOST: f64 = 0.5;
 /// Time of a few operations from which on they show something though they do not fill the stage, ns.
 const LEAST_LONG_NS: i64 = 10_000_000;
 
+/// Shortest stage whose copies show something though they are few, ns.
+const LEAST_COPYING_NS: i64 = 2_000_000;
+
+/// Returns the time of copies and of idle time in their calls, ns.
+fn copying_ns(stage: &Stage) -> i64 {
+    let in_calls = stage.causes().map_or(0, |causes| causes.copy_ns);
+    stage.each_device(stage.memcpy_ns.unwrap_or(0) + in_calls).min(stage.elapsed_ns())
+}
+
 /// Tells whether the GPU work of a stage is too little for a verdict: a few operations that neither fill the stage, nor take most of it
 /// for long, nor repeat, nor wait for long for other work of the CPU or what it does once. A graph counts as many operations.
 pub(crate) fn is_too_little(stage: &Stage) -> bool {
@@ -127,7 +137,12 @@ pub(crate) fn is_too_little(stage: &Stage) -> bool {
     let waits = several && away_ns >= LEAST_LONG_NS && away_ns as f64 >= MOST * stage.elapsed_ns() as f64;
     let cold_ns = stage.each_device(detail.cold_ns + stage.before.cold_ns);
     let is_cold = cold_ns >= LEAST_LONG_NS && cold_ns as f64 >= MOST * stage.elapsed_ns() as f64;
+    // Copies of pages of the host hold everything up, however few they are.
+    let (copies_ns, all_ns) = (copying_ns(stage), stage.elapsed_ns());
+    let copies =
+        stage.gpu_op_count > 1 && all_ns >= LEAST_COPYING_NS && copies_ns as f64 >= MOST * all_ns as f64;
     few && !is_cold
+        && !copies
         && !((repeated || takes(BUSY)) && lasts(LEAST_NS) || (takes(MOST) || waits) && lasts(LEAST_LONG_NS))
 }
 
@@ -153,8 +168,7 @@ fn unjudged(stage: &Stage, busy: i64, idle: Idle) -> Option<(StageLimit, String)
     }
     if is_too_little(stage) {
         let operations = counted(stage.gpu_op_count, "operation");
-        let copies_ns =
-            stage.each_device(stage.memcpy_ns.unwrap_or(0) + idle.copy_ns).min(stage.elapsed_ns());
+        let copies_ns = copying_ns(stage);
         let copies = match copies_ns as f64 >= MOST * stage.elapsed_ns() as f64 {
             true => {
                 format!("; copies and their calls take {} of {}", time(copies_ns), time(stage.elapsed_ns()))
@@ -204,7 +218,8 @@ pub fn verdict(stage: &Stage) -> Verdict {
         return limited(StageLimit::Queued, why);
     }
     let busy_for = format!("the GPU is busy {:.1} % of {time}", 100.0 * share);
-    let with_copies = || (StageLimit::Copy, format!("{busy_for}, most of that with {}", main_copies(stage)));
+    let with_copies =
+        || (StageLimit::Copy, format!("{busy_for}, most of that with {}", main_copies(stage, busy)));
     let copies_lead = copies_lead(stage, busy);
     let longer_copies = copies_lead && stage.each_device(stage.memcpy_ns.unwrap_or(0)) > ns;
     let ns_share = ns as f64 / elapsed;
@@ -348,6 +363,7 @@ fn causes(stage: &Stage, busy: i64, idle: Idle) -> [(i64, StageLimit, &'static s
         |kind| stage.host.iter().filter(move |row| row.kind == kind).map(|row| row.self_ns).sum::<i64>();
     let (slept_ns, rate_ns) = (ns_of(HostKind::Sleep), ns_of(HostKind::Rate));
     let away_ns = ns_of(HostKind::Descheduled);
+    let share = |ns: i64| ns as f64 / stage.elapsed_ns().max(1) as f64;
     [
         (
             (each(idle.launch_ns - other_launch) + host_first).max(0),
@@ -396,7 +412,11 @@ fn causes(stage: &Stage, busy: i64, idle: Idle) -> [(i64, StageLimit, &'static s
             "work was launched and had not started",
         ),
         // A part of the program on one of them is none of the others' idle time.
-        (late, StageLimit::Gpu, "one GPU had not begun, while another worked"),
+        (
+            late,
+            if share(late) < MOST { StageLimit::Gpu } else { StageLimit::Uneven },
+            "one GPU had not begun, while another worked",
+        ),
         (
             apart,
             StageLimit::Uneven,
@@ -431,7 +451,7 @@ fn only_transfers(stage: &Stage) -> String {
 }
 
 /// Describes the kind of copies that takes the most time, such as "host-to-device copies: 25.5 GB at 27.7 GB/s".
-fn main_copies(stage: &Stage) -> String {
+fn main_copies(stage: &Stage, busy: i64) -> String {
     // Time of each kind, and bytes and time of the copies whose size is recorded.
     let mut kinds: BTreeMap<CopyKind, (i64, u64, f64)> = BTreeMap::new();
     for row in &stage.copies {
@@ -442,15 +462,21 @@ fn main_copies(stage: &Stage) -> String {
             sum.2 += bytes as f64 / rate;
         }
     }
-    let most = kinds.into_iter().max_by_key(|(_, (ns, ..))| *ns);
-    let Some((kind, (_, bytes, seconds))) = most.filter(|(kind, _)| *kind != CopyKind::Unknown) else {
-        return "copies".to_owned();
+    let mut kinds: Vec<(CopyKind, (i64, u64, f64))> = kinds.into_iter().collect();
+    kinds.sort_by_key(|(_, (ns, ..))| Reverse(*ns));
+    // As many kinds as it takes to have most of the time.
+    let mut left = busy / 2;
+    let told = |(kind, (ns, bytes, seconds)): (CopyKind, (i64, u64, f64))| {
+        let rate = match seconds > 0.0 {
+            true => format!(": {} at {}/s", size(bytes), size((bytes as f64 / seconds) as u64)),
+            false => String::new(),
+        };
+        let is_needed = left >= 0 && kind != CopyKind::Unknown;
+        left -= ns;
+        is_needed.then(|| format!("{} copies{rate}", kind.as_str().replace(", ", "-").replace(' ', "-")))
     };
-    let rate = match seconds > 0.0 {
-        true => format!(": {} at {}/s", size(bytes), size((bytes as f64 / seconds) as u64)),
-        false => String::new(),
-    };
-    format!("{} copies{rate}", kind.as_str().replace(", ", "-").replace(' ', "-"))
+    let told: Vec<String> = kinds.into_iter().filter_map(told).collect();
+    if told.is_empty() { "copies".to_owned() } else { told.join(" and ") }
 }
 
 #[cfg(test)]
@@ -466,6 +492,16 @@ mod tests {
             idle: Some(idle),
             ..Stage::default()
         }
+    }
+
+    #[test]
+    fn copies_that_take_most_of_the_time_are_named() {
+        let row = |kind, ms: i64| CopyRow { kind, total_ns: ms * 1_000_000, ..CopyRow::default() };
+        let told = |copies: Vec<CopyRow>| main_copies(&Stage { copies, ..Stage::default() }, 100_000_000);
+        let (up, down) = (CopyKind::HostToDevice, CopyKind::DeviceToHost);
+        assert_eq!(told(vec![row(down, 30), row(up, 60)]), "host-to-device copies");
+        assert_eq!(told(vec![row(down, 30), row(up, 40)]), "host-to-device copies and device-to-host copies");
+        assert_eq!(told(vec![row(CopyKind::Unknown, 90)]), "copies");
     }
 
     #[test]

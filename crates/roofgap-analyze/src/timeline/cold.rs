@@ -466,6 +466,11 @@ impl Units {
             false => index.step_of_call(trace, stage, &spans.steps),
         };
         let mut devices: Vec<Option<Ns>> = vec![None; trace.devices.len().max(1)];
+        // Of several devices only the time counts in which none works.
+        let several = ops.device.windows(2).any(|pair| pair[0] != pair[1]);
+        let times = || ops.start.iter().copied().zip(ops.end.iter().copied());
+        let busy = several.then(|| IntervalSet::of(times().collect()));
+        let mut counted = Ns::MIN;
         for op in 0..ops.len() {
             let (start, end) = (ops.start[op], ops.end[op]);
             let Some(covered) = devices.get_mut(ops.device[op].index()) else {
@@ -482,7 +487,12 @@ impl Units {
             instance.gpu += end - start;
             let gap = (until.max(span.start).min(start), start);
             let call = index.call_of_op(op);
-            if let Some(part) = cold.during(trace, gap, call) {
+            if let Some(mut part) = cold.during(trace, gap, call) {
+                if let Some(busy) = &busy {
+                    let (from, to) = (gap.0.max(counted), gap.0 + part.ns);
+                    part.ns = (to - from - busy.overlap(from, to.max(from))).max(0);
+                    counted = counted.max(to);
+                }
                 instance.add(part);
                 let step =
                     step_of_call.get(call as usize).and_then(|step| self.steps.get_mut(*step as usize));

@@ -505,7 +505,7 @@ fn a_gap_is_in_a_range_that_has_most_of_it() {
         program.kernel(GEMM, 0, 5_000 * US);
         let analysis = program.analysis();
         assert_eq!(first(&analysis).id, "host-gaps");
-        first(&analysis).action.contains("MPI_Recv")
+        first(&analysis).title.contains("is in MPI_Recv")
     };
     assert!(action(28_000 * US));
     assert!(!action(5_000 * US));
@@ -1067,6 +1067,28 @@ fn a_compiler_before_a_few_operations_is_told() {
     assert!(short.findings.is_empty());
     let why = verdict(&short.stages[0]).why;
     assert!(why.starts_with("too little GPU work to judge: 2 operations"), "{why}");
+}
+
+/// One GPU after the other is set up while none works: that time counts once.
+#[test]
+fn a_start_of_several_gpus_counts_once() {
+    let once_ns = |devices: u16| {
+        let mut program = Program::on(devices.into());
+        for device in 0..devices {
+            program.kernel("fill", device, 10 * US);
+        }
+        program.now += 100 * US;
+        program.call("cuModuleLoadData", 80_000 * US);
+        for _ in 0..40 {
+            for device in 0..devices {
+                program.kernel(GEMM, device, 1_000 * US);
+            }
+        }
+        let analysis = program.analysis();
+        let cold = analysis.stages[0].cold_start.as_ref().unwrap();
+        cold.causes.iter().map(|cause| cause.ns).sum::<i64>() / 1_000_000
+    };
+    assert_eq!((once_ns(1), once_ns(2)), (80, 80));
 }
 
 /// Launches between allocations cannot be recorded as a graph, so the memory comes first.

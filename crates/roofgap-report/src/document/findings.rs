@@ -130,7 +130,12 @@ pub fn none_found(analysis: &Analysis) -> String {
         let no_limit = [StageLimit::TooLittle, StageLimit::NotMeasured].into_iter().flat_map(limited).next();
         let little = no_limit.filter(|stage| stage.kernel_count > 0).map(|stage| verdict(stage).why);
         let none = analysis.reason(&About::Kernels).filter(|_| analysis.kernels.is_empty());
-        let why = little.as_deref().or(none).unwrap_or("no rule applies to the data");
+        let why = little.as_deref().or(none).unwrap_or(match analysis.counters.iter().all(|row| row.sm_pct.is_none()) {
+            true if !analysis.counters.is_empty() => {
+                "the report has no throughput of the multiprocessors and of memory; record it with ncu's section SpeedOfLight"
+            }
+            _ => "no rule applies to the data",
+        });
         return format!("No findings: {why}.");
     };
     let next =
@@ -138,10 +143,10 @@ pub fn none_found(analysis: &Analysis) -> String {
     let mut idle = limited(StageLimit::Gpu).map(Stage::warm);
     if let Some(stage) = idle.find(|stage| stage.busy_share().is_some_and(|share| share < BUSY)) {
         let (why, part) = (verdict(stage).why, largest(stage));
-        return format!("No findings: {why}; no rule saves 3 % or more of {part}{next}.");
+        return format!("No findings: {why}; no rule finds 3 % or more to save in {part}{next}.");
     }
     format!(
-        "No findings: the GPU is busy in {busy}, so its kernels are the limit, and no rule saves 3 % or more{next}."
+        "No findings: the GPU is busy in {busy}, so its kernels are the limit, and no rule finds 3 % or more to save{next}."
     )
 }
 

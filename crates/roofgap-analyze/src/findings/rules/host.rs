@@ -75,9 +75,11 @@ pub fn other_work(view: &View<'_>) -> Option<Finding> {
         ),
     };
     let rests = most_idle(stage).is_some_and(|(kind, share)| kind == HostKind::Descheduled && share >= 50.0);
-    let (what, draft) = match rests {
-        true => ("the launching thread does not run", draft.confidence(Confidence::Guessed)),
-        false => ("the CPU does other work", draft),
+    let messages = work.within.as_deref().filter(|name| name.starts_with("MPI_"));
+    let (what, draft) = match (rests, messages) {
+        (_, Some(name)) => (format!("the launching thread is in {name}"), draft),
+        (true, _) => ("the launching thread does not run".to_owned(), draft.confidence(Confidence::Guessed)),
+        (false, _) => ("the CPU does other work".to_owned(), draft),
     };
     let title = format!(
         "{} idle for {} of {} while {what}{gaps}{}",
@@ -94,7 +96,7 @@ pub fn other_work(view: &View<'_>) -> Option<Finding> {
     let look = start_with(stage, || view.action("look").to_owned());
     let action = match work.within.as_ref() {
         _ if 2 * work.managed_ns > ns => view.action("managed").to_owned(),
-        Some(name) if name.starts_with("MPI_") => format!("{}{within}", view.action("messages")),
+        Some(_) if messages.is_some() => view.action("messages").to_owned(),
         _ if rests => advice(HostKind::Descheduled).to_owned(),
         _ => format!("{look}{within} {}{such_as}", view.action("other work")),
     };

@@ -145,8 +145,11 @@ pub fn small_blocks(view: &View<'_>) -> Option<Finding> {
         "{} blocks of fewer than {WARP} threads: {share:.0} % of kernel time",
         kernels_have(stage, calls)
     );
+    let few = largest.sms.filter(|sms| largest.blocks < u64::from(*sms));
+    let more =
+        few.map_or_else(String::new, |sms| format!(" Use more blocks, too, for its {sms} multiprocessors."));
     let action = format!(
-        "{short} has {} of {}. {}",
+        "{short} has {} of {}. {}{more}",
         counted(largest.blocks, "block"),
         counted(largest.threads.into(), "thread"),
         view.action("whole warps")

@@ -269,14 +269,13 @@ pub fn bound_by_a_pipe(view: &View<'_>) -> Option<Finding> {
 }
 
 /// What rules of ncu say of a launch, by parts of their names. Of stalls newer versions tell the kind in the text alone.
-const TOLD: [(&str, &str, &str); 9] = [
+const TOLD: [(&str, &str, &str); 8] = [
     ("LongScoreboard", "dependency on a L1TEX", "warps wait for loads from memory"),
     ("StallBarrier", "CTA barrier", "warps wait at barriers"),
     ("LgThrottle", "LG (local", "the queue for local and global memory is full"),
     ("MioThrottle", "MIO (memory", "the queue for shared memory and special instructions is full"),
     ("ShortScoreboard", "dependency on a MIO", "warps wait for shared memory or special instructions"),
     ("Uncoalesced", "", "addresses of neighbouring threads lie apart"),
-    ("AccessPattern", "", "addresses of neighbouring threads lie apart"),
     ("SharedMemoryConflicts", "", "threads of a warp use the same banks of shared memory"),
     ("ThreadDivergence", "", "threads of a warp take different ways"),
 ];
@@ -287,13 +286,21 @@ fn told(row: &Measured) -> Option<String> {
         let is = |own: &NcuRule| {
             own.rule.contains(name) || !text.is_empty() && own.rule == "CPIStall" && own.text.contains(text)
         };
-        let is_large = |own: &NcuRule| own.speedup_pct.is_none_or(|pct| pct >= LEAST_TOLD_PCT);
+        let is_large = |own: &NcuRule| effect_pct(own).is_none_or(|pct| pct >= LEAST_TOLD_PCT);
         row.advice.iter().any(|own| is(own) && is_large(own))
     };
     let causes = TOLD.iter().filter(|(name, text, _)| says(name, text)).map(|(.., cause)| *cause);
     let mut causes: Vec<&str> = causes.collect();
     causes.dedup();
     (!causes.is_empty()).then(|| format!("By ncu's rules {}.", causes.join(", ")))
+}
+
+/// Returns the estimate of a rule, or the part of the sectors that are moved in vain, which the text of some has: %.
+fn effect_pct(own: &NcuRule) -> Option<f64> {
+    let number = |from: &str, to: char| own.text.split_once(from)?.1.split_once(to)?.0.parse::<f64>().ok();
+    let times = || own.text.split_once(" got ")?.1.split_once('(')?.1.split_once("x)")?.0.parse::<f64>().ok();
+    let times = || times().map(|times| 100.0 * (times - 1.0));
+    own.speedup_pct.or_else(|| number("excessive sectors (", '%')).or_else(times)
 }
 
 /// Puts what ncu's rules name as causes before an action.

@@ -270,7 +270,9 @@ pub fn host_copies(view: &View<'_>) -> Option<Finding> {
     let read_back = 2 * copies.to_host > copies.count;
     let mostly_pageable = 2 * copies.pageable_bytes >= copies.bytes;
     let action = match (read_back, mostly_pageable) {
-        _ if view.program.is_plain() && copies.pageable == 0 => view.action("pinned copies"),
+        _ if view.program.is_plain() && copies.pageable_bytes < copies.bytes.div_ceil(100) => {
+            view.action("pinned copies")
+        }
         _ if view.program.is_plain() && copies.count <= FEW_COPIES => view.action("few copies"),
         _ if view.program.is_plain() => view.action("copies of a program"),
         (false, _) if view.program.trains => view.action("batches"),
