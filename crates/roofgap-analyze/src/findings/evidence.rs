@@ -386,6 +386,11 @@ const LEAST_SHARED_PCT: Ns = 1;
 /// Speed of a device over the mean of several, as clocks differ. Launches that differ by more have other work.
 const CLOCKS: std::ops::Range<f64> = 0.8..1.25;
 
+/// Part of the time of a device, 1 in so many, from which on a kernel shows its speed, and the most difference between such kernels of a
+/// device that is slower as a whole.
+const MATTERS: f64 = 20.0;
+const ALIKE: f64 = 0.15;
+
 /// Times taken, by device.
 type Times = FxHashMap<u16, IntervalSet>;
 
@@ -624,17 +629,23 @@ impl Collector {
     }
 
     /// Returns the time of the kernels of a device over what the same launches take on the mean of the devices, as far as a lower clock
-    /// explains it.
+    /// explains it, or a device on which several kernels are slower alike.
     fn slowness(&self, device: u16) -> f64 {
         let (mut own_ns, mut usual_ns) = (0.0, 0.0);
+        let mut each: Vec<(f64, f64)> = Vec::new();
         for ((name, shape, _), own) in self.shapes().filter(|((.., on), _)| *on == device) {
             let at = |on: u16| self.shapes.positions.get(&(name, shape, on));
             let devices = self.computing().filter_map(|(on, ..)| Some(&self.shapes.items[*at(on)?]));
             let (calls, ns) = devices.fold((0, 0), |(calls, ns), sum| (calls + sum.calls, ns + sum.ns));
+            let usual = own.calls as f64 * ns as f64 / calls.max(1) as f64;
+            each.push((own.ns as f64, own.ns as f64 / usual));
             own_ns += own.ns as f64;
-            usual_ns += own.calls as f64 * ns as f64 / calls.max(1) as f64;
+            usual_ns += usual;
         }
-        Some(own_ns / usual_ns).filter(|ratio| CLOCKS.contains(ratio)).unwrap_or(1.0)
+        let ratio = own_ns / usual_ns;
+        each.retain(|(ns, _)| ns * MATTERS >= own_ns);
+        let alike = each.len() > 1 && each.iter().all(|(_, own)| (own / ratio - 1.0).abs() <= ALIKE);
+        if CLOCKS.contains(&ratio) || alike { ratio } else { 1.0 }
     }
 
     fn finish(mut self, trace: &Trace, kinds: &mut Kinds) -> StageEvidence {

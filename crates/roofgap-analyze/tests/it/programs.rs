@@ -365,6 +365,20 @@ fn a_slower_gpu_and_a_part_on_one_gpu_are_no_uneven_load() {
     assert!(!findings(0, [90, 68]).0, "a clock of three quarters");
     assert_eq!(findings(100, [90, 90]), (false, "GPU-bound"), "a reference on one of them");
     assert_eq!(findings(0, [90, 20]), (true, "uneven"), "another share of the work");
+    // A device that is slower by more than a clock allows is so in every kernel.
+    let uneven = |others: i64| {
+        let mut program = Program::on(2);
+        program.decode(1, |p| {
+            for _ in 0..100 {
+                p.kernel(GEMM, 0, 90 * US);
+                p.kernel(GEMM, 1, 180 * US);
+                p.kernel("norm", 0, 30 * US);
+                p.kernel("norm", 1, others * US);
+            }
+        });
+        program.analysis().findings.iter().any(|finding| finding.id == "devices-uneven")
+    };
+    assert_eq!((uneven(60), uneven(30)), (false, true));
 }
 
 #[test]
