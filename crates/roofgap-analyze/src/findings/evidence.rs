@@ -9,7 +9,7 @@ use crate::stages::{Span, StageIndex, StageSpans};
 use crate::timeline::{Grouped, IntervalSet, copy_kind};
 use roofgap_base::stats::median;
 use roofgap_trace::{CallClass, GpuOps, MemoryKind, NameId, Ns, OpKind, ShapeId, ThreadId, Trace};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The evidence of one stage.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -128,6 +128,8 @@ pub struct CopyUse {
     pub pageable_bytes: u64,
     /// Number of copies from the device to the host.
     pub to_host: u64,
+    /// Streams that have some of them.
+    pub streams: usize,
     /// Bytes.
     pub bytes: u64,
     /// Time with at least one of them, summed over devices.
@@ -489,6 +491,7 @@ struct Collector {
     all_begun: Ns,
     /// Time in which any device computed.
     any_compute: Coverage,
+    copy_streams: FxHashSet<(u16, u32)>,
     found: StageEvidence,
     talks: u64,
 }
@@ -555,6 +558,7 @@ impl Collector {
                         copies.pageable_bytes = copies.pageable_bytes.saturating_add(bytes);
                     }
                     self.device(device).copies.add(start, end);
+                    self.copy_streams.insert((device, op.stream));
                     self.chain(op, Link::Other);
                 } else {
                     self.lane(op);
@@ -653,6 +657,7 @@ impl Collector {
             lane.add(Link::Other, None, (0, 0), &mut self.found);
         }
         let mut found = self.found.clone();
+        found.host_copies.streams = self.copy_streams.len();
         if self.needs_compute() {
             let length = |set: fn(&DeviceTimes) -> &IntervalSet| {
                 self.devices.iter().map(|times| set(times).length()).sum::<Ns>()

@@ -163,7 +163,7 @@ pub fn bound_by_a_cache(view: &View<'_>) -> Option<Finding> {
     };
     // What is used once gains nothing from being kept.
     let moves = family(&largest.row.kernel) == Family::CopyLayout;
-    let action = match wastes(largest) {
+    let action = match wastes(largest) || l1_alone(&largest.row) {
         _ if moves => view.action("strided"),
         true => view.action("scattered"),
         false => action,
@@ -199,6 +199,13 @@ fn wastes_bytes(row: &Measured) -> bool {
 
 /// Parts of the names of ncu's rules about addresses that lie apart.
 const SCATTERED: [&str; 2] = ["UncoalescedGlobal", "MemoryCacheAccessPattern"];
+
+/// Tells whether L1 is busy alone, as with threads that use addresses apart: data that is used again would come with arithmetic.
+fn l1_alone(row: &CounterRow) -> bool {
+    let rests = |pct: Option<f64>| pct.is_some_and(|pct| pct < LEAST_MEMORY_PCT);
+    row.l1_pct.is_some_and(|pct| pct >= AT_ROOF_PCT)
+        && [row.sm_pct, row.l2_pct, row.dram_pct].into_iter().all(rests)
+}
 
 /// Tells whether neighbouring threads of a launch do not use neighbouring addresses, so that much of what a cache moves is not used.
 fn wastes(row: &Measured) -> bool {

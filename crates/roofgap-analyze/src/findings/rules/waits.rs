@@ -202,6 +202,10 @@ pub fn late_start(view: &View<'_>) -> Option<Finding> {
         .finish(title, if after_waits { view.action("fewer waits") } else { view.action("alone") })
 }
 
+/// Fewest copies to the host, and their mean size at most, with which a program looks how to go on.
+const MANY_FLAGS: u64 = 16;
+const FLAG_BYTES: u64 = 64;
+
 /// Up to so many copies may be those of the input and of the result.
 const FEW_COPIES: u64 = 4;
 
@@ -269,10 +273,12 @@ pub fn host_copies(view: &View<'_>) -> Option<Finding> {
     );
     let read_back = 2 * copies.to_host > copies.count;
     let mostly_pageable = 2 * copies.pageable_bytes >= copies.bytes;
+    let is_pinned = copies.pageable_bytes < copies.bytes.div_ceil(100);
+    let are_flags = read_back && copies.count >= MANY_FLAGS && copies.bytes <= FLAG_BYTES * copies.count;
     let action = match (read_back, mostly_pageable) {
-        _ if view.program.is_plain() && copies.pageable_bytes < copies.bytes.div_ceil(100) => {
-            view.action("pinned copies")
-        }
+        _ if view.program.is_plain() && are_flags => view.action("flags"),
+        _ if view.program.is_plain() && is_pinned && copies.streams > 1 => view.action("copies in turn"),
+        _ if view.program.is_plain() && is_pinned => view.action("pinned copies"),
         _ if view.program.is_plain() && copies.count <= FEW_COPIES => view.action("few copies"),
         _ if view.program.is_plain() => view.action("copies of a program"),
         (false, _) if view.program.trains => view.action("batches"),

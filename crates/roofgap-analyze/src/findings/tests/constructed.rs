@@ -157,6 +157,7 @@ fn pageable_copies() {
         count: 20,
         pageable: 8,
         to_host: 8,
+        streams: 1,
         bytes: 4096,
         pageable_bytes: 4000,
         ns: 2 * MS,
@@ -204,6 +205,7 @@ fn pinned_copies_that_take_much_of_the_time() {
         count: 2,
         pageable: 0,
         to_host: 0,
+        streams: 1,
         bytes: 1 << 30,
         pageable_bytes: 0,
         ns: 60 * MS,
@@ -226,8 +228,15 @@ fn pinned_copies_that_take_much_of_the_time() {
     // One pageable copy among many pinned ones is not what takes the time.
     evidence.host_copies.count = 100;
     evidence.host_copies.pageable = 1;
-    let all = run(stage, evidence);
-    assert!(one(&all, "host-copies").action.contains("pinned already"));
+    let action =
+        |evidence: &StageEvidence| one(&run(stage.clone(), evidence.clone()), "host-copies").action.clone();
+    assert!(action(&evidence).contains("pinned already"));
+    let flags = CopyUse { to_host: 90, bytes: 400, ..evidence.host_copies };
+    assert!(
+        action(&StageEvidence { host_copies: flags, ..evidence.clone() }).contains("Decide on the device")
+    );
+    evidence.host_copies.streams = 4;
+    assert!(action(&evidence).contains("on several streams, yet they take turns"));
 }
 
 /// The same delay after each of many waits is no other program on the GPU.

@@ -161,6 +161,11 @@ fn a_cache_that_holds_kernels_back() {
     wasted.advice = vec![NcuRule { speedup_pct: Some(60.0), ..rule }];
     let all = run_counted(stage.clone(), &evidence, &[wasted]);
     assert!(one(&all, "cache-bound").action.contains("Let thread i use element i"));
+    // So does L1 where nothing else has work.
+    let mut alone = cached(Bound::L1);
+    alone.row = CounterRow { sm_pct: Some(12.0), l2_pct: Some(2.0), l1_pct: Some(99.0), ..alone.row };
+    let all = run_counted(stage.clone(), &evidence, &[alone]);
+    assert!(one(&all, "cache-bound").action.contains("Let thread i use element i"));
     let mut second = cached(Bound::L2);
     second.row.l2_pct = Some(50.0);
     let all = run_counted(stage.clone(), &evidence, &[second]);

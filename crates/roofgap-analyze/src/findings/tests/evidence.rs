@@ -255,6 +255,7 @@ fn host_copies_by_kind_of_memory() {
     program.kernel(GEMM, 30, 130, 160, 8);
     let copies = program.evidence().host_copies;
     assert_eq!((copies.count, copies.pageable, copies.bytes, copies.ns), (2, 1, 128, 30));
+    assert_eq!(copies.streams, 1);
     // Half of the second one runs beside the product.
     assert_eq!(copies.exposed_ns, 20);
 }
