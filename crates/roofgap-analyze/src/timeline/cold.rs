@@ -492,6 +492,9 @@ impl Units {
                     let (from, to) = (gap.0.max(counted), gap.0 + part.ns);
                     part.ns = (to - from - busy.overlap(from, to.max(from))).max(0);
                     counted = counted.max(to);
+                    if part.ns == 0 {
+                        continue;
+                    }
                 }
                 instance.add(part);
                 let step =
