@@ -80,50 +80,6 @@ pub fn proportion_interval(part: f64, all: f64) -> (f64, f64) {
     ((middle - spread).max(0.0), (middle + spread).min(1.0))
 }
 
-/// Bets of [`symmetric_evidence`]: the powers of 2 from 1 to 65 536, so that differences from a hundred thousandth to 1 count.
-const BETS: std::ops::Range<i32> = 0..17;
-
-/// Returns an e-value against the hypothesis that the centre of the values is at most `centre`. Each value must be symmetric about its
-/// centre given those before it. Where the hypothesis holds, it reaches 1 / `level` with a probability of at most `level`, at any time at
-/// which one stops.
-///
-/// For a bet `b` above 0, the product of `exp(b (x - c)) / cosh(b (x - c))` over the values `x` is a supermartingale for every centre of at most
-/// `c` (de la Peña, "A general class of exponential inequalities for martingales and ratios", 1999; as an e-process: Vovk and Wang, "Efficiency of
-/// nonparametric e-tests"; Ramdas and Wang, "Hypothesis testing with e-values", 2025), and so is the mean over bets. The probability is
-/// Ville's inequality. Symmetry is the only assumption: tails, drift and spread may be any. The logarithm of the ratio of two runs in random
-/// order is symmetric about 0 where both run the same.
-pub fn symmetric_evidence(values: &[f64], centre: f64) -> f64 {
-    let wealth = |bet: i32| {
-        let factor = |x: &f64| {
-            let z = -2.0 * f64::from(bet).exp2() * (x - centre);
-            std::f64::consts::LN_2 - if z > 500.0 { z } else { z.exp().ln_1p() }
-        };
-        values.iter().map(factor).sum::<f64>().exp()
-    };
-    BETS.map(wealth).sum::<f64>() / BETS.len() as f64
-}
-
-/// Returns the lower end of the confidence sequence of [`symmetric_evidence`]: the centre is below it with a probability of at most
-/// `level`, at any time at which one stops. `None` before there are enough values, which is at least log2(1 / `level`).
-///
-/// ```
-/// use roofgap_base::stats::symmetric_limit;
-/// assert_eq!(symmetric_limit(&[0.5; 5], 0.025), None);
-/// assert!(symmetric_limit(&[0.5; 6], 0.025).unwrap() > 0.4);
-/// ```
-pub fn symmetric_limit(values: &[f64], level: f64) -> Option<f64> {
-    let rejects = |centre: f64| symmetric_evidence(values, centre) >= 1.0 / level;
-    let lowest = values.iter().copied().fold(f64::MAX, f64::min);
-    let mut steps = (0..40).map(|step| lowest - 1e-6 * f64::from(step).exp2());
-    let mut low = steps.find(|centre| rejects(*centre))?;
-    let mut high = values.iter().copied().fold(f64::MIN, f64::max);
-    for _ in 0..50 {
-        let middle = low.midpoint(high);
-        if rejects(middle) { low = middle } else { high = middle }
-    }
-    Some(low)
-}
-
 /// Reads a table, sorted by its first column, between its rows, in the logarithm of that column. Beyond its ends it has their
 /// values.
 pub fn interpolate(table: &[(f64, f64)], x: f64) -> f64 {

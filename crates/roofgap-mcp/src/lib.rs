@@ -33,7 +33,6 @@ use tools::kernels::{self, KernelsAnswer, KernelsRequest};
 use tools::list::{self, ListAnswer, ListRequest};
 use tools::summary::{self, SummaryAnswer};
 use tools::timeline::{self, StepsAnswer, StepsRequest, TimelineAnswer, TimelineRequest};
-use tools::tune::{self, ProposeAnswer, ProposeRequest, StatusRequest, TuneAnswer};
 use tools::{InputRequest, State};
 
 /// Guidance for the client, sent when it connects.
@@ -140,12 +139,6 @@ tools! {
     compare, "Compare", true: CompareRequest => CompareAnswer = compare::answer;
     /// Explains one finding: what it means, its evidence, and what to do.
     explain, "Explain a finding", true: ExplainRequest => ExplainAnswer = findings::answer_one;
-    /// Proposes a change to the search of `roofgap tune` on a run. The search decides by its own measurements whether it helps.
-    tune_propose, "Propose a change to a search", false: ProposeRequest => ProposeAnswer = tune::propose;
-    /// Gives the state of the search of `roofgap tune` on a run: every change with its factor, interval and reason, and the best so far.
-    tune_status, "State of a search", true: StatusRequest => TuneAnswer = tune::status;
-    /// Gives the evidence of a search: the winner with its interval, noise, hashes of files, and the commands to repeat and check it.
-    tune_certificate, "Certificate of a search", true: StatusRequest => TuneAnswer = tune::certificate;
 }
 
 #[tool_handler(router = self.tool_router)]

@@ -15,7 +15,7 @@ pub mod json {
     pub const SCHEMA: &str = include_str!("../schema/analysis-1.schema.json");
 
     /// JSON Schema of `try.json`.
-    pub const TRY_SCHEMA: &str = include_str!("../schema/try-1.schema.json");
+    pub const TRY_SCHEMA: &str = include_str!("../schema/try-2.schema.json");
 
     /// Renders an analysis or a comparison as indented JSON with a final newline.
     pub fn pretty(result: &(impl Serialize + ?Sized)) -> String {
@@ -44,7 +44,7 @@ pub use render::screen::{Screen, Tone, columns};
 pub use render::{markdown, text};
 pub use roofgap_base::numbers::{count, size, time, times};
 
-use roofgap_analyze::{Analysis, StageIndex, Trials};
+use roofgap_analyze::{Analysis, StageIndex, Trial};
 use roofgap_trace::Trace;
 use serde::{Deserialize, Serialize};
 
@@ -60,7 +60,7 @@ pub struct Context {
     /// Command that reproduces the run.
     pub repeat: Option<String>,
     /// Changes of the workload that were tried; `None` where none were.
-    pub trials: Option<Trials>,
+    pub trial: Option<Trial>,
 }
 
 /// The outcome of a phase.

@@ -15,7 +15,7 @@ def factor(time):
 
 def main(run):
     with open(os.path.join(run, "try.json"), encoding="utf-8") as file:
-        trial = json.load(file)["trials"][-1]
+        trial = json.load(file)
     wrong = []
     if trial["state"] != "done":
         wrong.append(f"the trial is {trial['state']}: {trial['reason']}")

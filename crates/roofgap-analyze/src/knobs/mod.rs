@@ -330,15 +330,3 @@ fn rules_of(analysis: &Analysis, workload: &WorkloadFacts) -> &'static [KnobRule
         }
     }
 }
-
-/// Lists the knobs that apply without a finding.
-pub fn catalogue(analysis: &Analysis, workload: &WorkloadFacts) -> Vec<Knob> {
-    let finding = Finding::default();
-    // Some knobs are of decode alone.
-    let stages = [None, Some(StageKind::Decode)];
-    let knob = |rule: &KnobRule| {
-        let case = |stage| Case { workload, finding: &finding, stage, has_experts: false };
-        stages.into_iter().find_map(|stage| rule.knob(&case(stage)))
-    };
-    rules_of(analysis, workload).iter().filter_map(knob).collect()
-}

@@ -6,7 +6,6 @@ pub mod kernels;
 pub mod list;
 pub mod summary;
 pub mod timeline;
-pub mod tune;
 
 use crate::answer::InputRef;
 use crate::roots::Roots;

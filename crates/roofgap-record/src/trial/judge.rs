@@ -1,23 +1,12 @@
-//! A row of a trial from its pairs of runs.
+//! The verdict on a change from its pairs of runs.
 
 use roofgap_analyze::{
-    BaseRuns, Direction, Goal, MeanTime, MeasuredTime, OutputCheck, OutputEffect, Sample, Search, TimeChange,
-    TrialRow, TrialVerdict,
+    BaseRuns, Direction, MeanTime, MeasuredTime, OutputCheck, OutputEffect, TimeChange, TrialRow,
+    TrialVerdict,
 };
-use roofgap_base::numbers::{size, time};
 use roofgap_base::stats::PairedRatio;
-use roofgap_base::stats::symmetric_limit;
 
-/// Rule by which the pairs of a changed workload end.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Rule {
-    /// A fixed number of pairs, and more while the interval of Student's distribution is wide.
-    Estimate,
-    /// A first look at the candidates of a search, from which no claim follows.
-    Qualify,
-    /// New pairs until the gain is proven with this probability of an error.
-    Prove(f64),
-}
+use super::sample::Sample;
 
 /// Largest half width of an interval that is narrow enough, as a logarithm: 2 %.
 const NARROW: f64 = 0.02;
@@ -25,52 +14,33 @@ const NARROW: f64 = 0.02;
 /// Largest half width relative to the gain itself: an interval from 7.2 to 8.9 leaves no doubt.
 const NARROW_OF_GAIN: f64 = 0.05;
 
-/// Compares the times of pairs of runs, before and after a change, in the order of the first.
-pub fn compare_times(pairs: &[(&Sample, &Sample)], rule: Rule) -> Vec<TimeChange> {
-    let Some((first, _)) = pairs.first() else {
-        return Vec::new();
-    };
+/// Compares the times of pairs of runs, before and after a change, in the order of the first, each with its predicted bound. An interval
+/// that is above the bound entirely is an error of the prediction.
+pub fn compare_times(
+    before: &[Sample],
+    after: &[Sample],
+    bound: impl Fn(&MeasuredTime) -> Option<f64>,
+) -> Vec<TimeChange> {
     let change = |of: &MeasuredTime| {
-        let values: Option<Vec<(f64, f64)>> =
-            pairs.iter().map(|(before, after)| Some((before.time(of)?, after.time(of)?))).collect();
-        let values = values?;
-        let logs: Vec<f64> = values.iter().map(|(before, after)| (before / after).ln()).collect();
-        let mean = logs.iter().sum::<f64>() / logs.len() as f64;
+        let pairs = before.iter().zip(after);
+        let pairs: Option<Vec<(f64, f64)>> =
+            pairs.map(|(before, after)| Some((before.time(of)?, after.time(of)?))).collect();
+        let pairs = pairs.filter(|pairs| !pairs.is_empty())?;
+        let logs = pairs.iter().map(|(before, after)| (before / after).ln());
+        let mean = logs.sum::<f64>() / pairs.len() as f64;
+        let interval = PairedRatio::of(&pairs).map(|found| (found.low, found.high));
+        let bound_ratio = bound(of);
         Some(TimeChange {
             of: of.clone(),
-            before_ns: values.iter().map(|pair| rounded(pair.0)).collect(),
-            after_ns: values.iter().map(|pair| rounded(pair.1)).collect(),
+            before_ns: pairs.iter().map(|pair| rounded(pair.0)).collect(),
+            after_ns: pairs.iter().map(|pair| rounded(pair.1)).collect(),
             ratio: mean.is_finite().then(|| mean.exp()),
-            interval: match rule {
-                Rule::Estimate => PairedRatio::of(&values).map(|found| (found.low, found.high)),
-                Rule::Qualify => None,
-                Rule::Prove(level) => proven_interval(&logs, level),
-            },
-            bound_ratio: None,
-            within_bound: None,
+            interval,
+            bound_ratio,
+            within_bound: bound_ratio.zip(interval).map(|(bound, (low, _))| low <= bound),
         })
     };
-    first.times.iter().filter_map(|(of, _)| change(of)).collect()
-}
-
-/// Returns the interval of a ratio, from the logarithms of its pairs, that holds whenever one stops.
-fn proven_interval(logs: &[f64], level: f64) -> Option<(f64, f64)> {
-    let mirrored: Vec<f64> = logs.iter().map(|log| -log).collect();
-    let finite = logs.iter().all(|log| log.is_finite());
-    let ends = symmetric_limit(logs, level).zip(symmetric_limit(&mirrored, level)).filter(|_| finite);
-    ends.map(|(low, high)| (low.exp(), (-high).exp()))
-}
-
-/// Returns the logarithms of the ratios of a time.
-pub fn logs(change: &TimeChange) -> Vec<f64> {
-    let pairs = change.before_ns.iter().zip(&change.after_ns);
-    pairs.map(|(before, after)| (*before as f64 / *after as f64).ln()).collect()
-}
-
-/// Adds the predicted bound of a time. An interval that is above it entirely is an error of the prediction.
-pub fn set_bound(change: &mut TimeChange, bound_ratio: Option<f64>) {
-    change.bound_ratio = bound_ratio;
-    change.within_bound = bound_ratio.zip(change.interval).map(|(bound, (low, _))| low <= bound);
+    before.first().into_iter().flat_map(|sample| &sample.times).filter_map(|(of, _)| change(of)).collect()
 }
 
 /// Tells whether more pairs would not tell more: the interval is narrow, or far from 1 for its width.
@@ -83,7 +53,7 @@ pub fn is_narrow(change: &TimeChange) -> bool {
 }
 
 /// Compares the output of a changed workload with the one it changes.
-pub fn compare_output(before: &[&Sample], after: &[&Sample]) -> OutputCheck {
+pub fn compare_output(before: &[Sample], after: &[Sample]) -> OutputCheck {
     let not_known = |why: &str| OutputCheck::NotKnown { why: why.to_owned() };
     let Some(expected) = before.first().and_then(|sample| sample.token_hash.as_ref()) else {
         return not_known("the program reports no hash of its tokens");
@@ -91,7 +61,7 @@ pub fn compare_output(before: &[&Sample], after: &[&Sample]) -> OutputCheck {
     if after.is_empty() {
         return not_known("it did not run to its end");
     }
-    let same = |sample: &&Sample| sample.token_hash.as_ref() == Some(expected);
+    let same = |sample: &Sample| sample.token_hash.as_ref() == Some(expected);
     if !before.iter().all(same) {
         return not_known("the tokens differ from run to run without the change");
     }
@@ -107,67 +77,32 @@ pub fn compare_output(before: &[&Sample], after: &[&Sample]) -> OutputCheck {
     }
 }
 
-/// Returns the reason to refuse a changed workload, whatever its times; `None` where it does the same work within its limits.
+/// Returns the reason to refuse a changed workload, whatever its times; `None` where it does the same work.
 pub fn refusal(
-    before: &[&Sample],
-    after: &[&Sample],
+    before: &[Sample],
+    after: &[Sample],
     output: &OutputCheck,
     effect: OutputEffect,
-    search: Option<&Search>,
 ) -> Option<String> {
     if *output == OutputCheck::Different && effect == OutputEffect::None {
         return Some("its tokens differ from those without the change".to_owned());
     }
-    let hashed = |sample: &&Sample| sample.token_hash.is_some();
+    let hashed = |sample: &Sample| sample.token_hash.is_some();
     if !before.is_empty() && before.iter().all(hashed) && !after.iter().all(hashed) {
         return Some("it reports no hash of its tokens, and the workload without the change does".to_owned());
     }
     let fewer = |what: &str, of: fn(&Sample) -> Option<u64>| {
-        let least = |samples: &[&Sample]| samples.iter().filter_map(|sample| of(sample)).min();
-        let found = after.iter().map(|sample| of(sample).unwrap_or(0)).min();
-        let (expected, found) = (least(before)?, found?);
+        let expected = before.iter().filter_map(of).min()?;
+        let found = after.iter().map(|sample| of(sample).unwrap_or(0)).min()?;
         (found < expected).then(|| format!("it {what} {found} instead of {expected}"))
     };
-    let errors = |samples: &[&Sample]| samples.iter().map(|sample| sample.log_errors).max().unwrap_or(0);
-    let more_errors = || {
-        let (expected, found) = (errors(before), errors(after));
-        let message =
-            format!("its log has {found} lines with errors, and that without the change {expected}");
-        (!before.is_empty() && found > expected).then_some(message)
-    };
-    let above = |search: &Search| {
-        let unknown = |what: &str| Some(format!("its {what} is not known, so the limit cannot be checked"));
-        let memory = search.max_memory_bytes.and_then(|limit| {
-            match after.iter().filter_map(|sample| sample.device_memory_bytes).max() {
-                Some(used) if used <= limit => None,
-                Some(used) => Some(format!("it uses {}, above the limit of {}", size(used), size(limit))),
-                None => unknown("memory"),
-            }
-        });
-        // The limits of good requests are part of the goal.
-        let mut limits = search.limits.iter().filter(|_| search.goal != Goal::Goodput);
-        memory.or_else(|| {
-            limits.find_map(|limit| match mean_ns(after, &limit.of) {
-                Some(mean) if mean <= limit.mean_ns => None,
-                Some(mean) => {
-                    let (name, most) = (limit.of.name(), time(limit.mean_ns));
-                    Some(format!("{name} is {}, above the limit of {most}", time(mean)))
-                }
-                None => unknown(limit.of.name()),
-            })
-        })
-    };
-    let search = search.filter(|_| !after.is_empty());
     fewer("generated fewer tokens:", |sample| sample.output_tokens)
         .or_else(|| fewer("answered fewer requests:", |sample| sample.requests))
-        .or_else(more_errors)
-        .or_else(|| search.and_then(above))
 }
 
 /// Returns the verdict on a row whose runs have ended.
 pub fn verdict(row: &TrialRow, repeats: u32) -> TrialVerdict {
-    use TrialVerdict::{Dropped, Failed, Refused};
-    if matches!(row.verdict, Failed | Refused | Dropped) {
+    if matches!(row.verdict, TrialVerdict::Failed | TrialVerdict::Refused) {
         return row.verdict;
     }
     let decided = row.deciding().filter(|change| change.after_ns.len() as u64 >= u64::from(repeats));
@@ -197,8 +132,11 @@ pub fn base_runs(samples: &[Sample]) -> BaseRuns {
     let Some(first) = samples.first() else {
         return BaseRuns::default();
     };
-    let all: Vec<&Sample> = samples.iter().collect();
-    let mean = |of: &MeasuredTime| Some(MeanTime { of: of.clone(), mean_ns: mean_ns(&all, of)? });
+    let mean = |of: &MeasuredTime| {
+        let times: Vec<f64> = samples.iter().filter_map(|sample| sample.time(of)).collect();
+        let mean_ns = rounded(times.iter().sum::<f64>() / times.len() as f64);
+        MeanTime { of: of.clone(), mean_ns }
+    };
     let same = samples.iter().all(|sample| sample.token_hash == first.token_hash);
     let whole_process = matches!(first.times.as_slice(), [(MeasuredTime::Process, _)]);
     BaseRuns {
@@ -206,18 +144,12 @@ pub fn base_runs(samples: &[Sample]) -> BaseRuns {
         token_hash: first.token_hash.clone().filter(|_| same),
         deterministic: (samples.len() > 1 && first.token_hash.is_some()).then_some(same),
         device_memory_bytes: samples.iter().filter_map(|sample| sample.device_memory_bytes).max(),
-        times: first.times.iter().filter_map(|(of, _)| mean(of)).collect(),
+        times: first.times.iter().map(|(of, _)| mean(of)).collect(),
         times_reason: whole_process.then(|| {
             "the program reports no times of its stages, so the whole process is compared, start-up included"
                 .to_owned()
         }),
     }
-}
-
-/// Returns the mean of a time over the runs that have it.
-fn mean_ns(samples: &[&Sample], of: &MeasuredTime) -> Option<i64> {
-    let times: Vec<f64> = samples.iter().filter_map(|sample| sample.time(of)).collect();
-    (!times.is_empty()).then(|| rounded(times.iter().sum::<f64>() / times.len() as f64))
 }
 
 fn rounded(ns: f64) -> i64 {
@@ -238,18 +170,16 @@ mod tests {
     }
 
     fn row(before: &[Sample], after: &[Sample]) -> TrialRow {
-        let pairs: Vec<_> = before.iter().zip(after).collect();
         TrialRow {
             knob: None,
-            on_top_of: Vec::new(),
             knobs: Vec::new(),
             findings: Vec::new(),
             verdict: TrialVerdict::Unfinished,
             reason: None,
             log_tail: None,
             runs: after.len() as u64,
-            times: compare_times(&pairs, Rule::Estimate),
-            output: compare_output(&before.iter().collect::<Vec<_>>(), &after.iter().collect::<Vec<_>>()),
+            times: compare_times(before, after, |_| None),
+            output: compare_output(before, after),
             device_memory_bytes: None,
             clocks_mhz: None,
             command: String::new(),
@@ -312,8 +242,7 @@ mod tests {
     fn a_changed_output_is_refused_or_needs_consent() {
         let (before, after) = (samples(&FIVE, "a"), samples(&[10.0; 5], "b"));
         let row = row(&before, &after);
-        let [before, after] = [&before, &after].map(|samples| samples.iter().collect::<Vec<_>>());
-        let refused = |effect| refusal(&before, &after, &row.output, effect, None).is_some();
+        let refused = |effect| refusal(&before, &after, &row.output, effect).is_some();
         assert!(refused(OutputEffect::None) && !refused(OutputEffect::Rounding));
         assert_eq!(verdict(&row, 5), TrialVerdict::Faster);
         assert!(hindrance(&row, OutputEffect::Rounding, false).is_some());
@@ -322,17 +251,33 @@ mod tests {
 
     #[test]
     fn a_gain_above_its_bound_is_an_error_only_beyond_the_interval() {
-        let mut row = row(
-            &samples(&[100.0, 110.0, 90.0, 105.0, 95.0], "a"),
-            &samples(&[50.0, 50.0, 50.0, 50.0, 50.0], "a"),
-        );
-        let change = &mut row.times[0];
-        let (low, high) = change.interval.unwrap();
+        let (before, after) = (samples(&[100.0, 110.0, 90.0, 105.0, 95.0], "a"), samples(&[50.0; 5], "a"));
+        let with = |bound| compare_times(&before, &after, |_| bound).remove(0);
+        let (low, high) = with(None).interval.unwrap();
         for (bound, within) in [(high, true), ((low + high) / 2.0, true), (low * 0.99, false)] {
-            set_bound(change, Some(bound));
-            assert_eq!(change.within_bound, Some(within), "{bound}");
+            assert_eq!(with(Some(bound)).within_bound, Some(within), "{bound}");
         }
-        set_bound(change, None);
-        assert_eq!(change.within_bound, None);
+        assert_eq!(with(None).within_bound, None);
+    }
+
+    #[test]
+    fn less_work_is_refused() {
+        let full = |run| Sample { output_tokens: Some(128), requests: Some(64), ..sample(run, Some("a")) };
+        let before = [full(100.0), full(100.0)];
+        let reason = |after: Sample| {
+            let after = [after.clone(), after];
+            refusal(&before, &after, &compare_output(&before, &after), OutputEffect::None)
+        };
+        assert_eq!(reason(full(50.0)), None);
+        for (words, after) in [
+            ("fewer tokens: 64 instead of 128", Sample { output_tokens: Some(64), ..full(50.0) }),
+            ("fewer tokens: 0 instead of 128", Sample { output_tokens: None, ..full(50.0) }),
+            ("fewer requests: 60 instead of 64", Sample { requests: Some(60), ..full(50.0) }),
+            ("tokens differ", Sample { token_hash: Some("b".to_owned()), ..full(50.0) }),
+            ("no hash", Sample { token_hash: None, ..full(50.0) }),
+        ] {
+            let reason = reason(after).unwrap();
+            assert!(reason.contains(words), "{words}: {reason}");
+        }
     }
 }

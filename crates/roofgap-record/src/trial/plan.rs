@@ -1,32 +1,60 @@
 //! The changes to try, what trying them costs, and the gain that findings predict.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use roofgap_analyze::findings::most_pct;
-use roofgap_analyze::knobs::catalogue;
-use roofgap_analyze::{
-    Analysis, Finding, Goal, Knob, KnobChange, MeasuredTime, OutputEffect, SearchCandidate,
-};
+use roofgap_analyze::{Analysis, Finding, Knob, KnobChange, MeanTime, MeasuredTime, OutputEffect, Stage};
+use roofgap_base::error::Error;
 use roofgap_runs::config::settings::WorkloadKind;
+use roofgap_runs::config::{ConfigProps, compose};
 use roofgap_runs::open::Overrides;
 use roofgap_runs::open::run::Run;
 use roofgap_runs::run_dir::folder::{RunState, run_state};
 use roofgap_runs::run_dir::layout::job_of_node;
-use roofgap_runs::run_dir::{Layout, PhaseName, SessionRecord};
-use roofgap_trace::account;
+use roofgap_runs::run_dir::{Layout, PhaseName, RunRef, SessionRecord};
 use serde::Serialize;
 
-use super::TrialProps;
-use super::sample::{DECODE, decide_by, sample_of};
 use crate::distinct;
+use crate::run::ProfileProps;
 use crate::run::phases::preflight;
-use roofgap_base::error::Error;
 
 /// Schema of the plan.
 pub const SCHEMA: &str = "roofgap.try-plan/1";
 
+/// Stage that generates tokens.
+pub const DECODE: &str = "decode";
+
+/// Input of a trial.
+#[derive(Debug, Clone)]
+pub struct TrialProps {
+    /// Run whose workload is changed.
+    pub run: RunRef,
+    /// Session of the unchanged workload: the configuration of the run, and this program.
+    pub session: ProfileProps,
+    /// Ids of findings, or of single changes; empty for the first finding that has a change to try.
+    pub changes: Vec<String>,
+    /// Environment variables of the program to try, each a change of its own.
+    pub env: Vec<(String, String)>,
+    /// Time budget.
+    pub budget: Duration,
+    /// Fewest pairs of runs that decide.
+    pub repeats: u32,
+    /// Keep changes that may change the output.
+    pub accept_changed_output: bool,
+}
+
+impl TrialProps {
+    /// Makes the session of the workload with changes.
+    pub(super) fn session_with(&self, overrides: Vec<String>) -> Result<ProfileProps, Error> {
+        let config = Some(Layout::of(&self.run.path).config());
+        let composed = compose(&ConfigProps { config, overrides, ..ConfigProps::default() })?;
+        Ok(ProfileProps { composed, ..self.session.clone() })
+    }
+}
+
 /// The plan of a trial.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TrialPlan {
     /// Always [`SCHEMA`].
     pub schema: &'static str,
@@ -46,32 +74,10 @@ pub struct TrialPlan {
     pub run_ns: Option<u64>,
     /// Wall time of the first runs, ns, as if changes made no difference.
     pub first_ns: Option<u64>,
-    /// Wall time of the winner under the profilers, ns, as if changes made no difference.
+    /// Wall time of the kept changes under the profilers, ns, as if changes made no difference.
     pub watched_ns: Option<u64>,
     /// Time budget, ns.
     pub budget_ns: u64,
-    /// Time that decides in the baseline of the run, ns.
-    #[serde(skip)]
-    pub baseline_ns: Option<i64>,
-    /// Largest gain that the roofs of the stages leave, as a ratio.
-    #[serde(skip)]
-    pub roof_ratio: Option<f64>,
-    /// Changes of a search, the most promising first.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub search: Vec<SearchCandidate>,
-}
-
-impl TrialPlan {
-    /// Returns the number of changes to run in turn: all, or as many as the budget has time for, and at least one. With fewer at
-    /// once, a short budget decides some changes instead of none.
-    pub fn at_once(&self) -> usize {
-        let all = self.candidates.len().max(1);
-        let Some(pair) = self.run_ns.map(|run| run.saturating_mul(u64::from(self.repeats))) else {
-            return all;
-        };
-        let sides = self.budget_ns.checked_div(pair).unwrap_or(u64::MAX);
-        usize::try_from(sides.saturating_sub(1)).map_or(all, |fit| fit.clamp(1, all))
-    }
 }
 
 /// A change to try.
@@ -147,61 +153,22 @@ fn open_to_repeat(props: &TrialProps) -> Result<Run, Error> {
 /// # Errors
 /// Fails when the run is not readable or in progress, its program cannot run here, or there is nothing of what is asked for to try.
 pub fn plan(props: &TrialProps) -> Result<TrialPlan, Error> {
-    let path = &props.run.path;
     let run = open_to_repeat(props)?;
     let analysis = run.open_recordings(&Overrides::default()).analysis;
-    let mut candidates = candidates(&analysis, props)?;
-    candidates.extend(props.env.iter().map(|(name, value)| variable(name, value)));
-    let stages = analysis
-        .stages
-        .iter()
-        .map(|stage| StageShare { name: stage.name.clone(), elapsed_ns: stage.elapsed_ns() });
-    let stages: Vec<StageShare> = stages.collect();
-    let search = match &props.search {
-        Some(search) => {
-            let facts = roofgap_runs::open::run::workload_facts(&run.config);
-            let catalogue = facts.map(|facts| catalogue(&analysis, &facts)).unwrap_or_default();
-            search.candidates(&mut candidates, catalogue, &stages, path)
-        }
-        None => Vec::new(),
-    };
+    let candidates = candidates(&analysis, props)?;
     if candidates.is_empty() {
-        let other = if props.search.is_some() {
-            "--space FILE names changes"
-        } else {
-            "--env NAME=VALUE tries an environment variable"
-        };
-        return Err(Error::new(format!(
-            "no finding of the run has a change of this workload to try; {other}"
-        )));
+        return Err(Error::new(
+            "no finding of the run has a change of this workload to try; --env NAME=VALUE tries an environment variable",
+        ));
     }
-    let first_runs = u64::from(props.repeats) * (candidates.len() as u64 + 1);
+    let share = |stage: &Stage| StageShare { name: stage.name.clone(), elapsed_ns: stage.elapsed_ns() };
+    let first_runs = 2 * u64::from(props.repeats) * candidates.len() as u64;
     let run_ns = wall_ns(&run.record, &[PhaseName::Baseline]);
-    let account = account::read(&Layout::of(path).baseline_account()).ok();
-    let baseline = run_ns.and_then(|ns| sample_of(account.as_ref(), ns, &run.config).ok());
-    let mut baseline_ns = None;
-    if let (Some(mut sample), Some(search)) = (baseline, &props.search) {
-        match decide_by(&mut sample, search.goal) {
-            Ok(()) => baseline_ns = sample.times.first().map(|(_, ns)| ns.round() as i64),
-            // Only runs of the search have these.
-            Err(_) if matches!(search.goal, Goal::Goodput | Goal::Joules) => {}
-            Err(failure) => return Err(Error::new(failure.why)),
-        }
-    }
     Ok(TrialPlan {
         schema: SCHEMA,
         run_id: props.run.id.clone(),
-        path: path.clone(),
-        // The roof is that of the recorded work.
-        roof_ratio: match &props.search {
-            Some(props) if !search.iter().any(|one| is_other_work(&one.knob)) => {
-                roof_ratio(&analysis, props.goal)
-            }
-            _ => None,
-        },
-        baseline_ns,
-        search,
-        stages,
+        path: props.run.path.clone(),
+        stages: analysis.stages.iter().map(share).collect(),
         repeats: props.repeats,
         first_runs,
         run_ns,
@@ -210,20 +177,6 @@ pub fn plan(props: &TrialProps) -> Result<TrialPlan, Error> {
         budget_ns: u64::try_from(props.budget.as_nanos()).unwrap_or(u64::MAX),
         candidates,
     })
-}
-
-/// Returns the largest gain that the roofs of the stages of a goal leave; `None` where no stage has a roof, or the goal is not the time of
-/// the GPU.
-fn roof_ratio(analysis: &Analysis, goal: Goal) -> Option<f64> {
-    let only = (goal == Goal::Tpot).then_some(DECODE);
-    let stages = analysis.stages.iter().filter(|stage| only.is_none_or(|name| stage.name == name));
-    let (mut whole, mut least) = (0.0, 0.0);
-    for stage in stages {
-        let elapsed = stage.elapsed_ns() as f64;
-        whole += elapsed;
-        least += elapsed * (1.0 - most_pct(stage) / 100.0).clamp(0.0, 1.0);
-    }
-    (least > 0.0 && matches!(goal, Goal::Throughput | Goal::Tpot)).then(|| whole / least)
 }
 
 /// Counts the sessions of a job, given its folder or that of one of its nodes; 0 for any other run.
@@ -239,68 +192,66 @@ fn wall_ns(record: &SessionRecord, phases: &[PhaseName]) -> Option<u64> {
     phases.iter().filter_map(wall).reduce(u64::saturating_add)
 }
 
-/// Collects the chosen changes: those of the findings that are named, and those named themselves. A change of several findings is
-/// tried once.
+/// Collects the chosen changes: those of the findings that are named, those named themselves, and environment variables. A change of several
+/// findings is tried once.
 fn candidates(analysis: &Analysis, props: &TrialProps) -> Result<Vec<Candidate>, Error> {
-    let with_knobs = || {
-        let findings = analysis.findings.iter().filter(|finding| !finding.knobs.is_empty());
-        distinct(findings.map(|finding| finding.id.clone()))
-    };
-    let is_knob = |wanted: &String| {
+    let with_changes = analysis.findings.iter().filter(|finding| !finding.knobs.is_empty());
+    let with_changes = distinct(with_changes.map(|finding| finding.id.clone()));
+    for wanted in &props.changes {
+        let named = analysis.findings.iter().any(|finding| finding.id == *wanted);
         let mut knobs = analysis.findings.iter().flat_map(|finding| &finding.knobs);
-        knobs.any(|knob| knob.id == *wanted)
-    };
-    for wanted in props.findings.iter().filter(|wanted| !is_knob(wanted)) {
-        let mut named = analysis.findings.iter().filter(|finding| finding.id == *wanted);
-        let Some(first) = named.next() else {
-            return Err(Error::new(format!("the run has no finding {wanted:?}; {}", known(&with_knobs()))));
-        };
-        if first.knobs.is_empty() && named.all(|finding| finding.knobs.is_empty()) {
-            return Err(Error::new(format!(
-                "no change of this workload is known that carries out the action of {wanted:?}; {}",
-                known(&with_knobs())
-            )));
+        if with_changes.contains(wanted) || knobs.any(|knob| knob.id == *wanted) {
+            continue;
         }
+        let wrong = if named {
+            format!("no change of this workload is known that carries out the action of {wanted:?}")
+        } else {
+            format!("the run has no finding {wanted:?}")
+        };
+        let known = match with_changes.as_slice() {
+            [] => "none of its findings has a change to try".to_owned(),
+            some => format!("findings with a change to try: {}", some.join(", ")),
+        };
+        return Err(Error::new(format!("{wrong}; {known}")));
     }
-    let chosen: Vec<String> = if props.all {
-        with_knobs()
-    } else if props.findings.is_empty() && props.env.is_empty() && props.search.is_none() {
-        with_knobs().into_iter().take(1).collect()
-    } else {
-        props.findings.clone()
+    let chosen = match (props.changes.as_slice(), props.env.as_slice()) {
+        ([], []) => with_changes.get(..1).unwrap_or_default(),
+        (named, _) => named,
     };
     let mut candidates: Vec<Candidate> = Vec::new();
     for finding in &analysis.findings {
-        let of_finding = chosen.contains(&finding.id);
-        let is_chosen = |knob: &&Knob| of_finding || chosen.contains(&knob.id);
+        let is_chosen = |knob: &&Knob| chosen.contains(&finding.id) || chosen.contains(&knob.id);
         for knob in finding.knobs.iter().filter(is_chosen) {
             if !candidates.iter().any(|known| known.knob.changes == knob.changes) {
-                candidates.push(Candidate { knob: knob.clone(), findings: Vec::new() });
+                candidates.push(Candidate { knob: knob.clone(), findings: carried_out(analysis, knob) });
             }
         }
     }
-    // A change counts for every finding whose action it is, chosen or not: its gain is bounded by all of them together.
-    for candidate in &mut candidates {
-        let carries_out =
-            |finding: &&Finding| finding.knobs.iter().any(|knob| knob.changes == candidate.knob.changes);
-        let carried: Vec<&Finding> = analysis.findings.iter().filter(carries_out).collect();
-        // A finding that is part of another saves the same time.
-        let covers = |first: &Finding, part: &Finding| {
-            first.stage == part.stage && part.part_of.as_ref() == Some(&first.id)
-        };
-        let counts = |finding: &&&Finding| !carried.iter().any(|first| covers(first, finding));
-        let stage =
-            |name: &Option<String>| analysis.stages.iter().find(|stage| Some(&stage.name) == name.as_ref());
-        let tried = |finding: &&Finding| TriedFinding {
+    candidates.extend(props.env.iter().map(|(name, value)| variable(name, value)));
+    Ok(candidates)
+}
+
+/// Lists the findings whose action a change is, chosen or not: its gain is bounded by all of them together.
+fn carried_out(analysis: &Analysis, knob: &Knob) -> Vec<TriedFinding> {
+    let has_change = |finding: &&Finding| finding.knobs.iter().any(|known| known.changes == knob.changes);
+    let carried: Vec<&Finding> = analysis.findings.iter().filter(has_change).collect();
+    // A finding that is part of another saves the same time.
+    let is_part = |part: &&&Finding| {
+        let mut others = carried.iter();
+        others.any(|whole| whole.stage == part.stage && part.part_of.as_ref() == Some(&whole.id))
+    };
+    let tried = |finding: &&Finding| {
+        let mut stages = analysis.stages.iter();
+        let stage = stages.find(|stage| Some(&stage.name) == finding.stage.as_ref());
+        TriedFinding {
             id: finding.id.clone(),
             stage: finding.stage.clone(),
             bound_ns: finding.bound_ns,
             bound_pct: finding.bound_pct,
-            most_pct: stage(&finding.stage).map_or(100.0, most_pct),
-        };
-        candidate.findings = carried.iter().filter(counts).map(tried).collect();
-    }
-    Ok(candidates)
+            most_pct: stage.map_or(100.0, most_pct),
+        }
+    };
+    carried.iter().filter(|finding| !is_part(finding)).map(tried).collect()
 }
 
 /// Makes a change of an environment variable, which no finding asks for.
@@ -317,20 +268,6 @@ fn variable(name: &str, value: &str) -> Candidate {
     }
 }
 
-/// Names the findings that have a change to try.
-fn known(findings: &[String]) -> String {
-    if findings.is_empty() {
-        "none of its findings has a change to try".to_owned()
-    } else {
-        format!("findings with a change to try: {}", findings.join(", "))
-    }
-}
-
-/// Tells whether a change makes a workload do other work than was recorded.
-pub fn is_other_work(knob: &Knob) -> bool {
-    knob.adds_work() || knob.output == OutputEffect::Changes
-}
-
 /// Returns the largest ratio of time before to time after that the findings of some changes predict for a time; `None` where
 /// they say nothing of it.
 ///
@@ -340,11 +277,12 @@ pub fn bound_ratio(
     of: &MeasuredTime,
     changes: &[&Candidate],
     stages: &[StageShare],
-    before: &[(MeasuredTime, f64)],
+    before: &[MeanTime],
     closed_loop: bool,
 ) -> Option<f64> {
     // The findings bound the work that was recorded.
-    if changes.iter().any(|change| is_other_work(&change.knob)) {
+    let is_other = |knob: &Knob| knob.adds_work() || knob.output == OutputEffect::Changes;
+    if changes.iter().any(|change| is_other(&change.knob)) {
         return None;
     }
     let share = match of {
@@ -353,8 +291,8 @@ pub fn bound_ratio(
         MeasuredTime::Token if closed_loop => whole_share(analysed(stages), changes),
         MeasuredTime::Token => stage_share(DECODE, changes),
         MeasuredTime::Run => {
-            let measured = before.iter().filter_map(|(of, ns)| match of {
-                MeasuredTime::Stage(name) => Some((name.as_str(), *ns)),
+            let measured = before.iter().filter_map(|mean| match &mean.of {
+                MeasuredTime::Stage(name) => Some((name.as_str(), mean.mean_ns as f64)),
                 _ => None,
             });
             // A program may time its calls of an engine, whose steps have stages of their own.
@@ -398,10 +336,8 @@ fn stage_share(stage: &str, changes: &[&Candidate]) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod bounds_tests {
+mod tests {
     use super::*;
-    use crate::trial::plan::TriedFinding;
-    use roofgap_analyze::KnobChange;
 
     fn candidate(findings: &[(&str, &str, f64)]) -> Candidate {
         let finding = |(id, stage, bound_pct): &(&str, &str, f64)| TriedFinding {
@@ -447,7 +383,8 @@ mod bounds_tests {
 
     #[test]
     fn a_whole_run_has_the_bounds_of_its_stages_and_none_of_the_others() {
-        let before = [(MeasuredTime::Run, 400.0), (stage("prefill"), 100.0), (stage("decode"), 300.0)];
+        let mean = |of, mean_ns| MeanTime { of, mean_ns };
+        let before = [mean(MeasuredTime::Run, 400), mean(stage("prefill"), 100), mean(stage("decode"), 300)];
         let of = |change: &Candidate| bound_ratio(&MeasuredTime::Run, &[change], &[], &before, false);
         let decode = ("a", "decode", 50.0);
         // Prefill may become free, so that 150 of 400 are left.
@@ -477,7 +414,7 @@ mod bounds_tests {
         let share = |name: &str, elapsed_ns| StageShare { name: name.to_owned(), elapsed_ns };
         let stages = [share("decode", 300), share("mixed", 100)];
         let change = candidate(&[("a", "decode", 50.0), ("b", "mixed", 50.0)]);
-        let calls = [(stage("generate"), 1_000.0)];
+        let calls = [MeanTime { of: stage("generate"), mean_ns: 1_000 }];
         let of = |of: &MeasuredTime, closed_loop| bound_ratio(of, &[&change], &stages, &calls, closed_loop);
         assert_eq!(of(&MeasuredTime::Token, true), Some(2.0));
         assert_eq!(of(&MeasuredTime::Run, false), Some(2.0));

@@ -1,208 +1,209 @@
-//! The whole trial: each change alone, then the best together, then the winner under the profilers.
+//! The whole trial: each change alone, then those that help together, then what is kept under the profilers; and `try.json` on disk.
+//!
+//! Runs of the unchanged and the changed workload alternate, and the order of every second pair is reversed, so slow changes of the machine
+//! affect both sides of a pair alike.
 
-use crate::distinct;
-use std::path::Path;
+use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use roofgap_analyze::{Knob, OutputCheck, Trial, TrialRow, TrialState, TrialVerdict, Winner};
+use roofgap_analyze::{
+    OutputCheck, TRY_SCHEMA, TimeChange, Trial, TrialRow, TrialState, TrialVerdict, Winner,
+};
 use roofgap_base::clock::{self, ns};
+use roofgap_base::error::Error;
+use roofgap_base::exit::Exit;
 use roofgap_base::numbers::{decimal, time};
 use roofgap_collect::child::Cancel;
 use roofgap_collect::command::CommandLine;
-
-use super::judge::{Rule, hindrance};
-use super::plan::{Candidate, TrialPlan};
-use super::round::{Contender, Program, Stop, TrialContext};
-use super::sample::{OWN_RUN, Variant, quoted};
-use super::{TrialEvent, TrialOutcome, TrialProps};
-use crate::run::write_reports;
-use roofgap_base::error::Error;
-use roofgap_base::exit::Exit;
-use roofgap_runs::config::Span;
+use roofgap_runs::config::settings::WorkloadKind;
+use roofgap_runs::config::{Config, Span};
 use roofgap_runs::run_dir::Layout;
+use roofgap_runs::run_dir::folder::write_json;
 use roofgap_runs::run_dir::layout::job_of_node;
+use tempfile::TempDir;
 
-/// Runs a trial and writes its result to `try.json` of the run, that of a search to `tune.json`.
+use super::judge::{base_runs, compare_output, compare_times, hindrance, is_narrow, refusal, verdict};
+use super::plan::{Candidate, TrialPlan, TrialProps, bound_ratio};
+use super::sample::{Failure, Sample, Unmeasured, attempt};
+use super::variant::{OWN_RUN, Variant, conflict, quoted};
+use crate::distinct;
+use crate::run::{Event, profile, write_reports};
+
+/// Most pairs of runs, as a multiple of the fewest. A noisier time is decided by what these show.
+const MOST_PAIRS: u32 = 4;
+
+/// Prefix of the folders of runs within the run directory.
+const SCRATCH: &str = ".try-";
+
+/// Progress of a trial.
+#[derive(Debug)]
+pub enum TrialEvent<'a> {
+    /// What is in progress, until the next event; sent several times a second.
+    Status(&'a str),
+    /// A run or a changed workload has ended.
+    Line(&'a str),
+    /// What is kept runs under the profilers.
+    Watched(Event<'a>),
+}
+
+/// Result of a trial.
+#[derive(Debug, Clone)]
+pub struct TrialOutcome {
+    /// The trial, as on disk.
+    pub trial: Trial,
+    /// `try.json`.
+    pub path: PathBuf,
+    /// Exit status.
+    pub exit: Exit,
+}
+
+/// Runs a trial and writes its result to `try.json` of the run, in place of that of an earlier trial.
 ///
 /// # Errors
-/// Fails when another trial of the run is in progress, or its record cannot be read or written.
+/// Fails when another trial of the run is in progress, or its record cannot be written.
 pub fn run(
     props: &TrialProps,
     plan: &TrialPlan,
     cancel: &Cancel,
     events: &mut dyn FnMut(TrialEvent<'_>),
 ) -> Result<TrialOutcome, Error> {
-    let trial = match &props.search {
-        Some(_) => super::search::start(props, plan)?,
-        None => new_trial(props),
+    let folder = &props.run.path;
+    let _lock = lock(folder)?;
+    // The lock is held: what lies here was left by a trial that was killed.
+    remove_leftovers(folder);
+    let scratch = tempfile::Builder::new().prefix(SCRATCH).tempdir_in(folder);
+    let mut context = TrialContext {
+        props,
+        plan,
+        cancel,
+        events,
+        scratch: scratch.map_err(Error::io("write", folder))?,
+        path: Layout::of(folder).trial(),
+        trial: Trial {
+            schema: TRY_SCHEMA.to_owned(),
+            run_id: props.run.id.clone(),
+            roofgap_version: props.session.version.clone(),
+            started: clock::now().to_string(),
+            budget_ns: ns(props.budget),
+            repeats: props.repeats,
+            ..Trial::default()
+        },
+        spent: Duration::ZERO,
+        base: Vec::new(),
+        base_took: plan.run_ns.map(Duration::from_nanos).unwrap_or_default(),
     };
-    let mut program = Program::begin(props, cancel, &trial, true)?;
-    let layout = Layout::of(&props.run.path);
-    let path = if props.search.is_some() { layout.search() } else { layout.trials() };
-    let mut context = TrialContext::begin(props, plan, &mut program, events, trial);
-    let exit = context.execute()?;
+    let end = context.steps();
+    let exit = context.conclude(end)?;
     // The reports show the trial.
-    if let Err(error) = write_reports(&props.run.path) {
+    if let Err(error) = write_reports(folder) {
         context.trial.notes.push(format!("the reports do not show it: {error}"));
         context.save()?;
     }
-    Ok(TrialOutcome { path, trial: context.trial, exit })
+    Ok(TrialOutcome { path: context.path, trial: context.trial, exit })
 }
 
-/// Makes a trial without runs.
-pub fn new_trial(props: &TrialProps) -> Trial {
-    Trial {
-        roofgap_version: props.session.version.clone(),
-        started: clock::now().to_string(),
-        budget_ns: ns(props.budget),
-        repeats: props.repeats,
-        ..Trial::default()
+/// Reason to end a trial early.
+#[derive(Debug)]
+enum Stop {
+    /// The user cancelled it.
+    Cancelled,
+    /// The budget is spent.
+    Budget,
+    /// The unchanged workload failed.
+    Failed(Failure),
+    /// `try.json` cannot be written.
+    Record(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Record(error)
     }
 }
 
-impl TrialContext<'_> {
-    /// Runs everything that the budget allows, and records how it ended.
-    pub fn execute(&mut self) -> Result<Exit, Error> {
-        let end = self.steps();
-        self.conclude(end)
+/// A changed workload that is measured.
+struct Contender<'a> {
+    /// Index of its row.
+    row: usize,
+    changes: Vec<&'a Candidate>,
+    variant: Variant,
+}
+
+/// State of a trial while it runs.
+struct TrialContext<'a> {
+    props: &'a TrialProps,
+    plan: &'a TrialPlan,
+    cancel: &'a Cancel,
+    events: &'a mut dyn FnMut(TrialEvent<'_>),
+    scratch: TempDir,
+    /// `try.json`.
+    path: PathBuf,
+    trial: Trial,
+    spent: Duration,
+    /// Runs of the unchanged workload.
+    base: Vec<Sample>,
+    /// Wall time of the last session of the unchanged workload, zero where it is not known.
+    base_took: Duration,
+}
+
+impl<'a> TrialContext<'a> {
+    fn config(&self) -> &'a Config {
+        &self.props.session.composed.config
     }
 
-    /// Runs everything that the budget allows. Returns the reason why a search ended.
-    fn steps(&mut self) -> Result<Option<String>, Stop> {
-        let mut kept = Variant::default();
-        let reason = self.race(&mut kept)?;
-        self.together(&mut kept)?;
-        self.watch(&kept)?;
-        Ok(reason)
+    fn left(&self) -> Duration {
+        self.props.budget.saturating_sub(self.spent)
     }
 
-    /// Measures all kept changes together against the unchanged workload. Where that shows no gain that may be kept, the best change
-    /// alone stays.
-    fn together(&mut self, kept: &mut Variant) -> Result<(), Stop> {
-        let measured = self.trial.winner.as_ref().is_none_or(|winner| winner.row.is_some());
-        if kept.knobs.len() < 2 || measured {
-            return Ok(());
-        }
-        // A search has a row of what the budget left no time for.
-        if self.trial.search.is_none() && !self.has_room() {
-            let note = format!("the budget left no time to measure {} together", kept.label());
-            self.trial.notes.push(note);
-            return Ok(());
-        }
-        let rows = self.trial.rows.iter().filter(|row| row.verdict == TrialVerdict::Kept);
-        let findings = distinct(rows.flat_map(|row| row.findings.clone()));
-        let row = self.push_row(None, &Variant::default(), kept, findings);
-        let mut contender = Contender::new(kept.clone(), row);
-        let rule = self.next_proof().map_or(Rule::Estimate, Rule::Prove);
-        let end = self.measure(&Variant::default(), std::slice::from_mut(&mut contender), rule);
-        let verdict = self.trial.rows[row].verdict;
-        match verdict {
-            TrialVerdict::Faster if self.may_keep(&contender) => {
-                self.trial.rows[row].verdict = TrialVerdict::Kept;
-                if let Some(winner) = &mut self.trial.winner {
-                    winner.row = Some(row);
-                }
+    /// Writes the trial as it stands.
+    fn save(&mut self) -> Result<(), Error> {
+        self.trial.spent_ns = ns(self.spent);
+        write_json(&self.path, &self.trial)
+    }
+
+    /// Runs everything that the budget allows.
+    fn steps(&mut self) -> Result<(), Stop> {
+        let alone: Vec<Contender<'_>> =
+            self.plan.candidates.iter().map(|change| self.enter(vec![change])).collect();
+        let mut end = Ok(());
+        for contender in &alone {
+            if end.is_ok() {
+                end = self.measure(contender);
             }
-            TrialVerdict::Unfinished | TrialVerdict::Dropped => {}
-            _ => self.keep_best_alone(kept, verdict),
+            self.close(contender, end.as_ref().err());
         }
+        let helpful = self.helpful(alone);
+        let Some((best, others)) = helpful.split_first() else {
+            return end;
+        };
+        self.keep(best);
         self.save()?;
-        end
-    }
-
-    /// Keeps what was measured against the unchanged workload, and drops the changes on top of it.
-    fn keep_best_alone(&mut self, kept: &mut Variant, verdict: TrialVerdict) {
-        let label = kept.label();
-        let is_first = |row: &TrialRow| row.verdict == TrialVerdict::Kept && row.on_top_of.is_empty();
-        let Some(first) = self.trial.rows.iter().position(is_first) else {
-            return;
-        };
-        let is_best = |knob: &Knob| self.trial.rows[first].knobs.contains(&knob.id);
-        let (knobs, dropped): (Vec<Knob>, Vec<Knob>) = kept.knobs.drain(..).partition(is_best);
-        for row in &mut self.trial.rows {
-            if row.knob.as_ref().is_some_and(|knob| dropped.contains(knob)) {
-                if row.verdict == TrialVerdict::Kept {
-                    row.verdict = TrialVerdict::Faster;
-                }
-                row.reason = Some(format!("{label}, measured together: {}", verdict.word()));
-            }
+        end?;
+        if others.is_empty() {
+            return self.watch(best);
         }
-        self.keep(kept, &Contender::new(Variant { knobs }, first));
-    }
-
-    /// Returns the row of a change that was measured alone.
-    pub fn alone_row(&self, knob: &Knob) -> Option<usize> {
-        let is_alone = |row: &TrialRow| row.on_top_of.is_empty() && row.knob.as_ref() == Some(knob);
-        self.trial.rows.iter().position(is_alone)
-    }
-
-    /// Profiles the winner as the run was profiled.
-    fn watch(&mut self, kept: &Variant) -> Result<(), Stop> {
-        if kept.knobs.is_empty() {
-            return Ok(());
-        }
-        let expected = self.plan.watched_ns.map(Duration::from_nanos).unwrap_or_default();
-        let (left, props) = (self.left(), self.props);
-        let run = &props.run.path;
-        let result = if left.is_zero() || expected > left {
-            let (left, took) = (time(ns(left)), time(ns(expected)));
-            Err(Error::new(format!("the budget left {left} for it, and the run took {took}")))
-        } else {
-            let folder = std::fs::canonicalize(run).unwrap_or_else(|_| run.clone());
-            let folder = runs_around(&folder).to_string_lossy().into_owned();
-            let mut overrides = kept.overrides(self.config());
-            overrides.extend([OWN_RUN.to_owned(), format!("artifacts.stage2_dir={}", quoted(&folder))]);
-            let (events, began) = (&mut *self.events, Instant::now());
-            let outcome = self.runner.watch(overrides, &mut |event| events(TrialEvent::Watched(event)));
-            self.spent += began.elapsed();
-            outcome
-        };
-        let Some(winner) = &mut self.trial.winner else {
-            return Ok(());
-        };
-        match result {
-            Ok(outcome) => {
-                let path = outcome.run_dir.display().to_string();
-                let compare = CommandLine::new("roofgap").arg("compare").arg(run).arg(&path);
-                winner.compare_command = Some(compare.to_string());
-                winner.watched_run = Some(path);
-                winner.watched_reason = match outcome.record.missing.as_slice() {
-                    [] => None,
-                    missing => Some(format!("missing: {}", missing.join("; "))),
-                };
-            }
-            Err(error) => winner.watched_reason = Some(error.to_string()),
-        }
+        let together = self.enter(helpful.iter().flat_map(|contender| contender.changes.clone()).collect());
+        let end = self.measure(&together);
+        self.close(&together, end.as_ref().err());
+        let is_kept = self.prefer(&together, best, others);
         self.save()?;
-        if self.runner.is_cancelled() {
-            return Err(Stop::Cancelled);
-        }
-        Ok(())
+        end?;
+        self.watch(if is_kept { &together } else { best })
     }
 
-    /// Adds the row of a change on top of others.
-    pub fn contender(&mut self, reference: &Variant, knob: &Knob) -> Contender {
-        let candidate = self.plan.candidates.iter().find(|candidate| candidate.knob == *knob);
-        let findings = candidate.map(Candidate::finding_ids).unwrap_or_default();
-        let variant = reference.with(knob);
-        let row = self.push_row(Some(knob), reference, &variant, findings);
-        Contender::new(variant, row)
-    }
-
-    /// Adds a row without measurements. Returns its index.
-    pub fn push_row(
-        &mut self,
-        knob: Option<&Knob>,
-        reference: &Variant,
-        variant: &Variant,
-        findings: Vec<String>,
-    ) -> usize {
-        let command = variant.command(&self.props.run.path, self.config());
+    /// Adds the row of some changes without measurements.
+    fn enter(&mut self, changes: Vec<&'a Candidate>) -> Contender<'a> {
+        let variant = Variant { knobs: changes.iter().map(|change| change.knob.clone()).collect() };
+        let knob = match changes.as_slice() {
+            [change] => Some(change.knob.clone()),
+            _ => None,
+        };
         self.trial.rows.push(TrialRow {
-            knob: knob.cloned(),
-            on_top_of: reference.ids(),
+            knob,
             knobs: variant.ids(),
-            findings,
+            findings: distinct(changes.iter().flat_map(|change| change.finding_ids())),
             verdict: TrialVerdict::Unfinished,
             reason: None,
             log_tail: None,
@@ -211,49 +212,283 @@ impl TrialContext<'_> {
             output: OutputCheck::NotKnown { why: "it did not run to its end".to_owned() },
             device_memory_bytes: None,
             clocks_mhz: None,
-            command,
+            command: variant.command(&self.props.run.path, self.config()),
         });
-        self.trial.rows.len() - 1
+        Contender { row: self.trial.rows.len() - 1, changes, variant }
     }
 
-    /// Tells whether a faster change can be kept; its row says why not.
-    pub fn may_keep(&mut self, contender: &Contender) -> bool {
-        let row = &mut self.trial.rows[contender.row];
-        row.reason = hindrance(row, contender.variant.effect(), self.props.accept_changed_output);
-        row.reason.is_none()
+    /// Measures a changed workload against the unchanged one until its row is decided.
+    fn measure(&mut self, contender: &Contender<'_>) -> Result<(), Stop> {
+        let unchanged = Variant::default();
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        let mut took = self.base_took;
+        for pair in 1..=self.props.repeats.saturating_mul(MOST_PAIRS) {
+            for is_changed in [pair % 2 == 0, pair % 2 == 1] {
+                if is_changed {
+                    match self.sample(&contender.variant, pair, took)? {
+                        Ok((sample, ran)) => {
+                            after.push(sample);
+                            took = ran;
+                        }
+                        Err(failure) => self.fail(contender, failure),
+                    }
+                } else {
+                    let (sample, ran) =
+                        self.sample(&unchanged, pair, self.base_took)?.map_err(Stop::Failed)?;
+                    self.base_took = ran;
+                    self.base.push(sample.clone());
+                    self.trial.base = base_runs(&self.base);
+                    before.push(sample);
+                }
+                self.update(contender, &before, &after);
+                self.save()?;
+                if self.trial.rows[contender.row].verdict != TrialVerdict::Unfinished {
+                    return Ok(());
+                }
+            }
+            if self.is_decided(contender) {
+                break;
+            }
+        }
+        Ok(())
     }
 
-    /// Keeps the changes of a contender.
-    pub fn keep(&mut self, kept: &mut Variant, contender: &Contender) {
-        kept.clone_from(&contender.variant);
+    /// Runs a workload once. Returns its measurements with the time it took, or its failure.
+    fn sample(
+        &mut self,
+        variant: &Variant,
+        pair: u32,
+        expected: Duration,
+    ) -> Result<Result<(Sample, Duration), Failure>, Stop> {
+        let left = self.left();
+        if self.cancel.is_requested() {
+            return Err(Stop::Cancelled);
+        }
+        if left.is_zero() || expected > left {
+            return Err(Stop::Budget);
+        }
+        let label = variant.label();
+        (self.events)(TrialEvent::Status(&format!("pair {pair}: {label}")));
+        let events = &mut *self.events;
+        let tick = &mut |elapsed: Duration| {
+            let (elapsed, left) = (time(ns(elapsed)), time(ns(left.saturating_sub(elapsed))));
+            events(TrialEvent::Status(&format!("pair {pair}: {label} ... {elapsed}, {left} left")));
+        };
+        let (began, limit) = (Instant::now(), self.config().run.timeout.0.min(left));
+        let overrides = variant.overrides(self.config());
+        let result = attempt(self.props, overrides, self.scratch.path(), limit, self.cancel, tick);
+        let took = began.elapsed();
+        self.spent += took;
+        match result {
+            Err(Unmeasured::Cancelled) => Err(Stop::Cancelled),
+            // The budget ended it, not the program.
+            Err(Unmeasured::Failed(_)) if took >= left => Err(Stop::Budget),
+            Err(Unmeasured::Failed(failure)) => {
+                (self.events)(TrialEvent::Line(&format!("{label}: failed: {}", failure.why)));
+                Ok(Err(failure))
+            }
+            Ok(sample) => {
+                if let Some((of, ns)) = sample.times.first() {
+                    let (name, ns) = (of.name(), time(ns.round() as i64));
+                    (self.events)(TrialEvent::Line(&format!("pair {pair}: {label}: {name} {ns}")));
+                }
+                Ok(Ok((sample, took)))
+            }
+        }
+    }
+
+    /// Computes a row from its runs so far. One that cannot be compared, or is refused, has its verdict.
+    fn update(&mut self, contender: &Contender<'_>, before: &[Sample], after: &[Sample]) {
+        let config = self.config();
+        let closed_loop = config.workload.kind == WorkloadKind::Server && config.load.rate.is_none();
+        let (stages, base) = (&self.plan.stages, &self.trial.base.times);
+        let bound = |of: &_| bound_ratio(of, &contender.changes, stages, base, closed_loop);
+        let times = compare_times(before, after, bound);
+        let decides = before.first().and_then(|sample| sample.times.first()).map(|(of, _)| of);
+        let is_comparable =
+            before.is_empty() || after.is_empty() || times.first().map(|change| &change.of) == decides;
+        let output = compare_output(before, after);
+        let refused = refusal(before, after, &output, contender.variant.effect());
+        let clocks: Option<Vec<_>> =
+            before.iter().zip(after).map(|(before, after)| before.sm_mhz.zip(after.sm_mhz)).collect();
         let row = &mut self.trial.rows[contender.row];
-        row.verdict = TrialVerdict::Kept;
+        row.runs = after.len() as u64;
+        row.times = times;
+        row.output = output;
+        row.clocks_mhz = clocks.filter(|clocks| !clocks.is_empty()).map(|clocks| {
+            let mean = |of: fn(&(f64, f64)) -> f64| clocks.iter().map(of).sum::<f64>() / clocks.len() as f64;
+            (mean(|pair| pair.0), mean(|pair| pair.1))
+        });
+        row.device_memory_bytes = after.iter().filter_map(|sample| sample.device_memory_bytes).max();
+        if row.verdict == TrialVerdict::Failed {
+            return;
+        }
+        if !is_comparable {
+            let why = "the program reports other times with the change than without".to_owned();
+            self.fail(contender, Failure { why, log_tail: None });
+        } else if refused.is_some() {
+            row.verdict = TrialVerdict::Refused;
+            row.reason = refused;
+        }
+    }
+
+    fn fail(&mut self, contender: &Contender<'_>, failure: Failure) {
+        let row = &mut self.trial.rows[contender.row];
+        row.verdict = TrialVerdict::Failed;
+        row.reason = Some(failure.why);
+        row.log_tail = failure.log_tail;
+    }
+
+    /// Tells whether a row needs no more pairs. More than the fewest are run only for a change that can be kept, and only in the first half
+    /// of the budget: the second is for other changes.
+    fn is_decided(&self, contender: &Contender<'_>) -> bool {
+        let Some(change) = self.trial.rows[contender.row].deciding() else {
+            return false;
+        };
+        let enough = change.after_ns.len() as u64 >= u64::from(self.props.repeats);
+        let hindered = self.hindrance(contender).is_some();
+        enough && (is_narrow(change) || hindered || self.left() < self.props.budget / 2)
+    }
+
+    /// Returns the reason not to keep a faster change.
+    fn hindrance(&self, contender: &Contender<'_>) -> Option<String> {
+        let row = &self.trial.rows[contender.row];
+        hindrance(row, contender.variant.effect(), self.props.accept_changed_output)
+    }
+
+    /// Ends a row with its verdict.
+    fn close(&mut self, contender: &Contender<'_>, stop: Option<&Stop>) {
+        let row = &mut self.trial.rows[contender.row];
+        row.verdict = verdict(row, self.props.repeats);
+        if row.verdict == TrialVerdict::Unfinished {
+            let pairs = row.deciding().map_or(0, |change| change.after_ns.len());
+            let why = match stop {
+                Some(Stop::Cancelled) => "interrupted",
+                Some(Stop::Budget) => "the budget was spent",
+                Some(Stop::Failed(_)) => "the workload without the change failed",
+                Some(Stop::Record(_)) | None => "the trial ended",
+            };
+            let least = self.props.repeats;
+            row.reason = Some(format!("{why} after {pairs} of at least {least} pairs of runs"));
+        }
+        let verdict = match row.verdict {
+            // What is kept is decided when all are measured.
+            TrialVerdict::Faster => "faster",
+            verdict => verdict.word(),
+        };
+        (self.events)(TrialEvent::Line(&format!("{}: {verdict}", contender.variant.label())));
+    }
+
+    /// Returns the changes that help, may be kept and do not exclude one another, the largest gain first. The rows of others that are faster
+    /// say why they are not among them.
+    fn helpful(&mut self, mut contenders: Vec<Contender<'a>>) -> Vec<Contender<'a>> {
+        let ratio = |row: &TrialRow| row.deciding().and_then(|change| change.ratio).unwrap_or_default();
+        contenders.retain(|one| self.trial.rows[one.row].verdict == TrialVerdict::Faster);
+        contenders.sort_by(|a, b| ratio(&self.trial.rows[b.row]).total_cmp(&ratio(&self.trial.rows[a.row])));
+        let mut helpful: Vec<Contender<'a>> = Vec::new();
+        for contender in contenders {
+            let knobs = helpful.iter().flat_map(|better| &better.variant.knobs);
+            let same = contender
+                .variant
+                .knobs
+                .first()
+                .and_then(|own| knobs.into_iter().find(|it| conflict(it, own)));
+            let same =
+                same.map(|better| format!("it changes the same setting as {}, which gives more", better.id));
+            let reason = self.hindrance(&contender).or(same);
+            if reason.is_none() {
+                helpful.push(contender);
+            } else {
+                self.trial.rows[contender.row].reason = reason;
+            }
+        }
+        helpful
+    }
+
+    /// Keeps a changed workload.
+    fn keep(&mut self, contender: &Contender<'_>) {
+        self.trial.rows[contender.row].verdict = TrialVerdict::Kept;
         self.trial.winner = Some(Winner {
-            knobs: kept.ids(),
-            // What was measured on top of other changes is measured against the unchanged workload at the end.
-            row: row.on_top_of.is_empty().then_some(contender.row),
-            command: kept.profile_command(&self.props.run.path, self.config()),
+            knobs: contender.variant.ids(),
+            row: contender.row,
+            command: contender.variant.profile_command(&self.props.run.path, self.config()),
             ..Winner::default()
         });
     }
 
-    /// Gives the row of a faster change that is not kept itself its reason.
-    pub fn explain(&mut self, row: Option<usize>, reason: String) {
-        if let Some(row) = row {
-            self.trial.rows[row].reason.get_or_insert(reason);
+    /// Keeps all changes together where they are faster than the best alone. Returns true if so.
+    fn prefer(&mut self, together: &Contender<'_>, best: &Contender<'_>, others: &[Contender<'_>]) -> bool {
+        let rows = &self.trial.rows;
+        let alone = rows[best.row].deciding().and_then(|change| change.ratio);
+        let low = rows[together.row].deciding().and_then(|change| change.interval).map(|(low, _)| low);
+        let mut is_kept = false;
+        if rows[together.row].verdict == TrialVerdict::Faster {
+            let is_better = low > alone;
+            let no_gain = || format!("no gain over {} alone is shown", best.variant.label());
+            let reason = self.hindrance(together).or_else(|| (!is_better).then(no_gain));
+            is_kept = reason.is_none();
+            self.trial.rows[together.row].reason = reason;
         }
+        if is_kept {
+            self.keep(together);
+        }
+        let word = self.trial.rows[together.row].verdict.word();
+        for other in others {
+            let row = &mut self.trial.rows[other.row];
+            if is_kept {
+                row.verdict = TrialVerdict::Kept;
+            } else {
+                row.reason = Some(format!("{}, measured together: {word}", together.variant.label()));
+            }
+        }
+        is_kept
     }
 
-    /// Tells whether the budget allows another change to be measured.
-    pub fn has_room(&self) -> bool {
-        let runs = self.props.repeats.saturating_mul(2);
-        self.expected().saturating_mul(runs) <= self.left()
+    /// Profiles the kept changes as the run was profiled.
+    fn watch(&mut self, kept: &Contender<'_>) -> Result<(), Stop> {
+        let result = self.profile(kept);
+        if let Some(winner) = &mut self.trial.winner {
+            match result {
+                Ok((path, missing)) => {
+                    let compare =
+                        CommandLine::new("roofgap").arg("compare").arg(&self.props.run.path).arg(&path);
+                    winner.compare_command = Some(compare.to_string());
+                    winner.watched_run = Some(path);
+                    winner.watched_reason =
+                        (!missing.is_empty()).then(|| format!("missing: {}", missing.join("; ")));
+                }
+                Err(error) => winner.watched_reason = Some(error.to_string()),
+            }
+        }
+        self.save()?;
+        if self.cancel.is_requested() { Err(Stop::Cancelled) } else { Ok(()) }
+    }
+
+    /// Profiles the workload with the kept changes. Returns the folder of the run and what it misses.
+    fn profile(&mut self, kept: &Contender<'_>) -> Result<(String, Vec<String>), Error> {
+        let expected = self.plan.watched_ns.map(Duration::from_nanos).unwrap_or_default();
+        let left = self.left();
+        if left.is_zero() || expected > left {
+            let (left, took) = (time(ns(left)), time(ns(expected)));
+            return Err(Error::new(format!("the budget left {left} for it, and the run took {took}")));
+        }
+        let run = &self.props.run.path;
+        let folder = std::fs::canonicalize(run).unwrap_or_else(|_| run.clone());
+        let folder = quoted(&runs_around(&folder).to_string_lossy());
+        let mut overrides = kept.variant.overrides(self.config());
+        overrides.extend([OWN_RUN.to_owned(), format!("artifacts.stage2_dir={folder}")]);
+        let (events, began) = (&mut *self.events, Instant::now());
+        let session = self.props.session_with(overrides)?;
+        let outcome = profile(&session, self.cancel, &mut |event| events(TrialEvent::Watched(event)));
+        self.spent += began.elapsed();
+        let outcome = outcome?;
+        Ok((outcome.run_dir.display().to_string(), outcome.record.missing))
     }
 
     /// Records how the trial ended. Returns the exit status.
-    fn conclude(&mut self, end: Result<Option<String>, Stop>) -> Result<Exit, Error> {
+    fn conclude(&mut self, end: Result<(), Stop>) -> Result<Exit, Error> {
         let (state, reason, exit) = match end {
-            Ok(reason) => (TrialState::Done, reason, Exit::Done),
+            Ok(()) => (TrialState::Done, None, Exit::Done),
             Err(Stop::Budget) => {
                 let reason = format!("the budget of {} was spent", Span(self.props.budget));
                 (TrialState::Done, Some(reason), Exit::Partial)
@@ -262,18 +497,18 @@ impl TrialContext<'_> {
                 let reason = "interrupted by the user".to_owned();
                 (TrialState::Interrupted, Some(reason), Exit::Interrupted)
             }
-            Err(Stop::Failed { label, failure }) => {
+            Err(Stop::Failed(failure)) => {
                 self.trial.log_tail = failure.log_tail;
-                let reason = format!("{label}: {}", failure.why);
-                (TrialState::Failed, Some(reason), Exit::ProgramFailed)
+                (TrialState::Failed, Some(failure.why), Exit::ProgramFailed)
             }
             Err(Stop::Record(error)) => return Err(error),
         };
         if let Some(winner) = self.trial.winner.as_mut().filter(|winner| winner.watched_run.is_none()) {
             winner.watched_reason = winner.watched_reason.take().or(reason.clone());
         }
-        let notes = above_bounds(&self.trial, self.props);
-        self.trial.notes.extend(notes);
+        let above =
+            self.trial.rows.iter().flat_map(|row| row.times.iter().filter_map(|it| above_bound(row, it)));
+        self.trial.notes = above.collect();
         self.trial.state = state;
         self.trial.reason = reason;
         self.trial.finished = Some(clock::now().to_string());
@@ -282,36 +517,49 @@ impl TrialContext<'_> {
     }
 }
 
+/// Describes a gain above its predicted bound.
+fn above_bound(row: &TrialRow, change: &TimeChange) -> Option<String> {
+    use TrialVerdict::{Faster, Kept, Same, Slower};
+    let is_measured = matches!(row.verdict, Faster | Kept | Same | Slower);
+    let (low, bound) = (change.interval?.0, change.bound_ratio?);
+    (is_measured && change.within_bound == Some(false)).then(|| {
+        format!(
+            "{} with {} is at least {} times as fast, above the bound of {} that {} predicts: an error of roofgap's model; please report it",
+            change.of.name(),
+            row.knobs.join(" + "),
+            decimal(low, 2),
+            decimal(bound, 2),
+            row.findings.join(", "),
+        )
+    })
+}
+
 /// Returns the folder for a new run beside a run: not among the nodes of a job.
 fn runs_around(run: &Path) -> &Path {
     let outermost = job_of_node(run).unwrap_or(run);
     outermost.parent().unwrap_or(outermost)
 }
 
-/// Lists the gains above their predicted bounds, each with the command that packs the run for a report.
-fn above_bounds(trial: &Trial, props: &TrialProps) -> Vec<String> {
-    let mut notes = Vec::new();
-    for row in trial.rows.iter().filter(|row| row.is_comparison()) {
-        for change in &row.times {
-            let (Some(false), Some(bound), Some((low, high))) =
-                (change.within_bound, change.bound_ratio, change.interval)
-            else {
-                continue;
-            };
-            let pack = CommandLine::new("roofgap")
-                .args(["runs", "scrub"])
-                .arg(&props.run.path)
-                .args(["--pack", "run.tar.gz"]);
-            notes.push(format!(
-                "{} with {} is {} to {} times as fast, above the bound of {} that {} predicts: an error of roofgap's model; please report it with the archive of `{pack}`",
-                change.of.name(),
-                row.knobs.join(" + "),
-                decimal(low, 2),
-                decimal(high, 2),
-                decimal(bound, 2),
-                row.findings.join(", "),
-            ));
+/// Removes the folders that a killed trial left.
+fn remove_leftovers(run: &Path) {
+    for entry in std::fs::read_dir(run).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(SCRATCH) {
+            // It is a nuisance only, and a full disk is reported by what is written next.
+            let _ = std::fs::remove_dir_all(entry.path());
         }
     }
-    notes
+}
+
+/// Locks a run for a trial.
+fn lock(folder: &Path) -> Result<File, Error> {
+    let lock = File::open(folder).map_err(Error::io("write", folder))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => {
+            Err(Error::new(format!("another trial of {} is in progress", folder.display())))
+        }
+        // A file system without locks must not prevent a trial.
+        Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => Ok(lock),
+        Err(TryLockError::Error(error)) => Err(Error::io("write", folder)(error)),
+    }
 }

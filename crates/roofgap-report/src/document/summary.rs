@@ -82,7 +82,7 @@ impl Document<'_> {
                 Some("Times are those under the profiler; without it the program is as fast or faster.")
             }
         };
-        let tried = self.context.trials.as_ref().and_then(trial::headline);
+        let tried = self.context.trial.as_ref().and_then(trial::headline);
         let lines = headline::headline(analysis).into_iter().chain(scope.map(str::to_owned));
         let tried = tried.map(|line| format!("Tried: {line}"));
         section.with(lines.chain(tried).map(Block::Line))

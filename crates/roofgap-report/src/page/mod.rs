@@ -98,7 +98,6 @@ pub fn render(bundle: Bundle<'_>) -> String {
         "kernels" => Some(kernels::table(analysis)),
         "ranks" => ranks::map(analysis),
         "communication" => Some(stages::communication(analysis)),
-        "tried" => bundle.context.trials.as_ref().and_then(stages::tried),
         "vitals" => bundle.trace.and_then(vitals::curves),
         "flame" => flame.take(),
         "idle-flame" => idle_flame.take(),

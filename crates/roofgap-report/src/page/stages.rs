@@ -1,5 +1,5 @@
 //! The time of each stage: a bar per stage, a table, and a bar per step; requests and tokens of each step of a serving engine; and
-//! communication, hidden and exposed. The factors of changes that were tried.
+//! communication, hidden and exposed.
 
 use super::class;
 use crate::Bundle;
@@ -7,15 +7,11 @@ use crate::document::stages::{
     PARTS, TimePart, columns_note, corrected, coverage, outside, parts, parts_exceed_time,
     steps as steps_sentence, table, used_parts,
 };
-use crate::document::trial::name;
-use crate::document::{capitalized, joined, maybe};
+use crate::document::{capitalized, joined};
 use crate::render::html::absent;
 use maud::{Markup, html};
-use roofgap_analyze::{
-    Analysis, CommunicationRow, EngineStep, Note, Scheduled, Stage, StageKind, Steps, TrialRow, TrialVerdict,
-    Trials,
-};
-use roofgap_base::numbers::{NONE, count, ms, or_none, significant, time};
+use roofgap_analyze::{Analysis, CommunicationRow, EngineStep, Note, Scheduled, Stage, StageKind, Steps};
+use roofgap_base::numbers::{NONE, count, ms, or_none, time};
 use roofgap_base::text::cut;
 use roofgap_trace::Ns;
 
@@ -104,38 +100,6 @@ fn bar_row(name: &str, ns: i64, width: f64, class: &str, label: Option<&str>, co
             div class=(class) role=[label.map(|_| "img")] style=(format!("width:{width:.3}%")) aria-label=[label] { (content) }
         }
     }
-}
-
-/// Draws the factor of each change with its interval, to the largest.
-pub fn tried(trials: &Trials) -> Option<Markup> {
-    let bar = |row: &'_ TrialRow| {
-        let change = row.deciding()?;
-        let ratio = change.ratio?;
-        let (low, high) = change.interval.unwrap_or((ratio, ratio));
-        let interval = maybe(change.interval, |_| format!(", {} to {}", significant(low), significant(high)));
-        let text = format!("{}x{interval}, {}", significant(ratio), row.verdict.word());
-        let fill = if row.verdict == TrialVerdict::Kept { "fill:var(--busy)" } else { "fill:var(--outside)" };
-        Some((cut(&name(row), 120), text, fill, [low.max(0.0), ratio, high.max(low)]))
-    };
-    let bars: Vec<_> = trials.latest()?.rows.iter().filter_map(bar).collect();
-    let most = bars.iter().map(|(.., [_, ratio, high])| high.min(2.0 * ratio)).fold(1.0, f64::max);
-    let width = |factor: f64| (100.0 * factor / most).min(100.0);
-    (!bars.is_empty()).then(|| html! {
-        @for (name, text, fill, [low, ratio, high]) in bars {
-            div.bar-row {
-                span.bar-name { (name) " " b { (text) } }
-                svg viewBox="0 0 100 6" preserveAspectRatio="none" role="img" aria-label=(text) style="display:block;width:100%;height:16px" {
-                    @for (x, y, width, height, fill) in [
-                        (0.0, 0.0, width(ratio), 6.0, fill),
-                        (width(low), 2.5, width(high) - width(low), 1.0, "fill:var(--text)"),
-                        (width(1.0), 0.0, 0.2, 6.0, "fill:var(--text)"),
-                    ] {
-                        rect x=(format!("{x:.2}")) y=(y) width=(format!("{width:.2}")) height=(height) style=(fill) {}
-                    }
-                }
-            }
-        }
-    })
 }
 
 fn stage_table(stages: &[Stage]) -> Markup {

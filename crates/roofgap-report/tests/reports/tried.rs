@@ -3,7 +3,7 @@
 use crate::fixtures::{Case, PLAIN, made};
 use roofgap_analyze::{
     Finding, Knob, KnobChange, MeasuredTime, OutputCheck, OutputEffect, TRY_SCHEMA, TimeChange, Trial,
-    TrialRow, TrialState, TrialVerdict, Trials, Winner,
+    TrialRow, TrialState, TrialVerdict, Winner,
 };
 use roofgap_report::{json, markdown, page, text};
 
@@ -55,7 +55,6 @@ fn row(knob: Knob, verdict: TrialVerdict, ratio: f64) -> TrialRow {
     TrialRow {
         knobs: vec![knob.id.clone()],
         knob: Some(knob),
-        on_top_of: Vec::new(),
         findings: vec!["launch-bound".into()],
         verdict,
         reason: None,
@@ -74,21 +73,19 @@ fn tried() -> Case {
     let mut worse = row(knob("hf.<b>", Vec::new()), TrialVerdict::Refused, 1.2);
     worse.output = OutputCheck::Different;
     worse.reason = Some("the tokens differ | from <script>".into());
-    case.context.trials = Some(Trials {
+    case.context.trial = Some(Trial {
         schema: TRY_SCHEMA.into(),
         run_id: "20261115-120000".into(),
-        trials: vec![Trial {
-            state: TrialState::Done,
-            spent_ns: 95_000_000_000,
-            rows: vec![row(graphs(), TrialVerdict::Kept, 8.1), worse],
-            winner: Some(Winner {
-                knobs: vec!["hf.cuda_graphs".into()],
-                row: Some(0),
-                command: "roofgap profile workload.cuda_graphs=true".into(),
-                ..Winner::default()
-            }),
-            ..Trial::default()
-        }],
+        state: TrialState::Done,
+        spent_ns: 95_000_000_000,
+        rows: vec![row(graphs(), TrialVerdict::Kept, 8.1), worse],
+        winner: Some(Winner {
+            knobs: vec!["hf.cuda_graphs".into()],
+            row: 0,
+            command: "roofgap profile workload.cuda_graphs=true".into(),
+            ..Winner::default()
+        }),
+        ..Trial::default()
     });
     case
 }

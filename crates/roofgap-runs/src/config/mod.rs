@@ -6,7 +6,7 @@
 //! - `overrides`: the override syntax;
 //! - `presets`: groups and options, see [`list`]; `original`: names and files of the original system;
 //! - [`model`]: the model that a configuration names;
-//! - [`traffic`]: the load on a server; `space`: changes of a workload to try.
+//! - [`traffic`]: the load on a server.
 
 mod compose;
 pub mod model;
@@ -15,7 +15,6 @@ mod overrides;
 mod presets;
 pub mod quantity;
 pub mod settings;
-mod space;
 pub mod traffic;
 mod tree;
 
@@ -23,7 +22,6 @@ pub use compose::{Choice, Composed, ConfigProps, Explained, compose};
 pub use presets::{Group, PresetOption, list};
 pub use quantity::Span;
 pub use settings::Config;
-pub use space::read_space;
 pub use tree::{Origin, read_yaml, to_yaml};
 
 use roofgap_base::error::Error;

@@ -9,7 +9,7 @@ use crate::run_dir::environment::Environment;
 use crate::run_dir::folder::read_json;
 use crate::run_dir::layout::stored;
 use crate::run_dir::phases::input_paths;
-use crate::run_dir::{Layout, PhaseName, PhaseRecord, PhaseStatus, SessionRecord, read_trials};
+use crate::run_dir::{Layout, PhaseName, PhaseRecord, PhaseStatus, SessionRecord, read_trial};
 use roofgap_analyze::gpu::UserLimits;
 use roofgap_analyze::knobs::{HfFacts, ProgramFacts, WorkloadFacts};
 use roofgap_analyze::model::{Architecture, Tokens, preset};
@@ -164,8 +164,8 @@ fn with_context(mut opened: Opened, layout: &Layout, config: &Config, record: &S
         }
     }
     opened.context = context(record, layout, config);
-    match read_trials(layout) {
-        Ok(found) => opened.context.trials = found,
+    match read_trial(layout) {
+        Ok(found) => opened.context.trial = found,
         Err(error) => opened.unreadable.push(error.to_string()),
     }
     add_reasons(&mut opened.analysis, layout, config, record, &opened.unreadable);
@@ -415,7 +415,7 @@ pub fn context(record: &SessionRecord, layout: &Layout, config: &Config) -> Cont
         environment,
         phases: record.phases.iter().map(line).collect(),
         repeat: Some(record.repeat_command.clone()),
-        trials: None,
+        trial: None,
     }
 }
 

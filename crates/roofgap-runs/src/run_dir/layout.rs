@@ -30,16 +30,12 @@ files! {
     environment => "env.json";
     /// Analysis.
     metrics => "metrics.json";
-    /// Trials of the findings.
-    trials => "try.json";
-    /// Search of `roofgap tune`.
-    search => "tune.json";
+    /// Changes of the workload that were tried.
+    trial => "try.json";
     /// Moment that `roofgap watch --record` kept the run for.
     incident => "incident.json";
     /// Answer of the engine's `/metrics` at that time.
     engine_metrics => "metrics.txt";
-    /// Folder of changes that others propose to the search.
-    proposals => "tune";
     /// Page with all results.
     page => "report.html";
     /// Folder of the baseline run.

@@ -19,5 +19,5 @@ pub use locate::{LocateError, ORIGINAL_BASE, RunRef, default_base, resolve};
 pub use phases::PhaseName;
 pub use record::{
     CommandRecord, OutputFile, PhaseRecord, PhaseStatus, RecordWriter, SessionRecord, SessionState,
-    read_trial_file, read_trials,
+    read_trial,
 };

@@ -86,12 +86,11 @@ pub fn is_packed_recording(path: &Path) -> bool {
 }
 
 /// Files of the whole session.
-const SESSION: [FileRule; 9] = [
+const SESSION: [FileRule; 8] = [
     file("session.json", "record of the session"),
     file("config.yaml", "configuration"),
     file(".running.json", "marker of a run in progress"),
-    file("try.json", "trials of findings"),
-    file("tune.json", "search of changes"),
+    file("try.json", "trial of changes"),
     file("incident.json", "moment that the run was kept for"),
     file("metrics.txt", "metrics of the engine at that moment"),
     recording("*.log", "log"),

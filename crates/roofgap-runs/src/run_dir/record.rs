@@ -1,10 +1,10 @@
 //! The document `session.json`: what a session did, phase by phase.
-//! [`RecordWriter`] keeps it on disk while a session runs; [`read_trials`] reads `try.json` beside it.
+//! [`RecordWriter`] keeps it on disk while a session runs; [`read_trial`] reads `try.json` beside it.
 
 use super::Layout;
 use super::phases::PhaseName;
 use crate::run_dir::folder::{RunDir, read_json};
-use roofgap_analyze::{TRY_SCHEMA, Trials};
+use roofgap_analyze::{TRY_SCHEMA, Trial};
 use roofgap_base::clock;
 use roofgap_base::error::Error;
 use roofgap_base::exit::Exit;
@@ -383,36 +383,26 @@ fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Reads the trials of a run and its search, the oldest first; `None` where there are none.
-///
-/// # Errors
-/// Fails when a file is not readable or has another schema.
-pub fn read_trials(layout: &Layout) -> Result<Option<Trials>, Error> {
-    let (trials, search) = (read_trial_file(&layout.trials())?, read_trial_file(&layout.search())?);
-    Ok(match (trials, search) {
-        (Some(mut trials), Some(search)) => {
-            trials.trials.extend(search.trials);
-            trials.trials.sort_by(|a, b| a.started.cmp(&b.started));
-            Some(trials)
-        }
-        (trials, search) => trials.or(search),
-    })
-}
-
-/// Reads `try.json` or `tune.json`; `None` where it does not exist.
+/// Reads the trial of a run, `try.json`; `None` where there is none.
 ///
 /// # Errors
 /// Fails when the file is not readable or has another schema.
-pub fn read_trial_file(path: &Path) -> Result<Option<Trials>, Error> {
+pub fn read_trial(layout: &Layout) -> Result<Option<Trial>, Error> {
+    /// The first field, which other schemas have, too.
+    #[derive(Deserialize)]
+    struct Schema {
+        schema: String,
+    }
+    let path = layout.trial();
     if !path.exists() {
         return Ok(None);
     }
-    let trials: Trials = read_json(path)?;
-    if trials.schema != TRY_SCHEMA {
-        let (path, found) = (path.display(), trials.schema);
-        return Err(Error::new(format!("{path} has schema {found:?}, expected {TRY_SCHEMA:?}")));
+    let Schema { schema } = read_json(&path)?;
+    if schema != TRY_SCHEMA {
+        let path = path.display();
+        return Err(Error::new(format!("{path} has schema {schema:?}, expected {TRY_SCHEMA:?}")));
     }
-    Ok(Some(trials))
+    read_json(&path).map(Some)
 }
 
 #[cfg(test)]

@@ -201,10 +201,7 @@ fn copy_base(base: &RunRef, out: &Path) -> Result<(), Error> {
         let name = file.name();
         let hidden =
             Path::new(&name).components().any(|part| part.as_os_str().to_string_lossy().starts_with('.'));
-        if hidden
-            || native::is_capture(&name)
-            || ["session.json", "try.json", "tune.json"].contains(&name.as_ref())
-        {
+        if hidden || native::is_capture(&name) || ["session.json", "try.json"].contains(&name.as_ref()) {
             continue;
         }
         copy(&base.path.join(&file.path), &out.join(&file.path))?;

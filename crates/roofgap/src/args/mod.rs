@@ -13,8 +13,8 @@ pub use common::{Format, OneRun};
 #[cfg(feature = "embedded")]
 pub use record::Workload;
 pub use record::{
-    COUNTERS_US, Capture, Config, Doctor, Load, Profile, RING_STACKS_HZ, STACKS_HZ, TrialOptions, Try, Tune,
-    TuneCheck, Watch, account_from_environment,
+    COUNTERS_US, Capture, Config, Doctor, Load, Profile, RING_STACKS_HZ, STACKS_HZ, Try, Watch,
+    account_from_environment,
 };
 #[cfg(feature = "mcp")]
 pub use runs::Mcp;
@@ -97,10 +97,8 @@ pub enum Command {
     Export(Export),
     /// Compare two runs or captures; with --fail-on, a gate for CI
     Compare(Compare),
-    /// Try the action of a finding: run the changed workload and the unchanged one in turn, and measure the difference
+    /// Try changes of the workload of a run, such as the action of a finding: run it changed and unchanged in turn, and keep the best or none
     Try(Try),
-    /// Search for changes that improve a goal: race candidates in turn within a time budget, and prove every gain
-    Tune(Tune),
     /// List, show, merge, prune or scrub runs
     #[command(subcommand)]
     Runs(Runs),
@@ -177,7 +175,7 @@ pub enum Command {
         #[arg(long, value_name = "DIR", conflicts_with = "command")]
         dir: Option<PathBuf>,
     },
-    /// Print the JSON Schema of the analysis, or of try.json and tune.json
+    /// Print the JSON Schema of the analysis, or of try.json
     #[command(hide = true)]
     Schema {
         /// Document
@@ -223,7 +221,7 @@ pub enum Document {
     /// metrics.json, and the output of analyze --format json
     #[default]
     Analysis,
-    /// try.json and tune.json
+    /// try.json
     Try,
 }
 

@@ -1,15 +1,12 @@
-//! Arguments of the commands that run a program: `profile`, `doctor`, `config`, `try`, `tune`, `watch`, `capture`, `load`, and of the embedded model.
+//! Arguments of the commands that run a program: `profile`, `doctor`, `config`, `try`, `watch`, `capture`, `load`, and of the embedded model.
 
 use super::common::{Base, Composition, Format};
 use clap::Subcommand;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use roofgap_analyze::{Goal, MeasuredTime};
 use roofgap_base::error::Error;
 use roofgap_collect::command::CommandLine;
 use roofgap_record::run::incident::Triggers;
 use roofgap_record::traffic::{LoadProps, PairProps};
 use roofgap_runs::config::Span;
-use roofgap_runs::config::quantity::Size;
 use roofgap_runs::config::settings::DUTY;
 use roofgap_runs::config::traffic::Load as LoadOptions;
 use std::ffi::OsString;
@@ -64,10 +61,20 @@ pub enum Config {
     },
 }
 
-/// Options of `try` and `tune`.
 #[derive(Debug, clap::Args)]
-pub struct TrialOptions {
-    /// Time to spend on runs; of a search, those of an interrupted one included
+pub struct Try {
+    /// Run: an id, a unique prefix of one, a folder, or `latest`
+    pub run: String,
+    /// Findings of the run, such as launch-bound, or single changes, such as hf.cuda_graphs; by default the first finding with a change
+    #[arg(value_name = "CHANGE")]
+    pub changes: Vec<String>,
+    /// Try an environment variable of the program, as a change of its own
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    pub env: Vec<(String, String)>,
+    /// Fewest pairs of runs of each change; noisy ones run up to four times as often
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=1000))]
+    pub repeats: u32,
+    /// Time to spend on runs
     #[arg(long, value_name = "TIME", default_value = "20m")]
     pub budget: Span,
     /// Keep changes that may change the output, such as another dtype
@@ -84,92 +91,6 @@ pub struct TrialOptions {
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
-}
-
-#[derive(Debug, clap::Args)]
-pub struct Try {
-    /// Run: an id, a unique prefix of one, a folder, or `latest`; with --history, the folder that contains the runs
-    #[arg(required_unless_present = "history")]
-    pub run: Option<String>,
-    /// Findings of the run, such as launch-bound, or single changes, such as hf.cuda_graphs; by default the first finding with a change
-    #[arg(value_name = "FINDING")]
-    pub findings: Vec<String>,
-    /// Try the changes of every finding
-    #[arg(long, conflicts_with = "findings")]
-    pub all: bool,
-    /// Try an environment variable of the program, as a change of its own
-    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
-    pub env: Vec<(String, String)>,
-    /// Fewest runs of each workload; noisy ones run up to four times as often
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=1000))]
-    pub repeats: u32,
-    /// Compare predicted with measured gains of all runs in a folder
-    #[arg(long, conflicts_with_all = ["findings", "all", "env", "dry_run", "yes"])]
-    pub history: bool,
-    #[command(flatten)]
-    pub options: TrialOptions,
-}
-
-#[derive(Debug, clap::Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-pub struct Tune {
-    #[command(subcommand)]
-    pub check: Option<TuneCheck>,
-    /// Run: an id, a unique prefix of one, a folder, or `latest`; or a configuration file, which is profiled first
-    #[arg(required = true, value_name = "RUN_OR_CONFIG")]
-    pub run: Option<String>,
-    /// Quantity to improve
-    #[arg(long, default_value = "throughput", value_parser = goals())]
-    pub goal: Goal,
-    /// YAML file of changes to try instead of those of the findings and the engine
-    #[arg(long, value_name = "FILE")]
-    pub space: Option<PathBuf>,
-    /// Largest time to first token, between tokens or of a request; with --goal goodput, of a good request
-    #[arg(long = "limit", value_name = "ttft|tpot|request=TIME", value_parser = limit)]
-    pub limits: Vec<(MeasuredTime, Duration)>,
-    /// Refuse changes that use more memory than this
-    #[arg(long, value_name = "SIZE")]
-    pub max_memory: Option<Size>,
-    /// Smallest gain that is worth a proof: 1.01 is 1 % faster
-    #[arg(long, value_name = "RATIO", default_value_t = 1.01)]
-    pub least: f64,
-    /// Also try what agents propose over MCP; a flag, setting or variable of theirs can run any code with your rights
-    #[arg(long)]
-    pub accept_proposals: bool,
-    #[command(flatten)]
-    pub options: TrialOptions,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum TuneCheck {
-    /// Check tune.json: the hashes of its files, and every interval and decision from the recorded runs
-    Verify {
-        /// tune.json, or the run that has it
-        file: PathBuf,
-        /// Also measure the winner against the unchanged workload in two new pairs
-        #[arg(long)]
-        run: bool,
-        /// Output format
-        #[arg(long, value_enum, default_value_t)]
-        format: Format,
-    },
-}
-
-/// Parses a limit of a time.
-fn goals() -> impl TypedValueParser<Value = Goal> {
-    let names = PossibleValuesParser::new(Goal::ALL.iter().map(|goal| goal.as_str()));
-    names.map(|name| Goal::named(&name).unwrap_or_default())
-}
-
-fn limit(text: &str) -> Result<(MeasuredTime, Duration), Error> {
-    let (name, most) = text.split_once('=').unwrap_or((text, ""));
-    let of = match name {
-        "ttft" => MeasuredTime::Ttft,
-        "tpot" => MeasuredTime::Itl,
-        "request" => MeasuredTime::Request,
-        _ => return Err(Error::new("expected ttft=TIME, tpot=TIME or request=TIME")),
-    };
-    Ok((of, most.parse::<Span>()?.0))
 }
 
 /// Parses an environment variable.

@@ -38,9 +38,9 @@ pub fn run(args: Analyze, printer: &Printer) -> Result<Exit, Error> {
     match args.format {
         AnalysisFormat::Text => {
             printer.text(&args.shown.text(&analysis, printer)?)?;
-            if let Some(trials) = &opened.context.trials {
+            if let Some(trial) = &opened.context.trial {
                 let screen = printer.screen();
-                printer.text(&format!("\n{}\n{}", screen.bold("Tried"), tried_text(trials, screen)))?;
+                printer.text(&format!("\n{}\n{}", screen.bold("Tried"), tried_text(trial, screen)))?;
             }
             match &page {
                 Some(page) => printer.page(page)?,

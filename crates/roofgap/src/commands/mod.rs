@@ -69,7 +69,6 @@ pub fn run(command: Command, printer: &Printer) -> Result<Exit, Error> {
         Command::Report(args) => open::report(args, printer),
         Command::Compare(args) => analyze::compare_captures(args, printer),
         Command::Try(args) => try_finding::run(args, printer),
-        Command::Tune(args) => try_finding::tune(args, printer),
         Command::Runs(args) => runs::run(args, printer),
         Command::Doctor(args) => config::doctor(args, printer),
         Command::Config(args) => config::run(args, printer),

@@ -28,6 +28,5 @@ mod support;
 mod terminal;
 mod trust;
 mod try_finding;
-mod tune;
 #[cfg(target_os = "linux")]
 mod watch;

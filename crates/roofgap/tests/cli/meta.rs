@@ -43,7 +43,7 @@ fn the_schema_is_the_one_in_the_repository() {
     let kept = std::fs::read(root().join("crates/roofgap-report/schema/analysis-1.schema.json")).unwrap();
     assert_eq!(printed, serde_json::from_slice::<Value>(&kept).unwrap());
     let printed: Value = serde_json::from_str(&ok(["schema", "try"]).stdout).unwrap();
-    assert_eq!(printed["title"], "roofgap.try/1");
+    assert_eq!(printed["title"], "roofgap.try/2");
 }
 
 #[test]

@@ -304,17 +304,16 @@ fn sessions_of_several_nodes_become_one_run() {
     // Captures are not copied.
     assert!(!job.join("native/11-2.rgcap").exists());
     // Neither are trials of a node: those of the job stay.
-    let trials =
-        |run_id: &str| json!({"schema": "roofgap.try/1", "run_id": run_id, "trials": []}).to_string();
+    let trial = |run_id: &str| json!({"schema": "roofgap.try/2", "run_id": run_id}).to_string();
     for node in std::fs::read_dir(job.join("nodes")).unwrap() {
-        std::fs::write(node.unwrap().path().join("try.json"), trials("node")).unwrap();
+        std::fs::write(node.unwrap().path().join("try.json"), trial("node")).unwrap();
     }
-    std::fs::write(job.join("try.json"), trials("4711")).unwrap();
+    std::fs::write(job.join("try.json"), trial("4711")).unwrap();
     let base = format!("--dir={}", folder.path().display());
     let again = ok(["report", &base, "4711"]);
     assert_eq!(metrics_of(&job), found, "{}", again.stdout);
     let kept = std::fs::read_to_string(job.join("try.json")).unwrap();
-    assert_eq!(kept, trials("4711"));
+    assert_eq!(kept, trial("4711"));
 }
 
 #[test]

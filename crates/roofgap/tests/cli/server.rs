@@ -93,7 +93,7 @@ fn a_change_of_a_server_is_refused_if_its_answers_differ() {
     let run = only_run(folder.path());
     let (path, change) = (run.display().to_string(), "--env=ANSWER=b");
     ok(["try", &path, change, "--repeats=2", "--yes"]);
-    let row = &json(&run.join("try.json"))["trials"][0]["rows"][0];
+    let row = &json(&run.join("try.json"))["rows"][0];
     assert_eq!(row["verdict"], "refused", "{row}");
     assert_eq!(row["output"]["tokens"], "different", "{row}");
     let times = row["times"].as_array().unwrap().iter();

@@ -35,7 +35,7 @@ use super::artifacts::{FoundFile, files, in_progress, is_temporary};
 use crate::config::read_yaml;
 use crate::open::run::{Run, context};
 use crate::run_dir::folder::{RunState, read_json, run_state, write_json};
-use crate::run_dir::{Layout, RunRef, SessionRecord, read_trials};
+use crate::run_dir::{Layout, RunRef, SessionRecord, read_trial};
 pub use private::host_variables;
 use private::{Private, Removed};
 use shapes::Kind;
@@ -170,10 +170,7 @@ fn treatment(path: &Path, include: &[PathBuf]) -> Treatment {
     let (_, kind) = file.rsplit_once('.').unwrap_or_default();
     match (folder, file) {
         _ if include.iter().any(|named| named == path) => Treatment::Named,
-        (
-            "",
-            "session.json" | "env.json" | "metrics.json" | "try.json" | "tune.json" | "merge.json" | NOTE,
-        )
+        ("", "session.json" | "env.json" | "metrics.json" | "try.json" | "merge.json" | NOTE)
         | ("ncu", "plan.json")
         | ("model", "config.json")
         | ("torch", "operators.json")
@@ -436,7 +433,7 @@ impl Scrubber<'_> {
         let text = text.map_err(io::Error::other)?;
         let analysis: Analysis = self.cleaned(text)?;
         let known = Run::open(layout.root()).map(|run| context(&run.record, &layout, &run.config));
-        let known = Context { trials: read_trials(&layout).unwrap_or_default(), ..known.unwrap_or_default() };
+        let known = Context { trial: read_trial(&layout).unwrap_or_default(), ..known.unwrap_or_default() };
         let context: Context = self.cleaned(serde_json::to_string(&known)?)?;
         let (stages, trace) = (&StageIndex::default(), None);
         let files = roofgap_report::files(Bundle { analysis: &analysis, stages, trace, context: &context });
