@@ -1,5 +1,4 @@
 //! Percentiles and throughput of all requests; counters and gauges that a server exports in the text format of Prometheus.
-//! The ratio of two times that were measured in pairs.
 
 use super::Load;
 use super::client::{Outcome, get};

@@ -7,7 +7,7 @@ use roofgap_analyze::{Goal, MeasuredTime};
 use roofgap_base::error::Error;
 use roofgap_collect::command::CommandLine;
 use roofgap_record::run::incident::Triggers;
-use roofgap_record::traffic::{LoadProps, PairProps};
+use roofgap_record::traffic::LoadProps;
 use roofgap_runs::config::Span;
 use roofgap_runs::config::quantity::Size;
 use roofgap_runs::config::settings::DUTY;
@@ -318,24 +318,12 @@ pub struct Load {
     pub url: String,
     #[command(flatten)]
     load: LoadOptions,
-    /// Path that answers with status 200 once the server is ready (default: /health, then /v1/models)
-    #[arg(long)]
-    pub health: Option<String>,
     /// Time limit for the server to get ready
     #[arg(long, default_value = "10m")]
     pub ready_timeout: Span,
     /// Time that the server has to end after SIGINT, and again after SIGTERM, before SIGKILL
     #[arg(long, default_value = "10s")]
     pub grace: Span,
-    /// Pairs of windows, with the native collector armed and dormant, that measure its overhead in the server after the load
-    #[arg(long, value_name = "N", requires = "server", value_parser = clap::value_parser!(u32).range(3..=1000))]
-    pub overhead_pairs: Option<u32>,
-    /// Length of such a window
-    #[arg(long, default_value = "0.5s")]
-    pub overhead_window: Span,
-    /// Shortest load after which the overhead is measured
-    #[arg(long, default_value = "0s")]
-    pub overhead_after: Span,
     /// File for the account of the run (default: $ROOFGAP_WORKLOAD_JSON, if set)
     #[arg(long, value_name = "FILE")]
     account: Option<PathBuf>,
@@ -354,13 +342,7 @@ impl Load {
             let why = "requests per second is not a rate; give a number above 0";
             return Err(Error::new(format!("{rate} {why}")));
         }
-        let pairs = self.overhead_pairs.map(|pairs| PairProps {
-            pairs,
-            window: self.overhead_window.0,
-            after: self.overhead_after.0,
-            control: std::env::temp_dir().join(format!("roofgap-pairs-{}", std::process::id())),
-        });
-        Ok(LoadProps { url: self.url.clone(), load: self.load.clone(), pairs })
+        Ok(LoadProps { url: self.url.clone(), load: self.load.clone() })
     }
 
     /// Returns the file for the account.

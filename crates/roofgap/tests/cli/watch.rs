@@ -1,6 +1,6 @@
 //! `watch` and `capture`: a program with the real collector in it and a stand-in CUPTI below.
 
-use crate::support::{Run, free_port, roofgap, root};
+use crate::support::{Run, roofgap, root};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -451,60 +451,6 @@ fn signals_and_missing_programs_are_passed_on() {
     assert_eq!(missing.status, Some(2));
     assert!(missing.stderr.contains("no-such-program-here"), "{}", missing.stderr);
     assert!(!missing.stderr.contains("watching"), "{}", missing.stderr);
-}
-
-#[test]
-fn the_overhead_of_the_collector_in_a_server_is_measured_in_pairs() {
-    let bench = Bench::new();
-    let port = free_port();
-    let (url, runs) = (
-        format!("server.url=http://127.0.0.1:{port}"),
-        format!("artifacts.stage2_dir={}", bench.path("runs").display()),
-    );
-    let server = root().join("tests/stand-in/openai_server.py");
-    let args = [
-        "profile",
-        "workload=server",
-        "runner=timeline",
-        "runner.baseline=false",
-        "profiling.timeline=native",
-        "profiling.native.overhead_pairs=3",
-        &url,
-        &runs,
-        "load.requests=8",
-        "load.output_tokens=30",
-        "--",
-        "python3",
-        server.to_str().unwrap(),
-        &port.to_string(),
-        "normal",
-        bench.program.to_str().unwrap(),
-        "loop",
-    ];
-    let done: Run = bench.roofgap(&args).output().unwrap().into();
-    assert_eq!(done.status, Some(0), "{}", done.stderr);
-    let run = std::fs::read_dir(bench.path("runs")).unwrap();
-    let run = run.map(|entry| entry.unwrap().path()).find(|path| path.join("metrics.json").exists()).unwrap();
-    let metrics = std::fs::read(run.join("metrics.json")).unwrap();
-    let metrics: serde_json::Value = serde_json::from_slice(&metrics).unwrap();
-    let report = std::fs::read_to_string(run.join("report.md")).unwrap();
-    let overhead = &metrics["overhead"][0];
-    if overhead.is_null() {
-        // On a busy machine a window may have too few tokens, which is said.
-        let log = std::fs::read_to_string(run.join("native/program.err.log")).unwrap();
-        assert!(log.contains("was not measured: a window has fewer than 10 times"), "{log}");
-    } else {
-        assert_eq!((&overhead["tool"], &overhead["stage"]), (&"native".into(), &"decode".into()));
-        assert_eq!(overhead["pairs"], 3);
-        assert_eq!(overhead["interval"].as_array().unwrap().len(), 2);
-        assert!(report.contains("in 3 pairs of one process"), "{report}");
-    }
-    // The timeline is that of the load, all of which was recorded.
-    assert!(metrics["totals"]["kernel_count"].as_u64().unwrap() > 0);
-    assert!(metrics["coverage"].is_null(), "{}", metrics["coverage"]);
-    let left = std::fs::read_dir(run.join("native")).unwrap();
-    let left = left.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
-    assert!(!left.into_iter().any(|name| name.contains(".main.")));
 }
 
 #[test]
