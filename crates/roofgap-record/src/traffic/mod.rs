@@ -10,11 +10,9 @@ mod run;
 mod server;
 mod stats;
 
-pub(crate) use client::{agent, get};
 pub use roofgap_runs::config::traffic::Load;
 pub use run::{LoadRun, run};
 pub use server::{ServerProps, serve_and_load};
-pub use stats::exported;
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -281,11 +281,6 @@ impl Document<'_> {
     }
 }
 
-/// Renders an incident for a terminal.
-pub fn incident_text(incident: &Incident, screen: Screen) -> String {
-    text::blocks(&incident_blocks(incident), screen)
-}
-
 fn incident_blocks(incident: &Incident) -> Vec<Block> {
     let lines = [
         Block::Line(format!("{}: {} ({})", incident.at, incident.what, incident.trigger)),

@@ -36,8 +36,6 @@ files! {
     search => "tune.json";
     /// Moment that `roofgap watch --record` kept the run for.
     incident => "incident.json";
-    /// Answer of the engine's `/metrics` at that time.
-    engine_metrics => "metrics.txt";
     /// Folder of changes that others propose to the search.
     proposals => "tune";
     /// Page with all results.

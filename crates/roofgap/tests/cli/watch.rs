@@ -294,13 +294,20 @@ fn the_last_seconds_are_kept_when_something_happens() {
     let mut stdout = String::new();
     child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
     assert_eq!((stdout.as_str(), child.wait().unwrap().code()), ("done\n", Some(7)));
-    let list: Run =
-        bench.roofgap(&["incidents", "list", "--dir", out, "--format", "json"]).output().unwrap().into();
-    let list: serde_json::Value = serde_json::from_str(&list.stdout).unwrap();
-    let rows = list.as_array().unwrap();
+    let list = |format: &str| -> Run {
+        bench.roofgap(&["runs", "list", "--dir", out, "--format", format]).output().unwrap().into()
+    };
+    let runs: serde_json::Value = serde_json::from_str(&list("json").stdout).unwrap();
+    let kept = |run: &serde_json::Value| {
+        let file = Path::new(run["path"].as_str().unwrap()).join("incident.json");
+        let mut row: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+        row["run"] = run["path"].clone();
+        row
+    };
+    let rows: Vec<serde_json::Value> = runs.as_array().unwrap().iter().map(kept).collect();
     let slow = rows.iter().find(|row| row["step_ns"].as_i64().is_some_and(|ns| ns >= 300_000_000)).unwrap();
     assert_eq!(slow["trigger"], "slow-step");
-    assert!(rows.iter().any(|row| row["trigger"] == "signal" && row["step_ns"].is_null()), "{list}");
+    assert!(rows.iter().any(|row| row["trigger"] == "signal" && row["step_ns"].is_null()), "{runs}");
     let cause = &slow["cause"];
     assert_eq!(
         (&cause["stage"], &cause["missing"]),
@@ -314,14 +321,10 @@ fn the_last_seconds_are_kept_when_something_happens() {
     let report = std::fs::read_to_string(run.join("report.md")).unwrap();
     assert!(report.contains("## Incident") && report.contains("Cause: unknown in step "), "{report}");
     assert!(std::fs::read_to_string(run.join("report.html")).unwrap().contains("id=\"incident\""));
-    let show: Run = bench.roofgap(&["incidents", "show", run.to_str().unwrap()]).output().unwrap().into();
-    assert!(show.stdout.contains("a step took ") && show.stdout.contains("program"), "{}", show.stdout);
-    let none: Run = bench
-        .roofgap(&["incidents", "list", "--dir", bench.path("run").to_str().unwrap()])
-        .output()
-        .unwrap()
-        .into();
-    assert!(none.stdout.starts_with("no incidents in "), "{}{}", none.stdout, none.stderr);
+    let text = list("text").stdout;
+    assert!(text.contains(": incident at ") && text.contains("; unknown in step "), "{text}");
+    let show: Run = bench.roofgap(&["runs", "show", run.to_str().unwrap()]).output().unwrap().into();
+    assert!(show.stdout.contains("incident  ") && show.stdout.contains("a step took "), "{}", show.stdout);
 }
 
 #[test]
